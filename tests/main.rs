@@ -56,6 +56,7 @@ mod reference;
 mod reload;
 mod bans;
 mod batched_runs;
+mod scale_benchmark;
 mod secrets;
 mod statsd;
 mod sync_auto;

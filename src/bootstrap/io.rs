@@ -8,12 +8,14 @@ use std::{
     task::{Context, Poll},
 };
 
+use rustix::io::ioctl_fionread;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpStream, UnixStream},
 };
 
 use super::balance::ConnectionPermit;
+use crate::net::turn::Unread;
 
 /// Accepted connection, not registered with a runtime yet.
 #[derive(Debug)]
@@ -46,6 +48,16 @@ impl Io {
             Accepted::Unix(stream) => Stream::Unix(UnixStream::from_std(stream)?),
         };
         Ok(Self { stream, _permit: permit })
+    }
+}
+
+impl Unread for Io {
+    fn unread_bytes(&self) -> u64 {
+        let unread = match &self.stream {
+            Stream::Tcp(stream) => ioctl_fionread(stream),
+            Stream::Unix(stream) => ioctl_fionread(stream),
+        };
+        unread.unwrap_or(0)
     }
 }
 

@@ -15,9 +15,13 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tollgate_runtime::{backoff, panics::CatchUnwindExecutor};
 
-use super::{dispatch::Dispatch, lease_watch::LeaseWatch, stalled_reader::StallDetector};
+use super::{dispatch::Dispatch, lease_watch::LeaseWatch};
 use crate::{
-    net::{stall_timeout::StallTimeout, tls::Tls},
+    net::{
+        stall_timeout::StallTimeout,
+        tls::Tls,
+        turn::{TurnReader, Turns, Unread},
+    },
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     settings::GrpcSettings,
 };
@@ -82,6 +86,17 @@ impl Connections {
     /// Serves a connection until it closes.
     pub(crate) async fn serve<I, T>(self, io: I, services: Dispatch<T>)
     where
+        I: AsyncRead + AsyncWrite + Unread + Unpin,
+        T: RateLimitService,
+    {
+        let turns = Turns::default();
+        let io = TurnReader::new(io, turns.clone());
+        let services = services.for_connection(turns.clone());
+        turns.limit(self.serve_stream(io, services)).await;
+    }
+
+    async fn serve_stream<I, T>(self, io: I, services: Dispatch<T>)
+    where
         I: AsyncRead + AsyncWrite + Unpin,
         T: RateLimitService,
     {
@@ -98,9 +113,8 @@ impl Connections {
         T: RateLimitService,
     {
         let io = StallTimeout::new(io, self.stall_timeout).with_preface_timeout(self.handshake_timeout);
-        let detector = StallDetector::default();
-        let io = LeaseWatch::new(io, detector.leases().clone());
-        let services = services.for_connection(detector.clone());
+        let detector = services.detector().clone();
+        let io = LeaseWatch::new(io, detector.leases().clone(), services.turns().clone());
         let mut connection = pin!(self.http2.serve_connection(TokioIo::new(io), services));
         let mut stalled = pin!(detector.stalled(self.stall_timeout));
         select! {

@@ -16,14 +16,18 @@ const DECISION_PERCENT: u32 = 80;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SkipStore;
 
+/// Time that a call has waited before it is decided, in its extensions if it is not negligible.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waited(pub(super) Duration);
+
 /// Deadline of the store for a call.
 pub(super) fn store_deadline(metadata: &MetadataMap, extensions: &Extensions) -> Deadline {
-    match extensions.get::<SkipStore>() {
-        Some(SkipStore) => Deadline::Exceeded,
-        None => {
-            Deadline::At(grpc_timeout(metadata.as_ref()).map(|timeout| percent_of(timeout, DECISION_PERCENT)))
-        }
+    if extensions.get::<SkipStore>().is_some() {
+        return Deadline::Exceeded;
     }
+    let waited = extensions.get().map_or(Duration::ZERO, |Waited(waited)| *waited);
+    let share = |timeout| percent_of(timeout, DECISION_PERCENT).saturating_sub(waited);
+    Deadline::At(grpc_timeout(metadata.as_ref()).map(share))
 }
 
 /// Timeout that the caller sent, if it is readable.
@@ -84,6 +88,15 @@ mod tests {
         let mut extensions = Extensions::new();
         extensions.insert(SkipStore);
         assert_eq!(deadline("20m", &extensions), Deadline::Exceeded);
+    }
+
+    #[test]
+    fn the_time_that_a_call_has_waited_is_not_left_for_the_store() {
+        let mut extensions = Extensions::new();
+        extensions.insert(Waited(Duration::from_millis(5)));
+        assert_eq!(deadline("20m", &extensions), Deadline::At(Some(Duration::from_millis(11))));
+        assert_eq!(deadline("5m", &extensions), Deadline::At(Some(Duration::ZERO)));
+        assert_eq!(deadline("", &extensions), Deadline::UNKNOWN);
     }
 
     #[test]

@@ -18,10 +18,12 @@ use super::{
     protocol::NotGrpc,
     request_body::{MessageLimits, TimedBody},
     response_body::ResponseBody,
+    shed_call::ShedCall,
     stalled_reader::StallDetector,
-    unary,
+    unary::{self, IncomingCall},
 };
 use crate::{
+    net::turn::Turns,
     proto::{
         FILE_DESCRIPTOR_SET, envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     },
@@ -40,6 +42,7 @@ pub(crate) struct Dispatch<T> {
     admission: Arc<AdmissionControl>,
     /// One per connection.
     detector: StallDetector,
+    turns: Turns,
 }
 
 /// Size limit of a message to health or reflection, which names a service or a file.
@@ -67,12 +70,23 @@ impl<T: RateLimitService> Dispatch<T> {
             side_services,
             admission: Arc::default(),
             detector: StallDetector::default(),
+            turns: Turns::default(),
         }
     }
 
-    /// Returns a handle for one connection, with its own stall detector.
-    pub(super) fn for_connection(&self, detector: StallDetector) -> Self {
-        Self { detector, ..self.clone() }
+    /// Returns a handle for the connection with these turns, with its own stall detector.
+    pub(super) fn for_connection(&self, turns: Turns) -> Self {
+        Self { detector: StallDetector::default(), turns, ..self.clone() }
+    }
+
+    /// Turns of the connection.
+    pub(super) const fn turns(&self) -> &Turns {
+        &self.turns
+    }
+
+    /// Stall detector of the connection.
+    pub(super) const fn detector(&self) -> &StallDetector {
+        &self.detector
     }
 }
 
@@ -84,6 +98,7 @@ impl<T> Clone for Dispatch<T> {
             side_services: self.side_services.clone(),
             admission: Arc::clone(&self.admission),
             detector: self.detector.clone(),
+            turns: self.turns.clone(),
         }
     }
 }
@@ -103,8 +118,11 @@ impl<T: RateLimitService> hyper::service::Service<Request<Incoming>> for Dispatc
         }
         match is_rate_limit {
             true => {
-                let Ok(permit) = self.admission.admit(request.headers()) else { return ResponseFuture::Shed };
-                let response = unary::respond(Arc::clone(&self.rate_limit), permit, request, self.limits);
+                let Ok(permit) = self.admission.admit(request.headers(), &self.turns) else {
+                    return ResponseFuture::Shed(ShedCall::new(request.into_body(), self.limits));
+                };
+                let call = IncomingCall { request, permit, may_be_reset: self.turns.has_reset() };
+                let response = unary::respond(Arc::clone(&self.rate_limit), call, self.limits);
                 ResponseFuture::RateLimit(CatchUnwind::new(Box::pin(response)), self.detector.clone())
             }
             false => {
@@ -124,7 +142,7 @@ type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub(crate) enum ResponseFuture {
     NotGrpc(NotGrpc),
     /// Rejected by admission control.
-    Shed,
+    Shed(ShedCall),
     RateLimit(CatchUnwind<BoxedFuture<Response<ResponseBody>>>, StallDetector),
     SideService(CatchUnwind<BoxedFuture<Result<Response<Body>, Infallible>>>),
 }
@@ -135,7 +153,7 @@ impl Future for ResponseFuture {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let response = match &mut *self {
             Self::NotGrpc(reason) => return Poll::Ready(Ok(reason.response())),
-            Self::Shed => return Poll::Ready(Ok(shed_response())),
+            Self::Shed(call) => return Pin::new(call).poll(cx).map(Ok),
             Self::RateLimit(future, detector) => {
                 let response = ready!(Pin::new(future).poll(cx));
                 response.map(|response| response.map(|body| body.tracked(detector)))
@@ -146,13 +164,6 @@ impl Future for ResponseFuture {
         };
         Poll::Ready(Ok(response.unwrap_or_else(|Panicked| panic_response())))
     }
-}
-
-/// Response to a call rejected by admission control.
-fn shed_response() -> Response<ResponseBody> {
-    metrics::answered("overloaded");
-    let status = Status::unavailable("overloaded; the deadline cannot be met");
-    ResponseBody::wrap(status.into_http::<Body>())
 }
 
 /// Response to a call whose handler panicked.

@@ -15,14 +15,16 @@ use super::{
     frame_scanner::{DATA, FrameHeader, FrameScanner, Piece, RST_STREAM},
     unread_leases::UnreadLeases,
 };
+use crate::net::turn::Turns;
 
-/// Connection that reports written data and resets to its [`UnreadLeases`]. Changes nothing.
+/// Connection that reports written data and resets to its [`UnreadLeases`], and resets to its [`Turns`]. Changes nothing.
 #[derive(Debug)]
 pub(super) struct LeaseWatch<I> {
     io: I,
     received: FrameScanner,
     sent: SentFrames,
     leases: UnreadLeases,
+    turns: Turns,
 }
 
 /// Data frames that are sent.
@@ -55,8 +57,8 @@ impl SentFrames {
 }
 
 impl<I> LeaseWatch<I> {
-    pub(super) fn new(io: I, leases: UnreadLeases) -> Self {
-        Self { io, received: FrameScanner::after_preface(), sent: SentFrames::default(), leases }
+    pub(super) fn new(io: I, leases: UnreadLeases, turns: Turns) -> Self {
+        Self { io, received: FrameScanner::after_preface(), sent: SentFrames::default(), leases, turns }
     }
 }
 
@@ -75,10 +77,11 @@ impl<I: AsyncRead + Unpin> AsyncRead for LeaseWatch<I> {
         let this = &mut *self;
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.io).poll_read(cx, buffer))?;
-        let leases = &this.leases;
+        let (leases, turns) = (&this.leases, &this.turns);
         this.received.scan(buffer.filled().get(before..).unwrap_or_default(), |piece| {
             if let Piece::Header(FrameHeader { kind: RST_STREAM, stream, .. }) = piece {
                 leases.reset(stream);
+                turns.reset();
             }
         });
         if leases.has_unwritten() {

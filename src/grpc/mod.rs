@@ -18,6 +18,9 @@ mod protocol;
 pub(crate) mod request_body;
 mod response_body;
 pub(crate) mod service;
+mod shed_call;
 mod stalled_reader;
+#[cfg(test)]
+mod tests;
 pub(crate) mod unary;
 mod unread_leases;

@@ -1,10 +1,11 @@
 //! Admission control: sheds calls that would miss their deadline.
 //!
 //! A worker that admits more calls than it can process responds later and later, until every response is late and all
-//! work is wasted. The queue delay of a new call is estimated from the calls already admitted and the average CPU time
-//! of a call. The larger its share of the caller's timeout, the less is done for the call: first the store is skipped,
-//! so that each limit applies its `on_store_error` policy at a fraction of the cost; and when even that would take too
-//! long, the call is rejected immediately.
+//! work is wasted. The time to the response of a new call is estimated from the time that it waited in the socket, the
+//! calls already admitted and the average CPU time of a call. The larger its share of the caller's timeout, the less is
+//! done for the call: first the store is skipped, so that each limit applies its `on_store_error` policy at a fraction of
+//! the cost; and when even that would take too long, the call is rejected immediately. The estimate is made again when
+//! the call's task runs, from the time that it actually waited.
 
 use std::{
     sync::{
@@ -14,20 +15,27 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hyper::HeaderMap;
+use hyper::{HeaderMap, http::Extensions};
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeMetrics};
 
-use super::deadline;
+use super::deadline::{self, SkipStore, Waited};
+use crate::net::turn::Turns;
 
-/// Largest queue delay at which the store is still called, in percent of the caller's timeout.
-const STORE_PERCENT: u32 = 10;
+/// Largest expected time to a response at which the store is still called, in percent of the caller's timeout.
+const STORE_PERCENT: u32 = 25;
 
-/// Largest queue delay at which a call is still admitted, in percent of the caller's timeout. It may have waited for as
-/// long before it was read, and its response may before it is written.
-const ADMISSION_PERCENT: u32 = 16;
+/// Largest expected time to a response at which a call is still admitted, in percent of the caller's timeout. The rest is
+/// for the network, the store, and other processes on the machine.
+const ADMISSION_PERCENT: u32 = 50;
 
-/// Queue delays below this are always acceptable.
+/// Queues that a call waits in on a worker: for its task, and for the connection to write its response.
+const QUEUES: u32 = 2;
+
+/// Interval at which a busy runtime looks for events: 61 tasks.
+const EVENT_INTERVAL: Duration = Duration::from_micros(500);
+
+/// Expected times below this are always acceptable.
 const NEGLIGIBLE_DELAY: Duration = Duration::from_millis(1);
 
 /// Shortest time between two log lines about overload.
@@ -44,14 +52,19 @@ const SAMPLE_UNITS: usize = 64 * CALL_UNITS;
 const SMOOTHING: u64 = 4;
 
 /// Admission control of one worker.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct AdmissionControl {
+    started_at: Instant,
     /// Admitted calls that occupy the worker.
     active: AtomicUsize,
     /// Work units completed since the last sample.
     completed_units: AtomicUsize,
     /// Moving average of the CPU time of a call, in nanoseconds.
     call_cost: AtomicU64,
+    /// Latest time from the admission of a call to its processing, in nanoseconds, and when it was measured, in
+    /// nanoseconds since `started_at`.
+    queue_wait: AtomicU64,
+    queue_wait_at: AtomicU64,
     last_sample: Mutex<Option<BusySample>>,
     warned_at: Mutex<Option<Instant>>,
 }
@@ -68,9 +81,15 @@ struct BusySample {
 #[derive(Debug)]
 pub(super) struct Permit {
     control: Arc<AdmissionControl>,
-    /// Whether there is time to call the store.
-    pub(super) has_store_time: bool,
     pub(super) admitted_at: Instant,
+    /// Bound on the time that the call waited before it was admitted.
+    waited: Duration,
+    /// Whether the expected time to a response is more than negligible.
+    is_contended: bool,
+    /// Timeout of the caller of a contended call.
+    timeout: Option<Duration>,
+    /// Whether there is time to call the store.
+    has_store_time: bool,
     state: PermitState,
 }
 
@@ -78,6 +97,8 @@ pub(super) struct Permit {
 enum PermitState {
     Active,
     Paused,
+    /// Its call was shed.
+    Rejected,
 }
 
 /// Rejection of a call: its deadline would pass before the worker gets to it.
@@ -85,48 +106,73 @@ enum PermitState {
 pub(super) struct Overloaded;
 
 impl AdmissionControl {
-    /// Admits a call with these headers if it can be answered before its deadline. A call without a deadline is always
-    /// admitted.
-    pub(super) fn admit(self: &Arc<Self>, headers: &HeaderMap) -> Result<Permit, Overloaded> {
+    /// Admits a call with these headers, on a connection with these turns, if it can be answered before its deadline. A
+    /// call without a deadline is always admitted.
+    pub(super) fn admit(self: &Arc<Self>, headers: &HeaderMap, turns: &Turns) -> Result<Permit, Overloaded> {
         if self.completed_units.load(Ordering::Relaxed) >= SAMPLE_UNITS {
             self.sample();
         }
-        let has_store_time = self.has_store_time(headers).inspect_err(|Overloaded| {
-            self.completed_units.fetch_add(REJECTION_UNITS, Ordering::Relaxed);
-        })?;
+        let now = Instant::now();
+        let waited = turns.age(now, self.wakeup_delay(now));
+        let expected = waited.saturating_add(self.queue_delay());
+        let is_contended = expected >= NEGLIGIBLE_DELAY;
+        let timeout = if is_contended { deadline::grpc_timeout(headers) } else { None };
+        let has_store_time = self.has_store_time(expected, timeout)?;
         self.active.fetch_add(1, Ordering::Relaxed);
         Ok(Permit {
             control: Arc::clone(self),
+            admitted_at: now,
+            waited,
+            is_contended,
+            timeout,
             has_store_time,
-            admitted_at: Instant::now(),
             state: PermitState::Active,
         })
     }
 
-    fn has_store_time(&self, headers: &HeaderMap) -> Result<bool, Overloaded> {
+    /// Estimate of the time that the worker's queues take for a new call.
+    fn queue_delay(&self) -> Duration {
         let calls = self.active.load(Ordering::Relaxed) as u64;
-        let delay = Duration::from_nanos(calls.saturating_mul(self.call_cost.load(Ordering::Relaxed)));
-        if delay < NEGLIGIBLE_DELAY {
+        let nanos = calls.saturating_mul(self.call_cost.load(Ordering::Relaxed));
+        Duration::from_nanos(nanos).saturating_mul(QUEUES)
+    }
+
+    /// Bound on the time from the arrival of bytes on an idle connection to its turn: the worker's queue as it was
+    /// measured last, less the time since, and the interval at which the runtime looks for events.
+    fn wakeup_delay(&self, now: Instant) -> Duration {
+        let measured_at = Duration::from_nanos(self.queue_wait_at.load(Ordering::Relaxed));
+        let since = now.saturating_duration_since(self.started_at).saturating_sub(measured_at);
+        let wait = Duration::from_nanos(self.queue_wait.load(Ordering::Relaxed));
+        wait.saturating_sub(since).saturating_add(EVENT_INTERVAL)
+    }
+
+    fn has_store_time(&self, expected: Duration, timeout: Option<Duration>) -> Result<bool, Overloaded> {
+        let Some(timeout) = timeout else { return Ok(true) };
+        if expected <= deadline::percent_of(timeout, STORE_PERCENT) {
             return Ok(true);
         }
-        let Some(timeout) = deadline::grpc_timeout(headers) else { return Ok(true) };
-        if delay <= deadline::percent_of(timeout, STORE_PERCENT) {
-            return Ok(true);
-        }
-        if delay <= deadline::percent_of(timeout, ADMISSION_PERCENT) {
+        if expected <= deadline::percent_of(timeout, ADMISSION_PERCENT) {
             return Ok(false);
         }
-        self.warn(delay);
+        self.warn(expected);
+        self.completed_units.fetch_add(REJECTION_UNITS, Ordering::Relaxed);
         Err(Overloaded)
     }
 
     /// Logs the overload, at most once per interval.
-    fn warn(&self, queue_delay: Duration) {
+    fn warn(&self, expected_delay: Duration) {
         let mut warned_at = self.warned_at.lock();
         if warned_at.is_none_or(|warned_at| warned_at.elapsed() > WARN_INTERVAL) {
             *warned_at = Some(Instant::now());
-            tracing::warn!(?queue_delay, "worker overloaded; shedding calls");
+            tracing::warn!(?expected_delay, "worker overloaded; shedding calls");
         }
+    }
+
+    /// Records the time that a call waited for its task to run.
+    fn queue_waited(&self, wait: Duration, now: Instant) {
+        let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.queue_wait.store(nanos(wait), Ordering::Relaxed);
+        self.queue_wait_at.store(nanos(now.saturating_duration_since(self.started_at)), Ordering::Relaxed);
     }
 
     /// Measures the cost of a call from the busy time of the worker's runtime.
@@ -164,6 +210,21 @@ impl AdmissionControl {
     }
 }
 
+impl Default for AdmissionControl {
+    fn default() -> Self {
+        Self {
+            started_at: Instant::now(),
+            active: AtomicUsize::default(),
+            completed_units: AtomicUsize::default(),
+            call_cost: AtomicU64::default(),
+            queue_wait: AtomicU64::default(),
+            queue_wait_at: AtomicU64::default(),
+            last_sample: Mutex::default(),
+            warned_at: Mutex::default(),
+        }
+    }
+}
+
 impl BusySample {
     fn now(metrics: RuntimeMetrics) -> Self {
         Self { busy: metrics.worker_total_busy_duration(0), metrics, at: Instant::now() }
@@ -171,6 +232,37 @@ impl BusySample {
 }
 
 impl Permit {
+    /// Begins to process the call, unless it waited too long since it was admitted.
+    pub(super) fn begin(&mut self) -> Result<(), Overloaded> {
+        if self.is_contended { self.begin_at(Instant::now()) } else { Ok(()) }
+    }
+
+    fn begin_at(&mut self, now: Instant) -> Result<(), Overloaded> {
+        let queued = now.saturating_duration_since(self.admitted_at);
+        self.control.queue_waited(queued, now);
+        self.waited = self.waited.saturating_add(queued);
+        // The response waits in a queue of the same length.
+        let expected = self.waited.saturating_add(queued);
+        match self.control.has_store_time(expected, self.timeout) {
+            Ok(has_time) => self.has_store_time = self.has_store_time && has_time,
+            Err(Overloaded) => {
+                self.pause();
+                self.state = PermitState::Rejected;
+                return Err(Overloaded);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds to the extensions of the call what remains of its time for the store.
+    pub(super) fn annotate(&self, extensions: &mut Extensions) {
+        if !self.has_store_time {
+            extensions.insert(SkipStore);
+        } else if self.waited >= NEGLIGIBLE_DELAY {
+            extensions.insert(Waited(self.waited));
+        }
+    }
+
     /// Stops counting the call while it waits for input or for the store.
     pub(super) fn pause(&mut self) {
         if self.state == PermitState::Active {
@@ -191,7 +283,9 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.pause();
-        self.control.completed_units.fetch_add(CALL_UNITS, Ordering::Relaxed);
+        if self.state != PermitState::Rejected {
+            self.control.completed_units.fetch_add(CALL_UNITS, Ordering::Relaxed);
+        }
     }
 }
 
@@ -206,6 +300,11 @@ mod tests {
         HeaderMap::from_iter([(name, HeaderValue::from_static(timeout))])
     }
 
+    /// Admits a call that did not wait.
+    fn admit(control: &Arc<AdmissionControl>, headers: &HeaderMap) -> Result<Permit, Overloaded> {
+        control.admit(headers, &Turns::default())
+    }
+
     /// Admission control of a worker that spends 100 µs on a call.
     fn admission_control() -> Arc<AdmissionControl> {
         let control = Arc::new(AdmissionControl::default());
@@ -216,23 +315,23 @@ mod tests {
     #[test]
     fn rising_load_skips_the_store_first_and_then_sheds_calls() {
         let (control, headers) = (admission_control(), headers("20m"));
-        let permits: Vec<_> = (0..1_000).map_while(|_| control.admit(&headers).ok()).collect();
+        let permits: Vec<_> = (0..1_000).map_while(|_| admit(&control, &headers).ok()).collect();
         let with_store = permits.iter().filter(|permit| permit.has_store_time).count();
-        assert!((20..=21).contains(&with_store), "2 ms of 20: {with_store}");
-        assert!((32..=33).contains(&permits.len()), "3.2 ms of 20: {}", permits.len());
+        assert!((24..=26).contains(&with_store), "2.5 ms of 20 in each queue: {with_store}");
+        assert!((48..=51).contains(&permits.len()), "5 ms of 20 in each queue: {}", permits.len());
         drop(permits);
-        assert!(control.admit(&headers).is_ok_and(|permit| permit.has_store_time), "all are done");
+        assert!(admit(&control, &headers).is_ok_and(|permit| permit.has_store_time), "all are done");
     }
 
     #[test]
     fn paused_permits_keep_no_calls_out() {
         let (control, headers) = (admission_control(), headers("20m"));
-        let mut permits: Vec<_> = (0..1_000).map_while(|_| control.admit(&headers).ok()).collect();
-        assert!(control.admit(&headers).is_err());
+        let mut permits: Vec<_> = (0..1_000).map_while(|_| admit(&control, &headers).ok()).collect();
+        assert!(admit(&control, &headers).is_err());
         permits.iter_mut().for_each(Permit::pause);
-        assert!(control.admit(&headers).is_ok_and(|permit| permit.has_store_time));
+        assert!(admit(&control, &headers).is_ok_and(|permit| permit.has_store_time));
         permits.iter_mut().for_each(Permit::resume);
-        assert!(control.admit(&headers).is_err());
+        assert!(admit(&control, &headers).is_err());
         drop(permits);
         assert_eq!(control.active.load(Ordering::Relaxed), 0);
     }
@@ -240,10 +339,42 @@ mod tests {
     #[test]
     fn calls_with_a_distant_deadline_or_without_one_are_not_shed() {
         let control = admission_control();
-        let permits: Vec<_> = (0..1_000).map(|_| control.admit(&headers("1S")).expect("admitted")).collect();
+        let permits: Vec<_> =
+            (0..1_000).map(|_| admit(&control, &headers("1S")).expect("admitted")).collect();
         assert!(permits.iter().all(|permit| permit.has_store_time));
-        assert!(control.admit(&HeaderMap::new()).is_ok_and(|permit| permit.has_store_time));
-        assert!(control.admit(&headers("20m")).is_err());
+        assert!(admit(&control, &HeaderMap::new()).is_ok_and(|permit| permit.has_store_time));
+        assert!(admit(&control, &headers("20m")).is_err());
+    }
+
+    #[test]
+    fn a_call_that_waited_longer_than_expected_is_shed_when_its_task_runs() {
+        let (control, headers) = (admission_control(), headers("20m"));
+        let others: Vec<_> = (0..20).map(|_| admit(&control, &headers).expect("admitted")).collect();
+        let begin_after = |millis| {
+            let mut permit = admit(&control, &headers).expect("admitted");
+            let begun = permit.begin_at(permit.admitted_at + Duration::from_millis(millis));
+            let mut extensions = Extensions::new();
+            permit.annotate(&mut extensions);
+            let waited = extensions.get().map(|Waited(waited)| waited.as_millis());
+            (begun, extensions.get::<SkipStore>().is_some(), waited)
+        };
+        assert_eq!(begin_after(0), (Ok(()), false, None));
+        assert_eq!(begin_after(2), (Ok(()), false, Some(2)));
+        assert_eq!(begin_after(4), (Ok(()), true, None));
+        assert_eq!(begin_after(6).0, Err(Overloaded));
+        drop(others);
+        assert_eq!(control.active.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn the_measured_wait_bounds_the_wakeup_delay_for_as_long_as_it_lasted() {
+        let control = admission_control();
+        let at = |millis| control.started_at + Duration::from_millis(millis);
+        assert_eq!(control.wakeup_delay(at(0)), EVENT_INTERVAL);
+        control.queue_waited(Duration::from_millis(8), at(100));
+        for (now, left) in [(100, 8), (103, 5), (108, 0), (1_000, 0)] {
+            assert_eq!(control.wakeup_delay(at(now)), Duration::from_millis(left) + EVENT_INTERVAL, "{now}");
+        }
     }
 
     #[test]
@@ -260,7 +391,7 @@ mod tests {
     async fn the_cost_is_measured_from_the_busy_time_of_the_runtime() {
         let control = Arc::new(AdmissionControl::default());
         for _ in 0..SAMPLE_UNITS {
-            let permit = control.admit(&HeaderMap::new());
+            let permit = admit(&control, &HeaderMap::new());
             let started = Instant::now();
             while started.elapsed() < Duration::from_micros(50) {}
             drop(permit);

@@ -4,7 +4,7 @@
 //! of body, which took a tenth of the CPU time of a call. Callers see no difference, except that data after the first
 //! message of a request is ignored.
 
-use std::{future::poll_fn, sync::Arc, thread, time::Instant};
+use std::{future::poll_fn, mem, sync::Arc, task::Poll, thread, time::Instant};
 
 use bytes::{BufMut as _, BytesMut};
 use hyper::{
@@ -16,10 +16,10 @@ use prost::Message as _;
 use tonic::{Code, Status, body::Body, metadata::MetadataMap};
 
 use super::{
-    deadline::SkipStore,
-    overload::Permit,
+    overload::{Overloaded, Permit},
     request_body::{MessageLimits, RequestBody},
     response_body::ResponseBody,
+    shed_call::ShedCall,
 };
 use crate::{
     proto::envoy::service::ratelimit::v3::{
@@ -35,18 +35,31 @@ pub(crate) const SHOULD_RATE_LIMIT_PATH: &str =
 /// Length-prefixed message framing: a compression flag and the length.
 const PREFIX_BYTES: usize = 5;
 
+/// An admitted call.
+pub(super) struct IncomingCall {
+    pub(super) request: Request<Incoming>,
+    pub(super) permit: Permit,
+    /// Whether the turn that brought the call brought resets too.
+    pub(super) may_be_reset: bool,
+}
+
 /// Answers an admitted call with `service`, if its message is within `limits`.
 pub(super) async fn respond<T: RateLimitService>(
     service: Arc<T>,
-    mut permit: Permit,
-    request: Request<Incoming>,
+    call: IncomingCall,
     limits: MessageLimits,
 ) -> Response<ResponseBody> {
+    let IncomingCall { request, mut permit, may_be_reset } = call;
     let (mut parts, body) = request.into_parts();
-    if !permit.has_store_time {
-        parts.extensions.insert(SkipStore);
-    }
     let mut latency = LatencyRecorder { since: permit.admitted_at, outcome: CallOutcome::Unrecorded };
+    if may_be_reset {
+        drop_if_reset().await;
+    }
+    if permit.begin() == Err(Overloaded) {
+        latency.outcome = CallOutcome::Shed;
+        return ShedCall::new(body, limits).await;
+    }
+    permit.annotate(&mut parts.extensions);
     let mut body = RequestBody::new(body, limits.timeout);
     let received = receive(&parts.headers, &mut body, limits.max_bytes, &mut permit).await;
     latency.since = body.completed_at(permit.admitted_at);
@@ -78,6 +91,20 @@ pub(super) async fn respond<T: RateLimitService>(
     response
 }
 
+/// Yields to hyper, which drops a call that its caller has reset, but looks only while the call is pending. The body of a
+/// call that was reset with `CANCEL` does not fail: it ends, as if it were whole.
+async fn drop_if_reset() {
+    let mut has_yielded = false;
+    poll_fn(|cx| {
+        if mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 /// Records the call's latency on drop, whether it was answered or reset by the client.
 struct LatencyRecorder {
     since: Instant,
@@ -88,10 +115,15 @@ struct LatencyRecorder {
 enum CallOutcome {
     Recorded,
     Unrecorded,
+    /// Rejected undecided; such calls are not part of the latencies.
+    Shed,
 }
 
 impl Drop for LatencyRecorder {
     fn drop(&mut self) {
+        if let CallOutcome::Shed = self.outcome {
+            return;
+        }
         if let CallOutcome::Unrecorded = self.outcome {
             metrics::answered(if thread::panicking() { "panic" } else { "cancelled" });
         }

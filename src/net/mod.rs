@@ -2,6 +2,7 @@
 //!
 //! - [`tls`]: certificates that are reloaded at run time, and client certificates.
 //! - `stall_timeout`: closes connections that never send an HTTP/2 preface, or stop reading.
+//! - `turn`: bounds what a connection reads before others are served.
 //! - `bind`: opens TCP ports.
 //! - `accept_limit`: bounds the number of connections, and logs accept failures.
 
@@ -11,3 +12,4 @@ mod http2_preface;
 pub mod metrics;
 pub(crate) mod stall_timeout;
 pub mod tls;
+pub(crate) mod turn;

@@ -6,6 +6,7 @@ mod instances;
 mod outages;
 mod script;
 mod isolation;
+mod propagation;
 mod traffic;
 
 use std::time::{Duration, Instant};

@@ -20,7 +20,7 @@ use super::{
 use crate::support::redis::Redis;
 
 /// HTTP/2 preface of a client, with settings that change nothing.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 /// With the setting that no stream has room for an answer.
 const PREFACE_WITHOUT_WINDOW: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\0";
@@ -31,7 +31,7 @@ const INITIAL_REQUESTS: u32 = 1_200;
 const PATH: &[u8] = b"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// A frame of HTTP/2.
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
     let length = u32::try_from(payload.len()).expect("short");
     frame.extend_from_slice(&length.to_be_bytes()[1..]);
@@ -42,7 +42,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// The headers of a request, none of which the table of HPACK is to remember.
-fn headers() -> Vec<u8> {
+pub(super) fn headers() -> Vec<u8> {
     let mut block = vec![0x83, 0x86];
     let literal = |block: &mut Vec<u8>, name: &[u8], value: &[u8]| {
         block.extend_from_slice(name);
@@ -57,11 +57,11 @@ fn headers() -> Vec<u8> {
 }
 
 /// The bytes of a request on a stream.
-fn ask(stream: u32, body: &Bytes) -> Vec<u8> {
+pub(super) fn ask(stream: u32, body: &Bytes) -> Vec<u8> {
     [frame(1, 4, stream, &headers()), frame(0, 1, stream, body)].concat()
 }
 
-fn connect(port: u16) -> TcpStream {
+pub(super) fn connect(port: u16) -> TcpStream {
     TcpStream::connect(("127.0.0.1", port)).expect("tollgate listens")
 }
 

@@ -14,6 +14,7 @@ mod overload;
 mod random;
 mod messages;
 mod report;
+mod resets;
 mod samples;
 mod sentinel;
 mod standalone;

@@ -4,6 +4,7 @@ pub(crate) mod certificates;
 pub(crate) mod cluster;
 pub(crate) mod envoy;
 pub(crate) mod http;
+pub(crate) mod network;
 pub(crate) mod prometheus;
 pub(crate) mod proxy;
 pub(crate) mod redis;

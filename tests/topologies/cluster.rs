@@ -26,7 +26,7 @@ fn name_on(cluster: &Cluster, master: usize) -> String {
     name_like("name", cluster, master)
 }
 
-fn name_like(begin: &str, cluster: &Cluster, master: usize) -> String {
+pub(super) fn name_like(begin: &str, cluster: &Cluster, master: usize) -> String {
     let slot = |name: &str| one(name, Hits::ONE).cells[0].key.slot();
     let mut names = (0..).map(|number| format!("{begin}{number}"));
     names.find(|name| cluster.master_of(slot(name)) == master).expect("endless")

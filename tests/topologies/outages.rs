@@ -376,6 +376,32 @@ async fn excess_calls_to_an_overloaded_server_are_refused_at_once() {
 }
 
 #[tokio::test]
+async fn a_master_with_too_few_replicas_charges_nothing_until_it_has_enough() {
+    let redis = Redis::start_with(&["--min-replicas-max-lag", "2"]);
+    let store = redis.store();
+    assert!(store.connected().await);
+    charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
+    let mut admin = redis.connect();
+    let mut need = |count: &str| cmd("CONFIG").arg(&["SET", "min-replicas-to-write", count]).exec(&mut admin);
+    need("1").expect("set");
+    // Alone, and several together as one command.
+    let names: Vec<String> = some_names().chain(["a".to_owned()]).collect();
+    let mut refused = vec![timed(&store, "a").await];
+    refused.extend(futures_util::future::join_all(names.iter().map(|name| timed(&store, name))).await);
+    for done in refused {
+        let error = done.result.expect_err("there are no replicas");
+        assert!(
+            matches!(&error, StoreError::Declined(text) if text.contains("NOREPLICAS")),
+            "not declined: {error:?}"
+        );
+    }
+    need("0").expect("set");
+    recovered(&store, "b", Instant::now()).await;
+    assert_eq!(super::used(&store, "a").await, 1);
+    assert_eq!(super::used(&store, "name0").await, 0);
+}
+
+#[tokio::test]
 async fn an_outage_is_logged_once_however_often_the_server_fails() {
     let (lines, _guard) = Lines::keep();
     let redis = Redis::start();
@@ -435,7 +461,7 @@ async fn a_call_has_its_own_deadline_and_is_not_sent_after_it() {
             let begun = Instant::now();
             let error = store.decide_by(&call, (begun + own).into()).await.expect_err("no answer");
             let took = begun.elapsed();
-            let (StoreError::Timeout(limit) | StoreError::QueueTimeout(limit)) = error else {
+            let (StoreError::Timeout(limit, _) | StoreError::QueueTimeout(limit)) = error else {
                 panic!("{error:?}")
             };
             assert_eq!(limit, own, "{took:?}");

@@ -1,6 +1,6 @@
 //! Reconciles lists and switches with the store.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use tokio::{
     task::spawn_blocking,
@@ -11,7 +11,7 @@ use tollgate_runtime::task_slot::TaskSlot;
 use tollgate_store::redis::recheck_bans;
 
 use crate::{
-    Action, AuditEntry, Control, ControlError, RulesStatus,
+    Action, AuditEntry, Control, ControlError, RulesStatus, Runtime,
     bounds::truncated,
     compile_overrides, metrics,
     stored::{Connectivity, Restore, StoreHead, StoredRuntime, now_ms},
@@ -21,6 +21,9 @@ use crate::{
 const MAX_EXPIRY_WAIT_MS: u64 = 3_600_000;
 /// Shortest time between two fetches.
 const FETCH_INTERVAL: Duration = Duration::from_millis(200);
+/// Number of active entries for each millisecond over which instances spread their fetches, and the longest spread.
+const ENTRIES_PER_SPREAD_MS: usize = 10;
+const MAX_SPREAD_MS: u64 = 500;
 /// Pause before a failed expiry is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -86,7 +89,9 @@ impl ListsReconciler {
         let lost_automatic = head.abuse_token.is_empty() && self.active.has_automatic_at(now_ms());
         let lost_automatic = lost_automatic.then(|| Arc::clone(&self.active));
         let now = Instant::now();
-        let begin = self.fetched.and_then(|at| at.checked_add(FETCH_INTERVAL)).map_or(now, |at| at.max(now));
+        let spread = now.checked_add(fetch_delay(active, fastrand::u64)).unwrap_or(now);
+        let begin =
+            self.fetched.and_then(|at| at.checked_add(FETCH_INTERVAL)).map_or(spread, |at| at.max(spread));
         self.fetched = Some(begin);
         self.task.start(async move {
             sleep_until(begin).await;
@@ -170,6 +175,15 @@ impl ListsReconciler {
     }
 }
 
+/// Delay before a fetch over these lists, which grows with them: all instances fetch the same change. `random` returns a
+/// number in a range.
+fn fetch_delay(active: &Runtime, random: impl FnOnce(RangeInclusive<u64>) -> u64) -> Duration {
+    let Runtime { entries, automatic, switches, .. } = active;
+    let count = entries.len().saturating_add(automatic.len()).saturating_add(switches.len());
+    let spread = count.checked_div(ENTRIES_PER_SPREAD_MS).and_then(|ms| u64::try_from(ms).ok());
+    Duration::from_millis(random(0..=spread.unwrap_or_default().min(MAX_SPREAD_MS)))
+}
+
 /// Restores lists and switches that the store has lost, unless an operator continued without them: then the present
 /// ones are adopted.
 async fn restore(
@@ -220,4 +234,28 @@ async fn activate(
     });
     // Fails only by a panic, which is logged.
     compiled.await.map_err(|error| ControlError::Unavailable(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Switch, SwitchMode};
+
+    #[test]
+    fn the_fetches_of_long_lists_are_spread_and_those_of_short_ones_are_not() {
+        let longest = |count| {
+            let switch = Switch {
+                domain: "web".into(),
+                rule: "*".into(),
+                mode: SwitchMode::Off,
+                reason: String::new(),
+                author: "ada".into(),
+                created_at_ms: 0,
+                expires_at_ms: None,
+            };
+            let runtime = Runtime { switches: vec![switch; count], ..Runtime::default() };
+            fetch_delay(&runtime, |range| *range.end()).as_millis()
+        };
+        assert_eq!([0, 9, 1_000, 100_000].map(longest), [0, 0, 100, 500]);
+    }
 }

@@ -9,6 +9,9 @@
 //! None of these waits for another. A failed step is retried after a later heartbeat; until then the former state stays
 //! active, and lists and switches expire on time. However much is changed, heartbeats are at least 100 ms apart and
 //! fetches of lists at least 200 ms.
+//!
+//! A notification reaches all instances at once. Each waits for a random time, so that hundreds of them do not keep Redis
+//! from decisions.
 
 mod acl;
 mod heartbeat;
@@ -17,7 +20,7 @@ mod load;
 mod outage;
 mod rules;
 
-use std::{convert::Infallible, future::pending, sync::Arc, time::Duration};
+use std::{convert::Infallible, future::pending, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use tokio::{
     select,
@@ -43,6 +46,8 @@ use crate::metrics;
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 /// Delay after a notification, in which further ones are collected.
 const NOTIFICATION_DELAY: Duration = Duration::from_millis(5);
+/// Longest further delay after a notification, in milliseconds.
+const MAX_NOTIFICATION_SPREAD_MS: u64 = 200;
 /// Shortest time between two heartbeats.
 const MIN_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -119,7 +124,7 @@ impl ReconcileTask {
                 _ = ticks.tick() => if !self.acl_denial.is_waiting() {
                     self.send_heartbeat();
                 },
-                () = changed.notified() => self.send_heartbeat(),
+                () = changed.notified() => self.send_heartbeat_after(notification_delay(fastrand::u64)),
                 head = self.in_flight.finished() => self.handle_head(head),
                 loaded = RulesReconciler::finished(&mut self.rules) => self.handle_load(loaded),
                 is_changed = self.lists.finished() => if is_changed {
@@ -132,6 +137,10 @@ impl ReconcileTask {
 
     /// Sends a heartbeat now, or after the one in flight.
     fn send_heartbeat(&mut self) {
+        self.send_heartbeat_after(Duration::ZERO);
+    }
+
+    fn send_heartbeat_after(&mut self, delay: Duration) {
         if !self.in_flight.is_idle() {
             self.is_notified = true;
             return;
@@ -139,7 +148,7 @@ impl ReconcileTask {
         self.is_notified = false;
         let now = Instant::now();
         let earliest = self.heartbeat_at.and_then(|at| at.checked_add(MIN_HEARTBEAT_INTERVAL));
-        let begin = earliest.max(now.checked_add(NOTIFICATION_DELAY)).unwrap_or(now);
+        let begin = earliest.max(now.checked_add(delay)).unwrap_or(now);
         self.heartbeat_at = Some(begin);
         let (control, instance) = (self.control.clone(), self.heartbeat.record(&self.status.now()));
         let active = ActiveState {
@@ -224,10 +233,29 @@ impl ReconcileTask {
     }
 }
 
+/// Delay after a notification; `random` returns a number in a range.
+fn notification_delay(random: impl FnOnce(RangeInclusive<u64>) -> u64) -> Duration {
+    NOTIFICATION_DELAY.saturating_add(Duration::from_millis(random(0..=MAX_NOTIFICATION_SPREAD_MS)))
+}
+
 /// Waits until this time, if there is one.
 async fn at(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time).await,
         None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instances_spread_over_the_time_after_a_notification() {
+        assert_eq!(notification_delay(|range| *range.start()), NOTIFICATION_DELAY);
+        let most = NOTIFICATION_DELAY + Duration::from_millis(MAX_NOTIFICATION_SPREAD_MS);
+        assert_eq!(notification_delay(|range| *range.end()), most);
+        // Far below the time in which a change is active everywhere.
+        assert!(most < HEARTBEAT_INTERVAL / 2);
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! With `local`, a counter starts from its last verdict in the store, if it was in use: what remained then is divided by
 //! the number of instances. What is charged meanwhile is charged to the store later, as far as it was not and still counts
-//! ([`deferred`]).
+//! ([`deferred`]). A call that timed out is corrected when its reply arrives ([`late`]).
 
 mod deferred;
+mod late;
 #[cfg(test)]
 mod tests;
 

@@ -28,6 +28,16 @@ const UNCHARGED_ERROR_CODES: [&str; 13] = [
     "TRYAGAIN",
 ];
 
+/// Begins of such errors without a code of their own: those that a server before Redis 7 nests in the error of the script,
+/// and that of a node that is cut off from its cluster and has `cluster-allow-reads-when-down`.
+const UNCHARGED_ERROR_TEXTS: [&str; 5] = [
+    "-OOM command not allowed",
+    "-NOREPLICAS Not enough",
+    "-READONLY You can't write",
+    "-MISCONF ",
+    "Script attempted to execute a write command while the cluster is down",
+];
+
 /// Translates an error of a request that had `time_limit` in all.
 pub(super) fn into_store_error(error: SendError, time_limit: Duration) -> StoreError {
     match error {
@@ -35,7 +45,8 @@ pub(super) fn into_store_error(error: SendError, time_limit: Duration) -> StoreE
         SendError::BreakerOpen => StoreError::BreakerOpen,
         SendError::Overloaded => StoreError::Overloaded,
         SendError::QueueTimeout => StoreError::QueueTimeout(rounded(time_limit)),
-        SendError::Timeout => StoreError::Timeout(rounded(time_limit)),
+        SendError::Timeout => StoreError::Timeout(rounded(time_limit), None),
+        SendError::Late(reply) => StoreError::Timeout(rounded(time_limit), Some(reply)),
         SendError::MalformedReply => StoreError::MalformedReply,
         SendError::SlotMigrating(error) => StoreError::SlotMigrating(shown(&error)),
         SendError::Unreached(error) => StoreError::Declined(shown(&error)),
@@ -55,10 +66,17 @@ fn shown(error: &RedisError) -> String {
     foreign_text::bounded(&error.to_string())
 }
 
+impl SendError {
+    /// Whether the request certainly had no effect.
+    pub(super) fn charged_nothing(&self) -> bool {
+        into_store_error(self.clone(), Duration::ZERO).charged_nothing()
+    }
+}
+
 /// Whether the reply rules out an effect.
 pub(super) fn charged_nothing(error: &RedisError) -> bool {
-    // Before Redis 7, the error of a command within a script is nested in another error.
-    let is_within = || error.detail().is_some_and(|detail| detail.contains("-OOM command not allowed"));
+    let has_text = |detail: &str| UNCHARGED_ERROR_TEXTS.iter().any(|text| detail.contains(text));
+    let is_within = || error.detail().is_some_and(has_text);
     error.code().is_some_and(|code| UNCHARGED_ERROR_CODES.contains(&code)) || is_within()
 }
 

@@ -19,7 +19,9 @@ done
 
 case $1 in
 redis)
+    # A master that is cut off from its replicas takes no more charges, which a failover would lose: within 5 seconds.
     set -- --port "$self_port" --dir "$DATA" --protected-mode no --save "" --appendonly no \
+        --min-replicas-to-write 1 --min-replicas-max-lag 3 \
         --maxmemory 256mb --maxmemory-policy noeviction \
         --replica-announce-ip "$self_host" --replica-announce-port "$self_port"
     if [ "$master_host:$master_port" != "$SELF" ]; then

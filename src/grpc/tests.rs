@@ -1,0 +1,221 @@
+//! Connections that send many calls at once, beside others of the same worker.
+
+use std::{mem, pin::Pin, sync::Arc, time::Duration};
+
+use bytes::BufMut as _;
+use parking_lot::Mutex;
+use tokio::{
+    io::{AsyncWriteExt as _, DuplexStream, duplex},
+    task::{JoinHandle, yield_now},
+};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+
+use super::{
+    connection::Connections,
+    dispatch::{Dispatch, side_services},
+    request_body::MessageLimits,
+    unary::SHOULD_RATE_LIMIT_PATH,
+};
+use crate::{
+    proto::envoy::service::ratelimit::v3::{
+        RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
+    },
+    readiness::Readiness,
+    settings::{GrpcListen, GrpcSettings},
+};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Room for everything that a client sends.
+const CAPACITY: usize = 8 << 20;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+/// Records the domains of the calls that it decides.
+#[derive(Clone, Default)]
+struct Recorder(Arc<Mutex<Vec<String>>>);
+
+impl RateLimitService for Recorder {
+    fn should_rate_limit<'s, 'a>(
+        &'s self,
+        request: Request<RateLimitRequest>,
+    ) -> Pin<Box<dyn Future<Output = Result<Response<RateLimitResponse>, Status>> + Send + 'a>>
+    where
+        's: 'a,
+        Self: 'a,
+    {
+        self.0.lock().push(request.into_inner().domain);
+        Box::pin(std::future::ready(Ok(Response::new(RateLimitResponse::default()))))
+    }
+}
+
+/// A worker with a service that records.
+struct Worker {
+    decided: Recorder,
+    connections: Connections,
+    services: Dispatch<Recorder>,
+}
+
+impl Worker {
+    fn new() -> Self {
+        let settings = GrpcSettings {
+            listen: GrpcListen::Tcp(([127, 0, 0, 1], 0).into()),
+            tls: None,
+            max_connections: 10,
+            max_connection_age: None,
+            max_connection_age_grace: None,
+            keepalive_interval: None,
+            keepalive_timeout: TIMEOUT,
+            max_streams: Some(1024),
+            max_message_bytes: 1024,
+        };
+        let decided = Recorder::default();
+        let side = side_services(Readiness::new()).expect("valid descriptors");
+        let limits = MessageLimits { max_bytes: 1024, timeout: TIMEOUT };
+        let services = Dispatch::new(decided.clone(), side, limits);
+        let connections = Connections::new(&settings, None, TIMEOUT, CancellationToken::new());
+        Self { decided, connections, services }
+    }
+
+    /// Serves a client that has sent `bytes`; it never ends by itself.
+    async fn serve(&self, bytes: &[u8]) -> (DuplexStream, JoinHandle<()>) {
+        let (near, mut far) = duplex(CAPACITY);
+        far.write_all(bytes).await.expect("room");
+        let serving = self.connections.clone().serve(near, self.services.clone());
+        (far, tokio::spawn(serving))
+    }
+
+    /// Waits until a call of the domain is decided; returns how many of others were before it.
+    async fn decided_before(&self, domain: &str) -> usize {
+        loop {
+            if let Some(at) = self.decided.0.lock().iter().position(|decided| decided == domain) {
+                return at;
+            }
+            yield_now().await;
+        }
+    }
+}
+
+/// Bytes that a client sends.
+struct Client {
+    bytes: Vec<u8>,
+    stream: u32,
+}
+
+impl Client {
+    fn new() -> Self {
+        Self { bytes: PREFACE.to_vec(), stream: 1 }
+    }
+
+    fn frame(&mut self, kind: u8, flags: u8, payload: &[u8]) {
+        self.bytes.put_uint(payload.len() as u64, 3);
+        self.bytes.extend_from_slice(&[kind, flags]);
+        self.bytes.put_u32(self.stream);
+        self.bytes.extend_from_slice(payload);
+    }
+
+    fn headers(&mut self) {
+        let mut block = vec![0x83, 0x86];
+        let fields: [(&[u8], &[u8]); 4] = [
+            (&[0x04], SHOULD_RATE_LIMIT_PATH.as_bytes()),
+            (&[0x01], b"tollgate"),
+            (&[0x0f, 0x10], b"application/grpc"),
+            (&[0x00, 2, b't', b'e'], b"trailers"),
+        ];
+        for (name, value) in fields {
+            block.extend_from_slice(name);
+            block.push(u8::try_from(value.len()).expect("short"));
+            block.extend_from_slice(value);
+        }
+        self.frame(1, 4, &block);
+    }
+
+    /// The message of a call that names a domain.
+    fn message(&mut self, domain: &str) {
+        let mut body = vec![0, 0, 0, 0, 0, 0x0a];
+        body.push(u8::try_from(domain.len()).expect("short"));
+        body.extend_from_slice(domain.as_bytes());
+        body[4] = u8::try_from(body.len() - 5).expect("short");
+        self.frame(0, 1, &body);
+    }
+
+    fn reset(&mut self) {
+        self.frame(3, 0, &8_u32.to_be_bytes());
+    }
+
+    fn ping(&mut self) {
+        let stream = mem::take(&mut self.stream);
+        self.frame(6, 0, &[0; 8]);
+        self.stream = stream;
+    }
+
+    fn next_call(&mut self) {
+        self.stream += 2;
+    }
+
+    fn call(&mut self, domain: &str) {
+        self.headers();
+        self.message(domain);
+        self.next_call();
+    }
+}
+
+#[tokio::test]
+async fn a_connection_with_a_thousand_calls_does_not_keep_another_one_waiting() {
+    let (mut many, mut one) = (Client::new(), Client::new());
+    (0..1_000).for_each(|_| many.call("many"));
+    one.call("one");
+    let worker = Worker::new();
+    let _many = worker.serve(&many.bytes).await;
+    let _one = worker.serve(&one.bytes).await;
+    let before = worker.decided_before("one").await;
+    assert!(before < 200, "{before} calls before");
+    while worker.decided.0.lock().len() < 1_001 {
+        yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn calls_that_are_reset_at_once_are_not_decided_and_the_connection_stays_open() {
+    let (mut flood, mut one) = (Client::new(), Client::new());
+    for _ in 0..10_000 {
+        flood.headers();
+        flood.reset();
+        flood.next_call();
+    }
+    flood.call("last");
+    one.call("one");
+    let worker = Worker::new();
+    let (_flood, _one) = (worker.serve(&flood.bytes).await, worker.serve(&one.bytes).await);
+    assert_eq!(worker.decided_before("one").await, 0, "the flood does not keep it waiting");
+    assert_eq!(worker.decided_before("last").await, 1);
+}
+
+#[tokio::test]
+async fn whole_calls_are_not_decided_if_their_reset_is_read_with_them() {
+    let mut flood = Client::new();
+    for _ in 0..10_000 {
+        flood.headers();
+        flood.message("flood");
+        flood.reset();
+        flood.next_call();
+    }
+    flood.call("last");
+    let worker = Worker::new();
+    let _flood = worker.serve(&flood.bytes).await;
+    // The end of a turn may come between a call and its reset.
+    let decided = worker.decided_before("last").await;
+    assert!(decided < 100, "{decided} decided");
+}
+
+#[tokio::test]
+async fn a_flood_of_pings_lets_others_be_served() {
+    let (mut flood, mut one) = (Client::new(), Client::new());
+    (0..40_000).for_each(|_| flood.ping());
+    flood.call("last");
+    one.call("one");
+    let worker = Worker::new();
+    let (_flood, _one) = (worker.serve(&flood.bytes).await, worker.serve(&one.bytes).await);
+    assert_eq!(worker.decided_before("last").await, 1, "the other connection is served first");
+}

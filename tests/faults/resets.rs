@@ -1,0 +1,90 @@
+//! Calls that their callers reset at once.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+};
+
+use super::{
+    connections::{PREFACE, ask, connect, frame, headers},
+    messages::for_names,
+};
+use crate::support::{
+    redis::Redis,
+    tollgate::{Tollgate, request, rules},
+};
+
+const LIMIT: u32 = 1_000_000;
+
+/// Calls of a flood; more than HTTP/2 tolerates if it reads them at once.
+const CALLS: u32 = 10_000;
+
+/// A connection on which calls are reset.
+struct Flood {
+    stream: TcpStream,
+    next: u32,
+}
+
+impl Flood {
+    fn open(port: u16) -> Self {
+        let mut stream = connect(port);
+        stream.write_all(PREFACE).expect("tollgate reads");
+        Self { stream, next: 1 }
+    }
+
+    /// Sends calls, each as `call` makes it, followed by its reset. Returns once all were read.
+    fn send(&mut self, call: impl Fn(u32) -> Vec<u8>) {
+        let mut bytes = Vec::new();
+        for _ in 0..CALLS {
+            bytes.extend_from_slice(&call(self.next));
+            bytes.extend_from_slice(&frame(3, 0, self.next, &8_u32.to_be_bytes()));
+            self.next += 2;
+        }
+        bytes.extend_from_slice(&frame(6, 0, 0, b"all read"));
+        self.stream.write_all(&bytes).expect("the connection stays open");
+        self.await_acknowledgement();
+    }
+
+    /// Reads up to the acknowledgement of the ping.
+    fn await_acknowledgement(&mut self) {
+        loop {
+            let mut header = [0; 9];
+            self.stream.read_exact(&mut header).expect("the connection stays open");
+            let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+            let mut payload = vec![0; usize::try_from(length).expect("short")];
+            self.stream.read_exact(&mut payload).expect("the connection stays open");
+            assert_ne!(header[3], 7, "GOAWAY: {}", String::from_utf8_lossy(&payload));
+            if (header[3], header[4]) == (6, 1) && payload == b"all read" {
+                return;
+            }
+        }
+    }
+}
+
+/// Hits that were charged, less the one that this charges.
+async fn charged(tollgate: &Tollgate) -> u32 {
+    let response =
+        tollgate.client().await.call(request("d", &[&[("k", "flood")]])).await.expect("a response");
+    LIMIT - 1 - response.statuses[0].limit_remaining
+}
+
+#[tokio::test]
+async fn resets_of_calls_cost_no_decision() {
+    let yaml = format!(
+        "domain: d\ndescriptors:\n- key: k\n  rate_limit: {{unit: year, requests_per_unit: {LIMIT}}}\n"
+    );
+    let (config, redis) = (rules(&yaml), Redis::start());
+    let body = for_names(&["flood".to_owned()]).remove(0);
+    for store in ["memory", &redis.url()] {
+        // A fallback would count elsewhere.
+        let arguments = ["--store", store, "--store-timeout", "10s", "--workers", "1"];
+        let tollgate = Tollgate::start(config.path(), &arguments);
+        let mut flood = Flood::open(tollgate.grpc_port);
+        flood.send(|stream| frame(1, 4, stream, &headers()));
+        assert_eq!(charged(&tollgate).await, 0, "{store}: calls without a message");
+        flood.send(|stream| ask(stream, &body));
+        // A call is decided if its reset is not read in the same turn. One more than above was charged by then.
+        let decided = charged(&tollgate).await - 1;
+        assert!(decided <= CALLS / 50, "{store}: {decided} of {CALLS} whole calls");
+    }
+}

@@ -1,0 +1,243 @@
+//! Partitions between the nodes of a cluster, with a master and an instance on the minority's side.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use redis::cmd;
+use tempfile::TempDir;
+use tokio::{task::JoinHandle, time::sleep};
+use tollgate::{
+    descriptor::{Entry, Hits},
+    proto::envoy::service::ratelimit::v3::rate_limit_response::Code,
+    store::{RedisStore, StoreError, key::CellKey, redis::RedisSettings},
+};
+
+use super::{Requests, charge, cluster::name_like, one, recovered, wait};
+use crate::support::{
+    cluster::Cluster,
+    http,
+    network::{Network, Party},
+    redis::{hits, settings},
+    tollgate::{Client, Tollgate, request, rules},
+};
+
+const PREFIX: &str = "partition:";
+/// The clients on either side.
+const MINORITY: &str = "minority";
+const MAJORITY: &str = "majority";
+/// The first master, its replica, and the number of nodes.
+const MASTER: usize = 0;
+const REPLICA: usize = 3;
+const NODES: usize = 6;
+/// The limit of the instances, and how much of it is used before the partition.
+const LIMIT: u64 = 100;
+const USED: u64 = 60;
+
+type CallResult = Result<(), StoreError>;
+
+/// A cluster on a network of its own.
+fn partitionable() -> (Cluster, Network) {
+    let users = [MINORITY, MAJORITY].map(|user| ["--user", user, "on", ">word", "~*", "&*", "+@all"]);
+    let arguments = [&["--cluster-require-full-coverage", "no"][..], &users.concat()].concat();
+    let cluster = Cluster::start(3, 3, &arguments, "");
+    let network = Network::before(&cluster, NODES, &[MINORITY, MAJORITY]);
+    (0..NODES).for_each(|node| cluster.set(node, "cluster-node-timeout", "2000"));
+    (cluster, network)
+}
+
+async fn store(network: &Network, user: &str) -> RedisStore {
+    let settings = RedisSettings {
+        timeout: Duration::from_millis(300),
+        key_prefix: PREFIX.into(),
+        ..settings(&network.url(user, "word"))
+    };
+    let store = RedisStore::open(&settings).expect("valid settings");
+    assert!(store.connected().await);
+    store
+}
+
+/// The hits that a node has in a counter, whether it may decide or not.
+fn counted(cluster: &Cluster, node: usize, name: &str) -> u64 {
+    let key = [PREFIX.as_bytes(), one(name, Hits::ONE).cells[0].key.as_bytes()].concat();
+    let mut connection = cluster.node(node);
+    cmd("READONLY").exec(&mut connection).expect("a reader");
+    let cell: Option<Vec<u8>> = cmd("GET").arg(key).query(&mut connection).expect("a reply");
+    cell.map_or(0, |cell| hits(&cell).into())
+}
+
+/// Sends calls, one after the other.
+async fn charges(store: &RedisStore, name: &str, count: usize) -> Vec<CallResult> {
+    let call = one(name, Hits::ONE);
+    let mut results = Vec::new();
+    for _ in 0..count {
+        results.push(charge(store, &call).await.map(drop));
+    }
+    results
+}
+
+/// The numbers of calls that were answered, and of those that may have been charged.
+fn answered(results: &[CallResult]) -> (u64, u64) {
+    let answered = results.iter().filter(|result| result.is_ok()).count() as u64;
+    let unknown = results.iter().filter(|result| result.as_ref().is_err_and(|e| !e.charged_nothing()));
+    (answered, answered + unknown.count() as u64)
+}
+
+/// Checks that what was answered is counted, and nothing twice.
+fn assert_counts(what: &str, counted: u64, (answered, perhaps): (u64, u64)) {
+    println!("{what}: {counted} counted of {answered} answered and at most {perhaps} charged");
+    assert!((answered..=perhaps).contains(&counted), "{what}: {counted} of {answered} to {perhaps}");
+}
+
+fn is_down(cluster: &Cluster, node: usize) -> bool {
+    let info: String = cmd("CLUSTER").arg("INFO").query(&mut cluster.node(node)).expect("a reply");
+    info.contains("cluster_state:fail")
+}
+
+/// A caller of one instance, which sends one request after the other.
+struct Caller {
+    instance: Tollgate,
+    _config: TempDir,
+    client: Client,
+    name: String,
+}
+
+impl Caller {
+    async fn start(network: &Network, user: &str, name: &str) -> Self {
+        let config = rules(&format!(
+            "domain: d\ndescriptors:\n- key: k\n  rate_limit: {{unit: year, requests_per_unit: {LIMIT}}}\n"
+        ));
+        let url = network.url(user, "word");
+        let arguments = ["--store", &url, "--store-timeout", "100ms", "--replicas-hint", "2"];
+        let others = ["--on-store-error", "local", "--key-prefix", PREFIX, "--workers", "1"];
+        let instance = Tollgate::start(config.path(), &[&arguments[..], &others].concat());
+        let client = instance.client().await;
+        Self { instance, _config: config, client, name: name.into() }
+    }
+
+    async fn passes(&mut self) -> bool {
+        let answer = self.client.call(request("d", &[&[("k", &self.name)]])).await.expect("an answer");
+        answer.overall_code() == Code::Ok
+    }
+
+    /// Sends requests until `stop`, and counts those that passed in `passed`.
+    fn go_on(mut self, stop: &Arc<AtomicBool>, passed: &Arc<AtomicU64>) -> JoinHandle<Self> {
+        let (stop, passed) = (Arc::clone(stop), Arc::clone(passed));
+        tokio::spawn(async move {
+            while !stop.load(Ordering::Relaxed) {
+                passed.fetch_add(u64::from(self.passes().await), Ordering::Relaxed);
+                sleep(Duration::from_millis(5)).await;
+            }
+            self
+        })
+    }
+
+    /// The calls whose charge is unknown: each may have passed here without being counted there.
+    fn unknown(&self) -> u64 {
+        let metrics = http::get(&self.instance.url("/metrics")).body;
+        let of_reason = |reason: &str| {
+            let name = format!("tollgate_degraded_total{{policy=\"local\",reason=\"{reason}\"}} ");
+            metrics.lines().find_map(|line| line.strip_prefix(&name)?.parse::<u64>().ok()).unwrap_or(0)
+        };
+        ["timeout", "disconnected"].map(of_reason).iter().sum()
+    }
+}
+
+/// A value of the rule whose counter is with the first master.
+fn value_on(cluster: &Cluster) -> String {
+    let slot = |value: &str| CellKey::open("d", [Entry { key: "k", value }].into_iter()).slot();
+    let mut values = (0..).map(|number| format!("value{number}"));
+    values.find(|value| cluster.master_of(slot(value)) == MASTER).expect("endless")
+}
+
+#[tokio::test]
+async fn a_partitioned_master_loses_its_own_charges_only_and_none_counts_twice() {
+    let (cluster, network) = partitionable();
+    let (minority, majority) = (store(&network, MINORITY).await, store(&network, MAJORITY).await);
+    let [name, other] = ["met", "other"].map(|begin| name_like(begin, &cluster, MASTER));
+    let before = 50;
+    assert_eq!(answered(&charges(&minority, &name, 50).await), (before, before));
+    wait("a replica does not follow", || counted(&cluster, REPLICA, &name) == before).await;
+
+    network.cut_off(&[Party::Node(MASTER), Party::User(MINORITY)]);
+    let (of_minority, of_majority) = (Requests::start(&minority, &name), Requests::start(&majority, &name));
+    wait("the master goes on alone", || is_down(&cluster, MASTER)).await;
+    let lost = answered(&of_minority.end().await);
+    assert!(lost.0 > 0, "the master decided nothing after the cut");
+    // By the election at the latest, it decides nothing; and what it declines is not charged.
+    for may_read in ["no", "yes"] {
+        cluster.set(MASTER, "cluster-allow-reads-when-down", may_read);
+        let declined = charges(&minority, &name, 20).await;
+        let is_declined = |result: &CallResult| result.as_ref().is_err_and(StoreError::charged_nothing);
+        assert!(declined.iter().all(is_declined), "{declined:?}");
+    }
+    assert_counts("with the minority", counted(&cluster, MASTER, &name) - before, lost);
+
+    wait("the replica is not promoted", || cluster.is_master(REPLICA)).await;
+    recovered(&majority, &other, std::time::Instant::now()).await;
+    let mut kept = of_majority.end().await;
+    kept.extend(charges(&majority, &name, 20).await);
+    assert_counts("with the majority", counted(&cluster, REPLICA, &name) - before, answered(&kept));
+
+    network.heal();
+    wait("the former master does not follow", || {
+        cluster.info(MASTER, "replication").contains("master_link_status:up")
+    })
+    .await;
+    for store in [&minority, &majority] {
+        recovered(store, &other, std::time::Instant::now()).await;
+        kept.extend(charges(store, &name, 20).await);
+    }
+    assert_counts("afterwards", counted(&cluster, REPLICA, &name) - before, answered(&kept));
+    let follows = || counted(&cluster, MASTER, &name) == counted(&cluster, REPLICA, &name);
+    wait("the former master keeps its own charges", follows).await;
+}
+
+#[tokio::test]
+async fn each_side_of_a_partition_admits_at_most_what_remained() {
+    let (cluster, network) = partitionable();
+    let name = value_on(&cluster);
+    let mut callers =
+        [Caller::start(&network, MINORITY, &name).await, Caller::start(&network, MAJORITY, &name).await];
+    for _ in 0..USED / 2 {
+        for caller in &mut callers {
+            assert!(caller.passes().await);
+        }
+    }
+    let offset = |node: usize, field: &str| {
+        let info = cluster.info(node, "replication");
+        info.lines().find_map(|line| line.strip_prefix(field)?.parse::<u64>().ok()).expect("an offset")
+    };
+    let sent = offset(MASTER, "master_repl_offset:");
+    wait("a replica does not follow", || offset(REPLICA, "slave_repl_offset:") >= sent).await;
+
+    network.cut_off(&[Party::Node(MASTER), Party::User(MINORITY)]);
+    let stop = Arc::<AtomicBool>::default();
+    let passed = [(); 2].map(|()| Arc::<AtomicU64>::default());
+    let mut ended = Vec::new();
+    for (caller, passed) in callers.into_iter().zip(&passed) {
+        ended.push(caller.go_on(&stop, passed));
+    }
+    wait("the master goes on alone", || is_down(&cluster, MASTER)).await;
+    wait("the replica is not promoted", || cluster.is_master(REPLICA)).await;
+    // Both sides have met a limit: the minority's instance that of its master, the other that of the new one.
+    let count = |side: usize| passed[side].load(Ordering::Relaxed);
+    wait("the rest is not admitted", || (0..2).all(|side| count(side) >= LIMIT - USED)).await;
+    network.heal();
+    wait("the former master does not follow", || {
+        cluster.info(MASTER, "replication").contains("master_link_status:up")
+    })
+    .await;
+    stop.store(true, Ordering::Relaxed);
+    for (side, caller) in ended.into_iter().enumerate() {
+        let mut caller = caller.await.expect("no panic");
+        let unknown = caller.unknown();
+        println!("side {side}: {} passed after the cut, {unknown} unknown", count(side));
+        assert!(count(side) <= LIMIT - USED + unknown, "{} passed, {unknown} unknown", count(side));
+        assert!(!caller.passes().await, "the limit is not met after the partition");
+    }
+}
