@@ -36,8 +36,9 @@
 --                only the state's words before it, or for a queue how many of the repetitions pass, which come first (2
 --                bytes), and the rest after the last one. For a check with a reservation, then the number of reserved
 --                tokens (4 bytes), which the words exclude. To the byte of a check whose counter has an active ban are
---                added 2, and its ban follows: one byte, 1, or 3 for a ban that begins; its end in seconds since the epoch (4 bytes) and its level (1). For a repeated call of a check with a
---                ban, that byte is always there, 0 without an active ban. An enforced ban denies every repetition.
+--                added 2, and its ban follows: one byte, 1, or 3 for a ban that begins; its end in seconds since the
+--                epoch (4 bytes) and its level (1). For a repeated call of a check with a ban, that byte is always there,
+--                0 without an active ban. An enforced ban denies every repetition.
 -- Each key of packed records expires, to the millisecond, when the last of its content does; one of a queue a lifetime
 -- later, so that a lengthened lifetime applies to it. Under a given time it lives for an hour instead: such a time does
 -- not determine when the server's own clock reaches the end.
