@@ -12,9 +12,9 @@ use crate::request::Verdicts;
 /// Outcome of a request that arrived after the deadline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LateOutcome {
-    /// It was decided.
+    /// The verdicts of the request.
     Decided(Verdicts),
-    /// It failed, and certainly charged nothing.
+    /// A failure that certainly charged nothing.
     NotCharged,
 }
 
