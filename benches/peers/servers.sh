@@ -74,3 +74,16 @@ start_ratelimit() { # server port http
         RUNTIME_APPDIRECTORY=config RUNTIME_WATCH_ROOT=false REDIS_SOCKET_TYPE=tcp REDIS_URL="127.0.0.1:$REDIS" \
         "$RATELIMIT"
 }
+
+# Stops a server, also one that does not end by itself.
+stop_peer() { # server
+    local pid=${PIDS[$1]}
+    kill "$pid"
+    for _ in $(seq 50); do
+        if ! kill -0 "$pid" 2>/dev/null; then break; fi
+        sleep 0.1
+    done
+    kill -9 "$pid" 2>/dev/null && log "$1 did not end within 5 s"
+    wait "$pid" 2>/dev/null || true
+    unset "PIDS[$1]"
+}

@@ -10,6 +10,7 @@ FNR == 1 { next }
     seen[load] = 1
     if (!(id in rounds)) servers[load] = servers[load] (servers[load] == "" ? "" : FS) $3
     rounds[id]++
+    if (rounds[id] > most) most = rounds[id]
     service[id] = service[id] " " $9 / $6
     redis[id] = redis[id] " " $10 / $6
     sums[id, $4] = ($9 + $10) / $6
@@ -38,7 +39,8 @@ END {
     for (at = 1; at <= count; at++) {
         load = loads[at]
         limited = load ~ /per key/
-        printf "\n### %s\n\n", load
+        unit = (most > 1) ? "round" : "service"
+        printf "\n### %s\n\n%d s for each %s.\n\n", load, seconds[load] + 0.5, unit
         printf "| service | CPU | of Redis | both, of bare tonic | responses per second | p50 | p99 | p99.9 | errors | degraded |"
         print limited ? " admitted | beyond |" : ""
         print "|---|---|---|---|---|---|---|---|---|---|" (limited ? "---|---|" : "")

@@ -14,7 +14,7 @@ if ARGV[2] == '' then
   end
   return redis.status_reply('OK')
 end
-local KEYS = {}
-for i = 1, (#ARGV - 1) / 2 do
-  KEYS[i] = ARGV[(#ARGV + 1) / 2 + i]
+local KEYS, checks = {}, (#ARGV - 1) / 2
+for i = 1, checks do
+  KEYS[i] = ARGV[1 + checks + i]
 end

@@ -30,10 +30,12 @@ use crate::{
     abuse,
     anomalies::{AnomalyStatus, AnomalyWatch},
     fleet::{FleetTasks, FleetView},
-    grpc::{dispatch::ReflectionError, service::RateLimitAdapter},
+    grpc::{
+        dispatch::ReflectionError,
+        service::{RateLimitAdapter, UnaryService},
+    },
     http::{self, AdminParts, ApiParts, DescriptorError, TokenError},
     net::tls::TlsError,
-    proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     readiness::Readiness,
     service::Service,
     settings::{AdminSettings, Port, Settings},
@@ -148,7 +150,7 @@ pub(super) async fn start_with<T, O>(
     open: O,
 ) -> Result<Running, StartError>
 where
-    T: RateLimitService,
+    T: UnaryService,
     O: Fn(&Arc<ActiveRules>, BackgroundQueue) -> Result<T, StoreError> + Clone + Send + 'static,
 {
     // Before any task on which others depend runs on this thread.

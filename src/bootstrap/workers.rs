@@ -26,9 +26,9 @@ use crate::{
         connection::Connections,
         dispatch::{Dispatch, side_services},
         request_body::MessageLimits,
+        service::UnaryService,
     },
     net::tls::Tls,
-    proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     readiness::Readiness,
     settings::{GrpcSettings, ProcessSettings, Settings},
 };
@@ -84,7 +84,7 @@ fn start<T, O>(
     connections: UnboundedReceiver<(Accepted, ConnectionPermit)>,
 ) -> io::Result<oneshot::Receiver<Result<(), StoreError>>>
 where
-    T: RateLimitService,
+    T: UnaryService,
     O: FnOnce() -> Result<T, StoreError> + Send + 'static,
 {
     let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -125,7 +125,7 @@ where
     Ok(ready)
 }
 
-async fn serve<T: RateLimitService>(
+async fn serve<T: UnaryService>(
     services: Dispatch<T>,
     mut incoming: UnboundedReceiver<(Accepted, ConnectionPermit)>,
     connections: &Connections,
@@ -173,7 +173,7 @@ pub(super) async fn start_workers<T, O>(
     open: O,
 ) -> Result<(Balancer<Accepted>, UnboundedReceiver<WorkerLost>), StartError>
 where
-    T: RateLimitService,
+    T: UnaryService,
     O: Fn(&Arc<ActiveRules>, BackgroundQueue) -> Result<T, StoreError> + Clone + Send + 'static,
 {
     let (report, mut failures) = unbounded_channel();

@@ -15,14 +15,13 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tollgate_runtime::{backoff, panics::CatchUnwindExecutor};
 
-use super::{dispatch::Dispatch, lease_watch::LeaseWatch};
+use super::{dispatch::Dispatch, lease_watch::LeaseWatch, service::UnaryService};
 use crate::{
     net::{
         stall_timeout::StallTimeout,
         tls::Tls,
         turn::{TurnReader, Turns, Unread},
     },
-    proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     settings::GrpcSettings,
 };
 
@@ -87,7 +86,7 @@ impl Connections {
     pub(crate) async fn serve<I, T>(self, io: I, services: Dispatch<T>)
     where
         I: AsyncRead + AsyncWrite + Unread + Unpin,
-        T: RateLimitService,
+        T: UnaryService,
     {
         let turns = Turns::default();
         let io = TurnReader::new(io, turns.clone());
@@ -98,7 +97,7 @@ impl Connections {
     async fn serve_stream<I, T>(self, io: I, services: Dispatch<T>)
     where
         I: AsyncRead + AsyncWrite + Unpin,
-        T: RateLimitService,
+        T: UnaryService,
     {
         let Some(tls) = &self.tls else { return self.serve_http2(io, services).await };
         // Also while draining: earlier connections are served, as on a plaintext port.
@@ -110,7 +109,7 @@ impl Connections {
     async fn serve_http2<I, T>(&self, io: I, services: Dispatch<T>)
     where
         I: AsyncRead + AsyncWrite + Unpin,
-        T: RateLimitService,
+        T: UnaryService,
     {
         let io = StallTimeout::new(io, self.stall_timeout).with_preface_timeout(self.handshake_timeout);
         let detector = services.detector().clone();

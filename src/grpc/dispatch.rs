@@ -18,18 +18,12 @@ use super::{
     protocol::NotGrpc,
     request_body::{MessageLimits, TimedBody},
     response_body::ResponseBody,
+    service::UnaryService,
     shed_call::ShedCall,
     stalled_reader::StallDetector,
     unary::{self, IncomingCall},
 };
-use crate::{
-    net::turn::Turns,
-    proto::{
-        FILE_DESCRIPTOR_SET, envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
-    },
-    readiness::Readiness,
-    service::metrics,
-};
+use crate::{net::turn::Turns, proto::FILE_DESCRIPTOR_SET, readiness::Readiness, service::metrics};
 
 /// Error of the embedded service descriptors.
 pub(crate) use tonic_reflection::server::Error as ReflectionError;
@@ -62,7 +56,7 @@ pub(crate) fn side_services(readiness: Readiness) -> Result<Routes, ReflectionEr
     Ok(routes.prepare())
 }
 
-impl<T: RateLimitService> Dispatch<T> {
+impl<T: UnaryService> Dispatch<T> {
     pub(crate) fn new(rate_limit: T, side_services: Routes, limits: MessageLimits) -> Self {
         Self {
             rate_limit: Arc::new(rate_limit),
@@ -103,7 +97,7 @@ impl<T> Clone for Dispatch<T> {
     }
 }
 
-impl<T: RateLimitService> hyper::service::Service<Request<Incoming>> for Dispatch<T> {
+impl<T: UnaryService> hyper::service::Service<Request<Incoming>> for Dispatch<T> {
     type Response = Response<ResponseBody>;
     type Error = Infallible;
     type Future = ResponseFuture;

@@ -1,15 +1,23 @@
 //! Adapter from the generated gRPC trait to the rate-limit service.
 
-use std::{future::ready, pin::Pin};
+use std::{
+    future::{Ready, ready},
+    pin::Pin,
+    task::{Context, Poll},
+};
 
-use tonic::{Request, Response, Status};
+use futures_util::FutureExt as _;
+use hyper::{body::Bytes, http::Extensions};
+use prost::Message as _;
+use tollgate_limiter::Deadline;
+use tonic::{Request, Response, Status, metadata::MetadataMap};
 
 use super::deadline;
 use crate::{
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
     },
-    service::{RequestError, Service, ServiceResponse},
+    service::{Answer, RequestError, Service, ServiceResponse, frame, metrics},
     tracing::{Span, Tracer},
 };
 
@@ -21,11 +29,93 @@ pub(crate) struct RateLimitAdapter {
 }
 
 impl RateLimitAdapter {
-    fn span(&self, request: &Request<RateLimitRequest>) -> Span {
-        let Some(tracer) = &self.tracer else { return Span::off() };
-        let message = request.get_ref();
-        tracer.start(request.metadata(), &message.domain, message.descriptors.len())
+    fn span(&self, metadata: &MetadataMap, domain: &str, descriptors: usize) -> Span {
+        self.tracer.as_ref().map_or_else(Span::off, |tracer| tracer.start(metadata, domain, descriptors))
     }
+
+    async fn answer_call(&self, call: Call, deadline: Deadline) -> AnswerResult {
+        let Some(request) = self.service.read(&call.message) else {
+            // Boxed, so that the future of the usual case stays small.
+            return Box::pin(self.answer_message(&call, deadline)).await;
+        };
+        let mut span = self.span(&call.metadata, request.domain, request.descriptors.len());
+        self.service.answer(&request, deadline, &mut span).await.map_err(|error| status(&error))
+    }
+
+    /// Answers a call whose message has to be decoded.
+    async fn answer_message(&self, call: &Call, deadline: Deadline) -> AnswerResult {
+        let request = decode(&call.message)?;
+        let mut span = self.span(&call.metadata, &request.domain, request.descriptors.len());
+        let response = self.service.respond(&request, deadline, &mut span).await;
+        let ServiceResponse { message, permits } = response.map_err(|error| status(&error))?;
+        Ok(Answer { frame: frame::of(&message), permits })
+    }
+}
+
+/// A call whose message has been received.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(super) metadata: MetadataMap,
+    pub(super) extensions: Extensions,
+    pub(super) message: Bytes,
+}
+
+pub(super) type AnswerResult = Result<Answer, Status>;
+
+/// Service that answers a call from the bytes of its message.
+pub(crate) trait UnaryService: RateLimitService {
+    /// Answers a call.
+    fn answer(&self, call: Call) -> AnswerFuture<'_> {
+        let Call { metadata, extensions, message } = call;
+        let request = match decode(&message) {
+            Ok(message) => Request::from_parts(metadata, extensions, message),
+            Err(status) => return AnswerFuture::Ready(ready(Err(status))),
+        };
+        let response = self.should_rate_limit(request);
+        AnswerFuture::Boxed(Box::pin(response.map(|response| {
+            let mut response = response?;
+            let permits = response.extensions_mut().remove();
+            Ok(Answer { frame: frame::of(response.get_ref()), permits })
+        })))
+    }
+}
+
+impl UnaryService for RateLimitAdapter {
+    fn answer(&self, call: Call) -> AnswerFuture<'_> {
+        if !self.service.decides_at_once() {
+            let deadline = deadline::store_deadline(&call.metadata, &call.extensions);
+            return AnswerFuture::Boxed(Box::pin(self.answer_call(call, deadline)));
+        }
+        // A future that is ready at once need not be boxed.
+        let answer = self.answer_call(call, Deadline::UNKNOWN).now_or_never();
+        debug_assert!(answer.is_some(), "the memory store never waits");
+        // The dropped attempt may have charged, and must not be repeated.
+        AnswerFuture::Ready(ready(answer.unwrap_or_else(|| Err(Status::internal("no answer")))))
+    }
+}
+
+/// Answer to a call, in progress.
+pub(crate) enum AnswerFuture<'a> {
+    Ready(Ready<AnswerResult>),
+    Boxed(Pin<Box<dyn Future<Output = AnswerResult> + Send + 'a>>),
+}
+
+impl Future for AnswerFuture<'_> {
+    type Output = AnswerResult;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::Ready(answer) => Pin::new(answer).poll(cx),
+            Self::Boxed(answer) => answer.as_mut().poll(cx),
+        }
+    }
+}
+
+fn decode(message: &[u8]) -> Result<RateLimitRequest, Status> {
+    RateLimitRequest::decode(message).map_err(|error| {
+        metrics::answered("invalid");
+        Status::internal(error.to_string())
+    })
 }
 
 type ResponseFuture<'a> =
@@ -37,8 +127,9 @@ impl RateLimitService for RateLimitAdapter {
         's: 'a,
         Self: 'a,
     {
-        let mut span = self.span(&request);
-        match self.service.respond_immediately(request.get_ref(), &mut span) {
+        let message = request.get_ref();
+        let mut span = self.span(request.metadata(), &message.domain, message.descriptors.len());
+        match self.service.respond_immediately(message, &mut span) {
             Some(result) => Box::pin(ready(response(result))),
             None => {
                 let deadline = deadline::store_deadline(request.metadata(), request.extensions());

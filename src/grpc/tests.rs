@@ -15,6 +15,7 @@ use super::{
     connection::Connections,
     dispatch::{Dispatch, side_services},
     request_body::MessageLimits,
+    service::UnaryService,
     unary::SHOULD_RATE_LIMIT_PATH,
 };
 use crate::{
@@ -49,6 +50,8 @@ impl RateLimitService for Recorder {
         Box::pin(std::future::ready(Ok(Response::new(RateLimitResponse::default()))))
     }
 }
+
+impl UnaryService for Recorder {}
 
 /// A worker with a service that records.
 struct Worker {

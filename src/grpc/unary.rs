@@ -4,36 +4,28 @@
 //! of body, which took a tenth of the CPU time of a call. Callers see no difference, except that data after the first
 //! message of a request is ignored.
 
-use std::{future::poll_fn, mem, sync::Arc, task::Poll, thread, time::Instant};
+use std::{future::poll_fn, mem, pin::Pin, sync::Arc, task::Poll, thread, time::Instant};
 
-use bytes::{BufMut as _, BytesMut};
+use bytes::{Buf as _, BytesMut};
 use hyper::{
     Request, Response,
     body::{Bytes, Incoming},
     header::{CONTENT_TYPE, HeaderMap, HeaderValue},
 };
-use prost::Message as _;
 use tonic::{Code, Status, body::Body, metadata::MetadataMap};
 
 use super::{
     overload::{Overloaded, Permit},
     request_body::{MessageLimits, RequestBody},
     response_body::ResponseBody,
+    service::{Call, UnaryService},
     shed_call::ShedCall,
 };
-use crate::{
-    proto::envoy::service::ratelimit::v3::{
-        RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
-    },
-    service::metrics,
-};
+use crate::service::{Answer, frame::PREFIX_BYTES, metrics};
 
 /// Path of the method.
 pub(crate) const SHOULD_RATE_LIMIT_PATH: &str =
     "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-
-/// Length-prefixed message framing: a compression flag and the length.
-const PREFIX_BYTES: usize = 5;
 
 /// An admitted call.
 pub(super) struct IncomingCall {
@@ -44,7 +36,7 @@ pub(super) struct IncomingCall {
 }
 
 /// Answers an admitted call with `service`, if its message is within `limits`.
-pub(super) async fn respond<T: RateLimitService>(
+pub(super) async fn respond<T: UnaryService>(
     service: Arc<T>,
     call: IncomingCall,
     limits: MessageLimits,
@@ -66,11 +58,10 @@ pub(super) async fn respond<T: RateLimitService>(
     let result = match received {
         Ok(message) => {
             let metadata = MetadataMap::from_headers(parts.headers);
-            let request = tonic::Request::from_parts(metadata, parts.extensions, message);
+            let mut answer = service.answer(Call { metadata, extensions: parts.extensions, message });
             // Waiting for the store costs the worker nothing.
-            let mut response = service.should_rate_limit(request);
             poll_fn(|cx| {
-                let poll = response.as_mut().poll(cx);
+                let poll = Pin::new(&mut answer).poll(cx);
                 if poll.is_pending() {
                     permit.pause();
                 } else {
@@ -131,32 +122,19 @@ impl Drop for LatencyRecorder {
     }
 }
 
-fn encode(response: tonic::Response<RateLimitResponse>) -> Response<ResponseBody> {
-    let (metadata, message, mut extensions) = response.into_parts();
-    let mut response = Response::new(ResponseBody::message(frame(&message), extensions.remove()));
-    *response.headers_mut() = metadata.into_headers();
+fn encode(answer: Answer) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::message(answer.frame, answer.permits));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response
 }
 
-/// Encodes a length-prefixed message.
-fn frame(message: &RateLimitResponse) -> Bytes {
-    let length = message.encoded_len();
-    let mut bytes = BytesMut::with_capacity(length.saturating_add(PREFIX_BYTES));
-    bytes.put_u8(0);
-    // Far below 4 GiB: one status for each descriptor of a request.
-    bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
-    message.encode_raw(&mut bytes);
-    bytes.freeze()
-}
-
-/// Reads and decodes the request message.
+/// Reads the request message.
 async fn receive(
     headers: &HeaderMap,
     body: &mut RequestBody,
     max_bytes: usize,
     permit: &mut Permit,
-) -> Result<RateLimitRequest, Status> {
+) -> Result<Bytes, Status> {
     reject_compression(headers)?;
     let mut buffer = MessageBuffer::default();
     while let Some(frame) = body.next(permit).await {
@@ -164,7 +142,7 @@ async fn receive(
             buffer.push(data, max_bytes)?;
         }
     }
-    RateLimitRequest::decode(buffer.message(max_bytes)?).map_err(|error| Status::internal(error.to_string()))
+    buffer.into_message(max_bytes)
 }
 
 fn reject_compression(headers: &HeaderMap) -> Result<(), Status> {
@@ -248,6 +226,15 @@ impl MessageBuffer {
         let message = end.and_then(|end| self.bytes().get(PREFIX_BYTES..end));
         message.ok_or_else(|| Status::internal("Unexpected EOF decoding stream."))
     }
+
+    /// Takes the message without its prefix.
+    fn into_message(self, max_bytes: usize) -> Result<Bytes, Status> {
+        let end = self.message(max_bytes)?.len().saturating_add(PREFIX_BYTES);
+        let mut bytes = if self.joined.is_empty() { self.first } else { self.joined.freeze() };
+        bytes.truncate(end);
+        bytes.advance(PREFIX_BYTES);
+        Ok(bytes)
+    }
 }
 
 #[cfg(test)]
@@ -259,7 +246,7 @@ mod tests {
         for chunk in chunks {
             buffer.push(Bytes::copy_from_slice(chunk), 4)?;
         }
-        buffer.message(4).map(<[u8]>::to_vec)
+        buffer.into_message(4).map(Vec::from)
     }
 
     #[test]

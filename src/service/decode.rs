@@ -12,7 +12,7 @@ use crate::proto::envoy::{
     service::ratelimit::v3::RateLimitRequest,
 };
 
-type Descriptors<'a> = SmallVec<[Descriptor<'a>; 2]>;
+pub(super) type Descriptors<'a> = SmallVec<[Descriptor<'a>; 2]>;
 
 /// Returns the descriptors of a request that is well formed and within the bounds.
 pub(super) fn descriptors<'a>(
@@ -57,12 +57,17 @@ fn descriptor<'a>(
     Ok(Descriptor {
         entries: message.entries.iter().map(|entry| Entry { key: &entry.key, value: &entry.value }).collect(),
         limit: message.limit.as_ref().map(quota).transpose()?,
-        hits: if message.is_negative_hits { Hits::refund(amount) } else { Hits::charge(amount) },
+        hits: hits(amount, message.is_negative_hits),
     })
 }
 
+/// Hits of a descriptor.
+pub(super) fn hits(amount: u64, is_negative: bool) -> Hits {
+    if is_negative { Hits::refund(amount) } else { Hits::charge(amount) }
+}
+
 /// Quota of a limit override.
-fn quota(limit: &RateLimitOverride) -> Result<Quota, String> {
+pub(super) fn quota(limit: &RateLimitOverride) -> Result<Quota, String> {
     let unit = match limit.unit {
         1 => Unit::Second,
         2 => Unit::Minute,

@@ -21,7 +21,7 @@ pub(super) fn response(decision: &Decision<'_>) -> RateLimitResponse {
 }
 
 /// Encodes a status; `retry_after` is the time after which a request that was shed may be retried.
-fn status(status: &Status<'_>, retry_after: Option<Duration>) -> DescriptorStatus {
+pub(super) fn status(status: &Status<'_>, retry_after: Option<Duration>) -> DescriptorStatus {
     let code = code(status.code()).into();
     match status {
         Status::NoLimit | Status::Denied => DescriptorStatus { code, ..Default::default() },
@@ -66,7 +66,7 @@ fn seconds(duration: Duration) -> prost_types::Duration {
     prost_types::Duration { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanos: 0 }
 }
 
-const fn code(code: Code) -> wire::Code {
+pub(super) const fn code(code: Code) -> wire::Code {
     match code {
         Code::Ok => wire::Code::Ok,
         Code::OverLimit => wire::Code::OverLimit,

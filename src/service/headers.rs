@@ -1,12 +1,13 @@
 //! Headers that Envoy adds to the HTTP response.
 
+use tollgate_core::ban::Ban;
 use tollgate_limiter::verdict::{Code, Decision, Limited, Status};
 
 use super::{
     DegradedRemaining, HeaderNames, HeaderStyle, ResetFormat, ResponseOptions,
     times::{ResponseTimes, whole_seconds},
 };
-use crate::proto::envoy::{config::core::v3::HeaderValue, service::ratelimit::v3::RateLimitResponse};
+use crate::proto::envoy::config::core::v3::HeaderValue;
 
 /// Mark of a response decided without the store.
 const DEGRADED_HEADER: (&str, &str) = ("x-ratelimit-policy", "degraded");
@@ -17,15 +18,27 @@ const SHED_HEADER: (&str, &str) = ("x-ratelimit-policy", "shed");
 /// Mark of a response to a banned client.
 const BANNED_HEADER: (&str, &str) = ("x-ratelimit-policy", "banned");
 
+/// Receiver of the headers of a response.
+pub(super) trait HeaderSink {
+    /// Adds a header.
+    fn push(&mut self, name: &str, value: &str);
+}
+
+impl HeaderSink for Vec<HeaderValue> {
+    fn push(&mut self, name: &str, value: &str) {
+        Self::push(self, header(name, value.into()));
+    }
+}
+
 /// Adds the headers of the configured style, `Retry-After` on a denial, and the marks of a degraded response, of a
-/// ban, and of a request that was shed.
+/// ban, and of a request that was shed. `ban` is the decision's.
 pub(super) fn add(
-    response: &mut RateLimitResponse,
+    headers: &mut impl HeaderSink,
     options: &ResponseOptions,
     decision: &Decision<'_>,
     times: &ResponseTimes<'_>,
+    ban: Option<&Ban>,
 ) {
-    let headers = &mut response.response_headers_to_add;
     if options.headers != HeaderStyle::Off
         && let Some(governing) = governing(decision)
     {
@@ -41,22 +54,26 @@ pub(super) fn add(
             HeaderStyle::Ietf => add_ietf(headers, decision, governing, remaining),
         }
         if let Some(name) = &options.reset_at_header {
-            headers.push(header(name, times.unix_seconds(governing.until_reset()).to_string()));
+            push_number(headers, name, times.unix_seconds(governing.until_reset()));
         }
     }
     if let Some(seconds) = times.retry_after() {
-        headers.push(header("Retry-After", seconds.to_string()));
+        push_number(headers, "Retry-After", seconds);
     }
-    let is_banned = decision.ban().is_some_and(|ban| ban.is_enforced);
+    let is_banned = ban.is_some_and(|ban| ban.is_enforced);
     for (is_marked, (name, value)) in [
         (options.degraded_header && decision.degraded.is_some(), DEGRADED_HEADER),
         (is_banned, BANNED_HEADER),
         (decision.shed.is_some(), SHED_HEADER),
     ] {
         if is_marked {
-            headers.push(header(name, value.into()));
+            headers.push(name, value);
         }
     }
+}
+
+fn push_number(headers: &mut impl HeaderSink, name: &str, number: u64) {
+    headers.push(name, itoa::Buffer::new().format(number));
 }
 
 pub(super) fn header(name: &str, value: String) -> HeaderValue {
@@ -79,7 +96,7 @@ fn governing<'a>(decision: &'a Decision<'_>) -> Option<&'a Limited<'a>> {
 
 /// Adds limit, remaining hits and reset. Remaining hits that are unknown are -1.
 fn add_triple(
-    headers: &mut Vec<HeaderValue>,
+    headers: &mut impl HeaderSink,
     names: &HeaderNames,
     format: ResetFormat,
     governing: &Limited<'_>,
@@ -90,15 +107,18 @@ fn add_triple(
         ResetFormat::Seconds => whole_seconds(governing.until_reset()),
         ResetFormat::UnixTime => times.unix_seconds(governing.until_reset()),
     };
-    headers.push(header(&names.limit, governing.quota.limit.to_string()));
-    headers.push(header(&names.remaining, remaining.map_or_else(|| "-1".into(), |hits| hits.to_string())));
-    headers.push(header(&names.reset, reset.to_string()));
+    push_number(headers, &names.limit, governing.quota.limit.into());
+    match remaining {
+        Some(hits) => push_number(headers, &names.remaining, hits.into()),
+        None => headers.push(&names.remaining, "-1"),
+    }
+    push_number(headers, &names.reset, reset);
 }
 
 /// Adds `RateLimit-Policy` with every limit of the request, and `RateLimit` with the state of the governing one, whose
 /// remaining hits must be stated and cannot be negative: without them, there is no state.
 fn add_ietf(
-    headers: &mut Vec<HeaderValue>,
+    headers: &mut impl HeaderSink,
     decision: &Decision<'_>,
     governing: &Limited<'_>,
     remaining: Option<u32>,
@@ -118,10 +138,10 @@ fn add_ietf(
             policies.push(policy);
         }
     }
-    headers.push(header("RateLimit-Policy", policies.join(", ")));
+    headers.push("RateLimit-Policy", &policies.join(", "));
     if let Some(remaining) = remaining {
         let until = whole_seconds(governing.until_reset());
-        headers.push(header("RateLimit", format!("{};r={remaining};t={until}", policy_name(governing))));
+        headers.push("RateLimit", &format!("{};r={remaining};t={until}", policy_name(governing)));
     }
 }
 

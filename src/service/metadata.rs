@@ -53,13 +53,17 @@ pub(super) fn add_shed(metadata: &mut Struct, shed: &Shed<'_>) {
 
 /// Adds the end of a ban, its level, and whether it is only watched.
 pub(super) fn add_ban(metadata: &mut Struct, ban: &Ban) {
-    let mode = if ban.is_enforced { BanMode::Enforce } else { BanMode::Watch };
     let fields = BTreeMap::from([
         ("until".to_owned(), number(ban.until.into())),
         ("level".to_owned(), number(ban.level.get().into())),
-        ("mode".to_owned(), text(mode.name())),
+        ("mode".to_owned(), text(mode_of(ban))),
     ]);
     metadata.fields.insert("ban".to_owned(), value(Kind::StructValue(Struct { fields })));
+}
+
+/// Whether a ban denies or is only watched.
+pub(super) const fn mode_of(ban: &Ban) -> &'static str {
+    if ban.is_enforced { BanMode::Enforce.name() } else { BanMode::Watch.name() }
 }
 
 /// Adds the id of the lease, which releases its permits when sent back in a `lease` entry.

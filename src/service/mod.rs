@@ -2,30 +2,33 @@
 
 mod decode;
 mod encode;
+pub(crate) mod frame;
 mod headers;
 mod metadata;
 pub mod metrics;
+mod plain_request;
 mod problem;
 mod settings;
 #[cfg(test)]
 mod tests;
 mod times;
 
+use bytes::Bytes;
 use futures_util::FutureExt as _;
+use tollgate_core::descriptor::Descriptor;
 use tollgate_limiter::{
     Deadline, HeldPermits, Limiter,
-    verdict::{Code, Status},
+    verdict::{Code, Decision, Status},
 };
 use tollgate_store::StoreError;
 
+pub(crate) use self::plain_request::PlainRequest;
 pub use self::settings::{
     DegradedRemaining, HeaderNames, HeaderStyle, RequestBounds, ResetFormat, ResponseOptions,
 };
 use self::times::ResponseTimes;
 use crate::{
-    proto::envoy::service::ratelimit::v3::{
-        RateLimitRequest, RateLimitResponse, rate_limit_response as wire,
-    },
+    proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse},
     tracing::Span,
 };
 
@@ -44,6 +47,22 @@ pub struct ServiceResponse {
     pub message: RateLimitResponse,
     /// Permits of the lease that the message names. Dropping them releases them, unless they are marked as handed over.
     pub permits: Option<HeldPermits>,
+}
+
+/// Encoded response to a request.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// The message, framed for gRPC.
+    pub(crate) frame: Bytes,
+    /// Permits of the lease that the message names, as in [`ServiceResponse`].
+    pub(crate) permits: Option<HeldPermits>,
+}
+
+/// A decision that is encoded as a message or as a frame.
+struct Decided<T> {
+    content: T,
+    code: Code,
+    permits: Option<HeldPermits>,
 }
 
 /// Failure of a request.
@@ -87,19 +106,51 @@ impl Service {
         deadline: Deadline,
         span: &mut Span,
     ) -> Result<ServiceResponse, RequestError> {
-        let response = self.decide(request, deadline, span).await;
-        let result = match &response {
-            Ok(response) if response.message.overall_code() == wire::Code::OverLimit => "over_limit",
-            Ok(_) => "ok",
-            Err(error) => error.label(),
+        let decided = match decode::descriptors(request, &self.bounds) {
+            Ok(descriptors) => {
+                let encode =
+                    |decision: &Decision<'_>, times: &ResponseTimes<'_>, permits: Option<&HeldPermits>| {
+                        self.message(Some(request), decision, times, permits)
+                    };
+                self.decide(&request.domain, &descriptors, deadline, span, encode).await
+            }
+            Err(error) => Err(error),
         };
-        metrics::answered(result);
-        if response.is_ok() {
-            span.answered(result);
-        } else {
-            span.failed(result);
+        record(&decided, span);
+        decided.map(|Decided { content: message, permits, .. }| ServiceResponse { message, permits })
+    }
+
+    /// Reads a request whose response needs no more than its domain and descriptors. Returns `None` for others, and for
+    /// those that are malformed or too large: [`Self::respond`] decides them.
+    pub(crate) fn read<'a>(&self, message: &'a [u8]) -> Option<PlainRequest<'a>> {
+        if self.options.dynamic_metadata {
+            return None;
         }
-        response
+        PlainRequest::read(message, &self.bounds)
+    }
+
+    /// Decides as [`Self::respond`], and returns the encoded response.
+    pub(crate) async fn answer(
+        &self,
+        request: &PlainRequest<'_>,
+        deadline: Deadline,
+        span: &mut Span,
+    ) -> Result<Answer, RequestError> {
+        let encode =
+            |decision: &Decision<'_>, times: &ResponseTimes<'_>, permits: Option<&HeldPermits>| match self
+                .has_plain_response(decision, permits)
+            {
+                true => frame::encode(decision, &self.options, times),
+                false => frame::of(&self.message(None, decision, times, permits)),
+            };
+        let decided = self.decide(request.domain, &request.descriptors, deadline, span, encode).await;
+        record(&decided, span);
+        decided.map(|Decided { content: frame, permits, .. }| Answer { frame, permits })
+    }
+
+    /// Whether the store never waits, so that [`Self::answer`] and [`Self::respond`] are ready when first polled.
+    pub(crate) const fn decides_at_once(&self) -> bool {
+        self.limiter.decides_at_once()
     }
 
     /// Decides `request` synchronously, if the store never waits; otherwise returns `None`. Equivalent to
@@ -109,7 +160,7 @@ impl Service {
         request: &RateLimitRequest,
         span: &mut Span,
     ) -> Option<Result<ServiceResponse, RequestError>> {
-        if !self.limiter.decides_at_once() {
+        if !self.decides_at_once() {
             return None;
         }
         let response = self.respond(request, Deadline::UNKNOWN, span).now_or_never();
@@ -118,28 +169,48 @@ impl Service {
         Some(response.unwrap_or(Err(RequestError::Store(StoreError::MalformedReply))))
     }
 
-    async fn decide(
+    async fn decide<T>(
         &self,
-        request: &RateLimitRequest,
+        domain: &str,
+        descriptors: &[Descriptor<'_>],
         deadline: Deadline,
         span: &mut Span,
-    ) -> Result<ServiceResponse, RequestError> {
-        let descriptors = decode::descriptors(request, &self.bounds)?;
+        encode: impl FnOnce(&Decision<'_>, &ResponseTimes<'_>, Option<&HeldPermits>) -> T,
+    ) -> Result<Decided<T>, RequestError> {
         let rules = self.limiter.rules();
         let rules = rules.get().ok_or(RequestError::NoRules)?;
         span.decision_started();
-        let decided = self.limiter.decide(rules, &request.domain, &descriptors, deadline).await;
+        let decided = self.limiter.decide(rules, domain, descriptors, deadline).await;
         span.decided(decided.as_ref().ok().and_then(|(decision, _)| decision.degraded));
         let (decision, permits) = decided?;
-        let mut message = encode::response(&decision);
         let (clock, spread) = (self.limiter.clock(), self.options.retry_after_spread);
-        let times = ResponseTimes::of(clock, &decision, &request.domain, &descriptors, spread);
-        headers::add(&mut message, &self.options, &decision, &times);
+        let times = ResponseTimes::of(clock, &decision, domain, descriptors, spread);
+        let content = encode(&decision, &times, permits.as_ref());
+        Ok(Decided { content, code: decision.code, permits })
+    }
+
+    /// Whether the response has only statuses, headers, and the metadata of a ban.
+    fn has_plain_response(&self, decision: &Decision<'_>, permits: Option<&HeldPermits>) -> bool {
+        let has_body = self.options.problem_body && decision.code == Code::OverLimit;
+        let sheds = || decision.statuses.iter().any(|status| status.denying_shed().is_some());
+        !has_body && permits.is_none() && decision.degraded.is_none() && !sheds()
+    }
+
+    /// The response message. Metadata that describes the request is added if `request` is given.
+    fn message(
+        &self,
+        request: Option<&RateLimitRequest>,
+        decision: &Decision<'_>,
+        times: &ResponseTimes<'_>,
+        permits: Option<&HeldPermits>,
+    ) -> RateLimitResponse {
+        let (mut message, ban) = (encode::response(decision), decision.ban());
+        headers::add(&mut message.response_headers_to_add, &self.options, decision, times, ban.as_ref());
         if self.options.problem_body && decision.code == Code::OverLimit {
-            problem::add(&mut message, &decision, &times);
+            problem::add(&mut message, decision, times);
         }
-        if self.options.dynamic_metadata {
-            message.dynamic_metadata = Some(metadata::of(request, &decision));
+        if let Some(request) = request.filter(|_| self.options.dynamic_metadata) {
+            message.dynamic_metadata = Some(metadata::of(request, decision));
         }
         if let Some(degraded) = decision.degraded {
             metadata::add_degraded(message.dynamic_metadata.get_or_insert_default(), degraded);
@@ -147,12 +218,26 @@ impl Service {
         if let Some(shed) = decision.statuses.iter().find_map(Status::denying_shed) {
             metadata::add_shed(message.dynamic_metadata.get_or_insert_default(), shed);
         }
-        if let Some(ban) = &decision.ban() {
+        if let Some(ban) = &ban {
             metadata::add_ban(message.dynamic_metadata.get_or_insert_default(), ban);
         }
-        if let Some(permits) = &permits {
+        if let Some(permits) = permits {
             metadata::add_lease(message.dynamic_metadata.get_or_insert_default(), permits.lease());
         }
-        Ok(ServiceResponse { message, permits })
+        message
+    }
+}
+
+/// Records the outcome of a request in metrics and in `span`.
+fn record<T>(decided: &Result<Decided<T>, RequestError>, span: &mut Span) {
+    let result = match decided {
+        Ok(Decided { code: Code::OverLimit, .. }) => "over_limit",
+        Ok(Decided { code: Code::Ok, .. }) => "ok",
+        Err(error) => error.label(),
+    };
+    metrics::answered(result);
+    match decided {
+        Ok(_) => span.answered(result),
+        Err(_) => span.failed(result),
     }
 }

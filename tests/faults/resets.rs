@@ -76,7 +76,7 @@ async fn resets_of_calls_cost_no_decision() {
     let (config, redis) = (rules(&yaml), Redis::start());
     let body = for_names(&["flood".to_owned()]).remove(0);
     for store in ["memory", &redis.url()] {
-        // A fallback would count elsewhere.
+        // A fallback would count separately.
         let arguments = ["--store", store, "--store-timeout", "10s", "--workers", "1"];
         let tollgate = Tollgate::start(config.path(), &arguments);
         let mut flood = Flood::open(tollgate.grpc_port);

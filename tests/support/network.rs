@@ -37,7 +37,7 @@ pub(crate) struct Network {
 
 #[derive(Debug, Default)]
 struct NetworkState {
-    /// What a party writes on each of its connections first.
+    /// Bytes that a party writes on each of its connections first.
     marks: Vec<(Party, Vec<u8>)>,
     /// The parties that reach only each other.
     minority: Mutex<Vec<Party>>,

@@ -19,10 +19,10 @@ use tollgate::{
     },
 };
 
-use super::{charge, one, used};
+use super::{charge, connected, one, used};
 use crate::support::{
     cluster::Cluster,
-    redis::major_version,
+    redis::{guarded, major_version},
     stores::{at, call, policy},
 };
 
@@ -56,10 +56,11 @@ fn commands(cluster: &Cluster, node: usize) -> u64 {
 }
 
 #[tokio::test]
-async fn calls_of_many_slots_share_commands_since_redis_7() {
+async fn calls_of_many_slots_share_commands_since_redis_7_with_minimal_permissions() {
     const ROUNDS: u64 = 20;
-    let cluster = Cluster::start(1, 0, &[], "");
-    let store = cluster.store("shared:");
+    let cluster = Cluster::start(1, 0, &guarded("app:p@ss", &["asking", "cluster|slots"]), "admin");
+    let url = format!("redis+cluster://app:app%3ap%40ss@{}", cluster.addresses());
+    let store = connected(&url, "guarded:").await;
     let names: Vec<_> = (0..40).map(|number| format!("name{number}")).collect();
     let calls: Vec<_> = names.iter().map(|name| one(name, Hits::ONE)).collect();
     for _ in 0..ROUNDS {

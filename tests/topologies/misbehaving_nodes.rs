@@ -166,7 +166,7 @@ async fn a_slot_that_does_not_arrive_in_time_charges_nothing_and_reports_it() {
         let mut error = charge(&store, &one("a", Hits::ONE)).await.expect_err("no decision");
         for _ in 0..10 {
             // An attempt was under way when time was over, so it is not known what came of that one.
-            if matches!(error, StoreError::Timeout(_)) {
+            if matches!(error, StoreError::Timeout(..)) {
                 nodes[0].evaluated.store(0, Ordering::SeqCst);
                 error = charge(&store, &one("a", Hits::ONE)).await.expect_err("no decision");
             }

@@ -90,7 +90,7 @@ impl Requests {
 /// that none is counted twice.
 async fn assert_counted(store: &RedisStore, name: &str, results: &[Result<(), StoreError>], lost: u64) {
     let is_unknown = |result: &&Result<(), StoreError>| {
-        matches!(result, Err(StoreError::Timeout(_) | StoreError::Disconnected(_)))
+        matches!(result, Err(StoreError::Timeout(..) | StoreError::Disconnected(_)))
     };
     let answered = results.iter().filter(|result| result.is_ok()).count() as u64;
     let unknown = results.iter().filter(is_unknown).count() as u64;

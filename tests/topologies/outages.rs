@@ -461,7 +461,7 @@ async fn a_call_has_its_own_deadline_and_is_not_sent_after_it() {
             let begun = Instant::now();
             let error = store.decide_by(&call, (begun + own).into()).await.expect_err("no answer");
             let took = begun.elapsed();
-            let (StoreError::Timeout(limit) | StoreError::QueueTimeout(limit)) = error else {
+            let (StoreError::Timeout(limit, _) | StoreError::QueueTimeout(limit)) = error else {
                 panic!("{error:?}")
             };
             assert_eq!(limit, own, "{took:?}");

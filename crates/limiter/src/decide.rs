@@ -311,7 +311,14 @@ impl Limiter {
                 let is_refunded = failure.is_some() || code == Code::OverLimit;
                 fallback.defer(degraded, calls, decisions, is_refunded);
                 let rules = Arc::clone(&self.rules);
-                fallback.send_deferred(&self.store, move || rules.overrides().emergencies().is_empty());
+                let is_allowed = move || rules.overrides().emergencies().is_empty();
+                fallback.correct_late(
+                    &self.store,
+                    degraded,
+                    (calls, decisions, is_refunded),
+                    is_allowed.clone(),
+                );
+                fallback.send_deferred(&self.store, is_allowed);
             }
         }
         match failure {

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use crate::LateReply;
+
 /// Reason why a store did not decide.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// No response in time; whether anything was charged is unknown.
+    /// No response in time; whether anything was charged is unknown, unless the reply still arrives.
     #[error("no response within {0:?}")]
-    Timeout(Duration),
+    Timeout(Duration, Option<LateReply>),
     /// Not sent: the deadline passed in the queue. Nothing was charged.
     #[error("{}", queue_timeout(.0))]
     QueueTimeout(Duration),
@@ -58,8 +60,13 @@ impl StoreError {
             | Self::Unreachable(_)
             | Self::SlotMigrating(_)
             | Self::Declined(_) => true,
-            Self::Timeout(_) | Self::Disconnected(_) | Self::Refused(_) | Self::MalformedReply => false,
+            Self::Timeout(..) | Self::Disconnected(_) | Self::Refused(_) | Self::MalformedReply => false,
         }
+    }
+
+    /// Whether the store may have decided other requests meanwhile: it was too slow for this one.
+    pub const fn is_slowness(&self) -> bool {
+        matches!(self, Self::Timeout(..) | Self::QueueTimeout(_) | Self::Overloaded)
     }
 
     /// Labels of all errors in metrics.
@@ -80,7 +87,7 @@ impl StoreError {
     /// The label of the error in metrics.
     pub const fn label(&self) -> &'static str {
         match self {
-            Self::Timeout(_) => "timeout",
+            Self::Timeout(..) => "timeout",
             Self::QueueTimeout(_) => "queue_timeout",
             Self::BreakerOpen => "breaker_open",
             Self::Overloaded => "overloaded",

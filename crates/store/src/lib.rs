@@ -6,6 +6,7 @@ pub mod request;
 pub mod key;
 mod background_refund;
 mod error;
+mod late_reply;
 pub mod memory;
 pub mod metrics;
 pub mod redis;
@@ -24,6 +25,7 @@ use tollgate_core::{
 pub use self::{
     background_refund::BackgroundQueue,
     error::StoreError,
+    late_reply::{LateOutcome, LateReply},
     memory::MemoryStore,
     redis::{LastVerdicts, RedisStore},
 };

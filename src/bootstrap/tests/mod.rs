@@ -28,7 +28,7 @@ use tonic_health::pb::{
 
 use super::{start::start_with, *};
 use crate::{
-    grpc::unary,
+    grpc::{service::UnaryService, unary},
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_service_client::RateLimitServiceClient,
         rate_limit_service_server::RateLimitService,
@@ -58,6 +58,8 @@ impl RateLimitService for Stub {
         Ok(Response::new(RateLimitResponse::default()))
     }
 }
+
+impl UnaryService for Stub {}
 
 /// Server of [`Stub`]s, with handles to control them.
 struct TestServer {

@@ -5,7 +5,7 @@ use tollgate_limiter::BegunBans;
 
 use super::*;
 
-const BANNING: &str = "
+pub(super) const BANNING: &str = "
 domain: d
 descriptors:
 - {key: client, rate_limit: {unit: hour, requests_per_unit: 1, ban: {threshold: 2, duration: 90s, mode: enforce}}}

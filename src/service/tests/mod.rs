@@ -3,6 +3,7 @@
 mod bans;
 mod examples;
 mod denials;
+mod frames;
 mod leases;
 mod overrides;
 
@@ -20,7 +21,7 @@ use crate::{
             RateLimitDescriptor,
             rate_limit_descriptor::{Entry, RateLimitOverride},
         },
-        service::ratelimit::v3::rate_limit_response::{Code::*, rate_limit::Unit},
+        service::ratelimit::v3::rate_limit_response::{self as wire, Code::*, rate_limit::Unit},
     },
     tracing::Span,
 };

@@ -59,7 +59,7 @@ fn all(charging: Charging, charged: Hits, decision: Result<bool, StoreError>) ->
 #[test]
 fn unsent_charges_are_not_refunded_and_unknown_ones_only_if_that_is_idempotent() {
     let unsent = || Err(StoreError::BreakerOpen);
-    let unknown = || Err(StoreError::Timeout(Duration::ZERO));
+    let unknown = || Err(StoreError::Timeout(Duration::ZERO, None));
     let release = Hits::Release(LEASE);
     let refund = Hits::RefundCharge { amount: NonZeroU64::MIN, made_at: Timestamp::from_micros(1) };
     let none = || vec![];

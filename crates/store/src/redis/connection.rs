@@ -12,6 +12,7 @@ use super::{
     script::{self, check_error},
     target::Target,
 };
+use crate::LateReply;
 
 /// A handle on the connection; clones share it. The task ends with the last handle.
 #[derive(Clone)]
@@ -64,6 +65,9 @@ pub(super) enum SendError {
     /// Sent; the deadline passed before the response.
     #[error("no response in time")]
     Timeout,
+    /// Sent; the deadline passed before the response, which is still awaited.
+    #[error("no response in time")]
+    Late(LateReply),
     /// Sent; the reply is not of the agreed form.
     #[error("malformed reply")]
     MalformedReply,

@@ -45,7 +45,8 @@ pub(super) fn into_store_error(error: SendError, time_limit: Duration) -> StoreE
         SendError::BreakerOpen => StoreError::BreakerOpen,
         SendError::Overloaded => StoreError::Overloaded,
         SendError::QueueTimeout => StoreError::QueueTimeout(rounded(time_limit)),
-        SendError::Timeout => StoreError::Timeout(rounded(time_limit)),
+        SendError::Timeout => StoreError::Timeout(rounded(time_limit), None),
+        SendError::Late(reply) => StoreError::Timeout(rounded(time_limit), Some(reply)),
         SendError::MalformedReply => StoreError::MalformedReply,
         SendError::SlotMigrating(error) => StoreError::SlotMigrating(shown(&error)),
         SendError::Unreached(error) => StoreError::Declined(shown(&error)),
@@ -63,6 +64,13 @@ pub(super) fn into_store_error(error: SendError, time_limit: Duration) -> StoreE
 /// The error in logs and responses: its text is the server's.
 fn shown(error: &RedisError) -> String {
     foreign_text::bounded(&error.to_string())
+}
+
+impl SendError {
+    /// Whether the request certainly had no effect.
+    pub(super) fn charged_nothing(&self) -> bool {
+        into_store_error(self.clone(), Duration::ZERO).charged_nothing()
+    }
 }
 
 /// Whether the reply rules out an effect.

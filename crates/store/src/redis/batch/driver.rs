@@ -6,9 +6,15 @@ use std::{
     time::Duration,
 };
 
-use ::redis::Pipeline;
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use ::redis::{Pipeline, Value};
+use futures_util::{
+    FutureExt as _,
+    stream::{FuturesUnordered, Stream, StreamExt as _},
+};
+use tokio::{
+    task::yield_now,
+    time::{Instant, MissedTickBehavior, interval, timeout},
+};
 
 use super::{
     RequestOptions, SharedQueue,
@@ -40,6 +46,9 @@ const TICK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Factor, over the longest tolerated silence, by which a response is awaited on a connection that has been replaced.
 const STALE_RESPONSE_FACTOR: u32 = 2;
+
+/// Number of a write, and the response to it.
+type Response = (u64, Result<Vec<Value>, SendError>);
 
 /// A write to be sent.
 struct Batch {
@@ -126,6 +135,7 @@ impl Driver {
                 probes.push(connection.probe(live));
             }
             tokio::select! {
+                biased;
                 Some((number, response)) = responses.next(), if !responses.is_empty() => {
                     self.complete(number, response, &connection);
                 }
@@ -146,6 +156,7 @@ impl Driver {
                 () = shared.wakeup.notified() => {}
                 _ = ticks.tick(), if self.needs_ticks() => {
                     let now = Instant::now();
+                    self.complete_arrived(&mut responses, now, &connection).await;
                     self.expire(now);
                     if self.check_health(now) {
                         responses.clear();
@@ -154,6 +165,28 @@ impl Driver {
             }
         }
         shared.queue.lock().close(&SendError::NotConnected("shutting down".into()));
+    }
+
+    /// Completes what arrived while this thread was delayed, before calls expire: a decision that is here is better than a
+    /// substitute for it, however late it is read.
+    async fn complete_arrived(
+        &mut self,
+        responses: &mut (impl Stream<Item = Response> + Unpin),
+        now: Instant,
+        connection: &Connection,
+    ) {
+        if self.is_overdue(now) {
+            // Meanwhile the task of the connection reads.
+            yield_now().await;
+            while let Some(Some((number, response))) = responses.next().now_or_never() {
+                self.complete(number, response, connection);
+            }
+        }
+    }
+
+    fn is_overdue(&self, now: Instant) -> bool {
+        let mut in_flight = self.in_flight.iter().flat_map(|batch| &batch.commands);
+        in_flight.any(|command| command.groups.iter().any(|group| group.is_overdue(now)))
     }
 
     fn needs_ticks(&self) -> bool {
@@ -207,8 +240,9 @@ impl Driver {
     /// Responds to the callers for whom there are tokens by now. Returns whether others remain; if so, sets the tokens
     /// to charge ahead for them.
     fn prepare(&self, group: &mut Group, now: Instant) -> bool {
-        if group.clock != ScriptClock::Server {
-            return true;
+        group.expire(now, &SendError::QueueTimeout);
+        if !group.retain_waiting() || group.clock != ScriptClock::Server {
+            return !group.waiters.is_empty();
         }
         let mut served = 0;
         for waiter in &mut group.waiters {
@@ -227,9 +261,7 @@ impl Driver {
     /// Fails the requests of callers whose deadline has passed.
     fn expire(&mut self, now: Instant) {
         let in_flight = self.in_flight.iter_mut().flat_map(|batch| &mut batch.commands);
-        in_flight
-            .flat_map(|command| &mut command.groups)
-            .for_each(|group| group.expire(now, &SendError::Timeout));
+        in_flight.flat_map(|command| &mut command.groups).for_each(|group| group.time_out(now));
         self.retries.iter_mut().for_each(|group| group.expire(now, &SendError::QueueTimeout));
         self.shared.queue.lock().expire(now);
     }

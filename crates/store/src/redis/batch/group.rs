@@ -5,6 +5,7 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::DecisionResult;
 use crate::{
+    LateOutcome, LateReply,
     redis::{
         ScriptClock,
         connection::SendError,
@@ -35,6 +36,8 @@ pub(super) struct Group {
 pub(super) struct Waiter {
     sender: Option<oneshot::Sender<DecisionResult>>,
     deadline: Instant,
+    /// Set when the deadline passed while the request was in flight.
+    late: Option<LateReply>,
 }
 
 impl Group {
@@ -67,6 +70,16 @@ impl Group {
         expired.for_each(|waiter| waiter.respond(Err(error.clone())));
     }
 
+    /// Sends a time-out to the callers whose deadline has passed: the request is in flight, and its reply still awaited.
+    pub(super) fn time_out(&mut self, now: Instant) {
+        self.waiters.iter_mut().filter(|waiter| waiter.deadline <= now).for_each(Waiter::time_out);
+    }
+
+    /// Whether a caller waits whose deadline has passed.
+    pub(super) fn is_overdue(&self, now: Instant) -> bool {
+        self.waiters.iter().any(|waiter| waiter.deadline <= now && waiter.is_waiting())
+    }
+
     /// Earliest deadline of the waiting callers.
     pub(super) fn earliest_deadline(&self) -> Option<Instant> {
         self.waiters.iter().filter(|waiter| waiter.is_waiting()).map(|waiter| waiter.deadline).min()
@@ -77,22 +90,43 @@ impl Group {
         self.waiters.iter().all(|waiter| !waiter.is_waiting())
     }
 
-    /// Drops callers that stopped waiting; returns whether others remain.
+    /// Drops callers that stopped waiting; returns whether others remain. Only for a request that is not in flight.
     pub(super) fn retain_waiting(&mut self) -> bool {
-        self.waiters.retain(|waiter| waiter.is_waiting());
+        self.waiters.retain(|waiter| {
+            let is_waiting = waiter.is_waiting();
+            if let Some(late) = waiter.late.take_if(|_| !is_waiting) {
+                late.arrived(LateOutcome::NotCharged);
+            }
+            is_waiting
+        });
         !self.waiters.is_empty()
     }
 }
 
 impl Waiter {
     pub(super) const fn new(sender: oneshot::Sender<DecisionResult>, deadline: Instant) -> Self {
-        Self { sender: Some(sender), deadline }
+        Self { sender: Some(sender), deadline, late: None }
     }
 
     pub(super) fn respond(&mut self, response: DecisionResult) {
         if let Some(sender) = self.sender.take() {
             // Fails when the caller is dropped.
             let _ = sender.send(response);
+        } else if let Some(late) = self.late.take() {
+            match response {
+                Ok(verdicts) => late.arrived(LateOutcome::Decided(verdicts)),
+                Err(error) if error.charged_nothing() => late.arrived(LateOutcome::NotCharged),
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn time_out(&mut self) {
+        let late = LateReply::default();
+        if let Some(sender) = self.sender.take()
+            && sender.send(Err(SendError::Late(late.clone()))).is_ok()
+        {
+            self.late = Some(late);
         }
     }
 

@@ -198,6 +198,7 @@ impl Cluster {
             }
             // If the node is unresponsive, its circuit breaker will open soon.
             SendError::Timeout
+            | SendError::Late(_)
             | SendError::QueueTimeout
             | SendError::Overloaded
             | SendError::MalformedReply

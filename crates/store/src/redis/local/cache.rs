@@ -141,6 +141,20 @@ impl CounterCache {
         }
     }
 
+    /// Whether tokens for all counters of a request would save another one. Beside a counter that has none, each request
+    /// is sent nevertheless, and tokens of the others would be refunded each time.
+    pub(super) fn may_decide_all(&mut self, request: &TagRequest, now: Instant) -> bool {
+        let mut checks = request.checks_with_cells();
+        if checks.by_ref().nth(1).is_none() {
+            return true;
+        }
+        request.checks_with_cells().all(|(cell, check)| {
+            let entry = self.entries.get(&cell.key, check.record);
+            let reservation = entry.and_then(|entry| entry.reservation.as_ref());
+            reservation.is_some_and(|reservation| reservation.is_worthwhile(check.sync, &check.policy, now))
+        })
+    }
+
     /// The tokens to charge ahead for a counter.
     pub(super) fn prefetch(&mut self, (cell, check): (&Cell, &Check), now: Instant) -> Option<Prefetch> {
         // Another check of the same counter in the request would find less capacity than there was.

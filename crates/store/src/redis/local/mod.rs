@@ -94,6 +94,9 @@ impl LocalCache {
             return Prefetches::new();
         }
         let mut state = self.state.lock();
+        if !state.cache.may_decide_all(request, now) {
+            return Prefetches::new();
+        }
         let prefetch = |counter: (&Cell, &Check)| state.cache.prefetch(counter, now).unwrap_or_default();
         let prefetches: Prefetches = request.checks_with_cells().map(prefetch).collect();
         match prefetches.iter().any(|prefetch| *prefetch != Prefetch::default()) {

@@ -121,25 +121,29 @@ impl Reservation {
         self.spent = self.spent.saturating_sub(hits.charged());
     }
 
-    /// The tokens to charge ahead with the next request, if any.
-    pub(super) fn prefetch(&mut self, sync: SyncMode, policy: &Policy, now: Instant) -> Option<Prefetch> {
+    /// Whether the counter is worth charging ahead.
+    pub(super) fn is_worthwhile(&self, sync: SyncMode, policy: &Policy, now: Instant) -> bool {
         let is_leased = match sync {
             SyncMode::Strict => false,
             SyncMode::Leased => true,
             SyncMode::Auto => !self.is_scarce && self.heat.is_hot(now),
         };
-        let demand = self.demand.at(now);
-        let amount = demand * prefetch_horizon(policy).as_secs_f64();
+        is_leased && wanted(self.demand.at(now), policy) >= 1.0
+    }
+
+    /// The tokens to charge ahead with the next request, if any.
+    pub(super) fn prefetch(&mut self, sync: SyncMode, policy: &Policy, now: Instant) -> Option<Prefetch> {
         // Before the first observation, every worker would take itself for the only one.
         let has_total = is_bucket(policy) || self.total_demand.per_second() > 0.0;
-        if !is_leased || self.is_requested || amount < 1.0 || !has_total {
+        if self.is_requested || !has_total || !self.is_worthwhile(sync, policy, now) {
             return None;
         }
+        let demand = self.demand.at(now);
         self.is_requested = true;
         let caution = if is_bucket(policy) { BUCKET_CAUTION_FACTOR } else { CAUTION_FACTOR };
         let share = demand / self.total_demand.per_second().max(demand) / caution;
         Some(Prefetch {
-            max_tokens: amount as u32,
+            max_tokens: wanted(demand, policy) as u32,
             share: (share * SHARE_UNITS) as u16,
             hold_millis: u16::try_from(max_hold(policy).as_millis()).unwrap_or(u16::MAX),
         })
@@ -224,6 +228,11 @@ fn is_scarce(verdict: &Verdict) -> bool {
 
 const fn is_bucket(policy: &Policy) -> bool {
     matches!(policy, Policy::TokenBucket(_))
+}
+
+/// Tokens that suffice for a demand until the next charge ahead.
+fn wanted(demand: f64, policy: &Policy) -> f64 {
+    demand * prefetch_horizon(policy).as_secs_f64()
 }
 
 fn prefetch_horizon(policy: &Policy) -> Duration {

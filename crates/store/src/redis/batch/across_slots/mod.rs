@@ -47,6 +47,9 @@ const MAX_APART: usize = 64;
 /// the calls fail, as behind a proxy that serves any slot.
 const FAILURE_WEIGHT: usize = 4;
 
+/// Calls decided in a row after which a refusal counts as the first one again.
+const TRUSTED_CALLS: usize = 65_536;
+
 /// Excess of failures at which they end: a few full commands.
 const MAX_DISTRUST: usize = 1_024;
 
@@ -57,6 +60,8 @@ pub(super) struct AcrossSlots {
     pause: Duration,
     /// Failures, weighted, less the decided calls.
     distrust: usize,
+    /// Calls decided since the last failure.
+    decided: usize,
     /// Slots with commands of their own, until these times.
     apart: Vec<(u16, Instant)>,
     gauge: Option<CommandSlotsGauge>,
@@ -90,7 +95,7 @@ impl AcrossSlots {
             CommandKeys::Any => Permission::Unneeded,
             CommandKeys::OneSlot | CommandKeys::AnySlotOfNode => Permission::Unknown,
         };
-        Self { permission, pause: INITIAL_PAUSE, distrust: 0, apart: Vec::new(), gauge: None }
+        Self { permission, pause: INITIAL_PAUSE, distrust: 0, decided: 0, apart: Vec::new(), gauge: None }
     }
 
     /// Records a new connection.
@@ -165,6 +170,10 @@ impl AcrossSlots {
     pub(super) fn decided(&mut self, decided: usize, unreached: &[u16], now: Instant) {
         let failures = unreached.len().saturating_mul(FAILURE_WEIGHT);
         self.distrust = self.distrust.saturating_add(failures).saturating_sub(decided);
+        self.decided = if unreached.is_empty() { self.decided.saturating_add(decided) } else { 0 };
+        if self.decided > TRUSTED_CALLS {
+            self.pause = INITIAL_PAUSE;
+        }
         if self.distrust > MAX_DISTRUST && self.is_granted() {
             return self.refuse(now);
         }

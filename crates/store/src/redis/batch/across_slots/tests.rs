@@ -140,6 +140,20 @@ fn a_server_that_reaches_too_few_slots_gets_commands_of_one_slot() {
     (0..20).for_each(|_| slots.decided(32, &[1; 32], now));
     assert!(!slots.is_granted());
     assert_eq!(sizes(&slots.split(groups(2), now + APART_TIME)), [(CommandKeys::OneSlot, 1); 2]);
+    let probed_after = |slots: &mut AcrossSlots, now: Instant, seconds: u32| {
+        let at = now + INITIAL_PAUSE * seconds;
+        assert!(slots.keys_to_probe(&groups(2), at - Duration::from_millis(1)).is_none());
+        assert!(slots.keys_to_probe(&groups(2), at).is_some());
+        slots.probed(Ok(()), at);
+        at
+    };
+    let again = probed_after(&mut slots, now, 1);
+    slots.decided(0, &[1; 512], again);
+    let third = probed_after(&mut slots, again, 2);
+    // Pauses are short again once the server was trusted for long.
+    slots.decided(TRUSTED_CALLS + 1, &[], third);
+    slots.decided(0, &[1; 512], third);
+    probed_after(&mut slots, third, 1);
 }
 
 #[test]

@@ -66,6 +66,29 @@ fn a_hot_counter_near_its_limit_is_strict() {
 }
 
 #[test]
+fn a_hot_counter_is_charged_ahead_only_if_all_counters_of_the_request_are() {
+    let policy = policy(Algorithm::FixedWindow, 1_000_000);
+    for (sync, beside) in [
+        (SyncMode::Auto, SyncMode::Strict),
+        (SyncMode::Leased, SyncMode::Strict),
+        (SyncMode::Auto, SyncMode::Auto),
+        (SyncMode::Auto, SyncMode::Leased),
+    ] {
+        let mut server = Server::new();
+        let both = request(
+            Charging::Independent,
+            [check(0, policy, Hits::ONE, sync), check(1, policy, Hits::ONE, beside)],
+        );
+        let sent = ask(&mut server, &both, 1_000, 0, 2_000);
+        let charged = count(&server.states[0]);
+        match beside {
+            SyncMode::Strict => assert_eq!((sent, charged), (2_000, 2_000), "{sync:?}, {beside:?}"),
+            _ => assert!(sent < 500 && charged < 2_200, "{sync:?}, {beside:?}: {sent}, {charged}"),
+        }
+    }
+}
+
+#[test]
 fn cold_counters_take_no_memory() {
     let mut cache = CounterCache::default();
     let now = Instant::now();
