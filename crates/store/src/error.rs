@@ -64,6 +64,11 @@ impl StoreError {
         }
     }
 
+    /// Whether the store may have decided other requests meanwhile: it was too slow for this one.
+    pub const fn is_slowness(&self) -> bool {
+        matches!(self, Self::Timeout(..) | Self::QueueTimeout(_) | Self::Overloaded)
+    }
+
     /// Labels of all errors in metrics.
     pub const LABELS: [&'static str; 11] = [
         "timeout",

@@ -46,6 +46,9 @@ pub(super) fn used_of_share(limit: u64, used: u64, share: u64, instances: NonZer
     }
 }
 
+/// Part of a share, as a divisor, that is not granted while the store is slow and still charges the counter.
+const RESERVED_PART: u32 = 8;
+
 impl Policy {
     /// Maximum number of hits that count at the same time, without an overdraft.
     pub fn limit(&self) -> u64 {
@@ -81,6 +84,24 @@ impl Policy {
             Self::SlidingWindowLog(policy) => Self::SlidingWindowLog(policy.shared_by(instances)),
             Self::TokenBucket(policy) => Self::TokenBucket(policy.shared_by(instances)),
             Self::Concurrency(policy) => Self::Concurrency(policy.shared_by(instances)),
+        }
+    }
+
+    /// Returns this share of a limit without the part that the other instances may have charged by now: a limit from 8 hits
+    /// on is reduced by an eighth.
+    #[must_use]
+    pub fn with_reserve(self) -> Self {
+        let reduced = |limit: u32| limit.saturating_sub(limit / RESERVED_PART);
+        match self {
+            Self::FixedWindow(policy) => Self::FixedWindow(policy.with_limit(reduced(policy.limit()))),
+            Self::SlidingWindow(policy) => Self::SlidingWindow(policy.with_limit(reduced(policy.limit()))),
+            Self::SlidingWindowLog(policy) => {
+                Self::SlidingWindowLog(policy.with_limit(reduced(policy.limit())))
+            }
+            Self::TokenBucket(policy) if policy.burst() >= u64::from(RESERVED_PART) => {
+                Self::TokenBucket(policy.without_part(RESERVED_PART.into()))
+            }
+            Self::TokenBucket(_) | Self::Concurrency(_) => self,
         }
     }
 
@@ -184,5 +205,31 @@ fn overdraft_of(hits: u64) -> Hits {
     match Hits::charge(hits) {
         Hits::Charge(amount) => Hits::Overdraw(amount),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        algorithm::{Algorithm, Parameters},
+        quota::Unit,
+    };
+
+    #[test]
+    fn a_reserve_takes_an_eighth_of_limits_of_8_hits_and_more() {
+        let algorithms = [
+            Algorithm::FixedWindow,
+            Algorithm::SlidingWindow,
+            Algorithm::SlidingWindowLog,
+            Algorithm::TokenBucket,
+        ];
+        for algorithm in algorithms {
+            for (limit, reduced) in [(0, 0), (1, 1), (7, 7), (8, 7), (166, 146), (800, 700)] {
+                let quota = Quota { limit, window: Window::of(Unit::Hour) };
+                let policy = Policy::nearest(algorithm, quota, &Parameters::default()).with_reserve();
+                assert_eq!(policy.limit(), reduced, "{algorithm:?} of {limit}");
+            }
+        }
     }
 }

@@ -147,6 +147,12 @@ impl TokenBucket {
         Self { emission, capacity, max_debt: self.max_debt.max(capacity), ..self }
     }
 
+    /// Returns this bucket without a part of its tokens.
+    pub(super) fn without_part(self, divisor: u64) -> Self {
+        let part = self.cost(self.burst().checked_div(divisor).unwrap_or(0));
+        Self { capacity: self.capacity.saturating_sub(part), ..self }
+    }
+
     /// Capacity in tokens.
     pub(super) fn burst(&self) -> u64 {
         self.emission.map_or(0, |interval| self.capacity / interval)

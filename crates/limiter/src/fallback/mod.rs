@@ -133,6 +133,8 @@ impl Fallback {
                         let whole = matched.and_then(Match::degraded_policy).unwrap_or(check.policy);
                         let policy = whole.shared_by(replicas);
                         self.start(store, cell, check, [whole, policy], replicas);
+                        // The calls of others are still decided there.
+                        let policy = if error.is_slowness() { policy.with_reserve() } else { policy };
                         // A share denies clients that the limit would admit: they are not offenders.
                         let check = Check { policy, sync: SyncMode::Strict, ban: None, ..*check };
                         push_check(&mut substituted.local_requests, call.charging, cell.key.clone(), check);

@@ -16,6 +16,8 @@
 mod across_slots;
 mod breaker;
 mod driver;
+#[cfg(test)]
+mod held_replies_tests;
 mod group;
 mod responses;
 mod return_unused;

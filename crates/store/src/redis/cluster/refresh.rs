@@ -25,7 +25,7 @@ use super::{
 };
 use crate::redis::{address::Address, connection::Connection};
 
-/// Time limit for connecting to the first master.
+/// Time limit for connecting to all masters.
 const REACH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Time after which the next node is queried too.
@@ -123,7 +123,7 @@ async fn apply(shared: &SharedCluster, ranges: &[Range], report: &watch::Sender<
     }
     if !matches!(&*report.borrow(), DiscoveryPhase::Reached) {
         report.send_replace(DiscoveryPhase::Discovered);
-        if wait_for_master(shared, ranges).await {
+        if wait_for_masters(shared, ranges).await {
             report.send_replace(DiscoveryPhase::Reached);
         }
     }
@@ -212,8 +212,9 @@ fn candidates(shared: &SharedCluster, round: usize) -> Vec<(Address, Option<Conn
     }
 }
 
-/// Waits until one of the masters is connected, for a limited time.
-async fn wait_for_master(shared: &SharedCluster, ranges: &[Range]) -> bool {
+/// Waits until all masters are connected, so that the first requests need not wait for connections, for a limited time.
+/// Returns whether one of them is.
+async fn wait_for_masters(shared: &SharedCluster, ranges: &[Range]) -> bool {
     let masters: HashSet<&Address> = ranges.iter().map(|range| &range.master).collect();
     let routes: Vec<_> = {
         let mut table = shared.table.lock();
@@ -221,6 +222,8 @@ async fn wait_for_master(shared: &SharedCluster, ranges: &[Range]) -> bool {
     };
     let mut reached: FuturesUnordered<_> =
         routes.iter().map(|route| route.server.connection().connected()).collect();
-    let one = async { while reached.next().await.is_some_and(|is_reached| !is_reached) {} };
-    timeout(REACH_TIMEOUT, one).await.is_ok() && routes.iter().any(|route| route.server.connection().is_up())
+    let all = async { while reached.next().await.is_some() {} };
+    // One of them may be down.
+    let _ = timeout(REACH_TIMEOUT, all).await;
+    routes.iter().any(|route| route.server.connection().is_up())
 }
