@@ -3,7 +3,8 @@
 # Needs redis-server, curl, and a machine without other load.
 #
 #   RATELIMIT=… LIMITADOR=… benches/peers.sh            the binaries of the services; a service without one is left out
-#   ROUNDS=1 CELL_SECONDS=10 ONLY='1 key' benches/peers.sh      shorter, or some loads only; writes nothing
+#   ROUNDS=3 CELL_SECONDS=10 benches/peers.sh           shorter cells, in several rounds
+#   ONLY='1 key' RAW=a.tsv benches/peers.sh             some loads, whose raw data goes to this file; no page is written
 #   TOLLGATE=… ECHO=… benches/peers.sh                  these binaries, of `tollgate` and of `benches/echo.rs`
 #
 # RATELIMIT is envoyproxy/ratelimit (its `service_cmd`), LIMITADOR Kuadrant's `limitador-server`; RATELIMIT_VERSION and
@@ -18,6 +19,7 @@ ROUNDS=${ROUNDS:-1}
 CELL_SECONDS=${CELL_SECONDS:-60}
 ONLY=${ONLY:-}
 RESULTS=benches/peers/results.tsv
+RAW=${RAW:-$([ -n "$ONLY" ] && echo /dev/null || echo $RESULTS)}
 
 if [ -z "${TOLLGATE:-}" ]; then cargo build --profile dist --locked; fi
 if [ -z "${ECHO:-}" ]; then cargo build --profile dist --locked --example echo; fi
@@ -80,8 +82,6 @@ done
     tr ' ' '\t' <<<"$COLUMNS_OF_RESULTS"
     cat "$work/results"
 } >"$work/results.tsv"
-if [ -z "$ONLY" ]; then
-    cp "$work/results.tsv" $RESULTS
-    benches/peers/page.sh
-fi
+cat "$work/results.tsv" >"$RAW"
+if [ "$RAW" = $RESULTS ]; then benches/peers/page.sh; fi
 awk -f benches/compare/median.awk -f benches/peers/table.awk "$work/results.tsv"

@@ -8,6 +8,8 @@
 --      modulo 32; 10 bits: the denied hits of that second less the admitted ones, plus 512
 -- An open record is a table {forgiven_at, ends_at, bad, level, second, balance, active = whether it is that of an active
 -- ban}; a ban is a table of the parameters.
+fast_path = fast_path or make_fast_path()
+local decide_words = fast_path.decide_words
 local BANNED, MAX_BALANCE, ZERO = 4095, 511, 512
 local ENFORCE, LIFT, FORGIVE = 1, 2, 3
 local MAX_WORD = 4294967295

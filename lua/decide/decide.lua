@@ -110,7 +110,7 @@ local function decide_call(call)
     -- A packed cell is written by its last command.
     half_written = half_written or i > call.first or states[i].key or states[i].segment_of
     if states[i].key then
-      outcomes[i] = decide_key(states[i], asks[i], queues.decide)
+      outcomes[i] = decide_key(states[i], asks[i], queues.decide, call.times)
       queues.close(states[i], asks[i][1].kind)
     elseif states[i].changed then
       store_cell(i, states[i])

@@ -88,7 +88,8 @@ local function decide_calls()
       if hits > 0 and extra ~= 0 then
         local tokens = 0
         if admitted == 1 then
-          tokens, a2, b2, c2 = reserve(algorithm, a2, b2, c2, p1, p2, packed, 36)
+          fast_path = fast_path or make_fast_path()
+          tokens, a2, b2, c2 = fast_path.reserve(algorithm, a2, b2, c2, p1, p2, packed, 36)
         end
         result = result .. pack('<I4', tokens)
       end
@@ -115,7 +116,8 @@ local function decide_calls()
         result = nil
       end
     elseif algorithm and (is_plain or has_ban or role == 8 or role == 11) then
-      result = decide_several(i, times, raw)
+      fast_path = fast_path or make_fast_path()
+      result = fast_path.decide_several(i, times, raw)
     end
     if not result then
       defer(i, first - 1, times)

@@ -21,8 +21,8 @@
 --   until it is forgiven, the hits that count as one (4 bytes each), the hits that were denied without a call since the last
 --   one (2 bytes), the maximum level, and the effect: 0 to watch, 1 to deny, 2 to lift the ban, 3 to forgive it (1 byte
 --   each). Times are in seconds. The number of these bans is in the last 2 bytes.
---   Only a call with one key, of packed records none of which is checked twice, with roles of 0 or 3 and no negative hits
---   may be repeated.
+--   Only a call with one key, of packed records none of which is checked twice or of a queue that is checked once, with
+--   roles of 0 or 3 and no negative hits may be repeated.
 --   A reservation charges more tokens than requested, if these pass, for the caller to spend soon: the maximum number of
 --   tokens (4 bytes), the share of the remaining ones that may be taken, in 65536ths (2 bytes), and the hold time in
 --   milliseconds (2 bytes). None are taken if fewer than half of the maximum are available. Only for a record that its
@@ -33,11 +33,12 @@
 --                the others do. Per check, in the order of the keys: 1 or 0 for admitted or denied (one byte), then the
 --                state's words (4 bytes each), or for a queue the hits in it (4 bytes), the microseconds until the
 --                requested hits would pass, -1 for never, and until the last hit expires (doubles). For a repeated call:
---                only the state's words before it. For a check with a reservation, then the number of reserved tokens
---                (4 bytes), which the words exclude. To the byte of a check
---                whose counter has an active ban are added 2, and its ban follows: one byte, 1, or 3 for a ban that begins;
---                its end in seconds since the epoch (4 bytes) and its level (1). For a repeated call of a check with a
---                ban, that byte is always there, 0 without an active ban. An enforced ban denies every repetition.
+--                only the state's words before it, or for a queue how many of the repetitions pass, which come first (2
+--                bytes), and the rest after the last one. For a check with a reservation, then the number of reserved
+--                tokens (4 bytes), which the words exclude. To the byte of a check whose counter has an active ban are
+--                added 2, and its ban follows: one byte, 1, or 3 for a ban that begins; its end in seconds since the
+--                epoch (4 bytes) and its level (1). For a repeated call of a check with a ban, that byte is always there,
+--                0 without an active ban. An enforced ban denies every repetition.
 -- Each key of packed records expires, to the millisecond, when the last of its content does; one of a queue a lifetime
 -- later, so that a lengthened lifetime applies to it. Under a given time it lives for an hour instead: such a time does
 -- not determine when the server's own clock reaches the end.

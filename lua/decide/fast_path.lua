@@ -1,189 +1,194 @@
 -- Fast path: one cell with independent charging, where each checked record exists (or the cell is new), checked
 -- entirely and in order, or in part. Equivalent to the general path, but needs only a fraction of its definitions.
 
--- Reserves tokens after a charge that passed, for a record with the words a, b, c. The reservation is at a position of
--- an argument. Returns the number of tokens and the new words.
-local function reserve(algorithm, a, b, c, p1, p2, packed, position)
-  local max_tokens, share, hold = struct.unpack('<I4I2I2', packed, position)
-  local remaining, a2, b2, c2 = algorithm.remaining(a, b, c, p1, p2, hold, now)
-  local tokens = math.min(max_tokens, math.floor(remaining * share / 65536))
-  -- A few tokens are not worth holding: the quota is nearly used up.
-  if tokens <= 0 or tokens < math.floor(max_tokens / 2) then
-    return 0, a, b, c
-  end
-  return tokens, select(2, algorithm.apply(a2, b2, c2, tokens, p1, p2, nil, now, 1))
-end
-
--- Decides a check of a record with the words a, b, c. Returns its new words, its part of the reply, 1 or 0 for whether it
--- was admitted, and the number of reserved tokens. passes: for a withheld check, 1 or 0 for whether it would have passed;
--- otherwise nil.
-local function decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra, only_passing, passes)
-  local is_plain, charged_at = extra == '\0\0\0\0\0\0\0\0', nil
-  if hits < 0 and not is_plain then
-    charged_at = struct.unpack('<d', extra)
-  end
-  local asked, tokens = passes and 0 or hits, 0
-  local admitted, a2, b2, c2 = algorithm.apply(a, b, c, asked, p1, p2, charged_at, now, times, only_passing)
-  local result
-  if times > 1 then
-    result = struct.pack(is_short and '<I4I4' or '<I4I4I4', a, b, c)
-  else
-    result = struct.pack(is_short and '<BI4I4' or '<BI4I4I4', passes or admitted, a2, b2, c2)
-  end
-  if hits > 0 and not is_plain then
-    if admitted == 1 and not passes then
-      tokens, a2, b2, c2 = reserve(algorithm, a2, b2, c2, p1, p2, extra, 1)
+-- Functions that not every command needs: make_fast_path is called on first use.
+local fast_path
+local function make_fast_path()
+  -- Reserves tokens after a charge that passed, for a record with the words a, b, c. The reservation is at a position of
+  -- an argument. Returns the number of tokens and the new words.
+  local function reserve(algorithm, a, b, c, p1, p2, packed, position)
+    local max_tokens, share, hold = struct.unpack('<I4I2I2', packed, position)
+    local remaining, a2, b2, c2 = algorithm.remaining(a, b, c, p1, p2, hold, now)
+    local tokens = math.min(max_tokens, math.floor(remaining * share / 65536))
+    -- A few tokens are not worth holding: the quota is nearly used up.
+    if tokens <= 0 or tokens < math.floor(max_tokens / 2) then
+      return 0, a, b, c
     end
-    result = result .. struct.pack('<I4', tokens)
+    return tokens, select(2, algorithm.apply(a2, b2, c2, tokens, p1, p2, nil, now, 1))
   end
-  return a2, b2, c2, result, passes or admitted, tokens
-end
 
--- For numbers of records: the layouts of the argument of a call that checks each of them, of the cell, and of the reply to
--- one request.
-local layouts = {}
-
--- Decides a call that checks all records of a cell in order, as most calls of several checks do. raw: the content of key
--- i. Returns the result, or nil if there is more to it.
-local function decide_all(i, times, raw, count)
-  local layout = layouts[count]
-  if not layout then
-    layout = {
-      '<I2I2' .. string.rep('I5BBdddI8', count),
-      '<BI2I4' .. string.rep('I5B', count) .. string.rep('I4I4', count),
-      '<' .. string.rep('BI4I4', count),
-    }
-    layouts[count] = layout
-  end
-  local asked, cell = { struct.unpack(layout[1], ARGV[1 + i]) }, { struct.unpack(layout[2], raw) }
-  local reply, changed = {}, false
-  local format, records, old_ends, last_end = cell[1], cell[2], cell[3], 0
-  if format ~= 1 or records ~= count then
-    return nil
-  end
-  for at = 0, count - 1 do
-    local from, known, state, to = 2 + at * 7, 3 + at * 2, 3 + count * 2 + at * 2, #reply
-    local last_byte, role, hits = asked[from + 2], asked[from + 3], asked[from + 4]
-    local kind = last_byte % 16
-    local algorithm = kind < 8 and algorithm_of(kind)
-    if not algorithm or cell[known + 1] ~= asked[from + 1] or cell[known + 2] ~= last_byte or asked[from + 7] ~= 0 then
-      return nil
+  -- Decides a check of a record with the words a, b, c. Returns its new words, its part of the reply, 1 or 0 for whether it
+  -- was admitted, and the number of reserved tokens. passes: for a withheld check, 1 or 0 for whether it would have passed;
+  -- otherwise nil.
+  local function decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra, only_passing, passes)
+    local is_plain, charged_at = extra == '\0\0\0\0\0\0\0\0', nil
+    if hits < 0 and not is_plain then
+      charged_at = struct.unpack('<d', extra)
     end
-    local a, b = cell[state + 1], cell[state + 2]
-    local admitted, a2, b2 =
-      algorithm.apply(a, b, 0, hits, asked[from + 5], asked[from + 6], nil, now, times, role == 3)
+    local asked, tokens = passes and 0 or hits, 0
+    local admitted, a2, b2, c2 = algorithm.apply(a, b, c, asked, p1, p2, charged_at, now, times, only_passing)
+    local result
     if times > 1 then
-      reply[to + 1], reply[to + 2] = a, b
+      result = struct.pack(is_short and '<I4I4' or '<I4I4I4', a, b, c)
     else
-      reply[to + 1], reply[to + 2], reply[to + 3] = admitted, a2, b2
+      result = struct.pack(is_short and '<BI4I4' or '<BI4I4I4', passes or admitted, a2, b2, c2)
     end
-    local ends = algorithm.ends_at(a2, b2)
-    last_end = ends > last_end and ends or last_end
-    if a2 ~= a or b2 ~= b then
-      changed, cell[state + 1], cell[state + 2] = true, a2, b2
+    if hits > 0 and not is_plain then
+      if admitted == 1 and not passes then
+        tokens, a2, b2, c2 = reserve(algorithm, a2, b2, c2, p1, p2, extra, 1)
+      end
+      result = result .. struct.pack('<I4', tokens)
     end
+    return a2, b2, c2, result, passes or admitted, tokens
   end
-  if changed then
-    cell[3] = last_end
-    write_cell(i, struct.pack(layout[2], unpack(cell, 1, 3 + count * 4)), last_end, old_ends)
-  end
-  return struct.pack(times > 1 and '<' .. string.rep('I4I4', count) or layout[3], unpack(reply))
-end
 
--- Returns the result of a call that checks counters of key i, or nil if the fast path does not apply. raw: the content
--- of the key, if it was read.
-local function decide_several(i, times, raw)
-  local packed, ban_bytes = ARGV[1 + i], 0
-  if string.byte(packed, 11) % 4 ~= string.byte(packed, 11) then
-    ban_bytes = struct.unpack('<I2', packed, #packed - 1) * 24 + 2
-  end
-  raw = raw or read_cell(i)
-  local count = (#packed - 4 - ban_bytes) / 39
-  if raw and count <= 16 and #raw == 7 + count * 14 and ban_bytes == 0 then
-    local result = decide_all(i, times, raw, count)
-    if result then
-      return result
+  -- For numbers of records: the layouts of the argument of a call that checks each of them, of the cell, and of the reply to
+  -- one request.
+  local layouts = {}
+
+  -- Decides a call that checks all records of a cell in order, as most calls of several checks do. raw: the content of key
+  -- i. Returns the result, or nil if there is more to it.
+  local function decide_all(i, times, raw, count)
+    local layout = layouts[count]
+    if not layout then
+      layout = {
+        '<I2I2' .. string.rep('I5BBdddI8', count),
+        '<BI2I4' .. string.rep('I5B', count) .. string.rep('I4I4', count),
+        '<' .. string.rep('BI4I4', count),
+      }
+      layouts[count] = layout
     end
-  end
-  local records, old_ends = count, 0
-  if raw then
-    local format
-    -- Not the table of a key of another type, nor a cell that is to become one.
-    if #raw < 7 then
+    local asked, cell = { struct.unpack(layout[1], ARGV[1 + i]) }, { struct.unpack(layout[2], raw) }
+    local reply, changed = {}, false
+    local format, records, old_ends, last_end = cell[1], cell[2], cell[3], 0
+    if format ~= 1 or records ~= count then
       return nil
     end
-    format, records, old_ends = struct.unpack('<BI2I4', raw)
-    if format ~= 1 or records < count or records > 128 or #raw ~= 7 + records * 14 then
-      return nil
+    for at = 0, count - 1 do
+      local from, known, state, to = 2 + at * 7, 3 + at * 2, 3 + count * 2 + at * 2, #reply
+      local last_byte, role, hits = asked[from + 2], asked[from + 3], asked[from + 4]
+      local kind = last_byte % 16
+      local algorithm = kind < 8 and algorithm_of(kind)
+      if not algorithm or cell[known + 1] ~= asked[from + 1] or cell[known + 2] ~= last_byte or asked[from + 7] ~= 0 then
+        return nil
+      end
+      local a, b = cell[state + 1], cell[state + 2]
+      local admitted, a2, b2 =
+        algorithm.apply(a, b, 0, hits, asked[from + 5], asked[from + 6], nil, now, times, role == 3)
+      if times > 1 then
+        reply[to + 1], reply[to + 2] = a, b
+      else
+        reply[to + 1], reply[to + 2], reply[to + 3] = admitted, a2, b2
+      end
+      local ends = algorithm.ends_at(a2, b2)
+      last_end = ends > last_end and ends or last_end
+      if a2 ~= a or b2 ~= b then
+        changed, cell[state + 1], cell[state + 2] = true, a2, b2
+      end
     end
+    if changed then
+      cell[3] = last_end
+      write_cell(i, struct.pack(layout[2], unpack(cell, 1, 3 + count * 4)), last_end, old_ends)
+    end
+    return struct.pack(times > 1 and '<' .. string.rep('I4I4', count) or layout[3], unpack(reply))
   end
-  -- If the cell has more records than are checked, only the changed ones are patched.
-  local has_more, states = records > count, 7 + records * 6
-  local last_end, patched = has_more and old_ends or 0, raw
-  local outcomes, ids, kept, changed = {}, {}, {}, false
-  for at = 0, count - 1 do
-    local id, role, hits, p1, p2, extra = struct.unpack('<c6Bdddc8', packed, 5 + at * 39)
-    local kind = string.byte(id, 6) % 16
-    local is_short, algorithm = kind < 8, algorithm_of(kind)
-    local layout = is_short and '<I4I4' or '<I4I2I2'
-    local a, b, c, place = 0, 0, 0, at
-    -- A counter that is checked twice needs the general path.
-    if ids[id] then
-      return nil
+
+  -- Returns the result of a call that checks counters of key i, or nil if the fast path does not apply. raw: the content
+  -- of the key, if it was read.
+  local function decide_several(i, times, raw)
+    local packed, ban_bytes = ARGV[1 + i], 0
+    if string.byte(packed, 11) % 4 ~= string.byte(packed, 11) then
+      ban_bytes = struct.unpack('<I2', packed, #packed - 1) * 24 + 2
     end
-    ids[id] = true
+    raw = raw or read_cell(i)
+    local count = (#packed - 4 - ban_bytes) / 39
+    if raw and count <= 16 and #raw == 7 + count * 14 and ban_bytes == 0 then
+      local result = decide_all(i, times, raw, count)
+      if result then
+        return result
+      end
+    end
+    local records, old_ends = count, 0
     if raw then
-      local found = 8 + at * 6
-      if string.sub(raw, found, found + 5) ~= id then
-        found = has_more and 7 or nil
-        -- A match may straddle two ids.
-        while found and (found == 7 or (found - 8) % 6 > 0) do
-          found = string.find(raw, id, found + 1, true)
+      local format
+      -- Not the table of a key of another type, nor a cell that is to become one.
+      if #raw < 7 then
+        return nil
+      end
+      format, records, old_ends = struct.unpack('<BI2I4', raw)
+      if format ~= 1 or records < count or records > 128 or #raw ~= 7 + records * 14 then
+        return nil
+      end
+    end
+    -- If the cell has more records than are checked, only the changed ones are patched.
+    local has_more, states = records > count, 7 + records * 6
+    local last_end, patched = has_more and old_ends or 0, raw
+    local outcomes, ids, kept, changed = {}, {}, {}, false
+    for at = 0, count - 1 do
+      local id, role, hits, p1, p2, extra = struct.unpack('<c6Bdddc8', packed, 5 + at * 39)
+      local kind = string.byte(id, 6) % 16
+      local is_short, algorithm = kind < 8, algorithm_of(kind)
+      local layout = is_short and '<I4I4' or '<I4I2I2'
+      local a, b, c, place = 0, 0, 0, at
+      -- A counter that is checked twice needs the general path.
+      if ids[id] then
+        return nil
+      end
+      ids[id] = true
+      if raw then
+        local found = 8 + at * 6
+        if string.sub(raw, found, found + 5) ~= id then
+          found = has_more and 7 or nil
+          -- A match may straddle two ids.
+          while found and (found == 7 or (found - 8) % 6 > 0) do
+            found = string.find(raw, id, found + 1, true)
+          end
+        end
+        if not found or found > states then
+          return nil
+        end
+        place = (found - 8) / 6
+        a, b, c = struct.unpack(layout, raw, states + 1 + place * 8)
+        c = is_short and 0 or c
+      end
+      local a2, b2, c2, result, admitted =
+        decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra, role % 8 == 3)
+      if role > 127 then
+        -- A denial makes a record of bans.
+        if admitted == 0 then
+          return nil
+        end
+        result = times > 1 and result .. '\0' or result
+      end
+      local ends = algorithm.ends_at(a2, b2, c2)
+      -- The state may overflow its size, or the record may have been the last to expire.
+      if not is_short and math.max(b2, c2) > 65535
+        or has_more and ends < old_ends and algorithm.ends_at(a, b, c) >= old_ends then
+        return nil
+      end
+      if raw or ends > now.s then
+        local state, has_changed = struct.pack(layout, a2, b2, c2), a2 ~= a or b2 ~= b or c2 ~= c
+        changed, last_end = changed or has_changed, math.max(last_end, ends)
+        if not has_more then
+          ids[#ids + 1], kept[#kept + 1] = id, state
+        elseif has_changed then
+          local from = states + place * 8
+          patched = string.sub(patched, 1, from) .. state .. string.sub(patched, from + 9)
         end
       end
-      if not found or found > states then
-        return nil
+      outcomes[at + 1] = result
+    end
+    if changed then
+      local body
+      if has_more then
+        body = string.sub(patched, 8)
+      else
+        records, body = #ids, table.concat(ids) .. table.concat(kept)
       end
-      place = (found - 8) / 6
-      a, b, c = struct.unpack(layout, raw, states + 1 + place * 8)
-      c = is_short and 0 or c
+      write_cell(i, struct.pack('<BI2I4', 1, records, last_end) .. body, last_end, old_ends)
     end
-    local a2, b2, c2, result, admitted =
-      decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra, role % 8 == 3)
-    if role > 127 then
-      -- A denial makes a record of bans.
-      if admitted == 0 then
-        return nil
-      end
-      result = times > 1 and result .. '\0' or result
-    end
-    local ends = algorithm.ends_at(a2, b2, c2)
-    -- The state may overflow its size, or the record may have been the last to expire.
-    if not is_short and math.max(b2, c2) > 65535
-      or has_more and ends < old_ends and algorithm.ends_at(a, b, c) >= old_ends then
-      return nil
-    end
-    if raw or ends > now.s then
-      local state, has_changed = struct.pack(layout, a2, b2, c2), a2 ~= a or b2 ~= b or c2 ~= c
-      changed, last_end = changed or has_changed, math.max(last_end, ends)
-      if not has_more then
-        ids[#ids + 1], kept[#kept + 1] = id, state
-      elseif has_changed then
-        local from = states + place * 8
-        patched = string.sub(patched, 1, from) .. state .. string.sub(patched, from + 9)
-      end
-    end
-    outcomes[at + 1] = result
+    return table.concat(outcomes)
   end
-  if changed then
-    local body
-    if has_more then
-      body = string.sub(patched, 8)
-    else
-      records, body = #ids, table.concat(ids) .. table.concat(kept)
-    end
-    write_cell(i, struct.pack('<BI2I4', 1, records, last_end) .. body, last_end, old_ends)
-  end
-  return table.concat(outcomes)
-end
 
+  return { reserve = reserve, decide_words = decide_words, decide_several = decide_several }
+end

@@ -48,7 +48,26 @@ local function make_queues()
     return math.max(wait, algorithm.spacing_delay(queue, ask.charged, ask.extra))
   end
 
-  local function decide(queue, ask)
+  -- Decides a check that is repeated: all repetitions that pass come before all that do not, which have the same result.
+  local function decide_run(queue, ask, times)
+    local algorithm, hits, passing = queue_algorithm(ask.kind), ask.hits, 0
+    if hits == 0 then
+      passing = queue.used <= ask.p1 and times or 0
+    elseif algorithm.admits(queue, hits, ask.p1, ask.extra) then
+      -- After a minimum interval only one passes.
+      passing = ask.extra ~= NOTHING and 1 or math.min(math.floor((ask.p1 - queue.used) / hits), times)
+      queue.last = algorithm.push(queue, passing * hits, ask.extra)
+      queue.was_charged = true
+    end
+    local wait = passing < times and wait_of(queue, ask) or 0
+    queue.left = queue.used > 0 and algorithm.newest(queue) + queue.lifetime - queue.now.micros or 0
+    return struct.pack('<I2I4dd', passing, queue.used, wait, queue.left)
+  end
+
+  local function decide(queue, ask, times)
+    if times > 1 then
+      return decide_run(queue, ask, times)
+    end
     local algorithm, admitted = queue_algorithm(ask.kind), nil
     local hits = ask.withheld and 0 or ask.hits
     if hits > 0 then
@@ -60,7 +79,7 @@ local function make_queues()
         local excess = queue.used - (ask.bound or queue.used)
         if excess > 0 then
           redis.call('LTRIM', queue.key, integer(queue.ended + excess), integer(-1 - queue.refunded))
-          queue.used, queue.ended, queue.refunded = ask.bound, 0, 0
+          queue.used, queue.ended, queue.refunded, queue.oldest = ask.bound, 0, 0, nil
         end
       end
     else

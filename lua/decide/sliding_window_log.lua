@@ -5,7 +5,8 @@
 --             of a refund: the time of the charge, in microseconds since the epoch, a double
 --   state     a list with an element for each hit, in the order of their times: the low 48 bits of the time in
 --             microseconds since the epoch, big endian, which distinguish times less than 4 years from now
--- Until the log is closed, expired hits stay at its front, and refunded hits at its end: log.refunded.
+-- Until the log is closed, expired hits stay at its front, and refunded hits at its end: log.refunded. log.oldest is the
+-- time of the first hit, if it was read and no hit has expired.
 MAKE_QUEUE[2] = function()
   local SPAN = 281474976710656
 
@@ -34,6 +35,14 @@ MAKE_QUEUE[2] = function()
   -- The number of hits not later than a time: an exponential search, then a binary one.
   local function count_until(log, time)
     local until_then, later = 0, 0
+    if log.used > 0 then
+      local oldest = element_time(log, 0)
+      if oldest > time then
+        log.oldest = oldest
+        return 0
+      end
+      until_then, later = 1, 1
+    end
     while later < log.used and element_time(log, later) <= time do
       until_then, later = later + 1, later * 2 + 1
     end
@@ -65,6 +74,7 @@ MAKE_QUEUE[2] = function()
   local function clamp_to_now(log)
     local now = log.now.micros
     local kept = count_until(log, now)
+    log.oldest = nil
     local ahead = log.used - kept
     if kept > 0 then
       redis.call('LTRIM', log.key, 0, integer(kept - 1))
@@ -93,9 +103,11 @@ MAKE_QUEUE[2] = function()
         return
       end
       local newest = element_time(log, log.used - 1)
+      log.last = newest
       if newest > log.now.micros then
         if newest > log.now.micros + 4 * log.lifetime then
           clamp_to_now(log)
+          log.last = log.now.micros
         else
           log.is_ahead = true
         end
@@ -134,7 +146,7 @@ MAKE_QUEUE[2] = function()
       if at > log.horizon and log.used > 0 then
         -- Other hits remain, and so does the key.
         redis.call('LTRIM', log.key, 0, integer(-1 - log.refunded))
-        log.refunded = 0
+        log.refunded, log.oldest = 0, nil
         log.used = log.used - redis.call('LREM', log.key, integer(-hits), pack_time(at))
       end
     end,
@@ -142,7 +154,7 @@ MAKE_QUEUE[2] = function()
     newest = newest_of,
 
     time_of = function(log, index)
-      return element_time(log, log.ended + index)
+      return index == 0 and log.oldest or element_time(log, log.ended + index)
     end,
 
     spacing_delay = function(log, hits, extra)

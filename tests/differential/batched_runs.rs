@@ -60,7 +60,12 @@ fn often(policies: Vec<Policy>) -> impl Strategy<Value = Asking> {
     let asked = (0..3_u8, proptest::sample::select(policies), hits);
     let times = prop_oneof![99 => 1..=40_u16, 1 => Just(400)];
     (0..TAGS, vec(asked, 1..4), times, prefetches()).prop_map(|(tag, mut checks, times, prefetches)| {
-        checks.retain(|(_, policy, _)| !policy.algorithm().has_own_key() && !policy.has_bound());
+        checks.retain(|(_, policy, _)| !policy.has_bound());
+        match checks.first() {
+            // A counter with a key of its own is the only one of a repeated call.
+            Some((_, policy, _)) if policy.algorithm().has_own_key() => checks.truncate(1),
+            _ => checks.retain(|(_, policy, _)| !policy.algorithm().has_own_key()),
+        }
         checks.sort_by_key(|(number, policy, _)| (*number, policy.algorithm().kind()));
         checks.dedup_by_key(|(number, policy, _)| (*number, policy.algorithm()));
         if checks.is_empty() {
@@ -193,5 +198,5 @@ async fn batched_runs_decide_like_sequential_ones() {
             all.reserved += compared.reserved;
         }
     }
-    assert!(all.operations >= 100_000 && all.reserved >= 3_000, "{all:?}");
+    assert!(all.operations >= 100_000 && all.reserved >= 2_500, "{all:?}");
 }

@@ -73,8 +73,8 @@ pub enum CommandKeys {
 
 /// A request that is repeated `times` times in a row, in one command.
 ///
-/// More than once only if the request has one cell, of packed records each checked once, charges each counter
-/// independently, and refunds nothing.
+/// More than once only if the request has one cell, of packed records each checked once or of one queue that it checks
+/// once, charges each counter independently, and refunds nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
     /// The request to repeat.

@@ -98,6 +98,11 @@ impl Reader<'_> {
         let mut reserved = SmallVec::new();
         for (at, check) in run.request.checks().enumerate() {
             let charging = check.counting(run.request.charging);
+            if run.times > 1 && check.policy.algorithm().has_own_key() {
+                self.repeated_queue(check, charging, &mut verdicts)?;
+                reserved.extend(run.prefetches.get(at).map(|_| 0));
+                continue;
+            }
             let outcome = if run.times == 1 { self.byte()? } else { HAS_BAN };
             let summary = self.summary(check.policy.algorithm())?;
             if let Some(prefetch) = run.prefetches.get(at) {
@@ -145,6 +150,25 @@ impl Reader<'_> {
             verdicts.push((check.descriptor, under(verdict, ban, check)));
             ban = ban.map(Ban::known);
         }
+        Some(())
+    }
+
+    /// The script returns how many repetitions passed, which come first, and the last state.
+    fn repeated_queue(&mut self, check: &Check, charging: Charging, each: &mut [Verdicts]) -> Option<()> {
+        let (passing, rest) = self.rest.split_first_chunk::<2>()?;
+        self.rest = rest;
+        let passing = usize::from(u16::from_le_bytes(*passing));
+        let StateSummary::Queue(last) = self.summary(check.policy.algorithm())? else { return None };
+        let (admitted, denied) = each.split_at_mut_checked(passing)?;
+        let mut used = last.used;
+        for verdicts in admitted.iter_mut().rev() {
+            let summary = StateSummary::Queue(QueueSummary { used, wait: Some(Duration::ZERO), ..last });
+            let verdict = check.policy.verdict(summary, self.now, check.hits, true, charging);
+            verdicts.push((check.descriptor, verdict));
+            used = used.saturating_sub(check.hits.charged());
+        }
+        let verdict = check.policy.verdict(StateSummary::Queue(last), self.now, check.hits, false, charging);
+        denied.iter_mut().for_each(|verdicts| verdicts.push((check.descriptor, verdict)));
         Some(())
     }
 

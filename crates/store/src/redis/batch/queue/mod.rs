@@ -227,11 +227,12 @@ fn group_at(queued: &VecDeque<BoxedGroup>, head: u64, sequence: u64) -> Option<&
 }
 
 /// Whether repeating the request equals repeating each of its checks: its counters are charged independently, and each
-/// is checked once. Refunds and charges beyond the limit are never coalesced, nor are counters that record single hits.
+/// is checked once; one that records single hits alone. Refunds and charges beyond the limit are never coalesced.
 fn is_coalescable(request: &TagRequest) -> bool {
     let [cell] = request.cells.as_slice() else { return false };
     let is_replayable = |check: &Check| {
-        let is_plain = !check.policy.algorithm().has_own_key() && !check.policy.has_bound();
+        let is_alone = cell.checks.len() == 1;
+        let is_plain = (is_alone || !check.policy.algorithm().has_own_key()) && !check.policy.has_bound();
         matches!(check.hits, Hits::Peek | Hits::Charge(_)) && is_plain
     };
     request.charging == Charging::Independent

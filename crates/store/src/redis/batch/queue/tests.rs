@@ -1,9 +1,10 @@
-use std::time::Duration;
+use std::{num::NonZeroU64, time::Duration};
 
 use tollgate_core::{
     RecordId, SyncMode,
     algorithm::{Algorithm, Parameters, Policy},
     descriptor::Entry,
+    lease::LeaseId,
     quota::{Quota, Window},
 };
 
@@ -11,9 +12,13 @@ use super::*;
 use crate::{key::CellKey, redis::ScriptClock, request::Veto};
 
 fn request(value: &str, hits: Hits) -> TagRequest {
+    request_of(Algorithm::FixedWindow, value, hits)
+}
+
+fn request_of(algorithm: Algorithm, value: &str, hits: Hits) -> TagRequest {
     let quota = Quota { limit: 9, window: Window::from_seconds(60).expect("in range") };
-    let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
-    let record = RecordId::alone(Algorithm::FixedWindow);
+    let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
+    let record = RecordId::alone(algorithm);
     let check =
         Check { descriptor: 0, record, policy, hits, veto: Veto::Alone, sync: SyncMode::Strict, ban: None };
     TagRequest::new(Charging::Independent, CellKey::open("d", [Entry { key: "k", value }].into_iter()), check)
@@ -71,6 +76,21 @@ fn identical_requests_are_coalesced_and_others_keep_their_order() {
     // A request that was taken is coalesced with no later one.
     assert!(queued.push_now(&request("a", Hits::ONE)));
     assert_eq!(queued.take(9), [1]);
+}
+
+#[test]
+fn identical_charges_of_logs_and_permits_are_coalesced_but_leases_are_not() {
+    let mut queued = Queued::new();
+    let lease = |number| LeaseId::new(NonZeroU64::new(number).expect("not 0"));
+    for algorithm in [Algorithm::SlidingWindowLog, Algorithm::Concurrency] {
+        for _ in 0..3 {
+            queued.push_now(&request_of(algorithm, "a", Hits::ONE));
+        }
+    }
+    for hits in [1, 1, 2].map(|number| Hits::Acquire { amount: NonZeroU64::MIN, lease: lease(number) }) {
+        queued.push_now(&request_of(Algorithm::Concurrency, "a", hits));
+    }
+    assert_eq!(queued.take(9), [3, 3, 1, 1, 1]);
 }
 
 #[test]
