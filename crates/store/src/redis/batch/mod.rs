@@ -16,8 +16,6 @@
 mod across_slots;
 mod breaker;
 mod driver;
-#[cfg(test)]
-mod held_replies_tests;
 mod group;
 mod responses;
 mod return_unused;
@@ -249,3 +247,6 @@ impl RequestOptions {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
