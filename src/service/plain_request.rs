@@ -167,7 +167,7 @@ mod tests {
         prop::collection::vec(descriptor, 0..5)
     }
 
-    /// What the generated decoder makes of a message, if it is valid and within the bounds.
+    /// Compares a request that is read with the one of the generated decoder. Returns whether it was read.
     fn check(bytes: &[u8]) -> Result<bool, TestCaseError> {
         let Some(read) = PlainRequest::read(bytes, &BOUNDS) else { return Ok(false) };
         let message = RateLimitRequest::decode(bytes).expect("well formed");
