@@ -233,12 +233,32 @@ async fn an_unread_response_refunds_its_charges() {
     waits.write_all(&reset).await.expect("sent");
     eventually(async || held().await == 0).await;
 
-    let mut at_once = TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).await.expect("tollgate listens");
-    at_once.write_all(&[call, reset].concat()).await.expect("sent");
-    // It was decided, and then given back.
+    // The end of a turn comes between the call and its reset: frames of an unknown kind, which HTTP/2 ignores.
+    let between = frame(0xfa, 0, 0, &[0; 16_384]).repeat(4);
+    let mut in_two_turns =
+        TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).await.expect("tollgate listens");
+    in_two_turns.write_all(&[&call[..], &between, &reset].concat()).await.expect("sent");
     let given_back = r#"tollgate_refunds_total{result="success"} 2"#;
     eventually(async || http::get(&tollgate.url("/metrics")).body.contains(given_back)).await;
     assert_eq!(held().await, 0);
+}
+
+#[tokio::test]
+async fn a_call_that_arrives_with_its_reset_charges_nothing() {
+    let config = rules(RULES);
+    let tollgate = Tollgate::start(config.path(), &[]);
+    let call = call_with_window(0, &request("d", &[&[USER]]));
+    let mut at_once = TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).await.expect("tollgate listens");
+    at_once.write_all(&[call, reset()].concat()).await.expect("sent");
+    let cancelled = r#"tollgate_requests_total{result="cancelled"} 1"#;
+    eventually(async || http::get(&tollgate.url("/metrics")).body.contains(cancelled)).await;
+    let page = http::get(&tollgate.url("/metrics")).body;
+    assert!(!page.contains(r#"tollgate_requests_total{result="ok"} 1"#), "{page}");
+    assert!(!page.contains(r#"tollgate_refunds_total{result="success"} 1"#), "{page}");
+    let mut look = request("d", &[&[USER]]);
+    look.descriptors[0].hits_addend = Some(0);
+    let response = tollgate.client().await.call(look).await.expect("an answer");
+    assert_eq!(response.statuses[0].limit_remaining, 5);
 }
 
 async fn eventually(mut condition: impl AsyncFnMut() -> bool) {

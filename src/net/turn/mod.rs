@@ -4,14 +4,15 @@
 //! would occupy its worker for tens of milliseconds, and the calls that it has reset meanwhile would count as an attack.
 //! So a connection reads a few kilobytes, and then waits until the calls in them and all other connections were served.
 
+mod marks;
+
 use std::{
-    collections::VecDeque,
     future::poll_fn,
     io,
     pin::{Pin, pin},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
     time::{Duration, Instant},
@@ -19,11 +20,10 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use self::marks::{Marks, NEVER};
+
 /// Bytes after which a connection reads no more in a turn, about a hundred calls. The last read may exceed it.
 const TURN_BYTES: usize = 8 * 1024;
-
-/// Marks kept of a connection that does not catch up with what it receives.
-const MAX_MARKS: usize = 64;
 
 /// Connection whose receive buffer can be measured.
 pub(crate) trait Unread {
@@ -42,8 +42,8 @@ struct Shared {
     opened_at: Instant,
     /// Nanoseconds after `opened_at` after which the first bytes of the turn arrived.
     arrived_after: AtomicU64,
-    /// Whether all earlier bytes had been read by then, so that their arrival began the turn.
-    was_drained: AtomicBool,
+    /// Nanoseconds after `opened_at` at which the turn began that these or earlier bytes caused, or [`NEVER`].
+    woken_at: AtomicU64,
     /// Number of the latest turn that read a reset.
     reset_in: AtomicUsize,
 }
@@ -54,7 +54,7 @@ impl Default for Turns {
             number: AtomicUsize::new(0),
             opened_at: Instant::now(),
             arrived_after: AtomicU64::new(0),
-            was_drained: AtomicBool::new(true),
+            woken_at: AtomicU64::new(0),
             reset_in: AtomicUsize::new(0),
         }))
     }
@@ -74,9 +74,17 @@ impl Turns {
     /// Upper bound on the time that the oldest bytes of this turn had waited by `now`. `wakeup_delay` bounds the time from
     /// the arrival of bytes to the turn of a connection that had none.
     pub(crate) fn age(&self, now: Instant, wakeup_delay: Duration) -> Duration {
-        let arrived_after = Duration::from_nanos(self.0.arrived_after.load(Ordering::Relaxed));
-        let age = now.saturating_duration_since(self.0.opened_at).saturating_sub(arrived_after);
-        if self.0.was_drained.load(Ordering::Relaxed) { age.min(wakeup_delay) } else { age }
+        let arrived_after = self.0.arrived_after.load(Ordering::Relaxed);
+        let age = |since: u64| {
+            now.saturating_duration_since(self.0.opened_at).saturating_sub(Duration::from_nanos(since))
+        };
+        match self.0.woken_at.load(Ordering::Relaxed) {
+            NEVER => age(arrived_after),
+            woken_at => {
+                let before = Duration::from_nanos(woken_at.saturating_sub(arrived_after));
+                age(woken_at).saturating_add(before.min(wakeup_delay))
+            }
+        }
     }
 
     /// Notes that this turn reads the reset of a call.
@@ -114,49 +122,6 @@ pub(crate) struct TurnReader<I> {
     marks: Marks,
 }
 
-/// Bounds on the times at which bytes arrived.
-#[derive(Debug)]
-struct Marks {
-    /// Bytes read so far.
-    read: u64,
-    /// Totals of bytes received by a time, oldest first: later bytes arrived later. The first total was read.
-    marks: VecDeque<Mark>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Mark {
-    total: u64,
-    nanos: u64,
-}
-
-impl Marks {
-    fn new() -> Self {
-        Self { read: 0, marks: VecDeque::from([Mark { total: 0, nanos: 0 }]) }
-    }
-
-    /// Returns the time after which the next bytes arrived, and whether nothing was unread at that time.
-    fn next_after(&mut self) -> (u64, bool) {
-        while self.marks.get(1).is_some_and(|mark| mark.total <= self.read) {
-            self.marks.pop_front();
-        }
-        let Some(mark) = self.marks.front() else { return (0, true) };
-        (mark.nanos, mark.total == self.read && self.marks.len() == 1)
-    }
-
-    /// Notes that `unread` bytes remain at a time.
-    fn add(&mut self, unread: u64, nanos: u64) {
-        let total = self.read.saturating_add(unread);
-        // Of marks with one total, the last is the closest bound.
-        while self.marks.back().is_some_and(|mark| mark.total >= total) {
-            self.marks.pop_back();
-        }
-        if self.marks.len() >= MAX_MARKS {
-            self.marks.remove(1);
-        }
-        self.marks.push_back(Mark { total, nanos });
-    }
-}
-
 impl<I: Unread> TurnReader<I> {
     pub(crate) fn new(io: I, turns: Turns) -> Self {
         Self { io, turns, turn: 0, left: TURN_BYTES, is_marked: false, marks: Marks::new() }
@@ -164,9 +129,9 @@ impl<I: Unread> TurnReader<I> {
 
     /// Begins the turn `turn`.
     fn begin(&mut self, turn: usize) {
-        let (nanos, was_drained) = self.marks.next_after();
-        self.turns.0.arrived_after.store(nanos, Ordering::Relaxed);
-        self.turns.0.was_drained.store(was_drained, Ordering::Relaxed);
+        let mark = self.marks.next(self.turns.nanos());
+        self.turns.0.arrived_after.store(mark.nanos, Ordering::Relaxed);
+        self.turns.0.woken_at.store(mark.woken_at, Ordering::Relaxed);
         (self.turn, self.left, self.is_marked) = (turn, TURN_BYTES, false);
     }
 
@@ -205,7 +170,8 @@ impl<I: AsyncRead + Unread + Unpin> AsyncRead for TurnReader<I> {
         ready!(polled)?;
         let bytes = buffer.filled().len().saturating_sub(before);
         this.left = this.left.saturating_sub(bytes);
-        this.marks.read = this.marks.read.saturating_add(bytes as u64);
+        this.marks.read(bytes);
+        this.is_marked = false;
         Poll::Ready(Ok(()))
     }
 }
@@ -238,7 +204,12 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for TurnReader<I> {
 
 #[cfg(test)]
 mod tests {
-    use std::{cell::Cell, rc::Rc};
+    use std::{
+        cell::Cell,
+        collections::VecDeque,
+        rc::Rc,
+        task::{Wake, Waker},
+    };
 
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
@@ -290,46 +261,76 @@ mod tests {
         assert!(others.get() >= 5, "{} polls of another task", others.get());
     }
 
-    #[test]
-    fn bytes_are_as_old_as_the_mark_that_they_follow() {
-        let mut marks = Marks::new();
-        marks.add(0, 10);
-        assert_eq!(marks.next_after(), (10, true), "nothing was read");
-        // 100 bytes arrive, of which 40 are read at 20, when 60 are left.
-        marks.read = 40;
-        marks.add(60, 20);
-        assert_eq!(marks.next_after(), (10, false));
-        marks.read = 80;
-        marks.add(50, 30);
-        assert_eq!(marks.next_after(), (10, false), "bytes up to 100 arrived before 20");
-        marks.read = 101;
-        marks.add(29, 40);
-        assert_eq!(marks.next_after(), (20, false), "after 20 and before 30");
-        marks.read = 130;
-        marks.add(0, 50);
-        assert_eq!(marks.next_after(), (50, true));
+    /// Counts how often it was woken.
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Connection that is read as scripted: a number of bytes, or `None` if it has to wait.
+    struct Script(VecDeque<Option<usize>>);
+
+    impl Unread for Script {
+        fn unread_bytes(&self) -> u64 {
+            self.0.iter().map_while(|bytes| *bytes).sum::<usize>() as u64
+        }
+    }
+
+    impl AsyncRead for Script {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            let Some(bytes) = self.0.pop_front().flatten() else { return Poll::Pending };
+            buffer.put_slice(&vec![0; bytes]);
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    /// Reads in a turn until the reader has to wait `waits` times. Returns the number of bytes.
+    fn turn(reader: &mut TurnReader<Script>, waits: usize, cx: &mut Context<'_>) -> usize {
+        reader.turns.0.number.fetch_add(1, Ordering::Relaxed);
+        let (mut read, mut left) = (0, waits);
+        while left > 0 {
+            let mut bytes = vec![0; TURN_BYTES];
+            let mut buffer = ReadBuf::new(&mut bytes);
+            match Pin::new(&mut *reader).poll_read(cx, &mut buffer) {
+                Poll::Pending => left -= 1,
+                Poll::Ready(_) => read += buffer.filled().len(),
+            }
+        }
+        read
     }
 
     #[test]
-    fn the_marks_of_a_connection_that_never_catches_up_are_bounded() {
-        let mut marks = Marks::new();
-        for turn in 0..1_000 {
-            marks.read += 1;
-            marks.add(10_000 + 5 * turn, turn);
-            assert!(marks.marks.len() <= MAX_MARKS);
-            assert_eq!(marks.next_after(), (0, false));
+    fn a_turn_that_ends_after_a_pause_wakes_the_connection() {
+        let script = [Some(1), None, Some(TURN_BYTES), Some(1), None];
+        let mut reader = TurnReader::new(Script(script.into()), Turns::default());
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(Arc::clone(&wakes));
+        let mut cx = Context::from_waker(&waker);
+        for (waits, read) in [(2, TURN_BYTES + 1), (1, 1)] {
+            assert_eq!(turn(&mut reader, waits, &mut cx), read);
+            assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
         }
-        assert!(marks.marks.iter().zip(marks.marks.iter().skip(1)).all(|(a, b)| a.total < b.total));
     }
 
     #[test]
     fn the_age_of_what_woke_a_connection_is_at_most_the_delay_of_its_wakeup() {
         let turns = Turns::default();
-        let later = turns.0.opened_at + Duration::from_secs(1);
-        let delay = Duration::from_millis(3);
+        let (second, delay) = (Duration::from_secs(1), Duration::from_millis(3));
+        let later = turns.0.opened_at + second;
+        turns.0.woken_at.store(1_000_000_000, Ordering::Relaxed);
         assert_eq!(turns.age(later, delay), delay);
+        assert_eq!(turns.age(later + delay, delay), 2 * delay, "a later turn of the burst");
+        turns.0.woken_at.store(0, Ordering::Relaxed);
         assert_eq!(turns.age(turns.0.opened_at, delay), Duration::ZERO);
-        turns.0.was_drained.store(false, Ordering::Relaxed);
-        assert_eq!(turns.age(later, delay), Duration::from_secs(1));
+        turns.0.woken_at.store(NEVER, Ordering::Relaxed);
+        assert_eq!(turns.age(later, delay), second);
     }
 }
