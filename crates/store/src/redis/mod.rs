@@ -1,8 +1,9 @@
 //! Counters in Redis.
 //!
 //! A request is decided in one step by the script in `lua/decide/`, on the keys of one hash tag; where possible, one
-//! `EVALSHA` carries several requests, to a node of a cluster for any of its slots. A charge is never sent twice: only replies that rule out a charge lead to
-//! another attempt, which are `NOSCRIPT` and the redirections of a cluster.
+//! `EVALSHA` carries several requests, to a node of a cluster for any of its slots. A charge is never sent twice: only
+//! replies that rule out a charge lead to another attempt, which are `NOSCRIPT`, the redirections of a cluster, and errors
+//! about keys that a command on several slots did not reach.
 //!
 //! `topology` hides the number of servers: `batch` combines requests to one server, `local` caches what need not be
 //! sent, `connection` and `reconnect` maintain the connection, `target` resolves its server, `sentinel` finds the
