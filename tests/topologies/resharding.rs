@@ -18,7 +18,7 @@ use tollgate::{
 };
 
 use super::{charge, one, used};
-use crate::support::{cluster, stores::policy};
+use crate::support::{cluster, redis::major_version, stores::policy};
 
 /// Tests take turns: a cluster is to move its slots at one's order.
 static EXCLUSIVE: Mutex<()> = Mutex::const_new(());
@@ -173,7 +173,9 @@ async fn resharding_under_load_loses_no_call_and_double_charges_none() {
         answered.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
     }
     println!("{moves} moves of a slot, {} calls", answered.iter().sum::<u64>());
-    for answer in ["MOVED", "ASK", "TRYAGAIN"] {
+    // Across slots, a script reports keys that are absent; those calls are then alone, seldom before the slot has moved.
+    let absent = if major_version(&mut cluster.node(0)) < 7 { "TRYAGAIN" } else { "ERR" };
+    for answer in ["MOVED", "ASK", absent] {
         let stats = [0, 1].map(|node| cluster.info(node, "errorstats"));
         let was_met = stats.iter().any(|stats| stats.contains(&format!("errorstat_{answer}:")));
         assert!(was_met, "{answer} was not met: {stats:?}");
