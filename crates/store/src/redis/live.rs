@@ -1,10 +1,10 @@
-//! What the workers of this process have of one kind, while it is in use.
+//! Values of one kind that the workers of this process own, read together.
 
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-/// Values that are read together and live as long as their owners.
+/// Weak references to values, each until its owner drops it.
 pub(super) struct LiveList<T: ?Sized>(Mutex<Vec<Weak<T>>>);
 
 impl<T: ?Sized> LiveList<T> {
