@@ -6,6 +6,7 @@ use tokio::time::Instant;
 use tollgate_core::{
     algorithm::Verdict,
     ban::{BanCheck, BanEffect},
+    clock::Clock,
     descriptor::{Descriptor, Hits},
 };
 use tollgate_rules::{Domain, Switched};
@@ -15,7 +16,7 @@ use tollgate_store::{
     request::{Check, Requests},
 };
 
-use super::{Match, Modes, matched, requests};
+use super::{Match, Modes, OwnShares, matched, requests};
 
 /// Deadline of a read or a refund: longer than that of a request, because no traffic waits for it.
 const STORE_TIMEOUT: Duration = Duration::from_millis(800);
@@ -26,6 +27,7 @@ const STORE_TIMEOUT: Duration = Duration::from_millis(800);
 pub struct CounterInspector {
     store: Store,
     modes: Modes,
+    shares: OwnShares,
 }
 
 /// Verdict of the counter of one descriptor, if it has one.
@@ -40,8 +42,14 @@ pub struct CounterRequests {
 
 impl CounterInspector {
     /// Inspects counters in `store`, of a process in these modes.
-    pub const fn new(store: Store, modes: Modes) -> Self {
-        Self { store, modes }
+    pub fn new(store: Store, modes: Modes) -> Self {
+        Self { store, modes, shares: OwnShares::default() }
+    }
+
+    /// Inspects counters with these shares of the limits that all regions enforce together.
+    #[must_use]
+    pub fn with_shares(self, shares: OwnShares) -> Self {
+        Self { shares, ..self }
     }
 
     /// The modes of the process.
@@ -55,7 +63,8 @@ impl CounterInspector {
     pub fn requests(&self, domain: &Domain, descriptors: &[Descriptor<'_>]) -> CounterRequests {
         let mut matches = matched::matches(domain, &Switched::default(), descriptors);
         matches.iter_mut().for_each(Match::peek_instead_of_release);
-        let mut calls = requests::requests(domain, descriptors, &matches, None, self.modes);
+        let shares = (&self.shares, &Clock::System);
+        let mut calls = requests::requests(domain, descriptors, &mut matches, None, self.modes, shares);
         // A counter that equals an unused one is not banned either.
         end_bans(&mut calls, BanEffect::Forgive, |check| check.hits == Hits::reset());
         CounterRequests { calls, descriptors: descriptors.len() }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::{algorithm::Policy, clock::Timestamp};
 
 /// Maximum number of regions that share limits.
-pub const MAX_REGIONS: usize = 32;
+pub const MAX_REGIONS: usize = 16;
 
 /// A region and its part of every global limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,15 +42,16 @@ pub struct RegionShares {
     /// Generation of the region table.
     pub generation: u64,
     weights: RegionWeights,
-    former: Option<Former>,
+    former: Box<[FormerWeights]>,
 }
 
 /// Weights before a change that may not have ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Former {
-    weights: RegionWeights,
-    /// Time since which no region uses more than its new share; `None` while one may.
-    lowered_at: Option<Timestamp>,
+pub struct FormerWeights {
+    /// The weights.
+    pub weights: RegionWeights,
+    /// Time since which no region uses more than its later share; `None` while one may.
+    pub lowered_at: Option<Timestamp>,
 }
 
 impl RegionWeights {
@@ -102,30 +103,14 @@ impl RegionWeights {
 }
 
 impl RegionShares {
-    /// Returns the shares of a table without a change of weights.
-    pub const fn new(generation: u64, weights: RegionWeights) -> Self {
-        Self { generation, weights, former: None }
-    }
-
-    /// Returns the shares while the weights change from `former` to these. No region uses more than its new share since
-    /// `lowered_at`.
-    pub const fn changing(
-        generation: u64,
-        weights: RegionWeights,
-        former: RegionWeights,
-        lowered_at: Option<Timestamp>,
-    ) -> Self {
-        Self { generation, weights, former: Some(Former { weights: former, lowered_at }) }
+    /// Returns the shares of a table after changes from `former` weights, if there were any.
+    pub fn new(generation: u64, weights: RegionWeights, former: Vec<FormerWeights>) -> Self {
+        Self { generation, weights, former: former.into() }
     }
 
     /// The weights of the generation, which apply once a change has ended.
     pub const fn weights(&self) -> &RegionWeights {
         &self.weights
-    }
-
-    /// Whether a change of weights has not ended for every limit.
-    pub const fn is_changing(&self) -> bool {
-        self.former.is_some()
     }
 
     /// Own share of a limit that `policy` enforces, at `now`, for the counter with the hash that `counter` returns.
@@ -137,12 +122,15 @@ impl RegionShares {
         counter: impl Fn() -> u64,
     ) -> u32 {
         let share = self.weights.base(limit, &counter);
-        let Some(former) = &self.former else { return share };
-        let tail = || policy.tail().saturating_add(TAIL_MARGIN);
-        match former.lowered_at {
-            Some(lowered_at) if now().since(lowered_at) >= tail() => share,
-            Some(_) | None => share.min(former.weights.base(limit, &counter)),
+        if self.former.is_empty() {
+            return share;
         }
+        let (now, tail) = (now(), policy.tail().saturating_add(TAIL_MARGIN));
+        let counts = |former: &&FormerWeights| {
+            former.lowered_at.is_none_or(|lowered_at| now.since(lowered_at) < tail)
+        };
+        let former = self.former.iter().filter(counts).map(|former| former.weights.base(limit, &counter));
+        former.fold(share, u32::min)
     }
 }
 

@@ -48,13 +48,15 @@ fn a_share_grows_only_after_every_region_has_lowered_its_own_and_a_tail() {
     let policy = policy(Algorithm::FixedWindow, 100, Unit::Minute, None);
     let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000);
     let share = |lowered_at, now| {
-        let shares = RegionShares::changing(2, weights.clone(), former.clone(), lowered_at);
+        let former = vec![FormerWeights { weights: former.clone(), lowered_at }];
+        let shares = RegionShares::new(2, weights.clone(), former);
         shares.share(100, &policy, || at(now), || 0)
     };
     assert_eq!(share(None, 1_000), 25);
     assert_eq!(share(Some(at(1_000)), 1_060), 25, "hits of the window in which it was lowered may count");
     assert_eq!(share(Some(at(1_000)), 1_061), 75);
-    let lowered = RegionShares::changing(2, former.clone(), weights.clone(), None);
+    let raised = vec![FormerWeights { weights: weights.clone(), lowered_at: None }];
+    let lowered = RegionShares::new(2, former.clone(), raised);
     assert_eq!(lowered.share(100, &policy, || at(0), || 0), 25, "a smaller share applies at once");
 }
 

@@ -50,10 +50,11 @@ use self::{
 pub use self::{
     fingerprint::Fingerprint,
     problem::{Problem, Report, Severity},
+    reader::read_regions,
     vocabulary::is_of_reference,
     watch::{Watcher, load_finished},
 };
-use crate::Rules;
+use crate::{Rules, TableSize};
 
 /// Options of loading a configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +66,8 @@ pub struct Options {
     pub strict: bool,
     /// Whether a directory may be empty, or lose most of its rules.
     pub allow_empty: bool,
+    /// Region table that the configuration is used with.
+    pub regions: TableSize,
 }
 
 /// A loaded configuration.

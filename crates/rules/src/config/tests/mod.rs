@@ -17,6 +17,7 @@ mod overdraft;
 mod suspicious;
 mod sync;
 mod watching;
+mod regions;
 mod yaml;
 
 use std::{fs, path::Path, sync::Arc, time::SystemTime};
