@@ -131,11 +131,7 @@ pub(super) struct AdminStore {
 
 impl AdminStore {
     /// Opens the store on the current runtime. Readiness does not depend on whether it connects.
-    pub(super) fn open(
-        stores: &Stores,
-        settings: &Settings,
-        shares: &OwnShares,
-    ) -> Result<Self, StartError> {
+    pub(super) fn open(stores: &Stores, settings: &Settings, shares: &OwnShares) -> Result<Self, StartError> {
         let (redis, replicas) = match stores {
             Stores::Memory(memory) => {
                 let Self { counters, facts } = Self::memory(memory.clone(), settings.modes);

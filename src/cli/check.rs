@@ -81,7 +81,8 @@ mod tests {
         std::fs::create_dir(&rules).expect("created");
         let text = "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: day, requests_per_unit: 9, scope: global}}\n";
         std::fs::write(rules.join("rules.yaml"), text).expect("written");
-        let regions = "generation: 1\nregions: {us: {address: 'https://us:1'}, eu: {address: 'https://eu:1'}}";
+        let regions =
+            "generation: 1\nregions: {us: {address: 'https://us:1'}, eu: {address: 'https://eu:1'}}";
         std::fs::write(&table, regions).expect("written");
         let flag = format!("--regions={}", table.display());
         let (is_good, _, errors) = check_with(&[&flag], &rules);

@@ -167,7 +167,9 @@ mod tests {
     use super::*;
 
     fn table(generation: u32, weight: u32) -> String {
-        format!("generation: {generation}\nregions:\n  us: {{address: 'https://us:1', weight: {weight}}}\n  eu: {{address: 'https://eu:1'}}\n")
+        format!(
+            "generation: {generation}\nregions:\n  us: {{address: 'https://us:1', weight: {weight}}}\n  eu: {{address: 'https://eu:1'}}\n"
+        )
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod path;
 mod regex;
 mod region_table;
 mod rule;
+mod rule_overrides;
 mod scope;
 mod shedding;
 mod snapshot;
@@ -48,6 +49,10 @@ pub use self::{
     regex::{Regex, RegexError},
     region_table::{RegionEntry, RegionTable},
     rule::{Derived, Limit, MAX_RETRY_AFTER_SPREAD, Rule, RuleIndex, Segment, Value},
+    rule_overrides::{
+        Overridden, OverriddenCounts, OverrideId, OverrideKey, OverrideKeyError, RuleOverride, RuleOverrides,
+        UnmatchedOverride,
+    },
     scope::{Scope, TableSize},
     shedding::{Shedding, UTILIZATION_KEY},
     snapshot::{ActiveSet, Companion, OverrideTarget, Snapshot, SnapshotGuard},

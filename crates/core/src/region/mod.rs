@@ -126,9 +126,8 @@ impl RegionShares {
             return share;
         }
         let (now, tail) = (now(), policy.tail().saturating_add(TAIL_MARGIN));
-        let counts = |former: &&FormerWeights| {
-            former.lowered_at.is_none_or(|lowered_at| now.since(lowered_at) < tail)
-        };
+        let counts =
+            |former: &&FormerWeights| former.lowered_at.is_none_or(|lowered_at| now.since(lowered_at) < tail);
         let former = self.former.iter().filter(counts).map(|former| former.weights.base(limit, &counter));
         former.fold(share, u32::min)
     }

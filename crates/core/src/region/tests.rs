@@ -13,7 +13,8 @@ use crate::{
 
 fn table(weights: &[u32], own: usize) -> RegionWeights {
     let name = |at: usize| format!("region-{at}").into_boxed_str();
-    let regions = weights.iter().enumerate().map(|(at, weight)| RegionWeight { name: name(at), weight: *weight });
+    let regions =
+        weights.iter().enumerate().map(|(at, weight)| RegionWeight { name: name(at), weight: *weight });
     RegionWeights::new(regions, &name(own)).expect("a table")
 }
 
@@ -36,7 +37,8 @@ fn a_limit_is_divided_by_weight_and_what_is_left_goes_to_different_regions() {
 
 #[test]
 fn the_order_of_regions_is_that_of_every_version() {
-    let first: Vec<u32> = (0..8).map(|counter| table(&[1, 1, 1], 0).base(1, || hash_of(&[counter]))).collect();
+    let first: Vec<u32> =
+        (0..8).map(|counter| table(&[1, 1, 1], 0).base(1, || hash_of(&[counter]))).collect();
     assert_eq!(first, ORDER);
 }
 

@@ -41,18 +41,19 @@ use std::{
     time::Duration,
 };
 
-use self::{
-    files::{DirectoryListing, Sources},
-    problem::Problems,
-    raw::RawFile,
-    watch::read_finished,
-};
 pub use self::{
+    compile::override_rule,
     fingerprint::Fingerprint,
     problem::{Problem, Report, Severity},
     reader::read_regions,
     vocabulary::is_of_reference,
     watch::{Watcher, load_finished},
+};
+use self::{
+    files::{DirectoryListing, Sources},
+    problem::Problems,
+    raw::RawFile,
+    watch::read_finished,
 };
 use crate::{Rules, TableSize};
 

@@ -28,7 +28,7 @@ fn rule(name: &str) -> Arc<Rule> {
         sync: SyncMode::Strict,
         overdraft: false,
         ban: None,
-            scope: Scope::Regional,
+        scope: Scope::Regional,
         on_store_error: None,
         degraded_limit: None,
         retry_after_spread: None,

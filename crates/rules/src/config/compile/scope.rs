@@ -34,7 +34,8 @@ pub(super) fn read(
         if is_overdraft {
             let at = raw.value.overdraft.stated().map(|overdraft| overdraft.at);
             let at = at.unwrap_or(if is_own { stated.at } else { raw.at });
-            let message = "contradicts `scope: global`: a region cannot charge beyond its share; remove one of them";
+            let message =
+                "contradicts `scope: global`: a region cannot charge beyond its share; remove one of them";
             compiler.error(at, &path.key("overdraft"), message);
         }
         // A default was reported at its limits; most of them are in the same file.
@@ -43,7 +44,8 @@ pub(super) fn read(
         match compiler.regions {
             TableSize::Unknown => {}
             TableSize::NoTable => {
-                let message = "`global` has no effect without a region table; expected `--regions`, or `regional`";
+                let message =
+                    "`global` has no effect without a region table; expected `--regions`, or `regional`";
                 compiler.warning(at, &path, message);
             }
             TableSize::Regions(regions) => {
@@ -68,7 +70,8 @@ fn check_interval(
     if policy.min_interval().is_zero() {
         return;
     }
-    let message = "contradicts `scope: global`: regions cannot keep an interval between their hits; remove one of them";
+    let message =
+        "contradicts `scope: global`: regions cannot keep an interval between their hits; remove one of them";
     let at = raw.value.min_interval.stated().map(|interval| interval.at);
     let at = at.unwrap_or(if is_own { scope.at } else { raw.at });
     compiler.error(at, &path.key("min_interval"), message);

@@ -39,7 +39,12 @@ pub fn read_regions(name: &str, bytes: &[u8]) -> Result<RegionTable, Report> {
             match &document.root {
                 Some(root) => reader.table(root),
                 None => {
-                    problems.error(name, Position::WHOLE, Path::Root, "is empty; expected generation and regions");
+                    problems.error(
+                        name,
+                        Position::WHOLE,
+                        Path::Root,
+                        "is empty; expected generation and regions",
+                    );
                     None
                 }
             }

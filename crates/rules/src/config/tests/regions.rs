@@ -43,8 +43,14 @@ fn a_region_table_with_a_mistake_is_refused_with_its_line_and_key() {
         ("generation: 1\nregions: [us]".to_owned(), "regions.yaml:2: regions: expected a mapping"),
         ("generation: 1\nregions: {}".to_owned(), "regions: has no region that is not lost"),
         (region("{address: 'https://us:1', lost: true}"), "regions: has no region that is not lost"),
-        (region("{address: 'https://us:1', weight: 0}"), "regions.yaml:3: regions.us.weight: is 0; expected 1 to 1000"),
-        (region("{address: 'https://us:1', wieght: 1}"), "regions.us.wieght: unknown key; did you mean `weight`?"),
+        (
+            region("{address: 'https://us:1', weight: 0}"),
+            "regions.yaml:3: regions.us.weight: is 0; expected 1 to 1000",
+        ),
+        (
+            region("{address: 'https://us:1', wieght: 1}"),
+            "regions.us.wieght: unknown key; did you mean `weight`?",
+        ),
         (region("{weight: 1}"), "regions.yaml:3: regions.us.address: is missing"),
         (region("{address: 'http://us:1'}"), "regions.us.address: is not the address of a region"),
         (region("{address: 'https://us'}"), "regions.us.address: is not the address of a region"),
@@ -69,7 +75,9 @@ fn with_table(rate_limit: &str, regions: TableSize) -> Result<Loaded, LoadError>
 #[test]
 fn a_limit_is_regional_unless_it_or_the_defaults_state_another_scope() {
     let scope = |defaults: &str, own: &str| {
-        let text = format!("domain: d\ndefaults: {{{defaults}}}\ndescriptors:\n- {{key: k, rate_limit: {{unit: day, requests_per_unit: 1{own}}}}}\n");
+        let text = format!(
+            "domain: d\ndefaults: {{{defaults}}}\ndescriptors:\n- {{key: k, rate_limit: {{unit: day, requests_per_unit: 1{own}}}}}\n"
+        );
         let loaded = load_files([("rules.yaml".to_owned(), text.into_bytes())], Options::default()).unwrap();
         loaded.rules.rules().next().unwrap().scope
     };
@@ -103,7 +111,8 @@ fn a_scope_that_has_no_effect_or_denies_too_early_is_reported() {
     let limit = global("requests_per_unit: 600, algorithm: sliding_window_log, min_interval: 1s");
     let error = with_table(&limit, table).unwrap_err().to_string();
     assert!(error.contains("rate_limit.min_interval: contradicts `scope: global`"), "{error}");
-    let error = with_table(&global("requests_per_unit: 600, overdraft: true"), table).unwrap_err().to_string();
+    let error =
+        with_table(&global("requests_per_unit: 600, overdraft: true"), table).unwrap_err().to_string();
     assert!(error.contains("rate_limit.overdraft: contradicts `scope: global`"), "{error}");
     let error = with_table("requests_per_unit: 5, scope: globl", table).unwrap_err().to_string();
     assert!(error.contains("did you mean `global`?"), "{error}");
