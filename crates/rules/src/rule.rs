@@ -104,6 +104,8 @@ pub struct Rule {
 pub struct Derived {
     record_id: OnceLock<RecordId>,
     index: OnceLock<RuleIndex>,
+    /// The path, of a rule without a name that was named in a response.
+    label: OnceLock<Box<str>>,
     /// The policy, if it differs from the limit's because of the one that it replaced.
     succeeding: OnceLock<Policy>,
 }
@@ -230,6 +232,14 @@ impl Rule {
     /// precedes dots within keys and values, unless a digit follows.
     pub fn path(&self) -> String {
         path::of(self.segments.iter().map(|segment| Cow::Borrowed(&*segment.stated)))
+    }
+
+    /// Name of the rule for people: its limit's, or its path if it has no name.
+    pub fn label(&self) -> &str {
+        match &*self.name {
+            "" => self.derived.label.get_or_init(|| self.path().into()),
+            name => name,
+        }
     }
 
     /// Whether [`Rule::metric_path`] depends on the request.
