@@ -19,7 +19,8 @@ use super::public::json::JsonCodec;
 use crate::{
     proto::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code},
     service::{
-        DegradedRemaining, HeaderStyle, NamedDecisions, RequestBounds, RequestError, ResetFormat, ResponseOptions, Service,
+        DegradedRemaining, HeaderStyle, NamedDecisions, RequestBounds, RequestError, ResetFormat,
+        ResponseOptions, Service,
     },
     tracing::Span,
 };

@@ -81,8 +81,7 @@ fn logs_of_all_requests_name_those_in_shadow_mode_and_those_that_pass() {
         assert_eq!(envoy.get(path).status, 200);
     }
     let named: Vec<_> = decisions(&envoy, 5).into_iter().map(|(_, decision)| decision).collect();
-    let passed =
-        |rule, remaining: u32| json!({"code": "OK", "policy": "enforced", "remaining": remaining, "rule": rule});
+    let passed = |rule, remaining: u32| json!({"code": "OK", "policy": "enforced", "remaining": remaining, "rule": rule});
     let address = "per-address";
     let shadow = json!({"code": "OK", "policy": "shadow", "remaining": 0, "rule": address});
     // The one with the least remaining: per-path has 2 of 3 on each path.

@@ -111,8 +111,7 @@ impl Envoy {
             .stdout(fs::File::create(directory.path().join(ACCESS_LOG)).expect("created"))
             .spawn()
             .expect("Envoy starts");
-        let envoy =
-            Self { _process: Process::of(child, Some(directory.path())), directory, port, admin };
+        let envoy = Self { _process: Process::of(child, Some(directory.path())), directory, port, admin };
         for endpoint in healthy {
             envoy.wait_for(&format!("{endpoint}::health_flags::healthy"));
         }

@@ -23,6 +23,8 @@ pub enum AppliedPolicy {
     Enforced,
     /// The rule's limit would deny, but the rule or the process is in shadow mode.
     Shadow,
+    /// An operator's override of the rule, or of one of its keys.
+    Override,
     /// The limit override of the request.
     Request,
     /// An allow or deny list.
@@ -41,6 +43,7 @@ impl AppliedPolicy {
         match self {
             Self::Enforced => "enforced",
             Self::Shadow => "shadow",
+            Self::Override => "override",
             Self::Request => "request",
             Self::List => "list",
             Self::Ban => "ban",
@@ -149,6 +152,7 @@ impl Decision<'_> {
             _ if limited.enforced_ban().is_some() => AppliedPolicy::Ban,
             Limited { is_degraded: true, .. } => AppliedPolicy::Degraded,
             Limited { rule: None, .. } => AppliedPolicy::Request,
+            Limited { rule: Some(rule), .. } if rule.is_override() => AppliedPolicy::Override,
             _ => AppliedPolicy::Enforced,
         }
     }

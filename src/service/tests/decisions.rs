@@ -64,10 +64,7 @@ async fn all_answers_name_the_rule_with_the_least_remaining() {
 
 #[tokio::test]
 async fn a_denial_in_shadow_mode_is_named_as_such() {
-    for (modes, key) in [
-        (Modes::default(), "shadow"),
-        (Modes { shadow: true, ..Modes::default() }, "day"),
-    ] {
+    for (modes, key) in [(Modes::default(), "shadow"), (Modes { shadow: true, ..Modes::default() }, "day")] {
         let service = TestService::with(modes, naming(NamedDecisions::Denials));
         assert_eq!(named(&service.call_times(1, &[key]).await), "");
         let over = format!("code=OK key={key}=x policy=shadow remaining=0 rule={key}");
