@@ -170,7 +170,7 @@ fn check_descriptors(
         if matches!(raw.key, Field::Absent) {
             let message =
                 "has no `key`; expected the key of the descriptors to match, or a pattern such as `*`";
-            problems.error(file, raw.at, &path, message);
+            problems.error(file, raw.at, path, message);
         }
         for (key, field) in [("regex", &raw.regex), ("cidr", &raw.cidr)] {
             if let Some(stated) = field.stated() {
