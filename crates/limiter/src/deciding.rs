@@ -23,6 +23,8 @@ pub enum AppliedPolicy {
     Enforced,
     /// The rule's limit would deny, but the rule or the process is in shadow mode.
     Shadow,
+    /// An operator's override of the rule, or of one of its keys.
+    Override,
     /// The limit override of the request.
     Request,
     /// An allow or deny list.
@@ -41,6 +43,7 @@ impl AppliedPolicy {
         match self {
             Self::Enforced => "enforced",
             Self::Shadow => "shadow",
+            Self::Override => "override",
             Self::Request => "request",
             Self::List => "list",
             Self::Ban => "ban",
@@ -149,6 +152,7 @@ impl Decision<'_> {
             _ if limited.enforced_ban().is_some() => AppliedPolicy::Ban,
             Limited { is_degraded: true, .. } => AppliedPolicy::Degraded,
             Limited { rule: None, .. } => AppliedPolicy::Request,
+            Limited { rule: Some(rule), .. } if rule.is_override() => AppliedPolicy::Override,
             _ => AppliedPolicy::Enforced,
         }
     }
@@ -226,15 +230,24 @@ impl NamedText {
     fn make_room<'t>(&mut self, text: &'t str) -> &'t str {
         let most = MAX_NAMED_BYTES.saturating_sub(ELLIPSIS.len());
         let kept = self.as_str();
-        let kept = kept.floor_char_boundary(most.min(kept.len()));
+        let kept = floor_boundary(kept, most);
         self.0.truncate(kept);
-        let room = text.floor_char_boundary(most.saturating_sub(kept));
+        let room = floor_boundary(text, most.saturating_sub(kept));
         text.get(..room).unwrap_or_default()
     }
 
     fn is_truncated(&self) -> bool {
         self.0.ends_with(ELLIPSIS.as_bytes())
     }
+}
+
+/// The last boundary of characters up to `most`.
+fn floor_boundary(text: &str, most: usize) -> usize {
+    let mut end = most.min(text.len());
+    while !text.is_char_boundary(end) {
+        end = end.saturating_sub(1);
+    }
+    end
 }
 
 #[cfg(test)]

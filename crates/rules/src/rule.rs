@@ -11,7 +11,7 @@ use tollgate_core::{
     quota::Quota,
 };
 
-use super::{level::join, on_store_error::OnStoreError, path, shedding::Shedding};
+use super::{level::join, on_store_error::OnStoreError, path, shedding::Shedding, stated_value::StatedValue};
 
 /// Time by which the store's clock may be ahead of this process' for changed rules to know all former counters.
 const CLOCK_SKEW_MARGIN: Duration = Duration::from_secs(5);
@@ -95,6 +95,8 @@ pub struct Rule {
     pub segments: Box<[Segment]>,
     /// File, relative to the configuration's directory, and line of the rule.
     pub origin: (Box<str>, usize),
+    /// Where its keys are stated, if it inherits or an overlay changed it.
+    pub stated: Option<Box<[StatedValue]>>,
     /// Values derived from the other fields.
     pub derived: Derived,
 }
