@@ -113,7 +113,11 @@ impl Mesh {
     }
 
     /// A connection to the service of a region, with this certificate.
-    async fn connect(&self, at: usize, shown: &Pair) -> Result<RegionsClient<Channel>, tonic::transport::Error> {
+    async fn connect(
+        &self,
+        at: usize,
+        shown: &Pair,
+    ) -> Result<RegionsClient<Channel>, tonic::transport::Error> {
         let tls = ClientTlsConfig::new()
             .domain_name(format!("{}.mesh", NAMES[at]))
             .ca_certificate(Certificate::from_pem(self.authority.pem()))
