@@ -240,8 +240,9 @@ local function record_passes(cell, ask)
   return admitted == 1
 end
 
--- Records of bans; make_ban_records is called on first use.
+-- Records of bans and of loans; make_ban_records and make_loans are called on first use.
 local ban_records, make_ban_records
+local loans, make_loans
 
 local function decide_record(cell, ask, times)
   local whole = cell
@@ -261,7 +262,8 @@ local function decide_record(cell, ask, times)
       decide_words(algorithm, is_short, a, b, c, times, ask.hits, ask.p1, ask.p2, ask.extra, only_passing, passes)
   end
   if ask.banned then
-    return with_ban(result, times, ask.reported, ask.is_new)
+    result = with_ban(result, times, ask.reported, ask.is_new)
+    return ask.share and fast_path.with_share(result, times, ask.effective) or result
   end
   local ends = algorithm.ends_at(a2, b2, c2)
   -- Its previous expiry may have been that of the cell.
@@ -273,6 +275,12 @@ local function decide_record(cell, ask, times)
   if ask.ban then
     ban_records.count(whole, ask, a, b, c, times, admitted == 1, tokens)
     result = with_ban(result, times, ask.reported, ask.is_new)
+  end
+  if ask.share then
+    if ask.effective then
+      loans.prolong(cell, ask, ends)
+    end
+    result = fast_path.with_share(result, times, ask.effective)
   end
   return result
 end

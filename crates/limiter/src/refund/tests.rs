@@ -25,7 +25,7 @@ fn call(charging: Charging, hits: Hits, admitted: bool) -> (TagRequest, Verdicts
     let policy = Policy::nearest(Algorithm::Concurrency, quota, &Parameters::default());
     let record = RecordId::alone(Algorithm::Concurrency);
     let check =
-        Check { descriptor: 0, record, policy, hits, veto: Veto::Alone, sync: SyncMode::Strict, ban: None };
+        Check { descriptor: 0, record, policy, hits, veto: Veto::Alone, sync: SyncMode::Strict, ban: None, share: None };
     let verdict = Verdict {
         admitted,
         remaining: 0,

@@ -94,10 +94,9 @@ impl CounterCache {
                 let name = CounterName { cell: cell.key.clone(), record: check.record };
                 self.unused_tokens.extend(before.unused().map(|unused| (name, unused)));
             }
-            entry
-                .reservation
-                .get_or_insert_with(|| Box::new(Reservation::new(now)))
-                .record_demand(check.hits, now);
+            let reservation = entry.reservation.get_or_insert_with(|| Box::new(Reservation::new(now)));
+            reservation.set_share(check.share);
+            reservation.record_demand(check.hits, now);
         }
     }
 
@@ -233,7 +232,7 @@ impl CounterCache {
         let (cell, check) = counter;
         // The verdict of one check of a counter may be due to another check of the same request.
         let denial = (is_denial && cell.checks_once(check.record))
-            .then(|| Denial::new(check, verdict, self.may_be_leased(counter), sent_at))
+            .then(|| Denial::new(check, verdict, self.may_gain_room(counter), sent_at))
             .flatten();
         let may_be_new = denial.is_some() || reserved > 0;
         let entry = match may_be_new {
@@ -250,7 +249,7 @@ impl CounterCache {
             // Neither a limit override nor a request under a rule that has changed since may discard the tokens held
             // under the current rule.
             if entry.reservation.is_some() {
-                let unused = Unused::new(&check.policy, reserved, verdict, sent_at);
+                let unused = Unused::new(check, reserved, verdict, sent_at);
                 self.unused_tokens.extend(unused.map(|unused| (name(), unused)));
                 return;
             }
@@ -266,6 +265,7 @@ impl CounterCache {
             return;
         }
         let reservation = entry.reservation.get_or_insert_with(|| Box::new(Reservation::new(sent_at)));
+        reservation.set_share(check.share);
         let unused = reservation.learn(&check.policy, verdict, reserved, sent_at);
         self.unused_tokens.extend(unused.map(|unused| (name(), unused)));
         if reserved > 0 {
@@ -284,6 +284,12 @@ impl CounterCache {
                 self.entries.get(&cell.key, check.record).is_some_and(|entry| entry.reservation.is_some())
             }
         }
+    }
+
+    /// Whether a counter may have room again before its verdict says so: tokens are returned, or hits are borrowed.
+    fn may_gain_room(&mut self, counter: (&Cell, &Check)) -> bool {
+        let (_, check) = counter;
+        check.share.is_some() || self.may_be_leased(counter)
     }
 
     /// Tokens held for a counter.
@@ -313,8 +319,7 @@ impl CounterCache {
         let mut requests = Requests::new();
         for (CounterName { cell, record }, unused) in mem::take(&mut self.unused_tokens) {
             if let Some(hits) = unused.hits(now) {
-                let policy = unused.policy;
-                let check = Check::own(record, policy, hits);
+                let check = Check { share: unused.share, ..Check::own(record, unused.policy, hits) };
                 requests.push(TagRequest::new(Charging::Independent, cell, check));
             }
         }

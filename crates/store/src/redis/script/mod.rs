@@ -5,6 +5,7 @@ pub(super) mod fuzzing;
 mod bans;
 mod pack;
 mod reply;
+mod shares;
 
 use std::sync::LazyLock;
 
@@ -16,6 +17,7 @@ use tollgate_core::algorithm::Prefetch;
 pub(super) use self::{
     pack::command,
     reply::{check_error, is_unreached, read_replies},
+    shares::pack_share,
 };
 use crate::{
     key::CellKey,
@@ -40,6 +42,7 @@ macro_rules! script_source {
             include_str!("../../../../../lua/decide/packed_records.lua"),
             include_str!("../../../../../lua/decide/segmented_cells.lua"),
             include_str!("../../../../../lua/decide/ban_records.lua"),
+            include_str!("../../../../../lua/decide/loans.lua"),
             include_str!("../../../../../lua/decide/queue.lua"),
             include_str!("../../../../../lua/decide/sliding_window_log.lua"),
             include_str!("../../../../../lua/decide/concurrency.lua"),

@@ -20,7 +20,7 @@ fn request_of(algorithm: Algorithm, value: &str, hits: Hits) -> TagRequest {
     let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
     let record = RecordId::alone(algorithm);
     let check =
-        Check { descriptor: 0, record, policy, hits, veto: Veto::Alone, sync: SyncMode::Strict, ban: None };
+        Check { descriptor: 0, record, policy, hits, veto: Veto::Alone, sync: SyncMode::Strict, ban: None, share: None };
     TagRequest::new(Charging::Independent, CellKey::open("d", [Entry { key: "k", value }].into_iter()), check)
 }
 

@@ -1,0 +1,140 @@
+//! The limit that a region enforces: its share of a limit, with what other regions have lent to it, and without what it has
+//! lent to them.
+//!
+//! Loans count in labels: of a window its end, otherwise the second after now. Hits of a window count until the region's
+//! last window with that loan ends, whatever the clocks; other loans end at a time. A bucket keeps its capacity in time, so
+//! that its rate and its tokens are in proportion to the limit; what it has lent lasts until it is full or until the
+//! region settles the end, since a raised limit would otherwise fill it.
+
+use std::num::{NonZeroU32, NonZeroU64};
+
+use super::{CounterState, Policy, TokenBucket};
+use crate::clock::Timestamp;
+
+/// Share of a limit that a region owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionShare {
+    base: u32,
+    limit: NonZeroU32,
+    /// Ticks in which a bucket of the whole limit emits the limit; 0 of other algorithms.
+    refill: u64,
+}
+
+/// What a region has borrowed and lent of a counter, as its decisions need it: never more than it may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoanTotals {
+    /// Hits borrowed, and the last label at which they count.
+    pub borrowed: Loan,
+    /// Hits lent, and the last label at which they are missing.
+    pub lent: Loan,
+}
+
+/// Hits until a label.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loan {
+    /// Number of hits, or of permits; of a bucket a part of its rate.
+    pub hits: u32,
+    /// The last label at which they count; 0 for none.
+    pub until: u32,
+}
+
+impl RegionShare {
+    /// Returns the share of `base` hits of a limit of `limit` hits that `whole` enforces.
+    pub fn new(whole: &Policy, limit: NonZeroU32, base: u32) -> Self {
+        let refill = match whole {
+            Policy::TokenBucket(bucket) => bucket.refill_ticks(limit),
+            Policy::FixedWindow(_)
+            | Policy::SlidingWindow(_)
+            | Policy::SlidingWindowLog(_)
+            | Policy::Concurrency(_) => 0,
+        };
+        Self { base: base.min(limit.get()), limit, refill }
+    }
+
+    /// Hits that the region owns.
+    pub const fn base(&self) -> u32 {
+        self.base
+    }
+
+    /// Hits of the whole limit.
+    pub const fn limit(&self) -> NonZeroU32 {
+        self.limit
+    }
+
+    /// Ticks in which a bucket of the whole limit emits the limit.
+    pub const fn refill(&self) -> u64 {
+        self.refill
+    }
+}
+
+impl Loan {
+    const fn at(self, label: u32) -> u32 {
+        if label <= self.until { self.hits } else { 0 }
+    }
+}
+
+impl LoanTotals {
+    /// The limit of the region at a label: at most that of all regions.
+    pub fn effective(&self, share: &RegionShare, label: u32) -> u32 {
+        let owned = share.base.saturating_add(self.borrowed.at(label));
+        owned.saturating_sub(self.lent.at(label)).min(share.limit.get())
+    }
+
+    /// The second since the epoch after which none of them counts.
+    pub const fn expires_at(&self) -> u32 {
+        if self.borrowed.until > self.lent.until { self.borrowed.until } else { self.lent.until }
+    }
+
+    /// Keeps what a bucket has lent until the second at which it is full.
+    pub const fn prolong(&mut self, now: Timestamp, full_at: u32) {
+        if self.lent.until > now.seconds() && self.lent.until < full_at {
+            self.lent.until = full_at;
+        }
+    }
+}
+
+impl Policy {
+    /// Whether regions may lend parts of such a limit to each other.
+    pub const fn can_be_lent(&self) -> bool {
+        match self {
+            Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::TokenBucket(_) => true,
+            Self::SlidingWindowLog(_) | Self::Concurrency(_) => false,
+        }
+    }
+
+    /// Returns this policy of a region's share with another limit.
+    #[must_use]
+    pub fn under_share(self, share: &RegionShare, effective: u32) -> Self {
+        match self {
+            Self::FixedWindow(policy) => Self::FixedWindow(policy.with_limit(effective)),
+            Self::SlidingWindow(policy) => Self::SlidingWindow(policy.with_limit(effective).rounded_up()),
+            Self::SlidingWindowLog(policy) => Self::SlidingWindowLog(policy.with_limit(effective)),
+            Self::TokenBucket(policy) => Self::TokenBucket(policy.with_refill(share.refill, effective)),
+            Self::Concurrency(policy) => Self::Concurrency(policy.with_limit(effective)),
+        }
+    }
+
+    /// Label of a charge at `now`: the end of the window that it counts in, or of this second.
+    pub fn label(&self, state: &CounterState, now: Timestamp) -> u32 {
+        let [first, second, third] = state.words();
+        match self {
+            Self::FixedWindow(policy) => policy.label([first, second], now),
+            Self::SlidingWindow(policy) => policy.label([first, second, third], now),
+            Self::SlidingWindowLog(_) | Self::TokenBucket(_) | Self::Concurrency(_) => {
+                now.seconds().saturating_add(1)
+            }
+        }
+    }
+}
+
+impl TokenBucket {
+    fn refill_ticks(&self, limit: NonZeroU32) -> u64 {
+        self.emission().map_or(0, |interval| interval.get().saturating_mul(limit.get().into()))
+    }
+
+    /// Returns this bucket with the rate of `limit` hits in `refill` ticks, and the same capacity in time.
+    fn with_refill(self, refill: u64, limit: u32) -> Self {
+        let ticks = NonZeroU32::new(limit).map(|limit| refill.div_ceil(limit.get().into()));
+        self.with_emission(ticks.and_then(NonZeroU64::new))
+    }
+}
