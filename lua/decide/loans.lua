@@ -25,6 +25,14 @@ make_loans = function()
   end
 
   return {
+    -- What a counter has borrowed and lent, each as a label and hits.
+    read = function(whole, id)
+      local cell = whole.segment_of and whole.segment_of(id) or whole
+      local borrowed_until, borrowed = read_record(cell, fast_path.loan_id(id, BORROWED), BORROWED)
+      local lent_until, lent = read_record(cell, fast_path.loan_id(id, LENT), LENT)
+      return borrowed_until, borrowed, lent_until, lent
+    end,
+
     -- Sets the limit of a check of a counter that has loans: ask.p1 and ask.effective.
     settle = function(whole, ask, packed)
       local cell = whole.segment_of and whole.segment_of(ask.id) or whole
@@ -34,6 +42,27 @@ make_loans = function()
       local lent, lent_at = amount_of(cell, ask.id, LENT, label)
       if borrowed_at or lent_at then
         ask.effective, ask.p1 = fast_path.effective_limit(packed, ask.share, ask.kind, borrowed, lent)
+      end
+    end,
+
+    -- Replaces a record of a counter; one without hits is removed.
+    put = function(whole, id, kind, until_label, hits)
+      local cell = whole.segment_of and whole.segment_of(id) or whole
+      id = fast_path.loan_id(id, kind)
+      local old_label, old_hits, _, at = read_record(cell, id, kind)
+      if hits > 0 and until_label > now.s then
+        if not at or old_label ~= until_label or old_hits ~= hits then
+          store_record(cell, id, at, kind, until_label, hits, 0)
+          cell.ends, cell.ends_sooner = math.max(cell.ends, until_label), true
+        end
+      elseif at then
+        local from = state_position(cell, at)
+        cell.ids = string.sub(cell.ids, 1, at * ID) .. string.sub(cell.ids, at * ID + ID + 1)
+        cell.states = string.sub(cell.states, 1, from - 1) .. string.sub(cell.states, from + STATE)
+        cell.changed, cell.ends_sooner = true, true
+        if cell.account then
+          cell.account()
+        end
       end
     end,
 

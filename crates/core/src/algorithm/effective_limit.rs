@@ -8,8 +8,11 @@
 
 use std::num::{NonZeroU32, NonZeroU64};
 
-use super::{CounterState, Policy, TokenBucket};
-use crate::clock::Timestamp;
+use super::{
+    CounterState, Policy, TokenBucket,
+    token_bucket::{self, TICKS_PER_MICRO, TICKS_PER_SECOND},
+};
+use crate::{clock::Timestamp, descriptor::Hits};
 
 /// Share of a limit that a region owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +114,50 @@ impl Policy {
             Self::SlidingWindowLog(policy) => Self::SlidingWindowLog(policy.with_limit(effective)),
             Self::TokenBucket(policy) => Self::TokenBucket(policy.with_refill(share.refill, effective)),
             Self::Concurrency(policy) => Self::Concurrency(policy.with_limit(effective)),
+        }
+    }
+
+    /// Length of the window in seconds; of a bucket that in which it refills by the limit of `share`. 0 for permits.
+    pub fn window_seconds(&self, share: &RegionShare) -> u32 {
+        let seconds = match self {
+            Self::FixedWindow(policy) => policy.length().as_secs(),
+            Self::SlidingWindow(policy) => policy.length().as_secs(),
+            Self::SlidingWindowLog(policy) => policy.window().as_secs(),
+            Self::TokenBucket(_) => share.refill / TICKS_PER_SECOND,
+            Self::Concurrency(_) => 0,
+        };
+        u32::try_from(seconds).unwrap_or(u32::MAX)
+    }
+
+    /// Microseconds in which an empty bucket fills, rounded up; 0 for other algorithms.
+    pub fn fill_micros(&self) -> u64 {
+        match self {
+            Self::TokenBucket(bucket) => bucket.capacity().div_ceil(TICKS_PER_MICRO),
+            Self::FixedWindow(_)
+            | Self::SlidingWindow(_)
+            | Self::SlidingWindowLog(_)
+            | Self::Concurrency(_) => 0,
+        }
+    }
+
+    /// Microseconds since the epoch at which a bucket is full, rounded up; 0 for other algorithms.
+    pub fn full_at(&self, state: &CounterState) -> u64 {
+        match self {
+            Self::TokenBucket(_) => token_bucket::full_at(state.pair()).div_ceil(TICKS_PER_MICRO),
+            Self::FixedWindow(_)
+            | Self::SlidingWindow(_)
+            | Self::SlidingWindowLog(_)
+            | Self::Concurrency(_) => 0,
+        }
+    }
+
+    /// Makes a bucket full later by some microseconds, but no emptier than empty. Has no effect on others.
+    pub fn fill_later(&self, state: &mut CounterState, now: Timestamp, micros: u64) {
+        if let Self::TokenBucket(bucket) = self
+            && let Some(later) = NonZeroU64::new(micros.saturating_mul(TICKS_PER_MICRO))
+        {
+            let charge = bucket.with_emission(Some(later));
+            state.on_pair(|pair| charge.apply(pair, now, Hits::Overdraw(NonZeroU64::MIN)));
         }
     }
 

@@ -123,6 +123,11 @@ impl FixedWindow {
         [end, u32::try_from(count).unwrap_or(u32::MAX)]
     }
 
+    /// Length of a window.
+    pub(super) const fn length(&self) -> Duration {
+        Duration::from_secs(self.window.get() as u64)
+    }
+
     /// End of the window that a charge counts in, for one without a carry.
     pub(super) fn label(&self, state: [u32; 2], now: Timestamp) -> u32 {
         self.counts(state, now).0

@@ -15,9 +15,8 @@ use smallvec::SmallVec;
 use tollgate_core::algorithm::Prefetch;
 
 pub(super) use self::{
-    pack::command,
+    pack::{command, pack_parameter},
     reply::{check_error, is_unreached, read_replies},
-    shares::pack_share,
 };
 use crate::{
     key::CellKey,
@@ -43,6 +42,7 @@ macro_rules! script_source {
             include_str!("../../../../../lua/decide/segmented_cells.lua"),
             include_str!("../../../../../lua/decide/ban_records.lua"),
             include_str!("../../../../../lua/decide/loans.lua"),
+            include_str!("../../../../../lua/decide/record_checks.lua"),
             include_str!("../../../../../lua/decide/queue.lua"),
             include_str!("../../../../../lua/decide/sliding_window_log.lua"),
             include_str!("../../../../../lua/decide/concurrency.lua"),

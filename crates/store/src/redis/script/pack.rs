@@ -184,7 +184,7 @@ fn pack_prefetch(prefetch: Prefetch) -> [u8; 8] {
 }
 
 /// Every parameter is below 2^53, so a double is exact.
-const fn pack_parameter(number: i64) -> [u8; 8] {
+pub(in crate::redis) const fn pack_parameter(number: i64) -> [u8; 8] {
     f64::to_le_bytes(number as f64)
 }
 

@@ -38,7 +38,7 @@ pub(super) fn pack(packed: &mut Vec<u8>, cell: &Cell, bans: u16) {
 
 /// The share as the scripts read it: the hits of the region, those of the whole limit (4 bytes each), and the ticks in
 /// which a bucket emits the latter (a double).
-pub(in crate::redis) fn pack_share(share: &RegionShare) -> [u8; 16] {
+fn pack_share(share: &RegionShare) -> [u8; 16] {
     let mut packed = [0; 16];
     // Below 2^53, so a double is exact.
     let parts = share.base().to_le_bytes().into_iter().chain(share.limit().get().to_le_bytes());
