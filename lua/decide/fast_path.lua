@@ -164,7 +164,7 @@ local function make_fast_path()
   -- of the key, if it was read.
   local function decide_several(i, times, raw)
     local packed, tail_bytes, shares = ARGV[1 + i], 0, nil
-    if string.byte(packed, 11) % 4 ~= string.byte(packed, 11) then
+    if string.byte(packed, 11) > 3 then
       tail_bytes, shares = read_tail(packed)
     end
     raw = raw or read_cell(i)

@@ -18,6 +18,7 @@ mod overrides;
 mod path;
 mod regex;
 mod rule;
+mod rule_overrides;
 mod shedding;
 mod snapshot;
 mod wildcard;
@@ -45,6 +46,10 @@ pub use self::{
     path::unescaped as unescaped_path,
     regex::{Regex, RegexError},
     rule::{Derived, Limit, MAX_RETRY_AFTER_SPREAD, Rule, RuleIndex, Segment, Value},
+    rule_overrides::{
+        Overridden, OverriddenCounts, OverrideId, OverrideKey, OverrideKeyError, RuleOverride, RuleOverrides,
+        UnmatchedOverride,
+    },
     shedding::{Shedding, UTILIZATION_KEY},
     snapshot::{ActiveSet, Companion, OverrideTarget, Snapshot, SnapshotGuard},
     wildcard::Wildcard,

@@ -7,6 +7,9 @@
 
 mod totals;
 
+/// The protocol of loans.
+pub use tollgate_regions as regions;
+
 use std::num::NonZeroU64;
 
 use tollgate_core::{
