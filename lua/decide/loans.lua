@@ -4,7 +4,8 @@
 -- They stand in the counter's cell, under the counter's id with the kinds 4 and 5, in two words:
 --   a  of windows the end of the last one that it counts in; otherwise the second at which it ends
 --   b  hits
--- What a bucket has lent lasts until the bucket is full, or until the region settles it: an end makes no tokens.
+-- What a bucket has lent lasts for the time in which the bucket fills longer, and until it is full, or until the region
+-- settles it: an end makes no tokens.
 MAKE[4] = function()
   return {
     ends_at = function(a)

@@ -172,7 +172,8 @@ fn make(change: Move, loans: &mut Loans) -> String {
         Move::Read => String::new(),
         Move::Ask { peer: at, hold, want } => {
             let shares = [Share { peer: peer(at), hold, want }];
-            let (asks, full_at) = protocol::ask(&mut loans.ledger, &terms, now, loans.usage(0), &shares);
+            let usage = loans.usage(0);
+            let (asks, full_at) = protocol::ask(&mut loans.ledger, &terms, now, usage, &shares);
             loans.full_at = full_at;
             format!("{asks:?}")
         }

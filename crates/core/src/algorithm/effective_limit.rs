@@ -2,14 +2,18 @@
 //! lent to them.
 //!
 //! Loans count in labels: of a window its end, otherwise the second after now. Hits of a window count until the region's
-//! last window with that loan ends, whatever the clocks; other loans end at a time. A bucket keeps its capacity in time, so
-//! that its rate and its tokens are in proportion to the limit; what it has lent lasts until it is full or until the
-//! region settles the end, since a raised limit would otherwise fill it.
+//! last window with that loan ends, whatever the clocks; other loans end at a time.
+//!
+//! A bucket keeps its capacity in time, so that its rate and its tokens are in proportion to the limit. A limit that is
+//! raised at the end of a loan would thus make tokens. So the end is settled in a transaction, which lowers the fill; or,
+//! without one, what the bucket has lent lasts as long as the refill of an empty bucket takes after the end, and until the
+//! bucket is full. Then it is full as well if its fill had been lowered at the end: with the share r of the limit during the
+//! loan, and t ticks after it, its debt would be (1 - r) × (capacity - t) more.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
 use super::{
-    CounterState, Policy, TokenBucket,
+    CounterState, Policy, TokenBucket, Verdict,
     token_bucket::{self, TICKS_PER_MICRO, TICKS_PER_SECOND},
 };
 use crate::{clock::Timestamp, descriptor::Hits};
@@ -159,6 +163,24 @@ impl Policy {
             let charge = bucket.with_emission(Some(later));
             state.on_pair(|pair| charge.apply(pair, now, Hits::Overdraw(NonZeroU64::MIN)));
         }
+    }
+
+    /// The limit under which a counter of a region was decided: its verdict shows it, but a limit below what is used as that.
+    pub fn effective_under(&self, share: &RegionShare, verdict: &Verdict) -> u32 {
+        let seen = verdict.used.saturating_add(verdict.remaining.into());
+        let effective = match self {
+            // The verdict counts tokens, which are in proportion to the rate.
+            Self::TokenBucket(bucket) => {
+                let ticks = u128::from(seen).saturating_mul(share.refill.into());
+                let rate = ticks.checked_div(bucket.capacity().into()).unwrap_or_default();
+                u64::try_from(rate).unwrap_or(u64::MAX)
+            }
+            Self::FixedWindow(_)
+            | Self::SlidingWindow(_)
+            | Self::SlidingWindowLog(_)
+            | Self::Concurrency(_) => seen,
+        };
+        u32::try_from(effective).unwrap_or(u32::MAX).min(share.limit.get())
     }
 
     /// Label of a charge at `now`: the end of the window that it counts in, or of this second.

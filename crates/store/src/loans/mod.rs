@@ -6,9 +6,12 @@
 //! which stand in the counter's cell.
 
 mod totals;
+mod watch;
 
 /// The protocol of loans.
 pub use tollgate_regions as regions;
+
+pub use self::watch::{ShareWatch, Shortage};
 
 use std::num::NonZeroU64;
 
@@ -140,7 +143,8 @@ impl SharedCounter {
         let effective = snapshot.totals.effective(&self.share, label);
         let now = Moment { label: if terms.kind.label_step().is_some() { label.into() } else { micros }, micros };
         let (used, full_at) = match &self.policy {
-            Policy::TokenBucket(_) => (0, self.full_at(snapshot, effective)),
+            // A store may have forgotten when a full bucket became full.
+            Policy::TokenBucket(_) => (0, self.full_at(snapshot, effective).max(micros)),
             policy => (policy.used(&mut state, snapshot.now), 0),
         };
         let used = u32::try_from(used).unwrap_or(u32::MAX);

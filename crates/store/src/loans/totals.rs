@@ -1,7 +1,10 @@
 //! What decisions need of a ledger.
 
 use tollgate_core::algorithm::{Loan, LoanTotals};
-use tollgate_regions::{ledger::Ledger, terms::Terms};
+use tollgate_regions::{
+    ledger::Ledger,
+    terms::{Kind, Terms},
+};
 
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
@@ -15,6 +18,12 @@ pub(super) fn of(ledger: &Ledger, terms: &Terms, label: u64) -> LoanTotals {
     let (borrowed, lent) = (ledger.borrowed(label), ledger.lent(label));
     let borrowed_until = until(ledger, label, |label| ledger.borrowed(label) >= borrowed);
     let lent_until = until(ledger, label, |label| ledger.lent(label) > 0);
+    // Unless the end is settled before, a bucket has what it lent again when its refill since then would fill it: that
+    // makes no tokens.
+    let lent_until = match terms.kind {
+        Kind::TokenBucket { capacity, .. } => lent_until.saturating_add(capacity),
+        _ => lent_until,
+    };
     let is_label = terms.kind.label_step().is_some();
     let word = |label: u64| u32::try_from(label).unwrap_or(u32::MAX);
     // A label of a second is the end of it.
