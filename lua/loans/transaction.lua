@@ -17,7 +17,7 @@ fast_path = make_fast_path()
 loans = make_loans()
 local BUCKET, BORROWED, LENT = 1, 4, 5
 
-local id, p1, p2 = struct.unpack('<c6dd', ARGV[2])
+local id, _, p2 = struct.unpack('<c6dd', ARGV[2])
 local kind = string.byte(id, ID) % 16
 local algorithm = algorithm_of(kind)
 

@@ -1,6 +1,6 @@
 //! Shares of regions under loans, in the scripts and in Rust: every verdict and every ledger the same.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
@@ -32,7 +32,7 @@ use crate::support::{
 };
 
 /// Histories; each is some forty calls and transactions.
-const HISTORIES: u64 = 640;
+const HISTORIES: u64 = 320;
 
 /// Counters of a cell that is split into segments.
 const MANY: u8 = 200;
@@ -60,7 +60,8 @@ fn limits() -> impl Strategy<Value = Limit> {
         |(algorithm, limit, seconds, part, is_leased, has_ban)| {
             let whole = policy(algorithm, limit, seconds);
             let base = u32::try_from(u64::from(limit) * u64::from(part) / 100).expect("a part");
-            let share = RegionShare::new(&whole, NonZeroU32::new(limit).expect("positive"), base);
+            let quota = Quota { limit, window: Window::from_seconds(seconds).expect("in range") };
+            let share = RegionShare::new(quota, base).expect("a limit");
             Limit { policy: whole.under_share(&share, base), share, is_leased, has_ban }
         },
     )
@@ -82,14 +83,15 @@ enum Move {
 fn moves() -> impl Strategy<Value = Move> {
     let amount = prop_oneof![0..=3_u32, 0..=40_u32, 0..=1_000_000_u32];
     let label_step = prop_oneof![6 => Just(0_i64), 1 => Just(-1), 1 => Just(1)];
+    let peers = prop_oneof![4 => Just(0_usize), 1 => Just(1)];
     prop_oneof![
-        2 => (0..2_usize, amount.clone(), amount.clone())
+        2 => (peers.clone(), amount.clone(), amount.clone())
             .prop_map(|(peer, hold, want)| Move::Ask { peer, hold, want }),
-        2 => (0..2_usize, amount.clone(), amount.clone(), any::<bool>(), label_step.clone(), any::<bool>())
+        3 => (peers.clone(), amount.clone(), amount.clone(), proptest::bool::weighted(0.2), label_step.clone(), any::<bool>())
             .prop_map(|(peer, amount, added, is_late, label_step, cuts)| Move::Take {
                 peer, amount, added, is_late, label_step, cuts
             }),
-        3 => (0..2_usize, 0..=3_u32, amount.clone(), amount, any::<bool>(), label_step)
+        2 => (peers, 0..=3_u32, amount.clone(), amount, any::<bool>(), label_step)
             .prop_map(|(peer, need, hold, want, has_all, label_step)| Move::Lend {
                 peer, need, hold, want, has_all, label_step
             }),
@@ -138,8 +140,7 @@ fn history() -> impl Strategy<Value = (bool, Vec<Limit>, Vec<(u64, Work)>)> {
 }
 
 fn ban() -> BanCheck {
-    let parameters =
-        BanParameters { threshold: 2, interval: 4, duration: 3, ..BanParameters::default() };
+    let parameters = BanParameters { threshold: 2, interval: 4, duration: 3, ..BanParameters::default() };
     let quota = Quota { limit: 9, window: Window::of(Unit::Second) };
     BanCheck { policy: BanPolicy::new(&parameters, quota).expect("valid"), effect: BanEffect::Enforce }
 }
@@ -167,7 +168,9 @@ fn peer(at: usize) -> RegionName {
 fn make(change: Move, loans: &mut Loans) -> String {
     let before = format!("{:?} {} {} {}", loans.now, loans.used, loans.effective, loans.full_at);
     let (terms, now) = (loans.terms, loans.now);
-    let label = |steps: i64| now.label.saturating_add_signed(steps * terms.kind.label_step().unwrap_or(0).cast_signed());
+    let label = |steps: i64| {
+        now.label.saturating_add_signed(steps * terms.kind.label_step().unwrap_or(0).cast_signed())
+    };
     let result = match change {
         Move::Read => String::new(),
         Move::Ask { peer: at, hold, want } => {
@@ -186,8 +189,16 @@ fn make(change: Move, loans: &mut Loans) -> String {
             };
             let level = terms.kind.full_level() / 2;
             let from = if terms.kind.label_step().is_some() { label(label_step) } else { 0 };
-            let reply =
-                Reply { id, label: label(label_step), from, amount, added: added.min(amount), level, returned, spare: 0 };
+            let reply = Reply {
+                id,
+                label: label(label_step),
+                from,
+                amount,
+                added: added.min(amount),
+                level,
+                returned,
+                spare: 0,
+            };
             let usage = loans.usage(0);
             let taken = protocol::take(&mut loans.ledger, &terms, now, usage, &peer(at), &reply);
             loans.full_at = taken.map_or(loans.full_at, |taken| taken.full_at);
@@ -195,10 +206,14 @@ fn make(change: Move, loans: &mut Loans) -> String {
         }
         Move::Lend { peer: at, need, hold, want, has_all, label_step } => {
             let account = loans.ledger.account(&peer(at)).cloned().unwrap_or_default();
-            let holding = |loan: &tollgate::store::loans::regions::ledger::Loan| Holding { id: loan.id, amount: loan.amount };
+            let holding = |loan: &tollgate::store::loans::regions::ledger::Loan| Holding {
+                id: loan.id,
+                amount: loan.amount,
+            };
             let mut have: Vec<_> = account.lent.iter().map(holding).collect();
             have.truncate(if has_all { 4 } else { 0 });
-            let ask = Ask { id: account.seen.max(now.micros) + 1, label: label(label_step), hold, want, have };
+            let ask =
+                Ask { id: account.seen.max(now.micros) + 1, label: label(label_step), hold, want, have };
             let usage = loans.usage(need);
             let lent = protocol::lend(&mut loans.ledger, &terms, now, usage, &peer(at), &ask);
             loans.full_at = lent.as_ref().map_or(loans.full_at, |lent| lent.full_at);
@@ -282,7 +297,7 @@ async fn loans_are_decided_alike_in_memory_and_in_redis() {
             beyond += some_beyond;
         }
     }
-    assert!(denied >= 2_000 && beyond >= 300, "{denied} denied, {beyond} beyond the share");
+    assert!(denied >= 1_000 && beyond >= 150, "{denied} denied, {beyond} beyond the share");
 }
 
 /// Repetitions of a call on a counter with loans decide like as many calls.
@@ -334,5 +349,5 @@ async fn repeated_calls_under_loans_decide_like_their_rust_twins() {
         });
         admitted += join_all(replays).await.into_iter().sum::<usize>();
     }
-    assert!(admitted >= 2_000, "{admitted} admitted");
+    assert!(admitted >= 1_000, "{admitted} admitted");
 }

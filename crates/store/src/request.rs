@@ -68,7 +68,16 @@ pub struct Check {
 impl Check {
     /// A check of the store's or the instance's own, of no descriptor: it is sent, blocks nothing and bans no client.
     pub const fn own(record: RecordId, policy: Policy, hits: Hits) -> Self {
-        Self { descriptor: 0, record, policy, hits, veto: Veto::Never, sync: SyncMode::Strict, ban: None, share: None }
+        Self {
+            descriptor: 0,
+            record,
+            policy,
+            hits,
+            veto: Veto::Never,
+            sync: SyncMode::Strict,
+            ban: None,
+            share: None,
+        }
     }
 
     /// The effect of its denial: none for a refund.

@@ -16,14 +16,14 @@ use super::{
     CounterState, Policy, TokenBucket, Verdict,
     token_bucket::{self, TICKS_PER_MICRO, TICKS_PER_SECOND},
 };
-use crate::{clock::Timestamp, descriptor::Hits};
+use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
 /// Share of a limit that a region owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionShare {
     base: u32,
     limit: NonZeroU32,
-    /// Ticks in which a bucket of the whole limit emits the limit; 0 of other algorithms.
+    /// Ticks in which a bucket of the whole limit emits the limit.
     refill: u64,
 }
 
@@ -46,16 +46,13 @@ pub struct Loan {
 }
 
 impl RegionShare {
-    /// Returns the share of `base` hits of a limit of `limit` hits that `whole` enforces.
-    pub fn new(whole: &Policy, limit: NonZeroU32, base: u32) -> Self {
-        let refill = match whole {
-            Policy::TokenBucket(bucket) => bucket.refill_ticks(limit),
-            Policy::FixedWindow(_)
-            | Policy::SlidingWindow(_)
-            | Policy::SlidingWindowLog(_)
-            | Policy::Concurrency(_) => 0,
-        };
-        Self { base: base.min(limit.get()), limit, refill }
+    /// Returns the share of `base` hits of a quota; `None` of one without hits.
+    pub fn new(quota: Quota, base: u32) -> Option<Self> {
+        let limit = NonZeroU32::new(quota.limit)?;
+        // As a bucket of the whole limit rounds its emission interval.
+        let window = u64::from(quota.window.seconds()).saturating_mul(TICKS_PER_SECOND);
+        let refill = window.div_ceil(limit.get().into()).saturating_mul(limit.get().into());
+        Some(Self { base: base.min(limit.get()), limit, refill })
     }
 
     /// Hits that the region owns.
@@ -197,10 +194,6 @@ impl Policy {
 }
 
 impl TokenBucket {
-    fn refill_ticks(&self, limit: NonZeroU32) -> u64 {
-        self.emission().map_or(0, |interval| interval.get().saturating_mul(limit.get().into()))
-    }
-
     /// Returns this bucket with the rate of `limit` hits in `refill` ticks, and the same capacity in time.
     fn with_refill(self, refill: u64, limit: u32) -> Self {
         let ticks = NonZeroU32::new(limit).map(|limit| refill.div_ceil(limit.get().into()));

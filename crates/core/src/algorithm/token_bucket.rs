@@ -153,11 +153,6 @@ impl TokenBucket {
         Self { capacity: self.capacity.saturating_sub(part), ..self }
     }
 
-    /// Ticks to refill one token; `None` for a bucket that never refills.
-    pub(super) const fn emission(&self) -> Option<NonZeroU64> {
-        self.emission
-    }
-
     /// Returns this bucket with the same capacity in time and another emission interval.
     pub(super) const fn with_emission(self, emission: Option<NonZeroU64>) -> Self {
         Self { emission, ..self }

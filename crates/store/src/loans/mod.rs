@@ -141,7 +141,8 @@ impl SharedCounter {
         let label = self.policy.label(&state, snapshot.now);
         let micros = snapshot.now.as_micros();
         let effective = snapshot.totals.effective(&self.share, label);
-        let now = Moment { label: if terms.kind.label_step().is_some() { label.into() } else { micros }, micros };
+        let now =
+            Moment { label: if terms.kind.label_step().is_some() { label.into() } else { micros }, micros };
         let (used, full_at) = match &self.policy {
             // A store may have forgotten when a full bucket became full.
             Policy::TokenBucket(_) => (0, self.full_at(snapshot, effective).max(micros)),

@@ -159,7 +159,8 @@ impl ShareWatch {
         if hits == 0 || has_plenty || verdict.ban.is_some_and(|ban| ban.is_enforced) {
             return;
         }
-        let counter = SharedCounter { cell: cell.key.clone(), record: check.record, policy: check.policy, share };
+        let counter =
+            SharedCounter { cell: cell.key.clone(), record: check.record, policy: check.policy, share };
         let terms = counter.terms();
         let now = moment(&terms, &check.policy, verdict.decided_at);
         let effective = check.policy.effective_under(&share, verdict);
@@ -229,7 +230,7 @@ mod tests {
     fn request(value: &str, base: u32) -> TagRequest {
         let quota = Quota { limit: 600, window: Window::from_seconds(60).expect("in range") };
         let whole = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
-        let share = RegionShare::new(&whole, NonZeroU32::new(600).expect("positive"), base);
+        let share = RegionShare::new(quota, base).expect("a limit");
         let record = RecordId::alone(Algorithm::FixedWindow);
         let check = Check {
             descriptor: 0,
@@ -275,6 +276,9 @@ mod tests {
             watch.observe(&call, &decisions);
         }
         assert!(timeout(Duration::ZERO, watch.shortage()).await.is_err());
-        assert_eq!(watch.demand(&request("1", 200).cells[0].key, RecordId::alone(Algorithm::FixedWindow)), Demand::default());
+        assert_eq!(
+            watch.demand(&request("1", 200).cells[0].key, RecordId::alone(Algorithm::FixedWindow)),
+            Demand::default()
+        );
     }
 }

@@ -52,8 +52,7 @@ impl LoanBook {
     /// Keeps what a bucket has lent until it is full.
     pub(super) fn prolong(&mut self, cell: &Cell, check: &Check, now: Timestamp, full_at: u32) {
         if matches!(check.policy, Policy::TokenBucket(_))
-            && let Some(entry) =
-                self.entries.get_mut(&*name(cell.key.as_bytes(), check.record.as_bytes()))
+            && let Some(entry) = self.entries.get_mut(&*name(cell.key.as_bytes(), check.record.as_bytes()))
         {
             entry.totals.prolong(now, full_at);
         }
@@ -61,8 +60,7 @@ impl LoanBook {
 
     fn has_room(&mut self, name: &[u8], now: Timestamp) -> bool {
         if self.entries.len() >= MAX_ENTRIES && !self.entries.contains_key(name) {
-            let is_live =
-                |entry: &Entry| entry.expires_at.max(entry.totals.expires_at()) > now.seconds();
+            let is_live = |entry: &Entry| entry.expires_at.max(entry.totals.expires_at()) > now.seconds();
             self.entries.retain(|_, entry| is_live(entry));
         }
         self.entries.len() < MAX_ENTRIES || self.entries.contains_key(name)

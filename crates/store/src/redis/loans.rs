@@ -78,8 +78,7 @@ impl RedisStore {
         let written = change.map_or_else(Vec::new, |(_, change)| pack(change));
         let (before, after) =
             change.map_or(("", ""), |(snapshot, change)| (&*snapshot.ledger, &*change.ledger));
-        let arguments: [&[u8]; 5] =
-            [time.as_bytes(), &packed, &written, before.as_bytes(), after.as_bytes()];
+        let arguments: [&[u8]; 5] = [time.as_bytes(), &packed, &written, before.as_bytes(), after.as_bytes()];
         let reply = self.run(&SCRIPT, counter.cell.slot(), &names, &arguments, time_limit).await?;
         match &reply {
             Reply::List(parts) => match parts.as_slice() {
@@ -95,7 +94,8 @@ impl RedisStore {
 }
 
 fn pack(change: &Change) -> Vec<u8> {
-    let Change { label, max_used, totals: LoanTotals { borrowed, lent }, full_later, ttl_millis, .. } = change;
+    let Change { label, max_used, totals: LoanTotals { borrowed, lent }, full_later, ttl_millis, .. } =
+        change;
     // Below 2^53, so a double is exact.
     let double = |number: u64| f64::to_le_bytes(number as f64);
     let max_used = max_used.map_or_else(|| f64::to_le_bytes(-1.0), |hits| double(hits.into()));

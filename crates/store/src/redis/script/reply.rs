@@ -116,13 +116,8 @@ impl Reader<'_> {
             let policy = if outcome & HAS_LOANS > 0 { self.policy(check, run.times)? } else { check.policy };
             match verdicts.as_mut_slice() {
                 [once] => {
-                    let verdict = policy.verdict(
-                        summary,
-                        self.now,
-                        check.hits,
-                        outcome & IS_ADMITTED > 0,
-                        charging,
-                    );
+                    let verdict =
+                        policy.verdict(summary, self.now, check.hits, outcome & IS_ADMITTED > 0, charging);
                     once.push((check.descriptor, under(verdict, ban, check)));
                 }
                 each => self.replay(&Check { policy, ..*check }, charging, summary, ban, each)?,
