@@ -15,6 +15,7 @@ use tollgate::{
         loans::{
             Loans, SharedCounter,
             regions::{
+                ledger::Loan,
                 message::{Ask, Holding, Reply},
                 protocol::{self, Share},
                 table::RegionName,
@@ -183,10 +184,11 @@ fn make(change: Move, loans: &mut Loans) -> String {
         Move::Take { peer: at, amount, added, is_late, label_step, cuts } => {
             let account = loans.ledger.account(&peer(at)).cloned().unwrap_or_default();
             let id = account.outstanding.saturating_sub(u64::from(is_late));
-            let returned = match account.lent.first().filter(|_| cuts) {
-                Some(loan) => vec![Holding { id: loan.id, amount: loan.amount / 2 }],
-                None => Vec::new(),
-            };
+            // What the peer has of this region: half of the first loan, or whatever it was lent.
+            let part = if cuts { 2 } else { 1 };
+            let holding = |loan: &Loan| Holding { id: loan.id, amount: loan.amount / part };
+            let have = account.lent.iter().take(4).map(holding).collect();
+            let resolved = if cuts { account.seen } else { 0 };
             let level = terms.kind.full_level() / 2;
             let from = if terms.kind.label_step().is_some() { label(label_step) } else { 0 };
             let reply = Reply {
@@ -196,7 +198,8 @@ fn make(change: Move, loans: &mut Loans) -> String {
                 amount,
                 added: added.min(amount),
                 level,
-                returned,
+                have,
+                resolved,
                 spare: 0,
             };
             let usage = loans.usage(0);
@@ -206,10 +209,7 @@ fn make(change: Move, loans: &mut Loans) -> String {
         }
         Move::Lend { peer: at, need, hold, want, has_all, label_step } => {
             let account = loans.ledger.account(&peer(at)).cloned().unwrap_or_default();
-            let holding = |loan: &tollgate::store::loans::regions::ledger::Loan| Holding {
-                id: loan.id,
-                amount: loan.amount,
-            };
+            let holding = |loan: &Loan| Holding { id: loan.id, amount: loan.amount };
             let mut have: Vec<_> = account.lent.iter().map(holding).collect();
             have.truncate(if has_all { 4 } else { 0 });
             let ask =
@@ -297,7 +297,7 @@ async fn loans_are_decided_alike_in_memory_and_in_redis() {
             beyond += some_beyond;
         }
     }
-    assert!(denied >= 1_000 && beyond >= 150, "{denied} denied, {beyond} beyond the share");
+    assert!(denied >= 1_000 && beyond >= 100, "{denied} denied, {beyond} beyond the share");
 }
 
 /// Repetitions of a call on a counter with loans decide like as many calls.
