@@ -159,7 +159,8 @@ impl SharedCounter {
         let base = NonZeroU64::new(base.into()).filter(|base| u64::from(effective) < base.get());
         let Some(base) = base.filter(|_| snapshot.ledger.is_empty()) else { return full_at };
         let filled = capacity.saturating_sub(full_at.saturating_sub(now));
-        let left = u128::from(filled).saturating_mul(effective.into()) / u128::from(base.get());
+        let left = u128::from(filled).saturating_mul(effective.into());
+        let left = left.checked_div(base.get().into()).unwrap_or_default();
         now.saturating_add(capacity.saturating_sub(u64::try_from(left).unwrap_or(filled)))
     }
 
