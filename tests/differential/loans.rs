@@ -300,12 +300,15 @@ async fn loans_are_decided_alike_in_memory_and_in_redis() {
     assert!(denied >= 1_000 && beyond >= 100, "{denied} denied, {beyond} beyond the share");
 }
 
+/// A clock step, the repetitions, the hits of each, and a transaction before them.
+type Repeated = (u64, u16, u64, Option<Move>);
+
 /// Repetitions of a call on a counter with loans decide like as many calls.
 async fn replay_runs(
     store: &RedisStore,
     keys: CommandKeys,
     number: u64,
-    (limit, steps): (Limit, Vec<(u64, u16, u64, Option<Move>)>),
+    (limit, steps): (Limit, Vec<Repeated>),
 ) -> usize {
     let rust = Subject::memory();
     let (mut micros, mut admitted) = (7_200_000_000_u64, 0);
