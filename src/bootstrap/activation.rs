@@ -203,6 +203,9 @@ impl Activator {
         }
         metrics::active_rules(rules.domains().count(), count);
         self.rules.replace(rules);
+        if let Some((_, overridden)) = self.rules.load_overridden() {
+            metrics::rule_overrides(overridden.counts());
+        }
         recheck_bans();
         let (fingerprint, since_ms) =
             (loaded.fingerprint.to_string(), Clock::System.now().as_micros() / 1_000);

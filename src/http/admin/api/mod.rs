@@ -24,6 +24,7 @@ mod limits;
 mod lists;
 mod me;
 mod origin_check;
+mod overrides;
 mod response;
 mod routes;
 mod rules;
