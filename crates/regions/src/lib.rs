@@ -9,6 +9,7 @@
 //! - [`ledger`]: the record of one counter in one region: what it lent and what it borrowed.
 //! - [`message`]: an ask, and the reply to it.
 //! - [`protocol`]: the transitions of a ledger. Each is one atomic step in the store of its region.
+//! - [`policy`]: when to ask, for how much, and what a lender keeps. The limit holds with any policy.
 //!
 //! # Sources
 //!
@@ -33,6 +34,7 @@
 
 pub mod ledger;
 pub mod message;
+pub mod policy;
 pub mod protocol;
 pub mod table;
 pub mod terms;

@@ -10,6 +10,9 @@ pub const LOAN_MICROS: u64 = 5_000_000;
 /// Time by which a lender's booking outlasts a loan that ends at a time: far more than clocks drift in one loan.
 pub const MARGIN_MICROS: u64 = 500_000;
 
+/// Time before the end of a loan at which it is prolonged, in microseconds.
+const RENEWAL_MICROS: u64 = 2_000_000;
+
 /// Maximum difference between the clocks of two regions, beyond which no loans are made, in microseconds.
 pub const MAX_SKEW_MICROS: u64 = 5_000_000;
 
@@ -105,6 +108,13 @@ impl Kind {
             _ => windows,
         };
         windows.saturating_mul(step)
+    }
+
+    /// Time before the end of a loan at which it is prolonged, in the unit of labels; 0 if it is not.
+    pub fn renewal_lead(self) -> u64 {
+        let Some(step) = self.label_step() else { return RENEWAL_MICROS };
+        let windows = RENEWAL_MICROS.div_ceil(self.window_micros());
+        windows.saturating_mul(step).min(self.loan_span())
     }
 
     /// Time for which a hit still counts at the borrower after its loan has ended, in the unit of labels.

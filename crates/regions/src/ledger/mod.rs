@@ -52,6 +52,15 @@ impl Ledger {
         loans.map(ends).min().unwrap_or(u64::MAX)
     }
 
+    /// Last label before the region has to prolong a loan: about two seconds before its end; `u64::MAX` if nothing has to
+    /// be prolonged.
+    pub fn renew_after(&self, terms: &Terms, label: u64) -> u64 {
+        let lead = terms.kind.renewal_lead();
+        let loans = self.accounts.values().flat_map(|account| &account.borrowed);
+        let active = loans.filter(|loan| lead > 0 && loan.at(label) > 0);
+        active.map(|loan| loan.until.saturating_sub(lead)).min().unwrap_or(u64::MAX)
+    }
+
     /// Amount borrowed from all regions at `label`.
     pub fn borrowed(&self, label: u64) -> u64 {
         self.accounts.values().map(|account| u64::from(account.borrowed_at(label))).sum()

@@ -15,6 +15,9 @@ use crate::{
 /// Time by which the number of an ask may be ahead of the lender's clock, in microseconds.
 const MAX_AHEAD_MICROS: u64 = 3_600_000_000;
 
+/// Time after which an ask without a reply is taken to be lost, in microseconds.
+const MAX_OUT_MICROS: u64 = 2_000_000;
+
 /// Answer to an ask, and what the lender has to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lent {
@@ -128,7 +131,7 @@ fn give_back(
     let mut returned = Returned { amount: 0, loans: Vec::new() };
     let Some(account) = ledger.account_mut(peer) else { return returned };
     // With an ask to that peer out, this region lacks itself.
-    if account.outstanding != 0 {
+    if account.outstanding != 0 && now.micros < account.sent_at.saturating_add(MAX_OUT_MICROS) {
         return returned;
     }
     let borrowed = account.borrowed_at(now.label);

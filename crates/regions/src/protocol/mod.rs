@@ -32,7 +32,7 @@ pub use self::{
 pub struct Usage {
     /// Hits that count now, as the algorithm counts them, or permits held; 0 for a bucket, whose fill stands for it.
     pub used: u32,
-    /// Amount that the region needs itself, by the policy; at least what is used counts.
+    /// Amount that the region needs itself, by the [`policy`](crate::policy); at least what is used counts.
     pub need: u32,
     /// Time at which the bucket will be full, in microseconds, rounded up; not later than now if it is. 0 for others.
     pub full_at: u64,
