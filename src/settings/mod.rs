@@ -38,7 +38,7 @@ pub use self::{
     admin::AdminSettings,
     admin_client::{
         AdminClientSettings, AdminCommand, AdminUrl, BaseVersion, ClientIdentity, ConnectionSettings,
-        CounterCommand, CounterSelector, DiffSource, LimitArgument, ListCommand, OutputFormat,
+        CounterCommand, CounterSelector, DiffSource, LimitArgument, LimitChange, ListCommand, OutputFormat,
         OverrideCommand, Rollback, RulesCommand, SwitchCommand, TrafficCommand, VersionSelector,
     },
     error::SettingsError,

@@ -25,7 +25,7 @@ pub use self::{
     counters::{CounterCommand, CounterSelector},
     lists::ListCommand,
     overrides::{LimitArgument, OverrideCommand},
-    rules::{BaseVersion, DiffSource, Rollback, RulesCommand, VersionSelector},
+    rules::{BaseVersion, DiffSource, LimitChange, Rollback, RulesCommand, VersionSelector},
     switches::SwitchCommand,
     traffic::TrafficCommand,
 };

@@ -197,7 +197,7 @@ async fn fetch_changes(
                 book.set_head(page.head.in_epoch_of(&held));
             }
         };
-        problems.extend(control.overrides().record(page.changes, finish));
+        problems.extend(control.overrides().record(&page.changes, finish));
     }
     Ok(problems)
 }

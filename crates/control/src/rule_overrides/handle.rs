@@ -81,7 +81,7 @@ impl Control {
         });
         let changes: Vec<_> = changes.collect();
         let last = changes.last().map_or(first, |change| change.revision);
-        self.overrides().record(changes, |_| ());
+        self.overrides().record(&changes, |_| ());
         Ok(last)
     }
 
@@ -101,7 +101,7 @@ impl Control {
                 memory.audit_override(audit).await?;
                 let next = self.overrides().with(|book| book.head().revision.saturating_add(1));
                 let revision = next.max(now_ms().saturating_mul(1_000));
-                self.overrides().record(vec![OverrideChange { revision, id, entry: None }], |_| ());
+                self.overrides().record(&[OverrideChange { revision, id, entry: None }], |_| ());
                 Some(revision)
             }
         };

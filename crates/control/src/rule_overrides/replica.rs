@@ -51,19 +51,19 @@ impl OverrideReplica {
     /// Applies `changes`, which `finish` completes, and writes them to the file. Returns why some were omitted.
     pub(crate) fn record(
         &self,
-        changes: Vec<OverrideChange>,
+        changes: &[OverrideChange],
         finish: impl FnOnce(&mut OverrideBook),
     ) -> Vec<String> {
         let mut held = self.held.lock();
         let Held { book, journal } = &mut *held;
         let mut problems = Vec::new();
-        for change in &changes {
+        for change in changes {
             if let Err(error) = book.apply(change.clone()) {
                 problems.push(format!("override {}: {error}", change.id));
             }
         }
         finish(book);
-        let written = journal.as_mut().map(|journal| journal.append(&changes, book));
+        let written = journal.as_mut().map(|journal| journal.append(changes, book));
         problems.extend(failure(written));
         problems
     }

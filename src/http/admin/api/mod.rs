@@ -20,6 +20,7 @@ mod events;
 mod extract;
 mod files;
 mod guardrails;
+mod limit_edit;
 mod limits;
 mod lists;
 mod me;

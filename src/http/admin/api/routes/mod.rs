@@ -16,6 +16,7 @@ use super::{
     error::ApiError,
     events,
     extract::{WriteRequest, now_ms},
+    limit_edit,
     limits::ApiLimits,
     lists, me, origin_check, overrides, rules,
     state::{Api, ApiParts},
@@ -51,8 +52,9 @@ fn viewer_routes() -> [(&'static str, Route); 19] {
 }
 
 /// Routes that change something.
-fn operator_routes() -> [(&'static str, Route); 12] {
+fn operator_routes() -> [(&'static str, Route); 13] {
     [
+        ("/rules/{domain}/{*rule}", put(limit_edit::set)),
         ("/versions", post(versions::apply)),
         ("/versions/{number}/rollback", post(versions::rollback)),
         ("/counters/reset", post(counters::reset)),
