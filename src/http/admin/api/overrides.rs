@@ -1,6 +1,9 @@
 //! `/overrides`: limits that operators set over rules, or over single keys of them, mostly for a time.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use axum::{Extension, extract::State, http::StatusCode, response::IntoResponse as _};
 use serde::{Deserialize, Serialize};
@@ -192,12 +195,24 @@ fn check(api: &Api, entries: &[OverrideEntry], force: Force) -> Result<(), ApiEr
             ApiError::BadRequest(format!("{} {rule} {key}: {reason}", entry.domain))
         }
     };
+    let rules = api.parts.rules.load().unwrap_or_default();
+    let paths = |domain: &str| -> HashSet<String> {
+        let rules = rules.domain(domain).into_iter().flat_map(|domain| domain.root.rules());
+        rules.map(|rule| rule.path()).collect()
+    };
+    let mut known: HashMap<&str, HashSet<String>> = HashMap::new();
     let mut stated = Vec::new();
     for entry in entries {
+        let paths = known.entry(&entry.domain).or_insert_with(|| paths(&entry.domain));
+        if !paths.contains(&entry.rule) {
+            return Err(ApiError::NotFound(format!(
+                "no active rule of the domain {} has the path {}",
+                entry.domain, entry.rule
+            )));
+        }
         let compiled = entry.compiled().map_err(|error| rejected(entry, &error.to_string()))?;
         stated.push(Arc::new(compiled));
     }
-    let rules = api.parts.rules.load().unwrap_or_default();
     let overrides = RuleOverrides::new(0, stated);
     let overridden = Overridden::new(&rules, &overrides, now_ms());
     if let Some(first) = overridden.unmatched().first() {
