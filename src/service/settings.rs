@@ -21,6 +21,21 @@ pub struct ResponseOptions {
     pub degraded_header: bool,
     /// Whether responses carry dynamic metadata: the decoded request, and the metadata of the rules that let it pass.
     pub dynamic_metadata: bool,
+    /// Responses whose metadata names the rule that decided.
+    pub decision_metadata: NamedDecisions,
+    /// Whether that metadata has the counted key, which has values of the request.
+    pub decision_key: bool,
+}
+
+/// Responses whose dynamic metadata names the rule that decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamedDecisions {
+    /// None of them.
+    Off,
+    /// Those that deny, or would without shadow mode.
+    Denials,
+    /// All of requests that a rule or list decides.
+    All,
 }
 
 /// Limit headers that Envoy adds to the HTTP response.

@@ -90,6 +90,7 @@ impl ReadingFlags {
             merge_domains: self.merge_domains,
             strict: self.strict,
             allow_empty: self.allow_empty,
+            overlay: None,
         }
     }
 }

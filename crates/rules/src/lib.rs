@@ -21,6 +21,7 @@ mod rule;
 mod rule_overrides;
 mod shedding;
 mod snapshot;
+mod stated_value;
 mod wildcard;
 
 use std::{
@@ -52,6 +53,7 @@ pub use self::{
     },
     shedding::{Shedding, UTILIZATION_KEY},
     snapshot::{ActiveSet, Companion, OverrideTarget, Snapshot, SnapshotGuard},
+    stated_value::StatedValue,
     wildcard::Wildcard,
 };
 

@@ -66,6 +66,7 @@ async fn a_frame_is_the_encoding_of_the_message() {
             ..plain.clone()
         },
         ResponseOptions { headers: triple, reset_at_header, ..plain.clone() },
+        ResponseOptions { decision_metadata: NamedDecisions::All, ..plain.clone() },
         ResponseOptions { problem_body: true, ..plain },
     ];
     let keys = ["two", "day", "none", "bucket", "free", "shadow", "quota", "multiple", "unknown"];
@@ -77,6 +78,7 @@ async fn a_frame_is_the_encoding_of_the_message() {
                 for _ in 0..4 {
                     for key in keys {
                         twins.call(vec![descriptor(key, "x")]).await;
+                        twins.call(vec![descriptor(key, &"long".repeat(99))]).await;
                         twins.call(vec![descriptor(key, "y"), descriptor(keys[0], "y")]).await;
                     }
                     twins.advance(1);
@@ -123,13 +125,19 @@ proptest! {
         style in 0..3_usize,
         problem_body in any::<bool>(),
         shadow in any::<bool>(),
+        named in prop::sample::select(vec![NamedDecisions::Off, NamedDecisions::Denials, NamedDecisions::All]),
     ) {
         let headers = match style {
             0 => HeaderStyle::Off,
             1 => HeaderStyle::Ietf,
             _ => HeaderStyle::Triple(HeaderNames::ratelimit()),
         };
-        let options = ResponseOptions { dynamic_metadata: false, problem_body, ..options(headers) };
+        let options = ResponseOptions {
+            dynamic_metadata: false,
+            problem_body,
+            decision_metadata: named,
+            ..options(headers)
+        };
         let twins = Twins::new(RULES, Modes { shadow, ..Modes::default() }, &options);
         for (descriptors, hits_addend) in requests {
             let request = RateLimitRequest { domain: "d".into(), descriptors, hits_addend };

@@ -21,7 +21,7 @@ fn requested(rules: &str, descriptors: &[&[(&str, &str)]], limit: Option<Quota>)
 fn requested_hits(rules: &str, descriptors: &[(&[(&str, &str)], Hits)], limit: Option<Quota>) -> Requests {
     let directory = tempfile::tempdir().expect("a directory");
     fs::write(directory.path().join("rules.yaml"), rules).expect("written");
-    let options = config::Options { merge_domains: false, strict: false, allow_empty: false };
+    let options = config::Options { merge_domains: false, strict: false, allow_empty: false, overlay: None };
     let rules = config::load(directory.path(), &options).expect("valid rules").rules;
     let domain = rules.domain("d").expect("is there");
     let descriptors: Vec<Descriptor<'_>> = descriptors
