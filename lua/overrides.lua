@@ -1,5 +1,5 @@
 -- Overrides of rules, which instances share.
---   KEYS[1]   the head of the control plane, a hash. Of overrides: `override_lineage`, which tells apart the states of two
+--   KEYS[1]   the head of the control plane, a hash. Of overrides: `override_lineage`, which distinguishes the states of two
 --             stores; `override_revision`, the last revision; `override_epoch`, the number of times when lost overrides were
 --             restored; and `override_floor`, the revision of the last removal that is no longer remembered
 --   KEYS[2]   the audit log of overrides, a stream as in control.lua

@@ -78,7 +78,9 @@ impl Fleet {
     /// Ends all instances at once.
     fn kill(&mut self) {
         self.instances.iter().for_each(|instance| instance.signal("KILL"));
-        self.instances.iter_mut().for_each(|instance| drop(instance.wait()));
+        for instance in &mut self.instances {
+            instance.wait();
+        }
         self.instances.clear();
         self.clients.clear();
     }

@@ -14,7 +14,7 @@ use crate::{
     backend::Backend,
     bounds::truncated,
     metrics,
-    redis::Redis,
+    redis::{Redis, overrides},
     rule_overrides::{BookHead, OverrideBook},
     stored::{StoreHead, now_ms},
 };
@@ -188,7 +188,7 @@ async fn fetch_changes(
 ) -> Result<Vec<String>, ControlError> {
     let (mut next, mut problems) = (Some(held.revision), Vec::new());
     while let Some(from) = next {
-        let page = redis.overrides_since(from).await?;
+        let page = overrides::since(redis.client(), from).await?;
         next = page.next;
         problems.extend(page.problems);
         let finish = |book: &mut OverrideBook| {
@@ -206,7 +206,7 @@ async fn fetch_changes(
 async fn fetch_everything(control: &Control, redis: &Redis) -> Result<Vec<String>, ControlError> {
     let (mut next, mut problems, mut book) = (Some(0), Vec::new(), OverrideBook::default());
     while let Some(from) = next {
-        let page = redis.overrides_since(from).await?;
+        let page = overrides::since(redis.client(), from).await?;
         next = page.next;
         problems.extend(page.problems);
         // An invalid one, which a newer release may have written, is omitted.
@@ -230,7 +230,7 @@ async fn restore(control: &Control, redis: &Redis, from: u64) -> Result<(), Cont
     metrics::store_error("lost");
     let (head, changes) = control.overrides().with(|book| (book.head().clone(), book.since(from, now_ms())));
     let audit = Control::restored_audit(changes.len());
-    match redis.restore_overrides(&head, &changes, audit).await? {
+    match overrides::restore(redis.client(), &head, &changes, audit).await? {
         true => tracing::error!(changes = changes.len(), "restored overrides that the store lost"),
         false => tracing::error!("control store was reset; adopting its overrides"),
     }

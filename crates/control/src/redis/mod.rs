@@ -7,7 +7,7 @@ pub(super) mod abuse;
 pub(super) mod bans;
 mod figures;
 mod keys;
-mod overrides;
+pub(super) mod overrides;
 mod script_client;
 mod traffic;
 mod values;

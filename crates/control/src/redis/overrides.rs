@@ -4,8 +4,9 @@ use tollgate_rules::OverrideId;
 use tollgate_store::redis::Reply;
 
 use super::{
-    Redis,
-    script_client::{ControlResult, Operation, bytes, malformed, number, read_json, text, to_json},
+    script_client::{
+        ControlResult, Operation, ScriptClient, bytes, malformed, number, read_json, text, to_json,
+    },
     token,
 };
 use crate::{
@@ -29,96 +30,92 @@ pub(crate) struct ChangesPage {
     pub(crate) next: Option<u64>,
 }
 
-impl Redis {
-    /// Puts overrides, from an instance whose earlier changes have a lineage, and returns the last revision.
-    pub(crate) async fn put_overrides(
-        &self,
-        entries: &[OverrideEntry],
-        audit: AuditEntry,
-        lineage: &str,
-    ) -> ControlResult<u64> {
-        let mut arguments =
-            vec![token().into_bytes(), to_json(&audit)?, MAX_OVERRIDES.to_string().into_bytes()];
-        arguments.extend(lineage_arguments(lineage));
-        for entry in entries {
-            arguments.extend([entry.id.clone().into_bytes(), end(entry), to_json(entry)?]);
+/// Puts overrides, from an instance whose earlier changes have a lineage, and returns the last revision.
+pub(crate) async fn put(
+    client: &ScriptClient,
+    entries: &[OverrideEntry],
+    audit: AuditEntry,
+    lineage: &str,
+) -> ControlResult<u64> {
+    let mut arguments = vec![token().into_bytes(), to_json(&audit)?, MAX_OVERRIDES.to_string().into_bytes()];
+    arguments.extend(lineage_arguments(lineage));
+    for entry in entries {
+        arguments.extend([entry.id.clone().into_bytes(), end(entry), to_json(entry)?]);
+    }
+    let operation = Operation::of_overrides("put").with(arguments);
+    made(client.run(&operation).await?)?.ok_or_else(|| malformed("no result"))
+}
+
+/// Removes an override, and returns the revision; `None` if it does not exist.
+pub(crate) async fn remove(
+    client: &ScriptClient,
+    id: &str,
+    audit: AuditEntry,
+    lineage: &str,
+) -> ControlResult<Option<u64>> {
+    let [known, new] = lineage_arguments(lineage);
+    let arguments = [token().into_bytes(), to_json(&audit)?, known, new, id.as_bytes().to_vec()];
+    made(client.run(&Operation::of_overrides("remove").with(arguments)).await?)
+}
+
+/// Reads the first changes after a revision.
+pub(crate) async fn since(client: &ScriptClient, revision: u64) -> ControlResult<ChangesPage> {
+    let arguments = [revision, PAGE_CHANGES as u64].map(|number| number.to_string().into_bytes());
+    let Reply::List(reply) = client.run(&Operation::of_overrides("since").with(arguments)).await? else {
+        return Err(malformed("no list"));
+    };
+    let mut parts = reply.into_iter();
+    let mut part = || parts.next().ok_or_else(|| malformed("a short list")).and_then(bytes);
+    let lineage = text(part()?)?;
+    let head = BookHead { lineage, revision: number(&part()?)?, epoch: number(&part()?)?, floor: 0 };
+    let (mut changes, mut problems, mut last, mut count) = (Vec::new(), Vec::new(), revision, 0_usize);
+    while let Some(part) = parts.next() {
+        let mut next = || parts.next().ok_or_else(|| malformed("a short list")).and_then(bytes);
+        let (id, payload) = (text(next()?)?, next()?);
+        (last, count) = (number(&bytes(part)?)?, count.saturating_add(1));
+        // An unreadable one, which a newer release may have written, does not affect the others.
+        match change(last, &id, &payload) {
+            Ok(change) => changes.push(change),
+            Err(error) => problems.push(format!("an override is omitted: {error}")),
         }
-        let operation = Operation::of_overrides("put").with(arguments);
-        made(self.client().run(&operation).await?)?.ok_or_else(|| malformed("no result"))
     }
+    let next = (count == PAGE_CHANGES).then_some(last);
+    Ok(ChangesPage { head, changes, problems, next })
+}
 
-    /// Removes an override, and returns the revision; `None` if it does not exist.
-    pub(crate) async fn remove_override(
-        &self,
-        id: &str,
-        audit: AuditEntry,
-        lineage: &str,
-    ) -> ControlResult<Option<u64>> {
-        let [known, new] = lineage_arguments(lineage);
-        let arguments = [token().into_bytes(), to_json(&audit)?, known, new, id.as_bytes().to_vec()];
-        made(self.client().run(&Operation::of_overrides("remove").with(arguments)).await?)
-    }
-
-    /// Reads the first changes after a revision.
-    pub(crate) async fn overrides_since(&self, revision: u64) -> ControlResult<ChangesPage> {
-        let arguments = [revision, PAGE_CHANGES as u64].map(|number| number.to_string().into_bytes());
-        let Reply::List(reply) = self.client().run(&Operation::of_overrides("since").with(arguments)).await?
-        else {
-            return Err(malformed("no list"));
-        };
-        let mut parts = reply.into_iter();
-        let mut part = || parts.next().ok_or_else(|| malformed("a short list")).and_then(bytes);
-        let lineage = text(part()?)?;
-        let head = BookHead { lineage, revision: number(&part()?)?, epoch: number(&part()?)?, floor: 0 };
-        let (mut changes, mut problems, mut last, mut count) = (Vec::new(), Vec::new(), revision, 0_usize);
-        while let Some(part) = parts.next() {
-            let mut next = || parts.next().ok_or_else(|| malformed("a short list")).and_then(bytes);
-            let (id, payload) = (text(next()?)?, next()?);
-            (last, count) = (number(&bytes(part)?)?, count.saturating_add(1));
-            // An unreadable one, which a newer release may have written, does not affect the others.
-            match change(last, &id, &payload) {
-                Ok(change) => changes.push(change),
-                Err(error) => problems.push(format!("an override is omitted: {error}")),
-            }
+/// Restores changes that the store lost, up to the revision of `head`. Whether the store had no other lineage.
+pub(crate) async fn restore(
+    client: &ScriptClient,
+    head: &BookHead,
+    changes: &[OverrideChange],
+    audit: AuditEntry,
+) -> ControlResult<bool> {
+    let (token, audit) = (token(), to_json(&audit)?);
+    let mut parts = changes.chunks(PAGE_CHANGES).peekable();
+    loop {
+        let part = parts.next().unwrap_or_default();
+        let is_last = parts.peek().is_none();
+        let mut arguments = vec![
+            token.clone().into_bytes(),
+            audit.clone(),
+            head.lineage.clone().into_bytes(),
+            head.revision.to_string().into_bytes(),
+            if is_last { b"last".to_vec() } else { b"more".to_vec() },
+        ];
+        for change in part {
+            let (ends, payload) = match &change.entry {
+                Some(entry) => (end(entry), to_json(entry)?),
+                None => (b"0".to_vec(), Vec::new()),
+            };
+            let revision = change.revision.to_string().into_bytes();
+            arguments.extend([revision, change.id.to_string().into_bytes(), ends, payload]);
         }
-        let next = (count == PAGE_CHANGES).then_some(last);
-        Ok(ChangesPage { head, changes, problems, next })
-    }
-
-    /// Restores changes that the store lost, up to the revision of `head`. Whether the store had no other lineage.
-    pub(crate) async fn restore_overrides(
-        &self,
-        head: &BookHead,
-        changes: &[OverrideChange],
-        audit: AuditEntry,
-    ) -> ControlResult<bool> {
-        let (token, audit) = (token(), to_json(&audit)?);
-        let mut parts = changes.chunks(PAGE_CHANGES).peekable();
-        loop {
-            let part = parts.next().unwrap_or_default();
-            let is_last = parts.peek().is_none();
-            let mut arguments = vec![
-                token.clone().into_bytes(),
-                audit.clone(),
-                head.lineage.clone().into_bytes(),
-                head.revision.to_string().into_bytes(),
-                if is_last { b"last".to_vec() } else { b"more".to_vec() },
-            ];
-            for change in part {
-                let (ends, payload) = match &change.entry {
-                    Some(entry) => (end(entry), to_json(entry)?),
-                    None => (b"0".to_vec(), Vec::new()),
-                };
-                let revision = change.revision.to_string().into_bytes();
-                arguments.extend([revision, change.id.to_string().into_bytes(), ends, payload]);
-            }
-            let operation = Operation::of_overrides("restore").with(arguments);
-            match bytes(self.client().run(&operation).await?)?.as_slice() {
-                b"made" if is_last => return Ok(true),
-                b"made" => {}
-                b"other" => return Ok(false),
-                _ => return Err(malformed("no result")),
-            }
+        let operation = Operation::of_overrides("restore").with(arguments);
+        match bytes(client.run(&operation).await?)?.as_slice() {
+            b"made" if is_last => return Ok(true),
+            b"made" => {}
+            b"other" => return Ok(false),
+            _ => return Err(malformed("no result")),
         }
     }
 }

@@ -16,7 +16,7 @@ const MAX_REMOVALS: usize = 10_000;
 /// Identity of the state that a store or an instance has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BookHead {
-    /// Tells apart the states of two stores; empty before the first change.
+    /// Distinguishes the states of two stores; empty before the first change.
     pub(crate) lineage: String,
     /// The last revision.
     pub(crate) revision: u64,

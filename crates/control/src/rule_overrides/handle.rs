@@ -9,6 +9,7 @@ use crate::{
     Action, AuditEntry, Control, ControlError,
     backend::Backend,
     bounds::{MAX_OVERRIDES, truncated},
+    redis::overrides,
     stored::now_ms,
 };
 
@@ -60,7 +61,7 @@ impl Control {
         let memory = match self.backend() {
             Backend::Redis(redis) => {
                 let lineage = self.overrides().with(|book| book.head().lineage.clone());
-                return redis.put_overrides(&entries, audit, &lineage).await;
+                return overrides::put(redis.client(), &entries, audit, &lineage).await;
             }
             Backend::Memory(memory) => memory,
         };
@@ -95,7 +96,7 @@ impl Control {
         let removed = match self.backend() {
             Backend::Redis(redis) => {
                 let lineage = self.overrides().with(|book| book.head().lineage.clone());
-                redis.remove_override(&id.to_string(), audit, &lineage).await?
+                overrides::remove(redis.client(), &id.to_string(), audit, &lineage).await?
             }
             Backend::Memory(memory) => {
                 memory.audit_override(audit).await?;

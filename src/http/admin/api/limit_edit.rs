@@ -42,7 +42,7 @@ pub(super) async fn set(
         return Err(ApiError::BadRequest("rate_limit: expected a key of `rate_limit`".to_owned()));
     }
     if !api.is_editable() {
-        return Err(elsewhere(&api, domain, rule, &request.rate_limit).await?);
+        return Err(read_only(&api, domain, rule, &request.rate_limit).await?);
     }
     let RuleFiles { version, files } = files::read(&api, Lane::Write, VersionSelector::Current).await?;
     if let (Some(Integer(expected)), Some(current)) = (request.based_on, &version)
@@ -73,7 +73,7 @@ fn rejected(error: EditError) -> ApiError {
 }
 
 /// The error where rules are changed in their source: its name, the place in it, and the override to set instead.
-async fn elsewhere(
+async fn read_only(
     api: &Arc<Api>,
     domain: String,
     rule: String,

@@ -46,7 +46,7 @@ struct RuleView {
     switch: Option<SwitchMode>,
     /// The override of the whole rule.
     #[serde(rename = "override")]
-    by_override: Option<OverrideView>,
+    by_override: Option<WholeOverrideView>,
     /// Number of overrides of single keys.
     key_overrides: usize,
     file: String,
@@ -62,7 +62,7 @@ struct RuleView {
 
 /// Override of a whole rule.
 #[derive(Debug, Serialize)]
-struct OverrideView {
+struct WholeOverrideView {
     id: String,
     /// The limit in place of the rule's.
     limit: String,
@@ -167,7 +167,7 @@ fn view(
         shadow_mode: rule.shadow_mode,
         quota_mode: rule.quota_mode,
         switch: overrides.mode_of(&domain.name, &path),
-        by_override: overridden.whole(rule, now_ms()).map(|(stated, decider)| OverrideView {
+        by_override: overridden.whole(rule, now_ms()).map(|(stated, decider)| WholeOverrideView {
             id: stated.id.to_string(),
             limit: limit_text(domain, decider),
             expires_at_ms: stated.ends_at_ms,
