@@ -19,6 +19,8 @@ mod reconnect;
 mod subscriber;
 mod known_bans;
 mod last_verdicts;
+mod live;
+mod loans;
 mod local;
 pub mod metrics;
 mod error;
