@@ -76,7 +76,7 @@ fn filtered(chunks: &[&[u8]], gate: &mut Refusing, room: usize) -> (Vec<u8>, Vec
                 let part: Vec<u8> = chunk.drain(..missing.min(chunk.len())).collect();
                 received.complete(&part, gate, &mut refusals);
             } else {
-                let mut part: Vec<u8> = chunk.drain(..).collect();
+                let mut part: Vec<u8> = std::mem::take(&mut chunk);
                 let length = received.filter(&mut part, gate, &mut refusals);
                 passed.extend_from_slice(&part[..length]);
             }
@@ -253,7 +253,7 @@ fn bytes_of(frames: &[Sent]) -> Vec<u8> {
                 bytes.extend(headers);
             }
             Sent::Data(back, length) if open.remove(&stream(back)) => {
-                bytes.extend(data(stream(back), length))
+                bytes.extend(data(stream(back), length));
             }
             Sent::Reset(back) if calls > 0 => {
                 open.remove(&stream(back));
