@@ -67,7 +67,7 @@ pub(super) mod tests {
             });
             bits.push_str(&coded.expect("a symbol with a short code"));
         }
-        while bits.len() % 8 > 0 {
+        while !bits.len().is_multiple_of(8) {
             bits.push('1');
         }
         let byte = |at| u8::from_str_radix(&bits[at..at + 8], 2).expect("eight bits");
