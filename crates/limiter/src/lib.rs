@@ -5,8 +5,10 @@
 //! - [`lists`]: allow and deny lists, which decide before any counter.
 //! - [`shedding`]: rules that shed by the utilization of a service, which decide before any counter too.
 //! - [`requests`]: requests to the store, one for each hash tag.
+//! - [`regions`]: own region's share of the limits that all regions enforce together.
 //! - [`precheck`]: a read-only check of other hash tags before charging.
 //! - [`decide`]: the limiter, which runs these steps.
+//! - [`deciding`]: the rule that decided, for responses.
 //! - [`refund`]: refunds of charges that do not count, [`held_permits`]: permits of a request that passed.
 //! - [`abuse`]: what the adaptive deny list observes and detects.
 //! - [`spread`]: delays that spread the times at which denied clients return.
@@ -18,6 +20,7 @@ pub mod abuse;
 mod bans;
 mod counters;
 mod decide;
+pub mod deciding;
 pub mod explain;
 mod fallback;
 mod held_permits;
@@ -26,6 +29,7 @@ mod matched;
 pub mod metrics;
 mod precheck;
 mod refund;
+mod regions;
 mod replicas;
 mod requests;
 mod shedding;
@@ -42,6 +46,7 @@ pub use self::{
     decide::{Deadline, Limiter, Modes},
     fallback::Fallback,
     held_permits::HeldPermits,
+    regions::OwnShares,
     replicas::Replicas,
     requests::cell_of,
     spread::Spread,

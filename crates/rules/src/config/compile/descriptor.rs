@@ -18,12 +18,13 @@ use super::{
     overdraft,
     parameters::Reporter,
     pattern::{Pattern, PatternCompiler},
-    shedding,
+    scope, shedding,
     tree_level::LevelBuilder,
 };
 use crate::{
-    Derived, Node, Rule, Segment, Wildcard,
+    Derived, Node, Rule, Segment, TableSize, Wildcard,
     config::{
+        layers,
         problem::{Path, Problems},
         raw::{Field, RawDescriptor, RawRateLimit, Stated},
         reader::excerpt,
@@ -38,6 +39,8 @@ pub(super) struct Compiler<'a> {
     pub(super) domain: &'a mut DomainBuilder,
     pub(super) problems: &'a mut Problems,
     pub(super) budget: &'a mut Budget,
+    /// Region table that the configuration is used with.
+    pub(super) regions: TableSize,
 }
 
 impl Compiler<'_> {
@@ -178,10 +181,12 @@ impl Compiler<'_> {
         let banned = Banned { limit: stated.as_ref(), is_overdraft: overdraft, segments };
         let ban = ban::read(self, raw, &limit.value.ban, banned, &limit_path);
         let retry_after_spread = self.retry_after_spread(&limit.value, stated.as_ref(), &limit_path);
+        let scope = scope::read(self, limit, (stated.as_ref(), overdraft), &limit_path);
         let rule = Arc::new(Rule {
             limit: stated?,
             shedding: None,
             sync: sync?,
+            scope,
             overdraft,
             ban: ban?,
             on_store_error,
@@ -195,6 +200,7 @@ impl Compiler<'_> {
             metadata,
             segments: segments.into(),
             origin: ((**self.file).into(), raw.at.line()),
+            stated: layers::stated_values(self.file, raw, &limit.value, self.problems),
             derived: Derived::default(),
         });
         overdraft::warn_of_lost_charges(self, &rule, &limit.value, raw.at, &limit_path);
