@@ -1,5 +1,6 @@
 //! Limits of `scope: global` with a server of its own in each region.
 
+mod loans;
 mod peers;
 
 use std::{fs, path::Path};

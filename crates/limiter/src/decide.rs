@@ -7,6 +7,7 @@ use tollgate_core::{clock::Clock, descriptor::Descriptor, lease::LeaseId};
 use tollgate_rules::{Domain, Overrides};
 use tollgate_store::{
     Decisions, Store, StoreError,
+    loans::ShareWatch,
     request::{Check, Verdicts},
 };
 
@@ -62,6 +63,7 @@ pub struct Limiter {
     observer: Option<AbuseObserver>,
     begun_bans: BegunBans,
     shares: OwnShares,
+    share_watch: Option<ShareWatch>,
     clock: Clock,
 }
 
@@ -78,6 +80,7 @@ impl Limiter {
             observer: None,
             begun_bans: BegunBans::default(),
             shares: OwnShares::default(),
+            share_watch: None,
             clock: Clock::System,
         }
     }
@@ -92,6 +95,12 @@ impl Limiter {
     #[must_use]
     pub fn with_shares(self, shares: OwnShares) -> Self {
         Self { shares, ..self }
+    }
+
+    /// Reports the decisions on counters that regions share to `watch`.
+    #[must_use]
+    pub fn with_share_watch(self, watch: ShareWatch) -> Self {
+        Self { share_watch: Some(watch), ..self }
     }
 
     /// Applies `fallback` to counters that the store does not decide. Without one, their requests fail.
@@ -172,6 +181,9 @@ impl Limiter {
             Deadline::Exceeded => self.store.decide_from_cache(&calls),
             Deadline::At(wait) => self.decide_in_store(&mut calls, wait).await,
         };
+        if let Some(watch) = self.share_watch.as_ref().filter(|_| matches.iter().any(Match::has_share)) {
+            watch.observe(&calls, &decisions);
+        }
         let is_complete = decisions.iter().all(Result::is_ok);
         let degraded = match &self.fallback {
             Some(fallback) => {

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use tollgate_core::{
     RecordId,
+    algorithm::{Policy, RegionShare},
     clock::Clock,
+    quota::Quota,
     region::{RegionShares, hash_of},
 };
 use tollgate_rules::{Rule, Scope};
-use tollgate_store::key::CellKey;
+use tollgate_store::{key::CellKey, loans::SharedCounter};
 
 use super::matched::CounterMatch;
 
@@ -28,6 +30,19 @@ impl OwnShares {
         self.0.load_full()
     }
 
+    /// The counter of a limit of `quota` with `policy` that regions share; `None` without a region table, or if regions
+    /// lend no parts of such a limit.
+    pub fn counter(
+        &self,
+        quota: Quota,
+        policy: &Policy,
+        (cell, record): (CellKey, RecordId),
+        clock: &Clock,
+    ) -> Option<SharedCounter> {
+        let (policy, share) = self.share(quota, policy, &cell, record, clock)?;
+        policy.can_be_lent().then_some(SharedCounter { cell, record, policy, share })
+    }
+
     /// Limits the counter of a global rule to the own share of its limit.
     pub(super) fn apply(
         &self,
@@ -40,12 +55,22 @@ impl OwnShares {
         if rule.scope == Scope::Regional {
             return;
         }
-        if let Some(shares) = &*self.0.load() {
-            let limit = counter.quota.limit;
-            let hash = || hash_of(key.as_bytes()) ^ hash_of(record.as_bytes());
-            let share = shares.share(limit, &counter.policy, || clock.now(), hash);
-            counter.policy = counter.policy.region_share(share, limit);
-            counter.share = Some(share);
+        if let Some((policy, share)) = self.share(counter.quota, &counter.policy, key, record, clock) {
+            (counter.policy, counter.share) = (policy, Some(share));
         }
+    }
+
+    fn share(
+        &self,
+        quota: Quota,
+        whole: &Policy,
+        key: &CellKey,
+        record: RecordId,
+        clock: &Clock,
+    ) -> Option<(Policy, RegionShare)> {
+        let shares = self.0.load();
+        let hash = || hash_of(key.as_bytes()) ^ hash_of(record.as_bytes());
+        let base = shares.as_ref()?.share(quota.limit, whole, || clock.now(), hash);
+        Some((whole.region_share(base, quota.limit), RegionShare::new(quota, base)?))
     }
 }

@@ -20,7 +20,7 @@ impl Policy {
             Self::FixedWindow(policy) => {
                 Self::FixedWindow(policy.with_limit(share).with_max_carried(part(policy.max_carried())))
             }
-            Self::SlidingWindow(policy) => Self::SlidingWindow(policy.with_limit(share)),
+            Self::SlidingWindow(policy) => Self::SlidingWindow(policy.with_limit(share).rounded_up()),
             Self::SlidingWindowLog(policy) => {
                 Self::SlidingWindowLog(policy.with_limit(share.min(MAX_QUEUED)))
             }
@@ -29,11 +29,12 @@ impl Policy {
         }
     }
 
-    /// Time for which a hit may count after it was admitted.
+    /// Time for which a hit may count after the window, or the time, in which its region had the share that admitted it. A
+    /// loan of windows lasts for one further window, or for those of some seconds.
     pub fn tail(&self) -> Duration {
         match self {
             Self::FixedWindow(policy) => policy.tail(),
-            Self::SlidingWindow(policy) => policy.length().saturating_mul(2),
+            Self::SlidingWindow(policy) => policy.length().saturating_mul(3),
             Self::SlidingWindowLog(policy) => policy.window(),
             Self::TokenBucket(policy) => policy.time_to_fill(),
             Self::Concurrency(policy) => policy.lease_ttl(),
