@@ -142,10 +142,7 @@ impl Server {
         let open = move |rules: &Arc<ActiveRules>, background| {
             let limiter = stores.limiter(Arc::clone(rules), modes, &store_readiness, background)?;
             let limiter = limiter.with_begun_bans(bans.clone()).with_observer(observers.observer());
-            let mut limiter = limiter.with_shares(shares.clone());
-            if let Some(watch) = &watch {
-                limiter = limiter.with_share_watch(watch.clone());
-            }
+            let limiter = limiter.with_shares(shares.clone().with_watch(watch.clone()));
             if !is_shared.swap(true, Ordering::Relaxed) {
                 tokio::spawn(limiter.share_utilization());
             }

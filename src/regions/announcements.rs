@@ -47,7 +47,7 @@ pub(super) struct Announced {
 #[derive(Debug)]
 pub(super) struct OutgoingAsk {
     pub(super) ask: CounterAsk,
-    /// Receiver of the reply; dropped if there is none.
+    /// Receiver of the reply; dropped without one.
     pub(super) reply: oneshot::Sender<CounterReply>,
 }
 

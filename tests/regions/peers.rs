@@ -3,6 +3,7 @@
 use std::fs;
 
 use tempfile::TempDir;
+use tokio::task::JoinSet;
 use tollgate::proto::tollgate::region::v1::{
     Announcement, CounterAsk, ExchangeRequest, counter_reply::Result as Outcome,
     regions_client::RegionsClient,
@@ -21,12 +22,17 @@ use crate::support::{
 
 const NAMES: [&str; 3] = ["ap", "eu", "us"];
 
+const RULES: &str = "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: second, requests_per_unit: 800, scope: global}}\n\
+             - {key: fixed, rate_limit: {unit: day, requests_per_unit: 900, scope: global}}\n\
+             - {key: sliding, rate_limit: {unit: day, requests_per_unit: 900, scope: global, algorithm: sliding_window}}\n";
+
 /// Three regions with an instance each.
 pub(super) struct Mesh {
     directory: TempDir,
     ports: [u16; 3],
     authority: Authority,
     instances: Vec<Option<Tollgate>>,
+    rules: TempDir,
 }
 
 impl Mesh {
@@ -39,23 +45,19 @@ impl Mesh {
         let directory = tempfile::tempdir().expect("a directory");
         let authority = Authority::new("regions");
         let ports = [(); 3].map(|()| free_port());
-        let mut mesh = Self { directory, ports, authority, instances: Vec::new() };
+        let rules = rules(RULES);
+        let mut mesh = Self { directory, ports, authority, instances: Vec::new(), rules };
         fs::write(mesh.file("ca.pem"), mesh.authority.pem()).expect("written");
         for name in NAMES {
             mesh.authority.sign(&[&format!("{name}.mesh")]).write(&mesh.named(name));
         }
         mesh.write_table(1, weights, &[]);
-        let rules = rules(
-            "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: second, requests_per_unit: 800, scope: global}}\n\
-             - {key: fixed, rate_limit: {unit: day, requests_per_unit: 900, scope: global}}\n\
-             - {key: sliding, rate_limit: {unit: day, requests_per_unit: 900, scope: global, algorithm: sliding_window}}\n",
-        );
-        let instances = (0..3).map(|at| Some(mesh.instance(at, &rules, flags[at]))).collect();
+        let instances = (0..3).map(|at| Some(mesh.instance(at, flags[at]))).collect();
         mesh.instances = instances;
         mesh
     }
 
-    fn instance(&self, at: usize, rules: &TempDir, more: &[&str]) -> Tollgate {
+    fn instance(&self, at: usize, more: &[&str]) -> Tollgate {
         let own = self.named(NAMES[at]);
         let address = format!("127.0.0.1:{}", self.ports[at]);
         let path = |name: &str| own.join(name).display().to_string();
@@ -70,7 +72,7 @@ impl Mesh {
             ["--region-tls-key", &key],
             ["--region-tls-ca", &ca],
         ];
-        Tollgate::start(rules.path(), &[flags.as_flattened(), more].concat())
+        Tollgate::start(self.rules.path(), &[flags.as_flattened(), more].concat())
     }
 
     fn file(&self, name: &str) -> std::path::PathBuf {
@@ -147,7 +149,7 @@ impl Mesh {
 }
 
 #[tokio::test]
-async fn a_raised_share_applies_once_every_region_has_lowered_its_own() {
+async fn a_change_is_finished_once_every_region_that_is_not_lost_has_announced_it() {
     let mut mesh = Mesh::start([1, 1, 2]);
     mesh.wait_until_connected();
     mesh.wait_for_share(2, 400).await;
@@ -157,19 +159,27 @@ async fn a_raised_share_applies_once_every_region_has_lowered_its_own() {
         mesh.wait_for(at, "tollgate_region_changes_unfinished 0");
     }
     mesh.wait_for_share(2, 200).await;
-    mesh.wait_for_share(0, 400).await;
     // A region that ended is not waited for once an operator has given it up.
     mesh.instances[1] = None;
     mesh.wait_for(0, "tollgate_region_up{region=\"eu\"} 0");
-    mesh.write_table(3, [2, 1, 2], &[]);
-    mesh.wait_for(0, "tollgate_region_generation 3");
-    mesh.wait_for(0, "tollgate_region_changes_unfinished 1");
-    mesh.wait_for_share(0, 320).await;
-    mesh.write_table(4, [1, 1, 1], &["eu"]);
+    mesh.write_table(3, [1, 1, 1], &["eu"]);
     for at in [0, 2] {
-        mesh.wait_for(at, "tollgate_region_generation 4");
+        mesh.wait_for(at, "tollgate_region_generation 3");
         mesh.wait_for(at, "tollgate_region_changes_unfinished 0");
     }
+}
+
+#[tokio::test]
+#[ignore = "takes 10 s, which a share waits for"]
+async fn a_raised_share_applies_once_the_hits_under_the_former_ones_have_stopped_counting() {
+    let mesh = Mesh::start([1, 1, 2]);
+    mesh.wait_until_connected();
+    mesh.wait_for_share(0, 200).await;
+    mesh.write_table(2, [2, 1, 1], &[]);
+    for at in 0..3 {
+        mesh.wait_for(at, "tollgate_region_changes_unfinished 0");
+    }
+    mesh.wait_for_share(0, 400).await;
 }
 
 #[tokio::test]
@@ -223,19 +233,24 @@ async fn messages_of_hostile_clients_are_refused_and_counted() {
         replies.iter().all(|reply| reply.result() == Outcome::Ignored && reply.amount == 0),
         "{replies:?}"
     );
-    // A region of the table that floods is refused, and those that do not flood are not.
-    let mut client = mesh.connect(2, &eu).await.expect("connected");
-    let mut floods = 0;
-    for _ in 0..20_000 {
-        match client.exchange(ExchangeRequest { sender: Some(announcement("eu")), asks: Vec::new() }).await {
-            Ok(_) => {}
-            Err(error) => {
-                assert_eq!(error.code(), Code::ResourceExhausted);
-                floods += 1;
-                break;
+    // A region of the table that floods is refused beyond its bound, and others are not.
+    let client = mesh.connect(2, &eu).await.expect("connected");
+    let mut callers = JoinSet::new();
+    for _ in 0..40 {
+        let mut client = client.clone();
+        let request = ExchangeRequest { sender: Some(announcement("eu")), asks: Vec::new() };
+        callers.spawn(async move {
+            let mut floods = 0;
+            for _ in 0..75 {
+                if let Err(error) = client.exchange(request.clone()).await {
+                    assert_eq!(error.code(), Code::ResourceExhausted);
+                    floods += 1;
+                }
             }
-        }
+            floods
+        });
     }
+    let floods: u32 = callers.join_all().await.into_iter().sum();
     let page = http::get(&mesh.get(2).url("/metrics")).body;
     let counted = format!("tollgate_region_refused_messages_total{{reason=\"flood\"}} {floods}");
     assert!(page.lines().any(|line| line == counted), "{page}");

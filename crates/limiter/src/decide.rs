@@ -7,7 +7,6 @@ use tollgate_core::{clock::Clock, descriptor::Descriptor, lease::LeaseId};
 use tollgate_rules::{Domain, Overrides};
 use tollgate_store::{
     Decisions, Store, StoreError,
-    loans::ShareWatch,
     request::{Check, Verdicts},
 };
 
@@ -63,7 +62,6 @@ pub struct Limiter {
     observer: Option<AbuseObserver>,
     begun_bans: BegunBans,
     shares: OwnShares,
-    share_watch: Option<ShareWatch>,
     clock: Clock,
 }
 
@@ -80,7 +78,6 @@ impl Limiter {
             observer: None,
             begun_bans: BegunBans::default(),
             shares: OwnShares::default(),
-            share_watch: None,
             clock: Clock::System,
         }
     }
@@ -95,12 +92,6 @@ impl Limiter {
     #[must_use]
     pub fn with_shares(self, shares: OwnShares) -> Self {
         Self { shares, ..self }
-    }
-
-    /// Reports the decisions on counters that regions share to `watch`.
-    #[must_use]
-    pub fn with_share_watch(self, watch: ShareWatch) -> Self {
-        Self { share_watch: Some(watch), ..self }
     }
 
     /// Applies `fallback` to counters that the store does not decide. Without one, their requests fail.
@@ -165,14 +156,8 @@ impl Limiter {
         let shed = if rules.sheds { shedding::apply(self.modes, descriptors, &mut matches) } else { None };
         // One lease for all permits of the request.
         let lease = matches.iter().any(Match::acquires_permits).then(LeaseId::random);
-        let mut calls = requests::requests(
-            rules,
-            descriptors,
-            &mut matches,
-            lease,
-            self.modes,
-            (&self.shares, &self.clock),
-        );
+        let shares = (&self.shares, &self.clock);
+        let mut calls = requests::requests(rules, descriptors, &mut matches, lease, self.modes, shares);
         let permits = lease.map(|lease| HeldPermits::new(self.store.clone(), &calls, lease));
         let decisions = match deadline {
             _ if self.fallback.is_some() && active.overrides.is_emergency(domain) => {
@@ -181,9 +166,7 @@ impl Limiter {
             Deadline::Exceeded => self.store.decide_from_cache(&calls),
             Deadline::At(wait) => self.decide_in_store(&mut calls, wait).await,
         };
-        if let Some(watch) = self.share_watch.as_ref().filter(|_| matches.iter().any(Match::has_share)) {
-            watch.observe(&calls, &decisions);
-        }
+        self.shares.observe(&matches, &calls, &decisions);
         let is_complete = decisions.iter().all(Result::is_ok);
         let degraded = match &self.fallback {
             Some(fallback) => {

@@ -9,6 +9,8 @@
 
 mod borrower;
 mod lender;
+#[cfg(test)]
+mod tests;
 pub(super) mod wire;
 
 pub(super) use self::{borrower::Borrower, lender::Lender};
