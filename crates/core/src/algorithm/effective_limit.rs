@@ -27,7 +27,7 @@ pub struct RegionShare {
     refill: u64,
 }
 
-/// What a region has borrowed and lent of a counter, as its decisions need it: never more than it may use.
+/// Hits of a counter that a region has borrowed and lent, as its decisions need it: never more than it may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoanTotals {
     /// Hits borrowed, and the last label at which they count.
