@@ -10,10 +10,14 @@
 //! bucket is full. Then it is full as well if its fill had been lowered at the end: with the share r of the limit during the
 //! loan, and t ticks after it, its debt would be (1 - r) × (capacity - t) more.
 
-use std::num::{NonZeroU32, NonZeroU64};
+use std::{
+    num::{NonZeroU32, NonZeroU64},
+    time::Duration,
+};
 
 use super::{
     CounterState, Policy, TokenBucket, Verdict,
+    queue::MAX_QUEUED,
     token_bucket::{self, TICKS_PER_MICRO, TICKS_PER_SECOND},
 };
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
