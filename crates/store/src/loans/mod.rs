@@ -68,7 +68,7 @@ impl Loans {
     }
 }
 
-/// What a store read of a counter.
+/// State of a counter that a store read.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) now: Timestamp,
@@ -77,7 +77,7 @@ pub(crate) struct Snapshot {
     pub(crate) ledger: String,
 }
 
-/// What a store writes, unless the counter changed.
+/// State that a store writes, unless the counter changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     /// Label for which it was computed.
