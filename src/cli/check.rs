@@ -12,7 +12,9 @@ use crate::settings::CheckFlags;
 /// # Errors
 /// If the output can't be written.
 pub fn run(flags: &CheckFlags, out: &mut impl Write, errors: &mut impl Write) -> io::Result<bool> {
-    match config::load(&flags.directory, &flags.options()) {
+    let options = flags.options();
+    let overlay = config::load_overlay(flags.overlay(), &options);
+    match overlay.and_then(|()| config::load(&flags.directory, &options)) {
         Ok(loaded) => {
             if !loaded.warnings.is_empty() {
                 writeln!(errors, "{}", loaded.warnings)?;

@@ -1,9 +1,10 @@
 //! Settings of the rules.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args, ValueEnum};
 use tollgate_control::RulesSource;
+use tollgate_rules::config::OverlaySlot;
 
 use super::{
     error::Problem,
@@ -23,6 +24,8 @@ pub struct RulesSettings {
     pub file: Option<PathBuf>,
     /// Control plane of `--rules xds`.
     pub xds: Option<XdsSettings>,
+    /// Directory of files that are laid over the rules.
+    pub overlay: Option<PathBuf>,
     /// Options for reading the files.
     pub options: tollgate_rules::config::Options,
     /// Whether to open the ports without valid rules.
@@ -56,9 +59,13 @@ pub(super) struct RulesFlags {
 }
 
 /// Options for reading the files, which `check` and `explain` have too.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Rules")]
 pub(super) struct ReadingFlags {
+    /// Directory of files whose keys replace those of the rules that their patterns match: for rules that a control plane
+    /// pushes, or that others generate. Changes take effect without a restart.
+    #[arg(long, value_name = "DIR")]
+    rules_overlay: Option<PathBuf>,
     /// Merging of the descriptors of several files with the same domain, which is an error otherwise.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
@@ -75,12 +82,17 @@ pub(super) struct ReadingFlags {
 }
 
 impl ReadingFlags {
-    pub(super) const fn resolve(self) -> tollgate_rules::config::Options {
+    /// Directory of the overlay.
+    pub(super) fn overlay(&self) -> Option<&Path> {
+        self.rules_overlay.as_deref()
+    }
+
+    pub(super) fn resolve(&self) -> tollgate_rules::config::Options {
         tollgate_rules::config::Options {
             merge_domains: self.merge_domains,
             strict: self.strict,
             allow_empty: self.allow_empty,
-            overlay: None,
+            overlay: self.rules_overlay.as_ref().map(|_| OverlaySlot::leaked()),
         }
     }
 }
@@ -118,6 +130,9 @@ impl RulesFlags {
         if self.rules_file.is_some() && source != RulesSource::Memory {
             return Err(Problem::new("--rules-file", "only for --rules memory"));
         }
+        if self.reading.overlay().is_some() && !matches!(source, RulesSource::Directory | RulesSource::Xds) {
+            return Err(Problem::new("--rules-overlay", "only for --rules directory or xds"));
+        }
         let xds = self.xds.resolve()?;
         match (source, &xds) {
             (RulesSource::Xds, None) => {
@@ -131,6 +146,7 @@ impl RulesFlags {
             directory: self.config,
             file: self.rules_file,
             xds,
+            overlay: self.reading.overlay().map(Path::to_owned),
             options: self.reading.resolve(),
             start_without_rules: self.start_without_rules,
         })

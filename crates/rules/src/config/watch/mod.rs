@@ -33,8 +33,8 @@ use self::{
     surroundings::Surroundings,
 };
 use super::{
-    Fingerprint, LoadError, Loaded, Options, build,
-    files::{DirectoryListing, DirectoryStamp, revalidate},
+    Fingerprint, LoadError, Loaded, Options, Overlay, build,
+    files::{DirectoryListing, DirectoryStamp, Sources, revalidate},
 };
 use crate::Rules;
 
@@ -64,7 +64,21 @@ enum Signal {
     Changed(EventKind, Vec<PathBuf>),
     /// Events were lost.
     Lost,
+    /// The files are to be compiled again, even if they are unchanged.
+    Reload,
     Stop,
+}
+
+/// Makes a watcher compile the files again, although they are unchanged.
+#[derive(Clone, Debug)]
+pub struct Reload(Sender<Signal>);
+
+impl Reload {
+    /// Makes the watcher compile the files again.
+    pub fn request(&self) {
+        // An error means that the thread has ended.
+        let _ = self.0.send(Signal::Reload);
+    }
 }
 
 impl Watcher {
@@ -81,10 +95,41 @@ impl Watcher {
         lacks_rules: impl Fn(&Rules) -> bool + Send + 'static,
         on_change: impl FnMut(Result<Loaded, LoadError>) + Send + 'static,
     ) -> io::Result<Self> {
+        let compile = move |sources: Sources, fingerprint| build(&sources, fingerprint, options);
+        let is_early = move |loaded: &Loaded| lacks_rules(&loaded.rules);
+        Self::start(directory, options.strict, seen, (compile, is_early, on_change))
+    }
+
+    /// Calls `on_change` with each version of an overlay, valid or not, that differs from the previous one; the first
+    /// version is compared with `seen`.
+    ///
+    /// # Errors
+    /// If the thread cannot be started.
+    pub fn spawn_overlay(
+        directory: &Path,
+        seen: Option<Fingerprint>,
+        on_change: impl FnMut(Result<Overlay, LoadError>) + Send + 'static,
+    ) -> io::Result<Self> {
+        let stated = directory.to_owned();
+        let compile = move |sources, fingerprint| Overlay::of(&stated, sources, fingerprint);
+        Self::start(directory, false, seen, (compile, |_: &Overlay| false, on_change))
+    }
+
+    fn start<T, C, L, F>(
+        directory: &Path,
+        strict: bool,
+        seen: Option<Fingerprint>,
+        (compile, is_early, on_change): (C, L, F),
+    ) -> io::Result<Self>
+    where
+        C: Fn(Sources, Fingerprint) -> Result<T, LoadError> + Send + 'static,
+        L: Fn(&T) -> bool + Send + 'static,
+        F: FnMut(Result<T, LoadError>) + Send + 'static,
+    {
         let (signals, received) = channel();
         let watch = Watch {
             directory: std::path::absolute(directory)?,
-            options,
+            strict,
             seen,
             stamp: None,
             settling: Settling::default(),
@@ -96,11 +141,17 @@ impl Watcher {
             event_delay: EVENT_DELAY,
             signals: signals.clone(),
             received,
-            lacks_rules,
+            compile,
+            is_early,
             on_change,
         };
         let thread = thread::Builder::new().name("config-watch".to_owned()).spawn(|| watch.run())?;
         Ok(Self { signals, thread: Some(thread) })
+    }
+
+    /// Returns a handle by which the files are compiled again.
+    pub fn reload(&self) -> Reload {
+        Reload(self.signals.clone())
     }
 
     /// Stops the watcher, and waits for its thread without a time limit: for threads that may block.
@@ -122,9 +173,10 @@ impl Drop for Watcher {
 }
 
 /// State of the thread.
-struct Watch<L, F> {
+struct Watch<C, L, F> {
     directory: PathBuf,
-    options: Options,
+    /// Whether the names of files that are not read matter.
+    strict: bool,
     seen: Option<Fingerprint>,
     /// Stamp of the directory when it was last listed.
     stamp: Option<DirectoryStamp>,
@@ -140,7 +192,9 @@ struct Watch<L, F> {
     event_delay: Duration,
     signals: Sender<Signal>,
     received: Receiver<Signal>,
-    lacks_rules: L,
+    compile: C,
+    /// Whether a version is reported only after the directory was quiet for a while.
+    is_early: L,
     on_change: F,
 }
 
@@ -163,7 +217,12 @@ enum Wake {
 /// The watcher was dropped.
 struct Stopped;
 
-impl<L: Fn(&Rules) -> bool, F: FnMut(Result<Loaded, LoadError>)> Watch<L, F> {
+impl<T, C, L, F> Watch<C, L, F>
+where
+    C: Fn(Sources, Fingerprint) -> Result<T, LoadError>,
+    L: Fn(&T) -> bool,
+    F: FnMut(Result<T, LoadError>),
+{
     fn run(mut self) {
         // `Stopped` is the only end.
         let _ = self.watch();
@@ -224,6 +283,10 @@ impl<L: Fn(&Rules) -> bool, F: FnMut(Result<Loaded, LoadError>)> Watch<L, F> {
     fn handle(&mut self, signal: Signal) -> Result<bool, Stopped> {
         match signal {
             Signal::Stop => Err(Stopped),
+            Signal::Reload => {
+                self.seen = None;
+                Ok(true)
+            }
             Signal::Lost => {
                 self.settling.lose_events(Instant::now());
                 Ok(true)
@@ -263,7 +326,7 @@ impl<L: Fn(&Rules) -> bool, F: FnMut(Result<Loaded, LoadError>)> Watch<L, F> {
             return Ok(now.checked_add(SHORT_POLL_INTERVAL));
         }
         let sources = listing.read();
-        let fingerprint = sources.fingerprint(self.options.strict);
+        let fingerprint = sources.fingerprint(self.strict);
         if self.seen == Some(fingerprint) {
             self.unfinished = None;
             return Ok(None);
@@ -271,8 +334,8 @@ impl<L: Fn(&Rules) -> bool, F: FnMut(Result<Loaded, LoadError>)> Watch<L, F> {
         if self.changed_while_reading()? {
             return Ok(Some(now));
         }
-        let outcome = build(&sources, fingerprint, self.options);
-        let is_early = outcome.as_ref().is_ok_and(|loaded| (self.lacks_rules)(&loaded.rules));
+        let outcome = (self.compile)(sources, fingerprint);
+        let is_early = outcome.as_ref().is_ok_and(|loaded| (self.is_early)(loaded));
         if let Some(quiet_at) = self.settling.quiet_at().filter(|at| is_early && now < *at) {
             self.wait_for_writers(vec!["files that remove rules".to_owned()], now);
             return Ok(Some(quiet_at));
@@ -283,7 +346,7 @@ impl<L: Fn(&Rules) -> bool, F: FnMut(Result<Loaded, LoadError>)> Watch<L, F> {
     }
 
     /// Reports an outcome that differs from the last one.
-    fn report(&mut self, fingerprint: Fingerprint, outcome: Result<Loaded, LoadError>) {
+    fn report(&mut self, fingerprint: Fingerprint, outcome: Result<T, LoadError>) {
         if self.seen != Some(fingerprint) {
             self.seen = Some(fingerprint);
             (self.on_change)(outcome);
