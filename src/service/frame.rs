@@ -40,8 +40,9 @@ pub(crate) fn of(message: &RateLimitResponse) -> Bytes {
 
 /// Encodes the response with its headers and the metadata of a ban and of what decided: the frame that [`of`] makes of the
 /// message, without the message and its allocations.
-pub(super) fn encode(options: &ResponseOptions, parts: &Parts<'_, '_>) -> Bytes {
-    let Parts { decision, times, named, .. } = parts;
+pub(super) fn encode(options: &ResponseOptions, parts: &Parts<'_, '_, '_>) -> Bytes {
+    let Parts { decision, times, descriptors, .. } = parts;
+    let named = NamedDecision::of(options, decision, descriptors);
     let ban = decision.ban();
     let capacity = if decision.code == Code::Ok { OK_BYTES } else { DENIAL_BYTES };
     let capacity = if named.is_some() { capacity.saturating_add(NAMED_BYTES) } else { capacity };

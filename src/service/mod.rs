@@ -1,5 +1,6 @@
 //! The rate-limit service: decodes protobuf requests, calls the limiter, and encodes its decision.
 
+mod banned_frames;
 mod decode;
 mod encode;
 pub(crate) mod frame;
@@ -27,7 +28,7 @@ pub(crate) use self::plain_request::PlainRequest;
 pub use self::settings::{
     DegradedRemaining, HeaderNames, HeaderStyle, NamedDecisions, RequestBounds, ResetFormat, ResponseOptions,
 };
-use self::{named_decision::NamedDecision, times::ResponseTimes};
+use self::{banned_frames::BannedFrames, named_decision::NamedDecision, times::ResponseTimes};
 use crate::{
     proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse},
     tracing::Span,
@@ -39,6 +40,7 @@ pub struct Service {
     limiter: Limiter,
     options: ResponseOptions,
     bounds: RequestBounds,
+    banned: BannedFrames,
 }
 
 /// Response to a request.
@@ -60,10 +62,10 @@ pub(crate) struct Answer {
 }
 
 /// Content of a response.
-struct Parts<'a, 'r> {
+struct Parts<'a, 'r, 'd> {
     decision: &'a Decision<'r>,
     times: ResponseTimes<'a>,
-    named: Option<NamedDecision>,
+    descriptors: &'a [Descriptor<'d>],
     permits: Option<&'a HeldPermits>,
 }
 
@@ -101,8 +103,8 @@ impl RequestError {
 
 impl Service {
     /// Creates a service that decides with `limiter`.
-    pub const fn new(limiter: Limiter, options: ResponseOptions, bounds: RequestBounds) -> Self {
-        Self { limiter, options, bounds }
+    pub fn new(limiter: Limiter, options: ResponseOptions, bounds: RequestBounds) -> Self {
+        Self { limiter, options, bounds, banned: BannedFrames::default() }
     }
 
     /// Decides `request` before the deadline, and records the outcome in `span` and in metrics.
@@ -117,7 +119,7 @@ impl Service {
     ) -> Result<ServiceResponse, RequestError> {
         let decided = match decode::descriptors(request, &self.bounds) {
             Ok(descriptors) => {
-                let encode = |parts: &Parts<'_, '_>| self.message(Some(request), parts);
+                let encode = |parts: &Parts<'_, '_, '_>| self.message(Some(request), parts);
                 self.decide(&request.domain, &descriptors, deadline, span, encode).await
             }
             Err(error) => Err(error),
@@ -142,8 +144,9 @@ impl Service {
         deadline: Deadline,
         span: &mut Span,
     ) -> Result<Answer, RequestError> {
-        let encode = |parts: &Parts<'_, '_>| match self.has_plain_response(parts) {
-            true => frame::encode(&self.options, parts),
+        let encode = |parts: &Parts<'_, '_, '_>| match self.has_plain_response(parts) {
+            true if self.options.has_unix_times() => frame::encode(&self.options, parts),
+            true => self.banned.get(request.bytes, parts, || frame::encode(&self.options, parts)),
             false => frame::of(&self.message(None, parts)),
         };
         let decided = self.decide(request.domain, &request.descriptors, deadline, span, encode).await;
@@ -178,7 +181,7 @@ impl Service {
         descriptors: &[Descriptor<'_>],
         deadline: Deadline,
         span: &mut Span,
-        encode: impl FnOnce(&Parts<'_, '_>) -> T,
+        encode: impl FnOnce(&Parts<'_, '_, '_>) -> T,
     ) -> Result<Decided<T>, RequestError> {
         let rules = self.limiter.rules();
         let rules = rules.get().ok_or(RequestError::NoRules)?;
@@ -190,22 +193,22 @@ impl Service {
         let content = encode(&Parts {
             decision: &decision,
             times: ResponseTimes::of(clock, &decision, domain, descriptors, spread),
-            named: NamedDecision::of(&self.options, &decision, descriptors),
+            descriptors,
             permits: permits.as_ref(),
         });
         Ok(Decided { content, code: decision.code, permits })
     }
 
     /// Whether the response has only statuses, headers, and metadata of a ban and of what decided.
-    fn has_plain_response(&self, Parts { decision, permits, .. }: &Parts<'_, '_>) -> bool {
+    fn has_plain_response(&self, Parts { decision, permits, .. }: &Parts<'_, '_, '_>) -> bool {
         let has_body = self.options.problem_body && decision.code == Code::OverLimit;
         let sheds = || decision.statuses.iter().any(|status| status.denying_shed().is_some());
         !has_body && permits.is_none() && decision.degraded.is_none() && !sheds()
     }
 
     /// The response message. Metadata that describes the request is added if `request` is given.
-    fn message(&self, request: Option<&RateLimitRequest>, parts: &Parts<'_, '_>) -> RateLimitResponse {
-        let Parts { decision, times, named, permits } = parts;
+    fn message(&self, request: Option<&RateLimitRequest>, parts: &Parts<'_, '_, '_>) -> RateLimitResponse {
+        let Parts { decision, times, descriptors, permits } = parts;
         let (mut message, ban) = (encode::response(decision), decision.ban());
         headers::add(&mut message.response_headers_to_add, &self.options, decision, times, ban.as_ref());
         if self.options.problem_body && decision.code == Code::OverLimit {
@@ -223,8 +226,8 @@ impl Service {
         if let Some(ban) = &ban {
             metadata::add_ban(message.dynamic_metadata.get_or_insert_default(), ban);
         }
-        if let Some(named) = named {
-            metadata::add_decision(message.dynamic_metadata.get_or_insert_default(), named);
+        if let Some(named) = NamedDecision::of(&self.options, decision, descriptors) {
+            metadata::add_decision(message.dynamic_metadata.get_or_insert_default(), &named);
         }
         if let Some(permits) = permits {
             metadata::add_lease(message.dynamic_metadata.get_or_insert_default(), permits.lease());

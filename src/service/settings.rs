@@ -38,6 +38,13 @@ pub enum NamedDecisions {
     All,
 }
 
+impl ResponseOptions {
+    /// Whether headers report points in time, which depend on the moment of the response.
+    pub(super) const fn has_unix_times(&self) -> bool {
+        self.reset_at_header.is_some() || matches!(self.reset_format, ResetFormat::UnixTime)
+    }
+}
+
 /// Limit headers that Envoy adds to the HTTP response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderStyle {
