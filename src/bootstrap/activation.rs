@@ -227,8 +227,7 @@ impl Activator {
         }
         self.rules.replace(rules);
         recheck_bans();
-        let (fingerprint, since_ms) =
-            (fingerprint.to_string(), Clock::System.now().as_micros() / 1_000);
+        let (fingerprint, since_ms) = (fingerprint.to_string(), Clock::System.now().as_micros() / 1_000);
         metrics::rules_version(version, since_ms);
         self.status.update(|state| {
             state.fingerprint.clone_from(&fingerprint);

@@ -13,7 +13,7 @@ use crate::{
     support::{
         envoy::{Bootstrap, Envoy},
         http,
-        tollgate::{Tollgate, command, project, rules},
+        tollgate::{Tollgate, age, command, project, rules},
     },
 };
 
@@ -28,7 +28,11 @@ fn descriptors(stated: &Value) -> Vec<RateLimitDescriptor> {
         value: text(stated, "value").into(),
         rate_limit: stated.get("rate_limit").map(|limit| RateLimitPolicy {
             unit: RateLimitUnit::from_str_name(text(limit, "unit")).expect("a unit").into(),
-            requests_per_unit: limit["requests_per_unit"].as_u64().expect("a number").try_into().expect("small"),
+            requests_per_unit: limit["requests_per_unit"]
+                .as_u64()
+                .expect("a number")
+                .try_into()
+                .expect("small"),
             ..Default::default()
         }),
         descriptors: descriptors(stated),
@@ -56,13 +60,16 @@ fn snapshot(push: u32) -> Vec<RateLimitConfig> {
 fn overlay(yaml: &str) -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     write(directory.path(), "limits.yaml", yaml);
+    age(directory.path());
     let flag = format!("--rules-overlay={}", directory.path().display());
     (directory, flag)
 }
 
 /// An Envoy whose route has the descriptors of the snapshot's.
 fn envoy(grpc_port: u16) -> Envoy {
-    let generic = |key: &str| format!("                - generic_key: {{descriptor_key: {key}, descriptor_value: {key}}}\n");
+    let generic = |key: &str| {
+        format!("                - generic_key: {{descriptor_key: {key}, descriptor_value: {key}}}\n")
+    };
     let keys = [r#""httproute/shop/shop/rule/0/match/0/*""#, "shop/tollgate-limits/rule/0", "rule-0-match-0"];
     let actions = format!("              - actions:\n{}", keys.map(generic).concat());
     let by_default = "              - actions:
@@ -137,15 +144,18 @@ fn a_bucket_survives_a_hundred_pushes_one_by_one() {
 async fn a_changed_overlay_is_active_without_a_push_and_an_invalid_one_is_reported() {
     let plane = ControlPlane::start();
     plane.push("0", &snapshot(0));
-    let all = |limit: &str| format!("domain: shop/*\ndescriptors:\n- key: '**'\n  shadow_mode: false\n  rate_limit: {{{limit}}}\n");
+    let all = |limit: &str| {
+        format!(
+            "domain: shop/*\ndescriptors:\n- key: '**'\n  shadow_mode: false\n  rate_limit: {{{limit}}}\n"
+        )
+    };
     let (directory, flag) = overlay(&all("requests_per_unit: 0"));
     let asking = Asking::start(&plane.url(), &[&flag]);
     let mut client = asking.client().await;
-    let entries =
-        [("shop/shared-limits/rule/0", "shop/shared-limits/rule/0"), ("rule-0-match-0", "me")];
+    let entries = [("shop/shared-limits/rule/0", "shop/shared-limits/rule/0"), ("rule-0-match-0", "me")];
     assert!(!client.passes("shop/shared-limits", &entries).await);
 
-    write(directory.path(), "limits.yaml", &all("requests_per_unit: 5"));
+    write(directory.path(), "limits.yaml", &all("requests_per_unit: 1000000"));
     let begun = Instant::now();
     while !client.passes("shop/shared-limits", &entries).await {
         assert!(begun.elapsed().as_secs() < 20, "{}", asking.log());
@@ -168,16 +178,14 @@ async fn a_changed_overlay_is_active_without_a_push_and_an_invalid_one_is_report
     plane.push("1", &snapshot(1));
     plane.wait_for_nack("limits.yaml:5");
     assert!(client.passes("shop/shared-limits", &entries).await);
-    write(directory.path(), "limits.yaml", &all("requests_per_unit: 7"));
+    write(directory.path(), "limits.yaml", &all("requests_per_unit: 2000000"));
     asking.wait_for_rules(|rules| rules["problem"].is_null());
 
     // Patterns that match nothing.
-    let (before, unmatched) = (all("requests_per_unit: 7"), "- {key: nothing, shadow_mode: true}\n");
+    let (before, unmatched) = (all("requests_per_unit: 2000000"), "- {key: nothing, shadow_mode: true}\n");
     write(directory.path(), "limits.yaml", &(before + unmatched));
     asking.wait_for_log("limits.yaml:6: warning: descriptors[1]: matches no limit of the rules");
-    until("the metric", || {
-        (asking.metric("tollgate_overlay_patterns_unmatched") == 1.0).then_some(())
-    });
+    until("the metric", || (asking.metric("tollgate_overlay_patterns_unmatched") == 1.0).then_some(()));
 }
 
 fn output(arguments: &[&str]) -> (bool, String) {
@@ -188,11 +196,13 @@ fn output(arguments: &[&str]) -> (bool, String) {
 
 #[test]
 fn check_and_explain_take_an_overlay_of_files_that_others_generate() {
-    let generated = rules("domain: web\ndescriptors:\n- {key: k, rate_limit: {unit: hour, requests_per_unit: 9}}\n");
+    let generated =
+        rules("domain: web\ndescriptors:\n- {key: k, rate_limit: {unit: hour, requests_per_unit: 9}}\n");
     let yaml = "domain: web\ndescriptors:\n- key: k\n  rate_limit:\n    algorithm: token_bucket\n";
     let (directory, flag) = overlay(yaml);
     let path = |path: &Path| path.display().to_string();
-    let (is_good, text) = output(&["explain", "--config", &path(generated.path()), &flag, "--domain", "web", "k=v"]);
+    let (is_good, text) =
+        output(&["explain", "--config", &path(generated.path()), &flag, "--domain", "web", "k=v"]);
     assert!(is_good && text.contains("9 per hour, token_bucket"), "{text}");
     let place = format!("stated   algorithm from {}/limits.yaml:5", path(directory.path()));
     assert!(text.contains(&place) && text.contains("stated   unit from rules.yaml:3"), "{text}");
@@ -203,8 +213,11 @@ fn check_and_explain_take_an_overlay_of_files_that_others_generate() {
 
 #[tokio::test]
 async fn an_overlay_of_a_directory_changes_with_its_files() {
-    let generated = rules("domain: web\ndescriptors:\n- {key: k, rate_limit: {unit: hour, requests_per_unit: 9}}\n");
-    let all = |limit: u32| format!("domain: '*'\ndescriptors: [{{key: k, rate_limit: {{requests_per_unit: {limit}}}}}]\n");
+    let generated =
+        rules("domain: web\ndescriptors:\n- {key: k, rate_limit: {unit: hour, requests_per_unit: 9}}\n");
+    let all = |limit: u32| {
+        format!("domain: '*'\ndescriptors: [{{key: k, rate_limit: {{requests_per_unit: {limit}}}}}]\n")
+    };
     let (directory, flag) = overlay(&all(0));
     let tollgate = Tollgate::start(generated.path(), &[&flag]);
     let mut client = tollgate.client().await;
@@ -216,7 +229,11 @@ async fn an_overlay_of_a_directory_changes_with_its_files() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     // The rules below it change too.
-    write(generated.path(), "rules.yaml", "domain: web\ndescriptors:\n- {key: k, rate_limit: {unit: day, requests_per_unit: 9}}\n");
+    write(
+        generated.path(),
+        "rules.yaml",
+        "domain: web\ndescriptors:\n- {key: k, rate_limit: {unit: day, requests_per_unit: 9}}\n",
+    );
     until("the other unit", || {
         let page = http::get(&tollgate.admin_url("/rlconfig")).body;
         page.contains("unit=DAY").then_some(())

@@ -113,7 +113,9 @@ fn merge(into: &mut Value, patch: &Value) {
 fn envoy_gateway_generates_a_consistent_deployment() {
     let values = checked("values.yaml");
     let deployment = made(&values);
-    let documents = python(&["tests/deploy/manifests.py"], deployment.to_string().into_bytes());
+    let overlay = fs::read_to_string(project("deploy/envoy-gateway/overlay.yaml")).expect("readable");
+    let all = format!("{deployment}\n---\n{overlay}");
+    let documents = python(&["tests/deploy/manifests.py"], all.into_bytes());
     assert_eq!(consistency_check::of_pods(documents.as_array().expect("a list")), [""; 0]);
     let update = &deployment["spec"]["strategy"]["rollingUpdate"];
     assert_eq!((&update["maxUnavailable"], &update["maxSurge"]), (&json!(0), &json!(1)));

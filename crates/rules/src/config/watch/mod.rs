@@ -11,13 +11,13 @@
 mod settling;
 mod startup;
 mod surroundings;
+mod watcher;
 mod writers;
 
 use std::{
     io, mem,
-    path::{Path, PathBuf},
-    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
-    thread::{self, JoinHandle},
+    path::PathBuf,
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender},
     time::{Duration, Instant},
 };
 
@@ -26,17 +26,19 @@ use notify::{
     event::{AccessKind, AccessMode},
 };
 
-pub use self::startup::load_finished;
 pub(super) use self::startup::read_finished;
 use self::{
     settling::{Settling, wall_clock},
     surroundings::Surroundings,
 };
+pub use self::{
+    startup::load_finished,
+    watcher::{Reload, Watcher},
+};
 use super::{
-    Fingerprint, LoadError, Loaded, Options, Overlay, build,
+    Fingerprint, LoadError,
     files::{DirectoryListing, DirectoryStamp, Sources, revalidate},
 };
-use crate::Rules;
 
 /// Time without events after which the files are read.
 const DEBOUNCE: Duration = Duration::from_millis(100);
@@ -51,14 +53,6 @@ const EVENT_DELAY: Duration = Duration::from_millis(50);
 /// Time after which incomplete files are reported.
 const UNFINISHED_REPORT_DELAY: Duration = Duration::from_secs(10);
 
-/// Watches a configuration on its own thread until it is dropped. Dropping does not wait for the thread, which may be
-/// compiling many rules, or waiting for a disk that does not respond.
-#[derive(Debug)]
-pub struct Watcher {
-    signals: Sender<Signal>,
-    thread: Option<JoinHandle<()>>,
-}
-
 #[derive(Debug)]
 enum Signal {
     Changed(EventKind, Vec<PathBuf>),
@@ -67,109 +61,6 @@ enum Signal {
     /// The files are to be compiled again, even if they are unchanged.
     Reload,
     Stop,
-}
-
-/// Makes a watcher compile the files again, although they are unchanged.
-#[derive(Clone, Debug)]
-pub struct Reload(Sender<Signal>);
-
-impl Reload {
-    /// Makes the watcher compile the files again.
-    pub fn request(&self) {
-        // An error means that the thread has ended.
-        let _ = self.0.send(Signal::Reload);
-    }
-}
-
-impl Watcher {
-    /// Calls `on_change` with each version of the configuration, valid or not, that differs from the previous one; the first
-    /// version is compared with `seen`. `lacks_rules` tests whether a version lacks rules that are active; such a version is
-    /// reported only after the directory was quiet for a while.
-    ///
-    /// # Errors
-    /// If the thread cannot be started.
-    pub fn spawn(
-        directory: &Path,
-        options: Options,
-        seen: Option<Fingerprint>,
-        lacks_rules: impl Fn(&Rules) -> bool + Send + 'static,
-        on_change: impl FnMut(Result<Loaded, LoadError>) + Send + 'static,
-    ) -> io::Result<Self> {
-        let compile = move |sources: Sources, fingerprint| build(&sources, fingerprint, options);
-        let is_early = move |loaded: &Loaded| lacks_rules(&loaded.rules);
-        Self::start(directory, options.strict, seen, (compile, is_early, on_change))
-    }
-
-    /// Calls `on_change` with each version of an overlay, valid or not, that differs from the previous one; the first
-    /// version is compared with `seen`.
-    ///
-    /// # Errors
-    /// If the thread cannot be started.
-    pub fn spawn_overlay(
-        directory: &Path,
-        seen: Option<Fingerprint>,
-        on_change: impl FnMut(Result<Overlay, LoadError>) + Send + 'static,
-    ) -> io::Result<Self> {
-        let stated = directory.to_owned();
-        let compile = move |sources, fingerprint| Overlay::of(&stated, sources, fingerprint);
-        Self::start(directory, false, seen, (compile, |_: &Overlay| false, on_change))
-    }
-
-    fn start<T, C, L, F>(
-        directory: &Path,
-        strict: bool,
-        seen: Option<Fingerprint>,
-        (compile, is_early, on_change): (C, L, F),
-    ) -> io::Result<Self>
-    where
-        C: Fn(Sources, Fingerprint) -> Result<T, LoadError> + Send + 'static,
-        L: Fn(&T) -> bool + Send + 'static,
-        F: FnMut(Result<T, LoadError>) + Send + 'static,
-    {
-        let (signals, received) = channel();
-        let watch = Watch {
-            directory: std::path::absolute(directory)?,
-            strict,
-            seen,
-            stamp: None,
-            settling: Settling::default(),
-            unfinished: None,
-            surroundings: Surroundings::default(),
-            notifier: None,
-            is_notifier_outdated: false,
-            has_missed_event: false,
-            event_delay: EVENT_DELAY,
-            signals: signals.clone(),
-            received,
-            compile,
-            is_early,
-            on_change,
-        };
-        let thread = thread::Builder::new().name("config-watch".to_owned()).spawn(|| watch.run())?;
-        Ok(Self { signals, thread: Some(thread) })
-    }
-
-    /// Returns a handle by which the files are compiled again.
-    pub fn reload(&self) -> Reload {
-        Reload(self.signals.clone())
-    }
-
-    /// Stops the watcher, and waits for its thread without a time limit: for threads that may block.
-    pub fn stop(mut self) {
-        let thread = self.thread.take();
-        drop(self);
-        if let Some(thread) = thread {
-            // Fails only after a panic, which is logged.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        // An error means that the thread has already ended.
-        let _ = self.signals.send(Signal::Stop);
-    }
 }
 
 /// State of the thread.

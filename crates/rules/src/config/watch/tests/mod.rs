@@ -2,13 +2,23 @@
 
 mod bounded_waits;
 
-use std::{cell::RefCell, fs, fs::File, io::Write as _, rc::Rc, sync::Arc};
+use std::{
+    cell::RefCell,
+    fs,
+    fs::File,
+    io::Write as _,
+    rc::Rc,
+    sync::{Arc, mpsc::channel},
+};
 
 use notify::event::{CreateKind, DataChange, ModifyKind, RemoveKind, RenameMode};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Limit, config::load};
+use crate::{
+    Limit, Rules,
+    config::{Loaded, Options, build, load},
+};
 
 const WRITTEN: EventKind = EventKind::Modify(ModifyKind::Data(DataChange::Any));
 const CLOSED: EventKind = EventKind::Access(AccessKind::Close(AccessMode::Write));
