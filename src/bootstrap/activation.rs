@@ -226,6 +226,9 @@ impl Activator {
             metrics::overlay(laid.patterns, laid.unmatched);
         }
         self.rules.replace(rules);
+        if let Some((_, overridden)) = self.rules.load_overridden() {
+            metrics::rule_overrides(overridden.counts());
+        }
         recheck_bans();
         let (fingerprint, since_ms) = (fingerprint.to_string(), Clock::System.now().as_micros() / 1_000);
         metrics::rules_version(version, since_ms);
@@ -251,6 +254,7 @@ mod tests {
             source: RulesSource::Directory,
             directory: directory.into(),
             file: None,
+            overrides_file: None,
             xds: None,
             overlay: None,
             options: config::Options::default(),
@@ -350,6 +354,7 @@ mod tests {
             source: RulesSource::Directory,
             directory: directory.path().into(),
             file: None,
+            overrides_file: None,
             xds: None,
             overlay: None,
             options,

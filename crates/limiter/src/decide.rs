@@ -11,7 +11,7 @@ use tollgate_store::{
 };
 
 use crate::{
-    ActiveRules, ActiveSet, BegunBans, Match, Matches, Requests, SnapshotGuard,
+    ActiveRules, ActiveSet, BegunBans, Match, Matches, OwnShares, Requests, SnapshotGuard,
     abuse::AbuseObserver,
     fallback::{Fallback, FallbackVerdicts},
     held_permits::HeldPermits,
@@ -61,6 +61,7 @@ pub struct Limiter {
     fallback: Option<Fallback>,
     observer: Option<AbuseObserver>,
     begun_bans: BegunBans,
+    shares: OwnShares,
     clock: Clock,
 }
 
@@ -76,6 +77,7 @@ impl Limiter {
             fallback: None,
             observer: None,
             begun_bans: BegunBans::default(),
+            shares: OwnShares::default(),
             clock: Clock::System,
         }
     }
@@ -84,6 +86,12 @@ impl Limiter {
     #[must_use]
     pub fn with_begun_bans(self, begun_bans: BegunBans) -> Self {
         Self { begun_bans, ..self }
+    }
+
+    /// Enforces these shares of the limits that all regions enforce together.
+    #[must_use]
+    pub fn with_shares(self, shares: OwnShares) -> Self {
+        Self { shares, ..self }
     }
 
     /// Applies `fallback` to counters that the store does not decide. Without one, their requests fail.
@@ -148,7 +156,14 @@ impl Limiter {
         let shed = if rules.sheds { shedding::apply(self.modes, descriptors, &mut matches) } else { None };
         // One lease for all permits of the request.
         let lease = matches.iter().any(Match::acquires_permits).then(LeaseId::random);
-        let mut calls = requests::requests(rules, descriptors, &matches, lease, self.modes);
+        let mut calls = requests::requests(
+            rules,
+            descriptors,
+            &mut matches,
+            lease,
+            self.modes,
+            (&self.shares, &self.clock),
+        );
         let permits = lease.map(|lease| HeldPermits::new(self.store.clone(), &calls, lease));
         let decisions = match deadline {
             _ if self.fallback.is_some() && active.overrides.is_emergency(domain) => {

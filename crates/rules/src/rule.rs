@@ -11,7 +11,10 @@ use tollgate_core::{
     quota::Quota,
 };
 
-use super::{level::join, on_store_error::OnStoreError, path, shedding::Shedding, stated_value::StatedValue};
+use super::{
+    level::join, on_store_error::OnStoreError, path, scope::Scope, shedding::Shedding,
+    stated_value::StatedValue,
+};
 
 /// Time by which the store's clock may be ahead of this process' for changed rules to know all former counters.
 const CLOCK_SKEW_MARGIN: Duration = Duration::from_secs(5);
@@ -68,6 +71,8 @@ pub struct Rule {
     /// Synchronization of the counter, unless the domain charges all or none; see
     /// [`Domain::sync_of`](super::Domain::sync_of).
     pub sync: SyncMode,
+    /// Regions whose hits the limit counts.
+    pub scope: Scope,
     /// Whether each charge counts in full, beyond the limit too.
     pub overdraft: bool,
     /// Bans of the counters, if the configuration states them.

@@ -1,4 +1,4 @@
-//! `tollgate rules`, `counters`, `ban`, `switch`, `top` and `events`: operate a running tollgate over its admin API.
+//! `tollgate rules`, `counters`, `ban`, `switch`, `override`, `top` and `events`: operate a running tollgate over its admin API.
 //!
 //! Each subcommand has a file with its paths and the text form of its responses. `api` makes the calls, `error` has the
 //! errors, and `text` formats text.
@@ -9,6 +9,7 @@ mod difference;
 mod counters;
 mod error;
 mod lists;
+mod overrides;
 mod rules;
 mod switches;
 mod text;
@@ -35,6 +36,7 @@ pub fn run(
         AdminCommand::Rules(command) => rules::run(&api, command),
         AdminCommand::Counter(command) => counters::run(&api, command),
         AdminCommand::List(command) => lists::run(&api, command),
+        AdminCommand::Override(command) => overrides::run(&api, command),
         AdminCommand::Switch(command) => switches::run(&api, command),
         AdminCommand::Traffic(command) => traffic::run(&api, command),
     });

@@ -12,10 +12,12 @@
 //! - [`compile_raw`] accepts `raw` from another source, such as a control plane.
 //! - `problem` collects the problems of all stages, each with its file and line.
 //! - [`Watcher`] reloads.
+//! - [`edit_limit`] changes one limit in the text of its file.
 //!
 //! A configuration is loaded as a whole or not at all.
 
 mod compile;
+mod edit;
 mod files;
 #[doc(hidden)]
 pub mod fingerprint;
@@ -45,9 +47,11 @@ use std::{
 
 pub use self::{
     compile::override_rule,
+    edit::{EditError, EditedLimit, edit_limit},
     fingerprint::Fingerprint,
     layers::{Laid, Overlay, OverlaySlot},
     problem::{Problem, Report, Severity},
+    reader::read_regions,
     vocabulary::is_of_reference,
     watch::{Reload, Watcher, load_finished},
 };
@@ -57,7 +61,7 @@ use self::{
     raw::RawFile,
     watch::read_finished,
 };
-use crate::Rules;
+use crate::{Rules, TableSize};
 
 /// Options of loading a configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,6 +73,8 @@ pub struct Options {
     pub strict: bool,
     /// Whether a directory may be empty, or lose most of its rules.
     pub allow_empty: bool,
+    /// Region table that the configuration is used with.
+    pub regions: TableSize,
     /// The overlay of the rules, if there may be one.
     pub overlay: Option<&'static OverlaySlot>,
 }

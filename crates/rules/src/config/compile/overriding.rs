@@ -9,7 +9,7 @@ use tollgate_core::{
 
 use super::{Budget, Compiler, Defaults, DomainBuilder};
 use crate::{
-    Limit, Rule,
+    Limit, Rule, TableSize,
     config::{
         problem::{Path, Problems, Severity},
         raw::{Field, RawDescriptor, RawRateLimit, Stated},
@@ -21,8 +21,8 @@ use crate::{
 /// Name of the text in problems.
 const SOURCE: &str = "override";
 
-/// Keys that identify a rule among others, which an override does not change.
-const IDENTITY: [&str; 1] = ["name"];
+/// Keys that identify a rule among others or its counters among those of regions, which an override does not change.
+const IDENTITY: [&str; 2] = ["name", "scope"];
 
 /// Returns the rule with the keys that `rate_limit` states, a mapping of keys of `rate_limit` in YAML or JSON. The others
 /// have the values of the rule, as the limits of a file have the values of its `defaults`.
@@ -64,6 +64,7 @@ fn compiled(domain: &str, rule: &Rule, rate_limit: &str, problems: &mut Problems
         domain: &mut builder,
         problems,
         budget: &mut Budget::default(),
+        regions: TableSize::Unknown,
     };
     let compiled = compiler.rule(&descriptor_of(rule), &raw, &rule.segments, &Path::Root)?;
     drop(builder);
@@ -125,6 +126,7 @@ fn carried(
         limit: _,
         shedding: _,
         sync: _,
+        scope: _,
         overdraft: _,
         ban,
         on_store_error: _,

@@ -18,6 +18,7 @@ mod overriding;
 mod suspicious;
 mod sync;
 mod watching;
+mod regions;
 mod yaml;
 
 use std::{fs, path::Path, sync::Arc, time::SystemTime};
