@@ -3,10 +3,10 @@
 use super::loan::{Loan, amount_at};
 
 /// Maximum number of loans of which a lender has bookings for one region.
-pub const MAX_LENT: usize = 8;
+pub const MAX_LENT: usize = 16;
 
 /// Maximum number of loans that a borrower has from one region.
-pub const MAX_BORROWED: usize = 4;
+pub const MAX_BORROWED: usize = 8;
 
 /// Account with another region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

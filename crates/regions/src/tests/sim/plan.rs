@@ -58,6 +58,8 @@ pub(crate) struct Plan {
     /// Mean time for which a permit is held, in microseconds.
     pub(crate) hold: u64,
     pub(crate) asking: Asking,
+    /// Whether a denied request waits for the ask that is out.
+    pub(crate) waits: bool,
     pub(crate) network: Network,
     /// Length of the run in microseconds.
     pub(crate) length: u64,
@@ -101,6 +103,7 @@ impl Plan {
             max_hits: 1,
             hold: 1_000_000,
             asking: Asking::Policy,
+            waits: false,
             network: Network::default(),
             length: 300_000_000,
             warm_up: 10_000_000,
@@ -152,6 +155,7 @@ impl Plan {
             max_hits: [1, 1, 5][rng.usize(..3)],
             hold,
             asking: if rng.bool() { Asking::Policy } else { Asking::Random },
+            waits: seed.is_multiple_of(4),
             network: Network {
                 loss: [0, rng.u32(..400)][rng.usize(..2)],
                 duplication: [0, rng.u32(..400)][rng.usize(..2)],

@@ -40,6 +40,8 @@ pub(crate) struct Region {
     pub(crate) cut_off_until: u64,
     /// The ask that is out: number, amount wanted, amount gained, replies missing.
     pub(crate) out: Option<Out>,
+    /// Denied requests that wait for it: number, hits and time of arrival.
+    pub(crate) waiting: VecDeque<(u64, u64, u64)>,
     /// Records of the last time, for failovers.
     pub(crate) replicas: VecDeque<(u64, Record)>,
     /// Hits admitted and booked of late, with their times, for the bound on a failover.
