@@ -28,6 +28,7 @@ mod memory;
 pub mod metrics;
 mod model;
 mod overrides;
+pub mod ramp;
 mod reconcile;
 mod redis;
 mod status;
@@ -47,6 +48,7 @@ pub use self::{
         Switch, SwitchMode, ValueMatch, Version,
     },
     overrides::{SwitchError, check_entry, check_switch, compile as compile_overrides},
+    ramp::{EnforcedHits, Ramp, RampError, RampEvidence, RampState},
     reconcile::{ActiveDomains, Reconciler, Rules},
     status::{ControlPlane, Link, RulesSource, RulesState, RulesStatus},
     traffic::{Baselines, MAX_SERIES_NAME_BYTES, MinuteTotals, SeriesCounts},

@@ -4,6 +4,7 @@
 //! - [`matched`]: the counter that each descriptor matches.
 //! - [`lists`]: allow and deny lists, which decide before any counter.
 //! - [`shedding`]: rules that shed by the utilization of a service, which decide before any counter too.
+//! - [`candidates`]: limits that are compared with those of rules.
 //! - [`requests`]: requests to the store, one for each hash tag.
 //! - [`precheck`]: a read-only check of other hash tags before charging.
 //! - [`decide`]: the limiter, which runs these steps.
@@ -16,6 +17,7 @@
 
 pub mod abuse;
 mod bans;
+pub mod candidates;
 mod counters;
 mod decide;
 pub mod explain;

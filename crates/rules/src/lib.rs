@@ -17,6 +17,7 @@ mod on_store_error;
 mod overrides;
 mod path;
 mod regex;
+mod rollout;
 mod rule;
 mod shedding;
 mod snapshot;
@@ -44,6 +45,7 @@ pub use self::{
     },
     path::unescaped as unescaped_path,
     regex::{Regex, RegexError},
+    rollout::{Candidate, Rollout},
     rule::{Derived, Limit, MAX_RETRY_AFTER_SPREAD, Rule, RuleIndex, Segment, Value},
     shedding::{Shedding, UTILIZATION_KEY},
     snapshot::{ActiveSet, Companion, OverrideTarget, Snapshot, SnapshotGuard},

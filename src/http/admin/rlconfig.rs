@@ -115,7 +115,7 @@ mod tests {
         algorithm::{Parameters, Policy},
         quota::{Quota, Unit, Window},
     };
-    use tollgate_rules::{Derived, DomainIndex, Level, Matcher, Node, Segment, Value};
+    use tollgate_rules::{Derived, DomainIndex, Level, Matcher, Node, Rollout, Segment, Value};
 
     fn limit(algorithm: Algorithm, limit: u32, unit: Unit, multiplier: u32) -> Limit {
         let quota = Quota { limit, window: Window::new(unit, multiplier).expect("in range") };
@@ -143,6 +143,7 @@ mod tests {
             metadata: None,
             segments: [segment].into(),
             origin: ("file.yaml".into(), 1),
+            rollout: Rollout::default(),
             derived: Derived::default(),
         };
         let node = Node { rule: Some(Arc::new(rule)), children: Level::default() };

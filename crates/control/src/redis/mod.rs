@@ -137,8 +137,12 @@ impl Redis {
     pub(super) async fn change(&self, change: Change, audit: AuditEntry) -> ControlResult<bool> {
         let what = match &change {
             Change::PutEntry(_) | Change::RemoveEntry(_) => "entries of lists",
-            Change::PutSwitch(_) | Change::RemoveSwitch { .. } | Change::AuditOnly => "switches",
+            Change::PutSwitch(_)
+            | Change::ReplaceSwitch { .. }
+            | Change::RemoveSwitch { .. }
+            | Change::AuditOnly => "switches",
         };
+        let replaced = values::replaced(&change)?;
         let (action, key, field, value, most) = values::arguments(change)?;
         let operation = Operation::new("change").with([
             token().into_bytes(),
@@ -149,6 +153,7 @@ impl Redis {
             value,
             most.to_string().into_bytes(),
             self.earlier_overrides().into(),
+            replaced,
         ]);
         match bytes(self.client.run(&operation).await?)?.as_slice() {
             b"made" => Ok(true),

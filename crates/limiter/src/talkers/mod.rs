@@ -26,7 +26,7 @@ mod samples;
 mod sampling_rate;
 mod share;
 mod sketches;
-mod summary;
+pub(crate) mod summary;
 #[cfg(test)]
 mod tests;
 mod window;

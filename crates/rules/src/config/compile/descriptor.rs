@@ -18,7 +18,7 @@ use super::{
     overdraft,
     parameters::Reporter,
     pattern::{Pattern, PatternCompiler},
-    shedding,
+    rollout, shedding,
     tree_level::LevelBuilder,
 };
 use crate::{
@@ -173,6 +173,9 @@ impl Compiler<'_> {
         let overdraft = overdraft.unwrap_or_default();
         let sync = self.sync(&limit.value, stated.as_ref(), &limit_path);
         let sync = overdraft::sync_beside(self, overdraft, &limit.value, sync, &limit_path);
+        let rolled_out = rollout::RolledOut { limit: stated.as_ref(), segments };
+        let rollout = rollout::read(self, raw, &limit.value, rolled_out, &limit_path);
+        let sync = rollout::sync_beside(self, rollout.as_ref(), &limit.value, sync, &limit_path);
         let (on_store_error, degraded_limit) =
             degraded::read(self, &limit.value, stated.as_ref(), &limit_path);
         let banned = Banned { limit: stated.as_ref(), is_overdraft: overdraft, segments };
@@ -195,6 +198,7 @@ impl Compiler<'_> {
             metadata,
             segments: segments.into(),
             origin: ((**self.file).into(), raw.at.line()),
+            rollout: rollout?,
             derived: Derived::default(),
         });
         overdraft::warn_of_lost_charges(self, &rule, &limit.value, raw.at, &limit_path);

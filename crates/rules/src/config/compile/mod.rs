@@ -16,6 +16,7 @@ mod parameters;
 mod abuse;
 mod algorithm_parameters;
 mod pattern;
+mod rollout;
 mod shedding;
 
 use std::{collections::BTreeMap, fmt, rc::Rc};
@@ -114,6 +115,10 @@ struct Site {
 }
 
 impl Site {
+    fn report(&self, problems: &mut Problems, message: impl fmt::Display) {
+        problems.error(&self.origin.file, self.origin.at, &self.path, message);
+    }
+
     fn warn(&self, problems: &mut Problems, message: impl fmt::Display) {
         problems.warning(&self.origin.file, self.origin.at, &self.path, message);
     }
