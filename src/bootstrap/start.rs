@@ -37,6 +37,7 @@ use crate::{
     http::{self, AdminParts, ApiParts, DescriptorError, TokenError},
     net::tls::TlsError,
     readiness::Readiness,
+    rollouts::RolloutTask,
     service::Service,
     settings::{AdminSettings, Port, Settings},
     tracing::{TraceExporter, TracingError},
@@ -167,6 +168,7 @@ where
     let anomalies = AnomalyStatus::default();
     let ports = Ports::open(&settings).await?;
     let view = FleetView::new(control.clone(), settings.top_talkers);
+    let (rollouts, rollout_view) = RolloutTask::start(&control, &rules);
     let fleet = FleetTasks::start(&settings.fleet, &control, &view, settings.top_talkers);
     let grpc_address = ports.grpc.address().map_err(StartError::System)?;
     let router = http::public_router(http::PublicParts {
@@ -191,6 +193,7 @@ where
             anomalies: (settings.anomalies, anomalies.clone()),
             counters,
             fleet: view,
+            rollouts: rollout_view,
             store: facts,
         };
         let requires_client_certificate =
@@ -227,6 +230,7 @@ where
         process: settings.process,
         fleet,
         anomaly_watch,
+        rollouts,
         memory_gauge: None,
         abuse: None,
         ban_list: None,

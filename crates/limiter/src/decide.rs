@@ -16,7 +16,9 @@ use crate::{
     candidates,
     fallback::{Fallback, FallbackVerdicts},
     held_permits::HeldPermits,
-    lists, matched, metrics, precheck, refund, requests, shedding,
+    lists,
+    matched::{self, Changes},
+    metrics, precheck, refund, requests, shedding,
     verdict::{Code, Decision, Limited, Listed, Status},
 };
 
@@ -139,7 +141,7 @@ impl Limiter {
         let Some(rules) = active.rules.domain(domain) else {
             return Ok((self.decide_without_rules(active.overrides, domain, descriptors), None));
         };
-        let mut matches = matched::matches(rules, active.switched, descriptors);
+        let mut matches = matched::matches(rules, self.changes(&active), descriptors);
         let listed = lists::apply(active.overrides, &self.clock, domain, descriptors, &mut matches);
         if let Some(listed) = listed {
             active.companion.listed(rules, listed.list());
@@ -178,6 +180,14 @@ impl Limiter {
         self.begun_bans.record(rules, descriptors, &matches, &statuses);
         let decision = self.conclude(statuses, (listed, shed), &calls, &decisions, degraded.as_ref());
         self.settle_permits(decision, permits, &calls, &decisions, degraded.as_ref())
+    }
+
+    /// Changes that operators made to the rules.
+    const fn changes<'r, 'c>(&'c self, active: &ActiveSet<'r>) -> Changes<'r, 'c>
+    where
+        'r: 'c,
+    {
+        Changes { switched: active.switched, overridden: active.overridden, clock: &self.clock }
     }
 
     /// Decides in the store, after the deferred charges of the same counters.

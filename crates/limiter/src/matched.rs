@@ -5,12 +5,13 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tollgate_core::{
     algorithm::{Parameters, Policy},
+    clock::Clock,
     descriptor::{Descriptor, Entry, Hits},
     lease::LeaseId,
     quota::Quota,
     shedding::{Priority, Utilization},
 };
-use tollgate_rules::{Domain, Limit, OnStoreError, Rule, SwitchMode, Switched, UTILIZATION_KEY};
+use tollgate_rules::{Domain, Limit, OnStoreError, Overridden, Rule, SwitchMode, Switched, UTILIZATION_KEY};
 
 use crate::verdict::{Shed, Status};
 
@@ -62,14 +63,30 @@ pub(super) struct CounterMatch {
 
 pub(super) type Matches<'r> = SmallVec<[Match<'r>; 2]>;
 
+/// Changes that operators made to the rules.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Changes<'r, 'c> {
+    pub(super) switched: &'c Switched,
+    pub(super) overridden: &'r Overridden,
+    pub(super) clock: &'c Clock,
+}
+
+impl<'r> Changes<'r, '_> {
+    /// The rule that decides: `rule`, unless an override is active for it or for this key of it.
+    fn deciding(&self, rule: &'r Arc<Rule>, entries: &[Entry<'_>]) -> &'r Arc<Rule> {
+        let now_ms = || self.clock.now().as_micros() / 1_000;
+        self.overridden.rule_of(rule, entries, now_ms).unwrap_or(rule)
+    }
+}
+
 /// Matches `descriptors` with the rules of `domain`.
 pub(super) fn matches<'r>(
     domain: &'r Domain,
-    switched: &Switched,
+    changes: Changes<'r, '_>,
     descriptors: &[Descriptor<'_>],
 ) -> Matches<'r> {
     let mut matches =
-        descriptors.iter().map(|descriptor| match_descriptor(domain, switched, descriptor)).collect();
+        descriptors.iter().map(|descriptor| match_descriptor(domain, changes, descriptor)).collect();
     drop_replaced(&mut matches);
     matches
 }
@@ -196,9 +213,14 @@ impl<'r> Match<'r> {
 }
 
 /// Matches one descriptor, regardless of the other descriptors of the request.
-fn match_descriptor<'r>(domain: &'r Domain, switched: &Switched, descriptor: &Descriptor<'_>) -> Match<'r> {
+fn match_descriptor<'r>(
+    domain: &'r Domain,
+    changes: Changes<'r, '_>,
+    descriptor: &Descriptor<'_>,
+) -> Match<'r> {
     let (hits, entries) = (descriptor.hits, &*descriptor.entries);
-    let rule = domain.root.rule(entries);
+    let switched = changes.switched;
+    let rule = domain.root.rule(entries).map(|rule| changes.deciding(rule, entries));
     if rule.is_none()
         && let Some(matched) = release(domain, entries).or_else(|| signal(domain, switched, descriptor))
     {

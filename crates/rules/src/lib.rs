@@ -19,6 +19,7 @@ mod path;
 mod regex;
 mod rollout;
 mod rule;
+mod rule_overrides;
 mod shedding;
 mod snapshot;
 mod wildcard;
@@ -47,6 +48,10 @@ pub use self::{
     regex::{Regex, RegexError},
     rollout::{Candidate, Rollout},
     rule::{Derived, Limit, MAX_RETRY_AFTER_SPREAD, Rule, RuleIndex, Segment, Value},
+    rule_overrides::{
+        Overridden, OverriddenCounts, OverrideId, OverrideKey, OverrideKeyError, RuleOverride, RuleOverrides,
+        UnmatchedOverride,
+    },
     shedding::{Shedding, UTILIZATION_KEY},
     snapshot::{ActiveSet, Companion, OverrideTarget, Snapshot, SnapshotGuard},
     wildcard::Wildcard,

@@ -108,6 +108,15 @@ pub struct Derived {
     index: OnceLock<RuleIndex>,
     /// The policy, if it differs from the limit's because of the one that it replaced.
     succeeding: OnceLock<Policy>,
+    /// Whether an operator's override states a part of the limit.
+    is_override: bool,
+}
+
+impl Derived {
+    /// Values of the rule in whose place an override decides: it has the index, and so the metrics, of that rule.
+    pub(crate) fn for_override(&self) -> Self {
+        Self { index: self.index.clone(), is_override: true, ..Self::default() }
+    }
 }
 
 /// Index of a rule among all rules of one version, dense from zero, so that tables by rule are plain vectors.
@@ -214,6 +223,11 @@ impl Rule {
     pub fn counted_key(&self, domain: &str, entries: &[Entry<'_>]) -> CountedKey {
         let open = self.open(entries).map(|(_, entry)| (entry.key, entry.value));
         CountedKey::new(domain, self.record_id(), open)
+    }
+
+    /// Whether an operator's override states a part of the limit.
+    pub const fn is_override(&self) -> bool {
+        self.derived.is_override
     }
 
     /// The rule's index in its version of the rules.

@@ -5,6 +5,7 @@
 
 mod api;
 mod bans;
+mod candidates;
 mod difference;
 mod counters;
 mod error;

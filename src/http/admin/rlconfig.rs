@@ -7,7 +7,10 @@ use tollgate_core::{
     algorithm::{Algorithm, Charging},
     ban::BanPolicy,
 };
-use tollgate_limiter::{ActiveRules, explain::limit_text};
+use tollgate_limiter::{
+    ActiveRules,
+    explain::{candidate_text, limit_text},
+};
 use tollgate_rules::{Domain, Limit, Rule, Rules};
 
 use crate::http::cached_page::CachedPage;
@@ -83,6 +86,12 @@ fn line(domain: &Domain, rule: &Rule) -> String {
         }
         if let Some(spread) = rule.retry_after_spread {
             let _ = write!(line, ", retry_after_spread: {}s", spread.as_secs());
+        }
+        if let Some(share) = rule.rollout.enforced {
+            let _ = write!(line, ", enforce_percent: {share}");
+        }
+        if let Some(candidate) = &rule.rollout.candidate {
+            let _ = write!(line, ", candidate: {{{}}}", candidate_text(candidate));
         }
         if domain.charging == Charging::AllOrNone {
             line.push_str(", atomic: true");

@@ -1,5 +1,5 @@
-//! Arguments of the commands that call the admin API: `rules`, `counters`, `ban`, `switch`, `top` and
-//! `events`.
+//! Arguments of the commands that call the admin API: `rules`, `counters`, `ban`, `switch`, `top`,
+//! `candidates` and `events`.
 
 mod connection;
 mod counters;
@@ -16,7 +16,7 @@ pub(super) use self::{
     lists::BanFlags,
     rules::RulesFlags,
     switches::SwitchFlags,
-    traffic::{EventsFlags, TopFlags},
+    traffic::{CandidatesFlags, EventsFlags, TopFlags},
 };
 pub use self::{
     connection::{AdminUrl, ClientIdentity, ConnectionSettings, OutputFormat},

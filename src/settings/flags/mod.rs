@@ -9,7 +9,10 @@ use clap::{
 use super::{
     Command, Settings, SettingsError,
     admin::AdminFlags,
-    admin_client::{BanFlags, CountersFlags, EventsFlags, RulesFlags as VersionFlags, SwitchFlags, TopFlags},
+    admin_client::{
+        BanFlags, CandidatesFlags, CountersFlags, EventsFlags, RulesFlags as VersionFlags, SwitchFlags,
+        TopFlags,
+    },
     anomalies::AnomalyFlags,
     environment::{self, Environment, EnvironmentFlags},
     error::Problem,
@@ -70,6 +73,8 @@ enum Verb {
     Switch(SwitchFlags),
     /// Show the keys with the most hits and the most denied hits of the last minute, in all instances.
     Top(TopFlags),
+    /// Compare rules with their candidates: hits that only one of both denied, in all instances.
+    Candidates(CandidatesFlags),
     /// Show the events of all instances, newest first.
     Events(EventsFlags),
     /// Print a generated page of the documentation, in Markdown.
@@ -215,6 +220,7 @@ pub fn parse(
         Some(Verb::Ban(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Switch(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Top(flags)) => flags.resolve().map(Command::AdminClient),
+        Some(Verb::Candidates(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Events(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Docs(flags)) => Ok(Command::Docs(flags.page)),
     }

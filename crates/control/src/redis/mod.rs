@@ -29,7 +29,10 @@ use self::script_client::{
     ControlResult, HEARTBEAT_TIMEOUT, Operation, ScriptClient, bytes, list, malformed, number, read_json,
     text, to_json,
 };
-pub(super) use self::{figures::SharedFigures, traffic::SharedTraffic};
+pub(super) use self::{
+    figures::{ReportTopic, SharedFigures},
+    traffic::SharedTraffic,
+};
 use super::{
     AuditEntry, ControlError, Instance, ListEntry, Runtime, Switch,
     change::Change,

@@ -13,7 +13,7 @@ use crate::talkers::{
     summary::{Memory, Summary},
 };
 
-/// Maximum number of rules with keys of their own; those beyond have none until a version of the rules drops others.
+/// Maximum number of rules with keys of their own; those beyond have none until others are forgotten.
 const MAX_RULES: usize = 64;
 
 /// Maximum number of keys of one rule that are reported, for each outcome.
@@ -53,8 +53,20 @@ pub(super) fn record(domain: &Domain, rule: &Rule, entries: &[Entry<'_>], outcom
     summary.add(text, hits, Memory::Short);
 }
 
-/// The heaviest keys that rules and their candidates decided differently since the start of the process, or since the
-/// candidate was last set.
+impl DifferingKeys {
+    /// Keeps the heaviest keys only, at most `limit` for each outcome.
+    pub fn truncate(&mut self, limit: usize) {
+        self.rule_only.truncate(limit);
+        self.candidate_only.truncate(limit);
+    }
+}
+
+/// Forgets the keys of a rule, whose comparison ends or begins anew.
+pub fn forget_keys(name: &(Box<str>, Box<str>)) {
+    KEYS.lock().remove(name);
+}
+
+/// The heaviest keys that rules and their candidates decided differently since they were last forgotten.
 pub fn differing_keys() -> KeysByOutcome {
     let keys = KEYS.lock();
     let differing = |[rule_only, candidate_only]: &[Summary; 2]| DifferingKeys {

@@ -17,7 +17,7 @@ use tollgate_store::{
     request::{Check, Requests, Veto, push_check},
 };
 
-pub use self::keys::{DifferingKeys, KeysByOutcome, differing_keys};
+pub use self::keys::{DifferingKeys, KeysByOutcome, differing_keys, forget_keys};
 use crate::{
     Match,
     metrics::RuleCounters,
@@ -131,3 +131,6 @@ pub(super) fn compare(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

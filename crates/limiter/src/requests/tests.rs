@@ -2,12 +2,15 @@
 
 use std::fs;
 
-use tollgate_core::quota::{Quota, Unit, Window};
-use tollgate_rules::{Switched, config};
+use tollgate_core::{
+    clock::Clock,
+    quota::{Quota, Unit, Window},
+};
+use tollgate_rules::{Overridden, Switched, config};
 use tollgate_store::request::TagRequest;
 
 use super::*;
-use crate::matched;
+use crate::matched::{self, Changes};
 
 /// Requests for descriptors, all with the limit override if there is one.
 fn requested(rules: &str, descriptors: &[&[(&str, &str)]], limit: Option<Quota>) -> Requests {
@@ -29,7 +32,9 @@ fn requested_hits(rules: &str, descriptors: &[(&[(&str, &str)], Hits)], limit: O
             hits: *hits,
         })
         .collect();
-    let matches = matched::matches(domain, &Switched::default(), &descriptors);
+    let (switched, overridden) = (Switched::default(), Overridden::default());
+    let changes = Changes { switched: &switched, overridden: &overridden, clock: &Clock::System };
+    let matches = matched::matches(domain, changes, &descriptors);
     requests(domain, &descriptors, &matches, None, Modes::default())
 }
 

@@ -41,17 +41,18 @@ use std::{
     time::Duration,
 };
 
+pub use self::{
+    compile::override_rule,
+    fingerprint::Fingerprint,
+    problem::{Problem, Report, Severity},
+    vocabulary::is_of_reference,
+    watch::{Watcher, load_finished},
+};
 use self::{
     files::{DirectoryListing, Sources},
     problem::Problems,
     raw::RawFile,
     watch::read_finished,
-};
-pub use self::{
-    fingerprint::Fingerprint,
-    problem::{Problem, Report, Severity},
-    vocabulary::is_of_reference,
-    watch::{Watcher, load_finished},
 };
 use crate::Rules;
 

@@ -169,6 +169,11 @@ impl Overrides {
         self.switches.get(domain)?.get(path).copied()
     }
 
+    /// Whether an operator enforces any rule for a share of its keys.
+    pub fn has_shares(&self) -> bool {
+        !self.shares.is_empty()
+    }
+
     /// Share of the keys for which an operator enforces the rule at `path`, if one is set.
     pub fn share_of(&self, domain: &str, path: &str) -> Option<EnforcedShare> {
         self.shares.get(domain)?.get(path).copied()
@@ -176,7 +181,7 @@ impl Overrides {
 }
 
 /// Switched modes of the rules of one version, by the index of the rule.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Switched {
     /// Empty if there are no switches.
     modes: Vec<Option<SwitchMode>>,

@@ -10,6 +10,7 @@
 mod anomalies;
 mod audit;
 mod bans;
+mod candidates;
 mod counters;
 mod diff;
 mod draft;

@@ -156,7 +156,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn rule(
+    pub(super) fn rule(
         &mut self,
         raw: &RawDescriptor,
         limit: &Stated<RawRateLimit>,

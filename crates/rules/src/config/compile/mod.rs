@@ -12,6 +12,7 @@ mod tree_level;
 mod limit;
 mod metadata;
 mod overdraft;
+mod overriding;
 mod parameters;
 mod abuse;
 mod algorithm_parameters;
@@ -21,6 +22,7 @@ mod shedding;
 
 use std::{collections::BTreeMap, fmt, rc::Rc};
 
+pub use self::overriding::override_rule;
 use self::{budget::Budget, descriptor::Compiler, domain::DomainBuilder, limit::Defaults};
 use super::{
     Options,

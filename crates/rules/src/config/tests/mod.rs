@@ -14,6 +14,7 @@ mod hostile_files;
 mod load_shedding;
 mod mistakes;
 mod overdraft;
+mod overriding;
 mod rollout;
 mod suspicious;
 mod sync;

@@ -12,7 +12,7 @@ use axum::{
 };
 
 use super::{
-    anomalies, audit, bans, counters, diff, dry_run,
+    anomalies, audit, bans, candidates, counters, diff, dry_run,
     error::ApiError,
     events,
     extract::{WriteRequest, now_ms},
@@ -26,7 +26,7 @@ use crate::http::admin::auth::{Authenticator, Caller, Role};
 type Route = MethodRouter<Arc<Api>>;
 
 /// Routes that change nothing.
-fn viewer_routes() -> [(&'static str, Route); 18] {
+fn viewer_routes() -> [(&'static str, Route); 19] {
     [
         ("/me", get(me::show)),
         ("/status", get(status::show)),
@@ -42,6 +42,7 @@ fn viewer_routes() -> [(&'static str, Route); 18] {
         ("/counters/read", post(counters::read)),
         ("/lists", get(lists::list)),
         ("/bans", get(bans::list)),
+        ("/candidates", get(candidates::list)),
         ("/switches", get(switches::list)),
         ("/audit", get(audit::list)),
         ("/events", get(events::list)),
