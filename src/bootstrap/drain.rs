@@ -24,7 +24,7 @@ use crate::{
     anomalies::AnomalyWatch,
     fleet::FleetTasks,
     readiness::Readiness,
-    rollouts::RolloutTask,
+    rollouts::RolloutTasks,
     settings::{GrpcListen, ProcessSettings},
     tracing::TraceExporter,
 };
@@ -57,7 +57,7 @@ pub struct Running {
     /// Detection of unusual traffic, if enabled; aborted on drop.
     pub(super) anomaly_watch: Option<AnomalyWatch>,
     /// Reports and ramps of rollouts; aborted on drop.
-    pub(super) rollouts: RolloutTask,
+    pub(super) rollouts: RolloutTasks,
     /// Task that reports the size of the memory store; aborted on drop.
     pub(super) memory_gauge: Option<AbortOnDropHandle<Infallible>>,
     /// Task that detects abuse; aborted on drop.

@@ -37,7 +37,7 @@ use crate::{
     http::{self, AdminParts, ApiParts, DescriptorError, TokenError},
     net::tls::TlsError,
     readiness::Readiness,
-    rollouts::RolloutTask,
+    rollouts::RolloutTasks,
     service::Service,
     settings::{AdminSettings, Port, Settings},
     tracing::{TraceExporter, TracingError},
@@ -168,7 +168,7 @@ where
     let anomalies = AnomalyStatus::default();
     let ports = Ports::open(&settings).await?;
     let view = FleetView::new(control.clone(), settings.top_talkers);
-    let (rollouts, rollout_view) = RolloutTask::start(&control, &rules);
+    let (rollouts, rollout_view) = RolloutTasks::start(&control, &rules);
     let fleet = FleetTasks::start(&settings.fleet, &control, &view, settings.top_talkers);
     let grpc_address = ports.grpc.address().map_err(StartError::System)?;
     let router = http::public_router(http::PublicParts {

@@ -1,14 +1,17 @@
-//! Gradual changes of limits over the whole fleet: comparisons with candidates, and ramps.
+//! Gradual changes of limits over the whole fleet: comparisons with candidates, ramps, and recommended limits.
 //!
 //! ```text
 //! every instance ──> report: hits by side and by outcome ──> control store ──> view ──> API, dashboard
 //!                                            one instance (lease) ──> ramps ──> switches ──> all instances
 //! ```
 //!
+//! Limits are recommended from the demand of keys, which each instance observes alone.
+//!
 //! A report is stored every two seconds, while there is anything to report. While the control store does not respond, no
 //! ramp advances.
 
 mod comparisons;
+mod demand;
 pub mod metrics;
 mod ramps;
 mod report;
@@ -23,17 +26,19 @@ use tollgate_limiter::ActiveRules;
 
 pub(crate) use self::view::{CandidateView, RolloutView};
 
-/// Background task, which ends when this is dropped.
+/// Background tasks, which end when this is dropped.
 #[derive(Debug)]
-pub(crate) struct RolloutTask {
-    _task: AbortOnDropHandle<Infallible>,
+pub(crate) struct RolloutTasks {
+    _tasks: [AbortOnDropHandle<Infallible>; 2],
 }
 
-impl RolloutTask {
-    /// Starts the task on the current runtime.
+impl RolloutTasks {
+    /// Starts the tasks on the current runtime.
     pub(crate) fn start(control: &Control, rules: &Arc<ActiveRules>) -> (Self, RolloutView) {
         let view = RolloutView::new(control.clone());
         let task = task::run(control.clone(), Arc::clone(rules), view.clone());
-        (Self { _task: AbortOnDropHandle::new(tokio::spawn(task)) }, view)
+        let demand = demand::run(Arc::clone(rules), view.demand().clone());
+        let tasks = [tokio::spawn(task), tokio::spawn(demand)];
+        (Self { _tasks: tasks.map(AbortOnDropHandle::new) }, view)
     }
 }

@@ -98,14 +98,14 @@ impl Task {
             let note = to.ramp.as_ref().map(|ramp| ramp.note()).unwrap_or_default();
             if self.control.replace_switch(from, to.clone(), note.clone()).await? {
                 tracing::info!(domain = %to.domain, rule = %to.rule, %note, "ramp advanced");
-                self.notify(to, note);
+                self.notify(to, &note);
             }
         }
         Ok(())
     }
 
     /// Raises the event of a ramp that went back.
-    fn notify(&self, switch: Switch, note: String) {
+    fn notify(&self, switch: Switch, note: &str) {
         let went_back = switch.ramp.as_ref().filter(|ramp| ramp.state == RampState::WentBack);
         if let Some(ramp) = went_back {
             let denied = ramp.denied_percent.map_or(0, |share| u64::from(share.hundredths()));

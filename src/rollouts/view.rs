@@ -8,7 +8,10 @@ use tokio::{sync::Mutex, time::Instant};
 use tollgate_control::{Control, ControlError};
 use tollgate_limiter::candidates::Outcome;
 
-use super::report::{CandidateReport, RolloutReport};
+use super::{
+    demand::DemandView,
+    report::{CandidateReport, RolloutReport},
+};
 
 /// Time for which reports are not read again, however many ask.
 const CACHE_LIFETIME: Duration = Duration::from_secs(1);
@@ -30,6 +33,7 @@ pub(crate) struct RolloutView(Arc<Inner>);
 struct Inner {
     control: Control,
     own: ArcSwap<RolloutReport>,
+    demand: DemandView,
     cached: Mutex<Option<(Instant, Arc<Reports>)>>,
 }
 
@@ -97,7 +101,17 @@ impl OutcomeHits {
 
 impl RolloutView {
     pub(crate) fn new(control: Control) -> Self {
-        Self(Arc::new(Inner { control, own: ArcSwap::default(), cached: Mutex::default() }))
+        Self(Arc::new(Inner {
+            control,
+            own: ArcSwap::default(),
+            demand: DemandView::default(),
+            cached: Mutex::default(),
+        }))
+    }
+
+    /// Demand of this instance.
+    pub(crate) fn demand(&self) -> &DemandView {
+        &self.0.demand
     }
 
     /// Sets the report of this instance.
@@ -135,11 +149,13 @@ impl RolloutView {
     }
 }
 
+/// Comparisons of instances, by the texts of both limits.
+type ByLimits<'r> = BTreeMap<(&'r str, &'r str), Vec<(&'r str, &'r CandidateReport)>>;
+
 /// Sums up the comparisons of the same limits; of several pairs of limits of a rule, while a change spreads, the one that
 /// most instances compare.
 fn merged(reports: &Reports) -> Vec<CandidateView> {
-    let mut by_rule: BTreeMap<(&str, &str), BTreeMap<(&str, &str), Vec<(&str, &CandidateReport)>>> =
-        BTreeMap::new();
+    let mut by_rule: BTreeMap<(&str, &str), ByLimits<'_>> = BTreeMap::new();
     for (instance, report) in reports {
         for compared in &report.candidates {
             let limits = by_rule.entry((&compared.domain, &compared.rule)).or_default();
@@ -147,8 +163,9 @@ fn merged(reports: &Reports) -> Vec<CandidateView> {
             of_limits.push((instance, compared));
         }
     }
-    let most = |limits: BTreeMap<_, Vec<_>>| limits.into_values().max_by_key(|compared| compared.len());
-    by_rule.into_values().filter_map(most).filter_map(|compared| sum(&compared)).collect()
+    let most =
+        by_rule.into_values().filter_map(|limits| limits.into_values().max_by_key(|compared| compared.len()));
+    most.filter_map(|compared| sum(&compared)).collect()
 }
 
 fn sum(compared: &[(&str, &CandidateReport)]) -> Option<CandidateView> {

@@ -1,6 +1,6 @@
 //! Shares of the counted keys for which a limit is enforced.
 
-use std::fmt;
+use std::{fmt, num::NonZeroU64};
 
 use crate::RecordId;
 
@@ -11,6 +11,12 @@ use crate::RecordId;
 /// of a smaller one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EnforcedShare(u16);
+
+/// [`EnforcedShare::WHOLE`] as a divisor.
+const DIVISOR: NonZeroU64 = match NonZeroU64::new(EnforcedShare::WHOLE as u64) {
+    Some(whole) => whole,
+    None => NonZeroU64::MIN,
+};
 
 /// Error of a number that is not a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,9 +75,8 @@ impl EnforcedShare {
     }
 
     /// Whether the limit is enforced for a key.
-    pub const fn contains(self, key: CountedKey) -> bool {
-        // Both ends without regard to the key.
-        (key.0 % Self::WHOLE as u64) < self.0 as u64
+    pub fn contains(self, key: CountedKey) -> bool {
+        key.0 % DIVISOR < u64::from(self.0)
     }
 }
 

@@ -10,6 +10,7 @@
 //! - [`decide`]: the limiter, which runs these steps.
 //! - [`refund`]: refunds of charges that do not count, [`held_permits`]: permits of a request that passed.
 //! - [`abuse`]: what the adaptive deny list observes and detects.
+//! - [`demand`]: demand of keys, and the limits that it recommends.
 //! - [`spread`]: delays that spread the times at which denied clients return.
 //! - [`fallback`]: decisions while the store fails, shared out by the number of [`replicas`].
 
@@ -20,6 +21,7 @@ mod bans;
 pub mod candidates;
 mod counters;
 mod decide;
+pub mod demand;
 pub mod explain;
 mod fallback;
 mod held_permits;

@@ -10,6 +10,7 @@ mod difference;
 mod counters;
 mod error;
 mod lists;
+mod recommend;
 mod rules;
 mod switches;
 mod text;

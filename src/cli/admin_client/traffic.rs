@@ -9,6 +9,7 @@ use super::{
     api::ApiClient,
     candidates,
     error::ClientError,
+    recommend,
     text::{escape_line, table, utc},
 };
 use crate::settings::TrafficCommand;
@@ -60,6 +61,9 @@ pub(super) fn run(api: &ApiClient, command: &TrafficCommand) -> Result<CommandOu
         }
         TrafficCommand::Candidates { domain, rule } => {
             candidates::show(api, domain.as_deref(), rule.as_deref())
+        }
+        TrafficCommand::Recommend { domain, rule } => {
+            recommend::show(api, domain.as_deref(), rule.as_deref())
         }
         TrafficCommand::Events { limit } => {
             let json = api.get("events", &[("limit", &limit.to_string())])?;

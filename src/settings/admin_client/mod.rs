@@ -1,5 +1,5 @@
 //! Arguments of the commands that call the admin API: `rules`, `counters`, `ban`, `switch`, `top`,
-//! `candidates` and `events`.
+//! `candidates`, `recommend` and `events`.
 
 mod connection;
 mod counters;
@@ -16,7 +16,7 @@ pub(super) use self::{
     lists::BanFlags,
     rules::RulesFlags,
     switches::SwitchFlags,
-    traffic::{CandidatesFlags, EventsFlags, TopFlags},
+    traffic::{EventsFlags, RuleQueryFlags, TopFlags},
 };
 pub use self::{
     connection::{AdminUrl, ClientIdentity, ConnectionSettings, OutputFormat},

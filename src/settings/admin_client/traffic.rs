@@ -1,4 +1,4 @@
-//! Arguments of `tollgate top`, `tollgate events` and `tollgate candidates`.
+//! Arguments of `tollgate top`, `tollgate events`, `tollgate candidates` and `tollgate recommend`.
 
 use clap::Args;
 
@@ -30,7 +30,7 @@ pub(in crate::settings) struct EventsFlags {
 }
 
 #[derive(Args, Debug)]
-pub(in crate::settings) struct CandidatesFlags {
+pub(in crate::settings) struct RuleQueryFlags {
     /// Domain. Default: all.
     #[arg(long, value_name = "NAME")]
     domain: Option<String>,
@@ -60,6 +60,13 @@ pub enum TrafficCommand {
         /// Path of the rule. `None`: all.
         rule: Option<String>,
     },
+    /// Recommend limits.
+    Recommend {
+        /// Domain. `None`: all.
+        domain: Option<String>,
+        /// Path of the rule. `None`: all.
+        rule: Option<String>,
+    },
     /// Show events.
     Events {
         /// Maximum number of events.
@@ -74,10 +81,15 @@ impl TopFlags {
     }
 }
 
-impl CandidatesFlags {
-    pub(in crate::settings) fn resolve(self) -> Result<AdminClientSettings, Problem> {
+impl RuleQueryFlags {
+    pub(in crate::settings) fn candidates(self) -> Result<AdminClientSettings, Problem> {
         let Self { domain, rule, connection } = self;
         connection.resolve(AdminCommand::Traffic(TrafficCommand::Candidates { domain, rule }))
+    }
+
+    pub(in crate::settings) fn recommend(self) -> Result<AdminClientSettings, Problem> {
+        let Self { domain, rule, connection } = self;
+        connection.resolve(AdminCommand::Traffic(TrafficCommand::Recommend { domain, rule }))
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
     Command, Settings, SettingsError,
     admin::AdminFlags,
     admin_client::{
-        BanFlags, CandidatesFlags, CountersFlags, EventsFlags, RulesFlags as VersionFlags, SwitchFlags,
+        BanFlags, CountersFlags, EventsFlags, RuleQueryFlags, RulesFlags as VersionFlags, SwitchFlags,
         TopFlags,
     },
     anomalies::AnomalyFlags,
@@ -74,7 +74,9 @@ enum Verb {
     /// Show the keys with the most hits and the most denied hits of the last minute, in all instances.
     Top(TopFlags),
     /// Compare rules with their candidates: hits that only one of both denied, in all instances.
-    Candidates(CandidatesFlags),
+    Candidates(RuleQueryFlags),
+    /// Recommend limits for the rules of a running server, from the demand of their keys.
+    Recommend(RuleQueryFlags),
     /// Show the events of all instances, newest first.
     Events(EventsFlags),
     /// Print a generated page of the documentation, in Markdown.
@@ -220,7 +222,8 @@ pub fn parse(
         Some(Verb::Ban(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Switch(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Top(flags)) => flags.resolve().map(Command::AdminClient),
-        Some(Verb::Candidates(flags)) => flags.resolve().map(Command::AdminClient),
+        Some(Verb::Candidates(flags)) => flags.candidates().map(Command::AdminClient),
+        Some(Verb::Recommend(flags)) => flags.recommend().map(Command::AdminClient),
         Some(Verb::Events(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Docs(flags)) => Ok(Command::Docs(flags.page)),
     }

@@ -22,8 +22,8 @@ const MAX_RULES: usize = 1_000;
 /// Counts of one rule.
 const COUNTS: usize = 4;
 
-/// Names of the sides of a key, in the order of the counts.
-const SIDES: [&str; 2] = ["enforced", "shadow"];
+/// Names of the sides of a key, with the position of the hits; behind them are those over the limit.
+const SIDES: [(&str, usize); 2] = [("enforced", 0), ("shadow", 2)];
 
 const fn declare(name: &'static str, label: &'static str, help: &'static str) -> Declared {
     Declared {
@@ -53,8 +53,8 @@ pub(super) static ENFORCEMENT: Computed<2> = Computed::group(
     |[hits, over], page| {
         publish();
         let all = ENFORCED.lock();
-        write(hits, page, &all, SIDES.into_iter().zip([0, 2]));
-        write(over, page, &all, SIDES.into_iter().zip([1, 3]));
+        write(hits, page, &all, &SIDES);
+        write(over, page, &all, &SIDES.map(|(side, first)| (side, first.saturating_add(1))));
     },
 );
 
@@ -66,7 +66,7 @@ pub(super) static CANDIDATES: Computed<1> = Computed::group(
     )],
     |[hits], page| {
         publish();
-        write(hits, page, &COMPARED.lock(), Outcome::ALL.map(Outcome::name).into_iter().zip(0..));
+        write(hits, page, &COMPARED.lock(), &Outcome::ALL.map(|outcome| (outcome.name(), outcome as usize)));
     },
 );
 
@@ -83,15 +83,10 @@ static ENFORCED: Mutex<AllSeries> = Mutex::new(BTreeMap::new());
 /// Hits by outcome, in the order of [`Outcome::ALL`].
 static COMPARED: Mutex<AllSeries> = Mutex::new(BTreeMap::new());
 
-fn write(
-    declared: &Declared,
-    page: &mut Page,
-    all: &AllSeries,
-    labels: impl Iterator<Item = (&'static str, usize)> + Clone,
-) {
+fn write(declared: &Declared, page: &mut Page, all: &AllSeries, labels: &[(&'static str, usize)]) {
     page.begin(declared);
     for ((domain, rule), series) in all {
-        for (label, at) in labels.clone() {
+        for (label, at) in labels.iter().copied() {
             let count = series.get(at).map_or(0, |count| count.load(Ordering::Relaxed));
             page.sample(declared, &[domain, rule, label], count);
         }

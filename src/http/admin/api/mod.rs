@@ -25,6 +25,7 @@ mod limits;
 mod lists;
 mod me;
 mod origin_check;
+mod recommendations;
 mod response;
 mod routes;
 mod rules;

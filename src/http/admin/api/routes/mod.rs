@@ -17,7 +17,7 @@ use super::{
     events,
     extract::{WriteRequest, now_ms},
     limits::ApiLimits,
-    lists, me, origin_check, rules,
+    lists, me, origin_check, recommendations, rules,
     state::{Api, ApiParts},
     status, switches, talkers, validate, versions,
 };
@@ -26,7 +26,7 @@ use crate::http::admin::auth::{Authenticator, Caller, Role};
 type Route = MethodRouter<Arc<Api>>;
 
 /// Routes that change nothing.
-fn viewer_routes() -> [(&'static str, Route); 19] {
+fn viewer_routes() -> [(&'static str, Route); 20] {
     [
         ("/me", get(me::show)),
         ("/status", get(status::show)),
@@ -43,6 +43,7 @@ fn viewer_routes() -> [(&'static str, Route); 19] {
         ("/lists", get(lists::list)),
         ("/bans", get(bans::list)),
         ("/candidates", get(candidates::list)),
+        ("/recommendations", get(recommendations::list)),
         ("/switches", get(switches::list)),
         ("/audit", get(audit::list)),
         ("/events", get(events::list)),
