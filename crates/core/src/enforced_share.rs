@@ -33,7 +33,7 @@ impl EnforcedShare {
     /// The share of no key.
     pub const NONE: Self = Self(0);
 
-    /// Returns a share of so many hundredths of a percent.
+    /// Returns a share in hundredths of a percent.
     ///
     /// # Errors
     /// [`NotAShare`] if it is more than the whole.

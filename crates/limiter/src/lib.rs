@@ -18,6 +18,7 @@
 
 pub mod abuse;
 mod bans;
+mod candidate_check;
 pub mod candidates;
 mod counters;
 mod decide;

@@ -117,7 +117,7 @@ mod tests {
         });
         let text = text(&serde_json::from_value(json).expect("a response"));
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "edge.api_key, compared since 1970-01-01T00:00:00Z by 1 instances");
+        assert_eq!(lines[0], "edge.api_key, compared since 1970-01-01 00:00:00 UTC by 1 instances");
         assert_eq!(lines[6], "denied by the candidate only  9     9.00%");
         assert_eq!(lines[9], "the candidate only  9     api_key=a\\u{1b}");
     }

@@ -85,7 +85,7 @@ pub enum RampError {
 pub struct EnforcedHits {
     /// Hits.
     pub hits: u64,
-    /// Those that were denied.
+    /// Denied hits among them.
     pub denied: u64,
 }
 

@@ -21,12 +21,12 @@ fn a_ramp_takes_its_steps_and_ends_with_the_last() {
     let mut ramp = ramp();
     let mut shares = vec![ramp.share().percent()];
     let mut now = 10_000;
-    while let Some(next) = ramp.next(now, evidence(100, 5)).or_else(|| {
+    while ramp.state == RampState::Running {
         now += 500;
-        ramp.next(now, evidence(100, 5))
-    }) {
-        ramp = next;
-        shares.push(ramp.share().percent());
+        if let Some(next) = ramp.next(now, evidence(100, 5)) {
+            ramp = next;
+            shares.push(ramp.share().percent());
+        }
     }
     assert_eq!(shares, [1.0, 10.0, 50.0, 100.0, 100.0]);
     assert_eq!((ramp.state, ramp.note().as_str()), (RampState::Done, "ramp: done at 100%"));

@@ -20,10 +20,10 @@ const MAX_RULES: usize = 64;
 const MAX_REPORTED: usize = 10;
 
 /// Domain and path of a rule.
-type Name = (Box<str>, Box<str>);
+type RuleName = (Box<str>, Box<str>);
 
 /// The summaries of rules and candidates that differ. Differences are rare, or the candidate is no candidate.
-static KEYS: Mutex<BTreeMap<Name, [Summary; 2]>> = Mutex::new(BTreeMap::new());
+static KEYS: Mutex<BTreeMap<RuleName, [Summary; 2]>> = Mutex::new(BTreeMap::new());
 
 /// Heaviest keys that only one of both limits denied, each with an estimate of its hits that is never too low, heaviest
 /// first.

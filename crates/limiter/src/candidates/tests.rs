@@ -5,7 +5,10 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use tollgate_core::{clock::Clock, descriptor::Entries};
+use tollgate_core::{
+    clock::Clock,
+    descriptor::{Entries, Entry, Hits},
+};
 use tollgate_rules::{
     Overrides, SwitchMode,
     config::{Options, load_files},

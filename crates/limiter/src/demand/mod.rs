@@ -50,12 +50,12 @@ pub const PARTS: [f64; 3] = [0.001, 0.01, 0.05];
 #[derive(Debug, Default)]
 pub struct Demand {
     /// By domain and path.
-    rules: HashMap<(Box<str>, Box<str>), OfRule, RandomState>,
+    rules: HashMap<(Box<str>, Box<str>), RuleDemand, RandomState>,
 }
 
 /// Demand of one rule.
 #[derive(Debug)]
-struct OfRule {
+struct RuleDemand {
     window_s: u64,
     /// Number of the open window since 1970.
     window: u64,
@@ -136,9 +136,9 @@ impl Demand {
             }
             let (least, most) = KEYS_OF_RULE;
             let room = MAX_KEYS.checked_div(self.rules.len()).unwrap_or(most).clamp(least, most);
-            let of_rule = self.rules.entry(name).or_insert_with(|| OfRule::new(window_s, now_s));
+            let of_rule = self.rules.entry(name).or_insert_with(|| RuleDemand::new(window_s, now_s));
             if of_rule.window_s != window_s {
-                *of_rule = OfRule::new(window_s, now_s);
+                *of_rule = RuleDemand::new(window_s, now_s);
             }
             of_rule.advance(now_s);
             of_rule.add(rule.counted_key(&domain.name, &entries).hash(), *hits, room);
@@ -192,7 +192,7 @@ fn window_of(rule: &Arc<Rule>) -> Option<u64> {
 }
 
 #[allow(clippy::float_arithmetic)] // Estimates.
-impl OfRule {
+impl RuleDemand {
     fn new(window_s: u64, now_s: u64) -> Self {
         let generation = Generation { since_s: now_s, ..Generation::default() };
         Self {

@@ -41,7 +41,7 @@ use self::deferred::{DeferredCharges, Taken};
 
 use super::{
     Match, Matches, Modes, Requests,
-    candidates::is_candidate,
+    candidate_check::is_candidate,
     metrics::{self, LocalStart, RuleCounters},
     refund,
     replicas::Replicas,

@@ -14,7 +14,7 @@ use tollgate_core::{algorithm::Verdict, descriptor::Hits};
 use tollgate_metrics::{Computed, Declared, MetricKind, Page, Sink, Striped, publish, series::OTHER};
 use tollgate_rules::{Domain, Rule, Rules};
 
-use crate::{candidates::Outcome, matched::Side};
+use crate::{candidate_check::Outcome, matched::Side};
 
 /// Maximum number of rules that have series of their own, of either kind.
 const MAX_RULES: usize = 1_000;
@@ -71,11 +71,11 @@ pub(super) static CANDIDATES: Computed<1> = Computed::group(
 );
 
 /// Domain and path of a rule.
-type Name = (Box<str>, Box<str>);
+type RuleName = (Box<str>, Box<str>);
 
-type Series = [Arc<AtomicU64>; COUNTS];
+type RolloutSeries = [Arc<AtomicU64>; COUNTS];
 
-type AllSeries = BTreeMap<Name, Series>;
+type AllSeries = BTreeMap<RuleName, RolloutSeries>;
 
 /// Hits and hits over the limit of the enforced keys, then those of the others.
 static ENFORCED: Mutex<AllSeries> = Mutex::new(BTreeMap::new());
@@ -95,10 +95,10 @@ fn write(declared: &Declared, page: &mut Page, all: &AllSeries, labels: &[(&'sta
 
 /// Counters of the rules of one version, by their index; each is made when it is first used.
 #[derive(Default)]
-pub(super) struct RolloutCounters(Vec<OfRule>);
+pub(super) struct RolloutCounters(Vec<RuleRollout>);
 
 #[derive(Default)]
-struct OfRule {
+struct RuleRollout {
     sides: OnceLock<Arc<Striped<COUNTS>>>,
     outcomes: OnceLock<Arc<Striped<COUNTS>>>,
 }
@@ -111,7 +111,7 @@ impl fmt::Debug for RolloutCounters {
 
 impl RolloutCounters {
     pub(super) fn for_rules(rules: &Rules) -> Self {
-        Self((0..rules.rule_count()).map(|_| OfRule::default()).collect())
+        Self((0..rules.rule_count()).map(|_| RuleRollout::default()).collect())
     }
 
     /// Counts a decision of a limit that is enforced for a share of its keys.
@@ -142,7 +142,7 @@ fn counters(all: &Mutex<AllSeries>, domain: &Domain, rule: &Rule) -> Arc<Striped
     let mut all = all.lock();
     let name = ((*domain.name).into(), rule.path().into());
     if all.len() >= MAX_RULES && !all.contains_key(&name) {
-        // Series of rules of former versions, which count nothing more.
+        // RolloutSeries of rules of former versions, which count nothing more.
         all.retain(|_, series| series.iter().any(|count| Arc::strong_count(count) > 1));
     }
     let has_room = all.len() < MAX_RULES || all.contains_key(&name);
@@ -156,11 +156,11 @@ fn counters(all: &Mutex<AllSeries>, domain: &Domain, rule: &Rule) -> Arc<Striped
 pub struct EnforcementTotal {
     /// Hits of the keys for which it is enforced.
     pub enforced: u64,
-    /// Those that it denied.
+    /// Hits of these keys that it denied.
     pub denied: u64,
     /// Hits of the other keys.
     pub shadow: u64,
-    /// Those that it would have denied.
+    /// Hits of these that it would have denied.
     pub shadow_over: u64,
 }
 
@@ -183,6 +183,6 @@ pub fn candidate_totals() -> Vec<(Box<str>, Box<str>, [u64; COUNTS])> {
 fn totals<T>(all: &Mutex<AllSeries>, total: impl Fn([u64; COUNTS]) -> T) -> Vec<(Box<str>, Box<str>, T)> {
     publish();
     let all = all.lock();
-    let read = |series: &Series| series.each_ref().map(|count| count.load(Ordering::Relaxed));
+    let read = |series: &RolloutSeries| series.each_ref().map(|count| count.load(Ordering::Relaxed));
     all.iter().map(|((domain, rule), series)| (domain.clone(), rule.clone(), total(read(series)))).collect()
 }

@@ -23,7 +23,7 @@ use tollgate_rules::{Companion, Domain, List, Rule, Rules};
 
 use super::{bans::BanCounters, lists::ListCounters, rollout::RolloutCounters};
 use crate::{
-    candidates::Outcome,
+    candidate_check::Outcome,
     verdict::{Limited, Shed},
 };
 

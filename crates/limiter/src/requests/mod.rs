@@ -1,5 +1,7 @@
 //! Requests to the store for matched descriptors.
 
+mod candidate;
+
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -9,13 +11,13 @@ use tollgate_core::{
     descriptor::{Descriptor, Entry, Hits},
     lease::LeaseId,
 };
-use tollgate_rules::{Candidate, Domain, Limit, Rule};
+use tollgate_rules::{Domain, Limit, Rule};
 use tollgate_store::{
     key::CellKey,
     request::{Check, Requests, Veto, push_check},
 };
 
-use super::{Match, Matches, Modes, bans, candidates, matched::CounterMatch};
+use super::{Match, Matches, Modes, bans, matched::CounterMatch};
 
 /// Maximum number of permits that one request acquires: Redis takes about 2 µs for each.
 const MAX_REQUEST_PERMITS: u64 = 1_000;
@@ -65,7 +67,7 @@ pub(super) fn requests(
             && let Some(candidate) = &rule.rollout.candidate
         {
             let entries = descriptor.entries.get(..*depth).unwrap_or_default();
-            candidates::push(&mut calls, domain, (rule, candidate), (at, entries), counter.hits);
+            candidate::push(&mut calls, domain, (rule, candidate), (at, entries), counter.hits);
         }
     }
     if has_quotas {
@@ -137,20 +139,6 @@ pub fn cell_of(domain: &Domain, rule: &Rule, entries: &[Entry<'_>]) -> CellKey {
     let shared = shared_cell(domain, rule, entries);
     match rule.algorithm().is_some_and(Algorithm::has_own_key) {
         true => shared.dedicated(rule.record_id()),
-        false => shared,
-    }
-}
-
-/// The cell of the counter of a rule's candidate for these entries, which has the hash tag of the rule's.
-pub(super) fn cell_of_candidate(
-    domain: &Domain,
-    rule: &Rule,
-    candidate: &Candidate,
-    entries: &[Entry<'_>],
-) -> CellKey {
-    let shared = shared_cell(domain, rule, entries);
-    match candidate.policy.algorithm().has_own_key() {
-        true => shared.dedicated(candidate.record),
         false => shared,
     }
 }
