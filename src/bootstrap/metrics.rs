@@ -11,7 +11,7 @@ use tollgate_store as store;
 use crate::{
     abuse, anomalies,
     fleet::{self, history},
-    legacy_stats, net, rollouts, service,
+    legacy_stats, net, regions, rollouts, service,
     settings::MetricNames,
     tracing, xds,
 };
@@ -30,6 +30,7 @@ const OWN_METRICS: [&[&dyn Metric]; 14] = [
     abuse::metrics::METRICS,
     anomalies::metrics::METRICS,
     rollouts::metrics::METRICS,
+    regions::metrics::METRICS,
     tracing::metrics::METRICS,
     METRICS,
 ];

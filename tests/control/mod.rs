@@ -4,6 +4,7 @@ mod contract;
 mod divergence;
 mod instances;
 mod outages;
+mod overrides;
 mod script;
 mod isolation;
 mod propagation;

@@ -22,6 +22,7 @@ use super::{
     memory::Memory,
     metrics,
     redis::Redis,
+    rule_overrides::OverrideReplica,
     stored::{ActiveState, SYSTEM_AUTHOR, StoreHead, StoredVersion},
 };
 
@@ -41,6 +42,8 @@ struct Inner {
     events: EventQueue,
     /// Whether the store responded to the last heartbeat.
     is_reachable: AtomicBool,
+    /// The overrides that this instance holds.
+    overrides: OverrideReplica,
 }
 
 impl Control {
@@ -69,6 +72,7 @@ impl Control {
             changed: Arc::default(),
             events: EventQueue::default(),
             is_reachable: AtomicBool::new(false),
+            overrides: OverrideReplica::default(),
         }))
     }
 
@@ -323,6 +327,11 @@ impl Control {
         self.0.backend.subscribe(&self.0.changed).await
     }
 
+    /// The overrides that this instance holds.
+    pub(super) fn overrides(&self) -> &OverrideReplica {
+        &self.0.overrides
+    }
+
     /// The backend, for the reconciler.
     pub(super) fn backend(&self) -> &Backend {
         &self.0.backend
@@ -344,7 +353,8 @@ impl Control {
         instance: Instance,
         active: ActiveState,
     ) -> Result<StoreHead, ControlError> {
-        let head = self.0.backend.heartbeat(instance, active).await;
+        let held = self.0.overrides.with(|book| book.head().clone());
+        let head = self.0.backend.heartbeat(instance, active, &held).await;
         self.0.is_reachable.store(head.is_ok(), Ordering::Relaxed);
         head
     }

@@ -52,11 +52,17 @@ pub struct RulesState {
     pub since_ms: u64,
     /// Generation of the active lists and switches.
     pub generation: u64,
+    /// Generation of the region table, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region_generation: Option<u64>,
     /// Reason why newer rules are not active, if there are any.
     pub problem: Option<String>,
     /// Reason why some lists or switches are not active, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lists_problem: Option<String>,
+    /// Reason why some overrides are not active, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overrides_problem: Option<String>,
     /// Status of the control plane, if rules come from one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control_plane: Option<ControlPlane>,
@@ -90,7 +96,8 @@ impl RulesState {
     /// Returns all problems, joined.
     pub fn problems(&self) -> Option<String> {
         let of_plane = self.control_plane.as_ref().and_then(|plane| plane.problem.as_deref());
-        let all = [self.problem.as_deref(), self.lists_problem.as_deref(), of_plane];
+        let (lists, overrides) = (self.lists_problem.as_deref(), self.overrides_problem.as_deref());
+        let all = [self.problem.as_deref(), lists, overrides, of_plane];
         let problems: Vec<&str> = all.into_iter().flatten().collect();
         (!problems.is_empty()).then(|| problems.join("; "))
     }

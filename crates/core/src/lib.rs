@@ -15,6 +15,7 @@ mod enforced_share;
 pub mod lease;
 pub mod quota;
 mod record_id;
+pub mod region;
 pub mod shedding;
 mod sync_mode;
 

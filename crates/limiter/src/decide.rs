@@ -11,7 +11,7 @@ use tollgate_store::{
 };
 
 use crate::{
-    ActiveRules, ActiveSet, BegunBans, Match, Matches, Requests, SnapshotGuard,
+    ActiveRules, ActiveSet, BegunBans, Match, Matches, OwnShares, Requests, SnapshotGuard,
     abuse::AbuseObserver,
     candidates,
     fallback::{Fallback, FallbackVerdicts},
@@ -62,6 +62,7 @@ pub struct Limiter {
     fallback: Option<Fallback>,
     observer: Option<AbuseObserver>,
     begun_bans: BegunBans,
+    shares: OwnShares,
     clock: Clock,
 }
 
@@ -77,6 +78,7 @@ impl Limiter {
             fallback: None,
             observer: None,
             begun_bans: BegunBans::default(),
+            shares: OwnShares::default(),
             clock: Clock::System,
         }
     }
@@ -85,6 +87,12 @@ impl Limiter {
     #[must_use]
     pub fn with_begun_bans(self, begun_bans: BegunBans) -> Self {
         Self { begun_bans, ..self }
+    }
+
+    /// Enforces these shares of the limits that all regions enforce together.
+    #[must_use]
+    pub fn with_shares(self, shares: OwnShares) -> Self {
+        Self { shares, ..self }
     }
 
     /// Applies `fallback` to counters that the store does not decide. Without one, their requests fail.
@@ -149,7 +157,14 @@ impl Limiter {
         let shed = if rules.sheds { shedding::apply(self.modes, descriptors, &mut matches) } else { None };
         // One lease for all permits of the request.
         let lease = matches.iter().any(Match::acquires_permits).then(LeaseId::random);
-        let mut calls = requests::requests(rules, descriptors, &matches, lease, self.modes);
+        let mut calls = requests::requests(
+            rules,
+            descriptors,
+            &mut matches,
+            lease,
+            self.modes,
+            (&self.shares, &self.clock),
+        );
         let permits = lease.map(|lease| HeldPermits::new(self.store.clone(), &calls, lease));
         let decisions = match deadline {
             _ if self.fallback.is_some() && active.overrides.is_emergency(domain) => {
@@ -266,12 +281,18 @@ impl Limiter {
         let mut statuses = matches.iter().map(Match::status_without_counter).collect();
         let decided = decisions.iter().filter_map(|decision| decision.as_ref().ok());
         let substituted = degraded.into_iter().flat_map(|degraded| &degraded.verdicts);
-        decided.chain(substituted).for_each(|verdicts| self.fill(&mut statuses, matches, verdicts));
+        decided.for_each(|verdicts| self.fill(&mut statuses, matches, (verdicts, false)));
+        substituted.for_each(|verdicts| self.fill(&mut statuses, matches, (verdicts, true)));
         statuses
     }
 
     /// Sets the status of each descriptor whose counter has a verdict.
-    fn fill<'r>(&self, statuses: &mut Statuses<'r>, matches: &Matches<'r>, verdicts: &Verdicts) {
+    fn fill<'r>(
+        &self,
+        statuses: &mut Statuses<'r>,
+        matches: &Matches<'r>,
+        (verdicts, is_degraded): (&Verdicts, bool),
+    ) {
         for (descriptor, verdict) in verdicts {
             let Some(matched) = matches.get(*descriptor) else { continue };
             let Some(counter) = matched.counter() else { continue };
@@ -284,6 +305,7 @@ impl Limiter {
                     verdict: *verdict,
                     is_quota: self.modes.quota || rule.is_some_and(|rule| rule.quota_mode),
                     is_shadow: matched.is_shadow(),
+                    is_degraded,
                 });
             }
         }

@@ -6,8 +6,10 @@
 //! - [`shedding`]: rules that shed by the utilization of a service, which decide before any counter too.
 //! - [`candidates`]: limits that are compared with those of rules.
 //! - [`requests`]: requests to the store, one for each hash tag.
+//! - [`regions`]: own region's share of the limits that all regions enforce together.
 //! - [`precheck`]: a read-only check of other hash tags before charging.
 //! - [`decide`]: the limiter, which runs these steps.
+//! - [`deciding`]: the rule that decided, for responses.
 //! - [`refund`]: refunds of charges that do not count, [`held_permits`]: permits of a request that passed.
 //! - [`abuse`]: what the adaptive deny list observes and detects.
 //! - [`demand`]: demand of keys, and the limits that it recommends.
@@ -23,6 +25,7 @@ pub mod candidates;
 mod counters;
 mod decide;
 pub mod demand;
+pub mod deciding;
 pub mod explain;
 mod fallback;
 mod held_permits;
@@ -31,6 +34,7 @@ mod matched;
 pub mod metrics;
 mod precheck;
 mod refund;
+mod regions;
 mod replicas;
 mod requests;
 mod shedding;
@@ -47,6 +51,7 @@ pub use self::{
     decide::{Deadline, Limiter, Modes},
     fallback::Fallback,
     held_permits::HeldPermits,
+    regions::OwnShares,
     replicas::Replicas,
     requests::cell_of,
     spread::Spread,

@@ -59,6 +59,17 @@ pub(super) struct CounterMatch {
     pub(super) policy: Policy,
     /// A descriptor that releases a lease does not charge.
     pub(super) hits: Hits,
+    /// Own region's share of the quota, if all regions enforce it together; the policy is that of the share.
+    pub(super) share: Option<u32>,
+}
+
+impl CounterMatch {
+    /// Own region's part of another limit in the quota's place.
+    fn part_of(&self, limit: u32) -> u32 {
+        let Some(share) = self.share else { return limit };
+        let part = u64::from(limit).saturating_mul(share.into()).checked_div(self.quota.limit.into());
+        part.and_then(|part| u32::try_from(part).ok()).unwrap_or(limit)
+    }
 }
 
 pub(super) type Matches<'r> = SmallVec<[Match<'r>; 2]>;
@@ -181,7 +192,7 @@ impl<'r> Match<'r> {
         let counter = self.counter()?;
         let degraded_limit = self.rule().and_then(|rule| rule.degraded_limit);
         Some(match degraded_limit {
-            Some(limit) => counter.policy.with_limit(limit, counter.quota.window),
+            Some(limit) => counter.policy.with_limit(counter.part_of(limit), counter.quota.window),
             None => counter.policy,
         })
     }
@@ -236,7 +247,7 @@ fn match_descriptor<'r>(
             Some(policy) => policy.with_quota(quota),
             None => Policy::nearest(domain.default_algorithm.without_rule(), quota, &Parameters::default()),
         };
-        return Match::Override { rule, counter: CounterMatch { quota, policy, hits } };
+        return Match::Override { rule, counter: CounterMatch { quota, policy, hits, share: None } };
     }
     match rule.map(|rule| (rule, &rule.limit)) {
         None => Match::None,
@@ -247,7 +258,7 @@ fn match_descriptor<'r>(
         Some((rule, Limit::Unlimited)) => Match::Unlimited(rule),
         Some((rule, Limit::Quota { quota, policy })) => {
             let policy = rule.policy().unwrap_or(*policy);
-            let counter = CounterMatch { quota: *quota, policy, hits };
+            let counter = CounterMatch { quota: *quota, policy, hits, share: None };
             let side = side(domain, switched, rule, entries);
             let is_shadow = mode.is_some() || side.map_or(rule.shadow_mode, |side| side == Side::Shadow);
             Match::Rule { rule, counter, depth: entries.len(), is_shadow, side }
@@ -271,7 +282,7 @@ fn release<'r>(domain: &'r Domain, entries: &[Entry<'_>]) -> Option<Match<'r>> {
     let hits = LeaseId::parse(lease).map_or(Hits::Peek, Hits::Release);
     match rule.limit {
         Limit::Quota { quota, policy } => {
-            let counter = CounterMatch { quota, policy, hits };
+            let counter = CounterMatch { quota, policy, hits, share: None };
             // A release is never denied, so switches do not matter.
             let (depth, is_shadow) = (entries.len(), rule.shadow_mode);
             Some(Match::Rule { rule, counter, depth, is_shadow, side: None })

@@ -11,7 +11,10 @@ use tollgate_core::{
     quota::Quota,
 };
 
-use super::{level::join, on_store_error::OnStoreError, path, rollout::Rollout, shedding::Shedding};
+use super::{
+    level::join, on_store_error::OnStoreError, path, rollout::Rollout, scope::Scope, shedding::Shedding,
+    stated_value::StatedValue,
+};
 
 /// Time by which the store's clock may be ahead of this process' for changed rules to know all former counters.
 const CLOCK_SKEW_MARGIN: Duration = Duration::from_secs(5);
@@ -68,6 +71,8 @@ pub struct Rule {
     /// Synchronization of the counter, unless the domain charges all or none; see
     /// [`Domain::sync_of`](super::Domain::sync_of).
     pub sync: SyncMode,
+    /// Regions whose hits the limit counts.
+    pub scope: Scope,
     /// Whether each charge counts in full, beyond the limit too.
     pub overdraft: bool,
     /// Bans of the counters, if the configuration states them.
@@ -97,6 +102,8 @@ pub struct Rule {
     pub origin: (Box<str>, usize),
     /// Gradual change of the limit.
     pub rollout: Rollout,
+    /// Where its keys are stated, if it inherits or an overlay changed it.
+    pub stated: Option<Box<[StatedValue]>>,
     /// Values derived from the other fields.
     pub derived: Derived,
 }
@@ -106,6 +113,8 @@ pub struct Rule {
 pub struct Derived {
     record_id: OnceLock<RecordId>,
     index: OnceLock<RuleIndex>,
+    /// The path, of a rule without a name that was named in a response.
+    label: OnceLock<Box<str>>,
     /// The policy, if it differs from the limit's because of the one that it replaced.
     succeeding: OnceLock<Policy>,
     /// Whether an operator's override states a part of the limit.
@@ -245,6 +254,14 @@ impl Rule {
     /// precedes dots within keys and values, unless a digit follows.
     pub fn path(&self) -> String {
         path::of(self.segments.iter().map(|segment| Cow::Borrowed(&*segment.stated)))
+    }
+
+    /// Name of the rule for people: its limit's, or its path if it has no name.
+    pub fn label(&self) -> &str {
+        match &*self.name {
+            "" => self.derived.label.get_or_init(|| self.path().into()),
+            name => name,
+        }
     }
 
     /// Whether [`Rule::metric_path`] depends on the request.

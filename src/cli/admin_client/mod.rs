@@ -1,4 +1,4 @@
-//! `tollgate rules`, `counters`, `ban`, `switch`, `top` and `events`: operate a running tollgate over its admin API.
+//! `tollgate rules`, `counters`, `ban`, `switch`, `override`, `top` and `events`: operate a running tollgate over its admin API.
 //!
 //! Each subcommand has a file with its paths and the text form of its responses. `api` makes the calls, `error` has the
 //! errors, and `text` formats text.
@@ -11,6 +11,7 @@ mod counters;
 mod error;
 mod lists;
 mod recommend;
+mod overrides;
 mod rules;
 mod switches;
 mod text;
@@ -37,6 +38,7 @@ pub fn run(
         AdminCommand::Rules(command) => rules::run(&api, command),
         AdminCommand::Counter(command) => counters::run(&api, command),
         AdminCommand::List(command) => lists::run(&api, command),
+        AdminCommand::Override(command) => overrides::run(&api, command),
         AdminCommand::Switch(command) => switches::run(&api, command),
         AdminCommand::Traffic(command) => traffic::run(&api, command),
     });

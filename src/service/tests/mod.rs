@@ -1,6 +1,7 @@
 //! Responses to whole requests, compatible with envoyproxy/ratelimit.
 
 mod bans;
+mod decisions;
 mod examples;
 mod denials;
 mod frames;
@@ -63,7 +64,8 @@ impl TestService {
     fn with_rules(rules: &str, modes: Modes, options: ResponseOptions) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         fs::write(directory.path().join("rules.yaml"), rules).expect("written");
-        let load_options = config::Options { merge_domains: false, strict: true, allow_empty: false };
+        let load_options =
+            config::Options { merge_domains: false, strict: true, allow_empty: false, ..Default::default() };
         let loaded = config::load(directory.path(), &load_options).expect("valid rules");
         let rules = Arc::new(ActiveRules::default());
         rules.replace(Arc::new(loaded.rules));
@@ -105,6 +107,8 @@ const fn options(headers: HeaderStyle) -> ResponseOptions {
         problem_body: false,
         degraded_header: true,
         dynamic_metadata: true,
+        decision_metadata: NamedDecisions::Off,
+        decision_key: true,
     }
 }
 

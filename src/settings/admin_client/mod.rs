@@ -1,9 +1,10 @@
-//! Arguments of the commands that call the admin API: `rules`, `counters`, `ban`, `switch`, `top`,
+//! Arguments of the commands that call the admin API: `rules`, `counters`, `ban`, `switch`, `override`, `top`,
 //! `candidates`, `recommend` and `events`.
 
 mod connection;
 mod counters;
 mod lists;
+mod overrides;
 mod rules;
 mod switches;
 mod traffic;
@@ -14,6 +15,7 @@ pub(super) use self::{
     connection::FLAGS,
     counters::CountersFlags,
     lists::BanFlags,
+    overrides::OverrideFlags,
     rules::RulesFlags,
     switches::SwitchFlags,
     traffic::{EventsFlags, RuleQueryFlags, TopFlags},
@@ -22,7 +24,8 @@ pub use self::{
     connection::{AdminUrl, ClientIdentity, ConnectionSettings, OutputFormat},
     counters::{CounterCommand, CounterSelector},
     lists::ListCommand,
-    rules::{BaseVersion, DiffSource, Rollback, RulesCommand, VersionSelector},
+    overrides::{LimitArgument, OverrideCommand},
+    rules::{BaseVersion, DiffSource, LimitChange, Rollback, RulesCommand, VersionSelector},
     switches::SwitchCommand,
     traffic::TrafficCommand,
 };
@@ -47,6 +50,8 @@ pub enum AdminCommand {
     Counter(CounterCommand),
     /// Allow and deny lists.
     List(ListCommand),
+    /// Overrides of rules.
+    Override(OverrideCommand),
     /// Switches of rules.
     Switch(SwitchCommand),
     /// Traffic of the last minutes.

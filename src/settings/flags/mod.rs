@@ -10,8 +10,8 @@ use super::{
     Command, Settings, SettingsError,
     admin::AdminFlags,
     admin_client::{
-        BanFlags, CountersFlags, EventsFlags, RuleQueryFlags, RulesFlags as VersionFlags, SwitchFlags,
-        TopFlags,
+        BanFlags, CountersFlags, EventsFlags, OverrideFlags, RuleQueryFlags, RulesFlags as VersionFlags,
+        SwitchFlags, TopFlags,
     },
     anomalies::AnomalyFlags,
     environment::{self, Environment, EnvironmentFlags},
@@ -24,6 +24,7 @@ use super::{
     on_store_error::StoreErrorFlags,
     parsers::{DescriptorArgument, descriptor},
     process::ProcessFlags,
+    regions::RegionFlags,
     response::{BoundFlags, ResponseFlags},
     rules::{ReadingFlags, RulesFlags},
     statsd::StatsdFlags,
@@ -71,6 +72,8 @@ enum Verb {
     Ban(BanFlags),
     /// Switch rules of a running server off, to shadow mode, or to decide without Redis (`emergency`).
     Switch(SwitchFlags),
+    /// Override the limit of a rule, or of one key of it, on a running server, with or without an end.
+    Override(OverrideFlags),
     /// Show the keys with the most hits and the most denied hits of the last minute, in all instances.
     Top(TopFlags),
     /// Compare rules with their candidates: hits that only one of both denied, in all instances.
@@ -105,6 +108,8 @@ struct ServeFlags {
     #[command(flatten)]
     admin: AdminFlags,
     #[command(flatten)]
+    region: RegionFlags,
+    #[command(flatten)]
     fleet: FleetFlags,
     #[command(flatten)]
     anomalies: AnomalyFlags,
@@ -122,6 +127,9 @@ pub struct CheckFlags {
     pub directory: PathBuf,
     #[command(flatten)]
     reading: ReadingFlags,
+    /// Region table, for warnings of limits of `scope: global`.
+    #[arg(long, value_name = "FILE")]
+    pub regions: Option<PathBuf>,
 }
 
 /// Arguments of `tollgate explain`.
@@ -221,6 +229,7 @@ pub fn parse(
         Some(Verb::Counters(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Ban(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Switch(flags)) => flags.resolve().map(Command::AdminClient),
+        Some(Verb::Override(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Top(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Candidates(flags)) => flags.candidates().map(Command::AdminClient),
         Some(Verb::Recommend(flags)) => flags.recommend().map(Command::AdminClient),
@@ -281,6 +290,7 @@ impl ServeFlags {
             statsd: self.statsd.resolve()?,
             top_talkers: self.admin.top_talkers,
             admin: self.admin.resolve()?,
+            region: self.region.resolve()?,
             fleet: self.fleet.resolve()?,
             anomalies: self.anomalies.resolve(),
             notices,

@@ -42,6 +42,17 @@ impl FixedWindow {
         Self { limit, ..self }
     }
 
+    pub(super) const fn with_max_carried(self, max_carried: u32) -> Self {
+        Self { max_carried, ..self }
+    }
+
+    /// Time until a window's hits do not count any more: also in the next windows, with a carry.
+    pub(super) fn tail(&self) -> Duration {
+        let carried = self.max_carried.checked_div(self.limit).unwrap_or_default();
+        let windows = if self.max_carried > 0 { carried.saturating_add(2) } else { 1 };
+        Duration::from_secs(self.window.get().into()).saturating_mul(windows)
+    }
+
     pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
         let max_carried = share_of(self.max_carried, instances);
         Self { limit: share_of(self.limit, instances), max_carried, ..self }
@@ -121,6 +132,16 @@ impl FixedWindow {
             count = count.saturating_sub(full.saturating_mul(self.limit.into()));
         }
         [end, u32::try_from(count).unwrap_or(u32::MAX)]
+    }
+
+    /// Length of a window.
+    pub(super) const fn length(&self) -> Duration {
+        Duration::from_secs(self.window.get() as u64)
+    }
+
+    /// End of the window that a charge counts in, for one without a carry.
+    pub(super) fn label(&self, state: [u32; 2], now: Timestamp) -> u32 {
+        self.counts(state, now).0
     }
 
     pub(super) fn apply(&self, state: &mut [u32; 2], now: Timestamp, hits: Hits, charging: Charging) -> bool {

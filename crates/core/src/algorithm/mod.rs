@@ -5,11 +5,13 @@
 //! and of [`Policy`].
 
 pub mod concurrency;
+mod effective_limit;
 pub mod fixed_window;
 mod last_verdict;
 pub mod policy;
 pub mod prefetch;
 pub mod queue;
+mod region_share;
 pub mod sliding_window;
 pub mod sliding_window_log;
 mod state;
@@ -21,6 +23,7 @@ use std::time::Duration;
 
 pub use self::{
     concurrency::Concurrency,
+    effective_limit::{Loan, LoanTotals, RegionShare},
     fixed_window::FixedWindow,
     last_verdict::LastVerdict,
     policy::{Parameters, Policy, PolicyError},

@@ -6,7 +6,7 @@ use tollgate_core::{
     ban::BanPolicy,
     quota::Quota,
 };
-use tollgate_rules::{Candidate, Domain, Limit, Rollout, Rule, Shedding};
+use tollgate_rules::{Candidate, Domain, Limit, Rollout, Rule, Scope, Shedding};
 
 /// Text form of a rule's limit: quota, algorithm with its parameters, and modes.
 pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
@@ -26,8 +26,9 @@ pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
             let spread =
                 rule.retry_after_spread.map(|spread| format!(", retry_after_spread {}s", spread.as_secs()));
             let spread = spread.unwrap_or_default();
+            let scope = if rule.scope == Scope::Global { ", global" } else { "" };
             let (quota, rollout) = (quota_text(quota, &policy), rollout_text(&rule.rollout));
-            format!("{quota}{sync}{overdraft}{ban}{spread}{rollout}{}", modes(rule))
+            format!("{quota}{scope}{sync}{overdraft}{ban}{spread}{rollout}{}", modes(rule))
         }
     }
 }

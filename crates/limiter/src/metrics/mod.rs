@@ -3,6 +3,7 @@
 mod bans;
 mod lists;
 mod rollout;
+mod regions;
 mod rules;
 mod shedding;
 
@@ -38,6 +39,7 @@ pub static METRICS: &[&dyn Metric] = &[
     &bans::BANS,
     &rollout::ENFORCEMENT,
     &rollout::CANDIDATES,
+    &regions::SHARE_DENIALS,
     &lists::LIST_REQUESTS,
     &DEGRADED,
     &LOCAL_STARTS,
@@ -136,7 +138,11 @@ pub(super) fn record(
         talkers::record(&domain.name, &descriptor.entries, descriptor.hits.charged(), is_denied);
         match (status, matched.hits()) {
             (Status::Limited(limited), Some(hits)) => {
-                counters.hits(domain, &descriptor.entries, limited, hits, modes.near_limit_ratio);
+                let share = matched.counter().and_then(|counter| counter.share);
+                if let (Some(_), Some(rule), false) = (share, limited.rule, limited.verdict.admitted) {
+                    counters.shares.denied(rule, limited.verdict.over.min(hits.charged()));
+                }
+                counters.hits(domain, &descriptor.entries, limited, share, hits, modes.near_limit_ratio);
                 if let (Some(ban), Some(rule)) = (&limited.verdict.ban, limited.rule) {
                     counters.bans.count(rule, ban, hits.charged());
                 }

@@ -6,7 +6,7 @@ use tollgate_core::SyncMode;
 use super::*;
 use crate::config::{Options, load_files};
 use crate::{
-    Derived, Domain, DomainIndex, Level, Limit, Matcher, Node, Rollout, Rule, Rules, Segment, Value,
+    Derived, Domain, DomainIndex, Level, Limit, Matcher, Node, Rollout, Rule, Rules, Scope, Segment, Value,
 };
 
 /// Definition of an entry: its domain, its pairs, and its end.
@@ -115,6 +115,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
             sync: SyncMode::Strict,
             overdraft: false,
             ban: None,
+            scope: Scope::Regional,
             on_store_error: None,
             degraded_limit: None,
             retry_after_spread: None,
@@ -127,6 +128,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
             segments: [segment].into(),
             origin: ("rules.yaml".into(), 1),
             rollout: Rollout::default(),
+            stated: None,
             derived: Derived::default(),
         };
         let node = Node { rule: Some(rule.into()), children: Level::default() };

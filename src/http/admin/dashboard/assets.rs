@@ -95,6 +95,7 @@ pub(super) static ASSETS: [Asset; 77] = assets![
     "js/views/events.js",
     "js/views/force.js",
     "js/views/instances.js",
+    "js/views/limit_dialog.js",
     "js/views/list_dialog.js",
     "js/views/lists.js",
     "js/views/locate_notice.js",

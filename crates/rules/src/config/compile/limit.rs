@@ -14,7 +14,7 @@ use super::{
     parameters::{ChosenAlgorithm, Reporter},
 };
 use crate::{
-    Limit, OnStoreError, Rule,
+    Limit, OnStoreError, Rule, Scope,
     config::{
         problem::{Path, Problems},
         raw::{Field, RawRateLimit, Stated},
@@ -37,6 +37,7 @@ pub(super) struct Defaults {
     unit: Option<Unit>,
     window: Option<Window>,
     pub(super) sync: Option<Stated<SyncMode>>,
+    pub(super) scope: Option<Stated<Scope>>,
     pub(super) on_store_error: Option<Stated<OnStoreError>>,
     retry_after_spread: Option<Stated<Duration>>,
 }
@@ -56,6 +57,7 @@ impl Defaults {
             unit: raw.unit.text().parse().ok(),
             window: window.stated().map(|stated| stated.value),
             sync: reporter.sync(&raw.sync, &path),
+            scope: reporter.scope(&raw.scope, &path),
             on_store_error: reporter.on_store_error(&raw.on_store_error, &path),
             retry_after_spread: reporter.retry_after_spread(&raw.retry_after_spread, &path),
         }
@@ -85,6 +87,7 @@ impl Defaults {
             unit: window.map(Window::unit),
             window,
             sync: Some(stated(rule.sync)),
+            scope: Some(stated(rule.scope)),
             ..defaults
         }
     }
@@ -120,7 +123,7 @@ impl Compiler<'_> {
             self.warning(number.at, &path, "has no effect beside `unlimited: true`");
         }
         // `unit` and `requests_per_unit` are reported above.
-        const COMPATIBLE: [&str; 4] = ["unlimited", "name", "unit", "requests_per_unit"];
+        const COMPATIBLE: [&str; 5] = ["unlimited", "name", "inherit", "unit", "requests_per_unit"];
         for (key, at) in raw.stated_keys().filter(|(key, _)| !COMPATIBLE.contains(key)) {
             self.error(at, &path.key(key), "contradicts `unlimited: true`; remove one of them");
         }

@@ -9,7 +9,7 @@ use tollgate_core::{
 
 use super::{Budget, Compiler, Defaults, DomainBuilder};
 use crate::{
-    Limit, Rule,
+    Limit, Rule, TableSize,
     config::{
         problem::{Path, Problems, Severity},
         raw::{Field, RawDescriptor, RawRateLimit, Stated},
@@ -21,8 +21,8 @@ use crate::{
 /// Name of the text in problems.
 const SOURCE: &str = "override";
 
-/// Keys that identify a rule among others, which an override does not change.
-const IDENTITY: [&str; 1] = ["name"];
+/// Keys that identify a rule among others or its counters among those of regions, which an override does not change.
+const IDENTITY: [&str; 2] = ["name", "scope"];
 
 /// Returns the rule with the keys that `rate_limit` states, a mapping of keys of `rate_limit` in YAML or JSON. The others
 /// have the values of the rule, as the limits of a file have the values of its `defaults`.
@@ -64,6 +64,7 @@ fn compiled(domain: &str, rule: &Rule, rate_limit: &str, problems: &mut Problems
         domain: &mut builder,
         problems,
         budget: &mut Budget::default(),
+        regions: TableSize::Unknown,
     };
     let compiled = compiler.rule(&descriptor_of(rule), &raw, &rule.segments, &Path::Root)?;
     drop(builder);
@@ -81,6 +82,11 @@ fn check_keys(rule: &Rule, raw: &Stated<RawRateLimit>, problems: &mut Problems, 
     let mut is_empty = true;
     for (key, at) in raw.value.stated_keys() {
         is_empty = false;
+        if key == "inherit" {
+            let message = "is not a key of an override, which keeps what it omits";
+            problems.error(SOURCE, at, path.key(key), message);
+            return false;
+        }
         if IDENTITY.contains(&key) {
             problems.error(SOURCE, at, path.key(key), "identifies the rule; expected a part of its limit");
             return false;
@@ -120,6 +126,7 @@ fn carried(
         limit: _,
         shedding: _,
         sync: _,
+        scope: _,
         overdraft: _,
         ban,
         on_store_error: _,
@@ -134,6 +141,7 @@ fn carried(
         segments: _,
         origin,
         rollout,
+        stated,
         derived,
     } = rule;
     let mut report = |key: &str, message: String| {
@@ -166,8 +174,8 @@ fn carried(
     }
     let derived = derived.for_override();
     let (name, replaces, metadata) = (name.clone(), replaces.clone(), metadata.clone());
-    let origin = origin.clone();
-    Some(Rule { ban, degraded_limit, name, replaces, metadata, origin, derived, ..compiled })
+    let (origin, stated) = (origin.clone(), stated.clone());
+    Some(Rule { ban, degraded_limit, name, replaces, metadata, origin, stated, derived, ..compiled })
 }
 
 /// Reports limits between which counters cannot change while requests hold permits, or would be read wrongly.

@@ -4,7 +4,7 @@ use tollgate_core::{EnforcedShare, PathStep, SyncMode};
 
 use super::descriptor::Compiler;
 use crate::{
-    Candidate, Limit, Rollout, Segment, Value,
+    Candidate, Limit, Rollout, Scope, Segment, Value,
     config::{
         problem::Path,
         raw::{Field, RawDescriptor, RawRateLimit, Stated},
@@ -17,6 +17,7 @@ use crate::{
 pub(super) struct RolledOut<'a> {
     pub(super) limit: Option<&'a Limit>,
     pub(super) segments: &'a [Segment],
+    pub(super) scope: Scope,
 }
 
 /// Reads the rollout of a limit at `path`; `None` if it is invalid.
@@ -62,7 +63,7 @@ fn enforced(
 fn candidate(
     compiler: &mut Compiler<'_>,
     raw: &RawRateLimit,
-    RolledOut { limit, segments }: RolledOut<'_>,
+    RolledOut { limit, segments, scope }: RolledOut<'_>,
     path: &Path<'_>,
 ) -> Option<Option<Candidate>> {
     let stated = match &raw.candidate {
@@ -81,6 +82,12 @@ fn candidate(
     if of_rule.algorithm().holds_permits() || policy.algorithm().holds_permits() {
         let message = "cannot be compared: a concurrency limit holds permits until requests end, and the candidate's \
                        would never be released; expected limits with a window";
+        compiler.error(stated.at, &path, message);
+        return None;
+    }
+    if scope == Scope::Global {
+        let message = "cannot be compared beside `scope: global`, where a region decides by its share of the limit; \
+                       expected `scope: regional`";
         compiler.error(stated.at, &path, message);
         return None;
     }

@@ -19,6 +19,7 @@ mod rollout;
 mod suspicious;
 mod sync;
 mod watching;
+mod regions;
 mod yaml;
 
 use std::{fs, path::Path, sync::Arc, time::SystemTime};

@@ -82,6 +82,8 @@ fn what_cannot_be_compared_is_rejected() {
         &errors(&atomic),
         &["rate_limit.candidate", "cannot be compared beside `atomic: true` at a.yaml:1"],
     );
+    let global = with("", &format!("scope: global, candidate: {window}"));
+    assert_says(&errors(&global), &["rate_limit.candidate", "cannot be compared beside `scope: global`"]);
     for key in
         ["name: x", "sync: leased", "ban: {}", "enforce_percent: 1", "candidate: {}", "unlimited: true"]
     {

@@ -16,8 +16,9 @@ use super::{
     error::ApiError,
     events,
     extract::{WriteRequest, now_ms},
+    limit_edit,
     limits::ApiLimits,
-    lists, me, origin_check, recommendations, rules,
+    lists, me, origin_check, overrides, recommendations, rules,
     state::{Api, ApiParts},
     status, switches, talkers, validate, versions,
 };
@@ -26,7 +27,7 @@ use crate::http::admin::auth::{Authenticator, Caller, Role};
 type Route = MethodRouter<Arc<Api>>;
 
 /// Routes that change nothing.
-fn viewer_routes() -> [(&'static str, Route); 20] {
+fn viewer_routes() -> [(&'static str, Route); 21] {
     [
         ("/me", get(me::show)),
         ("/status", get(status::show)),
@@ -45,6 +46,7 @@ fn viewer_routes() -> [(&'static str, Route); 20] {
         ("/candidates", get(candidates::list)),
         ("/recommendations", get(recommendations::list)),
         ("/switches", get(switches::list)),
+        ("/overrides", get(overrides::list)),
         ("/audit", get(audit::list)),
         ("/events", get(events::list)),
         ("/anomalies", get(anomalies::list)),
@@ -52,8 +54,9 @@ fn viewer_routes() -> [(&'static str, Route); 20] {
 }
 
 /// Routes that change something.
-fn operator_routes() -> [(&'static str, Route); 9] {
+fn operator_routes() -> [(&'static str, Route); 13] {
     [
+        ("/rules/{domain}/{*rule}", put(limit_edit::set)),
         ("/versions", post(versions::apply)),
         ("/versions/{number}/rollback", post(versions::rollback)),
         ("/counters/reset", post(counters::reset)),
@@ -63,6 +66,9 @@ fn operator_routes() -> [(&'static str, Route); 9] {
         ("/automatic/{id}/exempt", post(lists::exempt)),
         ("/bans/{id}", delete(bans::remove)),
         ("/switches", put(switches::set).delete(switches::remove)),
+        ("/overrides", put(overrides::set)),
+        ("/overrides/batch", post(overrides::set_many)),
+        ("/overrides/{id}", delete(overrides::remove)),
     ]
 }
 

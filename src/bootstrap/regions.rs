@@ -1,0 +1,41 @@
+//! Tasks of the region table and of the service between regions.
+
+use std::{convert::Infallible, net::SocketAddr};
+
+use tokio_util::task::AbortOnDropHandle;
+
+use super::drain::Running;
+use crate::{
+    regions::{Peers, PeersError, Regions},
+    settings::PeerSettings,
+};
+
+/// Running tasks; aborted on drop.
+#[derive(Debug)]
+pub(super) struct RegionTasks {
+    _table: AbortOnDropHandle<Option<Infallible>>,
+    peers: Option<Peers>,
+}
+
+impl RegionTasks {
+    /// Follows the region table, and opens the service between regions if `settings` have one.
+    pub(super) async fn start(
+        regions: Regions,
+        settings: Option<PeerSettings>,
+        running: &Running,
+    ) -> Result<Self, PeersError> {
+        let peers = match settings {
+            Some(settings) => {
+                let (control, status) = (running.control().clone(), running.rules_status().clone());
+                Some(Peers::start(&settings, &regions, control, status).await?)
+            }
+            None => None,
+        };
+        Ok(Self { _table: AbortOnDropHandle::new(tokio::spawn(regions.follow())), peers })
+    }
+
+    /// Address of the service between regions.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        self.peers.as_ref().map(Peers::address)
+    }
+}
