@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Metrics of each module.
-const OWN_METRICS: [&[&dyn Metric]; 14] = [
+const OWN_METRICS: [&[&dyn Metric]; 15] = [
     service::metrics::METRICS,
     limiter::metrics::METRICS,
     store::metrics::METRICS,

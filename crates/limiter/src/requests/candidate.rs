@@ -41,6 +41,7 @@ pub(in crate::requests) fn push(
         veto: Veto::Never,
         sync: SyncMode::Strict,
         ban: None,
+        share: None,
     };
     push_check(calls, domain.charging, cell_of(domain, rule, candidate, entries), check);
 }

@@ -246,7 +246,7 @@ raw_rate_limit! {
 }
 
 /// The mapping under `candidate`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RawCandidate(pub Box<Stated<RawRateLimit>>);
 
 /// The mapping under `load_shedding`.
