@@ -184,6 +184,7 @@ fn every_block_is_of_a_kind_that_is_checked() {
         "yaml envoy log",
         "yaml envoy beside",
         "yaml limitador",
+        "yaml regions",
         "yaml mistakes",
         "statsd",
         "json",

@@ -6,7 +6,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::drain::Running;
 use crate::{
-    regions::{Peers, PeersError, Regions},
+    regions::{Lending, Peers, PeersError, Regions},
     settings::PeerSettings,
 };
 
@@ -18,16 +18,16 @@ pub(super) struct RegionTasks {
 }
 
 impl RegionTasks {
-    /// Follows the region table, and opens the service between regions if `settings` have one.
+    /// Follows the region table, and opens the service between regions if there are settings of one.
     pub(super) async fn start(
         regions: Regions,
-        settings: Option<PeerSettings>,
+        peers: Option<(PeerSettings, Lending)>,
         running: &Running,
     ) -> Result<Self, PeersError> {
-        let peers = match settings {
-            Some(settings) => {
+        let peers = match peers {
+            Some((settings, lending)) => {
                 let (control, status) = (running.control().clone(), running.rules_status().clone());
-                Some(Peers::start(&settings, &regions, control, status).await?)
+                Some(Peers::start(&settings, &regions, control, status, lending).await?)
             }
             None => None,
         };
