@@ -17,6 +17,8 @@ pub static METRICS: &[&dyn Metric] = &[
     &RULES,
     &CONFIG_LOADS,
     &LAST_LOAD_SUCCESSFUL,
+    &OVERLAY_PATTERNS,
+    &UNMATCHED_OVERLAY_PATTERNS,
     &RULES_VERSION,
     &LATEST_VERSION,
     &RULES_LOADED,
@@ -60,6 +62,16 @@ static LAST_LOAD_SUCCESSFUL: Computed<1> = Computed::gauge(
             page.single(declared, latest);
         }
     },
+);
+
+static OVERLAY_PATTERNS: Gauge = Gauge::at_zero(
+    "tollgate_overlay_patterns",
+    "Patterns with keys in the overlay that was laid over the active rules.",
+);
+
+static UNMATCHED_OVERLAY_PATTERNS: Gauge = Gauge::at_zero(
+    "tollgate_overlay_patterns_unmatched",
+    "Patterns with keys in the overlay that match nothing in the active rules.",
 );
 
 static RULES_VERSION: Gauge =
@@ -141,8 +153,8 @@ static EVENTS: CounterFamily<1> = CounterFamily::starting_with(
 
 /// Labels of the kinds of events.
 const EVENT_KINDS: [[&str; 1]; EventKind::ALL.len()] = {
-    let [a, b, c, d, e, f] = EventKind::ALL;
-    [[a.name()], [b.name()], [c.name()], [d.name()], [e.name()], [f.name()]]
+    let [a, b, c, d, e, f, g] = EventKind::ALL;
+    [[a.name()], [b.name()], [c.name()], [d.name()], [e.name()], [f.name()], [g.name()]]
 };
 
 static EVENTS_DROPPED: Counter = Counter::new(
@@ -217,6 +229,12 @@ pub fn active_rules(domains: usize, rules: usize) {
     // Exact up to 2^53.
     DOMAINS.set(domains as f64);
     RULES.set(rules as f64);
+}
+
+/// Records the number of patterns in the overlay of the active rules, and of those that match nothing.
+pub fn overlay(patterns: usize, unmatched: usize) {
+    OVERLAY_PATTERNS.set(patterns as f64);
+    UNMATCHED_OVERLAY_PATTERNS.set(unmatched as f64);
 }
 
 /// Records the active version, 0 where versions have no numbers, and when it was loaded, in milliseconds since 1970.

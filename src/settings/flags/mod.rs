@@ -1,6 +1,9 @@
 //! Command line.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use clap::{
     Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum, parser::ValueSource,
@@ -10,8 +13,8 @@ use super::{
     Command, Settings, SettingsError,
     admin::AdminFlags,
     admin_client::{
-        BanFlags, CountersFlags, EventsFlags, OverrideFlags, RulesFlags as VersionFlags, SwitchFlags,
-        TopFlags,
+        BanFlags, CountersFlags, EventsFlags, OverrideFlags, RuleQueryFlags, RulesFlags as VersionFlags,
+        SwitchFlags, TopFlags,
     },
     anomalies::AnomalyFlags,
     environment::{self, Environment, EnvironmentFlags},
@@ -76,6 +79,10 @@ enum Verb {
     Override(OverrideFlags),
     /// Show the keys with the most hits and the most denied hits of the last minute, in all instances.
     Top(TopFlags),
+    /// Compare rules with their candidates: hits that only one of both denied, in all instances.
+    Candidates(RuleQueryFlags),
+    /// Recommend limits for the rules of a running server, from the demand of their keys.
+    Recommend(RuleQueryFlags),
     /// Show the events of all instances, newest first.
     Events(EventsFlags),
     /// Print a generated page of the documentation, in Markdown.
@@ -165,15 +172,25 @@ pub enum DocsPage {
 }
 
 impl CheckFlags {
+    /// Directory of files to lay over the rules.
+    pub fn overlay(&self) -> Option<&Path> {
+        self.reading.overlay()
+    }
+
     /// Options for reading the files.
-    pub const fn options(&self) -> tollgate_rules::config::Options {
+    pub fn options(&self) -> tollgate_rules::config::Options {
         self.reading.resolve()
     }
 }
 
 impl ExplainFlags {
+    /// Directory of files to lay over the rules.
+    pub fn overlay(&self) -> Option<&Path> {
+        self.reading.overlay()
+    }
+
     /// Options for reading the files.
-    pub const fn options(&self) -> tollgate_rules::config::Options {
+    pub fn options(&self) -> tollgate_rules::config::Options {
         self.reading.resolve()
     }
 }
@@ -227,6 +244,8 @@ pub fn parse(
         Some(Verb::Switch(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Override(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Top(flags)) => flags.resolve().map(Command::AdminClient),
+        Some(Verb::Candidates(flags)) => flags.candidates().map(Command::AdminClient),
+        Some(Verb::Recommend(flags)) => flags.recommend().map(Command::AdminClient),
         Some(Verb::Events(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Docs(flags)) => Ok(Command::Docs(flags.page)),
     }
