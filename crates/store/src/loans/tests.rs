@@ -14,7 +14,7 @@ use tollgate_regions::{
 
 use super::*;
 use crate::{
-    MemoryStore,
+    MemoryStore, memory,
     request::{Check, TagRequest, Veto},
 };
 
@@ -40,7 +40,7 @@ impl World {
             SharedCounter {
                 cell: CellKey::open("d", [Entry { key: "k", value: "v" }].into_iter()),
                 record: RecordId::alone(algorithm),
-                policy: whole.under_share(&share, base),
+                policy: share.under(whole, base),
                 share,
             }
         };
@@ -65,7 +65,7 @@ impl World {
     }
 
     fn transact<T>(&self, at: usize, step: impl FnMut(&mut Loans) -> T) -> T {
-        self.stores[at].with_loans(&self.counters[at], step).expect("the store runs")
+        memory::with_loans(&self.stores[at], &self.counters[at], step).expect("the store runs")
     }
 
     /// One region asks another; each message may be lost.
