@@ -1,6 +1,7 @@
 //! Changes by operators: the contract of each store, and how changes take effect.
 
 mod contract;
+mod copies;
 mod divergence;
 mod instances;
 mod outages;

@@ -20,6 +20,7 @@ mod backend;
 mod bans;
 pub mod bounds;
 mod change;
+mod copies;
 mod error;
 pub mod events;
 mod fleet;
@@ -37,6 +38,7 @@ mod traffic;
 pub use self::{
     abuse::{Added, AutomaticEntry, AutomaticMode, Exchange, NewEntry},
     bans::{BanCounts, BanFilter, BanPage, BanPosition, ListedBan, ListedBanMode},
+    copies::{Adopted, CopyClaim, ListsCopy, RulesCopy, RulesIdentity, StoredField, VersionCopy},
     error::ControlError,
     events::{EventKind, EventPhase, LoggedEvent, OperatorEvent, log_events},
     fleet::{InstanceReport, MAX_REPORT_BYTES, Totals},

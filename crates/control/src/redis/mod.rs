@@ -5,6 +5,7 @@
 
 pub(super) mod abuse;
 pub(super) mod bans;
+mod copies;
 mod figures;
 mod keys;
 mod script_client;
@@ -29,7 +30,7 @@ use self::script_client::{
     ControlResult, HEARTBEAT_TIMEOUT, Operation, ScriptClient, bytes, list, malformed, number, read_json,
     text, to_json,
 };
-pub(super) use self::{figures::SharedFigures, traffic::SharedTraffic};
+pub(super) use self::{copies::SharedCopies, figures::SharedFigures, traffic::SharedTraffic};
 use super::{
     AuditEntry, ControlError, Instance, ListEntry, Runtime, Switch,
     change::Change,
@@ -58,6 +59,11 @@ impl Redis {
     /// Figures of the fleet.
     pub(super) const fn figures(&self) -> SharedFigures<'_> {
         SharedFigures(&self.client)
+    }
+
+    /// Copies of the rules of another region.
+    pub(super) const fn copies(&self) -> SharedCopies<'_> {
+        SharedCopies(&self.client)
     }
 
     /// Traffic of the fleet by minute.
