@@ -1,12 +1,20 @@
 //! Copies of the rules, lists and switches that another region writes, from one Redis to another.
 
-use std::time::Duration;
-
-use tollgate::control::{
-    Adopted, Control, ControlError, RulesCopy, RulesIdentity, Switch, SwitchMode, VersionCopy,
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
-use super::{ban, draft, files, limit, redis_control};
+use tokio_util::task::AbortOnDropHandle;
+use tollgate::control::{
+    Adopted, Control, ControlError, ReadRules, Reading, RulesCopier, RulesCopy, RulesIdentity, RulesStatus,
+    Switch, SwitchMode, VersionCopy,
+};
+
+use super::{ban, draft, files, limit, redis_control, until};
 use crate::support::redis::Redis;
 
 /// The stores of a region that writes and of one that copies.
@@ -130,7 +138,7 @@ async fn of_concurrent_instances_one_compares_in_an_interval() {
     }
     let claimed: Vec<bool> = claims.iter().map(|claim| claim.is_claimed).collect();
     assert_eq!(claimed, [true, false, false, false, false]);
-    assert_eq!(claims[4].age(), None);
+    assert_eq!(claims[4].compared_ms, None);
     pair.copying.adopt_copy("us-east", &claims[0], RulesCopy::default()).await.expect("recorded");
     let claim = pair.copying.claim_copy(Duration::from_secs(3_600)).await.expect("a reply");
     assert_eq!(claim.compared_ms, Some(claims[0].now_ms));
@@ -165,4 +173,72 @@ async fn a_store_in_a_process_has_no_copies() {
     let memory = Control::memory(tollgate::control::RulesSource::Memory, None).expect("usable");
     let refused = memory.rules_after(&RulesIdentity::default()).await;
     assert!(matches!(refused, Err(ControlError::Unavailable(_))), "{refused:?}");
+}
+
+/// A writing region that may be cut off.
+#[derive(Clone, Debug)]
+struct Peer {
+    writing: Control,
+    is_cut: Arc<AtomicBool>,
+}
+
+impl ReadRules for Peer {
+    fn writing_region(&self) -> Option<String> {
+        Some("us-east".to_owned())
+    }
+
+    fn read<'r>(&'r self, region: &'r str, known: &'r RulesIdentity) -> Reading<'r> {
+        assert_eq!(region, "us-east");
+        let is_cut = self.is_cut.load(Ordering::Relaxed);
+        Box::pin(async move {
+            if is_cut {
+                return Err("unreachable".to_owned());
+            }
+            self.writing.rules_after(known).await.map_err(|error| error.to_string())
+        })
+    }
+}
+
+#[tokio::test]
+async fn the_last_copy_stays_while_the_writing_region_is_cut_off_and_catches_up_by_itself() {
+    let pair = Pair::start();
+    let peer = Peer { writing: pair.writing.clone(), is_cut: Arc::default() };
+    // Two instances of the region.
+    let statuses = [RulesStatus::default(), RulesStatus::default()];
+    let start = |status: &RulesStatus| {
+        let copier = RulesCopier::new(pair.copying.clone(), status.clone(), Arc::new(peer.clone()));
+        AbortOnDropHandle::new(tokio::spawn(copier.run()))
+    };
+    let _copiers = statuses.each_ref().map(start);
+    let copied = async |version: u64| {
+        until("it is copied", async || pair.copying.current().await == Ok(Some(version))).await;
+    };
+    pair.apply(None, &limit(1)).await;
+    copied(1).await;
+    until("both show the comparison", async || {
+        let shown = statuses.each_ref().map(|status| status.now().copy.clone().unwrap_or_default());
+        shown.iter().all(|copy| copy.compared_ms.is_some() && copy.region == "us-east")
+    })
+    .await;
+
+    peer.is_cut.store(true, Ordering::Relaxed);
+    pair.apply(Some(1), &limit(2)).await;
+    pair.writing.put_entry(ban("a")).await.expect("put");
+    until("a failure is shown", async || {
+        let problem = |status: &RulesStatus| status.now().copy.as_ref()?.problem.clone();
+        statuses.iter().any(|status| problem(status).as_deref() == Some("unreachable"))
+    })
+    .await;
+    assert_eq!(pair.copying.current().await, Ok(Some(1)));
+    let shown = |status: &RulesStatus| status.now().copy.as_ref().and_then(|copy| copy.compared_ms);
+    let last = statuses.iter().map(shown).max().expect("two");
+
+    peer.is_cut.store(false, Ordering::Relaxed);
+    copied(2).await;
+    until("lists are the same", async || pair.copying.runtime().await == pair.writing.runtime().await).await;
+    until("the comparison is shown", async || statuses.iter().all(|status| shown(status) > last)).await;
+    until("no problem is left", async || {
+        statuses.iter().all(|status| status.now().copy.as_ref().is_some_and(|copy| copy.problem.is_none()))
+    })
+    .await;
 }

@@ -38,7 +38,10 @@ mod traffic;
 pub use self::{
     abuse::{Added, AutomaticEntry, AutomaticMode, Exchange, NewEntry},
     bans::{BanCounts, BanFilter, BanPage, BanPosition, ListedBan, ListedBanMode},
-    copies::{Adopted, CopyClaim, ListsCopy, RulesCopy, RulesIdentity, StoredField, VersionCopy},
+    copies::{
+        Adopted, CopyClaim, CopyState, ListsCopy, ReadRules, Reading, RulesCopier, RulesCopy, RulesIdentity,
+        StoredField, VersionCopy,
+    },
     error::ControlError,
     events::{EventKind, EventPhase, LoggedEvent, OperatorEvent, log_events},
     fleet::{InstanceReport, MAX_REPORT_BYTES, Totals},

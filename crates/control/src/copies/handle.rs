@@ -96,12 +96,12 @@ fn audit(region: &str, action: Action, subject: String) -> AuditEntry {
 
 fn check_version(copy: &VersionCopy) -> Result<(), ControlError> {
     check_identity(&copy.token, &copy.trail)?;
-    let version: Version = serde_json::from_slice(&copy.meta).map_err(malformed)?;
+    let version: Version = serde_json::from_slice(&copy.meta).map_err(|error| malformed(&error))?;
     if version.number != copy.number || copy.number == 0 {
         return Err(ControlError::Malformed("a version with another number".into()));
     }
     // Only the form; each instance checks the rules before it activates them.
-    serde_json::from_slice::<BTreeMap<String, IgnoredAny>>(&copy.files).map(drop).map_err(malformed)
+    serde_json::from_slice::<BTreeMap<String, IgnoredAny>>(&copy.files).map(drop).map_err(|error| malformed(&error))
 }
 
 fn check_lists(copy: &ListsCopy) -> Result<(), ControlError> {
@@ -127,6 +127,6 @@ fn check_identity(token: &str, trail: &str) -> Result<(), ControlError> {
     if is_valid { Ok(()) } else { Err(ControlError::Malformed("a copy without a valid token".into())) }
 }
 
-fn malformed(error: serde_json::Error) -> ControlError {
+fn malformed(error: &serde_json::Error) -> ControlError {
     ControlError::Malformed(error.to_string())
 }

@@ -10,9 +10,12 @@
 //! of a region compares at a time, by a claim in its store that ends by itself. A copy replaces only the state that was
 //! compared, so that concurrent copies do not undo each other.
 
+mod copier;
 mod handle;
 
-use std::time::Duration;
+use serde::Serialize;
+
+pub use self::copier::{ReadRules, Reading, RulesCopier};
 
 /// Maximum size of a token.
 const MAX_TOKEN_BYTES: usize = 64;
@@ -89,9 +92,31 @@ pub struct Adopted {
     pub lists: bool,
 }
 
-impl CopyClaim {
-    /// Time since the last comparison, if there was one.
-    pub fn age(&self) -> Option<Duration> {
-        self.compared_ms.map(|at| Duration::from_millis(self.now_ms.saturating_sub(at)))
+/// Rules that this region copies.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CopyState {
+    /// Region that writes them.
+    pub region: String,
+    /// Time of the last comparison with it, in milliseconds since 1970, if there was one.
+    pub compared_ms: Option<u64>,
+    /// Reason why the last comparison by this instance failed, if it did.
+    pub problem: Option<String>,
+}
+
+/// Result of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CopyResult {
+    Unchanged,
+    Copied,
+    Failed,
+}
+
+impl CopyResult {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Unchanged => "unchanged",
+            Self::Copied => "copied",
+            Self::Failed => "failed",
+        }
     }
 }
