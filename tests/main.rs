@@ -53,6 +53,7 @@ mod process;
 mod prose;
 mod recipes;
 mod reference;
+mod regions;
 mod reload;
 mod bans;
 mod batched_runs;
