@@ -38,7 +38,7 @@ macro_rules! assets {
 pub(super) const PAGE: Asset = Asset { name: "index.html", text: include_str!("index.html") };
 
 /// Every other file.
-pub(super) static ASSETS: [Asset; 76] = assets![
+pub(super) static ASSETS: [Asset; 77] = assets![
     "icon.svg",
     "css/base.css",
     "css/chart.css",
@@ -103,6 +103,7 @@ pub(super) static ASSETS: [Asset; 76] = assets![
     "js/views/problems.js",
     "js/views/rebase.js",
     "js/views/rebase_notice.js",
+    "js/views/regions.js",
     "js/views/rollout_notice.js",
     "js/views/rule_cells.js",
     "js/views/rules.js",

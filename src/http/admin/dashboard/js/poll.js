@@ -17,6 +17,7 @@ const RESOURCES = {
   lists: { name: 'The lists', path: 'lists', every: 4000 },
   bans: { name: 'The bans', path: 'bans?limit=200', every: 4000 },
   versions: { name: 'The versions', path: 'versions?limit=50', every: 4000 },
+  regions: { name: 'The regions', path: 'regions', every: 3000 },
   events: { name: 'The events', path: 'events?limit=100', every: 5000 },
   audit: { name: 'The audit log', path: 'audit?limit=100', every: 5000 },
 };
