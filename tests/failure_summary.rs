@@ -1,6 +1,11 @@
-//! Summary at the end of a failed test run.
+//! Summary at the end of a failed test run, and the repetition of failed tests.
 
-use std::{fs, process::Command};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Command, Output},
+};
 
 use crate::support::tollgate::project;
 
@@ -40,12 +45,17 @@ error[E0308]: mismatched types
 error: 1 target failed:
 ";
 
+/// Runs a script of the tests with a log.
+fn run(script: &str, directory: &Path, log: &str) -> Output {
+    let path = directory.join("log");
+    fs::write(&path, log).expect("written");
+    Command::new(project(script)).arg(&path).output().expect("it runs")
+}
+
 #[test]
 fn each_failed_test_is_listed_with_its_panics() {
     let directory = tempfile::tempdir().expect("a directory");
-    let log = directory.path().join("log");
-    fs::write(&log, CARGO_OUTPUT).expect("written");
-    let output = Command::new(project("tests/failure_summary.sh")).arg(&log).output().expect("it runs");
+    let output = run("tests/failure_summary.sh", directory.path(), CARGO_OUTPUT);
     assert!(output.status.success(), "{output:?}");
     let expected = "
 == what failed
@@ -67,4 +77,51 @@ error[E0308]: mismatched types
 2 failed with a panic
 ";
     assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+}
+
+/// Output of `cargo test` for failed tests of one program.
+fn failures(program: &Path, names: &[&str]) -> String {
+    let names: String = names.iter().map(|name| format!("    {name}\n")).collect();
+    format!(
+        "     Running tests/main.rs ({})\n\nfailures:\n\n---- a stdout ----\n    left: 1\n\n\nfailures:\n{names}\n\
+         test result: FAILED.\n\n   Doc-tests tollgate\n\nerror: 1 target failed:\n    `--test main`\n",
+        program.display()
+    )
+}
+
+/// A program of tests in which `steady` passes, `broken` fails, and `rare` fails the third time.
+fn test_program(directory: &Path) -> std::path::PathBuf {
+    let path = directory.join("tests");
+    let script = "#!/bin/sh\necho \"$2\" >>\"$0.runs\"\ncase $2 in\n*steady) ;;\nrare) [ $(grep -c rare \"$0.runs\") -lt 3 ] ;;\n*) exit 1 ;;\nesac\n";
+    fs::write(&path, script).expect("written");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("set");
+    path
+}
+
+#[test]
+fn a_run_passes_only_if_few_failed_tests_each_pass_three_times_alone() {
+    for (names, passes) in [
+        (&["steady"][..], true),
+        (&["steady", "steady"], true),
+        (&["steady", "steady", "steady"], false),
+        (&["rare"], false),
+        (&["steady", "broken"], false),
+        (&["exactness::steady"], false),
+        (&[], false),
+    ] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let program = test_program(directory.path());
+        let output = run("tests/repeat_failures.sh", directory.path(), &failures(&program, names));
+        assert_eq!(output.status.success(), passes, "{names:?}: {output:?}");
+        let is_listed = String::from_utf8_lossy(&output.stdout).contains("UNSTABLE");
+        assert_eq!(is_listed, passes, "{names:?}: {output:?}");
+    }
+}
+
+#[test]
+fn a_run_fails_if_a_program_crashed_beside_a_failed_test() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = test_program(directory.path());
+    let log = failures(&program, &["steady"]).replace("1 target failed", "2 targets failed");
+    assert!(!run("tests/repeat_failures.sh", directory.path(), &log).status.success());
 }

@@ -108,6 +108,10 @@ status=0
 # Many tests wait for servers more than they compute.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 2))}
 cargo test --locked --workspace --no-fail-fast 2>&1 | tee "$output" || status=$?
-[ "$status" = 0 ] || tests/failure_summary.sh "$output"
+if [ "$status" != 0 ]; then
+    tests/failure_summary.sh "$output"
+    step "repetition of the failed tests"
+    if tests/repeat_failures.sh "$output"; then status=0; fi
+fi
 step "end"
 exit "$status"

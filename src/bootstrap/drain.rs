@@ -61,6 +61,8 @@ pub struct Running {
     pub(super) abuse: Option<AbortOnDropHandle<Infallible>>,
     /// Task that adds bans to the list that operators see; aborted on drop.
     pub(super) ban_list: Option<AbortOnDropHandle<Infallible>>,
+    /// Task that follows the region table; aborted on drop.
+    pub(super) regions: Option<AbortOnDropHandle<Option<Infallible>>>,
     /// Exporter of traces, if enabled.
     pub(super) tracing: Option<TraceExporter>,
 }

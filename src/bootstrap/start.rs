@@ -10,9 +10,9 @@ use std::{
 
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tollgate_control::FileError;
-use tollgate_limiter::{ActiveRules, BegunBans, abuse::AbuseCollector};
+use tollgate_limiter::{ActiveRules, BegunBans, OwnShares, abuse::AbuseCollector};
 use tollgate_metrics::Exporter;
-use tollgate_rules::config::LoadError;
+use tollgate_rules::{TableSize, config::LoadError};
 use tollgate_runtime::panics::{self, CancelOnPanic};
 use tollgate_store::{BackgroundQueue, StoreError};
 
@@ -37,6 +37,7 @@ use crate::{
     http::{self, AdminParts, ApiParts, DescriptorError, TokenError},
     net::tls::TlsError,
     readiness::Readiness,
+    regions::{RegionTableError, Regions},
     service::Service,
     settings::{AdminSettings, Port, Settings},
     tracing::{TraceExporter, TracingError},
@@ -70,6 +71,9 @@ pub enum StartError {
     /// The tokens of the admin port are unusable.
     #[error(transparent)]
     Token(#[from] TokenError),
+    /// The region table is invalid.
+    #[error(transparent)]
+    Regions(#[from] RegionTableError),
     /// The TLS files of a port are unusable.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -98,7 +102,12 @@ impl Server {
     ///
     /// # Errors
     /// [`StartError`]; components started by then end by themselves.
-    pub async fn start(settings: Settings, exporter: Option<Exporter>) -> Result<Running, StartError> {
+    pub async fn start(mut settings: Settings, exporter: Option<Exporter>) -> Result<Running, StartError> {
+        let shares = OwnShares::default();
+        let regions =
+            settings.region.as_ref().map(|region| Regions::load(region, shares.clone())).transpose()?;
+        settings.rules.options.regions =
+            regions.as_ref().map_or(TableSize::NoTable, |regions| TableSize::Regions(regions.sharing()));
         let background = BackgroundQueue::default();
         let stores = Stores::new(&settings);
         let memory_gauge =
@@ -110,7 +119,7 @@ impl Server {
         let readiness = stores.readiness(settings.process.workers.get().saturating_add(1));
         let store_readiness = readiness.clone();
         let admin_store = match &settings.admin {
-            Some(_) => Some(AdminStore::open(&stores, &settings)?),
+            Some(_) => Some(AdminStore::open(&stores, &settings, &shares)?),
             None => None,
         };
         // By the first limiter, that of the HTTP port, which outlives the workers.
@@ -121,6 +130,7 @@ impl Server {
         let open = move |rules: &Arc<ActiveRules>, background| {
             let limiter = stores.limiter(Arc::clone(rules), modes, &store_readiness, background)?;
             let limiter = limiter.with_begun_bans(bans.clone()).with_observer(observers.observer());
+            let limiter = limiter.with_shares(shares.clone());
             if !is_shared.swap(true, Ordering::Relaxed) {
                 tokio::spawn(limiter.share_utilization());
             }
@@ -135,7 +145,8 @@ impl Server {
         let lister = BanLister::new(begun_bans, running.control.clone(), Arc::clone(&running.rules));
         let ban_list = AbortOnDropHandle::new(tokio::spawn(lister.run()));
         let (memory_gauge, ban_list) = (Some(memory_gauge), Some(ban_list));
-        Ok(Running { memory_gauge, ban_list, abuse, tracing, ..running })
+        let regions = regions.map(|regions| AbortOnDropHandle::new(tokio::spawn(regions.follow())));
+        Ok(Running { memory_gauge, ban_list, abuse, regions, tracing, ..running })
     }
 }
 
@@ -230,6 +241,7 @@ where
         memory_gauge: None,
         abuse: None,
         ban_list: None,
+        regions: None,
         tracing: None,
     })
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use tollgate_core::descriptor::{Descriptor, Entry, Hits};
 use tollgate_limiter::explain::explain;
-use tollgate_rules::config;
+use tollgate_rules::{Overridden, config};
 
 use crate::settings::{DescriptorArgument, ExplainFlags};
 
@@ -17,7 +17,7 @@ pub fn run(flags: &ExplainFlags, out: &mut impl Write, errors: &mut impl Write) 
     match config::load(&flags.config, &flags.options()) {
         Ok(loaded) => {
             let requests: Vec<Descriptor<'_>> = flags.descriptors.iter().map(request).collect();
-            write!(out, "{}", explain(&loaded.rules, &flags.domain, &requests))?;
+            write!(out, "{}", explain(&loaded.rules, &Overridden::default(), &flags.domain, &requests))?;
             Ok(true)
         }
         Err(error) => {

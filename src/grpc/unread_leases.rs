@@ -147,7 +147,12 @@ mod tests {
         fn new() -> Self {
             let directory = tempfile::tempdir().expect("a directory");
             fs::write(directory.path().join("rules.yaml"), RULES).expect("written");
-            let options = config::Options { merge_domains: false, strict: true, allow_empty: false };
+            let options = config::Options {
+                merge_domains: false,
+                strict: true,
+                allow_empty: false,
+                ..Default::default()
+            };
             let loaded = config::load(directory.path(), &options).expect("valid rules");
             let rules = Arc::new(ActiveRules::default());
             rules.replace(Arc::new(loaded.rules));

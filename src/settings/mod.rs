@@ -23,6 +23,7 @@ mod on_store_error;
 mod admin_client;
 mod parsers;
 mod process;
+mod regions;
 mod reference;
 mod response;
 mod rules;
@@ -53,6 +54,7 @@ pub use self::{
     parsers::DescriptorArgument,
     process::{HttpSettings, MetricNames, ProcessSettings},
     reference::catalogue::{Mapping, ValueType, Variable, all as reference_variables},
+    regions::RegionSettings,
     rules::RulesSettings,
     store::StoreSettings,
     tls::{ClientSettings, Port, TlsFile, TlsSettings},
@@ -92,6 +94,8 @@ pub struct Settings {
     pub rules: RulesSettings,
     /// Store of the counters.
     pub store: StoreSettings,
+    /// Own region and the region table, if limits are enforced together.
+    pub region: Option<RegionSettings>,
     /// Decisions while the store fails.
     pub on_store_error: StoreErrorSettings,
     /// gRPC port and connections.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
 use tollgate_control::RulesSource;
+use tollgate_rules::TableSize;
 
 use super::{
     error::Problem,
@@ -80,6 +81,7 @@ impl ReadingFlags {
             merge_domains: self.merge_domains,
             strict: self.strict,
             allow_empty: self.allow_empty,
+            regions: TableSize::Unknown,
         }
     }
 }

@@ -14,6 +14,7 @@ pub mod duration;
 pub mod lease;
 pub mod quota;
 mod record_id;
+pub mod region;
 pub mod shedding;
 mod sync_mode;
 

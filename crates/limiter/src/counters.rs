@@ -6,16 +6,21 @@ use tokio::time::Instant;
 use tollgate_core::{
     algorithm::Verdict,
     ban::{BanCheck, BanEffect},
+    clock::Clock,
     descriptor::{Descriptor, Hits},
 };
-use tollgate_rules::{Domain, Switched};
+use tollgate_rules::{Domain, Overridden, Switched};
 use tollgate_store::{
     Store, StoreError,
     redis::held_hits,
     request::{Check, Requests},
 };
 
-use super::{Match, Modes, matched, requests};
+use super::{
+    Match, Modes, OwnShares,
+    matched::{self, Changes},
+    requests,
+};
 
 /// Deadline of a read or a refund: longer than that of a request, because no traffic waits for it.
 const STORE_TIMEOUT: Duration = Duration::from_millis(800);
@@ -26,6 +31,7 @@ const STORE_TIMEOUT: Duration = Duration::from_millis(800);
 pub struct CounterInspector {
     store: Store,
     modes: Modes,
+    shares: OwnShares,
 }
 
 /// Verdict of the counter of one descriptor, if it has one.
@@ -40,8 +46,14 @@ pub struct CounterRequests {
 
 impl CounterInspector {
     /// Inspects counters in `store`, of a process in these modes.
-    pub const fn new(store: Store, modes: Modes) -> Self {
-        Self { store, modes }
+    pub fn new(store: Store, modes: Modes) -> Self {
+        Self { store, modes, shares: OwnShares::default() }
+    }
+
+    /// Inspects counters with these shares of the limits that all regions enforce together.
+    #[must_use]
+    pub fn with_shares(self, shares: OwnShares) -> Self {
+        Self { shares, ..self }
     }
 
     /// The modes of the process.
@@ -50,12 +62,19 @@ impl CounterInspector {
     }
 
     /// Returns requests to the counters that the descriptors match in `domain`, with the hits of the descriptors: in
-    /// practice reads or refunds. Lists and switches are ignored, and the name of a lease does not release it: only its
+    /// practice reads or refunds. Overrides of rules apply; lists and switches are ignored, and the name of a lease does not release it: only its
     /// holder does. Slow where values are long and there are many regular expressions.
-    pub fn requests(&self, domain: &Domain, descriptors: &[Descriptor<'_>]) -> CounterRequests {
-        let mut matches = matched::matches(domain, &Switched::default(), descriptors);
+    pub fn requests(
+        &self,
+        domain: &Domain,
+        overridden: &Overridden,
+        descriptors: &[Descriptor<'_>],
+    ) -> CounterRequests {
+        let changes = Changes { switched: &Switched::default(), overridden, clock: &Clock::System };
+        let mut matches = matched::matches(domain, changes, descriptors);
         matches.iter_mut().for_each(Match::peek_instead_of_release);
-        let mut calls = requests::requests(domain, descriptors, &matches, None, self.modes);
+        let shares = (&self.shares, &Clock::System);
+        let mut calls = requests::requests(domain, descriptors, &mut matches, None, self.modes, shares);
         // A counter that equals an unused one is not banned either.
         end_bans(&mut calls, BanEffect::Forgive, |check| check.hits == Hits::reset());
         CounterRequests { calls, descriptors: descriptors.len() }
@@ -63,8 +82,14 @@ impl CounterInspector {
 
     /// Returns requests that end the bans of the counters that the descriptors match in `domain`; `forgive` also makes a
     /// later ban a first one. A reading has the ban that was ended. Charges nothing.
-    pub fn lifts(&self, domain: &Domain, descriptors: &[Descriptor<'_>], forgive: bool) -> CounterRequests {
-        let mut requests = self.requests(domain, descriptors);
+    pub fn lifts(
+        &self,
+        domain: &Domain,
+        overridden: &Overridden,
+        descriptors: &[Descriptor<'_>],
+        forgive: bool,
+    ) -> CounterRequests {
+        let mut requests = self.requests(domain, overridden, descriptors);
         let effect = if forgive { BanEffect::Forgive } else { BanEffect::Lift };
         end_bans(&mut requests.calls, effect, |check| {
             check.hits = Hits::Peek;

@@ -11,11 +11,13 @@ use tollgate_store::{
 };
 
 use crate::{
-    ActiveRules, ActiveSet, BegunBans, Match, Matches, Requests, SnapshotGuard,
+    ActiveRules, ActiveSet, BegunBans, Match, Matches, OwnShares, Requests, SnapshotGuard,
     abuse::AbuseObserver,
     fallback::{Fallback, FallbackVerdicts},
     held_permits::HeldPermits,
-    lists, matched, metrics, precheck, refund, requests, shedding,
+    lists,
+    matched::{self, Changes},
+    metrics, precheck, refund, requests, shedding,
     verdict::{Code, Decision, Limited, Listed, Status},
 };
 
@@ -59,6 +61,7 @@ pub struct Limiter {
     fallback: Option<Fallback>,
     observer: Option<AbuseObserver>,
     begun_bans: BegunBans,
+    shares: OwnShares,
     clock: Clock,
 }
 
@@ -74,6 +77,7 @@ impl Limiter {
             fallback: None,
             observer: None,
             begun_bans: BegunBans::default(),
+            shares: OwnShares::default(),
             clock: Clock::System,
         }
     }
@@ -82,6 +86,12 @@ impl Limiter {
     #[must_use]
     pub fn with_begun_bans(self, begun_bans: BegunBans) -> Self {
         Self { begun_bans, ..self }
+    }
+
+    /// Enforces these shares of the limits that all regions enforce together.
+    #[must_use]
+    pub fn with_shares(self, shares: OwnShares) -> Self {
+        Self { shares, ..self }
     }
 
     /// Applies `fallback` to counters that the store does not decide. Without one, their requests fail.
@@ -138,7 +148,7 @@ impl Limiter {
         let Some(rules) = active.rules.domain(domain) else {
             return Ok((self.decide_without_rules(active.overrides, domain, descriptors), None));
         };
-        let mut matches = matched::matches(rules, active.switched, descriptors);
+        let mut matches = matched::matches(rules, self.changes(&active), descriptors);
         let listed = lists::apply(active.overrides, &self.clock, domain, descriptors, &mut matches);
         if let Some(listed) = listed {
             active.companion.listed(rules, listed.list());
@@ -146,7 +156,14 @@ impl Limiter {
         let shed = if rules.sheds { shedding::apply(self.modes, descriptors, &mut matches) } else { None };
         // One lease for all permits of the request.
         let lease = matches.iter().any(Match::acquires_permits).then(LeaseId::random);
-        let mut calls = requests::requests(rules, descriptors, &matches, lease, self.modes);
+        let mut calls = requests::requests(
+            rules,
+            descriptors,
+            &mut matches,
+            lease,
+            self.modes,
+            (&self.shares, &self.clock),
+        );
         let permits = lease.map(|lease| HeldPermits::new(self.store.clone(), &calls, lease));
         let decisions = match deadline {
             _ if self.fallback.is_some() && active.overrides.is_emergency(domain) => {
@@ -176,6 +193,14 @@ impl Limiter {
         self.begun_bans.record(rules, descriptors, &matches, &statuses);
         let decision = self.conclude(statuses, (listed, shed), &calls, &decisions, degraded.as_ref());
         self.settle_permits(decision, permits, &calls, &decisions, degraded.as_ref())
+    }
+
+    /// Changes that operators made to the rules.
+    const fn changes<'r, 'c>(&'c self, active: &ActiveSet<'r>) -> Changes<'r, 'c>
+    where
+        'r: 'c,
+    {
+        Changes { switched: active.switched, overridden: active.overridden, clock: &self.clock }
     }
 
     /// Decides in the store, after the deferred charges of the same counters.

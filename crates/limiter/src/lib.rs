@@ -5,6 +5,7 @@
 //! - [`lists`]: allow and deny lists, which decide before any counter.
 //! - [`shedding`]: rules that shed by the utilization of a service, which decide before any counter too.
 //! - [`requests`]: requests to the store, one for each hash tag.
+//! - [`regions`]: own region's share of the limits that all regions enforce together.
 //! - [`precheck`]: a read-only check of other hash tags before charging.
 //! - [`decide`]: the limiter, which runs these steps.
 //! - [`refund`]: refunds of charges that do not count, [`held_permits`]: permits of a request that passed.
@@ -26,6 +27,7 @@ mod matched;
 pub mod metrics;
 mod precheck;
 mod refund;
+mod regions;
 mod replicas;
 mod requests;
 mod shedding;
@@ -42,6 +44,7 @@ pub use self::{
     decide::{Deadline, Limiter, Modes},
     fallback::Fallback,
     held_permits::HeldPermits,
+    regions::OwnShares,
     replicas::Replicas,
     requests::cell_of,
     spread::Spread,

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tollgate_core::{
     algorithm::{Parameters, Policy},
+    clock::Clock,
     descriptor::{Descriptor, Entry, Hits},
     lease::LeaseId,
     quota::Quota,
     shedding::{Priority, Utilization},
 };
-use tollgate_rules::{Domain, Limit, OnStoreError, Rule, SwitchMode, Switched, UTILIZATION_KEY};
+use tollgate_rules::{Domain, Limit, OnStoreError, Overridden, Rule, SwitchMode, Switched, UTILIZATION_KEY};
 
 use crate::verdict::{Shed, Status};
 
@@ -49,18 +50,45 @@ pub(super) struct CounterMatch {
     pub(super) policy: Policy,
     /// A descriptor that releases a lease does not charge.
     pub(super) hits: Hits,
+    /// Own region's share of the quota, if all regions enforce it together; the policy is that of the share.
+    pub(super) share: Option<u32>,
+}
+
+impl CounterMatch {
+    /// Own region's part of another limit in the quota's place.
+    fn part_of(&self, limit: u32) -> u32 {
+        let Some(share) = self.share else { return limit };
+        let part = u64::from(limit).saturating_mul(share.into()).checked_div(self.quota.limit.into());
+        part.and_then(|part| u32::try_from(part).ok()).unwrap_or(limit)
+    }
 }
 
 pub(super) type Matches<'r> = SmallVec<[Match<'r>; 2]>;
 
+/// Changes that operators made to the rules.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Changes<'r, 'c> {
+    pub(super) switched: &'c Switched,
+    pub(super) overridden: &'r Overridden,
+    pub(super) clock: &'c Clock,
+}
+
+impl<'r> Changes<'r, '_> {
+    /// The rule that decides: `rule`, unless an override is active for it or for this key of it.
+    fn deciding(&self, rule: &'r Arc<Rule>, entries: &[Entry<'_>]) -> &'r Arc<Rule> {
+        let now_ms = || self.clock.now().as_micros() / 1_000;
+        self.overridden.rule_of(rule, entries, now_ms).unwrap_or(rule)
+    }
+}
+
 /// Matches `descriptors` with the rules of `domain`.
 pub(super) fn matches<'r>(
     domain: &'r Domain,
-    switched: &Switched,
+    changes: Changes<'r, '_>,
     descriptors: &[Descriptor<'_>],
 ) -> Matches<'r> {
     let mut matches =
-        descriptors.iter().map(|descriptor| match_descriptor(domain, switched, descriptor)).collect();
+        descriptors.iter().map(|descriptor| match_descriptor(domain, changes, descriptor)).collect();
     drop_replaced(&mut matches);
     matches
 }
@@ -147,7 +175,7 @@ impl<'r> Match<'r> {
         let counter = self.counter()?;
         let degraded_limit = self.rule().and_then(|rule| rule.degraded_limit);
         Some(match degraded_limit {
-            Some(limit) => counter.policy.with_limit(limit, counter.quota.window),
+            Some(limit) => counter.policy.with_limit(counter.part_of(limit), counter.quota.window),
             None => counter.policy,
         })
     }
@@ -179,9 +207,14 @@ impl<'r> Match<'r> {
 }
 
 /// Matches one descriptor, regardless of the other descriptors of the request.
-fn match_descriptor<'r>(domain: &'r Domain, switched: &Switched, descriptor: &Descriptor<'_>) -> Match<'r> {
+fn match_descriptor<'r>(
+    domain: &'r Domain,
+    changes: Changes<'r, '_>,
+    descriptor: &Descriptor<'_>,
+) -> Match<'r> {
     let (hits, entries) = (descriptor.hits, &*descriptor.entries);
-    let rule = domain.root.rule(entries);
+    let switched = changes.switched;
+    let rule = domain.root.rule(entries).map(|rule| changes.deciding(rule, entries));
     if rule.is_none()
         && let Some(matched) = release(domain, entries).or_else(|| signal(domain, switched, descriptor))
     {
@@ -197,7 +230,7 @@ fn match_descriptor<'r>(domain: &'r Domain, switched: &Switched, descriptor: &De
             Some(policy) => policy.with_quota(quota),
             None => Policy::nearest(domain.default_algorithm.without_rule(), quota, &Parameters::default()),
         };
-        return Match::Override { rule, counter: CounterMatch { quota, policy, hits } };
+        return Match::Override { rule, counter: CounterMatch { quota, policy, hits, share: None } };
     }
     match rule.map(|rule| (rule, &rule.limit)) {
         None => Match::None,
@@ -208,7 +241,7 @@ fn match_descriptor<'r>(domain: &'r Domain, switched: &Switched, descriptor: &De
         Some((rule, Limit::Unlimited)) => Match::Unlimited(rule),
         Some((rule, Limit::Quota { quota, policy })) => {
             let policy = rule.policy().unwrap_or(*policy);
-            let counter = CounterMatch { quota: *quota, policy, hits };
+            let counter = CounterMatch { quota: *quota, policy, hits, share: None };
             Match::Rule { rule, counter, depth: entries.len(), is_shadow: rule.shadow_mode || mode.is_some() }
         }
     }
@@ -221,7 +254,7 @@ fn release<'r>(domain: &'r Domain, entries: &[Entry<'_>]) -> Option<Match<'r>> {
     let hits = LeaseId::parse(lease).map_or(Hits::Peek, Hits::Release);
     match rule.limit {
         Limit::Quota { quota, policy } => {
-            let counter = CounterMatch { quota, policy, hits };
+            let counter = CounterMatch { quota, policy, hits, share: None };
             // A release is never denied, so switches do not matter.
             Some(Match::Rule { rule, counter, depth: entries.len(), is_shadow: rule.shadow_mode })
         }

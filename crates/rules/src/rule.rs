@@ -11,7 +11,7 @@ use tollgate_core::{
     quota::Quota,
 };
 
-use super::{level::join, on_store_error::OnStoreError, path, shedding::Shedding};
+use super::{level::join, on_store_error::OnStoreError, path, scope::Scope, shedding::Shedding};
 
 /// Time by which the store's clock may be ahead of this process' for changed rules to know all former counters.
 const CLOCK_SKEW_MARGIN: Duration = Duration::from_secs(5);
@@ -68,6 +68,8 @@ pub struct Rule {
     /// Synchronization of the counter, unless the domain charges all or none; see
     /// [`Domain::sync_of`](super::Domain::sync_of).
     pub sync: SyncMode,
+    /// Regions whose hits the limit counts.
+    pub scope: Scope,
     /// Whether each charge counts in full, beyond the limit too.
     pub overdraft: bool,
     /// Bans of the counters, if the configuration states them.
@@ -106,6 +108,15 @@ pub struct Derived {
     index: OnceLock<RuleIndex>,
     /// The policy, if it differs from the limit's because of the one that it replaced.
     succeeding: OnceLock<Policy>,
+    /// Whether an operator's override states a part of the limit.
+    is_override: bool,
+}
+
+impl Derived {
+    /// Values of the rule in whose place an override decides: it has the index, and so the metrics, of that rule.
+    pub(crate) fn for_override(&self) -> Self {
+        Self { index: self.index.clone(), is_override: true, ..Self::default() }
+    }
 }
 
 /// Index of a rule among all rules of one version, dense from zero, so that tables by rule are plain vectors.
@@ -213,6 +224,11 @@ impl Rule {
             Value::Stated | Value::Shared => PathStep::Closed(&segment.stated),
         });
         RecordId::of(steps, self.algorithm().unwrap_or_default())
+    }
+
+    /// Whether an operator's override states a part of the limit.
+    pub const fn is_override(&self) -> bool {
+        self.derived.is_override
     }
 
     /// The rule's index in its version of the rules.

@@ -5,7 +5,9 @@ use std::{fmt, sync::Arc};
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
-use super::{Overrides, Rules, Switched};
+use tollgate_core::clock::Clock;
+
+use super::{Overridden, Overrides, RuleOverrides, Rules, Switched};
 
 /// Companion of one version of the rules, such as its counters: created, activated and dropped with it.
 pub trait Companion: Default + fmt::Debug + Send + Sync + 'static {
@@ -21,6 +23,9 @@ impl Companion for () {
 pub trait OverrideTarget: fmt::Debug + Send + Sync {
     /// Activates lists and switches for all later requests, over the active rules.
     fn override_with(&self, overrides: Arc<Overrides>);
+
+    /// Activates overrides of rules for all later requests, over the active rules, and returns what they do to these.
+    fn override_rules(&self, overrides: Arc<RuleOverrides>) -> Arc<Overridden>;
 }
 
 /// The active version of the rules, if one was loaded, with its companion and the lists and switches over it.
@@ -41,6 +46,9 @@ struct Version<C> {
     overrides: Arc<Overrides>,
     /// The switches of these rules.
     switched: Switched,
+    rule_overrides: Arc<RuleOverrides>,
+    /// The overrides of these rules.
+    overridden: Arc<Overridden>,
 }
 
 /// Former versions that may still be in use. They are dropped by the task that replaces them, since dropping a large tree
@@ -68,6 +76,8 @@ pub struct ActiveSet<'r, C = ()> {
     pub overrides: &'r Overrides,
     /// The switches of these rules.
     pub switched: &'r Switched,
+    /// The overrides of these rules.
+    pub overridden: &'r Overridden,
     /// The companion of these rules.
     pub companion: &'r C,
 }
@@ -75,14 +85,24 @@ pub struct ActiveSet<'r, C = ()> {
 impl<C> SnapshotGuard<C> {
     /// The active set, if rules were loaded.
     pub fn get(&self) -> Option<ActiveSet<'_, C>> {
-        let Version { rules, companion, overrides, switched } = &**self.0;
-        rules.as_deref().map(|rules| ActiveSet { rules, overrides, switched, companion: &**companion })
+        let Version { rules, companion, overrides, switched, rule_overrides: _, overridden } = &**self.0;
+        rules.as_deref().map(|rules| ActiveSet {
+            rules,
+            overrides,
+            switched,
+            overridden,
+            companion: &**companion,
+        })
     }
 }
 
 impl<C: Companion> OverrideTarget for Snapshot<C> {
     fn override_with(&self, overrides: Arc<Overrides>) {
         Self::override_with(self, overrides);
+    }
+
+    fn override_rules(&self, overrides: Arc<RuleOverrides>) -> Arc<Overridden> {
+        Self::override_rules(self, overrides)
     }
 }
 
@@ -102,11 +122,30 @@ impl<C: Companion> Snapshot<C> {
         Arc::clone(&self.current.load().overrides)
     }
 
-    /// Activates `rules` for all later requests, under the active lists and switches.
+    /// The active rules, and what the active overrides do to them.
+    pub fn load_overridden(&self) -> Option<(Arc<Rules>, Arc<Overridden>)> {
+        let active = self.current.load();
+        active.rules.clone().map(|rules| (rules, Arc::clone(&active.overridden)))
+    }
+
+    /// The active overrides of rules.
+    pub fn rule_overrides(&self) -> Arc<RuleOverrides> {
+        Arc::clone(&self.current.load().rule_overrides)
+    }
+
+    /// Activates `rules` for all later requests, under the active overrides.
     pub fn replace(&self, rules: Arc<Rules>) {
         let companion = Arc::new(C::for_rules(&rules));
         let mut retired = self.retired.lock();
-        let before = self.activate(Some(rules), companion, self.overrides());
+        let current = self.current.load_full();
+        let (overrides, rule_overrides) =
+            (Arc::clone(&current.overrides), Arc::clone(&current.rule_overrides));
+        drop(current);
+        let switched = Switched::new(&rules, &overrides);
+        let overridden = Arc::new(Overridden::new(&rules, &rule_overrides, now_ms()));
+        let rules = Some(rules);
+        let version = Version { rules, companion, overrides, switched, rule_overrides, overridden };
+        let before = self.current.swap(Arc::new(version));
         retired.rules.extend(before.rules.clone());
         retired.versions.push(before);
         drop(retired);
@@ -115,24 +154,44 @@ impl<C: Companion> Snapshot<C> {
 
     /// Activates lists and switches for all later requests, over the active rules.
     pub fn override_with(&self, overrides: Arc<Overrides>) {
+        self.change(|current| {
+            let switched =
+                current.rules.as_deref().map(|rules| Switched::new(rules, &overrides)).unwrap_or_default();
+            Version { overrides, switched, ..current }
+        });
+    }
+
+    /// Activates overrides of rules for all later requests, over the active rules, and returns what they do to these.
+    pub fn override_rules(&self, rule_overrides: Arc<RuleOverrides>) -> Arc<Overridden> {
+        let mut resolved = Arc::default();
+        self.change(|current| {
+            let rules = current.rules.as_deref();
+            let overridden = rules.map(|rules| Overridden::new(rules, &rule_overrides, now_ms()));
+            let overridden = Arc::new(overridden.unwrap_or_default());
+            resolved = Arc::clone(&overridden);
+            Version { rule_overrides, overridden, ..current }
+        });
+        resolved
+    }
+
+    /// Replaces the active version by another one of the active rules.
+    fn change(&self, next: impl FnOnce(Version<C>) -> Version<C>) {
         let mut retired = self.retired.lock();
         let current = self.current.load_full();
-        let before = self.activate(current.rules.clone(), Arc::clone(&current.companion), overrides);
+        let Version { rules, companion, overrides, switched, rule_overrides, overridden } = &*current;
+        let copy = Version {
+            rules: rules.clone(),
+            companion: Arc::clone(companion),
+            overrides: Arc::clone(overrides),
+            switched: switched.clone(),
+            rule_overrides: Arc::clone(rule_overrides),
+            overridden: Arc::clone(overridden),
+        };
         drop(current);
+        let before = self.current.swap(Arc::new(next(copy)));
         retired.versions.push(before);
         drop(retired);
         self.drop_unused();
-    }
-
-    /// Returns the former version.
-    fn activate(
-        &self,
-        rules: Option<Arc<Rules>>,
-        companion: Arc<C>,
-        overrides: Arc<Overrides>,
-    ) -> Arc<Version<C>> {
-        let switched = rules.as_deref().map(|rules| Switched::new(rules, &overrides)).unwrap_or_default();
-        self.current.swap(Arc::new(Version { rules, companion, overrides, switched }))
     }
 
     /// Drops former versions that are no longer in use. Returns whether none is left.
@@ -147,6 +206,11 @@ impl<C: Companion> Snapshot<C> {
         drop(rules);
         is_empty
     }
+}
+
+/// Milliseconds since 1970.
+fn now_ms() -> u64 {
+    Clock::System.now().as_micros() / 1_000
 }
 
 /// Removes the elements that only this list holds: no request can obtain them any more.

@@ -8,7 +8,7 @@ use tollgate_core::{
     ban::BanPolicy,
 };
 use tollgate_limiter::{ActiveRules, explain::limit_text};
-use tollgate_rules::{Domain, Limit, Rule, Rules};
+use tollgate_rules::{Domain, Limit, Rule, Rules, Scope};
 
 use crate::http::cached_page::CachedPage;
 
@@ -78,6 +78,9 @@ fn line(domain: &Domain, rule: &Rule) -> String {
         if let Some(policy) = rule.on_store_error {
             let _ = write!(line, ", on_store_error: {}", policy.name());
         }
+        if rule.scope != Scope::Regional {
+            let _ = write!(line, ", scope: {}", rule.scope.name());
+        }
         if let Some(limit) = rule.degraded_limit {
             let _ = write!(line, ", degraded_limit: {limit}");
         }
@@ -132,6 +135,7 @@ mod tests {
             sync,
             overdraft: false,
             ban: None,
+            scope: Scope::Regional,
             on_store_error: None,
             degraded_limit: None,
             retry_after_spread: shadow_mode.then_some(Duration::from_secs(10)),

@@ -21,6 +21,7 @@ use super::{
     on_store_error::StoreErrorFlags,
     parsers::{DescriptorArgument, descriptor},
     process::ProcessFlags,
+    regions::RegionFlags,
     response::{BoundFlags, ResponseFlags},
     rules::{ReadingFlags, RulesFlags},
     statsd::StatsdFlags,
@@ -98,6 +99,8 @@ struct ServeFlags {
     #[command(flatten)]
     admin: AdminFlags,
     #[command(flatten)]
+    region: RegionFlags,
+    #[command(flatten)]
     fleet: FleetFlags,
     #[command(flatten)]
     anomalies: AnomalyFlags,
@@ -115,6 +118,9 @@ pub struct CheckFlags {
     pub directory: PathBuf,
     #[command(flatten)]
     reading: ReadingFlags,
+    /// Region table, for warnings of limits of `scope: global`.
+    #[arg(long, value_name = "FILE")]
+    pub regions: Option<PathBuf>,
 }
 
 /// Arguments of `tollgate explain`.
@@ -272,6 +278,7 @@ impl ServeFlags {
             statsd: self.statsd.resolve()?,
             top_talkers: self.admin.top_talkers,
             admin: self.admin.resolve()?,
+            region: self.region.resolve()?,
             fleet: self.fleet.resolve()?,
             anomalies: self.anomalies.resolve(),
             notices,

@@ -42,6 +42,17 @@ impl FixedWindow {
         Self { limit, ..self }
     }
 
+    pub(super) const fn with_max_carried(self, max_carried: u32) -> Self {
+        Self { max_carried, ..self }
+    }
+
+    /// Time until a window's hits do not count any more: also in the next windows, with a carry.
+    pub(super) fn tail(&self) -> Duration {
+        let carried = self.max_carried.checked_div(self.limit).unwrap_or_default();
+        let windows = if self.max_carried > 0 { carried.saturating_add(2) } else { 1 };
+        Duration::from_secs(self.window.get().into()).saturating_mul(windows)
+    }
+
     pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
         let max_carried = share_of(self.max_carried, instances);
         Self { limit: share_of(self.limit, instances), max_carried, ..self }

@@ -147,6 +147,25 @@ impl TokenBucket {
         Self { emission, capacity, max_debt: self.max_debt.max(capacity), ..self }
     }
 
+    /// Returns this bucket with a part of its rate and, with the same capacity in time, of its tokens: `share` of `whole`
+    /// hits. It may hold less than a token.
+    pub(super) fn region_share(self, share: u32, whole: u32) -> Self {
+        let interval = |emission: NonZeroU64| {
+            let ticks = u128::from(emission.get()).saturating_mul(whole.into());
+            // Rounded up: the rates of all shares add up to at most the whole.
+            let ticks = ticks.div_ceil(u128::from(share).max(1)).min(MAX_FILL_TICKS.into());
+            NonZeroU64::new(u64::try_from(ticks).unwrap_or(MAX_FILL_TICKS))
+        };
+        let emission = self.emission.filter(|_| share > 0).and_then(interval);
+        let capacity = if emission.is_some() { self.capacity } else { 0 };
+        Self { emission, capacity, max_debt: if emission.is_some() { self.max_debt } else { 0 }, ..self }
+    }
+
+    /// Time in which an empty bucket is filled, and a debt too.
+    pub(super) const fn time_to_fill(&self) -> Duration {
+        duration(self.max_debt)
+    }
+
     /// Returns this bucket without a part of its tokens.
     pub(super) fn without_part(self, divisor: u64) -> Self {
         let part = self.cost(self.burst().checked_div(divisor).unwrap_or(0));

@@ -91,6 +91,12 @@ pub struct BanPolicy {
     mode: BanMode,
 }
 
+/// Hits counted as one for a limit with this quota.
+fn grain_of(quota: Quota) -> u32 {
+    let per_second = quota.limit.div_ceil(quota.window.length().get());
+    per_second.div_ceil(COUNTED_UNITS).max(1)
+}
+
 impl BanPolicy {
     /// Maximum interval in seconds.
     pub const MAX_INTERVAL: u32 = 3_600;
@@ -122,9 +128,14 @@ impl BanPolicy {
         if !(1..=Self::MAX_LENGTH).contains(&forgive) {
             return Err(BanPolicyError::Forgive);
         }
-        let per_second = quota.limit.div_ceil(quota.window.length().get());
-        let grain = per_second.div_ceil(COUNTED_UNITS).max(1);
+        let grain = grain_of(quota);
         Ok(Self { threshold, interval, duration, max_duration, forgive, grain, mode })
+    }
+
+    /// Returns this policy for the counters of a limit with another quota.
+    #[must_use]
+    pub fn with_quota(self, quota: Quota) -> Self {
+        Self { grain: grain_of(quota), ..self }
     }
 
     /// Bad seconds within an interval that lead to a ban.

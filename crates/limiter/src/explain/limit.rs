@@ -6,7 +6,7 @@ use tollgate_core::{
     ban::BanPolicy,
     quota::Quota,
 };
-use tollgate_rules::{Domain, Limit, Rule, Shedding};
+use tollgate_rules::{Domain, Limit, Rule, Scope, Shedding};
 
 /// Text form of a rule's limit: quota, algorithm with its parameters, and modes.
 pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
@@ -26,7 +26,8 @@ pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
             let spread =
                 rule.retry_after_spread.map(|spread| format!(", retry_after_spread {}s", spread.as_secs()));
             let spread = spread.unwrap_or_default();
-            format!("{}{sync}{overdraft}{ban}{spread}{}", quota_text(quota, &policy), modes(rule))
+            let scope = if rule.scope == Scope::Global { ", global" } else { "" };
+            format!("{}{scope}{sync}{overdraft}{ban}{spread}{}", quota_text(quota, &policy), modes(rule))
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The rule that a descriptor matches, and its counter.
 
 use tollgate_core::descriptor::Entry;
-use tollgate_rules::{Domain, Limit, Rule};
+use tollgate_rules::{Domain, Limit, Rule, RuleOverride};
 
 use super::limit_text;
 use crate::cell_of;
@@ -25,12 +25,39 @@ pub struct MatchedRule {
     pub has_min_interval: bool,
     /// Its `on_store_error` policy, if stated.
     pub on_store_error: Option<&'static str>,
+    /// The override that decides in its place, if one is active.
+    pub by_override: Option<AppliedOverride>,
     /// Whether it is in shadow mode.
     pub is_shadow: bool,
     /// Whether it is a quota.
     pub is_quota: bool,
     /// The path of the rule of the same request that replaces it.
     pub replaced_by: Option<String>,
+}
+
+/// Override that decides in the place of a matched rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppliedOverride {
+    /// Its identifier.
+    pub id: String,
+    /// Whether it is one of the key, and not of the whole rule.
+    pub is_of_key: bool,
+    /// Its end in milliseconds since 1970, if it has one.
+    pub ends_at_ms: Option<u64>,
+    /// Text form of the limit of the rule itself.
+    pub rule_limit: String,
+}
+
+impl AppliedOverride {
+    /// Describes an override of a rule.
+    pub(super) fn new(domain: &Domain, rule: &Rule, stated: &RuleOverride) -> Self {
+        Self {
+            id: stated.id.to_string(),
+            is_of_key: !stated.key.is_empty(),
+            ends_at_ms: stated.ends_at_ms,
+            rule_limit: limit_text(domain, rule),
+        }
+    }
 }
 
 /// The counter of a matched rule.
@@ -68,6 +95,7 @@ impl MatchedRule {
             limit: limit_text(domain, rule),
             has_min_interval: has_min_interval(rule),
             on_store_error,
+            by_override: None,
             is_shadow: rule.shadow_mode,
             is_quota: rule.quota_mode,
             replaced_by,

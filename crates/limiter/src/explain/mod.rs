@@ -5,12 +5,12 @@ mod matched;
 mod text;
 mod walk;
 
-use tollgate_core::{algorithm::Charging, descriptor::Descriptor};
-use tollgate_rules::{Domain, Rule, Rules};
+use tollgate_core::{algorithm::Charging, clock::Clock, descriptor::Descriptor};
+use tollgate_rules::{Domain, Overridden, Rule, Rules};
 
 pub use self::{
     limit::limit_text,
-    matched::{MatchedCounter, MatchedRule, has_min_interval},
+    matched::{AppliedOverride, MatchedCounter, MatchedRule, has_min_interval},
     walk::Step,
 };
 
@@ -48,13 +48,18 @@ pub struct Explained {
     pub releases_lease: bool,
 }
 
-/// Explains a request with these descriptors.
-pub fn explain(rules: &Rules, domain: &str, requests: &[Descriptor<'_>]) -> Explanation {
+/// Explains a request with these descriptors, by rules and what overrides do to them.
+pub fn explain(
+    rules: &Rules,
+    overridden: &Overridden,
+    domain: &str,
+    requests: &[Descriptor<'_>],
+) -> Explanation {
     match rules.domain(domain) {
         Some(domain) => {
             let matched: Vec<&Rule> =
                 requests.iter().filter_map(|request| Some(&**domain.root.rule(&request.entries)?)).collect();
-            let explained = requests.iter().map(|request| explain_one(domain, request, &matched));
+            let explained = requests.iter().map(|request| explain_one(domain, overridden, request, &matched));
             Explanation::Domain { charging: domain.charging, descriptors: explained.collect() }
         }
         None => {
@@ -65,7 +70,12 @@ pub fn explain(rules: &Rules, domain: &str, requests: &[Descriptor<'_>]) -> Expl
     }
 }
 
-fn explain_one(domain: &Domain, request: &Descriptor<'_>, matched: &[&Rule]) -> Explained {
+fn explain_one(
+    domain: &Domain,
+    overridden: &Overridden,
+    request: &Descriptor<'_>,
+    matched: &[&Rule],
+) -> Explained {
     let entries = &*request.entries;
     let pairs: Vec<String> = entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
     let lease = domain.root.rule_of_lease(entries);
@@ -87,7 +97,13 @@ fn explain_one(domain: &Domain, request: &Descriptor<'_>, matched: &[&Rule]) -> 
             (walk::steps(&domain.root, entries), rule)
         }
     };
-    let rule = found.map(|(rule, _)| MatchedRule::new(domain, rule, matched));
-    let counter = found.and_then(|(rule, entries)| MatchedCounter::new(domain, rule, entries));
+    let now_ms = Clock::System.now().as_micros() / 1_000;
+    let by_override = found.and_then(|(rule, entries)| overridden.deciding(rule, entries, now_ms));
+    let decider = |rule| by_override.map_or(rule, |(_, decider)| decider);
+    let rule = found.map(|(rule, _)| MatchedRule {
+        by_override: by_override.map(|(stated, _)| AppliedOverride::new(domain, rule, stated)),
+        ..MatchedRule::new(domain, decider(rule), matched)
+    });
+    let counter = found.and_then(|(rule, entries)| MatchedCounter::new(domain, decider(rule), entries));
     Explained { shown: pairs.join(","), steps, rule, counter, releases_lease }
 }

@@ -2,6 +2,7 @@
 
 mod bans;
 mod lists;
+mod regions;
 mod rules;
 mod shedding;
 
@@ -34,6 +35,7 @@ pub static METRICS: &[&dyn Metric] = &[
     &rules::RULE_METRICS,
     &rules::SERIES_DROPPED,
     &bans::BANS,
+    &regions::SHARE_DENIALS,
     &lists::LIST_REQUESTS,
     &DEGRADED,
     &LOCAL_STARTS,
@@ -132,7 +134,11 @@ pub(super) fn record(
         talkers::record(&domain.name, &descriptor.entries, descriptor.hits.charged(), is_denied);
         match (status, matched.hits()) {
             (Status::Limited(limited), Some(hits)) => {
-                counters.hits(domain, &descriptor.entries, limited, hits, modes.near_limit_ratio);
+                let share = matched.counter().and_then(|counter| counter.share);
+                if let (Some(_), Some(rule), false) = (share, limited.rule, limited.verdict.admitted) {
+                    counters.shares.denied(rule, limited.verdict.over.min(hits.charged()));
+                }
+                counters.hits(domain, &descriptor.entries, limited, share, hits, modes.near_limit_ratio);
                 if let (Some(ban), Some(rule)) = (&limited.verdict.ban, limited.rule) {
                     counters.bans.count(rule, ban, hits.charged());
                 }

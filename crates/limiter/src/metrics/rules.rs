@@ -21,7 +21,7 @@ use tollgate_metrics::{
 };
 use tollgate_rules::{Companion, Domain, List, Rule, Rules};
 
-use super::{bans::BanCounters, lists::ListCounters};
+use super::{bans::BanCounters, lists::ListCounters, regions::ShareCounters};
 use crate::verdict::{Limited, Shed};
 
 /// Path of the limit overrides of requests.
@@ -79,6 +79,7 @@ pub struct RuleCounters {
     rules: Vec<OfRule>,
     domains: Vec<OfDomain>,
     pub(super) bans: BanCounters,
+    pub(super) shares: ShareCounters,
 }
 
 #[derive(Debug, Default)]
@@ -107,6 +108,7 @@ impl Companion for RuleCounters {
             rules: (0..rules.rule_count()).map(|_| OfRule::default()).collect(),
             domains: (0..domains).map(|_| OfDomain::default()).collect(),
             bans: BanCounters::for_rules(rules),
+            shares: ShareCounters::for_rules(rules),
         }
     }
 }
@@ -119,18 +121,20 @@ impl RuleCounters {
         }
     }
 
-    /// Counts the decision of one descriptor.
+    /// Counts the decision of one descriptor, by the own region's share of the limit if there is one.
     pub(crate) fn hits(
         &self,
         domain: &Domain,
         entries: &[Entry<'_>],
         limited: &Limited<'_>,
+        share: Option<u32>,
         hits: Hits,
         near_limit_ratio: f64,
     ) {
-        let near = near_limit(limited.quota.limit, near_limit_ratio);
+        let limit = share.unwrap_or(limited.quota.limit);
+        let near = near_limit(limit, near_limit_ratio);
         let record = |counters: &PathCounters| {
-            counters.record(limited.quota.limit, near, limited.is_shadow, hits, &limited.verdict);
+            counters.record(limit, near, limited.is_shadow, hits, &limited.verdict);
         };
         match limited.rule {
             None => {

@@ -2,12 +2,15 @@
 
 use std::fs;
 
-use tollgate_core::quota::{Quota, Unit, Window};
-use tollgate_rules::{Switched, config};
+use tollgate_core::{
+    clock::Clock,
+    quota::{Quota, Unit, Window},
+};
+use tollgate_rules::{Overridden, Switched, config};
 use tollgate_store::request::TagRequest;
 
 use super::*;
-use crate::matched;
+use crate::matched::{self, Changes};
 
 /// Requests for descriptors, all with the limit override if there is one.
 fn requested(rules: &str, descriptors: &[&[(&str, &str)]], limit: Option<Quota>) -> Requests {
@@ -18,7 +21,8 @@ fn requested(rules: &str, descriptors: &[&[(&str, &str)]], limit: Option<Quota>)
 fn requested_hits(rules: &str, descriptors: &[(&[(&str, &str)], Hits)], limit: Option<Quota>) -> Requests {
     let directory = tempfile::tempdir().expect("a directory");
     fs::write(directory.path().join("rules.yaml"), rules).expect("written");
-    let options = config::Options { merge_domains: false, strict: false, allow_empty: false };
+    let options =
+        config::Options { merge_domains: false, strict: false, allow_empty: false, ..Default::default() };
     let rules = config::load(directory.path(), &options).expect("valid rules").rules;
     let domain = rules.domain("d").expect("is there");
     let descriptors: Vec<Descriptor<'_>> = descriptors
@@ -29,8 +33,11 @@ fn requested_hits(rules: &str, descriptors: &[(&[(&str, &str)], Hits)], limit: O
             hits: *hits,
         })
         .collect();
-    let matches = matched::matches(domain, &Switched::default(), &descriptors);
-    requests(domain, &descriptors, &matches, None, Modes::default())
+    let (switched, overridden) = (Switched::default(), Overridden::default());
+    let changes = Changes { switched: &switched, overridden: &overridden, clock: &Clock::System };
+    let mut matches = matched::matches(domain, changes, &descriptors);
+    let shares = (&OwnShares::default(), &Clock::System);
+    requests(domain, &descriptors, &mut matches, None, Modes::default(), shares)
 }
 
 /// The cells of descriptors, by call.

@@ -41,19 +41,21 @@ use std::{
     time::Duration,
 };
 
+pub use self::{
+    compile::override_rule,
+    fingerprint::Fingerprint,
+    problem::{Problem, Report, Severity},
+    reader::read_regions,
+    vocabulary::is_of_reference,
+    watch::{Watcher, load_finished},
+};
 use self::{
     files::{DirectoryListing, Sources},
     problem::Problems,
     raw::RawFile,
     watch::read_finished,
 };
-pub use self::{
-    fingerprint::Fingerprint,
-    problem::{Problem, Report, Severity},
-    vocabulary::is_of_reference,
-    watch::{Watcher, load_finished},
-};
-use crate::Rules;
+use crate::{Rules, TableSize};
 
 /// Options of loading a configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +67,8 @@ pub struct Options {
     pub strict: bool,
     /// Whether a directory may be empty, or lose most of its rules.
     pub allow_empty: bool,
+    /// Region table that the configuration is used with.
+    pub regions: TableSize,
 }
 
 /// A loaded configuration.

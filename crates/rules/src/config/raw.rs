@@ -200,6 +200,7 @@ raw_rate_limit! {
     max_debt: u32,
     carry: bool,
     sync: Rc<str>,
+    scope: Rc<str>,
     on_store_error: Rc<str>,
     degraded_limit: u32,
     ban: RawBan,

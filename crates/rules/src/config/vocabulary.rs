@@ -59,7 +59,7 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 54] = [
+const KEYS: [Key; 55] = [
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
@@ -91,6 +91,7 @@ const KEYS: [Key; 54] = [
     key("window", Extension, &[RateLimit, Defaults]),
     key("unit_multiplier", Extension, &[RateLimit, Defaults]),
     key("sync", Extension, &[RateLimit, Defaults]),
+    key("scope", Extension, &[RateLimit, Defaults]),
     key("on_store_error", Extension, &[RateLimit, Defaults]),
     key("degraded_limit", Extension, &[RateLimit]),
     key("ban", Extension, &[RateLimit]),

@@ -154,7 +154,7 @@ impl Overrides {
 }
 
 /// Switched modes of the rules of one version, by the index of the rule.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Switched {
     /// Empty if there are no switches.
     modes: Vec<Option<SwitchMode>>,

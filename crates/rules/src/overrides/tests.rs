@@ -5,7 +5,7 @@ use tollgate_core::SyncMode;
 
 use super::*;
 use crate::config::{Options, load_files};
-use crate::{Derived, Domain, DomainIndex, Level, Limit, Matcher, Node, Rule, Rules, Segment, Value};
+use crate::{Derived, Domain, DomainIndex, Level, Limit, Matcher, Node, Rule, Rules, Scope, Segment, Value};
 
 /// Definition of an entry: its domain, its pairs, and its end.
 type Stated = (&'static str, Vec<(&'static str, &'static str)>, Option<u64>);
@@ -113,6 +113,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
             sync: SyncMode::Strict,
             overdraft: false,
             ban: None,
+            scope: Scope::Regional,
             on_store_error: None,
             degraded_limit: None,
             retry_after_spread: None,

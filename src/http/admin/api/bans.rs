@@ -84,12 +84,12 @@ pub(super) async fn remove(
 async fn lifts(api: &Arc<Api>, ban: &ListedBan, forgive: bool) -> Result<Option<CounterRequests>, ApiError> {
     let (shared, ban) = (Arc::clone(api), ban.clone());
     let requests = api.limits.scan(Lane::Write, move || {
-        let active = shared.parts.rules.load()?;
+        let (active, overridden) = shared.parts.rules.load_overridden()?;
         let domain = active.domain(&ban.domain)?;
         let entries = ban.descriptor.iter().map(|pair| Entry { key: &pair.key, value: &pair.value });
         let descriptor = Descriptor { entries: entries.collect(), limit: None, hits: Hits::Peek };
         domain.root.rule(&descriptor.entries).filter(|rule| rule.path() == ban.rule)?;
-        Some(shared.parts.counters.lifts(domain, &[descriptor], forgive))
+        Some(shared.parts.counters.lifts(domain, &overridden, &[descriptor], forgive))
     });
     requests.await
 }

@@ -14,7 +14,7 @@ use tollgate_limiter::{
 use super::{
     bans,
     error::ApiError,
-    extract::{ApiDescriptor, Integer, JsonBody, Reason},
+    extract::{ApiDescriptor, Integer, JsonBody, Reason, now_ms},
     limits::Lane,
     response::{self, ApiResult},
     state::Api,
@@ -154,12 +154,13 @@ async fn find(
 ) -> Result<CounterTarget, ApiError> {
     let shared = Arc::clone(api);
     let target = api.limits.scan(lane, move || {
-        let active = shared.parts.rules.load()?;
+        let (active, overridden) = shared.parts.rules.load_overridden()?;
         let domain = active.domain(&domain)?;
         let descriptor = descriptor.descriptor(hits);
         let lease = domain.root.rule_of_lease(&descriptor.entries);
         let by_lease = lease.map(|(rule, _, _)| rule);
         let rule = by_lease.or_else(|| domain.root.rule(&descriptor.entries))?;
+        let rule = overridden.rule_of(rule, &descriptor.entries, now_ms).unwrap_or(rule);
         rule.algorithm()?;
         Some(CounterTarget {
             rule: rule.path(),
@@ -167,7 +168,7 @@ async fn find(
             has_min_interval: has_min_interval(rule),
             has_ban: rule.ban.is_some(),
             releases_lease: by_lease.is_some(),
-            requests: shared.parts.counters.requests(domain, &[descriptor]),
+            requests: shared.parts.counters.requests(domain, &overridden, &[descriptor]),
         })
     });
     target.await?.ok_or_else(counter_not_found)

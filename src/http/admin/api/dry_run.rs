@@ -10,7 +10,7 @@ use tollgate_limiter::{
     CounterInspector, CounterRequests, Modes,
     explain::{Explained, Explanation, explain},
 };
-use tollgate_rules::{List, Overrides, Rules};
+use tollgate_rules::{List, Overridden, Overrides, Rules};
 
 use super::{
     draft::{self, DraftFiles},
@@ -74,8 +74,15 @@ pub(super) async fn run(
     let overrides = api.parts.rules.overrides();
     let (shared, lists) = (Arc::clone(&api), Arc::clone(&overrides));
     let find = move || {
-        let rules = drafted.or_else(|| shared.parts.rules.load()).unwrap_or_default();
-        find_matches(&rules, &shared.parts.counters, &lists, &domain, descriptors)
+        let active = &shared.parts.rules;
+        let (rules, overridden) = match drafted {
+            Some(rules) => {
+                let overridden = Overridden::new(&rules, &active.rule_overrides(), now_ms());
+                (rules, Arc::new(overridden))
+            }
+            None => active.load_overridden().unwrap_or_default(),
+        };
+        find_matches((&rules, &overridden), &shared.parts.counters, &lists, &domain, descriptors)
     };
     let matched = api.limits.scan(lane, find).await?;
     response::json(&evaluate(&api, matched, &overrides).await)
@@ -83,7 +90,7 @@ pub(super) async fn run(
 
 /// Matches the descriptors. Slow for long values and many regular expressions.
 fn find_matches(
-    rules: &Rules,
+    (rules, overridden): (&Rules, &Overridden),
     counters: &CounterInspector,
     overrides: &Overrides,
     domain: &str,
@@ -91,9 +98,9 @@ fn find_matches(
 ) -> MatchedRequest {
     let descriptors: Vec<Descriptor<'_>> =
         requested.iter().map(|descriptor| descriptor.descriptor(Hits::Peek)).collect();
-    let explanation = explain(rules, domain, &descriptors);
+    let explanation = explain(rules, overridden, domain, &descriptors);
     let text = explanation.to_string();
-    let requests = rules.domain(domain).map(|domain| counters.requests(domain, &descriptors));
+    let requests = rules.domain(domain).map(|domain| counters.requests(domain, overridden, &descriptors));
     let now_ms = now_ms();
     let listed = descriptors.iter().map(|descriptor| {
         let allowing = || overrides.allowing(domain, &descriptor.entries, now_ms);

@@ -45,7 +45,18 @@ struct MatchedRuleView {
     line: usize,
     limit: String,
     switch: Option<SwitchMode>,
+    #[serde(rename = "override")]
+    by_override: Option<AppliedOverrideView>,
     replaced_by: Option<String>,
+}
+
+/// The override that decides in place of a rule, and what the rule itself states.
+#[derive(Debug, Serialize)]
+struct AppliedOverrideView {
+    id: String,
+    is_of_key: bool,
+    expires_at_ms: Option<u64>,
+    rule_limit: String,
 }
 
 /// A counter, with its state if the store responds.
@@ -160,6 +171,12 @@ impl MatchedRuleView {
             line: rule.line,
             limit: rule.limit,
             switch,
+            by_override: rule.by_override.map(|applied| AppliedOverrideView {
+                id: applied.id,
+                is_of_key: applied.is_of_key,
+                expires_at_ms: applied.ends_at_ms,
+                rule_limit: applied.rule_limit,
+            }),
             replaced_by: rule.replaced_by,
         }
     }

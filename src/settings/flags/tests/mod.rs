@@ -307,7 +307,12 @@ fn check_takes_its_own_settings_from_the_environment_and_ignores_the_others() {
     assert_eq!(flags.directory, PathBuf::from("dir"));
     assert_eq!(
         flags.options(),
-        tollgate_rules::config::Options { merge_domains: true, strict: true, allow_empty: false }
+        tollgate_rules::config::Options {
+            merge_domains: true,
+            strict: true,
+            allow_empty: false,
+            ..Default::default()
+        }
     );
 }
 

@@ -3,19 +3,23 @@
 use std::{rc::Rc, time::Duration};
 
 use tollgate_core::{
-    algorithm::{Algorithm, Parameters},
+    algorithm::{Algorithm, Parameters, Policy},
     duration::parse_micros,
-    quota::{Unit, Window},
+    quota::{Quota, Unit, Window},
 };
 
 use super::{
     overdraft::{self, Overdraft, OverdraftDefaults},
     parameters::Reporter,
 };
-use crate::config::{
-    problem::Path,
-    raw::{Field, RawRateLimit, Stated},
-    reader::excerpt,
+use crate::{
+    Rule,
+    config::{
+        problem::Path,
+        raw::{Field, RawRateLimit, Stated},
+        reader::excerpt,
+        yaml::Position,
+    },
 };
 
 const MIN_LEASE_TTL: Duration = Duration::from_secs(1);
@@ -35,6 +39,24 @@ pub(super) struct AlgorithmParameters {
     pub(super) min_interval: Option<Stated<Duration>>,
     lease_ttl: Option<Stated<Duration>>,
     pub(super) overdraft: OverdraftDefaults,
+}
+
+impl AlgorithmParameters {
+    /// The parameters of a rule, as defaults of an override of it.
+    pub(super) fn of_rule(rule: &Rule, quota: Quota, policy: &Policy) -> Self {
+        fn stated<T>(value: T) -> Stated<T> {
+            Stated { at: Position::WHOLE, value }
+        }
+        // A burst as large as the limit is the default, which follows the limit.
+        let burst = policy.burst().and_then(|burst| u32::try_from(burst).ok());
+        let min_interval = Some(policy.min_interval()).filter(|interval| !interval.is_zero());
+        Self {
+            burst: burst.filter(|burst| *burst != quota.limit).map(stated),
+            min_interval: min_interval.map(stated),
+            lease_ttl: policy.lease_ttl().map(stated),
+            overdraft: OverdraftDefaults::of_rule(rule, quota, policy),
+        }
+    }
 }
 
 impl Reporter<'_> {

@@ -18,11 +18,11 @@ use super::{
     overdraft,
     parameters::Reporter,
     pattern::{Pattern, PatternCompiler},
-    shedding,
+    scope, shedding,
     tree_level::LevelBuilder,
 };
 use crate::{
-    Derived, Node, Rule, Segment, Wildcard,
+    Derived, Node, Rule, Segment, TableSize, Wildcard,
     config::{
         problem::{Path, Problems},
         raw::{Field, RawDescriptor, RawRateLimit, Stated},
@@ -38,6 +38,8 @@ pub(super) struct Compiler<'a> {
     pub(super) domain: &'a mut DomainBuilder,
     pub(super) problems: &'a mut Problems,
     pub(super) budget: &'a mut Budget,
+    /// Region table that the configuration is used with.
+    pub(super) regions: TableSize,
 }
 
 impl Compiler<'_> {
@@ -156,7 +158,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn rule(
+    pub(super) fn rule(
         &mut self,
         raw: &RawDescriptor,
         limit: &Stated<RawRateLimit>,
@@ -178,10 +180,12 @@ impl Compiler<'_> {
         let banned = Banned { limit: stated.as_ref(), is_overdraft: overdraft, segments };
         let ban = ban::read(self, raw, &limit.value.ban, banned, &limit_path);
         let retry_after_spread = self.retry_after_spread(&limit.value, stated.as_ref(), &limit_path);
+        let scope = scope::read(self, limit, (stated.as_ref(), overdraft), &limit_path);
         let rule = Arc::new(Rule {
             limit: stated?,
             shedding: None,
             sync: sync?,
+            scope,
             overdraft,
             ban: ban?,
             on_store_error,

@@ -14,10 +14,11 @@ use super::{
     parameters::{ChosenAlgorithm, Reporter},
 };
 use crate::{
-    Limit, OnStoreError,
+    Limit, OnStoreError, Rule, Scope,
     config::{
         problem::{Path, Problems},
         raw::{Field, RawRateLimit, Stated},
+        yaml::Position,
     },
 };
 
@@ -36,6 +37,7 @@ pub(super) struct Defaults {
     unit: Option<Unit>,
     window: Option<Window>,
     pub(super) sync: Option<Stated<SyncMode>>,
+    pub(super) scope: Option<Stated<Scope>>,
     pub(super) on_store_error: Option<Stated<OnStoreError>>,
     retry_after_spread: Option<Stated<Duration>>,
 }
@@ -55,8 +57,38 @@ impl Defaults {
             unit: raw.unit.text().parse().ok(),
             window: window.stated().map(|stated| stated.value),
             sync: reporter.sync(&raw.sync, &path),
+            scope: reporter.scope(&raw.scope, &path),
             on_store_error: reporter.on_store_error(&raw.on_store_error, &path),
             retry_after_spread: reporter.retry_after_spread(&raw.retry_after_spread, &path),
+        }
+    }
+}
+
+impl Defaults {
+    /// The values of a rule, as defaults of an override of it. An unlimited rule has none.
+    pub(super) fn of_rule(rule: &Rule) -> Self {
+        fn stated<T>(value: T) -> Stated<T> {
+            Stated { at: Position::WHOLE, value }
+        }
+        // A rule's overdraft is a choice, stated or not.
+        let defaults = Self {
+            states_overdraft: true,
+            on_store_error: rule.on_store_error.map(stated),
+            retry_after_spread: rule.retry_after_spread.map(stated),
+            ..Self::default()
+        };
+        let Limit::Quota { quota, policy } = &rule.limit else { return defaults };
+        // The window of a concurrency limit is not one.
+        let window = Some(quota.window).filter(|_| !policy.algorithm().holds_permits());
+        Self {
+            algorithm: Some(ChosenAlgorithm { algorithm: policy.algorithm(), at: Position::WHOLE }),
+            parameters: AlgorithmParameters::of_rule(rule, *quota, policy),
+            requests_per_unit: Some(stated(quota.limit)),
+            unit: window.map(Window::unit),
+            window,
+            sync: Some(stated(rule.sync)),
+            scope: Some(stated(rule.scope)),
+            ..defaults
         }
     }
 }

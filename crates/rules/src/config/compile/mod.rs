@@ -12,14 +12,17 @@ mod tree_level;
 mod limit;
 mod metadata;
 mod overdraft;
+mod overriding;
 mod parameters;
 mod abuse;
 mod algorithm_parameters;
 mod pattern;
+mod scope;
 mod shedding;
 
 use std::{collections::BTreeMap, fmt, rc::Rc};
 
+pub use self::overriding::override_rule;
 use self::{budget::Budget, descriptor::Compiler, domain::DomainBuilder, limit::Defaults};
 use super::{
     Options,
@@ -53,7 +56,8 @@ pub(super) fn compile(files: &[RawFile], options: Options, problems: &mut Proble
         domain.set_default_on_store_error(defaults.on_store_error);
         let abuse = abuse::rules(file, &domain.abuse, problems);
         domain.abuse.extend(abuse);
-        Compiler { file: &file.name, defaults, domain, problems, budget: &mut budget }
+        let (file_name, regions) = (&file.name, options.regions);
+        Compiler { file: file_name, defaults, domain, problems, budget: &mut budget, regions }
             .descriptors(&file.descriptors);
     }
     Rules::new(domains.into_values().map(|domain| domain.finish(problems, &mut budget)))

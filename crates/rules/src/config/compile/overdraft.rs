@@ -1,6 +1,10 @@
 //! Overdrafts: `overdraft`, `max_debt` and `carry`, and limits that are likely charged after the response without them.
 
-use tollgate_core::{SyncMode, algorithm::Algorithm};
+use tollgate_core::{
+    SyncMode,
+    algorithm::{Algorithm, Policy},
+    quota::Quota,
+};
 
 use super::{descriptor::Compiler, parameters::Reporter};
 use crate::{
@@ -30,6 +34,21 @@ pub(super) struct OverdraftDefaults {
     overdraft: bool,
     pub(super) max_debt: Option<Stated<u32>>,
     carry: bool,
+}
+
+impl OverdraftDefaults {
+    /// The values of a rule, as defaults of an override of it.
+    pub(super) fn of_rule(rule: &Rule, quota: Quota, policy: &Policy) -> Self {
+        // A debt as large as the limit is the default, which follows the limit.
+        let debt =
+            policy.max_debt().and_then(|debt| u32::try_from(debt).ok()).filter(|debt| *debt != quota.limit);
+        let is_window = policy.algorithm() == Algorithm::FixedWindow;
+        Self {
+            overdraft: rule.overdraft,
+            max_debt: debt.map(|value| Stated { at: Position::WHOLE, value }),
+            carry: rule.overdraft && is_window && policy.has_bound(),
+        }
+    }
 }
 
 /// Reads the keys in `defaults`.

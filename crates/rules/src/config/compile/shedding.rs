@@ -6,7 +6,7 @@ use tollgate_core::{SyncMode, duration::parse_micros, shedding::SheddingPolicy};
 
 use super::{budget::Budget, descriptor::Compiler};
 use crate::{
-    Derived, Limit, Rule, Segment, Shedding, UTILIZATION_KEY, Value,
+    Derived, Limit, Rule, Scope, Segment, Shedding, UTILIZATION_KEY, Value,
     config::{
         problem::Path,
         raw::{Field, Ratio, RawDescriptor, RawShedding, Stated},
@@ -71,6 +71,7 @@ pub(super) fn rule(
         on_store_error: None,
         degraded_limit: None,
         ban: None,
+        scope: Scope::Regional,
         retry_after_spread: None,
         name: Box::default(),
         replaces: Box::default(),

@@ -1,14 +1,16 @@
 //! Reader from YAML to [`raw`](super::raw): checks shapes, types and keys.
 
+mod regions;
 mod values;
 
 use std::rc::Rc;
 
+pub use self::regions::read_regions;
 pub(super) use self::values::{ReadValue, describe, excerpt};
 use self::values::{is_null, stated_if};
 use super::{
     problem::{Path, Problems},
-    raw::{Field, RawAbuse, RawBan, RawDescriptor, RawFile, RawRateLimit, RawReplaces, RawShedding},
+    raw::{Field, RawAbuse, RawBan, RawDescriptor, RawFile, RawRateLimit, RawReplaces, RawShedding, Stated},
     scalar::Meaning,
     vocabulary::{KeyStatus, Section, is_of_reference},
     yaml::{Content, Node, Position, parse},
@@ -39,6 +41,23 @@ pub(super) fn read(name: &str, bytes: &[u8], problems: &mut Problems) -> Option<
         Reader { file: name, problems }.file(&root, &mut file);
     }
     Some(file)
+}
+
+/// Reads a mapping of the keys of `rate_limit`; `None` if it is invalid, which is reported.
+pub(super) fn read_rate_limit(
+    name: &str,
+    bytes: &[u8],
+    path: &Path<'_>,
+    problems: &mut Problems,
+) -> Option<Stated<RawRateLimit>> {
+    let document = parse(bytes).map_err(|mistake| {
+        problems.error(name, mistake.at, mistake.path, mistake.message);
+    });
+    let root = document.ok()?.root?;
+    match (Reader { file: name, problems }).rate_limit(&root, path, Section::RateLimit) {
+        Field::Stated(limit) => Some(limit),
+        Field::Absent | Field::Invalid => None,
+    }
 }
 
 /// Reads the nodes of one file.

@@ -14,9 +14,11 @@ mod hostile_files;
 mod load_shedding;
 mod mistakes;
 mod overdraft;
+mod overriding;
 mod suspicious;
 mod sync;
 mod watching;
+mod regions;
 mod yaml;
 
 use std::{fs, path::Path, sync::Arc, time::SystemTime};

@@ -1,0 +1,45 @@
+//! Loans between this region and one other.
+
+use super::loan::{Loan, amount_at};
+
+/// Maximum number of loans of which a lender has bookings for one region.
+pub const MAX_LENT: usize = 8;
+
+/// Maximum number of loans that a borrower has from one region.
+pub const MAX_BORROWED: usize = 4;
+
+/// Account with another region.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// Number of the peer's last ask that was answered; earlier ones are ignored.
+    pub seen: u64,
+    /// Number of the ask to the peer that is not answered yet; 0 for none.
+    pub outstanding: u64,
+    /// Time before which that ask was not sent, in microseconds.
+    pub sent_at: u64,
+    /// Amount that the ask may bring at most.
+    pub wanted: u32,
+    /// Amount that the peer last reported as spare.
+    pub spare: u32,
+    /// What the peer may have of this region; at most [`MAX_LENT`].
+    pub lent: Vec<Loan>,
+    /// What this region has of the peer; at most [`MAX_BORROWED`].
+    pub borrowed: Vec<Loan>,
+}
+
+impl Account {
+    /// Amount booked for the peer at `label`.
+    pub fn lent_at(&self, label: u64) -> u32 {
+        amount_at(&self.lent, label)
+    }
+
+    /// Amount borrowed from the peer at `label`.
+    pub fn borrowed_at(&self, label: u64) -> u32 {
+        amount_at(&self.borrowed, label)
+    }
+
+    /// Whether the account has no loans.
+    pub(crate) const fn is_idle(&self) -> bool {
+        self.lent.is_empty() && self.borrowed.is_empty()
+    }
+}

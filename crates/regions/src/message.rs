@@ -1,0 +1,47 @@
+//! Messages between two regions about one counter. What identifies the counter, the sender and its table is around them.
+
+/// A region's ask for more of a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// Number of the ask: rises with each, for this counter and region.
+    pub id: u64,
+    /// Label of the asker; see [`Moment`](crate::terms::Moment).
+    pub label: u64,
+    /// Amount of the asker's loans from this peer to prolong.
+    pub hold: u32,
+    /// Amount to lend, or to return, beyond that.
+    pub want: u32,
+    /// All loans of this peer that the asker has or whose hits still count: at most
+    /// [`MAX_BORROWED`](crate::ledger::MAX_BORROWED).
+    pub have: Vec<Holding>,
+}
+
+/// Amount left of a loan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// Number of the ask that led to the loan.
+    pub id: u64,
+    /// Amount left.
+    pub amount: u32,
+}
+
+/// Answer to an [`Ask`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// Number of the ask.
+    pub id: u64,
+    /// Label of the lender.
+    pub label: u64,
+    /// Label from which the loan is active, if ends are window labels; else 0.
+    pub from: u64,
+    /// Amount that the asker has of this peer in all from then on, in place of earlier loans; 0 lends nothing.
+    pub amount: u32,
+    /// Part of it by which the lender's own limit fell: the part that brings tokens of a bucket.
+    pub added: u32,
+    /// Fill of the lender's bucket; see [`Kind::full_level`](crate::terms::Kind::full_level).
+    pub level: u64,
+    /// Loans of the lender from the asker that it cut, with what it left of them.
+    pub returned: Vec<Holding>,
+    /// Amount that the lender could still lend.
+    pub spare: u32,
+}

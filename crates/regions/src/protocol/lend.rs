@@ -1,0 +1,190 @@
+//! The lender's answer.
+
+use super::{
+    Ignored, Usage,
+    fill::{Raise, level, raised},
+    settle,
+};
+use crate::{
+    ledger::{Account, Ledger, Loan, MAX_BORROWED, MAX_LENT},
+    message::{Ask, Holding, Reply},
+    table::RegionName,
+    terms::{Moment, Terms},
+};
+
+/// Time by which the number of an ask may be ahead of the lender's clock, in microseconds.
+const MAX_AHEAD_MICROS: u64 = 3_600_000_000;
+
+/// Time after which an ask without a reply is taken to be lost, in microseconds.
+const MAX_OUT_MICROS: u64 = 2_000_000;
+
+/// Answer to an ask, and what the lender has to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lent {
+    /// Message to the asker.
+    pub reply: Reply,
+    /// Time at which the bucket will be full, in microseconds.
+    pub full_at: u64,
+    /// Amount that the ask lacks, and that this region has lent to others: it is to ask those for it.
+    pub recall: u32,
+}
+
+/// Answers the ask of `peer`.
+///
+/// # Errors
+/// [`Ignored`] for a message that must not be processed; the ledger is unchanged.
+pub fn lend(
+    ledger: &mut Ledger,
+    terms: &Terms,
+    now: Moment,
+    usage: Usage,
+    peer: &RegionName,
+    ask: &Ask,
+) -> Result<Lent, Ignored> {
+    check(ledger, terms, now, peer, ask)?;
+    let mut full_at = settle(ledger, terms, now, usage.full_at);
+    let before = ledger.effective(terms, now.label);
+    let account = ledger.open(peer).ok_or(Ignored::Full)?;
+    account.seen = ask.id;
+    reconcile(account, now.label, ask);
+    let raise = Raise::empty(before, ledger.effective(terms, now.label));
+    full_at = raised(terms.kind, full_at, now.micros, raise);
+    let brought = level(terms.kind, full_at, now.micros);
+
+    let returned = give_back(ledger, terms, now, usage, peer, ask.want);
+    let want = ask.want.saturating_sub(returned.amount);
+    let from = ask.label.max(now.label);
+    let booking = Booking { id: ask.id, amount: ask.hold.saturating_add(want), from };
+    let (amount, added) = book(ledger, terms, now, usage, peer, booking);
+
+    let spare = ledger.effective(terms, now.label).saturating_sub(usage.kept());
+    let lacking = booking.amount.saturating_sub(amount);
+    let lent = u32::try_from(ledger.lent(now.label)).unwrap_or(u32::MAX);
+    let recall = lacking
+        .min(lent.saturating_sub(ledger.account(peer).map_or(0, |account| account.lent_at(now.label))));
+    let reply = Reply {
+        id: ask.id,
+        label: now.label,
+        from: if terms.kind.label_step().is_some() { from } else { 0 },
+        amount,
+        added,
+        level: brought,
+        returned: returned.loans,
+        spare,
+    };
+    Ok(Lent { reply, full_at, recall })
+}
+
+fn check(ledger: &Ledger, terms: &Terms, now: Moment, peer: &RegionName, ask: &Ask) -> Result<(), Ignored> {
+    if ask.have.len() > MAX_BORROWED {
+        return Err(Ignored::Long);
+    }
+    if ask.id > now.micros.saturating_add(MAX_AHEAD_MICROS) {
+        return Err(Ignored::Ahead);
+    }
+    if terms.kind.max_skew().is_some_and(|skew| ask.label.abs_diff(now.label) > skew) {
+        return Err(Ignored::Skewed);
+    }
+    match ledger.account(peer) {
+        Some(account) if ask.id <= account.seen => Err(Ignored::Replayed),
+        _ => Ok(()),
+    }
+}
+
+/// Lowers the bookings to what the asker has, from its label on: for the windows before, it may have used more.
+fn reconcile(account: &mut Account, label: u64, ask: &Ask) {
+    let mut kept = Vec::with_capacity(MAX_LENT);
+    for loan in &account.lent {
+        let listed =
+            ask.have.iter().find(|holding| holding.id == loan.id).map_or(0, |holding| holding.amount);
+        if loan.amount <= listed || loan.until < ask.label {
+            kept.push(*loan);
+            continue;
+        }
+        kept.push(Loan { amount: listed, ..*loan });
+        if ask.label > label {
+            kept.push(Loan { until: ask.label.saturating_sub(1), ..*loan });
+        }
+    }
+    kept.retain(|loan| loan.amount > 0);
+    if kept.len() <= MAX_LENT {
+        account.lent = kept;
+    }
+}
+
+/// Loans that were cut, and by how much the limit fell.
+struct Returned {
+    amount: u32,
+    loans: Vec<Holding>,
+}
+
+/// Cuts what this region borrowed from the asker by at most `want`, and never below what it keeps.
+fn give_back(
+    ledger: &mut Ledger,
+    terms: &Terms,
+    now: Moment,
+    usage: Usage,
+    peer: &RegionName,
+    want: u32,
+) -> Returned {
+    let spare = ledger.effective(terms, now.label).saturating_sub(usage.kept());
+    let mut returned = Returned { amount: 0, loans: Vec::new() };
+    let Some(account) = ledger.account_mut(peer) else { return returned };
+    // With an ask to that peer out, this region lacks itself.
+    if account.outstanding != 0 && now.micros < account.sent_at.saturating_add(MAX_OUT_MICROS) {
+        return returned;
+    }
+    let borrowed = account.borrowed_at(now.label);
+    let left = borrowed.saturating_sub(spare.min(want));
+    if left == borrowed {
+        return returned;
+    }
+    returned.amount = borrowed.saturating_sub(left);
+    returned.loans = cut(account, now.label, left);
+    returned
+}
+
+/// Lowers all borrowed loans that have not ended to at most `left`, and returns those that changed.
+pub(super) fn cut(account: &mut Account, label: u64, left: u32) -> Vec<Holding> {
+    let mut changed = Vec::new();
+    for loan in account.borrowed.iter_mut().filter(|loan| loan.until >= label && loan.amount > left) {
+        loan.amount = left;
+        changed.push(Holding { id: loan.id, amount: left });
+    }
+    account.borrowed.retain(|loan| loan.amount > 0);
+    changed
+}
+
+#[derive(Clone, Copy)]
+struct Booking {
+    id: u64,
+    amount: u32,
+    from: u64,
+}
+
+/// Books as much of a loan as this region can spare, and returns its amount, and by how much the limit fell.
+fn book(
+    ledger: &mut Ledger,
+    terms: &Terms,
+    now: Moment,
+    usage: Usage,
+    peer: &RegionName,
+    booking: Booking,
+) -> (u32, u32) {
+    let effective = u64::from(ledger.effective(terms, now.label));
+    let lent = ledger.lent(now.label);
+    let Some(account) = ledger.account_mut(peer) else { return (0, 0) };
+    let old = account.lent_at(now.label);
+    // What the region has beyond its own need, with what the peer has of it already.
+    let available = effective.saturating_add(old.into()).saturating_sub(usage.kept().into());
+    // Only the region's own share is lent.
+    let own = u64::from(terms.base).saturating_sub(lent.saturating_sub(old.into()));
+    let amount = u64::from(booking.amount).min(available).min(own);
+    let amount = u32::try_from(amount).unwrap_or(u32::MAX);
+    if amount == 0 || account.lent.len() >= MAX_LENT {
+        return (0, 0);
+    }
+    let until = booking.from.saturating_add(terms.kind.booking_span());
+    account.lent.push(Loan { id: booking.id, amount, from: 0, until });
+    (amount, amount.saturating_sub(old))
+}

@@ -1,0 +1,118 @@
+//! The borrower's taking of a reply.
+
+use super::{
+    Ignored, Usage,
+    fill::{Raise, raised},
+    lend::cut,
+    settle,
+};
+use crate::{
+    ledger::{Account, Ledger, Loan, MAX_BORROWED, MAX_LENT},
+    message::{Holding, Reply},
+    table::RegionName,
+    terms::{Moment, Terms},
+};
+
+/// Effect of a reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Time at which the bucket will be full, in microseconds.
+    pub full_at: u64,
+    /// Amount by which the effective limit rose: by what was lent and what was returned.
+    pub gained: u32,
+    /// Whether the reply was to the outstanding ask.
+    pub is_expected: bool,
+}
+
+/// Takes the reply of `peer`: what it returned at any time, and what it lent only once and only if the ask is outstanding.
+///
+/// # Errors
+/// [`Ignored`] for a message that must not be processed; the ledger is unchanged.
+pub fn take(
+    ledger: &mut Ledger,
+    terms: &Terms,
+    now: Moment,
+    usage: Usage,
+    peer: &RegionName,
+    reply: &Reply,
+) -> Result<Taken, Ignored> {
+    if reply.returned.len() > MAX_BORROWED {
+        return Err(Ignored::Long);
+    }
+    let is_skewed = |skew| reply.label.max(reply.from).abs_diff(now.label) > skew;
+    if terms.kind.max_skew().is_some_and(is_skewed) {
+        return Err(Ignored::Skewed);
+    }
+    let mut full_at = settle(ledger, terms, now, usage.full_at);
+    let start = ledger.effective(terms, now.label);
+    let Some(account) = ledger.account_mut(peer) else { return Ok(Taken { full_at, ..Taken::default() }) };
+    release(account, now.label, reply.label, &reply.returned);
+    let before = ledger.effective(terms, now.label);
+    full_at = raised(terms.kind, full_at, now.micros, Raise::empty(start, before));
+
+    let is_expected = borrow(ledger, terms, now, usage, peer, reply);
+    let after = ledger.effective(terms, now.label);
+    let raise = Raise { before, after, added: reply.added, brought: reply.level };
+    full_at = raised(terms.kind, full_at, now.micros, raise);
+    Ok(Taken { full_at, gained: after.saturating_sub(start), is_expected })
+}
+
+/// Lowers the bookings for loans that the peer cut, from its label on.
+fn release(account: &mut Account, label: u64, from: u64, returned: &[Holding]) {
+    let mut kept = Vec::with_capacity(MAX_LENT);
+    for loan in &account.lent {
+        let left =
+            returned.iter().find(|holding| holding.id == loan.id).map_or(u32::MAX, |holding| holding.amount);
+        if loan.amount <= left || loan.until < from {
+            kept.push(*loan);
+            continue;
+        }
+        kept.push(Loan { amount: left, ..*loan });
+        if from > label {
+            kept.push(Loan { until: from.saturating_sub(1), ..*loan });
+        }
+    }
+    kept.retain(|loan| loan.amount > 0);
+    if kept.len() <= MAX_LENT {
+        account.lent = kept;
+    }
+}
+
+/// Takes the loan; returns whether it was to the outstanding ask.
+fn borrow(
+    ledger: &mut Ledger,
+    terms: &Terms,
+    now: Moment,
+    usage: Usage,
+    peer: &RegionName,
+    reply: &Reply,
+) -> bool {
+    let effective = ledger.effective(terms, now.label);
+    let Some(account) = ledger.account_mut(peer) else { return false };
+    if account.outstanding == 0 || account.outstanding != reply.id {
+        return false;
+    }
+    account.outstanding = 0;
+    account.spare = reply.spare;
+    let amount = reply.amount.min(account.wanted);
+    let from = if terms.kind.label_step().is_some() { reply.from } else { account.sent_at };
+    let until = from.saturating_add(terms.kind.loan_span());
+    let is_time = terms.kind.label_step().is_none();
+    let loan = Loan { id: reply.id, amount, from: if is_time { 0 } else { from }, until };
+    let held = account.borrowed_at(now.label);
+    if amount < held {
+        // The lender needs it back: all but what is used.
+        let unused = effective.saturating_sub(usage.used);
+        cut(account, now.label, amount.max(held.saturating_sub(unused)));
+    }
+    if loan.until < now.label || amount == 0 {
+        return true;
+    }
+    if loan.from <= now.label {
+        account.borrowed.retain(|old| old.amount > amount || old.until > loan.until);
+    }
+    if account.borrowed.len() < MAX_BORROWED {
+        account.borrowed.push(loan);
+    }
+    true
+}

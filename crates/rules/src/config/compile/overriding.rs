@@ -1,0 +1,215 @@
+//! Compilation of overrides: a part of a `rate_limit` over the values of a rule.
+
+use std::{rc::Rc, sync::Arc};
+
+use tollgate_core::{
+    algorithm::{Algorithm, Policy},
+    ban::BanPolicy,
+};
+
+use super::{Budget, Compiler, Defaults, DomainBuilder};
+use crate::{
+    Limit, Rule, TableSize,
+    config::{
+        problem::{Path, Problems, Severity},
+        raw::{Field, RawDescriptor, RawRateLimit, Stated},
+        reader::read_rate_limit,
+        yaml::Position,
+    },
+};
+
+/// Name of the text in problems.
+const SOURCE: &str = "override";
+
+/// Keys that identify a rule among others or its counters among those of regions, which an override does not change.
+const IDENTITY: [&str; 2] = ["name", "scope"];
+
+/// Returns the rule with the keys that `rate_limit` states, a mapping of keys of `rate_limit` in YAML or JSON. The others
+/// have the values of the rule, as the limits of a file have the values of its `defaults`.
+///
+/// # Errors
+/// All problems, one a line.
+pub fn override_rule(domain: &str, rule: &Rule, rate_limit: &str) -> Result<Rule, String> {
+    let mut problems = Problems::new(false);
+    let overridden = compiled(domain, rule, rate_limit, &mut problems);
+    match (overridden, problems.finish()) {
+        (Some(overridden), Ok(_)) => Ok(overridden),
+        (_, Ok(report) | Err(report)) => {
+            let errors = report.problems().iter().filter(|problem| problem.severity == Severity::Error);
+            let texts: Vec<String> = errors
+                .map(|problem| match &*problem.path {
+                    "" => problem.message.clone(),
+                    path => format!("{path}: {}", problem.message),
+                })
+                .collect();
+            Err(match texts.is_empty() {
+                true => "the override is empty; expected a key of `rate_limit`".to_owned(),
+                false => texts.join("\n"),
+            })
+        }
+    }
+}
+
+fn compiled(domain: &str, rule: &Rule, rate_limit: &str, problems: &mut Problems) -> Option<Rule> {
+    let path = Path::Root.key("rate_limit");
+    let raw = read_rate_limit(SOURCE, rate_limit.as_bytes(), &path, problems)?;
+    if !check_keys(rule, &raw, problems, &path) {
+        return None;
+    }
+    let file: Rc<str> = SOURCE.into();
+    let mut builder = DomainBuilder::new(domain.into(), file.clone());
+    let mut compiler = Compiler {
+        file: &file,
+        defaults: Defaults::of_rule(rule),
+        domain: &mut builder,
+        problems,
+        budget: &mut Budget::default(),
+        regions: TableSize::Unknown,
+    };
+    let compiled = compiler.rule(&descriptor_of(rule), &raw, &rule.segments, &Path::Root)?;
+    drop(builder);
+    let compiled = Arc::into_inner(compiled)?;
+    carried(rule, compiled, &raw, problems, &path)
+}
+
+/// Reports what an override does not change; whether there is none of it.
+fn check_keys(rule: &Rule, raw: &Stated<RawRateLimit>, problems: &mut Problems, path: &Path<'_>) -> bool {
+    if rule.shedding.is_some() {
+        let message = "the rule sheds by utilization; expected a rule with a limit";
+        problems.error(SOURCE, raw.at, Path::Root, message);
+        return false;
+    }
+    let mut is_empty = true;
+    for (key, at) in raw.value.stated_keys() {
+        is_empty = false;
+        if IDENTITY.contains(&key) {
+            problems.error(SOURCE, at, path.key(key), "identifies the rule; expected a part of its limit");
+            return false;
+        }
+    }
+    if let Some(replaces) = raw.value.replaces.first() {
+        let message = "concerns other rules; expected a part of the limit";
+        problems.error(SOURCE, replaces.at, path.key("replaces"), message);
+        return false;
+    }
+    !is_empty
+}
+
+/// The descriptor of a rule, as far as the keys of its limit depend on it.
+fn descriptor_of(rule: &Rule) -> RawDescriptor {
+    fn flag(value: bool) -> Field<bool> {
+        Field::Stated(Stated { at: Position::WHOLE, value })
+    }
+    RawDescriptor {
+        shadow_mode: flag(rule.shadow_mode),
+        quota_mode: flag(rule.quota_mode),
+        detailed_metric: flag(rule.detailed_metric),
+        ..RawDescriptor::new(Position::WHOLE, 0)
+    }
+}
+
+/// Gives the compiled limit what it has of the rule.
+fn carried(
+    rule: &Rule,
+    compiled: Rule,
+    raw: &Stated<RawRateLimit>,
+    problems: &mut Problems,
+    path: &Path<'_>,
+) -> Option<Rule> {
+    // A new field needs a decision: compiled, with the rule's value as a default, or carried over here.
+    let Rule {
+        limit: _,
+        shedding: _,
+        sync: _,
+        scope: _,
+        overdraft: _,
+        ban,
+        on_store_error: _,
+        degraded_limit,
+        retry_after_spread: _,
+        name,
+        replaces,
+        shadow_mode: _,
+        quota_mode: _,
+        detailed_metric: _,
+        metadata,
+        segments: _,
+        origin,
+        derived,
+    } = rule;
+    let mut report = |key: &str, message: String| {
+        problems.error(SOURCE, raw.at, path.key(key), message);
+    };
+    check_transition(&rule.limit, &compiled.limit, &mut report)?;
+    let ban = match (*ban, raw.value.ban.is_present()) {
+        (Some(ban), false) => Some(carried_ban(ban, &compiled, &mut report)?),
+        (None, true) => {
+            report(
+                "ban",
+                "is that of a rule without `ban`, which counts none; change the rule itself".to_owned(),
+            );
+            return None;
+        }
+        _ => compiled.ban,
+    };
+    let is_stated = raw.value.degraded_limit.is_present() || raw.value.on_store_error.is_present();
+    let degraded_limit = match (&compiled.limit, degraded_limit) {
+        // No more pass while the store fails than otherwise.
+        (Limit::Quota { quota, .. }, Some(degraded)) if !is_stated => Some((*degraded).min(quota.limit)),
+        _ => compiled.degraded_limit,
+    };
+    let derived = derived.for_override();
+    let (name, replaces, metadata) = (name.clone(), replaces.clone(), metadata.clone());
+    let origin = origin.clone();
+    Some(Rule { ban, degraded_limit, name, replaces, metadata, origin, derived, ..compiled })
+}
+
+/// Reports limits between which counters cannot change while requests hold permits, or would be read wrongly.
+fn check_transition(rule: &Limit, overridden: &Limit, report: &mut impl FnMut(&str, String)) -> Option<()> {
+    let holds_permits = |limit: &Limit| match limit {
+        Limit::Quota { policy, .. } => policy.algorithm().holds_permits(),
+        Limit::Unlimited => false,
+    };
+    if holds_permits(rule) != holds_permits(overridden) {
+        let key = if matches!(overridden, Limit::Unlimited) { "unlimited" } else { "algorithm" };
+        let name = Algorithm::Concurrency.name();
+        report(key, format!("changes from or to {name}, whose permits are held; change the rule itself"));
+        return None;
+    }
+    if let (
+        Limit::Quota { quota: before, policy: Policy::SlidingWindow(_) },
+        Limit::Quota { quota: after, policy: Policy::SlidingWindow(_) },
+    ) = (rule, overridden)
+        && before.window.seconds() != after.window.seconds()
+    {
+        let message = format!(
+            "changes the length of a sliding window of {} s; expected that length, or another algorithm",
+            before.window.seconds()
+        );
+        report("window", message);
+        return None;
+    }
+    Some(())
+}
+
+/// The bans of the rule for the limit of the override.
+fn carried_ban(ban: BanPolicy, compiled: &Rule, report: &mut impl FnMut(&str, String)) -> Option<BanPolicy> {
+    match &compiled.limit {
+        Limit::Quota { quota, policy } if !policy.algorithm().has_own_key() && !compiled.overdraft => {
+            Some(ban.with_quota(*quota))
+        }
+        Limit::Quota { policy, .. } if policy.algorithm().has_own_key() => {
+            let name = policy.algorithm().name();
+            report("algorithm", format!("{name} has no bans, and the rule has `ban`; expected another one"));
+            None
+        }
+        Limit::Quota { .. } => {
+            report("overdraft", "contradicts the `ban` of the rule; expected false".to_owned());
+            None
+        }
+        Limit::Unlimited => {
+            report("unlimited", "contradicts the `ban` of the rule; switch the rule off instead".to_owned());
+            None
+        }
+    }
+}

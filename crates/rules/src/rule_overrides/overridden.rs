@@ -1,0 +1,235 @@
+//! Overrides of the rules of one version.
+
+use std::{collections::HashMap, hash::BuildHasher as _, sync::Arc};
+
+use foldhash::quality::RandomState;
+use hashbrown::HashTable;
+use tollgate_core::descriptor::Entry;
+
+use super::{OverrideId, RuleOverride, RuleOverrides, key::of_request};
+use crate::{Rule, Rules, Value, config};
+
+/// Maximum number of overrides without effect that are listed with their reasons.
+const MAX_UNMATCHED: usize = 1_000;
+
+/// Overrides of the rules of one version, by the index of the rule.
+#[derive(Debug, Default)]
+pub struct Overridden {
+    /// Empty if no rule is overridden.
+    rules: Vec<Option<Box<OverriddenRule>>>,
+    hasher: RandomState,
+    counts: OverriddenCounts,
+    /// The first of those without effect.
+    unmatched: Vec<UnmatchedOverride>,
+}
+
+/// Numbers of overrides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OverriddenCounts {
+    /// Those of a whole rule.
+    pub rules: usize,
+    /// Those of a key.
+    pub keys: usize,
+    /// Those without effect: no rule, no such key of the rule, or an invalid limit for the rule.
+    pub unmatched: usize,
+}
+
+/// Override without effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnmatchedOverride {
+    /// The override.
+    pub id: OverrideId,
+    /// Reason why it has no effect.
+    pub reason: String,
+}
+
+/// Overrides of one rule.
+#[derive(Debug, Default)]
+struct OverriddenRule {
+    whole: Option<Decider>,
+    keys: HashTable<KeyOverride>,
+    /// Rules in the place of this one; equal limits share one.
+    limits: Vec<Arc<Rule>>,
+}
+
+/// Rule that decides in the place of another one.
+#[derive(Debug)]
+struct Decider {
+    stated: Arc<RuleOverride>,
+    rule: Arc<Rule>,
+}
+
+#[derive(Debug)]
+struct KeyOverride {
+    stated: Arc<RuleOverride>,
+    /// Index of the rule in `limits`.
+    limit: u32,
+}
+
+impl Overridden {
+    /// Resolves the overrides that are active at `now_ms`, in milliseconds since 1970, for `rules`.
+    pub fn new(rules: &Rules, overrides: &RuleOverrides, now_ms: u64) -> Self {
+        let active: Vec<_> = overrides.iter().filter(|stated| stated.is_active_at(now_ms)).collect();
+        let mut overridden = Self::default();
+        if active.is_empty() {
+            return overridden;
+        }
+        overridden.rules.resize_with(rules.rule_count(), || None);
+        let by_path = by_path(rules, &active);
+        // Compiled limits by rule and text.
+        let mut compiled: HashMap<(usize, &str), Result<u32, String>, RandomState> = HashMap::default();
+        for stated in active {
+            let resolved = match by_path.get(&(&*stated.domain, &*stated.rule)) {
+                None => Err("no active rule of this domain has this path".to_owned()),
+                Some(rule) => overridden.add(rule, stated, &mut compiled),
+            };
+            overridden.count(stated, resolved);
+        }
+        overridden
+    }
+
+    /// Adds an override of this rule.
+    fn add<'a>(
+        &mut self,
+        rule: &Rule,
+        stated: &'a Arc<RuleOverride>,
+        compiled: &mut HashMap<(usize, &'a str), Result<u32, String>, RandomState>,
+    ) -> Result<(), String> {
+        if !stated.key.is_empty() && !stated.key.fits(rule) {
+            return Err(expected_key(rule));
+        }
+        let index = rule.index().as_usize();
+        let place = self.rules.get_mut(index).ok_or("the rule is part of another version")?;
+        let at = compiled.entry((index, &*stated.rate_limit)).or_insert_with(|| {
+            let limit = config::override_rule(&stated.domain, rule, &stated.rate_limit)?;
+            let limits = &mut place.get_or_insert_default().limits;
+            limits.push(Arc::new(limit));
+            u32::try_from(limits.len().saturating_sub(1)).map_err(|_| "too many overrides".to_owned())
+        });
+        let limit = at.clone()?;
+        let place = place.get_or_insert_default();
+        if stated.key.is_empty() {
+            let rule = place.limits.get(limit as usize).cloned();
+            place.whole = rule.map(|rule| Decider { stated: Arc::clone(stated), rule });
+            return Ok(());
+        }
+        let hasher = |known: &KeyOverride| self.hasher.hash_one(known.stated.key.as_bytes());
+        let hash = self.hasher.hash_one(stated.key.as_bytes());
+        place.keys.insert_unique(hash, KeyOverride { stated: Arc::clone(stated), limit }, hasher);
+        Ok(())
+    }
+
+    fn count(&mut self, stated: &RuleOverride, resolved: Result<(), String>) {
+        let OverriddenCounts { rules, keys, unmatched } = &mut self.counts;
+        let count = match &resolved {
+            Err(_) => unmatched,
+            Ok(()) if stated.key.is_empty() => rules,
+            Ok(()) => keys,
+        };
+        *count = count.saturating_add(1);
+        if let (Err(reason), true) = (resolved, self.unmatched.len() < MAX_UNMATCHED) {
+            self.unmatched.push(UnmatchedOverride { id: stated.id, reason });
+        }
+    }
+
+    /// Numbers of overrides that were active when they were resolved.
+    pub const fn counts(&self) -> OverriddenCounts {
+        self.counts
+    }
+
+    /// Overrides without effect, at most 1,000.
+    pub fn unmatched(&self) -> &[UnmatchedOverride] {
+        &self.unmatched
+    }
+
+    /// The rule that decides a request with these entries in the place of `rule`, if an override is active; `now_ms`
+    /// returns the time in milliseconds since 1970. An override of the key precedes one of the rule.
+    pub fn rule_of(
+        &self,
+        rule: &Rule,
+        entries: &[Entry<'_>],
+        now_ms: impl FnOnce() -> u64,
+    ) -> Option<&Arc<Rule>> {
+        self.of_rule(rule)?.decider(&self.hasher, rule, entries, now_ms).map(|(decider, _)| decider)
+    }
+
+    /// The override that decides a request with these entries, and the rule that it makes.
+    pub fn deciding(
+        &self,
+        rule: &Rule,
+        entries: &[Entry<'_>],
+        now_ms: u64,
+    ) -> Option<(&Arc<RuleOverride>, &Arc<Rule>)> {
+        let (decider, stated) = self.of_rule(rule)?.decider(&self.hasher, rule, entries, || now_ms)?;
+        Some((stated, decider))
+    }
+
+    /// The override of a whole rule, and the rule that it makes.
+    pub fn whole(&self, rule: &Rule, now_ms: u64) -> Option<(&Arc<RuleOverride>, &Arc<Rule>)> {
+        let whole = self.of_rule(rule)?.whole.as_ref()?;
+        whole.stated.is_active_at(now_ms).then_some((&whole.stated, &whole.rule))
+    }
+
+    /// Number of overrides of keys of this rule.
+    pub fn keys_of(&self, rule: &Rule) -> usize {
+        self.of_rule(rule).map_or(0, |overridden| overridden.keys.len())
+    }
+
+    fn of_rule(&self, rule: &Rule) -> Option<&OverriddenRule> {
+        self.rules.get(rule.index().as_usize())?.as_deref()
+    }
+}
+
+impl OverriddenRule {
+    fn decider(
+        &self,
+        hasher: &RandomState,
+        rule: &Rule,
+        entries: &[Entry<'_>],
+        now_ms: impl FnOnce() -> u64,
+    ) -> Option<(&Arc<Rule>, &Arc<RuleOverride>)> {
+        let key = (!self.keys.is_empty()).then(|| of_request(rule, entries));
+        let of_key = key.and_then(|key| {
+            let hash = hasher.hash_one(key.as_slice());
+            self.keys.find(hash, |known| known.stated.key.as_bytes() == key.as_slice())
+        });
+        let of_key = of_key.and_then(|found| Some((self.limits.get(found.limit as usize)?, &found.stated)));
+        let of_rule = self.whole.as_ref().map(|whole| (&whole.rule, &whole.stated));
+        if of_key.is_none() && of_rule.is_none() {
+            return None;
+        }
+        let now_ms = now_ms();
+        [of_key, of_rule].into_iter().flatten().find(|(_, stated)| stated.is_active_at(now_ms))
+    }
+}
+
+/// The rules that `overrides` name, by domain and path.
+fn by_path<'r, 'o>(
+    rules: &'r Rules,
+    overrides: &[&'o Arc<RuleOverride>],
+) -> HashMap<(&'o str, &'o str), &'r Arc<Rule>, RandomState> {
+    let mut named: HashMap<&str, HashMap<&str, (), RandomState>, RandomState> = HashMap::default();
+    for stated in overrides {
+        named.entry(&stated.domain).or_default().insert(&stated.rule, ());
+    }
+    let mut found = HashMap::default();
+    for (domain, paths) in named {
+        for rule in rules.domain(domain).into_iter().flat_map(|domain| domain.root.rules()) {
+            if let Some((path, ())) = paths.get_key_value(&*rule.path()) {
+                found.insert((domain, *path), rule);
+            }
+        }
+    }
+    found
+}
+
+fn expected_key(rule: &Rule) -> String {
+    let open = rule.segments.iter().filter(|segment| segment.value == Value::Open);
+    let keys: Vec<&str> = open.map(|segment| &*segment.key).collect();
+    match keys.is_empty() {
+        true => "the rule has one counter for all requests; expected no key".to_owned(),
+        false => {
+            format!("the key has not the entries that the rule leaves open; expected {}", keys.join(", "))
+        }
+    }
+}

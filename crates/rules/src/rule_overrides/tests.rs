@@ -1,0 +1,132 @@
+//! Overrides decide for exactly the rules and keys that they state, until their end.
+
+use proptest::{prelude::*, sample::select};
+use tollgate_core::descriptor::Entry;
+
+use super::*;
+use crate::{
+    Limit, Rules,
+    config::{Options, load_files},
+};
+
+const NOW: u64 = 1_000;
+
+fn rules() -> Rules {
+    let limit = "rate_limit: {unit: minute, requests_per_unit: 1}";
+    let file = format!(
+        "domain: d\ndescriptors:\n- {{key: api_key, {limit}}}\n- {{key: plan, value: pro, {limit}}}\n\
+         - key: tenant\n  descriptors:\n  - {{key: user, {limit}}}\n"
+    );
+    let files = [("a.yaml".to_owned(), file.into_bytes())];
+    load_files(files, Options::default()).unwrap_or_else(|error| panic!("{error}")).rules
+}
+
+fn stated(rule: &str, key: &[(&str, &str)], limit: u32, ends_at_ms: Option<u64>) -> Arc<RuleOverride> {
+    let key = OverrideKey::new(key.iter().copied()).expect("valid");
+    let rate_limit = format!("{{\"requests_per_unit\": {limit}}}").into();
+    let (domain, rule) = ("d".into(), rule.into());
+    Arc::new(RuleOverride { id: OverrideId(limit.into()), domain, rule, key, rate_limit, ends_at_ms })
+}
+
+/// The limit that decides a request.
+fn limit(rules: &Rules, overridden: &Overridden, pairs: &[(&str, &str)], now_ms: u64) -> u32 {
+    let entries: Vec<_> = pairs.iter().map(|(key, value)| Entry { key, value }).collect();
+    let rule = rules.domain("d").expect("stated").root.rule(&entries).expect("matches");
+    let decider = overridden.rule_of(rule, &entries, || now_ms).unwrap_or(rule);
+    assert_eq!(decider.index(), rule.index());
+    let Limit::Quota { quota, .. } = decider.limit else { panic!("unlimited") };
+    quota.limit
+}
+
+#[test]
+fn an_override_of_a_key_precedes_one_of_its_rule() {
+    let rules = rules();
+    let all = [
+        stated("api_key", &[], 10, None),
+        stated("api_key", &[("api_key", "abc")], 20, None),
+        stated("tenant.user", &[("tenant", "t"), ("user", "u")], 30, None),
+    ];
+    let overridden = Overridden::new(&rules, &RuleOverrides::new(1, all), NOW);
+    let limit = |pairs: &[(&str, &str)]| limit(&rules, &overridden, pairs, NOW);
+    assert_eq!(limit(&[("api_key", "abc")]), 20);
+    assert_eq!(limit(&[("api_key", "abcd")]), 10);
+    assert_eq!(limit(&[("plan", "pro")]), 1);
+    assert_eq!(limit(&[("tenant", "t"), ("user", "u")]), 30);
+    assert_eq!(limit(&[("tenant", "u"), ("user", "t")]), 1);
+    assert_eq!(overridden.counts(), OverriddenCounts { rules: 1, keys: 2, unmatched: 0 });
+}
+
+#[test]
+fn overrides_end_at_their_end_without_another_activation() {
+    let rules = rules();
+    let all = [
+        stated("api_key", &[], 10, Some(NOW + 5)),
+        stated("api_key", &[("api_key", "abc")], 20, Some(NOW + 3)),
+        stated("plan_pro", &[], 30, Some(NOW)),
+    ];
+    let overridden = Overridden::new(&rules, &RuleOverrides::new(1, all), NOW);
+    let at = |now| limit(&rules, &overridden, &[("api_key", "abc")], now);
+    assert_eq!([NOW, NOW + 2, NOW + 3, NOW + 4, NOW + 5].map(at), [20, 20, 10, 10, 1]);
+    assert_eq!(limit(&rules, &overridden, &[("plan", "pro")], NOW), 1, "it had ended before");
+    assert_eq!(overridden.counts(), OverriddenCounts { rules: 1, keys: 1, unmatched: 0 });
+}
+
+#[test]
+fn overrides_without_effect_are_reported_with_the_reason() {
+    let rules = rules();
+    let of_other_domain = RuleOverride { domain: "e".into(), ..(*stated("api_key", &[], 5, None)).clone() };
+    let all = [
+        stated("absent", &[], 1, None),
+        stated("plan_pro", &[("plan", "pro")], 2, None),
+        stated("tenant.user", &[("user", "u")], 3, None),
+        stated("tenant", &[("tenant", "t")], 4, None),
+        Arc::new(of_other_domain),
+        Arc::new(RuleOverride {
+            rate_limit: r#"{"burst": 1}"#.into(),
+            ..(*stated("api_key", &[], 6, None)).clone()
+        }),
+    ];
+    let overridden = Overridden::new(&rules, &RuleOverrides::new(1, all), NOW);
+    assert_eq!(overridden.counts(), OverriddenCounts { rules: 0, keys: 0, unmatched: 6 });
+    let reasons: Vec<_> = overridden.unmatched().iter().map(|found| &*found.reason).collect();
+    for (reason, part) in reasons.iter().zip([
+        "no active rule",
+        "expected no key",
+        "expected tenant, user",
+        "no active rule",
+        "no active rule",
+        "burst",
+    ]) {
+        assert!(reason.contains(part), "{reason}");
+    }
+    assert_eq!(limit(&rules, &overridden, &[("api_key", "abc")], NOW), 1);
+}
+
+proptest! {
+    #[test]
+    fn keys_are_injective_and_keep_their_pairs(
+        one in prop::collection::vec(("[a=,]{1,3}", "[a=,]{0,3}"), 0..4),
+        other in prop::collection::vec(("[a=,]{1,3}", "[a=,]{0,3}"), 0..4),
+    ) {
+        let key = |pairs: &[(String, String)]| {
+            OverrideKey::new(pairs.iter().map(|(key, value)| (&**key, &**value))).expect("valid")
+        };
+        prop_assert_eq!(key(&one) == key(&other), one == other);
+        let pairs: Vec<_> = key(&one).pairs().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        prop_assert_eq!(pairs, one);
+    }
+
+    #[test]
+    fn a_table_of_keys_finds_what_was_stated_last(
+        stated_keys in prop::collection::btree_map(select(vec!["a", "b", "c", "", "\u{fe}"]), 2_u32..90, 0..5),
+        whole in prop::option::of(100_u32..200),
+        asked in select(vec!["a", "b", "c", "", "\u{fe}", "d"]),
+    ) {
+        let rules = rules();
+        let all = stated_keys.iter().map(|(value, limit)| stated("api_key", &[("api_key", value)], *limit, None));
+        let all = all.chain(whole.map(|limit| stated("api_key", &[], limit, None)));
+        let overridden = Overridden::new(&rules, &RuleOverrides::new(1, all), NOW);
+        let expected = stated_keys.get(asked).copied().or(whole).unwrap_or(1);
+        prop_assert_eq!(limit(&rules, &overridden, &[("api_key", asked)], NOW), expected);
+    }
+}
