@@ -139,7 +139,7 @@ impl Server {
                 tracer: tracer.clone(),
             })
         };
-        let running = start_with(settings, exporter, readiness, background, admin_store, open).await?;
+        let running = start_with(settings, exporter, readiness, background, admin_store, regions.clone(), open).await?;
         let detection = abuse::run(running.control.clone(), Arc::clone(&running.rules), collector);
         let abuse = Some(AbortOnDropHandle::new(tokio::spawn(detection)));
         let lister = BanLister::new(begun_bans, running.control.clone(), Arc::clone(&running.rules));
@@ -158,6 +158,7 @@ pub(super) async fn start_with<T, O>(
     readiness: Readiness,
     background: BackgroundQueue,
     admin_store: Option<AdminStore>,
+    regions: Option<Regions>,
     open: O,
 ) -> Result<Running, StartError>
 where
@@ -203,6 +204,7 @@ where
             counters,
             fleet: view,
             store: facts,
+            regions,
         };
         let requires_client_certificate =
             settings.admin.as_ref().is_some_and(AdminSettings::requires_client_certificate);

@@ -63,6 +63,12 @@ impl Regions {
         u32::try_from(self.state.lock().table.sharing()).unwrap_or(u32::MAX)
     }
 
+    /// The region that writes the rules, unless it is this one or each region has its own.
+    pub fn writing(&self) -> Option<String> {
+        let state = self.state.lock();
+        state.table.writing().filter(|region| **region != *state.own).map(str::to_owned)
+    }
+
     /// The regions as operators see them.
     pub fn view(&self) -> RegionsView {
         self.state.lock().view()

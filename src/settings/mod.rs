@@ -39,7 +39,7 @@ pub use self::{
     admin::AdminSettings,
     admin_client::{
         AdminClientSettings, AdminCommand, AdminUrl, BaseVersion, ClientIdentity, ConnectionSettings,
-        CounterCommand, CounterSelector, DiffSource, ListCommand, OutputFormat, Rollback, RulesCommand,
+        CounterCommand, CounterSelector, DiffSource, ListCommand, OutputFormat, RegionsCommand, Rollback, RulesCommand,
         SwitchCommand, TrafficCommand, VersionSelector,
     },
     error::SettingsError,

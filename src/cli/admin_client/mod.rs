@@ -1,4 +1,4 @@
-//! `tollgate rules`, `counters`, `ban`, `switch`, `top` and `events`: operate a running tollgate over its admin API.
+//! `tollgate rules`, `counters`, `ban`, `switch`, `regions`, `top` and `events`: operate a running tollgate over its admin API.
 //!
 //! Each subcommand has a file with its paths and the text form of its responses. `api` makes the calls, `error` has the
 //! errors, and `text` formats text.
@@ -9,6 +9,7 @@ mod difference;
 mod counters;
 mod error;
 mod lists;
+mod regions;
 mod rules;
 mod switches;
 mod text;
@@ -36,6 +37,7 @@ pub fn run(
         AdminCommand::Counter(command) => counters::run(&api, command),
         AdminCommand::List(command) => lists::run(&api, command),
         AdminCommand::Switch(command) => switches::run(&api, command),
+        AdminCommand::Regions(command) => regions::run(&api, command),
         AdminCommand::Traffic(command) => traffic::run(&api, command),
     });
     match (result, settings.output) {

@@ -21,11 +21,15 @@ const MIN_SHARE: u32 = 20;
 /// Regions as an instance has them.
 #[derive(Debug, Deserialize)]
 struct Regions {
-    region: String,
+    /// Own region; `None` without a region table.
+    region: Option<String>,
+    #[serde(default)]
     generation: u64,
     file_error: Option<String>,
     regions: Vec<Region>,
-    change: Option<Change>,
+    /// Changes of the table that are not complete.
+    #[serde(default)]
+    unfinished_changes: u64,
     /// Copy of the rules of another region.
     rules: Option<RulesCopy>,
 }
@@ -47,15 +51,6 @@ struct Region {
     borrowed_hits: Option<u64>,
     lent_hits: Option<u64>,
     error: Option<String>,
-}
-
-/// Change of the table that is not complete.
-#[derive(Debug, Deserialize)]
-struct Change {
-    from: u64,
-    to: u64,
-    #[serde(default)]
-    waiting_for: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -86,7 +81,11 @@ pub(super) fn run(api: &ApiClient, command: &RegionsCommand) -> Result<CommandOu
 
 fn read(api: &ApiClient) -> Result<(Regions, Value), ClientError> {
     let json = api.get("regions", &[])?;
-    Ok((api.read(&json)?, json))
+    let regions: Regions = api.read(&json)?;
+    match regions.region {
+        Some(_) => Ok((regions, json)),
+        None => Err(ClientError::NoRegions),
+    }
 }
 
 fn list(regions: &Regions) -> String {
@@ -128,12 +127,11 @@ fn share(regions: &Regions, region: &Region) -> f64 {
 /// Notes about everything that is not as it should be.
 fn notes(regions: &Regions) -> String {
     let mut notes = String::new();
-    if let Some(Change { from, to, waiting_for }) = &regions.change {
-        let names: Vec<String> = waiting_for.iter().map(|name| escape_line(name)).collect();
-        let waiting = if names.is_empty() { "the end of windows".to_owned() } else { names.join(", ") };
+    if regions.unfinished_changes > 0 {
+        let generation = regions.generation;
         let _ = writeln!(
             notes,
-            "change from generation {from} to {to} waits for {waiting}; until then the smaller share counts"
+            "not all regions have announced generation {generation}; until then the smaller share counts"
         );
     }
     for region in regions.regions.iter().filter(|region| !region.own && !region.lost) {
@@ -172,7 +170,7 @@ fn explain(regions: &Regions, limit: u32) -> CommandOutput {
     let mut text = format!(
         "A limit of {limit} in generation {}, as {} has it, before loans:\n",
         regions.generation,
-        escape_line(&regions.region)
+        escape_line(regions.region.as_deref().unwrap_or_default())
     );
     text.push_str(&table(["REGION", "STATE", "HITS"], &rows));
     let sharing = regions.regions.iter().filter(|region| !region.lost).count();
@@ -233,7 +231,7 @@ fn drop_region(name: &str, file: &Path, write: bool) -> Result<CommandOutput, Cl
 fn dropped_table(before: &RegionTable, name: &str) -> String {
     let quoted = |text: &str| Value::from(text).to_string();
     let mut text = format!("generation: {}\n", before.generation().saturating_add(1));
-    if let Some(rules) = before.rules() {
+    if let Some(rules) = before.writing() {
         let _ = writeln!(text, "rules: {}", quoted(rules));
     }
     text.push_str("regions:\n");
@@ -258,7 +256,7 @@ mod tests {
     fn regions() -> Regions {
         let json = json!({
             "region": "us-east", "generation": 7, "file_error": null,
-            "change": {"from": 6, "to": 7, "waiting_for": ["eu-west"], "since_ms": 1},
+            "unfinished_changes": 1,
             "rules": {"region": "eu-west", "compared_ms": null, "problem": "cut\u{1b}"},
             "regions": [
                 {"name": "us-east", "weight": 2, "own": true, "up": true, "generation": 7},
@@ -275,7 +273,7 @@ mod tests {
         assert!(text.contains("us-east   own    2       66.7 %"), "{text}");
         assert!(text.contains("ap-south  lost   1       0.0 %"), "{text}");
         for note in [
-            "change from generation 6 to 7 waits for eu-west; until then the smaller share counts\n",
+            "not all regions have announced generation 7; until then the smaller share counts\n",
             "eu-west is unreachable: refused; each side keeps its share\n",
             "rules are copied from eu-west; last comparison: never\n",
             "rules are not compared: cut\\u{1b}\n",

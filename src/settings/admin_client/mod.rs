@@ -1,9 +1,10 @@
-//! Arguments of the commands that call the admin API: `rules`, `counters`, `ban`, `switch`, `top` and
-//! `events`.
+//! Arguments of the commands that call the admin API: `rules`, `counters`, `ban`, `switch`, `regions`,
+//! `top` and `events`.
 
 mod connection;
 mod counters;
 mod lists;
+mod regions;
 mod rules;
 mod switches;
 mod traffic;
@@ -14,6 +15,7 @@ pub(super) use self::{
     connection::FLAGS,
     counters::CountersFlags,
     lists::BanFlags,
+    regions::RegionsFlags,
     rules::RulesFlags,
     switches::SwitchFlags,
     traffic::{EventsFlags, TopFlags},
@@ -22,6 +24,7 @@ pub use self::{
     connection::{AdminUrl, ClientIdentity, ConnectionSettings, OutputFormat},
     counters::{CounterCommand, CounterSelector},
     lists::ListCommand,
+    regions::RegionsCommand,
     rules::{BaseVersion, DiffSource, Rollback, RulesCommand, VersionSelector},
     switches::SwitchCommand,
     traffic::TrafficCommand,
@@ -49,6 +52,8 @@ pub enum AdminCommand {
     List(ListCommand),
     /// Switches of rules.
     Switch(SwitchCommand),
+    /// Regions.
+    Regions(RegionsCommand),
     /// Traffic of the last minutes.
     Traffic(TrafficCommand),
 }

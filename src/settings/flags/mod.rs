@@ -9,7 +9,7 @@ use clap::{
 use super::{
     Command, Settings, SettingsError,
     admin::AdminFlags,
-    admin_client::{BanFlags, CountersFlags, EventsFlags, RulesFlags as VersionFlags, SwitchFlags, TopFlags},
+    admin_client::{BanFlags, CountersFlags, EventsFlags, RulesFlags as VersionFlags, RegionsFlags, SwitchFlags, TopFlags},
     anomalies::AnomalyFlags,
     environment::{self, Environment, EnvironmentFlags},
     error::Problem,
@@ -69,6 +69,8 @@ enum Verb {
     Ban(BanFlags),
     /// Switch rules of a running server off, to shadow mode, or to decide without Redis (`emergency`).
     Switch(SwitchFlags),
+    /// Show the regions of a running server, and drop one from a region table.
+    Regions(RegionsFlags),
     /// Show the keys with the most hits and the most denied hits of the last minute, in all instances.
     Top(TopFlags),
     /// Show the events of all instances, newest first.
@@ -220,6 +222,7 @@ pub fn parse(
         Some(Verb::Counters(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Ban(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Switch(flags)) => flags.resolve().map(Command::AdminClient),
+        Some(Verb::Regions(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Top(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Events(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Docs(flags)) => Ok(Command::Docs(flags.page)),

@@ -24,6 +24,7 @@ mod limits;
 mod lists;
 mod me;
 mod origin_check;
+mod regions;
 mod response;
 mod routes;
 mod rules;

@@ -12,6 +12,7 @@ use crate::{
     anomalies::{AnomalyStatus, Sensitivity},
     fleet::FleetView,
     readiness::Readiness,
+    regions::Regions,
 };
 
 /// Dependencies of the API.
@@ -37,6 +38,8 @@ pub struct ApiParts {
     pub(crate) fleet: FleetView,
     /// Description of the counters' store.
     pub store: StoreInfo,
+    /// The regions, with a region table.
+    pub regions: Option<Regions>,
 }
 
 /// Description of the counters' store.

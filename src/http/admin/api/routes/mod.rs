@@ -17,7 +17,7 @@ use super::{
     events,
     extract::{WriteRequest, now_ms},
     limits::ApiLimits,
-    lists, me, origin_check, rules,
+    lists, me, origin_check, regions, rules,
     state::{Api, ApiParts},
     status, switches, talkers, validate, versions,
 };
@@ -26,7 +26,7 @@ use crate::http::admin::auth::{Authenticator, Caller, Role};
 type Route = MethodRouter<Arc<Api>>;
 
 /// Routes that change nothing.
-fn viewer_routes() -> [(&'static str, Route); 18] {
+fn viewer_routes() -> [(&'static str, Route); 19] {
     [
         ("/me", get(me::show)),
         ("/status", get(status::show)),
@@ -46,6 +46,7 @@ fn viewer_routes() -> [(&'static str, Route); 18] {
         ("/audit", get(audit::list)),
         ("/events", get(events::list)),
         ("/anomalies", get(anomalies::list)),
+        ("/regions", get(regions::show)),
     ]
 }
 

@@ -57,12 +57,13 @@ function asks({ granted = 0, part = 0, refused = 0, timeout = 0, generation = 0 
   return `${count(granted + part)}${unanswered > 0 ? `, ${count(unanswered)} in vain` : ''}`;
 }
 
-function problems({ change, file_error, generation, regions: all, rules }) {
+function problems({ unfinished_changes, file_error, generation, regions: all, rules }) {
   const others = all.filter((region) => !region.own && !region.lost && region.up);
   const differing = others.filter((region) => (region.generation ?? generation) !== generation);
   return [
     file_error && ['bad', 'The region table is not valid', file_error],
-    change && ['warn', `The change to generation ${change.to} is not complete`, waiting(change)],
+    unfinished_changes > 0 && ['warn', `Not all regions have announced generation ${generation}`,
+      'Until then, each region uses the smaller one of its shares.'],
     differing.length > 0 && ['warn', plural(differing.length, 'region has another generation', 'regions have another generation'),
       `Nothing is lent between this region and ${differing.map((region) => region.name).join(', ')}.`],
     rules && ['', `Rules, lists and switches are copied from ${rules.region}`,
@@ -70,6 +71,3 @@ function problems({ change, file_error, generation, regions: all, rules }) {
     rules?.problem && ['bad', 'Rules are not compared', rules.problem],
   ].filter(Boolean);
 }
-
-const waiting = ({ waiting_for }) => (waiting_for.length === 0 ? 'Larger shares begin with the next windows.'
-  : `Until ${waiting_for.join(', ')} announce it, each region uses the smaller one of its shares.`);
