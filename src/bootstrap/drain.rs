@@ -17,6 +17,7 @@ use tollgate_limiter::ActiveRules;
 
 use super::{
     ports::{CredentialReloads, ServedPort},
+    regions::RegionTasks,
     rule_sources::RuleSources,
     workers::WorkerLost,
 };
@@ -61,8 +62,8 @@ pub struct Running {
     pub(super) abuse: Option<AbortOnDropHandle<Infallible>>,
     /// Task that adds bans to the list that operators see; aborted on drop.
     pub(super) ban_list: Option<AbortOnDropHandle<Infallible>>,
-    /// Task that follows the region table; aborted on drop.
-    pub(super) regions: Option<AbortOnDropHandle<Option<Infallible>>>,
+    /// Region table and service between regions; stopped on drop.
+    pub(super) regions: Option<RegionTasks>,
     /// Exporter of traces, if enabled.
     pub(super) tracing: Option<TraceExporter>,
 }
@@ -86,6 +87,11 @@ impl Running {
     /// Address of the separate metrics port, if enabled.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics.as_ref().map(|metrics| metrics.address)
+    }
+
+    /// Address of the service between regions, if enabled.
+    pub fn region_address(&self) -> Option<SocketAddr> {
+        self.regions.as_ref().and_then(RegionTasks::address)
     }
 
     /// Readiness reported to health checks.

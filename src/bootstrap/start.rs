@@ -22,6 +22,7 @@ use super::{
     drain::Running,
     memory_gauge,
     ports::{Ports, ServedPort},
+    regions::RegionTasks,
     rule_sources,
     stores::{AdminStore, Stores},
     workers::{WorkerLost, start_workers, worker_config},
@@ -37,7 +38,7 @@ use crate::{
     http::{self, AdminParts, ApiParts, DescriptorError, TokenError},
     net::tls::TlsError,
     readiness::Readiness,
-    regions::{RegionTableError, Regions},
+    regions::{PeersError, RegionTableError, Regions},
     service::Service,
     settings::{AdminSettings, Port, Settings},
     tracing::{TraceExporter, TracingError},
@@ -74,6 +75,9 @@ pub enum StartError {
     /// The region table is invalid.
     #[error(transparent)]
     Regions(#[from] RegionTableError),
+    /// The service between regions cannot start.
+    #[error(transparent)]
+    Peers(#[from] PeersError),
     /// The TLS files of a port are unusable.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -108,6 +112,7 @@ impl Server {
             settings.region.as_ref().map(|region| Regions::load(region, shares.clone())).transpose()?;
         settings.rules.options.regions =
             regions.as_ref().map_or(TableSize::NoTable, |regions| TableSize::Regions(regions.sharing()));
+        let peers = settings.region.as_ref().and_then(|region| region.peers.clone());
         let background = BackgroundQueue::default();
         let stores = Stores::new(&settings);
         let memory_gauge =
@@ -145,7 +150,10 @@ impl Server {
         let lister = BanLister::new(begun_bans, running.control.clone(), Arc::clone(&running.rules));
         let ban_list = AbortOnDropHandle::new(tokio::spawn(lister.run()));
         let (memory_gauge, ban_list) = (Some(memory_gauge), Some(ban_list));
-        let regions = regions.map(|regions| AbortOnDropHandle::new(tokio::spawn(regions.follow())));
+        let regions = match (regions, peers) {
+            (Some(regions), peers) => Some(RegionTasks::start(regions, peers, &running).await?),
+            (None, _) => None,
+        };
         Ok(Running { memory_gauge, ban_list, abuse, regions, tracing, ..running })
     }
 }
@@ -173,6 +181,8 @@ where
     });
     let activator = Activator::new(readiness.clone(), &settings.rules);
     let control = rule_sources::open_control(&settings)?;
+    // Before the files of the directory could become the first version.
+    control.set_writing_region(regions.as_ref().and_then(Regions::writing).as_deref());
     let first_rules = rule_sources::load_first(&settings.rules, &activator, &control).await?;
     let (rules, status) = (Arc::clone(&activator.rules), activator.status.clone());
 

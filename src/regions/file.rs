@@ -3,13 +3,14 @@
 use std::{
     convert::Infallible,
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
     time::Duration,
 };
 
 use parking_lot::Mutex;
 use tokio::{
+    sync::watch,
     task::spawn_blocking,
     time::{MissedTickBehavior, interval},
 };
@@ -40,7 +41,9 @@ pub struct RegionTableError(String);
 pub struct Regions {
     file: Arc<Path>,
     shares: OwnShares,
-    state: Arc<Mutex<State>>,
+    pub(super) state: Arc<Mutex<State>>,
+    /// Generation of the active table.
+    generation: Arc<watch::Sender<u64>>,
 }
 
 impl Regions {
@@ -49,11 +52,13 @@ impl Regions {
     /// # Errors
     /// [`RegionTableError`] with every problem of the table.
     pub fn load(settings: &RegionSettings, shares: OwnShares) -> Result<Self, RegionTableError> {
-        let RegionSettings { name, table: file } = settings;
+        let RegionSettings { name, table: file, .. } = settings;
         let table = read(file).and_then(|bytes| parse(file, &bytes)).map_err(RegionTableError)?;
         let lacks_own = || RegionTableError(format!("{}: {}", file_name(file), lacks_own(name)));
         let state = State::new(name, table).ok_or_else(lacks_own)?;
-        let regions = Self { file: file.as_path().into(), shares, state: Arc::new(Mutex::new(state)) };
+        let generation = Arc::new(watch::Sender::new(state.table.generation()));
+        let state = Arc::new(Mutex::new(state));
+        let regions = Self { file: file.as_path().into(), shares, state, generation };
         regions.publish(&regions.state.lock());
         Ok(regions)
     }
@@ -67,6 +72,22 @@ impl Regions {
     pub fn writing(&self) -> Option<String> {
         let state = self.state.lock();
         state.table.writing().filter(|region| **region != *state.own).map(str::to_owned)
+    }
+
+    /// Whether this region writes the rules of all.
+    pub(super) fn is_writing(&self) -> bool {
+        let state = self.state.lock();
+        state.table.writing() == Some(&*state.own)
+    }
+
+    /// Generation of the active table.
+    pub(super) fn generation(&self) -> u64 {
+        *self.generation.borrow()
+    }
+
+    /// Changes of the active table.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
     }
 
     /// The regions as operators see them.
@@ -112,9 +133,10 @@ impl Regions {
         self.publish(&state);
     }
 
-    fn publish(&self, state: &State) {
+    pub(super) fn publish(&self, state: &State) {
         metrics::table(state.table.generation(), state.unfinished());
         self.shares.set(state.shares());
+        self.generation.send_replace(state.table.generation());
     }
 }
 
@@ -163,7 +185,7 @@ fn file_name(file: &Path) -> String {
 ///
 /// # Errors
 /// Every problem of the table.
-pub(crate) fn sharing_of(file: &PathBuf) -> Result<u32, String> {
+pub(crate) fn sharing_of(file: &Path) -> Result<u32, String> {
     let table = read(file).and_then(|bytes| parse(file, &bytes))?;
     Ok(u32::try_from(table.sharing()).unwrap_or(u32::MAX))
 }
@@ -183,7 +205,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("regions.yaml");
         fs::write(&file, table(1, 1)).expect("written");
-        let settings = RegionSettings { name: "us".to_owned(), table: file.clone() };
+        let settings = RegionSettings { name: "us".to_owned(), table: file.clone(), peers: None };
         let regions = Regions::load(&settings, OwnShares::default()).expect("valid");
         let mut poll = Poll { regions: regions.clone(), seen: None, changed: None };
         let mut after = |content: &str| {
@@ -211,7 +233,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("regions.yaml");
         let load = |name: &str| {
-            let settings = RegionSettings { name: name.to_owned(), table: file.clone() };
+            let settings = RegionSettings { name: name.to_owned(), table: file.clone(), peers: None };
             Regions::load(&settings, OwnShares::default()).map(|_| ()).expect_err("refused").to_string()
         };
         assert!(load("us").contains("regions.yaml: "), "{}", load("us"));

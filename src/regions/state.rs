@@ -1,11 +1,16 @@
 //! Active weights of the regions, and changes of them.
 
+use std::{collections::BTreeMap, time::Duration};
+
 use serde::Serialize;
 use tollgate_core::{
     clock::Timestamp,
     region::{FormerWeights, RegionShares, RegionWeights},
 };
 use tollgate_rules::RegionTable;
+use tonic::transport::Channel;
+
+use super::announcements::Announced;
 
 /// Maximum number of unfinished changes of weights.
 const MAX_UNFINISHED: usize = 16;
@@ -19,6 +24,21 @@ pub(super) struct State {
     former: Vec<FormerWeights>,
     /// Problem of the file, since it was last changed.
     pub(super) file_error: Option<String>,
+    /// Generation that the own region has announced: none of its instances exceeds the shares of it.
+    pub(super) own_lowered: u64,
+    /// State of the other regions, by name.
+    pub(super) announced: BTreeMap<Box<str>, Announced>,
+    /// Connections to other regions, by name.
+    pub(super) channels: BTreeMap<Box<str>, Channel>,
+}
+
+/// Times of an exchange of messages.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Exchange {
+    /// Time before which the request was not sent.
+    pub(super) sent_at: Timestamp,
+    /// Time until the reply.
+    pub(super) round_trip: Duration,
 }
 
 /// Regions as operators see them.
@@ -32,6 +52,8 @@ pub struct RegionsView {
     pub file_error: Option<String>,
     /// Changes of weights that other regions have not announced: raised shares do not apply yet.
     pub unfinished_changes: usize,
+    /// Other regions that have not announced the active table.
+    pub waiting_for: Vec<String>,
     /// All regions.
     pub regions: Vec<RegionView>,
 }
@@ -51,13 +73,36 @@ pub struct RegionView {
     pub lost: bool,
     /// Whether it is the own region.
     pub own: bool,
+    /// Whether the last exchange of messages with it succeeded; `None` for the own region and before the first one.
+    pub up: Option<bool>,
+    /// Generation of its table, as it announced it.
+    pub generation: Option<u64>,
+    /// Time since its last announcement, in milliseconds.
+    pub announced_ms_ago: Option<u64>,
+    /// Whether its table of the same generation has other weights.
+    pub differs: bool,
+    /// Its clock minus the own one, in milliseconds.
+    pub clock_offset_ms: Option<i64>,
+    /// Time of the last exchange of messages, in milliseconds.
+    pub round_trip_ms: Option<u64>,
+    /// Reason why the last exchange failed.
+    pub error: Option<String>,
 }
 
 impl State {
     /// The state with a first table; `None` if the table lacks the own region.
     pub(super) fn new(own: &str, table: RegionTable) -> Option<Self> {
         let weights = table.weights(own)?;
-        Some(Self { own: own.into(), table, weights, former: Vec::new(), file_error: None })
+        Some(Self {
+            own: own.into(),
+            table,
+            weights,
+            former: Vec::new(),
+            file_error: None,
+            own_lowered: 0,
+            announced: BTreeMap::new(),
+            channels: BTreeMap::new(),
+        })
     }
 
     /// Own shares as of now.
@@ -90,6 +135,7 @@ impl State {
             self.former.push(FormerWeights { weights, lowered_at: None });
         }
         self.table = table;
+        self.announced.retain(|name, _| self.table.region(name).is_some());
         Ok(())
     }
 
@@ -106,19 +152,30 @@ impl State {
     #[allow(clippy::float_arithmetic)] // Shown to people.
     pub(super) fn view(&self) -> RegionsView {
         let total = self.weights.total() as f64;
-        let regions = self.table.regions().iter().map(|region| RegionView {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let known = |name: &str| self.announced.get(name);
+        let regions = self.table.regions().iter().map(|region| (region, known(&region.name)));
+        let regions = regions.map(|(region, known)| RegionView {
             name: region.name.to_string(),
             address: region.address.to_string(),
             weight: region.weight,
             share: if region.is_lost { 0.0 } else { f64::from(region.weight) / total },
             lost: region.is_lost,
             own: region.name == self.own,
+            up: known.map(|known| known.is_up),
+            generation: known.and_then(|known| known.at.map(|_| known.generation)),
+            announced_ms_ago: known.and_then(|known| known.at.map(|at| millis(at.elapsed()))),
+            differs: known.is_some_and(|known| known.differs),
+            clock_offset_ms: known.filter(|known| known.is_up).map(|known| known.clock_offset_us / 1_000),
+            round_trip_ms: known.filter(|known| known.is_up).map(|known| millis(known.round_trip)),
+            error: known.and_then(|known| known.error.clone()),
         });
         RegionsView {
             region: self.own.to_string(),
             generation: self.table.generation(),
             file_error: self.file_error.clone(),
             unfinished_changes: self.unfinished(),
+            waiting_for: self.waiting_for().map(str::to_owned).collect(),
             regions: regions.collect(),
         }
     }

@@ -54,7 +54,7 @@ pub use self::{
     parsers::DescriptorArgument,
     process::{HttpSettings, MetricNames, ProcessSettings},
     reference::catalogue::{Mapping, ValueType, Variable, all as reference_variables},
-    regions::RegionSettings,
+    regions::{PeerSettings, RegionSettings},
     rules::RulesSettings,
     store::StoreSettings,
     tls::{ClientSettings, Port, TlsFile, TlsSettings},

@@ -215,7 +215,8 @@ impl World {
                 let view = self.view(*region);
                 let others = running.iter().filter(|other| *other != region && !self.rows[**other].is_lost);
                 view["generation"] == self.generation
-                    && view["change"].is_null()
+                    && view["unfinished_changes"] == 0
+                    && view["waiting_for"].as_array().is_some_and(Vec::is_empty)
                     && others.into_iter().all(|other| self.peer(*region, *other)["up"] == true)
             })
         });

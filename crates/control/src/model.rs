@@ -202,6 +202,9 @@ pub struct Instance {
     pub started_at_ms: u64,
     /// Time of the heartbeat, in milliseconds since 1970.
     pub seen_at_ms: u64,
+    /// Generation of the region table, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region_generation: Option<u64>,
     /// Domains with requests within the last minute; incomplete if there are many.
     pub active_domains: Vec<String>,
     /// Reason why the current version is not active, if it is not.

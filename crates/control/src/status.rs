@@ -54,6 +54,9 @@ pub struct RulesState {
     pub since_ms: u64,
     /// Generation of the active lists and switches.
     pub generation: u64,
+    /// Generation of the region table, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region_generation: Option<u64>,
     /// Reason why newer rules are not active, if there are any.
     pub problem: Option<String>,
     /// Reason why some lists or switches are not active, if so.

@@ -30,6 +30,9 @@ struct Regions {
     /// Changes of the table that are not complete.
     #[serde(default)]
     unfinished_changes: u64,
+    /// Other regions that have not announced the active table.
+    #[serde(default)]
+    waiting_for: Vec<String>,
     /// Copy of the rules of another region.
     rules: Option<RulesCopy>,
 }
@@ -43,8 +46,10 @@ struct Region {
     lost: bool,
     #[serde(default)]
     own: bool,
+    /// `None` before the first exchange.
+    up: Option<bool>,
     #[serde(default)]
-    up: bool,
+    differs: bool,
     generation: Option<u64>,
     clock_offset_ms: Option<i64>,
     round_trip_ms: Option<u64>,
@@ -112,8 +117,9 @@ const fn state(region: &Region) -> &'static str {
     match (region.lost, region.own, region.up) {
         (true, ..) => "lost",
         (_, true, _) => "own",
-        (.., true) => "up",
-        _ => "down",
+        (.., Some(true)) => "up",
+        (.., Some(false)) => "down",
+        (.., None) => "unknown",
     }
 }
 
@@ -128,17 +134,21 @@ fn share(regions: &Regions, region: &Region) -> f64 {
 fn notes(regions: &Regions) -> String {
     let mut notes = String::new();
     if regions.unfinished_changes > 0 {
-        let generation = regions.generation;
+        let waiting: Vec<String> = regions.waiting_for.iter().map(|name| escape_line(name)).collect();
         let _ = writeln!(
             notes,
-            "not all regions have announced generation {generation}; until then the smaller share counts"
+            "generation {} is not announced by {}; until then the smaller share counts",
+            regions.generation,
+            waiting.join(", ")
         );
     }
     for region in regions.regions.iter().filter(|region| !region.own && !region.lost) {
         let name = escape_line(&region.name);
-        if !region.up {
+        if region.up != Some(true) {
             let reason = escape_line(region.error.as_deref().unwrap_or("no answer"));
             let _ = writeln!(notes, "{name} is unreachable: {reason}; each side keeps its share");
+        } else if region.differs {
+            let _ = writeln!(notes, "{name} has another table of the same generation; increase the generation");
         } else if region.generation.is_some_and(|generation| generation != regions.generation) {
             let _ = writeln!(notes, "{name} has another generation; nothing is lent until it has the same");
         }
@@ -193,7 +203,7 @@ fn require_down(regions: &Regions, name: &str) -> Result<(), ClientError> {
     };
     match regions.regions.iter().find(|region| region.name == name) {
         Some(region) if region.own => refuse("is the region that answers"),
-        Some(region) if region.up && !region.lost => refuse("answers the other regions"),
+        Some(region) if region.up == Some(true) && !region.lost => refuse("answers the other regions"),
         _ => Ok(()),
     }
 }
@@ -256,7 +266,7 @@ mod tests {
     fn regions() -> Regions {
         let json = json!({
             "region": "us-east", "generation": 7, "file_error": null,
-            "unfinished_changes": 1,
+            "unfinished_changes": 1, "waiting_for": ["eu-west"],
             "rules": {"region": "eu-west", "compared_ms": null, "problem": "cut\u{1b}"},
             "regions": [
                 {"name": "us-east", "weight": 2, "own": true, "up": true, "generation": 7},
@@ -273,7 +283,7 @@ mod tests {
         assert!(text.contains("us-east   own    2       66.7 %"), "{text}");
         assert!(text.contains("ap-south  lost   1       0.0 %"), "{text}");
         for note in [
-            "not all regions have announced generation 7; until then the smaller share counts\n",
+            "generation 7 is not announced by eu-west; until then the smaller share counts\n",
             "eu-west is unreachable: refused; each side keeps its share\n",
             "rules are copied from eu-west; last comparison: never\n",
             "rules are not compared: cut\\u{1b}\n",

@@ -11,7 +11,7 @@ use crate::{Control, ControlError, RulesStatus, bounds::truncated, metrics};
 /// Time between two comparisons of a region with the writing region.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Timeout of a comparison, for the largest version over a slow network.
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(8);
 /// Part of the interval after which a claim is due, so that one instance alone is not late for each second one.
 const CLAIM_INTERVAL: Duration = Duration::from_millis(900);
 

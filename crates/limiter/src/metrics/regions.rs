@@ -32,8 +32,10 @@ pub(super) static SHARE_DENIALS: Computed<1> = Computed::counter(
     },
 );
 
-/// Counts by domain and path of a rule.
-static ALL: Mutex<BTreeMap<(Box<str>, Box<str>), Arc<AtomicU64>>> = Mutex::new(BTreeMap::new());
+/// Domain and path of a rule.
+type Name = (Box<str>, Box<str>);
+
+static ALL: Mutex<BTreeMap<Name, Arc<AtomicU64>>> = Mutex::new(BTreeMap::new());
 
 /// Counters of the global rules of one version of the rules, by their index. They exist from the activation on, so that a
 /// first denial is seen as a change.
@@ -54,7 +56,7 @@ impl ShareCounters {
             rules.map(move |rule| (&*domain.name, rule))
         });
         let counters = global.map(|(domain, rule)| {
-            let mut name = (Box::from(domain), Box::from(rule.path()));
+            let mut name: Name = (domain.into(), rule.path().into());
             if all.len() >= MAX_RULES && !all.contains_key(&name) {
                 // Series of rules of former versions, which count nothing more.
                 all.retain(|_, count| Arc::strong_count(count) > 1);

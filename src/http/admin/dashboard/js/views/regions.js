@@ -57,13 +57,13 @@ function asks({ granted = 0, part = 0, refused = 0, timeout = 0, generation = 0 
   return `${count(granted + part)}${unanswered > 0 ? `, ${count(unanswered)} in vain` : ''}`;
 }
 
-function problems({ unfinished_changes, file_error, generation, regions: all, rules }) {
+function problems({ unfinished_changes, waiting_for, file_error, generation, regions: all, rules }) {
   const others = all.filter((region) => !region.own && !region.lost && region.up);
   const differing = others.filter((region) => (region.generation ?? generation) !== generation);
   return [
     file_error && ['bad', 'The region table is not valid', file_error],
     unfinished_changes > 0 && ['warn', `Not all regions have announced generation ${generation}`,
-      'Until then, each region uses the smaller one of its shares.'],
+      `Until ${waiting_for.join(', ')} announce it, each region uses the smaller one of its shares.`],
     differing.length > 0 && ['warn', plural(differing.length, 'region has another generation', 'regions have another generation'),
       `Nothing is lent between this region and ${differing.map((region) => region.name).join(', ')}.`],
     rules && ['', `Rules, lists and switches are copied from ${rules.region}`,
