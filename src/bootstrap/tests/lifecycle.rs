@@ -128,6 +128,7 @@ async fn startup_fails_if_the_store_cannot_be_opened() {
         Readiness::new(),
         BackgroundQueue::default(),
         None,
+        None,
         refuse,
     )
     .await
@@ -150,6 +151,7 @@ async fn a_panic_of_a_worker_is_reported() {
         None,
         Readiness::new(),
         BackgroundQueue::default(),
+        None,
         None,
         panic_in_worker_1,
     )

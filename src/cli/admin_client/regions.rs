@@ -100,7 +100,7 @@ fn list(regions: &Regions) -> String {
             escape_line(&region.name),
             state(region).to_owned(),
             region.weight.to_string(),
-            format!("{:.1} %", share(regions, region) * 100.0),
+            share(regions, region),
             number(region.generation),
             region.round_trip_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms")),
             region.clock_offset_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms")),
@@ -123,11 +123,19 @@ const fn state(region: &Region) -> &'static str {
     }
 }
 
-/// Part of every global limit.
-fn share(regions: &Regions, region: &Region) -> f64 {
-    let weight = |region: &Region| if region.lost { 0 } else { region.weight };
-    let total = regions.regions.iter().map(weight).fold(0, u32::saturating_add);
-    if total == 0 { 0.0 } else { f64::from(weight(region)) / f64::from(total) }
+/// Part of every global limit, in percent.
+fn share(regions: &Regions, region: &Region) -> String {
+    let (thousandths, _) = part_of(1_000, regions, region);
+    format!("{}.{} %", thousandths / 10, thousandths % 10)
+}
+
+/// Part of a limit, rounded down, and whether a rest remains.
+fn part_of(limit: u32, regions: &Regions, region: &Region) -> (u64, bool) {
+    let weight = |region: &Region| if region.lost { 0 } else { u64::from(region.weight) };
+    let total = regions.regions.iter().map(weight).fold(0, u64::saturating_add);
+    let whole = u64::from(limit).saturating_mul(weight(region));
+    let rest = whole.checked_rem(total).unwrap_or_default();
+    (whole.checked_div(total).unwrap_or_default(), rest > 0)
 }
 
 /// Notes about everything that is not as it should be.
@@ -171,9 +179,8 @@ fn explain(regions: &Regions, limit: u32) -> CommandOutput {
     let mut json = Vec::new();
     for region in &regions.regions {
         // Rounded down; the rest goes to regions in an order of the counter.
-        let least = (f64::from(limit) * share(regions, region) + 1e-9).floor();
-        let whole = (f64::from(limit) * share(regions, region)).ceil();
-        let hits = if least < whole { format!("{least} or {whole}") } else { format!("{least}") };
+        let (least, has_rest) = part_of(limit, regions, region);
+        let hits = if has_rest { format!("{least} or {}", least.saturating_add(1)) } else { least.to_string() };
         json.push(json!({ "region": region.name, "least": least, "state": state(region) }));
         rows.push([escape_line(&region.name), state(region).to_owned(), hits]);
     }
@@ -210,9 +217,9 @@ fn require_down(regions: &Regions, name: &str) -> Result<(), ClientError> {
 
 fn drop_region(name: &str, file: &Path, write: bool) -> Result<CommandOutput, ClientError> {
     let unusable =
-        |reason: String| ClientError::File { name: redact::path(file).to_string(), reason };
+        |reason: String| ClientError::File { name: redact::path(file), reason };
     let bytes = fs::read(file).map_err(|error| unusable(error.to_string()))?;
-    let before = read_regions(&redact::path(file).to_string(), &bytes)
+    let before = read_regions(&redact::path(file), &bytes)
         .map_err(|report| ClientError::Invalid(report.to_string()))?;
     let dropped = before.region(name).ok_or_else(|| unusable(format!("has no region {}", escape_line(name))))?;
     if before.regions().iter().all(|region| region.is_lost || region.name == dropped.name) {
@@ -280,7 +287,7 @@ mod tests {
     #[test]
     fn lists_have_shares_and_a_note_for_each_problem() {
         let text = list(&regions());
-        assert!(text.contains("us-east   own    2       66.7 %"), "{text}");
+        assert!(text.contains("us-east   own    2       66.6 %"), "{text}");
         assert!(text.contains("ap-south  lost   1       0.0 %"), "{text}");
         for note in [
             "generation 7 is not announced by eu-west; until then the smaller share counts\n",

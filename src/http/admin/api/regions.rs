@@ -13,7 +13,7 @@ use super::{
 /// Returns the regions, without a region table none, and the state of copied rules.
 pub(super) async fn show(State(api): State<Arc<Api>>) -> ApiResult {
     let view = api.parts.regions.as_ref().map(|regions| regions.view());
-    let mut body = match view.map(|view| serde_json::to_value(view)) {
+    let mut body = match view.map(serde_json::to_value) {
         Some(Ok(Value::Object(view))) => view,
         _ => serde_json::Map::from_iter([
             ("region".to_owned(), Value::Null),

@@ -1,6 +1,6 @@
 //! Three regions on three continents under traffic at nine tenths of their limits. The figures are printed.
 //!
-//! `cargo test --test integration -- --ignored --nocapture regions::measurement`
+//! `cargo test --test integration -- --ignored --nocapture three_regions::measurement`
 
 use std::{env, time::Duration};
 
