@@ -195,7 +195,7 @@ fn explain(regions: &Regions, limit: u32) -> CommandOutput {
     if sharing > 1 && limit < sharing.saturating_mul(MIN_SHARE) {
         let _ = writeln!(
             text,
-            "shares below {MIN_SHARE} hits deny requests that the limit admits; consider `scope: primary`"
+            "shares below {MIN_SHARE} hits deny requests that the limit admits; consider a primary region"
         );
     }
     text.push_str(&notes(regions));
@@ -306,8 +306,8 @@ mod tests {
         assert!(text.contains("us-east   own    6 or 7\n"), "{text}");
         assert!(text.contains("eu-west   down   3 or 4\n"), "{text}");
         assert!(text.contains("ap-south  lost   0\n"), "{text}");
-        assert!(text.contains("scope: primary"), "{text}");
-        assert!(!explain(&regions(), 6_000).text.contains("scope: primary"));
+        assert!(text.contains("primary region"), "{text}");
+        assert!(!explain(&regions(), 6_000).text.contains("primary region"));
     }
 
     #[test]
