@@ -97,7 +97,7 @@ local function make_fast_path()
   -- of the key, if it was read.
   local function decide_several(i, times, raw)
     local packed, ban_bytes = ARGV[1 + i], 0
-    if string.byte(packed, 11) % 4 ~= string.byte(packed, 11) then
+    if string.byte(packed, 11) > 3 then
       ban_bytes = struct.unpack('<I2', packed, #packed - 1) * 24 + 2
     end
     raw = raw or read_cell(i)

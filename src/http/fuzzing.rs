@@ -19,7 +19,8 @@ use super::public::json::JsonCodec;
 use crate::{
     proto::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code},
     service::{
-        DegradedRemaining, HeaderStyle, RequestBounds, RequestError, ResetFormat, ResponseOptions, Service,
+        DegradedRemaining, HeaderStyle, NamedDecisions, RequestBounds, RequestError, ResetFormat,
+        ResponseOptions, Service,
     },
     tracing::Span,
 };
@@ -42,6 +43,8 @@ static PARTS: LazyLock<Option<(Service, JsonCodec)>> = LazyLock::new(|| {
         problem_body: true,
         degraded_header: true,
         dynamic_metadata: true,
+        decision_metadata: NamedDecisions::All,
+        decision_key: true,
     };
     let limiter = Limiter::new(rules, Store::Memory(store), Modes::default());
     Some((Service::new(limiter, response_options, RequestBounds::default()), JsonCodec::new().ok()?))

@@ -1,12 +1,6 @@
 //! The file of the region table.
 
-use std::{
-    convert::Infallible,
-    fs,
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{convert::Infallible, fs, path::Path, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{

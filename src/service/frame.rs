@@ -6,22 +6,23 @@ use prost::{
     encoding::{self, WireType, encode_key, encode_varint, encoded_len_varint},
 };
 use tollgate_core::ban::Ban;
-use tollgate_limiter::verdict::{Code, Decision};
+use tollgate_limiter::verdict::Code;
 
 use super::{
-    ResponseOptions, encode,
+    Parts, ResponseOptions, encode,
     headers::{self, HeaderSink},
     metadata,
-    times::ResponseTimes,
+    named_decision::{self, NamedDecision},
 };
 use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 
 /// Compression flag and length.
 pub(crate) const PREFIX_BYTES: usize = 5;
 
-/// Room for a response of one descriptor, without and with a denial's headers.
+/// Room for a response of one descriptor, without and with a denial's headers, and for the name of what decided.
 const OK_BYTES: usize = 96;
 const DENIAL_BYTES: usize = 256;
+const NAMED_BYTES: usize = 160;
 
 /// Field numbers of a response.
 const OVERALL_CODE: u32 = 1;
@@ -37,19 +38,22 @@ pub(crate) fn of(message: &RateLimitResponse) -> Bytes {
     writer.finish()
 }
 
-/// Encodes the response with its headers and the metadata of a ban: the frame that [`of`] makes of the message, without
-/// the message and its allocations.
-pub(super) fn encode(decision: &Decision<'_>, options: &ResponseOptions, times: &ResponseTimes<'_>) -> Bytes {
+/// Encodes the response with its headers and the metadata of a ban and of what decided: the frame that [`of`] makes of the
+/// message, without the message and its allocations.
+pub(super) fn encode(options: &ResponseOptions, parts: &Parts<'_, '_, '_>) -> Bytes {
+    let Parts { decision, times, descriptors, .. } = parts;
+    let named = NamedDecision::of(options, decision, descriptors);
     let ban = decision.ban();
     let capacity = if decision.code == Code::Ok { OK_BYTES } else { DENIAL_BYTES };
+    let capacity = if named.is_some() { capacity.saturating_add(NAMED_BYTES) } else { capacity };
     let mut writer = FrameWriter::with_capacity(capacity);
     encoding::int32::encode(OVERALL_CODE, &encode::code(decision.code).into(), &mut writer.0);
     for status in &decision.statuses {
         encoding::message::encode(STATUSES, &encode::status(status, decision.shed), &mut writer.0);
     }
     headers::add(&mut writer, options, decision, times, ban.as_ref());
-    if let Some(ban) = &ban {
-        writer.ban(ban);
+    if ban.is_some() || named.is_some() {
+        writer.metadata(ban.as_ref(), named.as_ref());
     }
     writer.finish()
 }
@@ -74,21 +78,29 @@ impl FrameWriter {
         bytes.freeze()
     }
 
-    /// Writes the dynamic metadata of [`metadata::add_ban`].
-    fn ban(&mut self, ban: &Ban) {
+    /// Writes the dynamic metadata of [`metadata::add_ban`] and [`metadata::add_decision`]. The fields of each message are
+    /// ordered by their names.
+    fn metadata(&mut self, ban: Option<&Ban>, named: Option<&NamedDecision>) {
         let Self(bytes) = self;
-        short_message(bytes, DYNAMIC_METADATA, |bytes| {
-            struct_field(bytes, "ban", |bytes| {
-                // `struct_value`, whose fields are ordered by their names.
-                short_message(bytes, 5, |bytes| {
-                    let number = |bytes: &mut BytesMut, number: f64| {
-                        encoding::double::encode(2, &number, bytes);
-                    };
-                    struct_field(bytes, "level", |bytes| number(bytes, ban.level.get().into()));
-                    struct_field(bytes, "mode", |bytes| text(bytes, 3, metadata::mode_of(ban)));
-                    struct_field(bytes, "until", |bytes| number(bytes, ban.until.into()));
+        message(bytes, DYNAMIC_METADATA, |bytes| {
+            if let Some(ban) = ban {
+                struct_value(bytes, "ban", |bytes| {
+                    number_value(bytes, "level", ban.level.get().into());
+                    text_value(bytes, "mode", metadata::mode_of(ban));
+                    number_value(bytes, "until", ban.until.into());
                 });
-            });
+            }
+            if let Some(named) = named {
+                struct_value(bytes, named_decision::KEY, |bytes| {
+                    text_value(bytes, "code", named.code());
+                    text_value(bytes, "key", named.key.as_str());
+                    text_value(bytes, "policy", named.policy.name());
+                    if let Some(remaining) = named.remaining {
+                        number_value(bytes, "remaining", remaining.into());
+                    }
+                    text_value(bytes, "rule", named.rule.as_str());
+                });
+            }
         });
     }
 }
@@ -118,23 +130,45 @@ fn text_len(text: &str) -> usize {
     if text.is_empty() { 0 } else { prefix.saturating_add(text.len()) }
 }
 
+/// Writes a field of a `google.protobuf.Struct` that is a `Struct` in turn.
+fn struct_value(bytes: &mut BytesMut, key: &str, content: impl FnOnce(&mut BytesMut)) {
+    struct_field(bytes, key, |bytes| message(bytes, 5, content));
+}
+
+/// Writes a field that is a number.
+fn number_value(bytes: &mut BytesMut, key: &str, number: f64) {
+    struct_field(bytes, key, |bytes| encoding::double::encode(2, &number, bytes));
+}
+
+/// Writes a field that is a text; an empty one is omitted.
+fn text_value(bytes: &mut BytesMut, key: &str, value: &str) {
+    if !value.is_empty() {
+        struct_field(bytes, key, |bytes| text(bytes, 3, value));
+    }
+}
+
 /// Writes a field of a `google.protobuf.Struct`; `value` writes the content of its `Value`.
 fn struct_field(bytes: &mut BytesMut, key: &str, value: impl FnOnce(&mut BytesMut)) {
-    short_message(bytes, 1, |bytes| {
+    message(bytes, 1, |bytes| {
         text(bytes, 1, key);
-        short_message(bytes, 2, value);
+        message(bytes, 2, value);
     });
 }
 
-/// Writes an embedded message of less than 128 bytes.
-fn short_message(bytes: &mut BytesMut, field: u32, content: impl FnOnce(&mut BytesMut)) {
+/// Writes an embedded message, whose length usually takes one byte.
+fn message(bytes: &mut BytesMut, field: u32, content: impl FnOnce(&mut BytesMut)) {
     encode_key(field, WireType::LengthDelimited, bytes);
     let at = bytes.len();
     bytes.put_u8(0);
     content(bytes);
-    let length = bytes.len().saturating_sub(at).saturating_sub(1);
-    debug_assert!(length < 128, "its length takes one byte");
-    if let (Some(place), Ok(length)) = (bytes.get_mut(at), u8::try_from(length)) {
-        *place = length;
+    let begin = at.saturating_add(1);
+    let length = bytes.len().saturating_sub(begin);
+    let more = encoded_len_varint(length as u64).saturating_sub(1);
+    if more > 0 {
+        bytes.put_bytes(0, more);
+        bytes.copy_within(begin..begin.saturating_add(length), begin.saturating_add(more));
+    }
+    if let Some(mut place) = bytes.get_mut(at..) {
+        encode_varint(length as u64, &mut place);
     }
 }

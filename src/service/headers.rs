@@ -1,7 +1,7 @@
 //! Headers that Envoy adds to the HTTP response.
 
 use tollgate_core::ban::Ban;
-use tollgate_limiter::verdict::{Code, Decision, Limited, Status};
+use tollgate_limiter::verdict::{Decision, Limited, Status};
 
 use super::{
     DegradedRemaining, HeaderNames, HeaderStyle, ResetFormat, ResponseOptions,
@@ -40,7 +40,7 @@ pub(super) fn add(
     ban: Option<&Ban>,
 ) {
     if options.headers != HeaderStyle::Off
-        && let Some(governing) = governing(decision)
+        && let Some((_, governing)) = decision.governing()
     {
         // Whether the governing limit is the degraded one does not matter: the request's state is uncertain.
         let is_unknown =
@@ -78,20 +78,6 @@ fn push_number(headers: &mut impl HeaderSink, name: &str, number: u64) {
 
 pub(super) fn header(name: &str, value: String) -> HeaderValue {
     HeaderValue { key: name.into(), value, raw_value: Vec::new() }
-}
-
-/// Returns the status that the headers report, chosen as in envoyproxy/ratelimit: the last one that denies the request,
-/// else the first one with the least remaining.
-fn governing<'a>(decision: &'a Decision<'_>) -> Option<&'a Limited<'a>> {
-    let limited = || decision.statuses.iter().filter_map(Status::limited);
-    let denying = limited().rfind(|limited| limited.code() == Code::OverLimit && !limited.is_quota);
-    // As in envoyproxy/ratelimit, an untouched limit of the largest possible size is not reported.
-    let least = || {
-        limited()
-            .filter(|limited| limited.verdict.remaining < u32::MAX)
-            .min_by_key(|limited| limited.verdict.remaining)
-    };
-    denying.or_else(least)
 }
 
 /// Adds limit, remaining hits and reset. Remaining hits that are unknown are -1.

@@ -11,6 +11,7 @@ use tollgate_core::{
 };
 use tollgate_limiter::verdict::{Code, Decision, Degraded, Shed, Status};
 
+use super::named_decision::{self, NamedDecision};
 use crate::proto::envoy::{
     extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
     service::ratelimit::v3::RateLimitRequest,
@@ -64,6 +65,22 @@ pub(super) fn add_ban(metadata: &mut Struct, ban: &Ban) {
 /// Whether a ban denies or is only watched.
 pub(super) const fn mode_of(ban: &Ban) -> &'static str {
     if ban.is_enforced { BanMode::Enforce.name() } else { BanMode::Watch.name() }
+}
+
+/// Adds the rule that decided.
+pub(super) fn add_decision(metadata: &mut Struct, named: &NamedDecision) {
+    let texts = [
+        ("code", named.code()),
+        ("key", named.key.as_str()),
+        ("policy", named.policy.name()),
+        ("rule", named.rule.as_str()),
+    ];
+    let texts = texts.into_iter().filter(|(_, value)| !value.is_empty());
+    let mut fields: BTreeMap<_, _> = texts.map(|(key, value)| (key.to_owned(), text(value))).collect();
+    if let Some(remaining) = named.remaining {
+        fields.insert("remaining".to_owned(), number(remaining.into()));
+    }
+    metadata.fields.insert(named_decision::KEY.to_owned(), value(Kind::StructValue(Struct { fields })));
 }
 
 /// Adds the id of the lease, which releases its permits when sent back in a `lease` entry.

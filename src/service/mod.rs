@@ -1,11 +1,13 @@
 //! The rate-limit service: decodes protobuf requests, calls the limiter, and encodes its decision.
 
+mod banned_frames;
 mod decode;
 mod encode;
 pub(crate) mod frame;
 mod headers;
 mod metadata;
 pub mod metrics;
+mod named_decision;
 mod plain_request;
 mod problem;
 mod settings;
@@ -24,9 +26,9 @@ use tollgate_store::StoreError;
 
 pub(crate) use self::plain_request::PlainRequest;
 pub use self::settings::{
-    DegradedRemaining, HeaderNames, HeaderStyle, RequestBounds, ResetFormat, ResponseOptions,
+    DegradedRemaining, HeaderNames, HeaderStyle, NamedDecisions, RequestBounds, ResetFormat, ResponseOptions,
 };
-use self::times::ResponseTimes;
+use self::{banned_frames::BannedFrames, named_decision::NamedDecision, times::ResponseTimes};
 use crate::{
     proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse},
     tracing::Span,
@@ -38,6 +40,7 @@ pub struct Service {
     limiter: Limiter,
     options: ResponseOptions,
     bounds: RequestBounds,
+    banned: BannedFrames,
 }
 
 /// Response to a request.
@@ -56,6 +59,14 @@ pub(crate) struct Answer {
     pub(crate) frame: Bytes,
     /// Permits of the lease that the message names, as in [`ServiceResponse`].
     pub(crate) permits: Option<HeldPermits>,
+}
+
+/// Content of a response.
+struct Parts<'a, 'r, 'd> {
+    decision: &'a Decision<'r>,
+    times: ResponseTimes<'a>,
+    descriptors: &'a [Descriptor<'d>],
+    permits: Option<&'a HeldPermits>,
 }
 
 /// A decision that is encoded as a message or as a frame.
@@ -92,8 +103,8 @@ impl RequestError {
 
 impl Service {
     /// Creates a service that decides with `limiter`.
-    pub const fn new(limiter: Limiter, options: ResponseOptions, bounds: RequestBounds) -> Self {
-        Self { limiter, options, bounds }
+    pub fn new(limiter: Limiter, options: ResponseOptions, bounds: RequestBounds) -> Self {
+        Self { limiter, options, bounds, banned: BannedFrames::default() }
     }
 
     /// Decides `request` before the deadline, and records the outcome in `span` and in metrics.
@@ -108,10 +119,7 @@ impl Service {
     ) -> Result<ServiceResponse, RequestError> {
         let decided = match decode::descriptors(request, &self.bounds) {
             Ok(descriptors) => {
-                let encode =
-                    |decision: &Decision<'_>, times: &ResponseTimes<'_>, permits: Option<&HeldPermits>| {
-                        self.message(Some(request), decision, times, permits)
-                    };
+                let encode = |parts: &Parts<'_, '_, '_>| self.message(Some(request), parts);
                 self.decide(&request.domain, &descriptors, deadline, span, encode).await
             }
             Err(error) => Err(error),
@@ -136,13 +144,11 @@ impl Service {
         deadline: Deadline,
         span: &mut Span,
     ) -> Result<Answer, RequestError> {
-        let encode =
-            |decision: &Decision<'_>, times: &ResponseTimes<'_>, permits: Option<&HeldPermits>| match self
-                .has_plain_response(decision, permits)
-            {
-                true => frame::encode(decision, &self.options, times),
-                false => frame::of(&self.message(None, decision, times, permits)),
-            };
+        let encode = |parts: &Parts<'_, '_, '_>| match self.has_plain_response(parts) {
+            true if self.options.has_unix_times() => frame::encode(&self.options, parts),
+            true => self.banned.get(request.bytes, parts, || frame::encode(&self.options, parts)),
+            false => frame::of(&self.message(None, parts)),
+        };
         let decided = self.decide(request.domain, &request.descriptors, deadline, span, encode).await;
         record(&decided, span);
         decided.map(|Decided { content: frame, permits, .. }| Answer { frame, permits })
@@ -175,7 +181,7 @@ impl Service {
         descriptors: &[Descriptor<'_>],
         deadline: Deadline,
         span: &mut Span,
-        encode: impl FnOnce(&Decision<'_>, &ResponseTimes<'_>, Option<&HeldPermits>) -> T,
+        encode: impl FnOnce(&Parts<'_, '_, '_>) -> T,
     ) -> Result<Decided<T>, RequestError> {
         let rules = self.limiter.rules();
         let rules = rules.get().ok_or(RequestError::NoRules)?;
@@ -184,26 +190,25 @@ impl Service {
         span.decided(decided.as_ref().ok().and_then(|(decision, _)| decision.degraded));
         let (decision, permits) = decided?;
         let (clock, spread) = (self.limiter.clock(), self.options.retry_after_spread);
-        let times = ResponseTimes::of(clock, &decision, domain, descriptors, spread);
-        let content = encode(&decision, &times, permits.as_ref());
+        let content = encode(&Parts {
+            decision: &decision,
+            times: ResponseTimes::of(clock, &decision, domain, descriptors, spread),
+            descriptors,
+            permits: permits.as_ref(),
+        });
         Ok(Decided { content, code: decision.code, permits })
     }
 
-    /// Whether the response has only statuses, headers, and the metadata of a ban.
-    fn has_plain_response(&self, decision: &Decision<'_>, permits: Option<&HeldPermits>) -> bool {
+    /// Whether the response has only statuses, headers, and metadata of a ban and of what decided.
+    fn has_plain_response(&self, Parts { decision, permits, .. }: &Parts<'_, '_, '_>) -> bool {
         let has_body = self.options.problem_body && decision.code == Code::OverLimit;
         let sheds = || decision.statuses.iter().any(|status| status.denying_shed().is_some());
         !has_body && permits.is_none() && decision.degraded.is_none() && !sheds()
     }
 
     /// The response message. Metadata that describes the request is added if `request` is given.
-    fn message(
-        &self,
-        request: Option<&RateLimitRequest>,
-        decision: &Decision<'_>,
-        times: &ResponseTimes<'_>,
-        permits: Option<&HeldPermits>,
-    ) -> RateLimitResponse {
+    fn message(&self, request: Option<&RateLimitRequest>, parts: &Parts<'_, '_, '_>) -> RateLimitResponse {
+        let Parts { decision, times, descriptors, permits } = parts;
         let (mut message, ban) = (encode::response(decision), decision.ban());
         headers::add(&mut message.response_headers_to_add, &self.options, decision, times, ban.as_ref());
         if self.options.problem_body && decision.code == Code::OverLimit {
@@ -220,6 +225,9 @@ impl Service {
         }
         if let Some(ban) = &ban {
             metadata::add_ban(message.dynamic_metadata.get_or_insert_default(), ban);
+        }
+        if let Some(named) = NamedDecision::of(&self.options, decision, descriptors) {
+            metadata::add_decision(message.dynamic_metadata.get_or_insert_default(), &named);
         }
         if let Some(permits) = permits {
             metadata::add_lease(message.dynamic_metadata.get_or_insert_default(), permits.lease());

@@ -18,6 +18,8 @@ use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descripto
 /// A request that is well formed and within the bounds.
 #[derive(Clone, Debug)]
 pub(crate) struct PlainRequest<'a> {
+    /// The encoded message.
+    pub(crate) bytes: &'a [u8],
     pub(crate) domain: &'a str,
     pub(crate) descriptors: Descriptors<'a>,
 }
@@ -68,7 +70,7 @@ impl<'a> PlainRequest<'a> {
         for (descriptor, own) in descriptors.iter_mut().zip(hits) {
             descriptor.hits = decode::hits(own.amount.unwrap_or(default), own.is_negative);
         }
-        Some(Self { domain, descriptors })
+        Some(Self { bytes: message, domain, descriptors })
     }
 }
 

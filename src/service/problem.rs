@@ -164,7 +164,15 @@ mod tests {
         };
         let quota = Quota { limit: 100, window: Window::of(Unit::Minute) };
         let algorithm = Algorithm::FixedWindow;
-        let limited = Limited { rule: None, quota, algorithm, verdict, is_quota: false, is_shadow: false };
+        let limited = Limited {
+            rule: None,
+            quota,
+            algorithm,
+            verdict,
+            is_quota: false,
+            is_shadow: false,
+            is_degraded: false,
+        };
         let statuses = [Status::Limited(limited)].into_iter().collect();
         let decision = Decision { code: Code::OverLimit, degraded: None, listed: None, shed: None, statuses };
         let clock = Clock::manual(now);

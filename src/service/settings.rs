@@ -21,6 +21,28 @@ pub struct ResponseOptions {
     pub degraded_header: bool,
     /// Whether responses carry dynamic metadata: the decoded request, and the metadata of the rules that let it pass.
     pub dynamic_metadata: bool,
+    /// Responses whose metadata names the rule that decided.
+    pub decision_metadata: NamedDecisions,
+    /// Whether that metadata has the counted key, which has values of the request.
+    pub decision_key: bool,
+}
+
+/// Responses whose dynamic metadata names the rule that decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamedDecisions {
+    /// None of them.
+    Off,
+    /// Those that deny, or would without shadow mode.
+    Denials,
+    /// All of requests that a rule or list decides.
+    All,
+}
+
+impl ResponseOptions {
+    /// Whether headers report points in time, which depend on the moment of the response.
+    pub(super) const fn has_unix_times(&self) -> bool {
+        self.reset_at_header.is_some() || matches!(self.reset_format, ResetFormat::UnixTime)
+    }
 }
 
 /// Limit headers that Envoy adds to the HTTP response.

@@ -8,7 +8,7 @@ use tollgate_rules::MAX_RETRY_AFTER_SPREAD;
 
 use super::parsers::{boolean, count, duration, header_name, ratio};
 use crate::service::{
-    DegradedRemaining, HeaderNames, HeaderStyle, RequestBounds, ResetFormat, ResponseOptions,
+    DegradedRemaining, HeaderNames, HeaderStyle, NamedDecisions, RequestBounds, ResetFormat, ResponseOptions,
 };
 
 #[derive(Args, Debug)]
@@ -53,6 +53,14 @@ pub(super) struct ResponseFlags {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     dynamic_metadata: bool,
+    /// Responses whose dynamic metadata names the rule that decided, for access logs: those that deny or would without shadow
+    /// mode, or all.
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = Named::Denials)]
+    decision_metadata: Named,
+    /// Key of the counter in that metadata: values of the request, which then may be in access logs.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true")]
+    #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
+    decision_key: bool,
     /// Global shadow mode: requests over a limit are allowed and counted.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
@@ -95,6 +103,13 @@ enum Reset {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
+enum Named {
+    Off,
+    Denials,
+    All,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
 enum Remaining {
     Share,
     MinusOne,
@@ -131,6 +146,12 @@ impl ResponseFlags {
             problem_body: self.problem_body,
             degraded_header: self.degraded_header,
             dynamic_metadata: self.dynamic_metadata,
+            decision_metadata: match self.decision_metadata {
+                Named::Off => NamedDecisions::Off,
+                Named::Denials => NamedDecisions::Denials,
+                Named::All => NamedDecisions::All,
+            },
+            decision_key: self.decision_key,
         }
     }
 }

@@ -82,6 +82,7 @@ impl ReadingFlags {
             strict: self.strict,
             allow_empty: self.allow_empty,
             regions: TableSize::Unknown,
+            overlay: None,
         }
     }
 }

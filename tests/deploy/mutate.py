@@ -21,6 +21,7 @@ MUTATIONS = [
     ("deploy/envoy/edge.yaml", "domain: edge", "domain: edges", "envoy::envoy_passes"),
     ("deploy/envoy/edge.yaml", "enable_x_ratelimit_headers: DRAFT_VERSION_03", "", "envoy::envoy_passes"),
     ("deploy/envoy/edge.yaml", "  failure_mode_deny: false", "  failure_mode_deny: true", "envoy::envoy_lets"),
+    ("deploy/envoy/edge.yaml", "ratelimit:decision)%", "ratelimit:rule)%", "envoy::access_log"),
     ("deploy/envoy/edge.yaml", "max_ejection_percent: 50", "max_ejection_percent: 5", "every_file_reaches"),
     ("deploy/envoy/concurrency.yaml", "path: [{key: lease}]", "path: [{key: leases}]", "envoy::concurrency"),
     ("deploy/envoy/tcp.yaml", "domain: tcp", "domain: tpc", "connections_over_the_limit"),

@@ -1,5 +1,6 @@
 //! tollgate behind a real Envoy.
 
+mod access_log;
 mod concurrency;
 mod load_shedding;
 

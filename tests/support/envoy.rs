@@ -12,11 +12,14 @@ use tempfile::TempDir;
 
 use super::{Process, free_port, http, tollgate::project};
 
+/// File of what it writes to its standard output.
+const ACCESS_LOG: &str = "access.log";
+
 /// A running Envoy; it ends with the test.
 #[derive(Debug)]
 pub(crate) struct Envoy {
     _process: Process,
-    _directory: TempDir,
+    directory: TempDir,
     pub(crate) port: u16,
     admin: u16,
 }
@@ -103,11 +106,12 @@ impl Envoy {
         let child = Command::new(program())
             .args(["--config-path", &file.display().to_string()])
             .args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "error"])
+            .args(["--file-flush-interval-msec", "50"])
             .stdin(Stdio::null())
+            .stdout(fs::File::create(directory.path().join(ACCESS_LOG)).expect("created"))
             .spawn()
             .expect("Envoy starts");
-        let envoy =
-            Self { _process: Process::of(child, Some(directory.path())), _directory: directory, port, admin };
+        let envoy = Self { _process: Process::of(child, Some(directory.path())), directory, port, admin };
         for endpoint in healthy {
             envoy.wait_for(&format!("{endpoint}::health_flags::healthy"));
         }
@@ -130,6 +134,12 @@ impl Envoy {
             assert!(Instant::now() < deadline, "Envoy does not say {said}");
             thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// The lines of its access log, which it writes with a delay.
+    pub(crate) fn access_log(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.directory.path().join(ACCESS_LOG)).expect("readable");
+        text.split_inclusive('\n').filter(|line| line.ends_with('\n')).map(str::to_owned).collect()
     }
 
     /// A page of the upstream, through Envoy.

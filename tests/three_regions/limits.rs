@@ -27,7 +27,7 @@ const ENOUGH: usize = 70;
 
 const KEYS: [&str; 3] = ["fixed", "sliding", "bucket"];
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn three_regions_admit_a_limit_together_and_never_more() {
     let world = World::start(RULES, Network::NEAR, &[], None);
     let mut clients = world.clients().await;
@@ -53,7 +53,7 @@ async fn three_regions_admit_a_limit_together_and_never_more() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn a_partition_leaves_each_side_its_share_and_heals_by_itself() {
     let world = World::start(RULES, Network::NEAR, &[], None);
     let mut clients = world.clients().await;
@@ -87,7 +87,7 @@ async fn a_partition_leaves_each_side_its_share_and_heals_by_itself() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn a_region_that_is_dropped_leaves_its_share_to_the_others_until_it_returns() {
     let mut world = World::start(RULES, Network::NEAR, &[], None);
     let mut clients = world.clients().await;

@@ -94,7 +94,7 @@ fn assert_nothing_over(figures: &[(f64, f64)]) {
 }
 
 #[ignore = "a measurement of ten minutes"]
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn admitted_hits_of_three_regions_against_one_counter() {
     let world = World::start(RULES, Network::FAR, &[], None);
     let clients = world.clients().await;
@@ -106,7 +106,7 @@ async fn admitted_hits_of_three_regions_against_one_counter() {
 }
 
 #[ignore = "a measurement of a quarter of an hour"]
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn a_partition_of_minutes_and_a_region_that_is_lost_and_returns() {
     let mut world = World::start(RULES, Network::FAR, &[], None);
     let clients = world.clients().await;

@@ -54,7 +54,7 @@ fn copy(world: &World, region: usize) -> Value {
     status["rules"]["copy"].clone()
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn a_region_that_is_cut_off_serves_its_last_rules_and_catches_up_by_itself() {
     let mut world = World::start(&limit(1), Network::NEAR, &["--rules", "redis"], Some(0));
     for region in 0..3 {
@@ -103,7 +103,7 @@ async fn a_region_that_is_cut_off_serves_its_last_rules_and_catches_up_by_itself
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn another_region_writes_the_rules_when_the_table_names_it() {
     let mut world = World::start(&limit(1), Network::NEAR, &["--rules", "redis"], Some(0));
     for region in 0..3 {

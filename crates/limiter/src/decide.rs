@@ -279,12 +279,18 @@ impl Limiter {
         let mut statuses = matches.iter().map(Match::status_without_counter).collect();
         let decided = decisions.iter().filter_map(|decision| decision.as_ref().ok());
         let substituted = degraded.into_iter().flat_map(|degraded| &degraded.verdicts);
-        decided.chain(substituted).for_each(|verdicts| self.fill(&mut statuses, matches, verdicts));
+        decided.for_each(|verdicts| self.fill(&mut statuses, matches, (verdicts, false)));
+        substituted.for_each(|verdicts| self.fill(&mut statuses, matches, (verdicts, true)));
         statuses
     }
 
     /// Sets the status of each descriptor whose counter has a verdict.
-    fn fill<'r>(&self, statuses: &mut Statuses<'r>, matches: &Matches<'r>, verdicts: &Verdicts) {
+    fn fill<'r>(
+        &self,
+        statuses: &mut Statuses<'r>,
+        matches: &Matches<'r>,
+        (verdicts, is_degraded): (&Verdicts, bool),
+    ) {
         for (descriptor, verdict) in verdicts {
             let Some(matched) = matches.get(*descriptor) else { continue };
             let Some(counter) = matched.counter() else { continue };
@@ -297,6 +303,7 @@ impl Limiter {
                     verdict: *verdict,
                     is_quota: self.modes.quota || rule.is_some_and(|rule| rule.quota_mode),
                     is_shadow: matched.is_shadow(),
+                    is_degraded,
                 });
             }
         }

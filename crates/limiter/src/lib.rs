@@ -8,6 +8,7 @@
 //! - [`regions`]: own region's share of the limits that all regions enforce together.
 //! - [`precheck`]: a read-only check of other hash tags before charging.
 //! - [`decide`]: the limiter, which runs these steps.
+//! - [`deciding`]: the rule that decided, for responses.
 //! - [`refund`]: refunds of charges that do not count, [`held_permits`]: permits of a request that passed.
 //! - [`abuse`]: what the adaptive deny list observes and detects.
 //! - [`spread`]: delays that spread the times at which denied clients return.
@@ -19,6 +20,7 @@ pub mod abuse;
 mod bans;
 mod counters;
 mod decide;
+pub mod deciding;
 pub mod explain;
 mod fallback;
 mod held_permits;

@@ -147,7 +147,7 @@ descriptors:
             decided_at: Timestamp::from_micros(0),
             ban: None,
         };
-        Limited { rule, quota, algorithm, verdict, is_quota: false, is_shadow: false }
+        Limited { rule, quota, algorithm, verdict, is_quota: false, is_shadow: false, is_degraded: false }
     }
 
     /// Delay of the request's first descriptor, in seconds.

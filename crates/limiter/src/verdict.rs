@@ -1,6 +1,6 @@
 //! Decision of a request, and the status of each descriptor.
 
-use std::{borrow::Cow, time::Duration};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use tollgate_core::{
@@ -77,6 +77,8 @@ pub struct Limited<'r> {
     pub is_quota: bool,
     /// Whether the limit is in shadow mode.
     pub is_shadow: bool,
+    /// Whether the verdict is that of the limit's `on_store_error` policy.
+    pub is_degraded: bool,
 }
 
 impl<'r> Limited<'r> {
@@ -99,12 +101,8 @@ impl<'r> Limited<'r> {
     }
 
     /// The limit's name for people, or the rule's path if it has no name.
-    pub fn label(&self) -> Cow<'r, str> {
-        match self.rule {
-            Some(rule) if rule.name.is_empty() => rule.path().into(),
-            Some(rule) => (&*rule.name).into(),
-            None => "request".into(),
-        }
+    pub fn label(&self) -> &'r str {
+        self.rule.map_or("request", |rule| rule.label())
     }
 
     /// Time until the reported state improves: after a denial, until the same request would pass; otherwise, until the

@@ -5,6 +5,7 @@
 //! regions never exceed the limit, whatever messages are lost, repeated, reordered or late.
 //!
 //! - [`table`]: the regions and their weights, by generation; the base share of each.
+//! - [`demarcation`]: a changed table lowers shares at once, and raises them when all others have announced it.
 //! - [`terms`]: what the protocol needs of a limit: units, lengths of loans, how long a hit counts after its loan.
 //! - [`ledger`]: the record of one counter in one region: what it lent and what it borrowed.
 //! - [`message`]: an ask, and the reply to it.
@@ -32,9 +33,14 @@
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::print_stdout, clippy::float_arithmetic))]
 
+pub mod demarcation;
+mod fault;
 pub mod ledger;
 pub mod message;
 pub mod policy;
 pub mod protocol;
 pub mod table;
 pub mod terms;
+
+#[cfg(test)]
+mod tests;

@@ -40,8 +40,12 @@ pub struct Reply {
     pub added: u32,
     /// Fill of the lender's bucket; see [`Kind::full_level`](crate::terms::Kind::full_level).
     pub level: u64,
-    /// Loans of the lender from the asker that it cut, with what it left of them.
-    pub returned: Vec<Holding>,
+    /// All loans of the asker that the lender has, or whose hits still count: at most
+    /// [`MAX_BORROWED`](crate::ledger::MAX_BORROWED). What it returned is missing or less.
+    pub have: Vec<Holding>,
+    /// Number of the last ask of the lender to the asker that is answered or lost: the lender has no loan of up to this
+    /// number but those listed, and takes no more.
+    pub resolved: u64,
     /// Amount that the lender could still lend.
     pub spare: u32,
 }

@@ -4,6 +4,8 @@
 //! permits (concurrency). Ends are window labels for fixed and sliding windows, and microseconds of the region's own
 //! store for the others.
 
+use crate::fault::{Fault, is_injected};
+
 /// Length of a loan in microseconds.
 pub const LOAN_MICROS: u64 = 5_000_000;
 
@@ -130,7 +132,8 @@ impl Kind {
     /// Time from the start of a loan to the end of the lender's booking, in the unit of labels.
     pub fn booking_span(self) -> u64 {
         let margin = if self.label_step().is_some() { 0 } else { MARGIN_MICROS };
-        self.loan_span().saturating_add(self.tail()).saturating_add(margin)
+        let tail = if is_injected(Fault::NoTail) { 0 } else { self.tail() };
+        self.loan_span().saturating_add(tail).saturating_add(margin)
     }
 
     /// Maximum difference of labels between two regions that lend.

@@ -23,6 +23,7 @@ mod rule_overrides;
 mod scope;
 mod shedding;
 mod snapshot;
+mod stated_value;
 mod wildcard;
 
 use std::{
@@ -56,6 +57,7 @@ pub use self::{
     scope::{Scope, TableSize},
     shedding::{Shedding, UTILIZATION_KEY},
     snapshot::{ActiveSet, Companion, OverrideTarget, Snapshot, SnapshotGuard},
+    stated_value::StatedValue,
     wildcard::Wildcard,
 };
 

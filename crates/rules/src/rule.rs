@@ -11,7 +11,10 @@ use tollgate_core::{
     quota::Quota,
 };
 
-use super::{level::join, on_store_error::OnStoreError, path, scope::Scope, shedding::Shedding};
+use super::{
+    level::join, on_store_error::OnStoreError, path, scope::Scope, shedding::Shedding,
+    stated_value::StatedValue,
+};
 
 /// Time by which the store's clock may be ahead of this process' for changed rules to know all former counters.
 const CLOCK_SKEW_MARGIN: Duration = Duration::from_secs(5);
@@ -97,6 +100,8 @@ pub struct Rule {
     pub segments: Box<[Segment]>,
     /// File, relative to the configuration's directory, and line of the rule.
     pub origin: (Box<str>, usize),
+    /// Where its keys are stated, if it inherits or an overlay changed it.
+    pub stated: Option<Box<[StatedValue]>>,
     /// Values derived from the other fields.
     pub derived: Derived,
 }
@@ -106,6 +111,8 @@ pub struct Rule {
 pub struct Derived {
     record_id: OnceLock<RecordId>,
     index: OnceLock<RuleIndex>,
+    /// The path, of a rule without a name that was named in a response.
+    label: OnceLock<Box<str>>,
     /// The policy, if it differs from the limit's because of the one that it replaced.
     succeeding: OnceLock<Policy>,
     /// Whether an operator's override states a part of the limit.
@@ -246,6 +253,14 @@ impl Rule {
     /// precedes dots within keys and values, unless a digit follows.
     pub fn path(&self) -> String {
         path::of(self.segments.iter().map(|segment| Cow::Borrowed(&*segment.stated)))
+    }
+
+    /// Name of the rule for people: its limit's, or its path if it has no name.
+    pub fn label(&self) -> &str {
+        match &*self.name {
+            "" => self.derived.label.get_or_init(|| self.path().into()),
+            name => name,
+        }
     }
 
     /// Whether [`Rule::metric_path`] depends on the request.

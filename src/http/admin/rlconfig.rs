@@ -147,6 +147,7 @@ mod tests {
             metadata: None,
             segments: [segment].into(),
             origin: ("file.yaml".into(), 1),
+            stated: None,
             derived: Derived::default(),
         };
         let node = Node { rule: Some(Arc::new(rule)), children: Level::default() };

@@ -23,20 +23,21 @@ impl Twins {
         self.call_with(RateLimitRequest { domain: "d".into(), descriptors, hits_addend: 0 }).await;
     }
 
-    async fn call_with(&self, request: RateLimitRequest) {
+    /// Returns the frame, if there is a response.
+    async fn call_with(&self, request: RateLimitRequest) -> Option<Bytes> {
         let span = &mut Span::off();
         let expected = self.messages.inner.respond(&request, Deadline::UNKNOWN, span).await;
         let bytes = request.encode_to_vec();
         let Some(plain) = self.frames.inner.read(&bytes) else {
             assert!(matches!(expected, Err(RequestError::Invalid(_))), "{request:?}");
-            return;
+            return None;
         };
         let answer = self.frames.inner.answer(&plain, Deadline::UNKNOWN, span).await;
         let (answer, message) = match (answer, expected) {
             (Result::Ok(answer), Result::Ok(response)) => (answer, response.message),
             (answer, expected) => {
                 assert_eq!(answer.err(), expected.err(), "{request:?}");
-                return;
+                return None;
             }
         };
         let frame = frame::of(&message);
@@ -44,6 +45,7 @@ impl Twins {
         let [flag, length @ .., _] = frame.first_chunk::<6>().expect("a message");
         assert_eq!((*flag, u32::from_be_bytes(*length) as usize), (0, message.encoded_len()));
         answer.permits.inspect(HeldPermits::hand_over);
+        Some(answer.frame)
     }
 
     fn advance(&self, seconds: u64) {
@@ -66,6 +68,7 @@ async fn a_frame_is_the_encoding_of_the_message() {
             ..plain.clone()
         },
         ResponseOptions { headers: triple, reset_at_header, ..plain.clone() },
+        ResponseOptions { decision_metadata: NamedDecisions::All, ..plain.clone() },
         ResponseOptions { problem_body: true, ..plain },
     ];
     let keys = ["two", "day", "none", "bucket", "free", "shadow", "quota", "multiple", "unknown"];
@@ -77,6 +80,7 @@ async fn a_frame_is_the_encoding_of_the_message() {
                 for _ in 0..4 {
                     for key in keys {
                         twins.call(vec![descriptor(key, "x")]).await;
+                        twins.call(vec![descriptor(key, &"long".repeat(99))]).await;
                         twins.call(vec![descriptor(key, "y"), descriptor(keys[0], "y")]).await;
                     }
                     twins.advance(1);
@@ -84,6 +88,32 @@ async fn a_frame_is_the_encoding_of_the_message() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn the_response_to_a_banned_client_is_encoded_once_a_second() {
+    let named = NamedDecisions::Denials;
+    let options =
+        ResponseOptions { dynamic_metadata: false, decision_metadata: named, ..options(HeaderStyle::Ietf) };
+    let twins = Twins::new(BANNING, Modes::default(), &options);
+    let frame = async |value: &str, hits_addend| {
+        let descriptors = vec![descriptor("client", value)];
+        let request = RateLimitRequest { domain: "d".into(), descriptors, hits_addend };
+        twins.call_with(request).await.expect("a response")
+    };
+    for _ in 0..5 {
+        for value in ["x", "y"] {
+            frame(value, 1).await;
+        }
+        twins.advance(1);
+    }
+    let (first, again, other, hits) =
+        (frame("x", 1).await, frame("x", 1).await, frame("y", 1).await, frame("x", 2).await);
+    assert_eq!((first.as_ptr(), &first), (again.as_ptr(), &again));
+    assert!(first.as_ptr() != other.as_ptr() && first != other, "names its own key");
+    assert_ne!(first.as_ptr(), hits.as_ptr());
+    twins.advance(1);
+    assert_ne!(frame("x", 1).await, first, "the ban ends earlier");
 }
 
 #[tokio::test]
@@ -123,13 +153,19 @@ proptest! {
         style in 0..3_usize,
         problem_body in any::<bool>(),
         shadow in any::<bool>(),
+        named in prop::sample::select(vec![NamedDecisions::Off, NamedDecisions::Denials, NamedDecisions::All]),
     ) {
         let headers = match style {
             0 => HeaderStyle::Off,
             1 => HeaderStyle::Ietf,
             _ => HeaderStyle::Triple(HeaderNames::ratelimit()),
         };
-        let options = ResponseOptions { dynamic_metadata: false, problem_body, ..options(headers) };
+        let options = ResponseOptions {
+            dynamic_metadata: false,
+            problem_body,
+            decision_metadata: named,
+            ..options(headers)
+        };
         let twins = Twins::new(RULES, Modes { shadow, ..Modes::default() }, &options);
         for (descriptors, hits_addend) in requests {
             let request = RateLimitRequest { domain: "d".into(), descriptors, hits_addend };

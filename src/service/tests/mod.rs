@@ -1,6 +1,7 @@
 //! Responses to whole requests, compatible with envoyproxy/ratelimit.
 
 mod bans;
+mod decisions;
 mod examples;
 mod denials;
 mod frames;
@@ -106,6 +107,8 @@ const fn options(headers: HeaderStyle) -> ResponseOptions {
         problem_body: false,
         degraded_header: true,
         dynamic_metadata: true,
+        decision_metadata: NamedDecisions::Off,
+        decision_key: true,
     }
 }
 

@@ -20,15 +20,15 @@ fn entry(list: List, pairs: &[(&str, &str)]) -> ListEntry {
     }
 }
 
-fn allow(pairs: &[(&str, &str)]) -> ListEntry {
+pub(super) fn allow(pairs: &[(&str, &str)]) -> ListEntry {
     entry(List::Allow, pairs)
 }
 
-fn deny(pairs: &[(&str, &str)]) -> ListEntry {
+pub(super) fn deny(pairs: &[(&str, &str)]) -> ListEntry {
     entry(List::Deny, pairs)
 }
 
-fn switch(rule: &str, mode: SwitchMode) -> Switch {
+pub(super) fn switch(rule: &str, mode: SwitchMode) -> Switch {
     Switch {
         domain: "d".into(),
         rule: rule.into(),
@@ -41,7 +41,7 @@ fn switch(rule: &str, mode: SwitchMode) -> Switch {
 }
 
 impl TestService {
-    fn set_overrides(&self, entries: Vec<ListEntry>, switches: Vec<Switch>) {
+    pub(super) fn set_overrides(&self, entries: Vec<ListEntry>, switches: Vec<Switch>) {
         let runtime = Runtime { generation: 1, entries, switches, ..Runtime::default() };
         let (overrides, problems) = compile_overrides(&runtime, NOW.as_micros() / 1_000);
         assert_eq!(problems, Vec::<String>::new());

@@ -1,7 +1,7 @@
 //! The rule that a descriptor matches, and its counter.
 
 use tollgate_core::descriptor::Entry;
-use tollgate_rules::{Domain, Limit, Rule, RuleOverride};
+use tollgate_rules::{Domain, Limit, Rule, RuleOverride, StatedValue};
 
 use super::limit_text;
 use crate::cell_of;
@@ -21,6 +21,8 @@ pub struct MatchedRule {
     pub line: usize,
     /// Text form of its limit.
     pub limit: String,
+    /// Where its keys are stated, if it inherits or an overlay changed it: `burst from rules.yaml:7`.
+    pub stated: Vec<String>,
     /// Whether it has a `min_interval`.
     pub has_min_interval: bool,
     /// Its `on_store_error` policy, if stated.
@@ -93,6 +95,7 @@ impl MatchedRule {
             file: file.to_string(),
             line: *line,
             limit: limit_text(domain, rule),
+            stated: rule.stated.iter().flatten().map(stated_text).collect(),
             has_min_interval: has_min_interval(rule),
             on_store_error,
             by_override: None,
@@ -100,6 +103,14 @@ impl MatchedRule {
             is_quota: rule.quota_mode,
             replaced_by,
         }
+    }
+}
+
+/// Text form of the place of a key.
+fn stated_text(StatedValue { key, file, line }: &StatedValue) -> String {
+    match line {
+        0 => format!("{key} from {file}"),
+        line => format!("{key} from {file}:{line}"),
     }
 }
 

@@ -56,6 +56,7 @@ impl fmt::Display for MatchedRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  => rule {}.{} ({}:{})", self.domain, self.path, self.file, self.line)?;
         writeln!(f, "     limit    {}", self.limit)?;
+        self.stated.iter().try_for_each(|stated| writeln!(f, "     stated   {stated}"))?;
         if let Some(applied) = &self.by_override {
             let whose = if applied.is_of_key { "key" } else { "rule" };
             writeln!(f, "     override {} of the {whose}, in place of {}", applied.id, applied.rule_limit)?;

@@ -2,6 +2,7 @@
 
 use super::{Usage, settle};
 use crate::{
+    fault::{Fault, is_injected},
     ledger::{Ledger, MAX_BORROWED},
     message::{Ask, Holding},
     table::RegionName,
@@ -31,7 +32,7 @@ pub fn ask(
     shares: &[Share],
 ) -> (Vec<(RegionName, Ask)>, u64) {
     let full_at = settle(ledger, terms, now, usage.full_at);
-    if usage.used <= ledger.effective(terms, now.label) {
+    if usage.used <= ledger.effective(terms, now.label) || is_injected(Fault::FreedInTail) {
         // Loans that have ended, and all of whose hits the region's own limit covers.
         for account in ledger.accounts_mut() {
             account.borrowed.retain(|loan| loan.until >= now.label);

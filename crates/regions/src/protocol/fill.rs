@@ -3,7 +3,10 @@
 //! The capacity is a time, so that a bucket of twice the limit refills twice as many tokens in the same time. At an equal
 //! fill, a changed limit changes the tokens in proportion.
 
-use crate::terms::Kind;
+use crate::{
+    fault::{Fault, is_injected},
+    terms::Kind,
+};
 
 /// Level of the bucket at `micros`, rounded down.
 pub(super) fn level(kind: Kind, full_at: u64, micros: u64) -> u64 {
@@ -19,7 +22,7 @@ pub(super) fn level(kind: Kind, full_at: u64, micros: u64) -> u64 {
 pub(super) fn raised(kind: Kind, full_at: u64, micros: u64, change: Raise) -> u64 {
     let Raise { before, after, added, brought } = change;
     let step = kind.level_micros();
-    if step == 0 || after <= before {
+    if step == 0 || after <= before || is_injected(Fault::TokensFromNothing) {
         return full_at;
     }
     let full = kind.full_level();

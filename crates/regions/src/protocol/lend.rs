@@ -6,6 +6,7 @@ use super::{
     settle,
 };
 use crate::{
+    fault::{Fault, is_injected},
     ledger::{Account, Ledger, Loan, MAX_BORROWED, MAX_LENT},
     message::{Ask, Holding, Reply},
     table::RegionName,
@@ -47,14 +48,16 @@ pub fn lend(
     let account = ledger.open(peer).ok_or(Ignored::Full)?;
     account.seen = ask.id;
     reconcile(account, now.label, ask);
-    let raise = Raise::empty(before, ledger.effective(terms, now.label));
+    let after_reconcile = ledger.effective(terms, now.label);
+    let raise = Raise::empty(before, after_reconcile);
     full_at = raised(terms.kind, full_at, now.micros, raise);
     let brought = level(terms.kind, full_at, now.micros);
 
     let returned = give_back(ledger, terms, now, usage, peer, ask.want);
-    let want = ask.want.saturating_sub(returned.amount);
+    let want = ask.want.saturating_sub(returned);
     let from = ask.label.max(now.label);
-    let booking = Booking { id: ask.id, amount: ask.hold.saturating_add(want), from };
+    let effective = is_injected(Fault::StaleEffective).then_some(after_reconcile);
+    let booking = Booking { effective, id: ask.id, amount: ask.hold.saturating_add(want), from };
     let (amount, added) = book(ledger, terms, now, usage, peer, booking);
 
     let spare = ledger.effective(terms, now.label).saturating_sub(usage.kept());
@@ -62,6 +65,7 @@ pub fn lend(
     let lent = u32::try_from(ledger.lent(now.label)).unwrap_or(u32::MAX);
     let recall = lacking
         .min(lent.saturating_sub(ledger.account(peer).map_or(0, |account| account.lent_at(now.label))));
+    let (have, resolved) = standing(ledger, peer);
     let reply = Reply {
         id: ask.id,
         label: now.label,
@@ -69,7 +73,8 @@ pub fn lend(
         amount,
         added,
         level: brought,
-        returned: returned.loans,
+        have,
+        resolved,
         spare,
     };
     Ok(Lent { reply, full_at, recall })
@@ -86,7 +91,7 @@ fn check(ledger: &Ledger, terms: &Terms, now: Moment, peer: &RegionName, ask: &A
         return Err(Ignored::Skewed);
     }
     match ledger.account(peer) {
-        Some(account) if ask.id <= account.seen => Err(Ignored::Replayed),
+        Some(account) if ask.id <= account.seen && !is_injected(Fault::ReplayedAsk) => Err(Ignored::Replayed),
         _ => Ok(()),
     }
 }
@@ -97,12 +102,12 @@ fn reconcile(account: &mut Account, label: u64, ask: &Ask) {
     for loan in &account.lent {
         let listed =
             ask.have.iter().find(|holding| holding.id == loan.id).map_or(0, |holding| holding.amount);
-        if loan.amount <= listed || loan.until < ask.label {
+        if loan.amount <= listed || loan.until < ask.label && !is_injected(Fault::AbsentFreedAtOnce) {
             kept.push(*loan);
             continue;
         }
         kept.push(Loan { amount: listed, ..*loan });
-        if ask.label > label {
+        if ask.label > label && !is_injected(Fault::AbsentFreedAtOnce) {
             kept.push(Loan { until: ask.label.saturating_sub(1), ..*loan });
         }
     }
@@ -112,13 +117,7 @@ fn reconcile(account: &mut Account, label: u64, ask: &Ask) {
     }
 }
 
-/// Loans that were cut, and by how much the limit fell.
-struct Returned {
-    amount: u32,
-    loans: Vec<Holding>,
-}
-
-/// Cuts what this region borrowed from the asker by at most `want`, and never below what it keeps.
+/// Cuts what this region borrowed from the asker by at most `want`, never below what it keeps, and returns by how much.
 fn give_back(
     ledger: &mut Ledger,
     terms: &Terms,
@@ -126,37 +125,47 @@ fn give_back(
     usage: Usage,
     peer: &RegionName,
     want: u32,
-) -> Returned {
-    let spare = ledger.effective(terms, now.label).saturating_sub(usage.kept());
-    let mut returned = Returned { amount: 0, loans: Vec::new() };
-    let Some(account) = ledger.account_mut(peer) else { return returned };
+) -> u32 {
+    let effective = ledger.effective(terms, now.label);
+    let spare = effective.saturating_sub(usage.kept());
+    let Some(account) = ledger.account_mut(peer) else { return 0 };
+    if usage.used <= effective {
+        // All hits of loans that have ended are within the region's own limit.
+        account.borrowed.retain(|loan| loan.until >= now.label);
+    }
     // With an ask to that peer out, this region lacks itself.
-    if account.outstanding != 0 && now.micros < account.sent_at.saturating_add(MAX_OUT_MICROS) {
-        return returned;
-    }
+    let is_asking = account.outstanding != 0 && now.micros < account.sent_at.saturating_add(MAX_OUT_MICROS);
     let borrowed = account.borrowed_at(now.label);
-    let left = borrowed.saturating_sub(spare.min(want));
-    if left == borrowed {
-        return returned;
+    let amount = if is_asking { 0 } else { borrowed.min(spare).min(want) };
+    if amount > 0 {
+        cut(account, now.label, borrowed.saturating_sub(amount));
     }
-    returned.amount = borrowed.saturating_sub(left);
-    returned.loans = cut(account, now.label, left);
-    returned
+    amount
 }
 
-/// Lowers all borrowed loans that have not ended to at most `left`, and returns those that changed.
-pub(super) fn cut(account: &mut Account, label: u64, left: u32) -> Vec<Holding> {
-    let mut changed = Vec::new();
-    for loan in account.borrowed.iter_mut().filter(|loan| loan.until >= label && loan.amount > left) {
-        loan.amount = left;
-        changed.push(Holding { id: loan.id, amount: left });
+/// What this region has of a peer, and the number of the last ask that brings no more.
+fn standing(ledger: &Ledger, peer: &RegionName) -> (Vec<Holding>, u64) {
+    let Some(account) = ledger.account(peer) else { return (Vec::new(), ledger.last_id) };
+    let have = account.borrowed.iter().map(|loan| Holding { id: loan.id, amount: loan.amount }).collect();
+    let resolved = match account.outstanding {
+        0 => ledger.last_id,
+        outstanding => outstanding.saturating_sub(1),
+    };
+    (have, resolved)
+}
+
+/// Lowers all borrowed loans that have not ended to at most `left`.
+pub(super) fn cut(account: &mut Account, label: u64, left: u32) {
+    for loan in account.borrowed.iter_mut().filter(|loan| loan.until >= label) {
+        loan.amount = loan.amount.min(left);
     }
     account.borrowed.retain(|loan| loan.amount > 0);
-    changed
 }
 
 #[derive(Clone, Copy)]
 struct Booking {
+    /// Effective limit from before the returns; only with a fault.
+    effective: Option<u32>,
     id: u64,
     amount: u32,
     from: u64,
@@ -171,7 +180,7 @@ fn book(
     peer: &RegionName,
     booking: Booking,
 ) -> (u32, u32) {
-    let effective = u64::from(ledger.effective(terms, now.label));
+    let effective = u64::from(booking.effective.unwrap_or_else(|| ledger.effective(terms, now.label)));
     let lent = ledger.lent(now.label);
     let Some(account) = ledger.account_mut(peer) else { return (0, 0) };
     let old = account.lent_at(now.label);

@@ -7,8 +7,9 @@ use super::{
     settle,
 };
 use crate::{
+    fault::{Fault, is_injected},
     ledger::{Account, Ledger, Loan, MAX_BORROWED, MAX_LENT},
-    message::{Holding, Reply},
+    message::Reply,
     table::RegionName,
     terms::{Moment, Terms},
 };
@@ -36,7 +37,7 @@ pub fn take(
     peer: &RegionName,
     reply: &Reply,
 ) -> Result<Taken, Ignored> {
-    if reply.returned.len() > MAX_BORROWED {
+    if reply.have.len() > MAX_BORROWED {
         return Err(Ignored::Long);
     }
     let is_skewed = |skew| reply.label.max(reply.from).abs_diff(now.label) > skew;
@@ -46,7 +47,7 @@ pub fn take(
     let mut full_at = settle(ledger, terms, now, usage.full_at);
     let start = ledger.effective(terms, now.label);
     let Some(account) = ledger.account_mut(peer) else { return Ok(Taken { full_at, ..Taken::default() }) };
-    release(account, now.label, reply.label, &reply.returned);
+    release(account, now.label, reply);
     let before = ledger.effective(terms, now.label);
     full_at = raised(terms.kind, full_at, now.micros, Raise::empty(start, before));
 
@@ -57,12 +58,14 @@ pub fn take(
     Ok(Taken { full_at, gained: after.saturating_sub(start), is_expected })
 }
 
-/// Lowers the bookings for loans that the peer cut, from its label on.
-fn release(account: &mut Account, label: u64, from: u64, returned: &[Holding]) {
+/// Lowers the bookings to what the peer has, from its label on: for the windows before, it may have used more.
+fn release(account: &mut Account, label: u64, reply: &Reply) {
+    let from = if is_injected(Fault::ReturnWithoutLabel) { 0 } else { reply.label };
     let mut kept = Vec::with_capacity(MAX_LENT);
     for loan in &account.lent {
-        let left =
-            returned.iter().find(|holding| holding.id == loan.id).map_or(u32::MAX, |holding| holding.amount);
+        let listed = reply.have.iter().find(|holding| holding.id == loan.id).map(|holding| holding.amount);
+        // A loan that the peer may still take is not listed either.
+        let left = listed.unwrap_or(if loan.id <= reply.resolved { 0 } else { u32::MAX });
         if loan.amount <= left || loan.until < from {
             kept.push(*loan);
             continue;
@@ -89,13 +92,20 @@ fn borrow(
 ) -> bool {
     let effective = ledger.effective(terms, now.label);
     let Some(account) = ledger.account_mut(peer) else { return false };
-    if account.outstanding == 0 || account.outstanding != reply.id {
+    let is_expected = account.outstanding != 0 && account.outstanding == reply.id;
+    if !is_expected && !is_injected(Fault::LateReply) {
         return false;
     }
     account.outstanding = 0;
     account.spare = reply.spare;
     let amount = reply.amount.min(account.wanted);
-    let from = if terms.kind.label_step().is_some() { reply.from } else { account.sent_at };
+    let from = if terms.kind.label_step().is_some() {
+        reply.from
+    } else if is_injected(Fault::EndFromReceipt) {
+        now.micros
+    } else {
+        account.sent_at
+    };
     let until = from.saturating_add(terms.kind.loan_span());
     let is_time = terms.kind.label_step().is_none();
     let loan = Loan { id: reply.id, amount, from: if is_time { 0 } else { from }, until };

@@ -6,6 +6,7 @@ mod name;
 use std::{fmt, num::NonZeroU16};
 
 pub(crate) use self::base::mix;
+
 pub use self::name::{InvalidName, RegionName};
 
 /// Maximum number of regions.

@@ -7,6 +7,7 @@
 //!
 //! - `files` finds and reads the files; `yaml` (with `scalar`) parses them to trees with line numbers.
 //! - `reader` checks shapes, types and keys (`vocabulary`), and fills `raw`: the configuration as written.
+//! - `layers` lays the overlay over `raw`, and fills the limits that inherit.
 //! - `compile` checks the meaning of `raw`, and compiles it to rules.
 //! - [`compile_raw`] accepts `raw` from another source, such as a control plane.
 //! - `problem` collects the problems of all stages, each with its file and line.
@@ -20,6 +21,7 @@ mod files;
 pub mod fingerprint;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod layers;
 #[doc(hidden)]
 pub mod problem;
 #[doc(hidden)]
@@ -36,7 +38,7 @@ pub mod yaml;
 use std::{
     collections::BTreeMap,
     io,
-    panic::{self, UnwindSafe},
+    panic::{self, AssertUnwindSafe, UnwindSafe},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -44,6 +46,7 @@ use std::{
 pub use self::{
     compile::override_rule,
     fingerprint::Fingerprint,
+    layers::{Laid, Overlay, OverlaySlot},
     problem::{Problem, Report, Severity},
     reader::read_regions,
     vocabulary::is_of_reference,
@@ -69,6 +72,8 @@ pub struct Options {
     pub allow_empty: bool,
     /// Region table that the configuration is used with.
     pub regions: TableSize,
+    /// The overlay of the rules, if there may be one.
+    pub overlay: Option<&'static OverlaySlot>,
 }
 
 /// A loaded configuration.
@@ -78,8 +83,10 @@ pub struct Loaded {
     pub rules: Rules,
     /// Likely mistakes.
     pub warnings: Report,
-    /// Fingerprint of the content.
+    /// Fingerprint of the content, without the overlay.
     pub fingerprint: Fingerprint,
+    /// The overlay that was laid over the rules, if there was one.
+    pub overlay: Option<Laid>,
     /// Whether the options or the directory permit that most of the active rules are missing.
     pub allow_empty: bool,
 }
@@ -223,7 +230,7 @@ fn build(sources: &Sources, fingerprint: Fingerprint, options: Options) -> Resul
             if problems.is_full() {
                 break;
             }
-            files.extend(reader::read(name, content, problems));
+            files.extend(reader::read(name, content, yaml::Layer::BASE, problems));
         }
         files
     });
@@ -241,14 +248,20 @@ pub fn compile_raw(
     options: Options,
     read: impl FnOnce(&mut Problems) -> Vec<RawFile> + UnwindSafe,
 ) -> Result<Loaded, LoadError> {
-    let compiled = panic::catch_unwind(|| {
+    let active = options.overlay.and_then(OverlaySlot::get);
+    let compiled = panic::catch_unwind(AssertUnwindSafe(|| {
         let mut problems = Problems::new(options.strict);
-        let files = read(&mut problems);
+        let mut files = read(&mut problems);
+        let overlay = active.map(|overlay| overlay.lay(&mut files, &mut problems));
+        layers::resolve(&mut files, &mut problems);
         let rules = compile::compile(&files, options, &mut problems);
         match problems.finish() {
-            Ok(warnings) => Ok(Loaded { rules, warnings, fingerprint, allow_empty: options.allow_empty }),
+            Ok(warnings) => {
+                let allow_empty = options.allow_empty;
+                Ok(Loaded { rules, warnings, fingerprint, overlay, allow_empty })
+            }
             Err(report) => Err(LoadError::Invalid { report, fingerprint }),
         }
-    });
+    }));
     compiled.unwrap_or(Err(LoadError::Broken { fingerprint }))
 }

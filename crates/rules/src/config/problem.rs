@@ -1,8 +1,8 @@
 //! Problems of a configuration with their positions.
 
-use std::fmt;
+use std::{fmt, rc::Rc};
 
-use super::yaml::Position;
+use super::yaml::{Layer, Position};
 
 /// Severity of a [`Problem`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -141,6 +141,8 @@ pub struct Problems {
     more: usize,
     completion: Completion,
     strict: bool,
+    /// Names of the files that are laid over others, by their layers.
+    layers: Vec<Rc<str>>,
 }
 
 impl Problems {
@@ -152,7 +154,37 @@ impl Problems {
 
     /// Returns an empty collection; if `strict`, warnings are collected as errors.
     pub const fn new(strict: bool) -> Self {
-        Self { errors: Vec::new(), warnings: Vec::new(), more: 0, completion: Completion::Complete, strict }
+        Self {
+            errors: Vec::new(),
+            warnings: Vec::new(),
+            more: 0,
+            completion: Completion::Complete,
+            strict,
+            layers: Vec::new(),
+        }
+    }
+
+    /// Adds a file that is laid over others; `None` if there are too many.
+    pub(super) fn add_layer(&mut self, name: Rc<str>) -> Option<Layer> {
+        let layer = Layer::over(self.layers.len())?;
+        self.layers.push(name);
+        Some(layer)
+    }
+
+    /// Name of the file of a position in `file` or in one that is laid over it.
+    pub(super) fn file_at<'n>(&'n self, file: &'n str, at: Position) -> &'n str {
+        at.file().index().and_then(|index| self.layers.get(index)).map_or(file, |name| name)
+    }
+
+    /// Adds a warning that stays one with strict reading: its cause may be a change that others make.
+    pub(super) fn lenient_warning(
+        &mut self,
+        file: &str,
+        at: Position,
+        path: impl fmt::Display,
+        message: impl fmt::Display,
+    ) {
+        self.add(Severity::Warning, file, at, &path, &message);
     }
 
     pub fn error(&mut self, file: &str, at: Position, path: impl fmt::Display, message: impl fmt::Display) {
@@ -172,6 +204,7 @@ impl Problems {
         path: &dyn fmt::Display,
         message: &dyn fmt::Display,
     ) {
+        let file = self.file_at(file, at).into();
         let found = match severity {
             Severity::Error => &mut self.errors,
             Severity::Warning => &mut self.warnings,
@@ -185,7 +218,7 @@ impl Problems {
         }
         found.push(Problem {
             severity,
-            file: file.into(),
+            file,
             line: at.line(),
             column: at.column(),
             path: truncated(path),

@@ -72,7 +72,7 @@ pub struct RawFile {
 }
 
 /// An element of `abuse`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RawAbuse {
     /// The position of its beginning.
     pub at: Position,
@@ -154,13 +154,35 @@ impl RawDescriptor {
             metadata: Field::Absent,
         }
     }
+
+    /// The flags, with their keys, and whether each needs a limit in the same descriptor.
+    pub(super) const fn flags(&self) -> [(&'static str, &Field<bool>, bool); 5] {
+        [
+            ("shadow_mode", &self.shadow_mode, true),
+            ("quota_mode", &self.quota_mode, true),
+            ("detailed_metric", &self.detailed_metric, true),
+            ("value_to_metric", &self.value_to_metric, false),
+            ("share_threshold", &self.share_threshold, false),
+        ]
+    }
+
+    /// The flags in the same order.
+    pub(super) const fn flags_mut(&mut self) -> [&mut Field<bool>; 5] {
+        [
+            &mut self.shadow_mode,
+            &mut self.quota_mode,
+            &mut self.detailed_metric,
+            &mut self.value_to_metric,
+            &mut self.share_threshold,
+        ]
+    }
 }
 
 /// Defines [`RawRateLimit`] from its keys with a single value, each of which is read by its type.
 macro_rules! raw_rate_limit {
     ($($key:ident: $value:ty,)*) => {
         /// The mapping under `rate_limit`, or the one under `defaults`.
-        #[derive(Debug, Default)]
+        #[derive(Clone, Debug, Default)]
         pub struct RawRateLimit {
             $(pub $key: Field<$value>,)*
             pub replaces: Vec<RawReplaces>,
@@ -172,6 +194,16 @@ macro_rules! raw_rate_limit {
                 match key {
                     $(stringify!($key) => self.$key = <$value>::read(value, path, reader),)*
                     _ => {}
+                }
+            }
+
+            /// Fills each absent key that `takes` accepts with the value of `base`.
+            pub(super) fn fill(&mut self, base: &Self, takes: impl Fn(&'static str) -> bool) {
+                $(if !self.$key.is_present() && takes(stringify!($key)) {
+                    self.$key = base.$key.clone();
+                })*
+                if self.replaces.is_empty() && takes("replaces") {
+                    self.replaces.clone_from(&base.replaces);
                 }
             }
 
@@ -187,6 +219,7 @@ macro_rules! raw_rate_limit {
 }
 
 raw_rate_limit! {
+    inherit: bool,
     unit: Rc<str>,
     unit_multiplier: u32,
     window: Rc<str>,
@@ -209,7 +242,7 @@ raw_rate_limit! {
 }
 
 /// The mapping under `load_shedding`.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct RawShedding {
     pub target: Field<Ratio>,
     pub half_life: Field<Rc<str>>,
@@ -223,7 +256,7 @@ pub struct RawShedding {
 pub struct Ratio(pub f64);
 
 /// The mapping under `ban`.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct RawBan {
     pub threshold: Field<u32>,
     pub interval: Field<Rc<str>>,
@@ -234,7 +267,7 @@ pub struct RawBan {
 }
 
 /// An element of `replaces`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RawReplaces {
     /// The position of its beginning.
     pub at: Position,

@@ -59,7 +59,7 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 55] = [
+const KEYS: [Key; 56] = [
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
@@ -94,6 +94,7 @@ const KEYS: [Key; 55] = [
     key("scope", Extension, &[RateLimit, Defaults]),
     key("on_store_error", Extension, &[RateLimit, Defaults]),
     key("degraded_limit", Extension, &[RateLimit]),
+    key("inherit", Extension, &[RateLimit]),
     key("ban", Extension, &[RateLimit]),
     key("threshold", Extension, &[Ban]),
     key("interval", Extension, &[Ban]),

@@ -40,6 +40,7 @@ fn rule(name: &str) -> Arc<Rule> {
         metadata: None,
         segments: Box::default(),
         origin: (Box::default(), 0),
+        stated: None,
         derived: Derived::default(),
     })
 }

@@ -125,6 +125,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
             metadata: None,
             segments: [segment].into(),
             origin: ("rules.yaml".into(), 1),
+            stated: None,
             derived: Derived::default(),
         };
         let node = Node { rule: Some(rule.into()), children: Level::default() };

@@ -2,18 +2,14 @@
 
 use std::{
     fmt,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
 };
 
-use parking_lot::Mutex;
 use tollgate_metrics::{
     Computed, Counter, Declared, Gauge, GaugeFamily, Histogram, Metric, MetricKind, StripedFamily, Unit,
 };
 
-use super::server_utilization::UTILIZATION;
+use super::{live::LiveList, server_utilization::UTILIZATION};
 
 /// Metrics of a store in Redis.
 pub static METRICS: &[&dyn Metric] = &[
@@ -222,21 +218,13 @@ impl fmt::Debug for dyn Queues {
 }
 
 /// All queues, read when a page is rendered.
-static QUEUES: Mutex<Vec<Weak<dyn Queues>>> = Mutex::new(Vec::new());
-
-/// Exports queues until they are dropped.
-pub(super) fn add_queues(queues: Weak<dyn Queues>) {
-    let mut all = QUEUES.lock();
-    all.retain(|queues| queues.strong_count() > 0);
-    all.push(queues);
-}
+pub(super) static QUEUES: LiveList<dyn Queues> = LiveList::new();
 
 fn waiting() -> (usize, usize) {
-    let live: Vec<Arc<dyn Queues>> = QUEUES.lock().iter().filter_map(Weak::upgrade).collect();
     let add = |(queued, sent): (usize, usize), (callers, calls)| {
         (queued.saturating_add(callers), sent.saturating_add(calls))
     };
-    live.iter().map(|queues| queues.waiting()).fold((0, 0), add)
+    QUEUES.all().iter().map(|queues| queues.waiting()).fold((0, 0), add)
 }
 
 /// An open circuit breaker of a worker, counted until this is dropped.

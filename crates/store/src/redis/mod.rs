@@ -19,6 +19,7 @@ mod reconnect;
 mod subscriber;
 mod known_bans;
 mod last_verdicts;
+mod live;
 mod local;
 pub mod metrics;
 mod error;

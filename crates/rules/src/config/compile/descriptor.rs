@@ -24,6 +24,7 @@ use super::{
 use crate::{
     Derived, Node, Rule, Segment, TableSize, Wildcard,
     config::{
+        layers,
         problem::{Path, Problems},
         raw::{Field, RawDescriptor, RawRateLimit, Stated},
         reader::excerpt,
@@ -199,6 +200,7 @@ impl Compiler<'_> {
             metadata,
             segments: segments.into(),
             origin: ((**self.file).into(), raw.at.line()),
+            stated: layers::stated_values(self.file, raw, &limit.value, self.problems),
             derived: Derived::default(),
         });
         overdraft::warn_of_lost_charges(self, &rule, &limit.value, raw.at, &limit_path);

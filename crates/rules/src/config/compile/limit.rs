@@ -123,7 +123,7 @@ impl Compiler<'_> {
             self.warning(number.at, &path, "has no effect beside `unlimited: true`");
         }
         // `unit` and `requests_per_unit` are reported above.
-        const COMPATIBLE: [&str; 4] = ["unlimited", "name", "unit", "requests_per_unit"];
+        const COMPATIBLE: [&str; 5] = ["unlimited", "name", "inherit", "unit", "requests_per_unit"];
         for (key, at) in raw.stated_keys().filter(|(key, _)| !COMPATIBLE.contains(key)) {
             self.error(at, &path.key(key), "contradicts `unlimited: true`; remove one of them");
         }

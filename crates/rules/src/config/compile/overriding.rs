@@ -82,6 +82,11 @@ fn check_keys(rule: &Rule, raw: &Stated<RawRateLimit>, problems: &mut Problems, 
     let mut is_empty = true;
     for (key, at) in raw.value.stated_keys() {
         is_empty = false;
+        if key == "inherit" {
+            let message = "is not a key of an override, which keeps what it omits";
+            problems.error(SOURCE, at, path.key(key), message);
+            return false;
+        }
         if IDENTITY.contains(&key) {
             problems.error(SOURCE, at, path.key(key), "identifies the rule; expected a part of its limit");
             return false;
@@ -135,6 +140,7 @@ fn carried(
         metadata,
         segments: _,
         origin,
+        stated,
         derived,
     } = rule;
     let mut report = |key: &str, message: String| {
@@ -160,8 +166,8 @@ fn carried(
     };
     let derived = derived.for_override();
     let (name, replaces, metadata) = (name.clone(), replaces.clone(), metadata.clone());
-    let origin = origin.clone();
-    Some(Rule { ban, degraded_limit, name, replaces, metadata, origin, derived, ..compiled })
+    let (origin, stated) = (origin.clone(), stated.clone());
+    Some(Rule { ban, degraded_limit, name, replaces, metadata, origin, stated, derived, ..compiled })
 }
 
 /// Reports limits between which counters cannot change while requests hold permits, or would be read wrongly.

@@ -81,6 +81,7 @@ pub(super) fn rule(
         metadata: None,
         segments: segments.into(),
         origin: ((**compiler.file).into(), raw.at.line()),
+        stated: None,
         derived: Derived::default(),
     }))
 }

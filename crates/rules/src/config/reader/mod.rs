@@ -13,12 +13,12 @@ use super::{
     raw::{Field, RawAbuse, RawBan, RawDescriptor, RawFile, RawRateLimit, RawReplaces, RawShedding, Stated},
     scalar::Meaning,
     vocabulary::{KeyStatus, Section, is_of_reference},
-    yaml::{Content, Node, Position, parse},
+    yaml::{Content, Layer, Node, Position, parse},
 };
 
-/// Reads a file; `None` if it is not YAML.
-pub(super) fn read(name: &str, bytes: &[u8], problems: &mut Problems) -> Option<RawFile> {
-    let document = match parse(bytes) {
+/// Reads a file; `None` if it is not YAML. Its positions are in `layer`.
+pub(super) fn read(name: &str, bytes: &[u8], layer: Layer, problems: &mut Problems) -> Option<RawFile> {
+    let document = match parse(bytes, layer) {
         Ok(document) => document,
         Err(mistake) => {
             problems.error(name, mistake.at, mistake.path, mistake.message);
@@ -50,7 +50,7 @@ pub(super) fn read_rate_limit(
     path: &Path<'_>,
     problems: &mut Problems,
 ) -> Option<Stated<RawRateLimit>> {
-    let document = parse(bytes).map_err(|mistake| {
+    let document = parse(bytes, Layer::BASE).map_err(|mistake| {
         problems.error(name, mistake.at, mistake.path, mistake.message);
     });
     let root = document.ok()?.root?;

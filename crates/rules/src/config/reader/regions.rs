@@ -11,7 +11,7 @@ use crate::{
         problem::{Path, Problems, Report},
         raw::{Field, Stated},
         vocabulary::nearest,
-        yaml::{Content, Node, Position, parse},
+        yaml::{Content, Layer, Node, Position, parse},
     },
 };
 
@@ -30,7 +30,7 @@ const MAX_NAME_BYTES: usize = 63;
 /// All problems, with their lines.
 pub fn read_regions(name: &str, bytes: &[u8]) -> Result<RegionTable, Report> {
     let mut problems = Problems::new(true);
-    let table = match parse(bytes) {
+    let table = match parse(bytes, Layer::BASE) {
         Ok(document) => {
             for warning in document.warnings {
                 problems.warning(name, warning.at, warning.path, warning.message);

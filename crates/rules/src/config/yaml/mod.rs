@@ -19,19 +19,53 @@ pub const MAX_SCALAR_BYTES: usize = 64 << 10;
 /// Position in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    // 32 bits, since each node has a position, and files are small enough.
+    // 64 bits together, since each node has a position, and files are small enough.
+    file: Layer,
+    column: u16,
     line: u32,
-    column: u32,
+}
+
+/// File of a position: the one whose descriptors are read, or one that was laid over them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Layer(u16);
+
+impl Layer {
+    /// The file whose descriptors are read.
+    pub const BASE: Self = Self(0);
+
+    /// The file at this index among those laid over; `None` if there are too many.
+    pub(super) fn over(index: usize) -> Option<Self> {
+        u16::try_from(index.checked_add(1)?).ok().map(Self)
+    }
+
+    /// The index among the files laid over.
+    pub(super) fn index(self) -> Option<usize> {
+        usize::from(self.0).checked_sub(1)
+    }
 }
 
 impl Position {
     /// The whole file.
-    pub const WHOLE: Self = Self { line: 0, column: 0 };
+    pub const WHOLE: Self = Self { file: Layer::BASE, line: 0, column: 0 };
 
     /// Returns the position at a line and a column in characters, both from 1.
     pub fn new(line: usize, column: usize) -> Self {
-        let narrow = |number| u32::try_from(number).unwrap_or(u32::MAX);
-        Self { line: narrow(line), column: narrow(column) }
+        Self {
+            file: Layer::BASE,
+            column: u16::try_from(column).unwrap_or(u16::MAX),
+            line: u32::try_from(line).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// The same position in another file.
+    #[must_use]
+    pub const fn in_file(self, file: Layer) -> Self {
+        Self { file, ..self }
+    }
+
+    /// The file.
+    pub const fn file(self) -> Layer {
+        self.file
     }
 
     /// The line, from 1.
@@ -146,13 +180,13 @@ impl From<ScanError> for Mistake {
     }
 }
 
-/// Reads the first document of a file.
-pub(super) fn parse(bytes: &[u8]) -> Result<Document, Mistake> {
+/// Reads the first document of a file, whose positions are in `file`.
+pub(super) fn parse(bytes: &[u8], file: Layer) -> Result<Document, Mistake> {
     let mut parser = Parser::new_from_str(text_of(bytes)?);
     let mut builder = Builder::default();
     while let Some(event) = parser.next_event() {
         let (event, span) = event?;
-        let at = Position::from(span);
+        let at = Position::from(span).in_file(file);
         match event {
             Event::Scalar(text, _, _, _) if text.len() > MAX_SCALAR_BYTES => {
                 let message =

@@ -45,7 +45,7 @@ use super::{
     connection::{Connection, SendError},
     known_bans::KnownBans,
     last_verdicts::LastVerdicts,
-    local::{LocalCache, add_cache},
+    local::{CACHES, LocalCache},
     script::{self, CommandKeys, Run},
     server_utilization,
     target::Target,
@@ -161,9 +161,9 @@ impl Batcher {
             is_closed: AtomicBool::new(false),
         });
         let queues: Weak<SharedQueue> = Arc::downgrade(&shared);
-        metrics::add_queues(queues);
+        metrics::QUEUES.add(queues);
         let local = Arc::new(LocalCache::new(options.background.clone()));
-        add_cache(Arc::downgrade(&local));
+        CACHES.add(Arc::downgrade(&local));
         let timeout = options.timeout;
         let driver = Driver::new(server.clone(), Arc::clone(&shared), options, Arc::clone(&local));
         tokio::spawn(driver.drive(connection.clone()));

@@ -144,8 +144,7 @@ impl CounterCache {
     /// Whether tokens for all counters of a request would save another one. Beside a counter that has none, each request
     /// is sent nevertheless, and tokens of the others would be refunded each time.
     pub(super) fn may_decide_all(&mut self, request: &TagRequest, now: Instant) -> bool {
-        let mut checks = request.checks_with_cells();
-        if checks.by_ref().nth(1).is_none() {
+        if request.checks().nth(1).is_none() {
             return true;
         }
         request.checks_with_cells().all(|(cell, check)| {
@@ -257,12 +256,7 @@ impl CounterCache {
             *entry = CacheEntry::new(check.policy);
         }
         entry.denial = denial;
-        let is_recorded = match check.sync {
-            SyncMode::Strict => false,
-            SyncMode::Leased => true,
-            SyncMode::Auto => reserved > 0 || entry.reservation.is_some(),
-        };
-        if !is_recorded {
+        if reserved == 0 && !entry.may_be_leased(check.sync) {
             return;
         }
         let reservation = entry.reservation.get_or_insert_with(|| Box::new(Reservation::new(sent_at)));
@@ -277,13 +271,8 @@ impl CounterCache {
     /// Whether workers may hold tokens of a counter. One of `sync: auto` that this worker is rarely asked for is not
     /// worth another request when others return tokens.
     pub(super) fn may_be_leased(&mut self, (cell, check): (&Cell, &Check)) -> bool {
-        match check.sync {
-            SyncMode::Strict => false,
-            SyncMode::Leased => true,
-            SyncMode::Auto => {
-                self.entries.get(&cell.key, check.record).is_some_and(|entry| entry.reservation.is_some())
-            }
-        }
+        let entry = self.entries.get(&cell.key, check.record);
+        entry.map_or(check.sync == SyncMode::Leased, |entry| entry.may_be_leased(check.sync))
     }
 
     /// Tokens held for a counter.
@@ -323,6 +312,14 @@ impl CounterCache {
 }
 
 impl CacheEntry {
+    fn may_be_leased(&self, sync: SyncMode) -> bool {
+        match sync {
+            SyncMode::Strict => false,
+            SyncMode::Leased => true,
+            SyncMode::Auto => self.reservation.is_some(),
+        }
+    }
+
     /// The unspent tokens of the entry.
     fn unused(self) -> Option<Unused> {
         let Self { policy, reservation, .. } = self;

@@ -26,7 +26,7 @@ use tollgate_core::{
 };
 
 use self::cache::CounterCache;
-pub(super) use self::held_hits::add_cache;
+pub(super) use self::held_hits::CACHES;
 pub(super) use self::two_generation_map::TwoGenerationMap;
 pub use self::{early_ends::recheck_bans, held_hits::held_hits};
 use super::script::RunOutcome;

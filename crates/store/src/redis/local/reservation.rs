@@ -123,22 +123,28 @@ impl Reservation {
 
     /// Whether the counter is worth charging ahead.
     pub(super) fn is_worthwhile(&self, sync: SyncMode, policy: &Policy, now: Instant) -> bool {
+        self.worthwhile_demand(sync, policy, now).is_some()
+    }
+
+    /// The demand a second, if the counter is worth charging ahead.
+    fn worthwhile_demand(&self, sync: SyncMode, policy: &Policy, now: Instant) -> Option<f64> {
         let is_leased = match sync {
             SyncMode::Strict => false,
             SyncMode::Leased => true,
             SyncMode::Auto => !self.is_scarce && self.heat.is_hot(now),
         };
-        is_leased && wanted(self.demand.at(now), policy) >= 1.0
+        let demand = is_leased.then(|| self.demand.at(now))?;
+        (wanted(demand, policy) >= 1.0).then_some(demand)
     }
 
     /// The tokens to charge ahead with the next request, if any.
     pub(super) fn prefetch(&mut self, sync: SyncMode, policy: &Policy, now: Instant) -> Option<Prefetch> {
         // Before the first observation, every worker would take itself for the only one.
         let has_total = is_bucket(policy) || self.total_demand.per_second() > 0.0;
-        if self.is_requested || !has_total || !self.is_worthwhile(sync, policy, now) {
+        if self.is_requested || !has_total {
             return None;
         }
-        let demand = self.demand.at(now);
+        let demand = self.worthwhile_demand(sync, policy, now)?;
         self.is_requested = true;
         let caution = if is_bucket(policy) { BUCKET_CAUTION_FACTOR } else { CAUTION_FACTOR };
         let share = demand / self.total_demand.per_second().max(demand) / caution;

@@ -21,7 +21,7 @@ use crate::{
     request::{Check, TagRequest},
 };
 
-/// Maximum number of queued requests, coalesced ones counted once: as many as a server decides time_left some tens of
+/// Maximum number of queued requests, coalesced ones counted once: as many as a server decides in some tens of
 /// milliseconds, so one more would hardly meet its deadline.
 const MAX_QUEUED_REQUESTS: usize = 4_096;
 

@@ -41,14 +41,7 @@ fn tokens_of_a_cooled_counter_are_refunded() {
     assert_eq!(server.local.held_hits(&auto(1_000_000), server.at(1_000)), charged - 1_000, "shown");
     assert_eq!(server.local.held_hits(&auto(1_000_000), server.at(1_200)), 0, "expired");
     let UnusedTokens { requests, has_more, .. } = server.local.take_unused(server.at(1_200));
-    let refunded: u64 = requests
-        .iter()
-        .flat_map(TagRequest::checks)
-        .map(|check| match check.hits {
-            Hits::RefundCharge { amount, .. } => amount.get(),
-            other => panic!("{other:?}"),
-        })
-        .sum();
+    let refunded = refunded(&requests);
     assert_eq!((charged - refunded, has_more), (1_000, false));
 }
 

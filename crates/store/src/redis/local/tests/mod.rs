@@ -262,6 +262,15 @@ fn rarely_used_counters_are_not_charged_ahead() {
     assert_eq!((server.sent, count(&server.states[0])), (20, 20));
 }
 
+/// The hits that requests refund.
+fn refunded(requests: &Requests) -> u64 {
+    let amount = |check: &Check| match check.hits {
+        Hits::RefundCharge { amount, .. } => amount.get(),
+        other => panic!("{other:?}"),
+    };
+    requests.iter().flat_map(TagRequest::checks).map(amount).sum()
+}
+
 #[test]
 fn unused_tokens_are_refunded_once() {
     let mut server = Server::new();
@@ -274,14 +283,7 @@ fn unused_tokens_are_refunded_once() {
     assert!(server.local.take_unused(server.at(100)).requests.is_empty(), "still held");
     let UnusedTokens { requests, slot, has_more } = server.local.take_unused(server.at(1_000));
     assert!(slot.is_some() && !has_more, "the slot ends with its refunds");
-    let refunded: u64 = requests
-        .iter()
-        .flat_map(TagRequest::checks)
-        .map(|check| match check.hits {
-            Hits::RefundCharge { amount, .. } => amount.get(),
-            other => panic!("{other:?}"),
-        })
-        .sum();
+    let refunded = refunded(&requests);
     assert_eq!(u64::from(charged), 1_000 + refunded);
     assert!(server.local.take_unused(server.at(2_000)).requests.is_empty());
 }

@@ -1,5 +1,7 @@
 //! Limits of `scope: global` with a server of its own in each region.
 
+mod peers;
+
 use std::{fs, path::Path};
 
 use tempfile::TempDir;

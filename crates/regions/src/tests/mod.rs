@@ -1,0 +1,4 @@
+mod faulty_runs;
+mod mishaps;
+mod sim;
+mod study;

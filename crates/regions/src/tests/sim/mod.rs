@@ -1,0 +1,13 @@
+//! Deterministic simulation of one limit in several regions: traffic, messages, clocks and mishaps in one queue of events,
+//! all from one seed.
+
+mod cell;
+mod oracle;
+mod plan;
+mod region;
+mod world;
+
+pub(crate) use self::{
+    plan::{Asking, Mishap, Plan, Traffic},
+    world::{Report, run},
+};

@@ -1,0 +1,626 @@
+//! Regions, traffic and a network in one queue of events.
+
+use std::{cmp::Reverse, collections::BinaryHeap, f64::consts::TAU, num::NonZeroU16};
+
+use fastrand::Rng;
+
+use super::{
+    cell::Cell,
+    oracle::Oracle,
+    plan::{Asking, Mishap, Plan, Traffic},
+    region::{EPOCH, Out, Record, Region},
+};
+use crate::{
+    demarcation::Demarcation,
+    message::{Ask, Reply},
+    policy,
+    protocol::{self, Share},
+    table::{self, RegionName, RegionTable, TableStamp},
+    terms::{Moment, Terms},
+};
+
+/// Time for which asks are collected into one message, each way.
+const BATCH_MICROS: u64 = 10_000;
+
+/// Mean time between two announcements of a region to each other.
+const PING_MICROS: u64 = 3_000_000;
+
+/// Outcome of a run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) decisions: u64,
+    pub(crate) admitted: u64,
+    /// Hits that one counter of all regions admits.
+    pub(crate) ideal: u64,
+    pub(crate) asks: u64,
+    pub(crate) granted: u64,
+    /// The most hits over the limit at any time.
+    pub(crate) over: u64,
+    pub(crate) true_over: u64,
+    /// The most by which the effective limits of all regions exceeded the limit, where clocks are comparable.
+    pub(crate) over_committed: u64,
+    /// What mishaps allow to be over at most.
+    pub(crate) allowed: u64,
+    /// Hits offered in all by minute, with those admitted and those of the ideal counter.
+    pub(crate) minutes: Vec<[u64; 3]>,
+}
+
+impl Report {
+    /// Part of the ideal admissions that were not made.
+    pub(crate) fn lost(&self) -> f64 {
+        1.0 - self.admitted as f64 / self.ideal.max(1) as f64
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Event {
+    Arrival,
+    Release { region: usize, id: u64 },
+    Ask { from: usize, to: usize, stamp: TableStamp, ask: Ask },
+    Reply { from: usize, to: usize, stamp: TableStamp, reply: Reply },
+    Refusal { from: usize, to: usize, stamp: TableStamp, id: u64 },
+    Ping,
+    Partition,
+    Snapshot { region: usize },
+    ChangeTables,
+    Load { region: usize, weights: Vec<u16>, lost: Vec<usize>, generation: u64 },
+    Timeout { region: usize, id: u64 },
+    Mishap(Mishap),
+}
+
+#[derive(Debug)]
+struct Due(u64, u64, Event);
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        (self.0, self.1) == (other.0, other.1)
+    }
+}
+impl Eq for Due {}
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.0, self.1).cmp(&(other.0, other.1))
+    }
+}
+
+/// One run.
+#[derive(Debug)]
+pub(crate) struct World {
+    plan: Plan,
+    rng: Rng,
+    time: u64,
+    queue: BinaryHeap<Reverse<Due>>,
+    scheduled: u64,
+    regions: Vec<Region>,
+    oracle: Oracle,
+    ideal: Cell,
+    next_permit: u64,
+    generation: u64,
+    has_synchronised_labels: bool,
+    report: Report,
+}
+
+/// Runs a plan.
+pub(crate) fn run(plan: &Plan) -> Report {
+    let mut world = World::new(plan.clone());
+    world.start();
+    while let Some(Reverse(Due(time, _, event))) = world.queue.pop() {
+        if time > plan.length {
+            break;
+        }
+        world.time = time;
+        world.process(event);
+    }
+    world.report.over = world.oracle.over;
+    world.report.true_over = world.oracle.true_over;
+    world.report
+}
+
+fn table(names: &[RegionName], weights: &[u16], lost: &[usize], generation: u64) -> RegionTable {
+    let region = |(at, name): (usize, &RegionName)| table::Region {
+        name: name.clone(),
+        weight: NonZeroU16::new(weights[at]).expect("a weight"),
+        is_lost: lost.contains(&at),
+    };
+    RegionTable::new(generation, names.iter().enumerate().map(region).collect()).expect("a table")
+}
+
+impl World {
+    fn new(plan: Plan) -> Self {
+        let names: Vec<RegionName> =
+            (0..plan.weights.len()).map(|at| format!("region-{at}").parse().expect("a name")).collect();
+        let first = table(&names, &plan.weights, &[], 1);
+        let is_fixed = plan.table_changes == 0 && plan.events.is_empty();
+        let region = |(name, offset): (&RegionName, &i64)| Region {
+            name: name.clone(),
+            offset: *offset,
+            record: Record::new(plan.kind),
+            demarcation: Demarcation::new(name.clone(), first.clone()),
+            fixed_base: is_fixed.then(|| first.base(plan.limit, b"counter", name)),
+            is_lost: false,
+            cut_off_until: 0,
+            out: None,
+            replicas: Default::default(),
+            recent: Default::default(),
+        };
+        let regions = names.iter().zip(&plan.offsets).map(region).collect();
+        let steps = plan.events.iter().any(|(_, event)| matches!(event, Mishap::Step { .. }));
+        let has_offsets = plan.offsets.iter().any(|offset| *offset != 0);
+        let failovers = plan
+            .events
+            .iter()
+            .any(|(_, event)| !matches!(event, Mishap::CutOff { .. } | Mishap::Lost { .. }));
+        let has_synchronised_labels =
+            !failovers && !steps && (plan.kind.label_step().is_none() || !has_offsets);
+        Self {
+            rng: Rng::with_seed(plan.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+            time: 0,
+            queue: BinaryHeap::new(),
+            scheduled: 0,
+            regions,
+            oracle: Oracle::new(plan.kind, plan.limit, plan.burst),
+            ideal: Cell::new(plan.kind),
+            next_permit: 0,
+            generation: 1,
+            has_synchronised_labels,
+            report: Report::default(),
+            plan,
+        }
+    }
+
+    fn start(&mut self) {
+        self.schedule(0, Event::Arrival);
+        for (at, event) in self.plan.events.clone() {
+            if let Mishap::Failover { region, .. } = event {
+                self.schedule(0, Event::Snapshot { region });
+            }
+            self.schedule(at, Event::Mishap(event));
+        }
+        if self.plan.network.partitions > 0 {
+            self.schedule(0, Event::Partition);
+        }
+        if self.plan.table_changes > 0 {
+            self.schedule(self.plan.table_changes, Event::ChangeTables);
+        }
+        if self.plan.table_changes > 0 || !self.plan.events.is_empty() {
+            self.schedule(0, Event::Ping);
+        }
+    }
+
+    fn schedule(&mut self, at: u64, event: Event) {
+        self.scheduled += 1;
+        self.queue.push(Reverse(Due(at, self.scheduled, event)));
+    }
+
+    fn process(&mut self, event: Event) {
+        match event {
+            Event::Arrival => self.arrival(),
+            Event::Release { region, id } => {
+                if self.regions[region].is_lost {
+                    return;
+                }
+                self.regions[region].record.cell.release(id);
+                self.ideal.release(id);
+                self.oracle.released(id);
+            }
+            Event::Ask { from, to, stamp, ask } => self.lend(from, to, stamp, &ask),
+            Event::Reply { from, to, stamp, reply } => self.take(from, to, stamp, &reply),
+            Event::Refusal { from, to, stamp, id } => {
+                self.announced(from, to, stamp);
+                self.replied(to, id, 0);
+            }
+            Event::Ping => self.ping(),
+            Event::Partition => self.partition(),
+            Event::Snapshot { region } => self.snapshot(region),
+            Event::ChangeTables => self.change_tables(),
+            Event::Load { region, weights, lost, generation } => {
+                self.load(region, &weights, &lost, generation);
+            }
+            Event::Timeout { region, id } => self.conclude(region, id),
+            Event::Mishap(mishap) => self.mishap(mishap),
+        }
+    }
+
+    // Traffic.
+
+    fn arrival(&mut self) {
+        let rate = self.plan.load * f64::from(self.plan.limit) / self.plan.kind.period(self.plan.hold);
+        let mean_hits = (1 + self.plan.max_hits) as f64 / 2.0;
+        let wait = -(1.0 - self.rng.f64()).ln() / rate * mean_hits * 1e6;
+        self.schedule(self.time + 1 + wait as u64, Event::Arrival);
+        let Some(region) = self.place() else { return };
+        let hits = self.rng.u64(1..=self.plan.max_hits);
+        self.decide(region, hits);
+    }
+
+    /// Region in which a request arrives.
+    fn place(&mut self) -> Option<usize> {
+        let count = self.regions.len();
+        let seconds = self.time as f64 / 1e6;
+        let hot = match self.plan.traffic {
+            Traffic::Shift => (seconds / 60.0) as usize % count,
+            _ => 0,
+        };
+        let weight = |at: usize| match self.plan.traffic {
+            _ if self.regions[at].is_lost => 0.0,
+            Traffic::Uniform => 1.0,
+            Traffic::Hot | Traffic::Shift if at == hot => 9.0 * (count - 1) as f64,
+            Traffic::Hot | Traffic::Shift => 1.0,
+            Traffic::Sun => {
+                let phase = seconds / 1_440.0 - at as f64 / count as f64;
+                (TAU * phase).cos().max(0.0).powi(2) + 0.02
+            }
+        };
+        let weights: Vec<f64> = (0..count).map(weight).collect();
+        let mut left = self.rng.f64() * weights.iter().sum::<f64>();
+        for (at, weight) in weights.iter().enumerate() {
+            left -= weight;
+            if left < 0.0 {
+                return Some(at);
+            }
+        }
+        weights.iter().position(|weight| *weight > 0.0)
+    }
+
+    fn decide(&mut self, at: usize, hits: u64) {
+        self.next_permit += 1;
+        let id = self.next_permit;
+        let kind = self.plan.kind;
+        let now = self.regions[at].moment(kind, self.time);
+        let terms = self.regions[at].terms(&self.plan, now);
+        let record = &mut self.regions[at].record;
+        let effective = record.effective(&terms, now);
+        let is_admitted = record.cell.admit(kind, now, effective, hits, id);
+        if !matches!(record.cell, Cell::Permits(_)) || !is_admitted {
+            record.demand.add(now.micros, hits as u32);
+        }
+        let ideal_now = self.ideal.moment(kind, EPOCH + self.time);
+        let is_ideal = self.ideal.admit(kind, ideal_now, self.plan.limit, hits, id);
+        self.count(hits, is_admitted, is_ideal);
+        if is_admitted {
+            self.oracle.admitted(EPOCH + self.time, now, hits, id);
+            self.check_sum();
+            if self.plan.events.iter().any(|(_, event)| matches!(event, Mishap::Failover { .. })) {
+                self.regions[at].recent.push_back((self.time, hits));
+            }
+        }
+        if (is_admitted || is_ideal) && matches!(self.ideal, Cell::Permits(_)) {
+            let held = -(1.0 - self.rng.f64()).ln() * self.plan.hold as f64;
+            self.schedule(self.time + 1 + held as u64, Event::Release { region: at, id });
+        }
+        let denied = if is_admitted { 0 } else { hits as u32 };
+        match self.plan.asking {
+            Asking::Never => {}
+            Asking::Policy => self.ask_by_policy(at, now, &terms, effective, denied),
+            Asking::Random => self.ask_at_random(at, now, &terms, effective),
+        }
+    }
+
+    fn count(&mut self, hits: u64, is_admitted: bool, is_ideal: bool) {
+        if self.time < self.plan.warm_up {
+            return;
+        }
+        let minute = (self.time / 60_000_000) as usize;
+        if self.report.minutes.len() <= minute {
+            self.report.minutes.resize(minute + 1, [0; 3]);
+        }
+        let (admitted, ideal) = (u64::from(is_admitted) * hits, u64::from(is_ideal) * hits);
+        for (sum, hits) in self.report.minutes[minute].iter_mut().zip([hits, admitted, ideal]) {
+            *sum += hits;
+        }
+        self.report.decisions += 1;
+        self.report.admitted += admitted;
+        self.report.ideal += ideal;
+    }
+
+    /// Compares the effective limits, and the hits that count, of all regions with the limit.
+    fn check_sum(&mut self) {
+        if !self.has_synchronised_labels {
+            return;
+        }
+        let limit = u64::from(self.plan.limit);
+        let mut limits = 0;
+        let mut used = 0;
+        for region in &mut self.regions {
+            let now = region.moment(self.plan.kind, self.time);
+            let terms = region.terms(&self.plan, now);
+            limits += u64::from(region.record.ledger.effective(&terms, now.label));
+            used += region.record.cell.used(self.plan.kind, now);
+        }
+        if self.plan.table_changes == 0 {
+            self.report.over_committed = self.report.over_committed.max(limits.saturating_sub(limit));
+        }
+        self.oracle.over = self.oracle.over.max(used.saturating_sub(limit));
+    }
+
+    // Asks.
+
+    fn ask_by_policy(&mut self, at: usize, now: Moment, terms: &Terms, effective: u32, denied: u32) {
+        let region = &mut self.regions[at];
+        let record = &mut region.record;
+        if record.ledger.claim_until > now.micros {
+            return;
+        }
+        let used = record.cell.used(terms.kind, now) as u32;
+        let shortage = policy::shortage(terms, now, effective, used, denied, &record.demand);
+        let is_due = now.label > record.ledger.renew_after(terms, now.label);
+        if shortage.is_none() && !is_due {
+            return;
+        }
+        let target = policy::range(terms, now, used, &record.demand).target;
+        let target = target.max(shortage.map_or(0, |want| effective + want));
+        let peers = region.demarcation.newest().peers(&region.name);
+        let shares = policy::shares(&record.ledger, terms, now, target, peers);
+        self.ask(at, now, terms, &shares);
+    }
+
+    fn ask_at_random(&mut self, at: usize, now: Moment, terms: &Terms, effective: u32) {
+        if self.rng.u8(..20) > 0 {
+            return;
+        }
+        let some = |rng: &mut Rng, most: u32| if rng.bool() { most } else { rng.u32(..=most) };
+        let region = &self.regions[at];
+        let mut shares = Vec::new();
+        for peer in region.demarcation.newest().peers(&region.name) {
+            let borrowed =
+                region.record.ledger.account(peer).map_or(0, |account| account.borrowed_at(now.label));
+            let (hold, want) = (some(&mut self.rng, borrowed), some(&mut self.rng, terms.limit - effective));
+            if self.rng.bool() {
+                shares.push(Share { peer: peer.clone(), hold, want });
+            }
+        }
+        self.ask(at, now, terms, &shares);
+    }
+
+    fn ask(&mut self, at: usize, now: Moment, terms: &Terms, shares: &[Share]) {
+        let round_trip = self.plan.round_trips.iter().max().copied().unwrap_or(0) + 2 * BATCH_MICROS;
+        let region = &mut self.regions[at];
+        policy::claim(&mut region.record.ledger, now, round_trip);
+        if shares.is_empty() {
+            return;
+        }
+        let usage = region.record.usage(terms.kind, now, |used, _| used);
+        let (asks, full_at) = protocol::ask(&mut region.record.ledger, terms, now, usage, shares);
+        region.record.changed(terms, now, full_at);
+        let id = region.record.ledger.last_id;
+        let wanted = shares.iter().fold(0_u32, |sum, share| sum.saturating_add(share.want));
+        region.out = Some(Out { id, wanted, gained: 0, missing: asks.len() });
+        let stamp = region.demarcation.announces(now.micros);
+        let deadline = self.time + round_trip.saturating_mul(4).max(policy::MIN_CLAIM_MICROS);
+        self.schedule(deadline, Event::Timeout { region: at, id });
+        for (peer, ask) in asks {
+            let to = self.regions.iter().position(|region| region.name == peer).expect("a region");
+            self.report.asks += u64::from(self.time >= self.plan.warm_up);
+            self.send(at, to, &Event::Ask { from: at, to, stamp, ask });
+        }
+    }
+
+    fn lend(&mut self, from: usize, to: usize, stamp: TableStamp, ask: &Ask) {
+        self.announced(from, to, stamp);
+        if self.regions[to].is_lost {
+            return;
+        }
+        let kind = self.plan.kind;
+        let now = self.regions[to].moment(kind, self.time);
+        let own = self.regions[to].demarcation.announces(now.micros);
+        if own != stamp {
+            self.send(to, from, &Event::Refusal { from: to, to: from, stamp: own, id: ask.id });
+            return;
+        }
+        let terms = self.regions[to].terms(&self.plan, now);
+        let peer = self.regions[from].name.clone();
+        let is_random = self.plan.asking == Asking::Random;
+        let random = self.rng.u32(..=terms.limit);
+        let record = &mut self.regions[to].record;
+        let usage = record.usage(kind, now, |used, demand| match is_random {
+            true if random.is_multiple_of(2) => 0,
+            true => random,
+            false => policy::need(&terms, now, used, demand),
+        });
+        let before = record.ledger.lent(now.label);
+        let Ok(lent) = protocol::lend(&mut record.ledger, &terms, now, usage, &peer, ask) else { return };
+        record.changed(&terms, now, lent.full_at);
+        let booked = record.ledger.lent(now.label).saturating_sub(before);
+        if self.plan.events.iter().any(|(_, event)| matches!(event, Mishap::Failover { .. })) {
+            self.regions[to].recent.push_back((self.time, booked + u64::from(lent.reply.amount)));
+        }
+        self.report.granted += u64::from(lent.reply.amount);
+        if lent.recall > 0 && !is_random && self.regions[to].record.ledger.claim_until <= now.micros {
+            let region = &self.regions[to];
+            let peers = region.demarcation.newest().peers(&region.name).filter(|name| **name != peer);
+            let shares = policy::recall(&region.record.ledger, now, lent.recall, peers);
+            if !shares.is_empty() {
+                self.ask(to, now, &terms, &shares);
+            }
+        }
+        self.send(to, from, &Event::Reply { from: to, to: from, stamp: own, reply: lent.reply });
+    }
+
+    fn take(&mut self, from: usize, to: usize, stamp: TableStamp, reply: &Reply) {
+        self.announced(from, to, stamp);
+        if self.regions[to].is_lost {
+            return;
+        }
+        let kind = self.plan.kind;
+        let peer = self.regions[from].name.clone();
+        let region = &mut self.regions[to];
+        let now = region.moment(kind, self.time);
+        let terms = region.terms(&self.plan, now);
+        let usage = region.record.usage(kind, now, |used, _| used);
+        let taken = protocol::take(&mut region.record.ledger, &terms, now, usage, &peer, reply);
+        let Ok(taken) = taken else { return };
+        region.record.changed(&terms, now, taken.full_at);
+        if taken.is_expected {
+            self.replied(to, reply.id, taken.gained);
+        }
+    }
+
+    fn replied(&mut self, at: usize, id: u64, gained: u32) {
+        let Some(out) = self.regions[at].out.as_mut().filter(|out| out.id == id) else { return };
+        out.gained += gained;
+        out.missing = out.missing.saturating_sub(1);
+        if out.missing == 0 {
+            self.conclude(at, id);
+        }
+    }
+
+    fn conclude(&mut self, at: usize, id: u64) {
+        let now = self.regions[at].moment(self.plan.kind, self.time);
+        let region = &mut self.regions[at];
+        if let Some(out) = region.out.take_if(|out| out.id == id) {
+            policy::conclude(&mut region.record.ledger, now, out.wanted, out.gained);
+        }
+    }
+
+    // Network.
+
+    fn send(&mut self, from: usize, to: usize, event: &Event) {
+        let network = self.plan.network;
+        let is_cut = |region: &Region| region.cut_off_until > self.time || region.is_lost;
+        if is_cut(&self.regions[from]) || is_cut(&self.regions[to]) {
+            return;
+        }
+        let trip = (self.plan.round_trips[from] + self.plan.round_trips[to]) / 4 + BATCH_MICROS;
+        for is_copy in [false, true] {
+            if is_copy && self.rng.u32(..1_000) >= network.duplication {
+                continue;
+            }
+            if self.rng.u32(..1_000) < network.loss {
+                continue;
+            }
+            // Most messages are in time, some very late.
+            let late = match self.rng.u8(..4) {
+                0 => self.rng.u64(..=network.max_delay),
+                _ => self.rng.u64(..=network.max_delay / 20),
+            };
+            self.schedule(self.time + trip + late, event.clone());
+        }
+    }
+
+    fn partition(&mut self) {
+        let mean = self.plan.network.partitions;
+        let region = self.rng.usize(..self.regions.len());
+        self.regions[region].cut_off_until = self.time + self.rng.u64(..=mean);
+        let next = self.time + 1 + self.rng.u64(..=2 * mean);
+        self.schedule(next, Event::Partition);
+    }
+
+    // Tables.
+
+    fn announced(&mut self, from: usize, to: usize, stamp: TableStamp) {
+        let name = self.regions[from].name.clone();
+        let micros = self.regions[to].micros(self.time);
+        self.regions[to].demarcation.announced(&name, stamp, micros);
+    }
+
+    fn ping(&mut self) {
+        for from in 0..self.regions.len() {
+            let micros = self.regions[from].micros(self.time);
+            let stamp = self.regions[from].demarcation.announces(micros);
+            for to in (0..self.regions.len()).filter(|to| *to != from) {
+                self.send(from, to, &Event::Refusal { from, to, stamp, id: 0 });
+            }
+        }
+        let next = self.time + self.rng.u64(1..=2 * PING_MICROS);
+        self.schedule(next, Event::Ping);
+    }
+
+    fn change_tables(&mut self) {
+        self.generation += 1;
+        let weights: Vec<u16> = self.regions.iter().map(|_| self.rng.u16(1..=5)).collect();
+        for region in 0..self.regions.len() {
+            // Some regions skip a table.
+            let at = self.time + self.rng.u64(..=self.plan.table_changes * 3 / 2);
+            let event = Event::Load {
+                region,
+                weights: weights.clone(),
+                lost: Vec::new(),
+                generation: self.generation,
+            };
+            self.schedule(at, event);
+        }
+        self.schedule(self.time + self.plan.table_changes, Event::ChangeTables);
+    }
+
+    fn load(&mut self, region: usize, weights: &[u16], lost: &[usize], generation: u64) {
+        let names: Vec<_> = self.regions.iter().map(|region| region.name.clone()).collect();
+        let table = table(&names, weights, lost, generation);
+        let micros = self.regions[region].micros(self.time);
+        // An older one arrived late, or too many changes wait.
+        let longest = self.longest();
+        _ = self.regions[region].demarcation.load(table, micros, longest);
+    }
+
+    /// Time after which nothing counts, with a margin, in microseconds.
+    fn longest(&self) -> u64 {
+        let unit = if self.plan.kind.label_step().is_some() { 1_000_000 } else { 1 };
+        (self.plan.kind.booking_span() * unit + self.plan.kind.window_micros()) * 2 + 20_000_000
+    }
+
+    // Mishaps.
+
+    fn snapshot(&mut self, region: usize) {
+        let record = self.regions[region].record.clone();
+        let replicas = &mut self.regions[region].replicas;
+        replicas.push_back((self.time, record));
+        while replicas.len() > 64 {
+            replicas.pop_front();
+        }
+        self.schedule(self.time + 50_000, Event::Snapshot { region });
+    }
+
+    fn mishap(&mut self, mishap: Mishap) {
+        match mishap {
+            Mishap::Step { region, by } => {
+                // Loans last longer by as much as the clock goes back.
+                let now = self.regions[region].moment(self.plan.kind, self.time);
+                let ledger = &self.regions[region].record.ledger;
+                if by < 0 {
+                    self.report.allowed += ledger.borrowed(now.label).max(u64::from(self.plan.limit) / 2);
+                }
+                self.regions[region].offset += by;
+            }
+            Mishap::Failover { region, lost } => {
+                let since = self.time.saturating_sub(lost);
+                let region = &mut self.regions[region];
+                let Some(at) = region.replicas.iter().rposition(|(time, _)| *time <= since) else { return };
+                let (taken_at, record) = region.replicas[at].clone();
+                region.replicas.truncate(at);
+                region.record = record;
+                let unknown =
+                    region.recent.iter().filter(|(time, _)| *time >= taken_at).map(|(_, hits)| hits);
+                self.report.allowed += unknown.sum::<u64>();
+                region.recent.clear();
+            }
+            Mishap::CutOff { region, until } => self.regions[region].cut_off_until = until,
+            Mishap::Lost { region } => self.regions[region].is_lost = true,
+            Mishap::Dropped { region } => {
+                self.generation += 1;
+                for at in (0..self.regions.len()).filter(|at| *at != region) {
+                    let weights = self.plan.weights.clone();
+                    self.load(at, &weights, &[region], self.generation);
+                }
+            }
+            Mishap::Back { region } => {
+                self.generation += 1;
+                let micros = self.regions[region].micros(self.time);
+                let names: Vec<_> = self.regions.iter().map(|region| region.name.clone()).collect();
+                let table = table(&names, &self.plan.weights, &[], self.generation);
+                let back = &mut self.regions[region];
+                back.is_lost = false;
+                back.cut_off_until = 0;
+                back.record = Record::new(self.plan.kind);
+                back.demarcation = Demarcation::joining(back.name.clone(), table, micros);
+                for at in (0..self.regions.len()).filter(|at| *at != region) {
+                    let weights = self.plan.weights.clone();
+                    self.load(at, &weights, &[], self.generation);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Files that are laid over the rules of another source: over those that a control plane pushes, or that others generate.
+//!
+//! A file has the shape of a file of rules, with patterns as its domain, keys and values. Each of its keys replaces that key
+//! of the limits that its path matches. The files are read with every compilation, since their trees cannot be shared by
+//! threads.
+
+use std::{collections::BTreeSet, path::Path as FilePath, rc::Rc, sync::Arc};
+
+use arc_swap::ArcSwapOption;
+
+use super::{
+    merge::{Identity, default_algorithm, fill},
+    pattern::{DescriptorPattern, TextPattern},
+};
+use crate::config::{
+    Fingerprint, LoadError,
+    files::{DirectoryListing, Sources},
+    problem::{Path, Problems},
+    raw::{Field, RawDescriptor, RawFile, RawRateLimit, Stated},
+    reader,
+    yaml::Position,
+};
+
+/// Maximum number of descriptors in an overlay.
+const MAX_PATTERNS: usize = 1_000;
+/// Maximum number of comparisons of a pattern with a descriptor: some seconds.
+const MAX_COMPARISONS: usize = 20_000_000;
+
+/// Files of an overlay, valid by themselves.
+#[derive(Debug)]
+pub struct Overlay {
+    directory: String,
+    sources: Sources,
+    fingerprint: Fingerprint,
+}
+
+/// The active overlay of a process.
+#[derive(Debug, Default)]
+pub struct OverlaySlot(ArcSwapOption<Overlay>);
+
+/// Result of laying an overlay over rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Laid {
+    /// Fingerprint of the overlay.
+    pub fingerprint: Fingerprint,
+    /// Patterns with keys.
+    pub patterns: usize,
+    /// Those that match nothing.
+    pub unmatched: usize,
+}
+
+impl OverlaySlot {
+    /// Returns an empty slot for the rest of the process, which options can hold.
+    pub fn leaked() -> &'static Self {
+        Box::leak(Box::default())
+    }
+
+    /// Sets the overlay of later compilations.
+    pub fn set(&self, overlay: Overlay) {
+        self.0.store(Some(Arc::new(overlay)));
+    }
+
+    /// The active overlay, if one was loaded.
+    pub fn get(&self) -> Option<Arc<Overlay>> {
+        self.0.load_full()
+    }
+}
+
+impl PartialEq for OverlaySlot {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for OverlaySlot {}
+
+impl Overlay {
+    /// Reads and checks the files of a directory. A directory without files is valid, and changes nothing.
+    ///
+    /// # Errors
+    /// [`LoadError`] with all problems that do not depend on the rules.
+    pub fn load(directory: &FilePath) -> Result<Self, LoadError> {
+        let listing = DirectoryListing::of(directory);
+        let listing =
+            listing.map_err(|error| LoadError::Directory { directory: directory.to_owned(), error })?;
+        let sources = listing.read();
+        let fingerprint = sources.fingerprint(false);
+        Self::of(directory, sources, fingerprint)
+    }
+
+    /// Checks the files of `directory`.
+    pub(in crate::config) fn of(
+        directory: &FilePath,
+        sources: Sources,
+        fingerprint: Fingerprint,
+    ) -> Result<Self, LoadError> {
+        let directory = directory.display().to_string();
+        let overlay = Self { directory, sources, fingerprint };
+        let mut problems = Problems::new(false);
+        overlay.read(&mut problems);
+        match problems.finish() {
+            Ok(_) => Ok(overlay),
+            Err(report) => Err(LoadError::Invalid { report, fingerprint }),
+        }
+    }
+
+    /// Fingerprint of the files.
+    pub const fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// Reads and checks the files.
+    fn read(&self, problems: &mut Problems) -> Vec<RawFile> {
+        let mut files = Vec::new();
+        let mut patterns = 0_usize;
+        for (name, content) in self.sources.readable(true, problems) {
+            let name: Rc<str> = format!("{}/{name}", self.directory.trim_end_matches('/')).into();
+            let Some(layer) = problems.add_layer(name.clone()) else { break };
+            let Some(file) = reader::read(&name, content, layer, problems) else { continue };
+            check_domain(&file, problems);
+            check_descriptors(&file.name, &file.descriptors, &Path::Root, &mut patterns, problems);
+            files.push(file);
+        }
+        if patterns > MAX_PATTERNS {
+            let message = format!("{patterns} descriptors; expected at most {MAX_PATTERNS}");
+            problems.error(&self.directory, Position::WHOLE, Path::Root, message);
+        }
+        files
+    }
+
+    /// Lays the overlay over files.
+    pub(in crate::config) fn lay(&self, base: &mut [RawFile], problems: &mut Problems) -> Laid {
+        let mut laid = Laid { fingerprint: self.fingerprint, patterns: 0, unmatched: 0 };
+        let mut comparisons = 0;
+        for file in self.read(problems) {
+            if problems.is_full() {
+                break;
+            }
+            let (patterns, unmatched) = lay_file(&file, base, &mut comparisons, problems);
+            laid.patterns = laid.patterns.saturating_add(patterns);
+            laid.unmatched = laid.unmatched.saturating_add(unmatched);
+        }
+        if comparisons > MAX_COMPARISONS {
+            let message =
+                "compares its patterns with too many descriptors; expected fewer patterns, or fewer `**`";
+            problems.error(&self.directory, Position::WHOLE, Path::Root, message);
+        }
+        laid
+    }
+}
+
+fn check_domain(file: &RawFile, problems: &mut Problems) {
+    if matches!(file.domain, Field::Absent) {
+        let message = "is missing; expected the domain of the rules, or a pattern such as `*`";
+        problems.error(&file.name, Position::WHOLE, Path::Root.key("domain"), message);
+    }
+}
+
+fn check_descriptors(
+    file: &str,
+    descriptors: &[RawDescriptor],
+    parent: &Path<'_>,
+    count: &mut usize,
+    problems: &mut Problems,
+) {
+    let list = parent.key("descriptors");
+    for raw in descriptors {
+        *count = count.saturating_add(1);
+        let path = list.item(raw.index);
+        if matches!(raw.key, Field::Absent) {
+            let message =
+                "has no `key`; expected the key of the descriptors to match, or a pattern such as `*`";
+            problems.error(file, raw.at, path, message);
+        }
+        for (key, field) in [("regex", &raw.regex), ("cidr", &raw.cidr)] {
+            if let Some(stated) = field.stated() {
+                let message =
+                    "cannot be laid over rules; expected `key` and `value`, which may be patterns with `*`";
+                problems.error(file, stated.at, path.key(key), message);
+            }
+        }
+        check_descriptors(file, &raw.descriptors, &path, count, problems);
+    }
+}
+
+/// Lays one file of an overlay; returns the numbers of its patterns and of those that match nothing.
+fn lay_file(
+    over: &RawFile,
+    base: &mut [RawFile],
+    comparisons: &mut usize,
+    problems: &mut Problems,
+) -> (usize, usize) {
+    let patterns = DescriptorPattern::of_list(&over.descriptors, "", &mut 0);
+    let domain = TextPattern::new(over.domain.text());
+    let mut laying = Laying { matched: BTreeSet::new(), default_algorithm: "".into(), comparisons };
+    let mut seen: Vec<Rc<str>> = Vec::new();
+    for file in base.iter_mut().filter(|file| domain.matches(file.domain.text())) {
+        let is_first = !seen.iter().any(|name| **name == *file.domain.text());
+        lay_file_keys(over, file, is_first);
+        seen.push(file.domain.text().into());
+        laying.default_algorithm = default_algorithm(&file.defaults);
+        laying.level(&patterns, &mut file.descriptors);
+    }
+    let matched = laying.matched;
+    let mut effective = Vec::new();
+    collect(&patterns, &mut effective);
+    let unmatched: Vec<_> = effective.iter().filter(|pattern| !matched.contains(&pattern.index)).collect();
+    if seen.is_empty() {
+        let at = over.domain.stated().map_or(Position::WHOLE, |domain| domain.at);
+        let message = format!("`{}` matches no domain of the rules", over.domain.text());
+        problems.lenient_warning(&over.name, at, "domain", message);
+        return (effective.len(), effective.len().max(1));
+    }
+    for pattern in &unmatched {
+        let message = "matches no limit of the rules, so its keys have no effect";
+        problems.lenient_warning(&over.name, pattern.raw.at, &pattern.path, message);
+    }
+    (effective.len(), unmatched.len())
+}
+
+/// Lays the keys of a file's root.
+fn lay_file_keys(over: &RawFile, file: &mut RawFile, is_first_of_domain: bool) {
+    replace(&mut file.hash_tag, &over.hash_tag);
+    replace(&mut file.atomic, &over.atomic);
+    let mut defaults = over.defaults.clone();
+    let algorithm = default_algorithm(&file.defaults);
+    fill(&mut defaults, &file.defaults, &algorithm, Identity::Kept);
+    file.defaults = defaults;
+    if is_first_of_domain {
+        file.abuse.extend(over.abuse.iter().cloned());
+    }
+}
+
+/// The patterns that have keys to lay.
+fn collect<'p, 'a>(patterns: &'p [DescriptorPattern<'a>], into: &mut Vec<&'p DescriptorPattern<'a>>) {
+    for pattern in patterns {
+        if pattern.has_keys() {
+            into.push(pattern);
+        }
+        collect(&pattern.children, into);
+    }
+}
+
+struct Laying<'c> {
+    /// Indices of patterns that matched a limit.
+    matched: BTreeSet<usize>,
+    default_algorithm: Rc<str>,
+    comparisons: &'c mut usize,
+}
+
+impl Laying<'_> {
+    fn level(&mut self, patterns: &[DescriptorPattern<'_>], base: &mut [RawDescriptor]) {
+        for pattern in patterns {
+            if pattern.is_any_depth() {
+                self.level(&pattern.children, base);
+            }
+            for descriptor in &mut *base {
+                *self.comparisons = self.comparisons.saturating_add(1);
+                if *self.comparisons > MAX_COMPARISONS {
+                    return;
+                }
+                if pattern.is_any_depth() {
+                    self.level(std::slice::from_ref(pattern), &mut descriptor.descriptors);
+                }
+                if pattern.matches(descriptor) {
+                    self.merge(pattern, descriptor);
+                    if !pattern.is_any_depth() {
+                        self.level(&pattern.children, &mut descriptor.descriptors);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lays the keys of a pattern over a descriptor that it matches.
+    fn merge(&mut self, pattern: &DescriptorPattern<'_>, descriptor: &mut RawDescriptor) {
+        let over = pattern.raw;
+        let is_limited = self.lay_limit(&over.rate_limit, &mut descriptor.rate_limit);
+        let mut is_laid = is_limited;
+        let has_limit = descriptor.rate_limit.is_present() || descriptor.load_shedding.is_present();
+        if has_limit {
+            is_laid |= replace(&mut descriptor.load_shedding, &over.load_shedding);
+            is_laid |= replace(&mut descriptor.metadata, &over.metadata);
+        }
+        for (flag, (_, over, needs_limit)) in descriptor.flags_mut().into_iter().zip(over.flags()) {
+            is_laid |= (has_limit || !needs_limit) && replace(flag, over);
+        }
+        if is_laid {
+            self.matched.insert(pattern.index);
+        }
+    }
+
+    /// Lays the keys of a limit over another one; returns whether it did.
+    fn lay_limit(&self, over: &Field<RawRateLimit>, limit: &mut Field<RawRateLimit>) -> bool {
+        let (Field::Stated(over), Field::Stated(base)) = (over, &mut *limit) else { return false };
+        // A pattern of many limits leaves those alone that are none.
+        if base.value.unlimited.or_default() && !over.value.unlimited.is_present() {
+            return false;
+        }
+        let mut merged = over.value.clone();
+        fill(&mut merged, &base.value, &self.default_algorithm, Identity::Kept);
+        *base = Stated { at: base.at, value: merged };
+        true
+    }
+}
+
+/// Replaces a key that the overlay states; returns whether it does.
+fn replace<T: Clone>(base: &mut Field<T>, over: &Field<T>) -> bool {
+    if over.is_present() {
+        base.clone_from(over);
+    }
+    over.is_present()
+}
