@@ -60,7 +60,7 @@ struct Row {
 /// Three regions.
 #[derive(Debug)]
 struct World {
-    directory: TempDir,
+    _directory: TempDir,
     rules: TempDir,
     /// More arguments of every instance.
     arguments: Vec<String>,
@@ -94,7 +94,7 @@ impl World {
             }
         }
         let mut world = Self {
-            directory,
+            _directory: directory,
             rules: rules_directory(yaml),
             arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
             regions: regions.into(),
