@@ -117,7 +117,8 @@ local OPERATIONS = {
   -- Records a heartbeat. ARGV: the instance's id, its record, the number and the token of the version that it
   -- enforces, which is KEYS[7], or '' for none, and the token of its lists and switches. Replies the current
   -- version's number and token, or nothing; whether its files exist, or nothing if it is not KEYS[7]; the generation
-  -- and its token; the size of the current version; and the token of the automatic entries (see abuse.lua).
+  -- and its token; the size of the current version; the token of the automatic entries (see abuse.lua); and the lineage,
+  -- the revision, the epoch and the floor of the overrides (see overrides.lua).
   beat = function()
     local now = now_ms()
     redis.call('HSET', instances, ARGV[4], ARGV[5])
@@ -133,6 +134,7 @@ local OPERATIONS = {
     redis.call('PEXPIRE', instances, 2 * PRESENCE_MS)
     redis.call('PEXPIRE', seen, 2 * PRESENCE_MS)
     local state = redis.call('HMGET', head, 'current', 'token', 'generation', 'runtime_token', 'size', 'abuse_token')
+    local of = redis.call('HMGET', head, 'override_lineage', 'override_revision', 'override_epoch', 'override_floor')
     local is_whole = false
     if state[1] and state[1] == ARGV[6] and state[2] == ARGV[7] then
       redis.call('HSET', head, 'confirmed', now)
@@ -141,7 +143,9 @@ local OPERATIONS = {
     if state[4] and state[4] == ARGV[8] then
       redis.call('HSET', head, 'runtime_confirmed', now)
     end
-    return { state[1], state[2], is_whole, state[3] or '0', state[4] or '', state[5] or '0', state[6] or '' }
+    local reply = { state[1], state[2], is_whole, state[3] or '0', state[4] or '', state[5] or '0', state[6] or '' }
+    reply[8], reply[9], reply[10], reply[11] = of[1] or '', of[2] or '0', of[3] or '0', of[4] or '0'
+    return reply
   end,
 
   -- Replies the number of the current version, if any.

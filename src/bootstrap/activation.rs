@@ -203,6 +203,9 @@ impl Activator {
         }
         metrics::active_rules(rules.domains().count(), count);
         self.rules.replace(rules);
+        if let Some((_, overridden)) = self.rules.load_overridden() {
+            metrics::rule_overrides(overridden.counts());
+        }
         recheck_bans();
         let (fingerprint, since_ms) =
             (loaded.fingerprint.to_string(), Clock::System.now().as_micros() / 1_000);
@@ -229,6 +232,7 @@ mod tests {
             source: RulesSource::Directory,
             directory: directory.into(),
             file: None,
+            overrides_file: None,
             xds: None,
             options: config::Options::default(),
             start_without_rules: false,
@@ -327,6 +331,7 @@ mod tests {
             source: RulesSource::Directory,
             directory: directory.path().into(),
             file: None,
+            overrides_file: None,
             xds: None,
             options,
             start_without_rules: false,

@@ -31,9 +31,7 @@ impl RegionTasks {
         let copier = RulesCopier::new(control.clone(), status.clone(), Arc::new(regions.clone()));
         let copier = AbortOnDropHandle::new(tokio::spawn(copier.run()));
         let peers = match settings {
-            Some(settings) => {
-                Some(Peers::start(&settings, &regions, control, status).await?)
-            }
+            Some(settings) => Some(Peers::start(&settings, &regions, control, status).await?),
             None => None,
         };
         let table = AbortOnDropHandle::new(tokio::spawn(regions.follow()));

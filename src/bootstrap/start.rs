@@ -9,7 +9,7 @@ use std::{
 };
 
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use tollgate_control::FileError;
+use tollgate_control::{FileError, JournalError};
 use tollgate_limiter::{ActiveRules, BegunBans, OwnShares, abuse::AbuseCollector};
 use tollgate_metrics::Exporter;
 use tollgate_rules::{TableSize, config::LoadError};
@@ -60,6 +60,9 @@ pub enum StartError {
     /// The file of the rule versions is unusable.
     #[error(transparent)]
     RulesFile(#[from] FileError),
+    /// The file of the overrides is unusable.
+    #[error(transparent)]
+    OverridesFile(#[from] JournalError),
     /// A port cannot be opened.
     #[error("cannot listen on {address} (--{port}-address): {error}")]
     Listen {
@@ -144,7 +147,8 @@ impl Server {
                 tracer: tracer.clone(),
             })
         };
-        let running = start_with(settings, exporter, readiness, background, admin_store, regions.clone(), open).await?;
+        let running =
+            start_with(settings, exporter, readiness, background, admin_store, regions.clone(), open).await?;
         let detection = abuse::run(running.control.clone(), Arc::clone(&running.rules), collector);
         let abuse = Some(AbortOnDropHandle::new(tokio::spawn(detection)));
         let lister = BanLister::new(begun_bans, running.control.clone(), Arc::clone(&running.rules));

@@ -39,8 +39,9 @@ pub use self::{
     admin::AdminSettings,
     admin_client::{
         AdminClientSettings, AdminCommand, AdminUrl, BaseVersion, ClientIdentity, ConnectionSettings,
-        CounterCommand, CounterSelector, DiffSource, ListCommand, OutputFormat, RegionsCommand, Rollback, RulesCommand,
-        SwitchCommand, TrafficCommand, VersionSelector,
+        CounterCommand, CounterSelector, DiffSource, LimitArgument, LimitChange, ListCommand, OutputFormat,
+        OverrideCommand, RegionsCommand, Rollback, RulesCommand, SwitchCommand, TrafficCommand,
+        VersionSelector,
     },
     error::SettingsError,
     flags::{CheckFlags, DocsPage, ExplainFlags, command, parse},

@@ -1,6 +1,9 @@
 //! Settings of the rules.
 
-use std::path::PathBuf;
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use clap::{ArgAction, Args, ValueEnum};
 use tollgate_control::RulesSource;
@@ -22,6 +25,8 @@ pub struct RulesSettings {
     pub directory: PathBuf,
     /// File that persists the versions of `--rules memory`.
     pub file: Option<PathBuf>,
+    /// File that keeps the overrides of rules.
+    pub overrides_file: Option<PathBuf>,
     /// Control plane of `--rules xds`.
     pub xds: Option<XdsSettings>,
     /// Options for reading the files.
@@ -45,6 +50,11 @@ pub(super) struct RulesFlags {
     /// File that persists the versions, lists and switches of `--rules memory`, with mode 0600 and a lock file beside it.
     #[arg(long, value_name = "FILE")]
     rules_file: Option<PathBuf>,
+    /// File in which this instance keeps the overrides of rules, with mode 0600 and a lock file beside it: they are active
+    /// from the start, and restored if Redis has lost them. Default: the file of --rules-file with `.overrides`, if there is
+    /// one.
+    #[arg(long, value_name = "FILE")]
+    overrides_file: Option<PathBuf>,
     #[command(flatten)]
     reading: ReadingFlags,
     /// Startup without valid rules: the instance is not ready and responds UNAVAILABLE until rules are loaded. Otherwise
@@ -131,10 +141,18 @@ impl RulesFlags {
         Ok(RulesSettings {
             source,
             directory: self.config,
+            overrides_file: self.overrides_file.or_else(|| self.rules_file.as_deref().map(beside)),
             file: self.rules_file,
             xds,
             options: self.reading.resolve(),
             start_without_rules: self.start_without_rules,
         })
     }
+}
+
+/// The file of overrides beside the one of versions.
+fn beside(file: &Path) -> PathBuf {
+    let mut name = OsString::from(file);
+    name.push(".overrides");
+    name.into()
 }

@@ -5,6 +5,7 @@ mod copies;
 mod divergence;
 mod instances;
 mod outages;
+mod overrides;
 mod script;
 mod isolation;
 mod propagation;

@@ -97,6 +97,15 @@ impl Mesh {
         });
     }
 
+    /// Waits until every region has a reply of every other one.
+    fn wait_until_connected(&self) {
+        for (at, name) in NAMES.iter().enumerate() {
+            for other in NAMES.iter().filter(|other| *other != name) {
+                self.wait_for(at, &format!("tollgate_region_up{{region=\"{other}\"}} 1"));
+            }
+        }
+    }
+
     /// Waits until the region has a share, as counters state it that were not used before.
     async fn wait_for_share(&self, at: usize, share: u32) {
         let mut client = self.get(at).client().await;
@@ -130,11 +139,7 @@ impl Mesh {
 #[tokio::test]
 async fn a_raised_share_applies_once_every_region_has_lowered_its_own() {
     let mut mesh = Mesh::start([1, 1, 2]);
-    for at in 0..3 {
-        for other in NAMES.iter().filter(|name| **name != NAMES[at]) {
-            mesh.wait_for(at, &format!("tollgate_region_up{{region=\"{other}\"}} 1"));
-        }
-    }
+    mesh.wait_until_connected();
     mesh.wait_for_share(2, 400).await;
     mesh.write_table(2, [2, 1, 1], &[]);
     for at in 0..3 {

@@ -79,7 +79,8 @@ async fn measure(
         STREAMS.map(|stream| send(stream, region, clients, &ideal, name, duration));
     let (fixed, second, sliding, bucket, regional) = tokio::join!(fixed, second, sliding, bucket, regional);
     let outcomes = [fixed, second, sliding, bucket, regional];
-    let figures = STREAMS.iter().zip(&outcomes).map(|(stream, outcome)| print(name, stream, outcome)).collect();
+    let figures =
+        STREAMS.iter().zip(&outcomes).map(|(stream, outcome)| print(name, stream, outcome)).collect();
     let global = &outcomes[..STREAMS.len() - 1];
     let decisions: usize = global.iter().map(|outcome| outcome.decided.len()).sum();
     let asks = world.metric("tollgate_region_asks_total") - asks;
@@ -113,9 +114,10 @@ async fn a_partition_of_minutes_and_a_region_that_is_lost_and_returns() {
     let uniform = |_| fastrand::usize(..3);
     let rest = |_| fastrand::usize(..2);
     let (long, short) = (5 * duration() / 3, duration() / 3);
-    let phase = async |world: &World, name: &str, region: &dyn Fn(Duration) -> usize, clients: &[Client], time| {
-        assert_nothing_over(&measure(world, name, region, clients, time).await);
-    };
+    let phase =
+        async |world: &World, name: &str, region: &dyn Fn(Duration) -> usize, clients: &[Client], time| {
+            assert_nothing_over(&measure(world, name, region, clients, time).await);
+        };
     phase(&world, "before", &uniform, &clients, short).await;
     world.set_cut_off(2, true);
     phase(&world, "cut off", &uniform, &clients, long).await;

@@ -113,7 +113,8 @@ impl World {
     fn launch(&mut self, region: usize) {
         let Region { redis, port, directory, .. } = &self.regions[region];
         let file = |name: &str| directory.join(name).display().to_string();
-        let mut arguments = vec!["--store".to_owned(), redis.url(), "--store-timeout".to_owned(), "5s".to_owned()];
+        let mut arguments =
+            vec!["--store".to_owned(), redis.url(), "--store-timeout".to_owned(), "5s".to_owned()];
         let values = [
             ("--region", NAMES[region].to_owned()),
             ("--regions", file("regions.yaml")),

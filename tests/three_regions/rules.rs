@@ -89,7 +89,8 @@ async fn a_region_that_is_cut_off_serves_its_last_rules_and_catches_up_by_itself
     denies(&world, 2, "bad").await;
     assert!(world.tollgate(2).client().await.passes("web", &[("k", "worse")]).await, "it was made meanwhile");
     let page = http::get(&world.tollgate(2).url("/metrics")).body;
-    let metric = page.lines().find_map(|line| line.strip_prefix("tollgate_rules_compared_timestamp_seconds "));
+    let metric =
+        page.lines().find_map(|line| line.strip_prefix("tollgate_rules_compared_timestamp_seconds "));
     let metric: u64 = metric.expect("exported").parse().expect("a number");
     assert_eq!(metric, compared / 1_000, "the age of the copy is exported");
 

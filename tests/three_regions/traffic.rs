@@ -162,7 +162,9 @@ pub(super) fn excess(stream: &Stream, decided: &[Decided]) -> f64 {
     let passed: Vec<&Decided> = decided.iter().filter(|decided| decided.passes).collect();
     match stream.bound {
         Bound::None => 0.0,
-        Bound::Fixed(window) => windows(&passed, window).map(|(_, _, count)| count - stream.limit).fold(0.0, f64::max),
+        Bound::Fixed(window) => {
+            windows(&passed, window).map(|(_, _, count)| count - stream.limit).fold(0.0, f64::max)
+        }
         Bound::Sliding(window) => {
             let mut previous = (f64::NEG_INFINITY, 0.0);
             let mut open = (f64::NEG_INFINITY, 0.0);

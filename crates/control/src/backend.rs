@@ -10,6 +10,7 @@ use super::{
     change::Change,
     memory::Memory,
     redis::{self, Redis, abuse},
+    rule_overrides::BookHead,
     stored::{ActiveState, Connectivity, Restore, StoreHead, StoredRuntime, StoredVersion, now_ms},
 };
 
@@ -39,9 +40,11 @@ impl Backend {
         &self,
         instance: Instance,
         active: ActiveState,
+        held: &BookHead,
     ) -> ControlResult<StoreHead> {
         match self {
-            Self::Memory(memory) => Ok(memory.heartbeat(instance)),
+            // What the instance holds is what the store has.
+            Self::Memory(memory) => Ok(StoreHead { overrides: held.clone(), ..memory.heartbeat(instance) }),
             Self::Redis(redis) => redis.heartbeat(&instance, active).await,
         }
     }

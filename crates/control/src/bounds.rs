@@ -18,6 +18,8 @@ pub const MAX_AUTOMATIC_ENTRIES: usize = 5_000;
 pub const MAX_DRY_RUN_ENTRIES: usize = 2_500;
 /// Maximum number of automatic entries and of keys whose offences are remembered.
 pub const MAX_ABUSE_RECORDS: usize = 10_000;
+/// Maximum number of overrides of rules and keys.
+pub const MAX_OVERRIDES: usize = 200_000;
 /// Maximum number of switches.
 pub const MAX_SWITCHES: usize = 1_000;
 /// Maximum number of retained audit log entries; older ones are dropped.

@@ -23,6 +23,7 @@ use super::{
     memory::Memory,
     metrics,
     redis::Redis,
+    rule_overrides::OverrideReplica,
     stored::{ActiveState, StoreHead, StoredVersion},
 };
 
@@ -44,6 +45,8 @@ struct Inner {
     is_reachable: AtomicBool,
     /// The region that writes what this store has, unless it is this one.
     writing_region: ArcSwapOption<String>,
+    /// The overrides that this instance holds.
+    overrides: OverrideReplica,
 }
 
 impl Control {
@@ -73,6 +76,7 @@ impl Control {
             events: EventQueue::default(),
             is_reachable: AtomicBool::new(false),
             writing_region: ArcSwapOption::empty(),
+            overrides: OverrideReplica::default(),
         }))
     }
 
@@ -317,6 +321,11 @@ impl Control {
         self.0.backend.subscribe(&self.0.changed).await
     }
 
+    /// The overrides that this instance holds.
+    pub(super) fn overrides(&self) -> &OverrideReplica {
+        &self.0.overrides
+    }
+
     /// The backend, for the reconciler.
     pub(super) fn backend(&self) -> &Backend {
         &self.0.backend
@@ -343,7 +352,8 @@ impl Control {
         instance: Instance,
         active: ActiveState,
     ) -> Result<StoreHead, ControlError> {
-        let head = self.0.backend.heartbeat(instance, active).await;
+        let held = self.0.overrides.with(|book| book.head().clone());
+        let head = self.0.backend.heartbeat(instance, active, &held).await;
         self.0.is_reachable.store(head.is_ok(), Ordering::Relaxed);
         head
     }

@@ -8,6 +8,7 @@
 //!   compare-and-set, so that two operators cannot overwrite each other's changes.
 //! - The [`Runtime`] holds changes that take effect at once and mostly expire: allow and deny lists, and switches of
 //!   single rules.
+//! - An [`OverrideEntry`] changes the limit of a rule, or of one of its keys, mostly for a time.
 //! - A [`ListedBan`] shows a ban that a counter's store decides on.
 //! - Every change is recorded in an [`AuditEntry`].
 //! - Every instance reports what it enforces in a heartbeat, its [`Instance`] record.
@@ -31,6 +32,7 @@ mod model;
 mod overrides;
 mod reconcile;
 mod redis;
+mod rule_overrides;
 mod status;
 mod stored;
 mod traffic;
@@ -53,6 +55,7 @@ pub use self::{
     },
     overrides::{SwitchError, check_entry, check_switch, compile as compile_overrides},
     reconcile::{ActiveDomains, Reconciler, Rules},
+    rule_overrides::{JournalError, OverrideEntry, OverrideError, OverridePage},
     status::{ControlPlane, Link, RulesSource, RulesState, RulesStatus},
     traffic::{Baselines, MAX_SERIES_NAME_BYTES, MinuteTotals, SeriesCounts},
 };

@@ -6,9 +6,13 @@ use std::{
 };
 
 use tollgate_metrics::{Computed, Counter, CounterFamily, Gauge, GaugeFamily, Metric};
+use tollgate_rules::OverriddenCounts;
 use tollgate_store::StoreError;
 
-use super::{AutomaticMode, BanCounts, CopyState, EventKind, List, ListedBanMode, Runtime, SwitchMode, copies::CopyResult};
+use super::{
+    AutomaticMode, BanCounts, CopyState, EventKind, List, ListedBanMode, Runtime, SwitchMode,
+    copies::CopyResult,
+};
 
 /// Metrics of rules, lists and switches.
 pub static METRICS: &[&dyn Metric] = &[
@@ -27,6 +31,8 @@ pub static METRICS: &[&dyn Metric] = &[
     &LIST_ENTRIES,
     &ABUSE_ENTRIES,
     &RULE_SWITCHES,
+    &RULE_OVERRIDES,
+    &UNMATCHED_OVERRIDES,
     &ACTIVE_BANS,
     &UNLISTED_BANS,
     &EVENTS,
@@ -129,6 +135,18 @@ static RULE_SWITCHES: GaugeFamily<1> = GaugeFamily::new(
     &["mode"],
     "Active switches of rules; an emergency is one of all rules of a domain.",
     &[[SwitchMode::Off.name()], [SwitchMode::Shadow.name()], [SwitchMode::Emergency.name()]],
+);
+
+static RULE_OVERRIDES: GaugeFamily<1> = GaugeFamily::new(
+    "tollgate_rule_overrides",
+    &["kind"],
+    "Active overrides, of rules and of single keys.",
+    &[["rule"], ["key"]],
+);
+
+static UNMATCHED_OVERRIDES: Gauge = Gauge::at_zero(
+    "tollgate_rule_overrides_unmatched",
+    "Overrides without effect: their rule is not active, or does not have such a key or limit.",
 );
 
 static ACTIVE_BANS: GaugeFamily<1> = GaugeFamily::new(
@@ -286,6 +304,13 @@ pub(super) fn overrides(runtime: &Runtime, now_ms: u64) {
         let switches = switches.filter(|switch| switch.mode == mode && is_active(switch.expires_at_ms));
         RULE_SWITCHES.set([mode.name()], switches.count() as f64);
     }
+}
+
+/// Records the overrides of the active rules.
+pub fn rule_overrides(OverriddenCounts { rules, keys, unmatched }: OverriddenCounts) {
+    RULE_OVERRIDES.set(["rule"], rules as f64);
+    RULE_OVERRIDES.set(["key"], keys as f64);
+    UNMATCHED_OVERRIDES.set(unmatched as f64);
 }
 
 /// Records the number of active bans.

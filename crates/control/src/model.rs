@@ -150,6 +150,10 @@ pub enum Action {
     SetSwitch,
     /// Removed the switch of a rule.
     RemoveSwitch,
+    /// Set an override of a rule or a key.
+    SetOverride,
+    /// Removed an override.
+    RemoveOverride,
     /// Reset a counter.
     ResetCounter,
     /// Refunded hits to a counter.

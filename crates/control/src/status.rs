@@ -65,6 +65,9 @@ pub struct RulesState {
     /// Rules that are copied from another region, if they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy: Option<CopyState>,
+    /// Reason why some overrides are not active, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overrides_problem: Option<String>,
     /// Status of the control plane, if rules come from one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control_plane: Option<ControlPlane>,
@@ -98,7 +101,8 @@ impl RulesState {
     /// Returns all problems, joined.
     pub fn problems(&self) -> Option<String> {
         let of_plane = self.control_plane.as_ref().and_then(|plane| plane.problem.as_deref());
-        let all = [self.problem.as_deref(), self.lists_problem.as_deref(), of_plane];
+        let (lists, overrides) = (self.lists_problem.as_deref(), self.overrides_problem.as_deref());
+        let all = [self.problem.as_deref(), lists, overrides, of_plane];
         let problems: Vec<&str> = all.into_iter().flatten().collect();
         (!problems.is_empty()).then(|| problems.join("; "))
     }

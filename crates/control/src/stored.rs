@@ -10,6 +10,7 @@ use super::{
     Draft, Files, Runtime, Version,
     bounds::{check_files, truncated},
     error::ControlError,
+    rule_overrides::BookHead,
 };
 
 /// Author of changes that no operator made.
@@ -70,6 +71,8 @@ pub(super) struct StoreHead {
     pub(super) runtime_token: String,
     /// Token of the automatic entries, see [`StoredRuntime`].
     pub(super) abuse_token: String,
+    /// Identity of the overrides of rules.
+    pub(super) overrides: BookHead,
 }
 
 /// Presence of the files of the current version.

@@ -1,4 +1,5 @@
-//! `tollgate rules`, `counters`, `ban`, `switch`, `regions`, `top` and `events`: operate a running tollgate over its admin API.
+//! `tollgate rules`, `counters`, `ban`, `switch`, `override`, `regions`, `top` and `events`: operate a running tollgate over
+//! its admin API.
 //!
 //! Each subcommand has a file with its paths and the text form of its responses. `api` makes the calls, `error` has the
 //! errors, and `text` formats text.
@@ -9,6 +10,7 @@ mod difference;
 mod counters;
 mod error;
 mod lists;
+mod overrides;
 mod regions;
 mod rules;
 mod switches;
@@ -36,6 +38,7 @@ pub fn run(
         AdminCommand::Rules(command) => rules::run(&api, command),
         AdminCommand::Counter(command) => counters::run(&api, command),
         AdminCommand::List(command) => lists::run(&api, command),
+        AdminCommand::Override(command) => overrides::run(&api, command),
         AdminCommand::Switch(command) => switches::run(&api, command),
         AdminCommand::Regions(command) => regions::run(&api, command),
         AdminCommand::Traffic(command) => traffic::run(&api, command),

@@ -95,19 +95,23 @@ fn read(api: &ApiClient) -> Result<(Regions, Value), ClientError> {
 
 fn list(regions: &Regions) -> String {
     let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
-    let rows: Vec<_> = regions.regions.iter().map(|region| {
-        [
-            escape_line(&region.name),
-            state(region).to_owned(),
-            region.weight.to_string(),
-            share(regions, region),
-            number(region.generation),
-            region.round_trip_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms")),
-            region.clock_offset_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms")),
-            number(region.borrowed_hits),
-            number(region.lent_hits),
-        ]
-    }).collect();
+    let rows: Vec<_> = regions
+        .regions
+        .iter()
+        .map(|region| {
+            [
+                escape_line(&region.name),
+                state(region).to_owned(),
+                region.weight.to_string(),
+                share(regions, region),
+                number(region.generation),
+                region.round_trip_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms")),
+                region.clock_offset_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms")),
+                number(region.borrowed_hits),
+                number(region.lent_hits),
+            ]
+        })
+        .collect();
     let head =
         ["REGION", "STATE", "WEIGHT", "SHARE", "GENERATION", "ROUND TRIP", "OFFSET", "BORROWED", "LENT"];
     table(head, &rows) + &notes(regions)
@@ -156,7 +160,8 @@ fn notes(regions: &Regions) -> String {
             let reason = escape_line(region.error.as_deref().unwrap_or("no answer"));
             let _ = writeln!(notes, "{name} is unreachable: {reason}; each side keeps its share");
         } else if region.differs {
-            let _ = writeln!(notes, "{name} has another table of the same generation; increase the generation");
+            let _ =
+                writeln!(notes, "{name} has another table of the same generation; increase the generation");
         } else if region.generation.is_some_and(|generation| generation != regions.generation) {
             let _ = writeln!(notes, "{name} has another generation; nothing is lent until it has the same");
         }
@@ -180,7 +185,8 @@ fn explain(regions: &Regions, limit: u32) -> CommandOutput {
     for region in &regions.regions {
         // Rounded down; the rest goes to regions in an order of the counter.
         let (least, has_rest) = part_of(limit, regions, region);
-        let hits = if has_rest { format!("{least} or {}", least.saturating_add(1)) } else { least.to_string() };
+        let hits =
+            if has_rest { format!("{least} or {}", least.saturating_add(1)) } else { least.to_string() };
         json.push(json!({ "region": region.name, "least": least, "state": state(region) }));
         rows.push([escape_line(&region.name), state(region).to_owned(), hits]);
     }
@@ -216,12 +222,12 @@ fn require_down(regions: &Regions, name: &str) -> Result<(), ClientError> {
 }
 
 fn drop_region(name: &str, file: &Path, write: bool) -> Result<CommandOutput, ClientError> {
-    let unusable =
-        |reason: String| ClientError::File { name: redact::path(file), reason };
+    let unusable = |reason: String| ClientError::File { name: redact::path(file), reason };
     let bytes = fs::read(file).map_err(|error| unusable(error.to_string()))?;
     let before = read_regions(&redact::path(file), &bytes)
         .map_err(|report| ClientError::Invalid(report.to_string()))?;
-    let dropped = before.region(name).ok_or_else(|| unusable(format!("has no region {}", escape_line(name))))?;
+    let dropped =
+        before.region(name).ok_or_else(|| unusable(format!("has no region {}", escape_line(name))))?;
     if before.regions().iter().all(|region| region.is_lost || region.name == dropped.name) {
         return Err(unusable(format!("has no region beside {name} that is not lost; expected one")));
     }

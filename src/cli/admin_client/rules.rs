@@ -1,6 +1,6 @@
 //! `tollgate rules`.
 
-use std::path::Path;
+use std::{fmt::Write as _, path::Path};
 
 use serde_json::{Value, json};
 use tollgate_control::{Files, Version};
@@ -11,10 +11,11 @@ use super::{
     api::ApiClient,
     difference::Difference,
     error::ClientError,
+    overrides::rate_limit_of,
     text::escape_line,
     versions::{VersionFiles, VersionList, read_base_version, write_base_version},
 };
-use crate::settings::{BaseVersion, DiffSource, Rollback, RulesCommand, VersionSelector};
+use crate::settings::{BaseVersion, DiffSource, LimitChange, Rollback, RulesCommand, VersionSelector};
 
 pub(super) fn run(api: &ApiClient, command: &RulesCommand) -> Result<CommandOutput, ClientError> {
     match command {
@@ -35,6 +36,7 @@ pub(super) fn run(api: &ApiClient, command: &RulesCommand) -> Result<CommandOutp
             }
             Ok(output)
         }
+        RulesCommand::Set(change) => set(api, change),
         RulesCommand::Rollback(rollback) => roll_back(api, rollback),
     }
 }
@@ -94,6 +96,30 @@ fn apply(
     let made = api.post("versions", &body)?;
     let text = format!("{}{}", difference.summary(), applied(api, &made)?);
     Ok(CommandOutput { text, json: json!({ "version": made.get("version"), "diff": diff }) })
+}
+
+fn set(api: &ApiClient, change: &LimitChange) -> Result<CommandOutput, ClientError> {
+    let LimitChange { domain, rule, rate_limit, comment, based_on, force } = change;
+    let mut body = json!({ "rate_limit": rate_limit_of(rate_limit), "comment": comment, "force": force });
+    if let (Some(number), Some(body)) = (based_on, body.as_object_mut()) {
+        body.insert("based_on".to_owned(), (*number).into());
+    }
+    let json = api.put(&format!("rules/{}/{}", path_part(domain), path_part(rule)), &body)?;
+    Ok(CommandOutput { text: applied(api, &json)?, json })
+}
+
+/// A text as a part of a path: bytes other than letters, digits and `-._~` are escaped.
+fn path_part(text: &str) -> String {
+    let mut part = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'-' | b'.' | b'_' | b'~' => part.push(char::from(byte)),
+            byte if byte.is_ascii_alphanumeric() => part.push(char::from(byte)),
+            // Writing to a string cannot fail.
+            byte => drop(write!(part, "%{byte:02X}")),
+        }
+    }
+    part
 }
 
 fn roll_back(api: &ApiClient, rollback: &Rollback) -> Result<CommandOutput, ClientError> {

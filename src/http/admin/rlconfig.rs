@@ -6,24 +6,48 @@ use tollgate_core::{
     SyncMode,
     algorithm::{Algorithm, Charging},
     ban::BanPolicy,
+    clock::Clock,
 };
 use tollgate_limiter::{ActiveRules, explain::limit_text};
-use tollgate_rules::{Domain, Limit, Rule, Rules, Scope};
+use tollgate_rules::{Domain, Limit, Overridden, Rule, Rules, Scope};
 
 use crate::http::cached_page::CachedPage;
 
 /// Page of the active rules; empty without rules.
 pub(super) fn page(rules: Arc<ActiveRules>) -> CachedPage {
-    CachedPage::new(move || rules.load().map(|rules| list(&rules)).unwrap_or_default())
+    let page = move || rules.load_overridden().map(|(rules, overridden)| list(&rules, &overridden));
+    CachedPage::new(move || page().unwrap_or_default())
 }
 
 /// One line for each limit, sorted. Options that envoyproxy/ratelimit lacks are at the end of the line.
-fn list(rules: &Rules) -> String {
+fn list(rules: &Rules, overridden: &Overridden) -> String {
     let domains = rules.domains();
-    let mut lines: Vec<String> =
-        domains.flat_map(|domain| domain.root.rules().map(|rule| line(domain, rule))).collect();
+    let lines = domains
+        .flat_map(|domain| domain.root.rules().map(move |rule| overridden_line(domain, rule, overridden)));
+    let mut lines: Vec<String> = lines.collect();
     lines.sort_unstable();
     lines.concat()
+}
+
+/// The line of a rule as it decides: with the limit of its override, if one is active.
+fn overridden_line(domain: &Domain, rule: &Rule, overridden: &Overridden) -> String {
+    let now_ms = Clock::System.now().as_micros() / 1_000;
+    let whole = overridden.whole(rule, now_ms);
+    let mut line = line(domain, whole.map_or(rule, |(_, decider)| decider));
+    let keys = overridden.keys_of(rule);
+    if whole.is_none() && keys == 0 {
+        return line;
+    }
+    line.truncate(line.trim_end().len());
+    // Writing to a string cannot fail.
+    if let Some((stated, _)) = whole {
+        let _ = write!(line, ", override: {}", stated.id);
+    }
+    if keys > 0 {
+        let _ = write!(line, ", key_overrides: {keys}");
+    }
+    line.push('\n');
+    line
 }
 
 fn line(domain: &Domain, rule: &Rule) -> String {

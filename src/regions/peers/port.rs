@@ -56,8 +56,8 @@ struct PeerStream {
 /// Serves the port; completes only after a panic.
 pub(super) async fn serve(listener: TcpListener, tls: Tls, regions: Regions, control: Control) {
     let (accepted, connections) = mpsc::channel(MAX_HANDSHAKES);
-    let service =
-        RegionsServer::new(RegionsService::new(regions, control)).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let service = RegionsServer::new(RegionsService::new(regions, control))
+        .max_decoding_message_size(MAX_MESSAGE_BYTES);
     let incoming = stream::unfold(connections, |mut connections: mpsc::Receiver<PeerStream>| async move {
         connections.recv().await.map(|connection| (Ok::<_, io::Error>(connection), connections))
     });

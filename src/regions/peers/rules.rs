@@ -46,7 +46,8 @@ impl ReadRules for Regions {
                 lists_token: known.lists.clone(),
             };
             let mut client = RegionsClient::new(channel).max_decoding_message_size(MAX_REPLY_BYTES);
-            let reply = client.read_rules(request).await.map_err(|status| with_sources(&status))?.into_inner();
+            let reply =
+                client.read_rules(request).await.map_err(|status| with_sources(&status))?.into_inner();
             Ok(RulesCopy { version: reply.version.map(of_version), lists: reply.lists.map(of_lists) })
         })
     }

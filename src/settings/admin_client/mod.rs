@@ -1,9 +1,10 @@
-//! Arguments of the commands that call the admin API: `rules`, `counters`, `ban`, `switch`, `regions`,
-//! `top` and `events`.
+//! Arguments of the commands that call the admin API: `rules`, `counters`, `ban`, `switch`, `override`, `regions`, `top` and
+//! `events`.
 
 mod connection;
 mod counters;
 mod lists;
+mod overrides;
 mod regions;
 mod rules;
 mod switches;
@@ -15,6 +16,7 @@ pub(super) use self::{
     connection::FLAGS,
     counters::CountersFlags,
     lists::BanFlags,
+    overrides::OverrideFlags,
     regions::RegionsFlags,
     rules::RulesFlags,
     switches::SwitchFlags,
@@ -24,8 +26,9 @@ pub use self::{
     connection::{AdminUrl, ClientIdentity, ConnectionSettings, OutputFormat},
     counters::{CounterCommand, CounterSelector},
     lists::ListCommand,
+    overrides::{LimitArgument, OverrideCommand},
     regions::RegionsCommand,
-    rules::{BaseVersion, DiffSource, Rollback, RulesCommand, VersionSelector},
+    rules::{BaseVersion, DiffSource, LimitChange, Rollback, RulesCommand, VersionSelector},
     switches::SwitchCommand,
     traffic::TrafficCommand,
 };
@@ -50,6 +53,8 @@ pub enum AdminCommand {
     Counter(CounterCommand),
     /// Allow and deny lists.
     List(ListCommand),
+    /// Overrides of rules.
+    Override(OverrideCommand),
     /// Switches of rules.
     Switch(SwitchCommand),
     /// Regions.

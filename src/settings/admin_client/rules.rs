@@ -4,7 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{AdminClientSettings, AdminCommand, connection::ConnectionFlags};
+use super::{
+    AdminClientSettings, AdminCommand,
+    connection::ConnectionFlags,
+    overrides::{LimitArgument, limit},
+};
 use crate::settings::{error::Problem, parsers::count};
 
 #[derive(Args, Debug)]
@@ -54,6 +58,27 @@ enum RulesSubcommand {
         #[arg(long, value_name = "NUMBER", value_parser = based_on)]
         based_on: Option<BaseVersion>,
         /// Override of the guardrails: rules that deny all requests of a domain, or remove a domain with traffic.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Change the limit of one rule in its file, as a new version. Everything else in the files stays as it is.
+    Set {
+        /// Domain of the rule.
+        #[arg(long, value_name = "NAME")]
+        domain: String,
+        /// Path of the rule, as in `/rlconfig` and metrics: `tenant_acme.path`.
+        #[arg(long, value_name = "PATH")]
+        rule: String,
+        /// Keys of `rate_limit` with their new values: `requests_per_unit=500`, `unit=minute`; `burst=null` removes a key.
+        #[arg(value_name = "KEY=VALUE", required = true, value_parser = limit)]
+        rate_limit: Vec<LimitArgument>,
+        /// Comment of the version, for the audit log.
+        #[arg(long, value_name = "TEXT")]
+        comment: String,
+        /// Version that must be current; if another one is, nothing changes. Default: the one that is changed.
+        #[arg(long, value_name = "NUMBER")]
+        based_on: Option<u64>,
+        /// Override of the guardrails.
         #[arg(long)]
         force: bool,
     },
@@ -131,8 +156,27 @@ pub enum RulesCommand {
         /// Whether to override the guardrails.
         force: bool,
     },
+    /// Change the limit of one rule.
+    Set(LimitChange),
     /// Activate an earlier version again.
     Rollback(Rollback),
+}
+
+/// Change of the limit of one rule.
+#[derive(Clone, Debug)]
+pub struct LimitChange {
+    /// Domain of the rule.
+    pub domain: String,
+    /// Path of the rule.
+    pub rule: String,
+    /// Keys of `rate_limit`.
+    pub rate_limit: Vec<LimitArgument>,
+    /// Comment of the version.
+    pub comment: String,
+    /// Version that must be current. `None`: the one that is changed.
+    pub based_on: Option<u64>,
+    /// Whether to override the guardrails.
+    pub force: bool,
 }
 
 /// Rollback to an earlier version.
@@ -156,6 +200,9 @@ impl RulesFlags {
             RulesSubcommand::Diff { what, against } => diff(what, against),
             RulesSubcommand::Apply { directory, comment, based_on, force } => {
                 RulesCommand::Apply { directory, comment, based_on, force }
+            }
+            RulesSubcommand::Set { domain, rule, rate_limit, comment, based_on, force } => {
+                RulesCommand::Set(LimitChange { domain, rule, rate_limit, comment, based_on, force })
             }
             RulesSubcommand::Rollback { to, comment, based_on, force } => {
                 RulesCommand::Rollback(Rollback { to, comment, based_on, force })

@@ -9,7 +9,10 @@ use clap::{
 use super::{
     Command, Settings, SettingsError,
     admin::AdminFlags,
-    admin_client::{BanFlags, CountersFlags, EventsFlags, RulesFlags as VersionFlags, RegionsFlags, SwitchFlags, TopFlags},
+    admin_client::{
+        BanFlags, CountersFlags, EventsFlags, OverrideFlags, RegionsFlags, RulesFlags as VersionFlags,
+        SwitchFlags, TopFlags,
+    },
     anomalies::AnomalyFlags,
     environment::{self, Environment, EnvironmentFlags},
     error::Problem,
@@ -71,6 +74,8 @@ enum Verb {
     Switch(SwitchFlags),
     /// Show the regions of a running server, and drop one from a region table.
     Regions(RegionsFlags),
+    /// Override the limit of a rule, or of one key of it, on a running server, with or without an end.
+    Override(OverrideFlags),
     /// Show the keys with the most hits and the most denied hits of the last minute, in all instances.
     Top(TopFlags),
     /// Show the events of all instances, newest first.
@@ -223,6 +228,7 @@ pub fn parse(
         Some(Verb::Ban(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Switch(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Regions(flags)) => flags.resolve().map(Command::AdminClient),
+        Some(Verb::Override(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Top(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Events(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Docs(flags)) => Ok(Command::Docs(flags.page)),

@@ -72,9 +72,10 @@ impl RulesCopier {
         } else {
             // As long as no instance has succeeded since.
             let before = self.status.now();
-            let before = before.copy.as_ref().filter(|before| {
-                before.region == state.region && before.compared_ms == state.compared_ms
-            });
+            let before = before
+                .copy
+                .as_ref()
+                .filter(|before| before.region == state.region && before.compared_ms == state.compared_ms);
             state.problem = before.and_then(|before| before.problem.clone());
         }
         self.show(Some(&state));

@@ -84,7 +84,9 @@ impl Control {
     fn copies(&self) -> Result<SharedCopies<'_>, ControlError> {
         match self.backend() {
             Backend::Redis(redis) => Ok(redis.copies()),
-            Backend::Memory(_) => Err(ControlError::Unavailable("rules are copied between Redis servers".into())),
+            Backend::Memory(_) => {
+                Err(ControlError::Unavailable("rules are copied between Redis servers".into()))
+            }
         }
     }
 }
@@ -101,7 +103,9 @@ fn check_version(copy: &VersionCopy) -> Result<(), ControlError> {
         return Err(ControlError::Malformed("a version with another number".into()));
     }
     // Only the form; each instance checks the rules before it activates them.
-    serde_json::from_slice::<BTreeMap<String, IgnoredAny>>(&copy.files).map(drop).map_err(|error| malformed(&error))
+    serde_json::from_slice::<BTreeMap<String, IgnoredAny>>(&copy.files)
+        .map(drop)
+        .map_err(|error| malformed(&error))
 }
 
 fn check_lists(copy: &ListsCopy) -> Result<(), ControlError> {
@@ -113,9 +117,8 @@ fn check_lists(copy: &ListsCopy) -> Result<(), ControlError> {
     check(&copy.entries, "entries of lists", MAX_ENTRIES)?;
     check(&copy.switches, "switches", MAX_SWITCHES)?;
     let fields = copy.entries.iter().chain(&copy.switches);
-    let bytes = fields.fold(0_usize, |sum, field| {
-        sum.saturating_add(field.name.len()).saturating_add(field.value.len())
-    });
+    let bytes = fields
+        .fold(0_usize, |sum, field| sum.saturating_add(field.name.len()).saturating_add(field.value.len()));
     match bytes > MAX_LISTS_BYTES {
         true => Err(ControlError::TooLarge { what: "a copy of lists and switches", most: MAX_LISTS_BYTES }),
         false => Ok(()),

@@ -20,7 +20,7 @@ const FORMAT: u32 = 1;
 const MAX_FILE_BYTES: u64 = 512 << 20;
 
 /// Permissions of the file: only the user of the process, because rules and lists may contain the keys of clients.
-const FILE_MODE: u32 = 0o600;
+pub(crate) const FILE_MODE: u32 = 0o600;
 
 /// Error of an unusable file.
 #[derive(Debug, thiserror::Error)]
@@ -105,7 +105,7 @@ fn sibling(path: &Path, ending: &str) -> PathBuf {
 }
 
 /// Locks an empty file, which is never removed: otherwise two processes could hold files of the same name.
-fn lock(path: &Path) -> Result<File, String> {
+pub(crate) fn lock(path: &Path) -> Result<File, String> {
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).open(path);
     let file = file.map_err(|error| error.to_string())?;
     match file.try_lock() {

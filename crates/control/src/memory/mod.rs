@@ -13,6 +13,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 pub use self::file::FileError;
+pub(crate) use self::file::{FILE_MODE, lock as lock_file};
 use self::{bans::MemoryBans, disk::Disk, file::RulesFile, state::State};
 use super::{
     Added, AuditEntry, AutomaticEntry, ControlError, Instance, NewEntry, Runtime, Version,
@@ -114,6 +115,15 @@ impl Memory {
 
     pub(super) async fn change(&self, change: Change, audit: AuditEntry) -> Result<bool, ControlError> {
         self.update(move |state| state.change(change, audit)).await
+    }
+
+    /// Appends an entry to the audit log of overrides.
+    pub(crate) async fn audit_override(&self, audit: AuditEntry) -> Result<(), ControlError> {
+        self.update(move |state| {
+            state.audit_override(audit);
+            Ok(())
+        })
+        .await
     }
 
     pub(super) fn audit(&self, before: Option<&str>, limit: usize) -> Vec<AuditEntry> {

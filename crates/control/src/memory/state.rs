@@ -29,6 +29,9 @@ pub(super) struct State {
     pub(super) abuse: AbuseBook,
     #[serde(default)]
     abuse_audit: VecDeque<Arc<AuditEntry>>,
+    /// The audit log of overrides, beside the others because earlier releases reject their actions.
+    #[serde(default)]
+    override_audit: VecDeque<Arc<AuditEntry>>,
     /// Number of audit log entries so far.
     audited: u64,
 }
@@ -119,14 +122,20 @@ impl State {
         let latest = |log: &VecDeque<Arc<AuditEntry>>| {
             log.iter().rev().filter(earlier).take(limit).map(|entry| AuditEntry::clone(entry)).collect()
         };
-        let (mut all, automatic): (Vec<AuditEntry>, Vec<_>) =
-            (latest(&self.audit), latest(&self.abuse_audit));
-        if !automatic.is_empty() {
-            all.extend(automatic);
+        let mut all: Vec<AuditEntry> = latest(&self.audit);
+        let others: [Vec<AuditEntry>; 2] = [&self.abuse_audit, &self.override_audit].map(latest);
+        if others.iter().any(|others| !others.is_empty()) {
+            all.extend(others.into_iter().flatten());
             all.sort_by_key(|entry| Reverse(entry.id.parse::<u64>().unwrap_or_default()));
             all.truncate(limit);
         }
         all
+    }
+
+    /// Appends an entry to the audit log of overrides.
+    pub(super) fn audit_override(&mut self, entry: AuditEntry) {
+        let entry = self.numbered(entry);
+        append(&mut self.override_audit, entry);
     }
 
     fn append_audit(&mut self, entry: AuditEntry) {

@@ -3,7 +3,8 @@
 //! ```text
 //! every second, or at once when notified ──> heartbeat: reports this instance, returns the head of the store
 //!                                              ├─ another version ──> rules: fetch, load, activate
-//!                                              └─ another generation ──> lists: fetch, compile, activate
+//!                                              ├─ another generation ──> lists: fetch, compile, activate
+//!                                              └─ another revision ──> overrides: fetch changes, activate
 //! ```
 //!
 //! None of these waits for another. A failed step is retried after a later heartbeat; until then the former state stays
@@ -18,6 +19,7 @@ mod heartbeat;
 mod lists;
 mod load;
 mod outage;
+mod overrides;
 mod rules;
 
 use std::{convert::Infallible, future::pending, ops::RangeInclusive, sync::Arc, time::Duration};
@@ -33,7 +35,7 @@ use tollgate_runtime::task_slot::TaskSlot;
 
 use self::{
     acl::AclDenial, heartbeat::Heartbeat, lists::ListsReconciler, load::LoadResult, outage::StoreOutage,
-    rules::RulesReconciler,
+    overrides::OverridesReconciler, rules::RulesReconciler,
 };
 pub use self::{heartbeat::ActiveDomains, rules::Rules};
 use super::{
@@ -71,6 +73,7 @@ struct ReconcileTask {
     /// Present if rules come from this store.
     rules: Option<RulesReconciler>,
     lists: ListsReconciler,
+    overrides: OverridesReconciler,
     outage: StoreOutage,
     acl_denial: AclDenial,
     /// Subscription to changes, once the store has responded.
@@ -95,7 +98,8 @@ impl Reconciler {
             is_notified: false,
             heartbeat_at: None,
             rules: rules.map(|rules| RulesReconciler::new(control.clone(), rules)),
-            lists: ListsReconciler::new(control.clone(), status.clone(), snapshot),
+            lists: ListsReconciler::new(control.clone(), status.clone(), Arc::clone(&snapshot)),
+            overrides: OverridesReconciler::new(control.clone(), status.clone(), snapshot),
             outage: StoreOutage::default(),
             acl_denial: AclDenial::default(),
             subscriber: None,
@@ -119,7 +123,7 @@ impl ReconcileTask {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let changed = Arc::clone(self.control.changed());
         loop {
-            let expiry = self.lists.next_expiry();
+            let (expiry, end) = (self.lists.next_expiry(), self.overrides.next_end());
             select! {
                 _ = ticks.tick() => if !self.acl_denial.is_waiting() {
                     self.send_heartbeat();
@@ -131,6 +135,10 @@ impl ReconcileTask {
                     self.send_heartbeat();
                 },
                 () = at(expiry) => self.lists.recompile(),
+                is_changed = self.overrides.finished() => if is_changed {
+                    self.send_heartbeat();
+                },
+                () = at(end) => self.overrides.activate(),
             }
         }
     }
@@ -169,6 +177,7 @@ impl ReconcileTask {
                 self.subscribe();
                 let connectivity = self.outage.connectivity();
                 self.lists.reconcile(&head, connectivity);
+                self.overrides.reconcile(&head);
                 if let Some(rules) = &mut self.rules {
                     rules.reconcile(&head, connectivity);
                 }

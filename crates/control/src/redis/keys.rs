@@ -14,6 +14,8 @@ pub(super) struct Keys {
     fixed: [Vec<u8>; 6],
     /// Keys of every operation on automatic entries.
     abuse: [Vec<u8>; 6],
+    /// Keys of every operation on overrides of rules.
+    overrides: [Vec<u8>; 6],
     bans: [Vec<u8>; 3],
     channel: Vec<u8>,
 }
@@ -24,8 +26,17 @@ impl Keys {
         let named = |name: &str| named(&start, name);
         let fixed = ["head", "audit", "entries", "switches", "instances", "seen"].map(named);
         let abuse = ["head", "audit", "abuse", "abuse-entries", "abuse-audit", "abuse-reports"].map(named);
+        let overrides = [
+            "head",
+            "override-audit",
+            "overrides",
+            "override-revisions",
+            "override-removals",
+            "override-ends",
+        ];
+        let overrides = overrides.map(named);
         let bans = ["bans", "ban-records", "watched-bans"].map(named);
-        Self { fixed, abuse, bans, channel: named("changes"), start }
+        Self { fixed, abuse, overrides, bans, channel: named("changes"), start }
     }
 
     /// A key of this name.
@@ -39,6 +50,10 @@ impl Keys {
 
     pub(super) const fn abuse(&self) -> &[Vec<u8>; 6] {
         &self.abuse
+    }
+
+    pub(super) const fn overrides(&self) -> &[Vec<u8>; 6] {
+        &self.overrides
     }
 
     /// Keys of the list of active bans, as the script's operations on it take them.

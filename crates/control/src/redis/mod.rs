@@ -8,6 +8,7 @@ pub(super) mod bans;
 mod copies;
 mod figures;
 mod keys;
+pub(super) mod overrides;
 mod script_client;
 mod traffic;
 mod values;
@@ -34,6 +35,7 @@ pub(super) use self::{copies::SharedCopies, figures::SharedFigures, traffic::Sha
 use super::{
     AuditEntry, ControlError, Instance, ListEntry, Runtime, Switch,
     change::Change,
+    rule_overrides::BookHead,
     stored::{ActiveState, Connectivity, FilesPresence, Restore, StoreHead, StoredRuntime, VersionId, token},
 };
 
@@ -101,7 +103,8 @@ impl Redis {
             active.runtime_token.into_bytes(),
         ]);
         let reply = self.client.run_once(&operation, HEARTBEAT_TIMEOUT).await?;
-        let [current, token, has_files, generation, runtime_token, size, abuse_token] = list(reply)?;
+        let [current, token, has_files, generation, runtime_token, size, abuse_token, of @ ..]: [Reply; 11] =
+            list(reply)?;
         let current = match (current, token) {
             (Reply::Bytes(current), Reply::Bytes(token)) => {
                 Some(VersionId { number: number(&current)?, token: text(token)? })
@@ -115,7 +118,15 @@ impl Redis {
         };
         let (generation, size) = (number(&bytes(generation)?)?, number(&bytes(size)?)?);
         let [runtime_token, abuse_token] = [text(bytes(runtime_token)?)?, text(bytes(abuse_token)?)?];
-        Ok(StoreHead { current, files, size, generation, runtime_token, abuse_token })
+        let [lineage, revision, epoch, floor] = of;
+        let number_of = |reply| number(&bytes(reply)?);
+        let overrides = BookHead {
+            lineage: text(bytes(lineage)?)?,
+            revision: number_of(revision)?,
+            epoch: number_of(epoch)?,
+            floor: number_of(floor)?,
+        };
+        Ok(StoreHead { current, files, size, generation, runtime_token, abuse_token, overrides })
     }
 
     pub(super) async fn current(&self) -> ControlResult<Option<u64>> {
@@ -202,9 +213,11 @@ impl Redis {
             Some(_) => return Ok(Vec::new()),
         };
         let (start, most) = (start.into_bytes(), limit.to_string().into_bytes());
-        let automatic = abuse::audit(start.clone(), limit);
+        let (automatic, of_overrides) =
+            (abuse::audit(start.clone(), limit), overrides::audit(start.clone(), limit));
         let mut all = self.audit_of(&Operation::new("audit").with([start, most])).await?;
         all.extend(self.audit_of(&automatic).await?);
+        all.extend(self.audit_of(&of_overrides).await?);
         all.sort_by_key(|entry| Reverse(stream_id(&entry.id)));
         all.truncate(limit);
         Ok(all)

@@ -15,6 +15,7 @@ use crate::{ControlError, metrics};
 
 const SOURCE: &str = include_str!("../../../../lua/control.lua");
 const ABUSE_SOURCE: &str = include_str!("../../../../lua/abuse.lua");
+const OVERRIDES_SOURCE: &str = include_str!("../../../../lua/overrides.lua");
 const FLEET_SOURCE: &str = include_str!("../../../../lua/fleet.lua");
 const COPY_SOURCE: &str = include_str!("../../../../lua/copy.lua");
 
@@ -37,20 +38,36 @@ pub(super) type ControlResult<T> = Result<T, ControlError>;
 /// One operation of the script.
 pub(crate) struct Operation {
     name: &'static str,
-    /// Whether it is one of the script of automatic entries.
-    is_abuse: bool,
+    script: ScriptName,
     versions: Vec<Vec<u8>>,
     arguments: Vec<Vec<u8>>,
 }
 
+/// Script that an operation belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ScriptName {
+    Control,
+    Abuse,
+    Overrides,
+}
+
 impl Operation {
     pub(super) const fn new(name: &'static str) -> Self {
-        Self { name, is_abuse: false, versions: Vec::new(), arguments: Vec::new() }
+        Self::of(ScriptName::Control, name)
+    }
+
+    const fn of(script: ScriptName, name: &'static str) -> Self {
+        Self { name, script, versions: Vec::new(), arguments: Vec::new() }
     }
 
     /// An operation on automatic entries.
     pub(super) const fn of_abuse(name: &'static str) -> Self {
-        Self { name, is_abuse: true, versions: Vec::new(), arguments: Vec::new() }
+        Self::of(ScriptName::Abuse, name)
+    }
+
+    /// An operation on overrides of rules.
+    pub(super) const fn of_overrides(name: &'static str) -> Self {
+        Self::of(ScriptName::Overrides, name)
     }
 
     /// Adds keys of versions.
@@ -73,6 +90,7 @@ pub(crate) struct ScriptClient {
     pub(super) keys: Keys,
     script: Script,
     abuse_script: Script,
+    overrides_script: Script,
     /// Operations on figures of the fleet.
     fleet_script: Script,
     /// Operations on copies of another region's rules.
@@ -85,9 +103,10 @@ impl ScriptClient {
     pub(super) fn open(settings: &RedisSettings) -> Result<Self, StoreError> {
         let store = RedisStore::open(settings)?;
         let keys = Keys::new(&settings.key_prefix);
-        let [script, abuse_script, fleet_script, copy_script] =
-            [SOURCE, ABUSE_SOURCE, FLEET_SOURCE, COPY_SOURCE].map(Script::new);
-        Ok(Self { store, keys, script, abuse_script, fleet_script, copy_script, denied_at: Mutex::default() })
+        let [script, abuse_script, overrides_script, fleet_script, copy_script] =
+            [SOURCE, ABUSE_SOURCE, OVERRIDES_SOURCE, FLEET_SOURCE, COPY_SOURCE].map(Script::new);
+        let denied_at = Mutex::default();
+        Ok(Self { store, keys, script, abuse_script, overrides_script, fleet_script, copy_script, denied_at })
     }
 
     /// Calls `changed` after each change by another instance.
@@ -183,9 +202,10 @@ impl ScriptClient {
         attempt: &[u8],
         timeout: Duration,
     ) -> Result<Reply, StoreError> {
-        let (script, keys) = match operation.is_abuse {
-            true => (&self.abuse_script, self.keys.abuse()),
-            false => (&self.script, self.keys.fixed()),
+        let (script, keys) = match operation.script {
+            ScriptName::Control => (&self.script, self.keys.fixed()),
+            ScriptName::Abuse => (&self.abuse_script, self.keys.abuse()),
+            ScriptName::Overrides => (&self.overrides_script, self.keys.overrides()),
         };
         let keys: Vec<Vec<u8>> = keys.iter().chain(&operation.versions).cloned().collect();
         let start = [operation.name.as_bytes(), self.keys.channel(), attempt];

@@ -8,7 +8,8 @@ use tollgate_store::redis::Reply;
 use super::{
     Redis, restored,
     script_client::{
-        ATTEMPT_TIMEOUT, ControlResult, Operation, ScriptClient, bytes, list, malformed, number, read_json, text, to_json,
+        ATTEMPT_TIMEOUT, ControlResult, Operation, ScriptClient, bytes, list, malformed, number, read_json,
+        text, to_json,
     },
     script_name,
 };
@@ -121,14 +122,18 @@ impl Redis {
 }
 
 /// Drops the oldest versions until the others are few and small enough.
-pub(super) async fn trim(client: &ScriptClient, current: u64, first: Reply, stored: Reply) -> ControlResult<()> {
+pub(super) async fn trim(
+    client: &ScriptClient,
+    current: u64,
+    first: Reply,
+    stored: Reply,
+) -> ControlResult<()> {
     let (mut first, mut stored) = (number(&bytes(first)?)?, number(&bytes(stored)?)?);
     let (least, max_bytes) = (oldest(current), u64::try_from(MAX_STORED_BYTES).unwrap_or(u64::MAX));
     while first < current && (first < least || stored > max_bytes) {
         let last = first.saturating_add(PAGE_VERSIONS).min(current);
-        let operation = Operation::new("trim")
-            .on((first..last).map(|number| client.keys.version(number)))
-            .with([
+        let operation =
+            Operation::new("trim").on((first..last).map(|number| client.keys.version(number))).with([
                 first.to_string().into_bytes(),
                 least.to_string().into_bytes(),
                 max_bytes.to_string().into_bytes(),

@@ -134,6 +134,16 @@ impl FixedWindow {
         [end, u32::try_from(count).unwrap_or(u32::MAX)]
     }
 
+    /// Length of a window.
+    pub(super) const fn length(&self) -> Duration {
+        Duration::from_secs(self.window.get() as u64)
+    }
+
+    /// End of the window that a charge counts in, for one without a carry.
+    pub(super) fn label(&self, state: [u32; 2], now: Timestamp) -> u32 {
+        self.counts(state, now).0
+    }
+
     pub(super) fn apply(&self, state: &mut [u32; 2], now: Timestamp, hits: Hits, charging: Charging) -> bool {
         if let Hits::RefundCharge { made_at, .. } = hits
             && self.window_end(made_at) != state[0]

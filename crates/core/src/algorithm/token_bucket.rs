@@ -41,9 +41,9 @@ use std::{
 use super::{LastVerdict, PolicyError, Prefetch, Verdict};
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
-const TICKS_PER_MICRO: u64 = 100;
+pub(super) const TICKS_PER_MICRO: u64 = 100;
 const TICKS_PER_MILLI: u64 = 1_000 * TICKS_PER_MICRO;
-const TICKS_PER_SECOND: u64 = 1_000 * TICKS_PER_MILLI;
+pub(super) const TICKS_PER_SECOND: u64 = 1_000 * TICKS_PER_MILLI;
 
 /// Maximum time to fill a bucket, about 2.8 years: it keeps each sum below 2^53 ticks.
 const MAX_FILL_TICKS: u64 = (1 << 53) - (1 << 48);
@@ -170,6 +170,11 @@ impl TokenBucket {
     pub(super) fn without_part(self, divisor: u64) -> Self {
         let part = self.cost(self.burst().checked_div(divisor).unwrap_or(0));
         Self { capacity: self.capacity.saturating_sub(part), ..self }
+    }
+
+    /// Returns this bucket with the same capacity in time and another emission interval.
+    pub(super) const fn with_emission(self, emission: Option<NonZeroU64>) -> Self {
+        Self { emission, ..self }
     }
 
     /// Capacity in tokens.
@@ -367,6 +372,11 @@ fn size_of(capacity: u64) -> u32 {
 /// TAT in seconds since the epoch, rounded up: an unused bucket is full.
 pub(super) const fn expires_at([seconds, word]: [u32; 2]) -> u32 {
     seconds.saturating_add((word & TICKS_MASK > 0) as u32)
+}
+
+/// TAT in ticks since the epoch.
+pub(super) fn full_at(state: [u32; 2]) -> u64 {
+    Bucket::read(state).full_at
 }
 
 fn now_in_ticks(now: Timestamp) -> u64 {

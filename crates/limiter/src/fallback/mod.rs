@@ -136,7 +136,8 @@ impl Fallback {
                         // The calls of others are still decided there.
                         let policy = if error.is_slowness() { policy.with_reserve() } else { policy };
                         // A share denies clients that the limit would admit: they are not offenders.
-                        let check = Check { policy, sync: SyncMode::Strict, ban: None, ..*check };
+                        let check =
+                            Check { policy, sync: SyncMode::Strict, ban: None, share: None, ..*check };
                         push_check(&mut substituted.local_requests, call.charging, cell.key.clone(), check);
                     }
                 }

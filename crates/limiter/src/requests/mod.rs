@@ -64,7 +64,7 @@ pub(super) fn requests(
             &mut calls,
             domain.charging,
             key,
-            Check { descriptor: at, record, policy, hits, veto, sync, ban },
+            Check { descriptor: at, record, policy, hits, veto, sync, ban, share: None },
         );
     }
     if has_quotas {

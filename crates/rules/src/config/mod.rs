@@ -12,10 +12,12 @@
 //! - [`compile_raw`] accepts `raw` from another source, such as a control plane.
 //! - `problem` collects the problems of all stages, each with its file and line.
 //! - [`Watcher`] reloads.
+//! - [`edit_limit`] changes one limit in the text of its file.
 //!
 //! A configuration is loaded as a whole or not at all.
 
 mod compile;
+mod edit;
 mod files;
 #[doc(hidden)]
 pub mod fingerprint;
@@ -45,6 +47,7 @@ use std::{
 
 pub use self::{
     compile::override_rule,
+    edit::{EditError, EditedLimit, edit_limit},
     fingerprint::Fingerprint,
     layers::{Laid, Overlay, OverlaySlot},
     problem::{Problem, Report, Severity},

@@ -88,6 +88,15 @@ impl CellKey {
         self
     }
 
+    /// The key beside this cell with the ledger of the loans of the counter `record`.
+    #[must_use]
+    pub fn loans(mut self, record: RecordId) -> Self {
+        self.bytes.push(b'~');
+        write_id(&mut self.bytes, record);
+        self.bytes.extend_from_slice(b".loans");
+        self
+    }
+
     /// The key beside this cell with the sums of reported utilization.
     #[must_use]
     pub fn utilization(mut self) -> Self {

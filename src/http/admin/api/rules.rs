@@ -10,10 +10,10 @@ use tollgate_limiter::{
     explain::limit_text,
     metrics::{self, RuleTotal, RuleTotals},
 };
-use tollgate_rules::{Domain, Limit, Overrides, Rule, Rules, SwitchMode};
+use tollgate_rules::{Domain, Limit, Overridden, Overrides, Rule, Rules, SwitchMode};
 
 use super::{
-    extract::{QueryParams, page_size},
+    extract::{QueryParams, now_ms, page_size},
     limits::Lane,
     response::{self, ApiResult},
     state::Api,
@@ -44,6 +44,11 @@ struct RuleView {
     shadow_mode: bool,
     quota_mode: bool,
     switch: Option<SwitchMode>,
+    /// The override of the whole rule.
+    #[serde(rename = "override")]
+    by_override: Option<WholeOverrideView>,
+    /// Number of overrides of single keys.
+    key_overrides: usize,
     file: String,
     line: usize,
     hits: u64,
@@ -53,6 +58,15 @@ struct RuleView {
     shadow: u64,
     degraded: u64,
     shedding: Option<SheddingView>,
+}
+
+/// Override of a whole rule.
+#[derive(Debug, Serialize)]
+struct WholeOverrideView {
+    id: String,
+    /// The limit in place of the rule's.
+    limit: String,
+    expires_at_ms: Option<u64>,
 }
 
 /// State of a rule that sheds, and its counts on this instance.
@@ -103,9 +117,11 @@ pub(super) async fn list(
 ) -> ApiResult {
     let limit = page_size(query.limit, DEFAULT_RULES, MAX_RULES)?;
     let permit = api.limits.large_response().await?;
-    let (rules, overrides) = (api.parts.rules.load(), api.parts.rules.overrides());
+    let (rules, overrides) = (api.parts.rules.load_overridden(), api.parts.rules.overrides());
     let text = api.limits.scan(Lane::Read(&caller), move || {
-        let views = rules.map(|rules| views(&rules, &overrides, query.domain.as_deref(), limit));
+        let views = rules.map(|(rules, overridden)| {
+            views(&rules, (&overrides, &overridden), query.domain.as_deref(), limit)
+        });
         let (rules, is_truncated) = views.unwrap_or_default();
         response::to_vec(&json!({ "rules": rules, "is_truncated": is_truncated }))
     });
@@ -113,7 +129,12 @@ pub(super) async fn list(
 }
 
 /// The first `max` rules by domain and path, and whether there are more.
-fn views(rules: &Rules, overrides: &Overrides, domain: Option<&str>, max: usize) -> (Vec<RuleView>, bool) {
+fn views(
+    rules: &Rules,
+    overrides: (&Overrides, &Overridden),
+    domain: Option<&str>,
+    max: usize,
+) -> (Vec<RuleView>, bool) {
     let domains = rules.domains().filter(|found| domain.is_none_or(|name| *found.name == *name));
     let mut found: Vec<(&Domain, String, &Rule)> = domains
         .flat_map(|domain| domain.root.rules().map(move |rule| (domain, rule.path(), &**rule)))
@@ -127,7 +148,7 @@ fn views(rules: &Rules, overrides: &Overrides, domain: Option<&str>, max: usize)
 
 fn view(
     (domain, path, rule): (&Domain, String, &Rule),
-    overrides: &Overrides,
+    (overrides, overridden): (&Overrides, &Overridden),
     totals: &RuleTotals,
 ) -> RuleView {
     let (file, line) = &rule.origin;
@@ -146,6 +167,12 @@ fn view(
         shadow_mode: rule.shadow_mode,
         quota_mode: rule.quota_mode,
         switch: overrides.mode_of(&domain.name, &path),
+        by_override: overridden.whole(rule, now_ms()).map(|(stated, decider)| WholeOverrideView {
+            id: stated.id.to_string(),
+            limit: limit_text(domain, decider),
+            expires_at_ms: stated.ends_at_ms,
+        }),
+        key_overrides: overridden.keys_of(rule),
         file: file.to_string(),
         line: *line,
         hits,

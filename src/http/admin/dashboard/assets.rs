@@ -38,7 +38,7 @@ macro_rules! assets {
 pub(super) const PAGE: Asset = Asset { name: "index.html", text: include_str!("index.html") };
 
 /// Every other file.
-pub(super) static ASSETS: [Asset; 77] = assets![
+pub(super) static ASSETS: [Asset; 78] = assets![
     "icon.svg",
     "css/base.css",
     "css/chart.css",
@@ -94,6 +94,7 @@ pub(super) static ASSETS: [Asset; 77] = assets![
     "js/views/events.js",
     "js/views/force.js",
     "js/views/instances.js",
+    "js/views/limit_dialog.js",
     "js/views/list_dialog.js",
     "js/views/lists.js",
     "js/views/locate_notice.js",

@@ -97,11 +97,7 @@ impl Reader<'_> {
     }
 
     /// Region that writes the rules of all.
-    fn writing(
-        &mut self,
-        field: &Field<Rc<str>>,
-        regions: &[RegionEntry],
-    ) -> Result<Option<Box<str>>, ()> {
+    fn writing(&mut self, field: &Field<Rc<str>>, regions: &[RegionEntry]) -> Result<Option<Box<str>>, ()> {
         let stated = match field {
             Field::Absent => return Ok(None),
             Field::Invalid => return Err(()),

@@ -65,7 +65,10 @@ fn a_region_table_with_a_mistake_is_refused_with_its_line_and_key() {
         (region("{address: 'https://us:1', certificate_name: ''}"), "regions.us.certificate_name: is empty"),
         (region("{address: 'https://us:1', lost: 3}"), "regions.us.lost: "),
         (region("7"), "regions.us: expected a mapping"),
-        (format!("rules: eu\n{}", region(good)), "regions.yaml:1: rules: is `eu`; expected the name of one of"),
+        (
+            format!("rules: eu\n{}", region(good)),
+            "regions.yaml:1: rules: is `eu`; expected the name of one of",
+        ),
         (format!("rules: [us]\n{}", region(good)), "regions.yaml:1: rules: "),
         (region(good).replace("us:", "US_1:"), "is not a name of a region"),
         (format!("generation: 1\nregions:\n{many}"), "has too many regions"),

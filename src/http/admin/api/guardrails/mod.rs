@@ -4,6 +4,7 @@
 //! Only deterioration is reported: the proposed rules are compared with the current ones.
 
 pub(super) mod lists;
+pub(super) mod overrides;
 
 use std::collections::HashMap;
 

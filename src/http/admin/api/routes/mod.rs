@@ -16,8 +16,9 @@ use super::{
     error::ApiError,
     events,
     extract::{WriteRequest, now_ms},
+    limit_edit,
     limits::ApiLimits,
-    lists, me, origin_check, regions, rules,
+    lists, me, origin_check, overrides, regions, rules,
     state::{Api, ApiParts},
     status, switches, talkers, validate, versions,
 };
@@ -26,7 +27,7 @@ use crate::http::admin::auth::{Authenticator, Caller, Role};
 type Route = MethodRouter<Arc<Api>>;
 
 /// Routes that change nothing.
-fn viewer_routes() -> [(&'static str, Route); 19] {
+fn viewer_routes() -> [(&'static str, Route); 20] {
     [
         ("/me", get(me::show)),
         ("/status", get(status::show)),
@@ -43,6 +44,7 @@ fn viewer_routes() -> [(&'static str, Route); 19] {
         ("/lists", get(lists::list)),
         ("/bans", get(bans::list)),
         ("/switches", get(switches::list)),
+        ("/overrides", get(overrides::list)),
         ("/audit", get(audit::list)),
         ("/events", get(events::list)),
         ("/anomalies", get(anomalies::list)),
@@ -51,8 +53,9 @@ fn viewer_routes() -> [(&'static str, Route); 19] {
 }
 
 /// Routes that change something.
-fn operator_routes() -> [(&'static str, Route); 9] {
+fn operator_routes() -> [(&'static str, Route); 13] {
     [
+        ("/rules/{domain}/{*rule}", put(limit_edit::set)),
         ("/versions", post(versions::apply)),
         ("/versions/{number}/rollback", post(versions::rollback)),
         ("/counters/reset", post(counters::reset)),
@@ -62,6 +65,9 @@ fn operator_routes() -> [(&'static str, Route); 9] {
         ("/automatic/{id}/exempt", post(lists::exempt)),
         ("/bans/{id}", delete(bans::remove)),
         ("/switches", put(switches::set).delete(switches::remove)),
+        ("/overrides", put(overrides::set)),
+        ("/overrides/batch", post(overrides::set_many)),
+        ("/overrides/{id}", delete(overrides::remove)),
     ]
 }
 

@@ -13,7 +13,8 @@ import { table } from '../table.js';
 const BANS = { lift: 'lifted a ban', forgive: 'forgave a client' };
 const ACTIONS = {
   apply: 'applied rules', rollback: 'rolled back', add_entry: 'added to a list', remove_entry: 'removed from a list',
-  set_switch: 'switched a rule', remove_switch: 'removed a switch', reset_counter: 'reset a counter',
+  set_switch: 'switched a rule', remove_switch: 'removed a switch',
+  set_override: 'overrode a limit', remove_override: 'removed an override', reset_counter: 'reset a counter',
   refund_counter: 'refunded hits',
 };
 

@@ -26,20 +26,29 @@ export function limitCell(get) {
   const [amount, ...rest] = rule.limit.split(', ');
   const grouped = amount.replace(/^\d+/, (digits) => BigInt(digits).toLocaleString('en'));
   return h('div', { class: 'limit' }, h('span', { class: 'strong number' }, grouped), h('span', { class: 'below' }, rest.join(', ')),
-    rule.shedding && sheddingLine(rule.shedding));
+    rule.shedding && sheddingLine(rule.shedding), overrideLine(rule));
 }
 
-export const limitMark = (rule) => (rule.shedding ? rule.limit + sheddingLine(rule.shedding).textContent : rule.limit);
+/** What overrides do to a rule, if there are any. */
+function overrideLine({ override, key_overrides: keys }) {
+  const words = [override && `override: ${override.limit}`, keys > 0 && `${keys} ${keys === 1 ? 'key' : 'keys'} overridden`];
+  const text = words.filter(Boolean).join('; ');
+  return text && h('span', { class: 'below' }, text);
+}
+
+export const limitMark = (rule) => `${rule.limit}${rule.shedding ? sheddingLine(rule.shedding).textContent : ''}`
+  + `${rule.override?.limit ?? ''}${rule.key_overrides}`;
 
 /** The enforcement state of a rule. */
 export function ruleState(rule) {
   if (rule.switch) return badge(`switched ${STATES[rule.switch][0]}`, STATES[rule.switch][1]);
+  if (rule.override) return badge('overridden', 'accent');
   if (rule.shadow_mode) return badge('shadow mode', 'warn');
   if (rule.quota_mode) return badge('quota mode', 'accent');
   return badge('enforced', 'ok');
 }
 
-export const stateMark = (rule) => `${rule.switch}${rule.shadow_mode}${rule.quota_mode}`;
+export const stateMark = (rule) => `${rule.switch}${rule.override?.id}${rule.shadow_mode}${rule.quota_mode}`;
 const rateText = (value) => (value === null ? '…' : rate(value));
 const overPart = (rule) => (rule.hits === 0 ? 0 : rule.over / rule.hits);
 

@@ -9,13 +9,15 @@ import { keyOf, ratedRules } from '../rule_rates.js';
 import { table } from '../table.js';
 import { limitCell, limitMark, numbers, ruleName, ruleState, stateMark } from './rule_cells.js';
 import { emergencyDialog } from './emergency_dialog.js';
+import { limitDialog } from './limit_dialog.js';
 import { switchDialog } from './switch_dialog.js';
 
 export function rules(parameters) {
   const words = h('input', { type: 'search', value: parameters.get('filter') ?? '', placeholder: 'free, /login, search.yaml',
     on: { input: draw } });
   const domain = select([['', 'All domains']], '', { on: { change: draw } });
-  const only = select([['', 'All rules'], ['hit', 'Hit since start'], ['over', 'Denying'], ['switched', 'Switched']], '',
+  const only = select([['', 'All rules'], ['hit', 'Hit since start'], ['over', 'Denying'], ['switched', 'Switched'],
+    ['overridden', 'Overridden']], '',
     { on: { change: draw } });
   const cut = h('div');
   const list = table({
@@ -51,7 +53,8 @@ export function rules(parameters) {
       const text = `${rule.domain} ${rule.rule} ${rule.name ?? ''} ${rule.limit} ${rule.file}`.toLowerCase();
       return wanted.every((word) => text.includes(word));
     };
-    const kinds = { hit: (rule) => rule.hits > 0, over: (rule) => rule.over > 0, switched: (rule) => rule.switch !== null };
+    const kinds = { hit: (rule) => rule.hits > 0, over: (rule) => rule.over > 0, switched: (rule) => rule.switch !== null,
+      overridden: (rule) => rule.override !== null || rule.key_overrides > 0 };
     const is = kinds[only.value] ?? (() => true);
     const all = ratedRules.get() ?? [];
     list.update(all.filter((rule) => (!domain.value || rule.domain === domain.value) && is(rule) && found(rule)));
@@ -71,6 +74,7 @@ function tools(get) {
   const label = (word) => [word, h('span', { class: 'unseen' }, ` ${about}`)];
   return h('div', { class: 'tools' },
     button(label('Edit limit'), () => go('editor', { file: get().file, line: get().line, domain: get().domain, rule: get().rule }), 'small'),
+    writeButton('Override…', () => limitDialog(get()), 'small', about),
     writeButton('Switch…', () => switchDialog(get()), 'small', about),
     button(label('Try'), () => go('try', { domain: get().domain }), 'quiet small'));
 }

@@ -1,0 +1,286 @@
+//! Reconciles overrides of rules with the store.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    task::spawn_blocking,
+    time::{Instant, sleep_until},
+};
+use tollgate_rules::{OverriddenCounts, OverrideTarget};
+use tollgate_runtime::task_slot::TaskSlot;
+
+use crate::{
+    Control, ControlError, RulesStatus,
+    backend::Backend,
+    bounds::truncated,
+    metrics,
+    redis::{Redis, overrides},
+    rule_overrides::{BookHead, OverrideBook},
+    stored::{StoreHead, now_ms},
+};
+
+/// Longest wait for an end; a later one is checked again then.
+const MAX_END_WAIT_MS: u64 = 3_600_000;
+/// Shortest time between two activations, and a multiple of the time that one takes: ends may be close to each other, and
+/// each request checks the end of its override anyway.
+const ACTIVATION_INTERVAL: Duration = Duration::from_millis(100);
+const ACTIVATION_PART: u32 = 20;
+/// Number of overrides for each millisecond over which instances spread the restoration of lost ones, and the longest
+/// spread.
+const CHANGES_PER_SPREAD_MS: usize = 100;
+const MAX_SPREAD_MS: u64 = 500;
+
+/// Reconciles overrides of rules.
+pub(super) struct OverridesReconciler {
+    control: Control,
+    status: RulesStatus,
+    snapshot: Arc<dyn OverrideTarget>,
+    task: TaskSlot<Result<Activated, ControlError>>,
+    next_end: Option<Instant>,
+    /// Earliest time of the next activation because of an end.
+    rested: Option<Instant>,
+    problem: Option<String>,
+    unmatched: usize,
+}
+
+/// Overrides that were activated.
+#[derive(Debug)]
+struct Activated {
+    counts: OverriddenCounts,
+    /// Reason why one has no effect, if there is one.
+    unmatched: Option<String>,
+    took: Duration,
+    problems: Vec<String>,
+}
+
+impl OverridesReconciler {
+    /// Activates the overrides of the file at once, whether the store responds or not.
+    pub(super) fn new(control: Control, status: RulesStatus, snapshot: Arc<dyn OverrideTarget>) -> Self {
+        let (task, next_end, rested) = (TaskSlot::default(), None, None);
+        let mut new = Self { control, status, snapshot, task, next_end, rested, problem: None, unmatched: 0 };
+        if !new.control.overrides().with(OverrideBook::is_empty) {
+            new.activate();
+        }
+        new
+    }
+
+    /// Fetches changes that this instance lacks, and restores those that the store has lost.
+    pub(super) fn reconcile(&mut self, head: &StoreHead) {
+        if !self.task.is_idle() {
+            return;
+        }
+        let held = self.control.overrides().with(|book| book.head().clone());
+        let plan = Plan::of(&held, &head.overrides);
+        if plan == Plan::Nothing {
+            if held.revision != self.control.overrides().active() {
+                self.activate();
+            }
+            return;
+        }
+        let (control, snapshot) = (self.control.clone(), Arc::clone(&self.snapshot));
+        self.task.start(async move {
+            let problems = follow(&control, plan, held).await?;
+            activate(control, snapshot, problems).await
+        });
+    }
+
+    /// Activates the overrides of this instance again, without those that have ended.
+    pub(super) fn activate(&mut self) {
+        self.next_end = None;
+        if self.task.is_idle() {
+            let (control, snapshot) = (self.control.clone(), Arc::clone(&self.snapshot));
+            self.task.start(activate(control, snapshot, Vec::new()));
+        }
+    }
+
+    /// Waits for the task in progress; whether to send another heartbeat.
+    pub(super) async fn finished(&mut self) -> bool {
+        let panicked = || Err(ControlError::Unavailable("a task panicked".to_owned()));
+        let finished = self.task.finished().await.unwrap_or_else(panicked);
+        let now = Instant::now();
+        let is_activated = finished.is_ok();
+        match finished {
+            Ok(Activated { counts, unmatched, took, problems }) => {
+                let rest = ACTIVATION_INTERVAL.max(took.saturating_mul(ACTIVATION_PART));
+                self.rested = now.checked_add(rest);
+                if let (true, Some(reason)) = (counts.unmatched != self.unmatched, unmatched) {
+                    tracing::warn!(overrides = counts.unmatched, %reason, "overrides without effect");
+                }
+                self.unmatched = counts.unmatched;
+                self.report((!problems.is_empty()).then(|| problems.join("; ")));
+            }
+            Err(error) => self.report(Some(format!("the current overrides are not active: {error}"))),
+        }
+        self.next_end = self.end_after(now);
+        is_activated
+    }
+
+    /// Time of the next end.
+    fn end_after(&self, now: Instant) -> Option<Instant> {
+        let now_ms = now_ms();
+        let end = self.control.overrides().with(|book| book.next_end(now_ms))?;
+        let wait = Duration::from_millis(end.saturating_sub(now_ms).min(MAX_END_WAIT_MS));
+        now.checked_add(wait).max(self.rested)
+    }
+
+    pub(super) const fn next_end(&self) -> Option<Instant> {
+        self.next_end
+    }
+
+    fn report(&mut self, problem: Option<String>) {
+        let problem = problem.map(truncated);
+        if problem == self.problem {
+            return;
+        }
+        if let Some(problem) = &problem {
+            tracing::error!(%problem, "overrides are not active");
+        }
+        self.problem.clone_from(&problem);
+        self.status.update(|state| state.overrides_problem.clone_from(&problem));
+    }
+}
+
+/// Steps that a state of the store calls for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Plan {
+    Nothing,
+    /// Fetch what has later revisions.
+    Changes,
+    /// Fetch everything in place of what is held.
+    Everything,
+    /// Restore what has later revisions than this one, then fetch what has later ones.
+    Restore(u64),
+}
+
+impl Plan {
+    /// The steps of an instance that holds `held`.
+    fn of(held: &BookHead, store: &BookHead) -> Self {
+        match () {
+            () if store.lineage.is_empty() && held.lineage.is_empty() => Self::Nothing,
+            () if store.lineage.is_empty() => Self::Restore(0),
+            () if store.lineage != held.lineage => Self::Everything,
+            () if store.revision < held.revision => Self::Restore(store.revision),
+            () if store.epoch != held.epoch || store.floor > held.revision => Self::Everything,
+            () if store.revision > held.revision => Self::Changes,
+            () => Self::Nothing,
+        }
+    }
+}
+
+/// Makes the overrides of this instance and those of the store equal. Returns why some were omitted.
+async fn follow(control: &Control, plan: Plan, held: BookHead) -> Result<Vec<String>, ControlError> {
+    // A store in this process is what the instance holds.
+    let Backend::Redis(redis) = control.backend() else { return Ok(Vec::new()) };
+    match plan {
+        Plan::Nothing => Ok(Vec::new()),
+        Plan::Changes => fetch_changes(control, redis, held).await,
+        Plan::Everything => fetch_everything(control, redis).await,
+        // After a restoration all instances fetch everything.
+        Plan::Restore(from) => restore(control, redis, from).await.map(|()| Vec::new()),
+    }
+}
+
+/// Fetches what has later revisions.
+async fn fetch_changes(
+    control: &Control,
+    redis: &Redis,
+    held: BookHead,
+) -> Result<Vec<String>, ControlError> {
+    let (mut next, mut problems) = (Some(held.revision), Vec::new());
+    while let Some(from) = next {
+        let page = overrides::since(redis.client(), from).await?;
+        next = page.next;
+        problems.extend(page.problems);
+        let finish = |book: &mut OverrideBook| {
+            // Until the last page the revision is that of the last change.
+            if next.is_none() {
+                book.set_head(page.head.in_epoch_of(&held));
+            }
+        };
+        problems.extend(control.overrides().record(&page.changes, finish));
+    }
+    Ok(problems)
+}
+
+/// Fetches everything in place of what is held.
+async fn fetch_everything(control: &Control, redis: &Redis) -> Result<Vec<String>, ControlError> {
+    let (mut next, mut problems, mut book) = (Some(0), Vec::new(), OverrideBook::default());
+    while let Some(from) = next {
+        let page = overrides::since(redis.client(), from).await?;
+        next = page.next;
+        problems.extend(page.problems);
+        // An invalid one, which a newer release may have written, is omitted.
+        let invalid = page.changes.into_iter().filter_map(|change| book.apply(change).err());
+        problems.extend(invalid.map(|error| format!("an override is omitted: {error}")));
+        book.set_head(match from {
+            0 => page.head,
+            _ => page.head.in_epoch_of(book.head()),
+        });
+    }
+    problems.extend(control.overrides().replace(book));
+    Ok(problems)
+}
+
+/// Restores what the store has lost: all with later revisions than `from`.
+async fn restore(control: &Control, redis: &Redis, from: u64) -> Result<(), ControlError> {
+    let spread = control.overrides().with(OverrideBook::len).checked_div(CHANGES_PER_SPREAD_MS);
+    let spread = spread.and_then(|ms| u64::try_from(ms).ok()).unwrap_or_default().min(MAX_SPREAD_MS);
+    let now = Instant::now();
+    sleep_until(now.checked_add(Duration::from_millis(fastrand::u64(0..=spread))).unwrap_or(now)).await;
+    metrics::store_error("lost");
+    let (head, changes) = control.overrides().with(|book| (book.head().clone(), book.since(from, now_ms())));
+    let audit = Control::restored_audit(changes.len());
+    match overrides::restore(redis.client(), &head, &changes, audit).await? {
+        true => tracing::error!(changes = changes.len(), "restored overrides that the store lost"),
+        false => tracing::error!("control store was reset; adopting its overrides"),
+    }
+    Ok(())
+}
+
+async fn activate(
+    control: Control,
+    snapshot: Arc<dyn OverrideTarget>,
+    problems: Vec<String>,
+) -> Result<Activated, ControlError> {
+    let activated = spawn_blocking(move || {
+        let begun = Instant::now();
+        control.overrides().sweep();
+        let overrides = Arc::new(control.overrides().with(OverrideBook::compiled));
+        let revision = overrides.revision();
+        let overridden = snapshot.override_rules(overrides);
+        let counts = overridden.counts();
+        metrics::rule_overrides(counts);
+        control.overrides().activated(revision);
+        let unmatched = overridden.unmatched().first().map(|found| format!("{}: {}", found.id, found.reason));
+        Activated { counts, unmatched, took: begun.elapsed(), problems }
+    });
+    // Fails only by a panic, which is logged.
+    activated.await.map_err(|error| ControlError::Unavailable(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(lineage: &str, revision: u64, epoch: u64, floor: u64) -> BookHead {
+        BookHead { lineage: lineage.to_owned(), revision, epoch, floor }
+    }
+
+    #[test]
+    fn an_instance_fetches_what_it_lacks_and_restores_what_the_store_lost() {
+        let held = head("a", 5, 1, 0);
+        for (store, plan) in [
+            (head("a", 5, 1, 0), Plan::Nothing),
+            (head("a", 9, 1, 5), Plan::Changes),
+            (head("a", 9, 1, 6), Plan::Everything),
+            (head("a", 9, 2, 0), Plan::Everything),
+            (head("a", 4, 0, 0), Plan::Restore(4)),
+            (head("", 0, 0, 0), Plan::Restore(0)),
+            (head("b", 3, 1, 0), Plan::Everything),
+        ] {
+            assert_eq!(Plan::of(&held, &store), plan, "{store:?}");
+        }
+        assert_eq!(Plan::of(&head("", 0, 0, 0), &head("", 0, 0, 0)), Plan::Nothing);
+        assert_eq!(Plan::of(&head("", 0, 0, 0), &head("a", 1, 0, 0)), Plan::Everything);
+    }
+}

@@ -1,0 +1,161 @@
+//! Overrides of rules in Redis.
+
+use tollgate_rules::OverrideId;
+use tollgate_store::redis::Reply;
+
+use super::{
+    script_client::{
+        ControlResult, Operation, ScriptClient, bytes, malformed, number, read_json, text, to_json,
+    },
+    token,
+};
+use crate::{
+    AuditEntry, ControlError,
+    bounds::MAX_OVERRIDES,
+    rule_overrides::{BookHead, OverrideChange, OverrideEntry},
+};
+
+/// Number of changes that are read or restored by one step.
+const PAGE_CHANGES: usize = 500;
+
+/// Changes after a revision.
+#[derive(Debug)]
+pub(crate) struct ChangesPage {
+    /// Identity of the store; its floor is unknown.
+    pub(crate) head: BookHead,
+    pub(crate) changes: Vec<OverrideChange>,
+    /// Changes that could not be read, with the reasons.
+    pub(crate) problems: Vec<String>,
+    /// The revision from which the next page follows, if there may be more.
+    pub(crate) next: Option<u64>,
+}
+
+/// Puts overrides, from an instance whose earlier changes have a lineage, and returns the last revision.
+pub(crate) async fn put(
+    client: &ScriptClient,
+    entries: &[OverrideEntry],
+    audit: AuditEntry,
+    lineage: &str,
+) -> ControlResult<u64> {
+    let mut arguments = vec![token().into_bytes(), to_json(&audit)?, MAX_OVERRIDES.to_string().into_bytes()];
+    arguments.extend(lineage_arguments(lineage));
+    for entry in entries {
+        arguments.extend([entry.id.clone().into_bytes(), end(entry), to_json(entry)?]);
+    }
+    let operation = Operation::of_overrides("put").with(arguments);
+    made(client.run(&operation).await?)?.ok_or_else(|| malformed("no result"))
+}
+
+/// Removes an override, and returns the revision; `None` if it does not exist.
+pub(crate) async fn remove(
+    client: &ScriptClient,
+    id: &str,
+    audit: AuditEntry,
+    lineage: &str,
+) -> ControlResult<Option<u64>> {
+    let [known, new] = lineage_arguments(lineage);
+    let arguments = [token().into_bytes(), to_json(&audit)?, known, new, id.as_bytes().to_vec()];
+    made(client.run(&Operation::of_overrides("remove").with(arguments)).await?)
+}
+
+/// Reads the first changes after a revision.
+pub(crate) async fn since(client: &ScriptClient, revision: u64) -> ControlResult<ChangesPage> {
+    let arguments = [revision, PAGE_CHANGES as u64].map(|number| number.to_string().into_bytes());
+    let Reply::List(reply) = client.run(&Operation::of_overrides("since").with(arguments)).await? else {
+        return Err(malformed("no list"));
+    };
+    let mut parts = reply.into_iter();
+    let mut part = || parts.next().ok_or_else(|| malformed("a short list")).and_then(bytes);
+    let lineage = text(part()?)?;
+    let head = BookHead { lineage, revision: number(&part()?)?, epoch: number(&part()?)?, floor: 0 };
+    let (mut changes, mut problems, mut last, mut count) = (Vec::new(), Vec::new(), revision, 0_usize);
+    while let Some(part) = parts.next() {
+        let mut next = || parts.next().ok_or_else(|| malformed("a short list")).and_then(bytes);
+        let (id, payload) = (text(next()?)?, next()?);
+        (last, count) = (number(&bytes(part)?)?, count.saturating_add(1));
+        // An unreadable one, which a newer release may have written, does not affect the others.
+        match change(last, &id, &payload) {
+            Ok(change) => changes.push(change),
+            Err(error) => problems.push(format!("an override is omitted: {error}")),
+        }
+    }
+    let next = (count == PAGE_CHANGES).then_some(last);
+    Ok(ChangesPage { head, changes, problems, next })
+}
+
+/// Restores changes that the store lost, up to the revision of `head`. Whether the store had no other lineage.
+pub(crate) async fn restore(
+    client: &ScriptClient,
+    head: &BookHead,
+    changes: &[OverrideChange],
+    audit: AuditEntry,
+) -> ControlResult<bool> {
+    let (token, audit) = (token(), to_json(&audit)?);
+    let mut parts = changes.chunks(PAGE_CHANGES).peekable();
+    loop {
+        let part = parts.next().unwrap_or_default();
+        let is_last = parts.peek().is_none();
+        let mut arguments = vec![
+            token.clone().into_bytes(),
+            audit.clone(),
+            head.lineage.clone().into_bytes(),
+            head.revision.to_string().into_bytes(),
+            if is_last { b"last".to_vec() } else { b"more".to_vec() },
+        ];
+        for change in part {
+            let (ends, payload) = match &change.entry {
+                Some(entry) => (end(entry), to_json(entry)?),
+                None => (b"0".to_vec(), Vec::new()),
+            };
+            let revision = change.revision.to_string().into_bytes();
+            arguments.extend([revision, change.id.to_string().into_bytes(), ends, payload]);
+        }
+        let operation = Operation::of_overrides("restore").with(arguments);
+        match bytes(client.run(&operation).await?)?.as_slice() {
+            b"made" if is_last => return Ok(true),
+            b"made" => {}
+            b"other" => return Ok(false),
+            _ => return Err(malformed("no result")),
+        }
+    }
+}
+
+/// Audit log entries of overrides, newest first.
+pub(super) fn audit(start: Vec<u8>, limit: usize) -> Operation {
+    Operation::of_overrides("audit").with([start, limit.to_string().into_bytes()])
+}
+
+/// Whether the instance has earlier changes, and the lineage that begins if there were none at all.
+fn lineage_arguments(lineage: &str) -> [Vec<u8>; 2] {
+    let known: &[u8] = if lineage.is_empty() { b"none" } else { b"some" };
+    [known.to_vec(), token().into_bytes()]
+}
+
+fn end(entry: &OverrideEntry) -> Vec<u8> {
+    entry.expires_at_ms.unwrap_or_default().to_string().into_bytes()
+}
+
+/// The revision of a change that was made; `None` if there was nothing to change.
+fn made(reply: Reply) -> ControlResult<Option<u64>> {
+    let Reply::List(reply) = reply else { return Err(malformed("no result")) };
+    let mut parts = reply.into_iter();
+    let mut part = || parts.next().ok_or_else(|| malformed("no result")).and_then(bytes);
+    match part()?.as_slice() {
+        b"made" => number(&part()?).map(Some),
+        b"none" => Ok(None),
+        b"full" => Err(ControlError::TooMany { what: "overrides", most: MAX_OVERRIDES }),
+        b"lost" => {
+            Err(ControlError::Unavailable("it has lost the overrides, which are restored soon".into()))
+        }
+        _ => Err(malformed("no result")),
+    }
+}
+
+fn change(revision: u64, id: &str, payload: &[u8]) -> ControlResult<OverrideChange> {
+    let id = u128::from_str_radix(id, 16).map_err(|_| malformed("no identifier"))?;
+    let entry = match payload {
+        [] => None,
+        payload => Some(read_json(payload)?),
+    };
+    Ok(OverrideChange { revision, id: OverrideId(id), entry })
+}

@@ -1,0 +1,288 @@
+//! File of the overrides that an instance holds: a line for each change, rewritten when most lines are outdated.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File, OpenOptions},
+    io::{self, BufRead as _, BufReader, BufWriter, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use tollgate_rules::OverrideId;
+use tollgate_runtime::redact;
+
+use super::{
+    OverrideEntry,
+    book::{BookHead, OverrideBook, OverrideChange},
+};
+use crate::memory::{FILE_MODE, lock_file};
+
+/// Format version of the file.
+const FORMAT: u32 = 1;
+/// Maximum length of a line, and of the file, in bytes.
+const MAX_LINE_BYTES: usize = 64 << 10;
+const MAX_FILE_BYTES: u64 = 1 << 30;
+/// Number of outdated lines that a file may have besides one for each override.
+const MAX_OUTDATED_LINES: usize = 10_000;
+
+/// Error of an unusable file.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot use the overrides file {path} (--overrides-file): {reason}")]
+pub struct JournalError {
+    path: String,
+    reason: String,
+}
+
+/// Line of the file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Line {
+    /// The identity after the changes of the lines before.
+    Head {
+        form: u32,
+        lineage: String,
+        revision: u64,
+        epoch: u64,
+    },
+    Put {
+        revision: u64,
+        put: OverrideEntry,
+    },
+    Removed {
+        revision: u64,
+        removed: String,
+    },
+}
+
+/// The file, locked against other processes.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    path: PathBuf,
+    file: File,
+    lines: usize,
+    /// A separate file, because the file itself is replaced.
+    _lock: File,
+}
+
+impl Journal {
+    /// Opens the file and reads its overrides; creates it if it does not exist. A last line that is incomplete is dropped,
+    /// since the process may have been killed while it wrote it.
+    ///
+    /// # Errors
+    /// When another process uses it, it cannot be read or written, or is not such a file.
+    pub(crate) fn open(path: PathBuf) -> Result<(Self, OverrideBook), JournalError> {
+        let unusable = |reason: String| JournalError { path: redact::path(&path), reason };
+        let lock = lock_file(&sibling(&path, ".lock")).map_err(unusable)?;
+        let book = read(&path).map_err(unusable)?;
+        // A file that cannot be written is better reported at the start than at the first change.
+        let (file, lines) = write(&path, &book).map_err(|error| unusable(error.to_string()))?;
+        Ok((Self { path, file, lines, _lock: lock }, book))
+    }
+
+    /// Appends changes after which the state is that of the book.
+    pub(crate) fn append(&mut self, changes: &[OverrideChange], book: &OverrideBook) -> io::Result<()> {
+        if self.lines > book.len().saturating_mul(2).saturating_add(MAX_OUTDATED_LINES) {
+            return self.replace(book);
+        }
+        let mut text = Vec::new();
+        for change in changes {
+            push(&mut text, &line_of(change))?;
+        }
+        push(&mut text, &head_of(book))?;
+        // One write, so that a process that is killed leaves at most one incomplete line.
+        self.file.write_all(&text)?;
+        self.lines = self.lines.saturating_add(changes.len()).saturating_add(1);
+        self.file.sync_data()
+    }
+
+    /// Replaces the content by that of the book.
+    pub(crate) fn replace(&mut self, book: &OverrideBook) -> io::Result<()> {
+        let (file, lines) = write(&self.path, book)?;
+        (self.file, self.lines) = (file, lines);
+        Ok(())
+    }
+}
+
+fn line_of(change: &OverrideChange) -> Line {
+    let revision = change.revision;
+    match &change.entry {
+        Some(entry) => Line::Put { revision, put: entry.clone() },
+        None => Line::Removed { revision, removed: change.id.to_string() },
+    }
+}
+
+fn head_of(book: &OverrideBook) -> Line {
+    let BookHead { lineage, revision, epoch, floor: _ } = book.head().clone();
+    Line::Head { form: FORMAT, lineage, revision, epoch }
+}
+
+fn push(text: &mut Vec<u8>, line: &Line) -> io::Result<()> {
+    serde_json::to_writer(&mut *text, line)?;
+    text.push(b'\n');
+    Ok(())
+}
+
+/// Writes a new file with the content of the book in the place of an earlier one.
+fn write(path: &Path, book: &OverrideBook) -> io::Result<(File, usize)> {
+    let temporary = sibling(path, ".new");
+    // Left by a process that was killed; a new file has the right permissions and is not a symbolic link.
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let file = OpenOptions::new().append(true).create_new(true).mode(FILE_MODE).open(&temporary)?;
+    let mut writer = BufWriter::new(file);
+    let changes = book.since(0, 0);
+    let lines = changes.len().saturating_add(1);
+    let mut text = Vec::new();
+    for change in changes {
+        text.clear();
+        push(&mut text, &line_of(&change))?;
+        writer.write_all(&text)?;
+    }
+    text.clear();
+    push(&mut text, &head_of(book))?;
+    writer.write_all(&text)?;
+    let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
+    Ok((file, lines))
+}
+
+fn sibling(path: &Path, ending: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(ending);
+    name.into()
+}
+
+/// Reads the overrides of the file, if it exists.
+fn read(path: &Path) -> Result<OverrideBook, String> {
+    let mut book = OverrideBook::default();
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(book),
+        Err(error) => return Err(error.to_string()),
+    };
+    let length = file.metadata().map_err(|error| error.to_string())?.len();
+    if length > MAX_FILE_BYTES {
+        return Err(format!("not a file of overrides: larger than {MAX_FILE_BYTES} bytes"));
+    }
+    let (mut reader, mut line, mut number) = (BufReader::new(file), Vec::new(), 0_usize);
+    loop {
+        line.clear();
+        if reader.read_until(b'\n', &mut line).map_err(|error| error.to_string())? == 0 {
+            return Ok(book);
+        }
+        number = number.saturating_add(1);
+        if line.last() != Some(&b'\n') {
+            return Ok(book);
+        }
+        // The error itself may quote the content.
+        let damaged = || format!("not a file of overrides, or damaged at line {number}");
+        if line.len() > MAX_LINE_BYTES {
+            return Err(damaged());
+        }
+        apply(&mut book, serde_json::from_slice(&line).map_err(|_| damaged())?).ok_or_else(damaged)?;
+    }
+}
+
+/// Applies a line; `None` if it is invalid.
+fn apply(book: &mut OverrideBook, line: Line) -> Option<()> {
+    let change = match line {
+        Line::Head { form: FORMAT, lineage, revision, epoch } => {
+            book.set_head(BookHead { lineage, revision, epoch, floor: 0 });
+            return Some(());
+        }
+        Line::Head { .. } => return None,
+        Line::Put { revision, put } => {
+            let id = OverrideEntry::id_of(&put.domain, &put.rule, &put.key);
+            OverrideChange { revision, id, entry: Some(put) }
+        }
+        Line::Removed { revision, removed } => {
+            let id = OverrideId(u128::from_str_radix(&removed, 16).ok()?);
+            OverrideChange { revision, id, entry: None }
+        }
+    };
+    book.apply(change).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Pair;
+
+    fn change(revision: u64, value: &str, is_removal: bool) -> OverrideChange {
+        let entry = OverrideEntry {
+            id: String::new(),
+            domain: "d".into(),
+            rule: "api_key".into(),
+            key: vec![Pair { key: "api_key".into(), value: value.into() }],
+            rate_limit: [("requests_per_unit".to_owned(), 5.into())].into_iter().collect(),
+            reason: "r".into(),
+            author: "ada".into(),
+            created_at_ms: 1,
+            expires_at_ms: Some(2),
+        };
+        let id = OverrideEntry::id_of("d", "api_key", &entry.key);
+        OverrideChange { revision, id, entry: (!is_removal).then(|| entry.identified()) }
+    }
+
+    fn record(journal: &mut Journal, book: &mut OverrideBook, changes: &[OverrideChange]) {
+        changes.iter().cloned().for_each(|change| book.apply(change).expect("valid"));
+        journal.append(changes, book).expect("written");
+    }
+
+    #[test]
+    fn a_file_has_all_changes_after_a_restart_and_one_process() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("overrides");
+        let (mut journal, mut book) = Journal::open(path.clone()).expect("created");
+        assert!(book.is_empty());
+        book.set_head(BookHead { lineage: "l".into(), epoch: 3, ..BookHead::default() });
+        record(&mut journal, &mut book, &[change(1, "a", false), change(2, "b", false)]);
+        record(&mut journal, &mut book, &[change(3, "a", true)]);
+        let error = Journal::open(path.clone()).expect_err("it is locked").to_string();
+        assert!(error.contains("another process"), "{error}");
+        drop(journal);
+        let (_, again) = Journal::open(path).expect("readable");
+        assert_eq!((again.since(0, 0), again.head()), (book.since(0, 0), book.head()));
+        assert_eq!(again.len(), 1);
+    }
+
+    #[test]
+    fn an_incomplete_last_line_is_dropped_and_other_damage_is_an_error() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("overrides");
+        let (mut journal, mut book) = Journal::open(path.clone()).expect("created");
+        record(&mut journal, &mut book, &[change(1, "a", false), change(2, "b", false)]);
+        drop(journal);
+        let whole = fs::read(&path).expect("written");
+        let second = whole.iter().enumerate().filter(|(_, byte)| **byte == b'\n').nth(1).expect("lines").0;
+        fs::write(&path, &whole[..second + 20]).expect("written");
+        let (journal, book) = Journal::open(path.clone()).expect("readable");
+        assert!(book.len() <= 2);
+        drop(journal);
+        for damaged in ["{}\n", "[]\n", "{\"form\":2,\"lineage\":\"\",\"revision\":1,\"epoch\":0}\n"] {
+            fs::write(&path, damaged).expect("written");
+            let error = Journal::open(path.clone()).expect_err("damaged").to_string();
+            assert!(error.contains("line 1"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_outdated_lines_is_rewritten() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("overrides");
+        let (mut journal, mut book) = Journal::open(path.clone()).expect("created");
+        let changes: Vec<_> = (1..=11_000).map(|revision| change(revision, "a", false)).collect();
+        record(&mut journal, &mut book, &changes);
+        record(&mut journal, &mut book, &[change(20_000, "a", false)]);
+        drop(journal);
+        assert!(fs::read_to_string(&path).expect("text").lines().count() <= 3);
+        let (_, again) = Journal::open(path).expect("readable");
+        assert_eq!(again.since(0, 0), book.since(0, 0));
+    }
+}

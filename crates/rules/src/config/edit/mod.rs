@@ -1,0 +1,138 @@
+//! Changes of one limit in the text of its file. All other bytes stay: comments, layout, order, quotes.
+//!
+//! The place is found by the source spans of the parser's events, not by writing the tree anew. The result is loaded and
+//! compared: nothing but the limit of the rule may differ.
+
+mod change;
+mod spans;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::{Map, Value};
+
+use self::{change::changed, spans::SpanNode};
+use super::{LoadError, Options, load_files};
+use crate::{Rule, Rules};
+
+/// Files after a change of one limit.
+#[derive(Debug)]
+pub struct EditedLimit {
+    /// The changed file.
+    pub file: String,
+    /// All files.
+    pub files: BTreeMap<String, String>,
+    /// The rules of these files.
+    pub rules: Rules,
+}
+
+/// Error of a change of one limit.
+#[derive(Debug, thiserror::Error)]
+pub enum EditError {
+    /// No rule of this domain and path.
+    #[error("no rule of this domain has this path")]
+    NoRule,
+    /// No file has the descriptor in a form in which it can be changed alone.
+    #[error("{file}:{line}: {reason}; change the file instead")]
+    Unsupported {
+        /// The file of the rule.
+        file: String,
+        /// Its line.
+        line: usize,
+        /// What is in the way.
+        reason: &'static str,
+    },
+    /// Other rules would change too.
+    #[error(
+        "{file}:{line}: the limit is shared by an anchor or a default with other rules; change the file instead"
+    )]
+    Shared {
+        /// The file of the rule.
+        file: String,
+        /// Its line.
+        line: usize,
+    },
+    /// The files before or after the change are invalid.
+    #[error(transparent)]
+    Invalid(#[from] LoadError),
+}
+
+/// Sets keys in the `rate_limit` of the rule at `path`; a null removes a key. Slow for many files.
+///
+/// # Errors
+/// [`EditError`]; then nothing has a new text.
+pub fn edit_limit(
+    files: &BTreeMap<String, String>,
+    options: Options,
+    (domain, path): (&str, &str),
+    keys: &Map<String, Value>,
+) -> Result<EditedLimit, EditError> {
+    let before = load(files, options)?;
+    let rule = find(&before, domain, path).ok_or(EditError::NoRule)?;
+    let (file, line) = (rule.origin.0.to_string(), rule.origin.1);
+    let unsupported = |reason| EditError::Unsupported { file: file.clone(), line, reason };
+    let text = files.get(&file).ok_or_else(|| unsupported("the file is not part of the version"))?;
+    let root = spans::parse(text).ok_or_else(|| unsupported("the file cannot be read"))?;
+    let limit = limit_of(&root, rule).map_err(unsupported)?;
+    let text = changed(text, limit, keys).map_err(unsupported)?;
+    let mut files = files.clone();
+    files.insert(file.clone(), text);
+    let rules = load(&files, options)?;
+    match differs_only_in(&before, &rules, rule) {
+        true => Ok(EditedLimit { file, files, rules }),
+        false => Err(EditError::Shared { file, line }),
+    }
+}
+
+fn load(files: &BTreeMap<String, String>, options: Options) -> Result<Rules, LoadError> {
+    let contents = files.iter().map(|(name, text)| (name.clone(), text.clone().into_bytes()));
+    load_files(contents, options).map(|loaded| loaded.rules)
+}
+
+fn find<'r>(rules: &'r Rules, domain: &str, path: &str) -> Option<&'r Arc<Rule>> {
+    rules.domain(domain)?.root.rules().find(|rule| rule.path() == path)
+}
+
+/// The value of `rate_limit` in the descriptor of a rule.
+fn limit_of<'n>(root: &'n SpanNode, rule: &Rule) -> Result<&'n SpanNode, &'static str> {
+    const REUSED: &str = "the descriptor comes from an alias or a merge key";
+    let mut node = root;
+    for segment in &rule.segments {
+        let list = node.value("descriptors").and_then(SpanNode::items).ok_or(REUSED)?;
+        let is_stated = |item: &&SpanNode| item.stated().is_some_and(|stated| stated == *segment.stated);
+        node = list.iter().find(is_stated).ok_or(REUSED)?;
+    }
+    node.value("rate_limit").ok_or(REUSED)
+}
+
+/// Whether two sets of rules differ in no other rule than this one.
+fn differs_only_in(before: &Rules, after: &Rules, changed: &Rule) -> bool {
+    let same =
+        |(one, other): (&Arc<Rule>, &Arc<Rule>)| one.index() == changed.index() || is_equal(one, other);
+    let is_same = |one: &crate::Domain| {
+        let Some(other) = after.domain(&one.name) else { return false };
+        let count = |domain: &crate::Domain| domain.root.rules().count();
+        count(one) == count(other)
+            && one.charging == other.charging
+            && one.hash_tag == other.hash_tag
+            && by_path(one).zip(by_path(other)).all(same)
+    };
+    before.domains().count() == after.domains().count() && before.domains().all(is_same)
+}
+
+fn by_path(domain: &crate::Domain) -> impl Iterator<Item = &Arc<Rule>> {
+    let mut rules: Vec<_> = domain.root.rules().map(|rule| (rule.path(), rule)).collect();
+    rules.sort_by(|(one, _), (other, _)| one.cmp(other));
+    rules.into_iter().map(|(_, rule)| rule)
+}
+
+/// Whether two rules are the same but for their lines.
+fn is_equal(one: &Rule, other: &Rule) -> bool {
+    // Of two rules with an equal text all fields are equal; the line and derived values may differ.
+    let text = |rule: &Rule| {
+        let text = format!("{rule:?}");
+        text.split(", origin:").next().map(str::to_owned)
+    };
+    one.limit == other.limit && text(one) == text(other)
+}

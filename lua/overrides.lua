@@ -1,0 +1,234 @@
+-- Overrides of rules, which instances share.
+--   KEYS[1]   the head of the control plane, a hash. Of overrides: `override_lineage`, which distinguishes the states of two
+--             stores; `override_revision`, the last revision; `override_epoch`, the number of times when lost overrides were
+--             restored; and `override_floor`, the revision of the last removal that is no longer remembered
+--   KEYS[2]   the audit log of overrides, a stream as in control.lua
+--   KEYS[3]   overrides by id, a hash
+--   KEYS[4]   their revisions, a sorted set of ids; KEYS[5] the revisions of removals, a sorted set of ids; KEYS[6] the ends
+--             in milliseconds since 1970 of those that have one, a sorted set of ids
+--   ARGV      as in control.lua: the operation, the channel, 'first' or 'again', and the arguments of the operation
+-- Each change has a revision of its own: the server's time in microseconds since 1970, or one more than the last. So a
+-- change made after data was lost has a later revision than all that was lost. All operations may run twice.
+
+local head, audit, overrides, revisions, removals, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+
+-- Retained audit entries and removals, and the number of ended overrides that one change removes at most.
+local MAX_AUDIT_ENTRIES, MAX_REMOVALS, MAX_SWEPT = 10000, 10000, 500
+
+local function now_us()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+local function last_revision()
+  return tonumber(redis.call('HGET', head, 'override_revision') or '0')
+end
+
+-- Whether a change was already applied. Only a repeated request can have been applied, within the last seconds.
+local function is_applied(token)
+  if ARGV[3] == 'first' then
+    return false
+  end
+  for _, item in ipairs(redis.call('XREVRANGE', audit, '+', '-', 'COUNT', 500)) do
+    if item[2][2] == token then
+      return true
+    end
+  end
+  return false
+end
+
+local function commit(token, entry)
+  redis.call('XADD', audit, 'MAXLEN', '=', MAX_AUDIT_ENTRIES, '*', 'token', token, 'entry', entry)
+  -- An ACL may forbid publishing; subscribers then learn of the change by polling.
+  redis.pcall('PUBLISH', ARGV[2], token)
+end
+
+local function drop(id)
+  redis.call('HDEL', overrides, id)
+  redis.call('ZREM', revisions, id)
+  redis.call('ZREM', ends, id)
+end
+
+local function put(id, revision, ends_at, payload)
+  redis.call('HSET', overrides, id, payload)
+  redis.call('ZADD', revisions, text(revision), id)
+  redis.call('ZREM', removals, id)
+  if ends_at == '0' then
+    redis.call('ZREM', ends, id)
+  else
+    redis.call('ZADD', ends, ends_at, id)
+  end
+end
+
+local function remove(id, revision)
+  drop(id)
+  redis.call('ZADD', removals, text(revision), id)
+end
+
+-- Forgets the oldest removals if there are too many.
+local function trim()
+  local excess = redis.call('ZCARD', removals) - MAX_REMOVALS
+  if excess > 0 then
+    local last = redis.call('ZRANGE', removals, excess - 1, excess - 1, 'WITHSCORES')
+    local floor = tonumber(redis.call('HGET', head, 'override_floor') or '0')
+    redis.call('HSET', head, 'override_floor', text(math.max(floor, tonumber(last[2]))))
+    redis.call('ZREMRANGEBYRANK', removals, 0, excess - 1)
+  end
+end
+
+-- Removes some that have ended. Instances drop these by themselves.
+local function sweep(now)
+  local ended = redis.call('ZRANGEBYSCORE', ends, '-inf', text(now / 1000), 'LIMIT', 0, MAX_SWEPT)
+  for _, id in ipairs(ended) do
+    drop(id)
+  end
+end
+
+-- Whether earlier changes are lost, of which the instance has some. If there were none, this is a new lineage.
+local function is_lost(known, lineage)
+  if redis.call('HGET', head, 'override_lineage') then
+    return false
+  end
+  if known == 'some' then
+    return true
+  end
+  redis.call('HSET', head, 'override_lineage', lineage)
+  return false
+end
+
+local OPERATIONS = {
+  -- Puts overrides. ARGV: the token, the audit log entry, the maximum number of overrides, 'some' from an instance that has
+  -- earlier changes or 'none', the lineage to begin, and for each its id, its end or '0', and its payload.
+  -- Replies 'made' and the last revision, or 'full' or 'lost'.
+  put = function()
+    local token, last = ARGV[4], last_revision()
+    if is_applied(token) then
+      return { 'made', text(last) }
+    end
+    if is_lost(ARGV[7], ARGV[8]) then
+      return { 'lost' }
+    end
+    local now = now_us()
+    sweep(now)
+    local added = 0
+    for i = 9, #ARGV, 3 do
+      added = added + 1 - redis.call('HEXISTS', overrides, ARGV[i])
+    end
+    if added > 0 and redis.call('HLEN', overrides) + added > tonumber(ARGV[6]) then
+      return { 'full' }
+    end
+    local revision = math.max(last + 1, now) - 1
+    for i = 9, #ARGV, 3 do
+      revision = revision + 1
+      put(ARGV[i], revision, ARGV[i + 1], ARGV[i + 2])
+    end
+    redis.call('HSET', head, 'override_revision', text(revision))
+    commit(token, ARGV[5])
+    return { 'made', text(revision) }
+  end,
+
+  -- Removes an override. ARGV: the token, the audit log entry, 'some' or 'none' and a lineage as above, and the id.
+  -- Replies 'made' and the last revision, or 'none' or 'lost'.
+  remove = function()
+    local token, last = ARGV[4], last_revision()
+    if is_applied(token) then
+      return { 'made', text(last) }
+    end
+    if is_lost(ARGV[6], ARGV[7]) then
+      return { 'lost' }
+    end
+    local now = now_us()
+    if redis.call('HEXISTS', overrides, ARGV[8]) == 0 then
+      return { 'none' }
+    end
+    sweep(now)
+    local revision = math.max(last + 1, now)
+    remove(ARGV[8], revision)
+    trim()
+    redis.call('HSET', head, 'override_revision', text(revision))
+    commit(token, ARGV[5])
+    return { 'made', text(revision) }
+  end,
+
+  -- Replies the lineage, the last revision and the epoch, and the first changes after a revision in their order: for each
+  -- its revision, its id, and the payload, or '' of a removal. ARGV: that revision, and the maximum number of changes.
+  since = function()
+    local from, count = '(' .. ARGV[4], ARGV[5]
+    local state = redis.call('HMGET', head, 'override_lineage', 'override_revision', 'override_epoch')
+    local kept = redis.call('ZRANGEBYSCORE', revisions, from, '+inf', 'WITHSCORES', 'LIMIT', 0, count)
+    local removed = redis.call('ZRANGEBYSCORE', removals, from, '+inf', 'WITHSCORES', 'LIMIT', 0, count)
+    local reply = { state[1] or '', state[2] or '0', state[3] or '0' }
+    local k, r = 1, 1
+    for _ = 1, tonumber(count) do
+      local next_kept, next_removed = tonumber(kept[k + 1]), tonumber(removed[r + 1])
+      if next_kept and (not next_removed or next_kept < next_removed) then
+        reply[#reply + 1] = text(next_kept)
+        reply[#reply + 1] = kept[k]
+        reply[#reply + 1] = redis.call('HGET', overrides, kept[k]) or ''
+        k = k + 2
+      elseif next_removed then
+        reply[#reply + 1] = text(next_removed)
+        reply[#reply + 1] = removed[r]
+        reply[#reply + 1] = ''
+        r = r + 2
+      else
+        break
+      end
+    end
+    return reply
+  end,
+
+  -- Restores changes that were lost, each unless the store has the same or a later one. ARGV: the token, the audit log
+  -- entry, the lineage, the last revision of the instance, 'more' or 'last' for a part of them, and for each change its
+  -- revision, its id, its end or '0', and its payload, or '' of a removal. Replies 'made', or 'other' if the store has
+  -- another lineage.
+  restore = function()
+    local lineage = redis.call('HGET', head, 'override_lineage')
+    if lineage and lineage ~= ARGV[6] then
+      return 'other'
+    end
+    redis.call('HSET', head, 'override_lineage', ARGV[6])
+    local restored = 0
+    for i = 9, #ARGV, 4 do
+      local revision, id = tonumber(ARGV[i]), ARGV[i + 1]
+      local known = redis.call('ZSCORE', revisions, id) or redis.call('ZSCORE', removals, id)
+      if not known or tonumber(known) < revision then
+        restored = restored + 1
+        if ARGV[i + 3] == '' then
+          remove(id, revision)
+        else
+          put(id, revision, ARGV[i + 2], ARGV[i + 3])
+        end
+      end
+    end
+    trim()
+    if restored > 0 then
+      redis.call('HINCRBY', head, 'override_restored', restored)
+    end
+    if ARGV[8] == 'last' then
+      local last = math.max(last_revision(), tonumber(ARGV[7]))
+      redis.call('HSET', head, 'override_revision', text(last))
+      -- What was restored has revisions that instances may be past, so they fetch all again.
+      if redis.call('HDEL', head, 'override_restored') == 1 then
+        redis.call('HINCRBY', head, 'override_epoch', 1)
+        commit(ARGV[4], ARGV[5])
+      end
+    end
+    return 'made'
+  end,
+
+  -- Replies audit log entries, as in control.lua.
+  audit = function()
+    local items = redis.call('XREVRANGE', audit, ARGV[4], '-', 'COUNT', ARGV[5])
+    for i, item in ipairs(items) do
+      items[i] = { item[1], item[2][4] }
+    end
+    return items
+  end,
+}
+
+return OPERATIONS[ARGV[1]]()

@@ -1,0 +1,111 @@
+//! `PUT /rules/{domain}/{path}`: a change of one limit, as a version of its own.
+
+use std::sync::Arc;
+
+use axum::{Extension, extract::State};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use tollgate_control::{ControlError, Draft, RulesSource};
+use tollgate_rules::config::{EditError, edit_limit};
+
+use super::{
+    error::{ApiError, Invalid},
+    extract::{Force, Integer, JsonBody, PathParam, VersionSelector},
+    files::{self, RuleFiles},
+    limits::Lane,
+    response::ApiResult,
+    state::Api,
+    timeouts, versions,
+};
+use crate::http::admin::auth::Caller;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SetLimitRequest {
+    /// Keys of `rate_limit`; a null removes a key.
+    rate_limit: Map<String, Value>,
+    /// The version that must be current; by default the one that is changed.
+    based_on: Option<Integer>,
+    comment: String,
+    #[serde(default)]
+    force: Force,
+}
+
+/// Changes the limit of a rule in its file, and makes the files a version.
+pub(super) async fn set(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Caller>,
+    PathParam((domain, rule)): PathParam<(String, String)>,
+    JsonBody(request, _permit): JsonBody<SetLimitRequest>,
+) -> ApiResult {
+    if request.rate_limit.is_empty() {
+        return Err(ApiError::BadRequest("rate_limit: expected a key of `rate_limit`".to_owned()));
+    }
+    if !api.is_editable() {
+        return Err(read_only(&api, domain, rule, &request.rate_limit).await?);
+    }
+    let RuleFiles { version, files } = files::read(&api, Lane::Write, VersionSelector::Current).await?;
+    if let (Some(Integer(expected)), Some(current)) = (request.based_on, &version)
+        && expected != current.number
+    {
+        return Err(ControlError::Stale { current: Box::new(current.clone()) }.into());
+    }
+    let (options, keys) = (api.parts.options, request.rate_limit);
+    let edit = move || edit_limit(&files, options, (&domain, &rule), &keys).map(|edited| edited.files);
+    let files = Arc::new(api.limits.load(Lane::Write, edit).await?.map_err(rejected)?);
+    versions::check(&api, &files, request.force).await?;
+    let draft = Draft {
+        files: Arc::unwrap_or_clone(files),
+        based_on: version.map(|version| version.number),
+        rollback_to: None,
+        author: caller.name.to_string(),
+        comment: request.comment,
+    };
+    versions::created(&timeouts::write(api.parts.control.apply(draft)).await?)
+}
+
+fn rejected(error: EditError) -> ApiError {
+    match error {
+        EditError::NoRule => ApiError::NotFound(error.to_string()),
+        EditError::Invalid(error) => ApiError::Invalid(Box::new(Invalid::from(&error))),
+        EditError::Unsupported { .. } | EditError::Shared { .. } => ApiError::BadRequest(error.to_string()),
+    }
+}
+
+/// The error where rules are changed in their source: its name, the place in it, and the override to set instead.
+async fn read_only(
+    api: &Arc<Api>,
+    domain: String,
+    rule: String,
+    keys: &Map<String, Value>,
+) -> Result<ApiError, ApiError> {
+    let (rules, name, path) = (api.parts.rules.load(), domain.clone(), rule.clone());
+    let find = move || {
+        let rules = rules?;
+        let found = rules.domain(&name)?.root.rules().find(|rule| rule.path() == path)?;
+        Some(found.origin.clone())
+    };
+    let Some((file, line)) = api.limits.scan(Lane::Write, find).await? else {
+        return Ok(ApiError::NotFound("no active rule of this domain has this path".to_owned()));
+    };
+    let source = match api.parts.status.now().source {
+        RulesSource::Xds => {
+            format!("the rules come from an xDS control plane; change the resource {file} there")
+        }
+        RulesSource::Directory | RulesSource::Redis | RulesSource::Memory => {
+            format!("the rules come from a directory; change {file}:{line} there")
+        }
+    };
+    let limit: Vec<String> = keys
+        .iter()
+        .map(|(key, value)| match value {
+            Value::String(text) => format!("{key}={text}"),
+            value => format!("{key}={value}"),
+        })
+        .collect();
+    let limit = limit.join(" ");
+    Ok(ApiError::ReadOnly(format!(
+        "{source}, or override the limit: PUT /api/v1/overrides, or \
+         `tollgate override set --domain {domain} --rule {rule} --reason TEXT {limit}`"
+    )))
+}

@@ -1,0 +1,358 @@
+//! Overrides of rules and of keys, and changes of one limit, on several instances.
+
+use std::{
+    fs,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use redis::cmd;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tollgate::{
+    config::{Options, load_files},
+    control::{OverrideEntry, Pair, Reconciler, RulesStatus},
+    limiter::ActiveRules,
+};
+
+use super::{enforced, limit_of, now_ms, redis_control, until};
+use crate::support::{
+    http,
+    redis::Redis,
+    timing::mostly_keep_to,
+    tollgate::{Client, Tollgate, rules},
+};
+
+/// The maximum time until an override or its end takes effect.
+const MAX_PROPAGATION: Duration = Duration::from_secs(1);
+
+const RULES: &str = "\
+# Limits of the shop.
+domain: web
+descriptors:
+- key: k    # one counter a value
+  rate_limit:
+    unit: year
+    requests_per_unit: 1000   # agreed in May
+";
+
+/// Instances on one Redis, each with a client and a file for its overrides.
+struct Fleet {
+    redis: Redis,
+    config: TempDir,
+    files: TempDir,
+    source: &'static str,
+    instances: Vec<Tollgate>,
+    clients: Vec<Client>,
+}
+
+impl Fleet {
+    async fn start(source: &'static str) -> Self {
+        let redis = Redis::start();
+        let files = tempfile::tempdir().expect("a directory");
+        let (instances, clients) = (Vec::new(), Vec::new());
+        let mut fleet = Self { redis, config: rules(RULES), files, source, instances, clients };
+        fleet.start_instances().await;
+        fleet
+    }
+
+    fn file(&self, at: usize) -> PathBuf {
+        self.files.path().join(format!("overrides-{at}"))
+    }
+
+    async fn start_instances(&mut self) {
+        let url = self.redis.url();
+        for at in 0..3 {
+            let file = self.file(at).display().to_string();
+            let arguments =
+                ["--store", &url, "--rules", self.source, "--overrides-file", &file, "--log-level", "warn"];
+            self.instances.push(Tollgate::spawn(self.config.path(), &arguments));
+        }
+        for instance in &self.instances {
+            instance.wait_until_ready();
+            self.clients.push(instance.client().await);
+        }
+    }
+
+    /// Ends all instances at once.
+    fn kill(&mut self) {
+        self.instances.iter().for_each(|instance| instance.signal("KILL"));
+        for instance in &mut self.instances {
+            instance.wait();
+        }
+        self.instances.clear();
+        self.clients.clear();
+    }
+
+    /// Asks the API of one instance.
+    fn ask(&self, at: usize, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+        ask(&self.instances[at], method, path, body)
+    }
+
+    fn set(&self, at: usize, key: Option<&str>, limit: u32, expires_in_s: Option<u64>) -> Value {
+        let key: Vec<Value> = key.iter().map(|value| json!({"key": "k", "value": value})).collect();
+        let rate_limit = json!({"requests_per_unit": limit});
+        let mut body =
+            json!({"domain": "web", "rule": "k", "key": key, "rate_limit": rate_limit, "reason": "sale"});
+        if let Some(seconds) = expires_in_s {
+            body["expires_in_s"] = seconds.into();
+        }
+        let (status, entry) = self.ask(at, "PUT", "/overrides", Some(&body));
+        assert_eq!(status, 200, "{entry}");
+        entry
+    }
+
+    /// Waits until all instances enforce a limit, and returns how long that took.
+    async fn enforce(&mut self, limit: u32, begun: Instant) -> Duration {
+        for client in &mut self.clients {
+            enforced(client, limit, begun).await;
+        }
+        begun.elapsed()
+    }
+}
+
+fn ask(instance: &Tollgate, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+    let headers = [("content-type", "application/json")];
+    let body = body.map(Value::to_string);
+    let headers = if body.is_some() { &headers[..] } else { &[] };
+    let answer = http::send(method, &instance.admin_url(&format!("/api/v1{path}")), headers, body.as_deref());
+    (answer.status, serde_json::from_str(&answer.body).unwrap_or_default())
+}
+
+#[tokio::test]
+async fn overrides_of_a_rule_and_of_a_key_are_enforced_by_all_instances_until_their_end() {
+    let mut fleet = Fleet::start("directory").await;
+    let mut times = Vec::new();
+    for round in 1..=3_u32 {
+        fleet.set(0, None, 2_000 + round, None);
+        times.push(fleet.enforce(2_000 + round, Instant::now()).await);
+    }
+    mostly_keep_to(MAX_PROPAGATION, "an override", &times);
+    let entry = fleet.set(1, Some("v"), 77, Some(2));
+    let ends_at_ms = entry["expires_at_ms"].as_u64().expect("an end");
+    fleet.enforce(77, Instant::now()).await;
+    let listed = fleet.ask(2, "GET", "/overrides", None).1;
+    assert_eq!(listed["overrides"].as_array().map(Vec::len), Some(2), "{listed}");
+    let rlconfig = http::get(&fleet.instances[0].admin_url("/rlconfig")).body;
+    assert!(
+        rlconfig.contains("requests_per_unit=2003") && rlconfig.contains("key_overrides: 1"),
+        "{rlconfig}"
+    );
+    let tried = json!({"domain": "web", "descriptors": [[{"key": "k", "value": "v"}]]});
+    let tried = fleet.ask(0, "POST", "/try", Some(&tried)).1;
+    assert_eq!(tried["descriptors"][0]["rule"]["override"]["id"], entry["id"], "{tried}");
+    // The end comes by itself, to each instance by its own clock.
+    fleet.enforce(2_003, Instant::now()).await;
+    assert!(now_ms() >= ends_at_ms, "it ended too early");
+    until("the metric", async || {
+        let page = http::get(&fleet.instances[1].url("/metrics")).body;
+        page.contains("tollgate_rule_overrides{kind=\"key\"} 0\n")
+            && page.contains("tollgate_rule_overrides{kind=\"rule\"} 1\n")
+    })
+    .await;
+    let of_rule = fleet.ask(0, "GET", "/overrides", None).1["overrides"][0]["id"].clone();
+    let path = format!("/overrides/{}", of_rule.as_str().expect("an id"));
+    assert_eq!(fleet.ask(2, "DELETE", &path, None).0, 204);
+    fleet.enforce(1_000, Instant::now()).await;
+    let audit = fleet.ask(1, "GET", "/audit", None).1;
+    let actions: Vec<_> =
+        audit["entries"].as_array().expect("entries").iter().map(|entry| &entry["action"]).collect();
+    assert_eq!(actions[0], "remove_override", "{audit}");
+    assert_eq!(actions.iter().filter(|action| **action == "set_override").count(), 4, "{audit}");
+}
+
+#[tokio::test]
+async fn overrides_are_back_after_all_instances_were_killed_and_redis_lost_its_data() {
+    let mut fleet = Fleet::start("directory").await;
+    fleet.set(0, None, 2_000, None);
+    let entry = fleet.set(1, Some("v"), 77, Some(3_600));
+    fleet.enforce(77, Instant::now()).await;
+    let id = entry["id"].as_str().expect("an id").to_owned();
+    for at in 0..3 {
+        let file = fleet.file(at);
+        until("the file", async || fs::read_to_string(&file).is_ok_and(|text| text.contains(&id))).await;
+    }
+    fleet.kill();
+    fleet.redis.restart_after(Duration::ZERO);
+    let count = |redis: &Redis| -> u64 {
+        cmd("HLEN").arg("{tollgate-rules}:overrides").query(&mut redis.connect()).expect("a number")
+    };
+    assert_eq!(count(&fleet.redis), 0, "the data is lost");
+    fleet.start_instances().await;
+    fleet.enforce(77, Instant::now()).await;
+    until("the store", async || count(&fleet.redis) == 2).await;
+    // An instance without a file gets them from there.
+    let url = fleet.redis.url();
+    let new = Tollgate::start(fleet.config.path(), &["--store", &url, "--log-level", "warn"]);
+    enforced(&mut new.client().await, 77, Instant::now()).await;
+    // A removal is not undone by those that restore.
+    assert_eq!(fleet.ask(0, "DELETE", &format!("/overrides/{id}"), None).0, 204);
+    fleet.enforce(2_000, Instant::now()).await;
+    cmd("FLUSHALL").exec(&mut fleet.redis.connect()).expect("done");
+    until("the store", async || count(&fleet.redis) == 1).await;
+    assert_eq!(limit_of(&mut fleet.clients[2]).await, Some(2_000));
+}
+
+#[tokio::test]
+async fn an_override_without_effect_is_refused_and_reported_once_its_rule_is_removed() {
+    let fleet = Fleet::start("redis").await;
+    let body = |rule: &str, key: Value, limit: Value| json!({"domain": "web", "rule": rule, "key": key, "rate_limit": limit, "reason": "r"});
+    let limit = json!({"requests_per_unit": 5});
+    for (rule, key, limit, reason) in [
+        ("k", json!([{"key": "other", "value": "v"}]), limit.clone(), "expected k"),
+        ("k", json!([]), json!({"requests_per_unit": "many"}), "whole number"),
+        ("k", json!([]), json!({}), "empty"),
+    ] {
+        let (status, error) = fleet.ask(0, "PUT", "/overrides", Some(&body(rule, key, limit)));
+        let message = error["error"]["message"].as_str().unwrap_or_default();
+        assert!(status == 400 && message.contains(reason), "{error}");
+    }
+    let (status, error) =
+        fleet.ask(0, "PUT", "/overrides", Some(&body("k", json!([]), json!({"requests_per_unit": 0}))));
+    assert_eq!((status, &error["error"]["code"]), (422, &json!("needs_force")), "{error}");
+    fleet.set(0, None, 5, None);
+    let files = json!({"rules.yaml": RULES.replace("key: k ", "key: other ")});
+    let version = json!({"based_on": 1, "files": files, "comment": "renamed", "force": true});
+    assert_eq!(fleet.ask(0, "POST", "/versions", Some(&version)).0, 201);
+    until("the report", async || {
+        let listed = fleet.ask(1, "GET", "/overrides", None).1;
+        let page = http::get(&fleet.instances[1].url("/metrics")).body;
+        listed["overrides"][0]["problem"].as_str().is_some_and(|problem| problem.contains("no active rule"))
+            && page.contains("tollgate_rule_overrides_unmatched 1\n")
+    })
+    .await;
+}
+
+/// The file of the current version.
+fn text(fleet: &Fleet) -> String {
+    let version = fleet.ask(0, "GET", "/versions/current", None).1;
+    let files = version["files"].as_object().expect("files");
+    files.values().next().and_then(Value::as_str).expect("a text").to_owned()
+}
+
+fn set_limit(instance: &Tollgate, limit: u32, based_on: Option<u64>) -> (u16, Value) {
+    let mut body = json!({"rate_limit": {"requests_per_unit": limit}, "comment": "sale"});
+    if let Some(number) = based_on {
+        body["based_on"] = number.into();
+    }
+    ask(instance, "PUT", "/rules/web/k", Some(&body))
+}
+
+#[tokio::test]
+async fn one_limit_is_changed_in_its_place_and_of_two_operators_one_is_refused() {
+    let mut fleet = Fleet::start("redis").await;
+    let mut times = Vec::new();
+    for round in 1..=3_u32 {
+        let (status, made) = set_limit(&fleet.instances[0], 2_000 + round, None);
+        assert_eq!(status, 201, "{made}");
+        times.push(fleet.enforce(2_000 + round, Instant::now()).await);
+        assert_eq!(text(&fleet), RULES.replace("1000 ", &format!("{} ", 2_000 + round)));
+    }
+    mostly_keep_to(MAX_PROPAGATION, "a change of one limit", &times);
+    let answers = std::thread::scope(|scope| {
+        let ask = |at: usize, limit| {
+            let instance = &fleet.instances[at];
+            scope.spawn(move || set_limit(instance, limit, Some(4)))
+        };
+        let (one, other) = (ask(0, 51), ask(1, 52));
+        [one.join().expect("no panic"), other.join().expect("no panic")]
+    });
+    let mut statuses = answers.iter().map(|(status, _)| *status).collect::<Vec<_>>();
+    statuses.sort_unstable();
+    assert_eq!(statuses, [201, 409], "{answers:?}");
+    let winner = if answers[0].0 == 201 { 51 } else { 52 };
+    fleet.enforce(winner, Instant::now()).await;
+    let rollback = json!({"comment": "over"});
+    assert_eq!(fleet.ask(2, "POST", "/versions/1/rollback", Some(&rollback)).0, 201);
+    fleet.enforce(1_000, Instant::now()).await;
+    assert_eq!(text(&fleet), RULES);
+}
+
+#[tokio::test]
+async fn where_rules_have_another_source_the_answer_names_it_and_the_override() {
+    let config = rules(RULES);
+    let tollgate = Tollgate::start(config.path(), &[]);
+    let (status, error) = set_limit(&tollgate, 5, None);
+    let message = error["error"]["message"].as_str().unwrap_or_default();
+    assert!(status == 409 && message.contains("rules.yaml:4"), "{error}");
+    let expected = "tollgate override set --domain web --rule k --reason TEXT requests_per_unit=5";
+    assert!(message.contains(expected), "{message}");
+}
+
+/// Measurement of 100 changes of one limit by three instances:
+/// `cargo test --test integration -- --ignored --nocapture hundred_changes`
+#[tokio::test]
+#[ignore = "a measurement of a minute"]
+async fn hundred_changes_of_one_limit_are_enforced_within_a_second() {
+    let mut fleet = Fleet::start("redis").await;
+    let mut times = Vec::new();
+    for round in 1..=100_u32 {
+        let begun = Instant::now();
+        let (status, made) = set_limit(&fleet.instances[round as usize % 3], 2_000 + round, None);
+        assert_eq!(status, 201, "{made}");
+        times.push(fleet.enforce(2_000 + round, begun).await);
+    }
+    times.sort_unstable();
+    let within = times.iter().filter(|time| **time < MAX_PROPAGATION).count();
+    eprintln!("{within} of 100 within {MAX_PROPAGATION:?}; median {:?}, slowest {:?}", times[50], times[99]);
+}
+
+fn resident() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+    1024 * line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number")
+}
+
+/// Measurement of 100,000 overrides of keys with ends:
+/// `cargo test --test integration -- --ignored --nocapture hundred_thousand`
+#[tokio::test]
+#[ignore = "a measurement of a minute"]
+async fn hundred_thousand_overrides_of_keys_are_loaded_from_redis_and_from_a_file() {
+    const COUNT: usize = 100_000;
+    let redis = Redis::start();
+    let files = [("rules.yaml".to_owned(), RULES.as_bytes().to_vec())];
+    let loaded = || load_files(files.clone(), Options::default()).unwrap_or_else(|error| panic!("{error}"));
+    let control = redis_control(&redis.url(), "");
+    let ends = now_ms() + 3_600_000;
+    let entries = (0..COUNT).map(|at| OverrideEntry {
+        id: String::new(),
+        domain: "web".into(),
+        rule: "k".into(),
+        key: vec![Pair { key: "k".into(), value: format!("customer-{at:08}") }],
+        rate_limit: [("requests_per_unit".to_owned(), (5_000 + at % 100).into())].into_iter().collect(),
+        reason: "sale".into(),
+        author: "ada".into(),
+        created_at_ms: 0,
+        expires_at_ms: Some(ends + at as u64),
+    });
+    let begun = Instant::now();
+    control.put_overrides(entries.collect()).await.expect("put");
+    eprintln!("put by one client: {:?}", begun.elapsed());
+    let used: String = cmd("MEMORY")
+        .arg("USAGE")
+        .arg("{tollgate-rules}:overrides")
+        .arg("SAMPLES")
+        .arg(0)
+        .query::<u64>(&mut redis.connect())
+        .expect("bytes")
+        .to_string();
+    eprintln!("hash in Redis: {used} bytes");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("overrides");
+    for source in ["Redis", "file"] {
+        let active = Arc::<ActiveRules>::default();
+        active.replace(Arc::new(loaded().rules));
+        let fresh = redis_control(&redis.url(), "");
+        let (begun, before) = (Instant::now(), resident());
+        fresh.open_overrides(path.clone()).expect("usable");
+        let snapshot = Arc::clone(&active);
+        let reconciler = Reconciler::start(&fresh, RulesStatus::default(), snapshot, None, Vec::new);
+        let keys = || active.load_overridden().map_or(0, |(_, overridden)| overridden.counts().keys);
+        until("all are active", async || keys() == COUNT).await;
+        let bytes = resident().saturating_sub(before) / COUNT as u64;
+        eprintln!("loaded from {source}: {:?}, {bytes} bytes each", begun.elapsed());
+        drop((reconciler, fresh));
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
