@@ -62,7 +62,7 @@ impl Regions {
         }
     }
 
-    /// The connection to a region, or the reason why there is none.
+    /// The connection to a region, or the reason for its absence.
     pub(super) fn channel(&self, region: &str) -> Result<Channel, String> {
         let state = self.state.lock();
         state.channels.get(region).cloned().ok_or_else(|| {

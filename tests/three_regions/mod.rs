@@ -25,7 +25,7 @@ const NAMES: [&str; 3] = ["ap-south", "eu-west", "us-east"];
 /// Round trip times between the regions, as in measurements.
 const ROUND_TRIPS: [(usize, usize, u64); 3] = [(0, 1, 140), (1, 2, 80), (0, 2, 200)];
 
-/// How the regions are connected.
+/// Connections between the regions.
 #[derive(Clone, Copy, Debug)]
 struct Network {
     /// Multiplies [`ROUND_TRIPS`].
@@ -191,7 +191,7 @@ impl World {
         serde_json::from_str(&page.body).expect("JSON")
     }
 
-    /// What a region has of another one.
+    /// State of another region as a region has it.
     fn peer(&self, region: usize, other: usize) -> Value {
         let view = self.view(region);
         let rows = view["regions"].as_array().expect("a list").iter();

@@ -16,7 +16,7 @@ use tollgate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
 use crate::support::tollgate::{Client, request};
 
-/// Where the traffic is.
+/// Distribution of the traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pattern {
     /// The same everywhere.

@@ -21,6 +21,7 @@ mod backend;
 mod bans;
 pub mod bounds;
 mod change;
+mod copier;
 mod copies;
 mod error;
 pub mod events;
@@ -40,10 +41,8 @@ mod traffic;
 pub use self::{
     abuse::{Added, AutomaticEntry, AutomaticMode, Exchange, NewEntry},
     bans::{BanCounts, BanFilter, BanPage, BanPosition, ListedBan, ListedBanMode},
-    copies::{
-        Adopted, CopyClaim, CopyState, ListsCopy, ReadRules, Reading, RulesCopier, RulesCopy, RulesIdentity,
-        StoredField, VersionCopy,
-    },
+    copier::{ReadRules, Reading, RulesCopier},
+    copies::{Adopted, CopyClaim, CopyState, ListsCopy, RulesCopy, RulesIdentity, StoredField, VersionCopy},
     error::ControlError,
     events::{EventKind, EventPhase, LoggedEvent, OperatorEvent, log_events},
     fleet::{InstanceReport, MAX_REPORT_BYTES, Totals},

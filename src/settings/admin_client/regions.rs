@@ -48,7 +48,7 @@ enum RegionsSubcommand {
 pub enum RegionsCommand {
     /// List the regions.
     List,
-    /// Show the shares of a limit of so many hits.
+    /// Show the shares of a limit with this number of hits.
     Explain(u32),
     /// Mark a region in the table as lost.
     Drop {

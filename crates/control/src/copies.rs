@@ -10,19 +10,14 @@
 //! of a region compares at a time, by a claim in its store that ends by itself. A copy replaces only the state that was
 //! compared, so that concurrent copies do not undo each other.
 
-mod copier;
-mod handle;
-
 use serde::Serialize;
 
-pub use self::copier::{ReadRules, Reading, RulesCopier};
-
 /// Maximum size of a token.
-const MAX_TOKEN_BYTES: usize = 64;
+pub(crate) const MAX_TOKEN_BYTES: usize = 64;
 /// Maximum size of a trail, which holds 100 tokens.
-const MAX_TRAIL_BYTES: usize = 4_096;
+pub(crate) const MAX_TRAIL_BYTES: usize = 4_096;
 /// Maximum size of the fields of lists and switches.
-const MAX_LISTS_BYTES: usize = 12 << 20;
+pub(crate) const MAX_LISTS_BYTES: usize = 12 << 20;
 
 /// Token of lists and switches in a store that never had any.
 pub(crate) const NO_LISTS: &str = "none";

@@ -4,14 +4,14 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde::de::IgnoredAny;
 
-use super::{
-    Adopted, CopyClaim, ListsCopy, MAX_LISTS_BYTES, MAX_TOKEN_BYTES, MAX_TRAIL_BYTES, RulesCopy,
-    RulesIdentity, StoredField, VersionCopy,
-};
 use crate::{
     Action, AuditEntry, Control, ControlError, Version,
     backend::Backend,
     bounds::{MAX_ENTRIES, MAX_SWITCHES},
+    copies::{
+        Adopted, CopyClaim, ListsCopy, MAX_LISTS_BYTES, MAX_TOKEN_BYTES, MAX_TRAIL_BYTES, RulesCopy,
+        RulesIdentity, StoredField, VersionCopy,
+    },
     redis::SharedCopies,
 };
 

@@ -1,12 +1,18 @@
 //! Task that copies the rules of the writing region.
 
+mod handle;
+
 use std::{convert::Infallible, fmt, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tollgate_runtime::outage::OutageLog;
 
-use super::{Adopted, CopyClaim, CopyResult, CopyState, RulesCopy, RulesIdentity};
-use crate::{Control, ControlError, RulesStatus, bounds::truncated, metrics};
+use crate::{
+    Control, ControlError, RulesStatus,
+    bounds::truncated,
+    copies::{Adopted, CopyClaim, CopyResult, CopyState, RulesCopy, RulesIdentity},
+    metrics,
+};
 
 /// Time between two comparisons of a region with the writing region.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -15,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(8);
 /// Part of the interval after which a claim is due, so that one instance alone is not late for each second one.
 const CLAIM_INTERVAL: Duration = Duration::from_millis(900);
 
-/// A reply of the writing region, or the reason why there is none.
+/// A reply of the writing region, or the reason for its absence.
 pub type Reading<'r> = Pin<Box<dyn Future<Output = Result<RulesCopy, String>> + Send + 'r>>;
 
 /// Access to the regions.
