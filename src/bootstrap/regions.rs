@@ -7,7 +7,7 @@ use tollgate_control::RulesCopier;
 
 use super::drain::Running;
 use crate::{
-    regions::{Peers, PeersError, Regions},
+    regions::{Lending, Peers, PeersError, Regions},
     settings::PeerSettings,
 };
 
@@ -21,17 +21,19 @@ pub(super) struct RegionTasks {
 }
 
 impl RegionTasks {
-    /// Follows the region table, and opens the service between regions if `settings` have one.
+    /// Follows the region table, and opens the service between regions if there are settings of one.
     pub(super) async fn start(
         regions: Regions,
-        settings: Option<PeerSettings>,
+        peers: Option<(PeerSettings, Lending)>,
         running: &Running,
     ) -> Result<Self, PeersError> {
         let (control, status) = (running.control().clone(), running.rules_status().clone());
         let copier = RulesCopier::new(control.clone(), status.clone(), Arc::new(regions.clone()));
         let copier = AbortOnDropHandle::new(tokio::spawn(copier.run()));
-        let peers = match settings {
-            Some(settings) => Some(Peers::start(&settings, &regions, control, status).await?),
+        let peers = match peers {
+            Some((settings, lending)) => {
+                Some(Peers::start(&settings, &regions, control, status, lending).await?)
+            }
             None => None,
         };
         let table = AbortOnDropHandle::new(tokio::spawn(regions.follow()));

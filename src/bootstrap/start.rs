@@ -14,7 +14,7 @@ use tollgate_limiter::{ActiveRules, BegunBans, OwnShares, abuse::AbuseCollector}
 use tollgate_metrics::Exporter;
 use tollgate_rules::{TableSize, config::LoadError};
 use tollgate_runtime::panics::{self, CancelOnPanic};
-use tollgate_store::{BackgroundQueue, StoreError};
+use tollgate_store::{BackgroundQueue, StoreError, loans::ShareWatch};
 
 use super::{
     activation::Activator,
@@ -38,7 +38,7 @@ use crate::{
     http::{self, AdminParts, ApiParts, DescriptorError, TokenError},
     net::tls::TlsError,
     readiness::Readiness,
-    regions::{PeersError, RegionTableError, Regions},
+    regions::{Lending, PeersError, RegionTableError, Regions},
     service::Service,
     settings::{AdminSettings, Port, Settings},
     tracing::{TraceExporter, TracingError},
@@ -135,10 +135,14 @@ impl Server {
         let collector = AbuseCollector::default();
         let begun_bans = BegunBans::default();
         let (observers, bans) = (collector.clone(), begun_bans.clone());
+        let watch = peers.as_ref().map(|_| ShareWatch::default());
+        let lending =
+            watch.clone().map(|watch| stores.background().map(|store| (store, watch))).transpose()?;
+        let (own_shares, replicas) = (shares.clone(), stores.replicas());
         let open = move |rules: &Arc<ActiveRules>, background| {
             let limiter = stores.limiter(Arc::clone(rules), modes, &store_readiness, background)?;
             let limiter = limiter.with_begun_bans(bans.clone()).with_observer(observers.observer());
-            let limiter = limiter.with_shares(shares.clone());
+            let limiter = limiter.with_shares(shares.clone().with_watch(watch.clone()));
             if !is_shared.swap(true, Ordering::Relaxed) {
                 tokio::spawn(limiter.share_utilization());
             }
@@ -155,7 +159,16 @@ impl Server {
         let ban_list = AbortOnDropHandle::new(tokio::spawn(lister.run()));
         let (memory_gauge, ban_list) = (Some(memory_gauge), Some(ban_list));
         let regions = match (regions, peers) {
-            (Some(regions), peers) => Some(RegionTasks::start(regions, peers, &running).await?),
+            (Some(regions), peers) => {
+                let lending = lending.map(|(store, watch)| Lending {
+                    rules: Arc::clone(&running.rules),
+                    shares: own_shares,
+                    store,
+                    watch,
+                    replicas,
+                });
+                Some(RegionTasks::start(regions, peers.zip(lending), &running).await?)
+            }
             (None, _) => None,
         };
         Ok(Running { memory_gauge, ban_list, abuse, regions, tracing, ..running })

@@ -53,6 +53,11 @@ impl RecordId {
         Self([a, b, c, d, e, (f & 0xf0) | algorithm.kind()])
     }
 
+    /// Returns the identifier with this stored form.
+    pub const fn from_bytes(bytes: [u8; Self::LENGTH]) -> Self {
+        Self(bytes)
+    }
+
     /// The identifier without the algorithm's kind, which rules at the same path share.
     pub const fn path(&self) -> [u8; Self::LENGTH] {
         let [a, b, c, d, e, f] = self.0;

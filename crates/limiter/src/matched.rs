@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tollgate_core::{
-    algorithm::{Parameters, Policy},
+    algorithm::{Parameters, Policy, RegionShare},
     clock::Clock,
     descriptor::{Descriptor, Entry, Hits},
     lease::LeaseId,
@@ -51,14 +51,14 @@ pub(super) struct CounterMatch {
     /// A descriptor that releases a lease does not charge.
     pub(super) hits: Hits,
     /// Own region's share of the quota, if all regions enforce it together; the policy is that of the share.
-    pub(super) share: Option<u32>,
+    pub(super) share: Option<RegionShare>,
 }
 
 impl CounterMatch {
     /// Own region's part of another limit in the quota's place.
     fn part_of(&self, limit: u32) -> u32 {
         let Some(share) = self.share else { return limit };
-        let part = u64::from(limit).saturating_mul(share.into()).checked_div(self.quota.limit.into());
+        let part = u64::from(limit).saturating_mul(share.base().into()).checked_div(self.quota.limit.into());
         part.and_then(|part| u32::try_from(part).ok()).unwrap_or(limit)
     }
 }
@@ -178,6 +178,11 @@ impl<'r> Match<'r> {
             Some(limit) => counter.policy.with_limit(counter.part_of(limit), counter.quota.window),
             None => counter.policy,
         })
+    }
+
+    /// Whether its counter is one that regions share.
+    pub(super) fn has_share(&self) -> bool {
+        self.counter().is_some_and(|counter| counter.share.is_some())
     }
 
     /// Hits on the counter, if there is one.

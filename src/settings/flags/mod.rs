@@ -72,10 +72,10 @@ enum Verb {
     Ban(BanFlags),
     /// Switch rules of a running server off, to shadow mode, or to decide without Redis (`emergency`).
     Switch(SwitchFlags),
-    /// Show the regions of a running server, and drop one from a region table.
-    Regions(RegionsFlags),
     /// Override the limit of a rule, or of one key of it, on a running server, with or without an end.
     Override(OverrideFlags),
+    /// Show the regions of a running server, and drop one from a region table.
+    Regions(RegionsFlags),
     /// Show the keys with the most hits and the most denied hits of the last minute, in all instances.
     Top(TopFlags),
     /// Show the events of all instances, newest first.

@@ -134,7 +134,7 @@ pub(super) fn record(
         talkers::record(&domain.name, &descriptor.entries, descriptor.hits.charged(), is_denied);
         match (status, matched.hits()) {
             (Status::Limited(limited), Some(hits)) => {
-                let share = matched.counter().and_then(|counter| counter.share);
+                let share = matched.counter().and_then(|counter| counter.share).map(|share| share.base());
                 if let (Some(_), Some(rule), false) = (share, limited.rule, limited.verdict.admitted) {
                     counters.shares.denied(rule, limited.verdict.over.min(hits.charged()));
                 }

@@ -52,6 +52,8 @@ pub(super) fn requests(
             | Match::Shedding { .. } => continue,
         };
         let policy = counter.policy;
+        // Logs and permits are not lent.
+        let share = counter.share.filter(|_| policy.can_be_lent());
         let hits = overdrawn(under_lease(counter.hits, &policy, lease), matched.is_overdraft());
         let hits = bounded(hits, &policy, &mut permits_left);
         let veto = veto(matched, modes);
@@ -64,7 +66,7 @@ pub(super) fn requests(
             &mut calls,
             domain.charging,
             key,
-            Check { descriptor: at, record, policy, hits, veto, sync, ban, share: None },
+            Check { descriptor: at, record, policy, hits, veto, sync, ban, share },
         );
     }
     if has_quotas {

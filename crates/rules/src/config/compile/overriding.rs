@@ -72,7 +72,7 @@ fn compiled(domain: &str, rule: &Rule, rate_limit: &str, problems: &mut Problems
     carried(rule, compiled, &raw, problems, &path)
 }
 
-/// Reports what an override does not change; whether there is none of it.
+/// Reports what an override does not change; returns whether there is nothing to report.
 fn check_keys(rule: &Rule, raw: &Stated<RawRateLimit>, problems: &mut Problems, path: &Path<'_>) -> bool {
     if rule.shedding.is_some() {
         let message = "the rule sheds by utilization; expected a rule with a limit";
