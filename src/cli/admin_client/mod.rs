@@ -6,10 +6,12 @@
 
 mod api;
 mod bans;
+mod candidates;
 mod difference;
 mod counters;
 mod error;
 mod lists;
+mod recommend;
 mod overrides;
 mod regions;
 mod rules;

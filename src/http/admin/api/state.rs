@@ -13,6 +13,7 @@ use crate::{
     fleet::FleetView,
     readiness::Readiness,
     regions::Regions,
+    rollouts::RolloutView,
 };
 
 /// Dependencies of the API.
@@ -36,6 +37,8 @@ pub struct ApiParts {
     pub counters: CounterInspector,
     /// Traffic of all instances.
     pub(crate) fleet: FleetView,
+    /// Comparisons with candidates.
+    pub(crate) rollouts: RolloutView,
     /// Description of the counters' store.
     pub store: StoreInfo,
     /// The regions, with a region table.
