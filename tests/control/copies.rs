@@ -62,6 +62,8 @@ fn switch() -> Switch {
         domain: "web".into(),
         rule: "k".into(),
         mode: SwitchMode::Shadow,
+        enforce_percent: None,
+        ramp: None,
         reason: String::new(),
         author: "ada".into(),
         created_at_ms: 1,
