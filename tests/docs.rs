@@ -177,6 +177,7 @@ fn every_block_is_of_a_kind_that_is_checked() {
         "text",
         "yaml",
         "yaml envoy",
+        "yaml overlay",
         "yaml envoy leases",
         "yaml envoy utilization",
         "yaml envoy tls",

@@ -20,6 +20,8 @@ pub static METRICS: &[&dyn Metric] = &[
     &RULES,
     &CONFIG_LOADS,
     &LAST_LOAD_SUCCESSFUL,
+    &OVERLAY_PATTERNS,
+    &UNMATCHED_OVERLAY_PATTERNS,
     &RULES_VERSION,
     &LATEST_VERSION,
     &RULES_LOADED,
@@ -65,6 +67,16 @@ static LAST_LOAD_SUCCESSFUL: Computed<1> = Computed::gauge(
             page.single(declared, latest);
         }
     },
+);
+
+static OVERLAY_PATTERNS: Gauge = Gauge::at_zero(
+    "tollgate_overlay_patterns",
+    "Patterns with keys in the overlay that was laid over the active rules.",
+);
+
+static UNMATCHED_OVERLAY_PATTERNS: Gauge = Gauge::at_zero(
+    "tollgate_overlay_patterns_unmatched",
+    "Patterns with keys in the overlay that match nothing in the active rules.",
 );
 
 static RULES_VERSION: Gauge =
@@ -246,6 +258,12 @@ pub fn active_rules(domains: usize, rules: usize) {
     // Exact up to 2^53.
     DOMAINS.set(domains as f64);
     RULES.set(rules as f64);
+}
+
+/// Records the number of patterns in the overlay of the active rules, and of those that match nothing.
+pub fn overlay(patterns: usize, unmatched: usize) {
+    OVERLAY_PATTERNS.set(patterns as f64);
+    UNMATCHED_OVERLAY_PATTERNS.set(unmatched as f64);
 }
 
 /// Records the active version, 0 where versions have no numbers, and when it was loaded, in milliseconds since 1970.

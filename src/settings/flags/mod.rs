@@ -1,6 +1,9 @@
 //! Command line.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use clap::{
     Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum, parser::ValueSource,
@@ -171,15 +174,25 @@ pub enum DocsPage {
 }
 
 impl CheckFlags {
+    /// Directory of files to lay over the rules.
+    pub fn overlay(&self) -> Option<&Path> {
+        self.reading.overlay()
+    }
+
     /// Options for reading the files.
-    pub const fn options(&self) -> tollgate_rules::config::Options {
+    pub fn options(&self) -> tollgate_rules::config::Options {
         self.reading.resolve()
     }
 }
 
 impl ExplainFlags {
+    /// Directory of files to lay over the rules.
+    pub fn overlay(&self) -> Option<&Path> {
+        self.reading.overlay()
+    }
+
     /// Options for reading the files.
-    pub const fn options(&self) -> tollgate_rules::config::Options {
+    pub fn options(&self) -> tollgate_rules::config::Options {
         self.reading.resolve()
     }
 }
