@@ -75,7 +75,7 @@ pub(crate) struct Plan {
 pub(crate) enum Mishap {
     /// Its clock is moved by this many microseconds.
     Step { region: usize, by: i64 },
-    /// Its store fails over to a replica that lacks the writes of so many last microseconds.
+    /// Its store fails over to a replica that lacks the last writes, for a number of microseconds.
     Failover { region: usize, lost: u64 },
     /// No message reaches or leaves it until a time.
     CutOff { region: usize, until: u64 },
