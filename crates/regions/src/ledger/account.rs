@@ -21,9 +21,9 @@ pub struct Account {
     pub wanted: u32,
     /// Amount that the peer last reported as spare.
     pub spare: u32,
-    /// What the peer may have of this region; at most [`MAX_LENT`].
+    /// Loans that the peer may have of this region; at most [`MAX_LENT`].
     pub lent: Vec<Loan>,
-    /// What this region has of the peer; at most [`MAX_BORROWED`].
+    /// Loans that this region has of the peer; at most [`MAX_BORROWED`].
     pub borrowed: Vec<Loan>,
 }
 

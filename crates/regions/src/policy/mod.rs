@@ -42,7 +42,7 @@ const KEPT_PART: u64 = 20;
 pub struct Range {
     /// Below this, the region asks.
     pub floor: u32,
-    /// It asks for as much as to have this.
+    /// Amount to have after the ask.
     pub target: u32,
 }
 

@@ -146,7 +146,7 @@ fn give_back(
     amount
 }
 
-/// What this region has of a peer, and the number of the last ask that brings no more.
+/// Loans that this region has of a peer, and the number of the last ask that brings no more.
 fn standing(ledger: &Ledger, peer: &RegionName) -> (Vec<Holding>, u64) {
     let Some(account) = ledger.account(peer) else { return (Vec::new(), ledger.last_id) };
     let have = account.borrowed.iter().map(|loan| Holding { id: loan.id, amount: loan.amount }).collect();

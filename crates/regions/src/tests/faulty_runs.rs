@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::sim::{Plan, run};
 use crate::fault::{Fault, inject};
 
-/// First run whose admissions or effective limits exceed the limit among these seeds.
+/// First run whose admissions or effective limits exceed the limit, of a number of seeds.
 fn first_excess(mut seeds: Range<u64>, decisions: u64) -> Option<u64> {
     seeds.find(|seed| {
         let report = run(&Plan::faulty(*seed, decisions));

@@ -1,4 +1,4 @@
-//! What decisions need of a ledger.
+//! Part of a ledger that decisions need.
 
 use tollgate_core::algorithm::{Loan, LoanTotals};
 use tollgate_regions::{

@@ -7,7 +7,7 @@ use crate::terms::Kind;
 /// Where hits arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Traffic {
-    /// The same rate in all regions.
+    /// Equal rates in all regions.
     Uniform,
     /// Nine tenths in the first region.
     Hot,
@@ -70,20 +70,20 @@ pub(crate) struct Plan {
     pub(crate) table_changes: u64,
 }
 
-/// What happens to a region at a time.
+/// An event of a region at a time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Mishap {
     /// Its clock is moved by this many microseconds.
     Step { region: usize, by: i64 },
-    /// Its store fails over to a replica that lacks the last writes, for a number of microseconds.
+    /// Its store fails over to a replica that lacks the writes of the last microseconds, given.
     Failover { region: usize, lost: u64 },
     /// No message reaches or leaves it until a time.
     CutOff { region: usize, until: u64 },
-    /// It has no traffic and answers nothing from then on; its clients move to the others.
+    /// No traffic and no answers from then on; its clients move to the others.
     Lost { region: usize },
     /// An operator declares it lost, and the table without it is loaded by all others.
     Dropped { region: usize },
-    /// It is back, without records.
+    /// Back, without records.
     Back { region: usize },
 }
 

@@ -15,7 +15,7 @@ use crate::{
 /// Time of all clocks at the start of a run, in microseconds since the epoch; no multiple of any window.
 pub(crate) const EPOCH: u64 = 1_700_000_000_000_000;
 
-/// What the store of a region has: lost in part by a failover.
+/// State in the store of a region: lost in part by a failover.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub(crate) cell: Cell,

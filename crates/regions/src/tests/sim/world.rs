@@ -39,7 +39,7 @@ pub(crate) struct Report {
     pub(crate) true_over: u64,
     /// The most by which the effective limits of all regions exceeded the limit, where clocks are comparable.
     pub(crate) over_committed: u64,
-    /// What mishaps allow to be over at most.
+    /// Hits over the limit that mishaps allow at most.
     pub(crate) allowed: u64,
     /// Hits offered in all by minute, with those admitted and those of the ideal counter.
     pub(crate) minutes: Vec<[u64; 3]>,
