@@ -39,6 +39,7 @@ use crate::{
     net::tls::TlsError,
     readiness::Readiness,
     regions::{Lending, PeersError, RegionTableError, Regions},
+    rollouts::RolloutTasks,
     service::Service,
     settings::{AdminSettings, Port, Settings},
     tracing::{TraceExporter, TracingError},
@@ -202,6 +203,7 @@ where
     let anomalies = AnomalyStatus::default();
     let ports = Ports::open(&settings).await?;
     let view = FleetView::new(control.clone(), settings.top_talkers);
+    let (rollouts, rollout_view) = RolloutTasks::start(&control, &rules);
     let fleet = FleetTasks::start(&settings.fleet, &control, &view, settings.top_talkers);
     let grpc_address = ports.grpc.address().map_err(StartError::System)?;
     let router = http::public_router(http::PublicParts {
@@ -226,6 +228,7 @@ where
             anomalies: (settings.anomalies, anomalies.clone()),
             counters,
             fleet: view,
+            rollouts: rollout_view,
             store: facts,
         };
         let requires_client_certificate =
@@ -262,6 +265,7 @@ where
         process: settings.process,
         fleet,
         anomaly_watch,
+        rollouts,
         memory_gauge: None,
         abuse: None,
         ban_list: None,

@@ -23,7 +23,7 @@ use super::{
     metrics,
     redis::Redis,
     rule_overrides::OverrideReplica,
-    stored::{ActiveState, StoreHead, StoredVersion},
+    stored::{ActiveState, SYSTEM_AUTHOR, StoreHead, StoredVersion},
 };
 
 /// Handle on the control store; clones share it.
@@ -189,6 +189,20 @@ impl Control {
         let (author, reason) = (switch.author.clone(), switch.reason.clone());
         let audit = AuditEntry::new(&author, Action::SetSwitch, switch.subject(), reason);
         self.change(Change::PutSwitch(switch), audit).await.map(drop)
+    }
+
+    /// Replaces a rule's switch by its next step, unless an operator has changed it meanwhile; whether it did.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn replace_switch(
+        &self,
+        from: Switch,
+        to: Switch,
+        comment: String,
+    ) -> Result<bool, ControlError> {
+        let audit = AuditEntry::new(SYSTEM_AUTHOR, Action::SetSwitch, to.subject(), comment);
+        self.change(Change::ReplaceSwitch { from: Box::new(from), to: Box::new(to) }, audit).await
     }
 
     /// Removes a rule's switch; whether it existed.

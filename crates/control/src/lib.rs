@@ -29,6 +29,7 @@ mod memory;
 pub mod metrics;
 mod model;
 mod overrides;
+pub mod ramp;
 mod reconcile;
 mod redis;
 mod rule_overrides;
@@ -49,6 +50,7 @@ pub use self::{
         Switch, SwitchMode, ValueMatch, Version,
     },
     overrides::{SwitchError, check_entry, check_switch, compile as compile_overrides},
+    ramp::{EnforcedHits, Ramp, RampError, RampEvidence, RampState},
     reconcile::{ActiveDomains, Reconciler, Rules},
     rule_overrides::{JournalError, OverrideEntry, OverrideError, OverridePage},
     status::{ControlPlane, Link, RulesSource, RulesState, RulesStatus},

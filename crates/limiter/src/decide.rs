@@ -13,6 +13,7 @@ use tollgate_store::{
 use crate::{
     ActiveRules, ActiveSet, BegunBans, Match, Matches, OwnShares, Requests, SnapshotGuard,
     abuse::AbuseObserver,
+    candidates,
     fallback::{Fallback, FallbackVerdicts},
     held_permits::HeldPermits,
     lists,
@@ -182,6 +183,7 @@ impl Limiter {
         let statuses = self.statuses(&matches, &decisions, degraded.as_ref());
         // Charges are recorded even if another call failed.
         metrics::record(active.companion, rules, descriptors, &matches, &statuses, self.modes);
+        candidates::compare(active.companion, rules, descriptors, (&matches, &statuses), &decisions);
         if !rules.abuse.is_empty() && degraded.is_none() {
             self.observe(rules, descriptors, &statuses);
         }

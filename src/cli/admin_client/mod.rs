@@ -5,10 +5,12 @@
 
 mod api;
 mod bans;
+mod candidates;
 mod difference;
 mod counters;
 mod error;
 mod lists;
+mod recommend;
 mod overrides;
 mod rules;
 mod switches;

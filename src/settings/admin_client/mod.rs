@@ -1,5 +1,5 @@
-//! Arguments of the commands that call the admin API: `rules`, `counters`, `ban`, `switch`, `override`, `top` and
-//! `events`.
+//! Arguments of the commands that call the admin API: `rules`, `counters`, `ban`, `switch`, `override`, `top`,
+//! `candidates`, `recommend` and `events`.
 
 mod connection;
 mod counters;
@@ -18,7 +18,7 @@ pub(super) use self::{
     overrides::OverrideFlags,
     rules::RulesFlags,
     switches::SwitchFlags,
-    traffic::{EventsFlags, TopFlags},
+    traffic::{EventsFlags, RuleQueryFlags, TopFlags},
 };
 pub use self::{
     connection::{AdminUrl, ClientIdentity, ConnectionSettings, OutputFormat},

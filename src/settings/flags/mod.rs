@@ -10,8 +10,8 @@ use super::{
     Command, Settings, SettingsError,
     admin::AdminFlags,
     admin_client::{
-        BanFlags, CountersFlags, EventsFlags, OverrideFlags, RulesFlags as VersionFlags, SwitchFlags,
-        TopFlags,
+        BanFlags, CountersFlags, EventsFlags, OverrideFlags, RuleQueryFlags, RulesFlags as VersionFlags,
+        SwitchFlags, TopFlags,
     },
     anomalies::AnomalyFlags,
     environment::{self, Environment, EnvironmentFlags},
@@ -76,6 +76,10 @@ enum Verb {
     Override(OverrideFlags),
     /// Show the keys with the most hits and the most denied hits of the last minute, in all instances.
     Top(TopFlags),
+    /// Compare rules with their candidates: hits that only one of both denied, in all instances.
+    Candidates(RuleQueryFlags),
+    /// Recommend limits for the rules of a running server, from the demand of their keys.
+    Recommend(RuleQueryFlags),
     /// Show the events of all instances, newest first.
     Events(EventsFlags),
     /// Print a generated page of the documentation, in Markdown.
@@ -227,6 +231,8 @@ pub fn parse(
         Some(Verb::Switch(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Override(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Top(flags)) => flags.resolve().map(Command::AdminClient),
+        Some(Verb::Candidates(flags)) => flags.candidates().map(Command::AdminClient),
+        Some(Verb::Recommend(flags)) => flags.recommend().map(Command::AdminClient),
         Some(Verb::Events(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Docs(flags)) => Ok(Command::Docs(flags.page)),
     }

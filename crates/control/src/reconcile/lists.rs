@@ -248,6 +248,8 @@ mod tests {
                 domain: "web".into(),
                 rule: "*".into(),
                 mode: SwitchMode::Off,
+                enforce_percent: None,
+                ramp: None,
                 reason: String::new(),
                 author: "ada".into(),
                 created_at_ms: 0,

@@ -136,9 +136,10 @@ impl Policy {
     }
 
     /// Whether regions may lend parts of such a limit to each other.
-    pub const fn can_be_lent(&self) -> bool {
+    pub fn can_be_lent(&self) -> bool {
         match self {
-            Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::TokenBucket(_) => true,
+            // The bound of an overdraft is not a part of loans.
+            Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::TokenBucket(_) => !self.has_bound(),
             Self::SlidingWindowLog(_) | Self::Concurrency(_) => false,
         }
     }

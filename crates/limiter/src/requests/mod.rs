@@ -1,5 +1,7 @@
 //! Requests to the store for matched descriptors.
 
+mod candidate;
+
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -68,6 +70,12 @@ pub(super) fn requests(
             key,
             Check { descriptor: at, record, policy, hits, veto, sync, ban, share },
         );
+        if let Match::Rule { rule, depth, .. } = matched
+            && let Some(candidate) = &rule.rollout.candidate
+        {
+            let entries = descriptor.entries.get(..*depth).unwrap_or_default();
+            candidate::push(&mut calls, domain, (rule, candidate), (at, entries), counter.hits);
+        }
     }
     if has_quotas {
         settle_quotas(&mut calls, matches);

@@ -10,6 +10,7 @@
 mod anomalies;
 mod audit;
 mod bans;
+mod candidates;
 mod counters;
 mod diff;
 mod draft;
@@ -25,6 +26,7 @@ mod limits;
 mod lists;
 mod me;
 mod origin_check;
+mod recommendations;
 mod overrides;
 mod response;
 mod routes;

@@ -12,6 +12,7 @@ use crate::{
     anomalies::{AnomalyStatus, Sensitivity},
     fleet::FleetView,
     readiness::Readiness,
+    rollouts::RolloutView,
 };
 
 /// Dependencies of the API.
@@ -35,6 +36,8 @@ pub struct ApiParts {
     pub counters: CounterInspector,
     /// Traffic of all instances.
     pub(crate) fleet: FleetView,
+    /// Comparisons with candidates.
+    pub(crate) rollouts: RolloutView,
     /// Description of the counters' store.
     pub store: StoreInfo,
 }

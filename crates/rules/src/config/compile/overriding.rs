@@ -140,6 +140,7 @@ fn carried(
         metadata,
         segments: _,
         origin,
+        rollout,
         stated,
         derived,
     } = rule;
@@ -164,6 +165,13 @@ fn carried(
         (Limit::Quota { quota, .. }, Some(degraded)) if !is_stated => Some((*degraded).min(quota.limit)),
         _ => compiled.degraded_limit,
     };
+    let mut compiled = compiled;
+    if !raw.value.enforce_percent.is_present() {
+        compiled.rollout.enforced = rollout.enforced;
+    }
+    if !raw.value.candidate.is_present() {
+        compiled.rollout.candidate.clone_from(&rollout.candidate);
+    }
     let derived = derived.for_override();
     let (name, replaces, metadata) = (name.clone(), replaces.clone(), metadata.clone());
     let (origin, stated) = (origin.clone(), stated.clone());

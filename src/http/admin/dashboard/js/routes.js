@@ -3,6 +3,7 @@
 import { isTokenRequired } from './poll.js';
 import { audit } from './views/audit.js';
 import { bans } from './views/bans.js';
+import { candidates } from './views/candidates.js';
 import { editor } from './views/editor.js';
 import { events } from './views/events.js';
 import { lists } from './views/lists.js';
@@ -14,7 +15,7 @@ import { dryRun } from './views/dry_run.js';
 import { versions } from './views/versions.js';
 
 /** Each returns its title, its node and a function that stops it. */
-const VIEWS = { overview, rules, talkers, lists, bans, editor, versions, try: dryRun, events, audit };
+const VIEWS = { overview, rules, talkers, lists, bans, candidates, editor, versions, try: dryRun, events, audit };
 
 let stop = () => {};
 let isFirst = true;
