@@ -15,11 +15,11 @@ use super::report::{CandidateReport, RolloutReport};
 const MAX_RULES: usize = 64;
 
 /// Domain and path of a rule.
-type Name = (Box<str>, Box<str>);
+type RuleName = (Box<str>, Box<str>);
 
 /// Begin of each comparison, and the hits before it.
 #[derive(Debug, Default)]
-pub(super) struct Comparisons(HashMap<Name, Begun>);
+pub(super) struct Comparisons(HashMap<RuleName, Begun>);
 
 #[derive(Debug)]
 struct Begun {
@@ -52,7 +52,7 @@ impl Comparisons {
                 let overridden = active.overridden.whole(rule, now_ms).map(|(_, overridden)| overridden);
                 let rule = overridden.unwrap_or(rule);
                 if let Some(candidate) = &rule.rollout.candidate {
-                    let name: Name = ((*domain.name).into(), rule.path().into());
+                    let name: RuleName = ((*domain.name).into(), rule.path().into());
                     found.push((name, (limit_text(domain, rule), candidate_text(candidate))));
                 }
             }
@@ -63,7 +63,7 @@ impl Comparisons {
         if found.is_empty() {
             return Vec::new();
         }
-        let totals: HashMap<Name, [u64; 4]> =
+        let totals: HashMap<RuleName, [u64; 4]> =
             candidate_totals().into_iter().map(|(domain, rule, counts)| ((domain, rule), counts)).collect();
         for (name, texts) in &found {
             let counts = totals.get(name).copied().unwrap_or_default();
@@ -75,7 +75,7 @@ impl Comparisons {
             }
         }
         let keys = differing_keys();
-        let report = |(name, (limit, candidate)): (Name, (String, String))| {
+        let report = |(name, (limit, candidate)): (RuleName, (String, String))| {
             let begun = self.0.get(&name)?;
             let counts = totals.get(&name).copied().unwrap_or_default();
             let mut hits = counts;
@@ -89,8 +89,8 @@ impl Comparisons {
     }
 
     /// Forgets comparisons that ended.
-    fn forget_others(&mut self, found: &[(Name, (String, String))]) {
-        let active: HashSet<&Name> = found.iter().map(|(name, _)| name).collect();
+    fn forget_others(&mut self, found: &[(RuleName, (String, String))]) {
+        let active: HashSet<&RuleName> = found.iter().map(|(name, _)| name).collect();
         self.0.retain(|name, _| {
             let is_active = active.contains(name);
             if !is_active {

@@ -10,16 +10,16 @@ use super::report::RolloutReport;
 const RECENT_MS: u64 = 60_000;
 
 /// Domain and path of a rule.
-type Name = (String, String);
+type RuleName = (String, String);
 
 /// Hits of the enforced keys of each rule, as this instance has seen the fleet's reports.
 #[derive(Debug, Default)]
 pub(super) struct Ramps {
     /// The last counts of each instance: those of an instance seen for the first time were made before.
-    counts: HashMap<(String, Name), EnforcedHits>,
+    counts: HashMap<(String, RuleName), EnforcedHits>,
     /// Hits between two rounds, with the time of the second, in order.
-    rounds: HashMap<Name, VecDeque<(u64, EnforcedHits)>>,
-    steps: HashMap<Name, Step>,
+    rounds: HashMap<RuleName, VecDeque<(u64, EnforcedHits)>>,
+    steps: HashMap<RuleName, Step>,
 }
 
 /// Hits of an active step.
@@ -42,7 +42,7 @@ impl Ramps {
         let running =
             |switch: &&Switch| switch.ramp.as_ref().is_some_and(|ramp| ramp.state == RampState::Running);
         let running: Vec<&Switch> = switches.iter().filter(running).collect();
-        let names: Vec<Name> =
+        let names: Vec<RuleName> =
             running.iter().map(|switch| (switch.domain.clone(), switch.rule.clone())).collect();
         self.steps.retain(|name, _| names.contains(name));
         self.rounds.retain(|name, _| names.contains(name));
@@ -61,8 +61,8 @@ impl Ramps {
     fn add<'r>(
         &mut self,
         reports: impl Iterator<Item = (&'r str, &'r RolloutReport)>,
-    ) -> HashMap<Name, EnforcedHits> {
-        let mut added: HashMap<Name, EnforcedHits> = HashMap::new();
+    ) -> HashMap<RuleName, EnforcedHits> {
+        let mut added: HashMap<RuleName, EnforcedHits> = HashMap::new();
         let mut counts = HashMap::new();
         for (instance, report) in reports {
             for (domain, rule, [hits, denied, ..]) in &report.enforcement {
@@ -82,7 +82,13 @@ impl Ramps {
         added
     }
 
-    fn evidence(&mut self, name: Name, step: (usize, u64), hits: EnforcedHits, now_ms: u64) -> RampEvidence {
+    fn evidence(
+        &mut self,
+        name: RuleName,
+        step: (usize, u64),
+        hits: EnforcedHits,
+        now_ms: u64,
+    ) -> RampEvidence {
         let known = self.steps.entry(name.clone()).or_insert(Step { of: step, ..Step::default() });
         let rounds = self.rounds.entry(name).or_default();
         if known.of != step {
