@@ -203,6 +203,15 @@ fn every_block_is_of_a_kind_that_is_checked() {
 }
 
 #[test]
+fn every_region_table_is_valid() {
+    let blocks = pages().into_iter().flat_map(|page| page.blocks());
+    for Block { text, .. } in blocks.filter(|block| block.info == "yaml regions") {
+        config::read_regions("page.yaml", text.as_bytes())
+            .unwrap_or_else(|report| panic!("{report}\n{text}"));
+    }
+}
+
+#[test]
 fn every_yaml_loads_without_a_warning() {
     let blocks = pages().into_iter().flat_map(|page| page.blocks());
     for Block { text, .. } in blocks.filter(|block| block.info == "yaml") {

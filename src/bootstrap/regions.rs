@@ -1,8 +1,9 @@
 //! Tasks of the region table and of the service between regions.
 
-use std::{convert::Infallible, net::SocketAddr};
+use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
 use tokio_util::task::AbortOnDropHandle;
+use tollgate_control::RulesCopier;
 
 use super::drain::Running;
 use crate::{
@@ -14,6 +15,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct RegionTasks {
     _table: AbortOnDropHandle<Option<Infallible>>,
+    /// Copies the rules of the region that writes them.
+    _copier: AbortOnDropHandle<Infallible>,
     peers: Option<Peers>,
 }
 
@@ -24,14 +27,17 @@ impl RegionTasks {
         peers: Option<(PeerSettings, Lending)>,
         running: &Running,
     ) -> Result<Self, PeersError> {
+        let (control, status) = (running.control().clone(), running.rules_status().clone());
+        let copier = RulesCopier::new(control.clone(), status.clone(), Arc::new(regions.clone()));
+        let copier = AbortOnDropHandle::new(tokio::spawn(copier.run()));
         let peers = match peers {
             Some((settings, lending)) => {
-                let (control, status) = (running.control().clone(), running.rules_status().clone());
                 Some(Peers::start(&settings, &regions, control, status, lending).await?)
             }
             None => None,
         };
-        Ok(Self { _table: AbortOnDropHandle::new(tokio::spawn(regions.follow())), peers })
+        let table = AbortOnDropHandle::new(tokio::spawn(regions.follow()));
+        Ok(Self { _table: table, _copier: copier, peers })
     }
 
     /// Address of the service between regions.

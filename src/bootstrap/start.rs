@@ -152,7 +152,8 @@ impl Server {
                 tracer: tracer.clone(),
             })
         };
-        let running = start_with(settings, exporter, readiness, background, admin_store, open).await?;
+        let running =
+            start_with(settings, exporter, readiness, background, admin_store, regions.clone(), open).await?;
         let detection = abuse::run(running.control.clone(), Arc::clone(&running.rules), collector);
         let abuse = Some(AbortOnDropHandle::new(tokio::spawn(detection)));
         let lister = BanLister::new(begun_bans, running.control.clone(), Arc::clone(&running.rules));
@@ -183,6 +184,7 @@ pub(super) async fn start_with<T, O>(
     readiness: Readiness,
     background: BackgroundQueue,
     admin_store: Option<AdminStore>,
+    regions: Option<Regions>,
     open: O,
 ) -> Result<Running, StartError>
 where
@@ -197,6 +199,8 @@ where
     });
     let activator = Activator::new(readiness.clone(), &settings.rules);
     let control = rule_sources::open_control(&settings)?;
+    // Before the files of the directory could become the first version.
+    control.set_writing_region(regions.as_ref().and_then(Regions::writing).as_deref());
     let first_rules = rule_sources::load_first(&settings.rules, &activator, &control).await?;
     let (rules, status) = (Arc::clone(&activator.rules), activator.status.clone());
 
@@ -230,6 +234,7 @@ where
             fleet: view,
             rollouts: rollout_view,
             store: facts,
+            regions,
         };
         let requires_client_certificate =
             settings.admin.as_ref().is_some_and(AdminSettings::requires_client_certificate);

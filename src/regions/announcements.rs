@@ -6,6 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 use tollgate_core::{clock::Clock, region::hash_of};
 use tollgate_rules::{RegionEntry, RegionTable};
 use tollgate_store::loans::regions::table::RegionName;
+use tonic::transport::Channel;
 
 use super::{
     Regions, metrics,
@@ -101,6 +102,24 @@ impl Regions {
     pub(super) fn other(&self, name: &str) -> Option<RegionEntry> {
         let state = self.state.lock();
         state.table.region(name).filter(|region| region.name != state.own).cloned()
+    }
+
+    /// Keeps the connection to a region, while there is one.
+    pub(super) fn set_channel(&self, region: &str, channel: Option<Channel>) {
+        let mut state = self.state.lock();
+        match channel {
+            Some(channel) => _ = state.channels.insert(region.into(), channel),
+            None => _ = state.channels.remove(region),
+        }
+    }
+
+    /// The connection to a region, or the reason for its absence.
+    pub(super) fn channel(&self, region: &str) -> Result<Channel, String> {
+        let state = self.state.lock();
+        state.channels.get(region).cloned().ok_or_else(|| {
+            let reason = state.announced.get(region).and_then(|known| known.error.clone());
+            reason.unwrap_or_else(|| format!("not connected to region {region}"))
+        })
     }
 
     /// Whether a region may send a further message within this second.

@@ -8,6 +8,7 @@ use tollgate_core::{
     region::{FormerWeights, RegionShares, RegionWeights},
 };
 use tollgate_rules::RegionTable;
+use tonic::transport::Channel;
 
 use super::announcements::Announced;
 
@@ -27,6 +28,8 @@ pub(super) struct State {
     pub(super) own_lowered: u64,
     /// State of the other regions, by name.
     pub(super) announced: BTreeMap<Box<str>, Announced>,
+    /// Connections to other regions, by name.
+    pub(super) channels: BTreeMap<Box<str>, Channel>,
 }
 
 /// Times of an exchange of messages.
@@ -98,6 +101,7 @@ impl State {
             file_error: None,
             own_lowered: 0,
             announced: BTreeMap::new(),
+            channels: BTreeMap::new(),
         })
     }
 

@@ -21,6 +21,8 @@ mod backend;
 mod bans;
 pub mod bounds;
 mod change;
+mod copier;
+mod copies;
 mod error;
 pub mod events;
 mod fleet;
@@ -40,6 +42,8 @@ mod traffic;
 pub use self::{
     abuse::{Added, AutomaticEntry, AutomaticMode, Exchange, NewEntry},
     bans::{BanCounts, BanFilter, BanPage, BanPosition, ListedBan, ListedBanMode},
+    copier::{ReadRules, Reading, RulesCopier},
+    copies::{Adopted, CopyClaim, CopyState, ListsCopy, RulesCopy, RulesIdentity, StoredField, VersionCopy},
     error::ControlError,
     events::{EventKind, EventPhase, LoggedEvent, OperatorEvent, log_events},
     fleet::{InstanceReport, MAX_REPORT_BYTES, Totals},

@@ -70,10 +70,14 @@ impl PeerClient {
         let mut backoff = Backoff::new(FIRST_PAUSE, MAX_PAUSE);
         loop {
             let error = match connect(&self.peer.entry, &self.peer.tls).await {
-                Ok(channel) => self.exchange_all(channel, &mut backoff).await,
+                Ok(channel) => {
+                    self.peer.regions.set_channel(&self.peer.entry.name, Some(channel.clone()));
+                    self.exchange_all(channel, &mut backoff).await
+                }
                 Err(error) => error,
             };
             metrics::exchange_failed(&self.peer.entry.name);
+            self.peer.regions.set_channel(&self.peer.entry.name, None);
             self.peer.regions.unreachable(&self.peer.entry.name, error);
             // Their borrowers wait no longer.
             while self.asks.try_recv().is_ok() {}

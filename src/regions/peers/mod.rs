@@ -4,6 +4,7 @@
 //! - [`connect`]: its connection.
 //! - [`service`]: answers other regions.
 //! - [`port`]: the port of the service.
+//! - [`rules`]: copies of the rules that another region writes.
 //! - [`lowered`]: which generation all instances of the own region have.
 //!
 //! Decisions do not wait for any of it.
@@ -12,6 +13,7 @@ mod client;
 mod connect;
 mod lowered;
 mod port;
+mod rules;
 mod service;
 
 use std::{collections::BTreeMap, convert::Infallible, io, net::SocketAddr, sync::Arc};
@@ -52,7 +54,7 @@ pub enum PeersError {
     },
 }
 
-/// What loans between regions need.
+/// Parts of the process that loans between regions use.
 #[derive(Debug)]
 pub struct Lending {
     /// The active rules.
@@ -95,7 +97,8 @@ impl Peers {
         let Lending { rules, shares, store, watch, replicas } = lending;
         let borrower = Borrower::new(regions.clone(), store.clone(), watch.clone(), replicas);
         let lender = Lender::new(regions.clone(), rules, shares, (store, watch, borrower.clone()));
-        tasks.spawn(port::serve(listener, tls, RegionsService::new(regions.clone(), lender)));
+        let service = RegionsService::new(regions.clone(), control.clone(), lender);
+        tasks.spawn(port::serve(listener, tls, service));
         tasks.spawn(async move { match borrower.run().await {} });
         let lowered = lowered::watch(regions.clone(), control, status);
         tasks.spawn(async move { match lowered.await {} });

@@ -2,14 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tollgate_control::Control;
 use tollgate_runtime::log_budget::LogBudget;
 use tonic::{Request, Response, Status, async_trait};
 
-use super::port::PeerNames;
+use super::{port::PeerNames, rules};
 use crate::{
     proto::tollgate::region::v1::{
-        Announcement, CounterAsk, CounterReply, ExchangeReply, ExchangeRequest,
-        counter_reply::Result as Outcome, regions_server,
+        Announcement, CounterAsk, CounterReply, ExchangeReply, ExchangeRequest, ReadRulesReply,
+        ReadRulesRequest, counter_reply::Result as Outcome, regions_server,
     },
     regions::{
         Regions,
@@ -47,6 +48,15 @@ impl Refusal {
         }
     }
 
+    /// Counts and logs a refused message, and returns its status.
+    fn recorded(self) -> Status {
+        metrics::refused(self);
+        if let Some(suppressed) = REFUSAL_LOG.take() {
+            tracing::warn!(reason = self.name(), suppressed, "message between regions refused");
+        }
+        self.status()
+    }
+
     fn status(self) -> Status {
         match self {
             Self::Malformed => Status::invalid_argument("no sender; expected an announcement"),
@@ -75,12 +85,13 @@ static REFUSAL_LOG: LogBudget = LogBudget::new(REFUSALS_LOGGED, REFUSAL_LOG_INTE
 #[derive(Clone, Debug)]
 pub(super) struct RegionsService {
     regions: Regions,
+    control: Control,
     lender: Lender,
 }
 
 impl RegionsService {
-    pub(super) const fn new(regions: Regions, lender: Lender) -> Self {
-        Self { regions, lender }
+    pub(super) const fn new(regions: Regions, control: Control, lender: Lender) -> Self {
+        Self { regions, control, lender }
     }
 
     /// A reply to each ask, in their order.
@@ -123,21 +134,22 @@ impl regions_server::Regions for RegionsService {
     async fn exchange(&self, request: Request<ExchangeRequest>) -> Result<Response<ExchangeReply>, Status> {
         let asks = &request.get_ref().asks;
         let sender = self.sender(&request, request.get_ref().sender.as_ref());
-        match sender.and_then(|sender| if asks.len() > MAX_ASKS { Err(Refusal::Flood) } else { Ok(sender) }) {
-            Ok(sender) => {
-                self.regions.announced(&sender);
-                let replies = self.answers(&sender, asks).await;
-                Ok(Response::new(ExchangeReply { sender: Some(self.regions.announcement()), replies }))
-            }
-            Err(refusal) => {
-                metrics::refused(refusal);
-                if let Some(suppressed) = REFUSAL_LOG.take() {
-                    let reason = refusal.name();
-                    tracing::warn!(reason, suppressed, "message between regions refused");
-                }
-                Err(refusal.status())
-            }
-        }
+        let sender =
+            sender.and_then(|sender| if asks.len() > MAX_ASKS { Err(Refusal::Flood) } else { Ok(sender) });
+        let sender = sender.map_err(Refusal::recorded)?;
+        self.regions.announced(&sender);
+        let replies = self.answers(&sender, asks).await;
+        Ok(Response::new(ExchangeReply { sender: Some(self.regions.announcement()), replies }))
+    }
+
+    async fn read_rules(
+        &self,
+        request: Request<ReadRulesRequest>,
+    ) -> Result<Response<ReadRulesReply>, Status> {
+        let sender = self.sender(&request, request.get_ref().sender.as_ref());
+        let sender = sender.map_err(Refusal::recorded)?;
+        self.regions.announced(&sender);
+        rules::answer(&self.regions, &self.control, request.into_inner()).await.map(Response::new)
     }
 }
 

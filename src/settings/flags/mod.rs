@@ -13,8 +13,8 @@ use super::{
     Command, Settings, SettingsError,
     admin::AdminFlags,
     admin_client::{
-        BanFlags, CountersFlags, EventsFlags, OverrideFlags, RuleQueryFlags, RulesFlags as VersionFlags,
-        SwitchFlags, TopFlags,
+        BanFlags, CountersFlags, EventsFlags, OverrideFlags, RegionsFlags, RuleQueryFlags,
+        RulesFlags as VersionFlags, SwitchFlags, TopFlags,
     },
     anomalies::AnomalyFlags,
     environment::{self, Environment, EnvironmentFlags},
@@ -77,6 +77,8 @@ enum Verb {
     Switch(SwitchFlags),
     /// Override the limit of a rule, or of one key of it, on a running server, with or without an end.
     Override(OverrideFlags),
+    /// Show the regions of a running server, and drop one from a region table.
+    Regions(RegionsFlags),
     /// Show the keys with the most hits and the most denied hits of the last minute, in all instances.
     Top(TopFlags),
     /// Compare rules with their candidates: hits that only one of both denied, in all instances.
@@ -242,6 +244,7 @@ pub fn parse(
         Some(Verb::Counters(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Ban(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Switch(flags)) => flags.resolve().map(Command::AdminClient),
+        Some(Verb::Regions(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Override(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Top(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Candidates(flags)) => flags.candidates().map(Command::AdminClient),

@@ -5,6 +5,7 @@
 
 pub(super) mod abuse;
 pub(super) mod bans;
+mod copies;
 mod figures;
 mod keys;
 pub(super) mod overrides;
@@ -31,6 +32,7 @@ use self::script_client::{
     text, to_json,
 };
 pub(super) use self::{
+    copies::SharedCopies,
     figures::{ReportTopic, SharedFigures},
     traffic::SharedTraffic,
 };
@@ -63,6 +65,11 @@ impl Redis {
     /// Figures of the fleet.
     pub(super) const fn figures(&self) -> SharedFigures<'_> {
         SharedFigures(&self.client)
+    }
+
+    /// Copies of the rules of another region.
+    pub(super) const fn copies(&self) -> SharedCopies<'_> {
+        SharedCopies(&self.client)
     }
 
     /// Traffic of the fleet by minute.

@@ -38,7 +38,7 @@ macro_rules! assets {
 pub(super) const PAGE: Asset = Asset { name: "index.html", text: include_str!("index.html") };
 
 /// Every other file.
-pub(super) static ASSETS: [Asset; 78] = assets![
+pub(super) static ASSETS: [Asset; 79] = assets![
     "icon.svg",
     "css/base.css",
     "css/chart.css",
@@ -105,6 +105,7 @@ pub(super) static ASSETS: [Asset; 78] = assets![
     "js/views/problems.js",
     "js/views/rebase.js",
     "js/views/rebase_notice.js",
+    "js/views/regions.js",
     "js/views/rollout_notice.js",
     "js/views/rule_cells.js",
     "js/views/rules.js",

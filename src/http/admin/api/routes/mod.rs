@@ -18,7 +18,7 @@ use super::{
     extract::{WriteRequest, now_ms},
     limit_edit,
     limits::ApiLimits,
-    lists, me, origin_check, overrides, recommendations, rules,
+    lists, me, origin_check, overrides, recommendations, regions, rules,
     state::{Api, ApiParts},
     status, switches, talkers, validate, versions,
 };
@@ -27,7 +27,7 @@ use crate::http::admin::auth::{Authenticator, Caller, Role};
 type Route = MethodRouter<Arc<Api>>;
 
 /// Routes that change nothing.
-fn viewer_routes() -> [(&'static str, Route); 21] {
+fn viewer_routes() -> [(&'static str, Route); 22] {
     [
         ("/me", get(me::show)),
         ("/status", get(status::show)),
@@ -50,6 +50,7 @@ fn viewer_routes() -> [(&'static str, Route); 21] {
         ("/audit", get(audit::list)),
         ("/events", get(events::list)),
         ("/anomalies", get(anomalies::list)),
+        ("/regions", get(regions::show)),
     ]
 }
 

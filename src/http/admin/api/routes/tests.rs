@@ -28,6 +28,7 @@ fn router() -> Router {
         anomalies: Default::default(),
         counters: CounterInspector::new(Store::Memory(memory.clone()), Modes::default()),
         store: StoreInfo { kind: "memory", address: "memory".into(), memory, replicas: None },
+        regions: None,
     };
     routes(parts, Authenticator { tokens: None, requires_client_certificate: false })
 }
