@@ -50,6 +50,7 @@ pub mod statsd;
 pub mod fleet;
 pub mod abuse;
 pub mod anomalies;
+pub mod rollouts;
 pub mod settings;
 pub mod regions;
 pub mod net;

@@ -61,6 +61,7 @@ mod scale_benchmark;
 mod secrets;
 mod statsd;
 mod sync_auto;
+mod three_regions;
 mod tls;
 mod topologies;
 mod traces;

@@ -26,7 +26,7 @@ make_loans = function()
   end
 
   return {
-    -- What a counter has borrowed and lent, each as a label and hits.
+    -- Borrowed and lent hits of a counter, each as a label and hits.
     read = function(whole, id)
       local cell = whole.segment_of and whole.segment_of(id) or whole
       local borrowed_until, borrowed = read_record(cell, fast_path.loan_id(id, BORROWED), BORROWED)

@@ -25,6 +25,7 @@ use crate::{
     anomalies::AnomalyWatch,
     fleet::FleetTasks,
     readiness::Readiness,
+    rollouts::RolloutTasks,
     settings::{GrpcListen, ProcessSettings},
     tracing::TraceExporter,
 };
@@ -56,6 +57,8 @@ pub struct Running {
     pub(super) fleet: FleetTasks,
     /// Detection of unusual traffic, if enabled; aborted on drop.
     pub(super) anomaly_watch: Option<AnomalyWatch>,
+    /// Reports and ramps of rollouts; aborted on drop.
+    pub(super) rollouts: RolloutTasks,
     /// Task that reports the size of the memory store; aborted on drop.
     pub(super) memory_gauge: Option<AbortOnDropHandle<Infallible>>,
     /// Task that detects abuse; aborted on drop.
@@ -149,6 +152,7 @@ impl Running {
             self.ban_list,
             self.fleet,
             self.anomaly_watch,
+            self.rollouts,
             self.stop_accepting,
         ));
         let rule_sources = self.rule_sources;

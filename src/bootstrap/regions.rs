@@ -1,12 +1,13 @@
 //! Tasks of the region table and of the service between regions.
 
-use std::{convert::Infallible, net::SocketAddr};
+use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
 use tokio_util::task::AbortOnDropHandle;
+use tollgate_control::RulesCopier;
 
 use super::drain::Running;
 use crate::{
-    regions::{Peers, PeersError, Regions},
+    regions::{Lending, Peers, PeersError, Regions},
     settings::PeerSettings,
 };
 
@@ -14,24 +15,29 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct RegionTasks {
     _table: AbortOnDropHandle<Option<Infallible>>,
+    /// Copies the rules of the region that writes them.
+    _copier: AbortOnDropHandle<Infallible>,
     peers: Option<Peers>,
 }
 
 impl RegionTasks {
-    /// Follows the region table, and opens the service between regions if `settings` have one.
+    /// Follows the region table, and opens the service between regions if there are settings of one.
     pub(super) async fn start(
         regions: Regions,
-        settings: Option<PeerSettings>,
+        peers: Option<(PeerSettings, Lending)>,
         running: &Running,
     ) -> Result<Self, PeersError> {
-        let peers = match settings {
-            Some(settings) => {
-                let (control, status) = (running.control().clone(), running.rules_status().clone());
-                Some(Peers::start(&settings, &regions, control, status).await?)
+        let (control, status) = (running.control().clone(), running.rules_status().clone());
+        let copier = RulesCopier::new(control.clone(), status.clone(), Arc::new(regions.clone()));
+        let copier = AbortOnDropHandle::new(tokio::spawn(copier.run()));
+        let peers = match peers {
+            Some((settings, lending)) => {
+                Some(Peers::start(&settings, &regions, control, status, lending).await?)
             }
             None => None,
         };
-        Ok(Self { _table: AbortOnDropHandle::new(tokio::spawn(regions.follow())), peers })
+        let table = AbortOnDropHandle::new(tokio::spawn(regions.follow()));
+        Ok(Self { _table: table, _copier: copier, peers })
     }
 
     /// Address of the service between regions.

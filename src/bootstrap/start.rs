@@ -14,7 +14,7 @@ use tollgate_limiter::{ActiveRules, BegunBans, OwnShares, abuse::AbuseCollector}
 use tollgate_metrics::Exporter;
 use tollgate_rules::{TableSize, config::LoadError};
 use tollgate_runtime::panics::{self, CancelOnPanic};
-use tollgate_store::{BackgroundQueue, StoreError};
+use tollgate_store::{BackgroundQueue, StoreError, loans::ShareWatch};
 
 use super::{
     activation::Activator,
@@ -38,7 +38,8 @@ use crate::{
     http::{self, AdminParts, ApiParts, DescriptorError, TokenError},
     net::tls::TlsError,
     readiness::Readiness,
-    regions::{PeersError, RegionTableError, Regions},
+    regions::{Lending, PeersError, RegionTableError, Regions},
+    rollouts::RolloutTasks,
     service::Service,
     settings::{AdminSettings, Port, Settings},
     tracing::{TraceExporter, TracingError},
@@ -135,10 +136,14 @@ impl Server {
         let collector = AbuseCollector::default();
         let begun_bans = BegunBans::default();
         let (observers, bans) = (collector.clone(), begun_bans.clone());
+        let watch = peers.as_ref().map(|_| ShareWatch::default());
+        let lending =
+            watch.clone().map(|watch| stores.background().map(|store| (store, watch))).transpose()?;
+        let (own_shares, replicas) = (shares.clone(), stores.replicas());
         let open = move |rules: &Arc<ActiveRules>, background| {
             let limiter = stores.limiter(Arc::clone(rules), modes, &store_readiness, background)?;
             let limiter = limiter.with_begun_bans(bans.clone()).with_observer(observers.observer());
-            let limiter = limiter.with_shares(shares.clone());
+            let limiter = limiter.with_shares(shares.clone().with_watch(watch.clone()));
             if !is_shared.swap(true, Ordering::Relaxed) {
                 tokio::spawn(limiter.share_utilization());
             }
@@ -147,14 +152,24 @@ impl Server {
                 tracer: tracer.clone(),
             })
         };
-        let running = start_with(settings, exporter, readiness, background, admin_store, open).await?;
+        let running =
+            start_with(settings, exporter, readiness, background, admin_store, regions.clone(), open).await?;
         let detection = abuse::run(running.control.clone(), Arc::clone(&running.rules), collector);
         let abuse = Some(AbortOnDropHandle::new(tokio::spawn(detection)));
         let lister = BanLister::new(begun_bans, running.control.clone(), Arc::clone(&running.rules));
         let ban_list = AbortOnDropHandle::new(tokio::spawn(lister.run()));
         let (memory_gauge, ban_list) = (Some(memory_gauge), Some(ban_list));
         let regions = match (regions, peers) {
-            (Some(regions), peers) => Some(RegionTasks::start(regions, peers, &running).await?),
+            (Some(regions), peers) => {
+                let lending = lending.map(|(store, watch)| Lending {
+                    rules: Arc::clone(&running.rules),
+                    shares: own_shares,
+                    store,
+                    watch,
+                    replicas,
+                });
+                Some(RegionTasks::start(regions, peers.zip(lending), &running).await?)
+            }
             (None, _) => None,
         };
         Ok(Running { memory_gauge, ban_list, abuse, regions, tracing, ..running })
@@ -169,6 +184,7 @@ pub(super) async fn start_with<T, O>(
     readiness: Readiness,
     background: BackgroundQueue,
     admin_store: Option<AdminStore>,
+    regions: Option<Regions>,
     open: O,
 ) -> Result<Running, StartError>
 where
@@ -183,12 +199,15 @@ where
     });
     let activator = Activator::new(readiness.clone(), &settings.rules);
     let control = rule_sources::open_control(&settings)?;
+    // Before the files of the directory could become the first version.
+    control.set_writing_region(regions.as_ref().and_then(Regions::writing).as_deref());
     let first_rules = rule_sources::load_first(&settings.rules, &activator, &control).await?;
     let (rules, status) = (Arc::clone(&activator.rules), activator.status.clone());
 
     let anomalies = AnomalyStatus::default();
     let ports = Ports::open(&settings).await?;
     let view = FleetView::new(control.clone(), settings.top_talkers);
+    let (rollouts, rollout_view) = RolloutTasks::start(&control, &rules);
     let fleet = FleetTasks::start(&settings.fleet, &control, &view, settings.top_talkers);
     let grpc_address = ports.grpc.address().map_err(StartError::System)?;
     let router = http::public_router(http::PublicParts {
@@ -213,7 +232,9 @@ where
             anomalies: (settings.anomalies, anomalies.clone()),
             counters,
             fleet: view,
+            rollouts: rollout_view,
             store: facts,
+            regions,
         };
         let requires_client_certificate =
             settings.admin.as_ref().is_some_and(AdminSettings::requires_client_certificate);
@@ -249,6 +270,7 @@ where
         process: settings.process,
         fleet,
         anomaly_watch,
+        rollouts,
         memory_gauge: None,
         abuse: None,
         ban_list: None,

@@ -94,6 +94,25 @@ impl Stores {
         }
     }
 
+    /// Opens a store handle on the current runtime for transactions that no request waits for.
+    pub(super) fn background(&self) -> Result<Store, StoreError> {
+        let redis = match self {
+            Self::Memory(memory) => return Ok(Store::Memory(memory.clone())),
+            Self::Redis { settings, .. } => settings,
+        };
+        let redis =
+            RedisSettings { timeout: redis.timeout.max(MIN_ADMIN_TIMEOUT), ..RedisSettings::clone(redis) };
+        RedisStore::open_with(&redis, BackgroundQueue::default()).map(Store::Redis)
+    }
+
+    /// Number of instances that share the limits.
+    pub(super) fn replicas(&self) -> Replicas {
+        match self {
+            Self::Memory(_) => Replicas::default(),
+            Self::Redis { replica_count, .. } => replica_count.replicas.clone(),
+        }
+    }
+
     /// Opens a store handle for a limiter on the current runtime, and updates `readiness` once it connects.
     pub(super) fn limiter(
         &self,

@@ -25,7 +25,9 @@ pub fn run(flags: &CheckFlags, out: &mut impl Write, errors: &mut impl Write) ->
             }
         },
     };
-    match config::load(&flags.directory, &Options { regions, ..flags.options() }) {
+    let options = Options { regions, ..flags.options() };
+    let overlay = config::load_overlay(flags.overlay(), &options);
+    match overlay.and_then(|()| config::load(&flags.directory, &options)) {
         Ok(loaded) => {
             if !loaded.warnings.is_empty() {
                 writeln!(errors, "{}", loaded.warnings)?;

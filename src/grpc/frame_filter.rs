@@ -209,25 +209,10 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for FrameFilter<I> {
         Poll::Ready(Ok(written))
     }
 
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let this = &mut *self;
-        ready!(this.poll_answers(cx))?;
-        let written = ready!(Pin::new(&mut this.io).poll_write_vectored(cx, parts))?;
-        let mut left = written;
-        for part in parts {
-            let sent = part.get(..left.min(part.len())).unwrap_or_default();
-            this.sent.scan(sent, &this.calls.leases);
-            left = left.saturating_sub(sent.len());
-        }
-        Poll::Ready(Ok(written))
-    }
-
+    // Without vectored writes, h2 copies responses of up to 1 KiB into one buffer for many; with them, each response of
+    // 256 bytes or more is a write of its own, which costs as much as the rest of the call.
     fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
+        false
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -2,14 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use tokio::sync::{mpsc, oneshot};
 use tollgate_core::{clock::Clock, region::hash_of};
 use tollgate_rules::{RegionEntry, RegionTable};
+use tollgate_store::loans::regions::table::RegionName;
+use tonic::transport::Channel;
 
 use super::{
     Regions, metrics,
     state::{Exchange, State},
 };
-use crate::proto::tollgate::region::v1::Announcement;
+use crate::proto::tollgate::region::v1::{Announcement, CounterAsk, CounterReply};
 
 /// Maximum number of messages of a region in a second: some of each of its instances.
 const MAX_MESSAGES: u32 = 2_000;
@@ -35,11 +38,60 @@ pub(super) struct Announced {
     /// Its clock minus the own one, in microseconds.
     pub(super) clock_offset_us: i64,
     pub(super) round_trip: Duration,
+    /// Asks to be sent to it.
+    pub(super) asks: Option<mpsc::Sender<OutgoingAsk>>,
     /// Messages received in the second since that time.
     received: (Option<Instant>, u32),
 }
 
+/// Ask that waits to be sent.
+#[derive(Debug)]
+pub(super) struct OutgoingAsk {
+    pub(super) ask: CounterAsk,
+    /// Receiver of the reply; dropped without one.
+    pub(super) reply: oneshot::Sender<CounterReply>,
+}
+
 impl Regions {
+    /// Regions with the same table that reply, and so lend.
+    pub(super) fn lenders(&self) -> Vec<RegionName> {
+        let state = self.state.lock();
+        let lends = |region: &&RegionEntry| {
+            let known = state.announced.get(&region.name);
+            let is_same =
+                known.is_some_and(|known| known.generation == state.table.generation() && !known.differs);
+            is_same && known.is_some_and(|known| known.is_up) && !region.is_lost
+        };
+        state.table.regions().iter().filter(lends).filter_map(|region| region.name.parse().ok()).collect()
+    }
+
+    /// Whether a region has the same table.
+    pub(super) fn has_same_table(&self, sender: &Announcement) -> bool {
+        let state = self.state.lock();
+        sender.generation == state.table.generation() && sender.digest == digest_of(&state.table)
+    }
+
+    /// Longest time of an exchange with a region that replies.
+    pub(super) fn longest_round_trip(&self) -> Duration {
+        let state = self.state.lock();
+        let up = state.announced.values().filter(|known| known.is_up);
+        up.map(|known| known.round_trip).max().unwrap_or_default()
+    }
+
+    /// Sends an ask with the next message to a region that replies. Without room for it, there is no reply.
+    pub(super) fn ask(&self, region: &str, ask: CounterAsk) -> Option<oneshot::Receiver<CounterReply>> {
+        let (reply, receiver) = oneshot::channel();
+        let state = self.state.lock();
+        let known = state.announced.get(region).filter(|known| known.is_up)?;
+        known.asks.as_ref()?.try_send(OutgoingAsk { ask, reply }).ok()?;
+        Some(receiver)
+    }
+
+    /// Sends the asks for a region to this sender.
+    pub(super) fn set_asks(&self, region: &str, asks: mpsc::Sender<OutgoingAsk>) {
+        self.state.lock().announced.entry(region.into()).or_default().asks = Some(asks);
+    }
+
     /// The other regions of the active table.
     pub(super) fn others(&self) -> Vec<RegionEntry> {
         let state = self.state.lock();
@@ -50,6 +102,24 @@ impl Regions {
     pub(super) fn other(&self, name: &str) -> Option<RegionEntry> {
         let state = self.state.lock();
         state.table.region(name).filter(|region| region.name != state.own).cloned()
+    }
+
+    /// Keeps the connection to a region, while there is one.
+    pub(super) fn set_channel(&self, region: &str, channel: Option<Channel>) {
+        let mut state = self.state.lock();
+        match channel {
+            Some(channel) => _ = state.channels.insert(region.into(), channel),
+            None => _ = state.channels.remove(region),
+        }
+    }
+
+    /// The connection to a region, or the reason for its absence.
+    pub(super) fn channel(&self, region: &str) -> Result<Channel, String> {
+        let state = self.state.lock();
+        state.channels.get(region).cloned().ok_or_else(|| {
+            let reason = state.announced.get(region).and_then(|known| known.error.clone());
+            reason.unwrap_or_else(|| format!("not connected to region {region}"))
+        })
     }
 
     /// Whether a region may send a further message within this second.

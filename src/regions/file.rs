@@ -62,6 +62,18 @@ impl Regions {
         u32::try_from(self.state.lock().table.sharing()).unwrap_or(u32::MAX)
     }
 
+    /// The region that writes the rules, unless it is this one or each region has its own.
+    pub fn writing(&self) -> Option<String> {
+        let state = self.state.lock();
+        state.table.writing().filter(|region| **region != *state.own).map(str::to_owned)
+    }
+
+    /// Whether this region writes the rules of all.
+    pub(super) fn is_writing(&self) -> bool {
+        let state = self.state.lock();
+        state.table.writing() == Some(&*state.own)
+    }
+
     /// Generation of the active table.
     pub(super) fn generation(&self) -> u64 {
         *self.generation.borrow()

@@ -6,9 +6,10 @@ use parking_lot::Mutex;
 use tollgate_metrics::{Computed, Counter, CounterFamily, Declared, Gauge, Metric, MetricKind, Page};
 
 use super::peers::Refusal;
+use crate::proto::tollgate::region::v1::counter_reply::Result as Outcome;
 
 /// Metrics of regions.
-pub static METRICS: &[&dyn Metric] = &[&GENERATION, &UNFINISHED, &RELOAD_FAILURES, &PEERS, &REFUSED];
+pub static METRICS: &[&dyn Metric] = &[&GENERATION, &UNFINISHED, &RELOAD_FAILURES, &PEERS, &ASKS, &REFUSED];
 
 static GENERATION: Gauge = Gauge::new("tollgate_region_generation", "Generation of the active region table.");
 
@@ -33,7 +34,7 @@ const fn declare(name: &'static str, kind: MetricKind, help: &'static str) -> De
 }
 
 /// Metrics of the exchange of messages with each other region.
-static PEERS: Computed<5> = Computed::group(
+static PEERS: Computed<8> = Computed::group(
     [
         declare(
             "tollgate_region_up",
@@ -60,9 +61,96 @@ static PEERS: Computed<5> = Computed::group(
             MetricKind::Gauge,
             "Clock of the region minus the own one, in seconds, at the last exchange.",
         ),
+        declare(
+            "tollgate_region_borrowed_hits_total",
+            MetricKind::Counter,
+            "Hits of limits that the region lent, or returned.",
+        ),
+        declare(
+            "tollgate_region_lent_hits_total",
+            MetricKind::Counter,
+            "Hits of limits that were lent to the region.",
+        ),
+        declare(
+            "tollgate_region_ask_seconds_total",
+            MetricKind::Counter,
+            "Time from asks of the region to their replies, in seconds.",
+        ),
     ],
     write,
 );
+
+/// Result of an ask of another region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AskResult {
+    /// All that was wanted.
+    Granted,
+    /// A part of it.
+    Part,
+    /// Nothing.
+    Refused,
+    /// No reply.
+    Timeout,
+    /// The region tables differ.
+    Generation,
+}
+
+impl AskResult {
+    const ALL: [Self; 5] = [Self::Granted, Self::Part, Self::Refused, Self::Timeout, Self::Generation];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Granted => "granted",
+            Self::Part => "part",
+            Self::Refused => "refused",
+            Self::Timeout => "timeout",
+            Self::Generation => "generation",
+        }
+    }
+
+    /// Result of an ask that was not answered.
+    pub(super) const fn of_refusal(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Generation => Self::Generation,
+            _ => Self::Refused,
+        }
+    }
+}
+
+static ASKS: Computed<1> = Computed::counter(
+    "tollgate_region_asks_total",
+    &["region", "result"],
+    "Asks for a part of the region's share of a limit, by result.",
+    |[declared], page| {
+        let counts = COUNTS.lock().clone();
+        if counts.is_empty() {
+            return;
+        }
+        page.begin(declared);
+        for (region, counts) in &counts {
+            for (result, count) in AskResult::ALL.into_iter().zip(counts.asks) {
+                page.sample(declared, &[region, result.name()], count);
+            }
+        }
+    },
+);
+
+/// Counts an ask, with the amount gained.
+pub(super) fn asked(region: &str, result: AskResult, gained: u32, time: Duration) {
+    count(region, |counts| {
+        if let Some(asks) = counts.asks.get_mut(result as usize) {
+            *asks = asks.saturating_add(1);
+        }
+        counts.borrowed = counts.borrowed.saturating_add(gained.into());
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        counts.ask_micros = counts.ask_micros.saturating_add(micros);
+    });
+}
+
+/// Counts what was lent to a region.
+pub(super) fn lent(region: &str, hits: u32) {
+    count(region, |counts| counts.lent = counts.lent.saturating_add(hits.into()));
+}
 
 /// Counts of one other region.
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,24 +160,32 @@ struct PeerCounts {
     failures: u64,
     micros: u64,
     clock_offset_us: i64,
+    /// In the order of [`AskResult`].
+    asks: [u64; 5],
+    borrowed: u64,
+    lent: u64,
+    ask_micros: u64,
 }
 
 /// By region; as many as tables had regions with different names.
 static COUNTS: Mutex<BTreeMap<Box<str>, PeerCounts>> = Mutex::new(BTreeMap::new());
 
 #[allow(clippy::float_arithmetic)] // Seconds are exported as such.
-fn write(declared: &[Declared; 5], page: &mut Page) {
+fn write(declared: &[Declared; 8], page: &mut Page) {
     let counts = COUNTS.lock().clone();
     if counts.is_empty() {
         return;
     }
-    let [up, exchanges, failures, seconds, offset] = declared;
+    let [up, exchanges, failures, seconds, offset, borrowed, lent, ask_seconds] = declared;
     for (declared, value) in [
         (up, (|counts| f64::from(u8::from(counts.is_up))) as fn(&PeerCounts) -> f64),
         (exchanges, |counts| counts.exchanges as f64),
         (failures, |counts| counts.failures as f64),
         (seconds, |counts| counts.micros as f64 / 1e6),
         (offset, |counts| counts.clock_offset_us as f64 / 1e6),
+        (borrowed, |counts| counts.borrowed as f64),
+        (lent, |counts| counts.lent as f64),
+        (ask_seconds, |counts| counts.ask_micros as f64 / 1e6),
     ] {
         page.begin(declared);
         counts.iter().for_each(|(region, counts)| page.sample(declared, &[region], value(counts)));

@@ -8,6 +8,7 @@ use tollgate_core::{
     region::{FormerWeights, RegionShares, RegionWeights},
 };
 use tollgate_rules::RegionTable;
+use tonic::transport::Channel;
 
 use super::announcements::Announced;
 
@@ -27,6 +28,8 @@ pub(super) struct State {
     pub(super) own_lowered: u64,
     /// State of the other regions, by name.
     pub(super) announced: BTreeMap<Box<str>, Announced>,
+    /// Connections to other regions, by name.
+    pub(super) channels: BTreeMap<Box<str>, Channel>,
 }
 
 /// Times of an exchange of messages.
@@ -98,6 +101,7 @@ impl State {
             file_error: None,
             own_lowered: 0,
             announced: BTreeMap::new(),
+            channels: BTreeMap::new(),
         })
     }
 
@@ -232,8 +236,8 @@ mod tests {
         state.propose(table(4, &[("us", 3), ("eu", 1)])).expect("accepted");
         assert_eq!(share(&state, 1_000), 25, "a region may not have heard of the change before");
         state.finish(Timestamp::from_micros(2_000_000_000));
-        assert_eq!((share(&state, 2_060), state.unfinished()), (25, 0));
-        assert_eq!(share(&state, 2_061), 75);
+        assert_eq!((share(&state, 2_070), state.unfinished()), (25, 0));
+        assert_eq!(share(&state, 2_071), 75);
     }
 
     #[test]

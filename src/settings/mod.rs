@@ -40,7 +40,8 @@ pub use self::{
     admin_client::{
         AdminClientSettings, AdminCommand, AdminUrl, BaseVersion, ClientIdentity, ConnectionSettings,
         CounterCommand, CounterSelector, DiffSource, LimitArgument, LimitChange, ListCommand, OutputFormat,
-        OverrideCommand, Rollback, RulesCommand, SwitchCommand, TrafficCommand, VersionSelector,
+        OverrideCommand, RegionsCommand, Rollback, RulesCommand, SwitchCommand, TrafficCommand,
+        VersionSelector,
     },
     error::SettingsError,
     flags::{CheckFlags, DocsPage, ExplainFlags, command, parse},

@@ -3,7 +3,11 @@
 use std::fs;
 
 use tempfile::TempDir;
-use tollgate::proto::tollgate::region::v1::{Announcement, ExchangeRequest, regions_client::RegionsClient};
+use tokio::task::JoinSet;
+use tollgate::proto::tollgate::region::v1::{
+    Announcement, CounterAsk, ExchangeRequest, counter_reply::Result as Outcome,
+    regions_client::RegionsClient,
+};
 use tonic::{
     Code,
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
@@ -18,34 +22,42 @@ use crate::support::{
 
 const NAMES: [&str; 3] = ["ap", "eu", "us"];
 
+const RULES: &str = "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: second, requests_per_unit: 800, scope: global}}\n\
+             - {key: fixed, rate_limit: {unit: day, requests_per_unit: 900, scope: global}}\n\
+             - {key: sliding, rate_limit: {unit: day, requests_per_unit: 900, scope: global, algorithm: sliding_window}}\n";
+
 /// Three regions with an instance each.
-struct Mesh {
+pub(super) struct Mesh {
     directory: TempDir,
     ports: [u16; 3],
     authority: Authority,
     instances: Vec<Option<Tollgate>>,
+    rules: TempDir,
 }
 
 impl Mesh {
-    fn start(weights: [u32; 3]) -> Self {
+    pub(super) fn start(weights: [u32; 3]) -> Self {
+        Self::start_with(weights, [&[], &[], &[]])
+    }
+
+    /// Starts with these flags of the instances.
+    pub(super) fn start_with(weights: [u32; 3], flags: [&[&str]; 3]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let authority = Authority::new("regions");
         let ports = [(); 3].map(|()| free_port());
-        let mut mesh = Self { directory, ports, authority, instances: Vec::new() };
+        let rules = rules(RULES);
+        let mut mesh = Self { directory, ports, authority, instances: Vec::new(), rules };
         fs::write(mesh.file("ca.pem"), mesh.authority.pem()).expect("written");
         for name in NAMES {
             mesh.authority.sign(&[&format!("{name}.mesh")]).write(&mesh.named(name));
         }
         mesh.write_table(1, weights, &[]);
-        let rules = rules(
-            "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: second, requests_per_unit: 800, scope: global}}\n",
-        );
-        let instances = (0..3).map(|at| Some(mesh.instance(at, &rules))).collect();
+        let instances = (0..3).map(|at| Some(mesh.instance(at, flags[at]))).collect();
         mesh.instances = instances;
         mesh
     }
 
-    fn instance(&self, at: usize, rules: &TempDir) -> Tollgate {
+    fn instance(&self, at: usize, more: &[&str]) -> Tollgate {
         let own = self.named(NAMES[at]);
         let address = format!("127.0.0.1:{}", self.ports[at]);
         let path = |name: &str| own.join(name).display().to_string();
@@ -60,7 +72,7 @@ impl Mesh {
             ["--region-tls-key", &key],
             ["--region-tls-ca", &ca],
         ];
-        Tollgate::start(rules.path(), flags.as_flattened())
+        Tollgate::start(self.rules.path(), &[flags.as_flattened(), more].concat())
     }
 
     fn file(&self, name: &str) -> std::path::PathBuf {
@@ -87,7 +99,7 @@ impl Mesh {
         fs::write(self.file("regions.yaml"), text).expect("written");
     }
 
-    fn get(&self, at: usize) -> &Tollgate {
+    pub(super) fn get(&self, at: usize) -> &Tollgate {
         self.instances[at].as_ref().expect("running")
     }
 
@@ -98,7 +110,7 @@ impl Mesh {
     }
 
     /// Waits until every region has a reply of every other one.
-    fn wait_until_connected(&self) {
+    pub(super) fn wait_until_connected(&self) {
         for (at, name) in NAMES.iter().enumerate() {
             for other in NAMES.iter().filter(|other| *other != name) {
                 self.wait_for(at, &format!("tollgate_region_up{{region=\"{other}\"}} 1"));
@@ -116,7 +128,7 @@ impl Mesh {
             if found == share {
                 return;
             }
-            assert!(key.len() < 10, "{}: the share stays {found}, not {share}", NAMES[at]);
+            assert!(key.len() < 9, "{}: the share stays {found}, not {share}", NAMES[at]);
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     }
@@ -137,7 +149,7 @@ impl Mesh {
 }
 
 #[tokio::test]
-async fn a_raised_share_applies_once_every_region_has_lowered_its_own() {
+async fn a_change_is_finished_once_every_region_that_is_not_lost_has_announced_it() {
     let mut mesh = Mesh::start([1, 1, 2]);
     mesh.wait_until_connected();
     mesh.wait_for_share(2, 400).await;
@@ -147,20 +159,27 @@ async fn a_raised_share_applies_once_every_region_has_lowered_its_own() {
         mesh.wait_for(at, "tollgate_region_changes_unfinished 0");
     }
     mesh.wait_for_share(2, 200).await;
-    mesh.wait_for_share(0, 400).await;
     // A region that ended is not waited for once an operator has given it up.
     mesh.instances[1] = None;
     mesh.wait_for(0, "tollgate_region_up{region=\"eu\"} 0");
-    mesh.write_table(3, [2, 1, 2], &[]);
-    mesh.wait_for(0, "tollgate_region_generation 3");
-    mesh.wait_for(0, "tollgate_region_changes_unfinished 1");
-    mesh.wait_for_share(0, 320).await;
-    mesh.write_table(4, [1, 1, 1], &["eu"]);
+    mesh.write_table(3, [1, 1, 1], &["eu"]);
     for at in [0, 2] {
-        mesh.wait_for(at, "tollgate_region_generation 4");
+        mesh.wait_for(at, "tollgate_region_generation 3");
         mesh.wait_for(at, "tollgate_region_changes_unfinished 0");
-        mesh.wait_for_share(at, 400).await;
     }
+}
+
+#[tokio::test]
+#[ignore = "takes 10 s, which a share waits for"]
+async fn a_raised_share_applies_once_the_hits_under_the_former_ones_have_stopped_counting() {
+    let mesh = Mesh::start([1, 1, 2]);
+    mesh.wait_until_connected();
+    mesh.wait_for_share(0, 200).await;
+    mesh.write_table(2, [2, 1, 1], &[]);
+    for at in 0..3 {
+        mesh.wait_for(at, "tollgate_region_changes_unfinished 0");
+    }
+    mesh.wait_for_share(0, 400).await;
 }
 
 #[tokio::test]
@@ -172,7 +191,7 @@ async fn messages_of_hostile_clients_are_refused_and_counted() {
     let foreign = Authority::new("another").sign(&["eu.mesh"]);
     let refused = match mesh.connect(2, &foreign).await {
         // With TLS 1.3 the client learns of it with the first message.
-        Ok(mut client) => client.exchange(ExchangeRequest { sender: None }).await.is_err(),
+        Ok(mut client) => client.exchange(ExchangeRequest { sender: None, asks: Vec::new() }).await.is_err(),
         Err(_) => true,
     };
     assert!(refused, "a certificate of another CA");
@@ -192,28 +211,48 @@ async fn messages_of_hostile_clients_are_refused_and_counted() {
         (&eu, None, Code::InvalidArgument, "malformed"),
     ] {
         let mut client = mesh.connect(2, shown).await.expect("connected");
-        let error = client.exchange(ExchangeRequest { sender }).await.expect_err("refused");
+        let error = client.exchange(ExchangeRequest { sender, asks: Vec::new() }).await.expect_err("refused");
         assert_eq!(error.code(), code, "{reason}");
     }
     for (reason, count) in [("certificate", 2), ("unknown_region", 2), ("malformed", 1)] {
         mesh.wait_for(2, &format!("tollgate_region_refused_messages_total{{reason=\"{reason}\"}} {count}"));
     }
-    // A region of the table that floods is refused, and those that do not flood are not.
+    // Asks of a region with another table, and absurd ones.
     let mut client = mesh.connect(2, &eu).await.expect("connected");
-    let mut floods = 0;
-    for _ in 0..20_000 {
-        match client.exchange(ExchangeRequest { sender: Some(announcement("eu")) }).await {
-            Ok(_) => {}
-            Err(error) => {
-                assert_eq!(error.code(), Code::ResourceExhausted);
-                floods += 1;
-                break;
+    let ask = CounterAsk { cell: b"{d|k=v}".to_vec(), want: u32::MAX, id: u64::MAX, ..CounterAsk::default() };
+    let asks = vec![ask.clone(), CounterAsk { cell: vec![b'{'; 1 << 10], ..ask }];
+    let other = ExchangeRequest { sender: Some(announcement("eu")), asks: asks.clone() };
+    let replies = client.exchange(other).await.expect("answered").into_inner().replies;
+    assert!(replies.len() == 2 && replies.iter().all(|reply| reply.result() == Outcome::Generation));
+    let same = client.exchange(ExchangeRequest { sender: Some(announcement("eu")), asks: Vec::new() });
+    let own = same.await.expect("answered").into_inner().sender.expect("stated");
+    let sender = Some(Announcement { region: "eu".to_owned(), ..own });
+    let replies =
+        client.exchange(ExchangeRequest { sender, asks }).await.expect("answered").into_inner().replies;
+    assert!(
+        replies.iter().all(|reply| reply.result() == Outcome::Ignored && reply.amount == 0),
+        "{replies:?}"
+    );
+    // A region of the table that floods is refused beyond its bound, and others are not.
+    let client = mesh.connect(2, &eu).await.expect("connected");
+    let mut callers = JoinSet::new();
+    for _ in 0..40 {
+        let mut client = client.clone();
+        let request = ExchangeRequest { sender: Some(announcement("eu")), asks: Vec::new() };
+        callers.spawn(async move {
+            let mut floods = 0;
+            for _ in 0..75 {
+                if let Err(error) = client.exchange(request.clone()).await {
+                    assert_eq!(error.code(), Code::ResourceExhausted);
+                    floods += 1;
+                }
             }
-        }
+            floods
+        });
     }
+    let floods: u32 = callers.join_all().await.into_iter().sum();
     let page = http::get(&mesh.get(2).url("/metrics")).body;
     let counted = format!("tollgate_region_refused_messages_total{{reason=\"flood\"}} {floods}");
     assert!(page.lines().any(|line| line == counted), "{page}");
     mesh.wait_for(2, "tollgate_region_up{region=\"ap\"} 1");
-    mesh.wait_for_share(2, 800 / 3).await;
 }

@@ -21,6 +21,8 @@ mod backend;
 mod bans;
 pub mod bounds;
 mod change;
+mod copier;
+mod copies;
 mod error;
 pub mod events;
 mod fleet;
@@ -29,6 +31,7 @@ mod memory;
 pub mod metrics;
 mod model;
 mod overrides;
+pub mod ramp;
 mod reconcile;
 mod redis;
 mod rule_overrides;
@@ -39,6 +42,8 @@ mod traffic;
 pub use self::{
     abuse::{Added, AutomaticEntry, AutomaticMode, Exchange, NewEntry},
     bans::{BanCounts, BanFilter, BanPage, BanPosition, ListedBan, ListedBanMode},
+    copier::{ReadRules, Reading, RulesCopier},
+    copies::{Adopted, CopyClaim, CopyState, ListsCopy, RulesCopy, RulesIdentity, StoredField, VersionCopy},
     error::ControlError,
     events::{EventKind, EventPhase, LoggedEvent, OperatorEvent, log_events},
     fleet::{InstanceReport, MAX_REPORT_BYTES, Totals},
@@ -49,6 +54,7 @@ pub use self::{
         Switch, SwitchMode, ValueMatch, Version,
     },
     overrides::{SwitchError, check_entry, check_switch, compile as compile_overrides},
+    ramp::{EnforcedHits, Ramp, RampError, RampEvidence, RampState},
     reconcile::{ActiveDomains, Reconciler, Rules},
     rule_overrides::{JournalError, OverrideEntry, OverrideError, OverridePage},
     status::{ControlPlane, Link, RulesSource, RulesState, RulesStatus},

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use serde::Serialize;
 
+use super::CopyState;
+
 /// Source of the rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -60,6 +62,9 @@ pub struct RulesState {
     /// Reason why some lists or switches are not active, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lists_problem: Option<String>,
+    /// Rules that are copied from another region, if they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy: Option<CopyState>,
     /// Reason why some overrides are not active, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overrides_problem: Option<String>,

@@ -11,6 +11,7 @@ pub mod ban;
 pub mod clock;
 pub mod descriptor;
 pub mod duration;
+mod enforced_share;
 pub mod lease;
 pub mod quota;
 mod record_id;
@@ -19,6 +20,7 @@ pub mod shedding;
 mod sync_mode;
 
 pub use self::{
+    enforced_share::{CountedKey, EnforcedShare, NotAShare},
     record_id::{PathStep, RecordId},
     sync_mode::SyncMode,
 };

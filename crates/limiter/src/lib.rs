@@ -4,6 +4,7 @@
 //! - [`matched`]: the counter that each descriptor matches.
 //! - [`lists`]: allow and deny lists, which decide before any counter.
 //! - [`shedding`]: rules that shed by the utilization of a service, which decide before any counter too.
+//! - [`candidates`]: limits that are compared with those of rules.
 //! - [`requests`]: requests to the store, one for each hash tag.
 //! - [`regions`]: own region's share of the limits that all regions enforce together.
 //! - [`precheck`]: a read-only check of other hash tags before charging.
@@ -11,6 +12,7 @@
 //! - [`deciding`]: the rule that decided, for responses.
 //! - [`refund`]: refunds of charges that do not count, [`held_permits`]: permits of a request that passed.
 //! - [`abuse`]: what the adaptive deny list observes and detects.
+//! - [`demand`]: demand of keys, and the limits that it recommends.
 //! - [`spread`]: delays that spread the times at which denied clients return.
 //! - [`fallback`]: decisions while the store fails, shared out by the number of [`replicas`].
 
@@ -18,8 +20,11 @@
 
 pub mod abuse;
 mod bans;
+mod candidate_check;
+pub mod candidates;
 mod counters;
 mod decide;
+pub mod demand;
 pub mod deciding;
 pub mod explain;
 mod fallback;

@@ -17,6 +17,7 @@ mod on_store_error;
 mod overrides;
 mod path;
 mod regex;
+mod rollout;
 mod region_table;
 mod rule;
 mod rule_overrides;
@@ -49,6 +50,7 @@ pub use self::{
     path::unescaped as unescaped_path,
     regex::{Regex, RegexError},
     region_table::{RegionEntry, RegionTable},
+    rollout::{Candidate, Rollout},
     rule::{Derived, Limit, MAX_RETRY_AFTER_SPREAD, Rule, RuleIndex, Segment, Value},
     rule_overrides::{
         Overridden, OverriddenCounts, OverrideId, OverrideKey, OverrideKeyError, RuleOverride, RuleOverrides,

@@ -6,6 +6,8 @@ use tollgate_core::region::{RegionWeight, RegionWeights};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionTable {
     generation: u64,
+    /// Region that writes the rules of all, if one does.
+    writing: Option<Box<str>>,
     regions: Box<[RegionEntry]>,
 }
 
@@ -25,15 +27,20 @@ pub struct RegionEntry {
 }
 
 impl RegionTable {
-    /// `regions` are valid, and one of them is not lost.
-    pub(crate) fn new(generation: u64, mut regions: Vec<RegionEntry>) -> Self {
+    /// `regions` are valid, and one of them is not lost; `writing` is one of them.
+    pub(crate) fn new(generation: u64, writing: Option<Box<str>>, mut regions: Vec<RegionEntry>) -> Self {
         regions.sort_by(|one, next| one.name.cmp(&next.name));
-        Self { generation, regions: regions.into() }
+        Self { generation, writing, regions: regions.into() }
     }
 
     /// The generation: a later table has a higher one.
     pub const fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// The region whose rule versions, lists and switches all others copy; `None` if each region has its own.
+    pub fn writing(&self) -> Option<&str> {
+        self.writing.as_deref()
     }
 
     /// The regions.

@@ -8,7 +8,10 @@ use tollgate_core::{
     ban::BanPolicy,
     clock::Clock,
 };
-use tollgate_limiter::{ActiveRules, explain::limit_text};
+use tollgate_limiter::{
+    ActiveRules,
+    explain::{candidate_text, limit_text},
+};
 use tollgate_rules::{Domain, Limit, Overridden, Rule, Rules, Scope};
 
 use crate::http::cached_page::CachedPage;
@@ -111,6 +114,12 @@ fn line(domain: &Domain, rule: &Rule) -> String {
         if let Some(spread) = rule.retry_after_spread {
             let _ = write!(line, ", retry_after_spread: {}s", spread.as_secs());
         }
+        if let Some(share) = rule.rollout.enforced {
+            let _ = write!(line, ", enforce_percent: {share}");
+        }
+        if let Some(candidate) = &rule.rollout.candidate {
+            let _ = write!(line, ", candidate: {{{}}}", candidate_text(candidate));
+        }
         if domain.charging == Charging::AllOrNone {
             line.push_str(", atomic: true");
         }
@@ -142,7 +151,7 @@ mod tests {
         algorithm::{Parameters, Policy},
         quota::{Quota, Unit, Window},
     };
-    use tollgate_rules::{Derived, DomainIndex, Level, Matcher, Node, Segment, Value};
+    use tollgate_rules::{Derived, DomainIndex, Level, Matcher, Node, Rollout, Segment, Value};
 
     fn limit(algorithm: Algorithm, limit: u32, unit: Unit, multiplier: u32) -> Limit {
         let quota = Quota { limit, window: Window::new(unit, multiplier).expect("in range") };
@@ -171,6 +180,7 @@ mod tests {
             metadata: None,
             segments: [segment].into(),
             origin: ("file.yaml".into(), 1),
+            rollout: Rollout::default(),
             stated: None,
             derived: Derived::default(),
         };

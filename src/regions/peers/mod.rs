@@ -4,6 +4,7 @@
 //! - [`connect`]: its connection.
 //! - [`service`]: answers other regions.
 //! - [`port`]: the port of the service.
+//! - [`rules`]: copies of the rules that another region writes.
 //! - [`lowered`]: which generation all instances of the own region have.
 //!
 //! Decisions do not wait for any of it.
@@ -12,19 +13,25 @@ mod client;
 mod connect;
 mod lowered;
 mod port;
+mod rules;
 mod service;
 
-use std::{collections::BTreeMap, convert::Infallible, io, net::SocketAddr};
+use std::{collections::BTreeMap, convert::Infallible, io, net::SocketAddr, sync::Arc};
 
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 use tollgate_control::{Control, RulesStatus};
+use tollgate_limiter::{ActiveRules, OwnShares, Replicas};
 use tollgate_rules::RegionEntry;
 use tollgate_runtime::panics::CatchUnwind;
+use tollgate_store::{Store, loans::ShareWatch};
 
-use self::client::PeerClient;
 pub(super) use self::service::Refusal;
-use super::Regions;
+use self::{client::PeerClient, service::RegionsService};
+use super::{
+    Regions,
+    loans::{Borrower, Lender},
+};
 use crate::{
     net::tls::{Protocol, Tls, TlsError},
     settings::PeerSettings,
@@ -47,6 +54,21 @@ pub enum PeersError {
     },
 }
 
+/// Parts of the process that loans between regions use.
+#[derive(Debug)]
+pub struct Lending {
+    /// The active rules.
+    pub rules: Arc<ActiveRules>,
+    /// Own shares.
+    pub shares: OwnShares,
+    /// Store of the counters.
+    pub store: Store,
+    /// Demand of the counters, and shortages.
+    pub watch: ShareWatch,
+    /// Instances of the own region.
+    pub replicas: Replicas,
+}
+
 /// Tasks that exchange messages with the other regions; aborted on drop.
 #[derive(Debug)]
 pub struct Peers {
@@ -64,6 +86,7 @@ impl Peers {
         regions: &Regions,
         control: Control,
         status: RulesStatus,
+        lending: Lending,
     ) -> Result<Self, PeersError> {
         let (tls, reload) = Tls::load(settings.tls.clone(), Protocol::Http2)?;
         let listen = |error| PeersError::Listen { address: settings.address, error };
@@ -71,7 +94,12 @@ impl Peers {
         let address = listener.local_addr().map_err(listen)?;
         let mut tasks = JoinSet::new();
         tasks.spawn(reload);
-        tasks.spawn(port::serve(listener, tls, regions.clone()));
+        let Lending { rules, shares, store, watch, replicas } = lending;
+        let borrower = Borrower::new(regions.clone(), store.clone(), watch.clone(), replicas);
+        let lender = Lender::new(regions.clone(), rules, shares, (store, watch, borrower.clone()));
+        let service = RegionsService::new(regions.clone(), control.clone(), lender);
+        tasks.spawn(port::serve(listener, tls, service));
+        tasks.spawn(async move { match borrower.run().await {} });
         let lowered = lowered::watch(regions.clone(), control, status);
         tasks.spawn(async move { match lowered.await {} });
         let clients = connect_to_all(settings.clone(), regions.clone());

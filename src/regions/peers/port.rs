@@ -24,7 +24,6 @@ use super::service::{Names, RegionsService};
 use crate::{
     net::{accept_limit::AcceptLimit, metrics, tls::Tls},
     proto::tollgate::region::v1::regions_server::RegionsServer,
-    regions::Regions,
     settings::Port,
 };
 
@@ -53,10 +52,9 @@ struct PeerStream {
 }
 
 /// Serves the port; completes only after a panic.
-pub(super) async fn serve(listener: TcpListener, tls: Tls, regions: Regions) {
+pub(super) async fn serve(listener: TcpListener, tls: Tls, service: RegionsService) {
     let (accepted, connections) = mpsc::channel(MAX_HANDSHAKES);
-    let service =
-        RegionsServer::new(RegionsService::new(regions)).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let service = RegionsServer::new(service).max_decoding_message_size(MAX_MESSAGE_BYTES);
     let incoming = stream::unfold(connections, |mut connections: mpsc::Receiver<PeerStream>| async move {
         connections.recv().await.map(|connection| (Ok::<_, io::Error>(connection), connections))
     });

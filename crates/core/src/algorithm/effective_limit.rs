@@ -10,10 +10,14 @@
 //! bucket is full. Then it is full as well if its fill had been lowered at the end: with the share r of the limit during the
 //! loan, and t ticks after it, its debt would be (1 - r) × (capacity - t) more.
 
-use std::num::{NonZeroU32, NonZeroU64};
+use std::{
+    num::{NonZeroU32, NonZeroU64},
+    time::Duration,
+};
 
 use super::{
     CounterState, Policy, TokenBucket, Verdict,
+    queue::MAX_QUEUED,
     token_bucket::{self, TICKS_PER_MICRO, TICKS_PER_SECOND},
 };
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
@@ -27,7 +31,7 @@ pub struct RegionShare {
     refill: u64,
 }
 
-/// What a region has borrowed and lent of a counter, as its decisions need it: never more than it may use.
+/// Hits of a counter that a region has borrowed and lent, as its decisions need it: never more than it may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoanTotals {
     /// Hits borrowed, and the last label at which they count.
@@ -98,10 +102,44 @@ impl LoanTotals {
 }
 
 impl Policy {
-    /// Whether regions may lend parts of such a limit to each other.
-    pub const fn can_be_lent(&self) -> bool {
+    /// Returns this policy of a limit of `whole` hits with a part of `share` hits: in the same window, or with a part of a
+    /// bucket's rate and of its tokens.
+    #[must_use]
+    pub fn region_share(self, share: u32, whole: u32) -> Self {
+        let part = |of: u32| {
+            let part = u64::from(of).saturating_mul(share.into()).checked_div(whole.into()).unwrap_or(0);
+            u32::try_from(part).unwrap_or(of)
+        };
         match self {
-            Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::TokenBucket(_) => true,
+            Self::FixedWindow(policy) => {
+                Self::FixedWindow(policy.with_limit(share).with_max_carried(part(policy.max_carried())))
+            }
+            Self::SlidingWindow(policy) => Self::SlidingWindow(policy.with_limit(share).rounded_up()),
+            Self::SlidingWindowLog(policy) => {
+                Self::SlidingWindowLog(policy.with_limit(share.min(MAX_QUEUED)))
+            }
+            Self::TokenBucket(policy) => Self::TokenBucket(policy.region_share(share, whole)),
+            Self::Concurrency(policy) => Self::Concurrency(policy.with_limit(share.min(MAX_QUEUED))),
+        }
+    }
+
+    /// Time for which a hit may count after the window, or the time, in which its region had the share that admitted it. A
+    /// loan of windows lasts for one further window, or for those of some seconds.
+    pub fn tail(&self) -> Duration {
+        match self {
+            Self::FixedWindow(policy) => policy.tail(),
+            Self::SlidingWindow(policy) => policy.length().saturating_mul(3),
+            Self::SlidingWindowLog(policy) => policy.window(),
+            Self::TokenBucket(policy) => policy.time_to_fill(),
+            Self::Concurrency(policy) => policy.lease_ttl(),
+        }
+    }
+
+    /// Whether regions may lend parts of such a limit to each other.
+    pub fn can_be_lent(&self) -> bool {
+        match self {
+            // The bound of an overdraft is not a part of loans.
+            Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::TokenBucket(_) => !self.has_bound(),
             Self::SlidingWindowLog(_) | Self::Concurrency(_) => false,
         }
     }

@@ -23,6 +23,9 @@ use crate::{
     quota::{Quota, share_of},
 };
 
+/// Maximum length of the windows for which a loan between regions lasts longer than one.
+const MAX_LOAN_WINDOW: Duration = Duration::from_secs(5);
+
 /// At most `limit` hits in each window of `window` seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
@@ -50,7 +53,8 @@ impl FixedWindow {
     pub(super) fn tail(&self) -> Duration {
         let carried = self.max_carried.checked_div(self.limit).unwrap_or_default();
         let windows = if self.max_carried > 0 { carried.saturating_add(2) } else { 1 };
-        Duration::from_secs(self.window.get().into()).saturating_mul(windows)
+        let window = Duration::from_secs(self.window.get().into());
+        window.saturating_mul(windows).saturating_add(window.min(MAX_LOAN_WINDOW))
     }
 
     pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {

@@ -11,7 +11,6 @@ mod last_verdict;
 pub mod policy;
 pub mod prefetch;
 pub mod queue;
-mod region_share;
 pub mod sliding_window;
 pub mod sliding_window_log;
 mod state;

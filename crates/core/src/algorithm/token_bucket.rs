@@ -156,9 +156,8 @@ impl TokenBucket {
             let ticks = ticks.div_ceil(u128::from(share).max(1)).min(MAX_FILL_TICKS.into());
             NonZeroU64::new(u64::try_from(ticks).unwrap_or(MAX_FILL_TICKS))
         };
-        let emission = self.emission.filter(|_| share > 0).and_then(interval);
-        let capacity = if emission.is_some() { self.capacity } else { 0 };
-        Self { emission, capacity, max_debt: if emission.is_some() { self.max_debt } else { 0 }, ..self }
+        // Without a share it never refills, but may borrow a rate.
+        self.with_emission(self.emission.filter(|_| share > 0).and_then(interval))
     }
 
     /// Time in which an empty bucket is filled, and a debt too.

@@ -133,8 +133,9 @@ impl RegionShares {
     }
 }
 
-/// Difference of the clocks of two regions that a change of weights tolerates.
-const TAIL_MARGIN: Duration = Duration::from_secs(1);
+/// Time beyond the tail of a hit after which a share grows: loans of the former share end in 5 s, and the clocks of two
+/// regions may differ by 1 s.
+const TAIL_MARGIN: Duration = Duration::from_secs(6);
 
 /// FNV-1a. Its values are part of the regions' behaviour: instances of two versions must agree.
 pub fn hash_of(bytes: &[u8]) -> u64 {

@@ -1,5 +1,7 @@
 //! Requests to the store for matched descriptors.
 
+mod candidate;
+
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -52,6 +54,8 @@ pub(super) fn requests(
             | Match::Shedding { .. } => continue,
         };
         let policy = counter.policy;
+        // Logs and permits are not lent.
+        let share = counter.share.filter(|_| policy.can_be_lent());
         let hits = overdrawn(under_lease(counter.hits, &policy, lease), matched.is_overdraft());
         let hits = bounded(hits, &policy, &mut permits_left);
         let veto = veto(matched, modes);
@@ -64,8 +68,14 @@ pub(super) fn requests(
             &mut calls,
             domain.charging,
             key,
-            Check { descriptor: at, record, policy, hits, veto, sync, ban, share: None },
+            Check { descriptor: at, record, policy, hits, veto, sync, ban, share },
         );
+        if let Match::Rule { rule, depth, .. } = matched
+            && let Some(candidate) = &rule.rollout.candidate
+        {
+            let entries = descriptor.entries.get(..*depth).unwrap_or_default();
+            candidate::push(&mut calls, domain, (rule, candidate), (at, entries), counter.hits);
+        }
     }
     if has_quotas {
         settle_quotas(&mut calls, matches);

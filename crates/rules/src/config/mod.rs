@@ -53,7 +53,7 @@ pub use self::{
     problem::{Problem, Report, Severity},
     reader::read_regions,
     vocabulary::is_of_reference,
-    watch::{Watcher, load_finished},
+    watch::{Reload, Watcher, load_finished},
 };
 use self::{
     files::{DirectoryListing, Sources},
@@ -95,6 +95,11 @@ pub struct Loaded {
 }
 
 impl Loaded {
+    /// Fingerprint of the content with the overlay that was laid over it.
+    pub fn whole_fingerprint(&self) -> Fingerprint {
+        self.overlay.map_or(self.fingerprint, |laid| self.fingerprint.under(laid.fingerprint))
+    }
+
     /// Returns one line with the numbers of domains and rules.
     pub fn summary(&self) -> String {
         let (domains, rules) = (self.rules.domains().count(), self.rules.rules().count());
@@ -167,6 +172,30 @@ pub fn load(directory: &Path, options: &Options) -> Result<Loaded, LoadError> {
     let sources = listing.read();
     let fingerprint = sources.fingerprint(options.strict);
     build(&sources, fingerprint, *options)
+}
+
+/// Reads the overlay of `directory`, if there is one, for all later loads with `options`.
+///
+/// # Errors
+/// [`LoadError`] with all problems that do not depend on the rules.
+pub fn load_overlay(directory: Option<&Path>, options: &Options) -> Result<(), LoadError> {
+    if let (Some(directory), Some(slot)) = (directory, options.overlay) {
+        slot.set(Overlay::load(directory)?);
+    }
+    Ok(())
+}
+
+/// Reads an overlay as [`load_overlay`] does, once its files are complete as for [`load_finished`].
+///
+/// # Errors
+/// [`LoadError`] with all problems that do not depend on the rules.
+pub fn load_overlay_finished(directory: Option<&Path>, options: &Options) -> Result<(), LoadError> {
+    if let (Some(directory), Some(slot)) = (directory, options.overlay) {
+        let sources = read_finished(directory)?;
+        let fingerprint = sources.fingerprint(false);
+        slot.set(Overlay::of(directory, sources, fingerprint)?);
+    }
+    Ok(())
 }
 
 /// Loads files from memory, given with the names that they would have in a directory.

@@ -4,7 +4,7 @@ use proptest::{collection::vec, prelude::*};
 use tollgate_core::SyncMode;
 
 use super::*;
-use crate::{Derived, Limit, Scope};
+use crate::{Derived, Limit, Rollout, Scope};
 
 /// A configured descriptor with its children.
 #[derive(Clone, Debug)]
@@ -40,6 +40,7 @@ fn rule(name: &str) -> Arc<Rule> {
         metadata: None,
         segments: Box::default(),
         origin: (Box::default(), 0),
+        rollout: Rollout::default(),
         stated: None,
         derived: Derived::default(),
     })

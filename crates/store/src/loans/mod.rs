@@ -22,7 +22,7 @@ use tollgate_core::{
 };
 use tollgate_regions::{
     ledger::Ledger,
-    protocol::Usage,
+    protocol::{self, Usage},
     terms::{Kind, Moment, Terms},
 };
 
@@ -68,7 +68,7 @@ impl Loans {
     }
 }
 
-/// What a store read of a counter.
+/// State of a counter that a store read.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) now: Timestamp,
@@ -77,7 +77,7 @@ pub(crate) struct Snapshot {
     pub(crate) ledger: String,
 }
 
-/// What a store writes, unless the counter changed.
+/// State that a store writes, unless the counter changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     /// Label for which it was computed.
@@ -149,7 +149,10 @@ impl SharedCounter {
             policy => (policy.used(&mut state, snapshot.now), 0),
         };
         let used = u32::try_from(used).unwrap_or(u32::MAX);
-        Ok(Loans { ledger, full_at, terms, now, used, effective })
+        let mut loans = Loans { ledger, full_at, terms, now, used, effective };
+        // Before the totals that decisions read forget what has ended: for a bucket, the end lowers the fill.
+        loans.full_at = protocol::settle(&mut loans.ledger, &terms, now, full_at);
+        Ok(loans)
     }
 
     /// When a bucket is full. One whose ledger was lost gets back what it has lent, without tokens.
@@ -184,3 +187,6 @@ fn ledger_of(text: &str) -> Result<Ledger, StoreError> {
     let fields = text.lines().map(|line| line.split_once(' ').unwrap_or((line, "")));
     Ledger::from_fields(fields).map_err(|error| StoreError::Refused(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,7 +18,7 @@ use super::{
     overdraft,
     parameters::Reporter,
     pattern::{Pattern, PatternCompiler},
-    scope, shedding,
+    rollout, scope, shedding,
     tree_level::LevelBuilder,
 };
 use crate::{
@@ -176,12 +176,15 @@ impl Compiler<'_> {
         let overdraft = overdraft.unwrap_or_default();
         let sync = self.sync(&limit.value, stated.as_ref(), &limit_path);
         let sync = overdraft::sync_beside(self, overdraft, &limit.value, sync, &limit_path);
+        let scope = scope::read(self, limit, (stated.as_ref(), overdraft), &limit_path);
+        let rolled_out = rollout::RolledOut { limit: stated.as_ref(), segments, scope };
+        let rollout = rollout::read(self, raw, &limit.value, rolled_out, &limit_path);
+        let sync = rollout::sync_beside(self, rollout.as_ref(), &limit.value, sync, &limit_path);
         let (on_store_error, degraded_limit) =
             degraded::read(self, &limit.value, stated.as_ref(), &limit_path);
         let banned = Banned { limit: stated.as_ref(), is_overdraft: overdraft, segments };
         let ban = ban::read(self, raw, &limit.value.ban, banned, &limit_path);
         let retry_after_spread = self.retry_after_spread(&limit.value, stated.as_ref(), &limit_path);
-        let scope = scope::read(self, limit, (stated.as_ref(), overdraft), &limit_path);
         let rule = Arc::new(Rule {
             limit: stated?,
             shedding: None,
@@ -200,6 +203,7 @@ impl Compiler<'_> {
             metadata,
             segments: segments.into(),
             origin: ((**self.file).into(), raw.at.line()),
+            rollout: rollout?,
             stated: layers::stated_values(self.file, raw, &limit.value, self.problems),
             derived: Derived::default(),
         });

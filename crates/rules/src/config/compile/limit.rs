@@ -129,7 +129,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn quota(&mut self, raw: &Stated<RawRateLimit>, path: &Path<'_>) -> Option<(Limit, bool)> {
+    pub(super) fn quota(&mut self, raw: &Stated<RawRateLimit>, path: &Path<'_>) -> Option<(Limit, bool)> {
         let defaults = self.defaults;
         let mut reporter = self.reporter();
         let Stated { at, value: stated } = raw;

@@ -17,6 +17,7 @@ mod parameters;
 mod abuse;
 mod algorithm_parameters;
 mod pattern;
+mod rollout;
 mod scope;
 mod shedding;
 
@@ -118,6 +119,10 @@ struct Site {
 }
 
 impl Site {
+    fn report(&self, problems: &mut Problems, message: impl fmt::Display) {
+        problems.error(&self.origin.file, self.origin.at, &self.path, message);
+    }
+
     fn warn(&self, problems: &mut Problems, message: impl fmt::Display) {
         problems.warning(&self.origin.file, self.origin.at, &self.path, message);
     }

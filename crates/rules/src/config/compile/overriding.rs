@@ -72,7 +72,7 @@ fn compiled(domain: &str, rule: &Rule, rate_limit: &str, problems: &mut Problems
     carried(rule, compiled, &raw, problems, &path)
 }
 
-/// Reports what an override does not change; whether there is none of it.
+/// Reports what an override does not change; returns whether there is nothing to report.
 fn check_keys(rule: &Rule, raw: &Stated<RawRateLimit>, problems: &mut Problems, path: &Path<'_>) -> bool {
     if rule.shedding.is_some() {
         let message = "the rule sheds by utilization; expected a rule with a limit";
@@ -140,6 +140,7 @@ fn carried(
         metadata,
         segments: _,
         origin,
+        rollout,
         stated,
         derived,
     } = rule;
@@ -164,6 +165,13 @@ fn carried(
         (Limit::Quota { quota, .. }, Some(degraded)) if !is_stated => Some((*degraded).min(quota.limit)),
         _ => compiled.degraded_limit,
     };
+    let mut compiled = compiled;
+    if !raw.value.enforce_percent.is_present() {
+        compiled.rollout.enforced = rollout.enforced;
+    }
+    if !raw.value.candidate.is_present() {
+        compiled.rollout.candidate.clone_from(&rollout.candidate);
+    }
     let derived = derived.for_override();
     let (name, replaces, metadata) = (name.clone(), replaces.clone(), metadata.clone());
     let (origin, stated) = (origin.clone(), stated.clone());

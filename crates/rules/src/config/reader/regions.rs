@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-const FILE_KEYS: [&str; 2] = ["generation", "regions"];
+const FILE_KEYS: [&str; 3] = ["generation", "rules", "regions"];
 const REGION_KEYS: [&str; 4] = ["address", "weight", "lost", "certificate_name"];
 
 /// Maximum weight of a region.
@@ -61,9 +61,10 @@ pub fn read_regions(name: &str, bytes: &[u8]) -> Result<RegionTable, Report> {
 impl Reader<'_> {
     fn table(&mut self, root: &Node) -> Option<RegionTable> {
         let path = Path::Root;
-        let (mut generation, mut regions) = (Field::Absent, None);
+        let (mut generation, mut regions, mut writing) = (Field::Absent, None, Field::Absent);
         self.each_of(root, &path, &FILE_KEYS, |reader, key, value, path| match key {
             "generation" => generation = reader.number(value, path),
+            "rules" => writing = reader.text(value, path),
             _ => regions = Some((value.at, reader.regions(value, path))),
         })?;
         let generation = match generation {
@@ -89,10 +90,27 @@ impl Reader<'_> {
             self.refuse(at, &path, &format!("has too many regions; expected at most {MAX_REGIONS}"));
         } else if regions.iter().all(|region| region.is_lost) {
             self.refuse(at, &path, "has no region that is not lost; expected at least one");
-        } else if let Some(generation) = generation {
-            return Some(RegionTable::new(generation.into(), regions));
+        } else if let (Some(generation), Ok(writing)) = (generation, self.writing(&writing, &regions)) {
+            return Some(RegionTable::new(generation.into(), writing, regions));
         }
         None
+    }
+
+    /// Region that writes the rules of all.
+    fn writing(&mut self, field: &Field<Rc<str>>, regions: &[RegionEntry]) -> Result<Option<Box<str>>, ()> {
+        let stated = match field {
+            Field::Absent => return Ok(None),
+            Field::Invalid => return Err(()),
+            Field::Stated(stated) => stated,
+        };
+        match regions.iter().find(|region| *region.name == *stated.value) {
+            Some(region) => Ok(Some(region.name.clone())),
+            None => {
+                let message = format!("is `{}`; expected the name of one of the regions", stated.value);
+                self.refuse(stated.at, &Path::Root.key("rules"), &message);
+                Err(())
+            }
+        }
     }
 
     fn regions(&mut self, node: &Node, path: &Path<'_>) -> Option<Vec<RegionEntry>> {

@@ -27,6 +27,13 @@ fn a_region_table_is_read_in_the_order_of_names() {
     assert_eq!(table.weights("us-east").unwrap().base(100, || 0), 100, "a lost region has no share");
     assert_eq!(table.weights("eu-west").unwrap().base(100, || 0), 0);
     assert!(table.weights("ap").is_none());
+    assert_eq!(table.writing(), None);
+}
+
+#[test]
+fn a_region_may_write_the_rules_of_all() {
+    let table = table(&format!("rules: us-east\n{TABLE}")).unwrap();
+    assert_eq!(table.writing(), Some("us-east"));
 }
 
 #[test]
@@ -58,6 +65,11 @@ fn a_region_table_with_a_mistake_is_refused_with_its_line_and_key() {
         (region("{address: 'https://us:1', certificate_name: ''}"), "regions.us.certificate_name: is empty"),
         (region("{address: 'https://us:1', lost: 3}"), "regions.us.lost: "),
         (region("7"), "regions.us: expected a mapping"),
+        (
+            format!("rules: eu\n{}", region(good)),
+            "regions.yaml:1: rules: is `eu`; expected the name of one of",
+        ),
+        (format!("rules: [us]\n{}", region(good)), "regions.yaml:1: rules: "),
         (region(good).replace("us:", "US_1:"), "is not a name of a region"),
         (format!("generation: 1\nregions:\n{many}"), "has too many regions"),
         (format!("{}  us: {good}\n", region(good)), "duplicate"),
