@@ -195,7 +195,7 @@ local OPERATIONS = {
     local restored = 0
     for i = 9, #ARGV, 4 do
       local revision, id = tonumber(ARGV[i]), ARGV[i + 1]
-      local known = redis.call('ZSCORE', revisions, id) or redis.call('ZSCORE', removals, id)
+      local known = redis.call('ZMSCORE', revisions, id)[1] or redis.call('ZMSCORE', removals, id)[1]
       if not known or tonumber(known) < revision then
         restored = restored + 1
         if ARGV[i + 3] == '' then
