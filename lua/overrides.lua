@@ -212,7 +212,7 @@ local OPERATIONS = {
     if ARGV[8] == 'last' then
       local last = math.max(last_revision(), tonumber(ARGV[7]))
       redis.call('HSET', head, 'override_revision', text(last))
-      -- What was restored has revisions that instances may be past, so they fetch all again.
+      -- Instances may be past the revisions that were restored, so they fetch all again.
       if redis.call('HDEL', head, 'override_restored') == 1 then
         redis.call('HINCRBY', head, 'override_epoch', 1)
         commit(ARGV[4], ARGV[5])

@@ -25,10 +25,12 @@ mod error;
 pub mod events;
 mod fleet;
 mod handle;
+mod lock_file;
 mod memory;
 pub mod metrics;
 mod model;
 mod overrides;
+mod overriding;
 mod reconcile;
 mod redis;
 mod rule_overrides;
@@ -49,8 +51,9 @@ pub use self::{
         Switch, SwitchMode, ValueMatch, Version,
     },
     overrides::{SwitchError, check_entry, check_switch, compile as compile_overrides},
+    overriding::OverridePage,
     reconcile::{ActiveDomains, Reconciler, Rules},
-    rule_overrides::{JournalError, OverrideEntry, OverrideError, OverridePage},
+    rule_overrides::{JournalError, OverrideEntry, OverrideError},
     status::{ControlPlane, Link, RulesSource, RulesState, RulesStatus},
     traffic::{Baselines, MAX_SERIES_NAME_BYTES, MinuteTotals, SeriesCounts},
 };

@@ -16,7 +16,7 @@ use super::{
     OverrideEntry,
     book::{BookHead, OverrideBook, OverrideChange},
 };
-use crate::memory::{FILE_MODE, lock_file};
+use crate::lock_file::{FILE_MODE, lock};
 
 /// Format version of the file.
 const FORMAT: u32 = 1;
@@ -73,7 +73,7 @@ impl Journal {
     /// When another process uses it, it cannot be read or written, or is not such a file.
     pub(crate) fn open(path: PathBuf) -> Result<(Self, OverrideBook), JournalError> {
         let unusable = |reason: String| JournalError { path: redact::path(&path), reason };
-        let lock = lock_file(&sibling(&path, ".lock")).map_err(unusable)?;
+        let lock = lock(&sibling(&path, ".lock")).map_err(unusable)?;
         let book = read(&path).map_err(unusable)?;
         // A file that cannot be written is better reported at the start than at the first change.
         let (file, lines) = write(&path, &book).map_err(|error| unusable(error.to_string()))?;

@@ -4,6 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{sync::watch, time::timeout};
+use tollgate_core::clock::Clock;
 use tollgate_rules::OverrideId;
 
 use super::{
@@ -11,7 +12,7 @@ use super::{
     book::{OverrideBook, OverrideChange},
     journal::{Journal, JournalError},
 };
-use crate::{metrics, stored::now_ms};
+use crate::metrics;
 
 /// Longest wait for this instance to enforce a change that it has made.
 const MAX_ACTIVATION_WAIT: Duration = Duration::from_secs(1);
@@ -132,4 +133,9 @@ fn failure(written: Option<std::io::Result<()>>) -> Option<String> {
     metrics::store_error("overrides_file");
     tracing::error!(%error, "cannot write the overrides file");
     Some(format!("cannot write the overrides file: {error}"))
+}
+
+/// Milliseconds since 1970.
+fn now_ms() -> u64 {
+    Clock::System.now().as_micros() / 1_000
 }

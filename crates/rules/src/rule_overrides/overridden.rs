@@ -26,11 +26,11 @@ pub struct Overridden {
 /// Numbers of overrides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OverriddenCounts {
-    /// Those of a whole rule.
+    /// Overrides of a whole rule.
     pub rules: usize,
-    /// Those of a key.
+    /// Overrides of a key.
     pub keys: usize,
-    /// Those without effect: no rule, no such key of the rule, or an invalid limit for the rule.
+    /// Overrides without effect: no rule, no such key of the rule, or an invalid limit for the rule.
     pub unmatched: usize,
 }
 

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use tokio::task::spawn_blocking;
 use tollgate_rules::{OverrideId, RuleOverride};
 
-use super::{JournalError, OverrideEntry};
 use crate::{
-    Action, AuditEntry, Control, ControlError,
+    Action, AuditEntry, Control, ControlError, JournalError, OverrideEntry,
     backend::Backend,
     bounds::{MAX_OVERRIDES, truncated},
     redis::overrides,
