@@ -13,7 +13,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
     // Reflection does not list xDS, of which tollgate is a client.
     let client = ["envoy/service/discovery/v3/ads.proto", "ratelimit/config/ratelimit/v3/rls_conf.proto"];
-    let all = protox::compile([served].into_iter().chain(client), ["proto"])?;
+    // Nor the service between regions.
+    let regions = ["tollgate/region/v1/region.proto"];
+    let all = protox::compile([served].into_iter().chain(client).chain(regions), ["proto"])?;
     tonic_prost_build::configure().build_transport(false).compile_fds(all)?;
     Ok(())
 }

@@ -55,6 +55,7 @@ fn hit(store: &MemoryStore, client: u64, extra_bytes: usize, window: u32) {
         veto: Veto::Alone,
         sync: SyncMode::Strict,
         ban: None,
+        share: None,
     };
     store.decide(&TagRequest::new(Charging::Independent, key, check));
 }

@@ -26,6 +26,7 @@ fn calls(count: usize) -> Vec<TagRequest> {
         veto: Veto::Alone,
         sync: SyncMode::Strict,
         ban: None,
+        share: None,
     };
     let call = |at: usize| {
         let value = format!("client-{at}");

@@ -234,10 +234,10 @@ local OPERATIONS = {
     return { state[1] or '0', state[2] or '', state[3] or '', all[1], all[2] }
   end,
 
-  -- Changes lists or switches. ARGV: the token, the audit log entry, 'put', 'remove' or 'note', the index in KEYS of
-  -- the hash to change, the field, its value, the maximum number of fields, and 'some' from an instance that has seen
-  -- earlier changes, or 'none'.
-  -- Replies 'made', 'none' if there was nothing to remove, 'full', or 'lost' if the earlier changes are lost.
+  -- Changes lists or switches. ARGV: the token, the audit log entry, 'put', 'replace', 'remove' or 'note', the index in
+  -- KEYS of the hash to change, the field, its value, the maximum number of fields, 'some' from an instance that has seen
+  -- earlier changes, or 'none', and the value to replace.
+  -- Replies 'made', 'none' if there was nothing to remove or replace, 'full', or 'lost' if the earlier changes are lost.
   change = function()
     local token, what, key, field = ARGV[4], ARGV[6], KEYS[tonumber(ARGV[7])], ARGV[8]
     if is_applied(token) then
@@ -257,6 +257,11 @@ local OPERATIONS = {
     if what == 'put' then
       if redis.call('HEXISTS', key, field) == 0 and redis.call('HLEN', key) >= tonumber(ARGV[10]) then
         return 'full'
+      end
+      redis.call('HSET', key, field, ARGV[9])
+    elseif what == 'replace' then
+      if redis.call('HGET', key, field) ~= ARGV[12] then
+        return 'none'
       end
       redis.call('HSET', key, field, ARGV[9])
     elseif redis.call('HDEL', key, field) == 0 then

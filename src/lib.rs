@@ -31,7 +31,7 @@
 // The crates below, under the names that tests, benchmarks and documentation use.
 pub use tollgate_control as control;
 pub use tollgate_core::{
-    PathStep, RecordId, SyncMode, algorithm, ban, clock, descriptor, duration, lease, quota, shedding,
+    PathStep, RecordId, SyncMode, algorithm, ban, clock, descriptor, duration, lease, quota, region, shedding,
 };
 pub use tollgate_limiter::{self as limiter, talkers, verdict};
 pub use tollgate_metrics as metrics;
@@ -50,7 +50,9 @@ pub mod statsd;
 pub mod fleet;
 pub mod abuse;
 pub mod anomalies;
+pub mod rollouts;
 pub mod settings;
+pub mod regions;
 pub mod net;
 mod xds;
 pub mod grpc;

@@ -74,5 +74,14 @@ pub mod ratelimit {
     }
 }
 
+/// `tollgate.*`
+pub mod tollgate {
+    pub mod region {
+        pub mod v1 {
+            tonic::include_proto!("tollgate.region.v1");
+        }
+    }
+}
+
 /// Descriptors of the served part of `proto/` and of its imports, encoded as a `FileDescriptorSet`.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

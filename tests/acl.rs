@@ -139,6 +139,8 @@ async fn the_documented_acl_suffices_for_every_feature() {
         domain: "web".into(),
         rule: "token_bucket".into(),
         mode: SwitchMode::Off,
+        enforce_percent: None,
+        ramp: None,
         reason: String::new(),
         author: "ada".into(),
         created_at_ms: 1,

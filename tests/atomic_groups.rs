@@ -204,7 +204,7 @@ impl<'s> Replay<'s> {
         let directory = tempfile::tempdir().expect("a directory");
         fs::write(directory.path().join("rules.yaml"), yaml).expect("written");
         let options =
-            config::Options { merge_domains: false, strict: false, allow_empty: false, overlay: None };
+            config::Options { merge_domains: false, strict: false, allow_empty: false, ..Default::default() };
         let loaded = config::load(directory.path(), &options).expect("valid rules");
         let rules = Arc::new(ActiveRules::default());
         rules.replace(Arc::new(loaded.rules));

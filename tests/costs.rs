@@ -70,6 +70,7 @@ fn request(client: u32, counters: u8, policy: Policy, hits: Hits) -> TagRequest 
         veto: Veto::Alone,
         sync: SyncMode::Strict,
         ban: None,
+        share: None,
     };
     let cell = Cell { key, checks: (0..counters).map(ask).collect() };
     TagRequest { cells: SmallVec::from_iter([cell]), charging: Charging::Independent }
@@ -392,6 +393,7 @@ fn of_many_rules(rules: impl Iterator<Item = usize>, policy: Policy) -> TagReque
         veto: Veto::Alone,
         sync: SyncMode::Strict,
         ban: None,
+        share: None,
     };
     let cell = Cell { key, checks: rules.enumerate().map(check).collect() };
     TagRequest { cells: SmallVec::from_iter([cell]), charging: Charging::Independent }

@@ -177,12 +177,14 @@ fn every_block_is_of_a_kind_that_is_checked() {
         "text",
         "yaml",
         "yaml envoy",
+        "yaml overlay",
         "yaml envoy leases",
         "yaml envoy utilization",
         "yaml envoy tls",
         "yaml envoy log",
         "yaml envoy beside",
         "yaml limitador",
+        "yaml regions",
         "yaml mistakes",
         "statsd",
         "json",
@@ -197,6 +199,15 @@ fn every_block_is_of_a_kind_that_is_checked() {
         for Block { info, text } in page.blocks() {
             assert!(kinds.contains(&info.as_str()), "{}: nothing checks `{info}`:\n{text}", page.path);
         }
+    }
+}
+
+#[test]
+fn every_region_table_is_valid() {
+    let blocks = pages().into_iter().flat_map(|page| page.blocks());
+    for Block { text, .. } in blocks.filter(|block| block.info == "yaml regions") {
+        config::read_regions("page.yaml", text.as_bytes())
+            .unwrap_or_else(|report| panic!("{report}\n{text}"));
     }
 }
 

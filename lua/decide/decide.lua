@@ -1,10 +1,12 @@
 -- Decides the deferred calls: any that entry.lua allows.
 local function read_asks(packed)
   local asks, position, last = {}, 5, #packed
-  local ban_at
+  local ban_at, shares
   if string.byte(packed, 11) % 16 > 7 or string.byte(packed, 11) > 127 then
-    ban_at = last - 1 - struct.unpack('<I2', packed, last - 1) * 24
-    last = ban_at - 1
+    local tail_bytes
+    tail_bytes, shares = fast_path.read_tail(packed)
+    last = last - tail_bytes
+    ban_at = last + 1
   end
   while position <= last do
     local ask = {}
@@ -25,8 +27,10 @@ local function read_asks(packed)
       ask.overdraws, ask.role = math.floor(ask.role / 32) % 2 == 1, ask.role % 16
     end
     ask.role = ask.role % 8
+    ask.share = shares and shares[#asks]
     asks[#asks + 1] = ask
   end
+  asks.have_shares = shares ~= nil
   return asks
 end
 
@@ -79,11 +83,24 @@ local function decide_key(state, asks, decide, times)
   return table.concat(outcomes)
 end
 
+-- Sets the limits of the region's checks of a cell.
+local function apply_loans(i, state, asks)
+  for _, ask in ipairs(asks) do
+    if ask.share and not state.key then
+      loans = loans or make_loans()
+      loans.settle(state, ask, ARGV[1 + i])
+    end
+  end
+end
+
 local function decide_call(call)
   local states, asks, outcomes = {}, {}, {}
   for i = call.first, call.last do
     asks[i] = read_asks(ARGV[1 + i])
     states[i] = open_key(i, asks[i])
+    if asks[i].have_shares then
+      apply_loans(i, states[i], asks[i])
+    end
   end
   for i = call.first, call.last do
     if asks[i].have_bans then

@@ -53,7 +53,8 @@ local function decide_calls()
     if keys == 1 and not (deferred and deferred_keys[key]) then
       algorithm = ALGORITHMS[kind] or algorithm_of(kind)
     end
-    local is_single = algorithm and (is_plain and #packed == 43 or has_ban and #packed == 69)
+    local is_single = algorithm
+      and (is_plain and #packed == 43 or has_ban and #packed == 69 or role == 11 and #packed == 65)
     if is_single then
       raw = written and written[key]
       if raw == nil then
@@ -79,7 +80,7 @@ local function decide_calls()
         charged_at = unpack('<d', packed, 36)
       end
       local admitted, a2, b2, c2 =
-        algorithm.apply(a, b, c, hits, p1, p2, charged_at, now, times, role % 128 == 3)
+        algorithm.apply(a, b, c, hits, p1, p2, charged_at, now, times, role % 4 == 3)
       if times > 1 then
         result = pack(is_short and '<I4I4' or '<I4I4I4', a, b, c)
       else
@@ -93,7 +94,7 @@ local function decide_calls()
         end
         result = result .. pack('<I4', tokens)
       end
-      if has_ban and times > 1 then
+      if times > 1 and not is_plain then
         result = result .. '\0'
       end
       -- A denial makes a record of bans, and counts may outgrow their size.

@@ -21,6 +21,10 @@
 --   until it is forgiven, the hits that count as one (4 bytes each), the hits that were denied without a call since the last
 --   one (2 bytes), the maximum level, and the effect: 0 to watch, 1 to deny, 2 to lift the ban, 3 to forgive it (1 byte
 --   each). Times are in seconds. The number of these bans is in the last 2 bytes.
+--   8 is also added to the roles of the checks of a key with a share: a counter that regions share, which has role 3 in
+--   independent calls. Then 32768 are added to the number of bans, which is also there if it is 0, and before it stand, for each of
+--   these checks, its number from 0 (2 bytes), the hits of the region's share and those of the whole limit (4 bytes each),
+--   and the ticks in which a bucket of the latter is filled by as many hits (a double); then their number (2 bytes).
 --   Only a call with one key, of packed records none of which is checked twice or of a queue that is checked once, with
 --   roles of 0 or 3 and no negative hits may be repeated.
 --   A reservation charges more tokens than requested, if these pass, for the caller to spend soon: the maximum number of
@@ -38,7 +42,9 @@
 --                tokens (4 bytes), which the words exclude. To the byte of a check whose counter has an active ban are
 --                added 2, and its ban follows: one byte, 1, or 3 for a ban that begins; its end in seconds since the
 --                epoch (4 bytes) and its level (1). For a repeated call of a check with a ban, that byte is always there,
---                0 without an active ban. An enforced ban denies every repetition.
+--                0 without an active ban. An enforced ban denies every repetition. To the byte of a check with a share are added 4 if its
+--                counter has loans, and at the end of its part follows the limit of the region (4 bytes). For a repeated call, a
+--                byte is always there instead, 1 or 0, and then that limit.
 -- Each key of packed records expires, to the millisecond, when the last of its content does; one of a queue a lifetime
 -- later, so that a lengthened lifetime applies to it. Under a given time it lives for an hour instead: such a time does
 -- not determine when the server's own clock reaches the end.

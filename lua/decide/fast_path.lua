@@ -93,16 +93,83 @@ local function make_fast_path()
     return struct.pack(times > 1 and '<' .. string.rep('I4I4', count) or layout[3], unpack(reply))
   end
 
+  -- The size of what follows the checks of an argument, and the positions of its shares by the number of their check, nil
+  -- without any.
+  local function read_tail(packed)
+    local bans = struct.unpack('<I2', packed, #packed - 1)
+    if bans < 32768 then
+      return bans * 24 + 2, nil
+    end
+    local count, positions = struct.unpack('<I2', packed, #packed - 3), {}
+    for at = #packed - 3 - count * 18, #packed - 4, 18 do
+      positions[struct.unpack('<I2', packed, at)] = at + 2
+    end
+    return (bans - 32768) * 24 + count * 18 + 4, positions
+  end
+
+  -- The id of the record of a counter's loans, of a kind: 4 of borrowed hits, 5 of lent ones.
+  local function loan_id(id, kind)
+    local last = string.byte(id, 6)
+    return string.sub(id, 1, 5) .. string.char(last - last % 16 + kind)
+  end
+
+  -- The end of the window that a charge counts in, or of this second; loans of later ones do not count yet, those of earlier
+  -- ones no more. a: the first word of the counter's state.
+  local function label_of(kind, a, p2)
+    if kind ~= 0 and kind ~= 8 then
+      return now.s + 1
+    end
+    local window = math.abs(p2) % 67108864
+    local ends = now.s - now.s % window + window
+    local last = kind == 8 and a - window or a
+    if last <= ends then
+      return ends
+    end
+    return last <= ends + 4 * window and last or ends + window
+  end
+
+  -- The limit of a region with loans: its share, the one at a position of an argument, with what it has borrowed and
+  -- without what it has lent. Returns it, and the algorithm's first parameter under it.
+  local function effective_limit(packed, position, kind, borrowed, lent)
+    local base, limit, refill = struct.unpack('<I4I4d', packed, position)
+    local effective = math.min(math.max(base + borrowed - lent, 0), limit)
+    if kind ~= 1 then
+      return effective, effective
+    end
+    return effective, effective > 0 and math.ceil(refill / effective) or 0
+  end
+
+  -- A check's part of the reply, with the limit of its region.
+  local function with_share(result, times, effective)
+    if not effective then
+      return times > 1 and result .. '\0' or result
+    end
+    if times > 1 then
+      return result .. struct.pack('<BI4', 1, effective)
+    end
+    return string.char(string.byte(result) + 4) .. string.sub(result, 2) .. struct.pack('<I4', effective)
+  end
+
+  -- The position of an id among those of a cell without segments, as a byte of the cell, or nil.
+  local function find_id(raw, id, states)
+    local found = 7
+    -- A match may straddle two ids.
+    while found and (found == 7 or (found - 8) % 6 > 0) do
+      found = string.find(raw, id, found + 1, true)
+    end
+    return found and found <= states and found or nil
+  end
+
   -- Returns the result of a call that checks counters of key i, or nil if the fast path does not apply. raw: the content
   -- of the key, if it was read.
   local function decide_several(i, times, raw)
-    local packed, ban_bytes = ARGV[1 + i], 0
+    local packed, tail_bytes, shares = ARGV[1 + i], 0, nil
     if string.byte(packed, 11) > 3 then
-      ban_bytes = struct.unpack('<I2', packed, #packed - 1) * 24 + 2
+      tail_bytes, shares = read_tail(packed)
     end
     raw = raw or read_cell(i)
-    local count = (#packed - 4 - ban_bytes) / 39
-    if raw and count <= 16 and #raw == 7 + count * 14 and ban_bytes == 0 then
+    local count = (#packed - 4 - tail_bytes) / 39
+    if raw and count <= 16 and #raw == 7 + count * 14 and tail_bytes == 0 then
       local result = decide_all(i, times, raw, count)
       if result then
         return result
@@ -138,11 +205,7 @@ local function make_fast_path()
       if raw then
         local found = 8 + at * 6
         if string.sub(raw, found, found + 5) ~= id then
-          found = has_more and 7 or nil
-          -- A match may straddle two ids.
-          while found and (found == 7 or (found - 8) % 6 > 0) do
-            found = string.find(raw, id, found + 1, true)
-          end
+          found = has_more and find_id(raw, id, states) or nil
         end
         if not found or found > states then
           return nil
@@ -150,6 +213,28 @@ local function make_fast_path()
         place = (found - 8) / 6
         a, b, c = struct.unpack(layout, raw, states + 1 + place * 8)
         c = is_short and 0 or c
+      end
+      local effective = nil
+      if shares and shares[at] and has_more then
+        local borrowed_at = find_id(raw, loan_id(id, 4), states)
+        local lent_at = find_id(raw, loan_id(id, 5), states)
+        if borrowed_at or lent_at then
+          -- A bucket prolongs what it has lent.
+          if lent_at and kind == 1 then
+            return nil
+          end
+          local label = label_of(kind, a, p2)
+          local borrowed, lent = 0, 0
+          if borrowed_at then
+            local until_label, amount = struct.unpack('<I4I4', raw, states + 1 + (borrowed_at - 8) / 6 * 8)
+            borrowed = label <= until_label and amount or 0
+          end
+          if lent_at then
+            local until_label, amount = struct.unpack('<I4I4', raw, states + 1 + (lent_at - 8) / 6 * 8)
+            lent = label <= until_label and amount or 0
+          end
+          effective, p1 = effective_limit(packed, shares[at], kind, borrowed, lent)
+        end
       end
       local a2, b2, c2, result, admitted =
         decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra, role % 8 == 3)
@@ -159,6 +244,9 @@ local function make_fast_path()
           return nil
         end
         result = times > 1 and result .. '\0' or result
+      end
+      if shares and shares[at] then
+        result = with_share(result, times, effective)
       end
       local ends = algorithm.ends_at(a2, b2, c2)
       -- The state may overflow its size, or the record may have been the last to expire.
@@ -190,5 +278,14 @@ local function make_fast_path()
     return table.concat(outcomes)
   end
 
-  return { reserve = reserve, decide_words = decide_words, decide_several = decide_several }
+  return {
+    reserve = reserve,
+    decide_words = decide_words,
+    decide_several = decide_several,
+    read_tail = read_tail,
+    loan_id = loan_id,
+    label_of = label_of,
+    effective_limit = effective_limit,
+    with_share = with_share,
+  }
 end

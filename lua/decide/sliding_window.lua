@@ -1,7 +1,8 @@
 -- Sliding window of two counters, the previous one weighted; twin of crates/core/src/algorithm/sliding_window.rs, which
 -- explains the algorithm.
 --   p1     limit, in hits
---   p2     window, in seconds: the lower 26 bits; above, unless 0, the second since which the rule has it, of 27 bits
+--   p2     window, in seconds: the lower 26 bits; above, unless 0, the second since which the rule has it, of 27 bits;
+--          negative if the share of the previous window is rounded up
 --   state  a: when the current hits stop counting, in seconds since the epoch; b: hits of the current window;
 --          c: hits of the previous window
 MAKE[8] = function()
@@ -9,15 +10,21 @@ MAKE[8] = function()
   local SINCE_UNIT = 67108864
 
   -- The window of a parameter that says since when it has its length, and whether that is since the current window.
+  -- And whether the share is rounded up.
   local function changed_window(window, now)
+    local rounds_up = window < 0
+    window = math.abs(window)
     local length = window % SINCE_UNIT
+    if length == window then
+      return length, false, rounds_up
+    end
     local age = (now.s - (window - length) / SINCE_UNIT) % 134217728
     -- The instance's clock may be ahead of this one.
-    return length, age < now.s % length or age > 100663296
+    return length, age < now.s % length or age > 100663296, rounds_up
   end
 
   -- The end of the current window, its hits, the hits of the previous window, and the weighted share of the latter.
-  local function counts(a, b, c, window, now, is_changed)
+  local function counts(a, b, c, window, now, is_changed, rounds_up)
     local ends = now.s - now.s % window + window
     if a <= now.s then
       return ends, 0, 0, 0
@@ -36,14 +43,15 @@ MAKE[8] = function()
     local step = math.ceil(window * 1000000 / STEPS)
     local steps = math.floor(window * 1000000 / step)
     local left = math.min(math.ceil(((ends - now.s) * 1000000 - now.us) / step), steps)
-    return ends, b, c, math.floor(c * left / steps)
+    local share = c * left / steps
+    return ends, b, c, rounds_up and math.ceil(share) or math.floor(share)
   end
 
   return {
     apply = function(a, b, c, hits, limit, window, charged_at, now, times, only_passing, bound, overdraws)
-      local charged_window, is_changed
-      if window >= SINCE_UNIT then
-        window, is_changed = changed_window(window, now)
+      local charged_window, is_changed, rounds_up
+      if window >= SINCE_UNIT or window < 0 then
+        window, is_changed, rounds_up = changed_window(window, now)
       end
       if charged_at then
         local second = math.floor(charged_at / 1000000)
@@ -53,7 +61,7 @@ MAKE[8] = function()
         end
       end
       local ends, share
-      ends, b, c, share = counts(a, b, c, window, now, is_changed)
+      ends, b, c, share = counts(a, b, c, window, now, is_changed, rounds_up)
       local admitted = true
       if hits > 0 then
         local passing = math.max(math.min(math.floor((limit - share - b) / hits), times), 0)
@@ -78,11 +86,11 @@ MAKE[8] = function()
     end,
 
     remaining = function(a, b, c, limit, window, hold, now)
-      local is_changed
-      if window >= SINCE_UNIT then
-        window, is_changed = changed_window(window, now)
+      local is_changed, rounds_up
+      if window >= SINCE_UNIT or window < 0 then
+        window, is_changed, rounds_up = changed_window(window, now)
       end
-      local _, count, _, share = counts(a, b, c, window, now, is_changed)
+      local _, count, _, share = counts(a, b, c, window, now, is_changed, rounds_up)
       return limit - share - count, a, b, c
     end,
 

@@ -8,7 +8,7 @@ use tollgate_core::clock::Clock;
 use tollgate_limiter::ActiveRules;
 use tollgate_rules::{
     Rules,
-    config::{self, Fingerprint, LoadError, Loaded},
+    config::{self, Fingerprint, LoadError, Loaded, Overlay, OverlaySlot},
 };
 use tollgate_runtime::log_budget::LogBudget;
 use tollgate_store::redis::recheck_bans;
@@ -47,6 +47,8 @@ impl Activator {
     /// Loads and activates the rules of a directory at startup, and returns their fingerprint. Invalid rules are an error
     /// unless the settings allow starting without.
     pub(super) fn load_directory(&self, settings: &RulesSettings) -> Result<Fingerprint, LoadError> {
+        // Rules without their overlay are others: not even to start without rules.
+        config::load_overlay_finished(settings.overlay.as_deref(), &settings.options)?;
         let loaded = config::load_finished(&self.directory, &settings.options);
         metrics::config_load(loaded.is_ok());
         match loaded {
@@ -148,6 +150,23 @@ impl Activator {
         }
     }
 
+    /// Takes over an overlay that its watcher loaded. Returns whether the rules are to be compiled again.
+    pub(super) fn take_overlay(&self, slot: &OverlaySlot, loaded: Result<Overlay, LoadError>) -> bool {
+        match loaded {
+            Ok(overlay) => {
+                tracing::info!(fingerprint = %overlay.fingerprint(), "changed overlay read");
+                slot.set(overlay);
+                true
+            }
+            Err(error) => {
+                metrics::config_load(false);
+                tracing::error!(%error, "changed overlay is invalid; keeping the previous one");
+                self.record_problem(&error);
+                false
+            }
+        }
+    }
+
     /// Handles a control plane that is connected and sends no rules: unless rules are `required`, the process becomes ready
     /// without.
     pub(super) fn handle_empty_control_plane(&self, required: bool) {
@@ -190,6 +209,7 @@ impl Activator {
 
     /// Activates rules from `origin`, and returns their number.
     fn activate(&self, loaded: Loaded, version: Option<u64>, origin: &dyn Display) -> usize {
+        let fingerprint = loaded.whole_fingerprint();
         if !loaded.warnings.problems().is_empty() {
             tracing::warn!(%origin, warnings = %loaded.warnings, "suspicious rules");
         }
@@ -202,13 +222,15 @@ impl Activator {
             tracing::warn!(%origin, "no rules: every request passes");
         }
         metrics::active_rules(rules.domains().count(), count);
+        if let Some(laid) = loaded.overlay {
+            metrics::overlay(laid.patterns, laid.unmatched);
+        }
         self.rules.replace(rules);
         if let Some((_, overridden)) = self.rules.load_overridden() {
             metrics::rule_overrides(overridden.counts());
         }
         recheck_bans();
-        let (fingerprint, since_ms) =
-            (loaded.fingerprint.to_string(), Clock::System.now().as_micros() / 1_000);
+        let (fingerprint, since_ms) = (fingerprint.to_string(), Clock::System.now().as_micros() / 1_000);
         metrics::rules_version(version, since_ms);
         self.status.update(|state| {
             state.fingerprint.clone_from(&fingerprint);
@@ -234,6 +256,7 @@ mod tests {
             file: None,
             overrides_file: None,
             xds: None,
+            overlay: None,
             options: config::Options::default(),
             start_without_rules: false,
         }
@@ -333,6 +356,7 @@ mod tests {
             file: None,
             overrides_file: None,
             xds: None,
+            overlay: None,
             options,
             start_without_rules: false,
         };

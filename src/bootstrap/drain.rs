@@ -17,6 +17,7 @@ use tollgate_limiter::ActiveRules;
 
 use super::{
     ports::{CredentialReloads, ServedPort},
+    regions::RegionTasks,
     rule_sources::RuleSources,
     workers::WorkerLost,
 };
@@ -24,6 +25,7 @@ use crate::{
     anomalies::AnomalyWatch,
     fleet::FleetTasks,
     readiness::Readiness,
+    rollouts::RolloutTasks,
     settings::{GrpcListen, ProcessSettings},
     tracing::TraceExporter,
 };
@@ -55,12 +57,16 @@ pub struct Running {
     pub(super) fleet: FleetTasks,
     /// Detection of unusual traffic, if enabled; aborted on drop.
     pub(super) anomaly_watch: Option<AnomalyWatch>,
+    /// Reports and ramps of rollouts; aborted on drop.
+    pub(super) rollouts: RolloutTasks,
     /// Task that reports the size of the memory store; aborted on drop.
     pub(super) memory_gauge: Option<AbortOnDropHandle<Infallible>>,
     /// Task that detects abuse; aborted on drop.
     pub(super) abuse: Option<AbortOnDropHandle<Infallible>>,
     /// Task that adds bans to the list that operators see; aborted on drop.
     pub(super) ban_list: Option<AbortOnDropHandle<Infallible>>,
+    /// Region table and service between regions; stopped on drop.
+    pub(super) regions: Option<RegionTasks>,
     /// Exporter of traces, if enabled.
     pub(super) tracing: Option<TraceExporter>,
 }
@@ -84,6 +90,11 @@ impl Running {
     /// Address of the separate metrics port, if enabled.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics.as_ref().map(|metrics| metrics.address)
+    }
+
+    /// Address of the service between regions, if enabled.
+    pub fn region_address(&self) -> Option<SocketAddr> {
+        self.regions.as_ref().and_then(RegionTasks::address)
     }
 
     /// Readiness reported to health checks.
@@ -141,6 +152,7 @@ impl Running {
             self.ban_list,
             self.fleet,
             self.anomaly_watch,
+            self.rollouts,
             self.stop_accepting,
         ));
         let rule_sources = self.rule_sources;

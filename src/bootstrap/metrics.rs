@@ -11,13 +11,13 @@ use tollgate_store as store;
 use crate::{
     abuse, anomalies,
     fleet::{self, history},
-    legacy_stats, net, service,
+    legacy_stats, net, regions, rollouts, service,
     settings::MetricNames,
     tracing, xds,
 };
 
 /// Metrics of each module.
-const OWN_METRICS: [&[&dyn Metric]; 13] = [
+const OWN_METRICS: [&[&dyn Metric]; 15] = [
     service::metrics::METRICS,
     limiter::metrics::METRICS,
     store::metrics::METRICS,
@@ -29,6 +29,8 @@ const OWN_METRICS: [&[&dyn Metric]; 13] = [
     fleet::metrics::METRICS,
     abuse::metrics::METRICS,
     anomalies::metrics::METRICS,
+    rollouts::metrics::METRICS,
+    regions::metrics::METRICS,
     tracing::metrics::METRICS,
     METRICS,
 ];

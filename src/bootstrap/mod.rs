@@ -18,6 +18,7 @@ mod listener;
 mod memory_gauge;
 mod metrics;
 mod ports;
+mod regions;
 mod removal;
 mod rlimit;
 mod rule_sources;

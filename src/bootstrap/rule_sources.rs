@@ -2,10 +2,10 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use tokio::{task::spawn_blocking, time::timeout};
+use tokio::{runtime::Handle, task::spawn_blocking, time::timeout};
 use tollgate_control::{Control, Reconciler, Rules, RulesSource};
 use tollgate_limiter::ActiveRules;
-use tollgate_rules::config::{Fingerprint, Watcher};
+use tollgate_rules::config::{self, Fingerprint, Reload, Watcher};
 use tollgate_runtime::panics::CancelOnPanic;
 
 use super::{activation::Activator, start::StartError};
@@ -31,10 +31,11 @@ pub(super) fn open_control(settings: &Settings) -> Result<Control, StartError> {
 }
 
 /// Sources after the first rules were loaded, before changes are watched.
-#[derive(Debug)]
 pub(super) struct FirstRules {
     reconciler: Reconciler,
     xds: Option<xds::Subscription>,
+    /// Compiles the rules of the control plane again.
+    recompile: Option<Recompile>,
     /// Fingerprint of the loaded directory, if rules come from one.
     loaded: Option<Fingerprint>,
 }
@@ -45,7 +46,11 @@ pub(super) struct RuleSources {
     _reconciler: Reconciler,
     _xds: Option<xds::Subscription>,
     watcher: Option<Watcher>,
+    overlay: Option<Watcher>,
 }
+
+/// Compiles the rules again, for another overlay.
+type Recompile = Arc<dyn Fn() + Send + Sync>;
 
 /// Loads the first rules, or continues without them if they may arrive later.
 pub(super) async fn load_first(
@@ -68,11 +73,16 @@ pub(super) async fn load_first(
         let (loader, first) = (activator.clone(), settings.clone());
         let loaded = spawn_blocking(move || loader.load_directory(&first)).await;
         let fingerprint = loaded.map_err(|error| StartError::System(error.into()))??;
-        return Ok(FirstRules { reconciler: reconcile(None), xds: None, loaded: Some(fingerprint) });
+        let reconciler = reconcile(None);
+        return Ok(FirstRules { reconciler, xds: None, recompile: None, loaded: Some(fingerprint) });
     }
     if let Some(xds) = &settings.xds {
-        let xds = Some(follow_xds(xds, settings, activator).await);
-        return Ok(FirstRules { reconciler: reconcile(None), xds, loaded: None });
+        let overlay = settings.clone();
+        let read = move || config::load_overlay_finished(overlay.overlay.as_deref(), &overlay.options);
+        spawn_blocking(read).await.map_err(|error| StartError::System(error.into()))??;
+        let (xds, recompile) = follow_xds(xds, settings, activator).await;
+        let (reconciler, xds) = (reconcile(None), Some(xds));
+        return Ok(FirstRules { reconciler, xds, recompile: Some(recompile), loaded: None });
     }
     let on_version = activator.clone();
     let mut reconciler = reconcile(Some(Rules {
@@ -85,24 +95,36 @@ pub(super) async fn load_first(
     {
         tracing::warn!("not ready: waiting for the first rules version");
     }
-    Ok(FirstRules { reconciler, xds: None, loaded: None })
+    Ok(FirstRules { reconciler, xds: None, recompile: None, loaded: None })
 }
 
 /// Subscribes to a control plane, and waits for its first rules unless the ports may open without.
-async fn follow_xds(xds: &XdsSettings, settings: &RulesSettings, activator: &Activator) -> xds::Subscription {
+async fn follow_xds(
+    xds: &XdsSettings,
+    settings: &RulesSettings,
+    activator: &Activator,
+) -> (xds::Subscription, Recompile) {
     let (on_push, on_empty, required) = (activator.clone(), activator.clone(), !settings.start_without_rules);
     let rules = xds::RulesSink {
         options: settings.options,
         status: activator.status.clone(),
         apply: Arc::new(move |pushed| on_push.activate_pushed(pushed)),
         on_silence: Arc::new(move || on_empty.handle_empty_control_plane(required)),
+        held: Arc::default(),
     };
+    let again = rules.clone();
     let mut follower = xds::Subscription::start(xds.clone(), rules);
     if required {
         tracing::info!(server = %xds.server, "waiting for rules before opening ports");
         follower.first_accepted().await;
     }
-    follower
+    let runtime = Handle::current();
+    let recompile = move || {
+        // The watcher's thread is none of the runtime's.
+        let _entered = runtime.enter();
+        again.recompile();
+    };
+    (follower, Arc::new(recompile))
 }
 
 impl FirstRules {
@@ -116,7 +138,8 @@ impl FirstRules {
         activator: Activator,
         on_panic: CancelOnPanic,
     ) -> io::Result<RuleSources> {
-        let Self { reconciler, xds, loaded } = self;
+        let Self { reconciler, xds, recompile, loaded } = self;
+        let (active, held) = (activator.clone(), CancelOnPanic(on_panic.0.clone()));
         let watcher = loaded.map(|fingerprint| {
             let (directory, options, active) = (&settings.directory, settings.options, activator.clone());
             let lacks_rules = move |rules: &_| active.lacks_active_rules(rules);
@@ -125,15 +148,26 @@ impl FirstRules {
                 activator.activate_changed(version);
             })
         });
-        Ok(RuleSources { _reconciler: reconciler, _xds: xds, watcher: watcher.transpose()? })
+        let watcher = watcher.transpose()?;
+        let reload = watcher.as_ref().map(Watcher::reload);
+        let overlay = settings.overlay.as_deref().zip(settings.options.overlay).map(|(directory, slot)| {
+            let seen = slot.get().map(|overlay| overlay.fingerprint());
+            Watcher::spawn_overlay(directory, seen, move |overlay| {
+                let _held = &held;
+                if active.take_overlay(slot, overlay) {
+                    reload.iter().for_each(Reload::request);
+                    recompile.iter().for_each(|recompile| recompile());
+                }
+            })
+        });
+        let overlay = overlay.transpose()?;
+        Ok(RuleSources { _reconciler: reconciler, _xds: xds, watcher, overlay })
     }
 }
 
 impl RuleSources {
-    /// Stops watching, and blocks until the watcher thread has ended.
+    /// Stops watching, and blocks until the watcher threads have ended.
     pub(super) fn stop(self) {
-        if let Some(watcher) = self.watcher {
-            watcher.stop();
-        }
+        self.overlay.into_iter().chain(self.watcher).for_each(Watcher::stop);
     }
 }

@@ -131,6 +131,9 @@ fn log_start(running: &Running, store: &StoreSettings, workers: usize) {
     if let Some(metrics) = running.metrics_address() {
         tracing::info!(%metrics, "metrics port open");
     }
+    if let Some(region) = running.region_address() {
+        tracing::info!(%region, "service between regions open");
+    }
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(version, %grpc, %http, %admin, %store, rules, workers, "tollgate started");
     if let StoreSettings::Memory { .. } = store {

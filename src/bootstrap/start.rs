@@ -10,11 +10,11 @@ use std::{
 
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tollgate_control::{FileError, JournalError};
-use tollgate_limiter::{ActiveRules, BegunBans, abuse::AbuseCollector};
+use tollgate_limiter::{ActiveRules, BegunBans, OwnShares, abuse::AbuseCollector};
 use tollgate_metrics::Exporter;
-use tollgate_rules::config::LoadError;
+use tollgate_rules::{TableSize, config::LoadError};
 use tollgate_runtime::panics::{self, CancelOnPanic};
-use tollgate_store::{BackgroundQueue, StoreError};
+use tollgate_store::{BackgroundQueue, StoreError, loans::ShareWatch};
 
 use super::{
     activation::Activator,
@@ -22,6 +22,7 @@ use super::{
     drain::Running,
     memory_gauge,
     ports::{Ports, ServedPort},
+    regions::RegionTasks,
     rule_sources,
     stores::{AdminStore, Stores},
     workers::{WorkerLost, start_workers, worker_config},
@@ -37,6 +38,8 @@ use crate::{
     http::{self, AdminParts, ApiParts, DescriptorError, TokenError},
     net::tls::TlsError,
     readiness::Readiness,
+    regions::{Lending, PeersError, RegionTableError, Regions},
+    rollouts::RolloutTasks,
     service::Service,
     settings::{AdminSettings, Port, Settings},
     tracing::{TraceExporter, TracingError},
@@ -73,6 +76,12 @@ pub enum StartError {
     /// The tokens of the admin port are unusable.
     #[error(transparent)]
     Token(#[from] TokenError),
+    /// The region table is invalid.
+    #[error(transparent)]
+    Regions(#[from] RegionTableError),
+    /// The service between regions cannot start.
+    #[error(transparent)]
+    Peers(#[from] PeersError),
     /// The TLS files of a port are unusable.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -101,7 +110,13 @@ impl Server {
     ///
     /// # Errors
     /// [`StartError`]; components started by then end by themselves.
-    pub async fn start(settings: Settings, exporter: Option<Exporter>) -> Result<Running, StartError> {
+    pub async fn start(mut settings: Settings, exporter: Option<Exporter>) -> Result<Running, StartError> {
+        let shares = OwnShares::default();
+        let regions =
+            settings.region.as_ref().map(|region| Regions::load(region, shares.clone())).transpose()?;
+        settings.rules.options.regions =
+            regions.as_ref().map_or(TableSize::NoTable, |regions| TableSize::Regions(regions.sharing()));
+        let peers = settings.region.as_ref().and_then(|region| region.peers.clone());
         let background = BackgroundQueue::default();
         let stores = Stores::new(&settings);
         let memory_gauge =
@@ -113,7 +128,7 @@ impl Server {
         let readiness = stores.readiness(settings.process.workers.get().saturating_add(1));
         let store_readiness = readiness.clone();
         let admin_store = match &settings.admin {
-            Some(_) => Some(AdminStore::open(&stores, &settings)?),
+            Some(_) => Some(AdminStore::open(&stores, &settings, &shares)?),
             None => None,
         };
         // By the first limiter, that of the HTTP port, which outlives the workers.
@@ -121,9 +136,14 @@ impl Server {
         let collector = AbuseCollector::default();
         let begun_bans = BegunBans::default();
         let (observers, bans) = (collector.clone(), begun_bans.clone());
+        let watch = peers.as_ref().map(|_| ShareWatch::default());
+        let lending =
+            watch.clone().map(|watch| stores.background().map(|store| (store, watch))).transpose()?;
+        let (own_shares, replicas) = (shares.clone(), stores.replicas());
         let open = move |rules: &Arc<ActiveRules>, background| {
             let limiter = stores.limiter(Arc::clone(rules), modes, &store_readiness, background)?;
             let limiter = limiter.with_begun_bans(bans.clone()).with_observer(observers.observer());
+            let limiter = limiter.with_shares(shares.clone().with_watch(watch.clone()));
             if !is_shared.swap(true, Ordering::Relaxed) {
                 tokio::spawn(limiter.share_utilization());
             }
@@ -132,13 +152,27 @@ impl Server {
                 tracer: tracer.clone(),
             })
         };
-        let running = start_with(settings, exporter, readiness, background, admin_store, open).await?;
+        let running =
+            start_with(settings, exporter, readiness, background, admin_store, regions.clone(), open).await?;
         let detection = abuse::run(running.control.clone(), Arc::clone(&running.rules), collector);
         let abuse = Some(AbortOnDropHandle::new(tokio::spawn(detection)));
         let lister = BanLister::new(begun_bans, running.control.clone(), Arc::clone(&running.rules));
         let ban_list = AbortOnDropHandle::new(tokio::spawn(lister.run()));
         let (memory_gauge, ban_list) = (Some(memory_gauge), Some(ban_list));
-        Ok(Running { memory_gauge, ban_list, abuse, tracing, ..running })
+        let regions = match (regions, peers) {
+            (Some(regions), peers) => {
+                let lending = lending.map(|(store, watch)| Lending {
+                    rules: Arc::clone(&running.rules),
+                    shares: own_shares,
+                    store,
+                    watch,
+                    replicas,
+                });
+                Some(RegionTasks::start(regions, peers.zip(lending), &running).await?)
+            }
+            (None, _) => None,
+        };
+        Ok(Running { memory_gauge, ban_list, abuse, regions, tracing, ..running })
     }
 }
 
@@ -150,6 +184,7 @@ pub(super) async fn start_with<T, O>(
     readiness: Readiness,
     background: BackgroundQueue,
     admin_store: Option<AdminStore>,
+    regions: Option<Regions>,
     open: O,
 ) -> Result<Running, StartError>
 where
@@ -164,12 +199,15 @@ where
     });
     let activator = Activator::new(readiness.clone(), &settings.rules);
     let control = rule_sources::open_control(&settings)?;
+    // Before the files of the directory could become the first version.
+    control.set_writing_region(regions.as_ref().and_then(Regions::writing).as_deref());
     let first_rules = rule_sources::load_first(&settings.rules, &activator, &control).await?;
     let (rules, status) = (Arc::clone(&activator.rules), activator.status.clone());
 
     let anomalies = AnomalyStatus::default();
     let ports = Ports::open(&settings).await?;
     let view = FleetView::new(control.clone(), settings.top_talkers);
+    let (rollouts, rollout_view) = RolloutTasks::start(&control, &rules);
     let fleet = FleetTasks::start(&settings.fleet, &control, &view, settings.top_talkers);
     let grpc_address = ports.grpc.address().map_err(StartError::System)?;
     let router = http::public_router(http::PublicParts {
@@ -194,7 +232,9 @@ where
             anomalies: (settings.anomalies, anomalies.clone()),
             counters,
             fleet: view,
+            rollouts: rollout_view,
             store: facts,
+            regions,
         };
         let requires_client_certificate =
             settings.admin.as_ref().is_some_and(AdminSettings::requires_client_certificate);
@@ -230,9 +270,11 @@ where
         process: settings.process,
         fleet,
         anomaly_watch,
+        rollouts,
         memory_gauge: None,
         abuse: None,
         ban_list: None,
+        regions: None,
         tracing: None,
     })
 }

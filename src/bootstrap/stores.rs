@@ -9,7 +9,7 @@ use std::{
 };
 
 use tollgate_core::clock::Clock;
-use tollgate_limiter::{ActiveRules, CounterInspector, Fallback, Limiter, Modes, Replicas};
+use tollgate_limiter::{ActiveRules, CounterInspector, Fallback, Limiter, Modes, OwnShares, Replicas};
 use tollgate_store::{
     BackgroundQueue, LastVerdicts, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings,
 };
@@ -94,6 +94,25 @@ impl Stores {
         }
     }
 
+    /// Opens a store handle on the current runtime for transactions that no request waits for.
+    pub(super) fn background(&self) -> Result<Store, StoreError> {
+        let redis = match self {
+            Self::Memory(memory) => return Ok(Store::Memory(memory.clone())),
+            Self::Redis { settings, .. } => settings,
+        };
+        let redis =
+            RedisSettings { timeout: redis.timeout.max(MIN_ADMIN_TIMEOUT), ..RedisSettings::clone(redis) };
+        RedisStore::open_with(&redis, BackgroundQueue::default()).map(Store::Redis)
+    }
+
+    /// Number of instances that share the limits.
+    pub(super) fn replicas(&self) -> Replicas {
+        match self {
+            Self::Memory(_) => Replicas::default(),
+            Self::Redis { replica_count, .. } => replica_count.replicas.clone(),
+        }
+    }
+
     /// Opens a store handle for a limiter on the current runtime, and updates `readiness` once it connects.
     pub(super) fn limiter(
         &self,
@@ -131,16 +150,19 @@ pub(super) struct AdminStore {
 
 impl AdminStore {
     /// Opens the store on the current runtime. Readiness does not depend on whether it connects.
-    pub(super) fn open(stores: &Stores, settings: &Settings) -> Result<Self, StartError> {
+    pub(super) fn open(stores: &Stores, settings: &Settings, shares: &OwnShares) -> Result<Self, StartError> {
         let (redis, replicas) = match stores {
-            Stores::Memory(memory) => return Ok(Self::memory(memory.clone(), settings.modes)),
+            Stores::Memory(memory) => {
+                let Self { counters, facts } = Self::memory(memory.clone(), settings.modes);
+                return Ok(Self { counters: counters.with_shares(shares.clone()), facts });
+            }
             Stores::Redis { settings, replica_count, .. } => (settings, replica_count.replicas.clone()),
         };
         let redis =
             RedisSettings { timeout: redis.timeout.max(MIN_ADMIN_TIMEOUT), ..RedisSettings::clone(redis) };
         let store = RedisStore::open_with(&redis, BackgroundQueue::default())?;
         Ok(Self {
-            counters: CounterInspector::new(Store::Redis(store), settings.modes),
+            counters: CounterInspector::new(Store::Redis(store), settings.modes).with_shares(shares.clone()),
             facts: StoreInfo {
                 kind: "redis",
                 address: settings.store.to_string(),

@@ -2,9 +2,12 @@
 
 use std::io::{self, Write};
 
-use tollgate_rules::config;
+use tollgate_rules::{
+    TableSize,
+    config::{self, Options},
+};
 
-use crate::settings::CheckFlags;
+use crate::{regions, settings::CheckFlags};
 
 /// Loads the configuration and writes problems and warnings to `errors`, and the summary of a valid one to `out`.
 /// Returns whether it is valid.
@@ -12,7 +15,19 @@ use crate::settings::CheckFlags;
 /// # Errors
 /// If the output can't be written.
 pub fn run(flags: &CheckFlags, out: &mut impl Write, errors: &mut impl Write) -> io::Result<bool> {
-    match config::load(&flags.directory, &flags.options()) {
+    let regions = match &flags.regions {
+        None => TableSize::Unknown,
+        Some(file) => match regions::sharing_of(file) {
+            Ok(sharing) => TableSize::Regions(sharing),
+            Err(error) => {
+                writeln!(errors, "{error}")?;
+                return Ok(false);
+            }
+        },
+    };
+    let options = Options { regions, ..flags.options() };
+    let overlay = config::load_overlay(flags.overlay(), &options);
+    match overlay.and_then(|()| config::load(&flags.directory, &options)) {
         Ok(loaded) => {
             if !loaded.warnings.is_empty() {
                 writeln!(errors, "{}", loaded.warnings)?;
@@ -59,6 +74,25 @@ mod tests {
         std::fs::write(&file, "domain: [").expect("written");
         let (is_good, out, errors) = check(directory.path());
         assert!(!is_good && out.is_empty() && !errors.is_empty(), "{out} {errors}");
+    }
+
+    #[test]
+    fn limits_are_checked_against_a_region_table_if_one_is_given() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (rules, table) = (directory.path().join("rules"), directory.path().join("regions.yaml"));
+        std::fs::create_dir(&rules).expect("created");
+        let text = "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: day, requests_per_unit: 9, scope: global}}\n";
+        std::fs::write(rules.join("rules.yaml"), text).expect("written");
+        let regions =
+            "generation: 1\nregions: {us: {address: 'https://us:1'}, eu: {address: 'https://eu:1'}}";
+        std::fs::write(&table, regions).expect("written");
+        let flag = format!("--regions={}", table.display());
+        let (is_good, _, errors) = check_with(&[&flag], &rules);
+        assert!(is_good && errors.contains("shares of 4 hits, for 2 regions"), "{errors}");
+        assert!(check(&rules).2.is_empty());
+        std::fs::write(&table, "generation: 0").expect("written");
+        let (is_good, _, errors) = check_with(&[&flag], &rules);
+        assert!(!is_good && errors.contains("regions.yaml:1: generation: is 0"), "{errors}");
     }
 
     #[test]

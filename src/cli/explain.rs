@@ -14,7 +14,9 @@ use crate::settings::{DescriptorArgument, ExplainFlags};
 /// # Errors
 /// If the output can't be written.
 pub fn run(flags: &ExplainFlags, out: &mut impl Write, errors: &mut impl Write) -> io::Result<bool> {
-    match config::load(&flags.config, &flags.options()) {
+    let options = flags.options();
+    let overlay = config::load_overlay(flags.overlay(), &options);
+    match overlay.and_then(|()| config::load(&flags.config, &options)) {
         Ok(loaded) => {
             let requests: Vec<Descriptor<'_>> = flags.descriptors.iter().map(request).collect();
             write!(out, "{}", explain(&loaded.rules, &Overridden::default(), &flags.domain, &requests))?;

@@ -15,7 +15,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tollgate_runtime::{backoff, panics::CatchUnwindExecutor};
 
-use super::{dispatch::Dispatch, lease_watch::LeaseWatch, service::UnaryService};
+use super::{dispatch::Dispatch, frame_filter::FrameFilter, service::UnaryService};
 use crate::{
     net::{
         stall_timeout::StallTimeout,
@@ -113,7 +113,8 @@ impl Connections {
     {
         let io = StallTimeout::new(io, self.stall_timeout).with_preface_timeout(self.handshake_timeout);
         let detector = services.detector().clone();
-        let io = LeaseWatch::new(io, detector.leases().clone(), services.turns().clone());
+        let turns = services.turns().clone();
+        let io = FrameFilter::new(io, services.early_admission(), detector.leases().clone(), turns);
         let mut connection = pin!(self.http2.serve_connection(TokioIo::new(io), services));
         let mut stalled = pin!(detector.stalled(self.stall_timeout));
         select! {

@@ -14,7 +14,7 @@ use tonic_health::pb::health_server::HealthServer;
 
 use super::{
     health::HealthService,
-    overload::AdmissionControl,
+    overload::{AdmissionControl, EarlyAdmission},
     protocol::NotGrpc,
     request_body::{MessageLimits, TimedBody},
     response_body::ResponseBody,
@@ -68,6 +68,12 @@ impl<T: UnaryService> Dispatch<T> {
         }
     }
 
+    /// Sheds calls as if each took `cost`.
+    #[cfg(test)]
+    pub(super) fn with_cost(self, cost: std::time::Duration) -> Self {
+        Self { admission: Arc::new(AdmissionControl::with_cost(cost)), ..self }
+    }
+
     /// Returns a handle for the connection with these turns, with its own stall detector.
     pub(super) fn for_connection(&self, turns: Turns) -> Self {
         Self { detector: StallDetector::default(), turns, ..self.clone() }
@@ -76,6 +82,11 @@ impl<T: UnaryService> Dispatch<T> {
     /// Turns of the connection.
     pub(super) const fn turns(&self) -> &Turns {
         &self.turns
+    }
+
+    /// Admission of the connection's calls before they are dispatched.
+    pub(super) fn early_admission(&self) -> EarlyAdmission {
+        EarlyAdmission::new(Arc::clone(&self.admission), self.turns.clone())
     }
 
     /// Stall detector of the connection.

@@ -1,16 +1,28 @@
 //! Follows the frames of one direction of an HTTP/2 connection without decoding them (RFC 9113, section 4.1).
 
 /// Length of a frame's header.
-const HEADER_BYTES: usize = 9;
-
-/// Bytes that a client sends before its first frame.
-const PREFACE_BYTES: usize = 24;
+pub(super) const HEADER_BYTES: usize = 9;
 
 /// Type of a frame that carries the data of a message.
 pub(super) const DATA: u8 = 0;
 
+/// Type of a frame that opens a stream.
+pub(super) const HEADERS: u8 = 1;
+
+/// Type of a frame that changes the priority of a stream.
+pub(super) const PRIORITY: u8 = 2;
+
 /// Type of a frame that resets a stream.
 pub(super) const RST_STREAM: u8 = 3;
+
+/// Type of a frame that opens a window.
+pub(super) const WINDOW_UPDATE: u8 = 8;
+
+/// Flag of the last frame of a stream.
+pub(super) const END_STREAM: u8 = 1;
+
+/// Flag of a header block that no further frame continues.
+pub(super) const END_HEADERS: u8 = 4;
 
 /// Header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +30,7 @@ pub(super) struct FrameHeader {
     /// Bytes of its payload.
     pub(super) length: usize,
     pub(super) kind: u8,
+    pub(super) flags: u8,
     pub(super) stream: u32,
 }
 
@@ -25,7 +38,7 @@ pub(super) struct FrameHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece<'b> {
     Header(FrameHeader),
-    /// Some of the payload of the frame whose header came last, or of the preface.
+    /// Some of the payload of the frame whose header came last.
     Payload(&'b [u8]),
 }
 
@@ -40,9 +53,9 @@ pub(super) struct FrameScanner {
 }
 
 impl FrameScanner {
-    /// A scanner of what a client sends.
-    pub(super) fn after_preface() -> Self {
-        Self { payload_bytes: PREFACE_BYTES, ..Self::default() }
+    /// Whether what was scanned ends with a frame.
+    pub(super) const fn is_between_frames(&self) -> bool {
+        self.payload_bytes == 0 && self.header_bytes == 0
     }
 
     /// Calls `visit` for each header and each part of a payload in the next `bytes`.
@@ -86,10 +99,10 @@ impl FrameScanner {
 }
 
 impl FrameHeader {
-    const fn parse([a, b, c, kind, _flags, stream @ ..]: [u8; HEADER_BYTES]) -> Self {
+    pub(super) const fn parse([a, b, c, kind, flags, stream @ ..]: [u8; HEADER_BYTES]) -> Self {
         let length = u32::from_be_bytes([0, a, b, c]) as usize;
         // The highest bit is reserved.
-        Self { length, kind, stream: u32::from_be_bytes(stream) & 0x7fff_ffff }
+        Self { length, kind, flags, stream: u32::from_be_bytes(stream) & 0x7fff_ffff }
     }
 }
 
@@ -117,9 +130,9 @@ mod tests {
     fn frames_are_found_wherever_the_bytes_are_cut() {
         let bytes = b"\0\0\x03\0\x01\x80\0\0\x05abc\0\0\0\x04\0\0\0\0\0\0\0\x04\x03\0\0\0\x01\x07wxyz";
         let expected = [
-            (FrameHeader { length: 3, kind: DATA, stream: 5 }, b"abc".to_vec()),
-            (FrameHeader { length: 0, kind: 4, stream: 0 }, Vec::new()),
-            (FrameHeader { length: 4, kind: RST_STREAM, stream: 263 }, b"wxyz".to_vec()),
+            (FrameHeader { length: 3, kind: DATA, flags: 1, stream: 5 }, b"abc".to_vec()),
+            (FrameHeader { length: 0, kind: 4, flags: 0, stream: 0 }, Vec::new()),
+            (FrameHeader { length: 4, kind: RST_STREAM, flags: 0, stream: 263 }, b"wxyz".to_vec()),
         ];
         for cut in 0..bytes.len() {
             let (head, tail) = bytes.split_at(cut);
@@ -127,7 +140,18 @@ mod tests {
         }
         let single: Vec<&[u8]> = bytes.chunks(1).collect();
         assert_eq!(pieces(FrameScanner::default(), &single), expected);
-        let preface = &b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..];
-        assert_eq!(pieces(FrameScanner::after_preface(), &[preface, bytes]), expected);
+    }
+
+    #[test]
+    fn the_end_of_a_frame_is_noticed() {
+        let mut scanner = FrameScanner::default();
+        let bytes = b"\0\0\x01\0\x01\0\0\0\x05a\0\0\0\x04\0\0\0\0\0";
+        let ends: Vec<usize> = (0..bytes.len())
+            .filter(|at| {
+                scanner.scan(&bytes[*at..=*at], |_| {});
+                scanner.is_between_frames()
+            })
+            .collect();
+        assert_eq!(ends, [9, 18]);
     }
 }

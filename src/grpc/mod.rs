@@ -1,20 +1,24 @@
 //! gRPC server: HTTP/2 connections, admission control, and the unary path of `ShouldRateLimit`.
 //!
 //! ```text
-//! connection ──> dispatch ──┬──> overload ──> unary ──> request_body ──> service ──> response_body
-//!                           └──> health, reflection
+//! connection ──> frame_filter ──> dispatch ──┬──> overload ──> unary ──> request_body ──> service ──> response_body
+//!                                            └──> health, reflection
 //! ```
 
 pub(crate) mod connection;
 mod deadline;
 pub(crate) mod dispatch;
+mod frame_filter;
 mod frame_scanner;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
+mod header_block;
 mod health;
-mod lease_watch;
+mod huffman;
 mod overload;
 mod protocol;
+mod received_frames;
+mod refusals;
 pub(crate) mod request_body;
 mod response_body;
 pub(crate) mod service;

@@ -17,6 +17,9 @@ use super::{
 };
 use crate::service::metrics;
 
+/// Status message of a rejected call.
+pub(super) const SHED_MESSAGE: &str = "overloaded; the deadline cannot be met";
+
 /// Response to a rejected call. Its message is discarded before, undecoded: HTTP/2 resets a stream whose response comes
 /// first, and counts data that arrives after that as an offence, for a thousand of which it closes the connection.
 pub(crate) struct ShedCall(TimedBody);
@@ -33,7 +36,7 @@ impl Future for ShedCall {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         while let Some(Ok(_)) = ready!(Pin::new(&mut self.0).poll_frame(cx)) {}
         metrics::answered("overloaded");
-        let status = Status::unavailable("overloaded; the deadline cannot be met");
+        let status = Status::unavailable(SHED_MESSAGE);
         Poll::Ready(ResponseBody::wrap(status.into_http::<Body>()))
     }
 }

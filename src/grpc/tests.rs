@@ -2,7 +2,8 @@
 
 use std::{mem, pin::Pin, sync::Arc, time::Duration};
 
-use bytes::BufMut as _;
+use bytes::{BufMut as _, Bytes};
+use h2::client::{self, ResponseFuture, SendRequest};
 use parking_lot::Mutex;
 use tokio::{
     io::{AsyncWriteExt as _, DuplexStream, duplex},
@@ -33,7 +34,7 @@ const CAPACITY: usize = 8 << 20;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// Records the domains of the calls that it decides.
+/// Records the domains of the calls that it decides, each followed by its header `trace`.
 #[derive(Clone, Default)]
 struct Recorder(Arc<Mutex<Vec<String>>>);
 
@@ -46,7 +47,9 @@ impl RateLimitService for Recorder {
         's: 'a,
         Self: 'a,
     {
-        self.0.lock().push(request.into_inner().domain);
+        let trace = request.metadata().get("trace").and_then(|trace| trace.to_str().ok()).unwrap_or_default();
+        let call = format!("{}{trace}", request.get_ref().domain);
+        self.0.lock().push(call);
         Box::pin(std::future::ready(Ok(Response::new(RateLimitResponse::default()))))
     }
 }
@@ -81,6 +84,20 @@ impl Worker {
         Self { decided, connections, services }
     }
 
+    /// Sheds calls as if each took `cost`.
+    fn with_cost(self, cost: Duration) -> Self {
+        Self { services: self.services.with_cost(cost), ..self }
+    }
+
+    /// Connects a client.
+    async fn connect(&self) -> Caller {
+        let (near, far) = duplex(CAPACITY);
+        tokio::spawn(self.connections.clone().serve(near, self.services.clone()));
+        let (requests, connection) = client::handshake(far).await.expect("HTTP/2");
+        tokio::spawn(connection);
+        Caller(requests)
+    }
+
     /// Serves a client that has sent `bytes`; it never ends by itself.
     async fn serve(&self, bytes: &[u8]) -> (DuplexStream, JoinHandle<()>) {
         let (near, mut far) = duplex(CAPACITY);
@@ -98,6 +115,36 @@ impl Worker {
             yield_now().await;
         }
     }
+}
+
+/// A client whose calls have a timeout of a minute.
+struct Caller(SendRequest<Bytes>);
+
+impl Caller {
+    /// Sends a call with a message, which another task may do.
+    fn send(&mut self, path: &str, trace: usize, message: &[u8]) -> ResponseFuture {
+        let head = hyper::Request::post(format!("http://tollgate{path}"))
+            .header("trace", trace.to_string())
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .header("grpc-timeout", "60S");
+        let (response, mut body) = self.0.send_request(head.body(()).expect("valid"), false).expect("open");
+        body.send_data(Bytes::copy_from_slice(message), true).expect("open");
+        response
+    }
+}
+
+/// The status of a call.
+async fn status(response: ResponseFuture) -> String {
+    let (head, mut body) = response.await.expect("a response").into_parts();
+    let mut headers = head.headers;
+    if !headers.contains_key("grpc-status") {
+        while let Some(data) = body.data().await {
+            body.flow_control().release_capacity(data.expect("data").len()).expect("received");
+        }
+        headers = body.trailers().await.expect("open").expect("trailers");
+    }
+    headers.get("grpc-status").and_then(|status| status.to_str().ok()).expect("a status").to_owned()
 }
 
 /// Bytes that a client sends.
@@ -221,4 +268,45 @@ async fn a_flood_of_pings_lets_others_be_served() {
     let worker = Worker::new();
     let (_flood, _one) = (worker.serve(&flood.bytes).await, worker.serve(&one.bytes).await);
     assert_eq!(worker.decided_before("last").await, 1, "the other connection is served first");
+}
+
+/// A message with a domain of one character.
+fn named(domain: u8) -> [u8; 8] {
+    [0, 0, 0, 0, 3, 0x0a, 1, domain]
+}
+
+/// Calls of a client, of which each has the header `trace` with the number that `trace` returns.
+async fn call_an_overloaded_worker(trace: fn(usize) -> usize) {
+    const HEALTH: &str = "/grpc.health.v1.Health/Check";
+    let worker = Worker::new().with_cost(Duration::from_secs(1_000));
+    let mut caller = worker.connect().await;
+    // The first of each kind fills the table of headers.
+    assert_eq!(status(caller.send(SHOULD_RATE_LIMIT_PATH, trace(0), &named(b'a'))).await, "0");
+    assert_eq!(status(caller.send(HEALTH, trace(1), &[0; 5])).await, "0");
+    for round in 0..200 {
+        let number = |call: usize| trace(2 + 4 * round + call);
+        let calls = [b'b', b'c', b'd']
+            .map(|name| caller.send(SHOULD_RATE_LIMIT_PATH, number(usize::from(name - b'b')), &named(name)));
+        let health = caller.send(HEALTH, number(3), &[0; 5]);
+        let mut statuses = Vec::new();
+        for call in calls {
+            statuses.push(status(call).await);
+        }
+        assert_eq!(statuses, ["0", "14", "14"], "round {round}");
+        assert_eq!(status(health).await, "0", "health checks are not refused");
+    }
+    let decided = worker.decided.0.lock();
+    let rounds = (0..200).map(|round| format!("b{}", trace(2 + 4 * round)));
+    let expected: Vec<String> = [format!("a{}", trace(0))].into_iter().chain(rounds).collect();
+    assert_eq!(*decided, expected);
+}
+
+#[tokio::test]
+async fn an_overloaded_worker_answers_calls_that_http2_does_not_see() {
+    call_an_overloaded_worker(|_| 0).await;
+}
+
+#[tokio::test]
+async fn refused_calls_may_change_the_table_of_headers() {
+    call_an_overloaded_worker(|number| number).await;
 }

@@ -2,7 +2,7 @@
 //!
 //! A caller that resets a call has not read its response: then it does not have the name of the lease, and cannot
 //! release it. If the response has ended, HTTP/2 ignores the reset, so resets are read from the connection itself
-//! ([`super::lease_watch`]). Otherwise a client of the caller that disconnects at the right moment, again and again,
+//! ([`super::frame_filter`]). Otherwise a client of the caller that disconnects at the right moment, again and again,
 //! could hold every permit of a limit until `lease_ttl` ends.
 
 use std::{
@@ -147,8 +147,12 @@ mod tests {
         fn new() -> Self {
             let directory = tempfile::tempdir().expect("a directory");
             fs::write(directory.path().join("rules.yaml"), RULES).expect("written");
-            let options =
-                config::Options { merge_domains: false, strict: true, allow_empty: false, overlay: None };
+            let options = config::Options {
+                merge_domains: false,
+                strict: true,
+                allow_empty: false,
+                ..Default::default()
+            };
             let loaded = config::load(directory.path(), &options).expect("valid rules");
             let rules = Arc::new(ActiveRules::default());
             rules.replace(Arc::new(loaded.rules));

@@ -35,7 +35,7 @@ struct Retained {
     frame: Bytes,
 }
 
-/// What a response depends on, besides the request, the texts of the rule and the settings.
+/// State that a response depends on, besides the request, the texts of the rule and the settings.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct State {
     ban: Ban,

@@ -40,6 +40,11 @@ pub(crate) fn answered(result: &'static str) {
     }
 }
 
+/// Counts calls that were refused because their worker is overloaded.
+pub(crate) fn refused(count: u64) {
+    REQUESTS.add(RESULTS.map(|result| if result == "overloaded" { count } else { 0 }));
+}
+
 /// Counts of requests by result, as last published.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResponseCounts {

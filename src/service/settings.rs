@@ -30,9 +30,9 @@ pub struct ResponseOptions {
 /// Responses whose dynamic metadata names the rule that decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamedDecisions {
-    /// None of them.
+    /// No decisions.
     Off,
-    /// Those that deny, or would without shadow mode.
+    /// Denials, also those that shadow mode lets pass.
     Denials,
     /// All of requests that a rule or list decides.
     All,

@@ -23,6 +23,7 @@ mod on_store_error;
 mod admin_client;
 mod parsers;
 mod process;
+mod regions;
 mod reference;
 mod response;
 mod rules;
@@ -39,7 +40,8 @@ pub use self::{
     admin_client::{
         AdminClientSettings, AdminCommand, AdminUrl, BaseVersion, ClientIdentity, ConnectionSettings,
         CounterCommand, CounterSelector, DiffSource, LimitArgument, LimitChange, ListCommand, OutputFormat,
-        OverrideCommand, Rollback, RulesCommand, SwitchCommand, TrafficCommand, VersionSelector,
+        OverrideCommand, RegionsCommand, Rollback, RulesCommand, SwitchCommand, TrafficCommand,
+        VersionSelector,
     },
     error::SettingsError,
     flags::{CheckFlags, DocsPage, ExplainFlags, command, parse},
@@ -53,6 +55,7 @@ pub use self::{
     parsers::DescriptorArgument,
     process::{HttpSettings, MetricNames, ProcessSettings},
     reference::catalogue::{Mapping, ValueType, Variable, all as reference_variables},
+    regions::{PeerSettings, RegionSettings},
     rules::RulesSettings,
     store::StoreSettings,
     tls::{ClientSettings, Port, TlsFile, TlsSettings},
@@ -92,6 +95,8 @@ pub struct Settings {
     pub rules: RulesSettings,
     /// Store of the counters.
     pub store: StoreSettings,
+    /// Own region and the region table, if limits are enforced together.
+    pub region: Option<RegionSettings>,
     /// Decisions while the store fails.
     pub on_store_error: StoreErrorSettings,
     /// gRPC port and connections.

@@ -7,6 +7,7 @@ use std::{
 
 use clap::{ArgAction, Args, ValueEnum};
 use tollgate_control::RulesSource;
+use tollgate_rules::{TableSize, config::OverlaySlot};
 
 use super::{
     error::Problem,
@@ -28,6 +29,8 @@ pub struct RulesSettings {
     pub overrides_file: Option<PathBuf>,
     /// Control plane of `--rules xds`.
     pub xds: Option<XdsSettings>,
+    /// Directory of files that are laid over the rules.
+    pub overlay: Option<PathBuf>,
     /// Options for reading the files.
     pub options: tollgate_rules::config::Options,
     /// Whether to open the ports without valid rules.
@@ -66,9 +69,13 @@ pub(super) struct RulesFlags {
 }
 
 /// Options for reading the files, which `check` and `explain` have too.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Rules")]
 pub(super) struct ReadingFlags {
+    /// Directory of files whose keys replace those of the rules that their patterns match: for rules that a control plane
+    /// pushes, or that others generate. Changes take effect without a restart.
+    #[arg(long, value_name = "DIR")]
+    rules_overlay: Option<PathBuf>,
     /// Merging of the descriptors of several files with the same domain, which is an error otherwise.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
@@ -85,12 +92,18 @@ pub(super) struct ReadingFlags {
 }
 
 impl ReadingFlags {
-    pub(super) const fn resolve(self) -> tollgate_rules::config::Options {
+    /// Directory of the overlay.
+    pub(super) fn overlay(&self) -> Option<&Path> {
+        self.rules_overlay.as_deref()
+    }
+
+    pub(super) fn resolve(&self) -> tollgate_rules::config::Options {
         tollgate_rules::config::Options {
             merge_domains: self.merge_domains,
             strict: self.strict,
             allow_empty: self.allow_empty,
-            overlay: None,
+            regions: TableSize::Unknown,
+            overlay: self.rules_overlay.as_ref().map(|_| OverlaySlot::leaked()),
         }
     }
 }
@@ -128,6 +141,9 @@ impl RulesFlags {
         if self.rules_file.is_some() && source != RulesSource::Memory {
             return Err(Problem::new("--rules-file", "only for --rules memory"));
         }
+        if self.reading.overlay().is_some() && !matches!(source, RulesSource::Directory | RulesSource::Xds) {
+            return Err(Problem::new("--rules-overlay", "only for --rules directory or xds"));
+        }
         let xds = self.xds.resolve()?;
         match (source, &xds) {
             (RulesSource::Xds, None) => {
@@ -142,6 +158,7 @@ impl RulesFlags {
             overrides_file: self.overrides_file.or_else(|| self.rules_file.as_deref().map(beside)),
             file: self.rules_file,
             xds,
+            overlay: self.reading.overlay().map(Path::to_owned),
             options: self.reading.resolve(),
             start_without_rules: self.start_without_rules,
         })

@@ -17,6 +17,8 @@ pub enum Port {
     Admin,
     /// Metrics only.
     Metrics,
+    /// Service between regions.
+    Region,
 }
 
 impl Port {
@@ -27,6 +29,7 @@ impl Port {
             Self::Http => "http",
             Self::Admin => "admin",
             Self::Metrics => "metrics",
+            Self::Region => "region",
         }
     }
 }
@@ -70,6 +73,7 @@ impl TlsSettings {
         let what = match file {
             TlsFile::Certificate => "cert",
             TlsFile::Key => "key",
+            TlsFile::Authorities if self.port == Port::Region => "ca",
             TlsFile::Authorities => "client-ca",
         };
         format!("--{}-tls-{what}", self.port.name())

@@ -18,6 +18,7 @@
 mod client;
 mod codec;
 mod connect;
+mod held;
 mod pacing;
 pub(crate) mod metrics;
 mod resource;
@@ -28,13 +29,14 @@ mod stream;
 
 use std::{convert::Infallible, sync::Arc};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 use tollgate_control::RulesStatus;
 use tollgate_rules::config::{Loaded, Options};
 
 use self::client::Client;
-pub(crate) use self::response::Rejected;
+pub(crate) use self::{held::HeldResources, response::Rejected};
 use crate::settings::XdsSettings;
 
 /// Activates rules, or reports why they were rejected. Called on a blocking thread.
@@ -51,6 +53,8 @@ pub(crate) struct RulesSink {
     pub(crate) apply: ApplyRules,
     /// Called if the control plane is connected and sends no rules.
     pub(crate) on_silence: Arc<dyn Fn() + Send + Sync>,
+    /// Resources to compile again, if an overlay may change; locked during a compilation and its activation.
+    pub(crate) held: Arc<Mutex<HeldResources>>,
 }
 
 /// A subscription to the rules of a control plane; ends on drop.

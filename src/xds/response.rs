@@ -106,7 +106,7 @@ pub(super) fn process(
     let resources: Vec<Resource> =
         resources.into_iter().map(|any| Resource { type_url: any.type_url, value: any.value }).collect();
     let outcome = if type_url == TYPE_URL {
-        load(&resources, previous, rules)
+        load(resources, previous, rules)
     } else {
         let found: String = type_url.chars().take(MAX_TYPE_CHARS).collect();
         let fingerprint = fingerprint_of(&[Resource { type_url, value: Vec::new() }]);
@@ -120,15 +120,20 @@ pub(super) fn process(
     ProcessedResponse { version: version_info, nonce, outcome }
 }
 
-fn load(resources: &[Resource], previous: PreviousResponses, rules: &RulesSink) -> ResponseOutcome {
-    let fingerprint = fingerprint_of(resources);
+fn load(resources: Vec<Resource>, previous: PreviousResponses, rules: &RulesSink) -> ResponseOutcome {
+    let mut held = rules.held.lock();
+    let fingerprint = rules.fingerprint_of(&resources);
     if previous.accepted == Some(fingerprint) {
         return ResponseOutcome::Unchanged;
     }
     if previous.rejected == Some(fingerprint) {
         return ResponseOutcome::RejectedBefore;
     }
-    match load_resources(resources, fingerprint, rules.options) {
+    let loaded = load_resources(&resources, fingerprint_of(&resources), rules.options);
+    if rules.options.overlay.is_some() {
+        held.hold(resources, loaded.is_ok());
+    }
+    match loaded {
         Ok(loaded) => {
             (rules.apply)(Ok(loaded));
             ResponseOutcome::Accepted(fingerprint)

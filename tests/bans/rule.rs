@@ -40,6 +40,7 @@ impl RuleUnderTest {
             veto: Veto::Never,
             sync: SyncMode::Strict,
             ban: Some(BanCheck { policy: ban, effect: BanEffect::Enforce }),
+            share: None,
         };
         let key = CellKey::open("bans", [Entry { key: "client", value: name }].into_iter());
         TagRequest::new(Charging::Independent, key, check)

@@ -87,6 +87,8 @@ fn switch(rule: &str, mode: SwitchMode) -> Switch {
         domain: "edge".into(),
         rule: rule.into(),
         mode,
+        enforce_percent: None,
+        ramp: None,
         reason: "in doubt".into(),
         author: "bob".into(),
         created_at_ms: now_ms(),

@@ -1,6 +1,7 @@
 //! Changes by operators: the contract of each store, and how changes take effect.
 
 mod contract;
+mod copies;
 mod divergence;
 mod instances;
 mod outages;
@@ -62,7 +63,7 @@ fn ban(value: &str) -> ListEntry {
 }
 
 /// Waits until something holds.
-async fn until(what: &str, holds: impl AsyncFn() -> bool) {
+pub(crate) async fn until(what: &str, holds: impl AsyncFn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !holds().await {
         assert!(Instant::now() < deadline, "in vain: {what}");

@@ -142,6 +142,8 @@ MUTATIONS = [
     ("deploy/envoy-gateway/values.yaml", "value: /certs/ca.crt", "value: /certs/tls.crt", "envoy_gateway_generates"),
     ("deploy/envoy-gateway/values.yaml", "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", "envoy_gateway_generates"),
     ("deploy/envoy-gateway/values.yaml", "enableServiceLinks: false", "enableServiceLinks: true", "envoy_gateway_generates"),
+    ("deploy/envoy-gateway/values.yaml", "mountPath: /overlay", "mountPath: /overlays", "envoy_gateway_generates"),
+    ("deploy/envoy-gateway/overlay.yaml", "burst: 20", "brust: 20", "the_overlay_for_envoy_gateway"),
     ("deploy/envoy-gateway/policy.yaml", "unit: Minute", "unit: minute", "the_policy_for_envoy_gateway"),
     ("deploy/envoy-gateway/policy.yaml", "clientSelectors", "clientSelector", "the_policy_for_envoy_gateway"),
     ("deploy/envoy-gateway/network-policy.yaml", "port: 18001", "port: 18000", "the_network_policy"),

@@ -14,6 +14,7 @@ pub(crate) mod stores;
 pub(crate) mod timing;
 pub(crate) mod tollgate;
 pub(crate) mod upstream;
+pub(crate) mod wan;
 
 use std::{
     fs,

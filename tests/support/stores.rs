@@ -94,6 +94,7 @@ pub(crate) fn charging_with(charging: Charging, name: &str, checks: &[(Asked, Ve
             veto: *veto,
             sync: SyncMode::Strict,
             ban: None,
+            share: None,
         };
         push_check(&mut calls, charging, key, ask);
     }

@@ -39,6 +39,7 @@ fn two(name: &str) -> TagRequest {
             veto: Veto::Alone,
             sync: SyncMode::Strict,
             ban: None,
+            share: None,
         },
     );
     call

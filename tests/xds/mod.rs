@@ -4,6 +4,7 @@ mod envoy_gateway;
 mod hostile;
 mod large_responses;
 mod outages;
+mod overlay;
 mod updates;
 pub(crate) mod control_plane;
 mod startup;

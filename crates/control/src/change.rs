@@ -14,6 +14,11 @@ pub(super) enum Change {
     /// By its id.
     RemoveEntry(String),
     PutSwitch(Switch),
+    /// Only if the rule has the first switch now.
+    ReplaceSwitch {
+        from: Box<Switch>,
+        to: Box<Switch>,
+    },
     RemoveSwitch {
         domain: String,
         rule: String,
@@ -58,7 +63,11 @@ impl Switch {
 
     /// The switch as the subject of an audit log entry.
     pub(super) fn subject(&self) -> String {
-        format!("{} {} {}", self.mode.name(), self.domain, self.rule)
+        let mode = match self.enforce_percent {
+            Some(share) => format!("enforce {share}%"),
+            None => self.mode.name().to_owned(),
+        };
+        format!("{mode} {} {}", self.domain, self.rule)
     }
 
     /// The switch with bounded texts, if it may be stored.
@@ -113,6 +122,12 @@ impl Runtime {
                     return Err(ControlError::TooMany { what: "switches", most: MAX_SWITCHES });
                 }
                 next.switches.push(switch);
+            }
+            Change::ReplaceSwitch { from, to } => {
+                let Some(known) = next.switches.iter_mut().find(|known| **known == *from) else {
+                    return Ok(false);
+                };
+                *known = *to;
             }
             Change::RemoveSwitch { domain, rule } => {
                 next.switches.retain(|known| !known.is_of(&domain, &rule));

@@ -14,6 +14,12 @@ pub enum ControlError {
     /// Rules from a directory or a control plane are changed there.
     #[error("the rules come from files; change them there")]
     ReadOnly,
+    /// Another region writes the rules, lists and switches.
+    #[error("region {region} writes the rules, lists and switches of all regions; change them there")]
+    OtherRegion {
+        /// Its name.
+        region: String,
+    },
     #[error("too many {what}; expected at most {most}")]
     TooMany { what: &'static str, most: usize },
     #[error("{what} is too large; expected at most {most} bytes")]
@@ -44,6 +50,7 @@ impl ControlError {
         match self {
             Self::Stale { .. } => "stale",
             Self::ReadOnly => "read_only",
+            Self::OtherRegion { .. } => "other_region",
             Self::TooMany { .. } => "too_many",
             Self::TooLarge { .. } => "too_large",
             Self::Unavailable(_) => "unavailable",

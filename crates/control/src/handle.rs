@@ -9,6 +9,7 @@ use std::{
     },
 };
 
+use arc_swap::ArcSwapOption;
 use tokio::{sync::Notify, task::spawn_blocking};
 use tollgate_store::{StoreError, redis::RedisSettings};
 
@@ -23,7 +24,7 @@ use super::{
     metrics,
     redis::Redis,
     rule_overrides::OverrideReplica,
-    stored::{ActiveState, StoreHead, StoredVersion},
+    stored::{ActiveState, SYSTEM_AUTHOR, StoreHead, StoredVersion},
 };
 
 /// Handle on the control store; clones share it.
@@ -42,6 +43,8 @@ struct Inner {
     events: EventQueue,
     /// Whether the store responded to the last heartbeat.
     is_reachable: AtomicBool,
+    /// The region that writes what this store has, unless it is this one.
+    writing_region: ArcSwapOption<String>,
     /// The overrides that this instance holds.
     overrides: OverrideReplica,
 }
@@ -72,6 +75,7 @@ impl Control {
             changed: Arc::default(),
             events: EventQueue::default(),
             is_reachable: AtomicBool::new(false),
+            writing_region: ArcSwapOption::empty(),
             overrides: OverrideReplica::default(),
         }))
     }
@@ -136,6 +140,7 @@ impl Control {
         if !self.0.source.has_versions() {
             return Err(ControlError::ReadOnly);
         }
+        self.require_writable()?;
         // Hashing large files takes a while.
         let stored = spawn_blocking(move || StoredVersion::of(draft)).await;
         let stored = stored.unwrap_or_else(|error| Err(ControlError::Unavailable(error.to_string())))?;
@@ -189,6 +194,20 @@ impl Control {
         let (author, reason) = (switch.author.clone(), switch.reason.clone());
         let audit = AuditEntry::new(&author, Action::SetSwitch, switch.subject(), reason);
         self.change(Change::PutSwitch(switch), audit).await.map(drop)
+    }
+
+    /// Replaces a rule's switch by its next step, unless an operator has changed it meanwhile; whether it did.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn replace_switch(
+        &self,
+        from: Switch,
+        to: Switch,
+        comment: String,
+    ) -> Result<bool, ControlError> {
+        let audit = AuditEntry::new(SYSTEM_AUTHOR, Action::SetSwitch, to.subject(), comment);
+        self.change(Change::ReplaceSwitch { from: Box::new(from), to: Box::new(to) }, audit).await
     }
 
     /// Removes a rule's switch; whether it existed.
@@ -301,6 +320,9 @@ impl Control {
 
     async fn change(&self, change: Change, audit: AuditEntry) -> Result<bool, ControlError> {
         let affects_instances = change != Change::AuditOnly;
+        if affects_instances {
+            self.require_writable()?;
+        }
         let changed = self.0.backend.change(change, audit).await;
         if affects_instances {
             self.0.changed.notify_one();
@@ -321,6 +343,11 @@ impl Control {
     /// The backend, for the reconciler.
     pub(super) fn backend(&self) -> &Backend {
         &self.0.backend
+    }
+
+    /// The region that writes what this store has, unless it is this one.
+    pub(super) fn writing_region(&self) -> &ArcSwapOption<String> {
+        &self.0.writing_region
     }
 
     /// Events that are not logged yet.

@@ -21,6 +21,8 @@ mod backend;
 mod bans;
 pub mod bounds;
 mod change;
+mod copier;
+mod copies;
 mod error;
 pub mod events;
 mod fleet;
@@ -31,6 +33,7 @@ pub mod metrics;
 mod model;
 mod overrides;
 mod overriding;
+pub mod ramp;
 mod reconcile;
 mod redis;
 mod rule_overrides;
@@ -41,6 +44,8 @@ mod traffic;
 pub use self::{
     abuse::{Added, AutomaticEntry, AutomaticMode, Exchange, NewEntry},
     bans::{BanCounts, BanFilter, BanPage, BanPosition, ListedBan, ListedBanMode},
+    copier::{ReadRules, Reading, RulesCopier},
+    copies::{Adopted, CopyClaim, CopyState, ListsCopy, RulesCopy, RulesIdentity, StoredField, VersionCopy},
     error::ControlError,
     events::{EventKind, EventPhase, LoggedEvent, OperatorEvent, log_events},
     fleet::{InstanceReport, MAX_REPORT_BYTES, Totals},
@@ -52,6 +57,7 @@ pub use self::{
     },
     overrides::{SwitchError, check_entry, check_switch, compile as compile_overrides},
     overriding::OverridePage,
+    ramp::{EnforcedHits, Ramp, RampError, RampEvidence, RampState},
     reconcile::{ActiveDomains, Reconciler, Rules},
     rule_overrides::{JournalError, OverrideEntry, OverrideError},
     status::{ControlPlane, Link, RulesSource, RulesState, RulesStatus},

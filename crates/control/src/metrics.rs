@@ -9,7 +9,10 @@ use tollgate_metrics::{Computed, Counter, CounterFamily, Gauge, GaugeFamily, Met
 use tollgate_rules::OverriddenCounts;
 use tollgate_store::StoreError;
 
-use super::{AutomaticMode, BanCounts, EventKind, List, ListedBanMode, Runtime, SwitchMode};
+use super::{
+    AutomaticMode, BanCounts, CopyState, EventKind, List, ListedBanMode, Runtime, SwitchMode,
+    copies::CopyResult,
+};
 
 /// Metrics of rules, lists and switches.
 pub static METRICS: &[&dyn Metric] = &[
@@ -17,11 +20,15 @@ pub static METRICS: &[&dyn Metric] = &[
     &RULES,
     &CONFIG_LOADS,
     &LAST_LOAD_SUCCESSFUL,
+    &OVERLAY_PATTERNS,
+    &UNMATCHED_OVERLAY_PATTERNS,
     &RULES_VERSION,
     &LATEST_VERSION,
     &RULES_LOADED,
     &STORE_UP,
     &STORE_ERRORS,
+    &RULES_COMPARED,
+    &RULES_COPIES,
     &OVERRIDES_GENERATION,
     &LIST_ENTRIES,
     &ABUSE_ENTRIES,
@@ -62,6 +69,16 @@ static LAST_LOAD_SUCCESSFUL: Computed<1> = Computed::gauge(
     },
 );
 
+static OVERLAY_PATTERNS: Gauge = Gauge::at_zero(
+    "tollgate_overlay_patterns",
+    "Patterns with keys in the overlay that was laid over the active rules.",
+);
+
+static UNMATCHED_OVERLAY_PATTERNS: Gauge = Gauge::at_zero(
+    "tollgate_overlay_patterns_unmatched",
+    "Patterns with keys in the overlay that match nothing in the active rules.",
+);
+
 static RULES_VERSION: Gauge =
     Gauge::new("tollgate_rules_version", "Active version of the rules; 0 where versions have no numbers.");
 
@@ -83,6 +100,30 @@ static STORE_ERRORS: CounterFamily<1> = CounterFamily::new(
     &["kind"],
     "Errors of the store of versions, lists and switches.",
 );
+
+static RULES_COMPARED: Computed<1> = Computed::gauge(
+    "tollgate_rules_compared_timestamp_seconds",
+    "Time when this region last compared its rules, lists and switches with those of the region that writes them, in \
+     seconds since 1970.",
+    |[declared], page| {
+        let at_ms = COMPARED_MS.load(Ordering::Relaxed);
+        if at_ms != WRITES_RULES {
+            page.single(declared, at_ms / 1_000);
+        }
+    },
+);
+
+static RULES_COPIES: CounterFamily<1> = CounterFamily::new(
+    "tollgate_rules_copies_total",
+    &["result"],
+    "Comparisons of this region's rules, lists and switches with those of the region that writes them, by this instance.",
+);
+
+/// Time of the last comparison in milliseconds since 1970, 0 for none.
+static COMPARED_MS: AtomicU64 = AtomicU64::new(WRITES_RULES);
+
+/// No other region writes the rules.
+const WRITES_RULES: u64 = u64::MAX;
 
 static OVERRIDES_GENERATION: Gauge =
     Gauge::at_zero("tollgate_overrides_generation", "Generation of the active lists and switches.");
@@ -141,8 +182,8 @@ static EVENTS: CounterFamily<1> = CounterFamily::starting_with(
 
 /// Labels of the kinds of events.
 const EVENT_KINDS: [[&str; 1]; EventKind::ALL.len()] = {
-    let [a, b, c, d, e, f] = EventKind::ALL;
-    [[a.name()], [b.name()], [c.name()], [d.name()], [e.name()], [f.name()]]
+    let [a, b, c, d, e, f, g] = EventKind::ALL;
+    [[a.name()], [b.name()], [c.name()], [d.name()], [e.name()], [f.name()], [g.name()]]
 };
 
 static EVENTS_DROPPED: Counter = Counter::new(
@@ -219,6 +260,12 @@ pub fn active_rules(domains: usize, rules: usize) {
     RULES.set(rules as f64);
 }
 
+/// Records the number of patterns in the overlay of the active rules, and of those that match nothing.
+pub fn overlay(patterns: usize, unmatched: usize) {
+    OVERLAY_PATTERNS.set(patterns as f64);
+    UNMATCHED_OVERLAY_PATTERNS.set(unmatched as f64);
+}
+
 /// Records the active version, 0 where versions have no numbers, and when it was loaded, in milliseconds since 1970.
 pub fn rules_version(version: Option<u64>, since_ms: u64) {
     RULES_VERSION.set(version.unwrap_or_default() as f64);
@@ -228,6 +275,17 @@ pub fn rules_version(version: Option<u64>, since_ms: u64) {
 /// Records the current version in the store, 0 for none.
 pub(super) fn latest_version(version: u64) {
     LATEST_VERSION.set(version as f64);
+}
+
+/// Records the last comparison with the region that writes the rules, if another one does.
+pub(super) fn rules_compared(state: Option<&CopyState>) {
+    let at_ms = state.map_or(WRITES_RULES, |state| state.compared_ms.unwrap_or_default());
+    COMPARED_MS.store(at_ms, Ordering::Relaxed);
+}
+
+/// Counts a comparison with the region that writes the rules.
+pub(super) fn rules_copied(result: CopyResult) {
+    RULES_COPIES.increment([result.name()]);
 }
 
 /// Records whether the store answers.

@@ -6,7 +6,12 @@ use serde::{Deserialize, Serialize};
 
 pub use tollgate_rules::{List, SwitchMode, ValueMatch};
 
-use crate::abuse::AutomaticEntry;
+use tollgate_core::EnforcedShare;
+
+use crate::{
+    abuse::AutomaticEntry,
+    ramp::{Ramp, share_as_percent},
+};
 
 /// Rule files by name, relative to the directory of rules: `edge.yaml`, `teams/search.yaml`.
 pub type Files = BTreeMap<String, String>;
@@ -112,7 +117,15 @@ pub struct Switch {
     pub domain: String,
     /// The rule's path, as in metrics and `/rlconfig`.
     pub rule: String,
+    /// [`SwitchMode::Shadow`] if a share of the keys is enforced, so that releases without shares enforce the rule for no
+    /// key.
     pub mode: SwitchMode,
+    /// The keys for which the rule is enforced nevertheless.
+    #[serde(default, with = "share_as_percent", skip_serializing_if = "Option::is_none")]
+    pub enforce_percent: Option<EnforcedShare>,
+    /// Gradual increase of that share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ramp: Option<Ramp>,
     pub reason: String,
     pub author: String,
     /// Time in milliseconds since 1970.
@@ -206,6 +219,9 @@ pub struct Instance {
     pub started_at_ms: u64,
     /// Time of the heartbeat, in milliseconds since 1970.
     pub seen_at_ms: u64,
+    /// Generation of the region table, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region_generation: Option<u64>,
     /// Domains with requests within the last minute; incomplete if there are many.
     pub active_domains: Vec<String>,
     /// Reason why the current version is not active, if it is not.

@@ -2,7 +2,7 @@
 
 use tollgate_rules::{ALL_NAMES, Listing, ListingError, Overrides};
 
-use super::{AutomaticEntry, AutomaticMode, List, ListEntry, Runtime, Switch, SwitchMode};
+use super::{AutomaticEntry, AutomaticMode, List, ListEntry, RampError, Runtime, Switch, SwitchMode};
 
 /// Error of an invalid switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -13,6 +13,12 @@ pub enum SwitchError {
     NoRule,
     #[error("an emergency is one of all rules; expected `*` as the rule")]
     SingleRule,
+    #[error("a share of the keys is only enforced of a rule in shadow mode; expected the mode `shadow`")]
+    ShareBesideMode,
+    #[error("a ramp ends with its last step; expected no other end")]
+    EndOfRamp,
+    #[error(transparent)]
+    Ramp(#[from] RampError),
 }
 
 /// Validates an entry before it is added, and returns its compiled form.
@@ -32,6 +38,13 @@ pub fn check_switch(switch: &Switch) -> Result<(), SwitchError> {
         _ if switch.domain.is_empty() => Err(SwitchError::NoDomain),
         _ if switch.rule.is_empty() => Err(SwitchError::NoRule),
         Switch { mode: SwitchMode::Emergency, rule, .. } if rule != ALL_NAMES => Err(SwitchError::SingleRule),
+        Switch { mode, enforce_percent, ramp, .. }
+            if *mode != SwitchMode::Shadow && (enforce_percent.is_some() || ramp.is_some()) =>
+        {
+            Err(SwitchError::ShareBesideMode)
+        }
+        Switch { ramp: Some(_), expires_at_ms: Some(_), .. } => Err(SwitchError::EndOfRamp),
+        Switch { ramp: Some(ramp), .. } => Ok(ramp.check()?),
         _ => Ok(()),
     }
 }
@@ -57,16 +70,20 @@ pub fn compile(runtime: &Runtime, now_ms: u64) -> (Overrides, Vec<String>) {
             Err(error) => problems.push(format!("automatic entry {}: {error}", entry.id)),
         }
     }
-    let mut switches = Vec::new();
+    let (mut switches, mut shares) = (Vec::new(), Vec::new());
     for switch in runtime.switches.iter().filter(|switch| is_active(switch.expires_at_ms)) {
         match check_switch(switch) {
             Ok(()) => {
-                switches.push((switch.domain.as_str().into(), switch.rule.as_str().into(), switch.mode));
+                let (domain, rule) = (switch.domain.as_str().into(), switch.rule.as_str().into());
+                match switch.enforce_percent {
+                    Some(share) => shares.push((domain, rule, share)),
+                    None => switches.push((domain, rule, switch.mode)),
+                }
             }
             Err(error) => problems.push(format!("switch of {}.{}: {error}", switch.domain, switch.rule)),
         }
     }
-    (Overrides::new(runtime.generation, listings, switches), problems)
+    (Overrides::new(runtime.generation, listings, switches).with_shares(shares), problems)
 }
 
 fn listing(entry: &ListEntry) -> Result<Listing, ListingError> {
@@ -104,6 +121,8 @@ mod tests {
             domain: "d".into(),
             rule: rule.into(),
             mode: SwitchMode::Off,
+            enforce_percent: None,
+            ramp: None,
             reason: String::new(),
             author: String::new(),
             created_at_ms: 0,

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use serde::Serialize;
 
+use super::CopyState;
+
 /// Source of the rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -52,11 +54,17 @@ pub struct RulesState {
     pub since_ms: u64,
     /// Generation of the active lists and switches.
     pub generation: u64,
+    /// Generation of the region table, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region_generation: Option<u64>,
     /// Reason why newer rules are not active, if there are any.
     pub problem: Option<String>,
     /// Reason why some lists or switches are not active, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lists_problem: Option<String>,
+    /// Rules that are copied from another region, if they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy: Option<CopyState>,
     /// Reason why some overrides are not active, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overrides_problem: Option<String>,

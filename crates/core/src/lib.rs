@@ -11,13 +11,16 @@ pub mod ban;
 pub mod clock;
 pub mod descriptor;
 pub mod duration;
+mod enforced_share;
 pub mod lease;
 pub mod quota;
 mod record_id;
+pub mod region;
 pub mod shedding;
 mod sync_mode;
 
 pub use self::{
+    enforced_share::{CountedKey, EnforcedShare, NotAShare},
     record_id::{PathStep, RecordId},
     sync_mode::SyncMode,
 };

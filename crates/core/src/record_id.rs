@@ -19,6 +19,8 @@ pub enum PathStep<'a> {
     Closed(&'a str),
     /// Step whose value each request brings; the value is part of the counter's key instead. The text is the rule's key.
     Open(&'a str),
+    /// Last step of the counters of a rule's candidate, beside the rule's own.
+    Candidate,
 }
 
 impl RecordId {
@@ -39,11 +41,12 @@ impl RecordId {
     pub fn of<'a>(steps: impl IntoIterator<Item = PathStep<'a>>, algorithm: Algorithm) -> Self {
         let mut hash = Sha256::new();
         for step in steps {
-            match step {
-                PathStep::Open(_) => hash.update([0]),
-                PathStep::Closed(_) => hash.update([1]),
-            }
-            let (PathStep::Open(text) | PathStep::Closed(text)) = step;
+            let (kind, text) = match step {
+                PathStep::Open(text) => (0, text),
+                PathStep::Closed(text) => (1, text),
+                PathStep::Candidate => (2, ""),
+            };
+            hash.update([kind]);
             // The length separates adjacent texts: `ab`, `c` differs from `a`, `bc`.
             hash.update((text.len() as u64).to_le_bytes());
             hash.update(text.as_bytes());
@@ -51,6 +54,11 @@ impl RecordId {
         let digest: [u8; 32] = hash.finalize().into();
         let [a, b, c, d, e, f, ..] = digest;
         Self([a, b, c, d, e, (f & 0xf0) | algorithm.kind()])
+    }
+
+    /// Returns the identifier with this stored form.
+    pub const fn from_bytes(bytes: [u8; Self::LENGTH]) -> Self {
+        Self(bytes)
     }
 
     /// The identifier without the algorithm's kind, which rules at the same path share.

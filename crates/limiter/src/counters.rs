@@ -17,7 +17,7 @@ use tollgate_store::{
 };
 
 use super::{
-    Match, Modes,
+    Match, Modes, OwnShares,
     matched::{self, Changes},
     requests,
 };
@@ -31,6 +31,7 @@ const STORE_TIMEOUT: Duration = Duration::from_millis(800);
 pub struct CounterInspector {
     store: Store,
     modes: Modes,
+    shares: OwnShares,
 }
 
 /// Verdict of the counter of one descriptor, if it has one.
@@ -45,8 +46,14 @@ pub struct CounterRequests {
 
 impl CounterInspector {
     /// Inspects counters in `store`, of a process in these modes.
-    pub const fn new(store: Store, modes: Modes) -> Self {
-        Self { store, modes }
+    pub fn new(store: Store, modes: Modes) -> Self {
+        Self { store, modes, shares: OwnShares::default() }
+    }
+
+    /// Inspects counters with these shares of the limits that all regions enforce together.
+    #[must_use]
+    pub fn with_shares(self, shares: OwnShares) -> Self {
+        Self { shares, ..self }
     }
 
     /// The modes of the process.
@@ -66,7 +73,8 @@ impl CounterInspector {
         let changes = Changes { switched: &Switched::default(), overridden, clock: &Clock::System };
         let mut matches = matched::matches(domain, changes, descriptors);
         matches.iter_mut().for_each(Match::peek_instead_of_release);
-        let mut calls = requests::requests(domain, descriptors, &matches, None, self.modes);
+        let shares = (&self.shares, &Clock::System);
+        let mut calls = requests::requests(domain, descriptors, &mut matches, None, self.modes, shares);
         // A counter that equals an unused one is not banned either.
         end_bans(&mut calls, BanEffect::Forgive, |check| check.hits == Hits::reset());
         CounterRequests { calls, descriptors: descriptors.len() }

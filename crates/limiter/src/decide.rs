@@ -11,8 +11,9 @@ use tollgate_store::{
 };
 
 use crate::{
-    ActiveRules, ActiveSet, BegunBans, Match, Matches, Requests, SnapshotGuard,
+    ActiveRules, ActiveSet, BegunBans, Match, Matches, OwnShares, Requests, SnapshotGuard,
     abuse::AbuseObserver,
+    candidates,
     fallback::{Fallback, FallbackVerdicts},
     held_permits::HeldPermits,
     lists,
@@ -61,6 +62,7 @@ pub struct Limiter {
     fallback: Option<Fallback>,
     observer: Option<AbuseObserver>,
     begun_bans: BegunBans,
+    shares: OwnShares,
     clock: Clock,
 }
 
@@ -76,6 +78,7 @@ impl Limiter {
             fallback: None,
             observer: None,
             begun_bans: BegunBans::default(),
+            shares: OwnShares::default(),
             clock: Clock::System,
         }
     }
@@ -84,6 +87,12 @@ impl Limiter {
     #[must_use]
     pub fn with_begun_bans(self, begun_bans: BegunBans) -> Self {
         Self { begun_bans, ..self }
+    }
+
+    /// Enforces these shares of the limits that all regions enforce together.
+    #[must_use]
+    pub fn with_shares(self, shares: OwnShares) -> Self {
+        Self { shares, ..self }
     }
 
     /// Applies `fallback` to counters that the store does not decide. Without one, their requests fail.
@@ -148,7 +157,8 @@ impl Limiter {
         let shed = if rules.sheds { shedding::apply(self.modes, descriptors, &mut matches) } else { None };
         // One lease for all permits of the request.
         let lease = matches.iter().any(Match::acquires_permits).then(LeaseId::random);
-        let mut calls = requests::requests(rules, descriptors, &matches, lease, self.modes);
+        let shares = (&self.shares, &self.clock);
+        let mut calls = requests::requests(rules, descriptors, &mut matches, lease, self.modes, shares);
         let permits = lease.map(|lease| HeldPermits::new(self.store.clone(), &calls, lease));
         let decisions = match deadline {
             _ if self.fallback.is_some() && active.overrides.is_emergency(domain) => {
@@ -157,6 +167,7 @@ impl Limiter {
             Deadline::Exceeded => self.store.decide_from_cache(&calls),
             Deadline::At(wait) => self.decide_in_store(&mut calls, wait).await,
         };
+        self.shares.observe(&matches, &calls, &decisions);
         let is_complete = decisions.iter().all(Result::is_ok);
         let degraded = match &self.fallback {
             Some(fallback) => {
@@ -172,6 +183,7 @@ impl Limiter {
         let statuses = self.statuses(&matches, &decisions, degraded.as_ref());
         // Charges are recorded even if another call failed.
         metrics::record(active.companion, rules, descriptors, &matches, &statuses, self.modes);
+        candidates::compare(active.companion, rules, descriptors, (&matches, &statuses), &decisions);
         if !rules.abuse.is_empty() && degraded.is_none() {
             self.observe(rules, descriptors, &statuses);
         }

@@ -4,12 +4,15 @@
 //! - [`matched`]: the counter that each descriptor matches.
 //! - [`lists`]: allow and deny lists, which decide before any counter.
 //! - [`shedding`]: rules that shed by the utilization of a service, which decide before any counter too.
+//! - [`candidates`]: limits that are compared with those of rules.
 //! - [`requests`]: requests to the store, one for each hash tag.
+//! - [`regions`]: own region's share of the limits that all regions enforce together.
 //! - [`precheck`]: a read-only check of other hash tags before charging.
 //! - [`decide`]: the limiter, which runs these steps.
 //! - [`deciding`]: the rule that decided, for responses.
 //! - [`refund`]: refunds of charges that do not count, [`held_permits`]: permits of a request that passed.
 //! - [`abuse`]: what the adaptive deny list observes and detects.
+//! - [`demand`]: demand of keys, and the limits that it recommends.
 //! - [`spread`]: delays that spread the times at which denied clients return.
 //! - [`fallback`]: decisions while the store fails, shared out by the number of [`replicas`].
 
@@ -17,8 +20,11 @@
 
 pub mod abuse;
 mod bans;
+mod candidate_check;
+pub mod candidates;
 mod counters;
 mod decide;
+pub mod demand;
 pub mod deciding;
 pub mod explain;
 mod fallback;
@@ -28,6 +34,7 @@ mod matched;
 pub mod metrics;
 mod precheck;
 mod refund;
+mod regions;
 mod replicas;
 mod requests;
 mod shedding;
@@ -44,6 +51,7 @@ pub use self::{
     decide::{Deadline, Limiter, Modes},
     fallback::Fallback,
     held_permits::HeldPermits,
+    regions::OwnShares,
     replicas::Replicas,
     requests::cell_of,
     spread::Spread,

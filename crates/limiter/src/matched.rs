@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tollgate_core::{
-    algorithm::{Parameters, Policy},
+    algorithm::{Parameters, Policy, RegionShare},
     clock::Clock,
     descriptor::{Descriptor, Entry, Hits},
     lease::LeaseId,
@@ -27,11 +27,20 @@ pub(super) enum Match<'r> {
     /// A deny list that has such entries.
     Denied,
     /// A rule's counter, and whether the rule is in shadow mode.
-    Rule { rule: &'r Arc<Rule>, counter: CounterMatch, depth: usize, is_shadow: bool },
+    Rule { rule: &'r Arc<Rule>, counter: CounterMatch, depth: usize, is_shadow: bool, side: Option<Side> },
     /// A rule that sheds by utilization.
     Shedding { rule: &'r Arc<Rule>, signal: Signal, is_shadow: bool },
     /// A counter for the request's limit override, and the rule that would apply without it.
     Override { rule: Option<&'r Arc<Rule>>, counter: CounterMatch },
+}
+
+/// Side of a counted key, where a limit is enforced for a share of its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// The limit denies.
+    Enforced,
+    /// The limit is in shadow mode.
+    Shadow,
 }
 
 /// Entries that match a rule that sheds.
@@ -50,6 +59,17 @@ pub(super) struct CounterMatch {
     pub(super) policy: Policy,
     /// A descriptor that releases a lease does not charge.
     pub(super) hits: Hits,
+    /// Own region's share of the quota, if all regions enforce it together; the policy is that of the share.
+    pub(super) share: Option<RegionShare>,
+}
+
+impl CounterMatch {
+    /// Own region's part of another limit in the quota's place.
+    fn part_of(&self, limit: u32) -> u32 {
+        let Some(share) = self.share else { return limit };
+        let part = u64::from(limit).saturating_mul(share.base().into()).checked_div(self.quota.limit.into());
+        part.and_then(|part| u32::try_from(part).ok()).unwrap_or(limit)
+    }
 }
 
 pub(super) type Matches<'r> = SmallVec<[Match<'r>; 2]>;
@@ -102,6 +122,14 @@ impl<'r> Match<'r> {
     /// Whether the rule whose counter matches is in shadow mode. A limit override never is.
     pub(super) const fn is_shadow(&self) -> bool {
         matches!(self, Self::Rule { is_shadow: true, .. })
+    }
+
+    /// The side of the key, where the limit is enforced for a share of its keys.
+    pub(super) const fn side(&self) -> Option<Side> {
+        match self {
+            Self::Rule { side, .. } => *side,
+            _ => None,
+        }
     }
 
     /// Whether charges count in full, beyond the limit too. A limit override has the mode of its rule.
@@ -164,9 +192,14 @@ impl<'r> Match<'r> {
         let counter = self.counter()?;
         let degraded_limit = self.rule().and_then(|rule| rule.degraded_limit);
         Some(match degraded_limit {
-            Some(limit) => counter.policy.with_limit(limit, counter.quota.window),
+            Some(limit) => counter.policy.with_limit(counter.part_of(limit), counter.quota.window),
             None => counter.policy,
         })
+    }
+
+    /// Whether its counter is one that regions share.
+    pub(super) fn has_share(&self) -> bool {
+        self.counter().is_some_and(|counter| counter.share.is_some())
     }
 
     /// Hits on the counter, if there is one.
@@ -219,7 +252,7 @@ fn match_descriptor<'r>(
             Some(policy) => policy.with_quota(quota),
             None => Policy::nearest(domain.default_algorithm.without_rule(), quota, &Parameters::default()),
         };
-        return Match::Override { rule, counter: CounterMatch { quota, policy, hits } };
+        return Match::Override { rule, counter: CounterMatch { quota, policy, hits, share: None } };
     }
     match rule.map(|rule| (rule, &rule.limit)) {
         None => Match::None,
@@ -230,10 +263,21 @@ fn match_descriptor<'r>(
         Some((rule, Limit::Unlimited)) => Match::Unlimited(rule),
         Some((rule, Limit::Quota { quota, policy })) => {
             let policy = rule.policy().unwrap_or(*policy);
-            let counter = CounterMatch { quota: *quota, policy, hits };
-            Match::Rule { rule, counter, depth: entries.len(), is_shadow: rule.shadow_mode || mode.is_some() }
+            let counter = CounterMatch { quota: *quota, policy, hits, share: None };
+            let side = side(domain, switched, rule, entries);
+            let is_shadow = mode.is_some() || side.map_or(rule.shadow_mode, |side| side == Side::Shadow);
+            Match::Rule { rule, counter, depth: entries.len(), is_shadow, side }
         }
     }
+}
+
+/// The side of the key that a request with these entries counts under, if the rule is enforced for a share of its keys.
+fn side(domain: &Domain, switched: &Switched, rule: &Rule, entries: &[Entry<'_>]) -> Option<Side> {
+    let share = switched.share_of(rule)?;
+    Some(match share.contains(rule.counted_key(&domain.name, entries)) {
+        true => Side::Enforced,
+        false => Side::Shadow,
+    })
 }
 
 /// The release that the entries ask for, if they are those of a concurrency limit and a lease. An invalid lease
@@ -243,9 +287,10 @@ fn release<'r>(domain: &'r Domain, entries: &[Entry<'_>]) -> Option<Match<'r>> {
     let hits = LeaseId::parse(lease).map_or(Hits::Peek, Hits::Release);
     match rule.limit {
         Limit::Quota { quota, policy } => {
-            let counter = CounterMatch { quota, policy, hits };
+            let counter = CounterMatch { quota, policy, hits, share: None };
             // A release is never denied, so switches do not matter.
-            Some(Match::Rule { rule, counter, depth: entries.len(), is_shadow: rule.shadow_mode })
+            let (depth, is_shadow) = (entries.len(), rule.shadow_mode);
+            Some(Match::Rule { rule, counter, depth, is_shadow, side: None })
         }
         Limit::Unlimited => None,
     }

@@ -1,7 +1,7 @@
 //! Changes of the region table, by demarcation: lower first, raise when all have lowered.
 //!
 //! From the moment it loads a newer table, a region uses the smallest of its shares in all tables that may still be in use
-//! somewhere, and announces the table. Once each other region has announced it, nobody uses more than that table allows,
+//! somewhere, and announces the table. Once each other region has announced it, no region uses more than that table allows,
 //! except by loans and hits from before. After those have ended, the table alone counts. A region that an operator marks
 //! as lost is not waited for; one that lives in spite of that adds its share to what passes, until it loads the table.
 //!

@@ -17,8 +17,11 @@ mod on_store_error;
 mod overrides;
 mod path;
 mod regex;
+mod rollout;
+mod region_table;
 mod rule;
 mod rule_overrides;
+mod scope;
 mod shedding;
 mod snapshot;
 mod stated_value;
@@ -46,11 +49,14 @@ pub use self::{
     },
     path::unescaped as unescaped_path,
     regex::{Regex, RegexError},
+    region_table::{RegionEntry, RegionTable},
+    rollout::{Candidate, Rollout},
     rule::{Derived, Limit, MAX_RETRY_AFTER_SPREAD, Rule, RuleIndex, Segment, Value},
     rule_overrides::{
         Overridden, OverriddenCounts, OverrideId, OverrideKey, OverrideKeyError, RuleOverride, RuleOverrides,
         UnmatchedOverride,
     },
+    scope::{Scope, TableSize},
     shedding::{Shedding, UTILIZATION_KEY},
     snapshot::{ActiveSet, Companion, OverrideTarget, Snapshot, SnapshotGuard},
     stated_value::StatedValue,

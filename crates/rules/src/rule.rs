@@ -3,7 +3,7 @@
 use std::{borrow::Cow, sync::OnceLock, time::Duration};
 
 use tollgate_core::{
-    PathStep, RecordId, SyncMode,
+    CountedKey, PathStep, RecordId, SyncMode,
     algorithm::{Algorithm, Policy},
     ban::BanPolicy,
     clock::Timestamp,
@@ -11,7 +11,10 @@ use tollgate_core::{
     quota::Quota,
 };
 
-use super::{level::join, on_store_error::OnStoreError, path, shedding::Shedding, stated_value::StatedValue};
+use super::{
+    level::join, on_store_error::OnStoreError, path, rollout::Rollout, scope::Scope, shedding::Shedding,
+    stated_value::StatedValue,
+};
 
 /// Time by which the store's clock may be ahead of this process' for changed rules to know all former counters.
 const CLOCK_SKEW_MARGIN: Duration = Duration::from_secs(5);
@@ -68,6 +71,8 @@ pub struct Rule {
     /// Synchronization of the counter, unless the domain charges all or none; see
     /// [`Domain::sync_of`](super::Domain::sync_of).
     pub sync: SyncMode,
+    /// Regions whose hits the limit counts.
+    pub scope: Scope,
     /// Whether each charge counts in full, beyond the limit too.
     pub overdraft: bool,
     /// Bans of the counters, if the configuration states them.
@@ -95,6 +100,8 @@ pub struct Rule {
     pub segments: Box<[Segment]>,
     /// File, relative to the configuration's directory, and line of the rule.
     pub origin: (Box<str>, usize),
+    /// Gradual change of the limit.
+    pub rollout: Rollout,
     /// Where its keys are stated, if it inherits or an overlay changed it.
     pub stated: Option<Box<[StatedValue]>>,
     /// Values derived from the other fields.
@@ -217,15 +224,14 @@ impl Rule {
     /// Identifier of the rule's counters within their hash tags. Independent of the limit, so that a changed limit keeps the
     /// usage.
     pub fn record_id(&self) -> RecordId {
-        *self.derived.record_id.get_or_init(|| self.compute_record_id())
+        let algorithm = self.algorithm().unwrap_or_default();
+        *self.derived.record_id.get_or_init(|| record_id_of(&self.segments, &[], algorithm))
     }
 
-    fn compute_record_id(&self) -> RecordId {
-        let steps = self.segments.iter().map(|segment| match segment.value {
-            Value::Open => PathStep::Open(&segment.key),
-            Value::Stated | Value::Shared => PathStep::Closed(&segment.stated),
-        });
-        RecordId::of(steps, self.algorithm().unwrap_or_default())
+    /// The key that a request with these entries counts under: the one that a share of the keys contains or not.
+    pub fn counted_key(&self, domain: &str, entries: &[Entry<'_>]) -> CountedKey {
+        let open = self.open(entries).map(|(_, entry)| (entry.key, entry.value));
+        CountedKey::new(domain, self.record_id(), open)
     }
 
     /// Whether an operator's override states a part of the limit.
@@ -277,4 +283,13 @@ impl Rule {
             },
         ))
     }
+}
+
+/// Identifier of the counters of a rule with these segments, or of those that the `beyond` steps distinguish.
+pub(super) fn record_id_of(segments: &[Segment], beyond: &[PathStep<'_>], algorithm: Algorithm) -> RecordId {
+    let steps = segments.iter().map(|segment| match segment.value {
+        Value::Open => PathStep::Open(&segment.key),
+        Value::Stated | Value::Shared => PathStep::Closed(&segment.stated),
+    });
+    RecordId::of(steps.chain(beyond.iter().copied()), algorithm)
 }

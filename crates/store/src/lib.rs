@@ -7,6 +7,7 @@ pub mod key;
 mod background_refund;
 mod error;
 mod late_reply;
+pub mod loans;
 pub mod memory;
 pub mod metrics;
 pub mod redis;
@@ -31,6 +32,7 @@ pub use self::{
 };
 use self::{
     key::CellKey,
+    loans::{Loans, SharedCounter},
     request::{Cell, Check, TagRequest, Verdicts},
 };
 
@@ -86,6 +88,25 @@ impl Store {
         match self {
             Self::Memory(_) => None,
             Self::Redis(store) => store.known_ban(cell, check),
+        }
+    }
+
+    /// Runs a step on the loans of a counter, and stores what it leaves. The step runs again if the counter changes in the
+    /// meantime; what it returned before is void.
+    ///
+    /// # Errors
+    /// [`StoreError::Declined`] for a counter that changes too often, others as for a decision. After
+    /// [`StoreError::Timeout`] and [`StoreError::Disconnected`] it is unknown whether the step was stored; it may run again
+    /// nevertheless, since the ledger shows it.
+    pub async fn with_loans<T>(
+        &self,
+        counter: &SharedCounter,
+        time_limit: Duration,
+        step: impl FnMut(&mut Loans) -> T,
+    ) -> Result<T, StoreError> {
+        match self {
+            Self::Memory(store) => store.with_loans(counter, step),
+            Self::Redis(store) => store.with_loans(counter, time_limit, step).await,
         }
     }
 

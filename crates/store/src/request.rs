@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use tollgate_core::{
     RecordId, SyncMode,
-    algorithm::{Charging, Policy, Verdict},
+    algorithm::{Charging, Policy, RegionShare, Verdict},
     ban::{BanCheck, BanEffect},
     descriptor::Hits,
 };
@@ -60,12 +60,24 @@ pub struct Check {
     pub sync: SyncMode,
     /// Ban of the counter, for a rule with one. Only for algorithms with records of a few words.
     pub ban: Option<BanCheck>,
+    /// Share of the region in the limit, for a counter that regions share: its policy is that of the share, which loans
+    /// change. Only for algorithms with loans.
+    pub share: Option<RegionShare>,
 }
 
 impl Check {
     /// A check of the store's or the instance's own, of no descriptor: it is sent, blocks nothing and bans no client.
     pub const fn own(record: RecordId, policy: Policy, hits: Hits) -> Self {
-        Self { descriptor: 0, record, policy, hits, veto: Veto::Never, sync: SyncMode::Strict, ban: None }
+        Self {
+            descriptor: 0,
+            record,
+            policy,
+            hits,
+            veto: Veto::Never,
+            sync: SyncMode::Strict,
+            ban: None,
+            share: None,
+        }
     }
 
     /// The effect of its denial: none for a refund.
@@ -80,11 +92,12 @@ impl Check {
     }
 
     /// Whether hits beyond the limit are counted, in a request charged as `charging`. A counter that may be leased counts
-    /// only admitted hits: otherwise returned tokens would come too late for the requests denied meanwhile.
+    /// only admitted hits: otherwise returned tokens would come too late for the requests denied meanwhile. So does one that
+    /// regions share, since a loan would come too late.
     pub const fn counting(&self, charging: Charging) -> Charging {
         match self.sync {
-            SyncMode::Strict => charging,
-            SyncMode::Leased | SyncMode::Auto => Charging::AllOrNone,
+            SyncMode::Strict if self.share.is_none() => charging,
+            SyncMode::Strict | SyncMode::Leased | SyncMode::Auto => Charging::AllOrNone,
         }
     }
 }

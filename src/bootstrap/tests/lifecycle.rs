@@ -128,6 +128,7 @@ async fn startup_fails_if_the_store_cannot_be_opened() {
         Readiness::new(),
         BackgroundQueue::default(),
         None,
+        None,
         refuse,
     )
     .await
@@ -150,6 +151,7 @@ async fn a_panic_of_a_worker_is_reported() {
         None,
         Readiness::new(),
         BackgroundQueue::default(),
+        None,
         None,
         panic_in_worker_1,
     )
@@ -205,7 +207,7 @@ async fn a_panic_in_a_shared_task_is_reported() {
         };
         let settings = settings(directory.path(), "");
         let started =
-            start_with(settings, None, Readiness::new(), BackgroundQueue::default(), None, open).await;
+            start_with(settings, None, Readiness::new(), BackgroundQueue::default(), None, None, open).await;
         let mut running = started.expect("started");
         assert!(running.failed().now_or_never().is_none());
         fail.notify_one();
@@ -229,7 +231,7 @@ async fn a_panic_during_startup_is_reported_after_it() {
     let first = tokio::spawn(async { panic!("on purpose") });
     let settings = settings(directory.path(), "");
     let started =
-        start_with(settings, None, Readiness::new(), BackgroundQueue::default(), None, move |_, _| {
+        start_with(settings, None, Readiness::new(), BackgroundQueue::default(), None, None, move |_, _| {
             Ok(stub.clone())
         });
     let mut running = started.await.expect("started");

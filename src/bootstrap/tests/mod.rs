@@ -97,7 +97,7 @@ async fn stage(rules: &str, flags: &str, permits: usize) -> TestServer {
     let stub = Stub { permits: Arc::clone(&permits), begun: begin };
     let settings = settings(directory.path(), flags);
     let running =
-        start_with(settings, None, Readiness::new(), BackgroundQueue::default(), None, move |_, _| {
+        start_with(settings, None, Readiness::new(), BackgroundQueue::default(), None, None, move |_, _| {
             Ok(stub.clone())
         })
         .await

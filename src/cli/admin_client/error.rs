@@ -30,6 +30,9 @@ pub(super) enum ClientError {
         /// HTTP status.
         status: u16,
     },
+    /// An instance without a region table.
+    #[error("this instance has no region table; expected one that runs with --regions")]
+    NoRegions,
     /// An unusable file.
     #[error("{name}: {reason}")]
     File {
@@ -85,6 +88,7 @@ impl ClientError {
             Self::Unreachable { .. } | Self::NotAdminApi { .. } => {
                 json!({ "error": { "code": "unreachable", "message": self.to_string() } })
             }
+            Self::NoRegions => json!({ "error": { "code": "not_found", "message": self.to_string() } }),
             Self::File { .. } => json!({ "error": { "code": "file", "message": self.to_string() } }),
         }
     }

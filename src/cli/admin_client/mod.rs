@@ -1,15 +1,19 @@
-//! `tollgate rules`, `counters`, `ban`, `switch`, `override`, `top` and `events`: operate a running tollgate over its admin API.
+//! `tollgate rules`, `counters`, `ban`, `switch`, `override`, `regions`, `top` and `events`: operate a running tollgate over
+//! its admin API.
 //!
 //! Each subcommand has a file with its paths and the text form of its responses. `api` makes the calls, `error` has the
 //! errors, and `text` formats text.
 
 mod api;
 mod bans;
+mod candidates;
 mod difference;
 mod counters;
 mod error;
 mod lists;
+mod recommend;
 mod overrides;
+mod regions;
 mod rules;
 mod switches;
 mod text;
@@ -38,6 +42,7 @@ pub fn run(
         AdminCommand::List(command) => lists::run(&api, command),
         AdminCommand::Override(command) => overrides::run(&api, command),
         AdminCommand::Switch(command) => switches::run(&api, command),
+        AdminCommand::Regions(command) => regions::run(&api, command),
         AdminCommand::Traffic(command) => traffic::run(&api, command),
     });
     match (result, settings.output) {

@@ -149,7 +149,7 @@ fn name(version: VersionSelector) -> String {
 /// The files of a directory, validated as by `check`. The server validates them again with its own settings, which decide
 /// whether files may state the same domain.
 fn files(directory: &Path) -> Result<Files, ClientError> {
-    let options = Options { merge_domains: true, strict: false, allow_empty: false, overlay: None };
+    let options = Options { merge_domains: true, strict: false, allow_empty: false, ..Default::default() };
     let read =
         config::read_valid(directory, options).map_err(|error| ClientError::Invalid(error.to_string()))?;
     read.ok_or_else(|| ClientError::File {

@@ -7,7 +7,9 @@ use tollgate_control::LoggedEvent;
 use super::{
     CommandOutput,
     api::ApiClient,
+    candidates,
     error::ClientError,
+    recommend,
     text::{escape_line, table, utc},
 };
 use crate::settings::TrafficCommand;
@@ -56,6 +58,12 @@ pub(super) fn run(api: &ApiClient, command: &TrafficCommand) -> Result<CommandOu
             let json = api.get("top", &query)?;
             let text = top(&api.read(&json)?);
             Ok(CommandOutput { text, json })
+        }
+        TrafficCommand::Candidates { domain, rule } => {
+            candidates::show(api, domain.as_deref(), rule.as_deref())
+        }
+        TrafficCommand::Recommend { domain, rule } => {
+            recommend::show(api, domain.as_deref(), rule.as_deref())
         }
         TrafficCommand::Events { limit } => {
             let json = api.get("events", &[("limit", &limit.to_string())])?;

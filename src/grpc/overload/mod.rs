@@ -7,6 +7,7 @@
 //! the cost; and when even that would take too long, the call is rejected immediately. The estimate is made again when
 //! the call's task runs, from the time that it actually waited.
 
+mod early;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ use hyper::{HeaderMap, http::Extensions};
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeMetrics};
 
+pub(super) use self::early::EarlyAdmission;
 use super::deadline::{self, SkipStore, Waited};
 use crate::net::turn::Turns;
 
@@ -124,7 +126,7 @@ impl AdmissionControl {
         if self.completed_units.load(Ordering::Relaxed) >= SAMPLE_UNITS {
             self.sample();
         }
-        let waited = turns.age(now, self.wakeup_delay(now));
+        let waited = self.waited(turns, now);
         let expected = waited.saturating_add(self.queue_delay());
         let is_contended = expected >= NEGLIGIBLE_DELAY;
         let timeout = if is_contended { deadline::grpc_timeout(headers) } else { None };
@@ -139,6 +141,16 @@ impl AdmissionControl {
             has_store_time,
             state: PermitState::Active,
         })
+    }
+
+    /// Bound on the time that a call waited which these turns have read now.
+    fn waited(&self, turns: &Turns, now: Instant) -> Duration {
+        turns.age(now, self.wakeup_delay(now))
+    }
+
+    /// Expected time to the response of such a call.
+    fn expected(&self, turns: &Turns, now: Instant) -> Duration {
+        self.waited(turns, now).saturating_add(self.queue_delay())
     }
 
     /// Estimate of the time that the worker's queues take for a new call.
@@ -218,6 +230,16 @@ impl AdmissionControl {
         let rest = before.saturating_sub(before.checked_div(SMOOTHING).unwrap_or_default());
         let average = rest.saturating_add(cost.checked_div(SMOOTHING).unwrap_or_default());
         self.call_cost.store(average, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+impl AdmissionControl {
+    /// Admission control of a worker that was seen to spend `cost` on a call.
+    pub(in crate::grpc) fn with_cost(cost: Duration) -> Self {
+        let control = Self::default();
+        (0..100).for_each(|_| control.record(cost, CALL_UNITS, false));
+        control
     }
 }
 

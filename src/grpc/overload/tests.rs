@@ -17,9 +17,7 @@ fn admit(control: &Arc<AdmissionControl>, headers: &HeaderMap) -> Result<Permit,
 
 /// Admission control of a worker that spends 100 µs on a call.
 fn admission_control() -> Arc<AdmissionControl> {
-    let control = Arc::new(AdmissionControl::default());
-    (0..100).for_each(|_| control.record(Duration::from_millis(10), 100 * CALL_UNITS, false));
-    control
+    Arc::new(AdmissionControl::with_cost(Duration::from_micros(100)))
 }
 
 #[test]
@@ -115,4 +113,35 @@ async fn the_cost_is_measured_from_the_busy_time_of_the_runtime() {
         tokio::task::yield_now().await;
     }
     assert!(control.call_cost.load(Ordering::Relaxed) > 10_000, "{control:?}");
+}
+
+/// Number of calls that are left to HTTP/2, of a thousand that are read at once.
+fn left_to_http2(admission: &mut EarlyAdmission, timeout: Duration, now: Instant) -> usize {
+    admission.begin_read();
+    let is_left = |_: &usize| {
+        let is_left = !admission.refuses_at(Some(timeout), || now);
+        if is_left {
+            admission.admitted();
+        }
+        is_left
+    };
+    (0..1_000).filter(is_left).count()
+}
+
+#[test]
+fn calls_are_refused_early_before_they_would_be_rejected_and_never_in_a_short_queue() {
+    let (control, now) = (admission_control(), Instant::now());
+    let mut admission = EarlyAdmission::new(Arc::clone(&control), Turns::default());
+    let left = left_to_http2(&mut admission, Duration::from_millis(20), now);
+    assert!((40..=41).contains(&left), "4 ms of 20 in each queue: {left}");
+    // They still count in a second read of the turn, though not yet as active.
+    assert_eq!(left_to_http2(&mut admission, Duration::from_millis(20), now), 0);
+    assert!(!admission.refuses_at(None, || now), "without a deadline");
+    let mut other = EarlyAdmission::new(Arc::clone(&control), Turns::default());
+    let left = left_to_http2(&mut other, Duration::from_millis(2), now);
+    assert!((10..=11).contains(&left), "a millisecond in each queue: {left}");
+    let _active: Vec<_> = (0..30).map(|_| admit(&control, &headers("1S")).expect("admitted")).collect();
+    let mut other = EarlyAdmission::new(control, Turns::default());
+    let left = left_to_http2(&mut other, Duration::from_millis(20), now);
+    assert!((10..=11).contains(&left), "a millisecond in each queue is left: {left}");
 }

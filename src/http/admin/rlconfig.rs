@@ -8,8 +8,11 @@ use tollgate_core::{
     ban::BanPolicy,
     clock::Clock,
 };
-use tollgate_limiter::{ActiveRules, explain::limit_text};
-use tollgate_rules::{Domain, Limit, Overridden, Rule, Rules};
+use tollgate_limiter::{
+    ActiveRules,
+    explain::{candidate_text, limit_text},
+};
+use tollgate_rules::{Domain, Limit, Overridden, Rule, Rules, Scope};
 
 use crate::http::cached_page::CachedPage;
 
@@ -102,11 +105,20 @@ fn line(domain: &Domain, rule: &Rule) -> String {
         if let Some(policy) = rule.on_store_error {
             let _ = write!(line, ", on_store_error: {}", policy.name());
         }
+        if rule.scope != Scope::Regional {
+            let _ = write!(line, ", scope: {}", rule.scope.name());
+        }
         if let Some(limit) = rule.degraded_limit {
             let _ = write!(line, ", degraded_limit: {limit}");
         }
         if let Some(spread) = rule.retry_after_spread {
             let _ = write!(line, ", retry_after_spread: {}s", spread.as_secs());
+        }
+        if let Some(share) = rule.rollout.enforced {
+            let _ = write!(line, ", enforce_percent: {share}");
+        }
+        if let Some(candidate) = &rule.rollout.candidate {
+            let _ = write!(line, ", candidate: {{{}}}", candidate_text(candidate));
         }
         if domain.charging == Charging::AllOrNone {
             line.push_str(", atomic: true");
@@ -139,7 +151,7 @@ mod tests {
         algorithm::{Parameters, Policy},
         quota::{Quota, Unit, Window},
     };
-    use tollgate_rules::{Derived, DomainIndex, Level, Matcher, Node, Segment, Value};
+    use tollgate_rules::{Derived, DomainIndex, Level, Matcher, Node, Rollout, Segment, Value};
 
     fn limit(algorithm: Algorithm, limit: u32, unit: Unit, multiplier: u32) -> Limit {
         let quota = Quota { limit, window: Window::new(unit, multiplier).expect("in range") };
@@ -156,6 +168,7 @@ mod tests {
             sync,
             overdraft: false,
             ban: None,
+            scope: Scope::Regional,
             on_store_error: None,
             degraded_limit: None,
             retry_after_spread: shadow_mode.then_some(Duration::from_secs(10)),
@@ -167,6 +180,7 @@ mod tests {
             metadata: None,
             segments: [segment].into(),
             origin: ("file.yaml".into(), 1),
+            rollout: Rollout::default(),
             stated: None,
             derived: Derived::default(),
         };

@@ -98,7 +98,7 @@ impl Turns {
     }
 
     /// Number of this turn, from 1.
-    fn number(&self) -> usize {
+    pub(crate) fn number(&self) -> usize {
         self.0.number.load(Ordering::Relaxed)
     }
 

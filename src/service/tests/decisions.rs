@@ -20,7 +20,7 @@ fn service(which: NamedDecisions) -> TestService {
     TestService::with(Modes::default(), naming(which))
 }
 
-/// The metadata as `name=value`, joined by spaces; empty if there is none.
+/// The metadata as `name=value`, joined by spaces; empty without metadata.
 fn named(response: &RateLimitResponse) -> String {
     let decision = response.dynamic_metadata.as_ref().and_then(|metadata| metadata.fields.get("decision"));
     let Some(Kind::StructValue(Struct { fields })) = decision.and_then(|value| value.kind.as_ref()) else {

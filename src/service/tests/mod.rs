@@ -65,7 +65,7 @@ impl TestService {
         let directory = tempfile::tempdir().expect("a directory");
         fs::write(directory.path().join("rules.yaml"), rules).expect("written");
         let load_options =
-            config::Options { merge_domains: false, strict: true, allow_empty: false, overlay: None };
+            config::Options { merge_domains: false, strict: true, allow_empty: false, ..Default::default() };
         let loaded = config::load(directory.path(), &load_options).expect("valid rules");
         let rules = Arc::new(ActiveRules::default());
         rules.replace(Arc::new(loaded.rules));

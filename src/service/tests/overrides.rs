@@ -33,6 +33,8 @@ pub(super) fn switch(rule: &str, mode: SwitchMode) -> Switch {
         domain: "d".into(),
         rule: rule.into(),
         mode,
+        enforce_percent: None,
+        ramp: None,
         reason: String::new(),
         author: String::new(),
         created_at_ms: 0,

@@ -1,10 +1,11 @@
-//! Arguments of the commands that call the admin API: `rules`, `counters`, `ban`, `switch`, `override`, `top` and
-//! `events`.
+//! Arguments of the commands that call the admin API: `rules`, `counters`, `ban`, `switch`, `override`, `regions`, `top`,
+//! `candidates`, `recommend` and `events`.
 
 mod connection;
 mod counters;
 mod lists;
 mod overrides;
+mod regions;
 mod rules;
 mod switches;
 mod traffic;
@@ -16,15 +17,17 @@ pub(super) use self::{
     counters::CountersFlags,
     lists::BanFlags,
     overrides::OverrideFlags,
+    regions::RegionsFlags,
     rules::RulesFlags,
     switches::SwitchFlags,
-    traffic::{EventsFlags, TopFlags},
+    traffic::{EventsFlags, RuleQueryFlags, TopFlags},
 };
 pub use self::{
     connection::{AdminUrl, ClientIdentity, ConnectionSettings, OutputFormat},
     counters::{CounterCommand, CounterSelector},
     lists::ListCommand,
     overrides::{LimitArgument, OverrideCommand},
+    regions::RegionsCommand,
     rules::{BaseVersion, DiffSource, LimitChange, Rollback, RulesCommand, VersionSelector},
     switches::SwitchCommand,
     traffic::TrafficCommand,
@@ -54,6 +57,8 @@ pub enum AdminCommand {
     Override(OverrideCommand),
     /// Switches of rules.
     Switch(SwitchCommand),
+    /// Regions.
+    Regions(RegionsCommand),
     /// Traffic of the last minutes.
     Traffic(TrafficCommand),
 }

@@ -28,12 +28,36 @@ enum SwitchSubcommand {
         mode: SwitchMode,
         #[command(flatten)]
         rule: RuleFlags,
+        /// With `shadow`: the percentage of keys for which the rule is enforced nevertheless. Default: 0.
+        #[arg(long, value_name = "PERCENT")]
+        enforce_percent: Option<f64>,
         /// Reason, for the audit log.
         #[arg(long, value_name = "TEXT")]
         reason: String,
         /// Lifetime of the switch. Default: until it is removed.
         #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
         lifetime: Option<Duration>,
+    },
+    /// Enforce a rule for more and more of its keys. One instance advances the ramp, and sets it back if too many hits are
+    /// denied.
+    Ramp {
+        #[command(flatten)]
+        rule: RuleFlags,
+        /// Percentages of keys, each above the one before.
+        #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', required = true)]
+        steps: Vec<f64>,
+        /// Time of all steps together, which last equally long.
+        #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
+        over: Duration,
+        /// Percentage of denied hits, of those of enforced keys, above which the ramp goes back.
+        #[arg(long, value_name = "PERCENT")]
+        max_denied: f64,
+        /// Hits of enforced keys without which a step is not judged, and does not end.
+        #[arg(long, value_name = "COUNT", default_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
+        min_hits: u32,
+        /// Reason, for the audit log.
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
     },
     /// Remove the switch of a rule, which is then enforced again.
     Remove {
@@ -65,10 +89,29 @@ pub enum SwitchCommand {
         rule: String,
         /// Mode.
         mode: SwitchMode,
+        /// Percentage of keys that are enforced in shadow mode. `None`: no key.
+        enforce_percent: Option<f64>,
         /// Reason.
         reason: String,
         /// Lifetime. `None`: until it is removed.
         lifetime: Option<Duration>,
+    },
+    /// Begin a ramp.
+    Ramp {
+        /// Domain of the rule.
+        domain: String,
+        /// Path of the rule.
+        rule: String,
+        /// Percentages of keys.
+        steps: Vec<f64>,
+        /// Time of all steps together.
+        over: Duration,
+        /// Percentage of denied hits above which it goes back.
+        max_denied: f64,
+        /// Hits without which a step is not judged.
+        min_hits: u32,
+        /// Reason.
+        reason: String,
     },
     /// Remove a switch.
     Remove {
@@ -83,8 +126,13 @@ impl SwitchFlags {
     pub(in crate::settings) fn resolve(self) -> Result<AdminClientSettings, Problem> {
         let command = match self.subcommand {
             SwitchSubcommand::List => SwitchCommand::Show,
-            SwitchSubcommand::Set { mode, rule: RuleFlags { domain, rule }, reason, lifetime } => {
-                SwitchCommand::Set { domain, rule, mode, reason, lifetime }
+            SwitchSubcommand::Set { mode, rule, enforce_percent, reason, lifetime } => {
+                let RuleFlags { domain, rule } = rule;
+                SwitchCommand::Set { domain, rule, mode, enforce_percent, reason, lifetime }
+            }
+            SwitchSubcommand::Ramp { rule, steps, over, max_denied, min_hits, reason } => {
+                let RuleFlags { domain, rule } = rule;
+                SwitchCommand::Ramp { domain, rule, steps, over, max_denied, min_hits, reason }
             }
             SwitchSubcommand::Remove { rule: RuleFlags { domain, rule } } => {
                 SwitchCommand::Remove { domain, rule }

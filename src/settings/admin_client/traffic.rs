@@ -1,4 +1,4 @@
-//! Arguments of `tollgate top` and `tollgate events`.
+//! Arguments of `tollgate top`, `tollgate events`, `tollgate candidates` and `tollgate recommend`.
 
 use clap::Args;
 
@@ -29,6 +29,18 @@ pub(in crate::settings) struct EventsFlags {
     connection: ConnectionFlags,
 }
 
+#[derive(Args, Debug)]
+pub(in crate::settings) struct RuleQueryFlags {
+    /// Domain. Default: all.
+    #[arg(long, value_name = "NAME")]
+    domain: Option<String>,
+    /// Path of one rule, as in `/rlconfig` and metrics. Default: all.
+    #[arg(long, value_name = "PATH")]
+    rule: Option<String>,
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
 /// Command about the traffic of the last minutes.
 #[derive(Clone, Debug)]
 pub enum TrafficCommand {
@@ -41,6 +53,20 @@ pub enum TrafficCommand {
         /// Whether only the instance that answers is included.
         is_instance: bool,
     },
+    /// Compare rules with their candidates.
+    Candidates {
+        /// Domain. `None`: all.
+        domain: Option<String>,
+        /// Path of the rule. `None`: all.
+        rule: Option<String>,
+    },
+    /// Recommend limits.
+    Recommend {
+        /// Domain. `None`: all.
+        domain: Option<String>,
+        /// Path of the rule. `None`: all.
+        rule: Option<String>,
+    },
     /// Show events.
     Events {
         /// Maximum number of events.
@@ -52,6 +78,18 @@ impl TopFlags {
     pub(in crate::settings) fn resolve(self) -> Result<AdminClientSettings, Problem> {
         let Self { domain, limit, instance: is_instance, connection } = self;
         connection.resolve(AdminCommand::Traffic(TrafficCommand::Top { domain, limit, is_instance }))
+    }
+}
+
+impl RuleQueryFlags {
+    pub(in crate::settings) fn candidates(self) -> Result<AdminClientSettings, Problem> {
+        let Self { domain, rule, connection } = self;
+        connection.resolve(AdminCommand::Traffic(TrafficCommand::Candidates { domain, rule }))
+    }
+
+    pub(in crate::settings) fn recommend(self) -> Result<AdminClientSettings, Problem> {
+        let Self { domain, rule, connection } = self;
+        connection.resolve(AdminCommand::Traffic(TrafficCommand::Recommend { domain, rule }))
     }
 }
 

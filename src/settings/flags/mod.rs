@@ -1,6 +1,9 @@
 //! Command line.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use clap::{
     Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum, parser::ValueSource,
@@ -10,8 +13,8 @@ use super::{
     Command, Settings, SettingsError,
     admin::AdminFlags,
     admin_client::{
-        BanFlags, CountersFlags, EventsFlags, OverrideFlags, RulesFlags as VersionFlags, SwitchFlags,
-        TopFlags,
+        BanFlags, CountersFlags, EventsFlags, OverrideFlags, RegionsFlags, RuleQueryFlags,
+        RulesFlags as VersionFlags, SwitchFlags, TopFlags,
     },
     anomalies::AnomalyFlags,
     environment::{self, Environment, EnvironmentFlags},
@@ -24,6 +27,7 @@ use super::{
     on_store_error::StoreErrorFlags,
     parsers::{DescriptorArgument, descriptor},
     process::ProcessFlags,
+    regions::RegionFlags,
     response::{BoundFlags, ResponseFlags},
     rules::{ReadingFlags, RulesFlags},
     statsd::StatsdFlags,
@@ -73,8 +77,14 @@ enum Verb {
     Switch(SwitchFlags),
     /// Override the limit of a rule, or of one key of it, on a running server, with or without an end.
     Override(OverrideFlags),
+    /// Show the regions of a running server, and drop one from a region table.
+    Regions(RegionsFlags),
     /// Show the keys with the most hits and the most denied hits of the last minute, in all instances.
     Top(TopFlags),
+    /// Compare rules with their candidates: hits that only one of both denied, in all instances.
+    Candidates(RuleQueryFlags),
+    /// Recommend limits for the rules of a running server, from the demand of their keys.
+    Recommend(RuleQueryFlags),
     /// Show the events of all instances, newest first.
     Events(EventsFlags),
     /// Print a generated page of the documentation, in Markdown.
@@ -103,6 +113,8 @@ struct ServeFlags {
     #[command(flatten)]
     admin: AdminFlags,
     #[command(flatten)]
+    region: RegionFlags,
+    #[command(flatten)]
     fleet: FleetFlags,
     #[command(flatten)]
     anomalies: AnomalyFlags,
@@ -120,6 +132,9 @@ pub struct CheckFlags {
     pub directory: PathBuf,
     #[command(flatten)]
     reading: ReadingFlags,
+    /// Region table, for warnings of limits of `scope: global`.
+    #[arg(long, value_name = "FILE")]
+    pub regions: Option<PathBuf>,
 }
 
 /// Arguments of `tollgate explain`.
@@ -159,15 +174,25 @@ pub enum DocsPage {
 }
 
 impl CheckFlags {
+    /// Directory of files to lay over the rules.
+    pub fn overlay(&self) -> Option<&Path> {
+        self.reading.overlay()
+    }
+
     /// Options for reading the files.
-    pub const fn options(&self) -> tollgate_rules::config::Options {
+    pub fn options(&self) -> tollgate_rules::config::Options {
         self.reading.resolve()
     }
 }
 
 impl ExplainFlags {
+    /// Directory of files to lay over the rules.
+    pub fn overlay(&self) -> Option<&Path> {
+        self.reading.overlay()
+    }
+
     /// Options for reading the files.
-    pub const fn options(&self) -> tollgate_rules::config::Options {
+    pub fn options(&self) -> tollgate_rules::config::Options {
         self.reading.resolve()
     }
 }
@@ -219,8 +244,11 @@ pub fn parse(
         Some(Verb::Counters(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Ban(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Switch(flags)) => flags.resolve().map(Command::AdminClient),
+        Some(Verb::Regions(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Override(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Top(flags)) => flags.resolve().map(Command::AdminClient),
+        Some(Verb::Candidates(flags)) => flags.candidates().map(Command::AdminClient),
+        Some(Verb::Recommend(flags)) => flags.recommend().map(Command::AdminClient),
         Some(Verb::Events(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Docs(flags)) => Ok(Command::Docs(flags.page)),
     }
@@ -278,6 +306,7 @@ impl ServeFlags {
             statsd: self.statsd.resolve()?,
             top_talkers: self.admin.top_talkers,
             admin: self.admin.resolve()?,
+            region: self.region.resolve()?,
             fleet: self.fleet.resolve()?,
             anomalies: self.anomalies.resolve(),
             notices,

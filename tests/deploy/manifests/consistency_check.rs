@@ -5,8 +5,13 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 /// Objects that are made apart, as the files say where they refer to them.
-const EXTERNAL_OBJECTS: [&str; 4] =
-    ["Secret/tollgate-operators", "Secret/tollgate-redis-ca", "Secret/tollgate-store", "Secret/tollgate-tls"];
+const EXTERNAL_OBJECTS: [&str; 5] = [
+    "Secret/tollgate-operators",
+    "Secret/tollgate-redis-ca",
+    "Secret/tollgate-region-tls",
+    "Secret/tollgate-store",
+    "Secret/tollgate-tls",
+];
 
 /// The end of a name that kustomize makes of its content.
 fn is_hash(text: &str) -> bool {

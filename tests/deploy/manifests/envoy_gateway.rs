@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs};
 
 use serde_json::{Map, Value, json};
-use tollgate::settings;
+use tollgate::{config, settings};
 
 use super::{consistency_check, network, python, yaml};
 use crate::support::tollgate::project;
@@ -28,6 +28,12 @@ const VARIABLES: [(&str, &str); 10] = [
     ("USE_PROMETHEUS", "true"),
     ("GRPC_SERVER_USE_TLS", "true"),
 ];
+
+/// A list with Envoy Gateway's own element, and those of the values.
+fn with(own: Value, stated: &Value) -> Value {
+    let stated = stated.as_array().into_iter().flatten().cloned();
+    std::iter::once(own).chain(stated).collect()
+}
 
 /// The Deployment that it makes of the values.
 fn made(values: &Value) -> Value {
@@ -55,7 +61,7 @@ fn made(values: &Value) -> Value {
                     "terminationGracePeriodSeconds": 300,
                     "securityContext": spec["pod"]["securityContext"],
                     "topologySpreadConstraints": spec["pod"]["topologySpreadConstraints"],
-                    "volumes": [{"name": "certs", "secret": {"secretName": "envoy-rate-limit"}}],
+                    "volumes": with(json!({"name": "certs", "secret": {"secretName": "envoy-rate-limit"}}), &spec["pod"]["volumes"]),
                     "containers": [{
                         "name": "envoy-ratelimit",
                         "image": spec["container"]["image"],
@@ -69,7 +75,10 @@ fn made(values: &Value) -> Value {
                         ],
                         "resources": spec["container"]["resources"],
                         "securityContext": spec["container"]["securityContext"],
-                        "volumeMounts": [{"name": "certs", "mountPath": "/certs", "readOnly": true}],
+                        "volumeMounts": with(
+                            json!({"name": "certs", "mountPath": "/certs", "readOnly": true}),
+                            &spec["container"]["volumeMounts"],
+                        ),
                         "startupProbe": probe,
                         "readinessProbe": probe,
                         "livenessProbe": probe,
@@ -104,7 +113,9 @@ fn merge(into: &mut Value, patch: &Value) {
 fn envoy_gateway_generates_a_consistent_deployment() {
     let values = checked("values.yaml");
     let deployment = made(&values);
-    let documents = python(&["tests/deploy/manifests.py"], deployment.to_string().into_bytes());
+    let overlay = fs::read_to_string(project("deploy/envoy-gateway/overlay.yaml")).expect("readable");
+    let all = format!("{deployment}\n---\n{overlay}");
+    let documents = python(&["tests/deploy/manifests.py"], all.into_bytes());
     assert_eq!(consistency_check::of_pods(documents.as_array().expect("a list")), [""; 0]);
     let update = &deployment["spec"]["strategy"]["rollingUpdate"];
     assert_eq!((&update["maxUnavailable"], &update["maxSurge"]), (&json!(0), &json!(1)));
@@ -139,6 +150,10 @@ fn envoy_gateway_generates_a_consistent_deployment() {
     variables.insert("REDIS_URL".into(), url.expect("a URL").into());
     // Its certificates are not here.
     variables.remove("GRPC_SERVER_USE_TLS");
+    // The overlay is mounted where tollgate looks for it.
+    let mounts = container["volumeMounts"].as_array().expect("a list");
+    let overlay = mounts.iter().find(|mount| mount["name"] == "overlay").expect("is mounted");
+    assert_eq!(variables.remove("TOLLGATE_RULES_OVERLAY").as_deref(), overlay["mountPath"].as_str());
     let authority = variables.remove("TOLLGATE_GRPC_TLS_CLIENT_CA");
     assert_eq!(authority.as_deref(), Some("/certs/ca.crt"), "without a token any client may ask");
     let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into()));
@@ -166,6 +181,33 @@ fn the_policy_for_envoy_gateway_states_limits() {
         rules[1]["clientSelectors"][0]["headers"][0],
         json!({"type": "Distinct", "name": "x-user-id"})
     );
+}
+
+#[test]
+fn the_overlay_for_envoy_gateway_matches_the_limits_of_the_policy() {
+    let overlay = yaml("deploy/envoy-gateway/overlay.yaml");
+    let values = checked("values.yaml");
+    let volume = values.pointer("/config/envoyGateway/provider/kubernetes/rateLimitDeployment/pod/volumes/0");
+    assert_eq!(volume.expect("a volume")["configMap"]["name"], overlay["metadata"]["name"]);
+    assert_eq!(overlay["metadata"]["namespace"], "envoy-gateway-system");
+    let policy = checked("policy.yaml");
+    let name = |part: &str| policy["metadata"][part].as_str().expect("a text").to_owned();
+    let rule = format!("{}/{}/rule/0", name("namespace"), name("name"));
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let text = overlay["data"]["limits.yaml"].as_str().expect("a text");
+    fs::write(directory.path().join("limits.yaml"), text).expect("written");
+    let slot = config::OverlaySlot::leaked();
+    slot.set(config::Overlay::load(directory.path()).expect("valid"));
+    let generated = format!(
+        "domain: envoy-gateway-system/eg/http\ndescriptors:\n- key: route\n  descriptors:\n  - key: {rule}\n    \
+         descriptors:\n    - {{key: remote_address, rate_limit: {{unit: minute, requests_per_unit: 100}}}}\n"
+    );
+    let options = config::Options { overlay: Some(slot), ..config::Options::default() };
+    let loaded = config::load_files([("pushed.yaml".to_owned(), generated.into_bytes())], options);
+    let loaded = loaded.unwrap_or_else(|error| panic!("{error}"));
+    assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
+    let rule = loaded.rules.rules().next().expect("one");
+    assert_eq!(rule.algorithm().map(|algorithm| algorithm.name()), Some("token_bucket"));
 }
 
 /// The policy selects the pods that Envoy Gateway creates, and lets the needed traffic through.

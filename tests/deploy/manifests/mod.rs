@@ -7,6 +7,7 @@ mod mutations;
 mod network;
 mod operators;
 mod redis;
+mod regions;
 
 use std::{collections::BTreeMap, fs, process::Command, sync::LazyLock};
 
@@ -27,11 +28,13 @@ use crate::support::{
 };
 
 /// All that is built: what `deploy/` has for others, and the rest of the components.
-pub(crate) const OVERLAYS: [&str; 4] = [
+pub(crate) const OVERLAYS: [&str; 6] = [
     "deploy/kubernetes/overlays/dev",
     "deploy/kubernetes/overlays/production",
     "tests/deploy/overlays/operators",
     "tests/deploy/overlays/sentinel",
+    "deploy/kubernetes/overlays/two-regions/us-east",
+    "deploy/kubernetes/overlays/two-regions/eu-west",
 ];
 
 /// The output of kustomize for an overlay.
@@ -181,6 +184,8 @@ fn the_rules_load_and_none_is_missing() {
         };
         let expected = if overlay.ends_with("production") {
             format!("{overlay}/rules")
+        } else if overlay.contains("two-regions") {
+            "deploy/kubernetes/overlays/two-regions/common/rules".into()
         } else {
             "config/default".into()
         };

@@ -54,17 +54,20 @@ pub enum EventKind {
     RateDrift,
     /// The share of denied hits of a rule or a domain is larger than usual.
     DeniedShareHigh,
+    /// A ramp has set the share of its rule back, because too many hits were denied.
+    RampWentBack,
 }
 
 impl EventKind {
     /// Every kind.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::KeyRate,
         Self::AbuseListed,
         Self::RateHigh,
         Self::RateLow,
         Self::RateDrift,
         Self::DeniedShareHigh,
+        Self::RampWentBack,
     ];
 
     /// Name of the kind in the API, in webhooks and in metrics.
@@ -76,6 +79,7 @@ impl EventKind {
             Self::RateLow => "rate_low",
             Self::RateDrift => "rate_drift",
             Self::DeniedShareHigh => "denied_share_high",
+            Self::RampWentBack => "ramp_went_back",
         }
     }
 
@@ -86,7 +90,7 @@ impl EventKind {
             Self::KeyRate | Self::RateHigh | Self::RateLow | Self::RateDrift | Self::DeniedShareHigh => {
                 Duration::from_secs(300)
             }
-            Self::AbuseListed => Duration::from_secs(60),
+            Self::AbuseListed | Self::RampWentBack => Duration::from_secs(60),
         }
     }
 }

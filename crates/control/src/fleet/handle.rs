@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use super::{InstanceReport, MAX_REPORT_BYTES, MAX_TOTALS, Totals};
 use crate::{
-    Control, ControlError, LoggedEvent, OperatorEvent, backend::Backend, events::QueuedEvent,
-    redis::SharedFigures, stored,
+    Control, ControlError, LoggedEvent, OperatorEvent,
+    backend::Backend,
+    events::QueuedEvent,
+    redis::{ReportTopic, SharedFigures},
+    stored,
 };
 
 impl Control {
@@ -24,7 +27,9 @@ impl Control {
             return Err(ControlError::TooLarge { what: "a report", most: MAX_REPORT_BYTES });
         }
         match self.figures() {
-            Some(figures) => figures.store_report(self.instance(), report).await.map(Some),
+            Some(figures) => {
+                figures.store_report(ReportTopic::Traffic, self.instance(), report).await.map(Some)
+            }
             None => Ok(None),
         }
     }
@@ -34,10 +39,38 @@ impl Control {
     /// # Errors
     /// When the store does not respond.
     pub async fn reports(&self) -> Result<Vec<InstanceReport>, ControlError> {
+        self.reports_about(ReportTopic::Traffic).await
+    }
+
+    /// Stores the report of this instance about its rollouts; nowhere without a shared store.
+    ///
+    /// # Errors
+    /// When the report is too large, or the store does not respond.
+    pub async fn store_rollout_report(&self, report: String) -> Result<(), ControlError> {
+        if report.len() > MAX_REPORT_BYTES {
+            return Err(ControlError::TooLarge { what: "a report", most: MAX_REPORT_BYTES });
+        }
+        match self.figures() {
+            Some(figures) => {
+                figures.store_report(ReportTopic::Rollouts, self.instance(), report).await.map(drop)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the reports of all instances with a recent heartbeat about their rollouts.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn rollout_reports(&self) -> Result<Vec<InstanceReport>, ControlError> {
+        self.reports_about(ReportTopic::Rollouts).await
+    }
+
+    async fn reports_about(&self, topic: ReportTopic) -> Result<Vec<InstanceReport>, ControlError> {
         match self.figures() {
             Some(figures) => {
                 let instances = self.instances().await?;
-                figures.reports(instances.into_iter().map(|instance| instance.id).collect()).await
+                figures.reports(topic, instances.into_iter().map(|instance| instance.id).collect()).await
             }
             None => Ok(Vec::new()),
         }

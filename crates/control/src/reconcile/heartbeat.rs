@@ -33,6 +33,7 @@ impl Heartbeat {
             version: state.version,
             fingerprint: state.fingerprint.clone(),
             generation: state.generation,
+            region_generation: state.region_generation,
             started_at_ms: self.started_at_ms,
             seen_at_ms: now_ms(),
             active_domains,

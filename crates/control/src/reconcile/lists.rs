@@ -85,7 +85,10 @@ impl ListsReconciler {
             return;
         }
         let (control, status, snapshot) = (self.control.clone(), self.status.clone(), self.snapshot.clone());
-        let lost = (head.generation < active.generation).then(|| Arc::clone(&self.active));
+        // A copy of another region's lists may have an earlier generation.
+        let is_copy = control.require_writable().is_err() && !head.runtime_token.is_empty();
+        let is_lost = head.generation < active.generation && !is_copy;
+        let lost = is_lost.then(|| Arc::clone(&self.active));
         let lost_automatic = head.abuse_token.is_empty() && self.active.has_automatic_at(now_ms());
         let lost_automatic = lost_automatic.then(|| Arc::clone(&self.active));
         let now = Instant::now();
@@ -248,6 +251,8 @@ mod tests {
                 domain: "web".into(),
                 rule: "*".into(),
                 mode: SwitchMode::Off,
+                enforce_percent: None,
+                ramp: None,
                 reason: String::new(),
                 author: "ada".into(),
                 created_at_ms: 0,

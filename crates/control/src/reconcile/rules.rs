@@ -111,7 +111,10 @@ impl RulesReconciler {
             return;
         }
         match (&head.current, &self.active) {
-            (None, None) => self.import(),
+            (None, None) => match self.control.require_writable() {
+                Ok(()) => self.import(),
+                Err(_) => self.problem = Some("no version is copied from the writing region yet".to_owned()),
+            },
             (Some(current), None) => self.fetch(current, head.size),
             (Some(current), Some(active)) if *current == active.id() => {
                 if head.files == FilesPresence::Lost {
@@ -121,7 +124,10 @@ impl RulesReconciler {
                 }
             }
             (Some(current), Some(active))
-                if current.number >= active.version.number || self.adopted.as_ref() == Some(current) =>
+                if current.number >= active.version.number
+                    || self.adopted.as_ref() == Some(current)
+                    // The writing region has lost the active version.
+                    || self.control.require_writable().is_err() =>
             {
                 self.fetch(current, head.size);
             }

@@ -31,6 +31,13 @@ const POSITION_LIFETIME: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// Age of the oldest event that is delivered when no event ever was.
 const FIRST_DELIVERY_AGE: Duration = Duration::from_secs(60);
 
+/// Content of the reports of instances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReportTopic {
+    Traffic,
+    Rollouts,
+}
+
 /// Figures of the fleet.
 pub(crate) struct SharedFigures<'c>(pub(super) &'c ScriptClient);
 
@@ -39,8 +46,12 @@ impl SharedFigures<'_> {
         self.0.run_shared(operation, keys, arguments, ATTEMPT_TIMEOUT).await
     }
 
-    fn report_key(&self, instance: &str) -> Vec<u8> {
-        self.0.keys.named(&format!("report:{instance}"))
+    fn report_key(&self, topic: ReportTopic, instance: &str) -> Vec<u8> {
+        let name = match topic {
+            ReportTopic::Traffic => "report",
+            ReportTopic::Rollouts => "rollout-report",
+        };
+        self.0.keys.named(&format!("{name}:{instance}"))
     }
 
     fn totals_key(&self, interval: u64) -> Vec<u8> {
@@ -55,22 +66,35 @@ impl SharedFigures<'_> {
         self.0.keys.named("delivered")
     }
 
-    pub(crate) async fn store_report(&self, instance: &str, report: String) -> ControlResult<u64> {
+    pub(crate) async fn store_report(
+        &self,
+        topic: ReportTopic,
+        instance: &str,
+        report: String,
+    ) -> ControlResult<u64> {
         let arguments = [report.into_bytes(), millis(REPORT_LIFETIME)];
-        number(&bytes(self.run("report", &[self.report_key(instance)], &arguments).await?)?)
+        number(&bytes(self.run("report", &[self.report_key(topic, instance)], &arguments).await?)?)
     }
 
-    pub(crate) async fn reports(&self, mut instances: Vec<String>) -> ControlResult<Vec<InstanceReport>> {
+    pub(crate) async fn reports(
+        &self,
+        topic: ReportTopic,
+        mut instances: Vec<String>,
+    ) -> ControlResult<Vec<InstanceReport>> {
         instances.truncate(MAX_REPORTS);
         let mut found = Vec::with_capacity(instances.len());
         for some in instances.chunks(REPORTS_OF_CALL) {
-            found.extend(self.some_reports(some).await?);
+            found.extend(self.some_reports(topic, some).await?);
         }
         Ok(found)
     }
 
-    async fn some_reports(&self, instances: &[String]) -> ControlResult<Vec<InstanceReport>> {
-        let keys: Vec<_> = instances.iter().map(|instance| self.report_key(instance)).collect();
+    async fn some_reports(
+        &self,
+        topic: ReportTopic,
+        instances: &[String],
+    ) -> ControlResult<Vec<InstanceReport>> {
+        let keys: Vec<_> = instances.iter().map(|instance| self.report_key(topic, instance)).collect();
         let [now, reports] = list(self.run("reports", &keys, &[]).await?)?;
         let (now, Reply::List(reports)) = (number(&bytes(now)?)?, reports) else {
             return Err(malformed("no reports"));

@@ -5,6 +5,7 @@
 
 pub(super) mod abuse;
 pub(super) mod bans;
+mod copies;
 mod figures;
 mod keys;
 pub(super) mod overrides;
@@ -30,7 +31,11 @@ use self::script_client::{
     ControlResult, HEARTBEAT_TIMEOUT, Operation, ScriptClient, bytes, list, malformed, number, read_json,
     text, to_json,
 };
-pub(super) use self::{figures::SharedFigures, traffic::SharedTraffic};
+pub(super) use self::{
+    copies::SharedCopies,
+    figures::{ReportTopic, SharedFigures},
+    traffic::SharedTraffic,
+};
 use super::{
     AuditEntry, ControlError, Instance, ListEntry, Runtime, Switch,
     change::Change,
@@ -60,6 +65,11 @@ impl Redis {
     /// Figures of the fleet.
     pub(super) const fn figures(&self) -> SharedFigures<'_> {
         SharedFigures(&self.client)
+    }
+
+    /// Copies of the rules of another region.
+    pub(super) const fn copies(&self) -> SharedCopies<'_> {
+        SharedCopies(&self.client)
     }
 
     /// Traffic of the fleet by minute.
@@ -148,8 +158,12 @@ impl Redis {
     pub(super) async fn change(&self, change: Change, audit: AuditEntry) -> ControlResult<bool> {
         let what = match &change {
             Change::PutEntry(_) | Change::RemoveEntry(_) => "entries of lists",
-            Change::PutSwitch(_) | Change::RemoveSwitch { .. } | Change::AuditOnly => "switches",
+            Change::PutSwitch(_)
+            | Change::ReplaceSwitch { .. }
+            | Change::RemoveSwitch { .. }
+            | Change::AuditOnly => "switches",
         };
+        let replaced = values::replaced(&change)?;
         let (action, key, field, value, most) = values::arguments(change)?;
         let operation = Operation::new("change").with([
             token().into_bytes(),
@@ -160,6 +174,7 @@ impl Redis {
             value,
             most.to_string().into_bytes(),
             self.earlier_overrides().into(),
+            replaced,
         ]);
         match bytes(self.client.run(&operation).await?)?.as_slice() {
             b"made" => Ok(true),

@@ -17,6 +17,7 @@ const SOURCE: &str = include_str!("../../../../lua/control.lua");
 const ABUSE_SOURCE: &str = include_str!("../../../../lua/abuse.lua");
 const OVERRIDES_SOURCE: &str = include_str!("../../../../lua/overrides.lua");
 const FLEET_SOURCE: &str = include_str!("../../../../lua/fleet.lua");
+const COPY_SOURCE: &str = include_str!("../../../../lua/copy.lua");
 
 /// Timeout of one attempt.
 pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1_500);
@@ -92,6 +93,8 @@ pub(crate) struct ScriptClient {
     overrides_script: Script,
     /// Operations on figures of the fleet.
     fleet_script: Script,
+    /// Operations on copies of another region's rules.
+    copy_script: Script,
     /// Time of the last denial by the ACL.
     denied_at: Mutex<Option<Instant>>,
 }
@@ -100,10 +103,10 @@ impl ScriptClient {
     pub(super) fn open(settings: &RedisSettings) -> Result<Self, StoreError> {
         let store = RedisStore::open(settings)?;
         let keys = Keys::new(&settings.key_prefix);
-        let [script, abuse_script, overrides_script, fleet_script] =
-            [SOURCE, ABUSE_SOURCE, OVERRIDES_SOURCE, FLEET_SOURCE].map(Script::new);
+        let [script, abuse_script, overrides_script, fleet_script, copy_script] =
+            [SOURCE, ABUSE_SOURCE, OVERRIDES_SOURCE, FLEET_SOURCE, COPY_SOURCE].map(Script::new);
         let denied_at = Mutex::default();
-        Ok(Self { store, keys, script, abuse_script, overrides_script, fleet_script, denied_at })
+        Ok(Self { store, keys, script, abuse_script, overrides_script, fleet_script, copy_script, denied_at })
     }
 
     /// Calls `changed` after each change by another instance.
@@ -160,6 +163,20 @@ impl ScriptClient {
         let named = [operation.as_bytes()];
         let arguments: Vec<&[u8]> = named.into_iter().chain(arguments.iter().map(Vec::as_slice)).collect();
         let reply = self.store.run(&self.fleet_script, Keys::slot(), keys, &arguments, timeout).await;
+        reply.inspect_err(|error| self.failed(error)).map_err(|error| control_error(&error))
+    }
+
+    /// Runs an operation on copies, without retries, because it is repeated soon anyway.
+    pub(super) async fn run_copy(
+        &self,
+        operation: &str,
+        keys: &[Vec<u8>],
+        arguments: &[Vec<u8>],
+        timeout: Duration,
+    ) -> ControlResult<Reply> {
+        let start = [operation.as_bytes(), self.keys.channel()];
+        let arguments: Vec<&[u8]> = start.into_iter().chain(arguments.iter().map(Vec::as_slice)).collect();
+        let reply = self.store.run(&self.copy_script, Keys::slot(), keys, &arguments, timeout).await;
         reply.inspect_err(|error| self.failed(error)).map_err(|error| control_error(&error))
     }
 

@@ -27,11 +27,23 @@ pub(super) fn arguments(change: Change) -> ControlResult<ChangeArguments> {
             let field = switch_field(&switch.domain, &switch.rule);
             ("put", SWITCHES_KEY, field, value(switch.expires_at_ms, &switch)?, MAX_SWITCHES)
         }
+        Change::ReplaceSwitch { to: switch, .. } => {
+            let field = switch_field(&switch.domain, &switch.rule);
+            ("replace", SWITCHES_KEY, field, value(switch.expires_at_ms, &switch)?, MAX_SWITCHES)
+        }
         Change::RemoveSwitch { domain, rule } => {
             ("remove", SWITCHES_KEY, switch_field(&domain, &rule), Vec::new(), 0)
         }
         Change::AuditOnly => ("note", ENTRIES_KEY, String::new(), Vec::new(), 0),
     })
+}
+
+/// The value that a change replaces; empty if it does not depend on one.
+pub(super) fn replaced(change: &Change) -> ControlResult<Vec<u8>> {
+    match change {
+        Change::ReplaceSwitch { from, .. } => value(from.expires_at_ms, from),
+        _ => Ok(Vec::new()),
+    }
 }
 
 /// Index of the key, field and value of an entry.

@@ -8,7 +8,8 @@ use tollgate_store::redis::Reply;
 use super::{
     Redis, restored,
     script_client::{
-        ATTEMPT_TIMEOUT, ControlResult, Operation, bytes, list, malformed, number, read_json, text, to_json,
+        ATTEMPT_TIMEOUT, ControlResult, Operation, ScriptClient, bytes, list, malformed, number, read_json,
+        text, to_json,
     },
     script_name,
 };
@@ -82,7 +83,7 @@ impl Redis {
         match (reply.next(), reply.next(), reply.next()) {
             (Some(Reply::Bytes(result)), Some(oldest), Some(bytes)) if result == b"made" => {
                 // The next change drops them if this one cannot.
-                if let Err(error) = self.trim(version.number, oldest, bytes).await {
+                if let Err(error) = trim(&self.client, version.number, oldest, bytes).await {
                     tracing::warn!(%error, "cannot drop old versions of the rules");
                 }
                 Ok(version)
@@ -95,29 +96,6 @@ impl Redis {
             )),
             _ => Err(malformed("no result")),
         }
-    }
-
-    /// Drops the oldest versions until the others are few and small enough.
-    async fn trim(&self, current: u64, oldest: Reply, stored: Reply) -> ControlResult<()> {
-        let (mut first, mut stored) = (number(&bytes(oldest)?)?, number(&bytes(stored)?)?);
-        let (least, max_bytes) = (self::oldest(current), u64::try_from(MAX_STORED_BYTES).unwrap_or(u64::MAX));
-        while first < current && (first < least || stored > max_bytes) {
-            let last = first.saturating_add(PAGE_VERSIONS).min(current);
-            let operation = Operation::new("trim")
-                .on((first..last).map(|number| self.client.keys.version(number)))
-                .with([
-                    first.to_string().into_bytes(),
-                    least.to_string().into_bytes(),
-                    max_bytes.to_string().into_bytes(),
-                ]);
-            let [oldest, bytes_left] = list(self.client.run(&operation).await?)?;
-            let next = number(&bytes(oldest)?)?;
-            if next <= first {
-                break;
-            }
-            (first, stored) = (next, number(&bytes(bytes_left)?)?);
-        }
-        Ok(())
     }
 
     pub(crate) async fn restore_version(
@@ -141,6 +119,33 @@ impl Redis {
         ]);
         restored(self.client.run_with_timeout(&operation, timeout).await?)
     }
+}
+
+/// Drops the oldest versions until the others are few and small enough.
+pub(super) async fn trim(
+    client: &ScriptClient,
+    current: u64,
+    first: Reply,
+    stored: Reply,
+) -> ControlResult<()> {
+    let (mut first, mut stored) = (number(&bytes(first)?)?, number(&bytes(stored)?)?);
+    let (least, max_bytes) = (oldest(current), u64::try_from(MAX_STORED_BYTES).unwrap_or(u64::MAX));
+    while first < current && (first < least || stored > max_bytes) {
+        let last = first.saturating_add(PAGE_VERSIONS).min(current);
+        let operation =
+            Operation::new("trim").on((first..last).map(|number| client.keys.version(number))).with([
+                first.to_string().into_bytes(),
+                least.to_string().into_bytes(),
+                max_bytes.to_string().into_bytes(),
+            ]);
+        let [lowest, bytes_left] = list(client.run(&operation).await?)?;
+        let next = number(&bytes(lowest)?)?;
+        if next <= first {
+            break;
+        }
+        (first, stored) = (next, number(&bytes(bytes_left)?)?);
+    }
+    Ok(())
 }
 
 /// Number of the oldest version to retain.

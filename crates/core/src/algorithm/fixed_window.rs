@@ -23,6 +23,9 @@ use crate::{
     quota::{Quota, share_of},
 };
 
+/// Maximum length of the windows for which a loan between regions lasts longer than one.
+const MAX_LOAN_WINDOW: Duration = Duration::from_secs(5);
+
 /// At most `limit` hits in each window of `window` seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
@@ -40,6 +43,18 @@ impl FixedWindow {
 
     pub(super) const fn with_limit(self, limit: u32) -> Self {
         Self { limit, ..self }
+    }
+
+    pub(super) const fn with_max_carried(self, max_carried: u32) -> Self {
+        Self { max_carried, ..self }
+    }
+
+    /// Time until a window's hits do not count any more: also in the next windows, with a carry.
+    pub(super) fn tail(&self) -> Duration {
+        let carried = self.max_carried.checked_div(self.limit).unwrap_or_default();
+        let windows = if self.max_carried > 0 { carried.saturating_add(2) } else { 1 };
+        let window = Duration::from_secs(self.window.get().into());
+        window.saturating_mul(windows).saturating_add(window.min(MAX_LOAN_WINDOW))
     }
 
     pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
@@ -121,6 +136,16 @@ impl FixedWindow {
             count = count.saturating_sub(full.saturating_mul(self.limit.into()));
         }
         [end, u32::try_from(count).unwrap_or(u32::MAX)]
+    }
+
+    /// Length of a window.
+    pub(super) const fn length(&self) -> Duration {
+        Duration::from_secs(self.window.get() as u64)
+    }
+
+    /// End of the window that a charge counts in, for one without a carry.
+    pub(super) fn label(&self, state: [u32; 2], now: Timestamp) -> u32 {
+        self.counts(state, now).0
     }
 
     pub(super) fn apply(&self, state: &mut [u32; 2], now: Timestamp, hits: Hits, charging: Charging) -> bool {

@@ -5,6 +5,7 @@
 //! and of [`Policy`].
 
 pub mod concurrency;
+mod effective_limit;
 pub mod fixed_window;
 mod last_verdict;
 pub mod policy;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 pub use self::{
     concurrency::Concurrency,
+    effective_limit::{Loan, LoanTotals, RegionShare},
     fixed_window::FixedWindow,
     last_verdict::LastVerdict,
     policy::{Parameters, Policy, PolicyError},

@@ -46,6 +46,8 @@ pub struct SlidingWindow {
     window: NonZeroU32,
     /// Second since the epoch since which the counter has this length; 0 if it is not known to have had another one.
     since: u32,
+    /// Whether the share of the previous window is rounded up: the sums of several regions then are no less than the whole.
+    rounds_up: bool,
 }
 
 /// State as of a given time.
@@ -59,7 +61,7 @@ struct Counts {
 
 impl SlidingWindow {
     pub(super) const fn new(quota: Quota) -> Self {
-        Self { limit: quota.limit, window: quota.window.length(), since: 0 }
+        Self { limit: quota.limit, window: quota.window.length(), since: 0, rounds_up: false }
     }
 
     /// Returns this policy for the counters that `former` decided until `now`, if there was such a policy.
@@ -76,6 +78,11 @@ impl SlidingWindow {
         Self { limit, ..self }
     }
 
+    /// Returns this policy for the share of a region.
+    pub(super) const fn rounded_up(self) -> Self {
+        Self { rounds_up: true, ..self }
+    }
+
     pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
         Self { limit: share_of(self.limit, instances), ..self }
     }
@@ -85,10 +92,12 @@ impl SlidingWindow {
         if rule.window.get() == self.window.get() { Self { since: rule.since, ..self } } else { self }
     }
 
-    /// Limit in hits; window in seconds, with the second since which it has that length above.
+    /// Limit in hits; window in seconds, with the second since which it has that length above, and negative if the share
+    /// is rounded up.
     pub(super) fn script_parameters(&self) -> [i64; 2] {
         let since = i64::from(self.since) & ((1 << SINCE_BITS) - 1);
-        [i64::from(self.limit), i64::from(self.window.get()) | since << WINDOW_BITS]
+        let window = i64::from(self.window.get()) | since << WINDOW_BITS;
+        [i64::from(self.limit), if self.rounds_up { window.saturating_neg() } else { window }]
     }
 
     pub(super) const fn limit(&self) -> u32 {
@@ -169,6 +178,11 @@ impl SlidingWindow {
         }
     }
 
+    /// End of the window that a charge counts in.
+    pub(super) fn label(&self, state: Words, now: Timestamp) -> u32 {
+        self.counts(state, now).end
+    }
+
     /// Microseconds from `now` to the end of the current window.
     fn until_end(counts: &Counts, now: Timestamp) -> u64 {
         u64::from(counts.end).saturating_mul(1_000_000).saturating_sub(now.as_micros())
@@ -177,7 +191,8 @@ impl SlidingWindow {
     /// Number of hits of the previous window that count `left` microseconds before the end of the current one.
     fn share(&self, previous: u64, left: u64) -> u64 {
         let steps = self.steps();
-        previous.saturating_mul(left.div_ceil(self.step()).min(steps)).checked_div(steps).unwrap_or(0)
+        let product = previous.saturating_mul(left.div_ceil(self.step()).min(steps));
+        if self.rounds_up { product.div_ceil(steps.max(1)) } else { product.checked_div(steps).unwrap_or(0) }
     }
 
     fn used(&self, counts: &Counts, now: Timestamp) -> u64 {
@@ -284,8 +299,11 @@ impl SlidingWindow {
 
     /// Maximum number of microseconds left of a window at which at most `room` of the `previous` hits count.
     fn last_left(&self, previous: u64, room: u64) -> u64 {
-        // share <= room  <=>  previous × steps < (room + 1) × all steps
-        let bound = room.saturating_add(1).saturating_mul(self.steps());
+        // share <= room  <=>  previous × steps < (room + 1) × all steps, or <= room × all steps if rounded up
+        let bound = match self.rounds_up {
+            true => room.saturating_mul(self.steps()).saturating_add(1),
+            false => room.saturating_add(1).saturating_mul(self.steps()),
+        };
         match bound.saturating_sub(1).checked_div(previous) {
             Some(steps) if steps < self.steps() => steps.saturating_mul(self.step()),
             Some(_) | None => u64::MAX,

@@ -41,9 +41,9 @@ use std::{
 use super::{LastVerdict, PolicyError, Prefetch, Verdict};
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
-const TICKS_PER_MICRO: u64 = 100;
+pub(super) const TICKS_PER_MICRO: u64 = 100;
 const TICKS_PER_MILLI: u64 = 1_000 * TICKS_PER_MICRO;
-const TICKS_PER_SECOND: u64 = 1_000 * TICKS_PER_MILLI;
+pub(super) const TICKS_PER_SECOND: u64 = 1_000 * TICKS_PER_MILLI;
 
 /// Maximum time to fill a bucket, about 2.8 years: it keeps each sum below 2^53 ticks.
 const MAX_FILL_TICKS: u64 = (1 << 53) - (1 << 48);
@@ -147,10 +147,33 @@ impl TokenBucket {
         Self { emission, capacity, max_debt: self.max_debt.max(capacity), ..self }
     }
 
+    /// Returns this bucket with a part of its rate and, with the same capacity in time, of its tokens: `share` of `whole`
+    /// hits. It may hold less than a token.
+    pub(super) fn region_share(self, share: u32, whole: u32) -> Self {
+        let interval = |emission: NonZeroU64| {
+            let ticks = u128::from(emission.get()).saturating_mul(whole.into());
+            // Rounded up: the rates of all shares add up to at most the whole.
+            let ticks = ticks.div_ceil(u128::from(share).max(1)).min(MAX_FILL_TICKS.into());
+            NonZeroU64::new(u64::try_from(ticks).unwrap_or(MAX_FILL_TICKS))
+        };
+        // Without a share it never refills, but may borrow a rate.
+        self.with_emission(self.emission.filter(|_| share > 0).and_then(interval))
+    }
+
+    /// Time in which an empty bucket is filled, and a debt too.
+    pub(super) const fn time_to_fill(&self) -> Duration {
+        duration(self.max_debt)
+    }
+
     /// Returns this bucket without a part of its tokens.
     pub(super) fn without_part(self, divisor: u64) -> Self {
         let part = self.cost(self.burst().checked_div(divisor).unwrap_or(0));
         Self { capacity: self.capacity.saturating_sub(part), ..self }
+    }
+
+    /// Returns this bucket with the same capacity in time and another emission interval.
+    pub(super) const fn with_emission(self, emission: Option<NonZeroU64>) -> Self {
+        Self { emission, ..self }
     }
 
     /// Capacity in tokens.
@@ -348,6 +371,11 @@ fn size_of(capacity: u64) -> u32 {
 /// TAT in seconds since the epoch, rounded up: an unused bucket is full.
 pub(super) const fn expires_at([seconds, word]: [u32; 2]) -> u32 {
     seconds.saturating_add((word & TICKS_MASK > 0) as u32)
+}
+
+/// TAT in ticks since the epoch.
+pub(super) fn full_at(state: [u32; 2]) -> u64 {
+    Bucket::read(state).full_at
 }
 
 fn now_in_ticks(now: Timestamp) -> u64 {

@@ -6,7 +6,7 @@ use tollgate_core::{
     ban::BanPolicy,
     quota::Quota,
 };
-use tollgate_rules::{Domain, Limit, Rule, Shedding};
+use tollgate_rules::{Candidate, Domain, Limit, Rollout, Rule, Scope, Shedding};
 
 /// Text form of a rule's limit: quota, algorithm with its parameters, and modes.
 pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
@@ -26,9 +26,27 @@ pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
             let spread =
                 rule.retry_after_spread.map(|spread| format!(", retry_after_spread {}s", spread.as_secs()));
             let spread = spread.unwrap_or_default();
-            format!("{}{sync}{overdraft}{ban}{spread}{}", quota_text(quota, &policy), modes(rule))
+            let scope = if rule.scope == Scope::Global { ", global" } else { "" };
+            let (quota, rollout) = (quota_text(quota, &policy), rollout_text(&rule.rollout));
+            format!("{quota}{scope}{sync}{overdraft}{ban}{spread}{rollout}{}", modes(rule))
         }
     }
+}
+
+/// Text form of a candidate: quota, and algorithm with its parameters.
+pub fn candidate_text(Candidate { quota, policy, overdraft, .. }: &Candidate) -> String {
+    let burst = policy.burst().filter(|burst| *burst != u64::from(quota.limit));
+    let burst = burst.map(|burst| format!(", burst {burst}")).unwrap_or_default();
+    let overdraft = if *overdraft { overdraft_text(policy) } else { String::new() };
+    format!("{}{burst}{overdraft}", quota_text(*quota, policy))
+}
+
+/// Gradual changes of a limit.
+fn rollout_text(rollout: &Rollout) -> String {
+    let enforced = rollout.enforced.map(|share| format!(", enforced for {share}% of keys"));
+    let candidate = rollout.candidate.as_ref();
+    let candidate = candidate.map(|candidate| format!(", candidate ({})", candidate_text(candidate)));
+    format!("{}{}", enforced.unwrap_or_default(), candidate.unwrap_or_default())
 }
 
 #[allow(clippy::float_arithmetic)] // Shown to people.

@@ -9,7 +9,7 @@ use tollgate_core::{algorithm::Charging, clock::Clock, descriptor::Descriptor};
 use tollgate_rules::{Domain, Overridden, Rule, Rules};
 
 pub use self::{
-    limit::limit_text,
+    limit::{candidate_text, limit_text},
     matched::{AppliedOverride, MatchedCounter, MatchedRule, has_min_interval},
     walk::Step,
 };

@@ -147,6 +147,7 @@ mod tests {
             veto: Veto::Alone,
             sync: SyncMode::Strict,
             ban: None,
+            share: None,
         };
         let key = CellKey::open("d", [Entry { key: "k", value: "v" }].into_iter());
         TagRequest::new(charging, key, check)

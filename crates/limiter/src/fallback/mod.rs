@@ -41,6 +41,7 @@ use self::deferred::{DeferredCharges, Taken};
 
 use super::{
     Match, Matches, Modes, Requests,
+    candidate_check::is_candidate,
     metrics::{self, LocalStart, RuleCounters},
     refund,
     replicas::Replicas,
@@ -103,7 +104,7 @@ impl Fallback {
         metrics::degraded_request();
         for (call, decision) in calls.iter().zip(decisions) {
             let Err(error) = decision else { continue };
-            for (cell, check) in call.checks_with_cells() {
+            for (cell, check) in call.checks_with_cells().filter(|(_, check)| !is_candidate(check)) {
                 let matched = matches.get(check.descriptor);
                 let policy = matched.and_then(|matched| matched.on_store_error(domain));
                 let is_shadow = modes.shadow || matched.is_some_and(Match::is_shadow_when_degraded);
@@ -136,7 +137,8 @@ impl Fallback {
                         // The calls of others are still decided there.
                         let policy = if error.is_slowness() { policy.with_reserve() } else { policy };
                         // A share denies clients that the limit would admit: they are not offenders.
-                        let check = Check { policy, sync: SyncMode::Strict, ban: None, ..*check };
+                        let check =
+                            Check { policy, sync: SyncMode::Strict, ban: None, share: None, ..*check };
                         push_check(&mut substituted.local_requests, call.charging, cell.key.clone(), check);
                     }
                 }

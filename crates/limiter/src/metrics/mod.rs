@@ -2,6 +2,8 @@
 
 mod bans;
 mod lists;
+mod rollout;
+mod regions;
 mod rules;
 mod shedding;
 
@@ -21,6 +23,7 @@ use tollgate_store::StoreError;
 pub use self::rules::{RuleCounters, RuleTotal, RuleTotals, rule_totals};
 pub use self::{
     lists::{evict_unused_domains, listed_requests, listed_without_rules},
+    rollout::{EnforcementTotal, candidate_totals, enforcement_totals},
     rules::RULE_KINDS,
     shedding::{ShownRule, show_shedding, shown_shedding},
 };
@@ -34,6 +37,9 @@ pub static METRICS: &[&dyn Metric] = &[
     &rules::RULE_METRICS,
     &rules::SERIES_DROPPED,
     &bans::BANS,
+    &rollout::ENFORCEMENT,
+    &rollout::CANDIDATES,
+    &regions::SHARE_DENIALS,
     &lists::LIST_REQUESTS,
     &DEGRADED,
     &LOCAL_STARTS,
@@ -132,9 +138,16 @@ pub(super) fn record(
         talkers::record(&domain.name, &descriptor.entries, descriptor.hits.charged(), is_denied);
         match (status, matched.hits()) {
             (Status::Limited(limited), Some(hits)) => {
-                counters.hits(domain, &descriptor.entries, limited, hits, modes.near_limit_ratio);
+                let share = matched.counter().and_then(|counter| counter.share).map(|share| share.base());
+                if let (Some(_), Some(rule), false) = (share, limited.rule, limited.verdict.admitted) {
+                    counters.shares.denied(rule, limited.verdict.over.min(hits.charged()));
+                }
+                counters.hits(domain, &descriptor.entries, limited, share, hits, modes.near_limit_ratio);
                 if let (Some(ban), Some(rule)) = (&limited.verdict.ban, limited.rule) {
                     counters.bans.count(rule, ban, hits.charged());
+                }
+                if let (Some(side), Some(rule)) = (matched.side(), limited.rule) {
+                    counters.rollouts.side(domain, rule, side, hits, &limited.verdict);
                 }
             }
             (Status::Shedding(shed), _) => counters.shedding(domain, shed, descriptor.hits.charged()),

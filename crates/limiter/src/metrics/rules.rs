@@ -21,8 +21,11 @@ use tollgate_metrics::{
 };
 use tollgate_rules::{Companion, Domain, List, Rule, Rules};
 
-use super::{bans::BanCounters, lists::ListCounters};
-use crate::verdict::{Limited, Shed};
+use super::{bans::BanCounters, lists::ListCounters, regions::ShareCounters, rollout::RolloutCounters};
+use crate::{
+    candidate_check::Outcome,
+    verdict::{Limited, Shed},
+};
 
 /// Path of the limit overrides of requests.
 const LIMIT_OVERRIDE: &str = "(request)";
@@ -79,6 +82,8 @@ pub struct RuleCounters {
     rules: Vec<OfRule>,
     domains: Vec<OfDomain>,
     pub(super) bans: BanCounters,
+    pub(super) rollouts: RolloutCounters,
+    pub(super) shares: ShareCounters,
 }
 
 #[derive(Debug, Default)]
@@ -107,6 +112,8 @@ impl Companion for RuleCounters {
             rules: (0..rules.rule_count()).map(|_| OfRule::default()).collect(),
             domains: (0..domains).map(|_| OfDomain::default()).collect(),
             bans: BanCounters::for_rules(rules),
+            rollouts: RolloutCounters::for_rules(rules),
+            shares: ShareCounters::for_rules(rules),
         }
     }
 }
@@ -119,18 +126,20 @@ impl RuleCounters {
         }
     }
 
-    /// Counts the decision of one descriptor.
+    /// Counts the decision of one descriptor, by the own region's share of the limit if there is one.
     pub(crate) fn hits(
         &self,
         domain: &Domain,
         entries: &[Entry<'_>],
         limited: &Limited<'_>,
+        share: Option<u32>,
         hits: Hits,
         near_limit_ratio: f64,
     ) {
-        let near = near_limit(limited.quota.limit, near_limit_ratio);
+        let limit = share.unwrap_or(limited.quota.limit);
+        let near = near_limit(limit, near_limit_ratio);
         let record = |counters: &PathCounters| {
-            counters.record(limited.quota.limit, near, limited.is_shadow, hits, &limited.verdict);
+            counters.record(limit, near, limited.is_shadow, hits, &limited.verdict);
         };
         match limited.rule {
             None => {
@@ -143,6 +152,11 @@ impl RuleCounters {
                 record(of_values.as_ref().unwrap_or_else(|| counters.own(domain, rule)));
             }
         }
+    }
+
+    /// Counts the decision of a rule and its candidate.
+    pub(crate) fn compared(&self, domain: &Domain, rule: &Rule, outcome: Outcome, hits: u64) {
+        self.rollouts.compared(domain, rule, outcome, hits);
     }
 
     /// Counts the decision of a rule that sheds.

@@ -24,8 +24,16 @@ fn call(charging: Charging, hits: Hits, admitted: bool) -> (TagRequest, Verdicts
     let quota = Quota { limit: 10, window: Window::of(Unit::Hour) };
     let policy = Policy::nearest(Algorithm::Concurrency, quota, &Parameters::default());
     let record = RecordId::alone(Algorithm::Concurrency);
-    let check =
-        Check { descriptor: 0, record, policy, hits, veto: Veto::Alone, sync: SyncMode::Strict, ban: None };
+    let check = Check {
+        descriptor: 0,
+        record,
+        policy,
+        hits,
+        veto: Veto::Alone,
+        sync: SyncMode::Strict,
+        ban: None,
+        share: None,
+    };
     let verdict = Verdict {
         admitted,
         remaining: 0,

@@ -1,11 +1,14 @@
 //! Requests to the store for matched descriptors.
 
+mod candidate;
+
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tollgate_core::{
     RecordId, SyncMode,
     algorithm::{Algorithm, Policy},
+    clock::Clock,
     descriptor::{Descriptor, Entry, Hits},
     lease::LeaseId,
 };
@@ -15,30 +18,34 @@ use tollgate_store::{
     request::{Check, Requests, Veto, push_check},
 };
 
-use super::{Match, Matches, Modes, bans, matched::CounterMatch};
+use super::{Match, Matches, Modes, OwnShares, bans, matched::CounterMatch};
 
 /// Maximum number of permits that one request acquires: Redis takes about 2 µs for each.
 const MAX_REQUEST_PERMITS: u64 = 1_000;
 
-/// Returns the requests for `descriptors`: one call for each hash tag. Permits are acquired under `lease`.
+/// Returns the requests for `descriptors`: one call for each hash tag. Permits are acquired under `lease`. Limits the
+/// counters of global rules to the own region's shares.
 pub(super) fn requests(
     domain: &Domain,
     descriptors: &[Descriptor<'_>],
-    matches: &Matches<'_>,
+    matches: &mut Matches<'_>,
     lease: Option<LeaseId>,
     modes: Modes,
+    (shares, clock): (&OwnShares, &Clock),
 ) -> Requests {
     let mut calls = Requests::new();
     let (mut has_quotas, mut permits_left) = (false, MAX_REQUEST_PERMITS);
-    for (at, (descriptor, matched)) in descriptors.iter().zip(matches).enumerate() {
+    for (at, (descriptor, matched)) in descriptors.iter().zip(&mut *matches).enumerate() {
         let (key, record, counter, rule) = match matched {
             Match::Rule { rule, counter, depth, .. } => {
                 let entries = descriptor.entries.get(..*depth).unwrap_or_default();
-                (cell_of(domain, rule, entries), rule.record_id(), counter, Some(*rule))
+                let (key, record) = (cell_of(domain, rule, entries), rule.record_id());
+                shares.apply(rule, counter, &key, record, clock);
+                (key, record, *counter, Some(*rule))
             }
             Match::Override { rule, counter } => {
                 let (key, record) = cell_of_override(domain, *rule, &descriptor.entries, counter);
-                (key, record, counter, None)
+                (key, record, *counter, None)
             }
             Match::None
             | Match::Unlimited(_)
@@ -47,6 +54,8 @@ pub(super) fn requests(
             | Match::Shedding { .. } => continue,
         };
         let policy = counter.policy;
+        // Logs and permits are not lent.
+        let share = counter.share.filter(|_| policy.can_be_lent());
         let hits = overdrawn(under_lease(counter.hits, &policy, lease), matched.is_overdraft());
         let hits = bounded(hits, &policy, &mut permits_left);
         let veto = veto(matched, modes);
@@ -59,8 +68,14 @@ pub(super) fn requests(
             &mut calls,
             domain.charging,
             key,
-            Check { descriptor: at, record, policy, hits, veto, sync, ban },
+            Check { descriptor: at, record, policy, hits, veto, sync, ban, share },
         );
+        if let Match::Rule { rule, depth, .. } = matched
+            && let Some(candidate) = &rule.rollout.candidate
+        {
+            let entries = descriptor.entries.get(..*depth).unwrap_or_default();
+            candidate::push(&mut calls, domain, (rule, candidate), (at, entries), counter.hits);
+        }
     }
     if has_quotas {
         settle_quotas(&mut calls, matches);

@@ -21,7 +21,8 @@ fn requested(rules: &str, descriptors: &[&[(&str, &str)]], limit: Option<Quota>)
 fn requested_hits(rules: &str, descriptors: &[(&[(&str, &str)], Hits)], limit: Option<Quota>) -> Requests {
     let directory = tempfile::tempdir().expect("a directory");
     fs::write(directory.path().join("rules.yaml"), rules).expect("written");
-    let options = config::Options { merge_domains: false, strict: false, allow_empty: false, overlay: None };
+    let options =
+        config::Options { merge_domains: false, strict: false, allow_empty: false, ..Default::default() };
     let rules = config::load(directory.path(), &options).expect("valid rules").rules;
     let domain = rules.domain("d").expect("is there");
     let descriptors: Vec<Descriptor<'_>> = descriptors
@@ -34,8 +35,9 @@ fn requested_hits(rules: &str, descriptors: &[(&[(&str, &str)], Hits)], limit: O
         .collect();
     let (switched, overridden) = (Switched::default(), Overridden::default());
     let changes = Changes { switched: &switched, overridden: &overridden, clock: &Clock::System };
-    let matches = matched::matches(domain, changes, &descriptors);
-    requests(domain, &descriptors, &matches, None, Modes::default())
+    let mut matches = matched::matches(domain, changes, &descriptors);
+    let shares = (&OwnShares::default(), &Clock::System);
+    requests(domain, &descriptors, &mut matches, None, Modes::default(), shares)
 }
 
 /// The cells of descriptors, by call.

@@ -21,6 +21,7 @@ use super::{
     DomainCounts, DomainTop, TrafficShare,
     active::Active,
     counts,
+    demand::{DemandSince, KeyDemand},
     sampler::{Queue, Sampler},
     samples::Samples,
     sketches::Sketches,
@@ -41,6 +42,7 @@ struct Collector {
     is_sampling: AtomicBool,
     queues: Mutex<Vec<Queue>>,
     sketches: Mutex<Sketches>,
+    demand: Mutex<DemandSince>,
     active: Active,
 }
 
@@ -114,6 +116,10 @@ pub(super) fn active_domains() -> Vec<String> {
     COLLECTOR.active.domains(COLLECTOR.now.load(Ordering::Relaxed))
 }
 
+pub(super) fn take_demand() -> Vec<KeyDemand> {
+    COLLECTOR.demand.lock().take()
+}
+
 pub(super) fn bytes() -> usize {
     COLLECTOR.sketches.lock().bytes()
 }
@@ -157,6 +163,9 @@ impl Collector {
             let mut sketches = self.sketches.lock();
             let unplaced = spare.iter().map(|sample| u64::from(!sketches.add(&sample))).sum();
             drop(sketches);
+            let mut demand = self.demand.lock();
+            spare.iter().for_each(|sample| demand.add(&sample));
+            drop(demand);
             lost = lost.saturating_add(spare.dropped()).saturating_add(unplaced);
             spare.clear();
         }

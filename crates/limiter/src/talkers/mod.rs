@@ -18,6 +18,7 @@
 mod active;
 mod collector;
 mod counts;
+mod demand;
 pub(crate) mod key;
 mod merge;
 pub mod metrics;
@@ -26,7 +27,7 @@ mod samples;
 mod sampling_rate;
 mod share;
 mod sketches;
-mod summary;
+pub(crate) mod summary;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -39,6 +40,7 @@ use tollgate_rules::Listing;
 
 pub use self::{
     counts::{DomainCounts, KeyCounts, Span, SpanCounts, merge},
+    demand::KeyDemand,
     key::OwnedEntry,
     share::TrafficShare,
 };
@@ -111,6 +113,11 @@ pub fn shares_of(listing: &Listing) -> Vec<TrafficShare> {
 /// first, and only those whose names have at most 256 bytes.
 pub fn active_domains() -> Vec<String> {
     collector::active_domains()
+}
+
+/// Takes the requested hits of each key since the last call, and counts them from the first call on.
+pub fn take_demand() -> Vec<KeyDemand> {
+    collector::take_demand()
 }
 
 /// Approximate memory of all sketches, in bytes.

@@ -11,7 +11,7 @@ pub(super) const MIN_KEYS: usize = 28;
 
 /// Memory for keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Memory {
+pub(crate) enum Memory {
     /// [`MAX_KEYS`].
     Ample,
     /// No more than the present keys, or [`MIN_KEYS`].
@@ -20,8 +20,8 @@ pub(super) enum Memory {
 
 /// Estimated hits of a key: at most `weight`, and at least `weight - error`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Estimate {
-    pub(super) weight: u64,
+pub(crate) struct Estimate {
+    pub(crate) weight: u64,
     pub(super) error: u64,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Estimate {
 /// time the floor rises, more than three in four counters lose as much. Thus, for N hits, the floor is at most N
 /// divided by three quarters of the capacity.
 #[derive(Debug, Default)]
-pub(super) struct Summary {
+pub(crate) struct Summary {
     counters: HashMap<Box<str>, Estimate, RandomState>,
     floor: u64,
     /// Hits of all keys.
@@ -45,7 +45,7 @@ pub(super) struct Summary {
 
 impl Summary {
     /// Adds hits to a key.
-    pub(super) fn add(&mut self, key: &str, hits: u64, memory: Memory) {
+    pub(crate) fn add(&mut self, key: &str, hits: u64, memory: Memory) {
         self.total = self.total.saturating_add(hits);
         if let Some(known) = self.counters.get_mut(key) {
             known.weight = known.weight.saturating_add(hits);
@@ -79,7 +79,7 @@ impl Summary {
     }
 
     /// Returns every key that has a counter, in no particular order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, Estimate)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, Estimate)> {
         self.counters.iter().map(|(key, known)| (&**key, *known))
     }
 

@@ -3,10 +3,10 @@
 use super::loan::{Loan, amount_at};
 
 /// Maximum number of loans of which a lender has bookings for one region.
-pub const MAX_LENT: usize = 8;
+pub const MAX_LENT: usize = 16;
 
 /// Maximum number of loans that a borrower has from one region.
-pub const MAX_BORROWED: usize = 4;
+pub const MAX_BORROWED: usize = 8;
 
 /// Account with another region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,9 +21,9 @@ pub struct Account {
     pub wanted: u32,
     /// Amount that the peer last reported as spare.
     pub spare: u32,
-    /// What the peer may have of this region; at most [`MAX_LENT`].
+    /// Loans that the peer may have of this region; at most [`MAX_LENT`].
     pub lent: Vec<Loan>,
-    /// What this region has of the peer; at most [`MAX_BORROWED`].
+    /// Loans that this region has of the peer; at most [`MAX_BORROWED`].
     pub borrowed: Vec<Loan>,
 }
 

@@ -18,6 +18,11 @@ impl Loan {
     pub const fn at(&self, label: u64) -> u32 {
         if self.from <= label && label <= self.until { self.amount } else { 0 }
     }
+
+    /// Whether `old` of the same pair no longer matters at `label`: this one is as large and lasts as long.
+    pub(crate) const fn replaces(&self, old: &Self, label: u64) -> bool {
+        self.from <= label && old.amount <= self.amount && old.until <= self.until
+    }
 }
 
 /// Amount of several loans of a pair of regions at `label`: the largest.

@@ -42,7 +42,7 @@ const KEPT_PART: u64 = 20;
 pub struct Range {
     /// Below this, the region asks.
     pub floor: u32,
-    /// It asks for as much as to have this.
+    /// Amount to have after the ask.
     pub target: u32,
 }
 
@@ -110,6 +110,17 @@ pub fn need(terms: &Terms, now: Moment, used: u32, demand: &Demand) -> u32 {
         _ => kept,
     };
     used.saturating_add(u32::try_from(part).unwrap_or(u32::MAX))
+}
+
+/// Whether the region may ask for more: no ask is out, and the last one did not bring too little just now.
+pub const fn may_ask(ledger: &Ledger, now: Moment) -> bool {
+    ledger.claim_until <= now.micros
+}
+
+/// Whether a loan has to be prolonged, even in a pause; for an ask that is out this waits for [`MIN_CLAIM_MICROS`].
+pub fn must_renew(ledger: &Ledger, terms: &Terms, now: Moment) -> bool {
+    let is_due = now.label > ledger.renew_after(terms, now.label);
+    is_due && ledger.last_id.saturating_add(MIN_CLAIM_MICROS) <= now.micros
 }
 
 /// Records an ask: none follows until it is answered or lost. `round_trip` is the longest to a peer, in microseconds.

@@ -16,6 +16,9 @@ use crate::{
 /// Time by which the number of an ask may be ahead of the lender's clock, in microseconds.
 const MAX_AHEAD_MICROS: u64 = 3_600_000_000;
 
+/// Number of steps in which a loan is made smaller.
+const STEPS: u32 = 16;
+
 /// Time after which an ask without a reply is taken to be lost, in microseconds.
 const MAX_OUT_MICROS: u64 = 2_000_000;
 
@@ -143,7 +146,7 @@ fn give_back(
     amount
 }
 
-/// What this region has of a peer, and the number of the last ask that brings no more.
+/// Loans that this region has of a peer, and the number of the last ask that brings no more.
 fn standing(ledger: &Ledger, peer: &RegionName) -> (Vec<Holding>, u64) {
     let Some(account) = ledger.account(peer) else { return (Vec::new(), ledger.last_id) };
     let have = account.borrowed.iter().map(|loan| Holding { id: loan.id, amount: loan.amount }).collect();
@@ -189,7 +192,11 @@ fn book(
     // Only the region's own share is lent.
     let own = u64::from(terms.base).saturating_sub(lent.saturating_sub(old.into()));
     let amount = u64::from(booking.amount).min(available).min(own);
-    let amount = u32::try_from(amount).unwrap_or(u32::MAX);
+    let amount = match u32::try_from(amount).unwrap_or(u32::MAX) {
+        // The borrower lists each smaller loan until its hits have expired: few steps need few entries.
+        less if less < old => less.saturating_sub(less.checked_rem((terms.base / STEPS).max(1)).unwrap_or(0)),
+        amount => amount,
+    };
     if amount == 0 || account.lent.len() >= MAX_LENT {
         return (0, 0);
     }

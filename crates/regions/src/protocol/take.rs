@@ -118,11 +118,23 @@ fn borrow(
     if loan.until < now.label || amount == 0 {
         return true;
     }
-    if loan.from <= now.label {
-        account.borrowed.retain(|old| old.amount > amount || old.until > loan.until);
-    }
+    account.borrowed.retain(|old| !loan.replaces(old, now.label));
+    make_room(account, now.label);
     if account.borrowed.len() < MAX_BORROWED {
         account.borrowed.push(loan);
     }
     true
+}
+
+/// Drops the loan that ends first of those that have not ended and are not the largest now, if there is no room for
+/// another one: the effective limit stays, and falls sooner. Loans that have ended must be listed.
+fn make_room(account: &mut Account, label: u64) {
+    if account.borrowed.len() < MAX_BORROWED {
+        return;
+    }
+    let largest = account.borrowed_at(label);
+    let active = account.borrowed.iter().find(|loan| loan.at(label) == largest).copied();
+    let others = account.borrowed.iter().filter(|loan| loan.until >= label && Some(**loan) != active);
+    let Some(first) = others.min_by_key(|loan| loan.until).copied() else { return };
+    account.borrowed.retain(|loan| *loan != first);
 }

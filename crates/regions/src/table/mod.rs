@@ -37,7 +37,7 @@ pub struct RegionTable {
 pub struct TableStamp {
     /// Number of the table; a larger one replaces a smaller one.
     pub generation: u64,
-    /// Digest of names, weights and lost regions, so that two contents under one number are told apart.
+    /// Digest of names, weights and lost regions, so that two contents under one number differ.
     pub digest: u64,
 }
 

@@ -2,3 +2,5 @@ mod faulty_runs;
 mod mishaps;
 mod sim;
 mod study;
+mod tables;
+mod transitions;

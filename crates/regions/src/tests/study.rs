@@ -54,12 +54,72 @@ fn study_of_limits_and_traffic() {
 
 #[test]
 fn loans_admit_nearly_what_one_counter_admits() {
-    for (name, plan) in studied() {
+    // Small limits lose more, unless requests wait.
+    for (name, plan) in studied().into_iter().filter(|(_, plan)| plan.limit > 100) {
         for traffic in [Traffic::Uniform, Traffic::Hot] {
-            let plan = Plan { traffic, length: 2 * MINUTE + MINUTE / 2, warm_up: MINUTE, ..plan.clone() };
+            let plan = Plan { traffic, length: 80_000_000, warm_up: 20_000_000, ..plan.clone() };
             let report = run(&plan);
             println!("{}", line(name, &plan, &report));
             assert_eq!((report.over, report.over_committed), (0, 0), "{name} {traffic:?}");
+            assert!(report.lost() < 0.03, "{name} {traffic:?}: {:.3} % lost", report.lost() * 100.0);
+            assert!(report.asks * 10 < report.decisions, "{name} {traffic:?}: {} asks", report.asks);
         }
     }
+}
+
+#[test]
+#[ignore = "a measurement: cargo test --release -p tollgate-regions study -- --ignored --nocapture"]
+fn study_of_small_limits() {
+    for limit in [3, 10, 30] {
+        for traffic in [Traffic::Hot, Traffic::Uniform, Traffic::Shift] {
+            for (asking, waits) in [(Asking::Never, false), (Asking::Policy, false), (Asking::Policy, true)] {
+                let plan = Plan::quiet(Kind::FixedWindow { window: 60 }, limit, traffic);
+                let plan = Plan { asking, waits, length: 3_000 * MINUTE, ..plan };
+                let report = run(&plan);
+                let waits = report.waited as f64 / report.decisions as f64 * 100.0;
+                let mean = report.wait as f64 / report.decisions as f64 / 1e3;
+                let name = format!("fixed {limit}/min");
+                let longest = report.longest_wait / 1_000;
+                let line = line(&name, &plan, &report);
+                println!("{line}, {waits:.1} % wait, mean {mean:.1} ms of all, longest {longest} ms");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "a measurement: cargo test --release -p tollgate-regions study -- --ignored --nocapture"]
+fn study_of_five_regions_and_of_overload() {
+    for (name, plan) in studied() {
+        for (traffic, load, regions) in [
+            (Traffic::Hot, 0.9, 5),
+            (Traffic::Shift, 0.9, 5),
+            (Traffic::Uniform, 1.5, 3),
+            (Traffic::Hot, 1.5, 3),
+            (Traffic::Shift, 1.5, 3),
+        ] {
+            let round_trips = [60_000, 80_000, 140_000, 200_000, 250_000][..regions].to_vec();
+            let (weights, offsets) = (vec![1; regions], vec![0; regions]);
+            let plan = Plan {
+                traffic,
+                load,
+                weights,
+                offsets,
+                round_trips,
+                length: 7 * MINUTE,
+                warm_up: MINUTE,
+                ..plan.clone()
+            };
+            println!("{regions} regions {}", line(name, &plan, &run(&plan)));
+        }
+    }
+}
+
+#[test]
+fn a_small_limit_loses_little_when_requests_wait() {
+    let plan = Plan::quiet(Kind::FixedWindow { window: 60 }, 10, Traffic::Hot);
+    let report = run(&Plan { waits: true, length: 300 * MINUTE, ..plan });
+    assert_eq!((report.over, report.over_committed), (0, 0));
+    assert!(report.lost() < 0.01, "{:.3} % lost", report.lost() * 100.0);
+    assert!(report.longest_wait < 500_000, "{} us", report.longest_wait);
 }

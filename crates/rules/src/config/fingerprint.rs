@@ -37,6 +37,16 @@ impl Hash {
 }
 
 impl Fingerprint {
+    /// Returns the fingerprint of this content with another one laid over it.
+    #[must_use]
+    pub fn under(self, overlay: Self) -> Self {
+        let mut hash = Hash::default();
+        hash.part(b"overlay");
+        hash.part(&self.0);
+        hash.part(&overlay.0);
+        hash.finish()
+    }
+
     /// Returns the fingerprint of files from memory, in the order of their names.
     pub fn of_files<'a>(files: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Self {
         let mut hash = Hash::default();

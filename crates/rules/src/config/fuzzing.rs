@@ -12,8 +12,10 @@ pub fn configuration(bytes: &[u8]) {
         contents.map(|(at, content)| (format!("{at:03}.yaml"), content.to_vec())).collect::<Vec<_>>()
     };
     for strict in [false, true] {
-        let loaded =
-            load_files(files(), Options { merge_domains: true, strict, allow_empty: false, overlay: None });
+        let loaded = load_files(
+            files(),
+            Options { merge_domains: true, strict, allow_empty: false, ..Default::default() },
+        );
         match loaded {
             Ok(loaded) => {
                 for rule in loaded.rules.rules() {

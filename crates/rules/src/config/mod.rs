@@ -51,8 +51,9 @@ pub use self::{
     fingerprint::Fingerprint,
     layers::{Laid, Overlay, OverlaySlot},
     problem::{Problem, Report, Severity},
+    reader::read_regions,
     vocabulary::is_of_reference,
-    watch::{Watcher, load_finished},
+    watch::{Reload, Watcher, load_finished},
 };
 use self::{
     files::{DirectoryListing, Sources},
@@ -60,7 +61,7 @@ use self::{
     raw::RawFile,
     watch::read_finished,
 };
-use crate::Rules;
+use crate::{Rules, TableSize};
 
 /// Options of loading a configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,6 +73,8 @@ pub struct Options {
     pub strict: bool,
     /// Whether a directory may be empty, or lose most of its rules.
     pub allow_empty: bool,
+    /// Region table that the configuration is used with.
+    pub regions: TableSize,
     /// The overlay of the rules, if there may be one.
     pub overlay: Option<&'static OverlaySlot>,
 }
@@ -92,6 +95,11 @@ pub struct Loaded {
 }
 
 impl Loaded {
+    /// Fingerprint of the content with the overlay that was laid over it.
+    pub fn whole_fingerprint(&self) -> Fingerprint {
+        self.overlay.map_or(self.fingerprint, |laid| self.fingerprint.under(laid.fingerprint))
+    }
+
     /// Returns one line with the numbers of domains and rules.
     pub fn summary(&self) -> String {
         let (domains, rules) = (self.rules.domains().count(), self.rules.rules().count());
@@ -164,6 +172,30 @@ pub fn load(directory: &Path, options: &Options) -> Result<Loaded, LoadError> {
     let sources = listing.read();
     let fingerprint = sources.fingerprint(options.strict);
     build(&sources, fingerprint, *options)
+}
+
+/// Reads the overlay of `directory`, if there is one, for all later loads with `options`.
+///
+/// # Errors
+/// [`LoadError`] with all problems that do not depend on the rules.
+pub fn load_overlay(directory: Option<&Path>, options: &Options) -> Result<(), LoadError> {
+    if let (Some(directory), Some(slot)) = (directory, options.overlay) {
+        slot.set(Overlay::load(directory)?);
+    }
+    Ok(())
+}
+
+/// Reads an overlay as [`load_overlay`] does, once its files are complete as for [`load_finished`].
+///
+/// # Errors
+/// [`LoadError`] with all problems that do not depend on the rules.
+pub fn load_overlay_finished(directory: Option<&Path>, options: &Options) -> Result<(), LoadError> {
+    if let (Some(directory), Some(slot)) = (directory, options.overlay) {
+        let sources = read_finished(directory)?;
+        let fingerprint = sources.fingerprint(false);
+        slot.set(Overlay::of(directory, sources, fingerprint)?);
+    }
+    Ok(())
 }
 
 /// Loads files from memory, given with the names that they would have in a directory.

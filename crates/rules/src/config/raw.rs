@@ -4,6 +4,8 @@
 
 use std::rc::Rc;
 
+use tollgate_core::EnforcedShare;
+
 use super::{
     problem::Path,
     reader::{ReadValue as _, Reader},
@@ -233,12 +235,19 @@ raw_rate_limit! {
     max_debt: u32,
     carry: bool,
     sync: Rc<str>,
+    scope: Rc<str>,
     on_store_error: Rc<str>,
     degraded_limit: u32,
     ban: RawBan,
+    enforce_percent: EnforcedShare,
+    candidate: RawCandidate,
     retry_after_spread: Rc<str>,
     name: Rc<str>,
 }
+
+/// The mapping under `candidate`.
+#[derive(Clone, Debug)]
+pub struct RawCandidate(pub Box<Stated<RawRateLimit>>);
 
 /// The mapping under `load_shedding`.
 #[derive(Clone, Debug, Default)]

@@ -19,6 +19,8 @@ pub(super) enum Section {
     Abuse,
     /// The mapping under `load_shedding`.
     LoadShedding,
+    /// The mapping under `candidate`.
+    Candidate,
 }
 
 /// Status of a key in a section.
@@ -44,7 +46,7 @@ enum Language {
 }
 
 use Language::{Extension, Reference};
-use Section::{Abuse, Ban, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces};
+use Section::{Abuse, Ban, Candidate, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces};
 
 /// Key of the language.
 struct Key {
@@ -59,7 +61,7 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 55] = [
+const KEYS: [Key; 58] = [
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
@@ -76,25 +78,28 @@ const KEYS: [Key; 55] = [
     key("value_to_metric", Reference, &[Descriptor]),
     key("share_threshold", Reference, &[Descriptor]),
     key("metadata", Reference, &[Descriptor]),
-    key("unit", Reference, &[RateLimit, Defaults]),
-    key("requests_per_unit", Reference, &[RateLimit, Defaults]),
+    key("unit", Reference, &[RateLimit, Defaults, Candidate]),
+    key("requests_per_unit", Reference, &[RateLimit, Defaults, Candidate]),
     key("unlimited", Reference, &[RateLimit]),
     key("name", Reference, &[RateLimit, Replaces, Abuse]),
     key("replaces", Reference, &[RateLimit]),
-    key("algorithm", Extension, &[RateLimit, Defaults]),
-    key("burst", Extension, &[RateLimit, Defaults]),
-    key("min_interval", Extension, &[RateLimit, Defaults]),
+    key("algorithm", Extension, &[RateLimit, Defaults, Candidate]),
+    key("burst", Extension, &[RateLimit, Defaults, Candidate]),
+    key("min_interval", Extension, &[RateLimit, Defaults, Candidate]),
     key("lease_ttl", Extension, &[RateLimit, Defaults]),
-    key("overdraft", Extension, &[RateLimit, Defaults]),
-    key("max_debt", Extension, &[RateLimit, Defaults]),
-    key("carry", Extension, &[RateLimit, Defaults]),
-    key("window", Extension, &[RateLimit, Defaults]),
-    key("unit_multiplier", Extension, &[RateLimit, Defaults]),
+    key("overdraft", Extension, &[RateLimit, Defaults, Candidate]),
+    key("max_debt", Extension, &[RateLimit, Defaults, Candidate]),
+    key("carry", Extension, &[RateLimit, Defaults, Candidate]),
+    key("window", Extension, &[RateLimit, Defaults, Candidate]),
+    key("unit_multiplier", Extension, &[RateLimit, Defaults, Candidate]),
     key("sync", Extension, &[RateLimit, Defaults]),
+    key("scope", Extension, &[RateLimit, Defaults]),
     key("on_store_error", Extension, &[RateLimit, Defaults]),
     key("degraded_limit", Extension, &[RateLimit]),
     key("inherit", Extension, &[RateLimit]),
     key("ban", Extension, &[RateLimit]),
+    key("enforce_percent", Extension, &[RateLimit]),
+    key("candidate", Extension, &[RateLimit]),
     key("threshold", Extension, &[Ban]),
     key("interval", Extension, &[Ban]),
     key("duration", Extension, &[Ban, Abuse]),
@@ -123,7 +128,7 @@ const MAX_COMPARED_BYTES: usize = 64;
 
 impl Section {
     /// All sections, in the order in which a key is suggested.
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Descriptor,
         Self::RateLimit,
         Self::File,
@@ -132,6 +137,7 @@ impl Section {
         Self::Ban,
         Self::Abuse,
         Self::LoadShedding,
+        Self::Candidate,
     ];
 
     /// Keys of the section.
@@ -150,6 +156,7 @@ impl Section {
             Self::Ban => "`ban`",
             Self::Abuse => "an element of `abuse`",
             Self::LoadShedding => "`load_shedding`",
+            Self::Candidate => "`candidate`",
         }
     }
 
@@ -161,7 +168,9 @@ impl Section {
         match key.sections {
             sections if sections.contains(&self) => KeyStatus::Known,
             // envoyproxy/ratelimit has no `defaults`, so no file relies on an ignored key there.
-            [home, ..] if key.language == Reference && self != Defaults => KeyStatus::Ignored(*home),
+            [home, ..] if key.language == Reference && !matches!(self, Defaults | Candidate) => {
+                KeyStatus::Ignored(*home)
+            }
             [home, ..] => KeyStatus::Misplaced(*home),
             [] => KeyStatus::Unknown(None),
         }

@@ -4,7 +4,7 @@ use proptest::{collection::vec, prelude::*};
 use tollgate_core::SyncMode;
 
 use super::*;
-use crate::{Derived, Limit};
+use crate::{Derived, Limit, Rollout, Scope};
 
 /// A configured descriptor with its children.
 #[derive(Clone, Debug)]
@@ -28,6 +28,7 @@ fn rule(name: &str) -> Arc<Rule> {
         sync: SyncMode::Strict,
         overdraft: false,
         ban: None,
+        scope: Scope::Regional,
         on_store_error: None,
         degraded_limit: None,
         retry_after_spread: None,
@@ -39,6 +40,7 @@ fn rule(name: &str) -> Arc<Rule> {
         metadata: None,
         segments: Box::default(),
         origin: (Box::default(), 0),
+        rollout: Rollout::default(),
         stated: None,
         derived: Derived::default(),
     })

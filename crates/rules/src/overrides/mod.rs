@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use foldhash::quality::RandomState;
 use serde::{Deserialize, Serialize};
-use tollgate_core::descriptor::Entry;
+use tollgate_core::{EnforcedShare, descriptor::Entry};
 
 use self::index::Index;
 pub use self::listing::{Listing, ListingError, StatedPair};
@@ -80,6 +80,9 @@ impl SwitchMode {
 /// Modes by the path of a rule, in one domain.
 type Modes = HashMap<Box<str>, SwitchMode, RandomState>;
 
+/// Shares by the path of a rule, in one domain.
+type Shares = HashMap<Box<str>, EnforcedShare, RandomState>;
+
 /// Active lists and switches without those that have ended. Immutable, like the rules.
 #[derive(Debug, Default)]
 pub struct Overrides {
@@ -87,6 +90,8 @@ pub struct Overrides {
     allow: Index,
     deny: Index,
     switches: HashMap<Box<str>, Modes, RandomState>,
+    /// Shares of the keys for which rules are enforced, by domain and path.
+    shares: HashMap<Box<str>, Shares, RandomState>,
     /// Domains in an emergency; [`ALL_NAMES`] for all.
     emergencies: Vec<Box<str>>,
 }
@@ -113,6 +118,18 @@ impl Overrides {
             overrides.switches.entry(domain).or_default().insert(path, mode);
         }
         overrides
+    }
+
+    /// Enforces rules for shares of their keys only, whatever the rules state: by domain and path.
+    #[must_use]
+    pub fn with_shares(
+        mut self,
+        shares: impl IntoIterator<Item = (Box<str>, Box<str>, EnforcedShare)>,
+    ) -> Self {
+        for (domain, path, share) in shares {
+            self.shares.entry(domain).or_default().insert(path, share);
+        }
+        self
     }
 
     /// Generation of the lists and switches.
@@ -151,6 +168,16 @@ impl Overrides {
     pub fn mode_of(&self, domain: &str, path: &str) -> Option<SwitchMode> {
         self.switches.get(domain)?.get(path).copied()
     }
+
+    /// Whether an operator enforces any rule for a share of its keys.
+    pub fn has_shares(&self) -> bool {
+        !self.shares.is_empty()
+    }
+
+    /// Share of the keys for which an operator enforces the rule at `path`, if one is set.
+    pub fn share_of(&self, domain: &str, path: &str) -> Option<EnforcedShare> {
+        self.shares.get(domain)?.get(path).copied()
+    }
 }
 
 /// Switched modes of the rules of one version, by the index of the rule.
@@ -158,27 +185,43 @@ impl Overrides {
 pub struct Switched {
     /// Empty if there are no switches.
     modes: Vec<Option<SwitchMode>>,
+    /// Empty if no share is set.
+    shares: Vec<Option<EnforcedShare>>,
 }
 
 impl Switched {
     /// Resolves the switches of `overrides` for `rules`. A switch of a rule that does not exist has no effect.
     pub(crate) fn new(rules: &Rules, overrides: &Overrides) -> Self {
-        if overrides.switches.is_empty() {
-            return Self::default();
-        }
-        let mut modes = vec![None; rules.rule_count()];
-        for (name, switches) in &overrides.switches {
-            for rule in rules.domain(name).into_iter().flat_map(|domain| domain.root.rules()) {
-                if let Some(mode) = modes.get_mut(rule.index().as_usize()) {
-                    *mode = switches.get(&*rule.path()).copied();
-                }
-            }
-        }
-        Self { modes }
+        Self { modes: by_index(rules, &overrides.switches), shares: by_index(rules, &overrides.shares) }
     }
 
     /// Mode of a rule, if an operator set one.
     pub fn mode_of(&self, rule: &Rule) -> Option<SwitchMode> {
         self.modes.get(rule.index().as_usize()).copied().flatten()
     }
+
+    /// Share of the keys for which a rule is enforced: the one that an operator set, else the rule's own. `None` if neither
+    /// is set, so that it is enforced for all keys unless it is in shadow mode.
+    pub fn share_of(&self, rule: &Rule) -> Option<EnforcedShare> {
+        self.shares.get(rule.index().as_usize()).copied().flatten().or(rule.rollout.enforced)
+    }
+}
+
+/// Settings by domain and path as a table by the index of the rule; empty if there are none.
+fn by_index<T: Copy>(
+    rules: &Rules,
+    settings: &HashMap<Box<str>, HashMap<Box<str>, T, RandomState>, RandomState>,
+) -> Vec<Option<T>> {
+    if settings.is_empty() {
+        return Vec::new();
+    }
+    let mut table = vec![None; rules.rule_count()];
+    for (name, of_domain) in settings {
+        for rule in rules.domain(name).into_iter().flat_map(|domain| domain.root.rules()) {
+            if let Some(set) = table.get_mut(rule.index().as_usize()) {
+                *set = of_domain.get(&*rule.path()).copied();
+            }
+        }
+    }
+    table
 }

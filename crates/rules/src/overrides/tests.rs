@@ -5,7 +5,9 @@ use tollgate_core::SyncMode;
 
 use super::*;
 use crate::config::{Options, load_files};
-use crate::{Derived, Domain, DomainIndex, Level, Limit, Matcher, Node, Rule, Rules, Segment, Value};
+use crate::{
+    Derived, Domain, DomainIndex, Level, Limit, Matcher, Node, Rollout, Rule, Rules, Scope, Segment, Value,
+};
 
 /// Definition of an entry: its domain, its pairs, and its end.
 type Stated = (&'static str, Vec<(&'static str, &'static str)>, Option<u64>);
@@ -113,6 +115,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
             sync: SyncMode::Strict,
             overdraft: false,
             ban: None,
+            scope: Scope::Regional,
             on_store_error: None,
             degraded_limit: None,
             retry_after_spread: None,
@@ -124,6 +127,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
             metadata: None,
             segments: [segment].into(),
             origin: ("rules.yaml".into(), 1),
+            rollout: Rollout::default(),
             stated: None,
             derived: Derived::default(),
         };

@@ -4,13 +4,17 @@ use std::{collections::HashMap, hash::BuildHasher as _, sync::Arc};
 
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
-use tollgate_core::descriptor::Entry;
+use tollgate_core::{algorithm::Charging, descriptor::Entry};
 
 use super::{OverrideId, RuleOverride, RuleOverrides, key::of_request};
 use crate::{Rule, Rules, Value, config};
 
 /// Maximum number of overrides without effect that are listed with their reasons.
 const MAX_UNMATCHED: usize = 1_000;
+
+/// Reason against a candidate in a domain whose requests are charged all or none.
+const ATOMIC_CANDIDATE: &str = "a candidate cannot be compared beside `atomic: true`, where all limits of a request decide \
+                                what is charged; expected a domain without it";
 
 /// Overrides of the rules of one version, by the index of the rule.
 #[derive(Debug, Default)]
@@ -81,7 +85,10 @@ impl Overridden {
         for stated in active {
             let resolved = match by_path.get(&(&*stated.domain, &*stated.rule)) {
                 None => Err("no active rule of this domain has this path".to_owned()),
-                Some(rule) => overridden.add(rule, stated, &mut compiled),
+                Some(rule) => {
+                    let charging = rules.domain(&stated.domain).map(|domain| domain.charging);
+                    overridden.add(rule, charging.unwrap_or_default(), stated, &mut compiled)
+                }
             };
             overridden.count(stated, resolved);
         }
@@ -92,6 +99,7 @@ impl Overridden {
     fn add<'a>(
         &mut self,
         rule: &Rule,
+        charging: Charging,
         stated: &'a Arc<RuleOverride>,
         compiled: &mut HashMap<(usize, &'a str), Result<u32, String>, RandomState>,
     ) -> Result<(), String> {
@@ -102,6 +110,9 @@ impl Overridden {
         let place = self.rules.get_mut(index).ok_or("the rule is part of another version")?;
         let at = compiled.entry((index, &*stated.rate_limit)).or_insert_with(|| {
             let limit = config::override_rule(&stated.domain, rule, &stated.rate_limit)?;
+            if charging == Charging::AllOrNone && limit.rollout.candidate.is_some() {
+                return Err(ATOMIC_CANDIDATE.to_owned());
+            }
             let limits = &mut place.get_or_insert_default().limits;
             limits.push(Arc::new(limit));
             u32::try_from(limits.len().saturating_sub(1)).map_err(|_| "too many overrides".to_owned())

@@ -23,6 +23,9 @@ use tollgate_core::{RecordId, algorithm::Algorithm, descriptor::Entry};
 /// Tags longer than this are replaced by their hash.
 const MAX_TAG_BYTES: usize = 160;
 
+/// Maximum length of a name that another region states.
+const MAX_PEER_BYTES: usize = 2 * MAX_TAG_BYTES + 64;
+
 /// Inline for most names. A longer name is allocated, which is cheaper than copying a larger inline buffer for all.
 type Bytes = SmallVec<[u8; 64]>;
 
@@ -86,6 +89,28 @@ impl CellKey {
         self.bytes.push(b'.');
         number(&mut self.bytes, seconds);
         self
+    }
+
+    /// The key beside this cell with the ledger of the loans of the counter `record`.
+    #[must_use]
+    pub fn loans(mut self, record: RecordId) -> Self {
+        self.bytes.push(b'~');
+        write_id(&mut self.bytes, record);
+        self.bytes.extend_from_slice(b".loans");
+        self
+    }
+
+    /// The cell of another region's counter in `domain`, by its name; `None` for a name that no counter of the domain in a
+    /// shared cell has.
+    pub fn of_peer(domain: &str, name: &[u8]) -> Option<Self> {
+        if name.len() > MAX_PEER_BYTES || !(name.starts_with(&start(domain)) || name.starts_with(b"{#")) {
+            return None;
+        }
+        // A brace within a part is escaped.
+        let tag = name.iter().position(|byte| *byte == b'}')?.checked_add(1)?;
+        let rest = name.get(tag..)?;
+        let is_plain = rest.is_empty() || rest.first() == Some(&b'+');
+        (is_plain && !rest.contains(&b'~')).then(|| Self { bytes: Bytes::from_slice(name), tag })
     }
 
     /// The key beside this cell with the sums of reported utilization.
@@ -243,6 +268,26 @@ mod tests {
 
     fn pairs(entries: &[(&str, &str)]) -> Vec<(String, String)> {
         entries.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+    }
+
+    #[test]
+    fn a_name_of_another_region_is_taken_only_if_a_shared_counter_of_the_domain_has_it() {
+        let entry = |value| Entry { key: "k}", value };
+        let long = "v".repeat(300);
+        for cell in [
+            CellKey::open("d|{", [entry("a~b")].into_iter()),
+            CellKey::open("d|{", [entry("a")].into_iter()).with_entries([entry("b")].into_iter()),
+            CellKey::open("d|{", [entry(&long)].into_iter()).with_entries([entry(&long)].into_iter()),
+        ] {
+            assert_eq!(CellKey::of_peer("d|{", cell.as_bytes()), Some(cell.clone()));
+        }
+        let plain = CellKey::open("d", [entry("a")].into_iter());
+        assert_eq!(CellKey::of_peer("e", plain.as_bytes()), None);
+        for name in ["", "{d|", "{d|k=v}~utilization", "{d|k=v}~0.60", "{d|k=v}more", "{tollgate-rules}head"]
+        {
+            assert_eq!(CellKey::of_peer("d", name.as_bytes()), None, "{name}");
+        }
+        assert_eq!(CellKey::of_peer("d", format!("{{d|{long}{long}}}").as_bytes()), None);
     }
 
     #[test]

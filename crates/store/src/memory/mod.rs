@@ -2,6 +2,7 @@
 
 mod bans;
 mod counter_key;
+mod loans;
 mod shard;
 mod slab;
 mod eviction;
@@ -87,6 +88,12 @@ pub struct Occupancy {
     pub evicted: u64,
 }
 
+impl SharedShards {
+    fn hash_of(&self, tag: &[u8]) -> usize {
+        self.hasher.hash_one(tag) as usize
+    }
+}
+
 impl MemoryStore {
     /// A store for about `capacity` counters: an equal part in each of its 64 shards, and at least one in each. Every
     /// four hits of a log, or leases, weigh as much as a counter.
@@ -100,7 +107,7 @@ impl MemoryStore {
     /// Decides a request in one step.
     pub fn decide(&self, request: &TagRequest) -> Verdicts {
         let shared = &*self.shared;
-        let at = shared.hasher.hash_one(request.tag()) as usize % SHARDS;
+        let at = shared.hash_of(request.tag()) % SHARDS;
         let Some(shard) = shared.shards.get(at) else { return Verdicts::new() };
         let mut shard = shard.0.lock();
         // Read under the lock, so that time is monotonic within a shard.
@@ -139,7 +146,7 @@ impl MemoryStore {
     /// Raises a counter to `state`, if that leaves less than the counter does.
     pub fn raise(&self, cell: &CellKey, record: RecordId, policy: &Policy, mut state: CounterState) {
         let shared = &*self.shared;
-        let at = shared.hasher.hash_one(cell.tag()) as usize % SHARDS;
+        let at = shared.hash_of(cell.tag()) % SHARDS;
         let Some(shard) = shared.shards.get(at) else { return };
         let mut shard = shard.0.lock();
         let now = shared.clock.now();
@@ -156,7 +163,7 @@ impl MemoryStore {
     /// Hits of a counter that count now, at most the limit.
     pub fn used(&self, cell: &CellKey, record: RecordId, policy: &Policy) -> u64 {
         let shared = &*self.shared;
-        let at = shared.hasher.hash_one(cell.tag()) as usize % SHARDS;
+        let at = shared.hash_of(cell.tag()) % SHARDS;
         let Some(shard) = shared.shards.get(at) else { return 0 };
         let mut shard = shard.0.lock();
         let now = shared.clock.now();
@@ -190,8 +197,12 @@ impl MemoryStore {
             if known.is_none() {
                 trials.push((name, shard.inspect(&name, |state| TrialState::of(state, &check.policy))));
             }
+            let share = shard.loans.share(cell, check);
             let admitted = trials.get_mut(at).is_some_and(|(_, trial)| match trial {
-                TrialState::Copy(state) => check.policy.apply(state, now, check.hits, Charging::AllOrNone),
+                TrialState::Copy(state) => {
+                    let policy = share.map_or(check.policy, |share| share.policy(check.policy, state, now));
+                    policy.apply(state, now, check.hits, Charging::AllOrNone)
+                }
                 TrialState::Queue { earlier } => {
                     let inspect =
                         |state: &mut CounterState| check.policy.passes(state, now, *earlier, check.hits);
@@ -216,19 +227,25 @@ impl MemoryStore {
         mode: ChargeMode,
     ) -> Verdict {
         let name = CounterKey::new(&self.shared.hasher, cell.key.as_bytes(), &check.record);
-        shard.decide(&name, now, |state| {
+        let share = shard.loans.share(cell, check);
+        let (verdict, expires_at) = shard.decide(&name, now, |state| {
+            let policy = share.map_or(check.policy, |share| share.policy(check.policy, state, now));
             let admitted = match mode {
-                ChargeMode::Apply => check.policy.apply(state, now, check.hits, charging),
+                ChargeMode::Apply => policy.apply(state, now, check.hits, charging),
                 ChargeMode::Withhold { passes } => {
-                    check.policy.apply(state, now, Hits::Peek, charging);
+                    policy.apply(state, now, Hits::Peek, charging);
                     passes
                 }
             };
-            let summary = check.policy.summary(state, now, check.hits);
-            let verdict = check.policy.verdict(summary, now, check.hits, admitted, charging);
-            let (exhausted, expires_at) = (verdict.remaining == 0, check.policy.expires_at(state));
-            (verdict, EvictionRank::new(exhausted, expires_at))
-        })
+            let summary = policy.summary(state, now, check.hits);
+            let verdict = policy.verdict(summary, now, check.hits, admitted, charging);
+            let (exhausted, expires_at) = (verdict.remaining == 0, policy.expires_at(state));
+            ((verdict, expires_at), EvictionRank::new(exhausted, expires_at))
+        });
+        if share.is_some() {
+            shard.loans.prolong(cell, check, now, expires_at);
+        }
+        verdict
     }
 
     /// Current occupancy.

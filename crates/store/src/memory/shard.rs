@@ -7,6 +7,7 @@ use tollgate_core::{algorithm::CounterState, clock::Timestamp};
 use super::{
     counter_key::{CounterKey, StoredKey},
     eviction::EvictionRank,
+    loans::LoanBook,
     slab::Slab,
 };
 
@@ -25,6 +26,8 @@ const EVICTION_CANDIDATES: usize = 32;
 #[derive(Debug)]
 pub(super) struct Shard {
     hasher: RandomState,
+    /// Loans of counters that regions share.
+    pub(super) loans: LoanBook,
     slots: Slab<Slot>,
     /// Positions in `slots`, by the hash of the slot's name.
     index: HashTable<u32>,
@@ -57,6 +60,7 @@ impl Shard {
         let capacity = capacity.clamp(1, u32::MAX as usize);
         Self {
             hasher,
+            loans: LoanBook::default(),
             slots: Slab::new(),
             index: HashTable::new(),
             hand: 0,

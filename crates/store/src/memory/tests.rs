@@ -23,6 +23,7 @@ fn request(value: &str, limit: u32, unit: Unit) -> TagRequest {
         veto: Veto::Alone,
         sync: SyncMode::Strict,
         ban: None,
+        share: None,
     };
     TagRequest::new(Charging::Independent, key, check)
 }
@@ -78,6 +79,7 @@ fn a_log_weighs_as_much_as_its_hits() {
         veto: Veto::Alone,
         sync: SyncMode::Strict,
         ban: None,
+        share: None,
     };
     let request = |value: &str| {
         let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());

@@ -84,6 +84,7 @@ mod tests {
             veto: Veto::Alone,
             sync: SyncMode::Strict,
             ban: Some(BanCheck { policy: ban, effect }),
+            share: None,
         };
         let key = CellKey::open("d", [Entry { key: "k", value: "v" }].into_iter());
         TagRequest::new(Charging::Independent, key, check)

@@ -231,6 +231,7 @@ mod tests {
             veto: Veto::Alone,
             sync: SyncMode::Strict,
             ban: None,
+            share: None,
         };
         let verdict = Verdict {
             admitted: true,

@@ -20,6 +20,7 @@ mod subscriber;
 mod known_bans;
 mod last_verdicts;
 mod live;
+mod loans;
 mod local;
 pub mod metrics;
 mod error;

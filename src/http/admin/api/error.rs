@@ -145,6 +145,7 @@ impl ApiError {
             Self::Control(error) => match error {
                 ControlError::Stale { .. } => (StatusCode::CONFLICT, "stale"),
                 ControlError::ReadOnly => (StatusCode::CONFLICT, "read_only"),
+                ControlError::OtherRegion { .. } => (StatusCode::CONFLICT, "other_region"),
                 ControlError::TooMany { .. } => (StatusCode::CONFLICT, "too_many"),
                 ControlError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "bad_request"),
                 ControlError::Unavailable(_) | ControlError::Malformed(_) => {

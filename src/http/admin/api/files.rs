@@ -31,7 +31,7 @@ pub(super) async fn read(
         VersionSelector::Current if api.parts.status.now().source == RulesSource::Xds => {
             Err(ApiError::NotFound("the rules come from an xDS control plane and have no files".to_owned()))
         }
-        VersionSelector::Current if !api.is_editable() => read_directory(api, lane).await,
+        VersionSelector::Current if !api.has_versions() => read_directory(api, lane).await,
         VersionSelector::Current => match timeouts::read(api.parts.control.current()).await? {
             Some(number) => read_version(api, number).await,
             None => Ok(RuleFiles { version: None, files: Files::new() }),
@@ -61,7 +61,7 @@ async fn read_directory(api: &Api, lane: Lane<'_>) -> Result<RuleFiles, ApiError
 /// not active here yet.
 pub(super) async fn current_rules(api: &Api, lane: Lane<'_>) -> Result<Option<Arc<Rules>>, ApiError> {
     let active = api.parts.rules.load();
-    if !api.is_editable() {
+    if !api.has_versions() {
         return Ok(active);
     }
     let current = timeouts::read(api.parts.control.current()).await?;

@@ -10,6 +10,7 @@
 mod anomalies;
 mod audit;
 mod bans;
+mod candidates;
 mod counters;
 mod diff;
 mod draft;
@@ -25,7 +26,9 @@ mod limits;
 mod lists;
 mod me;
 mod origin_check;
+mod recommendations;
 mod overrides;
+mod regions;
 mod response;
 mod routes;
 mod rules;

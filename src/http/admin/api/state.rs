@@ -12,6 +12,8 @@ use crate::{
     anomalies::{AnomalyStatus, Sensitivity},
     fleet::FleetView,
     readiness::Readiness,
+    regions::Regions,
+    rollouts::RolloutView,
 };
 
 /// Dependencies of the API.
@@ -35,8 +37,12 @@ pub struct ApiParts {
     pub counters: CounterInspector,
     /// Traffic of all instances.
     pub(crate) fleet: FleetView,
+    /// Comparisons with candidates.
+    pub(crate) rollouts: RolloutView,
     /// Description of the counters' store.
     pub store: StoreInfo,
+    /// The regions, with a region table.
+    pub regions: Option<Regions>,
 }
 
 /// Description of the counters' store.
@@ -63,15 +69,20 @@ pub(super) struct Api {
 }
 
 impl Api {
-    /// Whether the rules have versions, which are made through this API.
-    pub(super) fn is_editable(&self) -> bool {
+    /// Whether the rules have versions.
+    pub(super) fn has_versions(&self) -> bool {
         self.parts.status.now().source.has_versions()
+    }
+
+    /// Whether versions of the rules are made through this API.
+    pub(super) fn is_editable(&self) -> bool {
+        self.require_editable().is_ok()
     }
 
     /// Returns an error if the rules can't be edited.
     pub(super) fn require_editable(&self) -> Result<(), ApiError> {
-        match self.is_editable() {
-            true => Ok(()),
+        match self.has_versions() {
+            true => Ok(self.parts.control.require_writable()?),
             false => Err(ControlError::ReadOnly.into()),
         }
     }

@@ -1,11 +1,12 @@
-//! `/switches`: single rules that are turned off or put in shadow mode, and emergencies, in which instances decide alone.
+//! `/switches`: single rules that are turned off or put in shadow mode, for all keys or all but a share of them, and emergencies, in which instances decide alone.
 
 use std::sync::Arc;
 
 use axum::{Extension, extract::State, http::StatusCode, response::IntoResponse as _};
 use serde::Deserialize;
 use serde_json::json;
-use tollgate_control::{Switch, SwitchMode, check_switch};
+use tollgate_control::{Ramp, Switch, SwitchMode, check_switch, ramp::share_as_percent};
+use tollgate_core::EnforcedShare;
 use tollgate_rules::ALL_NAMES;
 
 use super::{
@@ -24,8 +25,39 @@ pub(super) struct SetSwitchRequest {
     domain: String,
     rule: String,
     mode: SwitchMode,
+    #[serde(default, with = "share_as_percent")]
+    enforce_percent: Option<EnforcedShare>,
+    ramp: Option<RampRequest>,
     reason: Reason,
     expires_in_s: Option<Integer>,
+}
+
+/// Gradual increase of the share of the keys for which a rule is enforced, in steps of equal length.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RampRequest {
+    steps: Vec<f64>,
+    over_s: Integer,
+    max_denied_percent: f64,
+    min_hits: Option<Integer>,
+}
+
+/// Hits of enforced keys without which a step is not judged, unless a ramp states another number.
+const DEFAULT_MIN_HITS: u64 = 100;
+
+impl RampRequest {
+    /// The ramp from now on; it goes back to `back_to`.
+    fn begin(self, back_to: EnforcedShare, now_ms: u64) -> Result<Ramp, ApiError> {
+        let share = |percent: f64| {
+            let share = EnforcedShare::from_percent(percent);
+            share.map_err(|error| ApiError::BadRequest(format!("{percent} is not a share; {error}")))
+        };
+        let steps: Vec<_> = self.steps.into_iter().map(share).collect::<Result<_, _>>()?;
+        let count = u64::try_from(steps.len()).unwrap_or(u64::MAX);
+        let step_ms = self.over_s.0.saturating_mul(1_000).checked_div(count).unwrap_or_default();
+        let min_hits = self.min_hits.map_or(DEFAULT_MIN_HITS, |hits| hits.0.max(1));
+        Ok(Ramp::begin(steps, step_ms, share(self.max_denied_percent)?, (min_hits, back_to), now_ms))
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -48,10 +80,21 @@ pub(super) async fn set(
     JsonBody(request, _permit): JsonBody<SetSwitchRequest>,
 ) -> ApiResult {
     let created_at_ms = now_ms();
+    let ramp = match request.ramp {
+        Some(ramp) => {
+            let overrides = api.parts.rules.overrides();
+            let before = overrides.share_of(&request.domain, &request.rule);
+            let back_to = request.enforce_percent.or(before).unwrap_or(EnforcedShare::NONE);
+            Some(ramp.begin(back_to, created_at_ms)?)
+        }
+        None => None,
+    };
     let switch = Switch {
         domain: request.domain,
         rule: request.rule,
         mode: request.mode,
+        enforce_percent: ramp.as_ref().map(Ramp::share).or(request.enforce_percent),
+        ramp,
         reason: request.reason.0,
         author: caller.name.to_string(),
         created_at_ms,

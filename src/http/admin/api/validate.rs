@@ -41,7 +41,7 @@ pub(super) async fn validate(
     JsonBody(request, _permit): JsonBody<ValidateRequest>,
 ) -> ApiResult {
     let (options, files) = (api.parts.options, request.files.0);
-    let (lane, is_editable) = (Lane::Read(&caller), api.is_editable());
+    let (lane, has_versions) = (Lane::Read(&caller), api.has_versions());
     // The control store may be down. Then the active rules and the traffic of this instance stand in.
     let current = match files::current_rules(&api, lane).await {
         Ok(rules) => rules,
@@ -51,7 +51,7 @@ pub(super) async fn validate(
         Ok(traffic) => traffic,
         Err(_) => Traffic::of_this_instance().await?,
     };
-    let load = if is_editable { draft::load_version } else { draft::load };
+    let load = if has_versions { draft::load_version } else { draft::load };
     let validated = api.limits.load(lane, move || match load(&files, options) {
         Ok(loaded) => {
             let violations = guardrails::violations(current.as_deref(), &loaded.rules, &traffic);

@@ -38,7 +38,7 @@ macro_rules! assets {
 pub(super) const PAGE: Asset = Asset { name: "index.html", text: include_str!("index.html") };
 
 /// Every other file.
-pub(super) static ASSETS: [Asset; 77] = assets![
+pub(super) static ASSETS: [Asset; 79] = assets![
     "icon.svg",
     "css/base.css",
     "css/chart.css",
@@ -86,6 +86,7 @@ pub(super) static ASSETS: [Asset; 77] = assets![
     "js/views/audit.js",
     "js/views/automatic.js",
     "js/views/bans.js",
+    "js/views/candidates.js",
     "js/views/dry_run.js",
     "js/views/dry_run_result.js",
     "js/views/editor.js",
@@ -104,6 +105,7 @@ pub(super) static ASSETS: [Asset; 77] = assets![
     "js/views/problems.js",
     "js/views/rebase.js",
     "js/views/rebase_notice.js",
+    "js/views/regions.js",
     "js/views/rollout_notice.js",
     "js/views/rule_cells.js",
     "js/views/rules.js",

@@ -311,7 +311,7 @@ fn check_takes_its_own_settings_from_the_environment_and_ignores_the_others() {
             merge_domains: true,
             strict: true,
             allow_empty: false,
-            overlay: None
+            ..Default::default()
         }
     );
 }

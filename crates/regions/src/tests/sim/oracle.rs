@@ -1,4 +1,4 @@
-//! What all regions together admitted, in true time, and how far that is over the limit.
+//! Admissions of all regions together, in true time, and how far that is over the limit.
 
 use std::collections::{BTreeMap, VecDeque};
 

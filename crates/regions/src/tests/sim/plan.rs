@@ -7,7 +7,7 @@ use crate::terms::Kind;
 /// Where hits arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Traffic {
-    /// The same rate in all regions.
+    /// Equal rates in all regions.
     Uniform,
     /// Nine tenths in the first region.
     Hot,
@@ -58,6 +58,8 @@ pub(crate) struct Plan {
     /// Mean time for which a permit is held, in microseconds.
     pub(crate) hold: u64,
     pub(crate) asking: Asking,
+    /// Whether a denied request waits for the ask that is out.
+    pub(crate) waits: bool,
     pub(crate) network: Network,
     /// Length of the run in microseconds.
     pub(crate) length: u64,
@@ -68,20 +70,20 @@ pub(crate) struct Plan {
     pub(crate) table_changes: u64,
 }
 
-/// What happens to a region at a time.
+/// An event of a region at a time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Mishap {
     /// Its clock is moved by this many microseconds.
     Step { region: usize, by: i64 },
-    /// Its store fails over to a replica that lacks the writes of so many last microseconds.
+    /// Its store fails over to a replica that lacks the writes of the last microseconds, given.
     Failover { region: usize, lost: u64 },
     /// No message reaches or leaves it until a time.
     CutOff { region: usize, until: u64 },
-    /// It has no traffic and answers nothing from then on; its clients move to the others.
+    /// No traffic and no answers from then on; its clients move to the others.
     Lost { region: usize },
     /// An operator declares it lost, and the table without it is loaded by all others.
     Dropped { region: usize },
-    /// It is back, without records.
+    /// Back, without records.
     Back { region: usize },
 }
 
@@ -101,6 +103,7 @@ impl Plan {
             max_hits: 1,
             hold: 1_000_000,
             asking: Asking::Policy,
+            waits: false,
             network: Network::default(),
             length: 300_000_000,
             warm_up: 10_000_000,
@@ -152,6 +155,7 @@ impl Plan {
             max_hits: [1, 1, 5][rng.usize(..3)],
             hold,
             asking: if rng.bool() { Asking::Policy } else { Asking::Random },
+            waits: seed.is_multiple_of(4),
             network: Network {
                 loss: [0, rng.u32(..400)][rng.usize(..2)],
                 duplication: [0, rng.u32(..400)][rng.usize(..2)],

@@ -15,7 +15,7 @@ use crate::{
 /// Time of all clocks at the start of a run, in microseconds since the epoch; no multiple of any window.
 pub(crate) const EPOCH: u64 = 1_700_000_000_000_000;
 
-/// What the store of a region has: lost in part by a failover.
+/// State in the store of a region: lost in part by a failover.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub(crate) cell: Cell,
@@ -40,6 +40,8 @@ pub(crate) struct Region {
     pub(crate) cut_off_until: u64,
     /// The ask that is out: number, amount wanted, amount gained, replies missing.
     pub(crate) out: Option<Out>,
+    /// Denied requests that wait for it: number, hits and time of arrival.
+    pub(crate) waiting: VecDeque<(u64, u64, u64)>,
     /// Records of the last time, for failovers.
     pub(crate) replicas: VecDeque<(u64, Record)>,
     /// Hits admitted and booked of late, with their times, for the bound on a failover.

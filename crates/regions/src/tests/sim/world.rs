@@ -39,10 +39,14 @@ pub(crate) struct Report {
     pub(crate) true_over: u64,
     /// The most by which the effective limits of all regions exceeded the limit, where clocks are comparable.
     pub(crate) over_committed: u64,
-    /// What mishaps allow to be over at most.
+    /// Hits over the limit that mishaps allow at most.
     pub(crate) allowed: u64,
     /// Hits offered in all by minute, with those admitted and those of the ideal counter.
     pub(crate) minutes: Vec<[u64; 3]>,
+    /// Requests that waited and were admitted, and how long in all, in microseconds.
+    pub(crate) waited: u64,
+    pub(crate) wait: u64,
+    pub(crate) longest_wait: u64,
 }
 
 impl Report {
@@ -145,6 +149,7 @@ impl World {
             is_lost: false,
             cut_off_until: 0,
             out: None,
+            waiting: Default::default(),
             replicas: Default::default(),
             recent: Default::default(),
         };
@@ -273,22 +278,15 @@ impl World {
         let kind = self.plan.kind;
         let now = self.regions[at].moment(kind, self.time);
         let terms = self.regions[at].terms(&self.plan, now);
+        let effective = self.regions[at].record.effective(&terms, now);
+        let is_admitted = self.admit(at, now, &terms, hits, id);
         let record = &mut self.regions[at].record;
-        let effective = record.effective(&terms, now);
-        let is_admitted = record.cell.admit(kind, now, effective, hits, id);
         if !matches!(record.cell, Cell::Permits(_)) || !is_admitted {
             record.demand.add(now.micros, hits as u32);
         }
         let ideal_now = self.ideal.moment(kind, EPOCH + self.time);
         let is_ideal = self.ideal.admit(kind, ideal_now, self.plan.limit, hits, id);
         self.count(hits, is_admitted, is_ideal);
-        if is_admitted {
-            self.oracle.admitted(EPOCH + self.time, now, hits, id);
-            self.check_sum();
-            if self.plan.events.iter().any(|(_, event)| matches!(event, Mishap::Failover { .. })) {
-                self.regions[at].recent.push_back((self.time, hits));
-            }
-        }
         if (is_admitted || is_ideal) && matches!(self.ideal, Cell::Permits(_)) {
             let held = -(1.0 - self.rng.f64()).ln() * self.plan.hold as f64;
             self.schedule(self.time + 1 + held as u64, Event::Release { region: at, id });
@@ -298,6 +296,50 @@ impl World {
             Asking::Never => {}
             Asking::Policy => self.ask_by_policy(at, now, &terms, effective, denied),
             Asking::Random => self.ask_at_random(at, now, &terms, effective),
+        }
+        if denied > 0 && self.plan.waits && self.regions[at].out.is_some() {
+            self.regions[at].waiting.push_back((id, hits, self.time));
+        }
+    }
+
+    /// Decides hits by the region's counter, under the judge's eyes.
+    fn admit(&mut self, at: usize, now: Moment, terms: &Terms, hits: u64, id: u64) -> bool {
+        let record = &mut self.regions[at].record;
+        let effective = record.effective(terms, now);
+        let is_admitted = record.cell.admit(terms.kind, now, effective, hits, id);
+        if is_admitted {
+            self.oracle.admitted(EPOCH + self.time, now, hits, id);
+            self.check_sum();
+            if self.plan.events.iter().any(|(_, event)| matches!(event, Mishap::Failover { .. })) {
+                self.regions[at].recent.push_back((self.time, hits));
+            }
+        }
+        is_admitted
+    }
+
+    /// Decides the requests that wait; without an ask that is out, those that are still denied wait no more.
+    fn retry(&mut self, at: usize) {
+        for _ in 0..self.regions[at].waiting.len() {
+            let Some((id, hits, arrived_at)) = self.regions[at].waiting.pop_front() else { return };
+            let now = self.regions[at].moment(self.plan.kind, self.time);
+            let terms = self.regions[at].terms(&self.plan, now);
+            // Permits are numbered in the order in which they are held.
+            self.next_permit += 1;
+            let permit = self.next_permit;
+            if self.admit(at, now, &terms, hits, permit) {
+                if matches!(self.ideal, Cell::Permits(_)) {
+                    let held = -(1.0 - self.rng.f64()).ln() * self.plan.hold as f64;
+                    self.schedule(self.time + 1 + held as u64, Event::Release { region: at, id: permit });
+                }
+                if arrived_at >= self.plan.warm_up {
+                    self.report.admitted += hits;
+                    self.report.waited += 1;
+                    self.report.wait += self.time - arrived_at;
+                    self.report.longest_wait = self.report.longest_wait.max(self.time - arrived_at);
+                }
+            } else if self.regions[at].out.is_some() {
+                self.regions[at].waiting.push_back((id, hits, arrived_at));
+            }
         }
     }
 
@@ -343,13 +385,13 @@ impl World {
     fn ask_by_policy(&mut self, at: usize, now: Moment, terms: &Terms, effective: u32, denied: u32) {
         let region = &mut self.regions[at];
         let record = &mut region.record;
-        if record.ledger.claim_until > now.micros {
+        let must_renew = policy::must_renew(&record.ledger, terms, now);
+        if !must_renew && !policy::may_ask(&record.ledger, now) {
             return;
         }
         let used = record.cell.used(terms.kind, now) as u32;
         let shortage = policy::shortage(terms, now, effective, used, denied, &record.demand);
-        let is_due = now.label > record.ledger.renew_after(terms, now.label);
-        if shortage.is_none() && !is_due {
+        if shortage.is_none() && !must_renew {
             return;
         }
         let target = policy::range(terms, now, used, &record.demand).target;
@@ -430,7 +472,7 @@ impl World {
             self.regions[to].recent.push_back((self.time, booked + u64::from(lent.reply.amount)));
         }
         self.report.granted += u64::from(lent.reply.amount);
-        if lent.recall > 0 && !is_random && self.regions[to].record.ledger.claim_until <= now.micros {
+        if lent.recall > 0 && !is_random && policy::may_ask(&self.regions[to].record.ledger, now) {
             let region = &self.regions[to];
             let peers = region.demarcation.newest().peers(&region.name).filter(|name| **name != peer);
             let shares = policy::recall(&region.record.ledger, now, lent.recall, peers);
@@ -458,6 +500,7 @@ impl World {
         if taken.is_expected {
             self.replied(to, reply.id, taken.gained);
         }
+        self.retry(to);
     }
 
     fn replied(&mut self, at: usize, id: u64, gained: u32) {
@@ -475,6 +518,7 @@ impl World {
         if let Some(out) = region.out.take_if(|out| out.id == id) {
             policy::conclude(&mut region.record.ledger, now, out.wanted, out.gained);
         }
+        self.retry(at);
     }
 
     // Network.

@@ -90,6 +90,18 @@ impl DomainBuilder {
         }
     }
 
+    /// Rejects candidates in a domain whose requests are charged all or none.
+    pub(super) fn reject_candidates(&self, problems: &mut Problems) {
+        let Some((true, origin)) = &self.atomic else { return };
+        for site in &self.candidates {
+            let message = format!(
+                "cannot be compared beside `atomic: true` at {origin}: what is charged depends on all limits of a \
+                 request; expected a domain without it"
+            );
+            site.report(problems, message);
+        }
+    }
+
     /// Whether a descriptor has the key, or a pattern that matches it.
     pub(super) fn has_key(&self, key: &str) -> bool {
         let patterns = || self.keys.iter().filter_map(|key| Wildcard::parse(key));

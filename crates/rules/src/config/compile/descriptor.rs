@@ -18,11 +18,11 @@ use super::{
     overdraft,
     parameters::Reporter,
     pattern::{Pattern, PatternCompiler},
-    shedding,
+    rollout, scope, shedding,
     tree_level::LevelBuilder,
 };
 use crate::{
-    Derived, Node, Rule, Segment, Wildcard,
+    Derived, Node, Rule, Segment, TableSize, Wildcard,
     config::{
         layers,
         problem::{Path, Problems},
@@ -39,6 +39,8 @@ pub(super) struct Compiler<'a> {
     pub(super) domain: &'a mut DomainBuilder,
     pub(super) problems: &'a mut Problems,
     pub(super) budget: &'a mut Budget,
+    /// Region table that the configuration is used with.
+    pub(super) regions: TableSize,
 }
 
 impl Compiler<'_> {
@@ -174,6 +176,10 @@ impl Compiler<'_> {
         let overdraft = overdraft.unwrap_or_default();
         let sync = self.sync(&limit.value, stated.as_ref(), &limit_path);
         let sync = overdraft::sync_beside(self, overdraft, &limit.value, sync, &limit_path);
+        let scope = scope::read(self, limit, (stated.as_ref(), overdraft), &limit_path);
+        let rolled_out = rollout::RolledOut { limit: stated.as_ref(), segments, scope };
+        let rollout = rollout::read(self, raw, &limit.value, rolled_out, &limit_path);
+        let sync = rollout::sync_beside(self, rollout.as_ref(), &limit.value, sync, &limit_path);
         let (on_store_error, degraded_limit) =
             degraded::read(self, &limit.value, stated.as_ref(), &limit_path);
         let banned = Banned { limit: stated.as_ref(), is_overdraft: overdraft, segments };
@@ -183,6 +189,7 @@ impl Compiler<'_> {
             limit: stated?,
             shedding: None,
             sync: sync?,
+            scope,
             overdraft,
             ban: ban?,
             on_store_error,
@@ -196,6 +203,7 @@ impl Compiler<'_> {
             metadata,
             segments: segments.into(),
             origin: ((**self.file).into(), raw.at.line()),
+            rollout: rollout?,
             stated: layers::stated_values(self.file, raw, &limit.value, self.problems),
             derived: Derived::default(),
         });

@@ -38,6 +38,8 @@ pub(super) struct DomainBuilder {
     pub(super) hash_tag: Option<(TagKeys, Origin)>,
     /// Positions of `sync: leased` and `sync: auto` in limits and defaults.
     pub(super) leased: Vec<(Site, SyncMode)>,
+    /// Positions of `candidate` in limits.
+    pub(super) candidates: Vec<Site>,
     /// Rules of the adaptive deny list.
     pub(super) abuse: Vec<(AbuseRule, Site)>,
     /// Keys of all descriptors.
@@ -60,6 +62,7 @@ impl DomainBuilder {
             atomic: None,
             hash_tag: None,
             leased: Vec::new(),
+            candidates: Vec::new(),
             abuse: Vec::new(),
             keys: HashSet::new(),
             names: HashSet::new(),
@@ -146,6 +149,7 @@ impl DomainBuilder {
         }
         self.warn_of_unknown_tag_keys(problems);
         self.warn_of_leases_without_effect(problems);
+        self.reject_candidates(problems);
         let hash_tag = self.hash_tag.into_iter().flat_map(|(keys, _)| keys);
         Domain {
             name: (*self.name).into(),

@@ -14,7 +14,7 @@ use super::{
     parameters::{ChosenAlgorithm, Reporter},
 };
 use crate::{
-    Limit, OnStoreError, Rule,
+    Limit, OnStoreError, Rule, Scope,
     config::{
         problem::{Path, Problems},
         raw::{Field, RawRateLimit, Stated},
@@ -37,6 +37,7 @@ pub(super) struct Defaults {
     unit: Option<Unit>,
     window: Option<Window>,
     pub(super) sync: Option<Stated<SyncMode>>,
+    pub(super) scope: Option<Stated<Scope>>,
     pub(super) on_store_error: Option<Stated<OnStoreError>>,
     retry_after_spread: Option<Stated<Duration>>,
 }
@@ -56,6 +57,7 @@ impl Defaults {
             unit: raw.unit.text().parse().ok(),
             window: window.stated().map(|stated| stated.value),
             sync: reporter.sync(&raw.sync, &path),
+            scope: reporter.scope(&raw.scope, &path),
             on_store_error: reporter.on_store_error(&raw.on_store_error, &path),
             retry_after_spread: reporter.retry_after_spread(&raw.retry_after_spread, &path),
         }
@@ -85,6 +87,7 @@ impl Defaults {
             unit: window.map(Window::unit),
             window,
             sync: Some(stated(rule.sync)),
+            scope: Some(stated(rule.scope)),
             ..defaults
         }
     }
@@ -126,7 +129,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn quota(&mut self, raw: &Stated<RawRateLimit>, path: &Path<'_>) -> Option<(Limit, bool)> {
+    pub(super) fn quota(&mut self, raw: &Stated<RawRateLimit>, path: &Path<'_>) -> Option<(Limit, bool)> {
         let defaults = self.defaults;
         let mut reporter = self.reporter();
         let Stated { at, value: stated } = raw;

@@ -17,6 +17,8 @@ mod parameters;
 mod abuse;
 mod algorithm_parameters;
 mod pattern;
+mod rollout;
+mod scope;
 mod shedding;
 
 use std::{collections::BTreeMap, fmt, rc::Rc};
@@ -55,7 +57,8 @@ pub(super) fn compile(files: &[RawFile], options: Options, problems: &mut Proble
         domain.set_default_on_store_error(defaults.on_store_error);
         let abuse = abuse::rules(file, &domain.abuse, problems);
         domain.abuse.extend(abuse);
-        Compiler { file: &file.name, defaults, domain, problems, budget: &mut budget }
+        let (file_name, regions) = (&file.name, options.regions);
+        Compiler { file: file_name, defaults, domain, problems, budget: &mut budget, regions }
             .descriptors(&file.descriptors);
     }
     Rules::new(domains.into_values().map(|domain| domain.finish(problems, &mut budget)))
@@ -116,6 +119,10 @@ struct Site {
 }
 
 impl Site {
+    fn report(&self, problems: &mut Problems, message: impl fmt::Display) {
+        problems.error(&self.origin.file, self.origin.at, &self.path, message);
+    }
+
     fn warn(&self, problems: &mut Problems, message: impl fmt::Display) {
         problems.warning(&self.origin.file, self.origin.at, &self.path, message);
     }

@@ -6,7 +6,7 @@ use tollgate_core::{algorithm::Algorithm, ban::BanPolicy};
 
 use super::{Budget, Compiler, Defaults, DomainBuilder};
 use crate::{
-    Limit, Rule,
+    Limit, Rule, TableSize,
     config::{
         problem::{Path, Problems, Severity},
         raw::{Field, RawDescriptor, RawRateLimit, Stated},
@@ -18,8 +18,8 @@ use crate::{
 /// Name of the text in problems.
 const SOURCE: &str = "override";
 
-/// Keys that identify a rule among others, which an override does not change.
-const IDENTITY: [&str; 1] = ["name"];
+/// Keys that identify a rule among others or its counters among those of regions, which an override does not change.
+const IDENTITY: [&str; 2] = ["name", "scope"];
 
 /// Returns the rule with the keys that `rate_limit` states, a mapping of keys of `rate_limit` in YAML or JSON. The others
 /// have the values of the rule, as the limits of a file have the values of its `defaults`.
@@ -61,6 +61,7 @@ fn compiled(domain: &str, rule: &Rule, rate_limit: &str, problems: &mut Problems
         domain: &mut builder,
         problems,
         budget: &mut Budget::default(),
+        regions: TableSize::Unknown,
     };
     let compiled = compiler.rule(&descriptor_of(rule), &raw, &rule.segments, &Path::Root)?;
     drop(builder);
@@ -122,6 +123,7 @@ fn carried(
         limit: _,
         shedding: _,
         sync: _,
+        scope: _,
         overdraft: _,
         ban,
         on_store_error: _,
@@ -135,6 +137,7 @@ fn carried(
         metadata,
         segments: _,
         origin,
+        rollout,
         stated,
         derived,
     } = rule;
@@ -159,6 +162,13 @@ fn carried(
         (Limit::Quota { quota, .. }, Some(degraded)) if !is_stated => Some((*degraded).min(quota.limit)),
         _ => compiled.degraded_limit,
     };
+    let mut compiled = compiled;
+    if !raw.value.enforce_percent.is_present() {
+        compiled.rollout.enforced = rollout.enforced;
+    }
+    if !raw.value.candidate.is_present() {
+        compiled.rollout.candidate.clone_from(&rollout.candidate);
+    }
     let derived = derived.for_override();
     let (name, replaces, metadata) = (name.clone(), replaces.clone(), metadata.clone());
     let (origin, stated) = (origin.clone(), stated.clone());

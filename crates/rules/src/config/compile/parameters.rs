@@ -11,7 +11,7 @@ use tollgate_core::{
 };
 
 use crate::{
-    MAX_RETRY_AFTER_SPREAD, OnStoreError,
+    MAX_RETRY_AFTER_SPREAD, OnStoreError, Scope,
     config::{
         problem::{Path, Problems},
         raw::{Field, RawRateLimit, Stated},
@@ -66,6 +66,12 @@ impl Reporter<'_> {
     ) -> Option<Stated<OnStoreError>> {
         let named = OnStoreError::ALL.map(|policy| (policy.name(), policy));
         self.one_of(field, &named, "an on_store_error policy", &path.key("on_store_error"))
+    }
+
+    /// Reads `scope`; `None` if it is absent or invalid.
+    pub(super) fn scope(&mut self, field: &Field<Rc<str>>, path: &Path<'_>) -> Option<Stated<Scope>> {
+        let named = Scope::ALL.map(|scope| (scope.name(), scope));
+        self.one_of(field, &named, "a scope", &path.key("scope"))
     }
 
     /// Reads the `mode` of bans; `None` if it is absent or invalid.

@@ -6,7 +6,7 @@ use tollgate_core::{SyncMode, duration::parse_micros, shedding::SheddingPolicy};
 
 use super::{budget::Budget, descriptor::Compiler};
 use crate::{
-    Derived, Limit, Rule, Segment, Shedding, UTILIZATION_KEY, Value,
+    Derived, Limit, Rollout, Rule, Scope, Segment, Shedding, UTILIZATION_KEY, Value,
     config::{
         problem::Path,
         raw::{Field, Ratio, RawDescriptor, RawShedding, Stated},
@@ -71,6 +71,7 @@ pub(super) fn rule(
         on_store_error: None,
         degraded_limit: None,
         ban: None,
+        scope: Scope::Regional,
         retry_after_spread: None,
         name: Box::default(),
         replaces: Box::default(),
@@ -80,6 +81,7 @@ pub(super) fn rule(
         metadata: None,
         segments: segments.into(),
         origin: ((**compiler.file).into(), raw.at.line()),
+        rollout: Rollout::default(),
         stated: None,
         derived: Derived::default(),
     }))

@@ -16,9 +16,9 @@ const PARAMETERS: [&str; 4] = ["burst", "min_interval", "lease_ttl", "carry"];
 /// Whether a limit takes the identity of the one below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Identity {
-    /// It is the same limit.
+    /// Equal limits.
     Kept,
-    /// It is another one.
+    /// Different limits.
     Own,
 }
 

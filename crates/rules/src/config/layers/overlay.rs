@@ -45,7 +45,7 @@ pub struct Laid {
     pub fingerprint: Fingerprint,
     /// Patterns with keys.
     pub patterns: usize,
-    /// Those that match nothing.
+    /// Patterns that match nothing.
     pub unmatched: usize,
 }
 

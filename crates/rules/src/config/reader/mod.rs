@@ -1,9 +1,11 @@
 //! Reader from YAML to [`raw`](super::raw): checks shapes, types and keys.
 
+mod regions;
 mod values;
 
 use std::rc::Rc;
 
+pub use self::regions::read_regions;
 pub(super) use self::values::{ReadValue, describe, excerpt};
 use self::values::{is_null, stated_if};
 use super::{

@@ -2,11 +2,14 @@
 
 use std::rc::Rc;
 
+use tollgate_core::EnforcedShare;
+
 use super::Reader;
 use crate::config::{
     problem::Path,
-    raw::{Field, Ratio, RawBan, Stated},
+    raw::{Field, Ratio, RawBan, RawCandidate, Stated},
     scalar::Meaning,
+    vocabulary::Section,
     yaml::{Content, Node, Position, Scalar},
 };
 
@@ -90,6 +93,34 @@ impl Reader<'_> {
         }
     }
 
+    /// Reads a percentage as a share of keys.
+    fn share(&mut self, node: &Node, path: &Path<'_>) -> Field<EnforcedShare> {
+        const EXPECTED: &str = "a percentage from 0 to 100 with at most two decimals, such as 10 or 0.5";
+        let Content::Scalar(scalar) = &node.content else { return self.invalid(node, path, EXPECTED) };
+        let number = match scalar.meaning() {
+            Meaning::Null => return Field::Absent,
+            Meaning::Float(number) => Some(number),
+            Meaning::Integer(number) => Some(number as f64),
+            Meaning::Bool(_) => None,
+            Meaning::Text => scalar.text.strip_suffix('%').and_then(|number| number.trim().parse().ok()),
+        };
+        match number.map(EnforcedShare::from_percent) {
+            Some(Ok(value)) => Field::Stated(Stated { at: node.at, value }),
+            Some(Err(_)) | None => self.invalid(node, path, EXPECTED),
+        }
+    }
+
+    /// Reads a limit that is compared with the one around it.
+    fn candidate(&mut self, node: &Node, path: &Path<'_>) -> Field<RawCandidate> {
+        match self.rate_limit(node, path, Section::Candidate) {
+            Field::Absent => Field::Absent,
+            Field::Invalid => Field::Invalid,
+            Field::Stated(stated) => {
+                Field::Stated(Stated { at: stated.at, value: RawCandidate(Box::new(stated)) })
+            }
+        }
+    }
+
     pub(super) fn flag(&mut self, node: &Node, path: &Path<'_>) -> Field<bool> {
         let Content::Scalar(scalar) = &node.content else {
             return self.invalid(node, path, "true or false");
@@ -143,6 +174,18 @@ impl ReadValue for u32 {
 impl ReadValue for bool {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
         reader.flag(node, path)
+    }
+}
+
+impl ReadValue for EnforcedShare {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
+        reader.share(node, path)
+    }
+}
+
+impl ReadValue for RawCandidate {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
+        reader.candidate(node, path)
     }
 }
 

@@ -3,9 +3,15 @@
 use tollgate_core::algorithm::Charging;
 
 use super::*;
-use crate::Domain;
+use crate::{Domain, TableSize};
 
-const MERGED: Options = Options { merge_domains: true, strict: false, allow_empty: false, overlay: None };
+const MERGED: Options = Options {
+    merge_domains: true,
+    strict: false,
+    allow_empty: false,
+    regions: TableSize::Unknown,
+    overlay: None,
+};
 const LIMIT: &str = "rate_limit: {unit: day, requests_per_unit: 1}";
 
 /// The domain `d` of one file with these lines at its root.

@@ -15,9 +15,11 @@ mod load_shedding;
 mod mistakes;
 mod overdraft;
 mod overriding;
+mod rollout;
 mod suspicious;
 mod sync;
 mod watching;
+mod regions;
 mod yaml;
 
 use std::{fs, path::Path, sync::Arc, time::SystemTime};

@@ -11,13 +11,13 @@
 mod settling;
 mod startup;
 mod surroundings;
+mod watcher;
 mod writers;
 
 use std::{
     io, mem,
-    path::{Path, PathBuf},
-    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
-    thread::{self, JoinHandle},
+    path::PathBuf,
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender},
     time::{Duration, Instant},
 };
 
@@ -26,17 +26,19 @@ use notify::{
     event::{AccessKind, AccessMode},
 };
 
-pub use self::startup::load_finished;
 pub(super) use self::startup::read_finished;
 use self::{
     settling::{Settling, wall_clock},
     surroundings::Surroundings,
 };
-use super::{
-    Fingerprint, LoadError, Loaded, Options, build,
-    files::{DirectoryListing, DirectoryStamp, revalidate},
+pub use self::{
+    startup::load_finished,
+    watcher::{Reload, Watcher},
 };
-use crate::Rules;
+use super::{
+    Fingerprint, LoadError,
+    files::{DirectoryListing, DirectoryStamp, Sources, revalidate},
+};
 
 /// Time without events after which the files are read.
 const DEBOUNCE: Duration = Duration::from_millis(100);
@@ -51,80 +53,21 @@ const EVENT_DELAY: Duration = Duration::from_millis(50);
 /// Time after which incomplete files are reported.
 const UNFINISHED_REPORT_DELAY: Duration = Duration::from_secs(10);
 
-/// Watches a configuration on its own thread until it is dropped. Dropping does not wait for the thread, which may be
-/// compiling many rules, or waiting for a disk that does not respond.
-#[derive(Debug)]
-pub struct Watcher {
-    signals: Sender<Signal>,
-    thread: Option<JoinHandle<()>>,
-}
-
 #[derive(Debug)]
 enum Signal {
     Changed(EventKind, Vec<PathBuf>),
     /// Events were lost.
     Lost,
+    /// The files are to be compiled again, even if they are unchanged.
+    Reload,
     Stop,
 }
 
-impl Watcher {
-    /// Calls `on_change` with each version of the configuration, valid or not, that differs from the previous one; the first
-    /// version is compared with `seen`. `lacks_rules` tests whether a version lacks rules that are active; such a version is
-    /// reported only after the directory was quiet for a while.
-    ///
-    /// # Errors
-    /// If the thread cannot be started.
-    pub fn spawn(
-        directory: &Path,
-        options: Options,
-        seen: Option<Fingerprint>,
-        lacks_rules: impl Fn(&Rules) -> bool + Send + 'static,
-        on_change: impl FnMut(Result<Loaded, LoadError>) + Send + 'static,
-    ) -> io::Result<Self> {
-        let (signals, received) = channel();
-        let watch = Watch {
-            directory: std::path::absolute(directory)?,
-            options,
-            seen,
-            stamp: None,
-            settling: Settling::default(),
-            unfinished: None,
-            surroundings: Surroundings::default(),
-            notifier: None,
-            is_notifier_outdated: false,
-            has_missed_event: false,
-            event_delay: EVENT_DELAY,
-            signals: signals.clone(),
-            received,
-            lacks_rules,
-            on_change,
-        };
-        let thread = thread::Builder::new().name("config-watch".to_owned()).spawn(|| watch.run())?;
-        Ok(Self { signals, thread: Some(thread) })
-    }
-
-    /// Stops the watcher, and waits for its thread without a time limit: for threads that may block.
-    pub fn stop(mut self) {
-        let thread = self.thread.take();
-        drop(self);
-        if let Some(thread) = thread {
-            // Fails only after a panic, which is logged.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        // An error means that the thread has already ended.
-        let _ = self.signals.send(Signal::Stop);
-    }
-}
-
 /// State of the thread.
-struct Watch<L, F> {
+struct Watch<C, L, F> {
     directory: PathBuf,
-    options: Options,
+    /// Whether the names of files that are not read matter.
+    strict: bool,
     seen: Option<Fingerprint>,
     /// Stamp of the directory when it was last listed.
     stamp: Option<DirectoryStamp>,
@@ -140,7 +83,9 @@ struct Watch<L, F> {
     event_delay: Duration,
     signals: Sender<Signal>,
     received: Receiver<Signal>,
-    lacks_rules: L,
+    compile: C,
+    /// Whether a version is reported only after the directory was quiet for a while.
+    is_early: L,
     on_change: F,
 }
 
@@ -163,7 +108,12 @@ enum Wake {
 /// The watcher was dropped.
 struct Stopped;
 
-impl<L: Fn(&Rules) -> bool, F: FnMut(Result<Loaded, LoadError>)> Watch<L, F> {
+impl<T, C, L, F> Watch<C, L, F>
+where
+    C: Fn(Sources, Fingerprint) -> Result<T, LoadError>,
+    L: Fn(&T) -> bool,
+    F: FnMut(Result<T, LoadError>),
+{
     fn run(mut self) {
         // `Stopped` is the only end.
         let _ = self.watch();
@@ -224,6 +174,10 @@ impl<L: Fn(&Rules) -> bool, F: FnMut(Result<Loaded, LoadError>)> Watch<L, F> {
     fn handle(&mut self, signal: Signal) -> Result<bool, Stopped> {
         match signal {
             Signal::Stop => Err(Stopped),
+            Signal::Reload => {
+                self.seen = None;
+                Ok(true)
+            }
             Signal::Lost => {
                 self.settling.lose_events(Instant::now());
                 Ok(true)
@@ -263,7 +217,7 @@ impl<L: Fn(&Rules) -> bool, F: FnMut(Result<Loaded, LoadError>)> Watch<L, F> {
             return Ok(now.checked_add(SHORT_POLL_INTERVAL));
         }
         let sources = listing.read();
-        let fingerprint = sources.fingerprint(self.options.strict);
+        let fingerprint = sources.fingerprint(self.strict);
         if self.seen == Some(fingerprint) {
             self.unfinished = None;
             return Ok(None);
@@ -271,8 +225,8 @@ impl<L: Fn(&Rules) -> bool, F: FnMut(Result<Loaded, LoadError>)> Watch<L, F> {
         if self.changed_while_reading()? {
             return Ok(Some(now));
         }
-        let outcome = build(&sources, fingerprint, self.options);
-        let is_early = outcome.as_ref().is_ok_and(|loaded| (self.lacks_rules)(&loaded.rules));
+        let outcome = (self.compile)(sources, fingerprint);
+        let is_early = outcome.as_ref().is_ok_and(|loaded| (self.is_early)(loaded));
         if let Some(quiet_at) = self.settling.quiet_at().filter(|at| is_early && now < *at) {
             self.wait_for_writers(vec!["files that remove rules".to_owned()], now);
             return Ok(Some(quiet_at));
@@ -283,7 +237,7 @@ impl<L: Fn(&Rules) -> bool, F: FnMut(Result<Loaded, LoadError>)> Watch<L, F> {
     }
 
     /// Reports an outcome that differs from the last one.
-    fn report(&mut self, fingerprint: Fingerprint, outcome: Result<Loaded, LoadError>) {
+    fn report(&mut self, fingerprint: Fingerprint, outcome: Result<T, LoadError>) {
         if self.seen != Some(fingerprint) {
             self.seen = Some(fingerprint);
             (self.on_change)(outcome);

@@ -57,7 +57,7 @@ impl Position {
         }
     }
 
-    /// The same position in another file.
+    /// Returns this position in another file.
     #[must_use]
     pub const fn in_file(self, file: Layer) -> Self {
         Self { file, ..self }

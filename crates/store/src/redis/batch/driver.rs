@@ -135,7 +135,6 @@ impl Driver {
                 probes.push(connection.probe(live));
             }
             tokio::select! {
-                biased;
                 Some((number, response)) = responses.next(), if !responses.is_empty() => {
                     self.complete(number, response, &connection);
                 }

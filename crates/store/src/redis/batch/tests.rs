@@ -121,6 +121,7 @@ fn request() -> TagRequest {
         veto: Veto::Alone,
         sync: SyncMode::Strict,
         ban: None,
+        share: None,
     };
     let key = CellKey::open("d", [Entry { key: "k", value: "v" }].into_iter());
     TagRequest::new(Charging::Independent, key, check)

@@ -94,10 +94,9 @@ impl CounterCache {
                 let name = CounterName { cell: cell.key.clone(), record: check.record };
                 self.unused_tokens.extend(before.unused().map(|unused| (name, unused)));
             }
-            entry
-                .reservation
-                .get_or_insert_with(|| Box::new(Reservation::new(now)))
-                .record_demand(check.hits, now);
+            let reservation = entry.reservation.get_or_insert_with(|| Box::new(Reservation::new(now)));
+            reservation.set_share(check.share);
+            reservation.record_demand(check.hits, now);
         }
     }
 
@@ -232,7 +231,7 @@ impl CounterCache {
         let (cell, check) = counter;
         // The verdict of one check of a counter may be due to another check of the same request.
         let denial = (is_denial && cell.checks_once(check.record))
-            .then(|| Denial::new(check, verdict, self.may_be_leased(counter), sent_at))
+            .then(|| Denial::new(check, verdict, self.may_gain_room(counter), sent_at))
             .flatten();
         let may_be_new = denial.is_some() || reserved > 0;
         let entry = match may_be_new {
@@ -249,7 +248,7 @@ impl CounterCache {
             // Neither a limit override nor a request under a rule that has changed since may discard the tokens held
             // under the current rule.
             if entry.reservation.is_some() {
-                let unused = Unused::new(&check.policy, reserved, verdict, sent_at);
+                let unused = Unused::new(check, reserved, verdict, sent_at);
                 self.unused_tokens.extend(unused.map(|unused| (name(), unused)));
                 return;
             }
@@ -260,6 +259,7 @@ impl CounterCache {
             return;
         }
         let reservation = entry.reservation.get_or_insert_with(|| Box::new(Reservation::new(sent_at)));
+        reservation.set_share(check.share);
         let unused = reservation.learn(&check.policy, verdict, reserved, sent_at);
         self.unused_tokens.extend(unused.map(|unused| (name(), unused)));
         if reserved > 0 {
@@ -273,6 +273,12 @@ impl CounterCache {
     pub(super) fn may_be_leased(&mut self, (cell, check): (&Cell, &Check)) -> bool {
         let entry = self.entries.get(&cell.key, check.record);
         entry.map_or(check.sync == SyncMode::Leased, |entry| entry.may_be_leased(check.sync))
+    }
+
+    /// Whether a counter may have room again before its verdict says so: tokens are returned, or hits are borrowed.
+    fn may_gain_room(&mut self, counter: (&Cell, &Check)) -> bool {
+        let (_, check) = counter;
+        check.share.is_some() || self.may_be_leased(counter)
     }
 
     /// Tokens held for a counter.
@@ -302,8 +308,7 @@ impl CounterCache {
         let mut requests = Requests::new();
         for (CounterName { cell, record }, unused) in mem::take(&mut self.unused_tokens) {
             if let Some(hits) = unused.hits(now) {
-                let policy = unused.policy;
-                let check = Check::own(record, policy, hits);
+                let check = Check { share: unused.share, ..Check::own(record, unused.policy, hits) };
                 requests.push(TagRequest::new(Charging::Independent, cell, check));
             }
         }

@@ -15,7 +15,8 @@ const MAX_DENIAL_AGE: Duration = Duration::from_millis(500);
 /// not notified of it by [`recheck_bans`](super::recheck_bans).
 const MAX_BAN_AGE: Duration = Duration::from_secs(10);
 
-/// Longest validity for leased counters, of which other workers may refund unused tokens.
+/// Longest validity for leased counters, of which other workers may refund unused tokens, and for those of which the region
+/// may borrow hits.
 const MAX_LEASED_DENIAL_AGE: Duration = Duration::from_millis(20);
 
 /// Verdict on a counter when hits were denied: its own, or those of another counter charged all or none with it.
@@ -32,7 +33,7 @@ impl Denial {
     /// Caches a verdict on a charge that was sent at `sent_at` or later. `None` for concurrency limits, whose permits
     /// may be released at any time, and for charges that count beyond the limit: each of these has to be sent.
     ///
-    /// `is_leased`: whether workers may hold tokens of the counter.
+    /// `is_leased`: whether workers may hold tokens of the counter, or the region may borrow hits.
     pub(super) fn new(check: &Check, verdict: &Verdict, is_leased: bool, sent_at: Instant) -> Option<Self> {
         let Hits::Charge(hits) = check.hits else { return None };
         let max_age = match is_leased {

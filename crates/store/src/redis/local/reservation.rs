@@ -14,7 +14,7 @@ use std::{num::NonZeroU64, time::Duration};
 use tokio::time::Instant;
 use tollgate_core::{
     SyncMode,
-    algorithm::{Policy, Prefetch, Verdict},
+    algorithm::{Policy, Prefetch, RegionShare, Verdict},
     descriptor::Hits,
 };
 
@@ -22,6 +22,7 @@ use super::{
     demand::{Rate, SharedRate},
     heat::Heat,
 };
+use crate::request::Check;
 
 /// Time for which charges ahead should last. Shorter for buckets, which refill while tokens are held.
 const PREFETCH_HORIZON: Duration = Duration::from_millis(100);
@@ -60,6 +61,8 @@ pub(super) struct Reservation {
     heat: Heat,
     /// Whether little of the capacity remained at the last verdict.
     is_scarce: bool,
+    /// Share of the region in the limit, by which unused tokens are refunded.
+    share: Option<RegionShare>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +76,7 @@ struct Basis {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unused {
     pub(super) policy: Policy,
+    pub(super) share: Option<RegionShare>,
     amount: NonZeroU64,
     basis: Basis,
 }
@@ -90,7 +94,13 @@ impl Reservation {
             is_requested: false,
             heat: Heat::new(now),
             is_scarce: false,
+            share: None,
         }
+    }
+
+    /// Sets the share of the region in the limit.
+    pub(super) const fn set_share(&mut self, share: Option<RegionShare>) {
+        self.share = share;
     }
 
     /// Records the demand for hits.
@@ -205,15 +215,16 @@ impl Reservation {
     /// Takes all unspent tokens.
     pub(super) fn unused(&mut self, policy: &Policy) -> Option<Unused> {
         let amount = NonZeroU64::new(std::mem::take(&mut self.tokens))?;
-        Some(Unused { policy: *policy, amount, basis: self.basis? })
+        Some(Unused { policy: *policy, share: self.share, amount, basis: self.basis? })
     }
 }
 
 impl Unused {
     /// Tokens charged with a request that was sent at `sent_at` or later.
-    pub(super) fn new(policy: &Policy, amount: u32, verdict: &Verdict, sent_at: Instant) -> Option<Self> {
+    pub(super) fn new(check: &Check, amount: u32, verdict: &Verdict, sent_at: Instant) -> Option<Self> {
         let amount = NonZeroU64::new(u64::from(amount))?;
-        Some(Self { policy: *policy, amount, basis: Basis { verdict: *verdict, noted_at: sent_at } })
+        let Check { policy, share, .. } = *check;
+        Some(Self { policy, share, amount, basis: Basis { verdict: *verdict, noted_at: sent_at } })
     }
 
     /// The refund of the tokens; `None` when their window has ended.

@@ -15,8 +15,12 @@ pub(super) fn has_bans(cell: &Cell) -> bool {
     cell.checks.iter().any(|check| check.applied_ban().is_some())
 }
 
-/// Packs the bans of a cell after its checks, and takes what is reported of each check.
-pub(super) fn pack<'a>(packed: &mut Vec<u8>, cell: &Cell, reported: &mut impl Iterator<Item = &'a u16>) {
+/// Packs the bans of a cell after its checks, takes what is reported of each check, and returns their number.
+pub(super) fn pack<'a>(
+    packed: &mut Vec<u8>,
+    cell: &Cell,
+    reported: &mut impl Iterator<Item = &'a u16>,
+) -> u16 {
     let mut count = 0_u16;
     for check in &cell.checks {
         let hits = reported.next().copied().unwrap_or_default();
@@ -25,9 +29,7 @@ pub(super) fn pack<'a>(packed: &mut Vec<u8>, cell: &Cell, reported: &mut impl It
             count = count.saturating_add(1);
         }
     }
-    if count > 0 {
-        packed.extend_from_slice(&count.to_le_bytes());
-    }
+    count
 }
 
 fn pack_ban(packed: &mut Vec<u8>, BanCheck { policy, effect }: &BanCheck, reported: u16) {

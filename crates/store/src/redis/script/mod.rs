@@ -5,6 +5,7 @@ pub(super) mod fuzzing;
 mod bans;
 mod pack;
 mod reply;
+mod shares;
 
 use std::sync::LazyLock;
 
@@ -14,7 +15,7 @@ use smallvec::SmallVec;
 use tollgate_core::algorithm::Prefetch;
 
 pub(super) use self::{
-    pack::command,
+    pack::{command, pack_parameter},
     reply::{check_error, is_unreached, read_replies},
 };
 use crate::{
@@ -40,6 +41,8 @@ macro_rules! script_source {
             include_str!("../../../../../lua/decide/packed_records.lua"),
             include_str!("../../../../../lua/decide/segmented_cells.lua"),
             include_str!("../../../../../lua/decide/ban_records.lua"),
+            include_str!("../../../../../lua/decide/loans.lua"),
+            include_str!("../../../../../lua/decide/record_checks.lua"),
             include_str!("../../../../../lua/decide/queue.lua"),
             include_str!("../../../../../lua/decide/sliding_window_log.lua"),
             include_str!("../../../../../lua/decide/concurrency.lua"),

@@ -10,7 +10,7 @@ use tollgate_core::{
     descriptor::Hits,
 };
 
-use super::{CommandKeys, Run, bans};
+use super::{CommandKeys, Run, bans, shares};
 use crate::{
     redis::ScriptClock,
     request::{Cell, Check, Veto},
@@ -28,9 +28,9 @@ const HAS_BOUND: u8 = 64;
 const OVERDRAWS: u8 = 32;
 const ORDINARY_BESIDE_SPECIAL: u8 = 16;
 
-/// Parts of the role of a check with a ban, and of the other checks of its cell.
+/// Parts of the role of a check with a ban, and of the other checks of a cell with bans or shares.
 const HAS_BAN: u8 = 128;
-const BESIDE_BAN: u8 = 8;
+const HAS_TAIL: u8 = 8;
 
 /// The command that decides `runs`, in order.
 pub(in crate::redis) fn command<'a>(
@@ -63,7 +63,8 @@ pub(in crate::redis) fn command<'a>(
             packed.extend_from_slice(&call_keys.to_le_bytes());
             packed.extend_from_slice(&run.times.to_le_bytes());
             pack_cell(&mut packed, cell, run.request.charging, is_special, &mut prefetches);
-            bans::pack(&mut packed, cell, &mut reported);
+            let ban_count = bans::pack(&mut packed, cell, &mut reported);
+            shares::pack(&mut packed, cell, ban_count);
             command.arg(packed.as_slice());
             // The other cells belong to the same request.
             call_keys = 0;
@@ -91,11 +92,11 @@ fn pack_cell<'a>(
     is_special: bool,
     prefetches: &mut impl Iterator<Item = &'a Prefetch>,
 ) {
-    let has_bans = bans::has_bans(cell);
+    let has_tail = bans::has_bans(cell) || shares::has_shares(cell);
     for check in &cell.checks {
         let role = match (charging, check.sync) {
-            (Charging::Independent, SyncMode::Strict) => 0,
-            (Charging::Independent, SyncMode::Leased | SyncMode::Auto) => 3,
+            (Charging::Independent, SyncMode::Strict) if check.share.is_none() => 0,
+            (Charging::Independent, _) => 3,
             (Charging::AllOrNone, _) => match check.effective_veto() {
                 Veto::Alone => 1,
                 Veto::Never | Veto::AcrossTags => 2,
@@ -105,7 +106,7 @@ fn pack_cell<'a>(
         };
         let role = match check.applied_ban() {
             Some(_) => role | HAS_BAN,
-            None if has_bans => role | BESIDE_BAN,
+            None if has_tail => role | HAS_TAIL,
             None => role,
         };
         packed.extend_from_slice(check.record.as_bytes());
@@ -183,7 +184,7 @@ fn pack_prefetch(prefetch: Prefetch) -> [u8; 8] {
 }
 
 /// Every parameter is below 2^53, so a double is exact.
-const fn pack_parameter(number: i64) -> [u8; 8] {
+pub(in crate::redis) const fn pack_parameter(number: i64) -> [u8; 8] {
     f64::to_le_bytes(number as f64)
 }
 

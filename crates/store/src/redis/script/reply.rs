@@ -5,13 +5,13 @@ use std::time::Duration;
 use ::redis::{RedisError, Value};
 use smallvec::SmallVec;
 use tollgate_core::{
-    algorithm::{Algorithm, Charging, CounterState, QueueSummary, StateSummary, Verdict},
+    algorithm::{Algorithm, Charging, CounterState, Policy, QueueSummary, StateSummary, Verdict},
     ban::Ban,
     clock::Timestamp,
     descriptor::Hits,
 };
 
-use super::{Outcomes, Run, RunOutcome, bans, pack::effective_prefetch};
+use super::{Outcomes, Run, RunOutcome, bans, pack::effective_prefetch, shares::effective_share};
 use crate::request::{Check, Verdicts};
 
 /// Redis' errors about keys that a script cannot reach: those of a slot that the node does not serve, or that are absent
@@ -85,6 +85,7 @@ fn read_parts<'a>(mut runs: impl Iterator<Item = Run<'a>>, parts: Vec<Value>) ->
 /// Bits of the first byte of a verdict.
 const IS_ADMITTED: u8 = 1;
 const HAS_BAN: u8 = 2;
+const HAS_LOANS: u8 = 4;
 
 /// Reads outcomes from the packed reply.
 struct Reader<'b> {
@@ -103,7 +104,7 @@ impl Reader<'_> {
                 reserved.extend(run.prefetches.get(at).map(|_| 0));
                 continue;
             }
-            let outcome = if run.times == 1 { self.byte()? } else { HAS_BAN };
+            let outcome = if run.times == 1 { self.byte()? } else { HAS_BAN | HAS_LOANS };
             let summary = self.summary(check.policy.algorithm())?;
             if let Some(prefetch) = run.prefetches.get(at) {
                 reserved.push(match effective_prefetch(check, *prefetch) {
@@ -112,18 +113,14 @@ impl Reader<'_> {
                 });
             }
             let ban = if outcome & HAS_BAN > 0 { self.ban(check)? } else { None };
+            let policy = if outcome & HAS_LOANS > 0 { self.policy(check, run.times)? } else { check.policy };
             match verdicts.as_mut_slice() {
                 [once] => {
-                    let verdict = check.policy.verdict(
-                        summary,
-                        self.now,
-                        check.hits,
-                        outcome & IS_ADMITTED > 0,
-                        charging,
-                    );
+                    let verdict =
+                        policy.verdict(summary, self.now, check.hits, outcome & IS_ADMITTED > 0, charging);
                     once.push((check.descriptor, under(verdict, ban, check)));
                 }
-                each => self.replay(check, charging, summary, ban, each)?,
+                each => self.replay(&Check { policy, ..*check }, charging, summary, ban, each)?,
             }
         }
         Some(RunOutcome { verdicts, reserved })
@@ -178,6 +175,15 @@ impl Reader<'_> {
         let (active, rest) = bans::read(&ban, self.rest)?;
         self.rest = rest;
         Some(active)
+    }
+
+    /// The policy that decided a check under the loans of its counter.
+    fn policy(&mut self, check: &Check, times: u16) -> Option<Policy> {
+        let Some(share) = effective_share(check) else { return Some(check.policy) };
+        if times > 1 && self.byte()? == 0 {
+            return Some(check.policy);
+        }
+        Some(check.policy.under_share(share, self.word()?))
     }
 
     /// State summary of a counter.

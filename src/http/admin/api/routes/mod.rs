@@ -12,13 +12,13 @@ use axum::{
 };
 
 use super::{
-    anomalies, audit, bans, counters, diff, dry_run,
+    anomalies, audit, bans, candidates, counters, diff, dry_run,
     error::ApiError,
     events,
     extract::{WriteRequest, now_ms},
     limit_edit,
     limits::ApiLimits,
-    lists, me, origin_check, overrides, rules,
+    lists, me, origin_check, overrides, recommendations, regions, rules,
     state::{Api, ApiParts},
     status, switches, talkers, validate, versions,
 };
@@ -27,7 +27,7 @@ use crate::http::admin::auth::{Authenticator, Caller, Role};
 type Route = MethodRouter<Arc<Api>>;
 
 /// Routes that change nothing.
-fn viewer_routes() -> [(&'static str, Route); 19] {
+fn viewer_routes() -> [(&'static str, Route); 22] {
     [
         ("/me", get(me::show)),
         ("/status", get(status::show)),
@@ -43,11 +43,14 @@ fn viewer_routes() -> [(&'static str, Route); 19] {
         ("/counters/read", post(counters::read)),
         ("/lists", get(lists::list)),
         ("/bans", get(bans::list)),
+        ("/candidates", get(candidates::list)),
+        ("/recommendations", get(recommendations::list)),
         ("/switches", get(switches::list)),
         ("/overrides", get(overrides::list)),
         ("/audit", get(audit::list)),
         ("/events", get(events::list)),
         ("/anomalies", get(anomalies::list)),
+        ("/regions", get(regions::show)),
     ]
 }
 

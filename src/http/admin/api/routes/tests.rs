@@ -9,7 +9,7 @@ use tollgate_store::{MemoryStore, Store};
 use tonic::codegen::Service as _;
 
 use super::*;
-use crate::{fleet::FleetView, http::StoreInfo, readiness::Readiness};
+use crate::{fleet::FleetView, http::StoreInfo, readiness::Readiness, rollouts::RolloutView};
 
 const METHODS: [&str; 5] = ["get", "post", "put", "delete", "patch"];
 
@@ -18,6 +18,7 @@ fn router() -> Router {
     let control = Control::memory(RulesSource::Memory, None).expect("usable");
     let parts = ApiParts {
         fleet: FleetView::new(control.clone(), true),
+        rollouts: RolloutView::new(control.clone()),
         control,
         status: RulesStatus::default(),
         rules: Arc::default(),
@@ -27,6 +28,7 @@ fn router() -> Router {
         anomalies: Default::default(),
         counters: CounterInspector::new(Store::Memory(memory.clone()), Modes::default()),
         store: StoreInfo { kind: "memory", address: "memory".into(), memory, replicas: None },
+        regions: None,
     };
     routes(parts, Authenticator { tokens: None, requires_client_certificate: false })
 }

@@ -15,8 +15,11 @@ const RESOURCES = {
   top: { name: 'Top talkers', path: 'top?limit=20', every: 4000 },
   anomalies: { name: 'Unusual traffic', path: 'anomalies', every: 15_000 },
   lists: { name: 'The lists', path: 'lists', every: 4000 },
+  candidates: { name: 'The candidates', path: 'candidates', every: 4000 },
+  recommendations: { name: 'Recommended limits', path: 'recommendations', every: 15_000 },
   bans: { name: 'The bans', path: 'bans?limit=200', every: 4000 },
   versions: { name: 'The versions', path: 'versions?limit=50', every: 4000 },
+  regions: { name: 'The regions', path: 'regions', every: 3000 },
   events: { name: 'The events', path: 'events?limit=100', every: 5000 },
   audit: { name: 'The audit log', path: 'audit?limit=100', every: 5000 },
 };

@@ -2,13 +2,23 @@
 
 mod bounded_waits;
 
-use std::{cell::RefCell, fs, fs::File, io::Write as _, rc::Rc, sync::Arc};
+use std::{
+    cell::RefCell,
+    fs,
+    fs::File,
+    io::Write as _,
+    rc::Rc,
+    sync::{Arc, mpsc::channel},
+};
 
 use notify::event::{CreateKind, DataChange, ModifyKind, RemoveKind, RenameMode};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Limit, config::load};
+use crate::{
+    Limit, Rules,
+    config::{Loaded, Options, build, load},
+};
 
 const WRITTEN: EventKind = EventKind::Modify(ModifyKind::Data(DataChange::Any));
 const CLOSED: EventKind = EventKind::Access(AccessKind::Close(AccessMode::Write));
@@ -23,7 +33,11 @@ const LIMITS: [u64; 2] = [10_000, 20_000];
 /// Rules that a version has, and their limits; or the error.
 type Seen = Result<Vec<(String, u64)>, String>;
 
-type Simulated = Watch<Box<dyn Fn(&Rules) -> bool>, Box<dyn FnMut(Result<Loaded, LoadError>)>>;
+type Simulated = Watch<
+    fn(Sources, Fingerprint) -> Result<Loaded, LoadError>,
+    Box<dyn Fn(&Loaded) -> bool>,
+    Box<dyn FnMut(Result<Loaded, LoadError>)>,
+>;
 
 /// A watcher without its thread, whose clock and events the test provides.
 struct Simulation {
@@ -56,7 +70,7 @@ impl Simulation {
         let mut watch: Simulated = Watch {
             surroundings: Surroundings::of(&path, Some(&listing)),
             directory: path,
-            options: Options::default(),
+            strict: false,
             seen: Some(first.fingerprint),
             stamp: None,
             settling: Settling::default(),
@@ -67,7 +81,8 @@ impl Simulation {
             event_delay: Duration::ZERO,
             signals,
             received,
-            lacks_rules: Box::new(move |rules| compared.borrow().missing_in(rules) > 0),
+            compile: |sources, fingerprint| build(&sources, fingerprint, Options::default()),
+            is_early: Box::new(move |loaded| compared.borrow().missing_in(&loaded.rules) > 0),
             on_change: Box::new(move |loaded| {
                 reported.borrow_mut().push(match loaded {
                     Ok(loaded) => {

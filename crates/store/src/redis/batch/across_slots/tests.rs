@@ -19,7 +19,7 @@ fn request(value: &str) -> TagRequest {
     let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
     let record = RecordId::alone(Algorithm::FixedWindow);
     let (hits, veto, sync) = (Hits::ONE, Veto::Alone, SyncMode::Strict);
-    let check = Check { descriptor: 0, record, policy, hits, veto, sync, ban: None };
+    let check = Check { descriptor: 0, record, policy, hits, veto, sync, ban: None, share: None };
     TagRequest::new(Charging::Independent, CellKey::open("d", [Entry { key: "k", value }].into_iter()), check)
 }
 

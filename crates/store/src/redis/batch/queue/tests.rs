@@ -19,8 +19,16 @@ fn request_of(algorithm: Algorithm, value: &str, hits: Hits) -> TagRequest {
     let quota = Quota { limit: 9, window: Window::from_seconds(60).expect("in range") };
     let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
     let record = RecordId::alone(algorithm);
-    let check =
-        Check { descriptor: 0, record, policy, hits, veto: Veto::Alone, sync: SyncMode::Strict, ban: None };
+    let check = Check {
+        descriptor: 0,
+        record,
+        policy,
+        hits,
+        veto: Veto::Alone,
+        sync: SyncMode::Strict,
+        ban: None,
+        share: None,
+    };
     TagRequest::new(Charging::Independent, CellKey::open("d", [Entry { key: "k", value }].into_iter()), check)
 }
 

@@ -25,7 +25,16 @@ fn policy(algorithm: Algorithm, limit: u32) -> Policy {
 
 fn check(number: u8, policy: Policy, hits: Hits, sync: SyncMode) -> Check {
     let record = RecordId::numbered(number, policy.algorithm());
-    Check { descriptor: usize::from(number), record, policy, hits, veto: Veto::Alone, sync, ban: None }
+    Check {
+        descriptor: usize::from(number),
+        record,
+        policy,
+        hits,
+        veto: Veto::Alone,
+        sync,
+        ban: None,
+        share: None,
+    }
 }
 
 fn request(charging: Charging, checks: impl IntoIterator<Item = Check>) -> TagRequest {

@@ -1,0 +1,117 @@
+//! Copies of the rule versions, lists and switches that another region writes.
+//!
+//! ```text
+//! writing region                     any other region
+//! its store <── rules_after ──┬── peer ──> adopt ──> its store ──> reconcilers of its instances
+//!                             └── only what differs, found by tokens
+//! ```
+//!
+//! Each region has a control store of its own, and so its last copy when the writing region is unreachable. One instance
+//! of a region compares at a time, by a claim in its store that ends by itself. A copy replaces only the state that was
+//! compared, so that concurrent copies do not undo each other.
+
+use serde::Serialize;
+
+/// Maximum size of a token.
+pub(crate) const MAX_TOKEN_BYTES: usize = 64;
+/// Maximum size of a trail, which holds 100 tokens.
+pub(crate) const MAX_TRAIL_BYTES: usize = 4_096;
+/// Maximum size of the fields of lists and switches.
+pub(crate) const MAX_LISTS_BYTES: usize = 12 << 20;
+
+/// Token of lists and switches in a store that never had any.
+pub(crate) const NO_LISTS: &str = "none";
+
+/// Identity of the rules, lists and switches of a store, empty for none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RulesIdentity {
+    /// Token of the current version.
+    pub version: String,
+    /// Token of the lists and switches.
+    pub lists: String,
+}
+
+/// Rules, lists and switches that differ from a known state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RulesCopy {
+    pub version: Option<VersionCopy>,
+    pub lists: Option<ListsCopy>,
+}
+
+/// A version as the store has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VersionCopy {
+    pub number: u64,
+    pub token: String,
+    pub trail: String,
+    /// JSON of the version.
+    pub meta: Vec<u8>,
+    /// JSON of its files.
+    pub files: Vec<u8>,
+}
+
+/// Lists and switches as the store has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListsCopy {
+    pub generation: u64,
+    pub token: String,
+    pub trail: String,
+    pub entries: Vec<StoredField>,
+    pub switches: Vec<StoredField>,
+}
+
+/// A field of a hash.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoredField {
+    pub name: Vec<u8>,
+    pub value: Vec<u8>,
+}
+
+/// State of the region's store before a comparison with the writing region.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CopyClaim {
+    /// Whether the comparison is this instance's.
+    pub is_claimed: bool,
+    /// Time by the store's clock, in milliseconds since 1970.
+    pub now_ms: u64,
+    /// Time of the last comparison, if there was one.
+    pub compared_ms: Option<u64>,
+    /// Identity of what the region has.
+    pub has: RulesIdentity,
+}
+
+/// Parts that a copy replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Adopted {
+    pub version: bool,
+    pub lists: bool,
+}
+
+/// Rules that this region copies.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CopyState {
+    /// Region that writes them.
+    pub region: String,
+    /// Time of the last comparison with it, in milliseconds since 1970, if there was one.
+    pub compared_ms: Option<u64>,
+    /// Reason why the last comparison by this instance failed, if it did.
+    pub problem: Option<String>,
+}
+
+/// Result of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CopyResult {
+    Unchanged,
+    Copied,
+    Failed,
+}
+
+impl CopyResult {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Unchanged => "unchanged",
+            Self::Copied => "copied",
+            Self::Failed => "failed",
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Ramps: gradual increases of the share of the keys for which a rule is enforced.
+//!
+//! A ramp is part of the rule's switch, so that it is stored, replicated, listed and restored with it. One instance of the
+//! fleet advances it; the decision is a pure function of the ramp, the time, and the hits of the whole fleet.
+
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
+use tollgate_core::EnforcedShare;
+
+/// Maximum number of steps of a ramp.
+pub const MAX_RAMP_STEPS: usize = 20;
+
+/// Range of the length of a step in milliseconds.
+const STEP_MS: std::ops::RangeInclusive<u64> = 1_000..=7 * 24 * 3_600 * 1_000;
+
+/// Gradual increase of the share of the keys for which a rule is enforced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ramp {
+    /// Shares of the steps, as percentages.
+    #[serde(with = "shares_as_percents")]
+    pub steps: Vec<EnforcedShare>,
+    /// Shortest time of a step in milliseconds.
+    pub step_ms: u64,
+    /// Part of the hits of enforced keys, as a percentage, above which the ramp goes back when they are denied.
+    #[serde(with = "percent")]
+    pub max_denied_percent: EnforcedShare,
+    /// Hits of enforced keys without which a step is not judged: it lasts until there were as many.
+    pub min_hits: u64,
+    /// The share to which it goes back.
+    #[serde(with = "percent")]
+    pub back_to_percent: EnforcedShare,
+    /// Index of the active step.
+    pub step: usize,
+    /// Begin of the active step in milliseconds since 1970.
+    pub step_began_ms: u64,
+    pub state: RampState,
+    /// Part of the hits of enforced keys that was denied when the ramp went back.
+    #[serde(default, with = "share_as_percent", skip_serializing_if = "Option::is_none")]
+    pub denied_percent: Option<EnforcedShare>,
+}
+
+/// State of a ramp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RampState {
+    /// A step is active.
+    Running,
+    /// The last step has ended; its share remains.
+    Done,
+    /// Too many hits were denied, and the share is again the one before the ramp.
+    WentBack,
+}
+
+impl RampState {
+    /// Every state.
+    pub const ALL: [Self; 3] = [Self::Running, Self::Done, Self::WentBack];
+
+    /// Name in the API and in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Done => "done",
+            Self::WentBack => "went_back",
+        }
+    }
+}
+
+/// Error of an invalid ramp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RampError {
+    /// Steps that do not increase, none, or too many.
+    #[error(
+        "the steps of a ramp are wrong; expected 1 to {MAX_RAMP_STEPS} percentages, each above the one before"
+    )]
+    Steps,
+    /// Steps that are too short or too long.
+    #[error("the steps of a ramp last too short or too long; expected 1 second to 7 days each")]
+    StepTime,
+}
+
+/// Hits of the enforced keys of a rule, summed over the fleet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EnforcedHits {
+    /// Hits.
+    pub hits: u64,
+    /// Denied hits among them.
+    pub denied: u64,
+}
+
+/// Hits by which a ramp is judged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RampEvidence {
+    /// Since the active step began.
+    pub step: EnforcedHits,
+    /// Of the last minute of the step.
+    pub recent: EnforcedHits,
+}
+
+impl EnforcedHits {
+    /// The denied part.
+    fn denied_share(self) -> Option<EnforcedShare> {
+        let hundredths = u128::from(self.denied).saturating_mul(EnforcedShare::WHOLE.into());
+        let hundredths = hundredths.checked_div(self.hits.into())?.min(EnforcedShare::WHOLE.into());
+        EnforcedShare::from_hundredths(u16::try_from(hundredths).ok()?).ok()
+    }
+}
+
+impl Ramp {
+    /// Begins a ramp at `now_ms` with its first step.
+    pub fn begin(
+        steps: Vec<EnforcedShare>,
+        step_ms: u64,
+        max_denied_percent: EnforcedShare,
+        (min_hits, back_to_percent): (u64, EnforcedShare),
+        now_ms: u64,
+    ) -> Self {
+        Self {
+            steps,
+            step_ms,
+            max_denied_percent,
+            min_hits,
+            back_to_percent,
+            step: 0,
+            step_began_ms: now_ms,
+            state: RampState::Running,
+            denied_percent: None,
+        }
+    }
+
+    /// Checks the steps.
+    ///
+    /// # Errors
+    /// When there are too few or too many, or one is not above the one before, too short or too long.
+    pub fn check(&self) -> Result<(), RampError> {
+        let increases = self.steps.is_sorted_by(|one, next| one < next);
+        match (1..=MAX_RAMP_STEPS).contains(&self.steps.len()) && increases {
+            false => Err(RampError::Steps),
+            true if !STEP_MS.contains(&self.step_ms) => Err(RampError::StepTime),
+            true => Ok(()),
+        }
+    }
+
+    /// The share of the active step, or of what a ramp that ended has left.
+    pub fn share(&self) -> EnforcedShare {
+        match self.state {
+            RampState::WentBack => self.back_to_percent,
+            RampState::Running | RampState::Done => {
+                self.steps.get(self.step).or(self.steps.last()).copied().unwrap_or(EnforcedShare::NONE)
+            }
+        }
+    }
+
+    /// The ramp after `now_ms`, if it changes: the next step, its end, or the way back if the denied part is too large,
+    /// over the last minute or over the whole step.
+    pub fn next(&self, now_ms: u64, evidence: RampEvidence) -> Option<Self> {
+        if self.state != RampState::Running {
+            return None;
+        }
+        let judged = [evidence.recent, evidence.step].into_iter().filter(|hits| hits.hits >= self.min_hits);
+        let worst = judged.filter_map(EnforcedHits::denied_share).max();
+        if let Some(denied) = worst.filter(|denied| *denied > self.max_denied_percent) {
+            return Some(Self {
+                state: RampState::WentBack,
+                denied_percent: Some(denied),
+                step_began_ms: now_ms,
+                ..self.clone()
+            });
+        }
+        let is_over = now_ms.saturating_sub(self.step_began_ms) >= self.step_ms;
+        if !is_over || evidence.step.hits < self.min_hits {
+            return None;
+        }
+        let next = self.step.saturating_add(1);
+        Some(match next < self.steps.len() {
+            true => Self { step: next, step_began_ms: now_ms, ..self.clone() },
+            false => Self { state: RampState::Done, step_began_ms: now_ms, ..self.clone() },
+        })
+    }
+
+    /// Description of the change to this ramp, for the audit log.
+    pub fn note(&self) -> String {
+        let (step, steps, share) = (self.step.saturating_add(1), self.steps.len(), self.share());
+        match (self.state, self.denied_percent) {
+            (RampState::Running, _) => format!("ramp: step {step} of {steps}"),
+            (RampState::Done, _) => format!("ramp: done at {share}%"),
+            (RampState::WentBack, denied) => {
+                let denied = denied.unwrap_or(EnforcedShare::ALL);
+                let most = self.max_denied_percent;
+                format!(
+                    "ramp: back to {share}% in step {step} of {steps}: {denied}% of hits denied, above {most}%"
+                )
+            }
+        }
+    }
+}
+
+/// Serde form of a share: its percentage as a number.
+pub(crate) mod percent {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use tollgate_core::EnforcedShare;
+
+    #[allow(clippy::trivially_copy_pass_by_ref)] // The form that serde calls.
+    pub(crate) fn serialize<S: Serializer>(share: &EnforcedShare, serializer: S) -> Result<S::Ok, S::Error> {
+        match share.hundredths() % 100 {
+            0 => serializer.serialize_u16(share.hundredths() / 100),
+            _ => serializer.serialize_f64(share.percent()),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<EnforcedShare, D::Error> {
+        EnforcedShare::from_percent(f64::deserialize(deserializer)?).map_err(Error::custom)
+    }
+
+    /// A share in this form.
+    #[derive(serde::Serialize, serde::Deserialize)]
+    pub(crate) struct Percent(#[serde(with = "self")] pub(crate) EnforcedShare);
+}
+
+/// Serde form of a share that may be absent.
+pub mod share_as_percent {
+    use serde::{Deserialize, Deserializer, Serialize as _, Serializer};
+    use tollgate_core::EnforcedShare;
+
+    use super::percent::Percent;
+
+    /// Serializes the percentage, or null.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    #[allow(clippy::ref_option, clippy::trivially_copy_pass_by_ref)] // The form that serde calls.
+    pub fn serialize<S: Serializer>(share: &Option<EnforcedShare>, serializer: S) -> Result<S::Ok, S::Error> {
+        share.map(Percent).serialize(serializer)
+    }
+
+    /// Deserializes a percentage, or null.
+    ///
+    /// # Errors
+    /// When it is not a percentage.
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<EnforcedShare>, D::Error> {
+        Option::<Percent>::deserialize(deserializer).map(|percent| percent.map(|Percent(share)| share))
+    }
+}
+
+/// Serde form of several shares.
+mod shares_as_percents {
+    use serde::{Deserialize, Deserializer, Serializer};
+    use tollgate_core::EnforcedShare;
+
+    use super::percent::Percent;
+
+    #[allow(clippy::ptr_arg)] // The form that serde calls.
+    pub(super) fn serialize<S: Serializer>(
+        shares: &Vec<EnforcedShare>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(shares.iter().copied().map(Percent))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<EnforcedShare>, D::Error> {
+        Ok(Vec::<Percent>::deserialize(deserializer)?.into_iter().map(|Percent(share)| share).collect())
+    }
+}

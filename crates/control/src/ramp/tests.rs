@@ -1,0 +1,83 @@
+//! A ramp advances with evidence, and goes back on a bad limit.
+
+use super::*;
+
+fn share(percent: f64) -> EnforcedShare {
+    EnforcedShare::from_percent(percent).expect("a share")
+}
+
+fn ramp() -> Ramp {
+    let steps = [1.0, 10.0, 50.0, 100.0].map(share).to_vec();
+    Ramp::begin(steps, 1_000, share(5.0), (100, share(0.0)), 10_000)
+}
+
+fn evidence(hits: u64, denied: u64) -> RampEvidence {
+    let hits = EnforcedHits { hits, denied };
+    RampEvidence { step: hits, recent: hits }
+}
+
+#[test]
+fn a_ramp_takes_its_steps_and_ends_with_the_last() {
+    let mut ramp = ramp();
+    let mut shares = vec![ramp.share().percent()];
+    let mut now = 10_000;
+    while ramp.state == RampState::Running {
+        now += 500;
+        if let Some(next) = ramp.next(now, evidence(100, 5)) {
+            ramp = next;
+            shares.push(ramp.share().percent());
+        }
+    }
+    assert_eq!(shares, [1.0, 10.0, 50.0, 100.0, 100.0]);
+    assert_eq!((ramp.state, ramp.note().as_str()), (RampState::Done, "ramp: done at 100%"));
+    assert_eq!(ramp.next(now + 1_000_000, evidence(1_000, 1_000)), None, "it has ended");
+}
+
+#[test]
+fn a_step_lasts_until_its_hits_can_be_judged() {
+    let ramp = ramp();
+    assert_eq!(ramp.next(10_999, evidence(1_000, 0)), None);
+    assert_eq!(ramp.next(1_000_000, evidence(99, 0)), None);
+    assert_eq!(ramp.next(1_000_000, evidence(99, 99)), None, "too few hits for a judgement");
+    assert_eq!(ramp.next(11_000, evidence(100, 0)).expect("the next step").step, 1);
+}
+
+#[test]
+fn a_ramp_goes_back_on_the_denied_share_of_the_last_minute_or_of_the_step() {
+    let ramp = ramp();
+    for evidence in [
+        evidence(100, 6),
+        RampEvidence {
+            recent: EnforcedHits { hits: 100, denied: 60 },
+            step: EnforcedHits { hits: 100_000, denied: 60 },
+        },
+        RampEvidence { recent: EnforcedHits::default(), step: EnforcedHits { hits: 200, denied: 20 } },
+    ] {
+        let back = ramp.next(10_001, evidence).expect("back");
+        assert_eq!((back.state, back.share()), (RampState::WentBack, share(0.0)), "{evidence:?}");
+        assert!(back.next(1_000_000, evidence).is_none());
+    }
+    let back = ramp.next(10_001, evidence(200, 20)).expect("back");
+    assert_eq!(back.note(), "ramp: back to 0% in step 1 of 4: 10% of hits denied, above 5%");
+}
+
+#[test]
+fn steps_increase_and_have_a_length() {
+    assert_eq!(ramp().check(), Ok(()));
+    let of = |percents: &[f64]| Ramp { steps: percents.iter().copied().map(share).collect(), ..ramp() };
+    for steps in [&[][..], &[10.0, 10.0], &[10.0, 5.0]] {
+        assert_eq!(of(steps).check(), Err(RampError::Steps), "{steps:?}");
+    }
+    let many: Vec<f64> = (1..=21).map(f64::from).collect();
+    assert_eq!(of(&many).check(), Err(RampError::Steps));
+    assert_eq!(Ramp { step_ms: 999, ..ramp() }.check(), Err(RampError::StepTime));
+}
+
+#[test]
+fn the_stored_form_has_percentages() {
+    let ramp = Ramp { denied_percent: Some(share(7.25)), ..ramp() };
+    let json = serde_json::to_value(&ramp).expect("json");
+    assert_eq!(json["steps"], serde_json::json!([1, 10, 50, 100]));
+    assert_eq!(json["denied_percent"], serde_json::json!(7.25));
+    assert_eq!(serde_json::from_value::<Ramp>(json).expect("the same"), ramp);
+}

@@ -1,0 +1,188 @@
+//! Gradual changes of limits: hits by the side of their key, and comparisons with candidates.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+use tollgate_core::{algorithm::Verdict, descriptor::Hits};
+use tollgate_metrics::{Computed, Declared, MetricKind, Page, Sink, Striped, publish, series::OTHER};
+use tollgate_rules::{Domain, Rule, Rules};
+
+use crate::{candidate_check::Outcome, matched::Side};
+
+/// Maximum number of rules that have series of their own, of either kind.
+const MAX_RULES: usize = 1_000;
+
+/// Counts of one rule.
+const COUNTS: usize = 4;
+
+/// Names of the sides of a key, with the position of the hits; behind them are those over the limit.
+const SIDES: [(&str, usize); 2] = [("enforced", 0), ("shadow", 2)];
+
+const fn declare(name: &'static str, label: &'static str, help: &'static str) -> Declared {
+    Declared {
+        name,
+        kind: MetricKind::Counter,
+        labels: match label.is_empty() {
+            true => &["domain", "rule", "side"],
+            false => &["domain", "rule", "outcome"],
+        },
+        help,
+    }
+}
+
+pub(super) static ENFORCEMENT: Computed<2> = Computed::group(
+    [
+        declare(
+            "tollgate_rule_enforcement_hits_total",
+            "",
+            "Hits of a limit that is enforced for a share of its keys, by the side of the key.",
+        ),
+        declare(
+            "tollgate_rule_enforcement_over_limit_total",
+            "",
+            "Hits over such a limit, by the side of the key: denied, or counted as shadow.",
+        ),
+    ],
+    |[hits, over], page| {
+        publish();
+        let all = ENFORCED.lock();
+        write(hits, page, &all, &SIDES);
+        write(over, page, &all, &SIDES.map(|(side, first)| (side, first.saturating_add(1))));
+    },
+);
+
+pub(super) static CANDIDATES: Computed<1> = Computed::group(
+    [declare(
+        "tollgate_rule_candidate_hits_total",
+        "outcome",
+        "Hits decided by a rule and its candidate, by which of them denied.",
+    )],
+    |[hits], page| {
+        publish();
+        write(hits, page, &COMPARED.lock(), &Outcome::ALL.map(|outcome| (outcome.name(), outcome as usize)));
+    },
+);
+
+/// Domain and path of a rule.
+type RuleName = (Box<str>, Box<str>);
+
+type RolloutSeries = [Arc<AtomicU64>; COUNTS];
+
+type AllSeries = BTreeMap<RuleName, RolloutSeries>;
+
+/// Hits and hits over the limit of the enforced keys, then those of the others.
+static ENFORCED: Mutex<AllSeries> = Mutex::new(BTreeMap::new());
+
+/// Hits by outcome, in the order of [`Outcome::ALL`].
+static COMPARED: Mutex<AllSeries> = Mutex::new(BTreeMap::new());
+
+fn write(declared: &Declared, page: &mut Page, all: &AllSeries, labels: &[(&'static str, usize)]) {
+    page.begin(declared);
+    for ((domain, rule), series) in all {
+        for (label, at) in labels.iter().copied() {
+            let count = series.get(at).map_or(0, |count| count.load(Ordering::Relaxed));
+            page.sample(declared, &[domain, rule, label], count);
+        }
+    }
+}
+
+/// Counters of the rules of one version, by their index; each is made when it is first used.
+#[derive(Default)]
+pub(super) struct RolloutCounters(Vec<RuleRollout>);
+
+#[derive(Default)]
+struct RuleRollout {
+    sides: OnceLock<Arc<Striped<COUNTS>>>,
+    outcomes: OnceLock<Arc<Striped<COUNTS>>>,
+}
+
+impl fmt::Debug for RolloutCounters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RolloutCounters")
+    }
+}
+
+impl RolloutCounters {
+    pub(super) fn for_rules(rules: &Rules) -> Self {
+        Self((0..rules.rule_count()).map(|_| RuleRollout::default()).collect())
+    }
+
+    /// Counts a decision of a limit that is enforced for a share of its keys.
+    pub(super) fn side(&self, domain: &Domain, rule: &Rule, side: Side, hits: Hits, verdict: &Verdict) {
+        let (charged, over) = (hits.charged(), verdict.over.min(hits.charged()));
+        let over = if verdict.admitted { 0 } else { over };
+        let Some(of_rule) = self.0.get(rule.index().as_usize()) else { return };
+        let counters = of_rule.sides.get_or_init(|| counters(&ENFORCED, domain, rule));
+        counters.add(match side {
+            Side::Enforced => [charged, over, 0, 0],
+            Side::Shadow => [0, 0, charged, over],
+        });
+    }
+
+    /// Counts a decision of a rule and its candidate.
+    pub(super) fn compared(&self, domain: &Domain, rule: &Rule, outcome: Outcome, hits: u64) {
+        let Some(of_rule) = self.0.get(rule.index().as_usize()) else { return };
+        let counters = of_rule.outcomes.get_or_init(|| counters(&COMPARED, domain, rule));
+        let mut counts = [0; COUNTS];
+        if let Some(count) = counts.get_mut(outcome as usize) {
+            *count = hits;
+        }
+        counters.add(counts);
+    }
+}
+
+fn counters(all: &Mutex<AllSeries>, domain: &Domain, rule: &Rule) -> Arc<Striped<COUNTS>> {
+    let mut all = all.lock();
+    let name = ((*domain.name).into(), rule.path().into());
+    if all.len() >= MAX_RULES && !all.contains_key(&name) {
+        // RolloutSeries of rules of former versions, which count nothing more.
+        all.retain(|_, series| series.iter().any(|count| Arc::strong_count(count) > 1));
+    }
+    let has_room = all.len() < MAX_RULES || all.contains_key(&name);
+    let name = if has_room { name } else { (OTHER.into(), OTHER.into()) };
+    let series = all.entry(name).or_default().clone();
+    Striped::new(series.map(|series| -> Arc<dyn Sink> { series }))
+}
+
+/// Hits of a limit that is enforced for a share of its keys, since the start of the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EnforcementTotal {
+    /// Hits of the keys for which it is enforced.
+    pub enforced: u64,
+    /// Hits of these keys that it denied.
+    pub denied: u64,
+    /// Hits of the other keys.
+    pub shadow: u64,
+    /// Hits of these that it would have denied.
+    pub shadow_over: u64,
+}
+
+/// The totals of every rule that was enforced for a share of its keys, by domain and path.
+pub fn enforcement_totals() -> Vec<(Box<str>, Box<str>, EnforcementTotal)> {
+    totals(&ENFORCED, |[enforced, denied, shadow, shadow_over]| EnforcementTotal {
+        enforced,
+        denied,
+        shadow,
+        shadow_over,
+    })
+}
+
+/// Hits of every rule that had a candidate since the start of the process, by domain and path, in the order of
+/// [`Outcome::ALL`].
+pub fn candidate_totals() -> Vec<(Box<str>, Box<str>, [u64; COUNTS])> {
+    totals(&COMPARED, |counts| counts)
+}
+
+fn totals<T>(all: &Mutex<AllSeries>, total: impl Fn([u64; COUNTS]) -> T) -> Vec<(Box<str>, Box<str>, T)> {
+    publish();
+    let all = all.lock();
+    let read = |series: &RolloutSeries| series.each_ref().map(|count| count.load(Ordering::Relaxed));
+    all.iter().map(|((domain, rule), series)| (domain.clone(), rule.clone(), total(read(series)))).collect()
+}

@@ -1,0 +1,96 @@
+//! Own region's share of the limits that all regions enforce together.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use tollgate_core::{
+    RecordId,
+    algorithm::{Policy, RegionShare},
+    clock::Clock,
+    quota::Quota,
+    region::{RegionShares, hash_of},
+};
+use tollgate_rules::{Rule, Scope};
+use tollgate_store::{
+    Decisions,
+    key::CellKey,
+    loans::{ShareWatch, SharedCounter},
+};
+
+use super::{Match, Matches, Requests, matched::CounterMatch};
+
+/// Shares of the own region as of now; none without a region table. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct OwnShares {
+    shares: Arc<ArcSwapOption<RegionShares>>,
+    watch: Option<ShareWatch>,
+}
+
+impl OwnShares {
+    /// Reports the decisions on counters that regions share to `watch`.
+    #[must_use]
+    pub fn with_watch(self, watch: Option<ShareWatch>) -> Self {
+        Self { watch, ..self }
+    }
+
+    /// Replaces the shares for all later requests.
+    pub fn set(&self, shares: RegionShares) {
+        self.shares.store(Some(Arc::new(shares)));
+    }
+
+    /// The shares, if there is a region table.
+    pub fn load(&self) -> Option<Arc<RegionShares>> {
+        self.shares.load_full()
+    }
+
+    /// The counter of a limit of `quota` with `policy` that regions share; `None` without a region table, or if regions
+    /// lend no parts of such a limit.
+    pub fn counter(
+        &self,
+        quota: Quota,
+        policy: &Policy,
+        (cell, record): (CellKey, RecordId),
+        clock: &Clock,
+    ) -> Option<SharedCounter> {
+        let (policy, share) = self.share(quota, policy, &cell, record, clock)?;
+        policy.can_be_lent().then_some(SharedCounter { cell, record, policy, share })
+    }
+
+    /// Reports the decisions on counters that regions share.
+    pub(super) fn observe(&self, matches: &Matches<'_>, calls: &Requests, decisions: &Decisions) {
+        if let Some(watch) = self.watch.as_ref().filter(|_| matches.iter().any(Match::has_share)) {
+            watch.observe(calls, decisions);
+        }
+    }
+
+    /// Limits the counter of a global rule to the own share of its limit.
+    pub(super) fn apply(
+        &self,
+        rule: &Rule,
+        counter: &mut CounterMatch,
+        key: &CellKey,
+        record: RecordId,
+        clock: &Clock,
+    ) {
+        if rule.scope == Scope::Regional {
+            return;
+        }
+        if let Some((policy, share)) = self.share(counter.quota, &counter.policy, key, record, clock) {
+            (counter.policy, counter.share) = (policy, Some(share));
+        }
+    }
+
+    fn share(
+        &self,
+        quota: Quota,
+        whole: &Policy,
+        key: &CellKey,
+        record: RecordId,
+        clock: &Clock,
+    ) -> Option<(Policy, RegionShare)> {
+        let shares = self.shares.load();
+        let hash = || hash_of(key.as_bytes()) ^ hash_of(record.as_bytes());
+        let base = shares.as_ref()?.share(quota.limit, whole, || clock.now(), hash);
+        Some((whole.region_share(base, quota.limit), RegionShare::new(quota, base)?))
+    }
+}

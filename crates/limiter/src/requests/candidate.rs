@@ -1,0 +1,56 @@
+//! Checks of candidates, beside those of their rules.
+
+use tollgate_core::{
+    SyncMode,
+    algorithm::Charging,
+    descriptor::{Entry, Hits},
+};
+use tollgate_rules::{Candidate, Domain, Rule};
+use tollgate_store::{
+    key::CellKey,
+    request::{Check, Requests, Veto, push_check},
+};
+
+use super::shared_cell;
+use crate::candidate_check::marked;
+
+/// Adds the check of a rule's candidate to the calls, for the descriptor at `at`. Not where requests are charged all or
+/// none: what a candidate is charged would depend on the other limits.
+pub(in crate::requests) fn push(
+    calls: &mut Requests,
+    domain: &Domain,
+    (rule, candidate): (&Rule, &Candidate),
+    (at, entries): (usize, &[Entry<'_>]),
+    hits: Hits,
+) {
+    if domain.charging == Charging::AllOrNone {
+        return;
+    }
+    let hits = match hits {
+        // A read charges neither.
+        Hits::Peek | Hits::Release(_) | Hits::Acquire { .. } | Hits::RefundCharge { .. } => return,
+        Hits::Charge(amount) | Hits::Overdraw(amount) if candidate.overdraft => Hits::Overdraw(amount),
+        Hits::Charge(amount) | Hits::Overdraw(amount) => Hits::Charge(amount),
+        Hits::Refund(amount) => Hits::Refund(amount),
+    };
+    let check = Check {
+        descriptor: marked(at),
+        record: candidate.record,
+        policy: candidate.policy,
+        hits,
+        veto: Veto::Never,
+        sync: SyncMode::Strict,
+        ban: None,
+        share: None,
+    };
+    push_check(calls, domain.charging, cell_of(domain, rule, candidate, entries), check);
+}
+
+/// The cell of the counter of a rule's candidate for these entries, which has the hash tag of the rule's.
+fn cell_of(domain: &Domain, rule: &Rule, candidate: &Candidate, entries: &[Entry<'_>]) -> CellKey {
+    let shared = shared_cell(domain, rule, entries);
+    match candidate.policy.algorithm().has_own_key() {
+        true => shared.dedicated(candidate.record),
+        false => shared,
+    }
+}

@@ -1,0 +1,120 @@
+//! Gradual changes of a limit: `enforce_percent` and `candidate`.
+
+use tollgate_core::{EnforcedShare, PathStep, SyncMode};
+
+use super::descriptor::Compiler;
+use crate::{
+    Candidate, Limit, Rollout, Scope, Segment, Value,
+    config::{
+        problem::Path,
+        raw::{Field, RawDescriptor, RawRateLimit, Stated},
+    },
+    rule::record_id_of,
+};
+
+/// The limit that is rolled out.
+#[derive(Clone, Copy)]
+pub(super) struct RolledOut<'a> {
+    pub(super) limit: Option<&'a Limit>,
+    pub(super) segments: &'a [Segment],
+    pub(super) scope: Scope,
+}
+
+/// Reads the rollout of a limit at `path`; `None` if it is invalid.
+pub(super) fn read(
+    compiler: &mut Compiler<'_>,
+    descriptor: &RawDescriptor,
+    raw: &RawRateLimit,
+    limit: RolledOut<'_>,
+    path: &Path<'_>,
+) -> Option<Rollout> {
+    let enforced = enforced(compiler, descriptor, raw, limit.segments, path);
+    let candidate = candidate(compiler, raw, limit, path);
+    Some(Rollout { enforced: enforced?, candidate: candidate?.map(Box::new) })
+}
+
+fn enforced(
+    compiler: &mut Compiler<'_>,
+    descriptor: &RawDescriptor,
+    raw: &RawRateLimit,
+    segments: &[Segment],
+    path: &Path<'_>,
+) -> Option<Option<EnforcedShare>> {
+    let Stated { at, value: share } = match &raw.enforce_percent {
+        Field::Absent => return Some(None),
+        Field::Invalid => return None,
+        Field::Stated(stated) => *stated,
+    };
+    let path = path.key("enforce_percent");
+    if descriptor.shadow_mode.or_default() {
+        let message =
+            "contradicts `shadow_mode: true`, which enforces the limit for no key; remove one of them";
+        compiler.error(at, &path, message);
+        return None;
+    }
+    if share.is_partial() && segments.iter().all(|segment| segment.value != Value::Open) {
+        let message = "enforces all or nothing: all requests share one counter, and so one key; expected a limit \
+                       whose counters differ by client";
+        compiler.warning(at, &path, message);
+    }
+    Some(Some(share))
+}
+
+fn candidate(
+    compiler: &mut Compiler<'_>,
+    raw: &RawRateLimit,
+    RolledOut { limit, segments, scope }: RolledOut<'_>,
+    path: &Path<'_>,
+) -> Option<Option<Candidate>> {
+    let stated = match &raw.candidate {
+        Field::Absent => return Some(None),
+        Field::Invalid => return None,
+        Field::Stated(stated) => stated,
+    };
+    let path = path.key("candidate");
+    let (candidate, overdraft) = compiler.quota(&stated.value.0, &path)?;
+    let Limit::Quota { quota, policy } = candidate else { return None };
+    let of_rule = match limit {
+        Some(Limit::Quota { policy, .. }) => policy,
+        // Beside `unlimited`, the key was reported.
+        Some(Limit::Unlimited) | None => return None,
+    };
+    if of_rule.algorithm().holds_permits() || policy.algorithm().holds_permits() {
+        let message = "cannot be compared: a concurrency limit holds permits until requests end, and the candidate's \
+                       would never be released; expected limits with a window";
+        compiler.error(stated.at, &path, message);
+        return None;
+    }
+    if scope == Scope::Global {
+        let message = "cannot be compared beside `scope: global`, where a region decides by its share of the limit; \
+                       expected `scope: regional`";
+        compiler.error(stated.at, &path, message);
+        return None;
+    }
+    compiler.domain.candidates.push(compiler.site(stated.at, &path));
+    let record = record_id_of(segments, &[PathStep::Candidate], policy.algorithm());
+    Some(Some(Candidate { quota, policy, overdraft, record }))
+}
+
+/// The synchronization of a limit with a candidate: a leased limit is decided without the store most of the time, and
+/// the candidate is to be charged by the same requests.
+pub(super) fn sync_beside(
+    compiler: &mut Compiler<'_>,
+    rollout: Option<&Rollout>,
+    raw: &RawRateLimit,
+    sync: Option<SyncMode>,
+    path: &Path<'_>,
+) -> Option<SyncMode> {
+    let has_candidate = rollout.is_some_and(|rollout| rollout.candidate.is_some());
+    if !has_candidate || !sync.is_some_and(SyncMode::may_lease) {
+        return sync;
+    }
+    if let (Field::Stated(stated), Some(sync)) = (&raw.sync, sync) {
+        let message = format!(
+            "works as `strict` beside a `candidate`, which is charged with each request; expected strict, not {}",
+            sync.name()
+        );
+        compiler.warning(stated.at, &path.key("sync"), message);
+    }
+    Some(SyncMode::Strict)
+}

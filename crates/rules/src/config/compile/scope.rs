@@ -1,0 +1,100 @@
+//! Regions that enforce a limit together: `scope`.
+
+use std::num::NonZeroU32;
+
+use tollgate_core::algorithm::{Algorithm, Policy};
+
+use super::descriptor::Compiler;
+use crate::{
+    Limit, Scope, TableSize,
+    config::{
+        problem::Path,
+        raw::{RawRateLimit, Stated},
+    },
+};
+
+/// Hits of a share below which the shares of an uneven traffic lose much of a limit.
+const MIN_SHARE: u32 = 20;
+
+/// Reads the scope of a limit: its own, else the default.
+pub(super) fn read(
+    compiler: &mut Compiler<'_>,
+    raw: &Stated<RawRateLimit>,
+    (limit, is_overdraft): (Option<&Limit>, bool),
+    path: &Path<'_>,
+) -> Scope {
+    let own = compiler.reporter().scope(&raw.value.scope, path);
+    let stated = own.or(compiler.defaults.scope);
+    let (Some(stated), Some(Limit::Quota { quota, policy })) = (stated, limit) else {
+        return Scope::Regional;
+    };
+    if stated.value == Scope::Global {
+        let is_own = own.is_some();
+        check_interval(compiler, raw, policy, stated, is_own, path);
+        if is_overdraft {
+            let at = raw.value.overdraft.stated().map(|overdraft| overdraft.at);
+            let at = at.unwrap_or(if is_own { stated.at } else { raw.at });
+            let message =
+                "contradicts `scope: global`: a region cannot charge beyond its share; remove one of them";
+            compiler.error(at, &path.key("overdraft"), message);
+        }
+        // A default was reported at its limits; most of them are in the same file.
+        let at = if is_own { stated.at } else { raw.at };
+        let path = path.key("scope");
+        match compiler.regions {
+            TableSize::Unknown => {}
+            TableSize::NoTable => {
+                let message =
+                    "`global` has no effect without a region table; expected `--regions`, or `regional`";
+                compiler.warning(at, &path, message);
+            }
+            TableSize::Regions(regions) => {
+                if let Some(message) = warning(quota.limit, policy, regions) {
+                    compiler.warning(at, &path, message);
+                }
+            }
+        }
+    }
+    stated.value
+}
+
+/// Refuses a minimum interval, which regions cannot keep together.
+fn check_interval(
+    compiler: &mut Compiler<'_>,
+    raw: &Stated<RawRateLimit>,
+    policy: &Policy,
+    scope: Stated<Scope>,
+    is_own: bool,
+    path: &Path<'_>,
+) {
+    if policy.min_interval().is_zero() {
+        return;
+    }
+    let message =
+        "contradicts `scope: global`: regions cannot keep an interval between their hits; remove one of them";
+    let at = raw.value.min_interval.stated().map(|interval| interval.at);
+    let at = at.unwrap_or(if is_own { scope.at } else { raw.at });
+    compiler.error(at, &path.key("min_interval"), message);
+}
+
+/// Warning of a limit that is small for its number of regions.
+fn warning(limit: u32, policy: &Policy, regions: u32) -> Option<String> {
+    let burst = policy.burst().filter(|_| policy.algorithm() == Algorithm::TokenBucket);
+    let share = limit.checked_div(NonZeroU32::new(regions)?.get())?;
+    if regions < 2 || limit == 0 {
+        return None;
+    }
+    if let Some(burst) = burst.filter(|burst| *burst < regions.into()) {
+        return Some(format!(
+            "a burst of {burst} is less than a token for each of {regions} regions, so that some admit nothing; \
+             expected a burst of at least {regions}"
+        ));
+    }
+    (share < MIN_SHARE).then(|| {
+        format!(
+            "shares of {share} hits, for {regions} regions, deny while the limit is not exhausted where traffic is \
+             uneven; expected a limit of at least {}, or `regional`",
+            regions.saturating_mul(MIN_SHARE)
+        )
+    })
+}

@@ -1,0 +1,243 @@
+//! Reader of the region table.
+
+use std::rc::Rc;
+
+use tollgate_core::region::MAX_REGIONS;
+
+use super::{Reader, describe};
+use crate::{
+    RegionEntry, RegionTable,
+    config::{
+        problem::{Path, Problems, Report},
+        raw::{Field, Stated},
+        vocabulary::nearest,
+        yaml::{Content, Layer, Node, Position, parse},
+    },
+};
+
+const FILE_KEYS: [&str; 3] = ["generation", "rules", "regions"];
+const REGION_KEYS: [&str; 4] = ["address", "weight", "lost", "certificate_name"];
+
+/// Maximum weight of a region.
+const MAX_WEIGHT: u32 = 1_000;
+
+/// Maximum length of a region's name, as of a label of a DNS name.
+const MAX_NAME_BYTES: usize = 63;
+
+/// Reads a region table from the file `name`.
+///
+/// # Errors
+/// All problems, with their lines.
+pub fn read_regions(name: &str, bytes: &[u8]) -> Result<RegionTable, Report> {
+    let mut problems = Problems::new(true);
+    let table = match parse(bytes, Layer::BASE) {
+        Ok(document) => {
+            for warning in document.warnings {
+                problems.warning(name, warning.at, warning.path, warning.message);
+            }
+            let mut reader = Reader { file: name, problems: &mut problems };
+            match &document.root {
+                Some(root) => reader.table(root),
+                None => {
+                    problems.error(
+                        name,
+                        Position::WHOLE,
+                        Path::Root,
+                        "is empty; expected generation and regions",
+                    );
+                    None
+                }
+            }
+        }
+        Err(mistake) => {
+            problems.error(name, mistake.at, mistake.path, mistake.message);
+            None
+        }
+    };
+    let report = problems.finish()?;
+    table.ok_or(report)
+}
+
+impl Reader<'_> {
+    fn table(&mut self, root: &Node) -> Option<RegionTable> {
+        let path = Path::Root;
+        let (mut generation, mut regions, mut writing) = (Field::Absent, None, Field::Absent);
+        self.each_of(root, &path, &FILE_KEYS, |reader, key, value, path| match key {
+            "generation" => generation = reader.number(value, path),
+            "rules" => writing = reader.text(value, path),
+            _ => regions = Some((value.at, reader.regions(value, path))),
+        })?;
+        let generation = match generation {
+            Field::Stated(Stated { value: 1.., .. }) => generation.stated().map(|stated| stated.value),
+            Field::Stated(Stated { at, .. }) => {
+                self.refuse(at, &path.key("generation"), "is 0; expected 1 to 4294967295");
+                None
+            }
+            Field::Invalid => None,
+            Field::Absent => {
+                let message = "is missing; expected a number that is higher with each change of the table";
+                self.refuse(root.at, &path.key("generation"), message);
+                None
+            }
+        };
+        let Some((at, regions)) = regions else {
+            self.refuse(root.at, &path.key("regions"), "is missing; expected the regions by name");
+            return None;
+        };
+        let regions = regions?;
+        let path = path.key("regions");
+        if regions.len() > MAX_REGIONS {
+            self.refuse(at, &path, &format!("has too many regions; expected at most {MAX_REGIONS}"));
+        } else if regions.iter().all(|region| region.is_lost) {
+            self.refuse(at, &path, "has no region that is not lost; expected at least one");
+        } else if let (Some(generation), Ok(writing)) = (generation, self.writing(&writing, &regions)) {
+            return Some(RegionTable::new(generation.into(), writing, regions));
+        }
+        None
+    }
+
+    /// Region that writes the rules of all.
+    fn writing(&mut self, field: &Field<Rc<str>>, regions: &[RegionEntry]) -> Result<Option<Box<str>>, ()> {
+        let stated = match field {
+            Field::Absent => return Ok(None),
+            Field::Invalid => return Err(()),
+            Field::Stated(stated) => stated,
+        };
+        match regions.iter().find(|region| *region.name == *stated.value) {
+            Some(region) => Ok(Some(region.name.clone())),
+            None => {
+                let message = format!("is `{}`; expected the name of one of the regions", stated.value);
+                self.refuse(stated.at, &Path::Root.key("rules"), &message);
+                Err(())
+            }
+        }
+    }
+
+    fn regions(&mut self, node: &Node, path: &Path<'_>) -> Option<Vec<RegionEntry>> {
+        let Content::Map(pairs) = &node.content else {
+            self.wrong_type(node, path, "a mapping of regions by name");
+            return None;
+        };
+        let mut regions = Vec::new();
+        for (key, value) in pairs {
+            if self.problems.is_full() {
+                return None;
+            }
+            let Some(name) = self.key(key, path) else { continue };
+            let path = path.key(&name);
+            let is_name = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+            if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(is_name) {
+                let message =
+                    format!("is not a name of a region; expected 1 to {MAX_NAME_BYTES} of a-z, 0-9 and -");
+                self.refuse(key.at, &path, &message);
+            }
+            regions.push(self.region(&name, value, &path));
+        }
+        regions.into_iter().collect()
+    }
+
+    fn region(&mut self, name: &str, node: &Node, path: &Path<'_>) -> Option<RegionEntry> {
+        let (mut address, mut weight) = (Field::Absent, Field::Absent);
+        let (mut lost, mut certificate_name) = (Field::Absent, Field::Absent);
+        self.each_of(node, path, &REGION_KEYS, |reader, key, value, path| match key {
+            "address" => address = reader.text(value, path),
+            "weight" => weight = reader.number(value, path),
+            "lost" => lost = reader.flag(value, path),
+            _ => certificate_name = reader.text(value, path),
+        })?;
+        let weight = match weight {
+            Field::Absent => Some(1),
+            Field::Invalid => None,
+            Field::Stated(Stated { value: weight @ 1..=MAX_WEIGHT, .. }) => Some(weight),
+            Field::Stated(Stated { at, value }) => {
+                let message = format!("is {value}; expected 1 to {MAX_WEIGHT}");
+                self.refuse(at, &path.key("weight"), &message);
+                None
+            }
+        };
+        let (address, host) = self.address(node, &address, path)?;
+        let certificate_name = match &certificate_name {
+            Field::Absent => host,
+            Field::Invalid => return None,
+            Field::Stated(name) if name.value.is_empty() => {
+                let message = "is empty; expected a DNS name in the certificates of the region";
+                self.refuse(name.at, &path.key("certificate_name"), message);
+                return None;
+            }
+            Field::Stated(name) => (*name.value).into(),
+        };
+        let is_lost = match lost {
+            Field::Invalid => return None,
+            lost => lost.or_default(),
+        };
+        Some(RegionEntry { name: name.into(), address, certificate_name, weight: weight?, is_lost })
+    }
+
+    /// The address of a region, and its host.
+    fn address(
+        &mut self,
+        node: &Node,
+        field: &Field<Rc<str>>,
+        path: &Path<'_>,
+    ) -> Option<(Box<str>, Box<str>)> {
+        let path = path.key("address");
+        let stated = match field {
+            Field::Invalid => return None,
+            Field::Absent => {
+                self.refuse(node.at, &path, "is missing; expected https://host:port");
+                return None;
+            }
+            Field::Stated(stated) => stated,
+        };
+        let authority = stated.value.strip_prefix("https://").map(|rest| rest.trim_end_matches('/'));
+        let parts = authority.and_then(|authority| authority.rsplit_once(':'));
+        let is_valid = |(host, port): &(&str, &str)| {
+            let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-.:[]".contains(&byte);
+            !host.is_empty() && host.bytes().all(allowed) && port.parse::<u16>().is_ok_and(|port| port > 0)
+        };
+        match parts.filter(is_valid) {
+            Some((host, _)) => {
+                let host = host.trim_start_matches('[').trim_end_matches(']');
+                Some(((*stated.value).into(), host.into()))
+            }
+            None => {
+                let message = "is not the address of a region; expected https://host:port";
+                self.refuse(stated.at, &path, message);
+                None
+            }
+        }
+    }
+
+    /// Calls `read` for each of the `known` keys, and reports the others. `None` if there is no mapping.
+    fn each_of(
+        &mut self,
+        node: &Node,
+        path: &Path<'_>,
+        known: &[&'static str],
+        mut read: impl FnMut(&mut Self, &str, &Node, &Path<'_>),
+    ) -> Option<()> {
+        let Content::Map(pairs) = &node.content else {
+            let message = format!("expected a mapping, found {}", describe(node));
+            self.refuse(node.at, path, &message);
+            return None;
+        };
+        for (key, value) in pairs {
+            let Some(name) = self.key(key, path) else { continue };
+            let path = path.key(&name);
+            if known.contains(&&*name) {
+                read(self, &name, value, &path);
+                continue;
+            }
+            let message = match nearest(&name, known.iter().copied()) {
+                Some(meant) => format!("unknown key; did you mean `{meant}`?"),
+                None => format!("unknown key; expected one of {}", known.join(", ")),
+            };
+            self.refuse(key.at, &path, &message);
+        }
+        Some(())
+    }
+
+    fn refuse(&mut self, at: Position, path: &Path<'_>, message: &str) {
+        self.problems.error(self.file, at, path, message);
+    }
+}

@@ -1,0 +1,132 @@
+//! The region table, and the scope of limits.
+
+use super::*;
+use crate::{
+    RegionTable, Scope, TableSize,
+    config::{load_files, read_regions},
+};
+
+const TABLE: &str = "
+generation: 7
+regions:
+  us-east: {address: 'https://us.example:8444', weight: 2}
+  eu-west: {address: 'https://[2001:db8::1]:8444/', lost: true, certificate_name: eu.mesh}
+";
+
+fn table(text: &str) -> Result<RegionTable, String> {
+    read_regions("regions.yaml", text.as_bytes()).map_err(|report| report.to_string())
+}
+
+#[test]
+fn a_region_table_is_read_in_the_order_of_names() {
+    let table = table(TABLE).unwrap();
+    assert_eq!((table.generation(), table.sharing()), (7, 1));
+    let [eu, us] = table.regions() else { panic!("{table:?}") };
+    assert_eq!((&*eu.certificate_name, eu.weight, eu.is_lost), ("eu.mesh", 1, true));
+    assert_eq!((&*us.certificate_name, us.weight, us.is_lost), ("us.example", 2, false));
+    assert_eq!(table.weights("us-east").unwrap().base(100, || 0), 100, "a lost region has no share");
+    assert_eq!(table.weights("eu-west").unwrap().base(100, || 0), 0);
+    assert!(table.weights("ap").is_none());
+    assert_eq!(table.writing(), None);
+}
+
+#[test]
+fn a_region_may_write_the_rules_of_all() {
+    let table = table(&format!("rules: us-east\n{TABLE}")).unwrap();
+    assert_eq!(table.writing(), Some("us-east"));
+}
+
+#[test]
+fn a_region_table_with_a_mistake_is_refused_with_its_line_and_key() {
+    let region = |entry: &str| format!("generation: 1\nregions:\n  us: {entry}\n");
+    let good = "{address: 'https://us:1'}";
+    let many: String = (0..17).map(|at| format!("  r{at}: {good}\n")).collect();
+    for (text, expected) in [
+        ("".to_owned(), "regions.yaml: is empty"),
+        ("generation: [".to_owned(), "regions.yaml:2: invalid YAML"),
+        (format!("regions: {{us: {good}}}"), "generation: is missing"),
+        (region(good).replace('1', "0"), "regions.yaml:1: generation: is 0"),
+        ("generation: 1".to_owned(), "regions: is missing"),
+        ("generation: 1\nregions: [us]".to_owned(), "regions.yaml:2: regions: expected a mapping"),
+        ("generation: 1\nregions: {}".to_owned(), "regions: has no region that is not lost"),
+        (region("{address: 'https://us:1', lost: true}"), "regions: has no region that is not lost"),
+        (
+            region("{address: 'https://us:1', weight: 0}"),
+            "regions.yaml:3: regions.us.weight: is 0; expected 1 to 1000",
+        ),
+        (
+            region("{address: 'https://us:1', wieght: 1}"),
+            "regions.us.wieght: unknown key; did you mean `weight`?",
+        ),
+        (region("{weight: 1}"), "regions.yaml:3: regions.us.address: is missing"),
+        (region("{address: 'http://us:1'}"), "regions.us.address: is not the address of a region"),
+        (region("{address: 'https://us'}"), "regions.us.address: is not the address of a region"),
+        (region("{address: 'https://us:0'}"), "regions.us.address: is not the address of a region"),
+        (region("{address: 'https://us:1', certificate_name: ''}"), "regions.us.certificate_name: is empty"),
+        (region("{address: 'https://us:1', lost: 3}"), "regions.us.lost: "),
+        (region("7"), "regions.us: expected a mapping"),
+        (
+            format!("rules: eu\n{}", region(good)),
+            "regions.yaml:1: rules: is `eu`; expected the name of one of",
+        ),
+        (format!("rules: [us]\n{}", region(good)), "regions.yaml:1: rules: "),
+        (region(good).replace("us:", "US_1:"), "is not a name of a region"),
+        (format!("generation: 1\nregions:\n{many}"), "has too many regions"),
+        (format!("{}  us: {good}\n", region(good)), "duplicate"),
+    ] {
+        let error = table(&text).expect_err(&text);
+        assert!(error.contains(expected), "{text}\n{error}");
+    }
+}
+
+fn with_table(rate_limit: &str, regions: TableSize) -> Result<Loaded, LoadError> {
+    let text = format!("domain: d\ndescriptors:\n- {{key: k, rate_limit: {{unit: minute, {rate_limit}}}}}\n");
+    load_files([("rules.yaml".to_owned(), text.into_bytes())], Options { regions, ..Options::default() })
+}
+
+#[test]
+fn a_limit_is_regional_unless_it_or_the_defaults_state_another_scope() {
+    let scope = |defaults: &str, own: &str| {
+        let text = format!(
+            "domain: d\ndefaults: {{{defaults}}}\ndescriptors:\n- {{key: k, rate_limit: {{unit: day, requests_per_unit: 1{own}}}}}\n"
+        );
+        let loaded = load_files([("rules.yaml".to_owned(), text.into_bytes())], Options::default()).unwrap();
+        loaded.rules.rules().next().unwrap().scope
+    };
+    assert_eq!(scope("", ""), Scope::Regional);
+    assert_eq!(scope("", ", scope: global"), Scope::Global);
+    assert_eq!(scope("scope: global", ""), Scope::Global);
+    assert_eq!(scope("scope: global", ", scope: regional"), Scope::Regional);
+}
+
+#[test]
+fn a_scope_that_has_no_effect_or_denies_too_early_is_reported() {
+    let global = |rest: &str| format!("scope: global, {rest}");
+    let warnings = |limit: &str, regions| with_table(limit, regions).unwrap().warnings.to_string();
+    let table = TableSize::Regions(3);
+    for (limit, regions, expected) in [
+        (global("requests_per_unit: 600"), TableSize::NoTable, "has no effect without a region table"),
+        (global("requests_per_unit: 59"), table, "shares of 19 hits, for 3 regions"),
+        (global("requests_per_unit: 600, algorithm: token_bucket, burst: 2"), table, "a burst of 2 is less"),
+    ] {
+        let found = warnings(&limit, regions);
+        assert!(found.contains(expected) && found.contains("rate_limit.scope"), "{limit}: {found}");
+    }
+    for (limit, regions) in [
+        (global("requests_per_unit: 60"), table),
+        (global("requests_per_unit: 1"), TableSize::Unknown),
+        (global("requests_per_unit: 1"), TableSize::Regions(1)),
+        ("requests_per_unit: 1".to_owned(), table),
+    ] {
+        assert_eq!(warnings(&limit, regions), "", "{limit}");
+    }
+    let limit = global("requests_per_unit: 600, algorithm: sliding_window_log, min_interval: 1s");
+    let error = with_table(&limit, table).unwrap_err().to_string();
+    assert!(error.contains("rate_limit.min_interval: contradicts `scope: global`"), "{error}");
+    let error =
+        with_table(&global("requests_per_unit: 600, overdraft: true"), table).unwrap_err().to_string();
+    assert!(error.contains("rate_limit.overdraft: contradicts `scope: global`"), "{error}");
+    let error = with_table("requests_per_unit: 5, scope: globl", table).unwrap_err().to_string();
+    assert!(error.contains("did you mean `global`?"), "{error}");
+    assert!(with_table("unlimited: true, scope: global", table).is_err());
+}

@@ -1,0 +1,192 @@
+//! Loans of counters that regions share: their ledgers, and what decisions need of them.
+//!
+//! The transitions of a ledger are functions of [`tollgate_regions::protocol`], and the same code runs with every store: a
+//! store reads the ledger and the counter, runs a step on them, and writes what it leaves if neither changed in the
+//! meantime; otherwise the step runs again on the new content. With the ledger it writes the totals that decisions read,
+//! which stand in the counter's cell.
+
+mod totals;
+mod watch;
+
+/// The protocol of loans.
+pub use tollgate_regions as regions;
+
+pub use self::watch::{ShareWatch, Shortage};
+
+use std::num::NonZeroU64;
+
+use tollgate_core::{
+    RecordId,
+    algorithm::{CounterState, LoanTotals, Policy, RegionShare, Words},
+    clock::Timestamp,
+};
+use tollgate_regions::{
+    ledger::Ledger,
+    protocol::{self, Usage},
+    terms::{Kind, Moment, Terms},
+};
+
+use crate::{StoreError, key::CellKey};
+
+/// Time for which a ledger is kept after the last transaction, in milliseconds, even without loans.
+const MIN_LEDGER_TTL_MILLIS: u64 = 60_000;
+
+/// A counter that regions share.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SharedCounter {
+    /// Name of its cell.
+    pub cell: CellKey,
+    /// Id of its record in the cell.
+    pub record: RecordId,
+    /// Policy of the region's share.
+    pub policy: Policy,
+    /// The region's share.
+    pub share: RegionShare,
+}
+
+/// Loans of a counter, as a step reads and changes them.
+#[derive(Clone, Debug)]
+pub struct Loans {
+    /// The ledger, which the step may change.
+    pub ledger: Ledger,
+    /// Time at which a bucket is full, in microseconds since the epoch, which the step may raise; 0 for others.
+    pub full_at: u64,
+    /// Terms of the limit.
+    pub terms: Terms,
+    /// Time of the step.
+    pub now: Moment,
+    /// Hits that count now; 0 for a bucket.
+    pub used: u32,
+    /// Limit under which the counter is decided; the ledger may allow more.
+    pub effective: u32,
+}
+
+impl Loans {
+    /// Use of the counter, of which the region keeps `need` at least.
+    pub const fn usage(&self, need: u32) -> Usage {
+        Usage { used: self.used, need, full_at: self.full_at }
+    }
+}
+
+/// State of a counter that a store read.
+#[derive(Clone, Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) now: Timestamp,
+    pub(crate) state: Words,
+    pub(crate) totals: LoanTotals,
+    pub(crate) ledger: String,
+}
+
+/// State that a store writes, unless the counter changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// Label for which it was computed.
+    pub(crate) label: u32,
+    /// Hits that may count at most; `None` for any number.
+    pub(crate) max_used: Option<u32>,
+    pub(crate) totals: LoanTotals,
+    /// Microseconds by which a bucket will be full later.
+    pub(crate) full_later: u64,
+    pub(crate) ledger: String,
+    pub(crate) ttl_millis: u64,
+}
+
+impl SharedCounter {
+    /// Terms of the limit.
+    pub fn terms(&self) -> Terms {
+        let window = self.policy.window_seconds(&self.share);
+        let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let kind = match &self.policy {
+            Policy::FixedWindow(_) => Kind::FixedWindow { window },
+            Policy::SlidingWindow(_) => Kind::SlidingWindow { window },
+            Policy::SlidingWindowLog(_) => Kind::SlidingWindowLog { window },
+            Policy::TokenBucket(_) => Kind::TokenBucket { window, capacity: self.policy.fill_micros() },
+            Policy::Concurrency(policy) => Kind::Concurrency { lease_ttl: micros(policy.lease_ttl()) },
+        };
+        Terms { kind, limit: self.share.limit().get(), base: self.share.base() }
+    }
+
+    /// Runs a step on what a store read. Returns its result, and what to write, if anything.
+    pub(crate) fn run<T>(
+        &self,
+        snapshot: &Snapshot,
+        step: &mut impl FnMut(&mut Loans) -> T,
+    ) -> Result<(T, Option<Change>), StoreError> {
+        let mut loans = self.loans(snapshot)?;
+        let (used, before) = (loans.used, loans.effective);
+        let full_before = self.policy.full_at(&CounterState::Words(snapshot.state)).max(loans.now.micros);
+        let result = step(&mut loans);
+        let label = self.policy.label(&CounterState::Words(snapshot.state), snapshot.now);
+        let totals = totals::of(&loans.ledger, &loans.terms, loans.now.label);
+        let after = totals.effective(&self.share, label);
+        let is_bucket = matches!(self.policy, Policy::TokenBucket(_));
+        let change = Change {
+            label,
+            max_used: (after < before && !is_bucket).then(|| after.max(used)),
+            totals,
+            full_later: loans.full_at.saturating_sub(full_before),
+            ledger: text_of(&loans.ledger),
+            ttl_millis: self.ttl_millis(&loans),
+        };
+        let is_new = change.ledger != snapshot.ledger
+            || change.full_later > 0
+            || totals::differ(&totals, &snapshot.totals, label);
+        Ok((result, is_new.then_some(change)))
+    }
+
+    fn loans(&self, snapshot: &Snapshot) -> Result<Loans, StoreError> {
+        let terms = self.terms();
+        let ledger = ledger_of(&snapshot.ledger)?;
+        let mut state = CounterState::Words(snapshot.state);
+        let label = self.policy.label(&state, snapshot.now);
+        let micros = snapshot.now.as_micros();
+        let effective = snapshot.totals.effective(&self.share, label);
+        let now =
+            Moment { label: if terms.kind.label_step().is_some() { label.into() } else { micros }, micros };
+        let (used, full_at) = match &self.policy {
+            // A store may have forgotten when a full bucket became full.
+            Policy::TokenBucket(_) => (0, self.full_at(snapshot, effective).max(micros)),
+            policy => (policy.used(&mut state, snapshot.now), 0),
+        };
+        let used = u32::try_from(used).unwrap_or(u32::MAX);
+        let mut loans = Loans { ledger, full_at, terms, now, used, effective };
+        // Before the totals that decisions read forget what has ended: for a bucket, the end lowers the fill.
+        loans.full_at = protocol::settle(&mut loans.ledger, &terms, now, full_at);
+        Ok(loans)
+    }
+
+    /// When a bucket is full. One whose ledger was lost gets back what it has lent, without tokens.
+    fn full_at(&self, snapshot: &Snapshot, effective: u32) -> u64 {
+        let full_at = self.policy.full_at(&CounterState::Words(snapshot.state));
+        let (now, capacity, base) = (snapshot.now.as_micros(), self.policy.fill_micros(), self.share.base());
+        let base = NonZeroU64::new(base.into()).filter(|base| u64::from(effective) < base.get());
+        let Some(base) = base.filter(|_| snapshot.ledger.is_empty()) else { return full_at };
+        let filled = capacity.saturating_sub(full_at.saturating_sub(now));
+        let left = u128::from(filled).saturating_mul(effective.into());
+        let left = left.checked_div(base.get().into()).unwrap_or_default();
+        now.saturating_add(capacity.saturating_sub(u64::try_from(left).unwrap_or(filled)))
+    }
+
+    /// Milliseconds for which the ledger is kept: longer than any of its loans counts.
+    fn ttl_millis(&self, loans: &Loans) -> u64 {
+        let ends = loans.ledger.ends_at(&loans.terms);
+        let unit = if loans.terms.kind.label_step().is_some() { 1_000_000 } else { 1 };
+        let left = ends.saturating_mul(unit).saturating_sub(loans.now.micros).div_ceil(1_000);
+        // A bucket that is not full may have records in its cell for longer.
+        let fill = self.policy.fill_micros().div_ceil(1_000);
+        left.saturating_add(MIN_LEDGER_TTL_MILLIS).saturating_add(fill)
+    }
+}
+
+/// The ledger as text: a line for each field, its name and value separated by a space.
+fn text_of(ledger: &Ledger) -> String {
+    ledger.fields().iter().map(|(field, value)| format!("{field} {value}\n")).collect()
+}
+
+fn ledger_of(text: &str) -> Result<Ledger, StoreError> {
+    let fields = text.lines().map(|line| line.split_once(' ').unwrap_or((line, "")));
+    Ledger::from_fields(fields).map_err(|error| StoreError::Refused(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests;

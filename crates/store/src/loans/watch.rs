@@ -1,0 +1,284 @@
+//! Counters of which the region runs short, as the verdicts of this process show it.
+
+use std::{
+    array,
+    collections::{HashMap, VecDeque},
+    hash::BuildHasher as _,
+    mem,
+    num::NonZeroU32,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use foldhash::quality::RandomState;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tollgate_core::{
+    RecordId,
+    algorithm::{Policy, Verdict},
+    clock::Timestamp,
+};
+use tollgate_regions::{
+    policy::{self, Demand},
+    terms::{Moment, Terms},
+};
+
+use super::SharedCounter;
+use crate::{
+    Decisions,
+    key::CellKey,
+    request::{Cell, Check, TagRequest},
+};
+
+/// Parts of the record of demands, each under a lock of its own.
+const SHARDS: usize = 16;
+
+/// Counters of a generation in each part: of more, the demand of those that were not used of late is forgotten.
+const MAX_COUNTERS: usize = 256;
+
+/// Maximum number of shortages that wait for an ask.
+const MAX_QUEUED: usize = 1_024;
+
+/// Shortest time between two reports of one counter, in microseconds: the ask itself is recorded in the ledger.
+const REPORT_MICROS: u64 = 200_000;
+
+/// Watches the verdicts of counters that regions share. Clones share one record.
+#[derive(Clone, Debug, Default)]
+pub struct ShareWatch {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    hasher: RandomState,
+    shards: [Mutex<Demands>; SHARDS],
+    queue: Mutex<VecDeque<Shortage>>,
+    queued: Notify,
+    /// Instances of the region among which hits are divided; 0 while unknown.
+    instances: AtomicU32,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self {
+            hasher: RandomState::default(),
+            shards: array::from_fn(|_| Mutex::default()),
+            queue: Mutex::default(),
+            queued: Notify::new(),
+            instances: AtomicU32::new(1),
+        }
+    }
+}
+
+/// A counter of which a region runs short.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shortage {
+    /// The counter.
+    pub counter: SharedCounter,
+    /// Hits that the region would borrow.
+    pub want: u32,
+    /// Hits that were just denied; 0 if there were some left.
+    pub denied: u32,
+    /// Demand in the region, as estimated from that of this process.
+    pub demand: Demand,
+}
+
+/// Demand for counters, in two generations: when the younger one is full it becomes the older, which is dropped.
+#[derive(Debug, Default)]
+struct Demands {
+    young: HashMap<u64, Entry>,
+    old: HashMap<u64, Entry>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    demand: Demand,
+    /// Time until which the counter is not reported again, in microseconds.
+    quiet_until: u64,
+}
+
+impl Demands {
+    fn entry(&mut self, counter: u64) -> &mut Entry {
+        if self.young.len() >= MAX_COUNTERS && !self.young.contains_key(&counter) {
+            self.old = mem::take(&mut self.young);
+        }
+        let old = &mut self.old;
+        self.young.entry(counter).or_insert_with(|| old.remove(&counter).unwrap_or_default())
+    }
+
+    fn get(&self, counter: u64) -> Option<&Entry> {
+        self.young.get(&counter).or_else(|| self.old.get(&counter))
+    }
+}
+
+impl ShareWatch {
+    /// Sets the number of instances among which the region's hits are divided.
+    pub fn set_instances(&self, instances: NonZeroU32) {
+        self.shared.instances.store(instances.get(), Ordering::Relaxed);
+    }
+
+    /// Observes the verdicts of a request that a store decided.
+    pub fn observe(&self, calls: &[TagRequest], decisions: &Decisions) {
+        for (call, decision) in calls.iter().zip(decisions) {
+            let Ok(verdicts) = decision else { continue };
+            for ((cell, check), (_, verdict)) in call.checks_with_cells().zip(verdicts) {
+                self.observe_check(cell, check, verdict);
+            }
+        }
+    }
+
+    /// Demand for a counter in the region, as estimated from that of this process.
+    pub fn demand(&self, cell: &CellKey, record: RecordId) -> Demand {
+        let counter = self.shared.hash(cell, record);
+        let demands = self.shared.shard(counter).map(Mutex::lock);
+        let known = demands.as_ref().and_then(|demands| demands.get(counter));
+        self.shared.of_region(known.map(|entry| entry.demand).unwrap_or_default())
+    }
+
+    /// Waits for a counter of which the region runs short.
+    pub async fn shortage(&self) -> Shortage {
+        loop {
+            let queued = self.shared.queued.notified();
+            let first = self.shared.queue.lock().pop_front();
+            match first {
+                Some(shortage) => return shortage,
+                None => queued.await,
+            }
+        }
+    }
+
+    fn observe_check(&self, cell: &Cell, check: &Check, verdict: &Verdict) {
+        let Some(share) = check.share.filter(|_| check.policy.can_be_lent()) else { return };
+        let hits = u32::try_from(check.hits.charged()).unwrap_or(u32::MAX);
+        let used = u32::try_from(verdict.used).unwrap_or(u32::MAX);
+        let is_bucket = matches!(check.policy, Policy::TokenBucket(_));
+        // Far from short; the demand for a bucket is not seen from its use.
+        let has_plenty = verdict.admitted && !is_bucket && used <= verdict.remaining;
+        if hits == 0 || has_plenty || verdict.ban.is_some_and(|ban| ban.is_enforced) {
+            return;
+        }
+        let counter =
+            SharedCounter { cell: cell.key.clone(), record: check.record, policy: check.policy, share };
+        let terms = counter.terms();
+        let now = moment(&terms, &check.policy, verdict.decided_at);
+        let effective = check.policy.effective_under(&share, verdict);
+        let denied = if verdict.admitted { 0 } else { hits };
+        let usage = if is_bucket { 0 } else { used };
+        let hash = self.shared.hash(&cell.key, check.record);
+        let Some(mut demands) = self.shared.shard(hash).map(Mutex::lock) else { return };
+        let entry = demands.entry(hash);
+        entry.demand.add(now.micros, hits);
+        if now.micros < entry.quiet_until && entry.quiet_until <= now.micros.saturating_add(REPORT_MICROS) {
+            return;
+        }
+        let demand = self.shared.of_region(entry.demand);
+        let Some(want) = policy::shortage(&terms, now, effective, usage, denied, &demand) else { return };
+        entry.quiet_until = now.micros.saturating_add(REPORT_MICROS);
+        drop(demands);
+        self.shared.report(Shortage { counter, want, denied, demand });
+    }
+}
+
+impl Shared {
+    fn hash(&self, cell: &CellKey, record: RecordId) -> u64 {
+        self.hasher.hash_one((cell.as_bytes(), record.as_bytes()))
+    }
+
+    fn shard(&self, hash: u64) -> Option<&Mutex<Demands>> {
+        self.shards.get(hash as usize % SHARDS)
+    }
+
+    fn of_region(&self, demand: Demand) -> Demand {
+        let instances = self.instances.load(Ordering::Relaxed).max(1);
+        let all = |hits: u32| hits.saturating_mul(instances);
+        Demand { count: all(demand.count), previous: all(demand.previous), ..demand }
+    }
+
+    fn report(&self, shortage: Shortage) {
+        let mut queue = self.queue.lock();
+        // A counter that is still short is reported again.
+        if queue.len() < MAX_QUEUED {
+            queue.push_back(shortage);
+            drop(queue);
+            self.queued.notify_one();
+        }
+    }
+}
+
+fn moment(terms: &Terms, policy: &Policy, now: Timestamp) -> Moment {
+    let micros = now.as_micros();
+    let end = policy.reserved_until(now).filter(|_| terms.kind.label_step().is_some());
+    Moment { label: end.map_or(micros, |end| end.seconds().into()), micros }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Duration, timeout};
+    use tollgate_core::{
+        SyncMode,
+        algorithm::{Algorithm, Charging, Parameters, RegionShare},
+        clock::Clock,
+        descriptor::{Entry as Item, Hits},
+        quota::{Quota, Window},
+    };
+
+    use super::*;
+    use crate::{MemoryStore, request::Veto};
+
+    fn request(value: &str, base: u32) -> TagRequest {
+        let quota = Quota { limit: 600, window: Window::from_seconds(60).expect("in range") };
+        let whole = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
+        let share = RegionShare::new(quota, base).expect("a limit");
+        let record = RecordId::alone(Algorithm::FixedWindow);
+        let check = Check {
+            descriptor: 0,
+            record,
+            policy: whole.under_share(&share, base),
+            hits: Hits::ONE,
+            veto: Veto::Alone,
+            sync: SyncMode::Strict,
+            ban: None,
+            share: Some(share),
+        };
+        let key = CellKey::open("d", [Item { key: "k", value }].into_iter());
+        TagRequest::new(Charging::Independent, key, check)
+    }
+
+    #[tokio::test]
+    async fn a_counter_is_reported_once_it_lasts_for_less_than_a_second() {
+        let clock = Clock::manual(Timestamp::from_micros(1_700_000_100_000_000));
+        let (store, watch) = (MemoryStore::new(1_000, clock.clone()), ShareWatch::default());
+        let mut reported_at = Vec::new();
+        for hit in 0..220_u64 {
+            clock.set(Timestamp::from_micros(1_700_000_100_000_000 + hit * 100_000));
+            let call = [request("busy", 200)];
+            let decisions = Decisions::from_iter([Ok(store.decide(&call[0]))]);
+            watch.observe(&call, &decisions);
+            if let Ok(shortage) = timeout(Duration::ZERO, watch.shortage()).await {
+                assert_eq!(shortage.counter.share.base(), 200);
+                reported_at.push(hit);
+            }
+        }
+        let first = *reported_at.first().expect("reported");
+        assert!((170..200).contains(&first), "first reported after {first} of 200 hits");
+        assert!(reported_at.len() < 30, "{reported_at:?}");
+    }
+
+    #[tokio::test]
+    async fn counters_below_half_of_their_share_are_not_reported() {
+        let clock = Clock::manual(Timestamp::from_micros(1_700_000_100_000_000));
+        let (store, watch) = (MemoryStore::new(10_000, clock), ShareWatch::default());
+        for name in 0..5_000 {
+            let call = [request(&name.to_string(), 200)];
+            let decisions = Decisions::from_iter([Ok(store.decide(&call[0]))]);
+            watch.observe(&call, &decisions);
+        }
+        assert!(timeout(Duration::ZERO, watch.shortage()).await.is_err());
+        assert_eq!(
+            watch.demand(&request("1", 200).cells[0].key, RecordId::alone(Algorithm::FixedWindow)),
+            Demand::default()
+        );
+    }
+}

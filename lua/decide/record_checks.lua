@@ -1,0 +1,89 @@
+-- Checks of counters with packed records, in cells of any form.
+
+-- Decides a check with a bound: a charge in full, or any check of a window with a carry or of a bucket with debt.
+local function apply_bounded(ask, a, b, c, hits, only_passing)
+  -- The fixed window with a carry: the state is the end of the last of the windows, and the hits left for it.
+  local function carry(limit, window, bound)
+    local ends = now.s - now.s % window + window
+    local count = 0
+    if a > now.s then
+      count = b
+      if a > ends then
+        count = math.min(math.ceil((a - ends) / window) * limit + b, bound)
+      end
+    end
+    local after = math.max(count + hits, 0)
+    local admitted = hits < 0 or after <= limit
+    if admitted or not only_passing then
+      count = after
+    end
+    count = math.min(count, bound)
+    local full = math.min(math.max(math.ceil(count / limit) - 1, 0), math.floor((4294967295 - ends) / window))
+    return admitted and 1 or 0, ends + full * window, math.min(count - full * limit, 4294967295), 0
+  end
+
+  if ask.carries then
+    return carry(ask.p1, ask.p2, ask.bound)
+  end
+  return algorithm_of(ask.kind).apply(
+    a, b, c, hits, ask.p1, ask.p2, nil, now, 1, only_passing, ask.bound, ask.overdraws and hits > 0
+  )
+end
+
+-- Whether a charge or a check passes after the preceding charges; changes only the simulated state.
+local function record_passes(cell, ask)
+  cell = cell.segment_of and cell.segment_of(ask.id) or cell
+  local simulated = cell.simulated or {}
+  cell.simulated = simulated
+  local known = simulated[ask.id] or { read_record(cell, ask.id, ask.kind) }
+  local admitted, a, b, c
+  if ask.bound then
+    admitted, a, b, c = apply_bounded(ask, known[1], known[2], known[3], ask.hits, not ask.overdraws)
+  else
+    admitted, a, b, c =
+      algorithm_of(ask.kind).apply(known[1], known[2], known[3], ask.hits, ask.p1, ask.p2, nil, now, 1, true)
+  end
+  simulated[ask.id] = { a, b, c }
+  return admitted == 1
+end
+
+local function decide_record(cell, ask, times)
+  local whole = cell
+  cell = cell.segment_of and cell.segment_of(ask.id) or cell
+  local algorithm = algorithm_of(ask.kind)
+  local a, b, c, at, kind = read_record(cell, ask.id, ask.kind)
+  local passes = ask.banned and 0 or ask.withheld and (ask.passes and 1 or 0) or nil
+  local is_short, only_passing = ask.kind < THREE_WORDS, ask.role ~= 0
+  local a2, b2, c2, result, admitted
+  local tokens = 0
+  if ask.bound then
+    admitted, a2, b2, c2 =
+      apply_bounded(ask, a, b, c, passes and 0 or ask.hits, only_passing and not ask.overdraws)
+    result = struct.pack(is_short and '<BI4I4' or '<BI4I4I4', passes or admitted, a2, b2, c2)
+  else
+    a2, b2, c2, result, admitted, tokens =
+      decide_words(algorithm, is_short, a, b, c, times, ask.hits, ask.p1, ask.p2, ask.extra, only_passing, passes)
+  end
+  if ask.banned then
+    result = with_ban(result, times, ask.reported, ask.is_new)
+    return ask.share and fast_path.with_share(result, times, ask.effective) or result
+  end
+  local ends = algorithm.ends_at(a2, b2, c2)
+  -- Its previous expiry may have been that of the cell.
+  cell.ends_sooner = cell.ends_sooner or (at and ends < cell.ends and algorithm.ends_at(a, b, c) >= cell.ends)
+  if at and (a2 ~= a or b2 ~= b or c2 ~= c) or not at and ends > now.s then
+    store_record(cell, ask.id, at, kind, a2, b2, c2)
+  end
+  cell.ends = math.max(cell.ends, ends)
+  if ask.ban then
+    ban_records.count(whole, ask, a, b, c, times, admitted == 1, tokens)
+    result = with_ban(result, times, ask.reported, ask.is_new)
+  end
+  if ask.share then
+    if ask.effective then
+      loans.prolong(cell, ask, ends)
+    end
+    result = fast_path.with_share(result, times, ask.effective)
+  end
+  return result
+end

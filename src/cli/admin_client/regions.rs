@@ -1,0 +1,343 @@
+//! `tollgate regions`.
+
+use std::{fmt::Write as _, fs, path::Path};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tollgate_rules::{RegionTable, config::read_regions};
+use tollgate_runtime::redact;
+
+use super::{
+    CommandOutput,
+    api::ApiClient,
+    error::ClientError,
+    text::{escape_line, table, utc},
+};
+use crate::settings::RegionsCommand;
+
+/// Hits of a limit for each region, below which shares deny much of what the limit admits.
+const MIN_SHARE: u32 = 20;
+
+/// Regions as an instance has them.
+#[derive(Debug, Deserialize)]
+struct Regions {
+    /// Own region; `None` without a region table.
+    region: Option<String>,
+    #[serde(default)]
+    generation: u64,
+    file_error: Option<String>,
+    regions: Vec<Region>,
+    /// Changes of the table that are not complete.
+    #[serde(default)]
+    unfinished_changes: u64,
+    /// Other regions that have not announced the active table.
+    #[serde(default)]
+    waiting_for: Vec<String>,
+    /// Copy of the rules of another region.
+    rules: Option<RulesCopy>,
+}
+
+/// A region.
+#[derive(Debug, Deserialize)]
+struct Region {
+    name: String,
+    weight: u32,
+    #[serde(default)]
+    lost: bool,
+    #[serde(default)]
+    own: bool,
+    /// `None` before the first exchange.
+    up: Option<bool>,
+    #[serde(default)]
+    differs: bool,
+    generation: Option<u64>,
+    clock_offset_ms: Option<i64>,
+    round_trip_ms: Option<u64>,
+    borrowed_hits: Option<u64>,
+    lent_hits: Option<u64>,
+    error: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct RulesCopy {
+    region: String,
+    compared_ms: Option<u64>,
+    problem: Option<String>,
+}
+
+pub(super) fn run(api: &ApiClient, command: &RegionsCommand) -> Result<CommandOutput, ClientError> {
+    match command {
+        RegionsCommand::List => {
+            let (regions, json) = read(api)?;
+            Ok(CommandOutput { text: list(&regions), json })
+        }
+        RegionsCommand::Explain(limit) => {
+            let (regions, _) = read(api)?;
+            Ok(explain(&regions, *limit))
+        }
+        RegionsCommand::Drop { name, file, write, force } => {
+            if !force {
+                require_down(&read(api)?.0, name)?;
+            }
+            drop_region(name, file, *write)
+        }
+    }
+}
+
+fn read(api: &ApiClient) -> Result<(Regions, Value), ClientError> {
+    let json = api.get("regions", &[])?;
+    let regions: Regions = api.read(&json)?;
+    match regions.region {
+        Some(_) => Ok((regions, json)),
+        None => Err(ClientError::NoRegions),
+    }
+}
+
+fn list(regions: &Regions) -> String {
+    let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
+    let rows: Vec<_> = regions
+        .regions
+        .iter()
+        .map(|region| {
+            [
+                escape_line(&region.name),
+                state(region).to_owned(),
+                region.weight.to_string(),
+                share(regions, region),
+                number(region.generation),
+                region.round_trip_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms")),
+                region.clock_offset_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms")),
+                number(region.borrowed_hits),
+                number(region.lent_hits),
+            ]
+        })
+        .collect();
+    let head =
+        ["REGION", "STATE", "WEIGHT", "SHARE", "GENERATION", "ROUND TRIP", "OFFSET", "BORROWED", "LENT"];
+    table(head, &rows) + &notes(regions)
+}
+
+const fn state(region: &Region) -> &'static str {
+    match (region.lost, region.own, region.up) {
+        (true, ..) => "lost",
+        (_, true, _) => "own",
+        (.., Some(true)) => "up",
+        (.., Some(false)) => "down",
+        (.., None) => "unknown",
+    }
+}
+
+/// Part of every global limit, in percent.
+fn share(regions: &Regions, region: &Region) -> String {
+    let (thousandths, _) = part_of(1_000, regions, region);
+    format!("{}.{} %", thousandths / 10, thousandths % 10)
+}
+
+/// Part of a limit, rounded down, and whether a rest remains.
+fn part_of(limit: u32, regions: &Regions, region: &Region) -> (u64, bool) {
+    let weight = |region: &Region| if region.lost { 0 } else { u64::from(region.weight) };
+    let total = regions.regions.iter().map(weight).fold(0, u64::saturating_add);
+    let whole = u64::from(limit).saturating_mul(weight(region));
+    let rest = whole.checked_rem(total).unwrap_or_default();
+    (whole.checked_div(total).unwrap_or_default(), rest > 0)
+}
+
+/// Notes about everything that is not as it should be.
+fn notes(regions: &Regions) -> String {
+    let mut notes = String::new();
+    if regions.unfinished_changes > 0 {
+        let waiting: Vec<String> = regions.waiting_for.iter().map(|name| escape_line(name)).collect();
+        let _ = writeln!(
+            notes,
+            "generation {} is not announced by {}; until then the smaller share counts",
+            regions.generation,
+            waiting.join(", ")
+        );
+    }
+    for region in regions.regions.iter().filter(|region| !region.own && !region.lost) {
+        let name = escape_line(&region.name);
+        if region.up != Some(true) {
+            let reason = escape_line(region.error.as_deref().unwrap_or("no answer"));
+            let _ = writeln!(notes, "{name} is unreachable: {reason}; each side keeps its share");
+        } else if region.differs {
+            let _ =
+                writeln!(notes, "{name} has another table of the same generation; increase the generation");
+        } else if region.generation.is_some_and(|generation| generation != regions.generation) {
+            let _ = writeln!(notes, "{name} has another generation; nothing is lent until it has the same");
+        }
+    }
+    if let Some(error) = &regions.file_error {
+        let _ = writeln!(notes, "the region table is not valid: {}", escape_line(error));
+    }
+    if let Some(RulesCopy { region, compared_ms, problem }) = &regions.rules {
+        let compared = compared_ms.map_or_else(|| "never".to_owned(), utc);
+        let _ = writeln!(notes, "rules are copied from {}; last comparison: {compared}", escape_line(region));
+        if let Some(problem) = problem {
+            let _ = writeln!(notes, "rules are not compared: {}", escape_line(problem));
+        }
+    }
+    notes
+}
+
+fn explain(regions: &Regions, limit: u32) -> CommandOutput {
+    let mut rows = Vec::new();
+    let mut json = Vec::new();
+    for region in &regions.regions {
+        // Rounded down; the rest goes to regions in an order of the counter.
+        let (least, has_rest) = part_of(limit, regions, region);
+        let hits =
+            if has_rest { format!("{least} or {}", least.saturating_add(1)) } else { least.to_string() };
+        json.push(json!({ "region": region.name, "least": least, "state": state(region) }));
+        rows.push([escape_line(&region.name), state(region).to_owned(), hits]);
+    }
+    let mut text = format!(
+        "A limit of {limit} in generation {}, as {} has it, before loans:\n",
+        regions.generation,
+        escape_line(regions.region.as_deref().unwrap_or_default())
+    );
+    text.push_str(&table(["REGION", "STATE", "HITS"], &rows));
+    let sharing = regions.regions.iter().filter(|region| !region.lost).count();
+    let sharing = u32::try_from(sharing).unwrap_or(u32::MAX);
+    if sharing > 1 && limit < sharing.saturating_mul(MIN_SHARE) {
+        let _ = writeln!(
+            text,
+            "shares below {MIN_SHARE} hits deny requests that the limit admits; consider a primary region"
+        );
+    }
+    text.push_str(&notes(regions));
+    CommandOutput { text, json: json!({ "limit": limit, "shares": json }) }
+}
+
+/// Returns an error if a region answers.
+fn require_down(regions: &Regions, name: &str) -> Result<(), ClientError> {
+    let refuse = |reason: &str| {
+        let reason = format!("{reason}; expected a region that serves no traffic (--force overrides)");
+        Err(ClientError::File { name: escape_line(name), reason })
+    };
+    match regions.regions.iter().find(|region| region.name == name) {
+        Some(region) if region.own => refuse("is the region that answers"),
+        Some(region) if region.up == Some(true) && !region.lost => refuse("answers the other regions"),
+        _ => Ok(()),
+    }
+}
+
+fn drop_region(name: &str, file: &Path, write: bool) -> Result<CommandOutput, ClientError> {
+    let unusable = |reason: String| ClientError::File { name: redact::path(file), reason };
+    let bytes = fs::read(file).map_err(|error| unusable(error.to_string()))?;
+    let before = read_regions(&redact::path(file), &bytes)
+        .map_err(|report| ClientError::Invalid(report.to_string()))?;
+    let dropped =
+        before.region(name).ok_or_else(|| unusable(format!("has no region {}", escape_line(name))))?;
+    if before.regions().iter().all(|region| region.is_lost || region.name == dropped.name) {
+        return Err(unusable(format!("has no region beside {name} that is not lost; expected one")));
+    }
+    let text = dropped_table(&before, name);
+    if write {
+        // At once: a server that reads meanwhile finds one of the two.
+        let new = file.with_extension("new");
+        let written = fs::write(&new, &text).and_then(|()| fs::rename(&new, file));
+        written.map_err(|error| unusable(error.to_string()))?;
+    }
+    let generation = before.generation().saturating_add(1);
+    let json = json!({ "dropped": name, "generation": generation, "table": text });
+    let text = match write {
+        true => format!(
+            "{name} is lost as of generation {generation}; roll {} out to all regions\n",
+            redact::path(file)
+        ),
+        false => text,
+    };
+    Ok(CommandOutput { text, json })
+}
+
+/// The next generation of a table, without the region.
+fn dropped_table(before: &RegionTable, name: &str) -> String {
+    let quoted = |text: &str| Value::from(text).to_string();
+    let mut text = format!("generation: {}\n", before.generation().saturating_add(1));
+    if let Some(rules) = before.writing() {
+        let _ = writeln!(text, "rules: {}", quoted(rules));
+    }
+    text.push_str("regions:\n");
+    for region in before.regions() {
+        let is_lost = region.is_lost || &*region.name == name;
+        let _ = writeln!(
+            text,
+            "  {}: {{address: {}, certificate_name: {}, weight: {}, lost: {is_lost}}}",
+            quoted(&region.name),
+            quoted(&region.address),
+            quoted(&region.certificate_name),
+            region.weight
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn regions() -> Regions {
+        let json = json!({
+            "region": "us-east", "generation": 7, "file_error": null,
+            "unfinished_changes": 1, "waiting_for": ["eu-west"],
+            "rules": {"region": "eu-west", "compared_ms": null, "problem": "cut\u{1b}"},
+            "regions": [
+                {"name": "us-east", "weight": 2, "own": true, "up": true, "generation": 7},
+                {"name": "eu-west", "weight": 1, "up": false, "error": "refused", "generation": 6},
+                {"name": "ap-south", "weight": 1, "lost": true, "up": false},
+            ],
+        });
+        serde_json::from_value(json).expect("valid")
+    }
+
+    #[test]
+    fn lists_have_shares_and_a_note_for_each_problem() {
+        let text = list(&regions());
+        assert!(text.contains("us-east   own    2       66.6 %"), "{text}");
+        assert!(text.contains("ap-south  lost   1       0.0 %"), "{text}");
+        for note in [
+            "generation 7 is not announced by eu-west; until then the smaller share counts\n",
+            "eu-west is unreachable: refused; each side keeps its share\n",
+            "rules are copied from eu-west; last comparison: never\n",
+            "rules are not compared: cut\\u{1b}\n",
+        ] {
+            assert!(text.contains(note), "{text}");
+        }
+        assert!(!text.contains("ap-south is unreachable"), "{text}");
+    }
+
+    #[test]
+    fn shares_of_a_limit_are_explained() {
+        let text = explain(&regions(), 10).text;
+        assert!(text.contains("us-east   own    6 or 7\n"), "{text}");
+        assert!(text.contains("eu-west   down   3 or 4\n"), "{text}");
+        assert!(text.contains("ap-south  lost   0\n"), "{text}");
+        assert!(text.contains("primary region"), "{text}");
+        assert!(!explain(&regions(), 6_000).text.contains("primary region"));
+    }
+
+    #[test]
+    fn only_a_region_that_does_not_answer_is_dropped() {
+        let regions = regions();
+        assert!(require_down(&regions, "us-east").is_err());
+        assert!(require_down(&regions, "eu-west").is_ok());
+        assert!(require_down(&regions, "unknown").is_ok(), "the table says whether it exists");
+    }
+
+    #[test]
+    fn a_dropped_region_is_lost_in_the_next_generation_and_all_else_stays() {
+        let text = "generation: 7\nregions:\n  a: {address: 'https://a:1', weight: 2}\n  b: {address: 'https://b:1'}\n";
+        let before = read_regions("regions.yaml", text.as_bytes()).expect("valid");
+        let after = read_regions("regions.yaml", dropped_table(&before, "b").as_bytes()).expect("valid");
+        assert_eq!(after.generation(), 8);
+        assert_eq!(after.region("a"), before.region("a"));
+        assert!(after.region("b").expect("there").is_lost);
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("regions.yaml");
+        fs::write(&file, text).expect("writable");
+        drop_region("b", &file, true).expect("dropped");
+        assert_eq!(fs::read_to_string(&file).expect("readable"), dropped_table(&before, "b"));
+        assert!(drop_region("a", &file, true).is_err(), "the last one");
+        assert!(drop_region("c", &file, true).is_err());
+    }
+}

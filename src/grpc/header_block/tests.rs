@@ -1,0 +1,94 @@
+//! Header blocks, with a dynamic table.
+
+use super::*;
+
+/// Appends a field with a name and a value in full, in the representation `first`.
+fn literal(block: &mut Vec<u8>, first: u8, name: &[u8], value: &[u8]) {
+    block.push(first);
+    for text in [name, value] {
+        block.push(u8::try_from(text.len()).expect("short"));
+        block.extend_from_slice(text);
+    }
+}
+
+fn head(is_rate_limit: bool, millis: Option<u64>, changes_table: bool) -> Option<Head> {
+    Some(Head { is_rate_limit, timeout: millis.map(Duration::from_millis), changes_table })
+}
+
+#[test]
+fn fields_are_found_in_full_and_in_the_table() {
+    let (mut table, mut block) = (HeaderTable::default(), vec![0x83, 0x86]);
+    literal(&mut block, 0x40, b":path", SHOULD_RATE_LIMIT_PATH.as_bytes());
+    literal(&mut block, 0x40, b"grpc-timeout", b"20m");
+    literal(&mut block, 0x40, b"x", b"y");
+    assert_eq!(table.read(&block, None), head(true, Some(20), true));
+    assert_eq!(table.read(&[0x83, 0x86, 0xc0, 0xbf, 0xbe], None), head(true, Some(20), false));
+    // Another value under the same name, which moves the entries by one if it is kept.
+    assert_eq!(table.read(&[0xc0, 0x0f, 0x30, 2, b'9', b'm'], None), head(true, Some(9), false));
+    assert_eq!(table.read(&[0xc0, 0x40 | 0x3f, 0, 2, b'9', b'm'], None), head(true, Some(9), true));
+    assert_eq!(table.read(&[0xc1, 0xc0], None), head(true, Some(20), false));
+    assert_eq!(table.read(&[0xc1, 0xbe], None), head(true, Some(9), false));
+    assert_eq!(table.read(&[0x84, 0xbe], None), head(false, Some(9), false), "the path `/`");
+    assert_eq!(table.read(&[0x3f, 0xe1, 0x1f, 0xc1], None), head(true, None, true), "a new size");
+    assert_eq!(table.read(&[0x04, 2, b'/', b'a'], None), head(false, None, false));
+    assert_eq!(table.read(&[], None), head(false, None, false));
+}
+
+#[test]
+fn fields_in_the_code_of_huffman_are_read() {
+    let coded = |text: &[u8]| {
+        let coded = huffman::tests::encode(text);
+        [&[0x80 | u8::try_from(coded.len()).expect("short")], &coded[..]].concat()
+    };
+    let path = coded(SHOULD_RATE_LIMIT_PATH.as_bytes());
+    let block = [&[0x44], &path[..], &[0x00], &coded(b"grpc-timeout"), &coded(b"1500u")].concat();
+    assert_eq!(huffman::tests::encode(SHOULD_RATE_LIMIT_PATH.as_bytes()), CODED_PATH);
+    let timeout = Some(Duration::from_micros(1_500));
+    let read = HeaderTable::default().read(&block, None);
+    assert_eq!(read, Some(Head { is_rate_limit: true, timeout, changes_table: true }));
+}
+
+#[test]
+fn a_copy_of_a_block_depends_on_no_table() {
+    let mut table = HeaderTable::default();
+    let mut block = vec![0x83];
+    literal(&mut block, 0x40, b"a", b"b");
+    block.extend_from_slice(&[0x5f, 1, b'c', 0x84]);
+    let mut copy = BytesMut::new();
+    assert_eq!(table.read(&block, Some(&mut copy)), head(false, None, true));
+    let expected = b"\x83\x00\x01a\x01b\x0f\x10\x01c\x84";
+    assert_eq!(copy[..], expected[..]);
+    copy.clear();
+    // Both entries, a new value under a name of each, and a new size.
+    let block = b"\x21\x83\xbf\xbe\x0f\x30\x01d\x7e\x01e\x84";
+    assert_eq!(table.read(block, Some(&mut copy)), head(false, None, true));
+    let expected = b"\x83\x00\x01a\x01b\x0f\x10\x01c\x00\x01a\x01d\x0f\x10\x01e\x84";
+    assert_eq!(copy[..], expected[..]);
+}
+
+#[test]
+fn a_block_that_is_not_read_hides_all_later_ones() {
+    let mut table = HeaderTable::default();
+    assert_eq!(table.read(&[0x83], None), head(false, None, false));
+    for malformed in [&[0xbe][..], &[0xff, 0xff, 0xff, 0xff, 0xff], &[0x40, 3, b'a'], &[0x00, 0x7f]] {
+        let mut table = HeaderTable::default();
+        assert_eq!(table.read(malformed, None), None, "{malformed:?}");
+        assert_eq!(table.read(&[0x83], None), None);
+    }
+    table.skip();
+    assert_eq!(table.read(&[0x83], None), None);
+}
+
+#[test]
+fn the_number_of_entries_is_bounded() {
+    let mut table = HeaderTable::default();
+    let mut block = Vec::new();
+    literal(&mut block, 0x40, b":path", SHOULD_RATE_LIMIT_PATH.as_bytes());
+    literal(&mut block, 0x00, b"", b"");
+    (0..MAX_ENTRIES).for_each(|_| assert!(table.read(&block, None).is_some()));
+    for _ in 0..1_000 {
+        literal(&mut block, 0x40, b"a", b"b");
+    }
+    assert_eq!(table.read(&block, None), head(true, None, true));
+    assert_eq!(table.entries.len(), MAX_ENTRIES);
+}

@@ -1,0 +1,322 @@
+//! Announcements of regions: which table each has, and which shares none of its instances exceeds.
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot};
+use tollgate_core::{clock::Clock, region::hash_of};
+use tollgate_rules::{RegionEntry, RegionTable};
+use tollgate_store::loans::regions::table::RegionName;
+use tonic::transport::Channel;
+
+use super::{
+    Regions, metrics,
+    state::{Exchange, State},
+};
+use crate::proto::tollgate::region::v1::{Announcement, CounterAsk, CounterReply};
+
+/// Maximum number of messages of a region in a second: some of each of its instances.
+const MAX_MESSAGES: u32 = 2_000;
+
+/// Difference of clocks above which it is not shown exactly.
+const MAX_OFFSET: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// State of another region, as it announced it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Announced {
+    /// Generation of its table.
+    pub(super) generation: u64,
+    /// Whether its table of the own generation differs from the own one.
+    pub(super) differs: bool,
+    /// Generation whose shares none of its instances exceeds.
+    pub(super) lowered: u64,
+    /// Time of the announcement.
+    pub(super) at: Option<Instant>,
+    /// Whether the last exchange succeeded.
+    pub(super) is_up: bool,
+    /// Reason of the last failure, until an exchange succeeds.
+    pub(super) error: Option<String>,
+    /// Its clock minus the own one, in microseconds.
+    pub(super) clock_offset_us: i64,
+    pub(super) round_trip: Duration,
+    /// Asks to be sent to it.
+    pub(super) asks: Option<mpsc::Sender<OutgoingAsk>>,
+    /// Messages received in the second since that time.
+    received: (Option<Instant>, u32),
+}
+
+/// Ask that waits to be sent.
+#[derive(Debug)]
+pub(super) struct OutgoingAsk {
+    pub(super) ask: CounterAsk,
+    /// Receiver of the reply; dropped without one.
+    pub(super) reply: oneshot::Sender<CounterReply>,
+}
+
+impl Regions {
+    /// Regions with the same table that reply, and so lend.
+    pub(super) fn lenders(&self) -> Vec<RegionName> {
+        let state = self.state.lock();
+        let lends = |region: &&RegionEntry| {
+            let known = state.announced.get(&region.name);
+            let is_same =
+                known.is_some_and(|known| known.generation == state.table.generation() && !known.differs);
+            is_same && known.is_some_and(|known| known.is_up) && !region.is_lost
+        };
+        state.table.regions().iter().filter(lends).filter_map(|region| region.name.parse().ok()).collect()
+    }
+
+    /// Whether a region has the same table.
+    pub(super) fn has_same_table(&self, sender: &Announcement) -> bool {
+        let state = self.state.lock();
+        sender.generation == state.table.generation() && sender.digest == digest_of(&state.table)
+    }
+
+    /// Longest time of an exchange with a region that replies.
+    pub(super) fn longest_round_trip(&self) -> Duration {
+        let state = self.state.lock();
+        let up = state.announced.values().filter(|known| known.is_up);
+        up.map(|known| known.round_trip).max().unwrap_or_default()
+    }
+
+    /// Sends an ask with the next message to a region that replies. Without room for it, there is no reply.
+    pub(super) fn ask(&self, region: &str, ask: CounterAsk) -> Option<oneshot::Receiver<CounterReply>> {
+        let (reply, receiver) = oneshot::channel();
+        let state = self.state.lock();
+        let known = state.announced.get(region).filter(|known| known.is_up)?;
+        known.asks.as_ref()?.try_send(OutgoingAsk { ask, reply }).ok()?;
+        Some(receiver)
+    }
+
+    /// Sends the asks for a region to this sender.
+    pub(super) fn set_asks(&self, region: &str, asks: mpsc::Sender<OutgoingAsk>) {
+        self.state.lock().announced.entry(region.into()).or_default().asks = Some(asks);
+    }
+
+    /// The other regions of the active table.
+    pub(super) fn others(&self) -> Vec<RegionEntry> {
+        let state = self.state.lock();
+        state.table.regions().iter().filter(|region| region.name != state.own).cloned().collect()
+    }
+
+    /// Another region of the active table.
+    pub(super) fn other(&self, name: &str) -> Option<RegionEntry> {
+        let state = self.state.lock();
+        state.table.region(name).filter(|region| region.name != state.own).cloned()
+    }
+
+    /// Keeps the connection to a region, while there is one.
+    pub(super) fn set_channel(&self, region: &str, channel: Option<Channel>) {
+        let mut state = self.state.lock();
+        match channel {
+            Some(channel) => _ = state.channels.insert(region.into(), channel),
+            None => _ = state.channels.remove(region),
+        }
+    }
+
+    /// The connection to a region, or the reason for its absence.
+    pub(super) fn channel(&self, region: &str) -> Result<Channel, String> {
+        let state = self.state.lock();
+        state.channels.get(region).cloned().ok_or_else(|| {
+            let reason = state.announced.get(region).and_then(|known| known.error.clone());
+            reason.unwrap_or_else(|| format!("not connected to region {region}"))
+        })
+    }
+
+    /// Whether a region may send a further message within this second.
+    pub(super) fn admits_message(&self, region: &str) -> bool {
+        let mut state = self.state.lock();
+        let (since, count) = &mut state.announced.entry(region.into()).or_default().received;
+        let now = Instant::now();
+        if since.is_none_or(|since| now.saturating_duration_since(since) >= Duration::from_secs(1)) {
+            (*since, *count) = (Some(now), 0);
+        }
+        *count = count.saturating_add(1);
+        *count <= MAX_MESSAGES
+    }
+
+    /// The own announcement.
+    pub(super) fn announcement(&self) -> Announcement {
+        let state = self.state.lock();
+        Announcement {
+            region: state.own.to_string(),
+            generation: state.table.generation(),
+            digest: digest_of(&state.table),
+            lowered: state.own_lowered,
+            clock_us: Clock::System.now().as_micros(),
+        }
+    }
+
+    /// Whether the own region has announced the generation.
+    pub(super) fn has_announced(&self, generation: u64) -> bool {
+        self.state.lock().own_lowered >= generation
+    }
+
+    /// Announces a generation that all instances of the own region have.
+    pub(super) fn announce(&self, generation: u64) {
+        let mut state = self.state.lock();
+        if state.table.generation() == generation {
+            state.own_lowered = generation;
+        }
+    }
+
+    /// Records what another region announced.
+    pub(super) fn announced(&self, sender: &Announcement) {
+        let mut state = self.state.lock();
+        state.hear(sender);
+        if state.is_announced_by_all() && state.unfinished() > 0 {
+            state.finish(Clock::System.now());
+            tracing::info!(generation = state.table.generation(), "region table announced by all regions");
+            self.publish(&state);
+        }
+    }
+
+    /// Records a reply.
+    pub(super) fn replied(&self, sender: &Announcement, exchange: Exchange) {
+        self.announced(sender);
+        let Exchange { sent_at, round_trip } = exchange;
+        let half = u64::try_from(round_trip.as_micros() / 2).unwrap_or(u64::MAX);
+        let own = sent_at.as_micros().saturating_add(half);
+        let bound = i64::try_from(MAX_OFFSET.as_micros()).unwrap_or(i64::MAX);
+        let offset = i64::try_from(sender.clock_us.abs_diff(own)).unwrap_or(bound).min(bound);
+        let offset = if sender.clock_us < own { offset.saturating_neg() } else { offset };
+        let mut state = self.state.lock();
+        let known = state.announced.entry(sender.region.as_str().into()).or_default();
+        let was_up = std::mem::replace(&mut known.is_up, true);
+        (known.clock_offset_us, known.round_trip, known.error) = (offset, round_trip, None);
+        drop(state);
+        metrics::up(&sender.region, offset);
+        if !was_up {
+            tracing::info!(region = %sender.region, "region connected");
+        }
+    }
+
+    /// Records that a region does not reply.
+    pub(super) fn unreachable(&self, region: &str, error: String) {
+        let mut state = self.state.lock();
+        let known = state.announced.entry(region.into()).or_default();
+        // Once for each outage.
+        if known.is_up || known.error.is_none() {
+            tracing::warn!(%region, %error, "region unreachable; shares apply without it");
+        }
+        (known.is_up, known.error) = (false, Some(error));
+        drop(state);
+        metrics::down(region);
+    }
+}
+
+impl State {
+    /// Records an announcement of another region of the table.
+    fn hear(&mut self, sender: &Announcement) {
+        let generation = self.table.generation();
+        let differs = sender.generation == generation && sender.digest != digest_of(&self.table);
+        let known = self.announced.entry(sender.region.as_str().into()).or_default();
+        if differs && !known.differs {
+            tracing::error!(region = %sender.region, generation, "region table differs at one generation");
+        }
+        known.differs = differs;
+        (known.generation, known.at) = (sender.generation, Some(Instant::now()));
+        known.lowered = if differs { 0 } else { sender.lowered };
+    }
+
+    /// Other regions that have not announced the active table, of those that are not lost.
+    pub(super) fn waiting_for(&self) -> impl Iterator<Item = &str> {
+        let generation = self.table.generation();
+        let has_announced =
+            move |name: &str| self.announced.get(name).is_some_and(|known| known.lowered == generation);
+        let others = self.table.regions().iter().filter(|region| region.name != self.own && !region.is_lost);
+        others.map(|region| &*region.name).filter(move |name| !has_announced(name))
+    }
+
+    fn is_announced_by_all(&self) -> bool {
+        self.waiting_for().next().is_none()
+    }
+}
+
+/// Digest of the names and weights of a table.
+fn digest_of(table: &RegionTable) -> u64 {
+    let text: String = table
+        .regions()
+        .iter()
+        .map(|region| format!("{} {} {}\n", region.name, region.weight, region.is_lost))
+        .collect();
+    hash_of(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tollgate_limiter::OwnShares;
+
+    use super::*;
+    use crate::settings::RegionSettings;
+
+    fn regions(directory: &std::path::Path, generation: u32, weight: u32) -> Regions {
+        let file = directory.join("regions.yaml");
+        let text = format!(
+            "generation: {generation}\nregions:\n  us: {{address: 'https://us:1', weight: {weight}}}\n  \
+             eu: {{address: 'https://eu:1'}}\n  ap: {{address: 'https://ap:1'}}\n"
+        );
+        fs::write(&file, text).expect("written");
+        let settings = RegionSettings { name: "us".to_owned(), table: file, peers: None };
+        Regions::load(&settings, OwnShares::default()).expect("valid")
+    }
+
+    /// Regions that change from the first generation to the second.
+    fn changing() -> Regions {
+        let directory = tempfile::tempdir().expect("a directory");
+        let regions = regions(directory.path(), 1, 1);
+        let next = self::regions(directory.path(), 2, 3).state.lock().table.clone();
+        regions.state.lock().propose(next).expect("accepted");
+        regions
+    }
+
+    fn of(regions: &Regions, region: &str, generation: u64, lowered: u64) -> Announcement {
+        Announcement { region: region.to_owned(), generation, lowered, ..regions.announcement() }
+    }
+
+    #[test]
+    fn a_change_is_finished_once_every_other_region_announced_it() {
+        let regions = changing();
+        regions.announced(&of(&regions, "eu", 2, 2));
+        regions.announced(&of(&regions, "ap", 2, 1));
+        assert_eq!(regions.state.lock().waiting_for().collect::<Vec<_>>(), ["ap"]);
+        assert_eq!(regions.view().unfinished_changes, 1, "some instances of a region have the former table");
+        regions.announced(&of(&regions, "ap", 3, 3));
+        assert_eq!(regions.view().unfinished_changes, 1, "a later table may have larger shares");
+        regions.announced(&of(&regions, "ap", 2, 2));
+        assert_eq!(regions.view().unfinished_changes, 0);
+    }
+
+    #[test]
+    fn a_table_that_differs_at_one_generation_is_not_announced() {
+        let regions = changing();
+        regions.announced(&of(&regions, "eu", 2, 2));
+        regions.announced(&Announcement { digest: 7, ..of(&regions, "ap", 2, 2) });
+        assert_eq!(regions.view().unfinished_changes, 1);
+        assert!(regions.view().regions.iter().any(|region| region.differs && region.name == "ap"));
+    }
+
+    #[test]
+    fn an_absurd_clock_and_a_flood_have_no_effect() {
+        let regions = changing();
+        let exchange = || Exchange { sent_at: Clock::System.now(), round_trip: Duration::from_millis(2) };
+        regions.replied(&Announcement { clock_us: u64::MAX, ..of(&regions, "eu", 2, u64::MAX) }, exchange());
+        let offset = |regions: &Regions| regions.state.lock().announced["eu"].clock_offset_us;
+        assert_eq!(offset(&regions), 86_400_000_000);
+        regions.replied(&Announcement { clock_us: 0, ..of(&regions, "eu", 2, 0) }, exchange());
+        assert_eq!(offset(&regions), -86_400_000_000);
+        assert_eq!(regions.view().unfinished_changes, 1);
+        let admitted = (0..3_000).filter(|_| regions.admits_message("ap")).count();
+        assert!((2_000..3_000).contains(&admitted), "{admitted}");
+    }
+
+    #[test]
+    fn the_own_generation_is_announced_only_while_it_is_active() {
+        let regions = changing();
+        regions.announce(1);
+        assert_eq!(regions.announcement().lowered, 0);
+        regions.announce(2);
+        assert_eq!((regions.announcement().lowered, regions.has_announced(2)), (2, true));
+    }
+}

@@ -1,0 +1,239 @@
+//! The file of the region table.
+
+use std::{convert::Infallible, fs, path::Path, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::{
+    sync::watch,
+    task::spawn_blocking,
+    time::{MissedTickBehavior, interval},
+};
+use tollgate_limiter::OwnShares;
+use tollgate_rules::{RegionTable, config::read_regions};
+use tollgate_runtime::redact;
+
+use super::{
+    metrics,
+    state::{RegionsView, State, lacks_own},
+};
+use crate::settings::RegionSettings;
+
+/// Interval between two polls of the file. Its content is compared: a mounted file changes by a symlink in a parent
+/// directory, which a watch on the file does not report.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Maximum length of the file in bytes.
+const MAX_FILE_BYTES: usize = 64 << 10;
+
+/// A region table that a server cannot start with.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid region table (--regions): {0}")]
+pub struct RegionTableError(String);
+
+/// The regions, as of now. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Regions {
+    file: Arc<Path>,
+    shares: OwnShares,
+    pub(super) state: Arc<Mutex<State>>,
+    /// Generation of the active table.
+    generation: Arc<watch::Sender<u64>>,
+}
+
+impl Regions {
+    /// Reads the table for the first time. Own shares are kept in `shares`.
+    ///
+    /// # Errors
+    /// [`RegionTableError`] with every problem of the table.
+    pub fn load(settings: &RegionSettings, shares: OwnShares) -> Result<Self, RegionTableError> {
+        let RegionSettings { name, table: file, .. } = settings;
+        let table = read(file).and_then(|bytes| parse(file, &bytes)).map_err(RegionTableError)?;
+        let lacks_own = || RegionTableError(format!("{}: {}", file_name(file), lacks_own(name)));
+        let state = State::new(name, table).ok_or_else(lacks_own)?;
+        let generation = Arc::new(watch::Sender::new(state.table.generation()));
+        let state = Arc::new(Mutex::new(state));
+        let regions = Self { file: file.as_path().into(), shares, state, generation };
+        regions.publish(&regions.state.lock());
+        Ok(regions)
+    }
+
+    /// Number of regions that have a share.
+    pub fn sharing(&self) -> u32 {
+        u32::try_from(self.state.lock().table.sharing()).unwrap_or(u32::MAX)
+    }
+
+    /// The region that writes the rules, unless it is this one or each region has its own.
+    pub fn writing(&self) -> Option<String> {
+        let state = self.state.lock();
+        state.table.writing().filter(|region| **region != *state.own).map(str::to_owned)
+    }
+
+    /// Whether this region writes the rules of all.
+    pub(super) fn is_writing(&self) -> bool {
+        let state = self.state.lock();
+        state.table.writing() == Some(&*state.own)
+    }
+
+    /// Generation of the active table.
+    pub(super) fn generation(&self) -> u64 {
+        *self.generation.borrow()
+    }
+
+    /// Changes of the active table.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
+    }
+
+    /// The regions as operators see them.
+    pub fn view(&self) -> RegionsView {
+        self.state.lock().view()
+    }
+
+    /// Reads the file again when it changes; completes only after a panic.
+    pub(crate) async fn follow(self) -> Option<Infallible> {
+        let mut poll = Poll { regions: self, seen: None, changed: None };
+        let mut ticks = interval(POLL_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let read_again = move || {
+                poll.poll();
+                poll
+            };
+            poll = spawn_blocking(read_again).await.ok()?;
+        }
+    }
+
+    /// Activates a changed file, or records its problem.
+    fn reload(&self, content: Result<Vec<u8>, String>) {
+        let table = content.and_then(|bytes| parse(&self.file, &bytes));
+        let mut state = self.state.lock();
+        let proposed = match table {
+            Ok(table) if table == state.table => Ok(()),
+            Ok(table) => {
+                let generation = table.generation();
+                let proposed = state.propose(table);
+                proposed
+                    .inspect(|()| tracing::info!(generation, "region table activated"))
+                    .map_err(|problem| format!("{}: {problem}", file_name(&self.file)))
+            }
+            Err(error) => Err(error),
+        };
+        state.file_error = proposed.err();
+        if let Some(error) = &state.file_error {
+            metrics::reload_failed();
+            tracing::error!(%error, "invalid region table; keeping the active one");
+        }
+        self.publish(&state);
+    }
+
+    pub(super) fn publish(&self, state: &State) {
+        metrics::table(state.table.generation(), state.unfinished());
+        self.shares.set(state.shares());
+        self.generation.send_replace(state.table.generation());
+    }
+}
+
+/// Polls of the file.
+struct Poll {
+    regions: Regions,
+    /// Content that was last handled.
+    seen: Option<Result<Vec<u8>, String>>,
+    /// Change at the previous poll. Handled only if the content is the same at the next: a part of a file may be a valid
+    /// table too.
+    changed: Option<Result<Vec<u8>, String>>,
+}
+
+impl Poll {
+    fn poll(&mut self) {
+        let content = read(&self.regions.file);
+        if self.seen.as_ref() == Some(&content) {
+            self.changed = None;
+        } else if self.changed.as_ref() == Some(&content) {
+            self.regions.reload(content.clone());
+            (self.seen, self.changed) = (Some(content), None);
+        } else {
+            self.changed = Some(content);
+        }
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, String> {
+    let bytes = fs::read(file).map_err(|error| format!("{}: {error}", redact::path(file)))?;
+    match bytes.len() > MAX_FILE_BYTES {
+        true => Err(format!("{}: too long; expected at most {} KiB", file_name(file), MAX_FILE_BYTES >> 10)),
+        false => Ok(bytes),
+    }
+}
+
+fn parse(file: &Path, bytes: &[u8]) -> Result<RegionTable, String> {
+    read_regions(&file_name(file), bytes).map_err(|report| report.to_string())
+}
+
+/// Name of the file in problems.
+fn file_name(file: &Path) -> String {
+    file.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Number of regions in the table at `file`, for validation without a server.
+///
+/// # Errors
+/// Every problem of the table.
+pub(crate) fn sharing_of(file: &Path) -> Result<u32, String> {
+    let table = read(file).and_then(|bytes| parse(file, &bytes))?;
+    Ok(u32::try_from(table.sharing()).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(generation: u32, weight: u32) -> String {
+        format!(
+            "generation: {generation}\nregions:\n  us: {{address: 'https://us:1', weight: {weight}}}\n  eu: {{address: 'https://eu:1'}}\n"
+        )
+    }
+
+    #[test]
+    fn a_change_is_activated_once_it_is_complete_and_a_mistake_leaves_the_active_table() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("regions.yaml");
+        fs::write(&file, table(1, 1)).expect("written");
+        let settings = RegionSettings { name: "us".to_owned(), table: file.clone(), peers: None };
+        let regions = Regions::load(&settings, OwnShares::default()).expect("valid");
+        let mut poll = Poll { regions: regions.clone(), seen: None, changed: None };
+        let mut after = |content: &str| {
+            fs::write(&file, content).expect("written");
+            poll.poll();
+            let incomplete = regions.view();
+            poll.poll();
+            (incomplete.generation, regions.view().generation, regions.view().file_error)
+        };
+        assert_eq!(after(&table(1, 1)), (1, 1, None));
+        assert_eq!(after(&table(2, 3)), (1, 2, None));
+        let (_, generation, error) = after(&table(3, 0));
+        assert_eq!(generation, 2);
+        let error = error.expect("refused");
+        assert!(error.contains("regions.yaml:3: regions.us.weight: is 0"), "{error}");
+        let (_, generation, error) = after(&table(2, 4));
+        assert!(generation == 2 && error.expect("refused").contains("not above the active 2"));
+        assert_eq!(after(&table(2, 3)), (2, 2, None), "the active table again");
+        let former = table(4, 1).len();
+        assert_eq!(after(&format!("{:former$}", table(4, 1))), (2, 4, None));
+    }
+
+    #[test]
+    fn a_server_does_not_start_with_an_invalid_table_or_one_without_its_region() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("regions.yaml");
+        let load = |name: &str| {
+            let settings = RegionSettings { name: name.to_owned(), table: file.clone(), peers: None };
+            Regions::load(&settings, OwnShares::default()).map(|_| ()).expect_err("refused").to_string()
+        };
+        assert!(load("us").contains("regions.yaml: "), "{}", load("us"));
+        fs::write(&file, table(1, 1)).expect("written");
+        assert!(load("ap").contains("regions.yaml: regions: has no region `ap`"), "{}", load("ap"));
+        fs::write(&file, "regions: 7").expect("written");
+        assert!(load("us").contains("generation: is missing"), "{}", load("us"));
+    }
+}

@@ -1,0 +1,156 @@
+//! Answers to the asks of other regions.
+
+use std::{collections::HashMap, str::FromStr as _, sync::Arc};
+
+use parking_lot::Mutex;
+use tollgate_core::{RecordId, clock::Clock};
+use tollgate_limiter::{ActiveRules, OwnShares};
+use tollgate_rules::{Limit, Rule, Rules, Scope};
+use tollgate_store::{
+    Store,
+    key::CellKey,
+    loans::{
+        Loans, ShareWatch, SharedCounter,
+        regions::{
+            policy::{self, AskBudget},
+            protocol::{self, Lent},
+            table::RegionName,
+        },
+    },
+};
+
+use super::{Borrower, LEDGER_TIMEOUT, wire};
+use crate::{
+    proto::tollgate::region::v1::{CounterAsk, CounterReply, counter_reply::Result as Outcome},
+    regions::{Regions, metrics},
+};
+
+/// Global rules of one version with their domains, by record.
+type RuleIndex = HashMap<RecordId, Vec<(Box<str>, Arc<Rule>)>>;
+
+/// Rules, and their index.
+type Indexed = (Arc<Rules>, Arc<RuleIndex>);
+
+/// Answers asks with the store of the own region.
+#[derive(Clone, Debug)]
+pub(in crate::regions) struct Lender {
+    regions: Regions,
+    rules: Arc<ActiveRules>,
+    shares: OwnShares,
+    store: Store,
+    watch: ShareWatch,
+    borrower: Borrower,
+    index: Arc<Mutex<Option<Indexed>>>,
+    budget: Arc<Mutex<AskBudget>>,
+}
+
+impl Lender {
+    pub(in crate::regions) fn new(
+        regions: Regions,
+        rules: Arc<ActiveRules>,
+        shares: OwnShares,
+        (store, watch, borrower): (Store, ShareWatch, Borrower),
+    ) -> Self {
+        let budget = Arc::new(Mutex::new(AskBudget::new(Clock::System.now().as_micros())));
+        Self { regions, rules, shares, store, watch, borrower, index: Arc::default(), budget }
+    }
+
+    /// Answers an ask of `peer`.
+    pub(in crate::regions) async fn answer(&self, peer: &str, message: &CounterAsk) -> CounterReply {
+        if !self.budget.lock().take(Clock::System.now().as_micros()) {
+            return wire::refused(Outcome::Busy);
+        }
+        let (Ok(peer), Some((record, ask))) = (RegionName::from_str(peer), wire::read_ask(message)) else {
+            return wire::refused(Outcome::Ignored);
+        };
+        let Some(counter) = self.counter(message, record) else { return wire::refused(Outcome::Rule) };
+        if counter.terms().digest() != message.terms {
+            return wire::refused(Outcome::Rule);
+        }
+        let demand = self.watch.demand(&counter.cell, counter.record);
+        let step = |loans: &mut Loans| {
+            let need = policy::need(&loans.terms, loans.now, loans.used, &demand);
+            let usage = loans.usage(need);
+            let Loans { ledger, terms, now, .. } = &mut *loans;
+            let lent = protocol::lend(ledger, terms, *now, usage, &peer, &ask);
+            if let Ok(Lent { full_at, .. }) = &lent {
+                loans.full_at = *full_at;
+            }
+            lent
+        };
+        match self.store.with_loans(&counter, LEDGER_TIMEOUT, step).await {
+            Ok(Ok(lent)) => {
+                metrics::lent(peer.as_str(), lent.reply.added);
+                if lent.recall > 0 {
+                    self.recall(counter, &peer, lent.recall);
+                }
+                wire::reply_of(&lent.reply)
+            }
+            Ok(Err(_)) => wire::refused(Outcome::Ignored),
+            Err(_) => wire::refused(Outcome::Unavailable),
+        }
+    }
+
+    /// Asks those for a part to whom it was lent, so that the next ask of `peer` finds it.
+    fn recall(&self, counter: SharedCounter, peer: &RegionName, amount: u32) {
+        let (borrower, store) = (self.borrower.clone(), self.store.clone());
+        let others: Vec<RegionName> =
+            self.regions.lenders().into_iter().filter(|other| other != peer).collect();
+        tokio::spawn(async move {
+            let step = |loans: &mut Loans| {
+                let usage = loans.usage(0);
+                let Loans { ledger, terms, now, .. } = &mut *loans;
+                if now.micros < ledger.claim_until {
+                    return Vec::new();
+                }
+                let shares = policy::recall(ledger, *now, amount, others.iter());
+                if shares.is_empty() {
+                    return Vec::new();
+                }
+                let (asks, full_at) = protocol::ask(ledger, terms, *now, usage, &shares);
+                policy::claim(ledger, *now, 0);
+                loans.full_at = full_at;
+                asks
+            };
+            if let Ok(asks) = store.with_loans(&counter, LEDGER_TIMEOUT, step).await
+                && !asks.is_empty()
+            {
+                borrower.send(&counter, asks, amount).await;
+            }
+        });
+    }
+
+    /// The counter of an ask, if a global rule of this region has it.
+    fn counter(&self, message: &CounterAsk, record: RecordId) -> Option<SharedCounter> {
+        let index = self.index()?;
+        let mut found = index
+            .get(&record)?
+            .iter()
+            .filter_map(|(domain, rule)| Some((CellKey::of_peer(domain, &message.cell)?, rule)));
+        let (cell, rule) = found.next()?;
+        let Limit::Quota { quota, .. } = &rule.limit else { return None };
+        // The name of a long tag does not show its domain.
+        let is_unique = found.next().is_none();
+        is_unique.then(|| self.shares.counter(*quota, &rule.policy()?, (cell, record), &Clock::System))?
+    }
+
+    /// The global rules, indexed once for each version.
+    fn index(&self) -> Option<Arc<RuleIndex>> {
+        let rules = self.rules.load()?;
+        let mut index = self.index.lock();
+        if let Some((known, index)) = &*index
+            && Arc::ptr_eq(known, &rules)
+        {
+            return Some(Arc::clone(index));
+        }
+        let mut global = RuleIndex::new();
+        for domain in rules.domains() {
+            for rule in domain.root.rules().filter(|rule| rule.scope == Scope::Global) {
+                global.entry(rule.record_id()).or_default().push((domain.name.clone(), Arc::clone(rule)));
+            }
+        }
+        let made = Arc::new(global);
+        *index = Some((rules, Arc::clone(&made)));
+        Some(made)
+    }
+}

@@ -1,0 +1,19 @@
+//! Loans between regions: asks for a part of the shares of others, and answers to their asks.
+//!
+//! - [`borrower`]: asks for counters whose share does not suffice.
+//! - [`lender`]: answers asks.
+//! - [`wire`]: the messages.
+//!
+//! The ledgers of the counters, which their store keeps, decide; a message that is lost, late, repeated or forged makes no
+//! region admit more than the limit. See [`tollgate_store::loans`].
+
+mod borrower;
+mod lender;
+#[cfg(test)]
+mod tests;
+pub(super) mod wire;
+
+pub(super) use self::{borrower::Borrower, lender::Lender};
+
+/// Time limit of a transaction on a ledger.
+const LEDGER_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(500);

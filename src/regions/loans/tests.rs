@@ -1,0 +1,137 @@
+//! Answers of a lender to asks that a hostile region may send.
+
+use std::{fs, sync::Arc};
+
+use tollgate_core::{
+    RecordId,
+    clock::{Clock, Timestamp},
+    descriptor::Entry,
+};
+use tollgate_limiter::{ActiveRules, OwnShares, Replicas, cell_of};
+use tollgate_rules::config::{Options, load_files};
+use tollgate_store::{
+    MemoryStore, Store,
+    key::CellKey,
+    loans::{
+        ShareWatch, SharedCounter,
+        regions::message::{Ask, Holding},
+    },
+};
+
+use super::{Borrower, Lender, wire};
+use crate::{
+    proto::tollgate::region::v1::{CounterAsk, counter_reply::Result as Outcome},
+    regions::Regions,
+    settings::RegionSettings,
+};
+
+const RULES: &str = "domain: d\ndescriptors:\n\
+    - {key: k, rate_limit: {unit: day, requests_per_unit: 900, scope: global}}\n\
+    - {key: r, rate_limit: {unit: day, requests_per_unit: 900}}\n";
+
+const NOW: u64 = 1_700_000_000_000_000;
+
+/// A lender with a third of the limit, and the counters of `k=v` and of the regional `r=v`.
+struct Bench {
+    lender: Lender,
+    shared: SharedCounter,
+    regional: (CellKey, RecordId),
+}
+
+fn bench() -> Bench {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("regions.yaml");
+    let region = |name: &str| format!("  {name}: {{address: 'https://{name}:1'}}\n");
+    let text = format!("generation: 1\nregions:\n{}{}{}", region("ap"), region("eu"), region("us"));
+    fs::write(&file, text).expect("written");
+    let settings = RegionSettings { name: "us".to_owned(), table: file, peers: None };
+    let shares = OwnShares::default();
+    let regions = Regions::load(&settings, shares.clone()).expect("valid");
+    let loaded = load_files([("rules.yaml".to_owned(), RULES.into())], Options::default()).expect("valid");
+    let rules = Arc::new(ActiveRules::default());
+    rules.replace(Arc::new(loaded.rules));
+    let active = rules.load().expect("loaded");
+    let domain = active.domain("d").expect("stated");
+    let counter = |key: &'static str| {
+        let entries = [Entry { key, value: "v" }];
+        let rule = domain.root.rule(&entries).expect("stated");
+        ((cell_of(domain, rule, &entries), rule.record_id()), rule.policy().expect("a limit"))
+    };
+    let (cell, policy) = counter("k");
+    let quota = match domain.root.rules().next().expect("stated").limit {
+        tollgate_rules::Limit::Quota { quota, .. } => quota,
+        tollgate_rules::Limit::Unlimited => panic!("limited"),
+    };
+    let shared = shares.counter(quota, &policy, cell, &Clock::System).expect("shared");
+    let clock = Clock::manual(Timestamp::from_micros(NOW));
+    let store = Store::Memory(MemoryStore::new(1_000, clock));
+    let watch = ShareWatch::default();
+    let borrower = Borrower::new(regions.clone(), store.clone(), watch.clone(), Replicas::default());
+    let lender = Lender::new(regions, rules, shares, (store, watch, borrower));
+    Bench { lender, shared, regional: counter("r").0 }
+}
+
+fn ask(id: u64, want: u32) -> Ask {
+    Ask { id, label: NOW / 1_000_000 / 86_400 * 86_400 + 86_400, hold: 0, want, have: Vec::new() }
+}
+
+impl Bench {
+    async fn answer(&self, peer: &str, message: &CounterAsk) -> (Outcome, u32) {
+        let reply = self.lender.answer(peer, message).await;
+        (reply.result(), reply.amount)
+    }
+}
+
+#[tokio::test]
+async fn an_ask_of_any_amount_brings_no_more_than_the_share_and_a_replayed_one_nothing() {
+    let bench = bench();
+    let message = wire::ask_of(&bench.shared, &ask(NOW, u32::MAX));
+    let (result, amount) = bench.answer("eu", &message).await;
+    assert_eq!(result, Outcome::Answered);
+    // A lender keeps a twentieth for itself.
+    assert!((200..=300).contains(&amount), "{amount}");
+    assert_eq!(bench.answer("eu", &message).await, (Outcome::Ignored, 0));
+    let earlier = wire::ask_of(&bench.shared, &ask(NOW - 1, 5));
+    assert_eq!(bench.answer("eu", &earlier).await, (Outcome::Ignored, 0));
+    let other = wire::ask_of(&bench.shared, &ask(NOW, u32::MAX));
+    let (result, more) = bench.answer("ap", &other).await;
+    assert_eq!(result, Outcome::Answered);
+    assert!(amount + more <= 300, "{amount} and {more} of 300");
+}
+
+#[tokio::test]
+async fn forged_and_malformed_asks_change_nothing() {
+    let bench = bench();
+    let good = wire::ask_of(&bench.shared, &ask(NOW, 5));
+    let (cell, record) = &bench.regional;
+    let far = Ask { label: 7, ..ask(NOW, 5) };
+    let long = Ask { have: (0..17).map(|id| Holding { id, amount: 1 }).collect(), ..ask(NOW, 5) };
+    for (message, expected) in [
+        (CounterAsk { terms: good.terms ^ 1, ..good.clone() }, Outcome::Rule),
+        (CounterAsk { cell: b"{e|k=v}".to_vec(), ..good.clone() }, Outcome::Rule),
+        (CounterAsk { cell: b"{tollgate-rules}head".to_vec(), ..good.clone() }, Outcome::Rule),
+        (
+            CounterAsk { cell: cell.as_bytes().to_vec(), record: record.as_bytes().to_vec(), ..good.clone() },
+            Outcome::Rule,
+        ),
+        (CounterAsk { record: vec![1; 5], ..good.clone() }, Outcome::Ignored),
+        (wire::ask_of(&bench.shared, &ask(u64::MAX, 5)), Outcome::Ignored),
+        (wire::ask_of(&bench.shared, &far), Outcome::Ignored),
+        (wire::ask_of(&bench.shared, &long), Outcome::Ignored),
+    ] {
+        assert_eq!(bench.answer("eu", &message).await, (expected, 0), "{message:?}");
+    }
+    assert_eq!(bench.answer("no region", &good).await.0, Outcome::Ignored);
+    assert_eq!(bench.answer("eu", &good).await, (Outcome::Answered, 5), "the good one still counts");
+}
+
+#[tokio::test]
+async fn asks_beyond_the_bound_are_not_answered() {
+    let bench = bench();
+    let mut answered = 0;
+    for number in 0..3_000 {
+        let message = wire::ask_of(&bench.shared, &ask(NOW + number, 0));
+        answered += u32::from(bench.answer("eu", &message).await.0 != Outcome::Busy);
+    }
+    assert!(answered < 3_000, "all were answered");
+}

@@ -1,0 +1,83 @@
+//! Messages about loans, as they are sent.
+
+use tollgate_core::RecordId;
+use tollgate_store::loans::{
+    SharedCounter,
+    regions::message::{Ask, Holding, Reply},
+};
+
+use crate::proto::tollgate::region::v1::{
+    self as proto, CounterAsk, CounterReply, counter_reply::Result as Outcome,
+};
+
+/// Maximum number of holdings in a message, of which a ledger has fewer.
+const MAX_HOLDINGS: usize = 16;
+
+/// The ask of a counter.
+pub(super) fn ask_of(counter: &SharedCounter, ask: &Ask) -> CounterAsk {
+    CounterAsk {
+        cell: counter.cell.as_bytes().to_vec(),
+        record: counter.record.as_bytes().to_vec(),
+        terms: counter.terms().digest(),
+        id: ask.id,
+        label: ask.label,
+        hold: ask.hold,
+        want: ask.want,
+        have: ask.have.iter().map(holding).collect(),
+    }
+}
+
+/// An ask that was received; `None` if it is malformed.
+pub(super) fn read_ask(ask: &CounterAsk) -> Option<(RecordId, Ask)> {
+    let record = RecordId::from_bytes(ask.record.as_slice().try_into().ok()?);
+    let have = holdings(&ask.have)?;
+    Some((record, Ask { id: ask.id, label: ask.label, hold: ask.hold, want: ask.want, have }))
+}
+
+/// The reply that grants a loan, or less than was wanted.
+pub(super) fn reply_of(reply: &Reply) -> CounterReply {
+    CounterReply {
+        result: Outcome::Answered.into(),
+        id: reply.id,
+        label: reply.label,
+        from: reply.from,
+        amount: reply.amount,
+        added: reply.added,
+        level: reply.level,
+        have: reply.have.iter().map(holding).collect(),
+        resolved: reply.resolved,
+        spare: reply.spare,
+    }
+}
+
+/// A reply without an answer.
+pub(in crate::regions) fn refused(outcome: Outcome) -> CounterReply {
+    CounterReply { result: outcome.into(), ..CounterReply::default() }
+}
+
+/// A reply that was received; `None` if it has no answer.
+pub(super) fn read_reply(reply: &CounterReply) -> Option<Reply> {
+    if reply.result() != Outcome::Answered {
+        return None;
+    }
+    Some(Reply {
+        id: reply.id,
+        label: reply.label,
+        from: reply.from,
+        amount: reply.amount,
+        added: reply.added,
+        level: reply.level,
+        have: holdings(&reply.have)?,
+        resolved: reply.resolved,
+        spare: reply.spare,
+    })
+}
+
+const fn holding(holding: &Holding) -> proto::Holding {
+    proto::Holding { id: holding.id, amount: holding.amount }
+}
+
+fn holdings(holdings: &[proto::Holding]) -> Option<Vec<Holding>> {
+    let read = |holding: &proto::Holding| Holding { id: holding.id, amount: holding.amount };
+    (holdings.len() <= MAX_HOLDINGS).then(|| holdings.iter().map(read).collect())
+}

@@ -1,0 +1,239 @@
+//! Metrics of regions.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use parking_lot::Mutex;
+use tollgate_metrics::{Computed, Counter, CounterFamily, Declared, Gauge, Metric, MetricKind, Page};
+
+use super::peers::Refusal;
+use crate::proto::tollgate::region::v1::counter_reply::Result as Outcome;
+
+/// Metrics of regions.
+pub static METRICS: &[&dyn Metric] = &[&GENERATION, &UNFINISHED, &RELOAD_FAILURES, &PEERS, &ASKS, &REFUSED];
+
+static GENERATION: Gauge = Gauge::new("tollgate_region_generation", "Generation of the active region table.");
+
+static UNFINISHED: Gauge = Gauge::new(
+    "tollgate_region_changes_unfinished",
+    "Changes of weights that other regions have not announced, so that raised shares do not apply yet.",
+);
+
+static RELOAD_FAILURES: Counter = Counter::new(
+    "tollgate_region_table_reload_failures_total",
+    "Changes of the region table's file that were refused.",
+);
+
+static REFUSED: CounterFamily<1> = CounterFamily::new(
+    "tollgate_region_refused_messages_total",
+    &["reason"],
+    "Messages of other regions that were refused.",
+);
+
+const fn declare(name: &'static str, kind: MetricKind, help: &'static str) -> Declared {
+    Declared { name, kind, labels: &["region"], help }
+}
+
+/// Metrics of the exchange of messages with each other region.
+static PEERS: Computed<8> = Computed::group(
+    [
+        declare(
+            "tollgate_region_up",
+            MetricKind::Gauge,
+            "Whether the last exchange of messages with the region succeeded.",
+        ),
+        declare(
+            "tollgate_region_exchanges_total",
+            MetricKind::Counter,
+            "Exchanges of messages with the region that succeeded.",
+        ),
+        declare(
+            "tollgate_region_exchange_failures_total",
+            MetricKind::Counter,
+            "Exchanges of messages with the region that failed.",
+        ),
+        declare(
+            "tollgate_region_exchange_seconds_total",
+            MetricKind::Counter,
+            "Time of the exchanges that succeeded, in seconds.",
+        ),
+        declare(
+            "tollgate_region_clock_offset_seconds",
+            MetricKind::Gauge,
+            "Clock of the region minus the own one, in seconds, at the last exchange.",
+        ),
+        declare(
+            "tollgate_region_borrowed_hits_total",
+            MetricKind::Counter,
+            "Hits of limits that the region lent, or returned.",
+        ),
+        declare(
+            "tollgate_region_lent_hits_total",
+            MetricKind::Counter,
+            "Hits of limits that were lent to the region.",
+        ),
+        declare(
+            "tollgate_region_ask_seconds_total",
+            MetricKind::Counter,
+            "Time from asks of the region to their replies, in seconds.",
+        ),
+    ],
+    write,
+);
+
+/// Result of an ask of another region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AskResult {
+    /// All that was wanted.
+    Granted,
+    /// A part of it.
+    Part,
+    /// Nothing.
+    Refused,
+    /// No reply.
+    Timeout,
+    /// The region tables differ.
+    Generation,
+}
+
+impl AskResult {
+    const ALL: [Self; 5] = [Self::Granted, Self::Part, Self::Refused, Self::Timeout, Self::Generation];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Granted => "granted",
+            Self::Part => "part",
+            Self::Refused => "refused",
+            Self::Timeout => "timeout",
+            Self::Generation => "generation",
+        }
+    }
+
+    /// Result of an ask that was not answered.
+    pub(super) const fn of_refusal(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Generation => Self::Generation,
+            _ => Self::Refused,
+        }
+    }
+}
+
+static ASKS: Computed<1> = Computed::counter(
+    "tollgate_region_asks_total",
+    &["region", "result"],
+    "Asks for a part of the region's share of a limit, by result.",
+    |[declared], page| {
+        let counts = COUNTS.lock().clone();
+        if counts.is_empty() {
+            return;
+        }
+        page.begin(declared);
+        for (region, counts) in &counts {
+            for (result, count) in AskResult::ALL.into_iter().zip(counts.asks) {
+                page.sample(declared, &[region, result.name()], count);
+            }
+        }
+    },
+);
+
+/// Counts an ask, with the amount gained.
+pub(super) fn asked(region: &str, result: AskResult, gained: u32, time: Duration) {
+    count(region, |counts| {
+        if let Some(asks) = counts.asks.get_mut(result as usize) {
+            *asks = asks.saturating_add(1);
+        }
+        counts.borrowed = counts.borrowed.saturating_add(gained.into());
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        counts.ask_micros = counts.ask_micros.saturating_add(micros);
+    });
+}
+
+/// Counts what was lent to a region.
+pub(super) fn lent(region: &str, hits: u32) {
+    count(region, |counts| counts.lent = counts.lent.saturating_add(hits.into()));
+}
+
+/// Counts of one other region.
+#[derive(Clone, Copy, Debug, Default)]
+struct PeerCounts {
+    is_up: bool,
+    exchanges: u64,
+    failures: u64,
+    micros: u64,
+    clock_offset_us: i64,
+    /// In the order of [`AskResult`].
+    asks: [u64; 5],
+    borrowed: u64,
+    lent: u64,
+    ask_micros: u64,
+}
+
+/// By region; as many as tables had regions with different names.
+static COUNTS: Mutex<BTreeMap<Box<str>, PeerCounts>> = Mutex::new(BTreeMap::new());
+
+#[allow(clippy::float_arithmetic)] // Seconds are exported as such.
+fn write(declared: &[Declared; 8], page: &mut Page) {
+    let counts = COUNTS.lock().clone();
+    if counts.is_empty() {
+        return;
+    }
+    let [up, exchanges, failures, seconds, offset, borrowed, lent, ask_seconds] = declared;
+    for (declared, value) in [
+        (up, (|counts| f64::from(u8::from(counts.is_up))) as fn(&PeerCounts) -> f64),
+        (exchanges, |counts| counts.exchanges as f64),
+        (failures, |counts| counts.failures as f64),
+        (seconds, |counts| counts.micros as f64 / 1e6),
+        (offset, |counts| counts.clock_offset_us as f64 / 1e6),
+        (borrowed, |counts| counts.borrowed as f64),
+        (lent, |counts| counts.lent as f64),
+        (ask_seconds, |counts| counts.ask_micros as f64 / 1e6),
+    ] {
+        page.begin(declared);
+        counts.iter().for_each(|(region, counts)| page.sample(declared, &[region], value(counts)));
+    }
+}
+
+fn count(region: &str, change: impl FnOnce(&mut PeerCounts)) {
+    change(COUNTS.lock().entry(region.into()).or_default());
+}
+
+/// Records the active table.
+pub(super) fn table(generation: u64, unfinished: usize) {
+    RELOAD_FAILURES.export();
+    Refusal::ALL.into_iter().for_each(|refusal| REFUSED.export([refusal.name()]));
+    GENERATION.set(generation as f64);
+    UNFINISHED.set(unfinished as f64);
+}
+
+/// Counts a refused change of the table.
+pub(super) fn reload_failed() {
+    RELOAD_FAILURES.add(1);
+}
+
+/// Counts a refused message.
+pub(super) fn refused(refusal: Refusal) {
+    REFUSED.increment([refusal.name()]);
+}
+
+/// Records that a region replied, and the difference of the clocks in microseconds.
+pub(super) fn up(region: &str, clock_offset_us: i64) {
+    count(region, |counts| (counts.is_up, counts.clock_offset_us) = (true, clock_offset_us));
+}
+
+/// Records that a region does not reply.
+pub(super) fn down(region: &str) {
+    count(region, |counts| counts.is_up = false);
+}
+
+/// Counts an exchange that succeeded.
+pub(super) fn exchanged(region: &str, time: Duration) {
+    count(region, |counts| {
+        counts.exchanges = counts.exchanges.saturating_add(1);
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        counts.micros = counts.micros.saturating_add(micros);
+    });
+}
+
+/// Counts an exchange that failed.
+pub(super) fn exchange_failed(region: &str) {
+    count(region, |counts| counts.failures = counts.failures.saturating_add(1));
+}

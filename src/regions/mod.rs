@@ -1,0 +1,22 @@
+//! Regions that enforce limits of `scope: global` together.
+//!
+//! - [`file`]: the region table, which is read again when it changes.
+//! - [`state`]: the active weights, and changes of them; [`announcements`]: what other regions state of theirs.
+//! - [`loans`]: parts of the shares that regions lend to each other.
+//! - [`peers`]: exchange of messages with the other regions.
+//!
+//! Each region's counters enforce its share of every global limit, so that no region depends on another one.
+
+mod announcements;
+mod file;
+mod loans;
+pub mod metrics;
+mod peers;
+mod state;
+
+pub(crate) use self::file::sharing_of;
+pub use self::{
+    file::{RegionTableError, Regions},
+    peers::{Lending, Peers, PeersError},
+    state::{RegionView, RegionsView},
+};

@@ -1,0 +1,158 @@
+//! Client of one other region.
+
+use std::time::{Duration, Instant};
+
+use tokio::{
+    select,
+    sync::mpsc,
+    task::JoinSet,
+    time::{self, MissedTickBehavior, sleep, timeout},
+};
+use tollgate_core::clock::Clock;
+use tollgate_rules::RegionEntry;
+use tollgate_runtime::backoff::Backoff;
+use tonic::transport::Channel;
+
+use super::{
+    connect::{connect, with_sources},
+    service::MAX_ASKS,
+};
+use crate::{
+    proto::tollgate::region::v1::{ExchangeReply, ExchangeRequest, regions_client::RegionsClient},
+    regions::{Regions, announcements::OutgoingAsk, metrics, state::Exchange},
+    settings::TlsSettings,
+};
+
+/// Interval of exchanges without other messages.
+const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Time for which asks wait for others, to be sent in one message.
+const BATCH_DELAY: Duration = Duration::from_millis(10);
+
+/// Time limit of one exchange.
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Maximum number of exchanges in progress, and of asks that wait.
+const MAX_EXCHANGES: usize = 64;
+const MAX_WAITING: usize = 1_024;
+
+/// Maximum length of a reply in bytes.
+const MAX_REPLY_BYTES: usize = 1 << 20;
+
+/// First and maximum pause after a failure.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+/// Client of one other region.
+#[derive(Debug)]
+pub(super) struct PeerClient {
+    peer: Peer,
+    asks: mpsc::Receiver<OutgoingAsk>,
+}
+
+/// The region of a client.
+#[derive(Clone, Debug)]
+struct Peer {
+    entry: RegionEntry,
+    tls: TlsSettings,
+    regions: Regions,
+}
+
+impl PeerClient {
+    pub(super) fn new(entry: RegionEntry, tls: TlsSettings, regions: Regions) -> Self {
+        let (sender, asks) = mpsc::channel(MAX_WAITING);
+        regions.set_asks(&entry.name, sender);
+        Self { peer: Peer { entry, tls, regions }, asks }
+    }
+
+    /// Exchanges messages, and connects again after failures. Never completes.
+    pub(super) async fn run(mut self) {
+        let mut backoff = Backoff::new(FIRST_PAUSE, MAX_PAUSE);
+        loop {
+            let error = match connect(&self.peer.entry, &self.peer.tls).await {
+                Ok(channel) => {
+                    self.peer.regions.set_channel(&self.peer.entry.name, Some(channel.clone()));
+                    self.exchange_all(channel, &mut backoff).await
+                }
+                Err(error) => error,
+            };
+            metrics::exchange_failed(&self.peer.entry.name);
+            self.peer.regions.set_channel(&self.peer.entry.name, None);
+            self.peer.regions.unreachable(&self.peer.entry.name, error);
+            // Their borrowers wait no longer.
+            while self.asks.try_recv().is_ok() {}
+            sleep(backoff.pause()).await;
+        }
+    }
+
+    /// Exchanges messages until one fails, and returns the reason.
+    async fn exchange_all(&mut self, channel: Channel, backoff: &mut Backoff) -> String {
+        let client = RegionsClient::new(channel).max_decoding_message_size(MAX_REPLY_BYTES);
+        let mut exchanges = JoinSet::new();
+        let mut ticks = time::interval(ANNOUNCE_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut batch, mut due) = (Vec::new(), time::Instant::now());
+        loop {
+            let has_room = exchanges.len() < MAX_EXCHANGES;
+            select! {
+                biased;
+                Some(done) = exchanges.join_next() => match done {
+                    Ok(Ok(())) => backoff.reset(),
+                    Ok(Err(error)) => return error,
+                    Err(_) => return "a panic; see the log".to_owned(),
+                },
+                () = time::sleep_until(due), if has_room && !batch.is_empty() => {
+                    exchanges.spawn(self.peer.clone().exchange(client.clone(), std::mem::take(&mut batch)));
+                }
+                Some(ask) = self.asks.recv(), if batch.len() < MAX_ASKS => {
+                    if batch.is_empty() {
+                        let now = time::Instant::now();
+                        due = now.checked_add(BATCH_DELAY).unwrap_or(now);
+                    }
+                    batch.push(ask);
+                }
+                _ = ticks.tick(), if has_room => {
+                    exchanges.spawn(self.peer.clone().exchange(client.clone(), Vec::new()));
+                }
+            }
+        }
+    }
+}
+
+impl Peer {
+    async fn exchange(
+        self,
+        mut client: RegionsClient<Channel>,
+        batch: Vec<OutgoingAsk>,
+    ) -> Result<(), String> {
+        let (sent_at, sent) = (Clock::System.now(), Instant::now());
+        let (asks, waiting): (Vec<_>, Vec<_>) = batch.into_iter().map(|out| (out.ask, out.reply)).unzip();
+        let request = ExchangeRequest { sender: Some(self.regions.announcement()), asks };
+        let reply = match timeout(EXCHANGE_TIMEOUT, client.exchange(request)).await {
+            Ok(Ok(reply)) => reply.into_inner(),
+            Ok(Err(status)) => return Err(with_sources(&status)),
+            Err(_) => return Err(format!("no reply within {} s", EXCHANGE_TIMEOUT.as_secs())),
+        };
+        let round_trip = sent.elapsed();
+        metrics::exchanged(&self.entry.name, round_trip);
+        self.take(&reply, Exchange { sent_at, round_trip })?;
+        if reply.replies.len() != waiting.len() {
+            return Err("a reply with other answers than asks; expected one for each".to_owned());
+        }
+        for (answer, waiting) in reply.replies.into_iter().zip(waiting) {
+            // A borrower whose time is over does not wait any more.
+            let _ = waiting.send(answer);
+        }
+        Ok(())
+    }
+
+    /// Handles the announcement of a reply.
+    fn take(&self, reply: &ExchangeReply, exchange: Exchange) -> Result<(), String> {
+        let sender = reply.sender.as_ref().filter(|sender| *sender.region == *self.entry.name);
+        let Some(sender) = sender else {
+            return Err("the reply is of another region; expected the one of the address".to_owned());
+        };
+        self.regions.replied(sender, exchange);
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! Rule versions, lists and switches of the writing region.
+
+use tollgate_control::{
+    Control, ListsCopy, ReadRules, Reading, RulesCopy, RulesIdentity, StoredField, VersionCopy,
+};
+use tonic::Status;
+
+use super::connect::with_sources;
+use crate::{
+    proto::tollgate::region::v1::{
+        Field, Lists, ReadRulesReply, ReadRulesRequest, RulesVersion, regions_client::RegionsClient,
+    },
+    regions::Regions,
+};
+
+/// Maximum length of a reply in bytes: the largest version with the longest lists.
+const MAX_REPLY_BYTES: usize = 24 << 20;
+
+/// Answers a region that copies.
+pub(super) async fn answer(
+    regions: &Regions,
+    control: &Control,
+    request: ReadRulesRequest,
+) -> Result<ReadRulesReply, Status> {
+    if !regions.is_writing() {
+        let reason = "this region does not write the rules; expected the same region table";
+        return Err(Status::failed_precondition(reason));
+    }
+    let known = RulesIdentity { version: request.version_token, lists: request.lists_token };
+    let copy = control.rules_after(&known).await;
+    let RulesCopy { version, lists } = copy.map_err(|error| Status::unavailable(error.to_string()))?;
+    Ok(ReadRulesReply { version: version.map(to_version), lists: lists.map(to_lists) })
+}
+
+impl ReadRules for Regions {
+    fn writing_region(&self) -> Option<String> {
+        self.writing()
+    }
+
+    fn read<'r>(&'r self, region: &'r str, known: &'r RulesIdentity) -> Reading<'r> {
+        Box::pin(async move {
+            let channel = self.channel(region)?;
+            let request = ReadRulesRequest {
+                sender: Some(self.announcement()),
+                version_token: known.version.clone(),
+                lists_token: known.lists.clone(),
+            };
+            let mut client = RegionsClient::new(channel).max_decoding_message_size(MAX_REPLY_BYTES);
+            let reply =
+                client.read_rules(request).await.map_err(|status| with_sources(&status))?.into_inner();
+            Ok(RulesCopy { version: reply.version.map(of_version), lists: reply.lists.map(of_lists) })
+        })
+    }
+}
+
+fn to_version(copy: VersionCopy) -> RulesVersion {
+    let VersionCopy { number, token, trail, meta, files } = copy;
+    RulesVersion { number, token, trail, meta, files }
+}
+
+fn of_version(version: RulesVersion) -> VersionCopy {
+    let RulesVersion { number, token, trail, meta, files } = version;
+    VersionCopy { number, token, trail, meta, files }
+}
+
+fn to_lists(copy: ListsCopy) -> Lists {
+    let fields = |fields: Vec<StoredField>| {
+        fields.into_iter().map(|StoredField { name, value }| Field { name, value }).collect()
+    };
+    let ListsCopy { generation, token, trail, entries, switches } = copy;
+    Lists { generation, token, trail, entries: fields(entries), switches: fields(switches) }
+}
+
+fn of_lists(lists: Lists) -> ListsCopy {
+    let fields = |fields: Vec<Field>| {
+        fields.into_iter().map(|Field { name, value }| StoredField { name, value }).collect()
+    };
+    let Lists { generation, token, trail, entries, switches } = lists;
+    ListsCopy { generation, token, trail, entries: fields(entries), switches: fields(switches) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_are_carried_whole() {
+        let field = |name: &str| StoredField { name: name.into(), value: b"0\n{}".to_vec() };
+        let lists = ListsCopy {
+            generation: 7,
+            token: "t".into(),
+            trail: "r".into(),
+            entries: vec![field("e")],
+            switches: vec![field("s"), field("t")],
+        };
+        assert_eq!(of_lists(to_lists(lists.clone())), lists);
+        let version = VersionCopy {
+            number: 3,
+            token: "t".into(),
+            trail: "r".into(),
+            meta: b"m".to_vec(),
+            files: b"f".to_vec(),
+        };
+        assert_eq!(of_version(to_version(version.clone())), version);
+    }
+}

@@ -1,0 +1,254 @@
+//! Active weights of the regions, and changes of them.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::Serialize;
+use tollgate_core::{
+    clock::Timestamp,
+    region::{FormerWeights, RegionShares, RegionWeights},
+};
+use tollgate_rules::RegionTable;
+use tonic::transport::Channel;
+
+use super::announcements::Announced;
+
+/// Maximum number of unfinished changes of weights.
+const MAX_UNFINISHED: usize = 16;
+
+/// The active region table, and weights before it that may still count.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) own: Box<str>,
+    pub(super) table: RegionTable,
+    weights: RegionWeights,
+    former: Vec<FormerWeights>,
+    /// Problem of the file, since it was last changed.
+    pub(super) file_error: Option<String>,
+    /// Generation that the own region has announced: none of its instances exceeds the shares of it.
+    pub(super) own_lowered: u64,
+    /// State of the other regions, by name.
+    pub(super) announced: BTreeMap<Box<str>, Announced>,
+    /// Connections to other regions, by name.
+    pub(super) channels: BTreeMap<Box<str>, Channel>,
+}
+
+/// Times of an exchange of messages.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Exchange {
+    /// Time before which the request was not sent.
+    pub(super) sent_at: Timestamp,
+    /// Time until the reply.
+    pub(super) round_trip: Duration,
+}
+
+/// Regions as operators see them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RegionsView {
+    /// The own region.
+    pub region: String,
+    /// Generation of the active table.
+    pub generation: u64,
+    /// Problem of the table's file; the active table stays.
+    pub file_error: Option<String>,
+    /// Changes of weights that other regions have not announced: raised shares do not apply yet.
+    pub unfinished_changes: usize,
+    /// Other regions that have not announced the active table.
+    pub waiting_for: Vec<String>,
+    /// All regions.
+    pub regions: Vec<RegionView>,
+}
+
+/// A region as operators see it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RegionView {
+    /// Its name.
+    pub name: String,
+    /// URL of its service between regions.
+    pub address: String,
+    /// Its weight.
+    pub weight: u32,
+    /// Its part of each global limit, 0 to 1, once all changes are finished.
+    pub share: f64,
+    /// Whether an operator has given it up.
+    pub lost: bool,
+    /// Whether it is the own region.
+    pub own: bool,
+    /// Whether the last exchange of messages with it succeeded; `None` for the own region and before the first one.
+    pub up: Option<bool>,
+    /// Generation of its table, as it announced it.
+    pub generation: Option<u64>,
+    /// Time since its last announcement, in milliseconds.
+    pub announced_ms_ago: Option<u64>,
+    /// Whether its table of the same generation has other weights.
+    pub differs: bool,
+    /// Its clock minus the own one, in milliseconds.
+    pub clock_offset_ms: Option<i64>,
+    /// Time of the last exchange of messages, in milliseconds.
+    pub round_trip_ms: Option<u64>,
+    /// Reason why the last exchange failed.
+    pub error: Option<String>,
+}
+
+impl State {
+    /// The state with a first table; `None` if the table lacks the own region.
+    pub(super) fn new(own: &str, table: RegionTable) -> Option<Self> {
+        let weights = table.weights(own)?;
+        Some(Self {
+            own: own.into(),
+            table,
+            weights,
+            former: Vec::new(),
+            file_error: None,
+            own_lowered: 0,
+            announced: BTreeMap::new(),
+            channels: BTreeMap::new(),
+        })
+    }
+
+    /// Own shares as of now.
+    pub(super) fn shares(&self) -> RegionShares {
+        RegionShares::new(self.table.generation(), self.weights.clone(), self.former.clone())
+    }
+
+    /// Changes of weights after which another region may use more than its share.
+    pub(super) fn unfinished(&self) -> usize {
+        self.former.iter().filter(|former| former.lowered_at.is_none()).count()
+    }
+
+    /// Replaces the table. Until every region has announced it, the smaller share of both applies.
+    ///
+    /// # Errors
+    /// The reason why the table does not replace the active one.
+    pub(super) fn propose(&mut self, table: RegionTable) -> Result<(), String> {
+        if table.generation() <= self.table.generation() {
+            let (new, active) = (table.generation(), self.table.generation());
+            return Err(format!("generation: {new} is not above the active {active}; expected a higher one"));
+        }
+        let Some(weights) = table.weights(&self.own) else { return Err(lacks_own(&self.own)) };
+        if self.unfinished() >= MAX_UNFINISHED {
+            return Err(format!(
+                "{MAX_UNFINISHED} changes are unfinished; expected every region to announce an earlier one first"
+            ));
+        }
+        if weights != self.weights {
+            let weights = std::mem::replace(&mut self.weights, weights);
+            self.former.push(FormerWeights { weights, lowered_at: None });
+        }
+        self.table = table;
+        self.announced.retain(|name, _| self.table.region(name).is_some());
+        Ok(())
+    }
+
+    /// Ends the changes at `now`: every region uses at most its share of the active table.
+    pub(super) fn finish(&mut self, now: Timestamp) {
+        for former in &mut self.former {
+            former.lowered_at.get_or_insert(now);
+        }
+        // The oldest are least likely to count still.
+        let beyond = self.former.len().saturating_sub(MAX_UNFINISHED);
+        self.former.drain(..beyond);
+    }
+
+    #[allow(clippy::float_arithmetic)] // Shown to people.
+    pub(super) fn view(&self) -> RegionsView {
+        let total = self.weights.total() as f64;
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let known = |name: &str| self.announced.get(name);
+        let regions = self.table.regions().iter().map(|region| (region, known(&region.name)));
+        let regions = regions.map(|(region, known)| RegionView {
+            name: region.name.to_string(),
+            address: region.address.to_string(),
+            weight: region.weight,
+            share: if region.is_lost { 0.0 } else { f64::from(region.weight) / total },
+            lost: region.is_lost,
+            own: region.name == self.own,
+            up: known.map(|known| known.is_up),
+            generation: known.and_then(|known| known.at.map(|_| known.generation)),
+            announced_ms_ago: known.and_then(|known| known.at.map(|at| millis(at.elapsed()))),
+            differs: known.is_some_and(|known| known.differs),
+            clock_offset_ms: known.filter(|known| known.is_up).map(|known| known.clock_offset_us / 1_000),
+            round_trip_ms: known.filter(|known| known.is_up).map(|known| millis(known.round_trip)),
+            error: known.and_then(|known| known.error.clone()),
+        });
+        RegionsView {
+            region: self.own.to_string(),
+            generation: self.table.generation(),
+            file_error: self.file_error.clone(),
+            unfinished_changes: self.unfinished(),
+            waiting_for: self.waiting_for().map(str::to_owned).collect(),
+            regions: regions.collect(),
+        }
+    }
+}
+
+/// Problem of a table without the own region.
+pub(super) fn lacks_own(own: &str) -> String {
+    format!("regions: has no region `{own}`; expected the region of --region")
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_core::{
+        algorithm::{Algorithm, Parameters, Policy},
+        quota::{Quota, Unit, Window},
+    };
+    use tollgate_rules::config::read_regions;
+
+    use super::*;
+
+    fn table(generation: u32, weights: &[(&str, u32)]) -> RegionTable {
+        let region = |(name, weight): &(&str, u32)| {
+            format!("  {name}: {{address: 'https://{name}:1', weight: {weight}}}\n")
+        };
+        let regions: String = weights.iter().map(region).collect();
+        let text = format!("generation: {generation}\nregions:\n{regions}");
+        read_regions("regions.yaml", text.as_bytes()).expect("valid")
+    }
+
+    fn share(state: &State, now: u64) -> u32 {
+        let quota = Quota { limit: 100, window: Window::of(Unit::Minute) };
+        let policy = Policy::nearest(Algorithm::FixedWindow, quota, &Parameters::default());
+        state.shares().share(100, &policy, || Timestamp::from_micros(now * 1_000_000), || 0)
+    }
+
+    #[test]
+    fn a_table_with_a_lower_generation_or_without_the_own_region_is_refused() {
+        let mut state = State::new("us", table(2, &[("us", 1), ("eu", 1)])).expect("a state");
+        for (refused, expected) in [
+            (table(2, &[("us", 9), ("eu", 1)]), "generation: 2 is not above the active 2"),
+            (table(1, &[("us", 9), ("eu", 1)]), "generation: 1 is not above"),
+            (table(3, &[("ap", 9), ("eu", 1)]), "has no region `us`"),
+        ] {
+            let error = state.propose(refused).expect_err(expected);
+            assert!(error.contains(expected), "{error}");
+        }
+        assert_eq!((state.view().generation, share(&state, 0)), (2, 50));
+        assert!(State::new("ap", table(1, &[("us", 1)])).is_none());
+    }
+
+    #[test]
+    fn a_lower_share_applies_at_once_and_a_higher_one_a_window_after_every_region_announced_it() {
+        let mut state = State::new("us", table(1, &[("us", 1), ("eu", 1)])).expect("a state");
+        state.propose(table(2, &[("us", 3), ("eu", 1)])).expect("accepted");
+        assert_eq!((share(&state, 1_000), state.unfinished()), (50, 1));
+        state.propose(table(3, &[("us", 1), ("eu", 3)])).expect("accepted");
+        assert_eq!(share(&state, 1_000), 25);
+        state.propose(table(4, &[("us", 3), ("eu", 1)])).expect("accepted");
+        assert_eq!(share(&state, 1_000), 25, "a region may not have heard of the change before");
+        state.finish(Timestamp::from_micros(2_000_000_000));
+        assert_eq!((share(&state, 2_070), state.unfinished()), (25, 0));
+        assert_eq!(share(&state, 2_071), 75);
+    }
+
+    #[test]
+    fn unfinished_changes_are_bounded() {
+        let mut state = State::new("us", table(1, &[("us", 1), ("eu", 1)])).expect("a state");
+        for generation in 2..18 {
+            state.propose(table(generation, &[("us", generation), ("eu", 1)])).expect("accepted");
+        }
+        let error = state.propose(table(18, &[("us", 1), ("eu", 1)])).expect_err("too many");
+        assert!(error.contains("16 changes are unfinished"), "{error}");
+        state.finish(Timestamp::from_micros(0));
+        state.propose(table(18, &[("us", 1), ("eu", 1)])).expect("accepted");
+    }
+}

@@ -1,0 +1,59 @@
+//! Demand of this instance, from which limits are recommended.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::{
+    task::spawn_blocking,
+    time::{MissedTickBehavior, interval},
+};
+use tollgate_core::clock::Clock;
+use tollgate_limiter::{
+    ActiveRules,
+    demand::{Demand, Recommendation},
+    talkers,
+};
+
+/// Time between two rounds: the precision of windows.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Rounds between two removals of rules that are not active.
+const ROUNDS_OF_REMOVAL: u32 = 60;
+
+/// Demand of this instance; clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DemandView(Arc<Mutex<Demand>>);
+
+impl DemandView {
+    /// Limits for the active rules, where this many instances share the traffic evenly. Takes some milliseconds.
+    pub(crate) fn recommendations(&self, rules: &ActiveRules, instances: u32) -> Vec<Recommendation> {
+        let rules = rules.load();
+        rules.map(|rules| self.0.lock().recommendations(&rules, instances)).unwrap_or_default()
+    }
+}
+
+/// Collects demand. Never returns.
+pub(super) async fn run(rules: Arc<ActiveRules>, view: DemandView) -> Infallible {
+    let mut ticks = interval(INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut rounds = 0_u32;
+    loop {
+        ticks.tick().await;
+        rounds = rounds.wrapping_add(1);
+        let removes = rounds.is_multiple_of(ROUNDS_OF_REMOVAL);
+        let (rules, view) = (Arc::clone(&rules), view.clone());
+        // Matches thousands of keys. Fails only by a panic, which is logged.
+        let _ = spawn_blocking(move || {
+            let taken = talkers::take_demand();
+            let active = rules.active();
+            let Some(active) = active.get() else { return };
+            let now_s = Clock::System.now().as_micros() / 1_000_000;
+            let mut demand = view.0.lock();
+            demand.add(active.rules, active.overridden, &taken, now_s);
+            if removes {
+                demand.retain(active.rules);
+            }
+        })
+        .await;
+    }
+}

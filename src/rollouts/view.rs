@@ -1,0 +1,239 @@
+//! Comparisons of all instances, for the API.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use arc_swap::ArcSwap;
+use serde::Serialize;
+use tokio::{sync::Mutex, time::Instant};
+use tollgate_control::{Control, ControlError};
+use tollgate_limiter::candidates::Outcome;
+
+use super::{
+    demand::DemandView,
+    report::{CandidateReport, RolloutReport},
+};
+
+/// Time for which reports are not read again, however many ask.
+const CACHE_LIFETIME: Duration = Duration::from_secs(1);
+
+/// Age above which a report is not part of a sum, in milliseconds: several report intervals.
+const MAX_AGE_MS: u64 = 10_000;
+
+/// Maximum number of keys that are shown, for each outcome.
+const MAX_KEYS: usize = 10;
+
+/// Reports by the id of their instance.
+type Reports = Vec<(String, RolloutReport)>;
+
+/// Reads the reports of all instances; clones share a cache.
+#[derive(Clone, Debug)]
+pub(crate) struct RolloutView(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    control: Control,
+    own: ArcSwap<RolloutReport>,
+    demand: DemandView,
+    cached: Mutex<Option<(Instant, Arc<Reports>)>>,
+}
+
+/// Comparison of a rule with its candidate, summed over the fleet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct CandidateView {
+    pub(crate) domain: String,
+    pub(crate) rule: String,
+    limit: String,
+    candidate: String,
+    /// Begin of the comparison on the instance that has compared longest, in milliseconds since 1970.
+    since_ms: u64,
+    hits: OutcomeHits,
+    keys: KeysView,
+    instances: Vec<InstanceView>,
+}
+
+/// Hits by outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+struct OutcomeHits {
+    admitted: u64,
+    rule_only: u64,
+    candidate_only: u64,
+    denied: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+struct KeysView {
+    rule_only: Vec<KeyView>,
+    candidate_only: Vec<KeyView>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct KeyView {
+    key: String,
+    hits: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct InstanceView {
+    id: String,
+    hits: OutcomeHits,
+}
+
+impl OutcomeHits {
+    fn of(hits: [u64; 4]) -> Self {
+        let of = |outcome: Outcome| hits.get(outcome as usize).copied().unwrap_or_default();
+        Self {
+            admitted: of(Outcome::Admitted),
+            rule_only: of(Outcome::RuleOnly),
+            candidate_only: of(Outcome::CandidateOnly),
+            denied: of(Outcome::Denied),
+        }
+    }
+
+    const fn plus(self, other: Self) -> Self {
+        Self {
+            admitted: self.admitted.saturating_add(other.admitted),
+            rule_only: self.rule_only.saturating_add(other.rule_only),
+            candidate_only: self.candidate_only.saturating_add(other.candidate_only),
+            denied: self.denied.saturating_add(other.denied),
+        }
+    }
+}
+
+impl RolloutView {
+    pub(crate) fn new(control: Control) -> Self {
+        Self(Arc::new(Inner {
+            control,
+            own: ArcSwap::default(),
+            demand: DemandView::default(),
+            cached: Mutex::default(),
+        }))
+    }
+
+    /// Demand of this instance.
+    pub(crate) fn demand(&self) -> &DemandView {
+        &self.0.demand
+    }
+
+    /// Sets the report of this instance.
+    pub(super) fn set_own(&self, report: RolloutReport) {
+        self.0.own.store(Arc::new(report));
+    }
+
+    /// Reads the reports of all instances; without a shared store, that of this one.
+    pub(super) async fn fresh_reports(&self) -> Result<Reports, ControlError> {
+        if !self.0.control.is_shared() {
+            let own = RolloutReport::clone(&self.0.own.load());
+            return Ok(vec![(self.0.control.instance().to_owned(), own)]);
+        }
+        let stored = self.0.control.rollout_reports().await?;
+        let read = stored.into_iter().filter_map(|stored| {
+            let (age_ms, text) = stored.report?;
+            // One of another release may be unreadable.
+            let report = serde_json::from_str(&text).ok()?;
+            (age_ms <= MAX_AGE_MS).then_some((stored.instance, report))
+        });
+        Ok(read.collect())
+    }
+
+    /// Comparisons of all instances, by domain and rule.
+    pub(crate) async fn candidates(&self) -> Result<Vec<CandidateView>, ControlError> {
+        let mut cached = self.0.cached.lock().await;
+        let known = cached.as_ref().filter(|(at, _)| at.elapsed() < CACHE_LIFETIME);
+        let reports = match known {
+            Some((_, reports)) => Arc::clone(reports),
+            None => Arc::new(self.fresh_reports().await?),
+        };
+        *cached = Some((Instant::now(), Arc::clone(&reports)));
+        drop(cached);
+        Ok(merged(&reports))
+    }
+}
+
+/// Comparisons of instances, by the texts of both limits.
+type ByLimits<'r> = BTreeMap<(&'r str, &'r str), Vec<(&'r str, &'r CandidateReport)>>;
+
+/// Sums up the comparisons of the same limits; of several pairs of limits of a rule, while a change spreads, the one that
+/// most instances compare.
+fn merged(reports: &Reports) -> Vec<CandidateView> {
+    let mut by_rule: BTreeMap<(&str, &str), ByLimits<'_>> = BTreeMap::new();
+    for (instance, report) in reports {
+        for compared in &report.candidates {
+            let limits = by_rule.entry((&compared.domain, &compared.rule)).or_default();
+            let of_limits = limits.entry((&compared.limit, &compared.candidate)).or_default();
+            of_limits.push((instance, compared));
+        }
+    }
+    let most =
+        by_rule.into_values().filter_map(|limits| limits.into_values().max_by_key(|compared| compared.len()));
+    most.filter_map(|compared| sum(&compared)).collect()
+}
+
+fn sum(compared: &[(&str, &CandidateReport)]) -> Option<CandidateView> {
+    let (_, first) = compared.first()?;
+    let instances: Vec<InstanceView> = compared
+        .iter()
+        .map(|(id, report)| InstanceView { id: (*id).to_owned(), hits: OutcomeHits::of(report.hits) })
+        .collect();
+    let hits = instances.iter().fold(OutcomeHits::default(), |sum, instance| sum.plus(instance.hits));
+    let keys = |of: fn(&CandidateReport) -> &[(String, u64)]| {
+        let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+        for (key, hits) in compared.iter().flat_map(|(_, report)| of(report)) {
+            let sum = sums.entry(key).or_default();
+            *sum = sum.saturating_add(*hits);
+        }
+        let mut keys: Vec<_> =
+            sums.into_iter().map(|(key, hits)| KeyView { key: key.to_owned(), hits }).collect();
+        keys.sort_by(|a, b| (b.hits, &a.key).cmp(&(a.hits, &b.key)));
+        keys.truncate(MAX_KEYS);
+        keys
+    };
+    Some(CandidateView {
+        domain: first.domain.clone(),
+        rule: first.rule.clone(),
+        limit: first.limit.clone(),
+        candidate: first.candidate.clone(),
+        since_ms: compared.iter().map(|(_, report)| report.since_ms).min()?,
+        hits,
+        keys: KeysView {
+            rule_only: keys(|report| &report.keys.rule_only),
+            candidate_only: keys(|report| &report.keys.candidate_only),
+        },
+        instances,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_limiter::candidates::DifferingKeys;
+
+    fn report(candidate: &str, hits: [u64; 4], keys: &[(&str, u64)]) -> RolloutReport {
+        let keys = keys.iter().map(|(key, hits)| ((*key).to_owned(), *hits)).collect();
+        let compared = CandidateReport {
+            domain: "edge".to_owned(),
+            rule: "api_key".to_owned(),
+            limit: "10 per second".to_owned(),
+            candidate: candidate.to_owned(),
+            since_ms: hits[0],
+            hits,
+            keys: DifferingKeys { rule_only: Vec::new(), candidate_only: keys },
+        };
+        RolloutReport { candidates: vec![compared], ..RolloutReport::default() }
+    }
+
+    #[test]
+    fn comparisons_of_the_same_limits_are_summed_and_keys_are_ranked() {
+        let reports = vec![
+            ("a".to_owned(), report("5", [7, 0, 2, 1], &[("k=x", 2)])),
+            ("b".to_owned(), report("5", [9, 1, 4, 0], &[("k=y", 3), ("k=x", 2)])),
+            ("c".to_owned(), report("6", [1_000, 0, 0, 0], &[])),
+        ];
+        let views = merged(&reports);
+        assert_eq!(views.len(), 1);
+        let view = &views[0];
+        assert_eq!(view.hits, OutcomeHits { admitted: 16, rule_only: 1, candidate_only: 6, denied: 1 });
+        assert_eq!((view.since_ms, view.instances.len(), &*view.candidate), (7, 2, "5"));
+        let keys: Vec<_> = view.keys.candidate_only.iter().map(|key| (&*key.key, key.hits)).collect();
+        assert_eq!(keys, [("k=x", 4), ("k=y", 3)]);
+    }
+}

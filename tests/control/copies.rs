@@ -1,0 +1,246 @@
+//! Copies of the rules, lists and switches that another region writes, from one Redis to another.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio_util::task::AbortOnDropHandle;
+use tollgate::control::{
+    Adopted, Control, ControlError, ReadRules, Reading, RulesCopier, RulesCopy, RulesIdentity, RulesStatus,
+    Switch, SwitchMode, VersionCopy,
+};
+
+use super::{ban, draft, files, limit, redis_control, until};
+use crate::support::redis::Redis;
+
+/// The stores of a region that writes and of one that copies.
+struct Pair {
+    _redis: [Redis; 2],
+    writing: Control,
+    copying: Control,
+}
+
+impl Pair {
+    fn start() -> Self {
+        let redis = [Redis::start(), Redis::start()];
+        let [writing, copying] = [0, 1].map(|region: usize| redis_control(&redis[region].url(), ""));
+        copying.set_writing_region(Some("us-east"));
+        Self { _redis: redis, writing, copying }
+    }
+
+    /// Compares once, and copies what differs.
+    async fn copy(&self) -> Adopted {
+        let claim = self.copying.claim_copy(Duration::ZERO).await.expect("a reply");
+        let copy = self.writing.rules_after(&claim.has).await.expect("a copy");
+        self.copying.adopt_copy("us-east", &claim, copy).await.expect("adopted")
+    }
+
+    async fn apply(&self, based_on: Option<u64>, text: &str) {
+        self.writing.apply(draft(based_on, text)).await.expect("made");
+    }
+
+    async fn assert_same(&self) {
+        let current = self.writing.current().await.expect("a reply");
+        assert_eq!(self.copying.current().await, Ok(current));
+        if let Some(number) = current {
+            assert_eq!(self.copying.version(number).await, self.writing.version(number).await);
+        }
+        let [here, there] = [self.writing.runtime().await, self.copying.runtime().await];
+        assert_eq!(here, there);
+    }
+}
+
+const NOTHING: Adopted = Adopted { version: false, lists: false };
+const BOTH: Adopted = Adopted { version: true, lists: true };
+
+fn switch() -> Switch {
+    Switch {
+        domain: "web".into(),
+        rule: "k".into(),
+        mode: SwitchMode::Shadow,
+        enforce_percent: None,
+        ramp: None,
+        reason: String::new(),
+        author: "ada".into(),
+        created_at_ms: 1,
+        expires_at_ms: None,
+    }
+}
+
+#[tokio::test]
+async fn a_copy_is_the_state_of_the_writing_region_and_a_second_one_carries_nothing() {
+    let pair = Pair::start();
+    // Neither has anything, but the copying region may have had lists of its own.
+    assert_eq!(pair.copy().await, Adopted { version: false, lists: true });
+    assert_eq!(pair.copy().await, NOTHING);
+    pair.apply(None, &limit(1)).await;
+    pair.writing.put_entry(ban("a")).await.expect("put");
+    pair.writing.put_switch(switch()).await.expect("put");
+    assert_eq!(pair.copy().await, BOTH);
+    pair.assert_same().await;
+    assert_eq!(pair.copy().await, NOTHING);
+    pair.writing.remove_entry("a", "ada").await.expect("removed");
+    assert_eq!(pair.copy().await, Adopted { version: false, lists: true });
+    pair.apply(Some(1), &limit(2)).await;
+    pair.apply(Some(2), &limit(3)).await;
+    assert_eq!(pair.copy().await, Adopted { version: true, lists: false });
+    pair.assert_same().await;
+    let audit = pair.copying.audit(None, 10).await.expect("a log");
+    assert_eq!(audit[0].subject, "version 3");
+    assert_eq!(audit[0].comment, "copied from region us-east");
+}
+
+#[tokio::test]
+async fn a_slow_copy_does_not_replace_a_later_one() {
+    let pair = Pair::start();
+    pair.apply(None, &limit(1)).await;
+    let claim = pair.copying.claim_copy(Duration::ZERO).await.expect("a reply");
+    let slow = pair.writing.rules_after(&claim.has).await.expect("a copy");
+    pair.apply(Some(1), &limit(2)).await;
+    pair.writing.put_entry(ban("a")).await.expect("put");
+    assert_eq!(pair.copy().await, BOTH);
+    assert_eq!(pair.copying.adopt_copy("us-east", &claim, slow).await, Ok(NOTHING));
+    pair.assert_same().await;
+}
+
+#[tokio::test]
+async fn only_the_writing_region_accepts_changes_and_another_can_take_over() {
+    let pair = Pair::start();
+    pair.apply(None, &limit(1)).await;
+    pair.writing.put_entry(ban("a")).await.expect("put");
+    pair.copy().await;
+    let refused = ControlError::OtherRegion { region: "us-east".into() };
+    assert_eq!(pair.copying.apply(draft(Some(1), &limit(2))).await, Err(refused.clone()));
+    assert_eq!(pair.copying.put_entry(ban("b")).await, Err(refused.clone()));
+    assert_eq!(pair.copying.remove_entry("a", "ada").await, Err(refused.clone()));
+    assert_eq!(pair.copying.put_switch(switch()).await, Err(refused));
+    pair.assert_same().await;
+    // The roles change, and both regions made a version 2.
+    pair.apply(Some(1), "# not copied").await;
+    pair.copying.set_writing_region(None);
+    pair.copying.apply(draft(Some(1), &limit(2))).await.expect("made");
+    pair.copying.remove_entry("a", "ada").await.expect("removed");
+    let back = Pair { _redis: pair._redis, writing: pair.copying, copying: pair.writing };
+    back.copying.set_writing_region(Some("eu-west"));
+    assert_eq!(back.copy().await, BOTH);
+    back.assert_same().await;
+    assert_eq!(back.copying.version(2).await.expect("a reply").expect("there").1, files(&limit(2)));
+}
+
+#[tokio::test]
+async fn of_concurrent_instances_one_compares_in_an_interval() {
+    let pair = Pair::start();
+    let mut claims = Vec::new();
+    for _ in 0..5 {
+        claims.push(pair.copying.claim_copy(Duration::from_secs(3_600)).await.expect("a reply"));
+    }
+    let claimed: Vec<bool> = claims.iter().map(|claim| claim.is_claimed).collect();
+    assert_eq!(claimed, [true, false, false, false, false]);
+    assert_eq!(claims[4].compared_ms, None);
+    pair.copying.adopt_copy("us-east", &claims[0], RulesCopy::default()).await.expect("recorded");
+    let claim = pair.copying.claim_copy(Duration::from_secs(3_600)).await.expect("a reply");
+    assert_eq!(claim.compared_ms, Some(claims[0].now_ms));
+}
+
+#[tokio::test]
+async fn malformed_copies_change_nothing() {
+    let pair = Pair::start();
+    pair.apply(None, &limit(1)).await;
+    pair.copy().await;
+    pair.apply(Some(1), &limit(2)).await;
+    let claim = pair.copying.claim_copy(Duration::ZERO).await.expect("a reply");
+    let good = pair.writing.rules_after(&claim.has).await.expect("a copy").version.expect("differs");
+    let bad = [
+        VersionCopy { token: String::new(), ..good.clone() },
+        VersionCopy { token: "x".repeat(65), ..good.clone() },
+        VersionCopy { number: 3, ..good.clone() },
+        VersionCopy { meta: b"{}".to_vec(), ..good.clone() },
+        VersionCopy { files: b"[1]".to_vec(), ..good.clone() },
+        VersionCopy { trail: "x".repeat(5_000), ..good },
+    ];
+    for version in bad {
+        let copy = RulesCopy { version: Some(version), lists: None };
+        let refused = pair.copying.adopt_copy("us-east", &claim, copy).await;
+        assert!(matches!(refused, Err(ControlError::Malformed(_))), "{refused:?}");
+    }
+    assert_eq!(pair.copying.current().await, Ok(Some(1)));
+}
+
+#[tokio::test]
+async fn a_store_in_a_process_has_no_copies() {
+    let memory = Control::memory(tollgate::control::RulesSource::Memory, None).expect("usable");
+    let refused = memory.rules_after(&RulesIdentity::default()).await;
+    assert!(matches!(refused, Err(ControlError::Unavailable(_))), "{refused:?}");
+}
+
+/// A writing region that may be cut off.
+#[derive(Clone, Debug)]
+struct Peer {
+    writing: Control,
+    is_cut: Arc<AtomicBool>,
+}
+
+impl ReadRules for Peer {
+    fn writing_region(&self) -> Option<String> {
+        Some("us-east".to_owned())
+    }
+
+    fn read<'r>(&'r self, region: &'r str, known: &'r RulesIdentity) -> Reading<'r> {
+        assert_eq!(region, "us-east");
+        let is_cut = self.is_cut.load(Ordering::Relaxed);
+        Box::pin(async move {
+            if is_cut {
+                return Err("unreachable".to_owned());
+            }
+            self.writing.rules_after(known).await.map_err(|error| error.to_string())
+        })
+    }
+}
+
+#[tokio::test]
+async fn the_last_copy_stays_while_the_writing_region_is_cut_off_and_catches_up_by_itself() {
+    let pair = Pair::start();
+    let peer = Peer { writing: pair.writing.clone(), is_cut: Arc::default() };
+    // Two instances of the region.
+    let statuses = [RulesStatus::default(), RulesStatus::default()];
+    let start = |status: &RulesStatus| {
+        let copier = RulesCopier::new(pair.copying.clone(), status.clone(), Arc::new(peer.clone()));
+        AbortOnDropHandle::new(tokio::spawn(copier.run()))
+    };
+    let _copiers = statuses.each_ref().map(start);
+    let copied = async |version: u64| {
+        until("it is copied", async || pair.copying.current().await == Ok(Some(version))).await;
+    };
+    pair.apply(None, &limit(1)).await;
+    copied(1).await;
+    until("both show the comparison", async || {
+        let shown = statuses.each_ref().map(|status| status.now().copy.clone().unwrap_or_default());
+        shown.iter().all(|copy| copy.compared_ms.is_some() && copy.region == "us-east")
+    })
+    .await;
+
+    peer.is_cut.store(true, Ordering::Relaxed);
+    pair.apply(Some(1), &limit(2)).await;
+    pair.writing.put_entry(ban("a")).await.expect("put");
+    until("a failure is shown", async || {
+        let problem = |status: &RulesStatus| status.now().copy.as_ref()?.problem.clone();
+        statuses.iter().any(|status| problem(status).as_deref() == Some("unreachable"))
+    })
+    .await;
+    assert_eq!(pair.copying.current().await, Ok(Some(1)));
+    let shown = |status: &RulesStatus| status.now().copy.as_ref().and_then(|copy| copy.compared_ms);
+    let last = statuses.iter().map(shown).max().expect("two");
+
+    peer.is_cut.store(false, Ordering::Relaxed);
+    copied(2).await;
+    until("lists are the same", async || pair.copying.runtime().await == pair.writing.runtime().await).await;
+    until("the comparison is shown", async || statuses.iter().all(|status| shown(status) > last)).await;
+    until("no problem is left", async || {
+        statuses.iter().all(|status| status.now().copy.as_ref().is_some_and(|copy| copy.problem.is_none()))
+    })
+    .await;
+}

@@ -1,0 +1,63 @@
+//! Loans between regions through real servers.
+
+use tollgate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+
+use super::peers::Mesh;
+use crate::support::{http, redis::Redis, tollgate::request};
+
+const LIMIT: u32 = 900;
+
+/// Requests until a region has admitted `enough`, or was asked for the limit many times. Returns the admitted hits.
+async fn admit(mesh: &Mesh, at: usize, key: &str, enough: u32) -> u32 {
+    let (mut client, mut admitted) = (mesh.get(at).client().await, 0);
+    for attempt in 0..40 * LIMIT {
+        let answer = client.call(request("d", &[&[(key, "one")]])).await.expect("an answer");
+        admitted += u32::from(answer.overall_code() == Code::Ok);
+        if admitted >= enough {
+            break;
+        }
+        if attempt % 50 == 0 {
+            // Asks take their time.
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+    admitted
+}
+
+/// All traffic is in one region, which borrows what the others do not use; then they ask for as much.
+async fn move_to_one_region(mesh: &Mesh, key: &str) {
+    mesh.wait_until_connected();
+    let borrowed = admit(mesh, 2, key, LIMIT * 85 / 100).await;
+    assert!(borrowed >= LIMIT * 85 / 100, "{key}: {borrowed} of {LIMIT}, with a share of a third");
+    let mut sum = borrowed;
+    for at in 0..3 {
+        let mut client = mesh.get(at).client().await;
+        for _ in 0..LIMIT {
+            let answer = client.call(request("d", &[&[(key, "one")]])).await.expect("an answer");
+            sum += u32::from(answer.overall_code() == Code::Ok);
+        }
+    }
+    assert!(sum <= LIMIT, "{key}: {sum} of {LIMIT}");
+    let page = http::get(&mesh.get(2).url("/metrics")).body;
+    let granted = |line: &str| line.starts_with("tollgate_region_asks_total{") && line.contains("granted");
+    assert!(page.lines().any(|line| granted(line) && !line.ends_with(" 0")), "{page}");
+}
+
+#[tokio::test]
+async fn a_region_with_all_traffic_borrows_from_the_others_and_nothing_is_over_in_memory() {
+    let mesh = Mesh::start([1, 1, 1]);
+    for key in ["fixed", "sliding"] {
+        move_to_one_region(&mesh, key).await;
+    }
+}
+
+#[tokio::test]
+async fn a_region_with_all_traffic_borrows_from_the_others_and_nothing_is_over_in_redis() {
+    let stores = [(); 3].map(|()| Redis::start());
+    let urls = stores.each_ref().map(Redis::url);
+    let mesh = {
+        let flags = urls.each_ref().map(|url| ["--store", url]);
+        Mesh::start_with([1, 1, 1], flags.each_ref().map(|flags| &flags[..]))
+    };
+    move_to_one_region(&mesh, "fixed").await;
+}

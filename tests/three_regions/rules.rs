@@ -1,0 +1,124 @@
+//! Rule versions, lists and switches that one region writes.
+
+use serde_json::{Value, json};
+
+use super::{Network, World};
+use crate::{
+    control::until,
+    support::{http, tollgate::request},
+};
+
+/// Rules whose limit shows their version.
+fn limit(limit: u32) -> String {
+    format!("domain: web\ndescriptors:\n- key: k\n  rate_limit: {{unit: year, requests_per_unit: {limit}}}\n")
+}
+
+/// Applies a version in a region.
+fn apply(world: &World, region: usize, based_on: u64, version: u32) -> http::Answer {
+    let change = json!({"based_on": based_on, "comment": "c", "files": {"rules.yaml": limit(version)}});
+    let url = world.tollgate(region).admin_url("/api/v1/versions");
+    http::post(&url, &change.to_string())
+}
+
+/// Denies a value in all regions.
+fn deny(world: &World, region: usize, value: &str) -> http::Answer {
+    let entry = json!({"list": "deny", "domain": "web", "descriptor": [{"key": "k", "value": value}],
+        "reason": "r", "force": true});
+    http::post(&world.tollgate(region).admin_url("/api/v1/lists"), &entry.to_string())
+}
+
+/// Waits until a region enforces a version.
+async fn enforces(world: &World, region: usize, version: u32) {
+    until("a version is active in a region", async || {
+        let mut client = world.tollgate(region).client().await;
+        let Ok(answer) = client.call(request("web", &[&[("k", "v")]])).await else { return false };
+        let limit = answer.statuses.first().and_then(|status| status.current_limit.as_ref());
+        limit.is_some_and(|limit| limit.requests_per_unit == version)
+    })
+    .await;
+}
+
+/// Waits until a region denies a value.
+async fn denies(world: &World, region: usize, value: &str) {
+    until("an entry is active in a region", async || {
+        let mut client = world.tollgate(region).client().await;
+        !client.passes("web", &[("k", value)]).await
+    })
+    .await;
+}
+
+/// State of the copy of a region.
+fn copy(world: &World, region: usize) -> Value {
+    let page = http::get(&world.tollgate(region).admin_url("/api/v1/status")).body;
+    let status: Value = serde_json::from_str(&page).expect("JSON");
+    status["rules"]["copy"].clone()
+}
+
+#[tokio::test]
+async fn a_region_that_is_cut_off_serves_its_last_rules_and_catches_up_by_itself() {
+    let mut world = World::start(&limit(1), Network::NEAR, &["--rules", "redis"], Some(0));
+    for region in 0..3 {
+        enforces(&world, region, 1).await;
+    }
+    assert_eq!(apply(&world, 0, 1, 2).status, 201);
+    assert_eq!(deny(&world, 0, "bad").status, 201);
+    for region in 0..3 {
+        enforces(&world, region, 2).await;
+        denies(&world, region, "bad").await;
+    }
+    assert_eq!(copy(&world, 0), Value::Null, "the writing region copies nothing");
+    assert_eq!(copy(&world, 1)["region"], super::NAMES[0]);
+    for refused in [apply(&world, 1, 2, 3), deny(&world, 2, "worse")] {
+        assert_eq!(refused.status, 409, "{}", refused.body);
+        let body: Value = serde_json::from_str(&refused.body).expect("JSON");
+        assert_eq!(body["error"]["code"], "other_region");
+        assert!(body["error"]["message"].as_str().expect("a text").contains(super::NAMES[0]), "{body}");
+    }
+
+    world.set_cut_off(2, true);
+    until("the region shows that it is cut off", async || copy(&world, 2)["problem"].is_string()).await;
+    let compared = copy(&world, 2)["compared_ms"].as_u64().expect("it was connected");
+    assert_eq!(apply(&world, 0, 2, 3).status, 201);
+    assert_eq!(deny(&world, 0, "worse").status, 201);
+    enforces(&world, 1, 3).await;
+    denies(&world, 1, "worse").await;
+    // Also an instance that starts meanwhile.
+    world.regions[2].tollgate = None;
+    world.launch(2);
+    enforces(&world, 2, 2).await;
+    denies(&world, 2, "bad").await;
+    assert!(world.tollgate(2).client().await.passes("web", &[("k", "worse")]).await, "it was made meanwhile");
+    let page = http::get(&world.tollgate(2).url("/metrics")).body;
+    let metric =
+        page.lines().find_map(|line| line.strip_prefix("tollgate_rules_compared_timestamp_seconds "));
+    let metric: u64 = metric.expect("exported").parse().expect("a number");
+    assert_eq!(metric, compared / 1_000, "the age of the copy is exported");
+
+    world.set_cut_off(2, false);
+    enforces(&world, 2, 3).await;
+    denies(&world, 2, "worse").await;
+    until("the copy is compared again", async || {
+        let copy = copy(&world, 2);
+        copy["compared_ms"].as_u64() > Some(compared) && copy["problem"].is_null()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn another_region_writes_the_rules_when_the_table_names_it() {
+    let mut world = World::start(&limit(1), Network::NEAR, &["--rules", "redis"], Some(0));
+    for region in 0..3 {
+        enforces(&world, region, 1).await;
+    }
+    world.kill(0);
+    world.writing = Some(1);
+    world.change_table(|rows| rows[0].is_lost = true);
+    until("the other region accepts changes", async || apply(&world, 1, 1, 2).status == 201).await;
+    for region in [1, 2] {
+        enforces(&world, region, 2).await;
+    }
+    // It returns with an empty Redis and the new table.
+    world.change_table(|rows| rows[0].is_lost = false);
+    world.launch(0);
+    enforces(&world, 0, 2).await;
+}
