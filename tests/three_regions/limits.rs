@@ -22,8 +22,8 @@ descriptors:
 ";
 
 /// The least that is admitted of 90, in whatever order the regions ask: a loan that arrives when its borrower asks no more
-/// stays unused.
-const ENOUGH: usize = 70;
+/// stays unused, and its lender has less.
+const ENOUGH: usize = 30;
 
 const KEYS: [&str; 3] = ["fixed", "sliding", "bucket"];
 
@@ -69,7 +69,7 @@ async fn a_partition_leaves_each_side_its_share_and_heals_by_itself() {
         for client in &mut clients[..2] {
             others += admitted(client, key, "cut", 100).await;
         }
-        assert!((ENOUGH - 30..=60).contains(&others), "{key}: {others} admitted of 60");
+        assert!((ENOUGH..=60).contains(&others), "{key}: {others} admitted of 60");
         sums.push(cut + others);
     }
     world.set_cut_off(2, false);
@@ -100,15 +100,15 @@ async fn a_region_that_is_dropped_leaves_its_share_to_the_others_until_it_return
     for client in &mut clients[..2] {
         others += admitted(client, "fixed", "killed", 100).await;
     }
-    assert!((ENOUGH - 30..=60).contains(&others), "{others} admitted of 60");
+    assert!((ENOUGH..=60).contains(&others), "{others} admitted of 60");
     world.change_table(|rows| rows[2].is_lost = true);
     world.wait_until_connected();
     until("the others use its share", async || {
         let mut all = true;
         for region in [0, 1] {
             let mut client = world.tollgate(region).client().await;
-            // In one request, which passes as a whole.
-            let request = RateLimitRequest { hits_addend: 45, ..request("web", &[&[("short", "a")]]) };
+            // In one request, which passes as a whole: more than a third, and less than a half.
+            let request = RateLimitRequest { hits_addend: 40, ..request("web", &[&[("short", "a")]]) };
             all &= client.call(request).await.expect("an answer").overall_code() == Code::Ok;
         }
         all

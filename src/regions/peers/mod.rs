@@ -54,7 +54,7 @@ pub enum PeersError {
     },
 }
 
-/// What loans between regions need.
+/// Parts of the process that loans between regions use.
 #[derive(Debug)]
 pub struct Lending {
     /// The active rules.

@@ -123,6 +123,18 @@ pub fn must_renew(ledger: &Ledger, terms: &Terms, now: Moment) -> bool {
     is_due && ledger.last_id.saturating_add(MIN_CLAIM_MICROS) <= now.micros
 }
 
+/// Microseconds until a loan has to be prolonged; `None` if nothing has to be.
+pub fn until_renewal(ledger: &Ledger, terms: &Terms, now: Moment) -> Option<u64> {
+    let after = ledger.renew_after(terms, now.label);
+    // The window after the one that ends at a label begins at that time.
+    let due_at = match terms.kind.label_step() {
+        Some(_) => after.checked_mul(1_000_000)?,
+        None => after.checked_add(1)?,
+    };
+    let due_at = due_at.max(ledger.last_id.saturating_add(MIN_CLAIM_MICROS));
+    Some(due_at.saturating_sub(now.micros))
+}
+
 /// Records an ask: none follows until it is answered or lost. `round_trip` is the longest to a peer, in microseconds.
 pub fn claim(ledger: &mut Ledger, now: Moment, round_trip: u64) {
     ledger.claim_until = now.micros.saturating_add(MIN_CLAIM_MICROS.max(round_trip.saturating_mul(4)));

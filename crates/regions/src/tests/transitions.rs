@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use crate::{
     ledger::{Account, Ledger, Loan, MAX_BORROWED, MAX_LENT},
     message::{Ask, Holding, Reply},
-    policy::{AskBudget, Demand, need, range, shortage},
+    policy::{AskBudget, Demand, conclude, may_ask, must_renew, need, range, shortage, until_renewal},
     protocol::{Ignored, Share, Usage, ask, lend, take},
     table::RegionName,
     terms::{Kind, Moment, Terms},
@@ -271,6 +271,40 @@ fn a_region_asks_when_it_runs_short_and_a_lender_keeps_a_margin() {
     assert_eq!(shortage(&small, now, 3, 2, 0, &demand), None);
     assert_eq!(shortage(&small, now, 3, 3, 0, &demand), Some(7));
     assert_eq!(need(&small, now, 2, &demand), 2);
+}
+
+#[test]
+fn loans_are_prolonged_shortly_before_their_end_even_in_a_pause() {
+    let eu = name("eu");
+    for (kind, until_due) in [
+        (Kind::FixedWindow { window: 60 }, None),
+        (Kind::FixedWindow { window: 1 }, Some(4_000_000)),
+        (
+            Kind::SlidingWindow { window: 60 },
+            Some(now(Kind::SlidingWindow { window: 60 }).label * 1_000_000 - NOW),
+        ),
+        (PERMITS, Some(3_000_001)),
+    ] {
+        let terms = terms(kind);
+        let mut ledger = Ledger::default();
+        let share = Share { peer: eu.clone(), hold: 0, want: 10 };
+        let (asks, _) = ask(&mut ledger, &terms, now(kind), Usage::default(), &[share]);
+        let mut lender = Ledger::default();
+        let lent = lend(&mut lender, &terms, now(kind), Usage::default(), &name("us"), &asks[0].1);
+        let reply = lent.expect("answered").reply;
+        take(&mut ledger, &terms, now(kind), Usage::default(), &eu, &reply).expect("taken");
+        conclude(&mut ledger, now(kind), 1_000, 0);
+        assert!(!may_ask(&ledger, now(kind)), "{kind:?} pauses");
+        assert_eq!(until_renewal(&ledger, &terms, now(kind)), until_due, "{kind:?}");
+        let Some(wait) = until_due else { continue };
+        let later = |micros: u64| {
+            let seconds = (NOW + micros) / 1_000_000;
+            let label = kind.label_step().map_or(NOW + micros, |step| seconds - seconds % step + step);
+            Moment { label, micros: NOW + micros }
+        };
+        assert!(!must_renew(&ledger, &terms, later(wait - 1)), "{kind:?} early");
+        assert!(must_renew(&ledger, &terms, later(wait)), "{kind:?} due");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use tollgate_regions::{
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
 /// Ends of loans that are looked at: more than the regions of a table can have at once.
-const MAX_ENDS: usize = 256;
+const MAX_ENDS: usize = 512;
 
 /// Totals of a ledger at a label: what is borrowed, until any of it ends; and what is lent, until all of it has ended. So
 /// they never allow more than the ledger does, and are exact until the first change of it.
