@@ -197,7 +197,7 @@ async fn fetch_changes(
         let recorded = spawn_blocking(move || {
             control.overrides().record(&changes, |book| head.into_iter().for_each(|head| book.set_head(head)))
         });
-        problems.extend(recorded.await.map_err(panicked)?);
+        problems.extend(recorded.await.map_err(|error| panicked(&error))?);
     }
     Ok(problems)
 }
@@ -219,7 +219,7 @@ async fn fetch_everything(control: &Control, redis: &Redis) -> Result<Vec<String
     }
     let control = control.clone();
     let replaced = spawn_blocking(move || control.overrides().replace(book));
-    problems.extend(replaced.await.map_err(panicked)?);
+    problems.extend(replaced.await.map_err(|error| panicked(&error))?);
     Ok(problems)
 }
 
@@ -257,10 +257,10 @@ async fn activate(
         Activated { counts, unmatched, took: begun.elapsed(), problems }
     });
     // Fails only by a panic, which is logged.
-    activated.await.map_err(panicked)
+    activated.await.map_err(|error| panicked(&error))
 }
 
-fn panicked(error: JoinError) -> ControlError {
+fn panicked(error: &JoinError) -> ControlError {
     ControlError::Unavailable(error.to_string())
 }
 
