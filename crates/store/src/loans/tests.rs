@@ -223,8 +223,10 @@ fn a_share_grows_only_after_the_loans_of_the_former_table() {
                 }
                 None => lowered_at + kind.booking_span(),
             };
-            let former =
-                FormerWeights { weights: weights(1, 3), lowered_at: Some(Timestamp::from_micros(lowered_at)) };
+            let former = FormerWeights {
+                weights: weights(1, 3),
+                lowered_at: Some(Timestamp::from_micros(lowered_at)),
+            };
             let shares = RegionShares::new(2, weights(3, 1), vec![former]);
             let base = |now| shares.share(100, &policy, || Timestamp::from_micros(now), || 0);
             assert_eq!(share.limit().get(), 100);
