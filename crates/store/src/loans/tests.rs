@@ -6,10 +6,12 @@ use tollgate_core::{
     clock::Clock,
     descriptor::{Entry, Hits},
     quota::{Quota, Window},
+    region::{FormerWeights, RegionShares, RegionWeight, RegionWeights},
 };
 use tollgate_regions::{
     protocol::{self, Share},
     table::RegionName,
+    terms::MAX_SKEW_MICROS,
 };
 
 use super::*;
@@ -198,4 +200,38 @@ fn the_end_of_a_loan_fills_no_bucket() {
     let early = times.iter().filter(|micros| **micros < 17_000_000).count();
     assert!(early > 2_400, "{early} hits while all was lent");
     assert_no_tokens_made(&times, 1_000, "all lent");
+}
+
+#[test]
+fn a_share_grows_only_after_the_loans_of_the_former_table() {
+    let weights = |own: u32, other: u32| {
+        let region = |name: &str, weight| RegionWeight { name: name.into(), weight };
+        RegionWeights::new([region("us", own), region("eu", other)], "us").expect("a table")
+    };
+    let mut random = fastrand::Rng::with_seed(7);
+    for seconds in (1..=90).chain([600, 3_600]) {
+        for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::TokenBucket] {
+            let world = World::new(algorithm, quota(100, seconds), 100, [50, 50, 0], 0);
+            let SharedCounter { policy, share, .. } = world.counters[0];
+            let kind = world.counters[0].terms().kind;
+            let lowered_at = START * 1_000_000 + random.u64(0..3_600_000_000);
+            // The last loan begins just before, at a lender whose clock is ahead.
+            let last = match kind.label_step() {
+                Some(step) => {
+                    let label = (lowered_at + MAX_SKEW_MICROS) / 1_000_000 / step * step + step;
+                    (label + kind.booking_span()) * 1_000_000 - 1
+                }
+                None => lowered_at + kind.booking_span(),
+            };
+            let former = FormerWeights {
+                weights: weights(1, 3),
+                lowered_at: Some(Timestamp::from_micros(lowered_at)),
+            };
+            let shares = RegionShares::new(2, weights(3, 1), vec![former]);
+            let base = |now| shares.share(100, &policy, || Timestamp::from_micros(now), || 0);
+            assert_eq!(share.limit().get(), 100);
+            assert_eq!(base(last), 25, "{algorithm:?}, {seconds} s: a loan may count");
+            assert_eq!(base(last + 4 * u64::from(seconds) * 1_000_000 + 11_000_000), 75, "{algorithm:?}");
+        }
+    }
 }
