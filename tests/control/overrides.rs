@@ -206,7 +206,7 @@ async fn an_override_without_effect_is_refused_and_reported_once_its_rule_is_rem
     ] {
         let (status, error) = fleet.ask(0, "PUT", "/overrides", Some(&body(rule, key, limit)));
         let message = error["error"]["message"].as_str().unwrap_or_default();
-        assert!(status == 400 && message.contains(reason), "{error}");
+        assert!(status == 422 && message.contains(reason), "{error}");
     }
     let (status, error) =
         fleet.ask(0, "PUT", "/overrides", Some(&body("k", json!([]), json!({"requests_per_unit": 0}))));

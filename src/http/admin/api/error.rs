@@ -47,6 +47,9 @@ pub(in crate::http) enum ApiError {
     /// The rules are invalid.
     #[error("the rules are invalid")]
     Invalid(Box<Invalid>),
+    /// A limit that the request states is invalid; contains the reason.
+    #[error("{0}")]
+    InvalidLimit(String),
     /// The rules, or an entry of a list, violate a guardrail.
     #[error("refused by guardrails; set `force` to apply anyway")]
     NeedsForce(Vec<Violation>),
@@ -124,11 +127,6 @@ impl Invalid {
         };
         Self { report: format!("{file}: {message}"), problems: vec![problem] }
     }
-
-    /// An error of what a request states.
-    pub(super) const fn of_request(message: String) -> Self {
-        Self { report: message, problems: Vec::new() }
-    }
 }
 
 impl ApiError {
@@ -142,7 +140,7 @@ impl ApiError {
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "bad_request"),
             Self::Slow(_) => (StatusCode::REQUEST_TIMEOUT, "bad_request"),
             Self::ContentType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "bad_request"),
-            Self::Invalid(_) => (StatusCode::UNPROCESSABLE_ENTITY, "invalid"),
+            Self::Invalid(_) | Self::InvalidLimit(_) => (StatusCode::UNPROCESSABLE_ENTITY, "invalid"),
             Self::ReadOnly(_) => (StatusCode::CONFLICT, "read_only"),
             Self::NeedsForce(_) => (StatusCode::UNPROCESSABLE_ENTITY, "needs_force"),
             Self::Store(_) | Self::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),

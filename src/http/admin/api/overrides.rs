@@ -12,7 +12,7 @@ use tollgate_control::{OverrideEntry, Pair};
 use tollgate_rules::{Overridden, RuleOverrides};
 
 use super::{
-    error::{ApiError, Invalid},
+    error::ApiError,
     extract::{Force, Integer, JsonBody, PathParam, QueryParams, Reason, expires_at, now_ms, page_size},
     guardrails::overrides::violations_of,
     limits::Lane,
@@ -193,7 +193,7 @@ fn check(api: &Api, entries: &[OverrideEntry], force: Force) -> Result<(), ApiEr
             1 => reason.to_owned(),
             _ => format!("{} {} {}: {reason}", entry.domain, entry.rule, entry.key_text()),
         };
-        ApiError::Invalid(Box::new(Invalid::of_request(reason)))
+        ApiError::InvalidLimit(reason)
     };
     let rules = api.parts.rules.load().unwrap_or_default();
     let paths = |domain: &str| -> HashSet<String> {
