@@ -6,10 +6,8 @@ mod peers;
 use std::{fs, path::Path};
 
 use tempfile::TempDir;
-use tollgate::config::read_regions;
 use tollgate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
-use crate::docs::block;
 use crate::support::{
     cluster::wait,
     http,
@@ -90,12 +88,6 @@ async fn add_up(instances: &[Tollgate]) {
     for instance in instances {
         assert_eq!(admitted(instance, "regional", "one").await.0, LIMIT);
     }
-}
-
-#[test]
-fn the_table_of_the_documentation_is_valid() {
-    let table = read_regions("regions.yaml", block("yaml regions").as_bytes()).expect("valid");
-    assert_eq!((table.generation(), table.regions().len(), table.sharing()), (7, 3, 2));
 }
 
 #[tokio::test]

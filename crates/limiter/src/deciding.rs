@@ -211,8 +211,8 @@ impl NamedText {
         if self.is_truncated() {
             return;
         }
-        let room = MAX_NAMED_BYTES.saturating_sub(self.0.len());
-        let part = if text.len() <= room { text } else { self.make_room(text) };
+        let fits = text.len() <= MAX_NAMED_BYTES.saturating_sub(self.0.len());
+        let part = if fits { text } else { self.make_room(text) };
         if part.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_control()) {
             self.0.extend_from_slice(part.as_bytes());
         } else {
@@ -221,7 +221,7 @@ impl NamedText {
                 self.0.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
             }
         }
-        if part.len() < text.len() {
+        if !fits {
             self.0.extend_from_slice(ELLIPSIS.as_bytes());
         }
     }
@@ -229,9 +229,11 @@ impl NamedText {
     /// Makes room for the mark, and returns the part of `text` that fits before it.
     fn make_room<'t>(&mut self, text: &'t str) -> &'t str {
         let most = MAX_NAMED_BYTES.saturating_sub(ELLIPSIS.len());
-        let kept = self.as_str();
-        let kept = floor_boundary(kept, most);
-        self.0.truncate(kept);
+        let kept = floor_boundary(self.as_str(), most);
+        if kept < self.0.len() {
+            self.0.truncate(kept);
+            return "";
+        }
         let room = floor_boundary(text, most.saturating_sub(kept));
         text.get(..room).unwrap_or_default()
     }
@@ -267,6 +269,12 @@ mod tests {
         assert_eq!(text(&[("api_key", "abc"), ("path", "/a")]), "api_key=abc,path=/a");
         assert_eq!(text(&[("path", "/a\n403 forged\u{85}é")]), "path=/a?403 forged?é");
         assert_eq!(text(&[]), "");
+    }
+
+    #[test]
+    fn a_text_that_was_cut_is_not_continued() {
+        let key = format!("{}€é", "a".repeat(MAX_NAMED_BYTES - 5));
+        assert_eq!(text(&[(&key, "v")]), format!("{}…", "a".repeat(MAX_NAMED_BYTES - 5)));
     }
 
     #[test]
