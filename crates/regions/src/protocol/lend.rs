@@ -58,7 +58,8 @@ pub fn lend(
 
     let returned = give_back(ledger, terms, now, usage, peer, ask.want);
     let want = ask.want.saturating_sub(returned);
-    let from = ask.label.max(now.label);
+    // Ends that are times count from the receipt, whatever the asker's clock shows.
+    let from = if terms.kind.label_step().is_some() { ask.label.max(now.label) } else { now.label };
     let effective = is_injected(Fault::StaleEffective).then_some(after_reconcile);
     let booking = Booking { effective, id: ask.id, amount: ask.hold.saturating_add(want), from };
     let (amount, added) = book(ledger, terms, now, usage, peer, booking);

@@ -45,6 +45,19 @@ fn loans_last_as_the_windows_require() {
 }
 
 #[test]
+fn a_booking_that_ends_at_a_time_ends_whatever_the_clock_of_the_asker() {
+    for kind in [PERMITS, Kind::TokenBucket { window: 1, capacity: 1_000_000 }] {
+        for label in [0, NOW + 3_600_000_000, u64::MAX] {
+            let (mut ledger, terms) = (Ledger::default(), terms(kind));
+            let ask = Ask { label, ..plain_ask(kind, 60) };
+            let lent = lend(&mut ledger, &terms, now(kind), Usage::default(), &name("us"), &ask);
+            assert_eq!(lent.map(|lent| lent.reply.amount), Ok(60));
+            assert_eq!(ledger.ends_at(&terms), NOW + kind.booking_span(), "{kind:?}, {label}");
+        }
+    }
+}
+
+#[test]
 fn a_loan_moves_from_the_lender_to_the_borrower_and_back() {
     let (eu, us) = (name("eu"), name("us"));
     let terms = terms(PERMITS);
