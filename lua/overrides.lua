@@ -195,7 +195,7 @@ local OPERATIONS = {
     local restored = 0
     for i = 9, #ARGV, 4 do
       local revision, id = tonumber(ARGV[i]), ARGV[i + 1]
-      local known = redis.call('ZSCORE', revisions, id) or redis.call('ZSCORE', removals, id)
+      local known = redis.call('ZMSCORE', revisions, id)[1] or redis.call('ZMSCORE', removals, id)[1]
       if not known or tonumber(known) < revision then
         restored = restored + 1
         if ARGV[i + 3] == '' then
@@ -212,7 +212,7 @@ local OPERATIONS = {
     if ARGV[8] == 'last' then
       local last = math.max(last_revision(), tonumber(ARGV[7]))
       redis.call('HSET', head, 'override_revision', text(last))
-      -- Restored overrides have revisions that instances may be past, so they fetch all again.
+      -- Instances may be past the revisions that were restored, so they fetch all again.
       if redis.call('HDEL', head, 'override_restored') == 1 then
         redis.call('HSET', head, 'override_epoch', text(now_us()))
         commit(ARGV[4], ARGV[5])

@@ -120,7 +120,7 @@ async fn follow_xds(
     }
     let runtime = Handle::current();
     let recompile = move || {
-        // The watcher's thread is none of the runtime's.
+        // The watcher's thread is outside of the runtime.
         let _entered = runtime.enter();
         again.recompile();
     };

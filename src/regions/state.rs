@@ -236,8 +236,8 @@ mod tests {
         state.propose(table(4, &[("us", 3), ("eu", 1)])).expect("accepted");
         assert_eq!(share(&state, 1_000), 25, "a region may not have heard of the change before");
         state.finish(Timestamp::from_micros(2_000_000_000));
-        assert_eq!((share(&state, 2_070), state.unfinished()), (25, 0));
-        assert_eq!(share(&state, 2_071), 75);
+        assert_eq!((share(&state, 2_075), state.unfinished()), (25, 0));
+        assert_eq!(share(&state, 2_076), 75);
     }
 
     #[test]

@@ -38,7 +38,7 @@ descriptors:
 ";
 
 /// Instances on one Redis, each with a client and a file for its overrides.
-struct Fleet {
+struct OverrideFleet {
     redis: Redis,
     config: TempDir,
     files: TempDir,
@@ -47,7 +47,7 @@ struct Fleet {
     clients: Vec<Client>,
 }
 
-impl Fleet {
+impl OverrideFleet {
     async fn start(source: &'static str) -> Self {
         let redis = Redis::start();
         let files = tempfile::tempdir().expect("a directory");
@@ -122,7 +122,7 @@ fn ask(instance: &Tollgate, method: &str, path: &str, body: Option<&Value>) -> (
 
 #[tokio::test]
 async fn overrides_of_a_rule_and_of_a_key_are_enforced_by_all_instances_until_their_end() {
-    let mut fleet = Fleet::start("directory").await;
+    let mut fleet = OverrideFleet::start("directory").await;
     let mut times = Vec::new();
     for round in 1..=3_u32 {
         fleet.set(0, None, 2_000 + round, None);
@@ -165,7 +165,7 @@ async fn overrides_of_a_rule_and_of_a_key_are_enforced_by_all_instances_until_th
 
 #[tokio::test]
 async fn overrides_are_back_after_all_instances_were_killed_and_redis_lost_its_data() {
-    let mut fleet = Fleet::start("directory").await;
+    let mut fleet = OverrideFleet::start("directory").await;
     fleet.set(0, None, 2_000, None);
     let entry = fleet.set(1, Some("v"), 77, Some(3_600));
     fleet.enforce(77, Instant::now()).await;
@@ -197,7 +197,7 @@ async fn overrides_are_back_after_all_instances_were_killed_and_redis_lost_its_d
 
 #[tokio::test]
 async fn an_override_without_effect_is_refused_and_reported_once_its_rule_is_removed() {
-    let fleet = Fleet::start("redis").await;
+    let fleet = OverrideFleet::start("redis").await;
     let body = |rule: &str, key: Value, limit: Value| json!({"domain": "web", "rule": rule, "key": key, "rate_limit": limit, "reason": "r"});
     let limit = json!({"requests_per_unit": 5});
     for (rule, key, limit, reason) in [
@@ -226,7 +226,7 @@ async fn an_override_without_effect_is_refused_and_reported_once_its_rule_is_rem
 }
 
 /// The file of the current version.
-fn text(fleet: &Fleet) -> String {
+fn text(fleet: &OverrideFleet) -> String {
     let version = fleet.ask(0, "GET", "/versions/current", None).1;
     let files = version["files"].as_object().expect("files");
     files.values().next().and_then(Value::as_str).expect("a text").to_owned()
@@ -242,7 +242,7 @@ fn set_limit(instance: &Tollgate, limit: u32, based_on: Option<u64>) -> (u16, Va
 
 #[tokio::test]
 async fn one_limit_is_changed_in_its_place_and_of_two_operators_one_is_refused() {
-    let mut fleet = Fleet::start("redis").await;
+    let mut fleet = OverrideFleet::start("redis").await;
     let mut times = Vec::new();
     for round in 1..=3_u32 {
         let (status, made) = set_limit(&fleet.instances[0], 2_000 + round, None);
@@ -286,7 +286,7 @@ async fn where_rules_have_another_source_the_answer_names_it_and_the_override() 
 #[tokio::test]
 #[ignore = "a measurement of a minute"]
 async fn hundred_changes_of_one_limit_are_enforced_within_a_second() {
-    let mut fleet = Fleet::start("redis").await;
+    let mut fleet = OverrideFleet::start("redis").await;
     let mut times = Vec::new();
     for round in 1..=100_u32 {
         let begun = Instant::now();

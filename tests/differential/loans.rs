@@ -63,7 +63,7 @@ fn limits() -> impl Strategy<Value = Limit> {
             let base = u32::try_from(u64::from(limit) * u64::from(part) / 100).expect("a part");
             let quota = Quota { limit, window: Window::from_seconds(seconds).expect("in range") };
             let share = RegionShare::new(quota, base).expect("a limit");
-            Limit { policy: whole.under_share(&share, base), share, is_leased, has_ban }
+            Limit { policy: share.under(whole, base), share, is_leased, has_ban }
         },
     )
 }

@@ -170,7 +170,7 @@ async fn a_change_is_finished_once_every_region_that_is_not_lost_has_announced_i
 }
 
 #[tokio::test]
-#[ignore = "takes 10 s, which a share waits for"]
+#[ignore = "takes 15 s, which a share waits for"]
 async fn a_raised_share_applies_once_the_hits_under_the_former_ones_have_stopped_counting() {
     let mesh = Mesh::start([1, 1, 2]);
     mesh.wait_until_connected();

@@ -170,11 +170,11 @@ async fn a_changed_overlay_is_active_without_a_push_and_an_invalid_one_is_report
     let is_problem = |part: &'static str| {
         move |rules: &Value| rules["problem"].as_str().is_some_and(|problem| problem.contains(part))
     };
-    asking.wait_for_rules(is_problem("limits.yaml:5"));
+    asking.wait_for_rules(is_problem("rate_limit.brust:"));
 
     // Invalid with these rules: the pushed ones are rejected too, until it is mended.
     write(directory.path(), "limits.yaml", &all("burst: 5"));
-    asking.wait_for_rules(is_problem("limits.yaml:5: descriptors[0]"));
+    asking.wait_for_rules(is_problem("rate_limit.burst:"));
     plane.push("1", &snapshot(1));
     plane.wait_for_nack("limits.yaml:5");
     assert!(client.passes("shop/shared-limits", &entries).await);

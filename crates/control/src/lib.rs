@@ -27,10 +27,12 @@ mod error;
 pub mod events;
 mod fleet;
 mod handle;
+mod lock_file;
 mod memory;
 pub mod metrics;
 mod model;
 mod overrides;
+mod overriding;
 pub mod ramp;
 mod reconcile;
 mod redis;
@@ -54,9 +56,10 @@ pub use self::{
         Switch, SwitchMode, ValueMatch, Version,
     },
     overrides::{SwitchError, check_entry, check_switch, compile as compile_overrides},
+    overriding::OverridePage,
     ramp::{EnforcedHits, Ramp, RampError, RampEvidence, RampState},
     reconcile::{ActiveDomains, Reconciler, Rules},
-    rule_overrides::{JournalError, OverrideEntry, OverrideError, OverridePage},
+    rule_overrides::{JournalError, OverrideEntry, OverrideError},
     status::{ControlPlane, Link, RulesSource, RulesState, RulesStatus},
     traffic::{Baselines, MAX_SERIES_NAME_BYTES, MinuteTotals, SeriesCounts},
 };

@@ -105,8 +105,8 @@ impl Store {
         step: impl FnMut(&mut Loans) -> T,
     ) -> Result<T, StoreError> {
         match self {
-            Self::Memory(store) => store.with_loans(counter, step),
-            Self::Redis(store) => store.with_loans(counter, time_limit, step).await,
+            Self::Memory(store) => memory::with_loans(store, counter, step),
+            Self::Redis(store) => redis::with_loans(store, counter, time_limit, step).await,
         }
     }
 

@@ -104,9 +104,7 @@ impl Borrower {
     async fn until_renewal(&self, counter: &SharedCounter) -> Option<Duration> {
         let step = |loans: &mut Loans| {
             let Loans { ledger, terms, now, .. } = loans;
-            let after = ledger.renew_after(terms, now.label);
-            let unit = if terms.kind.label_step().is_some() { 1_000_000 } else { 1 };
-            (after < u64::MAX).then(|| after.saturating_sub(now.label).saturating_mul(unit))
+            policy::until_renewal(ledger, terms, *now)
         };
         let micros = self.store.with_loans(counter, LEDGER_TIMEOUT, step).await.ok()??;
         Some(Duration::from_micros(micros.clamp(100_000, 60_000_000)))
@@ -166,11 +164,12 @@ fn prepare(
 ) -> Option<Asked> {
     let usage = loans.usage(0);
     let Loans { ledger, terms, now, used, .. } = &mut *loans;
-    if now.micros < ledger.claim_until {
+    // A loan is prolonged even in the pause after an ask that brought too little.
+    let renews = policy::must_renew(ledger, terms, *now);
+    if !renews && !policy::may_ask(ledger, *now) {
         return None;
     }
     let effective = ledger.effective(terms, now.label);
-    let renews = ledger.renew_after(terms, now.label) <= now.label;
     let lacking = policy::shortage(terms, *now, effective, *used, denied, demand);
     let target = match lacking {
         Some(lacking) => effective.saturating_add(lacking),

@@ -49,7 +49,7 @@ enum OverrideSubcommand {
         /// Entries that the rule leaves open, separated by commas: the override is for the counter with these values.
         /// Default: for all counters of the rule.
         #[arg(long, value_name = "KEY=VALUE,…", value_parser = literal_descriptor)]
-        key: Option<DescriptorArgument>,
+        counter: Option<DescriptorArgument>,
         /// Keys of `rate_limit` with their values: `requests_per_unit=5000`, `unit=minute`, `burst=500`. What is not
         /// stated stays as in the rule.
         #[arg(value_name = "KEY=VALUE", required = true, value_parser = limit)]
@@ -140,7 +140,7 @@ impl OverrideFlags {
     pub(in crate::settings) fn resolve(self) -> Result<AdminClientSettings, Problem> {
         let command = match self.subcommand {
             OverrideSubcommand::List { domain, rule, limit } => OverrideCommand::Show { domain, rule, limit },
-            OverrideSubcommand::Set { domain, rule, key, rate_limit, reason, lifetime, force } => {
+            OverrideSubcommand::Set { domain, rule, counter: key, rate_limit, reason, lifetime, force } => {
                 OverrideCommand::Set { domain, rule, key, rate_limit, reason, lifetime, force }
             }
             OverrideSubcommand::Import { file, reason, force } => {

@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::{self, File, OpenOptions},
     io::{self, BufWriter, Read as _, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
@@ -12,15 +12,13 @@ use serde::{Deserialize, Serialize};
 use tollgate_runtime::redact;
 
 use super::state::State;
+use crate::lock_file::{FILE_MODE, lock};
 
 /// Format version of the file.
 const FORMAT: u32 = 1;
 
 /// Maximum size of a file: the store is smaller, however much of it JSON escapes.
 const MAX_FILE_BYTES: u64 = 512 << 20;
-
-/// Permissions of the file: only the user of the process, because rules and lists may contain the keys of clients.
-pub(crate) const FILE_MODE: u32 = 0o600;
 
 /// Error of an unusable file.
 #[derive(Debug, thiserror::Error)]
@@ -102,17 +100,6 @@ fn sibling(path: &Path, ending: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(ending);
     name.into()
-}
-
-/// Locks an empty file, which is never removed: otherwise two processes could hold files of the same name.
-pub(crate) fn lock(path: &Path) -> Result<File, String> {
-    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).open(path);
-    let file = file.map_err(|error| error.to_string())?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err("another process uses it".to_owned()),
-        Err(TryLockError::Error(error)) => Err(format!("cannot lock it: {error}")),
-    }
 }
 
 /// Reads the state, if the file exists.

@@ -13,7 +13,6 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 pub use self::file::FileError;
-pub(crate) use self::file::{FILE_MODE, lock as lock_file};
 use self::{bans::MemoryBans, disk::Disk, file::RulesFile, state::State};
 use super::{
     Added, AuditEntry, AutomaticEntry, ControlError, Instance, NewEntry, Runtime, Version,

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::{
-    task::spawn_blocking,
+    task::{JoinError, spawn_blocking},
     time::{Instant, sleep_until},
 };
 use tollgate_rules::{OverriddenCounts, OverrideTarget};
@@ -191,13 +191,13 @@ async fn fetch_changes(
         let page = overrides::since(redis.client(), from).await?;
         next = page.next;
         problems.extend(page.problems);
-        let finish = |book: &mut OverrideBook| {
-            // Until the last page the revision is that of the last change.
-            if next.is_none() {
-                book.set_head(page.head.in_epoch_of(&held));
-            }
-        };
-        problems.extend(control.overrides().record(&page.changes, finish));
+        // Until the last page the revision is that of the last change.
+        let head = next.is_none().then(|| page.head.in_epoch_of(&held));
+        let (changes, control) = (page.changes, control.clone());
+        let recorded = spawn_blocking(move || {
+            control.overrides().record(&changes, |book| head.into_iter().for_each(|head| book.set_head(head)))
+        });
+        problems.extend(recorded.await.map_err(|error| panicked(&error))?);
     }
     Ok(problems)
 }
@@ -217,7 +217,9 @@ async fn fetch_everything(control: &Control, redis: &Redis) -> Result<Vec<String
             _ => page.head.in_epoch_of(book.head()),
         });
     }
-    problems.extend(control.overrides().replace(book));
+    let control = control.clone();
+    let replaced = spawn_blocking(move || control.overrides().replace(book));
+    problems.extend(replaced.await.map_err(|error| panicked(&error))?);
     Ok(problems)
 }
 
@@ -255,7 +257,11 @@ async fn activate(
         Activated { counts, unmatched, took: begun.elapsed(), problems }
     });
     // Fails only by a panic, which is logged.
-    activated.await.map_err(|error| ControlError::Unavailable(error.to_string()))
+    activated.await.map_err(|error| panicked(&error))
+}
+
+fn panicked(error: &JoinError) -> ControlError {
+    ControlError::Unavailable(error.to_string())
 }
 
 #[cfg(test)]

@@ -216,22 +216,28 @@ impl OverrideBook {
     }
 
     /// All changes with a later revision than `revision`, in their order, without overrides that have ended at `now_ms`.
-    pub(crate) fn since(&self, revision: u64, now_ms: u64) -> Vec<OverrideChange> {
-        let records = self
-            .records
-            .iter()
-            .filter(|(_, record)| record.revision > revision && record.stated.is_active_at(now_ms));
-        let put = records.map(|(id, record)| OverrideChange {
-            revision: record.revision,
-            id: *id,
-            entry: Some(record.entry()),
-        });
+    pub(crate) fn changes_since(
+        &self,
+        revision: u64,
+        now_ms: u64,
+    ) -> impl Iterator<Item = OverrideChange> + '_ {
+        let is_active = |record: &&Record| record.revision > revision && record.stated.is_active_at(now_ms);
+        let put = self.records.values().filter(is_active);
+        let put = put.map(|record| (record.revision, record.stated.id, Some(record)));
         let removed = self.removals.iter().filter(|(_, removed)| **removed > revision);
-        let removed =
-            removed.map(|(id, revision)| OverrideChange { revision: *revision, id: *id, entry: None });
-        let mut changes: Vec<_> = put.chain(removed).collect();
-        changes.sort_by_key(|change| change.revision);
-        changes
+        let mut changes: Vec<_> = put.chain(removed.map(|(id, revision)| (*revision, *id, None))).collect();
+        changes.sort_unstable_by_key(|(revision, id, _)| (*revision, *id));
+        let change = |(revision, id, record): (u64, OverrideId, Option<&Record>)| OverrideChange {
+            revision,
+            id,
+            entry: record.map(Record::entry),
+        };
+        changes.into_iter().map(change)
+    }
+
+    /// All of these changes at once.
+    pub(crate) fn since(&self, revision: u64, now_ms: u64) -> Vec<OverrideChange> {
+        self.changes_since(revision, now_ms).collect()
     }
 }
 

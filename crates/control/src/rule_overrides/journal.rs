@@ -16,7 +16,7 @@ use super::{
     OverrideEntry,
     book::{BookHead, OverrideBook, OverrideChange},
 };
-use crate::memory::{FILE_MODE, lock_file};
+use crate::lock_file::{FILE_MODE, lock};
 
 /// Format version of the file.
 const FORMAT: u32 = 1;
@@ -76,23 +76,25 @@ impl Journal {
     /// When another process uses it, it cannot be read or written, or is not such a file.
     pub(crate) fn open(path: PathBuf) -> Result<(Self, OverrideBook), JournalError> {
         let unusable = |reason: String| JournalError { path: redact::path(&path), reason };
-        let lock = lock_file(&sibling(&path, ".lock")).map_err(unusable)?;
+        let lock = lock(&sibling(&path, ".lock")).map_err(unusable)?;
         let book = read(&path).map_err(unusable)?;
         // A file that cannot be written is better reported at the start than at the first change.
         let (file, lines) = write(&path, &book).map_err(|error| unusable(error.to_string()))?;
         Ok((Self { path, file, lines, _lock: lock }, book))
     }
 
-    /// Appends changes after which the state is that of the book.
-    pub(crate) fn append(&mut self, changes: &[OverrideChange], book: &OverrideBook) -> io::Result<()> {
-        if self.lines > book.len().saturating_mul(2).saturating_add(MAX_OUTDATED_LINES) {
-            return self.replace(book);
-        }
+    /// Whether most lines are outdated, with this number of overrides.
+    pub(crate) const fn is_outdated(&self, overrides: usize) -> bool {
+        self.lines > overrides.saturating_mul(2).saturating_add(MAX_OUTDATED_LINES)
+    }
+
+    /// Appends changes after which the state has this identity.
+    pub(crate) fn append(&mut self, changes: &[OverrideChange], head: &BookHead) -> io::Result<()> {
         let mut text = Vec::new();
         for change in changes {
             push(&mut text, &line_of(change))?;
         }
-        push(&mut text, &head_of(book))?;
+        push(&mut text, &head_line(head))?;
         // One write, so that a process that is killed leaves at most one incomplete line.
         let written = self.file.write_all(&text).and_then(|()| self.file.sync_data());
         self.lines = match written {
@@ -118,8 +120,8 @@ fn line_of(change: &OverrideChange) -> Line {
     }
 }
 
-fn head_of(book: &OverrideBook) -> Line {
-    let BookHead { lineage, revision, epoch, floor: _ } = book.head().clone();
+fn head_line(head: &BookHead) -> Line {
+    let BookHead { lineage, revision, epoch, floor: _ } = head.clone();
     Line::Head { form: FORMAT, lineage, revision, epoch }
 }
 
@@ -139,16 +141,15 @@ fn write(path: &Path, book: &OverrideBook) -> io::Result<(File, usize)> {
     }
     let file = OpenOptions::new().append(true).create_new(true).mode(FILE_MODE).open(&temporary)?;
     let mut writer = BufWriter::new(file);
-    let changes = book.since(0, 0);
-    let lines = changes.len().saturating_add(1);
-    let mut text = Vec::new();
-    for change in changes {
+    let (mut text, mut lines) = (Vec::new(), 1_usize);
+    for change in book.changes_since(0, 0) {
         text.clear();
         push(&mut text, &line_of(&change))?;
         writer.write_all(&text)?;
+        lines = lines.saturating_add(1);
     }
     text.clear();
-    push(&mut text, &head_of(book))?;
+    push(&mut text, &head_line(book.head()))?;
     writer.write_all(&text)?;
     let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
     file.sync_all()?;
@@ -238,7 +239,10 @@ mod tests {
 
     fn record(journal: &mut Journal, book: &mut OverrideBook, changes: &[OverrideChange]) {
         changes.iter().cloned().for_each(|change| book.apply(change).expect("valid"));
-        journal.append(changes, book).expect("written");
+        match journal.is_outdated(book.len()) {
+            true => journal.replace(book).expect("written"),
+            false => journal.append(changes, book.head()).expect("written"),
+        }
     }
 
     #[test]

@@ -7,7 +7,6 @@
 
 mod book;
 mod entry;
-mod handle;
 mod journal;
 mod replica;
 
@@ -17,6 +16,5 @@ pub(crate) use self::{
 };
 pub use self::{
     entry::{OverrideEntry, OverrideError},
-    handle::OverridePage,
     journal::JournalError,
 };

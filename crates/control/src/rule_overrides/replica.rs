@@ -4,12 +4,15 @@ use std::{path::PathBuf, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{sync::watch, time::timeout};
+use tollgate_core::clock::Clock;
+use tollgate_rules::OverrideId;
 
 use super::{
+    OverrideEntry,
     book::{OverrideBook, OverrideChange},
     journal::{Journal, JournalError},
 };
-use crate::{metrics, stored::now_ms};
+use crate::metrics;
 
 /// Longest wait for this instance to enforce a change that it has made.
 const MAX_ACTIVATION_WAIT: Duration = Duration::from_secs(1);
@@ -17,68 +20,95 @@ const MAX_ACTIVATION_WAIT: Duration = Duration::from_secs(1);
 /// The overrides of this instance, with its file.
 #[derive(Debug)]
 pub(crate) struct OverrideReplica {
-    held: Mutex<Held>,
+    book: Mutex<OverrideBook>,
+    /// Held during a change, and locked before the book, which is free while the file is written.
+    journal: Mutex<Option<Journal>>,
     /// The active revision.
     active: watch::Sender<u64>,
 }
 
-#[derive(Debug, Default)]
-struct Held {
-    book: OverrideBook,
-    journal: Option<Journal>,
-}
-
 impl Default for OverrideReplica {
     fn default() -> Self {
-        Self { held: Mutex::default(), active: watch::Sender::new(0) }
+        Self { book: Mutex::default(), journal: Mutex::default(), active: watch::Sender::new(0) }
     }
 }
 
 impl OverrideReplica {
     /// Opens a file, whose overrides replace those held so far.
     pub(crate) fn open(&self, file: PathBuf) -> Result<(), JournalError> {
-        let (journal, mut book) = Journal::open(file)?;
+        let mut journal = self.journal.lock();
+        let (opened, mut book) = Journal::open(file)?;
         book.sweep(now_ms());
-        *self.held.lock() = Held { book, journal: Some(journal) };
+        *self.book.lock() = book;
+        *journal = Some(opened);
         Ok(())
     }
 
     /// Reads the overrides.
     pub(crate) fn with<T>(&self, read: impl FnOnce(&OverrideBook) -> T) -> T {
-        read(&self.held.lock().book)
+        read(&self.book.lock())
     }
 
-    /// Applies `changes`, which `finish` completes, and writes them to the file. Returns why some were omitted.
+    /// Applies `changes`, which `finish` completes, and writes them to the file. Returns why some were omitted. Slow with a
+    /// file.
     pub(crate) fn record(
         &self,
         changes: &[OverrideChange],
         finish: impl FnOnce(&mut OverrideBook),
     ) -> Vec<String> {
-        let mut held = self.held.lock();
-        let Held { book, journal } = &mut *held;
+        let mut journal = self.journal.lock();
+        self.apply(changes, finish, journal.as_mut())
+    }
+
+    /// Records changes that only this instance makes, with the next revisions, and returns the last one. Slow with a file.
+    pub(crate) fn record_own(&self, changes: Vec<(OverrideId, Option<OverrideEntry>)>) -> u64 {
+        let mut journal = self.journal.lock();
+        let next = self.with(|book| book.head().revision.saturating_add(1));
+        let first = next.max(now_ms().saturating_mul(1_000));
+        let changes = changes.into_iter().zip(first..);
+        let changes: Vec<_> =
+            changes.map(|((id, entry), revision)| OverrideChange { revision, id, entry }).collect();
+        // Each was validated, and a failure of the file was logged.
+        let _ = self.apply(&changes, |_| (), journal.as_mut());
+        changes.last().map_or(first, |change| change.revision)
+    }
+
+    fn apply(
+        &self,
+        changes: &[OverrideChange],
+        finish: impl FnOnce(&mut OverrideBook),
+        journal: Option<&mut Journal>,
+    ) -> Vec<String> {
         let mut problems = Vec::new();
-        for change in changes {
-            if let Err(error) = book.apply(change.clone()) {
-                problems.push(format!("override {}: {error}", change.id));
+        let (head, overrides) = {
+            let mut book = self.book.lock();
+            for change in changes {
+                if let Err(error) = book.apply(change.clone()) {
+                    problems.push(format!("override {}: {error}", change.id));
+                }
             }
-        }
-        finish(book);
-        let written = journal.as_mut().map(|journal| journal.append(changes, book));
+            finish(&mut book);
+            (book.head().clone(), book.len())
+        };
+        let written = journal.map(|journal| match journal.is_outdated(overrides) {
+            true => journal.replace(&self.book.lock()),
+            false => journal.append(changes, &head),
+        });
         problems.extend(failure(written));
         problems
     }
 
-    /// Replaces all overrides by those of another book.
+    /// Replaces all overrides by those of another book. Slow with a file.
     pub(crate) fn replace(&self, other: OverrideBook) -> Vec<String> {
-        let mut held = self.held.lock();
-        held.book = other;
-        let Held { book, journal } = &mut *held;
-        failure(journal.as_mut().map(|journal| journal.replace(book))).into_iter().collect()
+        let mut journal = self.journal.lock();
+        let written = journal.as_mut().map(|journal| journal.replace(&other));
+        *self.book.lock() = other;
+        failure(written).into_iter().collect()
     }
 
     /// Drops the overrides that have ended.
     pub(crate) fn sweep(&self) {
-        self.held.lock().book.sweep(now_ms());
+        self.book.lock().sweep(now_ms());
     }
 
     /// Reports that the overrides of a revision are active.
@@ -103,4 +133,9 @@ fn failure(written: Option<std::io::Result<()>>) -> Option<String> {
     metrics::store_error("overrides_file");
     tracing::error!(%error, "cannot write the overrides file");
     Some(format!("cannot write the overrides file: {error}"))
+}
+
+/// Milliseconds since 1970.
+fn now_ms() -> u64 {
+    Clock::System.now().as_micros() / 1_000
 }

@@ -10,14 +10,10 @@
 //! bucket is full. Then it is full as well if its fill had been lowered at the end: with the share r of the limit during the
 //! loan, and t ticks after it, its debt would be (1 - r) × (capacity - t) more.
 
-use std::{
-    num::{NonZeroU32, NonZeroU64},
-    time::Duration,
-};
+use std::num::{NonZeroU32, NonZeroU64};
 
 use super::{
     CounterState, Policy, TokenBucket, Verdict,
-    queue::MAX_QUEUED,
     token_bucket::{self, TICKS_PER_MICRO, TICKS_PER_SECOND},
 };
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
@@ -73,6 +69,48 @@ impl RegionShare {
     pub const fn refill(&self) -> u64 {
         self.refill
     }
+
+    /// Returns the policy of the region with this limit in place of its share.
+    #[must_use]
+    pub fn under(&self, policy: Policy, effective: u32) -> Policy {
+        match policy {
+            Policy::FixedWindow(policy) => Policy::FixedWindow(policy.with_limit(effective)),
+            Policy::SlidingWindow(policy) => Policy::SlidingWindow(policy.with_limit(effective).rounded_up()),
+            Policy::SlidingWindowLog(policy) => Policy::SlidingWindowLog(policy.with_limit(effective)),
+            Policy::TokenBucket(policy) => Policy::TokenBucket(policy.with_refill(self.refill, effective)),
+            Policy::Concurrency(policy) => Policy::Concurrency(policy.with_limit(effective)),
+        }
+    }
+
+    /// Length of the window in seconds; of a bucket that in which it refills by the whole limit. 0 for permits.
+    pub fn window_seconds(&self, policy: &Policy) -> u32 {
+        let seconds = match policy {
+            Policy::FixedWindow(policy) => policy.length().as_secs(),
+            Policy::SlidingWindow(policy) => policy.length().as_secs(),
+            Policy::SlidingWindowLog(policy) => policy.window().as_secs(),
+            Policy::TokenBucket(_) => self.refill / TICKS_PER_SECOND,
+            Policy::Concurrency(_) => 0,
+        };
+        u32::try_from(seconds).unwrap_or(u32::MAX)
+    }
+
+    /// The limit under which a counter of a region was decided: its verdict shows it, but a limit below what is used as that.
+    pub fn effective_in(&self, policy: &Policy, verdict: &Verdict) -> u32 {
+        let seen = verdict.used.saturating_add(verdict.remaining.into());
+        let effective = match policy {
+            // The verdict counts tokens, which are in proportion to the rate.
+            Policy::TokenBucket(bucket) => {
+                let ticks = u128::from(seen).saturating_mul(self.refill.into());
+                let rate = ticks.checked_div(bucket.capacity().into()).unwrap_or_default();
+                u64::try_from(rate).unwrap_or(u64::MAX)
+            }
+            Policy::FixedWindow(_)
+            | Policy::SlidingWindow(_)
+            | Policy::SlidingWindowLog(_)
+            | Policy::Concurrency(_) => seen,
+        };
+        u32::try_from(effective).unwrap_or(u32::MAX).min(self.limit.get())
+    }
 }
 
 impl Loan {
@@ -101,132 +139,46 @@ impl LoanTotals {
     }
 }
 
-impl Policy {
-    /// Returns this policy of a limit of `whole` hits with a part of `share` hits: in the same window, or with a part of a
-    /// bucket's rate and of its tokens.
-    #[must_use]
-    pub fn region_share(self, share: u32, whole: u32) -> Self {
-        let part = |of: u32| {
-            let part = u64::from(of).saturating_mul(share.into()).checked_div(whole.into()).unwrap_or(0);
-            u32::try_from(part).unwrap_or(of)
-        };
-        match self {
-            Self::FixedWindow(policy) => {
-                Self::FixedWindow(policy.with_limit(share).with_max_carried(part(policy.max_carried())))
-            }
-            Self::SlidingWindow(policy) => Self::SlidingWindow(policy.with_limit(share).rounded_up()),
-            Self::SlidingWindowLog(policy) => {
-                Self::SlidingWindowLog(policy.with_limit(share.min(MAX_QUEUED)))
-            }
-            Self::TokenBucket(policy) => Self::TokenBucket(policy.region_share(share, whole)),
-            Self::Concurrency(policy) => Self::Concurrency(policy.with_limit(share.min(MAX_QUEUED))),
-        }
+/// Microseconds in which an empty bucket fills, rounded up; 0 for other algorithms.
+pub fn fill_micros(policy: &Policy) -> u64 {
+    match policy {
+        Policy::TokenBucket(bucket) => bucket.capacity().div_ceil(TICKS_PER_MICRO),
+        Policy::FixedWindow(_)
+        | Policy::SlidingWindow(_)
+        | Policy::SlidingWindowLog(_)
+        | Policy::Concurrency(_) => 0,
     }
+}
 
-    /// Time for which a hit may count after the window, or the time, in which its region had the share that admitted it. A
-    /// loan of windows lasts for one further window, or for those of some seconds.
-    pub fn tail(&self) -> Duration {
-        match self {
-            Self::FixedWindow(policy) => policy.tail(),
-            Self::SlidingWindow(policy) => policy.length().saturating_mul(3),
-            Self::SlidingWindowLog(policy) => policy.window(),
-            Self::TokenBucket(policy) => policy.time_to_fill(),
-            Self::Concurrency(policy) => policy.lease_ttl(),
-        }
+/// Microseconds since the epoch at which a bucket is full, rounded up; 0 for other algorithms.
+pub fn full_at(policy: &Policy, state: &CounterState) -> u64 {
+    match policy {
+        Policy::TokenBucket(_) => token_bucket::full_at(state.pair()).div_ceil(TICKS_PER_MICRO),
+        Policy::FixedWindow(_)
+        | Policy::SlidingWindow(_)
+        | Policy::SlidingWindowLog(_)
+        | Policy::Concurrency(_) => 0,
     }
+}
 
-    /// Whether regions may lend parts of such a limit to each other.
-    pub fn can_be_lent(&self) -> bool {
-        match self {
-            // The bound of an overdraft is not a part of loans.
-            Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::TokenBucket(_) => !self.has_bound(),
-            Self::SlidingWindowLog(_) | Self::Concurrency(_) => false,
-        }
+/// Makes a bucket full later by some microseconds, but no emptier than empty. Has no effect on others.
+pub fn fill_later(policy: &Policy, state: &mut CounterState, now: Timestamp, micros: u64) {
+    if let Policy::TokenBucket(bucket) = policy
+        && let Some(later) = NonZeroU64::new(micros.saturating_mul(TICKS_PER_MICRO))
+    {
+        let charge = bucket.with_emission(Some(later));
+        state.on_pair(|pair| charge.apply(pair, now, Hits::Overdraw(NonZeroU64::MIN)));
     }
+}
 
-    /// Returns this policy of a region's share with another limit.
-    #[must_use]
-    pub fn under_share(self, share: &RegionShare, effective: u32) -> Self {
-        match self {
-            Self::FixedWindow(policy) => Self::FixedWindow(policy.with_limit(effective)),
-            Self::SlidingWindow(policy) => Self::SlidingWindow(policy.with_limit(effective).rounded_up()),
-            Self::SlidingWindowLog(policy) => Self::SlidingWindowLog(policy.with_limit(effective)),
-            Self::TokenBucket(policy) => Self::TokenBucket(policy.with_refill(share.refill, effective)),
-            Self::Concurrency(policy) => Self::Concurrency(policy.with_limit(effective)),
-        }
-    }
-
-    /// Length of the window in seconds; of a bucket that in which it refills by the limit of `share`. 0 for permits.
-    pub fn window_seconds(&self, share: &RegionShare) -> u32 {
-        let seconds = match self {
-            Self::FixedWindow(policy) => policy.length().as_secs(),
-            Self::SlidingWindow(policy) => policy.length().as_secs(),
-            Self::SlidingWindowLog(policy) => policy.window().as_secs(),
-            Self::TokenBucket(_) => share.refill / TICKS_PER_SECOND,
-            Self::Concurrency(_) => 0,
-        };
-        u32::try_from(seconds).unwrap_or(u32::MAX)
-    }
-
-    /// Microseconds in which an empty bucket fills, rounded up; 0 for other algorithms.
-    pub fn fill_micros(&self) -> u64 {
-        match self {
-            Self::TokenBucket(bucket) => bucket.capacity().div_ceil(TICKS_PER_MICRO),
-            Self::FixedWindow(_)
-            | Self::SlidingWindow(_)
-            | Self::SlidingWindowLog(_)
-            | Self::Concurrency(_) => 0,
-        }
-    }
-
-    /// Microseconds since the epoch at which a bucket is full, rounded up; 0 for other algorithms.
-    pub fn full_at(&self, state: &CounterState) -> u64 {
-        match self {
-            Self::TokenBucket(_) => token_bucket::full_at(state.pair()).div_ceil(TICKS_PER_MICRO),
-            Self::FixedWindow(_)
-            | Self::SlidingWindow(_)
-            | Self::SlidingWindowLog(_)
-            | Self::Concurrency(_) => 0,
-        }
-    }
-
-    /// Makes a bucket full later by some microseconds, but no emptier than empty. Has no effect on others.
-    pub fn fill_later(&self, state: &mut CounterState, now: Timestamp, micros: u64) {
-        if let Self::TokenBucket(bucket) = self
-            && let Some(later) = NonZeroU64::new(micros.saturating_mul(TICKS_PER_MICRO))
-        {
-            let charge = bucket.with_emission(Some(later));
-            state.on_pair(|pair| charge.apply(pair, now, Hits::Overdraw(NonZeroU64::MIN)));
-        }
-    }
-
-    /// The limit under which a counter of a region was decided: its verdict shows it, but a limit below what is used as that.
-    pub fn effective_under(&self, share: &RegionShare, verdict: &Verdict) -> u32 {
-        let seen = verdict.used.saturating_add(verdict.remaining.into());
-        let effective = match self {
-            // The verdict counts tokens, which are in proportion to the rate.
-            Self::TokenBucket(bucket) => {
-                let ticks = u128::from(seen).saturating_mul(share.refill.into());
-                let rate = ticks.checked_div(bucket.capacity().into()).unwrap_or_default();
-                u64::try_from(rate).unwrap_or(u64::MAX)
-            }
-            Self::FixedWindow(_)
-            | Self::SlidingWindow(_)
-            | Self::SlidingWindowLog(_)
-            | Self::Concurrency(_) => seen,
-        };
-        u32::try_from(effective).unwrap_or(u32::MAX).min(share.limit.get())
-    }
-
-    /// Label of a charge at `now`: the end of the window that it counts in, or of this second.
-    pub fn label(&self, state: &CounterState, now: Timestamp) -> u32 {
-        let [first, second, third] = state.words();
-        match self {
-            Self::FixedWindow(policy) => policy.label([first, second], now),
-            Self::SlidingWindow(policy) => policy.label([first, second, third], now),
-            Self::SlidingWindowLog(_) | Self::TokenBucket(_) | Self::Concurrency(_) => {
-                now.seconds().saturating_add(1)
-            }
+/// Label of a charge at `now`: the end of the window that it counts in, or of this second.
+pub fn label(policy: &Policy, state: &CounterState, now: Timestamp) -> u32 {
+    let [first, second, third] = state.words();
+    match policy {
+        Policy::FixedWindow(window) => window.label([first, second], now),
+        Policy::SlidingWindow(window) => window.label([first, second, third], now),
+        Policy::SlidingWindowLog(_) | Policy::TokenBucket(_) | Policy::Concurrency(_) => {
+            now.seconds().saturating_add(1)
         }
     }
 }

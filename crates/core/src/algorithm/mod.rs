@@ -5,7 +5,7 @@
 //! and of [`Policy`].
 
 pub mod concurrency;
-mod effective_limit;
+pub mod effective_limit;
 pub mod fixed_window;
 mod last_verdict;
 pub mod policy;

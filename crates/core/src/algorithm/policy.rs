@@ -226,6 +226,15 @@ impl Policy {
         }
     }
 
+    /// Whether regions may lend parts of such a limit to each other.
+    pub fn can_be_lent(&self) -> bool {
+        match self {
+            // The bound of an overdraft is not a part of loans.
+            Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::TokenBucket(_) => !self.has_bound(),
+            Self::SlidingWindowLog(_) | Self::Concurrency(_) => false,
+        }
+    }
+
     /// Capacity of a bucket in hits; `None` for other algorithms.
     pub fn burst(&self) -> Option<u64> {
         match self {

@@ -133,9 +133,9 @@ impl RegionShares {
     }
 }
 
-/// Time beyond the tail of a hit after which a share grows: loans of the former share end in 5 s, and the clocks of two
-/// regions may differ by 1 s.
-const TAIL_MARGIN: Duration = Duration::from_secs(6);
+/// Time beyond the tail of a hit after which a share grows: loans of the former share are booked for 5.5 s, and the clocks
+/// of two regions that lend may differ by 5 s.
+const TAIL_MARGIN: Duration = Duration::from_secs(11);
 
 /// FNV-1a. Its values are part of the regions' behaviour: instances of two versions must agree.
 pub fn hash_of(bytes: &[u8]) -> u64 {

@@ -55,8 +55,8 @@ fn a_share_grows_only_after_every_region_has_lowered_its_own_and_a_tail() {
         shares.share(100, &policy, || at(now), || 0)
     };
     assert_eq!(share(None, 1_000), 25);
-    assert_eq!(share(Some(at(1_000)), 1_070), 25, "hits of the window in which it was lowered may count");
-    assert_eq!(share(Some(at(1_000)), 1_071), 75);
+    assert_eq!(share(Some(at(1_000)), 1_075), 25, "hits of the window in which it was lowered may count");
+    assert_eq!(share(Some(at(1_000)), 1_076), 75);
     let raised = vec![FormerWeights { weights: weights.clone(), lowered_at: None }];
     let lowered = RegionShares::new(2, former.clone(), raised);
     assert_eq!(lowered.share(100, &policy, || at(0), || 0), 25, "a smaller share applies at once");

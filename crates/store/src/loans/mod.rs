@@ -17,7 +17,10 @@ use std::num::NonZeroU64;
 
 use tollgate_core::{
     RecordId,
-    algorithm::{CounterState, LoanTotals, Policy, RegionShare, Words},
+    algorithm::{
+        CounterState, LoanTotals, Policy, RegionShare, Words,
+        effective_limit::{fill_micros, full_at, label},
+    },
     clock::Timestamp,
 };
 use tollgate_regions::{
@@ -94,13 +97,13 @@ pub(crate) struct Change {
 impl SharedCounter {
     /// Terms of the limit.
     pub fn terms(&self) -> Terms {
-        let window = self.policy.window_seconds(&self.share);
+        let window = self.share.window_seconds(&self.policy);
         let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let kind = match &self.policy {
             Policy::FixedWindow(_) => Kind::FixedWindow { window },
             Policy::SlidingWindow(_) => Kind::SlidingWindow { window },
             Policy::SlidingWindowLog(_) => Kind::SlidingWindowLog { window },
-            Policy::TokenBucket(_) => Kind::TokenBucket { window, capacity: self.policy.fill_micros() },
+            Policy::TokenBucket(_) => Kind::TokenBucket { window, capacity: fill_micros(&self.policy) },
             Policy::Concurrency(policy) => Kind::Concurrency { lease_ttl: micros(policy.lease_ttl()) },
         };
         Terms { kind, limit: self.share.limit().get(), base: self.share.base() }
@@ -114,9 +117,9 @@ impl SharedCounter {
     ) -> Result<(T, Option<Change>), StoreError> {
         let mut loans = self.loans(snapshot)?;
         let (used, before) = (loans.used, loans.effective);
-        let full_before = self.policy.full_at(&CounterState::Words(snapshot.state)).max(loans.now.micros);
+        let full_before = full_at(&self.policy, &CounterState::Words(snapshot.state)).max(loans.now.micros);
         let result = step(&mut loans);
-        let label = self.policy.label(&CounterState::Words(snapshot.state), snapshot.now);
+        let label = label(&self.policy, &CounterState::Words(snapshot.state), snapshot.now);
         let totals = totals::of(&loans.ledger, &loans.terms, loans.now.label);
         let after = totals.effective(&self.share, label);
         let is_bucket = matches!(self.policy, Policy::TokenBucket(_));
@@ -138,7 +141,7 @@ impl SharedCounter {
         let terms = self.terms();
         let ledger = ledger_of(&snapshot.ledger)?;
         let mut state = CounterState::Words(snapshot.state);
-        let label = self.policy.label(&state, snapshot.now);
+        let label = label(&self.policy, &state, snapshot.now);
         let micros = snapshot.now.as_micros();
         let effective = snapshot.totals.effective(&self.share, label);
         let now =
@@ -157,8 +160,8 @@ impl SharedCounter {
 
     /// When a bucket is full. One whose ledger was lost gets back what it has lent, without tokens.
     fn full_at(&self, snapshot: &Snapshot, effective: u32) -> u64 {
-        let full_at = self.policy.full_at(&CounterState::Words(snapshot.state));
-        let (now, capacity, base) = (snapshot.now.as_micros(), self.policy.fill_micros(), self.share.base());
+        let full_at = full_at(&self.policy, &CounterState::Words(snapshot.state));
+        let (now, capacity, base) = (snapshot.now.as_micros(), fill_micros(&self.policy), self.share.base());
         let base = NonZeroU64::new(base.into()).filter(|base| u64::from(effective) < base.get());
         let Some(base) = base.filter(|_| snapshot.ledger.is_empty()) else { return full_at };
         let filled = capacity.saturating_sub(full_at.saturating_sub(now));
@@ -173,7 +176,7 @@ impl SharedCounter {
         let unit = if loans.terms.kind.label_step().is_some() { 1_000_000 } else { 1 };
         let left = ends.saturating_mul(unit).saturating_sub(loans.now.micros).div_ceil(1_000);
         // A bucket that is not full may have records in its cell for longer.
-        let fill = self.policy.fill_micros().div_ceil(1_000);
+        let fill = fill_micros(&self.policy).div_ceil(1_000);
         left.saturating_add(MIN_LEDGER_TTL_MILLIS).saturating_add(fill)
     }
 }

@@ -88,19 +88,19 @@ pub struct Shortage {
 /// Demand for counters, in two generations: when the younger one is full it becomes the older, which is dropped.
 #[derive(Debug, Default)]
 struct Demands {
-    young: HashMap<u64, Entry>,
-    old: HashMap<u64, Entry>,
+    young: HashMap<u64, KnownDemand>,
+    old: HashMap<u64, KnownDemand>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Entry {
+struct KnownDemand {
     demand: Demand,
     /// Time until which the counter is not reported again, in microseconds.
     quiet_until: u64,
 }
 
 impl Demands {
-    fn entry(&mut self, counter: u64) -> &mut Entry {
+    fn entry(&mut self, counter: u64) -> &mut KnownDemand {
         if self.young.len() >= MAX_COUNTERS && !self.young.contains_key(&counter) {
             self.old = mem::take(&mut self.young);
         }
@@ -108,7 +108,7 @@ impl Demands {
         self.young.entry(counter).or_insert_with(|| old.remove(&counter).unwrap_or_default())
     }
 
-    fn get(&self, counter: u64) -> Option<&Entry> {
+    fn get(&self, counter: u64) -> Option<&KnownDemand> {
         self.young.get(&counter).or_else(|| self.old.get(&counter))
     }
 }
@@ -163,7 +163,7 @@ impl ShareWatch {
             SharedCounter { cell: cell.key.clone(), record: check.record, policy: check.policy, share };
         let terms = counter.terms();
         let now = moment(&terms, &check.policy, verdict.decided_at);
-        let effective = check.policy.effective_under(&share, verdict);
+        let effective = share.effective_in(&check.policy, verdict);
         let denied = if verdict.admitted { 0 } else { hits };
         let usage = if is_bucket { 0 } else { used };
         let hash = self.shared.hash(&cell.key, check.record);
@@ -235,7 +235,7 @@ mod tests {
         let check = Check {
             descriptor: 0,
             record,
-            policy: whole.under_share(&share, base),
+            policy: share.under(whole, base),
             hits: Hits::ONE,
             veto: Veto::Alone,
             sync: SyncMode::Strict,

@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 
 use tollgate_core::{
-    algorithm::{CounterState, LoanTotals, Policy, RegionShare},
+    algorithm::{
+        CounterState, LoanTotals, Policy, RegionShare,
+        effective_limit::{fill_later, label},
+    },
     clock::Timestamp,
 };
 
@@ -20,11 +23,11 @@ const MAX_ENTRIES: usize = 1_024;
 /// Counters of a shard with loans.
 #[derive(Debug, Default)]
 pub(super) struct LoanBook {
-    entries: HashMap<Box<[u8]>, Entry>,
+    entries: HashMap<Box<[u8]>, LoanEntry>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct LoanEntry {
     totals: LoanTotals,
     ledger: String,
     /// When the ledger may be dropped, in seconds since the epoch.
@@ -60,7 +63,7 @@ impl LoanBook {
 
     fn has_room(&mut self, name: &[u8], now: Timestamp) -> bool {
         if self.entries.len() >= MAX_ENTRIES && !self.entries.contains_key(name) {
-            let is_live = |entry: &Entry| entry.expires_at.max(entry.totals.expires_at()) > now.seconds();
+            let is_live = |entry: &LoanEntry| entry.expires_at.max(entry.totals.expires_at()) > now.seconds();
             self.entries.retain(|_, entry| is_live(entry));
         }
         self.entries.len() < MAX_ENTRIES || self.entries.contains_key(name)
@@ -70,47 +73,45 @@ impl LoanBook {
 impl LoanedShare {
     /// The policy of the share on a counter with this state.
     pub(super) fn policy(&self, policy: Policy, state: &CounterState, now: Timestamp) -> Policy {
-        let label = policy.label(state, now);
-        policy.under_share(&self.share, self.totals.effective(&self.share, label))
+        let label = label(&policy, state, now);
+        self.share.under(policy, self.totals.effective(&self.share, label))
     }
 }
 
-impl MemoryStore {
-    /// See [`Store::with_loans`](crate::Store::with_loans).
-    pub(crate) fn with_loans<T>(
-        &self,
-        counter: &SharedCounter,
-        mut step: impl FnMut(&mut Loans) -> T,
-    ) -> Result<T, StoreError> {
-        let shared = &*self.shared;
-        let at = shared.hash_of(counter.cell.tag()) % SHARDS;
-        let Some(shard) = shared.shards.get(at) else {
-            return Err(StoreError::Declined("no such shard".into()));
-        };
-        let mut shard = shard.0.lock();
-        let now = shared.clock.now();
-        let book_name = name(counter.cell.as_bytes(), counter.record.as_bytes());
-        if !shard.loans.has_room(&book_name, now) {
-            return Err(StoreError::Declined("too many counters with loans".into()));
-        }
-        let counter_name = CounterKey::new(&shared.hasher, counter.cell.as_bytes(), &counter.record);
-        let state = shard.inspect(&counter_name, |state| state.clone());
-        let CounterState::Words(words) = state else {
-            return Err(StoreError::Declined("a counter whose limit cannot be lent".into()));
-        };
-        let known = shard.loans.entries.get(&book_name);
-        let snapshot = Snapshot {
-            now,
-            state: words,
-            totals: known.map(|entry| entry.totals).unwrap_or_default(),
-            ledger: known.map(|entry| entry.ledger.clone()).unwrap_or_default(),
-        };
-        let (result, change) = counter.run(&snapshot, &mut step)?;
-        if let Some(change) = change {
-            write(&mut shard, counter, (&counter_name, book_name), now, change);
-        }
-        Ok(result)
+/// See [`Store::with_loans`](crate::Store::with_loans).
+pub(crate) fn with_loans<T>(
+    store: &MemoryStore,
+    counter: &SharedCounter,
+    mut step: impl FnMut(&mut Loans) -> T,
+) -> Result<T, StoreError> {
+    let shared = &*store.shared;
+    let at = shared.hash_of(counter.cell.tag()) % SHARDS;
+    let Some(shard) = shared.shards.get(at) else {
+        return Err(StoreError::Declined("no such shard".into()));
+    };
+    let mut shard = shard.0.lock();
+    let now = shared.clock.now();
+    let book_name = name(counter.cell.as_bytes(), counter.record.as_bytes());
+    if !shard.loans.has_room(&book_name, now) {
+        return Err(StoreError::Declined("too many counters with loans".into()));
     }
+    let counter_name = CounterKey::new(&shared.hasher, counter.cell.as_bytes(), &counter.record);
+    let state = shard.inspect(&counter_name, |state| state.clone());
+    let CounterState::Words(words) = state else {
+        return Err(StoreError::Declined("a counter whose limit cannot be lent".into()));
+    };
+    let known = shard.loans.entries.get(&book_name);
+    let snapshot = Snapshot {
+        now,
+        state: words,
+        totals: known.map(|entry| entry.totals).unwrap_or_default(),
+        ledger: known.map(|entry| entry.ledger.clone()).unwrap_or_default(),
+    };
+    let (result, change) = counter.run(&snapshot, &mut step)?;
+    if let Some(change) = change {
+        write(&mut shard, counter, (&counter_name, book_name), now, change);
+    }
+    Ok(result)
 }
 
 fn write(
@@ -123,14 +124,14 @@ fn write(
     let mut totals = change.totals;
     if let Policy::TokenBucket(_) = counter.policy {
         let full_at = shard.decide(name, now, |state| {
-            counter.policy.fill_later(state, now, change.full_later);
+            fill_later(&counter.policy, state, now, change.full_later);
             let expires_at = counter.policy.expires_at(state);
             (expires_at, EvictionRank::new(false, expires_at))
         });
         totals.prolong(now, full_at);
     }
     let ttl = u32::try_from(change.ttl_millis.div_ceil(1_000)).unwrap_or(u32::MAX);
-    let entry = Entry { totals, ledger: change.ledger, expires_at: now.seconds().saturating_add(ttl) };
+    let entry = LoanEntry { totals, ledger: change.ledger, expires_at: now.seconds().saturating_add(ttl) };
     shard.loans.entries.insert(book_name, entry);
 }
 

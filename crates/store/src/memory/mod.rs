@@ -20,6 +20,7 @@ use tollgate_core::{
     descriptor::Hits,
 };
 
+pub(crate) use self::loans::with_loans;
 use self::{bans::ActiveBans, counter_key::CounterKey, eviction::EvictionRank, shard::Shard};
 use super::{
     key::CellKey,

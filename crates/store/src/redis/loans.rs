@@ -34,62 +34,59 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
 /// Attempts of a transaction whose counter changes in the meantime.
 const MAX_ATTEMPTS: u32 = 8;
 
-impl RedisStore {
-    /// See [`Store::with_loans`](crate::Store::with_loans).
-    pub(crate) async fn with_loans<T>(
-        &self,
-        counter: &SharedCounter,
-        time_limit: Duration,
-        mut step: impl FnMut(&mut Loans) -> T,
-    ) -> Result<T, StoreError> {
-        let until = Instant::now().checked_add(time_limit);
-        let left = || until.map_or(time_limit, |until| until.saturating_duration_since(Instant::now()));
-        let mut snapshot = self.transact(counter, None, left()).await?.ok_or(StoreError::MalformedReply)?;
-        for _ in 0..MAX_ATTEMPTS {
-            let (result, change) = counter.run(&snapshot, &mut step)?;
-            let Some(change) = change else { return Ok(result) };
-            match self.transact(counter, Some((&snapshot, &change)), left()).await? {
-                None => return Ok(result),
-                Some(changed) => snapshot = changed,
-            }
+/// See [`Store::with_loans`](crate::Store::with_loans).
+pub(crate) async fn with_loans<T>(
+    store: &RedisStore,
+    counter: &SharedCounter,
+    time_limit: Duration,
+    mut step: impl FnMut(&mut Loans) -> T,
+) -> Result<T, StoreError> {
+    let until = Instant::now().checked_add(time_limit);
+    let left = || until.map_or(time_limit, |until| until.saturating_duration_since(Instant::now()));
+    let mut snapshot = transact(store, counter, None, left()).await?.ok_or(StoreError::MalformedReply)?;
+    for _ in 0..MAX_ATTEMPTS {
+        let (result, change) = counter.run(&snapshot, &mut step)?;
+        let Some(change) = change else { return Ok(result) };
+        match transact(store, counter, Some((&snapshot, &change)), left()).await? {
+            None => return Ok(result),
+            Some(changed) => snapshot = changed,
         }
-        Err(StoreError::Declined("the counter changes too often for its loans to change".into()))
     }
+    Err(StoreError::Declined("the counter changes too often for its loans to change".into()))
+}
 
-    /// Writes a change, unless the counter is not as it was read; without a change, reads it. Returns what it is, unless the
-    /// change was written. A repeated write changes nothing, since its own first attempt made the ledger another one.
-    async fn transact(
-        &self,
-        counter: &SharedCounter,
-        change: Option<(&Snapshot, &Change)>,
-        time_limit: Duration,
-    ) -> Result<Option<Snapshot>, StoreError> {
-        let prefix = &self.shared.options.key_prefix;
-        let names = [counter.cell.as_bytes(), counter.cell.clone().loans(counter.record).as_bytes()]
-            .map(|name| [prefix, name].concat());
-        let time = match self.clock {
-            ScriptClock::Server => String::new(),
-            ScriptClock::Fixed(now) => now.as_micros().to_string(),
-        };
-        let mut packed = counter.record.as_bytes().to_vec();
-        for parameter in counter.policy.script_parameters() {
-            packed.extend_from_slice(&script::pack_parameter(parameter));
-        }
-        let written = change.map_or_else(Vec::new, |(_, change)| pack(change));
-        let (before, after) =
-            change.map_or(("", ""), |(snapshot, change)| (&*snapshot.ledger, &*change.ledger));
-        let arguments: [&[u8]; 5] = [time.as_bytes(), &packed, &written, before.as_bytes(), after.as_bytes()];
-        let reply = self.run(&SCRIPT, counter.cell.slot(), &names, &arguments, time_limit).await?;
-        match &reply {
-            Reply::List(parts) => match parts.as_slice() {
-                [Reply::Integer(1)] => Ok(None),
-                [Reply::Integer(0), Reply::Bytes(ledger), Reply::Bytes(numbers)] => {
-                    read(ledger, numbers).map(Some).ok_or(StoreError::MalformedReply)
-                }
-                _ => Err(StoreError::MalformedReply),
-            },
-            Reply::Nil | Reply::Integer(_) | Reply::Bytes(_) => Err(StoreError::MalformedReply),
-        }
+/// Writes a change, unless the counter is not as it was read; without a change, reads it. Returns what it is, unless the
+/// change was written. A repeated write changes nothing, since its own first attempt made the ledger another one.
+async fn transact(
+    store: &RedisStore,
+    counter: &SharedCounter,
+    change: Option<(&Snapshot, &Change)>,
+    time_limit: Duration,
+) -> Result<Option<Snapshot>, StoreError> {
+    let prefix = &store.shared.options.key_prefix;
+    let names = [counter.cell.as_bytes(), counter.cell.clone().loans(counter.record).as_bytes()]
+        .map(|name| [prefix, name].concat());
+    let time = match store.clock {
+        ScriptClock::Server => String::new(),
+        ScriptClock::Fixed(now) => now.as_micros().to_string(),
+    };
+    let mut packed = counter.record.as_bytes().to_vec();
+    for parameter in counter.policy.script_parameters() {
+        packed.extend_from_slice(&script::pack_parameter(parameter));
+    }
+    let written = change.map_or_else(Vec::new, |(_, change)| pack(change));
+    let (before, after) = change.map_or(("", ""), |(snapshot, change)| (&*snapshot.ledger, &*change.ledger));
+    let arguments: [&[u8]; 5] = [time.as_bytes(), &packed, &written, before.as_bytes(), after.as_bytes()];
+    let reply = store.run(&SCRIPT, counter.cell.slot(), &names, &arguments, time_limit).await?;
+    match &reply {
+        Reply::List(parts) => match parts.as_slice() {
+            [Reply::Integer(1)] => Ok(None),
+            [Reply::Integer(0), Reply::Bytes(ledger), Reply::Bytes(numbers)] => {
+                read(ledger, numbers).map(Some).ok_or(StoreError::MalformedReply)
+            }
+            _ => Err(StoreError::MalformedReply),
+        },
+        Reply::Nil | Reply::Integer(_) | Reply::Bytes(_) => Err(StoreError::MalformedReply),
     }
 }
 

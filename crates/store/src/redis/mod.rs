@@ -43,6 +43,7 @@ use tollgate_core::{
 };
 use tollgate_runtime::outage::SharedOutageLog;
 
+pub(crate) use self::loans::with_loans;
 #[cfg(any(test, feature = "fuzzing"))]
 pub use self::script::fuzzing::replies;
 pub use self::{

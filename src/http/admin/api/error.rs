@@ -124,6 +124,11 @@ impl Invalid {
         };
         Self { report: format!("{file}: {message}"), problems: vec![problem] }
     }
+
+    /// An error of what a request states.
+    pub(super) const fn of_request(message: String) -> Self {
+        Self { report: message, problems: Vec::new() }
+    }
 }
 
 impl ApiError {

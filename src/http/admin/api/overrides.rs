@@ -12,7 +12,7 @@ use tollgate_control::{OverrideEntry, Pair};
 use tollgate_rules::{Overridden, RuleOverrides};
 
 use super::{
-    error::ApiError,
+    error::{ApiError, Invalid},
     extract::{Force, Integer, JsonBody, PathParam, QueryParams, Reason, expires_at, now_ms, page_size},
     guardrails::overrides::violations_of,
     limits::Lane,
@@ -188,12 +188,12 @@ async fn put(
 
 /// Checks that each override has an effect on the active rules, and that none violates a guardrail.
 fn check(api: &Api, entries: &[OverrideEntry], force: Force) -> Result<(), ApiError> {
-    let rejected = |entry: &OverrideEntry, reason: &str| match entries.len() {
-        1 => ApiError::BadRequest(reason.to_owned()),
-        _ => {
-            let (rule, key) = (&entry.rule, entry.key_text());
-            ApiError::BadRequest(format!("{} {rule} {key}: {reason}", entry.domain))
-        }
+    let rejected = |entry: &OverrideEntry, reason: &str| {
+        let reason = match entries.len() {
+            1 => reason.to_owned(),
+            _ => format!("{} {} {}: {reason}", entry.domain, entry.rule, entry.key_text()),
+        };
+        ApiError::Invalid(Box::new(Invalid::of_request(reason)))
     };
     let rules = api.parts.rules.load().unwrap_or_default();
     let paths = |domain: &str| -> HashSet<String> {

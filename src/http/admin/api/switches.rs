@@ -10,7 +10,7 @@ use tollgate_core::EnforcedShare;
 use tollgate_rules::ALL_NAMES;
 
 use super::{
-    error::ApiError,
+    error::{ApiError, Invalid},
     extract::{Integer, JsonBody, QueryParams, Reason, expires_at, now_ms},
     limits::Lane,
     response::{self, ApiResult},
@@ -100,7 +100,8 @@ pub(super) async fn set(
         created_at_ms,
         expires_at_ms: expires_at(created_at_ms, request.expires_in_s)?,
     };
-    check_switch(&switch).map_err(|error| ApiError::BadRequest(error.to_string()))?;
+    check_switch(&switch)
+        .map_err(|error| ApiError::Invalid(Box::new(Invalid::of_request(error.to_string()))))?;
     let is_emergency = switch.mode == SwitchMode::Emergency;
     if is_emergency && !has_domain(&api, &switch.domain) {
         return Err(ApiError::NotFound("no active domain has this name".to_owned()));

@@ -2,10 +2,7 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use tollgate_core::{
-    algorithm::{Algorithm, Policy},
-    ban::BanPolicy,
-};
+use tollgate_core::{algorithm::Algorithm, ban::BanPolicy};
 
 use super::{Budget, Compiler, Defaults, DomainBuilder};
 use crate::{
@@ -72,7 +69,7 @@ fn compiled(domain: &str, rule: &Rule, rate_limit: &str, problems: &mut Problems
     carried(rule, compiled, &raw, problems, &path)
 }
 
-/// Reports what an override does not change; returns whether there is nothing to report.
+/// Reports keys that an override does not change. Whether it has only others.
 fn check_keys(rule: &Rule, raw: &Stated<RawRateLimit>, problems: &mut Problems, path: &Path<'_>) -> bool {
     if rule.shedding.is_some() {
         let message = "the rule sheds by utilization; expected a rule with a limit";
@@ -191,9 +188,11 @@ fn check_transition(rule: &Limit, overridden: &Limit, report: &mut impl FnMut(&s
         return None;
     }
     if let (
-        Limit::Quota { quota: before, policy: Policy::SlidingWindow(_) },
-        Limit::Quota { quota: after, policy: Policy::SlidingWindow(_) },
+        Limit::Quota { quota: before, policy: policy_before },
+        Limit::Quota { quota: after, policy: policy_after },
     ) = (rule, overridden)
+        && policy_before.algorithm() == policy_after.algorithm()
+        && policy_after.depends_on_former()
         && before.window.seconds() != after.window.seconds()
     {
         let message = format!(

@@ -40,7 +40,7 @@ pub enum EditError {
         file: String,
         /// Its line.
         line: usize,
-        /// Reason of the refusal.
+        /// Reason why it cannot be changed alone.
         reason: &'static str,
     },
     /// Other rules would change too.

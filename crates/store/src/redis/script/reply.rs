@@ -183,7 +183,7 @@ impl Reader<'_> {
         if times > 1 && self.byte()? == 0 {
             return Some(check.policy);
         }
-        Some(check.policy.under_share(share, self.word()?))
+        Some(share.under(check.policy, self.word()?))
     }
 
     /// State summary of a counter.

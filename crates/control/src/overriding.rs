@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use tokio::task::spawn_blocking;
 use tollgate_rules::{OverrideId, RuleOverride};
 
-use super::{JournalError, OverrideChange, OverrideEntry};
 use crate::{
-    Action, AuditEntry, Control, ControlError,
+    Action, AuditEntry, Control, ControlError, JournalError, OverrideEntry,
     backend::Backend,
     bounds::{MAX_OVERRIDES, truncated},
     redis::overrides,
@@ -66,24 +66,26 @@ impl Control {
             Backend::Memory(memory) => memory,
         };
         let entry_id = |entry: &OverrideEntry| OverrideEntry::id_of(&entry.domain, &entry.rule, &entry.key);
-        let (count, next) = self.overrides().with(|book| {
+        let count = self.overrides().with(|book| {
             let new = entries.iter().filter(|entry| book.get(entry_id(entry)).is_none()).count();
-            (book.len().saturating_add(new), book.head().revision.saturating_add(1))
+            book.len().saturating_add(new)
         });
         if count > MAX_OVERRIDES {
             return Err(ControlError::TooMany { what: "overrides", most: MAX_OVERRIDES });
         }
         memory.audit_override(audit).await?;
-        let first = next.max(now_ms().saturating_mul(1_000));
-        let changes = entries.into_iter().zip(first..).map(|(entry, revision)| OverrideChange {
-            revision,
-            id: entry_id(&entry),
-            entry: Some(entry),
-        });
-        let changes: Vec<_> = changes.collect();
-        let last = changes.last().map_or(first, |change| change.revision);
-        self.overrides().record(&changes, |_| ());
-        Ok(last)
+        let changes = entries.into_iter().map(|entry| (entry_id(&entry), Some(entry))).collect();
+        self.record_own(changes).await
+    }
+
+    /// Records changes of a store in this process, on a thread that may wait for the disk.
+    async fn record_own(
+        &self,
+        changes: Vec<(OverrideId, Option<OverrideEntry>)>,
+    ) -> Result<u64, ControlError> {
+        let control = self.clone();
+        let recorded = spawn_blocking(move || control.overrides().record_own(changes)).await;
+        recorded.map_err(|error| ControlError::Unavailable(error.to_string()))
     }
 
     /// Removes an override; whether it existed. Returns once this instance enforces that, or after a second.
@@ -100,10 +102,7 @@ impl Control {
             }
             Backend::Memory(memory) => {
                 memory.audit_override(audit).await?;
-                let next = self.overrides().with(|book| book.head().revision.saturating_add(1));
-                let revision = next.max(now_ms().saturating_mul(1_000));
-                self.overrides().record(&[OverrideChange { revision, id, entry: None }], |_| ());
-                Some(revision)
+                Some(self.record_own(vec![(id, None)]).await?)
             }
         };
         self.changed().notify_one();
