@@ -21,7 +21,8 @@ const RECIPES: [Recipe; 4] = [
     Recipe {
         heading: "An algorithm",
         example: &["SlidingWindow", "sliding_window"],
-        max_rust: 6,
+        // Four of them for shares of regions.
+        max_rust: 10,
         max_lua: 2,
     },
     Recipe { heading: "A rate-limit key", example: &["share_threshold"], max_rust: 6, max_lua: 0 },

@@ -35,7 +35,7 @@ pub fn read_regions(name: &str, bytes: &[u8]) -> Result<RegionTable, Report> {
             for warning in document.warnings {
                 problems.warning(name, warning.at, warning.path, warning.message);
             }
-            let mut reader = Reader { file: name, problems: &mut problems };
+            let mut reader = TableReader(Reader { file: name, problems: &mut problems });
             match &document.root {
                 Some(root) => reader.table(root),
                 None => {
@@ -58,13 +58,16 @@ pub fn read_regions(name: &str, bytes: &[u8]) -> Result<RegionTable, Report> {
     table.ok_or(report)
 }
 
-impl Reader<'_> {
+/// Reader of the keys of a region table.
+struct TableReader<'a>(Reader<'a>);
+
+impl TableReader<'_> {
     fn table(&mut self, root: &Node) -> Option<RegionTable> {
         let path = Path::Root;
         let (mut generation, mut regions, mut writing) = (Field::Absent, None, Field::Absent);
         self.each_of(root, &path, &FILE_KEYS, |reader, key, value, path| match key {
-            "generation" => generation = reader.number(value, path),
-            "rules" => writing = reader.text(value, path),
+            "generation" => generation = reader.0.number(value, path),
+            "rules" => writing = reader.0.text(value, path),
             _ => regions = Some((value.at, reader.regions(value, path))),
         })?;
         let generation = match generation {
@@ -115,15 +118,15 @@ impl Reader<'_> {
 
     fn regions(&mut self, node: &Node, path: &Path<'_>) -> Option<Vec<RegionEntry>> {
         let Content::Map(pairs) = &node.content else {
-            self.wrong_type(node, path, "a mapping of regions by name");
+            self.0.wrong_type(node, path, "a mapping of regions by name");
             return None;
         };
         let mut regions = Vec::new();
         for (key, value) in pairs {
-            if self.problems.is_full() {
+            if self.0.problems.is_full() {
                 return None;
             }
-            let Some(name) = self.key(key, path) else { continue };
+            let Some(name) = self.0.key(key, path) else { continue };
             let path = path.key(&name);
             let is_name = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
             if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(is_name) {
@@ -140,10 +143,10 @@ impl Reader<'_> {
         let (mut address, mut weight) = (Field::Absent, Field::Absent);
         let (mut lost, mut certificate_name) = (Field::Absent, Field::Absent);
         self.each_of(node, path, &REGION_KEYS, |reader, key, value, path| match key {
-            "address" => address = reader.text(value, path),
-            "weight" => weight = reader.number(value, path),
-            "lost" => lost = reader.flag(value, path),
-            _ => certificate_name = reader.text(value, path),
+            "address" => address = reader.0.text(value, path),
+            "weight" => weight = reader.0.number(value, path),
+            "lost" => lost = reader.0.flag(value, path),
+            _ => certificate_name = reader.0.text(value, path),
         })?;
         let weight = match weight {
             Field::Absent => Some(1),
@@ -222,7 +225,7 @@ impl Reader<'_> {
             return None;
         };
         for (key, value) in pairs {
-            let Some(name) = self.key(key, path) else { continue };
+            let Some(name) = self.0.key(key, path) else { continue };
             let path = path.key(&name);
             if known.contains(&&*name) {
                 read(self, &name, value, &path);
@@ -238,6 +241,6 @@ impl Reader<'_> {
     }
 
     fn refuse(&mut self, at: Position, path: &Path<'_>, message: &str) {
-        self.problems.error(self.file, at, path, message);
+        self.0.problems.error(self.0.file, at, path, message);
     }
 }
