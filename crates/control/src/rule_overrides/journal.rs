@@ -293,7 +293,7 @@ mod tests {
         journal.file = File::open(&path).expect("readable");
         let lost = change(2, "b", false);
         book.apply(lost.clone()).expect("valid");
-        journal.append(&[lost], &book).expect_err("not writable");
+        journal.append(&[lost], book.head()).expect_err("not writable");
         record(&mut journal, &mut book, &[change(3, "c", false)]);
         drop(journal);
         let (_, again) = Journal::open(path).expect("readable");
