@@ -1,6 +1,6 @@
 -- Overrides of rules, which instances share.
 --   KEYS[1]   the head of the control plane, a hash. Of overrides: `override_lineage`, which distinguishes the states of two
---             stores; `override_revision`, the last revision; `override_epoch`, the number of times when lost overrides were
+--             stores; `override_revision`, the last revision; `override_epoch`, the time when lost overrides were last
 --             restored; and `override_floor`, the revision of the last removal that is no longer remembered
 --   KEYS[2]   the audit log of overrides, a stream as in control.lua
 --   KEYS[3]   overrides by id, a hash
@@ -214,7 +214,7 @@ local OPERATIONS = {
       redis.call('HSET', head, 'override_revision', text(last))
       -- Instances may be past the revisions that were restored, so they fetch all again.
       if redis.call('HDEL', head, 'override_restored') == 1 then
-        redis.call('HINCRBY', head, 'override_epoch', 1)
+        redis.call('HSET', head, 'override_epoch', text(now_us()))
         commit(ARGV[4], ARGV[5])
       end
     end

@@ -39,6 +39,9 @@ impl Comparisons {
                 (domain.into_string(), rule.into_string(), counts)
             })
             .collect();
+        // First those of operators, among them ramps, which are judged by them.
+        let overrides = rules.overrides();
+        enforcement.sort_by_key(|(domain, rule, _)| overrides.share_of(domain, rule).is_none());
         enforcement.truncate(MAX_RULES);
         RolloutReport { enforcement, candidates: self.candidates(rules, now_ms) }
     }

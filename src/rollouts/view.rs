@@ -141,9 +141,12 @@ impl RolloutView {
         let known = cached.as_ref().filter(|(at, _)| at.elapsed() < CACHE_LIFETIME);
         let reports = match known {
             Some((_, reports)) => Arc::clone(reports),
-            None => Arc::new(self.fresh_reports().await?),
+            None => {
+                let reports = Arc::new(self.fresh_reports().await?);
+                *cached = Some((Instant::now(), Arc::clone(&reports)));
+                reports
+            }
         };
-        *cached = Some((Instant::now(), Arc::clone(&reports)));
         drop(cached);
         Ok(merged(&reports))
     }

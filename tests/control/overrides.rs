@@ -129,8 +129,7 @@ async fn overrides_of_a_rule_and_of_a_key_are_enforced_by_all_instances_until_th
         times.push(fleet.enforce(2_000 + round, Instant::now()).await);
     }
     mostly_keep_to(MAX_PROPAGATION, "an override", &times);
-    let entry = fleet.set(1, Some("v"), 77, Some(2));
-    let ends_at_ms = entry["expires_at_ms"].as_u64().expect("an end");
+    let entry = fleet.set(1, Some("v"), 77, Some(3_600));
     fleet.enforce(77, Instant::now()).await;
     let listed = fleet.ask(2, "GET", "/overrides", None).1;
     assert_eq!(listed["overrides"].as_array().map(Vec::len), Some(2), "{listed}");
@@ -143,6 +142,8 @@ async fn overrides_of_a_rule_and_of_a_key_are_enforced_by_all_instances_until_th
     let tried = fleet.ask(0, "POST", "/try", Some(&tried)).1;
     assert_eq!(tried["descriptors"][0]["rule"]["override"]["id"], entry["id"], "{tried}");
     // The end comes by itself, to each instance by its own clock.
+    let entry = fleet.set(1, Some("v"), 77, Some(1));
+    let ends_at_ms = entry["expires_at_ms"].as_u64().expect("an end");
     fleet.enforce(2_003, Instant::now()).await;
     assert!(now_ms() >= ends_at_ms, "it ended too early");
     until("the metric", async || {
@@ -159,7 +160,7 @@ async fn overrides_of_a_rule_and_of_a_key_are_enforced_by_all_instances_until_th
     let actions: Vec<_> =
         audit["entries"].as_array().expect("entries").iter().map(|entry| &entry["action"]).collect();
     assert_eq!(actions[0], "remove_override", "{audit}");
-    assert_eq!(actions.iter().filter(|action| **action == "set_override").count(), 4, "{audit}");
+    assert_eq!(actions.iter().filter(|action| **action == "set_override").count(), 5, "{audit}");
 }
 
 #[tokio::test]

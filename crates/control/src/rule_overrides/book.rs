@@ -20,7 +20,7 @@ pub(crate) struct BookHead {
     pub(crate) lineage: String,
     /// The last revision.
     pub(crate) revision: u64,
-    /// Number of restorations.
+    /// Time of the last restoration, in microseconds since 1970.
     pub(crate) epoch: u64,
     /// The revision of the last removal that is no longer remembered; not of an instance.
     pub(crate) floor: u64,

@@ -25,6 +25,9 @@ const MAX_LINE_BYTES: usize = 64 << 10;
 const MAX_FILE_BYTES: u64 = 1 << 30;
 /// Number of outdated lines that a file may have besides one for each override.
 const MAX_OUTDATED_LINES: usize = 10_000;
+/// Number of lines of a file that could not be written: it lacks changes, and may end within a line, so the next change
+/// replaces it.
+const UNUSABLE: usize = usize::MAX;
 
 /// Error of an unusable file.
 #[derive(Debug, thiserror::Error)]
@@ -93,15 +96,18 @@ impl Journal {
         }
         push(&mut text, &head_line(head))?;
         // One write, so that a process that is killed leaves at most one incomplete line.
-        self.file.write_all(&text)?;
-        self.lines = self.lines.saturating_add(changes.len()).saturating_add(1);
-        self.file.sync_data()
+        let written = self.file.write_all(&text).and_then(|()| self.file.sync_data());
+        self.lines = match written {
+            Ok(()) => self.lines.saturating_add(changes.len()).saturating_add(1),
+            Err(_) => UNUSABLE,
+        };
+        written
     }
 
     /// Replaces the content by that of the book.
     pub(crate) fn replace(&mut self, book: &OverrideBook) -> io::Result<()> {
-        let (file, lines) = write(&self.path, book)?;
-        (self.file, self.lines) = (file, lines);
+        self.lines = UNUSABLE;
+        (self.file, self.lines) = write(&self.path, book)?;
         Ok(())
     }
 }
@@ -274,6 +280,24 @@ mod tests {
             let error = Journal::open(path.clone()).expect_err("damaged").to_string();
             assert!(error.contains("line 1"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_written_is_replaced_by_the_next_change() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("overrides");
+        let (mut journal, mut book) = Journal::open(path.clone()).expect("created");
+        record(&mut journal, &mut book, &[change(1, "a", false)]);
+        // Part of a line is written, as on a full disk.
+        journal.file.write_all(b"{\"revision\":2,\"put").expect("written");
+        journal.file = File::open(&path).expect("readable");
+        let lost = change(2, "b", false);
+        book.apply(lost.clone()).expect("valid");
+        journal.append(&[lost], book.head()).expect_err("not writable");
+        record(&mut journal, &mut book, &[change(3, "c", false)]);
+        drop(journal);
+        let (_, again) = Journal::open(path).expect("readable");
+        assert_eq!((again.since(0, 0), again.len()), (book.since(0, 0), 3));
     }
 
     #[test]
