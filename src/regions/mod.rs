@@ -1,6 +1,6 @@
 //! Regions that enforce limits of `scope: global` together.
 //!
-//! - [`file`]: the region table, which is read again when it changes.
+//! - [`mod@file`]: the region table, which is read again when it changes.
 //! - [`state`]: the active weights, and changes of them; [`announcements`]: what other regions state of theirs.
 //! - [`loans`]: parts of the shares that regions lend to each other.
 //! - [`peers`]: exchange of messages with the other regions.
