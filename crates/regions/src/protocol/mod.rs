@@ -1,11 +1,11 @@
 //! Transitions of a ledger. Each is one atomic step in the store of its region, and Rust defines it; scripts follow.
 //!
-//! 1. [`ask`] at the borrower: numbers an ask, and lists what the region has of each peer.
-//! 2. [`lend`] at the lender: lowers its bookings to what the asker has, returns what itself borrowed from the asker, then
+//! 1. [`ask()`] at the borrower: numbers an ask, and lists what the region has of each peer.
+//! 2. [`lend()`] at the lender: lowers its bookings to what the asker has, returns what itself borrowed from the asker, then
 //!    books a loan.
-//! 3. [`take`] at the borrower: lowers its bookings by what the lender returned, and takes the loan if the ask is
+//! 3. [`take()`] at the borrower: lowers its bookings by what the lender returned, and takes the loan if the ask is
 //!    outstanding.
-//! 4. [`settle`], first in each of them: drops what has ended, in order.
+//! 4. [`settle()`], first in each of them: drops what has ended, in order.
 //!
 //! A message that is lost leaves a booking without a loan until the next ask, which does not list it. One that is repeated
 //! or late changes nothing: ids rise, and amounts of a loan only fall.
