@@ -42,14 +42,14 @@ const TIME_LIMIT: Duration = Duration::from_secs(20);
 
 /// A limit and the share of it that the region owns.
 #[derive(Clone, Copy, Debug)]
-struct Limit {
+struct LentLimit {
     policy: Policy,
     share: RegionShare,
     is_leased: bool,
     has_ban: bool,
 }
 
-fn limits() -> impl Strategy<Value = Limit> {
+fn limits() -> impl Strategy<Value = LentLimit> {
     let algorithm = prop_oneof![
         Just(Algorithm::FixedWindow),
         Just(Algorithm::SlidingWindow),
@@ -63,7 +63,7 @@ fn limits() -> impl Strategy<Value = Limit> {
             let base = u32::try_from(u64::from(limit) * u64::from(part) / 100).expect("a part");
             let quota = Quota { limit, window: Window::from_seconds(seconds).expect("in range") };
             let share = RegionShare::new(quota, base).expect("a limit");
-            Limit { policy: share.under(whole, base), share, is_leased, has_ban }
+            LentLimit { policy: share.under(whole, base), share, is_leased, has_ban }
         },
     )
 }
@@ -125,7 +125,7 @@ fn step() -> impl Strategy<Value = u64> {
     ]
 }
 
-fn history() -> impl Strategy<Value = (bool, Vec<Limit>, Vec<(u64, Work)>)> {
+fn history() -> impl Strategy<Value = (bool, Vec<LentLimit>, Vec<(u64, Work)>)> {
     let rules = proptest::collection::vec(limits(), 1..4);
     let steps = rules.prop_flat_map(|rules| {
         let veto = prop_oneof![2 => Just(Veto::Never), 6 => Just(Veto::Alone), 1 => Just(Veto::Always)];
@@ -146,7 +146,12 @@ fn ban() -> BanCheck {
     BanCheck { policy: BanPolicy::new(&parameters, quota).expect("valid"), effect: BanEffect::Enforce }
 }
 
-fn call_of(name: &str, charging: Charging, limits: &[Limit], checks: &[(usize, Hits, Veto)]) -> TagRequest {
+fn call_of(
+    name: &str,
+    charging: Charging,
+    limits: &[LentLimit],
+    checks: &[(usize, Hits, Veto)],
+) -> TagRequest {
     let asked = |(at, hits, veto): &(usize, Hits, Veto)| -> (Asked, Veto) {
         ((u8::try_from(*at).expect("few"), limits[*at].policy, *hits), *veto)
     };
@@ -238,7 +243,7 @@ async fn transact(subject: &Subject, micros: u64, counter: &SharedCounter, chang
 async fn replay(
     lua: &Subject,
     number: u64,
-    (is_large, limits, history): (bool, Vec<Limit>, Vec<(u64, Work)>),
+    (is_large, limits, history): (bool, Vec<LentLimit>, Vec<(u64, Work)>),
 ) -> (usize, usize) {
     let rust = Subject::memory();
     let name = format!("loans-{number}");
@@ -268,7 +273,7 @@ async fn replay(
                 beyond += checks.iter().zip(&found).filter(is_beyond).count();
             }
             Work::Move(at, change) => {
-                let Limit { policy, share, .. } = limits[*at];
+                let LentLimit { policy, share, .. } = limits[*at];
                 let record = RecordId::numbered(u8::try_from(*at).expect("few"), policy.algorithm());
                 let call = call_of(&name, Charging::Independent, &limits, &[(*at, Hits::ONE, Veto::Alone)]);
                 let cell = call.cells[0].key.clone();
@@ -308,18 +313,18 @@ async fn replay_runs(
     store: &RedisStore,
     keys: CommandKeys,
     number: u64,
-    (limit, steps): (Limit, Vec<Repeated>),
+    (limit, steps): (LentLimit, Vec<Repeated>),
 ) -> usize {
     let rust = Subject::memory();
     let (mut micros, mut admitted) = (7_200_000_000_u64, 0);
-    let limits = [Limit { has_ban: false, is_leased: false, ..limit }];
+    let limits = [LentLimit { has_ban: false, is_leased: false, ..limit }];
     for (step, times, hits, change) in steps {
         micros += step;
         let name = format!("loan-runs-{number}");
         let call = call_of(&name, Charging::Independent, &limits, &[(0, Hits::charge(hits), Veto::Alone)]);
         let store = store.clone().with_clock(ScriptClock::Fixed(at(micros)));
         if let Some(change) = change {
-            let Limit { policy, share, .. } = limit;
+            let LentLimit { policy, share, .. } = limit;
             let record = RecordId::numbered(0, policy.algorithm());
             let counter = SharedCounter { cell: call.cells[0].key.clone(), record, policy, share };
             let expected = transact(&rust, micros, &counter, change).await;

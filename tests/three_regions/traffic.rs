@@ -19,7 +19,7 @@ use crate::support::tollgate::{Client, request};
 /// Distribution of the traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pattern {
-    /// The same everywhere.
+    /// Equal in all regions.
     Uniform,
     /// Nine tenths in one region.
     Hot,
