@@ -1,7 +1,6 @@
 //! Connects to a control plane. Resolves names and reads files each time, so that changes take effect.
 
 use std::{
-    error::Error,
     fs,
     path::Path,
     sync::{
@@ -15,7 +14,7 @@ use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use tokio::{task::spawn_blocking, time::timeout};
 use tokio_util::io::InspectReader;
-use tollgate_runtime::redact;
+use tollgate_runtime::{error_text::with_sources, redact};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tower::ServiceExt as _;
 
@@ -54,20 +53,6 @@ pub(super) enum ConnectError {
     /// Shutdown of the process.
     #[error("shutting down")]
     Stopping,
-}
-
-/// An error with its sources.
-pub(super) fn with_sources(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(error) = next {
-        let reason = error.to_string();
-        if !text.contains(&reason) {
-            text = format!("{text}: {reason}");
-        }
-        next = error.source();
-    }
-    text
 }
 
 /// An established connection. Possibly only the kernel of the other side has accepted it.

@@ -17,13 +17,13 @@ use tokio::{
 };
 use tollgate_control::metrics;
 use tollgate_rules::config::Fingerprint;
-use tollgate_runtime::foreign_text;
+use tollgate_runtime::{error_text::with_sources, foreign_text};
 use tonic::{Request, Response, Status, client::Grpc, metadata::MetadataMap, transport::Channel};
 
 use super::{
     client::Client,
     codec::RawCodec,
-    connect::{Connection, with_sources},
+    connect::Connection,
     pacing::ResponsePacing,
     response::{self, PreviousResponses, ProcessedResponse, ResponseDecodeError, ResponseOutcome},
 };

@@ -1,6 +1,7 @@
 //! Parts that any long-running server needs and that know nothing of rate limits.
 //!
 //! - [`backoff`]: pauses between attempts, with jitter.
+//! - [`error_text`]: texts of errors with their sources.
 //! - [`foreign_text`]: showing what other servers send.
 //! - [`log_budget`]: a bound on log lines that other servers cause.
 //! - [`outage`]: one log line when an outage begins, and one when it ends.
@@ -13,6 +14,7 @@
 pub mod backoff;
 #[doc(hidden)]
 pub mod byte_reader;
+pub mod error_text;
 pub mod foreign_text;
 pub mod log_budget;
 pub mod outage;

@@ -26,6 +26,13 @@ const MAX_RESPONSE_BYTES: u64 = 64 << 20;
 /// Header with the author, for servers without tokens.
 const AUTHOR_HEADER: &str = "tollgate-author";
 
+/// Parameters of a query that are stated.
+pub(super) fn stated<'a, const N: usize>(
+    parameters: [(&'static str, Option<&'a str>); N],
+) -> Vec<(&'static str, &'a str)> {
+    parameters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
 /// The API of one instance.
 pub(super) struct ApiClient {
     agent: Agent,

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::{
     CommandOutput,
-    api::ApiClient,
+    api::{ApiClient, stated},
     error::ClientError,
     text::{escape_line, table, utc},
 };
@@ -52,9 +52,7 @@ pub(super) fn show(
     domain: Option<&str>,
     rule: Option<&str>,
 ) -> Result<CommandOutput, ClientError> {
-    let mut query = Vec::new();
-    query.extend(domain.map(|domain| ("domain", domain)));
-    query.extend(rule.map(|rule| ("rule", rule)));
+    let query = stated([("domain", domain), ("rule", rule)]);
     let json = api.get("candidates", &query)?;
     let candidates = api.read::<Candidates>(&json)?.candidates;
     let text = match candidates.is_empty() {

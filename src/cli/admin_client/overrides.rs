@@ -9,7 +9,7 @@ use tollgate_runtime::redact;
 
 use super::{
     CommandOutput,
-    api::ApiClient,
+    api::{ApiClient, stated},
     error::ClientError,
     lists::{descriptor, set_expiry},
     text::{escape_line, table, utc, utc_or_never},
@@ -72,8 +72,7 @@ fn show(
     limit: usize,
 ) -> Result<CommandOutput, ClientError> {
     let limit = limit.to_string();
-    let named = [("domain", domain), ("rule", rule), ("limit", Some(&*limit))];
-    let query: Vec<_> = named.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+    let query = stated([("domain", domain), ("rule", rule), ("limit", Some(&*limit))]);
     let json = api.get("overrides", &query)?;
     let Overrides { overrides, is_truncated } = api.read(&json)?;
     if overrides.is_empty() {

@@ -10,13 +10,10 @@ use tokio::{
 };
 use tollgate_core::clock::Clock;
 use tollgate_rules::RegionEntry;
-use tollgate_runtime::backoff::Backoff;
+use tollgate_runtime::{backoff::Backoff, error_text::with_sources};
 use tonic::transport::Channel;
 
-use super::{
-    connect::{connect, with_sources},
-    service::MAX_ASKS,
-};
+use super::{connect::connect, service::MAX_ASKS};
 use crate::{
     proto::tollgate::region::v1::{ExchangeReply, ExchangeRequest, regions_client::RegionsClient},
     regions::{Regions, announcements::OutgoingAsk, metrics, state::Exchange},

@@ -1,11 +1,11 @@
 //! Connection to a region. Resolves names and reads files each time, so that changes take effect.
 
-use std::{error::Error, fs, path::Path, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
 use hyper_util::client::legacy::connect::HttpConnector;
 use tokio::{task::spawn_blocking, time::timeout};
 use tollgate_rules::RegionEntry;
-use tollgate_runtime::redact;
+use tollgate_runtime::{error_text::with_sources, redact};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use crate::settings::{TlsFile, TlsSettings};
@@ -59,18 +59,4 @@ fn tls_config(settings: &TlsSettings, name: String) -> Result<ClientTlsConfig, S
         config = config.ca_certificate(Certificate::from_pem(authorities));
     }
     Ok(config)
-}
-
-/// An error with its sources.
-pub(super) fn with_sources(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(error) = next {
-        let reason = error.to_string();
-        if !text.contains(&reason) {
-            text = format!("{text}: {reason}");
-        }
-        next = error.source();
-    }
-    text
 }

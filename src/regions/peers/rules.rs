@@ -3,9 +3,9 @@
 use tollgate_control::{
     Control, ListsCopy, ReadRules, Reading, RulesCopy, RulesIdentity, StoredField, VersionCopy,
 };
+use tollgate_runtime::error_text::with_sources;
 use tonic::Status;
 
-use super::connect::with_sources;
 use crate::{
     proto::tollgate::region::v1::{
         Field, Lists, ReadRulesReply, ReadRulesRequest, RulesVersion, regions_client::RegionsClient,

@@ -99,8 +99,9 @@ async fn denied_requests_of_single_clients_are_counted_and_no_others() {
         let entries = entries.iter().map(|(key, value)| Entry { key, value }).collect();
         let descriptors = [Descriptor { entries, limit: None, hits: Hits::Charge(hits) }];
         let active = rules.get().expect("active");
-        let decided = limiter.decide(active, "d", &descriptors, Deadline::UNKNOWN).await;
-        decided.expect("decided").0.code
+        let (decision, _) =
+            limiter.decide(active, "d", &descriptors, Deadline::UNKNOWN).await.expect("decided");
+        decision.code
     };
     let first = limiter(Modes::default());
     for _ in 0..5 {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate_core::{
-    RecordId, SyncMode,
+    RecordId,
     algorithm::{Algorithm, Parameters, Policy},
     clock::Timestamp,
     lease::LeaseId,
@@ -24,16 +24,7 @@ fn call(charging: Charging, hits: Hits, admitted: bool) -> (TagRequest, Verdicts
     let quota = Quota { limit: 10, window: Window::of(Unit::Hour) };
     let policy = Policy::nearest(Algorithm::Concurrency, quota, &Parameters::default());
     let record = RecordId::alone(Algorithm::Concurrency);
-    let check = Check {
-        descriptor: 0,
-        record,
-        policy,
-        hits,
-        veto: Veto::Alone,
-        sync: SyncMode::Strict,
-        ban: None,
-        share: None,
-    };
+    let check = Check { veto: Veto::Alone, ..Check::own(record, policy, hits) };
     let verdict = Verdict {
         admitted,
         remaining: 0,

@@ -1,14 +1,13 @@
 //! Checks of candidates, beside those of their rules.
 
 use tollgate_core::{
-    SyncMode,
     algorithm::Charging,
     descriptor::{Entry, Hits},
 };
 use tollgate_rules::{Candidate, Domain, Rule};
 use tollgate_store::{
     key::CellKey,
-    request::{Check, Requests, Veto, push_check},
+    request::{Check, Requests, push_check},
 };
 
 use super::shared_cell;
@@ -33,16 +32,7 @@ pub(in crate::requests) fn push(
         Hits::Charge(amount) | Hits::Overdraw(amount) => Hits::Charge(amount),
         Hits::Refund(amount) => Hits::Refund(amount),
     };
-    let check = Check {
-        descriptor: marked(at),
-        record: candidate.record,
-        policy: candidate.policy,
-        hits,
-        veto: Veto::Never,
-        sync: SyncMode::Strict,
-        ban: None,
-        share: None,
-    };
+    let check = Check { descriptor: marked(at), ..Check::own(candidate.record, candidate.policy, hits) };
     push_check(calls, domain.charging, cell_of(domain, rule, candidate, entries), check);
 }
 

@@ -1,7 +1,7 @@
 //! The memory store through its public interface.
 
 use tollgate_core::{
-    RecordId, SyncMode,
+    RecordId,
     algorithm::{Algorithm, Parameters},
     descriptor::Entry,
     quota::{Quota, Unit, Window},
@@ -15,16 +15,7 @@ fn request(value: &str, limit: u32, unit: Unit) -> TagRequest {
     let quota = Quota { limit, window: Window::of(unit) };
     let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
     let record = RecordId::alone(Algorithm::FixedWindow);
-    let check = Check {
-        descriptor: 0,
-        record,
-        policy,
-        hits: Hits::ONE,
-        veto: Veto::Alone,
-        sync: SyncMode::Strict,
-        ban: None,
-        share: None,
-    };
+    let check = Check { veto: Veto::Alone, ..Check::own(record, policy, Hits::ONE) };
     TagRequest::new(Charging::Independent, key, check)
 }
 
@@ -71,16 +62,7 @@ fn a_log_weighs_as_much_as_its_hits() {
     let policy = Policy::new(Algorithm::SlidingWindowLog, Quota { limit: 1_000, window }, &parameters);
     let policy = policy.expect("valid");
     let record = RecordId::alone(Algorithm::SlidingWindowLog);
-    let check = Check {
-        descriptor: 0,
-        record,
-        policy,
-        hits: Hits::ONE,
-        veto: Veto::Alone,
-        sync: SyncMode::Strict,
-        ban: None,
-        share: None,
-    };
+    let check = Check { veto: Veto::Alone, ..Check::own(record, policy, Hits::ONE) };
     let request = |value: &str| {
         let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());
         TagRequest::new(Charging::Independent, key, check)

@@ -1,7 +1,7 @@
 use std::{num::NonZeroU64, time::Duration};
 
 use tollgate_core::{
-    RecordId, SyncMode,
+    RecordId,
     algorithm::{Algorithm, Parameters, Policy},
     descriptor::Entry,
     lease::LeaseId,
@@ -19,16 +19,7 @@ fn request_of(algorithm: Algorithm, value: &str, hits: Hits) -> TagRequest {
     let quota = Quota { limit: 9, window: Window::from_seconds(60).expect("in range") };
     let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
     let record = RecordId::alone(algorithm);
-    let check = Check {
-        descriptor: 0,
-        record,
-        policy,
-        hits,
-        veto: Veto::Alone,
-        sync: SyncMode::Strict,
-        ban: None,
-        share: None,
-    };
+    let check = Check { veto: Veto::Alone, ..Check::own(record, policy, hits) };
     TagRequest::new(Charging::Independent, CellKey::open("d", [Entry { key: "k", value }].into_iter()), check)
 }
 
