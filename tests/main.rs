@@ -55,6 +55,7 @@ mod recipes;
 mod reference;
 mod regions;
 mod reload;
+mod reservations;
 mod bans;
 mod batched_runs;
 mod scale_benchmark;

@@ -23,6 +23,7 @@ mod bans;
 mod candidate_check;
 pub mod candidates;
 mod counters;
+mod deadline;
 mod decide;
 pub mod demand;
 pub mod deciding;
@@ -48,7 +49,8 @@ use tollgate_store::request::Requests;
 pub use self::{
     bans::{BegunBan, BegunBans},
     counters::{CounterInspector, CounterReading, CounterRequests},
-    decide::{Deadline, Limiter, Modes},
+    deadline::Deadline,
+    decide::{Limiter, Modes},
     fallback::Fallback,
     held_permits::HeldPermits,
     regions::OwnShares,

@@ -21,6 +21,8 @@ pub(super) enum Section {
     LoadShedding,
     /// The mapping under `candidate`.
     Candidate,
+    /// The mapping under `reserve`.
+    Reserve,
 }
 
 /// Status of a key in a section.
@@ -46,7 +48,7 @@ enum Language {
 }
 
 use Language::{Extension, Reference};
-use Section::{Abuse, Ban, Candidate, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces};
+use Section::{Abuse, Ban, Candidate, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces, Reserve};
 
 /// Key of the language.
 struct Key {
@@ -61,7 +63,7 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 58] = [
+const KEYS: [Key; 63] = [
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
@@ -90,6 +92,11 @@ const KEYS: [Key; 58] = [
     key("overdraft", Extension, &[RateLimit, Defaults, Candidate]),
     key("max_debt", Extension, &[RateLimit, Defaults, Candidate]),
     key("carry", Extension, &[RateLimit, Defaults, Candidate]),
+    key("reserve", Extension, &[RateLimit]),
+    key("ttl", Extension, &[Reserve]),
+    key("unsettled", Extension, &[Reserve]),
+    key("add", Extension, &[Reserve]),
+    key("cap", Extension, &[Reserve]),
     key("window", Extension, &[RateLimit, Defaults, Candidate]),
     key("unit_multiplier", Extension, &[RateLimit, Defaults, Candidate]),
     key("sync", Extension, &[RateLimit, Defaults]),
@@ -128,7 +135,7 @@ const MAX_COMPARED_BYTES: usize = 64;
 
 impl Section {
     /// All sections, in the order in which a key is suggested.
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Descriptor,
         Self::RateLimit,
         Self::File,
@@ -138,6 +145,7 @@ impl Section {
         Self::Abuse,
         Self::LoadShedding,
         Self::Candidate,
+        Self::Reserve,
     ];
 
     /// Keys of the section.
@@ -157,6 +165,7 @@ impl Section {
             Self::Abuse => "an element of `abuse`",
             Self::LoadShedding => "`load_shedding`",
             Self::Candidate => "`candidate`",
+            Self::Reserve => "`reserve`",
         }
     }
 

@@ -15,6 +15,7 @@ mod load_shedding;
 mod mistakes;
 mod overdraft;
 mod overriding;
+mod reserve;
 mod rollout;
 mod suspicious;
 mod sync;
