@@ -480,7 +480,10 @@ async fn reservations() {
             }
         }
         let costs = costs.map(median);
-        println!("{costs:>6.1?} {clients:>6}; together {:.2} x a plain decision", (costs[1] + costs[2]) / costs[0]);
+        println!(
+            "{costs:>6.1?} {clients:>6}; together {:.2} x a plain decision",
+            (costs[1] + costs[2]) / costs[0]
+        );
     }
     println!("leases of a counter; bytes for each, open and settled");
     for count in [1, 10, 40, 100, 1_000, 10_000, 65_000] {
@@ -503,7 +506,10 @@ async fn reservations() {
             bytes.push(used as f64 / f64::from(count));
         }
         println!("{count:>6} {bytes:>7.1?}");
-        assert!(bytes.iter().all(|bytes| count < 100 || *bytes <= 200.0), "more than 200 bytes for each: {bytes:?}");
+        assert!(
+            bytes.iter().all(|bytes| count < 100 || *bytes <= 200.0),
+            "more than 200 bytes for each: {bytes:?}"
+        );
     }
 }
 

@@ -6,8 +6,8 @@ use tokio::time::{sleep, timeout};
 use tollgate::proto::{
     envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
     tollgate::reservation::v1::{
-        CommitRequest, Descriptor, Entry, ReserveRequest, reserve_response,
-        reservation_service_client::ReservationServiceClient,
+        CommitRequest, Descriptor, Entry, ReserveRequest,
+        reservation_service_client::ReservationServiceClient, reserve_response,
     },
 };
 use tonic::transport::Channel;
@@ -143,7 +143,12 @@ async fn the_budgets_of_a_request_are_charged_all_or_none_under_one_lease() {
         subject.settle(TEAM, &capped, 1).await;
         // The user's denies.
         let denied = subject.call(&[TEAM, USER, PLAIN], 2_000).await;
-        assert_eq!((denied.overall_code(), self::lease(&denied)), (Code::OverLimit, None), "{}", subject.name);
+        assert_eq!(
+            (denied.overall_code(), self::lease(&denied)),
+            (Code::OverLimit, None),
+            "{}",
+            subject.name
+        );
         for (entry, left) in [(TEAM, 4_998), (USER, 1_999), (PLAIN, 9)] {
             subject.has_left(entry, left).await;
         }
@@ -164,7 +169,8 @@ async fn a_settlement_during_an_outage_of_redis_is_sent_later() {
     // It has lost the reservation, so that the usage counts in full.
     let mut used = || {
         let keys: Vec<String> = ::redis::cmd("KEYS").arg("*user*").query(&mut server).expect("keys");
-        let header = |key| -> Vec<u8> { ::redis::cmd("HGET").arg(key).arg("h").query(&mut server).expect("a hash") };
+        let header =
+            |key| -> Vec<u8> { ::redis::cmd("HGET").arg(key).arg("h").query(&mut server).expect("a hash") };
         keys.first().map(header).map(|header| f64::from_le_bytes(header[4..12].try_into().expect("8 bytes")))
     };
     let waits = timeout(Duration::from_secs(30), async {
@@ -203,7 +209,8 @@ async fn the_reservation_service_reserves_and_commits_once_by_id() {
             used,
         };
         for _ in 0..2 {
-            let reserved = service.reserve(reserve("order 66", &[USER], 1_200)).await.expect("an answer").into_inner();
+            let reserved =
+                service.reserve(reserve("order 66", &[USER], 1_200)).await.expect("an answer").into_inner();
             assert_eq!(reserved.code(), reserve_response::Code::Reserved, "{}", subject.name);
             assert_eq!((&*reserved.id, reserved.remaining), ("order 66", 800), "{}", subject.name);
         }
@@ -220,7 +227,9 @@ async fn the_reservation_service_reserves_and_commits_once_by_id() {
         assert_eq!(subject.left(USER).await, 1_500, "{}", subject.name);
         let free = service.reserve(reserve("", &[("other", "x")], 5)).await.expect("an answer").into_inner();
         assert_eq!(free.code(), reserve_response::Code::NotLimited, "{}", subject.name);
-        for refused in [service.reserve(reserve("", &[USER], 0)).await.err(), service.commit(commit("", 1)).await.err()] {
+        for refused in
+            [service.reserve(reserve("", &[USER], 0)).await.err(), service.commit(commit("", 1)).await.err()]
+        {
             assert_eq!(refused.expect("an error").code(), tonic::Code::InvalidArgument, "{}", subject.name);
         }
     }
@@ -230,7 +239,9 @@ async fn the_reservation_service_reserves_and_commits_once_by_id() {
 async fn reservations_work_over_json() {
     let mut subject = Subject::start("memory", None).await;
     let post = |entries: &str, hits: u64| {
-        let body = format!(r#"{{"domain": "llm", "descriptors": [{{"entries": [{entries}], "hitsAddend": {hits}}}]}}"#);
+        let body = format!(
+            r#"{{"domain": "llm", "descriptors": [{{"entries": [{entries}], "hitsAddend": {hits}}}]}}"#
+        );
         let answer = http::send(
             "POST",
             &subject.tollgate.url("/json"),

@@ -1,10 +1,6 @@
 //! Reservations for callers other than Envoy, in terms of the rate-limit service.
 
-use std::{
-    num::NonZeroU64,
-    pin::Pin,
-    sync::Arc,
-};
+use std::{num::NonZeroU64, pin::Pin, sync::Arc};
 
 use prost_types::value::Kind;
 use sha2::{Digest as _, Sha256};
@@ -16,12 +12,13 @@ use crate::proto::{
     envoy::{
         extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor},
         service::ratelimit::v3::{
-            RateLimitRequest, RateLimitResponse, rate_limit_response, rate_limit_service_server::RateLimitService,
+            RateLimitRequest, RateLimitResponse, rate_limit_response,
+            rate_limit_service_server::RateLimitService,
         },
     },
     tollgate::reservation::v1::{
-        CommitRequest, CommitResponse, Descriptor, ReserveRequest, ReserveResponse, reserve_response,
-        reservation_service_server::ReservationService,
+        CommitRequest, CommitResponse, Descriptor, ReserveRequest, ReserveResponse,
+        reservation_service_server::ReservationService, reserve_response,
     },
 };
 
@@ -35,7 +32,10 @@ pub(super) struct Reservations<T>(pub(super) Arc<T>);
 type Answer<'a, M> = Pin<Box<dyn Future<Output = Result<Response<M>, Status>> + Send + 'a>>;
 
 impl<T: RateLimitService> Reservations<T> {
-    async fn reserve_all(&self, request: Request<ReserveRequest>) -> Result<Response<ReserveResponse>, Status> {
+    async fn reserve_all(
+        &self,
+        request: Request<ReserveRequest>,
+    ) -> Result<Response<ReserveResponse>, Status> {
         let (metadata, mut extensions, message) = request.into_parts();
         let ReserveRequest { domain, descriptors, amount, id } = message;
         let amount = NonZeroU64::new(amount)
@@ -89,7 +89,9 @@ impl<T: RateLimitService> ReservationService for Reservations<T> {
 /// The lease of a reservation: one that the server has named, or one that follows from the caller's name for it.
 fn lease_of(domain: &str, id: &str) -> Result<LeaseId, Status> {
     if id.len() > MAX_ID_BYTES {
-        return Err(Status::invalid_argument(format!("id is too long; expected at most {MAX_ID_BYTES} bytes")));
+        return Err(Status::invalid_argument(format!(
+            "id is too long; expected at most {MAX_ID_BYTES} bytes"
+        )));
     }
     if let Ok(lease) = LeaseId::parse(id) {
         return Ok(lease);
@@ -110,13 +112,12 @@ fn rate_limit_descriptors(
     hits: u64,
     lease: Option<LeaseId>,
 ) -> Vec<RateLimitDescriptor> {
-    let lease = lease.map(|lease| rate_limit_descriptor::Entry {
-        key: lease::KEY.to_owned(),
-        value: lease.to_string(),
-    });
+    let lease = lease
+        .map(|lease| rate_limit_descriptor::Entry { key: lease::KEY.to_owned(), value: lease.to_string() });
     let convert = |descriptor: Descriptor| {
         let entries = descriptor.entries.into_iter();
-        let entries = entries.map(|entry| rate_limit_descriptor::Entry { key: entry.key, value: entry.value });
+        let entries =
+            entries.map(|entry| rate_limit_descriptor::Entry { key: entry.key, value: entry.value });
         RateLimitDescriptor {
             entries: entries.chain(lease.clone()).collect(),
             hits_addend: Some(hits),

@@ -27,7 +27,8 @@ fn budget() -> impl Strategy<Value = Policy> {
 }
 
 fn many_leases() -> impl Strategy<Value = LeaseId> {
-    prop_oneof![1..=6_u64, 1..=60_u64].prop_map(|number| LeaseId::new(NonZeroU64::new(number).expect("not 0")))
+    prop_oneof![1..=6_u64, 1..=60_u64]
+        .prop_map(|number| LeaseId::new(NonZeroU64::new(number).expect("not 0")))
 }
 
 fn operation() -> impl Strategy<Value = Hits> {

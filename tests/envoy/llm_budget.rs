@@ -50,7 +50,9 @@ async fn answer(request: Request) -> Response {
             Response::builder().header(CONTENT_TYPE, "text/event-stream").body(Body::from(events))
         }
         "hang" => {
-            let begin = futures_util::stream::once(async { Ok::<_, Infallible>(Bytes::from_static(b"data: {}\n\n")) });
+            let begin = futures_util::stream::once(async {
+                Ok::<_, Infallible>(Bytes::from_static(b"data: {}\n\n"))
+            });
             let stream = begin.chain(futures_util::stream::pending());
             Response::builder().header(CONTENT_TYPE, "text/event-stream").body(Body::from_stream(stream))
         }
@@ -250,7 +252,8 @@ fn unquoted(line: &str) -> Vec<Vec<u8>> {
                 b'\\' => match bytes.next().expect("an escape") {
                     b'x' => {
                         let digits = [bytes.next().expect("a digit"), bytes.next().expect("a digit")];
-                        u8::from_str_radix(std::str::from_utf8(&digits).expect("ASCII"), 16).expect("hexadecimal")
+                        u8::from_str_radix(std::str::from_utf8(&digits).expect("ASCII"), 16)
+                            .expect("hexadecimal")
                     }
                     b'n' => b'\n',
                     b'r' => b'\r',
@@ -270,7 +273,8 @@ fn unquoted(line: &str) -> Vec<Vec<u8>> {
 
 /// The operations on leases in a line of `MONITOR`, by lease.
 fn received(line: &str) -> Vec<([u8; 8], Received)> {
-    let Some(time) = line.split(' ').next().and_then(|time| time.strip_prefix('+').unwrap_or(time).parse::<f64>().ok())
+    let Some(time) =
+        line.split(' ').next().and_then(|time| time.strip_prefix('+').unwrap_or(time).parse::<f64>().ok())
     else {
         return Vec::new();
     };
@@ -278,7 +282,8 @@ fn received(line: &str) -> Vec<([u8; 8], Received)> {
     if arguments.first().is_none_or(|name| !name.eq_ignore_ascii_case(b"EVALSHA")) {
         return Vec::new();
     }
-    let checks = arguments.iter().skip(3).filter(|argument| argument.len() >= 43 && (argument.len() - 4) % 39 == 0);
+    let checks =
+        arguments.iter().skip(3).filter(|argument| argument.len() >= 43 && (argument.len() - 4) % 39 == 0);
     let mut found = Vec::new();
     for check in checks.flat_map(|argument| argument[4..].chunks(39)) {
         let number = |at: usize| f64::from_le_bytes(check[at..at + 8].try_into().expect("8 bytes"));
@@ -376,9 +381,8 @@ async fn ten_thousand_requests_leave_what_they_used() {
     let bootstrap = Bootstrap::read("llm_budget", grpc_port, Some(model));
     let mut envoy = bootstrap.run(&[grpc_port]);
     let (port, begun) = (Arc::new(AtomicU16::new(envoy.port)), Arc::new(AtomicUsize::new(0)));
-    let mut clients: JoinSet<Outcomes> = (0..CLIENTS)
-        .map(|_| soak(Arc::clone(&port), Arc::clone(&begun), fastrand::Rng::new()))
-        .collect();
+    let mut clients: JoinSet<Outcomes> =
+        (0..CLIENTS).map(|_| soak(Arc::clone(&port), Arc::clone(&begun), fastrand::Rng::new())).collect();
     let reaches = async |count: usize| {
         while begun.load(SeqCst) < count {
             sleep(Duration::from_millis(5)).await;
@@ -400,13 +404,20 @@ async fn ten_thousand_requests_leave_what_they_used() {
     let mut seen = Outcomes::default();
     while let Some(outcomes) = clients.join_next().await {
         let outcomes = outcomes.expect("no panic");
-        outcomes.statuses.into_iter().for_each(|(status, count)| *seen.statuses.entry(status).or_default() += count);
+        outcomes
+            .statuses
+            .into_iter()
+            .for_each(|(status, count)| *seen.statuses.entry(status).or_default() += count);
         (seen.left, seen.failed) = (seen.left + outcomes.left, seen.failed + outcomes.failed);
     }
     println!("{seen:?}");
     let (used, held) = ledger(&redis);
     let (expected, lately) = by_the_rule(&lines.lock().expect("no panic"));
-    println!("used {used}, held {held}; {} leases of the last {} s are settled again, twice", lately.len(), SOAK_TTL / 2);
+    println!(
+        "used {used}, held {held}; {} leases of the last {} s are settled again, twice",
+        lately.len(),
+        SOAK_TTL / 2
+    );
     assert_eq!(used + held, expected, "before the last leases have ended");
     let mut client = tollgate.client().await;
     for lease in lately.iter().chain(&lately) {

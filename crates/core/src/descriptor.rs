@@ -81,10 +81,7 @@ impl Hits {
 
     /// Whether hits or permits that were charged before are returned.
     pub const fn is_refund(self) -> bool {
-        matches!(
-            self,
-            Self::Refund(_) | Self::RefundCharge { .. } | Self::Release(_) | Self::Settle { .. }
-        )
+        matches!(self, Self::Refund(_) | Self::RefundCharge { .. } | Self::Release(_) | Self::Settle { .. })
     }
 
     /// Number of hits charged; 0 for reads and refunds.

@@ -152,7 +152,8 @@ impl Limiter {
         }
         let shed = if rules.sheds { shedding::apply(self.modes, descriptors, &mut matches) } else { None };
         // One lease for all permits of the request.
-        let lease = matches.iter().any(Match::acquires_permits).then(|| self.lease.unwrap_or_else(LeaseId::random));
+        let lease =
+            matches.iter().any(Match::acquires_permits).then(|| self.lease.unwrap_or_else(LeaseId::random));
         let shares = (&self.shares, &self.clock);
         let mut calls = requests::requests(rules, descriptors, &mut matches, lease, self.modes, shares);
         let permits = lease.map(|lease| HeldPermits::new(self.store.clone(), &calls, lease));

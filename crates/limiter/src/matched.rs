@@ -244,7 +244,8 @@ fn match_descriptor<'r>(
     let switched = changes.switched;
     let rule = domain.root.rule(entries).map(|rule| changes.deciding(rule, entries));
     if rule.is_none()
-        && let Some(matched) = release(domain, changes, descriptor).or_else(|| signal(domain, switched, descriptor))
+        && let Some(matched) =
+            release(domain, changes, descriptor).or_else(|| signal(domain, switched, descriptor))
     {
         return matched;
     }

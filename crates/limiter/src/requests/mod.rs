@@ -125,7 +125,8 @@ fn settle_quotas(calls: &mut Requests, matches: &Matches<'_>) {
 fn under_lease(hits: Hits, policy: &Policy, lease: Option<LeaseId>) -> Hits {
     match (hits, lease) {
         (Hits::Charge(amount), Some(lease)) if policy.algorithm().takes_leases() => {
-            let amount = policy.reserve_terms().map_or(amount, |reserve| reserve.amount(amount, policy.limit()));
+            let amount =
+                policy.reserve_terms().map_or(amount, |reserve| reserve.amount(amount, policy.limit()));
             Hits::Acquire { amount, lease }
         }
         (hits, _) => hits,

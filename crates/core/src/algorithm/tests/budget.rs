@@ -136,7 +136,7 @@ fn a_cancelled_lease_leaves_nothing() {
 #[test]
 fn leases_of_a_counter_are_bounded() {
     let mut counter = Counter::new(budget(u32::MAX, 3_600, Unsettled::Charge));
-    let most = u64::try_from(budget::MAX_LEASES).expect("fits");
+    let most = u64::try_from(crate::algorithm::budget::MAX_LEASES).expect("fits");
     for number in 1..=most + 10 {
         counter.decide(acquire(number, 1));
     }

@@ -82,7 +82,8 @@ fn check_interval(
 fn check_reserve(compiler: &mut Compiler<'_>, raw: &Stated<RawRateLimit>, policy: &Policy, path: &Path<'_>) {
     if policy.reserve_terms().is_some() {
         let at = raw.value.reserve.stated().map_or(raw.at, |reserve| reserve.at);
-        let message = "contradicts `scope: global`: a lease is held in one region; expected `scope: regional`";
+        let message =
+            "contradicts `scope: global`: a lease is held in one region; expected `scope: regional`";
         compiler.error(at, &path.key("reserve"), message);
     }
 }

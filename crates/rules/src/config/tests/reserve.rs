@@ -9,7 +9,9 @@ use crate::Limit;
 
 /// The descriptor `k` with these parts of a limit in line 4.
 fn with(limit: &str) -> String {
-    format!("domain: d\ndescriptors:\n  - key: k\n    rate_limit: {{unit: day, requests_per_unit: 2000, {limit}}}\n")
+    format!(
+        "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {{unit: day, requests_per_unit: 2000, {limit}}}\n"
+    )
 }
 
 fn reserve_of(yaml: &str) -> Option<Reserve> {
@@ -65,15 +67,27 @@ fn wrong_terms_are_rejected() {
         ("reserve: {ttl: 1s}", "reserve.ttl: `1s` is out of range; expected 2 seconds to 7 days"),
         ("reserve: {ttl: 8d}", "reserve.ttl: `8d` is out of range"),
         ("reserve: {ttl: soon}", "reserve.ttl: `soon` is not a duration"),
-        ("reserve: {unsettled: keep}", "reserve.unsettled: `keep` is not an effect; expected `charge` or `release`"),
-        ("reserve: {cap: 0}", "reserve.cap: is out of range; expected a share of the limit from 0.01% to 100%"),
+        (
+            "reserve: {unsettled: keep}",
+            "reserve.unsettled: `keep` is not an effect; expected `charge` or `release`",
+        ),
+        (
+            "reserve: {cap: 0}",
+            "reserve.cap: is out of range; expected a share of the limit from 0.01% to 100%",
+        ),
         ("reserve: {lease: 1}", "reserve.lease: "),
-        ("algorithm: token_bucket, reserve: {}", "reserve: is not a key of token_bucket; expected `algorithm: fixed_window`"),
+        (
+            "algorithm: token_bucket, reserve: {}",
+            "reserve: is not a key of token_bucket; expected `algorithm: fixed_window`",
+        ),
         ("overdraft: true, reserve: {}", "reserve: contradicts `overdraft: true`"),
         ("reserve: {}, ban: {threshold: 5}", "ban: contradicts `reserve`"),
         ("reserve: {}, scope: global", "reserve: contradicts `scope: global`"),
         ("reserve: {}, sync: leased", "sync: a limit with `reserve` cannot be leased; expected `strict`"),
-        ("reserve: {}, candidate: {requests_per_unit: 5}", "candidate: cannot be compared: hits are reserved"),
+        (
+            "reserve: {}, candidate: {requests_per_unit: 5}",
+            "candidate: cannot be compared: hits are reserved",
+        ),
     ] {
         assert_says(&errors(&with(limit)), &["a.yaml:4: ", "descriptors[0].rate_limit.", problem]);
     }

@@ -173,11 +173,9 @@ fn pack_extra(check: &Check) -> [u8; 8] {
         Hits::Charge(_) | Hits::Overdraw(_) | Hits::Acquire { .. } => {
             pack_number(micros(check.policy.min_interval()))
         }
-        Hits::Peek
-        | Hits::Refund(_)
-        | Hits::RefundCharge { .. }
-        | Hits::Release(_)
-        | Hits::Settle { .. } => [0; 8],
+        Hits::Peek | Hits::Refund(_) | Hits::RefundCharge { .. } | Hits::Release(_) | Hits::Settle { .. } => {
+            [0; 8]
+        }
     }
 }
 
