@@ -71,7 +71,8 @@ local function apply_vetoes(call, states, asks)
   for i = call.first, call.last do
     for _, ask in ipairs(asks[i]) do
       if not returns_hits(ask) then
-        ask.passes = not ask.banned and (states[i].key and algorithms_of(states[i]).passes or record_passes)(states[i], ask)
+        local passes = states[i].key and algorithms_of(states[i]).passes or record_passes
+        ask.passes = not ask.banned and passes(states[i], ask)
         if ask.role == 4 then
           has_quota_left = has_quota_left or ask.passes
         end

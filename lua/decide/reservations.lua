@@ -1,5 +1,4 @@
 -- Budgets: fixed windows in which requests reserve hits; twin of crates/core/src/algorithm/budget.rs, which explains them.
--- Calls of nothing but one budget are decided here, before the definitions of the others.
 --   p1     limit, in hits
 --   p2     window, in seconds; from bit 26 the time to live of leases, in seconds; from bit 46 the operation: 0 to charge, check
 --          or refund hits, 1 to reserve them, 2 to settle a lease of which they were used, 3 to cancel it; from bit 49 whether
@@ -13,12 +12,12 @@
 --            name       a lease: its end, and the hits that it holds, which are absent once it is settled
 -- The elements are small, so that a hash of few leases is a compact one. Times are in seconds since the epoch.
 local budgets
-local BUDGET = 6
+local BUDGET, MAX_LEASES = 6, 65536
+local BUDGET_HEADER, BUDGET_LEASE = '<I4ddI6I6I4I4I4I4', '<I4I7'
 
 local function make_budgets()
   local RESERVE, SETTLE, CANCEL = 1, 2, 3
-  local HEADER, LEASE = '<I4ddI6I6I4I4I4I4', '<I4I7'
-  local MAX_BATCH, MAX_LEASES, MAX_COUNT = 7, 65536, 9007199254740991
+  local MAX_BATCH, MAX_COUNT = 7, 9007199254740991
   -- Batches that are ended together, and fields that are removed together.
   local MAX_ENDED, MAX_FIELDS = 16, 1000
   local NAME = 8
@@ -50,7 +49,7 @@ local function make_budgets()
       -- Another one of the same name may have been reserved since a cancelled one.
       if raw and struct.unpack('<I4', raw) == ends[at] then
         if #raw > 4 then
-          local _, held = struct.unpack(LEASE, raw)
+          local _, held = struct.unpack(BUDGET_LEASE, raw)
           budget.held = budget.held - held
           -- What ended before this window counts no more.
           if budget.charges and ends[at] >= budget.ends - budget.window then
@@ -160,8 +159,10 @@ local function make_budgets()
     }
     local found = redis.call('HMGET', key, unpack(names))
     if found[1] then
-      budget.ends, budget.used, budget.held, budget.first, budget.last, budget.first_end, budget.last_end, budget.count, budget.expires =
-        struct.unpack(HEADER, found[1])
+      local ends, used, held, first, last, first_end, last_end, count, expires =
+        struct.unpack(BUDGET_HEADER, found[1])
+      budget.ends, budget.used, budget.held, budget.first, budget.last = ends, used, held, first, last
+      budget.first_end, budget.last_end, budget.count, budget.expires = first_end, last_end, count, expires
       budget.exists, budget.pending = true, found[2] or ''
       for at = 3, #names do
         budget.leases[names[at]] = found[at]
@@ -191,7 +192,7 @@ local function make_budgets()
     if budget.first_end == 0 then
       budget.first_end = until_second
     end
-    local lease = held and struct.pack(LEASE, until_second, held) or struct.pack('<I4', until_second)
+    local lease = held and struct.pack(BUDGET_LEASE, until_second, held) or struct.pack('<I4', until_second)
     budget.leases[ask.extra], budget.changed_leases[ask.extra] = lease, lease
   end
 
@@ -204,7 +205,7 @@ local function make_budgets()
         budget.changed = true
       end
     elseif #lease > 4 then
-      local until_second, held = struct.unpack(LEASE, lease)
+      local until_second, held = struct.unpack(BUDGET_LEASE, lease)
       lease = struct.pack('<I4', until_second)
       budget.leases[ask.extra], budget.changed_leases[ask.extra] = lease, lease
       budget.held = budget.held - held
@@ -216,7 +217,7 @@ local function make_budgets()
   local function cancel(budget, ask)
     local lease = budget.leases[ask.extra]
     if lease and #lease > 4 then
-      local _, held = struct.unpack(LEASE, lease)
+      local _, held = struct.unpack(BUDGET_LEASE, lease)
       budget.leases[ask.extra], budget.changed_leases[ask.extra] = false, nil
       budget.gone[#budget.gone + 1] = ask.extra
       budget.held, budget.changed = budget.held - held, true
@@ -318,7 +319,7 @@ local function make_budgets()
       budget,
       'h',
       struct.pack(
-        HEADER,
+        BUDGET_HEADER,
         budget.ends,
         budget.used,
         budget.held,
@@ -338,52 +339,4 @@ local function make_budgets()
   end
 
   return { open = open, passes = passes, decide = decide, close = close }
-end
-
--- Returns the result of a call on one budget, or nil if there is more to it.
-local function decide_budget(call)
-  local packed, key, asks, charging = ARGV[1 + call.first], KEYS[call.first], {}, 0
-  for position = 5, #packed, 39 do
-    local ask = {}
-    ask.role, ask.hits, ask.p1, ask.p2, ask.extra = struct.unpack('<Bdddc8', packed, position + 6)
-    -- A trial, or a charge in full.
-    if ask.role > 4 then
-      return nil
-    end
-    charging = charging + (ask.hits > 0 and ask.p2 % 562949953421312 < 2 * 70368744177664 and 1 or 0)
-    asks[#asks + 1] = ask
-  end
-  if charging > 1 then
-    return nil
-  end
-  budgets = budgets or make_budgets()
-  local budget = budgets.open(key, asks)
-  local outcomes = {}
-  for at, ask in ipairs(asks) do
-    outcomes[at] = budgets.decide(budget, ask)
-  end
-  budgets.close(budget, asks[1])
-  return #outcomes == 1 and outcomes[1] or table.concat(outcomes)
-end
-
--- The first of the deferred calls that are left.
-local next_deferred = 1
-while deferred[next_deferred] do
-  local call = deferred[next_deferred]
-  local fine, outcome = true, nil
-  if call.first == call.last and call.times == 1 and string.byte(ARGV[1 + call.first], 10) % 16 == BUDGET then
-    if one_call then
-      outcome = decide_budget(call)
-    else
-      fine, outcome = pcall(decide_budget, call)
-    end
-  end
-  if fine and not outcome then
-    break
-  end
-  reply[call.place] = fine and outcome or failure(outcome)
-  next_deferred = next_deferred + 1
-end
-if not deferred[next_deferred] then
-  return failed and reply or table.concat(reply)
 end

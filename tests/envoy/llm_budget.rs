@@ -314,7 +314,7 @@ fn monitor(redis: &Redis) -> std::sync::Arc<std::sync::Mutex<Vec<String>>> {
     let lines = std::sync::Arc::<std::sync::Mutex<Vec<String>>>::default();
     let seen = std::sync::Arc::clone(&lines);
     std::thread::spawn(move || {
-        while let Some(Ok(line)) = reader.by_ref().lines().next() {
+        for line in std::io::BufRead::lines(reader).map_while(Result::ok) {
             seen.lock().expect("no panic").push(line);
         }
     });
