@@ -281,6 +281,10 @@ local function make_budgets()
 
   local function decide(budget, ask)
     local admitted
+    if budget.used == 0 then
+      -- An earlier check of the call may have refunded all hits.
+      budget.ends = now.s - now.s % budget.window + budget.window
+    end
     if ask.withheld then
       admitted = ask.passes
     else
