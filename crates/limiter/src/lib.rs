@@ -5,7 +5,8 @@
 //! - [`lists`]: allow and deny lists, which decide before any counter.
 //! - [`shedding`]: rules that shed by the utilization of a service, which decide before any counter too.
 //! - [`candidates`]: limits that are compared with those of rules.
-//! - [`requests`]: requests to the store, one for each hash tag.
+//! - [`several`]: several limits of one descriptor.
+//! - [`requests`]: requests to the store, one for each hash tag, and one for each rule with several limits.
 //! - [`regions`]: own region's share of the limits that all regions enforce together.
 //! - [`precheck`]: a read-only check of other hash tags before charging.
 //! - [`decide`]: the limiter, which runs these steps.
@@ -37,6 +38,7 @@ mod refund;
 mod regions;
 mod replicas;
 mod requests;
+mod several;
 mod shedding;
 mod spread;
 pub mod talkers;

@@ -328,7 +328,7 @@ const VARIABLES: [Variable; 128] = [
         "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
         "false",
         Boolean,
-        NoEffect("`atomic: true` in a domain charges all limits of a request or none"),
+        Flag("stop-when-denied"),
     ),
     // Metrics.
     Variable::new("USE_STATSD", "true", Boolean, PartOf("statsd")),
