@@ -61,7 +61,7 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 58] = [
+const KEYS: [Key; 59] = [
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
@@ -94,6 +94,7 @@ const KEYS: [Key; 58] = [
     key("unit_multiplier", Extension, &[RateLimit, Defaults, Candidate]),
     key("sync", Extension, &[RateLimit, Defaults]),
     key("scope", Extension, &[RateLimit, Defaults]),
+    key("far", Extension, &[RateLimit, Defaults]),
     key("on_store_error", Extension, &[RateLimit, Defaults]),
     key("degraded_limit", Extension, &[RateLimit]),
     key("inherit", Extension, &[RateLimit]),
