@@ -4,10 +4,13 @@ use std::fs;
 
 use tempfile::TempDir;
 use tokio::task::JoinSet;
-use tollgate::proto::{envoy::service::ratelimit::v3::rate_limit_response::Code as Verdict, tollgate::region::v1::{
-    Announcement, CounterAsk, ExchangeRequest, counter_reply::Result as Outcome,
-    regions_client::RegionsClient,
-}};
+use tollgate::proto::{
+    envoy::service::ratelimit::v3::rate_limit_response::Code as Verdict,
+    tollgate::region::v1::{
+        Announcement, CounterAsk, ExchangeRequest, counter_reply::Result as Outcome,
+        regions_client::RegionsClient,
+    },
+};
 use tonic::{
     Code,
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},

@@ -192,10 +192,7 @@ impl Drop for AwaitedLoan {
 }
 
 /// The counter of a request with one hit, which a share denies without charging it.
-pub(super) fn waiting_hit<'a>(
-    calls: &'a Requests,
-    decided: &Decisions,
-) -> Option<(&'a CellKey, RecordId)> {
+pub(super) fn waiting_hit<'a>(calls: &'a Requests, decided: &Decisions) -> Option<(&'a CellKey, RecordId)> {
     let ([call], [Ok(verdicts)]) = (calls.as_slice(), decided.as_slice()) else { return None };
     let mut checks = TagRequest::checks_with_cells(call);
     let (cell, check) = checks.next()?;

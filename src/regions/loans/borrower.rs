@@ -24,7 +24,11 @@ use tollgate_store::{
     },
 };
 
-use super::{LEDGER_TIMEOUT, renewals::{Begun, Renewals}, wire};
+use super::{
+    LEDGER_TIMEOUT,
+    renewals::{Begun, Renewals},
+    wire,
+};
 use crate::regions::{
     Regions,
     metrics::{self, AskResult},

@@ -135,7 +135,10 @@ mod tests {
             assert_eq!(renewals.begin(&counter(number)), Begun::Ask);
             renewals.end(counter(number), Some(now));
         }
-        assert_eq!((renewals.due.len(), renewals.due_at.len(), renewals.asking.len()), (MAX_RENEWALS, MAX_RENEWALS, 0));
+        assert_eq!(
+            (renewals.due.len(), renewals.due_at.len(), renewals.asking.len()),
+            (MAX_RENEWALS, MAX_RENEWALS, 0)
+        );
         let begun = (20_000..30_000).filter(|number| renewals.begin(&counter(*number)) == Begun::Ask).count();
         assert_eq!(begun, MAX_ASKING);
     }

@@ -78,7 +78,9 @@ pub enum RefusedTable {
         active: u64,
     },
     /// Too many changes that some region has not announced.
-    #[error("{MAX_UNFINISHED} changes are unfinished; expected every region to announce an earlier one first")]
+    #[error(
+        "{MAX_UNFINISHED} changes are unfinished; expected every region to announce an earlier one first"
+    )]
     TooMany,
 }
 
@@ -211,7 +213,8 @@ impl Demarcation {
 
     /// Whether a region announced another table of the active generation.
     pub fn differs(&self, region: &str) -> bool {
-        let is_other = |state: &TableState| state.generation == self.table.generation && !self.has_table(state);
+        let is_other =
+            |state: &TableState| state.generation == self.table.generation && !self.has_table(state);
         self.state_of(region).is_some_and(is_other)
     }
 

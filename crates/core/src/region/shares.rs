@@ -40,7 +40,8 @@ impl RegionShares {
         let (now, tail) = (now(), policy.tail().saturating_add(TAIL_MARGIN));
         let counts =
             |former: &&FormerWeights| former.lowered_at.is_none_or(|lowered_at| now.since(lowered_at) < tail);
-        let former = self.former.iter().filter(counts).map(|former| former.table.weights.base(limit, &counter));
+        let former =
+            self.former.iter().filter(counts).map(|former| former.table.weights.base(limit, &counter));
         former.fold(share, u32::min)
     }
 }

@@ -43,7 +43,8 @@ impl RegionWeights {
     /// Returns weights whose own base is at most that of both, for each limit and counter.
     pub(super) fn lower(self, other: Self) -> Self {
         let part = |of: &Self, total: u64| u128::from(of.own_weight()).saturating_mul(total.into());
-        let is_lower = self.total == 0 || other.total > 0 && part(&self, other.total) <= part(&other, self.total);
+        let is_lower =
+            self.total == 0 || other.total > 0 && part(&self, other.total) <= part(&other, self.total);
         // A region may have a part of what rounding leaves in one of them alone.
         Self { gives_rest: false, ..if is_lower { self } else { other } }
     }

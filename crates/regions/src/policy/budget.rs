@@ -65,7 +65,9 @@ mod tests {
         let name = |at: usize| format!("r{at}").parse::<RegionName>().expect("a name");
         let mut budgets = AskBudgets::default();
         let now = 1_700_000_000_000_000;
-        let taken = |budgets: &mut AskBudgets, region, micros| (0..3_000).filter(|_| budgets.take(&name(region), micros)).count();
+        let taken = |budgets: &mut AskBudgets, region, micros| {
+            (0..3_000).filter(|_| budgets.take(&name(region), micros)).count()
+        };
         assert_eq!([taken(&mut budgets, 0, now), taken(&mut budgets, 1, now)], [2_000, 2_000]);
         assert_eq!(taken(&mut budgets, 0, now + 500_000), 1_000, "refilled in half a second");
         assert_eq!(taken(&mut budgets, 0, now), 0, "a clock that steps back brings none");

@@ -6,7 +6,8 @@ use tollgate_core::SyncMode;
 use super::*;
 use crate::config::{Options, load_files};
 use crate::{
-    Derived, Domain, DomainIndex, Far, Level, Limit, Matcher, Node, Rollout, Rule, Rules, Scope, Segment, Value,
+    Derived, Domain, DomainIndex, Far, Level, Limit, Matcher, Node, Rollout, Rule, Rules, Scope, Segment,
+    Value,
 };
 
 /// Definition of an entry: its domain, its pairs, and its end.

@@ -91,8 +91,7 @@ async fn transact(
 }
 
 fn pack(change: &Change) -> Vec<u8> {
-    let Change { label, most, totals: LoanTotals { borrowed, lent }, full_later, ttl_millis, .. } =
-        change;
+    let Change { label, most, totals: LoanTotals { borrowed, lent }, full_later, ttl_millis, .. } = change;
     // Below 2^53, so a double is exact.
     let double = |number: u64| f64::to_le_bytes(number as f64);
     let most = most.map_or_else(|| f64::to_le_bytes(-1.0), double);

@@ -51,7 +51,8 @@ pub(crate) fn name(at: usize) -> RegionName {
 
 impl File {
     fn table(&self, own: &RegionName) -> WeightTable {
-        let weight = |(at, weight): (usize, &u32)| RegionWeight { name: name(at).as_str().into(), weight: *weight };
+        let weight =
+            |(at, weight): (usize, &u32)| RegionWeight { name: name(at).as_str().into(), weight: *weight };
         let weights = RegionWeights::new(self.weights.iter().enumerate().map(weight), own.as_str());
         let digest = hash_of(format!("{:?}", self.weights).as_bytes());
         WeightTable { generation: self.generation, digest, weights: weights.expect("a table") }
@@ -190,7 +191,8 @@ fn policy(plan: &Plan) -> Policy {
         Kind::Concurrency { lease_ttl } => (Algorithm::Concurrency, 1, lease_ttl),
     };
     let burst = u32::try_from(plan.burst).ok().and_then(NonZeroU32::new).map(NonZeroU32::get);
-    let parameters = Parameters { burst, lease_ttl: Duration::from_micros(lease_ttl), ..Parameters::default() };
+    let parameters =
+        Parameters { burst, lease_ttl: Duration::from_micros(lease_ttl), ..Parameters::default() };
     let quota = Quota { limit: plan.limit, window: Window::from_seconds(window).expect("a window") };
     Policy::nearest(algorithm, quota, &parameters)
 }

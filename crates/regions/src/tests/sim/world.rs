@@ -145,17 +145,17 @@ impl World {
         let region = |(name, offset): (&RegionName, &i64)| {
             let tables = Tables::new(name.clone(), &first, plan.instances);
             Region {
-            name: name.clone(),
-            offset: *offset,
-            record: Record::new(plan.kind),
-            fixed_base: is_fixed.then(|| tables.base(0, &plan, EPOCH)),
-            tables,
-            is_lost: false,
-            cut_off_until: 0,
-            out: None,
-            waiting: Default::default(),
-            replicas: Default::default(),
-            recent: Default::default(),
+                name: name.clone(),
+                offset: *offset,
+                record: Record::new(plan.kind),
+                fixed_base: is_fixed.then(|| tables.base(0, &plan, EPOCH)),
+                tables,
+                is_lost: false,
+                cut_off_until: 0,
+                out: None,
+                waiting: Default::default(),
+                replicas: Default::default(),
+                recent: Default::default(),
             }
         };
         let regions = names.iter().zip(&plan.offsets).map(region).collect();
@@ -435,13 +435,7 @@ impl World {
         self.ask((at, instance), now, terms, &shares);
     }
 
-    fn ask_at_random(
-        &mut self,
-        (at, instance): (usize, usize),
-        now: Moment,
-        terms: &Terms,
-        effective: u32,
-    ) {
+    fn ask_at_random(&mut self, (at, instance): (usize, usize), now: Moment, terms: &Terms, effective: u32) {
         if self.rng.u8(..20) > 0 {
             return;
         }
@@ -550,7 +544,8 @@ impl World {
             let is_within = full_at <= read_at.saturating_add(usage.reserve);
             if record.ledger == read && (is_within || is_injected(Fault::LentBeforeHits)) {
                 record.ledger = ledger;
-                let later = if full_at == usage.full_at { lent.full_at } else { full_at + lent.full_at - read_at };
+                let later =
+                    if full_at == usage.full_at { lent.full_at } else { full_at + lent.full_at - read_at };
                 record.changed(terms, now, later);
                 return Some(lent);
             }
