@@ -123,8 +123,8 @@ impl Tables {
     }
 
     /// Starts all instances with this file and an empty store.
-    pub(crate) fn join(&mut self, file: File) {
-        *self = Self::new(self.own.clone(), &file, self.instances.len());
+    pub(crate) fn join(&mut self, file: &File) {
+        *self = Self::new(self.own.clone(), file, self.instances.len());
     }
 
     /// Compares the tables of all instances with the record, and announces the table that all of them have.

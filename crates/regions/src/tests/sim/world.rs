@@ -742,7 +742,7 @@ impl World {
                 back.is_lost = false;
                 back.cut_off_until = 0;
                 back.record = Record::new(self.plan.kind);
-                back.tables.join(file.clone());
+                back.tables.join(&file);
                 for at in (0..self.regions.len()).filter(|at| *at != region) {
                     self.load_at_once(at, &file);
                 }
