@@ -171,7 +171,14 @@ mod tests {
             is_degraded: false,
         };
         let statuses = [Status::Limited(limited)].into_iter().collect();
-        let decision = Decision { code: Code::OverLimit, degraded: None, listed: None, shed: None, statuses, several: SeveralLimits::default() };
+        let decision = Decision {
+            code: Code::OverLimit,
+            degraded: None,
+            listed: None,
+            shed: None,
+            statuses,
+            several: SeveralLimits::default(),
+        };
         let clock = Clock::manual(now);
         let times = ResponseTimes::of(&clock, &decision, "d", &[], Duration::from_secs(3_600));
         let mut response = RateLimitResponse::default();

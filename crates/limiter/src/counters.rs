@@ -110,10 +110,7 @@ impl CounterInspector {
 
     /// Sends the requests and returns the readings, in the order of the descriptors; then those of the limits beside the
     /// first ones of descriptors with several, in their order.
-    pub async fn send(
-        &self,
-        CounterRequests { calls, counters }: &CounterRequests,
-    ) -> Vec<CounterReading> {
+    pub async fn send(&self, CounterRequests { calls, counters }: &CounterRequests) -> Vec<CounterReading> {
         let deadline = self.store.deadline(None).and_then(|_| Instant::now().checked_add(STORE_TIMEOUT));
         let decisions = self.store.decide(calls, deadline).await;
         let mut readings: Vec<CounterReading> = (0..*counters).map(|_| None).collect();

@@ -58,7 +58,7 @@ impl Deadline {
 pub struct Limiter {
     rules: Arc<ActiveRules>,
     store: Store,
-    modes: Modes,
+    pub(super) modes: Modes,
     fallback: Option<Fallback>,
     observer: Option<AbuseObserver>,
     begun_bans: BegunBans,
@@ -132,7 +132,7 @@ impl Limiter {
 
     /// Whether decisions are made without waiting.
     pub const fn decides_at_once(&self) -> bool {
-        matches!(self.store, Store::Memory(_))
+        matches!(self.store, Store::Memory(_)) && !self.shares.may_wait()
     }
 
     /// Decides a request. Returns the permits that it holds too, if it passes and acquired any.
@@ -167,9 +167,13 @@ impl Limiter {
                 calls.iter().map(|_| Err(StoreError::Emergency)).collect()
             }
             Deadline::Exceeded => self.store.decide_from_cache(&calls),
-            Deadline::At(wait) => self.decide_in_store(&mut calls, wait).await,
+            Deadline::At(wait) => {
+                let decided = self.decide_in_store(&mut calls, wait).await;
+                // In shadow mode no hit waits for what it is given anyway.
+                let wait = wait.filter(|_| !self.modes.shadow);
+                self.shares.after_loans(&self.store, &matches, &calls, decided, wait).await
+            }
         };
-        self.shares.observe(&matches, &calls, &decisions);
         let is_complete = decisions.iter().all(Result::is_ok);
         let degraded = match &self.fallback {
             Some(fallback) => {
@@ -267,7 +271,14 @@ impl Limiter {
             metrics::listed_without_rules(listed.list());
         }
         let statuses: Statuses<'r> = matches.iter().map(Match::status_without_counter).collect();
-        Decision { code: self.overall(&statuses), degraded: None, listed, shed: None, statuses, several: SeveralLimits::default() }
+        Decision {
+            code: self.overall(&statuses),
+            degraded: None,
+            listed,
+            shed: None,
+            statuses,
+            several: SeveralLimits::default(),
+        }
     }
 
     /// Returns the status of each descriptor.
@@ -360,45 +371,6 @@ impl Limiter {
                 let degraded = degraded.and_then(|degraded| degraded.degraded);
                 Ok(Decision { code, degraded, listed, shed, statuses, several })
             }
-        }
-    }
-
-    /// Whether a limit denies the request by itself.
-    fn is_denied(&self, statuses: &[Status<'_>]) -> bool {
-        let denies = |status: &Status<'_>| status.code() == Code::OverLimit && !self.is_quota(status);
-        !self.modes.shadow && statuses.iter().any(denies)
-    }
-
-    /// Folds the statuses: over the limit if any limit that is no quota is, or if all quotas are.
-    fn overall(&self, statuses: &[Status<'_>]) -> Code {
-        let (mut quotas, mut exhausted, mut denied) = (0_usize, 0_usize, false);
-        for status in statuses {
-            let is_over = status.code() == Code::OverLimit;
-            if self.is_quota(status) {
-                quotas = quotas.saturating_add(1);
-                exhausted = exhausted.saturating_add(usize::from(is_over));
-            } else {
-                denied |= is_over;
-            }
-        }
-        match denied || (quotas > 0 && exhausted == quotas) {
-            true if self.modes.shadow => {
-                metrics::shadow_mode_pass();
-                Code::Ok
-            }
-            true => Code::OverLimit,
-            false => Code::Ok,
-        }
-    }
-
-    fn is_quota(&self, status: &Status<'_>) -> bool {
-        match status {
-            Status::Limited(limited) => limited.is_quota,
-            // As in envoyproxy/ratelimit: a descriptor without a rule is a quota that is never exhausted.
-            Status::NoLimit => self.modes.quota,
-            // A rule that is switched off must not make other limits deny: removing it would not either.
-            Status::Off { is_quota } => self.modes.quota || *is_quota,
-            Status::Unlimited | Status::Denied | Status::Shedding(_) => false,
         }
     }
 }

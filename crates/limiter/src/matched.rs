@@ -11,7 +11,9 @@ use tollgate_core::{
     quota::Quota,
     shedding::{Priority, Utilization},
 };
-use tollgate_rules::{Domain, Limit, OnStoreError, Overridden, Rule, SwitchMode, Switched, UTILIZATION_KEY};
+use tollgate_rules::{
+    Domain, Far, Limit, OnStoreError, Overridden, Rule, SwitchMode, Switched, UTILIZATION_KEY,
+};
 
 use crate::{
     several::{self, Beside},
@@ -215,6 +217,11 @@ impl<'r> Match<'r> {
         self.counter().is_some_and(|counter| counter.share.is_some())
     }
 
+    /// Whether a hit that the own region's share denies waits for a loan.
+    pub(super) fn waits_for_loans(&self) -> bool {
+        self.has_share() && !self.is_shadow() && self.rule().is_some_and(|rule| rule.far == Far::Wait)
+    }
+
     /// Hits on the counter, if there is one.
     pub(super) fn hits(&self) -> Option<Hits> {
         self.counter().map(|counter| counter.hits)
@@ -260,11 +267,7 @@ fn match_descriptor<'r>(
 }
 
 /// Of several limits, the one in whose place a limit override decides: that of its window, else the first one.
-fn of_window<'r>(
-    domain: &'r Domain,
-    first: &'r Arc<Rule>,
-    descriptor: &Descriptor<'_>,
-) -> &'r Arc<Rule> {
+fn of_window<'r>(domain: &'r Domain, first: &'r Arc<Rule>, descriptor: &Descriptor<'_>) -> &'r Arc<Rule> {
     let Some(stated) = descriptor.limit.filter(|_| first.part.is_some()) else { return first };
     let has_window = |rule: &&Arc<Rule>| match rule.limit {
         Limit::Quota { quota, .. } => quota.window.seconds() == stated.window.seconds(),

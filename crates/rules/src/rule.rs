@@ -12,7 +12,12 @@ use tollgate_core::{
 };
 
 use super::{
-    level::join, on_store_error::OnStoreError, path, rollout::Rollout, scope::Scope, shedding::Shedding,
+    level::join,
+    on_store_error::OnStoreError,
+    path,
+    rollout::Rollout,
+    scope::{Far, Scope},
+    shedding::Shedding,
     stated_value::StatedValue,
 };
 
@@ -86,6 +91,8 @@ pub struct Rule {
     pub sync: SyncMode,
     /// Regions whose hits the limit counts.
     pub scope: Scope,
+    /// Decision of a hit that the own region's share denies while an ask for a loan is out.
+    pub far: Far,
     /// Whether each charge counts in full, beyond the limit too.
     pub overdraft: bool,
     /// Bans of the counters, if the configuration states them.
@@ -305,13 +312,13 @@ impl Rule {
 
     /// Path of a request with these entries in metrics.
     pub fn metric_path(&self, entries: &[Entry<'_>]) -> String {
-        self.with_part(path::of(self.segments.iter().zip(entries).map(
-            |(segment, entry)| match self.names_value_of(segment) {
+        self.with_part(path::of(self.segments.iter().zip(entries).map(|(segment, entry)| {
+            match self.names_value_of(segment) {
                 true if entry.value.is_empty() && !self.detailed_metric => Cow::Borrowed(entry.key),
                 true => Cow::Owned(format!("{}_{}", entry.key, entry.value)),
                 false => Cow::Borrowed(&*segment.stated),
-            },
-        )))
+            }
+        })))
     }
 }
 

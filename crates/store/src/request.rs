@@ -98,7 +98,9 @@ impl Check {
     /// regions share, since a loan would come too late.
     pub const fn counting(&self, charging: Charging) -> Charging {
         match self.sync {
-            SyncMode::Strict if self.share.is_none() && matches!(self.veto, Veto::Counted) => Charging::Independent,
+            SyncMode::Strict if self.share.is_none() && matches!(self.veto, Veto::Counted) => {
+                Charging::Independent
+            }
             SyncMode::Strict if self.share.is_none() => charging,
             SyncMode::Strict | SyncMode::Leased | SyncMode::Auto => Charging::AllOrNone,
         }

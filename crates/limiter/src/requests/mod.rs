@@ -63,7 +63,9 @@ pub(super) fn requests(
         let hits = bounded(hits, &policy, &mut permits_left);
         let veto = match veto(matched, modes) {
             // Several limits of a descriptor are charged all or none, and loans would come too late for hits that count.
-            Veto::Alone if domain.counts_denied && !matched.is_of_several() && share.is_none() => Veto::Counted,
+            Veto::Alone if domain.counts_denied && !matched.is_of_several() && share.is_none() => {
+                Veto::Counted
+            }
             veto => veto,
         };
         has_quotas |= veto == Veto::WithQuotas;

@@ -42,10 +42,7 @@ pub(super) fn expand<'r>(
 
 impl Beside {
     /// The descriptor of each match.
-    pub(super) fn descriptors<'d, 'e>(
-        &self,
-        descriptors: &'d [Descriptor<'e>],
-    ) -> Cow<'d, [Descriptor<'e>]> {
+    pub(super) fn descriptors<'d, 'e>(&self, descriptors: &'d [Descriptor<'e>]) -> Cow<'d, [Descriptor<'e>]> {
         if self.0.is_empty() {
             return Cow::Borrowed(descriptors);
         }

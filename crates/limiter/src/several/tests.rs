@@ -50,8 +50,7 @@ impl Instance {
         let rules = Arc::new(ActiveRules::default());
         rules.replace(Arc::new(load_files(files, options).expect("valid").rules));
         let store = Store::Memory(MemoryStore::new(100_000, clock.clone()));
-        let limiter =
-            Limiter::new(Arc::clone(&rules), store.clone(), Modes::default()).with_clock(clock);
+        let limiter = Limiter::new(Arc::clone(&rules), store.clone(), Modes::default()).with_clock(clock);
         Self { limiter, rules, now, store }
     }
 
@@ -144,7 +143,11 @@ async fn of_two_limits_that_deny_the_longer_wait_is_reported() {
     let asked = one("k");
     let wait = instance.decide(&asked, None, |decision| {
         let spread = Spread { domain: "d", descriptors: &[], default: std::time::Duration::ZERO };
-        (decision.retry_after(), decision.spread_retry_after(&spread), decision.governing().expect("denies").1.until_reset())
+        (
+            decision.retry_after(),
+            decision.spread_retry_after(&spread),
+            decision.governing().expect("denies").1.until_reset(),
+        )
     });
     let (wait, spread, reset) = wait.await;
     assert_eq!(wait, Some(reset));
@@ -192,7 +195,9 @@ async fn other_descriptors_are_charged_by_themselves() {
 #[tokio::test]
 async fn a_charge_above_one_of_the_limits_never_passes_and_charges_none() {
     let instance = Instance::new(&format!("descriptors:\n- {{key: k, {LIMITS}}}\n"));
-    let [(passes, label, _)] = &*instance.ask(&[("k", Hits::charge(4))], None).await else { panic!("one status") };
+    let [(passes, label, _)] = &*instance.ask(&[("k", Hits::charge(4))], None).await else {
+        panic!("one status")
+    };
     assert_eq!((*passes, &**label), (false, "second"));
     assert_eq!(instance.used("k").await, [0, 0, 0]);
 }
@@ -268,7 +273,12 @@ async fn a_domain_that_stops_charging_counts_a_denied_request_at_the_limit_that_
 
 /// Limits of a descriptor in seconds, with the hits of each.
 fn limits() -> impl Strategy<Value = Vec<(u32, u32, &'static str)>> {
-    let algorithm = prop_oneof![Just("fixed_window"), Just("token_bucket"), Just("sliding_window"), Just("sliding_window_log")];
+    let algorithm = prop_oneof![
+        Just("fixed_window"),
+        Just("token_bucket"),
+        Just("sliding_window"),
+        Just("sliding_window_log")
+    ];
     let limit = (prop_oneof![Just(1), Just(7), Just(60), Just(3_600)], 1..6_u32, algorithm);
     prop::collection::vec(limit, 1..4).prop_map(|mut limits| {
         limits.sort_unstable();

@@ -95,6 +95,7 @@ const KEYS: [Key; 59] = [
     key("unit_multiplier", Extension, &[RateLimit, Defaults, Candidate]),
     key("sync", Extension, &[RateLimit, Defaults]),
     key("scope", Extension, &[RateLimit, Defaults]),
+    key("far", Extension, &[RateLimit, Defaults]),
     key("on_store_error", Extension, &[RateLimit, Defaults]),
     key("degraded_limit", Extension, &[RateLimit]),
     key("inherit", Extension, &[RateLimit]),

@@ -113,8 +113,7 @@ impl DescriptorView {
             true => Some(true),
             false => each().all(|limit| limit.denies.is_some()).then_some(false),
         };
-        let may_violate_min_interval =
-            denies.is_none() && each().any(|limit| limit.may_violate_min_interval);
+        let may_violate_min_interval = denies.is_none() && each().any(|limit| limit.may_violate_min_interval);
         let LimitView { rule, counter, is_quota, .. } = first;
         Self {
             descriptor,

@@ -55,12 +55,7 @@ pub(super) fn rules(
 }
 
 /// Identity of a limit at an index of the list.
-pub(super) fn part_of(
-    index: usize,
-    raw: &RawRateLimit,
-    limit: &Limit,
-    segments: &[Segment],
-) -> LimitPart {
+pub(super) fn part_of(index: usize, raw: &RawRateLimit, limit: &Limit, segments: &[Segment]) -> LimitPart {
     let label = match (raw.name.text(), limit) {
         ("", Limit::Quota { quota, .. }) => match quota.window.multiplier().get() {
             1 => quota.window.unit().to_string(),
@@ -99,6 +94,7 @@ fn check_list(
 fn check_keys(compiler: &mut Compiler<'_>, raw: &RawRateLimit, path: &Path<'_>) -> bool {
     let unlimited = raw.unlimited.stated().filter(|unlimited| unlimited.value).map(|stated| stated.at);
     let leased = raw.sync.stated().filter(|sync| &*sync.value != "strict").map(|stated| stated.at);
+    let far = raw.far.stated().filter(|far| &*far.value == "wait").map(|stated| stated.at);
     let inherit = raw.inherit.stated().filter(|inherit| inherit.value).map(|stated| stated.at);
     let keys = [
         ("unlimited", unlimited, "limits nothing beside the others; remove the limit"),
@@ -107,6 +103,7 @@ fn check_keys(compiler: &mut Compiler<'_>, raw: &RawRateLimit, path: &Path<'_>) 
             leased,
             "cannot be leased beside the others, with which it is charged all or none; expected strict",
         ),
+        ("far", far, "cannot wait: other limits are charged all or none with this one; expected deny"),
         ("inherit", inherit, "is not a key of one of several limits; state its keys"),
         (
             "candidate",

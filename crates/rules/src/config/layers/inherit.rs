@@ -45,12 +45,7 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    fn level(
-        &mut self,
-        descriptors: &mut [RawDescriptor],
-        above: Option<Above<'_>>,
-        parent: &Path<'_>,
-    ) {
+    fn level(&mut self, descriptors: &mut [RawDescriptor], above: Option<Above<'_>>, parent: &Path<'_>) {
         let list = parent.key("descriptors");
         for descriptor in descriptors {
             let path = list.item(descriptor.index);
@@ -65,12 +60,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn limit(
-        &mut self,
-        limit: &mut Field<RawRateLimit>,
-        above: Option<Above<'_>>,
-        path: &Path<'_>,
-    ) {
+    fn limit(&mut self, limit: &mut Field<RawRateLimit>, above: Option<Above<'_>>, path: &Path<'_>) {
         let Field::Stated(stated) = &mut *limit else { return };
         let Some(at) = inherited_at(&stated.value) else { return };
         match above {

@@ -10,7 +10,10 @@ pub(super) use self::values::{ReadValue, describe, excerpt};
 use self::values::{is_null, stated_if};
 use super::{
     problem::{Path, Problems},
-    raw::{Field, RawAbuse, RawBan, RawDescriptor, RawFile, RawLimit, RawRateLimit, RawReplaces, RawShedding, Stated},
+    raw::{
+        Field, RawAbuse, RawBan, RawDescriptor, RawFile, RawLimit, RawRateLimit, RawReplaces, RawShedding,
+        Stated,
+    },
     scalar::Meaning,
     vocabulary::{KeyStatus, Section, is_of_reference},
     yaml::{Content, Layer, Node, Position, parse},

@@ -73,11 +73,19 @@ fn keys_that_several_limits_cannot_have_are_errors() {
         ("", "unit: day, requests_per_unit: 1, sync: auto", "expected strict"),
         ("", "unlimited: true", "rate_limits[1].unlimited: limits nothing beside the others"),
         ("", "inherit: true, unit: day, requests_per_unit: 1", "rate_limits[1].inherit: is not a key of one"),
-        ("", "unit: day, requests_per_unit: 1, candidate: {unit: day, requests_per_unit: 2}", "cannot be compared"),
+        (
+            "",
+            "unit: day, requests_per_unit: 1, candidate: {unit: day, requests_per_unit: 2}",
+            "cannot be compared",
+        ),
         ("", "algorithm: concurrency, requests_per_unit: 3", "a concurrency limit is not one of several"),
         ("", "unit: fortnight, requests_per_unit: 1", "is not a unit"),
         ("quota_mode: true", "unit: day, requests_per_unit: 1", "contradicts `quota_mode: true`"),
-        ("rate_limit: {unit: day, requests_per_unit: 1}", "unit: day, requests_per_unit: 1", "contradicts `rate_limit`"),
+        (
+            "rate_limit: {unit: day, requests_per_unit: 1}",
+            "unit: day, requests_per_unit: 1",
+            "contradicts `rate_limit`",
+        ),
         ("load_shedding: {target: 0.8}", "unit: day, requests_per_unit: 1", "contradicts `rate_limits`"),
     ] {
         assert_says(&errors(&with(descriptor, &[SECOND, limit])), &[says]);
@@ -85,14 +93,17 @@ fn keys_that_several_limits_cannot_have_are_errors() {
     assert_says(&errors(&domain("  - {key: k, rate_limits: []}\n")), &["is empty"]);
     assert_says(&errors(&domain("  - {key: k, rate_limits: {unit: day}}\n")), &["expected a list"]);
     assert_says(&errors(&domain("  - {key: k, rate_limits: [null]}\n")), &["expected a mapping"]);
-    let many: Vec<String> = (1..10).map(|window| format!("window: {window}s, requests_per_unit: 1")).collect();
+    let many: Vec<String> =
+        (1..10).map(|window| format!("window: {window}s, requests_per_unit: 1")).collect();
     let many: Vec<&str> = many.iter().map(|limit| &**limit).collect();
     assert_says(&errors(&with("", &many)), &["has 9 limits; expected at most 8"]);
 }
 
 #[test]
 fn a_default_that_several_limits_cannot_have_is_not_theirs() {
-    let yaml = format!("domain: d\ndefaults: {{sync: leased}}\ndescriptors:\n- key: k\n  rate_limits: [{{{SECOND}}}, {{{HOUR}}}]\n");
+    let yaml = format!(
+        "domain: d\ndefaults: {{sync: leased}}\ndescriptors:\n- key: k\n  rate_limits: [{{{SECOND}}}, {{{HOUR}}}]\n"
+    );
     let rules = rules(&yaml);
     let domain = rules.domain("d").expect("is there");
     assert!(limits(&rules).iter().all(|rule| domain.sync_of(rule) == SyncMode::Strict));
