@@ -9,7 +9,7 @@ use tollgate_core::{
     clock::Clock,
     descriptor::{Descriptor, Hits},
 };
-use tollgate_rules::{Domain, Overridden, Rule, Switched};
+use tollgate_rules::{Domain, Overridden, Switched};
 use tollgate_store::{
     Store, StoreError,
     redis::held_hits,
@@ -41,8 +41,7 @@ pub type CounterReading = Option<Result<Verdict, StoreError>>;
 #[derive(Debug)]
 pub struct CounterRequests {
     calls: Requests,
-    /// Number of the descriptors, and of the limits beside their first ones.
-    counters: usize,
+    descriptors: usize,
 }
 
 impl CounterInspector {
@@ -72,33 +71,29 @@ impl CounterInspector {
         descriptors: &[Descriptor<'_>],
     ) -> CounterRequests {
         let changes = Changes { switched: &Switched::default(), overridden, clock: &Clock::System };
-        let (mut matches, beside) = matched::matches(domain, changes, descriptors);
-        let of_matches = beside.descriptors(descriptors);
-        let of_request = (&*of_matches, &beside);
+        let mut matches = matched::matches(domain, changes, descriptors);
         matches.iter_mut().for_each(Match::peek_instead_of_release);
         let shares = (&self.shares, &Clock::System);
-        let mut calls = requests::requests(domain, of_request, &mut matches, None, self.modes, shares);
+        let mut calls = requests::requests(domain, descriptors, &mut matches, None, self.modes, shares);
         // A counter that equals an unused one is not banned either.
         end_bans(&mut calls, BanEffect::Forgive, |check| check.hits == Hits::reset());
-        CounterRequests { calls, counters: matches.len() }
+        CounterRequests { calls, descriptors: descriptors.len() }
     }
 
-    /// Returns requests that end the ban of the rule's counter that the descriptor matches in `domain`; `forgive` also makes
-    /// a later ban a first one. A reading has the ban that was ended. Charges nothing.
+    /// Returns requests that end the bans of the counters that the descriptors match in `domain`; `forgive` also makes a
+    /// later ban a first one. A reading has the ban that was ended. Charges nothing.
     pub fn lifts(
         &self,
         domain: &Domain,
         overridden: &Overridden,
-        (rule, descriptor): (&Rule, Descriptor<'_>),
+        descriptors: &[Descriptor<'_>],
         forgive: bool,
     ) -> CounterRequests {
-        let mut requests = self.requests(domain, overridden, &[descriptor]);
-        // An override may decide by another algorithm.
-        let record = rule.record_id().path();
+        let mut requests = self.requests(domain, overridden, descriptors);
         let effect = if forgive { BanEffect::Forgive } else { BanEffect::Lift };
         end_bans(&mut requests.calls, effect, |check| {
             check.hits = Hits::Peek;
-            check.record.path() == record
+            true
         });
         requests
     }
@@ -108,12 +103,14 @@ impl CounterInspector {
         held_hits(&requests.calls)
     }
 
-    /// Sends the requests and returns the readings, in the order of the descriptors; then those of the limits beside the
-    /// first ones of descriptors with several, in their order.
-    pub async fn send(&self, CounterRequests { calls, counters }: &CounterRequests) -> Vec<CounterReading> {
+    /// Sends the requests and returns the readings, in the order of the descriptors.
+    pub async fn send(
+        &self,
+        CounterRequests { calls, descriptors }: &CounterRequests,
+    ) -> Vec<CounterReading> {
         let deadline = self.store.deadline(None).and_then(|_| Instant::now().checked_add(STORE_TIMEOUT));
         let decisions = self.store.decide(calls, deadline).await;
-        let mut readings: Vec<CounterReading> = (0..*counters).map(|_| None).collect();
+        let mut readings: Vec<CounterReading> = (0..*descriptors).map(|_| None).collect();
         for (call, decision) in calls.iter().zip(decisions) {
             match decision {
                 Ok(verdicts) => {

@@ -28,9 +28,7 @@ pub use self::{
     shedding::{ShownRule, show_shedding, shown_shedding},
 };
 use crate::{
-    Match, Modes,
-    several::Beside,
-    talkers,
+    Match, Modes, talkers,
     verdict::{Code, Status},
 };
 
@@ -126,21 +124,18 @@ static DEGRADED_REQUESTS: LazyLock<(Arc<Striped<1>>, Arc<AtomicU64>)> = LazyLock
 pub(super) fn record(
     counters: &RuleCounters,
     domain: &Domain,
-    (descriptors, beside): (&[Descriptor<'_>], &Beside),
+    descriptors: &[Descriptor<'_>],
     matches: &[Match<'_>],
     statuses: &[Status<'_>],
     modes: Modes,
 ) {
-    let count = beside.descriptor_count(matches.len());
-    for (at, ((descriptor, matched), status)) in descriptors.iter().zip(matches).zip(statuses).enumerate() {
+    for ((descriptor, matched), status) in descriptors.iter().zip(matches).zip(statuses) {
         if matched.is_report() {
             // Its values are no keys of clients.
             continue;
         }
-        if at < count {
-            let is_denied = status.code() == Code::OverLimit || beside.is_denied(at, statuses);
-            talkers::record(&domain.name, &descriptor.entries, descriptor.hits.charged(), is_denied);
-        }
+        let is_denied = status.code() == Code::OverLimit;
+        talkers::record(&domain.name, &descriptor.entries, descriptor.hits.charged(), is_denied);
         match (status, matched.hits()) {
             (Status::Limited(limited), Some(hits)) => {
                 let share = matched.counter().and_then(|counter| counter.share).map(|share| share.base());

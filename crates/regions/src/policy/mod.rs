@@ -13,7 +13,7 @@ mod demand;
 mod split;
 
 pub use self::{
-    budget::AskBudgets,
+    budget::AskBudget,
     demand::Demand,
     split::{recall, shares},
 };

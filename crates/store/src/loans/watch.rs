@@ -121,23 +121,12 @@ impl ShareWatch {
 
     /// Observes the verdicts of a request that a store decided.
     pub fn observe(&self, calls: &[TagRequest], decisions: &Decisions) {
-        self.observe_all(calls, decisions, false);
-    }
-
-    /// The same for hits that would wait for a loan: a shortage is reported at once. Whether one was.
-    pub fn observe_waiting(&self, calls: &[TagRequest], decisions: &Decisions) -> bool {
-        self.observe_all(calls, decisions, true)
-    }
-
-    fn observe_all(&self, calls: &[TagRequest], decisions: &Decisions, is_waiting: bool) -> bool {
-        let mut is_reported = false;
         for (call, decision) in calls.iter().zip(decisions) {
             let Ok(verdicts) = decision else { continue };
             for ((cell, check), (_, verdict)) in call.checks_with_cells().zip(verdicts) {
-                is_reported |= self.observe_check(cell, check, verdict, is_waiting).unwrap_or(false);
+                self.observe_check(cell, check, verdict);
             }
         }
-        is_reported
     }
 
     /// Demand for a counter in the region, as estimated from that of this process.
@@ -160,16 +149,15 @@ impl ShareWatch {
         }
     }
 
-    /// Whether a shortage was reported.
-    fn observe_check(&self, cell: &Cell, check: &Check, verdict: &Verdict, is_waiting: bool) -> Option<bool> {
-        let share = check.share.filter(|_| check.policy.can_be_lent())?;
+    fn observe_check(&self, cell: &Cell, check: &Check, verdict: &Verdict) {
+        let Some(share) = check.share.filter(|_| check.policy.can_be_lent()) else { return };
         let hits = u32::try_from(check.hits.charged()).unwrap_or(u32::MAX);
         let used = u32::try_from(verdict.used).unwrap_or(u32::MAX);
         let is_bucket = matches!(check.policy, Policy::TokenBucket(_));
         // Far from short; the demand for a bucket is not seen from its use.
         let has_plenty = verdict.admitted && !is_bucket && used <= verdict.remaining;
         if hits == 0 || has_plenty || verdict.ban.is_some_and(|ban| ban.is_enforced) {
-            return None;
+            return;
         }
         let counter =
             SharedCounter { cell: cell.key.clone(), record: check.record, policy: check.policy, share };
@@ -179,18 +167,17 @@ impl ShareWatch {
         let denied = if verdict.admitted { 0 } else { hits };
         let usage = if is_bucket { 0 } else { used };
         let hash = self.shared.hash(&cell.key, check.record);
-        let mut demands = self.shared.shard(hash).map(Mutex::lock)?;
+        let Some(mut demands) = self.shared.shard(hash).map(Mutex::lock) else { return };
         let entry = demands.entry(hash);
         entry.demand.add(now.micros, hits);
-        let is_quiet = now.micros < entry.quiet_until && !is_waiting;
-        if is_quiet && entry.quiet_until <= now.micros.saturating_add(REPORT_MICROS) {
-            return None;
+        if now.micros < entry.quiet_until && entry.quiet_until <= now.micros.saturating_add(REPORT_MICROS) {
+            return;
         }
         let demand = self.shared.of_region(entry.demand);
-        let want = policy::shortage(&terms, now, effective, usage, denied, &demand)?;
+        let Some(want) = policy::shortage(&terms, now, effective, usage, denied, &demand) else { return };
         entry.quiet_until = now.micros.saturating_add(REPORT_MICROS);
         drop(demands);
-        Some(self.shared.report(Shortage { counter, want, denied, demand }))
+        self.shared.report(Shortage { counter, want, denied, demand });
     }
 }
 
@@ -209,16 +196,14 @@ impl Shared {
         Demand { count: all(demand.count), previous: all(demand.previous), ..demand }
     }
 
-    /// Queues a shortage, if there is room; a counter that is still short is reported again.
-    fn report(&self, shortage: Shortage) -> bool {
+    fn report(&self, shortage: Shortage) {
         let mut queue = self.queue.lock();
-        let has_room = queue.len() < MAX_QUEUED;
-        if has_room {
+        // A counter that is still short is reported again.
+        if queue.len() < MAX_QUEUED {
             queue.push_back(shortage);
             drop(queue);
             self.queued.notify_one();
         }
-        has_room
     }
 }
 

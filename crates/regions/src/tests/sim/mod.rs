@@ -5,7 +5,6 @@ mod cell;
 mod oracle;
 mod plan;
 mod region;
-mod tables;
 mod world;
 
 pub(crate) use self::{

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::{cell::Cell, plan::Plan, tables::Tables};
+use super::{cell::Cell, plan::Plan};
 use crate::{
+    demarcation::Demarcation,
     ledger::Ledger,
     policy::Demand,
     protocol::{self, Usage},
@@ -32,7 +33,7 @@ pub(crate) struct Region {
     pub(crate) name: RegionName,
     pub(crate) offset: i64,
     pub(crate) record: Record,
-    pub(crate) tables: Tables,
+    pub(crate) demarcation: Demarcation,
     /// Share in a run without changes of the table.
     pub(crate) fixed_base: Option<u32>,
     pub(crate) is_lost: bool,
@@ -91,8 +92,7 @@ impl Record {
 
     pub(crate) fn usage(&mut self, kind: Kind, now: Moment, need: impl FnOnce(u32, &Demand) -> u32) -> Usage {
         let used = u32::try_from(self.cell.used(kind, now)).unwrap_or(u32::MAX);
-        let (need, full_at) = (need(used, &self.demand), self.cell.full_at());
-        Usage { used, need, full_at, reserve: kind.reserve_micros() }
+        Usage { used, need: need(used, &self.demand), full_at: self.cell.full_at() }
     }
 }
 
@@ -106,9 +106,8 @@ impl Region {
         self.record.cell.moment(kind, self.micros(time))
     }
 
-    /// Terms of the limit, as an instance has them.
-    pub(crate) fn terms(&self, plan: &Plan, now: Moment, instance: usize) -> Terms {
-        let changing = || self.tables.base(instance, plan, now.micros);
+    pub(crate) fn terms(&self, plan: &Plan, now: Moment) -> Terms {
+        let changing = || self.demarcation.base(plan.limit, b"counter", plan.kind, now);
         Terms { kind: plan.kind, limit: plan.limit, base: self.fixed_base.unwrap_or_else(changing) }
     }
 }
