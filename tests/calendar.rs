@@ -103,10 +103,8 @@ fn end_of(policy: &Policy, at: Timestamp) -> Timestamp {
 #[tokio::test]
 async fn memory_and_redis_reset_at_the_same_instants_in_fifty_zones() {
     let units = ["day", "week", "month, anchor: 31", "year, anchor: 04-06"];
-    let windows: Vec<String> = ZONES
-        .iter()
-        .flat_map(|zone| units.map(|unit| format!("timezone: {zone}, unit: {unit}")))
-        .collect();
+    let windows: Vec<String> =
+        ZONES.iter().flat_map(|zone| units.map(|unit| format!("timezone: {zone}, unit: {unit}"))).collect();
     let redis = Redis::start();
     let (lua, memory) = (Subject::Redis(redis.store()), Subject::memory());
     for (window, policy) in windows.iter().zip(policies(&windows)) {
@@ -177,8 +175,7 @@ async fn a_call_with_the_windows_of_another_time_is_decided_once_by_those_of_red
     let redis = Redis::start();
     let windows = ["unit: day, timezone: Europe/Berlin".into(), "unit: year, timezone: UTC".into()];
     let policies = policies(&windows);
-    let calls: Vec<_> =
-        (0..12).map(|number| (format!("far{}", number % 6), policies[number % 2])).collect();
+    let calls: Vec<_> = (0..12).map(|number| (format!("far{}", number % 6), policies[number % 2])).collect();
     for (round, days) in (1_u64..).zip([400_i64, -400, 3, -3, 20_000]) {
         let store = redis.store();
         assert!(store.connected().await);
@@ -214,10 +211,13 @@ async fn a_refund_is_of_the_window_in_which_its_charge_was_made() {
 #[tokio::test]
 async fn windows_of_calendars_and_of_fixed_lengths_are_charged_together_or_not_at_all() {
     let redis = Redis::start();
-    let policies = policies(&["unit: minute".into(), "unit: month, timezone: Asia/Kolkata, anchor: 15".into()]);
+    let policies =
+        policies(&["unit: minute".into(), "unit: month, timezone: Asia/Kolkata, anchor: 15".into()]);
     for subject in [Subject::Redis(redis.store()), Subject::memory()] {
         let request = |hits: [u64; 2]| {
-            let checks = [0, 1].map(|at| ((u8::try_from(at).expect("small"), policies[at], Hits::charge(hits[at])), Veto::Alone));
+            let checks = [0, 1].map(|at| {
+                ((u8::try_from(at).expect("small"), policies[at], Hits::charge(hits[at])), Veto::Alone)
+            });
             charging_with(Charging::AllOrNone, "both", &checks)
         };
         let now = at_second(SECONDS[2]);

@@ -221,7 +221,9 @@ pub(crate) mod tests {
 
     #[test]
     fn instants_that_are_no_calendar_are_refused() {
-        let made = |unit, starts: &[u32]| Calendar::new(unit, ("Test".into(), None), starts.iter().copied()).map(|_| ());
+        let made = |unit, starts: &[u32]| {
+            Calendar::new(unit, ("Test".into(), None), starts.iter().copied()).map(|_| ())
+        };
         let day = 86_400;
         assert_eq!(made(Unit::Day, &[0, day, 2 * day]), Ok(()));
         for starts in [&[][..], &[0], &[0, 0], &[day, 0], &[0, day + 1], &[1, day + 1], &[0, 6 * day]] {

@@ -249,7 +249,9 @@ fn match_descriptor<'r>(
     }
     if let (Some(quota), false) = (descriptor.limit, rule.is_some_and(|rule| rule.shedding.is_some())) {
         let quota = match rule.map(|rule| &rule.limit) {
-            Some(Limit::Quota { quota: of_rule, .. }) => Quota { window: quota.window.within(of_rule.window), ..quota },
+            Some(Limit::Quota { quota: of_rule, .. }) => {
+                Quota { window: quota.window.within(of_rule.window), ..quota }
+            }
             Some(Limit::Unlimited) | None => quota,
         };
         let policy = match rule.and_then(|rule| rule.policy()) {

@@ -55,7 +55,9 @@ pub(crate) enum CalendarError {
     #[error("is not a day of the year; expected its month and day, such as 04-06")]
     DayOfYear,
     /// Too many calendars.
-    #[error("is one calendar more than a process can have; expected fewer than {MAX_CALENDARS}, or a restart")]
+    #[error(
+        "is one calendar more than a process can have; expected fewer than {MAX_CALENDARS}, or a restart"
+    )]
     TooMany,
     /// Data with windows that are too uneven.
     #[error("has windows of too different lengths; expected another time zone")]
@@ -91,7 +93,8 @@ pub(crate) fn calendar(unit: Unit, time_zone: &str, anchor: Option<&str>) -> Res
         return Err(CalendarError::TooMany);
     }
     let (_, time_zone, stated) = name.clone();
-    let made = Calendar::new(unit, (time_zone, stated), starts(day, &zone)).map_err(|_| CalendarError::Uneven)?;
+    let made =
+        Calendar::new(unit, (time_zone, stated), starts(day, &zone)).map_err(|_| CalendarError::Uneven)?;
     calendars.insert(name, made);
     Ok(made)
 }
@@ -272,7 +275,8 @@ mod tests {
     /// Whether a day begins a window, stated apart from [`Anchor::days`].
     fn begins(unit: Unit, anchor: &str, day: Date) -> bool {
         let clamped = |date: Date, day: i8| {
-            date.day() == day || date.day() < day && date.tomorrow().expect("in range").month() != date.month()
+            date.day() == day
+                || date.day() < day && date.tomorrow().expect("in range").month() != date.month()
         };
         match unit {
             Unit::Week => format!("{:?}", day.weekday()).eq_ignore_ascii_case(anchor),
@@ -313,7 +317,8 @@ mod tests {
 
     /// Twenty years from 2010.
     fn years() -> std::ops::Range<i64> {
-        let second = |year| date(year, 1, 1).to_zoned(TimeZone::UTC).expect("in range").timestamp().as_second();
+        let second =
+            |year| date(year, 1, 1).to_zoned(TimeZone::UTC).expect("in range").timestamp().as_second();
         second(2010)..second(2030)
     }
 
@@ -353,7 +358,9 @@ mod tests {
     #[test]
     fn windows_are_contiguous_and_of_plausible_lengths_until_2105() {
         for zone in ZONES {
-            for (unit, anchor, longest) in [(Unit::Day, "", 49), (Unit::Month, "31", 32 * 24), (Unit::Year, "02-29", 367 * 24)] {
+            for (unit, anchor, longest) in
+                [(Unit::Day, "", 49), (Unit::Month, "31", 32 * 24), (Unit::Year, "02-29", 367 * 24)]
+            {
                 let calendar = made(unit, zone, anchor);
                 let (mut window, mut count) = (calendar.window(950_000_000), 0);
                 while window.end < 4_260_000_000 {
@@ -373,8 +380,11 @@ mod tests {
     fn every_zone_has_every_calendar() {
         let mut zones = 0;
         for zone in TimeZoneDatabase::bundled().available() {
-            for (unit, anchor) in [(Unit::Day, ""), (Unit::Week, "monday"), (Unit::Month, "31"), (Unit::Year, "02-29")] {
-                let day = Anchor::parse(unit, Some(anchor).filter(|anchor| !anchor.is_empty())).expect("valid");
+            for (unit, anchor) in
+                [(Unit::Day, ""), (Unit::Week, "monday"), (Unit::Month, "31"), (Unit::Year, "02-29")]
+            {
+                let day =
+                    Anchor::parse(unit, Some(anchor).filter(|anchor| !anchor.is_empty())).expect("valid");
                 let library = TimeZoneDatabase::bundled().get(zone.as_str()).expect("a zone");
                 let name = (zone.as_str().into(), None);
                 assert!(Calendar::new(unit, name, starts(day, &library)).is_ok(), "{unit} in {zone}");

@@ -67,7 +67,11 @@ mod tests {
     fn the_time_of_an_error_is_that_at_which_the_next_calls_are_decided() {
         let clock = StoreClock::default();
         let error = |detail: &str| {
-            RedisError::from((::redis::ErrorKind::Server(::redis::ServerErrorKind::ResponseError), "", detail.into()))
+            RedisError::from((
+                ::redis::ErrorKind::Server(::redis::ServerErrorKind::ResponseError),
+                "",
+                detail.into(),
+            ))
         };
         assert!(!clock.correct(&error("user_script:1: cell of an unknown format 9")));
         // As Redis 6 and 7 have it.

@@ -31,7 +31,11 @@ fn hits_count_until_the_end_of_their_window_and_no_longer() {
     for window in 0..50 {
         let end = end_of(start);
         let first = decide(&policy, &mut state, start, 10);
-        assert_eq!((first.admitted, first.used, first.reset_after.as_secs()), (true, 10, end - start), "{window}");
+        assert_eq!(
+            (first.admitted, first.used, first.reset_after.as_secs()),
+            (true, 10, end - start),
+            "{window}"
+        );
         let last = decide(&policy, &mut state, end - 1, 1);
         assert_eq!((last.admitted, last.retry_after.as_secs()), (false, 1), "{window}");
         start = end;
@@ -46,7 +50,11 @@ fn usage_of_a_clock_that_was_far_ahead_counts_in_the_present_window_only() {
         decide(&policy, &mut state, (30 + ahead) * DAY, 10);
         let verdict = decide(&policy, &mut state, 30 * DAY, 1);
         let end = expected.unwrap_or(end_of((30 + ahead) * DAY));
-        assert_eq!((verdict.admitted, verdict.reset_after.as_secs()), (false, end - 30 * DAY), "{ahead} days");
+        assert_eq!(
+            (verdict.admitted, verdict.reset_after.as_secs()),
+            (false, end - 30 * DAY),
+            "{ahead} days"
+        );
     }
 }
 

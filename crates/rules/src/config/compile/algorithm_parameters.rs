@@ -174,7 +174,10 @@ impl Reporter<'_> {
             }
         }
         let has_calendar = raw.timezone.is_present() || raw.anchor.is_present();
-        !(raw.unit.is_present() || raw.unit_multiplier.is_present() || raw.window.is_present() || has_calendar)
+        !(raw.unit.is_present()
+            || raw.unit_multiplier.is_present()
+            || raw.window.is_present()
+            || has_calendar)
     }
 }
 

@@ -73,7 +73,11 @@ impl Reporter<'_> {
         let (key, at, message) = match policy.algorithm() {
             Algorithm::FixedWindow if policy.has_bound() => {
                 let at = raw.value.carry.stated().map(|carry| carry.at);
-                ("carry", at.unwrap_or(own), "has no windows of a calendar yet; expected false, or no `timezone`")
+                (
+                    "carry",
+                    at.unwrap_or(own),
+                    "has no windows of a calendar yet; expected false, or no `timezone`",
+                )
             }
             Algorithm::FixedWindow => return true,
             _ => ("timezone", own, "is that of fixed windows; expected `algorithm: fixed_window`"),

@@ -44,7 +44,11 @@ fn a_time_zone_makes_windows_begin_at_local_midnight() {
         ("unit: month, anchor: 31", "2027-02-01T00:00:00Z", "2027-02-28T00:00:00Z"),
         ("unit: month, anchor: 31", "2027-02-28T00:00:00Z", "2027-03-31T00:00:00Z"),
         ("unit: month, anchor: 31", "2028-02-28T23:00:00Z", "2028-02-29T00:00:00Z"),
-        ("unit: year, timezone: Europe/London, anchor: 04-06", "2026-11-23T00:00:00Z", "2027-04-05T23:00:00Z"),
+        (
+            "unit: year, timezone: Europe/London, anchor: 04-06",
+            "2026-11-23T00:00:00Z",
+            "2027-04-05T23:00:00Z",
+        ),
         ("unit: year, anchor: 02-29", "2027-02-27T00:00:00Z", "2027-02-28T00:00:00Z"),
         ("unit: year, anchor: 02-29", "2027-03-01T00:00:00Z", "2028-02-29T00:00:00Z"),
         // Samoa had no 30 December 2011.
@@ -82,11 +86,17 @@ fn equal_calendars_are_one_and_have_a_name() {
 #[test]
 fn calendars_that_do_not_exist_are_rejected() {
     for (limit, problem) in [
-        ("unit: day, timezone: Europe/Brelin", "timezone: `Europe/Brelin` is not a time zone; expected a name"),
+        (
+            "unit: day, timezone: Europe/Brelin",
+            "timezone: `Europe/Brelin` is not a time zone; expected a name",
+        ),
         ("unit: day, timezone: +02:00", "timezone: `+02:00` is not a time zone"),
         ("unit: hour, timezone: UTC", "timezone: `hour` is no unit of a calendar; expected day, week, month"),
         ("unit: hour, anchor: 3", "anchor: `hour` is no unit of a calendar"),
-        ("unit: month, unit_multiplier: 3, timezone: UTC", "timezone: needs windows of one unit each; expected"),
+        (
+            "unit: month, unit_multiplier: 3, timezone: UTC",
+            "timezone: needs windows of one unit each; expected",
+        ),
         ("window: 36h, timezone: UTC", "timezone: needs windows of one unit each"),
         ("unit: day, anchor: 3", "anchor: `3` has no effect on days, which begin at midnight"),
         ("unit: week, anchor: 3", "anchor: `3` is not a day of the week; expected e.g. monday"),
