@@ -162,8 +162,9 @@ impl Budget {
 
     /// Limit in hits, and the other parameters in one number: the window in seconds (26 bits), the time to live in seconds
     /// (20 bits), three bits for the operation, and whether a lease without a known usage is charged.
-    pub(super) fn script_parameters(&self) -> [i64; 2] {
-        let [limit, window] = self.window.script_parameters();
+    pub fn script_parameters(&self) -> [i64; 2] {
+        // No window of a calendar, which would need the store's time.
+        let [limit, window] = self.window.script_parameters(|| Timestamp::from_micros(0));
         let charges = i64::from(self.reserve.unsettled == Unsettled::Charge);
         let terms = i64::from(self.reserve.ttl.get()).saturating_add(charges << 23);
         [limit, window.saturating_add(terms << 26)]

@@ -82,6 +82,7 @@ fn wrong_terms_are_rejected() {
         ),
         ("overdraft: true, reserve: {}", "reserve: contradicts `overdraft: true`"),
         ("reserve: {}, ban: {threshold: 5}", "ban: contradicts `reserve`"),
+        ("reserve: {}, timezone: Europe/Berlin", "reserve: has no windows of a calendar yet"),
         ("reserve: {}, scope: global", "reserve: contradicts `scope: global`"),
         ("reserve: {}, sync: leased", "sync: a limit with `reserve` cannot be leased; expected `strict`"),
         (

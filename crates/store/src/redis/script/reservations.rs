@@ -1,7 +1,7 @@
 //! Packing of checks of budgets, and their part of the reply; `lua/decide/reservations.lua` documents both.
 
 use tollgate_core::{
-    algorithm::{Budget, LedgerSummary, Policy},
+    algorithm::{Budget, LedgerSummary},
     descriptor::Hits,
 };
 
@@ -33,7 +33,7 @@ pub(super) fn pack(packed: &mut Vec<u8>, budget: &Budget, hits: Hits) {
         Hits::Settle { lease, used } => (SETTLE, number(used.min(Hits::MAX)), lease.to_bytes()),
         Hits::Release(lease) => (CANCEL, 0.0, lease.to_bytes()),
     };
-    let [limit, terms] = Policy::Budget(*budget).script_parameters();
+    let [limit, terms] = budget.script_parameters();
     packed.extend_from_slice(&f64::to_le_bytes(signed));
     packed.extend_from_slice(&pack_parameter(limit));
     packed.extend_from_slice(&pack_parameter(terms.saturating_add(operation << OPERATION_BIT)));
