@@ -14,6 +14,7 @@
 
 mod support;
 
+mod acceptance;
 mod acl;
 mod anomalies;
 mod api;
@@ -65,4 +66,5 @@ mod three_regions;
 mod tls;
 mod topologies;
 mod traces;
+mod workflows;
 mod xds;
