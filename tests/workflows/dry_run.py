@@ -217,7 +217,7 @@ def benchmarks(run):
         expect([call[1:4] for call in commented], [["pr", "comment", "17"]] if expected else [], "comments")
     # The number comes from a job that ran the code of a pull request.
     (run.root / "out/number").write_text("17 --repo other/one\n", encoding="utf-8")
-    expect(run.run([".github/scripts/comment.sh", "out"]).returncode, 1, "a number that is none")
+    expect(run.run([".github/scripts/comment.sh", "out"]).returncode, 1, "a number with further words")
 
 
 def fuzz(run):

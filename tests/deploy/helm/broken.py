@@ -64,7 +64,7 @@ BROKEN = [
     ("test.entries", []),
     ("test.requests", 0),
 ]
-# Values that fit the schema by themselves, and what the chart says of them.
+# Values that fit the schema each by itself, and the report of the chart.
 CONTRADICTIONS = [
     ({}, "store: no Redis"),
     ({"store": {"kind": "memory", "url": "redis://a"}}, "store: a URL beside store.kind memory"),

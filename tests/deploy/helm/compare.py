@@ -25,7 +25,7 @@ PAIRS = {
 # Objects beside an Envoy Gateway are files, not an overlay.
 ENVOY_GATEWAY = ["network-policy.yaml", "overlay.yaml", "pod-monitor.yaml"]
 HASH = re.compile(r"-[bcdfghkm24-9t]{10}$")
-# The labels of a release, which say nothing of what the object does.
+# The labels of a release, which have no effect on what the object does.
 RELEASE = {
     "app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "app.kubernetes.io/version", "helm.sh/chart",
     "app.kubernetes.io/part-of",

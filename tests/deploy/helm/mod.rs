@@ -12,7 +12,10 @@ use super::{
     manifests::{OVERLAYS, built, consistency_check, find, settings},
     python, yaml,
 };
-use crate::support::tollgate::{Tollgate, project};
+use crate::{
+    docs,
+    support::tollgate::{Tollgate, project},
+};
 
 const CHART: &str = "deploy/helm/tollgate";
 
@@ -115,6 +118,18 @@ fn every_broken_value_is_refused_with_its_path() {
     let report = python(&["tests/deploy/helm/broken.py"], Vec::new());
     assert_eq!(report["accepted"], json!([]), "{report:#}");
     assert!(report["broken"].as_u64() >= Some(50));
+}
+
+/// The values that the guide shows.
+#[test]
+fn the_shown_values_make_rules_that_load() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("values.yaml");
+    fs::write(&file, docs::block("yaml values")).expect("writable");
+    let documents = rendered(file.to_str().expect("a text"));
+    let rules = written(find(&documents, "ConfigMap", "tollgate-rules").expect("rules"));
+    let loaded = config::load(rules.path(), &Options::default()).expect("valid");
+    assert!(loaded.warnings.is_empty() && loaded.rules.rules().count() == 1, "{}", loaded.warnings);
 }
 
 #[test]
