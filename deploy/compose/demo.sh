@@ -110,7 +110,7 @@ sed 's/requests_per_unit: 10}/requests_per_unit: 15}/' "$before" >"$RULES"
 waited=0
 until [ "$(statuses "/login-$run" 1)" = 200 ]; do
     waited=$((waited + 1))
-    [ "$waited" -lt 100 ] || fail "the new rule is not active"
+    [ "$waited" -lt 300 ] || fail "the new rule is not active"
     sleep 0.2
 done
 result=200$'\n'$(statuses "/login-$run" 5)

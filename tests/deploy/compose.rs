@@ -180,7 +180,8 @@ fn the_demo_shows_what_it_narrates() {
     let file = config.path().join("rules.yaml");
     let redis = Redis::start();
     // Short, since requests wait for it while Redis is stopped; longer than a busy machine takes for a decision.
-    let tollgate = Tollgate::start(config.path(), &["--store", &redis.url(), "--store-timeout", "500ms"]);
+    let flags = ["--store", &redis.url(), "--store-timeout", "500ms", "--on-store-error", "local"];
+    let tollgate = Tollgate::start(config.path(), &flags);
     let envoy = Bootstrap::read("edge", tollgate.grpc_port, None).run(&[tollgate.grpc_port]);
     let server: String = redis::cmd("INFO").arg("server").query(&mut redis.connect()).expect("a reply");
     let process = server.lines().find_map(|line| line.strip_prefix("process_id:")).expect("a number");

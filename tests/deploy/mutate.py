@@ -183,7 +183,7 @@ MUTATIONS = [
     ("deploy/helm/tollgate/.helmignore", "*.orig", "templates/deployment.yaml", "the_chart_makes"),
     ("deploy/helm/tollgate/values.yaml", "minReplicas: 3", "minReplicas: 2", "the_chart_makes"),
     ("deploy/helm/tollgate/values.yaml", "docker.io/library/redis:7.0.15-bookworm", "docker.io/library/redis:7.2", "the_chart_has_the_version"),
-    ("deploy/helm/tollgate/values.schema.json", '"maximum": 100,', '"maximum": 1000,', "every_broken_value"),
+    ("deploy/helm/tollgate/values.schema.json", '"const": "latest"', '"const": "newest"', "every_broken_value"),
     ("deploy/helm/tollgate/files/alerts.yaml", "for: 5m", "for: 6m", "the_operators_alerts"),
     ("deploy/helm/tollgate/files/dashboard.json", "tollgate_requests_total", "tollgate_request_total", "grafana_and_the_alerts"),
     ("deploy/helm/tollgate/files/rules/basic.yaml", "value: demo", "value: demonstration", "the_test_of_the_chart"),

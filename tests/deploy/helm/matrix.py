@@ -67,7 +67,7 @@ OPTIONS = {
 
 
 def combinations():
-    """The same 30 in each run, with every option beside nearly every other one."""
+    """30 combinations, which do not change between runs, with every option beside nearly every other one."""
     for index in range(COMBINATIONS):
         # Strides that share no factor with most numbers of options keep the options apart.
         chosen = {name: (index * (1 + place // 2) + index // (2 + place)) % len(options)
