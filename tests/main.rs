@@ -21,6 +21,7 @@ mod api;
 mod architecture;
 mod atomic;
 mod atomic_groups;
+mod calendar;
 mod capacity;
 mod cli;
 mod cli_admin;

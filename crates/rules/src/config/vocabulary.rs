@@ -61,7 +61,7 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 58] = [
+const KEYS: [Key; 60] = [
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
@@ -92,6 +92,8 @@ const KEYS: [Key; 58] = [
     key("carry", Extension, &[RateLimit, Defaults, Candidate]),
     key("window", Extension, &[RateLimit, Defaults, Candidate]),
     key("unit_multiplier", Extension, &[RateLimit, Defaults, Candidate]),
+    key("timezone", Extension, &[RateLimit, Candidate]),
+    key("anchor", Extension, &[RateLimit, Candidate]),
     key("sync", Extension, &[RateLimit, Defaults]),
     key("scope", Extension, &[RateLimit, Defaults]),
     key("on_store_error", Extension, &[RateLimit, Defaults]),
