@@ -14,6 +14,7 @@
 
 mod support;
 
+mod acceptance;
 mod acl;
 mod anomalies;
 mod api;
@@ -67,4 +68,5 @@ mod three_regions;
 mod tls;
 mod topologies;
 mod traces;
+mod workflows;
 mod xds;

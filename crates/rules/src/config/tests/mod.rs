@@ -18,6 +18,7 @@ mod overdraft;
 mod overriding;
 mod reserve;
 mod rollout;
+mod several;
 mod suspicious;
 mod sync;
 mod watching;
