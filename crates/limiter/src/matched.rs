@@ -243,8 +243,7 @@ impl<'r> Match<'r> {
 
     /// Whether it reserves hits of a budget.
     pub(super) fn reserves(&self) -> bool {
-        self.counter()
-            .is_some_and(|counter| counter.policy.reserve_terms().is_some() && counter.hits.charged() > 0)
+        self.counter().is_some_and(|counter| counter.policy.is_budget() && counter.hits.charged() > 0)
     }
 
     /// Whether it acquires permits or reserves hits, which are held under a lease.

@@ -217,6 +217,11 @@ impl Policy {
         }
     }
 
+    /// Whether requests reserve its hits.
+    pub const fn is_budget(&self) -> bool {
+        matches!(self, Self::Budget(_))
+    }
+
     /// Terms of the reservations; `None` for limits without any.
     pub const fn reserve_terms(&self) -> Option<Reserve> {
         match self {
