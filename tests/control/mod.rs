@@ -3,6 +3,7 @@
 mod contract;
 mod copies;
 mod divergence;
+mod gradual;
 mod instances;
 mod outages;
 mod overrides;

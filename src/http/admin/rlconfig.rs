@@ -120,6 +120,14 @@ fn line(domain: &Domain, rule: &Rule) -> String {
         if let Some(candidate) = &rule.rollout.candidate {
             let _ = write!(line, ", candidate: {{{}}}", candidate_text(candidate));
         }
+        if let Some(tune) = &rule.rollout.tune {
+            let ((least, most), target, step) = (tune.bounds, tune.target, tune.step);
+            let _ = write!(
+                line,
+                ", tune: {{target_denied: {target}%, between: [{least}, {most}], step: {step}%, every: {}s}}",
+                tune.interval.as_secs()
+            );
+        }
         if domain.charging == Charging::AllOrNone {
             line.push_str(", atomic: true");
         }

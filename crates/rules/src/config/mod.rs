@@ -47,7 +47,7 @@ use std::{
 
 pub use self::{
     compile::override_rule,
-    edit::{EditError, EditedLimit, edit_limit},
+    edit::{EditError, EditedLimit, edit_limit, promote_candidate},
     fingerprint::Fingerprint,
     layers::{Laid, Overlay, OverlaySlot},
     problem::{Problem, Report, Severity},

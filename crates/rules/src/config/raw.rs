@@ -241,6 +241,7 @@ raw_rate_limit! {
     ban: RawBan,
     enforce_percent: EnforcedShare,
     candidate: RawCandidate,
+    tune: RawTune,
     retry_after_spread: Rc<str>,
     name: Rc<str>,
 }
@@ -248,6 +249,15 @@ raw_rate_limit! {
 /// The mapping under `candidate`.
 #[derive(Clone, Debug)]
 pub struct RawCandidate(pub Box<Stated<RawRateLimit>>);
+
+/// The mapping under `tune`.
+#[derive(Clone, Debug, Default)]
+pub struct RawTune {
+    pub target_denied: Field<EnforcedShare>,
+    pub between: Field<Vec<u32>>,
+    pub step: Field<EnforcedShare>,
+    pub every: Field<Rc<str>>,
+}
 
 /// The mapping under `load_shedding`.
 #[derive(Clone, Debug, Default)]

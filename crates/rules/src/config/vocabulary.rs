@@ -21,6 +21,8 @@ pub(super) enum Section {
     LoadShedding,
     /// The mapping under `candidate`.
     Candidate,
+    /// The mapping under `tune`.
+    Tune,
 }
 
 /// Status of a key in a section.
@@ -46,7 +48,9 @@ enum Language {
 }
 
 use Language::{Extension, Reference};
-use Section::{Abuse, Ban, Candidate, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces};
+use Section::{
+    Abuse, Ban, Candidate, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces, Tune,
+};
 
 /// Key of the language.
 struct Key {
@@ -61,7 +65,7 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 58] = [
+const KEYS: [Key; 63] = [
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
@@ -100,6 +104,11 @@ const KEYS: [Key; 58] = [
     key("ban", Extension, &[RateLimit]),
     key("enforce_percent", Extension, &[RateLimit]),
     key("candidate", Extension, &[RateLimit]),
+    key("tune", Extension, &[RateLimit]),
+    key("target_denied", Extension, &[Tune]),
+    key("between", Extension, &[Tune]),
+    key("step", Extension, &[Tune]),
+    key("every", Extension, &[Tune]),
     key("threshold", Extension, &[Ban]),
     key("interval", Extension, &[Ban]),
     key("duration", Extension, &[Ban, Abuse]),
@@ -128,7 +137,7 @@ const MAX_COMPARED_BYTES: usize = 64;
 
 impl Section {
     /// All sections, in the order in which a key is suggested.
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Descriptor,
         Self::RateLimit,
         Self::File,
@@ -138,6 +147,7 @@ impl Section {
         Self::Abuse,
         Self::LoadShedding,
         Self::Candidate,
+        Self::Tune,
     ];
 
     /// Keys of the section.
@@ -157,6 +167,7 @@ impl Section {
             Self::Abuse => "an element of `abuse`",
             Self::LoadShedding => "`load_shedding`",
             Self::Candidate => "`candidate`",
+            Self::Tune => "`tune`",
         }
     }
 

@@ -20,6 +20,7 @@ mod pattern;
 mod rollout;
 mod scope;
 mod shedding;
+mod tune;
 
 use std::{collections::BTreeMap, fmt, rc::Rc};
 

@@ -10,7 +10,7 @@ pub(super) use self::values::{ReadValue, describe, excerpt};
 use self::values::{is_null, stated_if};
 use super::{
     problem::{Path, Problems},
-    raw::{Field, RawAbuse, RawBan, RawDescriptor, RawFile, RawRateLimit, RawReplaces, RawShedding, Stated},
+    raw::{Field, RawAbuse, RawBan, RawDescriptor, RawFile, RawRateLimit, RawReplaces, RawShedding, RawTune, Stated},
     scalar::Meaning,
     vocabulary::{KeyStatus, Section, is_of_reference},
     yaml::{Content, Layer, Node, Position, parse},
@@ -176,6 +176,21 @@ impl Reader<'_> {
             _ => {}
         });
         stated_if(was_read, node, ban)
+    }
+
+    fn tune(&mut self, node: &Node, path: &Path<'_>) -> Field<RawTune> {
+        if is_null(node) {
+            return Field::Absent;
+        }
+        let mut tune = RawTune::default();
+        let was_read = self.each_key(node, path, Section::Tune, |reader, key, value, path| match key {
+            "target_denied" => tune.target_denied = reader.share(value, path),
+            "between" => tune.between = reader.numbers(value, path),
+            "step" => tune.step = reader.share(value, path),
+            "every" => tune.every = reader.text(value, path),
+            _ => {}
+        });
+        stated_if(was_read, node, tune)
     }
 
     fn replaces(&mut self, list: &Node, path: &Path<'_>) -> Vec<RawReplaces> {
