@@ -1,7 +1,6 @@
 //! Bans in the scripts against those in Rust: every verdict the same, with its ban.
 
-use futures_util::future::join_all;
-use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
+use proptest::{prelude::*, test_runner::TestRunner};
 use tollgate::{
     RecordId, SyncMode,
     algorithm::{Algorithm, Charging, CounterState, Policy, Verdict},
@@ -16,7 +15,7 @@ use tollgate::{
     },
 };
 
-use super::CONCURRENT_HISTORIES;
+use super::replay_all;
 use crate::support::{
     redis::Redis,
     stores::{Asked, Subject, at, charging_with, policy},
@@ -158,15 +157,11 @@ async fn bans_are_decided_alike_in_memory_and_in_redis() {
     let lua = Subject::Redis(redis.store());
     let mut runner = TestRunner::deterministic();
     let (mut banned, mut began) = (0, 0);
-    for first in (0..HISTORIES).step_by(CONCURRENT_HISTORIES) {
-        let replays = (first..first + CONCURRENT_HISTORIES as u64).map(|number| {
-            let history = history().new_tree(&mut runner).expect("generates").current();
-            replay(&lua, number, history)
-        });
-        for (denied, new) in join_all(replays).await {
-            banned += denied;
-            began += new;
-        }
+    let replayed =
+        replay_all(&mut runner, history(), HISTORIES, |number, history| replay(&lua, number, history));
+    for (denied, new) in replayed.await {
+        banned += denied;
+        began += new;
     }
     assert!(banned >= 2_000 && began >= 800, "{banned} verdicts under a ban, {began} bans");
 }
@@ -258,13 +253,9 @@ async fn repeated_calls_with_reports_ban_like_their_rust_twins() {
     let redis = Redis::start();
     let store = redis.store();
     let mut runner = TestRunner::deterministic();
-    let mut began = 0;
-    for first in (0..HISTORIES).step_by(CONCURRENT_HISTORIES) {
-        let replays = (first..first + CONCURRENT_HISTORIES as u64).map(|number| {
-            let history = runs().new_tree(&mut runner).expect("generates").current();
-            replay_runs(&store, redis.command_keys(number), number, history)
-        });
-        began += join_all(replays).await.into_iter().sum::<usize>();
-    }
+    let replayed = replay_all(&mut runner, runs(), HISTORIES, |number, history| {
+        replay_runs(&store, redis.command_keys(number), number, history)
+    });
+    let began: usize = replayed.await.into_iter().sum();
     assert!(began >= 1_000, "{began} bans");
 }

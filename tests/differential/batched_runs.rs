@@ -188,15 +188,12 @@ async fn batched_runs_decide_like_sequential_ones() {
     let store = redis.store();
     let mut runner = TestRunner::deterministic();
     let mut all = Compared::default();
-    for first in (0..HISTORIES_OF_COMMANDS).step_by(CONCURRENT_HISTORIES) {
-        let replays = (first..first + CONCURRENT_HISTORIES as u64).map(|number| {
-            let history = commands().new_tree(&mut runner).expect("generates").current();
-            replay_commands(&store, redis.command_keys(number), number, history)
-        });
-        for compared in join_all(replays).await {
-            all.operations += compared.operations;
-            all.reserved += compared.reserved;
-        }
+    let replayed = replay_all(&mut runner, commands(), HISTORIES_OF_COMMANDS, |number, history| {
+        replay_commands(&store, redis.command_keys(number), number, history)
+    });
+    for compared in replayed.await {
+        all.operations += compared.operations;
+        all.reserved += compared.reserved;
     }
     assert!(all.operations >= 100_000 && all.reserved >= 2_500, "{all:?}");
 }

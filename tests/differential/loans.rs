@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
+use proptest::{prelude::*, test_runner::TestRunner};
 use tollgate::{
     RecordId, SyncMode,
     algorithm::{Algorithm, Charging, Policy, RegionShare, Verdict},
@@ -26,7 +25,7 @@ use tollgate::{
     },
 };
 
-use super::CONCURRENT_HISTORIES;
+use super::replay_all;
 use crate::support::{
     redis::Redis,
     stores::{Asked, Subject, at, charging_with, policy},
@@ -292,15 +291,11 @@ async fn loans_are_decided_alike_in_memory_and_in_redis() {
     let lua = Subject::Redis(redis.store());
     let mut runner = TestRunner::deterministic();
     let (mut denied, mut beyond) = (0, 0);
-    for first in (0..HISTORIES).step_by(CONCURRENT_HISTORIES) {
-        let replays = (first..first + CONCURRENT_HISTORIES as u64).map(|number| {
-            let history = history().new_tree(&mut runner).expect("generates").current();
-            replay(&lua, number, history)
-        });
-        for (some_denied, some_beyond) in join_all(replays).await {
-            denied += some_denied;
-            beyond += some_beyond;
-        }
+    let replayed =
+        replay_all(&mut runner, history(), HISTORIES, |number, history| replay(&lua, number, history));
+    for (some_denied, some_beyond) in replayed.await {
+        denied += some_denied;
+        beyond += some_beyond;
     }
     assert!(denied >= 1_000 && beyond >= 100, "{denied} denied, {beyond} beyond the share");
 }
@@ -349,13 +344,9 @@ async fn repeated_calls_under_loans_decide_like_their_rust_twins() {
     let mut runner = TestRunner::deterministic();
     let steps = (step(), prop_oneof![Just(1_u16), 1..=40_u16], 1..=3_u64, proptest::option::of(moves()));
     let runs = (limits(), proptest::collection::vec(steps, 1..40));
-    let mut admitted = 0;
-    for first in (0..HISTORIES / 2).step_by(CONCURRENT_HISTORIES) {
-        let replays = (first..first + CONCURRENT_HISTORIES as u64).map(|number| {
-            let history = runs.new_tree(&mut runner).expect("generates").current();
-            replay_runs(&store, redis.command_keys(number), number, history)
-        });
-        admitted += join_all(replays).await.into_iter().sum::<usize>();
-    }
+    let replayed = replay_all(&mut runner, runs, HISTORIES / 2, |number, history| {
+        replay_runs(&store, redis.command_keys(number), number, history)
+    });
+    let admitted: usize = replayed.await.into_iter().sum();
     assert!(admitted >= 1_000, "{admitted} admitted");
 }

@@ -284,16 +284,30 @@ async fn compare(mut runner: TestRunner, histories: u64) -> HashMap<&'static str
     let redis = Redis::start();
     let lua = Subject::Redis(redis.store());
     let mut operations = HashMap::new();
-    for first in (0..histories).step_by(CONCURRENT_HISTORIES) {
-        let replays = (first..first + CONCURRENT_HISTORIES as u64).map(|number| {
-            let history = history().new_tree(&mut runner).expect("generates").current();
-            replay(&lua, number, history)
-        });
-        for algorithm in join_all(replays).await.into_iter().flatten() {
-            *operations.entry(algorithm.name()).or_default() += 1;
-        }
+    let replayed =
+        replay_all(&mut runner, history(), histories, |number, history| replay(&lua, number, history));
+    for algorithm in replayed.await.into_iter().flatten() {
+        *operations.entry(algorithm.name()).or_default() += 1;
     }
     operations
+}
+
+/// Replays random histories, [`CONCURRENT_HISTORIES`] at the same time. Returns what each replay returns, in order.
+async fn replay_all<S: Strategy, R>(
+    runner: &mut TestRunner,
+    histories: S,
+    count: u64,
+    replay: impl AsyncFn(u64, S::Value) -> R,
+) -> Vec<R> {
+    let mut replayed = Vec::new();
+    for first in (0..count).step_by(CONCURRENT_HISTORIES) {
+        let replays = (first..first + CONCURRENT_HISTORIES as u64).map(|number| {
+            let history = histories.new_tree(runner).expect("generates").current();
+            replay(number, history)
+        });
+        replayed.extend(join_all(replays).await);
+    }
+    replayed
 }
 
 /// Decides one history in Lua and in Rust; gives the algorithm of each operation.

@@ -165,16 +165,11 @@ async fn tags_with_many_counters_decide_like_the_rust_twins() {
     let redis = Redis::start();
     let mut runner = TestRunner::deterministic();
     let mut changes = Changes::new();
-    for first in (0..HISTORIES_OF_MANY).step_by(CONCURRENT_HISTORIES) {
-        let replays = (first..first + CONCURRENT_HISTORIES as u64).map(|number| {
-            let history = many().new_tree(&mut runner).expect("generates").current();
-            replay_many(&redis, number, history)
-        });
-        for found in join_all(replays).await {
-            for (change, count) in found {
-                *changes.entry(change).or_default() += count;
-            }
-        }
+    let replayed = replay_all(&mut runner, many(), HISTORIES_OF_MANY, |number, history| {
+        replay_many(&redis, number, history)
+    });
+    for (change, count) in replayed.await.into_iter().flatten() {
+        *changes.entry(change).or_default() += count;
     }
     let of = |from: &str, to: &str| changes.get(&(from.into(), to.into())).copied().unwrap_or_default();
     assert!(of("string", "hash") >= 50 && of("hash", "string") >= 25, "{changes:?}");
