@@ -6,6 +6,7 @@ mod divergence;
 mod gradual;
 mod instances;
 mod outages;
+mod override_cost;
 mod overrides;
 mod script;
 mod isolation;

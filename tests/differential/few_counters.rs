@@ -112,15 +112,10 @@ async fn a_few_counters_of_a_cell_are_decided_like_by_their_rust_twins() {
     let redis = Redis::start();
     let mut runner = TestRunner::deterministic();
     let mut all = [0; 2];
-    for first in (0..HISTORIES_OF_FEW).step_by(CONCURRENT_HISTORIES) {
-        let replays = (first..first + CONCURRENT_HISTORIES as u64).map(|number| {
-            let history = history_of_few().new_tree(&mut runner).expect("generates").current();
-            replay_few(&redis, number, history)
-        });
-        for [independent, all_or_none] in join_all(replays).await {
-            all[0] += independent;
-            all[1] += all_or_none;
-        }
+    let replay = |number, history| replay_few(&redis, number, history);
+    for [independent, all_or_none] in replay_all(&mut runner, history_of_few(), HISTORIES_OF_FEW, replay).await {
+        all[0] += independent;
+        all[1] += all_or_none;
     }
     assert!(all[0] >= 100_000 && all[1] >= 20_000, "compared {all:?}");
 }

@@ -221,7 +221,7 @@ macro_rules! raw_rate_limit {
 }
 
 raw_rate_limit! {
-    inherit: bool,
+    inherit: RawInherit,
     unit: Rc<str>,
     unit_multiplier: u32,
     window: Rc<str>,
@@ -244,6 +244,17 @@ raw_rate_limit! {
     tune: RawTune,
     retry_after_spread: Rc<str>,
     name: Rc<str>,
+}
+
+/// The limit whose keys a limit takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RawInherit {
+    /// None.
+    No,
+    /// The nearest one above.
+    Above,
+    /// The one with this name.
+    Named(Rc<str>),
 }
 
 /// The mapping under `candidate`.

@@ -81,7 +81,7 @@ pub(super) async fn make_version(
         author: caller.name.to_string(),
         comment,
     };
-    timeouts::write(api.parts.control.apply(draft)).await
+    Ok(timeouts::write(api.parts.control.apply(draft)).await?)
 }
 
 fn rejected(error: EditError) -> ApiError {

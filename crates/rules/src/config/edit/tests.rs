@@ -206,14 +206,14 @@ fn a_candidate_takes_the_place_of_the_limit_with_the_keys_that_it_states() {
 
 #[test]
 fn a_candidate_of_an_override_keeps_what_it_omits_of_the_rule() {
-    let change = |keys: Value| {
-        let text = promoted(CANDIDATES, "plain", Some(keys)).expect("promoted");
-        changed_lines(CANDIDATES, &text).1
-    };
+    let alone = CANDIDATES.split("  descriptors:\n").next().expect("the other rules");
+    let change = |keys: Value| changed_lines(alone, &promoted(alone, "plain", Some(keys)).expect("promoted")).1;
     let limit = "  rate_limit: {unit: minute, requests_per_unit: 9, algorithm: token_bucket, burst: 8}";
     assert_eq!(change(json!({"requests_per_unit": 9})), [limit]);
     let limit = "  rate_limit: {requests_per_unit: 5, algorithm: fixed_window, window: 30s}";
     assert_eq!(change(json!({"algorithm": "fixed_window", "window": "30s"})), [limit]);
+    let error = promoted(CANDIDATES, "plain", Some(json!({"requests_per_unit": 9}))).expect_err("inherited");
+    assert!(error.contains("shared"), "{error}");
 }
 
 #[test]

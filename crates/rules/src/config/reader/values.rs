@@ -7,7 +7,7 @@ use tollgate_core::EnforcedShare;
 use super::Reader;
 use crate::config::{
     problem::Path,
-    raw::{Field, Ratio, RawBan, RawCandidate, RawTune, Stated},
+    raw::{Field, Ratio, RawBan, RawCandidate, RawInherit, RawTune, Stated},
     scalar::Meaning,
     vocabulary::Section,
     yaml::{Content, Node, Position, Scalar},
@@ -209,6 +209,26 @@ impl ReadValue for RawCandidate {
 impl ReadValue for RawTune {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
         reader.tune(node, path)
+    }
+}
+
+impl ReadValue for RawInherit {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
+        let is_flag = matches!(&node.content, Content::Scalar(scalar) if matches!(scalar.meaning(), Meaning::Bool(_)));
+        match (is_flag, &node.content) {
+            (false, Content::Scalar(_)) => match reader.text(node, path) {
+                Field::Absent => Field::Absent,
+                Field::Invalid => Field::Invalid,
+                Field::Stated(Stated { at, value }) => Field::Stated(Stated { at, value: Self::Named(value) }),
+            },
+            _ => match reader.flag(node, path) {
+                Field::Absent => Field::Absent,
+                Field::Invalid => Field::Invalid,
+                Field::Stated(Stated { at, value }) => {
+                    Field::Stated(Stated { at, value: if value { Self::Above } else { Self::No } })
+                }
+            },
+        }
     }
 }
 
