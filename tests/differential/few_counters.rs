@@ -47,19 +47,12 @@ fn call_on(counters: usize) -> impl Strategy<Value = Call> {
 
 /// The policies of the counters, and commands of one to three calls on them.
 fn history_of_few() -> impl Strategy<Value = (Vec<Policy>, Vec<(i64, Vec<Call>)>)> {
-    let packed = policy().prop_filter("packed", |policy| !policy.algorithm().has_own_key());
-    (vec(packed, 2..=3), proptest::bool::weighted(0.8)).prop_flat_map(|(mut policies, are_plain)| {
-        if are_plain {
-            policies = policies.iter().map(plain).collect();
-        }
+    let packed = || policy().prop_filter("packed", |policy| !policy.algorithm().has_own_key());
+    let plain = packed().prop_filter("plain", |policy| !policy.has_bound());
+    prop_oneof![4 => vec(plain, 2..=3), 1 => vec(packed(), 2..=3)].prop_flat_map(|policies| {
         let commands = vec((step(), vec(call_on(policies.len()), 1..=3)), 1..80);
         (Just(policies), commands)
     })
-}
-
-/// The policy without a bound.
-fn plain(policy: &Policy) -> Policy {
-    Policy::nearest(policy.algorithm(), policy.quota(), &Parameters::default())
 }
 
 fn checks_of(call: &Call, policies: &[Policy]) -> Vec<(Asked, Veto)> {
