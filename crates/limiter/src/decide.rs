@@ -132,7 +132,7 @@ impl Limiter {
 
     /// Whether decisions are made without waiting.
     pub const fn decides_at_once(&self) -> bool {
-        matches!(self.store, Store::Memory(_))
+        matches!(self.store, Store::Memory(_)) && !self.shares.may_wait()
     }
 
     /// Decides a request. Returns the permits that it holds too, if it passes and acquired any.
@@ -165,9 +165,13 @@ impl Limiter {
                 calls.iter().map(|_| Err(StoreError::Emergency)).collect()
             }
             Deadline::Exceeded => self.store.decide_from_cache(&calls),
-            Deadline::At(wait) => self.decide_in_store(&mut calls, wait).await,
+            Deadline::At(wait) => {
+                let decided = self.decide_in_store(&mut calls, wait).await;
+                // In shadow mode no hit waits for what it is given anyway.
+                let wait = wait.filter(|_| !self.modes.shadow);
+                self.shares.after_loans(&self.store, &matches, &calls, decided, wait).await
+            }
         };
-        self.shares.observe(&matches, &calls, &decisions);
         let is_complete = decisions.iter().all(Result::is_ok);
         let degraded = match &self.fallback {
             Some(fallback) => {

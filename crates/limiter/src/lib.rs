@@ -7,6 +7,7 @@
 //! - [`candidates`]: limits that are compared with those of rules.
 //! - [`requests`]: requests to the store, one for each hash tag.
 //! - [`regions`]: own region's share of the limits that all regions enforce together.
+//! - [`awaited_loans`]: hits that wait for a loan of another region.
 //! - [`precheck`]: a read-only check of other hash tags before charging.
 //! - [`decide`]: the limiter, which runs these steps.
 //! - [`deciding`]: the rule that decided, for responses.
@@ -19,6 +20,7 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
 pub mod abuse;
+mod awaited_loans;
 mod bans;
 mod candidate_check;
 pub mod candidates;
@@ -46,6 +48,7 @@ use tollgate_rules as rules;
 use tollgate_store::request::Requests;
 
 pub use self::{
+    awaited_loans::AwaitedLoans,
     bans::{BegunBan, BegunBans},
     counters::{CounterInspector, CounterReading, CounterRequests},
     decide::{Deadline, Limiter, Modes},

@@ -11,7 +11,9 @@ use tollgate_core::{
     quota::Quota,
     shedding::{Priority, Utilization},
 };
-use tollgate_rules::{Domain, Limit, OnStoreError, Overridden, Rule, SwitchMode, Switched, UTILIZATION_KEY};
+use tollgate_rules::{
+    Domain, Far, Limit, OnStoreError, Overridden, Rule, SwitchMode, Switched, UTILIZATION_KEY,
+};
 
 use crate::verdict::{Shed, Status};
 
@@ -200,6 +202,11 @@ impl<'r> Match<'r> {
     /// Whether its counter is one that regions share.
     pub(super) fn has_share(&self) -> bool {
         self.counter().is_some_and(|counter| counter.share.is_some())
+    }
+
+    /// Whether a hit that the own region's share denies waits for a loan.
+    pub(super) fn waits_for_loans(&self) -> bool {
+        self.has_share() && !self.is_shadow() && self.rule().is_some_and(|rule| rule.far == Far::Wait)
     }
 
     /// Hits on the counter, if there is one.

@@ -57,7 +57,7 @@ pub use self::{
         Overridden, OverriddenCounts, OverrideId, OverrideKey, OverrideKeyError, RuleOverride, RuleOverrides,
         UnmatchedOverride,
     },
-    scope::{Scope, TableSize},
+    scope::{Far, Scope, TableSize},
     shedding::{Shedding, UTILIZATION_KEY},
     snapshot::{ActiveSet, Companion, OverrideTarget, Snapshot, SnapshotGuard},
     stated_value::StatedValue,

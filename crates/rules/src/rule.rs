@@ -12,7 +12,12 @@ use tollgate_core::{
 };
 
 use super::{
-    level::join, on_store_error::OnStoreError, path, rollout::Rollout, scope::Scope, shedding::Shedding,
+    level::join,
+    on_store_error::OnStoreError,
+    path,
+    rollout::Rollout,
+    scope::{Far, Scope},
+    shedding::Shedding,
     stated_value::StatedValue,
 };
 
@@ -73,6 +78,8 @@ pub struct Rule {
     pub sync: SyncMode,
     /// Regions whose hits the limit counts.
     pub scope: Scope,
+    /// Decision of a hit that the own region's share denies while an ask for a loan is out.
+    pub far: Far,
     /// Whether each charge counts in full, beyond the limit too.
     pub overdraft: bool,
     /// Bans of the counters, if the configuration states them.

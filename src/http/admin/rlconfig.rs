@@ -12,7 +12,7 @@ use tollgate_limiter::{
     ActiveRules,
     explain::{candidate_text, limit_text},
 };
-use tollgate_rules::{Domain, Limit, Overridden, Rule, Rules, Scope};
+use tollgate_rules::{Domain, Far, Limit, Overridden, Rule, Rules, Scope};
 
 use crate::http::cached_page::CachedPage;
 
@@ -108,6 +108,9 @@ fn line(domain: &Domain, rule: &Rule) -> String {
         if rule.scope != Scope::Regional {
             let _ = write!(line, ", scope: {}", rule.scope.name());
         }
+        if rule.far != Far::Deny {
+            let _ = write!(line, ", far: {}", rule.far.name());
+        }
         if let Some(limit) = rule.degraded_limit {
             let _ = write!(line, ", degraded_limit: {limit}");
         }
@@ -177,6 +180,7 @@ mod tests {
             overdraft: false,
             ban: None,
             scope: Scope::Regional,
+            far: Far::Deny,
             on_store_error: None,
             degraded_limit: None,
             retry_after_spread: shadow_mode.then_some(Duration::from_secs(10)),

@@ -236,6 +236,7 @@ raw_rate_limit! {
     carry: bool,
     sync: Rc<str>,
     scope: Rc<str>,
+    far: Rc<str>,
     on_store_error: Rc<str>,
     degraded_limit: u32,
     ban: RawBan,

@@ -65,7 +65,7 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 63] = [
+const KEYS: [Key; 64] = [
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
@@ -98,6 +98,7 @@ const KEYS: [Key; 63] = [
     key("unit_multiplier", Extension, &[RateLimit, Defaults, Candidate]),
     key("sync", Extension, &[RateLimit, Defaults]),
     key("scope", Extension, &[RateLimit, Defaults]),
+    key("far", Extension, &[RateLimit, Defaults]),
     key("on_store_error", Extension, &[RateLimit, Defaults]),
     key("degraded_limit", Extension, &[RateLimit]),
     key("inherit", Extension, &[RateLimit]),

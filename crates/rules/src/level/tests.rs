@@ -4,7 +4,7 @@ use proptest::{collection::vec, prelude::*};
 use tollgate_core::SyncMode;
 
 use super::*;
-use crate::{Derived, Limit, Rollout, Scope};
+use crate::{Derived, Far, Limit, Rollout, Scope};
 
 /// A configured descriptor with its children.
 #[derive(Clone, Debug)]
@@ -29,6 +29,7 @@ fn rule(name: &str) -> Arc<Rule> {
         overdraft: false,
         ban: None,
         scope: Scope::Regional,
+        far: Far::Deny,
         on_store_error: None,
         degraded_limit: None,
         retry_after_spread: None,

@@ -6,7 +6,8 @@ use tollgate_core::SyncMode;
 use super::*;
 use crate::config::{Options, load_files};
 use crate::{
-    Derived, Domain, DomainIndex, Level, Limit, Matcher, Node, Rollout, Rule, Rules, Scope, Segment, Value,
+    Derived, Domain, DomainIndex, Far, Level, Limit, Matcher, Node, Rollout, Rule, Rules, Scope, Segment,
+    Value,
 };
 
 /// Definition of an entry: its domain, its pairs, and its end.
@@ -116,6 +117,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
             overdraft: false,
             ban: None,
             scope: Scope::Regional,
+            far: Far::Deny,
             on_store_error: None,
             degraded_limit: None,
             retry_after_spread: None,

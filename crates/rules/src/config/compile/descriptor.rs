@@ -185,11 +185,13 @@ impl Compiler<'_> {
         let banned = Banned { limit: stated.as_ref(), is_overdraft: overdraft, segments };
         let ban = ban::read(self, raw, &limit.value.ban, banned, &limit_path);
         let retry_after_spread = self.retry_after_spread(&limit.value, stated.as_ref(), &limit_path);
+        let far = scope::far(self, limit, (stated.as_ref(), scope), &limit_path);
         let rule = Arc::new(Rule {
             limit: stated?,
             shedding: None,
             sync: sync?,
             scope,
+            far,
             overdraft,
             ban: ban?,
             on_store_error,

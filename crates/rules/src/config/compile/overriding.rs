@@ -129,6 +129,7 @@ fn carried(
         shedding: _,
         sync: _,
         scope: _,
+        far: _,
         overdraft: _,
         ban,
         on_store_error: _,

@@ -6,7 +6,7 @@ use tollgate_core::{SyncMode, duration::parse_micros, shedding::SheddingPolicy};
 
 use super::{budget::Budget, descriptor::Compiler};
 use crate::{
-    Derived, Limit, Rollout, Rule, Scope, Segment, Shedding, UTILIZATION_KEY, Value,
+    Derived, Far, Limit, Rollout, Rule, Scope, Segment, Shedding, UTILIZATION_KEY, Value,
     config::{
         problem::Path,
         raw::{Field, Ratio, RawDescriptor, RawShedding, Stated},
@@ -72,6 +72,7 @@ pub(super) fn rule(
         degraded_limit: None,
         ban: None,
         scope: Scope::Regional,
+        far: Far::Deny,
         retry_after_spread: None,
         name: Box::default(),
         replaces: Box::default(),
