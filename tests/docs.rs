@@ -191,6 +191,7 @@ fn every_block_is_of_a_kind_that_is_checked() {
         "json problem",
         "json metadata",
         "json decision",
+        "json limits",
         "json event",
         "json event",
         "python",
@@ -577,6 +578,10 @@ async fn bodies_and_metadata_look_as_shown() {
         r#"{"domain": "example_metadata", "descriptors": [{"entries": [{"key": "plan", "value": "gold"}]}]}"#;
     let answer = json(&http::post(&tollgate.url("/json"), gold).body);
     assert_eq!(answer["dynamicMetadata"], json(&block("json metadata")));
+
+    let several = r#"{"domain": "example_several_limits", "descriptors": [{"entries": [{"key": "api_key", "value": "abc"}]}]}"#;
+    let answer = json(&http::post(&tollgate.url("/json"), several).body);
+    assert_eq!(answer["dynamicMetadata"]["descriptors"][0], json(&block("json limits")));
 }
 
 #[test]

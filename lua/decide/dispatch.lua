@@ -57,8 +57,8 @@ local function decide_calls()
     local size = #packed
     local is_single = algorithm
       and (is_plain and size == 43 or has_ban and size == 69 or role == 11 and size == 65)
-    local is_pair = algorithm and role < 4 and size == 82
-    local are_few = is_pair or algorithm and role < 4 and size == 121
+    local is_pair = algorithm and (role < 4 or role == 6) and size == 82
+    local are_few = is_pair or algorithm and (role < 4 or role == 6) and size == 121
     if is_single or are_few then
       raw = written and written[key]
       if raw == nil then
@@ -101,11 +101,11 @@ local function decide_calls()
       local kind2, kind3 = last2 % 16, is_pair and 0 or last3 % 16
       local algorithm2 = ALGORITHMS[kind2] or algorithm_of(kind2)
       local algorithm3 = is_pair or ALGORITHMS[kind3] or algorithm_of(kind3)
-      local are_withheld = role == 1 or role == 2
+      local are_withheld = role == 1 or role == 2 or role == 6
       if are_withheld then
         -- A refund is not withheld.
         matches = matches and hits >= 0 and hits2 >= 0 and hits3 >= 0
-          and (role2 == 1 or role2 == 2) and (role3 == 1 or role3 == 2)
+          and (role2 == 1 or role2 == 2 or role2 == 6) and (role3 == 1 or role3 == 2 or role3 == 6)
       else
         matches = matches and (role2 == 0 or role2 == 3) and (role3 == 0 or role3 == 3)
       end
@@ -132,13 +132,17 @@ local function decide_calls()
           admitted3, x3, y3, z3 = algorithm3.apply(a3, b3, c3, hits3, p31, p32, nil, now, times, role3 ~= 0)
         end
         if are_withheld
-          and (role == 1 and admitted1 == 0 or role2 == 1 and admitted2 == 0 or role3 == 1 and admitted3 == 0)
+          and (role ~= 2 and admitted1 == 0 or role2 ~= 2 and admitted2 == 0 or role3 ~= 2 and admitted3 == 0)
         then
+          -- Role 6 counts its own denied hits.
           local _
-          _, x1, y1, z1 = algorithm.apply(a1, b1, c1, 0, p1, p2, nil, now, 1, true)
-          _, x2, y2, z2 = algorithm2.apply(a2, b2, c2, 0, p21, p22, nil, now, 1, true)
+          local n1 = role == 6 and admitted1 == 0 and hits or 0
+          local n2 = role2 == 6 and admitted2 == 0 and hits2 or 0
+          _, x1, y1, z1 = algorithm.apply(a1, b1, c1, n1, p1, p2, nil, now, 1, n1 == 0)
+          _, x2, y2, z2 = algorithm2.apply(a2, b2, c2, n2, p21, p22, nil, now, 1, n2 == 0)
           if not is_pair then
-            _, x3, y3, z3 = algorithm3.apply(a3, b3, c3, 0, p31, p32, nil, now, 1, true)
+            local n3 = role3 == 6 and admitted3 == 0 and hits3 or 0
+            _, x3, y3, z3 = algorithm3.apply(a3, b3, c3, n3, p31, p32, nil, now, 1, n3 == 0)
           end
         end
         local ends1, ends2, ends3 = algorithm.ends_at(x1, y1, z1), algorithm2.ends_at(x2, y2, z2), nil
@@ -239,6 +243,9 @@ local function decide_calls()
     elseif not result and algorithm and (is_plain or has_ban or role == 8 or role == 11) then
       fast_path = fast_path or make_fast_path()
       result = fast_path.decide_several(i, times, raw)
+    elseif not result and algorithm and (role == 1 or role == 2 or role == 6) and times == 1 then
+      fast_path = fast_path or make_fast_path()
+      result = fast_path.decide_together(i, raw)
     end
     if not result then
       defer(i, first - 1, times)

@@ -127,6 +127,7 @@ fn veto() -> impl Strategy<Value = Veto> {
     prop_oneof![
         8 => Just(Veto::Never),
         8 => Just(Veto::Alone),
+        6 => Just(Veto::Counted),
         8 => Just(Veto::WithQuotas),
         2 => Just(Veto::AcrossTags),
         1 => Just(Veto::Always),
@@ -185,7 +186,7 @@ impl Model {
         let has_quotas = quotas.peek().is_some();
         call.charging == Charging::AllOrNone
             && (asks(Veto::Always).next().is_some()
-                || asks(Veto::Alone).any(|ask| !passes(ask))
+                || asks(Veto::Alone).chain(asks(Veto::Counted)).any(|ask| !passes(ask))
                 || has_quotas && !quotas.any(passes))
     }
 
@@ -201,9 +202,10 @@ impl Model {
             let Check { descriptor, record, policy, hits, .. } = ask;
             let known = self.states.get(record).map(|(state, _)| state.clone());
             let mut state = known.clone().unwrap_or_default();
-            let held_back = is_vetoed && hits.may_be_withheld();
-            let applied = if held_back { Hits::Peek } else { *hits };
             let counting = ask.counting(call.charging);
+            let is_counted = !passes && counting == Charging::Independent;
+            let held_back = is_vetoed && hits.may_be_withheld() && !is_counted;
+            let applied = if held_back { Hits::Peek } else { *hits };
             let decided = policy.apply(&mut state, now, applied, counting);
             let admitted = if held_back { passes } else { decided };
             let standing = policy.summary(&state, now, *hits);

@@ -15,7 +15,10 @@ use tollgate_rules::{
     Domain, Far, Limit, OnStoreError, Overridden, Rule, SwitchMode, Switched, UTILIZATION_KEY,
 };
 
-use crate::verdict::{Shed, Status};
+use crate::{
+    several::{self, Beside},
+    verdict::{Shed, Status},
+};
 
 /// Match of one descriptor.
 #[derive(Clone, Copy, Debug)]
@@ -86,22 +89,24 @@ pub(super) struct Changes<'r, 'c> {
 
 impl<'r> Changes<'r, '_> {
     /// The rule that decides: `rule`, unless an override is active for it or for this key of it.
-    fn deciding(&self, rule: &'r Arc<Rule>, entries: &[Entry<'_>]) -> &'r Arc<Rule> {
+    pub(super) fn deciding(&self, rule: &'r Arc<Rule>, entries: &[Entry<'_>]) -> &'r Arc<Rule> {
         let now_ms = || self.clock.now().as_micros() / 1_000;
         self.overridden.rule_of(rule, entries, now_ms).unwrap_or(rule)
     }
 }
 
-/// Matches `descriptors` with the rules of `domain`.
+/// Matches `descriptors` with the rules of `domain`. The matches of limits beside the first ones of descriptors with several
+/// are behind those of the descriptors.
 pub(super) fn matches<'r>(
     domain: &'r Domain,
     changes: Changes<'r, '_>,
     descriptors: &[Descriptor<'_>],
-) -> Matches<'r> {
+) -> (Matches<'r>, Beside) {
     let mut matches =
         descriptors.iter().map(|descriptor| match_descriptor(domain, changes, descriptor)).collect();
+    let beside = several::expand(domain, changes, descriptors, &mut matches);
     drop_replaced(&mut matches);
-    matches
+    (matches, beside)
 }
 
 impl<'r> Match<'r> {
@@ -118,6 +123,14 @@ impl<'r> Match<'r> {
         match self {
             Self::Rule { rule, .. } => Some(rule),
             _ => None,
+        }
+    }
+
+    /// Whether it is the first of several limits of its descriptor, or another one. A limit override takes the place of all.
+    pub(super) fn is_of_several(&self) -> bool {
+        match self {
+            Self::Unlimited(rule) | Self::Off { rule, .. } | Self::Rule { rule, .. } => rule.part.is_some(),
+            Self::None | Self::Denied | Self::Shedding { .. } | Self::Override { .. } => false,
         }
     }
 
@@ -241,14 +254,37 @@ fn match_descriptor<'r>(
     changes: Changes<'r, '_>,
     descriptor: &Descriptor<'_>,
 ) -> Match<'r> {
-    let (hits, entries) = (descriptor.hits, &*descriptor.entries);
-    let switched = changes.switched;
-    let rule = domain.root.rule(entries).map(|rule| changes.deciding(rule, entries));
+    let entries = &*descriptor.entries;
+    let rule = domain.root.rule(entries).map(|rule| of_window(domain, rule, descriptor));
+    let rule = rule.map(|rule| changes.deciding(rule, entries));
     if rule.is_none()
-        && let Some(matched) = release(domain, entries).or_else(|| signal(domain, switched, descriptor))
+        && let Some(matched) =
+            release(domain, entries).or_else(|| signal(domain, changes.switched, descriptor))
     {
         return matched;
     }
+    match_rule(domain, changes, descriptor, rule)
+}
+
+/// Of several limits, the one in whose place a limit override decides: that of its window, else the first one.
+fn of_window<'r>(domain: &'r Domain, first: &'r Arc<Rule>, descriptor: &Descriptor<'_>) -> &'r Arc<Rule> {
+    let Some(stated) = descriptor.limit.filter(|_| first.part.is_some()) else { return first };
+    let has_window = |rule: &&Arc<Rule>| match rule.limit {
+        Limit::Quota { quota, .. } => quota.window.seconds() == stated.window.seconds(),
+        Limit::Unlimited => false,
+    };
+    let beside = domain.root.beside(&descriptor.entries).iter();
+    std::iter::once(first).chain(beside).find(has_window).unwrap_or(first)
+}
+
+/// Matches a descriptor with its rule.
+pub(super) fn match_rule<'r>(
+    domain: &'r Domain,
+    changes: Changes<'r, '_>,
+    descriptor: &Descriptor<'_>,
+    rule: Option<&'r Arc<Rule>>,
+) -> Match<'r> {
+    let (hits, entries, switched) = (descriptor.hits, &*descriptor.entries, changes.switched);
     let mode = rule.and_then(|rule| switched.mode_of(rule));
     // Charges made before the rule was switched off are still refunded.
     if let (Some(rule), Some(SwitchMode::Off), false) = (rule, mode, hits.is_refund()) {

@@ -131,7 +131,9 @@ fn line(domain: &Domain, rule: &Rule) -> String {
                 tune.interval.as_secs()
             );
         }
-        if domain.charging == Charging::AllOrNone {
+        if domain.counts_denied {
+            line.push_str(", stop_when_denied: true");
+        } else if domain.charging == Charging::AllOrNone {
             line.push_str(", atomic: true");
         }
         if !domain.hash_tag.is_empty() {
@@ -194,9 +196,10 @@ mod tests {
             origin: ("file.yaml".into(), 1),
             rollout: Rollout::default(),
             stated: None,
+            part: None,
             derived: Derived::default(),
         };
-        let node = Node { rule: Some(Arc::new(rule)), children: Level::default() };
+        let node = Node { rule: Some(Arc::new(rule)), ..Node::default() };
         level.insert(&Matcher::Stated { key, value: "" }, node).expect("distinct");
     }
 
@@ -207,6 +210,7 @@ mod tests {
             default_algorithm: Algorithm::default(),
             default_on_store_error: None,
             charging,
+            counts_denied: false,
             hash_tag: hash_tag.iter().map(|key| (*key).into()).collect(),
             sheds: false,
             abuse: Box::default(),

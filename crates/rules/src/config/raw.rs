@@ -126,6 +126,7 @@ pub struct RawDescriptor {
     pub regex: Field<Rc<str>>,
     pub cidr: Field<Rc<str>>,
     pub rate_limit: Field<RawRateLimit>,
+    pub rate_limits: Field<Vec<RawLimit>>,
     pub load_shedding: Field<RawShedding>,
     pub descriptors: Vec<RawDescriptor>,
     pub shadow_mode: Field<bool>,
@@ -146,6 +147,7 @@ impl RawDescriptor {
             regex: Field::Absent,
             cidr: Field::Absent,
             rate_limit: Field::Absent,
+            rate_limits: Field::Absent,
             load_shedding: Field::Absent,
             descriptors: Vec::new(),
             shadow_mode: Field::Absent,
@@ -155,6 +157,11 @@ impl RawDescriptor {
             share_threshold: Field::Absent,
             metadata: Field::Absent,
         }
+    }
+
+    /// Whether it has a limit, or several.
+    pub(super) const fn is_limited(&self) -> bool {
+        self.rate_limit.is_present() || self.rate_limits.is_present()
     }
 
     /// The flags, with their keys, and whether each needs a limit in the same descriptor.
@@ -256,6 +263,14 @@ pub enum RawInherit {
     Above,
     /// The one with this name.
     Named(Rc<str>),
+}
+
+/// An element of `rate_limits`.
+#[derive(Clone, Debug)]
+pub struct RawLimit {
+    /// The index in the list.
+    pub index: usize,
+    pub limit: Stated<RawRateLimit>,
 }
 
 /// The mapping under `candidate`.

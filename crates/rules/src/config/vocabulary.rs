@@ -65,13 +65,14 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 64] = [
+const KEYS: [Key; 65] = [
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
     key("regex", Extension, &[Descriptor]),
     key("cidr", Extension, &[Descriptor]),
     key("rate_limit", Reference, &[Descriptor]),
+    key("rate_limits", Extension, &[Descriptor]),
     key("descriptors", Reference, &[Descriptor, File]),
     key("defaults", Extension, &[File]),
     key("hash_tag", Extension, &[File]),

@@ -126,6 +126,7 @@ fn carried(
     // A new field needs a decision: compiled, with the rule's value as a default, or carried over here.
     let Rule {
         limit: _,
+        part,
         shedding: _,
         sync: _,
         scope: _,
@@ -178,8 +179,8 @@ fn carried(
     compiled.rollout.tune.clone_from(&rollout.tune);
     let derived = derived.for_override();
     let (name, replaces, metadata) = (name.clone(), replaces.clone(), metadata.clone());
-    let (origin, stated) = (origin.clone(), stated.clone());
-    Some(Rule { ban, degraded_limit, name, replaces, metadata, origin, stated, derived, ..compiled })
+    let (part, origin, stated) = (part.clone(), origin.clone(), stated.clone());
+    Some(Rule { part, ban, degraded_limit, name, replaces, metadata, origin, stated, derived, ..compiled })
 }
 
 /// Reports limits between which counters cannot change while requests hold permits, or would be read wrongly.

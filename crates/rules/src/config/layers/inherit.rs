@@ -41,6 +41,13 @@ fn collect(descriptor: &RawDescriptor, named: &mut Named, inherits: &mut bool) {
     descriptor.descriptors.iter().for_each(|below| collect(below, named, inherits));
 }
 
+/// Nearest limit above a descriptor.
+#[derive(Clone, Copy)]
+enum Above<'a> {
+    Limit(&'a Field<RawRateLimit>),
+    Several,
+}
+
 struct Resolver<'a> {
     file: &'a Rc<str>,
     default_algorithm: Rc<str>,
@@ -49,39 +56,36 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    fn level(
-        &mut self,
-        descriptors: &mut [RawDescriptor],
-        above: Option<&Field<RawRateLimit>>,
-        parent: &Path<'_>,
-    ) {
+    fn level(&mut self, descriptors: &mut [RawDescriptor], above: Option<Above<'_>>, parent: &Path<'_>) {
         let list = parent.key("descriptors");
         for descriptor in descriptors {
             let path = list.item(descriptor.index);
             self.limit(&mut descriptor.rate_limit, above, &path);
-            let RawDescriptor { rate_limit, descriptors, .. } = descriptor;
-            let nearest = if rate_limit.is_present() { Some(&*rate_limit) } else { above };
+            let RawDescriptor { rate_limit, rate_limits, descriptors, .. } = descriptor;
+            let nearest = match rate_limit.is_present() {
+                _ if rate_limits.is_present() => Some(Above::Several),
+                true => Some(Above::Limit(&*rate_limit)),
+                false => above,
+            };
             self.level(descriptors, nearest, &path);
         }
     }
 
-    fn limit(
-        &mut self,
-        limit: &mut Field<RawRateLimit>,
-        above: Option<&Field<RawRateLimit>>,
-        path: &Path<'_>,
-    ) {
+    fn limit(&mut self, limit: &mut Field<RawRateLimit>, above: Option<Above<'_>>, path: &Path<'_>) {
         let Field::Stated(stated) = &mut *limit else { return };
         let Some(Stated { at, value: inherit }) = inherit_of(&stated.value).cloned() else { return };
         let base = match (inherit, above) {
             (RawInherit::Named(name), _) => self.named_limit(&name),
-            (_, Some(Field::Stated(above))) => Ok(&above.value),
+            (_, Some(Above::Limit(Field::Stated(above)))) => Ok(&above.value),
             // Reported where it is stated.
-            (_, Some(Field::Invalid)) => {
+            (_, Some(Above::Limit(Field::Invalid))) => {
                 *limit = Field::Invalid;
                 return;
             }
-            (_, Some(Field::Absent) | None) => Err(
+            (_, Some(Above::Several)) => {
+                Err("has several limits above it; expected one `rate_limit` there, or all keys of this limit".to_owned())
+            }
+            (_, Some(Above::Limit(Field::Absent)) | None) => Err(
                 "has no limit to inherit; expected a `rate_limit` in a descriptor that contains this one".to_owned(),
             ),
         };

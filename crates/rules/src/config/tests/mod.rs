@@ -16,6 +16,7 @@ mod mistakes;
 mod overdraft;
 mod overriding;
 mod rollout;
+mod several;
 mod suspicious;
 mod sync;
 mod watching;

@@ -102,7 +102,14 @@ fn check(input: &mut ByteReader<'_>) -> Option<Check> {
     ])?;
     let record = RecordId::numbered(input.byte(), algorithm);
     let sync = input.one_of(&SyncMode::ALL)?;
-    let veto = input.one_of(&[Veto::Never, Veto::Alone, Veto::WithQuotas, Veto::AcrossTags, Veto::Always])?;
+    let veto = input.one_of(&[
+        Veto::Never,
+        Veto::Alone,
+        Veto::Counted,
+        Veto::WithQuotas,
+        Veto::AcrossTags,
+        Veto::Always,
+    ])?;
     Some(Check { descriptor: 0, record, policy, hits, veto, sync, ban: None, share: None })
 }
 

@@ -98,7 +98,8 @@ fn pack_cell<'a>(
             (Charging::Independent, SyncMode::Strict) if check.share.is_none() => 0,
             (Charging::Independent, _) => 3,
             (Charging::AllOrNone, _) => match check.effective_veto() {
-                Veto::Alone => 1,
+                Veto::Counted if check.counting(charging) == Charging::Independent => 6,
+                Veto::Alone | Veto::Counted => 1,
                 Veto::Never | Veto::AcrossTags => 2,
                 Veto::WithQuotas => 4,
                 Veto::Always => 5,
