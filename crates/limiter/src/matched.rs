@@ -291,6 +291,12 @@ pub(super) fn match_rule<'r>(
         return Match::Off { rule, is_quota: rule.quota_mode && descriptor.limit.is_none() };
     }
     if let (Some(quota), false) = (descriptor.limit, rule.is_some_and(|rule| rule.shedding.is_some())) {
+        let quota = match rule.map(|rule| &rule.limit) {
+            Some(Limit::Quota { quota: of_rule, .. }) => {
+                Quota { window: quota.window.within(of_rule.window), ..quota }
+            }
+            Some(Limit::Unlimited) | None => quota,
+        };
         let policy = match rule.and_then(|rule| rule.policy()) {
             Some(policy) => policy.with_quota(quota),
             None => Policy::nearest(domain.default_algorithm.without_rule(), quota, &Parameters::default()),

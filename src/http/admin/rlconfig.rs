@@ -85,6 +85,12 @@ fn line(domain: &Domain, rule: &Rule) -> String {
             }
             None => {}
         }
+        if let Some(calendar) = quota.window.calendar() {
+            let _ = write!(line, ", timezone: {}", calendar.time_zone());
+            if let Some(anchor) = calendar.anchor() {
+                let _ = write!(line, ", anchor: {anchor}");
+            }
+        }
         if !policy.min_interval().is_zero() {
             let _ = write!(line, ", min_interval: {:?}", policy.min_interval());
         }

@@ -184,15 +184,26 @@ impl Policy {
         }
     }
 
-    /// Parameters of the algorithm's script, in the order documented in the script.
-    pub fn script_parameters(&self) -> [i64; 2] {
+    /// Parameters of the algorithm's script, in the order documented in the script. Windows of a calendar need an estimate of
+    /// the store's time.
+    pub fn script_parameters(&self, store_time: impl FnOnce() -> Timestamp) -> [i64; 2] {
         let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
         match self {
-            Self::FixedWindow(policy) => policy.script_parameters(),
+            Self::FixedWindow(policy) => policy.script_parameters(store_time),
             Self::SlidingWindow(policy) => policy.script_parameters(),
             Self::SlidingWindowLog(policy) => [i64::from(policy.limit()), micros(policy.window())],
             Self::TokenBucket(policy) => policy.script_parameters(),
             Self::Concurrency(policy) => [i64::from(policy.limit()), micros(policy.lease_ttl())],
+        }
+    }
+
+    /// The time of a charge that is to be refunded, as the script has it: of a window in a calendar, its end.
+    pub fn script_charge_time(&self, made_at: Timestamp) -> Timestamp {
+        match self {
+            Self::FixedWindow(policy) if policy.has_calendar() => {
+                Timestamp::from_micros(u64::from(policy.window_end(made_at)).saturating_mul(1_000_000))
+            }
+            _ => made_at,
         }
     }
 
@@ -229,6 +240,8 @@ impl Policy {
     /// Whether regions may lend parts of such a limit to each other.
     pub fn can_be_lent(&self) -> bool {
         match self {
+            // Loans end with windows of one length.
+            Self::FixedWindow(policy) if policy.has_calendar() => false,
             // The bound of an overdraft is not a part of loans.
             Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::TokenBucket(_) => !self.has_bound(),
             Self::SlidingWindowLog(_) | Self::Concurrency(_) => false,

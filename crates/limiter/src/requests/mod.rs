@@ -217,11 +217,14 @@ fn cell_of_override(
     counter: &CounterMatch,
 ) -> (CellKey, RecordId) {
     let algorithm = counter.policy.algorithm();
-    let seconds = counter.quota.window.seconds();
+    let window = counter.quota.window;
+    let seconds = window.seconds();
     match rule {
         Some(rule) if algorithm.holds_permits() => (cell_of(domain, rule, entries), rule.record_id()),
         Some(rule) if !rule.shares_values(entries) => match &rule.limit {
-            Limit::Quota { quota, .. } if quota.window.seconds() == seconds => {
+            Limit::Quota { quota, .. }
+                if quota.window.seconds() == seconds && quota.window.calendar() == window.calendar() =>
+            {
                 (cell_of(domain, rule, entries), rule.record_id())
             }
             Limit::Quota { .. } | Limit::Unlimited => {

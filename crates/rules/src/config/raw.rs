@@ -232,6 +232,8 @@ raw_rate_limit! {
     unit: Rc<str>,
     unit_multiplier: u32,
     window: Rc<str>,
+    timezone: Rc<str>,
+    anchor: Rc<str>,
     requests_per_unit: u32,
     unlimited: bool,
     algorithm: Rc<str>,

@@ -65,7 +65,7 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 65] = [
+const KEYS: [Key; 67] = [
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
@@ -97,6 +97,8 @@ const KEYS: [Key; 65] = [
     key("carry", Extension, &[RateLimit, Defaults, Candidate]),
     key("window", Extension, &[RateLimit, Defaults, Candidate]),
     key("unit_multiplier", Extension, &[RateLimit, Defaults, Candidate]),
+    key("timezone", Extension, &[RateLimit, Candidate]),
+    key("anchor", Extension, &[RateLimit, Candidate]),
     key("sync", Extension, &[RateLimit, Defaults]),
     key("scope", Extension, &[RateLimit, Defaults]),
     key("far", Extension, &[RateLimit, Defaults]),

@@ -164,11 +164,15 @@ impl Compiler<'_> {
                 }
             },
         };
+        let window = window.and_then(|window| reporter.in_calendar(raw, window, path));
         // All keys are checked before the first invalid one ends the compilation.
         let quota = Quota { limit: limit?, window: window? };
         let (parameters, is_overdraft) = parameters?;
         match Policy::new(chosen?, quota, &parameters) {
-            Ok(policy) => Some((Limit::Quota { quota, policy }, is_overdraft)),
+            Ok(policy) => {
+                let is_valid = reporter.check_calendar(raw, quota, &policy, path);
+                is_valid.then_some((Limit::Quota { quota, policy }, is_overdraft))
+            }
             Err(error) => {
                 self.report_policy_error(error, raw, path);
                 None

@@ -4,6 +4,7 @@
 
 mod ban;
 mod budget;
+mod calendar;
 mod charging;
 mod degraded;
 mod descriptor;

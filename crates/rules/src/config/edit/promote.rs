@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Keys that state the length of a window together.
-const WINDOW_KEYS: [&str; 3] = ["unit", "unit_multiplier", "window"];
+const WINDOW_KEYS: [&str; 5] = ["unit", "unit_multiplier", "window", "timezone", "anchor"];
 
 /// Keys that belong to an algorithm.
 const ALGORITHM_KEYS: [&str; 5] = ["burst", "min_interval", "overdraft", "max_debt", "carry"];

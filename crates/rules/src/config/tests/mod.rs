@@ -5,6 +5,7 @@ mod accepted;
 mod algorithm_parameters;
 mod ban;
 mod bombs;
+mod calendar;
 mod changed_windows;
 mod charging;
 mod examples;

@@ -38,7 +38,8 @@ pub fn replies(bytes: &[u8]) {
     let runs: Vec<Run<'_>> =
         requests.iter().map(|(request, times)| run(request, *times, &prefetches)).collect();
     let keys = input.one_of(&[CommandKeys::OneSlot, CommandKeys::AnySlotOfNode]).unwrap_or_default();
-    let packed = command(b"p", runs.iter().copied(), ScriptClock::Server, keys).get_packed_command();
+    let packed = command(b"p", runs.iter().copied(), ScriptClock::Server, keys, || Timestamp::from_micros(0));
+    let packed = packed.get_packed_command();
     assert!(packed.len() < 100_000);
     let reply = value(&mut input, 0);
     let Ok(reply) = check_error(reply) else { return };
