@@ -263,9 +263,14 @@ descriptors:
         assert_eq!(target, EnforcedShare::from_percent(1.0).expect("a share"));
         let wants_more = |present| Situation { present, is_switched: false, recommended: recommended(5_000) };
         let step = tuning.next(&tuned, wants_more((0, None)), HOUR).expect("a step");
-        assert_eq!((step.known, &step.entry.rate_limit["requests_per_unit"], step.raises), (0, &json!(1_100), true));
+        assert_eq!(
+            (step.known, &step.entry.rate_limit["requests_per_unit"], step.raises),
+            (0, &json!(1_100), true)
+        );
         assert_eq!(step.entry.author, SYSTEM_AUTHOR);
-        assert!(step.entry.reason.contains("1000 to 1100 per 60 s; 5000 (4980 to 5020) would deny 1% of hits"));
+        assert!(
+            step.entry.reason.contains("1000 to 1100 per 60 s; 5000 (4980 to 5020) would deny 1% of hits")
+        );
         tuning.stepped(&tuned, HOUR);
         tuned.limit.0 = 1_100;
         let present = || (9, Some(step.entry.clone()));
@@ -287,7 +292,8 @@ descriptors:
         let by_override =
             Situation { present: (3, Some(theirs)), recommended: recommended(5_000), is_switched: false };
         assert_eq!(tuning.next(&tuned, by_override, HOUR), Err(TuneState::Held));
-        let by_switch = Situation { is_switched: true, recommended: recommended(5_000), ..Situation::default() };
+        let by_switch =
+            Situation { is_switched: true, recommended: recommended(5_000), ..Situation::default() };
         assert_eq!(tuning.next(&tuned, by_switch, HOUR), Err(TuneState::Held));
     }
 

@@ -52,7 +52,10 @@ async fn a_promoted_candidate_is_the_limit_of_one_version_which_a_rollback_undoe
     let promote = |body: Value| ask(&instance, "POST", "/candidates/web/k/promote", &body);
     assert_eq!(promote(json!({"comment": "bucket", "based_on": 9})).0, 409);
     let (status, made) = promote(json!({"comment": "bucket", "based_on": 1}));
-    assert_eq!((status, &made["version"]["number"], &made["version"]["comment"]), (201, &json!(2), &json!("bucket")));
+    assert_eq!(
+        (status, &made["version"]["number"], &made["version"]["comment"]),
+        (201, &json!(2), &json!("bucket"))
+    );
     let expected = WITH_CANDIDATE
         .replace("unit: year   # agreed in May", "unit: hour   # agreed in May")
         .replace("requests_per_unit: 1000", "requests_per_unit: 7\n    algorithm: token_bucket")
@@ -60,7 +63,8 @@ async fn a_promoted_candidate_is_the_limit_of_one_version_which_a_rollback_undoe
     assert_eq!(file_of(&instance), expected);
     let limit = || http::get(&instance.admin_url("/rlconfig")).body;
     until("the bucket is active", async || {
-        limit().contains("web.k: unit=HOUR requests_per_unit=7") && limit().contains("algorithm: token_bucket")
+        limit().contains("web.k: unit=HOUR requests_per_unit=7")
+            && limit().contains("algorithm: token_bucket")
     })
     .await;
     let (status, problem) = promote(json!({"comment": "again"}));
@@ -82,9 +86,13 @@ async fn a_promoted_candidate_is_the_limit_of_one_version_which_a_rollback_undoe
 fn where_rules_have_no_versions_the_error_names_the_place_of_the_candidate() {
     let config = rules(WITH_CANDIDATE);
     let instance = Tollgate::start(config.path(), &[]);
-    let (status, problem) = ask(&instance, "POST", "/candidates/web/k/promote", &json!({"comment": "bucket"}));
+    let (status, problem) =
+        ask(&instance, "POST", "/candidates/web/k/promote", &json!({"comment": "bucket"}));
     let text = problem.to_string();
-    assert!(status == 409 && text.contains("rules come from a directory") && text.contains(".yaml:4"), "{text}");
+    assert!(
+        status == 409 && text.contains("rules come from a directory") && text.contains(".yaml:4"),
+        "{text}"
+    );
     assert_eq!(ask(&instance, "POST", "/candidates/web/none/promote", &json!({"comment": "x"})).0, 404);
 }
 
@@ -111,14 +119,16 @@ async fn another_instance_goes_on_with_a_ramp_when_the_acting_one_is_killed() {
     let (redis, config) = (Redis::start(), rules(PLAIN));
     let start = || Tollgate::start(config.path(), &["--store", &redis.url(), "--log-level", "warn"]);
     let mut instances = vec![start(), start()];
-    let set = |ramp: Value| {
-        json!({"domain": "web", "rule": "k", "mode": "shadow", "ramp": ramp, "enforce_percent": 5, "reason": "new"})
-    };
+    let set = |ramp: Value| json!({"domain": "web", "rule": "k", "mode": "shadow", "ramp": ramp, "enforce_percent": 5, "reason": "new"});
     let body = set(json!({"steps": [50, 100], "over_s": 4, "max_denied_percent": 5, "min_hits": 10}));
     let (status, made) = ask(&instances[0], "PUT", "/switches", &body);
-    assert_eq!((status, &made["enforce_percent"], &made["ramp"]["back_to_percent"]), (200, &json!(50), &json!(5)));
+    assert_eq!(
+        (status, &made["enforce_percent"], &made["ramp"]["back_to_percent"]),
+        (200, &json!(50), &json!(5))
+    );
     let running = r#"tollgate_ramps{state="running"}"#;
-    until("one instance acts", async || instances.iter().any(|instance| gauge(instance, running) > 0.0)).await;
+    until("one instance acts", async || instances.iter().any(|instance| gauge(instance, running) > 0.0))
+        .await;
     let acting = instances.iter().position(|instance| gauge(instance, running) > 0.0).expect("one acts");
     let mut killed = instances.remove(acting);
     killed.signal("KILL");
@@ -145,7 +155,9 @@ async fn another_instance_goes_on_with_a_ramp_when_the_acting_one_is_killed() {
         sleep(Duration::from_millis(50)).await;
     }
     let (_, audit) = ask(&other, "GET", "/audit?limit=20", &Value::Null);
-    assert!(audit.to_string().contains("ramp: step 2 of 2") && audit.to_string().contains("ramp: done at 100%"));
+    assert!(
+        audit.to_string().contains("ramp: step 2 of 2") && audit.to_string().contains("ramp: done at 100%")
+    );
 }
 
 const TUNED: &str = "\
@@ -175,16 +187,23 @@ async fn a_limit_is_tuned_by_one_step_and_held_by_an_operator() {
         sleep(Duration::from_millis(50)).await;
     }
     let made = overrides()[0].clone();
-    assert_eq!((&made["author"], &made["rate_limit"]), (&json!("tollgate"), &json!({"requests_per_unit": 5})));
+    assert_eq!(
+        (&made["author"], &made["rate_limit"]),
+        (&json!("tollgate"), &json!({"requests_per_unit": 5}))
+    );
     let reason = made["reason"].as_str().expect("a text");
-    assert!(reason.starts_with("tune: 10 to 5 per 1 s; ") && reason.ends_with("would deny 20% of hits"), "{reason}");
+    assert!(
+        reason.starts_with("tune: 10 to 5 per 1 s; ") && reason.ends_with("would deny 20% of hits"),
+        "{reason}"
+    );
     let rlconfig = http::get(&instance.admin_url("/rlconfig")).body;
     assert!(rlconfig.contains("requests_per_unit=5") && rlconfig.contains("between: [2, 50]"), "{rlconfig}");
     let (_, audit) = ask(&instance, "GET", "/audit?limit=5", &Value::Null);
     assert!(audit.to_string().contains("tune: 10 to 5 per 1 s"), "{audit}");
     assert!(gauge(&instance, r#"tollgate_tune_steps_total{direction="down"}"#) > 0.0);
 
-    let theirs = json!({"domain": "web", "rule": "k", "rate_limit": {"requests_per_unit": 30}, "reason": "hold"});
+    let theirs =
+        json!({"domain": "web", "rule": "k", "rate_limit": {"requests_per_unit": 30}, "reason": "hold"});
     assert_eq!(ask(&instance, "PUT", "/overrides", &theirs).0, 200);
     let held = r#"tollgate_tuned_rules{state="held"}"#;
     until("the limit is held", async || gauge(&instance, held) > 0.0).await;

@@ -14,7 +14,8 @@ use tollgate::{
     store::{MemoryStore, Store},
 };
 
-const RULES: &str = "domain: web\ndescriptors:\n- {key: k, rate_limit: {unit: hour, requests_per_unit: 1000000}}\n";
+const RULES: &str =
+    "domain: web\ndescriptors:\n- {key: k, rate_limit: {unit: hour, requests_per_unit: 1000000}}\n";
 
 const OVERRIDES: usize = 100_000;
 const KEYS: usize = 4_096;

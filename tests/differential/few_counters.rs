@@ -106,7 +106,9 @@ async fn a_few_counters_of_a_cell_are_decided_like_by_their_rust_twins() {
     let mut runner = TestRunner::deterministic();
     let mut all = [0; 2];
     let replay = |number, history| replay_few(&redis, number, history);
-    for [independent, all_or_none] in replay_all(&mut runner, history_of_few(), HISTORIES_OF_FEW, replay).await {
+    for [independent, all_or_none] in
+        replay_all(&mut runner, history_of_few(), HISTORIES_OF_FEW, replay).await
+    {
         all[0] += independent;
         all[1] += all_or_none;
     }

@@ -60,7 +60,7 @@ pub use self::{
     ramp::{EnforcedHits, Ramp, RampError, RampEvidence, RampState},
     reconcile::{ActiveDomains, Reconciler, Rules},
     rule_overrides::{JournalError, OverrideEntry, OverrideError},
-    stored::SYSTEM_AUTHOR,
     status::{ControlPlane, Link, RulesSource, RulesState, RulesStatus},
+    stored::SYSTEM_AUTHOR,
     traffic::{Baselines, MAX_SERIES_NAME_BYTES, MinuteTotals, SeriesCounts},
 };

@@ -48,9 +48,7 @@ enum Language {
 }
 
 use Language::{Extension, Reference};
-use Section::{
-    Abuse, Ban, Candidate, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces, Tune,
-};
+use Section::{Abuse, Ban, Candidate, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces, Tune};
 
 /// Key of the language.
 struct Key {

@@ -109,11 +109,7 @@ async fn read_only(
 }
 
 /// Where to change a rule that has no versions; `None` without such a rule.
-pub(super) async fn source_of(
-    api: &Arc<Api>,
-    domain: &str,
-    rule: &str,
-) -> Result<Option<String>, ApiError> {
+pub(super) async fn source_of(api: &Arc<Api>, domain: &str, rule: &str) -> Result<Option<String>, ApiError> {
     let (rules, name, path) = (api.parts.rules.load(), domain.to_owned(), rule.to_owned());
     let find = move || {
         let rules = rules?;

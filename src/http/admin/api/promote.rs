@@ -48,8 +48,7 @@ pub(super) async fn promote(
     }
     let (id, candidate) = overriding.map(|Overriding { id, candidate }| (id, candidate)).unzip();
     let (options, PromoteRequest { based_on, comment, force }) = (api.parts.options, request);
-    let edit =
-        move |files: &Files| promote_candidate(files, options, (&domain, &rule), candidate.as_ref());
+    let edit = move |files: &Files| promote_candidate(files, options, (&domain, &rule), candidate.as_ref());
     let change = Change { based_on, comment, force };
     let version = limit_edit::make_version(&api, &caller, change, edit).await?;
     if let Some(id) = id
@@ -68,7 +67,9 @@ fn overriding(api: &Api, domain: &str, rule: &str) -> Result<Option<Overriding>,
     let is_alone = entry.rate_limit.len() == 1;
     match entry.rate_limit.get("candidate") {
         None => Ok(None),
-        Some(Value::Object(candidate)) if is_alone => Ok(Some(Overriding { id, candidate: candidate.clone() })),
+        Some(Value::Object(candidate)) if is_alone => {
+            Ok(Some(Overriding { id, candidate: candidate.clone() }))
+        }
         Some(_) => Err(ApiError::BadRequest(
             "the override of the rule states other keys too; expected one with a candidate alone".to_owned(),
         )),

@@ -95,7 +95,8 @@ fn check_keys(compiler: &mut Compiler<'_>, raw: &RawRateLimit, path: &Path<'_>) 
     let unlimited = raw.unlimited.stated().filter(|unlimited| unlimited.value).map(|stated| stated.at);
     let leased = raw.sync.stated().filter(|sync| &*sync.value != "strict").map(|stated| stated.at);
     let far = raw.far.stated().filter(|far| &*far.value == "wait").map(|stated| stated.at);
-    let inherit = raw.inherit.stated().filter(|inherit| inherit.value != RawInherit::No).map(|stated| stated.at);
+    let inherit =
+        raw.inherit.stated().filter(|inherit| inherit.value != RawInherit::No).map(|stated| stated.at);
     let tune = raw.tune.stated().map(|stated| stated.at);
     let keys = [
         ("unlimited", unlimited, "limits nothing beside the others; remove the limit"),
@@ -106,7 +107,11 @@ fn check_keys(compiler: &mut Compiler<'_>, raw: &RawRateLimit, path: &Path<'_>) 
         ),
         ("far", far, "cannot wait: other limits are charged all or none with this one; expected deny"),
         ("inherit", inherit, "is not a key of one of several limits; state its keys"),
-        ("tune", tune, "cannot be tuned: the limit is charged only if the others pass; expected one `rate_limit`"),
+        (
+            "tune",
+            tune,
+            "cannot be tuned: the limit is charged only if the others pass; expected one `rate_limit`",
+        ),
         (
             "candidate",
             raw.candidate.stated().map(|stated| stated.at),

@@ -207,7 +207,8 @@ fn a_candidate_takes_the_place_of_the_limit_with_the_keys_that_it_states() {
 #[test]
 fn a_candidate_of_an_override_keeps_what_it_omits_of_the_rule() {
     let alone = CANDIDATES.split("  descriptors:\n").next().expect("the other rules");
-    let change = |keys: Value| changed_lines(alone, &promoted(alone, "plain", Some(keys)).expect("promoted")).1;
+    let change =
+        |keys: Value| changed_lines(alone, &promoted(alone, "plain", Some(keys)).expect("promoted")).1;
     let limit = "  rate_limit: {unit: minute, requests_per_unit: 9, algorithm: token_bucket, burst: 8}";
     assert_eq!(change(json!({"requests_per_unit": 9})), [limit]);
     let limit = "  rate_limit: {requests_per_unit: 5, algorithm: fixed_window, window: 30s}";

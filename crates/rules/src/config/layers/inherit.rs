@@ -83,11 +83,13 @@ impl Resolver<'_> {
                 return;
             }
             (_, Some(Above::Several)) => {
-                Err("has several limits above it; expected one `rate_limit` there, or all keys of this limit".to_owned())
+                Err("has several limits above it; expected one `rate_limit` there, or all keys of this limit"
+                    .to_owned())
             }
-            (_, Some(Above::Limit(Field::Absent)) | None) => Err(
-                "has no limit to inherit; expected a `rate_limit` in a descriptor that contains this one".to_owned(),
-            ),
+            (_, Some(Above::Limit(Field::Absent)) | None) => {
+                Err("has no limit to inherit; expected a `rate_limit` in a descriptor that contains this one"
+                    .to_owned())
+            }
         };
         match base {
             Ok(base) => fill(&mut stated.value, base, &self.default_algorithm, Identity::Own),

@@ -178,7 +178,10 @@ descriptors:
         )
     };
     let loaded = load(&text("pro"), None).expect("valid");
-    assert_eq!(shown(&loaded.rules, "c"), alone("algorithm: token_bucket, unit: hour, requests_per_unit: 5, burst: 4"));
+    assert_eq!(
+        shown(&loaded.rules, "c"),
+        alone("algorithm: token_bucket, unit: hour, requests_per_unit: 5, burst: 4")
+    );
     assert_eq!(&*rule(&loaded.rules, "c").name, "");
     let stated = rule(&loaded.rules, "c").stated.as_ref().expect("inherits");
     let line = |key: &str| stated.iter().find(|stated| stated.key == key).map(|stated| stated.line);

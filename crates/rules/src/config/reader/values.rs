@@ -214,12 +214,15 @@ impl ReadValue for RawTune {
 
 impl ReadValue for RawInherit {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
-        let is_flag = matches!(&node.content, Content::Scalar(scalar) if matches!(scalar.meaning(), Meaning::Bool(_)));
+        let is_flag =
+            matches!(&node.content, Content::Scalar(scalar) if matches!(scalar.meaning(), Meaning::Bool(_)));
         match (is_flag, &node.content) {
             (false, Content::Scalar(_)) => match reader.text(node, path) {
                 Field::Absent => Field::Absent,
                 Field::Invalid => Field::Invalid,
-                Field::Stated(Stated { at, value }) => Field::Stated(Stated { at, value: Self::Named(value) }),
+                Field::Stated(Stated { at, value }) => {
+                    Field::Stated(Stated { at, value: Self::Named(value) })
+                }
             },
             _ => match reader.flag(node, path) {
                 Field::Absent => Field::Absent,
