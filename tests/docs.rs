@@ -179,6 +179,7 @@ fn every_block_is_of_a_kind_that_is_checked() {
         "yaml envoy",
         "yaml overlay",
         "yaml envoy leases",
+        "yaml envoy llm",
         "yaml envoy utilization",
         "yaml envoy tls",
         "yaml envoy log",
@@ -240,6 +241,7 @@ fn every_shown_part_of_envoy_is_in_its_example() {
     for (file, info) in [
         ("edge", "yaml envoy"),
         ("concurrency", "yaml envoy leases"),
+        ("llm_budget", "yaml envoy llm"),
         ("load_shedding", "yaml envoy utilization"),
     ] {
         let file = read(&format!("deploy/envoy/{file}.yaml"));

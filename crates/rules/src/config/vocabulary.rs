@@ -23,6 +23,8 @@ pub(super) enum Section {
     Candidate,
     /// The mapping under `tune`.
     Tune,
+    /// The mapping under `reserve`.
+    Reserve,
 }
 
 /// Status of a key in a section.
@@ -48,7 +50,9 @@ enum Language {
 }
 
 use Language::{Extension, Reference};
-use Section::{Abuse, Ban, Candidate, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces, Tune};
+use Section::{
+    Abuse, Ban, Candidate, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces, Reserve, Tune,
+};
 
 /// Key of the language.
 struct Key {
@@ -93,6 +97,11 @@ const KEYS: &[Key] = &[
     key("overdraft", Extension, &[RateLimit, Defaults, Candidate]),
     key("max_debt", Extension, &[RateLimit, Defaults, Candidate]),
     key("carry", Extension, &[RateLimit, Defaults, Candidate]),
+    key("reserve", Extension, &[RateLimit]),
+    key("ttl", Extension, &[Reserve]),
+    key("unsettled", Extension, &[Reserve]),
+    key("add", Extension, &[Reserve]),
+    key("cap", Extension, &[Reserve]),
     key("window", Extension, &[RateLimit, Defaults, Candidate]),
     key("unit_multiplier", Extension, &[RateLimit, Defaults, Candidate]),
     key("timezone", Extension, &[RateLimit, Candidate]),
@@ -139,7 +148,7 @@ const MAX_COMPARED_BYTES: usize = 64;
 
 impl Section {
     /// All sections, in the order in which a key is suggested.
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Descriptor,
         Self::RateLimit,
         Self::File,
@@ -150,6 +159,7 @@ impl Section {
         Self::LoadShedding,
         Self::Candidate,
         Self::Tune,
+        Self::Reserve,
     ];
 
     /// Keys of the section.
@@ -170,6 +180,7 @@ impl Section {
             Self::LoadShedding => "`load_shedding`",
             Self::Candidate => "`candidate`",
             Self::Tune => "`tune`",
+            Self::Reserve => "`reserve`",
         }
     }
 

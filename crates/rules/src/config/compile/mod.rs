@@ -18,6 +18,7 @@ mod parameters;
 mod abuse;
 mod algorithm_parameters;
 mod pattern;
+mod reserve;
 mod rollout;
 mod scope;
 mod several;

@@ -66,8 +66,9 @@ fn number(
         // Beside `unlimited`, the key was reported.
         Some(Limit::Unlimited) | None => return None,
     };
-    if policy.algorithm().holds_permits() {
-        let message = "cannot be tuned: permits have no demand in a window; expected a limit with a window";
+    if policy.algorithm().takes_leases() {
+        let message = "cannot be tuned: the demand of permits and reservations is not that of the requests; expected a \
+                       limit without them";
         compiler.error(at, path, message);
         return None;
     }

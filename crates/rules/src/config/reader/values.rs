@@ -7,7 +7,7 @@ use tollgate_core::EnforcedShare;
 use super::Reader;
 use crate::config::{
     problem::Path,
-    raw::{Field, Ratio, RawBan, RawCandidate, RawInherit, RawTune, Stated},
+    raw::{Field, Ratio, RawBan, RawCandidate, RawInherit, RawReserve, RawTune, Stated},
     scalar::Meaning,
     vocabulary::Section,
     yaml::{Content, Node, Position, Scalar},
@@ -238,6 +238,12 @@ impl ReadValue for RawInherit {
 impl ReadValue for RawBan {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
         reader.ban(node, path)
+    }
+}
+
+impl ReadValue for RawReserve {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
+        reader.reserve(node, path)
     }
 }
 

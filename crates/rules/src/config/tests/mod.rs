@@ -16,6 +16,7 @@ mod load_shedding;
 mod mistakes;
 mod overdraft;
 mod overriding;
+mod reserve;
 mod rollout;
 mod several;
 mod suspicious;
