@@ -40,7 +40,7 @@ const FAULTS: [(Fault, u64); 12] = [
     (Fault::TokensFromNothing, 90),
     (Fault::LentBeforeHits, 80),
     (Fault::StartsAlone, 0),
-    (Fault::RaisedAtOnce, 0),
+    (Fault::RaisedAtOnce, 30),
 ];
 
 #[test]
