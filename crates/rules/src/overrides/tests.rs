@@ -131,9 +131,10 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
             origin: ("rules.yaml".into(), 1),
             rollout: Rollout::default(),
             stated: None,
+            part: None,
             derived: Derived::default(),
         };
-        let node = Node { rule: Some(rule.into()), children: Level::default() };
+        let node = Node { rule: Some(rule.into()), ..Node::default() };
         root.insert(&Matcher::Stated { key, value: "" }, node).expect("distinct");
     }
     Rules::new([Domain {
@@ -142,6 +143,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
         default_algorithm: tollgate_core::algorithm::Algorithm::default(),
         default_on_store_error: None,
         charging: tollgate_core::algorithm::Charging::Independent,
+        counts_denied: false,
         hash_tag: [].into(),
         sheds: false,
         abuse: [].into(),
