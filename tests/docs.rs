@@ -179,6 +179,7 @@ fn every_block_is_of_a_kind_that_is_checked() {
         "yaml envoy",
         "yaml overlay",
         "yaml envoy leases",
+        "yaml envoy llm",
         "yaml envoy utilization",
         "yaml envoy tls",
         "yaml envoy log",
@@ -192,6 +193,7 @@ fn every_block_is_of_a_kind_that_is_checked() {
         "json problem",
         "json metadata",
         "json decision",
+        "json limits",
         "json event",
         "json event",
         "python",
@@ -239,6 +241,7 @@ fn every_shown_part_of_envoy_is_in_its_example() {
     for (file, info) in [
         ("edge", "yaml envoy"),
         ("concurrency", "yaml envoy leases"),
+        ("llm_budget", "yaml envoy llm"),
         ("load_shedding", "yaml envoy utilization"),
     ] {
         let file = read(&format!("deploy/envoy/{file}.yaml"));
@@ -607,6 +610,10 @@ async fn bodies_and_metadata_look_as_shown() {
         r#"{"domain": "example_metadata", "descriptors": [{"entries": [{"key": "plan", "value": "gold"}]}]}"#;
     let answer = json(&http::post(&tollgate.url("/json"), gold).body);
     assert_eq!(answer["dynamicMetadata"], json(&block("json metadata")));
+
+    let several = r#"{"domain": "example_several_limits", "descriptors": [{"entries": [{"key": "api_key", "value": "abc"}]}]}"#;
+    let answer = json(&http::post(&tollgate.url("/json"), several).body);
+    assert_eq!(answer["dynamicMetadata"]["descriptors"][0], json(&block("json limits")));
 }
 
 #[test]

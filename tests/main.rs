@@ -57,6 +57,7 @@ mod recipes;
 mod reference;
 mod regions;
 mod reload;
+mod reservations;
 mod bans;
 mod batched_runs;
 mod scale_benchmark;

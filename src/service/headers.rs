@@ -1,7 +1,7 @@
 //! Headers that Envoy adds to the HTTP response.
 
 use tollgate_core::ban::Ban;
-use tollgate_limiter::verdict::{Decision, Limited, Status};
+use tollgate_limiter::verdict::{Decision, Limited};
 
 use super::{
     DegradedRemaining, HeaderNames, HeaderStyle, ResetFormat, ResponseOptions,
@@ -118,7 +118,7 @@ fn add_ietf(
         }
     };
     let mut policies: Vec<String> = Vec::new();
-    for limited in decision.statuses.iter().filter_map(Status::limited) {
+    for limited in decision.every_limit() {
         let policy = policy(limited);
         if !policies.contains(&policy) {
             policies.push(policy);

@@ -7,7 +7,7 @@ use tollgate_core::{
     algorithm::Policy,
     quota::{Unit, Window},
 };
-use tollgate_limiter::verdict::{Code, Decision, Degraded, Limited, Status};
+use tollgate_limiter::verdict::{Code, Decision, Degraded, Limited};
 use tollgate_rules::OnStoreError;
 
 use super::{headers::header, times::ResponseTimes};
@@ -40,12 +40,8 @@ pub(super) fn add(response: &mut RateLimitResponse, decision: &Decision<'_>, tim
         set("type", REDUCED_CAPACITY.into());
         set("detail", format!("The service is busy; {retry}").into());
     } else {
-        let violated: Vec<&Limited<'_>> = decision
-            .statuses
-            .iter()
-            .filter_map(Status::limited)
-            .filter(|limited| limited.code() == Code::OverLimit)
-            .collect();
+        let violated: Vec<&Limited<'_>> =
+            decision.every_limit().filter(|limited| limited.code() == Code::OverLimit).collect();
         let is_unchecked = matches!(decision.degraded, Some(Degraded { policy: OnStoreError::Deny, .. }));
         let (kind, sentence) = match deciding(&violated) {
             _ if is_unchecked => (REDUCED_CAPACITY, "Rate limits cannot be checked at present".to_owned()),
@@ -147,6 +143,7 @@ mod tests {
         clock::{Clock, Timestamp},
         quota::Quota,
     };
+    use tollgate_limiter::verdict::{SeveralLimits, Status};
 
     use super::*;
 
@@ -161,6 +158,7 @@ mod tests {
             reset_after: wait,
             retry_after: wait,
             used: 0,
+            held: 0,
             over: 1,
             decided_at: now,
             ban: Some(ban),
@@ -177,7 +175,14 @@ mod tests {
             is_degraded: false,
         };
         let statuses = [Status::Limited(limited)].into_iter().collect();
-        let decision = Decision { code: Code::OverLimit, degraded: None, listed: None, shed: None, statuses };
+        let decision = Decision {
+            code: Code::OverLimit,
+            degraded: None,
+            listed: None,
+            shed: None,
+            statuses,
+            several: SeveralLimits::default(),
+        };
         let clock = Clock::manual(now);
         let times = ResponseTimes::of(&clock, &decision, "d", &[], Duration::from_secs(3_600));
         let mut response = RateLimitResponse::default();

@@ -40,7 +40,7 @@ pub use self::{
     admin_client::{
         AdminClientSettings, AdminCommand, AdminUrl, BaseVersion, ClientIdentity, ConnectionSettings,
         CounterCommand, CounterSelector, DiffSource, LimitArgument, LimitChange, ListCommand, OutputFormat,
-        OverrideCommand, RegionsCommand, Rollback, RulesCommand, SwitchCommand, TrafficCommand,
+        OverrideCommand, Promotion, RegionsCommand, Rollback, RulesCommand, SwitchCommand, TrafficCommand,
         VersionSelector,
     },
     error::SettingsError,

@@ -2,7 +2,9 @@
 
 mod bans;
 mod batched_runs;
+mod few_counters;
 mod loans;
+mod reservations;
 mod segmented_cells;
 mod utilization;
 
@@ -63,6 +65,7 @@ fn policy() -> impl Strategy<Value = Policy> {
             overdraft: max_debt.is_some(),
             max_debt: max_debt.filter(|_| seconds <= 3_600),
             carry: carry && window.calendar().is_none(),
+            reserve: None,
         };
         let policy = Policy::new(algorithm, quota, &parameters).unwrap_or(Policy::nearest(
             algorithm,
@@ -141,6 +144,7 @@ fn veto() -> impl Strategy<Value = Veto> {
     prop_oneof![
         8 => Just(Veto::Never),
         8 => Just(Veto::Alone),
+        6 => Just(Veto::Counted),
         8 => Just(Veto::WithQuotas),
         2 => Just(Veto::AcrossTags),
         1 => Just(Veto::Always),
@@ -199,7 +203,7 @@ impl Model {
         let has_quotas = quotas.peek().is_some();
         call.charging == Charging::AllOrNone
             && (asks(Veto::Always).next().is_some()
-                || asks(Veto::Alone).any(|ask| !passes(ask))
+                || asks(Veto::Alone).chain(asks(Veto::Counted)).any(|ask| !passes(ask))
                 || has_quotas && !quotas.any(passes))
     }
 
@@ -215,9 +219,10 @@ impl Model {
             let Check { descriptor, record, policy, hits, .. } = ask;
             let known = self.states.get(record).map(|(state, _)| state.clone());
             let mut state = known.clone().unwrap_or_default();
-            let held_back = is_vetoed && hits.may_be_withheld();
-            let applied = if held_back { Hits::Peek } else { *hits };
             let counting = ask.counting(call.charging);
+            let is_counted = !passes && counting == Charging::Independent;
+            let held_back = is_vetoed && hits.may_be_withheld() && !is_counted;
+            let applied = if held_back { Hits::Peek } else { *hits };
             let decided = policy.apply(&mut state, now, applied, counting);
             let admitted = if held_back { passes } else { decided };
             let standing = policy.summary(&state, now, *hits);
@@ -256,7 +261,7 @@ impl Model {
                         .map_or(Hits::Peek, |made_at| Hits::RefundCharge { amount, made_at: *made_at })
                 }
                 // A lease is only released on a concurrency limit.
-                Hits::Release(_) if policy.algorithm() != Algorithm::Concurrency => Hits::Peek,
+                Hits::Release(_) if !policy.algorithm().takes_leases() => Hits::Peek,
                 // A concurrency limit has no overdraft.
                 Hits::Overdraw(amount) if policy.algorithm() == Algorithm::Concurrency => {
                     Hits::Charge(amount)

@@ -4,16 +4,21 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tollgate_core::{
-    algorithm::{Parameters, Policy, RegionShare},
+    algorithm::{Algorithm, Parameters, Policy, RegionShare},
     clock::Clock,
     descriptor::{Descriptor, Entry, Hits},
     lease::LeaseId,
     quota::Quota,
     shedding::{Priority, Utilization},
 };
-use tollgate_rules::{Domain, Limit, OnStoreError, Overridden, Rule, SwitchMode, Switched, UTILIZATION_KEY};
+use tollgate_rules::{
+    Domain, Far, Limit, OnStoreError, Overridden, Rule, SwitchMode, Switched, UTILIZATION_KEY,
+};
 
-use crate::verdict::{Shed, Status};
+use crate::{
+    several::{self, Beside},
+    verdict::{Shed, Status},
+};
 
 /// Match of one descriptor.
 #[derive(Clone, Copy, Debug)]
@@ -84,22 +89,24 @@ pub(super) struct Changes<'r, 'c> {
 
 impl<'r> Changes<'r, '_> {
     /// The rule that decides: `rule`, unless an override is active for it or for this key of it.
-    fn deciding(&self, rule: &'r Arc<Rule>, entries: &[Entry<'_>]) -> &'r Arc<Rule> {
+    pub(super) fn deciding(&self, rule: &'r Arc<Rule>, entries: &[Entry<'_>]) -> &'r Arc<Rule> {
         let now_ms = || self.clock.now().as_micros() / 1_000;
         self.overridden.rule_of(rule, entries, now_ms).unwrap_or(rule)
     }
 }
 
-/// Matches `descriptors` with the rules of `domain`.
+/// Matches `descriptors` with the rules of `domain`. The matches of limits beside the first ones of descriptors with several
+/// are behind those of the descriptors.
 pub(super) fn matches<'r>(
     domain: &'r Domain,
     changes: Changes<'r, '_>,
     descriptors: &[Descriptor<'_>],
-) -> Matches<'r> {
+) -> (Matches<'r>, Beside) {
     let mut matches =
         descriptors.iter().map(|descriptor| match_descriptor(domain, changes, descriptor)).collect();
+    let beside = several::expand(domain, changes, descriptors, &mut matches);
     drop_replaced(&mut matches);
-    matches
+    (matches, beside)
 }
 
 impl<'r> Match<'r> {
@@ -116,6 +123,14 @@ impl<'r> Match<'r> {
         match self {
             Self::Rule { rule, .. } => Some(rule),
             _ => None,
+        }
+    }
+
+    /// Whether it is the first of several limits of its descriptor, or another one. A limit override takes the place of all.
+    pub(super) fn is_of_several(&self) -> bool {
+        match self {
+            Self::Unlimited(rule) | Self::Off { rule, .. } | Self::Rule { rule, .. } => rule.part.is_some(),
+            Self::None | Self::Denied | Self::Shedding { .. } | Self::Override { .. } => false,
         }
     }
 
@@ -202,6 +217,11 @@ impl<'r> Match<'r> {
         self.counter().is_some_and(|counter| counter.share.is_some())
     }
 
+    /// Whether a hit that the own region's share denies waits for a loan.
+    pub(super) fn waits_for_loans(&self) -> bool {
+        self.has_share() && !self.is_shadow() && self.rule().is_some_and(|rule| rule.far == Far::Wait)
+    }
+
     /// Hits on the counter, if there is one.
     pub(super) fn hits(&self) -> Option<Hits> {
         self.counter().map(|counter| counter.hits)
@@ -210,7 +230,7 @@ impl<'r> Match<'r> {
     /// Makes a release of a lease a read of its counter.
     pub(super) const fn peek_instead_of_release(&mut self) {
         if let Self::Rule { counter, .. } = self
-            && matches!(counter.hits, Hits::Release(_))
+            && counter.hits.is_idempotent()
         {
             counter.hits = Hits::Peek;
         }
@@ -221,10 +241,15 @@ impl<'r> Match<'r> {
         matches!(self, Self::Shedding { signal: Signal::Report(_), .. })
     }
 
-    /// Whether it acquires permits, which are held under a lease.
+    /// Whether it reserves hits of a budget.
+    pub(super) fn reserves(&self) -> bool {
+        self.counter().is_some_and(|counter| counter.policy.is_budget() && counter.hits.charged() > 0)
+    }
+
+    /// Whether it acquires permits or reserves hits, which are held under a lease.
     pub(super) fn acquires_permits(&self) -> bool {
         self.counter()
-            .is_some_and(|counter| counter.policy.algorithm().holds_permits() && counter.hits.charged() > 0)
+            .is_some_and(|counter| counter.policy.algorithm().takes_leases() && counter.hits.charged() > 0)
     }
 }
 
@@ -234,14 +259,37 @@ fn match_descriptor<'r>(
     changes: Changes<'r, '_>,
     descriptor: &Descriptor<'_>,
 ) -> Match<'r> {
-    let (hits, entries) = (descriptor.hits, &*descriptor.entries);
-    let switched = changes.switched;
-    let rule = domain.root.rule(entries).map(|rule| changes.deciding(rule, entries));
+    let entries = &*descriptor.entries;
+    let rule = domain.root.rule(entries).map(|rule| of_window(domain, rule, descriptor));
+    let rule = rule.map(|rule| changes.deciding(rule, entries));
     if rule.is_none()
-        && let Some(matched) = release(domain, entries).or_else(|| signal(domain, switched, descriptor))
+        && let Some(matched) =
+            release(domain, changes, descriptor).or_else(|| signal(domain, changes.switched, descriptor))
     {
         return matched;
     }
+    match_rule(domain, changes, descriptor, rule)
+}
+
+/// Of several limits, the one in whose place a limit override decides: that of its window, else the first one.
+fn of_window<'r>(domain: &'r Domain, first: &'r Arc<Rule>, descriptor: &Descriptor<'_>) -> &'r Arc<Rule> {
+    let Some(stated) = descriptor.limit.filter(|_| first.part.is_some()) else { return first };
+    let has_window = |rule: &&Arc<Rule>| match rule.limit {
+        Limit::Quota { quota, .. } => quota.window.seconds() == stated.window.seconds(),
+        Limit::Unlimited => false,
+    };
+    let beside = domain.root.beside(&descriptor.entries).iter();
+    std::iter::once(first).chain(beside).find(has_window).unwrap_or(first)
+}
+
+/// Matches a descriptor with its rule.
+pub(super) fn match_rule<'r>(
+    domain: &'r Domain,
+    changes: Changes<'r, '_>,
+    descriptor: &Descriptor<'_>,
+    rule: Option<&'r Arc<Rule>>,
+) -> Match<'r> {
+    let (hits, entries, switched) = (descriptor.hits, &*descriptor.entries, changes.switched);
     let mode = rule.and_then(|rule| switched.mode_of(rule));
     // Charges made before the rule was switched off are still refunded.
     if let (Some(rule), Some(SwitchMode::Off), false) = (rule, mode, hits.is_refund()) {
@@ -286,13 +334,22 @@ fn side(domain: &Domain, switched: &Switched, rule: &Rule, entries: &[Entry<'_>]
     })
 }
 
-/// The release that the entries ask for, if they are those of a concurrency limit and a lease. An invalid lease
-/// releases nothing.
-fn release<'r>(domain: &'r Domain, entries: &[Entry<'_>]) -> Option<Match<'r>> {
-    let (rule, entries, lease) = domain.root.rule_of_lease(entries)?;
-    let hits = LeaseId::parse(lease).map_or(Hits::Peek, Hits::Release);
+/// The release or the settlement that the entries ask for, if they are those of a limit with leases and a lease. An
+/// invalid lease releases nothing.
+fn release<'r>(
+    domain: &'r Domain,
+    changes: Changes<'r, '_>,
+    descriptor: &Descriptor<'_>,
+) -> Option<Match<'r>> {
+    let (rule, entries, lease) = domain.root.rule_of_lease(&descriptor.entries)?;
+    let rule = changes.deciding(rule, entries);
+    let used = descriptor.hits.charged();
     match rule.limit {
         Limit::Quota { quota, policy } => {
+            let hits = LeaseId::parse(lease).map_or(Hits::Peek, |lease| match policy.algorithm() {
+                Algorithm::Budget => Hits::Settle { lease, used },
+                _ => Hits::Release(lease),
+            });
             let counter = CounterMatch { quota, policy, hits, share: None };
             // A release is never denied, so switches do not matter.
             let (depth, is_shadow) = (entries.len(), rule.shadow_mode);

@@ -185,7 +185,7 @@ impl FixedWindow {
         let (end, count) = self.counts(*state, now);
         let limit = u64::from(self.limit);
         let after = match hits {
-            Hits::Peek | Hits::Release(_) => count,
+            Hits::Peek | Hits::Release(_) | Hits::Settle { .. } => count,
             Hits::Charge(amount) | Hits::Overdraw(amount) | Hits::Acquire { amount, .. } => {
                 count.saturating_add(amount.get())
             }
@@ -247,6 +247,7 @@ impl FixedWindow {
             retry_after,
             used,
             over: counted.saturating_sub(limit).min(hits.charged()),
+            held: 0,
             decided_at: now,
             ban: None,
         }

@@ -12,12 +12,12 @@ mod sketch;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
 use foldhash::quality::RandomState;
 use serde::Serialize;
 use tollgate_core::{descriptor::Entry, quota::Quota};
-use tollgate_rules::{Limit, Overridden, Rule, Rules};
+use tollgate_rules::{Domain, Limit, Overridden, Rule, Rules};
 
 use self::sketch::DemandSketch;
 use crate::talkers::{KeyDemand, OwnedEntry};
@@ -78,6 +78,15 @@ struct Generation {
     counted: u64,
 }
 
+/// Distributions of a rule over all generations.
+struct Merged {
+    all: DemandSketch,
+    groups: [DemandSketch; GROUPS],
+    windows: u64,
+    /// Begin of the first, in seconds since 1970.
+    since_s: u64,
+}
+
 /// Recommended limits of a rule.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Recommendation {
@@ -127,23 +136,29 @@ impl Demand {
             let Some(domain) = rules.domain(domain) else { continue };
             let entries: Vec<Entry<'_>> =
                 entries.iter().map(|OwnedEntry { key, value }| Entry { key, value }).collect();
-            let Some(found) = domain.root.rule(&entries) else { continue };
-            let rule = overridden.rule_of(found, &entries, || now_s.saturating_mul(1_000)).unwrap_or(found);
-            let Some(window_s) = window_of(rule) else { continue };
-            let name = ((*domain.name).into(), rule.path().into());
-            if self.rules.len() >= MAX_RULES && !self.rules.contains_key(&name) {
-                continue;
+            for found in domain.root.rule(&entries).into_iter().chain(domain.root.beside(&entries)) {
+                let rule =
+                    overridden.rule_of(found, &entries, || now_s.saturating_mul(1_000)).unwrap_or(found);
+                self.add_to(domain, rule, &entries, *hits, now_s);
             }
-            let (least, most) = KEYS_OF_RULE;
-            let room = MAX_KEYS.checked_div(self.rules.len()).unwrap_or(most).clamp(least, most);
-            let of_rule = self.rules.entry(name).or_insert_with(|| RuleDemand::new(window_s, now_s));
-            if of_rule.window_s != window_s {
-                *of_rule = RuleDemand::new(window_s, now_s);
-            }
-            of_rule.advance(now_s);
-            of_rule.add(rule.counted_key(&domain.name, &entries).hash(), *hits, room);
         }
         self.rules.values_mut().for_each(|of_rule| of_rule.advance(now_s));
+    }
+
+    fn add_to(&mut self, domain: &Domain, rule: &Rule, entries: &[Entry<'_>], hits: u64, now_s: u64) {
+        let Some(window_s) = window_of(rule) else { return };
+        let name = ((*domain.name).into(), rule.path().into());
+        if self.rules.len() >= MAX_RULES && !self.rules.contains_key(&name) {
+            return;
+        }
+        let (least, most) = KEYS_OF_RULE;
+        let room = MAX_KEYS.checked_div(self.rules.len()).unwrap_or(most).clamp(least, most);
+        let of_rule = self.rules.entry(name).or_insert_with(|| RuleDemand::new(window_s, now_s));
+        if of_rule.window_s != window_s {
+            *of_rule = RuleDemand::new(window_s, now_s);
+        }
+        of_rule.advance(now_s);
+        of_rule.add(rule.counted_key(&domain.name, entries).hash(), hits, room);
     }
 
     /// Forgets rules that are not active.
@@ -177,6 +192,15 @@ impl Demand {
         found.sort_by(|a, b| (&a.domain, &a.rule).cmp(&(&b.domain, &b.rule)));
         found
     }
+
+    /// The limit of a rule that denies `part` of the hits, for each of `instances` that share the traffic evenly; `None` before
+    /// the first whole window.
+    pub fn limit_for(&self, domain: &str, rule: &str, part: f64, instances: u32) -> Option<RecommendedLimit> {
+        let name = (domain.into(), rule.into());
+        let merged = self.rules.get(&name)?.merged()?;
+        let scale = f64::from(instances.max(1));
+        limit(&merged.all, &merged.groups, DemandSketch::limit_for_hits, part, scale)
+    }
 }
 
 /// The quota of a rule with a window.
@@ -187,7 +211,7 @@ fn quota_of(rule: &Rule) -> Option<Quota> {
     }
 }
 
-fn window_of(rule: &Arc<Rule>) -> Option<u64> {
+fn window_of(rule: &Rule) -> Option<u64> {
     quota_of(rule).map(|quota| quota.window.seconds().into())
 }
 
@@ -249,7 +273,8 @@ impl RuleDemand {
         }
     }
 
-    fn recommend(&self, domain: &str, rule: &Rule, quota: Quota, instances: u32) -> Option<Recommendation> {
+    /// Both generations; `None` without demand in a whole window.
+    fn merged(&self) -> Option<Merged> {
         let [active, before] = &self.generations;
         let windows = active.windows.saturating_add(before.windows);
         let groups: [DemandSketch; GROUPS] = std::array::from_fn(|at| {
@@ -259,9 +284,12 @@ impl RuleDemand {
         });
         let mut all = DemandSketch::default();
         groups.iter().for_each(|group| all.merge(group));
-        if windows == 0 || all.keys() <= 0.0 {
-            return None;
-        }
+        let since_s = if before.windows > 0 { before.since_s } else { active.since_s };
+        (windows > 0 && all.keys() > 0.0).then_some(Merged { all, groups, windows, since_s })
+    }
+
+    fn recommend(&self, domain: &str, rule: &Rule, quota: Quota, instances: u32) -> Option<Recommendation> {
+        let Merged { all, groups, windows, since_s } = self.merged()?;
         let scale = f64::from(instances);
         let own_limit = f64::from(quota.limit) / scale;
         type Estimate = fn(&DemandSketch, f64) -> Option<f64>;
@@ -274,7 +302,7 @@ impl RuleDemand {
             limit: quota.limit,
             window_s: self.window_s,
             windows,
-            since_s: if before.windows > 0 { before.since_s } else { active.since_s },
+            since_s,
             keys: all.keys() / windows as f64,
             hits: scale * all.hits() / windows as f64,
             denied_hits: all.denied_hits(own_limit),

@@ -34,7 +34,7 @@ use tollgate_rules::{Domain, OnStoreError};
 use tollgate_runtime::backoff;
 use tollgate_store::{
     Decisions, MemoryStore, Store, StoreError,
-    request::{Cell, Check, TagRequest, Verdicts, push_check},
+    request::{Cell, Check, TagRequest, Verdicts, push_check, push_to_rule},
 };
 
 use self::deferred::{DeferredCharges, Taken};
@@ -104,6 +104,7 @@ impl Fallback {
         metrics::degraded_request();
         for (call, decision) in calls.iter().zip(decisions) {
             let Err(error) = decision else { continue };
+            let mut of_rule = None;
             for (cell, check) in call.checks_with_cells().filter(|(_, check)| !is_candidate(check)) {
                 let matched = matches.get(check.descriptor);
                 let policy = matched.and_then(|matched| matched.on_store_error(domain));
@@ -139,10 +140,15 @@ impl Fallback {
                         // A share denies clients that the limit would admit: they are not offenders.
                         let check =
                             Check { policy, sync: SyncMode::Strict, ban: None, share: None, ..*check };
-                        push_check(&mut substituted.local_requests, call.charging, cell.key.clone(), check);
+                        let key = cell.key.clone();
+                        match call.is_of_rule {
+                            true => push_to_rule(&mut of_rule, key, check),
+                            false => push_check(&mut substituted.local_requests, call.charging, key, check),
+                        }
                     }
                 }
             }
+            substituted.local_requests.extend(of_rule);
         }
         self.decide_locally(&mut substituted, replicas);
         substituted
@@ -194,7 +200,11 @@ impl Fallback {
         }
         let decided = calls.iter().zip(decisions).filter(|(_, decision)| decision.is_ok());
         let checks = decided.flat_map(|(call, _)| call.checks_with_cells());
-        let release = |check: &Check| matches!(check.hits, Hits::Release(_)).then_some(check.hits);
+        // Hits that were used count in the store.
+        let release = |check: &Check| match check.hits {
+            Hits::Release(lease) | Hits::Settle { lease, .. } => Some(Hits::Release(lease)),
+            _ => None,
+        };
         let releases = refund::independent(checks, release);
         for call in &releases {
             self.local.decide(call);
@@ -305,8 +315,8 @@ impl FallbackVerdicts {
             let mut checks = call.checks().zip(verdicts);
             let (check, (_, verdict)) = checks.find(|(check, _)| check.descriptor == descriptor)?;
             let is_charged = verdict.admitted && !refund::is_vetoed(call, verdicts);
-            let is_counted = !check.policy.algorithm().holds_permits();
-            (is_charged && is_counted).then_some((check.policy, call.charging))
+            let is_counted = !check.policy.algorithm().takes_leases();
+            (is_charged && is_counted).then_some((check.policy, call.charging_across_calls()))
         })
     }
 
@@ -326,6 +336,7 @@ fn denied(check: &Check) -> (usize, Verdict) {
         reset_after: after,
         retry_after: after,
         used: 0,
+        held: 0,
         over: if admitted { 0 } else { check.hits.charged() },
         decided_at: Timestamp::from_micros(0),
         ban: None,

@@ -25,7 +25,7 @@ pub(super) fn refunds(calls: &Requests, decisions: &Decisions) -> Requests {
             let hits = match decision {
                 Ok(verdicts) => verdicts.get(at).and_then(|(_, verdict)| {
                     let was_charged = verdict.admitted && !is_vetoed(call, verdicts);
-                    was_charged.then(|| reverse(call.charging, check.hits, verdict)).flatten()
+                    was_charged.then(|| reverse(call.charging_across_calls(), check.hits, verdict)).flatten()
                 }),
                 // Nothing was charged.
                 Err(error) if error.charged_nothing() => None,
@@ -46,7 +46,7 @@ pub(super) fn missed(calls: &Requests, decisions: &Decisions, is_due: impl Fn(&C
         calls.iter().zip(decisions).filter_map(|(call, decision)| Some((call, decision.as_ref().err()?)));
     let checks = failed.flat_map(|(call, error)| call.checks_with_cells().map(move |check| (check, error)));
     let missed = checks.filter(|((_, check), error)| match check.hits {
-        Hits::Release(_) => true,
+        Hits::Release(_) | Hits::Settle { .. } => true,
         Hits::Refund(_) | Hits::Overdraw(_) => error.charged_nothing() && is_due(check),
         Hits::Peek | Hits::Charge(_) | Hits::RefundCharge { .. } | Hits::Acquire { .. } => false,
     });
@@ -117,7 +117,8 @@ pub(super) const fn release(hits: Hits) -> Option<Hits> {
         | Hits::Overdraw(_)
         | Hits::Refund(_)
         | Hits::RefundCharge { .. }
-        | Hits::Release(_) => None,
+        | Hits::Release(_)
+        | Hits::Settle { .. } => None,
     }
 }
 

@@ -126,6 +126,7 @@ pub struct RawDescriptor {
     pub regex: Field<Rc<str>>,
     pub cidr: Field<Rc<str>>,
     pub rate_limit: Field<RawRateLimit>,
+    pub rate_limits: Field<Vec<RawLimit>>,
     pub load_shedding: Field<RawShedding>,
     pub descriptors: Vec<RawDescriptor>,
     pub shadow_mode: Field<bool>,
@@ -146,6 +147,7 @@ impl RawDescriptor {
             regex: Field::Absent,
             cidr: Field::Absent,
             rate_limit: Field::Absent,
+            rate_limits: Field::Absent,
             load_shedding: Field::Absent,
             descriptors: Vec::new(),
             shadow_mode: Field::Absent,
@@ -155,6 +157,11 @@ impl RawDescriptor {
             share_threshold: Field::Absent,
             metadata: Field::Absent,
         }
+    }
+
+    /// Whether it has a limit, or several.
+    pub(super) const fn is_limited(&self) -> bool {
+        self.rate_limit.is_present() || self.rate_limits.is_present()
     }
 
     /// The flags, with their keys, and whether each needs a limit in the same descriptor.
@@ -221,7 +228,7 @@ macro_rules! raw_rate_limit {
 }
 
 raw_rate_limit! {
-    inherit: bool,
+    inherit: RawInherit,
     unit: Rc<str>,
     unit_multiplier: u32,
     window: Rc<str>,
@@ -236,20 +243,51 @@ raw_rate_limit! {
     overdraft: bool,
     max_debt: u32,
     carry: bool,
+    reserve: RawReserve,
     sync: Rc<str>,
     scope: Rc<str>,
+    far: Rc<str>,
     on_store_error: Rc<str>,
     degraded_limit: u32,
     ban: RawBan,
     enforce_percent: EnforcedShare,
     candidate: RawCandidate,
+    tune: RawTune,
     retry_after_spread: Rc<str>,
     name: Rc<str>,
+}
+
+/// The limit whose keys a limit takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RawInherit {
+    /// None.
+    No,
+    /// The nearest one above.
+    Above,
+    /// The one with this name.
+    Named(Rc<str>),
+}
+
+/// An element of `rate_limits`.
+#[derive(Clone, Debug)]
+pub struct RawLimit {
+    /// The index in the list.
+    pub index: usize,
+    pub limit: Stated<RawRateLimit>,
 }
 
 /// The mapping under `candidate`.
 #[derive(Clone, Debug)]
 pub struct RawCandidate(pub Box<Stated<RawRateLimit>>);
+
+/// The mapping under `tune`.
+#[derive(Clone, Debug, Default)]
+pub struct RawTune {
+    pub target_denied: Field<EnforcedShare>,
+    pub between: Field<Vec<u32>>,
+    pub step: Field<EnforcedShare>,
+    pub every: Field<Rc<str>>,
+}
 
 /// The mapping under `load_shedding`.
 #[derive(Clone, Debug, Default)]
@@ -264,6 +302,15 @@ pub struct RawShedding {
 /// A part of a whole, as a number or a percentage.
 #[derive(Clone, Copy, Debug)]
 pub struct Ratio(pub f64);
+
+/// The mapping under `reserve`.
+#[derive(Clone, Debug, Default)]
+pub struct RawReserve {
+    pub ttl: Field<Rc<str>>,
+    pub unsettled: Field<Rc<str>>,
+    pub add: Field<u32>,
+    pub cap: Field<Ratio>,
+}
 
 /// The mapping under `ban`.
 #[derive(Clone, Debug, Default)]

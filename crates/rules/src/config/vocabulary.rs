@@ -21,6 +21,10 @@ pub(super) enum Section {
     LoadShedding,
     /// The mapping under `candidate`.
     Candidate,
+    /// The mapping under `tune`.
+    Tune,
+    /// The mapping under `reserve`.
+    Reserve,
 }
 
 /// Status of a key in a section.
@@ -46,7 +50,9 @@ enum Language {
 }
 
 use Language::{Extension, Reference};
-use Section::{Abuse, Ban, Candidate, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces};
+use Section::{
+    Abuse, Ban, Candidate, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces, Reserve, Tune,
+};
 
 /// Key of the language.
 struct Key {
@@ -61,13 +67,14 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 60] = [
+const KEYS: &[Key] = &[
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
     key("regex", Extension, &[Descriptor]),
     key("cidr", Extension, &[Descriptor]),
     key("rate_limit", Reference, &[Descriptor]),
+    key("rate_limits", Extension, &[Descriptor]),
     key("descriptors", Reference, &[Descriptor, File]),
     key("defaults", Extension, &[File]),
     key("hash_tag", Extension, &[File]),
@@ -90,18 +97,29 @@ const KEYS: [Key; 60] = [
     key("overdraft", Extension, &[RateLimit, Defaults, Candidate]),
     key("max_debt", Extension, &[RateLimit, Defaults, Candidate]),
     key("carry", Extension, &[RateLimit, Defaults, Candidate]),
+    key("reserve", Extension, &[RateLimit]),
+    key("ttl", Extension, &[Reserve]),
+    key("unsettled", Extension, &[Reserve]),
+    key("add", Extension, &[Reserve]),
+    key("cap", Extension, &[Reserve]),
     key("window", Extension, &[RateLimit, Defaults, Candidate]),
     key("unit_multiplier", Extension, &[RateLimit, Defaults, Candidate]),
     key("timezone", Extension, &[RateLimit, Candidate]),
     key("anchor", Extension, &[RateLimit, Candidate]),
     key("sync", Extension, &[RateLimit, Defaults]),
     key("scope", Extension, &[RateLimit, Defaults]),
+    key("far", Extension, &[RateLimit, Defaults]),
     key("on_store_error", Extension, &[RateLimit, Defaults]),
     key("degraded_limit", Extension, &[RateLimit]),
     key("inherit", Extension, &[RateLimit]),
     key("ban", Extension, &[RateLimit]),
     key("enforce_percent", Extension, &[RateLimit]),
     key("candidate", Extension, &[RateLimit]),
+    key("tune", Extension, &[RateLimit]),
+    key("target_denied", Extension, &[Tune]),
+    key("between", Extension, &[Tune]),
+    key("step", Extension, &[Tune]),
+    key("every", Extension, &[Tune]),
     key("threshold", Extension, &[Ban]),
     key("interval", Extension, &[Ban]),
     key("duration", Extension, &[Ban, Abuse]),
@@ -130,7 +148,7 @@ const MAX_COMPARED_BYTES: usize = 64;
 
 impl Section {
     /// All sections, in the order in which a key is suggested.
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 11] = [
         Self::Descriptor,
         Self::RateLimit,
         Self::File,
@@ -140,6 +158,8 @@ impl Section {
         Self::Abuse,
         Self::LoadShedding,
         Self::Candidate,
+        Self::Tune,
+        Self::Reserve,
     ];
 
     /// Keys of the section.
@@ -159,6 +179,8 @@ impl Section {
             Self::Abuse => "an element of `abuse`",
             Self::LoadShedding => "`load_shedding`",
             Self::Candidate => "`candidate`",
+            Self::Tune => "`tune`",
+            Self::Reserve => "`reserve`",
         }
     }
 

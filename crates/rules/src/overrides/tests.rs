@@ -6,7 +6,8 @@ use tollgate_core::SyncMode;
 use super::*;
 use crate::config::{Options, load_files};
 use crate::{
-    Derived, Domain, DomainIndex, Level, Limit, Matcher, Node, Rollout, Rule, Rules, Scope, Segment, Value,
+    Derived, Domain, DomainIndex, Far, Level, Limit, Matcher, Node, Rollout, Rule, Rules, Scope, Segment,
+    Value,
 };
 
 /// Definition of an entry: its domain, its pairs, and its end.
@@ -116,6 +117,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
             overdraft: false,
             ban: None,
             scope: Scope::Regional,
+            far: Far::Deny,
             on_store_error: None,
             degraded_limit: None,
             retry_after_spread: None,
@@ -129,9 +131,10 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
             origin: ("rules.yaml".into(), 1),
             rollout: Rollout::default(),
             stated: None,
+            part: None,
             derived: Derived::default(),
         };
-        let node = Node { rule: Some(rule.into()), children: Level::default() };
+        let node = Node { rule: Some(rule.into()), ..Node::default() };
         root.insert(&Matcher::Stated { key, value: "" }, node).expect("distinct");
     }
     Rules::new([Domain {
@@ -140,6 +143,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
         default_algorithm: tollgate_core::algorithm::Algorithm::default(),
         default_on_store_error: None,
         charging: tollgate_core::algorithm::Charging::Independent,
+        counts_denied: false,
         hash_tag: [].into(),
         sheds: false,
         abuse: [].into(),

@@ -10,6 +10,7 @@ use tollgate_limiter::{
     CounterRequests,
     explain::{has_min_interval, limit_text},
 };
+use tollgate_rules::Rule;
 
 use super::{
     bans,
@@ -53,8 +54,20 @@ struct CounterView {
     limit: String,
     #[serde(flatten)]
     state: CounterState,
+    /// Each of several limits; without it there is one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    limits: Vec<LimitView>,
     /// Used hits that this instance charged ahead and holds.
     held: u64,
+}
+
+/// One of several limits, and its counter.
+#[derive(Clone, Debug, Serialize)]
+struct LimitView {
+    rule: String,
+    limit: String,
+    #[serde(flatten)]
+    state: CounterState,
 }
 
 /// State of a counter.
@@ -82,16 +95,21 @@ impl CounterState {
     }
 }
 
-/// The counter that a descriptor matches by the active rules, and the request to its store.
+/// The counters that a descriptor matches by the active rules, and the request to their store.
 struct CounterTarget {
+    /// The rule; several if the descriptor has several limits.
+    rules: Vec<TargetRule>,
+    /// Whether the descriptor names a lease of a concurrency limit, whose permits it would release.
+    releases_lease: bool,
+    requests: CounterRequests,
+}
+
+struct TargetRule {
     rule: String,
     limit: String,
     has_min_interval: bool,
     /// Whether the rule bans.
     has_ban: bool,
-    /// Whether the descriptor names a lease of a concurrency limit, whose permits it would release.
-    releases_lease: bool,
-    requests: CounterRequests,
 }
 
 /// Reads a counter.
@@ -115,9 +133,10 @@ pub(super) async fn reset(
     let (domain, descriptor) = (request.domain.clone(), request.descriptor.clone());
     let target = find(&api, Lane::Write, request.domain, request.descriptor, Hits::reset()).await?;
     audit(&api, &caller, &target, Action::ResetCounter, subject, request.reason).await?;
-    let banned = target.has_ban.then(|| target.rule.clone());
+    let banning = target.rules.iter().filter(|rule| rule.has_ban);
+    let banning: Vec<String> = banning.map(|rule| rule.rule.clone()).collect();
     let response = send(&api, target).await?;
-    if let Some(rule) = banned {
+    for rule in banning {
         bans::forget(&api, &domain, &rule, descriptor.pairs()).await;
     }
     Ok(response)
@@ -160,13 +179,19 @@ async fn find(
         let lease = domain.root.rule_of_lease(&descriptor.entries);
         let by_lease = lease.map(|(rule, _, _)| rule);
         let rule = by_lease.or_else(|| domain.root.rule(&descriptor.entries))?;
-        let rule = overridden.rule_of(rule, &descriptor.entries, now_ms).unwrap_or(rule);
-        rule.algorithm()?;
-        Some(CounterTarget {
+        let beside = domain.root.beside(&descriptor.entries);
+        let each = std::iter::once(rule).chain(beside);
+        let rules: Vec<&Arc<Rule>> =
+            each.map(|rule| overridden.rule_of(rule, &descriptor.entries, now_ms).unwrap_or(rule)).collect();
+        rules.iter().find_map(|rule| rule.algorithm())?;
+        let describe = |rule: &Arc<Rule>| TargetRule {
             rule: rule.path(),
             limit: limit_text(domain, rule),
             has_min_interval: has_min_interval(rule),
             has_ban: rule.ban.is_some(),
+        };
+        Some(CounterTarget {
+            rules: rules.into_iter().map(describe).collect(),
             releases_lease: by_lease.is_some(),
             requests: shared.parts.counters.requests(domain, &overridden, &[descriptor]),
         })
@@ -192,16 +217,24 @@ async fn audit(
     Ok(timeouts::write(note).await?)
 }
 
-async fn send(
-    api: &Api,
-    CounterTarget { rule, limit, has_min_interval, has_ban: _, releases_lease, requests }: CounterTarget,
-) -> ApiResult {
-    let mut reading = api.parts.counters.send(&requests).await;
-    let verdict = reading.pop().flatten().ok_or_else(counter_not_found)??;
-    let mut state = CounterState::new(verdict, has_min_interval);
+async fn send(api: &Api, CounterTarget { rules, releases_lease, requests }: CounterTarget) -> ApiResult {
+    let readings = api.parts.counters.send(&requests).await;
+    let mut limits = Vec::new();
+    for (TargetRule { rule, limit, has_min_interval, has_ban: _ }, reading) in rules.into_iter().zip(readings)
+    {
+        // One that an override makes unlimited has none.
+        if let Some(verdict) = reading {
+            limits.push(LimitView { rule, limit, state: CounterState::new(verdict?, has_min_interval) });
+        }
+    }
+    let strictest = limits.iter().min_by_key(|limit| limit.state.remaining).cloned();
+    let LimitView { rule, limit, mut state } = strictest.ok_or_else(counter_not_found)?;
     if releases_lease {
         state.would_pass = Some(true);
     }
+    if limits.len() == 1 {
+        limits.clear();
+    }
     let held = api.parts.counters.held_hits(&requests);
-    response::json(&CounterView { rule, limit, state, held })
+    response::json(&CounterView { rule, limit, state, limits, held })
 }

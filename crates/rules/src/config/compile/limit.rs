@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate_core::{
     SyncMode,
-    algorithm::{Policy, PolicyError},
+    algorithm::{Algorithm, Policy, PolicyError},
     quota::{Quota, Unit, Window},
 };
 
@@ -14,7 +14,7 @@ use super::{
     parameters::{ChosenAlgorithm, Reporter},
 };
 use crate::{
-    Limit, OnStoreError, Rule, Scope,
+    Far, Limit, OnStoreError, Rule, Scope,
     config::{
         problem::{Path, Problems},
         raw::{Field, RawRateLimit, Stated},
@@ -38,6 +38,7 @@ pub(super) struct Defaults {
     window: Option<Window>,
     pub(super) sync: Option<Stated<SyncMode>>,
     pub(super) scope: Option<Stated<Scope>>,
+    pub(super) far: Option<Stated<Far>>,
     pub(super) on_store_error: Option<Stated<OnStoreError>>,
     retry_after_spread: Option<Stated<Duration>>,
 }
@@ -58,6 +59,7 @@ impl Defaults {
             window: window.stated().map(|stated| stated.value),
             sync: reporter.sync(&raw.sync, &path),
             scope: reporter.scope(&raw.scope, &path),
+            far: reporter.far(&raw.far, &path),
             on_store_error: reporter.on_store_error(&raw.on_store_error, &path),
             retry_after_spread: reporter.retry_after_spread(&raw.retry_after_spread, &path),
         }
@@ -81,13 +83,14 @@ impl Defaults {
         // The window of a concurrency limit is not one.
         let window = Some(quota.window).filter(|_| !policy.algorithm().holds_permits());
         Self {
-            algorithm: Some(ChosenAlgorithm { algorithm: policy.algorithm(), at: Position::WHOLE }),
+            algorithm: Some(ChosenAlgorithm { algorithm: policy.algorithm().stated(), at: Position::WHOLE }),
             parameters: AlgorithmParameters::of_rule(rule, *quota, policy),
             requests_per_unit: Some(stated(quota.limit)),
             unit: window.map(Window::unit),
             window,
             sync: Some(stated(rule.sync)),
             scope: Some(stated(rule.scope)),
+            far: Some(stated(rule.far)),
             ..defaults
         }
     }
@@ -265,7 +268,10 @@ impl Compiler<'_> {
                     }
                     return Some(value);
                 };
-                let name = algorithm.name();
+                let name = match algorithm {
+                    Algorithm::Budget => "a limit with `reserve`",
+                    algorithm => algorithm.name(),
+                };
                 match value {
                     SyncMode::Strict => {}
                     SyncMode::Leased => {

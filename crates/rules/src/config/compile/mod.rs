@@ -18,9 +18,12 @@ mod parameters;
 mod abuse;
 mod algorithm_parameters;
 mod pattern;
+mod reserve;
 mod rollout;
 mod scope;
+mod several;
 mod shedding;
+mod tune;
 
 use std::{collections::BTreeMap, fmt, rc::Rc};
 
@@ -62,7 +65,13 @@ pub(super) fn compile(files: &[RawFile], options: Options, problems: &mut Proble
         Compiler { file: file_name, defaults, domain, problems, budget: &mut budget, regions }
             .descriptors(&file.descriptors);
     }
-    Rules::new(domains.into_values().map(|domain| domain.finish(problems, &mut budget)))
+    let domains = domains.into_values().map(|mut domain| {
+        if options.stop_when_denied {
+            domain.stop_when_denied();
+        }
+        domain.finish(problems, &mut budget)
+    });
+    Rules::new(domains)
 }
 
 /// Name of the file's domain; `None` if it is invalid.

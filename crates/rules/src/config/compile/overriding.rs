@@ -84,6 +84,11 @@ fn check_keys(rule: &Rule, raw: &Stated<RawRateLimit>, problems: &mut Problems, 
             problems.error(SOURCE, at, path.key(key), message);
             return false;
         }
+        if key == "tune" {
+            let message = "is not a key of an override, which holds a tuned limit";
+            problems.error(SOURCE, at, path.key(key), message);
+            return false;
+        }
         if IDENTITY.contains(&key) {
             problems.error(SOURCE, at, path.key(key), "identifies the rule; expected a part of its limit");
             return false;
@@ -121,9 +126,11 @@ fn carried(
     // A new field needs a decision: compiled, with the rule's value as a default, or carried over here.
     let Rule {
         limit: _,
+        part,
         shedding: _,
         sync: _,
         scope: _,
+        far: _,
         overdraft: _,
         ban,
         on_store_error: _,
@@ -169,22 +176,28 @@ fn carried(
     if !raw.value.candidate.is_present() {
         compiled.rollout.candidate.clone_from(&rollout.candidate);
     }
+    compiled.rollout.tune.clone_from(&rollout.tune);
     let derived = derived.for_override();
     let (name, replaces, metadata) = (name.clone(), replaces.clone(), metadata.clone());
-    let (origin, stated) = (origin.clone(), stated.clone());
-    Some(Rule { ban, degraded_limit, name, replaces, metadata, origin, stated, derived, ..compiled })
+    let (part, origin, stated) = (part.clone(), origin.clone(), stated.clone());
+    Some(Rule { part, ban, degraded_limit, name, replaces, metadata, origin, stated, derived, ..compiled })
 }
 
 /// Reports limits between which counters cannot change while requests hold permits, or would be read wrongly.
 fn check_transition(rule: &Limit, overridden: &Limit, report: &mut impl FnMut(&str, String)) -> Option<()> {
-    let holds_permits = |limit: &Limit| match limit {
-        Limit::Quota { policy, .. } => policy.algorithm().holds_permits(),
-        Limit::Unlimited => false,
+    let leased = |limit: &Limit| match limit {
+        Limit::Quota { policy, .. } => Some(policy.algorithm()).filter(|algorithm| algorithm.takes_leases()),
+        Limit::Unlimited => None,
     };
-    if holds_permits(rule) != holds_permits(overridden) {
-        let key = if matches!(overridden, Limit::Unlimited) { "unlimited" } else { "algorithm" };
-        let name = Algorithm::Concurrency.name();
-        report(key, format!("changes from or to {name}, whose permits are held; change the rule itself"));
+    if leased(rule) != leased(overridden) {
+        let is_budget = [rule, overridden].into_iter().any(|limit| leased(limit) == Some(Algorithm::Budget));
+        let (key, name, held) = match (overridden, is_budget) {
+            (Limit::Unlimited, true) => ("unlimited", "`reserve`", "reservations"),
+            (Limit::Unlimited, false) => ("unlimited", Algorithm::Concurrency.name(), "permits"),
+            (_, true) => ("reserve", "`reserve`", "reservations"),
+            (_, false) => ("algorithm", Algorithm::Concurrency.name(), "permits"),
+        };
+        report(key, format!("changes from or to {name}, whose {held} are held; change the rule itself"));
         return None;
     }
     if let (

@@ -10,7 +10,10 @@ pub(super) use self::values::{ReadValue, describe, excerpt};
 use self::values::{is_null, stated_if};
 use super::{
     problem::{Path, Problems},
-    raw::{Field, RawAbuse, RawBan, RawDescriptor, RawFile, RawRateLimit, RawReplaces, RawShedding, Stated},
+    raw::{
+        Field, RawAbuse, RawBan, RawDescriptor, RawFile, RawLimit, RawRateLimit, RawReplaces, RawReserve,
+        RawShedding, RawTune, Stated,
+    },
     scalar::Meaning,
     vocabulary::{KeyStatus, Section, is_of_reference},
     yaml::{Content, Layer, Node, Position, parse},
@@ -123,6 +126,7 @@ impl Reader<'_> {
             "regex" => into.regex = self.text(value, path),
             "cidr" => into.cidr = self.text(value, path),
             "rate_limit" => into.rate_limit = self.rate_limit(value, path, Section::RateLimit),
+            "rate_limits" => into.rate_limits = self.rate_limits(value, path),
             "load_shedding" => into.load_shedding = self.load_shedding(value, path),
             "descriptors" => into.descriptors = self.descriptors(value, path),
             "shadow_mode" => into.shadow_mode = self.flag(value, path),
@@ -133,6 +137,29 @@ impl Reader<'_> {
             "metadata" => into.metadata = self.mapping(value, path),
             _ => {}
         }
+    }
+
+    /// Reads a list of limits; invalid if one of them is.
+    fn rate_limits(&mut self, list: &Node, path: &Path<'_>) -> Field<Vec<RawLimit>> {
+        if is_null(list) {
+            return Field::Absent;
+        }
+        let mut is_valid = matches!(list.content, Content::List(_));
+        let limits = self.each_item(list, path, |reader, index, node, path| {
+            match reader.rate_limit(node, path, Section::RateLimit) {
+                Field::Stated(limit) => Some(RawLimit { index, limit }),
+                Field::Absent => {
+                    reader.wrong_type(node, path, "a mapping");
+                    is_valid = false;
+                    None
+                }
+                Field::Invalid => {
+                    is_valid = false;
+                    None
+                }
+            }
+        });
+        stated_if(is_valid, list, limits)
     }
 
     fn rate_limit(&mut self, node: &Node, path: &Path<'_>, section: Section) -> Field<RawRateLimit> {
@@ -176,6 +203,36 @@ impl Reader<'_> {
             _ => {}
         });
         stated_if(was_read, node, ban)
+    }
+
+    fn tune(&mut self, node: &Node, path: &Path<'_>) -> Field<RawTune> {
+        if is_null(node) {
+            return Field::Absent;
+        }
+        let mut tune = RawTune::default();
+        let was_read = self.each_key(node, path, Section::Tune, |reader, key, value, path| match key {
+            "target_denied" => tune.target_denied = reader.share(value, path),
+            "between" => tune.between = reader.numbers(value, path),
+            "step" => tune.step = reader.share(value, path),
+            "every" => tune.every = reader.text(value, path),
+            _ => {}
+        });
+        stated_if(was_read, node, tune)
+    }
+
+    fn reserve(&mut self, node: &Node, path: &Path<'_>) -> Field<RawReserve> {
+        if is_null(node) {
+            return Field::Absent;
+        }
+        let mut reserve = RawReserve::default();
+        let was_read = self.each_key(node, path, Section::Reserve, |reader, key, value, path| match key {
+            "ttl" => reserve.ttl = reader.text(value, path),
+            "unsettled" => reserve.unsettled = reader.text(value, path),
+            "add" => reserve.add = reader.number(value, path),
+            "cap" => reserve.cap = reader.ratio(value, path),
+            _ => {}
+        });
+        stated_if(was_read, node, reserve)
     }
 
     fn replaces(&mut self, list: &Node, path: &Path<'_>) -> Vec<RawReplaces> {

@@ -88,6 +88,7 @@ fn check(input: &mut ByteReader<'_>) -> Option<Check> {
         overdraft: input.flag(),
         max_debt: (input.flag()).then(|| input.u32()),
         carry: input.flag(),
+        reserve: None,
     };
     let policy = Policy::new(algorithm, quota, &parameters).ok()?;
     let amount = NonZeroU64::new(input.u64() % Hits::MAX).unwrap_or(NonZeroU64::MIN);
@@ -100,10 +101,18 @@ fn check(input: &mut ByteReader<'_>) -> Option<Check> {
         Hits::RefundCharge { amount, made_at: Timestamp::from_micros(amount.get()) },
         Hits::Acquire { amount, lease },
         Hits::Release(lease),
+        Hits::Settle { lease, used: amount.get() },
     ])?;
     let record = RecordId::numbered(input.byte(), algorithm);
     let sync = input.one_of(&SyncMode::ALL)?;
-    let veto = input.one_of(&[Veto::Never, Veto::Alone, Veto::WithQuotas, Veto::AcrossTags, Veto::Always])?;
+    let veto = input.one_of(&[
+        Veto::Never,
+        Veto::Alone,
+        Veto::Counted,
+        Veto::WithQuotas,
+        Veto::AcrossTags,
+        Veto::Always,
+    ])?;
     Some(Check { descriptor: 0, record, policy, hits, veto, sync, ban: None, share: None })
 }
 
