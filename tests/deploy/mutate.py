@@ -36,7 +36,7 @@ MUTATIONS = [
     ("deploy/envoy/response_cost.yaml", "apply_on_stream_done: true", "", "a_response_is_charged"),
     ("deploy/envoy/rules/cost.yaml", "fixed_window", "token_bucket", "a_response_is_charged"),
     ("deploy/envoy/llm_budget.yaml", "domain: llm", "domain: lm", "envoy::llm_budget"),
-    ("deploy/envoy/rules/llm.yaml", "requests_per_unit: 2000", "requests_per_unit: 2500", "envoy::llm_budget"),
+    ("deploy/envoy/rules/llm.yaml", "reserve: {ttl: 10m", "reserve: {tll: 10m", "routes_fail_closed"),
     ("deploy/envoy/load_shedding.yaml", "header: endpoint-load-metrics", "header: load-metrics", "load_shedding::reports"),
     ("deploy/envoy/load_shedding.yaml", "path: [{key: report}]", "path: [{key: reports}]", "load_shedding::reports"),
     ("deploy/envoy/load_shedding.yaml", "apply_on_stream_done: true", "", "load_shedding::reports"),
