@@ -59,6 +59,7 @@ mod bans;
 mod batched_runs;
 mod scale_benchmark;
 mod secrets;
+mod several_limits;
 mod statsd;
 mod sync_auto;
 mod three_regions;
