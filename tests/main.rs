@@ -14,12 +14,14 @@
 
 mod support;
 
+mod acceptance;
 mod acl;
 mod anomalies;
 mod api;
 mod architecture;
 mod atomic;
 mod atomic_groups;
+mod calendar;
 mod capacity;
 mod cli;
 mod cli_admin;
@@ -55,6 +57,7 @@ mod recipes;
 mod reference;
 mod regions;
 mod reload;
+mod reservations;
 mod bans;
 mod batched_runs;
 mod scale_benchmark;
@@ -66,4 +69,5 @@ mod three_regions;
 mod tls;
 mod topologies;
 mod traces;
+mod workflows;
 mod xds;

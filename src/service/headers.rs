@@ -114,7 +114,7 @@ fn add_ietf(
         if limited.algorithm.holds_permits() {
             format!("{name};q={};qu=\"concurrent-requests\"", quota.limit)
         } else {
-            format!("{name};q={};w={}", quota.limit, quota.window.seconds())
+            format!("{name};q={};w={}", quota.limit, quota.window.seconds_at(limited.verdict.decided_at))
         }
     };
     let mut policies: Vec<String> = Vec::new();

@@ -73,7 +73,7 @@ fn policy(limited: &Limited<'_>) -> Value {
         // A concurrency limit has no window.
         json!({"name": name, "limit": limit})
     } else {
-        json!({"name": name, "limit": limit, "window": limited.quota.window.seconds()})
+        json!({"name": name, "limit": limit, "window": limited.quota.window.seconds_at(limited.verdict.decided_at)})
     }
 }
 
@@ -114,6 +114,9 @@ fn parameters(policy: &Policy, limit: u32) -> String {
 
 /// The window after "per": in seconds up to a minute, then in the longest unit up to a day that divides it.
 fn window_text(window: Window) -> String {
+    if window.calendar().is_some() {
+        return window.unit().name().to_owned();
+    }
     let seconds = window.seconds();
     let units = [Unit::Day, Unit::Hour, Unit::Minute];
     let longest = units.into_iter().find(|unit| seconds.is_multiple_of(unit.seconds()));
@@ -155,6 +158,7 @@ mod tests {
             reset_after: wait,
             retry_after: wait,
             used: 0,
+            held: 0,
             over: 1,
             decided_at: now,
             ban: Some(ban),

@@ -3,10 +3,11 @@
 mod bans;
 mod batched_runs;
 mod loans;
+mod reservations;
 mod segmented_cells;
 mod utilization;
 
-use std::{collections::HashMap, num::NonZeroU64, time::Duration};
+use std::{collections::HashMap, num::NonZeroU64, sync::LazyLock, time::Duration};
 
 use futures_util::future::join_all;
 use proptest::{
@@ -17,10 +18,11 @@ use proptest::{
 use tollgate::{
     RecordId, SyncMode,
     algorithm::{Algorithm, Charging, CounterState, Parameters, Policy, Verdict},
+    calendar::Calendar,
     clock::Timestamp,
     descriptor::Hits,
     lease::LeaseId,
-    quota::{Quota, Window},
+    quota::{Quota, Unit, Window},
     store::request::{Check, TagRequest, Veto},
 };
 
@@ -42,22 +44,27 @@ fn policy() -> impl Strategy<Value = Policy> {
     let overdraft = (proptest::option::weighted(0.2, 1..=50_u32), any::<bool>());
     let parameters =
         (proptest::option::of(1..=8_u32), prop_oneof![Just(0), 0..=900_000_u64], 1..=90_u64, overdraft);
+    let window = prop_oneof![
+        5 => seconds.prop_map(|seconds| Window::from_seconds(seconds).expect("in range")),
+        1 => Just(Window::in_calendar(*UNEVEN)),
+    ];
     let origin = prop_oneof![
         3 => Just(Origin::Rule),
         1 => Just(Origin::Override),
         1 => (0..14_400_000_000_u64).prop_map(Origin::ChangedRule),
     ];
-    let stated = (limit, seconds, algorithm, parameters, origin);
-    stated.prop_map(|(limit, seconds, algorithm, parameters, origin)| {
+    let stated = (limit, window, algorithm, parameters, origin);
+    stated.prop_map(|(limit, window, algorithm, parameters, origin)| {
         let (burst, interval, ttl, (max_debt, carry)) = parameters;
-        let quota = Quota { limit, window: Window::from_seconds(seconds).expect("in range") };
+        let (quota, seconds) = (Quota { limit, window }, window.seconds());
         let parameters = Parameters {
             burst: burst.filter(|_| seconds <= 3_600),
             min_interval: Duration::from_micros(interval),
             lease_ttl: Duration::from_secs(ttl),
             overdraft: max_debt.is_some(),
             max_debt: max_debt.filter(|_| seconds <= 3_600),
-            carry,
+            carry: carry && window.calendar().is_none(),
+            reserve: None,
         };
         let policy = Policy::new(algorithm, quota, &parameters).unwrap_or(Policy::nearest(
             algorithm,
@@ -74,6 +81,16 @@ fn policy() -> impl Strategy<Value = Policy> {
         }
     })
 }
+
+/// Windows of a quarter of an hour to five hours, around the times of the histories.
+static UNEVEN: LazyLock<Calendar> = LazyLock::new(|| {
+    let quarters = [1, 2, 20, 3, 8, 1, 5].into_iter().cycle().take(2_000);
+    let starts = quarters.scan(at(0).seconds() - 1_000_000 / 900 * 900, |next, quarters| {
+        *next += quarters * 900;
+        Some(*next)
+    });
+    Calendar::new(Unit::Day, ("Test".into(), None), starts).expect("ascending quarters")
+});
 
 /// Origin of a policy.
 #[derive(Clone, Copy, Debug)]
@@ -243,7 +260,7 @@ impl Model {
                         .map_or(Hits::Peek, |made_at| Hits::RefundCharge { amount, made_at: *made_at })
                 }
                 // A lease is only released on a concurrency limit.
-                Hits::Release(_) if policy.algorithm() != Algorithm::Concurrency => Hits::Peek,
+                Hits::Release(_) if !policy.algorithm().takes_leases() => Hits::Peek,
                 // A concurrency limit has no overdraft.
                 Hits::Overdraw(amount) if policy.algorithm() == Algorithm::Concurrency => {
                     Hits::Charge(amount)

@@ -14,6 +14,7 @@ use crate::{
     ActiveRules, ActiveSet, BegunBans, Match, Matches, OwnShares, Requests, SnapshotGuard,
     abuse::AbuseObserver,
     candidates,
+    deadline::Deadline,
     fallback::{Fallback, FallbackVerdicts},
     held_permits::HeldPermits,
     lists,
@@ -39,20 +40,6 @@ impl Default for Modes {
     }
 }
 
-/// Deadline of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deadline {
-    /// The decision is due after this time, if the caller states one.
-    At(Option<Duration>),
-    /// No time is left to call the store: verdicts that are not cached are decided as while the store fails.
-    Exceeded,
-}
-
-impl Deadline {
-    /// Deadline of a caller that states none.
-    pub const UNKNOWN: Self = Self::At(None);
-}
-
 /// Decides requests by the active rules.
 #[derive(Clone, Debug)]
 pub struct Limiter {
@@ -64,6 +51,8 @@ pub struct Limiter {
     begun_bans: BegunBans,
     shares: OwnShares,
     clock: Clock,
+    /// Lease of a request that its caller names.
+    lease: Option<LeaseId>,
 }
 
 pub(super) type Statuses<'r> = SmallVec<[Status<'r>; 2]>;
@@ -80,7 +69,14 @@ impl Limiter {
             begun_bans: BegunBans::default(),
             shares: OwnShares::default(),
             clock: Clock::System,
+            lease: None,
         }
+    }
+
+    /// Acquires permits and reserves hits under `lease`.
+    #[must_use]
+    pub fn with_lease(self, lease: LeaseId) -> Self {
+        Self { lease: Some(lease), ..self }
     }
 
     /// Records the bans that begin in `begun_bans`.
@@ -157,7 +153,8 @@ impl Limiter {
         }
         let shed = if rules.sheds { shedding::apply(self.modes, &of_matches, &mut matches) } else { None };
         // One lease for all permits of the request.
-        let lease = matches.iter().any(Match::acquires_permits).then(LeaseId::random);
+        let lease =
+            matches.iter().any(Match::acquires_permits).then(|| self.lease.unwrap_or_else(LeaseId::random));
         let shares = (&self.shares, &self.clock);
         let of_request = (&*of_matches, &beside);
         let mut calls = requests::requests(rules, of_request, &mut matches, lease, self.modes, shares);

@@ -27,6 +27,7 @@ mod bans;
 mod candidate_check;
 pub mod candidates;
 mod counters;
+mod deadline;
 mod decide;
 pub mod demand;
 pub mod deciding;
@@ -55,7 +56,8 @@ pub use self::{
     awaited_loans::AwaitedLoans,
     bans::{BegunBan, BegunBans},
     counters::{CounterInspector, CounterReading, CounterRequests},
-    decide::{Deadline, Limiter, Modes},
+    deadline::Deadline,
+    decide::{Limiter, Modes},
     fallback::Fallback,
     held_permits::HeldPermits,
     regions::OwnShares,

@@ -10,6 +10,7 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
 mod abuse;
+mod calendar;
 mod cidr;
 pub mod config;
 mod level;

@@ -85,8 +85,23 @@ fn line(domain: &Domain, rule: &Rule) -> String {
             }
             None => {}
         }
+        if let Some(calendar) = quota.window.calendar() {
+            let _ = write!(line, ", timezone: {}", calendar.time_zone());
+            if let Some(anchor) = calendar.anchor() {
+                let _ = write!(line, ", anchor: {anchor}");
+            }
+        }
         if !policy.min_interval().is_zero() {
             let _ = write!(line, ", min_interval: {:?}", policy.min_interval());
+        }
+        if let Some(reserve) = policy.reserve_terms() {
+            let _ =
+                write!(line, ", reserve: {{ttl: {}s, unsettled: {}", reserve.ttl, reserve.unsettled.name());
+            let _ = write!(line, ", add: {}", reserve.add);
+            if let Some(percent) = reserve.cap_percent() {
+                let _ = write!(line, ", cap: {percent}%");
+            }
+            line.push('}');
         }
         if rule.overdraft {
             line.push_str(", overdraft: true");

@@ -58,6 +58,7 @@ impl Policy {
             Self::SlidingWindowLog(policy) => policy.limit().into(),
             Self::TokenBucket(policy) => policy.burst(),
             Self::Concurrency(policy) => policy.limit().into(),
+            Self::Budget(policy) => policy.window().limit().into(),
         }
     }
 
@@ -72,6 +73,7 @@ impl Policy {
             Self::SlidingWindowLog(policy) => Self::SlidingWindowLog(policy.with_limit(bounded)),
             Self::TokenBucket(policy) => Self::TokenBucket(policy.with_rate(quota)),
             Self::Concurrency(policy) => Self::Concurrency(policy.with_limit(bounded)),
+            Self::Budget(policy) => Self::Budget(policy.with_limit(limit)),
         }
     }
 
@@ -93,6 +95,7 @@ impl Policy {
             }
             Self::TokenBucket(policy) => Self::TokenBucket(policy.region_share(share, whole)),
             Self::Concurrency(policy) => Self::Concurrency(policy.with_limit(share.min(MAX_QUEUED))),
+            Self::Budget(policy) => Self::Budget(policy.with_limit(share)),
         }
     }
 
@@ -105,6 +108,7 @@ impl Policy {
             Self::SlidingWindowLog(policy) => policy.window(),
             Self::TokenBucket(policy) => policy.time_to_fill(),
             Self::Concurrency(policy) => policy.lease_ttl(),
+            Self::Budget(policy) => policy.window().tail(),
         }
     }
 
@@ -117,6 +121,7 @@ impl Policy {
             Self::SlidingWindowLog(policy) => Self::SlidingWindowLog(policy.shared_by(instances)),
             Self::TokenBucket(policy) => Self::TokenBucket(policy.shared_by(instances)),
             Self::Concurrency(policy) => Self::Concurrency(policy.shared_by(instances)),
+            Self::Budget(policy) => Self::Budget(policy.shared_by(instances)),
         }
     }
 
@@ -134,19 +139,22 @@ impl Policy {
             Self::TokenBucket(policy) if policy.burst() >= u64::from(RESERVED_PART) => {
                 Self::TokenBucket(policy.without_part(RESERVED_PART.into()))
             }
+            Self::Budget(policy) => Self::Budget(policy.with_limit(reduced(policy.window().limit()))),
             Self::TokenBucket(_) | Self::Concurrency(_) => self,
         }
     }
 
     /// Returns what a verdict of this policy leaves to know, given that `reserved` tokens were charged after it.
     pub fn last_verdict(&self, verdict: &Verdict, reserved: u32) -> LastVerdict {
-        let used = u32::try_from(verdict.used).unwrap_or(u32::MAX).saturating_add(reserved);
+        let counted = verdict.used.saturating_add(verdict.held);
+        let used = u32::try_from(counted).unwrap_or(u32::MAX).saturating_add(reserved);
         let reserved_for = match self {
             Self::TokenBucket(policy) => policy.time_of(reserved.into()),
             Self::FixedWindow(_)
             | Self::SlidingWindow(_)
             | Self::SlidingWindowLog(_)
-            | Self::Concurrency(_) => Duration::ZERO,
+            | Self::Concurrency(_)
+            | Self::Budget(_) => Duration::ZERO,
         };
         LastVerdict {
             used,
@@ -183,6 +191,9 @@ impl Policy {
                 let mut state = CounterState::default();
                 state.on_log(|log| share.fill(log, used, last, whole >= policy.limit().into()));
                 state
+            }
+            (Self::Budget(policy), Self::Budget(share)) => {
+                CounterState::Ledger(Box::new(share.after(policy, last, instances)))
             }
             _ => return None,
         };
@@ -227,6 +238,7 @@ impl Policy {
             Self::SlidingWindowLog(policy) => policy.window(),
             Self::TokenBucket(policy) => return policy.refill(elapsed),
             Self::Concurrency(_) => return 0,
+            Self::Budget(policy) => policy.window().elapsed(from),
         };
         let product = u128::from(used).saturating_mul(elapsed.as_micros());
         let expected = product.checked_div(within.as_micros().max(1)).unwrap_or(0);

@@ -232,6 +232,8 @@ raw_rate_limit! {
     unit: Rc<str>,
     unit_multiplier: u32,
     window: Rc<str>,
+    timezone: Rc<str>,
+    anchor: Rc<str>,
     requests_per_unit: u32,
     unlimited: bool,
     algorithm: Rc<str>,
@@ -241,6 +243,7 @@ raw_rate_limit! {
     overdraft: bool,
     max_debt: u32,
     carry: bool,
+    reserve: RawReserve,
     sync: Rc<str>,
     scope: Rc<str>,
     far: Rc<str>,
@@ -278,6 +281,15 @@ pub struct RawShedding {
 /// A part of a whole, as a number or a percentage.
 #[derive(Clone, Copy, Debug)]
 pub struct Ratio(pub f64);
+
+/// The mapping under `reserve`.
+#[derive(Clone, Debug, Default)]
+pub struct RawReserve {
+    pub ttl: Field<Rc<str>>,
+    pub unsettled: Field<Rc<str>>,
+    pub add: Field<u32>,
+    pub cap: Field<Ratio>,
+}
 
 /// The mapping under `ban`.
 #[derive(Clone, Debug, Default)]

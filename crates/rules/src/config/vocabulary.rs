@@ -21,6 +21,8 @@ pub(super) enum Section {
     LoadShedding,
     /// The mapping under `candidate`.
     Candidate,
+    /// The mapping under `reserve`.
+    Reserve,
 }
 
 /// Status of a key in a section.
@@ -46,7 +48,9 @@ enum Language {
 }
 
 use Language::{Extension, Reference};
-use Section::{Abuse, Ban, Candidate, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces};
+use Section::{
+    Abuse, Ban, Candidate, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces, Reserve,
+};
 
 /// Key of the language.
 struct Key {
@@ -61,7 +65,7 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 60] = [
+const KEYS: &[Key] = &[
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
@@ -91,8 +95,15 @@ const KEYS: [Key; 60] = [
     key("overdraft", Extension, &[RateLimit, Defaults, Candidate]),
     key("max_debt", Extension, &[RateLimit, Defaults, Candidate]),
     key("carry", Extension, &[RateLimit, Defaults, Candidate]),
+    key("reserve", Extension, &[RateLimit]),
+    key("ttl", Extension, &[Reserve]),
+    key("unsettled", Extension, &[Reserve]),
+    key("add", Extension, &[Reserve]),
+    key("cap", Extension, &[Reserve]),
     key("window", Extension, &[RateLimit, Defaults, Candidate]),
     key("unit_multiplier", Extension, &[RateLimit, Defaults, Candidate]),
+    key("timezone", Extension, &[RateLimit, Candidate]),
+    key("anchor", Extension, &[RateLimit, Candidate]),
     key("sync", Extension, &[RateLimit, Defaults]),
     key("scope", Extension, &[RateLimit, Defaults]),
     key("far", Extension, &[RateLimit, Defaults]),
@@ -130,7 +141,7 @@ const MAX_COMPARED_BYTES: usize = 64;
 
 impl Section {
     /// All sections, in the order in which a key is suggested.
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Descriptor,
         Self::RateLimit,
         Self::File,
@@ -140,6 +151,7 @@ impl Section {
         Self::Abuse,
         Self::LoadShedding,
         Self::Candidate,
+        Self::Reserve,
     ];
 
     /// Keys of the section.
@@ -159,6 +171,7 @@ impl Section {
             Self::Abuse => "an element of `abuse`",
             Self::LoadShedding => "`load_shedding`",
             Self::Candidate => "`candidate`",
+            Self::Reserve => "`reserve`",
         }
     }
 

@@ -110,7 +110,7 @@ impl SharedCounter {
         let window = self.share.window_seconds(&self.policy);
         let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let kind = match &self.policy {
-            Policy::FixedWindow(_) => Kind::FixedWindow { window },
+            Policy::FixedWindow(_) | Policy::Budget(_) => Kind::FixedWindow { window },
             Policy::SlidingWindow(_) => Kind::SlidingWindow { window },
             Policy::SlidingWindowLog(_) => Kind::SlidingWindowLog { window },
             Policy::TokenBucket(_) => Kind::TokenBucket { window, capacity: fill_micros(&self.policy) },

@@ -71,7 +71,9 @@ async fn transact(
         ScriptClock::Fixed(now) => now.as_micros().to_string(),
     };
     let mut packed = counter.record.as_bytes().to_vec();
-    for parameter in counter.policy.script_parameters() {
+    for parameter in
+        counter.policy.script_parameters(|| store.shared.options.store_clock.estimate(store.clock))
+    {
         packed.extend_from_slice(&script::pack_parameter(parameter));
     }
     let written = change.map_or_else(Vec::new, |(_, change)| pack(change));

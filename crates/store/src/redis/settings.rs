@@ -22,6 +22,7 @@ use super::{
     reconnect,
     script::CommandKeys,
     sentinel::{Master, Sentinels},
+    store_clock::StoreClock,
     subscriber::Subscription,
     target::Target,
     topology::Topology,
@@ -72,6 +73,7 @@ impl RedisSettings {
             background,
             last_verdicts,
             known_bans: KnownBans::default(),
+            store_clock: StoreClock::default(),
             failure_lines: reconnect::failure_lines(),
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate_core::{
     SyncMode,
-    algorithm::{Policy, PolicyError},
+    algorithm::{Algorithm, Policy, PolicyError},
     quota::{Quota, Unit, Window},
 };
 
@@ -83,7 +83,7 @@ impl Defaults {
         // The window of a concurrency limit is not one.
         let window = Some(quota.window).filter(|_| !policy.algorithm().holds_permits());
         Self {
-            algorithm: Some(ChosenAlgorithm { algorithm: policy.algorithm(), at: Position::WHOLE }),
+            algorithm: Some(ChosenAlgorithm { algorithm: policy.algorithm().stated(), at: Position::WHOLE }),
             parameters: AlgorithmParameters::of_rule(rule, *quota, policy),
             requests_per_unit: Some(stated(quota.limit)),
             unit: window.map(Window::unit),
@@ -164,11 +164,15 @@ impl Compiler<'_> {
                 }
             },
         };
+        let window = window.and_then(|window| reporter.in_calendar(raw, window, path));
         // All keys are checked before the first invalid one ends the compilation.
         let quota = Quota { limit: limit?, window: window? };
         let (parameters, is_overdraft) = parameters?;
         match Policy::new(chosen?, quota, &parameters) {
-            Ok(policy) => Some((Limit::Quota { quota, policy }, is_overdraft)),
+            Ok(policy) => {
+                let is_valid = reporter.check_calendar(raw, quota, &policy, path);
+                is_valid.then_some((Limit::Quota { quota, policy }, is_overdraft))
+            }
             Err(error) => {
                 self.report_policy_error(error, raw, path);
                 None
@@ -264,7 +268,10 @@ impl Compiler<'_> {
                     }
                     return Some(value);
                 };
-                let name = algorithm.name();
+                let name = match algorithm {
+                    Algorithm::Budget => "a limit with `reserve`",
+                    algorithm => algorithm.name(),
+                };
                 match value {
                     SyncMode::Strict => {}
                     SyncMode::Leased => {

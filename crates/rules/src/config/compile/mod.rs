@@ -4,6 +4,7 @@
 
 mod ban;
 mod budget;
+mod calendar;
 mod charging;
 mod degraded;
 mod descriptor;
@@ -17,6 +18,7 @@ mod parameters;
 mod abuse;
 mod algorithm_parameters;
 mod pattern;
+mod reserve;
 mod rollout;
 mod scope;
 mod several;

@@ -179,14 +179,19 @@ fn carried(
 
 /// Reports limits between which counters cannot change while requests hold permits, or would be read wrongly.
 fn check_transition(rule: &Limit, overridden: &Limit, report: &mut impl FnMut(&str, String)) -> Option<()> {
-    let holds_permits = |limit: &Limit| match limit {
-        Limit::Quota { policy, .. } => policy.algorithm().holds_permits(),
-        Limit::Unlimited => false,
+    let leased = |limit: &Limit| match limit {
+        Limit::Quota { policy, .. } => Some(policy.algorithm()).filter(|algorithm| algorithm.takes_leases()),
+        Limit::Unlimited => None,
     };
-    if holds_permits(rule) != holds_permits(overridden) {
-        let key = if matches!(overridden, Limit::Unlimited) { "unlimited" } else { "algorithm" };
-        let name = Algorithm::Concurrency.name();
-        report(key, format!("changes from or to {name}, whose permits are held; change the rule itself"));
+    if leased(rule) != leased(overridden) {
+        let is_budget = [rule, overridden].into_iter().any(|limit| leased(limit) == Some(Algorithm::Budget));
+        let (key, name, held) = match (overridden, is_budget) {
+            (Limit::Unlimited, true) => ("unlimited", "`reserve`", "reservations"),
+            (Limit::Unlimited, false) => ("unlimited", Algorithm::Concurrency.name(), "permits"),
+            (_, true) => ("reserve", "`reserve`", "reservations"),
+            (_, false) => ("algorithm", Algorithm::Concurrency.name(), "permits"),
+        };
+        report(key, format!("changes from or to {name}, whose {held} are held; change the rule itself"));
         return None;
     }
     if let (

@@ -79,9 +79,17 @@ fn candidate(
         // Beside `unlimited`, the key was reported.
         Some(Limit::Unlimited) | None => return None,
     };
-    if of_rule.algorithm().holds_permits() || policy.algorithm().holds_permits() {
-        let message = "cannot be compared: a concurrency limit holds permits until requests end, and the candidate's \
-                       would never be released; expected limits with a window";
+    if of_rule.algorithm().takes_leases() || policy.algorithm().takes_leases() {
+        let message = match of_rule.reserve_terms().or(policy.reserve_terms()) {
+            Some(_) => {
+                "cannot be compared: hits are reserved until requests end, and the candidate's would never be settled; \
+                 expected limits without `reserve`"
+            }
+            None => {
+                "cannot be compared: a concurrency limit holds permits until requests end, and the candidate's would \
+                 never be released; expected limits with a window"
+            }
+        };
         compiler.error(stated.at, &path, message);
         return None;
     }

@@ -104,6 +104,11 @@ fn check_keys(compiler: &mut Compiler<'_>, raw: &RawRateLimit, path: &Path<'_>) 
             "cannot be leased beside the others, with which it is charged all or none; expected strict",
         ),
         ("far", far, "cannot wait: other limits are charged all or none with this one; expected deny"),
+        (
+            "reserve",
+            raw.reserve.stated().map(|stated| stated.at),
+            "is settled by the descriptor's one limit; expected one `rate_limit`",
+        ),
         ("inherit", inherit, "is not a key of one of several limits; state its keys"),
         (
             "candidate",

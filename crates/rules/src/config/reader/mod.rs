@@ -11,8 +11,8 @@ use self::values::{is_null, stated_if};
 use super::{
     problem::{Path, Problems},
     raw::{
-        Field, RawAbuse, RawBan, RawDescriptor, RawFile, RawLimit, RawRateLimit, RawReplaces, RawShedding,
-        Stated,
+        Field, RawAbuse, RawBan, RawDescriptor, RawFile, RawLimit, RawRateLimit, RawReplaces, RawReserve,
+        RawShedding, Stated,
     },
     scalar::Meaning,
     vocabulary::{KeyStatus, Section, is_of_reference},
@@ -203,6 +203,21 @@ impl Reader<'_> {
             _ => {}
         });
         stated_if(was_read, node, ban)
+    }
+
+    fn reserve(&mut self, node: &Node, path: &Path<'_>) -> Field<RawReserve> {
+        if is_null(node) {
+            return Field::Absent;
+        }
+        let mut reserve = RawReserve::default();
+        let was_read = self.each_key(node, path, Section::Reserve, |reader, key, value, path| match key {
+            "ttl" => reserve.ttl = reader.text(value, path),
+            "unsettled" => reserve.unsettled = reader.text(value, path),
+            "add" => reserve.add = reader.number(value, path),
+            "cap" => reserve.cap = reader.ratio(value, path),
+            _ => {}
+        });
+        stated_if(was_read, node, reserve)
     }
 
     fn replaces(&mut self, list: &Node, path: &Path<'_>) -> Vec<RawReplaces> {

@@ -7,7 +7,7 @@ use tollgate_core::EnforcedShare;
 use super::Reader;
 use crate::config::{
     problem::Path,
-    raw::{Field, Ratio, RawBan, RawCandidate, Stated},
+    raw::{Field, Ratio, RawBan, RawCandidate, RawReserve, Stated},
     scalar::Meaning,
     vocabulary::Section,
     yaml::{Content, Node, Position, Scalar},
@@ -192,6 +192,12 @@ impl ReadValue for RawCandidate {
 impl ReadValue for RawBan {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
         reader.ban(node, path)
+    }
+}
+
+impl ReadValue for RawReserve {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
+        reader.reserve(node, path)
     }
 }
 

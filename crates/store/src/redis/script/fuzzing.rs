@@ -38,7 +38,8 @@ pub fn replies(bytes: &[u8]) {
     let runs: Vec<Run<'_>> =
         requests.iter().map(|(request, times)| run(request, *times, &prefetches)).collect();
     let keys = input.one_of(&[CommandKeys::OneSlot, CommandKeys::AnySlotOfNode]).unwrap_or_default();
-    let packed = command(b"p", runs.iter().copied(), ScriptClock::Server, keys).get_packed_command();
+    let packed = command(b"p", runs.iter().copied(), ScriptClock::Server, keys, || Timestamp::from_micros(0));
+    let packed = packed.get_packed_command();
     assert!(packed.len() < 100_000);
     let reply = value(&mut input, 0);
     let Ok(reply) = check_error(reply) else { return };
@@ -87,6 +88,7 @@ fn check(input: &mut ByteReader<'_>) -> Option<Check> {
         overdraft: input.flag(),
         max_debt: (input.flag()).then(|| input.u32()),
         carry: input.flag(),
+        reserve: None,
     };
     let policy = Policy::new(algorithm, quota, &parameters).ok()?;
     let amount = NonZeroU64::new(input.u64() % Hits::MAX).unwrap_or(NonZeroU64::MIN);
@@ -99,6 +101,7 @@ fn check(input: &mut ByteReader<'_>) -> Option<Check> {
         Hits::RefundCharge { amount, made_at: Timestamp::from_micros(amount.get()) },
         Hits::Acquire { amount, lease },
         Hits::Release(lease),
+        Hits::Settle { lease, used: amount.get() },
     ])?;
     let record = RecordId::numbered(input.byte(), algorithm);
     let sync = input.one_of(&SyncMode::ALL)?;

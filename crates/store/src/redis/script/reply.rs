@@ -11,7 +11,9 @@ use tollgate_core::{
     descriptor::Hits,
 };
 
-use super::{Outcomes, Run, RunOutcome, bans, pack::effective_prefetch, shares::effective_share};
+use super::{
+    Outcomes, Run, RunOutcome, bans, pack::effective_prefetch, reservations, shares::effective_share,
+};
 use crate::request::{Check, Verdicts};
 
 /// Redis' errors about keys that a script cannot reach: those of a slot that the node does not serve, or that are absent
@@ -188,6 +190,11 @@ impl Reader<'_> {
 
     /// State summary of a counter.
     fn summary(&mut self, algorithm: Algorithm) -> Option<StateSummary> {
+        if algorithm == Algorithm::Budget {
+            let (summary, rest) = reservations::read(self.rest)?;
+            self.rest = rest;
+            return Some(StateSummary::Ledger(summary));
+        }
         let first = self.word()?;
         if algorithm.has_own_key() {
             let (wait, reset) = (self.double()?, self.double()?);
