@@ -17,7 +17,9 @@ use tollgate_store::{
     loans::{ShareWatch, SharedCounter},
 };
 
-use super::{AwaitedLoans, Match, Matches, Requests, awaited_loans::waiting_hit, matched::CounterMatch};
+use super::{
+    AwaitedLoans, Match, Matches, Requests, awaited_loans::waiting_hit, counter_match::CounterMatch,
+};
 
 /// Shares of the own region as of now; none without a region table. Clones share them.
 #[derive(Clone, Debug, Default)]

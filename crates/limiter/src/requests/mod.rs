@@ -18,7 +18,7 @@ use tollgate_store::{
     request::{Check, Requests, TagRequest, Veto, push_check},
 };
 
-use super::{Match, Matches, Modes, OwnShares, bans, matched::CounterMatch, several::Beside};
+use super::{Match, Matches, Modes, OwnShares, bans, counter_match::CounterMatch, several::Beside};
 
 /// Maximum number of permits that one request acquires: Redis takes about 2 µs for each.
 const MAX_REQUEST_PERMITS: u64 = 1_000;
