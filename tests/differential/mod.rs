@@ -2,6 +2,7 @@
 
 mod bans;
 mod batched_runs;
+mod few_counters;
 mod loans;
 mod reservations;
 mod segmented_cells;

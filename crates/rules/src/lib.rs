@@ -26,6 +26,7 @@ mod scope;
 mod shedding;
 mod snapshot;
 mod stated_value;
+mod tune;
 mod wildcard;
 
 use std::{
@@ -61,6 +62,7 @@ pub use self::{
     shedding::{Shedding, UTILIZATION_KEY},
     snapshot::{ActiveSet, Companion, OverrideTarget, Snapshot, SnapshotGuard},
     stated_value::StatedValue,
+    tune::{Tune, TuneEvidence},
     wildcard::Wildcard,
 };
 

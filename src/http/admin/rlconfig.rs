@@ -138,6 +138,14 @@ fn line(domain: &Domain, rule: &Rule) -> String {
         if let Some(candidate) = &rule.rollout.candidate {
             let _ = write!(line, ", candidate: {{{}}}", candidate_text(candidate));
         }
+        if let Some(tune) = &rule.rollout.tune {
+            let ((least, most), target, step) = (tune.bounds, tune.target, tune.step);
+            let _ = write!(
+                line,
+                ", tune: {{target_denied: {target}%, between: [{least}, {most}], step: {step}%, every: {}s}}",
+                tune.interval.as_secs()
+            );
+        }
         if domain.counts_denied {
             line.push_str(", stop_when_denied: true");
         } else if domain.charging == Charging::AllOrNone {

@@ -228,7 +228,7 @@ macro_rules! raw_rate_limit {
 }
 
 raw_rate_limit! {
-    inherit: bool,
+    inherit: RawInherit,
     unit: Rc<str>,
     unit_multiplier: u32,
     window: Rc<str>,
@@ -252,8 +252,20 @@ raw_rate_limit! {
     ban: RawBan,
     enforce_percent: EnforcedShare,
     candidate: RawCandidate,
+    tune: RawTune,
     retry_after_spread: Rc<str>,
     name: Rc<str>,
+}
+
+/// The limit whose keys a limit takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RawInherit {
+    /// None.
+    No,
+    /// The nearest one above.
+    Above,
+    /// The one with this name.
+    Named(Rc<str>),
 }
 
 /// An element of `rate_limits`.
@@ -267,6 +279,15 @@ pub struct RawLimit {
 /// The mapping under `candidate`.
 #[derive(Clone, Debug)]
 pub struct RawCandidate(pub Box<Stated<RawRateLimit>>);
+
+/// The mapping under `tune`.
+#[derive(Clone, Debug, Default)]
+pub struct RawTune {
+    pub target_denied: Field<EnforcedShare>,
+    pub between: Field<Vec<u32>>,
+    pub step: Field<EnforcedShare>,
+    pub every: Field<Rc<str>>,
+}
 
 /// The mapping under `load_shedding`.
 #[derive(Clone, Debug, Default)]

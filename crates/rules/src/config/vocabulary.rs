@@ -21,6 +21,8 @@ pub(super) enum Section {
     LoadShedding,
     /// The mapping under `candidate`.
     Candidate,
+    /// The mapping under `tune`.
+    Tune,
     /// The mapping under `reserve`.
     Reserve,
 }
@@ -49,7 +51,7 @@ enum Language {
 
 use Language::{Extension, Reference};
 use Section::{
-    Abuse, Ban, Candidate, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces, Reserve,
+    Abuse, Ban, Candidate, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces, Reserve, Tune,
 };
 
 /// Key of the language.
@@ -113,6 +115,11 @@ const KEYS: &[Key] = &[
     key("ban", Extension, &[RateLimit]),
     key("enforce_percent", Extension, &[RateLimit]),
     key("candidate", Extension, &[RateLimit]),
+    key("tune", Extension, &[RateLimit]),
+    key("target_denied", Extension, &[Tune]),
+    key("between", Extension, &[Tune]),
+    key("step", Extension, &[Tune]),
+    key("every", Extension, &[Tune]),
     key("threshold", Extension, &[Ban]),
     key("interval", Extension, &[Ban]),
     key("duration", Extension, &[Ban, Abuse]),
@@ -141,7 +148,7 @@ const MAX_COMPARED_BYTES: usize = 64;
 
 impl Section {
     /// All sections, in the order in which a key is suggested.
-    const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Descriptor,
         Self::RateLimit,
         Self::File,
@@ -151,6 +158,7 @@ impl Section {
         Self::Abuse,
         Self::LoadShedding,
         Self::Candidate,
+        Self::Tune,
         Self::Reserve,
     ];
 
@@ -171,6 +179,7 @@ impl Section {
             Self::Abuse => "an element of `abuse`",
             Self::LoadShedding => "`load_shedding`",
             Self::Candidate => "`candidate`",
+            Self::Tune => "`tune`",
             Self::Reserve => "`reserve`",
         }
     }
@@ -195,6 +204,11 @@ impl Section {
     fn nearest(self, name: &str) -> Option<&'static str> {
         nearest(name, self.keys()).or_else(|| nearest(name, Self::ALL.into_iter().flat_map(Self::keys)))
     }
+}
+
+/// Names of all keys.
+pub(super) fn all_keys() -> impl Iterator<Item = &'static str> {
+    KEYS.iter().map(|key| key.name)
 }
 
 /// Whether the language of envoyproxy/ratelimit has the key.

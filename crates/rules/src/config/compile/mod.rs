@@ -23,6 +23,7 @@ mod rollout;
 mod scope;
 mod several;
 mod shedding;
+mod tune;
 
 use std::{collections::BTreeMap, fmt, rc::Rc};
 

@@ -84,6 +84,11 @@ fn check_keys(rule: &Rule, raw: &Stated<RawRateLimit>, problems: &mut Problems, 
             problems.error(SOURCE, at, path.key(key), message);
             return false;
         }
+        if key == "tune" {
+            let message = "is not a key of an override, which holds a tuned limit";
+            problems.error(SOURCE, at, path.key(key), message);
+            return false;
+        }
         if IDENTITY.contains(&key) {
             problems.error(SOURCE, at, path.key(key), "identifies the rule; expected a part of its limit");
             return false;
@@ -171,6 +176,7 @@ fn carried(
     if !raw.value.candidate.is_present() {
         compiled.rollout.candidate.clone_from(&rollout.candidate);
     }
+    compiled.rollout.tune.clone_from(&rollout.tune);
     let derived = derived.for_override();
     let (name, replaces, metadata) = (name.clone(), replaces.clone(), metadata.clone());
     let (part, origin, stated) = (part.clone(), origin.clone(), stated.clone());

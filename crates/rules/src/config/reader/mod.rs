@@ -12,7 +12,7 @@ use super::{
     problem::{Path, Problems},
     raw::{
         Field, RawAbuse, RawBan, RawDescriptor, RawFile, RawLimit, RawRateLimit, RawReplaces, RawReserve,
-        RawShedding, Stated,
+        RawShedding, RawTune, Stated,
     },
     scalar::Meaning,
     vocabulary::{KeyStatus, Section, is_of_reference},
@@ -175,6 +175,9 @@ impl Reader<'_> {
     }
 
     fn load_shedding(&mut self, node: &Node, path: &Path<'_>) -> Field<RawShedding> {
+        if is_null(node) {
+            return Field::Absent;
+        }
         let mut shedding = RawShedding::default();
         let was_read =
             self.each_key(node, path, Section::LoadShedding, |reader, key, value, path| match key {
@@ -203,6 +206,21 @@ impl Reader<'_> {
             _ => {}
         });
         stated_if(was_read, node, ban)
+    }
+
+    fn tune(&mut self, node: &Node, path: &Path<'_>) -> Field<RawTune> {
+        if is_null(node) {
+            return Field::Absent;
+        }
+        let mut tune = RawTune::default();
+        let was_read = self.each_key(node, path, Section::Tune, |reader, key, value, path| match key {
+            "target_denied" => tune.target_denied = reader.share(value, path),
+            "between" => tune.between = reader.numbers(value, path),
+            "step" => tune.step = reader.share(value, path),
+            "every" => tune.every = reader.text(value, path),
+            _ => {}
+        });
+        stated_if(was_read, node, tune)
     }
 
     fn reserve(&mut self, node: &Node, path: &Path<'_>) -> Field<RawReserve> {
