@@ -311,7 +311,8 @@ fn every_command_is_covered() {
             },
             // Of operators; what is quoted is one word.
             operator if words[0] == "tollgate" => {
-                let parts = operator.split('\'').enumerate();
+                let command = operator.split(" > ").next().unwrap_or_default();
+                let parts = command.split('\'').enumerate();
                 let words = parts.flat_map(|(at, part)| match at % 2 {
                     0 => part.split_whitespace().map(Into::into).collect(),
                     _ => vec![part.into()],

@@ -61,6 +61,7 @@ mod reservations;
 mod bans;
 mod batched_runs;
 mod scale_benchmark;
+mod schema;
 mod secrets;
 mod statsd;
 mod sync_auto;

@@ -30,6 +30,7 @@ pub mod problem;
 pub mod raw;
 mod reader;
 mod scalar;
+pub mod schema;
 #[cfg(test)]
 mod tests;
 mod vocabulary;

@@ -148,7 +148,7 @@ const MAX_COMPARED_BYTES: usize = 64;
 
 impl Section {
     /// All sections, in the order in which a key is suggested.
-    const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Descriptor,
         Self::RateLimit,
         Self::File,
@@ -204,6 +204,11 @@ impl Section {
     fn nearest(self, name: &str) -> Option<&'static str> {
         nearest(name, self.keys()).or_else(|| nearest(name, Self::ALL.into_iter().flat_map(Self::keys)))
     }
+}
+
+/// Names of all keys.
+pub(super) fn all_keys() -> impl Iterator<Item = &'static str> {
+    KEYS.iter().map(|key| key.name)
 }
 
 /// Whether the language of envoyproxy/ratelimit has the key.

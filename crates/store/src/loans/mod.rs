@@ -72,7 +72,7 @@ impl Loans {
         Usage { used: self.used, need, full_at: self.full_at, reserve: 0 }
     }
 
-    /// The same for a step that lends. The fill of a bucket is a part of the reply, and so hits until the step is written may
+    /// Use of the counter by a step that lends. The fill of a bucket is a part of the reply, and so hits until the step is written may
     /// take no more of it than a reserve.
     pub const fn usage_to_lend(&mut self, need: u32) -> Usage {
         let reserve = self.terms.kind.reserve_micros();

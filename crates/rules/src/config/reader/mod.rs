@@ -175,6 +175,9 @@ impl Reader<'_> {
     }
 
     fn load_shedding(&mut self, node: &Node, path: &Path<'_>) -> Field<RawShedding> {
+        if is_null(node) {
+            return Field::Absent;
+        }
         let mut shedding = RawShedding::default();
         let was_read =
             self.each_key(node, path, Section::LoadShedding, |reader, key, value, path| match key {
