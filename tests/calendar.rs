@@ -120,10 +120,8 @@ async fn compare((lua, memory): (&Subject, &Subject), name: String, policy: Poli
 #[tokio::test]
 async fn memory_and_redis_reset_at_the_same_instants_in_fifty_zones() {
     let units = ["day", "week", "month, anchor: 31", "year, anchor: 04-06"];
-    let windows: Vec<String> = ZONES
-        .iter()
-        .flat_map(|zone| units.map(|unit| format!("timezone: {zone}, unit: {unit}")))
-        .collect();
+    let windows: Vec<String> =
+        ZONES.iter().flat_map(|zone| units.map(|unit| format!("timezone: {zone}, unit: {unit}"))).collect();
     let redis = Redis::start();
     let lua = Subject::Redis(redis.store());
     let policies = policies(&windows);

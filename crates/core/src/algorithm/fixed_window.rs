@@ -85,7 +85,8 @@ impl FixedWindow {
         if self.carries_unused() {
             return None;
         }
-        let max_carried = if self.calendar.is_some() { self.max_carried.min(self.limit) } else { self.max_carried };
+        let max_carried =
+            if self.calendar.is_some() { self.max_carried.min(self.limit) } else { self.max_carried };
         let max_used = u64::from(self.limit).saturating_add(u64::from(max_carried));
         (self.limit > 0 && self.max_carried > 0).then_some(max_used)
     }
@@ -183,7 +184,9 @@ impl FixedWindow {
             let left = u64::from(u32::MAX.saturating_sub(end) / self.window);
             let full = count.saturating_sub(1).checked_div(self.limit.into()).unwrap_or(0).min(left);
             end = match self.calendar {
-                None => end.saturating_add(u32::try_from(full).unwrap_or(0).saturating_mul(self.window.get())),
+                None => {
+                    end.saturating_add(u32::try_from(full).unwrap_or(0).saturating_mul(self.window.get()))
+                }
                 Some(calendar) if full > 0 => calendar.window(end).end,
                 Some(_) => end,
             };

@@ -64,7 +64,9 @@ impl Policy {
                 let max_carried = if carry { max_debt } else { 0 };
                 match parameters.reserve {
                     Some(reserve) => Self::Budget(Budget::new(FixedWindow::new(quota, 0), reserve)),
-                    None => Self::FixedWindow(FixedWindow::new(quota, max_carried).with_unused(unused_percent)),
+                    None => {
+                        Self::FixedWindow(FixedWindow::new(quota, max_carried).with_unused(unused_percent))
+                    }
                 }
             }
             Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(quota)),

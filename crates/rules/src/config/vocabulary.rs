@@ -53,7 +53,8 @@ enum Language {
 
 use Language::{Extension, Reference};
 use Section::{
-    Abuse, Ban, Candidate, Carry, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces, Reserve, Tune,
+    Abuse, Ban, Candidate, Carry, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces, Reserve,
+    Tune,
 };
 
 /// Key of the language.

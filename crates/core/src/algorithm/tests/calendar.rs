@@ -101,15 +101,27 @@ fn a_window_admits_a_share_of_what_the_last_one_left_and_pays_its_debt() {
     let calendar = uneven_days(100);
     for window in [Window::in_calendar(calendar), Window::from_seconds(86_400).expect("in range")] {
         let quota = Quota { limit: 100, window };
-        let parameters = Parameters { overdraft: true, carry: true, unused_percent: 20, ..Parameters::default() };
+        let parameters =
+            Parameters { overdraft: true, carry: true, unused_percent: 20, ..Parameters::default() };
         let policy = Policy::new(Algorithm::FixedWindow, quota, &parameters).expect("valid");
-        let end_of = |second| u64::from(policy.reserved_until(at_second(second)).expect("a window").seconds());
+        let end_of =
+            |second| u64::from(policy.reserved_until(at_second(second)).expect("a window").seconds());
         let mut state = CounterState::default();
         let mut start = 20 * DAY;
         // The hits of each window, and what it admits.
-        for (hits, admits) in
-            [(0, 120), (40, 120), (116, 116), (104, 100), (200, 96), (20, 0), (0, 80), (0, 116), (120, 120), (90, 100), (0, 102)]
-        {
+        for (hits, admits) in [
+            (0, 120),
+            (40, 120),
+            (116, 116),
+            (104, 100),
+            (200, 96),
+            (20, 0),
+            (0, 80),
+            (0, 116),
+            (120, 120),
+            (90, 100),
+            (0, 102),
+        ] {
             let read = decide(&policy, &mut state, start, 0);
             assert_eq!(read.remaining, admits, "{hits} in {window}");
             if let Some(hits) = std::num::NonZeroU64::new(hits) {

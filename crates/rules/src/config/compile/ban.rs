@@ -120,7 +120,8 @@ fn check_limit(
 ) -> bool {
     let algorithm = match limit {
         Some(Limit::Quota { policy, .. }) if policy.unused_percent() > 0 => {
-            let message = "contradicts `carry` of unused hits, which needs all of them; expected a limit without it";
+            let message =
+                "contradicts `carry` of unused hits, which needs all of them; expected a limit without it";
             compiler.error(*at, path, message);
             return false;
         }

@@ -171,7 +171,11 @@ pub(super) fn sync_beside(
 ) -> Option<SyncMode> {
     if !is_overdraft {
         // The store counts every hit of a limit that carries unused ones.
-        return if raw.carry.stated().is_some_and(|carry| carry.value.unused > 0) { sync.map(|_| SyncMode::Strict) } else { sync };
+        return if raw.carry.stated().is_some_and(|carry| carry.value.unused > 0) {
+            sync.map(|_| SyncMode::Strict)
+        } else {
+            sync
+        };
     }
     if let (Some(sync @ (SyncMode::Leased | SyncMode::Auto)), Some(stated)) = (sync, raw.sync.stated()) {
         let message = match sync {

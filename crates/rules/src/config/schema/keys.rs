@@ -105,8 +105,8 @@ fn abuse_modes() -> Vec<&'static str> {
 }
 
 use Shape::{
-    Duration, Flag, FlagOrSection, Mapping, Number, Numbers, Percent, Ratio, RequiredText, Sections, Text, Texts, Unit,
-    Words,
+    Duration, Flag, FlagOrSection, Mapping, Number, Numbers, Percent, Ratio, RequiredText, Sections, Text,
+    Texts, Unit, Words,
 };
 
 const KEYS: &[KeySchema] = &[
@@ -152,7 +152,11 @@ const KEYS: &[KeySchema] = &[
     key("lease_ttl", Text, "Time after which a permit of a concurrency limit expires."),
     key("overdraft", Flag, "Whether a request may exceed what is left, which later ones make up for."),
     key("max_debt", Number, "Hits by which an overdraft may exceed the limit."),
-    key("carry", FlagOrSection(Carry), "What the next window gets of this one: its overdraft, a share of its unused hits."),
+    key(
+        "carry",
+        FlagOrSection(Carry),
+        "What the next window gets of this one: its overdraft, a share of its unused hits.",
+    ),
     key("debt", Flag, "Whether an overdraft is carried to the next window."),
     key("unused", Ratio, "Share of the unused hits that raises the next window."),
     key("window", Duration, "Window of the limit, in place of `unit`, such as 30s or 1h30m."),
