@@ -178,7 +178,9 @@ local OPERATIONS = {
     if is_lost(ARGV[7], ARGV[8]) then
       return { 'lost' }
     end
-    local id = ARGV[10]
+    -- The instance may have dropped one that has ended.
+    local id, now = ARGV[10], now_us()
+    sweep(now)
     local known = redis.call('ZSCORE', revisions, id) or '0'
     if tonumber(known) ~= tonumber(ARGV[9]) then
       return { 'stale' }
@@ -186,7 +188,7 @@ local OPERATIONS = {
     if known == '0' and redis.call('HLEN', overrides) >= tonumber(ARGV[6]) then
       return { 'full' }
     end
-    local revision = math.max(last + 1, now_us())
+    local revision = math.max(last + 1, now)
     if ARGV[12] == '' then
       remove(id, revision)
       trim()
