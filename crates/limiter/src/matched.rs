@@ -295,7 +295,7 @@ fn match_rule<'r>(
     if let (Some(rule), Some(SwitchMode::Off), false) = (rule, mode, hits.is_refund()) {
         return Match::Off { rule, is_quota: rule.quota_mode && descriptor.limit.is_none() };
     }
-    if let (Some(quota), false) = (descriptor.limit, rule.is_some_and(|rule| rule.shedding.is_some())) {
+    if let (Some(quota), false) = (descriptor.limit, rule.is_some_and(|rule| rule.ignores_override())) {
         let quota = match rule.map(|rule| &rule.limit) {
             Some(Limit::Quota { quota: of_rule, .. }) => {
                 Quota { window: quota.window.within(of_rule.window), ..quota }
