@@ -7,10 +7,10 @@
 --   charged_at  of windows of a calendar the end of the window of the charge
 --   state  a: end of the window, in seconds since the epoch; b: hits in it
 MAKE[0] = function()
-  -- The end of the window that hits count in, and its hits.
+  -- The end of the window that hits count in, its hits, and in a calendar the end of the window after it, if it is stated.
   local function counts(a, b, window, now)
     local s = now.s
-    local ends
+    local ends, following
     if window > 0 then
       ends = s - s % window + window
       if a > ends then
@@ -32,14 +32,17 @@ MAKE[0] = function()
       if s < starts or s >= ends then
         error('outside of both windows at ' .. s)
       end
+      following = s < middle and middle + (shortest + rest % 512) * 900 or nil
       if a > ends and a <= ends + 4 * length then
         ends = a
       end
     end
-    return ends, a > s and b or 0
+    return ends, a > s and b or 0, following
   end
 
   return {
+    counts = counts,
+
     apply = function(a, b, c, hits, limit, window, charged_at, now, times, only_passing)
       local ends, count = counts(a, b, window, now)
       if hits >= 0 and not only_passing then

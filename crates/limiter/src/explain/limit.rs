@@ -27,9 +27,10 @@ pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
                 rule.retry_after_spread.map(|spread| format!(", retry_after_spread {}s", spread.as_secs()));
             let spread = spread.unwrap_or_default();
             let scope = match (rule.scope, rule.far) {
+                (Scope::Regional, _) => "",
                 (Scope::Global, Far::Deny) => ", global",
                 (Scope::Global, Far::Wait) => ", global, far wait",
-                _ => "",
+                (Scope::Primary, _) => ", primary region",
             };
             let (quota, rollout) = (quota_text(quota, &policy), rollout_text(&rule.rollout));
             format!("{quota}{scope}{sync}{overdraft}{ban}{spread}{rollout}{}", modes(rule))
@@ -77,6 +78,9 @@ fn quota_text(quota: Quota, policy: &Policy) -> String {
         None if !policy.min_interval().is_zero() => {
             format!("{quota}, {name}, min_interval {:?}", policy.min_interval())
         }
+        None if policy.unused_percent() > 0 => {
+            format!("{quota}, {name}, carry of {}% of unused hits", policy.unused_percent())
+        }
         None => format!("{quota}, {name}{}", policy.reserve_terms().map(reserve_text).unwrap_or_default()),
     }
 }
@@ -91,7 +95,7 @@ fn reserve_text(reserve: Reserve) -> String {
 
 fn overdraft_text(policy: &Policy) -> String {
     let is_window = policy.algorithm() == Algorithm::FixedWindow;
-    let carry = if is_window && policy.has_bound() { ", carry" } else { "" };
+    let carry = if is_window && policy.max_debt().is_some() { ", carry" } else { "" };
     let max_debt = policy.max_debt().map(|debt| format!(", max_debt {debt}"));
     format!(", overdraft{carry}{}", max_debt.unwrap_or_default())
 }

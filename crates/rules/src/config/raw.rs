@@ -242,7 +242,7 @@ raw_rate_limit! {
     lease_ttl: Rc<str>,
     overdraft: bool,
     max_debt: u32,
-    carry: bool,
+    carry: RawCarry,
     reserve: RawReserve,
     sync: Rc<str>,
     scope: Rc<str>,
@@ -260,7 +260,7 @@ raw_rate_limit! {
 /// The limit whose keys a limit takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RawInherit {
-    /// None.
+    /// No limit.
     No,
     /// The nearest one above.
     Above,
@@ -279,6 +279,14 @@ pub struct RawLimit {
 /// The mapping under `candidate`.
 #[derive(Clone, Debug)]
 pub struct RawCandidate(pub Box<Stated<RawRateLimit>>);
+
+/// The value of `carry`: whether it has a debt, or the mapping.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RawCarry {
+    pub debt: bool,
+    /// The share of unused hits, in percent.
+    pub unused: u8,
+}
 
 /// The mapping under `tune`.
 #[derive(Clone, Debug, Default)]

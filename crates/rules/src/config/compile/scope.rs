@@ -2,7 +2,10 @@
 
 use std::num::NonZeroU32;
 
-use tollgate_core::algorithm::{Algorithm, Policy};
+use tollgate_core::{
+    algorithm::{Algorithm, Policy},
+    quota::Quota,
+};
 
 use super::descriptor::Compiler;
 use crate::{
@@ -10,6 +13,7 @@ use crate::{
     config::{
         problem::Path,
         raw::{Field, RawRateLimit, Stated},
+        yaml::Position,
     },
 };
 
@@ -28,36 +32,68 @@ pub(super) fn read(
     let (Some(stated), Some(Limit::Quota { quota, policy })) = (stated, limit) else {
         return Scope::Regional;
     };
-    if stated.value == Scope::Global {
-        let is_own = own.is_some();
-        check_interval(compiler, raw, policy, stated, is_own, path);
-        check_reserve(compiler, raw, policy, path);
-        if is_overdraft {
-            let at = raw.value.overdraft.stated().map(|overdraft| overdraft.at);
-            let at = at.unwrap_or(if is_own { stated.at } else { raw.at });
-            let message =
-                "contradicts `scope: global`: a region cannot charge beyond its share; remove one of them";
-            compiler.error(at, &path.key("overdraft"), message);
+    match stated.value {
+        Scope::Regional => {}
+        Scope::Global => {
+            check_global(compiler, raw, (stated, own.is_some()), (*quota, policy, is_overdraft), path);
         }
-        // A default was reported at its limits; most of them are in the same file.
-        let at = if is_own { stated.at } else { raw.at };
-        let path = path.key("scope");
-        match compiler.regions {
-            TableSize::Unknown => {}
-            TableSize::NoTable => {
-                let message =
-                    "`global` has no effect without a region table; expected `--regions`, or `regional`";
-                compiler.warning(at, &path, message);
-            }
-            TableSize::Regions(regions) => {
-                let waits = matches!(&raw.value.far, Field::Stated(far) if &*far.value == Far::Wait.name());
-                if let Some(message) = warning(quota.limit, policy, regions).filter(|_| !waits) {
-                    compiler.warning(at, &path, message);
-                }
-            }
+        Scope::Primary => {
+            check_reserve(compiler, raw, policy, Scope::Primary, path);
+            warn_of_primary(compiler, if own.is_some() { stated.at } else { raw.at }, path);
         }
     }
     stated.value
+}
+
+/// Reports what a limit with shares cannot do.
+fn check_global(
+    compiler: &mut Compiler<'_>,
+    raw: &Stated<RawRateLimit>,
+    (stated, is_own): (Stated<Scope>, bool),
+    (quota, policy, is_overdraft): (Quota, &Policy, bool),
+    path: &Path<'_>,
+) {
+    check_interval(compiler, raw, policy, stated, is_own, path);
+    check_reserve(compiler, raw, policy, Scope::Global, path);
+    if is_overdraft {
+        let at = raw.value.overdraft.stated().map(|overdraft| overdraft.at);
+        let at = at.unwrap_or(if is_own { stated.at } else { raw.at });
+        let message =
+            "contradicts `scope: global`: a region cannot charge beyond its share; remove one of them";
+        compiler.error(at, &path.key("overdraft"), message);
+    }
+    // A default was reported at its limits; most of them are in the same file.
+    let at = if is_own { stated.at } else { raw.at };
+    let path = path.key("scope");
+    match compiler.regions {
+        TableSize::Unknown => {}
+        TableSize::NoTable => {
+            let message =
+                "`global` has no effect without a region table; expected `--regions`, or `regional`";
+            compiler.warning(at, &path, message);
+        }
+        TableSize::Regions { sharing, .. } => {
+            let waits = matches!(&raw.value.far, Field::Stated(far) if &*far.value == Far::Wait.name());
+            if let Some(message) = warning(quota.limit, policy, sharing).filter(|_| !waits) {
+                compiler.warning(at, &path, message);
+            }
+        }
+    }
+}
+
+/// Warns of a limit for which there is no primary region.
+fn warn_of_primary(compiler: &mut Compiler<'_>, at: Position, path: &Path<'_>) {
+    let message = match compiler.regions {
+        TableSize::Unknown | TableSize::Regions { has_primary: true, .. } => return,
+        TableSize::NoTable => {
+            "`primary` has no effect without a region table; expected `--regions`, or `regional`"
+        }
+        TableSize::Regions { has_primary: false, .. } => {
+            "the region table names no primary region, so that `on_store_error` decides; expected `primary: REGION` \
+             in the table"
+        }
+    };
+    compiler.warning(at, &path.key("scope"), message);
 }
 
 /// Reads the decision of hits while an ask is out: its own, else the default of a limit that regions lend parts of.
@@ -112,11 +148,19 @@ fn check_interval(
 }
 
 /// Refuses reservations, which no region can hold for the others.
-fn check_reserve(compiler: &mut Compiler<'_>, raw: &Stated<RawRateLimit>, policy: &Policy, path: &Path<'_>) {
+fn check_reserve(
+    compiler: &mut Compiler<'_>,
+    raw: &Stated<RawRateLimit>,
+    policy: &Policy,
+    scope: Scope,
+    path: &Path<'_>,
+) {
     if policy.reserve_terms().is_some() {
         let at = raw.value.reserve.stated().map_or(raw.at, |reserve| reserve.at);
-        let message =
-            "contradicts `scope: global`: a lease is held in one region; expected `scope: regional`";
+        let scope = scope.name();
+        let message = format!(
+            "contradicts `scope: {scope}`: a lease is held in one region; expected `scope: regional`"
+        );
         compiler.error(at, &path.key("reserve"), message);
     }
 }
