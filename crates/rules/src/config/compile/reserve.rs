@@ -115,5 +115,11 @@ fn check(
         reporter.error(stated.at, path, message.to_owned());
         return false;
     }
+    if raw.carry.stated().is_some_and(|carry| carry.value.unused > 0) {
+        let message = "contradicts `carry` of unused hits, since what leases hold is neither used nor unused; remove one \
+                       of them";
+        reporter.error(stated.at, path, message.to_owned());
+        return false;
+    }
     true
 }

@@ -81,6 +81,7 @@ fn wrong_terms_are_rejected() {
             "reserve: is not a key of token_bucket; expected `algorithm: fixed_window`",
         ),
         ("overdraft: true, reserve: {}", "reserve: contradicts `overdraft: true`"),
+        ("carry: {unused: 20%}, reserve: {}", "reserve: contradicts `carry` of unused hits"),
         ("reserve: {}, ban: {threshold: 5}", "ban: contradicts `reserve`"),
         ("reserve: {}, timezone: Europe/Berlin", "reserve: has no windows of a calendar yet"),
         ("reserve: {}, scope: global", "reserve: contradicts `scope: global`"),
