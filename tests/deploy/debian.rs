@@ -49,6 +49,10 @@ fn the_package_has_the_service_the_rules_and_what_shells_and_man_read() {
         kept,
         "/etc/default/tollgate\n/etc/tollgate/rules/basic.yaml\n/etc/tollgate/rules/concurrency.yaml\n"
     );
+    let settings = fs::read_to_string(project("docs/reference/settings.md")).expect("a page");
+    let variables = fs::read_to_string(root.join("etc/default/tollgate")).expect("a file");
+    let mut variables = variables.lines().filter_map(|line| line.strip_prefix('#')?.split_once('='));
+    assert!(variables.any(|(name, _)| settings.contains(&format!("`{name}`"))));
     let checked = command().arg("check").arg(root.join("etc/tollgate/rules")).output().expect("it runs");
     assert!(checked.status.success(), "{checked:?}");
 }

@@ -17,9 +17,10 @@ use super::{
     Action, AuditEntry, BanCounts, BanFilter, BanPage, BanPosition, BanRemoval, ControlError, Draft,
     FileError, Files, Instance, ListEntry, ListedBan, RulesSource, Runtime, Switch, Version,
     backend::Backend,
-    bounds::{MAX_BAN_BATCH, truncated},
+    bounds::MAX_BAN_BATCH,
     change::Change,
     events::EventQueue,
+    instance_id::instance_id,
     memory::Memory,
     metrics,
     redis::Redis,
@@ -387,20 +388,4 @@ impl Control {
         self.0.is_reachable.store(head.is_ok(), Ordering::Relaxed);
         head
     }
-}
-
-/// A unique id: the host's name and a random part.
-fn instance_id() -> String {
-    format!("{}-{:08x}", truncated(host_name()), fastrand::u32(..))
-}
-
-#[cfg(target_os = "linux")]
-fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-/// The host name is read on Linux only.
-#[cfg(not(target_os = "linux"))]
-fn host_name() -> String {
-    "tollgate".to_owned()
 }

@@ -27,6 +27,7 @@ mod error;
 pub mod events;
 mod fleet;
 mod handle;
+mod instance_id;
 mod lock_file;
 mod memory;
 pub mod metrics;
