@@ -543,7 +543,7 @@ async fn reservations() {
     }
 }
 
-/// What the alternative would cost: the leases of a counter in one string.
+/// Cost of the alternative: the leases of a counter in one string.
 #[tokio::test]
 #[ignore = "a measurement"]
 async fn leases_in_one_string() {

@@ -33,7 +33,7 @@ const USER: (&str, &str) = ("user", "me");
 const TEAM: (&str, &str) = ("team", "ours");
 const PLAIN: (&str, &str) = ("plain", "mine");
 
-struct Subject {
+struct BudgetStore {
     name: &'static str,
     redis: Option<Redis>,
     tollgate: Tollgate,
@@ -41,7 +41,7 @@ struct Subject {
     _config: tempfile::TempDir,
 }
 
-impl Subject {
+impl BudgetStore {
     async fn all() -> [Self; 2] {
         [Self::start("memory", None).await, Self::start("redis", Some(Redis::start())).await]
     }
@@ -102,7 +102,7 @@ fn lease(response: &RateLimitResponse) -> Option<String> {
 
 #[tokio::test]
 async fn a_settlement_counts_once_whatever_is_repeated() {
-    for mut subject in Subject::all().await {
+    for mut subject in BudgetStore::all().await {
         let lease = subject.reserve(&[USER], 480).await;
         assert_eq!(subject.left(USER).await, 1_520, "{}", subject.name);
         for used in [120, 120, 0, 999] {
@@ -128,7 +128,7 @@ async fn a_settlement_counts_once_whatever_is_repeated() {
 
 #[tokio::test]
 async fn the_budgets_of_a_request_are_charged_all_or_none_under_one_lease() {
-    for mut subject in Subject::all().await {
+    for mut subject in BudgetStore::all().await {
         // 480 of the user; of the team 100 more.
         let lease = subject.reserve(&[USER, TEAM, PLAIN], 1).await;
         assert_eq!(subject.left(PLAIN).await, 9, "{}", subject.name);
@@ -157,7 +157,7 @@ async fn the_budgets_of_a_request_are_charged_all_or_none_under_one_lease() {
 
 #[tokio::test]
 async fn a_settlement_during_an_outage_of_redis_is_sent_later() {
-    let mut subject = Subject::start("redis", Some(Redis::start())).await;
+    let mut subject = BudgetStore::start("redis", Some(Redis::start())).await;
     let lease = subject.reserve(&[USER], 480).await;
     let redis = subject.redis.take().expect("is running");
     let port = redis.port();
@@ -195,7 +195,7 @@ fn descriptors(entries: &[(&str, &str)]) -> Vec<Descriptor> {
 
 #[tokio::test]
 async fn the_reservation_service_reserves_and_commits_once_by_id() {
-    for mut subject in Subject::all().await {
+    for mut subject in BudgetStore::all().await {
         let mut service = reservations(&subject.tollgate).await;
         let reserve = |id: &str, entries: &[(&str, &str)], amount| ReserveRequest {
             domain: "llm".to_owned(),
@@ -238,7 +238,7 @@ async fn the_reservation_service_reserves_and_commits_once_by_id() {
 
 #[tokio::test]
 async fn reservations_work_over_json() {
-    let mut subject = Subject::start("memory", None).await;
+    let mut subject = BudgetStore::start("memory", None).await;
     let post = |entries: &str, hits: u64| {
         let body = format!(
             r#"{{"domain": "llm", "descriptors": [{{"entries": [{entries}], "hitsAddend": {hits}}}]}}"#

@@ -42,7 +42,7 @@ local function make_budgets()
     local found = redis.call('HMGET', budget.key, unpack(names))
     for at, raw in ipairs(found) do
       local name = names[at]
-      -- What this call changed has not been written yet.
+      -- Leases that this call changed are not written yet.
       if budget.leases[name] ~= nil then
         raw = budget.leases[name]
       end
@@ -51,7 +51,7 @@ local function make_budgets()
         if #raw > 4 then
           local _, held = struct.unpack(BUDGET_LEASE, raw)
           budget.held = budget.held - held
-          -- What ended before this window counts no more.
+          -- Leases that ended before this window count no more.
           if budget.charges and ends[at] >= budget.ends - budget.window then
             charge(budget, held)
           end

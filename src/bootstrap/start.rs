@@ -38,7 +38,7 @@ use crate::{
     http::{self, AdminParts, ApiParts, DescriptorError, TokenError},
     net::tls::TlsError,
     readiness::Readiness,
-    regions::{Lending, PeersError, RegionTableError, Regions},
+    regions::{self, Lending, PeersError, RegionTableError, Regions},
     rollouts::RolloutTasks,
     service::Service,
     settings::{AdminSettings, Port, Settings},
@@ -206,7 +206,7 @@ where
     control.set_writing_region(regions.as_ref().and_then(Regions::writing).as_deref());
     let has_peers = settings.region.as_ref().is_some_and(|region| region.peers.is_some());
     if let Some(regions) = regions.as_ref().filter(|_| has_peers) {
-        regions.settle(&control).await;
+        regions::tables::settle(regions, &control).await;
     }
     let first_rules = rule_sources::load_first(&settings.rules, &activator, &control).await?;
     let (rules, status) = (Arc::clone(&activator.rules), activator.status.clone());

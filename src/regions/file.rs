@@ -167,7 +167,7 @@ impl Regions {
         taken
             .inspect_err(|error| {
                 if !was_settled {
-                    tracing::error!(%error, "unreadable record of region tables; joining the other regions");
+                    tracing::error!(%error, "unreadable record of region tables; joining other regions");
                 }
             })
             .unwrap_or_default()

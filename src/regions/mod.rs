@@ -16,7 +16,7 @@ pub mod metrics;
 mod peers;
 mod primary;
 mod state;
-mod tables;
+pub(crate) mod tables;
 
 pub(crate) use self::file::size_of;
 pub use self::{

@@ -17,19 +17,17 @@ const FIRST_INTERVAL: Duration = Duration::from_millis(100);
 /// Time for which a start waits for the record.
 const START_TIMEOUT: Duration = Duration::from_secs(2);
 
-impl Regions {
-    /// Takes over the record of the region's tables before the first decision. While the store does not respond, the shares
-    /// are those of the file.
-    pub(crate) async fn settle(&self, control: &Control) {
-        let settled = async {
-            while let Err(error) = take_over(self, control).await {
-                tracing::debug!(%error, "no record of region tables");
-                sleep(FIRST_INTERVAL).await;
-            }
-        };
-        if timeout(START_TIMEOUT, settled).await.is_err() {
-            tracing::warn!("no record of region tables; shares of the file apply until Redis responds");
+/// Takes over the record of the region's tables before the first decision. While the store does not respond, the shares are
+/// those of the file.
+pub(crate) async fn settle(regions: &Regions, control: &Control) {
+    let settled = async {
+        while let Err(error) = take_over(regions, control).await {
+            tracing::debug!(%error, "no record of region tables");
+            sleep(FIRST_INTERVAL).await;
         }
+    };
+    if timeout(START_TIMEOUT, settled).await.is_err() {
+        tracing::warn!("no record of region tables; using the file");
     }
 }
 

@@ -223,7 +223,7 @@ async fn soak(
     seen
 }
 
-/// What Redis has of the budget: used and held tokens.
+/// Used and held tokens of the budget in Redis.
 fn ledger(redis: &Redis) -> (u64, u64) {
     let mut server = redis.connect();
     let keys: Vec<String> = ::redis::cmd("KEYS").arg("*user=me*").query(&mut server).expect("keys");
@@ -235,7 +235,7 @@ fn ledger(redis: &Redis) -> (u64, u64) {
 
 /// An operation that Redis received on a lease, at a time in seconds.
 #[derive(Clone, Copy, Debug)]
-enum Received {
+enum Sent {
     Reserve(f64, u64),
     Settle(f64, u64),
     Cancel,
@@ -272,7 +272,7 @@ fn unquoted(line: &str) -> Vec<Vec<u8>> {
 }
 
 /// The operations on leases in a line of `MONITOR`, by lease.
-fn received(line: &str) -> Vec<([u8; 8], Received)> {
+fn received(line: &str) -> Vec<([u8; 8], Sent)> {
     let Some(time) =
         line.split(' ').next().and_then(|time| time.strip_prefix('+').unwrap_or(time).parse::<f64>().ok())
     else {
@@ -293,9 +293,9 @@ fn received(line: &str) -> Vec<([u8; 8], Received)> {
         let (hits, operation) = (number(7) as u64, (number(23) as u64 >> 46) & 7);
         let lease = check[31..39].try_into().expect("8 bytes");
         match operation {
-            1 => found.push((lease, Received::Reserve(time, hits))),
-            2 => found.push((lease, Received::Settle(time, hits))),
-            3 => found.push((lease, Received::Cancel)),
+            1 => found.push((lease, Sent::Reserve(time, hits))),
+            2 => found.push((lease, Sent::Settle(time, hits))),
+            3 => found.push((lease, Sent::Cancel)),
             _ => {}
         }
     }
@@ -329,11 +329,11 @@ fn by_the_rule(lines: &[String]) -> (u64, Vec<[u8; 8]>) {
     let (mut used, mut last) = (0, 0.0);
     for (lease, operation) in lines.iter().flat_map(|line| received(line)) {
         match operation {
-            Received::Reserve(at, amount) => {
+            Sent::Reserve(at, amount) => {
                 last = at;
                 leases.entry(lease).or_insert((at, Some(amount)));
             }
-            Received::Settle(at, tokens) => match leases.get_mut(&lease) {
+            Sent::Settle(at, tokens) => match leases.get_mut(&lease) {
                 // It has ended, and then counts in full.
                 Some((since, held)) if at >= since.floor() + SOAK_TTL as f64 => {
                     used += held.take().unwrap_or_default() + tokens;
@@ -347,7 +347,7 @@ fn by_the_rule(lines: &[String]) -> (u64, Vec<[u8; 8]>) {
                 }
                 None => {}
             },
-            Received::Cancel => {
+            Sent::Cancel => {
                 if leases.get(&lease).is_some_and(|(_, held)| held.is_some()) {
                     leases.remove(&lease);
                 }

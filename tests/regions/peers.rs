@@ -193,7 +193,7 @@ fn restart(mesh: &mut Mesh, at: usize, flags: &[&str]) {
     mesh.instances[at] = Some(mesh.instance(at, flags));
 }
 
-/// What a region has of counters that were not used before.
+/// Share of a region in counters that were not used before.
 async fn share_of(mesh: &Mesh, at: usize, value: &str) -> u32 {
     let mut client = mesh.get(at).client().await;
     let answer = client.call(request("d", &[&[("fixed", value)]])).await.expect("an answer");

@@ -235,7 +235,7 @@ pub(crate) mod tests {
         assert_eq!(made(Unit::Year, &[0, 365 * day, 731 * day]), Ok(()));
     }
 
-    /// What the script makes of its parameter: the end of the window of a second, if it is one of the two.
+    /// End of a window by the script's parameter: the end of the window of a second, if it is one of the two.
     fn decoded(packed: i64, second: i64) -> Option<i64> {
         let (middle, rest) = (-packed >> 20, -packed % (1 << 20));
         let shortest = i64::from([0, 5, 27, 364][usize::try_from(rest >> 18).expect("in range")] * DAY);

@@ -154,7 +154,7 @@ impl TagRequest {
         Self { is_of_rule: true, ..Self::new(Charging::AllOrNone, key, check) }
     }
 
-    /// How its counters are charged with those of the other calls of the request.
+    /// Manner in which its counters are charged with those of the other calls of the request.
     pub const fn charging_across_calls(&self) -> Charging {
         if self.is_of_rule { Charging::Independent } else { self.charging }
     }

@@ -45,13 +45,13 @@ pub(super) async fn set(
         return Err(read_only(&api, domain, rule, &request.rate_limit).await?);
     }
     let SetLimitRequest { rate_limit: keys, based_on, comment, force } = request;
-    let (options, change) = (api.parts.options, Change { based_on, comment, force });
+    let (options, change) = (api.parts.options, VersionTerms { based_on, comment, force });
     let edit = move |files: &Files| edit_limit(files, options, (&domain, &rule), &keys);
     versions::created(&make_version(&api, &caller, change, edit).await?)
 }
 
 /// A version that changes one limit.
-pub(super) struct Change {
+pub(super) struct VersionTerms {
     /// The version that must be current; by default the one that is changed.
     pub(super) based_on: Option<Integer>,
     pub(super) comment: String,
@@ -62,7 +62,7 @@ pub(super) struct Change {
 pub(super) async fn make_version(
     api: &Arc<Api>,
     caller: &Caller,
-    Change { based_on, comment, force }: Change,
+    VersionTerms { based_on, comment, force }: VersionTerms,
     edit: impl FnOnce(&Files) -> Result<EditedLimit, EditError> + Send + 'static,
 ) -> Result<Version, ApiError> {
     let RuleFiles { version, files } = files::read(api, Lane::Write, VersionSelector::Current).await?;

@@ -11,7 +11,7 @@ use tollgate_rules::config::promote_candidate;
 use super::{
     error::ApiError,
     extract::{Force, Integer, JsonBody, PathParam},
-    limit_edit::{self, Change},
+    limit_edit::{self, VersionTerms},
     response::ApiResult,
     state::Api,
     timeouts, versions,
@@ -49,7 +49,7 @@ pub(super) async fn promote(
     let (id, candidate) = overriding.map(|Overriding { id, candidate }| (id, candidate)).unzip();
     let (options, PromoteRequest { based_on, comment, force }) = (api.parts.options, request);
     let edit = move |files: &Files| promote_candidate(files, options, (&domain, &rule), candidate.as_ref());
-    let change = Change { based_on, comment, force };
+    let change = VersionTerms { based_on, comment, force };
     let version = limit_edit::make_version(&api, &caller, change, edit).await?;
     if let Some(id) = id
         && let Err(error) = timeouts::write(api.parts.control.remove_override(&id, &caller.name)).await

@@ -10,6 +10,7 @@ use tollgate_core::{
 
 use super::{
     algorithm_parameters::{AlgorithmParameters, window_of_leases},
+    calendar::{check_calendar, in_calendar},
     descriptor::Compiler,
     parameters::{ChosenAlgorithm, Reporter},
 };
@@ -164,13 +165,13 @@ impl Compiler<'_> {
                 }
             },
         };
-        let window = window.and_then(|window| reporter.in_calendar(raw, window, path));
+        let window = window.and_then(|window| in_calendar(&mut reporter, raw, window, path));
         // All keys are checked before the first invalid one ends the compilation.
         let quota = Quota { limit: limit?, window: window? };
         let (parameters, is_overdraft) = parameters?;
         match Policy::new(chosen?, quota, &parameters) {
             Ok(policy) => {
-                let is_valid = reporter.check_calendar(raw, quota, &policy, path);
+                let is_valid = check_calendar(&mut reporter, raw, quota, &policy, path);
                 is_valid.then_some((Limit::Quota { quota, policy }, is_overdraft))
             }
             Err(error) => {
