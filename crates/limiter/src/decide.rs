@@ -11,7 +11,7 @@ use tollgate_store::{
 };
 
 use crate::{
-    ActiveRules, ActiveSet, BegunBans, Match, Matches, OwnShares, Requests, SnapshotGuard,
+    ActiveRules, ActiveSet, BegunBans, Match, Matches, Modes, OwnShares, ReachedThresholds, Requests, SnapshotGuard,
     abuse::AbuseObserver,
     candidates,
     fallback::{Fallback, FallbackVerdicts},
@@ -21,23 +21,6 @@ use crate::{
     metrics, precheck, refund, requests, shedding,
     verdict::{Code, Decision, Limited, Listed, Status},
 };
-
-/// Modes that apply to every rule of the process.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Modes {
-    /// Nothing is denied; denials are only counted.
-    pub shadow: bool,
-    /// Every descriptor counts as a quota.
-    pub quota: bool,
-    /// The share of a limit, 0 to 1, above which hits count as near the limit in metrics.
-    pub near_limit_ratio: f64,
-}
-
-impl Default for Modes {
-    fn default() -> Self {
-        Self { shadow: false, quota: false, near_limit_ratio: 0.8 }
-    }
-}
 
 /// Deadline of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +45,7 @@ pub struct Limiter {
     fallback: Option<Fallback>,
     observer: Option<AbuseObserver>,
     begun_bans: BegunBans,
+    reached: ReachedThresholds,
     shares: OwnShares,
     clock: Clock,
 }
@@ -78,6 +62,7 @@ impl Limiter {
             fallback: None,
             observer: None,
             begun_bans: BegunBans::default(),
+            reached: ReachedThresholds::default(),
             shares: OwnShares::default(),
             clock: Clock::System,
         }
@@ -87,6 +72,12 @@ impl Limiter {
     #[must_use]
     pub fn with_begun_bans(self, begun_bans: BegunBans) -> Self {
         Self { begun_bans, ..self }
+    }
+
+    /// Records the thresholds of limits that are reached in `reached`.
+    #[must_use]
+    pub fn with_reached_thresholds(self, reached: ReachedThresholds) -> Self {
+        Self { reached, ..self }
     }
 
     /// Enforces these shares of the limits that all regions enforce together.
@@ -188,6 +179,7 @@ impl Limiter {
             self.observe(rules, descriptors, &statuses);
         }
         self.begun_bans.record(rules, descriptors, &matches, &statuses);
+        self.reached.record(rules, descriptors, &matches, &statuses);
         let decision = self.conclude(statuses, (listed, shed), &calls, &decisions, degraded.as_ref());
         self.settle_permits(decision, permits, &calls, &decisions, degraded.as_ref())
     }

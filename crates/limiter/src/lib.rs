@@ -14,6 +14,7 @@
 //! - [`abuse`]: what the adaptive deny list observes and detects.
 //! - [`demand`]: demand of keys, and the limits that it recommends.
 //! - [`spread`]: delays that spread the times at which denied clients return.
+//! - [`thresholds`]: shares of limits that were used, of which operators are notified.
 //! - [`fallback`]: decisions while the store fails, shared out by the number of [`replicas`].
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
@@ -32,6 +33,7 @@ mod held_permits;
 mod lists;
 mod matched;
 pub mod metrics;
+mod modes;
 mod precheck;
 mod refund;
 mod regions;
@@ -40,6 +42,7 @@ mod requests;
 mod shedding;
 mod spread;
 pub mod talkers;
+mod thresholds;
 pub mod verdict;
 
 use tollgate_rules as rules;
@@ -48,13 +51,15 @@ use tollgate_store::request::Requests;
 pub use self::{
     bans::{BegunBan, BegunBans},
     counters::{CounterInspector, CounterReading, CounterRequests},
-    decide::{Deadline, Limiter, Modes},
+    decide::{Deadline, Limiter},
     fallback::Fallback,
     held_permits::HeldPermits,
+    modes::Modes,
     regions::OwnShares,
     replicas::Replicas,
     requests::cell_of,
     spread::Spread,
+    thresholds::{ReachedThreshold, ReachedThresholds},
 };
 use self::{
     matched::{Match, Matches},

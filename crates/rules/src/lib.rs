@@ -13,6 +13,7 @@ mod abuse;
 mod cidr;
 pub mod config;
 mod level;
+mod notify;
 mod on_store_error;
 mod overrides;
 mod path;
@@ -43,6 +44,7 @@ pub use self::{
     abuse::{AbuseMode, AbuseRule, AbuseTrigger, ExemptValue, Exemption},
     cidr::CidrTable,
     level::{Branch, Duplicate, Level, Matcher, Node, join},
+    notify::NotifyThresholds,
     on_store_error::OnStoreError,
     overrides::{
         ALL_NAMES, List, Listing, ListingError, Overrides, StatedPair, SwitchMode, Switched, ValueMatch,

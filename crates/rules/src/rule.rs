@@ -12,7 +12,7 @@ use tollgate_core::{
 };
 
 use super::{
-    level::join, on_store_error::OnStoreError, path, rollout::Rollout, scope::Scope, shedding::Shedding,
+    level::join, notify::NotifyThresholds, on_store_error::OnStoreError, path, rollout::Rollout, scope::Scope, shedding::Shedding,
     stated_value::StatedValue,
 };
 
@@ -77,6 +77,8 @@ pub struct Rule {
     pub overdraft: bool,
     /// Bans of the counters, if the configuration states them.
     pub ban: Option<BanPolicy>,
+    /// Shares of the limit whose use operators are notified of, if the configuration states any.
+    pub notify: Option<NotifyThresholds>,
     /// Policy while the store fails, if the configuration states one.
     pub on_store_error: Option<OnStoreError>,
     /// The limit in hits per window while the store does not decide, if it is another one.

@@ -98,6 +98,9 @@ fn line(domain: &Domain, rule: &Rule) -> String {
             }
         }
         rule.ban.iter().for_each(|ban| add_ban(&mut line, ban));
+        if let Some(notify) = &rule.notify {
+            let _ = write!(line, ", notify: [{notify}]");
+        }
         let sync = domain.sync_of(rule);
         if sync != SyncMode::default() {
             let _ = write!(line, ", sync: {}", sync.name());
@@ -168,6 +171,7 @@ mod tests {
             sync,
             overdraft: false,
             ban: None,
+            notify: None,
             scope: Scope::Regional,
             on_store_error: None,
             degraded_limit: None,

@@ -239,6 +239,7 @@ raw_rate_limit! {
     on_store_error: Rc<str>,
     degraded_limit: u32,
     ban: RawBan,
+    notify: RawThresholds,
     enforce_percent: EnforcedShare,
     candidate: RawCandidate,
     retry_after_spread: Rc<str>,
@@ -248,6 +249,10 @@ raw_rate_limit! {
 /// The mapping under `candidate`.
 #[derive(Clone, Debug)]
 pub struct RawCandidate(pub Box<Stated<RawRateLimit>>);
+
+/// The list under `notify`: whole percentages, each at least 1 and within the range of thresholds.
+#[derive(Clone, Debug)]
+pub struct RawThresholds(pub Vec<u16>);
 
 /// The mapping under `load_shedding`.
 #[derive(Clone, Debug, Default)]

@@ -61,7 +61,7 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 58] = [
+const KEYS: [Key; 59] = [
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
@@ -98,6 +98,7 @@ const KEYS: [Key; 58] = [
     key("degraded_limit", Extension, &[RateLimit]),
     key("inherit", Extension, &[RateLimit]),
     key("ban", Extension, &[RateLimit]),
+    key("notify", Extension, &[RateLimit]),
     key("enforce_percent", Extension, &[RateLimit]),
     key("candidate", Extension, &[RateLimit]),
     key("threshold", Extension, &[Ban]),

@@ -28,6 +28,7 @@ fn rule(name: &str) -> Arc<Rule> {
         sync: SyncMode::Strict,
         overdraft: false,
         ban: None,
+        notify: None,
         scope: Scope::Regional,
         on_store_error: None,
         degraded_limit: None,

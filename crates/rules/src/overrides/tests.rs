@@ -115,6 +115,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
             sync: SyncMode::Strict,
             overdraft: false,
             ban: None,
+            notify: None,
             scope: Scope::Regional,
             on_store_error: None,
             degraded_limit: None,

@@ -15,7 +15,7 @@ use super::{
     domain::DomainBuilder,
     limit::Defaults,
     metadata::metadata_of,
-    overdraft,
+    notify, overdraft,
     parameters::Reporter,
     pattern::{Pattern, PatternCompiler},
     rollout, scope, shedding,
@@ -184,6 +184,7 @@ impl Compiler<'_> {
             degraded::read(self, &limit.value, stated.as_ref(), &limit_path);
         let banned = Banned { limit: stated.as_ref(), is_overdraft: overdraft, segments };
         let ban = ban::read(self, raw, &limit.value.ban, banned, &limit_path);
+        let notify = notify::read(self, &limit.value, (stated.as_ref(), scope), &limit_path);
         let retry_after_spread = self.retry_after_spread(&limit.value, stated.as_ref(), &limit_path);
         let rule = Arc::new(Rule {
             limit: stated?,
@@ -192,6 +193,7 @@ impl Compiler<'_> {
             scope,
             overdraft,
             ban: ban?,
+            notify: notify?,
             on_store_error,
             degraded_limit,
             retry_after_spread,

@@ -11,6 +11,7 @@ mod domain;
 mod tree_level;
 mod limit;
 mod metadata;
+mod notify;
 mod overdraft;
 mod overriding;
 mod parameters;

@@ -6,7 +6,7 @@ use tollgate_core::{algorithm::Algorithm, ban::BanPolicy};
 
 use super::{Budget, Compiler, Defaults, DomainBuilder};
 use crate::{
-    Limit, Rule, TableSize,
+    Limit, NotifyThresholds, Rule, TableSize,
     config::{
         problem::{Path, Problems, Severity},
         raw::{Field, RawDescriptor, RawRateLimit, Stated},
@@ -126,6 +126,7 @@ fn carried(
         scope: _,
         overdraft: _,
         ban,
+        notify,
         on_store_error: _,
         degraded_limit,
         retry_after_spread: _,
@@ -156,6 +157,10 @@ fn carried(
         }
         _ => compiled.ban,
     };
+    let notify = match (notify, raw.value.notify.is_present()) {
+        (Some(notify), false) => carried_notify(notify, &compiled, &mut report)?,
+        _ => compiled.notify.clone(),
+    };
     let is_stated = raw.value.degraded_limit.is_present() || raw.value.on_store_error.is_present();
     let degraded_limit = match (&compiled.limit, degraded_limit) {
         // No more pass while the store fails than otherwise.
@@ -172,7 +177,7 @@ fn carried(
     let derived = derived.for_override();
     let (name, replaces, metadata) = (name.clone(), replaces.clone(), metadata.clone());
     let (origin, stated) = (origin.clone(), stated.clone());
-    Some(Rule { ban, degraded_limit, name, replaces, metadata, origin, stated, derived, ..compiled })
+    Some(Rule { ban, notify, degraded_limit, name, replaces, metadata, origin, stated, derived, ..compiled })
 }
 
 /// Reports limits between which counters cannot change while requests hold permits, or would be read wrongly.
@@ -203,6 +208,24 @@ fn check_transition(rule: &Limit, overridden: &Limit, report: &mut impl FnMut(&s
         return None;
     }
     Some(())
+}
+
+/// The thresholds of the rule for the limit of the override, if it is one.
+fn carried_notify(
+    notify: &NotifyThresholds,
+    compiled: &Rule,
+    report: &mut impl FnMut(&str, String),
+) -> Option<Option<NotifyThresholds>> {
+    match compiled.algorithm() {
+        None => Some(None),
+        Some(Algorithm::FixedWindow) => Some(Some(notify.clone())),
+        Some(other) => {
+            let name = other.name();
+            let message = format!("{name} has no thresholds, and the rule has `notify`; expected `notify: []` too");
+            report("algorithm", message);
+            None
+        }
+    }
 }
 
 /// The bans of the rule for the limit of the override.

@@ -71,6 +71,7 @@ pub(super) fn rule(
         on_store_error: None,
         degraded_limit: None,
         ban: None,
+        notify: None,
         scope: Scope::Regional,
         retry_after_spread: None,
         name: Box::default(),

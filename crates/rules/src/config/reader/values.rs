@@ -5,13 +5,13 @@ use std::rc::Rc;
 use tollgate_core::EnforcedShare;
 
 use super::Reader;
-use crate::config::{
+use crate::{NotifyThresholds, config::{
     problem::Path,
-    raw::{Field, Ratio, RawBan, RawCandidate, Stated},
+    raw::{Field, Ratio, RawBan, RawCandidate, RawThresholds, Stated},
     scalar::Meaning,
     vocabulary::Section,
     yaml::{Content, Node, Position, Scalar},
-};
+}};
 
 impl Reader<'_> {
     pub(super) fn text(&mut self, node: &Node, path: &Path<'_>) -> Field<Rc<str>> {
@@ -110,6 +110,27 @@ impl Reader<'_> {
         }
     }
 
+    /// Reads a list of whole percentages: `[50%, 100%]`.
+    fn thresholds(&mut self, node: &Node, path: &Path<'_>) -> Field<RawThresholds> {
+        const EXPECTED: &str = "a whole percentage from 1% to 1000%, such as 80%";
+        let Content::List(items) = &node.content else {
+            return if is_null(node) { Field::Absent } else { self.invalid(node, path, "a list") };
+        };
+        let mut percentages = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            let percent = match &item.content {
+                Content::Scalar(scalar) => scalar.text.strip_suffix('%').and_then(|text| text.parse().ok()),
+                Content::List(_) | Content::Map(_) => None,
+            };
+            let is_valid = |percent: &u16| (1..=NotifyThresholds::MAX_PERCENT).contains(percent);
+            match percent.filter(is_valid) {
+                Some(percent) => percentages.push(percent),
+                None => self.wrong_type(item, &path.item(index), EXPECTED),
+            }
+        }
+        stated_if(percentages.len() == items.len(), node, RawThresholds(percentages))
+    }
+
     /// Reads a limit that is compared with the one around it.
     fn candidate(&mut self, node: &Node, path: &Path<'_>) -> Field<RawCandidate> {
         match self.rate_limit(node, path, Section::Candidate) {
@@ -186,6 +207,12 @@ impl ReadValue for EnforcedShare {
 impl ReadValue for RawCandidate {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
         reader.candidate(node, path)
+    }
+}
+
+impl ReadValue for RawThresholds {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
+        reader.thresholds(node, path)
     }
 }
 

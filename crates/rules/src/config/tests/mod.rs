@@ -13,6 +13,7 @@ mod files;
 mod hostile_files;
 mod load_shedding;
 mod mistakes;
+mod notify;
 mod overdraft;
 mod overriding;
 mod rollout;
