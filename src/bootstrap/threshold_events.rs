@@ -64,7 +64,7 @@ fn event(reached: ReachedThreshold) -> OperatorEvent {
         figures: vec![
             ("threshold_percent", percent.into()),
             ("used_hits", used),
-            ("limit_hits", quota.limit.into()),
+            ("limit_hits", quota.limit),
             ("window_seconds", window.seconds().into()),
             ("window_ends_at_ms", u64::from(window_ends_at).saturating_mul(1_000)),
         ],

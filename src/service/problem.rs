@@ -90,9 +90,9 @@ fn limit_text(limited: &Limited<'_>) -> String {
         let _ = write!(text, " \"{}\"", limited.name());
     }
     if holds_permits {
-        let _ = write!(text, " of {}", counted(limit.into(), "concurrent request"));
+        let _ = write!(text, " of {}", counted(limit, "concurrent request"));
     } else {
-        let (requests, window) = (counted(limit.into(), "request"), window_text(limited.quota.window));
+        let (requests, window) = (counted(limit, "request"), window_text(limited.quota.window));
         let _ = write!(text, " of {requests} per {window}");
     }
     if let Some(policy) = limited.rule.and_then(|rule| rule.policy()) {

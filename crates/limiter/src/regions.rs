@@ -90,7 +90,8 @@ impl OwnShares {
     ) -> Option<(Policy, RegionShare)> {
         let shares = self.shares.load();
         let hash = || hash_of(key.as_bytes()) ^ hash_of(record.as_bytes());
-        let base = shares.as_ref()?.share(quota.limit, whole, || clock.now(), hash);
-        Some((whole.region_share(base, quota.limit), RegionShare::new(quota, base)?))
+        let limit = u32::try_from(quota.limit).ok()?;
+        let base = shares.as_ref()?.share(limit, whole, || clock.now(), hash);
+        Some((whole.region_share(base, limit), RegionShare::new(quota, base)?))
     }
 }

@@ -87,7 +87,7 @@ impl ReachedThresholds {
             // While the store fails, an instance counts its own hits only.
             let limited = status.limited().filter(|limited| !limited.is_degraded);
             if let (Some(notify), Some(limited)) = (&rule.notify, limited) {
-                let reached = notify.reached(limited.verdict.used, limited.quota.limit.into());
+                let reached = notify.reached(limited.verdict.used, limited.quota.limit);
                 let entries = descriptor.entries.get(..*depth).unwrap_or_default();
                 if reached > 0 {
                     let key = || {

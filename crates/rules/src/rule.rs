@@ -226,8 +226,10 @@ impl Rule {
     /// Identifier of the rule's counters within their hash tags. Independent of the limit, so that a changed limit keeps the
     /// usage.
     pub fn record_id(&self) -> RecordId {
-        let algorithm = self.algorithm().unwrap_or_default();
-        *self.derived.record_id.get_or_init(|| record_id_of(&self.segments, &[], algorithm))
+        *self.derived.record_id.get_or_init(|| match &self.limit {
+            Limit::Quota { policy, .. } => record_id_of(&self.segments, &[], policy),
+            Limit::Unlimited => record_id_of_path(&self.segments, &[], Algorithm::default()),
+        })
     }
 
     /// The key that a request with these entries counts under: the one that a share of the keys contains or not.
@@ -288,7 +290,11 @@ impl Rule {
 }
 
 /// Identifier of the counters of a rule with these segments, or of those that the `beyond` steps distinguish.
-pub(super) fn record_id_of(segments: &[Segment], beyond: &[PathStep<'_>], algorithm: Algorithm) -> RecordId {
+pub(super) fn record_id_of(segments: &[Segment], beyond: &[PathStep<'_>], policy: &Policy) -> RecordId {
+    record_id_of_path(segments, beyond, policy.algorithm()).under(policy)
+}
+
+fn record_id_of_path(segments: &[Segment], beyond: &[PathStep<'_>], algorithm: Algorithm) -> RecordId {
     let steps = segments.iter().map(|segment| match segment.value {
         Value::Open => PathStep::Open(&segment.key),
         Value::Stated | Value::Shared => PathStep::Closed(&segment.stated),

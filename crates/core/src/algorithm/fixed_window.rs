@@ -4,7 +4,7 @@
 //! until the window ends. They do not count where a request is charged all or none, or where the counter is leased. Up to
 //! twice the limit can pass in an interval of one window's length that spans an edge.
 //!
-//! The state is `[end of the window in seconds since the epoch, hits]`. While that end lies ahead, the hits count,
+//! The state is `[end of the window in seconds since the epoch, low 32 bits of the hits, the others]`. While that end lies ahead, the hits count,
 //! whatever window the rule has by now: after a window was made longer, the usage counts to the end of that window. An end
 //! up to four windows after that of the present one stays, so that a clock that stepped back and is put right grants
 //! nothing twice; and so usage of a longer window counts to the end of that. An end beyond that is replaced by that of the
@@ -13,14 +13,19 @@
 //! With a *carry*, hits beyond the limit count in the next windows too, up to a bound. The state is then the end of the
 //! last of these windows, and the hits that are left for it; each window before it is full. Such a state of another limit
 //! or window thus lasts as long as it did, within the bound.
+//!
+//! Limits of up to 32 bits count no more than 2^32 - 1 hits, and their third word is 0: a store has only two. Others are
+//! *wide*: they count up to [`Hits::MAX`], under a kind of their own, and have no carry.
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::{Charging, LastVerdict, MAX_STEP_BACK_WINDOWS, Prefetch, Verdict, last_verdict::used_of_share};
+use super::{
+    Charging, LastVerdict, MAX_STEP_BACK_WINDOWS, Prefetch, Verdict, Words, last_verdict::used_of_share,
+};
 use crate::{
     clock::Timestamp,
     descriptor::Hits,
-    quota::{Quota, share_of},
+    quota::{Quota, share_of, word_share_of},
 };
 
 /// Maximum length of the windows for which a loan between regions lasts longer than one.
@@ -29,7 +34,7 @@ const MAX_LOAN_WINDOW: Duration = Duration::from_secs(5);
 /// At most `limit` hits in each window of `window` seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
-    limit: u32,
+    limit: u64,
     window: NonZeroU32,
     /// Maximum number of hits beyond the limit that count in the next windows.
     max_carried: u32,
@@ -41,7 +46,7 @@ impl FixedWindow {
         Self { limit: quota.limit, window: quota.window.length(), max_carried }
     }
 
-    pub(super) const fn with_limit(self, limit: u32) -> Self {
+    pub(super) const fn with_limit(self, limit: u64) -> Self {
         Self { limit, ..self }
     }
 
@@ -51,20 +56,21 @@ impl FixedWindow {
 
     /// Time until a window's hits do not count any more: also in the next windows, with a carry.
     pub(super) fn tail(&self) -> Duration {
-        let carried = self.max_carried.checked_div(self.limit).unwrap_or_default();
+        let carried = u64::from(self.max_carried).checked_div(self.limit).unwrap_or_default();
+        let carried = u32::try_from(carried).unwrap_or(u32::MAX);
         let windows = if self.max_carried > 0 { carried.saturating_add(2) } else { 1 };
         let window = Duration::from_secs(self.window.get().into());
         window.saturating_mul(windows).saturating_add(window.min(MAX_LOAN_WINDOW))
     }
 
     pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
-        let max_carried = share_of(self.max_carried, instances);
+        let max_carried = word_share_of(self.max_carried, instances);
         Self { limit: share_of(self.limit, instances), max_carried, ..self }
     }
 
     /// Maximum number of hits that a counter with a carry has; `None` without one.
     pub(super) fn max_used(&self) -> Option<u64> {
-        let max_used = u64::from(self.limit).saturating_add(u64::from(self.max_carried));
+        let max_used = self.limit.saturating_add(u64::from(self.max_carried));
         (self.limit > 0 && self.max_carried > 0).then_some(max_used)
     }
 
@@ -75,7 +81,7 @@ impl FixedWindow {
 
     /// Limit in hits and window in seconds.
     pub(super) fn script_parameters(&self) -> [i64; 2] {
-        [i64::from(self.limit), i64::from(self.window.get())]
+        [self.limit.cast_signed(), i64::from(self.window.get())]
     }
 
     /// End of the window that contains `now`, in seconds since the epoch.
@@ -84,13 +90,13 @@ impl FixedWindow {
         start.saturating_add(self.window.get())
     }
 
-    pub(super) const fn limit(&self) -> u32 {
+    pub(super) const fn limit(&self) -> u64 {
         self.limit
     }
 
     /// State of this share of the `whole` limit after its last verdict.
-    pub(super) fn after(&self, whole: &Self, last: &LastVerdict, instances: NonZeroU32) -> [u32; 2] {
-        let used = used_of_share(whole.limit.into(), last.used.into(), self.limit.into(), instances);
+    pub(super) fn after(&self, whole: &Self, last: &LastVerdict, instances: NonZeroU32) -> Words {
+        let used = used_of_share(whole.limit, last.used, self.limit, instances);
         // The counter may end with a longer window that the rule had before.
         let end = match self.max_used() {
             Some(_) => self.window_end(last.decided_at),
@@ -106,7 +112,8 @@ impl FixedWindow {
     }
 
     /// End of the window in which the hits count, and their number.
-    fn counts(&self, [ends, count]: [u32; 2], now: Timestamp) -> (u32, u64) {
+    fn counts(&self, state: Words, now: Timestamp) -> (u32, u64) {
+        let ([ends, ..], count) = (state, hits_of(state));
         let end = self.window_end(now);
         let last_end = end.saturating_add(self.window.get().saturating_mul(MAX_STEP_BACK_WINDOWS));
         match ends {
@@ -116,26 +123,38 @@ impl FixedWindow {
             {
                 let windows = ends.saturating_sub(end).div_ceil(self.window.get());
                 let used =
-                    u64::from(windows).saturating_mul(u64::from(self.limit)).saturating_add(count.into());
+                    u64::from(windows).saturating_mul(self.limit).saturating_add(count);
                 (end, used.min(max_used))
             }
-            _ if ends <= last_end => (ends.max(end), u64::from(count)),
-            _ => (end.saturating_add(self.window.get()), u64::from(count)),
+            _ if ends <= last_end => (ends.max(end), count),
+            _ => (end.saturating_add(self.window.get()), count),
         }
     }
 
+    /// Maximum number of hits that a state holds.
+    pub(super) const fn max_counted(&self) -> u64 {
+        if self.is_wide() { Hits::MAX } else { u32::MAX as u64 }
+    }
+
+    /// Whether the limit has more than 32 bits.
+    pub(super) const fn is_wide(&self) -> bool {
+        self.limit > u32::MAX as u64
+    }
+
     /// The state with `count` hits in the window that ends at `end`.
-    fn state(&self, end: u32, count: u64) -> [u32; 2] {
+    fn state(&self, end: u32, count: u64) -> Words {
         let (mut end, mut count) = (end, count);
         if let Some(max_used) = self.max_used() {
             count = count.min(max_used);
             // The last second since the epoch that a state can have bounds the windows.
             let left = u64::from(u32::MAX.saturating_sub(end) / self.window);
-            let full = count.saturating_sub(1).checked_div(self.limit.into()).unwrap_or(0).min(left);
+            let full = count.saturating_sub(1).checked_div(self.limit).unwrap_or(0).min(left);
             end = end.saturating_add(u32::try_from(full).unwrap_or(0).saturating_mul(self.window.get()));
-            count = count.saturating_sub(full.saturating_mul(self.limit.into()));
+            count = count.saturating_sub(full.saturating_mul(self.limit));
         }
-        [end, u32::try_from(count).unwrap_or(u32::MAX)]
+        let count = count.min(self.max_counted());
+        let word = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        [end, word(count & u64::from(u32::MAX)), word(count >> u32::BITS)]
     }
 
     /// Length of a window.
@@ -144,11 +163,11 @@ impl FixedWindow {
     }
 
     /// End of the window that a charge counts in, for one without a carry.
-    pub(super) fn label(&self, state: [u32; 2], now: Timestamp) -> u32 {
+    pub(super) fn label(&self, state: Words, now: Timestamp) -> u32 {
         self.counts(state, now).0
     }
 
-    pub(super) fn apply(&self, state: &mut [u32; 2], now: Timestamp, hits: Hits, charging: Charging) -> bool {
+    pub(super) fn apply(&self, state: &mut Words, now: Timestamp, hits: Hits, charging: Charging) -> bool {
         if let Hits::RefundCharge { made_at, .. } = hits
             && self.window_end(made_at) != state[0]
         {
@@ -156,7 +175,7 @@ impl FixedWindow {
             return true;
         }
         let (end, count) = self.counts(*state, now);
-        let limit = u64::from(self.limit);
+        let limit = self.limit;
         let after = match hits {
             Hits::Peek | Hits::Release(_) => count,
             Hits::Charge(amount) | Hits::Overdraw(amount) | Hits::Acquire { amount, .. } => {
@@ -170,9 +189,9 @@ impl FixedWindow {
         matches!(hits, Hits::Refund(_) | Hits::RefundCharge { .. }) || after <= limit
     }
 
-    pub(super) fn reserve(&self, state: &mut [u32; 2], now: Timestamp, prefetch: Prefetch) -> u32 {
+    pub(super) fn reserve(&self, state: &mut Words, now: Timestamp, prefetch: Prefetch) -> u32 {
         let (end, count) = self.counts(*state, now);
-        let tokens = prefetch.granted(u64::from(self.limit).saturating_sub(count));
+        let tokens = prefetch.granted(self.limit.saturating_sub(count));
         if tokens > 0 {
             *state = self.state(end, count.saturating_add(u64::from(tokens)));
         }
@@ -181,15 +200,15 @@ impl FixedWindow {
 
     pub(super) fn verdict(
         &self,
-        state: [u32; 2],
+        state: Words,
         now: Timestamp,
         hits: Hits,
         admitted: bool,
         charging: Charging,
     ) -> Verdict {
-        let limit = u64::from(self.limit);
+        let limit = self.limit;
         let used = match self.max_used() {
-            None => u64::from(state[1]),
+            None => hits_of(state),
             Some(_) => self.counts(state, now).1,
         };
         let until = |end: u32| Timestamp::from_micros(u64::from(end).saturating_mul(1_000_000)).since(now);
@@ -197,15 +216,15 @@ impl FixedWindow {
             true => Duration::ZERO,
             false if hits.charged() > limit => Duration::MAX,
             // In the last window that the carried hits take part of.
-            false if used > limit && u64::from(state[1]).saturating_add(hits.charged()) <= limit => {
+            false if used > limit && hits_of(state).saturating_add(hits.charged()) <= limit => {
                 until(state[0].saturating_sub(self.window.get()))
             }
             false => until(state[0]),
         };
         let counted = match charging {
-            // The state holds no more than 2^32 - 1 hits. The charge was made on a full counter or, if it is larger than
-            // that alone, on an unused one, as far as the state shows.
-            Charging::Independent if state[1] == u32::MAX && !admitted => match hits.charged() {
+            // The state holds no more hits. The charge was made on a full counter or, if it is larger than that alone, on an
+            // unused one, as far as the state shows.
+            Charging::Independent if hits_of(state) == self.max_counted() && !admitted => match hits.charged() {
                 more if more > used => more,
                 hits => used.saturating_add(hits),
             },
@@ -215,7 +234,7 @@ impl FixedWindow {
         };
         Verdict {
             admitted,
-            remaining: u32::try_from(limit.saturating_sub(used)).unwrap_or(u32::MAX),
+            remaining: limit.saturating_sub(used),
             reset_after: until(state[0]),
             retry_after,
             used,
@@ -227,6 +246,12 @@ impl FixedWindow {
 }
 
 /// End of the window; an empty one need not be kept.
-pub(super) const fn expires_at(state: [u32; 2]) -> u32 {
-    if state[1] == 0 { 0 } else { state[0] }
+pub(super) const fn expires_at(state: Words) -> u32 {
+    let [ends, low, high] = state;
+    if low == 0 && high == 0 { 0 } else { ends }
+}
+
+/// Hits in a state.
+fn hits_of([_, low, high]: Words) -> u64 {
+    u64::from(high) << u32::BITS | u64::from(low)
 }

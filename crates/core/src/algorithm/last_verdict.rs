@@ -21,7 +21,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastVerdict {
     /// Hits that counted, with the tokens that were charged ahead of their use.
-    pub(super) used: u32,
+    pub(super) used: u64,
     /// Time of the verdict.
     pub decided_at: Timestamp,
     /// Time at which the counter equals an unused one.
@@ -53,7 +53,7 @@ impl Policy {
     /// Maximum number of hits that count at the same time, without an overdraft.
     pub fn limit(&self) -> u64 {
         match self {
-            Self::FixedWindow(policy) => policy.limit().into(),
+            Self::FixedWindow(policy) => policy.limit(),
             Self::SlidingWindow(policy) => policy.limit().into(),
             Self::SlidingWindowLog(policy) => policy.limit().into(),
             Self::TokenBucket(policy) => policy.burst(),
@@ -64,10 +64,10 @@ impl Policy {
     /// Returns this policy with another limit, in the same window. A bucket keeps its capacity in time.
     #[must_use]
     pub fn with_limit(self, limit: u32, window: Window) -> Self {
-        let quota = Quota { limit, window };
+        let quota = Quota { limit: limit.into(), window };
         let bounded = limit.min(MAX_QUEUED);
         match self {
-            Self::FixedWindow(policy) => Self::FixedWindow(policy.with_limit(limit)),
+            Self::FixedWindow(policy) => Self::FixedWindow(policy.with_limit(limit.into())),
             Self::SlidingWindow(policy) => Self::SlidingWindow(policy.with_limit(limit)),
             Self::SlidingWindowLog(policy) => Self::SlidingWindowLog(policy.with_limit(bounded)),
             Self::TokenBucket(policy) => Self::TokenBucket(policy.with_rate(quota)),
@@ -85,7 +85,7 @@ impl Policy {
         };
         match self {
             Self::FixedWindow(policy) => {
-                Self::FixedWindow(policy.with_limit(share).with_max_carried(part(policy.max_carried())))
+                Self::FixedWindow(policy.with_limit(share.into()).with_max_carried(part(policy.max_carried())))
             }
             Self::SlidingWindow(policy) => Self::SlidingWindow(policy.with_limit(share).rounded_up()),
             Self::SlidingWindowLog(policy) => {
@@ -126,7 +126,10 @@ impl Policy {
     pub fn with_reserve(self) -> Self {
         let reduced = |limit: u32| limit.saturating_sub(limit / RESERVED_PART);
         match self {
-            Self::FixedWindow(policy) => Self::FixedWindow(policy.with_limit(reduced(policy.limit()))),
+            Self::FixedWindow(policy) => {
+                let reduced = policy.limit().saturating_sub(policy.limit() / u64::from(RESERVED_PART));
+                Self::FixedWindow(policy.with_limit(reduced))
+            }
             Self::SlidingWindow(policy) => Self::SlidingWindow(policy.with_limit(reduced(policy.limit()))),
             Self::SlidingWindowLog(policy) => {
                 Self::SlidingWindowLog(policy.with_limit(reduced(policy.limit())))
@@ -140,7 +143,7 @@ impl Policy {
 
     /// Returns what a verdict of this policy leaves to know, given that `reserved` tokens were charged after it.
     pub fn last_verdict(&self, verdict: &Verdict, reserved: u32) -> LastVerdict {
-        let used = u32::try_from(verdict.used).unwrap_or(u32::MAX).saturating_add(reserved);
+        let used = verdict.used.saturating_add(reserved.into());
         let reserved_for = match self {
             Self::TokenBucket(policy) => policy.time_of(reserved.into()),
             Self::FixedWindow(_)
@@ -165,11 +168,10 @@ impl Policy {
         instances: NonZeroU32,
     ) -> Option<CounterState> {
         let share = self.shared_by(instances);
-        let whole = u64::from(last.used);
+        let whole = last.used;
         let mut state = match (self, &share) {
             (Self::FixedWindow(policy), Self::FixedWindow(share)) => {
-                let [end, count] = share.after(policy, last, instances);
-                CounterState::Words([end, count, 0])
+                CounterState::Words(share.after(policy, last, instances))
             }
             (Self::SlidingWindow(policy), Self::SlidingWindow(share)) => {
                 CounterState::Words(share.after(policy, last, instances))
@@ -202,7 +204,7 @@ impl Policy {
 
     /// Hits that would still pass at `now`.
     pub fn unused(&self, state: &mut CounterState, now: Timestamp) -> u64 {
-        u64::from(self.read(state, now).remaining)
+        self.read(state, now).remaining
     }
 
     /// Whether `state` leaves less than `other` at `now`.

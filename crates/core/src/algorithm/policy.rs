@@ -24,6 +24,9 @@ pub enum Policy {
     Concurrency(Concurrency),
 }
 
+/// Number that marks counters of fixed windows with a limit of more than 32 bits, of which a state has three words.
+const WIDE_WINDOW_KIND: u8 = 14;
+
 /// Parameters besides the quota; each is ignored by the algorithms that do not use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
@@ -67,6 +70,9 @@ pub enum PolicyError {
     /// A bucket whose emission interval is so short that rounding changes the rate by more than 1 %.
     #[error("expected a token bucket rate that is exact within 1 %: at most about a million per second")]
     TooFast,
+    /// A limit with more bits than the algorithm's state has for it.
+    #[error("expected a limit of at most 4294967295, or `fixed_window` without `carry`")]
+    TooLarge,
     /// A log or a list of leases that would be too long.
     #[error("expected a limit of at most {MAX_QUEUED}, since this algorithm stores each hit")]
     TooMany,
@@ -78,7 +84,7 @@ pub enum PolicyError {
 impl Parameters {
     /// Maximum number of hits beyond the limit of `quota`.
     fn debt_of(&self, quota: Quota) -> u32 {
-        if self.overdraft { self.max_debt.unwrap_or(quota.limit) } else { 0 }
+        if self.overdraft { self.max_debt.unwrap_or(quota.word()) } else { 0 }
     }
 }
 
@@ -89,9 +95,12 @@ impl Policy {
     /// [`PolicyError`] if the algorithm cannot enforce this quota with these parameters.
     pub fn new(algorithm: Algorithm, quota: Quota, parameters: &Parameters) -> Result<Self, PolicyError> {
         let Parameters { burst, min_interval, .. } = *parameters;
+        if quota.is_wide() && (algorithm != Algorithm::FixedWindow || parameters.carry) {
+            return Err(if algorithm.has_own_key() { PolicyError::TooMany } else { PolicyError::TooLarge });
+        }
         if algorithm == Algorithm::TokenBucket {
             let max_debt = parameters.debt_of(quota);
-            let burst = burst.unwrap_or(quota.limit);
+            let burst = burst.unwrap_or(quota.word());
             return match TokenBucket::new(quota, burst, max_debt) {
                 // A default is not too large, but cut.
                 Err(PolicyError::TooDeep) if parameters.max_debt.is_none() => {
@@ -101,7 +110,7 @@ impl Policy {
             };
         }
         match Self::nearest(algorithm, quota, parameters) {
-            _ if algorithm.has_own_key() && quota.limit > MAX_QUEUED => Err(PolicyError::TooMany),
+            _ if algorithm.has_own_key() && quota.word() > MAX_QUEUED => Err(PolicyError::TooMany),
             Self::SlidingWindowLog(log) if min_interval > log.window() => Err(PolicyError::TooRare),
             policy => Ok(policy),
         }
@@ -112,7 +121,7 @@ impl Policy {
     pub fn nearest(algorithm: Algorithm, quota: Quota, parameters: &Parameters) -> Self {
         let Parameters { burst, min_interval, lease_ttl, carry, .. } = *parameters;
         let max_debt = parameters.debt_of(quota);
-        let bounded = Quota { limit: quota.limit.min(MAX_QUEUED), ..quota };
+        let bounded = quota.word().min(MAX_QUEUED);
         match algorithm {
             Algorithm::FixedWindow => {
                 let max_carried = if carry { max_debt } else { 0 };
@@ -121,12 +130,12 @@ impl Policy {
             Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(quota)),
             Algorithm::SlidingWindowLog => {
                 let window = Duration::from_secs(u64::from(quota.window.seconds()));
-                Self::SlidingWindowLog(SlidingWindowLog::new(bounded, min_interval.min(window)))
+                Self::SlidingWindowLog(SlidingWindowLog::new(bounded, window, min_interval.min(window)))
             }
             Algorithm::TokenBucket => {
-                Self::TokenBucket(TokenBucket::rounded(quota, burst.unwrap_or(quota.limit), max_debt))
+                Self::TokenBucket(TokenBucket::rounded(quota, burst.unwrap_or(quota.word()), max_debt))
             }
-            Algorithm::Concurrency => Self::Concurrency(Concurrency::new(bounded.limit, lease_ttl)),
+            Algorithm::Concurrency => Self::Concurrency(Concurrency::new(bounded, lease_ttl)),
         }
     }
 
@@ -173,6 +182,14 @@ impl Policy {
         ))
     }
 
+    /// Number that marks the counters in a store: that of the algorithm, or [`WIDE_WINDOW_KIND`].
+    pub const fn kind(&self) -> u8 {
+        match self {
+            Self::FixedWindow(policy) if policy.is_wide() => WIDE_WINDOW_KIND,
+            policy => policy.algorithm().kind(),
+        }
+    }
+
     /// The algorithm without its parameters.
     pub const fn algorithm(&self) -> Algorithm {
         match self {
@@ -199,7 +216,7 @@ impl Policy {
     /// The bound of an overdraft, as the script has it: ticks of debt of a bucket, hits otherwise.
     pub fn script_bound(&self) -> u64 {
         match self {
-            Self::FixedWindow(policy) => policy.max_used().unwrap_or(u64::from(u32::MAX)),
+            Self::FixedWindow(policy) => policy.max_used().unwrap_or(policy.max_counted()),
             Self::SlidingWindow(_) | Self::Concurrency(_) => u64::from(u32::MAX),
             Self::SlidingWindowLog(policy) => policy.max_logged(),
             Self::TokenBucket(policy) => policy.max_debt_ticks(),
@@ -289,13 +306,8 @@ impl Policy {
             hits => hits,
         };
         match self {
-            Self::FixedWindow(policy) => state.on_pair(|pair| policy.apply(pair, now, hits, charging)),
-            Self::SlidingWindow(policy) => {
-                let mut words = state.words();
-                let admitted = policy.apply(&mut words, now, hits);
-                *state = CounterState::Words(words);
-                admitted
-            }
+            Self::FixedWindow(policy) => state.on_words(|words| policy.apply(words, now, hits, charging)),
+            Self::SlidingWindow(policy) => state.on_words(|words| policy.apply(words, now, hits)),
             Self::SlidingWindowLog(policy) => state.on_log(|log| policy.apply(log, now, hits)),
             Self::TokenBucket(policy) => state.on_pair(|pair| policy.apply(pair, now, hits)),
             Self::Concurrency(policy) => state.on_leases(|held| policy.apply(held, now, hits)),
@@ -330,7 +342,7 @@ impl Policy {
         };
         let [first, second, _] = words;
         match self {
-            Self::FixedWindow(policy) => policy.verdict([first, second], now, hits, admitted, charging),
+            Self::FixedWindow(policy) => policy.verdict(words, now, hits, admitted, charging),
             Self::SlidingWindow(policy) => policy.verdict(words, now, hits, admitted),
             Self::TokenBucket(policy) => policy.verdict([first, second], now, hits, admitted),
             Self::SlidingWindowLog(policy) => queued.verdict(policy.limit(), now, hits, admitted),
@@ -342,7 +354,7 @@ impl Policy {
     /// hits is kept for a lifetime more, in case that the lifetime is lengthened meanwhile.
     pub fn expires_at(&self, state: &CounterState) -> u32 {
         match (self, state) {
-            (Self::FixedWindow(_), state) => fixed_window::expires_at(state.pair()),
+            (Self::FixedWindow(_), state) => fixed_window::expires_at(state.words()),
             (Self::SlidingWindow(_), state) => sliding_window::expires_at(state.words()),
             (Self::TokenBucket(_), state) => token_bucket::expires_at(state.pair()),
             (Self::SlidingWindowLog(policy), CounterState::Log(log)) => {
@@ -359,13 +371,8 @@ impl Policy {
     /// grant none.
     pub fn reserve(&self, state: &mut CounterState, now: Timestamp, prefetch: Prefetch) -> u32 {
         match self {
-            Self::FixedWindow(policy) => state.on_pair(|pair| policy.reserve(pair, now, prefetch)),
-            Self::SlidingWindow(policy) => {
-                let mut words = state.words();
-                let tokens = policy.reserve(&mut words, now, prefetch);
-                *state = CounterState::Words(words);
-                tokens
-            }
+            Self::FixedWindow(policy) => state.on_words(|words| policy.reserve(words, now, prefetch)),
+            Self::SlidingWindow(policy) => state.on_words(|words| policy.reserve(words, now, prefetch)),
             Self::TokenBucket(policy) => state.on_pair(|pair| policy.reserve(pair, now, prefetch)),
             Self::SlidingWindowLog(_) | Self::Concurrency(_) => 0,
         }

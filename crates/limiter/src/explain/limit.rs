@@ -36,7 +36,7 @@ pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
 
 /// Text form of a candidate: quota, and algorithm with its parameters.
 pub fn candidate_text(Candidate { quota, policy, overdraft, .. }: &Candidate) -> String {
-    let burst = policy.burst().filter(|burst| *burst != u64::from(quota.limit));
+    let burst = policy.burst().filter(|burst| *burst != quota.limit);
     let burst = burst.map(|burst| format!(", burst {burst}")).unwrap_or_default();
     let overdraft = if *overdraft { overdraft_text(policy) } else { String::new() };
     format!("{}{burst}{overdraft}", quota_text(*quota, policy))

@@ -225,7 +225,7 @@ raw_rate_limit! {
     unit: Rc<str>,
     unit_multiplier: u32,
     window: Rc<str>,
-    requests_per_unit: u32,
+    requests_per_unit: u64,
     unlimited: bool,
     algorithm: Rc<str>,
     burst: u32,

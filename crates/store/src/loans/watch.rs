@@ -155,7 +155,7 @@ impl ShareWatch {
         let used = u32::try_from(verdict.used).unwrap_or(u32::MAX);
         let is_bucket = matches!(check.policy, Policy::TokenBucket(_));
         // Far from short; the demand for a bucket is not seen from its use.
-        let has_plenty = verdict.admitted && !is_bucket && used <= verdict.remaining;
+        let has_plenty = verdict.admitted && !is_bucket && u64::from(used) <= verdict.remaining;
         if hits == 0 || has_plenty || verdict.ban.is_some_and(|ban| ban.is_enforced) {
             return;
         }

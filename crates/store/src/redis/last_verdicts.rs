@@ -190,7 +190,7 @@ impl Shard {
 /// Whether so little of a limit is used that the counter need not be remembered.
 fn is_minor(verdict: &Verdict, reserved: u32) -> bool {
     let used = verdict.used.saturating_add(reserved.into());
-    let limit = verdict.used.saturating_add(verdict.remaining.into());
+    let limit = verdict.used.saturating_add(verdict.remaining);
     used.saturating_mul(MINOR_PART) <= limit
 }
 

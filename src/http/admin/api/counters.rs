@@ -1,20 +1,21 @@
-//! `POST /counters/…`: reading a counter, resetting it, and refunding hits.
+//! `POST /counters/…`: reading a counter, resetting it, and refunding hits; `GET /usage`: the use of limits.
 
 use std::sync::Arc;
 
 use axum::{Extension, extract::State};
 use serde::{Deserialize, Serialize};
 use tollgate_control::Action;
-use tollgate_core::{algorithm::Verdict, descriptor::Hits};
+use tollgate_core::{algorithm::Verdict, descriptor::Hits, quota::Quota};
 use tollgate_limiter::{
     CounterRequests,
     explain::{has_min_interval, limit_text},
 };
+use tollgate_rules::Limit;
 
 use super::{
     bans,
     error::ApiError,
-    extract::{ApiDescriptor, Integer, JsonBody, Reason, now_ms},
+    extract::{ApiDescriptor, DescriptorText, Integer, JsonBody, QueryParams, Reason, now_ms},
     limits::Lane,
     response::{self, ApiResult},
     state::Api,
@@ -61,7 +62,7 @@ struct CounterView {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct CounterState {
     pub(super) used: u64,
-    pub(super) remaining: u32,
+    pub(super) remaining: u64,
     /// Whether one hit would pass; unknown with `min_interval`, as a read does not return the time of the last hit.
     pub(super) would_pass: Option<bool>,
     pub(super) reset_after_ms: u64,
@@ -82,9 +83,45 @@ impl CounterState {
     }
 }
 
+/// Query of `GET /usage`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct UsageQuery {
+    domain: String,
+    descriptor: DescriptorText,
+}
+
+/// Use of the limits that a descriptor matches.
+#[derive(Debug, Serialize)]
+struct UsageView {
+    domain: String,
+    limits: Vec<LimitUsage>,
+}
+
+/// Use of a limit.
+#[derive(Debug, Serialize)]
+struct LimitUsage {
+    rule: String,
+    /// Name of the limit; empty without one.
+    name: String,
+    limit: String,
+    limit_hits: u64,
+    /// Unknown of a concurrency limit, which has no window.
+    window_seconds: Option<u32>,
+    used: u64,
+    remaining: u64,
+    /// Time at which the counter equals an unused one, in milliseconds since 1970.
+    resets_at_ms: u64,
+    /// Used hits that this instance charged ahead and holds.
+    held: u64,
+}
+
 /// The counter that a descriptor matches by the active rules, and the request to its store.
 struct CounterTarget {
     rule: String,
+    name: String,
+    quota: Quota,
+    holds_permits: bool,
     limit: String,
     has_min_interval: bool,
     /// Whether the rule bans.
@@ -103,6 +140,32 @@ pub(super) async fn read(
     let lane = Lane::Read(&caller);
     let target = find(&api, lane, request.domain, request.descriptor, Hits::Peek).await?;
     send(&api, target).await
+}
+
+/// Reads the use of the limits that a descriptor matches.
+pub(super) async fn usage(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Caller>,
+    QueryParams(query): QueryParams<UsageQuery>,
+) -> ApiResult {
+    let UsageQuery { domain, descriptor: DescriptorText(descriptor) } = query;
+    let target = find(&api, Lane::Read(&caller), domain.clone(), descriptor, Hits::Peek).await?;
+    let verdict = verdict(&api, &target.requests).await?;
+    let held = api.parts.counters.held_hits(&target.requests);
+    let CounterTarget { rule, name, limit, quota, holds_permits, .. } = target;
+    let resets_at = verdict.decided_at.plus(verdict.reset_after);
+    let usage = LimitUsage {
+        rule,
+        name,
+        limit,
+        limit_hits: quota.limit,
+        window_seconds: (!holds_permits).then(|| quota.window.seconds()),
+        used: verdict.used,
+        remaining: verdict.remaining,
+        resets_at_ms: resets_at.as_micros() / 1_000,
+        held,
+    };
+    response::json(&UsageView { domain, limits: vec![usage] })
 }
 
 /// Resets a counter to unused.
@@ -161,9 +224,12 @@ async fn find(
         let by_lease = lease.map(|(rule, _, _)| rule);
         let rule = by_lease.or_else(|| domain.root.rule(&descriptor.entries))?;
         let rule = overridden.rule_of(rule, &descriptor.entries, now_ms).unwrap_or(rule);
-        rule.algorithm()?;
+        let Limit::Quota { quota, policy } = rule.limit else { return None };
         Some(CounterTarget {
             rule: rule.path(),
+            name: (*rule.name).to_owned(),
+            quota,
+            holds_permits: policy.algorithm().holds_permits(),
             limit: limit_text(domain, rule),
             has_min_interval: has_min_interval(rule),
             has_ban: rule.ban.is_some(),
@@ -192,13 +258,15 @@ async fn audit(
     Ok(timeouts::write(note).await?)
 }
 
-async fn send(
-    api: &Api,
-    CounterTarget { rule, limit, has_min_interval, has_ban: _, releases_lease, requests }: CounterTarget,
-) -> ApiResult {
-    let mut reading = api.parts.counters.send(&requests).await;
-    let verdict = reading.pop().flatten().ok_or_else(counter_not_found)??;
-    let mut state = CounterState::new(verdict, has_min_interval);
+/// Sends the requests to the store; the verdict on the counter.
+async fn verdict(api: &Api, requests: &CounterRequests) -> Result<Verdict, ApiError> {
+    let mut reading = api.parts.counters.send(requests).await;
+    Ok(reading.pop().flatten().ok_or_else(counter_not_found)??)
+}
+
+async fn send(api: &Api, target: CounterTarget) -> ApiResult {
+    let CounterTarget { rule, limit, has_min_interval, releases_lease, requests, .. } = target;
+    let mut state = CounterState::new(verdict(api, &requests).await?, has_min_interval);
     if releases_lease {
         state.would_pass = Some(true);
     }

@@ -164,7 +164,9 @@ fn carried(
     let is_stated = raw.value.degraded_limit.is_present() || raw.value.on_store_error.is_present();
     let degraded_limit = match (&compiled.limit, degraded_limit) {
         // No more pass while the store fails than otherwise.
-        (Limit::Quota { quota, .. }, Some(degraded)) if !is_stated => Some((*degraded).min(quota.limit)),
+        (Limit::Quota { quota, .. }, Some(degraded)) if !is_stated => {
+            Some((*degraded).min(u32::try_from(quota.limit).unwrap_or(u32::MAX)))
+        },
         _ => compiled.degraded_limit,
     };
     let mut compiled = compiled;

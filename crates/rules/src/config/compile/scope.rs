@@ -1,7 +1,5 @@
 //! Regions that enforce a limit together: `scope`.
 
-use std::num::NonZeroU32;
-
 use tollgate_core::algorithm::{Algorithm, Policy};
 
 use super::descriptor::Compiler;
@@ -31,6 +29,11 @@ pub(super) fn read(
     if stated.value == Scope::Global {
         let is_own = own.is_some();
         check_interval(compiler, raw, policy, stated, is_own, path);
+        if quota.is_wide() {
+            let at = raw.value.requests_per_unit.stated().map_or(raw.at, |limit| limit.at);
+            let message = "is too large for `scope: global`; expected at most 4294967295";
+            compiler.error(at, &path.key("requests_per_unit"), message);
+        }
         if is_overdraft {
             let at = raw.value.overdraft.stated().map(|overdraft| overdraft.at);
             let at = at.unwrap_or(if is_own { stated.at } else { raw.at });
@@ -78,9 +81,9 @@ fn check_interval(
 }
 
 /// Warning of a limit that is small for its number of regions.
-fn warning(limit: u32, policy: &Policy, regions: u32) -> Option<String> {
+fn warning(limit: u64, policy: &Policy, regions: u32) -> Option<String> {
     let burst = policy.burst().filter(|_| policy.algorithm() == Algorithm::TokenBucket);
-    let share = limit.checked_div(NonZeroU32::new(regions)?.get())?;
+    let share = limit.checked_div(regions.into())?;
     if regions < 2 || limit == 0 {
         return None;
     }
@@ -90,7 +93,7 @@ fn warning(limit: u32, policy: &Policy, regions: u32) -> Option<String> {
              expected a burst of at least {regions}"
         ));
     }
-    (share < MIN_SHARE).then(|| {
+    (share < u64::from(MIN_SHARE)).then(|| {
         format!(
             "shares of {share} hits, for {regions} regions, deny while the limit is not exhausted where traffic is \
              uneven; expected a limit of at least {}, or `regional`",

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use tollgate_core::EnforcedShare;
+use tollgate_core::{EnforcedShare, descriptor::Hits};
 
 use super::Reader;
 use crate::{NotifyThresholds, config::{
@@ -65,6 +65,22 @@ impl Reader<'_> {
                 Meaning::Integer(number) => match number.try_into() {
                     Ok(value) => Field::Stated(Stated { at: node.at, value }),
                     Err(_) => self.invalid(node, path, EXPECTED),
+                },
+                Meaning::Bool(_) | Meaning::Float(_) | Meaning::Text => self.invalid(node, path, EXPECTED),
+            },
+            Content::List(_) | Content::Map(_) => self.invalid(node, path, EXPECTED),
+        }
+    }
+
+    /// Reads a number of hits, which Redis counts exactly.
+    fn hits(&mut self, node: &Node, path: &Path<'_>) -> Field<u64> {
+        const EXPECTED: &str = "a whole number from 0 to 9007199254740991";
+        match &node.content {
+            Content::Scalar(scalar) => match scalar.meaning() {
+                Meaning::Null => Field::Absent,
+                Meaning::Integer(number) => match number.try_into() {
+                    Ok(value) if value <= Hits::MAX => Field::Stated(Stated { at: node.at, value }),
+                    Ok(_) | Err(_) => self.invalid(node, path, EXPECTED),
                 },
                 Meaning::Bool(_) | Meaning::Float(_) | Meaning::Text => self.invalid(node, path, EXPECTED),
             },
@@ -189,6 +205,12 @@ impl ReadValue for Rc<str> {
 impl ReadValue for u32 {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
         reader.number(node, path)
+    }
+}
+
+impl ReadValue for u64 {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
+        reader.hits(node, path)
     }
 }
 
