@@ -767,7 +767,7 @@ async fn a_peek_with_a_smaller_burst_fills_no_bucket(store: &Subject) {
 
 /// A bucket of a rule: `limit` per `seconds`, and a burst.
 fn bucket(limit: u32, seconds: u32, burst: u32) -> Policy {
-    let quota = Quota { limit, window: Window::from_seconds(seconds).expect("in range") };
+    let quota = Quota { limit: limit.into(), window: Window::from_seconds(seconds).expect("in range") };
     let parameters = Parameters { burst: Some(burst), ..Parameters::default() };
     Policy::new(Algorithm::TokenBucket, quota, &parameters).expect("valid")
 }

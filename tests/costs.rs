@@ -43,7 +43,7 @@ fn client_id(number: u32) -> String {
 fn hourly(algorithm: Algorithm, limit: u32) -> Policy {
     let window = Window::from_seconds(3_600).expect("in range");
     let parameters = Parameters { lease_ttl: Duration::from_secs(3_600), ..Parameters::default() };
-    Policy::new(algorithm, Quota { limit, window }, &parameters).expect("valid")
+    Policy::new(algorithm, Quota { limit: limit.into(), window }, &parameters).expect("valid")
 }
 
 /// A number of hits; for a concurrency limit, permits under a lease of their own.

@@ -157,7 +157,7 @@ mod tests {
     use tollgate_rules::{Derived, DomainIndex, Level, Matcher, Node, Rollout, Segment, Value};
 
     fn limit(algorithm: Algorithm, limit: u32, unit: Unit, multiplier: u32) -> Limit {
-        let quota = Quota { limit, window: Window::new(unit, multiplier).expect("in range") };
+        let quota = Quota { limit: limit.into(), window: Window::new(unit, multiplier).expect("in range") };
         let parameters = Parameters { min_interval: Duration::from_millis(50), ..Parameters::default() };
         Limit::Quota { quota, policy: Policy::new(algorithm, quota, &parameters).expect("fills in time") }
     }

@@ -216,7 +216,7 @@ mod tests {
     }
 
     fn policy(algorithm: Algorithm) -> Policy {
-        let quota = Quota { limit: LIMIT, window: Window::of(Unit::Hour) };
+        let quota = Quota { limit: LIMIT.into(), window: Window::of(Unit::Hour) };
         Policy::nearest(algorithm, quota, &Parameters::default())
     }
 
@@ -235,7 +235,7 @@ mod tests {
         };
         let verdict = Verdict {
             admitted: true,
-            remaining: LIMIT - used,
+            remaining: (LIMIT - used).into(),
             reset_after: Duration::from_secs(60),
             retry_after: Duration::ZERO,
             used: used.into(),

@@ -55,7 +55,7 @@ fn after(algorithm: Algorithm, quota: Quota, history: &[(u64, Hits)]) -> (Counte
 
 fn large_quota() -> impl Strategy<Value = Quota> {
     (6..=40_u32, 1..=7_u32).prop_map(|(limit, seconds)| Quota {
-        limit,
+        limit: limit.into(),
         window: Window::from_seconds(seconds).expect("in range"),
     })
 }

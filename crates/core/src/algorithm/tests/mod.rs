@@ -31,7 +31,7 @@ fn history() -> impl Strategy<Value = Vec<(u64, Hits)>> {
 
 fn quota() -> impl Strategy<Value = Quota> {
     (1..=20_u32, 1..=7_u32).prop_map(|(limit, seconds)| Quota {
-        limit,
+        limit: limit.into(),
         window: Window::from_seconds(seconds).expect("in range"),
     })
 }
@@ -107,7 +107,7 @@ proptest! {
         ttl in 1..=5_u64,
         steps in vec((0..=900_000_u64, 1..=3_u64, any::<bool>(), 0..40_usize), 1..200),
     ) {
-        let quota = Quota { limit, window: Window::from_seconds(1).expect("in range") };
+        let quota = Quota { limit: limit.into(), window: Window::from_seconds(1).expect("in range") };
         let lease_ttl = Duration::from_secs(ttl);
         let parameters = Parameters { lease_ttl, ..Parameters::default() };
         let policy = Policy::new(Algorithm::Concurrency, quota, &parameters).expect("valid");
@@ -218,7 +218,7 @@ proptest! {
 
     #[test]
     fn a_bucket_that_is_drained_steadily_admits_its_rate(limit in 1..=1_000_000_u32) {
-        let quota = Quota { limit, window: Window::from_seconds(1).expect("in range") };
+        let quota = Quota { limit: limit.into(), window: Window::from_seconds(1).expect("in range") };
         let bucket = TokenBucket::new(quota, 1, 0).expect("valid");
         let [emission, _] = bucket.script_parameters();
         // Ticks of 10 ns: at most one tick too long, never too short.
@@ -236,7 +236,7 @@ fn a_burst_that_takes_years_to_refill_is_rejected() {
 
 #[test]
 fn a_rate_that_rounding_would_change_is_rejected() {
-    let per_second = |limit| Quota { limit, window: Window::from_seconds(1).expect("in range") };
+    let per_second = |limit| Quota { limit: limit.into(), window: Window::from_seconds(1).expect("in range") };
     for exact in [1_000_000, 2_000_000, 100_000_000] {
         assert!(TokenBucket::new(per_second(exact), 1, 0).is_ok(), "{exact}");
     }
@@ -262,7 +262,7 @@ fn twice_the_limit_passes_a_fixed_window_across_an_edge_and_no_other_algorithm()
 fn a_fixed_window_counts_all_hits_over_its_limit_beyond_32_bits() {
     let now = Timestamp::from_micros(START);
     let over = |state: &mut CounterState, limit, hits| {
-        let quota = Quota { limit, window: Window::from_seconds(60).expect("in range") };
+        let quota = Quota { limit: limit.into(), window: Window::from_seconds(60).expect("in range") };
         let policy = Policy::nearest(Algorithm::FixedWindow, quota, &Parameters::default());
         let (hits, charging) = (Hits::charge(hits), Charging::Independent);
         let admitted = policy.apply(state, now, hits, charging);

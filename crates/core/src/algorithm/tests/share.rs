@@ -32,7 +32,7 @@ proptest! {
 fn a_share_is_the_limit_divided_but_at_least_one_hit() {
     let all_at_once = [(0, Hits::ONE); 50];
     for (limit, instances, each) in [(10, 1, 10), (10, 3, 3), (10, 10, 1), (3, 10, 1), (0, 3, 0)] {
-        let quota = Quota { limit, window: Window::from_seconds(60).expect("in range") };
+        let quota = Quota { limit: limit.into(), window: Window::from_seconds(60).expect("in range") };
         for algorithm in Algorithm::ALL {
             let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
             let expected = each * u64::from(instances);

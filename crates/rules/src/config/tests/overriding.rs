@@ -16,7 +16,7 @@ fn overridden(limit: &str, with: &str) -> Result<Rule, String> {
     override_rule("d", &rule(limit), with)
 }
 
-fn quota(rule: &Rule) -> (u32, u32, Algorithm, Option<u64>) {
+fn quota(rule: &Rule) -> (u64, u32, Algorithm, Option<u64>) {
     let Limit::Quota { quota, policy } = rule.limit else { panic!("unlimited") };
     (quota.limit, quota.window.seconds(), policy.algorithm(), policy.burst())
 }
