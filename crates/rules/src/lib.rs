@@ -26,6 +26,7 @@ mod scope;
 mod shedding;
 mod snapshot;
 mod stated_value;
+mod weights;
 mod wildcard;
 
 use std::{
@@ -62,6 +63,7 @@ pub use self::{
     shedding::{Shedding, UTILIZATION_KEY},
     snapshot::{ActiveSet, Companion, OverrideTarget, Snapshot, SnapshotGuard},
     stated_value::StatedValue,
+    weights::Weights,
     wildcard::Wildcard,
 };
 

@@ -13,7 +13,7 @@ use tollgate_core::{
 
 use super::{
     level::join, notify::NotifyThresholds, on_store_error::OnStoreError, path, rollout::Rollout, scope::Scope, shedding::Shedding,
-    stated_value::StatedValue,
+    stated_value::StatedValue, weights::Weights,
 };
 
 /// Time by which the store's clock may be ahead of this process' for changed rules to know all former counters.
@@ -79,6 +79,8 @@ pub struct Rule {
     pub ban: Option<BanPolicy>,
     /// Shares of the limit whose use operators are notified of, if the configuration states any.
     pub notify: Option<NotifyThresholds>,
+    /// Weights of hits by the value of the last entry, if the configuration states any.
+    pub weights: Option<Box<Weights>>,
     /// Policy while the store fails, if the configuration states one.
     pub on_store_error: Option<OnStoreError>,
     /// The limit in hits per window while the store does not decide, if it is another one.

@@ -98,6 +98,9 @@ fn line(domain: &Domain, rule: &Rule) -> String {
             }
         }
         rule.ban.iter().for_each(|ban| add_ban(&mut line, ban));
+        if let Some(weights) = &rule.weights {
+            let _ = write!(line, ", weights: {} values", weights.values());
+        }
         if let Some(notify) = &rule.notify {
             let _ = write!(line, ", notify: [{notify}]");
         }
@@ -172,6 +175,7 @@ mod tests {
             overdraft: false,
             ban: None,
             notify: None,
+            weights: None,
             scope: Scope::Regional,
             on_store_error: None,
             degraded_limit: None,

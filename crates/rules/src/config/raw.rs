@@ -134,6 +134,7 @@ pub struct RawDescriptor {
     pub value_to_metric: Field<bool>,
     pub share_threshold: Field<bool>,
     pub metadata: Field<Node>,
+    pub weight: Field<Node>,
 }
 
 impl RawDescriptor {
@@ -154,6 +155,7 @@ impl RawDescriptor {
             value_to_metric: Field::Absent,
             share_threshold: Field::Absent,
             metadata: Field::Absent,
+            weight: Field::Absent,
         }
     }
 

@@ -61,7 +61,7 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 59] = [
+const KEYS: [Key; 60] = [
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
@@ -78,6 +78,7 @@ const KEYS: [Key; 59] = [
     key("value_to_metric", Reference, &[Descriptor]),
     key("share_threshold", Reference, &[Descriptor]),
     key("metadata", Reference, &[Descriptor]),
+    key("weight", Extension, &[Descriptor]),
     key("unit", Reference, &[RateLimit, Defaults, Candidate]),
     key("requests_per_unit", Reference, &[RateLimit, Defaults, Candidate]),
     key("unlimited", Reference, &[RateLimit]),

@@ -29,6 +29,7 @@ fn rule(name: &str) -> Arc<Rule> {
         overdraft: false,
         ban: None,
         notify: None,
+        weights: None,
         scope: Scope::Regional,
         on_store_error: None,
         degraded_limit: None,

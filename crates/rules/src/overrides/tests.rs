@@ -116,6 +116,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
             overdraft: false,
             ban: None,
             notify: None,
+            weights: None,
             scope: Scope::Regional,
             on_store_error: None,
             degraded_limit: None,

@@ -9,6 +9,7 @@ mod degraded;
 mod descriptor;
 mod domain;
 mod tree_level;
+mod weight;
 mod limit;
 mod metadata;
 mod notify;

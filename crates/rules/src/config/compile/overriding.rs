@@ -127,6 +127,7 @@ fn carried(
         overdraft: _,
         ban,
         notify,
+        weights,
         on_store_error: _,
         degraded_limit,
         retry_after_spread: _,
@@ -176,10 +177,12 @@ fn carried(
     if !raw.value.candidate.is_present() {
         compiled.rollout.candidate.clone_from(&rollout.candidate);
     }
+    let holds_permits = compiled.algorithm().is_none_or(Algorithm::holds_permits);
+    let weights = weights.clone().filter(|_| !holds_permits);
     let derived = derived.for_override();
     let (name, replaces, metadata) = (name.clone(), replaces.clone(), metadata.clone());
     let (origin, stated) = (origin.clone(), stated.clone());
-    Some(Rule { ban, notify, degraded_limit, name, replaces, metadata, origin, stated, derived, ..compiled })
+    Some(Rule { ban, notify, weights, degraded_limit, name, replaces, metadata, origin, stated, derived, ..compiled })
 }
 
 /// Reports limits between which counters cannot change while requests hold permits, or would be read wrongly.

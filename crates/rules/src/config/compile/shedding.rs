@@ -72,6 +72,7 @@ pub(super) fn rule(
         degraded_limit: None,
         ban: None,
         notify: None,
+        weights: None,
         scope: Scope::Regional,
         retry_after_spread: None,
         name: Box::default(),

@@ -3,6 +3,7 @@
 mod abuse;
 mod accepted;
 mod algorithm_parameters;
+mod amounts;
 mod ban;
 mod bombs;
 mod changed_windows;
@@ -20,6 +21,7 @@ mod rollout;
 mod suspicious;
 mod sync;
 mod watching;
+mod weight;
 mod regions;
 mod yaml;
 
