@@ -51,7 +51,8 @@ fn occasion(reached: &ReachedThreshold, now_s: u64) -> Occasion {
 }
 
 fn event(reached: ReachedThreshold) -> OperatorEvent {
-    let ReachedThreshold { domain, rule, key, counted_key: _, percent, used, quota, window_ends_at } = reached;
+    let ReachedThreshold { domain, rule, key, counted_key: _, percent, used, quota, window_ends_at } =
+        reached;
     let window = quota.window;
     let message = format!("{percent}% of {} hits per {window} are used: {used} hits.", quota.limit);
     OperatorEvent {

@@ -78,7 +78,7 @@ pub(super) fn add_decision(metadata: &mut Struct, named: &NamedDecision) {
     let texts = texts.into_iter().filter(|(_, value)| !value.is_empty());
     let mut fields: BTreeMap<_, _> = texts.map(|(key, value)| (key.to_owned(), text(value))).collect();
     if let Some(remaining) = named.remaining {
-        fields.insert("remaining".to_owned(), number(remaining.into()));
+        fields.insert("remaining".to_owned(), number(remaining as f64));
     }
     metadata.fields.insert(named_decision::KEY.to_owned(), value(Kind::StructValue(Struct { fields })));
 }

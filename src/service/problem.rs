@@ -108,9 +108,9 @@ fn capitalized(text: &str) -> String {
 }
 
 /// Parameters beside the quota that a client can exceed too.
-fn parameters(policy: &Policy, limit: u32) -> String {
+fn parameters(policy: &Policy, limit: u64) -> String {
     match policy.burst() {
-        Some(burst) if burst != u64::from(limit) => format!(" with a burst of {burst}"),
+        Some(burst) if burst != limit => format!(" with a burst of {burst}"),
         _ if !policy.min_interval().is_zero() => format!(" with {:?} between them", policy.min_interval()),
         _ => String::new(),
     }

@@ -77,12 +77,21 @@ fn usage_of_a_descriptor_is_read_without_a_charge() {
         assert_eq!((&usage["domain"], usage["limits"].as_array().map(Vec::len)), (&json!("web"), Some(1)));
         let limit = &usage["limits"][0];
         assert_eq!((&limit["rule"], &limit["name"]), (&json!("team"), &json!("dollars")));
-        assert_eq!((&limit["limit_hits"], &limit["window_seconds"]), (&json!(50_000_000_000_u64), &json!(31_536_000)));
-        assert_eq!((&limit["used"], &limit["remaining"]), (&json!(30_000_000_001_u64), &json!(19_999_999_999_u64)));
+        assert_eq!(
+            (&limit["limit_hits"], &limit["window_seconds"]),
+            (&json!(50_000_000_000_u64), &json!(31_536_000))
+        );
+        assert_eq!(
+            (&limit["used"], &limit["remaining"]),
+            (&json!(30_000_000_001_u64), &json!(19_999_999_999_u64))
+        );
         let window_ms = 31_536_000_000;
         assert!(limit["resets_at_ms"].as_u64().is_some_and(|ms| ms > 0 && ms % window_ms == 0), "{usage}");
     }
-    assert_eq!(admin.get("/usage?domain=web&descriptor=busy%3Dx")["limits"][0]["window_seconds"], json!(null));
+    assert_eq!(
+        admin.get("/usage?domain=web&descriptor=busy%3Dx")["limits"][0]["window_seconds"],
+        json!(null)
+    );
     for (query, expected) in [
         ("domain=web&descriptor=none%3Dx", (404, "not_found")),
         ("domain=web&descriptor=none", (400, "bad_request")),

@@ -93,7 +93,8 @@ enum Origin {
 
 /// Amounts of more than 32 bits, at the edges of words and of what a number of Lua holds.
 fn wide_amount() -> impl Strategy<Value = u64> {
-    let edge = prop_oneof![Just(1_u64 << 32), Just(1 << 33), Just(50_000_000_000), Just(1 << 40), Just(Hits::MAX)];
+    let edge =
+        prop_oneof![Just(1_u64 << 32), Just(1 << 33), Just(50_000_000_000), Just(1 << 40), Just(Hits::MAX)];
     (edge, 0..=2_u64).prop_map(|(edge, less)| edge - less)
 }
 
@@ -162,7 +163,8 @@ fn history() -> impl Strategy<Value = Vec<Step>> {
 /// The call with some of its counters leased: those of one number that may be.
 fn with_leased(mut call: TagRequest) -> TagRequest {
     let checks = call.cells.iter_mut().flat_map(|cell| &mut cell.checks);
-    let may_be = |ask: &&mut Check| ask.record == RecordId::numbered(1, ask.policy.algorithm()).under(&ask.policy);
+    let may_be =
+        |ask: &&mut Check| ask.record == RecordId::numbered(1, ask.policy.algorithm()).under(&ask.policy);
     checks
         .filter(may_be)
         .filter(|ask| ask.policy.algorithm().can_be_leased())

@@ -11,7 +11,8 @@ use tollgate_store::{
 };
 
 use crate::{
-    ActiveRules, ActiveSet, BegunBans, Match, Matches, Modes, OwnShares, ReachedThresholds, Requests, SnapshotGuard,
+    ActiveRules, ActiveSet, BegunBans, Match, Matches, Modes, OwnShares, ReachedThresholds, Requests,
+    SnapshotGuard,
     abuse::AbuseObserver,
     candidates,
     fallback::{Fallback, FallbackVerdicts},

@@ -12,8 +12,8 @@ use tollgate_core::{
 };
 
 use super::{
-    level::join, notify::NotifyThresholds, on_store_error::OnStoreError, path, rollout::Rollout, scope::Scope, shedding::Shedding,
-    stated_value::StatedValue, weights::Weights,
+    level::join, notify::NotifyThresholds, on_store_error::OnStoreError, path, rollout::Rollout,
+    scope::Scope, shedding::Shedding, stated_value::StatedValue, weights::Weights,
 };
 
 /// Time by which the store's clock may be ahead of this process' for changed rules to know all former counters.

@@ -232,11 +232,9 @@ async fn a_budget_counts_money_beyond_32_bits_exactly() {
 async fn models_share_a_budget_each_by_its_weight() {
     let budget = Example::new("budget.yaml", "example_budget");
     let of = |model| [("plan", "pro"), ("model", model)];
-    for (model, hits, remaining) in [
-        ("large", 1_000_000, 70_000_000),
-        ("medium", 4_000_000, 50_000_000),
-        ("small", 50_000_000, 0),
-    ] {
+    for (model, hits, remaining) in
+        [("large", 1_000_000, 70_000_000), ("medium", 4_000_000, 50_000_000), ("small", 50_000_000, 0)]
+    {
         assert!(budget.passes(hits, &[&of(model)]).await);
         assert_eq!(budget.remaining(&[&of("any")]).await, [remaining]);
     }

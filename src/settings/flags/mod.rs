@@ -14,7 +14,7 @@ use super::{
     admin::AdminFlags,
     admin_client::{
         BanFlags, CountersFlags, EventsFlags, OverrideFlags, RegionsFlags, RuleQueryFlags,
-        RulesFlags as VersionFlags, SwitchFlags, TopFlags,
+        RulesFlags as VersionFlags, SwitchFlags, TopFlags, UsageFlags,
     },
     anomalies::AnomalyFlags,
     environment::{self, Environment, EnvironmentFlags},

@@ -20,11 +20,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 pub use self::logging::log_events;
+pub use self::queue::Occasion;
 pub(crate) use self::{
     log::EventLog,
     queue::{EventQueue, QueuedEvent},
 };
-pub use self::queue::Occasion;
 use crate::bounds::truncated;
 
 /// Maximum number of retained events; older ones are dropped.

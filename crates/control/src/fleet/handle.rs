@@ -6,7 +6,7 @@ use super::{InstanceReport, MAX_REPORT_BYTES, MAX_TOTALS, Totals};
 use crate::{
     Control, ControlError, LoggedEvent, OperatorEvent,
     backend::Backend,
-    events::QueuedEvent,
+    events::{Occasion, QueuedEvent},
     redis::{ReportTopic, SharedFigures},
     stored,
 };

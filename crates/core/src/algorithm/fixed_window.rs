@@ -122,8 +122,7 @@ impl FixedWindow {
                 && let Some(max_used) = self.max_used() =>
             {
                 let windows = ends.saturating_sub(end).div_ceil(self.window.get());
-                let used =
-                    u64::from(windows).saturating_mul(self.limit).saturating_add(count);
+                let used = u64::from(windows).saturating_mul(self.limit).saturating_add(count);
                 (end, used.min(max_used))
             }
             _ if ends <= last_end => (ends.max(end), count),
@@ -224,10 +223,12 @@ impl FixedWindow {
         let counted = match charging {
             // The state holds no more hits. The charge was made on a full counter or, if it is larger than that alone, on an
             // unused one, as far as the state shows.
-            Charging::Independent if hits_of(state) == self.max_counted() && !admitted => match hits.charged() {
-                more if more > used => more,
-                hits => used.saturating_add(hits),
-            },
+            Charging::Independent if hits_of(state) == self.max_counted() && !admitted => {
+                match hits.charged() {
+                    more if more > used => more,
+                    hits => used.saturating_add(hits),
+                }
+            }
             Charging::Independent => used,
             Charging::AllOrNone if admitted || hits.is_overdraft() => used,
             Charging::AllOrNone => used.saturating_add(hits.charged()),

@@ -84,9 +84,9 @@ impl Policy {
             u32::try_from(part).unwrap_or(of)
         };
         match self {
-            Self::FixedWindow(policy) => {
-                Self::FixedWindow(policy.with_limit(share.into()).with_max_carried(part(policy.max_carried())))
-            }
+            Self::FixedWindow(policy) => Self::FixedWindow(
+                policy.with_limit(share.into()).with_max_carried(part(policy.max_carried())),
+            ),
             Self::SlidingWindow(policy) => Self::SlidingWindow(policy.with_limit(share).rounded_up()),
             Self::SlidingWindowLog(policy) => {
                 Self::SlidingWindowLog(policy.with_limit(share.min(MAX_QUEUED)))
@@ -261,7 +261,7 @@ mod tests {
         ];
         for algorithm in algorithms {
             for (limit, reduced) in [(0, 0), (1, 1), (7, 7), (8, 7), (166, 146), (800, 700)] {
-                let quota = Quota { limit: limit.into(), window: Window::of(Unit::Hour) };
+                let quota = Quota { limit, window: Window::of(Unit::Hour) };
                 let policy = Policy::nearest(algorithm, quota, &Parameters::default()).with_reserve();
                 assert_eq!(policy.limit(), reduced, "{algorithm:?} of {limit}");
             }

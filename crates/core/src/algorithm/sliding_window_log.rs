@@ -15,11 +15,7 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use super::{LastVerdict, QueueSummary, queue::Queue};
-use crate::{
-    clock::Timestamp,
-    descriptor::Hits,
-    quota::word_share_of,
-};
+use crate::{clock::Timestamp, descriptor::Hits, quota::word_share_of};
 
 /// Maximum number of times at which the hits of an earlier log are taken to have been logged.
 const MAX_START_ENTRIES: u64 = 64;

@@ -23,9 +23,11 @@ pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
             };
             let overdraft = if rule.overdraft { overdraft_text(&policy) } else { String::new() };
             let ban = rule.ban.as_ref().map(ban_text).unwrap_or_default();
-            let weights = rule.weights.as_ref().map(|weights| format!(", weights of {} values", weights.values()));
+            let weights =
+                rule.weights.as_ref().map(|weights| format!(", weights of {} values", weights.values()));
             let weights = weights.unwrap_or_default();
-            let notify = rule.notify.as_ref().map(|notify| format!(", notify at {notify}")).unwrap_or_default();
+            let notify =
+                rule.notify.as_ref().map(|notify| format!(", notify at {notify}")).unwrap_or_default();
             let spread =
                 rule.retry_after_spread.map(|spread| format!(", retry_after_spread {}s", spread.as_secs()));
             let spread = spread.unwrap_or_default();

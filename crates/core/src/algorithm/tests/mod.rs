@@ -236,7 +236,7 @@ fn a_burst_that_takes_years_to_refill_is_rejected() {
 
 #[test]
 fn a_rate_that_rounding_would_change_is_rejected() {
-    let per_second = |limit| Quota { limit: limit.into(), window: Window::from_seconds(1).expect("in range") };
+    let per_second = |limit| Quota { limit, window: Window::from_seconds(1).expect("in range") };
     for exact in [1_000_000, 2_000_000, 100_000_000] {
         assert!(TokenBucket::new(per_second(exact), 1, 0).is_ok(), "{exact}");
     }
@@ -262,7 +262,7 @@ fn twice_the_limit_passes_a_fixed_window_across_an_edge_and_no_other_algorithm()
 fn a_fixed_window_counts_all_hits_over_its_limit_beyond_32_bits() {
     let now = Timestamp::from_micros(START);
     let over = |state: &mut CounterState, limit, hits| {
-        let quota = Quota { limit: limit.into(), window: Window::from_seconds(60).expect("in range") };
+        let quota = Quota { limit, window: Window::from_seconds(60).expect("in range") };
         let policy = Policy::nearest(Algorithm::FixedWindow, quota, &Parameters::default());
         let (hits, charging) = (Hits::charge(hits), Charging::Independent);
         let admitted = policy.apply(state, now, hits, charging);

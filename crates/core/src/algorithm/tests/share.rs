@@ -22,7 +22,7 @@ proptest! {
             let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
             // The maximum that a bucket or a window admits during the history.
             let windows = history.last().map_or(0, |(at, _)| at / 1_000_000) / u64::from(quota.window.seconds()) + 2;
-            let max_admitted = u64::from(quota.limit.max(instances)) * windows;
+            let max_admitted = quota.limit.max(instances.into()) * windows;
             prop_assert!(admitted_apart(policy, instances, &history) <= max_admitted, "{algorithm:?}");
         }
     }
@@ -32,7 +32,7 @@ proptest! {
 fn a_share_is_the_limit_divided_but_at_least_one_hit() {
     let all_at_once = [(0, Hits::ONE); 50];
     for (limit, instances, each) in [(10, 1, 10), (10, 3, 3), (10, 10, 1), (3, 10, 1), (0, 3, 0)] {
-        let quota = Quota { limit: limit.into(), window: Window::from_seconds(60).expect("in range") };
+        let quota = Quota { limit, window: Window::from_seconds(60).expect("in range") };
         for algorithm in Algorithm::ALL {
             let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
             let expected = each * u64::from(instances);

@@ -154,7 +154,11 @@ impl Compiler<'_> {
             }
         }
         if let Some(weight) = raw.weight.stated() {
-            self.error(weight.at, &path.key("weight"), "has no `rate_limit` in the same descriptor; expected one");
+            self.error(
+                weight.at,
+                &path.key("weight"),
+                "has no `rate_limit` in the same descriptor; expected one",
+            );
         }
         if let Some(metadata) = raw.metadata.stated() {
             let path = path.key("metadata");

@@ -45,7 +45,8 @@ pub(super) fn read(
             None
         }
         Some(Limit::Quota { .. }) if scope == Scope::Global => {
-            let message = "contradicts `scope: global`, where a region counts its own hits only; remove one of them";
+            let message =
+                "contradicts `scope: global`, where a region counts its own hits only; remove one of them";
             compiler.error(*at, &path, message);
             None
         }

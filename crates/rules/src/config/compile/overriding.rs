@@ -167,7 +167,7 @@ fn carried(
         // No more pass while the store fails than otherwise.
         (Limit::Quota { quota, .. }, Some(degraded)) if !is_stated => {
             Some((*degraded).min(u32::try_from(quota.limit).unwrap_or(u32::MAX)))
-        },
+        }
         _ => compiled.degraded_limit,
     };
     let mut compiled = compiled;
@@ -182,7 +182,19 @@ fn carried(
     let derived = derived.for_override();
     let (name, replaces, metadata) = (name.clone(), replaces.clone(), metadata.clone());
     let (origin, stated) = (origin.clone(), stated.clone());
-    Some(Rule { ban, notify, weights, degraded_limit, name, replaces, metadata, origin, stated, derived, ..compiled })
+    Some(Rule {
+        ban,
+        notify,
+        weights,
+        degraded_limit,
+        name,
+        replaces,
+        metadata,
+        origin,
+        stated,
+        derived,
+        ..compiled
+    })
 }
 
 /// Reports limits between which counters cannot change while requests hold permits, or would be read wrongly.
@@ -226,7 +238,8 @@ fn carried_notify(
         Some(Algorithm::FixedWindow) => Some(Some(notify.clone())),
         Some(other) => {
             let name = other.name();
-            let message = format!("{name} has no thresholds, and the rule has `notify`; expected `notify: []` too");
+            let message =
+                format!("{name} has no thresholds, and the rule has `notify`; expected `notify: []` too");
             report("algorithm", message);
             None
         }

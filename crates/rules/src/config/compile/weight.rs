@@ -40,7 +40,8 @@ pub(super) fn read(
         // An invalid limit was reported.
         None => None,
         Some(Limit::Quota { policy, .. }) if !policy.algorithm().holds_permits() => {
-            let others = weights.iter().find(|(value, _)| **value == *OTHERS).map_or(1, |(_, weight)| *weight);
+            let others =
+                weights.iter().find(|(value, _)| **value == *OTHERS).map_or(1, |(_, weight)| *weight);
             let by_value = weights.into_iter().filter(|(value, _)| **value != *OTHERS);
             Some(Some(Box::new(Weights::new(by_value, others))))
         }
@@ -66,7 +67,8 @@ fn weight(compiler: &mut Compiler<'_>, key: &Node, value: &Node, path: &Path<'_>
         Content::List(_) | Content::Map(_) => None,
     };
     if number.is_none() {
-        let expected = format!("expected a whole number from 0 to {}, found {}", Weights::MAX, describe(value));
+        let expected =
+            format!("expected a whole number from 0 to {}, found {}", Weights::MAX, describe(value));
         compiler.error(value.at, &path.key(&excerpt(&name.text)), expected);
     }
     Some(((*name.text).into(), number?))

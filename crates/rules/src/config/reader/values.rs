@@ -5,13 +5,16 @@ use std::rc::Rc;
 use tollgate_core::{EnforcedShare, descriptor::Hits};
 
 use super::Reader;
-use crate::{NotifyThresholds, config::{
-    problem::Path,
-    raw::{Field, Ratio, RawBan, RawCandidate, RawThresholds, Stated},
-    scalar::Meaning,
-    vocabulary::Section,
-    yaml::{Content, Node, Position, Scalar},
-}};
+use crate::{
+    NotifyThresholds,
+    config::{
+        problem::Path,
+        raw::{Field, Ratio, RawBan, RawCandidate, RawThresholds, Stated},
+        scalar::Meaning,
+        vocabulary::Section,
+        yaml::{Content, Node, Position, Scalar},
+    },
+};
 
 impl Reader<'_> {
     pub(super) fn text(&mut self, node: &Node, path: &Path<'_>) -> Field<Rc<str>> {
