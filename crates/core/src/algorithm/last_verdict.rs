@@ -8,7 +8,10 @@
 //! estimated from the usage up to the verdict, and at most half of what remained is set aside for them: a counter that was
 //! not exhausted is not denied by an estimate.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::{
+    num::{NonZeroU32, NonZeroU64},
+    time::Duration,
+};
 
 use super::{Charging, CounterState, Policy, Verdict, queue::MAX_QUEUED};
 use crate::{
@@ -48,6 +51,12 @@ pub(super) fn used_of_share(limit: u64, used: u64, share: u64, instances: NonZer
 
 /// Part of a share, as a divisor, that is not granted while the store is slow and still charges the counter.
 const RESERVED_PART: u32 = 8;
+
+/// The same, for limits of more than 32 bits.
+const WIDE_RESERVED_PART: NonZeroU64 = match NonZeroU64::new(RESERVED_PART as u64) {
+    Some(part) => part,
+    None => NonZeroU64::MIN,
+};
 
 impl Policy {
     /// Maximum number of hits that count at the same time, without an overdraft.
@@ -127,7 +136,7 @@ impl Policy {
         let reduced = |limit: u32| limit.saturating_sub(limit / RESERVED_PART);
         match self {
             Self::FixedWindow(policy) => {
-                let reduced = policy.limit().saturating_sub(policy.limit() / u64::from(RESERVED_PART));
+                let reduced = policy.limit().saturating_sub(policy.limit() / WIDE_RESERVED_PART);
                 Self::FixedWindow(policy.with_limit(reduced))
             }
             Self::SlidingWindow(policy) => Self::SlidingWindow(policy.with_limit(reduced(policy.limit()))),

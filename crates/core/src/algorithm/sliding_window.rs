@@ -124,11 +124,11 @@ impl SlidingWindow {
         let next_end = end.plus(self.length());
         match next_end.since(last.reset_at).as_micros() {
             _ if last.reset_at <= end => 0,
-            _ if last.reset_at >= next_end => last.used.into(),
+            _ if last.reset_at >= next_end => last.used,
             left => {
                 let steps = left.div_ceil(self.step().into()).max(1);
                 let count = u128::from(self.steps()).checked_div(steps).unwrap_or(0);
-                u64::try_from(count).unwrap_or(u64::MAX).min(last.used.into())
+                u64::try_from(count).unwrap_or(u64::MAX).min(last.used)
             }
         }
     }

@@ -253,7 +253,7 @@ impl PathCounters {
         let near_hits = if verdict.admitted {
             verdict.used.saturating_sub(near).min(fitting)
         } else {
-            u64::from(limit).saturating_sub(near).min(fitting)
+            limit.saturating_sub(near).min(fitting)
         };
         let (within, denied) = if verdict.admitted { (charged, 0) } else { (0, over) };
         let shadow = if is_shadow { over } else { 0 };

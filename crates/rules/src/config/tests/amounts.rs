@@ -44,9 +44,9 @@ fn other_limits_are_refused_with_the_reason() {
         ),
         ("scope: global", "requests_per_unit: is too large for `scope: global`; expected at most 4294967295"),
     ] {
-        assert_says(&errors(&with(&format!("{large}, {keys}"))), message);
+        assert_says(&errors(&with(&format!("{large}, {keys}"))), &[message]);
     }
     let beyond =
         "requests_per_unit: expected a whole number from 0 to 9007199254740991, found `9007199254740992`";
-    assert_says(&errors(&with("requests_per_unit: 9007199254740992")), beyond);
+    assert_says(&errors(&with("requests_per_unit: 9007199254740992")), &[beyond]);
 }

@@ -13,8 +13,8 @@ fn percentages_are_read_in_any_order_and_an_empty_list_has_none() {
         [("[100%, 50%, 80%]", Some("50%, 80%, 100%")), ("[1000%]", Some("1000%")), ("[]", None), ("~", None)]
     {
         let loaded = clean(&with(&format!("notify: {notify}")));
-        let notify = rule(&loaded, &[("k", "v")]).expect("matches").notify.as_ref();
-        assert_eq!(notify.map(ToString::to_string).as_deref(), expected);
+        let rule = rule(&loaded, &[("k", "v")]).expect("matches");
+        assert_eq!(rule.notify.as_ref().map(ToString::to_string).as_deref(), expected);
     }
 }
 
@@ -31,7 +31,7 @@ fn values_that_are_no_percentages_are_reported() {
             "notify: has too many percentages; expected at most 10",
         ),
     ] {
-        assert_says(&errors(&with(notify)), message);
+        assert_says(&errors(&with(notify)), &[message]);
     }
 }
 
@@ -43,8 +43,8 @@ fn limits_without_windows_of_their_own_are_refused_with_the_reason() {
         ("algorithm: sliding_window_log", "is not a key of sliding_window_log"),
         ("scope: global", "contradicts `scope: global`, where a region counts its own hits only"),
     ] {
-        assert_says(&errors(&with(&format!("{limit}, notify: [80%]"))), message);
+        assert_says(&errors(&with(&format!("{limit}, notify: [80%]"))), &[message]);
     }
     let unlimited = domain("  - key: k\n    rate_limit: {unlimited: true, notify: [80%]}\n");
-    assert_says(&errors(&unlimited), "notify: contradicts `unlimited: true`; remove one of them");
+    assert_says(&errors(&unlimited), &["notify: contradicts `unlimited: true`; remove one of them"]);
 }

@@ -32,8 +32,8 @@ fn weights_that_multiply_nothing_are_refused() {
         ("weight: {a: 3}", "unlimited: true", "weight: multiplies hits of a window or a bucket"),
         ("weight: {a: 3}", "algorithm: concurrency, requests_per_unit: 5", "weight: multiplies hits"),
     ] {
-        assert_says(&errors(&with(descriptor, limit)), message);
+        assert_says(&errors(&with(descriptor, limit)), &[message]);
     }
     let alone = domain("  - {key: model, weight: {a: 3}}\n");
-    assert_says(&errors(&alone), "weight: has no `rate_limit` in the same descriptor; expected one");
+    assert_says(&errors(&alone), &["weight: has no `rate_limit` in the same descriptor; expected one"]);
 }
