@@ -236,7 +236,8 @@ fn a_burst_that_takes_years_to_refill_is_rejected() {
 
 #[test]
 fn a_rate_that_rounding_would_change_is_rejected() {
-    let per_second = |limit| Quota { limit, window: Window::from_seconds(1).expect("in range") };
+    let per_second =
+        |limit: u32| Quota { limit: limit.into(), window: Window::from_seconds(1).expect("in range") };
     for exact in [1_000_000, 2_000_000, 100_000_000] {
         assert!(TokenBucket::new(per_second(exact), 1, 0).is_ok(), "{exact}");
     }
@@ -275,7 +276,7 @@ fn a_fixed_window_counts_all_hits_over_its_limit_beyond_32_bits() {
     assert_eq!(over(&mut state, 10, 1 << 31), (false, 1 << 31));
     // The largest limit, where no hit over it has room in the state.
     let mut state = CounterState::default();
-    assert_eq!(over(&mut state, u32::MAX, u64::from(u32::MAX)), (true, 0));
-    assert_eq!(over(&mut state, u32::MAX, 5), (false, 5));
-    assert_eq!(over(&mut state, u32::MAX, 1 << 33), (false, (1 << 33) - u64::from(u32::MAX)));
+    assert_eq!(over(&mut state, u64::from(u32::MAX), u64::from(u32::MAX)), (true, 0));
+    assert_eq!(over(&mut state, u64::from(u32::MAX), 5), (false, 5));
+    assert_eq!(over(&mut state, u64::from(u32::MAX), 1 << 33), (false, (1 << 33) - u64::from(u32::MAX)));
 }

@@ -21,7 +21,7 @@ fn wrong_types_say_what_was_expected() {
     }
     for (limit, says) in [
         ("requests_per_unit: -1", "expected a whole number from 0 to 9007199254740991, found `-1`"),
-        ("requests_per_unit: 4294967296", "found `4294967296`"),
+        ("requests_per_unit: 9007199254740992", "found `9007199254740992`"),
         ("requests_per_unit: '5'", "found the text \"5\""),
         ("requests_per_unit: 1.5", "found `1.5`"),
         ("requests_per_unit: [5]", "found a list"),
