@@ -31,7 +31,8 @@
 // The crates below, under the names that tests, benchmarks and documentation use.
 pub use tollgate_control as control;
 pub use tollgate_core::{
-    PathStep, RecordId, SyncMode, algorithm, ban, clock, descriptor, duration, lease, quota, region, shedding,
+    PathStep, RecordId, SyncMode, algorithm, ban, calendar, clock, descriptor, duration, lease, quota,
+    region, shedding,
 };
 pub use tollgate_limiter::{self as limiter, talkers, verdict};
 pub use tollgate_metrics as metrics;

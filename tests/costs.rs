@@ -73,7 +73,7 @@ fn request(client: u32, counters: u8, policy: Policy, hits: Hits) -> TagRequest 
         share: None,
     };
     let cell = Cell { key, checks: (0..counters).map(ask).collect() };
-    TagRequest { cells: SmallVec::from_iter([cell]), charging: Charging::Independent }
+    TagRequest { cells: SmallVec::from_iter([cell]), charging: Charging::Independent, is_of_rule: false }
 }
 
 /// Has every call decided, many at a time, and checks what became of each of its asks.
@@ -382,6 +382,36 @@ async fn processor() {
     }
 }
 
+/// Microseconds for one limit, and for several of one descriptor, which are charged all or none; admitted and denied.
+#[tokio::test]
+#[ignore = "a measurement"]
+async fn processor_of_several_limits() {
+    let redis = Redis::start();
+    let store = redis.store();
+    let calls = |limits: u8, limit: u32| {
+        let first_client = u32::from(limits) * 2 + u32::from(limit == 1);
+        (0..CLIENTS).map(move |number| {
+            let client = first_client * CLIENTS + (number * 7_919) % CLIENTS;
+            let call = request(client, limits, hourly(Algorithm::FixedWindow, limit), Hits::ONE);
+            let charging = if limits == 1 { Charging::Independent } else { Charging::AllOrNone };
+            TagRequest { charging, is_of_rule: limits > 1, ..call }
+        })
+    };
+    for limits in [1, 2, 3, 4, 8] {
+        let mut costs = [Vec::new(), Vec::new()];
+        for (limit, costs) in [UNREACHED_LIMIT, 1].into_iter().zip(&mut costs) {
+            decide(&store, calls(limits, limit), true).await;
+            for _ in 0..ROUNDS {
+                let before = processor_time(&redis);
+                decide(&store, calls(limits, limit), limit > 1).await;
+                costs.push((processor_time(&redis) - before) / f64::from(CLIENTS) * 1e6);
+            }
+        }
+        let [admitted, denied] = costs.map(median);
+        println!("{limits} limits: admitted {admitted:.1}, denied {denied:.1}");
+    }
+}
+
 /// A request of one tag for the counters of these rules, as a tree has them.
 fn of_many_rules(rules: impl Iterator<Item = usize>, policy: Policy) -> TagRequest {
     let key = CellKey::open("edge", [Entry { key: "api_key", value: "many" }].into_iter());
@@ -396,7 +426,7 @@ fn of_many_rules(rules: impl Iterator<Item = usize>, policy: Policy) -> TagReque
         share: None,
     };
     let cell = Cell { key, checks: rules.enumerate().map(check).collect() };
-    TagRequest { cells: SmallVec::from_iter([cell]), charging: Charging::Independent }
+    TagRequest { cells: SmallVec::from_iter([cell]), charging: Charging::Independent, is_of_rule: false }
 }
 
 #[tokio::test]

@@ -184,6 +184,7 @@ fn every_block_is_of_a_kind_that_is_checked() {
         "yaml envoy log",
         "yaml envoy beside",
         "yaml limitador",
+        "yaml values",
         "yaml regions",
         "yaml mistakes",
         "statsd",
@@ -191,6 +192,7 @@ fn every_block_is_of_a_kind_that_is_checked() {
         "json problem",
         "json metadata",
         "json decision",
+        "json limits",
         "json event",
         "json event",
         "python",
@@ -262,8 +264,14 @@ fn every_command_is_covered() {
                 assert_eq!(defaults.rules.directory, Path::new("config/default"));
             }
             script
-                if ["tests/run.sh", "tests/faults/run.sh", "deploy/docker/build.sh", "benches/scale.sh"]
-                    .contains(&words[0]) =>
+                if [
+                    "tests/run.sh",
+                    "tests/faults/run.sh",
+                    "deploy/docker/build.sh",
+                    "deploy/compose/demo.sh",
+                    "benches/scale.sh",
+                ]
+                .contains(&words[0]) =>
             {
                 use std::os::unix::fs::PermissionsExt as _;
                 let mode = fs::metadata(project(words[0])).expect("it exists").permissions().mode();
@@ -276,7 +284,7 @@ fn every_command_is_covered() {
                 assert!(project("deploy/envoy/edge.yaml").exists());
             }
             // What these files are is tested in `tests/deploy`.
-            deploy if words[0] == "docker" || words[0] == "kubectl" => covered(deploy, &words),
+            deploy if ["docker", "kubectl", "helm", "cosign"].contains(&words[0]) => covered(deploy, &words),
             fuzz if fuzz.starts_with("cargo +nightly fuzz run ") => {
                 let target = words[4];
                 assert!(read("fuzz/Cargo.toml").contains(&format!("name = \"{target}\"")), "{target}");
@@ -342,6 +350,29 @@ fn covered(command: &str, words: &[&str]) {
         | ["docker", "build", "-f", path, "-t", _, "."] => {
             let text = read(path);
             assert!(text.contains(command), "{path} has another command");
+        }
+        ["docker", "compose", "-f", _, "up", "--build", "--detach"] => {
+            assert!(read("deploy/compose/demo.sh").contains(command), "the demo has another command");
+        }
+        // `tests/deploy/helm` runs the first one.
+        ["helm", "install", "tollgate", chart, ..]
+        | ["helm", "upgrade", "--install", "tollgate", chart, ..] => {
+            let charts = chart.strip_prefix("oci://").and_then(|it| it.strip_suffix("/tollgate"));
+            let charts = charts.unwrap_or_else(|| panic!("{command}: not a chart of a registry"));
+            assert!(
+                read(".github/workflows/release.yaml").contains(&format!("CHARTS: {charts}\n")),
+                "{command}"
+            );
+        }
+        ["helm", "test", "tollgate", "-n", "tollgate"]
+        | ["kubectl", "-n", "tollgate", "logs", "job/tollgate-test"] => {
+            assert!(read("deploy/helm/tollgate/templates/test.yaml").contains("name: {{ $name }}-test\n"));
+        }
+        ["cosign", "verify", .., image] => {
+            let workflow = read(".github/workflows/release.yaml");
+            let image = image.rsplit_once(':').expect("a version").0;
+            assert!(workflow.contains(&format!("IMAGE: {image}\n")), "{command}");
+            assert!(command.contains("/.github/workflows/release.yaml@refs/tags/v"), "{command}");
         }
         ["kubectl", "apply", "-k", overlay] => assert!(manifests::OVERLAYS.contains(overlay), "{overlay}"),
         ["kubectl", "apply", files @ ..] => {
@@ -577,6 +608,10 @@ async fn bodies_and_metadata_look_as_shown() {
         r#"{"domain": "example_metadata", "descriptors": [{"entries": [{"key": "plan", "value": "gold"}]}]}"#;
     let answer = json(&http::post(&tollgate.url("/json"), gold).body);
     assert_eq!(answer["dynamicMetadata"], json(&block("json metadata")));
+
+    let several = r#"{"domain": "example_several_limits", "descriptors": [{"entries": [{"key": "api_key", "value": "abc"}]}]}"#;
+    let answer = json(&http::post(&tollgate.url("/json"), several).body);
+    assert_eq!(answer["dynamicMetadata"]["descriptors"][0], json(&block("json limits")));
 }
 
 #[test]

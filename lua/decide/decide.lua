@@ -61,14 +61,14 @@ local function apply_vetoes(call, states, asks)
         if ask.role == 4 then
           has_quota_left = has_quota_left or ask.passes
         end
-        vetoed = vetoed or ask.role == 5 or (ask.role == 1 and not ask.passes)
+        vetoed = vetoed or ask.role == 5 or ((ask.role == 1 or ask.role == 6) and not ask.passes)
       end
     end
   end
   vetoed = vetoed or has_quota_left == false
   for i = call.first, vetoed and call.last or 0 do
     for _, ask in ipairs(asks[i]) do
-      if ask.hits >= 0 and not ask.overdraws then
+      if ask.hits >= 0 and not ask.overdraws and (ask.role ~= 6 or ask.passes) then
         ask.withheld = true
       end
     end

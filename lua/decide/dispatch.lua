@@ -119,6 +119,9 @@ local function decide_calls()
     elseif algorithm and (is_plain or has_ban or role == 8 or role == 11) then
       fast_path = fast_path or make_fast_path()
       result = fast_path.decide_several(i, times, raw)
+    elseif algorithm and (role == 1 or role == 2 or role == 6) and times == 1 then
+      fast_path = fast_path or make_fast_path()
+      result = fast_path.decide_together(i, raw)
     end
     if not result then
       defer(i, first - 1, times)

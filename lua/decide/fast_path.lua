@@ -281,10 +281,92 @@ local function make_fast_path()
     return table.concat(outcomes)
   end
 
+  -- Returns the result of a call that charges the counters of key i all or none, each of them checked once; nil if there is
+  -- more to it. raw: the content of the key, if it was read.
+  local function decide_together(i, raw)
+    local packed = ARGV[1 + i]
+    local count = (#packed - 4) / 39
+    raw = raw or read_cell(i)
+    local records, old_ends, last_end = count, 0, 0
+    if raw then
+      local format
+      if #raw < 7 then
+        return nil
+      end
+      format, records, old_ends = struct.unpack('<BI2I4', raw)
+      if format ~= 1 or records < count or records > 128 or #raw ~= 7 + records * 14 then
+        return nil
+      end
+    end
+    local states, checks, seen, is_vetoed = 7 + records * 6, {}, {}, false
+    local has_more = records > count
+    for at = 0, count - 1 do
+      local id, role, hits, p1, p2, extra = struct.unpack('<c6BdddI8', packed, 5 + at * 39)
+      local kind = string.byte(id, 6) % 16
+      local algorithm = (role == 1 or role == 2 or role == 6) and hits >= 0 and extra == 0 and not seen[id] and algorithm_of(kind)
+      if not algorithm then
+        return nil
+      end
+      seen[id] = true
+      local a, b, c, place = 0, 0, 0, 8 + at * 6
+      if raw then
+        if string.sub(raw, place, place + 5) ~= id then
+          place = has_more and find_id(raw, id, states)
+          if not place then
+            return nil
+          end
+        end
+        if kind < 8 then
+          a, b = struct.unpack('<I4I4', raw, states + 1 + (place - 8) / 6 * 8)
+        else
+          a, b, c = struct.unpack('<I4I2I2', raw, states + 1 + (place - 8) / 6 * 8)
+        end
+      end
+      local passes, a2, b2, c2 = algorithm.apply(a, b, c, hits, p1, p2, nil, now, 1, true)
+      is_vetoed = is_vetoed or passes == 0 and role ~= 2
+      -- Counted though denied.
+      local counted = role == 6 and passes == 0 and hits or 0
+      checks[at] = { id, kind < 8, algorithm, a, b, c, place, passes, a2, b2, c2, p1, p2, counted }
+    end
+    local outcomes, ids, kept, changed = {}, {}, {}, false
+    last_end = has_more and old_ends or 0
+    for at = 0, count - 1 do
+      local id, is_short, algorithm, a, b, c, place, passes, a2, b2, c2, p1, p2, counted = unpack(checks[at])
+      if is_vetoed then
+        local _
+        _, a2, b2, c2 = algorithm.apply(a, b, c, counted, p1, p2, nil, now, 1, counted == 0)
+      end
+      local ends = algorithm.ends_at(a2, b2, c2)
+      -- The state may overflow its size, or the record may have been the last to expire.
+      if not is_short and math.max(b2, c2) > 65535
+        or has_more and ends < old_ends and algorithm.ends_at(a, b, c) >= old_ends then
+        return nil
+      end
+      outcomes[at + 1] = struct.pack(is_short and '<BI4I4' or '<BI4I4I4', passes, a2, b2, c2)
+      local has_changed = a2 ~= a or b2 ~= b or c2 ~= c
+      if raw or ends > now.s then
+        local state = struct.pack(is_short and '<I4I4' or '<I4I2I2', a2, b2, c2)
+        changed, last_end = changed or has_changed, math.max(last_end, ends)
+        if not has_more then
+          ids[#ids + 1], kept[#kept + 1] = id, state
+        elseif has_changed then
+          local from = states + (place - 8) / 6 * 8
+          raw = string.sub(raw, 1, from) .. state .. string.sub(raw, from + 9)
+        end
+      end
+    end
+    if changed then
+      local body = has_more and string.sub(raw, 8) or table.concat(ids) .. table.concat(kept)
+      write_cell(i, struct.pack('<BI2I4', 1, has_more and records or #ids, last_end) .. body, last_end, old_ends)
+    end
+    return table.concat(outcomes)
+  end
+
   return {
     reserve = reserve,
     decide_words = decide_words,
     decide_several = decide_several,
+    decide_together = decide_together,
     read_tail = read_tail,
     loan_id = loan_id,
     label_of = label_of,

@@ -1,6 +1,10 @@
--- Fixed windows aligned to the epoch; twin of crates/core/src/algorithm/fixed_window.rs, which explains the algorithm.
+-- Fixed windows aligned to the epoch or of a calendar; twin of crates/core/src/algorithm/fixed_window.rs, which explains the algorithm.
 --   p1     limit, in hits
---   p2     window, in seconds
+--   p2     window, in seconds; below 0 the windows of a calendar around an instance's estimate of the time, see
+--          script_window in crates/core/src/calendar.rs: minus a number whose bits are, from the highest, 32 of the bound
+--          between two windows, in seconds since the epoch; 2 of the unit, a day to a year; and 9 each of the lengths of
+--          the window before the bound and of that after it, in quarters of an hour beyond a length of the unit
+--   charged_at  of windows of a calendar the end of the window of the charge
 --   state  a: end of the window, in seconds since the epoch; b: hits in it
 MAKE[0] = function(max)
   -- The most hits that a state holds.
@@ -9,13 +13,33 @@ MAKE[0] = function(max)
   -- The end of the window that hits count in, and its hits.
   local function counts(a, b, window, now)
     local s = now.s
-    local ends = s - s % window + window
-    if a <= s then
-      return ends, 0
-    elseif a > ends then
-      ends = a <= ends + 4 * window and a or ends + window
+    local ends
+    if window > 0 then
+      ends = s - s % window + window
+      if a > ends then
+        ends = a <= ends + 4 * window and a or ends + window
+      end
+    else
+      local rest = -window % 1048576
+      local middle, unit = (-window - rest) / 1048576, math.floor(rest / 262144)
+      local shortest, length = 0, 86400
+      if unit == 1 then
+        shortest, length = 480, 604800
+      elseif unit == 2 then
+        shortest, length = 2592, 2592000
+      elseif unit == 3 then
+        shortest, length = 34944, 31536000
+      end
+      ends = s < middle and middle or middle + (shortest + rest % 512) * 900
+      local starts = s < middle and middle - (shortest + math.floor(rest / 512) % 512) * 900 or middle
+      if s < starts or s >= ends then
+        error('outside of both windows at ' .. s)
+      end
+      if a > ends and a <= ends + 4 * length then
+        ends = a
+      end
     end
-    return ends, b
+    return ends, a > s and b or 0
   end
 
   return {
@@ -28,7 +52,7 @@ MAKE[0] = function(max)
       end
       if charged_at then
         local second = math.floor(charged_at / 1000000)
-        if second - second % window + window ~= a then
+        if (window > 0 and second - second % window + window or second) ~= a then
           return 1, a, b, 0
         end
       end

@@ -53,7 +53,7 @@ local function decide_record(cell, ask, times)
   local algorithm = algorithm_of(ask.kind)
   local a, b, c, at, kind = read_record(cell, ask.id, ask.kind)
   local passes = ask.banned and 0 or ask.withheld and (ask.passes and 1 or 0) or nil
-  local is_short, only_passing = ask.kind < THREE_WORDS, ask.role ~= 0
+  local is_short, only_passing = ask.kind < THREE_WORDS, ask.role ~= 0 and ask.role ~= 6
   local a2, b2, c2, result, admitted
   local tokens = 0
   if ask.bound then

@@ -5,7 +5,8 @@
 --   ARGV[1]  as in entry.lua
 --   ARGV[2]  the counter: its id (6 bytes) and the algorithm's parameters (doubles)
 --   ARGV[3]  '' to read; otherwise what to write, if the ledger is still ARGV[4] and the counter's label still the one given:
---            the label (4 bytes); the hits that may count now at most, -1 for any number (a double); until when hits are
+--            the label (4 bytes); the hits that may count now at most, or the time in microseconds at which a bucket may be full at
+--            the latest, -1 for any (a double); until when hits are
 --            borrowed and how many, until when hits are lent and how many (4 bytes each); microseconds by which a bucket will
 --            be full later (a double); milliseconds until the ledger expires (a double)
 --   ARGV[4]  the ledger that was read
@@ -16,6 +17,8 @@
 fast_path = make_fast_path()
 loans = make_loans()
 local BUCKET, BORROWED, LENT = 1, 4, 5
+-- As in token_bucket.lua.
+local SIZE_UNIT, TICKS_PER_MICRO = 134217728, 100
 
 local id, _, p2 = struct.unpack('<c6dd', ARGV[2])
 local kind = string.byte(id, ID) % 16
@@ -70,11 +73,18 @@ local function write()
   end
 end
 
+local function is_within(most)
+  if most < 0 then
+    return true
+  elseif kind == BUCKET then
+    return a * 1000000 + math.ceil(b % SIZE_UNIT / TICKS_PER_MICRO) <= most
+  end
+  return algorithm.remaining(a, b, c, most, p2, 0, now) >= 0
+end
+
 local function is_unchanged()
-  local old_label, max_used = struct.unpack('<I4d', ARGV[3])
-  return ledger == ARGV[4]
-    and label == old_label
-    and (max_used < 0 or algorithm.remaining(a, b, c, max_used, p2, 0, now) >= 0)
+  local old_label, most = struct.unpack('<I4d', ARGV[3])
+  return ledger == ARGV[4] and label == old_label and is_within(most)
 end
 
 if ARGV[3] == '' or not is_unchanged() then

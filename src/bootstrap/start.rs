@@ -207,6 +207,10 @@ where
     let control = rule_sources::open_control(&settings)?;
     // Before the files of the directory could become the first version.
     control.set_writing_region(regions.as_ref().and_then(Regions::writing).as_deref());
+    let has_peers = settings.region.as_ref().is_some_and(|region| region.peers.is_some());
+    if let Some(regions) = regions.as_ref().filter(|_| has_peers) {
+        regions.settle(&control).await;
+    }
     let first_rules = rule_sources::load_first(&settings.rules, &activator, &control).await?;
     let (rules, status) = (Arc::clone(&activator.rules), activator.status.clone());
 

@@ -41,8 +41,3 @@ fn replies() {
 fn framing() {
     replay("framing", super::framing);
 }
-
-#[test]
-fn received_frames() {
-    replay("received_frames", super::received_frames);
-}

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
-use tollgate_core::{clock::Clock, region::hash_of};
-use tollgate_rules::{RegionEntry, RegionTable};
+use tollgate_core::{clock::Clock, region::TableState};
+use tollgate_rules::RegionEntry;
 use tollgate_store::loans::regions::table::RegionName;
 use tonic::transport::Channel;
 
@@ -20,16 +20,10 @@ const MAX_MESSAGES: u32 = 2_000;
 /// Difference of clocks above which it is not shown exactly.
 const MAX_OFFSET: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// State of another region, as it announced it.
+/// Exchange of messages with another region.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Announced {
-    /// Generation of its table.
-    pub(super) generation: u64,
-    /// Whether its table of the own generation differs from the own one.
-    pub(super) differs: bool,
-    /// Generation whose shares none of its instances exceeds.
-    pub(super) lowered: u64,
-    /// Time of the announcement.
+    /// Time of its last announcement.
     pub(super) at: Option<Instant>,
     /// Whether the last exchange succeeded.
     pub(super) is_up: bool,
@@ -57,18 +51,16 @@ impl Regions {
     pub(super) fn lenders(&self) -> Vec<RegionName> {
         let state = self.state.lock();
         let lends = |region: &&RegionEntry| {
-            let known = state.announced.get(&region.name);
-            let is_same =
-                known.is_some_and(|known| known.generation == state.table.generation() && !known.differs);
-            is_same && known.is_some_and(|known| known.is_up) && !region.is_lost
+            let is_up = state.announced.get(&region.name).is_some_and(|known| known.is_up);
+            let theirs = state.demarcation.state_of(&region.name);
+            is_up && !region.is_lost && theirs.is_some_and(|theirs| state.demarcation.has_table(theirs))
         };
         state.table.regions().iter().filter(lends).filter_map(|region| region.name.parse().ok()).collect()
     }
 
     /// Whether a region has the same table.
     pub(super) fn has_same_table(&self, sender: &Announcement) -> bool {
-        let state = self.state.lock();
-        sender.generation == state.table.generation() && sender.digest == digest_of(&state.table)
+        self.state.lock().demarcation.has_table(&table_state(sender))
     }
 
     /// Longest time of an exchange with a region that replies.
@@ -137,34 +129,25 @@ impl Regions {
     /// The own announcement.
     pub(super) fn announcement(&self) -> Announcement {
         let state = self.state.lock();
-        Announcement {
-            region: state.own.to_string(),
-            generation: state.table.generation(),
-            digest: digest_of(&state.table),
-            lowered: state.own_lowered,
-            clock_us: Clock::System.now().as_micros(),
-        }
+        let TableState { generation, digest, lowered } = state.demarcation.state();
+        let (region, clock_us) = (state.own.to_string(), Clock::System.now().as_micros());
+        Announcement { region, generation, digest, lowered, clock_us }
     }
 
     /// Whether the own region has announced the generation.
     pub(super) fn has_announced(&self, generation: u64) -> bool {
-        self.state.lock().own_lowered >= generation
+        self.state.lock().demarcation.state().lowered >= generation
     }
 
     /// Announces a generation that all instances of the own region have.
     pub(super) fn announce(&self, generation: u64) {
-        let mut state = self.state.lock();
-        if state.table.generation() == generation {
-            state.own_lowered = generation;
-        }
+        self.state.lock().demarcation.lowered(generation);
     }
 
     /// Records what another region announced.
     pub(super) fn announced(&self, sender: &Announcement) {
         let mut state = self.state.lock();
-        state.hear(sender);
-        if state.is_announced_by_all() && state.unfinished() > 0 {
-            state.finish(Clock::System.now());
+        if state.announced(sender) {
             tracing::info!(generation = state.table.generation(), "region table announced by all regions");
             self.publish(&state);
         }
@@ -205,41 +188,23 @@ impl Regions {
 }
 
 impl State {
-    /// Records an announcement of another region of the table.
-    fn hear(&mut self, sender: &Announcement) {
-        let generation = self.table.generation();
-        let differs = sender.generation == generation && sender.digest != digest_of(&self.table);
-        let known = self.announced.entry(sender.region.as_str().into()).or_default();
-        if differs && !known.differs {
-            tracing::error!(region = %sender.region, generation, "region table differs at one generation");
+    /// Records an announcement of another region of the table. Returns whether it finished a change.
+    fn announced(&mut self, sender: &Announcement) -> bool {
+        let name = &*sender.region;
+        let differed = self.demarcation.differs(name);
+        let is_finished = self.demarcation.announced(name, table_state(sender), Clock::System.now());
+        if !differed && self.demarcation.differs(name) {
+            let generation = self.table.generation();
+            tracing::error!(region = %name, generation, "region table differs at one generation");
         }
-        known.differs = differs;
-        (known.generation, known.at) = (sender.generation, Some(Instant::now()));
-        known.lowered = if differs { 0 } else { sender.lowered };
-    }
-
-    /// Other regions that have not announced the active table, of those that are not lost.
-    pub(super) fn waiting_for(&self) -> impl Iterator<Item = &str> {
-        let generation = self.table.generation();
-        let has_announced =
-            move |name: &str| self.announced.get(name).is_some_and(|known| known.lowered == generation);
-        let others = self.table.regions().iter().filter(|region| region.name != self.own && !region.is_lost);
-        others.map(|region| &*region.name).filter(move |name| !has_announced(name))
-    }
-
-    fn is_announced_by_all(&self) -> bool {
-        self.waiting_for().next().is_none()
+        self.announced.entry(name.into()).or_default().at = Some(Instant::now());
+        is_finished
     }
 }
 
-/// Digest of the names and weights of a table.
-fn digest_of(table: &RegionTable) -> u64 {
-    let text: String = table
-        .regions()
-        .iter()
-        .map(|region| format!("{} {} {}\n", region.name, region.weight, region.is_lost))
-        .collect();
-    hash_of(text.as_bytes())
+/// State of the tables that a message announces.
+const fn table_state(sender: &Announcement) -> TableState {
+    TableState { generation: sender.generation, digest: sender.digest, lowered: sender.lowered }
 }
 
 #[cfg(test)]
@@ -280,7 +245,7 @@ mod tests {
         let regions = changing();
         regions.announced(&of(&regions, "eu", 2, 2));
         regions.announced(&of(&regions, "ap", 2, 1));
-        assert_eq!(regions.state.lock().waiting_for().collect::<Vec<_>>(), ["ap"]);
+        assert_eq!(regions.state.lock().demarcation.waiting_for().collect::<Vec<_>>(), ["ap"]);
         assert_eq!(regions.view().unfinished_changes, 1, "some instances of a region have the former table");
         regions.announced(&of(&regions, "ap", 3, 3));
         assert_eq!(regions.view().unfinished_changes, 1, "a later table may have larger shares");

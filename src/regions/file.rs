@@ -1,6 +1,6 @@
 //! The file of the region table.
 
-use std::{convert::Infallible, fs, path::Path, sync::Arc, time::Duration};
+use std::{convert::Infallible, fs, mem, path::Path, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{
@@ -8,6 +8,7 @@ use tokio::{
     task::spawn_blocking,
     time::{MissedTickBehavior, interval},
 };
+use tollgate_core::clock::Clock;
 use tollgate_limiter::OwnShares;
 use tollgate_rules::{RegionTable, config::read_regions};
 use tollgate_runtime::redact;
@@ -127,10 +128,38 @@ impl Regions {
         self.publish(&state);
     }
 
+    /// Takes over the record of the region's tables, `""` for none, and returns the one that has to replace it. `is_running` is
+    /// whether other instances of the region have the table.
+    pub(super) fn take_over(&self, record: &str, is_running: bool) -> Option<String> {
+        let mut state = self.state.lock();
+        let was_settled = state.demarcation.is_settled();
+        let taken = state.demarcation.take_over(record, is_running);
+        state.demarcation.finish(Clock::System.now());
+        let (generation, unfinished) = (state.table.generation(), state.demarcation.unfinished());
+        if !was_settled && unfinished > 0 {
+            tracing::info!(generation, unfinished, "region table waits for other regions");
+        }
+        self.publish(&state);
+        drop(state);
+        taken
+            .inspect_err(|error| {
+                if !was_settled {
+                    tracing::error!(%error, "unreadable record of region tables; joining the other regions");
+                }
+            })
+            .unwrap_or_default()
+    }
+
+    /// Whether the record of the region's tables, or its absence, was taken over.
+    pub(super) fn is_settled(&self) -> bool {
+        self.state.lock().demarcation.is_settled()
+    }
+
     pub(super) fn publish(&self, state: &State) {
-        metrics::table(state.table.generation(), state.unfinished());
+        metrics::table(state.table.generation(), state.demarcation.unfinished());
         self.shares.set(state.shares());
-        self.generation.send_replace(state.table.generation());
+        let generation = state.table.generation();
+        self.generation.send_if_modified(|known| mem::replace(known, generation) != generation);
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! - [`mod@file`]: the region table, which is read again when it changes.
 //! - [`state`]: the active weights, and changes of them; [`announcements`]: what other regions state of theirs.
+//! - [`tables`]: the region's tables in its control store.
 //! - [`loans`]: parts of the shares that regions lend to each other.
 //! - [`peers`]: exchange of messages with the other regions.
 //!
@@ -13,6 +14,7 @@ mod loans;
 pub mod metrics;
 mod peers;
 mod state;
+mod tables;
 
 pub(crate) use self::file::sharing_of;
 pub use self::{

@@ -5,28 +5,22 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::Serialize;
 use tollgate_core::{
     clock::Timestamp,
-    region::{FormerWeights, RegionShares, RegionWeights},
+    region::{Demarcation, RegionShares, WeightTable, hash_of},
 };
 use tollgate_rules::RegionTable;
 use tonic::transport::Channel;
 
 use super::announcements::Announced;
 
-/// Maximum number of unfinished changes of weights.
-const MAX_UNFINISHED: usize = 16;
-
 /// The active region table, and weights before it that may still count.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) own: Box<str>,
     pub(super) table: RegionTable,
-    weights: RegionWeights,
-    former: Vec<FormerWeights>,
+    pub(super) demarcation: Demarcation,
     /// Problem of the file, since it was last changed.
     pub(super) file_error: Option<String>,
-    /// Generation that the own region has announced: none of its instances exceeds the shares of it.
-    pub(super) own_lowered: u64,
-    /// State of the other regions, by name.
+    /// Exchanges with the other regions, by name.
     pub(super) announced: BTreeMap<Box<str>, Announced>,
     /// Connections to other regions, by name.
     pub(super) channels: BTreeMap<Box<str>, Channel>,
@@ -92,14 +86,12 @@ pub struct RegionView {
 impl State {
     /// The state with a first table; `None` if the table lacks the own region.
     pub(super) fn new(own: &str, table: RegionTable) -> Option<Self> {
-        let weights = table.weights(own)?;
+        let demarcation = Demarcation::new(weight_table(&table, own)?);
         Some(Self {
             own: own.into(),
             table,
-            weights,
-            former: Vec::new(),
+            demarcation,
             file_error: None,
-            own_lowered: 0,
             announced: BTreeMap::new(),
             channels: BTreeMap::new(),
         })
@@ -107,12 +99,7 @@ impl State {
 
     /// Own shares as of now.
     pub(super) fn shares(&self) -> RegionShares {
-        RegionShares::new(self.table.generation(), self.weights.clone(), self.former.clone())
-    }
-
-    /// Changes of weights after which another region may use more than its share.
-    pub(super) fn unfinished(&self) -> usize {
-        self.former.iter().filter(|former| former.lowered_at.is_none()).count()
+        self.demarcation.shares()
     }
 
     /// Replaces the table. Until every region has announced it, the smaller share of both applies.
@@ -120,38 +107,16 @@ impl State {
     /// # Errors
     /// The reason why the table does not replace the active one.
     pub(super) fn propose(&mut self, table: RegionTable) -> Result<(), String> {
-        if table.generation() <= self.table.generation() {
-            let (new, active) = (table.generation(), self.table.generation());
-            return Err(format!("generation: {new} is not above the active {active}; expected a higher one"));
-        }
-        let Some(weights) = table.weights(&self.own) else { return Err(lacks_own(&self.own)) };
-        if self.unfinished() >= MAX_UNFINISHED {
-            return Err(format!(
-                "{MAX_UNFINISHED} changes are unfinished; expected every region to announce an earlier one first"
-            ));
-        }
-        if weights != self.weights {
-            let weights = std::mem::replace(&mut self.weights, weights);
-            self.former.push(FormerWeights { weights, lowered_at: None });
-        }
+        let weights = weight_table(&table, &self.own).ok_or_else(|| lacks_own(&self.own))?;
+        self.demarcation.propose(weights).map_err(|error| error.to_string())?;
         self.table = table;
         self.announced.retain(|name, _| self.table.region(name).is_some());
         Ok(())
     }
 
-    /// Ends the changes at `now`: every region uses at most its share of the active table.
-    pub(super) fn finish(&mut self, now: Timestamp) {
-        for former in &mut self.former {
-            former.lowered_at.get_or_insert(now);
-        }
-        // The oldest are least likely to count still.
-        let beyond = self.former.len().saturating_sub(MAX_UNFINISHED);
-        self.former.drain(..beyond);
-    }
-
     #[allow(clippy::float_arithmetic)] // Shown to people.
     pub(super) fn view(&self) -> RegionsView {
-        let total = self.weights.total() as f64;
+        let total = self.demarcation.table().weights.total() as f64;
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let known = |name: &str| self.announced.get(name);
         let regions = self.table.regions().iter().map(|region| (region, known(&region.name)));
@@ -163,9 +128,9 @@ impl State {
             lost: region.is_lost,
             own: region.name == self.own,
             up: known.map(|known| known.is_up),
-            generation: known.and_then(|known| known.at.map(|_| known.generation)),
+            generation: self.demarcation.state_of(&region.name).map(|state| state.generation),
             announced_ms_ago: known.and_then(|known| known.at.map(|at| millis(at.elapsed()))),
-            differs: known.is_some_and(|known| known.differs),
+            differs: self.demarcation.differs(&region.name),
             clock_offset_ms: known.filter(|known| known.is_up).map(|known| known.clock_offset_us / 1_000),
             round_trip_ms: known.filter(|known| known.is_up).map(|known| millis(known.round_trip)),
             error: known.and_then(|known| known.error.clone()),
@@ -174,11 +139,22 @@ impl State {
             region: self.own.to_string(),
             generation: self.table.generation(),
             file_error: self.file_error.clone(),
-            unfinished_changes: self.unfinished(),
-            waiting_for: self.waiting_for().map(str::to_owned).collect(),
+            unfinished_changes: self.demarcation.unfinished(),
+            waiting_for: self.demarcation.waiting_for().map(str::to_owned).collect(),
             regions: regions.collect(),
         }
     }
+}
+
+/// The weights of a table as the region `own` has them; `None` if the table lacks it.
+fn weight_table(table: &RegionTable, own: &str) -> Option<WeightTable> {
+    let text: String = table
+        .regions()
+        .iter()
+        .map(|region| format!("{} {} {}\n", region.name, region.weight, region.is_lost))
+        .collect();
+    let (generation, digest) = (table.generation(), hash_of(text.as_bytes()));
+    table.weights(own).map(|weights| WeightTable { generation, digest, weights })
 }
 
 /// Problem of a table without the own region.
@@ -191,6 +167,7 @@ mod tests {
     use tollgate_core::{
         algorithm::{Algorithm, Parameters, Policy},
         quota::{Quota, Unit, Window},
+        region::TableState,
     };
     use tollgate_rules::config::read_regions;
 
@@ -230,25 +207,16 @@ mod tests {
     fn a_lower_share_applies_at_once_and_a_higher_one_a_window_after_every_region_announced_it() {
         let mut state = State::new("us", table(1, &[("us", 1), ("eu", 1)])).expect("a state");
         state.propose(table(2, &[("us", 3), ("eu", 1)])).expect("accepted");
-        assert_eq!((share(&state, 1_000), state.unfinished()), (50, 1));
+        assert_eq!((share(&state, 1_000), state.demarcation.unfinished()), (50, 1));
         state.propose(table(3, &[("us", 1), ("eu", 3)])).expect("accepted");
         assert_eq!(share(&state, 1_000), 25);
         state.propose(table(4, &[("us", 3), ("eu", 1)])).expect("accepted");
         assert_eq!(share(&state, 1_000), 25, "a region may not have heard of the change before");
-        state.finish(Timestamp::from_micros(2_000_000_000));
-        assert_eq!((share(&state, 2_075), state.unfinished()), (25, 0));
+        let lowered = |lowered| TableState { lowered, ..state.demarcation.state() };
+        let (early, last) = (lowered(3), lowered(4));
+        let at = Timestamp::from_micros(2_000_000_000);
+        assert!(!state.demarcation.announced("eu", early, at) && state.demarcation.announced("eu", last, at));
+        assert_eq!((share(&state, 2_075), state.demarcation.unfinished()), (25, 0));
         assert_eq!(share(&state, 2_076), 75);
-    }
-
-    #[test]
-    fn unfinished_changes_are_bounded() {
-        let mut state = State::new("us", table(1, &[("us", 1), ("eu", 1)])).expect("a state");
-        for generation in 2..18 {
-            state.propose(table(generation, &[("us", generation), ("eu", 1)])).expect("accepted");
-        }
-        let error = state.propose(table(18, &[("us", 1), ("eu", 1)])).expect_err("too many");
-        assert!(error.contains("16 changes are unfinished"), "{error}");
-        state.finish(Timestamp::from_micros(0));
-        state.propose(table(18, &[("us", 1), ("eu", 1)])).expect("accepted");
     }
 }

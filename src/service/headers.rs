@@ -1,7 +1,7 @@
 //! Headers that Envoy adds to the HTTP response.
 
 use tollgate_core::ban::Ban;
-use tollgate_limiter::verdict::{Decision, Limited, Status};
+use tollgate_limiter::verdict::{Decision, Limited};
 
 use super::{
     DegradedRemaining, HeaderNames, HeaderStyle, ResetFormat, ResponseOptions,
@@ -114,11 +114,11 @@ fn add_ietf(
         if limited.algorithm.holds_permits() {
             format!("{name};q={};qu=\"concurrent-requests\"", quota.limit)
         } else {
-            format!("{name};q={};w={}", quota.limit, quota.window.seconds())
+            format!("{name};q={};w={}", quota.limit, quota.window.seconds_at(limited.verdict.decided_at))
         }
     };
     let mut policies: Vec<String> = Vec::new();
-    for limited in decision.statuses.iter().filter_map(Status::limited) {
+    for limited in decision.every_limit() {
         let policy = policy(limited);
         if !policies.contains(&policy) {
             policies.push(policy);

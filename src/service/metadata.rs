@@ -9,7 +9,7 @@ use tollgate_core::{
     ban::{Ban, BanMode},
     lease::{self, LeaseId},
 };
-use tollgate_limiter::verdict::{Code, Decision, Degraded, Shed, Status};
+use tollgate_limiter::verdict::{Code, Decision, Degraded, Limited, Shed, Status};
 
 use super::named_decision::{self, NamedDecision};
 use crate::proto::envoy::{
@@ -22,7 +22,7 @@ use crate::proto::envoy::{
 pub(super) fn of(request: &RateLimitRequest, decision: &Decision<'_>) -> Struct {
     let mut fields = BTreeMap::from([
         ("domain".to_owned(), text(&request.domain)),
-        ("descriptors".to_owned(), list(request.descriptors.iter().map(descriptor))),
+        ("descriptors".to_owned(), list(descriptors(request, decision))),
     ]);
     if request.hits_addend != 0 {
         fields.insert("hitsAddend".to_owned(), number(f64::from(request.hits_addend)));
@@ -88,7 +88,30 @@ pub(super) fn add_lease(metadata: &mut Struct, lease: LeaseId) {
     metadata.fields.insert(lease::KEY.to_owned(), text(&lease.to_string()));
 }
 
-fn descriptor(descriptor: &RateLimitDescriptor) -> Value {
+fn descriptors(request: &RateLimitRequest, decision: &Decision<'_>) -> impl Iterator<Item = Value> {
+    let describe = |(at, stated)| {
+        let mut fields = descriptor(stated);
+        let mut several = decision.several.of(at).map(limit).peekable();
+        if several.peek().is_some() {
+            fields.insert("limits".to_owned(), list(several));
+        }
+        value(Kind::StructValue(Struct { fields }))
+    };
+    request.descriptors.iter().enumerate().map(describe)
+}
+
+/// One of several limits of a descriptor.
+fn limit(limited: &Limited<'_>) -> Value {
+    let label = limited.rule.and_then(|rule| rule.part.as_ref()).map_or("", |part| &part.label);
+    let fields = BTreeMap::from([
+        ("name".to_owned(), text(label)),
+        ("remaining".to_owned(), number(limited.verdict.remaining.into())),
+        ("code".to_owned(), text(named_decision::code_name(limited.code()))),
+    ]);
+    value(Kind::StructValue(Struct { fields }))
+}
+
+fn descriptor(descriptor: &RateLimitDescriptor) -> BTreeMap<String, Value> {
     let entries = descriptor.entries.iter().map(|entry| text(&format!("{}={}", entry.key, entry.value)));
     let mut fields = BTreeMap::from([("entries".to_owned(), list(entries))]);
     if let Some(limit) = &descriptor.limit {
@@ -99,7 +122,7 @@ fn descriptor(descriptor: &RateLimitDescriptor) -> Value {
         // Exact up to 2^53; a Struct holds nothing finer.
         fields.insert("hitsAddend".to_owned(), number(hits as f64));
     }
-    value(Kind::StructValue(Struct { fields }))
+    fields
 }
 
 /// Formats a limit override in protobuf's text format, which omits zeros.

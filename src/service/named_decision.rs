@@ -45,9 +45,14 @@ impl NamedDecision {
 
     /// Name of the code, as in protobuf.
     pub(super) const fn code(&self) -> &'static str {
-        match self.code {
-            Code::Ok => "OK",
-            Code::OverLimit => "OVER_LIMIT",
-        }
+        code_name(self.code)
+    }
+}
+
+/// Name of a code, as in protobuf.
+pub(super) const fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::OverLimit => "OVER_LIMIT",
     }
 }

@@ -7,7 +7,7 @@ use tollgate_core::{
     algorithm::Policy,
     quota::{Unit, Window},
 };
-use tollgate_limiter::verdict::{Code, Decision, Degraded, Limited, Status};
+use tollgate_limiter::verdict::{Code, Decision, Degraded, Limited};
 use tollgate_rules::OnStoreError;
 
 use super::{headers::header, times::ResponseTimes};
@@ -40,12 +40,8 @@ pub(super) fn add(response: &mut RateLimitResponse, decision: &Decision<'_>, tim
         set("type", REDUCED_CAPACITY.into());
         set("detail", format!("The service is busy; {retry}").into());
     } else {
-        let violated: Vec<&Limited<'_>> = decision
-            .statuses
-            .iter()
-            .filter_map(Status::limited)
-            .filter(|limited| limited.code() == Code::OverLimit)
-            .collect();
+        let violated: Vec<&Limited<'_>> =
+            decision.every_limit().filter(|limited| limited.code() == Code::OverLimit).collect();
         let is_unchecked = matches!(decision.degraded, Some(Degraded { policy: OnStoreError::Deny, .. }));
         let (kind, sentence) = match deciding(&violated) {
             _ if is_unchecked => (REDUCED_CAPACITY, "Rate limits cannot be checked at present".to_owned()),
@@ -77,7 +73,7 @@ fn policy(limited: &Limited<'_>) -> Value {
         // A concurrency limit has no window.
         json!({"name": name, "limit": limit})
     } else {
-        json!({"name": name, "limit": limit, "window": limited.quota.window.seconds()})
+        json!({"name": name, "limit": limit, "window": limited.quota.window.seconds_at(limited.verdict.decided_at)})
     }
 }
 
@@ -118,6 +114,9 @@ fn parameters(policy: &Policy, limit: u64) -> String {
 
 /// The window after "per": in seconds up to a minute, then in the longest unit up to a day that divides it.
 fn window_text(window: Window) -> String {
+    if window.calendar().is_some() {
+        return window.unit().name().to_owned();
+    }
     let seconds = window.seconds();
     let units = [Unit::Day, Unit::Hour, Unit::Minute];
     let longest = units.into_iter().find(|unit| seconds.is_multiple_of(unit.seconds()));
@@ -144,6 +143,7 @@ mod tests {
         clock::{Clock, Timestamp},
         quota::Quota,
     };
+    use tollgate_limiter::verdict::{SeveralLimits, Status};
 
     use super::*;
 
@@ -174,7 +174,14 @@ mod tests {
             is_degraded: false,
         };
         let statuses = [Status::Limited(limited)].into_iter().collect();
-        let decision = Decision { code: Code::OverLimit, degraded: None, listed: None, shed: None, statuses };
+        let decision = Decision {
+            code: Code::OverLimit,
+            degraded: None,
+            listed: None,
+            shed: None,
+            statuses,
+            several: SeveralLimits::default(),
+        };
         let clock = Clock::manual(now);
         let times = ResponseTimes::of(&clock, &decision, "d", &[], Duration::from_secs(3_600));
         let mut response = RateLimitResponse::default();

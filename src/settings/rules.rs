@@ -89,6 +89,11 @@ pub(super) struct ReadingFlags {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     allow_empty: bool,
+    /// Charging of requests that a limit denies to that limit only, in domains that do not state `atomic`. Otherwise they
+    /// are charged to the other limits of the request too.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
+    #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
+    stop_when_denied: bool,
 }
 
 impl ReadingFlags {
@@ -104,6 +109,7 @@ impl ReadingFlags {
             allow_empty: self.allow_empty,
             regions: TableSize::Unknown,
             overlay: self.rules_overlay.as_ref().map(|_| OverlaySlot::leaked()),
+            stop_when_denied: self.stop_when_denied,
         }
     }
 }

@@ -6,7 +6,11 @@ use serde_json::Value;
 use tollgate::settings;
 
 use super::yaml;
-use crate::support::{envoy, tollgate::project};
+use crate::support::{
+    envoy::{self, Bootstrap},
+    redis::Redis,
+    tollgate::{Tollgate, command, project, rules},
+};
 
 const FOLDER: &str = "deploy/compose";
 
@@ -94,7 +98,7 @@ fn tollgate_accepts_its_settings_and_listens_where_others_connect() {
         other => panic!("{other:?}"),
     };
     let mounts = strings(&tollgate["volumes"]);
-    assert_eq!(mounts, [format!("../../config/default:{}:ro", settings.rules.directory.display())]);
+    assert_eq!(mounts, [format!("./rules:{}:ro", settings.rules.directory.display())]);
     let grace =
         tollgate["stop_grace_period"].as_str().and_then(|text| text.strip_suffix('s')).expect("seconds");
     let grace: u64 = grace.parse().expect("a number");
@@ -163,4 +167,47 @@ fn prometheus_and_grafana_find_their_mounted_files() {
     let source = yaml("deploy/compose/grafana.yaml");
     let url = source.pointer("/datasources/0/url").and_then(Value::as_str).expect("a URL");
     assert_eq!(url, "http://prometheus:9090");
+}
+
+/// `demo.sh` with servers of the test in place of the containers. The script itself fails if something does not turn out as it
+/// narrates.
+#[test]
+fn the_demo_shows_what_it_narrates() {
+    let text = fs::read_to_string(project("deploy/compose/rules/demo.yaml")).expect("readable");
+    // Windows that do not end on the way.
+    let text = text.replace("unit: hour", "window: 300d");
+    let config = rules(&text);
+    let file = config.path().join("rules.yaml");
+    let redis = Redis::start();
+    // Short, since requests wait for it while Redis is stopped; longer than a busy machine takes for a decision.
+    let flags = ["--store", &redis.url(), "--store-timeout", "500ms", "--on-store-error", "local"];
+    let tollgate = Tollgate::start(config.path(), &flags);
+    let envoy = Bootstrap::read("edge", tollgate.grpc_port, None).run(&[tollgate.grpc_port]);
+    let server: String = redis::cmd("INFO").arg("server").query(&mut redis.connect()).expect("a reply");
+    let process = server.lines().find_map(|line| line.strip_prefix("process_id:")).expect("a number");
+    let demo = Command::new(project("deploy/compose/demo.sh"))
+        .env("ENVOY", format!("http://127.0.0.1:{}", envoy.port))
+        .env("RULES", &file)
+        .env("PACE", "0")
+        .env("TOLLGATE", command().get_program())
+        .env("TARGET", format!("http://127.0.0.1:{}", tollgate.grpc_port))
+        .env("ADMIN", tollgate.admin_url(""))
+        .env("STOP_REDIS", format!("kill -STOP {process}"))
+        .env("START_REDIS", format!("kill -CONT {process}"))
+        .env("SECONDS_OF_LOAD", "1")
+        .env("HOT", "300")
+        .output()
+        .expect("bash");
+    let shown = String::from_utf8_lossy(&demo.stdout);
+    assert!(demo.status.success(), "{shown}{}", String::from_utf8_lossy(&demo.stderr));
+    for expected in [
+        "200 200 200 200 200 200 200 200 200 200 429 429",
+        "retry-after: ",
+        "-hot",
+        "Redis stops.",
+        "200 200 200 200 200 429",
+    ] {
+        assert!(shown.contains(expected), "no {expected} in {shown}");
+    }
+    assert_eq!(fs::read_to_string(file).expect("readable"), text, "the rules are not as before");
 }

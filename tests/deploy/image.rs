@@ -68,7 +68,9 @@ fn the_image_matches_the_manifests_and_the_program() {
     assert!(read("deploy/docker/build.sh").contains(&format!("{} /bin/ratelimit; do", entry[0])));
     for image in dockerfile.lines().filter_map(|line| line.strip_prefix("FROM ")) {
         let image = image.split(' ').next().unwrap_or_default();
-        assert!(image.rsplit_once(':').is_some_and(|(_, tag)| tag != "latest"), "{image}");
+        let (name, digest) = image.split_once("@sha256:").unwrap_or_else(|| panic!("{image} has no digest"));
+        assert!(name.rsplit_once(':').is_some_and(|(_, tag)| tag != "latest"), "{image}");
+        assert_eq!(digest.len(), 64, "{image}");
     }
 }
 

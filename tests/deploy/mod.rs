@@ -2,6 +2,7 @@
 
 mod compose;
 mod envoy;
+mod helm;
 mod image;
 mod istio;
 pub(crate) mod manifests;
@@ -42,7 +43,7 @@ fn installed(path: &str) -> PathBuf {
 }
 
 /// The JSON output of a Python script for `input`, with the packages that `tests/run.sh` installs.
-fn python(arguments: &[&str], input: Vec<u8>) -> Value {
+pub(crate) fn python(arguments: &[&str], input: Vec<u8>) -> Value {
     let mut script = Command::new(installed("target/tools/bin/python"))
         .args(arguments)
         .current_dir(project("."))

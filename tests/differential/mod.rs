@@ -6,7 +6,7 @@ mod loans;
 mod segmented_cells;
 mod utilization;
 
-use std::{collections::HashMap, num::NonZeroU64, time::Duration};
+use std::{collections::HashMap, num::NonZeroU64, sync::LazyLock, time::Duration};
 
 use futures_util::future::join_all;
 use proptest::{
@@ -17,10 +17,11 @@ use proptest::{
 use tollgate::{
     RecordId, SyncMode,
     algorithm::{Algorithm, Charging, CounterState, Parameters, Policy, Verdict},
+    calendar::Calendar,
     clock::Timestamp,
     descriptor::Hits,
     lease::LeaseId,
-    quota::{Quota, Window},
+    quota::{Quota, Unit, Window},
     store::request::{Check, TagRequest, Veto},
 };
 
@@ -48,22 +49,26 @@ fn policy() -> impl Strategy<Value = Policy> {
     let overdraft = (proptest::option::weighted(0.2, 1..=50_u32), any::<bool>());
     let parameters =
         (proptest::option::of(1..=8_u32), prop_oneof![Just(0), 0..=900_000_u64], 1..=90_u64, overdraft);
+    let window = prop_oneof![
+        5 => seconds.prop_map(|seconds| Window::from_seconds(seconds).expect("in range")),
+        1 => Just(Window::in_calendar(*UNEVEN)),
+    ];
     let origin = prop_oneof![
         3 => Just(Origin::Rule),
         1 => Just(Origin::Override),
         1 => (0..14_400_000_000_u64).prop_map(Origin::ChangedRule),
     ];
-    let stated = (limit, seconds, algorithm, parameters, origin);
-    stated.prop_map(|(limit, seconds, algorithm, parameters, origin)| {
+    let stated = (limit, window, algorithm, parameters, origin);
+    stated.prop_map(|(limit, window, algorithm, parameters, origin)| {
         let (burst, interval, ttl, (max_debt, carry)) = parameters;
-        let quota = Quota { limit, window: Window::from_seconds(seconds).expect("in range") };
+        let (quota, seconds) = (Quota { limit, window }, window.seconds());
         let parameters = Parameters {
             burst: burst.filter(|_| seconds <= 3_600),
             min_interval: Duration::from_micros(interval),
             lease_ttl: Duration::from_secs(ttl),
             overdraft: max_debt.is_some(),
             max_debt: max_debt.filter(|_| seconds <= 3_600),
-            carry,
+            carry: carry && window.calendar().is_none(),
         };
         let policy = Policy::new(algorithm, quota, &parameters).unwrap_or(Policy::nearest(
             algorithm,
@@ -80,6 +85,16 @@ fn policy() -> impl Strategy<Value = Policy> {
         }
     })
 }
+
+/// Windows of a quarter of an hour to five hours, around the times of the histories.
+static UNEVEN: LazyLock<Calendar> = LazyLock::new(|| {
+    let quarters = [1, 2, 20, 3, 8, 1, 5].into_iter().cycle().take(2_000);
+    let starts = quarters.scan(at(0).seconds() - 1_000_000 / 900 * 900, |next, quarters| {
+        *next += quarters * 900;
+        Some(*next)
+    });
+    Calendar::new(Unit::Day, ("Test".into(), None), starts).expect("ascending quarters")
+});
 
 /// Origin of a policy.
 #[derive(Clone, Copy, Debug)]
@@ -141,6 +156,7 @@ fn veto() -> impl Strategy<Value = Veto> {
     prop_oneof![
         8 => Just(Veto::Never),
         8 => Just(Veto::Alone),
+        6 => Just(Veto::Counted),
         8 => Just(Veto::WithQuotas),
         2 => Just(Veto::AcrossTags),
         1 => Just(Veto::Always),
@@ -200,7 +216,7 @@ impl Model {
         let has_quotas = quotas.peek().is_some();
         call.charging == Charging::AllOrNone
             && (asks(Veto::Always).next().is_some()
-                || asks(Veto::Alone).any(|ask| !passes(ask))
+                || asks(Veto::Alone).chain(asks(Veto::Counted)).any(|ask| !passes(ask))
                 || has_quotas && !quotas.any(passes))
     }
 
@@ -216,9 +232,10 @@ impl Model {
             let Check { descriptor, record, policy, hits, .. } = ask;
             let known = self.states.get(record).map(|(state, _)| state.clone());
             let mut state = known.clone().unwrap_or_default();
-            let held_back = is_vetoed && hits.may_be_withheld();
-            let applied = if held_back { Hits::Peek } else { *hits };
             let counting = ask.counting(call.charging);
+            let is_counted = !passes && counting == Charging::Independent;
+            let held_back = is_vetoed && hits.may_be_withheld() && !is_counted;
+            let applied = if held_back { Hits::Peek } else { *hits };
             let decided = policy.apply(&mut state, now, applied, counting);
             let admitted = if held_back { passes } else { decided };
             let standing = policy.summary(&state, now, *hits);

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Lints everything but Rust: shell, Lua, JavaScript, Python, Markdown with its links, spelling, and subjects of commits.
+# Lints everything but Rust: shell, Lua, JavaScript, Python, Markdown with its links, workflows, spelling, and subjects of
+# commits.
 # `tests/run.sh install` installs the tools. All linters run before the first failure is reported.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -45,6 +46,7 @@ lint luacheck lua
 lint oxlint "$bin/oxlint" --config tests/lint/oxlint.json --deny-warnings --quiet src
 lint ruff "$bin/ruff" check --quiet --no-cache --config tests/lint/ruff.toml .
 lint rumdl "$bin/rumdl" check --config tests/lint/rumdl.toml --no-cache --quiet .
+lint actionlint target/actionlint/actionlint -shellcheck "$bin/shellcheck" -pyflakes ""
 lint typos "$bin/typos" --config tests/lint/typos.toml --format brief
 lint commits tests/lint/commits.sh
 

@@ -1,5 +1,7 @@
 //! Loans between regions through real servers.
 
+use std::time::Duration;
+
 use tollgate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
 use super::peers::Mesh;
@@ -18,7 +20,7 @@ async fn admit(mesh: &Mesh, at: usize, key: &str, enough: u32) -> u32 {
         }
         if attempt % 50 == 0 {
             // Asks take their time.
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
     admitted
@@ -60,4 +62,28 @@ async fn a_region_with_all_traffic_borrows_from_the_others_and_nothing_is_over_i
         Mesh::start_with([1, 1, 1], flags.each_ref().map(|flags| &flags[..]))
     };
     move_to_one_region(&mesh, "fixed").await;
+}
+
+/// Ten hits in one region whose share is three or four, and then in another one, with one deadline for each.
+async fn wait_for_shares(mesh: &Mesh, (at, other): (usize, usize), value: &str) {
+    let mut admitted = 0;
+    for (at, deadline) in [(at, Duration::from_secs(10)), (other, Duration::from_millis(200))] {
+        let mut client = mesh.get(at).client().await;
+        for _ in 0..10 {
+            let answer = client.call_within(deadline, request("d", &[&[("far", value)]])).await;
+            admitted += u32::from(answer.is_ok_and(|answer| answer.overall_code() == Code::Ok));
+        }
+        // One reply may be late on a busy machine; denied at once, more would be.
+        assert!((9..=10).contains(&admitted), "{admitted} of 10 in {value}, with a share of 3 or 4");
+    }
+}
+
+#[tokio::test]
+async fn a_hit_waits_for_the_shares_of_other_regions_within_its_deadline() {
+    let redis = Redis::start();
+    let url = redis.url();
+    let mesh = Mesh::start_with([1, 1, 1], [&["--store", &url], &[], &[]]);
+    mesh.wait_until_connected();
+    wait_for_shares(&mesh, (0, 1), "redis").await;
+    wait_for_shares(&mesh, (1, 2), "memory").await;
 }

@@ -4,9 +4,12 @@ use std::fs;
 
 use tempfile::TempDir;
 use tokio::task::JoinSet;
-use tollgate::proto::tollgate::region::v1::{
-    Announcement, CounterAsk, ExchangeRequest, counter_reply::Result as Outcome,
-    regions_client::RegionsClient,
+use tollgate::proto::{
+    envoy::service::ratelimit::v3::rate_limit_response::Code as Verdict,
+    tollgate::region::v1::{
+        Announcement, CounterAsk, ExchangeRequest, counter_reply::Result as Outcome,
+        regions_client::RegionsClient,
+    },
 };
 use tonic::{
     Code,
@@ -17,6 +20,7 @@ use crate::support::{
     certificates::{Authority, Pair},
     cluster::wait,
     free_port, http,
+    redis::Redis,
     tollgate::{Tollgate, request, rules},
 };
 
@@ -24,7 +28,8 @@ const NAMES: [&str; 3] = ["ap", "eu", "us"];
 
 const RULES: &str = "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: second, requests_per_unit: 800, scope: global}}\n\
              - {key: fixed, rate_limit: {unit: day, requests_per_unit: 900, scope: global}}\n\
-             - {key: sliding, rate_limit: {unit: day, requests_per_unit: 900, scope: global, algorithm: sliding_window}}\n";
+             - {key: sliding, rate_limit: {unit: day, requests_per_unit: 900, scope: global, algorithm: sliding_window}}\n\
+             - {key: far, rate_limit: {unit: day, requests_per_unit: 10, scope: global, far: wait}}\n";
 
 /// Three regions with an instance each.
 pub(super) struct Mesh {
@@ -180,6 +185,45 @@ async fn a_raised_share_applies_once_the_hits_under_the_former_ones_have_stopped
         mesh.wait_for(at, "tollgate_region_changes_unfinished 0");
     }
     mesh.wait_for_share(0, 400).await;
+}
+
+/// Restarts the instance of a region without loss of its store.
+fn restart(mesh: &mut Mesh, at: usize, flags: &[&str]) {
+    mesh.instances[at] = None;
+    mesh.instances[at] = Some(mesh.instance(at, flags));
+}
+
+/// What a region has of counters that were not used before.
+async fn share_of(mesh: &Mesh, at: usize, value: &str) -> u32 {
+    let mut client = mesh.get(at).client().await;
+    let answer = client.call(request("d", &[&[("fixed", value)]])).await.expect("an answer");
+    answer.statuses[0].limit_remaining + u32::from(answer.overall_code() == Verdict::Ok)
+}
+
+#[tokio::test]
+async fn an_instance_that_starts_during_a_change_does_not_use_a_raised_share() {
+    let redis = Redis::start();
+    let (url, mut server) = (redis.url(), redis.connect());
+    let flags: &[&str] = &["--store", &url];
+    let mut mesh = Mesh::start_with([1, 1, 2], [&[], &[], flags]);
+    mesh.wait_until_connected();
+    assert_eq!(share_of(&mesh, 2, "before").await, 450);
+    // Without it, the change does not finish.
+    mesh.instances[1] = None;
+    mesh.write_table(2, [1, 1, 7], &[]);
+    mesh.wait_for(2, "tollgate_region_generation 2");
+    wait("the record lacks a table", || {
+        let record: Option<String> =
+            redis::cmd("GET").arg("{tollgate-rules}:region-tables").query(&mut server).expect("a record");
+        record.is_some_and(|record| record.lines().count() == 2)
+    });
+    restart(&mut mesh, 2, flags);
+    assert_eq!(share_of(&mesh, 2, "restarted").await, 450, "the file alone has 700 of 900");
+    // A region that returns with an empty store has no share until the others have announced its table.
+    mesh.instances[2] = None;
+    redis::cmd("FLUSHALL").exec(&mut server).expect("flushed");
+    mesh.instances[2] = Some(mesh.instance(2, flags));
+    assert_eq!(share_of(&mesh, 2, "joining").await, 0);
 }
 
 #[tokio::test]

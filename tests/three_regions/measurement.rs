@@ -135,6 +135,7 @@ async fn a_partition_of_minutes_and_a_region_that_is_lost_and_returns() {
     world.launch(2);
     world.wait_until_connected();
     let clients = world.clients().await;
+    phase(&world, "joining", &uniform, &clients, long).await;
     phase(&world, "returned", &uniform, &clients, short).await;
     eprintln!("regions: {NAMES:?}");
 }

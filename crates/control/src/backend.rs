@@ -217,6 +217,25 @@ impl Backend {
         }
     }
 
+    /// Record of the region's tables. There is none in this process, in which a restart forgets hits as well.
+    pub(super) async fn region_tables(&self) -> ControlResult<String> {
+        match self {
+            Self::Memory(_) => Ok(String::new()),
+            Self::Redis(redis) => redis.region_tables(None).await.map(|(_, record)| record),
+        }
+    }
+
+    pub(super) async fn replace_region_tables(&self, from: &str, to: String) -> ControlResult<bool> {
+        match self {
+            Self::Memory(_) => Ok(true),
+            Self::Redis(redis) => {
+                let (is_replaced, record) = redis.region_tables(Some((from, &to))).await?;
+                // An attempt without a reply may have replaced it.
+                Ok(is_replaced || record == to)
+            }
+        }
+    }
+
     pub(super) async fn instances(&self) -> ControlResult<Vec<Instance>> {
         match self {
             Self::Memory(memory) => Ok(memory.instances()),

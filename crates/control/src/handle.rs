@@ -330,6 +330,22 @@ impl Control {
         changed
     }
 
+    /// Returns the record of the region's tables, `""` for none.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn region_tables(&self) -> Result<String, ControlError> {
+        self.0.backend.region_tables().await
+    }
+
+    /// Replaces the record of the region's tables, unless another instance did since it was read; whether it did.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn replace_region_tables(&self, from: &str, to: String) -> Result<bool, ControlError> {
+        self.0.backend.replace_region_tables(from, to).await
+    }
+
     /// Subscribes to changes by other instances; never returns.
     pub(super) async fn subscribe(&self) -> Infallible {
         self.0.backend.subscribe(&self.0.changed).await

@@ -8,6 +8,7 @@
 
 pub mod algorithm;
 pub mod ban;
+pub mod calendar;
 pub mod clock;
 pub mod descriptor;
 pub mod duration;
@@ -18,6 +19,7 @@ mod record_id;
 pub mod region;
 pub mod shedding;
 mod sync_mode;
+mod unit;
 
 pub use self::{
     enforced_share::{CountedKey, EnforcedShare, NotAShare},

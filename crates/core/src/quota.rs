@@ -3,93 +3,21 @@
 use std::{
     fmt,
     num::{NonZeroU32, NonZeroU64},
-    str::FromStr,
 };
 
-/// Unit of time of a limit, as in envoyproxy/ratelimit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Unit {
-    /// 1 second.
-    Second,
-    /// 60 seconds.
-    Minute,
-    /// 3,600 seconds.
-    Hour,
-    /// 86,400 seconds.
-    Day,
-    /// 604,800 seconds; counted from the epoch, a week starts on Thursday.
-    Week,
-    /// 2,592,000 seconds: 30 days, not a calendar month.
-    Month,
-    /// 31,536,000 seconds: 365 days, not a calendar year.
-    Year,
-}
+pub use crate::unit::{Unit, UnknownUnit};
+use crate::{
+    calendar::{Bounds, Calendar},
+    clock::Timestamp,
+};
 
-impl Unit {
-    /// Every unit, shortest first.
-    pub const ALL: [Self; 7] =
-        [Self::Second, Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
-
-    /// The unit's length in seconds.
-    pub const fn seconds(self) -> u32 {
-        self.length().get()
-    }
-
-    const fn length(self) -> NonZeroU32 {
-        let seconds = match self {
-            Self::Second => 1,
-            Self::Minute => 60,
-            Self::Hour => 3_600,
-            Self::Day => 86_400,
-            Self::Week => 604_800,
-            Self::Month => 2_592_000,
-            Self::Year => 31_536_000,
-        };
-        match NonZeroU32::new(seconds) {
-            Some(length) => length,
-            None => NonZeroU32::MIN,
-        }
-    }
-
-    /// The name that the configuration uses, in lower case.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Second => "second",
-            Self::Minute => "minute",
-            Self::Hour => "hour",
-            Self::Day => "day",
-            Self::Week => "week",
-            Self::Month => "month",
-            Self::Year => "year",
-        }
-    }
-}
-
-impl fmt::Display for Unit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// Error of a text that is not the name of a unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected second, minute, hour, day, week, month or year")]
-pub struct UnknownUnit;
-
-impl FromStr for Unit {
-    type Err = UnknownUnit;
-
-    /// Parses a unit's name in any case.
-    fn from_str(word: &str) -> Result<Self, UnknownUnit> {
-        Self::ALL.into_iter().find(|unit| unit.name().eq_ignore_ascii_case(word)).ok_or(UnknownUnit)
-    }
-}
-
-/// Length of a window: a multiple of a unit, in whole seconds, from 1 to [`Window::MAX_SECONDS`].
+/// Length of a window: a multiple of a unit, in whole seconds, from 1 to [`Window::MAX_SECONDS`]; or the windows of a
+/// calendar, about as long as a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     unit: Unit,
     multiplier: NonZeroU32,
+    calendar: Option<Calendar>,
 }
 
 /// Error of a window of 0 seconds, or one longer than [`Window::MAX_SECONDS`].
@@ -104,7 +32,12 @@ impl Window {
 
     /// Returns a window of one unit.
     pub const fn of(unit: Unit) -> Self {
-        Self { unit, multiplier: NonZeroU32::MIN }
+        Self { unit, multiplier: NonZeroU32::MIN, calendar: None }
+    }
+
+    /// Returns the windows of a calendar.
+    pub const fn in_calendar(calendar: Calendar) -> Self {
+        Self { unit: calendar.unit(), multiplier: NonZeroU32::MIN, calendar: Some(calendar) }
     }
 
     /// Returns a window of `multiplier` units.
@@ -114,7 +47,7 @@ impl Window {
     pub fn new(unit: Unit, multiplier: u32) -> Result<Self, WindowOutOfRange> {
         let multiplier = NonZeroU32::new(multiplier).ok_or(WindowOutOfRange)?;
         match unit.seconds().checked_mul(multiplier.get()) {
-            Some(seconds) if seconds <= Self::MAX_SECONDS => Ok(Self { unit, multiplier }),
+            Some(seconds) if seconds <= Self::MAX_SECONDS => Ok(Self { unit, multiplier, calendar: None }),
             _ => Err(WindowOutOfRange),
         }
     }
@@ -139,9 +72,29 @@ impl Window {
         self.multiplier
     }
 
-    /// The window's length in seconds.
+    /// The calendar, if the windows are those of one.
+    pub const fn calendar(self) -> Option<Calendar> {
+        self.calendar
+    }
+
+    /// Returns this window, or `of_rule` if that is the calendar's of the same unit: a request that states a limit of its
+    /// own counts in the windows of the rule.
+    #[must_use]
+    pub fn within(self, of_rule: Self) -> Self {
+        let is_of_unit = of_rule.calendar.is_some() && Self::of(of_rule.unit) == self;
+        if is_of_unit { of_rule } else { self }
+    }
+
+    /// The window's length in seconds; of a calendar that of its unit.
     pub const fn seconds(self) -> u32 {
         self.length().get()
+    }
+
+    /// The length in seconds of the window that contains a time.
+    pub fn seconds_at(self, time: Timestamp) -> u32 {
+        let Some(calendar) = self.calendar else { return self.seconds() };
+        let Bounds { start, end } = calendar.window(time.seconds());
+        end.saturating_sub(start)
     }
 
     /// The window's length in seconds, as a divisor.
@@ -154,7 +107,10 @@ impl Window {
 impl fmt::Display for Window {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.multiplier.get() {
-            1 => write!(f, "{}", self.unit),
+            1 => match self.calendar {
+                None => write!(f, "{}", self.unit),
+                Some(calendar) => write!(f, "{} in {calendar}", self.unit),
+            },
             many => write!(f, "{many} {}s", self.unit),
         }
     }
@@ -226,12 +182,5 @@ mod tests {
         assert_eq!(Window::from_seconds(Window::MAX_SECONDS + 1), Err(WindowOutOfRange));
         assert_eq!(Window::new(Unit::Year, 3), Err(WindowOutOfRange));
         assert_eq!(Window::new(Unit::Year, u32::MAX), Err(WindowOutOfRange));
-    }
-
-    #[test]
-    fn unit_names_are_case_insensitive_and_unknown_names_are_rejected() {
-        assert_eq!("MiNuTe".parse(), Ok(Unit::Minute));
-        assert_eq!("unknown".parse::<Unit>(), Err(UnknownUnit));
-        assert_eq!("".parse::<Unit>(), Err(UnknownUnit));
     }
 }

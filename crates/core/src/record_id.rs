@@ -24,6 +24,8 @@ pub enum PathStep<'a> {
     Open(&'a str),
     /// Last step of the counters of a rule's candidate, beside the rule's own.
     Candidate,
+    /// Last step of the counters of one of several limits of a descriptor; the text is the limit's label.
+    Limit(&'a str),
 }
 
 impl RecordId {
@@ -48,6 +50,7 @@ impl RecordId {
                 PathStep::Open(text) => (0, text),
                 PathStep::Closed(text) => (1, text),
                 PathStep::Candidate => (2, ""),
+                PathStep::Limit(text) => (3, text),
             };
             hash.update([kind]);
             // The length separates adjacent texts: `ab`, `c` differs from `a`, `bc`.

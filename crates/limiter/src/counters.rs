@@ -9,7 +9,7 @@ use tollgate_core::{
     clock::Clock,
     descriptor::{Descriptor, Hits},
 };
-use tollgate_rules::{Domain, Overridden, Switched};
+use tollgate_rules::{Domain, Overridden, Rule, Switched};
 use tollgate_store::{
     Store, StoreError,
     redis::held_hits,
@@ -41,7 +41,8 @@ pub type CounterReading = Option<Result<Verdict, StoreError>>;
 #[derive(Debug)]
 pub struct CounterRequests {
     calls: Requests,
-    descriptors: usize,
+    /// Number of the descriptors, and of the limits beside their first ones.
+    counters: usize,
 }
 
 impl CounterInspector {
@@ -71,29 +72,33 @@ impl CounterInspector {
         descriptors: &[Descriptor<'_>],
     ) -> CounterRequests {
         let changes = Changes { switched: &Switched::default(), overridden, clock: &Clock::System };
-        let mut matches = matched::matches(domain, changes, descriptors);
+        let (mut matches, beside) = matched::matches(domain, changes, descriptors);
+        let of_matches = beside.descriptors(descriptors);
+        let of_request = (&*of_matches, &beside);
         matches.iter_mut().for_each(Match::peek_instead_of_release);
         let shares = (&self.shares, &Clock::System);
-        let mut calls = requests::requests(domain, descriptors, &mut matches, None, self.modes, shares);
+        let mut calls = requests::requests(domain, of_request, &mut matches, None, self.modes, shares);
         // A counter that equals an unused one is not banned either.
         end_bans(&mut calls, BanEffect::Forgive, |check| check.hits == Hits::reset());
-        CounterRequests { calls, descriptors: descriptors.len() }
+        CounterRequests { calls, counters: matches.len() }
     }
 
-    /// Returns requests that end the bans of the counters that the descriptors match in `domain`; `forgive` also makes a
-    /// later ban a first one. A reading has the ban that was ended. Charges nothing.
+    /// Returns requests that end the ban of the rule's counter that the descriptor matches in `domain`; `forgive` also makes
+    /// a later ban a first one. A reading has the ban that was ended. Charges nothing.
     pub fn lifts(
         &self,
         domain: &Domain,
         overridden: &Overridden,
-        descriptors: &[Descriptor<'_>],
+        (rule, descriptor): (&Rule, Descriptor<'_>),
         forgive: bool,
     ) -> CounterRequests {
-        let mut requests = self.requests(domain, overridden, descriptors);
+        let mut requests = self.requests(domain, overridden, &[descriptor]);
+        // An override may decide by another algorithm.
+        let record = rule.record_id().path();
         let effect = if forgive { BanEffect::Forgive } else { BanEffect::Lift };
         end_bans(&mut requests.calls, effect, |check| {
             check.hits = Hits::Peek;
-            true
+            check.record.path() == record
         });
         requests
     }
@@ -103,14 +108,12 @@ impl CounterInspector {
         held_hits(&requests.calls)
     }
 
-    /// Sends the requests and returns the readings, in the order of the descriptors.
-    pub async fn send(
-        &self,
-        CounterRequests { calls, descriptors }: &CounterRequests,
-    ) -> Vec<CounterReading> {
+    /// Sends the requests and returns the readings, in the order of the descriptors; then those of the limits beside the
+    /// first ones of descriptors with several, in their order.
+    pub async fn send(&self, CounterRequests { calls, counters }: &CounterRequests) -> Vec<CounterReading> {
         let deadline = self.store.deadline(None).and_then(|_| Instant::now().checked_add(STORE_TIMEOUT));
         let decisions = self.store.decide(calls, deadline).await;
-        let mut readings: Vec<CounterReading> = (0..*descriptors).map(|_| None).collect();
+        let mut readings: Vec<CounterReading> = (0..*counters).map(|_| None).collect();
         for (call, decision) in calls.iter().zip(decisions) {
             match decision {
                 Ok(verdicts) => {

@@ -20,7 +20,7 @@ use crate::{
     lists,
     matched::{self, Changes},
     metrics, precheck, refund, requests, shedding,
-    verdict::{Code, Decision, Limited, Listed, Status},
+    verdict::{Code, Decision, Limited, Listed, SeveralLimits, Status},
 };
 
 /// Deadline of a call.
@@ -42,7 +42,7 @@ impl Deadline {
 pub struct Limiter {
     rules: Arc<ActiveRules>,
     store: Store,
-    modes: Modes,
+    pub(super) modes: Modes,
     fallback: Option<Fallback>,
     observer: Option<AbuseObserver>,
     begun_bans: BegunBans,
@@ -51,7 +51,7 @@ pub struct Limiter {
     clock: Clock,
 }
 
-type Statuses<'r> = SmallVec<[Status<'r>; 2]>;
+pub(super) type Statuses<'r> = SmallVec<[Status<'r>; 2]>;
 
 impl Limiter {
     /// Enforces the active version of `rules` and counts in `store`.
@@ -124,7 +124,7 @@ impl Limiter {
 
     /// Whether decisions are made without waiting.
     pub const fn decides_at_once(&self) -> bool {
-        matches!(self.store, Store::Memory(_))
+        matches!(self.store, Store::Memory(_)) && !self.shares.may_wait()
     }
 
     /// Decides a request. Returns the permits that it holds too, if it passes and acquired any.
@@ -141,25 +141,31 @@ impl Limiter {
         let Some(rules) = active.rules.domain(domain) else {
             return Ok((self.decide_without_rules(active.overrides, domain, descriptors), None));
         };
-        let mut matches = matched::matches(rules, self.changes(&active), descriptors);
-        let listed = lists::apply(active.overrides, &self.clock, domain, descriptors, &mut matches);
+        let (mut matches, beside) = matched::matches(rules, self.changes(&active), descriptors);
+        let of_matches = beside.descriptors(descriptors);
+        let listed = lists::apply(active.overrides, &self.clock, domain, &of_matches, &mut matches);
         if let Some(listed) = listed {
             active.companion.listed(rules, listed.list());
         }
-        let shed = if rules.sheds { shedding::apply(self.modes, descriptors, &mut matches) } else { None };
+        let shed = if rules.sheds { shedding::apply(self.modes, &of_matches, &mut matches) } else { None };
         // One lease for all permits of the request.
         let lease = matches.iter().any(Match::acquires_permits).then(LeaseId::random);
         let shares = (&self.shares, &self.clock);
-        let mut calls = requests::requests(rules, descriptors, &mut matches, lease, self.modes, shares);
+        let of_request = (&*of_matches, &beside);
+        let mut calls = requests::requests(rules, of_request, &mut matches, lease, self.modes, shares);
         let permits = lease.map(|lease| HeldPermits::new(self.store.clone(), &calls, lease));
         let decisions = match deadline {
             _ if self.fallback.is_some() && active.overrides.is_emergency(domain) => {
                 calls.iter().map(|_| Err(StoreError::Emergency)).collect()
             }
             Deadline::Exceeded => self.store.decide_from_cache(&calls),
-            Deadline::At(wait) => self.decide_in_store(&mut calls, wait).await,
+            Deadline::At(wait) => {
+                let decided = self.decide_in_store(&mut calls, wait).await;
+                // In shadow mode no hit waits for what it is given anyway.
+                let wait = wait.filter(|_| !self.modes.shadow);
+                self.shares.after_loans(&self.store, &matches, &calls, decided, wait).await
+            }
         };
-        self.shares.observe(&matches, &calls, &decisions);
         let is_complete = decisions.iter().all(Result::is_ok);
         let degraded = match &self.fallback {
             Some(fallback) => {
@@ -172,15 +178,17 @@ impl Limiter {
             }
             None => None,
         };
-        let statuses = self.statuses(&matches, &decisions, degraded.as_ref());
+        let mut statuses = self.statuses(&matches, &decisions, degraded.as_ref());
         // Charges are recorded even if another call failed.
-        metrics::record(active.companion, rules, descriptors, &matches, &statuses, self.modes);
-        candidates::compare(active.companion, rules, descriptors, (&matches, &statuses), &decisions);
+        metrics::record(active.companion, rules, of_request, &matches, &statuses, self.modes);
+        candidates::compare(active.companion, rules, &of_matches, (&matches, &statuses), &decisions);
+        self.begun_bans.record(rules, &of_matches, &matches, &statuses);
+        self.reached.record(rules, &of_matches, &matches, &statuses);
+        let several = beside.fold(&mut statuses);
         if !rules.abuse.is_empty() && degraded.is_none() {
             self.observe(rules, descriptors, &statuses);
         }
-        self.begun_bans.record(rules, descriptors, &matches, &statuses);
-        self.reached.record(rules, descriptors, &matches, &statuses);
+        let statuses = (statuses, several);
         let decision = self.conclude(statuses, (listed, shed), &calls, &decisions, degraded.as_ref());
         self.settle_permits(decision, permits, &calls, &decisions, degraded.as_ref())
     }
@@ -256,7 +264,14 @@ impl Limiter {
             metrics::listed_without_rules(listed.list());
         }
         let statuses: Statuses<'r> = matches.iter().map(Match::status_without_counter).collect();
-        Decision { code: self.overall(&statuses), degraded: None, listed, shed: None, statuses }
+        Decision {
+            code: self.overall(&statuses),
+            degraded: None,
+            listed,
+            shed: None,
+            statuses,
+            several: SeveralLimits::default(),
+        }
     }
 
     /// Returns the status of each descriptor.
@@ -302,7 +317,7 @@ impl Limiter {
     /// Folds the statuses into the request's decision, and refunds the charges of a request that does not pass.
     fn conclude<'r>(
         &self,
-        statuses: Statuses<'r>,
+        (statuses, several): (Statuses<'r>, SeveralLimits<'r>),
         (listed, shed): (Option<Listed>, Option<Duration>),
         calls: &Requests,
         decisions: &Decisions,
@@ -347,47 +362,8 @@ impl Limiter {
             Some(error) => Err(error.clone()),
             None => {
                 let degraded = degraded.and_then(|degraded| degraded.degraded);
-                Ok(Decision { code, degraded, listed, shed, statuses })
+                Ok(Decision { code, degraded, listed, shed, statuses, several })
             }
-        }
-    }
-
-    /// Whether a limit denies the request by itself.
-    fn is_denied(&self, statuses: &[Status<'_>]) -> bool {
-        let denies = |status: &Status<'_>| status.code() == Code::OverLimit && !self.is_quota(status);
-        !self.modes.shadow && statuses.iter().any(denies)
-    }
-
-    /// Folds the statuses: over the limit if any limit that is no quota is, or if all quotas are.
-    fn overall(&self, statuses: &[Status<'_>]) -> Code {
-        let (mut quotas, mut exhausted, mut denied) = (0_usize, 0_usize, false);
-        for status in statuses {
-            let is_over = status.code() == Code::OverLimit;
-            if self.is_quota(status) {
-                quotas = quotas.saturating_add(1);
-                exhausted = exhausted.saturating_add(usize::from(is_over));
-            } else {
-                denied |= is_over;
-            }
-        }
-        match denied || (quotas > 0 && exhausted == quotas) {
-            true if self.modes.shadow => {
-                metrics::shadow_mode_pass();
-                Code::Ok
-            }
-            true => Code::OverLimit,
-            false => Code::Ok,
-        }
-    }
-
-    fn is_quota(&self, status: &Status<'_>) -> bool {
-        match status {
-            Status::Limited(limited) => limited.is_quota,
-            // As in envoyproxy/ratelimit: a descriptor without a rule is a quota that is never exhausted.
-            Status::NoLimit => self.modes.quota,
-            // A rule that is switched off must not make other limits deny: removing it would not either.
-            Status::Off { is_quota } => self.modes.quota || *is_quota,
-            Status::Unlimited | Status::Denied | Status::Shedding(_) => false,
         }
     }
 }

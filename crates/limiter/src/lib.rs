@@ -5,10 +5,13 @@
 //! - [`lists`]: allow and deny lists, which decide before any counter.
 //! - [`shedding`]: rules that shed by the utilization of a service, which decide before any counter too.
 //! - [`candidates`]: limits that are compared with those of rules.
-//! - [`requests`]: requests to the store, one for each hash tag.
+//! - [`several`]: several limits of one descriptor.
+//! - [`requests`]: requests to the store, one for each hash tag, and one for each rule with several limits.
 //! - [`regions`]: own region's share of the limits that all regions enforce together.
+//! - [`awaited_loans`]: hits that wait for a loan of another region.
 //! - [`precheck`]: a read-only check of other hash tags before charging.
 //! - [`decide`]: the limiter, which runs these steps.
+//! - [`fold`]: the statuses' decision.
 //! - [`deciding`]: the rule that decided, for responses.
 //! - [`refund`]: refunds of charges that do not count, [`held_permits`]: permits of a request that passed.
 //! - [`abuse`]: what the adaptive deny list observes and detects.
@@ -20,6 +23,7 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
 pub mod abuse;
+mod awaited_loans;
 mod bans;
 mod candidate_check;
 pub mod candidates;
@@ -29,6 +33,7 @@ pub mod demand;
 pub mod deciding;
 pub mod explain;
 mod fallback;
+mod fold;
 mod held_permits;
 mod lists;
 mod matched;
@@ -39,6 +44,7 @@ mod refund;
 mod regions;
 mod replicas;
 mod requests;
+mod several;
 mod shedding;
 mod spread;
 pub mod talkers;
@@ -49,6 +55,7 @@ use tollgate_rules as rules;
 use tollgate_store::request::Requests;
 
 pub use self::{
+    awaited_loans::AwaitedLoans,
     bans::{BegunBan, BegunBans},
     counters::{CounterInspector, CounterReading, CounterRequests},
     decide::{Deadline, Limiter},

@@ -11,9 +11,14 @@ use tollgate_core::{
     quota::Quota,
     shedding::{Priority, Utilization},
 };
-use tollgate_rules::{Domain, Limit, OnStoreError, Overridden, Rule, SwitchMode, Switched, UTILIZATION_KEY};
+use tollgate_rules::{
+    Domain, Far, Limit, OnStoreError, Overridden, Rule, SwitchMode, Switched, UTILIZATION_KEY,
+};
 
-use crate::verdict::{Shed, Status};
+use crate::{
+    several::{self, Beside},
+    verdict::{Shed, Status},
+};
 
 /// Match of one descriptor.
 #[derive(Clone, Copy, Debug)]
@@ -84,22 +89,24 @@ pub(super) struct Changes<'r, 'c> {
 
 impl<'r> Changes<'r, '_> {
     /// The rule that decides: `rule`, unless an override is active for it or for this key of it.
-    fn deciding(&self, rule: &'r Arc<Rule>, entries: &[Entry<'_>]) -> &'r Arc<Rule> {
+    pub(super) fn deciding(&self, rule: &'r Arc<Rule>, entries: &[Entry<'_>]) -> &'r Arc<Rule> {
         let now_ms = || self.clock.now().as_micros() / 1_000;
         self.overridden.rule_of(rule, entries, now_ms).unwrap_or(rule)
     }
 }
 
-/// Matches `descriptors` with the rules of `domain`.
+/// Matches `descriptors` with the rules of `domain`. The matches of limits beside the first ones of descriptors with several
+/// are behind those of the descriptors.
 pub(super) fn matches<'r>(
     domain: &'r Domain,
     changes: Changes<'r, '_>,
     descriptors: &[Descriptor<'_>],
-) -> Matches<'r> {
+) -> (Matches<'r>, Beside) {
     let mut matches =
         descriptors.iter().map(|descriptor| match_descriptor(domain, changes, descriptor)).collect();
+    let beside = several::expand(domain, changes, descriptors, &mut matches);
     drop_replaced(&mut matches);
-    matches
+    (matches, beside)
 }
 
 impl<'r> Match<'r> {
@@ -116,6 +123,14 @@ impl<'r> Match<'r> {
         match self {
             Self::Rule { rule, .. } => Some(rule),
             _ => None,
+        }
+    }
+
+    /// Whether it is the first of several limits of its descriptor, or another one. A limit override takes the place of all.
+    pub(super) fn is_of_several(&self) -> bool {
+        match self {
+            Self::Unlimited(rule) | Self::Off { rule, .. } | Self::Rule { rule, .. } => rule.part.is_some(),
+            Self::None | Self::Denied | Self::Shedding { .. } | Self::Override { .. } => false,
         }
     }
 
@@ -202,6 +217,11 @@ impl<'r> Match<'r> {
         self.counter().is_some_and(|counter| counter.share.is_some())
     }
 
+    /// Whether a hit that the own region's share denies waits for a loan.
+    pub(super) fn waits_for_loans(&self) -> bool {
+        self.has_share() && !self.is_shadow() && self.rule().is_some_and(|rule| rule.far == Far::Wait)
+    }
+
     /// Hits on the counter, if there is one.
     pub(super) fn hits(&self) -> Option<Hits> {
         self.counter().map(|counter| counter.hits)
@@ -234,14 +254,37 @@ fn match_descriptor<'r>(
     changes: Changes<'r, '_>,
     descriptor: &Descriptor<'_>,
 ) -> Match<'r> {
-    let (hits, entries) = (descriptor.hits, &*descriptor.entries);
-    let switched = changes.switched;
-    let rule = domain.root.rule(entries).map(|rule| changes.deciding(rule, entries));
+    let entries = &*descriptor.entries;
+    let rule = domain.root.rule(entries).map(|rule| of_window(domain, rule, descriptor));
+    let rule = rule.map(|rule| changes.deciding(rule, entries));
     if rule.is_none()
-        && let Some(matched) = release(domain, entries).or_else(|| signal(domain, switched, descriptor))
+        && let Some(matched) =
+            release(domain, entries).or_else(|| signal(domain, changes.switched, descriptor))
     {
         return matched;
     }
+    match_rule(domain, changes, descriptor, rule)
+}
+
+/// Of several limits, the one in whose place a limit override decides: that of its window, else the first one.
+fn of_window<'r>(domain: &'r Domain, first: &'r Arc<Rule>, descriptor: &Descriptor<'_>) -> &'r Arc<Rule> {
+    let Some(stated) = descriptor.limit.filter(|_| first.part.is_some()) else { return first };
+    let has_window = |rule: &&Arc<Rule>| match rule.limit {
+        Limit::Quota { quota, .. } => quota.window.seconds() == stated.window.seconds(),
+        Limit::Unlimited => false,
+    };
+    let beside = domain.root.beside(&descriptor.entries).iter();
+    std::iter::once(first).chain(beside).find(has_window).unwrap_or(first)
+}
+
+/// Matches a descriptor with its rule.
+pub(super) fn match_rule<'r>(
+    domain: &'r Domain,
+    changes: Changes<'r, '_>,
+    descriptor: &Descriptor<'_>,
+    rule: Option<&'r Arc<Rule>>,
+) -> Match<'r> {
+    let (hits, entries, switched) = (descriptor.hits, &*descriptor.entries, changes.switched);
     let mode = rule.and_then(|rule| switched.mode_of(rule));
     let weights = rule.and_then(|rule| rule.weights.as_ref());
     let hits = weights.map_or(hits, |weights| weights.weigh(hits, entries));
@@ -250,6 +293,12 @@ fn match_descriptor<'r>(
         return Match::Off { rule, is_quota: rule.quota_mode && descriptor.limit.is_none() };
     }
     if let (Some(quota), false) = (descriptor.limit, rule.is_some_and(|rule| rule.shedding.is_some())) {
+        let quota = match rule.map(|rule| &rule.limit) {
+            Some(Limit::Quota { quota: of_rule, .. }) => {
+                Quota { window: quota.window.within(of_rule.window), ..quota }
+            }
+            Some(Limit::Unlimited) | None => quota,
+        };
         let policy = match rule.and_then(|rule| rule.policy()) {
             Some(policy) => policy.with_quota(quota),
             None => Policy::nearest(domain.default_algorithm.without_rule(), quota, &Parameters::default()),

@@ -98,7 +98,7 @@ fn is_needed(calls: &Requests) -> bool {
     let may_deny = |call: &TagRequest| call.checks().any(|check| check.veto != Veto::Never);
     calls
         .iter()
-        .filter(|call| call.charging == Charging::AllOrNone && call.checks().any(is_bucket))
+        .filter(|call| call.charging_across_calls() == Charging::AllOrNone && call.checks().any(is_bucket))
         .any(|call| calls.iter().any(|other| !ptr::eq(call, other) && may_deny(other)))
 }
 

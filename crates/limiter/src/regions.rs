@@ -1,6 +1,6 @@
 //! Own region's share of the limits that all regions enforce together.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
 use tollgate_core::{
@@ -12,18 +12,19 @@ use tollgate_core::{
 };
 use tollgate_rules::{Rule, Scope};
 use tollgate_store::{
-    Decisions,
+    Decisions, Store,
     key::CellKey,
     loans::{ShareWatch, SharedCounter},
 };
 
-use super::{Match, Matches, Requests, matched::CounterMatch};
+use super::{AwaitedLoans, Match, Matches, Requests, awaited_loans::waiting_hit, matched::CounterMatch};
 
 /// Shares of the own region as of now; none without a region table. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct OwnShares {
     shares: Arc<ArcSwapOption<RegionShares>>,
     watch: Option<ShareWatch>,
+    awaited: AwaitedLoans,
 }
 
 impl OwnShares {
@@ -56,11 +57,43 @@ impl OwnShares {
         policy.can_be_lent().then_some(SharedCounter { cell, record, policy, share })
     }
 
-    /// Reports the decisions on counters that regions share.
-    pub(super) fn observe(&self, matches: &Matches<'_>, calls: &Requests, decisions: &Decisions) {
-        if let Some(watch) = self.watch.as_ref().filter(|_| matches.iter().any(Match::has_share)) {
-            watch.observe(calls, decisions);
+    /// Loans that counters wait for.
+    pub fn awaited(&self) -> &AwaitedLoans {
+        &self.awaited
+    }
+
+    /// Reports the decisions on counters that regions share. A hit that its share denies waits for a loan, if its rule says
+    /// so and it is the only one of the request.
+    pub(super) async fn after_loans(
+        &self,
+        store: &Store,
+        matches: &Matches<'_>,
+        calls: &Requests,
+        decided: Decisions,
+        wait: Option<Duration>,
+    ) -> Decisions {
+        let Some(watch) = self.watch.as_ref().filter(|_| matches.iter().any(Match::has_share)) else {
+            return decided;
+        };
+        let waits = wait.is_some() && matches.iter().any(Match::waits_for_loans);
+        let hit = if waits { waiting_hit(calls, &decided) } else { None };
+        let awaited = hit.and_then(|hit| self.awaited.register(hit));
+        match (awaited, wait) {
+            // Boxed, so that the future of the common case stays small. Without a shortage the whole limit is used up.
+            (Some(awaited), Some(wait)) => match watch.observe_waiting(calls, &decided) {
+                true => Box::pin(awaited.decide_again(store, calls, decided, wait)).await,
+                false => decided,
+            },
+            _ => {
+                watch.observe(calls, &decided);
+                decided
+            }
         }
+    }
+
+    /// Whether a decision may wait for a loan.
+    pub(super) const fn may_wait(&self) -> bool {
+        self.watch.is_some()
     }
 
     /// Limits the counter of a global rule to the own share of its limit.

@@ -127,7 +127,7 @@ fn presence(lease: LeaseId) -> TagRequest {
     let hits = [Hits::Release(lease), Hits::Acquire { amount: NonZeroU64::MIN, lease }];
     let cell =
         Cell { key: CellKey::global(NO_DOMAIN, record), checks: hits.map(check).into_iter().collect() };
-    TagRequest { cells: smallvec![cell], charging: Charging::Independent }
+    TagRequest { cells: smallvec![cell], charging: Charging::Independent, is_of_rule: false }
 }
 
 #[cfg(test)]

@@ -101,7 +101,7 @@ mod tests {
     use tollgate_rules::{Limit, Rules, config};
 
     use super::*;
-    use crate::verdict::{Code, Decision, Listed, Status};
+    use crate::verdict::{Code, Decision, Listed, SeveralLimits, Status};
 
     /// Delays of `client=ann` and three others.
     const DELAYS: [u64; 4] = [9, 3, 2, 10];
@@ -229,7 +229,7 @@ descriptors:
             });
             let listed = listed.map(|wait| Listed::Denied { retry_after: Duration::from_millis(wait) });
             let decision =
-                Decision { code: Code::OverLimit, degraded: None, listed, shed: None, statuses: statuses.collect() };
+                Decision { code: Code::OverLimit, degraded: None, listed, shed: None, statuses: statuses.collect(), several: SeveralLimits::default() };
             let spread = Spread { domain: "d", descriptors: &descriptors, default };
             let exact = decision.retry_after().expect("denied");
             let delayed = decision.spread_retry_after(&spread).expect("denied");

@@ -95,7 +95,9 @@ impl ReachedThresholds {
                         key::push(&mut text, 0, entries);
                         String::from_utf8_lossy(&text).into_owned()
                     };
-                    let counted_key = rule.counted_key(&domain.name, entries);
+                    // Not that of the keys, which several limits of a descriptor share.
+                    let open = rule.open(entries).map(|(_, entry)| (entry.key, entry.value));
+                    let counted_key = CountedKey::new(&domain.name, rule.record_id(), open);
                     self.reach((domain, rule, notify), (counted_key, key), limited, reached);
                 }
             }
@@ -192,7 +194,7 @@ descriptors:
         let clock = tollgate_core::clock::Clock::System;
         let (switched, overridden) = (Switched::default(), Overridden::default());
         let changes = Changes { switched: &switched, overridden: &overridden, clock: &clock };
-        let matches = matches(domain, changes, &descriptors);
+        let (matches, _) = matches(domain, changes, &descriptors);
         let rule = matches[0].rule().expect("matches");
         let Limit::Quota { quota, policy } = rule.limit else { panic!("unlimited") };
         let verdict = Verdict {

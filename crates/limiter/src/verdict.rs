@@ -193,14 +193,41 @@ pub struct Decision<'r> {
     pub listed: Option<Listed>,
     /// Time after which a request that was shed may be retried.
     pub shed: Option<Duration>,
-    /// The status of each descriptor.
+    /// The status of each descriptor; of several limits, that of the strictest one.
     pub statuses: SmallVec<[Status<'r>; 2]>,
+    /// All limits of descriptors with several.
+    pub several: SeveralLimits<'r>,
 }
 
-impl Decision<'_> {
+/// Limits of descriptors with several, in their order, with the index of the descriptor. Usually empty.
+#[derive(Clone, Debug, Default)]
+pub struct SeveralLimits<'r>(pub(crate) Vec<(usize, Limited<'r>)>);
+
+impl<'r> SeveralLimits<'r> {
+    /// The limits of a descriptor, if it has several.
+    pub fn of(&self, descriptor: usize) -> impl Iterator<Item = &Limited<'r>> {
+        self.0.iter().filter(move |(at, _)| *at == descriptor).map(|(_, limited)| limited)
+    }
+
+    /// Whether no descriptor has several limits.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'r> Decision<'r> {
+    /// Every limit that decided, in the order of the descriptors.
+    pub fn every_limit(&self) -> impl Iterator<Item = &Limited<'r>> {
+        self.statuses.iter().enumerate().flat_map(|(at, status)| {
+            let mut several = self.several.of(at).peekable();
+            let own = if several.peek().is_none() { status.limited() } else { None };
+            several.chain(own)
+        })
+    }
+
     /// The active ban among the limits of the request: of those that deny, the last to end; otherwise one that is watched.
     pub fn ban(&self) -> Option<Ban> {
-        let bans = self.statuses.iter().filter_map(|status| status.limited()?.verdict.ban);
+        let bans = self.every_limit().filter_map(|limited| limited.verdict.ban);
         bans.max_by_key(|ban| (ban.is_enforced, ban.until))
     }
 

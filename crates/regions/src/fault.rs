@@ -22,6 +22,17 @@ pub(crate) enum Fault {
     StaleEffective,
     /// A bucket is as full as before when its limit rises.
     TokensFromNothing,
+    /// A loan of a bucket brings what hits take while it is made.
+    LentBeforeHits,
+    /// An instance starts with its file alone, without the record of its region's tables.
+    #[cfg(test)]
+    StartsAlone,
+    /// A region announces a table once one of its instances has it.
+    #[cfg(test)]
+    AnnouncedByOne,
+    /// A share is raised as soon as all regions have announced the table.
+    #[cfg(test)]
+    RaisedAtOnce,
 }
 
 #[cfg(not(test))]

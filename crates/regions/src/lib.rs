@@ -4,8 +4,8 @@
 //! another for a few seconds. No region waits for another to decide, none is the leader, and the shares and loans of all
 //! regions never exceed the limit, whatever messages are lost, repeated, reordered or late.
 //!
-//! - [`table`]: the regions and their weights, by generation; the base share of each.
-//! - [`demarcation`]: a changed table lowers shares at once, and raises them when all others have announced it.
+//! - [`table`]: names of regions. The division of a limit by weight, and changes of the weights, are in
+//!   `tollgate_core::region`; the simulator runs them with the protocol.
 //! - [`terms`]: what the protocol needs of a limit: units, lengths of loans, how long a hit counts after its loan.
 //! - [`ledger`]: the record of one counter in one region: what it lent and what it borrowed.
 //! - [`message`]: an ask, and the reply to it.
@@ -33,7 +33,6 @@
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::print_stdout, clippy::float_arithmetic))]
 
-pub mod demarcation;
 mod fault;
 pub mod ledger;
 pub mod message;

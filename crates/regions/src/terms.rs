@@ -149,6 +149,14 @@ impl Kind {
         }
     }
 
+    /// Time by which hits may make a bucket full later while a loan of it is made: a sixteenth of it; 0 for other algorithms.
+    pub const fn reserve_micros(self) -> u64 {
+        match self {
+            Self::TokenBucket { capacity, .. } => capacity / 16,
+            _ => 0,
+        }
+    }
+
     /// Level of a full bucket: at most 2^20; 0 for other algorithms.
     pub fn full_level(self) -> u64 {
         match self {

@@ -10,6 +10,7 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
 mod abuse;
+mod calendar;
 mod cidr;
 pub mod config;
 mod level;
@@ -54,12 +55,12 @@ pub use self::{
     regex::{Regex, RegexError},
     region_table::{RegionEntry, RegionTable},
     rollout::{Candidate, Rollout},
-    rule::{Derived, Limit, MAX_RETRY_AFTER_SPREAD, Rule, RuleIndex, Segment, Value},
+    rule::{Derived, Limit, LimitPart, MAX_RETRY_AFTER_SPREAD, Rule, RuleIndex, Segment, Value},
     rule_overrides::{
         Overridden, OverriddenCounts, OverrideId, OverrideKey, OverrideKeyError, RuleOverride, RuleOverrides,
         UnmatchedOverride,
     },
-    scope::{Scope, TableSize},
+    scope::{Far, Scope, TableSize},
     shedding::{Shedding, UTILIZATION_KEY},
     snapshot::{ActiveSet, Companion, OverrideTarget, Snapshot, SnapshotGuard},
     stated_value::StatedValue,
@@ -88,6 +89,8 @@ pub struct Domain {
     pub default_on_store_error: Option<OnStoreError>,
     /// Whether the counters of a request are charged independently, or all or none.
     pub charging: Charging,
+    /// Whether a limit that denies counts the hits, where it keeps the others from being charged.
+    pub counts_denied: bool,
     /// The keys whose values form the hash tag of requests that have any of these keys. If empty, the values that a rule
     /// leaves open form it.
     pub hash_tag: Box<[Box<str>]>,
@@ -112,11 +115,11 @@ impl DomainIndex {
 
 impl Domain {
     /// The synchronization of a rule's counter. It is strict if all counters of a request are charged or none, since that
-    /// needs all of them at once.
+    /// needs all of them at once; so it is for one of several limits of a descriptor.
     pub fn sync_of(&self, rule: &Rule) -> SyncMode {
         match self.charging {
-            Charging::Independent => rule.sync,
-            Charging::AllOrNone => SyncMode::Strict,
+            Charging::Independent if rule.part.is_none() => rule.sync,
+            Charging::Independent | Charging::AllOrNone => SyncMode::Strict,
         }
     }
 }

@@ -4,12 +4,17 @@
 //!
 //! - a backslash,
 //! - a `.` within a segment, unless a digit follows it, which keeps addresses and numbers readable,
-//! - a digit that begins a segment other than the first one, and
+//! - a digit or an `@` that begins a segment other than the first one, and
 //! - a `(` that begins the first one: paths such as `(other)` are not those of rules.
+//!
+//! One of several limits of a descriptor has a last segment of its own: `@` and the limit's label.
 
 use std::borrow::Cow;
 
 const ESCAPE: char = '\\';
+
+/// Begin of the segment of one of several limits.
+const LIMIT: char = '@';
 
 /// The path of segments.
 pub(crate) fn of<'s>(segments: impl Iterator<Item = Cow<'s, str>>) -> String {
@@ -23,10 +28,25 @@ pub(crate) fn of<'s>(segments: impl Iterator<Item = Cow<'s, str>>) -> String {
     path
 }
 
+/// Adds the segment of one of several limits of the descriptor at `path`.
+pub(crate) fn push_limit(path: &mut String, label: &str) {
+    path.push('.');
+    path.push(LIMIT);
+    push_rest(path, label);
+}
+
 fn push(path: &mut String, segment: &str, is_first: bool) {
-    if segment.starts_with(|first: char| if is_first { first == '(' } else { first.is_ascii_digit() }) {
+    let is_special = |first: char| match is_first {
+        true => first == '(',
+        false => first.is_ascii_digit() || first == LIMIT,
+    };
+    if segment.starts_with(is_special) {
         path.push(ESCAPE);
     }
+    push_rest(path, segment);
+}
+
+fn push_rest(path: &mut String, segment: &str) {
     let mut rest = segment;
     while let Some(at) = rest.find(['.', ESCAPE]) {
         let (before, special) = rest.split_at(at);
@@ -82,16 +102,24 @@ mod tests {
         assert_eq!(path(&["a.1"]), "a.1");
         assert_eq!(path(&["a.", r"\"]), r"a\..\\");
         assert_eq!(path(&["(request)"]), r"\(request)");
+        assert_eq!(path(&["@a", "@b"]), r"@a.\@b");
     }
 
     proptest! {
         #[test]
         fn paths_are_injective_and_unescaped_ones_are_as_joined(
-            one in prop::collection::vec(r"[a1.\\(]{1,4}", 1..4),
-            other in prop::collection::vec(r"[a1.\\(]{1,4}", 1..4),
+            one in prop::collection::vec(r"[a1.@\\(]{1,4}", 1..4),
+            other in prop::collection::vec(r"[a1.@\\(]{1,4}", 1..4),
+            labels in prop::collection::vec(prop::option::of(r"[a1.@\\(]{1,4}"), 2),
         ) {
             let text = |segments: &[String]| of(segments.iter().map(|segment| Cow::Borrowed(&**segment)));
-            prop_assert_eq!(text(&one) == text(&other), one == other);
+            let limit = |segments: &[String], label: &Option<String>| {
+                let mut path = text(segments);
+                label.iter().for_each(|label| push_limit(&mut path, label));
+                path
+            };
+            let is_same = one == other && labels[0] == labels[1];
+            prop_assert_eq!(limit(&one, &labels[0]) == limit(&other, &labels[1]), is_same);
             let path = text(&one);
             prop_assert_eq!(unescaped(&path), one.join("."));
         }

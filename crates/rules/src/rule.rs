@@ -12,8 +12,15 @@ use tollgate_core::{
 };
 
 use super::{
-    level::join, notify::NotifyThresholds, on_store_error::OnStoreError, path, rollout::Rollout,
-    scope::Scope, shedding::Shedding, stated_value::StatedValue, weights::Weights,
+    level::join,
+    notify::NotifyThresholds,
+    on_store_error::OnStoreError,
+    path,
+    rollout::Rollout,
+    scope::{Far, Scope},
+    shedding::Shedding,
+    stated_value::StatedValue,
+    weights::Weights,
 };
 
 /// Time by which the store's clock may be ahead of this process' for changed rules to know all former counters.
@@ -61,11 +68,24 @@ pub struct Segment {
     pub value_to_metric: bool,
 }
 
+/// Identity of one of several limits of a descriptor: each is a rule of its own, whose path ends with the label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitPart {
+    /// Name of the limit, or its window's if it has none: unique in its descriptor.
+    pub label: Box<str>,
+    /// Index in `rate_limits`.
+    pub index: usize,
+    /// Identifier that all limits of the descriptor have in common, for the name of their cell and the choice of keys.
+    pub common: RecordId,
+}
+
 /// A limit with its path and its attributes.
 #[derive(Debug)]
 pub struct Rule {
     /// The limit.
     pub limit: Limit,
+    /// Set if it is one of several limits of a descriptor, which are charged all or none.
+    pub part: Option<LimitPart>,
     /// Shedding by utilization, of a rule without a limit.
     pub shedding: Option<Box<Shedding>>,
     /// Synchronization of the counter, unless the domain charges all or none; see
@@ -73,6 +93,8 @@ pub struct Rule {
     pub sync: SyncMode,
     /// Regions whose hits the limit counts.
     pub scope: Scope,
+    /// Decision of a hit that the own region's share denies while an ask for a loan is out.
+    pub far: Far,
     /// Whether each charge counts in full, beyond the limit too.
     pub overdraft: bool,
     /// Bans of the counters, if the configuration states them.
@@ -228,16 +250,26 @@ impl Rule {
     /// Identifier of the rule's counters within their hash tags. Independent of the limit, so that a changed limit keeps the
     /// usage.
     pub fn record_id(&self) -> RecordId {
-        *self.derived.record_id.get_or_init(|| match &self.limit {
-            Limit::Quota { policy, .. } => record_id_of(&self.segments, &[], policy),
-            Limit::Unlimited => record_id_of_path(&self.segments, &[], Algorithm::default()),
+        let part = self.part.as_ref().map(|part| PathStep::Limit(&part.label));
+        *self.derived.record_id.get_or_init(|| {
+            let record = record_id_of(&self.segments, part.as_slice(), self.algorithm().unwrap_or_default());
+            match &self.limit {
+                Limit::Quota { policy, .. } => record.under(policy),
+                Limit::Unlimited => record,
+            }
         })
     }
 
-    /// The key that a request with these entries counts under: the one that a share of the keys contains or not.
+    /// Identifier of the rule's cells where it leaves no value open: several limits of a descriptor share a cell.
+    pub fn cell_id(&self) -> RecordId {
+        self.part.as_ref().map_or_else(|| self.record_id(), |part| part.common)
+    }
+
+    /// The key that a request with these entries counts under: the one that a share of the keys contains or not. The same
+    /// for several limits of a descriptor.
     pub fn counted_key(&self, domain: &str, entries: &[Entry<'_>]) -> CountedKey {
         let open = self.open(entries).map(|(_, entry)| (entry.key, entry.value));
-        CountedKey::new(domain, self.record_id(), open)
+        CountedKey::new(domain, self.cell_id(), open)
     }
 
     /// Whether an operator's override states a part of the limit.
@@ -257,9 +289,19 @@ impl Rule {
     }
 
     /// Path in the tree: keys and values joined by `.`, without the domain. Unique in the domain: a backslash
-    /// precedes dots within keys and values, unless a digit follows.
+    /// precedes dots within keys and values, unless a digit follows. One of several limits ends with `.@` and its label.
     pub fn path(&self) -> String {
+        self.with_part(self.descriptor_path())
+    }
+
+    /// Path of its descriptor: that of the rule, unless it is one of several limits.
+    pub fn descriptor_path(&self) -> String {
         path::of(self.segments.iter().map(|segment| Cow::Borrowed(&*segment.stated)))
+    }
+
+    fn with_part(&self, mut path: String) -> String {
+        self.part.iter().for_each(|part| path::push_limit(&mut path, &part.label));
+        path
     }
 
     /// Name of the rule for people: its limit's, or its path if it has no name.
@@ -281,22 +323,18 @@ impl Rule {
 
     /// Path of a request with these entries in metrics.
     pub fn metric_path(&self, entries: &[Entry<'_>]) -> String {
-        path::of(self.segments.iter().zip(entries).map(
-            |(segment, entry)| match self.names_value_of(segment) {
+        self.with_part(path::of(self.segments.iter().zip(entries).map(|(segment, entry)| {
+            match self.names_value_of(segment) {
                 true if entry.value.is_empty() && !self.detailed_metric => Cow::Borrowed(entry.key),
                 true => Cow::Owned(format!("{}_{}", entry.key, entry.value)),
                 false => Cow::Borrowed(&*segment.stated),
-            },
-        ))
+            }
+        })))
     }
 }
 
 /// Identifier of the counters of a rule with these segments, or of those that the `beyond` steps distinguish.
-pub(super) fn record_id_of(segments: &[Segment], beyond: &[PathStep<'_>], policy: &Policy) -> RecordId {
-    record_id_of_path(segments, beyond, policy.algorithm()).under(policy)
-}
-
-fn record_id_of_path(segments: &[Segment], beyond: &[PathStep<'_>], algorithm: Algorithm) -> RecordId {
+pub(super) fn record_id_of(segments: &[Segment], beyond: &[PathStep<'_>], algorithm: Algorithm) -> RecordId {
     let steps = segments.iter().map(|segment| match segment.value {
         Value::Open => PathStep::Open(&segment.key),
         Value::Stated | Value::Shared => PathStep::Closed(&segment.stated),

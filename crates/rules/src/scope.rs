@@ -10,6 +10,29 @@ pub enum Scope {
     Global,
 }
 
+/// Decision of a hit that the own region's share denies while an ask for a loan is out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Far {
+    /// The hit is denied.
+    #[default]
+    Deny,
+    /// The hit waits for the loan, within the caller's deadline.
+    Wait,
+}
+
+impl Far {
+    /// All decisions.
+    pub const ALL: [Self; 2] = [Self::Deny, Self::Wait];
+
+    /// Value of the `far` key.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Deny => "deny",
+            Self::Wait => "wait",
+        }
+    }
+}
+
 /// Region table that a configuration is used with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TableSize {

@@ -17,6 +17,8 @@ pub enum Veto {
     Never,
     /// Keeps all from being charged.
     Alone,
+    /// Keeps all others from being charged, and is counted itself as if charged independently.
+    Counted,
     /// Keeps all from being charged if every check of this kind in the call is denied, as the quotas of a request.
     WithQuotas,
     /// Like [`Self::WithQuotas`], beside quotas in other calls of the request. Within a call it is [`Self::Never`],
@@ -33,7 +35,7 @@ impl Veto {
         for (veto, passes) in outcomes {
             match veto {
                 Self::Never | Self::AcrossTags => {}
-                Self::Alone => is_vetoed |= !passes,
+                Self::Alone | Self::Counted => is_vetoed |= !passes,
                 Self::WithQuotas => has_quota_left = Some(passes || has_quota_left == Some(true)),
                 Self::Always => is_vetoed = true,
             }
@@ -96,6 +98,9 @@ impl Check {
     /// regions share, since a loan would come too late.
     pub const fn counting(&self, charging: Charging) -> Charging {
         match self.sync {
+            SyncMode::Strict if self.share.is_none() && matches!(self.veto, Veto::Counted) => {
+                Charging::Independent
+            }
             SyncMode::Strict if self.share.is_none() => charging,
             SyncMode::Strict | SyncMode::Leased | SyncMode::Auto => Charging::AllOrNone,
         }
@@ -125,6 +130,9 @@ pub struct TagRequest {
     pub cells: SmallVec<[Cell; 1]>,
     /// Whether a denial keeps the other counters from being charged.
     pub charging: Charging,
+    /// Whether these are the limits of one rule, which are charged all or none by themselves: a denial by another rule of
+    /// the request concerns them no more than those of independent rules.
+    pub is_of_rule: bool,
 }
 
 /// Verdicts of one request, cell by cell, each with the index of its descriptor.
@@ -137,7 +145,18 @@ pub type Requests = SmallVec<[TagRequest; 1]>;
 impl TagRequest {
     /// A request with one check.
     pub fn new(charging: Charging, key: CellKey, check: Check) -> Self {
-        Self { cells: SmallVec::from_iter([Cell { key, checks: SmallVec::from_iter([check]) }]), charging }
+        let cells = SmallVec::from_iter([Cell { key, checks: SmallVec::from_iter([check]) }]);
+        Self { cells, charging, is_of_rule: false }
+    }
+
+    /// A request with the first check of several limits of one rule.
+    pub fn of_rule(key: CellKey, check: Check) -> Self {
+        Self { is_of_rule: true, ..Self::new(Charging::AllOrNone, key, check) }
+    }
+
+    /// How its counters are charged with those of the other calls of the request.
+    pub const fn charging_across_calls(&self) -> Charging {
+        if self.is_of_rule { Charging::Independent } else { self.charging }
     }
 
     /// The hash tag shared by the cells.
@@ -189,10 +208,18 @@ impl TagRequest {
     }
 }
 
-/// Adds a check to the request of its tag.
+/// Adds a check to the request of its tag, unless that is the one of a rule alone.
 pub fn push_check(requests: &mut Requests, charging: Charging, key: CellKey, check: Check) {
-    match requests.iter_mut().find(|request| request.tag() == key.tag()) {
+    match requests.iter_mut().find(|request| !request.is_of_rule && request.tag() == key.tag()) {
         Some(request) => request.push(key, check),
         None => requests.push(TagRequest::new(charging, key, check)),
+    }
+}
+
+/// Adds a check to the request with the limits of one rule.
+pub fn push_to_rule(request: &mut Option<TagRequest>, key: CellKey, check: Check) {
+    match request {
+        Some(request) => request.push(key, check),
+        None => *request = Some(TagRequest::of_rule(key, check)),
     }
 }

@@ -12,7 +12,7 @@ use tollgate_limiter::{
     ActiveRules,
     explain::{candidate_text, limit_text},
 };
-use tollgate_rules::{Domain, Limit, Overridden, Rule, Rules, Scope};
+use tollgate_rules::{Domain, Far, Limit, Overridden, Rule, Rules, Scope};
 
 use crate::http::cached_page::CachedPage;
 
@@ -85,6 +85,12 @@ fn line(domain: &Domain, rule: &Rule) -> String {
             }
             None => {}
         }
+        if let Some(calendar) = quota.window.calendar() {
+            let _ = write!(line, ", timezone: {}", calendar.time_zone());
+            if let Some(anchor) = calendar.anchor() {
+                let _ = write!(line, ", anchor: {anchor}");
+            }
+        }
         if !policy.min_interval().is_zero() {
             let _ = write!(line, ", min_interval: {:?}", policy.min_interval());
         }
@@ -114,6 +120,9 @@ fn line(domain: &Domain, rule: &Rule) -> String {
         if rule.scope != Scope::Regional {
             let _ = write!(line, ", scope: {}", rule.scope.name());
         }
+        if rule.far != Far::Deny {
+            let _ = write!(line, ", far: {}", rule.far.name());
+        }
         if let Some(limit) = rule.degraded_limit {
             let _ = write!(line, ", degraded_limit: {limit}");
         }
@@ -126,7 +135,9 @@ fn line(domain: &Domain, rule: &Rule) -> String {
         if let Some(candidate) = &rule.rollout.candidate {
             let _ = write!(line, ", candidate: {{{}}}", candidate_text(candidate));
         }
-        if domain.charging == Charging::AllOrNone {
+        if domain.counts_denied {
+            line.push_str(", stop_when_denied: true");
+        } else if domain.charging == Charging::AllOrNone {
             line.push_str(", atomic: true");
         }
         if !domain.hash_tag.is_empty() {
@@ -177,6 +188,7 @@ mod tests {
             notify: None,
             weights: None,
             scope: Scope::Regional,
+            far: Far::Deny,
             on_store_error: None,
             degraded_limit: None,
             retry_after_spread: shadow_mode.then_some(Duration::from_secs(10)),
@@ -190,9 +202,10 @@ mod tests {
             origin: ("file.yaml".into(), 1),
             rollout: Rollout::default(),
             stated: None,
+            part: None,
             derived: Derived::default(),
         };
-        let node = Node { rule: Some(Arc::new(rule)), children: Level::default() };
+        let node = Node { rule: Some(Arc::new(rule)), ..Node::default() };
         level.insert(&Matcher::Stated { key, value: "" }, node).expect("distinct");
     }
 
@@ -203,6 +216,7 @@ mod tests {
             default_algorithm: Algorithm::default(),
             default_on_store_error: None,
             charging,
+            counts_denied: false,
             hash_tag: hash_tag.iter().map(|key| (*key).into()).collect(),
             sheds: false,
             abuse: Box::default(),

@@ -1,40 +1,44 @@
 //! Asks for a part of the shares of other regions.
 
-use std::{
-    convert::Infallible,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{convert::Infallible, future::pending, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::{
-    sync::Semaphore,
-    time::{sleep, timeout},
+    select,
+    sync::Notify,
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use tollgate_core::clock::Clock;
-use tollgate_limiter::Replicas;
+use tollgate_limiter::{AwaitedLoans, Replicas};
 use tollgate_store::{
     Store,
     loans::{
         Loans, ShareWatch, SharedCounter,
         regions::{
             message::Ask,
-            policy::{self, AskBudget, Demand},
+            policy::{self, AskBudgets, Demand},
             protocol,
             table::RegionName,
         },
     },
 };
 
-use super::{LEDGER_TIMEOUT, wire};
+use super::{
+    LEDGER_TIMEOUT,
+    renewals::{Begun, Renewals},
+    wire,
+};
 use crate::regions::{
     Regions,
     metrics::{self, AskResult},
 };
 
-/// Maximum number of counters for which asks are out, or whose loans are to be prolonged.
-const MAX_ASKING: usize = 1_024;
+/// Time for which hits do not wait while no other region is connected.
+const UNCONNECTED_PAUSE: Duration = Duration::from_millis(200);
+
+/// Interval of reading whether the ask of another instance has ended.
+const CLAIM_INTERVAL: Duration = Duration::from_millis(25);
 
 /// Time limit of the replies to an ask: those of the nearest regions take effect when they arrive.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -46,13 +50,21 @@ pub(in crate::regions) struct Borrower {
     store: Store,
     watch: ShareWatch,
     replicas: Replicas,
-    budget: Arc<Mutex<AskBudget>>,
+    awaited: AwaitedLoans,
+    budgets: Arc<Mutex<AskBudgets>>,
+    renewals: Arc<Mutex<Renewals>>,
+    /// Notified at the end of an ask, after which loans may have to be prolonged sooner.
+    ended: Arc<Notify>,
 }
 
 /// Asks of one counter.
-struct Asked {
-    asks: Vec<(RegionName, Ask)>,
-    wanted: u32,
+enum Prepared {
+    /// Asks to be sent.
+    Asks { asks: Vec<(RegionName, Ask)>, wanted: u32 },
+    /// An ask of another instance is out, until a time at most.
+    Claimed { until: Duration },
+    /// The share suffices, or the last ask brought too little just now, so that none follows in the pause.
+    Nothing { pause: Duration },
 }
 
 impl Borrower {
@@ -60,43 +72,96 @@ impl Borrower {
         regions: Regions,
         store: Store,
         watch: ShareWatch,
-        replicas: Replicas,
+        (replicas, awaited): (Replicas, AwaitedLoans),
     ) -> Self {
-        let budget = Arc::new(Mutex::new(AskBudget::new(Clock::System.now().as_micros())));
-        Self { regions, store, watch, replicas, budget }
+        let (budgets, renewals, ended) = (Arc::default(), Arc::default(), Arc::default());
+        Self { regions, store, watch, replicas, awaited, budgets, renewals, ended }
     }
 
-    /// Takes shortages as they come. Never completes.
+    /// Takes shortages as they come, and prolongs loans before they end. Never completes.
     pub(in crate::regions) async fn run(self) -> Infallible {
-        let places = Arc::new(Semaphore::new(MAX_ASKING));
         loop {
-            let shortage = self.watch.shortage().await;
-            self.watch.set_instances(self.replicas.known());
-            // With too many asks out, shares stand.
-            let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
-            let borrower = self.clone();
-            tokio::spawn(async move {
-                borrower.borrow(&shortage.counter, shortage.denied, shortage.demand).await;
-                drop(place);
-            });
+            let due = self.renewals.lock().next();
+            let is_due = async {
+                match due {
+                    Some(due) => sleep_until(due).await,
+                    None => pending().await,
+                }
+            };
+            select! {
+                shortage = self.watch.shortage() => {
+                    self.watch.set_instances(self.replicas.known());
+                    self.begin(shortage.counter, shortage.denied, Some(shortage.demand));
+                }
+                () = is_due => {
+                    let counter = self.renewals.lock().take_due(Instant::now());
+                    counter.into_iter().for_each(|counter| self.begin(counter, 0, None));
+                }
+                () = self.ended.notified() => {}
+            }
         }
     }
 
-    /// Asks for a counter, and again before its loans end, as long as it is in demand.
-    async fn borrow(&self, counter: &SharedCounter, mut denied: u32, mut demand: Demand) {
-        loop {
-            let peers = self.regions.lenders();
-            if peers.is_empty() {
-                return;
+    /// Asks for a counter in a task, unless an ask of this instance is out, whose end its hits wait for.
+    fn begin(&self, counter: SharedCounter, denied: u32, demand: Option<Demand>) {
+        match self.renewals.lock().begin(&counter) {
+            Begun::Ask => {}
+            Begun::IsOut => return,
+            Begun::Full => return self.awaited.conclude(&counter, Duration::ZERO),
+        }
+        let borrower = self.clone();
+        tokio::spawn(async move {
+            let is_renewal = demand.is_none();
+            let demand = demand.unwrap_or_else(|| borrower.watch.demand(&counter.cell, counter.record));
+            let pause = borrower.borrow(&counter, denied, &demand).await;
+            // Loans that are not in demand any more end.
+            let renewal = match pause {
+                Some(_) if is_renewal => None,
+                _ => borrower.until_renewal(&counter).await,
+            };
+            let due = renewal.and_then(|renewal| Instant::now().checked_add(renewal));
+            borrower.renewals.lock().end(counter.clone(), due);
+            // After its end, so that a hit that begins to wait now leads to a further ask.
+            borrower.awaited.conclude(&counter, pause.unwrap_or_default());
+            borrower.ended.notify_one();
+        });
+    }
+
+    /// Asks for a counter. If it does not ask, returns the time for which no further ask follows.
+    async fn borrow(&self, counter: &SharedCounter, denied: u32, demand: &Demand) -> Option<Duration> {
+        let peers = self.regions.lenders();
+        if peers.is_empty() {
+            return Some(UNCONNECTED_PAUSE);
+        }
+        let round_trip = self.regions.longest_round_trip();
+        let step = |loans: &mut Loans| prepare(loans, (denied, demand), &peers, round_trip);
+        match self.store.with_loans(counter, LEDGER_TIMEOUT, step).await {
+            Ok(Prepared::Asks { asks, wanted }) => {
+                self.send(counter, asks, wanted).await;
+                None
             }
-            let round_trip = self.regions.longest_round_trip();
-            let step = |loans: &mut Loans| prepare(loans, (denied, &demand), &peers, round_trip);
-            let asked = self.store.with_loans(counter, LEDGER_TIMEOUT, step).await;
-            let Ok(Some(Asked { asks, wanted })) = asked else { return };
-            self.send(counter, asks, wanted).await;
-            let Some(pause) = self.until_renewal(counter).await else { return };
-            sleep(pause).await;
-            (denied, demand) = (0, self.watch.demand(&counter.cell, counter.record));
+            Ok(Prepared::Claimed { until }) => {
+                self.await_claim(counter, until).await;
+                Some(Duration::ZERO)
+            }
+            Ok(Prepared::Nothing { pause }) => Some(pause),
+            Err(_) => Some(Duration::ZERO),
+        }
+    }
+
+    /// Waits until the ask of another instance of the region has ended, for hits that wait for its loan.
+    async fn await_claim(&self, counter: &SharedCounter, until: Duration) {
+        let end = Instant::now().checked_add(until.min(REPLY_TIMEOUT));
+        while end.is_some_and(|end| Instant::now() < end) && self.awaited.is_awaited(counter) {
+            sleep(CLAIM_INTERVAL).await;
+            let step = |loans: &mut Loans| {
+                let is_out = loans.ledger.is_asking() && !policy::may_ask(&loans.ledger, loans.now);
+                (is_out, loans.ledger.effective(&loans.terms, loans.now.label) > loans.used)
+            };
+            match self.store.with_loans(counter, LEDGER_TIMEOUT, step).await {
+                Ok((true, false)) => {}
+                _ => return,
+            }
         }
     }
 
@@ -122,7 +187,7 @@ impl Borrower {
     /// Asks one region, and returns the amount gained.
     async fn exchange(&self, counter: &SharedCounter, peer: &RegionName, ask: &Ask) -> u32 {
         let started = Instant::now();
-        let is_within_budget = self.budget.lock().take(Clock::System.now().as_micros());
+        let is_within_budget = self.budgets.lock().take(peer, Clock::System.now().as_micros());
         let message = wire::ask_of(counter, ask);
         let receiver = if is_within_budget { self.regions.ask(peer.as_str(), message) } else { None };
         let reply = match receiver {
@@ -144,12 +209,15 @@ impl Borrower {
                     Some(taken.gained)
                 };
                 match self.store.with_loans(counter, LEDGER_TIMEOUT, step).await.ok().flatten() {
-                    Some(gained) if gained >= ask.want => (AskResult::Granted, gained),
+                    Some(gained) if gained >= ask.want && gained > 0 => (AskResult::Granted, gained),
                     Some(gained @ 1..) => (AskResult::Part, gained),
                     Some(0) | None => (AskResult::Refused, 0),
                 }
             }
         };
+        if gained > 0 {
+            self.awaited.arrive(counter);
+        }
         metrics::asked(peer.as_str(), result, gained, started.elapsed());
         gained
     }
@@ -161,27 +229,31 @@ fn prepare(
     (denied, demand): (u32, &Demand),
     peers: &[RegionName],
     round_trip: Duration,
-) -> Option<Asked> {
+) -> Prepared {
     let usage = loans.usage(0);
     let Loans { ledger, terms, now, used, .. } = &mut *loans;
     // A loan is prolonged even in the pause after an ask that brought too little.
     let renews = policy::must_renew(ledger, terms, *now);
     if !renews && !policy::may_ask(ledger, *now) {
-        return None;
+        let until = Duration::from_micros(ledger.claim_until.saturating_sub(now.micros));
+        return match ledger.is_asking() {
+            true => Prepared::Claimed { until },
+            false => Prepared::Nothing { pause: until },
+        };
     }
     let effective = ledger.effective(terms, now.label);
     let lacking = policy::shortage(terms, *now, effective, *used, denied, demand);
     let target = match lacking {
         Some(lacking) => effective.saturating_add(lacking),
         None if renews => policy::range(terms, *now, *used, demand).target,
-        None => return None,
+        None => return Prepared::Nothing { pause: Duration::ZERO },
     };
     let shares = policy::shares(ledger, terms, *now, target, peers.iter());
     if shares.is_empty() {
-        return None;
+        return Prepared::Nothing { pause: Duration::ZERO };
     }
     let (asks, full_at) = protocol::ask(ledger, terms, *now, usage, &shares);
     policy::claim(ledger, *now, u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX));
     loans.full_at = full_at;
-    Some(Asked { asks, wanted: lacking.unwrap_or(0) })
+    Prepared::Asks { asks, wanted: lacking.unwrap_or(0) }
 }

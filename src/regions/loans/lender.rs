@@ -12,7 +12,7 @@ use tollgate_store::{
     loans::{
         Loans, ShareWatch, SharedCounter,
         regions::{
-            policy::{self, AskBudget},
+            policy::{self, AskBudgets},
             protocol::{self, Lent},
             table::RegionName,
         },
@@ -41,7 +41,7 @@ pub(in crate::regions) struct Lender {
     watch: ShareWatch,
     borrower: Borrower,
     index: Arc<Mutex<Option<Indexed>>>,
-    budget: Arc<Mutex<AskBudget>>,
+    budgets: Arc<Mutex<AskBudgets>>,
 }
 
 impl Lender {
@@ -51,18 +51,17 @@ impl Lender {
         shares: OwnShares,
         (store, watch, borrower): (Store, ShareWatch, Borrower),
     ) -> Self {
-        let budget = Arc::new(Mutex::new(AskBudget::new(Clock::System.now().as_micros())));
-        Self { regions, rules, shares, store, watch, borrower, index: Arc::default(), budget }
+        let budgets = Arc::default();
+        Self { regions, rules, shares, store, watch, borrower, index: Arc::default(), budgets }
     }
 
     /// Answers an ask of `peer`.
     pub(in crate::regions) async fn answer(&self, peer: &str, message: &CounterAsk) -> CounterReply {
-        if !self.budget.lock().take(Clock::System.now().as_micros()) {
+        let Ok(peer) = RegionName::from_str(peer) else { return wire::refused(Outcome::Ignored) };
+        if !self.budgets.lock().take(&peer, Clock::System.now().as_micros()) {
             return wire::refused(Outcome::Busy);
         }
-        let (Ok(peer), Some((record, ask))) = (RegionName::from_str(peer), wire::read_ask(message)) else {
-            return wire::refused(Outcome::Ignored);
-        };
+        let Some((record, ask)) = wire::read_ask(message) else { return wire::refused(Outcome::Ignored) };
         let Some(counter) = self.counter(message, record) else { return wire::refused(Outcome::Rule) };
         if counter.terms().digest() != message.terms {
             return wire::refused(Outcome::Rule);
@@ -70,7 +69,7 @@ impl Lender {
         let demand = self.watch.demand(&counter.cell, counter.record);
         let step = |loans: &mut Loans| {
             let need = policy::need(&loans.terms, loans.now, loans.used, &demand);
-            let usage = loans.usage(need);
+            let usage = loans.usage_to_lend(need);
             let Loans { ledger, terms, now, .. } = &mut *loans;
             let lent = protocol::lend(ledger, terms, *now, usage, &peer, &ask);
             if let Ok(Lent { full_at, .. }) = &lent {

@@ -2,6 +2,7 @@
 //!
 //! - [`borrower`]: asks for counters whose share does not suffice.
 //! - [`lender`]: answers asks.
+//! - [`renewals`]: counters for which asks are out, and those whose loans are to be prolonged.
 //! - [`wire`]: the messages.
 //!
 //! The ledgers of the counters, which their store keeps, decide; a message that is lost, late, repeated or forged makes no
@@ -9,6 +10,7 @@
 
 mod borrower;
 mod lender;
+mod renewals;
 #[cfg(test)]
 mod tests;
 pub(super) mod wire;

@@ -66,7 +66,8 @@ fn bench() -> Bench {
     let clock = Clock::manual(Timestamp::from_micros(NOW));
     let store = Store::Memory(MemoryStore::new(1_000, clock));
     let watch = ShareWatch::default();
-    let borrower = Borrower::new(regions.clone(), store.clone(), watch.clone(), Replicas::default());
+    let waits = (Replicas::default(), shares.awaited().clone());
+    let borrower = Borrower::new(regions.clone(), store.clone(), watch.clone(), waits);
     let lender = Lender::new(regions, rules, shares, (store, watch, borrower));
     Bench { lender, shared, regional: counter("r").0 }
 }

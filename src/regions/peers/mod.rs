@@ -5,13 +5,11 @@
 //! - [`service`]: answers other regions.
 //! - [`port`]: the port of the service.
 //! - [`rules`]: copies of the rules that another region writes.
-//! - [`lowered`]: which generation all instances of the own region have.
 //!
 //! Decisions do not wait for any of it.
 
 mod client;
 mod connect;
-mod lowered;
 mod port;
 mod rules;
 mod service;
@@ -31,6 +29,7 @@ use self::{client::PeerClient, service::RegionsService};
 use super::{
     Regions,
     loans::{Borrower, Lender},
+    tables,
 };
 use crate::{
     net::tls::{Protocol, Tls, TlsError},
@@ -95,13 +94,14 @@ impl Peers {
         let mut tasks = JoinSet::new();
         tasks.spawn(reload);
         let Lending { rules, shares, store, watch, replicas } = lending;
-        let borrower = Borrower::new(regions.clone(), store.clone(), watch.clone(), replicas);
+        let waits = (replicas, shares.awaited().clone());
+        let borrower = Borrower::new(regions.clone(), store.clone(), watch.clone(), waits);
         let lender = Lender::new(regions.clone(), rules, shares, (store, watch, borrower.clone()));
         let service = RegionsService::new(regions.clone(), control.clone(), lender);
         tasks.spawn(port::serve(listener, tls, service));
         tasks.spawn(async move { match borrower.run().await {} });
-        let lowered = lowered::watch(regions.clone(), control, status);
-        tasks.spawn(async move { match lowered.await {} });
+        let tables = tables::watch(regions.clone(), control, status);
+        tasks.spawn(async move { match tables.await {} });
         let clients = connect_to_all(settings.clone(), regions.clone());
         tasks.spawn(async move { match clients.await {} });
         Ok(Self { address, _tasks: tasks })

@@ -324,12 +324,7 @@ const VARIABLES: [Variable; 128] = [
     Variable::new("SHADOW_MODE", "false", Boolean, Flag("shadow-mode")),
     Variable::new("QUOTA_MODE", "false", Boolean, Flag("quota-mode")),
     Variable::new("NEAR_LIMIT_RATIO", "0.8", Decimal, Flag("near-limit-ratio")),
-    Variable::new(
-        "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
-        "false",
-        Boolean,
-        NoEffect("`atomic: true` in a domain charges all limits of a request or none"),
-    ),
+    Variable::new("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "false", Boolean, Flag("stop-when-denied")),
     // Metrics.
     Variable::new("USE_STATSD", "true", Boolean, PartOf("statsd")),
     Variable::new("STATSD_HOST", "localhost", Text, PartOf("statsd")),

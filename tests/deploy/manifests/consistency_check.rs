@@ -19,7 +19,7 @@ fn is_hash(text: &str) -> bool {
 }
 
 /// A document's name without a hash behind it.
-pub(super) fn plain_name(document: &Value) -> &str {
+pub(in crate::deploy) fn plain_name(document: &Value) -> &str {
     let name = text(document, "/metadata/name");
     match name.rsplit_once('-') {
         Some((plain, hash)) if is_hash(hash) && hash.bytes().any(|byte| byte.is_ascii_digit()) => plain,
@@ -54,7 +54,7 @@ fn pods(documents: &[Value]) -> impl Iterator<Item = (String, &Value)> {
 }
 
 /// Everything that is wrong, in no order.
-pub(super) fn problems(documents: &[Value]) -> Vec<String> {
+pub(in crate::deploy) fn problems(documents: &[Value]) -> Vec<String> {
     let mut problems = of_pods(documents);
     problems.extend(references(documents));
     problems.extend(selections(documents));

@@ -1,7 +1,7 @@
 //! Output of `deploy/kubernetes`: valid for Kubernetes, consistent, and in agreement with the program.
 
 mod envoy_gateway;
-mod consistency_check;
+pub(super) mod consistency_check;
 mod rollout_check;
 mod mutations;
 mod network;
@@ -38,7 +38,7 @@ pub(crate) const OVERLAYS: [&str; 6] = [
 ];
 
 /// The output of kustomize for an overlay.
-fn built(overlay: &str) -> &'static [Value] {
+pub(super) fn built(overlay: &str) -> &'static [Value] {
     static BUILT: LazyLock<Vec<Vec<Value>>> = LazyLock::new(|| OVERLAYS.map(build).into());
     let index = OVERLAYS.iter().position(|known| *known == overlay).expect("one of them");
     &BUILT[index]
@@ -59,7 +59,7 @@ fn build(directory: &str) -> Vec<Value> {
 }
 
 /// The document of that kind and name; hashes behind names don't count.
-fn find<'a>(documents: &'a [Value], kind: &str, name: &str) -> Option<&'a Value> {
+pub(super) fn find<'a>(documents: &'a [Value], kind: &str, name: &str) -> Option<&'a Value> {
     documents
         .iter()
         .find(|document| document["kind"] == kind && consistency_check::plain_name(document) == name)
@@ -82,7 +82,7 @@ fn environment(documents: &[Value], store: &str) -> BTreeMap<String, String> {
 }
 
 /// The program's settings from these variables; a misspelt variable is an error.
-fn settings(environment: &BTreeMap<String, String>) -> Settings {
+pub(super) fn settings(environment: &BTreeMap<String, String>) -> Settings {
     let variables = environment.iter().map(|(name, value)| (name.into(), value.into()));
     match settings::parse(["tollgate".into()], variables) {
         Ok(settings::Command::Serve(settings)) => *settings,

@@ -46,6 +46,9 @@ use super::{
 /// Time between two attempts to subscribe with invalid settings, which were valid at the start.
 const SUBSCRIBE_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
+/// Time for which the record of the region's tables outlives the last instance: a region that starts later joins the others.
+const REGION_TABLES_TTL_MS: u64 = 30 * 24 * 3_600_000;
+
 /// Backend in Redis.
 #[derive(Debug)]
 pub(super) struct Redis {
@@ -245,6 +248,19 @@ impl Redis {
             Ok(AuditEntry { id: text(bytes(id)?)?, ..read_json(&bytes(entry)?)? })
         };
         items.into_iter().map(read).collect()
+    }
+
+    /// Reads the record of the region's tables, or replaces the one given first. Returns whether it was replaced, and unless
+    /// it was, the record.
+    pub(super) async fn region_tables(&self, change: Option<(&str, &str)>) -> ControlResult<(bool, String)> {
+        let (from, to) = change.unwrap_or_default();
+        let key = self.client.keys.named("region-tables");
+        let arguments = [from.into(), to.into(), REGION_TABLES_TTL_MS.to_string().into_bytes()];
+        let operation = Operation::new("region_tables").on([key]).with(arguments);
+        match self.client.run_once(&operation, HEARTBEAT_TIMEOUT).await? {
+            Reply::Integer(1) => Ok((true, String::new())),
+            record => Ok((false, text(bytes(record)?)?)),
+        }
     }
 
     pub(super) async fn instances(&self) -> ControlResult<Vec<Instance>> {

@@ -1,4 +1,4 @@
-//! Fixed windows, aligned to the epoch.
+//! Fixed windows, aligned to the epoch, or those of a calendar.
 //!
 //! The algorithm of envoyproxy/ratelimit: denied hits count too, so that a caller that keeps sending stays over its limit
 //! until the window ends. They do not count where a request is charged all or none, or where the counter is leased. Up to
@@ -8,7 +8,7 @@
 //! whatever window the rule has by now: after a window was made longer, the usage counts to the end of that window. An end
 //! up to four windows after that of the present one stays, so that a clock that stepped back and is put right grants
 //! nothing twice; and so usage of a longer window counts to the end of that. An end beyond that is replaced by that of the
-//! next window.
+//! next window; with a calendar, by that of the present one.
 //!
 //! With a *carry*, hits beyond the limit count in the next windows too, up to a bound. The state is then the end of the
 //! last of these windows, and the hits that are left for it; each window before it is full. Such a state of another limit
@@ -23,19 +23,29 @@ use super::{
     Charging, LastVerdict, MAX_STEP_BACK_WINDOWS, Prefetch, Verdict, Words, last_verdict::used_of_share,
 };
 use crate::{
+    calendar::Calendar,
     clock::Timestamp,
     descriptor::Hits,
     quota::{Quota, share_of, word_share_of},
 };
 
+/// Number that marks counters with a limit of more than 32 bits, whose states have three words.
+pub(super) const WIDE_KIND: u8 = 14;
+
 /// Maximum length of the windows for which a loan between regions lasts longer than one.
 const MAX_LOAN_WINDOW: Duration = Duration::from_secs(5);
 
-/// At most `limit` hits in each window of `window` seconds.
+/// Maximum time by which a window of a calendar exceeds the length of its unit: a month has up to 31 days, a year 366, and a
+/// country that moves to the other side of the date line may have a day twice.
+const MAX_EXCESS: Duration = Duration::from_secs(2 * 86_400);
+
+/// At most `limit` hits in each window of `window` seconds, or of a calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
     limit: u64,
+    /// With a calendar, the length of its unit.
     window: NonZeroU32,
+    calendar: Option<Calendar>,
     /// Maximum number of hits beyond the limit that count in the next windows.
     max_carried: u32,
 }
@@ -43,7 +53,8 @@ pub struct FixedWindow {
 impl FixedWindow {
     /// Returns the policy that enforces `quota` and carries at most `max_carried` hits to the next windows.
     pub const fn new(quota: Quota, max_carried: u32) -> Self {
-        Self { limit: quota.limit, window: quota.window.length(), max_carried }
+        let Quota { limit, window } = quota;
+        Self { limit, window: window.length(), calendar: window.calendar(), max_carried }
     }
 
     pub(super) const fn with_limit(self, limit: u64) -> Self {
@@ -59,7 +70,10 @@ impl FixedWindow {
         let carried = u64::from(self.max_carried).checked_div(self.limit).unwrap_or_default();
         let carried = u32::try_from(carried).unwrap_or(u32::MAX);
         let windows = if self.max_carried > 0 { carried.saturating_add(2) } else { 1 };
-        let window = Duration::from_secs(self.window.get().into());
+        let mut window = Duration::from_secs(self.window.get().into());
+        if self.calendar.is_some() {
+            window = window.saturating_add(MAX_EXCESS);
+        }
         window.saturating_mul(windows).saturating_add(window.min(MAX_LOAN_WINDOW))
     }
 
@@ -79,13 +93,25 @@ impl FixedWindow {
         self.max_carried
     }
 
-    /// Limit in hits and window in seconds.
-    pub(super) fn script_parameters(&self) -> [i64; 2] {
-        [self.limit.cast_signed(), i64::from(self.window.get())]
+    /// Limit in hits, and window in seconds or around the store's time in a calendar.
+    pub(super) fn script_parameters(&self, store_time: impl FnOnce() -> Timestamp) -> [i64; 2] {
+        let window = match self.calendar {
+            None => i64::from(self.window.get()),
+            Some(calendar) => calendar.script_window(store_time()),
+        };
+        [self.limit.cast_signed(), window]
+    }
+
+    /// Whether the windows are those of a calendar.
+    pub(super) const fn has_calendar(&self) -> bool {
+        self.calendar.is_some()
     }
 
     /// End of the window that contains `now`, in seconds since the epoch.
     pub(super) fn window_end(&self, now: Timestamp) -> u32 {
+        if let Some(calendar) = self.calendar {
+            return calendar.window(now.seconds()).end;
+        }
         let start = now.seconds().saturating_sub(now.seconds() % self.window);
         start.saturating_add(self.window.get())
     }
@@ -107,7 +133,10 @@ impl FixedWindow {
 
     /// Time from the begin of the window that contains `now`.
     pub(super) fn elapsed(&self, now: Timestamp) -> Duration {
-        let start = self.window_end(now).saturating_sub(self.window.get());
+        let start = match self.calendar {
+            None => self.window_end(now).saturating_sub(self.window.get()),
+            Some(calendar) => calendar.window(now.seconds()).start,
+        };
         now.since(Timestamp::from_micros(u64::from(start).saturating_mul(1_000_000)))
     }
 
@@ -126,6 +155,7 @@ impl FixedWindow {
                 (end, used.min(max_used))
             }
             _ if ends <= last_end => (ends.max(end), count),
+            _ if self.calendar.is_some() => (end, count),
             _ => (end.saturating_add(self.window.get()), count),
         }
     }

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Charging, CounterState, Policy, Verdict, queue::MAX_QUEUED};
+use super::{Charging, CounterState, Policy, Verdict, fixed_window::WIDE_KIND, queue::MAX_QUEUED};
 use crate::{
     clock::Timestamp,
     descriptor::Hits,
@@ -67,6 +67,14 @@ impl Policy {
             Self::SlidingWindowLog(policy) => policy.limit().into(),
             Self::TokenBucket(policy) => policy.burst(),
             Self::Concurrency(policy) => policy.limit().into(),
+        }
+    }
+
+    /// Number that marks the counters in a store.
+    pub const fn kind(&self) -> u8 {
+        match self {
+            Self::FixedWindow(policy) if policy.is_wide() => WIDE_KIND,
+            policy => policy.algorithm().kind(),
         }
     }
 

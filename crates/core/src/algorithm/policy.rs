@@ -24,9 +24,6 @@ pub enum Policy {
     Concurrency(Concurrency),
 }
 
-/// Number that marks counters of fixed windows with a limit of more than 32 bits, of which a state has three words.
-const WIDE_WINDOW_KIND: u8 = 14;
-
 /// Parameters besides the quota; each is ignored by the algorithms that do not use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
@@ -95,9 +92,6 @@ impl Policy {
     /// [`PolicyError`] if the algorithm cannot enforce this quota with these parameters.
     pub fn new(algorithm: Algorithm, quota: Quota, parameters: &Parameters) -> Result<Self, PolicyError> {
         let Parameters { burst, min_interval, .. } = *parameters;
-        if quota.is_wide() && (algorithm != Algorithm::FixedWindow || parameters.carry) {
-            return Err(if algorithm.has_own_key() { PolicyError::TooMany } else { PolicyError::TooLarge });
-        }
         if algorithm == Algorithm::TokenBucket {
             let max_debt = parameters.debt_of(quota);
             let burst = burst.unwrap_or(quota.word());
@@ -111,6 +105,9 @@ impl Policy {
         }
         match Self::nearest(algorithm, quota, parameters) {
             _ if algorithm.has_own_key() && quota.word() > MAX_QUEUED => Err(PolicyError::TooMany),
+            _ if quota.is_wide() && (algorithm == Algorithm::SlidingWindow || parameters.carry) => {
+                Err(PolicyError::TooLarge)
+            }
             Self::SlidingWindowLog(log) if min_interval > log.window() => Err(PolicyError::TooRare),
             policy => Ok(policy),
         }
@@ -121,7 +118,6 @@ impl Policy {
     pub fn nearest(algorithm: Algorithm, quota: Quota, parameters: &Parameters) -> Self {
         let Parameters { burst, min_interval, lease_ttl, carry, .. } = *parameters;
         let max_debt = parameters.debt_of(quota);
-        let bounded = quota.word().min(MAX_QUEUED);
         match algorithm {
             Algorithm::FixedWindow => {
                 let max_carried = if carry { max_debt } else { 0 };
@@ -130,12 +126,18 @@ impl Policy {
             Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(quota)),
             Algorithm::SlidingWindowLog => {
                 let window = Duration::from_secs(u64::from(quota.window.seconds()));
-                Self::SlidingWindowLog(SlidingWindowLog::new(bounded, window, min_interval.min(window)))
+                Self::SlidingWindowLog(SlidingWindowLog::new(
+                    quota.word().min(MAX_QUEUED),
+                    window,
+                    min_interval.min(window),
+                ))
             }
             Algorithm::TokenBucket => {
                 Self::TokenBucket(TokenBucket::rounded(quota, burst.unwrap_or(quota.word()), max_debt))
             }
-            Algorithm::Concurrency => Self::Concurrency(Concurrency::new(bounded, lease_ttl)),
+            Algorithm::Concurrency => {
+                Self::Concurrency(Concurrency::new(quota.word().min(MAX_QUEUED), lease_ttl))
+            }
         }
     }
 
@@ -182,14 +184,6 @@ impl Policy {
         ))
     }
 
-    /// Number that marks the counters in a store: that of the algorithm, or [`WIDE_WINDOW_KIND`].
-    pub const fn kind(&self) -> u8 {
-        match self {
-            Self::FixedWindow(policy) if policy.is_wide() => WIDE_WINDOW_KIND,
-            policy => policy.algorithm().kind(),
-        }
-    }
-
     /// The algorithm without its parameters.
     pub const fn algorithm(&self) -> Algorithm {
         match self {
@@ -201,15 +195,26 @@ impl Policy {
         }
     }
 
-    /// Parameters of the algorithm's script, in the order documented in the script.
-    pub fn script_parameters(&self) -> [i64; 2] {
+    /// Parameters of the algorithm's script, in the order documented in the script. Windows of a calendar need an estimate of
+    /// the store's time.
+    pub fn script_parameters(&self, store_time: impl FnOnce() -> Timestamp) -> [i64; 2] {
         let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
         match self {
-            Self::FixedWindow(policy) => policy.script_parameters(),
+            Self::FixedWindow(policy) => policy.script_parameters(store_time),
             Self::SlidingWindow(policy) => policy.script_parameters(),
             Self::SlidingWindowLog(policy) => [i64::from(policy.limit()), micros(policy.window())],
             Self::TokenBucket(policy) => policy.script_parameters(),
             Self::Concurrency(policy) => [i64::from(policy.limit()), micros(policy.lease_ttl())],
+        }
+    }
+
+    /// The time of a charge that is to be refunded, as the script has it: of a window in a calendar, its end.
+    pub fn script_charge_time(&self, made_at: Timestamp) -> Timestamp {
+        match self {
+            Self::FixedWindow(policy) if policy.has_calendar() => {
+                Timestamp::from_micros(u64::from(policy.window_end(made_at)).saturating_mul(1_000_000))
+            }
+            _ => made_at,
         }
     }
 
@@ -246,6 +251,8 @@ impl Policy {
     /// Whether regions may lend parts of such a limit to each other.
     pub fn can_be_lent(&self) -> bool {
         match self {
+            // Loans end with windows of one length.
+            Self::FixedWindow(policy) if policy.has_calendar() => false,
             // The bound of an overdraft is not a part of loans.
             Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::TokenBucket(_) => !self.has_bound(),
             Self::SlidingWindowLog(_) | Self::Concurrency(_) => false,

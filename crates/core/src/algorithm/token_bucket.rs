@@ -102,6 +102,7 @@ impl TokenBucket {
         let rounded = emission.saturating_mul(quota.limit).saturating_sub(window);
         let total = u64::from(burst).saturating_add(max_debt.into());
         match () {
+            () if quota.is_wide() => Err(PolicyError::TooLarge),
             () if emission.saturating_mul(u64::from(burst)) > MAX_FILL_TICKS => Err(PolicyError::TooSlow),
             () if emission.saturating_mul(total) > MAX_FILL_TICKS => Err(PolicyError::TooDeep),
             () if rounded > window / 100 => Err(PolicyError::TooFast),

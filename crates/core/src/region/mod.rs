@@ -1,5 +1,10 @@
 //! Shares of a limit that several regions enforce together.
 //!
+//! - [`weights`]: the division of a limit by weight.
+//! - [`demarcation`]: changes of the weights.
+//! - [`record`]: their text form, which a region's store keeps.
+//! - [`shares`]: own shares as decisions need them.
+//!
 //! Each region's store owns a fixed share of every limit with `scope: global`, its *base*: in proportion to its weight, and
 //! rounded so that the bases of all regions add up to the limit, for each counter. Hits that rounding leaves go one by one
 //! to regions in an order that depends on the counter, so that no region has all of them. Source: the escrow method (P.
@@ -7,145 +12,23 @@
 //!
 //! While the weights change, a region uses the smaller of its two shares at once, and a larger one only when no region may
 //! still use more than its new share, and the hits made under the former shares have stopped counting: the demarcation
-//! protocol (D. Barbará, H. Garcia-Molina, 1994).
+//! protocol (D. Barbará, H. Garcia-Molina, 1994). The simulator of `crates/regions` runs these transitions.
 
+mod demarcation;
+mod record;
+mod shares;
+#[cfg(test)]
+mod table_tests;
 #[cfg(test)]
 mod tests;
+mod weights;
 
-use std::time::Duration;
-
-use crate::{algorithm::Policy, clock::Timestamp};
+pub use self::{
+    demarcation::{Demarcation, FormerWeights, RefusedTable, TableState, WeightTable},
+    record::InvalidTables,
+    shares::RegionShares,
+    weights::{RegionWeight, RegionWeights, hash_of},
+};
 
 /// Maximum number of regions that share limits.
 pub const MAX_REGIONS: usize = 16;
-
-/// A region and its part of every global limit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RegionWeight {
-    /// The region's name.
-    pub name: Box<str>,
-    /// Its part, in proportion to those of all regions.
-    pub weight: u32,
-}
-
-/// Weights of all regions in one generation of the region table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RegionWeights {
-    regions: Box<[(RegionWeight, u64)]>,
-    own: usize,
-    total: u64,
-}
-
-/// Own share of every global limit, as of one moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RegionShares {
-    /// Generation of the region table.
-    pub generation: u64,
-    weights: RegionWeights,
-    former: Box<[FormerWeights]>,
-}
-
-/// Weights before a change that may not have ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FormerWeights {
-    /// The weights.
-    pub weights: RegionWeights,
-    /// Time since which no region uses more than its later share; `None` while one may.
-    pub lowered_at: Option<Timestamp>,
-}
-
-impl RegionWeights {
-    /// Returns the weights of `regions` as the region at the index `own` has them; `None` if there is no such region, or
-    /// every weight is 0.
-    pub fn new(regions: impl IntoIterator<Item = RegionWeight>, own: &str) -> Option<Self> {
-        let regions: Box<[_]> = regions
-            .into_iter()
-            .map(|region| {
-                let hash = hash_of(region.name.as_bytes());
-                (region, hash)
-            })
-            .collect();
-        let own = regions.iter().position(|(region, _)| &*region.name == own)?;
-        let total: u64 = regions.iter().map(|(region, _)| u64::from(region.weight)).sum();
-        (total > 0).then_some(Self { regions, own, total })
-    }
-
-    /// The regions in their order.
-    pub fn regions(&self) -> impl Iterator<Item = &RegionWeight> {
-        self.regions.iter().map(|(region, _)| region)
-    }
-
-    /// Sum of all weights.
-    pub const fn total(&self) -> u64 {
-        self.total
-    }
-
-    /// Own base of a limit for the counter with the hash that `counter` returns: the bases of all regions add up to `limit`.
-    pub fn base(&self, limit: u32, counter: impl FnOnce() -> u64) -> u32 {
-        let whole = |weight: u32| {
-            u64::from(limit).saturating_mul(weight.into()).checked_div(self.total).unwrap_or_default()
-        };
-        let Some((own, own_hash)) = self.regions.get(self.own).filter(|(own, _)| own.weight > 0) else {
-            return 0;
-        };
-        let given: u64 = self.regions().map(|region| whole(region.weight)).sum();
-        let left = u64::from(limit).saturating_sub(given);
-        let own_base = whole(own.weight);
-        let has_more = left > 0 && {
-            let counter = counter();
-            let own_rank = (mixed(counter ^ own_hash), &own.name);
-            let ranks = self.regions.iter().filter(|(region, _)| region.weight > 0);
-            let before = ranks.filter(|(region, hash)| (mixed(counter ^ hash), &region.name) < own_rank);
-            (before.count() as u64) < left
-        };
-        u32::try_from(own_base.saturating_add(has_more.into())).unwrap_or(limit)
-    }
-}
-
-impl RegionShares {
-    /// Returns the shares of a table after changes from `former` weights, if there were any.
-    pub fn new(generation: u64, weights: RegionWeights, former: Vec<FormerWeights>) -> Self {
-        Self { generation, weights, former: former.into() }
-    }
-
-    /// The weights of the generation, which apply once a change has ended.
-    pub const fn weights(&self) -> &RegionWeights {
-        &self.weights
-    }
-
-    /// Own share of a limit that `policy` enforces, at `now`, for the counter with the hash that `counter` returns.
-    pub fn share(
-        &self,
-        limit: u32,
-        policy: &Policy,
-        now: impl FnOnce() -> Timestamp,
-        counter: impl Fn() -> u64,
-    ) -> u32 {
-        let share = self.weights.base(limit, &counter);
-        if self.former.is_empty() {
-            return share;
-        }
-        let (now, tail) = (now(), policy.tail().saturating_add(TAIL_MARGIN));
-        let counts =
-            |former: &&FormerWeights| former.lowered_at.is_none_or(|lowered_at| now.since(lowered_at) < tail);
-        let former = self.former.iter().filter(counts).map(|former| former.weights.base(limit, &counter));
-        former.fold(share, u32::min)
-    }
-}
-
-/// Time beyond the tail of a hit after which a share grows: loans of the former share are booked for 5.5 s, and the clocks
-/// of two regions that lend may differ by 5 s.
-const TAIL_MARGIN: Duration = Duration::from_secs(11);
-
-/// FNV-1a. Its values are part of the regions' behaviour: instances of two versions must agree.
-pub fn hash_of(bytes: &[u8]) -> u64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
-}
-
-/// Mixes the bits as MurmurHash3 does.
-const fn mixed(hash: u64) -> u64 {
-    let mixed = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    let mixed = (mixed ^ (mixed >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    mixed ^ (mixed >> 33)
-}

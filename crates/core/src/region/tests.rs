@@ -6,7 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    algorithm::{Algorithm, Charging, CounterState, Parameters},
+    algorithm::{Algorithm, Charging, CounterState, Parameters, Policy},
+    clock::Timestamp,
     descriptor::Hits,
     quota::{Quota, Unit, Window},
 };
@@ -50,14 +51,15 @@ fn a_share_grows_only_after_every_region_has_lowered_its_own_and_a_tail() {
     let policy = policy(Algorithm::FixedWindow, 100, Unit::Minute, None);
     let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000);
     let share = |lowered_at, now| {
-        let former = vec![FormerWeights { weights: former.clone(), lowered_at }];
-        let shares = RegionShares::new(2, weights.clone(), former);
+        let table = WeightTable { generation: 1, digest: 0, weights: former.clone() };
+        let shares = RegionShares::new(2, weights.clone(), vec![FormerWeights { table, lowered_at }]);
         shares.share(100, &policy, || at(now), || 0)
     };
     assert_eq!(share(None, 1_000), 25);
     assert_eq!(share(Some(at(1_000)), 1_075), 25, "hits of the window in which it was lowered may count");
     assert_eq!(share(Some(at(1_000)), 1_076), 75);
-    let raised = vec![FormerWeights { weights: weights.clone(), lowered_at: None }];
+    let raised = WeightTable { generation: 1, digest: 0, weights: weights.clone() };
+    let raised = vec![FormerWeights { table: raised, lowered_at: None }];
     let lowered = RegionShares::new(2, former.clone(), raised);
     assert_eq!(lowered.share(100, &policy, || at(0), || 0), 25, "a smaller share applies at once");
 }

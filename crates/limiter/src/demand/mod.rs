@@ -12,12 +12,12 @@ mod sketch;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
 use foldhash::quality::RandomState;
 use serde::Serialize;
 use tollgate_core::{descriptor::Entry, quota::Quota};
-use tollgate_rules::{Limit, Overridden, Rule, Rules};
+use tollgate_rules::{Domain, Limit, Overridden, Rule, Rules};
 
 use self::sketch::DemandSketch;
 use crate::talkers::{KeyDemand, OwnedEntry};
@@ -127,23 +127,29 @@ impl Demand {
             let Some(domain) = rules.domain(domain) else { continue };
             let entries: Vec<Entry<'_>> =
                 entries.iter().map(|OwnedEntry { key, value }| Entry { key, value }).collect();
-            let Some(found) = domain.root.rule(&entries) else { continue };
-            let rule = overridden.rule_of(found, &entries, || now_s.saturating_mul(1_000)).unwrap_or(found);
-            let Some(window_s) = window_of(rule) else { continue };
-            let name = ((*domain.name).into(), rule.path().into());
-            if self.rules.len() >= MAX_RULES && !self.rules.contains_key(&name) {
-                continue;
+            for found in domain.root.rule(&entries).into_iter().chain(domain.root.beside(&entries)) {
+                let rule =
+                    overridden.rule_of(found, &entries, || now_s.saturating_mul(1_000)).unwrap_or(found);
+                self.add_to(domain, rule, &entries, *hits, now_s);
             }
-            let (least, most) = KEYS_OF_RULE;
-            let room = MAX_KEYS.checked_div(self.rules.len()).unwrap_or(most).clamp(least, most);
-            let of_rule = self.rules.entry(name).or_insert_with(|| RuleDemand::new(window_s, now_s));
-            if of_rule.window_s != window_s {
-                *of_rule = RuleDemand::new(window_s, now_s);
-            }
-            of_rule.advance(now_s);
-            of_rule.add(rule.counted_key(&domain.name, &entries).hash(), *hits, room);
         }
         self.rules.values_mut().for_each(|of_rule| of_rule.advance(now_s));
+    }
+
+    fn add_to(&mut self, domain: &Domain, rule: &Rule, entries: &[Entry<'_>], hits: u64, now_s: u64) {
+        let Some(window_s) = window_of(rule) else { return };
+        let name = ((*domain.name).into(), rule.path().into());
+        if self.rules.len() >= MAX_RULES && !self.rules.contains_key(&name) {
+            return;
+        }
+        let (least, most) = KEYS_OF_RULE;
+        let room = MAX_KEYS.checked_div(self.rules.len()).unwrap_or(most).clamp(least, most);
+        let of_rule = self.rules.entry(name).or_insert_with(|| RuleDemand::new(window_s, now_s));
+        if of_rule.window_s != window_s {
+            *of_rule = RuleDemand::new(window_s, now_s);
+        }
+        of_rule.advance(now_s);
+        of_rule.add(rule.counted_key(&domain.name, entries).hash(), hits, room);
     }
 
     /// Forgets rules that are not active.
@@ -187,7 +193,7 @@ fn quota_of(rule: &Rule) -> Option<Quota> {
     }
 }
 
-fn window_of(rule: &Arc<Rule>) -> Option<u64> {
+fn window_of(rule: &Rule) -> Option<u64> {
     quota_of(rule).map(|quota| quota.window.seconds().into())
 }
 

@@ -13,6 +13,8 @@ pub struct MatchedRule {
     pub domain: String,
     /// Its path in the tree.
     pub path: String,
+    /// Path of its descriptor: the same, unless it is one of several limits.
+    pub descriptor: String,
     /// Its name; empty if it has no name.
     pub name: String,
     /// The file that states it.
@@ -91,6 +93,7 @@ impl MatchedRule {
         Self {
             domain: domain.name.to_string(),
             path: rule.path(),
+            descriptor: rule.descriptor_path(),
             name: rule.name.to_string(),
             file: file.to_string(),
             line: *line,

@@ -5,7 +5,11 @@ mod matched;
 mod text;
 mod walk;
 
-use tollgate_core::{algorithm::Charging, clock::Clock, descriptor::Descriptor};
+use tollgate_core::{
+    algorithm::Charging,
+    clock::Clock,
+    descriptor::{Descriptor, Entry},
+};
 use tollgate_rules::{Domain, Overridden, Rule, Rules};
 
 pub use self::{
@@ -44,6 +48,8 @@ pub struct Explained {
     pub rule: Option<MatchedRule>,
     /// The rule's counter, if it has one.
     pub counter: Option<MatchedCounter>,
+    /// The other ones of several limits, which are charged all or none with the first.
+    pub beside: Vec<(MatchedRule, Option<MatchedCounter>)>,
     /// Whether the descriptor releases a lease, which is never denied.
     pub releases_lease: bool,
 }
@@ -98,12 +104,17 @@ fn explain_one(
         }
     };
     let now_ms = Clock::System.now().as_micros() / 1_000;
-    let by_override = found.and_then(|(rule, entries)| overridden.deciding(rule, entries, now_ms));
-    let decider = |rule| by_override.map_or(rule, |(_, decider)| decider);
-    let rule = found.map(|(rule, _)| MatchedRule {
-        by_override: by_override.map(|(stated, _)| AppliedOverride::new(domain, rule, stated)),
-        ..MatchedRule::new(domain, decider(rule), matched)
-    });
-    let counter = found.and_then(|(rule, entries)| MatchedCounter::new(domain, decider(rule), entries));
-    Explained { shown: pairs.join(","), steps, rule, counter, releases_lease }
+    let describe = |rule: &Rule, entries: &[Entry<'_>]| {
+        let by_override = overridden.deciding(rule, entries, now_ms);
+        let decider = by_override.map_or(rule, |(_, decider)| decider);
+        let matched = MatchedRule {
+            by_override: by_override.map(|(stated, _)| AppliedOverride::new(domain, rule, stated)),
+            ..MatchedRule::new(domain, decider, matched)
+        };
+        (matched, MatchedCounter::new(domain, decider, entries))
+    };
+    let beside = found.iter().flat_map(|(_, entries)| domain.root.beside(entries));
+    let beside = beside.map(|rule| describe(rule, entries)).collect();
+    let (rule, counter) = found.map(|(rule, entries)| describe(rule, entries)).unzip();
+    Explained { shown: pairs.join(","), steps, rule, counter: counter.flatten(), beside, releases_lease }
 }

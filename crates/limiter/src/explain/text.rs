@@ -35,7 +35,15 @@ impl fmt::Display for Explained {
             Some(rule) => rule.fmt(f)?,
             None => writeln!(f, "  => no limit")?,
         }
-        self.counter.iter().try_for_each(|counter| counter.fmt(f))
+        self.counter.iter().try_for_each(|counter| counter.fmt(f))?;
+        for (rule, counter) in &self.beside {
+            rule.fmt(f)?;
+            counter.iter().try_for_each(|counter| counter.fmt(f))?;
+        }
+        match self.beside.is_empty() {
+            true => Ok(()),
+            false => writeln!(f, "     charged to all of these limits, or to none if one denies"),
+        }
     }
 }
 

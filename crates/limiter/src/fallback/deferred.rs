@@ -194,6 +194,10 @@ impl TakenCharge {
         let hits = Hits::Overdraw(NonZeroU64::new(self.counted)?);
         let check = Check::own(self.record, self.deferred.policy, hits);
         let cell = Cell { key: self.cell.clone(), checks: SmallVec::from_iter([check]) };
-        Some(TagRequest { cells: SmallVec::from_iter([cell]), charging: Charging::Independent })
+        Some(TagRequest {
+            cells: SmallVec::from_iter([cell]),
+            charging: Charging::Independent,
+            is_of_rule: false,
+        })
     }
 }

@@ -12,7 +12,7 @@ use tollgate_core::{
 };
 use tollgate_store::{
     Decisions, LateOutcome, Store, StoreError,
-    request::{Cell, Check, TagRequest, push_check},
+    request::{Cell, Check, TagRequest, Veto, push_check},
 };
 
 use super::{Fallback, FallbackVerdicts};
@@ -83,7 +83,11 @@ impl Fallback {
 impl FallbackVerdicts {
     /// The charges of a call whose substitute the store may have decided otherwise.
     fn late_charges(&self, call: &TagRequest, is_refunded: bool) -> Vec<LateCharge> {
-        let is_withdrawn = is_refunded && call.charging == Charging::AllOrNone;
+        let vetoes = |check: &Check| check.veto == Veto::Alone && self.has_denied(check.descriptor);
+        let is_withdrawn = match call.is_of_rule {
+            true => call.checks().any(vetoes),
+            false => is_refunded && call.charging == Charging::AllOrNone,
+        };
         let late = |(at, (_, check)): (usize, (&Cell, &Check))| {
             let Hits::Charge(hits) = check.hits else { return None };
             let counted = self.passed(check.descriptor).map(|(share, _)| share);
@@ -130,7 +134,7 @@ mod tests {
         quota::{Quota, Unit, Window},
     };
     use tollgate_rules::OnStoreError;
-    use tollgate_store::{LateReply, MemoryStore, key::CellKey, request::Veto};
+    use tollgate_store::{LateReply, MemoryStore, key::CellKey};
 
     use super::*;
     use crate::Replicas;

@@ -34,7 +34,7 @@ use tollgate_rules::{Domain, OnStoreError};
 use tollgate_runtime::backoff;
 use tollgate_store::{
     Decisions, MemoryStore, Store, StoreError,
-    request::{Cell, Check, TagRequest, Verdicts, push_check},
+    request::{Cell, Check, TagRequest, Verdicts, push_check, push_to_rule},
 };
 
 use self::deferred::{DeferredCharges, Taken};
@@ -104,6 +104,7 @@ impl Fallback {
         metrics::degraded_request();
         for (call, decision) in calls.iter().zip(decisions) {
             let Err(error) = decision else { continue };
+            let mut of_rule = None;
             for (cell, check) in call.checks_with_cells().filter(|(_, check)| !is_candidate(check)) {
                 let matched = matches.get(check.descriptor);
                 let policy = matched.and_then(|matched| matched.on_store_error(domain));
@@ -139,10 +140,15 @@ impl Fallback {
                         // A share denies clients that the limit would admit: they are not offenders.
                         let check =
                             Check { policy, sync: SyncMode::Strict, ban: None, share: None, ..*check };
-                        push_check(&mut substituted.local_requests, call.charging, cell.key.clone(), check);
+                        let key = cell.key.clone();
+                        match call.is_of_rule {
+                            true => push_to_rule(&mut of_rule, key, check),
+                            false => push_check(&mut substituted.local_requests, call.charging, key, check),
+                        }
                     }
                 }
             }
+            substituted.local_requests.extend(of_rule);
         }
         self.decide_locally(&mut substituted, replicas);
         substituted
@@ -306,7 +312,7 @@ impl FallbackVerdicts {
             let (check, (_, verdict)) = checks.find(|(check, _)| check.descriptor == descriptor)?;
             let is_charged = verdict.admitted && !refund::is_vetoed(call, verdicts);
             let is_counted = !check.policy.algorithm().holds_permits();
-            (is_charged && is_counted).then_some((check.policy, call.charging))
+            (is_charged && is_counted).then_some((check.policy, call.charging_across_calls()))
         })
     }
 

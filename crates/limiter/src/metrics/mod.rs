@@ -28,7 +28,9 @@ pub use self::{
     shedding::{ShownRule, show_shedding, shown_shedding},
 };
 use crate::{
-    Match, Modes, talkers,
+    Match, Modes,
+    several::Beside,
+    talkers,
     verdict::{Code, Status},
 };
 
@@ -124,18 +126,21 @@ static DEGRADED_REQUESTS: LazyLock<(Arc<Striped<1>>, Arc<AtomicU64>)> = LazyLock
 pub(super) fn record(
     counters: &RuleCounters,
     domain: &Domain,
-    descriptors: &[Descriptor<'_>],
+    (descriptors, beside): (&[Descriptor<'_>], &Beside),
     matches: &[Match<'_>],
     statuses: &[Status<'_>],
     modes: Modes,
 ) {
-    for ((descriptor, matched), status) in descriptors.iter().zip(matches).zip(statuses) {
+    let count = beside.descriptor_count(matches.len());
+    for (at, ((descriptor, matched), status)) in descriptors.iter().zip(matches).zip(statuses).enumerate() {
         if matched.is_report() {
             // Its values are no keys of clients.
             continue;
         }
-        let is_denied = status.code() == Code::OverLimit;
-        talkers::record(&domain.name, &descriptor.entries, descriptor.hits.charged(), is_denied);
+        if at < count {
+            let is_denied = status.code() == Code::OverLimit || beside.is_denied(at, statuses);
+            talkers::record(&domain.name, &descriptor.entries, descriptor.hits.charged(), is_denied);
+        }
         match (status, matched.hits()) {
             (Status::Limited(limited), Some(hits)) => {
                 let share = matched.counter().and_then(|counter| counter.share).map(|share| share.base());

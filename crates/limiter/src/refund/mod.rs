@@ -25,7 +25,7 @@ pub(super) fn refunds(calls: &Requests, decisions: &Decisions) -> Requests {
             let hits = match decision {
                 Ok(verdicts) => verdicts.get(at).and_then(|(_, verdict)| {
                     let was_charged = verdict.admitted && !is_vetoed(call, verdicts);
-                    was_charged.then(|| reverse(call.charging, check.hits, verdict)).flatten()
+                    was_charged.then(|| reverse(call.charging_across_calls(), check.hits, verdict)).flatten()
                 }),
                 // Nothing was charged.
                 Err(error) if error.charged_nothing() => None,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tollgate_core::{
     RecordId, SyncMode,
-    algorithm::{Algorithm, Policy},
+    algorithm::{Algorithm, Charging, Policy},
     clock::Clock,
     descriptor::{Descriptor, Entry, Hits},
     lease::LeaseId,
@@ -15,19 +15,20 @@ use tollgate_core::{
 use tollgate_rules::{Domain, Limit, Rule};
 use tollgate_store::{
     key::CellKey,
-    request::{Check, Requests, Veto, push_check},
+    request::{Check, Requests, TagRequest, Veto, push_check},
 };
 
-use super::{Match, Matches, Modes, OwnShares, bans, matched::CounterMatch};
+use super::{Match, Matches, Modes, OwnShares, bans, matched::CounterMatch, several::Beside};
 
 /// Maximum number of permits that one request acquires: Redis takes about 2 µs for each.
 const MAX_REQUEST_PERMITS: u64 = 1_000;
 
-/// Returns the requests for `descriptors`: one call for each hash tag. Permits are acquired under `lease`. Limits the
+/// Returns the requests for `descriptors`: one call for each hash tag, and where counters are charged independently, one for
+/// each descriptor with several limits. Permits are acquired under `lease`. Limits the
 /// counters of global rules to the own region's shares.
 pub(super) fn requests(
     domain: &Domain,
-    descriptors: &[Descriptor<'_>],
+    (descriptors, beside): (&[Descriptor<'_>], &Beside),
     matches: &mut Matches<'_>,
     lease: Option<LeaseId>,
     modes: Modes,
@@ -35,6 +36,8 @@ pub(super) fn requests(
 ) -> Requests {
     let mut calls = Requests::new();
     let (mut has_quotas, mut permits_left) = (false, MAX_REQUEST_PERMITS);
+    let mut calls_of_rules = CallsOfRules::new();
+    let count = beside.descriptor_count(matches.len());
     for (at, (descriptor, matched)) in descriptors.iter().zip(&mut *matches).enumerate() {
         let (key, record, counter, rule) = match matched {
             Match::Rule { rule, counter, depth, .. } => {
@@ -58,18 +61,24 @@ pub(super) fn requests(
         let share = counter.share.filter(|_| policy.can_be_lent());
         let hits = overdrawn(under_lease(counter.hits, &policy, lease), matched.is_overdraft());
         let hits = bounded(hits, &policy, &mut permits_left);
-        let veto = veto(matched, modes);
+        let veto = match veto(matched, modes) {
+            // Several limits of a descriptor are charged all or none, and loans would come too late for hits that count.
+            Veto::Alone if domain.counts_denied && !matched.is_of_several() && share.is_none() => {
+                Veto::Counted
+            }
+            veto => veto,
+        };
         has_quotas |= veto == Veto::WithQuotas;
         // The rule's sync mode does not apply to a limit override.
         let sync = rule.map_or(SyncMode::Strict, |rule| domain.sync_of(rule));
         // Neither do its bans.
         let ban = rule.and_then(|rule| bans::check_of(rule, matched.is_shadow(), modes));
-        push_check(
-            &mut calls,
-            domain.charging,
-            key,
-            Check { descriptor: at, record, policy, hits, veto, sync, ban, share },
-        );
+        let check = Check { descriptor: at, record, policy, hits, veto, sync, ban, share };
+        if domain.charging == Charging::Independent && matched.is_of_several() {
+            push_to_rule(&mut calls, &mut calls_of_rules, beside.origin(at, count), (key, check));
+            continue;
+        }
+        push_check(&mut calls, domain.charging, key, check);
         if let Match::Rule { rule, depth, .. } = matched
             && let Some(candidate) = &rule.rollout.candidate
         {
@@ -81,6 +90,26 @@ pub(super) fn requests(
         settle_quotas(&mut calls, matches);
     }
     calls
+}
+
+/// The index of the call of each descriptor with several limits.
+type CallsOfRules = SmallVec<[(usize, usize); 1]>;
+
+/// Adds a check to the call of its descriptor, which has several limits.
+fn push_to_rule(
+    calls: &mut Requests,
+    known: &mut CallsOfRules,
+    descriptor: usize,
+    (key, check): (CellKey, Check),
+) {
+    let at = known.iter().find(|(of, _)| *of == descriptor).map(|(_, at)| *at);
+    match at.and_then(|at| calls.get_mut(at)) {
+        Some(call) => call.push(key, check),
+        None => {
+            known.push((descriptor, calls.len()));
+            calls.push(TagRequest::of_rule(key, check));
+        }
+    }
 }
 
 /// The effect of a denial: a quota denies only together with all others, a limit in shadow mode never. If every limit
@@ -156,7 +185,7 @@ fn shared_cell(domain: &Domain, rule: &Rule, entries: &[Entry<'_>]) -> CellKey {
     let mut open = rule.open(entries).peekable();
     if tag.is_empty() {
         return match open.peek() {
-            None => CellKey::global(&domain.name, rule.record_id()),
+            None => CellKey::global(&domain.name, rule.cell_id()),
             Some(_) => CellKey::open(&domain.name, open.map(|(_, entry)| entry)),
         };
     }
@@ -188,11 +217,14 @@ fn cell_of_override(
     counter: &CounterMatch,
 ) -> (CellKey, RecordId) {
     let algorithm = counter.policy.algorithm();
-    let seconds = counter.quota.window.seconds();
+    let window = counter.quota.window;
+    let seconds = window.seconds();
     match rule {
         Some(rule) if algorithm.holds_permits() => (cell_of(domain, rule, entries), rule.record_id()),
         Some(rule) if !rule.shares_values(entries) => match &rule.limit {
-            Limit::Quota { quota, .. } if quota.window.seconds() == seconds => {
+            Limit::Quota { quota, .. }
+                if quota.window.seconds() == seconds && quota.window.calendar() == window.calendar() =>
+            {
                 (cell_of(domain, rule, entries), rule.record_id())
             }
             Limit::Quota { .. } | Limit::Unlimited => {

@@ -35,9 +35,10 @@ fn requested_hits(rules: &str, descriptors: &[(&[(&str, &str)], Hits)], limit: O
         .collect();
     let (switched, overridden) = (Switched::default(), Overridden::default());
     let changes = Changes { switched: &switched, overridden: &overridden, clock: &Clock::System };
-    let mut matches = matched::matches(domain, changes, &descriptors);
+    let (mut matches, beside) = matched::matches(domain, changes, &descriptors);
+    let descriptors = beside.descriptors(&descriptors);
     let shares = (&OwnShares::default(), &Clock::System);
-    requests(domain, &descriptors, &mut matches, None, Modes::default(), shares)
+    requests(domain, (&descriptors, &beside), &mut matches, None, Modes::default(), shares)
 }
 
 /// The cells of descriptors, by call.

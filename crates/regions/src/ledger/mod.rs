@@ -61,6 +61,11 @@ impl Ledger {
         active.map(|loan| loan.until.saturating_sub(lead)).min().unwrap_or(u64::MAX)
     }
 
+    /// Whether an ask is not answered by all regions.
+    pub fn is_asking(&self) -> bool {
+        self.accounts.values().any(|account| account.outstanding != 0)
+    }
+
     /// Amount borrowed from all regions at `label`.
     pub fn borrowed(&self, label: u64) -> u64 {
         self.accounts.values().map(|account| u64::from(account.borrowed_at(label))).sum()

@@ -1,31 +1,79 @@
-//! Bound of the asks that an instance sends.
+//! Bound of the asks between this region and each other one.
 
-/// Asks per second of one instance; beyond, shares stay as they are.
+use std::collections::BTreeMap;
+
+use crate::table::{MAX_REGIONS, RegionName};
+
+/// Asks per second to or from one region; beyond, shares stay as they are.
 const MAX_ASKS_PER_SECOND: u64 = 2_000;
 
-/// Bucket of asks: one second's worth, refilled continuously.
+/// Asks in millionths.
+const ONE_ASK: u64 = 1_000_000;
+
+/// Buckets of asks: one second's worth for each region, refilled continuously, so that no region uses up those of another.
+#[derive(Clone, Debug, Default)]
+pub struct AskBudgets {
+    by_region: BTreeMap<RegionName, AskBudget>,
+}
+
 #[derive(Clone, Copy, Debug)]
-pub struct AskBudget {
-    /// Asks left, in millionths.
+struct AskBudget {
     left: u64,
     refilled_at: u64,
 }
 
+impl AskBudgets {
+    /// Takes one ask of a region at `micros`, if one is left.
+    pub fn take(&mut self, region: &RegionName, micros: u64) -> bool {
+        if self.by_region.len() >= MAX_REGIONS && !self.by_region.contains_key(region) {
+            // Of regions that were dropped from the table.
+            self.by_region.retain(|_, budget| !budget.is_full_at(micros));
+            if self.by_region.len() >= MAX_REGIONS {
+                return false;
+            }
+        }
+        let full = AskBudget { left: MAX_ASKS_PER_SECOND.saturating_mul(ONE_ASK), refilled_at: micros };
+        self.by_region.entry(region.clone()).or_insert(full).take(micros)
+    }
+}
+
 impl AskBudget {
-    /// Returns a full budget at `micros`.
-    pub const fn new(micros: u64) -> Self {
-        Self { left: MAX_ASKS_PER_SECOND.saturating_mul(1_000_000), refilled_at: micros }
+    fn take(&mut self, micros: u64) -> bool {
+        self.left = self.left_at(micros);
+        self.refilled_at = micros;
+        let left = self.left.checked_sub(ONE_ASK);
+        self.left = left.unwrap_or(self.left);
+        left.is_some()
     }
 
-    /// Takes one ask, if one is left.
-    pub fn take(&mut self, micros: u64) -> bool {
+    fn is_full_at(&self, micros: u64) -> bool {
+        self.left_at(micros) >= MAX_ASKS_PER_SECOND.saturating_mul(ONE_ASK)
+    }
+
+    fn left_at(&self, micros: u64) -> u64 {
         let gained = micros.saturating_sub(self.refilled_at).saturating_mul(MAX_ASKS_PER_SECOND);
-        self.left = self.left.saturating_add(gained).min(MAX_ASKS_PER_SECOND.saturating_mul(1_000_000));
-        self.refilled_at = micros;
-        let is_left = self.left >= 1_000_000;
-        if is_left {
-            self.left = self.left.saturating_sub(1_000_000);
+        self.left.saturating_add(gained).min(MAX_ASKS_PER_SECOND.saturating_mul(ONE_ASK))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_that_asks_too_often_leaves_the_asks_of_another() {
+        let name = |at: usize| format!("r{at}").parse::<RegionName>().expect("a name");
+        let mut budgets = AskBudgets::default();
+        let now = 1_700_000_000_000_000;
+        let taken = |budgets: &mut AskBudgets, region, micros| {
+            (0..3_000).filter(|_| budgets.take(&name(region), micros)).count()
+        };
+        assert_eq!([taken(&mut budgets, 0, now), taken(&mut budgets, 1, now)], [2_000, 2_000]);
+        assert_eq!(taken(&mut budgets, 0, now + 500_000), 1_000, "refilled in half a second");
+        assert_eq!(taken(&mut budgets, 0, now), 0, "a clock that steps back brings none");
+        // Regions that were dropped leave their places.
+        for region in 2..40 {
+            assert!(budgets.take(&name(region), now + 2_000_000 * region as u64), "region {region}");
         }
-        is_left
     }
 }

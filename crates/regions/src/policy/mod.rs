@@ -13,7 +13,7 @@ mod demand;
 mod split;
 
 pub use self::{
-    budget::AskBudget,
+    budget::AskBudgets,
     demand::Demand,
     split::{recall, shares},
 };

@@ -54,7 +54,8 @@ pub fn lend(
     let after_reconcile = ledger.effective(terms, now.label);
     let raise = Raise::empty(before, after_reconcile);
     full_at = raised(terms.kind, full_at, now.micros, raise);
-    let brought = level(terms.kind, full_at, now.micros);
+    let reserve = if is_injected(Fault::LentBeforeHits) { 0 } else { usage.reserve };
+    let brought = level(terms.kind, full_at.max(now.micros).saturating_add(reserve), now.micros);
 
     let returned = give_back(ledger, terms, now, usage, peer, ask.want);
     let want = ask.want.saturating_sub(returned);

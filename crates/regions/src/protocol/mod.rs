@@ -36,6 +36,9 @@ pub struct Usage {
     pub need: u32,
     /// Time at which the bucket will be full, in microseconds, rounded up; not later than now if it is. 0 for others.
     pub full_at: u64,
+    /// Time by which hits may make the bucket full later until the transition takes effect, in microseconds: as much is left
+    /// out of the fill that a loan brings. A store that reads and then writes refuses to write after more.
+    pub reserve: u64,
 }
 
 impl Usage {

@@ -1,6 +1,6 @@
 mod faulty_runs;
 mod mishaps;
+mod names;
 mod sim;
 mod study;
-mod tables;
 mod transitions;

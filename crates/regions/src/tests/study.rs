@@ -18,6 +18,11 @@ fn studied() -> Vec<(&'static str, Plan)> {
         ("sliding 6000/min", quiet(Kind::SlidingWindow { window: 60 }, 6_000)),
         ("log 6000/min", quiet(Kind::SlidingWindowLog { window: 60 }, 6_000)),
         ("bucket 1000/s", Plan { burst: 100, ..quiet(bucket, 1_000) }),
+        ("fixed 100/s", quiet(Kind::FixedWindow { window: 1 }, 100)),
+        (
+            "bucket 100/s",
+            Plan { burst: 100, ..quiet(Kind::TokenBucket { window: 1, capacity: 1_000_000 }, 100) },
+        ),
         ("concurrency 1000", quiet(Kind::Concurrency { lease_ttl: 30_000_000 }, 1_000)),
         ("fixed 10/min", quiet(Kind::FixedWindow { window: 60 }, 10)),
         ("fixed 600/min", quiet(Kind::FixedWindow { window: 60 }, 600)),

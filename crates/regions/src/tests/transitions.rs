@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use crate::{
     ledger::{Account, Ledger, Loan, MAX_BORROWED, MAX_LENT},
     message::{Ask, Holding, Reply},
-    policy::{AskBudget, Demand, conclude, may_ask, must_renew, need, range, shortage, until_renewal},
+    policy::{Demand, conclude, may_ask, must_renew, need, range, shortage, until_renewal},
     protocol::{Ignored, Share, Usage, ask, lend, take},
     table::RegionName,
     terms::{Kind, Moment, Terms},
@@ -64,7 +64,7 @@ fn a_loan_moves_from_the_lender_to_the_borrower_and_back() {
     let (mut lender, mut borrower) = (Ledger::default(), Ledger::default());
     let share = Share { peer: eu.clone(), hold: 0, want: 60 };
     let (asks, _) = ask(&mut borrower, &terms, now(PERMITS), Usage::default(), &[share]);
-    let usage = Usage { used: 30, need: 50, full_at: 0 };
+    let usage = Usage { used: 30, need: 50, full_at: 0, reserve: 0 };
     let lent = lend(&mut lender, &terms, now(PERMITS), usage, &us, &asks[0].1).expect("answered");
     // It keeps what it needs, though less is in use.
     assert_eq!((lent.reply.amount, lent.reply.spare, lent.recall), (50, 0, 0));
@@ -79,7 +79,7 @@ fn a_loan_moves_from_the_lender_to_the_borrower_and_back() {
     // The lender asks in turn: the borrower returns first, all but what it uses.
     let share = Share { peer: us.clone(), hold: 0, want: 80 };
     let (asks, _) = ask(&mut lender, &terms, now(PERMITS), Usage::default(), &[share]);
-    let usage = Usage { used: 110, need: 110, full_at: 0 };
+    let usage = Usage { used: 110, need: 110, full_at: 0, reserve: 0 };
     let returned = lend(&mut borrower, &terms, now(PERMITS), usage, &eu, &asks[0].1).expect("answered");
     assert_eq!((returned.reply.amount, borrower.effective(&terms, NOW)), (0, 110));
     take(&mut lender, &terms, now(PERMITS), Usage::default(), &us, &returned.reply).expect("taken");
@@ -107,7 +107,7 @@ fn absurd_asks_get_no_more_than_the_spare_share() {
     for kind in [PERMITS, Kind::FixedWindow { window: 60 }, Kind::SlidingWindow { window: 1 }] {
         let terms = terms(kind);
         let mut lender = Ledger::default();
-        let usage = Usage { used: 40, need: 40, full_at: 0 };
+        let usage = Usage { used: 40, need: 40, full_at: 0, reserve: 0 };
         let greedy = Ask {
             hold: u32::MAX,
             have: vec![Holding { id: NOW - 1, amount: u32::MAX }],
@@ -318,14 +318,4 @@ fn loans_are_prolonged_shortly_before_their_end_even_in_a_pause() {
         assert!(!must_renew(&ledger, &terms, later(wait - 1)), "{kind:?} early");
         assert!(must_renew(&ledger, &terms, later(wait)), "{kind:?} due");
     }
-}
-
-#[test]
-fn asks_of_an_instance_are_bounded() {
-    let mut budget = AskBudget::new(NOW);
-    let sent = |budget: &mut AskBudget, micros| (0..10_000).filter(|_| budget.take(micros)).count();
-    assert_eq!(sent(&mut budget, NOW), 2_000);
-    assert_eq!(sent(&mut budget, NOW + 100_000), 200);
-    assert_eq!(sent(&mut budget, NOW - 5), 0);
-    assert_eq!(sent(&mut budget, NOW + 60_000_000), 2_000);
 }

@@ -77,6 +77,8 @@ pub struct Options {
     pub regions: TableSize,
     /// The overlay of the rules, if there may be one.
     pub overlay: Option<&'static OverlaySlot>,
+    /// Whether a request that a limit denies is charged to no other one, in domains that do not state `atomic`.
+    pub stop_when_denied: bool,
 }
 
 /// A loaded configuration.

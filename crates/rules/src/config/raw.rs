@@ -126,6 +126,7 @@ pub struct RawDescriptor {
     pub regex: Field<Rc<str>>,
     pub cidr: Field<Rc<str>>,
     pub rate_limit: Field<RawRateLimit>,
+    pub rate_limits: Field<Vec<RawLimit>>,
     pub load_shedding: Field<RawShedding>,
     pub descriptors: Vec<RawDescriptor>,
     pub shadow_mode: Field<bool>,
@@ -147,6 +148,7 @@ impl RawDescriptor {
             regex: Field::Absent,
             cidr: Field::Absent,
             rate_limit: Field::Absent,
+            rate_limits: Field::Absent,
             load_shedding: Field::Absent,
             descriptors: Vec::new(),
             shadow_mode: Field::Absent,
@@ -157,6 +159,11 @@ impl RawDescriptor {
             metadata: Field::Absent,
             weight: Field::Absent,
         }
+    }
+
+    /// Whether it has a limit, or several.
+    pub(super) const fn is_limited(&self) -> bool {
+        self.rate_limit.is_present() || self.rate_limits.is_present()
     }
 
     /// The flags, with their keys, and whether each needs a limit in the same descriptor.
@@ -227,6 +234,8 @@ raw_rate_limit! {
     unit: Rc<str>,
     unit_multiplier: u32,
     window: Rc<str>,
+    timezone: Rc<str>,
+    anchor: Rc<str>,
     requests_per_unit: u64,
     unlimited: bool,
     algorithm: Rc<str>,
@@ -238,6 +247,7 @@ raw_rate_limit! {
     carry: bool,
     sync: Rc<str>,
     scope: Rc<str>,
+    far: Rc<str>,
     on_store_error: Rc<str>,
     degraded_limit: u32,
     ban: RawBan,
@@ -246,6 +256,14 @@ raw_rate_limit! {
     candidate: RawCandidate,
     retry_after_spread: Rc<str>,
     name: Rc<str>,
+}
+
+/// An element of `rate_limits`.
+#[derive(Clone, Debug)]
+pub struct RawLimit {
+    /// The index in the list.
+    pub index: usize,
+    pub limit: Stated<RawRateLimit>,
 }
 
 /// The mapping under `candidate`.

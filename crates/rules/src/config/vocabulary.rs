@@ -61,13 +61,14 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 60] = [
+const KEYS: [Key; 64] = [
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
     key("regex", Extension, &[Descriptor]),
     key("cidr", Extension, &[Descriptor]),
     key("rate_limit", Reference, &[Descriptor]),
+    key("rate_limits", Extension, &[Descriptor]),
     key("descriptors", Reference, &[Descriptor, File]),
     key("defaults", Extension, &[File]),
     key("hash_tag", Extension, &[File]),
@@ -93,8 +94,11 @@ const KEYS: [Key; 60] = [
     key("carry", Extension, &[RateLimit, Defaults, Candidate]),
     key("window", Extension, &[RateLimit, Defaults, Candidate]),
     key("unit_multiplier", Extension, &[RateLimit, Defaults, Candidate]),
+    key("timezone", Extension, &[RateLimit, Candidate]),
+    key("anchor", Extension, &[RateLimit, Candidate]),
     key("sync", Extension, &[RateLimit, Defaults]),
     key("scope", Extension, &[RateLimit, Defaults]),
+    key("far", Extension, &[RateLimit, Defaults]),
     key("on_store_error", Extension, &[RateLimit, Defaults]),
     key("degraded_limit", Extension, &[RateLimit]),
     key("inherit", Extension, &[RateLimit]),

@@ -49,8 +49,10 @@ pub enum Matcher<'a> {
 /// Result of a matched entry.
 #[derive(Debug, Default)]
 pub struct Node {
-    /// The rule of a request whose last entry matches here.
+    /// The rule of a request whose last entry matches here; the first of several limits.
     pub rule: Option<Arc<Rule>>,
+    /// The other ones of several limits.
+    pub beside: Box<[Arc<Rule>]>,
     /// The descriptors below.
     pub children: Level,
 }
@@ -114,9 +116,18 @@ impl Level {
 
     /// The rule that `entries` match.
     pub fn rule(&self, entries: &[Entry<'_>]) -> Option<&Arc<Rule>> {
+        self.node(entries)?.rule.as_ref()
+    }
+
+    /// The other limits of a descriptor with several, where [`Level::rule`] is the first one.
+    pub fn beside(&self, entries: &[Entry<'_>]) -> &[Arc<Rule>] {
+        self.node(entries).map(|node| &*node.beside).unwrap_or_default()
+    }
+
+    fn node(&self, entries: &[Entry<'_>]) -> Option<&Node> {
         let (last, path) = entries.split_last()?;
         let level = path.iter().try_fold(self, |level, entry| Some(&level.find(*entry)?.children))?;
-        level.find(*last)?.rule.as_ref()
+        level.find(*last)
     }
 
     /// The concurrency limit whose lease `entries` release, unless they match a rule themselves: the limit, the entries that
@@ -180,7 +191,10 @@ impl Level {
 
     /// All rules on this level and below, in no particular order.
     pub fn rules(&self) -> Box<dyn Iterator<Item = &Arc<Rule>> + '_> {
-        Box::new(self.nodes().flat_map(|node| node.rule.iter().chain(node.children.rules())))
+        Box::new(
+            self.nodes()
+                .flat_map(|node| node.rule.iter().chain(node.beside.iter()).chain(node.children.rules())),
+        )
     }
 
     /// Descriptions of the first `max_count` conditions of the level, in order of precedence.

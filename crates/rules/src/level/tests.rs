@@ -4,7 +4,7 @@ use proptest::{collection::vec, prelude::*};
 use tollgate_core::SyncMode;
 
 use super::*;
-use crate::{Derived, Limit, Rollout, Scope};
+use crate::{Derived, Far, Limit, Rollout, Scope};
 
 /// A configured descriptor with its children.
 #[derive(Clone, Debug)]
@@ -31,6 +31,7 @@ fn rule(name: &str) -> Arc<Rule> {
         notify: None,
         weights: None,
         scope: Scope::Regional,
+        far: Far::Deny,
         on_store_error: None,
         degraded_limit: None,
         retry_after_spread: None,
@@ -44,6 +45,7 @@ fn rule(name: &str) -> Arc<Rule> {
         origin: (Box::default(), 0),
         rollout: Rollout::default(),
         stated: None,
+        part: None,
         derived: Derived::default(),
     })
 }
@@ -55,7 +57,7 @@ fn build(stated: &mut Vec<Stated>, path: &str) -> Level {
     stated.retain_mut(|one| {
         let path = format!("{path}.{}", one.text());
         let rule = one.has_rule.then(|| rule(&path));
-        let node = Node { rule, children: build(&mut one.children, &path) };
+        let node = Node { rule, children: build(&mut one.children, &path), ..Node::default() };
         level.insert(&Matcher::Stated { key: &one.key, value: &one.value }, node).is_ok()
     });
     level
@@ -135,7 +137,7 @@ proptest! {
 #[test]
 fn ranges_and_expressions_come_after_wildcards_and_before_the_key() {
     let mut level = Level::default();
-    let node = |name| Node { rule: Some(rule(name)), children: Level::default() };
+    let node = |name| Node { rule: Some(rule(name)), ..Node::default() };
     let stated = |value| Matcher::Stated { key: "ip", value };
     let cidr = |range: &str| Matcher::Cidr("ip", range.parse().expect("a range"));
     let regex = |text| Matcher::Regex("ip", Regex::new(text).expect("an expression"));

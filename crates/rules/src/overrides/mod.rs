@@ -219,7 +219,10 @@ fn by_index<T: Copy>(
     for (name, of_domain) in settings {
         for rule in rules.domain(name).into_iter().flat_map(|domain| domain.root.rules()) {
             if let Some(set) = table.get_mut(rule.index().as_usize()) {
-                *set = of_domain.get(&*rule.path()).copied();
+                // One of several limits has the setting of its descriptor, if it has none of its own.
+                let of_descriptor =
+                    || of_domain.get(&*rule.descriptor_path()).filter(|_| rule.part.is_some());
+                *set = of_domain.get(&*rule.path()).or_else(of_descriptor).copied();
             }
         }
     }

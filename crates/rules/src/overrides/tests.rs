@@ -6,7 +6,8 @@ use tollgate_core::SyncMode;
 use super::*;
 use crate::config::{Options, load_files};
 use crate::{
-    Derived, Domain, DomainIndex, Level, Limit, Matcher, Node, Rollout, Rule, Rules, Scope, Segment, Value,
+    Derived, Domain, DomainIndex, Far, Level, Limit, Matcher, Node, Rollout, Rule, Rules, Scope, Segment,
+    Value,
 };
 
 /// Definition of an entry: its domain, its pairs, and its end.
@@ -118,6 +119,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
             notify: None,
             weights: None,
             scope: Scope::Regional,
+            far: Far::Deny,
             on_store_error: None,
             degraded_limit: None,
             retry_after_spread: None,
@@ -131,9 +133,10 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
             origin: ("rules.yaml".into(), 1),
             rollout: Rollout::default(),
             stated: None,
+            part: None,
             derived: Derived::default(),
         };
-        let node = Node { rule: Some(rule.into()), children: Level::default() };
+        let node = Node { rule: Some(rule.into()), ..Node::default() };
         root.insert(&Matcher::Stated { key, value: "" }, node).expect("distinct");
     }
     Rules::new([Domain {
@@ -142,6 +145,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
         default_algorithm: tollgate_core::algorithm::Algorithm::default(),
         default_on_store_error: None,
         charging: tollgate_core::algorithm::Charging::Independent,
+        counts_denied: false,
         hash_tag: [].into(),
         sheds: false,
         abuse: [].into(),

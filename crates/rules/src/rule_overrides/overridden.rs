@@ -16,6 +16,10 @@ const MAX_UNMATCHED: usize = 1_000;
 const ATOMIC_CANDIDATE: &str = "a candidate cannot be compared beside `atomic: true`, where all limits of a request decide \
                                 what is charged; expected a domain without it";
 
+/// Reason against a candidate of one of several limits.
+const CANDIDATE_OF_SEVERAL: &str = "a candidate cannot be compared with one of several limits, which is charged only if the \
+                                    others pass; expected a rule with one";
+
 /// Overrides of the rules of one version, by the index of the rule.
 #[derive(Debug, Default)]
 pub struct Overridden {
@@ -112,6 +116,9 @@ impl Overridden {
             let limit = config::override_rule(&stated.domain, rule, &stated.rate_limit)?;
             if charging == Charging::AllOrNone && limit.rollout.candidate.is_some() {
                 return Err(ATOMIC_CANDIDATE.to_owned());
+            }
+            if rule.part.is_some() && limit.rollout.candidate.is_some() {
+                return Err(CANDIDATE_OF_SEVERAL.to_owned());
             }
             let limits = &mut place.get_or_insert_default().limits;
             limits.push(Arc::new(limit));

@@ -62,12 +62,22 @@ pub struct Loans {
     pub used: u32,
     /// Limit under which the counter is decided; the ledger may allow more.
     pub effective: u32,
+    /// Time at which a bucket may be full at the latest when the step is written, if it depends on that.
+    max_full_at: Option<u64>,
 }
 
 impl Loans {
     /// Use of the counter, of which the region keeps `need` at least.
     pub const fn usage(&self, need: u32) -> Usage {
-        Usage { used: self.used, need, full_at: self.full_at }
+        Usage { used: self.used, need, full_at: self.full_at, reserve: 0 }
+    }
+
+    /// The same for a step that lends. The fill of a bucket is a part of the reply, and so hits until the step is written may
+    /// take no more of it than a reserve.
+    pub const fn usage_to_lend(&mut self, need: u32) -> Usage {
+        let reserve = self.terms.kind.reserve_micros();
+        self.max_full_at = Some(self.full_at.saturating_add(reserve));
+        Usage { reserve, ..self.usage(need) }
     }
 }
 
@@ -85,8 +95,8 @@ pub(crate) struct Snapshot {
 pub(crate) struct Change {
     /// Label for which it was computed.
     pub(crate) label: u32,
-    /// Hits that may count at most; `None` for any number.
-    pub(crate) max_used: Option<u32>,
+    /// Hits that may count at most, or the time in microseconds at which a bucket may be full at the latest; `None` for any.
+    pub(crate) most: Option<u64>,
     pub(crate) totals: LoanTotals,
     /// Microseconds by which a bucket will be full later.
     pub(crate) full_later: u64,
@@ -125,7 +135,10 @@ impl SharedCounter {
         let is_bucket = matches!(self.policy, Policy::TokenBucket(_));
         let change = Change {
             label,
-            max_used: (after < before && !is_bucket).then(|| after.max(used)),
+            most: match is_bucket {
+                true => loans.max_full_at,
+                false => (after < before).then(|| after.max(used).into()),
+            },
             totals,
             full_later: loans.full_at.saturating_sub(full_before),
             ledger: text_of(&loans.ledger),
@@ -152,7 +165,7 @@ impl SharedCounter {
             policy => (policy.used(&mut state, snapshot.now), 0),
         };
         let used = u32::try_from(used).unwrap_or(u32::MAX);
-        let mut loans = Loans { ledger, full_at, terms, now, used, effective };
+        let mut loans = Loans { ledger, full_at, terms, now, used, effective, max_full_at: None };
         // Before the totals that decisions read forget what has ended: for a bucket, the end lowers the fill.
         loans.full_at = protocol::settle(&mut loans.ledger, &terms, now, full_at);
         Ok(loans)

@@ -6,7 +6,7 @@ use tollgate_core::{
     clock::Clock,
     descriptor::{Entry, Hits},
     quota::{Quota, Window},
-    region::{FormerWeights, RegionShares, RegionWeight, RegionWeights},
+    region::{FormerWeights, RegionShares, RegionWeight, RegionWeights, WeightTable},
 };
 use tollgate_regions::{
     protocol::{self, Share},
@@ -224,7 +224,7 @@ fn a_share_grows_only_after_the_loans_of_the_former_table() {
                 None => lowered_at + kind.booking_span(),
             };
             let former = FormerWeights {
-                weights: weights(1, 3),
+                table: WeightTable { generation: 1, digest: 0, weights: weights(1, 3) },
                 lowered_at: Some(Timestamp::from_micros(lowered_at)),
             };
             let shares = RegionShares::new(2, weights(3, 1), vec![former]);

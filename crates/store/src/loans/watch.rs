@@ -121,12 +121,23 @@ impl ShareWatch {
 
     /// Observes the verdicts of a request that a store decided.
     pub fn observe(&self, calls: &[TagRequest], decisions: &Decisions) {
+        self.observe_all(calls, decisions, false);
+    }
+
+    /// The same for hits that would wait for a loan: a shortage is reported at once. Whether one was.
+    pub fn observe_waiting(&self, calls: &[TagRequest], decisions: &Decisions) -> bool {
+        self.observe_all(calls, decisions, true)
+    }
+
+    fn observe_all(&self, calls: &[TagRequest], decisions: &Decisions, is_waiting: bool) -> bool {
+        let mut is_reported = false;
         for (call, decision) in calls.iter().zip(decisions) {
             let Ok(verdicts) = decision else { continue };
             for ((cell, check), (_, verdict)) in call.checks_with_cells().zip(verdicts) {
-                self.observe_check(cell, check, verdict);
+                is_reported |= self.observe_check(cell, check, verdict, is_waiting).unwrap_or(false);
             }
         }
+        is_reported
     }
 
     /// Demand for a counter in the region, as estimated from that of this process.
@@ -149,15 +160,16 @@ impl ShareWatch {
         }
     }
 
-    fn observe_check(&self, cell: &Cell, check: &Check, verdict: &Verdict) {
-        let Some(share) = check.share.filter(|_| check.policy.can_be_lent()) else { return };
+    /// Whether a shortage was reported.
+    fn observe_check(&self, cell: &Cell, check: &Check, verdict: &Verdict, is_waiting: bool) -> Option<bool> {
+        let share = check.share.filter(|_| check.policy.can_be_lent())?;
         let hits = u32::try_from(check.hits.charged()).unwrap_or(u32::MAX);
         let used = u32::try_from(verdict.used).unwrap_or(u32::MAX);
         let is_bucket = matches!(check.policy, Policy::TokenBucket(_));
         // Far from short; the demand for a bucket is not seen from its use.
         let has_plenty = verdict.admitted && !is_bucket && u64::from(used) <= verdict.remaining;
         if hits == 0 || has_plenty || verdict.ban.is_some_and(|ban| ban.is_enforced) {
-            return;
+            return None;
         }
         let counter =
             SharedCounter { cell: cell.key.clone(), record: check.record, policy: check.policy, share };
@@ -167,17 +179,18 @@ impl ShareWatch {
         let denied = if verdict.admitted { 0 } else { hits };
         let usage = if is_bucket { 0 } else { used };
         let hash = self.shared.hash(&cell.key, check.record);
-        let Some(mut demands) = self.shared.shard(hash).map(Mutex::lock) else { return };
+        let mut demands = self.shared.shard(hash).map(Mutex::lock)?;
         let entry = demands.entry(hash);
         entry.demand.add(now.micros, hits);
-        if now.micros < entry.quiet_until && entry.quiet_until <= now.micros.saturating_add(REPORT_MICROS) {
-            return;
+        let is_quiet = now.micros < entry.quiet_until && !is_waiting;
+        if is_quiet && entry.quiet_until <= now.micros.saturating_add(REPORT_MICROS) {
+            return None;
         }
         let demand = self.shared.of_region(entry.demand);
-        let Some(want) = policy::shortage(&terms, now, effective, usage, denied, &demand) else { return };
+        let want = policy::shortage(&terms, now, effective, usage, denied, &demand)?;
         entry.quiet_until = now.micros.saturating_add(REPORT_MICROS);
         drop(demands);
-        self.shared.report(Shortage { counter, want, denied, demand });
+        Some(self.shared.report(Shortage { counter, want, denied, demand }))
     }
 }
 
@@ -196,14 +209,16 @@ impl Shared {
         Demand { count: all(demand.count), previous: all(demand.previous), ..demand }
     }
 
-    fn report(&self, shortage: Shortage) {
+    /// Queues a shortage, if there is room; a counter that is still short is reported again.
+    fn report(&self, shortage: Shortage) -> bool {
         let mut queue = self.queue.lock();
-        // A counter that is still short is reported again.
-        if queue.len() < MAX_QUEUED {
+        let has_room = queue.len() < MAX_QUEUED;
+        if has_room {
             queue.push_back(shortage);
             drop(queue);
             self.queued.notify_one();
         }
+        has_room
     }
 }
 

@@ -124,6 +124,8 @@ impl MemoryStore {
             let ban = bans.get(at).copied().flatten();
             let mode = match passes {
                 _ if is_banned(ban.as_ref(), check) => ChargeMode::Withhold { passes: false },
+                // Counted though denied.
+                Some(false) if check.counting(request.charging) == Charging::Independent => ChargeMode::Apply,
                 Some(passes) if check.hits.may_be_withheld() => ChargeMode::Withhold { passes },
                 Some(_) | None => ChargeMode::Apply,
             };

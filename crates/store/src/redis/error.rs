@@ -5,7 +5,7 @@ use std::time::Duration;
 use ::redis::{ErrorKind, RedisError, ServerErrorKind};
 use tollgate_runtime::foreign_text;
 
-use super::connection::SendError;
+use super::{connection::SendError, store_clock::OUTSIDE};
 use crate::StoreError;
 
 /// Error codes that are returned before anything is executed: the server is loading, lacks most of its cluster, is a
@@ -29,8 +29,10 @@ const UNCHARGED_ERROR_CODES: [&str; 13] = [
 ];
 
 /// Begins of such errors without a code of their own: those that a server before Redis 7 nests in the error of the script,
-/// and that of a node that is cut off from its cluster and has `cluster-allow-reads-when-down`.
-const UNCHARGED_ERROR_TEXTS: [&str; 5] = [
+/// that of a node that is cut off from its cluster and has `cluster-allow-reads-when-down`, and the script's own on a time
+/// outside of the windows that the call states, before its first write.
+const UNCHARGED_ERROR_TEXTS: [&str; 6] = [
+    OUTSIDE,
     "-OOM command not allowed",
     "-NOREPLICAS Not enough",
     "-READONLY You can't write",

@@ -71,7 +71,9 @@ async fn transact(
         ScriptClock::Fixed(now) => now.as_micros().to_string(),
     };
     let mut packed = counter.record.as_bytes().to_vec();
-    for parameter in counter.policy.script_parameters() {
+    for parameter in
+        counter.policy.script_parameters(|| store.shared.options.store_clock.estimate(store.clock))
+    {
         packed.extend_from_slice(&script::pack_parameter(parameter));
     }
     let written = change.map_or_else(Vec::new, |(_, change)| pack(change));
@@ -91,14 +93,13 @@ async fn transact(
 }
 
 fn pack(change: &Change) -> Vec<u8> {
-    let Change { label, max_used, totals: LoanTotals { borrowed, lent }, full_later, ttl_millis, .. } =
-        change;
+    let Change { label, most, totals: LoanTotals { borrowed, lent }, full_later, ttl_millis, .. } = change;
     // Below 2^53, so a double is exact.
     let double = |number: u64| f64::to_le_bytes(number as f64);
-    let max_used = max_used.map_or_else(|| f64::to_le_bytes(-1.0), |hits| double(hits.into()));
+    let most = most.map_or_else(|| f64::to_le_bytes(-1.0), double);
     let mut packed = Vec::with_capacity(44);
     packed.extend_from_slice(&label.to_le_bytes());
-    packed.extend_from_slice(&max_used);
+    packed.extend_from_slice(&most);
     for word in [borrowed.until, borrowed.hits, lent.until, lent.hits] {
         packed.extend_from_slice(&word.to_le_bytes());
     }

@@ -29,6 +29,7 @@ mod sentinel;
 mod server_utilization;
 mod url;
 mod settings;
+mod store_clock;
 mod target;
 mod topology;
 mod utilization;
@@ -153,6 +154,11 @@ impl RedisStore {
     #[must_use]
     pub fn with_clock(self, clock: ScriptClock) -> Self {
         Self { clock, ..self }
+    }
+
+    /// Assumes that the servers' clock is ahead of this instance's, for tests.
+    pub fn assume_ahead(&self, micros: i64) {
+        self.shared.options.store_clock.assume_ahead(micros);
     }
 
     /// Waits until the server is connected, or the slots of a cluster are known and one of its masters is connected.

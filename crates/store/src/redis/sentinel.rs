@@ -14,8 +14,7 @@ use tollgate_runtime::backoff::lengthened;
 
 use super::{
     address::Address,
-    connect::{ConnectError, ConnectTemplate, preload_scripts},
-    script::CommandKeys,
+    connect::{ConnectError, ConnectTemplate, preload_script},
 };
 
 /// Time limit for the responses of the sentinels, new connections included.
@@ -69,7 +68,7 @@ impl Master {
         // During a failover, the sentinels may still name the old master, which has been demoted by then.
         match role(&mut connection).await?.as_deref() {
             Some(b"master") => {
-                preload_scripts(&mut connection, &[CommandKeys::Any]).await?;
+                preload_script(&mut connection).await?;
                 Ok(connection)
             }
             _ => Err(ConnectError::NotMaster(address.clone())),

@@ -74,7 +74,8 @@ pub(super) async fn remove(
     let removal = if forgive { BanRemoval::Forgive } else { BanRemoval::Lift };
     timeouts::write(control.record_ban_removal(&caller.name, &ban, removal, "")).await?;
     if let Some(requests) = requests {
-        api.parts.counters.send(&requests).await.pop().flatten().transpose()?;
+        let readings = api.parts.counters.send(&requests).await;
+        readings.into_iter().flatten().try_for_each(|reading| reading.map(drop))?;
     }
     timeouts::write(control.remove_ban(&id)).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
@@ -88,8 +89,10 @@ async fn lifts(api: &Arc<Api>, ban: &ListedBan, forgive: bool) -> Result<Option<
         let domain = active.domain(&ban.domain)?;
         let entries = ban.descriptor.iter().map(|pair| Entry { key: &pair.key, value: &pair.value });
         let descriptor = Descriptor { entries: entries.collect(), limit: None, hits: Hits::Peek };
-        domain.root.rule(&descriptor.entries).filter(|rule| rule.path() == ban.rule)?;
-        Some(shared.parts.counters.lifts(domain, &overridden, &[descriptor], forgive))
+        let beside = domain.root.beside(&descriptor.entries);
+        let mut rules = domain.root.rule(&descriptor.entries).into_iter().chain(beside);
+        let rule = rules.find(|rule| rule.path() == ban.rule)?;
+        Some(shared.parts.counters.lifts(domain, &overridden, (rule, descriptor), forgive))
     });
     requests.await
 }

@@ -5,12 +5,16 @@ use std::sync::Arc;
 use axum::{Extension, extract::State};
 use serde::{Deserialize, Serialize};
 use tollgate_control::Action;
-use tollgate_core::{algorithm::Verdict, descriptor::Hits, quota::Quota};
+use tollgate_core::{
+    algorithm::{Algorithm, Verdict},
+    descriptor::Hits,
+    quota::Quota,
+};
 use tollgate_limiter::{
     CounterRequests,
     explain::{has_min_interval, limit_text},
 };
-use tollgate_rules::Limit;
+use tollgate_rules::{Limit, Rule};
 
 use super::{
     bans,
@@ -54,8 +58,20 @@ struct CounterView {
     limit: String,
     #[serde(flatten)]
     state: CounterState,
+    /// Each of several limits; without it there is one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    limits: Vec<LimitView>,
     /// Used hits that this instance charged ahead and holds.
     held: u64,
+}
+
+/// One of several limits, and its counter.
+#[derive(Clone, Debug, Serialize)]
+struct LimitView {
+    rule: String,
+    limit: String,
+    #[serde(flatten)]
+    state: CounterState,
 }
 
 /// State of a counter.
@@ -116,19 +132,43 @@ struct LimitUsage {
     held: u64,
 }
 
-/// The counter that a descriptor matches by the active rules, and the request to its store.
+impl LimitUsage {
+    fn new(rule: TargetRule, quota: Quota, verdict: &Verdict, held: u64) -> Self {
+        let TargetRule { rule, name, limit, holds_permits, .. } = rule;
+        let resets_at = verdict.decided_at.plus(verdict.reset_after);
+        Self {
+            rule,
+            name,
+            limit,
+            limit_hits: quota.limit,
+            window_seconds: (!holds_permits).then(|| quota.window.seconds()),
+            used: verdict.used,
+            remaining: verdict.remaining,
+            resets_at_ms: resets_at.as_micros() / 1_000,
+            held,
+        }
+    }
+}
+
+/// The counters that a descriptor matches by the active rules, and the request to their store.
 struct CounterTarget {
+    /// The rule; several if the descriptor has several limits.
+    rules: Vec<TargetRule>,
+    /// Whether the descriptor names a lease of a concurrency limit, whose permits it would release.
+    releases_lease: bool,
+    requests: CounterRequests,
+}
+
+struct TargetRule {
     rule: String,
     name: String,
-    quota: Quota,
+    /// None of an unlimited one.
+    quota: Option<Quota>,
     holds_permits: bool,
     limit: String,
     has_min_interval: bool,
     /// Whether the rule bans.
     has_ban: bool,
-    /// Whether the descriptor names a lease of a concurrency limit, whose permits it would release.
-    releases_lease: bool,
-    requests: CounterRequests,
 }
 
 /// Reads a counter.
@@ -150,22 +190,19 @@ pub(super) async fn usage(
 ) -> ApiResult {
     let UsageQuery { domain, descriptor: DescriptorText(descriptor) } = query;
     let target = find(&api, Lane::Read(&caller), domain.clone(), descriptor, Hits::Peek).await?;
-    let verdict = verdict(&api, &target.requests).await?;
     let held = api.parts.counters.held_hits(&target.requests);
-    let CounterTarget { rule, name, limit, quota, holds_permits, .. } = target;
-    let resets_at = verdict.decided_at.plus(verdict.reset_after);
-    let usage = LimitUsage {
-        rule,
-        name,
-        limit,
-        limit_hits: quota.limit,
-        window_seconds: (!holds_permits).then(|| quota.window.seconds()),
-        used: verdict.used,
-        remaining: verdict.remaining,
-        resets_at_ms: resets_at.as_micros() / 1_000,
-        held,
-    };
-    response::json(&UsageView { domain, limits: vec![usage] })
+    let readings = api.parts.counters.send(&target.requests).await;
+    let mut limits = Vec::new();
+    for (rule, reading) in target.rules.into_iter().zip(readings) {
+        // One that an override makes unlimited has none.
+        if let (Some(verdict), Some(quota)) = (reading, rule.quota) {
+            limits.push(LimitUsage::new(rule, quota, &verdict?, held));
+        }
+    }
+    match limits.is_empty() {
+        true => Err(counter_not_found()),
+        false => response::json(&UsageView { domain, limits }),
+    }
 }
 
 /// Resets a counter to unused.
@@ -178,9 +215,10 @@ pub(super) async fn reset(
     let (domain, descriptor) = (request.domain.clone(), request.descriptor.clone());
     let target = find(&api, Lane::Write, request.domain, request.descriptor, Hits::reset()).await?;
     audit(&api, &caller, &target, Action::ResetCounter, subject, request.reason).await?;
-    let banned = target.has_ban.then(|| target.rule.clone());
+    let banning = target.rules.iter().filter(|rule| rule.has_ban);
+    let banning: Vec<String> = banning.map(|rule| rule.rule.clone()).collect();
     let response = send(&api, target).await?;
-    if let Some(rule) = banned {
+    for rule in banning {
         bans::forget(&api, &domain, &rule, descriptor.pairs()).await;
     }
     Ok(response)
@@ -223,16 +261,25 @@ async fn find(
         let lease = domain.root.rule_of_lease(&descriptor.entries);
         let by_lease = lease.map(|(rule, _, _)| rule);
         let rule = by_lease.or_else(|| domain.root.rule(&descriptor.entries))?;
-        let rule = overridden.rule_of(rule, &descriptor.entries, now_ms).unwrap_or(rule);
-        let Limit::Quota { quota, policy } = rule.limit else { return None };
-        Some(CounterTarget {
+        let beside = domain.root.beside(&descriptor.entries);
+        let each = std::iter::once(rule).chain(beside);
+        let rules: Vec<&Arc<Rule>> =
+            each.map(|rule| overridden.rule_of(rule, &descriptor.entries, now_ms).unwrap_or(rule)).collect();
+        rules.iter().find_map(|rule| rule.algorithm())?;
+        let describe = |rule: &Arc<Rule>| TargetRule {
             rule: rule.path(),
             name: (*rule.name).to_owned(),
-            quota,
-            holds_permits: policy.algorithm().holds_permits(),
+            quota: match &rule.limit {
+                Limit::Quota { quota, .. } => Some(*quota),
+                Limit::Unlimited => None,
+            },
+            holds_permits: rule.algorithm().is_some_and(Algorithm::holds_permits),
             limit: limit_text(domain, rule),
             has_min_interval: has_min_interval(rule),
             has_ban: rule.ban.is_some(),
+        };
+        Some(CounterTarget {
+            rules: rules.into_iter().map(describe).collect(),
             releases_lease: by_lease.is_some(),
             requests: shared.parts.counters.requests(domain, &overridden, &[descriptor]),
         })
@@ -258,18 +305,23 @@ async fn audit(
     Ok(timeouts::write(note).await?)
 }
 
-/// Sends the requests to the store; the verdict on the counter.
-async fn verdict(api: &Api, requests: &CounterRequests) -> Result<Verdict, ApiError> {
-    let mut reading = api.parts.counters.send(requests).await;
-    Ok(reading.pop().flatten().ok_or_else(counter_not_found)??)
-}
-
-async fn send(api: &Api, target: CounterTarget) -> ApiResult {
-    let CounterTarget { rule, limit, has_min_interval, releases_lease, requests, .. } = target;
-    let mut state = CounterState::new(verdict(api, &requests).await?, has_min_interval);
+async fn send(api: &Api, CounterTarget { rules, releases_lease, requests }: CounterTarget) -> ApiResult {
+    let readings = api.parts.counters.send(&requests).await;
+    let mut limits = Vec::new();
+    for (TargetRule { rule, limit, has_min_interval, .. }, reading) in rules.into_iter().zip(readings) {
+        // One that an override makes unlimited has none.
+        if let Some(verdict) = reading {
+            limits.push(LimitView { rule, limit, state: CounterState::new(verdict?, has_min_interval) });
+        }
+    }
+    let strictest = limits.iter().min_by_key(|limit| limit.state.remaining).cloned();
+    let LimitView { rule, limit, mut state } = strictest.ok_or_else(counter_not_found)?;
     if releases_lease {
         state.would_pass = Some(true);
     }
+    if limits.len() == 1 {
+        limits.clear();
+    }
     let held = api.parts.counters.held_hits(&requests);
-    response::json(&CounterView { rule, limit, state, held })
+    response::json(&CounterView { rule, limit, state, limits, held })
 }

@@ -118,16 +118,20 @@ fn find_matches(
 /// Reads the counters and combines everything to the response.
 async fn evaluate(api: &Api, matched: MatchedRequest, overrides: &Overrides) -> DryRunResponse {
     let MatchedRequest { descriptors, text, requests, listed } = matched;
-    let reading = match &requests {
+    let mut reading = match &requests {
         Some(requests) => api.parts.counters.send(requests).await,
         None => descriptors.iter().map(|_| None).collect(),
     };
     let listed = complete_entries(api, listed).await;
     let unknown = reading.iter().find_map(|reading| Some(reading.as_ref()?.as_ref().err()?.to_string()));
+    // Behind those of the descriptors, in their order.
+    let mut beside = reading.split_off(descriptors.len().min(reading.len())).into_iter();
     let views = descriptors.into_iter().zip(reading).zip(listed);
     let views: Vec<DescriptorView> = views
         .map(|(((descriptor, explained), reading), listed)| {
-            DescriptorView::new(descriptor, explained, reading, listed, overrides)
+            let count = explained.as_ref().map_or(0, |explained| explained.beside.len());
+            let beside = beside.by_ref().take(count);
+            DescriptorView::new(descriptor, explained, reading, beside, (listed, overrides))
         })
         .collect();
     let min_interval_note =

@@ -4,7 +4,7 @@ use serde::Serialize;
 use tollgate_control::ListEntry;
 use tollgate_limiter::{
     CounterReading,
-    explain::{Explained, MatchedRule, Step},
+    explain::{Explained, MatchedCounter, MatchedRule, Step},
 };
 use tollgate_rules::{List, Overrides, SwitchMode};
 use tollgate_store::StoreError;
@@ -19,7 +19,23 @@ pub(super) struct DescriptorView {
     steps: Vec<StepView>,
     rule: Option<MatchedRuleView>,
     counter: Option<MatchedCounterView>,
+    /// The other ones of several limits.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    beside: Vec<LimitView>,
     listed: Option<ListEntry>,
+    #[serde(skip)]
+    denies: Option<bool>,
+    #[serde(skip)]
+    is_quota: bool,
+    #[serde(skip)]
+    may_violate_min_interval: bool,
+}
+
+/// A limit and its counter.
+#[derive(Debug, Serialize)]
+struct LimitView {
+    rule: MatchedRuleView,
+    counter: Option<MatchedCounterView>,
     #[serde(skip)]
     denies: Option<bool>,
     #[serde(skip)]
@@ -72,53 +88,50 @@ struct MatchedCounterView {
 }
 
 impl DescriptorView {
+    /// Combines the explanation of a descriptor with the readings of its counters: that of the rule, then those of the
+    /// limits beside it.
     pub(super) fn new(
         descriptor: ApiDescriptor,
         explained: Option<Explained>,
         reading: CounterReading,
-        listed: Option<ListEntry>,
-        overrides: &Overrides,
+        beside: impl Iterator<Item = CounterReading>,
+        (listed, overrides): (Option<ListEntry>, &Overrides),
     ) -> Self {
-        let Some(Explained { steps, rule, counter, releases_lease, .. }) = explained else {
-            return Self::unmatched(descriptor, listed);
+        let Some(explained) = explained else { return Self::unmatched(descriptor, listed) };
+        let Explained { steps, rule, counter, beside: limits, releases_lease, .. } = explained;
+        let steps = steps.into_iter().map(StepView::from).collect();
+        let Some(rule) = rule else { return Self { steps, ..Self::unmatched(descriptor, listed) } };
+        let first = LimitView::new((rule, counter), reading, releases_lease, overrides);
+        let beside: Vec<LimitView> = limits
+            .into_iter()
+            .zip(beside)
+            .map(|(limit, reading)| LimitView::new(limit, reading, false, overrides))
+            .collect();
+        let each = || std::iter::once(&first).chain(&beside);
+        // One limit that denies suffices, whatever is unknown of the others.
+        let denies = match each().any(|limit| limit.denies == Some(true)) {
+            true => Some(true),
+            false => each().all(|limit| limit.denies.is_some()).then_some(false),
         };
-        let switch = rule.as_ref().and_then(|rule| overrides.mode_of(&rule.domain, &rule.path));
-        let has_min_interval = rule.as_ref().is_some_and(|rule| rule.has_min_interval);
-        let state = reading.map(|reading| {
-            let state = reading.map(|verdict| CounterState::new(verdict, has_min_interval));
-            state.map(|state| CounterState {
-                would_pass: if releases_lease { Some(true) } else { state.would_pass },
-                ..state
-            })
-        });
-        let denies = denies(rule.as_ref(), switch, state.as_ref());
-        let state = state.and_then(Result::ok);
-        let may_violate_min_interval = denies.is_none() && state.is_some();
-        let counter = counter.map(|counter| MatchedCounterView {
-            cell: counter.cell,
-            tag: counter.tag,
-            slot: counter.slot,
-            used: state.map(|state| state.used),
-            remaining: state.map(|state| state.remaining),
-            would_pass: state.and_then(|state| state.would_pass),
-            reset_after_ms: state.map(|state| state.reset_after_ms),
-        });
+        let may_violate_min_interval = denies.is_none() && each().any(|limit| limit.may_violate_min_interval);
+        let LimitView { rule, counter, is_quota, .. } = first;
         Self {
             descriptor,
-            steps: steps.into_iter().map(StepView::from).collect(),
+            steps,
+            rule: Some(rule),
             counter,
+            beside,
             listed,
             denies,
+            is_quota,
             may_violate_min_interval,
-            is_quota: rule.as_ref().is_some_and(|rule| rule.is_quota),
-            rule: rule.map(|rule| MatchedRuleView::new(rule, switch)),
         }
     }
 
     fn unmatched(descriptor: ApiDescriptor, listed: Option<ListEntry>) -> Self {
         let (denies, is_quota, may_violate_min_interval) = (Some(false), false, false);
-        let (steps, rule, counter) = (Vec::new(), None, None);
-        Self { descriptor, steps, rule, counter, listed, denies, is_quota, may_violate_min_interval }
+        let (steps, rule, counter, beside) = (Vec::new(), None, None, Vec::new());
+        Self { descriptor, steps, rule, counter, beside, listed, denies, is_quota, may_violate_min_interval }
     }
 
     /// The list that the descriptor is on.
@@ -142,17 +155,54 @@ impl DescriptorView {
     }
 }
 
+impl LimitView {
+    fn new(
+        (rule, counter): (MatchedRule, Option<MatchedCounter>),
+        reading: CounterReading,
+        releases_lease: bool,
+        overrides: &Overrides,
+    ) -> Self {
+        let mode_of = |path: &str| overrides.mode_of(&rule.domain, path);
+        let switch = mode_of(&rule.path).or_else(|| mode_of(&rule.descriptor));
+        let state = reading.map(|reading| {
+            let state = reading.map(|verdict| CounterState::new(verdict, rule.has_min_interval));
+            state.map(|state| CounterState {
+                would_pass: if releases_lease { Some(true) } else { state.would_pass },
+                ..state
+            })
+        });
+        let denies = denies(&rule, switch, state.as_ref());
+        let state = state.and_then(Result::ok);
+        let counter = counter.map(|counter| MatchedCounterView {
+            cell: counter.cell,
+            tag: counter.tag,
+            slot: counter.slot,
+            used: state.map(|state| state.used),
+            remaining: state.map(|state| state.remaining),
+            would_pass: state.and_then(|state| state.would_pass),
+            reset_after_ms: state.map(|state| state.reset_after_ms),
+        });
+        Self {
+            counter,
+            denies,
+            is_quota: rule.is_quota,
+            may_violate_min_interval: denies.is_none() && state.is_some(),
+            rule: MatchedRuleView::new(rule, switch),
+        }
+    }
+}
+
 fn denies(
-    rule: Option<&MatchedRule>,
+    rule: &MatchedRule,
     switch: Option<SwitchMode>,
     state: Option<&Result<CounterState, StoreError>>,
 ) -> Option<bool> {
     // A rule that is off, in shadow mode or without a counter denies nothing.
-    match (rule, switch, state) {
-        (_, Some(SwitchMode::Off | SwitchMode::Shadow), _) | (_, _, None) => Some(false),
-        (Some(rule), _, _) if rule.is_shadow => Some(false),
-        (_, None | Some(SwitchMode::Emergency), Some(Ok(state))) => state.would_pass.map(|passes| !passes),
-        (_, None | Some(SwitchMode::Emergency), Some(Err(_))) => None,
+    match (switch, state) {
+        (Some(SwitchMode::Off | SwitchMode::Shadow), _) | (_, None) => Some(false),
+        _ if rule.is_shadow => Some(false),
+        (None | Some(SwitchMode::Emergency), Some(Ok(state))) => state.would_pass.map(|passes| !passes),
+        (None | Some(SwitchMode::Emergency), Some(Err(_))) => None,
     }
 }
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tollgate_control::{Ramp, Switch, SwitchMode, check_switch, ramp::share_as_percent};
 use tollgate_core::EnforcedShare;
-use tollgate_rules::ALL_NAMES;
+use tollgate_rules::{ALL_NAMES, Rule};
 
 use super::{
     error::ApiError,
@@ -136,7 +136,12 @@ async fn has_rule(api: &Api, domain: &str, path: &str) -> Result<bool, ApiError>
     // There may be many.
     let found = api.limits.scan(Lane::Write, move || {
         let rules = rules?;
-        rules.domain(&domain)?.root.rules().find(|rule| rule.path() == path).map(drop)
+        rules.domain(&domain)?.root.rules().find(|rule| concerns(rule, &path)).map(drop)
     });
     Ok(found.await?.is_some())
+}
+
+/// Whether a path is that of a rule, or of its descriptor, which may have several limits.
+fn concerns(rule: &Rule, path: &str) -> bool {
+    rule.path() == path || rule.descriptor_path() == path
 }

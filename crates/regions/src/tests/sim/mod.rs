@@ -5,6 +5,7 @@ mod cell;
 mod oracle;
 mod plan;
 mod region;
+mod tables;
 mod world;
 
 pub(crate) use self::{

@@ -46,7 +46,7 @@ pub(crate) struct Plan {
     pub(crate) limit: u32,
     /// Capacity of a bucket in hits.
     pub(crate) burst: u64,
-    pub(crate) weights: Vec<u16>,
+    pub(crate) weights: Vec<u32>,
     pub(crate) round_trips: Vec<u64>,
     /// Offsets of the regions' clocks in microseconds.
     pub(crate) offsets: Vec<i64>,
@@ -68,6 +68,11 @@ pub(crate) struct Plan {
     pub(crate) events: Vec<(u64, Mishap)>,
     /// Mean time between changes of the weights; 0 for none.
     pub(crate) table_changes: u64,
+    /// Instances of each region, and the mean time between restarts of one of them while weights change; 0 for none.
+    pub(crate) instances: usize,
+    pub(crate) restarts: u64,
+    /// Whether hits arrive while a store makes a loan, between its read and its write.
+    pub(crate) races: bool,
 }
 
 /// An event of a region at a time.
@@ -109,6 +114,9 @@ impl Plan {
             warm_up: 10_000_000,
             events: Vec::new(),
             table_changes: 0,
+            instances: 1,
+            restarts: 0,
+            races: false,
         }
     }
 
@@ -147,7 +155,7 @@ impl Plan {
             kind,
             limit,
             burst,
-            weights: (0..regions).map(|_| rng.u16(1..=5)).collect(),
+            weights: (0..regions).map(|_| rng.u32(1..=5)).collect(),
             round_trips: (0..regions).map(|_| rng.u64(1_000..300_000)).collect(),
             offsets: (0..regions).map(|_| offset(&mut rng)).collect(),
             traffic: [Traffic::Uniform, Traffic::Hot, Traffic::Shift, Traffic::Sun][rng.usize(..4)],
@@ -166,6 +174,9 @@ impl Plan {
             warm_up: 0,
             events: Vec::new(),
             table_changes: [0, 0, length / 4][rng.usize(..3)],
+            instances: rng.usize(1..=3),
+            restarts: [0, length / 20][rng.usize(..2)],
+            races: rng.bool(),
         }
     }
 }

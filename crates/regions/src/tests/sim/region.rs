@@ -2,9 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::{cell::Cell, plan::Plan};
+use super::{cell::Cell, plan::Plan, tables::Tables};
 use crate::{
-    demarcation::Demarcation,
     ledger::Ledger,
     policy::Demand,
     protocol::{self, Usage},
@@ -33,7 +32,7 @@ pub(crate) struct Region {
     pub(crate) name: RegionName,
     pub(crate) offset: i64,
     pub(crate) record: Record,
-    pub(crate) demarcation: Demarcation,
+    pub(crate) tables: Tables,
     /// Share in a run without changes of the table.
     pub(crate) fixed_base: Option<u32>,
     pub(crate) is_lost: bool,
@@ -92,7 +91,8 @@ impl Record {
 
     pub(crate) fn usage(&mut self, kind: Kind, now: Moment, need: impl FnOnce(u32, &Demand) -> u32) -> Usage {
         let used = u32::try_from(self.cell.used(kind, now)).unwrap_or(u32::MAX);
-        Usage { used, need: need(used, &self.demand), full_at: self.cell.full_at() }
+        let (need, full_at) = (need(used, &self.demand), self.cell.full_at());
+        Usage { used, need, full_at, reserve: kind.reserve_micros() }
     }
 }
 
@@ -106,8 +106,9 @@ impl Region {
         self.record.cell.moment(kind, self.micros(time))
     }
 
-    pub(crate) fn terms(&self, plan: &Plan, now: Moment) -> Terms {
-        let changing = || self.demarcation.base(plan.limit, b"counter", plan.kind, now);
+    /// Terms of the limit, as an instance has them.
+    pub(crate) fn terms(&self, plan: &Plan, now: Moment, instance: usize) -> Terms {
+        let changing = || self.tables.base(instance, plan, now.micros);
         Terms { kind: plan.kind, limit: plan.limit, base: self.fixed_base.unwrap_or_else(changing) }
     }
 }

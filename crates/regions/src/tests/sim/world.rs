@@ -1,22 +1,24 @@
 //! Regions, traffic and a network in one queue of events.
 
-use std::{cmp::Reverse, collections::BinaryHeap, f64::consts::TAU, num::NonZeroU16};
+use std::{cmp::Reverse, collections::BinaryHeap, f64::consts::TAU};
 
 use fastrand::Rng;
+use tollgate_core::region::TableState;
 
 use super::{
     cell::Cell,
     oracle::Oracle,
     plan::{Asking, Mishap, Plan, Traffic},
     region::{EPOCH, Out, Record, Region},
+    tables::{self, File, Tables},
 };
 use crate::{
-    demarcation::Demarcation,
+    fault::{Fault, is_injected},
     message::{Ask, Reply},
     policy,
     protocol::{self, Share},
-    table::{self, RegionName, RegionTable, TableStamp},
-    terms::{Moment, Terms},
+    table::RegionName,
+    terms::{Kind, Moment, Terms},
 };
 
 /// Time for which asks are collected into one message, each way.
@@ -24,6 +26,12 @@ const BATCH_MICROS: u64 = 10_000;
 
 /// Mean time between two announcements of a region to each other.
 const PING_MICROS: u64 = 3_000_000;
+
+/// Time between two comparisons of a region's tables with their record.
+const COMPARE_MICROS: u64 = 1_000_000;
+
+/// Attempts to write what was read.
+const MAX_ATTEMPTS: u32 = 8;
 
 /// Outcome of a run.
 #[derive(Clone, Debug, Default)]
@@ -60,14 +68,18 @@ impl Report {
 enum Event {
     Arrival,
     Release { region: usize, id: u64 },
-    Ask { from: usize, to: usize, stamp: TableStamp, ask: Ask },
-    Reply { from: usize, to: usize, stamp: TableStamp, reply: Reply },
-    Refusal { from: usize, to: usize, stamp: TableStamp, id: u64 },
+    Ask { from: usize, to: usize, state: TableState, ask: Ask },
+    Reply { from: usize, to: usize, state: TableState, reply: Reply },
+    Refusal { from: usize, to: usize, state: TableState, id: u64 },
+    Announcement { from: usize, to: usize, state: TableState, instance: usize },
     Ping,
+    Compare { region: usize },
+    Restart,
     Partition,
     Snapshot { region: usize },
     ChangeTables,
-    Load { region: usize, weights: Vec<u16>, lost: Vec<usize>, generation: u64 },
+    Write { region: usize, file: File },
+    Load { region: usize, instance: usize },
     Timeout { region: usize, id: u64 },
     Mishap(Mishap),
 }
@@ -125,33 +137,26 @@ pub(crate) fn run(plan: &Plan) -> Report {
     world.report
 }
 
-fn table(names: &[RegionName], weights: &[u16], lost: &[usize], generation: u64) -> RegionTable {
-    let region = |(at, name): (usize, &RegionName)| table::Region {
-        name: name.clone(),
-        weight: NonZeroU16::new(weights[at]).expect("a weight"),
-        is_lost: lost.contains(&at),
-    };
-    RegionTable::new(generation, names.iter().enumerate().map(region).collect()).expect("a table")
-}
-
 impl World {
     fn new(plan: Plan) -> Self {
-        let names: Vec<RegionName> =
-            (0..plan.weights.len()).map(|at| format!("region-{at}").parse().expect("a name")).collect();
-        let first = table(&names, &plan.weights, &[], 1);
+        let names: Vec<RegionName> = (0..plan.weights.len()).map(tables::name).collect();
+        let first = File { generation: 1, weights: plan.weights.clone() };
         let is_fixed = plan.table_changes == 0 && plan.events.is_empty();
-        let region = |(name, offset): (&RegionName, &i64)| Region {
-            name: name.clone(),
-            offset: *offset,
-            record: Record::new(plan.kind),
-            demarcation: Demarcation::new(name.clone(), first.clone()),
-            fixed_base: is_fixed.then(|| first.base(plan.limit, b"counter", name)),
-            is_lost: false,
-            cut_off_until: 0,
-            out: None,
-            waiting: Default::default(),
-            replicas: Default::default(),
-            recent: Default::default(),
+        let region = |(name, offset): (&RegionName, &i64)| {
+            let tables = Tables::new(name.clone(), &first, plan.instances);
+            Region {
+                name: name.clone(),
+                offset: *offset,
+                record: Record::new(plan.kind),
+                fixed_base: is_fixed.then(|| tables.base(0, &plan, EPOCH)),
+                tables,
+                is_lost: false,
+                cut_off_until: 0,
+                out: None,
+                waiting: Default::default(),
+                replicas: Default::default(),
+                recent: Default::default(),
+            }
         };
         let regions = names.iter().zip(&plan.offsets).map(region).collect();
         let steps = plan.events.iter().any(|(_, event)| matches!(event, Mishap::Step { .. }));
@@ -194,6 +199,20 @@ impl World {
         }
         if self.plan.table_changes > 0 || !self.plan.events.is_empty() {
             self.schedule(0, Event::Ping);
+            for region in 0..self.regions.len() {
+                self.schedule(0, Event::Compare { region });
+            }
+        }
+        if self.plan.table_changes > 0 && self.plan.restarts > 0 {
+            self.schedule(self.plan.restarts, Event::Restart);
+        }
+    }
+
+    /// An instance of a region.
+    fn instance(&mut self, region: usize) -> usize {
+        match self.regions[region].tables.instances() {
+            1 => 0,
+            instances => self.rng.usize(..instances),
         }
     }
 
@@ -213,19 +232,25 @@ impl World {
                 self.ideal.release(id);
                 self.oracle.released(id);
             }
-            Event::Ask { from, to, stamp, ask } => self.lend(from, to, stamp, &ask),
-            Event::Reply { from, to, stamp, reply } => self.take(from, to, stamp, &reply),
-            Event::Refusal { from, to, stamp, id } => {
-                self.announced(from, to, stamp);
+            Event::Ask { from, to, state, ask } => self.lend(from, to, state, &ask),
+            Event::Reply { from, to, state, reply } => self.take(from, to, state, &reply),
+            Event::Refusal { from, to, state, id } => {
+                let instance = self.instance(to);
+                self.announced(from, (to, instance), state);
                 self.replied(to, id, 0);
             }
+            Event::Announcement { from, to, state, instance } => self.announced(from, (to, instance), state),
             Event::Ping => self.ping(),
+            Event::Compare { region } => {
+                self.regions[region].tables.compare();
+                self.schedule(self.time + COMPARE_MICROS, Event::Compare { region });
+            }
+            Event::Restart => self.restart(),
             Event::Partition => self.partition(),
             Event::Snapshot { region } => self.snapshot(region),
             Event::ChangeTables => self.change_tables(),
-            Event::Load { region, weights, lost, generation } => {
-                self.load(region, &weights, &lost, generation);
-            }
+            Event::Write { region, file } => self.write(region, file),
+            Event::Load { region, instance } => self.regions[region].tables.load(instance),
             Event::Timeout { region, id } => self.conclude(region, id),
             Event::Mishap(mishap) => self.mishap(mishap),
         }
@@ -276,8 +301,9 @@ impl World {
         self.next_permit += 1;
         let id = self.next_permit;
         let kind = self.plan.kind;
+        let instance = self.instance(at);
         let now = self.regions[at].moment(kind, self.time);
-        let terms = self.regions[at].terms(&self.plan, now);
+        let terms = self.regions[at].terms(&self.plan, now, instance);
         let effective = self.regions[at].record.effective(&terms, now);
         let is_admitted = self.admit(at, now, &terms, hits, id);
         let record = &mut self.regions[at].record;
@@ -294,8 +320,8 @@ impl World {
         let denied = if is_admitted { 0 } else { hits as u32 };
         match self.plan.asking {
             Asking::Never => {}
-            Asking::Policy => self.ask_by_policy(at, now, &terms, effective, denied),
-            Asking::Random => self.ask_at_random(at, now, &terms, effective),
+            Asking::Policy => self.ask_by_policy((at, instance), now, &terms, effective, denied),
+            Asking::Random => self.ask_at_random((at, instance), now, &terms, effective),
         }
         if denied > 0 && self.plan.waits && self.regions[at].out.is_some() {
             self.regions[at].waiting.push_back((id, hits, self.time));
@@ -321,8 +347,9 @@ impl World {
     fn retry(&mut self, at: usize) {
         for _ in 0..self.regions[at].waiting.len() {
             let Some((id, hits, arrived_at)) = self.regions[at].waiting.pop_front() else { return };
+            let instance = self.instance(at);
             let now = self.regions[at].moment(self.plan.kind, self.time);
-            let terms = self.regions[at].terms(&self.plan, now);
+            let terms = self.regions[at].terms(&self.plan, now, instance);
             // Permits are numbered in the order in which they are held.
             self.next_permit += 1;
             let permit = self.next_permit;
@@ -370,7 +397,7 @@ impl World {
         let mut used = 0;
         for region in &mut self.regions {
             let now = region.moment(self.plan.kind, self.time);
-            let terms = region.terms(&self.plan, now);
+            let terms = region.terms(&self.plan, now, 0);
             limits += u64::from(region.record.ledger.effective(&terms, now.label));
             used += region.record.cell.used(self.plan.kind, now);
         }
@@ -382,7 +409,14 @@ impl World {
 
     // Asks.
 
-    fn ask_by_policy(&mut self, at: usize, now: Moment, terms: &Terms, effective: u32, denied: u32) {
+    fn ask_by_policy(
+        &mut self,
+        (at, instance): (usize, usize),
+        now: Moment,
+        terms: &Terms,
+        effective: u32,
+        denied: u32,
+    ) {
         let region = &mut self.regions[at];
         let record = &mut region.record;
         let must_renew = policy::must_renew(&record.ledger, terms, now);
@@ -396,30 +430,30 @@ impl World {
         }
         let target = policy::range(terms, now, used, &record.demand).target;
         let target = target.max(shortage.map_or(0, |want| effective + want));
-        let peers = region.demarcation.newest().peers(&region.name);
-        let shares = policy::shares(&record.ledger, terms, now, target, peers);
-        self.ask(at, now, terms, &shares);
+        let peers = region.tables.peers(instance);
+        let shares = policy::shares(&record.ledger, terms, now, target, peers.iter());
+        self.ask((at, instance), now, terms, &shares);
     }
 
-    fn ask_at_random(&mut self, at: usize, now: Moment, terms: &Terms, effective: u32) {
+    fn ask_at_random(&mut self, (at, instance): (usize, usize), now: Moment, terms: &Terms, effective: u32) {
         if self.rng.u8(..20) > 0 {
             return;
         }
         let some = |rng: &mut Rng, most: u32| if rng.bool() { most } else { rng.u32(..=most) };
         let region = &self.regions[at];
         let mut shares = Vec::new();
-        for peer in region.demarcation.newest().peers(&region.name) {
+        for peer in region.tables.peers(instance) {
             let borrowed =
-                region.record.ledger.account(peer).map_or(0, |account| account.borrowed_at(now.label));
+                region.record.ledger.account(&peer).map_or(0, |account| account.borrowed_at(now.label));
             let (hold, want) = (some(&mut self.rng, borrowed), some(&mut self.rng, terms.limit - effective));
             if self.rng.bool() {
-                shares.push(Share { peer: peer.clone(), hold, want });
+                shares.push(Share { peer, hold, want });
             }
         }
-        self.ask(at, now, terms, &shares);
+        self.ask((at, instance), now, terms, &shares);
     }
 
-    fn ask(&mut self, at: usize, now: Moment, terms: &Terms, shares: &[Share]) {
+    fn ask(&mut self, (at, instance): (usize, usize), now: Moment, terms: &Terms, shares: &[Share]) {
         let round_trip = self.plan.round_trips.iter().max().copied().unwrap_or(0) + 2 * BATCH_MICROS;
         let region = &mut self.regions[at];
         policy::claim(&mut region.record.ledger, now, round_trip);
@@ -432,59 +466,96 @@ impl World {
         let id = region.record.ledger.last_id;
         let wanted = shares.iter().fold(0_u32, |sum, share| sum.saturating_add(share.want));
         region.out = Some(Out { id, wanted, gained: 0, missing: asks.len() });
-        let stamp = region.demarcation.announces(now.micros);
+        let state = region.tables.state(instance);
         let deadline = self.time + round_trip.saturating_mul(4).max(policy::MIN_CLAIM_MICROS);
         self.schedule(deadline, Event::Timeout { region: at, id });
         for (peer, ask) in asks {
             let to = self.regions.iter().position(|region| region.name == peer).expect("a region");
             self.report.asks += u64::from(self.time >= self.plan.warm_up);
-            self.send(at, to, &Event::Ask { from: at, to, stamp, ask });
+            self.send(at, to, &Event::Ask { from: at, to, state, ask });
         }
     }
 
-    fn lend(&mut self, from: usize, to: usize, stamp: TableStamp, ask: &Ask) {
-        self.announced(from, to, stamp);
+    fn lend(&mut self, from: usize, to: usize, state: TableState, ask: &Ask) {
+        let instance = self.instance(to);
+        self.announced(from, (to, instance), state);
         if self.regions[to].is_lost {
             return;
         }
         let kind = self.plan.kind;
         let now = self.regions[to].moment(kind, self.time);
-        let own = self.regions[to].demarcation.announces(now.micros);
-        if own != stamp {
-            self.send(to, from, &Event::Refusal { from: to, to: from, stamp: own, id: ask.id });
+        let own = self.regions[to].tables.state(instance);
+        if !self.regions[to].tables.has_table(instance, &state) {
+            self.send(to, from, &Event::Refusal { from: to, to: from, state: own, id: ask.id });
             return;
         }
-        let terms = self.regions[to].terms(&self.plan, now);
+        let terms = self.regions[to].terms(&self.plan, now, instance);
         let peer = self.regions[from].name.clone();
         let is_random = self.plan.asking == Asking::Random;
         let random = self.rng.u32(..=terms.limit);
-        let record = &mut self.regions[to].record;
-        let usage = record.usage(kind, now, |used, demand| match is_random {
+        let need = move |used: u32, demand: &policy::Demand| match is_random {
             true if random.is_multiple_of(2) => 0,
             true => random,
             false => policy::need(&terms, now, used, demand),
-        });
-        let before = record.ledger.lent(now.label);
-        let Ok(lent) = protocol::lend(&mut record.ledger, &terms, now, usage, &peer, ask) else { return };
-        record.changed(&terms, now, lent.full_at);
-        let booked = record.ledger.lent(now.label).saturating_sub(before);
+        };
+        let before = self.regions[to].record.ledger.lent(now.label);
+        let Some(lent) = self.make_loan(to, now, &terms, need, &peer, ask) else { return };
+        let booked = self.regions[to].record.ledger.lent(now.label).saturating_sub(before);
         if self.plan.events.iter().any(|(_, event)| matches!(event, Mishap::Failover { .. })) {
             self.regions[to].recent.push_back((self.time, booked + u64::from(lent.reply.amount)));
         }
         self.report.granted += u64::from(lent.reply.amount);
         if lent.recall > 0 && !is_random && policy::may_ask(&self.regions[to].record.ledger, now) {
             let region = &self.regions[to];
-            let peers = region.demarcation.newest().peers(&region.name).filter(|name| **name != peer);
+            let peers = region.tables.peers(instance);
+            let peers = peers.iter().filter(|name| **name != peer);
             let shares = policy::recall(&region.record.ledger, now, lent.recall, peers);
             if !shares.is_empty() {
-                self.ask(to, now, &terms, &shares);
+                self.ask((to, instance), now, &terms, &shares);
             }
         }
-        self.send(to, from, &Event::Reply { from: to, to: from, stamp: own, reply: lent.reply });
+        self.send(to, from, &Event::Reply { from: to, to: from, state: own, reply: lent.reply });
     }
 
-    fn take(&mut self, from: usize, to: usize, stamp: TableStamp, reply: &Reply) {
-        self.announced(from, to, stamp);
+    /// Lends as a store does: it reads, and then writes unless the counter has changed too much in the meantime.
+    fn make_loan(
+        &mut self,
+        at: usize,
+        now: Moment,
+        terms: &Terms,
+        need: impl Fn(u32, &policy::Demand) -> u32,
+        peer: &RegionName,
+        ask: &Ask,
+    ) -> Option<protocol::Lent> {
+        let has_races = self.plan.races && matches!(terms.kind, Kind::TokenBucket { .. });
+        for attempt in 0..MAX_ATTEMPTS {
+            let record = &mut self.regions[at].record;
+            let usage = record.usage(terms.kind, now, &need);
+            let (read, read_at) = (record.ledger.clone(), usage.full_at.max(now.micros));
+            let mut ledger = read.clone();
+            let lent = protocol::lend(&mut ledger, terms, now, usage, peer, ask).ok()?;
+            if has_races && attempt + 1 < MAX_ATTEMPTS {
+                for _ in 0..self.rng.u32(..terms.base.clamp(2, 50)) {
+                    self.decide(at, 1);
+                }
+            }
+            let record = &mut self.regions[at].record;
+            let full_at = record.cell.full_at();
+            let is_within = full_at <= read_at.saturating_add(usage.reserve);
+            if record.ledger == read && (is_within || is_injected(Fault::LentBeforeHits)) {
+                record.ledger = ledger;
+                let later =
+                    if full_at == usage.full_at { lent.full_at } else { full_at + lent.full_at - read_at };
+                record.changed(terms, now, later);
+                return Some(lent);
+            }
+        }
+        None
+    }
+
+    fn take(&mut self, from: usize, to: usize, state: TableState, reply: &Reply) {
+        let instance = self.instance(to);
+        self.announced(from, (to, instance), state);
         if self.regions[to].is_lost {
             return;
         }
@@ -492,7 +563,7 @@ impl World {
         let peer = self.regions[from].name.clone();
         let region = &mut self.regions[to];
         let now = region.moment(kind, self.time);
-        let terms = region.terms(&self.plan, now);
+        let terms = region.terms(&self.plan, now, instance);
         let usage = region.record.usage(kind, now, |used, _| used);
         let taken = protocol::take(&mut region.record.ledger, &terms, now, usage, &peer, reply);
         let Ok(taken) = taken else { return };
@@ -556,18 +627,21 @@ impl World {
 
     // Tables.
 
-    fn announced(&mut self, from: usize, to: usize, stamp: TableStamp) {
+    fn announced(&mut self, from: usize, (to, instance): (usize, usize), state: TableState) {
         let name = self.regions[from].name.clone();
         let micros = self.regions[to].micros(self.time);
-        self.regions[to].demarcation.announced(&name, stamp, micros);
+        self.regions[to].tables.announced(instance, &name, state, micros);
     }
 
+    /// An instance of each region announces its table to each instance of the others.
     fn ping(&mut self) {
         for from in 0..self.regions.len() {
-            let micros = self.regions[from].micros(self.time);
-            let stamp = self.regions[from].demarcation.announces(micros);
             for to in (0..self.regions.len()).filter(|to| *to != from) {
-                self.send(from, to, &Event::Refusal { from, to, stamp, id: 0 });
+                for instance in 0..self.regions[to].tables.instances() {
+                    let state = self.instance(from);
+                    let state = self.regions[from].tables.state(state);
+                    self.send(from, to, &Event::Announcement { from, to, state, instance });
+                }
             }
         }
         let next = self.time + self.rng.u64(1..=2 * PING_MICROS);
@@ -576,34 +650,43 @@ impl World {
 
     fn change_tables(&mut self) {
         self.generation += 1;
-        let weights: Vec<u16> = self.regions.iter().map(|_| self.rng.u16(1..=5)).collect();
+        let weights: Vec<u32> = self.regions.iter().map(|_| self.rng.u32(1..=5)).collect();
         for region in 0..self.regions.len() {
             // Some regions skip a table.
             let at = self.time + self.rng.u64(..=self.plan.table_changes * 3 / 2);
-            let event = Event::Load {
-                region,
-                weights: weights.clone(),
-                lost: Vec::new(),
-                generation: self.generation,
-            };
-            self.schedule(at, event);
+            let file = File { generation: self.generation, weights: weights.clone() };
+            self.schedule(at, Event::Write { region, file });
         }
         self.schedule(self.time + self.plan.table_changes, Event::ChangeTables);
     }
 
-    fn load(&mut self, region: usize, weights: &[u16], lost: &[usize], generation: u64) {
-        let names: Vec<_> = self.regions.iter().map(|region| region.name.clone()).collect();
-        let table = table(&names, weights, lost, generation);
-        let micros = self.regions[region].micros(self.time);
-        // An older one arrived late, or too many changes wait.
-        let longest = self.longest();
-        _ = self.regions[region].demarcation.load(table, micros, longest);
+    /// Writes the file of a region. Its instances load it one after another.
+    fn write(&mut self, region: usize, file: File) {
+        self.regions[region].tables.write(file);
+        for instance in 0..self.regions[region].tables.instances() {
+            let at = self.time + self.rng.u64(..=5 * COMPARE_MICROS);
+            self.schedule(at, Event::Load { region, instance });
+        }
     }
 
-    /// Time after which nothing counts, with a margin, in microseconds.
-    fn longest(&self) -> u64 {
-        let unit = if self.plan.kind.label_step().is_some() { 1_000_000 } else { 1 };
-        (self.plan.kind.booking_span() * unit + self.plan.kind.window_micros()) * 2 + 20_000_000
+    /// Restarts an instance, some before the file of the last change has reached it.
+    fn restart(&mut self) {
+        let region = self.rng.usize(..self.regions.len());
+        let (instance, is_late) = (self.instance(region), self.rng.u8(..4) == 0);
+        self.regions[region].tables.restart(instance, is_late);
+        if is_late {
+            let at = self.time + self.rng.u64(..=10 * COMPARE_MICROS);
+            self.schedule(at, Event::Load { region, instance });
+        }
+        let next = self.time + self.rng.u64(1..=2 * self.plan.restarts);
+        self.schedule(next, Event::Restart);
+    }
+
+    /// Writes a file in a region, which all of its instances load at once.
+    fn load_at_once(&mut self, region: usize, file: &File) {
+        let tables = &mut self.regions[region].tables;
+        tables.write(file.clone());
+        (0..tables.instances()).for_each(|instance| tables.load(instance));
     }
 
     // Mishaps.
@@ -645,24 +728,23 @@ impl World {
             Mishap::Lost { region } => self.regions[region].is_lost = true,
             Mishap::Dropped { region } => {
                 self.generation += 1;
+                let mut weights = self.plan.weights.clone();
+                weights[region] = 0;
+                let file = File { generation: self.generation, weights };
                 for at in (0..self.regions.len()).filter(|at| *at != region) {
-                    let weights = self.plan.weights.clone();
-                    self.load(at, &weights, &[region], self.generation);
+                    self.load_at_once(at, &file);
                 }
             }
             Mishap::Back { region } => {
                 self.generation += 1;
-                let micros = self.regions[region].micros(self.time);
-                let names: Vec<_> = self.regions.iter().map(|region| region.name.clone()).collect();
-                let table = table(&names, &self.plan.weights, &[], self.generation);
+                let file = File { generation: self.generation, weights: self.plan.weights.clone() };
                 let back = &mut self.regions[region];
                 back.is_lost = false;
                 back.cut_off_until = 0;
                 back.record = Record::new(self.plan.kind);
-                back.demarcation = Demarcation::joining(back.name.clone(), table, micros);
+                back.tables.join(&file);
                 for at in (0..self.regions.len()).filter(|at| *at != region) {
-                    let weights = self.plan.weights.clone();
-                    self.load(at, &weights, &[], self.generation);
+                    self.load_at_once(at, &file);
                 }
             }
         }

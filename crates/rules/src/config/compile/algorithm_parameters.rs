@@ -160,16 +160,24 @@ impl Reporter<'_> {
     pub(super) fn check_no_window(&mut self, raw: &RawRateLimit, path: &Path<'_>) -> bool {
         let at = |text: &Field<Rc<str>>| text.stated().map(|stated| stated.at);
         let multiplier_at = raw.unit_multiplier.stated().map(|stated| stated.at);
-        for (key, at) in
-            [("unit", at(&raw.unit)), ("unit_multiplier", multiplier_at), ("window", at(&raw.window))]
-        {
+        for (key, at) in [
+            ("unit", at(&raw.unit)),
+            ("unit_multiplier", multiplier_at),
+            ("window", at(&raw.window)),
+            ("timezone", at(&raw.timezone)),
+            ("anchor", at(&raw.anchor)),
+        ] {
             if let Some(at) = at {
                 let message = "a concurrency limit has no window; expected `lease_ttl`, the maximum time for which a \
                                permit is held";
                 self.problems.error(self.file, at, path.key(key), message);
             }
         }
-        !(raw.unit.is_present() || raw.unit_multiplier.is_present() || raw.window.is_present())
+        let has_calendar = raw.timezone.is_present() || raw.anchor.is_present();
+        !(raw.unit.is_present()
+            || raw.unit_multiplier.is_present()
+            || raw.window.is_present()
+            || has_calendar)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::{
         raw::{RawFile, Stated},
         reader::excerpt,
         vocabulary::nearest,
+        yaml::Position,
     },
 };
 
@@ -48,6 +49,15 @@ impl DomainBuilder {
                 );
                 problems.error(&file.name, stated.at, Path::Root.key("hash_tag"), message);
             }
+        }
+    }
+
+    /// Charges a request that a limit denies to no other one, unless a file states `atomic`.
+    pub(super) fn stop_when_denied(&mut self) {
+        if self.atomic.is_none() {
+            let origin = Origin { file: "--stop-when-denied".into(), at: Position::WHOLE };
+            self.atomic = Some((true, origin));
+            self.counts_denied = true;
         }
     }
 

@@ -18,7 +18,7 @@ use super::{
     notify, overdraft,
     parameters::Reporter,
     pattern::{Pattern, PatternCompiler},
-    rollout, scope, shedding,
+    rollout, scope, several, shedding,
     tree_level::LevelBuilder,
     weight,
 };
@@ -32,6 +32,14 @@ use crate::{
         yaml::Position,
     },
 };
+
+/// Place of a limit in its descriptor.
+#[derive(Clone, Copy)]
+pub(super) struct LimitSite<'a> {
+    pub(super) path: &'a Path<'a>,
+    /// Index of one of several limits.
+    pub(super) index: Option<usize>,
+}
 
 /// Compiles one file's descriptors into its domain.
 pub(super) struct Compiler<'a> {
@@ -109,11 +117,18 @@ impl Compiler<'_> {
     }
 
     fn node(&mut self, raw: &RawDescriptor, segments: &mut Vec<Segment>, path: &Path<'_>) -> Node {
-        let rule = match (&raw.rate_limit, &raw.load_shedding) {
-            (_, Field::Stated(stated)) => shedding::rule(self, raw, stated, segments, path),
-            (Field::Stated(limit), _) => self.rule(raw, limit, segments, path),
-            (Field::Invalid, _) | (_, Field::Invalid) => None,
-            (Field::Absent, Field::Absent) => {
+        let mut beside = Vec::new();
+        let rule = match (&raw.rate_limit, &raw.rate_limits, &raw.load_shedding) {
+            (_, _, Field::Stated(stated)) => shedding::rule(self, raw, stated, segments, path),
+            (_, Field::Stated(limits), _) => {
+                let mut rules = several::rules(self, raw, limits, segments, path).into_iter();
+                let first = rules.next();
+                beside.extend(rules);
+                first
+            }
+            (Field::Stated(limit), ..) => self.rule(raw, limit, segments, path),
+            (Field::Invalid, ..) | (_, Field::Invalid, _) | (.., Field::Invalid) => None,
+            (Field::Absent, Field::Absent, Field::Absent) => {
                 self.warn_without_effect(raw, path);
                 None
             }
@@ -123,7 +138,7 @@ impl Compiler<'_> {
         }
         let mut children = LevelBuilder::default();
         self.level(&raw.descriptors, &mut children, segments, path);
-        Node { rule, children: children.finish(self.problems, self.budget) }
+        Node { rule, beside: beside.into(), children: children.finish(self.problems, self.budget) }
     }
 
     /// Warns of limits below a concurrency limit that match the descriptors which release its leases.
@@ -134,7 +149,7 @@ impl Compiler<'_> {
             key == lease::KEY || Wildcard::parse(key).is_some_and(|pattern| pattern.matches(&named))
         };
         let list = path.key("descriptors");
-        for raw in below.iter().filter(|raw| raw.rate_limit.is_present() && matches(raw.key.text())) {
+        for raw in below.iter().filter(|raw| raw.is_limited() && matches(raw.key.text())) {
             let message = "matches the descriptors that release the leases of the limit above, so that each permit \
                            is held for the `lease_ttl`; rename the key";
             self.warning(raw.at, &list.item(raw.index), message);
@@ -174,8 +189,21 @@ impl Compiler<'_> {
         segments: &[Segment],
         path: &Path<'_>,
     ) -> Option<Arc<Rule>> {
-        self.charge_path(raw, segments, path)?;
         let limit_path = path.key("rate_limit");
+        self.rule_at(raw, limit, segments, path, LimitSite { path: &limit_path, index: None })
+    }
+
+    /// Compiles the limit at `site` of the descriptor at `path`.
+    pub(super) fn rule_at(
+        &mut self,
+        raw: &RawDescriptor,
+        limit: &Stated<RawRateLimit>,
+        segments: &[Segment],
+        path: &Path<'_>,
+        site: LimitSite<'_>,
+    ) -> Option<Arc<Rule>> {
+        self.charge_path(raw, segments, path)?;
+        let limit_path = *site.path;
         let replaces = self.replaces(&limit.value, &limit_path);
         let metadata = raw.metadata.stated();
         let metadata = metadata
@@ -195,11 +223,17 @@ impl Compiler<'_> {
         let weights = weight::read(self, raw, stated.as_ref(), path);
         let notify = notify::read(self, &limit.value, (stated.as_ref(), scope), &limit_path);
         let retry_after_spread = self.retry_after_spread(&limit.value, stated.as_ref(), &limit_path);
+        let far = scope::far(self, limit, (stated.as_ref(), scope), &limit_path);
+        let stated = stated?;
+        let part = site.index.map(|index| several::part_of(index, &limit.value, &stated, segments));
+        let at = if part.is_some() { limit.at } else { raw.at };
         let rule = Arc::new(Rule {
-            limit: stated?,
+            limit: stated,
+            part,
             shedding: None,
             sync: sync?,
             scope,
+            far,
             overdraft,
             ban: ban?,
             notify: notify?,
@@ -214,12 +248,12 @@ impl Compiler<'_> {
             detailed_metric: raw.detailed_metric.or_default(),
             metadata,
             segments: segments.into(),
-            origin: ((**self.file).into(), raw.at.line()),
+            origin: ((**self.file).into(), at.line()),
             rollout: rollout?,
             stated: layers::stated_values(self.file, raw, &limit.value, self.problems),
             derived: Derived::default(),
         });
-        overdraft::warn_of_lost_charges(self, &rule, &limit.value, raw.at, &limit_path);
+        overdraft::warn_of_lost_charges(self, &rule, &limit.value, at, &limit_path);
         if let Err(known) = self.domain.add_counter(&rule) {
             let message = format!(
                 "its counters have the same identifier as those of {known}; rename a key or value of either"

@@ -34,6 +34,8 @@ pub(super) struct DomainBuilder {
     default_on_store_error: Option<OnStoreError>,
     /// `atomic`: whether requests are charged all or none.
     pub(super) atomic: Option<(bool, Origin)>,
+    /// Whether a limit that denies counts the hits nevertheless.
+    pub(super) counts_denied: bool,
     /// Keys of the hash tags.
     pub(super) hash_tag: Option<(TagKeys, Origin)>,
     /// Positions of `sync: leased` and `sync: auto` in limits and defaults.
@@ -60,6 +62,7 @@ impl DomainBuilder {
             default_algorithm: None,
             default_on_store_error: None,
             atomic: None,
+            counts_denied: false,
             hash_tag: None,
             leased: Vec::new(),
             candidates: Vec::new(),
@@ -160,6 +163,7 @@ impl DomainBuilder {
                 Some((true, _)) => Charging::AllOrNone,
                 Some((false, _)) | None => Charging::Independent,
             },
+            counts_denied: self.counts_denied,
             hash_tag: hash_tag.map(|(key, _)| (*key).into()).collect(),
             abuse: self.abuse.into_iter().map(|(rule, _)| rule).collect(),
             index: DomainIndex::default(),
@@ -170,8 +174,9 @@ impl DomainBuilder {
 
 /// Steps of a rule, which its identifier is a hash of, and whether each is open.
 fn steps(rule: &Rule) -> impl Iterator<Item = (bool, &str)> {
-    rule.segments.iter().map(|segment| match segment.value {
+    let segments = rule.segments.iter().map(|segment| match segment.value {
         Value::Open => (true, &*segment.key),
         Value::Stated | Value::Shared => (false, &*segment.stated),
-    })
+    });
+    segments.chain(rule.part.iter().map(|part| (false, &*part.label)))
 }

@@ -14,7 +14,7 @@ use super::{
     parameters::{ChosenAlgorithm, Reporter},
 };
 use crate::{
-    Limit, OnStoreError, Rule, Scope,
+    Far, Limit, OnStoreError, Rule, Scope,
     config::{
         problem::{Path, Problems},
         raw::{Field, RawRateLimit, Stated},
@@ -38,6 +38,7 @@ pub(super) struct Defaults {
     window: Option<Window>,
     pub(super) sync: Option<Stated<SyncMode>>,
     pub(super) scope: Option<Stated<Scope>>,
+    pub(super) far: Option<Stated<Far>>,
     pub(super) on_store_error: Option<Stated<OnStoreError>>,
     retry_after_spread: Option<Stated<Duration>>,
 }
@@ -58,6 +59,7 @@ impl Defaults {
             window: window.stated().map(|stated| stated.value),
             sync: reporter.sync(&raw.sync, &path),
             scope: reporter.scope(&raw.scope, &path),
+            far: reporter.far(&raw.far, &path),
             on_store_error: reporter.on_store_error(&raw.on_store_error, &path),
             retry_after_spread: reporter.retry_after_spread(&raw.retry_after_spread, &path),
         }
@@ -88,6 +90,7 @@ impl Defaults {
             window,
             sync: Some(stated(rule.sync)),
             scope: Some(stated(rule.scope)),
+            far: Some(stated(rule.far)),
             ..defaults
         }
     }
@@ -161,11 +164,15 @@ impl Compiler<'_> {
                 }
             },
         };
+        let window = window.and_then(|window| reporter.in_calendar(raw, window, path));
         // All keys are checked before the first invalid one ends the compilation.
         let quota = Quota { limit: limit?, window: window? };
         let (parameters, is_overdraft) = parameters?;
         match Policy::new(chosen?, quota, &parameters) {
-            Ok(policy) => Some((Limit::Quota { quota, policy }, is_overdraft)),
+            Ok(policy) => {
+                let is_valid = reporter.check_calendar(raw, quota, &policy, path);
+                is_valid.then_some((Limit::Quota { quota, policy }, is_overdraft))
+            }
             Err(error) => {
                 self.report_policy_error(error, raw, path);
                 None

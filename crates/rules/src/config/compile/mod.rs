@@ -4,6 +4,7 @@
 
 mod ban;
 mod budget;
+mod calendar;
 mod charging;
 mod degraded;
 mod descriptor;
@@ -21,6 +22,7 @@ mod algorithm_parameters;
 mod pattern;
 mod rollout;
 mod scope;
+mod several;
 mod shedding;
 
 use std::{collections::BTreeMap, fmt, rc::Rc};
@@ -63,7 +65,13 @@ pub(super) fn compile(files: &[RawFile], options: Options, problems: &mut Proble
         Compiler { file: file_name, defaults, domain, problems, budget: &mut budget, regions }
             .descriptors(&file.descriptors);
     }
-    Rules::new(domains.into_values().map(|domain| domain.finish(problems, &mut budget)))
+    let domains = domains.into_values().map(|mut domain| {
+        if options.stop_when_denied {
+            domain.stop_when_denied();
+        }
+        domain.finish(problems, &mut budget)
+    });
+    Rules::new(domains)
 }
 
 /// Name of the file's domain; `None` if it is invalid.

@@ -121,9 +121,11 @@ fn carried(
     // A new field needs a decision: compiled, with the rule's value as a default, or carried over here.
     let Rule {
         limit: _,
+        part,
         shedding: _,
         sync: _,
         scope: _,
+        far: _,
         overdraft: _,
         ban,
         notify,
@@ -181,8 +183,9 @@ fn carried(
     let weights = weights.clone().filter(|_| !holds_permits);
     let derived = derived.for_override();
     let (name, replaces, metadata) = (name.clone(), replaces.clone(), metadata.clone());
-    let (origin, stated) = (origin.clone(), stated.clone());
+    let (part, origin, stated) = (part.clone(), origin.clone(), stated.clone());
     Some(Rule {
+        part,
         ban,
         notify,
         weights,

@@ -11,7 +11,7 @@ use tollgate_core::{
 };
 
 use crate::{
-    MAX_RETRY_AFTER_SPREAD, OnStoreError, Scope,
+    Far, MAX_RETRY_AFTER_SPREAD, OnStoreError, Scope,
     config::{
         problem::{Path, Problems},
         raw::{Field, RawRateLimit, Stated},
@@ -72,6 +72,12 @@ impl Reporter<'_> {
     pub(super) fn scope(&mut self, field: &Field<Rc<str>>, path: &Path<'_>) -> Option<Stated<Scope>> {
         let named = Scope::ALL.map(|scope| (scope.name(), scope));
         self.one_of(field, &named, "a scope", &path.key("scope"))
+    }
+
+    /// Reads `far`; `None` if it is absent or invalid.
+    pub(super) fn far(&mut self, field: &Field<Rc<str>>, path: &Path<'_>) -> Option<Stated<Far>> {
+        let named = Far::ALL.map(|far| (far.name(), far));
+        self.one_of(field, &named, "a decision", &path.key("far"))
     }
 
     /// Reads the `mode` of bans; `None` if it is absent or invalid.

@@ -4,10 +4,10 @@ use tollgate_core::algorithm::{Algorithm, Policy};
 
 use super::descriptor::Compiler;
 use crate::{
-    Limit, Scope, TableSize,
+    Far, Limit, Scope, TableSize,
     config::{
         problem::Path,
-        raw::{RawRateLimit, Stated},
+        raw::{Field, RawRateLimit, Stated},
     },
 };
 
@@ -52,13 +52,46 @@ pub(super) fn read(
                 compiler.warning(at, &path, message);
             }
             TableSize::Regions(regions) => {
-                if let Some(message) = warning(quota.limit, policy, regions) {
+                let waits = matches!(&raw.value.far, Field::Stated(far) if &*far.value == Far::Wait.name());
+                if let Some(message) = warning(quota.limit, policy, regions).filter(|_| !waits) {
                     compiler.warning(at, &path, message);
                 }
             }
         }
     }
     stated.value
+}
+
+/// Reads the decision of hits while an ask is out: its own, else the default of a limit that regions lend parts of.
+pub(super) fn far(
+    compiler: &mut Compiler<'_>,
+    raw: &Stated<RawRateLimit>,
+    (limit, scope): (Option<&Limit>, Scope),
+    path: &Path<'_>,
+) -> Far {
+    let own = compiler.reporter().far(&raw.value.far, path);
+    let Some(Limit::Quota { policy, .. }) = limit else { return Far::Deny };
+    let is_lent = scope == Scope::Global && policy.can_be_lent();
+    let has_ban = raw.value.ban.stated().is_some();
+    match own.or(compiler.defaults.far) {
+        Some(Stated { at, value: Far::Wait }) if is_lent && has_ban => {
+            if own.is_some() {
+                let message = "contradicts `ban`: a hit that waits is decided more than once, and each denial would count; \
+                               remove one of them";
+                compiler.error(at, &path.key("far"), message);
+            }
+            Far::Deny
+        }
+        Some(far) if is_lent => far.value,
+        _ => {
+            if let Some(Stated { at, value: Far::Wait }) = own {
+                let message = "has no effect; expected `scope: global` with a window or a token bucket, which regions \
+                               lend to each other";
+                compiler.error(at, &path.key("far"), message);
+            }
+            Far::Deny
+        }
+    }
 }
 
 /// Refuses a minimum interval, which regions cannot keep together.

@@ -6,7 +6,7 @@ use tollgate_core::{SyncMode, duration::parse_micros, shedding::SheddingPolicy};
 
 use super::{budget::Budget, descriptor::Compiler};
 use crate::{
-    Derived, Limit, Rollout, Rule, Scope, Segment, Shedding, UTILIZATION_KEY, Value,
+    Derived, Far, Limit, Rollout, Rule, Scope, Segment, Shedding, UTILIZATION_KEY, Value,
     config::{
         problem::Path,
         raw::{Field, Ratio, RawDescriptor, RawShedding, Stated},
@@ -40,9 +40,10 @@ pub(super) fn rule(
     let priority_key = priority_key(compiler, &stated.value, &own_path);
     check_beside(compiler, raw, segments, path);
     warn_of_hidden_signals(compiler, &raw.descriptors, priority_key.as_deref(), path);
-    if raw.rate_limit.is_present() {
+    if raw.is_limited() {
+        let key = if raw.rate_limit.is_present() { "rate_limit" } else { "rate_limits" };
         let message =
-            "contradicts `rate_limit`; expected a descriptor of its own, which the request carries too";
+            format!("contradicts `{key}`; expected a descriptor of its own, which the request carries too");
         compiler.error(stated.at, &own_path, message);
         return None;
     }
@@ -74,6 +75,7 @@ pub(super) fn rule(
         notify: None,
         weights: None,
         scope: Scope::Regional,
+        far: Far::Deny,
         retry_after_spread: None,
         name: Box::default(),
         replaces: Box::default(),
@@ -85,6 +87,7 @@ pub(super) fn rule(
         origin: ((**compiler.file).into(), raw.at.line()),
         rollout: Rollout::default(),
         stated: None,
+        part: None,
         derived: Derived::default(),
     }))
 }
@@ -187,7 +190,7 @@ fn warn_of_hidden_signals(
 ) {
     let list = path.key("descriptors");
     let is_signal = |key: &str| key == UTILIZATION_KEY || Some(key) == priority_key;
-    for raw in below.iter().filter(|raw| raw.rate_limit.is_present() && is_signal(raw.key.text())) {
+    for raw in below.iter().filter(|raw| raw.is_limited() && is_signal(raw.key.text())) {
         let message = "matches descriptors that the `load_shedding` above needs, so that it does not see them; rename \
                        the key";
         compiler.warning(raw.at, &list.item(raw.index), message);

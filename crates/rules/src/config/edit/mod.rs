@@ -103,7 +103,13 @@ fn limit_of<'n>(root: &'n SpanNode, rule: &Rule) -> Result<&'n SpanNode, &'stati
         let is_stated = |item: &&SpanNode| item.stated().is_some_and(|stated| stated == *segment.stated);
         node = list.iter().find(is_stated).ok_or(REUSED)?;
     }
-    node.value("rate_limit").ok_or(REUSED)
+    match &rule.part {
+        None => node.value("rate_limit").ok_or(REUSED),
+        Some(part) => {
+            let limits = node.value("rate_limits").and_then(SpanNode::items).ok_or(REUSED)?;
+            limits.get(part.index).ok_or(REUSED)
+        }
+    }
 }
 
 /// Whether two sets of rules differ in no other rule than this one.

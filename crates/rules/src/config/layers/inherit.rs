@@ -31,6 +31,13 @@ fn inherits_anywhere(descriptor: &RawDescriptor) -> bool {
         || descriptor.descriptors.iter().any(inherits_anywhere)
 }
 
+/// Nearest limit above a descriptor.
+#[derive(Clone, Copy)]
+enum Above<'a> {
+    Limit(&'a Field<RawRateLimit>),
+    Several,
+}
+
 struct Resolver<'a> {
     file: &'a Rc<str>,
     default_algorithm: Rc<str>,
@@ -38,37 +45,36 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    fn level(
-        &mut self,
-        descriptors: &mut [RawDescriptor],
-        above: Option<&Field<RawRateLimit>>,
-        parent: &Path<'_>,
-    ) {
+    fn level(&mut self, descriptors: &mut [RawDescriptor], above: Option<Above<'_>>, parent: &Path<'_>) {
         let list = parent.key("descriptors");
         for descriptor in descriptors {
             let path = list.item(descriptor.index);
             self.limit(&mut descriptor.rate_limit, above, &path);
-            let RawDescriptor { rate_limit, descriptors, .. } = descriptor;
-            let nearest = if rate_limit.is_present() { Some(&*rate_limit) } else { above };
+            let RawDescriptor { rate_limit, rate_limits, descriptors, .. } = descriptor;
+            let nearest = match rate_limit.is_present() {
+                _ if rate_limits.is_present() => Some(Above::Several),
+                true => Some(Above::Limit(&*rate_limit)),
+                false => above,
+            };
             self.level(descriptors, nearest, &path);
         }
     }
 
-    fn limit(
-        &mut self,
-        limit: &mut Field<RawRateLimit>,
-        above: Option<&Field<RawRateLimit>>,
-        path: &Path<'_>,
-    ) {
+    fn limit(&mut self, limit: &mut Field<RawRateLimit>, above: Option<Above<'_>>, path: &Path<'_>) {
         let Field::Stated(stated) = &mut *limit else { return };
         let Some(at) = inherited_at(&stated.value) else { return };
         match above {
-            Some(Field::Stated(above)) => {
+            Some(Above::Limit(Field::Stated(above))) => {
                 fill(&mut stated.value, &above.value, &self.default_algorithm, Identity::Own);
             }
             // Reported where it is stated.
-            Some(Field::Invalid) => *limit = Field::Invalid,
-            Some(Field::Absent) | None => {
+            Some(Above::Limit(Field::Invalid)) => *limit = Field::Invalid,
+            Some(Above::Several) => {
+                let message =
+                    "has several limits above it; expected one `rate_limit` there, or all keys of this limit";
+                self.problems.error(self.file, at, path.key("rate_limit").key("inherit"), message);
+            }
+            Some(Above::Limit(Field::Absent)) | None => {
                 let message =
                     "has no limit to inherit; expected a `rate_limit` in a descriptor that contains this one";
                 self.problems.error(self.file, at, path.key("rate_limit").key("inherit"), message);

@@ -23,7 +23,7 @@ pub(super) enum Identity {
 }
 
 /// Fills the keys that `top` omits from `base`. As with the defaults of a file, `unit`, `unit_multiplier` and `window`
-/// state one window together, and a parameter applies to limits of its algorithm. `default` is the algorithm of limits
+/// state one window together, here with `timezone` and `anchor`, and a parameter applies to limits of its algorithm. `default` is the algorithm of limits
 /// that state none.
 pub(super) fn fill(top: &mut RawRateLimit, base: &RawRateLimit, default: &str, identity: Identity) {
     let stated = Taken::new(top, base, default, identity);
@@ -77,8 +77,9 @@ impl Taken {
             key if IDENTITY.contains(&key) => self.identity == Identity::Kept,
             _ if self.is_unlimited => false,
             "unlimited" => !self.is_limited,
-            "unit" | "unit_multiplier" | "window" if self.states_window => false,
+            "unit" | "unit_multiplier" | "window" | "timezone" | "anchor" if self.states_window => false,
             "unit" | "unit_multiplier" | "window" if becomes(Algorithm::holds_permits) => false,
+            "timezone" | "anchor" => !self.states_multiplier && self.has_same_algorithm,
             "unit_multiplier" | "window" => !self.states_multiplier,
             key if PARAMETERS.contains(&key) && !self.has_same_algorithm => false,
             "max_debt" | "carry" => !self.ends_overdraft,

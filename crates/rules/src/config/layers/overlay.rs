@@ -275,9 +275,8 @@ impl Laying<'_> {
     /// Lays the keys of a pattern over a descriptor that it matches.
     fn merge(&mut self, pattern: &DescriptorPattern<'_>, descriptor: &mut RawDescriptor) {
         let over = pattern.raw;
-        let is_limited = self.lay_limit(&over.rate_limit, &mut descriptor.rate_limit);
-        let mut is_laid = is_limited;
-        let has_limit = descriptor.rate_limit.is_present() || descriptor.load_shedding.is_present();
+        let mut is_laid = self.lay_limits(over, descriptor);
+        let has_limit = descriptor.is_limited() || descriptor.load_shedding.is_present();
         if has_limit {
             is_laid |= replace(&mut descriptor.load_shedding, &over.load_shedding);
             is_laid |= replace(&mut descriptor.metadata, &over.metadata);
@@ -290,9 +289,28 @@ impl Laying<'_> {
         }
     }
 
+    /// Lays the limits of a descriptor over those of another one; returns whether it did. A list takes their place, and the
+    /// keys of one limit apply to each of several.
+    fn lay_limits(&self, over: &RawDescriptor, descriptor: &mut RawDescriptor) -> bool {
+        if descriptor.is_limited() && replace(&mut descriptor.rate_limits, &over.rate_limits) {
+            descriptor.rate_limit = over.rate_limit.clone();
+            return true;
+        }
+        let Field::Stated(over) = &over.rate_limit else { return false };
+        let mut is_laid = false;
+        if let Field::Stated(limits) = &mut descriptor.rate_limits {
+            for each in &mut limits.value {
+                is_laid |= self.lay_limit(over, &mut each.limit);
+            }
+        }
+        if let Field::Stated(base) = &mut descriptor.rate_limit {
+            is_laid |= self.lay_limit(over, base);
+        }
+        is_laid
+    }
+
     /// Lays the keys of a limit over another one; returns whether it did.
-    fn lay_limit(&self, over: &Field<RawRateLimit>, limit: &mut Field<RawRateLimit>) -> bool {
-        let (Field::Stated(over), Field::Stated(base)) = (over, &mut *limit) else { return false };
+    fn lay_limit(&self, over: &Stated<RawRateLimit>, base: &mut Stated<RawRateLimit>) -> bool {
         // A pattern of many limits leaves those alone that are none.
         if base.value.unlimited.or_default() && !over.value.unlimited.is_present() {
             return false;

@@ -76,8 +76,8 @@ impl<'a> DescriptorPattern<'a> {
 
     /// Whether it has keys to lay over the descriptors that it matches.
     pub(super) fn has_keys(&self) -> bool {
-        let RawDescriptor { rate_limit, load_shedding, metadata, .. } = self.raw;
-        rate_limit.is_present()
+        let RawDescriptor { load_shedding, metadata, .. } = self.raw;
+        self.raw.is_limited()
             || load_shedding.is_present()
             || metadata.is_present()
             || self.raw.flags().into_iter().any(|(_, flag, _)| flag.is_present())

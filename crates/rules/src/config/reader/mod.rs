@@ -10,7 +10,10 @@ pub(super) use self::values::{ReadValue, describe, excerpt};
 use self::values::{is_null, stated_if};
 use super::{
     problem::{Path, Problems},
-    raw::{Field, RawAbuse, RawBan, RawDescriptor, RawFile, RawRateLimit, RawReplaces, RawShedding, Stated},
+    raw::{
+        Field, RawAbuse, RawBan, RawDescriptor, RawFile, RawLimit, RawRateLimit, RawReplaces, RawShedding,
+        Stated,
+    },
     scalar::Meaning,
     vocabulary::{KeyStatus, Section, is_of_reference},
     yaml::{Content, Layer, Node, Position, parse},
@@ -123,6 +126,7 @@ impl Reader<'_> {
             "regex" => into.regex = self.text(value, path),
             "cidr" => into.cidr = self.text(value, path),
             "rate_limit" => into.rate_limit = self.rate_limit(value, path, Section::RateLimit),
+            "rate_limits" => into.rate_limits = self.rate_limits(value, path),
             "load_shedding" => into.load_shedding = self.load_shedding(value, path),
             "descriptors" => into.descriptors = self.descriptors(value, path),
             "shadow_mode" => into.shadow_mode = self.flag(value, path),
@@ -134,6 +138,29 @@ impl Reader<'_> {
             "weight" => into.weight = self.mapping(value, path),
             _ => {}
         }
+    }
+
+    /// Reads a list of limits; invalid if one of them is.
+    fn rate_limits(&mut self, list: &Node, path: &Path<'_>) -> Field<Vec<RawLimit>> {
+        if is_null(list) {
+            return Field::Absent;
+        }
+        let mut is_valid = matches!(list.content, Content::List(_));
+        let limits = self.each_item(list, path, |reader, index, node, path| {
+            match reader.rate_limit(node, path, Section::RateLimit) {
+                Field::Stated(limit) => Some(RawLimit { index, limit }),
+                Field::Absent => {
+                    reader.wrong_type(node, path, "a mapping");
+                    is_valid = false;
+                    None
+                }
+                Field::Invalid => {
+                    is_valid = false;
+                    None
+                }
+            }
+        });
+        stated_if(is_valid, list, limits)
     }
 
     fn rate_limit(&mut self, node: &Node, path: &Path<'_>, section: Section) -> Field<RawRateLimit> {

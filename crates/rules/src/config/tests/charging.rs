@@ -11,6 +11,7 @@ const MERGED: Options = Options {
     allow_empty: false,
     regions: TableSize::Unknown,
     overlay: None,
+    stop_when_denied: false,
 };
 const LIMIT: &str = "rate_limit: {unit: day, requests_per_unit: 1}";
 

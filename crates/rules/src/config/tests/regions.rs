@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    RegionTable, Scope, TableSize,
+    Far, RegionTable, Scope, TableSize,
     config::{load_files, read_regions},
 };
 
@@ -129,4 +129,17 @@ fn a_scope_that_has_no_effect_or_denies_too_early_is_reported() {
     let error = with_table("requests_per_unit: 5, scope: globl", table).unwrap_err().to_string();
     assert!(error.contains("did you mean `global`?"), "{error}");
     assert!(with_table("unlimited: true, scope: global", table).is_err());
+    for limit in [
+        "requests_per_unit: 600, far: wait".to_owned(),
+        global("requests_per_unit: 600, algorithm: sliding_window_log, far: wait"),
+    ] {
+        let error = with_table(&limit, table).unwrap_err().to_string();
+        assert!(error.contains("rate_limit.far: has no effect"), "{error}");
+    }
+    let banned = "requests_per_unit: 600, far: wait, ban: {after: 3 denials in 10s, for: 60s}";
+    let error = with_table(&global(banned), table).unwrap_err().to_string();
+    assert!(error.contains("rate_limit.far: contradicts `ban`"), "{error}");
+    let far = |limit: &str| with_table(limit, table).unwrap().rules.rules().next().unwrap().far;
+    assert_eq!(far(&global("requests_per_unit: 600, far: wait")), Far::Wait);
+    assert_eq!(far(&global("requests_per_unit: 600")), Far::Deny);
 }

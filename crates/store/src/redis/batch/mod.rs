@@ -48,6 +48,7 @@ use super::{
     local::{CACHES, LocalCache},
     script::{self, CommandKeys, Run},
     server_utilization,
+    store_clock::StoreClock,
     target::Target,
 };
 use crate::{
@@ -71,6 +72,8 @@ pub(super) struct RequestOptions {
     pub(super) last_verdicts: LastVerdicts,
     /// Enforced bans in the replies of the store's servers.
     pub(super) known_bans: KnownBans,
+    /// Estimate of the servers' time.
+    pub(super) store_clock: StoreClock,
     /// Log lines on failing connections.
     pub(super) failure_lines: Arc<LogBudget>,
 }
@@ -83,7 +86,7 @@ impl RequestOptions {
         clock: ScriptClock,
         keys: CommandKeys,
     ) -> Cmd {
-        script::command(&self.key_prefix, runs, clock, keys)
+        script::command(&self.key_prefix, runs, clock, keys, || self.store_clock.estimate(clock))
     }
 
     /// Reads the reply to a command that decides one request, once.
@@ -243,6 +246,7 @@ impl RequestOptions {
             background: BackgroundQueue::default(),
             last_verdicts: LastVerdicts::default(),
             known_bans: KnownBans::default(),
+            store_clock: StoreClock::default(),
             failure_lines: super::reconnect::failure_lines(),
         }
     }

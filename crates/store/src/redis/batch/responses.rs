@@ -13,9 +13,11 @@ use crate::redis::{
     connection::{Connection, SendError},
     error, metrics,
     script::{self, CommandKeys},
+    store_clock,
 };
 
-/// Maximum number of times a request is sent to a server without the script, which may be loaded and flushed again.
+/// Maximum number of times a request is sent to a server without the script, which may be loaded and flushed again, or with
+/// the windows of another time.
 const MAX_ATTEMPTS: u32 = 3;
 
 /// Requests sent in one write.
@@ -106,14 +108,15 @@ impl Driver {
         group.fail(error);
     }
 
-    /// Fails the requests of a command that the server refused, or retries them if it lacked the script. If loading the
-    /// script failed, that error is the reason.
+    /// Fails the requests of a command that the server refused, or retries them if it lacked the script or has another time.
+    /// If loading the script failed, that error is the reason.
     fn command_failed(&mut self, groups: Vec<BoxedGroup>, error: RedisError, reason: Option<&RedisError>) {
+        let is_outside_windows = self.options.store_clock.correct(&error);
         let (error, may_repeat) = match (SendError::Failed(error), reason) {
             (error, Some(reason)) if error.is_unknown_script() => (SendError::Failed(reason.clone()), false),
             (error, _) => {
-                let is_unknown = error.is_unknown_script();
-                (error, is_unknown)
+                let may_repeat = error.is_unknown_script() || is_outside_windows;
+                (error, may_repeat)
             }
         };
         for mut group in groups {
@@ -168,6 +171,9 @@ impl Driver {
                 Some(Err(error)) if keys == CommandKeys::AnySlotOfNode && script::is_unreached(&error) => {
                     unreached.extend(group.request.cells.first().map(|cell| cell.key.slot()));
                     self.fail(&mut group, &SendError::Unreached(error));
+                }
+                Some(Err(error)) if store_clock::states_time(&error) => {
+                    self.command_failed(vec![group], error, None);
                 }
                 Some(Err(error)) => {
                     record(&error);

@@ -38,7 +38,8 @@ pub fn replies(bytes: &[u8]) {
     let runs: Vec<Run<'_>> =
         requests.iter().map(|(request, times)| run(request, *times, &prefetches)).collect();
     let keys = input.one_of(&[CommandKeys::OneSlot, CommandKeys::AnySlotOfNode]).unwrap_or_default();
-    let packed = command(b"p", runs.iter().copied(), ScriptClock::Server, keys).get_packed_command();
+    let packed = command(b"p", runs.iter().copied(), ScriptClock::Server, keys, || Timestamp::from_micros(0));
+    let packed = packed.get_packed_command();
     assert!(packed.len() < 100_000);
     let reply = value(&mut input, 0);
     let Ok(reply) = check_error(reply) else { return };
@@ -102,7 +103,14 @@ fn check(input: &mut ByteReader<'_>) -> Option<Check> {
     ])?;
     let record = RecordId::numbered(input.byte(), algorithm).under(&policy);
     let sync = input.one_of(&SyncMode::ALL)?;
-    let veto = input.one_of(&[Veto::Never, Veto::Alone, Veto::WithQuotas, Veto::AcrossTags, Veto::Always])?;
+    let veto = input.one_of(&[
+        Veto::Never,
+        Veto::Alone,
+        Veto::Counted,
+        Veto::WithQuotas,
+        Veto::AcrossTags,
+        Veto::Always,
+    ])?;
     Some(Check { descriptor: 0, record, policy, hits, veto, sync, ban: None, share: None })
 }
 

@@ -7,6 +7,7 @@ use tollgate_core::{
     SyncMode,
     algorithm::{Charging, Prefetch},
     ban::BanEffect,
+    clock::Timestamp,
     descriptor::Hits,
 };
 
@@ -32,12 +33,13 @@ const ORDINARY_BESIDE_SPECIAL: u8 = 16;
 const HAS_BAN: u8 = 128;
 const HAS_TAIL: u8 = 8;
 
-/// The command that decides `runs`, in order.
+/// The command that decides `runs`, in order, at about `store_time`.
 pub(in crate::redis) fn command<'a>(
     key_prefix: &[u8],
     runs: impl Iterator<Item = Run<'a>> + Clone,
     clock: ScriptClock,
     keys: CommandKeys,
+    store_time: impl Fn() -> Timestamp,
 ) -> Cmd {
     let mut command = cmd("EVALSHA");
     let cells = runs.clone().flat_map(|run| &run.request.cells);
@@ -62,7 +64,7 @@ pub(in crate::redis) fn command<'a>(
             packed.reserve(cell.checks.len().saturating_mul(CHECK_BYTES).saturating_add(HEADER_BYTES));
             packed.extend_from_slice(&call_keys.to_le_bytes());
             packed.extend_from_slice(&run.times.to_le_bytes());
-            pack_cell(&mut packed, cell, run.request.charging, is_special, &mut prefetches);
+            pack_cell(&mut packed, cell, run.request.charging, is_special, &mut prefetches, &store_time);
             let ban_count = bans::pack(&mut packed, cell, &mut reported);
             shares::pack(&mut packed, cell, ban_count);
             command.arg(packed.as_slice());
@@ -91,6 +93,7 @@ fn pack_cell<'a>(
     charging: Charging,
     is_special: bool,
     prefetches: &mut impl Iterator<Item = &'a Prefetch>,
+    store_time: &impl Fn() -> Timestamp,
 ) {
     let has_tail = bans::has_bans(cell) || shares::has_shares(cell);
     for check in &cell.checks {
@@ -98,7 +101,8 @@ fn pack_cell<'a>(
             (Charging::Independent, SyncMode::Strict) if check.share.is_none() => 0,
             (Charging::Independent, _) => 3,
             (Charging::AllOrNone, _) => match check.effective_veto() {
-                Veto::Alone => 1,
+                Veto::Counted if check.counting(charging) == Charging::Independent => 6,
+                Veto::Alone | Veto::Counted => 1,
                 Veto::Never | Veto::AcrossTags => 2,
                 Veto::WithQuotas => 4,
                 Veto::Always => 5,
@@ -117,7 +121,7 @@ fn pack_cell<'a>(
             (special, _) => role | special,
         });
         packed.extend_from_slice(&f64::to_le_bytes(signed_hits(check)));
-        for parameter in check.policy.script_parameters() {
+        for parameter in check.policy.script_parameters(store_time) {
             packed.extend_from_slice(&pack_parameter(parameter));
         }
         let prefetch = prefetches.next().and_then(|prefetch| effective_prefetch(check, *prefetch));
@@ -162,7 +166,9 @@ fn pack_extra(check: &Check) -> [u8; 8] {
     match check.hits {
         Hits::Acquire { lease, .. } | Hits::Release(lease) if is_lease => lease.to_bytes(),
         // Zeros would mean a refund without the time of its charge.
-        Hits::RefundCharge { made_at, .. } if !is_lease => pack_number(made_at.as_micros().max(1)),
+        Hits::RefundCharge { made_at, .. } if !is_lease => {
+            pack_number(check.policy.script_charge_time(made_at).as_micros().max(1))
+        }
         Hits::Charge(_) | Hits::Overdraw(_) | Hits::Acquire { .. } => {
             pack_number(micros(check.policy.min_interval()))
         }

@@ -125,7 +125,8 @@ fn denies_top_traffic(domain: &Domain, top: &DomainTop) -> Option<&'static str> 
     let mut shapes: HashMap<Vec<&str>, (u64, bool)> = HashMap::new();
     for talker in &top.heaviest {
         let entries = entries(talker);
-        let is_denied = domain.root.rule(&entries).is_some_and(|rule| is_denying(rule));
+        let mut limits = domain.root.rule(&entries).into_iter().chain(domain.root.beside(&entries));
+        let is_denied = limits.any(|rule| is_denying(rule));
         let shape = entries.iter().map(|entry| entry.key).collect();
         let (hits, are_denied) = shapes.entry(shape).or_insert((0, true));
         *hits = hits.saturating_add(talker.hits);

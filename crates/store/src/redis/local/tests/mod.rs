@@ -39,7 +39,11 @@ fn check(number: u8, policy: Policy, hits: Hits, sync: SyncMode) -> Check {
 
 fn request(charging: Charging, checks: impl IntoIterator<Item = Check>) -> TagRequest {
     let key = CellKey::open("d", [Entry { key: "k", value: "v" }].into_iter());
-    TagRequest { cells: SmallVec::from_iter([Cell { key, checks: checks.into_iter().collect() }]), charging }
+    TagRequest {
+        cells: SmallVec::from_iter([Cell { key, checks: checks.into_iter().collect() }]),
+        charging,
+        is_of_rule: false,
+    }
 }
 
 /// Hits in a window.

@@ -1,0 +1,139 @@
+//! Several limits of one descriptor: `rate_limits`.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use tollgate_core::{PathStep, algorithm::Algorithm};
+
+use super::descriptor::{Compiler, LimitSite};
+use crate::{
+    Limit, LimitPart, Rule, Segment,
+    config::{
+        problem::Path,
+        raw::{Field, RawDescriptor, RawLimit, RawRateLimit, Stated},
+        reader::excerpt,
+    },
+    rule::record_id_of,
+};
+
+/// Maximum number of limits of one descriptor: each request checks all of them.
+const MAX_LIMITS: usize = 8;
+
+/// Compiles the limits of a descriptor, each to a rule, in their order.
+pub(super) fn rules(
+    compiler: &mut Compiler<'_>,
+    raw: &RawDescriptor,
+    stated: &Stated<Vec<RawLimit>>,
+    segments: &[Segment],
+    path: &Path<'_>,
+) -> Vec<Arc<Rule>> {
+    let list = path.key("rate_limits");
+    if !check_list(compiler, raw, stated, &list) {
+        return Vec::new();
+    }
+    let mut rules: Vec<Arc<Rule>> = Vec::new();
+    let mut labels = BTreeMap::new();
+    for RawLimit { index, limit } in &stated.value {
+        let limit_path = list.item(*index);
+        let is_possible = check_keys(compiler, &limit.value, &limit_path);
+        let site = LimitSite { path: &limit_path, index: Some(*index) };
+        let Some(rule) = compiler.rule_at(raw, limit, segments, path, site) else { continue };
+        if !is_possible || !check_algorithm(compiler, limit, &rule, &limit_path) {
+            continue;
+        }
+        let label = rule.part.iter().map(|part| part.label.clone()).collect::<String>();
+        if let Some(line) = labels.insert(label.clone(), limit.at.line()) {
+            let message = format!(
+                "has the counter of the limit in line {line}: both are `{}`; expected another window, or a `name`",
+                excerpt(&label)
+            );
+            compiler.error(limit.at, &limit_path, message);
+            continue;
+        }
+        rules.push(rule);
+    }
+    rules
+}
+
+/// Identity of a limit at an index of the list.
+pub(super) fn part_of(index: usize, raw: &RawRateLimit, limit: &Limit, segments: &[Segment]) -> LimitPart {
+    let label = match (raw.name.text(), limit) {
+        ("", Limit::Quota { quota, .. }) => match quota.window.multiplier().get() {
+            1 => quota.window.unit().to_string(),
+            _ => format!("{}s", quota.window.seconds()),
+        },
+        (name, _) => name.to_owned(),
+    };
+    let common = record_id_of(segments, &[PathStep::Limit("")], Algorithm::default());
+    LimitPart { label: label.into(), index, common }
+}
+
+fn check_list(
+    compiler: &mut Compiler<'_>,
+    raw: &RawDescriptor,
+    Stated { at, value: limits }: &Stated<Vec<RawLimit>>,
+    list: &Path<'_>,
+) -> bool {
+    let message = if raw.rate_limit.is_present() {
+        "contradicts `rate_limit`; expected only one of them".to_owned()
+    } else if limits.is_empty() {
+        "is empty; expected one limit or more".to_owned()
+    } else if limits.len() > MAX_LIMITS {
+        format!("has {} limits; expected at most {MAX_LIMITS}", limits.len())
+    } else if raw.quota_mode.or_default() {
+        "contradicts `quota_mode: true`, with which a limit denies only together with all others of the request; \
+         expected one `rate_limit`"
+            .to_owned()
+    } else {
+        return true;
+    };
+    compiler.error(*at, list, message);
+    false
+}
+
+/// Reports keys that one of several limits cannot have.
+fn check_keys(compiler: &mut Compiler<'_>, raw: &RawRateLimit, path: &Path<'_>) -> bool {
+    let unlimited = raw.unlimited.stated().filter(|unlimited| unlimited.value).map(|stated| stated.at);
+    let leased = raw.sync.stated().filter(|sync| &*sync.value != "strict").map(|stated| stated.at);
+    let far = raw.far.stated().filter(|far| &*far.value == "wait").map(|stated| stated.at);
+    let inherit = raw.inherit.stated().filter(|inherit| inherit.value).map(|stated| stated.at);
+    let keys = [
+        ("unlimited", unlimited, "limits nothing beside the others; remove the limit"),
+        (
+            "sync",
+            leased,
+            "cannot be leased beside the others, with which it is charged all or none; expected strict",
+        ),
+        ("far", far, "cannot wait: other limits are charged all or none with this one; expected deny"),
+        ("inherit", inherit, "is not a key of one of several limits; state its keys"),
+        (
+            "candidate",
+            raw.candidate.stated().map(|stated| stated.at),
+            "cannot be compared: the limit is charged only if the others pass; expected one `rate_limit`",
+        ),
+    ];
+    let mut is_possible = true;
+    for (key, at, message) in keys {
+        if let Some(at) = at {
+            compiler.error(at, &path.key(key), message);
+            is_possible = false;
+        }
+    }
+    is_possible && !matches!(raw.sync, Field::Invalid)
+}
+
+/// Reports a limit whose permits would be held beside charges that are not.
+fn check_algorithm(
+    compiler: &mut Compiler<'_>,
+    limit: &Stated<RawRateLimit>,
+    rule: &Rule,
+    path: &Path<'_>,
+) -> bool {
+    if !rule.algorithm().is_some_and(Algorithm::holds_permits) {
+        return true;
+    }
+    let at = limit.value.algorithm.stated().map_or(limit.at, |algorithm| algorithm.at);
+    let message = "a concurrency limit is not one of several, since a lease releases its permits by the descriptor; \
+                   expected a descriptor of its own, which the request carries too";
+    compiler.error(at, &path.key("algorithm"), message);
+    false
+}

@@ -1,0 +1,89 @@
+//! Estimate of the servers' time: the windows of a calendar that a call states are those around it.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, Ordering},
+};
+
+use ::redis::RedisError;
+use tollgate_core::clock::{Clock, Timestamp};
+
+use super::ScriptClock;
+
+/// Begin of the script's error on a time outside of the stated windows, before that time in seconds since the epoch.
+pub(super) const OUTSIDE: &str = "outside of both windows at ";
+
+/// The clock of the servers, as far as it is half a window or more from that of this instance; clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StoreClock {
+    /// Microseconds by which the servers' clock is ahead of this instance's.
+    ahead: Arc<AtomicI64>,
+}
+
+impl StoreClock {
+    /// The time at which a call with this clock is decided, about.
+    pub(super) fn estimate(&self, clock: ScriptClock) -> Timestamp {
+        match clock {
+            ScriptClock::Server => Clock::Shifted(Arc::clone(&self.ahead)).now(),
+            ScriptClock::Fixed(time) => time,
+        }
+    }
+
+    pub(super) fn assume_ahead(&self, micros: i64) {
+        self.ahead.store(micros, Ordering::Relaxed);
+    }
+
+    /// Takes over the time that an error of the script states. Whether it states one: then the call had no effect, and states
+    /// the right windows when it is sent again.
+    pub(super) fn correct(&self, error: &RedisError) -> bool {
+        let Some(server) = error.detail().and_then(stated_time) else { return false };
+        let own = i64::try_from(Clock::System.now().as_micros()).unwrap_or(i64::MAX);
+        self.assume_ahead(server.saturating_sub(own));
+        tracing::warn!(
+            ahead_s = server.saturating_sub(own) / 1_000_000,
+            "clock of Redis far from this instance's"
+        );
+        true
+    }
+}
+
+/// Whether an error of the script states the servers' time.
+pub(super) fn states_time(error: &RedisError) -> bool {
+    error.detail().and_then(stated_time).is_some()
+}
+
+/// The time in the text of an error, in microseconds since the epoch.
+fn stated_time(text: &str) -> Option<i64> {
+    let (_, stated) = text.split_once(OUTSIDE)?;
+    let digits = stated.split(|character: char| !character.is_ascii_digit()).next()?;
+    digits.parse::<i64>().ok()?.checked_mul(1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_an_error_is_that_at_which_the_next_calls_are_decided() {
+        let clock = StoreClock::default();
+        let error = |detail: &str| {
+            RedisError::from((
+                ::redis::ErrorKind::Server(::redis::ServerErrorKind::ResponseError),
+                "",
+                detail.into(),
+            ))
+        };
+        assert!(!clock.correct(&error("user_script:1: cell of an unknown format 9")));
+        // As Redis 6 and 7 have it.
+        for text in [
+            "Error running script (call to f_0a): @user_script:9: user_script:9: outside of both windows at 86400",
+            "user_script:9: outside of both windows at 86400 script: 0a, on @user_script:9.",
+        ] {
+            assert!(clock.correct(&error(text)));
+            let seconds = clock.estimate(ScriptClock::Server).seconds();
+            assert!((86_400..90_000).contains(&seconds), "{seconds}");
+        }
+        let fixed = Timestamp::from_micros(7);
+        assert_eq!(clock.estimate(ScriptClock::Fixed(fixed)), fixed);
+    }
+}
