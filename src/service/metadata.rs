@@ -105,7 +105,7 @@ fn limit(limited: &Limited<'_>) -> Value {
     let label = limited.rule.and_then(|rule| rule.part.as_ref()).map_or("", |part| &part.label);
     let fields = BTreeMap::from([
         ("name".to_owned(), text(label)),
-        ("remaining".to_owned(), number(limited.verdict.remaining.into())),
+        ("remaining".to_owned(), number(limited.verdict.remaining as f64)),
         ("code".to_owned(), text(named_decision::code_name(limited.code()))),
     ]);
     value(Kind::StructValue(Struct { fields }))
