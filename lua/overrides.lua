@@ -131,6 +131,36 @@ local OPERATIONS = {
     return { 'made', text(revision) }
   end,
 
+  -- Puts or removes an override unless it has changed. ARGV: as of `put`, with the revision of the override that the
+  -- instance has, or '0' for none, before its id; the payload is '' for a removal. Replies also 'stale' if it has changed.
+  replace = function()
+    local token, last = ARGV[4], last_revision()
+    if is_applied(token) then
+      return { 'made', text(last) }
+    end
+    if is_lost(ARGV[7], ARGV[8]) then
+      return { 'lost' }
+    end
+    local id = ARGV[10]
+    local known = redis.call('ZSCORE', revisions, id) or '0'
+    if tonumber(known) ~= tonumber(ARGV[9]) then
+      return { 'stale' }
+    end
+    if known == '0' and redis.call('HLEN', overrides) >= tonumber(ARGV[6]) then
+      return { 'full' }
+    end
+    local revision = math.max(last + 1, now_us())
+    if ARGV[12] == '' then
+      remove(id, revision)
+      trim()
+    else
+      put(id, revision, ARGV[11], ARGV[12])
+    end
+    redis.call('HSET', head, 'override_revision', text(revision))
+    commit(token, ARGV[5])
+    return { 'made', text(revision) }
+  end,
+
   -- Removes an override. ARGV: the token, the audit log entry, 'some' or 'none' and a lineage as above, and the id.
   -- Replies 'made' and the last revision, or 'none' or 'lost'.
   remove = function()
@@ -161,19 +191,23 @@ local OPERATIONS = {
     local state = redis.call('HMGET', head, 'override_lineage', 'override_revision', 'override_epoch')
     local kept = redis.call('ZRANGEBYSCORE', revisions, from, '+inf', 'WITHSCORES', 'LIMIT', 0, count)
     local removed = redis.call('ZRANGEBYSCORE', removals, from, '+inf', 'WITHSCORES', 'LIMIT', 0, count)
+    local ids, payloads = {}, {}
+    for at = 1, #kept, 2 do
+      ids[#ids + 1] = kept[at]
+    end
+    if #ids > 0 then
+      payloads = redis.call('HMGET', overrides, unpack(ids))
+    end
     local reply = { state[1] or '', state[2] or '0', state[3] or '0' }
     local k, r = 1, 1
     for _ = 1, tonumber(count) do
       local next_kept, next_removed = tonumber(kept[k + 1]), tonumber(removed[r + 1])
+      local size = #reply
       if next_kept and (not next_removed or next_kept < next_removed) then
-        reply[#reply + 1] = text(next_kept)
-        reply[#reply + 1] = kept[k]
-        reply[#reply + 1] = redis.call('HGET', overrides, kept[k]) or ''
+        reply[size + 1], reply[size + 2], reply[size + 3] = text(next_kept), kept[k], payloads[(k + 1) / 2] or ''
         k = k + 2
       elseif next_removed then
-        reply[#reply + 1] = text(next_removed)
-        reply[#reply + 1] = removed[r]
-        reply[#reply + 1] = ''
+        reply[size + 1], reply[size + 2], reply[size + 3] = text(next_removed), removed[r], ''
         r = r + 2
       else
         break

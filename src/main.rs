@@ -10,7 +10,7 @@ use mimalloc::MiMalloc;
 use tokio::runtime::Builder;
 use tollgate::{
     bootstrap,
-    cli::{admin_client, check, docs, explain, migrate},
+    cli::{admin_client, check, docs, explain, migrate, schema, shell},
     settings::{self, Command, Settings},
 };
 
@@ -27,6 +27,11 @@ fn main() -> ExitCode {
         }
         Ok(Command::Load(settings)) => {
             exit_code(&tollgate_load::run(&settings, &mut io::stdout(), &mut io::stderr()))
+        }
+        Ok(Command::Schema) => exit_code(&schema::run(&mut io::stdout())),
+        Ok(Command::Completions(shell)) => exit_code(&shell::completions(shell, &mut io::stdout())),
+        Ok(Command::Man(directory)) => {
+            exit_code(&shell::man(directory.as_deref(), &mut io::stdout(), &mut io::stderr()))
         }
         Ok(Command::Docs(page)) => exit_code(&docs::run(page, &mut io::stdout())),
         Ok(Command::AdminClient(settings)) => {

@@ -76,6 +76,11 @@ pub mod ratelimit {
 
 /// `tollgate.*`
 pub mod tollgate {
+    pub mod reservation {
+        pub mod v1 {
+            tonic::include_proto!("tollgate.reservation.v1");
+        }
+    }
     pub mod region {
         pub mod v1 {
             tonic::include_proto!("tollgate.region.v1");

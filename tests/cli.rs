@@ -213,3 +213,35 @@ fn help_names_every_setting_with_its_variables() {
         assert!(help.contains(word), "no {word} in\n{help}");
     }
 }
+
+#[test]
+fn completions_of_each_shell_name_the_commands() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let output = command().args(["completions", shell]).output().expect("it runs");
+        let script = String::from_utf8(output.stdout).expect("UTF-8");
+        assert!(
+            output.status.success() && script.contains("migrate") && script.contains("store-timeout"),
+            "{shell}"
+        );
+    }
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let pages = directory.path().join("man1");
+    let output = command().arg("man").arg(&pages).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let page = |name: &str| fs::read_to_string(pages.join(name)).expect(name);
+    assert!(
+        page("tollgate.1").contains("rate\\-limit service")
+            && page("tollgate-rules-rollback.1").contains("rollback")
+    );
+    let printed = command().arg("man").output().expect("it runs").stdout;
+    assert!(String::from_utf8_lossy(&printed).starts_with(".ie"));
+    let file = directory.path().join("file");
+    fs::write(&file, "").expect("written");
+    let refused = command().arg("man").arg(&file).output().expect("it runs");
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("cannot write the pages"));
+}

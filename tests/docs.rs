@@ -179,6 +179,7 @@ fn every_block_is_of_a_kind_that_is_checked() {
         "yaml envoy",
         "yaml overlay",
         "yaml envoy leases",
+        "yaml envoy llm",
         "yaml envoy utilization",
         "yaml envoy tls",
         "yaml envoy log",
@@ -240,6 +241,7 @@ fn every_shown_part_of_envoy_is_in_its_example() {
     for (file, info) in [
         ("edge", "yaml envoy"),
         ("concurrency", "yaml envoy leases"),
+        ("llm_budget", "yaml envoy llm"),
         ("load_shedding", "yaml envoy utilization"),
     ] {
         let file = read(&format!("deploy/envoy/{file}.yaml"));
@@ -309,7 +311,8 @@ fn every_command_is_covered() {
             },
             // Of operators; what is quoted is one word.
             operator if words[0] == "tollgate" => {
-                let parts = operator.split('\'').enumerate();
+                let command = operator.split(" > ").next().unwrap_or_default();
+                let parts = command.split('\'').enumerate();
                 let words = parts.flat_map(|(at, part)| match at % 2 {
                     0 => part.split_whitespace().map(Into::into).collect(),
                     _ => vec![part.into()],

@@ -32,3 +32,11 @@ fn metrics_are_up_to_date() {
 fn the_command_line_is_up_to_date() {
     assert_is_generated("cli");
 }
+
+#[test]
+fn the_schema_of_rules_is_up_to_date() {
+    let output = command().arg("schema").output().expect("it runs");
+    let path = "docs/reference/rules.schema.json";
+    let committed = fs::read_to_string(project(path)).unwrap_or_default();
+    assert!(committed.as_bytes() == output.stdout, "{path} is outdated; run `tollgate schema > {path}`");
+}

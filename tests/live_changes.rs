@@ -108,7 +108,7 @@ impl Known {
         }
         let length = rule.length();
         let start = match rule.algorithm {
-            Algorithm::FixedWindow | Algorithm::SlidingWindow => now - now % length,
+            Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::Budget => now - now % length,
             Algorithm::SlidingWindowLog | Algorithm::Concurrency => (now + 1).saturating_sub(length),
             Algorithm::TokenBucket => 0,
         };

@@ -12,6 +12,8 @@ TALKERS_ROWS=(
 
 measure_talkers() {
     local row name flags round server servers figures
+    # A new one, without the counters of earlier parts, which cost cache misses.
+    if [ -n "${PIDS[memory]:-}" ]; then stop memory; fi
     ensure_running memory
     ensure_running memory-no-talkers
     for row in "${TALKERS_ROWS[@]}"; do

@@ -224,8 +224,6 @@ local function decide_banned(call)
   return with_ban(result, times, record, is_new)
 end
 
--- The first of the deferred calls that are left.
-local next_deferred = 1
 while deferred[next_deferred] do
   local call = deferred[next_deferred]
   local fine, outcome = true, nil

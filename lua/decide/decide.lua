@@ -38,6 +38,10 @@ local queues = nil
 
 -- The content of key i.
 local function open_key(i, asks)
+  if asks[1].kind == BUDGET then
+    budgets = budgets or make_budgets()
+    return budgets.open(KEYS[i], asks)
+  end
   if MAKE_QUEUE[asks[1].kind] then
     queues = queues or make_queues()
     return queues.open(KEYS[i], asks[1])
@@ -50,14 +54,25 @@ local function open_key(i, asks)
   return open_cell(raw)
 end
 
+-- The algorithms of a key of its own.
+local function algorithms_of(state)
+  return state.is_budget and budgets or queues
+end
+
+-- Whether a check returns hits, or settles what it reserved, which nothing keeps from having an effect.
+local function returns_hits(ask)
+  return ask.hits < 0 or ask.operation and ask.operation > 1
+end
+
 -- Withholds all charges of a call if a check vetoes them, or all quotas together do. Refunds do not make room for the
 -- other checks.
 local function apply_vetoes(call, states, asks)
   local vetoed, has_quota_left = false, nil
   for i = call.first, call.last do
     for _, ask in ipairs(asks[i]) do
-      if ask.hits >= 0 then
-        ask.passes = not ask.banned and (states[i].key and queues.passes or record_passes)(states[i], ask)
+      if not returns_hits(ask) then
+        local passes = states[i].key and algorithms_of(states[i]).passes or record_passes
+        ask.passes = not ask.banned and passes(states[i], ask)
         if ask.role == 4 then
           has_quota_left = has_quota_left or ask.passes
         end
@@ -68,7 +83,7 @@ local function apply_vetoes(call, states, asks)
   vetoed = vetoed or has_quota_left == false
   for i = call.first, vetoed and call.last or 0 do
     for _, ask in ipairs(asks[i]) do
-      if ask.hits >= 0 and not ask.overdraws and (ask.role ~= 6 or ask.passes) then
+      if not returns_hits(ask) and not ask.overdraws and (ask.role ~= 6 or ask.passes) then
         ask.withheld = true
       end
     end
@@ -127,8 +142,8 @@ local function decide_call(call)
     -- A packed cell is written by its last command.
     half_written = half_written or i > call.first or states[i].key or states[i].segment_of
     if states[i].key then
-      outcomes[i] = decide_key(states[i], asks[i], queues.decide, call.times)
-      queues.close(states[i], asks[i][1].kind)
+      outcomes[i] = decide_key(states[i], asks[i], algorithms_of(states[i]).decide, call.times)
+      algorithms_of(states[i]).close(states[i], asks[i][1])
     elseif states[i].changed then
       store_cell(i, states[i])
     end

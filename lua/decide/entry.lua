@@ -7,7 +7,8 @@
 --                bytes); and per check the record's id (6 bytes), its role (1 byte), three doubles: hits (> 0 charges,
 --                0 checks, < 0 refunds) and the algorithm's two parameters, and 8 extra bytes defined by the
 --                algorithm: zeros, or for a refund of one charge its time in microseconds since the epoch (a double),
---                or for a charge of packed records a reservation; for queues see the script of the algorithm
+--                or for a charge of packed records a reservation; for queues and
+--                budgets see the script of the algorithm
 --   The role is 0 or 3, for all checks of a call, if each counter is charged independently; with 3, only passing hits
 --   count, whatever the algorithm. Otherwise all charges pass or none: a check with role 1 blocks the others when it is
 --   denied, one with role 2 does not, those with role 4 do when all of them in the call are denied, and one with role 5
@@ -35,7 +36,8 @@
 --   [1]          the time used: seconds since the epoch and microseconds past it, 32 bits each
 --   [1 + n]      the result of call n; or its error if it is one of several calls: that call then has no effect, while
 --                the others do. Per check, in the order of the keys: 1 or 0 for admitted or denied (one byte), then the
---                state's words (4 bytes each), or for a queue the hits in it (4 bytes), the microseconds until the
+--                state's words (4 bytes each), or for a budget the used and the held hits
+--                (doubles) and the end of the window (4 bytes), or for a queue the hits in it (4 bytes), the microseconds until the
 --                requested hits would pass, -1 for never, and until the last hit expires (doubles). For a repeated call:
 --                only the state's words before it, or for a queue how many of the repetitions pass, which come first (2
 --                bytes), and the rest after the last one. For a check with a reservation, then the number of reserved

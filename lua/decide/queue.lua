@@ -99,8 +99,8 @@ local function make_queues()
 
   -- Sets the key's expiry, a lifetime or more after that of its newest hit: until then, a lifetime that was lengthened
   -- meanwhile applies to the hits of an idle key too. It needs a later expiry than the last charge set.
-  local function close(queue, kind)
-    local algorithm = queue_algorithm(kind)
+  local function close(queue, ask)
+    local algorithm = queue_algorithm(ask.kind)
     if queue.used > 0 then
       if queue.was_charged or redis.call('PTTL', queue.key) < queue.left / 1000 then
         local micros = queue.left + math.max(queue.lifetime, algorithm.retention)

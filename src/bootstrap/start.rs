@@ -142,7 +142,7 @@ impl Server {
         let watch = peers.as_ref().map(|_| ShareWatch::default());
         let lending =
             watch.clone().map(|watch| stores.background().map(|store| (store, watch))).transpose()?;
-        let (own_shares, replicas) = (shares.clone(), stores.replicas());
+        let (own_shares, replicas, counted) = (shares.clone(), stores.replicas(), stores.replicas());
         let open = move |rules: &Arc<ActiveRules>, background| {
             let limiter = stores.limiter(Arc::clone(rules), modes, &store_readiness, background)?;
             let limiter = limiter.with_begun_bans(bans.clone()).with_observer(observers.observer());
@@ -160,6 +160,7 @@ impl Server {
             start_with(settings, exporter, readiness, background, admin_store, regions.clone(), open).await?;
         let detection = abuse::run(running.control.clone(), Arc::clone(&running.rules), collector);
         let abuse = Some(AbortOnDropHandle::new(tokio::spawn(detection)));
+        running.rollouts.count_instances(counted);
         let lister = BanLister::new(begun_bans, running.control.clone(), Arc::clone(&running.rules));
         let ban_list = AbortOnDropHandle::new(tokio::spawn(lister.run()));
         let events = ThresholdEvents::new(thresholds, running.control.clone());

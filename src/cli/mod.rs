@@ -5,3 +5,5 @@ pub mod check;
 pub mod docs;
 pub mod explain;
 pub mod migrate;
+pub mod schema;
+pub mod shell;

@@ -1,4 +1,4 @@
-//! Routing of calls to the rate-limit service or to a side service (health, reflection).
+//! Routing of calls to the rate-limit service or to a side service (reservations, health, reflection).
 
 use std::{
     convert::Infallible,
@@ -17,13 +17,21 @@ use super::{
     overload::{AdmissionControl, EarlyAdmission},
     protocol::NotGrpc,
     request_body::{MessageLimits, TimedBody},
+    reservations::Reservations,
     response_body::ResponseBody,
     service::UnaryService,
     shed_call::ShedCall,
     stalled_reader::StallDetector,
     unary::{self, IncomingCall},
 };
-use crate::{net::turn::Turns, proto::FILE_DESCRIPTOR_SET, readiness::Readiness, service::metrics};
+use crate::{
+    net::turn::Turns,
+    proto::{
+        FILE_DESCRIPTOR_SET, tollgate::reservation::v1::reservation_service_server::ReservationServiceServer,
+    },
+    readiness::Readiness,
+    service::metrics,
+};
 
 /// Error of the embedded service descriptors.
 pub(crate) use tonic_reflection::server::Error as ReflectionError;
@@ -58,10 +66,13 @@ pub(crate) fn side_services(readiness: Readiness) -> Result<Routes, ReflectionEr
 
 impl<T: UnaryService> Dispatch<T> {
     pub(crate) fn new(rate_limit: T, side_services: Routes, limits: MessageLimits) -> Self {
+        let rate_limit = Arc::new(rate_limit);
+        let reservations = ReservationServiceServer::new(Reservations(Arc::clone(&rate_limit)));
+        let reservations = reservations.max_decoding_message_size(limits.max_bytes);
         Self {
-            rate_limit: Arc::new(rate_limit),
+            side_services: side_services.add_service(reservations).prepare(),
+            rate_limit,
             limits,
-            side_services,
             admission: Arc::default(),
             detector: StallDetector::default(),
             turns: Turns::default(),

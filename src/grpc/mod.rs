@@ -20,6 +20,7 @@ mod protocol;
 mod received_frames;
 mod refusals;
 pub(crate) mod request_body;
+mod reservations;
 mod response_body;
 pub(crate) mod service;
 mod shed_call;

@@ -9,6 +9,7 @@ use std::{
 use futures_util::FutureExt as _;
 use hyper::{body::Bytes, http::Extensions};
 use prost::Message as _;
+use tollgate_core::lease::LeaseId;
 use tollgate_limiter::Deadline;
 use tonic::{Request, Response, Status, metadata::MetadataMap};
 
@@ -129,12 +130,16 @@ impl RateLimitService for RateLimitAdapter {
     {
         let message = request.get_ref();
         let mut span = self.span(request.metadata(), &message.domain, message.descriptors.len());
-        match self.service.respond_immediately(message, &mut span) {
+        // Named by the caller.
+        let lease = request.extensions().get::<LeaseId>().copied();
+        let named = lease.map(|lease| self.service.clone().with_lease(lease));
+        match named.as_ref().unwrap_or(&self.service).respond_immediately(message, &mut span) {
             Some(result) => Box::pin(ready(response(result))),
             None => {
                 let deadline = deadline::store_deadline(request.metadata(), request.extensions());
                 Box::pin(async move {
-                    response(self.service.respond(request.get_ref(), deadline, &mut span).await)
+                    let service = named.as_ref().unwrap_or(&self.service);
+                    response(service.respond(request.get_ref(), deadline, &mut span).await)
                 })
             }
         }

@@ -11,7 +11,7 @@ use super::Regions;
 /// Interval of comparing the tables with the record.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The same until the first time.
+/// Interval until the first comparison.
 const FIRST_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Time for which a start waits for the record.

@@ -10,7 +10,7 @@ use tokio::{
 use tollgate_core::clock::Clock;
 use tollgate_limiter::{
     ActiveRules,
-    demand::{Demand, Recommendation},
+    demand::{Demand, Recommendation, RecommendedLimit},
     talkers,
 };
 
@@ -29,6 +29,18 @@ impl DemandView {
     pub(crate) fn recommendations(&self, rules: &ActiveRules, instances: u32) -> Vec<Recommendation> {
         let rules = rules.load();
         rules.map(|rules| self.0.lock().recommendations(&rules, instances)).unwrap_or_default()
+    }
+}
+
+impl DemandView {
+    /// Limits of rules, by domain and path, that deny a part of the hits, where this many instances share the traffic evenly.
+    pub(super) fn limits<'r>(
+        &self,
+        rules: impl Iterator<Item = (&'r str, &'r str, f64)>,
+        instances: u32,
+    ) -> Vec<Option<RecommendedLimit>> {
+        let demand = self.0.lock();
+        rules.map(|(domain, rule, part)| demand.limit_for(domain, rule, part, instances)).collect()
     }
 }
 

@@ -1,8 +1,9 @@
-//! Gradual changes of limits over the whole fleet: comparisons with candidates, ramps, and recommended limits.
+//! Gradual changes of limits over the whole fleet: comparisons with candidates, ramps, and recommended and tuned limits.
 //!
 //! ```text
 //! every instance ──> report: hits by side and by outcome ──> control store ──> view ──> API, dashboard
 //!                                            one instance (lease) ──> ramps ──> switches ──> all instances
+//!                                                                 └──> tuned limits ──> overrides ──> all instances
 //! ```
 //!
 //! Limits are recommended from the demand of keys, which each instance observes alone.
@@ -16,13 +17,14 @@ pub mod metrics;
 mod ramps;
 mod report;
 mod task;
+mod tuning;
 mod view;
 
 use std::{convert::Infallible, sync::Arc};
 
 use tokio_util::task::AbortOnDropHandle;
 use tollgate_control::Control;
-use tollgate_limiter::ActiveRules;
+use tollgate_limiter::{ActiveRules, Replicas};
 
 pub(crate) use self::view::{CandidateView, RolloutView};
 
@@ -30,6 +32,7 @@ pub(crate) use self::view::{CandidateView, RolloutView};
 #[derive(Debug)]
 pub(crate) struct RolloutTasks {
     _tasks: [AbortOnDropHandle<Infallible>; 2],
+    view: RolloutView,
 }
 
 impl RolloutTasks {
@@ -39,6 +42,11 @@ impl RolloutTasks {
         let task = task::run(control.clone(), Arc::clone(rules), view.clone());
         let demand = demand::run(Arc::clone(rules), view.demand().clone());
         let tasks = [tokio::spawn(task), tokio::spawn(demand)];
-        (Self { _tasks: tasks.map(AbortOnDropHandle::new) }, view)
+        (Self { _tasks: tasks.map(AbortOnDropHandle::new), view: view.clone() }, view)
+    }
+
+    /// Counts the instances that share the traffic, by which limits are tuned; one until then.
+    pub(crate) fn count_instances(&self, replicas: Replicas) {
+        self.view.set_replicas(replicas);
     }
 }

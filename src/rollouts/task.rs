@@ -1,4 +1,4 @@
-//! The task of an instance: stores its report, and advances the fleet's ramps if it holds the lease.
+//! The task of an instance: stores its report, and advances the fleet's ramps and tuned limits if it holds the lease.
 
 use std::{convert::Infallible, mem, sync::Arc, time::Duration};
 
@@ -8,7 +8,14 @@ use tollgate_core::clock::Clock;
 use tollgate_limiter::ActiveRules;
 use tollgate_runtime::backoff::Backoff;
 
-use super::{comparisons::Comparisons, metrics, ramps::Ramps, report::RolloutReport, view::RolloutView};
+use super::{
+    comparisons::Comparisons,
+    metrics,
+    ramps::Ramps,
+    report::RolloutReport,
+    tuning::{self, Situation, TuneState, TunedRule, Tuning},
+    view::RolloutView,
+};
 
 /// Time between two rounds.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -16,7 +23,7 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// Longest time between two attempts while the store does not respond.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
-/// Name of the lease of the instance that advances ramps.
+/// Name of the lease of the instance that advances ramps and tuned limits.
 const LEASE: &str = "rollouts";
 
 /// Lifetime of the lease: several rounds.
@@ -28,16 +35,17 @@ struct Task {
     view: RolloutView,
     comparisons: Comparisons,
     ramps: Ramps,
+    tuning: Tuning,
     /// Whether the last report had anything in it: one without follows it.
     was_reporting: bool,
-    /// Whether this instance advanced ramps in the last round.
+    /// Whether this instance advanced ramps or tuned limits in the last round.
     is_holder: bool,
 }
 
-/// Reports, and advances ramps. Never returns.
+/// Reports, and advances ramps and tuned limits. Never returns.
 pub(super) async fn run(control: Control, rules: Arc<ActiveRules>, view: RolloutView) -> Infallible {
-    let (comparisons, ramps, was_reporting, is_holder) = Default::default();
-    let mut task = Task { control, rules, view, comparisons, ramps, was_reporting, is_holder };
+    let (comparisons, ramps, tuning, was_reporting, is_holder) = Default::default();
+    let mut task = Task { control, rules, view, comparisons, ramps, tuning, was_reporting, is_holder };
     let mut backoff = Backoff::new(INTERVAL, MAX_PAUSE);
     loop {
         // An error is counted, and the reconciler logs that the store does not respond.
@@ -56,7 +64,7 @@ pub(super) async fn run(control: Control, rules: Arc<ActiveRules>, view: Rollout
 
 impl Task {
     async fn round(&mut self) -> Result<(), ControlError> {
-        let report = self.report().await;
+        let (report, tuned) = self.report().await;
         let is_reporting = !report.is_empty();
         if self.control.is_shared() && (is_reporting || mem::replace(&mut self.was_reporting, is_reporting)) {
             self.control.store_rollout_report(report.clone().into_text()).await?;
@@ -64,7 +72,7 @@ impl Task {
         self.was_reporting = is_reporting;
         self.view.set_own(report);
         // A ramp sets the share of a rule.
-        if !self.rules.overrides().has_shares() {
+        if !self.rules.overrides().has_shares() && tuned.is_empty() {
             self.resign();
             return Ok(());
         }
@@ -73,34 +81,73 @@ impl Task {
             return Ok(());
         }
         self.is_holder = true;
-        self.advance().await
+        let switches = self.control.runtime().await?.switches;
+        self.advance(&switches).await?;
+        self.tune(tuned, &switches).await
     }
 
-    /// The report of this instance.
-    async fn report(&mut self) -> RolloutReport {
+    /// The report of this instance, and the rules that are tuned.
+    async fn report(&mut self) -> (RolloutReport, Vec<TunedRule>) {
         let (mut comparisons, rules) = (mem::take(&mut self.comparisons), Arc::clone(&self.rules));
+        let control = self.control.clone();
         let made = spawn_blocking(move || {
-            let report = comparisons.report(&rules, now_ms());
-            (comparisons, report)
+            let now_ms = now_ms();
+            let report = comparisons.report(&rules, now_ms);
+            (comparisons, report, tuning::active(&rules, &control, now_ms))
         });
         // Fails only by a panic, which is logged; then comparisons begin anew.
-        let (comparisons, report) = made.await.unwrap_or_default();
+        let (comparisons, report, tuned) = made.await.unwrap_or_default();
         self.comparisons = comparisons;
-        report
+        (report, tuned)
     }
 
-    async fn advance(&mut self) -> Result<(), ControlError> {
-        let switches = self.control.runtime().await?.switches;
-        metrics::ramps(&switches);
+    async fn advance(&mut self, switches: &[Switch]) -> Result<(), ControlError> {
+        metrics::ramps(switches);
         let reports = self.view.fresh_reports().await?;
         let reports = reports.iter().map(|(instance, report)| (&**instance, report));
-        for (from, to) in self.ramps.round(reports, &switches, now_ms()) {
+        for (from, to) in self.ramps.round(reports, switches, now_ms()) {
             let note = to.ramp.as_ref().map(|ramp| ramp.note()).unwrap_or_default();
             if self.control.replace_switch(from, to.clone(), note.clone()).await? {
                 tracing::info!(domain = %to.domain, rule = %to.rule, %note, "ramp advanced");
                 self.notify(to, &note);
             }
         }
+        Ok(())
+    }
+
+    /// Makes the next step of each limit that is tuned.
+    async fn tune(&mut self, tuned: Vec<TunedRule>, switches: &[Switch]) -> Result<(), ControlError> {
+        self.tuning.retain(&tuned);
+        let (view, instances) = (self.view.clone(), self.view.instances());
+        // Evaluates distributions. Fails only by a panic, which is logged.
+        let evaluated = spawn_blocking(move || {
+            let limits = view.demand().limits(tuning::targets(&tuned), instances);
+            (tuned, limits)
+        });
+        let (tuned, limits) = evaluated.await.unwrap_or_default();
+        let mut states = Vec::new();
+        for (rule, recommended) in tuned.iter().zip(limits) {
+            let is_of = |switch: &Switch| switch.domain == rule.domain && switch.rule == rule.rule;
+            let is_switched = switches.iter().any(is_of);
+            let situation =
+                Situation { present: self.control.override_at(rule.id()), is_switched, recommended };
+            let now_ms = now_ms();
+            match self.tuning.next(rule, situation, now_ms) {
+                Ok(step) => {
+                    let (reason, raises) = (step.entry.reason.clone(), step.raises);
+                    if self.control.replace_override(step.known, step.entry, step.removes).await? {
+                        self.tuning.stepped(rule, now_ms);
+                        tracing::info!(domain = %rule.domain, rule = %rule.rule, %reason, "limit tuned");
+                        if !step.removes {
+                            metrics::tune_step(raises);
+                        }
+                    }
+                    states.extend((!step.removes).then_some(TuneState::Steady));
+                }
+                Err(state) => states.extend(rule.tune.is_some().then_some(state)),
+            }
+        }
+        metrics::tuned(&states);
         Ok(())
     }
 
@@ -121,11 +168,13 @@ impl Task {
         }
     }
 
-    /// Leaves the ramps to another instance.
+    /// Leaves the ramps and the tuned limits to another instance.
     fn resign(&mut self) {
         if mem::take(&mut self.is_holder) {
             self.ramps = Ramps::default();
+            self.tuning = Tuning::default();
             metrics::ramps(&[]);
+            metrics::tuned(&[]);
         }
     }
 }

@@ -17,7 +17,7 @@ mod times;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use tollgate_core::descriptor::Descriptor;
+use tollgate_core::{descriptor::Descriptor, lease::LeaseId};
 use tollgate_limiter::{
     Deadline, HeldPermits, Limiter,
     verdict::{Code, Decision, Status},
@@ -105,6 +105,12 @@ impl Service {
     /// Creates a service that decides with `limiter`.
     pub fn new(limiter: Limiter, options: ResponseOptions, bounds: RequestBounds) -> Self {
         Self { limiter, options, bounds, banned: BannedFrames::default() }
+    }
+
+    /// Acquires permits and reserves hits under `lease`, as which the caller names them.
+    #[must_use]
+    pub fn with_lease(self, lease: LeaseId) -> Self {
+        Self { limiter: self.limiter.with_lease(lease), ..self }
     }
 
     /// Decides `request` before the deadline, and records the outcome in `span` and in metrics.

@@ -40,7 +40,7 @@ pub use self::{
     admin_client::{
         AdminClientSettings, AdminCommand, AdminUrl, BaseVersion, ClientIdentity, ConnectionSettings,
         CounterCommand, CounterSelector, DiffSource, LimitArgument, LimitChange, ListCommand, OutputFormat,
-        OverrideCommand, RegionsCommand, Rollback, RulesCommand, SwitchCommand, TrafficCommand,
+        OverrideCommand, Promotion, RegionsCommand, Rollback, RulesCommand, SwitchCommand, TrafficCommand,
         VersionSelector,
     },
     error::SettingsError,
@@ -84,6 +84,12 @@ pub enum Command {
     Load(tollgate_load::LoadSettings),
     /// Call the admin API of a running server.
     AdminClient(AdminClientSettings),
+    /// Print the JSON Schema of the rules.
+    Schema,
+    /// Print the completions of a shell.
+    Completions(clap_complete::Shell),
+    /// Print the manual page, or write all to a directory.
+    Man(Option<std::path::PathBuf>),
     /// Print a generated page of the documentation.
     Docs(DocsPage),
 }

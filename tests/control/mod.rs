@@ -3,8 +3,10 @@
 mod contract;
 mod copies;
 mod divergence;
+mod gradual;
 mod instances;
 mod outages;
+mod override_cost;
 mod overrides;
 mod script;
 mod isolation;

@@ -27,10 +27,13 @@ fn files() -> Vec<String> {
     names
 }
 
-/// Other tests run `concurrency`, `edge` and `load_shedding`: see `tests/envoy`.
+/// Other tests run `concurrency`, `edge`, `llm_budget` and `load_shedding`: see `tests/envoy`.
 #[test]
 fn every_file_is_valid_and_run_by_a_test() {
-    assert_eq!(files(), ["concurrency", "edge", "fail_closed", "load_shedding", "response_cost", "tcp"]);
+    assert_eq!(
+        files(),
+        ["concurrency", "edge", "fail_closed", "llm_budget", "load_shedding", "response_cost", "tcp"]
+    );
     for name in files() {
         let path = project(&format!("deploy/envoy/{name}.yaml"));
         let validated = Command::new(envoy::program())

@@ -2,7 +2,9 @@
 
 mod bans;
 mod batched_runs;
+mod few_counters;
 mod loans;
+mod reservations;
 mod segmented_cells;
 mod utilization;
 
@@ -69,6 +71,7 @@ fn policy() -> impl Strategy<Value = Policy> {
             overdraft: max_debt.is_some(),
             max_debt: max_debt.filter(|_| seconds <= 3_600),
             carry: carry && window.calendar().is_none(),
+            reserve: None,
         };
         let policy = Policy::new(algorithm, quota, &parameters).unwrap_or(Policy::nearest(
             algorithm,
@@ -274,7 +277,7 @@ impl Model {
                         .map_or(Hits::Peek, |made_at| Hits::RefundCharge { amount, made_at: *made_at })
                 }
                 // A lease is only released on a concurrency limit.
-                Hits::Release(_) if policy.algorithm() != Algorithm::Concurrency => Hits::Peek,
+                Hits::Release(_) if !policy.algorithm().takes_leases() => Hits::Peek,
                 // A concurrency limit has no overdraft.
                 Hits::Overdraw(amount) if policy.algorithm() == Algorithm::Concurrency => {
                     Hits::Charge(amount)

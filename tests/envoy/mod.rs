@@ -2,6 +2,7 @@
 
 mod access_log;
 mod concurrency;
+mod llm_budget;
 mod load_shedding;
 
 use std::{

@@ -217,7 +217,7 @@ impl Backend {
         }
     }
 
-    /// Record of the region's tables. There is none in this process, in which a restart forgets hits as well.
+    /// Record of the region's tables. Empty for the memory store, whose hits a restart forgets as well.
     pub(super) async fn region_tables(&self) -> ControlResult<String> {
         match self {
             Self::Memory(_) => Ok(String::new()),

@@ -61,5 +61,6 @@ pub use self::{
     reconcile::{ActiveDomains, Reconciler, Rules},
     rule_overrides::{JournalError, OverrideEntry, OverrideError},
     status::{ControlPlane, Link, RulesSource, RulesState, RulesStatus},
+    stored::SYSTEM_AUTHOR,
     traffic::{Baselines, MAX_SERIES_NAME_BYTES, MinuteTotals, SeriesCounts},
 };

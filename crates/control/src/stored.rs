@@ -14,7 +14,7 @@ use super::{
 };
 
 /// Author of changes that no operator made.
-pub(super) const SYSTEM_AUTHOR: &str = "tollgate";
+pub const SYSTEM_AUTHOR: &str = "tollgate";
 
 /// A version with its files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -47,6 +47,14 @@ pub enum Hits {
     /// Returns the permits that the lease holds; an unknown lease holds none. Algorithms without permits treat it as a
     /// read.
     Release(LeaseId),
+    /// Settles what the lease reserved of a budget: the hits that were used count, and the reserved ones return. Concurrency
+    /// limits treat it as a release, other algorithms as a read.
+    Settle {
+        /// Holder of the reservation.
+        lease: LeaseId,
+        /// Hits that were used; 0 if that is unknown.
+        used: u64,
+    },
 }
 
 impl Hits {
@@ -73,15 +81,24 @@ impl Hits {
 
     /// Whether hits or permits that were charged before are returned.
     pub const fn is_refund(self) -> bool {
-        matches!(self, Self::Refund(_) | Self::RefundCharge { .. } | Self::Release(_))
+        matches!(self, Self::Refund(_) | Self::RefundCharge { .. } | Self::Release(_) | Self::Settle { .. })
     }
 
     /// Number of hits charged; 0 for reads and refunds.
     pub const fn charged(self) -> u64 {
         match self {
-            Self::Peek | Self::Refund(_) | Self::RefundCharge { .. } | Self::Release(_) => 0,
+            Self::Peek
+            | Self::Refund(_)
+            | Self::RefundCharge { .. }
+            | Self::Release(_)
+            | Self::Settle { .. } => 0,
             Self::Charge(amount) | Self::Overdraw(amount) | Self::Acquire { amount, .. } => amount.get(),
         }
+    }
+
+    /// Whether repeating it has no further effect.
+    pub const fn is_idempotent(self) -> bool {
+        matches!(self, Self::Release(_) | Self::Settle { .. })
     }
 
     /// Whether the hits are counted beyond the limit too.

@@ -15,6 +15,7 @@ use crate::{
     SnapshotGuard,
     abuse::AbuseObserver,
     candidates,
+    deadline::Deadline,
     fallback::{Fallback, FallbackVerdicts},
     held_permits::HeldPermits,
     lists,
@@ -22,20 +23,6 @@ use crate::{
     metrics, precheck, refund, requests, shedding,
     verdict::{Code, Decision, Limited, Listed, SeveralLimits, Status},
 };
-
-/// Deadline of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deadline {
-    /// The decision is due after this time, if the caller states one.
-    At(Option<Duration>),
-    /// No time is left to call the store: verdicts that are not cached are decided as while the store fails.
-    Exceeded,
-}
-
-impl Deadline {
-    /// Deadline of a caller that states none.
-    pub const UNKNOWN: Self = Self::At(None);
-}
 
 /// Decides requests by the active rules.
 #[derive(Clone, Debug)]
@@ -49,6 +36,8 @@ pub struct Limiter {
     reached: ReachedThresholds,
     shares: OwnShares,
     clock: Clock,
+    /// Lease of a request that its caller names.
+    lease: Option<LeaseId>,
 }
 
 pub(super) type Statuses<'r> = SmallVec<[Status<'r>; 2]>;
@@ -66,7 +55,14 @@ impl Limiter {
             reached: ReachedThresholds::default(),
             shares: OwnShares::default(),
             clock: Clock::System,
+            lease: None,
         }
+    }
+
+    /// Acquires permits and reserves hits under `lease`.
+    #[must_use]
+    pub fn with_lease(self, lease: LeaseId) -> Self {
+        Self { lease: Some(lease), ..self }
     }
 
     /// Records the bans that begin in `begun_bans`.
@@ -149,7 +145,8 @@ impl Limiter {
         }
         let shed = if rules.sheds { shedding::apply(self.modes, &of_matches, &mut matches) } else { None };
         // One lease for all permits of the request.
-        let lease = matches.iter().any(Match::acquires_permits).then(LeaseId::random);
+        let lease =
+            matches.iter().any(Match::acquires_permits).then(|| self.lease.unwrap_or_else(LeaseId::random));
         let shares = (&self.shares, &self.clock);
         let of_request = (&*of_matches, &beside);
         let mut calls = requests::requests(rules, of_request, &mut matches, lease, self.modes, shares);

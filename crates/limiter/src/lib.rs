@@ -28,6 +28,7 @@ mod bans;
 mod candidate_check;
 pub mod candidates;
 mod counters;
+mod deadline;
 mod decide;
 pub mod demand;
 pub mod deciding;
@@ -58,7 +59,8 @@ pub use self::{
     awaited_loans::AwaitedLoans,
     bans::{BegunBan, BegunBans},
     counters::{CounterInspector, CounterReading, CounterRequests},
-    decide::{Deadline, Limiter},
+    deadline::Deadline,
+    decide::Limiter,
     fallback::Fallback,
     held_permits::HeldPermits,
     modes::Modes,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tollgate_core::{
-    algorithm::{Parameters, Policy, RegionShare},
+    algorithm::{Algorithm, Parameters, Policy, RegionShare},
     clock::Clock,
     descriptor::{Descriptor, Entry, Hits},
     lease::LeaseId,
@@ -230,7 +230,7 @@ impl<'r> Match<'r> {
     /// Makes a release of a lease a read of its counter.
     pub(super) const fn peek_instead_of_release(&mut self) {
         if let Self::Rule { counter, .. } = self
-            && matches!(counter.hits, Hits::Release(_))
+            && counter.hits.is_idempotent()
         {
             counter.hits = Hits::Peek;
         }
@@ -241,10 +241,15 @@ impl<'r> Match<'r> {
         matches!(self, Self::Shedding { signal: Signal::Report(_), .. })
     }
 
-    /// Whether it acquires permits, which are held under a lease.
+    /// Whether it reserves hits of a budget.
+    pub(super) fn reserves(&self) -> bool {
+        self.counter().is_some_and(|counter| counter.policy.is_budget() && counter.hits.charged() > 0)
+    }
+
+    /// Whether it acquires permits or reserves hits, which are held under a lease.
     pub(super) fn acquires_permits(&self) -> bool {
         self.counter()
-            .is_some_and(|counter| counter.policy.algorithm().holds_permits() && counter.hits.charged() > 0)
+            .is_some_and(|counter| counter.policy.algorithm().takes_leases() && counter.hits.charged() > 0)
     }
 }
 
@@ -259,7 +264,7 @@ fn match_descriptor<'r>(
     let rule = rule.map(|rule| changes.deciding(rule, entries));
     if rule.is_none()
         && let Some(matched) =
-            release(domain, entries).or_else(|| signal(domain, changes.switched, descriptor))
+            release(domain, changes, descriptor).or_else(|| signal(domain, changes.switched, descriptor))
     {
         return matched;
     }
@@ -331,13 +336,22 @@ fn side(domain: &Domain, switched: &Switched, rule: &Rule, entries: &[Entry<'_>]
     })
 }
 
-/// The release that the entries ask for, if they are those of a concurrency limit and a lease. An invalid lease
-/// releases nothing.
-fn release<'r>(domain: &'r Domain, entries: &[Entry<'_>]) -> Option<Match<'r>> {
-    let (rule, entries, lease) = domain.root.rule_of_lease(entries)?;
-    let hits = LeaseId::parse(lease).map_or(Hits::Peek, Hits::Release);
+/// The release or the settlement that the entries ask for, if they are those of a limit with leases and a lease. An
+/// invalid lease releases nothing.
+fn release<'r>(
+    domain: &'r Domain,
+    changes: Changes<'r, '_>,
+    descriptor: &Descriptor<'_>,
+) -> Option<Match<'r>> {
+    let (rule, entries, lease) = domain.root.rule_of_lease(&descriptor.entries)?;
+    let rule = changes.deciding(rule, entries);
+    let used = descriptor.hits.charged();
     match rule.limit {
         Limit::Quota { quota, policy } => {
+            let hits = LeaseId::parse(lease).map_or(Hits::Peek, |lease| match policy.algorithm() {
+                Algorithm::Budget => Hits::Settle { lease, used },
+                _ => Hits::Release(lease),
+            });
             let counter = CounterMatch { quota, policy, hits, share: None };
             // A release is never denied, so switches do not matter.
             let (depth, is_shadow) = (entries.len(), rule.shadow_mode);

@@ -155,7 +155,7 @@ impl ReachedThresholds {
 
 /// End of the window of a verdict, in seconds since 1970. Not the reset, which with a carry is that of a later window.
 fn window_end(rule: &Rule, limited: &Limited<'_>) -> Option<u32> {
-    rule.policy()?.reserved_until(limited.verdict.decided_at).map(|end| end.seconds())
+    rule.policy()?.window_end(limited.verdict.decided_at)
 }
 
 #[cfg(test)]
@@ -206,6 +206,7 @@ descriptors:
             over: 0,
             decided_at: Timestamp::from_micros(second * 1_000_000),
             ban: None,
+            held: 0,
         };
         let limited = Limited {
             rule: Some(rule),

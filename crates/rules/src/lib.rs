@@ -27,6 +27,7 @@ mod scope;
 mod shedding;
 mod snapshot;
 mod stated_value;
+mod tune;
 mod weights;
 mod wildcard;
 
@@ -64,6 +65,7 @@ pub use self::{
     shedding::{Shedding, UTILIZATION_KEY},
     snapshot::{ActiveSet, Companion, OverrideTarget, Snapshot, SnapshotGuard},
     stated_value::StatedValue,
+    tune::{Tune, TuneEvidence},
     weights::Weights,
     wildcard::Wildcard,
 };

@@ -1,6 +1,9 @@
-//! Gradual changes of a limit: the share of its keys for which it denies, and a candidate beside it.
+//! Gradual changes of a limit: the share of its keys for which it denies, a candidate beside it, and bounds within which it is
+//! tuned.
 
 use tollgate_core::{EnforcedShare, RecordId, algorithm::Policy, quota::Quota};
+
+use crate::tune::Tune;
 
 /// Gradual change of a rule's limit.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -9,6 +12,8 @@ pub struct Rollout {
     pub enforced: Option<EnforcedShare>,
     /// The limit that is compared with the rule's.
     pub candidate: Option<Box<Candidate>>,
+    /// How the limit is tuned; `None` if it is not.
+    pub tune: Option<Box<Tune>>,
 }
 
 /// A limit beside that of a rule: charged by the same requests, in counters of its own, without effect on the answer.

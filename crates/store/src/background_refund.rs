@@ -9,7 +9,6 @@ use std::{
 };
 
 use tokio::{runtime::Handle, sync::Notify, time::sleep};
-use tollgate_core::descriptor::Hits;
 use tollgate_runtime::backoff;
 
 use super::{
@@ -131,7 +130,7 @@ async fn refund(store: &Store, mut requests: Requests) {
 
 /// Whether a failed request may be sent again: it had no effect, or is idempotent.
 fn is_retryable(request: &TagRequest, error: &StoreError) -> bool {
-    error.charged_nothing() || request.checks().all(|check| matches!(check.hits, Hits::Release(_)))
+    error.charged_nothing() || request.checks().all(|check| check.hits.is_idempotent())
 }
 
 #[cfg(test)]

@@ -15,7 +15,9 @@ use super::{
     text::escape_line,
     versions::{VersionFiles, VersionList, read_base_version, write_base_version},
 };
-use crate::settings::{BaseVersion, DiffSource, LimitChange, Rollback, RulesCommand, VersionSelector};
+use crate::settings::{
+    BaseVersion, DiffSource, LimitChange, Promotion, Rollback, RulesCommand, VersionSelector,
+};
 
 pub(super) fn run(api: &ApiClient, command: &RulesCommand) -> Result<CommandOutput, ClientError> {
     match command {
@@ -37,6 +39,7 @@ pub(super) fn run(api: &ApiClient, command: &RulesCommand) -> Result<CommandOutp
             Ok(output)
         }
         RulesCommand::Set(change) => set(api, change),
+        RulesCommand::Promote(promotion) => promote(api, promotion),
         RulesCommand::Rollback(rollback) => roll_back(api, rollback),
     }
 }
@@ -105,6 +108,17 @@ fn set(api: &ApiClient, change: &LimitChange) -> Result<CommandOutput, ClientErr
         body.insert("based_on".to_owned(), (*number).into());
     }
     let json = api.put(&format!("rules/{}/{}", path_part(domain), path_part(rule)), &body)?;
+    Ok(CommandOutput { text: applied(api, &json)?, json })
+}
+
+fn promote(api: &ApiClient, promotion: &Promotion) -> Result<CommandOutput, ClientError> {
+    let Promotion { domain, rule, comment, based_on, force } = promotion;
+    let mut body = json!({ "comment": comment, "force": force });
+    if let (Some(number), Some(body)) = (based_on, body.as_object_mut()) {
+        body.insert("based_on".to_owned(), (*number).into());
+    }
+    let path = format!("candidates/{}/{}/promote", path_part(domain), path_part(rule));
+    let json = api.post(&path, &body)?;
     Ok(CommandOutput { text: applied(api, &json)?, json })
 }
 

@@ -94,6 +94,15 @@ fn line(domain: &Domain, rule: &Rule) -> String {
         if !policy.min_interval().is_zero() {
             let _ = write!(line, ", min_interval: {:?}", policy.min_interval());
         }
+        if let Some(reserve) = policy.reserve_terms() {
+            let _ =
+                write!(line, ", reserve: {{ttl: {}s, unsettled: {}", reserve.ttl, reserve.unsettled.name());
+            let _ = write!(line, ", add: {}", reserve.add);
+            if let Some(percent) = reserve.cap_percent() {
+                let _ = write!(line, ", cap: {percent}%");
+            }
+            line.push('}');
+        }
         if rule.overdraft {
             line.push_str(", overdraft: true");
             if policy.algorithm() == Algorithm::FixedWindow && policy.has_bound() {
@@ -134,6 +143,14 @@ fn line(domain: &Domain, rule: &Rule) -> String {
         }
         if let Some(candidate) = &rule.rollout.candidate {
             let _ = write!(line, ", candidate: {{{}}}", candidate_text(candidate));
+        }
+        if let Some(tune) = &rule.rollout.tune {
+            let ((least, most), target, step) = (tune.bounds, tune.target, tune.step);
+            let _ = write!(
+                line,
+                ", tune: {{target_denied: {target}%, between: [{least}, {most}], step: {step}%, every: {}s}}",
+                tune.interval.as_secs()
+            );
         }
         if domain.counts_denied {
             line.push_str(", stop_when_denied: true");

@@ -31,7 +31,7 @@ pub(super) struct Renewals {
 /// Outcome of the attempt to begin an ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Begun {
-    /// It begins.
+    /// The ask begins.
     Ask,
     /// One of the counter is out.
     IsOut,

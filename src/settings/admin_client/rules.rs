@@ -82,6 +82,24 @@ enum RulesSubcommand {
         #[arg(long)]
         force: bool,
     },
+    /// Make the candidate of a rule its limit in its file, as a new version.
+    Promote {
+        /// Domain of the rule.
+        #[arg(long, value_name = "NAME")]
+        domain: String,
+        /// Path of the rule, as in `/rlconfig` and metrics: `tenant_acme.path`.
+        #[arg(long, value_name = "PATH")]
+        rule: String,
+        /// Comment of the version, for the audit log.
+        #[arg(long, value_name = "TEXT")]
+        comment: String,
+        /// Version that must be current; if another one is, nothing changes. Default: the one that is changed.
+        #[arg(long, value_name = "NUMBER")]
+        based_on: Option<u64>,
+        /// Override of the guardrails.
+        #[arg(long)]
+        force: bool,
+    },
     /// Activate the files of an earlier version again.
     Rollback {
         /// Earlier version.
@@ -158,6 +176,8 @@ pub enum RulesCommand {
     },
     /// Change the limit of one rule.
     Set(LimitChange),
+    /// Make the candidate of a rule its limit.
+    Promote(Promotion),
     /// Activate an earlier version again.
     Rollback(Rollback),
 }
@@ -171,6 +191,21 @@ pub struct LimitChange {
     pub rule: String,
     /// Keys of `rate_limit`.
     pub rate_limit: Vec<LimitArgument>,
+    /// Comment of the version.
+    pub comment: String,
+    /// Version that must be current. `None`: the one that is changed.
+    pub based_on: Option<u64>,
+    /// Whether to override the guardrails.
+    pub force: bool,
+}
+
+/// Candidate that becomes the limit of its rule.
+#[derive(Clone, Debug)]
+pub struct Promotion {
+    /// Domain of the rule.
+    pub domain: String,
+    /// Path of the rule.
+    pub rule: String,
     /// Comment of the version.
     pub comment: String,
     /// Version that must be current. `None`: the one that is changed.
@@ -203,6 +238,9 @@ impl RulesFlags {
             }
             RulesSubcommand::Set { domain, rule, rate_limit, comment, based_on, force } => {
                 RulesCommand::Set(LimitChange { domain, rule, rate_limit, comment, based_on, force })
+            }
+            RulesSubcommand::Promote { domain, rule, comment, based_on, force } => {
+                RulesCommand::Promote(Promotion { domain, rule, comment, based_on, force })
             }
             RulesSubcommand::Rollback { to, comment, based_on, force } => {
                 RulesCommand::Rollback(Rollback { to, comment, based_on, force })

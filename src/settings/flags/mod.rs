@@ -89,6 +89,12 @@ enum Verb {
     Recommend(RuleQueryFlags),
     /// Show the events of all instances, newest first.
     Events(EventsFlags),
+    /// Print the JSON Schema of the rules and of overlays, for editors.
+    Schema,
+    /// Print the completions of a shell, for a file that it loads.
+    Completions(CompletionsFlags),
+    /// Print the manual page, or write one for each command to a directory.
+    Man(ManFlags),
     /// Print a generated page of the documentation, in Markdown.
     #[command(hide = true)]
     Docs(DocsFlags),
@@ -153,6 +159,20 @@ pub struct ExplainFlags {
     /// Descriptors of the request, each with its entries separated by commas.
     #[arg(value_name = "KEY=VALUE,…", required = true, value_parser = descriptor)]
     pub descriptors: Vec<DescriptorArgument>,
+}
+
+#[derive(Args, Debug)]
+struct CompletionsFlags {
+    /// Shell that loads the completions.
+    #[arg(value_name = "SHELL", value_enum)]
+    shell: clap_complete::Shell,
+}
+
+#[derive(Args, Debug)]
+struct ManFlags {
+    /// Directory for the pages, which is created.
+    #[arg(value_name = "DIR")]
+    directory: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -222,7 +242,7 @@ pub fn parse(
     let environment: Vec<(OsString, OsString)> = environment.into_iter().collect();
     let found = match verb.map(clap::Command::get_name) {
         // The variables describe another process, or no process.
-        Some(MIGRATE | DOCS) => EnvironmentFlags::default(),
+        Some(MIGRATE | DOCS | SCHEMA | COMPLETIONS | MAN) => EnvironmentFlags::default(),
         Some(_) | None => {
             Environment::new(environment.clone()).flags_of(verb.unwrap_or(&command), &command, is_given)
         }
@@ -253,6 +273,9 @@ pub fn parse(
         Some(Verb::Candidates(flags)) => flags.candidates().map(Command::AdminClient),
         Some(Verb::Recommend(flags)) => flags.recommend().map(Command::AdminClient),
         Some(Verb::Events(flags)) => flags.resolve().map(Command::AdminClient),
+        Some(Verb::Schema) => Ok(Command::Schema),
+        Some(Verb::Completions(flags)) => Ok(Command::Completions(flags.shell)),
+        Some(Verb::Man(flags)) => Ok(Command::Man(flags.directory)),
         Some(Verb::Docs(flags)) => Ok(Command::Docs(flags.page)),
     }
     .map_err(|problem| vec![problem].into())
@@ -260,6 +283,9 @@ pub fn parse(
 
 const MIGRATE: &str = "migrate";
 const DOCS: &str = "docs";
+const SCHEMA: &str = "schema";
+const COMPLETIONS: &str = "completions";
+const MAN: &str = "man";
 
 /// The command line, with the variables of each flag in its help.
 pub fn command() -> clap::Command {

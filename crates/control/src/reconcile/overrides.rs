@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::{
+    sync::mpsc,
     task::{JoinError, spawn_blocking},
     time::{Instant, sleep_until},
 };
@@ -14,7 +15,10 @@ use crate::{
     backend::Backend,
     bounds::truncated,
     metrics,
-    redis::{Redis, overrides},
+    redis::{
+        Redis,
+        overrides::{self, ChangesPage},
+    },
     rule_overrides::{BookHead, OverrideBook},
     stored::{StoreHead, now_ms},
 };
@@ -29,6 +33,8 @@ const ACTIVATION_PART: u32 = 20;
 /// spread.
 const CHANGES_PER_SPREAD_MS: usize = 100;
 const MAX_SPREAD_MS: u64 = 500;
+/// Pages of changes that are fetched before earlier ones are read.
+const PAGES_AHEAD: usize = 2;
 
 /// Reconciles overrides of rules.
 pub(super) struct OverridesReconciler {
@@ -190,12 +196,14 @@ async fn fetch_changes(
     while let Some(from) = next {
         let page = overrides::since(redis.client(), from).await?;
         next = page.next;
-        problems.extend(page.problems);
         // Until the last page the revision is that of the last change.
-        let head = next.is_none().then(|| page.head.in_epoch_of(&held));
-        let (changes, control) = (page.changes, control.clone());
+        let head = next.is_none().then(|| page.head.clone().in_epoch_of(&held));
+        let control = control.clone();
         let recorded = spawn_blocking(move || {
-            control.overrides().record(&changes, |book| head.into_iter().for_each(|head| book.set_head(head)))
+            let (changes, mut problems) = page.changes();
+            let finish = |book: &mut OverrideBook| head.into_iter().for_each(|head| book.set_head(head));
+            problems.extend(control.overrides().record(&changes, finish));
+            problems
         });
         problems.extend(recorded.await.map_err(|error| panicked(&error))?);
     }
@@ -204,23 +212,39 @@ async fn fetch_changes(
 
 /// Fetches everything in place of what is held.
 async fn fetch_everything(control: &Control, redis: &Redis) -> Result<Vec<String>, ControlError> {
-    let (mut next, mut problems, mut book) = (Some(0), Vec::new(), OverrideBook::default());
+    let (pages, mut fetched) = mpsc::channel::<ChangesPage>(PAGES_AHEAD);
+    let control = control.clone();
+    // A page is read while the store makes the next one.
+    let replaced = spawn_blocking(move || {
+        let (mut problems, mut book, mut is_first) = (Vec::new(), OverrideBook::default(), true);
+        while let Some(page) = fetched.blocking_recv() {
+            let (head, is_last) = (page.head.clone(), page.next.is_none());
+            let (changes, unreadable) = page.changes();
+            problems.extend(unreadable);
+            // An invalid one, which a newer release may have written, is omitted.
+            let invalid = changes.into_iter().filter_map(|change| book.apply(change).err());
+            problems.extend(invalid.map(|error| format!("an override is omitted: {error}")));
+            book.set_head(if is_first { head } else { head.in_epoch_of(book.head()) });
+            is_first = false;
+            if is_last {
+                problems.extend(control.overrides().replace(book));
+                return problems;
+            }
+        }
+        // The store did not respond.
+        problems
+    });
+    let mut next = Some(0);
     while let Some(from) = next {
         let page = overrides::since(redis.client(), from).await?;
         next = page.next;
-        problems.extend(page.problems);
-        // An invalid one, which a newer release may have written, is omitted.
-        let invalid = page.changes.into_iter().filter_map(|change| book.apply(change).err());
-        problems.extend(invalid.map(|error| format!("an override is omitted: {error}")));
-        book.set_head(match from {
-            0 => page.head,
-            _ => page.head.in_epoch_of(book.head()),
-        });
+        if pages.send(page).await.is_err() {
+            // The thread has panicked.
+            break;
+        }
     }
-    let control = control.clone();
-    let replaced = spawn_blocking(move || control.overrides().replace(book));
-    problems.extend(replaced.await.map_err(|error| panicked(&error))?);
-    Ok(problems)
+    drop(pages);
+    replaced.await.map_err(|error| panicked(&error))
 }
 
 /// Restores what the store has lost: all with later revisions than `from`.

@@ -16,18 +16,32 @@ use crate::{
 };
 
 /// Number of changes that are read or restored by one step.
-const PAGE_CHANGES: usize = 500;
+const PAGE_CHANGES: usize = 1_000;
 
 /// Changes after a revision.
 #[derive(Debug)]
 pub(crate) struct ChangesPage {
     /// Identity of the store; its floor is unknown.
     pub(crate) head: BookHead,
-    pub(crate) changes: Vec<OverrideChange>,
-    /// Changes that could not be read, with the reasons.
-    pub(crate) problems: Vec<String>,
     /// The revision from which the next page follows, if there may be more.
     pub(crate) next: Option<u64>,
+    /// Revision, identifier and payload of each change.
+    stated: Vec<(u64, Vec<u8>, Vec<u8>)>,
+}
+
+impl ChangesPage {
+    /// The changes, and why some could not be read. Slow.
+    pub(crate) fn changes(self) -> (Vec<OverrideChange>, Vec<String>) {
+        let (mut changes, mut problems) = (Vec::with_capacity(self.stated.len()), Vec::new());
+        for (revision, id, payload) in self.stated {
+            // An unreadable one, which a newer release may have written, does not affect the others.
+            match change(revision, id, &payload) {
+                Ok(change) => changes.push(change),
+                Err(error) => problems.push(format!("an override is omitted: {error}")),
+            }
+        }
+        (changes, problems)
+    }
 }
 
 /// Puts overrides, from an instance whose earlier changes have a lineage, and returns the last revision.
@@ -44,6 +58,25 @@ pub(crate) async fn put(
     }
     let operation = Operation::of_overrides("put").with(arguments);
     made(client.run(&operation).await?)?.ok_or_else(|| malformed("no result"))
+}
+
+/// Puts or removes an override unless the store has another one than that of this revision, 0 for none, and returns the last
+/// revision; `None` if it has.
+pub(crate) async fn replace(
+    client: &ScriptClient,
+    (known, id): (u64, &str),
+    entry: Option<&OverrideEntry>,
+    audit: AuditEntry,
+    lineage: &str,
+) -> ControlResult<Option<u64>> {
+    let (ends, payload) = match entry {
+        Some(entry) => (end(entry), to_json(entry)?),
+        None => (b"0".to_vec(), Vec::new()),
+    };
+    let mut arguments = vec![token().into_bytes(), to_json(&audit)?, MAX_OVERRIDES.to_string().into_bytes()];
+    arguments.extend(lineage_arguments(lineage));
+    arguments.extend([known.to_string().into_bytes(), id.as_bytes().to_vec(), ends, payload]);
+    made(client.run(&Operation::of_overrides("replace").with(arguments)).await?)
 }
 
 /// Removes an override, and returns the revision; `None` if it does not exist.
@@ -68,19 +101,14 @@ pub(crate) async fn since(client: &ScriptClient, revision: u64) -> ControlResult
     let mut part = || parts.next().ok_or_else(|| malformed("a short list")).and_then(bytes);
     let lineage = text(part()?)?;
     let head = BookHead { lineage, revision: number(&part()?)?, epoch: number(&part()?)?, floor: 0 };
-    let (mut changes, mut problems, mut last, mut count) = (Vec::new(), Vec::new(), revision, 0_usize);
+    let (mut stated, mut last) = (Vec::with_capacity(PAGE_CHANGES), revision);
     while let Some(part) = parts.next() {
         let mut next = || parts.next().ok_or_else(|| malformed("a short list")).and_then(bytes);
-        let (id, payload) = (text(next()?)?, next()?);
-        (last, count) = (number(&bytes(part)?)?, count.saturating_add(1));
-        // An unreadable one, which a newer release may have written, does not affect the others.
-        match change(last, &id, &payload) {
-            Ok(change) => changes.push(change),
-            Err(error) => problems.push(format!("an override is omitted: {error}")),
-        }
+        last = number(&bytes(part)?)?;
+        stated.push((last, next()?, next()?));
     }
-    let next = (count == PAGE_CHANGES).then_some(last);
-    Ok(ChangesPage { head, changes, problems, next })
+    let next = (stated.len() == PAGE_CHANGES).then_some(last);
+    Ok(ChangesPage { head, next, stated })
 }
 
 /// Restores changes that the store lost, up to the revision of `head`. Whether the store had no other lineage.
@@ -142,7 +170,7 @@ fn made(reply: Reply) -> ControlResult<Option<u64>> {
     let mut part = || parts.next().ok_or_else(|| malformed("no result")).and_then(bytes);
     match part()?.as_slice() {
         b"made" => number(&part()?).map(Some),
-        b"none" => Ok(None),
+        b"none" | b"stale" => Ok(None),
         b"full" => Err(ControlError::TooMany { what: "overrides", most: MAX_OVERRIDES }),
         b"lost" => {
             Err(ControlError::Unavailable("it has lost the overrides, which are restored soon".into()))
@@ -151,8 +179,8 @@ fn made(reply: Reply) -> ControlResult<Option<u64>> {
     }
 }
 
-fn change(revision: u64, id: &str, payload: &[u8]) -> ControlResult<OverrideChange> {
-    let id = u128::from_str_radix(id, 16).map_err(|_| malformed("no identifier"))?;
+fn change(revision: u64, id: Vec<u8>, payload: &[u8]) -> ControlResult<OverrideChange> {
+    let id = u128::from_str_radix(&text(id)?, 16).map_err(|_| malformed("no identifier"))?;
     let entry = match payload {
         [] => None,
         payload => Some(read_json(payload)?),

@@ -134,13 +134,13 @@ impl OverrideBook {
         id: OverrideId,
         entry: &OverrideEntry,
     ) -> Result<Record, OverrideError> {
-        let key = entry.check()?;
+        let (key, limit) = entry.checked()?;
         let stated = RuleOverride {
             id,
             domain: self.text(&entry.domain),
             rule: self.text(&entry.rule),
             key,
-            rate_limit: self.text(&entry.limit_text()),
+            rate_limit: self.text(&limit),
             ends_at_ms: entry.expires_at_ms,
         };
         Ok(Record {
@@ -193,6 +193,11 @@ impl OverrideBook {
     pub(crate) fn next_end(&self, now_ms: u64) -> Option<u64> {
         let ends = self.records.values().filter_map(|record| record.stated.ends_at_ms);
         ends.filter(|end| *end > now_ms).min()
+    }
+
+    /// The revision of the override with this identifier; 0 if there is none.
+    pub(crate) fn revision_of(&self, id: OverrideId) -> u64 {
+        self.records.get(&id).map_or(0, |record| record.revision)
     }
 
     /// The override with this identifier.

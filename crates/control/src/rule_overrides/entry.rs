@@ -80,12 +80,18 @@ impl OverrideEntry {
     /// # Errors
     /// When it is invalid.
     pub fn check(&self) -> Result<OverrideKey, OverrideError> {
+        self.checked().map(|(key, _)| key)
+    }
+
+    /// The key and the text of the limit, if both are valid.
+    pub(super) fn checked(&self) -> Result<(OverrideKey, String), OverrideError> {
+        let limit = self.limit_text();
         match () {
             () if self.domain.is_empty() => Err(OverrideError::NoDomain),
             () if self.rule.is_empty() => Err(OverrideError::NoRule),
             () if self.rate_limit.is_empty() => Err(OverrideError::NoLimit),
-            () if self.limit_text().len() > MAX_LIMIT_BYTES => Err(OverrideError::TooLarge),
-            () => Ok(OverrideKey::new(self.key.iter().map(|pair| (&*pair.key, &*pair.value)))?),
+            () if limit.len() > MAX_LIMIT_BYTES => Err(OverrideError::TooLarge),
+            () => Ok((OverrideKey::new(self.key.iter().map(|pair| (&*pair.key, &*pair.value)))?, limit)),
         }
     }
 
@@ -94,13 +100,13 @@ impl OverrideEntry {
     /// # Errors
     /// When it is invalid, whatever the rules are.
     pub fn compiled(&self) -> Result<RuleOverride, OverrideError> {
-        let key = self.check()?;
+        let (key, limit) = self.checked()?;
         Ok(RuleOverride {
             id: Self::id_of(&self.domain, &self.rule, &self.key),
             domain: self.domain.as_str().into(),
             rule: self.rule.as_str().into(),
             key,
-            rate_limit: self.limit_text().into(),
+            rate_limit: limit.into(),
             ends_at_ms: self.expires_at_ms,
         })
     }

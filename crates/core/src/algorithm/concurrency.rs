@@ -60,7 +60,11 @@ impl Concurrency {
         let (amount, lease) = match hits {
             Hits::Charge(amount) | Hits::Overdraw(amount) => (amount.get(), lease_at(now)),
             Hits::Acquire { amount, lease } => (amount.get(), lease),
-            Hits::Peek | Hits::Refund(_) | Hits::RefundCharge { .. } | Hits::Release(_) => {
+            Hits::Peek
+            | Hits::Refund(_)
+            | Hits::RefundCharge { .. }
+            | Hits::Release(_)
+            | Hits::Settle { .. } => {
                 refund(held, hits);
                 return hits.is_refund() || held.used() <= u64::from(self.limit);
             }
@@ -87,7 +91,7 @@ fn lease_at(now: Timestamp) -> LeaseId {
 
 fn refund(held: &mut Held, hits: Hits) {
     match hits {
-        Hits::Release(lease) => {
+        Hits::Release(lease) | Hits::Settle { lease, .. } => {
             held.remove_tagged(lease);
         }
         Hits::Refund(amount) | Hits::RefundCharge { amount, .. } => held.remove_oldest(amount.get()),

@@ -79,6 +79,7 @@ impl RegionShare {
             Policy::SlidingWindowLog(policy) => Policy::SlidingWindowLog(policy.with_limit(effective)),
             Policy::TokenBucket(policy) => Policy::TokenBucket(policy.with_refill(self.refill, effective)),
             Policy::Concurrency(policy) => Policy::Concurrency(policy.with_limit(effective)),
+            Policy::Budget(policy) => Policy::Budget(policy.with_limit(effective.into())),
         }
     }
 
@@ -89,7 +90,7 @@ impl RegionShare {
             Policy::SlidingWindow(policy) => policy.length().as_secs(),
             Policy::SlidingWindowLog(policy) => policy.window().as_secs(),
             Policy::TokenBucket(_) => self.refill / TICKS_PER_SECOND,
-            Policy::Concurrency(_) => 0,
+            Policy::Concurrency(_) | Policy::Budget(_) => 0,
         };
         u32::try_from(seconds).unwrap_or(u32::MAX)
     }
@@ -107,7 +108,8 @@ impl RegionShare {
             Policy::FixedWindow(_)
             | Policy::SlidingWindow(_)
             | Policy::SlidingWindowLog(_)
-            | Policy::Concurrency(_) => seen,
+            | Policy::Concurrency(_)
+            | Policy::Budget(_) => seen,
         };
         u32::try_from(effective).unwrap_or(u32::MAX).min(self.limit.get())
     }
@@ -146,7 +148,8 @@ pub fn fill_micros(policy: &Policy) -> u64 {
         Policy::FixedWindow(_)
         | Policy::SlidingWindow(_)
         | Policy::SlidingWindowLog(_)
-        | Policy::Concurrency(_) => 0,
+        | Policy::Concurrency(_)
+        | Policy::Budget(_) => 0,
     }
 }
 
@@ -157,7 +160,8 @@ pub fn full_at(policy: &Policy, state: &CounterState) -> u64 {
         Policy::FixedWindow(_)
         | Policy::SlidingWindow(_)
         | Policy::SlidingWindowLog(_)
-        | Policy::Concurrency(_) => 0,
+        | Policy::Concurrency(_)
+        | Policy::Budget(_) => 0,
     }
 }
 
@@ -177,7 +181,7 @@ pub fn label(policy: &Policy, state: &CounterState, now: Timestamp) -> u32 {
     match policy {
         Policy::FixedWindow(window) => window.label([first, second, third], now),
         Policy::SlidingWindow(window) => window.label([first, second, third], now),
-        Policy::SlidingWindowLog(_) | Policy::TokenBucket(_) | Policy::Concurrency(_) => {
+        Policy::SlidingWindowLog(_) | Policy::TokenBucket(_) | Policy::Concurrency(_) | Policy::Budget(_) => {
             now.seconds().saturating_add(1)
         }
     }

@@ -206,7 +206,7 @@ impl FixedWindow {
         let (end, count) = self.counts(*state, now);
         let limit = self.limit;
         let after = match hits {
-            Hits::Peek | Hits::Release(_) => count,
+            Hits::Peek | Hits::Release(_) | Hits::Settle { .. } => count,
             Hits::Charge(amount) | Hits::Overdraw(amount) | Hits::Acquire { amount, .. } => {
                 count.saturating_add(amount.get())
             }
@@ -270,6 +270,7 @@ impl FixedWindow {
             retry_after,
             used,
             over: counted.saturating_sub(limit).min(hits.charged()),
+            held: 0,
             decided_at: now,
             ban: None,
         }

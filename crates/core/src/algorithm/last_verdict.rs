@@ -67,7 +67,25 @@ impl Policy {
             Self::SlidingWindowLog(policy) => policy.limit().into(),
             Self::TokenBucket(policy) => policy.burst(),
             Self::Concurrency(policy) => policy.limit().into(),
+            Self::Budget(policy) => policy.window().limit(),
         }
+    }
+
+    /// End of the window that contains `now`, in seconds since the epoch; `None` where usage never begins anew.
+    pub fn window_end(&self, now: Timestamp) -> Option<u32> {
+        match self {
+            Self::FixedWindow(policy) => Some(policy.window_end(now)),
+            Self::Budget(policy) => Some(policy.window().window_end(now)),
+            Self::SlidingWindow(_)
+            | Self::SlidingWindowLog(_)
+            | Self::TokenBucket(_)
+            | Self::Concurrency(_) => None,
+        }
+    }
+
+    /// Whether the limit may have more than 32 bits.
+    pub(super) const fn can_be_wide(&self) -> bool {
+        matches!(self, Self::FixedWindow(policy) if policy.max_carried() == 0)
     }
 
     /// Number that marks the counters in a store.
@@ -89,6 +107,7 @@ impl Policy {
             Self::SlidingWindowLog(policy) => Self::SlidingWindowLog(policy.with_limit(bounded)),
             Self::TokenBucket(policy) => Self::TokenBucket(policy.with_rate(quota)),
             Self::Concurrency(policy) => Self::Concurrency(policy.with_limit(bounded)),
+            Self::Budget(policy) => Self::Budget(policy.with_limit(limit.into())),
         }
     }
 
@@ -110,6 +129,7 @@ impl Policy {
             }
             Self::TokenBucket(policy) => Self::TokenBucket(policy.region_share(share, whole)),
             Self::Concurrency(policy) => Self::Concurrency(policy.with_limit(share.min(MAX_QUEUED))),
+            Self::Budget(policy) => Self::Budget(policy.with_limit(share.into())),
         }
     }
 
@@ -122,6 +142,7 @@ impl Policy {
             Self::SlidingWindowLog(policy) => policy.window(),
             Self::TokenBucket(policy) => policy.time_to_fill(),
             Self::Concurrency(policy) => policy.lease_ttl(),
+            Self::Budget(policy) => policy.window().tail(),
         }
     }
 
@@ -134,6 +155,7 @@ impl Policy {
             Self::SlidingWindowLog(policy) => Self::SlidingWindowLog(policy.shared_by(instances)),
             Self::TokenBucket(policy) => Self::TokenBucket(policy.shared_by(instances)),
             Self::Concurrency(policy) => Self::Concurrency(policy.shared_by(instances)),
+            Self::Budget(policy) => Self::Budget(policy.shared_by(instances)),
         }
     }
 
@@ -141,12 +163,10 @@ impl Policy {
     /// on is reduced by an eighth.
     #[must_use]
     pub fn with_reserve(self) -> Self {
+        let wide = |limit: u64| limit.saturating_sub(limit / WIDE_RESERVED_PART);
         let reduced = |limit: u32| limit.saturating_sub(limit / RESERVED_PART);
         match self {
-            Self::FixedWindow(policy) => {
-                let reduced = policy.limit().saturating_sub(policy.limit() / WIDE_RESERVED_PART);
-                Self::FixedWindow(policy.with_limit(reduced))
-            }
+            Self::FixedWindow(policy) => Self::FixedWindow(policy.with_limit(wide(policy.limit()))),
             Self::SlidingWindow(policy) => Self::SlidingWindow(policy.with_limit(reduced(policy.limit()))),
             Self::SlidingWindowLog(policy) => {
                 Self::SlidingWindowLog(policy.with_limit(reduced(policy.limit())))
@@ -154,19 +174,21 @@ impl Policy {
             Self::TokenBucket(policy) if policy.burst() >= u64::from(RESERVED_PART) => {
                 Self::TokenBucket(policy.without_part(RESERVED_PART.into()))
             }
+            Self::Budget(policy) => Self::Budget(policy.with_limit(wide(policy.window().limit()))),
             Self::TokenBucket(_) | Self::Concurrency(_) => self,
         }
     }
 
     /// Returns what a verdict of this policy leaves to know, given that `reserved` tokens were charged after it.
     pub fn last_verdict(&self, verdict: &Verdict, reserved: u32) -> LastVerdict {
-        let used = verdict.used.saturating_add(reserved.into());
+        let used = verdict.used.saturating_add(verdict.held).saturating_add(reserved.into());
         let reserved_for = match self {
             Self::TokenBucket(policy) => policy.time_of(reserved.into()),
             Self::FixedWindow(_)
             | Self::SlidingWindow(_)
             | Self::SlidingWindowLog(_)
-            | Self::Concurrency(_) => Duration::ZERO,
+            | Self::Concurrency(_)
+            | Self::Budget(_) => Duration::ZERO,
         };
         LastVerdict {
             used,
@@ -202,6 +224,9 @@ impl Policy {
                 let mut state = CounterState::default();
                 state.on_log(|log| share.fill(log, used, last, whole >= policy.limit().into()));
                 state
+            }
+            (Self::Budget(policy), Self::Budget(share)) => {
+                CounterState::Ledger(Box::new(share.after(policy, last, instances)))
             }
             _ => return None,
         };
@@ -246,6 +271,7 @@ impl Policy {
             Self::SlidingWindowLog(policy) => policy.window(),
             Self::TokenBucket(policy) => return policy.refill(elapsed),
             Self::Concurrency(_) => return 0,
+            Self::Budget(policy) => policy.window().elapsed(from),
         };
         let product = u128::from(used).saturating_mul(elapsed.as_micros());
         let expected = product.checked_div(within.as_micros().max(1)).unwrap_or(0);

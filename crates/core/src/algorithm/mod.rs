@@ -4,10 +4,12 @@
 //! the two. An algorithm is one file here, one file of the same name in `lua/decide/`, and one variant of [`Algorithm`]
 //! and of [`Policy`].
 
+pub mod budget;
 pub mod concurrency;
 pub mod effective_limit;
 pub mod fixed_window;
 mod last_verdict;
+mod parameters;
 pub mod policy;
 pub mod prefetch;
 pub mod queue;
@@ -21,11 +23,13 @@ mod tests;
 use std::time::Duration;
 
 pub use self::{
+    budget::{Budget, Ledger, LedgerSummary, Reserve, Unsettled},
     concurrency::Concurrency,
     effective_limit::{Loan, LoanTotals, RegionShare},
     fixed_window::FixedWindow,
     last_verdict::LastVerdict,
-    policy::{Parameters, Policy, PolicyError},
+    parameters::{Parameters, PolicyError},
+    policy::Policy,
     prefetch::Prefetch,
     sliding_window::SlidingWindow,
     sliding_window_log::SlidingWindowLog,
@@ -53,10 +57,12 @@ pub enum Algorithm {
     TokenBucket,
     /// Limits the number of requests in flight.
     Concurrency,
+    /// A fixed window with reservations: not a value of the key, but that of a limit with `reserve`.
+    Budget,
 }
 
 impl Algorithm {
-    /// Every algorithm.
+    /// Every value of the key.
     pub const ALL: [Self; 5] = [
         Self::FixedWindow,
         Self::SlidingWindow,
@@ -68,7 +74,7 @@ impl Algorithm {
     /// Value of the `algorithm` key.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::FixedWindow => "fixed_window",
+            Self::FixedWindow | Self::Budget => "fixed_window",
             Self::SlidingWindow => "sliding_window",
             Self::SlidingWindowLog => "sliding_window_log",
             Self::TokenBucket => "token_bucket",
@@ -85,6 +91,7 @@ impl Algorithm {
             Self::TokenBucket => 1,
             Self::SlidingWindowLog => 2,
             Self::Concurrency => 3,
+            Self::Budget => 6,
             Self::SlidingWindow => 8,
         }
     }
@@ -92,9 +99,19 @@ impl Algorithm {
     /// Whether each counter has a key of its own in a store because its size varies with its use.
     pub const fn has_own_key(self) -> bool {
         match self {
-            Self::SlidingWindowLog | Self::Concurrency => true,
+            Self::SlidingWindowLog | Self::Concurrency | Self::Budget => true,
             Self::FixedWindow | Self::SlidingWindow | Self::TokenBucket => false,
         }
+    }
+
+    /// Whether each hit is stored, so that a limit is bounded.
+    pub const fn stores_hits(self) -> bool {
+        matches!(self, Self::SlidingWindowLog | Self::Concurrency)
+    }
+
+    /// Whether requests charge it under a lease, which is released or settled later.
+    pub const fn takes_leases(self) -> bool {
+        matches!(self, Self::Concurrency | Self::Budget)
     }
 
     /// Whether a hit is a permit that the request holds until it ends, instead of a count in a window. Such a limit has no
@@ -102,7 +119,20 @@ impl Algorithm {
     pub const fn holds_permits(self) -> bool {
         match self {
             Self::Concurrency => true,
-            Self::FixedWindow | Self::SlidingWindow | Self::SlidingWindowLog | Self::TokenBucket => false,
+            Self::FixedWindow
+            | Self::SlidingWindow
+            | Self::SlidingWindowLog
+            | Self::TokenBucket
+            | Self::Budget => false,
+        }
+    }
+
+    /// The algorithm that a limit states.
+    #[must_use]
+    pub const fn stated(self) -> Self {
+        match self {
+            Self::Budget => Self::FixedWindow,
+            algorithm => algorithm,
         }
     }
 
@@ -118,7 +148,7 @@ impl Algorithm {
     pub const fn can_be_leased(self) -> bool {
         match self {
             Self::FixedWindow | Self::SlidingWindow | Self::TokenBucket => true,
-            Self::SlidingWindowLog | Self::Concurrency => false,
+            Self::SlidingWindowLog | Self::Concurrency | Self::Budget => false,
         }
     }
 }
@@ -134,8 +164,10 @@ pub struct Verdict {
     pub reset_after: Duration,
     /// Time until the same hits would pass: zero if they passed, [`Duration::MAX`] if they never can.
     pub retry_after: Duration,
-    /// Hits that count now.
+    /// Hits that count now, without those that are held.
     pub used: u64,
+    /// Hits that open leases of a budget hold.
+    pub held: u64,
     /// Number of the charged hits that exceed the limit; 0 if they passed.
     pub over: u64,
     /// Time of the decision.

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use super::{
-    Algorithm, Charging, Concurrency, CounterState, FixedWindow, Prefetch, QueueSummary, SlidingWindow,
-    SlidingWindowLog, StateSummary, TokenBucket, Verdict, concurrency::DEFAULT_LEASE_TTL, fixed_window,
-    queue::MAX_QUEUED, sliding_window, token_bucket,
+    Algorithm, Budget, Charging, Concurrency, CounterState, FixedWindow, LedgerSummary, Prefetch,
+    QueueSummary, Reserve, SlidingWindow, SlidingWindowLog, StateSummary, TokenBucket, Verdict, fixed_window,
+    parameters::{Parameters, PolicyError},
+    queue::MAX_QUEUED,
+    sliding_window, token_bucket,
 };
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
@@ -22,67 +24,8 @@ pub enum Policy {
     TokenBucket(TokenBucket),
     /// See [`Concurrency`].
     Concurrency(Concurrency),
-}
-
-/// Parameters besides the quota; each is ignored by the algorithms that do not use it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parameters {
-    /// Capacity of a token bucket in hits; the limit if absent.
-    pub burst: Option<u32>,
-    /// Minimum time between two requests admitted by an exact log; zero disables it.
-    pub min_interval: Duration,
-    /// Time after which a permit of a concurrency limit that was not returned expires.
-    pub lease_ttl: Duration,
-    /// Whether charges count beyond the limit.
-    pub overdraft: bool,
-    /// Number of hits that an overdraft of a bucket, or of a window with a carry, takes beyond the limit at most; the limit
-    /// if absent.
-    pub max_debt: Option<u32>,
-    /// Whether hits beyond the limit of a fixed window with an overdraft count in the next windows.
-    pub carry: bool,
-}
-
-impl Default for Parameters {
-    fn default() -> Self {
-        Self {
-            burst: None,
-            min_interval: Duration::ZERO,
-            lease_ttl: DEFAULT_LEASE_TTL,
-            overdraft: false,
-            max_debt: None,
-            carry: false,
-        }
-    }
-}
-
-/// Error of a quota that an algorithm cannot enforce.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PolicyError {
-    /// A bucket that takes too long to fill.
-    #[error("expected a burst that refills within 2.8 years at this rate")]
-    TooSlow,
-    /// A debt that takes too long to refill.
-    #[error("expected a max_debt that refills within 2.8 years at this rate, together with the burst")]
-    TooDeep,
-    /// A bucket whose emission interval is so short that rounding changes the rate by more than 1 %.
-    #[error("expected a token bucket rate that is exact within 1 %: at most about a million per second")]
-    TooFast,
-    /// A limit with more bits than the algorithm's state has for it.
-    #[error("expected a limit of at most 4294967295, or `fixed_window` without `carry`")]
-    TooLarge,
-    /// A log or a list of leases that would be too long.
-    #[error("expected a limit of at most {MAX_QUEUED}, since this algorithm stores each hit")]
-    TooMany,
-    /// A minimum interval longer than the window: a request that waits for it would find an empty log.
-    #[error("expected a min_interval that is no longer than the window")]
-    TooRare,
-}
-
-impl Parameters {
-    /// Maximum number of hits beyond the limit of `quota`.
-    fn debt_of(&self, quota: Quota) -> u32 {
-        if self.overdraft { self.max_debt.unwrap_or(quota.word()) } else { 0 }
-    }
+    /// See [`Budget`].
+    Budget(Budget),
 }
 
 impl Policy {
@@ -104,10 +47,8 @@ impl Policy {
             };
         }
         match Self::nearest(algorithm, quota, parameters) {
-            _ if algorithm.has_own_key() && quota.word() > MAX_QUEUED => Err(PolicyError::TooMany),
-            _ if quota.is_wide() && (algorithm == Algorithm::SlidingWindow || parameters.carry) => {
-                Err(PolicyError::TooLarge)
-            }
+            _ if algorithm.stores_hits() && quota.word() > MAX_QUEUED => Err(PolicyError::TooMany),
+            policy if quota.is_wide() && !policy.can_be_wide() => Err(PolicyError::TooLarge),
             Self::SlidingWindowLog(log) if min_interval > log.window() => Err(PolicyError::TooRare),
             policy => Ok(policy),
         }
@@ -119,9 +60,12 @@ impl Policy {
         let Parameters { burst, min_interval, lease_ttl, carry, .. } = *parameters;
         let max_debt = parameters.debt_of(quota);
         match algorithm {
-            Algorithm::FixedWindow => {
+            Algorithm::FixedWindow | Algorithm::Budget => {
                 let max_carried = if carry { max_debt } else { 0 };
-                Self::FixedWindow(FixedWindow::new(quota, max_carried))
+                match parameters.reserve {
+                    Some(reserve) => Self::Budget(Budget::new(FixedWindow::new(quota, 0), reserve)),
+                    None => Self::FixedWindow(FixedWindow::new(quota, max_carried)),
+                }
             }
             Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(quota)),
             Algorithm::SlidingWindowLog => {
@@ -151,6 +95,7 @@ impl Policy {
             Self::FixedWindow(_) | Self::TokenBucket(_) => {
                 Parameters { overdraft: self.has_bound(), carry: self.has_bound(), ..defaults }
             }
+            Self::Budget(policy) => Parameters { reserve: Some(policy.reserve()), ..defaults },
             Self::SlidingWindow(_) => defaults,
         };
         match (Self::nearest(self.algorithm(), quota, &parameters), self) {
@@ -178,7 +123,8 @@ impl Policy {
                 Self::FixedWindow(_)
                 | Self::SlidingWindowLog(_)
                 | Self::TokenBucket(_)
-                | Self::Concurrency(_) => None,
+                | Self::Concurrency(_)
+                | Self::Budget(_) => None,
             },
             now,
         ))
@@ -192,6 +138,7 @@ impl Policy {
             Self::SlidingWindowLog(_) => Algorithm::SlidingWindowLog,
             Self::TokenBucket(_) => Algorithm::TokenBucket,
             Self::Concurrency(_) => Algorithm::Concurrency,
+            Self::Budget(_) => Algorithm::Budget,
         }
     }
 
@@ -205,6 +152,7 @@ impl Policy {
             Self::SlidingWindowLog(policy) => [i64::from(policy.limit()), micros(policy.window())],
             Self::TokenBucket(policy) => policy.script_parameters(),
             Self::Concurrency(policy) => [i64::from(policy.limit()), micros(policy.lease_ttl())],
+            Self::Budget(policy) => policy.script_parameters(),
         }
     }
 
@@ -222,7 +170,7 @@ impl Policy {
     pub fn script_bound(&self) -> u64 {
         match self {
             Self::FixedWindow(policy) => policy.max_used().unwrap_or(policy.max_counted()),
-            Self::SlidingWindow(_) | Self::Concurrency(_) => u64::from(u32::MAX),
+            Self::SlidingWindow(_) | Self::Concurrency(_) | Self::Budget(_) => u64::from(u32::MAX),
             Self::SlidingWindowLog(policy) => policy.max_logged(),
             Self::TokenBucket(policy) => policy.max_debt_ticks(),
         }
@@ -233,7 +181,9 @@ impl Policy {
         let max_debt = match self {
             Self::TokenBucket(policy) => Some(policy.max_debt()),
             Self::FixedWindow(policy) => Some(policy.max_carried().into()),
-            Self::SlidingWindow(_) | Self::SlidingWindowLog(_) | Self::Concurrency(_) => None,
+            Self::SlidingWindow(_) | Self::SlidingWindowLog(_) | Self::Concurrency(_) | Self::Budget(_) => {
+                None
+            }
         };
         max_debt.filter(|_| self.has_bound())
     }
@@ -244,7 +194,9 @@ impl Policy {
         match self {
             Self::FixedWindow(policy) => policy.max_used().is_some(),
             Self::TokenBucket(policy) => policy.max_debt_ticks() > policy.capacity(),
-            Self::SlidingWindow(_) | Self::SlidingWindowLog(_) | Self::Concurrency(_) => false,
+            Self::SlidingWindow(_) | Self::SlidingWindowLog(_) | Self::Concurrency(_) | Self::Budget(_) => {
+                false
+            }
         }
     }
 
@@ -255,7 +207,7 @@ impl Policy {
             Self::FixedWindow(policy) if policy.has_calendar() => false,
             // The bound of an overdraft is not a part of loans.
             Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::TokenBucket(_) => !self.has_bound(),
-            Self::SlidingWindowLog(_) | Self::Concurrency(_) => false,
+            Self::SlidingWindowLog(_) | Self::Concurrency(_) | Self::Budget(_) => false,
         }
     }
 
@@ -266,7 +218,21 @@ impl Policy {
             Self::FixedWindow(_)
             | Self::SlidingWindow(_)
             | Self::SlidingWindowLog(_)
-            | Self::Concurrency(_) => None,
+            | Self::Concurrency(_)
+            | Self::Budget(_) => None,
+        }
+    }
+
+    /// Whether requests reserve its hits.
+    pub const fn is_budget(&self) -> bool {
+        matches!(self, Self::Budget(_))
+    }
+
+    /// Terms of the reservations; `None` for limits without any.
+    pub const fn reserve_terms(&self) -> Option<Reserve> {
+        match self {
+            Self::Budget(policy) => Some(policy.reserve()),
+            _ => None,
         }
     }
 
@@ -277,7 +243,8 @@ impl Policy {
             Self::FixedWindow(_)
             | Self::SlidingWindow(_)
             | Self::SlidingWindowLog(_)
-            | Self::TokenBucket(_) => None,
+            | Self::TokenBucket(_)
+            | Self::Budget(_) => None,
         }
     }
 
@@ -285,9 +252,11 @@ impl Policy {
     pub const fn min_interval(&self) -> Duration {
         match self {
             Self::SlidingWindowLog(policy) => policy.min_interval(),
-            Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::TokenBucket(_) | Self::Concurrency(_) => {
-                Duration::ZERO
-            }
+            Self::FixedWindow(_)
+            | Self::SlidingWindow(_)
+            | Self::TokenBucket(_)
+            | Self::Concurrency(_)
+            | Self::Budget(_) => Duration::ZERO,
         }
     }
 
@@ -301,6 +270,7 @@ impl Policy {
             Self::Concurrency(policy) => {
                 Some(state.on_leases(|held| policy.passes(held, now, earlier, hits)))
             }
+            Self::Budget(policy) => Some(state.on_ledger(|ledger| policy.passes(ledger, now, earlier, hits))),
             Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::TokenBucket(_) => None,
         }
     }
@@ -318,6 +288,7 @@ impl Policy {
             Self::SlidingWindowLog(policy) => state.on_log(|log| policy.apply(log, now, hits)),
             Self::TokenBucket(policy) => state.on_pair(|pair| policy.apply(pair, now, hits)),
             Self::Concurrency(policy) => state.on_leases(|held| policy.apply(held, now, hits)),
+            Self::Budget(policy) => state.on_ledger(|ledger| policy.apply(ledger, now, hits)),
         }
     }
 
@@ -330,6 +301,7 @@ impl Policy {
             (Self::Concurrency(policy), CounterState::Leases(held)) => {
                 StateSummary::Queue(policy.summary(held, now, hits))
             }
+            (Self::Budget(_), CounterState::Ledger(ledger)) => StateSummary::Ledger(ledger.summary()),
             (_, state) => StateSummary::Words(state.words()),
         }
     }
@@ -343,10 +315,12 @@ impl Policy {
         admitted: bool,
         charging: Charging,
     ) -> Verdict {
-        let (words, queued) = match summary {
-            StateSummary::Words(words) => (words, QueueSummary::default()),
-            StateSummary::Queue(queued) => ([0; 3], queued),
-        };
+        let (mut words, mut queued, mut ledger) = ([0; 3], QueueSummary::default(), LedgerSummary::default());
+        match summary {
+            StateSummary::Words(known) => words = known,
+            StateSummary::Queue(known) => queued = known,
+            StateSummary::Ledger(known) => ledger = known,
+        }
         let [first, second, _] = words;
         match self {
             Self::FixedWindow(policy) => policy.verdict(words, now, hits, admitted, charging),
@@ -354,6 +328,7 @@ impl Policy {
             Self::TokenBucket(policy) => policy.verdict([first, second], now, hits, admitted),
             Self::SlidingWindowLog(policy) => queued.verdict(policy.limit(), now, hits, admitted),
             Self::Concurrency(policy) => queued.verdict(policy.limit(), now, hits, admitted),
+            Self::Budget(policy) => policy.verdict(ledger, now, hits, admitted),
         }
     }
 
@@ -370,7 +345,8 @@ impl Policy {
             (Self::Concurrency(policy), CounterState::Leases(held)) => {
                 held.expires_at(policy.lease_ttl().saturating_mul(2))
             }
-            (Self::SlidingWindowLog(_) | Self::Concurrency(_), _) => 0,
+            (Self::Budget(_), CounterState::Ledger(ledger)) => ledger.expires_at(),
+            (Self::SlidingWindowLog(_) | Self::Concurrency(_) | Self::Budget(_), _) => 0,
         }
     }
 
@@ -381,7 +357,7 @@ impl Policy {
             Self::FixedWindow(policy) => state.on_words(|words| policy.reserve(words, now, prefetch)),
             Self::SlidingWindow(policy) => state.on_words(|words| policy.reserve(words, now, prefetch)),
             Self::TokenBucket(policy) => state.on_pair(|pair| policy.reserve(pair, now, prefetch)),
-            Self::SlidingWindowLog(_) | Self::Concurrency(_) => 0,
+            Self::SlidingWindowLog(_) | Self::Concurrency(_) | Self::Budget(_) => 0,
         }
     }
 
@@ -391,7 +367,9 @@ impl Policy {
         let end = match self {
             Self::FixedWindow(policy) => policy.window_end(now),
             Self::SlidingWindow(policy) => policy.window_end(now),
-            Self::TokenBucket(_) | Self::SlidingWindowLog(_) | Self::Concurrency(_) => return None,
+            Self::TokenBucket(_) | Self::SlidingWindowLog(_) | Self::Concurrency(_) | Self::Budget(_) => {
+                return None;
+            }
         };
         Some(Timestamp::from_micros(u64::from(end).saturating_mul(1_000_000)))
     }

@@ -174,6 +174,7 @@ impl QueueSummary {
             used: self.used,
             // A request before the minimum interval fits the limit, and is counted as over it all the same.
             over: if admitted { 0 } else { over.max(u64::from(hits.charged() > 0)) },
+            held: 0,
             decided_at: now,
             ban: None,
         }

@@ -233,7 +233,7 @@ impl SlidingWindow {
                 self.refund_charge(&mut counts, amount.get(), made_at);
                 admitted = true;
             }
-            Hits::Peek | Hits::Release(_) => {}
+            Hits::Peek | Hits::Release(_) | Hits::Settle { .. } => {}
         }
         *state = self.words(&counts);
         admitted
@@ -281,6 +281,7 @@ impl SlidingWindow {
             },
             used,
             over: if admitted { 0 } else { over },
+            held: 0,
             decided_at: now,
             ban: None,
         }

@@ -127,7 +127,7 @@ impl SlidingWindowLog {
             }
             Hits::Refund(amount) => log.remove_newest(amount.get()),
             Hits::RefundCharge { amount, made_at } => log.remove_at(made_at, amount.get()),
-            Hits::Peek | Hits::Release(_) => {}
+            Hits::Peek | Hits::Release(_) | Hits::Settle { .. } => {}
         }
         matches!(hits, Hits::Refund(_) | Hits::RefundCharge { .. }) || log.used() <= u64::from(self.limit)
     }

@@ -2,7 +2,7 @@
 
 use std::{mem, time::Duration};
 
-use super::queue::Queue;
+use super::{Ledger, LedgerSummary, queue::Queue};
 use crate::lease::LeaseId;
 
 /// State of a counter, as the memory store keeps it.
@@ -15,6 +15,8 @@ pub enum CounterState {
     Log(Box<Queue<()>>),
     /// Held permits with their leases.
     Leases(Box<Queue<LeaseId>>),
+    /// Used hits, and those that leases hold.
+    Ledger(Box<Ledger>),
 }
 
 /// State of an algorithm of fixed size.
@@ -33,6 +35,8 @@ pub enum StateSummary {
     Words(Words),
     /// The summary of a queue of hits.
     Queue(QueueSummary),
+    /// The summary of a ledger.
+    Ledger(LedgerSummary),
 }
 
 /// Summary of a queue of hits.
@@ -63,6 +67,7 @@ impl CounterState {
             Self::Words(_) => 0,
             Self::Log(log) => log.entries(),
             Self::Leases(held) => held.entries(),
+            Self::Ledger(ledger) => ledger.entries(),
         };
         1_usize.saturating_add(entries.div_ceil(4))
     }
@@ -71,7 +76,7 @@ impl CounterState {
     pub(super) const fn words(&self) -> Words {
         match self {
             Self::Words(words) => *words,
-            Self::Log(_) | Self::Leases(_) => [0; 3],
+            Self::Log(_) | Self::Leases(_) | Self::Ledger(_) => [0; 3],
         }
     }
 
@@ -102,7 +107,7 @@ impl CounterState {
     pub(super) fn on_log<T>(&mut self, work: impl FnOnce(&mut Queue<()>) -> T) -> T {
         let mut log = match mem::take(self) {
             Self::Log(log) => log,
-            Self::Words(_) | Self::Leases(_) => Box::default(),
+            Self::Words(_) | Self::Leases(_) | Self::Ledger(_) => Box::default(),
         };
         let result = work(&mut log);
         *self = Self::Log(log);
@@ -113,10 +118,21 @@ impl CounterState {
     pub(super) fn on_leases<T>(&mut self, work: impl FnOnce(&mut Queue<LeaseId>) -> T) -> T {
         let mut held = match mem::take(self) {
             Self::Leases(held) => held,
-            Self::Words(_) | Self::Log(_) => Box::default(),
+            Self::Words(_) | Self::Log(_) | Self::Ledger(_) => Box::default(),
         };
         let result = work(&mut held);
         *self = Self::Leases(held);
+        result
+    }
+
+    /// Applies `work` to the ledger, which is empty if the counter was never used.
+    pub(super) fn on_ledger<T>(&mut self, work: impl FnOnce(&mut Ledger) -> T) -> T {
+        let mut ledger = match mem::take(self) {
+            Self::Ledger(ledger) => ledger,
+            Self::Words(_) | Self::Log(_) | Self::Leases(_) => Box::default(),
+        };
+        let result = work(&mut ledger);
+        *self = Self::Ledger(ledger);
         result
     }
 }

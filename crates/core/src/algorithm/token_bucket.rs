@@ -232,7 +232,7 @@ impl TokenBucket {
     pub(super) fn apply(&self, state: &mut [u32; 2], now: Timestamp, hits: Hits) -> bool {
         let (owed, size) = self.debt(*state, now);
         let (admitted, after) = match hits {
-            Hits::Peek | Hits::Release(_) => (owed <= self.capacity, owed),
+            Hits::Peek | Hits::Release(_) | Hits::Settle { .. } => (owed <= self.capacity, owed),
             Hits::Charge(amount) | Hits::Acquire { amount, .. } => {
                 match owed.saturating_add(self.cost(amount.get())) {
                     charged if charged <= self.capacity => (true, charged),
@@ -314,6 +314,7 @@ impl TokenBucket {
                 Hits::Overdraw(amount) if self.emission.is_some() => excess.min(amount.get()),
                 _ => hits.charged(),
             },
+            held: 0,
             decided_at: now,
             ban: None,
         }

@@ -78,6 +78,15 @@ struct Generation {
     counted: u64,
 }
 
+/// Distributions of a rule over all generations.
+struct Merged {
+    all: DemandSketch,
+    groups: [DemandSketch; GROUPS],
+    windows: u64,
+    /// Begin of the first, in seconds since 1970.
+    since_s: u64,
+}
+
 /// Recommended limits of a rule.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Recommendation {
@@ -183,6 +192,15 @@ impl Demand {
         found.sort_by(|a, b| (&a.domain, &a.rule).cmp(&(&b.domain, &b.rule)));
         found
     }
+
+    /// The limit of a rule that denies `part` of the hits, for each of `instances` that share the traffic evenly; `None` before
+    /// the first whole window.
+    pub fn limit_for(&self, domain: &str, rule: &str, part: f64, instances: u32) -> Option<RecommendedLimit> {
+        let name = (domain.into(), rule.into());
+        let merged = self.rules.get(&name)?.merged()?;
+        let scale = f64::from(instances.max(1));
+        limit(&merged.all, &merged.groups, DemandSketch::limit_for_hits, part, scale)
+    }
 }
 
 /// The quota of a rule with a window.
@@ -255,7 +273,8 @@ impl RuleDemand {
         }
     }
 
-    fn recommend(&self, domain: &str, rule: &Rule, quota: Quota, instances: u32) -> Option<Recommendation> {
+    /// Both generations; `None` without demand in a whole window.
+    fn merged(&self) -> Option<Merged> {
         let [active, before] = &self.generations;
         let windows = active.windows.saturating_add(before.windows);
         let groups: [DemandSketch; GROUPS] = std::array::from_fn(|at| {
@@ -265,9 +284,12 @@ impl RuleDemand {
         });
         let mut all = DemandSketch::default();
         groups.iter().for_each(|group| all.merge(group));
-        if windows == 0 || all.keys() <= 0.0 {
-            return None;
-        }
+        let since_s = if before.windows > 0 { before.since_s } else { active.since_s };
+        (windows > 0 && all.keys() > 0.0).then_some(Merged { all, groups, windows, since_s })
+    }
+
+    fn recommend(&self, domain: &str, rule: &Rule, quota: Quota, instances: u32) -> Option<Recommendation> {
+        let Merged { all, groups, windows, since_s } = self.merged()?;
         let scale = f64::from(instances);
         let own_limit = quota.limit as f64 / scale;
         type Estimate = fn(&DemandSketch, f64) -> Option<f64>;
@@ -280,7 +302,7 @@ impl RuleDemand {
             limit: quota.limit,
             window_s: self.window_s,
             windows,
-            since_s: if before.windows > 0 { before.since_s } else { active.since_s },
+            since_s,
             keys: all.keys() / windows as f64,
             hits: scale * all.hits() / windows as f64,
             denied_hits: all.denied_hits(own_limit),

@@ -2,7 +2,7 @@
 
 use tollgate_core::{
     SyncMode,
-    algorithm::{Algorithm, Policy},
+    algorithm::{Algorithm, Policy, Reserve},
     ban::BanPolicy,
     quota::Quota,
 };
@@ -55,7 +55,12 @@ fn rollout_text(rollout: &Rollout) -> String {
     let enforced = rollout.enforced.map(|share| format!(", enforced for {share}% of keys"));
     let candidate = rollout.candidate.as_ref();
     let candidate = candidate.map(|candidate| format!(", candidate ({})", candidate_text(candidate)));
-    format!("{}{}", enforced.unwrap_or_default(), candidate.unwrap_or_default())
+    let tune = rollout.tune.as_ref().map(|tune| {
+        let ((least, most), target, step) = (tune.bounds, tune.target, tune.step);
+        let interval = tune.interval.as_secs();
+        format!(", tuned between {least} and {most} to deny {target}% of hits, by {step}% each {interval}s")
+    });
+    [enforced, candidate, tune].into_iter().flatten().collect()
 }
 
 #[allow(clippy::float_arithmetic)] // Shown to people.
@@ -77,8 +82,16 @@ fn quota_text(quota: Quota, policy: &Policy) -> String {
         None if !policy.min_interval().is_zero() => {
             format!("{quota}, {name}, min_interval {:?}", policy.min_interval())
         }
-        None => format!("{quota}, {name}"),
+        None => format!("{quota}, {name}{}", policy.reserve_terms().map(reserve_text).unwrap_or_default()),
     }
+}
+
+/// Reservations, such as `, reserve ttl 600s, unsettled charge, add 500, cap 25%`.
+fn reserve_text(reserve: Reserve) -> String {
+    let add = if reserve.add > 0 { format!(", add {}", reserve.add) } else { String::new() };
+    let cap = reserve.cap_percent().map(|percent| format!(", cap {percent}%"));
+    let (ttl, unsettled) = (seconds_text(reserve.ttl.get()), reserve.unsettled.name());
+    format!(", reserve ttl {ttl}, unsettled {unsettled}{add}{}", cap.unwrap_or_default())
 }
 
 fn overdraft_text(policy: &Policy) -> String {

@@ -92,7 +92,7 @@ impl FallbackVerdicts {
             let Hits::Charge(hits) = check.hits else { return None };
             let counted = self.passed(check.descriptor).map(|(share, _)| share);
             let substitute = match counted {
-                _ if check.policy.algorithm().holds_permits() => return None,
+                _ if check.policy.algorithm().takes_leases() => return None,
                 _ if is_withdrawn => Substitute::Denied,
                 Some(share) => Substitute::Counted(share),
                 None if self.has_denied(check.descriptor) => Substitute::Denied,

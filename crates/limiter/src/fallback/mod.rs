@@ -200,7 +200,11 @@ impl Fallback {
         }
         let decided = calls.iter().zip(decisions).filter(|(_, decision)| decision.is_ok());
         let checks = decided.flat_map(|(call, _)| call.checks_with_cells());
-        let release = |check: &Check| matches!(check.hits, Hits::Release(_)).then_some(check.hits);
+        // Hits that were used count in the store.
+        let release = |check: &Check| match check.hits {
+            Hits::Release(lease) | Hits::Settle { lease, .. } => Some(Hits::Release(lease)),
+            _ => None,
+        };
         let releases = refund::independent(checks, release);
         for call in &releases {
             self.local.decide(call);
@@ -311,7 +315,7 @@ impl FallbackVerdicts {
             let mut checks = call.checks().zip(verdicts);
             let (check, (_, verdict)) = checks.find(|(check, _)| check.descriptor == descriptor)?;
             let is_charged = verdict.admitted && !refund::is_vetoed(call, verdicts);
-            let is_counted = !check.policy.algorithm().holds_permits();
+            let is_counted = !check.policy.algorithm().takes_leases();
             (is_charged && is_counted).then_some((check.policy, call.charging_across_calls()))
         })
     }
@@ -332,6 +336,7 @@ fn denied(check: &Check) -> (usize, Verdict) {
         reset_after: after,
         retry_after: after,
         used: 0,
+        held: 0,
         over: if admitted { 0 } else { check.hits.charged() },
         decided_at: Timestamp::from_micros(0),
         ban: None,

@@ -251,7 +251,7 @@ impl PathCounters {
         // Those of the hits that had room, and the part of them that lies above the threshold.
         let fitting = charged.saturating_sub(over);
         let near_hits = if verdict.admitted {
-            verdict.used.saturating_sub(near).min(fitting)
+            verdict.used.saturating_add(verdict.held).saturating_sub(near).min(fitting)
         } else {
             limit.saturating_sub(near).min(fitting)
         };

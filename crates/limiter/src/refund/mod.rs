@@ -46,7 +46,7 @@ pub(super) fn missed(calls: &Requests, decisions: &Decisions, is_due: impl Fn(&C
         calls.iter().zip(decisions).filter_map(|(call, decision)| Some((call, decision.as_ref().err()?)));
     let checks = failed.flat_map(|(call, error)| call.checks_with_cells().map(move |check| (check, error)));
     let missed = checks.filter(|((_, check), error)| match check.hits {
-        Hits::Release(_) => true,
+        Hits::Release(_) | Hits::Settle { .. } => true,
         Hits::Refund(_) | Hits::Overdraw(_) => error.charged_nothing() && is_due(check),
         Hits::Peek | Hits::Charge(_) | Hits::RefundCharge { .. } | Hits::Acquire { .. } => false,
     });
@@ -117,7 +117,8 @@ pub(super) const fn release(hits: Hits) -> Option<Hits> {
         | Hits::Overdraw(_)
         | Hits::Refund(_)
         | Hits::RefundCharge { .. }
-        | Hits::Release(_) => None,
+        | Hits::Release(_)
+        | Hits::Settle { .. } => None,
     }
 }
 

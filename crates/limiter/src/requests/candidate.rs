@@ -17,23 +17,27 @@ use crate::candidate_check::marked;
 /// none: what a candidate is charged would depend on the other limits.
 pub(in crate::requests) fn push(
     calls: &mut Requests,
-    domain: &Domain,
+    (domain, charging): (&Domain, Charging),
     (rule, candidate): (&Rule, &Candidate),
     (at, entries): (usize, &[Entry<'_>]),
     hits: Hits,
 ) {
-    if domain.charging == Charging::AllOrNone {
+    if charging == Charging::AllOrNone {
         return;
     }
     let hits = match hits {
         // A read charges neither.
-        Hits::Peek | Hits::Release(_) | Hits::Acquire { .. } | Hits::RefundCharge { .. } => return,
+        Hits::Peek
+        | Hits::Release(_)
+        | Hits::Settle { .. }
+        | Hits::Acquire { .. }
+        | Hits::RefundCharge { .. } => return,
         Hits::Charge(amount) | Hits::Overdraw(amount) if candidate.overdraft => Hits::Overdraw(amount),
         Hits::Charge(amount) | Hits::Overdraw(amount) => Hits::Charge(amount),
         Hits::Refund(amount) => Hits::Refund(amount),
     };
     let check = Check { descriptor: marked(at), ..Check::own(candidate.record, candidate.policy, hits) };
-    push_check(calls, domain.charging, cell_of(domain, rule, candidate, entries), check);
+    push_check(calls, charging, cell_of(domain, rule, candidate, entries), check);
 }
 
 /// The cell of the counter of a rule's candidate for these entries, which has the hash tag of the rule's.

@@ -36,6 +36,7 @@ pub(super) fn requests(
 ) -> Requests {
     let mut calls = Requests::new();
     let (mut has_quotas, mut permits_left) = (false, MAX_REQUEST_PERMITS);
+    let charging = charging(domain, matches, lease);
     let mut calls_of_rules = CallsOfRules::new();
     let count = beside.descriptor_count(matches.len());
     for (at, (descriptor, matched)) in descriptors.iter().zip(&mut *matches).enumerate() {
@@ -60,6 +61,7 @@ pub(super) fn requests(
         // Logs and permits are not lent.
         let share = counter.share.filter(|_| policy.can_be_lent());
         let hits = overdrawn(under_lease(counter.hits, &policy, lease), matched.is_overdraft());
+        let hits = merged_reservation(&mut calls, (&key, record), &policy, hits);
         let hits = bounded(hits, &policy, &mut permits_left);
         let veto = match veto(matched, modes) {
             // Several limits of a descriptor are charged all or none, and loans would come too late for hits that count.
@@ -70,26 +72,37 @@ pub(super) fn requests(
         };
         has_quotas |= veto == Veto::WithQuotas;
         // The rule's sync mode does not apply to a limit override.
-        let sync = rule.map_or(SyncMode::Strict, |rule| domain.sync_of(rule));
+        let sync = match charging {
+            Charging::Independent => rule.map_or(SyncMode::Strict, |rule| domain.sync_of(rule)),
+            Charging::AllOrNone => SyncMode::Strict,
+        };
         // Neither do its bans.
         let ban = rule.and_then(|rule| bans::check_of(rule, matched.is_shadow(), modes));
         let check = Check { descriptor: at, record, policy, hits, veto, sync, ban, share };
-        if domain.charging == Charging::Independent && matched.is_of_several() {
+        if charging == Charging::Independent && matched.is_of_several() {
             push_to_rule(&mut calls, &mut calls_of_rules, beside.origin(at, count), (key, check));
             continue;
         }
-        push_check(&mut calls, domain.charging, key, check);
+        push_check(&mut calls, charging, key, check);
         if let Match::Rule { rule, depth, .. } = matched
             && let Some(candidate) = &rule.rollout.candidate
         {
             let entries = descriptor.entries.get(..*depth).unwrap_or_default();
-            candidate::push(&mut calls, domain, (rule, candidate), (at, entries), counter.hits);
+            candidate::push(&mut calls, (domain, charging), (rule, candidate), (at, entries), counter.hits);
         }
     }
     if has_quotas {
         settle_quotas(&mut calls, matches);
     }
     calls
+}
+
+/// Charging of the request: all or none where it reserves hits, so that a denied request holds none.
+fn charging(domain: &Domain, matches: &Matches<'_>, lease: Option<LeaseId>) -> Charging {
+    match lease.is_some() && matches.iter().any(Match::reserves) {
+        true => Charging::AllOrNone,
+        false => domain.charging,
+    }
 }
 
 /// The index of the call of each descriptor with several limits.
@@ -140,11 +153,32 @@ fn settle_quotas(calls: &mut Requests, matches: &Matches<'_>) {
 /// Makes a charge of a concurrency limit an acquisition under the lease.
 fn under_lease(hits: Hits, policy: &Policy, lease: Option<LeaseId>) -> Hits {
     match (hits, lease) {
-        (Hits::Charge(amount), Some(lease)) if policy.algorithm().holds_permits() => {
+        (Hits::Charge(amount), Some(lease)) if policy.algorithm().takes_leases() => {
+            let amount =
+                policy.reserve_terms().map_or(amount, |reserve| reserve.amount(amount, policy.limit()));
             Hits::Acquire { amount, lease }
         }
         (hits, _) => hits,
     }
+}
+
+/// Adds a reservation to that of an earlier descriptor on the same counter, as there is one for each lease: what is left is
+/// a read.
+fn merged_reservation(
+    calls: &mut Requests,
+    (key, record): (&CellKey, RecordId),
+    policy: &Policy,
+    hits: Hits,
+) -> Hits {
+    let (Policy::Budget(_), Hits::Acquire { amount, .. }) = (policy, hits) else { return hits };
+    let cells = calls.iter_mut().flat_map(|call| &mut call.cells).filter(|cell| cell.key == *key);
+    for check in cells.flat_map(|cell| &mut cell.checks).filter(|check| check.record == record) {
+        if let Hits::Acquire { amount: earlier, .. } = &mut check.hits {
+            *earlier = earlier.saturating_add(amount.get());
+            return Hits::Peek;
+        }
+    }
+    hits
 }
 
 /// Makes a charge of a limit with an overdraft one that counts in full.
@@ -220,7 +254,7 @@ fn cell_of_override(
     let window = counter.quota.window;
     let seconds = window.seconds();
     match rule {
-        Some(rule) if algorithm.holds_permits() => (cell_of(domain, rule, entries), rule.record_id()),
+        Some(rule) if algorithm.takes_leases() => (cell_of(domain, rule, entries), rule.record_id()),
         Some(rule) if !rule.shares_values(entries) => match &rule.limit {
             Limit::Quota { quota, .. }
                 if quota.window.seconds() == seconds && quota.window.calendar() == window.calendar() =>

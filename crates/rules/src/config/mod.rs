@@ -30,6 +30,7 @@ pub mod problem;
 pub mod raw;
 mod reader;
 mod scalar;
+pub mod schema;
 #[cfg(test)]
 mod tests;
 mod vocabulary;
@@ -47,7 +48,7 @@ use std::{
 
 pub use self::{
     compile::override_rule,
-    edit::{EditError, EditedLimit, edit_limit},
+    edit::{EditError, EditedLimit, edit_limit, promote_candidate},
     fingerprint::Fingerprint,
     layers::{Laid, Overlay, OverlaySlot},
     problem::{Problem, Report, Severity},

@@ -230,7 +230,7 @@ macro_rules! raw_rate_limit {
 }
 
 raw_rate_limit! {
-    inherit: bool,
+    inherit: RawInherit,
     unit: Rc<str>,
     unit_multiplier: u32,
     window: Rc<str>,
@@ -245,6 +245,7 @@ raw_rate_limit! {
     overdraft: bool,
     max_debt: u32,
     carry: bool,
+    reserve: RawReserve,
     sync: Rc<str>,
     scope: Rc<str>,
     far: Rc<str>,
@@ -254,8 +255,20 @@ raw_rate_limit! {
     notify: RawThresholds,
     enforce_percent: EnforcedShare,
     candidate: RawCandidate,
+    tune: RawTune,
     retry_after_spread: Rc<str>,
     name: Rc<str>,
+}
+
+/// The limit whose keys a limit takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RawInherit {
+    /// None.
+    No,
+    /// The nearest one above.
+    Above,
+    /// The one with this name.
+    Named(Rc<str>),
 }
 
 /// An element of `rate_limits`.
@@ -274,6 +287,15 @@ pub struct RawCandidate(pub Box<Stated<RawRateLimit>>);
 #[derive(Clone, Debug)]
 pub struct RawThresholds(pub Vec<u16>);
 
+/// The mapping under `tune`.
+#[derive(Clone, Debug, Default)]
+pub struct RawTune {
+    pub target_denied: Field<EnforcedShare>,
+    pub between: Field<Vec<u32>>,
+    pub step: Field<EnforcedShare>,
+    pub every: Field<Rc<str>>,
+}
+
 /// The mapping under `load_shedding`.
 #[derive(Clone, Debug, Default)]
 pub struct RawShedding {
@@ -287,6 +309,15 @@ pub struct RawShedding {
 /// A part of a whole, as a number or a percentage.
 #[derive(Clone, Copy, Debug)]
 pub struct Ratio(pub f64);
+
+/// The mapping under `reserve`.
+#[derive(Clone, Debug, Default)]
+pub struct RawReserve {
+    pub ttl: Field<Rc<str>>,
+    pub unsettled: Field<Rc<str>>,
+    pub add: Field<u32>,
+    pub cap: Field<Ratio>,
+}
 
 /// The mapping under `ban`.
 #[derive(Clone, Debug, Default)]

@@ -21,6 +21,10 @@ pub(super) enum Section {
     LoadShedding,
     /// The mapping under `candidate`.
     Candidate,
+    /// The mapping under `tune`.
+    Tune,
+    /// The mapping under `reserve`.
+    Reserve,
 }
 
 /// Status of a key in a section.
@@ -46,7 +50,9 @@ enum Language {
 }
 
 use Language::{Extension, Reference};
-use Section::{Abuse, Ban, Candidate, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces};
+use Section::{
+    Abuse, Ban, Candidate, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces, Reserve, Tune,
+};
 
 /// Key of the language.
 struct Key {
@@ -61,7 +67,7 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 64] = [
+const KEYS: &[Key] = &[
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
@@ -92,6 +98,11 @@ const KEYS: [Key; 64] = [
     key("overdraft", Extension, &[RateLimit, Defaults, Candidate]),
     key("max_debt", Extension, &[RateLimit, Defaults, Candidate]),
     key("carry", Extension, &[RateLimit, Defaults, Candidate]),
+    key("reserve", Extension, &[RateLimit]),
+    key("ttl", Extension, &[Reserve]),
+    key("unsettled", Extension, &[Reserve]),
+    key("add", Extension, &[Reserve]),
+    key("cap", Extension, &[Reserve]),
     key("window", Extension, &[RateLimit, Defaults, Candidate]),
     key("unit_multiplier", Extension, &[RateLimit, Defaults, Candidate]),
     key("timezone", Extension, &[RateLimit, Candidate]),
@@ -106,6 +117,11 @@ const KEYS: [Key; 64] = [
     key("notify", Extension, &[RateLimit]),
     key("enforce_percent", Extension, &[RateLimit]),
     key("candidate", Extension, &[RateLimit]),
+    key("tune", Extension, &[RateLimit]),
+    key("target_denied", Extension, &[Tune]),
+    key("between", Extension, &[Tune]),
+    key("step", Extension, &[Tune]),
+    key("every", Extension, &[Tune]),
     key("threshold", Extension, &[Ban]),
     key("interval", Extension, &[Ban]),
     key("duration", Extension, &[Ban, Abuse]),
@@ -134,7 +150,7 @@ const MAX_COMPARED_BYTES: usize = 64;
 
 impl Section {
     /// All sections, in the order in which a key is suggested.
-    const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Descriptor,
         Self::RateLimit,
         Self::File,
@@ -144,6 +160,8 @@ impl Section {
         Self::Abuse,
         Self::LoadShedding,
         Self::Candidate,
+        Self::Tune,
+        Self::Reserve,
     ];
 
     /// Keys of the section.
@@ -163,6 +181,8 @@ impl Section {
             Self::Abuse => "an element of `abuse`",
             Self::LoadShedding => "`load_shedding`",
             Self::Candidate => "`candidate`",
+            Self::Tune => "`tune`",
+            Self::Reserve => "`reserve`",
         }
     }
 
@@ -186,6 +206,11 @@ impl Section {
     fn nearest(self, name: &str) -> Option<&'static str> {
         nearest(name, self.keys()).or_else(|| nearest(name, Self::ALL.into_iter().flat_map(Self::keys)))
     }
+}
+
+/// Names of all keys.
+pub(super) fn all_keys() -> impl Iterator<Item = &'static str> {
+    KEYS.iter().map(|key| key.name)
 }
 
 /// Whether the language of envoyproxy/ratelimit has the key.

@@ -130,14 +130,14 @@ impl Level {
         level.find(*last)
     }
 
-    /// The concurrency limit whose lease `entries` release, unless they match a rule themselves: the limit, the entries that
+    /// The limit with leases whose lease `entries` release or settle, unless they match a rule themselves: the limit, the entries that
     /// acquired the lease, and the lease's identifier as text.
     pub fn rule_of_lease<'a, 'e>(
         &self,
         entries: &'e [Entry<'a>],
     ) -> Option<(&Arc<Rule>, &'e [Entry<'a>], &'a str)> {
         let (last, path) = entries.split_last().filter(|(last, _)| last.key == lease::KEY)?;
-        let rule = self.rule(path).filter(|rule| rule.algorithm().is_some_and(Algorithm::holds_permits))?;
+        let rule = self.rule(path).filter(|rule| rule.algorithm().is_some_and(Algorithm::takes_leases))?;
         self.rule(entries).is_none().then_some((rule, path, last.value))
     }
 

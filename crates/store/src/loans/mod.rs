@@ -72,7 +72,7 @@ impl Loans {
         Usage { used: self.used, need, full_at: self.full_at, reserve: 0 }
     }
 
-    /// The same for a step that lends. The fill of a bucket is a part of the reply, and so hits until the step is written may
+    /// Use of the counter by a step that lends. The fill of a bucket is a part of the reply, and so hits until the step is written may
     /// take no more of it than a reserve.
     pub const fn usage_to_lend(&mut self, need: u32) -> Usage {
         let reserve = self.terms.kind.reserve_micros();
@@ -110,7 +110,7 @@ impl SharedCounter {
         let window = self.share.window_seconds(&self.policy);
         let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let kind = match &self.policy {
-            Policy::FixedWindow(_) => Kind::FixedWindow { window },
+            Policy::FixedWindow(_) | Policy::Budget(_) => Kind::FixedWindow { window },
             Policy::SlidingWindow(_) => Kind::SlidingWindow { window },
             Policy::SlidingWindowLog(_) => Kind::SlidingWindowLog { window },
             Policy::TokenBucket(_) => Kind::TokenBucket { window, capacity: fill_micros(&self.policy) },

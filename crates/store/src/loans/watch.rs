@@ -124,7 +124,7 @@ impl ShareWatch {
         self.observe_all(calls, decisions, false);
     }
 
-    /// The same for hits that would wait for a loan: a shortage is reported at once. Whether one was.
+    /// Observes the verdicts of hits that would wait for a loan. Reports a shortage at once, and returns whether there was one.
     pub fn observe_waiting(&self, calls: &[TagRequest], decisions: &Decisions) -> bool {
         self.observe_all(calls, decisions, true)
     }

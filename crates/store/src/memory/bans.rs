@@ -55,7 +55,9 @@ impl MemoryStore {
         shard.decide(&name, now, |state| {
             let mut record = match state {
                 CounterState::Words(words) => BanRecord::from_words(*words),
-                CounterState::Log(_) | CounterState::Leases(_) => BanRecord::default(),
+                CounterState::Log(_) | CounterState::Leases(_) | CounterState::Ledger(_) => {
+                    BanRecord::default()
+                }
             };
             let result = work(&mut record);
             *state = CounterState::Words(record.words());

@@ -189,8 +189,9 @@ impl Shard {
 
 /// Whether so little of a limit is used that the counter need not be remembered.
 fn is_minor(verdict: &Verdict, reserved: u32) -> bool {
-    let used = verdict.used.saturating_add(reserved.into());
-    let limit = verdict.used.saturating_add(verdict.remaining);
+    let counted = verdict.used.saturating_add(verdict.held);
+    let used = counted.saturating_add(reserved.into());
+    let limit = counted.saturating_add(verdict.remaining);
     used.saturating_mul(MINOR_PART) <= limit
 }
 
@@ -239,6 +240,7 @@ mod tests {
             reset_after: Duration::from_secs(60),
             retry_after: Duration::ZERO,
             used: used.into(),
+            held: 0,
             over: 0,
             decided_at: Timestamp::from_micros(at),
             ban: None,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use axum::{Extension, extract::State};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use tollgate_control::{ControlError, Draft, RulesSource};
-use tollgate_rules::config::{EditError, edit_limit};
+use tollgate_control::{ControlError, Draft, Files, RulesSource, Version};
+use tollgate_rules::config::{EditError, EditedLimit, edit_limit};
 
 use super::{
     error::{ApiError, Invalid},
@@ -44,31 +44,54 @@ pub(super) async fn set(
     if !api.is_editable() {
         return Err(read_only(&api, domain, rule, &request.rate_limit).await?);
     }
-    let RuleFiles { version, files } = files::read(&api, Lane::Write, VersionSelector::Current).await?;
-    if let (Some(Integer(expected)), Some(current)) = (request.based_on, &version)
+    let SetLimitRequest { rate_limit: keys, based_on, comment, force } = request;
+    let (options, change) = (api.parts.options, Change { based_on, comment, force });
+    let edit = move |files: &Files| edit_limit(files, options, (&domain, &rule), &keys);
+    versions::created(&make_version(&api, &caller, change, edit).await?)
+}
+
+/// A version that changes one limit.
+pub(super) struct Change {
+    /// The version that must be current; by default the one that is changed.
+    pub(super) based_on: Option<Integer>,
+    pub(super) comment: String,
+    pub(super) force: Force,
+}
+
+/// Edits the current files, and makes them a version.
+pub(super) async fn make_version(
+    api: &Arc<Api>,
+    caller: &Caller,
+    Change { based_on, comment, force }: Change,
+    edit: impl FnOnce(&Files) -> Result<EditedLimit, EditError> + Send + 'static,
+) -> Result<Version, ApiError> {
+    let RuleFiles { version, files } = files::read(api, Lane::Write, VersionSelector::Current).await?;
+    if let (Some(Integer(expected)), Some(current)) = (based_on, &version)
         && expected != current.number
     {
         return Err(ControlError::Stale { current: Box::new(current.clone()) }.into());
     }
-    let (options, keys) = (api.parts.options, request.rate_limit);
-    let edit = move || edit_limit(&files, options, (&domain, &rule), &keys).map(|edited| edited.files);
+    let edit = move || edit(&files).map(|edited| edited.files);
     let files = Arc::new(api.limits.load(Lane::Write, edit).await?.map_err(rejected)?);
-    versions::check(&api, &files, request.force).await?;
+    versions::check(api, &files, force).await?;
     let draft = Draft {
         files: Arc::unwrap_or_clone(files),
         based_on: version.map(|version| version.number),
         rollback_to: None,
         author: caller.name.to_string(),
-        comment: request.comment,
+        comment,
     };
-    versions::created(&timeouts::write(api.parts.control.apply(draft)).await?)
+    Ok(timeouts::write(api.parts.control.apply(draft)).await?)
 }
 
 fn rejected(error: EditError) -> ApiError {
     match error {
         EditError::NoRule => ApiError::NotFound(error.to_string()),
         EditError::Invalid(error) => ApiError::Invalid(Box::new(Invalid::from(&error))),
-        EditError::Unsupported { .. } | EditError::Shared { .. } => ApiError::BadRequest(error.to_string()),
+        EditError::NoCandidate
+        | EditError::Differs { .. }
+        | EditError::Unsupported { .. }
+        | EditError::Shared { .. } => ApiError::BadRequest(error.to_string()),
     }
 }
 
@@ -79,23 +102,34 @@ async fn read_only(
     rule: String,
     keys: &Map<String, Value>,
 ) -> Result<ApiError, ApiError> {
-    let (rules, name, path) = (api.parts.rules.load(), domain.clone(), rule.clone());
+    let Some(source) = source_of(api, &domain, &rule).await? else {
+        return Ok(ApiError::NotFound("no active rule of this domain has this path".to_owned()));
+    };
+    Ok(ApiError::ReadOnly(format!("{source}, or override the limit: {}", override_of(&domain, &rule, keys))))
+}
+
+/// Where to change a rule that has no versions; `None` without such a rule.
+pub(super) async fn source_of(api: &Arc<Api>, domain: &str, rule: &str) -> Result<Option<String>, ApiError> {
+    let (rules, name, path) = (api.parts.rules.load(), domain.to_owned(), rule.to_owned());
     let find = move || {
         let rules = rules?;
         let found = rules.domain(&name)?.root.rules().find(|rule| rule.path() == path)?;
         Some(found.origin.clone())
     };
-    let Some((file, line)) = api.limits.scan(Lane::Write, find).await? else {
-        return Ok(ApiError::NotFound("no active rule of this domain has this path".to_owned()));
-    };
-    let source = match api.parts.status.now().source {
+    let found = api.limits.scan(Lane::Write, find).await?;
+    let source = api.parts.status.now().source;
+    Ok(found.map(|(file, line)| match source {
         RulesSource::Xds => {
             format!("the rules come from an xDS control plane; change the resource {file} there")
         }
         RulesSource::Directory | RulesSource::Redis | RulesSource::Memory => {
             format!("the rules come from a directory; change {file}:{line} there")
         }
-    };
+    }))
+}
+
+/// How to set an override with these keys.
+pub(super) fn override_of(domain: &str, rule: &str, keys: &Map<String, Value>) -> String {
     let limit: Vec<String> = keys
         .iter()
         .map(|(key, value)| match value {
@@ -104,8 +138,7 @@ async fn read_only(
         })
         .collect();
     let limit = limit.join(" ");
-    Ok(ApiError::ReadOnly(format!(
-        "{source}, or override the limit: PUT /api/v1/overrides, or \
-         `tollgate override set --domain {domain} --rule {rule} --reason TEXT {limit}`"
-    )))
+    format!(
+        "PUT /api/v1/overrides, or `tollgate override set --domain {domain} --rule {rule} --reason TEXT {limit}`"
+    )
 }

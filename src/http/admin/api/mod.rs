@@ -28,6 +28,7 @@ mod me;
 mod origin_check;
 mod recommendations;
 mod overrides;
+mod promote;
 mod regions;
 mod response;
 mod routes;

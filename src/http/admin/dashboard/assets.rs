@@ -38,7 +38,7 @@ macro_rules! assets {
 pub(super) const PAGE: Asset = Asset { name: "index.html", text: include_str!("index.html") };
 
 /// Every other file.
-pub(super) static ASSETS: [Asset; 79] = assets![
+pub(super) static ASSETS: [Asset; 80] = assets![
     "icon.svg",
     "css/base.css",
     "css/chart.css",
@@ -103,6 +103,7 @@ pub(super) static ASSETS: [Asset; 79] = assets![
     "js/views/origin.js",
     "js/views/overview.js",
     "js/views/problems.js",
+    "js/views/promote_dialog.js",
     "js/views/rebase.js",
     "js/views/rebase_notice.js",
     "js/views/regions.js",

@@ -1,5 +1,6 @@
 //! Properties of the algorithms over random histories.
 
+mod budget;
 mod calendar;
 mod last_verdict;
 mod prefetch;

@@ -3,7 +3,7 @@
 use std::{rc::Rc, time::Duration};
 
 use tollgate_core::{
-    algorithm::{Algorithm, Parameters, Policy},
+    algorithm::{Algorithm, Parameters, Policy, Reserve},
     duration::parse_micros,
     quota::{Quota, Unit, Window},
 };
@@ -11,6 +11,7 @@ use tollgate_core::{
 use super::{
     overdraft::{self, Overdraft, OverdraftDefaults},
     parameters::Reporter,
+    reserve,
 };
 use crate::{
     Rule,
@@ -39,6 +40,8 @@ pub(super) struct AlgorithmParameters {
     pub(super) min_interval: Option<Stated<Duration>>,
     lease_ttl: Option<Stated<Duration>>,
     pub(super) overdraft: OverdraftDefaults,
+    /// Of a rule, for an override of it.
+    reserve: Option<Reserve>,
 }
 
 impl AlgorithmParameters {
@@ -55,6 +58,7 @@ impl AlgorithmParameters {
             min_interval: min_interval.map(stated),
             lease_ttl: policy.lease_ttl().map(stated),
             overdraft: OverdraftDefaults::of_rule(rule, quota, policy),
+            reserve: policy.reserve_terms(),
         }
     }
 }
@@ -67,6 +71,7 @@ impl Reporter<'_> {
             min_interval: raw.min_interval.stated().and_then(|text| self.min_interval(text, path)),
             lease_ttl: raw.lease_ttl.stated().and_then(|text| self.lease_ttl(text, path)),
             overdraft: overdraft::read_defaults(self, raw, path),
+            reserve: None,
         }
     }
 
@@ -84,6 +89,7 @@ impl Reporter<'_> {
             self.parameter(MIN_INTERVAL, chosen, &raw.min_interval, min_interval, path, Self::min_interval);
         let lease_ttl = self.parameter(LEASE_TTL, chosen, &raw.lease_ttl, lease_ttl, path, Self::lease_ttl);
         let overdraft = overdraft::read(self, chosen, raw, &defaults.overdraft, path);
+        let reserve = reserve::read(self, chosen, raw, defaults.reserve, path);
         // All parameters are checked before the first invalid one ends the compilation.
         let (burst, min_interval, lease_ttl) = (burst?, min_interval?, lease_ttl?);
         let Overdraft { is_stated, max_debt, carry } = overdraft?;
@@ -95,6 +101,7 @@ impl Reporter<'_> {
             overdraft: is_stated,
             max_debt,
             carry,
+            reserve: reserve?,
         };
         Some((parameters, is_stated))
     }

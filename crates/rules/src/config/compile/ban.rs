@@ -123,7 +123,9 @@ fn check_limit(
         // An invalid limit was reported, and so was a `ban` beside `unlimited`.
         Some(Limit::Unlimited) | None => return false,
     };
-    let message = if algorithm.has_own_key() {
+    let message = if algorithm == Algorithm::Budget {
+        "contradicts `reserve`: a limit with reservations has no bans; remove one of them".to_owned()
+    } else if algorithm.has_own_key() {
         let possible = Algorithm::ALL.iter().filter(|algorithm| !algorithm.has_own_key());
         let names: Vec<_> = possible.map(|algorithm| algorithm.name()).collect();
         format!("{} has no bans; expected one of {} as `algorithm`", algorithm.name(), names.join(", "))

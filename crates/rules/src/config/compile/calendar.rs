@@ -80,6 +80,14 @@ impl Reporter<'_> {
                 )
             }
             Algorithm::FixedWindow => return true,
+            Algorithm::Budget => {
+                let at = raw.value.reserve.stated().map(|reserve| reserve.at);
+                (
+                    "reserve",
+                    at.unwrap_or(own),
+                    "has no windows of a calendar yet; expected no `timezone` or `anchor`",
+                )
+            }
             _ => ("timezone", own, "is that of fixed windows; expected `algorithm: fixed_window`"),
         };
         self.error(at, &path.key(key), message);

@@ -133,7 +133,7 @@ impl Compiler<'_> {
                 None
             }
         };
-        if rule.as_ref().and_then(|rule| rule.algorithm()).is_some_and(Algorithm::holds_permits) {
+        if rule.as_ref().and_then(|rule| rule.algorithm()).is_some_and(Algorithm::takes_leases) {
             self.warn_of_hidden_leases(&raw.descriptors, path);
         }
         let mut children = LevelBuilder::default();

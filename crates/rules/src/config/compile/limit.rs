@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate_core::{
     SyncMode,
-    algorithm::{Policy, PolicyError},
+    algorithm::{Algorithm, Policy, PolicyError},
     quota::{Quota, Unit, Window},
 };
 
@@ -83,7 +83,7 @@ impl Defaults {
         // The window of a concurrency limit is not one.
         let window = Some(quota.window).filter(|_| !policy.algorithm().holds_permits());
         Self {
-            algorithm: Some(ChosenAlgorithm { algorithm: policy.algorithm(), at: Position::WHOLE }),
+            algorithm: Some(ChosenAlgorithm { algorithm: policy.algorithm().stated(), at: Position::WHOLE }),
             parameters: AlgorithmParameters::of_rule(rule, *quota, policy),
             requests_per_unit: Some(stated(quota.limit)),
             unit: window.map(Window::unit),
@@ -269,7 +269,10 @@ impl Compiler<'_> {
                     }
                     return Some(value);
                 };
-                let name = algorithm.name();
+                let name = match algorithm {
+                    Algorithm::Budget => "a limit with `reserve`",
+                    algorithm => algorithm.name(),
+                };
                 match value {
                     SyncMode::Strict => {}
                     SyncMode::Leased => {

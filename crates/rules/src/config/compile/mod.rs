@@ -20,10 +20,12 @@ mod parameters;
 mod abuse;
 mod algorithm_parameters;
 mod pattern;
+mod reserve;
 mod rollout;
 mod scope;
 mod several;
 mod shedding;
+mod tune;
 
 use std::{collections::BTreeMap, fmt, rc::Rc};
 

@@ -36,7 +36,7 @@ pub(super) fn read(
     match limit {
         // An invalid limit, or a key beside `unlimited`, was reported.
         None | Some(Limit::Unlimited) => None,
-        Some(Limit::Quota { policy, .. }) if policy.algorithm() != Algorithm::FixedWindow => {
+        Some(Limit::Quota { policy, .. }) if policy.algorithm().stated() != Algorithm::FixedWindow => {
             let message = format!(
                 "is not a key of {}, whose usage never begins anew; expected `algorithm: fixed_window`",
                 policy.algorithm().name()

@@ -172,8 +172,8 @@ pub(super) fn warn_of_lost_charges(
     path: &Path<'_>,
 ) {
     let has_choice = raw.overdraft.is_present() || compiler.defaults.states_overdraft;
-    let holds_permits = rule.algorithm().is_none_or(Algorithm::holds_permits);
-    if has_choice || holds_permits || rule.limit == Limit::Unlimited {
+    let takes_leases = rule.algorithm().is_none_or(Algorithm::takes_leases);
+    if has_choice || takes_leases || rule.limit == Limit::Unlimited {
         return;
     }
     let own = rule.segments.last().map(|segment| &*segment.stated);

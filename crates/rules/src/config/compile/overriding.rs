@@ -84,6 +84,11 @@ fn check_keys(rule: &Rule, raw: &Stated<RawRateLimit>, problems: &mut Problems, 
             problems.error(SOURCE, at, path.key(key), message);
             return false;
         }
+        if key == "tune" {
+            let message = "is not a key of an override, which holds a tuned limit";
+            problems.error(SOURCE, at, path.key(key), message);
+            return false;
+        }
         if IDENTITY.contains(&key) {
             problems.error(SOURCE, at, path.key(key), "identifies the rule; expected a part of its limit");
             return false;
@@ -181,6 +186,7 @@ fn carried(
     }
     let holds_permits = compiled.algorithm().is_none_or(Algorithm::holds_permits);
     let weights = weights.clone().filter(|_| !holds_permits);
+    compiled.rollout.tune.clone_from(&rollout.tune);
     let derived = derived.for_override();
     let (name, replaces, metadata) = (name.clone(), replaces.clone(), metadata.clone());
     let (part, origin, stated) = (part.clone(), origin.clone(), stated.clone());
@@ -202,14 +208,19 @@ fn carried(
 
 /// Reports limits between which counters cannot change while requests hold permits, or would be read wrongly.
 fn check_transition(rule: &Limit, overridden: &Limit, report: &mut impl FnMut(&str, String)) -> Option<()> {
-    let holds_permits = |limit: &Limit| match limit {
-        Limit::Quota { policy, .. } => policy.algorithm().holds_permits(),
-        Limit::Unlimited => false,
+    let leased = |limit: &Limit| match limit {
+        Limit::Quota { policy, .. } => Some(policy.algorithm()).filter(|algorithm| algorithm.takes_leases()),
+        Limit::Unlimited => None,
     };
-    if holds_permits(rule) != holds_permits(overridden) {
-        let key = if matches!(overridden, Limit::Unlimited) { "unlimited" } else { "algorithm" };
-        let name = Algorithm::Concurrency.name();
-        report(key, format!("changes from or to {name}, whose permits are held; change the rule itself"));
+    if leased(rule) != leased(overridden) {
+        let is_budget = [rule, overridden].into_iter().any(|limit| leased(limit) == Some(Algorithm::Budget));
+        let (key, name, held) = match (overridden, is_budget) {
+            (Limit::Unlimited, true) => ("unlimited", "`reserve`", "reservations"),
+            (Limit::Unlimited, false) => ("unlimited", Algorithm::Concurrency.name(), "permits"),
+            (_, true) => ("reserve", "`reserve`", "reservations"),
+            (_, false) => ("algorithm", Algorithm::Concurrency.name(), "permits"),
+        };
+        report(key, format!("changes from or to {name}, whose {held} are held; change the rule itself"));
         return None;
     }
     if let (
@@ -236,7 +247,7 @@ fn carried_notify(
     compiled: &Rule,
     report: &mut impl FnMut(&str, String),
 ) -> Option<Option<NotifyThresholds>> {
-    match compiled.algorithm() {
+    match compiled.algorithm().map(Algorithm::stated) {
         None => Some(None),
         Some(Algorithm::FixedWindow) => Some(Some(notify.clone())),
         Some(other) => {

@@ -1,8 +1,8 @@
-//! Gradual changes of a limit: `enforce_percent` and `candidate`.
+//! Gradual changes of a limit: `enforce_percent`, `candidate` and `tune`.
 
 use tollgate_core::{EnforcedShare, PathStep, SyncMode};
 
-use super::descriptor::Compiler;
+use super::{descriptor::Compiler, tune};
 use crate::{
     Candidate, Limit, Rollout, Scope, Segment, Value,
     config::{
@@ -30,7 +30,8 @@ pub(super) fn read(
 ) -> Option<Rollout> {
     let enforced = enforced(compiler, descriptor, raw, limit.segments, path);
     let candidate = candidate(compiler, raw, limit, path);
-    Some(Rollout { enforced: enforced?, candidate: candidate?.map(Box::new) })
+    let tune = tune::read(compiler, raw, (limit.limit, limit.segments, limit.scope), path);
+    Some(Rollout { enforced: enforced?, candidate: candidate?.map(Box::new), tune: tune?.map(Box::new) })
 }
 
 fn enforced(
@@ -79,9 +80,17 @@ fn candidate(
         // Beside `unlimited`, the key was reported.
         Some(Limit::Unlimited) | None => return None,
     };
-    if of_rule.algorithm().holds_permits() || policy.algorithm().holds_permits() {
-        let message = "cannot be compared: a concurrency limit holds permits until requests end, and the candidate's \
-                       would never be released; expected limits with a window";
+    if of_rule.algorithm().takes_leases() || policy.algorithm().takes_leases() {
+        let message = match of_rule.reserve_terms().or(policy.reserve_terms()) {
+            Some(_) => {
+                "cannot be compared: hits are reserved until requests end, and the candidate's would never be settled; \
+                 expected limits without `reserve`"
+            }
+            None => {
+                "cannot be compared: a concurrency limit holds permits until requests end, and the candidate's would \
+                 never be released; expected limits with a window"
+            }
+        };
         compiler.error(stated.at, &path, message);
         return None;
     }

@@ -34,6 +34,7 @@ pub(super) fn read(
             let message = "is too large for `scope: global`; expected at most 4294967295";
             compiler.error(at, &path.key("requests_per_unit"), message);
         }
+        check_reserve(compiler, raw, policy, path);
         if is_overdraft {
             let at = raw.value.overdraft.stated().map(|overdraft| overdraft.at);
             let at = at.unwrap_or(if is_own { stated.at } else { raw.at });
@@ -111,6 +112,16 @@ fn check_interval(
     let at = raw.value.min_interval.stated().map(|interval| interval.at);
     let at = at.unwrap_or(if is_own { scope.at } else { raw.at });
     compiler.error(at, &path.key("min_interval"), message);
+}
+
+/// Refuses reservations, which no region can hold for the others.
+fn check_reserve(compiler: &mut Compiler<'_>, raw: &Stated<RawRateLimit>, policy: &Policy, path: &Path<'_>) {
+    if policy.reserve_terms().is_some() {
+        let at = raw.value.reserve.stated().map_or(raw.at, |reserve| reserve.at);
+        let message =
+            "contradicts `scope: global`: a lease is held in one region; expected `scope: regional`";
+        compiler.error(at, &path.key("reserve"), message);
+    }
 }
 
 /// Warning of a limit that is small for its number of regions.

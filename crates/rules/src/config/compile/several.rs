@@ -9,7 +9,7 @@ use crate::{
     Limit, LimitPart, Rule, Segment,
     config::{
         problem::Path,
-        raw::{Field, RawDescriptor, RawLimit, RawRateLimit, Stated},
+        raw::{Field, RawDescriptor, RawInherit, RawLimit, RawRateLimit, Stated},
         reader::excerpt,
     },
     rule::record_id_of,
@@ -95,7 +95,9 @@ fn check_keys(compiler: &mut Compiler<'_>, raw: &RawRateLimit, path: &Path<'_>) 
     let unlimited = raw.unlimited.stated().filter(|unlimited| unlimited.value).map(|stated| stated.at);
     let leased = raw.sync.stated().filter(|sync| &*sync.value != "strict").map(|stated| stated.at);
     let far = raw.far.stated().filter(|far| &*far.value == "wait").map(|stated| stated.at);
-    let inherit = raw.inherit.stated().filter(|inherit| inherit.value).map(|stated| stated.at);
+    let inherit =
+        raw.inherit.stated().filter(|inherit| inherit.value != RawInherit::No).map(|stated| stated.at);
+    let tune = raw.tune.stated().map(|stated| stated.at);
     let keys = [
         ("unlimited", unlimited, "limits nothing beside the others; remove the limit"),
         (
@@ -104,7 +106,17 @@ fn check_keys(compiler: &mut Compiler<'_>, raw: &RawRateLimit, path: &Path<'_>) 
             "cannot be leased beside the others, with which it is charged all or none; expected strict",
         ),
         ("far", far, "cannot wait: other limits are charged all or none with this one; expected deny"),
+        (
+            "reserve",
+            raw.reserve.stated().map(|stated| stated.at),
+            "is settled by the descriptor's one limit; expected one `rate_limit`",
+        ),
         ("inherit", inherit, "is not a key of one of several limits; state its keys"),
+        (
+            "tune",
+            tune,
+            "cannot be tuned: the limit is charged only if the others pass; expected one `rate_limit`",
+        ),
         (
             "candidate",
             raw.candidate.stated().map(|stated| stated.at),

@@ -20,8 +20,8 @@ pub(super) fn changed(
 ) -> Result<String, &'static str> {
     let mut replacements = match &limit.content {
         SpanContent::Map { pairs, is_flow } => {
-            let mapping = Mapping { text, limit, pairs, is_flow: *is_flow };
-            mapping.replacements(keys)?
+            let mapping = Mapping { text, limit, pairs, is_flow: *is_flow, keys };
+            mapping.replacements()?
         }
         SpanContent::Alias => {
             let alias = text.get(limit.range.clone()).ok_or(MULTILINE)?.trim_end();
@@ -70,12 +70,19 @@ struct Mapping<'a> {
     limit: &'a SpanNode,
     pairs: &'a [(SpanNode, SpanNode)],
     is_flow: bool,
+    /// The keys that change.
+    keys: &'a Map<String, Value>,
 }
 
 impl Mapping<'_> {
-    fn replacements(&self, keys: &Map<String, Value>) -> Result<Vec<Replacement>, &'static str> {
+    /// Whether a pair remains, with any value.
+    fn is_kept(&self, (key, _): &(SpanNode, SpanNode)) -> bool {
+        !key.text().and_then(|name| self.keys.get(name)).is_some_and(Value::is_null)
+    }
+
+    fn replacements(&self) -> Result<Vec<Replacement>, &'static str> {
         let (mut replacements, mut added) = (Vec::new(), Vec::new());
-        for (name, value) in keys {
+        for (name, value) in self.keys {
             let known = self.pairs.iter().rposition(|(key, _)| key.text() == Some(name));
             match (known.and_then(|at| Some((at, self.pairs.get(at)?))), value.is_null()) {
                 (Some((at, _)), true) => replacements.push((self.removal(at)?, String::new())),
@@ -137,7 +144,8 @@ impl Mapping<'_> {
                     .get(key.range.start..value.range.end)
                     .is_some_and(|pair| !pair.trim_end().contains('\n'))
         };
-        let (key, _) = self.pairs.iter().rev().find(in_line).ok_or(MULTILINE)?;
+        let mut kept = self.pairs.iter().rev().filter(|pair| self.is_kept(pair));
+        let (key, _) = kept.find(in_line).ok_or(MULTILINE)?;
         let at = self.line_end(key.range.start).min(end);
         let line_break =
             if self.text.get(..at).is_some_and(|before| before.ends_with('\r')) { "\r\n" } else { "\n" };
@@ -150,26 +158,26 @@ impl Mapping<'_> {
     fn removal(&self, at: usize) -> Result<Range<usize>, &'static str> {
         const ALONE: &str = "the key shares its line with others";
         let (key, value) = self.pairs.get(at).ok_or(MULTILINE)?;
-        let next = at.checked_add(1).and_then(|next| self.pairs.get(next));
-        let before = at.checked_sub(1).and_then(|before| self.pairs.get(before));
+        if !self.pairs.iter().any(|pair| self.is_kept(pair)) {
+            return Err("the limit has no other key");
+        }
         if self.is_flow {
-            return Ok(match (next, before) {
-                (Some((next, _)), _) => key.range.start..next.range.start,
-                (None, Some((_, before))) => self.end_of(before)?..self.end_of(value)?,
-                (None, None) => return Err("the limit has no other key"),
+            // The separator behind it, unless no other key follows.
+            let (before, behind) = self.pairs.split_at_checked(at).ok_or(MULTILINE)?;
+            return Ok(match (behind.iter().any(|pair| self.is_kept(pair)), behind.get(1), before.last()) {
+                (true, Some((next, _)), _) => key.range.start..next.range.start,
+                (_, _, Some((_, before))) => self.end_of(before)?..self.end_of(value)?,
+                (_, _, None) => return Err("the limit has no other key"),
             });
         }
         let begin = self.text.get(..key.range.start).and_then(|before| before.rfind('\n'));
         let begin = begin.map_or(0, |at| at.saturating_add(1));
         let is_alone = self.text.get(begin..key.range.start).is_some_and(|before| before.trim().is_empty());
-        match (next.or(before), is_alone) {
-            (None, _) => Err("the limit has no other key"),
-            (Some(_), false) => Err(ALONE),
-            (Some(_), true) => {
-                let end = self.line_end(self.end_of(value)?.max(key.range.end));
-                Ok(begin..end.saturating_add(1).min(self.text.len()))
-            }
+        if !is_alone {
+            return Err(ALONE);
         }
+        let end = self.line_end(self.end_of(value)?.max(key.range.end));
+        Ok(begin..end.saturating_add(1).min(self.text.len()))
     }
 
     /// The white space before a key, which begins its line.

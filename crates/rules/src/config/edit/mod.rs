@@ -4,6 +4,7 @@
 //! compared: nothing but the limit of the rule may differ.
 
 mod change;
+mod promote;
 mod spans;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Map, Value};
 
+pub use self::promote::promote_candidate;
 use self::{change::changed, spans::SpanNode};
 use super::{LoadError, Options, load_files};
 use crate::{Rule, Rules};
@@ -43,6 +45,20 @@ pub enum EditError {
         /// Reason why it cannot be changed alone.
         reason: &'static str,
     },
+    /// The rule has no candidate.
+    #[error("the rule has no candidate; expected a rule with `candidate`")]
+    NoCandidate,
+    /// The limit would not be what the candidate is.
+    #[error(
+        "{file}:{line}: the limit would differ from the candidate, since it inherits keys or belongs to a merge key; \
+         set the keys of the limit instead"
+    )]
+    Differs {
+        /// The file of the rule.
+        file: String,
+        /// Its line.
+        line: usize,
+    },
     /// Other rules would change too.
     #[error(
         "{file}:{line}: the limit is shared by an anchor or a default with other rules; change the file instead"
@@ -70,16 +86,43 @@ pub fn edit_limit(
 ) -> Result<EditedLimit, EditError> {
     let before = load(files, options)?;
     let rule = find(&before, domain, path).ok_or(EditError::NoRule)?;
-    let (file, line) = (rule.origin.0.to_string(), rule.origin.1);
-    let unsupported = |reason| EditError::Unsupported { file: file.clone(), line, reason };
-    let text = files.get(&file).ok_or_else(|| unsupported("the file is not part of the version"))?;
+    edited(files, options, (&before, rule), keys)
+}
+
+/// Place of a rule in the files.
+struct Place {
+    file: String,
+    line: usize,
+}
+
+impl Place {
+    fn of(rule: &Rule) -> Self {
+        Self { file: rule.origin.0.to_string(), line: rule.origin.1 }
+    }
+
+    fn unsupported(&self, reason: &'static str) -> EditError {
+        EditError::Unsupported { file: self.file.clone(), line: self.line, reason }
+    }
+}
+
+/// Sets keys in the `rate_limit` of a rule of these files.
+fn edited(
+    files: &BTreeMap<String, String>,
+    options: Options,
+    (before, rule): (&Rules, &Rule),
+    keys: &Map<String, Value>,
+) -> Result<EditedLimit, EditError> {
+    let place = Place::of(rule);
+    let unsupported = |reason| place.unsupported(reason);
+    let text = files.get(&place.file).ok_or_else(|| unsupported("the file is not part of the version"))?;
     let root = spans::parse(text).ok_or_else(|| unsupported("the file cannot be read"))?;
     let limit = limit_of(&root, rule).map_err(unsupported)?;
     let text = changed(text, limit, keys).map_err(unsupported)?;
     let mut files = files.clone();
-    files.insert(file.clone(), text);
+    files.insert(place.file.clone(), text);
     let rules = load(&files, options)?;
-    match differs_only_in(&before, &rules, rule) {
+    let Place { file, line } = place;
+    match differs_only_in(before, &rules, rule) {
         true => Ok(EditedLimit { file, files, rules }),
         false => Err(EditError::Shared { file, line }),
     }

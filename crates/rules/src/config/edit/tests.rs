@@ -141,6 +141,82 @@ fn an_alias_of_a_limit_is_extended_and_a_shared_one_is_refused() {
     assert!(edited(reused, "b.a", json!({"requests_per_unit": 6})).expect_err("reused").contains("alias"));
 }
 
+fn promoted(text: &str, path: &str, overriding: Option<Value>) -> Result<String, String> {
+    let overriding = overriding.map(|keys| keys.as_object().expect("an object").clone());
+    let edited = promote_candidate(&files(text), Options::default(), ("d", path), overriding.as_ref());
+    edited
+        .map(|edited| edited.files.get("a.yaml").expect("is there").clone())
+        .map_err(|error| error.to_string())
+}
+
+const CANDIDATES: &str = "\
+domain: d
+defaults: {algorithm: sliding_window}
+descriptors:
+- key: block   # kept
+  rate_limit:
+    algorithm: token_bucket   # the old one
+    unit: minute
+    requests_per_unit: 100   # agreed
+    burst: 7
+    candidate:
+      algorithm: fixed_window
+      unit: hour
+      requests_per_unit: 6000
+    on_store_error: deny   # last
+- key: flow
+  rate_limit: {unit: minute, requests_per_unit: 60, burst: 9, algorithm: token_bucket, candidate: {window: 90s, requests_per_unit: 70}}
+- key: plain
+  rate_limit: {unit: minute, requests_per_unit: 5, algorithm: token_bucket, burst: 8}
+  descriptors:
+  - key: nested
+    rate_limit: {inherit: true, candidate: {unit: minute, requests_per_unit: 6}}
+";
+
+#[test]
+fn a_candidate_takes_the_place_of_the_limit_with_the_keys_that_it_states() {
+    let text = promoted(CANDIDATES, "block", None).expect("promoted");
+    assert_eq!(
+        changed_lines(CANDIDATES, &text),
+        (
+            vec![
+                "    algorithm: token_bucket   # the old one".to_owned(),
+                "    unit: minute".to_owned(),
+                "    requests_per_unit: 100   # agreed".to_owned(),
+                "    burst: 7".to_owned(),
+                "    candidate:".to_owned(),
+                "      algorithm: fixed_window".to_owned(),
+                "      unit: hour".to_owned(),
+                "      requests_per_unit: 6000".to_owned(),
+            ],
+            vec![
+                "    algorithm: fixed_window   # the old one".to_owned(),
+                "    unit: hour".to_owned(),
+                "    requests_per_unit: 6000   # agreed".to_owned(),
+            ]
+        )
+    );
+    let text = promoted(CANDIDATES, "flow", None).expect("promoted");
+    let limit = "  rate_limit: {requests_per_unit: 70, window: 90s}".to_owned();
+    assert_eq!(changed_lines(CANDIDATES, &text).1, [limit]);
+    assert!(promoted(CANDIDATES, "plain", None).expect_err("none").contains("no candidate"));
+    let error = promoted(CANDIDATES, "plain.nested", None).expect_err("inherits an algorithm");
+    assert!(error.contains("a.yaml:20") && error.contains("would differ from the candidate"), "{error}");
+}
+
+#[test]
+fn a_candidate_of_an_override_keeps_what_it_omits_of_the_rule() {
+    let alone = CANDIDATES.split("  descriptors:\n").next().expect("the other rules");
+    let change =
+        |keys: Value| changed_lines(alone, &promoted(alone, "plain", Some(keys)).expect("promoted")).1;
+    let limit = "  rate_limit: {unit: minute, requests_per_unit: 9, algorithm: token_bucket, burst: 8}";
+    assert_eq!(change(json!({"requests_per_unit": 9})), [limit]);
+    let limit = "  rate_limit: {requests_per_unit: 5, algorithm: fixed_window, window: 30s}";
+    assert_eq!(change(json!({"algorithm": "fixed_window", "window": "30s"})), [limit]);
+    let error = promoted(CANDIDATES, "plain", Some(json!({"requests_per_unit": 9}))).expect_err("inherited");
+    assert!(error.contains("shared"), "{error}");
+}
+
 #[test]
 fn an_unknown_rule_and_an_invalid_limit_are_refused() {
     assert!(edited(FILE, "tier_free", json!({"unit": "day"})).expect_err("unknown").contains("no rule"));

@@ -6,12 +6,12 @@ use tollgate_core::algorithm::Algorithm;
 
 use crate::config::raw::{Field, RawRateLimit, Stated};
 
-/// Keys of a limit that identify it, and concern others.
-const IDENTITY: [&str; 3] = ["name", "replaces", "inherit"];
+/// Keys of a limit that identify it, concern others, or have bounds around its number.
+const IDENTITY: [&str; 4] = ["name", "replaces", "inherit", "tune"];
 
 /// Parameters of one algorithm, which another one has no use for. An overdraft is not among them: a limit that loses it
 /// loses charges, so that is an error.
-const PARAMETERS: [&str; 5] = ["burst", "min_interval", "lease_ttl", "carry", "notify"];
+const PARAMETERS: [&str; 6] = ["burst", "min_interval", "lease_ttl", "carry", "reserve", "notify"];
 
 /// Whether a limit takes the identity of the one below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

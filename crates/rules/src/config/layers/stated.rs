@@ -6,7 +6,7 @@ use crate::{
     StatedValue,
     config::{
         problem::Problems,
-        raw::{RawDescriptor, RawRateLimit},
+        raw::{RawDescriptor, RawInherit, RawRateLimit},
         yaml::Layer,
     },
 };
@@ -22,7 +22,7 @@ pub(in crate::config) fn stated_values(
     let metadata = ("metadata", raw.metadata.stated().map(|stated| stated.at));
     let others = flags.into_iter().chain([metadata]).filter_map(|(key, at)| Some((key, at?)));
     let keys = || limit.stated_keys().chain(others.clone());
-    let inherits = limit.inherit.or_default();
+    let inherits = limit.inherit.stated().is_some_and(|inherit| inherit.value != RawInherit::No);
     if !inherits && keys().all(|(_, at)| at.file() == Layer::BASE) {
         return None;
     }

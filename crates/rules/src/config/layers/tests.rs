@@ -160,6 +160,43 @@ descriptors:
 }
 
 #[test]
+fn a_limit_inherits_from_the_one_of_a_name() {
+    let text = |inherit: &str| {
+        format!(
+            "domain: d
+descriptors:
+- key: c
+  rate_limit: {{inherit: {inherit}, requests_per_unit: 5}}
+- key: a
+  descriptors:
+  - key: b
+    rate_limit: {{name: pro, algorithm: token_bucket, unit: hour, requests_per_unit: 9, burst: 4}}
+  - {{key: e, rate_limit: {{name: twice, unit: hour, requests_per_unit: 9}}}}
+  - {{key: f, rate_limit: {{name: twice, unit: day, requests_per_unit: 9}}}}
+  - {{key: g, rate_limit: {{name: chain, inherit: pro}}}}
+"
+        )
+    };
+    let loaded = load(&text("pro"), None).expect("valid");
+    assert_eq!(
+        shown(&loaded.rules, "c"),
+        alone("algorithm: token_bucket, unit: hour, requests_per_unit: 5, burst: 4")
+    );
+    assert_eq!(&*rule(&loaded.rules, "c").name, "");
+    let stated = rule(&loaded.rules, "c").stated.as_ref().expect("inherits");
+    let line = |key: &str| stated.iter().find(|stated| stated.key == key).map(|stated| stated.line);
+    assert_eq!((line("requests_per_unit"), line("burst")), (Some(4), Some(8)));
+    for (inherit, expected) in [
+        ("prow", "no limit of the file has the name `prow`; expected true or a name, such as `pro`"),
+        ("twice", "`twice` is the name of several limits of the file"),
+        ("chain", "`chain` inherits too; expected a limit that states its keys"),
+    ] {
+        let error = load(&text(inherit), None).expect_err("invalid").to_string();
+        assert!(error.contains("rate_limit.inherit") && error.contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn without_a_limit_above_there_is_nothing_to_inherit() {
     let text = "domain: d\ndescriptors:\n- key: a\n  rate_limit: {inherit: true, unit: hour, requests_per_unit: 1}\n";
     let error = load(text, None).expect_err("nothing above");

@@ -11,8 +11,8 @@ use self::values::{is_null, stated_if};
 use super::{
     problem::{Path, Problems},
     raw::{
-        Field, RawAbuse, RawBan, RawDescriptor, RawFile, RawLimit, RawRateLimit, RawReplaces, RawShedding,
-        Stated,
+        Field, RawAbuse, RawBan, RawDescriptor, RawFile, RawLimit, RawRateLimit, RawReplaces, RawReserve,
+        RawShedding, RawTune, Stated,
     },
     scalar::Meaning,
     vocabulary::{KeyStatus, Section, is_of_reference},
@@ -176,6 +176,9 @@ impl Reader<'_> {
     }
 
     fn load_shedding(&mut self, node: &Node, path: &Path<'_>) -> Field<RawShedding> {
+        if is_null(node) {
+            return Field::Absent;
+        }
         let mut shedding = RawShedding::default();
         let was_read =
             self.each_key(node, path, Section::LoadShedding, |reader, key, value, path| match key {
@@ -204,6 +207,36 @@ impl Reader<'_> {
             _ => {}
         });
         stated_if(was_read, node, ban)
+    }
+
+    fn tune(&mut self, node: &Node, path: &Path<'_>) -> Field<RawTune> {
+        if is_null(node) {
+            return Field::Absent;
+        }
+        let mut tune = RawTune::default();
+        let was_read = self.each_key(node, path, Section::Tune, |reader, key, value, path| match key {
+            "target_denied" => tune.target_denied = reader.share(value, path),
+            "between" => tune.between = reader.numbers(value, path),
+            "step" => tune.step = reader.share(value, path),
+            "every" => tune.every = reader.text(value, path),
+            _ => {}
+        });
+        stated_if(was_read, node, tune)
+    }
+
+    fn reserve(&mut self, node: &Node, path: &Path<'_>) -> Field<RawReserve> {
+        if is_null(node) {
+            return Field::Absent;
+        }
+        let mut reserve = RawReserve::default();
+        let was_read = self.each_key(node, path, Section::Reserve, |reader, key, value, path| match key {
+            "ttl" => reserve.ttl = reader.text(value, path),
+            "unsettled" => reserve.unsettled = reader.text(value, path),
+            "add" => reserve.add = reader.number(value, path),
+            "cap" => reserve.cap = reader.ratio(value, path),
+            _ => {}
+        });
+        stated_if(was_read, node, reserve)
     }
 
     fn replaces(&mut self, list: &Node, path: &Path<'_>) -> Vec<RawReplaces> {

@@ -9,7 +9,7 @@ use crate::{
     NotifyThresholds,
     config::{
         problem::Path,
-        raw::{Field, Ratio, RawBan, RawCandidate, RawThresholds, Stated},
+        raw::{Field, Ratio, RawBan, RawCandidate, RawInherit, RawReserve, RawThresholds, RawTune, Stated},
         scalar::Meaning,
         vocabulary::Section,
         yaml::{Content, Node, Position, Scalar},
@@ -112,8 +112,25 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads a percentage as a share of keys.
-    fn share(&mut self, node: &Node, path: &Path<'_>) -> Field<EnforcedShare> {
+    /// Reads a list of numbers; invalid if one of them is.
+    pub(super) fn numbers(&mut self, node: &Node, path: &Path<'_>) -> Field<Vec<u32>> {
+        let Content::List(items) = &node.content else {
+            return if is_null(node) { Field::Absent } else { self.invalid(node, path, "a list of numbers") };
+        };
+        let mut numbers = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            let path = path.item(index);
+            let number = match self.number(item, &path) {
+                Field::Absent => self.invalid(item, &path, "a number"),
+                number => number,
+            };
+            numbers.extend(number.stated().map(|number| number.value));
+        }
+        stated_if(numbers.len() == items.len(), node, numbers)
+    }
+
+    /// Reads a percentage.
+    pub(super) fn share(&mut self, node: &Node, path: &Path<'_>) -> Field<EnforcedShare> {
         const EXPECTED: &str = "a percentage from 0 to 100 with at most two decimals, such as 10 or 0.5";
         let Content::Scalar(scalar) = &node.content else { return self.invalid(node, path, EXPECTED) };
         let number = match scalar.meaning() {
@@ -241,9 +258,44 @@ impl ReadValue for RawThresholds {
     }
 }
 
+impl ReadValue for RawTune {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
+        reader.tune(node, path)
+    }
+}
+
+impl ReadValue for RawInherit {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
+        let is_flag =
+            matches!(&node.content, Content::Scalar(scalar) if matches!(scalar.meaning(), Meaning::Bool(_)));
+        match (is_flag, &node.content) {
+            (false, Content::Scalar(_)) => match reader.text(node, path) {
+                Field::Absent => Field::Absent,
+                Field::Invalid => Field::Invalid,
+                Field::Stated(Stated { at, value }) => {
+                    Field::Stated(Stated { at, value: Self::Named(value) })
+                }
+            },
+            _ => match reader.flag(node, path) {
+                Field::Absent => Field::Absent,
+                Field::Invalid => Field::Invalid,
+                Field::Stated(Stated { at, value }) => {
+                    Field::Stated(Stated { at, value: if value { Self::Above } else { Self::No } })
+                }
+            },
+        }
+    }
+}
+
 impl ReadValue for RawBan {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
         reader.ban(node, path)
+    }
+}
+
+impl ReadValue for RawReserve {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
+        reader.reserve(node, path)
     }
 }
 

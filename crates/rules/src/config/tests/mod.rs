@@ -18,6 +18,7 @@ mod mistakes;
 mod notify;
 mod overdraft;
 mod overriding;
+mod reserve;
 mod rollout;
 mod several;
 mod suspicious;

@@ -30,7 +30,7 @@ pub(super) struct Denial {
 }
 
 impl Denial {
-    /// Caches a verdict on a charge that was sent at `sent_at` or later. `None` for concurrency limits, whose permits
+    /// Caches a verdict on a charge that was sent at `sent_at` or later. `None` for limits with leases, which
     /// may be released at any time, and for charges that count beyond the limit: each of these has to be sent.
     ///
     /// `is_leased`: whether workers may hold tokens of the counter, or the region may borrow hits.
@@ -45,7 +45,7 @@ impl Denial {
         let verdict = Verdict { ban: verdict.ban.map(Ban::known), ..*verdict };
         let age = if verdict.admitted { max_age } else { max_age.min(verdict.retry_after) };
         let until = sent_at.checked_add(age)?;
-        let is_lasting = !check.policy.algorithm().holds_permits();
+        let is_lasting = !check.policy.algorithm().takes_leases();
         is_lasting.then_some(Self { hits: hits.get(), verdict, noted_at: sent_at, until })
     }
 

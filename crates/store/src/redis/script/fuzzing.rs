@@ -88,6 +88,7 @@ fn check(input: &mut ByteReader<'_>) -> Option<Check> {
         overdraft: input.flag(),
         max_debt: (input.flag()).then(|| input.u32()),
         carry: input.flag(),
+        reserve: None,
     };
     let policy = Policy::new(algorithm, quota, &parameters).ok()?;
     let amount = NonZeroU64::new(input.u64() % Hits::MAX).unwrap_or(NonZeroU64::MIN);
@@ -100,6 +101,7 @@ fn check(input: &mut ByteReader<'_>) -> Option<Check> {
         Hits::RefundCharge { amount, made_at: Timestamp::from_micros(amount.get()) },
         Hits::Acquire { amount, lease },
         Hits::Release(lease),
+        Hits::Settle { lease, used: amount.get() },
     ])?;
     let record = RecordId::numbered(input.byte(), algorithm).under(&policy);
     let sync = input.one_of(&SyncMode::ALL)?;

@@ -5,6 +5,7 @@ pub(super) mod fuzzing;
 mod bans;
 mod pack;
 mod reply;
+mod reservations;
 mod shares;
 
 use std::sync::LazyLock;
@@ -37,6 +38,8 @@ macro_rules! script_source {
             include_str!("../../../../../lua/decide/keys.lua"),
             include_str!("../../../../../lua/decide/fast_path.lua"),
             include_str!("../../../../../lua/decide/dispatch.lua"),
+            include_str!("../../../../../lua/decide/reservations.lua"),
+            include_str!("../../../../../lua/decide/single_budget.lua"),
             include_str!("../../../../../lua/decide/bans.lua"),
             include_str!("../../../../../lua/decide/packed_records.lua"),
             include_str!("../../../../../lua/decide/wide_window.lua"),

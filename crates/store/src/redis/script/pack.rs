@@ -5,13 +5,13 @@ use std::time::Duration;
 use ::redis::{Cmd, cmd};
 use tollgate_core::{
     SyncMode,
-    algorithm::{Charging, Prefetch},
+    algorithm::{Charging, Policy, Prefetch},
     ban::BanEffect,
     clock::Timestamp,
     descriptor::Hits,
 };
 
-use super::{CommandKeys, Run, bans, shares};
+use super::{CommandKeys, Run, bans, reservations, shares};
 use crate::{
     redis::ScriptClock,
     request::{Cell, Check, Veto},
@@ -120,6 +120,11 @@ fn pack_cell<'a>(
             (0, true) => role | ORDINARY_BESIDE_SPECIAL,
             (special, _) => role | special,
         });
+        if let Policy::Budget(budget) = &check.policy {
+            reservations::pack(packed, budget, check.hits);
+            prefetches.next();
+            continue;
+        }
         packed.extend_from_slice(&f64::to_le_bytes(signed_hits(check)));
         for parameter in check.policy.script_parameters(store_time) {
             packed.extend_from_slice(&pack_parameter(parameter));
@@ -152,8 +157,8 @@ fn signed_hits(check: &Check) -> f64 {
         Hits::Peek => 0.0,
         Hits::Charge(amount) | Hits::Overdraw(amount) | Hits::Acquire { amount, .. } => amount.get() as f64,
         Hits::Refund(amount) | Hits::RefundCharge { amount, .. } => -(amount.get() as f64),
-        Hits::Release(_) if check.policy.algorithm().holds_permits() => -1.0,
-        Hits::Release(_) => 0.0,
+        Hits::Release(_) | Hits::Settle { .. } if check.policy.algorithm().holds_permits() => -1.0,
+        Hits::Release(_) | Hits::Settle { .. } => 0.0,
     }
 }
 
@@ -164,7 +169,9 @@ fn pack_extra(check: &Check) -> [u8; 8] {
     }
     let is_lease = check.policy.algorithm().holds_permits();
     match check.hits {
-        Hits::Acquire { lease, .. } | Hits::Release(lease) if is_lease => lease.to_bytes(),
+        Hits::Acquire { lease, .. } | Hits::Release(lease) | Hits::Settle { lease, .. } if is_lease => {
+            lease.to_bytes()
+        }
         // Zeros would mean a refund without the time of its charge.
         Hits::RefundCharge { made_at, .. } if !is_lease => {
             pack_number(check.policy.script_charge_time(made_at).as_micros().max(1))
@@ -172,7 +179,9 @@ fn pack_extra(check: &Check) -> [u8; 8] {
         Hits::Charge(_) | Hits::Overdraw(_) | Hits::Acquire { .. } => {
             pack_number(micros(check.policy.min_interval()))
         }
-        Hits::Peek | Hits::Refund(_) | Hits::RefundCharge { .. } | Hits::Release(_) => [0; 8],
+        Hits::Peek | Hits::Refund(_) | Hits::RefundCharge { .. } | Hits::Release(_) | Hits::Settle { .. } => {
+            [0; 8]
+        }
     }
 }
 
@@ -195,7 +204,7 @@ pub(in crate::redis) const fn pack_parameter(number: i64) -> [u8; 8] {
 }
 
 /// Every number here is below 2^53, so a double is exact.
-const fn pack_number(number: u64) -> [u8; 8] {
+pub(super) const fn pack_number(number: u64) -> [u8; 8] {
     f64::to_le_bytes(number as f64)
 }
 

@@ -5,13 +5,15 @@ use std::time::Duration;
 use ::redis::{RedisError, Value};
 use smallvec::SmallVec;
 use tollgate_core::{
-    algorithm::{Charging, CounterState, Policy, QueueSummary, StateSummary, Verdict},
+    algorithm::{Algorithm, Charging, CounterState, Policy, QueueSummary, StateSummary, Verdict},
     ban::Ban,
     clock::Timestamp,
     descriptor::Hits,
 };
 
-use super::{Outcomes, Run, RunOutcome, bans, pack::effective_prefetch, shares::effective_share};
+use super::{
+    Outcomes, Run, RunOutcome, bans, pack::effective_prefetch, reservations, shares::effective_share,
+};
 use crate::request::{Check, Verdicts};
 
 /// Redis' errors about keys that a script cannot reach: those of a slot that the node does not serve, or that are absent
@@ -191,6 +193,11 @@ impl Reader<'_> {
 
     /// State summary of a counter.
     fn summary(&mut self, check: &Check) -> Option<StateSummary> {
+        if check.policy.algorithm() == Algorithm::Budget {
+            let (summary, rest) = reservations::read(self.rest)?;
+            self.rest = rest;
+            return Some(StateSummary::Ledger(summary));
+        }
         let first = self.word()?;
         if check.policy.algorithm().has_own_key() {
             let (wait, reset) = (self.double()?, self.double()?);

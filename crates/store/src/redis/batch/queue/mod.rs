@@ -9,7 +9,10 @@ use std::{
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use tokio::{sync::oneshot, time::Instant};
-use tollgate_core::{algorithm::Charging, descriptor::Hits};
+use tollgate_core::{
+    algorithm::{Algorithm, Charging},
+    descriptor::Hits,
+};
 
 use super::{
     DecisionResult, Submission,
@@ -232,6 +235,7 @@ fn is_coalescable(request: &TagRequest) -> bool {
     let [cell] = request.cells.as_slice() else { return false };
     let is_replayable = |check: &Check| {
         let is_alone = cell.checks.len() == 1;
+        let is_alone = is_alone && check.policy.algorithm() != Algorithm::Budget;
         let is_plain = (is_alone || !check.policy.algorithm().has_own_key()) && !check.policy.has_bound();
         matches!(check.hits, Hits::Peek | Hits::Charge(_)) && is_plain
     };

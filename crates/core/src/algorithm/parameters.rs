@@ -1,0 +1,70 @@
+//! Parameters of the algorithms besides the quota, and why one may be unable to enforce a quota.
+
+use std::time::Duration;
+
+use super::{Reserve, concurrency::DEFAULT_LEASE_TTL, queue::MAX_QUEUED};
+use crate::quota::Quota;
+
+/// Parameters besides the quota; each is ignored by the algorithms that do not use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// Capacity of a token bucket in hits; the limit if absent.
+    pub burst: Option<u32>,
+    /// Minimum time between two requests admitted by an exact log; zero disables it.
+    pub min_interval: Duration,
+    /// Time after which a permit of a concurrency limit that was not returned expires.
+    pub lease_ttl: Duration,
+    /// Whether charges count beyond the limit.
+    pub overdraft: bool,
+    /// Number of hits that an overdraft of a bucket, or of a window with a carry, takes beyond the limit at most; the limit
+    /// if absent.
+    pub max_debt: Option<u32>,
+    /// Whether hits beyond the limit of a fixed window with an overdraft count in the next windows.
+    pub carry: bool,
+    /// Terms of the reservations of a fixed window, if it has any.
+    pub reserve: Option<Reserve>,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
+            burst: None,
+            min_interval: Duration::ZERO,
+            lease_ttl: DEFAULT_LEASE_TTL,
+            overdraft: false,
+            max_debt: None,
+            carry: false,
+            reserve: None,
+        }
+    }
+}
+
+/// Error of a quota that an algorithm cannot enforce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// A bucket that takes too long to fill.
+    #[error("expected a burst that refills within 2.8 years at this rate")]
+    TooSlow,
+    /// A debt that takes too long to refill.
+    #[error("expected a max_debt that refills within 2.8 years at this rate, together with the burst")]
+    TooDeep,
+    /// A bucket whose emission interval is so short that rounding changes the rate by more than 1 %.
+    #[error("expected a token bucket rate that is exact within 1 %: at most about a million per second")]
+    TooFast,
+    /// A limit with more bits than the algorithm's state has for it.
+    #[error("expected a limit of at most 4294967295, or `fixed_window` without `carry` and `reserve`")]
+    TooLarge,
+    /// A log or a list of leases that would be too long.
+    #[error("expected a limit of at most {MAX_QUEUED}, since this algorithm stores each hit")]
+    TooMany,
+    /// A minimum interval longer than the window: a request that waits for it would find an empty log.
+    #[error("expected a min_interval that is no longer than the window")]
+    TooRare,
+}
+
+impl Parameters {
+    /// Maximum number of hits beyond the limit of `quota`.
+    pub(super) fn debt_of(&self, quota: Quota) -> u32 {
+        if self.overdraft { self.max_debt.unwrap_or(quota.word()) } else { 0 }
+    }
+}

@@ -1,0 +1,236 @@
+//! Budgets: reservations against a plain list of leases.
+
+use std::num::{NonZeroU32, NonZeroU64};
+
+use super::*;
+
+const TTL: u32 = 30;
+
+fn budget(limit: u32, window: u32, unsettled: Unsettled) -> Policy {
+    let quota = Quota { limit, window: Window::from_seconds(window).expect("in range") };
+    let reserve = Reserve { ttl: NonZeroU32::new(TTL).expect("not 0"), unsettled, add: 0, cap: None };
+    let parameters = Parameters { reserve: Some(reserve), ..Parameters::default() };
+    Policy::new(Algorithm::FixedWindow, quota, &parameters).expect("valid")
+}
+
+fn lease(number: u64) -> LeaseId {
+    LeaseId::new(NonZeroU64::new(number).expect("not 0"))
+}
+
+fn acquire(number: u64, amount: u64) -> Hits {
+    Hits::Acquire { amount: NonZeroU64::new(amount).expect("not 0"), lease: lease(number) }
+}
+
+fn settle(number: u64, used: u64) -> Hits {
+    Hits::Settle { lease: lease(number), used }
+}
+
+/// A counter, and the second that it is at.
+struct Counter {
+    policy: Policy,
+    state: CounterState,
+    second: u64,
+}
+
+impl Counter {
+    fn new(policy: Policy) -> Self {
+        Self { policy, state: CounterState::default(), second: 0 }
+    }
+
+    fn decide(&mut self, hits: Hits) -> Verdict {
+        let now = Timestamp::from_micros(START + self.second * 1_000_000);
+        let admitted = self.policy.apply(&mut self.state, now, hits, Charging::AllOrNone);
+        let summary = self.policy.summary(&self.state, now, hits);
+        self.policy.verdict(summary, now, hits, admitted, Charging::AllOrNone)
+    }
+
+    /// Used and held hits.
+    fn counts(&mut self) -> (u64, u64) {
+        let verdict = self.decide(Hits::Peek);
+        (verdict.used, verdict.held)
+    }
+}
+
+#[test]
+fn parallel_reservations_never_exceed_the_limit() {
+    let mut counter = Counter::new(budget(2_000, 3_600, Unsettled::Charge));
+    let admitted: Vec<_> = (1..=20).filter(|number| counter.decide(acquire(*number, 480)).admitted).collect();
+    assert_eq!((admitted, counter.counts()), (vec![1, 2, 3, 4], (0, 1_920)));
+    for number in 1..=4 {
+        counter.decide(settle(number, 100));
+    }
+    assert_eq!(counter.counts(), (400, 0));
+}
+
+#[test]
+fn usage_beyond_the_reservation_counts_beyond_the_limit_too() {
+    let mut counter = Counter::new(budget(100, 3_600, Unsettled::Charge));
+    counter.decide(acquire(1, 60));
+    assert!(counter.decide(settle(1, 500)).admitted);
+    assert_eq!(counter.counts(), (500, 0));
+    let denied = counter.decide(acquire(2, 1));
+    assert!(!denied.admitted && denied.retry_after > Duration::from_secs(1), "{denied:?}");
+}
+
+#[test]
+fn a_lease_that_only_others_deny_may_pass_soon() {
+    let mut counter = Counter::new(budget(100, 3_600, Unsettled::Charge));
+    counter.decide(acquire(1, 60));
+    let denied = counter.decide(acquire(2, 60));
+    assert_eq!((denied.admitted, denied.retry_after, denied.over), (false, Duration::from_secs(1), 20));
+    assert_eq!(counter.decide(acquire(3, 101)).retry_after, Duration::MAX);
+}
+
+#[test]
+fn unsettled_leases_are_charged_or_released() {
+    for (unsettled, used) in [(Unsettled::Charge, 60), (Unsettled::Release, 0)] {
+        let mut counter = Counter::new(budget(100, 3_600, unsettled));
+        counter.decide(acquire(1, 60));
+        counter.second = u64::from(TTL) - 1;
+        assert_eq!(counter.counts(), (0, 60), "{unsettled:?}");
+        counter.second = u64::from(TTL);
+        assert_eq!(counter.counts(), (used, 0), "{unsettled:?}");
+        counter.decide(acquire(2, 7));
+        counter.decide(settle(2, 0));
+        let used = if used > 0 { used + 7 } else { 0 };
+        assert_eq!(counter.counts(), (used, 0), "no usage was seen, {unsettled:?}");
+        // It ended, so what was used counts; once.
+        for _ in 0..3 {
+            counter.decide(settle(1, 25));
+            assert_eq!(counter.counts(), (used + 25, 0), "{unsettled:?}");
+        }
+    }
+}
+
+#[test]
+fn what_ended_in_an_earlier_window_counts_no_more() {
+    let mut counter = Counter::new(budget(100, 10, Unsettled::Charge));
+    counter.decide(acquire(1, 60));
+    // Two windows after that in which it ended.
+    counter.second = u64::from(TTL) + 20;
+    assert_eq!(counter.counts(), (0, 0));
+}
+
+#[test]
+fn usage_counts_in_the_window_in_which_it_is_settled() {
+    let mut counter = Counter::new(budget(100, 10, Unsettled::Charge));
+    counter.decide(acquire(1, 60));
+    counter.second = 15;
+    assert_eq!(counter.counts(), (0, 60), "held over the end of the window");
+    counter.decide(settle(1, 40));
+    assert_eq!(counter.counts(), (40, 0));
+}
+
+#[test]
+fn a_cancelled_lease_leaves_nothing() {
+    let mut counter = Counter::new(budget(100, 3_600, Unsettled::Charge));
+    counter.decide(acquire(1, 60));
+    for _ in 0..2 {
+        counter.decide(Hits::Release(lease(1)));
+        assert_eq!(counter.counts(), (0, 0));
+    }
+    counter.second = u64::from(TTL) + 1;
+    assert_eq!(counter.counts(), (0, 0));
+}
+
+#[test]
+fn leases_of_a_counter_are_bounded() {
+    let mut counter = Counter::new(budget(u32::MAX, 3_600, Unsettled::Charge));
+    let most = u64::try_from(crate::algorithm::budget::MAX_LEASES).expect("fits");
+    for number in 1..=most + 10 {
+        counter.decide(acquire(number, 1));
+    }
+    let (used, held) = counter.counts();
+    // The oldest ended, some together.
+    assert_eq!(used + held, most + 10);
+    assert!((10..=16).contains(&used), "{used}");
+}
+
+#[test]
+fn a_cap_cuts_a_reservation_to_a_share_of_the_limit() {
+    let ttl = NonZeroU32::new(TTL).expect("not 0");
+    let reserve = |add, cap| Reserve { ttl, unsettled: Unsettled::Charge, add, cap: NonZeroU32::new(cap) };
+    let amount = |reserve: Reserve, hits| reserve.amount(NonZeroU64::new(hits).expect("not 0"), 2_000).get();
+    assert_eq!(amount(reserve(0, 0), 5_000), 5_000);
+    assert_eq!(amount(reserve(500, 0), 480), 980);
+    assert_eq!(amount(reserve(500, 2_500), 480), 500);
+    assert_eq!(amount(reserve(0, 1), 480), 1, "never less than one hit");
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Acquire { number: u64, amount: u64 },
+    Settle { number: u64, used: u64 },
+    Cancel { number: u64 },
+    Wait { seconds: u64 },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (1..=40_u64, 1..=30_u64).prop_map(|(number, amount)| Step::Acquire { number, amount }),
+        3 => (1..=40_u64, 0..=60_u64).prop_map(|(number, used)| Step::Settle { number, used }),
+        1 => (1..=40_u64).prop_map(|number| Step::Cancel { number }),
+        2 => (0..=9_u64).prop_map(|seconds| Step::Wait { seconds }),
+    ];
+    vec(step, 1..200)
+}
+
+/// A lease of the oracle: its end, and what it holds unless it is settled.
+type Known = (u64, Option<u64>);
+
+proptest! {
+    /// In one window, a plain list of leases has the same used and held hits after each step; and in the end all leases
+    /// have ended, and settling each again counts only those that the counter does not have.
+    #[test]
+    fn usage_is_the_sum_by_the_stated_rule(steps in steps(), is_charged in any::<bool>(), limit in 1..=200_u32) {
+        let unsettled = if is_charged { Unsettled::Charge } else { Unsettled::Release };
+        let mut counter = Counter::new(budget(limit, 31_536_000, unsettled));
+        let (mut known, mut used) = (std::collections::BTreeMap::<u64, Known>::new(), 0_u64);
+        let held = |known: &std::collections::BTreeMap<u64, Known>| known.values().filter_map(|(_, held)| *held).sum::<u64>();
+        for step in steps.into_iter().chain([Step::Wait { seconds: u64::from(TTL) }]) {
+            match step {
+                Step::Wait { seconds } => {
+                    counter.second += seconds;
+                    known.retain(|_, (until, held)| {
+                        let is_due = *until <= counter.second;
+                        used += held.filter(|_| is_due && is_charged).unwrap_or_default();
+                        !is_due
+                    });
+                }
+                Step::Acquire { number, amount } => {
+                    let passes = known.contains_key(&number) || used + held(&known) + amount <= u64::from(limit);
+                    prop_assert_eq!(counter.decide(acquire(number, amount)).admitted, passes);
+                    if passes {
+                        known.entry(number).or_insert((counter.second + u64::from(TTL), Some(amount)));
+                    }
+                }
+                Step::Settle { number, used: actual } => {
+                    prop_assert!(counter.decide(settle(number, actual)).admitted);
+                    let until = counter.second + u64::from(TTL);
+                    match known.get_mut(&number) {
+                        Some((_, held)) => {
+                            used += match held.take() {
+                                Some(_) if actual > 0 => actual,
+                                Some(held) if is_charged => held,
+                                _ => 0,
+                            };
+                        }
+                        None if actual > 0 => {
+                            used += actual;
+                            known.insert(number, (until, None));
+                        }
+                        None => {}
+                    }
+                }
+                Step::Cancel { number } => {
+                    counter.decide(Hits::Release(lease(number)));
+                    if known.get(&number).is_some_and(|(_, held)| held.is_some()) {
+                        known.remove(&number);
+                    }
+                }
+            }
+            prop_assert_eq!(counter.counts(), (used, held(&known)));
+        }
+        prop_assert_eq!(counter.counts().1, 0);
+    }
+}

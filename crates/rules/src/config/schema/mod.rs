@@ -1,0 +1,157 @@
+//! JSON Schema of the rules, for editors: the keys of [`vocabulary`](super::vocabulary) with the values of each.
+//!
+//! A schema cannot express relations between keys, such as `burst` that needs `token_bucket`; `tollgate check` reports them.
+
+mod keys;
+
+use serde_json::{Map, Value, json};
+use tollgate_core::quota::Unit;
+
+use self::keys::{KeySchema, Shape, key_schema};
+use super::vocabulary::{KeyStatus, Section, all_keys};
+
+/// Names that YAML 1.1 reads as a bool; other parsers read texts.
+const BOOL_WORDS: [&str; 18] = [
+    "y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "n", "N", "no", "No", "NO", "off", "Off", "OFF", "True",
+    "False",
+];
+
+/// Sum of numbers with a unit.
+const DURATION: &str = "^([0-9]+(\\.[0-9]+)?(us|µs|μs|ms|s|m|h|d|w))+$";
+
+/// Percentages from 0 to 100; a number may be in their place.
+const PERCENTAGE: &str = "^(100(\\.0+)?|[0-9]{1,2}(\\.[0-9]+)?)\\s*%$";
+
+/// Returns the schema of a file of rules, or of an overlay, in JSON Schema draft 7.
+pub fn schema() -> Value {
+    let mut definitions = Map::new();
+    for section in Section::ALL.into_iter().filter(|section| *section != Section::File) {
+        definitions.insert(name_of(section).to_owned(), mapping(section));
+    }
+    let mut root = mapping(Section::File);
+    if let Some(root) = root.as_object_mut() {
+        root.insert("$schema".to_owned(), json!("http://json-schema.org/draft-07/schema#"));
+        root.insert("title".to_owned(), json!("Rules of tollgate"));
+        root.insert("definitions".to_owned(), Value::Object(definitions));
+    }
+    root
+}
+
+/// A mapping with the keys of a section. A key that envoyproxy/ratelimit ignores there is permitted and marked.
+fn mapping(section: Section) -> Value {
+    let mut properties = Map::new();
+    for name in all_keys() {
+        match section.status_of(name) {
+            KeyStatus::Known => {
+                properties.insert(name.to_owned(), property(section, name));
+            }
+            KeyStatus::Ignored(home) => {
+                let description =
+                    format!("Has no effect in {}; it belongs to {}.", section.name(), home.name());
+                properties.insert(name.to_owned(), json!({"description": description, "deprecated": true}));
+            }
+            KeyStatus::Misplaced(_) | KeyStatus::Unknown(_) => {}
+        }
+    }
+    let required: &[&str] = match section {
+        Section::File => &["domain"],
+        Section::Descriptor => &["key"],
+        Section::Abuse => &["name", "client_keys"],
+        Section::LoadShedding => &["target"],
+        Section::Replaces => &["name"],
+        _ => &[],
+    };
+    let mut mapping = json!({"type": "object", "properties": properties, "additionalProperties": false});
+    if let (false, Some(mapping)) = (required.is_empty(), mapping.as_object_mut()) {
+        mapping.insert("required".to_owned(), json!(required));
+    }
+    mapping
+}
+
+fn property(section: Section, name: &str) -> Value {
+    let Some(KeySchema { shape, description, .. }) = key_schema(section, name) else { return json!({}) };
+    let mut value = value_of(*shape);
+    if let Some(value) = value.as_object_mut() {
+        value.insert("description".to_owned(), json!(description));
+    }
+    value
+}
+
+/// Schema of a value. A key without a value counts as absent, so null is permitted.
+fn value_of(shape: Shape) -> Value {
+    match shape {
+        Shape::Text => json!({"type": ["string", "integer", "boolean", "null"]}),
+        Shape::RequiredText => json!({"type": ["string", "integer", "boolean"]}),
+        Shape::Texts => json!({"type": ["array", "null"], "items": value_of(Shape::RequiredText)}),
+        Shape::Number => json!({"type": ["integer", "null"], "minimum": 0, "maximum": u32::MAX}),
+        Shape::Numbers => json!({"type": ["array", "null"], "items": {
+            "type": "integer", "minimum": 0, "maximum": u32::MAX,
+        }}),
+        Shape::Flag => json!({"anyOf": [{"type": ["boolean", "null"]}, {"enum": BOOL_WORDS}]}),
+        Shape::Ratio => part_of(1),
+        Shape::Percent => part_of(100),
+        Shape::Duration => json!({"type": ["string", "null"], "pattern": DURATION}),
+        Shape::Unit => json!({"anyOf": [
+            {"enum": Unit::ALL.map(Unit::name)},
+            {"type": ["string", "null"], "pattern": any_case(&Unit::ALL.map(Unit::name))},
+        ]}),
+        Shape::Words(words) => json!({"anyOf": [{"enum": words()}, {"type": "null"}]}),
+        Shape::Mapping => json!({"type": ["object", "null"]}),
+        Shape::Section(section) => json!({"anyOf": [{"$ref": reference(section)}, {"type": "null"}]}),
+        Shape::Sections(section) => json!({"type": ["array", "null"], "items": {"$ref": reference(section)}}),
+    }
+}
+
+/// A number up to `whole`, or a percentage.
+fn part_of(whole: u32) -> Value {
+    json!({"anyOf": [
+        {"type": ["number", "null"], "minimum": 0, "maximum": whole},
+        {"type": "string", "pattern": PERCENTAGE},
+    ]})
+}
+
+/// A pattern of words in any case: regular expressions of JSON Schema have no flags.
+fn any_case(words: &[&str]) -> String {
+    let letter = |letter: char| format!("[{}{}]", letter.to_ascii_lowercase(), letter.to_ascii_uppercase());
+    let words: Vec<String> = words.iter().map(|word| word.chars().map(letter).collect()).collect();
+    format!("^({})$", words.join("|"))
+}
+
+fn reference(section: Section) -> String {
+    format!("#/definitions/{}", name_of(section))
+}
+
+const fn name_of(section: Section) -> &'static str {
+    match section {
+        Section::File => "file",
+        Section::Defaults => "defaults",
+        Section::Descriptor => "descriptor",
+        Section::RateLimit => "rate_limit",
+        Section::Replaces => "replaces",
+        Section::Ban => "ban",
+        Section::Abuse => "abuse",
+        Section::LoadShedding => "load_shedding",
+        Section::Candidate => "candidate",
+        Section::Reserve => "reserve",
+        Section::Tune => "tune",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_of_every_section_has_a_schema() {
+        for section in Section::ALL {
+            for name in section.keys() {
+                let found = key_schema(section, name);
+                assert!(
+                    found.is_some_and(|key| key.description.ends_with('.')),
+                    "{name} in {}",
+                    section.name()
+                );
+            }
+        }
+    }
+}

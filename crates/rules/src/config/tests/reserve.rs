@@ -1,0 +1,95 @@
+//! Reservations: `reserve`.
+
+use std::num::NonZeroU32;
+
+use tollgate_core::algorithm::{Reserve, Unsettled};
+
+use super::*;
+use crate::Limit;
+
+/// The descriptor `k` with these parts of a limit in line 4.
+fn with(limit: &str) -> String {
+    format!(
+        "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {{unit: day, requests_per_unit: 2000, {limit}}}\n"
+    )
+}
+
+fn reserve_of(yaml: &str) -> Option<Reserve> {
+    let rule = rule(&clean(yaml), &[("k", "x")]).unwrap();
+    let Limit::Quota { policy, .. } = rule.limit else { panic!("unlimited") };
+    policy.reserve_terms()
+}
+
+#[test]
+fn terms_are_stated_or_the_usual_ones() {
+    let terms = |ttl, unsettled, add, cap| Reserve {
+        ttl: NonZeroU32::new(ttl).unwrap(),
+        unsettled,
+        add,
+        cap: NonZeroU32::new(cap),
+    };
+    for (stated, expected) in [
+        ("reserve: {}", terms(600, Unsettled::Charge, 0, 0)),
+        ("reserve: {ttl: 2s, unsettled: release}", terms(2, Unsettled::Release, 0, 0)),
+        ("reserve: {ttl: 7d, add: 500, cap: 25%}", terms(604_800, Unsettled::Charge, 500, 2_500)),
+        ("reserve: {unsettled: charge, cap: 0.0001}", terms(600, Unsettled::Charge, 0, 1)),
+    ] {
+        assert_eq!(reserve_of(&with(stated)), Some(expected), "{stated}");
+    }
+    assert_eq!(reserve_of(&with("name: a")), None);
+}
+
+#[test]
+fn a_limit_of_tokens_with_reservations_needs_no_overdraft() {
+    clean(&with("name: llm-tokens, reserve: {}"));
+}
+
+#[test]
+fn an_inheriting_limit_takes_the_terms_of_its_algorithm() {
+    let nested = |own: &str| {
+        format!(
+            "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {{unit: day, requests_per_unit: 9, reserve: {{ttl: 3s}}}}\n    \
+             descriptors:\n      - key: b\n        rate_limit: {{inherit: true, {own}}}\n"
+        )
+    };
+    let reserve_below = |yaml: &str| {
+        let rule = rule(&clean(yaml), &[("k", "x"), ("b", "y")]).unwrap();
+        let Limit::Quota { policy, .. } = rule.limit else { panic!("unlimited") };
+        policy.reserve_terms().map(|reserve| reserve.ttl.get())
+    };
+    assert_eq!(reserve_below(&nested("requests_per_unit: 5")), Some(3));
+    assert_eq!(reserve_below(&nested("algorithm: token_bucket")), None);
+}
+
+#[test]
+fn wrong_terms_are_rejected() {
+    for (limit, problem) in [
+        ("reserve: {ttl: 1s}", "reserve.ttl: `1s` is out of range; expected 2 seconds to 7 days"),
+        ("reserve: {ttl: 8d}", "reserve.ttl: `8d` is out of range"),
+        ("reserve: {ttl: soon}", "reserve.ttl: `soon` is not a duration"),
+        (
+            "reserve: {unsettled: keep}",
+            "reserve.unsettled: `keep` is not an effect; expected `charge` or `release`",
+        ),
+        (
+            "reserve: {cap: 0}",
+            "reserve.cap: is out of range; expected a share of the limit from 0.01% to 100%",
+        ),
+        ("reserve: {lease: 1}", "reserve.lease: "),
+        (
+            "algorithm: token_bucket, reserve: {}",
+            "reserve: is not a key of token_bucket; expected `algorithm: fixed_window`",
+        ),
+        ("overdraft: true, reserve: {}", "reserve: contradicts `overdraft: true`"),
+        ("reserve: {}, ban: {threshold: 5}", "ban: contradicts `reserve`"),
+        ("reserve: {}, timezone: Europe/Berlin", "reserve: has no windows of a calendar yet"),
+        ("reserve: {}, scope: global", "reserve: contradicts `scope: global`"),
+        ("reserve: {}, sync: leased", "sync: a limit with `reserve` cannot be leased; expected `strict`"),
+        (
+            "reserve: {}, candidate: {requests_per_unit: 5}",
+            "candidate: cannot be compared: hits are reserved",
+        ),
+    ] {
+        assert_says(&errors(&with(limit)), &["a.yaml:4: ", "descriptors[0].rate_limit.", problem]);
+    }
+}

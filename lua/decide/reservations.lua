@@ -1,0 +1,346 @@
+-- Budgets: fixed windows in which requests reserve hits; twin of crates/core/src/algorithm/budget.rs, which explains them.
+--   p1     limit, in hits
+--   p2     window, in seconds; from bit 26 the time to live of leases, in seconds; from bit 46 the operation: 0 to charge, check
+--          or refund hits, 1 to reserve them, 2 to settle a lease of which they were used, 3 to cancel it; from bit 49 whether
+--          leases without a known usage are charged
+--   extra  the name of the lease, or for a refund of one charge the time of that charge
+--   state  a hash of its own:
+--            h          the header: end of the window; used and held hits; the numbers of the first batch and of the last one; the
+--                       ends of the leases in each; the number of leases in all batches; the second at which the key expires
+--            p          the last batch: the names of leases that end together, in the order in which they were reserved
+--            b, number  an earlier batch: the end of its leases, then their names
+--            name       a lease: its end, and the hits that it holds, which are absent once it is settled
+-- The elements are small, so that a hash of few leases is a compact one. Times are in seconds since the epoch.
+local budgets
+local BUDGET, MAX_LEASES = 6, 65536
+local BUDGET_HEADER, BUDGET_LEASE = '<I4ddI6I6I4I4I4I4', '<I4I7'
+
+local function make_budgets()
+  local RESERVE, SETTLE, CANCEL = 1, 2, 3
+  local MAX_BATCH, MAX_COUNT = 7, 9007199254740991
+  -- Batches that are ended together, and fields that are removed together.
+  local MAX_ENDED, MAX_FIELDS = 16, 1000
+  local NAME = 8
+
+  local function batch_name(number)
+    return 'b' .. struct.pack('<I6', number)
+  end
+
+  local function charge(budget, hits)
+    budget.used = math.min(budget.used + hits, MAX_COUNT)
+  end
+
+  -- Sets a field of the hash when the budget is closed.
+  local function set(budget, name, value)
+    local fields = budget.fields
+    fields[#fields + 1] = name
+    fields[#fields + 1] = value
+  end
+
+  -- The leases of these names, which are removed.
+  local function end_leases(budget, names, ends)
+    local found = redis.call('HMGET', budget.key, unpack(names))
+    for at, raw in ipairs(found) do
+      local name = names[at]
+      -- What this call changed has not been written yet.
+      if budget.leases[name] ~= nil then
+        raw = budget.leases[name]
+      end
+      -- Another one of the same name may have been reserved since a cancelled one.
+      if raw and struct.unpack('<I4', raw) == ends[at] then
+        if #raw > 4 then
+          local _, held = struct.unpack(BUDGET_LEASE, raw)
+          budget.held = budget.held - held
+          -- What ended before this window counts no more.
+          if budget.charges and ends[at] >= budget.ends - budget.window then
+            charge(budget, held)
+          end
+        end
+        budget.gone[#budget.gone + 1] = name
+        budget.leases[name], budget.changed_leases[name] = false, nil
+      end
+    end
+  end
+
+  -- Ends the first batches that are due at a time: at most one if is_early.
+  local function end_batches(budget, time, is_early)
+    local names, ends, numbers, ended = {}, {}, {}, 0
+    for number = budget.first, math.min(budget.last, budget.first + (is_early and 1 or MAX_ENDED)) - 1 do
+      numbers[#numbers + 1] = batch_name(number)
+    end
+    local found = #numbers > 0 and redis.call('HMGET', budget.key, unpack(numbers)) or {}
+    for at, raw in ipairs(found) do
+      local until_second = raw and struct.unpack('<I4', raw) or 0
+      if not is_early and until_second > time then
+        budget.first_end = until_second
+        break
+      end
+      ended = at
+      for from = 5, raw and #raw or 0, NAME do
+        names[#names + 1], ends[#ends + 1] = string.sub(raw, from, from + NAME - 1), until_second
+      end
+      budget.gone[#budget.gone + 1] = numbers[at]
+    end
+    budget.first = budget.first + ended
+    if ended == #found then
+      -- The next batch was not read.
+      budget.first_end = budget.first < budget.last and time or budget.last_end
+      if budget.first == budget.last and budget.last_end <= time and not is_early then
+        for from = 1, #budget.pending, NAME do
+          names[#names + 1], ends[#ends + 1] = string.sub(budget.pending, from, from + NAME - 1), budget.last_end
+        end
+        budget.pending, budget.first_end, budget.last_end = '', 0, 0
+      end
+    end
+    budget.count = budget.count - #names
+    if #names > 0 then
+      end_leases(budget, names, ends)
+    end
+    budget.changed = true
+  end
+
+  -- Ends all leases, if they count alike: usually those of a counter that was idle. Returns whether they do.
+  local function end_all(budget)
+    local begin = budget.ends - budget.window
+    local count_now = budget.first_end >= begin
+    if budget.charges and not count_now and budget.last_end >= begin then
+      return false
+    end
+    charge(budget, budget.charges and count_now and budget.held or 0)
+    for name in pairs(budget.leases) do
+      budget.leases[name] = false
+    end
+    budget.held, budget.count, budget.pending, budget.first = 0, 0, '', budget.last
+    budget.first_end, budget.last_end, budget.expires = 0, 0, 0
+    budget.gone, budget.is_cleared, budget.changed = {}, true, true
+    return true
+  end
+
+  -- Begins the window of now, and ends the leases that are due.
+  local function advance(budget)
+    local s, window = now.s, budget.window
+    local ends = s - s % window + window
+    if budget.ends <= s or budget.used == 0 then
+      budget.changed = budget.used > 0
+      budget.used, budget.ends = 0, ends
+    elseif budget.ends ~= ends then
+      -- The clock was ahead.
+      budget.ends = budget.ends <= ends + 4 * window and math.max(budget.ends, ends) or ends + window
+      budget.changed = true
+    end
+    if budget.last_end > 0 and budget.last_end <= s and end_all(budget) then
+      return
+    end
+    while budget.first_end > 0 and budget.first_end <= s do
+      end_batches(budget, s)
+    end
+  end
+
+  -- The budget under a key, as of now. All checks of it have the same terms.
+  local function open(key, asks)
+    local names = { 'h', 'p' }
+    for _, ask in ipairs(asks) do
+      local p2 = ask.p2
+      ask.ttl = math.floor(p2 / 67108864) % 1048576
+      ask.operation = math.floor(p2 / 70368744177664) % 8
+      if ask.operation > 0 then
+        names[#names + 1] = ask.extra
+      end
+    end
+    local budget = {
+      key = key,
+      is_budget = true,
+      window = asks[1].p2 % 67108864,
+      charges = math.floor(asks[1].p2 / 562949953421312) % 2 == 1,
+      leases = {},
+      changed_leases = {},
+      gone = {},
+      fields = {},
+    }
+    local found = redis.call('HMGET', key, unpack(names))
+    if found[1] then
+      local ends, used, held, first, last, first_end, last_end, count, expires =
+        struct.unpack(BUDGET_HEADER, found[1])
+      budget.ends, budget.used, budget.held, budget.first, budget.last = ends, used, held, first, last
+      budget.first_end, budget.last_end, budget.count, budget.expires = first_end, last_end, count, expires
+      budget.exists, budget.pending = true, found[2] or ''
+      for at = 3, #names do
+        budget.leases[names[at]] = found[at]
+      end
+    else
+      budget.ends, budget.used, budget.held, budget.first, budget.last = 0, 0, 0, 0, 0
+      budget.first_end, budget.last_end, budget.count, budget.expires, budget.pending = 0, 0, 0, 0, ''
+    end
+    advance(budget)
+    return budget
+  end
+
+  local function admits(budget, ask, hits)
+    return budget.used + budget.held + hits <= ask.p1
+  end
+
+  local function insert(budget, ask, held)
+    if budget.count >= MAX_LEASES then
+      end_batches(budget, budget.first_end, true)
+    end
+    local until_second = math.max(math.min(now.s + ask.ttl, 4294967295), budget.last_end)
+    if #budget.pending >= MAX_BATCH * NAME or #budget.pending > 0 and budget.last_end ~= until_second then
+      set(budget, batch_name(budget.last), struct.pack('<I4', budget.last_end) .. budget.pending)
+      budget.last, budget.pending = budget.last + 1, ''
+    end
+    budget.pending, budget.last_end, budget.count = budget.pending .. ask.extra, until_second, budget.count + 1
+    if budget.first_end == 0 then
+      budget.first_end = until_second
+    end
+    local lease = held and struct.pack(BUDGET_LEASE, until_second, held) or struct.pack('<I4', until_second)
+    budget.leases[ask.extra], budget.changed_leases[ask.extra] = lease, lease
+  end
+
+  local function settle(budget, ask)
+    local lease, used = budget.leases[ask.extra], ask.hits
+    if not lease then
+      if used > 0 then
+        charge(budget, used)
+        insert(budget, ask, nil)
+        budget.changed = true
+      end
+    elseif #lease > 4 then
+      local until_second, held = struct.unpack(BUDGET_LEASE, lease)
+      lease = struct.pack('<I4', until_second)
+      budget.leases[ask.extra], budget.changed_leases[ask.extra] = lease, lease
+      budget.held = budget.held - held
+      charge(budget, used > 0 and used or budget.charges and held or 0)
+      budget.changed = true
+    end
+  end
+
+  local function cancel(budget, ask)
+    local lease = budget.leases[ask.extra]
+    if lease and #lease > 4 then
+      local _, held = struct.unpack(BUDGET_LEASE, lease)
+      budget.leases[ask.extra], budget.changed_leases[ask.extra] = false, nil
+      budget.gone[#budget.gone + 1] = ask.extra
+      budget.held, budget.changed = budget.held - held, true
+    end
+  end
+
+  -- Returns whether hits pass, and charges or reserves those that do.
+  local function apply(budget, ask)
+    local hits = ask.hits
+    if ask.operation == SETTLE then
+      settle(budget, ask)
+      return true
+    elseif ask.operation == CANCEL then
+      cancel(budget, ask)
+      return true
+    elseif hits < 0 then
+      local made_in_window = true
+      if ask.extra ~= '\0\0\0\0\0\0\0\0' then
+        local second = math.floor(struct.unpack('<d', ask.extra) / 1000000)
+        made_in_window = second - second % budget.window + budget.window == budget.ends
+      end
+      if made_in_window and budget.used > 0 then
+        budget.used, budget.changed = math.max(budget.used + hits, 0), true
+      end
+      return true
+    elseif ask.operation == RESERVE then
+      if budget.leases[ask.extra] then
+        return true
+      end
+      local admitted = admits(budget, ask, hits)
+      if admitted then
+        budget.held, budget.changed = budget.held + hits, true
+        insert(budget, ask, hits)
+      end
+      return admitted
+    elseif ask.overdraws then
+      charge(budget, hits)
+      budget.changed = true
+      return admits(budget, ask, 0)
+    end
+    local admitted = admits(budget, ask, hits)
+    if admitted and hits > 0 then
+      charge(budget, hits)
+      budget.changed = true
+    end
+    return admitted
+  end
+
+  -- Whether a charge or a check passes after the preceding charges; changes only the simulated sum.
+  local function passes(budget, ask)
+    if ask.operation == RESERVE and budget.leases[ask.extra] then
+      return true
+    end
+    local earlier = budget.earlier or 0
+    local admitted = admits(budget, ask, earlier + ask.hits)
+    if admitted or ask.overdraws then
+      budget.earlier = earlier + ask.hits
+    end
+    return admitted
+  end
+
+  local function decide(budget, ask)
+    local admitted
+    if budget.used == 0 then
+      -- An earlier check of the call may have refunded all hits.
+      budget.ends = now.s - now.s % budget.window + budget.window
+    end
+    if ask.withheld then
+      admitted = ask.passes
+    else
+      admitted = apply(budget, ask)
+    end
+    return struct.pack('<BddI4', admitted and 1 or 0, budget.used, budget.held, budget.ends)
+  end
+
+  -- Writes the budget. The key outlives its content by a time to live, so that its expiry is seldom set.
+  local function close(budget, ask)
+    if not budget.changed then
+      return
+    end
+    if budget.used == 0 and budget.count == 0 then
+      if budget.exists then
+        redis.call('DEL', budget.key)
+      end
+      return
+    end
+    if budget.is_cleared then
+      redis.call('DEL', budget.key)
+    end
+    for from = 1, #budget.gone, MAX_FIELDS do
+      redis.call('HDEL', budget.key, unpack(budget.gone, from, math.min(from + MAX_FIELDS - 1, #budget.gone)))
+    end
+    local ends = math.max(budget.used > 0 and budget.ends or 0, budget.last_end)
+    local sets_expiry = ends > budget.expires
+    if sets_expiry then
+      budget.expires = math.min(ends + ask.ttl, 4294967295)
+    end
+    for name, lease in pairs(budget.changed_leases) do
+      set(budget, name, lease)
+    end
+    set(budget, 'p', budget.pending)
+    set(
+      budget,
+      'h',
+      struct.pack(
+        BUDGET_HEADER,
+        budget.ends,
+        budget.used,
+        budget.held,
+        budget.first,
+        budget.last,
+        budget.first_end,
+        budget.last_end,
+        budget.count,
+        budget.expires
+      )
+    )
+    redis.call('HSET', budget.key, unpack(budget.fields))
+    if sets_expiry then
+      local millis = now.given and 3600000 or budget.expires * 1000 - math.floor(now.micros / 1000)
+      redis.call('PEXPIRE', budget.key, string.format('%.0f', millis))
+    end
+  end
+
+  return { open = open, passes = passes, decide = decide, close = close }
+end

@@ -1,0 +1,134 @@
+-- Calls of nothing but one budget, which are decided before the definitions of the others; reservations.lua defines budgets.
+-- Returns the result of a call that reserves or settles one lease, while nothing else has to be done: no lease is due, and the
+-- window is the one of the counter. Otherwise nil, and nothing has changed.
+local function decide_lease(call)
+  local packed = ARGV[1 + call.first]
+  if #packed ~= 43 then
+    return nil
+  end
+  local redis_call, pack, unpack, s = redis.call, struct.pack, struct.unpack, now.s
+  local role, hits, limit, p2, name = unpack('<Bdddc8', packed, 11)
+  local operation = math.floor(p2 / 70368744177664) % 8
+  local is_reservation = operation == 1
+  if role > 4 or not is_reservation and operation ~= 2 then
+    return nil
+  end
+  local key, found, lease = KEYS[call.first], nil, nil
+  if is_reservation then
+    found = redis_call('HMGET', key, 'h', name, 'p')
+  else
+    found = redis_call('HMGET', key, 'h', name)
+  end
+  lease = found[2]
+  if not found[1] or not is_reservation and not lease then
+    return nil
+  end
+  local ends, used, held, first, last, first_end, last_end, count, expires = unpack(BUDGET_HEADER, found[1])
+  local window = p2 % 67108864
+  local present = s - s % window + window
+  if used > 0 and ends ~= present or first_end > 0 and first_end <= s or count >= MAX_LEASES then
+    return nil
+  end
+  ends = present
+  local admitted = 1
+  if not is_reservation then
+    if #lease > 4 then
+      local _, amount = unpack(BUDGET_LEASE, lease)
+      held = held - amount
+      if hits == 0 then
+        hits = p2 >= 562949953421312 and amount or 0
+      end
+      used = math.min(used + hits, 9007199254740991)
+      lease = string.sub(lease, 1, 4)
+      if used > 0 and ends > expires then
+        return nil
+      end
+      redis_call(
+        'HSET', key, name, lease,
+        'h', pack(BUDGET_HEADER, ends, used, held, first, last, first_end, last_end, count, expires)
+      )
+    end
+  elseif not lease then
+    admitted = used + held + hits <= limit and 1 or 0
+    if admitted == 1 then
+      local pending, full, ttl = found[3], nil, math.floor(p2 / 67108864) % 1048576
+      local until_second = math.max(s + ttl, last_end)
+      if until_second > expires then
+        return nil
+      end
+      held, count = held + hits, count + 1
+      if #pending > 0 and (last_end ~= until_second or #pending >= 56) then
+        full = pending
+        pending = name
+      else
+        pending = pending .. name
+      end
+      if first_end == 0 then
+        first_end = until_second
+      end
+      lease = pack(BUDGET_LEASE, until_second, hits)
+      if full then
+        local field, batch = 'b' .. pack('<I6', last), pack('<I4', last_end) .. full
+        local packed_header =
+          pack(BUDGET_HEADER, ends, used, held, first, last + 1, first_end, until_second, count, expires)
+        redis_call('HSET', key, name, lease, 'p', pending, 'h', packed_header, field, batch)
+      else
+        local packed_header =
+          pack(BUDGET_HEADER, ends, used, held, first, last, first_end, until_second, count, expires)
+        redis_call('HSET', key, name, lease, 'p', pending, 'h', packed_header)
+      end
+    end
+  end
+  return pack('<BddI4', admitted, used, held, ends)
+end
+
+-- Returns the result of a call on one budget, or nil if there is more to it.
+local function decide_budget(call)
+  local packed, key, asks, charging = ARGV[1 + call.first], KEYS[call.first], {}, 0
+  for position = 5, #packed, 39 do
+    local ask = {}
+    ask.role, ask.hits, ask.p1, ask.p2, ask.extra = struct.unpack('<Bdddc8', packed, position + 6)
+    -- A trial, or a charge in full.
+    if ask.role > 4 then
+      return nil
+    end
+    charging = charging + (ask.hits > 0 and ask.p2 % 562949953421312 < 2 * 70368744177664 and 1 or 0)
+    asks[#asks + 1] = ask
+  end
+  if charging > 1 then
+    return nil
+  end
+  budgets = budgets or make_budgets()
+  local budget = budgets.open(key, asks)
+  local outcomes = {}
+  for at, ask in ipairs(asks) do
+    outcomes[at] = budgets.decide(budget, ask)
+  end
+  budgets.close(budget, asks[1])
+  return #outcomes == 1 and outcomes[1] or table.concat(outcomes)
+end
+
+-- The first of the deferred calls that are left.
+local next_deferred = 1
+while deferred[next_deferred] do
+  local call = deferred[next_deferred]
+  local fine, outcome = true, nil
+  if call.first == call.last and call.times == 1 and string.byte(ARGV[1 + call.first], 10) % 16 == BUDGET then
+    if one_call then
+      outcome = decide_lease(call) or decide_budget(call)
+    else
+      fine, outcome = pcall(decide_lease, call)
+      if fine and not outcome then
+        fine, outcome = pcall(decide_budget, call)
+      end
+    end
+  end
+  if fine and not outcome then
+    break
+  end
+  reply[call.place] = fine and outcome or failure(outcome)
+  next_deferred = next_deferred + 1
+end
+if not deferred[next_deferred] then
+  return failed and reply or table.concat(reply)
+end

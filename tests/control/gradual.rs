@@ -1,0 +1,212 @@
+//! Gradual changes: a candidate that becomes the limit, ramps, and tuned limits, by real instances.
+
+use std::time::{Duration, Instant};
+
+use redis::cmd;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::until;
+use crate::support::{
+    http,
+    redis::Redis,
+    tollgate::{Client, Tollgate, request, rules},
+};
+
+const WITH_CANDIDATE: &str = "\
+# Limits of the shop.
+domain: web
+descriptors:
+- key: k
+  rate_limit:
+    unit: year   # agreed in May
+    requests_per_unit: 1000
+    candidate: {algorithm: token_bucket, unit: hour, requests_per_unit: 7}
+- key: other
+  rate_limit: {unit: year, requests_per_unit: 9}
+";
+
+fn ask(instance: &Tollgate, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    let body = (!body.is_null()).then(|| body.to_string());
+    let headers = [("content-type", "application/json")];
+    let headers = if body.is_some() { &headers[..] } else { &[] };
+    let answer = http::send(method, &instance.admin_url(&format!("/api/v1{path}")), headers, body.as_deref());
+    (answer.status, serde_json::from_str(&answer.body).unwrap_or_default())
+}
+
+fn file_of(instance: &Tollgate) -> String {
+    let (_, found) = ask(instance, "GET", "/versions/current", &Value::Null);
+    let files = found["files"].as_object().expect("files");
+    files.values().next().and_then(Value::as_str).expect("a text").to_owned()
+}
+
+async fn charge(client: &mut Client, value: &str) {
+    // A busy machine may keep the store from deciding in time.
+    let _ = client.call(request("web", &[&[("k", value)]])).await;
+}
+
+#[tokio::test]
+async fn a_promoted_candidate_is_the_limit_of_one_version_which_a_rollback_undoes_byte_for_byte() {
+    let config = rules(WITH_CANDIDATE);
+    let instance = Tollgate::start(config.path(), &["--rules", "memory"]);
+    let promote = |body: Value| ask(&instance, "POST", "/candidates/web/k/promote", &body);
+    assert_eq!(promote(json!({"comment": "bucket", "based_on": 9})).0, 409);
+    let (status, made) = promote(json!({"comment": "bucket", "based_on": 1}));
+    assert_eq!(
+        (status, &made["version"]["number"], &made["version"]["comment"]),
+        (201, &json!(2), &json!("bucket"))
+    );
+    let expected = WITH_CANDIDATE
+        .replace("unit: year   # agreed in May", "unit: hour   # agreed in May")
+        .replace("requests_per_unit: 1000", "requests_per_unit: 7\n    algorithm: token_bucket")
+        .replace("    candidate: {algorithm: token_bucket, unit: hour, requests_per_unit: 7}\n", "");
+    assert_eq!(file_of(&instance), expected);
+    let limit = || http::get(&instance.admin_url("/rlconfig")).body;
+    until("the bucket is active", async || {
+        limit().contains("web.k: unit=HOUR requests_per_unit=7")
+            && limit().contains("algorithm: token_bucket")
+    })
+    .await;
+    let (status, problem) = promote(json!({"comment": "again"}));
+    assert!(status == 400 && problem.to_string().contains("no candidate"), "{status} {problem}");
+    let (status, _) = ask(&instance, "POST", "/versions/1/rollback", &json!({"comment": "back"}));
+    assert_eq!((status, file_of(&instance).as_str()), (201, WITH_CANDIDATE));
+
+    // One that an override states becomes the limit too.
+    let candidate = json!({"candidate": {"requests_per_unit": 8}});
+    let stated = json!({"domain": "web", "rule": "other", "rate_limit": candidate, "reason": "try"});
+    assert_eq!(ask(&instance, "PUT", "/overrides", &stated).0, 200);
+    assert_eq!(ask(&instance, "POST", "/candidates/web/other/promote", &json!({"comment": "8"})).0, 201);
+    assert!(file_of(&instance).ends_with("  rate_limit: {unit: year, requests_per_unit: 8}\n"));
+    let (_, left) = ask(&instance, "GET", "/overrides", &Value::Null);
+    assert_eq!(left["overrides"], json!([]));
+}
+
+#[test]
+fn where_rules_have_no_versions_the_error_names_the_place_of_the_candidate() {
+    let config = rules(WITH_CANDIDATE);
+    let instance = Tollgate::start(config.path(), &[]);
+    let (status, problem) =
+        ask(&instance, "POST", "/candidates/web/k/promote", &json!({"comment": "bucket"}));
+    let text = problem.to_string();
+    assert!(
+        status == 409 && text.contains("rules come from a directory") && text.contains(".yaml:4"),
+        "{text}"
+    );
+    assert_eq!(ask(&instance, "POST", "/candidates/web/none/promote", &json!({"comment": "x"})).0, 404);
+}
+
+const PLAIN: &str = "\
+domain: web
+descriptors:
+- key: k
+  rate_limit: {unit: hour, requests_per_unit: 1000000}
+";
+
+fn switch(instance: &Tollgate) -> Value {
+    let (_, found) = ask(instance, "GET", "/switches", &Value::Null);
+    found["switches"][0].clone()
+}
+
+fn gauge(instance: &Tollgate, name: &str) -> f64 {
+    let text = http::get(&instance.admin_url("/metrics")).body;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.and_then(|value| value.parse().ok()).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn another_instance_goes_on_with_a_ramp_when_the_acting_one_is_killed() {
+    let (redis, config) = (Redis::start(), rules(PLAIN));
+    let start = || Tollgate::start(config.path(), &["--store", &redis.url(), "--log-level", "warn"]);
+    let mut instances = vec![start(), start()];
+    let set = |ramp: Value| json!({"domain": "web", "rule": "k", "mode": "shadow", "ramp": ramp, "enforce_percent": 5, "reason": "new"});
+    let body = set(json!({"steps": [50, 100], "over_s": 4, "max_denied_percent": 5, "min_hits": 10}));
+    let (status, made) = ask(&instances[0], "PUT", "/switches", &body);
+    assert_eq!(
+        (status, &made["enforce_percent"], &made["ramp"]["back_to_percent"]),
+        (200, &json!(50), &json!(5))
+    );
+    let running = r#"tollgate_ramps{state="running"}"#;
+    until("one instance acts", async || instances.iter().any(|instance| gauge(instance, running) > 0.0))
+        .await;
+    let acting = instances.iter().position(|instance| gauge(instance, running) > 0.0).expect("one acts");
+    let mut killed = instances.remove(acting);
+    killed.signal("KILL");
+    killed.wait();
+    // Its lease would end some seconds later.
+    let keys: Vec<String> =
+        cmd("KEYS").arg("*lease:rollouts*").query(&mut redis.connect()).expect("the keys");
+    assert_eq!(keys.len(), 1, "{keys:?}");
+    let _: () = cmd("DEL").arg(&keys).query(&mut redis.connect()).expect("deleted");
+    let other = instances.remove(0);
+    let mut client = other.client().await;
+    let mut number = 0_u32;
+    loop {
+        for _ in 0..40 {
+            number += 1;
+            charge(&mut client, &format!("client-{}", number % 200)).await;
+        }
+        let now = switch(&other);
+        if now["enforce_percent"] == json!(100) && now["ramp"]["state"] == json!("done") {
+            break;
+        }
+        assert_eq!(now["ramp"]["denied_percent"], Value::Null, "{now}");
+        assert!(number < 40 * 400, "in vain: {now}");
+        sleep(Duration::from_millis(50)).await;
+    }
+    let (_, audit) = ask(&other, "GET", "/audit?limit=20", &Value::Null);
+    assert!(
+        audit.to_string().contains("ramp: step 2 of 2") && audit.to_string().contains("ramp: done at 100%")
+    );
+}
+
+const TUNED: &str = "\
+domain: web
+descriptors:
+- key: k
+  rate_limit:
+    unit: second
+    requests_per_unit: 10
+    tune: {target_denied: 20%, between: [2, 50], step: 50%, every: 1h}
+";
+
+#[tokio::test]
+async fn a_limit_is_tuned_by_one_step_and_held_by_an_operator() {
+    let config = rules(TUNED);
+    let instance = Tollgate::start(config.path(), &["--rules", "memory"]);
+    let overrides = || ask(&instance, "GET", "/overrides", &Value::Null).1["overrides"].clone();
+    // Some hundred keys want far less than the limit.
+    let begun = Instant::now();
+    while overrides() == json!([]) {
+        let mut client = instance.client().await;
+        for number in 0..200 {
+            charge(&mut client, &format!("client-{number}")).await;
+        }
+        let states = http::get(&instance.admin_url("/metrics")).body;
+        let states: Vec<&str> = states.lines().filter(|line| line.starts_with("tollgate_tune")).collect();
+        assert!(begun.elapsed() < Duration::from_secs(60), "in vain: {states:?}");
+        sleep(Duration::from_millis(50)).await;
+    }
+    let made = overrides()[0].clone();
+    assert_eq!(
+        (&made["author"], &made["rate_limit"]),
+        (&json!("tollgate"), &json!({"requests_per_unit": 5}))
+    );
+    let reason = made["reason"].as_str().expect("a text");
+    assert!(
+        reason.starts_with("tune: 10 to 5 per 1 s; ") && reason.ends_with("would deny 20% of hits"),
+        "{reason}"
+    );
+    let rlconfig = http::get(&instance.admin_url("/rlconfig")).body;
+    assert!(rlconfig.contains("requests_per_unit=5") && rlconfig.contains("between: [2, 50]"), "{rlconfig}");
+    let (_, audit) = ask(&instance, "GET", "/audit?limit=5", &Value::Null);
+    assert!(audit.to_string().contains("tune: 10 to 5 per 1 s"), "{audit}");
+    assert!(gauge(&instance, r#"tollgate_tune_steps_total{direction="down"}"#) > 0.0);
+
+    let theirs =
+        json!({"domain": "web", "rule": "k", "rate_limit": {"requests_per_unit": 30}, "reason": "hold"});
+    assert_eq!(ask(&instance, "PUT", "/overrides", &theirs).0, 200);
+    let held = r#"tollgate_tuned_rules{state="held"}"#;
+    until("the limit is held", async || gauge(&instance, held) > 0.0).await;
+    assert_eq!(overrides()[0]["rate_limit"], json!({"requests_per_unit": 30}));
+}

@@ -1,0 +1,109 @@
+//! Budgets in Lua against their Rust twin: random reservations, settlements and other operations at given times.
+
+use std::collections::HashSet;
+
+use tollgate::algorithm::{Reserve, Unsettled};
+
+use super::*;
+
+/// Histories; each is some forty calls of one to three asks.
+const HISTORIES: u64 = 2_000;
+
+fn budget() -> impl Strategy<Value = Policy> {
+    let limit = prop_oneof![1 => 0..=3_u32, 4 => 1..=60_u32, 1 => Just(u32::MAX)];
+    let seconds = prop_oneof![1..=5_u32, Just(60), Just(61), Just(3_600)];
+    let ttl = prop_oneof![2..=10_u32, 2..=90_u32];
+    (limit, seconds, ttl, any::<bool>()).prop_map(|(limit, seconds, ttl, is_charged)| {
+        let quota = Quota { limit, window: Window::from_seconds(seconds).expect("in range") };
+        let reserve = Reserve {
+            ttl: ttl.try_into().expect("not 0"),
+            unsettled: if is_charged { Unsettled::Charge } else { Unsettled::Release },
+            add: 0,
+            cap: None,
+        };
+        let parameters = Parameters { reserve: Some(reserve), ..Parameters::default() };
+        Policy::new(Algorithm::FixedWindow, quota, &parameters).expect("valid")
+    })
+}
+
+fn many_leases() -> impl Strategy<Value = LeaseId> {
+    prop_oneof![1..=6_u64, 1..=60_u64]
+        .prop_map(|number| LeaseId::new(NonZeroU64::new(number).expect("not 0")))
+}
+
+fn operation() -> impl Strategy<Value = Hits> {
+    prop_oneof![
+        1 => hits(),
+        6 => (1..=9_u64, many_leases()).prop_map(|(amount, lease)| {
+            Hits::Acquire { amount: NonZeroU64::new(amount).expect("not 0"), lease }
+        }),
+        4 => (many_leases(), 0..=12_u64).prop_map(|(lease, used)| Hits::Settle { lease, used }),
+        1 => (many_leases(), any::<u64>()).prop_map(|(lease, used)| Hits::Settle { lease, used: used % Hits::MAX }),
+        1 => many_leases().prop_map(Hits::Release),
+    ]
+}
+
+fn budgets() -> impl Strategy<Value = Vec<Step>> {
+    let policies = proptest::collection::vec(prop_oneof![4 => budget(), 1 => policy()], 1..4);
+    policies.prop_flat_map(|policies| {
+        let asked = (0..2_u8, proptest::sample::select(policies), operation());
+        let checks = proptest::collection::vec((asked, veto()), 1..4);
+        let charging = prop_oneof![Just(Charging::Independent), Just(Charging::AllOrNone)];
+        proptest::collection::vec((step(), charging, checks), 1..80)
+    })
+}
+
+/// The asks of a call, in which a lease reserves once of each counter.
+fn once_each(checks: Vec<(Asked, Veto)>) -> Vec<(Asked, Veto)> {
+    let mut reserved = HashSet::new();
+    let once = |((number, policy, hits), veto): (Asked, Veto)| {
+        let is_first = match hits {
+            Hits::Acquire { lease, .. } => reserved.insert((number, lease)),
+            _ => true,
+        };
+        ((number, policy, if is_first { hits } else { Hits::Peek }), veto)
+    };
+    checks.into_iter().map(once).collect()
+}
+
+/// Fixed seeds, so that a failure is reproducible.
+#[tokio::test]
+async fn reservations_are_decided_as_by_their_rust_twin() {
+    let mut runner = TestRunner::deterministic();
+    let redis = Redis::start();
+    let lua = Subject::Redis(redis.store());
+    let (mut reserved, mut settled) = (0, 0);
+    for first in (0..HISTORIES).step_by(CONCURRENT_HISTORIES) {
+        let replays = (first..first + CONCURRENT_HISTORIES as u64).map(|number| {
+            let history = budgets().new_tree(&mut runner).expect("generates").current();
+            replay_budgets(&lua, number, history)
+        });
+        for (of_reserved, of_settled) in join_all(replays).await {
+            (reserved, settled) = (reserved + of_reserved, settled + of_settled);
+        }
+    }
+    assert!(reserved > 10_000 && settled > 10_000, "only {reserved} reservations, {settled} settlements");
+}
+
+/// Decides one history in Lua and in Rust; gives the number of reservations that passed, and of settlements.
+async fn replay_budgets(lua: &Subject, number: u64, history: Vec<Step>) -> (u64, u64) {
+    let mut rust = Model::default();
+    let mut micros = 7_200_000_000_i64;
+    let (mut reserved, mut settled) = (0, 0);
+    for (at_step, (step, charging, checks)) in history.iter().enumerate() {
+        micros = (micros + step).max(0);
+        let now = at(u64::try_from(micros).expect("not negative"));
+        let checks = once_each(rust.resolve(checks));
+        let call = charging_with(*charging, &number.to_string(), &checks);
+        let (expected, found) = (rust.decide(now, &call), lua.decide(now, &call).await);
+        assert_eq!(expected, found, "step {at_step}: {checks:#?} of {:#?}", &history[..=at_step]);
+        for (((_, _, hits), _), verdict) in checks.iter().zip(&found) {
+            match hits {
+                Hits::Acquire { .. } if verdict.admitted => reserved += 1,
+                Hits::Settle { .. } => settled += 1,
+                _ => {}
+            }
+        }
+    }
+    (reserved, settled)
+}
