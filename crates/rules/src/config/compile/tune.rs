@@ -85,7 +85,11 @@ fn number(
     }
     let limit = u32::try_from(quota.limit).ok();
     if limit.is_none() {
-        compiler.error(at, path, "cannot be tuned: the limit is too large; expected one of at most 4294967295");
+        compiler.error(
+            at,
+            path,
+            "cannot be tuned: the limit is too large; expected one of at most 4294967295",
+        );
     }
     limit
 }
