@@ -27,9 +27,6 @@ pub(crate) enum Fault {
     /// An instance starts with its file alone, without the record of its region's tables.
     #[cfg(test)]
     StartsAlone,
-    /// A region announces a table once one of its instances has it.
-    #[cfg(test)]
-    AnnouncedByOne,
     /// A share is raised as soon as all regions have announced the table.
     #[cfg(test)]
     RaisedAtOnce,

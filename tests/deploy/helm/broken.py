@@ -70,6 +70,8 @@ CONTRADICTIONS = [
     ({"store": {"kind": "memory", "url": "redis://a"}}, "store: a URL beside store.kind memory"),
     ({"store": {"url": "redis://a", "existingSecret": "a"}}, "store: url and existingSecret"),
     ({"store": {"url": "redis://a"}, "rules": {"files": {"a.yaml": ""}, "existingConfigMap": "a"}}, "rules: files and"),
+    ({"store": {"kind": "memory"}, "regions": {"enabled": True, "region": "us", "table": {
+        "generation": 1, "regions": {"us": {"address": "https://us:8444"}}}}}, "regions: store.kind memory;"),
     ({"store": {"url": "redis://a"}, "regions": {"enabled": True, "region": "eu", "table": {
         "generation": 1, "regions": {"us": {"address": "https://us:8444"}}}}}, 'regions.region: "eu" is not in'),
 ]

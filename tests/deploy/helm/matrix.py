@@ -109,6 +109,22 @@ def problems(documents):
                 yield f"{document['kind']}/{document['metadata']['name']} as of {version}: {error.json_path}: {error.message}"
 
 
+def leaves(value):
+    """The texts in a value, without those that are too short to be found by chance."""
+    if isinstance(value, (dict, list)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from leaves(each)
+    elif isinstance(value, str) and len(value) > 3:
+        yield value
+
+
+def lost(values, documents):
+    """Values that reach no object. A URL is encoded, and `memory` has none of the other stores' objects."""
+    text = json.dumps(documents)
+    kept = {name: each for name, each in values.items() if name != "store"}
+    return [each for each in leaves(kept) if json.dumps(each)[1:-1] not in text]
+
+
 def main():
     made, distinct, used = [], {}, set()
     for index, (chosen, values) in enumerate(combinations()):
@@ -117,6 +133,7 @@ def main():
         # Helm 3, for every third: compare.py has both for each overlay.
         programs = charts.VERSIONS if index % 3 == 0 else charts.VERSIONS[:1]
         documents = [charts.rendered(program, release=name, values=values) for program in programs]
+        assert not lost(values, documents[0]), f"{lost(values, documents[0])} of {values} is in no object"
         assert documents[0] == documents[-1], f"the versions of Helm differ for {values}"
         # Dashboards and alerts are long, and of one text.
         kept = [each for each in documents[0] if not each["metadata"]["name"].endswith("-dashboard")]

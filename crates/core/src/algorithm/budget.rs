@@ -3,7 +3,7 @@
 //! A reservation passes if what was used in the window, what others hold and its own hits are within the limit. It is held
 //! under a lease until the lease is settled: then the held hits return, and the hits that were used count in the window of
 //! that time, within the limit or not. A lease that is settled again changes nothing, and one that the counter does not
-//! have, because it has ended or was reserved elsewhere, counts in full, once. To settle without usage is to leave the
+//! have, because it has ended or was reserved in another store, counts in full, once. To settle without usage is to leave the
 //! reserved hits to [`Unsettled`], and so is the end of a lease that was never settled.
 //!
 //! A lease ends at a whole second, at most one second before its time to live has passed. Leases end in the order in which
@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 use super::{FixedWindow, LastVerdict, MAX_STEP_BACK_WINDOWS, Verdict};
 use crate::{clock::Timestamp, descriptor::Hits, lease::LeaseId};
 
-/// Maximum number of leases of a counter, open or settled: 0.2 kB each in Redis.
+/// Maximum number of leases of a counter, open or settled: 0.1 kB each in Redis.
 pub const MAX_LEASES: usize = 65_536;
 
 /// Leases that end at the same time in one batch at most: in Redis, an element of a compact hash.

@@ -136,7 +136,7 @@ impl Tables {
             let is_running = others.any(|(_, stated)| *stated == generation);
             instance.take_over(&mut self.record, is_running);
             instance.stated = generation;
-            if is_injected(Fault::AnnouncedByOne) || stated.iter().all(|stated| *stated == generation) {
+            if stated.iter().all(|stated| *stated == generation) {
                 instance.demarcation.lowered(generation);
             }
         }

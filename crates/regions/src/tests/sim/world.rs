@@ -535,8 +535,10 @@ impl World {
             let mut ledger = read.clone();
             let lent = protocol::lend(&mut ledger, terms, now, usage, peer, ask).ok()?;
             if has_races && attempt + 1 < MAX_ATTEMPTS {
+                // Without asks, which would lead to further loans.
                 for _ in 0..self.rng.u32(..terms.base.clamp(2, 50)) {
-                    self.decide(at, 1);
+                    self.next_permit += 1;
+                    self.admit(at, now, terms, 1, self.next_permit);
                 }
             }
             let record = &mut self.regions[at].record;
@@ -651,20 +653,23 @@ impl World {
     fn change_tables(&mut self) {
         self.generation += 1;
         let weights: Vec<u32> = self.regions.iter().map(|_| self.rng.u32(1..=5)).collect();
+        let is_late = self.rng.u8(..4) == 0;
         for region in 0..self.regions.len() {
             // Some regions skip a table.
-            let at = self.time + self.rng.u64(..=self.plan.table_changes * 3 / 2);
+            let spread = self.plan.table_changes * if is_late { 6 } else { 1 } / 4;
+            let at = self.time + self.rng.u64(..=spread);
             let file = File { generation: self.generation, weights: weights.clone() };
             self.schedule(at, Event::Write { region, file });
         }
         self.schedule(self.time + self.plan.table_changes, Event::ChangeTables);
     }
 
-    /// Writes the file of a region. Its instances load it one after another.
+    /// Writes the file of a region. Its instances load it one after another, some very late.
     fn write(&mut self, region: usize, file: File) {
         self.regions[region].tables.write(file);
         for instance in 0..self.regions[region].tables.instances() {
-            let at = self.time + self.rng.u64(..=5 * COMPARE_MICROS);
+            let late = if self.rng.u8(..8) == 0 { self.plan.table_changes } else { 5 * COMPARE_MICROS };
+            let at = self.time + self.rng.u64(..=late);
             self.schedule(at, Event::Load { region, instance });
         }
     }
