@@ -287,6 +287,9 @@ fn every_command_is_covered() {
             }
             // What these files are is tested in `tests/deploy`.
             deploy if ["docker", "kubectl", "helm", "cosign"].contains(&words[0]) => covered(deploy, &words),
+            "sudo dpkg --install ./tollgate*_amd64.deb" | "sudo systemctl enable --now tollgate" => {
+                assert!(project("deploy/debian/tollgate.service").exists());
+            }
             fuzz if fuzz.starts_with("cargo +nightly fuzz run ") => {
                 let target = words[4];
                 assert!(read("fuzz/Cargo.toml").contains(&format!("name = \"{target}\"")), "{target}");

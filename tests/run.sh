@@ -33,6 +33,8 @@ command -v promtool >/dev/null || missing+=(prometheus)
 command -v chromium >/dev/null || missing+=(chromium)
 command -v chromedriver >/dev/null || missing+=(chromium-driver)
 command -v luacheck >/dev/null || missing+=(lua-check)
+# systemd-analyze checks the service; dpkg-deb, of the package, is in every Debian.
+command -v systemd-analyze >/dev/null || missing+=(systemd)
 kustomize=target/kustomize/$KUSTOMIZE_VERSION
 actionlint=target/actionlint/$ACTIONLINT_VERSION
 [ -x "$kustomize/kustomize" ] && [ -x "$actionlint/actionlint" ] || command -v go >/dev/null || missing+=(golang-go)

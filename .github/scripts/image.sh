@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the image for the architecture of this machine, pushes it by its digest, and takes the program out of it, so that
-# the archive has the very same one. Writes OUT/digests/ARCH and OUT/tollgate-VERSION-linux-ARCH.tar.gz.
+# the archive and the Debian package have the very same one. Writes OUT/digests/ARCH, OUT/tollgate-VERSION-linux-ARCH.tar.gz and
+# OUT/tollgate_VERSION_ARCH.deb.
 #
 # usage: IMAGE=NAME image.sh VERSION ARCH OUT
 set -euo pipefail
@@ -25,6 +26,7 @@ if ldd "$out/$name/tollgate" 2>/dev/null | grep '=>'; then
     exit 1
 fi
 "$out/$name/tollgate" --version | grep -qF "$version"
+deploy/debian/build.sh "$out/$name/tollgate" "$version" "$arch" "$out"
 cp -r LICENSE README.md CHANGELOG.md config/default "$out/$name"
 # The same bytes for the same files.
 tar --sort=name --mtime="@$(git log -1 --format=%ct)" --owner=0 --group=0 --numeric-owner -C "$out" -c "$name" |

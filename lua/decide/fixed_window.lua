@@ -10,10 +10,10 @@ MAKE[0] = function(max)
   -- The most hits that a state holds.
   max = max or 4294967295
 
-  -- The end of the window that hits count in, and its hits.
+  -- The end of the window that hits count in, its hits, and in a calendar the end of the window after it, if it is stated.
   local function counts(a, b, window, now)
     local s = now.s
-    local ends
+    local ends, following
     if window > 0 then
       ends = s - s % window + window
       if a > ends then
@@ -35,14 +35,17 @@ MAKE[0] = function(max)
       if s < starts or s >= ends then
         error('outside of both windows at ' .. s)
       end
+      following = s < middle and middle + (shortest + rest % 512) * 900 or nil
       if a > ends and a <= ends + 4 * length then
         ends = a
       end
     end
-    return ends, a > s and b or 0
+    return ends, a > s and b or 0, following
   end
 
   return {
+    counts = counts,
+
     apply = function(a, b, c, hits, limit, window, charged_at, now, times, only_passing)
       local ends, count = counts(a, b, window, now)
       if hits >= 0 and not only_passing then

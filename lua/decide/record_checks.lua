@@ -4,12 +4,12 @@
 local function apply_bounded(ask, a, b, c, hits, only_passing)
   -- The fixed window with a carry: the state is the end of the last of the windows, and the hits left for it.
   local function carry(limit, window, bound)
-    local ends = now.s - now.s % window + window
+    local ends, _, following = algorithm_of(0).counts(0, 0, window, now)
     local count = 0
     if a > now.s then
       count = b
       if a > ends then
-        count = math.min(math.ceil((a - ends) / window) * limit + b, bound)
+        count = math.min((window > 0 and math.ceil((a - ends) / window) or 1) * limit + b, bound)
       end
     end
     local after = math.max(count + hits, 0)
@@ -18,11 +18,47 @@ local function apply_bounded(ask, a, b, c, hits, only_passing)
       count = after
     end
     count = math.min(count, bound)
-    local full = math.min(math.max(math.ceil(count / limit) - 1, 0), math.floor((4294967295 - ends) / window))
-    return admitted and 1 or 0, ends + full * window, math.min(count - full * limit, 4294967295), 0
+    local full = math.max(math.ceil(count / limit) - 1, 0)
+    if window > 0 then
+      full = math.min(full, math.floor((4294967295 - ends) / window))
+      ends = ends + full * window
+    elseif full > 0 then
+      ends = following or error('outside of both windows at ' .. now.s)
+    end
+    return admitted and 1 or 0, ends, math.min(count - full * limit, 4294967295), 0
   end
 
-  if ask.carries then
+  -- The fixed window that carries a share of its unused hits; twin of crates/core/src/algorithm/unused_hits.rs, which explains
+  -- it. The bound is the maximum debt, and from bit 36 on the share in percent.
+  local function carry_unused(limit, window, percent, max_debt)
+    local ends, _, following = algorithm_of(0).counts(0, 0, window, now)
+    local last = window > 0 and math.min(ends + window, 4294967295) or following
+    if not last then
+      error('outside of both windows at ' .. now.s)
+    end
+    local ceiling, count = limit + math.floor(limit * percent / 100), 0
+    if a > ends then
+      count = b
+    elseif a > now.s and b >= ceiling then
+      count = ceiling - limit + math.min(b - ceiling, max_debt)
+    elseif a > now.s then
+      count = math.max(ceiling - limit - math.floor((ceiling - b) * percent / 100), 0)
+    end
+    local after = math.max(count + hits, 0)
+    local admitted = hits < 0 or after <= ceiling
+    if admitted or not only_passing then
+      count = after
+    end
+    if a > last and a <= last + 4 * (last - ends) then
+      last = a
+    end
+    return admitted and 1 or 0, last, math.min(count, max_debt > 0 and ceiling + max_debt or count, 4294967295), 0
+  end
+
+  local percent = ask.carries and math.floor(ask.bound / 68719476736) or 0
+  if percent > 0 then
+    return carry_unused(ask.p1, ask.p2, percent, ask.bound % 68719476736)
+  elseif ask.carries then
     return carry(ask.p1, ask.p2, ask.bound)
   end
   return algorithm_of(ask.kind).apply(

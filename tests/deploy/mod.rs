@@ -1,6 +1,7 @@
 //! Checks of `deploy/`: each file is run, or checked against the program that it configures.
 
 mod compose;
+mod debian;
 mod envoy;
 mod helm;
 mod image;

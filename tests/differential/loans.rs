@@ -396,7 +396,9 @@ async fn lend_while_hit(redis: &Redis, number: u64, hits_between: &[usize]) -> (
 async fn a_loan_of_a_bucket_brings_no_tokens_that_hits_take_while_it_is_made() {
     let redis = Redis::start();
     let (level, full, attempts) = lend_while_hit(&redis, 0, &[0]).await;
-    assert_eq!((level, attempts), (full - full / 16, 1), "a full bucket, but for the reserve");
+    // Levels are rounded down.
+    let most = full - full / 16;
+    assert!((most - 2..=most).contains(&level) && attempts == 1, "{level} of {full} in {attempts} attempts");
     // Ten of 160 hits are the reserve.
     let (level, full, attempts) = lend_while_hit(&redis, 1, &[9]).await;
     assert_eq!(attempts, 1, "hits within the reserve");

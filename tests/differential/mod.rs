@@ -48,7 +48,8 @@ fn policy() -> impl Strategy<Value = Policy> {
     ];
     let seconds = prop_oneof![1..=5_u32, Just(60), Just(61), Just(3_600), Just(31_536_000)];
     let algorithm = proptest::sample::select(&Algorithm::ALL[..]);
-    let overdraft = (proptest::option::weighted(0.2, 1..=50_u32), any::<bool>());
+    let unused = prop_oneof![3 => Just(0), 1 => 1..=100_u8];
+    let overdraft = (proptest::option::weighted(0.2, 1..=50_u32), any::<bool>(), unused);
     let parameters =
         (proptest::option::of(1..=8_u32), prop_oneof![Just(0), 0..=900_000_u64], 1..=90_u64, overdraft);
     let window = prop_oneof![
@@ -62,7 +63,7 @@ fn policy() -> impl Strategy<Value = Policy> {
     ];
     let stated = (limit, window, algorithm, parameters, origin);
     stated.prop_map(|(limit, window, algorithm, parameters, origin)| {
-        let (burst, interval, ttl, (max_debt, carry)) = parameters;
+        let (burst, interval, ttl, (max_debt, carry, unused_percent)) = parameters;
         let (quota, seconds) = (Quota { limit, window }, window.seconds());
         let parameters = Parameters {
             burst: burst.filter(|_| seconds <= 3_600),
@@ -70,7 +71,8 @@ fn policy() -> impl Strategy<Value = Policy> {
             lease_ttl: Duration::from_secs(ttl),
             overdraft: max_debt.is_some(),
             max_debt: max_debt.filter(|_| seconds <= 3_600),
-            carry: carry && window.calendar().is_none(),
+            carry,
+            unused_percent,
             reserve: None,
         };
         let policy = Policy::new(algorithm, quota, &parameters).unwrap_or(Policy::nearest(

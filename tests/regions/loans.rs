@@ -58,7 +58,7 @@ async fn a_region_with_all_traffic_borrows_from_the_others_and_nothing_is_over_i
     let stores = [(); 3].map(|()| Redis::start());
     let urls = stores.each_ref().map(Redis::url);
     let mesh = {
-        let flags = urls.each_ref().map(|url| ["--store", url]);
+        let flags = urls.each_ref().map(|url| ["--store", url, "--store-timeout", "5s"]);
         Mesh::start_with([1, 1, 1], flags.each_ref().map(|flags| &flags[..]))
     };
     move_to_one_region(&mesh, "fixed").await;
@@ -82,7 +82,7 @@ async fn wait_for_shares(mesh: &Mesh, (at, other): (usize, usize), value: &str) 
 async fn a_hit_waits_for_the_shares_of_other_regions_within_its_deadline() {
     let redis = Redis::start();
     let url = redis.url();
-    let mesh = Mesh::start_with([1, 1, 1], [&["--store", &url], &[], &[]]);
+    let mesh = Mesh::start_with([1, 1, 1], [&["--store", &url, "--store-timeout", "5s"], &[], &[]]);
     mesh.wait_until_connected();
     wait_for_shares(&mesh, (0, 1), "redis").await;
     wait_for_shares(&mesh, (1, 2), "memory").await;

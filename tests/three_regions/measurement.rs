@@ -4,9 +4,11 @@
 
 use std::{env, time::Duration};
 
+use futures_util::future::join_all;
+
 use super::{
     NAMES, Network, World,
-    traffic::{Bound, Outcome, Pattern, Stream, excess, passed, quantile, send},
+    traffic::{Bound, Outcome, Pattern, Stream, excess, mean, passed, quantile, send},
 };
 use crate::support::tollgate::{Client, Tollgate, rules};
 
@@ -40,8 +42,8 @@ fn duration() -> Duration {
 }
 
 /// One counter for all.
-async fn ideal() -> (Tollgate, Client) {
-    let directory = rules(&RULES.replace(", scope: global", ""));
+async fn ideal(yaml: &str) -> (Tollgate, Client) {
+    let directory = rules(&yaml.replace(", scope: global", "").replace(", far: wait", ""));
     let tollgate = Tollgate::start(directory.path(), &["--store", "memory"]);
     let client = tollgate.client().await;
     (tollgate, client)
@@ -73,7 +75,7 @@ async fn measure(
     clients: &[Client],
     duration: Duration,
 ) -> Vec<(f64, f64)> {
-    let (_ideal, ideal) = ideal().await;
+    let (_ideal, ideal) = ideal(RULES).await;
     let asks = world.metric("tollgate_region_asks_total");
     let [fixed, second, sliding, bucket, regional] =
         STREAMS.map(|stream| send(stream, region, clients, &ideal, name, duration));
@@ -104,6 +106,38 @@ async fn admitted_hits_of_three_regions_against_one_counter() {
         let figures = measure(&world, &name, |since| pattern.region(since), &clients, duration()).await;
         assert_nothing_over(&figures);
     }
+}
+
+/// Small limits, all of whose traffic is in one region.
+const SMALL_RULES: &str = "
+domain: web
+descriptors:
+- key: small
+  rate_limit: {unit: minute, requests_per_unit: 10, scope: global, far: wait}
+";
+
+/// Counters of the small limit.
+const SMALL_COUNTERS: usize = 100;
+
+#[ignore = "a measurement of three minutes"]
+#[tokio::test]
+async fn hits_of_small_limits_that_wait_for_loans() {
+    let world = World::start(SMALL_RULES, Network::FAR, &[], None);
+    let (clients, (_ideal, ideal)) = (world.clients().await, ideal(SMALL_RULES).await);
+    let stream = Stream { key: "small", limit: 10.0, bound: Bound::Fixed(60.0), rate: 0.15 };
+    let values: Vec<String> = (0..SMALL_COUNTERS).map(|number| number.to_string()).collect();
+    let sent = values.iter().map(|value| send(stream, |_| 0, &clients, &ideal, value, duration()));
+    let mut all = Outcome::default();
+    for outcome in join_all(sent).await {
+        let excess = excess(&stream, &outcome.decided);
+        assert!(excess <= 0.0, "{excess} hits over the limit");
+        all.decided.extend(outcome.decided);
+        all.ideal.extend(outcome.ideal);
+        all.failed += outcome.failed;
+    }
+    print("small", &Stream { bound: Bound::None, ..stream }, &all);
+    let [waiting, ideal] = [&all.decided, &all.ideal].map(|decided| mean(decided));
+    eprintln!("mean {waiting:.2} ms, of the one counter {ideal:.2} ms");
 }
 
 #[ignore = "a measurement of a quarter of an hour"]

@@ -91,7 +91,8 @@ fn now() -> f64 {
 
 async fn decide(mut client: Client, key: &'static str, value: &str, failed: &AtomicU64) -> Option<Decided> {
     let sent = now();
-    let call = timeout(Duration::from_secs(5), client.call(request("web", &[&[(key, value)]]))).await;
+    let limit = Duration::from_secs(5);
+    let call = timeout(limit, client.call_within(limit, request("web", &[&[(key, value)]]))).await;
     let received = now();
     let Ok(Ok(answer)) = call else {
         failed.fetch_add(1, Ordering::Relaxed);
@@ -154,6 +155,12 @@ pub(super) fn quantile(decided: &[Decided], part: f64) -> f64 {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let at = (part * times.len() as f64) as usize;
     times.get(at.min(times.len().saturating_sub(1))).map_or(0.0, |seconds| seconds * 1_000.0)
+}
+
+/// The mean time that decisions took, in milliseconds.
+pub(super) fn mean(decided: &[Decided]) -> f64 {
+    let sum: f64 = decided.iter().map(|one| one.received - one.sent).sum();
+    sum * 1_000.0 / decided.len().max(1) as f64
 }
 
 /// By how many hits the limit was certainly exceeded at the worst moment: what may belong to either of two windows counts

@@ -147,7 +147,8 @@ def release(run):
         if arch == "amd64":
             checked_sbom(run, sbom, target)
     expect(sorted(each.name for each in (run.root / "out").iterdir()), sorted(
-        ["digests", *(f"tollgate-{VERSION}-linux-{arch}.{end}" for arch in targets for end in ["tar.gz", "cdx.json"])]), "files")
+        ["digests", *(f"tollgate-{VERSION}-linux-{arch}.{end}" for arch in targets for end in ["tar.gz", "cdx.json"]),
+         *(f"tollgate_{VERSION}_{arch}.deb" for arch in targets)]), "files")
 
     made = run.job("release.yaml", "publish", context)
     expect(made, {"steps.image.outputs.digest": DIGEST["image"], "steps.chart.outputs.digest": DIGEST["chart"]}, "digests")

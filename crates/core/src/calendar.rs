@@ -122,13 +122,14 @@ impl Calendar {
         Bounds { start, end: start.saturating_add(run.length.get()) }
     }
 
-    /// The windows around `now` as the script has them: minus a number of 52 bits. From the highest, these are 32 of the
-    /// bound between two windows, nearest to `now`; 2 of the unit; and 9 each of the lengths of the window that ends there
+    /// The windows around `now` as the script has them, or with `has_next` that of `now` and the next one: minus a number of 52 bits. From the highest, these are 32 of the
+    /// bound between the two; 2 of the unit; and 9 each of the lengths of the window that ends there
     /// and of the one that begins, in quarters of an hour beyond a length of the unit.
-    pub(crate) fn script_window(self, now: Timestamp) -> i64 {
+    pub(crate) fn script_window(self, now: Timestamp, has_next: bool) -> i64 {
         let second = now.seconds();
         let Bounds { start, end } = self.window(second);
-        let middle = if second.saturating_sub(start) < end.saturating_sub(second) { start } else { end };
+        let is_first_half = second.saturating_sub(start) < end.saturating_sub(second);
+        let middle = if is_first_half && !has_next { start } else { end };
         let excess = |window: Bounds| {
             let quarters = window.end.saturating_sub(window.start) / QUARTER;
             i64::from(quarters.saturating_sub(shortest(self.0.unit)).min(MAX_EXCESS))
@@ -254,7 +255,7 @@ pub(crate) mod tests {
             apart in -11 * 3_600..=11 * 3_600_i64,
         ) {
             let calendar = uneven_days(400);
-            let packed = calendar.script_window(Timestamp::from_micros(u64::from(estimate) * 1_000_000));
+            let packed = calendar.script_window(Timestamp::from_micros(u64::from(estimate) * 1_000_000), false);
             // A double is exact.
             prop_assert!(packed < 0 && packed > -(1 << 52));
             let second = i64::from(estimate) + apart;

@@ -105,12 +105,17 @@ fn line(domain: &Domain, rule: &Rule) -> String {
         }
         if rule.overdraft {
             line.push_str(", overdraft: true");
-            if policy.algorithm() == Algorithm::FixedWindow && policy.has_bound() {
+            let is_carried = policy.algorithm() == Algorithm::FixedWindow && policy.max_debt().is_some();
+            if is_carried && policy.unused_percent() == 0 {
                 line.push_str(", carry: true");
             }
             if let Some(max_debt) = policy.max_debt() {
                 let _ = write!(line, ", max_debt: {max_debt}");
             }
+        }
+        if policy.unused_percent() > 0 {
+            let (debt, unused) = (policy.max_debt().is_some(), policy.unused_percent());
+            let _ = write!(line, ", carry: {{debt: {debt}, unused: {unused}%}}");
         }
         rule.ban.iter().for_each(|ban| add_ban(&mut line, ban));
         if let Some(weights) = &rule.weights {

@@ -11,7 +11,8 @@
 //! next window; with a calendar, by that of the present one.
 //!
 //! With a *carry*, hits beyond the limit count in the next windows too, up to a bound. The state is then the end of the
-//! last of these windows, and the hits that are left for it; each window before it is full. Such a state of another limit
+//! last of these windows, and the hits that are left for it; each window before it is full. Of a calendar these are no more
+//! than two windows: the script has the end of the next one only. Such a state of another limit
 //! or window thus lasts as long as it did, within the bound.
 //!
 //! Limits of up to 32 bits count no more than 2^32 - 1 hits, and their third word is 0: a store has only two. Others are
@@ -42,19 +43,21 @@ const MAX_EXCESS: Duration = Duration::from_secs(2 * 86_400);
 /// At most `limit` hits in each window of `window` seconds, or of a calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
-    limit: u64,
+    pub(super) limit: u64,
     /// With a calendar, the length of its unit.
-    window: NonZeroU32,
-    calendar: Option<Calendar>,
+    pub(super) window: NonZeroU32,
+    pub(super) calendar: Option<Calendar>,
     /// Maximum number of hits beyond the limit that count in the next windows.
-    max_carried: u32,
+    pub(super) max_carried: u32,
+    /// Share of the unused hits that is carried to the next window, in percent.
+    pub(super) unused_percent: u8,
 }
 
 impl FixedWindow {
     /// Returns the policy that enforces `quota` and carries at most `max_carried` hits to the next windows.
     pub const fn new(quota: Quota, max_carried: u32) -> Self {
         let Quota { limit, window } = quota;
-        Self { limit, window: window.length(), calendar: window.calendar(), max_carried }
+        Self { limit, window: window.length(), calendar: window.calendar(), max_carried, unused_percent: 0 }
     }
 
     pub(super) const fn with_limit(self, limit: u64) -> Self {
@@ -69,7 +72,11 @@ impl FixedWindow {
     pub(super) fn tail(&self) -> Duration {
         let carried = u64::from(self.max_carried).checked_div(self.limit).unwrap_or_default();
         let carried = u32::try_from(carried).unwrap_or(u32::MAX);
-        let windows = if self.max_carried > 0 { carried.saturating_add(2) } else { 1 };
+        let windows = match self.max_carried {
+            _ if self.carries_unused() => 2,
+            0 => 1,
+            _ => carried.saturating_add(2),
+        };
         let mut window = Duration::from_secs(self.window.get().into());
         if self.calendar.is_some() {
             window = window.saturating_add(MAX_EXCESS);
@@ -82,9 +89,17 @@ impl FixedWindow {
         Self { limit: share_of(self.limit, instances), max_carried, ..self }
     }
 
-    /// Maximum number of hits that a counter with a carry has; `None` without one.
+    /// Maximum number of hits that a counter has whose debt counts in the next windows; `None` for others.
     pub(super) fn max_used(&self) -> Option<u64> {
-        let max_used = self.limit.saturating_add(u64::from(self.max_carried));
+        if self.carries_unused() {
+            return None;
+        }
+        let max_carried = if self.calendar.is_some() {
+            self.limit.min(self.max_carried.into())
+        } else {
+            self.max_carried.into()
+        };
+        let max_used = self.limit.saturating_add(max_carried);
         (self.limit > 0 && self.max_carried > 0).then_some(max_used)
     }
 
@@ -97,7 +112,9 @@ impl FixedWindow {
     pub(super) fn script_parameters(&self, store_time: impl FnOnce() -> Timestamp) -> [i64; 2] {
         let window = match self.calendar {
             None => i64::from(self.window.get()),
-            Some(calendar) => calendar.script_window(store_time()),
+            Some(calendar) => {
+                calendar.script_window(store_time(), self.max_carried > 0 || self.carries_unused())
+            }
         };
         [self.limit.cast_signed(), window]
     }
@@ -126,6 +143,7 @@ impl FixedWindow {
         // The counter may end with a longer window that the rule had before.
         let end = match self.max_used() {
             Some(_) => self.window_end(last.decided_at),
+            None if self.carries_unused() => self.next_ends(last.decided_at).1,
             None => last.reset_at.seconds(),
         };
         self.state(end, used)
@@ -143,6 +161,9 @@ impl FixedWindow {
     /// End of the window in which the hits count, and their number.
     fn counts(&self, state: Words, now: Timestamp) -> (u32, u64) {
         let ([ends, ..], count) = (state, hits_of(state));
+        if self.carries_unused() {
+            return self.counts_with_unused((ends, count), now);
+        }
         let end = self.window_end(now);
         let last_end = end.saturating_add(self.window.get().saturating_mul(MAX_STEP_BACK_WINDOWS));
         match ends {
@@ -150,7 +171,10 @@ impl FixedWindow {
             _ if ends > end
                 && let Some(max_used) = self.max_used() =>
             {
-                let windows = ends.saturating_sub(end).div_ceil(self.window.get());
+                let windows = match self.calendar {
+                    None => ends.saturating_sub(end).div_ceil(self.window.get()),
+                    Some(_) => 1,
+                };
                 let used = u64::from(windows).saturating_mul(self.limit).saturating_add(count);
                 (end, used.min(max_used))
             }
@@ -172,13 +196,22 @@ impl FixedWindow {
 
     /// The state with `count` hits in the window that ends at `end`.
     fn state(&self, end: u32, count: u64) -> Words {
+        if self.carries_unused() {
+            return [end, self.bounded_with_unused(count), 0];
+        }
         let (mut end, mut count) = (end, count);
         if let Some(max_used) = self.max_used() {
             count = count.min(max_used);
             // The last second since the epoch that a state can have bounds the windows.
             let left = u64::from(u32::MAX.saturating_sub(end) / self.window);
             let full = count.saturating_sub(1).checked_div(self.limit).unwrap_or(0).min(left);
-            end = end.saturating_add(u32::try_from(full).unwrap_or(0).saturating_mul(self.window.get()));
+            end = match self.calendar {
+                None => {
+                    end.saturating_add(u32::try_from(full).unwrap_or(0).saturating_mul(self.window.get()))
+                }
+                Some(calendar) if full > 0 => calendar.window(end).end,
+                Some(_) => end,
+            };
             count = count.saturating_sub(full.saturating_mul(self.limit));
         }
         let count = count.min(self.max_counted());
@@ -204,7 +237,7 @@ impl FixedWindow {
             return true;
         }
         let (end, count) = self.counts(*state, now);
-        let limit = self.limit;
+        let limit = self.ceiling();
         let after = match hits {
             Hits::Peek | Hits::Release(_) | Hits::Settle { .. } => count,
             Hits::Charge(amount) | Hits::Overdraw(amount) | Hits::Acquire { amount, .. } => {
@@ -220,7 +253,7 @@ impl FixedWindow {
 
     pub(super) fn reserve(&self, state: &mut Words, now: Timestamp, prefetch: Prefetch) -> u32 {
         let (end, count) = self.counts(*state, now);
-        let tokens = prefetch.granted(self.limit.saturating_sub(count));
+        let tokens = prefetch.granted(self.ceiling().saturating_sub(count));
         if tokens > 0 {
             *state = self.state(end, count.saturating_add(u64::from(tokens)));
         }
@@ -235,7 +268,7 @@ impl FixedWindow {
         admitted: bool,
         charging: Charging,
     ) -> Verdict {
-        let limit = self.limit;
+        let limit = self.ceiling();
         let used = match self.max_used() {
             None => hits_of(state),
             Some(_) => self.counts(state, now).1,
@@ -246,9 +279,19 @@ impl FixedWindow {
             false if hits.charged() > limit => Duration::MAX,
             // In the last window that the carried hits take part of.
             false if used > limit && hits_of(state).saturating_add(hits.charged()) <= limit => {
-                until(state[0].saturating_sub(self.window.get()))
+                until(match self.calendar {
+                    None => state[0].saturating_sub(self.window.get()),
+                    Some(calendar) => calendar.window(state[0].saturating_sub(1)).start,
+                })
             }
             false => until(state[0]),
+        };
+        let (reset_after, retry_after) = match self.carries_unused() {
+            false => (until(state[0]), retry_after),
+            true => {
+                let (reset_after, retry) = self.waits_with_unused(used, now, hits);
+                (reset_after, if admitted { Duration::ZERO } else { retry })
+            }
         };
         let counted = match charging {
             // The state holds no more hits. The charge was made on a full counter or, if it is larger than that alone, on an
@@ -266,7 +309,7 @@ impl FixedWindow {
         Verdict {
             admitted,
             remaining: limit.saturating_sub(used),
-            reset_after: until(state[0]),
+            reset_after,
             retry_after,
             used,
             over: counted.saturating_sub(limit).min(hits.charged()),

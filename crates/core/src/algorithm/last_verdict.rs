@@ -85,7 +85,7 @@ impl Policy {
 
     /// Whether the limit may have more than 32 bits.
     pub(super) const fn can_be_wide(&self) -> bool {
-        matches!(self, Self::FixedWindow(policy) if policy.max_carried() == 0)
+        matches!(self, Self::FixedWindow(policy) if policy.max_carried() == 0 && !policy.carries_unused())
     }
 
     /// Number that marks the counters in a store.

@@ -17,6 +17,7 @@ pub mod sliding_window;
 pub mod sliding_window_log;
 mod state;
 pub mod token_bucket;
+mod unused_hits;
 #[cfg(test)]
 mod tests;
 

@@ -21,6 +21,8 @@ pub struct Parameters {
     pub max_debt: Option<u32>,
     /// Whether hits beyond the limit of a fixed window with an overdraft count in the next windows.
     pub carry: bool,
+    /// Share of the unused hits of a fixed window that raises the next one, in percent.
+    pub unused_percent: u8,
     /// Terms of the reservations of a fixed window, if it has any.
     pub reserve: Option<Reserve>,
 }
@@ -34,6 +36,7 @@ impl Default for Parameters {
             overdraft: false,
             max_debt: None,
             carry: false,
+            unused_percent: 0,
             reserve: None,
         }
     }

@@ -57,14 +57,16 @@ impl Policy {
     /// Returns the nearest enforceable policy to `quota`, for limit overrides: the nearest rate of a bucket, the maximum
     /// length of a log or a list of leases, and an interval of at most the window.
     pub fn nearest(algorithm: Algorithm, quota: Quota, parameters: &Parameters) -> Self {
-        let Parameters { burst, min_interval, lease_ttl, carry, .. } = *parameters;
+        let Parameters { burst, min_interval, lease_ttl, carry, unused_percent, .. } = *parameters;
         let max_debt = parameters.debt_of(quota);
         match algorithm {
             Algorithm::FixedWindow | Algorithm::Budget => {
                 let max_carried = if carry { max_debt } else { 0 };
                 match parameters.reserve {
                     Some(reserve) => Self::Budget(Budget::new(FixedWindow::new(quota, 0), reserve)),
-                    None => Self::FixedWindow(FixedWindow::new(quota, max_carried)),
+                    None => {
+                        Self::FixedWindow(FixedWindow::new(quota, max_carried).with_unused(unused_percent))
+                    }
                 }
             }
             Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(quota)),
@@ -92,9 +94,11 @@ impl Policy {
         let parameters = match self {
             Self::SlidingWindowLog(log) => Parameters { min_interval: log.min_interval(), ..defaults },
             Self::Concurrency(policy) => Parameters { lease_ttl: policy.lease_ttl(), ..defaults },
-            Self::FixedWindow(_) | Self::TokenBucket(_) => {
-                Parameters { overdraft: self.has_bound(), carry: self.has_bound(), ..defaults }
+            Self::FixedWindow(policy) => {
+                let carry = policy.max_carried() > 0;
+                Parameters { overdraft: carry, carry, unused_percent: policy.unused_percent(), ..defaults }
             }
+            Self::TokenBucket(_) => Parameters { overdraft: self.has_bound(), ..defaults },
             Self::Budget(policy) => Parameters { reserve: Some(policy.reserve()), ..defaults },
             Self::SlidingWindow(_) => defaults,
         };
@@ -169,6 +173,7 @@ impl Policy {
     /// The bound of an overdraft, as the script has it: ticks of debt of a bucket, hits otherwise.
     pub fn script_bound(&self) -> u64 {
         match self {
+            Self::FixedWindow(policy) if policy.carries_unused() => policy.unused_bound(),
             Self::FixedWindow(policy) => policy.max_used().unwrap_or(policy.max_counted()),
             Self::SlidingWindow(_) | Self::Concurrency(_) | Self::Budget(_) => u64::from(u32::MAX),
             Self::SlidingWindowLog(policy) => policy.max_logged(),
@@ -185,14 +190,22 @@ impl Policy {
                 None
             }
         };
-        max_debt.filter(|_| self.has_bound())
+        max_debt.filter(|debt| *debt > 0 && self.has_bound())
+    }
+
+    /// Share of the unused hits of a window that raises the next one, in percent; 0 for none.
+    pub const fn unused_percent(&self) -> u8 {
+        match self {
+            Self::FixedWindow(policy) => policy.unused_percent(),
+            _ => 0,
+        }
     }
 
     /// Whether every operation needs the bound of the overdraft, not only a charge: a window with a carry, a bucket that
     /// goes into debt.
     pub fn has_bound(&self) -> bool {
         match self {
-            Self::FixedWindow(policy) => policy.max_used().is_some(),
+            Self::FixedWindow(policy) => policy.carries_unused() || policy.max_used().is_some(),
             Self::TokenBucket(policy) => policy.max_debt_ticks() > policy.capacity(),
             Self::SlidingWindow(_) | Self::SlidingWindowLog(_) | Self::Concurrency(_) | Self::Budget(_) => {
                 false

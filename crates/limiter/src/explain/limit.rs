@@ -82,6 +82,9 @@ fn quota_text(quota: Quota, policy: &Policy) -> String {
         None if !policy.min_interval().is_zero() => {
             format!("{quota}, {name}, min_interval {:?}", policy.min_interval())
         }
+        None if policy.unused_percent() > 0 => {
+            format!("{quota}, {name}, carry of {}% of unused hits", policy.unused_percent())
+        }
         None => format!("{quota}, {name}{}", policy.reserve_terms().map(reserve_text).unwrap_or_default()),
     }
 }
@@ -96,7 +99,7 @@ fn reserve_text(reserve: Reserve) -> String {
 
 fn overdraft_text(policy: &Policy) -> String {
     let is_window = policy.algorithm() == Algorithm::FixedWindow;
-    let carry = if is_window && policy.has_bound() { ", carry" } else { "" };
+    let carry = if is_window && policy.max_debt().is_some() { ", carry" } else { "" };
     let max_debt = policy.max_debt().map(|debt| format!(", max_debt {debt}"));
     format!(", overdraft{carry}{}", max_debt.unwrap_or_default())
 }

@@ -244,7 +244,7 @@ raw_rate_limit! {
     lease_ttl: Rc<str>,
     overdraft: bool,
     max_debt: u32,
-    carry: bool,
+    carry: RawCarry,
     reserve: RawReserve,
     sync: Rc<str>,
     scope: Rc<str>,
@@ -286,6 +286,14 @@ pub struct RawCandidate(pub Box<Stated<RawRateLimit>>);
 /// The list under `notify`: whole percentages, each at least 1 and within the range of thresholds.
 #[derive(Clone, Debug)]
 pub struct RawThresholds(pub Vec<u16>);
+
+/// The value of `carry`: whether it has a debt, or the mapping.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RawCarry {
+    pub debt: bool,
+    /// The share of unused hits, in percent.
+    pub unused: u8,
+}
 
 /// The mapping under `tune`.
 #[derive(Clone, Debug, Default)]

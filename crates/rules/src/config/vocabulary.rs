@@ -21,6 +21,8 @@ pub(super) enum Section {
     LoadShedding,
     /// The mapping under `candidate`.
     Candidate,
+    /// The mapping under `carry`.
+    Carry,
     /// The mapping under `tune`.
     Tune,
     /// The mapping under `reserve`.
@@ -51,7 +53,8 @@ enum Language {
 
 use Language::{Extension, Reference};
 use Section::{
-    Abuse, Ban, Candidate, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces, Reserve, Tune,
+    Abuse, Ban, Candidate, Carry, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces, Reserve,
+    Tune,
 };
 
 /// Key of the language.
@@ -142,6 +145,8 @@ const KEYS: &[Key] = &[
     key("floor", Extension, &[LoadShedding]),
     key("priority_key", Extension, &[LoadShedding]),
     key("stale_after", Extension, &[LoadShedding]),
+    key("debt", Extension, &[Carry]),
+    key("unused", Extension, &[Carry]),
 ];
 
 /// Maximum length in bytes of a word that is compared with others: the comparison takes time for the product of the
@@ -150,7 +155,7 @@ const MAX_COMPARED_BYTES: usize = 64;
 
 impl Section {
     /// All sections, in the order in which a key is suggested.
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::Descriptor,
         Self::RateLimit,
         Self::File,
@@ -160,6 +165,7 @@ impl Section {
         Self::Abuse,
         Self::LoadShedding,
         Self::Candidate,
+        Self::Carry,
         Self::Tune,
         Self::Reserve,
     ];
@@ -181,6 +187,7 @@ impl Section {
             Self::Abuse => "an element of `abuse`",
             Self::LoadShedding => "`load_shedding`",
             Self::Candidate => "`candidate`",
+            Self::Carry => "`carry`",
             Self::Tune => "`tune`",
             Self::Reserve => "`reserve`",
         }

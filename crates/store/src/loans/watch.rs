@@ -22,7 +22,7 @@ use tollgate_core::{
 };
 use tollgate_regions::{
     policy::{self, Demand},
-    terms::{Moment, Terms},
+    terms::{LOAN_MICROS, Moment, Terms},
 };
 
 use super::SharedCounter;
@@ -166,8 +166,9 @@ impl ShareWatch {
         let hits = u32::try_from(check.hits.charged()).unwrap_or(u32::MAX);
         let used = u32::try_from(verdict.used).unwrap_or(u32::MAX);
         let is_bucket = matches!(check.policy, Policy::TokenBucket(_));
-        // Far from short; the demand for a bucket is not seen from its use.
-        let has_plenty = verdict.admitted && !is_bucket && u64::from(used) <= verdict.remaining;
+        // A long window is far from short. Buckets and short windows are lent by their rate, which all of their hits show.
+        let has_rate = is_bucket || u64::from(share.window_seconds(&check.policy)) <= LOAN_MICROS / 1_000_000;
+        let has_plenty = verdict.admitted && !has_rate && u64::from(used) <= verdict.remaining;
         if hits == 0 || has_plenty || verdict.ban.is_some_and(|ban| ban.is_enforced) {
             return None;
         }
@@ -243,7 +244,11 @@ mod tests {
     use crate::{MemoryStore, request::Veto};
 
     fn request(value: &str, base: u32) -> TagRequest {
-        let quota = Quota { limit: 600, window: Window::from_seconds(60).expect("in range") };
+        request_in(60, value, base)
+    }
+
+    fn request_in(seconds: u32, value: &str, base: u32) -> TagRequest {
+        let quota = Quota { limit: 600, window: Window::from_seconds(seconds).expect("in range") };
         let whole = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
         let share = RegionShare::new(quota, base).expect("a limit");
         let record = RecordId::alone(Algorithm::FixedWindow);
@@ -279,6 +284,20 @@ mod tests {
         let first = *reported_at.first().expect("reported");
         assert!((170..200).contains(&first), "first reported after {first} of 200 hits");
         assert!(reported_at.len() < 30, "{reported_at:?}");
+    }
+
+    #[tokio::test]
+    async fn every_hit_of_a_short_window_is_demand() {
+        let clock = Clock::manual(Timestamp::from_micros(1_700_000_100_000_000));
+        let (store, watch) = (MemoryStore::new(1_000, clock), ShareWatch::default());
+        for (seconds, seen) in [(1, 50), (5, 50), (6, 0)] {
+            let call = [request_in(seconds, &seconds.to_string(), 200)];
+            for _ in 0..50 {
+                watch.observe(&call, &Decisions::from_iter([Ok(store.decide(&call[0]))]));
+            }
+            let cell = &call[0].cells[0];
+            assert_eq!(watch.demand(&cell.key, cell.checks[0].record).count, seen, "{seconds} s");
+        }
     }
 
     #[tokio::test]

@@ -13,6 +13,9 @@ use super::ScriptClock;
 /// Begin of the script's error on a time outside of the stated windows, before that time in seconds since the epoch.
 pub(super) const OUTSIDE: &str = "outside of both windows at ";
 
+/// Seconds between the clocks from which on they are logged. A call at the end of a window may meet the next one.
+const LOGGED_SECONDS: i64 = 60;
+
 /// The clock of the servers, as far as it is half a window or more from that of this instance; clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StoreClock {
@@ -39,10 +42,10 @@ impl StoreClock {
         let Some(server) = error.detail().and_then(stated_time) else { return false };
         let own = i64::try_from(Clock::System.now().as_micros()).unwrap_or(i64::MAX);
         self.assume_ahead(server.saturating_sub(own));
-        tracing::warn!(
-            ahead_s = server.saturating_sub(own) / 1_000_000,
-            "clock of Redis far from this instance's"
-        );
+        let ahead_s = server.saturating_sub(own) / 1_000_000;
+        if ahead_s.abs() >= LOGGED_SECONDS {
+            tracing::warn!(ahead_s, "clock of Redis far from this instance's");
+        }
         true
     }
 }

@@ -100,7 +100,8 @@ impl Reporter<'_> {
             lease_ttl: lease_ttl.map_or(absent.lease_ttl, |ttl| ttl.value),
             overdraft: is_stated,
             max_debt,
-            carry,
+            carry: carry.debt,
+            unused_percent: carry.unused_percent,
             reserve: reserve?,
         };
         Some((parameters, is_stated))

@@ -119,6 +119,12 @@ fn check_limit(
     path: &Path<'_>,
 ) -> bool {
     let algorithm = match limit {
+        Some(Limit::Quota { policy, .. }) if policy.unused_percent() > 0 => {
+            let message =
+                "contradicts `carry` of unused hits, which needs all of them; expected a limit without it";
+            compiler.error(*at, path, message);
+            return false;
+        }
         Some(Limit::Quota { policy, .. }) => policy.algorithm(),
         // An invalid limit was reported, and so was a `ban` beside `unlimited`.
         Some(Limit::Unlimited) | None => return false,

@@ -65,19 +65,17 @@ impl Reporter<'_> {
         policy: &Policy,
         path: &Path<'_>,
     ) -> bool {
-        if quota.window.calendar().is_none() {
+        if quota.window.calendar().is_none() && policy.unused_percent() == 0 {
             return true;
         }
         let zone_at = raw.value.timezone.stated().map(|zone| zone.at);
         let own = zone_at.or(raw.value.anchor.stated().map(|anchor| anchor.at)).unwrap_or(raw.at);
         let (key, at, message) = match policy.algorithm() {
-            Algorithm::FixedWindow if policy.has_bound() => {
-                let at = raw.value.carry.stated().map(|carry| carry.at);
-                (
-                    "carry",
-                    at.unwrap_or(own),
-                    "has no windows of a calendar yet; expected false, or no `timezone`",
-                )
+            Algorithm::FixedWindow if policy.max_debt().is_some_and(|debt| debt > quota.limit.into()) => {
+                let at = raw.value.max_debt.stated().map(|debt| debt.at);
+                let message = "is more than the limit, but the next window is the last that a debt counts in, of a calendar \
+                               or with `unused`; expected at most the limit";
+                ("max_debt", at.unwrap_or(own), message)
             }
             Algorithm::FixedWindow => return true,
             Algorithm::Budget => {

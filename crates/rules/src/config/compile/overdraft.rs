@@ -11,7 +11,7 @@ use crate::{
     Limit, Rule,
     config::{
         problem::Path,
-        raw::{Field, RawRateLimit, Stated},
+        raw::{Field, RawCarry, RawRateLimit, Stated},
         yaml::Position,
     },
 };
@@ -25,7 +25,14 @@ const POST_PAID_WORDS: [&str; 8] =
 pub(super) struct Overdraft {
     pub(super) is_stated: bool,
     pub(super) max_debt: Option<u32>,
-    pub(super) carry: bool,
+    pub(super) carry: Carry,
+}
+
+/// Hits that count in the next windows, or raise them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Carry {
+    pub(super) debt: bool,
+    pub(super) unused_percent: u8,
 }
 
 /// The keys in `defaults`, for the limits whose algorithms have them.
@@ -33,7 +40,13 @@ pub(super) struct Overdraft {
 pub(super) struct OverdraftDefaults {
     overdraft: bool,
     pub(super) max_debt: Option<Stated<u32>>,
-    carry: bool,
+    carry: Carry,
+}
+
+impl Carry {
+    const fn of(raw: RawCarry) -> Self {
+        Self { debt: raw.debt, unused_percent: raw.unused }
+    }
 }
 
 impl OverdraftDefaults {
@@ -48,7 +61,10 @@ impl OverdraftDefaults {
         Self {
             overdraft: rule.overdraft,
             max_debt: debt.map(|value| Stated { at: Position::WHOLE, value }),
-            carry: rule.overdraft && is_window && policy.has_bound(),
+            carry: Carry {
+                debt: rule.overdraft && is_window && policy.max_debt().is_some(),
+                unused_percent: policy.unused_percent(),
+            },
         }
     }
 }
@@ -62,7 +78,7 @@ pub(super) fn read_defaults(
     OverdraftDefaults {
         overdraft: raw.overdraft.or_default(),
         max_debt: raw.max_debt.stated().and_then(|debt| read_max_debt(reporter, debt, path)),
-        carry: raw.carry.or_default(),
+        carry: Carry::of(raw.carry.or_default()),
     }
 }
 
@@ -91,8 +107,12 @@ pub(super) fn read(
         reporter.warning(interval.at, &path.key("min_interval"), message);
     }
     let carry = read_carry(reporter, chosen, raw, is_stated, path)?;
-    let carry = carry.unwrap_or(defaults.carry && is_stated && chosen == Algorithm::FixedWindow);
-    let has_debt = is_stated && (carry || chosen == Algorithm::TokenBucket);
+    let is_window = chosen == Algorithm::FixedWindow;
+    let carry = carry.unwrap_or(Carry {
+        debt: defaults.carry.debt && is_stated && is_window,
+        unused_percent: if is_window { defaults.carry.unused_percent } else { 0 },
+    });
+    let has_debt = is_stated && (carry.debt || chosen == Algorithm::TokenBucket);
     let max_debt = match &raw.max_debt {
         Field::Invalid => return None,
         Field::Absent => defaults.max_debt.filter(|_| has_debt),
@@ -114,19 +134,22 @@ fn read_carry(
     raw: &RawRateLimit,
     is_overdraft: bool,
     path: &Path<'_>,
-) -> Option<Option<bool>> {
-    let (at, message) = match &raw.carry {
+) -> Option<Option<Carry>> {
+    let Stated { at, value } = match &raw.carry {
         Field::Invalid => return None,
         Field::Absent => return Some(None),
-        Field::Stated(Stated { value: false, .. }) => return Some(Some(false)),
-        Field::Stated(Stated { at, .. }) if chosen != Algorithm::FixedWindow => {
-            let name = chosen.name();
-            (at, format!("is not a key of {name}; expected `algorithm: fixed_window`"))
+        Field::Stated(stated) => stated,
+    };
+    let carry = Carry::of(*value);
+    let message = match carry {
+        Carry { debt: false, unused_percent: 0 } => return Some(Some(carry)),
+        _ if chosen != Algorithm::FixedWindow => {
+            format!("is not a key of {}; expected `algorithm: fixed_window`", chosen.name())
         }
-        Field::Stated(Stated { at, .. }) if !is_overdraft => {
-            (at, "has no effect without an overdraft; expected `overdraft: true`".to_owned())
+        Carry { debt: true, .. } if !is_overdraft => {
+            "has no effect without an overdraft; expected `overdraft: true`".to_owned()
         }
-        Field::Stated(_) => return Some(Some(true)),
+        _ => return Some(Some(carry)),
     };
     reporter.error(*at, &path.key("carry"), message);
     None
@@ -149,7 +172,12 @@ pub(super) fn sync_beside(
     path: &Path<'_>,
 ) -> Option<SyncMode> {
     if !is_overdraft {
-        return sync;
+        // The store counts every hit of a limit that carries unused ones.
+        return if raw.carry.stated().is_some_and(|carry| carry.value.unused > 0) {
+            sync.map(|_| SyncMode::Strict)
+        } else {
+            sync
+        };
     }
     if let (Some(sync @ (SyncMode::Leased | SyncMode::Auto)), Some(stated)) = (sync, raw.sync.stated()) {
         let message = match sync {

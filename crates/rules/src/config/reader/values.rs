@@ -9,7 +9,10 @@ use crate::{
     NotifyThresholds,
     config::{
         problem::Path,
-        raw::{Field, Ratio, RawBan, RawCandidate, RawInherit, RawReserve, RawThresholds, RawTune, Stated},
+        raw::{
+            Field, Ratio, RawBan, RawCandidate, RawCarry, RawInherit, RawReserve, RawThresholds, RawTune,
+            Stated,
+        },
         scalar::Meaning,
         vocabulary::Section,
         yaml::{Content, Node, Position, Scalar},
@@ -178,6 +181,42 @@ impl Reader<'_> {
         }
     }
 
+    /// Reads `true`, `false` or a mapping of `debt` and `unused`.
+    fn carry(&mut self, node: &Node, path: &Path<'_>) -> Field<RawCarry> {
+        if !matches!(node.content, Content::Map(_)) {
+            return match self.flag(node, path) {
+                Field::Absent => Field::Absent,
+                Field::Invalid => Field::Invalid,
+                Field::Stated(Stated { at, value: debt }) => {
+                    Field::Stated(Stated { at, value: RawCarry { debt, unused: 0 } })
+                }
+            };
+        }
+        let (mut debt, mut unused) = (Field::Absent, Field::Absent);
+        let was_read = self.each_key(node, path, Section::Carry, |reader, key, value, path| match key {
+            "debt" => debt = reader.flag(value, path),
+            "unused" => unused = reader.percent(value, path),
+            _ => {}
+        });
+        let is_valid = was_read && !matches!(debt, Field::Invalid) && !matches!(unused, Field::Invalid);
+        stated_if(is_valid, node, RawCarry { debt: debt.or_default(), unused: unused.or_default() })
+    }
+
+    /// Reads a whole percentage: `20%` or `0.2`.
+    #[allow(clippy::float_arithmetic)] // A setting, whose last digit does not matter.
+    fn percent(&mut self, node: &Node, path: &Path<'_>) -> Field<u8> {
+        let percent = match self.ratio(node, path) {
+            Field::Absent => return Field::Absent,
+            Field::Invalid => return Field::Invalid,
+            Field::Stated(ratio) => ratio.value.0 * 100.0,
+        };
+        if (percent - percent.round()).abs() > 1e-6 {
+            return self.invalid(node, path, "a whole percentage such as 20%");
+        }
+        // At most 100.
+        Field::Stated(Stated { at: node.at, value: percent.round() as u8 })
+    }
+
     pub(super) fn flag(&mut self, node: &Node, path: &Path<'_>) -> Field<bool> {
         let Content::Scalar(scalar) = &node.content else {
             return self.invalid(node, path, "true or false");
@@ -255,6 +294,12 @@ impl ReadValue for RawCandidate {
 impl ReadValue for RawThresholds {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
         reader.thresholds(node, path)
+    }
+}
+
+impl ReadValue for RawCarry {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
+        reader.carry(node, path)
     }
 }
 

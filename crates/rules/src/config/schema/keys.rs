@@ -10,7 +10,7 @@ use crate::{
     Far, OnStoreError, Scope,
     abuse::AbuseMode,
     config::vocabulary::Section::{
-        self, Abuse, Ban, Candidate, Descriptor, LoadShedding, RateLimit, Replaces, Reserve, Tune,
+        self, Abuse, Ban, Candidate, Carry, Descriptor, LoadShedding, RateLimit, Replaces, Reserve, Tune,
     },
 };
 
@@ -47,6 +47,8 @@ pub(super) enum Shape {
     Mapping,
     /// A mapping with keys of the language.
     Section(Section),
+    /// Such a mapping, or true or false.
+    FlagOrSection(Section),
     /// A list of such mappings.
     Sections(Section),
 }
@@ -107,8 +109,8 @@ fn abuse_modes() -> Vec<&'static str> {
 }
 
 use Shape::{
-    Duration, Flag, Hits, Mapping, Number, Numbers, Percent, Percentages, Ratio, RequiredText, Sections,
-    Text, Texts, Unit, Words,
+    Duration, Flag, FlagOrSection, Hits, Mapping, Number, Numbers, Percent, Percentages, Ratio, RequiredText,
+    Sections, Text, Texts, Unit, Words,
 };
 
 const KEYS: &[KeySchema] = &[
@@ -155,7 +157,13 @@ const KEYS: &[KeySchema] = &[
     key("lease_ttl", Text, "Time after which a permit of a concurrency limit expires."),
     key("overdraft", Flag, "Whether a request may exceed what is left, which later ones make up for."),
     key("max_debt", Number, "Hits by which an overdraft may exceed the limit."),
-    key("carry", Flag, "Whether an overdraft is carried to the next window."),
+    key(
+        "carry",
+        FlagOrSection(Carry),
+        "What the next window gets of this one: its overdraft, a share of its unused hits.",
+    ),
+    key("debt", Flag, "Whether an overdraft is carried to the next window."),
+    key("unused", Ratio, "Share of the unused hits that raises the next window."),
     key("window", Duration, "Window of the limit, in place of `unit`, such as 30s or 1h30m."),
     key("timezone", Text, "Time zone of a window that follows the calendar, such as Europe/Berlin."),
     key(

@@ -105,6 +105,9 @@ fn value_of(shape: Shape) -> Value {
         Shape::Words(words) => json!({"anyOf": [{"enum": words()}, {"type": "null"}]}),
         Shape::Mapping => json!({"type": ["object", "null"]}),
         Shape::Section(section) => json!({"anyOf": [{"$ref": reference(section)}, {"type": "null"}]}),
+        Shape::FlagOrSection(section) => {
+            json!({"anyOf": [{"$ref": reference(section)}, value_of(Shape::Flag)]})
+        }
         Shape::Sections(section) => json!({"type": ["array", "null"], "items": {"$ref": reference(section)}}),
     }
 }
@@ -139,6 +142,7 @@ const fn name_of(section: Section) -> &'static str {
         Section::Abuse => "abuse",
         Section::LoadShedding => "load_shedding",
         Section::Candidate => "candidate",
+        Section::Carry => "carry",
         Section::Reserve => "reserve",
         Section::Tune => "tune",
     }

@@ -110,8 +110,8 @@ fn calendars_that_do_not_exist_are_rejected() {
             "timezone: is that of fixed windows; expected `algorithm: fixed_window`",
         ),
         (
-            "unit: day, timezone: UTC, overdraft: true, carry: true",
-            "carry: has no windows of a calendar yet; expected false, or no `timezone`",
+            "unit: day, timezone: UTC, overdraft: true, carry: true, max_debt: 6",
+            "max_debt: is more than the limit, but the next window is the last that a debt counts in",
         ),
     ] {
         assert_says(&errors(&file(limit)), &["a.yaml:4: descriptors[0].rate_limit.", problem]);

@@ -41,6 +41,32 @@ fn an_overdraft_is_stated_or_from_the_defaults() {
 }
 
 #[test]
+fn a_carry_is_a_flag_or_states_debt_and_a_share_of_unused_hits() {
+    for (limit, found) in [
+        ("overdraft: true, carry: {debt: true}", (Some(5), 0)),
+        ("overdraft: true, carry: {debt: true, unused: 20%}", (Some(5), 20)),
+        ("carry: {unused: 0.5}", (None, 50)),
+        ("carry: {debt: false}", (None, 0)),
+        ("carry: {}", (None, 0)),
+    ] {
+        let rule = rule(&clean(&with("", limit)), &[("k", "x")]).unwrap();
+        let Limit::Quota { policy, .. } = rule.limit else { panic!("unlimited") };
+        assert_eq!((policy.max_debt(), policy.unused_percent()), found, "{limit}");
+    }
+    for (limit, problem) in [
+        ("carry: {debt: true}", "carry: has no effect without an overdraft; expected `overdraft: true`"),
+        ("carry: {unused: 120%}", "carry.unused: expected a part such as 0.8 or 80%, found the text"),
+        ("carry: {unused: 0.5%}", "carry.unused: expected a whole percentage such as 20%"),
+        ("carry: {unusd: 5%}", "carry.unusd"),
+        ("algorithm: token_bucket, carry: {unused: 5%}", "carry: is not a key of token_bucket"),
+        ("overdraft: true, max_debt: 6, carry: {debt: true, unused: 5%}", "max_debt: is more than the limit"),
+        ("carry: {unused: 5%}, ban: {}", "contradicts `carry` of unused hits"),
+    ] {
+        assert_says(&errors(&with("", limit)), &["a.yaml:5: descriptors[0].rate_limit.", problem]);
+    }
+}
+
+#[test]
 fn defaults_give_concurrency_limits_no_overdraft() {
     let yaml = "domain: d\ndefaults: {overdraft: true}\ndescriptors:\n  - key: k\n    \
                 rate_limit: {algorithm: concurrency, requests_per_unit: 5}\n";

@@ -88,6 +88,7 @@ fn check(input: &mut ByteReader<'_>) -> Option<Check> {
         overdraft: input.flag(),
         max_debt: (input.flag()).then(|| input.u32()),
         carry: input.flag(),
+        unused_percent: input.byte() % 101,
         reserve: None,
     };
     let policy = Policy::new(algorithm, quota, &parameters).ok()?;

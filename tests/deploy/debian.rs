@@ -1,0 +1,75 @@
+//! The Debian package: its files are where Debian expects them, and its service is confined and starts the program.
+
+use std::{fs, process::Command};
+
+use tempfile::TempDir;
+
+use crate::support::tollgate::{command, project};
+
+/// A package of the program, and its content.
+fn package() -> (TempDir, String) {
+    let out = tempfile::tempdir().expect("a directory");
+    let built = Command::new(project("deploy/debian/build.sh"))
+        .args([env!("CARGO_BIN_EXE_tollgate"), env!("CARGO_PKG_VERSION"), "amd64"])
+        .arg(out.path())
+        .env("COMPRESSION", "none")
+        .output()
+        .expect("it runs");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let file = out.path().join(format!("tollgate_{}_amd64.deb", env!("CARGO_PKG_VERSION")));
+    let root = out.path().join("root");
+    let extracted =
+        Command::new("dpkg-deb").arg("--raw-extract").args([&file, &root]).status().expect("dpkg-deb");
+    assert!(extracted.success());
+    let listed = Command::new("dpkg-deb").arg("--contents").arg(&file).output().expect("dpkg-deb").stdout;
+    (out, String::from_utf8(listed).expect("UTF-8"))
+}
+
+#[test]
+fn the_package_has_the_service_the_rules_and_what_shells_and_man_read() {
+    let (out, listed) = package();
+    for file in [
+        "-rwxr-xr-x root/root ./usr/bin/tollgate",
+        "-rw-r--r-- root/root ./lib/systemd/system/tollgate.service",
+        "-rw-r--r-- root/root ./etc/tollgate/rules/basic.yaml",
+        "-rw-r--r-- root/root ./usr/share/man/man1/tollgate.1.gz",
+        "-rw-r--r-- root/root ./usr/share/man/man1/tollgate-rules.1.gz",
+        "-rw-r--r-- root/root ./usr/share/bash-completion/completions/tollgate",
+        "-rw-r--r-- root/root ./usr/share/zsh/vendor-completions/_tollgate",
+        "-rw-r--r-- root/root ./usr/share/fish/vendor_completions.d/tollgate.fish",
+        "-rw-r--r-- root/root ./usr/share/tollgate/rules.schema.json",
+    ] {
+        let (mode, path) = file.rsplit_once(' ').expect("a path");
+        let has = |line: &str| line.starts_with(mode) && line.ends_with(&format!(" {path}"));
+        assert!(listed.lines().any(has), "{file}:\n{listed}");
+    }
+    let root = out.path().join("root");
+    let kept = fs::read_to_string(root.join("DEBIAN/conffiles")).expect("a list");
+    assert_eq!(
+        kept,
+        "/etc/default/tollgate\n/etc/tollgate/rules/basic.yaml\n/etc/tollgate/rules/concurrency.yaml\n"
+    );
+    let checked = command().arg("check").arg(root.join("etc/tollgate/rules")).output().expect("it runs");
+    assert!(checked.status.success(), "{checked:?}");
+}
+
+#[test]
+fn the_service_is_valid_and_confined() {
+    let (out, _) = package();
+    let root = out.path().join("root");
+    let unit = root.join("lib/systemd/system/tollgate.service");
+    // Both need no running systemd.
+    let verified = Command::new("systemd-analyze")
+        .args(["verify", "--man=no", "--recursive-errors=no", "--root"])
+        .args([&root, &unit])
+        .output()
+        .expect("systemd-analyze");
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+    // Exposure in tenths: 0 is the safest, and a service without any restriction has 96.
+    let rated = Command::new("systemd-analyze")
+        .args(["security", "--offline=true", "--threshold=15", "--no-pager"])
+        .arg(&unit)
+        .output()
+        .expect("systemd-analyze");
+    assert!(rated.status.success(), "{}", String::from_utf8_lossy(&rated.stdout));
+}
