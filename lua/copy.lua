@@ -1,4 +1,4 @@
--- Copies of the rule versions, lists and switches that another region writes. The keys are those of control.lua.
+-- Copies of the rule versions, lists and switches that another region writes; those of overrides are in overrides.lua. The keys are those of control.lua.
 --   KEYS[1]   the head, a hash, which also has `copied`, when this region last compared itself with the writing region, and
 --             `copy_claim`, when an instance last began to; both by the server's clock in milliseconds since 1970
 --   KEYS[2]   the audit log; KEYS[3] the entries of lists, KEYS[4] the switches; KEYS[5] a version
@@ -25,29 +25,37 @@ end
 
 local OPERATIONS = {
   -- Replies the current version's number and token, the generation of lists and switches, its token and trail, and the
-  -- fields of both hashes if that token is not ARGV[3].
+  -- fields of both hashes if that token is not ARGV[3]; and the lineage, revision and epoch of overrides, as in
+  -- overrides.lua.
   read = function()
     local state = redis.call('HMGET', head, 'current', 'token', 'generation', 'runtime_token', 'runtime_trail')
+    local of_overrides = redis.call('HMGET', head, 'override_lineage', 'override_revision', 'override_epoch')
     local all = { {}, {} }
     if (state[4] or '') ~= ARGV[3] then
       all = { redis.call('HGETALL', entries), redis.call('HGETALL', switches) }
     end
-    return { state[1] or '0', state[2] or '', state[3] or '0', state[4] or '', state[5] or '', all[1], all[2] }
+    local lineage, revision, epoch = of_overrides[1] or '', of_overrides[2] or '0', of_overrides[3] or '0'
+    return {
+      state[1] or '0', state[2] or '', state[3] or '0', state[4] or '', state[5] or '', all[1], all[2], lineage, revision,
+      epoch,
+    }
   end,
 
   -- Claims the next comparison for the caller. ARGV: the shortest time between two, in milliseconds.
-  -- Replies 1 if it is the caller's, else 0; the time; when the last comparison was; and the tokens of the current
-  -- version, and of lists and switches.
+  -- Replies 1 if it is the caller's, else 0; the time; when the last comparison was; the tokens of the current version,
+  -- and of lists and switches; and the source and the revision of overrides.
   claim = function()
     local now = now_ms()
     local state = redis.call('HMGET', head, 'copy_claim', 'copied', 'token', 'runtime_token')
+    local of_overrides = redis.call('HMGET', head, 'override_source', 'override_revision')
     local age = now - tonumber(state[1] or '0')
     -- A claim of the future is from before a clock was set back.
     local is_claimed = age < 0 or age >= tonumber(ARGV[3])
     if is_claimed then
       redis.call('HSET', head, 'copy_claim', now)
     end
-    return { is_claimed and 1 or 0, tostring(now), state[2] or '0', state[3] or '', state[4] or '' }
+    local source, revision = of_overrides[1] or '', of_overrides[2] or '0'
+    return { is_claimed and 1 or 0, tostring(now), state[2] or '0', state[3] or '', state[4] or '', source, revision }
   end,
 
   -- Records a comparison. ARGV: when it began.

@@ -1,7 +1,8 @@
 -- Overrides of rules, which instances share.
 --   KEYS[1]   the head of the control plane, a hash. Of overrides: `override_lineage`, which distinguishes the states of two
 --             stores; `override_revision`, the last revision; `override_epoch`, the time when lost overrides were last
---             restored; and `override_floor`, the revision of the last removal that is no longer remembered
+--             restored; and `override_floor`, the revision of the last removal that is no longer remembered. Of a copy of
+--             another region's also `override_source`, which names the state that it is a copy of
 --   KEYS[2]   the audit log of overrides, a stream as in control.lua
 --   KEYS[3]   overrides by id, a hash
 --   KEYS[4]   their revisions, a sorted set of ids; KEYS[5] the revisions of removals, a sorted set of ids; KEYS[6] the ends
@@ -100,6 +101,41 @@ local function is_lost(known, lineage)
   return false
 end
 
+-- Ends a copy of another region's overrides: the next one begins anew.
+local function diverge()
+  redis.call('HDEL', head, 'override_source')
+end
+
+-- Adds the first changes after a revision to a reply, in their order: for each its revision, its id, and the payload, or ''
+-- of a removal.
+local function add_changes(reply, revision, count)
+  local from = '(' .. revision
+  local kept = redis.call('ZRANGEBYSCORE', revisions, from, '+inf', 'WITHSCORES', 'LIMIT', 0, count)
+  local removed = redis.call('ZRANGEBYSCORE', removals, from, '+inf', 'WITHSCORES', 'LIMIT', 0, count)
+  local ids, payloads = {}, {}
+  for at = 1, #kept, 2 do
+    ids[#ids + 1] = kept[at]
+  end
+  if #ids > 0 then
+    payloads = redis.call('HMGET', overrides, unpack(ids))
+  end
+  local k, r = 1, 1
+  for _ = 1, tonumber(count) do
+    local next_kept, next_removed = tonumber(kept[k + 1]), tonumber(removed[r + 1])
+    local size = #reply
+    if next_kept and (not next_removed or next_kept < next_removed) then
+      reply[size + 1], reply[size + 2], reply[size + 3] = text(next_kept), kept[k], payloads[(k + 1) / 2] or ''
+      k = k + 2
+    elseif next_removed then
+      reply[size + 1], reply[size + 2], reply[size + 3] = text(next_removed), removed[r], ''
+      r = r + 2
+    else
+      break
+    end
+  end
+  return reply
+end
+
 local OPERATIONS = {
   -- Puts overrides. ARGV: the token, the audit log entry, the maximum number of overrides, 'some' from an instance that has
   -- earlier changes or 'none', the lineage to begin, and for each its id, its end or '0', and its payload.
@@ -127,6 +163,7 @@ local OPERATIONS = {
       put(ARGV[i], revision, ARGV[i + 1], ARGV[i + 2])
     end
     redis.call('HSET', head, 'override_revision', text(revision))
+    diverge()
     commit(token, ARGV[5])
     return { 'made', text(revision) }
   end,
@@ -141,7 +178,9 @@ local OPERATIONS = {
     if is_lost(ARGV[7], ARGV[8]) then
       return { 'lost' }
     end
-    local id = ARGV[10]
+    -- The instance may have dropped one that has ended.
+    local id, now = ARGV[10], now_us()
+    sweep(now)
     local known = redis.call('ZSCORE', revisions, id) or '0'
     if tonumber(known) ~= tonumber(ARGV[9]) then
       return { 'stale' }
@@ -149,7 +188,7 @@ local OPERATIONS = {
     if known == '0' and redis.call('HLEN', overrides) >= tonumber(ARGV[6]) then
       return { 'full' }
     end
-    local revision = math.max(last + 1, now_us())
+    local revision = math.max(last + 1, now)
     if ARGV[12] == '' then
       remove(id, revision)
       trim()
@@ -157,6 +196,7 @@ local OPERATIONS = {
       put(id, revision, ARGV[11], ARGV[12])
     end
     redis.call('HSET', head, 'override_revision', text(revision))
+    diverge()
     commit(token, ARGV[5])
     return { 'made', text(revision) }
   end,
@@ -180,40 +220,29 @@ local OPERATIONS = {
     remove(ARGV[8], revision)
     trim()
     redis.call('HSET', head, 'override_revision', text(revision))
+    diverge()
     commit(token, ARGV[5])
     return { 'made', text(revision) }
   end,
 
-  -- Replies the lineage, the last revision and the epoch, and the first changes after a revision in their order: for each
-  -- its revision, its id, and the payload, or '' of a removal. ARGV: that revision, and the maximum number of changes.
+  -- Replies the lineage, the last revision and the epoch, and the first changes after a revision, as above. ARGV: that
+  -- revision, and the maximum number of changes.
   since = function()
-    local from, count = '(' .. ARGV[4], ARGV[5]
     local state = redis.call('HMGET', head, 'override_lineage', 'override_revision', 'override_epoch')
-    local kept = redis.call('ZRANGEBYSCORE', revisions, from, '+inf', 'WITHSCORES', 'LIMIT', 0, count)
-    local removed = redis.call('ZRANGEBYSCORE', removals, from, '+inf', 'WITHSCORES', 'LIMIT', 0, count)
-    local ids, payloads = {}, {}
-    for at = 1, #kept, 2 do
-      ids[#ids + 1] = kept[at]
-    end
-    if #ids > 0 then
-      payloads = redis.call('HMGET', overrides, unpack(ids))
-    end
-    local reply = { state[1] or '', state[2] or '0', state[3] or '0' }
-    local k, r = 1, 1
-    for _ = 1, tonumber(count) do
-      local next_kept, next_removed = tonumber(kept[k + 1]), tonumber(removed[r + 1])
-      local size = #reply
-      if next_kept and (not next_removed or next_kept < next_removed) then
-        reply[size + 1], reply[size + 2], reply[size + 3] = text(next_kept), kept[k], payloads[(k + 1) / 2] or ''
-        k = k + 2
-      elseif next_removed then
-        reply[size + 1], reply[size + 2], reply[size + 3] = text(next_removed), removed[r], ''
-        r = r + 2
-      else
-        break
-      end
-    end
-    return reply
+    return add_changes({ state[1] or '', state[2] or '0', state[3] or '0' }, ARGV[4], ARGV[5])
+  end,
+
+  -- Replies the same to another region, with 'part' for the changes after a revision of its copy, or 'whole' if the copy
+  -- has to begin anew: then for all changes. ARGV: the lineage, the revision and the epoch of which it is a copy, 'first',
+  -- or 'next' for a further page, and the maximum number of changes.
+  read = function()
+    local state = redis.call('HMGET', head, 'override_lineage', 'override_revision', 'override_epoch', 'override_floor')
+    local lineage, epoch, from = state[1] or '', state[3] or '0', tonumber(ARGV[5])
+    local is_copy = ARGV[4] == lineage and ARGV[6] == epoch and from <= tonumber(state[2] or '0')
+    local has_removals = ARGV[7] == 'next' or from >= tonumber(state[4] or '0')
+    local is_part = is_copy and has_removals
+    local reply = { lineage, state[2] or '0', epoch, is_part and 'part' or 'whole' }
+    return add_changes(reply, is_part and ARGV[5] or '0', ARGV[8])
   end,
 
   -- Restores changes that were lost, each unless the store has the same or a later one. ARGV: the token, the audit log
@@ -226,6 +255,7 @@ local OPERATIONS = {
       return 'other'
     end
     redis.call('HSET', head, 'override_lineage', ARGV[6])
+    diverge()
     local restored = 0
     for i = 9, #ARGV, 4 do
       local revision, id = tonumber(ARGV[i]), ARGV[i + 1]
@@ -251,6 +281,48 @@ local OPERATIONS = {
         redis.call('HSET', head, 'override_epoch', text(now_us()))
         commit(ARGV[4], ARGV[5])
       end
+    end
+    return 'made'
+  end,
+
+  -- Copies changes of another region. ARGV: the token, the audit log entry, the source that the copy has, the one that it has
+  -- afterwards, the last revision afterwards, and 'part' for further changes of the same source, or one step of a whole
+  -- copy: 'begin', 'more', or 'end', at which what the copy did not bring is dropped, and which may have to be repeated.
+  -- Then a lineage, for 'end', and for each change its revision, its id, its end or '0', and its payload, or '' of a
+  -- removal. Replies 'made', 'repeat', or 'other' if the copy has another source.
+  adopt = function()
+    local step = ARGV[9]
+    if (redis.call('HGET', head, 'override_source') or '') ~= ARGV[6] then
+      return 'other'
+    end
+    if step == 'begin' then
+      -- Marks what there is. Revisions of changes are above 0.
+      redis.call('ZUNIONSTORE', revisions, 1, revisions, 'WEIGHTS', 0)
+      redis.call('DEL', removals)
+    end
+    for i = 11, #ARGV, 4 do
+      if ARGV[i + 3] == '' then
+        remove(ARGV[i + 1], tonumber(ARGV[i]))
+      else
+        put(ARGV[i + 1], tonumber(ARGV[i]), ARGV[i + 2], ARGV[i + 3])
+      end
+    end
+    trim()
+    if step == 'end' then
+      local dropped = redis.call('ZRANGEBYSCORE', revisions, 0, 0, 'LIMIT', 0, MAX_SWEPT)
+      for _, id in ipairs(dropped) do
+        drop(id)
+      end
+      if #dropped == MAX_SWEPT then
+        return 'repeat'
+      end
+      redis.call('HDEL', head, 'override_floor')
+      redis.call('HSET', head, 'override_lineage', ARGV[10], 'override_epoch', text(now_us()))
+    end
+    redis.call('HSET', head, 'override_source', ARGV[7])
+    if step == 'part' or step == 'end' then
+      redis.call('HSET', head, 'override_revision', ARGV[8])
+      commit(ARGV[4], ARGV[5])
     end
     return 'made'
   end,

@@ -63,6 +63,7 @@ mod batched_runs;
 mod scale_benchmark;
 mod schema;
 mod secrets;
+mod several_limits;
 mod statsd;
 mod sync_auto;
 mod three_regions;

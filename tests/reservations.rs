@@ -162,8 +162,9 @@ async fn a_settlement_during_an_outage_of_redis_is_sent_later() {
     let redis = subject.redis.take().expect("is running");
     let port = redis.port();
     drop(redis);
-    // Counts locally meanwhile.
-    subject.settle(USER, &lease, 120).await;
+    // The caller gets an error, or a decision without Redis.
+    let settlement = with_hits(request("llm", &[&[USER, ("lease", &lease)]]), 120);
+    drop(subject.client.call(settlement).await);
     let redis = Redis::start_on(port, &[]);
     let mut server = redis.connect();
     // It has lost the reservation, so that the usage counts in full.

@@ -303,7 +303,8 @@ local function make_fast_path()
     for at = 0, count - 1 do
       local id, role, hits, p1, p2, extra = struct.unpack('<c6BdddI8', packed, 5 + at * 39)
       local kind = string.byte(id, 6) % 16
-      local algorithm = (role == 1 or role == 2 or role == 6) and hits >= 0 and extra == 0 and not seen[id] and algorithm_of(kind)
+      local is_plain = (role == 1 or role == 2 or role == 6) and hits >= 0 and extra == 0
+      local algorithm = is_plain and not seen[id] and algorithm_of(kind)
       if not algorithm then
         return nil
       end

@@ -60,7 +60,9 @@ MAKE[1] = function()
         local us, ticks = now.us * 100, b % SIZE_UNIT
         local owed, size = (a - now.s) * TICKS_PER_SECOND + (ticks - us), (b - ticks) / SIZE_UNIT
         local room = SMALLEST * 2 ^ size
-        if owed > 0 and owed <= capacity and size % 2 == 0 and room >= capacity and (size == 0 or room < capacity * 4) then
+        if owed > 0 and owed <= capacity and size % 2 == 0
+          and room >= capacity and (size == 0 or room < capacity * 4)
+        then
           local full = us + owed + emission * hits
           if emission == 0 or full - us > capacity then
             return 0, a, b, 0

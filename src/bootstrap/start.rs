@@ -14,7 +14,7 @@ use tollgate_limiter::{ActiveRules, BegunBans, OwnShares, ReachedThresholds, abu
 use tollgate_metrics::Exporter;
 use tollgate_rules::{TableSize, config::LoadError};
 use tollgate_runtime::panics::{self, CancelOnPanic};
-use tollgate_store::{BackgroundQueue, StoreError, loans::ShareWatch};
+use tollgate_store::{BackgroundQueue, StoreError, loans::ShareWatch, primary::PrimaryCalls};
 
 use super::{
     activation::Activator,
@@ -115,11 +115,12 @@ impl Server {
         let shares = OwnShares::default();
         let regions =
             settings.region.as_ref().map(|region| Regions::load(region, shares.clone())).transpose()?;
-        settings.rules.options.regions =
-            regions.as_ref().map_or(TableSize::NoTable, |regions| TableSize::Regions(regions.sharing()));
+        let (calls, queue) = PrimaryCalls::new();
+        let regions = regions.map(|regions| regions.with_primary_calls(calls.clone()));
+        settings.rules.options.regions = regions.as_ref().map_or(TableSize::NoTable, Regions::table_size);
         let peers = settings.region.as_ref().and_then(|region| region.peers.clone());
         let background = BackgroundQueue::default();
-        let stores = Stores::new(&settings);
+        let stores = Stores::new(&settings, regions.as_ref().map(|_| calls));
         let memory_gauge =
             AbortOnDropHandle::new(tokio::spawn(memory_gauge::report(stores.memory().clone())));
         let tracing = settings.traces.as_ref().map(TraceExporter::start).transpose()?;
@@ -174,6 +175,7 @@ impl Server {
                     store,
                     watch,
                     replicas,
+                    calls: queue,
                 });
                 Some(RegionTasks::start(regions, peers.zip(lending), &running).await?)
             }

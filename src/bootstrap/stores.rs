@@ -1,6 +1,7 @@
 //! Stores of counters: one handle for each worker, and one for the admin API.
 
 use std::{
+    num::NonZeroU32,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -11,7 +12,9 @@ use std::{
 use tollgate_core::clock::Clock;
 use tollgate_limiter::{ActiveRules, CounterInspector, Fallback, Limiter, Modes, OwnShares, Replicas};
 use tollgate_store::{
-    BackgroundQueue, LastVerdicts, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings,
+    BackgroundQueue, LastVerdicts, MemoryStore, RedisStore, Store, StoreError,
+    primary::{PrimaryCalls, RegionStore},
+    redis::RedisSettings,
 };
 
 use super::metrics;
@@ -29,7 +32,11 @@ const MIN_ADMIN_TIMEOUT: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug)]
 pub(super) enum Stores {
     /// One store, shared by all workers.
-    Memory(MemoryStore),
+    Memory {
+        store: MemoryStore,
+        /// Calls to the primary region and decisions without it, in a region.
+        primary: Option<(PrimaryCalls, Fallback)>,
+    },
     /// Each worker has its own connections.
     Redis {
         settings: Box<RedisSettings>,
@@ -40,6 +47,7 @@ pub(super) enum Stores {
         fallback: Fallback,
         replica_count: ReplicaCount,
         ready_without_store: bool,
+        primary: Option<PrimaryCalls>,
     },
 }
 
@@ -52,15 +60,22 @@ pub(super) struct ReplicaCount {
 }
 
 impl Stores {
-    pub(super) fn new(settings: &Settings) -> Self {
+    /// Opens stores that ask the primary region by `primary`, in a region.
+    pub(super) fn new(settings: &Settings, primary: Option<PrimaryCalls>) -> Self {
+        let on_store_error = settings.on_store_error;
         let (redis, max_counters) = match &settings.store {
             StoreSettings::Memory { max_counters } => {
-                return Self::Memory(MemoryStore::new(*max_counters, Clock::System));
+                let memory = || MemoryStore::new(*max_counters, Clock::System);
+                let fallback = || {
+                    let replicas = Replicas::new(on_store_error.replicas.unwrap_or(NonZeroU32::MIN));
+                    Fallback::new(on_store_error.policy, memory(), replicas)
+                };
+                let primary = primary.map(|primary| (primary, fallback()));
+                return Self::Memory { store: memory(), primary };
             }
             StoreSettings::Redis { redis, max_counters } => (redis, *max_counters),
         };
         metrics::export_redis();
-        let on_store_error = settings.on_store_error;
         let last_verdicts = LastVerdicts::default();
         let local = MemoryStore::new(max_counters, last_verdicts.clock());
         let replicas = on_store_error.replicas.map(Replicas::new).unwrap_or_default();
@@ -74,13 +89,22 @@ impl Stores {
                 has_counter: Arc::new(AtomicBool::new(on_store_error.replicas.is_some())),
             },
             ready_without_store: on_store_error.ready_without_store,
+            primary,
+        }
+    }
+
+    /// The store of a region, if this is one, that asks the primary region.
+    fn beside(store: Store, primary: Option<&PrimaryCalls>, background: BackgroundQueue) -> Store {
+        match primary {
+            Some(primary) => Store::Region(RegionStore::new(store, primary.clone(), background)),
+            None => store,
         }
     }
 
     /// Counters in this process.
     pub(super) const fn memory(&self) -> &MemoryStore {
         match self {
-            Self::Memory(store) => store,
+            Self::Memory { store, .. } => store,
             Self::Redis { local, .. } => local,
         }
     }
@@ -88,7 +112,7 @@ impl Stores {
     /// Readiness that waits until `handles` store handles have connected, if required.
     pub(super) fn readiness(&self, handles: usize) -> Readiness {
         match self {
-            Self::Memory(_) => Readiness::new(),
+            Self::Memory { .. } => Readiness::new(),
             Self::Redis { ready_without_store: true, .. } => Readiness::new(),
             Self::Redis { .. } => Readiness::with_stores(handles),
         }
@@ -97,7 +121,7 @@ impl Stores {
     /// Opens a store handle on the current runtime for transactions that no request waits for.
     pub(super) fn background(&self) -> Result<Store, StoreError> {
         let redis = match self {
-            Self::Memory(memory) => return Ok(Store::Memory(memory.clone())),
+            Self::Memory { store, .. } => return Ok(Store::Memory(store.clone())),
             Self::Redis { settings, .. } => settings,
         };
         let redis =
@@ -108,7 +132,7 @@ impl Stores {
     /// Number of instances that share the limits.
     pub(super) fn replicas(&self) -> Replicas {
         match self {
-            Self::Memory(_) => Replicas::default(),
+            Self::Memory { .. } => Replicas::default(),
             Self::Redis { replica_count, .. } => replica_count.replicas.clone(),
         }
     }
@@ -121,13 +145,19 @@ impl Stores {
         readiness: &Readiness,
         background: BackgroundQueue,
     ) -> Result<Limiter, StoreError> {
-        let (settings, last_verdicts, fallback, replica_count) = match self {
-            Self::Memory(store) => return Ok(Limiter::new(rules, Store::Memory(store.clone()), modes)),
-            Self::Redis { settings, last_verdicts, fallback, replica_count, .. } => {
-                (settings, last_verdicts, fallback, replica_count)
+        let (settings, last_verdicts, fallback, replica_count, primary) = match self {
+            Self::Memory { store, primary: None } => {
+                return Ok(Limiter::new(rules, Store::Memory(store.clone()), modes));
+            }
+            Self::Memory { store, primary: Some((primary, fallback)) } => {
+                let store = Self::beside(Store::Memory(store.clone()), Some(primary), background);
+                return Ok(Limiter::new(rules, store, modes).with_fallback(fallback.clone()));
+            }
+            Self::Redis { settings, last_verdicts, fallback, replica_count, primary, .. } => {
+                (settings, last_verdicts, fallback, replica_count, primary)
             }
         };
-        let store = RedisStore::open_sharing(settings, background, last_verdicts.clone())?;
+        let store = RedisStore::open_sharing(settings, background.clone(), last_verdicts.clone())?;
         let (connected, readiness) = (store.connected(), readiness.clone());
         tokio::spawn(async move {
             if connected.await {
@@ -137,7 +167,8 @@ impl Stores {
         if !replica_count.has_counter.swap(true, Ordering::Relaxed) {
             tokio::spawn(replica_count.replicas.clone().count(store.clone()));
         }
-        Ok(Limiter::new(rules, Store::Redis(store), modes).with_fallback(fallback.clone()))
+        let store = Self::beside(Store::Redis(store), primary.as_ref(), background);
+        Ok(Limiter::new(rules, store, modes).with_fallback(fallback.clone()))
     }
 }
 
@@ -151,18 +182,25 @@ pub(super) struct AdminStore {
 impl AdminStore {
     /// Opens the store on the current runtime. Readiness does not depend on whether it connects.
     pub(super) fn open(stores: &Stores, settings: &Settings, shares: &OwnShares) -> Result<Self, StartError> {
-        let (redis, replicas) = match stores {
-            Stores::Memory(memory) => {
-                let Self { counters, facts } = Self::memory(memory.clone(), settings.modes);
-                return Ok(Self { counters: counters.with_shares(shares.clone()), facts });
+        let background = BackgroundQueue::default();
+        let (redis, replicas, primary) = match stores {
+            Stores::Memory { store, primary } => {
+                let Self { facts, .. } = Self::memory(store.clone(), settings.modes);
+                let primary = primary.as_ref().map(|(primary, _)| primary);
+                let store = Stores::beside(Store::Memory(store.clone()), primary, background);
+                let counters = CounterInspector::new(store, settings.modes).with_shares(shares.clone());
+                return Ok(Self { counters, facts });
             }
-            Stores::Redis { settings, replica_count, .. } => (settings, replica_count.replicas.clone()),
+            Stores::Redis { settings, replica_count, primary, .. } => {
+                (settings, replica_count.replicas.clone(), primary)
+            }
         };
         let redis =
             RedisSettings { timeout: redis.timeout.max(MIN_ADMIN_TIMEOUT), ..RedisSettings::clone(redis) };
-        let store = RedisStore::open_with(&redis, BackgroundQueue::default())?;
+        let store = Store::Redis(RedisStore::open_with(&redis, background.clone())?);
+        let store = Stores::beside(store, primary.as_ref(), background);
         Ok(Self {
-            counters: CounterInspector::new(Store::Redis(store), settings.modes).with_shares(shares.clone()),
+            counters: CounterInspector::new(store, settings.modes).with_shares(shares.clone()),
             facts: StoreInfo {
                 kind: "redis",
                 address: settings.store.to_string(),

@@ -17,8 +17,8 @@ use crate::{regions, settings::CheckFlags};
 pub fn run(flags: &CheckFlags, out: &mut impl Write, errors: &mut impl Write) -> io::Result<bool> {
     let regions = match &flags.regions {
         None => TableSize::Unknown,
-        Some(file) => match regions::sharing_of(file) {
-            Ok(sharing) => TableSize::Regions(sharing),
+        Some(file) => match regions::size_of(file) {
+            Ok(size) => size,
             Err(error) => {
                 writeln!(errors, "{error}")?;
                 return Ok(false);

@@ -141,13 +141,19 @@ impl Regions {
 
     /// Announces a generation that all instances of the own region have.
     pub(super) fn announce(&self, generation: u64) {
-        self.state.lock().demarcation.lowered(generation);
+        let mut state = self.state.lock();
+        state.demarcation.lowered(generation);
+        // There may be no other region to announce it.
+        if state.settle_primary() {
+            self.publish(&state);
+        }
     }
 
     /// Records what another region announced.
     pub(super) fn announced(&self, sender: &Announcement) {
         let mut state = self.state.lock();
-        if state.announced(sender) {
+        let is_finished = state.announced(sender);
+        if state.settle_primary() || is_finished {
             tracing::info!(generation = state.table.generation(), "region table announced by all regions");
             self.publish(&state);
         }

@@ -10,8 +10,9 @@ use tokio::{
 };
 use tollgate_core::clock::Clock;
 use tollgate_limiter::OwnShares;
-use tollgate_rules::{RegionTable, config::read_regions};
+use tollgate_rules::{RegionTable, TableSize, config::read_regions};
 use tollgate_runtime::redact;
+use tollgate_store::primary::{PrimaryCalls, PrimaryRole};
 
 use super::{
     metrics,
@@ -58,15 +59,37 @@ impl Regions {
         Ok(regions)
     }
 
-    /// Number of regions that have a share.
-    pub fn sharing(&self) -> u32 {
-        u32::try_from(self.state.lock().table.sharing()).unwrap_or(u32::MAX)
+    /// Size of the table, for the validation of rules.
+    pub fn table_size(&self) -> TableSize {
+        size(&self.state.lock().table)
     }
 
     /// The region that writes the rules, unless it is this one or each region has its own.
     pub fn writing(&self) -> Option<String> {
         let state = self.state.lock();
         state.table.writing().filter(|region| **region != *state.own).map(str::to_owned)
+    }
+
+    /// Passes the role of the own region in limits with `scope: primary` on to `calls`, now and after each change.
+    #[must_use]
+    pub fn with_primary_calls(self, calls: PrimaryCalls) -> Self {
+        let mut state = self.state.lock();
+        state.primacy.set_calls(calls);
+        self.publish(&state);
+        drop(state);
+        self
+    }
+
+    /// The primary region, if it is another one.
+    pub(super) fn asked(&self) -> Option<String> {
+        let state = self.state.lock();
+        state.table.primary().filter(|region| **region != *state.own).map(str::to_owned)
+    }
+
+    /// Role of the own region in limits with `scope: primary`.
+    pub(super) fn role(&self) -> PrimaryRole {
+        let state = self.state.lock();
+        state.primacy.role(&state.own, &state.table)
     }
 
     /// Whether this region writes the rules of all.
@@ -158,6 +181,7 @@ impl Regions {
     pub(super) fn publish(&self, state: &State) {
         metrics::table(state.table.generation(), state.demarcation.unfinished());
         self.shares.set(state.shares());
+        state.primacy.publish(&state.own, &state.table);
         let generation = state.table.generation();
         self.generation.send_if_modified(|known| mem::replace(known, generation) != generation);
     }
@@ -204,13 +228,17 @@ fn file_name(file: &Path) -> String {
     file.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Number of regions in the table at `file`, for validation without a server.
+/// Size of the table at `file`, for validation without a server.
 ///
 /// # Errors
 /// Every problem of the table.
-pub(crate) fn sharing_of(file: &Path) -> Result<u32, String> {
-    let table = read(file).and_then(|bytes| parse(file, &bytes))?;
-    Ok(u32::try_from(table.sharing()).unwrap_or(u32::MAX))
+pub(crate) fn size_of(file: &Path) -> Result<TableSize, String> {
+    read(file).and_then(|bytes| parse(file, &bytes)).map(|table| size(&table))
+}
+
+fn size(table: &RegionTable) -> TableSize {
+    let sharing = u32::try_from(table.sharing()).unwrap_or(u32::MAX);
+    TableSize::Regions { sharing, has_primary: table.primary().is_some() }
 }
 
 #[cfg(test)]

@@ -3,13 +3,18 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use parking_lot::Mutex;
+use serde::Serialize;
 use tollgate_metrics::{Computed, Counter, CounterFamily, Declared, Gauge, Metric, MetricKind, Page};
+use tollgate_store::StoreError;
 
 use super::peers::Refusal;
-use crate::proto::tollgate::region::v1::counter_reply::Result as Outcome;
+use crate::proto::tollgate::region::v1::{
+    counter_reply::Result as Outcome, primary_reply::Result as PrimaryOutcome,
+};
 
 /// Metrics of regions.
-pub static METRICS: &[&dyn Metric] = &[&GENERATION, &UNFINISHED, &RELOAD_FAILURES, &PEERS, &ASKS, &REFUSED];
+pub static METRICS: &[&dyn Metric] =
+    &[&GENERATION, &UNFINISHED, &RELOAD_FAILURES, &PEERS, &ASKS, &CALLS, &ANSWERS, &REFUSED];
 
 static GENERATION: Gauge = Gauge::new("tollgate_region_generation", "Generation of the active region table.");
 
@@ -34,7 +39,7 @@ const fn declare(name: &'static str, kind: MetricKind, help: &'static str) -> De
 }
 
 /// Metrics of the exchange of messages with each other region.
-static PEERS: Computed<8> = Computed::group(
+static PEERS: Computed<9> = Computed::group(
     [
         declare(
             "tollgate_region_up",
@@ -75,6 +80,11 @@ static PEERS: Computed<8> = Computed::group(
             "tollgate_region_ask_seconds_total",
             MetricKind::Counter,
             "Time from asks of the region to their replies, in seconds.",
+        ),
+        declare(
+            "tollgate_region_primary_call_seconds_total",
+            MetricKind::Counter,
+            "Time from calls to the primary region to their replies, in seconds.",
         ),
     ],
     write,
@@ -122,25 +132,149 @@ static ASKS: Computed<1> = Computed::counter(
     &["region", "result"],
     "Asks for a part of the region's share of a limit, by result.",
     |[declared], page| {
-        let counts = COUNTS.lock().clone();
-        if counts.is_empty() {
-            return;
-        }
-        page.begin(declared);
-        for (region, counts) in &counts {
-            for (result, count) in AskResult::ALL.into_iter().zip(counts.asks) {
-                page.sample(declared, &[region, result.name()], count);
-            }
-        }
+        write_results(declared, page, AskResult::ALL.map(AskResult::name), |counts| counts.asks);
     },
 );
+
+/// Result of a call to the primary region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CallResult {
+    /// Decided in time.
+    Decided,
+    /// Decided after the caller's deadline.
+    Late,
+    /// Not decided, and nothing was charged.
+    Declined,
+    /// Failed; the outcome is unknown.
+    Failed,
+    /// The call was not sent.
+    NotSent,
+}
+
+impl CallResult {
+    const ALL: [Self; 5] = [Self::Decided, Self::Late, Self::Declined, Self::Failed, Self::NotSent];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Decided => "decided",
+            Self::Late => "late",
+            Self::Declined => "declined",
+            Self::Failed => "failed",
+            Self::NotSent => "not_sent",
+        }
+    }
+
+    /// Result of a call that was sent.
+    pub(super) const fn of<T>(result: &Result<T, StoreError>, is_late: bool) -> Self {
+        match result {
+            Ok(_) if is_late => Self::Late,
+            Ok(_) => Self::Decided,
+            Err(error) if error.charged_nothing() => Self::Declined,
+            Err(_) => Self::Failed,
+        }
+    }
+}
+
+static CALLS: Computed<1> = Computed::counter(
+    "tollgate_region_primary_calls_total",
+    &["region", "result"],
+    "Calls to the primary region about limits of `scope: primary`, by result.",
+    |[declared], page| {
+        write_results(declared, page, CallResult::ALL.map(CallResult::name), |counts| counts.calls);
+    },
+);
+
+/// Results of calls that were answered, in their order.
+const ANSWERS_NAMED: [(PrimaryOutcome, &str); 7] = [
+    (PrimaryOutcome::Decided, "decided"),
+    (PrimaryOutcome::Role, "role"),
+    (PrimaryOutcome::Rule, "rule"),
+    (PrimaryOutcome::Malformed, "malformed"),
+    (PrimaryOutcome::Busy, "busy"),
+    (PrimaryOutcome::NotCharged, "not_charged"),
+    (PrimaryOutcome::Unknown, "unknown"),
+];
+
+static ANSWERS: Computed<1> = Computed::counter(
+    "tollgate_region_primary_answers_total",
+    &["region", "result"],
+    "Calls of the region that this one, as the primary region, answered, by result.",
+    |[declared], page| {
+        write_results(declared, page, ANSWERS_NAMED.map(|(_, name)| name), |counts| counts.answers);
+    },
+);
+
+/// Writes a sample for each region and result.
+fn write_results<const N: usize>(
+    declared: &Declared,
+    page: &mut Page,
+    names: [&str; N],
+    of: impl Fn(&PeerCounts) -> [u64; N],
+) {
+    let counts = COUNTS.lock().clone();
+    if counts.is_empty() {
+        return;
+    }
+    page.begin(declared);
+    for (region, counts) in &counts {
+        for (name, count) in names.into_iter().zip(of(counts)) {
+            page.sample(declared, &[region, name], count);
+        }
+    }
+}
+
+/// Messages about limits that were exchanged with another region since the start of the process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RegionCounts {
+    /// Asks for a part of its share, by result.
+    pub asks: BTreeMap<&'static str, u64>,
+    /// Hits of limits that it lent, or returned.
+    pub borrowed_hits: u64,
+    /// Hits of limits that were lent to it.
+    pub lent_hits: u64,
+    /// Calls to it as the primary region, by result.
+    pub primary_calls: BTreeMap<&'static str, u64>,
+    /// Its calls that were answered here, as in the primary region, by result.
+    pub primary_answers: BTreeMap<&'static str, u64>,
+}
+
+/// The counts of another region.
+pub(super) fn counts_of(region: &str) -> RegionCounts {
+    let counts = COUNTS.lock().get(region).copied().unwrap_or_default();
+    RegionCounts {
+        asks: AskResult::ALL.map(AskResult::name).into_iter().zip(counts.asks).collect(),
+        borrowed_hits: counts.borrowed,
+        lent_hits: counts.lent,
+        primary_calls: CallResult::ALL.map(CallResult::name).into_iter().zip(counts.calls).collect(),
+        primary_answers: ANSWERS_NAMED.map(|(_, name)| name).into_iter().zip(counts.answers).collect(),
+    }
+}
+
+/// Counts a call to the primary region.
+pub(super) fn called(region: &str, result: CallResult, time: Duration) {
+    count(region, |counts| {
+        increment(&mut counts.calls, result as usize);
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        counts.call_micros = counts.call_micros.saturating_add(micros);
+    });
+}
+
+/// Counts a call of another region that was answered.
+pub(super) fn answered(region: &str, outcome: PrimaryOutcome) {
+    let at = ANSWERS_NAMED.iter().position(|(named, _)| *named == outcome);
+    count(region, |counts| at.into_iter().for_each(|at| increment(&mut counts.answers, at)));
+}
+
+fn increment(counts: &mut [u64], at: usize) {
+    if let Some(count) = counts.get_mut(at) {
+        *count = count.saturating_add(1);
+    }
+}
 
 /// Counts an ask, with the amount gained.
 pub(super) fn asked(region: &str, result: AskResult, gained: u32, time: Duration) {
     count(region, |counts| {
-        if let Some(asks) = counts.asks.get_mut(result as usize) {
-            *asks = asks.saturating_add(1);
-        }
+        increment(&mut counts.asks, result as usize);
         counts.borrowed = counts.borrowed.saturating_add(gained.into());
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         counts.ask_micros = counts.ask_micros.saturating_add(micros);
@@ -162,6 +296,11 @@ struct PeerCounts {
     clock_offset_us: i64,
     /// In the order of [`AskResult`].
     asks: [u64; 5],
+    /// In the order of [`CallResult`].
+    calls: [u64; 5],
+    call_micros: u64,
+    /// In the order of [`ANSWERS_NAMED`].
+    answers: [u64; 7],
     borrowed: u64,
     lent: u64,
     ask_micros: u64,
@@ -171,12 +310,12 @@ struct PeerCounts {
 static COUNTS: Mutex<BTreeMap<Box<str>, PeerCounts>> = Mutex::new(BTreeMap::new());
 
 #[allow(clippy::float_arithmetic)] // Seconds are exported as such.
-fn write(declared: &[Declared; 8], page: &mut Page) {
+fn write(declared: &[Declared; 9], page: &mut Page) {
     let counts = COUNTS.lock().clone();
     if counts.is_empty() {
         return;
     }
-    let [up, exchanges, failures, seconds, offset, borrowed, lent, ask_seconds] = declared;
+    let [up, exchanges, failures, seconds, offset, borrowed, lent, ask_seconds, call_seconds] = declared;
     for (declared, value) in [
         (up, (|counts| f64::from(u8::from(counts.is_up))) as fn(&PeerCounts) -> f64),
         (exchanges, |counts| counts.exchanges as f64),
@@ -186,6 +325,7 @@ fn write(declared: &[Declared; 8], page: &mut Page) {
         (borrowed, |counts| counts.borrowed as f64),
         (lent, |counts| counts.lent as f64),
         (ask_seconds, |counts| counts.ask_micros as f64 / 1e6),
+        (call_seconds, |counts| counts.call_micros as f64 / 1e6),
     ] {
         page.begin(declared);
         counts.iter().for_each(|(region, counts)| page.sample(declared, &[region], value(counts)));

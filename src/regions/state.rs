@@ -10,7 +10,11 @@ use tollgate_core::{
 use tollgate_rules::RegionTable;
 use tonic::transport::Channel;
 
-use super::announcements::Announced;
+use super::{
+    announcements::Announced,
+    metrics::{RegionCounts, counts_of},
+    primary::Primacy,
+};
 
 /// The active region table, and weights before it that may still count.
 #[derive(Debug)]
@@ -22,6 +26,8 @@ pub(super) struct State {
     pub(super) file_error: Option<String>,
     /// Exchanges with the other regions, by name.
     pub(super) announced: BTreeMap<Box<str>, Announced>,
+    /// Role of the own region in limits with `scope: primary`.
+    pub(super) primacy: Primacy,
     /// Connections to other regions, by name.
     pub(super) channels: BTreeMap<Box<str>, Channel>,
 }
@@ -42,6 +48,12 @@ pub struct RegionsView {
     pub region: String,
     /// Generation of the active table.
     pub generation: u64,
+    /// Region that decides limits with `scope: primary`.
+    pub primary: Option<String>,
+    /// Whether it is the own region, which waits until all others have announced the table.
+    pub primary_pending: bool,
+    /// Hits that the own region's share of a limit denied, while others have shares of it, since the start of the process.
+    pub share_denials: u64,
     /// Problem of the table's file; the active table stays.
     pub file_error: Option<String>,
     /// Changes of weights that other regions have not announced: raised shares do not apply yet.
@@ -81,6 +93,9 @@ pub struct RegionView {
     pub round_trip_ms: Option<u64>,
     /// Reason why the last exchange failed.
     pub error: Option<String>,
+    /// Messages about limits exchanged with it; `None` for the own region.
+    #[serde(flatten)]
+    pub counts: Option<RegionCounts>,
 }
 
 impl State {
@@ -93,8 +108,18 @@ impl State {
             demarcation,
             file_error: None,
             announced: BTreeMap::new(),
+            primacy: Primacy::default(),
             channels: BTreeMap::new(),
         })
+    }
+
+    /// Lets the own region decide as the primary one once no other region asks the former one. Returns whether it begins.
+    pub(super) fn settle_primary(&mut self) -> bool {
+        let begins = self.primacy.is_pending() && self.demarcation.waiting_for().next().is_none();
+        if begins {
+            self.primacy.succeed();
+        }
+        begins
     }
 
     /// Own shares as of now.
@@ -109,6 +134,7 @@ impl State {
     pub(super) fn propose(&mut self, table: RegionTable) -> Result<(), String> {
         let weights = weight_table(&table, &self.own).ok_or_else(|| lacks_own(&self.own))?;
         self.demarcation.propose(weights).map_err(|error| error.to_string())?;
+        self.primacy.change(&self.own, &self.table, &table);
         self.table = table;
         self.announced.retain(|name, _| self.table.region(name).is_some());
         Ok(())
@@ -134,10 +160,14 @@ impl State {
             clock_offset_ms: known.filter(|known| known.is_up).map(|known| known.clock_offset_us / 1_000),
             round_trip_ms: known.filter(|known| known.is_up).map(|known| millis(known.round_trip)),
             error: known.and_then(|known| known.error.clone()),
+            counts: (region.name != self.own).then(|| counts_of(&region.name)),
         });
         RegionsView {
             region: self.own.to_string(),
             generation: self.table.generation(),
+            primary: self.table.primary().map(str::to_owned),
+            primary_pending: self.primacy.is_pending(),
+            share_denials: tollgate_limiter::metrics::share_denials(),
             file_error: self.file_error.clone(),
             unfinished_changes: self.demarcation.unfinished(),
             waiting_for: self.demarcation.waiting_for().map(str::to_owned).collect(),
@@ -148,11 +178,15 @@ impl State {
 
 /// The weights of a table as the region `own` has them; `None` if the table lacks it.
 fn weight_table(table: &RegionTable, own: &str) -> Option<WeightTable> {
-    let text: String = table
+    let mut text: String = table
         .regions()
         .iter()
         .map(|region| format!("{} {} {}\n", region.name, region.weight, region.is_lost))
         .collect();
+    // A table without one has the digest of former versions.
+    if let Some(primary) = table.primary() {
+        text.push_str(primary);
+    }
     let (generation, digest) = (table.generation(), hash_of(text.as_bytes()));
     table.weights(own).map(|weights| WeightTable { generation, digest, weights })
 }

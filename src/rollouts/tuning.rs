@@ -24,7 +24,7 @@ pub(super) struct TunedRule {
     limit: (u32, u32),
 }
 
-/// What decides about the next step of a rule.
+/// Circumstances of the next step of a rule.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Situation {
     /// The override of the whole rule with its revision, which is 0 without one.

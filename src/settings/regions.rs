@@ -35,8 +35,8 @@ pub(super) struct RegionFlags {
     /// Name of this instance's region in the table of --regions.
     #[arg(long, value_name = "NAME")]
     region: Option<String>,
-    /// YAML file with the regions that enforce limits of `scope: global` together, and their weights. Read again when it
-    /// changes; an invalid table, or one whose generation is not higher, does not replace the active one.
+    /// YAML file with the regions that enforce limits together (`scope: global`, `scope: primary`), and their weights. Read
+    /// again when it changes; an invalid table, or one whose generation is not higher, does not replace the active one.
     #[arg(long, value_name = "FILE")]
     regions: Option<PathBuf>,
     /// Address of the service between regions. Without it, the instance takes no part in changes of weights: a raised share

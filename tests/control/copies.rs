@@ -1,6 +1,7 @@
 //! Copies of the rules, lists and switches that another region writes, from one Redis to another.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -10,8 +11,8 @@ use std::{
 
 use tokio_util::task::AbortOnDropHandle;
 use tollgate::control::{
-    Adopted, Control, ControlError, ReadRules, Reading, RulesCopier, RulesCopy, RulesIdentity, RulesStatus,
-    Switch, SwitchMode, VersionCopy,
+    Adopted, Control, ControlError, OverrideEntry, OverridesHead, OverridesPage, ReadRules, Reading,
+    RulesCopier, RulesCopy, RulesIdentity, RulesStatus, Switch, SwitchMode, VersionCopy,
 };
 
 use super::{ban, draft, files, limit, redis_control, until};
@@ -54,8 +55,8 @@ impl Pair {
     }
 }
 
-const NOTHING: Adopted = Adopted { version: false, lists: false };
-const BOTH: Adopted = Adopted { version: true, lists: true };
+const NOTHING: Adopted = Adopted { version: false, lists: false, overrides: false };
+const BOTH: Adopted = Adopted { version: true, lists: true, ..NOTHING };
 
 fn switch() -> Switch {
     Switch {
@@ -75,7 +76,7 @@ fn switch() -> Switch {
 async fn a_copy_is_the_state_of_the_writing_region_and_a_second_one_carries_nothing() {
     let pair = Pair::start();
     // Neither has anything, but the copying region may have had lists of its own.
-    assert_eq!(pair.copy().await, Adopted { version: false, lists: true });
+    assert_eq!(pair.copy().await, Adopted { lists: true, ..NOTHING });
     assert_eq!(pair.copy().await, NOTHING);
     pair.apply(None, &limit(1)).await;
     pair.writing.put_entry(ban("a")).await.expect("put");
@@ -84,10 +85,10 @@ async fn a_copy_is_the_state_of_the_writing_region_and_a_second_one_carries_noth
     pair.assert_same().await;
     assert_eq!(pair.copy().await, NOTHING);
     pair.writing.remove_entry("a", "ada").await.expect("removed");
-    assert_eq!(pair.copy().await, Adopted { version: false, lists: true });
+    assert_eq!(pair.copy().await, Adopted { lists: true, ..NOTHING });
     pair.apply(Some(1), &limit(2)).await;
     pair.apply(Some(2), &limit(3)).await;
-    assert_eq!(pair.copy().await, Adopted { version: true, lists: false });
+    assert_eq!(pair.copy().await, Adopted { version: true, ..NOTHING });
     pair.assert_same().await;
     let audit = pair.copying.audit(None, 10).await.expect("a log");
     assert_eq!(audit[0].subject, "version 3");
@@ -141,7 +142,7 @@ async fn of_concurrent_instances_one_compares_in_an_interval() {
     let claimed: Vec<bool> = claims.iter().map(|claim| claim.is_claimed).collect();
     assert_eq!(claimed, [true, false, false, false, false]);
     assert_eq!(claims[4].compared_ms, None);
-    pair.copying.adopt_copy("us-east", &claims[0], RulesCopy::default()).await.expect("recorded");
+    pair.copying.compared(&claims[0]).await.expect("recorded");
     let claim = pair.copying.claim_copy(Duration::from_secs(3_600)).await.expect("a reply");
     assert_eq!(claim.compared_ms, Some(claims[0].now_ms));
 }
@@ -163,7 +164,7 @@ async fn malformed_copies_change_nothing() {
         VersionCopy { trail: "x".repeat(5_000), ..good },
     ];
     for version in bad {
-        let copy = RulesCopy { version: Some(version), lists: None };
+        let copy = RulesCopy { version: Some(version), ..RulesCopy::default() };
         let refused = pair.copying.adopt_copy("us-east", &claim, copy).await;
         assert!(matches!(refused, Err(ControlError::Malformed(_))), "{refused:?}");
     }
@@ -199,6 +200,122 @@ impl ReadRules for Peer {
             self.writing.rules_after(known).await.map_err(|error| error.to_string())
         })
     }
+
+    fn read_overrides<'r>(
+        &'r self,
+        _: &'r str,
+        known: &'r OverridesHead,
+        is_continued: bool,
+    ) -> Reading<'r, OverridesPage> {
+        Box::pin(async move {
+            self.writing.overrides_after(known, is_continued).await.map_err(|error| error.to_string())
+        })
+    }
+}
+
+/// Starts to copy what `writing` has to `copying`.
+fn start_copier(writing: &Control, copying: &Control) -> AbortOnDropHandle<std::convert::Infallible> {
+    let peer = Peer { writing: writing.clone(), is_cut: Arc::default() };
+    let copier = RulesCopier::new(copying.clone(), RulesStatus::default(), Arc::new(peer));
+    AbortOnDropHandle::new(tokio::spawn(copier.run()))
+}
+
+fn rule_override(value: &str, limit: u32) -> OverrideEntry {
+    let entry = serde_json::json!({"domain": "web", "rule": "k", "key": [{"key": "k", "value": value}],
+        "rate_limit": {"requests_per_unit": limit}, "reason": "r", "author": "ada", "created_at_ms": 1,
+        "expires_at_ms": null});
+    serde_json::from_value::<OverrideEntry>(entry).expect("valid").identified()
+}
+
+/// Overrides in a store, and the number of the removals that it remembers.
+async fn overrides_in(store: &Control) -> (BTreeMap<String, Vec<u8>>, usize) {
+    let (mut known, mut all, mut removals) = (OverridesHead::default(), BTreeMap::new(), 0);
+    loop {
+        let is_continued = known.revision > 0;
+        let page = store.overrides_after(&known, is_continued).await.expect("a reply");
+        known =
+            OverridesHead { revision: page.changes.last().map_or(0, |change| change.revision), ..page.head };
+        let (put, removed): (Vec<_>, Vec<_>) =
+            page.changes.into_iter().partition(|change| !change.payload.is_empty());
+        removals += removed.len();
+        all.extend(put.into_iter().map(|change| (change.id, change.payload)));
+        if !page.has_more {
+            return (all, removals);
+        }
+    }
+}
+
+/// Puts overrides. No instance enforces them, for which the call would wait.
+async fn put(store: &Control, entries: Vec<OverrideEntry>) {
+    let (own, payloads) = (store.clone(), entries.clone());
+    let _putting = AbortOnDropHandle::new(tokio::spawn(async move { own.put_overrides(payloads).await }));
+    until("overrides are put", async || {
+        let all = overrides_in(store).await.0;
+        entries.iter().all(|entry| {
+            let stored = all.get(&entry.id).and_then(|payload| serde_json::from_slice(payload).ok());
+            stored.as_ref() == Some(entry)
+        })
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn overrides_are_copied_whole_at_first_and_then_by_their_changes() {
+    let pair = Pair::start();
+    pair.copying.set_writing_region(None);
+    put(&pair.copying, vec![rule_override("own", 1)]).await;
+    // More than a page.
+    let many = (0..2_100).map(|at| rule_override(&format!("v{at}"), at)).collect();
+    put(&pair.writing, many).await;
+    let copier = start_copier(&pair.writing, &pair.copying);
+    let are_same = async || overrides_in(&pair.copying).await.0 == overrides_in(&pair.writing).await.0;
+    until("all are copied, and the own one is dropped", are_same).await;
+    assert_eq!(overrides_in(&pair.copying).await.0.len(), 2_100);
+    let refused = ControlError::OtherRegion { region: "us-east".into() };
+    assert_eq!(pair.copying.put_overrides(vec![rule_override("own", 1)]).await, Err(refused));
+
+    let lineage = pair.copying.overrides_after(&OverridesHead::default(), false).await.expect("a reply").head;
+    put(&pair.writing, vec![rule_override("v7", 70), rule_override("new", 1)]).await;
+    until("changes are copied", are_same).await;
+    let after = pair.copying.overrides_after(&OverridesHead::default(), false).await.expect("a reply").head;
+    assert_eq!(
+        (after.lineage, after.epoch),
+        (lineage.lineage, lineage.epoch),
+        "instances fetch changes only"
+    );
+
+    // The roles change: what the former copy had alone is dropped, and later changes of it do not hide others.
+    drop(copier);
+    pair.copying.set_writing_region(None);
+    put(&pair.copying, vec![rule_override("v8", 80)]).await;
+    put(&pair.writing, vec![rule_override("lost", 1)]).await;
+    let _copier = start_copier(&pair.copying, &pair.writing);
+    until("the former writing region copies", are_same).await;
+    let all = overrides_in(&pair.writing).await.0;
+    assert_eq!(all.len(), 2_101);
+    assert!(all.contains_key(&rule_override("v8", 0).id) && !all.contains_key(&rule_override("lost", 0).id));
+}
+
+#[tokio::test]
+async fn overrides_that_are_removed_or_lost_are_removed_from_the_copy() {
+    let pair = Pair::start();
+    put(&pair.writing, vec![rule_override("a", 1), rule_override("b", 1)]).await;
+    let _copier = start_copier(&pair.writing, &pair.copying);
+    let has = async |values: &[&str]| {
+        let ids: BTreeSet<_> = values.iter().map(|value| rule_override(value, 0).id).collect();
+        let wanted = format!("the copy has {values:?}");
+        until(&wanted, async || {
+            overrides_in(&pair.copying).await.0.into_keys().collect::<BTreeSet<_>>() == ids
+        })
+        .await;
+    };
+    has(&["a", "b"]).await;
+    let known = pair.writing.overrides_after(&OverridesHead::default(), false).await.expect("a reply").head;
+    redis::cmd("FLUSHALL").exec(&mut pair._redis[0].connect()).expect("flushed");
+    put(&pair.writing, vec![rule_override("c", 1)]).await;
+    let after = pair.writing.overrides_after(&OverridesHead::default(), false).await.expect("a reply").head;
+    assert_ne!(known.lineage, after.lineage);
+    has(&["c"]).await;
 }
 
 #[tokio::test]

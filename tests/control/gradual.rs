@@ -6,7 +6,9 @@ use redis::cmd;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::until;
+use tollgate::control::{Control, OverrideEntry, RulesSource};
+
+use super::{redis_control, until};
 use crate::support::{
     http,
     redis::Redis,
@@ -209,4 +211,30 @@ async fn a_limit_is_tuned_by_one_step_and_held_by_an_operator() {
     let held = r#"tollgate_tuned_rules{state="held"}"#;
     until("the limit is held", async || gauge(&instance, held) > 0.0).await;
     assert_eq!(overrides()[0]["rate_limit"], json!({"requests_per_unit": 30}));
+}
+
+#[tokio::test]
+async fn an_override_that_was_set_meanwhile_is_not_replaced() {
+    let redis = Redis::start();
+    let memory = Control::memory(RulesSource::Memory, None).expect("usable");
+    for control in [memory, redis_control(&redis.url(), "")] {
+        let entry = |limit: u32| OverrideEntry {
+            id: String::new(),
+            domain: "web".into(),
+            rule: "k".into(),
+            key: Vec::new(),
+            rate_limit: [("requests_per_unit".to_owned(), limit.into())].into_iter().collect(),
+            reason: "tune".into(),
+            author: "tollgate".into(),
+            created_at_ms: 1,
+            expires_at_ms: None,
+        };
+        let replace = async |limit: u32, is_removed: bool| {
+            control.replace_override(0, entry(limit), is_removed).await.expect("a reply")
+        };
+        assert!(replace(5, false).await, "there was none");
+        assert!(!replace(6, false).await && !replace(5, true).await, "there is one");
+        let audit = control.audit(None, 10).await.expect("a log");
+        assert_eq!(audit.iter().filter(|logged| logged.subject.starts_with("override web k")).count(), 1);
+    }
 }

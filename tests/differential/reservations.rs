@@ -59,6 +59,11 @@ fn once_each(checks: Vec<(Asked, Veto)>) -> Vec<(Asked, Veto)> {
     let once = |((number, policy, hits), veto): (Asked, Veto)| {
         let is_first = match hits {
             Hits::Acquire { lease, .. } => reserved.insert((number, lease)),
+            // No request reserves under a lease that it settles.
+            Hits::Settle { lease, .. } | Hits::Release(lease) => {
+                reserved.insert((number, lease));
+                true
+            }
             _ => true,
         };
         ((number, policy, if is_first { hits } else { Hits::Peek }), veto)

@@ -3,6 +3,7 @@
 
 mod limits;
 mod measurement;
+mod primary;
 mod rules;
 mod traffic;
 
@@ -75,11 +76,29 @@ struct World {
     generation: u64,
     /// Region that writes the rules.
     writing: Option<usize>,
+    /// Region that decides limits with `scope: primary`.
+    primary: Option<usize>,
+}
+
+/// Regions that do something for all.
+#[derive(Clone, Copy, Debug, Default)]
+struct Roles {
+    writing: Option<usize>,
+    primary: Option<usize>,
 }
 
 impl World {
     /// Starts the regions, and waits until they reach each other.
     fn start(yaml: &str, network: Network, arguments: &[&str], writing: Option<usize>) -> Self {
+        Self::start_with(yaml, network, arguments, Roles { writing, primary: None })
+    }
+
+    fn start_with(
+        yaml: &str,
+        network: Network,
+        arguments: &[&str],
+        Roles { writing, primary }: Roles,
+    ) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let authority = Authority::new("regions");
         let regions = NAMES.map(|name| {
@@ -106,6 +125,7 @@ impl World {
             rows: [Row { weight: 1, is_lost: false }; 3],
             generation: 1,
             writing,
+            primary,
         };
         world.write_table();
         (0..NAMES.len()).for_each(|region| world.launch(region));
@@ -152,6 +172,9 @@ impl World {
             let mut table = format!("generation: {}\n", self.generation);
             if let Some(writing) = self.writing {
                 let _ = writeln!(table, "rules: {}", NAMES[writing]);
+            }
+            if let Some(primary) = self.primary {
+                let _ = writeln!(table, "primary: {}", NAMES[primary]);
             }
             table.push_str("regions:\n");
             for (to, (name, Row { weight, is_lost })) in NAMES.iter().zip(self.rows).enumerate() {

@@ -27,6 +27,25 @@ fn deny(world: &World, region: usize, value: &str) -> http::Answer {
     http::post(&world.tollgate(region).admin_url("/api/v1/lists"), &entry.to_string())
 }
 
+/// Overrides the limit of a value.
+fn override_limit(world: &World, region: usize, value: &str, limit: u32) -> http::Answer {
+    let change = json!({"domain": "web", "rule": "k", "key": [{"key": "k", "value": value}],
+        "rate_limit": {"requests_per_unit": limit}, "reason": "r"});
+    let url = world.tollgate(region).admin_url("/api/v1/overrides");
+    http::send("PUT", &url, &[], Some(&change.to_string()))
+}
+
+/// Waits until a region enforces a limit for a value.
+async fn limits(world: &World, region: usize, value: &str, limit: u32) {
+    until("an override is active in a region", async || {
+        let mut client = world.tollgate(region).client().await;
+        let Ok(answer) = client.call(request("web", &[&[("k", value)]])).await else { return false };
+        let stated = answer.statuses.first().and_then(|status| status.current_limit.as_ref());
+        stated.is_some_and(|stated| stated.requests_per_unit == limit)
+    })
+    .await;
+}
+
 /// Waits until a region enforces a version.
 async fn enforces(world: &World, region: usize, version: u32) {
     until("a version is active in a region", async || {
@@ -66,9 +85,13 @@ async fn a_region_that_is_cut_off_serves_its_last_rules_and_catches_up_by_itself
         enforces(&world, region, 2).await;
         denies(&world, region, "bad").await;
     }
+    assert_eq!(override_limit(&world, 0, "vip", 70).status, 200);
+    for region in 0..3 {
+        limits(&world, region, "vip", 70).await;
+    }
     assert_eq!(copy(&world, 0), Value::Null, "the writing region copies nothing");
     assert_eq!(copy(&world, 1)["region"], super::NAMES[0]);
-    for refused in [apply(&world, 1, 2, 3), deny(&world, 2, "worse")] {
+    for refused in [apply(&world, 1, 2, 3), deny(&world, 2, "worse"), override_limit(&world, 1, "vip", 71)] {
         assert_eq!(refused.status, 409, "{}", refused.body);
         let body: Value = serde_json::from_str(&refused.body).expect("JSON");
         assert_eq!(body["error"]["code"], "other_region");
@@ -80,6 +103,8 @@ async fn a_region_that_is_cut_off_serves_its_last_rules_and_catches_up_by_itself
     let compared = copy(&world, 2)["compared_ms"].as_u64().expect("it was connected");
     assert_eq!(apply(&world, 0, 2, 3).status, 201);
     assert_eq!(deny(&world, 0, "worse").status, 201);
+    assert_eq!(override_limit(&world, 0, "vip", 80).status, 200);
+    limits(&world, 1, "vip", 80).await;
     enforces(&world, 1, 3).await;
     denies(&world, 1, "worse").await;
     // Also an instance that starts meanwhile.
@@ -87,6 +112,7 @@ async fn a_region_that_is_cut_off_serves_its_last_rules_and_catches_up_by_itself
     world.launch(2);
     enforces(&world, 2, 2).await;
     denies(&world, 2, "bad").await;
+    limits(&world, 2, "vip", 70).await;
     assert!(world.tollgate(2).client().await.passes("web", &[("k", "worse")]).await, "it was made meanwhile");
     let page = http::get(&world.tollgate(2).url("/metrics")).body;
     let metric =
@@ -97,6 +123,7 @@ async fn a_region_that_is_cut_off_serves_its_last_rules_and_catches_up_by_itself
     world.set_cut_off(2, false);
     enforces(&world, 2, 3).await;
     denies(&world, 2, "worse").await;
+    limits(&world, 2, "vip", 80).await;
     until("the copy is compared again", async || {
         let copy = copy(&world, 2);
         copy["compared_ms"].as_u64() > Some(compared) && copy["problem"].is_null()

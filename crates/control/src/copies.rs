@@ -1,4 +1,4 @@
-//! Copies of the rule versions, lists and switches that another region writes.
+//! Copies of the rule versions, lists, switches and overrides that another region writes.
 //!
 //! ```text
 //! writing region                     any other region
@@ -36,6 +36,58 @@ pub struct RulesIdentity {
 pub struct RulesCopy {
     pub version: Option<VersionCopy>,
     pub lists: Option<ListsCopy>,
+    /// State of the overrides; `None` from a release that does not copy them.
+    pub overrides: Option<OverridesHead>,
+}
+
+/// State of the overrides of a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OverridesHead {
+    /// Distinguishes the states of two stores; empty before the first change.
+    pub lineage: String,
+    /// The last revision.
+    pub revision: u64,
+    /// Time of the last restoration.
+    pub epoch: u64,
+}
+
+/// Overrides that a store has copied, and from where.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CopiedOverrides {
+    /// Name of the state that they are a copy of; empty for none.
+    pub source: String,
+    /// The last revision.
+    pub revision: u64,
+}
+
+/// A part of the changes of overrides that a copy lacks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OverridesPage {
+    /// The state of the store.
+    pub head: OverridesHead,
+    /// Whether these are the first of all overrides, in place of what the copy has.
+    pub is_whole: bool,
+    pub changes: Vec<CopiedChange>,
+    /// Whether more follow.
+    pub has_more: bool,
+}
+
+/// A change of an override.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CopiedChange {
+    pub revision: u64,
+    /// Identifier, in hexadecimal digits.
+    pub id: String,
+    /// The override in JSON; empty for its removal.
+    pub payload: Vec<u8>,
+}
+
+impl OverridesHead {
+    /// Name of the state as the source of a copy from a region.
+    pub(crate) fn source_in(&self, region: &str) -> String {
+        let Self { lineage, epoch, .. } = self;
+        format!("{region}:{lineage}:{epoch}")
+    }
 }
 
 /// A version as the store has it.
@@ -78,6 +130,8 @@ pub struct CopyClaim {
     pub compared_ms: Option<u64>,
     /// Identity of what the region has.
     pub has: RulesIdentity,
+    /// The overrides that it has.
+    pub overrides: CopiedOverrides,
 }
 
 /// Parts that a copy replaced.
@@ -85,6 +139,7 @@ pub struct CopyClaim {
 pub struct Adopted {
     pub version: bool,
     pub lists: bool,
+    pub overrides: bool,
 }
 
 /// Rules that this region copies.

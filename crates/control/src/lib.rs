@@ -45,7 +45,10 @@ pub use self::{
     abuse::{Added, AutomaticEntry, AutomaticMode, Exchange, NewEntry},
     bans::{BanCounts, BanFilter, BanPage, BanPosition, ListedBan, ListedBanMode},
     copier::{ReadRules, Reading, RulesCopier},
-    copies::{Adopted, CopyClaim, CopyState, ListsCopy, RulesCopy, RulesIdentity, StoredField, VersionCopy},
+    copies::{
+        Adopted, CopiedChange, CopiedOverrides, CopyClaim, CopyState, ListsCopy, OverridesHead,
+        OverridesPage, RulesCopy, RulesIdentity, StoredField, VersionCopy,
+    },
     error::ControlError,
     events::{EventKind, EventPhase, LoggedEvent, Occasion, OperatorEvent, log_events},
     fleet::{InstanceReport, MAX_REPORT_BYTES, Totals},

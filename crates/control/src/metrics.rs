@@ -103,8 +103,8 @@ static STORE_ERRORS: CounterFamily<1> = CounterFamily::new(
 
 static RULES_COMPARED: Computed<1> = Computed::gauge(
     "tollgate_rules_compared_timestamp_seconds",
-    "Time when this region last compared its rules, lists and switches with those of the region that writes them, in \
-     seconds since 1970.",
+    "Time when this region last compared its rules, lists, switches and overrides with those of the region that writes \
+     them, in seconds since 1970.",
     |[declared], page| {
         let at_ms = COMPARED_MS.load(Ordering::Relaxed);
         if at_ms != WRITES_RULES {
@@ -116,7 +116,8 @@ static RULES_COMPARED: Computed<1> = Computed::gauge(
 static RULES_COPIES: CounterFamily<1> = CounterFamily::new(
     "tollgate_rules_copies_total",
     &["result"],
-    "Comparisons of this region's rules, lists and switches with those of the region that writes them, by this instance.",
+    "Comparisons of this region's rules, lists, switches and overrides with those of the writing region, by this \
+     instance.",
 );
 
 /// Time of the last comparison in milliseconds since 1970, 0 for none.

@@ -39,8 +39,10 @@ impl Control {
     /// instance enforces them, or after a second.
     ///
     /// # Errors
-    /// When there are too many, or the store does not respond; then some of more than 250 may have been put.
+    /// When there are too many, another region writes them, or the store does not respond; then some of more than 250 may
+    /// have been put.
     pub async fn put_overrides(&self, entries: Vec<OverrideEntry>) -> Result<(), ControlError> {
+        self.require_writable()?;
         let entries: Vec<_> = entries.into_iter().map(OverrideEntry::bounded).collect::<Result<_, _>>()?;
         let mut last = 0;
         for some in entries.chunks(MAX_PUT) {
@@ -92,13 +94,14 @@ impl Control {
     /// had that one; otherwise nothing changed. The caller validates the override.
     ///
     /// # Errors
-    /// When there are too many, or the store does not respond.
+    /// When there are too many, another region writes them, or the store does not respond.
     pub async fn replace_override(
         &self,
         known: u64,
         entry: OverrideEntry,
         is_removed: bool,
     ) -> Result<bool, ControlError> {
+        self.require_writable()?;
         let entry = entry.bounded()?;
         let id = OverrideEntry::id_of(&entry.domain, &entry.rule, &entry.key);
         let action = if is_removed { Action::RemoveOverride } else { Action::SetOverride };
@@ -133,8 +136,9 @@ impl Control {
     /// Removes an override; whether it existed. Returns once this instance enforces that, or after a second.
     ///
     /// # Errors
-    /// When the store does not respond.
+    /// When another region writes them, or the store does not respond.
     pub async fn remove_override(&self, id: &str, author: &str) -> Result<bool, ControlError> {
+        self.require_writable()?;
         let Some((id, entry)) = self.rule_override(id) else { return Ok(false) };
         let audit = AuditEntry::new(author, Action::RemoveOverride, entry.subject(), String::new());
         let removed = match self.backend() {

@@ -40,7 +40,7 @@ pub struct Limiter {
     lease: Option<LeaseId>,
 }
 
-pub(super) type Statuses<'r> = SmallVec<[Status<'r>; 2]>;
+type Statuses<'r> = SmallVec<[Status<'r>; 2]>;
 
 impl Limiter {
     /// Enforces the active version of `rules` and counts in `store`.

@@ -27,6 +27,7 @@ mod awaited_loans;
 mod bans;
 mod candidate_check;
 pub mod candidates;
+mod counter_match;
 mod counters;
 mod deadline;
 mod decide;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tollgate_core::{
-    algorithm::{Algorithm, Parameters, Policy, RegionShare},
+    algorithm::{Algorithm, Parameters, Policy},
     clock::Clock,
     descriptor::{Descriptor, Entry, Hits},
     lease::LeaseId,
@@ -16,7 +16,8 @@ use tollgate_rules::{
 };
 
 use crate::{
-    several::{self, Beside},
+    counter_match::CounterMatch,
+    several::Beside,
     verdict::{Shed, Status},
 };
 
@@ -57,26 +58,6 @@ pub(super) enum Signal {
     Report(Option<Utilization>),
 }
 
-/// Limit and hits of a matched counter.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CounterMatch {
-    pub(super) quota: Quota,
-    pub(super) policy: Policy,
-    /// A descriptor that releases a lease does not charge.
-    pub(super) hits: Hits,
-    /// Own region's share of the quota, if all regions enforce it together; the policy is that of the share.
-    pub(super) share: Option<RegionShare>,
-}
-
-impl CounterMatch {
-    /// Own region's part of another limit in the quota's place.
-    fn part_of(&self, limit: u32) -> u32 {
-        let Some(share) = self.share else { return limit };
-        let part = u64::from(limit).saturating_mul(share.base().into()).checked_div(self.quota.limit);
-        part.and_then(|part| u32::try_from(part).ok()).unwrap_or(limit)
-    }
-}
-
 pub(super) type Matches<'r> = SmallVec<[Match<'r>; 2]>;
 
 /// Changes that operators made to the rules.
@@ -89,7 +70,7 @@ pub(super) struct Changes<'r, 'c> {
 
 impl<'r> Changes<'r, '_> {
     /// The rule that decides: `rule`, unless an override is active for it or for this key of it.
-    pub(super) fn deciding(&self, rule: &'r Arc<Rule>, entries: &[Entry<'_>]) -> &'r Arc<Rule> {
+    fn deciding(&self, rule: &'r Arc<Rule>, entries: &[Entry<'_>]) -> &'r Arc<Rule> {
         let now_ms = || self.clock.now().as_micros() / 1_000;
         self.overridden.rule_of(rule, entries, now_ms).unwrap_or(rule)
     }
@@ -104,9 +85,30 @@ pub(super) fn matches<'r>(
 ) -> (Matches<'r>, Beside) {
     let mut matches =
         descriptors.iter().map(|descriptor| match_descriptor(domain, changes, descriptor)).collect();
-    let beside = several::expand(domain, changes, descriptors, &mut matches);
+    let beside = expand(domain, changes, descriptors, &mut matches);
     drop_replaced(&mut matches);
     (matches, beside)
+}
+
+/// Adds the matches of the limits beside the first ones.
+fn expand<'r>(
+    domain: &'r Domain,
+    changes: Changes<'r, '_>,
+    descriptors: &[Descriptor<'_>],
+    matches: &mut Matches<'r>,
+) -> Beside {
+    let mut beside = Beside::default();
+    for (at, descriptor) in descriptors.iter().enumerate() {
+        if !matches.get(at).is_some_and(Match::is_of_several) {
+            continue;
+        }
+        for rule in domain.root.beside(&descriptor.entries) {
+            let rule = changes.deciding(rule, &descriptor.entries);
+            matches.push(match_rule(domain, changes, descriptor, Some(rule)));
+            beside.push(at);
+        }
+    }
+    beside
 }
 
 impl<'r> Match<'r> {
@@ -274,16 +276,14 @@ fn match_descriptor<'r>(
 /// Of several limits, the one in whose place a limit override decides: that of its window, else the first one.
 fn of_window<'r>(domain: &'r Domain, first: &'r Arc<Rule>, descriptor: &Descriptor<'_>) -> &'r Arc<Rule> {
     let Some(stated) = descriptor.limit.filter(|_| first.part.is_some()) else { return first };
-    let has_window = |rule: &&Arc<Rule>| match rule.limit {
-        Limit::Quota { quota, .. } => quota.window.seconds() == stated.window.seconds(),
-        Limit::Unlimited => false,
-    };
+    let seconds = stated.window.seconds();
+    let has_window = |rule: &&Arc<Rule>| matches!(rule.limit, Limit::Quota { quota, .. } if quota.window.seconds() == seconds);
     let beside = domain.root.beside(&descriptor.entries).iter();
     std::iter::once(first).chain(beside).find(has_window).unwrap_or(first)
 }
 
 /// Matches a descriptor with its rule.
-pub(super) fn match_rule<'r>(
+fn match_rule<'r>(
     domain: &'r Domain,
     changes: Changes<'r, '_>,
     descriptor: &Descriptor<'_>,
@@ -297,7 +297,7 @@ pub(super) fn match_rule<'r>(
     if let (Some(rule), Some(SwitchMode::Off), false) = (rule, mode, hits.is_refund()) {
         return Match::Off { rule, is_quota: rule.quota_mode && descriptor.limit.is_none() };
     }
-    if let (Some(quota), false) = (descriptor.limit, rule.is_some_and(|rule| rule.shedding.is_some())) {
+    if let (Some(quota), false) = (descriptor.limit, rule.is_some_and(|rule| rule.ignores_override())) {
         let quota = match rule.map(|rule| &rule.limit) {
             Some(Limit::Quota { quota: of_rule, .. }) => {
                 Quota { window: quota.window.within(of_rule.window), ..quota }

@@ -15,9 +15,12 @@ use tollgate_store::{
     Decisions, Store,
     key::CellKey,
     loans::{ShareWatch, SharedCounter},
+    request::Cell,
 };
 
-use super::{AwaitedLoans, Match, Matches, Requests, awaited_loans::waiting_hit, matched::CounterMatch};
+use super::{
+    AwaitedLoans, Match, Matches, Requests, awaited_loans::waiting_hit, counter_match::CounterMatch,
+};
 
 /// Shares of the own region as of now; none without a region table. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -96,7 +99,8 @@ impl OwnShares {
         self.watch.is_some()
     }
 
-    /// Limits the counter of a global rule to the own share of its limit.
+    /// Limits the counter of a global rule to the own share of its limit. For one of the primary region, the share is what
+    /// decides without that region.
     pub(super) fn apply(
         &self,
         rule: &Rule,
@@ -109,7 +113,10 @@ impl OwnShares {
             return;
         }
         if let Some((policy, share)) = self.share(counter.quota, &counter.policy, key, record, clock) {
-            (counter.policy, counter.share) = (policy, Some(share));
+            counter.share = Some(share);
+            if rule.scope == Scope::Global {
+                counter.policy = policy;
+            }
         }
     }
 
@@ -127,4 +134,16 @@ impl OwnShares {
         let base = shares.as_ref()?.share(limit, whole, || clock.now(), hash);
         Some((whole.region_share(base, limit), RegionShare::new(quota, base)?))
     }
+}
+
+/// The policy that decides without the primary region: the own region's share of the limit, if the primary region decides
+/// it otherwise. A limit that a rule states for that time is divided already.
+pub(super) fn without_primary(cell: &Cell, matched: Option<&Match<'_>>, whole: Policy) -> Policy {
+    let states_limit = || matched.and_then(Match::rule).is_some_and(|rule| rule.degraded_limit.is_some());
+    if !cell.key.is_at_primary() || states_limit() {
+        return whole;
+    }
+    let counter = matched.and_then(Match::counter);
+    let share = counter.and_then(|counter| Some((counter.share?, counter.quota.limit)));
+    share.map_or(whole, |(share, limit)| whole.region_share(share.base(), limit))
 }

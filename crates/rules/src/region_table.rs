@@ -6,9 +6,17 @@ use tollgate_core::region::{RegionWeight, RegionWeights};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionTable {
     generation: u64,
-    /// Region that writes the rules of all, if one does.
-    writing: Option<Box<str>>,
+    roles: RegionRoles,
     regions: Box<[RegionEntry]>,
+}
+
+/// Regions that do something for all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RegionRoles {
+    /// Region that writes the rules of all, if one does.
+    pub(crate) writing: Option<Box<str>>,
+    /// Region that decides limits with `scope: primary` for all, if there is one.
+    pub(crate) primary: Option<Box<str>>,
 }
 
 /// A region of the table.
@@ -27,10 +35,10 @@ pub struct RegionEntry {
 }
 
 impl RegionTable {
-    /// `regions` are valid, and one of them is not lost; `writing` is one of them.
-    pub(crate) fn new(generation: u64, writing: Option<Box<str>>, mut regions: Vec<RegionEntry>) -> Self {
+    /// `regions` are valid, and one of them is not lost; those with a role are among them, and the primary one is not lost.
+    pub(crate) fn new(generation: u64, roles: RegionRoles, mut regions: Vec<RegionEntry>) -> Self {
         regions.sort_by(|one, next| one.name.cmp(&next.name));
-        Self { generation, writing, regions: regions.into() }
+        Self { generation, roles, regions: regions.into() }
     }
 
     /// The generation: a later table has a higher one.
@@ -40,7 +48,12 @@ impl RegionTable {
 
     /// The region whose rule versions, lists and switches all others copy; `None` if each region has its own.
     pub fn writing(&self) -> Option<&str> {
-        self.writing.as_deref()
+        self.roles.writing.as_deref()
+    }
+
+    /// The region that decides limits with `scope: primary` for all, if the table names one.
+    pub fn primary(&self) -> Option<&str> {
+        self.roles.primary.as_deref()
     }
 
     /// The regions.

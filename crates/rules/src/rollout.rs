@@ -12,7 +12,7 @@ pub struct Rollout {
     pub enforced: Option<EnforcedShare>,
     /// The limit that is compared with the rule's.
     pub candidate: Option<Box<Candidate>>,
-    /// How the limit is tuned; `None` if it is not.
+    /// Bounds and speed of the tuning; `None` if the limit is not tuned.
     pub tune: Option<Box<Tune>>,
 }
 

@@ -272,6 +272,13 @@ impl Rule {
         CountedKey::new(domain, self.cell_id(), open)
     }
 
+    /// Whether requests cannot override the limit: only utilization sheds, and the primary region does not have their
+    /// limits, while permits must be released where they were acquired.
+    pub fn ignores_override(&self) -> bool {
+        let holds_permits = || self.algorithm().is_some_and(Algorithm::holds_permits);
+        self.shedding.is_some() || (self.scope == Scope::Primary && holds_permits())
+    }
+
     /// Whether an operator's override states a part of the limit.
     pub const fn is_override(&self) -> bool {
         self.derived.is_override

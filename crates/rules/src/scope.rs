@@ -8,6 +8,8 @@ pub enum Scope {
     Regional,
     /// All regions enforce the limit together: each has a share.
     Global,
+    /// The primary region decides for all regions.
+    Primary,
 }
 
 /// Decision of a hit that the own region's share denies while an ask for a loan is out.
@@ -41,19 +43,25 @@ pub enum TableSize {
     Unknown,
     /// There is no table.
     NoTable,
-    /// A table of that number of regions.
-    Regions(u32),
+    /// A table.
+    Regions {
+        /// Number of regions that have a share.
+        sharing: u32,
+        /// Whether one of them is the primary region.
+        has_primary: bool,
+    },
 }
 
 impl Scope {
     /// All scopes.
-    pub const ALL: [Self; 2] = [Self::Regional, Self::Global];
+    pub const ALL: [Self; 3] = [Self::Regional, Self::Global, Self::Primary];
 
     /// Value of the `scope` key.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Regional => "regional",
             Self::Global => "global",
+            Self::Primary => "primary",
         }
     }
 }

@@ -85,25 +85,37 @@ impl Store {
         if requests.is_empty() {
             return;
         }
-        match (self, Handle::try_current()) {
-            (Self::Memory(store), _) => {
+        match self {
+            Self::Memory(store) => {
                 for request in &requests {
                     store.decide(request);
                     metrics::refund(true);
                 }
             }
-            (Self::Redis(store), Ok(runtime)) => match store.background().acquire(requests.len()) {
-                Some(slot) => {
-                    let store = self.clone();
-                    runtime.spawn(async move {
-                        refund(&store, requests).await;
-                        drop(slot);
-                    });
+            Self::Redis(store) => self.spawn_refund(store.background(), requests),
+            Self::Region(store) => {
+                let (here, asked) = store.split(requests);
+                store.own().refund_in_background(here);
+                if !asked.is_empty() {
+                    self.spawn_refund(store.background(), asked);
                 }
-                None => requests.iter().for_each(|_| metrics::refund(false)),
-            },
-            // The process is shutting down.
-            (Self::Redis(_), Err(_)) => requests.iter().for_each(|_| metrics::refund(false)),
+            }
+        }
+    }
+
+    /// Executes refunds in a task of its own.
+    fn spawn_refund(&self, background: &BackgroundQueue, requests: Requests) {
+        // Without a runtime, the process is shutting down.
+        let runtime = Handle::try_current().ok();
+        match runtime.and_then(|runtime| Some((runtime, background.acquire(requests.len())?))) {
+            Some((runtime, slot)) => {
+                let store = self.clone();
+                runtime.spawn(async move {
+                    refund(&store, requests).await;
+                    drop(slot);
+                });
+            }
+            None => requests.iter().for_each(|_| metrics::refund(false)),
         }
     }
 }

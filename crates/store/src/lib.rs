@@ -10,6 +10,7 @@ mod late_reply;
 pub mod loans;
 pub mod memory;
 pub mod metrics;
+pub mod primary;
 pub mod redis;
 
 use std::time::Duration;
@@ -33,6 +34,7 @@ pub use self::{
 use self::{
     key::CellKey,
     loans::{Loans, SharedCounter},
+    primary::RegionStore,
     request::{Cell, Check, TagRequest, Verdicts},
 };
 
@@ -43,6 +45,8 @@ pub enum Store {
     Memory(MemoryStore),
     /// In a Redis that instances share.
     Redis(RedisStore),
+    /// One of these, beside the primary region.
+    Region(RegionStore),
 }
 
 /// Result of each request, in the order of the requests.
@@ -55,11 +59,29 @@ impl Store {
         match self {
             Self::Memory(_) => None,
             Self::Redis(store) => Some(store.deadline(caller_timeout)),
+            Self::Region(_) => Some(RegionStore::deadline(caller_timeout)),
+        }
+    }
+
+    /// The Redis of the own region, if its counters are there.
+    pub fn redis(&self) -> Option<&RedisStore> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(store) => Some(store),
+            Self::Region(store) => store.own().redis(),
         }
     }
 
     /// Decides every request until `deadline`, each in one atomic step, all of them in flight together.
     pub async fn decide(&self, requests: &[TagRequest], deadline: Option<Instant>) -> Decisions {
+        match self {
+            Self::Region(store) => store.decide(requests, deadline).await,
+            own => own.decide_here(requests, deadline).await,
+        }
+    }
+
+    /// Decides every request in this store itself.
+    async fn decide_here(&self, requests: &[TagRequest], deadline: Option<Instant>) -> Decisions {
         match self {
             Self::Memory(store) => requests.iter().map(|request| Ok(store.decide(request))).collect(),
             Self::Redis(store) => {
@@ -71,6 +93,8 @@ impl Store {
                         .into(),
                 }
             }
+            // The own store of a region is not that of a region.
+            Self::Region(_) => requests.iter().map(|_| Err(StoreError::Overloaded)).collect(),
         }
     }
 
@@ -80,6 +104,7 @@ impl Store {
         match self {
             Self::Memory(_) => None,
             Self::Redis(store) => store.take_last_verdict(cell, record),
+            Self::Region(store) => store.own().take_last_verdict(cell, record),
         }
     }
 
@@ -88,6 +113,7 @@ impl Store {
         match self {
             Self::Memory(_) => None,
             Self::Redis(store) => store.known_ban(cell, check),
+            Self::Region(store) => store.own().known_ban(cell, check),
         }
     }
 
@@ -107,6 +133,11 @@ impl Store {
         match self {
             Self::Memory(store) => memory::with_loans(store, counter, step),
             Self::Redis(store) => redis::with_loans(store, counter, time_limit, step).await,
+            Self::Region(store) => match store.own() {
+                Self::Memory(store) => memory::with_loans(store, counter, step),
+                Self::Redis(store) => redis::with_loans(store, counter, time_limit, step).await,
+                Self::Region(_) => Err(StoreError::Overloaded),
+            },
         }
     }
 
@@ -114,11 +145,16 @@ impl Store {
     /// those that the cache does not cover.
     pub fn decide_from_cache(&self, requests: &[TagRequest]) -> Decisions {
         match self {
-            Self::Memory(store) => requests.iter().map(|request| Ok(store.decide(request))).collect(),
-            Self::Redis(store) => requests
-                .iter()
-                .map(|request| store.decide_from_cache(request).ok_or(StoreError::Overloaded))
-                .collect(),
+            Self::Region(store) => store.decide_from_cache(requests),
+            own => requests.iter().map(|request| own.decide_one_from_cache(request)).collect(),
+        }
+    }
+
+    fn decide_one_from_cache(&self, request: &TagRequest) -> Result<Verdicts, StoreError> {
+        match self {
+            Self::Memory(store) => Ok(store.decide(request)),
+            Self::Redis(store) => store.decide_from_cache(request).ok_or(StoreError::Overloaded),
+            Self::Region(_) => Err(StoreError::Overloaded),
         }
     }
 }

@@ -164,6 +164,11 @@ impl TagRequest {
         self.cells.first().map(|cell| cell.key.tag()).unwrap_or_default()
     }
 
+    /// Whether the primary region decides its counters for all regions.
+    pub fn is_at_primary(&self) -> bool {
+        self.cells.first().is_some_and(|cell| cell.key.is_at_primary())
+    }
+
     /// Adds a check to the cell `key`, whose tag must be that of this request.
     pub fn push(&mut self, key: CellKey, check: Check) {
         match self.cells.iter_mut().find(|cell| cell.key == key) {

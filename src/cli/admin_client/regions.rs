@@ -33,6 +33,11 @@ struct Regions {
     /// Other regions that have not announced the active table.
     #[serde(default)]
     waiting_for: Vec<String>,
+    /// Region that decides limits with `scope: primary`.
+    primary: Option<String>,
+    /// Whether that is the own region, which waits for the others.
+    #[serde(default)]
+    primary_pending: bool,
     /// Copy of the rules of another region.
     rules: Option<RulesCopy>,
 }
@@ -166,6 +171,13 @@ fn notes(regions: &Regions) -> String {
             let _ = writeln!(notes, "{name} has another generation; nothing is lent until it has the same");
         }
     }
+    if let Some(primary) = &regions.primary {
+        let primary = escape_line(primary);
+        let _ = match regions.primary_pending {
+            false => writeln!(notes, "limits of `scope: primary` are decided by {primary}"),
+            true => writeln!(notes, "limits of `scope: primary` wait until all regions have the table"),
+        };
+    }
     if let Some(error) = &regions.file_error {
         let _ = writeln!(notes, "the region table is not valid: {}", escape_line(error));
     }
@@ -231,6 +243,10 @@ fn drop_region(name: &str, file: &Path, write: bool) -> Result<CommandOutput, Cl
     if before.regions().iter().all(|region| region.is_lost || region.name == dropped.name) {
         return Err(unusable(format!("has no region beside {name} that is not lost; expected one")));
     }
+    if before.primary() == Some(name) {
+        let reason = format!("{name} is the primary region; expected another `primary` in the table first");
+        return Err(unusable(reason));
+    }
     let text = dropped_table(&before, name);
     if write {
         // At once: a server that reads meanwhile finds one of the two.
@@ -257,6 +273,9 @@ fn dropped_table(before: &RegionTable, name: &str) -> String {
     if let Some(rules) = before.writing() {
         let _ = writeln!(text, "rules: {}", quoted(rules));
     }
+    if let Some(primary) = before.primary() {
+        let _ = writeln!(text, "primary: {}", quoted(primary));
+    }
     text.push_str("regions:\n");
     for region in before.regions() {
         let is_lost = region.is_lost || &*region.name == name;
@@ -279,7 +298,7 @@ mod tests {
     fn regions() -> Regions {
         let json = json!({
             "region": "us-east", "generation": 7, "file_error": null,
-            "unfinished_changes": 1, "waiting_for": ["eu-west"],
+            "unfinished_changes": 1, "waiting_for": ["eu-west"], "primary": "us-east",
             "rules": {"region": "eu-west", "compared_ms": null, "problem": "cut\u{1b}"},
             "regions": [
                 {"name": "us-east", "weight": 2, "own": true, "up": true, "generation": 7},
@@ -300,6 +319,7 @@ mod tests {
             "eu-west is unreachable: refused; each side keeps its share\n",
             "rules are copied from eu-west; last comparison: never\n",
             "rules are not compared: cut\\u{1b}\n",
+            "limits of `scope: primary` are decided by us-east\n",
         ] {
             assert!(text.contains(note), "{text}");
         }
@@ -339,5 +359,19 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).expect("readable"), dropped_table(&before, "b"));
         assert!(drop_region("a", &file, true).is_err(), "the last one");
         assert!(drop_region("c", &file, true).is_err());
+    }
+
+    #[test]
+    fn the_primary_region_is_not_dropped_before_another_one_is_named() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("regions.yaml");
+        let regions = "regions: {a: {address: 'https://a:1'}, b: {address: 'https://b:1'}}\n";
+        fs::write(&file, format!("generation: 7\nprimary: a\n{regions}")).expect("writable");
+        let error = drop_region("a", &file, true).expect_err("refused").to_string();
+        assert!(error.contains("a is the primary region; expected another `primary`"), "{error}");
+        drop_region("b", &file, true).expect("dropped");
+        let text = fs::read_to_string(&file).expect("readable");
+        let after = read_regions("regions.yaml", text.as_bytes()).expect("valid");
+        assert_eq!((after.primary(), after.generation()), (Some("a"), 8));
     }
 }

@@ -6,7 +6,7 @@
 //! - [`port`]: the port of the service.
 //! - [`rules`]: copies of the rules that another region writes.
 //!
-//! Decisions do not wait for any of it.
+//! Decisions wait for none of it, except those of rules with `scope: primary`.
 
 mod client;
 mod connect;
@@ -22,13 +22,14 @@ use tollgate_control::{Control, RulesStatus};
 use tollgate_limiter::{ActiveRules, OwnShares, Replicas};
 use tollgate_rules::RegionEntry;
 use tollgate_runtime::panics::CatchUnwind;
-use tollgate_store::{Store, loans::ShareWatch};
+use tollgate_store::{Store, loans::ShareWatch, primary::PrimaryQueue};
 
 pub(super) use self::service::Refusal;
 use self::{client::PeerClient, service::RegionsService};
 use super::{
     Regions,
     loans::{Borrower, Lender},
+    primary::{Answerer, ask_all},
     tables,
 };
 use crate::{
@@ -53,7 +54,7 @@ pub enum PeersError {
     },
 }
 
-/// Parts of the process that loans between regions use.
+/// Parts of the process that loans between regions and calls to the primary region use.
 #[derive(Debug)]
 pub struct Lending {
     /// The active rules.
@@ -66,6 +67,8 @@ pub struct Lending {
     pub watch: ShareWatch,
     /// Instances of the own region.
     pub replicas: Replicas,
+    /// Calls to the primary region.
+    pub calls: PrimaryQueue,
 }
 
 /// Tasks that exchange messages with the other regions; aborted on drop.
@@ -93,13 +96,16 @@ impl Peers {
         let address = listener.local_addr().map_err(listen)?;
         let mut tasks = JoinSet::new();
         tasks.spawn(reload);
-        let Lending { rules, shares, store, watch, replicas } = lending;
+        let Lending { rules, shares, store, watch, replicas, calls } = lending;
+        let answerer = Answerer::new(regions.clone(), Arc::clone(&rules), store.clone());
         let waits = (replicas, shares.awaited().clone());
         let borrower = Borrower::new(regions.clone(), store.clone(), watch.clone(), waits);
         let lender = Lender::new(regions.clone(), rules, shares, (store, watch, borrower.clone()));
-        let service = RegionsService::new(regions.clone(), control.clone(), lender);
+        let service = RegionsService::new(regions.clone(), control.clone(), (lender, answerer));
         tasks.spawn(port::serve(listener, tls, service));
         tasks.spawn(async move { match borrower.run().await {} });
+        let asker = ask_all(calls, regions.clone());
+        tasks.spawn(async move { match asker.await {} });
         let tables = tables::watch(regions.clone(), control, status);
         tasks.spawn(async move { match tables.await {} });
         let clients = connect_to_all(settings.clone(), regions.clone());

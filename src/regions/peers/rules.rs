@@ -1,14 +1,16 @@
-//! Rule versions, lists and switches of the writing region.
+//! Rule versions, lists, switches and overrides of the writing region.
 
 use tollgate_control::{
-    Control, ListsCopy, ReadRules, Reading, RulesCopy, RulesIdentity, StoredField, VersionCopy,
+    Control, CopiedChange, ListsCopy, OverridesHead, OverridesPage, ReadRules, Reading, RulesCopy,
+    RulesIdentity, StoredField, VersionCopy,
 };
 use tollgate_runtime::error_text::with_sources;
 use tonic::Status;
 
 use crate::{
     proto::tollgate::region::v1::{
-        Field, Lists, ReadRulesReply, ReadRulesRequest, RulesVersion, regions_client::RegionsClient,
+        Field, Lists, OverrideChange, OverridesHead as SentHead, ReadOverridesReply, ReadOverridesRequest,
+        ReadRulesReply, ReadRulesRequest, RulesVersion, regions_client::RegionsClient,
     },
     regions::Regions,
 };
@@ -22,14 +24,44 @@ pub(super) async fn answer(
     control: &Control,
     request: ReadRulesRequest,
 ) -> Result<ReadRulesReply, Status> {
-    if !regions.is_writing() {
-        let reason = "this region does not write the rules; expected the same region table";
-        return Err(Status::failed_precondition(reason));
-    }
+    require_writing(regions)?;
     let known = RulesIdentity { version: request.version_token, lists: request.lists_token };
     let copy = control.rules_after(&known).await;
-    let RulesCopy { version, lists } = copy.map_err(|error| Status::unavailable(error.to_string()))?;
-    Ok(ReadRulesReply { version: version.map(to_version), lists: lists.map(to_lists) })
+    let RulesCopy { version, lists, overrides } =
+        copy.map_err(|error| Status::unavailable(error.to_string()))?;
+    Ok(ReadRulesReply {
+        version: version.map(to_version),
+        lists: lists.map(to_lists),
+        overrides: overrides.map(to_head),
+    })
+}
+
+/// Answers a region that copies overrides.
+pub(super) async fn answer_overrides(
+    regions: &Regions,
+    control: &Control,
+    request: ReadOverridesRequest,
+) -> Result<ReadOverridesReply, Status> {
+    require_writing(regions)?;
+    let known = request.known.map(of_head).unwrap_or_default();
+    let page = control.overrides_after(&known, request.is_continued).await;
+    let OverridesPage { head, is_whole, changes, has_more } =
+        page.map_err(|error| Status::unavailable(error.to_string()))?;
+    let changes = changes.into_iter().map(|change| {
+        let CopiedChange { revision, id, payload } = change;
+        OverrideChange { revision, id, payload }
+    });
+    Ok(ReadOverridesReply { head: Some(to_head(head)), is_whole, changes: changes.collect(), has_more })
+}
+
+fn require_writing(regions: &Regions) -> Result<(), Status> {
+    match regions.is_writing() {
+        true => Ok(()),
+        false => {
+            let reason = "this region does not write the rules; expected the same region table";
+            Err(Status::failed_precondition(reason))
+        }
+    }
 }
 
 impl ReadRules for Regions {
@@ -48,9 +80,45 @@ impl ReadRules for Regions {
             let mut client = RegionsClient::new(channel).max_decoding_message_size(MAX_REPLY_BYTES);
             let reply =
                 client.read_rules(request).await.map_err(|status| with_sources(&status))?.into_inner();
-            Ok(RulesCopy { version: reply.version.map(of_version), lists: reply.lists.map(of_lists) })
+            Ok(RulesCopy {
+                version: reply.version.map(of_version),
+                lists: reply.lists.map(of_lists),
+                overrides: reply.overrides.map(of_head),
+            })
         })
     }
+
+    fn read_overrides<'r>(
+        &'r self,
+        region: &'r str,
+        known: &'r OverridesHead,
+        is_continued: bool,
+    ) -> Reading<'r, OverridesPage> {
+        Box::pin(async move {
+            let channel = self.channel(region)?;
+            let (sender, known) = (Some(self.announcement()), Some(to_head(known.clone())));
+            let request = ReadOverridesRequest { sender, known, is_continued };
+            let mut client = RegionsClient::new(channel).max_decoding_message_size(MAX_REPLY_BYTES);
+            let reply = client.read_overrides(request).await.map_err(|status| with_sources(&status))?;
+            let ReadOverridesReply { head, is_whole, changes, has_more } = reply.into_inner();
+            let changes = changes.into_iter().map(|change| {
+                let OverrideChange { revision, id, payload } = change;
+                CopiedChange { revision, id, payload }
+            });
+            let head = head.map(of_head).unwrap_or_default();
+            Ok(OverridesPage { head, is_whole, changes: changes.collect(), has_more })
+        })
+    }
+}
+
+fn to_head(head: OverridesHead) -> SentHead {
+    let OverridesHead { lineage, revision, epoch } = head;
+    SentHead { lineage, revision, epoch }
+}
+
+fn of_head(head: SentHead) -> OverridesHead {
+    let SentHead { lineage, revision, epoch } = head;
+    OverridesHead { lineage, revision, epoch }
 }
 
 fn to_version(copy: VersionCopy) -> RulesVersion {

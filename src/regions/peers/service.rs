@@ -9,13 +9,15 @@ use tonic::{Request, Response, Status, async_trait};
 use super::{port::PeerNames, rules};
 use crate::{
     proto::tollgate::region::v1::{
-        Announcement, CounterAsk, CounterReply, ExchangeReply, ExchangeRequest, ReadRulesReply,
-        ReadRulesRequest, counter_reply::Result as Outcome, regions_server,
+        Announcement, CounterAsk, CounterReply, DecideReply, DecideRequest, ExchangeReply, ExchangeRequest,
+        ReadOverridesReply, ReadOverridesRequest, ReadRulesReply, ReadRulesRequest,
+        counter_reply::Result as Outcome, regions_server,
     },
     regions::{
         Regions,
         loans::{Lender, wire::refused},
         metrics,
+        primary::{Answerer, MAX_CALLS},
     },
 };
 use futures_util::future::join_all;
@@ -87,11 +89,12 @@ pub(super) struct RegionsService {
     regions: Regions,
     control: Control,
     lender: Lender,
+    answerer: Answerer,
 }
 
 impl RegionsService {
-    pub(super) const fn new(regions: Regions, control: Control, lender: Lender) -> Self {
-        Self { regions, control, lender }
+    pub(super) fn new(regions: Regions, control: Control, (lender, answerer): (Lender, Answerer)) -> Self {
+        Self { regions, control, lender, answerer }
     }
 
     /// A reply to each ask, in their order.
@@ -150,6 +153,27 @@ impl regions_server::Regions for RegionsService {
         let sender = sender.map_err(Refusal::recorded)?;
         self.regions.announced(&sender);
         rules::answer(&self.regions, &self.control, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn read_overrides(
+        &self,
+        request: Request<ReadOverridesRequest>,
+    ) -> Result<Response<ReadOverridesReply>, Status> {
+        let sender = self.sender(&request, request.get_ref().sender.as_ref());
+        let sender = sender.map_err(Refusal::recorded)?;
+        self.regions.announced(&sender);
+        rules::answer_overrides(&self.regions, &self.control, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn decide(&self, request: Request<DecideRequest>) -> Result<Response<DecideReply>, Status> {
+        let calls = &request.get_ref().calls;
+        let sender = self.sender(&request, request.get_ref().sender.as_ref());
+        let sender =
+            sender.and_then(|sender| if calls.len() > MAX_CALLS { Err(Refusal::Flood) } else { Ok(sender) });
+        let sender = sender.map_err(Refusal::recorded)?;
+        self.regions.announced(&sender);
+        let replies = self.answerer.answer(&sender.region, calls).await;
+        Ok(Response::new(DecideReply { replies }))
     }
 }
 

@@ -9,14 +9,14 @@ use crate::{
     backend::Backend,
     bounds::{MAX_ENTRIES, MAX_SWITCHES},
     copies::{
-        Adopted, CopyClaim, ListsCopy, MAX_LISTS_BYTES, MAX_TOKEN_BYTES, MAX_TRAIL_BYTES, RulesCopy,
-        RulesIdentity, StoredField, VersionCopy,
+        Adopted, CopyClaim, ListsCopy, MAX_LISTS_BYTES, MAX_TOKEN_BYTES, MAX_TRAIL_BYTES, OverridesHead,
+        OverridesPage, RulesCopy, RulesIdentity, StoredField, VersionCopy,
     },
-    redis::SharedCopies,
+    redis::{Redis, SharedCopies, overrides},
 };
 
 impl Control {
-    /// Sets the region that writes the rules, lists and switches of this store, unless it is this one. Then changes of
+    /// Sets the region that writes the rules, lists, switches and overrides of this store, unless it is this one. Then changes of
     /// them are refused here.
     pub fn set_writing_region(&self, region: Option<&str>) {
         let present = self.writing_region().load();
@@ -50,7 +50,8 @@ impl Control {
         self.copies()?.claim(interval).await
     }
 
-    /// Replaces what differs from the writing region, unless that was replaced since `claim`, and records the comparison.
+    /// Replaces the version, the lists and the switches that differ from the writing region, unless they were replaced since
+    /// `claim`.
     ///
     /// # Errors
     /// When the copy is malformed, or the store does not respond; then a part may have been replaced.
@@ -74,24 +75,47 @@ impl Control {
             let audit = audit(region, Action::AddEntry, subject);
             adopted.lists = copies.adopt_lists(&claim.has.lists, lists, &audit).await?;
         }
-        copies.record_comparison(claim.now_ms).await?;
         if adopted != Adopted::default() {
             self.changed().notify_one();
         }
         Ok(adopted)
     }
 
-    fn copies(&self) -> Result<SharedCopies<'_>, ControlError> {
+    /// Records that a comparison with the writing region has succeeded.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn compared(&self, claim: &CopyClaim) -> Result<(), ControlError> {
+        self.copies()?.record_comparison(claim.now_ms).await
+    }
+
+    /// Returns the changes of overrides that a copy of the state `known` lacks.
+    ///
+    /// # Errors
+    /// When the store does not respond, or is in this process.
+    pub async fn overrides_after(
+        &self,
+        known: &OverridesHead,
+        is_continued: bool,
+    ) -> Result<OverridesPage, ControlError> {
+        overrides::read(self.copied_store()?.client(), known, is_continued).await
+    }
+
+    pub(super) fn copied_store(&self) -> Result<&Redis, ControlError> {
         match self.backend() {
-            Backend::Redis(redis) => Ok(redis.copies()),
+            Backend::Redis(redis) => Ok(redis),
             Backend::Memory(_) => {
                 Err(ControlError::Unavailable("rules are copied between Redis servers".into()))
             }
         }
     }
+
+    fn copies(&self) -> Result<SharedCopies<'_>, ControlError> {
+        self.copied_store().map(Redis::copies)
+    }
 }
 
-fn audit(region: &str, action: Action, subject: String) -> AuditEntry {
+pub(super) fn audit(region: &str, action: Action, subject: String) -> AuditEntry {
     let audit = AuditEntry::restored(action, subject);
     AuditEntry { comment: format!("copied from region {region}"), ..audit }
 }

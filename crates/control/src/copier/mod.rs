@@ -1,6 +1,7 @@
 //! Task that copies the rules of the writing region.
 
 mod handle;
+mod overrides;
 
 use std::{convert::Infallible, fmt, pin::Pin, sync::Arc, time::Duration};
 
@@ -10,7 +11,9 @@ use tollgate_runtime::outage::OutageLog;
 use crate::{
     Control, ControlError, RulesStatus,
     bounds::truncated,
-    copies::{Adopted, CopyClaim, CopyResult, CopyState, RulesCopy, RulesIdentity},
+    copies::{
+        Adopted, CopyClaim, CopyResult, CopyState, OverridesHead, OverridesPage, RulesCopy, RulesIdentity,
+    },
     metrics,
 };
 
@@ -22,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(8);
 const CLAIM_INTERVAL: Duration = Duration::from_millis(900);
 
 /// A reply of the writing region, or the reason for its absence.
-pub type Reading<'r> = Pin<Box<dyn Future<Output = Result<RulesCopy, String>> + Send + 'r>>;
+pub type Reading<'r, T = RulesCopy> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'r>>;
 
 /// Access to the regions.
 pub trait ReadRules: Send + Sync + fmt::Debug {
@@ -31,9 +34,17 @@ pub trait ReadRules: Send + Sync + fmt::Debug {
 
     /// Asks a region for what differs from `known`.
     fn read<'r>(&'r self, region: &'r str, known: &'r RulesIdentity) -> Reading<'r>;
+
+    /// Asks a region for the changes of overrides that a copy of the state `known` lacks; `is_continued` for a further page.
+    fn read_overrides<'r>(
+        &'r self,
+        region: &'r str,
+        known: &'r OverridesHead,
+        is_continued: bool,
+    ) -> Reading<'r, OverridesPage>;
 }
 
-/// Compares the rules, lists and switches of this region with those of the writing region, and copies what differs.
+/// Compares the rules, lists, switches and overrides of this region with those of the writing region, and copies what differs.
 #[derive(Debug)]
 pub struct RulesCopier {
     control: Control,
@@ -88,10 +99,19 @@ impl RulesCopier {
     }
 
     async fn compare(&self, region: &str, claim: &CopyClaim) -> Result<Adopted, String> {
-        let read = timeout(TIMEOUT, self.regions.read(region, &claim.has)).await;
-        let copy = read.map_err(|_| format!("no reply within {TIMEOUT:?}"))??;
-        let adopted = self.control.adopt_copy(region, claim, copy).await;
-        adopted.map_err(|error: ControlError| error.to_string())
+        let text = |error: ControlError| error.to_string();
+        let copy = in_time(self.regions.read(region, &claim.has)).await?;
+        let head = copy.overrides.clone();
+        let mut adopted = self.control.adopt_copy(region, claim, copy).await.map_err(text)?;
+        if let Some(head) = head {
+            let access = (&self.control, &*self.regions);
+            adopted.overrides = overrides::copy(access, region, claim, &head).await?;
+            if adopted.overrides {
+                self.control.changed().notify_one();
+            }
+        }
+        self.control.compared(claim).await.map_err(text)?;
+        Ok(adopted)
     }
 
     fn compared(&mut self, state: &mut CopyState, claim: &CopyClaim, adopted: Adopted) {
@@ -101,8 +121,14 @@ impl RulesCopier {
         }
         let is_copied = adopted != Adopted::default();
         if is_copied {
-            let Adopted { version, lists } = adopted;
-            tracing::info!(region = state.region, version, lists, "copied rules of the writing region");
+            let Adopted { version, lists, overrides } = adopted;
+            tracing::info!(
+                region = state.region,
+                version,
+                lists,
+                overrides,
+                "copied rules of the writing region"
+            );
         }
         metrics::rules_copied(if is_copied { CopyResult::Copied } else { CopyResult::Unchanged });
     }
@@ -122,4 +148,9 @@ impl RulesCopier {
             self.status.update(|status| status.copy = state.cloned());
         }
     }
+}
+
+/// A reply of the writing region that arrives in time.
+async fn in_time<T>(reading: Reading<'_, T>) -> Result<T, String> {
+    timeout(TIMEOUT, reading).await.map_err(|_| format!("no reply within {TIMEOUT:?}"))?
 }

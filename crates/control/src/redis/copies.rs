@@ -10,7 +10,10 @@ use super::script_client::{
 };
 use crate::{
     AuditEntry,
-    copies::{CopyClaim, ListsCopy, NO_LISTS, RulesCopy, RulesIdentity, StoredField, VersionCopy},
+    copies::{
+        CopiedOverrides, CopyClaim, ListsCopy, NO_LISTS, OverridesHead, RulesCopy, RulesIdentity,
+        StoredField, VersionCopy,
+    },
 };
 
 /// Indexes in the script's KEYS.
@@ -30,7 +33,13 @@ impl SharedCopies<'_> {
     ) -> ControlResult<RulesCopy> {
         let known_lists = if known.lists == NO_LISTS { "" } else { &known.lists };
         let reply = self.run("read", None, vec![known_lists.into()], COPY_TIMEOUT).await?;
-        let [current, token, generation, lists_token, trail, entries, switches] = list(reply)?;
+        let [current, token, generation, lists_token, trail, entries, switches, lineage, revision, epoch] =
+            list(reply)?;
+        let overrides = OverridesHead {
+            lineage: text(bytes(lineage)?)?,
+            revision: number(&bytes(revision)?)?,
+            epoch: number(&bytes(epoch)?)?,
+        };
         let (current, token) = (number(&bytes(current)?)?, text(bytes(token)?)?);
         let version = match has_versions && current > 0 && token != known.version {
             true => Some(self.version(current, token).await?),
@@ -48,7 +57,7 @@ impl SharedCopies<'_> {
                 switches: fields(switches)?,
             }),
         };
-        Ok(RulesCopy { version, lists })
+        Ok(RulesCopy { version, lists, overrides: Some(overrides) })
     }
 
     async fn version(&self, current: u64, expected: String) -> ControlResult<VersionCopy> {
@@ -71,13 +80,17 @@ impl SharedCopies<'_> {
     pub(crate) async fn claim(&self, interval: Duration) -> ControlResult<CopyClaim> {
         let arguments = vec![interval.as_millis().to_string().into_bytes()];
         let reply = self.run("claim", None, arguments, HEARTBEAT_TIMEOUT).await?;
-        let [is_claimed, now, compared, version, lists] = list(reply)?;
+        let [is_claimed, now, compared, version, lists, source, revision] = list(reply)?;
         let compared_ms = number(&bytes(compared)?)?;
         Ok(CopyClaim {
             is_claimed: matches!(is_claimed, Reply::Integer(1)),
             now_ms: number(&bytes(now)?)?,
             compared_ms: (compared_ms > 0).then_some(compared_ms),
             has: RulesIdentity { version: text(bytes(version)?)?, lists: text(bytes(lists)?)? },
+            overrides: CopiedOverrides {
+                source: text(bytes(source)?)?,
+                revision: number(&bytes(revision)?)?,
+            },
         })
     }
 

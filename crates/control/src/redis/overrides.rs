@@ -12,11 +12,15 @@ use super::{
 use crate::{
     AuditEntry, ControlError,
     bounds::MAX_OVERRIDES,
+    copies::{CopiedChange, OverridesHead, OverridesPage},
     rule_overrides::{BookHead, OverrideChange, OverrideEntry},
 };
 
 /// Number of changes that are read or restored by one step.
 const PAGE_CHANGES: usize = 1_000;
+
+/// Number of changes that another region reads by one step.
+const COPY_PAGE_CHANGES: usize = 2_000;
 
 /// Changes after a revision.
 #[derive(Debug)]
@@ -111,6 +115,104 @@ pub(crate) async fn since(client: &ScriptClient, revision: u64) -> ControlResult
     Ok(ChangesPage { head, next, stated })
 }
 
+/// Reads changes for another region, whose copy is one of the state `known`.
+pub(crate) async fn read(
+    client: &ScriptClient,
+    known: &OverridesHead,
+    is_continued: bool,
+) -> ControlResult<OverridesPage> {
+    let page: &[u8] = if is_continued { b"next" } else { b"first" };
+    let number_of = |number: u64| number.to_string().into_bytes();
+    let arguments = [
+        known.lineage.clone().into_bytes(),
+        number_of(known.revision),
+        number_of(known.epoch),
+        page.to_vec(),
+        number_of(COPY_PAGE_CHANGES as u64),
+    ];
+    let Reply::List(reply) = client.run(&Operation::of_overrides("read").with(arguments)).await? else {
+        return Err(malformed("no list"));
+    };
+    let mut parts = reply.into_iter();
+    let mut part = || parts.next().ok_or_else(|| malformed("a short list")).and_then(bytes);
+    let (lineage, revision) = (text(part()?)?, number(&part()?)?);
+    let head = OverridesHead { lineage, revision, epoch: number(&part()?)? };
+    let is_whole = part()? == b"whole";
+    let mut changes = Vec::new();
+    while let Some(revision) = parts.next() {
+        let mut next = || parts.next().ok_or_else(|| malformed("a short list")).and_then(bytes);
+        let (id, payload) = (text(next()?)?, next()?);
+        changes.push(CopiedChange { revision: number(&bytes(revision)?)?, id, payload });
+    }
+    Ok(OverridesPage { head, is_whole, has_more: changes.len() >= COPY_PAGE_CHANGES, changes })
+}
+
+/// Step of a copy of another region's overrides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CopyStep {
+    /// Further changes of the same state.
+    Part,
+    /// Begins to replace all overrides.
+    Begin,
+    More,
+    /// Drops what the copy did not bring.
+    End,
+}
+
+/// Source and last revision before and after a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CopySources<'s> {
+    pub(crate) before: &'s str,
+    pub(crate) after: &'s str,
+    pub(crate) revision: u64,
+}
+
+/// Makes one step of a copy. Whether the store still has the source that it is made from.
+pub(crate) async fn adopt(
+    client: &ScriptClient,
+    step: CopyStep,
+    sources: CopySources<'_>,
+    changes: &[OverrideChange],
+    audit: &AuditEntry,
+) -> ControlResult<bool> {
+    let name: &[u8] = match step {
+        CopyStep::Part => b"part",
+        CopyStep::Begin => b"begin",
+        CopyStep::More => b"more",
+        CopyStep::End => b"end",
+    };
+    let mut arguments = vec![
+        token().into_bytes(),
+        to_json(audit)?,
+        sources.before.as_bytes().to_vec(),
+        sources.after.as_bytes().to_vec(),
+        sources.revision.to_string().into_bytes(),
+        name.to_vec(),
+        token().into_bytes(),
+    ];
+    for change in changes {
+        arguments.extend(change_arguments(change)?);
+    }
+    let operation = Operation::of_overrides("adopt").with(arguments);
+    loop {
+        match bytes(client.run(&operation).await?)?.as_slice() {
+            b"made" => return Ok(true),
+            b"repeat" => {}
+            b"other" => return Ok(false),
+            _ => return Err(malformed("no result")),
+        }
+    }
+}
+
+/// Revision, identifier, end and payload of a change.
+fn change_arguments(change: &OverrideChange) -> ControlResult<[Vec<u8>; 4]> {
+    let (ends, payload) = match &change.entry {
+        Some(entry) => (end(entry), to_json(entry)?),
+        None => (b"0".to_vec(), Vec::new()),
+    };
+    Ok([change.revision.to_string().into_bytes(), change.id.to_string().into_bytes(), ends, payload])
+}
+
 /// Restores changes that the store lost, up to the revision of `head`. Whether the store had no other lineage.
 pub(crate) async fn restore(
     client: &ScriptClient,
@@ -131,12 +233,7 @@ pub(crate) async fn restore(
             if is_last { b"last".to_vec() } else { b"more".to_vec() },
         ];
         for change in part {
-            let (ends, payload) = match &change.entry {
-                Some(entry) => (end(entry), to_json(entry)?),
-                None => (b"0".to_vec(), Vec::new()),
-            };
-            let revision = change.revision.to_string().into_bytes();
-            arguments.extend([revision, change.id.to_string().into_bytes(), ends, payload]);
+            arguments.extend(change_arguments(change)?);
         }
         let operation = Operation::of_overrides("restore").with(arguments);
         match bytes(client.run(&operation).await?)?.as_slice() {
@@ -179,7 +276,7 @@ fn made(reply: Reply) -> ControlResult<Option<u64>> {
     }
 }
 
-fn change(revision: u64, id: Vec<u8>, payload: &[u8]) -> ControlResult<OverrideChange> {
+pub(crate) fn change(revision: u64, id: Vec<u8>, payload: &[u8]) -> ControlResult<OverrideChange> {
     let id = u128::from_str_radix(&text(id)?, 16).map_err(|_| malformed("no identifier"))?;
     let entry = match payload {
         [] => None,

@@ -195,7 +195,7 @@ impl OverrideBook {
         ends.filter(|end| *end > now_ms).min()
     }
 
-    /// The revision of the override with this identifier; 0 if there is none.
+    /// The revision of the override with this identifier; 0 without one.
     pub(crate) fn revision_of(&self, id: OverrideId) -> u64 {
         self.records.get(&id).map_or(0, |record| record.revision)
     }

@@ -32,9 +32,10 @@ pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
                 rule.retry_after_spread.map(|spread| format!(", retry_after_spread {}s", spread.as_secs()));
             let spread = spread.unwrap_or_default();
             let scope = match (rule.scope, rule.far) {
+                (Scope::Regional, _) => "",
                 (Scope::Global, Far::Deny) => ", global",
                 (Scope::Global, Far::Wait) => ", global, far wait",
-                _ => "",
+                (Scope::Primary, _) => ", primary region",
             };
             let (quota, rollout) = (quota_text(quota, &policy), rollout_text(&rule.rollout));
             format!("{quota}{scope}{sync}{overdraft}{ban}{weights}{notify}{spread}{rollout}{}", modes(rule))

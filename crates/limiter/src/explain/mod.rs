@@ -32,6 +32,8 @@ pub enum Explanation {
     Domain {
         /// Whether counters are charged independently, or all or none.
         charging: Charging,
+        /// Whether a limit that denies counts the hits, where it keeps the others from being charged.
+        counts_denied: bool,
         /// Each descriptor, in order.
         descriptors: Vec<Explained>,
     },
@@ -66,7 +68,11 @@ pub fn explain(
             let matched: Vec<&Rule> =
                 requests.iter().filter_map(|request| Some(&**domain.root.rule(&request.entries)?)).collect();
             let explained = requests.iter().map(|request| explain_one(domain, overridden, request, &matched));
-            Explanation::Domain { charging: domain.charging, descriptors: explained.collect() }
+            Explanation::Domain {
+                charging: domain.charging,
+                counts_denied: domain.counts_denied,
+                descriptors: explained.collect(),
+            }
         }
         None => {
             let mut known: Vec<String> = rules.domains().map(|domain| domain.name.to_string()).collect();

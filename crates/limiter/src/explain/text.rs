@@ -14,10 +14,13 @@ impl fmt::Display for Explanation {
                 "domain {domain} has no rules, so nothing is limited; those that have: {}",
                 known.join(", ")
             ),
-            Self::Domain { charging, descriptors } => {
+            Self::Domain { charging, counts_denied, descriptors } => {
                 descriptors.iter().try_for_each(|explained| explained.fmt(f))?;
                 match charging {
                     Charging::Independent => Ok(()),
+                    Charging::AllOrNone if *counts_denied => {
+                        writeln!(f, "a request is charged to all of its limits, or to those alone that deny")
+                    }
                     Charging::AllOrNone => {
                         writeln!(f, "a request is charged to all of its limits, or to none if one denies")
                     }

@@ -43,7 +43,7 @@ use super::{
     Match, Matches, Modes, Requests,
     candidate_check::is_candidate,
     metrics::{self, LocalStart, RuleCounters},
-    refund,
+    refund, regions,
     replicas::Replicas,
 };
 use crate::verdict::Degraded;
@@ -133,6 +133,7 @@ impl Fallback {
                     OnStoreError::Deny => substituted.verdicts.push(Verdicts::from_iter([denied(check)])),
                     OnStoreError::Local => {
                         let whole = matched.and_then(Match::degraded_policy).unwrap_or(check.policy);
+                        let whole = regions::without_primary(cell, matched, whole);
                         let policy = whole.shared_by(replicas);
                         self.start(store, cell, check, [whole, policy], replicas);
                         // The calls of others are still decided there.

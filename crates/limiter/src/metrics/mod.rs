@@ -23,6 +23,7 @@ use tollgate_store::StoreError;
 pub use self::rules::{RuleCounters, RuleTotal, RuleTotals, rule_totals};
 pub use self::{
     lists::{evict_unused_domains, listed_requests, listed_without_rules},
+    regions::share_denials,
     rollout::{EnforcementTotal, candidate_totals, enforcement_totals},
     rules::RULE_KINDS,
     shedding::{ShownRule, show_shedding, shown_shedding},

@@ -32,6 +32,12 @@ pub(super) static SHARE_DENIALS: Computed<1> = Computed::counter(
     },
 );
 
+/// Hits of all rules that the own region's share of a limit denied, since the start of the process.
+pub fn share_denials() -> u64 {
+    publish();
+    ALL.lock().values().fold(0, |sum, count| sum.saturating_add(count.load(Ordering::Relaxed)))
+}
+
 /// Domain and path of a rule.
 type Name = (Box<str>, Box<str>);
 

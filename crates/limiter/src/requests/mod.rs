@@ -12,13 +12,13 @@ use tollgate_core::{
     descriptor::{Descriptor, Entry, Hits},
     lease::LeaseId,
 };
-use tollgate_rules::{Domain, Limit, Rule};
+use tollgate_rules::{Domain, Limit, Rule, Scope};
 use tollgate_store::{
     key::CellKey,
     request::{Check, Requests, TagRequest, Veto, push_check},
 };
 
-use super::{Match, Matches, Modes, OwnShares, bans, matched::CounterMatch, several::Beside};
+use super::{Match, Matches, Modes, OwnShares, bans, counter_match::CounterMatch, several::Beside};
 
 /// Maximum number of permits that one request acquires: Redis takes about 2 µs for each.
 const MAX_REQUEST_PERMITS: u64 = 1_000;
@@ -58,8 +58,8 @@ pub(super) fn requests(
             | Match::Shedding { .. } => continue,
         };
         let policy = counter.policy;
-        // Logs and permits are not lent.
-        let share = counter.share.filter(|_| policy.can_be_lent());
+        // Logs and permits are not lent, nor what the primary region decides.
+        let share = counter.share.filter(|_| policy.can_be_lent() && !key.is_at_primary());
         let hits = overdrawn(under_lease(counter.hits, &policy, lease), matched.is_overdraft());
         let hits = merged_reservation(&mut calls, (&key, record), &policy, hits);
         let hits = bounded(hits, &policy, &mut permits_left);
@@ -206,7 +206,10 @@ fn bounded(hits: Hits, policy: &Policy, permits_left: &mut u64) -> Hits {
 
 /// The cell of the rule's counter for these entries.
 pub fn cell_of(domain: &Domain, rule: &Rule, entries: &[Entry<'_>]) -> CellKey {
-    let shared = shared_cell(domain, rule, entries);
+    let mut shared = shared_cell(domain, rule, entries);
+    if rule.scope == Scope::Primary {
+        shared = shared.at_primary(&domain.name);
+    }
     match rule.algorithm().is_some_and(Algorithm::has_own_key) {
         true => shared.dedicated(rule.record_id()),
         false => shared,
@@ -243,7 +246,7 @@ fn tag_of(domain: &Domain, rule: &Rule) -> SmallVec<[usize; 4]> {
 /// As in envoyproxy/ratelimit it is the rule's own counter if the window is the same, so that usage is shared; with
 /// another window it is a separate counter. If no rule matches, or the rule's counter is shared by many values, it
 /// belongs to the values of the descriptor. Permits always belong to the rule: the release need not repeat the
-/// override.
+/// override. A region enforces an override of a rule of the primary region by itself.
 fn cell_of_override(
     domain: &Domain,
     rule: Option<&Arc<Rule>>,
@@ -257,7 +260,9 @@ fn cell_of_override(
         Some(rule) if algorithm.takes_leases() => (cell_of(domain, rule, entries), rule.record_id()),
         Some(rule) if !rule.shares_values(entries) => match &rule.limit {
             Limit::Quota { quota, .. }
-                if quota.window.seconds() == seconds && quota.window.calendar() == window.calendar() =>
+                if quota.window.seconds() == seconds
+                    && quota.window.calendar() == window.calendar()
+                    && rule.scope != Scope::Primary =>
             {
                 (cell_of(domain, rule, entries), rule.record_id())
             }

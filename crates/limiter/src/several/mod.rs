@@ -5,42 +5,21 @@
 
 use std::borrow::Cow;
 
+use smallvec::SmallVec;
 use tollgate_core::descriptor::Descriptor;
-use tollgate_rules::Domain;
 
-use crate::{
-    Match, Matches,
-    decide::Statuses,
-    matched::{Changes, match_rule},
-    verdict::{Code, Limited, SeveralLimits, Status},
-};
+use crate::verdict::{Code, Limited, SeveralLimits, Status};
 
 /// The descriptors of the limits beside the first ones, by their order behind those of the descriptors. Usually empty.
 #[derive(Debug, Default)]
 pub(super) struct Beside(Vec<usize>);
 
-/// Adds the matches of the limits beside the first ones.
-pub(super) fn expand<'r>(
-    domain: &'r Domain,
-    changes: Changes<'r, '_>,
-    descriptors: &[Descriptor<'_>],
-    matches: &mut Matches<'r>,
-) -> Beside {
-    let mut beside = Beside::default();
-    for (at, descriptor) in descriptors.iter().enumerate() {
-        if !matches.get(at).is_some_and(Match::is_of_several) {
-            continue;
-        }
-        for rule in domain.root.beside(&descriptor.entries) {
-            let rule = changes.deciding(rule, &descriptor.entries);
-            matches.push(match_rule(domain, changes, descriptor, Some(rule)));
-            beside.0.push(at);
-        }
-    }
-    beside
-}
-
 impl Beside {
+    /// Adds a match behind the others, of the descriptor at `at`.
+    pub(super) fn push(&mut self, at: usize) {
+        self.0.push(at);
+    }
+
     /// The descriptor of each match.
     pub(super) fn descriptors<'d, 'e>(&self, descriptors: &'d [Descriptor<'e>]) -> Cow<'d, [Descriptor<'e>]> {
         if self.0.is_empty() {
@@ -67,7 +46,7 @@ impl Beside {
     }
 
     /// Leaves the status of each descriptor: that of its strictest limit. Returns all limits of descriptors with several.
-    pub(super) fn fold<'r>(&self, statuses: &mut Statuses<'r>) -> SeveralLimits<'r> {
+    pub(super) fn fold<'r>(&self, statuses: &mut SmallVec<[Status<'r>; 2]>) -> SeveralLimits<'r> {
         if self.0.is_empty() {
             return SeveralLimits::default();
         }

@@ -100,10 +100,10 @@ impl SheddingRule {
             return;
         }
         let sums = instance.end_interval(policy, gate, is_enforced, clock.now());
-        let shared = match store {
-            Store::Memory(_) => None,
+        let shared = match store.redis() {
+            None => None,
             // Sums that may have been added are not added again, so that none counts twice.
-            Store::Redis(store) => add_utilization(store, key, policy, &sums, SHARE_TIMEOUT).await.ok(),
+            Some(store) => add_utilization(store, key, policy, &sums, SHARE_TIMEOUT).await.ok(),
         };
         instance.apply(policy, gate, shared, clock.now());
     }

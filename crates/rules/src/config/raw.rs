@@ -263,7 +263,7 @@ raw_rate_limit! {
 /// The limit whose keys a limit takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RawInherit {
-    /// None.
+    /// No limit.
     No,
     /// The nearest one above.
     Above,

@@ -8,11 +8,14 @@
 //! further open values have a cell beside it, `{edge|api_key=abc}+path=/v1`, and so has a counter whose algorithm needs
 //! a key of its own, `{edge|api_key=abc}~1f0e…`, and a limit override of a request, `{edge|api_key=abc}~0.60`.
 //!
+//! A counter that the primary region decides for all regions has a tag of its own, `{~edge|api_key=abc}`.
+//!
 //! Names are injective whatever the parts contain: the characters that structure a name are escaped inside the parts,
 //! braces among them, so that Redis finds the hash tag at the intended place. Long tags are hashed.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod primary;
 
 use std::fmt;
 

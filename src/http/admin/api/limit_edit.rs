@@ -128,7 +128,7 @@ pub(super) async fn source_of(api: &Arc<Api>, domain: &str, rule: &str) -> Resul
     }))
 }
 
-/// How to set an override with these keys.
+/// The request and the command that set an override with these keys.
 pub(super) fn override_of(domain: &str, rule: &str, keys: &Map<String, Value>) -> String {
     let limit: Vec<String> = keys
         .iter()

@@ -44,7 +44,7 @@ pub(super) fn read(
             compiler.error(*at, &path, message);
             None
         }
-        Some(Limit::Quota { .. }) if scope == Scope::Global => {
+        Some(Limit::Quota { .. }) if scope != Scope::Regional => {
             let message =
                 "contradicts `scope: global`, where a region counts its own hits only; remove one of them";
             compiler.error(*at, &path, message);

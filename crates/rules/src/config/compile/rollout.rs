@@ -94,10 +94,18 @@ fn candidate(
         compiler.error(stated.at, &path, message);
         return None;
     }
-    if scope == Scope::Global {
-        let message = "cannot be compared beside `scope: global`, where a region decides by its share of the limit; \
-                       expected `scope: regional`";
-        compiler.error(stated.at, &path, message);
+    let reason = match scope {
+        Scope::Regional => None,
+        Scope::Global => Some(
+            "cannot be compared beside `scope: global`, where a region decides by its share of the limit; expected \
+             `scope: regional`",
+        ),
+        Scope::Primary => Some(
+            "cannot be compared beside `scope: primary`, where another region decides; expected `scope: regional`",
+        ),
+    };
+    if let Some(reason) = reason {
+        compiler.error(stated.at, &path, reason);
         return None;
     }
     compiler.domain.candidates.push(compiler.site(stated.at, &path));

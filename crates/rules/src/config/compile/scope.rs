@@ -1,6 +1,9 @@
 //! Regions that enforce a limit together: `scope`.
 
-use tollgate_core::algorithm::{Algorithm, Policy};
+use tollgate_core::{
+    algorithm::{Algorithm, Policy},
+    quota::Quota,
+};
 
 use super::descriptor::Compiler;
 use crate::{
@@ -8,6 +11,7 @@ use crate::{
     config::{
         problem::Path,
         raw::{Field, RawRateLimit, Stated},
+        yaml::Position,
     },
 };
 
@@ -26,41 +30,84 @@ pub(super) fn read(
     let (Some(stated), Some(Limit::Quota { quota, policy })) = (stated, limit) else {
         return Scope::Regional;
     };
-    if stated.value == Scope::Global {
-        let is_own = own.is_some();
-        check_interval(compiler, raw, policy, stated, is_own, path);
-        if quota.is_wide() {
-            let at = raw.value.requests_per_unit.stated().map_or(raw.at, |limit| limit.at);
-            let message = "is too large for `scope: global`; expected at most 4294967295";
-            compiler.error(at, &path.key("requests_per_unit"), message);
+    check_amount(compiler, raw, stated.value, *quota, path);
+    match stated.value {
+        Scope::Regional => {}
+        Scope::Global => {
+            check_global(compiler, raw, (stated, own.is_some()), (*quota, policy, is_overdraft), path);
         }
-        check_reserve(compiler, raw, policy, path);
-        if is_overdraft {
-            let at = raw.value.overdraft.stated().map(|overdraft| overdraft.at);
-            let at = at.unwrap_or(if is_own { stated.at } else { raw.at });
-            let message =
-                "contradicts `scope: global`: a region cannot charge beyond its share; remove one of them";
-            compiler.error(at, &path.key("overdraft"), message);
-        }
-        // A default was reported at its limits; most of them are in the same file.
-        let at = if is_own { stated.at } else { raw.at };
-        let path = path.key("scope");
-        match compiler.regions {
-            TableSize::Unknown => {}
-            TableSize::NoTable => {
-                let message =
-                    "`global` has no effect without a region table; expected `--regions`, or `regional`";
-                compiler.warning(at, &path, message);
-            }
-            TableSize::Regions(regions) => {
-                let waits = matches!(&raw.value.far, Field::Stated(far) if &*far.value == Far::Wait.name());
-                if let Some(message) = warning(quota.limit, policy, regions).filter(|_| !waits) {
-                    compiler.warning(at, &path, message);
-                }
-            }
+        Scope::Primary => {
+            check_reserve(compiler, raw, policy, Scope::Primary, path);
+            warn_of_primary(compiler, if own.is_some() { stated.at } else { raw.at }, path);
         }
     }
     stated.value
+}
+
+/// Refuses a limit of more than 32 bits where regions exchange its hits.
+fn check_amount(
+    compiler: &mut Compiler<'_>,
+    raw: &Stated<RawRateLimit>,
+    scope: Scope,
+    quota: Quota,
+    path: &Path<'_>,
+) {
+    if scope != Scope::Regional && quota.is_wide() {
+        let at = raw.value.requests_per_unit.stated().map_or(raw.at, |limit| limit.at);
+        let message = format!("is too large for `scope: {}`; expected at most 4294967295", scope.name());
+        compiler.error(at, &path.key("requests_per_unit"), message);
+    }
+}
+
+/// Reports what a limit with shares cannot do.
+fn check_global(
+    compiler: &mut Compiler<'_>,
+    raw: &Stated<RawRateLimit>,
+    (stated, is_own): (Stated<Scope>, bool),
+    (quota, policy, is_overdraft): (Quota, &Policy, bool),
+    path: &Path<'_>,
+) {
+    check_interval(compiler, raw, policy, stated, is_own, path);
+    check_reserve(compiler, raw, policy, Scope::Global, path);
+    if is_overdraft {
+        let at = raw.value.overdraft.stated().map(|overdraft| overdraft.at);
+        let at = at.unwrap_or(if is_own { stated.at } else { raw.at });
+        let message =
+            "contradicts `scope: global`: a region cannot charge beyond its share; remove one of them";
+        compiler.error(at, &path.key("overdraft"), message);
+    }
+    // A default was reported at its limits; most of them are in the same file.
+    let at = if is_own { stated.at } else { raw.at };
+    let path = path.key("scope");
+    match compiler.regions {
+        TableSize::Unknown => {}
+        TableSize::NoTable => {
+            let message =
+                "`global` has no effect without a region table; expected `--regions`, or `regional`";
+            compiler.warning(at, &path, message);
+        }
+        TableSize::Regions { sharing, .. } => {
+            let waits = matches!(&raw.value.far, Field::Stated(far) if &*far.value == Far::Wait.name());
+            if let Some(message) = warning(quota.limit, policy, sharing).filter(|_| !waits) {
+                compiler.warning(at, &path, message);
+            }
+        }
+    }
+}
+
+/// Warns of a limit for which there is no primary region.
+fn warn_of_primary(compiler: &mut Compiler<'_>, at: Position, path: &Path<'_>) {
+    let message = match compiler.regions {
+        TableSize::Unknown | TableSize::Regions { has_primary: true, .. } => return,
+        TableSize::NoTable => {
+            "`primary` has no effect without a region table; expected `--regions`, or `regional`"
+        }
+        TableSize::Regions { has_primary: false, .. } => {
+            "the region table names no primary region, so that `on_store_error` decides; expected `primary: REGION` \
+             in the table"
+        }
+    };
+    compiler.warning(at, &path.key("scope"), message);
 }
 
 /// Reads the decision of hits while an ask is out: its own, else the default of a limit that regions lend parts of.
@@ -115,11 +162,19 @@ fn check_interval(
 }
 
 /// Refuses reservations, which no region can hold for the others.
-fn check_reserve(compiler: &mut Compiler<'_>, raw: &Stated<RawRateLimit>, policy: &Policy, path: &Path<'_>) {
+fn check_reserve(
+    compiler: &mut Compiler<'_>,
+    raw: &Stated<RawRateLimit>,
+    policy: &Policy,
+    scope: Scope,
+    path: &Path<'_>,
+) {
     if policy.reserve_terms().is_some() {
         let at = raw.value.reserve.stated().map_or(raw.at, |reserve| reserve.at);
-        let message =
-            "contradicts `scope: global`: a lease is held in one region; expected `scope: regional`";
+        let scope = scope.name();
+        let message = format!(
+            "contradicts `scope: {scope}`: a lease is held in one region; expected `scope: regional`"
+        );
         compiler.error(at, &path.key("reserve"), message);
     }
 }

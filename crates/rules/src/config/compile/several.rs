@@ -6,7 +6,7 @@ use tollgate_core::{PathStep, algorithm::Algorithm};
 
 use super::descriptor::{Compiler, LimitSite};
 use crate::{
-    Limit, LimitPart, Rule, Segment,
+    Limit, LimitPart, Rule, Scope, Segment,
     config::{
         problem::Path,
         raw::{Field, RawDescriptor, RawInherit, RawLimit, RawRateLimit, Stated},
@@ -37,6 +37,7 @@ pub(super) fn rules(
         let is_possible = check_keys(compiler, &limit.value, &limit_path);
         let site = LimitSite { path: &limit_path, index: Some(*index) };
         let Some(rule) = compiler.rule_at(raw, limit, segments, path, site) else { continue };
+        let is_possible = is_possible && check_scope(compiler, limit, &rule, &limit_path);
         if !is_possible || !check_algorithm(compiler, limit, &rule, &limit_path) {
             continue;
         }
@@ -147,5 +148,22 @@ fn check_algorithm(
     let message = "a concurrency limit is not one of several, since a lease releases its permits by the descriptor; \
                    expected a descriptor of its own, which the request carries too";
     compiler.error(at, &path.key("algorithm"), message);
+    false
+}
+
+/// Reports a limit that the primary region decides, which cannot be charged all or none with others.
+fn check_scope(
+    compiler: &mut Compiler<'_>,
+    limit: &Stated<RawRateLimit>,
+    rule: &Rule,
+    path: &Path<'_>,
+) -> bool {
+    if rule.scope != Scope::Primary {
+        return true;
+    }
+    let at = limit.value.scope.stated().map_or(limit.at, |scope| scope.at);
+    let message = "the primary region cannot charge one of several limits, which are charged all or none; expected \
+                   another scope, or one `rate_limit`";
+    compiler.error(at, &path.key("scope"), message);
     false
 }

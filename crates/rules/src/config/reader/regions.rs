@@ -13,9 +13,10 @@ use crate::{
         vocabulary::nearest,
         yaml::{Content, Layer, Node, Position, parse},
     },
+    region_table::RegionRoles,
 };
 
-const FILE_KEYS: [&str; 3] = ["generation", "rules", "regions"];
+const FILE_KEYS: [&str; 4] = ["generation", "rules", "primary", "regions"];
 const REGION_KEYS: [&str; 4] = ["address", "weight", "lost", "certificate_name"];
 
 /// Maximum weight of a region.
@@ -64,10 +65,12 @@ struct TableReader<'a>(Reader<'a>);
 impl TableReader<'_> {
     fn table(&mut self, root: &Node) -> Option<RegionTable> {
         let path = Path::Root;
-        let (mut generation, mut regions, mut writing) = (Field::Absent, None, Field::Absent);
+        let (mut generation, mut regions) = (Field::Absent, None);
+        let (mut writing, mut primary) = (Field::Absent, Field::Absent);
         self.each_of(root, &path, &FILE_KEYS, |reader, key, value, path| match key {
             "generation" => generation = reader.0.number(value, path),
             "rules" => writing = reader.0.text(value, path),
+            "primary" => primary = reader.0.text(value, path),
             _ => regions = Some((value.at, reader.regions(value, path))),
         })?;
         let generation = match generation {
@@ -93,27 +96,36 @@ impl TableReader<'_> {
             self.refuse(at, &path, &format!("has too many regions; expected at most {MAX_REGIONS}"));
         } else if regions.iter().all(|region| region.is_lost) {
             self.refuse(at, &path, "has no region that is not lost; expected at least one");
-        } else if let (Some(generation), Ok(writing)) = (generation, self.writing(&writing, &regions)) {
-            return Some(RegionTable::new(generation.into(), writing, regions));
+        } else {
+            let writing = self.role("rules", &writing, &regions, |_| true);
+            let primary = self.role("primary", &primary, &regions, |region| !region.is_lost);
+            if let (Some(generation), Ok(writing), Ok(primary)) = (generation, writing, primary) {
+                return Some(RegionTable::new(generation.into(), RegionRoles { writing, primary }, regions));
+            }
         }
         None
     }
 
-    /// Region that writes the rules of all.
-    fn writing(&mut self, field: &Field<Rc<str>>, regions: &[RegionEntry]) -> Result<Option<Box<str>>, ()> {
+    /// Region with the role that `key` states.
+    fn role(
+        &mut self,
+        key: &str,
+        field: &Field<Rc<str>>,
+        regions: &[RegionEntry],
+        is_allowed: impl Fn(&RegionEntry) -> bool,
+    ) -> Result<Option<Box<str>>, ()> {
         let stated = match field {
             Field::Absent => return Ok(None),
             Field::Invalid => return Err(()),
             Field::Stated(stated) => stated,
         };
-        match regions.iter().find(|region| *region.name == *stated.value) {
-            Some(region) => Ok(Some(region.name.clone())),
-            None => {
-                let message = format!("is `{}`; expected the name of one of the regions", stated.value);
-                self.refuse(stated.at, &Path::Root.key("rules"), &message);
-                Err(())
-            }
-        }
+        let message = match regions.iter().find(|region| *region.name == *stated.value) {
+            Some(region) if is_allowed(region) => return Ok(Some(region.name.clone())),
+            Some(_) => format!("is `{}`, which is lost; expected a region that is not", stated.value),
+            None => format!("is `{}`; expected the name of one of the regions", stated.value),
+        };
+        self.refuse(stated.at, &Path::Root.key(key), &message);
+        Err(())
     }
 
     fn regions(&mut self, node: &Node, path: &Path<'_>) -> Option<Vec<RegionEntry>> {

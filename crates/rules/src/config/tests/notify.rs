@@ -41,7 +41,7 @@ fn limits_without_windows_of_their_own_are_refused_with_the_reason() {
         ("algorithm: sliding_window", "is not a key of sliding_window, whose usage never begins anew"),
         ("algorithm: token_bucket", "is not a key of token_bucket"),
         ("algorithm: sliding_window_log", "is not a key of sliding_window_log"),
-        ("scope: global", "contradicts `scope: global`, where a region counts its own hits only"),
+        ("scope: global", "contradicts `scope: global`, of whose use each region would notify"),
     ] {
         assert_says(&errors(&with(&format!("{limit}, notify: [80%]"))), &[message]);
     }

@@ -33,7 +33,13 @@ fn a_region_table_is_read_in_the_order_of_names() {
 #[test]
 fn a_region_may_write_the_rules_of_all() {
     let table = table(&format!("rules: us-east\n{TABLE}")).unwrap();
-    assert_eq!(table.writing(), Some("us-east"));
+    assert_eq!((table.writing(), table.primary()), (Some("us-east"), None));
+}
+
+#[test]
+fn a_region_that_is_not_lost_may_be_the_primary_one() {
+    let table = table(&format!("primary: us-east\n{TABLE}")).unwrap();
+    assert_eq!((table.writing(), table.primary()), (None, Some("us-east")));
 }
 
 #[test]
@@ -70,6 +76,14 @@ fn a_region_table_with_a_mistake_is_refused_with_its_line_and_key() {
             "regions.yaml:1: rules: is `eu`; expected the name of one of",
         ),
         (format!("rules: [us]\n{}", region(good)), "regions.yaml:1: rules: "),
+        (
+            format!("primary: eu\n{}", region(good)),
+            "regions.yaml:1: primary: is `eu`; expected the name of one of",
+        ),
+        (
+            format!("primary: eu-west{TABLE}"),
+            "primary: is `eu-west`, which is lost; expected a region that is",
+        ),
         (region(good).replace("us:", "US_1:"), "is not a name of a region"),
         (format!("generation: 1\nregions:\n{many}"), "has too many regions"),
         (format!("{}  us: {good}\n", region(good)), "duplicate"),
@@ -77,6 +91,11 @@ fn a_region_table_with_a_mistake_is_refused_with_its_line_and_key() {
         let error = table(&text).expect_err(&text);
         assert!(error.contains(expected), "{text}\n{error}");
     }
+}
+
+/// A table of that number of regions.
+const fn of(sharing: u32, has_primary: bool) -> TableSize {
+    TableSize::Regions { sharing, has_primary }
 }
 
 fn with_table(rate_limit: &str, regions: TableSize) -> Result<Loaded, LoadError> {
@@ -97,13 +116,15 @@ fn a_limit_is_regional_unless_it_or_the_defaults_state_another_scope() {
     assert_eq!(scope("", ", scope: global"), Scope::Global);
     assert_eq!(scope("scope: global", ""), Scope::Global);
     assert_eq!(scope("scope: global", ", scope: regional"), Scope::Regional);
+    assert_eq!(scope("", ", scope: primary"), Scope::Primary);
+    assert_eq!(scope("scope: primary", ""), Scope::Primary);
 }
 
 #[test]
 fn a_scope_that_has_no_effect_or_denies_too_early_is_reported() {
     let global = |rest: &str| format!("scope: global, {rest}");
     let warnings = |limit: &str, regions| with_table(limit, regions).unwrap().warnings.to_string();
-    let table = TableSize::Regions(3);
+    let table = of(3, true);
     for (limit, regions, expected) in [
         (global("requests_per_unit: 600"), TableSize::NoTable, "has no effect without a region table"),
         (global("requests_per_unit: 59"), table, "shares of 19 hits, for 3 regions"),
@@ -115,7 +136,7 @@ fn a_scope_that_has_no_effect_or_denies_too_early_is_reported() {
     for (limit, regions) in [
         (global("requests_per_unit: 60"), table),
         (global("requests_per_unit: 1"), TableSize::Unknown),
-        (global("requests_per_unit: 1"), TableSize::Regions(1)),
+        (global("requests_per_unit: 1"), of(1, true)),
         ("requests_per_unit: 1".to_owned(), table),
     ] {
         assert_eq!(warnings(&limit, regions), "", "{limit}");
@@ -142,4 +163,33 @@ fn a_scope_that_has_no_effect_or_denies_too_early_is_reported() {
     let far = |limit: &str| with_table(limit, table).unwrap().rules.rules().next().unwrap().far;
     assert_eq!(far(&global("requests_per_unit: 600, far: wait")), Far::Wait);
     assert_eq!(far(&global("requests_per_unit: 600")), Far::Deny);
+}
+
+#[test]
+fn a_limit_of_the_primary_region_is_reported_where_there_is_none() {
+    let primary = |more: &str| format!("requests_per_unit: 5, scope: primary{more}");
+    for (regions, expected) in [
+        (TableSize::NoTable, "`primary` has no effect without a region table"),
+        (of(3, false), "the region table names no primary region"),
+    ] {
+        let found = with_table(&primary(""), regions).unwrap().warnings.to_string();
+        assert!(found.contains(expected) && found.contains("rate_limit.scope"), "{found}");
+    }
+    for regions in [TableSize::Unknown, of(3, true)] {
+        for more in [
+            "",
+            ", overdraft: true",
+            ", algorithm: sliding_window_log, min_interval: 1s",
+            ", ban: {}",
+            ", enforce_percent: 10",
+            ", on_store_error: deny",
+        ] {
+            let loaded =
+                with_table(&primary(more), regions).unwrap_or_else(|error| panic!("{more}: {error}"));
+            assert!(!loaded.warnings.to_string().contains("scope"), "{more}: {}", loaded.warnings);
+        }
+    }
+    let candidate = primary(", candidate: {unit: minute, requests_per_unit: 9}");
+    let error = with_table(&candidate, of(3, true)).unwrap_err().to_string();
+    assert!(error.contains("candidate: cannot be compared beside `scope: primary`"), "{error}");
 }

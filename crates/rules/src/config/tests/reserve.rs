@@ -84,6 +84,7 @@ fn wrong_terms_are_rejected() {
         ("reserve: {}, ban: {threshold: 5}", "ban: contradicts `reserve`"),
         ("reserve: {}, timezone: Europe/Berlin", "reserve: has no windows of a calendar yet"),
         ("reserve: {}, scope: global", "reserve: contradicts `scope: global`"),
+        ("reserve: {}, scope: primary", "reserve: contradicts `scope: primary`"),
         ("reserve: {}, sync: leased", "sync: a limit with `reserve` cannot be leased; expected `strict`"),
         (
             "reserve: {}, candidate: {requests_per_unit: 5}",

@@ -79,6 +79,11 @@ fn keys_that_several_limits_cannot_have_are_errors() {
             "cannot be compared",
         ),
         ("", "algorithm: concurrency, requests_per_unit: 3", "a concurrency limit is not one of several"),
+        (
+            "",
+            "unit: day, requests_per_unit: 3, scope: primary",
+            "scope: the primary region cannot charge one of",
+        ),
         ("", "unit: fortnight, requests_per_unit: 1", "is not a unit"),
         ("quota_mode: true", "unit: day, requests_per_unit: 1", "contradicts `quota_mode: true`"),
         (

@@ -1,0 +1,212 @@
+//! Answers of the primary region to calls that a hostile region may send.
+
+use std::{fs, num::NonZeroU64, sync::Arc, time::Duration};
+
+use tollgate_core::{
+    RecordId,
+    algorithm::{Algorithm, Charging, Parameters, Policy},
+    clock::{Clock, Timestamp},
+    descriptor::{Entry, Hits},
+    lease::LeaseId,
+    quota::{Quota, Unit, Window},
+};
+use tollgate_limiter::{ActiveRules, OwnShares, cell_of};
+use tollgate_rules::{
+    OverrideId, OverrideKey, RuleOverride, RuleOverrides,
+    config::{Options, load_files},
+};
+use tollgate_store::{
+    MemoryStore, Store,
+    key::CellKey,
+    request::{Check, TagRequest},
+};
+
+use tokio::time::Instant;
+
+use super::{Answerer, wire};
+use crate::{
+    proto::tollgate::region::v1::{
+        PrimaryCall, PrimaryCheck, PrimaryReply, primary_reply::Result as Outcome,
+    },
+    regions::Regions,
+    settings::RegionSettings,
+};
+
+const RULES: &str = "domain: d\ndescriptors:\n\
+    - {key: k, rate_limit: {unit: year, requests_per_unit: 5, scope: primary}}\n\
+    - {key: log, rate_limit: {unit: year, requests_per_unit: 5, scope: primary, algorithm: sliding_window_log}}\n\
+    - {key: c, rate_limit: {requests_per_unit: 5, scope: primary, algorithm: concurrency}}\n\
+    - {key: o, rate_limit: {unit: year, requests_per_unit: 5, scope: primary, overdraft: true}}\n\
+    - {key: r, rate_limit: {unit: year, requests_per_unit: 5}}\n\
+    - {key: g, rate_limit: {unit: year, requests_per_unit: 5, scope: global}}\n";
+
+/// The answers of `us` by a table whose primary region is `primary`.
+struct Bench {
+    answerer: Answerer,
+    rules: Arc<ActiveRules>,
+    _directory: tempfile::TempDir,
+}
+
+fn bench(primary: &str) -> Bench {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("regions.yaml");
+    let region = |name: &str| format!("  {name}: {{address: 'https://{name}:1'}}\n");
+    let text = format!("generation: 1\nprimary: {primary}\nregions:\n{}{}", region("eu"), region("us"));
+    fs::write(&file, text).expect("written");
+    let settings = RegionSettings { name: "us".to_owned(), table: file, peers: None };
+    let regions = Regions::load(&settings, OwnShares::default()).expect("valid");
+    let loaded = load_files([("rules.yaml".to_owned(), RULES.into())], Options::default()).expect("valid");
+    let rules = Arc::new(ActiveRules::default());
+    rules.replace(Arc::new(loaded.rules));
+    let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+    let store = Store::Memory(MemoryStore::new(1_000, clock));
+    Bench { answerer: Answerer::new(regions, Arc::clone(&rules), store), rules, _directory: directory }
+}
+
+impl Bench {
+    /// The counter of the rule for `key`.
+    fn counter(&self, key: &'static str, value: &str) -> (CellKey, RecordId) {
+        let rules = self.rules.load().expect("loaded");
+        let domain = rules.domain("d").expect("stated");
+        let entries = [Entry { key, value }];
+        let rule = domain.root.rule(&entries).expect("stated");
+        (cell_of(domain, rule, &entries), rule.record_id())
+    }
+
+    /// A call of another region about such a counter. The policy is not sent.
+    fn call(&self, key: &'static str, hits: Hits) -> PrimaryCall {
+        call(self.counter(key, "v"), hits)
+    }
+
+    async fn answer(&self, call: PrimaryCall) -> PrimaryReply {
+        self.answerer.answer("eu", &[call]).await.remove(0)
+    }
+
+    /// Whether the hits pass.
+    async fn passes(&self, key: &'static str, hits: Hits) -> bool {
+        let reply = self.answer(self.call(key, hits)).await;
+        assert_eq!(reply.result(), Outcome::Decided, "{reply:?}");
+        reply.verdicts[0].admitted
+    }
+}
+
+fn call((cell, record): (CellKey, RecordId), hits: Hits) -> PrimaryCall {
+    let quota = Quota { limit: u32::MAX, window: Window::of(Unit::Second) };
+    let policy = Policy::nearest(Algorithm::FixedWindow, quota, &Parameters::default());
+    let request = TagRequest::new(Charging::Independent, cell, Check::own(record, policy, hits));
+    wire::call_of(&request, Duration::from_secs(1))
+}
+
+fn hits(amount: u64) -> NonZeroU64 {
+    NonZeroU64::new(amount).expect("not 0")
+}
+
+#[tokio::test]
+async fn the_limit_of_the_primary_region_decides_for_each_algorithm() {
+    let bench = bench("us");
+    for key in ["k", "log", "o"] {
+        for at in 0..7 {
+            assert_eq!(bench.passes(key, Hits::ONE).await, at < 5, "{key}: {at}");
+        }
+        assert!(bench.passes(key, Hits::Refund(hits(1))).await);
+    }
+    let leases: Vec<_> = (0..6).map(|_| LeaseId::random()).collect();
+    for (at, lease) in leases.iter().enumerate() {
+        let acquire = Hits::Acquire { amount: hits(1), lease: *lease };
+        assert_eq!(bench.passes("c", acquire).await, at < 5);
+    }
+    bench.passes("c", Hits::Release(leases[0])).await;
+    assert!(bench.passes("c", Hits::Acquire { amount: hits(1), lease: leases[5] }).await, "one was released");
+}
+
+#[tokio::test]
+async fn only_counters_of_the_primary_region_can_be_asked_about() {
+    let bench = bench("us");
+    let (cell, record) = bench.counter("k", "v");
+    let named = |name: &[u8]| {
+        let mut call = bench.call("k", Hits::ONE);
+        call.checks[0].cell = name.to_vec();
+        call
+    };
+    let mut of_other = bench.call("k", Hits::ONE);
+    of_other.checks[0].record = bench.counter("log", "v").1.as_bytes().to_vec();
+    for refused in [
+        bench.call("r", Hits::ONE),
+        bench.call("g", Hits::ONE),
+        named(b"{d|k=v}"),
+        named(b"{~e|k=v}"),
+        named(b"{tollgate-rules}head"),
+        named(b"{~d|k=v}~utilization"),
+        of_other,
+    ] {
+        assert_eq!(bench.answer(refused.clone()).await.result(), Outcome::Rule, "{refused:?}");
+    }
+    assert_eq!(bench.answer(call((cell, record), Hits::ONE)).await.result(), Outcome::Decided);
+}
+
+#[tokio::test]
+async fn malformed_calls_and_absurd_amounts_are_refused() {
+    let bench = bench("us");
+    let good = bench.call("k", Hits::ONE);
+    let with = |check: PrimaryCheck| PrimaryCall { checks: vec![check], ..good.clone() };
+    let check = good.checks[0].clone();
+    let other = call(bench.counter("k", "other"), Hits::ONE).checks.remove(0);
+    let lease = LeaseId::random();
+    for refused in [
+        PrimaryCall::default(),
+        PrimaryCall { checks: vec![check.clone(); 33], ..good.clone() },
+        PrimaryCall { checks: vec![check.clone(), other], ..good.clone() },
+        with(PrimaryCheck { record: vec![1; 7], ..check.clone() }),
+        with(PrimaryCheck { amount: u64::MAX, ..check.clone() }),
+        with(PrimaryCheck { operation: 77, ..check.clone() }),
+        bench.call("k", Hits::Overdraw(hits(6))),
+        bench.call("k", Hits::Acquire { amount: hits(1), lease }),
+        bench.call("c", Hits::Acquire { amount: hits(1_001), lease }),
+        bench.call("c", Hits::ONE),
+    ] {
+        assert_eq!(bench.answer(refused.clone()).await.result(), Outcome::Malformed, "{refused:?}");
+    }
+    assert!(bench.passes("k", Hits::Overdraw(hits(5))).await, "what passed while the region was away");
+    assert!(!bench.passes("o", Hits::Overdraw(hits(6))).await, "a rule with an overdraft counts in full");
+}
+
+#[tokio::test]
+async fn another_region_than_the_primary_one_decides_nothing() {
+    let bench = bench("eu");
+    assert_eq!(bench.answer(bench.call("k", Hits::ONE)).await.result(), Outcome::Role);
+}
+
+#[tokio::test]
+async fn calls_beyond_the_bound_of_a_second_are_refused() {
+    let (bench, now) = (bench("us"), Instant::now());
+    let taken = |now| (0..20_000).filter(|_| bench.answerer.takes_call_at(now)).count();
+    assert_eq!(taken(now), 10_000);
+    assert_eq!(taken(now + Duration::from_millis(999)), 0);
+    let reply = bench.answer(bench.call("k", Hits::ONE)).await;
+    assert!([Outcome::Busy, Outcome::Decided].contains(&reply.result()), "a second may have passed");
+    assert_eq!(taken(now + Duration::from_secs(9)), 10_000);
+}
+
+#[tokio::test]
+async fn overrides_of_the_primary_region_decide() {
+    let bench = bench("us");
+    let stated = |id, key: &[(&str, &str)], limit: &str| {
+        Arc::new(RuleOverride {
+            id: OverrideId(id),
+            domain: "d".into(),
+            rule: "k".into(),
+            key: OverrideKey::new(key.iter().copied()).expect("valid"),
+            rate_limit: limit.into(),
+            ends_at_ms: None,
+        })
+    };
+    let of_key = stated(1, &[("k", "v")], "{\"requests_per_unit\": 1}");
+    let of_rule = stated(2, &[], "{\"requests_per_unit\": 2}");
+    bench.rules.override_rules(Arc::new(RuleOverrides::new(1, [of_key, of_rule])));
+    for (value, limit) in [("v".to_owned(), 1), ("w".to_owned(), 2), ("long".repeat(100), 2)] {
+        for at in 0..3 {
+            let reply = bench.answer(call(bench.counter("k", &value), Hits::ONE)).await;
+            assert_eq!(reply.verdicts[0].admitted, at < limit, "{value}: {at}");
+        }
+    }
+}
