@@ -45,8 +45,10 @@ pub(super) fn read(
             None
         }
         Some(Limit::Quota { .. }) if scope != Scope::Regional => {
-            let message =
-                "contradicts `scope: global`, where a region counts its own hits only; remove one of them";
+            let message = format!(
+                "contradicts `scope: {}`, of whose use each region would notify; remove one of them",
+                scope.name()
+            );
             compiler.error(*at, &path, message);
             None
         }
