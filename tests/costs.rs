@@ -468,7 +468,7 @@ fn with_reservations() -> Policy {
     let ttl = 3_600.try_into().expect("not 0");
     let reserve = Reserve { ttl, unsettled: Unsettled::Charge, add: 0, cap: None };
     let parameters = Parameters { reserve: Some(reserve), ..Parameters::default() };
-    let quota = Quota { limit: u32::MAX, window };
+    let quota = Quota { limit: u32::MAX.into(), window };
     Policy::new(Algorithm::FixedWindow, quota, &parameters).expect("valid")
 }
 

@@ -67,7 +67,7 @@ proptest! {
         for (at, hits) in admitted(&policy, &history) {
             *windows.entry((START + at) / length).or_default() += hits;
         }
-        prop_assert!(windows.values().all(|hits| *hits <= u64::from(quota.limit)));
+        prop_assert!(windows.values().all(|hits| *hits <= quota.limit));
     }
 
     #[test]
@@ -82,8 +82,8 @@ proptest! {
         for (at, hits) in &admitted {
             *windows.entry((START + at) / length).or_default() += hits;
         }
-        prop_assert!(windows.values().all(|hits| *hits <= u64::from(quota.limit)));
-        prop_assert!(most_within(&admitted, length) <= 2 * u64::from(quota.limit));
+        prop_assert!(windows.values().all(|hits| *hits <= quota.limit));
+        prop_assert!(most_within(&admitted, length) <= 2 * quota.limit);
     }
 
     #[test]
@@ -97,7 +97,7 @@ proptest! {
         let policy = Policy::new(Algorithm::SlidingWindowLog, quota, &parameters).expect("valid");
         let admitted = admitted(&policy, &history);
         let length = u64::from(quota.window.seconds()) * 1_000_000;
-        prop_assert!(most_within(&admitted, length) <= u64::from(quota.limit));
+        prop_assert!(most_within(&admitted, length) <= quota.limit);
         for pair in admitted.windows(2) {
             prop_assert!(u128::from(pair[1].0 - pair[0].0) >= min_interval.as_micros());
         }
@@ -187,7 +187,7 @@ proptest! {
             for (end, hits) in &admitted[first..] {
                 sum += hits;
                 // sum <= burst + limit * elapsed / length, without a fraction
-                let allowed = u64::from(burst) * length + u64::from(quota.limit) * (end - start);
+                let allowed = u64::from(burst) * length + quota.limit * (end - start);
                 prop_assert!(sum * length <= allowed, "{sum} hits between {start} and {end}");
             }
         }
