@@ -15,7 +15,7 @@ use tollgate::{
 };
 
 fn calls(count: usize) -> Vec<TagRequest> {
-    let quota = Quota { limit: u32::MAX, window: Window::of(Unit::Hour) };
+    let quota = Quota { limit: u32::MAX.into(), window: Window::of(Unit::Hour) };
     let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
     let record = RecordId::alone(Algorithm::FixedWindow);
     let check = Check {

@@ -48,7 +48,7 @@ fn arrivals() -> Vec<u64> {
 
 /// Arrival times of the requests that an algorithm admits.
 pub(crate) fn admitted(algorithm: Algorithm) -> Vec<u64> {
-    let quota = Quota { limit: LIMIT as u32, window: Window::from_seconds(10).expect("in range") };
+    let quota = Quota { limit: LIMIT as u64, window: Window::from_seconds(10).expect("in range") };
     let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
     // An edge of all windows of 10 seconds.
     let at = |millis: u64| Timestamp::from_micros(1_700_000_000_000_000 + millis * 1_000);

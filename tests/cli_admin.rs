@@ -234,6 +234,11 @@ fn counters_are_read_refunded_and_reset() {
     let counter = ["--domain", "shop", "user=a"];
     let read = served.json(&[&["counters", "read"], &counter[..]].concat());
     assert_eq!((&read["remaining"], &read["would_pass"]), (&json!(0), &json!(false)), "{read}");
+    let usage = served.done(&[&["usage"], &counter[..]].concat());
+    let begin = "rule        user\nlimit       2 per year, fixed_window\nused        ";
+    assert!(usage.starts_with(begin) && usage.contains("\nremaining   0\nresets at   "), "{usage}");
+    let usage = served.json(&[&["usage"], &counter[..]].concat());
+    assert_eq!(usage["limits"][0]["limit_hits"], json!(2), "{usage}");
     let refunded =
         served.done(&[&["counters", "refund", "--hits", "2", "--reason", "ours"], &counter[..]].concat());
     assert!(refunded.starts_with("rule        user\nlimit       2 per year, fixed_window\n"), "{refunded}");

@@ -366,7 +366,7 @@ async fn a_limit_of_zero_denies_every_hit(store: &Subject) {
 async fn counters_of_one_tag_are_independent(store: &Subject) {
     let (window, bucket) = (limited(Algorithm::FixedWindow), limited(Algorithm::TokenBucket));
     let asks = [(1, window, Hits::charge(3)), (2, window, Hits::ONE), (1, bucket, Hits::charge(2))];
-    let remaining = |verdicts: Vec<Verdict>| -> Vec<u32> {
+    let remaining = |verdicts: Vec<Verdict>| -> Vec<u64> {
         verdicts.into_iter().map(|verdict| verdict.remaining).collect()
     };
     assert_eq!(remaining(store.decide(at(0), &call("a", &asks)).await), [0, 2, 1]);
@@ -767,7 +767,7 @@ async fn a_peek_with_a_smaller_burst_fills_no_bucket(store: &Subject) {
 
 /// A bucket of a rule: `limit` per `seconds`, and a burst.
 fn bucket(limit: u32, seconds: u32, burst: u32) -> Policy {
-    let quota = Quota { limit, window: Window::from_seconds(seconds).expect("in range") };
+    let quota = Quota { limit: limit.into(), window: Window::from_seconds(seconds).expect("in range") };
     let parameters = Parameters { burst: Some(burst), ..Parameters::default() };
     Policy::new(Algorithm::TokenBucket, quota, &parameters).expect("valid")
 }
@@ -788,7 +788,7 @@ async fn a_changed_bucket_denies_no_longer_than_it_takes_to_fill(store: &Subject
         );
         assert_eq!(denied.reset_after, Duration::from_secs(fills_in), "{name}");
         let full = store.decide_one(at(fills_in * SECOND), name, after, Hits::Peek).await;
-        assert_eq!(u64::from(full.remaining), after.burst().expect("a bucket"), "{name}");
+        assert_eq!(full.remaining, after.burst().expect("a bucket"), "{name}");
     }
 }
 

@@ -43,7 +43,7 @@ fn client_id(number: u32) -> String {
 fn hourly(algorithm: Algorithm, limit: u32) -> Policy {
     let window = Window::from_seconds(3_600).expect("in range");
     let parameters = Parameters { lease_ttl: Duration::from_secs(3_600), ..Parameters::default() };
-    Policy::new(algorithm, Quota { limit, window }, &parameters).expect("valid")
+    Policy::new(algorithm, Quota { limit: limit.into(), window }, &parameters).expect("valid")
 }
 
 /// A number of hits; for a concurrency limit, permits under a lease of their own.
@@ -468,7 +468,7 @@ fn with_reservations() -> Policy {
     let ttl = 3_600.try_into().expect("not 0");
     let reserve = Reserve { ttl, unsettled: Unsettled::Charge, add: 0, cap: None };
     let parameters = Parameters { reserve: Some(reserve), ..Parameters::default() };
-    let quota = Quota { limit: u32::MAX, window };
+    let quota = Quota { limit: u32::MAX.into(), window };
     Policy::new(Algorithm::FixedWindow, quota, &parameters).expect("valid")
 }
 

@@ -37,7 +37,7 @@ struct Stated {
 impl Stated {
     fn policy(&self) -> Policy {
         let quota =
-            Quota { limit: self.limit, window: Window::from_seconds(self.seconds).expect("in range") };
+            Quota { limit: self.limit.into(), window: Window::from_seconds(self.seconds).expect("in range") };
         let parameters = Parameters {
             burst: Some(self.burst),
             lease_ttl: Duration::from_secs(self.seconds.into()),

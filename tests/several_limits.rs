@@ -48,7 +48,7 @@ fn rules(domain: &str, root: &str, limits: &str) -> Arc<ActiveRules> {
 }
 
 /// Decides a request, and returns its code with the limits' remaining hits and whether each admits.
-async fn decide(limiter: &Limiter, domain: &str, hits: &[Hits]) -> (bool, Vec<(u32, bool, u64)>) {
+async fn decide(limiter: &Limiter, domain: &str, hits: &[Hits]) -> (bool, Vec<(u64, bool, u64)>) {
     let entries = [Entry { key: "k", value: "x" }, Entry { key: "l", value: "y" }];
     let descriptors: Vec<Descriptor<'_>> = hits
         .iter()
@@ -116,6 +116,6 @@ async fn concurrent_requests_never_exceed_one_of_several_limits() {
     let decided = join_all((0..200).map(|_| decide(&limiter, "several", &[Hits::ONE]))).await;
     assert_eq!(decided.iter().filter(|(passes, _)| *passes).count(), 30);
     let (_, left) = decide(&limiter, "several", &[Hits::Peek]).await;
-    let left: Vec<u32> = left.into_iter().map(|(remaining, ..)| remaining).collect();
+    let left: Vec<u64> = left.into_iter().map(|(remaining, ..)| remaining).collect();
     assert_eq!(left, [20, 0, 60], "a denied request is charged nowhere");
 }

@@ -174,6 +174,9 @@ local function decide_banned(call)
   local id, role, hits, p1, p2, extra = struct.unpack('<c6Bdddc8', packed, 5)
   local kind = string.byte(id, 6) % 16
   local is_short, algorithm = kind < 8, algorithm_of(kind)
+  if not algorithm then
+    return nil
+  end
   local ban = read_ban(packed, 44)
   -- Without a role of all-or-none charging, an overdraft, a refund or a read.
   if role % 8 ~= 0 and role % 8 ~= 3 or role < 128 or role % 128 > 31 or hits <= 0 or ban.effect > ENFORCE then

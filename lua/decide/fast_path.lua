@@ -197,6 +197,9 @@ local function make_fast_path()
       local is_short, algorithm = kind < 8, algorithm_of(kind)
       local layout = is_short and '<I4I4' or '<I4I2I2'
       local a, b, c, place = 0, 0, 0, at
+      if not algorithm then
+        return nil
+      end
       -- A counter that is checked twice needs the general path.
       if ids[id] then
         return nil

@@ -6,7 +6,10 @@
 --          the window before the bound and of that after it, in quarters of an hour beyond a length of the unit
 --   charged_at  of windows of a calendar the end of the window of the charge
 --   state  a: end of the window, in seconds since the epoch; b: hits in it
-MAKE[0] = function()
+MAKE[0] = function(max)
+  -- The most hits that a state holds.
+  max = max or 4294967295
+
   -- The end of the window that hits count in, its hits, and in a calendar the end of the window after it, if it is stated.
   local function counts(a, b, window, now)
     local s = now.s
@@ -48,7 +51,7 @@ MAKE[0] = function()
       if hits >= 0 and not only_passing then
         -- The usual case.
         local after = count + hits * times
-        return after <= limit and 1 or 0, ends, after < 4294967295 and after or 4294967295, 0
+        return after <= limit and 1 or 0, ends, after < max and after or max, 0
       end
       if charged_at then
         local second = math.floor(charged_at / 1000000)
@@ -62,7 +65,7 @@ MAKE[0] = function()
       end
       local after = math.max(count + hits * times, 0)
       local admitted = hits < 0 or after <= limit
-      return admitted and 1 or 0, ends, math.min(after, 4294967295), 0
+      return admitted and 1 or 0, ends, math.min(after, max), 0
     end,
 
     remaining = function(a, b, c, limit, window, hold, now)

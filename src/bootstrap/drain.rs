@@ -65,6 +65,8 @@ pub struct Running {
     pub(super) abuse: Option<AbortOnDropHandle<Infallible>>,
     /// Task that adds bans to the list that operators see; aborted on drop.
     pub(super) ban_list: Option<AbortOnDropHandle<Infallible>>,
+    /// Task that raises events of reached thresholds; aborted on drop.
+    pub(super) threshold_events: Option<AbortOnDropHandle<Infallible>>,
     /// Region table and service between regions; stopped on drop.
     pub(super) regions: Option<RegionTasks>,
     /// Exporter of traces, if enabled.
@@ -150,6 +152,7 @@ impl Running {
             self.memory_gauge,
             self.abuse,
             self.ban_list,
+            self.threshold_events,
             self.fleet,
             self.anomaly_watch,
             self.rollouts,

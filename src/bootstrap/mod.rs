@@ -26,6 +26,7 @@ mod run;
 mod signals;
 mod start;
 mod stores;
+mod threshold_events;
 mod workers;
 
 pub use self::{

@@ -10,7 +10,7 @@ use std::{
 
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tollgate_control::{FileError, JournalError};
-use tollgate_limiter::{ActiveRules, BegunBans, OwnShares, abuse::AbuseCollector};
+use tollgate_limiter::{ActiveRules, BegunBans, OwnShares, ReachedThresholds, abuse::AbuseCollector};
 use tollgate_metrics::Exporter;
 use tollgate_rules::{TableSize, config::LoadError};
 use tollgate_runtime::panics::{self, CancelOnPanic};
@@ -25,6 +25,7 @@ use super::{
     regions::RegionTasks,
     rule_sources,
     stores::{AdminStore, Stores},
+    threshold_events::ThresholdEvents,
     workers::{WorkerLost, start_workers, worker_config},
 };
 use crate::{
@@ -137,6 +138,8 @@ impl Server {
         let collector = AbuseCollector::default();
         let begun_bans = BegunBans::default();
         let (observers, bans) = (collector.clone(), begun_bans.clone());
+        let thresholds = ReachedThresholds::default();
+        let reached = thresholds.clone();
         let watch = peers.as_ref().map(|_| ShareWatch::default());
         let lending =
             watch.clone().map(|watch| stores.background().map(|store| (store, watch))).transpose()?;
@@ -144,6 +147,7 @@ impl Server {
         let open = move |rules: &Arc<ActiveRules>, background| {
             let limiter = stores.limiter(Arc::clone(rules), modes, &store_readiness, background)?;
             let limiter = limiter.with_begun_bans(bans.clone()).with_observer(observers.observer());
+            let limiter = limiter.with_reached_thresholds(reached.clone());
             let limiter = limiter.with_shares(shares.clone().with_watch(watch.clone()));
             if !is_shared.swap(true, Ordering::Relaxed) {
                 tokio::spawn(limiter.share_utilization());
@@ -160,6 +164,8 @@ impl Server {
         running.rollouts.count_instances(counted);
         let lister = BanLister::new(begun_bans, running.control.clone(), Arc::clone(&running.rules));
         let ban_list = AbortOnDropHandle::new(tokio::spawn(lister.run()));
+        let events = ThresholdEvents::new(thresholds, running.control.clone());
+        let threshold_events = Some(AbortOnDropHandle::new(tokio::spawn(events.run())));
         let (memory_gauge, ban_list) = (Some(memory_gauge), Some(ban_list));
         let regions = match (regions, peers) {
             (Some(regions), peers) => {
@@ -175,7 +181,7 @@ impl Server {
             }
             (None, _) => None,
         };
-        Ok(Running { memory_gauge, ban_list, abuse, regions, tracing, ..running })
+        Ok(Running { memory_gauge, ban_list, threshold_events, abuse, regions, tracing, ..running })
     }
 }
 
@@ -281,6 +287,7 @@ where
         memory_gauge: None,
         abuse: None,
         ban_list: None,
+        threshold_events: None,
         regions: None,
         tracing: None,
     })

@@ -86,12 +86,14 @@ pub(super) fn tuned_rules(
                 continue;
             }
             let active = whole.map_or(rule, |(_, active)| active);
-            if let (Limit::Quota { quota, .. }, true) = (active.limit, found.len() < MAX_RULES) {
+            if let (Limit::Quota { quota, .. }, true) = (active.limit, found.len() < MAX_RULES)
+                && let Ok(limit) = u32::try_from(quota.limit)
+            {
                 found.push(TunedRule {
                     domain: domain.name.to_string(),
                     rule: rule.path(),
                     tune: rule.rollout.tune.as_deref().cloned(),
-                    limit: (quota.limit, quota.window.seconds()),
+                    limit: (limit, quota.window.seconds()),
                 });
             }
         }

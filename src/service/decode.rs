@@ -81,7 +81,7 @@ pub(super) fn quota(limit: &RateLimitOverride) -> Result<Quota, String> {
     };
     let window = Window::new(unit, limit.unit_multiplier.unwrap_or(1))
         .map_err(|error| format!("the window of its limit: {error}"))?;
-    Ok(Quota { limit: limit.requests_per_unit, window })
+    Ok(Quota { limit: limit.requests_per_unit.into(), window })
 }
 
 #[cfg(test)]

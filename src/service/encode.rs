@@ -37,15 +37,22 @@ pub(super) fn status(status: &Status<'_>, retry_after: Option<Duration>) -> Desc
         Status::Limited(limited) => DescriptorStatus {
             code,
             current_limit: Some(current_limit(limited)),
-            limit_remaining: limited.verdict.remaining,
+            limit_remaining: word(limited.verdict.remaining),
             duration_until_reset: Some(seconds(limited.until_reset())),
         },
     }
 }
 
+/// Hits as the protocol has them: in 32 bits, where a larger number is the largest one. Headers and metadata have it
+/// exactly.
+fn word(hits: u64) -> u32 {
+    u32::try_from(hits).unwrap_or(u32::MAX)
+}
+
 /// Limit as reported to Envoy. A concurrency limit has no unit of time, so that Envoy's headers name no window.
 fn current_limit(limited: &Limited<'_>) -> wire::RateLimit {
-    let Quota { limit: requests_per_unit, window } = limited.quota;
+    let Quota { limit, window } = limited.quota;
+    let requests_per_unit = word(limit);
     let name = limited.name().into();
     if limited.algorithm.holds_permits() {
         return wire::RateLimit { requests_per_unit, name, ..Default::default() };

@@ -96,7 +96,7 @@ impl FrameWriter {
                     text_value(bytes, "key", named.key.as_str());
                     text_value(bytes, "policy", named.policy.name());
                     if let Some(remaining) = named.remaining {
-                        number_value(bytes, "remaining", remaining.into());
+                        number_value(bytes, "remaining", remaining as f64);
                     }
                     text_value(bytes, "rule", named.rule.as_str());
                 });

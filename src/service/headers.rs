@@ -86,16 +86,16 @@ fn add_triple(
     names: &HeaderNames,
     format: ResetFormat,
     governing: &Limited<'_>,
-    remaining: Option<u32>,
+    remaining: Option<u64>,
     times: &ResponseTimes<'_>,
 ) {
     let reset = match format {
         ResetFormat::Seconds => whole_seconds(governing.until_reset()),
         ResetFormat::UnixTime => times.unix_seconds(governing.until_reset()),
     };
-    push_number(headers, &names.limit, governing.quota.limit.into());
+    push_number(headers, &names.limit, governing.quota.limit);
     match remaining {
-        Some(hits) => push_number(headers, &names.remaining, hits.into()),
+        Some(hits) => push_number(headers, &names.remaining, hits),
         None => headers.push(&names.remaining, "-1"),
     }
     push_number(headers, &names.reset, reset);
@@ -107,7 +107,7 @@ fn add_ietf(
     headers: &mut impl HeaderSink,
     decision: &Decision<'_>,
     governing: &Limited<'_>,
-    remaining: Option<u32>,
+    remaining: Option<u64>,
 ) {
     let policy = |limited: &Limited<'_>| {
         let (name, quota) = (policy_name(limited), limited.quota);

@@ -78,7 +78,7 @@ pub(super) fn add_decision(metadata: &mut Struct, named: &NamedDecision) {
     let texts = texts.into_iter().filter(|(_, value)| !value.is_empty());
     let mut fields: BTreeMap<_, _> = texts.map(|(key, value)| (key.to_owned(), text(value))).collect();
     if let Some(remaining) = named.remaining {
-        fields.insert("remaining".to_owned(), number(remaining.into()));
+        fields.insert("remaining".to_owned(), number(remaining as f64));
     }
     metadata.fields.insert(named_decision::KEY.to_owned(), value(Kind::StructValue(Struct { fields })));
 }
@@ -105,7 +105,7 @@ fn limit(limited: &Limited<'_>) -> Value {
     let label = limited.rule.and_then(|rule| rule.part.as_ref()).map_or("", |part| &part.label);
     let fields = BTreeMap::from([
         ("name".to_owned(), text(label)),
-        ("remaining".to_owned(), number(limited.verdict.remaining.into())),
+        ("remaining".to_owned(), number(limited.verdict.remaining as f64)),
         ("code".to_owned(), text(named_decision::code_name(limited.code()))),
     ]);
     value(Kind::StructValue(Struct { fields }))

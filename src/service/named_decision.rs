@@ -18,7 +18,7 @@ pub(super) struct NamedDecision {
     pub(super) key: NamedText,
     pub(super) code: Code,
     pub(super) policy: AppliedPolicy,
-    pub(super) remaining: Option<u32>,
+    pub(super) remaining: Option<u64>,
 }
 
 impl NamedDecision {

@@ -86,9 +86,9 @@ fn limit_text(limited: &Limited<'_>) -> String {
         let _ = write!(text, " \"{}\"", limited.name());
     }
     if holds_permits {
-        let _ = write!(text, " of {}", counted(limit.into(), "concurrent request"));
+        let _ = write!(text, " of {}", counted(limit, "concurrent request"));
     } else {
-        let (requests, window) = (counted(limit.into(), "request"), window_text(limited.quota.window));
+        let (requests, window) = (counted(limit, "request"), window_text(limited.quota.window));
         let _ = write!(text, " of {requests} per {window}");
     }
     if let Some(policy) = limited.rule.and_then(|rule| rule.policy()) {
@@ -104,9 +104,9 @@ fn capitalized(text: &str) -> String {
 }
 
 /// Parameters beside the quota that a client can exceed too.
-fn parameters(policy: &Policy, limit: u32) -> String {
+fn parameters(policy: &Policy, limit: u64) -> String {
     match policy.burst() {
-        Some(burst) if burst != u64::from(limit) => format!(" with a burst of {burst}"),
+        Some(burst) if burst != limit => format!(" with a burst of {burst}"),
         _ if !policy.min_interval().is_zero() => format!(" with {:?} between them", policy.min_interval()),
         _ => String::new(),
     }

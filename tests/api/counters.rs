@@ -63,6 +63,45 @@ fn counters_are_read_reset_and_refunded() {
 }
 
 #[test]
+fn usage_of_a_descriptor_is_read_without_a_charge() {
+    let config = rules(
+        "domain: web\ndescriptors:\n- {key: team, rate_limit: {unit: year, requests_per_unit: 50000000000, name: dollars}}\n\
+         - {key: busy, rate_limit: {algorithm: concurrency, requests_per_unit: 3}}\n",
+    );
+    let tollgate = Tollgate::start(config.path(), &[]);
+    let admin = Admin::of(&tollgate);
+    let charge = r#"{"domain": "web", "descriptors": [{"entries": [{"key": "team", "value": "a,b"}], "hitsAddend": "30000000001"}]}"#;
+    assert_eq!(http::post(&tollgate.url("/json"), charge).status, 200);
+    for _ in 0..2 {
+        let usage = admin.get("/usage?domain=web&descriptor=team%3D%22a%2Cb%22");
+        assert_eq!((&usage["domain"], usage["limits"].as_array().map(Vec::len)), (&json!("web"), Some(1)));
+        let limit = &usage["limits"][0];
+        assert_eq!((&limit["rule"], &limit["name"]), (&json!("team"), &json!("dollars")));
+        assert_eq!(
+            (&limit["limit_hits"], &limit["window_seconds"]),
+            (&json!(50_000_000_000_u64), &json!(31_536_000))
+        );
+        assert_eq!(
+            (&limit["used"], &limit["remaining"]),
+            (&json!(30_000_000_001_u64), &json!(19_999_999_999_u64))
+        );
+        let window_ms = 31_536_000_000;
+        assert!(limit["resets_at_ms"].as_u64().is_some_and(|ms| ms > 0 && ms % window_ms == 0), "{usage}");
+    }
+    assert_eq!(
+        admin.get("/usage?domain=web&descriptor=busy%3Dx")["limits"][0]["window_seconds"],
+        json!(null)
+    );
+    for (query, expected) in [
+        ("domain=web&descriptor=none%3Dx", (404, "not_found")),
+        ("domain=web&descriptor=none", (400, "bad_request")),
+        ("domain=web", (400, "bad_request")),
+    ] {
+        assert_eq!(code(&admin.ask("GET", &format!("/usage?{query}"), None)), expected, "{query}");
+    }
+}
+
+#[test]
 fn a_dry_run_uses_the_active_or_other_rules_and_charges_nothing() {
     let config = rules(&limit(2));
     let tollgate = Tollgate::start(config.path(), &[]);

@@ -29,7 +29,7 @@ impl RuleUnderTest {
 
     pub(super) fn request(&self, name: &str) -> TagRequest {
         let quota =
-            Quota { limit: self.limit, window: Window::from_seconds(self.seconds).expect("in range") };
+            Quota { limit: self.limit.into(), window: Window::from_seconds(self.seconds).expect("in range") };
         let policy = Policy::new(self.algorithm, quota, &Parameters::default()).expect("valid");
         let ban = BanPolicy::new(&self.ban, quota).expect("valid");
         let check = Check {

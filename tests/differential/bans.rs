@@ -49,7 +49,7 @@ fn ban_policies(limit: u32) -> impl Strategy<Value = BanPolicy> {
                 forgive,
                 ..BanParameters::default()
             };
-            let quota = Quota { limit, window: Window::from_seconds(1).expect("in range") };
+            let quota = Quota { limit: limit.into(), window: Window::from_seconds(1).expect("in range") };
             BanPolicy::new(&parameters, quota).expect("in range")
         },
     )
@@ -117,7 +117,7 @@ fn call_of(name: &str, charging: Charging, checks: &[Banned]) -> TagRequest {
     for check in call.cells.iter_mut().flat_map(|cell| &mut cell.checks) {
         check.ban = checks[check.descriptor].2;
         // Some of the counters are leased.
-        if check.record == RecordId::numbered(1, check.policy.algorithm()) {
+        if check.record == RecordId::numbered(1, check.policy.algorithm()).under(&check.policy) {
             check.sync = SyncMode::Leased;
         }
     }

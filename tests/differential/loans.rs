@@ -60,7 +60,8 @@ fn limits() -> impl Strategy<Value = LentLimit> {
         |(algorithm, limit, seconds, part, is_leased, has_ban)| {
             let whole = policy(algorithm, limit, seconds);
             let base = u32::try_from(u64::from(limit) * u64::from(part) / 100).expect("a part");
-            let quota = Quota { limit, window: Window::from_seconds(seconds).expect("in range") };
+            let quota =
+                Quota { limit: limit.into(), window: Window::from_seconds(seconds).expect("in range") };
             let share = RegionShare::new(quota, base).expect("a limit");
             LentLimit { policy: share.under(whole, base), share, is_leased, has_ban }
         },

@@ -39,7 +39,13 @@ const HISTORIES: u64 = 6_720;
 const CONCURRENT_HISTORIES: usize = 32;
 
 fn policy() -> impl Strategy<Value = Policy> {
-    let limit = prop_oneof![0..=3_u32, 1..=20_u32, Just(1_000_003), Just(u32::MAX)];
+    let limit = prop_oneof![
+        2 => 0..=3_u64,
+        2 => 1..=20_u64,
+        1 => Just(1_000_003),
+        2 => Just(u32::MAX.into()),
+        1 => wide_amount(),
+    ];
     let seconds = prop_oneof![1..=5_u32, Just(60), Just(61), Just(3_600), Just(31_536_000)];
     let algorithm = proptest::sample::select(&Algorithm::ALL[..]);
     let unused = prop_oneof![3 => Just(0), 1 => 1..=100_u8];
@@ -105,6 +111,13 @@ enum Origin {
     ChangedRule(u64),
 }
 
+/// Amounts of more than 32 bits, at the edges of words and of what a number of Lua holds.
+fn wide_amount() -> impl Strategy<Value = u64> {
+    let edge =
+        prop_oneof![Just(1_u64 << 32), Just(1 << 33), Just(50_000_000_000), Just(1 << 40), Just(Hits::MAX)];
+    (edge, 0..=2_u64).prop_map(|(edge, less)| edge - less)
+}
+
 fn lease() -> impl Strategy<Value = LeaseId> {
     (1..=6_u64).prop_map(|number| LeaseId::new(NonZeroU64::new(number).expect("not 0")))
 }
@@ -123,6 +136,8 @@ fn hits() -> impl Strategy<Value = Hits> {
         1 => (1..=Hits::MAX).prop_map(|amount| Hits::Overdraw(NonZeroU64::new(amount).expect("not 0"))),
         1 => any::<u64>().prop_map(Hits::charge),
         1 => any::<u64>().prop_map(Hits::refund),
+        1 => wide_amount().prop_map(Hits::charge),
+        1 => wide_amount().prop_map(Hits::refund),
         1 => prop_oneof![Just(9_000), Just(60_000)].prop_map(Hits::charge),
         3 => (amount(), lease()).prop_map(|(amount, lease)| Hits::Acquire { amount, lease }),
         2 => lease().prop_map(Hits::Release),
@@ -169,7 +184,8 @@ fn history() -> impl Strategy<Value = Vec<Step>> {
 /// The call with some of its counters leased: those of one number that may be.
 fn with_leased(mut call: TagRequest) -> TagRequest {
     let checks = call.cells.iter_mut().flat_map(|cell| &mut cell.checks);
-    let may_be = |ask: &&mut Check| ask.record == RecordId::numbered(1, ask.policy.algorithm());
+    let may_be =
+        |ask: &&mut Check| ask.record == RecordId::numbered(1, ask.policy.algorithm()).under(&ask.policy);
     checks
         .filter(may_be)
         .filter(|ask| ask.policy.algorithm().can_be_leased())

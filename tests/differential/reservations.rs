@@ -14,7 +14,7 @@ fn budget() -> impl Strategy<Value = Policy> {
     let seconds = prop_oneof![1..=5_u32, Just(60), Just(61), Just(3_600)];
     let ttl = prop_oneof![2..=10_u32, 2..=90_u32];
     (limit, seconds, ttl, any::<bool>()).prop_map(|(limit, seconds, ttl, is_charged)| {
-        let quota = Quota { limit, window: Window::from_seconds(seconds).expect("in range") };
+        let quota = Quota { limit: limit.into(), window: Window::from_seconds(seconds).expect("in range") };
         let reserve = Reserve {
             ttl: ttl.try_into().expect("not 0"),
             unsettled: if is_charged { Unsettled::Charge } else { Unsettled::Release },

@@ -73,8 +73,12 @@ fn api(tollgate: &Tollgate, path: &str) -> Value {
 }
 
 fn ask(tollgate: &Tollgate, value: &str, hits: u32) {
+    ask_key(tollgate, "k", value, hits);
+}
+
+fn ask_key(tollgate: &Tollgate, key: &str, value: &str, hits: u32) {
     let json = format!(
-        r#"{{"domain":"edge","descriptors":[{{"entries":[{{"key":"k","value":"{value}"}}]}}],"hitsAddend":{hits}}}"#
+        r#"{{"domain":"edge","descriptors":[{{"entries":[{{"key":"{key}","value":"{value}"}}]}}],"hitsAddend":{hits}}}"#
     );
     http::post(&tollgate.url("/json"), &json);
 }
@@ -270,6 +274,61 @@ async fn a_webhook_gets_each_event_once_from_three_instances_though_it_fails_hal
         (0..3).map(|at| fs::read_to_string(logs.path().join(at.to_string())).expect("a log")).collect();
     assert!(logs.contains("webhook receiver failed"), "{logs}");
     assert!(!logs.contains("sesame") && !logs.contains(secret), "a secret is in a log");
+}
+
+#[tokio::test]
+async fn each_used_share_of_a_limit_is_delivered_once_from_three_instances_to_a_receiver_that_fails_half_of_the_time()
+ {
+    const LIMITS: &str = "domain: edge\ndescriptors:\n\
+        - {key: k, rate_limit: {unit: year, requests_per_unit: 1000, notify: [50%, 80%, 100%]}}\n\
+        - {key: leased, rate_limit: {unit: year, requests_per_unit: 1000, sync: leased, notify: [50%, 1000%]}}\n";
+    let (config, redis) = (rules(LIMITS), Redis::start());
+    let receiver = Receiver::start(|number| number % 2 == 1);
+    let url = format!("http://127.0.0.1:{}/", receiver.port);
+    let arguments = ["--store", &redis.url(), "--store-timeout", "5s", "--webhook-url", &url];
+    let instances = [0; 3].map(|_| Tollgate::spawn(config.path(), &arguments));
+    instances.iter().for_each(Tollgate::wait_until_ready);
+    // Each hit is decided by another instance, and each instance sees every share used.
+    for (at, instance) in (0..10).flat_map(|_| &instances).enumerate() {
+        ask(instance, "a", if at < 20 { 50 } else { 1 });
+        ask(instance, "skipping", if at == 7 { 5_000 } else { 1 });
+    }
+    for hits in [400, 200] {
+        ask_key(&instances[0], "leased", "l", hits);
+    }
+    let shares_of = |key: &'static str| [50, 80, 100].map(|percent| (key.to_owned(), percent));
+    let mut expected: BTreeSet<(String, u64)> =
+        ["k=a", "k=skipping"].into_iter().flat_map(shares_of).collect();
+    expected.insert(("leased=l".to_owned(), 50));
+    let accepted = || -> Vec<Value> {
+        let received = receiver.received().into_iter().filter(|request| request.is_accepted);
+        received.map(|request| serde_json::from_str(&request.body).expect("JSON")).collect()
+    };
+    let share = |event: &Value| {
+        let key = event["key"].as_str().expect("a key").to_owned();
+        (key, event["figures"]["threshold_percent"].as_u64().expect("a number"))
+    };
+    let have = |found: &[Value], expected: &BTreeSet<(String, u64)>| {
+        expected.is_subset(&found.iter().map(share).collect())
+    };
+    until(async || accepted(), |found| have(found, &expected)).await;
+    // Further hits raise nothing; the last events follow whatever they raise.
+    for instance in &instances {
+        ask(instance, "a", 1);
+    }
+    ask(&instances[1], "last", 5_000);
+    expected.extend(shares_of("k=last"));
+    until(async || accepted(), |found| have(found, &expected)).await;
+    let mut found: Vec<_> = accepted().iter().map(share).collect();
+    found.sort();
+    assert_eq!(found, Vec::from_iter(expected));
+    for event in accepted() {
+        assert_eq!((&event["kind"], &event["phase"]), (&"threshold_reached".into(), &"occurred".into()));
+        let figures = &event["figures"];
+        let (used, limit) = (figures["used_hits"].as_u64(), figures["limit_hits"].as_u64());
+        assert_eq!((limit, figures["window_seconds"].as_u64()), (Some(1_000), Some(31_536_000)));
+        assert!(used >= figures["threshold_percent"].as_u64().map(|percent| percent * 10), "{event}");
+    }
 }
 
 /// Whether a request is genuine, by the documented receiver.

@@ -56,7 +56,7 @@ pub(crate) fn at(micros: u64) -> Timestamp {
 /// `limit` per `seconds`; a bucket holds as much as its limit.
 pub(crate) fn policy(algorithm: Algorithm, limit: u32, seconds: u32) -> Policy {
     let window = Window::from_seconds(seconds).expect("in range");
-    Policy::new(algorithm, Quota { limit, window }, &Parameters::default()).expect("valid")
+    Policy::new(algorithm, Quota { limit: limit.into(), window }, &Parameters::default()).expect("valid")
 }
 
 /// A check of one counter, identified by a number.
@@ -81,7 +81,7 @@ pub(crate) fn charging_with(charging: Charging, name: &str, checks: &[(Asked, Ve
     let shared = CellKey::open("test", [Entry { key: "name", value: name }].into_iter());
     let mut calls = Requests::new();
     for (descriptor, ((number, policy, hits), veto)) in checks.iter().enumerate() {
-        let record = RecordId::numbered(*number, policy.algorithm());
+        let record = RecordId::numbered(*number, policy.algorithm()).under(policy);
         let key = match policy.algorithm().has_own_key() {
             true => shared.clone().dedicated(record),
             false => shared.clone(),

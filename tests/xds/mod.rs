@@ -1,5 +1,6 @@
 //! Rules from a control plane: a real one, and the real program.
 
+mod ai_gateway;
 mod envoy_gateway;
 mod hostile;
 mod large_responses;

@@ -37,6 +37,7 @@ fn descriptors(stated: &Value) -> Vec<RateLimitDescriptor> {
         }),
         descriptors: descriptors(stated),
         shadow_mode: stated["shadow_mode"].as_bool().unwrap_or_default(),
+        quota_mode: stated["quota_mode"].as_bool().unwrap_or_default(),
         ..Default::default()
     };
     each.map(descriptor).collect()
@@ -46,8 +47,16 @@ fn descriptors(stated: &Value) -> Vec<RateLimitDescriptor> {
 /// push has to differ from the one before.
 fn snapshot(push: u32) -> Vec<RateLimitConfig> {
     let json = fs::read_to_string(project("tests/xds/envoy-gateway-snapshot.json")).expect("readable");
-    let json = json.replace("1000000", &(1_000_000 + push).to_string());
-    let stated: Vec<Value> = serde_json::from_str(&json).expect("JSON");
+    configs(&json.replace("1000000", &(1_000_000 + push).to_string()))
+}
+
+/// The resources of a recorded snapshot.
+pub(super) fn snapshot_of(file: &str) -> Vec<RateLimitConfig> {
+    configs(&fs::read_to_string(project(file)).expect("readable"))
+}
+
+fn configs(json: &str) -> Vec<RateLimitConfig> {
+    let stated: Vec<Value> = serde_json::from_str(json).expect("JSON");
     let config = |stated: &Value| RateLimitConfig {
         name: text(stated, "name").into(),
         domain: text(stated, "domain").into(),

@@ -51,7 +51,7 @@ pub use self::{
         OverridesPage, RulesCopy, RulesIdentity, StoredField, VersionCopy,
     },
     error::ControlError,
-    events::{EventKind, EventPhase, LoggedEvent, OperatorEvent, log_events},
+    events::{EventKind, EventPhase, LoggedEvent, Occasion, OperatorEvent, log_events},
     fleet::{InstanceReport, MAX_REPORT_BYTES, Totals},
     handle::Control,
     memory::FileError,

@@ -61,8 +61,8 @@ impl Hits {
     /// A charge of one hit.
     pub const ONE: Self = Self::Charge(NonZeroU64::MIN);
 
-    /// Maximum amount, to which larger ones are reduced: above any limit, and exact in a Lua number.
-    pub const MAX: u64 = 1 << 40;
+    /// Maximum amount, to which larger ones are reduced: exact in a Lua number, as any limit, which is not above it.
+    pub const MAX: u64 = (1 << 53) - 1;
 
     /// Returns a charge of `amount` hits, or a read if that is 0.
     pub fn charge(amount: u64) -> Self {

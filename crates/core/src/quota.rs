@@ -1,6 +1,9 @@
 //! Quotas: a number of hits per window, and the units of windows.
 
-use std::{fmt, num::NonZeroU32};
+use std::{
+    fmt,
+    num::{NonZeroU32, NonZeroU64},
+};
 
 pub use crate::unit::{Unit, UnknownUnit};
 use crate::{
@@ -116,10 +119,22 @@ impl fmt::Display for Window {
 /// Maximum number of hits in a window. A limit of 0 denies all hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
-    /// Hits admitted in one window.
-    pub limit: u32,
+    /// Hits admitted in one window: at most [`Hits::MAX`](crate::descriptor::Hits::MAX).
+    pub limit: u64,
     /// The window's length.
     pub window: Window,
+}
+
+impl Quota {
+    /// The limit for algorithms whose states have 32 bits for it; larger ones are reduced.
+    pub(crate) fn word(&self) -> u32 {
+        u32::try_from(self.limit).unwrap_or(u32::MAX)
+    }
+
+    /// Whether the limit has more than 32 bits.
+    pub const fn is_wide(&self) -> bool {
+        self.limit > u32::MAX as u64
+    }
 }
 
 impl fmt::Display for Quota {
@@ -132,7 +147,12 @@ impl fmt::Display for Quota {
 ///
 /// The shares add up to at most the limit, except that each instance admits at least one hit unless the limit is 0: with
 /// fewer hits than instances there is no better division.
-pub(crate) fn share_of(limit: u32, instances: NonZeroU32) -> u32 {
+pub(crate) fn share_of(limit: u64, instances: NonZeroU32) -> u64 {
+    (limit / NonZeroU64::from(instances)).max(limit.min(1))
+}
+
+/// The share of a limit of 32 bits.
+pub(crate) fn word_share_of(limit: u32, instances: NonZeroU32) -> u32 {
     (limit / instances).max(limit.min(1))
 }
 

@@ -4,7 +4,10 @@ use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-use crate::{algorithm::Algorithm, ban::BanRecord};
+use crate::{
+    algorithm::{Algorithm, Policy},
+    ban::BanRecord,
+};
 
 /// Identifier of a counter within its hash tag: 44 bits of a hash of the rule's path in the tree, and 4 bits of the
 /// algorithm's kind. Short because it is stored with every record; the rules compiler rejects a domain in which two rules
@@ -57,6 +60,19 @@ impl RecordId {
         let digest: [u8; 32] = hash.finalize().into();
         let [a, b, c, d, e, f, ..] = digest;
         Self([a, b, c, d, e, (f & 0xf0) | algorithm.kind()])
+    }
+
+    /// The identifier of the counter under this policy.
+    #[must_use]
+    pub const fn under(&self, policy: &Policy) -> Self {
+        let [a, b, c, d, e, f] = self.path();
+        Self([a, b, c, d, e, f | policy.kind()])
+    }
+
+    /// Number that marks the algorithm, and the number of words of its state: three from 8 on.
+    pub const fn kind(&self) -> u8 {
+        let [.., last] = self.0;
+        last & 0x0f
     }
 
     /// Returns the identifier with this stored form.

@@ -11,7 +11,8 @@ use tollgate_store::{
 };
 
 use crate::{
-    ActiveRules, ActiveSet, BegunBans, Match, Matches, OwnShares, Requests, SnapshotGuard,
+    ActiveRules, ActiveSet, BegunBans, Match, Matches, Modes, OwnShares, ReachedThresholds, Requests,
+    SnapshotGuard,
     abuse::AbuseObserver,
     candidates,
     deadline::Deadline,
@@ -23,23 +24,6 @@ use crate::{
     verdict::{Code, Decision, Limited, Listed, SeveralLimits, Status},
 };
 
-/// Modes that apply to every rule of the process.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Modes {
-    /// Nothing is denied; denials are only counted.
-    pub shadow: bool,
-    /// Every descriptor counts as a quota.
-    pub quota: bool,
-    /// The share of a limit, 0 to 1, above which hits count as near the limit in metrics.
-    pub near_limit_ratio: f64,
-}
-
-impl Default for Modes {
-    fn default() -> Self {
-        Self { shadow: false, quota: false, near_limit_ratio: 0.8 }
-    }
-}
-
 /// Decides requests by the active rules.
 #[derive(Clone, Debug)]
 pub struct Limiter {
@@ -49,6 +33,7 @@ pub struct Limiter {
     fallback: Option<Fallback>,
     observer: Option<AbuseObserver>,
     begun_bans: BegunBans,
+    reached: ReachedThresholds,
     shares: OwnShares,
     clock: Clock,
     /// Lease of a request that its caller names.
@@ -67,6 +52,7 @@ impl Limiter {
             fallback: None,
             observer: None,
             begun_bans: BegunBans::default(),
+            reached: ReachedThresholds::default(),
             shares: OwnShares::default(),
             clock: Clock::System,
             lease: None,
@@ -83,6 +69,12 @@ impl Limiter {
     #[must_use]
     pub fn with_begun_bans(self, begun_bans: BegunBans) -> Self {
         Self { begun_bans, ..self }
+    }
+
+    /// Records the thresholds of limits that are reached in `reached`.
+    #[must_use]
+    pub fn with_reached_thresholds(self, reached: ReachedThresholds) -> Self {
+        Self { reached, ..self }
     }
 
     /// Enforces these shares of the limits that all regions enforce together.
@@ -188,6 +180,7 @@ impl Limiter {
         metrics::record(active.companion, rules, of_request, &matches, &statuses, self.modes);
         candidates::compare(active.companion, rules, &of_matches, (&matches, &statuses), &decisions);
         self.begun_bans.record(rules, &of_matches, &matches, &statuses);
+        self.reached.record(rules, &of_matches, &matches, &statuses);
         let several = beside.fold(&mut statuses);
         if !rules.abuse.is_empty() && degraded.is_none() {
             self.observe(rules, descriptors, &statuses);

@@ -61,7 +61,7 @@ pub struct Deciding<'d> {
     /// The policy that applied.
     pub policy: AppliedPolicy,
     /// Remaining hits of the rule's counter, if it has one.
-    pub remaining: Option<u32>,
+    pub remaining: Option<u64>,
     rule: &'d str,
     /// The counter that decided, with the index of its descriptor.
     counter: Option<(usize, &'d Limited<'d>)>,
@@ -117,9 +117,12 @@ impl Decision<'_> {
         let denying =
             self.limits().rfind(|(_, limited)| limited.code() == Code::OverLimit && !limited.is_quota);
         // As in envoyproxy/ratelimit, an untouched limit of the largest possible size is not reported.
+        let largest = u64::from(u32::MAX);
+        let is_untouched_largest =
+            |limited: &Limited<'_>| limited.quota.limit == largest && limited.verdict.remaining == largest;
         let least = || {
             self.limits()
-                .filter(|(_, limited)| limited.verdict.remaining < u32::MAX)
+                .filter(|(_, limited)| !is_untouched_largest(limited))
                 .min_by_key(|(_, limited)| limited.verdict.remaining)
         };
         denying.or_else(least)

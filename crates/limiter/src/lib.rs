@@ -17,6 +17,7 @@
 //! - [`abuse`]: what the adaptive deny list observes and detects.
 //! - [`demand`]: demand of keys, and the limits that it recommends.
 //! - [`spread`]: delays that spread the times at which denied clients return.
+//! - [`thresholds`]: shares of limits that were used, of which operators are notified.
 //! - [`fallback`]: decisions while the store fails, shared out by the number of [`replicas`].
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
@@ -39,6 +40,7 @@ mod held_permits;
 mod lists;
 mod matched;
 pub mod metrics;
+mod modes;
 mod precheck;
 mod refund;
 mod regions;
@@ -48,6 +50,7 @@ mod several;
 mod shedding;
 mod spread;
 pub mod talkers;
+mod thresholds;
 pub mod verdict;
 
 use tollgate_rules as rules;
@@ -58,13 +61,15 @@ pub use self::{
     bans::{BegunBan, BegunBans},
     counters::{CounterInspector, CounterReading, CounterRequests},
     deadline::Deadline,
-    decide::{Limiter, Modes},
+    decide::Limiter,
     fallback::Fallback,
     held_permits::HeldPermits,
+    modes::Modes,
     regions::OwnShares,
     replicas::Replicas,
     requests::cell_of,
     spread::Spread,
+    thresholds::{ReachedThreshold, ReachedThresholds},
 };
 use self::{
     matched::{Match, Matches},

@@ -291,6 +291,8 @@ fn match_rule<'r>(
 ) -> Match<'r> {
     let (hits, entries, switched) = (descriptor.hits, &*descriptor.entries, changes.switched);
     let mode = rule.and_then(|rule| switched.mode_of(rule));
+    let weights = rule.and_then(|rule| rule.weights.as_ref());
+    let hits = weights.map_or(hits, |weights| weights.weigh(hits, entries));
     // Charges made before the rule was switched off are still refunded.
     if let (Some(rule), Some(SwitchMode::Off), false) = (rule, mode, hits.is_refund()) {
         return Match::Off { rule, is_quota: rule.quota_mode && descriptor.limit.is_none() };

@@ -130,8 +130,9 @@ impl OwnShares {
     ) -> Option<(Policy, RegionShare)> {
         let shares = self.shares.load();
         let hash = || hash_of(key.as_bytes()) ^ hash_of(record.as_bytes());
-        let base = shares.as_ref()?.share(quota.limit, whole, || clock.now(), hash);
-        Some((whole.region_share(base, quota.limit), RegionShare::new(quota, base)?))
+        let limit = u32::try_from(quota.limit).ok()?;
+        let base = shares.as_ref()?.share(limit, whole, || clock.now(), hash);
+        Some((whole.region_share(base, limit), RegionShare::new(quota, base)?))
     }
 }
 
@@ -143,6 +144,6 @@ pub(super) fn without_primary(cell: &Cell, matched: Option<&Match<'_>>, whole: P
         return whole;
     }
     let counter = matched.and_then(Match::counter);
-    let share = counter.and_then(|counter| Some((counter.share?, counter.quota.limit)));
+    let share = counter.and_then(|counter| Some((counter.share?, u32::try_from(counter.quota.limit).ok()?)));
     share.map_or(whole, |(share, limit)| whole.region_share(share.base(), limit))
 }

@@ -119,7 +119,7 @@ impl RecentCounts {
 
 /// Renews the permit of an instance.
 fn presence(lease: LeaseId) -> TagRequest {
-    let quota = Quota { limit: u32::MAX, window: Window::of(Unit::Second) };
+    let quota = Quota { limit: u32::MAX.into(), window: Window::of(Unit::Second) };
     let parameters = Parameters { lease_ttl: PRESENCE_TTL, ..Parameters::default() };
     let policy = Policy::nearest(Algorithm::Concurrency, quota, &parameters);
     let record = RecordId::alone(Algorithm::Concurrency);

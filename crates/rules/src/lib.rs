@@ -14,6 +14,7 @@ mod calendar;
 mod cidr;
 pub mod config;
 mod level;
+mod notify;
 mod on_store_error;
 mod overrides;
 mod path;
@@ -27,6 +28,7 @@ mod shedding;
 mod snapshot;
 mod stated_value;
 mod tune;
+mod weights;
 mod wildcard;
 
 use std::{
@@ -45,6 +47,7 @@ pub use self::{
     abuse::{AbuseMode, AbuseRule, AbuseTrigger, ExemptValue, Exemption},
     cidr::CidrTable,
     level::{Branch, Duplicate, Level, Matcher, Node, join},
+    notify::NotifyThresholds,
     on_store_error::OnStoreError,
     overrides::{
         ALL_NAMES, List, Listing, ListingError, Overrides, StatedPair, SwitchMode, Switched, ValueMatch,
@@ -63,6 +66,7 @@ pub use self::{
     snapshot::{ActiveSet, Companion, OverrideTarget, Snapshot, SnapshotGuard},
     stated_value::StatedValue,
     tune::{Tune, TuneEvidence},
+    weights::Weights,
     wildcard::Wildcard,
 };
 

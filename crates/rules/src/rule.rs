@@ -13,12 +13,14 @@ use tollgate_core::{
 
 use super::{
     level::join,
+    notify::NotifyThresholds,
     on_store_error::OnStoreError,
     path,
     rollout::Rollout,
     scope::{Far, Scope},
     shedding::Shedding,
     stated_value::StatedValue,
+    weights::Weights,
 };
 
 /// Time by which the store's clock may be ahead of this process' for changed rules to know all former counters.
@@ -97,6 +99,10 @@ pub struct Rule {
     pub overdraft: bool,
     /// Bans of the counters, if the configuration states them.
     pub ban: Option<BanPolicy>,
+    /// Shares of the limit whose use operators are notified of, if the configuration states any.
+    pub notify: Option<NotifyThresholds>,
+    /// Weights of hits by the value of the last entry, if the configuration states any.
+    pub weights: Option<Box<Weights>>,
     /// Policy while the store fails, if the configuration states one.
     pub on_store_error: Option<OnStoreError>,
     /// The limit in hits per window while the store does not decide, if it is another one.
@@ -244,9 +250,14 @@ impl Rule {
     /// Identifier of the rule's counters within their hash tags. Independent of the limit, so that a changed limit keeps the
     /// usage.
     pub fn record_id(&self) -> RecordId {
-        let algorithm = self.algorithm().unwrap_or_default();
         let part = self.part.as_ref().map(|part| PathStep::Limit(&part.label));
-        *self.derived.record_id.get_or_init(|| record_id_of(&self.segments, part.as_slice(), algorithm))
+        *self.derived.record_id.get_or_init(|| {
+            let record = record_id_of(&self.segments, part.as_slice(), self.algorithm().unwrap_or_default());
+            match &self.limit {
+                Limit::Quota { policy, .. } => record.under(policy),
+                Limit::Unlimited => record,
+            }
+        })
     }
 
     /// Identifier of the rule's cells where it leaves no value open: several limits of a descriptor share a cell.

@@ -1,12 +1,19 @@
-//! `tollgate counters`.
+//! `tollgate counters` and `tollgate usage`.
 
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{CommandOutput, api::ApiClient, bans, error::ClientError, lists::descriptor, text::escape_line};
-use crate::settings::{CounterCommand, CounterSelector};
+use super::{
+    CommandOutput,
+    api::ApiClient,
+    bans,
+    error::ClientError,
+    lists::descriptor,
+    text::{escape_line, utc},
+};
+use crate::settings::{CounterCommand, CounterSelector, DescriptorArgument};
 
 /// State of a counter.
 #[derive(Debug, Deserialize)]
@@ -17,15 +24,33 @@ struct Counter {
     /// Hits among them that the instance holds; not reported by earlier versions.
     #[serde(default)]
     held: u64,
-    remaining: u32,
+    remaining: u64,
     /// Unknown with a `min_interval`.
     would_pass: Option<bool>,
     reset_after_ms: u64,
 }
 
+/// Use of the limits of a descriptor.
+#[derive(Debug, Deserialize)]
+struct Usage {
+    limits: Vec<LimitUsage>,
+}
+
+/// Use of a limit.
+#[derive(Debug, Deserialize)]
+struct LimitUsage {
+    rule: String,
+    limit: String,
+    used: u64,
+    remaining: u64,
+    resets_at_ms: u64,
+    held: u64,
+}
+
 pub(super) fn run(api: &ApiClient, command: &CounterCommand) -> Result<CommandOutput, ClientError> {
     let json = match command {
         CounterCommand::Read(counter) => api.post("counters/read", &body(counter, None, None))?,
+        CounterCommand::Usage(counter) => return usage(api, counter),
         CounterCommand::Reset(counter, reason) => {
             api.post("counters/reset", &body(counter, None, reason.as_deref()))?
         }
@@ -38,6 +63,16 @@ pub(super) fn run(api: &ApiClient, command: &CounterCommand) -> Result<CommandOu
     Ok(CommandOutput { text: api.read::<Counter>(&json)?.to_text(), json })
 }
 
+fn usage(api: &ApiClient, counter: &CounterSelector) -> Result<CommandOutput, ClientError> {
+    let DescriptorArgument(pairs) = &counter.descriptor;
+    let pairs: Vec<String> =
+        pairs.iter().map(|(key, value)| format!("{key}={}", Value::from(&**value))).collect();
+    let descriptor = pairs.join(",");
+    let json = api.get("usage", &[("domain", &counter.domain), ("descriptor", &descriptor)])?;
+    let texts: Vec<String> = api.read::<Usage>(&json)?.limits.iter().map(LimitUsage::to_text).collect();
+    Ok(CommandOutput { text: texts.join("\n"), json })
+}
+
 fn body(counter: &CounterSelector, hits: Option<u64>, reason: Option<&str>) -> Value {
     let mut body = json!({ "domain": counter.domain, "descriptor": descriptor(&counter.descriptor) });
     if let Some(body) = body.as_object_mut() {
@@ -45,6 +80,26 @@ fn body(counter: &CounterSelector, hits: Option<u64>, reason: Option<&str>) -> V
         body.extend(reason.map(|reason| ("reason".to_owned(), reason.into())));
     }
     body
+}
+
+impl LimitUsage {
+    #[allow(clippy::float_arithmetic)] // Shown to people.
+    fn to_text(&self) -> String {
+        let total = self.used.saturating_add(self.remaining);
+        let percent = if total == 0 { 100.0 } else { self.used as f64 / total as f64 * 100.0 };
+        let held = match self.held {
+            0 => String::new(),
+            held => format!(", {held} of them held by the instance"),
+        };
+        format!(
+            "rule        {}\nlimit       {}\nused        {} ({percent:.1} %{held})\nremaining   {}\nresets at   {}\n",
+            escape_line(&self.rule),
+            escape_line(&self.limit),
+            self.used,
+            self.remaining,
+            utc(self.resets_at_ms),
+        )
+    }
 }
 
 impl Counter {

@@ -19,7 +19,7 @@ struct Recommendations {
 struct Recommendation {
     domain: String,
     rule: String,
-    limit: u32,
+    limit: u64,
     window_s: u64,
     windows: u64,
     since_s: u64,

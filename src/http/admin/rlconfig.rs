@@ -118,6 +118,12 @@ fn line(domain: &Domain, rule: &Rule) -> String {
             let _ = write!(line, ", carry: {{debt: {debt}, unused: {unused}%}}");
         }
         rule.ban.iter().for_each(|ban| add_ban(&mut line, ban));
+        if let Some(weights) = &rule.weights {
+            let _ = write!(line, ", weights: {} values", weights.values());
+        }
+        if let Some(notify) = &rule.notify {
+            let _ = write!(line, ", notify: [{notify}]");
+        }
         let sync = domain.sync_of(rule);
         if sync != SyncMode::default() {
             let _ = write!(line, ", sync: {}", sync.name());
@@ -187,7 +193,7 @@ mod tests {
     use tollgate_rules::{Derived, DomainIndex, Level, Matcher, Node, Rollout, Segment, Value};
 
     fn limit(algorithm: Algorithm, limit: u32, unit: Unit, multiplier: u32) -> Limit {
-        let quota = Quota { limit, window: Window::new(unit, multiplier).expect("in range") };
+        let quota = Quota { limit: limit.into(), window: Window::new(unit, multiplier).expect("in range") };
         let parameters = Parameters { min_interval: Duration::from_millis(50), ..Parameters::default() };
         Limit::Quota { quota, policy: Policy::new(algorithm, quota, &parameters).expect("fills in time") }
     }
@@ -201,6 +207,8 @@ mod tests {
             sync,
             overdraft: false,
             ban: None,
+            notify: None,
+            weights: None,
             scope: Scope::Regional,
             far: Far::Deny,
             on_store_error: None,

@@ -91,7 +91,7 @@ impl Bench {
 }
 
 fn call((cell, record): (CellKey, RecordId), hits: Hits) -> PrimaryCall {
-    let quota = Quota { limit: u32::MAX, window: Window::of(Unit::Second) };
+    let quota = Quota { limit: u32::MAX.into(), window: Window::of(Unit::Second) };
     let policy = Policy::nearest(Algorithm::FixedWindow, quota, &Parameters::default());
     let request = TagRequest::new(Charging::Independent, cell, Check::own(record, policy, hits));
     wire::call_of(&request, Duration::from_secs(1))

@@ -190,7 +190,8 @@ fn verdict_of(verdict: &Verdict) -> PrimaryVerdict {
     });
     PrimaryVerdict {
         admitted: verdict.admitted,
-        remaining: verdict.remaining,
+        // A limit of the primary region has 32 bits.
+        remaining: u32::try_from(verdict.remaining).unwrap_or(u32::MAX),
         reset_after_us: micros(verdict.reset_after),
         retry_after_us: (verdict.retry_after != Duration::MAX).then(|| micros(verdict.retry_after)),
         used: verdict.used,
@@ -212,7 +213,7 @@ fn read_verdict(verdict: &PrimaryVerdict) -> Option<Verdict> {
     };
     Some(Verdict {
         admitted: verdict.admitted,
-        remaining: verdict.remaining,
+        remaining: verdict.remaining.into(),
         reset_after: Duration::from_micros(verdict.reset_after_us),
         retry_after: verdict.retry_after_us.map_or(Duration::MAX, Duration::from_micros),
         used: verdict.used,

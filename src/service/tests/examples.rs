@@ -210,3 +210,33 @@ async fn uploads_and_queries_are_limited_while_they_run() {
     assert!(queries.passes(4, &[&tenant]).await && !queries.passes(5, &[&tenant]).await);
     assert!(queries.limits_to(1_000, &[("tenant", "t"), ("budget", "cost")]).await);
 }
+
+#[tokio::test]
+async fn a_budget_counts_money_beyond_32_bits_exactly() {
+    let budget = Example::new("budget.yaml", "example_budget");
+    let team = [("team", "search")];
+    for _ in 0..12 {
+        assert!(budget.passes(4_000_000_000, &[&team]).await);
+    }
+    assert!(budget.passes(1_999_999_999, &[&team]).await);
+    assert_eq!(budget.remaining(&[&team]).await, [1]);
+    assert!(budget.passes(1, &[&team]).await && !budget.passes(1, &[&team]).await);
+    // The protocol has 32 bits for what remains.
+    let other = budget.call(1, &[&[("team", "other")]]).await;
+    let status = &other.statuses[0];
+    assert_eq!(status.limit_remaining, u32::MAX);
+    assert_eq!(status.current_limit.as_ref().map(|limit| limit.requests_per_unit), Some(u32::MAX));
+}
+
+#[tokio::test]
+async fn models_share_a_budget_each_by_its_weight() {
+    let budget = Example::new("budget.yaml", "example_budget");
+    let of = |model| [("plan", "pro"), ("model", model)];
+    for (model, hits, remaining) in
+        [("large", 1_000_000, 70_000_000), ("medium", 4_000_000, 50_000_000), ("small", 50_000_000, 0)]
+    {
+        assert!(budget.passes(hits, &[&of(model)]).await);
+        assert_eq!(budget.remaining(&[&of("any")]).await, [remaining]);
+    }
+    assert!(!budget.passes(1, &[&of("small")]).await);
+}

@@ -1,4 +1,4 @@
-//! Arguments of `tollgate counters`.
+//! Arguments of `tollgate counters` and `tollgate usage`.
 
 use std::num::NonZeroU64;
 
@@ -16,6 +16,14 @@ use crate::settings::{error::Problem, parsers::DescriptorArgument};
 pub(in crate::settings) struct CountersFlags {
     #[command(subcommand)]
     subcommand: CountersSubcommand,
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+#[derive(Args, Debug)]
+pub(in crate::settings) struct UsageFlags {
+    #[command(flatten)]
+    counter: CounterFlags,
     #[command(flatten)]
     connection: ConnectionFlags,
 }
@@ -99,6 +107,8 @@ pub struct CounterSelector {
 pub enum CounterCommand {
     /// Read it.
     Read(CounterSelector),
+    /// Read the use of its limits.
+    Usage(CounterSelector),
     /// Reset it, with a reason.
     Reset(CounterSelector, Option<String>),
     /// Refund hits, with a reason.
@@ -114,9 +124,23 @@ pub enum CounterCommand {
     },
 }
 
+impl CounterFlags {
+    fn words(self) -> CounterSelector {
+        let Self { domain, descriptor } = self;
+        CounterSelector { domain, descriptor }
+    }
+}
+
+impl UsageFlags {
+    pub(in crate::settings) fn resolve(self) -> Result<AdminClientSettings, Problem> {
+        let command = CounterCommand::Usage(self.counter.words());
+        self.connection.resolve(AdminCommand::Counter(command))
+    }
+}
+
 impl CountersFlags {
     pub(in crate::settings) fn resolve(self) -> Result<AdminClientSettings, Problem> {
-        let words = |CounterFlags { domain, descriptor }| CounterSelector { domain, descriptor };
+        let words = CounterFlags::words;
         let command = match self.subcommand {
             CountersSubcommand::Read { counter } => CounterCommand::Read(words(counter)),
             CountersSubcommand::Reset { counter, reason } => CounterCommand::Reset(words(counter), reason),

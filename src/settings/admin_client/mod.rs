@@ -1,4 +1,4 @@
-//! Arguments of the commands that call the admin API: `rules`, `counters`, `ban`, `switch`, `override`, `regions`, `top`,
+//! Arguments of the commands that call the admin API: `rules`, `counters`, `usage`, `ban`, `switch`, `override`, `regions`, `top`,
 //! `candidates`, `recommend` and `events`.
 
 mod connection;
@@ -14,7 +14,7 @@ mod tests;
 
 pub(super) use self::{
     connection::FLAGS,
-    counters::CountersFlags,
+    counters::{CountersFlags, UsageFlags},
     lists::BanFlags,
     overrides::OverrideFlags,
     regions::RegionsFlags,

@@ -14,7 +14,7 @@ use super::{
     admin::AdminFlags,
     admin_client::{
         BanFlags, CountersFlags, EventsFlags, OverrideFlags, RegionsFlags, RuleQueryFlags,
-        RulesFlags as VersionFlags, SwitchFlags, TopFlags,
+        RulesFlags as VersionFlags, SwitchFlags, TopFlags, UsageFlags,
     },
     anomalies::AnomalyFlags,
     environment::{self, Environment, EnvironmentFlags},
@@ -71,6 +71,8 @@ enum Verb {
     Rules(VersionFlags),
     /// Read, reset and refund counters of a running server, and list and lift their bans.
     Counters(CountersFlags),
+    /// Show what a key has used of its limit on a running server, and when it resets. Charges nothing.
+    Usage(UsageFlags),
     /// Deny or allow requests on a running server, by the deny and allow lists. For bans of rules see `counters bans`.
     Ban(BanFlags),
     /// Switch rules of a running server off, to shadow mode, or to decide without Redis (`emergency`).
@@ -262,6 +264,7 @@ pub fn parse(
         Some(Verb::Load(flags)) => flags.resolve().map(Command::Load),
         Some(Verb::Rules(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Counters(flags)) => flags.resolve().map(Command::AdminClient),
+        Some(Verb::Usage(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Ban(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Switch(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Regions(flags)) => flags.resolve().map(Command::AdminClient),

@@ -90,7 +90,7 @@ impl Converter<'_> {
         };
         raw.unlimited = flag(stated.unlimited);
         if stated.requests_per_unit > 0 || !stated.unlimited {
-            raw.requests_per_unit = field(stated.requests_per_unit);
+            raw.requests_per_unit = field(stated.requests_per_unit.into());
         }
         let list = path.key("replaces");
         let replaces = stated.replaces.into_iter().enumerate();

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 pub use self::logging::log_events;
+pub use self::queue::Occasion;
 pub(crate) use self::{
     log::EventLog,
     queue::{EventQueue, QueuedEvent},
@@ -56,11 +57,13 @@ pub enum EventKind {
     DeniedShareHigh,
     /// A ramp has set the share of its rule back, because too many hits were denied.
     RampWentBack,
+    /// A share of a limit was used in a window, by the limit's `notify`.
+    ThresholdReached,
 }
 
 impl EventKind {
     /// Every kind.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::KeyRate,
         Self::AbuseListed,
         Self::RateHigh,
@@ -68,6 +71,7 @@ impl EventKind {
         Self::RateDrift,
         Self::DeniedShareHigh,
         Self::RampWentBack,
+        Self::ThresholdReached,
     ];
 
     /// Name of the kind in the API, in webhooks and in metrics.
@@ -80,6 +84,7 @@ impl EventKind {
             Self::RateDrift => "rate_drift",
             Self::DeniedShareHigh => "denied_share_high",
             Self::RampWentBack => "ramp_went_back",
+            Self::ThresholdReached => "threshold_reached",
         }
     }
 
@@ -90,7 +95,7 @@ impl EventKind {
             Self::KeyRate | Self::RateHigh | Self::RateLow | Self::RateDrift | Self::DeniedShareHigh => {
                 Duration::from_secs(300)
             }
-            Self::AbuseListed | Self::RampWentBack => Duration::from_secs(60),
+            Self::AbuseListed | Self::RampWentBack | Self::ThresholdReached => Duration::from_secs(60),
         }
     }
 }
@@ -145,8 +150,8 @@ impl OperatorEvent {
         }
     }
 
-    /// Digest of what makes two events equal: the kind, the phase and the object.
-    pub(crate) fn digest(&self) -> String {
+    /// Digest of what makes two events equal: the kind, the phase, the object and the occasion.
+    pub(crate) fn digest(&self, occasion: Option<&str>) -> String {
         let mut hash = Sha256::new();
         let texts = [
             self.kind.name(),
@@ -155,7 +160,7 @@ impl OperatorEvent {
             self.rule.as_deref().unwrap_or_default(),
             self.key.as_deref().unwrap_or_default(),
         ];
-        for text in texts {
+        for text in texts.into_iter().chain(occasion) {
             hash.update(text.len().to_le_bytes());
             hash.update(text);
         }
@@ -237,12 +242,13 @@ mod tests {
     fn events_about_the_same_object_are_equal_and_no_others() {
         let first = event("a", "b");
         let later = OperatorEvent { figures: Vec::new(), message: String::new(), ..first.clone() };
-        assert_eq!(first.digest(), later.digest());
-        assert_eq!(first.digest().len(), 32);
+        assert_eq!(first.digest(None), later.digest(None));
+        assert_eq!(first.digest(None).len(), 32);
         let ended = OperatorEvent { phase: EventPhase::Ended, ..first.clone() };
         let of_rule = OperatorEvent { rule: Some("b".to_owned()), key: None, ..first.clone() };
+        assert_ne!(first.digest(None), first.digest(Some("window 7")));
         for other in [event("ab", ""), event("a", "c"), ended, of_rule] {
-            assert_ne!(first.digest(), other.digest());
+            assert_ne!(first.digest(None), other.digest(None));
         }
     }
 

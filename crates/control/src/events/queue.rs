@@ -1,6 +1,6 @@
 //! Events of this process that are not logged yet.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -11,14 +11,44 @@ use crate::metrics;
 /// Maximum number of queued events; the oldest is dropped for a new one.
 const MAX_QUEUED: usize = 256;
 
+/// Maximum time for which an event waits: the time of attempts to log each of those before it would be longer, but the
+/// store responds to all or none.
+const MAX_WAIT: Duration = Duration::from_secs(3_600);
+
 /// A queued event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QueuedEvent {
     pub(crate) event: OperatorEvent,
     /// Time when it was raised, in milliseconds since 1970.
     pub(crate) at_ms: u64,
+    /// What the event is raised once for, if it is not suppressed for the usual time only.
+    pub(crate) occasion: Option<Occasion>,
     /// Distinguishes the event from any other, so that it is logged once though an attempt is repeated.
     pub(crate) token: String,
+}
+
+/// Something that an event is raised once for, by all instances together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Occasion {
+    /// Identifier, equal in every instance.
+    pub id: String,
+    /// Time after which no instance raises the event for it.
+    pub lifetime: Duration,
+}
+
+impl QueuedEvent {
+    /// Digest of what makes two events equal.
+    pub(crate) fn digest(&self) -> String {
+        self.event.digest(self.occasion.as_ref().map(|occasion| &*occasion.id))
+    }
+
+    /// Time for which an equal event is not logged again. An event may wait here before it is logged.
+    pub(crate) fn repeat_interval(&self) -> Duration {
+        match &self.occasion {
+            Some(occasion) => occasion.lifetime.saturating_add(MAX_WAIT),
+            None => self.event.repeat_interval(),
+        }
+    }
 }
 
 /// Bounded queue of events.
@@ -39,6 +69,11 @@ impl EventQueue {
         events.push_back(event);
         drop(events);
         self.added.notify_one();
+    }
+
+    /// Number of events for which there is room.
+    pub(crate) fn room(&self) -> usize {
+        MAX_QUEUED.saturating_sub(self.events.lock().len())
     }
 
     /// Waits for an event, and returns the oldest, which stays in the queue.
@@ -76,7 +111,7 @@ mod tests {
             message: String::new(),
             figures: Vec::new(),
         };
-        QueuedEvent { event, at_ms, token: at_ms.to_string() }
+        QueuedEvent { event, at_ms, occasion: None, token: at_ms.to_string() }
     }
 
     #[tokio::test]

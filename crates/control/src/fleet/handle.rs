@@ -6,7 +6,7 @@ use super::{InstanceReport, MAX_REPORT_BYTES, MAX_TOTALS, Totals};
 use crate::{
     Control, ControlError, LoggedEvent, OperatorEvent,
     backend::Backend,
-    events::QueuedEvent,
+    events::{Occasion, QueuedEvent},
     redis::{ReportTopic, SharedFigures},
     stored,
 };
@@ -120,7 +120,19 @@ impl Control {
     /// Queues an event, which is logged in the background, unless an equal one was logged recently. Never waits.
     pub fn raise_event(&self, event: OperatorEvent) {
         let token = stored::token();
-        self.event_queue().push(QueuedEvent { event, at_ms: stored::now_ms(), token });
+        self.event_queue().push(QueuedEvent { event, at_ms: stored::now_ms(), occasion: None, token });
+    }
+
+    /// Queues an event that all instances together log once for an occasion. Never waits.
+    pub fn raise_event_once(&self, event: OperatorEvent, occasion: Occasion) {
+        let token = stored::token();
+        let occasion = Some(occasion);
+        self.event_queue().push(QueuedEvent { event, at_ms: stored::now_ms(), occasion, token });
+    }
+
+    /// Number of events that can be raised before the oldest is dropped.
+    pub fn event_room(&self) -> usize {
+        self.event_queue().room()
     }
 
     /// Returns the latest events before the event `before`, or of all, newest first.
@@ -161,8 +173,8 @@ impl Control {
 
     /// Appends a queued event to the log; whether no equal one was there.
     pub(crate) async fn log_event(&self, queued: QueuedEvent) -> Result<bool, ControlError> {
-        let QueuedEvent { event, at_ms, token } = queued;
-        let (digest, interval) = (event.digest(), event.repeat_interval());
+        let (digest, interval) = (queued.digest(), queued.repeat_interval());
+        let QueuedEvent { event, at_ms, occasion: _, token } = queued;
         let logged = event.logged(self.instance(), at_ms);
         match self.backend() {
             Backend::Memory(memory) => {

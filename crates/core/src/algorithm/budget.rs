@@ -143,7 +143,7 @@ impl Budget {
         Self { window, reserve }
     }
 
-    pub(super) const fn with_limit(self, limit: u32) -> Self {
+    pub(super) const fn with_limit(self, limit: u64) -> Self {
         Self { window: self.window.with_limit(limit), ..self }
     }
 
@@ -172,7 +172,7 @@ impl Budget {
 
     /// State of this share of the `whole` limit after its last verdict.
     pub(super) fn after(&self, whole: &Self, last: &LastVerdict, instances: NonZeroU32) -> Ledger {
-        let [ends, used] = self.window.after(&whole.window, last, instances);
+        let [ends, used, _] = self.window.after(&whole.window, last, instances);
         Ledger { ends, used: used.into(), ..Ledger::default() }
     }
 
@@ -186,7 +186,7 @@ impl Budget {
     }
 
     fn admits(&self, ledger: &Ledger, hits: u64) -> bool {
-        ledger.used.saturating_add(ledger.held).saturating_add(hits) <= u64::from(self.window.limit())
+        ledger.used.saturating_add(ledger.held).saturating_add(hits) <= self.window.limit()
     }
 
     pub(super) fn apply(&self, ledger: &mut Ledger, now: Timestamp, hits: Hits) -> bool {
@@ -309,7 +309,7 @@ impl Budget {
         hits: Hits,
         admitted: bool,
     ) -> Verdict {
-        let limit = u64::from(self.window.limit());
+        let limit = self.window.limit();
         let LedgerSummary { used, held, ends } = summary;
         let spent = used.saturating_add(held);
         let left = Timestamp::from_micros(u64::from(ends).saturating_mul(1_000_000)).since(now);
@@ -325,7 +325,7 @@ impl Budget {
         let over = if admitted { 0 } else { spent.saturating_add(wanted).saturating_sub(limit) };
         Verdict {
             admitted,
-            remaining: u32::try_from(limit.saturating_sub(spent)).unwrap_or(u32::MAX),
+            remaining: limit.saturating_sub(spent),
             reset_after: left,
             retry_after,
             used,

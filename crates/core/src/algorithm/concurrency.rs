@@ -13,7 +13,7 @@ use std::{
 };
 
 use super::{QueueSummary, queue::Queue};
-use crate::{clock::Timestamp, descriptor::Hits, lease::LeaseId, quota::share_of};
+use crate::{clock::Timestamp, descriptor::Hits, lease::LeaseId, quota::word_share_of};
 
 /// Time to live of a lease by default.
 pub const DEFAULT_LEASE_TTL: Duration = Duration::from_secs(60);
@@ -38,7 +38,7 @@ impl Concurrency {
     }
 
     pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
-        Self { limit: share_of(self.limit, instances), ..self }
+        Self { limit: word_share_of(self.limit, instances), ..self }
     }
 
     pub(super) const fn limit(&self) -> u32 {

@@ -46,9 +46,9 @@ pub struct Loan {
 }
 
 impl RegionShare {
-    /// Returns the share of `base` hits of a quota; `None` of one without hits.
+    /// Returns the share of `base` hits of a quota; `None` of one without hits, or of more than 32 bits.
     pub fn new(quota: Quota, base: u32) -> Option<Self> {
-        let limit = NonZeroU32::new(quota.limit)?;
+        let limit = NonZeroU32::new(u32::try_from(quota.limit).ok()?)?;
         // As a bucket of the whole limit rounds its emission interval.
         let window = u64::from(quota.window.seconds()).saturating_mul(TICKS_PER_SECOND);
         let refill = window.div_ceil(limit.get().into()).saturating_mul(limit.get().into());
@@ -74,12 +74,12 @@ impl RegionShare {
     #[must_use]
     pub fn under(&self, policy: Policy, effective: u32) -> Policy {
         match policy {
-            Policy::FixedWindow(policy) => Policy::FixedWindow(policy.with_limit(effective)),
+            Policy::FixedWindow(policy) => Policy::FixedWindow(policy.with_limit(effective.into())),
             Policy::SlidingWindow(policy) => Policy::SlidingWindow(policy.with_limit(effective).rounded_up()),
             Policy::SlidingWindowLog(policy) => Policy::SlidingWindowLog(policy.with_limit(effective)),
             Policy::TokenBucket(policy) => Policy::TokenBucket(policy.with_refill(self.refill, effective)),
             Policy::Concurrency(policy) => Policy::Concurrency(policy.with_limit(effective)),
-            Policy::Budget(policy) => Policy::Budget(policy.with_limit(effective)),
+            Policy::Budget(policy) => Policy::Budget(policy.with_limit(effective.into())),
         }
     }
 
@@ -97,7 +97,7 @@ impl RegionShare {
 
     /// The limit under which a counter of a region was decided: its verdict shows it, but a limit below what is used as that.
     pub fn effective_in(&self, policy: &Policy, verdict: &Verdict) -> u32 {
-        let seen = verdict.used.saturating_add(verdict.remaining.into());
+        let seen = verdict.used.saturating_add(verdict.remaining);
         let effective = match policy {
             // The verdict counts tokens, which are in proportion to the rate.
             Policy::TokenBucket(bucket) => {
@@ -179,7 +179,7 @@ pub fn fill_later(policy: &Policy, state: &mut CounterState, now: Timestamp, mic
 pub fn label(policy: &Policy, state: &CounterState, now: Timestamp) -> u32 {
     let [first, second, third] = state.words();
     match policy {
-        Policy::FixedWindow(window) => window.label([first, second], now),
+        Policy::FixedWindow(window) => window.label([first, second, third], now),
         Policy::SlidingWindow(window) => window.label([first, second, third], now),
         Policy::SlidingWindowLog(_) | Policy::TokenBucket(_) | Policy::Concurrency(_) | Policy::Budget(_) => {
             now.seconds().saturating_add(1)

@@ -4,7 +4,7 @@
 //! until the window ends. They do not count where a request is charged all or none, or where the counter is leased. Up to
 //! twice the limit can pass in an interval of one window's length that spans an edge.
 //!
-//! The state is `[end of the window in seconds since the epoch, hits]`. While that end lies ahead, the hits count,
+//! The state is `[end of the window in seconds since the epoch, low 32 bits of the hits, the others]`. While that end lies ahead, the hits count,
 //! whatever window the rule has by now: after a window was made longer, the usage counts to the end of that window. An end
 //! up to four windows after that of the present one stays, so that a clock that stepped back and is put right grants
 //! nothing twice; and so usage of a longer window counts to the end of that. An end beyond that is replaced by that of the
@@ -14,16 +14,24 @@
 //! last of these windows, and the hits that are left for it; each window before it is full. Of a calendar these are no more
 //! than two windows: the script has the end of the next one only. Such a state of another limit
 //! or window thus lasts as long as it did, within the bound.
+//!
+//! Limits of up to 32 bits count no more than 2^32 - 1 hits, and their third word is 0: a store has only two. Others are
+//! *wide*: they count up to [`Hits::MAX`], under a kind of their own, and have no carry.
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::{Charging, LastVerdict, MAX_STEP_BACK_WINDOWS, Prefetch, Verdict, last_verdict::used_of_share};
+use super::{
+    Charging, LastVerdict, MAX_STEP_BACK_WINDOWS, Prefetch, Verdict, Words, last_verdict::used_of_share,
+};
 use crate::{
     calendar::Calendar,
     clock::Timestamp,
     descriptor::Hits,
-    quota::{Quota, share_of},
+    quota::{Quota, share_of, word_share_of},
 };
+
+/// Number that marks counters with a limit of more than 32 bits, whose states have three words.
+pub(super) const WIDE_KIND: u8 = 14;
 
 /// Maximum length of the windows for which a loan between regions lasts longer than one.
 const MAX_LOAN_WINDOW: Duration = Duration::from_secs(5);
@@ -35,7 +43,7 @@ const MAX_EXCESS: Duration = Duration::from_secs(2 * 86_400);
 /// At most `limit` hits in each window of `window` seconds, or of a calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
-    pub(super) limit: u32,
+    pub(super) limit: u64,
     /// With a calendar, the length of its unit.
     pub(super) window: NonZeroU32,
     pub(super) calendar: Option<Calendar>,
@@ -52,7 +60,7 @@ impl FixedWindow {
         Self { limit, window: window.length(), calendar: window.calendar(), max_carried, unused_percent: 0 }
     }
 
-    pub(super) const fn with_limit(self, limit: u32) -> Self {
+    pub(super) const fn with_limit(self, limit: u64) -> Self {
         Self { limit, ..self }
     }
 
@@ -62,7 +70,8 @@ impl FixedWindow {
 
     /// Time until a window's hits do not count any more: also in the next windows, with a carry.
     pub(super) fn tail(&self) -> Duration {
-        let carried = self.max_carried.checked_div(self.limit).unwrap_or_default();
+        let carried = u64::from(self.max_carried).checked_div(self.limit).unwrap_or_default();
+        let carried = u32::try_from(carried).unwrap_or(u32::MAX);
         let windows = match self.max_carried {
             _ if self.carries_unused() => 2,
             0 => 1,
@@ -76,7 +85,7 @@ impl FixedWindow {
     }
 
     pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
-        let max_carried = share_of(self.max_carried, instances);
+        let max_carried = word_share_of(self.max_carried, instances);
         Self { limit: share_of(self.limit, instances), max_carried, ..self }
     }
 
@@ -85,9 +94,12 @@ impl FixedWindow {
         if self.carries_unused() {
             return None;
         }
-        let max_carried =
-            if self.calendar.is_some() { self.max_carried.min(self.limit) } else { self.max_carried };
-        let max_used = u64::from(self.limit).saturating_add(u64::from(max_carried));
+        let max_carried = if self.calendar.is_some() {
+            self.limit.min(self.max_carried.into())
+        } else {
+            self.max_carried.into()
+        };
+        let max_used = self.limit.saturating_add(max_carried);
         (self.limit > 0 && self.max_carried > 0).then_some(max_used)
     }
 
@@ -104,7 +116,7 @@ impl FixedWindow {
                 calendar.script_window(store_time(), self.max_carried > 0 || self.carries_unused())
             }
         };
-        [i64::from(self.limit), window]
+        [self.limit.cast_signed(), window]
     }
 
     /// Whether the windows are those of a calendar.
@@ -121,13 +133,13 @@ impl FixedWindow {
         start.saturating_add(self.window.get())
     }
 
-    pub(super) const fn limit(&self) -> u32 {
+    pub(super) const fn limit(&self) -> u64 {
         self.limit
     }
 
     /// State of this share of the `whole` limit after its last verdict.
-    pub(super) fn after(&self, whole: &Self, last: &LastVerdict, instances: NonZeroU32) -> [u32; 2] {
-        let used = used_of_share(whole.limit.into(), last.used.into(), self.limit.into(), instances);
+    pub(super) fn after(&self, whole: &Self, last: &LastVerdict, instances: NonZeroU32) -> Words {
+        let used = used_of_share(whole.limit, last.used, self.limit, instances);
         // The counter may end with a longer window that the rule had before.
         let end = match self.max_used() {
             Some(_) => self.window_end(last.decided_at),
@@ -147,9 +159,10 @@ impl FixedWindow {
     }
 
     /// End of the window in which the hits count, and their number.
-    fn counts(&self, [ends, count]: [u32; 2], now: Timestamp) -> (u32, u64) {
+    fn counts(&self, state: Words, now: Timestamp) -> (u32, u64) {
+        let ([ends, ..], count) = (state, hits_of(state));
         if self.carries_unused() {
-            return self.counts_with_unused([ends, count], now);
+            return self.counts_with_unused((ends, count), now);
         }
         let end = self.window_end(now);
         let last_end = end.saturating_add(self.window.get().saturating_mul(MAX_STEP_BACK_WINDOWS));
@@ -162,27 +175,36 @@ impl FixedWindow {
                     None => ends.saturating_sub(end).div_ceil(self.window.get()),
                     Some(_) => 1,
                 };
-                let used =
-                    u64::from(windows).saturating_mul(u64::from(self.limit)).saturating_add(count.into());
+                let used = u64::from(windows).saturating_mul(self.limit).saturating_add(count);
                 (end, used.min(max_used))
             }
-            _ if ends <= last_end => (ends.max(end), u64::from(count)),
-            _ if self.calendar.is_some() => (end, u64::from(count)),
-            _ => (end.saturating_add(self.window.get()), u64::from(count)),
+            _ if ends <= last_end => (ends.max(end), count),
+            _ if self.calendar.is_some() => (end, count),
+            _ => (end.saturating_add(self.window.get()), count),
         }
     }
 
+    /// Maximum number of hits that a state holds.
+    pub(super) const fn max_counted(&self) -> u64 {
+        if self.is_wide() { Hits::MAX } else { u32::MAX as u64 }
+    }
+
+    /// Whether the limit has more than 32 bits.
+    pub(super) const fn is_wide(&self) -> bool {
+        self.limit > u32::MAX as u64
+    }
+
     /// The state with `count` hits in the window that ends at `end`.
-    fn state(&self, end: u32, count: u64) -> [u32; 2] {
+    fn state(&self, end: u32, count: u64) -> Words {
         if self.carries_unused() {
-            return [end, self.bounded_with_unused(count)];
+            return [end, self.bounded_with_unused(count), 0];
         }
         let (mut end, mut count) = (end, count);
         if let Some(max_used) = self.max_used() {
             count = count.min(max_used);
             // The last second since the epoch that a state can have bounds the windows.
             let left = u64::from(u32::MAX.saturating_sub(end) / self.window);
-            let full = count.saturating_sub(1).checked_div(self.limit.into()).unwrap_or(0).min(left);
+            let full = count.saturating_sub(1).checked_div(self.limit).unwrap_or(0).min(left);
             end = match self.calendar {
                 None => {
                     end.saturating_add(u32::try_from(full).unwrap_or(0).saturating_mul(self.window.get()))
@@ -190,9 +212,11 @@ impl FixedWindow {
                 Some(calendar) if full > 0 => calendar.window(end).end,
                 Some(_) => end,
             };
-            count = count.saturating_sub(full.saturating_mul(self.limit.into()));
+            count = count.saturating_sub(full.saturating_mul(self.limit));
         }
-        [end, u32::try_from(count).unwrap_or(u32::MAX)]
+        let count = count.min(self.max_counted());
+        let word = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        [end, word(count & u64::from(u32::MAX)), word(count >> u32::BITS)]
     }
 
     /// Length of a window.
@@ -201,11 +225,11 @@ impl FixedWindow {
     }
 
     /// End of the window that a charge counts in, for one without a carry.
-    pub(super) fn label(&self, state: [u32; 2], now: Timestamp) -> u32 {
+    pub(super) fn label(&self, state: Words, now: Timestamp) -> u32 {
         self.counts(state, now).0
     }
 
-    pub(super) fn apply(&self, state: &mut [u32; 2], now: Timestamp, hits: Hits, charging: Charging) -> bool {
+    pub(super) fn apply(&self, state: &mut Words, now: Timestamp, hits: Hits, charging: Charging) -> bool {
         if let Hits::RefundCharge { made_at, .. } = hits
             && self.window_end(made_at) != state[0]
         {
@@ -227,7 +251,7 @@ impl FixedWindow {
         matches!(hits, Hits::Refund(_) | Hits::RefundCharge { .. }) || after <= limit
     }
 
-    pub(super) fn reserve(&self, state: &mut [u32; 2], now: Timestamp, prefetch: Prefetch) -> u32 {
+    pub(super) fn reserve(&self, state: &mut Words, now: Timestamp, prefetch: Prefetch) -> u32 {
         let (end, count) = self.counts(*state, now);
         let tokens = prefetch.granted(self.ceiling().saturating_sub(count));
         if tokens > 0 {
@@ -238,7 +262,7 @@ impl FixedWindow {
 
     pub(super) fn verdict(
         &self,
-        state: [u32; 2],
+        state: Words,
         now: Timestamp,
         hits: Hits,
         admitted: bool,
@@ -246,7 +270,7 @@ impl FixedWindow {
     ) -> Verdict {
         let limit = self.ceiling();
         let used = match self.max_used() {
-            None => u64::from(state[1]),
+            None => hits_of(state),
             Some(_) => self.counts(state, now).1,
         };
         let until = |end: u32| Timestamp::from_micros(u64::from(end).saturating_mul(1_000_000)).since(now);
@@ -254,7 +278,7 @@ impl FixedWindow {
             true => Duration::ZERO,
             false if hits.charged() > limit => Duration::MAX,
             // In the last window that the carried hits take part of.
-            false if used > limit && u64::from(state[1]).saturating_add(hits.charged()) <= limit => {
+            false if used > limit && hits_of(state).saturating_add(hits.charged()) <= limit => {
                 until(match self.calendar {
                     None => state[0].saturating_sub(self.window.get()),
                     Some(calendar) => calendar.window(state[0].saturating_sub(1)).start,
@@ -270,19 +294,21 @@ impl FixedWindow {
             }
         };
         let counted = match charging {
-            // The state holds no more than 2^32 - 1 hits. The charge was made on a full counter or, if it is larger than
-            // that alone, on an unused one, as far as the state shows.
-            Charging::Independent if state[1] == u32::MAX && !admitted => match hits.charged() {
-                more if more > used => more,
-                hits => used.saturating_add(hits),
-            },
+            // The state holds no more hits. The charge was made on a full counter or, if it is larger than that alone, on an
+            // unused one, as far as the state shows.
+            Charging::Independent if hits_of(state) == self.max_counted() && !admitted => {
+                match hits.charged() {
+                    more if more > used => more,
+                    hits => used.saturating_add(hits),
+                }
+            }
             Charging::Independent => used,
             Charging::AllOrNone if admitted || hits.is_overdraft() => used,
             Charging::AllOrNone => used.saturating_add(hits.charged()),
         };
         Verdict {
             admitted,
-            remaining: u32::try_from(limit.saturating_sub(used)).unwrap_or(u32::MAX),
+            remaining: limit.saturating_sub(used),
             reset_after,
             retry_after,
             used,
@@ -295,6 +321,12 @@ impl FixedWindow {
 }
 
 /// End of the window; an empty one need not be kept.
-pub(super) const fn expires_at(state: [u32; 2]) -> u32 {
-    if state[1] == 0 { 0 } else { state[0] }
+pub(super) const fn expires_at(state: Words) -> u32 {
+    let [ends, low, high] = state;
+    if low == 0 && high == 0 { 0 } else { ends }
+}
+
+/// Hits in a state.
+fn hits_of([_, low, high]: Words) -> u64 {
+    u64::from(high) << u32::BITS | u64::from(low)
 }

@@ -8,9 +8,12 @@
 //! estimated from the usage up to the verdict, and at most half of what remained is set aside for them: a counter that was
 //! not exhausted is not denied by an estimate.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::{
+    num::{NonZeroU32, NonZeroU64},
+    time::Duration,
+};
 
-use super::{Charging, CounterState, Policy, Verdict, queue::MAX_QUEUED};
+use super::{Charging, CounterState, Policy, Verdict, fixed_window::WIDE_KIND, queue::MAX_QUEUED};
 use crate::{
     clock::Timestamp,
     descriptor::Hits,
@@ -21,7 +24,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastVerdict {
     /// Hits that counted, with the tokens that were charged ahead of their use.
-    pub(super) used: u32,
+    pub(super) used: u64,
     /// Time of the verdict.
     pub decided_at: Timestamp,
     /// Time at which the counter equals an unused one.
@@ -49,31 +52,62 @@ pub(super) fn used_of_share(limit: u64, used: u64, share: u64, instances: NonZer
 /// Part of a share, as a divisor, that is not granted while the store is slow and still charges the counter.
 const RESERVED_PART: u32 = 8;
 
+/// The same, for limits of more than 32 bits.
+const WIDE_RESERVED_PART: NonZeroU64 = match NonZeroU64::new(RESERVED_PART as u64) {
+    Some(part) => part,
+    None => NonZeroU64::MIN,
+};
+
 impl Policy {
     /// Maximum number of hits that count at the same time, without an overdraft.
     pub fn limit(&self) -> u64 {
         match self {
-            Self::FixedWindow(policy) => policy.limit().into(),
+            Self::FixedWindow(policy) => policy.limit(),
             Self::SlidingWindow(policy) => policy.limit().into(),
             Self::SlidingWindowLog(policy) => policy.limit().into(),
             Self::TokenBucket(policy) => policy.burst(),
             Self::Concurrency(policy) => policy.limit().into(),
-            Self::Budget(policy) => policy.window().limit().into(),
+            Self::Budget(policy) => policy.window().limit(),
+        }
+    }
+
+    /// End of the window that contains `now`, in seconds since the epoch; `None` where usage never begins anew.
+    pub fn window_end(&self, now: Timestamp) -> Option<u32> {
+        match self {
+            Self::FixedWindow(policy) => Some(policy.window_end(now)),
+            Self::Budget(policy) => Some(policy.window().window_end(now)),
+            Self::SlidingWindow(_)
+            | Self::SlidingWindowLog(_)
+            | Self::TokenBucket(_)
+            | Self::Concurrency(_) => None,
+        }
+    }
+
+    /// Whether the limit may have more than 32 bits.
+    pub(super) const fn can_be_wide(&self) -> bool {
+        matches!(self, Self::FixedWindow(policy) if policy.max_carried() == 0 && !policy.carries_unused())
+    }
+
+    /// Number that marks the counters in a store.
+    pub const fn kind(&self) -> u8 {
+        match self {
+            Self::FixedWindow(policy) if policy.is_wide() => WIDE_KIND,
+            policy => policy.algorithm().kind(),
         }
     }
 
     /// Returns this policy with another limit, in the same window. A bucket keeps its capacity in time.
     #[must_use]
     pub fn with_limit(self, limit: u32, window: Window) -> Self {
-        let quota = Quota { limit, window };
+        let quota = Quota { limit: limit.into(), window };
         let bounded = limit.min(MAX_QUEUED);
         match self {
-            Self::FixedWindow(policy) => Self::FixedWindow(policy.with_limit(limit)),
+            Self::FixedWindow(policy) => Self::FixedWindow(policy.with_limit(limit.into())),
             Self::SlidingWindow(policy) => Self::SlidingWindow(policy.with_limit(limit)),
             Self::SlidingWindowLog(policy) => Self::SlidingWindowLog(policy.with_limit(bounded)),
             Self::TokenBucket(policy) => Self::TokenBucket(policy.with_rate(quota)),
             Self::Concurrency(policy) => Self::Concurrency(policy.with_limit(bounded)),
-            Self::Budget(policy) => Self::Budget(policy.with_limit(limit)),
+            Self::Budget(policy) => Self::Budget(policy.with_limit(limit.into())),
         }
     }
 
@@ -86,16 +120,16 @@ impl Policy {
             u32::try_from(part).unwrap_or(of)
         };
         match self {
-            Self::FixedWindow(policy) => {
-                Self::FixedWindow(policy.with_limit(share).with_max_carried(part(policy.max_carried())))
-            }
+            Self::FixedWindow(policy) => Self::FixedWindow(
+                policy.with_limit(share.into()).with_max_carried(part(policy.max_carried())),
+            ),
             Self::SlidingWindow(policy) => Self::SlidingWindow(policy.with_limit(share).rounded_up()),
             Self::SlidingWindowLog(policy) => {
                 Self::SlidingWindowLog(policy.with_limit(share.min(MAX_QUEUED)))
             }
             Self::TokenBucket(policy) => Self::TokenBucket(policy.region_share(share, whole)),
             Self::Concurrency(policy) => Self::Concurrency(policy.with_limit(share.min(MAX_QUEUED))),
-            Self::Budget(policy) => Self::Budget(policy.with_limit(share)),
+            Self::Budget(policy) => Self::Budget(policy.with_limit(share.into())),
         }
     }
 
@@ -129,9 +163,10 @@ impl Policy {
     /// on is reduced by an eighth.
     #[must_use]
     pub fn with_reserve(self) -> Self {
+        let wide = |limit: u64| limit.saturating_sub(limit / WIDE_RESERVED_PART);
         let reduced = |limit: u32| limit.saturating_sub(limit / RESERVED_PART);
         match self {
-            Self::FixedWindow(policy) => Self::FixedWindow(policy.with_limit(reduced(policy.limit()))),
+            Self::FixedWindow(policy) => Self::FixedWindow(policy.with_limit(wide(policy.limit()))),
             Self::SlidingWindow(policy) => Self::SlidingWindow(policy.with_limit(reduced(policy.limit()))),
             Self::SlidingWindowLog(policy) => {
                 Self::SlidingWindowLog(policy.with_limit(reduced(policy.limit())))
@@ -139,15 +174,14 @@ impl Policy {
             Self::TokenBucket(policy) if policy.burst() >= u64::from(RESERVED_PART) => {
                 Self::TokenBucket(policy.without_part(RESERVED_PART.into()))
             }
-            Self::Budget(policy) => Self::Budget(policy.with_limit(reduced(policy.window().limit()))),
+            Self::Budget(policy) => Self::Budget(policy.with_limit(wide(policy.window().limit()))),
             Self::TokenBucket(_) | Self::Concurrency(_) => self,
         }
     }
 
     /// Returns what a verdict of this policy leaves to know, given that `reserved` tokens were charged after it.
     pub fn last_verdict(&self, verdict: &Verdict, reserved: u32) -> LastVerdict {
-        let counted = verdict.used.saturating_add(verdict.held);
-        let used = u32::try_from(counted).unwrap_or(u32::MAX).saturating_add(reserved);
+        let used = verdict.used.saturating_add(verdict.held).saturating_add(reserved.into());
         let reserved_for = match self {
             Self::TokenBucket(policy) => policy.time_of(reserved.into()),
             Self::FixedWindow(_)
@@ -173,11 +207,10 @@ impl Policy {
         instances: NonZeroU32,
     ) -> Option<CounterState> {
         let share = self.shared_by(instances);
-        let whole = u64::from(last.used);
+        let whole = last.used;
         let mut state = match (self, &share) {
             (Self::FixedWindow(policy), Self::FixedWindow(share)) => {
-                let [end, count] = share.after(policy, last, instances);
-                CounterState::Words([end, count, 0])
+                CounterState::Words(share.after(policy, last, instances))
             }
             (Self::SlidingWindow(policy), Self::SlidingWindow(share)) => {
                 CounterState::Words(share.after(policy, last, instances))
@@ -213,7 +246,7 @@ impl Policy {
 
     /// Hits that would still pass at `now`.
     pub fn unused(&self, state: &mut CounterState, now: Timestamp) -> u64 {
-        u64::from(self.read(state, now).remaining)
+        self.read(state, now).remaining
     }
 
     /// Whether `state` leaves less than `other` at `now`.

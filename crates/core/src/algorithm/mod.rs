@@ -160,7 +160,7 @@ pub struct Verdict {
     /// Whether the hits pass. A read passes unless the counter is over its limit.
     pub admitted: bool,
     /// Hits that would still pass now.
-    pub remaining: u32,
+    pub remaining: u64,
     /// Time until the counter equals an unused one.
     pub reset_after: Duration,
     /// Time until the same hits would pass: zero if they passed, [`Duration::MAX`] if they never can.

@@ -54,6 +54,9 @@ pub enum PolicyError {
     /// A bucket whose emission interval is so short that rounding changes the rate by more than 1 %.
     #[error("expected a token bucket rate that is exact within 1 %: at most about a million per second")]
     TooFast,
+    /// A limit with more bits than the algorithm's state has for it.
+    #[error("expected a limit of at most 4294967295, or `fixed_window` without `carry` and `reserve`")]
+    TooLarge,
     /// A log or a list of leases that would be too long.
     #[error("expected a limit of at most {MAX_QUEUED}, since this algorithm stores each hit")]
     TooMany,
@@ -65,6 +68,6 @@ pub enum PolicyError {
 impl Parameters {
     /// Maximum number of hits beyond the limit of `quota`.
     pub(super) fn debt_of(&self, quota: Quota) -> u32 {
-        if self.overdraft { self.max_debt.unwrap_or(quota.limit) } else { 0 }
+        if self.overdraft { self.max_debt.unwrap_or(quota.word()) } else { 0 }
     }
 }

@@ -37,7 +37,7 @@ impl Policy {
         let Parameters { burst, min_interval, .. } = *parameters;
         if algorithm == Algorithm::TokenBucket {
             let max_debt = parameters.debt_of(quota);
-            let burst = burst.unwrap_or(quota.limit);
+            let burst = burst.unwrap_or(quota.word());
             return match TokenBucket::new(quota, burst, max_debt) {
                 // A default is not too large, but cut.
                 Err(PolicyError::TooDeep) if parameters.max_debt.is_none() => {
@@ -47,7 +47,8 @@ impl Policy {
             };
         }
         match Self::nearest(algorithm, quota, parameters) {
-            _ if algorithm.stores_hits() && quota.limit > MAX_QUEUED => Err(PolicyError::TooMany),
+            _ if algorithm.stores_hits() && quota.word() > MAX_QUEUED => Err(PolicyError::TooMany),
+            policy if quota.is_wide() && !policy.can_be_wide() => Err(PolicyError::TooLarge),
             Self::SlidingWindowLog(log) if min_interval > log.window() => Err(PolicyError::TooRare),
             policy => Ok(policy),
         }
@@ -58,7 +59,6 @@ impl Policy {
     pub fn nearest(algorithm: Algorithm, quota: Quota, parameters: &Parameters) -> Self {
         let Parameters { burst, min_interval, lease_ttl, carry, unused_percent, .. } = *parameters;
         let max_debt = parameters.debt_of(quota);
-        let bounded = Quota { limit: quota.limit.min(MAX_QUEUED), ..quota };
         match algorithm {
             Algorithm::FixedWindow | Algorithm::Budget => {
                 let max_carried = if carry { max_debt } else { 0 };
@@ -72,12 +72,18 @@ impl Policy {
             Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(quota)),
             Algorithm::SlidingWindowLog => {
                 let window = Duration::from_secs(u64::from(quota.window.seconds()));
-                Self::SlidingWindowLog(SlidingWindowLog::new(bounded, min_interval.min(window)))
+                Self::SlidingWindowLog(SlidingWindowLog::new(
+                    quota.word().min(MAX_QUEUED),
+                    window,
+                    min_interval.min(window),
+                ))
             }
             Algorithm::TokenBucket => {
-                Self::TokenBucket(TokenBucket::rounded(quota, burst.unwrap_or(quota.limit), max_debt))
+                Self::TokenBucket(TokenBucket::rounded(quota, burst.unwrap_or(quota.word()), max_debt))
             }
-            Algorithm::Concurrency => Self::Concurrency(Concurrency::new(bounded.limit, lease_ttl)),
+            Algorithm::Concurrency => {
+                Self::Concurrency(Concurrency::new(quota.word().min(MAX_QUEUED), lease_ttl))
+            }
         }
     }
 
@@ -168,7 +174,7 @@ impl Policy {
     pub fn script_bound(&self) -> u64 {
         match self {
             Self::FixedWindow(policy) if policy.carries_unused() => policy.unused_bound(),
-            Self::FixedWindow(policy) => policy.max_used().unwrap_or(u64::from(u32::MAX)),
+            Self::FixedWindow(policy) => policy.max_used().unwrap_or(policy.max_counted()),
             Self::SlidingWindow(_) | Self::Concurrency(_) | Self::Budget(_) => u64::from(u32::MAX),
             Self::SlidingWindowLog(policy) => policy.max_logged(),
             Self::TokenBucket(policy) => policy.max_debt_ticks(),
@@ -290,13 +296,8 @@ impl Policy {
             hits => hits,
         };
         match self {
-            Self::FixedWindow(policy) => state.on_pair(|pair| policy.apply(pair, now, hits, charging)),
-            Self::SlidingWindow(policy) => {
-                let mut words = state.words();
-                let admitted = policy.apply(&mut words, now, hits);
-                *state = CounterState::Words(words);
-                admitted
-            }
+            Self::FixedWindow(policy) => state.on_words(|words| policy.apply(words, now, hits, charging)),
+            Self::SlidingWindow(policy) => state.on_words(|words| policy.apply(words, now, hits)),
             Self::SlidingWindowLog(policy) => state.on_log(|log| policy.apply(log, now, hits)),
             Self::TokenBucket(policy) => state.on_pair(|pair| policy.apply(pair, now, hits)),
             Self::Concurrency(policy) => state.on_leases(|held| policy.apply(held, now, hits)),
@@ -335,7 +336,7 @@ impl Policy {
         }
         let [first, second, _] = words;
         match self {
-            Self::FixedWindow(policy) => policy.verdict([first, second], now, hits, admitted, charging),
+            Self::FixedWindow(policy) => policy.verdict(words, now, hits, admitted, charging),
             Self::SlidingWindow(policy) => policy.verdict(words, now, hits, admitted),
             Self::TokenBucket(policy) => policy.verdict([first, second], now, hits, admitted),
             Self::SlidingWindowLog(policy) => queued.verdict(policy.limit(), now, hits, admitted),
@@ -348,7 +349,7 @@ impl Policy {
     /// hits is kept for a lifetime more, in case that the lifetime is lengthened meanwhile.
     pub fn expires_at(&self, state: &CounterState) -> u32 {
         match (self, state) {
-            (Self::FixedWindow(_), state) => fixed_window::expires_at(state.pair()),
+            (Self::FixedWindow(_), state) => fixed_window::expires_at(state.words()),
             (Self::SlidingWindow(_), state) => sliding_window::expires_at(state.words()),
             (Self::TokenBucket(_), state) => token_bucket::expires_at(state.pair()),
             (Self::SlidingWindowLog(policy), CounterState::Log(log)) => {
@@ -366,13 +367,8 @@ impl Policy {
     /// grant none.
     pub fn reserve(&self, state: &mut CounterState, now: Timestamp, prefetch: Prefetch) -> u32 {
         match self {
-            Self::FixedWindow(policy) => state.on_pair(|pair| policy.reserve(pair, now, prefetch)),
-            Self::SlidingWindow(policy) => {
-                let mut words = state.words();
-                let tokens = policy.reserve(&mut words, now, prefetch);
-                *state = CounterState::Words(words);
-                tokens
-            }
+            Self::FixedWindow(policy) => state.on_words(|words| policy.reserve(words, now, prefetch)),
+            Self::SlidingWindow(policy) => state.on_words(|words| policy.reserve(words, now, prefetch)),
             Self::TokenBucket(policy) => state.on_pair(|pair| policy.reserve(pair, now, prefetch)),
             Self::SlidingWindowLog(_) | Self::Concurrency(_) | Self::Budget(_) => 0,
         }

@@ -168,7 +168,7 @@ impl QueueSummary {
         let over = self.used.saturating_add(uncounted).saturating_sub(limit).min(hits.charged());
         Verdict {
             admitted,
-            remaining: u32::try_from(limit.saturating_sub(self.used)).unwrap_or(u32::MAX),
+            remaining: limit.saturating_sub(self.used),
             reset_after: self.reset,
             retry_after: if admitted { Duration::ZERO } else { self.wait.unwrap_or(Duration::MAX) },
             used: self.used,

@@ -27,7 +27,7 @@ use super::{LastVerdict, MAX_STEP_BACK_WINDOWS, Prefetch, Verdict, Words, last_v
 use crate::{
     clock::Timestamp,
     descriptor::Hits,
-    quota::{Quota, share_of},
+    quota::{Quota, word_share_of},
 };
 
 /// Maximum number of steps of a window.
@@ -60,8 +60,8 @@ struct Counts {
 }
 
 impl SlidingWindow {
-    pub(super) const fn new(quota: Quota) -> Self {
-        Self { limit: quota.limit, window: quota.window.length(), since: 0, rounds_up: false }
+    pub(super) fn new(quota: Quota) -> Self {
+        Self { limit: quota.word(), window: quota.window.length(), since: 0, rounds_up: false }
     }
 
     /// Returns this policy for the counters that `former` decided until `now`, if there was such a policy.
@@ -84,7 +84,7 @@ impl SlidingWindow {
     }
 
     pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
-        Self { limit: share_of(self.limit, instances), ..self }
+        Self { limit: word_share_of(self.limit, instances), ..self }
     }
 
     /// Returns this policy for a limit override, which shares the counter of `rule` if the window is the same.
@@ -106,7 +106,7 @@ impl SlidingWindow {
 
     /// State of this share of the `whole` limit after its last verdict.
     pub(super) fn after(&self, whole: &Self, last: &LastVerdict, instances: NonZeroU32) -> Words {
-        let used = used_of_share(whole.limit.into(), last.used.into(), self.limit.into(), instances);
+        let used = used_of_share(whole.limit.into(), last.used, self.limit.into(), instances);
         let count = whole.count_after(last).div_ceil(u64::from(instances.get()).max(1)).min(used);
         let counts = Counts { end: self.window_end(last.decided_at), count, previous: 0 };
         let left = Self::until_end(&counts, last.decided_at).div_ceil(self.step()).max(1);
@@ -124,11 +124,11 @@ impl SlidingWindow {
         let next_end = end.plus(self.length());
         match next_end.since(last.reset_at).as_micros() {
             _ if last.reset_at <= end => 0,
-            _ if last.reset_at >= next_end => last.used.into(),
+            _ if last.reset_at >= next_end => last.used,
             left => {
                 let steps = left.div_ceil(self.step().into()).max(1);
                 let count = u128::from(self.steps()).checked_div(steps).unwrap_or(0);
-                u64::try_from(count).unwrap_or(u64::MAX).min(last.used.into())
+                u64::try_from(count).unwrap_or(u64::MAX).min(last.used)
             }
         }
     }
@@ -272,7 +272,7 @@ impl SlidingWindow {
         let over = used.saturating_add(uncounted).saturating_sub(limit).min(hits.charged());
         Verdict {
             admitted,
-            remaining: u32::try_from(limit.saturating_sub(used)).unwrap_or(u32::MAX),
+            remaining: limit.saturating_sub(used),
             reset_after: self.until_room(&counts, now, 0),
             retry_after: match limit.checked_sub(hits.charged()) {
                 _ if admitted => Duration::ZERO,

@@ -15,11 +15,7 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use super::{LastVerdict, QueueSummary, queue::Queue};
-use crate::{
-    clock::Timestamp,
-    descriptor::Hits,
-    quota::{Quota, share_of},
-};
+use crate::{clock::Timestamp, descriptor::Hits, quota::word_share_of};
 
 /// Maximum number of times at which the hits of an earlier log are taken to have been logged.
 const MAX_START_ENTRIES: u64 = 64;
@@ -34,9 +30,8 @@ pub struct SlidingWindowLog {
 }
 
 impl SlidingWindowLog {
-    pub(super) const fn new(quota: Quota, min_interval: Duration) -> Self {
-        let window = Duration::from_secs(quota.window.seconds() as u64);
-        Self { limit: quota.limit, window, min_interval }
+    pub(super) const fn new(limit: u32, window: Duration, min_interval: Duration) -> Self {
+        Self { limit, window, min_interval }
     }
 
     pub(super) const fn with_limit(self, limit: u32) -> Self {
@@ -45,7 +40,7 @@ impl SlidingWindowLog {
 
     pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
         let min_interval = self.min_interval.saturating_mul(instances.get()).min(self.window);
-        Self { limit: share_of(self.limit, instances), min_interval, ..self }
+        Self { limit: word_share_of(self.limit, instances), min_interval, ..self }
     }
 
     pub(super) const fn limit(&self) -> u32 {

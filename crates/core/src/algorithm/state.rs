@@ -95,6 +95,14 @@ impl CounterState {
         result
     }
 
+    /// Applies `work` to the words.
+    pub(super) fn on_words<T>(&mut self, work: impl FnOnce(&mut Words) -> T) -> T {
+        let mut words = self.words();
+        let result = work(&mut words);
+        *self = Self::Words(words);
+        result
+    }
+
     /// Applies `work` to the log, which is empty if the counter was never used.
     pub(super) fn on_log<T>(&mut self, work: impl FnOnce(&mut Queue<()>) -> T) -> T {
         let mut log = match mem::take(self) {

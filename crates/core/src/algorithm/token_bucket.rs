@@ -99,9 +99,10 @@ impl TokenBucket {
         let bucket = Self::rounded(quota, burst, max_debt);
         let window = u64::from(quota.window.seconds()).saturating_mul(TICKS_PER_SECOND);
         let emission = bucket.emission.map_or(0, NonZeroU64::get);
-        let rounded = emission.saturating_mul(u64::from(quota.limit)).saturating_sub(window);
+        let rounded = emission.saturating_mul(quota.limit).saturating_sub(window);
         let total = u64::from(burst).saturating_add(max_debt.into());
         match () {
+            () if quota.is_wide() => Err(PolicyError::TooLarge),
             () if emission.saturating_mul(u64::from(burst)) > MAX_FILL_TICKS => Err(PolicyError::TooSlow),
             () if emission.saturating_mul(total) > MAX_FILL_TICKS => Err(PolicyError::TooDeep),
             () if rounded > window / 100 => Err(PolicyError::TooFast),
@@ -112,7 +113,7 @@ impl TokenBucket {
     /// Returns the nearest enforceable bucket: a rate of at most 100 million per second, and at most 2.8 years to fill.
     pub(super) fn rounded(quota: Quota, burst: u32, max_debt: u32) -> Self {
         let window = u64::from(quota.window.seconds()).saturating_mul(TICKS_PER_SECOND);
-        let emission = NonZeroU64::new(u64::from(quota.limit)).map(|limit| window.div_ceil(limit.get()));
+        let emission = NonZeroU64::new(quota.limit).map(|limit| window.div_ceil(limit.get()));
         let ticks = |tokens: u64| emission.unwrap_or(0).saturating_mul(tokens).min(MAX_FILL_TICKS);
         let max_debt = u64::from(burst).saturating_add(max_debt.into());
         Self {
@@ -130,7 +131,7 @@ impl TokenBucket {
 
     /// Returns a bucket with the rate of `quota` and the same capacity in time, but at least one token.
     pub(super) fn with_rate(self, quota: Quota) -> Self {
-        let Self { emission, .. } = Self::rounded(quota, quota.limit, 0);
+        let Self { emission, .. } = Self::rounded(quota, quota.word(), 0);
         let capacity = match emission {
             Some(least) if self.capacity > 0 => self.capacity.max(least.get()),
             Some(_) | None => 0,
@@ -304,7 +305,7 @@ impl TokenBucket {
         let excess = self.emission.map_or(0, |interval| excess.div_ceil(interval.get()));
         Verdict {
             admitted,
-            remaining: u32::try_from(tokens(free)).unwrap_or(u32::MAX),
+            remaining: tokens(free),
             reset_after: duration(owed),
             retry_after: if admitted { Duration::ZERO } else { self.retry_after(owed, hits) },
             used: tokens(self.capacity).saturating_sub(tokens(free)).saturating_add(excess),

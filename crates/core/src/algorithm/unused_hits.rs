@@ -35,12 +35,11 @@ impl FixedWindow {
 
     /// Hits up to which a window admits.
     pub(super) fn ceiling(&self) -> u64 {
-        let limit = u64::from(self.limit);
-        limit.saturating_add(self.share_of(limit))
+        self.limit.saturating_add(self.share_of(self.limit))
     }
 
     fn max_next_debt(&self) -> u64 {
-        self.max_carried.min(self.limit).into()
+        self.limit.min(self.max_carried.into())
     }
 
     /// The bound of the script.
@@ -52,7 +51,7 @@ impl FixedWindow {
     /// Hits with which the window after one with `count` hits begins.
     fn next(&self, count: u64) -> u64 {
         let ceiling = self.ceiling();
-        let headroom = ceiling.saturating_sub(self.limit.into());
+        let headroom = ceiling.saturating_sub(self.limit);
         match count.checked_sub(ceiling) {
             Some(debt) => headroom.saturating_add(debt.min(self.max_next_debt())),
             None => headroom.saturating_sub(self.share_of(ceiling.saturating_sub(count))),
@@ -66,14 +65,14 @@ impl FixedWindow {
     }
 
     /// End of the next window, or of one that is ahead of the clock, and the hits of the present one.
-    pub(super) fn counts_with_unused(&self, [ends, count]: [u32; 2], now: Timestamp) -> (u32, u64) {
+    pub(super) fn counts_with_unused(&self, (ends, count): (u32, u64), now: Timestamp) -> (u32, u64) {
         let (end, next) = self.next_ends(now);
         let ahead = next.saturating_sub(end).saturating_mul(MAX_STEP_BACK_WINDOWS);
         let kept = if ends > next && ends <= next.saturating_add(ahead) { ends } else { next };
         let count = match ends {
             _ if ends <= now.seconds() => 0,
-            _ if ends <= end => self.next(count.into()),
-            _ => count.into(),
+            _ if ends <= end => self.next(count),
+            _ => count,
         };
         (kept, count)
     }

@@ -93,8 +93,8 @@ pub struct BanPolicy {
 
 /// Hits counted as one for a limit with this quota.
 fn grain_of(quota: Quota) -> u32 {
-    let per_second = quota.limit.div_ceil(quota.window.length().get());
-    per_second.div_ceil(COUNTED_UNITS).max(1)
+    let per_second = quota.limit.div_ceil(quota.window.length().get().into());
+    u32::try_from(per_second.div_ceil(COUNTED_UNITS.into())).unwrap_or(u32::MAX).max(1)
 }
 
 impl BanPolicy {

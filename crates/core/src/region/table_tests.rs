@@ -156,10 +156,7 @@ proptest! {
             }
             // No other region has announced a table: all of those of the record may be in use.
             let known = record.lines().filter_map(|line| line.split(' ').next()?.parse::<usize>().ok());
-            let least = known.map(|generation| {
-                let quota = Quota { limit: 100, window: Window::of(Unit::Minute) };
-                of(generation - 1).weights.base(quota.limit, || 0)
-            });
+            let least = known.map(|generation| of(generation - 1).weights.base(100, || 0));
             prop_assert!(share(&instances[at], 1_000) <= least.min().expect("a table"));
         }
     }

@@ -21,7 +21,7 @@ fn table(weights: &[u32], own: usize) -> RegionWeights {
 
 fn policy(algorithm: Algorithm, limit: u32, unit: Unit, burst: Option<u32>) -> Policy {
     let parameters = Parameters { burst, ..Parameters::default() };
-    Policy::nearest(algorithm, Quota { limit, window: Window::of(unit) }, &parameters)
+    Policy::nearest(algorithm, Quota { limit: limit.into(), window: Window::of(unit) }, &parameters)
 }
 
 #[test]

@@ -95,7 +95,7 @@ pub struct Recommendation {
     /// The rule's path.
     pub rule: String,
     /// The active limit, in hits per window.
-    pub limit: u32,
+    pub limit: u64,
     /// The window in seconds.
     pub window_s: u64,
     /// Number of windows that were observed.
@@ -291,7 +291,7 @@ impl RuleDemand {
     fn recommend(&self, domain: &str, rule: &Rule, quota: Quota, instances: u32) -> Option<Recommendation> {
         let Merged { all, groups, windows, since_s } = self.merged()?;
         let scale = f64::from(instances);
-        let own_limit = f64::from(quota.limit) / scale;
+        let own_limit = quota.limit as f64 / scale;
         type Estimate = fn(&DemandSketch, f64) -> Option<f64>;
         let limits = |estimate: Estimate| {
             PARTS.into_iter().filter_map(|part| limit(&all, &groups, estimate, part, scale)).collect()

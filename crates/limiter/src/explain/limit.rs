@@ -23,6 +23,11 @@ pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
             };
             let overdraft = if rule.overdraft { overdraft_text(&policy) } else { String::new() };
             let ban = rule.ban.as_ref().map(ban_text).unwrap_or_default();
+            let weights =
+                rule.weights.as_ref().map(|weights| format!(", weights of {} values", weights.values()));
+            let weights = weights.unwrap_or_default();
+            let notify =
+                rule.notify.as_ref().map(|notify| format!(", notify at {notify}")).unwrap_or_default();
             let spread =
                 rule.retry_after_spread.map(|spread| format!(", retry_after_spread {}s", spread.as_secs()));
             let spread = spread.unwrap_or_default();
@@ -33,14 +38,14 @@ pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
                 (Scope::Primary, _) => ", primary region",
             };
             let (quota, rollout) = (quota_text(quota, &policy), rollout_text(&rule.rollout));
-            format!("{quota}{scope}{sync}{overdraft}{ban}{spread}{rollout}{}", modes(rule))
+            format!("{quota}{scope}{sync}{overdraft}{ban}{weights}{notify}{spread}{rollout}{}", modes(rule))
         }
     }
 }
 
 /// Text form of a candidate: quota, and algorithm with its parameters.
 pub fn candidate_text(Candidate { quota, policy, overdraft, .. }: &Candidate) -> String {
-    let burst = policy.burst().filter(|burst| *burst != u64::from(quota.limit));
+    let burst = policy.burst().filter(|burst| *burst != quota.limit);
     let burst = burst.map(|burst| format!(", burst {burst}")).unwrap_or_default();
     let overdraft = if *overdraft { overdraft_text(policy) } else { String::new() };
     format!("{}{burst}{overdraft}", quota_text(*quota, policy))

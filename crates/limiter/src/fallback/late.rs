@@ -142,7 +142,7 @@ mod tests {
     const LIMIT: u32 = 5;
 
     fn call(algorithm: Algorithm, charging: Charging) -> TagRequest {
-        let quota = Quota { limit: LIMIT, window: Window::of(Unit::Hour) };
+        let quota = Quota { limit: LIMIT.into(), window: Window::of(Unit::Hour) };
         let check = Check {
             descriptor: 0,
             record: RecordId::alone(algorithm),

@@ -136,7 +136,7 @@ impl RuleCounters {
         hits: Hits,
         near_limit_ratio: f64,
     ) {
-        let limit = share.unwrap_or(limited.quota.limit);
+        let limit = share.map_or(limited.quota.limit, u64::from);
         let near = near_limit(limit, near_limit_ratio);
         let record = |counters: &PathCounters| {
             counters.record(limit, near, limited.is_shadow, hits, &limited.verdict);
@@ -241,7 +241,7 @@ impl PathCounters {
     }
 
     /// Counts a decision. Hits that straddle a threshold are counted in parts on either side.
-    fn record(&self, limit: u32, near: u64, is_shadow: bool, hits: Hits, verdict: &Verdict) {
+    fn record(&self, limit: u64, near: u64, is_shadow: bool, hits: Hits, verdict: &Verdict) {
         let charged = hits.charged();
         if charged == 0 {
             return;
@@ -253,7 +253,7 @@ impl PathCounters {
         let near_hits = if verdict.admitted {
             verdict.used.saturating_add(verdict.held).saturating_sub(near).min(fitting)
         } else {
-            u64::from(limit).saturating_sub(near).min(fitting)
+            limit.saturating_sub(near).min(fitting)
         };
         let (within, denied) = if verdict.admitted { (charged, 0) } else { (0, over) };
         let shadow = if is_shadow { over } else { 0 };
@@ -263,7 +263,10 @@ impl PathCounters {
 
 /// The hits above which a limit is near, rounded down.
 #[allow(clippy::float_arithmetic)] // The ratio is the operator's; one hit more or less does not matter in a metric.
-fn near_limit(limit: u32, ratio: f64) -> u64 {
+fn near_limit(limit: u64, ratio: f64) -> u64 {
+    if limit > u32::MAX.into() {
+        return (limit as f64 * ratio) as u64;
+    }
     // In the precision of envoyproxy/ratelimit, so that both round alike.
     (limit as f32 * ratio as f32) as u64
 }

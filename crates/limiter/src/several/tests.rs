@@ -36,7 +36,7 @@ struct Instance {
 }
 
 /// Status of a descriptor: whether it passes, the label of the limit, and its remaining hits.
-type Found = (bool, String, u32);
+type Found = (bool, String, u64);
 
 impl Instance {
     fn new(descriptors: &str) -> Self {
@@ -108,7 +108,7 @@ impl Instance {
     }
 }
 
-fn found(passes: bool, label: &str, remaining: u32) -> Found {
+fn found(passes: bool, label: &str, remaining: u64) -> Found {
     (passes, label.to_owned(), remaining)
 }
 

@@ -81,7 +81,7 @@ impl Subject {
     }
 
     /// Hits left to the user, without using one.
-    fn left(&self) -> u32 {
+    fn left(&self) -> u64 {
         let mut left = 0;
         self.call_with(Hits::Peek, &[&[("user", "ann")]], |decision| {
             left = decision.statuses[0].limited().expect("limited").verdict.remaining;

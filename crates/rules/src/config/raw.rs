@@ -135,6 +135,7 @@ pub struct RawDescriptor {
     pub value_to_metric: Field<bool>,
     pub share_threshold: Field<bool>,
     pub metadata: Field<Node>,
+    pub weight: Field<Node>,
 }
 
 impl RawDescriptor {
@@ -156,6 +157,7 @@ impl RawDescriptor {
             value_to_metric: Field::Absent,
             share_threshold: Field::Absent,
             metadata: Field::Absent,
+            weight: Field::Absent,
         }
     }
 
@@ -234,7 +236,7 @@ raw_rate_limit! {
     window: Rc<str>,
     timezone: Rc<str>,
     anchor: Rc<str>,
-    requests_per_unit: u32,
+    requests_per_unit: u64,
     unlimited: bool,
     algorithm: Rc<str>,
     burst: u32,
@@ -250,6 +252,7 @@ raw_rate_limit! {
     on_store_error: Rc<str>,
     degraded_limit: u32,
     ban: RawBan,
+    notify: RawThresholds,
     enforce_percent: EnforcedShare,
     candidate: RawCandidate,
     tune: RawTune,
@@ -279,6 +282,10 @@ pub struct RawLimit {
 /// The mapping under `candidate`.
 #[derive(Clone, Debug)]
 pub struct RawCandidate(pub Box<Stated<RawRateLimit>>);
+
+/// The list under `notify`: whole percentages, each at least 1 and within the range of thresholds.
+#[derive(Clone, Debug)]
+pub struct RawThresholds(pub Vec<u16>);
 
 /// The value of `carry`: whether it has a debt, or the mapping.
 #[derive(Clone, Copy, Debug, Default)]

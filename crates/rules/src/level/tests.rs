@@ -28,6 +28,8 @@ fn rule(name: &str) -> Arc<Rule> {
         sync: SyncMode::Strict,
         overdraft: false,
         ban: None,
+        notify: None,
+        weights: None,
         scope: Scope::Regional,
         far: Far::Deny,
         on_store_error: None,

@@ -116,6 +116,8 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
             sync: SyncMode::Strict,
             overdraft: false,
             ban: None,
+            notify: None,
+            weights: None,
             scope: Scope::Regional,
             far: Far::Deny,
             on_store_error: None,

@@ -35,7 +35,7 @@ fn limit(rules: &Rules, overridden: &Overridden, pairs: &[(&str, &str)], now_ms:
     let decider = overridden.rule_of(rule, &entries, || now_ms).unwrap_or(rule);
     assert_eq!(decider.index(), rule.index());
     let Limit::Quota { quota, .. } = decider.limit else { panic!("unlimited") };
-    quota.limit
+    u32::try_from(quota.limit).expect("small")
 }
 
 #[test]

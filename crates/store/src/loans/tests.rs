@@ -137,7 +137,7 @@ impl World {
 }
 
 fn quota(limit: u32, seconds: u32) -> Quota {
-    Quota { limit, window: Window::from_seconds(seconds).expect("in range") }
+    Quota { limit: limit.into(), window: Window::from_seconds(seconds).expect("in range") }
 }
 
 #[test]

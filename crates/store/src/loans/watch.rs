@@ -168,7 +168,7 @@ impl ShareWatch {
         let is_bucket = matches!(check.policy, Policy::TokenBucket(_));
         // A long window is far from short. Buckets and short windows are lent by their rate, which all of their hits show.
         let has_rate = is_bucket || u64::from(share.window_seconds(&check.policy)) <= LOAN_MICROS / 1_000_000;
-        let has_plenty = verdict.admitted && !has_rate && used <= verdict.remaining;
+        let has_plenty = verdict.admitted && !has_rate && u64::from(used) <= verdict.remaining;
         if hits == 0 || has_plenty || verdict.ban.is_some_and(|ban| ban.is_enforced) {
             return None;
         }

@@ -12,7 +12,7 @@ use crate::{key::CellKey, request::Veto};
 
 fn request(value: &str, limit: u32, unit: Unit) -> TagRequest {
     let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());
-    let quota = Quota { limit, window: Window::of(unit) };
+    let quota = Quota { limit: limit.into(), window: Window::of(unit) };
     let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
     let record = RecordId::alone(Algorithm::FixedWindow);
     let check = Check { veto: Veto::Alone, ..Check::own(record, policy, Hits::ONE) };

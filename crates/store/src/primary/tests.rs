@@ -31,7 +31,7 @@ fn region(role: PrimaryRole) -> (Store, PrimaryCalls, PrimaryQueue) {
 
 /// A request of the descriptor at `descriptor`, to the primary region or not.
 fn request(value: &str, is_at_primary: bool, hits: Hits, descriptor: usize) -> TagRequest {
-    let quota = Quota { limit: LIMIT, window: Window::of(Unit::Year) };
+    let quota = Quota { limit: LIMIT.into(), window: Window::of(Unit::Year) };
     let policy = Policy::nearest(Algorithm::FixedWindow, quota, &Parameters::default());
     let check = Check::own(RecordId::alone(Algorithm::FixedWindow), policy, hits);
     let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());
@@ -42,7 +42,7 @@ fn request(value: &str, is_at_primary: bool, hits: Hits, descriptor: usize) -> T
 fn verdict(remaining: u32) -> Verdict {
     Verdict {
         admitted: true,
-        remaining,
+        remaining: remaining.into(),
         reset_after: Duration::from_secs(9),
         retry_after: Duration::ZERO,
         used: 1,

@@ -191,7 +191,7 @@ impl Shard {
 fn is_minor(verdict: &Verdict, reserved: u32) -> bool {
     let counted = verdict.used.saturating_add(verdict.held);
     let used = counted.saturating_add(reserved.into());
-    let limit = counted.saturating_add(verdict.remaining.into());
+    let limit = counted.saturating_add(verdict.remaining);
     used.saturating_mul(MINOR_PART) <= limit
 }
 
@@ -217,7 +217,7 @@ mod tests {
     }
 
     fn policy(algorithm: Algorithm) -> Policy {
-        let quota = Quota { limit: LIMIT, window: Window::of(Unit::Hour) };
+        let quota = Quota { limit: LIMIT.into(), window: Window::of(Unit::Hour) };
         Policy::nearest(algorithm, quota, &Parameters::default())
     }
 
@@ -236,7 +236,7 @@ mod tests {
         };
         let verdict = Verdict {
             admitted: true,
-            remaining: LIMIT - used,
+            remaining: (LIMIT - used).into(),
             reset_after: Duration::from_secs(60),
             retry_after: Duration::ZERO,
             used: used.into(),

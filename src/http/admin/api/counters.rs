@@ -1,21 +1,25 @@
-//! `POST /counters/…`: reading a counter, resetting it, and refunding hits.
+//! `POST /counters/…`: reading a counter, resetting it, and refunding hits; `GET /usage`: the use of limits.
 
 use std::sync::Arc;
 
 use axum::{Extension, extract::State};
 use serde::{Deserialize, Serialize};
 use tollgate_control::Action;
-use tollgate_core::{algorithm::Verdict, descriptor::Hits};
+use tollgate_core::{
+    algorithm::{Algorithm, Verdict},
+    descriptor::Hits,
+    quota::Quota,
+};
 use tollgate_limiter::{
     CounterRequests,
     explain::{has_min_interval, limit_text},
 };
-use tollgate_rules::Rule;
+use tollgate_rules::{Limit, Rule};
 
 use super::{
     bans,
     error::ApiError,
-    extract::{ApiDescriptor, Integer, JsonBody, Reason, now_ms},
+    extract::{ApiDescriptor, DescriptorText, Integer, JsonBody, QueryParams, Reason, now_ms},
     limits::Lane,
     response::{self, ApiResult},
     state::Api,
@@ -74,7 +78,7 @@ struct LimitView {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct CounterState {
     pub(super) used: u64,
-    pub(super) remaining: u32,
+    pub(super) remaining: u64,
     /// Whether one hit would pass; unknown with `min_interval`, as a read does not return the time of the last hit.
     pub(super) would_pass: Option<bool>,
     pub(super) reset_after_ms: u64,
@@ -95,6 +99,57 @@ impl CounterState {
     }
 }
 
+/// Query of `GET /usage`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct UsageQuery {
+    domain: String,
+    descriptor: DescriptorText,
+}
+
+/// Use of the limits that a descriptor matches.
+#[derive(Debug, Serialize)]
+struct UsageView {
+    domain: String,
+    limits: Vec<LimitUsage>,
+}
+
+/// Use of a limit.
+#[derive(Debug, Serialize)]
+struct LimitUsage {
+    rule: String,
+    /// Name of the limit; empty without one.
+    name: String,
+    limit: String,
+    limit_hits: u64,
+    /// Unknown of a concurrency limit, which has no window.
+    window_seconds: Option<u32>,
+    used: u64,
+    remaining: u64,
+    /// Time at which the counter equals an unused one, in milliseconds since 1970.
+    resets_at_ms: u64,
+    /// Used hits that this instance charged ahead and holds.
+    held: u64,
+}
+
+impl LimitUsage {
+    fn new(rule: TargetRule, quota: Quota, verdict: &Verdict, held: u64) -> Self {
+        let TargetRule { rule, name, limit, holds_permits, .. } = rule;
+        let resets_at = verdict.decided_at.plus(verdict.reset_after);
+        Self {
+            rule,
+            name,
+            limit,
+            limit_hits: quota.limit,
+            window_seconds: (!holds_permits).then(|| quota.window.seconds()),
+            used: verdict.used,
+            remaining: verdict.remaining,
+            resets_at_ms: resets_at.as_micros() / 1_000,
+            held,
+        }
+    }
+}
+
 /// The counters that a descriptor matches by the active rules, and the request to their store.
 struct CounterTarget {
     /// The rule; several if the descriptor has several limits.
@@ -106,6 +161,10 @@ struct CounterTarget {
 
 struct TargetRule {
     rule: String,
+    name: String,
+    /// None of an unlimited one.
+    quota: Option<Quota>,
+    holds_permits: bool,
     limit: String,
     has_min_interval: bool,
     /// Whether the rule bans.
@@ -121,6 +180,29 @@ pub(super) async fn read(
     let lane = Lane::Read(&caller);
     let target = find(&api, lane, request.domain, request.descriptor, Hits::Peek).await?;
     send(&api, target).await
+}
+
+/// Reads the use of the limits that a descriptor matches.
+pub(super) async fn usage(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Caller>,
+    QueryParams(query): QueryParams<UsageQuery>,
+) -> ApiResult {
+    let UsageQuery { domain, descriptor: DescriptorText(descriptor) } = query;
+    let target = find(&api, Lane::Read(&caller), domain.clone(), descriptor, Hits::Peek).await?;
+    let held = api.parts.counters.held_hits(&target.requests);
+    let readings = api.parts.counters.send(&target.requests).await;
+    let mut limits = Vec::new();
+    for (rule, reading) in target.rules.into_iter().zip(readings) {
+        // One that an override makes unlimited has none.
+        if let (Some(verdict), Some(quota)) = (reading, rule.quota) {
+            limits.push(LimitUsage::new(rule, quota, &verdict?, held));
+        }
+    }
+    match limits.is_empty() {
+        true => Err(counter_not_found()),
+        false => response::json(&UsageView { domain, limits }),
+    }
 }
 
 /// Resets a counter to unused.
@@ -186,6 +268,12 @@ async fn find(
         rules.iter().find_map(|rule| rule.algorithm())?;
         let describe = |rule: &Arc<Rule>| TargetRule {
             rule: rule.path(),
+            name: (*rule.name).to_owned(),
+            quota: match &rule.limit {
+                Limit::Quota { quota, .. } => Some(*quota),
+                Limit::Unlimited => None,
+            },
+            holds_permits: rule.algorithm().is_some_and(Algorithm::holds_permits),
             limit: limit_text(domain, rule),
             has_min_interval: has_min_interval(rule),
             has_ban: rule.ban.is_some(),
@@ -220,8 +308,7 @@ async fn audit(
 async fn send(api: &Api, CounterTarget { rules, releases_lease, requests }: CounterTarget) -> ApiResult {
     let readings = api.parts.counters.send(&requests).await;
     let mut limits = Vec::new();
-    for (TargetRule { rule, limit, has_min_interval, has_ban: _ }, reading) in rules.into_iter().zip(readings)
-    {
+    for (TargetRule { rule, limit, has_min_interval, .. }, reading) in rules.into_iter().zip(readings) {
         // One that an override makes unlimited has none.
         if let Some(verdict) = reading {
             limits.push(LimitView { rule, limit, state: CounterState::new(verdict?, has_min_interval) });

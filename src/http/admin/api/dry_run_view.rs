@@ -82,7 +82,7 @@ struct MatchedCounterView {
     tag: String,
     slot: u16,
     used: Option<u64>,
-    remaining: Option<u32>,
+    remaining: Option<u64>,
     would_pass: Option<bool>,
     reset_after_ms: Option<u64>,
 }

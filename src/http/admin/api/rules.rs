@@ -37,7 +37,7 @@ struct RuleView {
     rule: String,
     name: String,
     limit: String,
-    requests_per_unit: Option<u32>,
+    requests_per_unit: Option<u64>,
     unit: Option<&'static str>,
     unit_multiplier: Option<u32>,
     algorithm: Option<&'static str>,

@@ -7,7 +7,7 @@ use super::*;
 const TTL: u32 = 30;
 
 fn budget(limit: u32, window: u32, unsettled: Unsettled) -> Policy {
-    let quota = Quota { limit, window: Window::from_seconds(window).expect("in range") };
+    let quota = Quota { limit: limit.into(), window: Window::from_seconds(window).expect("in range") };
     let reserve = Reserve { ttl: NonZeroU32::new(TTL).expect("not 0"), unsettled, add: 0, cap: None };
     let parameters = Parameters { reserve: Some(reserve), ..Parameters::default() };
     Policy::new(Algorithm::FixedWindow, quota, &parameters).expect("valid")

@@ -55,7 +55,7 @@ fn after(algorithm: Algorithm, quota: Quota, history: &[(u64, Hits)]) -> (Counte
 
 fn large_quota() -> impl Strategy<Value = Quota> {
     (6..=40_u32, 1..=7_u32).prop_map(|(limit, seconds)| Quota {
-        limit,
+        limit: limit.into(),
         window: Window::from_seconds(seconds).expect("in range"),
     })
 }
@@ -68,7 +68,7 @@ proptest! {
         for algorithm in ALGORITHMS {
             let (whole, at, verdict) = after(algorithm, quota, &history);
             let mut share = whole.share(&verdict, 0, instances(number));
-            let (admitted, remaining) = (share.drain(at), u64::from(verdict.remaining / number));
+            let (admitted, remaining) = (share.drain(at), verdict.remaining / u64::from(number));
             // A verdict rounds the debt of a bucket up to a microsecond.
             let is_rounded = algorithm == Algorithm::TokenBucket && admitted + 1 == remaining;
             prop_assert!(admitted == remaining || is_rounded, "{:?}: {} of {}", algorithm, admitted, remaining);

@@ -33,7 +33,7 @@ fn history() -> impl Strategy<Value = Vec<(u64, Hits)>> {
 
 fn quota() -> impl Strategy<Value = Quota> {
     (1..=20_u32, 1..=7_u32).prop_map(|(limit, seconds)| Quota {
-        limit,
+        limit: limit.into(),
         window: Window::from_seconds(seconds).expect("in range"),
     })
 }
@@ -67,7 +67,7 @@ proptest! {
         for (at, hits) in admitted(&policy, &history) {
             *windows.entry((START + at) / length).or_default() += hits;
         }
-        prop_assert!(windows.values().all(|hits| *hits <= u64::from(quota.limit)));
+        prop_assert!(windows.values().all(|hits| *hits <= quota.limit));
     }
 
     #[test]
@@ -82,8 +82,8 @@ proptest! {
         for (at, hits) in &admitted {
             *windows.entry((START + at) / length).or_default() += hits;
         }
-        prop_assert!(windows.values().all(|hits| *hits <= u64::from(quota.limit)));
-        prop_assert!(most_within(&admitted, length) <= 2 * u64::from(quota.limit));
+        prop_assert!(windows.values().all(|hits| *hits <= quota.limit));
+        prop_assert!(most_within(&admitted, length) <= 2 * quota.limit);
     }
 
     #[test]
@@ -97,7 +97,7 @@ proptest! {
         let policy = Policy::new(Algorithm::SlidingWindowLog, quota, &parameters).expect("valid");
         let admitted = admitted(&policy, &history);
         let length = u64::from(quota.window.seconds()) * 1_000_000;
-        prop_assert!(most_within(&admitted, length) <= u64::from(quota.limit));
+        prop_assert!(most_within(&admitted, length) <= quota.limit);
         for pair in admitted.windows(2) {
             prop_assert!(u128::from(pair[1].0 - pair[0].0) >= min_interval.as_micros());
         }
@@ -109,7 +109,7 @@ proptest! {
         ttl in 1..=5_u64,
         steps in vec((0..=900_000_u64, 1..=3_u64, any::<bool>(), 0..40_usize), 1..200),
     ) {
-        let quota = Quota { limit, window: Window::from_seconds(1).expect("in range") };
+        let quota = Quota { limit: limit.into(), window: Window::from_seconds(1).expect("in range") };
         let lease_ttl = Duration::from_secs(ttl);
         let parameters = Parameters { lease_ttl, ..Parameters::default() };
         let policy = Policy::new(Algorithm::Concurrency, quota, &parameters).expect("valid");
@@ -187,7 +187,7 @@ proptest! {
             for (end, hits) in &admitted[first..] {
                 sum += hits;
                 // sum <= burst + limit * elapsed / length, without a fraction
-                let allowed = u64::from(burst) * length + u64::from(quota.limit) * (end - start);
+                let allowed = u64::from(burst) * length + quota.limit * (end - start);
                 prop_assert!(sum * length <= allowed, "{sum} hits between {start} and {end}");
             }
         }
@@ -220,7 +220,7 @@ proptest! {
 
     #[test]
     fn a_bucket_that_is_drained_steadily_admits_its_rate(limit in 1..=1_000_000_u32) {
-        let quota = Quota { limit, window: Window::from_seconds(1).expect("in range") };
+        let quota = Quota { limit: limit.into(), window: Window::from_seconds(1).expect("in range") };
         let bucket = TokenBucket::new(quota, 1, 0).expect("valid");
         let [emission, _] = bucket.script_parameters();
         // Ticks of 10 ns: at most one tick too long, never too short.
@@ -238,7 +238,8 @@ fn a_burst_that_takes_years_to_refill_is_rejected() {
 
 #[test]
 fn a_rate_that_rounding_would_change_is_rejected() {
-    let per_second = |limit| Quota { limit, window: Window::from_seconds(1).expect("in range") };
+    let per_second =
+        |limit: u32| Quota { limit: limit.into(), window: Window::from_seconds(1).expect("in range") };
     for exact in [1_000_000, 2_000_000, 100_000_000] {
         assert!(TokenBucket::new(per_second(exact), 1, 0).is_ok(), "{exact}");
     }
@@ -277,7 +278,7 @@ fn a_fixed_window_counts_all_hits_over_its_limit_beyond_32_bits() {
     assert_eq!(over(&mut state, 10, 1 << 31), (false, 1 << 31));
     // The largest limit, where no hit over it has room in the state.
     let mut state = CounterState::default();
-    assert_eq!(over(&mut state, u32::MAX, u64::from(u32::MAX)), (true, 0));
-    assert_eq!(over(&mut state, u32::MAX, 5), (false, 5));
-    assert_eq!(over(&mut state, u32::MAX, 1 << 33), (false, (1 << 33) - u64::from(u32::MAX)));
+    assert_eq!(over(&mut state, u64::from(u32::MAX), u64::from(u32::MAX)), (true, 0));
+    assert_eq!(over(&mut state, u64::from(u32::MAX), 5), (false, 5));
+    assert_eq!(over(&mut state, u64::from(u32::MAX), 1 << 33), (false, (1 << 33) - u64::from(u32::MAX)));
 }

@@ -129,7 +129,7 @@ proptest! {
         burst in 1..=60_u32,
         steps in steps(),
     ) {
-        let quota = Quota { limit, window: Window::from_seconds(seconds).expect("in range") };
+        let quota = Quota { limit: limit.into(), window: Window::from_seconds(seconds).expect("in range") };
         let parameters = Parameters { burst: Some(burst), ..Parameters::default() };
         never_too_much(Policy::new(Algorithm::TokenBucket, quota, &parameters).expect("valid"), &steps)?;
     }
@@ -141,7 +141,7 @@ proptest! {
         slides in any::<bool>(),
         steps in steps(),
     ) {
-        let quota = Quota { limit, window: Window::from_seconds(seconds).expect("in range") };
+        let quota = Quota { limit: limit.into(), window: Window::from_seconds(seconds).expect("in range") };
         let algorithm = if slides { Algorithm::SlidingWindow } else { Algorithm::FixedWindow };
         never_too_much(Policy::new(algorithm, quota, &Parameters::default()).expect("valid"), &steps)?;
     }

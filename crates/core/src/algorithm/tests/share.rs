@@ -22,7 +22,7 @@ proptest! {
             let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
             // The maximum that a bucket or a window admits during the history.
             let windows = history.last().map_or(0, |(at, _)| at / 1_000_000) / u64::from(quota.window.seconds()) + 2;
-            let max_admitted = u64::from(quota.limit.max(instances)) * windows;
+            let max_admitted = quota.limit.max(instances.into()) * windows;
             prop_assert!(admitted_apart(policy, instances, &history) <= max_admitted, "{algorithm:?}");
         }
     }

@@ -193,6 +193,6 @@ fn policy(plan: &Plan) -> Policy {
     let burst = u32::try_from(plan.burst).ok().and_then(NonZeroU32::new).map(NonZeroU32::get);
     let parameters =
         Parameters { burst, lease_ttl: Duration::from_micros(lease_ttl), ..Parameters::default() };
-    let quota = Quota { limit: plan.limit, window: Window::from_seconds(window).expect("a window") };
+    let quota = Quota { limit: plan.limit.into(), window: Window::from_seconds(window).expect("a window") };
     Policy::nearest(algorithm, quota, &parameters)
 }

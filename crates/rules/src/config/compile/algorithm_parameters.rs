@@ -54,7 +54,7 @@ impl AlgorithmParameters {
         let burst = policy.burst().and_then(|burst| u32::try_from(burst).ok());
         let min_interval = Some(policy.min_interval()).filter(|interval| !interval.is_zero());
         Self {
-            burst: burst.filter(|burst| *burst != quota.limit).map(stated),
+            burst: burst.filter(|burst| u64::from(*burst) != quota.limit).map(stated),
             min_interval: min_interval.map(stated),
             lease_ttl: policy.lease_ttl().map(stated),
             overdraft: OverdraftDefaults::of_rule(rule, quota, policy),

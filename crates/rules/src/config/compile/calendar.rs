@@ -70,7 +70,7 @@ pub(super) fn check_calendar(
     let zone_at = raw.value.timezone.stated().map(|zone| zone.at);
     let own = zone_at.or(raw.value.anchor.stated().map(|anchor| anchor.at)).unwrap_or(raw.at);
     let (key, at, message) = match policy.algorithm() {
-        Algorithm::FixedWindow if policy.max_debt().is_some_and(|debt| debt > quota.limit.into()) => {
+        Algorithm::FixedWindow if policy.max_debt().is_some_and(|debt| debt > quota.limit) => {
             let at = raw.value.max_debt.stated().map(|debt| debt.at);
             let message = "is more than the limit, but the next window is the last that a debt counts in, of a calendar \
                            or with `unused`; expected at most the limit";

@@ -41,7 +41,7 @@ pub(super) fn read(
                 "is too large; expected a limit of at most {MAX_QUEUED}, since this algorithm stores each hit"
             );
             compiler.error(at, &path, message);
-        } else if degraded > quota.limit {
+        } else if u64::from(degraded) > quota.limit {
             let message = "is above `requests_per_unit`: more requests pass while the store fails; \
                            expected a lower limit";
             compiler.warning(at, &path, message);

@@ -15,11 +15,12 @@ use super::{
     domain::DomainBuilder,
     limit::Defaults,
     metadata::metadata_of,
-    overdraft,
+    notify, overdraft,
     parameters::Reporter,
     pattern::{Pattern, PatternCompiler},
     rollout, scope, several, shedding,
     tree_level::LevelBuilder,
+    weight,
 };
 use crate::{
     Derived, Node, Rule, Segment, TableSize, Wildcard,
@@ -167,6 +168,13 @@ impl Compiler<'_> {
                 self.warning(flag.at, &path.key(key), message);
             }
         }
+        if let Some(weight) = raw.weight.stated() {
+            self.error(
+                weight.at,
+                &path.key("weight"),
+                "has no `rate_limit` in the same descriptor; expected one",
+            );
+        }
         if let Some(metadata) = raw.metadata.stated() {
             let path = path.key("metadata");
             self.warning(metadata.at, &path, message);
@@ -212,6 +220,8 @@ impl Compiler<'_> {
             degraded::read(self, &limit.value, stated.as_ref(), &limit_path);
         let banned = Banned { limit: stated.as_ref(), is_overdraft: overdraft, segments };
         let ban = ban::read(self, raw, &limit.value.ban, banned, &limit_path);
+        let weights = weight::read(self, raw, stated.as_ref(), path);
+        let notify = notify::read(self, &limit.value, (stated.as_ref(), scope), &limit_path);
         let retry_after_spread = self.retry_after_spread(&limit.value, stated.as_ref(), &limit_path);
         let far = scope::far(self, limit, (stated.as_ref(), scope), &limit_path);
         let stated = stated?;
@@ -226,6 +236,8 @@ impl Compiler<'_> {
             far,
             overdraft,
             ban: ban?,
+            notify: notify?,
+            weights: weights?,
             on_store_error,
             degraded_limit,
             retry_after_spread,

@@ -34,7 +34,7 @@ pub(super) struct Defaults {
     pub(super) algorithm: Option<ChosenAlgorithm>,
     parameters: AlgorithmParameters,
     pub(super) states_overdraft: bool,
-    requests_per_unit: Option<Stated<u32>>,
+    requests_per_unit: Option<Stated<u64>>,
     unit: Option<Unit>,
     window: Option<Window>,
     pub(super) sync: Option<Stated<SyncMode>>,
@@ -186,7 +186,8 @@ impl Compiler<'_> {
         let at = |number: &Field<u32>| number.stated().map(|stated| stated.at);
         let Stated { at: whole, value: stated } = raw;
         let AlgorithmParameters { burst, min_interval, overdraft, .. } = self.defaults.parameters;
-        let number = (at(&stated.requests_per_unit), self.defaults.requests_per_unit.map(|limit| limit.at));
+        let own_limit = stated.requests_per_unit.stated().map(|limit| limit.at);
+        let number = (own_limit, self.defaults.requests_per_unit.map(|limit| limit.at));
         let (key, (own, default), problem) = match error {
             PolicyError::TooSlow => {
                 ("burst", (at(&stated.burst), burst.map(|burst| burst.at)), "this bucket refills too slowly")
@@ -196,7 +197,7 @@ impl Compiler<'_> {
                 ("max_debt", (at(&stated.max_debt), default), "this debt refills too slowly")
             }
             PolicyError::TooFast => ("requests_per_unit", number, "this bucket refills too fast"),
-            PolicyError::TooMany => ("requests_per_unit", number, "is too large"),
+            PolicyError::TooMany | PolicyError::TooLarge => ("requests_per_unit", number, "is too large"),
             PolicyError::TooRare => {
                 let own = stated.min_interval.stated().map(|stated| stated.at);
                 ("min_interval", (own, min_interval.map(|interval| interval.at)), "is too long")

@@ -53,8 +53,10 @@ impl OverdraftDefaults {
     /// The values of a rule, as defaults of an override of it.
     pub(super) fn of_rule(rule: &Rule, quota: Quota, policy: &Policy) -> Self {
         // A debt as large as the limit is the default, which follows the limit.
-        let debt =
-            policy.max_debt().and_then(|debt| u32::try_from(debt).ok()).filter(|debt| *debt != quota.limit);
+        let debt = policy
+            .max_debt()
+            .and_then(|debt| u32::try_from(debt).ok())
+            .filter(|debt| u64::from(*debt) != quota.limit);
         let is_window = policy.algorithm() == Algorithm::FixedWindow;
         Self {
             overdraft: rule.overdraft,

@@ -6,7 +6,7 @@ use tollgate_core::{algorithm::Algorithm, ban::BanPolicy};
 
 use super::{Budget, Compiler, Defaults, DomainBuilder};
 use crate::{
-    Limit, Rule, TableSize,
+    Limit, NotifyThresholds, Rule, TableSize,
     config::{
         problem::{Path, Problems, Severity},
         raw::{Field, RawDescriptor, RawRateLimit, Stated},
@@ -133,6 +133,8 @@ fn carried(
         far: _,
         overdraft: _,
         ban,
+        notify,
+        weights,
         on_store_error: _,
         degraded_limit,
         retry_after_spread: _,
@@ -163,10 +165,16 @@ fn carried(
         }
         _ => compiled.ban,
     };
+    let notify = match (notify, raw.value.notify.is_present()) {
+        (Some(notify), false) => carried_notify(notify, &compiled, &mut report)?,
+        _ => compiled.notify.clone(),
+    };
     let is_stated = raw.value.degraded_limit.is_present() || raw.value.on_store_error.is_present();
     let degraded_limit = match (&compiled.limit, degraded_limit) {
         // No more pass while the store fails than otherwise.
-        (Limit::Quota { quota, .. }, Some(degraded)) if !is_stated => Some((*degraded).min(quota.limit)),
+        (Limit::Quota { quota, .. }, Some(degraded)) if !is_stated => {
+            Some((*degraded).min(u32::try_from(quota.limit).unwrap_or(u32::MAX)))
+        }
         _ => compiled.degraded_limit,
     };
     let mut compiled = compiled;
@@ -176,11 +184,26 @@ fn carried(
     if !raw.value.candidate.is_present() {
         compiled.rollout.candidate.clone_from(&rollout.candidate);
     }
+    let holds_permits = compiled.algorithm().is_none_or(Algorithm::holds_permits);
+    let weights = weights.clone().filter(|_| !holds_permits);
     compiled.rollout.tune.clone_from(&rollout.tune);
     let derived = derived.for_override();
     let (name, replaces, metadata) = (name.clone(), replaces.clone(), metadata.clone());
     let (part, origin, stated) = (part.clone(), origin.clone(), stated.clone());
-    Some(Rule { part, ban, degraded_limit, name, replaces, metadata, origin, stated, derived, ..compiled })
+    Some(Rule {
+        part,
+        ban,
+        notify,
+        weights,
+        degraded_limit,
+        name,
+        replaces,
+        metadata,
+        origin,
+        stated,
+        derived,
+        ..compiled
+    })
 }
 
 /// Reports limits between which counters cannot change while requests hold permits, or would be read wrongly.
@@ -216,6 +239,25 @@ fn check_transition(rule: &Limit, overridden: &Limit, report: &mut impl FnMut(&s
         return None;
     }
     Some(())
+}
+
+/// The thresholds of the rule for the limit of the override, if it is one.
+fn carried_notify(
+    notify: &NotifyThresholds,
+    compiled: &Rule,
+    report: &mut impl FnMut(&str, String),
+) -> Option<Option<NotifyThresholds>> {
+    match compiled.algorithm().map(Algorithm::stated) {
+        None => Some(None),
+        Some(Algorithm::FixedWindow) => Some(Some(notify.clone())),
+        Some(other) => {
+            let name = other.name();
+            let message =
+                format!("{name} has no thresholds, and the rule has `notify`; expected `notify: []` too");
+            report("algorithm", message);
+            None
+        }
+    }
 }
 
 /// The bans of the rule for the limit of the override.

@@ -185,7 +185,7 @@ impl Reporter<'_> {
         }
     }
 
-    pub(super) fn no_limit(&mut self, at: Position, path: &Path<'_>) -> Option<u32> {
+    pub(super) fn no_limit(&mut self, at: Position, path: &Path<'_>) -> Option<u64> {
         let message = "has no `requests_per_unit`, so all requests are denied; state 0 if that is meant";
         self.problems.warning(self.file, at, path, message);
         Some(0)

@@ -109,7 +109,7 @@ fn candidate(
         return None;
     }
     compiler.domain.candidates.push(compiler.site(stated.at, &path));
-    let record = record_id_of(segments, &[PathStep::Candidate], policy.algorithm());
+    let record = record_id_of(segments, &[PathStep::Candidate], policy.algorithm()).under(&policy);
     Some(Some(Candidate { quota, policy, overdraft, record }))
 }
 

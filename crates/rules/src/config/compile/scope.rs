@@ -1,7 +1,5 @@
 //! Regions that enforce a limit together: `scope`.
 
-use std::num::NonZeroU32;
-
 use tollgate_core::{
     algorithm::{Algorithm, Policy},
     quota::Quota,
@@ -32,6 +30,7 @@ pub(super) fn read(
     let (Some(stated), Some(Limit::Quota { quota, policy })) = (stated, limit) else {
         return Scope::Regional;
     };
+    check_amount(compiler, raw, stated.value, *quota, path);
     match stated.value {
         Scope::Regional => {}
         Scope::Global => {
@@ -43,6 +42,21 @@ pub(super) fn read(
         }
     }
     stated.value
+}
+
+/// Refuses a limit of more than 32 bits where regions exchange its hits.
+fn check_amount(
+    compiler: &mut Compiler<'_>,
+    raw: &Stated<RawRateLimit>,
+    scope: Scope,
+    quota: Quota,
+    path: &Path<'_>,
+) {
+    if scope != Scope::Regional && quota.is_wide() {
+        let at = raw.value.requests_per_unit.stated().map_or(raw.at, |limit| limit.at);
+        let message = format!("is too large for `scope: {}`; expected at most 4294967295", scope.name());
+        compiler.error(at, &path.key("requests_per_unit"), message);
+    }
 }
 
 /// Reports what a limit with shares cannot do.
@@ -166,9 +180,9 @@ fn check_reserve(
 }
 
 /// Warning of a limit that is small for its number of regions.
-fn warning(limit: u32, policy: &Policy, regions: u32) -> Option<String> {
+fn warning(limit: u64, policy: &Policy, regions: u32) -> Option<String> {
     let burst = policy.burst().filter(|_| policy.algorithm() == Algorithm::TokenBucket);
-    let share = limit.checked_div(NonZeroU32::new(regions)?.get())?;
+    let share = limit.checked_div(regions.into())?;
     if regions < 2 || limit == 0 {
         return None;
     }
@@ -178,7 +192,7 @@ fn warning(limit: u32, policy: &Policy, regions: u32) -> Option<String> {
              expected a burst of at least {regions}"
         ));
     }
-    (share < MIN_SHARE).then(|| {
+    (share < u64::from(MIN_SHARE)).then(|| {
         format!(
             "shares of {share} hits, for {regions} regions, deny while the limit is not exhausted where traffic is \
              uneven; expected a limit of at least {}, or `regional`",

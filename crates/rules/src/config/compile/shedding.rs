@@ -72,6 +72,8 @@ pub(super) fn rule(
         on_store_error: None,
         degraded_limit: None,
         ban: None,
+        notify: None,
+        weights: None,
         scope: Scope::Regional,
         far: Far::Deny,
         retry_after_spread: None,

@@ -83,7 +83,15 @@ fn number(
                        limit whose counters differ by client";
         compiler.warning(at, path, message);
     }
-    Some(quota.limit)
+    let limit = u32::try_from(quota.limit).ok();
+    if limit.is_none() {
+        compiler.error(
+            at,
+            path,
+            "cannot be tuned: the limit is too large; expected one of at most 4294967295",
+        );
+    }
+    limit
 }
 
 fn percent(

@@ -11,7 +11,7 @@ const IDENTITY: [&str; 4] = ["name", "replaces", "inherit", "tune"];
 
 /// Parameters of one algorithm, which another one has no use for. An overdraft is not among them: a limit that loses it
 /// loses charges, so that is an error.
-const PARAMETERS: [&str; 5] = ["burst", "min_interval", "lease_ttl", "carry", "reserve"];
+const PARAMETERS: [&str; 6] = ["burst", "min_interval", "lease_ttl", "carry", "reserve", "notify"];
 
 /// Whether a limit takes the identity of the one below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -135,6 +135,7 @@ impl Reader<'_> {
             "value_to_metric" => into.value_to_metric = self.flag(value, path),
             "share_threshold" => into.share_threshold = self.flag(value, path),
             "metadata" => into.metadata = self.mapping(value, path),
+            "weight" => into.weight = self.mapping(value, path),
             _ => {}
         }
     }

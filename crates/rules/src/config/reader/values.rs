@@ -2,15 +2,21 @@
 
 use std::rc::Rc;
 
-use tollgate_core::EnforcedShare;
+use tollgate_core::{EnforcedShare, descriptor::Hits};
 
 use super::Reader;
-use crate::config::{
-    problem::Path,
-    raw::{Field, Ratio, RawBan, RawCandidate, RawCarry, RawInherit, RawReserve, RawTune, Stated},
-    scalar::Meaning,
-    vocabulary::Section,
-    yaml::{Content, Node, Position, Scalar},
+use crate::{
+    NotifyThresholds,
+    config::{
+        problem::Path,
+        raw::{
+            Field, Ratio, RawBan, RawCandidate, RawCarry, RawInherit, RawReserve, RawThresholds, RawTune,
+            Stated,
+        },
+        scalar::Meaning,
+        vocabulary::Section,
+        yaml::{Content, Node, Position, Scalar},
+    },
 };
 
 impl Reader<'_> {
@@ -72,6 +78,22 @@ impl Reader<'_> {
         }
     }
 
+    /// Reads a number of hits, which Redis counts exactly.
+    fn hits(&mut self, node: &Node, path: &Path<'_>) -> Field<u64> {
+        const EXPECTED: &str = "a whole number from 0 to 9007199254740991";
+        match &node.content {
+            Content::Scalar(scalar) => match scalar.meaning() {
+                Meaning::Null => Field::Absent,
+                Meaning::Integer(number) => match number.try_into() {
+                    Ok(value) if value <= Hits::MAX => Field::Stated(Stated { at: node.at, value }),
+                    Ok(_) | Err(_) => self.invalid(node, path, EXPECTED),
+                },
+                Meaning::Bool(_) | Meaning::Float(_) | Meaning::Text => self.invalid(node, path, EXPECTED),
+            },
+            Content::List(_) | Content::Map(_) => self.invalid(node, path, EXPECTED),
+        }
+    }
+
     /// Reads a part of a whole: `0.8` or `80%`.
     #[allow(clippy::float_arithmetic)] // A setting, whose last digit does not matter.
     pub(super) fn ratio(&mut self, node: &Node, path: &Path<'_>) -> Field<Ratio> {
@@ -125,6 +147,27 @@ impl Reader<'_> {
             Some(Ok(value)) => Field::Stated(Stated { at: node.at, value }),
             Some(Err(_)) | None => self.invalid(node, path, EXPECTED),
         }
+    }
+
+    /// Reads a list of whole percentages: `[50%, 100%]`.
+    fn thresholds(&mut self, node: &Node, path: &Path<'_>) -> Field<RawThresholds> {
+        const EXPECTED: &str = "a whole percentage from 1% to 1000%, such as 80%";
+        let Content::List(items) = &node.content else {
+            return if is_null(node) { Field::Absent } else { self.invalid(node, path, "a list") };
+        };
+        let mut percentages = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            let percent = match &item.content {
+                Content::Scalar(scalar) => scalar.text.strip_suffix('%').and_then(|text| text.parse().ok()),
+                Content::List(_) | Content::Map(_) => None,
+            };
+            let is_valid = |percent: &u16| (1..=NotifyThresholds::MAX_PERCENT).contains(percent);
+            match percent.filter(is_valid) {
+                Some(percent) => percentages.push(percent),
+                None => self.wrong_type(item, &path.item(index), EXPECTED),
+            }
+        }
+        stated_if(percentages.len() == items.len(), node, RawThresholds(percentages))
     }
 
     /// Reads a limit that is compared with the one around it.
@@ -224,6 +267,12 @@ impl ReadValue for u32 {
     }
 }
 
+impl ReadValue for u64 {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
+        reader.hits(node, path)
+    }
+}
+
 impl ReadValue for bool {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
         reader.flag(node, path)
@@ -239,6 +288,12 @@ impl ReadValue for EnforcedShare {
 impl ReadValue for RawCandidate {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
         reader.candidate(node, path)
+    }
+}
+
+impl ReadValue for RawThresholds {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
+        reader.thresholds(node, path)
     }
 }
 

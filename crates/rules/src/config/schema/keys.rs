@@ -25,7 +25,11 @@ pub(super) enum Shape {
     Texts,
     /// A whole number of 32 bits.
     Number,
-    /// A list of such numbers.
+    /// A whole number of hits, of 53 bits.
+    Hits,
+    /// A list of whole percentages.
+    Percentages,
+    /// A list of numbers of 32 bits.
     Numbers,
     /// True or false.
     Flag,
@@ -105,8 +109,8 @@ fn abuse_modes() -> Vec<&'static str> {
 }
 
 use Shape::{
-    Duration, Flag, FlagOrSection, Mapping, Number, Numbers, Percent, Ratio, RequiredText, Sections, Text,
-    Texts, Unit, Words,
+    Duration, Flag, FlagOrSection, Hits, Mapping, Number, Numbers, Percent, Percentages, Ratio, RequiredText,
+    Sections, Text, Texts, Unit, Words,
 };
 
 const KEYS: &[KeySchema] = &[
@@ -139,8 +143,9 @@ const KEYS: &[KeySchema] = &[
     key("value_to_metric", Flag, "Whether metrics have the value of this key."),
     key("share_threshold", Flag, "Whether all values that match the pattern share a counter."),
     key("metadata", Mapping, "Metadata of responses that this descriptor decides."),
+    key("weight", Mapping, "Hits that a hit of a value counts as, by value."),
     key("unit", Unit, "Window of the limit; several of them by `unit_multiplier`."),
-    key("requests_per_unit", Number, "Requests admitted in a window."),
+    key("requests_per_unit", Hits, "Requests admitted in a window."),
     key("unlimited", Flag, "Whether requests pass without being counted."),
     key_in(RateLimit, "name", Text, "Name of the limit, by which others replace it."),
     key_in(Replaces, "name", RequiredText, "Name of a limit that does not apply where this one does."),
@@ -204,6 +209,7 @@ const KEYS: &[KeySchema] = &[
     key("between", Numbers, "Least and greatest limit."),
     key("step", Percent, "Greatest change of the limit at once."),
     key("every", Duration, "Time between two changes."),
+    key("notify", Percentages, "Shares of the limit of whose use operators are notified."),
     key("enforce_percent", Percent, "Part of the keys that the limit is enforced for; others are shadowed."),
     key(
         "candidate",

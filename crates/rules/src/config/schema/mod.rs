@@ -5,7 +5,7 @@
 mod keys;
 
 use serde_json::{Map, Value, json};
-use tollgate_core::quota::Unit;
+use tollgate_core::{descriptor::Hits, quota::Unit};
 
 use self::keys::{KeySchema, Shape, key_schema};
 use super::vocabulary::{KeyStatus, Section, all_keys};
@@ -21,6 +21,9 @@ const DURATION: &str = "^([0-9]+(\\.[0-9]+)?(us|µs|μs|ms|s|m|h|d|w))+$";
 
 /// Percentages from 0 to 100; a number may be in their place.
 const PERCENTAGE: &str = "^(100(\\.0+)?|[0-9]{1,2}(\\.[0-9]+)?)\\s*%$";
+
+/// Percentages of thresholds, from 1 to 1000, in whole numbers.
+const WHOLE_PERCENTAGE: &str = "^(1000|[1-9][0-9]{0,2})%$";
 
 /// Returns the schema of a file of rules, or of an overlay, in JSON Schema draft 7.
 pub fn schema() -> Value {
@@ -84,6 +87,10 @@ fn value_of(shape: Shape) -> Value {
         Shape::RequiredText => json!({"type": ["string", "integer", "boolean"]}),
         Shape::Texts => json!({"type": ["array", "null"], "items": value_of(Shape::RequiredText)}),
         Shape::Number => json!({"type": ["integer", "null"], "minimum": 0, "maximum": u32::MAX}),
+        Shape::Hits => json!({"type": ["integer", "null"], "minimum": 0, "maximum": Hits::MAX}),
+        Shape::Percentages => json!({"type": ["array", "null"], "items": {
+            "type": "string", "pattern": WHOLE_PERCENTAGE,
+        }}),
         Shape::Numbers => json!({"type": ["array", "null"], "items": {
             "type": "integer", "minimum": 0, "maximum": u32::MAX,
         }}),

@@ -20,8 +20,8 @@ fn wrong_types_say_what_was_expected() {
         assert_says(&errors(yaml), &[says]);
     }
     for (limit, says) in [
-        ("requests_per_unit: -1", "expected a whole number from 0 to 4294967295, found `-1`"),
-        ("requests_per_unit: 4294967296", "found `4294967296`"),
+        ("requests_per_unit: -1", "expected a whole number from 0 to 9007199254740991, found `-1`"),
+        ("requests_per_unit: 9007199254740992", "found `9007199254740992`"),
         ("requests_per_unit: '5'", "found the text \"5\""),
         ("requests_per_unit: 1.5", "found `1.5`"),
         ("requests_per_unit: [5]", "found a list"),

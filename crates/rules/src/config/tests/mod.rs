@@ -3,6 +3,7 @@
 mod abuse;
 mod accepted;
 mod algorithm_parameters;
+mod amounts;
 mod ban;
 mod bombs;
 mod calendar;
@@ -14,6 +15,7 @@ mod files;
 mod hostile_files;
 mod load_shedding;
 mod mistakes;
+mod notify;
 mod overdraft;
 mod overriding;
 mod reserve;
@@ -22,6 +24,7 @@ mod several;
 mod suspicious;
 mod sync;
 mod watching;
+mod weight;
 mod regions;
 mod yaml;
 

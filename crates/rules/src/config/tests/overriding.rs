@@ -16,7 +16,7 @@ fn overridden(limit: &str, with: &str) -> Result<Rule, String> {
     override_rule("d", &rule(limit), with)
 }
 
-fn quota(rule: &Rule) -> (u32, u32, Algorithm, Option<u64>) {
+fn quota(rule: &Rule) -> (u64, u32, Algorithm, Option<u64>) {
     let Limit::Quota { quota, policy } = rule.limit else { panic!("unlimited") };
     (quota.limit, quota.window.seconds(), policy.algorithm(), policy.burst())
 }
@@ -75,6 +75,23 @@ fn values_without_a_default_follow_the_new_limit() {
 }
 
 #[test]
+fn an_override_keeps_the_thresholds_states_others_or_none() {
+    let stated = "unit: minute, requests_per_unit: 10, notify: [80%]";
+    for (with, expected) in [
+        (r#"{"requests_per_unit": 20}"#, Some("80%")),
+        (r#"{"notify": ["50%"]}"#, Some("50%")),
+        (r#"{"notify": []}"#, None),
+        (r#"{"algorithm": "token_bucket", "notify": []}"#, None),
+        (r#"{"unlimited": true}"#, None),
+    ] {
+        let changed = overridden(stated, with).expect(with);
+        assert_eq!(changed.notify.map(|notify| notify.to_string()).as_deref(), expected, "{with}");
+    }
+    let added = overridden("unit: minute, requests_per_unit: 10", r#"{"notify": ["50%"]}"#).expect("valid");
+    assert!(added.notify.is_some());
+}
+
+#[test]
 fn what_an_override_cannot_change_is_refused_with_the_reason() {
     let fixed = "unit: minute, requests_per_unit: 10";
     for (limit, with, reason) in [
@@ -86,6 +103,11 @@ fn what_an_override_cannot_change_is_refused_with_the_reason() {
         (fixed, r#"{"burst": 5}"#, "is not a key of fixed_window"),
         (fixed, r#"{"algorithm": "concurrency"}"#, "permits"),
         (fixed, r#"{"ban": {}}"#, "without `ban`"),
+        (
+            "unit: minute, requests_per_unit: 5, notify: [80%]",
+            r#"{"algorithm": "token_bucket"}"#,
+            "has no thresholds",
+        ),
         (fixed, "[1]", "mapping"),
         (fixed, "{", "invalid YAML"),
         ("algorithm: concurrency, requests_per_unit: 5", r#"{"unlimited": true}"#, "permits"),

@@ -117,7 +117,7 @@ impl Reservation {
         self.spent = self.spent.saturating_add(hits.get());
         Some(Verdict {
             admitted: true,
-            remaining: verdict.remaining.saturating_sub(u32::try_from(self.spent).unwrap_or(u32::MAX)),
+            remaining: verdict.remaining.saturating_sub(self.spent),
             retry_after: Duration::ZERO,
             used: verdict.used.saturating_add(self.spent),
             over: 0,
@@ -239,7 +239,7 @@ impl Unused {
 
 /// Whether little of a counter's capacity remains.
 fn is_scarce(verdict: &Verdict) -> bool {
-    let remaining = u64::from(verdict.remaining);
+    let remaining = verdict.remaining;
     remaining < remaining.saturating_add(verdict.used).checked_div(SCARCE_PART).unwrap_or_default()
 }
 

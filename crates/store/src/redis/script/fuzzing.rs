@@ -80,7 +80,7 @@ fn request(input: &mut ByteReader<'_>) -> Option<(TagRequest, u16)> {
 fn check(input: &mut ByteReader<'_>) -> Option<Check> {
     let algorithm = input.one_of(&Algorithm::ALL)?;
     let seconds = input.u32() % Window::MAX_SECONDS;
-    let quota = Quota { limit: input.u32(), window: Window::from_seconds(seconds).ok()? };
+    let quota = Quota { limit: limit(input), window: Window::from_seconds(seconds).ok()? };
     let parameters = Parameters {
         burst: (input.flag()).then(|| input.u32()),
         min_interval: Duration::from_micros(u64::from(input.u32())),
@@ -104,7 +104,7 @@ fn check(input: &mut ByteReader<'_>) -> Option<Check> {
         Hits::Release(lease),
         Hits::Settle { lease, used: amount.get() },
     ])?;
-    let record = RecordId::numbered(input.byte(), algorithm);
+    let record = RecordId::numbered(input.byte(), algorithm).under(&policy);
     let sync = input.one_of(&SyncMode::ALL)?;
     let veto = input.one_of(&[
         Veto::Never,
@@ -115,6 +115,14 @@ fn check(input: &mut ByteReader<'_>) -> Option<Check> {
         Veto::Always,
     ])?;
     Some(Check { descriptor: 0, record, policy, hits, veto, sync, ban: None, share: None })
+}
+
+/// A limit, mostly of 32 bits.
+fn limit(input: &mut ByteReader<'_>) -> u64 {
+    match input.byte() {
+        0..16 => input.u64().min(Hits::MAX),
+        _ => input.u32().into(),
+    }
 }
 
 fn value(input: &mut ByteReader<'_>, depth: u8) -> Value {

@@ -42,6 +42,7 @@ macro_rules! script_source {
             include_str!("../../../../../lua/decide/single_budget.lua"),
             include_str!("../../../../../lua/decide/bans.lua"),
             include_str!("../../../../../lua/decide/packed_records.lua"),
+            include_str!("../../../../../lua/decide/wide_window.lua"),
             include_str!("../../../../../lua/decide/segmented_cells.lua"),
             include_str!("../../../../../lua/decide/ban_records.lua"),
             include_str!("../../../../../lua/decide/loans.lua"),

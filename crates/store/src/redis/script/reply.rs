@@ -84,6 +84,9 @@ fn read_parts<'a>(mut runs: impl Iterator<Item = Run<'a>>, parts: Vec<Value>) ->
     runs.next().is_none().then_some(outcomes)
 }
 
+/// Kind of records from which on they have three words.
+const THREE_WORDS: u8 = 8;
+
 /// Bits of the first byte of a verdict.
 const IS_ADMITTED: u8 = 1;
 const HAS_BAN: u8 = 2;
@@ -107,7 +110,7 @@ impl Reader<'_> {
                 continue;
             }
             let outcome = if run.times == 1 { self.byte()? } else { HAS_BAN | HAS_LOANS };
-            let summary = self.summary(check.policy.algorithm())?;
+            let summary = self.summary(check)?;
             if let Some(prefetch) = run.prefetches.get(at) {
                 reserved.push(match effective_prefetch(check, *prefetch) {
                     Some(_) => self.word()?,
@@ -157,7 +160,7 @@ impl Reader<'_> {
         let (passing, rest) = self.rest.split_first_chunk::<2>()?;
         self.rest = rest;
         let passing = usize::from(u16::from_le_bytes(*passing));
-        let StateSummary::Queue(last) = self.summary(check.policy.algorithm())? else { return None };
+        let StateSummary::Queue(last) = self.summary(check)? else { return None };
         let (admitted, denied) = each.split_at_mut_checked(passing)?;
         let mut used = last.used;
         for verdicts in admitted.iter_mut().rev() {
@@ -189,14 +192,14 @@ impl Reader<'_> {
     }
 
     /// State summary of a counter.
-    fn summary(&mut self, algorithm: Algorithm) -> Option<StateSummary> {
-        if algorithm == Algorithm::Budget {
+    fn summary(&mut self, check: &Check) -> Option<StateSummary> {
+        if check.policy.algorithm() == Algorithm::Budget {
             let (summary, rest) = reservations::read(self.rest)?;
             self.rest = rest;
             return Some(StateSummary::Ledger(summary));
         }
         let first = self.word()?;
-        if algorithm.has_own_key() {
+        if check.policy.algorithm().has_own_key() {
             let (wait, reset) = (self.double()?, self.double()?);
             // Whole microseconds; a negative number stands for never.
             let wait = (wait >= 0.0).then_some(Duration::from_micros(wait as u64));
@@ -204,7 +207,7 @@ impl Reader<'_> {
             return Some(StateSummary::Queue(QueueSummary { used: u64::from(first), wait, reset }));
         }
         let second = self.word()?;
-        let third = if algorithm == Algorithm::SlidingWindow { self.word()? } else { 0 };
+        let third = if check.record.kind() >= THREE_WORDS { self.word()? } else { 0 };
         Some(StateSummary::Words([first, second, third]))
     }
 

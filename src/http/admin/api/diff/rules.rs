@@ -61,7 +61,7 @@ fn text(domain: &Domain, rule: &Rule) -> String {
         text.push_str(value);
     };
     if let Limit::Quota { quota, policy } = rule.limit
-        && let Some(burst) = policy.burst().filter(|burst| *burst != u64::from(quota.limit))
+        && let Some(burst) = policy.burst().filter(|burst| *burst != quota.limit)
     {
         add("burst ", &burst.to_string());
     }

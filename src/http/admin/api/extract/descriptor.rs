@@ -17,16 +17,59 @@ pub(in crate::http::admin::api) struct ApiDescriptor(Vec<Pair>);
 
 impl<'de> Deserialize<'de> for ApiDescriptor {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let pairs = Vec::<Pair>::deserialize(deserializer)?;
+        Self::try_from(Vec::<Pair>::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+impl TryFrom<Vec<Pair>> for ApiDescriptor {
+    type Error = String;
+
+    fn try_from(pairs: Vec<Pair>) -> Result<Self, String> {
         let RequestBounds { max_entries: entries, max_text_bytes: text, .. } = RequestBounds::default();
         if pairs.is_empty() || pairs.len() > entries {
-            return Err(D::Error::custom(format!("expected a descriptor of 1 to {entries} entries")));
+            return Err(format!("expected a descriptor of 1 to {entries} entries"));
         }
         match pairs.iter().all(|pair| pair.key.len().max(pair.value.len()) <= text) {
             true => Ok(Self(pairs)),
-            false => Err(D::Error::custom(format!("expected keys and values of at most {text} bytes"))),
+            false => Err(format!("expected keys and values of at most {text} bytes")),
         }
     }
+}
+
+/// A descriptor as the text of a query: `key=value` pairs, joined by commas. A value in double quotes is a JSON string, and
+/// may contain commas.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub(in crate::http::admin::api) struct DescriptorText(pub(in crate::http::admin::api) ApiDescriptor);
+
+impl TryFrom<String> for DescriptorText {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let (mut pairs, mut rest) = (Vec::new(), &*text);
+        loop {
+            let (pair, behind) = first_pair(rest).ok_or("descriptor: expected KEY=VALUE,…")?;
+            pairs.push(pair);
+            match behind.strip_prefix(',') {
+                Some(more) => rest = more,
+                None => return ApiDescriptor::try_from(pairs).map(Self),
+            }
+        }
+    }
+}
+
+/// The first pair of a text, and what follows it: nothing, or a comma and more.
+fn first_pair(text: &str) -> Option<(Pair, &str)> {
+    let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty() && !key.contains(','))?;
+    if !value.starts_with('"') {
+        let (value, behind) = value.split_at(value.find(',').unwrap_or(value.len()));
+        return Some((Pair { key: key.to_owned(), value: value.to_owned() }, behind));
+    }
+    let mut texts = serde_json::Deserializer::from_str(value).into_iter::<String>();
+    let exact = texts.next().and_then(Result::ok)?;
+    let behind = value.get(texts.byte_offset()..).unwrap_or_default();
+    let is_whole = behind.is_empty() || behind.starts_with(',');
+    is_whole.then(|| (Pair { key: key.to_owned(), value: exact }, behind))
 }
 
 impl ApiDescriptor {
@@ -60,5 +103,27 @@ pub(in crate::http::admin::api) fn check_descriptors(descriptors: &[ApiDescripto
     match bytes <= MAX_TOTAL_BYTES {
         true => Ok(()),
         false => Err(ApiError::BadRequest(format!("descriptors: expected at most {MAX_TOTAL_BYTES} bytes"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_has_pairs_whose_values_may_be_quoted() {
+        for (text, expected) in [
+            ("a=b", vec![("a", "b")]),
+            ("a=,b=c=d", vec![("a", ""), ("b", "c=d")]),
+            (r#"a="x,y=\"z",b=c"#, vec![("a", "x,y=\"z"), ("b", "c")]),
+        ] {
+            let DescriptorText(ApiDescriptor(pairs)) =
+                DescriptorText::try_from(text.to_owned()).expect("valid");
+            let pairs: Vec<_> = pairs.iter().map(|pair| (&*pair.key, &*pair.value)).collect();
+            assert_eq!(pairs, expected, "{text}");
+        }
+        for invalid in ["", "a", "=b", "a=b,", r#"a="b"#, r#"a="b"c"#, "a,b=c"] {
+            assert!(DescriptorText::try_from(invalid.to_owned()).is_err(), "{invalid}");
+        }
     }
 }

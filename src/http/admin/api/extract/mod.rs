@@ -9,7 +9,7 @@ mod reason;
 
 pub(super) use self::{
     body::{JsonBody, MAX_BODY_BYTES, WriteRequest},
-    descriptor::{ApiDescriptor, check_descriptors},
+    descriptor::{ApiDescriptor, DescriptorText, check_descriptors},
     force::Force,
     integer::Integer,
     query::{PathParam, QueryParams, VersionSelector, page_size},

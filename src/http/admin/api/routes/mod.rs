@@ -27,7 +27,7 @@ use crate::http::admin::auth::{Authenticator, Caller, Role};
 type Route = MethodRouter<Arc<Api>>;
 
 /// Routes that change nothing.
-fn viewer_routes() -> [(&'static str, Route); 22] {
+fn viewer_routes() -> [(&'static str, Route); 23] {
     [
         ("/me", get(me::show)),
         ("/status", get(status::show)),
@@ -41,6 +41,7 @@ fn viewer_routes() -> [(&'static str, Route); 22] {
         ("/validate", post(validate::validate)),
         ("/try", post(dry_run::run)),
         ("/counters/read", post(counters::read)),
+        ("/usage", get(counters::usage)),
         ("/lists", get(lists::list)),
         ("/bans", get(bans::list)),
         ("/candidates", get(candidates::list)),

@@ -157,7 +157,7 @@ impl Simulation {
 
 fn limits(rules: &Rules) -> Vec<(String, u64)> {
     let limit = |rule: &Arc<crate::Rule>| match rule.limit {
-        Limit::Quota { quota, .. } => (rule.path(), u64::from(quota.limit)),
+        Limit::Quota { quota, .. } => (rule.path(), quota.limit),
         Limit::Unlimited => panic!("no such rule"),
     };
     let mut limits: Vec<_> = rules.rules().map(limit).collect();

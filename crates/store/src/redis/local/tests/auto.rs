@@ -266,7 +266,7 @@ mod fleet {
 
     /// A limit per second.
     fn limit(algorithm: Algorithm, limit: u32, seconds: u32) -> Policy {
-        let quota = Quota { limit, window: Window::from_seconds(seconds).expect("in range") };
+        let quota = Quota { limit: limit.into(), window: Window::from_seconds(seconds).expect("in range") };
         Policy::new(algorithm, quota, &Parameters::default()).expect("valid")
     }
 

@@ -19,7 +19,7 @@ mod auto;
 const NOW: Timestamp = Timestamp::from_micros(1_700_000_010_000_000);
 
 fn policy(algorithm: Algorithm, limit: u32) -> Policy {
-    let quota = Quota { limit, window: Window::from_seconds(60).expect("in range") };
+    let quota = Quota { limit: limit.into(), window: Window::from_seconds(60).expect("in range") };
     Policy::new(algorithm, quota, &Parameters::default()).expect("valid")
 }
 
@@ -425,7 +425,7 @@ fn the_cache_stays_within_its_documented_memory() {
 /// A check with a ban.
 fn banning(limit: u32, hits: u64, sync: SyncMode, effect: BanEffect) -> TagRequest {
     let policy = policy(Algorithm::TokenBucket, limit);
-    let quota = Quota { limit, window: Window::from_seconds(60).expect("in range") };
+    let quota = Quota { limit: limit.into(), window: Window::from_seconds(60).expect("in range") };
     let ban = BanPolicy::new(&BanParameters::default(), quota).expect("in range");
     let check =
         Check { ban: Some(BanCheck { policy: ban, effect }), ..check(0, policy, Hits::charge(hits), sync) };

@@ -1,0 +1,275 @@
+//! Thresholds of limits that were reached, of which operators are notified.
+//!
+//! A counter above a threshold is reported by whichever instance decides on it first, not only by the one whose charge
+//! crossed the threshold: so a crossing is noticed though it was part of a batch or of a lease, or though the instance
+//! that made it stopped. Each process reports a threshold of a window once, as far as it remembers; the log of events
+//! keeps one of all reports.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+
+use foldhash::quality::RandomState;
+use parking_lot::Mutex;
+use tollgate_core::{CountedKey, descriptor::Descriptor, quota::Quota};
+use tollgate_rules::{Domain, NotifyThresholds, Rule};
+
+use super::Match;
+use crate::{
+    talkers::key,
+    verdict::{Limited, Status},
+};
+
+/// Maximum number of reached thresholds that wait to be taken. Further ones are reported with later hits.
+const MAX_WAITING: usize = 1_024;
+
+/// Parts of the memory of windows, each with a lock of its own.
+const SHARDS: usize = 16;
+
+/// Maximum number of windows that a part remembers. With more, some thresholds are reported again, and the log drops
+/// them.
+const MAX_WINDOWS: usize = 4_096;
+
+/// A threshold that a counter has reached in a window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReachedThreshold {
+    /// The domain of the rule.
+    pub domain: Box<str>,
+    /// The rule's path.
+    pub rule: Box<str>,
+    /// Text of the descriptor, as among top talkers.
+    pub key: String,
+    /// Hash of what the counter counts, equal in every process.
+    pub counted_key: u64,
+    /// The threshold, in percent of the limit.
+    pub percent: u16,
+    /// Hits that counted in the window when it was noticed.
+    pub used: u64,
+    /// The limit and the window's length.
+    pub quota: Quota,
+    /// End of the window, in seconds since 1970.
+    pub window_ends_at: u32,
+}
+
+/// Thresholds that were reached in this process, oldest first, until they are taken. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct ReachedThresholds(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    waiting: Mutex<VecDeque<ReachedThreshold>>,
+    windows: [Mutex<Windows>; SHARDS],
+}
+
+/// Windows with reported thresholds, by the hash of what the counter counts: the end of the latest window, and the number
+/// of thresholds that were reported in it.
+type Windows = HashMap<u64, (u32, usize), RandomState>;
+
+impl ReachedThresholds {
+    /// Takes up to `max` of the thresholds, oldest first.
+    pub fn take(&self, max: usize) -> Vec<ReachedThreshold> {
+        let mut waiting = self.0.waiting.lock();
+        let count = max.min(waiting.len());
+        waiting.drain(..count).collect()
+    }
+
+    /// Records the thresholds that the counters of a decision have reached.
+    pub(super) fn record(
+        &self,
+        domain: &Domain,
+        descriptors: &[Descriptor<'_>],
+        matches: &[Match<'_>],
+        statuses: &[Status<'_>],
+    ) {
+        for ((descriptor, matched), status) in descriptors.iter().zip(matches).zip(statuses) {
+            let Match::Rule { rule, depth, .. } = matched else { continue };
+            // While the store fails, an instance counts its own hits only.
+            let limited = status.limited().filter(|limited| !limited.is_degraded);
+            if let (Some(notify), Some(limited)) = (&rule.notify, limited) {
+                let reached = notify.reached(limited.verdict.used, limited.quota.limit);
+                let entries = descriptor.entries.get(..*depth).unwrap_or_default();
+                if reached > 0 {
+                    let key = || {
+                        let mut text = Vec::new();
+                        key::push(&mut text, 0, entries);
+                        String::from_utf8_lossy(&text).into_owned()
+                    };
+                    // Not that of the keys, which several limits of a descriptor share.
+                    let open = rule.open(entries).map(|(_, entry)| (entry.key, entry.value));
+                    let counted_key = CountedKey::new(&domain.name, rule.record_id(), open);
+                    self.reach((domain, rule, notify), (counted_key, key), limited, reached);
+                }
+            }
+        }
+    }
+
+    /// Adds the first `reached` thresholds of a rule, as far as they are new.
+    fn reach(
+        &self,
+        (domain, rule, notify): (&Domain, &Rule, &NotifyThresholds),
+        (counted_key, key): (CountedKey, impl Fn() -> String),
+        limited: &Limited<'_>,
+        reached: usize,
+    ) {
+        let Some(window_ends_at) = window_end(rule, limited) else { return };
+        let counted_key = counted_key.hash();
+        let shard = usize::try_from(counted_key >> 32).unwrap_or_default() % SHARDS;
+        let Some(windows) = self.0.windows.get(shard) else { return };
+        let mut windows = windows.lock();
+        let reported = match windows.get(&counted_key) {
+            // A verdict of an earlier window, which another worker has decided later.
+            Some((end, _)) if *end > window_ends_at => return,
+            Some((end, reported)) if *end == window_ends_at => *reported,
+            _ => 0,
+        };
+        if reported >= reached {
+            return;
+        }
+        let new = notify.percentages().get(reported..reached).unwrap_or_default();
+        let mut waiting = self.0.waiting.lock();
+        if waiting.len().saturating_add(new.len()) > MAX_WAITING {
+            return;
+        }
+        waiting.extend(new.iter().map(|percent| ReachedThreshold {
+            domain: (*domain.name).into(),
+            rule: rule.path().into(),
+            key: key(),
+            counted_key,
+            percent: *percent,
+            used: limited.verdict.used,
+            quota: limited.quota,
+            window_ends_at,
+        }));
+        drop(waiting);
+        if windows.len() >= MAX_WINDOWS && !windows.contains_key(&counted_key) {
+            let now = limited.verdict.decided_at.seconds();
+            windows.retain(|_, (end, _)| *end > now);
+            if windows.len() >= MAX_WINDOWS {
+                windows.clear();
+            }
+        }
+        windows.insert(counted_key, (window_ends_at, reached));
+    }
+}
+
+/// End of the window of a verdict, in seconds since 1970. Not the reset, which with a carry is that of a later window.
+fn window_end(rule: &Rule, limited: &Limited<'_>) -> Option<u32> {
+    rule.policy()?.window_end(limited.verdict.decided_at)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use smallvec::smallvec;
+    use tollgate_core::{
+        algorithm::Verdict,
+        clock::Timestamp,
+        descriptor::{Entry, Hits},
+    };
+    use tollgate_rules::{Limit, Overridden, Rules, Switched, config};
+
+    use super::*;
+    use crate::matched::{Changes, matches};
+
+    const RULES: &str = "
+domain: d
+descriptors:
+- {key: user, rate_limit: {unit: minute, requests_per_unit: 200, notify: [100%, 50%, 80%]}}
+- {key: other, rate_limit: {unit: minute, requests_per_unit: 200}}
+";
+
+    fn rules() -> Rules {
+        let file = ("rules.yaml".to_owned(), RULES.as_bytes().to_vec());
+        config::load_files([file], config::Options::default()).expect("valid").rules
+    }
+
+    /// Records a verdict with these used hits at this second.
+    fn decide(reached: &ReachedThresholds, key: &str, value: &str, used: u64, second: u64, degraded: bool) {
+        let rules = rules();
+        let domain = rules.domain("d").expect("stated");
+        let descriptors =
+            [Descriptor { entries: smallvec![Entry { key, value }], limit: None, hits: Hits::ONE }];
+        let clock = tollgate_core::clock::Clock::System;
+        let (switched, overridden) = (Switched::default(), Overridden::default());
+        let changes = Changes { switched: &switched, overridden: &overridden, clock: &clock };
+        let (matches, _) = matches(domain, changes, &descriptors);
+        let rule = matches[0].rule().expect("matches");
+        let Limit::Quota { quota, policy } = rule.limit else { panic!("unlimited") };
+        let verdict = Verdict {
+            admitted: used <= 200,
+            remaining: 0,
+            reset_after: Duration::from_secs(1),
+            retry_after: Duration::ZERO,
+            used,
+            over: 0,
+            decided_at: Timestamp::from_micros(second * 1_000_000),
+            ban: None,
+            held: 0,
+        };
+        let limited = Limited {
+            rule: Some(rule),
+            quota,
+            algorithm: policy.algorithm(),
+            verdict,
+            is_quota: false,
+            is_shadow: false,
+            is_degraded: degraded,
+        };
+        reached.record(domain, &descriptors, &matches, &[Status::Limited(limited)]);
+    }
+
+    fn taken(reached: &ReachedThresholds) -> Vec<(u16, u32)> {
+        reached.take(usize::MAX).into_iter().map(|one| (one.percent, one.window_ends_at)).collect()
+    }
+
+    #[test]
+    fn each_threshold_of_a_window_is_reported_once_though_the_charge_that_crossed_it_was_not_seen() {
+        let reached = ReachedThresholds::default();
+        for (used, second, expected) in [
+            (99, 0, vec![]),
+            (100, 1, vec![(50, 60)]),
+            (120, 2, vec![]),
+            (200, 3, vec![(80, 60), (100, 60)]),
+            (250, 59, vec![]),
+            // Above a threshold once more, after a refund.
+            (10, 59, vec![]),
+            (180, 59, vec![]),
+            (99, 60, vec![]),
+            (160, 61, vec![(50, 120), (80, 120)]),
+            // A verdict of the last window that arrives late.
+            (200, 59, vec![]),
+        ] {
+            decide(&reached, "user", "ann", used, second, false);
+            assert_eq!(taken(&reached), expected, "{used} at {second}");
+        }
+    }
+
+    #[test]
+    fn counters_are_separate_and_those_without_thresholds_or_with_a_degraded_verdict_are_not_reported() {
+        let reached = ReachedThresholds::default();
+        decide(&reached, "user", "ann", 150, 0, true);
+        decide(&reached, "other", "ann", 150, 0, false);
+        assert_eq!(taken(&reached), []);
+        decide(&reached, "user", "ann", 150, 0, false);
+        decide(&reached, "user", "bob", 170, 0, false);
+        let keys = reached.take(usize::MAX).into_iter().map(|one| (one.key, one.percent));
+        let keys: Vec<_> = keys.collect();
+        let expected = [("user=ann", 50), ("user=bob", 50), ("user=bob", 80)];
+        assert_eq!(keys, expected.map(|(key, percent)| (key.to_owned(), percent)));
+    }
+
+    #[test]
+    fn what_finds_no_room_is_reported_by_a_later_hit_and_memory_is_bounded() {
+        let reached = ReachedThresholds::default();
+        for user in 0..MAX_WAITING + 5 {
+            decide(&reached, "user", &user.to_string(), 100, 0, false);
+        }
+        assert_eq!(reached.take(usize::MAX).len(), MAX_WAITING);
+        decide(&reached, "user", &(MAX_WAITING + 4).to_string(), 100, 0, false);
+        assert_eq!(taken(&reached), [(50, 60)]);
+        let windows: usize = reached.0.windows.iter().map(|windows| windows.lock().len()).sum();
+        assert_eq!(windows, MAX_WAITING + 1);
+    }
+}
