@@ -43,8 +43,8 @@ Homepage: https://github.com/tollgate-rs/tollgate
 Installed-Size: $(du -sk "$root" | cut -f1)
 Suggests: redis-server (>= 5:6.2)
 Description: rate-limit service for Envoy and Istio
- Decides with which rate requests may pass, over all gateways, by rules in YAML
- and counters in Redis or in memory. Takes the place of envoyproxy/ratelimit.
+ Limits the rate of requests over all gateways, by rules in YAML and counters
+ in Redis or in memory. Takes the place of envoyproxy/ratelimit.
 END
 (cd "$root" && find etc -type f -printf '/%p\n' | sort) >"$root/DEBIAN/conffiles"
 cat >"$root/DEBIAN/postinst" <<'END'

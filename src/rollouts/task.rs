@@ -76,7 +76,9 @@ impl Task {
             self.resign();
             return Ok(());
         }
-        if !self.control.hold_lease(LEASE, LEASE_LIFETIME).await? {
+        // Overrides and switches of another region are copied.
+        if self.control.require_writable().is_err() || !self.control.hold_lease(LEASE, LEASE_LIFETIME).await?
+        {
             self.resign();
             return Ok(());
         }

@@ -70,7 +70,7 @@ async fn a_promoted_candidate_is_the_limit_of_one_version_which_a_rollback_undoe
     })
     .await;
     let (status, problem) = promote(json!({"comment": "again"}));
-    assert!(status == 400 && problem.to_string().contains("no candidate"), "{status} {problem}");
+    assert!(status == 404 && problem.to_string().contains("no candidate"), "{status} {problem}");
     let (status, _) = ask(&instance, "POST", "/versions/1/rollback", &json!({"comment": "back"}));
     assert_eq!((status, file_of(&instance).as_str()), (201, WITH_CANDIDATE));
 
@@ -168,8 +168,8 @@ descriptors:
 - key: k
   rate_limit:
     unit: second
-    requests_per_unit: 10
-    tune: {target_denied: 20%, between: [2, 50], step: 50%, every: 1h}
+    requests_per_unit: 1000
+    tune: {target_denied: 20%, between: [2, 5000], step: 50%, every: 1h}
 ";
 
 #[tokio::test]
@@ -192,18 +192,22 @@ async fn a_limit_is_tuned_by_one_step_and_held_by_an_operator() {
     let made = overrides()[0].clone();
     assert_eq!(
         (&made["author"], &made["rate_limit"]),
-        (&json!("tollgate"), &json!({"requests_per_unit": 5}))
+        (&json!("tollgate"), &json!({"requests_per_unit": 500}))
     );
     let reason = made["reason"].as_str().expect("a text");
     assert!(
-        reason.starts_with("tune: 10 to 5 per 1 s; ") && reason.ends_with("would deny 20% of hits"),
+        reason.starts_with("tune: 1000 to 500 per 1 s; ") && reason.ends_with("would deny 20% of hits"),
         "{reason}"
     );
-    let rlconfig = http::get(&instance.admin_url("/rlconfig")).body;
-    assert!(rlconfig.contains("requests_per_unit=5") && rlconfig.contains("between: [2, 50]"), "{rlconfig}");
-    let (_, audit) = ask(&instance, "GET", "/audit?limit=5", &Value::Null);
-    assert!(audit.to_string().contains("tune: 10 to 5 per 1 s"), "{audit}");
-    assert!(gauge(&instance, r#"tollgate_tune_steps_total{direction="down"}"#) > 0.0);
+    until("the step is active and recorded", async || {
+        let rlconfig = http::get(&instance.admin_url("/rlconfig")).body;
+        let (_, audit) = ask(&instance, "GET", "/audit?limit=5", &Value::Null);
+        rlconfig.contains("requests_per_unit=500")
+            && rlconfig.contains("between: [2, 5000]")
+            && audit.to_string().contains("tune: 1000 to 500 per 1 s")
+            && gauge(&instance, r#"tollgate_tune_steps_total{direction="down"}"#) > 0.0
+    })
+    .await;
 
     let theirs =
         json!({"domain": "web", "rule": "k", "rate_limit": {"requests_per_unit": 30}, "reason": "hold"});

@@ -352,14 +352,16 @@ async fn repeated_calls_under_loans_decide_like_their_rust_twins() {
     assert!(admitted >= 1_000, "{admitted} admitted");
 }
 
-/// Charges a counter once by a store of its own, on another thread.
+/// Charges a counter once by a store of its own, on another thread: connections of this one's runtime stand still meanwhile.
 fn hit(redis: &Redis, call: &TagRequest, micros: u64) -> bool {
-    let (store, call) = (redis.store().with_clock(ScriptClock::Fixed(at(micros))), call.clone());
-    let hit = move || {
+    let hit = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async { Subject::Redis(store).decide(at(micros), &call).await[0].admitted })
+        runtime.block_on(async {
+            let store = redis.store().with_clock(ScriptClock::Fixed(at(micros)));
+            Subject::Redis(store).decide(at(micros), call).await[0].admitted
+        })
     };
-    std::thread::spawn(hit).join().expect("decided")
+    std::thread::scope(|scope| scope.spawn(hit).join().expect("decided"))
 }
 
 /// Answers an ask while hits empty the bucket between the read and the write of the first attempts.

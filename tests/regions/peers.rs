@@ -285,7 +285,7 @@ async fn messages_of_hostile_clients_are_refused_and_counted() {
         let request = ExchangeRequest { sender: Some(announcement("eu")), asks: Vec::new() };
         callers.spawn(async move {
             let mut floods = 0;
-            for _ in 0..75 {
+            for _ in 0..103 {
                 if let Err(error) = client.exchange(request.clone()).await {
                     assert_eq!(error.code(), Code::ResourceExhausted);
                     floods += 1;

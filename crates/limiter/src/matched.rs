@@ -99,7 +99,8 @@ fn expand<'r>(
 ) -> Beside {
     let mut beside = Beside::default();
     for (at, descriptor) in descriptors.iter().enumerate() {
-        if !matches.get(at).is_some_and(Match::is_of_several) {
+        // A limit override takes the place of all, also of one that is off.
+        if descriptor.limit.is_some() || !matches.get(at).is_some_and(Match::is_of_several) {
             continue;
         }
         for rule in domain.root.beside(&descriptor.entries) {

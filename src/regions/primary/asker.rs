@@ -5,6 +5,7 @@
 
 use std::{
     convert::Infallible,
+    error::Error,
     pin::pin,
     time::{Duration, Instant},
 };
@@ -245,6 +246,10 @@ fn replies(calls: &[PrimaryCall], reply: &DecideReply) -> Result<Results, StoreE
 /// The error of calls whose message failed. Only a status that the service returns before any decision rules out a charge.
 fn error_of(status: &Status) -> StoreError {
     let text = format!("primary region: {}", with_sources(status));
+    // Of the transport, not of the service: the call may have been decided.
+    if Error::source(status).is_some() {
+        return StoreError::Disconnected(text);
+    }
     match status.code() {
         Code::InvalidArgument | Code::PermissionDenied | Code::ResourceExhausted | Code::Unimplemented => {
             StoreError::Declined(text)

@@ -86,12 +86,11 @@ pub(super) async fn make_version(
 
 fn rejected(error: EditError) -> ApiError {
     match error {
-        EditError::NoRule => ApiError::NotFound(error.to_string()),
+        EditError::NoRule | EditError::NoCandidate => ApiError::NotFound(error.to_string()),
         EditError::Invalid(error) => ApiError::Invalid(Box::new(Invalid::from(&error))),
-        EditError::NoCandidate
-        | EditError::Differs { .. }
-        | EditError::Unsupported { .. }
-        | EditError::Shared { .. } => ApiError::BadRequest(error.to_string()),
+        EditError::Differs { .. } | EditError::Unsupported { .. } | EditError::Shared { .. } => {
+            ApiError::BadRequest(error.to_string())
+        }
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) fn in_calendar(
     let key = if zone_at.is_some() { "timezone" } else { "anchor" };
     let at = zone_at.or(anchor_at).unwrap_or(raw.at);
     if window.multiplier().get() != 1 {
-        let message = format!("needs windows of one unit each; expected `unit: {}` alone", window.unit());
+        let message = format!("needs windows of a single unit; expected `unit: {}` alone", window.unit());
         reporter.error(at, &path.key(key), message);
         return None;
     }
@@ -82,10 +82,10 @@ pub(super) fn check_calendar(
             (
                 "reserve",
                 at.unwrap_or(own),
-                "has no windows of a calendar yet; expected no `timezone` or `anchor`",
+                "cannot be combined with windows of a calendar; expected no `timezone` or `anchor`",
             )
         }
-        _ => ("timezone", own, "is that of fixed windows; expected `algorithm: fixed_window`"),
+        _ => ("timezone", own, "is a key of fixed windows; expected `algorithm: fixed_window`"),
     };
     reporter.error(at, &path.key(key), message);
     false

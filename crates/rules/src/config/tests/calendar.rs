@@ -95,9 +95,9 @@ fn calendars_that_do_not_exist_are_rejected() {
         ("unit: hour, anchor: 3", "anchor: `hour` is no unit of a calendar"),
         (
             "unit: month, unit_multiplier: 3, timezone: UTC",
-            "timezone: needs windows of one unit each; expected",
+            "timezone: needs windows of a single unit; expected",
         ),
-        ("window: 36h, timezone: UTC", "timezone: needs windows of one unit each"),
+        ("window: 36h, timezone: UTC", "timezone: needs windows of a single unit"),
         ("unit: day, anchor: 3", "anchor: `3` has no effect on days, which begin at midnight"),
         ("unit: week, anchor: 3", "anchor: `3` is not a day of the week; expected e.g. monday"),
         ("unit: month, anchor: 0", "anchor: `0` is not a day of the month; expected 1 to 31"),
@@ -107,7 +107,7 @@ fn calendars_that_do_not_exist_are_rejected() {
         ("unit: year, anchor: 02-30", "anchor: `02-30` is not a day of the year"),
         (
             "unit: day, timezone: UTC, algorithm: token_bucket",
-            "timezone: is that of fixed windows; expected `algorithm: fixed_window`",
+            "timezone: is a key of fixed windows; expected `algorithm: fixed_window`",
         ),
         (
             "unit: day, timezone: UTC, overdraft: true, carry: true, max_debt: 6",
@@ -134,7 +134,7 @@ fn an_override_keeps_the_calendar_unless_it_states_a_window() {
     assert_eq!(overridden("unit: day\ntimezone: UTC").expect("valid"), "5 per day in UTC");
     assert_says(
         &overridden("algorithm: sliding_window").expect_err("refused"),
-        &["is that of fixed windows; expected `algorithm: fixed_window`"],
+        &["is a key of fixed windows; expected `algorithm: fixed_window`"],
     );
 }
 

@@ -83,7 +83,7 @@ fn wrong_terms_are_rejected() {
         ("overdraft: true, reserve: {}", "reserve: contradicts `overdraft: true`"),
         ("carry: {unused: 20%}, reserve: {}", "reserve: contradicts `carry` of unused hits"),
         ("reserve: {}, ban: {threshold: 5}", "ban: contradicts `reserve`"),
-        ("reserve: {}, timezone: Europe/Berlin", "reserve: has no windows of a calendar yet"),
+        ("reserve: {}, timezone: Europe/Berlin", "reserve: cannot be combined with windows of a calendar"),
         ("reserve: {}, scope: global", "reserve: contradicts `scope: global`"),
         ("reserve: {}, scope: primary", "reserve: contradicts `scope: primary`"),
         ("reserve: {}, sync: leased", "sync: a limit with `reserve` cannot be leased; expected `strict`"),
