@@ -166,7 +166,7 @@ fn a_scope_that_has_no_effect_or_denies_too_early_is_reported() {
 }
 
 #[test]
-fn a_limit_of_the_primary_region_is_reported_where_there_is_none() {
+fn a_limit_of_the_primary_region_is_reported_without_such_a_region() {
     let primary = |more: &str| format!("requests_per_unit: 5, scope: primary{more}");
     for (regions, expected) in [
         (TableSize::NoTable, "`primary` has no effect without a region table"),
