@@ -15,7 +15,6 @@ use tollgate_store::{
     Decisions, Store,
     key::CellKey,
     loans::{ShareWatch, SharedCounter},
-    request::Cell,
 };
 
 use super::{
@@ -134,16 +133,4 @@ impl OwnShares {
         let base = shares.as_ref()?.share(limit, whole, || clock.now(), hash);
         Some((whole.region_share(base, limit), RegionShare::new(quota, base)?))
     }
-}
-
-/// The policy that decides without the primary region: the own region's share of the limit, if the primary region decides
-/// it otherwise. A limit that a rule states for that time is divided already.
-pub(super) fn without_primary(cell: &Cell, matched: Option<&Match<'_>>, whole: Policy) -> Policy {
-    let states_limit = || matched.and_then(Match::rule).is_some_and(|rule| rule.degraded_limit.is_some());
-    if !cell.key.is_at_primary() || states_limit() {
-        return whole;
-    }
-    let counter = matched.and_then(Match::counter);
-    let share = counter.and_then(|counter| Some((counter.share?, u32::try_from(counter.quota.limit).ok()?)));
-    share.map_or(whole, |(share, limit)| whole.region_share(share.base(), limit))
 }

@@ -43,7 +43,7 @@ use super::{
     Match, Matches, Modes, Requests,
     candidate_check::is_candidate,
     metrics::{self, LocalStart, RuleCounters},
-    refund, regions,
+    refund,
     replicas::Replicas,
 };
 use crate::verdict::Degraded;
@@ -133,7 +133,7 @@ impl Fallback {
                     OnStoreError::Deny => substituted.verdicts.push(Verdicts::from_iter([denied(check)])),
                     OnStoreError::Local => {
                         let whole = matched.and_then(Match::degraded_policy).unwrap_or(check.policy);
-                        let whole = regions::without_primary(cell, matched, whole);
+                        let whole = without_primary(cell, matched, whole);
                         let policy = whole.shared_by(replicas);
                         self.start(store, cell, check, [whole, policy], replicas);
                         // The calls of others are still decided there.
@@ -325,6 +325,18 @@ impl FallbackVerdicts {
     pub(super) fn with_permits(&self) -> Option<&Requests> {
         refund::holds_permits(&self.local_requests, &self.local_decisions).then_some(&self.local_requests)
     }
+}
+
+/// The policy that decides without the primary region: the own region's share of the limit, if the primary region decides
+/// it otherwise. A limit that a rule states for that time is divided already.
+fn without_primary(cell: &Cell, matched: Option<&Match<'_>>, whole: Policy) -> Policy {
+    let states_limit = || matched.and_then(Match::rule).is_some_and(|rule| rule.degraded_limit.is_some());
+    if !cell.key.is_at_primary() || states_limit() {
+        return whole;
+    }
+    let counter = matched.and_then(Match::counter);
+    let share = counter.and_then(|counter| Some((counter.share?, u32::try_from(counter.quota.limit).ok()?)));
+    share.map_or(whole, |(share, limit)| whole.region_share(share.base(), limit))
 }
 
 /// Verdict of a counter whose policy is to deny. A refund or a release is never denied.
