@@ -1,5 +1,7 @@
 //! Matches descriptors with rules and limit overrides.
 
+mod beside;
+
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -85,31 +87,9 @@ pub(super) fn matches<'r>(
 ) -> (Matches<'r>, Beside) {
     let mut matches =
         descriptors.iter().map(|descriptor| match_descriptor(domain, changes, descriptor)).collect();
-    let beside = expand(domain, changes, descriptors, &mut matches);
+    let beside = beside::expand(domain, changes, descriptors, &mut matches);
     drop_replaced(&mut matches);
     (matches, beside)
-}
-
-/// Adds the matches of the limits beside the first ones.
-fn expand<'r>(
-    domain: &'r Domain,
-    changes: Changes<'r, '_>,
-    descriptors: &[Descriptor<'_>],
-    matches: &mut Matches<'r>,
-) -> Beside {
-    let mut beside = Beside::default();
-    for (at, descriptor) in descriptors.iter().enumerate() {
-        // A limit override takes the place of all, also of one that is off.
-        if descriptor.limit.is_some() || !matches.get(at).is_some_and(Match::is_of_several) {
-            continue;
-        }
-        for rule in domain.root.beside(&descriptor.entries) {
-            let rule = changes.deciding(rule, &descriptor.entries);
-            matches.push(match_rule(domain, changes, descriptor, Some(rule)));
-            beside.push(at);
-        }
-    }
-    beside
 }
 
 impl<'r> Match<'r> {
