@@ -130,17 +130,6 @@ def switch(browser, instance):
     browser.top().find_element("css selector", "input[value=normal]").click()
     browser.press("Switch")
     browser.until("the badge", lambda: "enforced" in browser.row("plan_bronze").text)
-    browser.press("Switch…", within=browser.row("plan_bronze"))
-    browser.top().find_element("css selector", "input[value=ramp]").click()
-    browser.fill("Steps", "20, 100")
-    browser.fill("Reason", "A new limit")
-    browser.press("Switch")
-    browser.until("the badge", lambda: "switched shadow" in browser.row("plan_bronze").text)
-    browser.press("Switch…", within=browser.row("plan_bronze"))
-    browser.sees("enforced for 20% of keys; ramp running, step 1 of 2", "dialog")
-    browser.top().find_element("css selector", "input[value=normal]").click()
-    browser.press("Switch")
-    browser.until("the badge", lambda: "enforced" in browser.row("plan_bronze").text)
 
 
 def bans(browser, instance):

@@ -21,7 +21,7 @@ pub(crate) struct QueuedEvent {
     pub(crate) event: OperatorEvent,
     /// Time when it was raised, in milliseconds since 1970.
     pub(crate) at_ms: u64,
-    /// What the event is raised once for, if it is not suppressed for the usual time only.
+    /// Name of the occasion that the event is raised once for, if it is not suppressed for the usual time only.
     pub(crate) occasion: Option<Occasion>,
     /// Distinguishes the event from any other, so that it is logged once though an attempt is repeated.
     pub(crate) token: String,

@@ -162,7 +162,7 @@ struct CounterTarget {
 struct TargetRule {
     rule: String,
     name: String,
-    /// None of an unlimited one.
+    /// `None` for an unlimited one.
     quota: Option<Quota>,
     holds_permits: bool,
     limit: String,
