@@ -95,7 +95,8 @@ local function decide_budget(call)
     charging = charging + (ask.hits > 0 and ask.p2 % 562949953421312 < 2 * 70368744177664 and 1 or 0)
     asks[#asks + 1] = ask
   end
-  if charging > 1 then
+  -- All or none, a charge is weighed before the call's other operations change the budget.
+  if charging > 1 or charging == 1 and #asks > 1 then
     return nil
   end
   budgets = budgets or make_budgets()

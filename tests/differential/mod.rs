@@ -278,8 +278,8 @@ impl Model {
                         .get(before)
                         .map_or(Hits::Peek, |made_at| Hits::RefundCharge { amount, made_at: *made_at })
                 }
-                // A lease is only released on a concurrency limit.
-                Hits::Release(_) if !policy.algorithm().takes_leases() => Hits::Peek,
+                // Only limits with leases release and settle them.
+                Hits::Release(_) | Hits::Settle { .. } if !policy.algorithm().takes_leases() => Hits::Peek,
                 // A concurrency limit has no overdraft.
                 Hits::Overdraw(amount) if policy.algorithm() == Algorithm::Concurrency => {
                     Hits::Charge(amount)
