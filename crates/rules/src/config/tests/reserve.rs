@@ -88,7 +88,7 @@ fn wrong_terms_are_rejected() {
         ("reserve: {}, scope: primary", "reserve: contradicts `scope: primary`"),
         ("reserve: {}, sync: leased", "sync: a limit with `reserve` cannot be leased; expected `strict`"),
         (
-            "reserve: {}, candidate: {requests_per_unit: 5}",
+            "reserve: {}, candidate: {unit: day, requests_per_unit: 5}",
             "candidate: cannot be compared: hits are reserved",
         ),
     ] {
