@@ -41,6 +41,7 @@ struct Usage {
 struct LimitUsage {
     rule: String,
     limit: String,
+    limit_hits: u64,
     used: u64,
     remaining: u64,
     resets_at_ms: u64,
@@ -85,8 +86,10 @@ fn body(counter: &CounterSelector, hits: Option<u64>, reason: Option<&str>) -> V
 impl LimitUsage {
     #[allow(clippy::float_arithmetic)] // Shown to people.
     fn to_text(&self) -> String {
-        let total = self.used.saturating_add(self.remaining);
-        let percent = if total == 0 { 100.0 } else { self.used as f64 / total as f64 * 100.0 };
+        // A bucket holds another number of hits than the limit.
+        let whole =
+            if self.remaining == 0 { self.limit_hits } else { self.used.saturating_add(self.remaining) };
+        let percent = if whole == 0 { 100.0 } else { self.used as f64 / whole as f64 * 100.0 };
         let held = match self.held {
             0 => String::new(),
             held => format!(", {held} of them held by the instance"),
