@@ -130,6 +130,18 @@ def switch(browser, instance):
     browser.top().find_element("css selector", "input[value=normal]").click()
     browser.press("Switch")
     browser.until("the badge", lambda: "enforced" in browser.row("plan_bronze").text)
+    switches = lambda: instance.get("switches")["switches"]
+    browser.press("Switch…", within=browser.row("plan_bronze"))
+    browser.top().find_element("css selector", "input[value=ramp]").click()
+    browser.fill("Steps", "20, 100")
+    browser.fill("Reason", "A new limit")
+    browser.press("Switch")
+    browser.until("the ramp", lambda: [one for one in switches() if one["ramp"]["steps"] == [20, 100]])
+    browser.press("Switch…", within=browser.row("plan_bronze"))
+    browser.sees("enforced for 20% of keys; ramp running, step 1 of 2", "dialog")
+    browser.top().find_element("css selector", "input[value=normal]").click()
+    browser.press("Switch")
+    browser.until("no switch", lambda: not switches())
 
 
 def bans(browser, instance):

@@ -57,7 +57,8 @@ export async function switchDialog(rule) {
       return true;
     },
   });
-  if (rule.switch) showSwitch(rule, set);
+  // A switch with a share is not a state of the rule.
+  showSwitch(rule, set);
 }
 
 const put = (rule, mode, others) => (mode === 'normal'
