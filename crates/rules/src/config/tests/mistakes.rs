@@ -56,7 +56,10 @@ fn unknown_keys_are_rejected_with_a_guess_at_what_was_meant() {
         &errors(&yaml),
         &["rate_limit.requestsperunit: unknown key; did you mean `requests_per_unit`?"],
     );
-    assert_says(&errors("domain: d\nx-templates: 1\n"), &["x-templates: unknown key; expected one of domain"]);
+    assert_says(
+        &errors("domain: d\nx-templates: 1\n"),
+        &["x-templates: unknown key; expected one of domain"],
+    );
     // Unknown keys are also reported in ignored sections.
     assert_says(&errors("domain: d\nreplaces: [{foo: 1}]\n"), &["a.yaml:2: replaces[0].foo: unknown key"]);
 }
