@@ -333,9 +333,10 @@ async fn a_copy_that_is_cut_midway_hides_no_override() {
     let peer = Peer { writing: pair.writing.clone(), is_cut: Arc::default(), is_cut_midway: true };
     let copier = RulesCopier::new(pair.copying.clone(), RulesStatus::default(), Arc::new(peer));
     let _copier = AbortOnDropHandle::new(tokio::spawn(copier.run()));
-    let mut store = pair._redis[1].connect();
-    let mut fetched = || -> usize {
-        redis::cmd("HLEN").arg("{tollgate-rules}:copied-overrides").query(&mut store).expect("a reply")
+    let fetched = || -> usize {
+        let mut length = redis::cmd("HLEN");
+        let length = length.arg("{tollgate-rules}:copied-overrides");
+        length.query(&mut pair._redis[1].connect()).expect("a reply")
     };
     until("the first page is fetched", async || fetched() == 2_000).await;
     assert_eq!(overrides_in(&pair.copying).await, before, "an instance that starts has what there was");
@@ -373,10 +374,10 @@ impl Steps {
 
     /// The last revision, and the overrides.
     fn state(&mut self) -> (String, BTreeMap<String, String>) {
-        let revision = redis::cmd("HGET").arg("{tollgate-rules}:head").arg("override_revision");
-        let revision = revision.query(&mut self.0).expect("a revision");
+        let mut revision = redis::cmd("HGET");
+        let revision = revision.arg("{tollgate-rules}:head").arg("override_revision").query(&mut self.0);
         let all = redis::cmd("HGETALL").arg("{tollgate-rules}:overrides").query(&mut self.0);
-        (revision, all.expect("a hash"))
+        (revision.expect("a revision"), all.expect("a hash"))
     }
 }
 
