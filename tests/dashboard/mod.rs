@@ -215,7 +215,7 @@ fn demo_load(tollgate: &Tollgate, descriptor: &str, keys: &str, rate: &str) -> P
 
 /// Takes the pictures of `docs/guides/demo.md` anew, with the rules of the demo and a Redis that is stopped.
 #[test]
-#[ignore = "replaces docs/images; two minutes"]
+#[ignore = "replaces docs/images; a minute"]
 fn the_demo_is_pictured() {
     let redis = Redis::start();
     // A host of its own, as the name of an instance begins with that of its host.
