@@ -96,9 +96,9 @@ fn pair_with<const N: usize>(
 }
 
 /// A connection that stays open, unless Envoy closes it.
-struct Connection(BufReader<TcpStream>);
+struct OpenConnection(BufReader<TcpStream>);
 
-impl Connection {
+impl OpenConnection {
     fn open(envoy: &Envoy) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", envoy.port)).expect("Envoy listens");
         stream.set_read_timeout(Some(Duration::from_secs(30))).expect("set");
@@ -226,7 +226,7 @@ fn a_flood_is_denied_by_envoy_and_not_counted_by_tollgate() {
 #[test]
 fn connections_of_banned_clients_are_closed_and_those_of_denied_ones_stay() {
     let (_rules, _tollgate, envoy) = pair_with("close_banned", ["threshold: 3", "threshold: 1"], []);
-    let (mut mine, mut other) = (Connection::open(&envoy), Connection::open(&envoy));
+    let (mut mine, mut other) = (OpenConnection::open(&envoy), OpenConnection::open(&envoy));
     assert_eq!(mine.statuses("/", "x-api-key: me", 5), [200; 5]);
     let deadline = Instant::now() + Duration::from_secs(30);
     let last = loop {
@@ -248,7 +248,7 @@ fn connections_of_banned_clients_are_closed_and_those_of_denied_ones_stay() {
 #[test]
 fn requests_to_other_services_are_limited_by_destination_and_application() {
     let (_rules, tollgate, envoy) = pair("egress");
-    let mut application = Connection::open(&envoy);
+    let mut application = OpenConnection::open(&envoy);
     let partner = "http://partner.example/";
     assert_eq!(application.statuses(partner, "x-application: a", 4), [200, 200, 200, 429]);
     // Under another name of the same partner.
@@ -265,7 +265,7 @@ fn requests_to_other_services_are_limited_by_destination_and_application() {
 fn open_connections_new_ones_and_requests_are_limited() {
     let edits = [["max_connections: 1000", "max_connections: 2"], ["delay: 1s", "delay: 0.01s"]];
     let (_rules, _tollgate, envoy) = pair_with("connection_limits", ["", ""], edits);
-    let (mut first, mut second) = (Connection::open(&envoy), Connection::open(&envoy));
+    let (mut first, mut second) = (OpenConnection::open(&envoy), OpenConnection::open(&envoy));
     assert_eq!(first.statuses("/", "x: 1", 9), [200; 9]);
     assert_eq!(second.statuses("/", "x: 1", 1), [200]);
     assert_eq!(first.statuses("/", "x: 1", 1), [429], "requests over any connection");
