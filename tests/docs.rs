@@ -269,6 +269,8 @@ fn every_command_is_covered() {
                 if [
                     "tests/run.sh",
                     "tests/faults/run.sh",
+                    "tests/xds/real_envoy_gateway/run.sh",
+                    "tests/deploy/istio_pilot/run.sh",
                     "deploy/docker/build.sh",
                     "deploy/compose/demo.sh",
                     "benches/scale.sh",
