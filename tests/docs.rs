@@ -369,7 +369,8 @@ fn covered(command: &str, words: &[&str]) {
                 return;
             }
             let charts = chart.strip_prefix("oci://").and_then(|it| it.strip_suffix("/tollgate"));
-            let charts = charts.unwrap_or_else(|| panic!("{command}: no folder of a chart, nor a chart of a registry"));
+            let charts = charts
+                .unwrap_or_else(|| panic!("{command}: no folder of a chart, nor a chart of a registry"));
             assert!(
                 read(".github/workflows/release.yaml").contains(&format!("CHARTS: {charts}\n")),
                 "{command}"

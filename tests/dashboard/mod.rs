@@ -21,8 +21,7 @@ use tollgate::{
 use crate::{
     anomalies,
     support::{
-        http,
-        Process,
+        Process, http,
         redis::{Redis, settings},
         tollgate::{Tollgate, command, project},
     },
@@ -225,10 +224,8 @@ fn the_demo_is_pictured() {
     let flags = ["--store", &redis.url(), "--on-store-error", "local"];
     let tollgate = Tollgate::spawn_by(named, &project("deploy/compose/rules"), &flags);
     tollgate.wait_until_ready();
-    let _loads =
-        [("client=hot", "1", "400"), ("client={key}", "200", "100")].map(|(descriptor, keys, rate)| {
-            demo_load(&tollgate, descriptor, keys, rate)
-        });
+    let _loads = [("client=hot", "1", "400"), ("client={key}", "200", "100")]
+        .map(|(descriptor, keys, rate)| demo_load(&tollgate, descriptor, keys, rate));
     walk(&tollgate, &["demo_limit", "demo_hot_key"]);
     redis.signal("STOP");
     walk(&tollgate, &["demo_outage"]);

@@ -208,7 +208,8 @@ fn the_notes_of_the_chart_name_its_objects() {
         let output = output.expect("Helm runs");
         assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
         let text = String::from_utf8_lossy(&output.stdout);
-        let image = if line.contains(PUBLISHED) { "ghcr.io/tollgate-rs/tollgate:" } else { "image: tollgate:dev" };
+        let image =
+            if line.contains(PUBLISHED) { "ghcr.io/tollgate-rs/tollgate:" } else { "image: tollgate:dev" };
         assert!(text.contains(image), "{line}: another image than {image}");
         let notes = text.split("\nNOTES:\n").nth(1).expect("notes");
         for expected in [

@@ -90,7 +90,12 @@ fn check_keys(rule: &Rule, raw: &Stated<RawRateLimit>, problems: &mut Problems, 
             return false;
         }
         if IDENTITY.contains(&key) {
-            problems.error(SOURCE, at, path.key(key), "identifies the rule and cannot be overridden; expected keys of its limit");
+            problems.error(
+                SOURCE,
+                at,
+                path.key(key),
+                "identifies the rule and cannot be overridden; expected keys of its limit",
+            );
             return false;
         }
     }

@@ -140,7 +140,9 @@ fn bounds(
         Field::Absent => (whole, "is missing".to_owned()),
         Field::Stated(Stated { at, value }) => match value.as_slice() {
             [least, most] if (1..=*most).contains(least) => return Some(((*least, *most), *at)),
-            [least, most] if least > most => (*at, format!("the lowest limit {least} is above the highest {most}")),
+            [least, most] if least > most => {
+                (*at, format!("the lowest limit {least} is above the highest {most}"))
+            }
             [_, _] => (*at, "0 is out of range".to_owned()),
             _ => (*at, "is not a pair of numbers".to_owned()),
         },

@@ -69,10 +69,18 @@ fn two_limits_with_one_counter_are_an_error_with_the_line_of_both() {
 #[test]
 fn keys_that_several_limits_cannot_have_are_errors() {
     for (descriptor, limit, says) in [
-        ("", "unit: day, requests_per_unit: 1, sync: leased", "rate_limits[1].sync: cannot be leased: several"),
+        (
+            "",
+            "unit: day, requests_per_unit: 1, sync: leased",
+            "rate_limits[1].sync: cannot be leased: several",
+        ),
         ("", "unit: day, requests_per_unit: 1, sync: auto", "expected `sync: strict`"),
         ("", "unlimited: true", "rate_limits[1].unlimited: has no effect beside other limits"),
-        ("", "inherit: true, unit: day, requests_per_unit: 1", "rate_limits[1].inherit: is not a key of `rate_limits`"),
+        (
+            "",
+            "inherit: true, unit: day, requests_per_unit: 1",
+            "rate_limits[1].inherit: is not a key of `rate_limits`",
+        ),
         (
             "",
             "unit: day, requests_per_unit: 1, candidate: {unit: day, requests_per_unit: 2}",
