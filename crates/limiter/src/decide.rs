@@ -351,11 +351,9 @@ impl Limiter {
         let code = self.overall(&statuses);
         // A limit that denies suffices, whatever the verdict of the failed ones would have been.
         let failure = failure.filter(|_| !self.is_denied(&statuses));
-        if failure.is_some() || code == Code::OverLimit {
-            // A release could come after the caller's next attempt, whose reservation has the same name.
-            if self.lease.is_none() {
-                self.store.refund_in_background(refund::refunds(calls, decisions));
-            }
+        // What a caller named may be reserved by another attempt of it too.
+        if (failure.is_some() || code == Code::OverLimit) && self.lease.is_none() {
+            self.store.refund_in_background(refund::refunds(calls, decisions));
             self.fallback.iter().zip(degraded).for_each(|(fallback, degraded)| fallback.refund(degraded));
         }
         if decisions.iter().any(Result::is_err) {

@@ -144,3 +144,23 @@ fn reserved(hits: u64) -> String {
         hits => format!("reserved    {hits}\n"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hits_that_leases_hold_have_a_line_and_are_a_part_of_the_whole() {
+        let mut usage = json!({
+            "rule": "user", "limit": "2000 per day, fixed_window", "limit_hits": 2_000, "used": 500, "remaining": 1_000,
+            "resets_at_ms": 0, "held": 0,
+        });
+        let text =
+            |usage: &Value| serde_json::from_value::<LimitUsage>(usage.clone()).expect("valid").to_text();
+        // Earlier versions report none.
+        assert!(text(&usage).contains("\nused        500 (33.3 %)\nremaining   1000\n"), "{}", text(&usage));
+        usage["reserved"] = json!(500);
+        let expected = "\nused        500 (25.0 %)\nreserved    500\nremaining   1000\n";
+        assert!(text(&usage).contains(expected), "{}", text(&usage));
+    }
+}
