@@ -43,7 +43,7 @@ fn operation() -> impl Strategy<Value = Hits> {
     ]
 }
 
-/// What Envoy sends at the end of a stream: a settlement, followed by one without usage.
+/// Checks as Envoy sends them at the end of a stream: a settlement, followed by one without usage.
 fn settled_twice(mut checks: Vec<(Asked, Veto)>) -> Vec<(Asked, Veto)> {
     if let Some(((number, policy, Hits::Settle { lease, .. }), veto)) = checks.first().copied() {
         checks.truncate(1);

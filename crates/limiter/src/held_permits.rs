@@ -38,7 +38,7 @@ impl HeldPermits {
         Self(Arc::new(Inner { lease, releases, is_handed_over: AtomicBool::new(false) }))
     }
 
-    /// What is held under a lease that the caller named, and may have reserved before: its end is left to the caller.
+    /// Permits under a lease that the caller named, and may have reserved before: their end is left to the caller.
     pub(super) fn named(lease: LeaseId) -> Self {
         let releases = Mutex::new(SmallVec::new());
         Self(Arc::new(Inner { lease, releases, is_handed_over: AtomicBool::new(true) }))

@@ -51,12 +51,12 @@ const TEAM: Entries<'_> = &[("team", "a")];
 const USER: Entries<'_> = &[("team", "a"), ("user", "me")];
 const OTHER_TAG: Entries<'_> = &[("user", "me")];
 
-struct Instance {
+struct Attempts {
     limiter: Limiter,
     rules: Arc<ActiveRules>,
 }
 
-impl Instance {
+impl Attempts {
     fn new() -> Self {
         let clock = Clock::Manual(Arc::new(AtomicU64::new(1_800_057_600_000_000)));
         let files = [("rules.yaml".to_owned(), RULES.as_bytes().to_vec())];
@@ -104,49 +104,49 @@ async fn taken(limiter: &Limiter) -> (u64, u64) {
 
 #[tokio::test]
 async fn an_abandoned_attempt_ends_no_reservation_that_the_next_one_may_have() {
-    let instance = Instance::new();
-    let (code, abandoned) = decide(&instance.named(), &[TEAM, USER], 480).await;
+    let attempts = Attempts::new();
+    let (code, abandoned) = decide(&attempts.named(), &[TEAM, USER], 480).await;
     assert_eq!(code, Code::Ok);
-    let (code, _) = decide(&instance.named(), &[TEAM, USER], 480).await;
-    assert_eq!((code, taken(&instance.limiter).await), (Code::Ok, (0, 480)));
+    let (code, _) = decide(&attempts.named(), &[TEAM, USER], 480).await;
+    assert_eq!((code, taken(&attempts.limiter).await), (Code::Ok, (0, 480)));
     // The caller did not wait for the first response.
     drop(abandoned);
-    assert_eq!(taken(&instance.limiter).await, (0, 480));
+    assert_eq!(taken(&attempts.limiter).await, (0, 480));
     // That of a lease which the server named, and its caller does not have.
-    let (_, abandoned) = decide(&instance.limiter, &[TEAM, USER], 100).await;
-    assert_eq!(taken(&instance.limiter).await, (0, 580));
+    let (_, abandoned) = decide(&attempts.limiter, &[TEAM, USER], 100).await;
+    assert_eq!(taken(&attempts.limiter).await, (0, 580));
     drop(abandoned);
-    assert_eq!(taken(&instance.limiter).await, (0, 480));
+    assert_eq!(taken(&attempts.limiter).await, (0, 480));
 }
 
 #[tokio::test]
 async fn a_denied_attempt_ends_no_reservation_and_holds_nothing() {
-    let instance = Instance::new();
-    let (code, _) = decide(&instance.named(), &[TEAM, USER], 1_500).await;
-    assert_eq!((code, taken(&instance.limiter).await), (Code::OverLimit, (0, 0)));
-    let (code, permits) = decide(&instance.named(), &[TEAM, USER], 600).await;
+    let attempts = Attempts::new();
+    let (code, _) = decide(&attempts.named(), &[TEAM, USER], 1_500).await;
+    assert_eq!((code, taken(&attempts.limiter).await), (Code::OverLimit, (0, 0)));
+    let (code, permits) = decide(&attempts.named(), &[TEAM, USER], 600).await;
     assert!(code == Code::Ok && permits.is_some_and(|permits| permits.is_handed_over()));
     // A repetition passes, whatever is left.
-    let (code, _) = decide(&instance.named(), &[TEAM, USER], 600).await;
-    assert_eq!((code, taken(&instance.limiter).await), (Code::Ok, (0, 600)));
+    let (code, _) = decide(&attempts.named(), &[TEAM, USER], 600).await;
+    assert_eq!((code, taken(&attempts.limiter).await), (Code::Ok, (0, 600)));
 }
 
 #[tokio::test]
 async fn an_abandoned_attempt_in_an_outage_ends_no_local_reservation() {
-    let instance = Instance::new();
+    let attempts = Attempts::new();
     let emergency = [("d".into(), "*".into(), SwitchMode::Emergency)];
-    instance.rules.override_with(Arc::new(Overrides::new(1, [], emergency)));
-    let (code, abandoned) = decide(&instance.named(), &[TEAM], 480).await;
+    attempts.rules.override_with(Arc::new(Overrides::new(1, [], emergency)));
+    let (code, abandoned) = decide(&attempts.named(), &[TEAM], 480).await;
     assert_eq!(code, Code::Ok);
-    let (code, _) = decide(&instance.named(), &[TEAM], 480).await;
-    assert_eq!((code, taken(&instance.limiter).await), (Code::Ok, (0, 480)));
+    let (code, _) = decide(&attempts.named(), &[TEAM], 480).await;
+    assert_eq!((code, taken(&attempts.limiter).await), (Code::Ok, (0, 480)));
     drop(abandoned);
-    assert_eq!(taken(&instance.limiter).await, (0, 480));
+    assert_eq!(taken(&attempts.limiter).await, (0, 480));
 }
 
 #[test]
 fn only_what_a_repetition_would_not_charge_again_has_a_named_lease() {
-    let instance = Instance::new();
+    let attempts = Attempts::new();
     let check = |limiter: &Limiter, entries: &[Entries<'_>]| {
         let guard = limiter.rules();
         limiter.check_lease(&guard.get().expect("rules"), "d", &descriptors(entries, 480))
@@ -164,7 +164,7 @@ fn only_what_a_repetition_would_not_charge_again_has_a_named_lease() {
         (&[TEAM, TEAM], Err(NotRepeatable::SharedCounter)),
         (&[&large, &small], Err(NotRepeatable::SharedCounter)),
     ] {
-        assert_eq!(check(&instance.named(), entries), expected, "{entries:?}");
-        assert_eq!(check(&instance.limiter, entries), Ok(()), "{entries:?}");
+        assert_eq!(check(&attempts.named(), entries), expected, "{entries:?}");
+        assert_eq!(check(&attempts.limiter, entries), Ok(()), "{entries:?}");
     }
 }
