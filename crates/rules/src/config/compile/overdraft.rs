@@ -229,8 +229,8 @@ pub(super) fn warn_of_lost_charges(
     let known = |word: &str| POST_PAID_WORDS.into_iter().find(|known| known.eq_ignore_ascii_case(word));
     if let Some(word) = words.filter_map(known).next() {
         let message = format!(
-            "counts `{word}`, which may be charged after the response: such a charge is dropped where it exceeds \
-             the rest of the limit; state `overdraft: true`, or false if requests are charged beforehand"
+            "counts `{word}`, which may be charged after the response: a charge above what remains is then dropped; \
+             expected `overdraft: true`, or `overdraft: false` if requests are charged beforehand"
         );
         compiler.warning(at, path, message);
     }
