@@ -77,8 +77,10 @@ async fn compare((lua, memory): (&Subject, &Subject), name: String, policy: Poli
 #[tokio::test]
 async fn memory_and_redis_reset_at_the_same_instants_in_fifty_zones() {
     let units = ["day", "week", "month, anchor: 31", "year, anchor: 04-06"];
-    let windows: Vec<String> =
-        ZONES.split_whitespace().flat_map(|zone| units.map(|unit| format!("timezone: {zone}, unit: {unit}"))).collect();
+    let windows: Vec<String> = ZONES
+        .split_whitespace()
+        .flat_map(|zone| units.map(|unit| format!("timezone: {zone}, unit: {unit}")))
+        .collect();
     let redis = Redis::start();
     let lua = Subject::Redis(redis.store());
     let policies = policies(&windows);

@@ -126,7 +126,9 @@ async fn a_limit_that_denies_without_the_store_keeps_the_others_of_its_request_f
     let redis = Redis::start();
     let now = Timestamp::from_micros(1_800_000_000_000_000);
     for (number, (policy, root)) in
-        [("deny", ""), ("error", ""), ("deny", "atomic: true\n"), ("error", "atomic: true\n")].iter().enumerate()
+        [("deny", ""), ("error", ""), ("deny", "atomic: true\n"), ("error", "atomic: true\n")]
+            .iter()
+            .enumerate()
     {
         let domain = format!("away-{number}");
         let limits = format!(

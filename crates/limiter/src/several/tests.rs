@@ -274,7 +274,9 @@ async fn a_domain_that_stops_charging_counts_a_denied_request_at_the_limit_that_
 #[tokio::test]
 async fn a_denied_descriptor_stays_denied_where_an_earlier_one_of_its_counter_is_not_charged() {
     let of = |algorithm| {
-        format!("descriptors:\n- {{key: a, rate_limit: {{unit: hour, requests_per_unit: 10, algorithm: {algorithm}}}}}\n")
+        format!(
+            "descriptors:\n- {{key: a, rate_limit: {{unit: hour, requests_per_unit: 10, algorithm: {algorithm}}}}}\n"
+        )
     };
     for (algorithm, counted) in [("fixed_window", 10), ("token_bucket", 8), ("sliding_window_log", 8)] {
         let options = Options { stop_when_denied: true, ..Options::default() };
