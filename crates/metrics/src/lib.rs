@@ -1,10 +1,10 @@
-//! Counters, gauges and histograms, and the page on which Prometheus scrapes them.
+//! Counters, gauges and histograms, the page on which Prometheus scrapes them, and their points for other formats.
 //!
 //! A metric is declared once, as a static with its name, labels and help, in the `metrics.rs` beside the code that records
 //! it. Each such file lists its statics; the program joins the lists into one [`Exporter`]. This crate knows no metric by
 //! name.
 //!
-//! - [`Counter`], [`Gauge`] and their families: for events that are rare. The exporter crate keeps and renders them.
+//! - [`Counter`], [`Gauge`] and their families: for events that are rare. Threads share their values.
 //! - [`StripedCounter`], [`StripedFamily`] and [`Histogram`]: for each request. Threads add to memory of their own.
 //! - [`Computed`]: for values of other modules, read when the page is rendered.
 //! - [`series`]: counters by domain and path, with a bound on their number.
@@ -20,6 +20,7 @@ mod exposition;
 mod family;
 mod gauge;
 mod histogram;
+mod points;
 pub mod series;
 mod striped_counter;
 
@@ -31,5 +32,6 @@ pub use self::{
     exposition::{Declared, Metric, MetricKind, Page},
     gauge::{Gauge, GaugeFamily},
     histogram::{Histogram, Observed, Unit},
+    points::{MetricPoints, Point, PointValue},
     striped_counter::{Sink, Striped, StripedCounter, StripedFamily, publish},
 };
