@@ -26,7 +26,7 @@ pub(super) const USER_AGENT: &str = concat!("tollgate/", env!("CARGO_PKG_VERSION
 /// First and longest pause between two attempts.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(5)];
 
-/// What is exported.
+/// Kind of telemetry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     Traces,
@@ -71,7 +71,7 @@ enum Transport {
     Http(HttpClient),
 }
 
-/// What a collector refused of a message that it accepted otherwise.
+/// Part of an accepted message that the collector refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rejected {
     /// Number of spans or points.
@@ -81,7 +81,7 @@ pub(crate) struct Rejected {
 }
 
 impl Rejected {
-    /// What was not accepted of two messages, with the first reason.
+    /// Refused parts of two messages together, with the first reason.
     pub(crate) fn and(self, other: Self) -> Self {
         let reason = if self.reason.is_empty() { other.reason } else { self.reason };
         Self { count: self.count.saturating_add(other.count), reason }
@@ -144,7 +144,7 @@ impl Collector {
     }
 }
 
-/// What a response reports as not accepted. Responses of all signals have this in the same fields; one that is malformed
+/// Reads the refused part of a message from its response. Responses of all signals have this in the same fields; one that is malformed
 /// reports nothing.
 fn rejected(response: Bytes) -> Rejected {
     let response = ExportMetricsServiceResponse::decode(response).unwrap_or_default();

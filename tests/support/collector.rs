@@ -32,7 +32,7 @@ use tonic::{
 
 use super::certificates::Authority;
 
-/// What a collector received, in order.
+/// Exports that a collector received, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Collector(Arc<Mutex<Received>>);
 

@@ -9,7 +9,8 @@ use std::{
 };
 
 use super::{
-    exposition::{Declared, Metric, MetricKind, Page},
+    declared::{Declared, MetricKind},
+    exposition::{Metric, Page},
     family::{Family, Values},
 };
 

@@ -1,43 +1,11 @@
-//! Declarations of metrics, and Prometheus' text format.
+//! Metrics that write themselves, and Prometheus' text format.
 
 use std::fmt::{self, Display, Write as _};
 
-use super::points::{MetricPoints, PointValue};
-
-/// Type of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetricKind {
-    /// Only grows.
-    Counter,
-    /// Rises and falls.
-    Gauge,
-    /// Counts of observations in buckets.
-    Histogram,
-}
-
-impl MetricKind {
-    /// The name that Prometheus uses.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-        }
-    }
-}
-
-/// Declaration of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Declared {
-    /// The name, with its unit.
-    pub name: &'static str,
-    /// The type.
-    pub kind: MetricKind,
-    /// Keys of its labels.
-    pub labels: &'static [&'static str],
-    /// Description for people.
-    pub help: &'static str,
-}
+use super::{
+    declared::Declared,
+    points::{MetricPoints, PointValue},
+};
 
 /// One metric, or a few that are collected together.
 pub trait Metric: Sync {
@@ -219,6 +187,7 @@ pub(super) fn exported(metric: &dyn Metric) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MetricKind;
 
     #[test]
     fn label_values_are_escaped_and_a_metric_begins_with_its_help_and_type() {

@@ -12,7 +12,10 @@ use std::{
 
 use parking_lot::RwLock;
 
-use super::exposition::{Declared, MetricKind, Page};
+use super::{
+    declared::{Declared, MetricKind},
+    exposition::Page,
+};
 
 /// Values of the labels of one series.
 pub(super) type Values<const L: usize> = [&'static str; L];

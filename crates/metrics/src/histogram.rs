@@ -15,7 +15,8 @@ use std::{
 };
 
 use super::{
-    exposition::{Declared, Distribution, Metric, MetricKind, Page},
+    declared::{Declared, MetricKind},
+    exposition::{Distribution, Metric, Page},
     striped_counter,
 };
 

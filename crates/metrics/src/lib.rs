@@ -14,6 +14,7 @@
 
 mod computed;
 mod counter;
+mod declared;
 mod deltas;
 mod exporter;
 mod exposition;
@@ -27,9 +28,10 @@ mod striped_counter;
 pub use self::{
     computed::Computed,
     counter::{Counter, CounterFamily},
+    declared::{Declared, MetricKind},
     deltas::{Delta, DeltaSources, Deltas, Measure, Reader, Receipt},
     exporter::Exporter,
-    exposition::{Declared, Metric, MetricKind, Page},
+    exposition::{Metric, Page},
     gauge::{Gauge, GaugeFamily},
     histogram::{Histogram, Observed, Unit},
     points::{MetricPoints, Point, PointValue},

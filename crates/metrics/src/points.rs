@@ -1,6 +1,6 @@
 //! Values of metrics as numbers, for formats other than Prometheus' text.
 
-use super::exposition::{Declared, MetricKind};
+use super::declared::{Declared, MetricKind};
 
 /// A metric with its series at one moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,16 +63,6 @@ impl PointValue {
     pub(super) fn distribution(bounds: &[String], buckets: &[u64], sum: &str) -> Option<Self> {
         let bounds: Result<Vec<f64>, _> = bounds.iter().map(|bound| bound.parse()).collect();
         Some(Self::Distribution { bounds: bounds.ok()?, buckets: buckets.to_vec(), sum: sum.parse().ok()? })
-    }
-}
-
-impl Declared {
-    /// Unit of the values, in the notation of UCUM, as the name has it.
-    pub fn unit(&self) -> Option<&'static str> {
-        let name = self.name.strip_suffix("_total").unwrap_or(self.name);
-        [("_seconds", "s"), ("_bytes", "By"), ("_ratio", "1")]
-            .into_iter()
-            .find_map(|(suffix, unit)| name.ends_with(suffix).then_some(unit))
     }
 }
 
