@@ -3,6 +3,7 @@
 use std::{convert::Infallible, io, time::Duration};
 
 use tokio::{
+    runtime::Handle,
     select,
     time::{self, MissedTickBehavior},
 };
@@ -10,6 +11,7 @@ use tollgate_limiter::talkers;
 use tollgate_runtime::panics;
 
 use super::{
+    busy_time::BusyTime,
     drain::{ComponentFailure, Running},
     metrics, rlimit,
     signals::{Signals, StopSignal},
@@ -67,6 +69,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     rlimit::raise(settings.grpc.max_connections);
     talkers::start(settings.top_talkers)?;
     let exporter = metrics::exporter(settings.process.metric_names);
+    let _busy_time = BusyTime::of("main", &Handle::current());
     let statsd = settings.statsd.clone().map(StatsdExporter::start).transpose()?;
     let store = settings.store.clone();
     let workers = settings.process.workers;
