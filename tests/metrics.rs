@@ -269,7 +269,9 @@ async fn the_reference_counts_the_same_under_its_names() {
 #[tokio::test]
 async fn hits_are_summed_by_the_algorithm_that_decided() {
     let algorithms = ["fixed_window", "sliding_window", "sliding_window_log", "token_bucket"];
-    let rule = |name: &&str| format!("- {{key: {name}, rate_limit: {{algorithm: {name}, unit: day, requests_per_unit: 2}}}}\n");
+    let rule = |name: &&str| {
+        format!("- {{key: {name}, rate_limit: {{algorithm: {name}, unit: day, requests_per_unit: 2}}}}\n")
+    };
     let text = format!("domain: d\ndescriptors:\n{}", algorithms.iter().map(rule).collect::<String>());
     let config = rules(&text);
     let tollgate = Tollgate::start(config.path(), &[]);

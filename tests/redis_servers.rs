@@ -64,8 +64,8 @@ fn each_master_of_a_cluster_reports_its_memory_replication_and_clock() {
         assert_eq!(replicas, [1.0, 0.0]);
         assert!(found["server_replication_lag_bytes"] <= found["server_replication_offset_bytes"]);
         assert!(found["server_replication_lag_seconds"] < 60.0, "{found:?}");
-        // Both clocks are that of this machine; the round trip is bounded.
-        assert!(found["server_clock_offset_seconds"].abs() < 0.2, "{found:?}");
+        // Both clocks are that of this machine, and half of the round trip is at most 0.25 s.
+        assert!(found["server_clock_offset_seconds"].abs() < 0.3, "{found:?}");
     }
     // Replicas have no connection, and no series.
     assert_eq!(samples(&tollgate, cluster.port(3)), BTreeMap::new());

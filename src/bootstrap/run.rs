@@ -69,7 +69,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     rlimit::raise(settings.grpc.max_connections);
     talkers::start(settings.top_talkers)?;
     let exporter = metrics::exporter(settings.process.metric_names);
-    let _busy_time = BusyTime::of("main", &Handle::current());
+    let _busy_time = BusyTime::of(&"main", &Handle::current());
     let statsd = settings.statsd.clone().map(StatsdExporter::start).transpose()?;
     let store = settings.store.clone();
     let workers = settings.process.workers;

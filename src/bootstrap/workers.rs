@@ -89,7 +89,7 @@ where
     O: FnOnce() -> Result<T, StoreError> + Send + 'static,
 {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let busy_time = BusyTime::of(worker, runtime.handle());
+    let busy_time = BusyTime::of(&worker, runtime.handle());
     let (opened, ready) = oneshot::channel();
     let work = async move {
         let service = match open() {

@@ -36,6 +36,15 @@ struct Entry {
     samples: Samples,
 }
 
+impl Entry {
+    /// Changes the number of connections in a state.
+    fn count(&mut self, state: LinkState, change: impl FnOnce(usize) -> usize) {
+        if let Some(count) = self.connections.get_mut(state as usize) {
+            *count = change(*count);
+        }
+    }
+}
+
 /// A server, listed until this is dropped. Its name is an address, or that of a master of Sentinel.
 #[derive(Debug)]
 pub(super) struct Server(Arc<str>);
@@ -94,11 +103,6 @@ impl LinkState {
             Self::Down => "down",
         }
     }
-
-    /// The count of connections in this state.
-    fn count(self, entry: &mut Entry) -> Option<&mut usize> {
-        entry.connections.get_mut(self as usize)
-    }
 }
 
 /// A worker's connection to a server, counted by its state until this is dropped.
@@ -112,7 +116,7 @@ impl ConnectionGauge {
     /// A connection that was not established before.
     pub(super) fn connecting(server: Arc<Server>) -> Self {
         let state = LinkState::Connecting;
-        server.update(|entry| state.count(entry).map(|count| *count = count.saturating_add(1)));
+        server.update(|entry| entry.count(state, |count| count.saturating_add(1)));
         Self { server, state }
     }
 
@@ -120,8 +124,8 @@ impl ConnectionGauge {
     pub(super) fn set(&mut self, state: LinkState) {
         let former = std::mem::replace(&mut self.state, state);
         self.server.update(|entry| {
-            former.count(entry).map(|count| *count = count.saturating_sub(1));
-            state.count(entry).map(|count| *count = count.saturating_add(1));
+            entry.count(former, |count| count.saturating_sub(1));
+            entry.count(state, |count| count.saturating_add(1));
         });
     }
 }
@@ -129,7 +133,7 @@ impl ConnectionGauge {
 impl Drop for ConnectionGauge {
     fn drop(&mut self) {
         let state = self.state;
-        self.server.update(|entry| state.count(entry).map(|count| *count = count.saturating_sub(1)));
+        self.server.update(|entry| entry.count(state, |count| count.saturating_sub(1)));
     }
 }
 
