@@ -194,7 +194,7 @@ pub(super) static BREAKERS_OPEN: Computed<1> = Computed::group(
     |[declared], page| by_server(declared, page, |entry, sample| sample(&[], entry.open_breakers)),
 );
 
-/// Writes samples of every server, whose name is the last label; of an unnamed one if there is none.
+/// Writes samples of every server, whose name is the last label; an unnamed one stands for no servers.
 fn by_server(declared: &Declared, page: &mut Page, write: impl Fn(&Entry, &mut dyn FnMut(&[&str], usize))) {
     let servers = SERVERS.lock();
     if servers.is_empty() && !IS_IN_USE.load(Ordering::Relaxed) {
