@@ -3,6 +3,9 @@
 #[cfg(test)]
 mod tests;
 
-pub use crate::{grpc::fuzzing::framing, http::fuzzing::request};
+pub use crate::{
+    grpc::fuzzing::{framing, received_frames},
+    http::fuzzing::request,
+};
 pub use tollgate_rules::config::fuzzing::configuration;
 pub use tollgate_store::{key::fuzzing::keys, redis::replies};

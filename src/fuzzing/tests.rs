@@ -41,3 +41,8 @@ fn replies() {
 fn framing() {
     replay("framing", super::framing);
 }
+
+#[test]
+fn received_frames() {
+    replay("received_frames", super::received_frames);
+}

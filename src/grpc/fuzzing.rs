@@ -3,6 +3,7 @@
 use hyper::body::Bytes;
 use tollgate_runtime::byte_reader::ByteReader;
 
+pub use super::received_frames::fuzzing::received_frames;
 use super::{deadline::parse_timeout, unary::MessageBuffer};
 
 /// Size limit of a message in this target.

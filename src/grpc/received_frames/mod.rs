@@ -4,6 +4,8 @@
 //! would be occupied by rejections alone. Here a refusal costs a glance at its frames. HTTP/2 never sees the call: it
 //! skips the number of the stream.
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 #[cfg(test)]
 mod tests;
 

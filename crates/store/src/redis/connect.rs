@@ -69,13 +69,19 @@ pub(super) async fn connect(client: &Client) -> RedisResult<MultiplexedConnectio
     client.get_multiplexed_async_connection_with_config(&config).await
 }
 
-/// Loads the script before its first use, so that not all requests meet `NOSCRIPT` at once on a new server. A server
-/// that refuses may have it already; otherwise the first request gets the reason.
-pub(super) async fn preload_script(connection: &mut MultiplexedConnection) -> RedisResult<()> {
-    // An error reply is a value here.
-    match timeout(CONNECT_TIMEOUT, connection.send_packed_command(&script::load(CommandKeys::OneSlot))).await
-    {
-        Ok(reply) => reply.map(drop),
-        Err(_) => Err((ErrorKind::Io, "no response to SCRIPT LOAD").into()),
+/// Loads the scripts of such commands before their first use, so that not all requests meet `NOSCRIPT` at once on a new
+/// server, and none waits while it compiles them. A server that refuses may have a script already; otherwise the first
+/// request gets the reason.
+pub(super) async fn preload_scripts(
+    connection: &mut MultiplexedConnection,
+    scripts: &[CommandKeys],
+) -> RedisResult<()> {
+    for keys in scripts {
+        // An error reply is a value here.
+        match timeout(CONNECT_TIMEOUT, connection.send_packed_command(&script::load(*keys))).await {
+            Ok(reply) => drop(reply?),
+            Err(_) => return Err((ErrorKind::Io, "no response to SCRIPT LOAD").into()),
+        }
     }
+    Ok(())
 }

@@ -14,7 +14,8 @@ use tollgate_runtime::backoff::lengthened;
 
 use super::{
     address::Address,
-    connect::{ConnectError, ConnectTemplate, preload_script},
+    connect::{ConnectError, ConnectTemplate, preload_scripts},
+    script::CommandKeys,
 };
 
 /// Time limit for the responses of the sentinels, new connections included.
@@ -68,7 +69,7 @@ impl Master {
         // During a failover, the sentinels may still name the old master, which has been demoted by then.
         match role(&mut connection).await?.as_deref() {
             Some(b"master") => {
-                preload_script(&mut connection).await?;
+                preload_scripts(&mut connection, &[CommandKeys::Any]).await?;
                 Ok(connection)
             }
             _ => Err(ConnectError::NotMaster(address.clone())),

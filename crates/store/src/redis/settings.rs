@@ -91,7 +91,7 @@ impl RedisSettings {
         Ok(match &self.servers {
             RedisUrl::Standalone(url) => {
                 let client = client(url.as_str().into_connection_info(), &certificates)?;
-                Topology::Single(Batcher::open(Target::Fixed(Box::new(client)), options.clone()))
+                Topology::Single(Batcher::open(Target::Server(Box::new(client)), options.clone()))
             }
             RedisUrl::Sentinel(sentinel) => {
                 let Sentinel { sentinels, master, database, login, sentinel_login, has_tls } = &**sentinel;

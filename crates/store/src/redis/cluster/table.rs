@@ -156,7 +156,7 @@ impl Node {
         match &self.server {
             Some(server) => Some(server.clone()),
             None => {
-                let target = Target::Fixed(Box::new(template.client(&self.address).ok()?));
+                let target = Target::ClusterNode(Box::new(template.client(&self.address).ok()?));
                 Some(self.server.insert(Batcher::open(target, options.clone())).clone())
             }
         }

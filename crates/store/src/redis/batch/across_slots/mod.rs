@@ -247,7 +247,8 @@ fn key(group: &Group) -> Option<&CellKey> {
     group.request.cells.first().map(|cell| &cell.key)
 }
 
-/// Loads the script of commands on several slots, and has it read two keys.
+/// Has the script of commands on several slots read two keys. It was loaded when connecting, and is loaded again where the
+/// server has lost it.
 pub(super) async fn probe(
     connection: Connection,
     mut live: LiveConnection,
@@ -255,16 +256,28 @@ pub(super) async fn probe(
     keys: [CellKey; 2],
 ) -> (u64, Result<(), SendError>) {
     let [first, second] = &keys;
+    let probe = script::probe_across_slots(key_prefix.as_ref(), [first, second]);
     let mut commands = Pipeline::with_capacity(2);
-    commands.add_command(script::load(CommandKeys::AnySlotOfNode));
-    commands.add_command(script::probe_across_slots(key_prefix.as_ref(), [first, second]));
-    let replies = connection.send_all(&mut live, &commands).await;
-    let result = replies.and_then(|replies| match replies.into_iter().next_back() {
+    commands.add_command(probe.clone());
+    let mut result = send_probe(&connection, &mut live, &commands).await;
+    if result.as_ref().is_err_and(SendError::is_unknown_script) {
+        commands.clear();
+        commands.add_command(script::load(CommandKeys::AnySlotOfNode)).add_command(probe);
+        result = send_probe(&connection, &mut live, &commands).await;
+    }
+    (live.generation, result)
+}
+
+async fn send_probe(
+    connection: &Connection,
+    live: &mut LiveConnection,
+    commands: &Pipeline,
+) -> Result<(), SendError> {
+    match connection.send_all(live, commands).await?.into_iter().next_back() {
         Some(Value::ServerError(error)) => Err(SendError::Failed(error.into())),
         Some(Value::Okay | Value::SimpleString(_)) => Ok(()),
         Some(_) | None => Err(SendError::MalformedReply),
-    });
-    (live.generation, result)
+    }
 }
 
 fn is_unreached(error: &SendError) -> bool {
