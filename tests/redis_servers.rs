@@ -83,13 +83,20 @@ fn a_full_server_reports_its_limit_and_its_evictions() {
         cmd("SET").arg(number).arg("x".repeat(100_000)).exec(&mut connection).expect("set");
     }
     let before = own_number(&server, "stats", "evicted_keys");
-    let tollgate = Tollgate::start(config.path(), &["--store", &server.url(), "--store-timeout", "5s"]);
+    let url = server.url();
+    let arguments = ["--store", &url, "--store-timeout", "5s", "--redis-server-metrics=false"];
+    let without = Tollgate::start(config.path(), &arguments);
+    let tollgate = Tollgate::start(config.path(), &arguments[..4]);
     let found = reported(&tollgate, server.port());
     let after = own_number(&server, "stats", "evicted_keys");
     assert!((before..=after).contains(&found["server_evicted_keys_total"]), "{found:?}");
     assert_eq!(found["server_memory_max_bytes"], max);
     assert!(found["server_memory_used_bytes"] > max / 4.0, "{found:?}");
     assert!(!found.contains_key("server_replication_lag_bytes"), "it has no replica: {found:?}");
+    // It was connected before.
+    let unasked = samples(&without, server.port());
+    assert!(unasked.keys().all(|name| !name.starts_with("server_")), "{unasked:?}");
+    assert!(unasked["connections{state=\"up\""] >= 1.0, "{unasked:?}");
 }
 
 #[test]

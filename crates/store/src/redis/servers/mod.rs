@@ -25,7 +25,7 @@ pub(super) use self::sampling::{REPORTED, run as sample};
 /// Servers with something live.
 static SERVERS: Mutex<BTreeMap<Arc<str>, Entry>> = Mutex::new(BTreeMap::new());
 
-/// What is known of a server.
+/// Connections and samples of a server.
 #[derive(Debug, Default)]
 struct Entry {
     /// Number of [`Server`] values of this name.

@@ -55,7 +55,7 @@ struct CpuSample {
     seconds: f64,
 }
 
-/// What a server reported of itself; what it did not report is absent.
+/// Figures that a server reported of itself; those that it did not report are absent.
 #[derive(Clone, Copy, Debug)]
 struct Report {
     at: Instant,
@@ -76,9 +76,9 @@ enum Due {
 /// Reason why a server did not report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NoReport {
-    /// It refused to, or its reply has another form.
+    /// The server refused to, or its reply has another form.
     Refused,
-    /// It did not respond: it may be busy, or disconnected.
+    /// No response: the server may be busy, or disconnected.
     Silent,
 }
 
@@ -290,10 +290,16 @@ fn samples<'a>(page: &mut Page, declared: &Declared, known: impl Iterator<Item =
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        io::{BufRead as _, BufReader, Read as _, Write as _},
+        net::{TcpListener, TcpStream},
+        thread,
+    };
+
     use tollgate_metrics::Metric as _;
 
     use super::*;
-    use crate::redis::servers::info::ReplicaLag;
+    use crate::redis::{reconnect, servers::info::ReplicaLag, target::Target};
 
     #[test]
     fn the_utilization_is_the_cpu_time_between_two_samples() {
@@ -390,5 +396,73 @@ mod tests {
         assert!(is_shown_at(MAX_SAMPLE_AGE) && !is_shown_at(MAX_SAMPLE_AGE + Duration::from_secs(1)));
         drop(server);
         assert!(shown().is_empty(), "it has left");
+    }
+
+    /// Answers the commands of a connection, with a clock that is two seconds ahead.
+    fn serve(mut stream: &TcpStream) -> Option<()> {
+        let mut reader = BufReader::new(stream);
+        let number = |reader: &mut BufReader<&TcpStream>| {
+            let mut line = String::new();
+            reader.read_line(&mut line).ok()?;
+            line.get(1..)?.trim().parse::<usize>().ok()
+        };
+        loop {
+            let mut command = Vec::new();
+            for _ in 0..number(&mut reader)? {
+                let mut word = vec![0; number(&mut reader)? + 2];
+                reader.read_exact(&mut word).ok()?;
+                command.push(String::from_utf8_lossy(&word).trim().to_owned());
+            }
+            let words: Vec<&str> = command.iter().map(String::as_str).collect();
+            let text = match words.as_slice() {
+                ["INFO", "cpu"] => "used_cpu_sys:1\r\nused_cpu_user:1\r\n",
+                ["INFO", "memory"] => "used_memory:7\r\nmaxmemory:9\r\n",
+                ["INFO", "stats"] => "evicted_keys:3\r\n",
+                ["INFO", "replication"] => "role:master\r\nmaster_repl_offset:5\r\n",
+                _ => "",
+            };
+            let time = Clock::System.now().plus(Duration::from_secs(2));
+            let (seconds, micros) = (time.seconds().to_string(), time.subsec_micros().to_string());
+            let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+            let reply = match words.first() {
+                Some(&"INFO") => bulk(text),
+                Some(&"TIME") => format!("*2\r\n{}{}", bulk(&seconds), bulk(&micros)),
+                _ => "+OK\r\n".to_owned(),
+            };
+            stream.write_all(reply.as_bytes()).ok()?;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_is_sampled_by_its_connection_and_its_clock_is_compared() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                thread::spawn(move || serve(&stream));
+            }
+        });
+        let client = ::redis::Client::open(format!("redis://{address}")).expect("a URL");
+        let server = Server::new(&address.to_string());
+        let target = Target::Server(Box::new(client));
+        let connection = Connection::open(target, Arc::clone(&server), reconnect::failure_lines());
+        let sampling = tokio::spawn(run(Arc::clone(&server), move || Some(connection.clone())));
+        // The first one is taken within a second, unless a round trip takes too long.
+        let complete = async {
+            loop {
+                let report = server.update(|entry| entry.samples.report).flatten();
+                match report.filter(|report| report.clock_offset.is_some()) {
+                    Some(report) => return report,
+                    None => tokio::time::sleep(Duration::from_millis(5)).await,
+                }
+            }
+        };
+        let report = timeout(Duration::from_secs(60), complete).await.expect("a report");
+        sampling.abort();
+        assert_eq!(report.memory, Some(Memory { used: 7, max: 9 }));
+        assert_eq!(report.evicted_keys, Some(3));
+        assert_eq!(report.replication, Some(Replication { offset: 5, ..Replication::default() }));
+        // Wrong by half of the longest round trip at most.
+        assert!(report.clock_offset.is_some_and(|ahead| (ahead - 2.0).abs() <= 0.3), "{report:?}");
     }
 }
