@@ -39,8 +39,8 @@ pub use self::{
     admin::AdminSettings,
     admin_client::{
         AdminClientSettings, AdminCommand, AdminUrl, BaseVersion, ClientIdentity, ConnectionSettings,
-        CounterCommand, CounterSelector, DiffSource, LimitArgument, LimitChange, ListCommand, OutputFormat,
-        OverrideCommand, Promotion, RegionsCommand, Rollback, RulesCommand, SwitchCommand, TrafficCommand,
+        CounterCommand, CounterSelector, DiffSource, LimitArgument, ListCommand, OutputFormat,
+        OverrideCommand, RegionsCommand, Rollback, RuleEdit, RulesCommand, SwitchCommand, TrafficCommand,
         VersionSelector,
     },
     error::SettingsError,

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    future::pending,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -9,13 +10,14 @@ use std::{
     time::Duration,
 };
 
+use tokio::select;
 use tokio_util::task::AbortOnDropHandle;
 use tollgate::control::{
     Adopted, Control, ControlError, OverrideEntry, OverridesHead, OverridesPage, ReadRules, Reading,
     RulesCopier, RulesCopy, RulesIdentity, RulesStatus, Switch, SwitchMode, VersionCopy,
 };
 
-use super::{ban, draft, files, limit, redis_control, until};
+use super::{ban, draft, files, found, limit, redis_control, until};
 use crate::support::redis::Redis;
 
 /// The stores of a region that writes and of one that copies.
@@ -227,36 +229,56 @@ fn rule_override(value: &str, limit: u32) -> OverrideEntry {
     serde_json::from_value::<OverrideEntry>(entry).expect("valid").identified()
 }
 
-/// Overrides in a store, and the number of the removals that it remembers.
-async fn overrides_in(store: &Control) -> (BTreeMap<String, Vec<u8>>, usize) {
-    let (mut known, mut all, mut removals) = (OverridesHead::default(), BTreeMap::new(), 0);
+/// Overrides in a store; `None` if it does not reply in time.
+async fn overrides_in(store: &Control) -> Option<BTreeMap<String, Vec<u8>>> {
+    let (mut known, mut all) = (OverridesHead::default(), BTreeMap::new());
     loop {
         let is_continued = known.revision > 0;
-        let page = store.overrides_after(&known, is_continued).await.expect("a reply");
+        let page = store.overrides_after(&known, is_continued).await.ok()?;
         known =
             OverridesHead { revision: page.changes.last().map_or(0, |change| change.revision), ..page.head };
-        let (put, removed): (Vec<_>, Vec<_>) =
-            page.changes.into_iter().partition(|change| !change.payload.is_empty());
-        removals += removed.len();
-        all.extend(put.into_iter().map(|change| (change.id, change.payload)));
+        let put = page.changes.into_iter().filter(|change| !change.payload.is_empty());
+        all.extend(put.map(|change| (change.id, change.payload)));
         if !page.has_more {
-            return (all, removals);
+            return Some(all);
         }
     }
 }
 
-/// Puts overrides. No instance enforces them, for which the call would wait.
+/// Whether two stores reply, and have the same overrides.
+async fn are_same(one: &Control, other: &Control) -> bool {
+    let [one, other] = [overrides_in(one).await, overrides_in(other).await];
+    one.is_some() && one == other
+}
+
+/// Overrides in a store.
+async fn all_of(store: &Control) -> BTreeMap<String, Vec<u8>> {
+    found("the store replies", async || overrides_in(store).await).await
+}
+
+/// The state of the overrides in a store.
+async fn head_of(store: &Control) -> OverridesHead {
+    let head = async || Some(store.overrides_after(&OverridesHead::default(), false).await.ok()?.head);
+    found("the store replies", head).await
+}
+
+/// Puts overrides, again if the store does not reply in time. No instance enforces them, for which the call would wait.
 async fn put(store: &Control, entries: Vec<OverrideEntry>) {
-    let (own, payloads) = (store.clone(), entries.clone());
-    let _putting = AbortOnDropHandle::new(tokio::spawn(async move { own.put_overrides(payloads).await }));
-    until("overrides are put", async || {
-        let all = overrides_in(store).await.0;
+    let putting = async {
+        found("the store takes overrides", async || store.put_overrides(entries.clone()).await.ok()).await;
+        pending::<()>().await;
+    };
+    let stored = until("overrides are put", async || {
+        let Some(all) = overrides_in(store).await else { return false };
         entries.iter().all(|entry| {
             let stored = all.get(&entry.id).and_then(|payload| serde_json::from_slice(payload).ok());
             stored.as_ref() == Some(entry)
         })
-    })
-    .await;
+    });
+    select! {
+        () = stored => {}
+        () = putting => {}
+    }
 }
 
 #[tokio::test]
@@ -268,16 +290,16 @@ async fn overrides_are_copied_whole_at_first_and_then_by_their_changes() {
     let many = (0..2_100).map(|at| rule_override(&format!("v{at}"), at)).collect();
     put(&pair.writing, many).await;
     let copier = start_copier(&pair.writing, &pair.copying);
-    let are_same = async || overrides_in(&pair.copying).await.0 == overrides_in(&pair.writing).await.0;
+    let are_same = async || are_same(&pair.writing, &pair.copying).await;
     until("all are copied, and the own one is dropped", are_same).await;
-    assert_eq!(overrides_in(&pair.copying).await.0.len(), 2_100);
+    assert_eq!(all_of(&pair.copying).await.len(), 2_100);
     let refused = ControlError::OtherRegion { region: "us-east".into() };
     assert_eq!(pair.copying.put_overrides(vec![rule_override("own", 1)]).await, Err(refused));
 
-    let lineage = pair.copying.overrides_after(&OverridesHead::default(), false).await.expect("a reply").head;
+    let lineage = head_of(&pair.copying).await;
     put(&pair.writing, vec![rule_override("v7", 70), rule_override("new", 1)]).await;
     until("changes are copied", are_same).await;
-    let after = pair.copying.overrides_after(&OverridesHead::default(), false).await.expect("a reply").head;
+    let after = head_of(&pair.copying).await;
     assert_eq!(
         (after.lineage, after.epoch),
         (lineage.lineage, lineage.epoch),
@@ -285,13 +307,14 @@ async fn overrides_are_copied_whole_at_first_and_then_by_their_changes() {
     );
 
     // The roles change: what the former copy had alone is dropped, and later changes of it do not hide others.
-    drop(copier);
+    copier.abort();
+    assert!(copier.await.is_err_and(|error| error.is_cancelled()), "it ends before the roles change");
     pair.copying.set_writing_region(None);
     put(&pair.copying, vec![rule_override("v8", 80)]).await;
     put(&pair.writing, vec![rule_override("lost", 1)]).await;
     let _copier = start_copier(&pair.copying, &pair.writing);
     until("the former writing region copies", are_same).await;
-    let all = overrides_in(&pair.writing).await.0;
+    let all = all_of(&pair.writing).await;
     assert_eq!(all.len(), 2_101);
     assert!(all.contains_key(&rule_override("v8", 0).id) && !all.contains_key(&rule_override("lost", 0).id));
 }
@@ -305,15 +328,16 @@ async fn overrides_that_are_removed_or_lost_are_removed_from_the_copy() {
         let ids: BTreeSet<_> = values.iter().map(|value| rule_override(value, 0).id).collect();
         let wanted = format!("the copy has {values:?}");
         until(&wanted, async || {
-            overrides_in(&pair.copying).await.0.into_keys().collect::<BTreeSet<_>>() == ids
+            let all = overrides_in(&pair.copying).await;
+            all.is_some_and(|all| all.into_keys().collect::<BTreeSet<_>>() == ids)
         })
         .await;
     };
     has(&["a", "b"]).await;
-    let known = pair.writing.overrides_after(&OverridesHead::default(), false).await.expect("a reply").head;
+    let known = head_of(&pair.writing).await;
     redis::cmd("FLUSHALL").exec(&mut pair._redis[0].connect()).expect("flushed");
     put(&pair.writing, vec![rule_override("c", 1)]).await;
-    let after = pair.writing.overrides_after(&OverridesHead::default(), false).await.expect("a reply").head;
+    let after = head_of(&pair.writing).await;
     assert_ne!(known.lineage, after.lineage);
     has(&["c"]).await;
 }

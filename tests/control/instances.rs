@@ -13,7 +13,7 @@ use redis::cmd;
 use tokio::time::sleep;
 use tollgate::control::{Control, Draft, Instance, List, ListEntry, ListPair};
 
-use super::{draft, enforced, limit, limit_of, now_ms, redis_control};
+use super::{all_enforced, draft, limit, limit_of, now_ms, redis_control};
 use crate::support::{
     cluster::{self, Cluster},
     redis::{RULES_COMMANDS, Redis, guarded},
@@ -62,18 +62,10 @@ impl Fleet {
                 let draft = Draft { rollback_to, ..draft(Some(current), &limit(expected)) };
                 current = self.control.apply(draft).await.expect("made").number;
                 let begun = Instant::now();
-                times.push(self.enforce(expected, begun).await);
+                times.push(all_enforced(&mut self.clients, expected, begun).await);
             }
         }
         times
-    }
-
-    /// Waits until all enforce a limit, and says how long that took.
-    async fn enforce(&mut self, limit: u32, begun: Instant) -> Duration {
-        for client in &mut self.clients {
-            enforced(client, limit, begun).await;
-        }
-        begun.elapsed()
     }
 }
 
@@ -152,7 +144,7 @@ async fn a_bad_version_is_not_activated_and_every_instance_reports_why() {
         }
         in_force += 6;
         good = fleet.control.apply(draft(Some(bad), &limit(in_force))).await.expect("made").number;
-        fleet.enforce(in_force, Instant::now()).await
+        all_enforced(&mut fleet.clients, in_force, Instant::now()).await
     })
     .await;
 }

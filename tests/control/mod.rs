@@ -38,7 +38,7 @@ fn now_ms() -> u64 {
 }
 
 /// Rules whose limit shows their version.
-fn limit(limit: u32) -> String {
+pub(crate) fn limit(limit: u32) -> String {
     format!("domain: web\ndescriptors:\n- key: k\n  rate_limit: {{unit: year, requests_per_unit: {limit}}}\n")
 }
 
@@ -64,18 +64,30 @@ fn ban(value: &str) -> ListEntry {
     }
 }
 
-/// Waits until something holds.
-pub(crate) async fn until(what: &str, holds: impl AsyncFn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !holds().await {
+/// Time after which something does not happen any more: longer than a busy machine takes, and than what failed once is left
+/// alone.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Waits until something is found.
+pub(crate) async fn found<T>(what: &str, find: impl AsyncFn() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = find().await {
+            return found;
+        }
         assert!(Instant::now() < deadline, "in vain: {what}");
         sleep(Duration::from_millis(20)).await;
     }
 }
 
+/// Waits until something holds. What a busy machine does not answer in time does not hold yet.
+pub(crate) async fn until(what: &str, holds: impl AsyncFn() -> bool) {
+    found(what, async || holds().await.then_some(())).await;
+}
+
 /// The limit that decides a request, if rules do. A busy machine may keep the store from deciding in time.
 async fn limit_of(client: &mut Client) -> Option<u32> {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + PATIENCE;
     loop {
         match client.call(request("web", &[&[("k", "v")]])).await {
             Ok(answer) => return Some(answer.statuses.first()?.current_limit.as_ref()?.requests_per_unit),
@@ -85,6 +97,14 @@ async fn limit_of(client: &mut Client) -> Option<u32> {
     }
 }
 
+/// Waits until a limit is enforced for all clients, and returns how long that took.
+async fn all_enforced(clients: &mut [Client], limit: u32, begun: Instant) -> Duration {
+    for client in clients {
+        enforced(client, limit, begun).await;
+    }
+    begun.elapsed()
+}
+
 /// Waits until a limit is enforced, and says how long that took.
 async fn enforced(client: &mut Client, limit: u32, begun: Instant) -> Duration {
     loop {
@@ -92,7 +112,7 @@ async fn enforced(client: &mut Client, limit: u32, begun: Instant) -> Duration {
         if found == Some(limit) {
             return begun.elapsed();
         }
-        assert!(begun.elapsed() < Duration::from_secs(20), "{limit} is not enforced, but {found:?}");
+        assert!(begun.elapsed() < PATIENCE, "{limit} is not enforced, but {found:?}");
         sleep(Duration::from_millis(5)).await;
     }
 }

@@ -6,9 +6,9 @@ use std::{
 };
 
 use tokio::time::sleep;
-use tollgate::control::{Added, AutomaticMode, List, ListEntry, ListPair, NewEntry};
+use tollgate::control::{Added, AutomaticMode, ListEntry, ListPair, NewEntry};
 
-use super::{draft, enforced, limit, limit_of, redis_control};
+use super::{ban, draft, enforced, limit, limit_of, redis_control};
 use crate::support::{
     free_port, http,
     redis::Redis,
@@ -69,19 +69,7 @@ async fn a_version_lost_by_redis_is_restored_under_its_number() {
     let automatic = NewEntry::new(mode, "web".into(), bad, "scrapers".into(), String::new(), durations);
     // Read by the instances with the list entry at the latest.
     assert_eq!(control.add_automatic(vec![automatic]).await, Ok(vec![Added::Listed]));
-    control
-        .put_entry(ListEntry {
-            id: "a".into(),
-            list: List::Deny,
-            domain: "*".into(),
-            descriptor: vec![ListPair::exact("k", "bad")],
-            reason: String::new(),
-            author: "ada".into(),
-            created_at_ms: 1,
-            expires_at_ms: None,
-        })
-        .await
-        .expect("put");
+    control.put_entry(ListEntry { id: "a".into(), ..ban("bad") }).await.expect("put");
     let mut clients = [both[0].client().await, both[1].client().await];
     for client in &mut clients {
         enforced(client, 14, Instant::now()).await;

@@ -16,7 +16,7 @@ use tollgate::{
     limiter::ActiveRules,
 };
 
-use super::{enforced, limit_of, now_ms, redis_control, until};
+use super::{all_enforced, enforced, limit_of, now_ms, redis_control, until};
 use crate::support::{
     http,
     redis::Redis,
@@ -102,14 +102,6 @@ impl OverrideFleet {
         assert_eq!(status, 200, "{entry}");
         entry
     }
-
-    /// Waits until all instances enforce a limit, and returns how long that took.
-    async fn enforce(&mut self, limit: u32, begun: Instant) -> Duration {
-        for client in &mut self.clients {
-            enforced(client, limit, begun).await;
-        }
-        begun.elapsed()
-    }
 }
 
 fn ask(instance: &Tollgate, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
@@ -126,11 +118,11 @@ async fn overrides_of_a_rule_and_of_a_key_are_enforced_by_all_instances_until_th
     let mut times = Vec::new();
     for round in 1..=3_u32 {
         fleet.set(0, None, 2_000 + round, None);
-        times.push(fleet.enforce(2_000 + round, Instant::now()).await);
+        times.push(all_enforced(&mut fleet.clients, 2_000 + round, Instant::now()).await);
     }
     mostly_keep_to(MAX_PROPAGATION, "an override", &times);
     let entry = fleet.set(1, Some("v"), 77, Some(3_600));
-    fleet.enforce(77, Instant::now()).await;
+    all_enforced(&mut fleet.clients, 77, Instant::now()).await;
     let listed = fleet.ask(2, "GET", "/overrides", None).1;
     assert_eq!(listed["overrides"].as_array().map(Vec::len), Some(2), "{listed}");
     let rlconfig = http::get(&fleet.instances[0].admin_url("/rlconfig")).body;
@@ -144,7 +136,7 @@ async fn overrides_of_a_rule_and_of_a_key_are_enforced_by_all_instances_until_th
     // The end comes by itself, to each instance by its own clock.
     let entry = fleet.set(1, Some("v"), 77, Some(1));
     let ends_at_ms = entry["expires_at_ms"].as_u64().expect("an end");
-    fleet.enforce(2_003, Instant::now()).await;
+    all_enforced(&mut fleet.clients, 2_003, Instant::now()).await;
     assert!(now_ms() >= ends_at_ms, "it ended too early");
     until("the metric", async || {
         let page = http::get(&fleet.instances[1].url("/metrics")).body;
@@ -155,7 +147,7 @@ async fn overrides_of_a_rule_and_of_a_key_are_enforced_by_all_instances_until_th
     let of_rule = fleet.ask(0, "GET", "/overrides", None).1["overrides"][0]["id"].clone();
     let path = format!("/overrides/{}", of_rule.as_str().expect("an id"));
     assert_eq!(fleet.ask(2, "DELETE", &path, None).0, 204);
-    fleet.enforce(1_000, Instant::now()).await;
+    all_enforced(&mut fleet.clients, 1_000, Instant::now()).await;
     let audit = fleet.ask(1, "GET", "/audit", None).1;
     let actions: Vec<_> =
         audit["entries"].as_array().expect("entries").iter().map(|entry| &entry["action"]).collect();
@@ -168,7 +160,7 @@ async fn overrides_are_back_after_all_instances_were_killed_and_redis_lost_its_d
     let mut fleet = OverrideFleet::start("directory").await;
     fleet.set(0, None, 2_000, None);
     let entry = fleet.set(1, Some("v"), 77, Some(3_600));
-    fleet.enforce(77, Instant::now()).await;
+    all_enforced(&mut fleet.clients, 77, Instant::now()).await;
     let id = entry["id"].as_str().expect("an id").to_owned();
     for at in 0..3 {
         let file = fleet.file(at);
@@ -181,7 +173,7 @@ async fn overrides_are_back_after_all_instances_were_killed_and_redis_lost_its_d
     };
     assert_eq!(count(&fleet.redis), 0, "the data is lost");
     fleet.start_instances().await;
-    fleet.enforce(77, Instant::now()).await;
+    all_enforced(&mut fleet.clients, 77, Instant::now()).await;
     until("the store", async || count(&fleet.redis) == 2).await;
     // An instance without a file gets them from there.
     let url = fleet.redis.url();
@@ -189,7 +181,7 @@ async fn overrides_are_back_after_all_instances_were_killed_and_redis_lost_its_d
     enforced(&mut new.client().await, 77, Instant::now()).await;
     // A removal is not undone by those that restore.
     assert_eq!(fleet.ask(0, "DELETE", &format!("/overrides/{id}"), None).0, 204);
-    fleet.enforce(2_000, Instant::now()).await;
+    all_enforced(&mut fleet.clients, 2_000, Instant::now()).await;
     cmd("FLUSHALL").exec(&mut fleet.redis.connect()).expect("done");
     until("the store", async || count(&fleet.redis) == 1).await;
     assert_eq!(limit_of(&mut fleet.clients[2]).await, Some(2_000));
@@ -247,7 +239,7 @@ async fn one_limit_is_changed_in_its_place_and_of_two_operators_one_is_refused()
     for round in 1..=3_u32 {
         let (status, made) = set_limit(&fleet.instances[0], 2_000 + round, None);
         assert_eq!(status, 201, "{made}");
-        times.push(fleet.enforce(2_000 + round, Instant::now()).await);
+        times.push(all_enforced(&mut fleet.clients, 2_000 + round, Instant::now()).await);
         assert_eq!(text(&fleet), RULES.replace("1000 ", &format!("{} ", 2_000 + round)));
     }
     mostly_keep_to(MAX_PROPAGATION, "a change of one limit", &times);
@@ -263,10 +255,10 @@ async fn one_limit_is_changed_in_its_place_and_of_two_operators_one_is_refused()
     statuses.sort_unstable();
     assert_eq!(statuses, [201, 409], "{answers:?}");
     let winner = if answers[0].0 == 201 { 51 } else { 52 };
-    fleet.enforce(winner, Instant::now()).await;
+    all_enforced(&mut fleet.clients, winner, Instant::now()).await;
     let rollback = json!({"comment": "over"});
     assert_eq!(fleet.ask(2, "POST", "/versions/1/rollback", Some(&rollback)).0, 201);
-    fleet.enforce(1_000, Instant::now()).await;
+    all_enforced(&mut fleet.clients, 1_000, Instant::now()).await;
     assert_eq!(text(&fleet), RULES);
 }
 
@@ -292,7 +284,7 @@ async fn hundred_changes_of_one_limit_are_enforced_within_a_second() {
         let begun = Instant::now();
         let (status, made) = set_limit(&fleet.instances[round as usize % 3], 2_000 + round, None);
         assert_eq!(status, 201, "{made}");
-        times.push(fleet.enforce(2_000 + round, begun).await);
+        times.push(all_enforced(&mut fleet.clients, 2_000 + round, begun).await);
     }
     times.sort_unstable();
     let within = times.iter().filter(|time| **time < MAX_PROPAGATION).count();

@@ -268,7 +268,7 @@ impl Cluster {
 
 /// Asks until it is so.
 pub(crate) fn wait(complaint: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !is_so() {
         assert!(Instant::now() < deadline, "{complaint}");
         thread::sleep(Duration::from_millis(5));

@@ -28,9 +28,10 @@ pub(crate) struct Tollgate {
     pub(crate) admin_port: u16,
 }
 
-/// The program that cargo built for this test.
+/// The program that cargo built for this test, or another one that `TEST_PROGRAM` names.
 pub(crate) fn command() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_tollgate"))
+    let other = env::var_os("TEST_PROGRAM");
+    Command::new(other.unwrap_or_else(|| env!("CARGO_BIN_EXE_tollgate").into()))
 }
 
 /// A file or folder of the project.

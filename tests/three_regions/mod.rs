@@ -1,6 +1,7 @@
 //! One limit over three regions: each has a Redis and a tollgate of its own, and links with delay, loss and partitions to
 //! the others.
 
+mod costs;
 mod limits;
 mod measurement;
 mod primary;
@@ -138,7 +139,7 @@ impl World {
         let Region { redis, port, directory, .. } = &self.regions[region];
         let file = |name: &str| directory.join(name).display().to_string();
         let mut arguments =
-            vec!["--store".to_owned(), redis.url(), "--store-timeout".to_owned(), "5s".to_owned()];
+            vec!["--store".to_owned(), redis.url(), "--store-timeout".to_owned(), "20s".to_owned()];
         let values = [
             ("--region", NAMES[region].to_owned()),
             ("--regions", file("regions.yaml")),
@@ -235,19 +236,21 @@ impl World {
         }
     }
 
-    /// Waits until running regions that are not lost reach each other, and the weights of the last table decide.
+    /// Whether running regions that are not lost reach each other, and the weights of the last table decide.
+    fn is_connected(&self) -> bool {
+        let running = self.running();
+        running.iter().all(|region| {
+            let view = self.view(*region);
+            let others = running.iter().filter(|other| *other != region && !self.rows[**other].is_lost);
+            view["generation"] == self.generation
+                && view["unfinished_changes"] == 0
+                && view["waiting_for"].as_array().is_some_and(Vec::is_empty)
+                && others.into_iter().all(|other| self.peer(*region, *other)["up"] == true)
+        })
+    }
+
     fn wait_until_connected(&self) {
-        wait("the regions do not reach each other", || {
-            let running = self.running();
-            running.iter().all(|region| {
-                let view = self.view(*region);
-                let others = running.iter().filter(|other| *other != region && !self.rows[**other].is_lost);
-                view["generation"] == self.generation
-                    && view["unfinished_changes"] == 0
-                    && view["waiting_for"].as_array().is_some_and(Vec::is_empty)
-                    && others.into_iter().all(|other| self.peer(*region, *other)["up"] == true)
-            })
-        });
+        wait("the regions do not reach each other", || self.is_connected());
     }
 
     /// Waits until a region misses another one.

@@ -1,17 +1,13 @@
 //! Rule versions, lists and switches that one region writes.
 
 use serde_json::{Value, json};
+use tollgate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
 use super::{Network, World};
 use crate::{
-    control::until,
+    control::{limit, until},
     support::{http, tollgate::request},
 };
-
-/// Rules whose limit shows their version.
-fn limit(limit: u32) -> String {
-    format!("domain: web\ndescriptors:\n- key: k\n  rate_limit: {{unit: year, requests_per_unit: {limit}}}\n")
-}
 
 /// Applies a version in a region.
 fn apply(world: &World, region: usize, based_on: u64, version: u32) -> http::Answer {
@@ -37,7 +33,7 @@ fn override_limit(world: &World, region: usize, value: &str, limit: u32) -> http
 
 /// Waits until a region enforces a limit for a value.
 async fn limits(world: &World, region: usize, value: &str, limit: u32) {
-    until("an override is active in a region", async || {
+    until("a version or an override is active in a region", async || {
         let mut client = world.tollgate(region).client().await;
         let Ok(answer) = client.call(request("web", &[&[("k", value)]])).await else { return false };
         let stated = answer.statuses.first().and_then(|status| status.current_limit.as_ref());
@@ -48,20 +44,15 @@ async fn limits(world: &World, region: usize, value: &str, limit: u32) {
 
 /// Waits until a region enforces a version.
 async fn enforces(world: &World, region: usize, version: u32) {
-    until("a version is active in a region", async || {
-        let mut client = world.tollgate(region).client().await;
-        let Ok(answer) = client.call(request("web", &[&[("k", "v")]])).await else { return false };
-        let limit = answer.statuses.first().and_then(|status| status.current_limit.as_ref());
-        limit.is_some_and(|limit| limit.requests_per_unit == version)
-    })
-    .await;
+    limits(world, region, "v", version).await;
 }
 
 /// Waits until a region denies a value.
 async fn denies(world: &World, region: usize, value: &str) {
     until("an entry is active in a region", async || {
         let mut client = world.tollgate(region).client().await;
-        !client.passes("web", &[("k", value)]).await
+        let answer = client.call(request("web", &[&[("k", value)]])).await;
+        answer.is_ok_and(|answer| answer.overall_code() == Code::OverLimit)
     })
     .await;
 }

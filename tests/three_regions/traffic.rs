@@ -21,21 +21,25 @@ use crate::support::tollgate::{Client, request};
 pub(super) enum Pattern {
     /// Equal in all regions.
     Uniform,
+    /// Equal in the first two regions, and none in the last one.
+    Two,
+    /// Only in the first region.
+    One,
     /// Nine tenths in one region.
-    Hot,
-    /// Nine tenths in one region, each minute in another one.
-    Shifting,
+    Hot(usize),
+    /// Nine tenths in one region, after each such time in another one.
+    Shifting(Duration),
 }
 
 impl Pattern {
-    pub(super) const ALL: [Self; 3] = [Self::Uniform, Self::Hot, Self::Shifting];
-
     /// The region of a request at this time.
     pub(super) fn region(self, since: Duration) -> usize {
         let hot = match self {
             Self::Uniform => return fastrand::usize(..3),
-            Self::Hot => 0,
-            Self::Shifting => usize::try_from(since.as_secs() / 60).expect("short") % 3,
+            Self::One => return 0,
+            Self::Two => return fastrand::usize(..2),
+            Self::Hot(region) => region,
+            Self::Shifting(time) => usize::try_from(since.as_micros() / time.as_micros()).expect("short") % 3,
         };
         match fastrand::u32(..20) {
             0 => (hot + 1) % 3,
@@ -71,6 +75,7 @@ pub(super) struct Stream {
 /// A decision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Decided {
+    region: usize,
     /// Seconds since 1970.
     sent: f64,
     received: f64,
@@ -85,11 +90,33 @@ pub(super) struct Outcome {
     pub(super) failed: u64,
 }
 
-fn now() -> f64 {
+impl Outcome {
+    /// The decisions that were asked for before a time in seconds since 1970, and the others.
+    pub(super) fn split(self, at: f64) -> [Self; 2] {
+        let (mut before, mut after) = (Self { failed: self.failed, ..Self::default() }, Self::default());
+        (before.decided, after.decided) = self.decided.into_iter().partition(|one| one.sent < at);
+        (before.ideal, after.ideal) = self.ideal.into_iter().partition(|one| one.sent < at);
+        [before, after]
+    }
+
+    pub(super) fn extend(&mut self, other: &Self) {
+        self.decided.extend(&other.decided);
+        self.ideal.extend(&other.ideal);
+        self.failed += other.failed;
+    }
+}
+
+/// Seconds since 1970.
+pub(super) fn now() -> f64 {
     std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs_f64()
 }
 
-async fn decide(mut client: Client, key: &'static str, value: &str, failed: &AtomicU64) -> Option<Decided> {
+async fn decide(
+    (region, mut client): (usize, Client),
+    key: &'static str,
+    value: &str,
+    failed: &AtomicU64,
+) -> Option<Decided> {
     let sent = now();
     let limit = Duration::from_secs(5);
     let call = timeout(limit, client.call_within(limit, request("web", &[&[(key, value)]]))).await;
@@ -98,13 +125,13 @@ async fn decide(mut client: Client, key: &'static str, value: &str, failed: &Ato
         failed.fetch_add(1, Ordering::Relaxed);
         return None;
     };
-    Some(Decided { sent, received, passes: answer.overall_code() == Code::Ok })
+    Some(Decided { region, sent, received, passes: answer.overall_code() == Code::Ok })
 }
 
 /// Sends a stream's requests at random times, each to a region and to the ideal counter.
 pub(super) async fn send(
     stream: Stream,
-    pattern: impl Fn(Duration) -> usize,
+    pattern: Pattern,
     clients: &[Client],
     ideal: &Client,
     value: &str,
@@ -123,11 +150,12 @@ pub(super) async fn send(
             break;
         }
         sleep_until((begun + Duration::from_secs_f64(next)).into()).await;
-        let client = clients[pattern(begun.elapsed())].clone();
+        let region = pattern.region(begun.elapsed());
+        let client = (region, clients[region].clone());
         let (ideal, value, failed) = (ideal.clone(), value.to_owned(), Arc::clone(&failed));
         tasks.spawn(async move {
             let region = decide(client, stream.key, &value, &failed);
-            let (region, ideal) = tokio::join!(region, decide(ideal, stream.key, &value, &failed));
+            let (region, ideal) = tokio::join!(region, decide((0, ideal), stream.key, &value, &failed));
             [region, ideal]
         });
         while let Some(done) = tasks.try_join_next() {
@@ -146,6 +174,15 @@ pub(super) async fn send(
 /// Hits that passed.
 pub(super) fn passed(decided: &[Decided]) -> usize {
     decided.iter().filter(|decided| decided.passes).count()
+}
+
+/// Hits that passed in each region.
+pub(super) fn passed_by_region(decided: &[Decided]) -> [usize; 3] {
+    let mut sums = [0; 3];
+    for one in decided.iter().filter(|decided| decided.passes) {
+        sums[one.region] += 1;
+    }
+    sums
 }
 
 /// The time that decisions took, below which this part of them is, in milliseconds.
@@ -221,7 +258,7 @@ fn windows(passed: &[&Decided], window: f64) -> impl Iterator<Item = (f64, f64, 
 #[test]
 fn excesses_are_found() {
     let at = |times: &[f64]| -> Vec<Decided> {
-        times.iter().map(|at| Decided { sent: *at, received: *at + 0.001, passes: true }).collect()
+        times.iter().map(|at| Decided { region: 0, sent: *at, received: *at + 0.001, passes: true }).collect()
     };
     let stream = |bound| Stream { key: "k", limit: 2.0, bound, rate: 1.0 };
     let found = |bound, times: &[f64]| excess(&stream(bound), &at(times));

@@ -55,7 +55,7 @@ fn review_variable(
         (_, Ok(is_default)) => is_default,
     };
     match variable.mapping {
-        Mapping::NoEffect(reason) if !is_default => {
+        Mapping::NoEffect(reason) if !is_default && !metrics::has_no_effect_anyway(name, value) => {
             found.notices.push(format!("{name} has no effect: {reason}"));
         }
         Mapping::Refused { unless, reason } if !is_default && !given(unless) => {

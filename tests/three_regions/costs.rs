@@ -1,0 +1,132 @@
+//! Cost of regions for decisions that need none of the others: processor time of the service and of Redis.
+
+use std::{
+    env,
+    time::{Duration, Instant},
+};
+
+use futures_util::future::join_all;
+use tollgate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+
+use super::{Network, World};
+use crate::support::{
+    redis::Redis,
+    tollgate::{Client, Tollgate, request, rules},
+};
+
+/// Limits far above what a run sends, and a share of them too.
+const RULES: &str = "
+domain: web
+descriptors:
+- {key: regional, rate_limit: {unit: hour, requests_per_unit: 4000000000}}
+- {key: global, rate_limit: {unit: hour, requests_per_unit: 4000000000, scope: global}}
+";
+
+const IN_FLIGHT: usize = 32;
+const KEYS: usize = 10_000;
+
+/// A service with its Redis, and the rule that its requests match.
+struct Measured<'m> {
+    name: &'static str,
+    tollgate: &'m Tollgate,
+    redis: &'m Redis,
+    key: &'static str,
+    clients: Vec<Client>,
+    /// Processor time for each request in each round: of the service and of Redis, in microseconds.
+    costs: Vec<[f64; 2]>,
+}
+
+/// A number that an environment variable states.
+fn number(name: &str, default: u64) -> u64 {
+    env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Processor time that a Redis has used.
+fn used(redis: &Redis) -> Duration {
+    let text: String = redis::cmd("INFO").arg("cpu").query(&mut redis.connect()).expect("the server reports");
+    let part = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("reported");
+        line.trim_start_matches(':').parse::<f64>().expect("a number")
+    };
+    Duration::from_secs_f64(part("used_cpu_user") + part("used_cpu_sys"))
+}
+
+impl<'m> Measured<'m> {
+    async fn new(name: &'static str, tollgate: &'m Tollgate, redis: &'m Redis, key: &'static str) -> Self {
+        let clients = join_all((0..4).map(|_| tollgate.client())).await;
+        Self { name, tollgate, redis, key, clients, costs: Vec::new() }
+    }
+
+    /// Sends requests for a time, and notes what each cost.
+    async fn run(&mut self, time: Duration) {
+        let used_before = [self.tollgate.processor_time(), used(self.redis)];
+        let end = Instant::now() + time;
+        let sent = (0..IN_FLIGHT).map(async |at| {
+            let (mut client, mut sent) = (self.clients[at % self.clients.len()].clone(), 0_u32);
+            while Instant::now() < end {
+                let value = fastrand::usize(..KEYS).to_string();
+                let answer = client.call(request("web", &[&[(self.key, &value)]])).await.expect("an answer");
+                assert_eq!(answer.overall_code(), Code::Ok, "below the limit");
+                sent += 1;
+            }
+            sent
+        });
+        let sent: u32 = join_all(sent).await.into_iter().sum();
+        let used_after = [self.tollgate.processor_time(), used(self.redis)];
+        let cost = |at: usize| (used_after[at] - used_before[at]).as_secs_f64() * 1e6 / f64::from(sent);
+        self.costs.push([cost(0), cost(1)]);
+    }
+}
+
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
+
+#[ignore = "a measurement of three minutes"]
+#[tokio::test]
+async fn cost_of_regions_for_decisions() {
+    let seconds = Duration::from_secs(number("REGIONS_COST_SECONDS", 4));
+    let rounds = number("REGIONS_COST_ROUNDS", 9);
+    let begun = Instant::now();
+    let world = World::start(RULES, Network::NEAR, &[], None);
+    let (redis, plain) = (Redis::start(), rules(&RULES.replace(", scope: global", "")));
+    let alone = Tollgate::start(plain.path(), &["--store", &redis.url(), "--store-timeout", "20s"]);
+    let region = &world.regions[0];
+    let mut all = [
+        Measured::new("without regions", &alone, &redis, "regional").await,
+        Measured::new("the same once more", &alone, &redis, "regional").await,
+        Measured::new("`regional`, with three regions", world.tollgate(0), &region.redis, "regional").await,
+        Measured::new(
+            "`global` below its share, with three regions",
+            world.tollgate(0),
+            &region.redis,
+            "global",
+        )
+        .await,
+    ];
+    for round in 0..=usize::try_from(rounds).expect("few") {
+        for at in 0..all.len() {
+            let measured = (round + at) % all.len();
+            all[measured].run(seconds).await;
+            // The first round creates the counters.
+            if round == 0 {
+                all[measured].costs.clear();
+            }
+        }
+    }
+    println!("\n| decisions | service, µs | of it | Redis, µs | of it |\n|---|---|---|---|---|");
+    let base = all[0].costs.clone();
+    for measured in &all {
+        let costs = &measured.costs;
+        let of = |part: usize| median(costs.iter().map(|cost| cost[part]).collect());
+        let ratio = |part: usize| {
+            median(costs.iter().zip(&base).map(|(cost, base)| cost[part] / base[part]).collect())
+        };
+        println!("| {} | {:.2} | {:.3} | {:.2} | {:.3} |", measured.name, of(0), ratio(0), of(1), ratio(1));
+    }
+    println!(
+        "\nmedians of {rounds} rounds of {seconds:?} each, ratios of one round; measured in {:.0} s",
+        begun.elapsed().as_secs_f64()
+    );
+}
