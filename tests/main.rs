@@ -55,6 +55,7 @@ mod algorithm_plot;
 mod process;
 mod prose;
 mod recipes;
+mod redis_servers;
 mod reference;
 mod regions;
 mod reload;

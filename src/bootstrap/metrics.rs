@@ -8,6 +8,7 @@ use tollgate_limiter::{self as limiter, talkers};
 use tollgate_metrics::{Computed, CounterFamily, Declared, Exporter, Metric, MetricKind, series};
 use tollgate_store as store;
 
+use super::busy_time::BUSY_SECONDS;
 use crate::{
     abuse, anomalies,
     fleet::{self, history},
@@ -37,7 +38,7 @@ const OWN_METRICS: [&[&dyn Metric]; 16] = [
 ];
 
 /// Metrics of the process.
-static METRICS: &[&dyn Metric] = &[&PANICS, &BUILD_INFO, &PROCESS];
+static METRICS: &[&dyn Metric] = &[&PANICS, &BUSY_SECONDS, &BUILD_INFO, &PROCESS];
 
 static PANICS: CounterFamily<1> = CounterFamily::starting_with(
     "tollgate_panics_total",

@@ -3,13 +3,16 @@
 use std::{convert::Infallible, io, time::Duration};
 
 use tokio::{
-    join, select,
+    join,
+    runtime::Handle,
+    select,
     time::{self, MissedTickBehavior},
 };
 use tollgate_limiter::talkers;
 use tollgate_runtime::panics;
 
 use super::{
+    busy_time::BusyTime,
     drain::{ComponentFailure, Running},
     metrics, rlimit,
     signals::{Signals, StopSignal},
@@ -71,6 +74,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     rlimit::raise(settings.grpc.max_connections);
     talkers::start(settings.top_talkers)?;
     let exporter = metrics::exporter(settings.process.metric_names);
+    let _busy_time = BusyTime::of(&"main", &Handle::current());
     let statsd = settings.statsd.clone().map(StatsdExporter::start).transpose()?;
     let otlp = settings.otlp_metrics.as_ref();
     let otlp = otlp.map(|settings| MetricExporter::start(settings, exporter.clone())).transpose()?;
