@@ -380,9 +380,14 @@ impl Steps {
     ) -> String {
         let script = redis::Script::new(include_str!("../../lua/overrides.lua"));
         let mut call = script.prepare_invoke();
-        for name in
-            ["head", "override-audit", "overrides", "override-revisions", "override-removals", "override-ends"]
-        {
+        for name in [
+            "head",
+            "override-audit",
+            "overrides",
+            "override-revisions",
+            "override-removals",
+            "override-ends",
+        ] {
             call.key(format!("{{tollgate-rules}}:{name}"));
         }
         for name in ["copied-overrides", "copied-override-revisions", "copied-override-ends"] {

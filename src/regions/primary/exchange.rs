@@ -1,10 +1,6 @@
 //! Exchange of one message with the primary region.
 
-use std::{
-    error::Error,
-    pin::pin,
-    time::Duration,
-};
+use std::{error::Error, pin::pin, time::Duration};
 
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc},
