@@ -48,6 +48,9 @@ type AskedRules = HashMap<[u8; RecordId::LENGTH], Vec<(Box<str>, Arc<Rule>)>>;
 /// Rules, and their index.
 type IndexedRules = (Arc<Rules>, Arc<AskedRules>);
 
+/// Calls of each region, by name, since a time.
+type CallBudgets = HashMap<Box<str>, (Instant, u32)>;
+
 /// Decides calls with the store of the own region.
 #[derive(Clone, Debug)]
 pub(in crate::regions) struct Answerer {
@@ -55,8 +58,7 @@ pub(in crate::regions) struct Answerer {
     rules: Arc<ActiveRules>,
     store: Store,
     index: Arc<Mutex<Option<IndexedRules>>>,
-    /// Calls of each region since a time.
-    budgets: Arc<Mutex<HashMap<Box<str>, (Instant, u32)>>>,
+    budgets: Arc<Mutex<CallBudgets>>,
 }
 
 impl Answerer {

@@ -73,7 +73,7 @@ impl Primacy {
         if !is_readable || known.as_ref().is_some_and(is_later) {
             return None;
         }
-        let Some(primary) = table.primary() else { return None };
+        let primary = table.primary()?;
         let state = if self.is_pending { "pending" } else { "confirmed" };
         let text = format!("{generation} {primary} {state}");
         (text != record).then_some(text)
