@@ -194,7 +194,7 @@ async fn without_the_primary_region_each_rule_decides_as_it_states() {
 #[tokio::test]
 async fn another_region_becomes_the_primary_one_once_all_have_the_table() {
     let mut world = start(0);
-    let mut clients = world.clients().await;
+    let clients = world.clients().await;
     let values = ["v0", "v1", "v2", "v3", "v4"];
     for value in values {
         let sums = async || admitted(&mut world.tollgate(2).client().await, "fixed", value, 6).await;

@@ -24,7 +24,7 @@ struct Recorded<'r> {
 }
 
 impl<'r> Recorded<'r> {
-    /// Reads a record; `None` if there is none, or if it is of a later version of this program.
+    /// Reads a record; `None` for `""`, and for one of a later version of this program.
     fn read(record: &'r str) -> Option<Self> {
         let mut words = record.split(' ');
         let (generation, primary) = (words.next()?.parse().ok()?, words.next()?);
