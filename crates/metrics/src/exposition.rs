@@ -15,8 +15,8 @@ pub trait Metric: Sync {
     /// Registers the series that are exported before anything was counted.
     fn register(&self) {}
 
-    /// Adds the series to a page.
-    fn write(&self, page: &mut Page);
+    /// Adds the series to a page, unless they are recorded by the exporter of Prometheus' format.
+    fn write(&self, _page: &mut Page) {}
 }
 
 /// Values of metrics at one moment: as text in Prometheus' format, or as points for other formats.
@@ -46,6 +46,11 @@ impl Default for Page {
 }
 
 impl Page {
+    /// A page of text that follows another one.
+    pub(super) const fn after(text: String) -> Self {
+        Self(Content::Text(text))
+    }
+
     /// A page of points.
     pub(super) const fn of_points() -> Self {
         Self(Content::Points(Vec::new()))

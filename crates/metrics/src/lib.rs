@@ -4,7 +4,7 @@
 //! it. Each such file lists its statics; the program joins the lists into one [`Exporter`]. This crate knows no metric by
 //! name.
 //!
-//! - [`Counter`], [`Gauge`] and their families: for events that are rare. Threads share their values.
+//! - [`Counter`], [`Gauge`] and their families: for events that are rare. The exporter crate records and renders them.
 //! - [`StripedCounter`], [`StripedFamily`] and [`Histogram`]: for each request. Threads add to memory of their own.
 //! - [`Computed`]: for values of other modules, read when the page is rendered.
 //! - [`series`]: counters by domain and path, with a bound on their number.
@@ -22,6 +22,7 @@ mod family;
 mod gauge;
 mod histogram;
 mod points;
+mod recorded;
 pub mod series;
 mod striped_counter;
 
