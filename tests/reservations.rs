@@ -177,9 +177,11 @@ async fn a_settlement_during_an_outage_of_redis_is_sent_later() {
     // It has lost the reservation, so that the usage counts in full.
     let mut used = || {
         let keys: Vec<String> = ::redis::cmd("KEYS").arg("*user*").query(&mut server).expect("keys");
-        let header =
-            |key| -> Vec<u8> { ::redis::cmd("HGET").arg(key).arg("h").query(&mut server).expect("a hash") };
-        keys.first().map(header).map(|header| f64::from_le_bytes(header[4..12].try_into().expect("8 bytes")))
+        let header = |key| -> Option<Vec<u8>> {
+            ::redis::cmd("HGET").arg(key).arg("h").query(&mut server).expect("a hash")
+        };
+        let header = keys.first().and_then(header)?;
+        Some(f64::from_le_bytes(header[4..12].try_into().expect("8 bytes")))
     };
     let waits = timeout(Duration::from_secs(30), async {
         while used() != Some(120.0) {

@@ -183,6 +183,7 @@ MUTATIONS = [
     ("deploy/grafana/tollgate.json", "tollgate_requests_total", "tollgate_request_total", "grafana_and_the_alerts"),
     ("deploy/grafana/kustomization.yaml", "grafana_dashboard", "grafana_dashboards", "grafanas_sidecar"),
     ("deploy/prometheus/alerts_test.yaml", "alertname: TollgateErrors", "alertname: TollgateError", "every_alert_is_tested"),
+    ("deploy/prometheus/objectives_test.yaml", "0+588x120", "0+600x1", "every_alert_is_tested"),
     ("deploy/docker/compile.sh", "+crt-static", "-crt-static", "image::the_image"),
     ("deploy/docker/layout.sh", "install -m 644", "install -m 640", "image::the_program"),
     ("deploy/docker/layout.sh", "/bin/ratelimit", "/bin/rate-limit", "image::the_program_runs_under"),

@@ -6,7 +6,7 @@
 //! about keys that a command on several slots did not reach.
 //!
 //! `topology` hides the number of servers: `batch` combines requests to one server, `local` caches what need not be
-//! sent, `connection` and `reconnect` maintain the connection, `target` resolves its server, `sentinel` finds the
+//! sent, `connection` and `reconnect` maintain the connection, `servers` lists the servers with what they report, `target` resolves its server, `sentinel` finds the
 //! current master, and `cluster` has a batcher for each master.
 
 mod connect;
@@ -26,7 +26,7 @@ pub mod metrics;
 mod error;
 mod script;
 mod sentinel;
-mod server_utilization;
+mod servers;
 mod url;
 mod settings;
 mod store_clock;
