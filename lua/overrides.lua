@@ -7,6 +7,7 @@
 --   KEYS[3]   overrides by id, a hash
 --   KEYS[4]   their revisions, a sorted set of ids; KEYS[5] the revisions of removals, a sorted set of ids; KEYS[6] the ends
 --             in milliseconds since 1970 of those that have one, a sorted set of ids
+--   KEYS[7…9] in `adopt`, what a whole copy has gathered of KEYS[3], KEYS[4] and KEYS[6]
 --   ARGV      as in control.lua: the operation, the channel, 'first' or 'again', and the arguments of the operation
 -- Each change has a revision of its own: the server's time in microseconds since 1970, or one more than the last. So a
 -- change made after data was lost has a later revision than all that was lost. All operations may run twice.
@@ -106,6 +107,27 @@ local function diverge()
   redis.call('HDEL', head, 'override_source')
 end
 
+-- Makes a change of an operator, unless it was already applied. known, lineage: as of is_lost. make gets the next revision and
+-- the time, and returns the last revision of the change, or nil and the reply to a change that it refuses.
+local function change(known, lineage, make)
+  local token, last = ARGV[4], last_revision()
+  if is_applied(token) then
+    return { 'made', text(last) }
+  end
+  if is_lost(known, lineage) then
+    return { 'lost' }
+  end
+  local now = now_us()
+  local revision, refusal = make(math.max(last + 1, now), now)
+  if not revision then
+    return { refusal }
+  end
+  redis.call('HSET', head, 'override_revision', text(revision))
+  diverge()
+  commit(token, ARGV[5])
+  return { 'made', text(revision) }
+end
+
 -- Adds the first changes after a revision to a reply, in their order: for each its revision, its id, and the payload, or ''
 -- of a removal.
 local function add_changes(reply, revision, count)
@@ -136,93 +158,110 @@ local function add_changes(reply, revision, count)
   return reply
 end
 
+-- Copies the changes of ARGV and the last revision of another region, unless an instance that was faster has made them.
+local function adopt_part(revision)
+  local last = last_revision()
+  for i = 11, #ARGV, 4 do
+    local id, changed = ARGV[i + 1], tonumber(ARGV[i])
+    if changed > last then
+      if ARGV[i + 3] == '' then
+        remove(id, changed)
+      else
+        put(id, changed, ARGV[i + 2], ARGV[i + 3])
+      end
+    end
+  end
+  trim()
+  redis.call('HSET', head, 'override_source', ARGV[7])
+  if tonumber(revision) > last then
+    redis.call('HSET', head, 'override_revision', revision)
+    commit(ARGV[4], ARGV[5])
+  end
+end
+
+-- Gathers the changes of ARGV for a whole copy.
+local function gather()
+  for i = 11, #ARGV, 4 do
+    local id = ARGV[i + 1]
+    redis.call('HDEL', KEYS[7], id)
+    redis.call('ZREM', KEYS[8], id)
+    redis.call('ZREM', KEYS[9], id)
+    if ARGV[i + 3] ~= '' then
+      redis.call('HSET', KEYS[7], id, ARGV[i + 3])
+      redis.call('ZADD', KEYS[8], ARGV[i], id)
+      if ARGV[i + 2] ~= '0' then
+        redis.call('ZADD', KEYS[9], ARGV[i + 2], id)
+      end
+    end
+  end
+end
+
+-- Replaces a set by what a whole copy gathered of it.
+local function replace(live, gathered, size)
+  if size > 0 then
+    redis.call('RENAME', gathered, live)
+  else
+    redis.call('DEL', live)
+  end
+end
+
 local OPERATIONS = {
   -- Puts overrides. ARGV: the token, the audit log entry, the maximum number of overrides, 'some' from an instance that has
   -- earlier changes or 'none', the lineage to begin, and for each its id, its end or '0', and its payload.
   -- Replies 'made' and the last revision, or 'full' or 'lost'.
   put = function()
-    local token, last = ARGV[4], last_revision()
-    if is_applied(token) then
-      return { 'made', text(last) }
-    end
-    if is_lost(ARGV[7], ARGV[8]) then
-      return { 'lost' }
-    end
-    local now = now_us()
-    sweep(now)
-    local added = 0
-    for i = 9, #ARGV, 3 do
-      added = added + 1 - redis.call('HEXISTS', overrides, ARGV[i])
-    end
-    if added > 0 and redis.call('HLEN', overrides) + added > tonumber(ARGV[6]) then
-      return { 'full' }
-    end
-    local revision = math.max(last + 1, now) - 1
-    for i = 9, #ARGV, 3 do
-      revision = revision + 1
-      put(ARGV[i], revision, ARGV[i + 1], ARGV[i + 2])
-    end
-    redis.call('HSET', head, 'override_revision', text(revision))
-    diverge()
-    commit(token, ARGV[5])
-    return { 'made', text(revision) }
+    return change(ARGV[7], ARGV[8], function(revision, now)
+      sweep(now)
+      local added = 0
+      for i = 9, #ARGV, 3 do
+        added = added + 1 - redis.call('HEXISTS', overrides, ARGV[i])
+      end
+      if added > 0 and redis.call('HLEN', overrides) + added > tonumber(ARGV[6]) then
+        return nil, 'full'
+      end
+      for i = 9, #ARGV, 3 do
+        put(ARGV[i], revision + (i - 9) / 3, ARGV[i + 1], ARGV[i + 2])
+      end
+      return revision + (#ARGV - 11) / 3
+    end)
   end,
 
   -- Puts or removes an override unless it has changed. ARGV: as of `put`, with the revision of the override that the
   -- instance has, or '0' for none, before its id; the payload is '' for a removal. Replies also 'stale' if it has changed.
   replace = function()
-    local token, last = ARGV[4], last_revision()
-    if is_applied(token) then
-      return { 'made', text(last) }
-    end
-    if is_lost(ARGV[7], ARGV[8]) then
-      return { 'lost' }
-    end
-    -- The instance may have dropped one that has ended.
-    local id, now = ARGV[10], now_us()
-    sweep(now)
-    local known = redis.call('ZSCORE', revisions, id) or '0'
-    if tonumber(known) ~= tonumber(ARGV[9]) then
-      return { 'stale' }
-    end
-    if known == '0' and redis.call('HLEN', overrides) >= tonumber(ARGV[6]) then
-      return { 'full' }
-    end
-    local revision = math.max(last + 1, now)
-    if ARGV[12] == '' then
-      remove(id, revision)
-      trim()
-    else
-      put(id, revision, ARGV[11], ARGV[12])
-    end
-    redis.call('HSET', head, 'override_revision', text(revision))
-    diverge()
-    commit(token, ARGV[5])
-    return { 'made', text(revision) }
+    return change(ARGV[7], ARGV[8], function(revision, now)
+      -- The instance may have dropped one that has ended.
+      sweep(now)
+      local id = ARGV[10]
+      local known = redis.call('ZMSCORE', revisions, id)[1] or '0'
+      if tonumber(known) ~= tonumber(ARGV[9]) then
+        return nil, 'stale'
+      end
+      if known == '0' and redis.call('HLEN', overrides) >= tonumber(ARGV[6]) then
+        return nil, 'full'
+      end
+      if ARGV[12] == '' then
+        remove(id, revision)
+        trim()
+      else
+        put(id, revision, ARGV[11], ARGV[12])
+      end
+      return revision
+    end)
   end,
 
   -- Removes an override. ARGV: the token, the audit log entry, 'some' or 'none' and a lineage as above, and the id.
   -- Replies 'made' and the last revision, or 'none' or 'lost'.
   remove = function()
-    local token, last = ARGV[4], last_revision()
-    if is_applied(token) then
-      return { 'made', text(last) }
-    end
-    if is_lost(ARGV[6], ARGV[7]) then
-      return { 'lost' }
-    end
-    local now = now_us()
-    if redis.call('HEXISTS', overrides, ARGV[8]) == 0 then
-      return { 'none' }
-    end
-    sweep(now)
-    local revision = math.max(last + 1, now)
-    remove(ARGV[8], revision)
-    trim()
-    redis.call('HSET', head, 'override_revision', text(revision))
-    diverge()
-    commit(token, ARGV[5])
-    return { 'made', text(revision) }
+    return change(ARGV[6], ARGV[7], function(revision, now)
+      if redis.call('HEXISTS', overrides, ARGV[8]) == 0 then
+        return nil, 'none'
+      end
+      sweep(now)
+      remove(ARGV[8], revision)
+      trim()
+      return revision
+    end)
   end,
 
   -- Replies the lineage, the last revision and the epoch, and the first changes after a revision, as above. ARGV: that
@@ -287,43 +326,35 @@ local OPERATIONS = {
 
   -- Copies changes of another region. ARGV: the token, the audit log entry, the source that the copy has, the one that it has
   -- afterwards, the last revision afterwards, and 'part' for further changes of the same source, or one step of a whole
-  -- copy: 'begin', 'more', or 'end', at which what the copy did not bring is dropped, and which may have to be repeated.
-  -- Then a lineage, for 'end', and for each change its revision, its id, its end or '0', and its payload, or '' of a
-  -- removal. Replies 'made', 'repeat', or 'other' if the copy has another source.
+  -- copy: 'begin', 'more', or 'end', at which it replaces what there is. Then a lineage, for 'end', and for each change its
+  -- revision, its id, its end or '0', and its payload, or '' of a removal. Replies 'made', or 'other' if the copy has another
+  -- source.
   adopt = function()
-    local step = ARGV[9]
-    if (redis.call('HGET', head, 'override_source') or '') ~= ARGV[6] then
-      return 'other'
+    local step, source = ARGV[9], redis.call('HGET', head, 'override_source') or ''
+    if source ~= ARGV[6] then
+      -- An earlier attempt may have made the step.
+      return ARGV[3] == 'again' and source == ARGV[7] and 'made' or 'other'
+    end
+    if step == 'part' then
+      adopt_part(ARGV[8])
+      return 'made'
     end
     if step == 'begin' then
-      -- Marks what there is. Revisions of changes are above 0.
-      redis.call('ZUNIONSTORE', revisions, 1, revisions, 'WEIGHTS', 0)
-      redis.call('DEL', removals)
+      redis.call('DEL', KEYS[7], KEYS[8], KEYS[9])
     end
-    for i = 11, #ARGV, 4 do
-      if ARGV[i + 3] == '' then
-        remove(ARGV[i + 1], tonumber(ARGV[i]))
-      else
-        put(ARGV[i + 1], tonumber(ARGV[i]), ARGV[i + 2], ARGV[i + 3])
-      end
-    end
-    trim()
+    gather()
     if step == 'end' then
-      local dropped = redis.call('ZRANGEBYSCORE', revisions, 0, 0, 'LIMIT', 0, MAX_SWEPT)
-      for _, id in ipairs(dropped) do
-        drop(id)
-      end
-      if #dropped == MAX_SWEPT then
-        return 'repeat'
-      end
+      -- An ACL may forbid the first one, before there is any change.
+      replace(overrides, KEYS[7], redis.call('HLEN', KEYS[7]))
+      replace(revisions, KEYS[8], redis.call('ZCARD', KEYS[8]))
+      replace(ends, KEYS[9], redis.call('ZCARD', KEYS[9]))
+      redis.call('DEL', removals)
       redis.call('HDEL', head, 'override_floor')
       redis.call('HSET', head, 'override_lineage', ARGV[10], 'override_epoch', text(now_us()))
-    end
-    redis.call('HSET', head, 'override_source', ARGV[7])
-    if step == 'part' or step == 'end' then
       redis.call('HSET', head, 'override_revision', ARGV[8])
       commit(ARGV[4], ARGV[5])
     end
+    redis.call('HSET', head, 'override_source', ARGV[7])
     return 'made'
   end,
 

@@ -94,6 +94,7 @@ promises!(
     a_release_is_never_denied,
     a_charge_beyond_the_limit_is_refused_for_exactly_its_debt,
     a_charge_beyond_the_limit_is_not_withheld,
+    a_denied_check_that_is_charged_stays_denied,
     a_bucket_goes_into_debt_up_to_its_bound,
     a_log_keeps_twice_its_limit_of_the_newest_hits,
     a_window_with_a_carry_takes_its_overrun_to_the_next_windows,
@@ -946,6 +947,25 @@ async fn a_charge_beyond_the_limit_is_not_withheld(store: &Subject) {
         let checks = [((0, policy, beyond(1)), true), ((1, plain, Hits::ONE), true)];
         let verdicts = store.decide(at(0), &charging(Charging::AllOrNone, name, &checks)).await;
         assert_eq!((verdicts[0].used, verdicts[1].used), (121, 0), "{name}");
+    }
+}
+
+/// Two checks of one counter, of which the second denies the request: without the charge of the first it would pass.
+async fn a_denied_check_that_is_charged_stays_denied(store: &Subject) {
+    for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| !algorithm.holds_permits()) {
+        let (name, policy) = (algorithm.name(), policy(algorithm, 10, 60));
+        let decide = async |hits: [Hits; 2], veto| {
+            let checks = hits.map(|hits| ((0, policy, hits), veto));
+            let verdicts = store.decide(at(0), &charging_with(Charging::AllOrNone, name, &checks)).await;
+            ([verdicts[0].admitted, verdicts[1].admitted], verdicts[1].used)
+        };
+        let (two, counts_denied) = (Hits::charge(2), algorithm == Algorithm::FixedWindow);
+        assert_eq!(decide([two, Hits::charge(6)], Veto::Counted).await, ([true; 2], 8), "{name}");
+        let used = if counts_denied { 10 } else { 8 };
+        assert_eq!(decide([two, two], Veto::Counted).await, ([true, false], used), "{name}");
+        // A charge beyond the limit is made, and denies.
+        store.decide_one(at(0), name, policy, Hits::refund(used - 8)).await;
+        assert_eq!(decide([two, beyond(1)], Veto::Alone).await, ([true, false], 9), "{name}");
     }
 }
 

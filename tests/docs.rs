@@ -269,6 +269,8 @@ fn every_command_is_covered() {
                 if [
                     "tests/run.sh",
                     "tests/faults/run.sh",
+                    "tests/xds/real_envoy_gateway/run.sh",
+                    "tests/deploy/istio_pilot/run.sh",
                     "deploy/docker/build.sh",
                     "deploy/compose/demo.sh",
                     "benches/scale.sh",
@@ -360,11 +362,15 @@ fn covered(command: &str, words: &[&str]) {
         ["docker", "compose", "-f", _, "up", "--build", "--detach"] => {
             assert!(read("deploy/compose/demo.sh").contains(command), "the demo has another command");
         }
-        // `tests/deploy/helm` runs the first one.
+        // `tests/deploy/helm` runs those that install.
         ["helm", "install", "tollgate", chart, ..]
         | ["helm", "upgrade", "--install", "tollgate", chart, ..] => {
+            if project(chart).join("Chart.yaml").exists() {
+                return;
+            }
             let charts = chart.strip_prefix("oci://").and_then(|it| it.strip_suffix("/tollgate"));
-            let charts = charts.unwrap_or_else(|| panic!("{command}: not a chart of a registry"));
+            let charts = charts
+                .unwrap_or_else(|| panic!("{command}: no folder of a chart, nor a chart of a registry"));
             assert!(
                 read(".github/workflows/release.yaml").contains(&format!("CHARTS: {charts}\n")),
                 "{command}"
@@ -379,6 +385,9 @@ fn covered(command: &str, words: &[&str]) {
             let image = image.rsplit_once(':').expect("a version").0;
             assert!(workflow.contains(&format!("IMAGE: {image}\n")), "{command}");
             assert!(command.contains("/.github/workflows/release.yaml@refs/tags/v"), "{command}");
+        }
+        ["kubectl", "create", "namespace", "tollgate"] => {
+            assert!(kubernetes.contains("name: tollgate\n"));
         }
         ["kubectl", "apply", "-k", overlay] => assert!(manifests::OVERLAYS.contains(overlay), "{overlay}"),
         ["kubectl", "apply", files @ ..] => {
@@ -830,14 +839,18 @@ fn the_readme_is_short() {
 }
 
 #[test]
-fn every_page_is_in_the_summary() {
-    let summary = page("docs/SUMMARY.md");
-    let listed: BTreeSet<String> =
-        links(&summary.text).into_iter().map(|link| resolve("docs/SUMMARY.md", link)).collect();
-    for page in pages() {
-        if page.path.starts_with("docs/") && page.path != summary.path {
-            assert!(listed.contains(&page.path), "{} is not in docs/SUMMARY.md", page.path);
-        }
+fn every_page_is_in_the_summary_and_the_index() {
+    let (summary, index, runbooks) = ("docs/SUMMARY.md", "docs/README.md", "docs/runbooks/");
+    let listed = |list: &str| -> BTreeSet<String> {
+        links(&page(list).text).into_iter().map(|link| resolve(list, link)).collect()
+    };
+    let (in_summary, in_index) = (listed(summary), listed(index));
+    for page in pages().into_iter().filter(|page| page.path.starts_with("docs/")) {
+        let is_in = |list: &BTreeSet<String>| list.contains(&page.path);
+        assert!(page.path == summary || is_in(&in_summary), "{} is not in {summary}", page.path);
+        // Runbooks have an index of their own.
+        let is_of_index = ![summary, index].contains(&&*page.path) && !page.path.starts_with(runbooks);
+        assert!(!is_of_index || is_in(&in_index), "{} is not in {index}", page.path);
     }
     assert!(Path::new(&project("docs/book.toml")).exists());
 }

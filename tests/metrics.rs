@@ -53,7 +53,7 @@ struct Instances {
     degraded: Tollgate,
     memory: Tollgate,
     asking: Tollgate,
-    _server: Redis,
+    server: Redis,
     _plane: ControlPlane,
     _directories: [tempfile::TempDir; 2],
 }
@@ -76,7 +76,7 @@ impl Instances {
         plane.push("1", &[]);
         let asking = Tollgate::start(config.path(), &["--rules", "xds", "--xds-server", &plane.url()]);
         let directories = [config, files];
-        Self { redis, degraded, memory, asking, _server: server, _plane: plane, _directories: directories }
+        Self { redis, degraded, memory, asking, server, _plane: plane, _directories: directories }
     }
 
     fn all(&self) -> [&Tollgate; 4] {
@@ -188,12 +188,14 @@ async fn grafana_and_the_alerts_use_existing_metrics() {
         .collect();
     let mut empty: Vec<(String, String)> = expressions(&dashboard);
     empty.retain(|(_, expression)| names(expression).iter().all(|name| exported.contains(name)));
+    let recorded = read(ALERTS).matches("\n      - record: ").count();
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         instances.ask().await;
         empty.retain(|(_, expression)| prometheus.series(&filled_in(expression)) == 0);
         let rules = prometheus.rules();
-        let are_rules_ok = rules.len() == alerts().len() && rules.iter().all(|(_, health)| health == "ok");
+        let are_rules_ok =
+            rules.len() == alerts().len() + recorded && rules.iter().all(|(_, health)| health == "ok");
         if empty.is_empty() && are_rules_ok {
             break;
         }
@@ -265,10 +267,36 @@ async fn the_reference_counts_the_same_under_its_names() {
 }
 
 #[tokio::test]
+async fn hits_are_summed_by_the_algorithm_that_decided() {
+    let algorithms = ["fixed_window", "sliding_window", "sliding_window_log", "token_bucket"];
+    let rule = |name: &&str| {
+        format!("- {{key: {name}, rate_limit: {{algorithm: {name}, unit: day, requests_per_unit: 2}}}}\n")
+    };
+    let text = format!("domain: d\ndescriptors:\n{}", algorithms.iter().map(rule).collect::<String>());
+    let config = rules(&text);
+    let tollgate = Tollgate::start(config.path(), &[]);
+    let mut client = tollgate.client().await;
+    for (calls, name) in (1..).zip(algorithms) {
+        for _ in 0..calls {
+            client.call(request("d", &[&[(name, "v")]])).await.expect("an answer");
+        }
+    }
+    let samples = samples(&page(&tollgate));
+    let counted = |metric: &str| {
+        algorithms.map(|name| samples[&format!("tollgate_algorithm_{metric}_total{{algorithm=\"{name}\"}}")])
+    };
+    assert_eq!(counted("hits"), [1.0, 2.0, 3.0, 4.0]);
+    assert_eq!(counted("over_limit"), [0.0, 0.0, 1.0, 2.0]);
+    assert_eq!(counted("degraded"), [0.0; 4]);
+    assert_eq!(samples["tollgate_algorithm_hits_total{algorithm=\"concurrency\"}"], 0.0);
+}
+
+#[tokio::test]
 async fn durations_degraded_hits_and_certificates_are_exported() {
     let instances = Instances::start();
     instances.ask().await;
-    wait_for(&instances.redis, "tollgate_redis_connections{state=\"down\"} 0").await;
+    let server = format!("server=\"127.0.0.1:{}\"", instances.server.port());
+    wait_for(&instances.redis, &format!("tollgate_redis_connections{{state=\"down\",{server}}} 0")).await;
     let [redis, degraded, memory, _] = instances.all().map(|tollgate| samples(&page(tollgate)));
     assert_eq!(redis["tollgate_request_duration_seconds_count"], 7.0);
     assert_eq!(redis["tollgate_request_duration_seconds_bucket{le=\"+Inf\"}"], 7.0);
@@ -276,10 +304,14 @@ async fn durations_degraded_hits_and_certificates_are_exported() {
     assert!(redis["tollgate_store_duration_seconds_count"] >= 3.0);
     assert!(redis["tollgate_request_duration_seconds_sum"] < 7.0);
     assert!(redis["tollgate_redis_batch_calls_sum"] >= redis["tollgate_redis_batch_calls_count"]);
-    assert!(redis["tollgate_redis_connections{state=\"up\"}"] >= 2.0);
+    assert!(redis[&format!("tollgate_redis_connections{{state=\"up\",{server}}}")] >= 2.0);
+    assert_eq!(redis[&format!("tollgate_redis_breakers_open{{{server}}}")], 0.0);
     assert_eq!(redis["tollgate_rule_degraded_total{domain=\"edge\",rule=\"user\"}"], 0.0);
     assert_eq!(degraded["tollgate_rule_degraded_total{domain=\"edge\",rule=\"user\"}"], 5.0);
-    assert!(degraded["tollgate_redis_connections{state=\"down\"}"] >= 2.0);
+    assert!(degraded["tollgate_redis_connections{state=\"down\",server=\"127.0.0.1:1\"}"] >= 2.0);
+    assert!(degraded["tollgate_redis_breakers_open{server=\"127.0.0.1:1\"}"] >= 1.0);
+    assert!(redis["tollgate_worker_busy_seconds_total{worker=\"0\"}"] > 0.0);
+    assert!(redis["tollgate_worker_busy_seconds_total{worker=\"main\"}"] > 0.0);
     // As rcgen makes them: valid until the year 4096.
     let expiry = memory["tollgate_tls_certificate_expiry_timestamp_seconds{port=\"grpc\"}"];
     assert!((6.7e10..6.8e10).contains(&expiry), "{expiry}");
@@ -342,9 +374,11 @@ fn every_alert_is_tested_and_has_a_runbook() {
     let (is_good, said) = promtool(&["check", "rules", project(ALERTS).to_str().expect("UTF-8")], "");
     assert!(is_good, "{said}");
     let tests = project("deploy/prometheus/alerts_test.yaml");
-    let (is_good, said) = promtool(&["test", "rules", tests.to_str().expect("UTF-8")], "");
+    let objectives = project("deploy/prometheus/objectives_test.yaml");
+    let files = [&tests, &objectives].map(|file| file.to_str().expect("UTF-8"));
+    let (is_good, said) = promtool(&["test", "rules", files[0], files[1]], "");
     assert!(is_good, "{said}");
-    let tests = fs::read_to_string(tests).expect("readable");
+    let tests = files.map(|file| fs::read_to_string(file).expect("readable")).concat();
     let alerts = alerts();
     assert!(alerts.len() >= 12, "{alerts:?}");
     for (name, block) in &alerts {

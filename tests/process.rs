@@ -66,7 +66,13 @@ async fn a_second_signal_ends_at_once() {
     // A call that would take a minute holds up the end.
     redis::cmd("CLIENT").arg("PAUSE").arg(60_000).exec(&mut redis.connect()).expect("paused");
     let call = tokio::spawn(async move { client.call(request("d", &[&[("k", "v")]])).await });
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    let is_sent = || {
+        let page = http::get(&tollgate.url("/metrics")).body;
+        !page.lines().any(|line| line == "tollgate_redis_calls_in_flight 0")
+    };
+    while !is_sent() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     tollgate.signal("TERM");
     // Two signals that are pending at once are one.
     while http::get(&tollgate.url("/healthcheck")).status != 500 {

@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 use tollgate::proto::{
-    envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
+    envoy::{
+        extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride,
+        service::ratelimit::v3::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
+        r#type::v3::RateLimitUnit,
+    },
     tollgate::reservation::v1::{
         CommitRequest, Descriptor, Entry, ReserveRequest,
         reservation_service_client::ReservationServiceClient, reserve_response,
@@ -27,6 +31,9 @@ descriptors:
   rate_limit: {unit: year, requests_per_unit: 5000, reserve: {ttl: 1h, add: 100, cap: 20%}}
 - key: plain
   rate_limit: {unit: year, requests_per_unit: 10}
+- key: model
+  weight: {large: 3}
+  rate_limit: {unit: year, requests_per_unit: 1000, reserve: {ttl: 1h}}
 ";
 
 const USER: (&str, &str) = ("user", "me");
@@ -170,9 +177,11 @@ async fn a_settlement_during_an_outage_of_redis_is_sent_later() {
     // It has lost the reservation, so that the usage counts in full.
     let mut used = || {
         let keys: Vec<String> = ::redis::cmd("KEYS").arg("*user*").query(&mut server).expect("keys");
-        let header =
-            |key| -> Vec<u8> { ::redis::cmd("HGET").arg(key).arg("h").query(&mut server).expect("a hash") };
-        keys.first().map(header).map(|header| f64::from_le_bytes(header[4..12].try_into().expect("8 bytes")))
+        let header = |key| -> Option<Vec<u8>> {
+            ::redis::cmd("HGET").arg(key).arg("h").query(&mut server).expect("a hash")
+        };
+        let header = keys.first().and_then(header)?;
+        Some(f64::from_le_bytes(header[4..12].try_into().expect("8 bytes")))
     };
     let waits = timeout(Duration::from_secs(30), async {
         while used() != Some(120.0) {
@@ -180,6 +189,62 @@ async fn a_settlement_during_an_outage_of_redis_is_sent_later() {
         }
     });
     assert!(waits.await.is_ok(), "the settlement did not arrive: {:?}", used());
+}
+
+#[tokio::test]
+async fn the_descriptors_of_one_budget_reserve_and_settle_their_sum() {
+    for mut subject in BudgetStore::all().await {
+        // 100 are added once, and a fifth of the limit is the most for both.
+        for (team, hits, held) in [("first", 200, 500), ("second", 600, 1_000)] {
+            let team = ("team", team);
+            let lease = subject.reserve(&[team, team], hits).await;
+            assert_eq!(subject.left(team).await, 5_000 - held, "{}", subject.name);
+            let entries = [team, ("lease", &*lease)];
+            for _ in 0..2 {
+                let mut settlement = request("llm", &[&entries, &entries, &entries]);
+                for (descriptor, used) in settlement.descriptors.iter_mut().zip([250, 500, 0]) {
+                    descriptor.hits_addend = Some(used);
+                }
+                let response = subject.client.call(settlement).await.expect("an answer");
+                assert_eq!(response.overall_code(), Code::Ok, "{}", subject.name);
+                assert_eq!(subject.left(team).await, 4_250, "{}", subject.name);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn usage_is_weighted_as_what_was_reserved() {
+    for mut subject in BudgetStore::all().await {
+        let model = ("model", "large");
+        let lease = subject.reserve(&[model], 200).await;
+        assert_eq!(subject.left(model).await, 400, "{}", subject.name);
+        subject.settle(model, &lease, 100).await;
+        assert_eq!(subject.left(model).await, 700, "{}", subject.name);
+    }
+}
+
+#[tokio::test]
+async fn the_limit_of_a_request_counts_in_the_window_of_the_budget_or_not_at_all() {
+    for mut subject in BudgetStore::all().await {
+        let lease = subject.reserve(&[USER], 1_000).await;
+        subject.settle(USER, &lease, 1_000).await;
+        let mut ask = async |unit, number, hits| {
+            let mut request = with_hits(request("llm", &[&[USER]]), hits);
+            request.descriptors[0].limit =
+                Some(RateLimitOverride { requests_per_unit: number, unit, ..Default::default() });
+            let response = subject.client.call(request).await.expect("an answer");
+            (response.overall_code(), response.statuses[0].limit_remaining)
+        };
+        assert_eq!(ask(RateLimitUnit::Year.into(), 1_500, 0).await, (Code::Ok, 500));
+        // Of another window: the limit of the rule decides.
+        for unit in [RateLimitUnit::Second, RateLimitUnit::Month] {
+            assert_eq!(ask(unit.into(), 1_500, 0).await, (Code::Ok, 1_000));
+            assert_eq!(ask(unit.into(), 1_500, 1_001).await, (Code::OverLimit, 1_000));
+        }
+        assert_eq!(ask(RateLimitUnit::Year.into(), 1_500, 400).await, (Code::Ok, 100));
+        assert_eq!(ask(RateLimitUnit::Second.into(), 5, 100).await, (Code::Ok, 500));
+    }
 }
 
 async fn reservations(tollgate: &Tollgate) -> ReservationServiceClient<Channel> {
@@ -222,6 +287,13 @@ async fn the_reservation_service_reserves_and_commits_once_by_id() {
             service.commit(commit("order 66", 200)).await.expect("an answer");
             assert_eq!(subject.left(USER).await, 1_800, "{}", subject.name);
         }
+        // An identifier is for budgets of one hash tag: a repetition would charge others again.
+        for entries in [&[USER, PLAIN][..], &[USER, TEAM], &[USER, USER]] {
+            let refused = service.reserve(reserve("mixed", entries, 1)).await.expect_err("refused");
+            assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{}: {refused}", subject.name);
+        }
+        assert_eq!(subject.left(PLAIN).await, 10, "{}", subject.name);
+        assert_eq!(subject.left(USER).await, 1_800, "{}", subject.name);
         // Without an identifier, the server chooses it.
         let reserved = service.reserve(reserve("", &[USER], 1_000)).await.expect("an answer").into_inner();
         service.commit(commit(&reserved.id, 300)).await.expect("an answer");

@@ -1,6 +1,6 @@
 //! Several limits of one descriptor in Redis, against the memory store; and under concurrent requests.
 
-use std::sync::Arc;
+use std::{num::NonZeroU32, sync::Arc};
 
 use futures_util::future::join_all;
 use proptest::{collection::vec, prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
@@ -8,7 +8,8 @@ use tollgate::{
     clock::{Clock, Timestamp},
     config,
     descriptor::{Descriptor, Entries, Entry, Hits},
-    limiter::{ActiveRules, Deadline, Limiter, Modes, verdict::Code},
+    limiter::{ActiveRules, Deadline, Fallback, Limiter, Modes, Replicas, verdict::Code},
+    rules::OnStoreError,
     store::{MemoryStore, Store, redis::ScriptClock},
 };
 
@@ -118,4 +119,43 @@ async fn concurrent_requests_never_exceed_one_of_several_limits() {
     let (_, left) = decide(&limiter, "several", &[Hits::Peek]).await;
     let left: Vec<u64> = left.into_iter().map(|(remaining, ..)| remaining).collect();
     assert_eq!(left, [20, 0, 60], "a denied request is charged nowhere");
+}
+
+#[tokio::test]
+async fn a_limit_that_denies_without_the_store_keeps_the_others_of_its_request_from_being_charged() {
+    let redis = Redis::start();
+    let now = Timestamp::from_micros(1_800_000_000_000_000);
+    for (number, (policy, root)) in
+        [("deny", ""), ("error", ""), ("deny", "atomic: true\n"), ("error", "atomic: true\n")]
+            .iter()
+            .enumerate()
+    {
+        let domain = format!("away-{number}");
+        let limits = format!(
+            "{{unit: day, requests_per_unit: 50}}, {{unit: month, requests_per_unit: 30, on_store_error: {policy}}}, \
+             {{unit: year, requests_per_unit: 90}}"
+        );
+        let rules = rules(&domain, root, &limits);
+        let clock = Clock::Manual(Arc::new(now.as_micros().into()));
+        let local = MemoryStore::new(100, clock.clone());
+        let fallback = Fallback::new(OnStoreError::Local, local.clone(), Replicas::new(NonZeroU32::MIN));
+        let store = Store::Redis(redis.store().with_clock(ScriptClock::Fixed(now)));
+        let limiter = Limiter::new(Arc::clone(&rules), store, Modes::default()).with_fallback(fallback);
+        for _ in 0..3 {
+            let entries = [Entry { key: "k", value: "x" }].into_iter().collect();
+            let asked = [Descriptor { entries, limit: None, hits: Hits::ONE }];
+            let (active, deadline) = (limiter.rules(), Deadline::Exceeded);
+            let decided = limiter.decide(active.get().expect("rules"), &domain, &asked, deadline).await;
+            let denies = decided.as_ref().map(|(decision, _)| decision.code == Code::OverLimit);
+            assert_eq!(denies.ok(), (*policy == "deny").then_some(true), "{policy}");
+        }
+        // Charges of the local store would be made in Redis before this.
+        let left = async |limiter: &Limiter| -> Vec<u64> {
+            let (_, left) = decide(limiter, &domain, &[Hits::Peek]).await;
+            left.into_iter().map(|(remaining, ..)| remaining).collect()
+        };
+        assert_eq!(left(&limiter).await, [50, 30, 90], "in Redis: {policy} {root}");
+        let limiter = Limiter::new(rules, Store::Memory(local), Modes::default()).with_clock(clock);
+        assert_eq!(left(&limiter).await, [50, 30, 90], "in the instance: {policy} {root}");
+    }
 }

@@ -81,10 +81,12 @@ local function apply_vetoes(call, states, asks)
     end
   end
   vetoed = vetoed or has_quota_left == false
+  -- A check that is charged nevertheless passes as it did with the charges of the others.
   for i = call.first, vetoed and call.last or 0 do
     for _, ask in ipairs(asks[i]) do
-      if not returns_hits(ask) and not ask.overdraws and (ask.role ~= 6 or ask.passes) then
-        ask.withheld = true
+      if not returns_hits(ask) then
+        ask.vetoed = true
+        ask.withheld = not ask.overdraws and (ask.role ~= 6 or ask.passes)
       end
     end
   end

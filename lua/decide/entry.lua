@@ -12,7 +12,8 @@
 --   The role is 0 or 3, for all checks of a call, if each counter is charged independently; with 3, only passing hits
 --   count, whatever the algorithm. Otherwise all charges pass or none: a check with role 1 blocks the others when it is
 --   denied, one with role 2 does not, those with role 4 do when all of them in the call are denied, and one with role 5
---   does in any case; one with role 6 blocks the others like one with role 1, and counts denied hits itself.
+--   does in any case; one with role 6, of a fixed window, blocks the others like one with role 1, and is charged itself
+--   when it is denied.
 --   To a role below 16 are added 32 for a charge that counts in full, whatever is denied; 64 for any check of a window
 --   that carries hits beyond its limit to the next ones, or of a bucket that goes into debt; and 16 for the other checks
 --   of a call with such checks. The extra bytes of the former are the maximum that such a charge leaves (a double).

@@ -19,13 +19,15 @@ local function make_fast_path()
 
   -- Decides a check of a record with the words a, b, c. Returns its new words, its part of the reply, 1 or 0 for whether it
   -- was admitted, and the number of reserved tokens. passes: for a withheld check, 1 or 0 for whether it would have passed;
-  -- otherwise nil.
-  local function decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra, only_passing, passes)
+  -- otherwise nil. is_charged: whether such a check is charged nevertheless.
+  local function decide_words(
+    algorithm, is_short, a, b, c, times, hits, p1, p2, extra, only_passing, passes, is_charged
+  )
     local is_plain, charged_at = extra == '\0\0\0\0\0\0\0\0', nil
     if hits < 0 and not is_plain then
       charged_at = struct.unpack('<d', extra)
     end
-    local asked, tokens = passes and 0 or hits, 0
+    local asked, tokens = passes and not is_charged and 0 or hits, 0
     local admitted, a2, b2, c2 = algorithm.apply(a, b, c, asked, p1, p2, charged_at, now, times, only_passing)
     local result
     if times > 1 then

@@ -89,7 +89,7 @@ local function make_queues()
       end
       admitted = hits < 0 or queue.used <= ask.p1
     end
-    if ask.withheld then
+    if ask.vetoed then
       admitted = ask.passes
     end
     local wait = admitted and 0 or wait_of(queue, ask)

@@ -88,17 +88,20 @@ local function decide_record(cell, ask, times)
   cell = cell.segment_of and cell.segment_of(ask.id) or cell
   local algorithm = algorithm_of(ask.kind)
   local a, b, c, at, kind = read_record(cell, ask.id, ask.kind)
-  local passes = ask.banned and 0 or ask.withheld and (ask.passes and 1 or 0) or nil
+  local passes = ask.banned and 0 or ask.vetoed and (ask.passes and 1 or 0) or nil
+  local is_charged = not ask.banned and not ask.withheld
   local is_short, only_passing = ask.kind < THREE_WORDS, ask.role ~= 0 and ask.role ~= 6
   local a2, b2, c2, result, admitted
   local tokens = 0
   if ask.bound then
     admitted, a2, b2, c2 =
-      apply_bounded(ask, a, b, c, passes and 0 or ask.hits, only_passing and not ask.overdraws)
-    result = struct.pack(is_short and '<BI4I4' or '<BI4I4I4', passes or admitted, a2, b2, c2)
+      apply_bounded(ask, a, b, c, is_charged and ask.hits or 0, only_passing and not ask.overdraws)
+    admitted = passes or admitted
+    result = struct.pack(is_short and '<BI4I4' or '<BI4I4I4', admitted, a2, b2, c2)
   else
-    a2, b2, c2, result, admitted, tokens =
-      decide_words(algorithm, is_short, a, b, c, times, ask.hits, ask.p1, ask.p2, ask.extra, only_passing, passes)
+    a2, b2, c2, result, admitted, tokens = decide_words(
+      algorithm, is_short, a, b, c, times, ask.hits, ask.p1, ask.p2, ask.extra, only_passing, passes, is_charged
+    )
   end
   if ask.banned then
     result = with_ban(result, times, ask.reported, ask.is_new)

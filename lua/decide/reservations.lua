@@ -285,10 +285,11 @@ local function make_budgets()
       -- An earlier check of the call may have refunded all hits.
       budget.ends = now.s - now.s % budget.window + budget.window
     end
-    if ask.withheld then
-      admitted = ask.passes
-    else
+    if not ask.withheld then
       admitted = apply(budget, ask)
+    end
+    if ask.vetoed then
+      admitted = ask.passes
     end
     return struct.pack('<BddI4', admitted and 1 or 0, budget.used, budget.held, budget.ends)
   end

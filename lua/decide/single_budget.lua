@@ -1,17 +1,21 @@
 -- Calls of nothing but one budget, which are decided before the definitions of the others; reservations.lua defines budgets.
 -- Returns the result of a call that reserves or settles one lease, while nothing else has to be done: no lease is due, and the
--- window is the one of the counter. Otherwise nil, and nothing has changed.
+-- window is the one of the counter. The settlement may be repeated without usage, which changes nothing. Otherwise nil, and
+-- nothing has changed.
 local function decide_lease(call)
   local packed = ARGV[1 + call.first]
-  if #packed ~= 43 then
-    return nil
-  end
   local redis_call, pack, unpack, s = redis.call, struct.pack, struct.unpack, now.s
   local role, hits, limit, p2, name = unpack('<Bdddc8', packed, 11)
   local operation = math.floor(p2 / 70368744177664) % 8
   local is_reservation = operation == 1
-  if role > 4 or not is_reservation and operation ~= 2 then
+  if role > 4 or #packed > 43 and is_reservation or not is_reservation and operation ~= 2 then
     return nil
+  end
+  for position = 50, #packed, 39 do
+    local again, usage, _, terms, of = unpack('<Bdddc8', packed, position)
+    if again > 4 or usage ~= 0 or math.floor(terms / 70368744177664) % 8 ~= 2 or of ~= name then
+      return nil
+    end
   end
   local key, found, lease = KEYS[call.first], nil, nil
   if is_reservation then
@@ -79,7 +83,8 @@ local function decide_lease(call)
       end
     end
   end
-  return pack('<BddI4', admitted, used, held, ends)
+  local outcome = pack('<BddI4', admitted, used, held, ends)
+  return #packed == 43 and outcome or string.rep(outcome, (#packed - 4) / 39)
 end
 
 -- Returns the result of a call on one budget, or nil if there is more to it.

@@ -8,16 +8,17 @@ use tollgate_limiter::{self as limiter, talkers};
 use tollgate_metrics::{Computed, CounterFamily, Declared, Exporter, Metric, MetricKind, series};
 use tollgate_store as store;
 
+use super::busy_time::BUSY_SECONDS;
 use crate::{
     abuse, anomalies,
     fleet::{self, history},
-    legacy_stats, net, regions, rollouts, service,
+    legacy_stats, net, otlp, regions, rollouts, service,
     settings::MetricNames,
     tracing, xds,
 };
 
 /// Metrics of each module.
-const OWN_METRICS: [&[&dyn Metric]; 15] = [
+const OWN_METRICS: [&[&dyn Metric]; 16] = [
     service::metrics::METRICS,
     limiter::metrics::METRICS,
     store::metrics::METRICS,
@@ -32,11 +33,12 @@ const OWN_METRICS: [&[&dyn Metric]; 15] = [
     rollouts::metrics::METRICS,
     regions::metrics::METRICS,
     tracing::metrics::METRICS,
+    otlp::metrics::METRICS,
     METRICS,
 ];
 
 /// Metrics of the process.
-static METRICS: &[&dyn Metric] = &[&PANICS, &BUILD_INFO, &PROCESS];
+static METRICS: &[&dyn Metric] = &[&PANICS, &BUSY_SECONDS, &BUILD_INFO, &PROCESS];
 
 static PANICS: CounterFamily<1> = CounterFamily::starting_with(
     "tollgate_panics_total",

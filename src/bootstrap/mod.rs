@@ -12,6 +12,7 @@
 mod activation;
 mod ban_list;
 mod balance;
+mod busy_time;
 mod drain;
 mod io;
 mod listener;

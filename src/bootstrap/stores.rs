@@ -1,6 +1,7 @@
 //! Stores of counters: one handle for each worker, and one for the admin API.
 
 use std::{
+    fs,
     num::NonZeroU32,
     sync::{
         Arc,
@@ -21,6 +22,7 @@ use super::metrics;
 use super::start::StartError;
 use crate::{
     http::StoreInfo,
+    net::tls::TlsClient,
     readiness::Readiness,
     settings::{Settings, StoreSettings},
 };
@@ -76,6 +78,7 @@ impl Stores {
             StoreSettings::Redis { redis, max_counters } => (redis, *max_counters),
         };
         metrics::export_redis();
+        record_client_certificate(redis);
         let last_verdicts = LastVerdicts::default();
         let local = MemoryStore::new(max_counters, last_verdicts.clock());
         let replicas = on_store_error.replicas.map(Replicas::new).unwrap_or_default();
@@ -169,6 +172,15 @@ impl Stores {
         }
         let store = Self::beside(Store::Redis(store), primary.as_ref(), background);
         Ok(Limiter::new(rules, store, modes).with_fallback(fallback.clone()))
+    }
+}
+
+/// Records the expiry of the client certificate, if the servers get one; unreadable files are an error of the store.
+fn record_client_certificate(redis: &RedisSettings) {
+    if let Some((certificate, _)) = redis.client_certificate.as_ref().filter(|_| redis.servers.has_tls())
+        && let Ok(pem) = fs::read(certificate)
+    {
+        TlsClient::Redis.presents(&pem);
     }
 }
 

@@ -18,6 +18,7 @@ use tonic::service::Routes;
 
 use super::{
     balance::{Balancer, ConnectionPermit},
+    busy_time::BusyTime,
     io::{Accepted, Io},
     start::StartError,
 };
@@ -88,6 +89,7 @@ where
     O: FnOnce() -> Result<T, StoreError> + Send + 'static,
 {
     let runtime = Builder::new_current_thread().enable_all().build()?;
+    let busy_time = BusyTime::of(&worker, runtime.handle());
     let (opened, ready) = oneshot::channel();
     let work = async move {
         let service = match open() {
@@ -120,6 +122,7 @@ where
         runtime.block_on(work);
         // Aborts remaining tasks before the end of this worker is reported.
         drop(runtime);
+        drop(busy_time);
         guard.disarm();
     })?;
     Ok(ready)

@@ -39,6 +39,7 @@ static PARTS: LazyLock<Option<(Service, JsonCodec)>> = LazyLock::new(|| {
         reset_format: ResetFormat::UnixTime,
         reset_at_header: Some("RateLimit-Reset-At".to_owned()),
         degraded_remaining: DegradedRemaining::MinusOne,
+        retry_after_header: true,
         retry_after_spread: Duration::from_secs(10),
         problem_body: true,
         degraded_header: true,

@@ -2,6 +2,8 @@
 
 use tollgate_metrics::{CounterFamily, Gauge, GaugeFamily, Metric};
 
+use super::tls::TlsClient;
+
 /// Metrics of ports and connections.
 pub static METRICS: &[&dyn Metric] = &[
     &GRPC_CONNECTIONS,
@@ -10,6 +12,7 @@ pub static METRICS: &[&dyn Metric] = &[
     &TLS_HANDSHAKES,
     &TLS_RELOADS,
     &CERTIFICATE_EXPIRY,
+    &CLIENT_CERTIFICATE_EXPIRY,
 ];
 
 static GRPC_CONNECTIONS: Gauge = Gauge::at_zero("tollgate_grpc_connections", "Open gRPC connections.");
@@ -41,6 +44,13 @@ static CERTIFICATE_EXPIRY: GaugeFamily<1> = GaugeFamily::new(
     "tollgate_tls_certificate_expiry_timestamp_seconds",
     &["port"],
     "Time when the first of a port's certificates expires, in seconds since 1970.",
+    &[],
+);
+
+static CLIENT_CERTIFICATE_EXPIRY: GaugeFamily<1> = GaugeFamily::new(
+    "tollgate_tls_client_certificate_expiry_timestamp_seconds",
+    &["client"],
+    "Time when the first of a client's own certificates expires, in seconds since 1970.",
     &[],
 );
 
@@ -109,6 +119,12 @@ pub(super) fn tls_in_use(port: &'static str, expiry: Option<i64>) {
         // Exact up to 2^53.
         CERTIFICATE_EXPIRY.set([port], expiry as f64);
     }
+}
+
+/// Records when the first of a client's own certificates expires, in seconds since 1970.
+pub(super) fn client_certificate(client: TlsClient, expiry: i64) {
+    // Exact up to 2^53.
+    CLIENT_CERTIFICATE_EXPIRY.set([client.name()], expiry as f64);
 }
 
 /// Counts a reload of a port's TLS files.

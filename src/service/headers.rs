@@ -30,7 +30,7 @@ impl HeaderSink for Vec<HeaderValue> {
     }
 }
 
-/// Adds the headers of the configured style, `Retry-After` on a denial, and the marks of a degraded response, of a
+/// Adds the headers of the configured style, `Retry-After` on a denial unless it is off, and the marks of a degraded response, of a
 /// ban, and of a request that was shed. `ban` is the decision's.
 pub(super) fn add(
     headers: &mut impl HeaderSink,
@@ -57,7 +57,7 @@ pub(super) fn add(
             push_number(headers, name, times.unix_seconds(governing.until_reset()));
         }
     }
-    if let Some(seconds) = times.retry_after() {
+    if let Some(seconds) = times.retry_after().filter(|_| options.retry_after_header) {
         push_number(headers, "Retry-After", seconds);
     }
     let is_banned = ban.is_some_and(|ban| ban.is_enforced);

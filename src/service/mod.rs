@@ -191,6 +191,10 @@ impl Service {
     ) -> Result<Decided<T>, RequestError> {
         let rules = self.limiter.rules();
         let rules = rules.get().ok_or(RequestError::NoRules)?;
+        let refused = self.limiter.check_lease(&rules, domain, descriptors).err();
+        if let Some(refused) = refused {
+            return Err(RequestError::Invalid(refused.to_string()));
+        }
         span.decision_started();
         let decided = self.limiter.decide(rules, domain, descriptors, deadline).await;
         span.decided(decided.as_ref().ok().and_then(|(decision, _)| decision.degraded));

@@ -13,6 +13,8 @@ pub struct ResponseOptions {
     pub reset_at_header: Option<String>,
     /// Remaining hits that the headers of degraded responses report.
     pub degraded_remaining: DegradedRemaining,
+    /// Whether a denial has a `Retry-After`.
+    pub retry_after_header: bool,
     /// Maximum time by which a denied client returns later, for limits whose rule states none; in whole seconds.
     pub retry_after_spread: Duration,
     /// Whether a denial carries an `application/problem+json` body.
@@ -48,7 +50,7 @@ impl ResponseOptions {
 /// Limit headers that Envoy adds to the HTTP response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderStyle {
-    /// No headers except `Retry-After` on a denial.
+    /// No headers except, on a denial, a `Retry-After`.
     Off,
     /// Limit, remaining hits and seconds until reset, in three headers.
     Triple(HeaderNames),

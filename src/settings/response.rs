@@ -33,6 +33,11 @@ pub(super) struct ResponseFlags {
     /// Name of an additional header with the reset as Unix time in seconds, for every --response-headers but off.
     #[arg(long, value_name = "NAME", value_parser = header_name)]
     reset_at_header: Option<String>,
+    /// Header `Retry-After` of denials. Without it, Envoy's `enable_retry_after_header` decides for each filter whether there
+    /// is one.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true")]
+    #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
+    retry_after_header: bool,
     /// Maximum time by which denied clients return later, for limits without `retry_after_spread`: each key adds whole
     /// seconds up to it to `Retry-After`, always the same number, so that clients do not return in the same second.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = spread)]
@@ -142,6 +147,7 @@ impl ResponseFlags {
                 Remaining::Share => DegradedRemaining::Share,
                 Remaining::MinusOne => DegradedRemaining::MinusOne,
             },
+            retry_after_header: self.retry_after_header,
             retry_after_spread: self.retry_after_spread,
             problem_body: self.problem_body,
             degraded_header: self.degraded_header,

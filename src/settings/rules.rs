@@ -89,8 +89,8 @@ pub(super) struct ReadingFlags {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     allow_empty: bool,
-    /// Charging of requests that a limit denies to that limit only, in domains that do not state `atomic`. Otherwise they
-    /// are charged to the other limits of the request too.
+    /// No charge to the other limits of a request that a limit denies, in domains that do not state `atomic`. By default a
+    /// denied request is charged to all of its limits.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     stop_when_denied: bool,

@@ -2,12 +2,12 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use clap::Args;
+use clap::{ArgAction, Args};
 use tollgate_store::redis::{RedisSettings, RedisUrl};
 
 use super::{
     error::Problem,
-    parsers::{count, positive_duration},
+    parsers::{boolean, count, positive_duration},
 };
 
 /// Store of the counters.
@@ -62,6 +62,11 @@ pub(super) struct StoreFlags {
     /// PEM file of the key of that certificate.
     #[arg(long, value_name = "FILE")]
     redis_client_key: Option<PathBuf>,
+    /// Export CPU, memory, evictions, replication and clock of each Redis server as metrics, by `INFO` and `TIME` every 5
+    /// to 15 s.
+    #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
+    redis_server_metrics: bool,
     /// Maximum number of counters in this process, of the memory store or while Redis fails. Four hits of a sliding window
     /// log, or four permits of a concurrency limit, count as one.
     #[arg(long, value_name = "COUNT", default_value = "1000000", value_parser = count)]
@@ -89,6 +94,7 @@ impl StoreFlags {
                     key_prefix: self.key_prefix,
                     ca_certificate: self.redis_ca,
                     client_certificate,
+                    samples_servers: self.redis_server_metrics,
                 };
                 StoreSettings::Redis { redis, max_counters: self.max_counters }
             }

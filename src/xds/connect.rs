@@ -18,7 +18,10 @@ use tollgate_runtime::{error_text::with_sources, redact};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tower::ServiceExt as _;
 
-use crate::settings::{XdsSettings, XdsTlsSettings};
+use crate::{
+    net::tls::TlsClient,
+    settings::{XdsSettings, XdsTlsSettings},
+};
 
 /// Time limit for name resolution, TCP and TLS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -124,6 +127,7 @@ fn tls_config(settings: &XdsTlsSettings, host: &str) -> Result<ClientTlsConfig, 
     };
     if let Some((certificate, key)) = &settings.client {
         let chain = certificates("--xds-client-cert", certificate)?;
+        TlsClient::Xds.presents(&chain);
         config = config.identity(Identity::from_pem(chain, private_key("--xds-client-key", key)?));
     }
     Ok(config)

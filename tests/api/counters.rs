@@ -66,7 +66,8 @@ fn counters_are_read_reset_and_refunded() {
 fn usage_of_a_descriptor_is_read_without_a_charge() {
     let config = rules(
         "domain: web\ndescriptors:\n- {key: team, rate_limit: {unit: year, requests_per_unit: 50000000000, name: dollars}}\n\
-         - {key: busy, rate_limit: {algorithm: concurrency, requests_per_unit: 3}}\n",
+         - {key: busy, rate_limit: {algorithm: concurrency, requests_per_unit: 3}}\n\
+         - {key: user, rate_limit: {unit: year, requests_per_unit: 2000, reserve: {ttl: 1h}}}\n",
     );
     let tollgate = Tollgate::start(config.path(), &[]);
     let admin = Admin::of(&tollgate);
@@ -92,6 +93,40 @@ fn usage_of_a_descriptor_is_read_without_a_charge() {
         admin.get("/usage?domain=web&descriptor=busy%3Dx")["limits"][0]["window_seconds"],
         json!(null)
     );
+    // Hits that a lease holds are neither used nor left.
+    let ask = |entries: &str, hits: u32| {
+        let body = format!(
+            r#"{{"domain": "web", "descriptors": [{{"entries": [{entries}], "hitsAddend": {hits}}}]}}"#
+        );
+        let answer = http::post(&tollgate.url("/json"), &body);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        serde_json::from_str::<serde_json::Value>(&answer.body).expect("JSON")
+    };
+    let user = r#"{"key": "user", "value": "me"}"#;
+    let lease = ask(user, 480)["dynamicMetadata"]["lease"].as_str().expect("a lease").to_owned();
+    let usage = || {
+        let usage = admin.get("/usage?domain=web&descriptor=user%3Dme")["limits"][0].clone();
+        let read = admin.done(
+            "POST",
+            "/counters/read",
+            &json!({"domain": "web", "descriptor": [{"key": "user", "value": "me"}]}),
+            200,
+        );
+        let tried = admin.done(
+            "POST",
+            "/try",
+            &json!({"domain": "web", "descriptors": [[{"key": "user", "value": "me"}]]}),
+            200,
+        );
+        let counter = &tried["descriptors"][0]["counter"];
+        ["used", "reserved", "remaining"].map(|key| {
+            assert_eq!((&read[key], &counter[key]), (&usage[key], &usage[key]), "{key}");
+            usage[key].as_u64().expect("a number")
+        })
+    };
+    assert_eq!(usage(), [0, 480, 1_520]);
+    ask(&format!(r#"{user}, {{"key": "lease", "value": "{lease}"}}"#), 120);
+    assert_eq!(usage(), [120, 0, 1_880]);
     for (query, expected) in [
         ("domain=web&descriptor=none%3Dx", (404, "not_found")),
         ("domain=web&descriptor=none", (400, "bad_request")),

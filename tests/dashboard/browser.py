@@ -196,9 +196,10 @@ class Browser:
 
     # What is looked at afterwards.
 
-    def picture(self, name):
-        """Keeps what is to be seen, to the end of the page."""
-        height, width = self.script("return [Math.max(document.body.scrollHeight, innerHeight), innerWidth]")
+    def picture(self, name, height=None):
+        """Keeps what is to be seen, to this height or to the end of the page."""
+        whole, width = self.script("return [Math.max(document.body.scrollHeight, innerHeight), innerWidth]")
+        height = height or whole
         clip = {"x": 0, "y": 0, "width": width, "height": min(height, 4000), "scale": 1}
         shot = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": height > 1200, "clip": clip})
         (self.pictures / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))

@@ -2,7 +2,12 @@
 //!
 //! `TOLLGATE_SCREENSHOTS` is the folder for what is to be seen, `target/dashboard` without it.
 
-use std::{env, fs, process::Command, sync::Arc};
+use std::{
+    env, fs,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::Arc,
+};
 
 use serde_json::Value;
 use tokio_util::task::AbortOnDropHandle;
@@ -16,9 +21,9 @@ use tollgate::{
 use crate::{
     anomalies,
     support::{
-        http,
+        Process, http,
         redis::{Redis, settings},
-        tollgate::{Tollgate, project},
+        tollgate::{Tollgate, command, project},
     },
 };
 
@@ -39,17 +44,21 @@ fn config() -> tempfile::TempDir {
     folder
 }
 
+/// Folder for screenshots.
+fn pictures() -> PathBuf {
+    project(&env::var("TOLLGATE_SCREENSHOTS").unwrap_or_else(|_| "target/dashboard".to_owned()))
+}
+
 /// Walks through scenarios; what they print is the test's output.
 fn walk(tollgate: &Tollgate, arguments: &[&str]) {
     let python = project("target/tools/bin/python3");
     assert!(python.exists(), "tests/run.sh install installs what the dashboard is tested with");
-    let pictures = env::var("TOLLGATE_SCREENSHOTS").unwrap_or_else(|_| "target/dashboard".to_owned());
     let output = Command::new(python)
         .arg("-B")
         .arg(project("tests/dashboard/scenarios.py"))
         .args(["--url", &tollgate.admin_url(""), "--calls", &tollgate.url("")])
         .arg("--pictures")
-        .arg(project(&pictures))
+        .arg(pictures())
         .args(arguments)
         .output()
         .expect("Python starts");
@@ -165,4 +174,63 @@ async fn the_sums_of_three_instances_are_shown_and_a_fourth_that_is_missing() {
     });
     let walked = tokio::task::spawn_blocking(move || walk(&instances[1], &["fleet"])).await;
     walked.expect("the dashboard shows it");
+}
+
+/// Pictures in `docs/guides/demo.md`, and their size in bytes at most.
+const DEMO_PICTURES: [&str; 3] = ["demo-limit", "demo-hot-key", "demo-outage"];
+const MAX_PICTURE_BYTES: usize = 150 * 1024;
+
+#[test]
+fn pictures_of_pages_are_small_and_shown() {
+    let folder = project("docs/images");
+    let mut found: Vec<String> = fs::read_dir(&folder)
+        .expect("a folder")
+        .map(|entry| entry.expect("readable").file_name().into_string().expect("UTF-8"))
+        .collect();
+    found.sort();
+    let mut expected = DEMO_PICTURES.map(|name| format!("{name}.png"));
+    expected.sort();
+    assert_eq!(found, expected);
+    let page = fs::read_to_string(project("docs/guides/demo.md")).expect("readable");
+    for name in found {
+        assert!(page.contains(&format!("](../images/{name})")), "the page of the demo does not show {name}");
+        let bytes = fs::read(folder.join(&name)).expect("readable");
+        assert!(bytes.starts_with(b"\x89PNG\r\n"), "{name} is no PNG");
+        assert!(bytes.len() <= MAX_PICTURE_BYTES, "{name}: {} bytes", bytes.len());
+    }
+}
+
+/// A load on the rules of the demo, until the test ends.
+fn demo_load(tollgate: &Tollgate, descriptor: &str, keys: &str, rate: &str) -> Process {
+    let child: Child = command()
+        .args(["load", "--target", &format!("http://127.0.0.1:{}", tollgate.grpc_port)])
+        .args(["--domain", "edge", "--descriptor", descriptor, "--keys", keys, "--rate", rate])
+        .args(["--duration", "10m", "--quiet"])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it runs");
+    Process::of(child, None)
+}
+
+/// Takes the pictures of `docs/guides/demo.md` anew, with the rules of the demo and a Redis that is stopped.
+#[test]
+#[ignore = "replaces docs/images; a minute"]
+fn the_demo_is_pictured() {
+    let redis = Redis::start();
+    // A host of its own, as the name of an instance begins with that of its host.
+    let mut named = Command::new("unshare");
+    named.args(["--map-root-user", "--uts", "sh", "-c", "hostname tollgate-1 && exec \"$0\" \"$@\""]);
+    named.arg(command().get_program());
+    let flags = ["--store", &redis.url(), "--on-store-error", "local"];
+    let tollgate = Tollgate::spawn_by(named, &project("deploy/compose/rules"), &flags);
+    tollgate.wait_until_ready();
+    let _loads = [("client=hot", "1", "400"), ("client={key}", "200", "100")]
+        .map(|(descriptor, keys, rate)| demo_load(&tollgate, descriptor, keys, rate));
+    walk(&tollgate, &["demo_limit", "demo_hot_key"]);
+    redis.signal("STOP");
+    walk(&tollgate, &["demo_outage"]);
+    fs::create_dir_all(project("docs/images")).expect("writable");
+    for name in DEMO_PICTURES.map(|name| format!("{name}.png")) {
+        fs::copy(pictures().join(&name), project("docs/images").join(&name)).expect("writable");
+    }
 }

@@ -8,6 +8,7 @@ import time
 import traceback
 
 import appearance
+import demo
 import editing
 import first_use
 import modules
@@ -44,6 +45,9 @@ SCENARIOS = {
     "by_name": roles.by_name,
     "sign_in": roles.sign_in,
     "viewer": roles.viewer,
+    "demo_limit": demo.demo_limit,
+    "demo_hot_key": demo.demo_hot_key,
+    "demo_outage": demo.demo_outage,
     "fleet": fleet.fleet,
     "looks": appearance.looks,
     "still": appearance.still,

@@ -8,7 +8,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 
 use super::{by_the_hour, documents, python};
 use crate::support::{
-    envoy::Envoy,
+    envoy::{self, Envoy},
     free_port, http,
     tollgate::{Tollgate, project},
     upstream::Upstream,
@@ -45,6 +45,20 @@ fn apply(context: &str, shape: &str, filters: &[&str]) -> String {
         ["tests/deploy/istio.py", context].into_iter().chain(files.iter().map(String::as_str)).collect();
     let bootstrap = fs::read(project(&format!("tests/deploy/istio/{shape}.yaml"))).expect("readable");
     python(&arguments, bootstrap).to_string()
+}
+
+#[test]
+fn no_filter_has_a_field_that_envoy_deprecates() {
+    for (context, shape, filters) in [
+        ("GATEWAY", "gateway", &["gateway", "cluster"][..]),
+        ("SIDECAR_INBOUND", "sidecar", &["sidecar", "concurrency"]),
+    ] {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = directory.path().join("envoy.yaml");
+        fs::write(&file, apply(context, shape, filters)).expect("written");
+        let (is_valid, log) = envoy::validate(&file);
+        assert!(is_valid && !log.contains("deprecated"), "{shape}: {log}");
+    }
 }
 
 /// The statuses of this many sequential requests.

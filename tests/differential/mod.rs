@@ -242,7 +242,7 @@ impl Model {
             let held_back = is_vetoed && hits.may_be_withheld() && !is_counted;
             let applied = if held_back { Hits::Peek } else { *hits };
             let decided = policy.apply(&mut state, now, applied, counting);
-            let admitted = if held_back { passes } else { decided };
+            let admitted = if is_vetoed && !hits.is_refund() { passes } else { decided };
             let standing = policy.summary(&state, now, *hits);
             let verdict = policy.verdict(standing, now, *hits, admitted, counting);
             self.decided_at.push(verdict.decided_at);

@@ -43,11 +43,24 @@ fn operation() -> impl Strategy<Value = Hits> {
     ]
 }
 
+/// Checks as Envoy sends them at the end of a stream: a settlement, followed by one without usage.
+fn settled_twice(mut checks: Vec<(Asked, Veto)>) -> Vec<(Asked, Veto)> {
+    if let Some(((number, policy, Hits::Settle { lease, .. }), veto)) = checks.first().copied() {
+        checks.truncate(1);
+        checks.push(((number, policy, Hits::Settle { lease, used: 0 }), veto));
+    }
+    checks
+}
+
 fn budgets() -> impl Strategy<Value = Vec<Step>> {
     let policies = proptest::collection::vec(prop_oneof![4 => budget(), 1 => policy()], 1..4);
     policies.prop_flat_map(|policies| {
         let asked = (0..2_u8, proptest::sample::select(policies), operation());
         let checks = proptest::collection::vec((asked, veto()), 1..4);
+        let checks = (checks, any::<bool>()).prop_map(|(checks, is_last)| match is_last {
+            true => settled_twice(checks),
+            false => checks,
+        });
         let charging = prop_oneof![Just(Charging::Independent), Just(Charging::AllOrNone)];
         proptest::collection::vec((step(), charging, checks), 1..80)
     })

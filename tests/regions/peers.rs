@@ -319,4 +319,6 @@ async fn messages_of_hostile_clients_are_refused_and_counted() {
         "{floods} of {counted:?}"
     );
     mesh.wait_for(2, "tollgate_region_up{region=\"ap\"} 1");
+    let page = http::get(&mesh.get(2).url("/metrics")).body;
+    assert!(page.contains("tollgate_tls_client_certificate_expiry_timestamp_seconds{client=\"region\"} "));
 }

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -78,6 +78,16 @@ pub(crate) fn program() -> PathBuf {
     program
 }
 
+/// Whether Envoy accepts a configuration, and its warnings.
+pub(crate) fn validate(file: &Path) -> (bool, String) {
+    let validated = Command::new(program())
+        .args(["--mode", "validate", "--log-level", "warning", "--config-path"])
+        .arg(file)
+        .output()
+        .expect("Envoy runs");
+    (validated.status.success(), String::from_utf8_lossy(&validated.stderr).into_owned())
+}
+
 impl Envoy {
     /// Runs `deploy/envoy/edge.yaml` on ports of its own, in front of the tollgate at `grpc_port`.
     pub(crate) fn edge(grpc_port: u16) -> Self {
@@ -129,9 +139,18 @@ impl Envoy {
 
     /// Waits until its list of endpoints says so.
     pub(crate) fn wait_for(&self, said: &str) {
+        self.wait_for_page("/clusters", |page| page.contains(said));
+    }
+
+    /// Waits until its statistics have this line.
+    pub(crate) fn wait_for_stat(&self, line: &str) {
+        self.wait_for_page("/stats", |page| page.lines().any(|found| found == line));
+    }
+
+    fn wait_for_page(&self, path: &str, is_so: impl Fn(&str) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(30);
-        while http::try_get(&self.admin_url("/clusters")).is_none_or(|answer| !answer.body.contains(said)) {
-            assert!(Instant::now() < deadline, "Envoy does not say {said}");
+        while http::try_get(&self.admin_url(path)).is_none_or(|answer| !is_so(&answer.body)) {
+            assert!(Instant::now() < deadline, "it does not come about: {path}");
             thread::sleep(Duration::from_millis(20));
         }
     }

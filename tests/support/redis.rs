@@ -212,6 +212,7 @@ pub(crate) fn settings(url: &str) -> RedisSettings {
         key_prefix: String::new(),
         ca_certificate: None,
         client_certificate: None,
+        samples_servers: true,
     }
 }
 

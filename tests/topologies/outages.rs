@@ -433,6 +433,27 @@ async fn an_outage_is_logged_once_however_often_the_server_fails() {
 }
 
 #[tokio::test]
+async fn a_failure_that_concerns_no_caller_is_not_logged_as_an_outage() {
+    let (lines, _guard) = Lines::keep();
+    let redis = Redis::start();
+    let store = brief(&redis.url()).await;
+    redis.signal("STOP");
+    let call = one("own", Hits::ONE);
+    store.decide_own(&call).await.expect_err("stopped");
+    assert_eq!(lines.count("Redis unavailable"), 0, "{}", lines.text());
+    timed(&store, "a").await.result.expect_err("stopped");
+    assert_eq!(lines.count("Redis unavailable"), 1, "{}", lines.text());
+    redis.signal("CONT");
+    // It shows when the outage ends, as calls of others do.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while lines.count("Redis recovered") == 0 {
+        assert!(Instant::now() < deadline, "{}", lines.text());
+        drop(store.decide_own(&call).await);
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_replies_only_with_errors_is_logged_once() {
     let (lines, _guard) = Lines::keep();
     let redis = Redis::start_with(&["--maxmemory-policy", "noeviction", "--maxmemory", "1000"]);

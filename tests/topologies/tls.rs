@@ -9,7 +9,13 @@ use tollgate::{
 };
 
 use super::{charge, one};
-use crate::support::{certificates::Authority, cluster::Cluster, free_port, redis::Redis, redis::settings};
+use crate::support::{
+    certificates::Authority,
+    cluster::Cluster,
+    free_port, http,
+    redis::{Redis, settings},
+    tollgate::{Tollgate, rules},
+};
 
 /// An authority, and a certificate of its own for this machine, as files.
 pub(crate) struct Certificates {
@@ -61,9 +67,26 @@ async fn one_server_with_tls() {
     let url = format!("rediss://127.0.0.1:{port}");
     let store = RedisStore::open(&certificates.settings(&url)).expect("valid settings");
     charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
+    shows_the_client_certificate(&certificates, &url);
     // The authorities of the web did not sign this server's certificate.
     let store = RedisStore::open(&settings(&url)).expect("valid settings");
     charge(&store, &one("a", Hits::ONE)).await.expect_err("an unknown client");
+}
+
+/// An instance exports when the certificate that it presents to the servers expires.
+fn shows_the_client_certificate(certificates: &Certificates, url: &str) {
+    let config =
+        rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 9}\n");
+    let [ca, certificate, key] =
+        ["ca.pem", "cert.pem", "key.pem"].map(|name| certificates.path(name).display().to_string());
+    let files = ["--redis-ca", &ca, "--redis-client-cert", &certificate, "--redis-client-key", &key];
+    let tollgate =
+        Tollgate::start(config.path(), &[&["--store", url, "--store-timeout", "5s"], &files[..]].concat());
+    let page = http::get(&tollgate.url("/metrics")).body;
+    let series = "tollgate_tls_client_certificate_expiry_timestamp_seconds{client=\"redis\"} ";
+    let expiry = page.lines().find_map(|line| line.strip_prefix(series)?.parse::<f64>().ok());
+    // As rcgen makes them: valid until the year 4096.
+    assert!(expiry.is_some_and(|expiry| (6.7e10..6.8e10).contains(&expiry)), "{expiry:?}");
 }
 
 #[tokio::test]

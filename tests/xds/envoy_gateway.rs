@@ -41,6 +41,8 @@ impl Container {
         write(directory.path(), "ca.crt", &authority.pem());
         write(directory.path(), "tls.crt", &own.certificate);
         write(directory.path(), "tls.key", &own.key);
+        let mapping = project("src/settings/reference/envoy_gateway_mapping.yaml");
+        std::fs::copy(mapping, directory.path().join("conf.yaml")).expect("copied");
         let program = directory.path().join("ratelimit");
         symlink(command().get_program(), &program).expect("a link");
         let (grpc_port, http_port) = (free_port(), free_port());
@@ -54,6 +56,7 @@ impl Container {
             let value = value.replace("envoy-gateway:18001", &format!("localhost:{plane}"));
             let value =
                 value.replace("redis.redis-system.svc.cluster.local:6379", &format!("127.0.0.1:{redis}"));
+            let value = value.replace("/etc/statsd-exporter", &certificates);
             let value = value.replace(":19001", &format!(":{}", free_port()));
             container.env(name, value);
         }
@@ -73,6 +76,13 @@ impl Container {
 
     fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("log")).expect("a text")
+    }
+
+    /// The lines of the log that are more than information.
+    fn problems(&self) -> Vec<String> {
+        let log = self.log();
+        let is_problem = |line: &&str| ["WARN", "ERROR"].iter().any(|level| line.contains(level));
+        log.lines().filter(is_problem).map(str::to_owned).collect()
     }
 
     /// An Envoy, which shows a certificate too.
@@ -127,7 +137,7 @@ async fn the_deployment_of_envoy_gateway_runs_with_tollgate_in_place_of_its_imag
     assert_eq!(codes, [Code::Ok, Code::Ok, Code::OverLimit]);
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut redis.connect()).expect("answers");
     assert!(!keys.is_empty(), "counters are in Redis");
-    assert!(!container.log().contains("ERROR"), "{}", container.log());
+    assert_eq!(container.problems(), Vec::<String>::new());
 
     // Another client in the cluster.
     let other = Authority::new("other").sign(&["envoy"]);
@@ -144,14 +154,30 @@ async fn the_deployment_of_envoy_gateway_runs_with_tollgate_in_place_of_its_imag
 }
 
 #[test]
-fn a_gateway_without_a_policy_lets_its_rate_limit_deployment_become_ready() {
+fn without_any_policy_the_rate_limit_deployment_is_ready_at_once() {
+    let (authority, redis) = (Authority::new("envoy-gateway"), Redis::start());
+    let tls = mutual_tls(&authority.sign(&["envoy-gateway", "localhost"]), &authority);
+    let plane = ControlPlane::start_as(free_port(), Manner::Serves, Some(tls));
+    // For a Gateway without a policy, Envoy Gateway pushes an empty set.
+    plane.push("1", &[]);
+    let container =
+        Container::start(plane.port, redis.port(), &authority, &authority.sign(&["envoy-ratelimit"]));
+    plane.wait_for_ack("1");
+    until("readiness", || container.is_ready().then_some(()));
+    assert!(!container.log().contains("sent no rules for this node"), "{}", container.log());
+    let problems = container.problems();
+    assert!(problems.iter().all(|line| line.contains("no rules: every request passes")), "{problems:?}");
+}
+
+#[test]
+fn without_any_gateway_the_rate_limit_deployment_becomes_ready() {
     let (authority, redis) = (Authority::new("envoy-gateway"), Redis::start());
     let tls = mutual_tls(&authority.sign(&["envoy-gateway", "localhost"]), &authority);
     let plane = ControlPlane::start_as(free_port(), Manner::Serves, Some(tls));
     let container =
         Container::start(plane.port, redis.port(), &authority, &authority.sign(&["envoy-ratelimit"]));
     plane.wait_for(|_| true);
-    // The control plane never sends a response, like one that does not know this node.
+    // Envoy Gateway then sends no response at all, like a control plane without rules for this node.
     until("readiness", || container.is_ready().then_some(()));
     assert!(container.log().contains("control plane sent no rules for this node"), "{}", container.log());
 }

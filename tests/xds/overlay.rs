@@ -43,8 +43,8 @@ fn descriptors(stated: &Value) -> Vec<RateLimitDescriptor> {
     each.map(descriptor).collect()
 }
 
-/// The resources that Envoy Gateway 1.9 makes of a route's policy and of a shared one, with another limit of an address: a
-/// push has to differ from the one before.
+/// The resources that Envoy Gateway 1.9.1 makes of a route's policy and of a shared one (internal/xds/translator/ratelimit.go),
+/// with another limit of an address: a push has to differ from the one before.
 fn snapshot(push: u32) -> Vec<RateLimitConfig> {
     let json = fs::read_to_string(project("tests/xds/envoy-gateway-snapshot.json")).expect("readable");
     configs(&json.replace("1000000", &(1_000_000 + push).to_string()))
@@ -79,7 +79,7 @@ fn envoy(grpc_port: u16) -> Envoy {
     let generic = |key: &str| {
         format!("                - generic_key: {{descriptor_key: {key}, descriptor_value: {key}}}\n")
     };
-    let keys = [r#""httproute/shop/shop/rule/0/match/0/*""#, "shop/tollgate-limits/rule/0", "rule-0-match-0"];
+    let keys = [r#""httproute/shop/shop/rule/0/match/0/*""#, "rule-0-match-0"];
     let actions = format!("              - actions:\n{}", keys.map(generic).concat());
     let by_default = "              - actions:
                 - remote_address: {}

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::support::{
     certificates::{Authority, Pair},
-    free_port,
+    free_port, http,
 };
 
 /// The files of one side: what it trusts, and what it shows.
@@ -67,6 +67,11 @@ fn a_control_plane_gets_the_current_client_certificate() {
     put(directory.path(), &servers, &clients.sign(&["tollgate"]));
     asking.tollgate.wait_until_ready();
     plane.wait_for_ack("1");
+    let page = http::get(&asking.tollgate.url("/metrics")).body;
+    assert!(
+        page.contains("tollgate_tls_client_certificate_expiry_timestamp_seconds{client=\"xds\"} "),
+        "{page}"
+    );
     drop(plane);
 
     // Both sides have new ones.

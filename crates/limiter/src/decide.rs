@@ -20,7 +20,9 @@ use crate::{
     held_permits::HeldPermits,
     lists,
     matched::{self, Changes},
-    metrics, precheck, refund, requests, shedding,
+    metrics,
+    named_lease::{self, NotRepeatable},
+    precheck, refund, requests, shedding,
     verdict::{Code, Decision, Limited, Listed, SeveralLimits, Status},
 };
 
@@ -59,7 +61,8 @@ impl Limiter {
         }
     }
 
-    /// Acquires permits and reserves hits under `lease`.
+    /// Reserves hits under `lease`, for a caller that may repeat the request: see [`Self::check_lease`]. Such a lease ends
+    /// when it is settled or its time to live has passed, and is never released.
     #[must_use]
     pub fn with_lease(self, lease: LeaseId) -> Self {
         Self { lease: Some(lease), ..self }
@@ -123,6 +126,24 @@ impl Limiter {
         matches!(self.store, Store::Memory(_)) && !self.shares.may_wait()
     }
 
+    /// Whether repeating the request under the lease that its caller names, if it does, would change nothing.
+    ///
+    /// # Errors
+    /// When a repetition could charge again, or be charged in part.
+    pub fn check_lease(
+        &self,
+        active: &ActiveSet<'_>,
+        domain: &str,
+        descriptors: &[Descriptor<'_>],
+    ) -> Result<(), NotRepeatable> {
+        let (Some(lease), Some(rules)) = (self.lease, active.rules.domain(domain)) else { return Ok(()) };
+        let (mut matches, beside) = matched::matches(rules, self.changes(active), descriptors);
+        let of_request = (&*beside.descriptors(descriptors), &beside);
+        let shares = (&OwnShares::default(), &self.clock);
+        let calls = requests::requests(rules, of_request, &mut matches, Some(lease), self.modes, shares);
+        named_lease::check(&calls, &matches)
+    }
+
     /// Decides a request. Returns the permits that it holds too, if it passes and acquired any.
     ///
     /// # Errors
@@ -150,17 +171,20 @@ impl Limiter {
         let shares = (&self.shares, &self.clock);
         let of_request = (&*of_matches, &beside);
         let mut calls = requests::requests(rules, of_request, &mut matches, lease, self.modes, shares);
-        let permits = lease.map(|lease| HeldPermits::new(self.store.clone(), &calls, lease));
+        let permits = lease.map(|lease| match self.lease {
+            Some(lease) => HeldPermits::named(lease),
+            None => HeldPermits::new(self.store.clone(), &calls, lease),
+        });
         let decisions = match deadline {
             _ if self.fallback.is_some() && active.overrides.is_emergency(domain) => {
                 calls.iter().map(|_| Err(StoreError::Emergency)).collect()
             }
             Deadline::Exceeded => self.store.decide_from_cache(&calls),
             Deadline::At(wait) => {
-                let decided = self.decide_in_store(&mut calls, wait).await;
                 // In shadow mode no hit waits for what it is given anyway.
-                let wait = wait.filter(|_| !self.modes.shadow);
-                self.shares.after_loans(&self.store, &matches, &calls, decided, wait).await
+                let until = OwnShares::waits_until(&matches, wait.filter(|_| !self.modes.shadow));
+                let decided = self.decide_in_store(&mut calls, wait).await;
+                self.shares.after_loans(&self.store, &matches, &calls, decided, until).await
             }
         };
         let is_complete = decisions.iter().all(Result::is_ok);
@@ -237,7 +261,7 @@ impl Limiter {
             }
             (decision, permits) => {
                 let is_ok = decision.as_ref().is_ok_and(|decision| decision.code == Code::Ok);
-                if is_ok && decisions.iter().any(Result::is_err) {
+                if is_ok && self.lease.is_none() && decisions.iter().any(Result::is_err) {
                     self.store.refund_in_background(refund::uncertain_releases(calls, decisions));
                 }
                 // Everything that had to be released was.
@@ -327,7 +351,8 @@ impl Limiter {
         let code = self.overall(&statuses);
         // A limit that denies suffices, whatever the verdict of the failed ones would have been.
         let failure = failure.filter(|_| !self.is_denied(&statuses));
-        if failure.is_some() || code == Code::OverLimit {
+        // What a caller named may be reserved by another attempt of it too.
+        if (failure.is_some() || code == Code::OverLimit) && self.lease.is_none() {
             self.store.refund_in_background(refund::refunds(calls, decisions));
             self.fallback.iter().zip(degraded).for_each(|(fallback, degraded)| fallback.refund(degraded));
         }

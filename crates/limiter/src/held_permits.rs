@@ -38,8 +38,17 @@ impl HeldPermits {
         Self(Arc::new(Inner { lease, releases, is_handed_over: AtomicBool::new(false) }))
     }
 
-    /// Adds the permits that `calls` acquired in `store`.
+    /// Permits under a lease that the caller named, and may have reserved before: their end is left to the caller.
+    pub(super) fn named(lease: LeaseId) -> Self {
+        let releases = Mutex::new(SmallVec::new());
+        Self(Arc::new(Inner { lease, releases, is_handed_over: AtomicBool::new(true) }))
+    }
+
+    /// Adds the permits that `calls` acquired in `store`, unless their end is left to the caller.
     pub(super) fn add_store(&self, store: Store, calls: &Requests) {
+        if self.is_handed_over() {
+            return;
+        }
         self.0.releases.lock().push((store, refund::releases(calls.iter())));
     }
 

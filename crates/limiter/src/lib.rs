@@ -14,6 +14,7 @@
 //! - [`fold`]: the statuses' decision.
 //! - [`deciding`]: the rule that decided, for responses.
 //! - [`refund`]: refunds of charges that do not count, [`held_permits`]: permits of a request that passed.
+//! - [`named_lease`]: requests that their callers repeat under leases that they name.
 //! - [`abuse`]: what the adaptive deny list observes and detects.
 //! - [`demand`]: demand of keys, and the limits that it recommends.
 //! - [`spread`]: delays that spread the times at which denied clients return.
@@ -41,6 +42,7 @@ mod lists;
 mod matched;
 pub mod metrics;
 mod modes;
+mod named_lease;
 mod precheck;
 mod refund;
 mod regions;
@@ -65,6 +67,7 @@ pub use self::{
     fallback::Fallback,
     held_permits::HeldPermits,
     modes::Modes,
+    named_lease::NotRepeatable,
     regions::OwnShares,
     replicas::Replicas,
     requests::cell_of,

@@ -74,7 +74,7 @@ impl Replicas {
         let lease = LeaseId::random();
         let (mut counts, mut early_counts) = (RecentCounts::default(), 0_u32);
         while Arc::strong_count(&self.0) > 1 {
-            let counted = store.decide(&presence(lease)).await.ok();
+            let counted = store.decide_own(&presence(lease)).await.ok();
             if let Some((_, verdict)) = counted.as_ref().and_then(|verdicts| verdicts.last()) {
                 let most = counts.add(Instant::now(), u32::try_from(verdict.used).unwrap_or(u32::MAX));
                 self.0.store(most, Ordering::Relaxed);

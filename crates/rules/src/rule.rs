@@ -8,7 +8,7 @@ use tollgate_core::{
     ban::BanPolicy,
     clock::Timestamp,
     descriptor::Entry,
-    quota::Quota,
+    quota::{Quota, Window},
 };
 
 use super::{
@@ -272,11 +272,18 @@ impl Rule {
         CountedKey::new(domain, self.cell_id(), open)
     }
 
-    /// Whether requests cannot override the limit: only utilization sheds, and the primary region does not have their
-    /// limits, while permits must be released where they were acquired.
-    pub fn ignores_override(&self) -> bool {
+    /// Whether requests cannot override the limit by one of this window: only utilization sheds, the primary region does
+    /// not have their limits, while permits must be released where they were acquired, and reservations are settled in the
+    /// rule's counter, which has one window.
+    pub fn ignores_override(&self, window: Window) -> bool {
         let holds_permits = || self.algorithm().is_some_and(Algorithm::holds_permits);
-        self.shedding.is_some() || (self.scope == Scope::Primary && holds_permits())
+        let has_other_window = match &self.limit {
+            Limit::Quota { quota, policy } => {
+                policy.is_budget() && quota.window.seconds() != window.seconds()
+            }
+            Limit::Unlimited => false,
+        };
+        self.shedding.is_some() || (self.scope == Scope::Primary && holds_permits()) || has_other_window
     }
 
     /// Whether an operator's override states a part of the limit.

@@ -17,7 +17,8 @@ pub enum Veto {
     Never,
     /// Keeps all from being charged.
     Alone,
-    /// Keeps all others from being charged, and is counted itself as if charged independently.
+    /// Keeps all others from being charged, and is counted itself, though denied, if its algorithm counts denied hits. Otherwise
+    /// like [`Self::Alone`].
     Counted,
     /// Keeps all from being charged if every check of this kind in the call is denied, as the quotas of a request.
     WithQuotas,
@@ -99,7 +100,10 @@ impl Check {
     pub const fn counting(&self, charging: Charging) -> Charging {
         match self.sync {
             SyncMode::Strict if self.share.is_none() && matches!(self.veto, Veto::Counted) => {
-                Charging::Independent
+                match self.policy.counts_denied() {
+                    true => Charging::Independent,
+                    false => charging,
+                }
             }
             SyncMode::Strict if self.share.is_none() => charging,
             SyncMode::Strict | SyncMode::Leased | SyncMode::Auto => Charging::AllOrNone,

@@ -21,7 +21,10 @@ struct Counter {
     rule: String,
     limit: String,
     used: u64,
-    /// Hits among them that the instance holds; not reported by earlier versions.
+    /// Hits that open leases hold; not reported by earlier versions.
+    #[serde(default)]
+    reserved: u64,
+    /// Hits among the used ones that the instance holds; not reported by earlier versions.
     #[serde(default)]
     held: u64,
     remaining: u64,
@@ -43,6 +46,9 @@ struct LimitUsage {
     limit: String,
     limit_hits: u64,
     used: u64,
+    /// Hits that open leases hold; not reported by earlier versions.
+    #[serde(default)]
+    reserved: u64,
     remaining: u64,
     resets_at_ms: u64,
     held: u64,
@@ -87,18 +93,21 @@ impl LimitUsage {
     #[allow(clippy::float_arithmetic)] // Shown to people.
     fn to_text(&self) -> String {
         // A bucket holds another number of hits than the limit.
-        let whole =
-            if self.remaining == 0 { self.limit_hits } else { self.used.saturating_add(self.remaining) };
+        let whole = match self.remaining {
+            0 => self.limit_hits,
+            remaining => self.used.saturating_add(self.reserved).saturating_add(remaining),
+        };
         let percent = if whole == 0 { 100.0 } else { self.used as f64 / whole as f64 * 100.0 };
         let held = match self.held {
             0 => String::new(),
             held => format!(", {held} of them held by the instance"),
         };
         format!(
-            "rule        {}\nlimit       {}\nused        {} ({percent:.1} %{held})\nremaining   {}\nresets at   {}\n",
+            "rule        {}\nlimit       {}\nused        {} ({percent:.1} %{held})\n{}remaining   {}\nresets at   {}\n",
             escape_line(&self.rule),
             escape_line(&self.limit),
             self.used,
+            reserved(self.reserved),
             self.remaining,
             utc(self.resets_at_ms),
         )
@@ -117,12 +126,41 @@ impl Counter {
             held => format!(" ({held} of them held by this instance)"),
         };
         format!(
-            "rule        {}\nlimit       {}\nused        {}{held}\nremaining   {}\nresets in   {:?}\nnext hit    {next}\n",
+            "rule        {}\nlimit       {}\nused        {}{held}\n{}remaining   {}\nresets in   {:?}\nnext hit    {next}\n",
             escape_line(&self.rule),
             escape_line(&self.limit),
             self.used,
+            reserved(self.reserved),
             self.remaining,
             Duration::from_millis(self.reset_after_ms),
         )
+    }
+}
+
+/// The line of hits that open leases hold; none for limits without any.
+fn reserved(hits: u64) -> String {
+    match hits {
+        0 => String::new(),
+        hits => format!("reserved    {hits}\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hits_that_leases_hold_have_a_line_and_are_a_part_of_the_whole() {
+        let mut usage = json!({
+            "rule": "user", "limit": "2000 per day, fixed_window", "limit_hits": 2_000, "used": 500, "remaining": 1_000,
+            "resets_at_ms": 0, "held": 0,
+        });
+        let text =
+            |usage: &Value| serde_json::from_value::<LimitUsage>(usage.clone()).expect("valid").to_text();
+        // Earlier versions report none.
+        assert!(text(&usage).contains("\nused        500 (33.3 %)\nremaining   1000\n"), "{}", text(&usage));
+        usage["reserved"] = json!(500);
+        let expected = "\nused        500 (25.0 %)\nreserved    500\nremaining   1000\n";
+        assert!(text(&usage).contains(expected), "{}", text(&usage));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, path::Path};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tollgate_control::{Files, Version};
 use tollgate_rules::config::{self, Options};
 
@@ -16,7 +16,7 @@ use super::{
     versions::{VersionFiles, VersionList, read_base_version, write_base_version},
 };
 use crate::settings::{
-    BaseVersion, DiffSource, LimitChange, Promotion, Rollback, RulesCommand, VersionSelector,
+    BaseVersion, DiffSource, LimitArgument, Rollback, RuleEdit, RulesCommand, VersionSelector,
 };
 
 pub(super) fn run(api: &ApiClient, command: &RulesCommand) -> Result<CommandOutput, ClientError> {
@@ -38,8 +38,8 @@ pub(super) fn run(api: &ApiClient, command: &RulesCommand) -> Result<CommandOutp
             }
             Ok(output)
         }
-        RulesCommand::Set(change) => set(api, change),
-        RulesCommand::Promote(promotion) => promote(api, promotion),
+        RulesCommand::Set(edit, rate_limit) => set(api, edit, rate_limit),
+        RulesCommand::Promote(edit) => promote(api, edit),
         RulesCommand::Rollback(rollback) => roll_back(api, rollback),
     }
 }
@@ -101,24 +101,28 @@ fn apply(
     Ok(CommandOutput { text, json: json!({ "version": made.get("version"), "diff": diff }) })
 }
 
-fn set(api: &ApiClient, change: &LimitChange) -> Result<CommandOutput, ClientError> {
-    let LimitChange { domain, rule, rate_limit, comment, based_on, force } = change;
-    let mut body = json!({ "rate_limit": rate_limit_of(rate_limit), "comment": comment, "force": force });
-    if let (Some(number), Some(body)) = (based_on, body.as_object_mut()) {
-        body.insert("based_on".to_owned(), (*number).into());
-    }
-    let json = api.put(&format!("rules/{}/{}", path_part(domain), path_part(rule)), &body)?;
+/// Fields of a call that makes a version.
+fn version_fields(comment: &str, based_on: Option<u64>, force: bool) -> Map<String, Value> {
+    let fields = [
+        ("comment", Some(comment.into())),
+        ("force", Some(force.into())),
+        ("based_on", based_on.map(Value::from)),
+    ];
+    fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+}
+
+fn set(api: &ApiClient, edit: &RuleEdit, rate_limit: &[LimitArgument]) -> Result<CommandOutput, ClientError> {
+    let RuleEdit { domain, rule, comment, based_on, force } = edit;
+    let mut body = version_fields(comment, *based_on, *force);
+    body.insert("rate_limit".to_owned(), rate_limit_of(rate_limit).into());
+    let json = api.put(&format!("rules/{}/{}", path_part(domain), path_part(rule)), &body.into())?;
     Ok(CommandOutput { text: applied(api, &json)?, json })
 }
 
-fn promote(api: &ApiClient, promotion: &Promotion) -> Result<CommandOutput, ClientError> {
-    let Promotion { domain, rule, comment, based_on, force } = promotion;
-    let mut body = json!({ "comment": comment, "force": force });
-    if let (Some(number), Some(body)) = (based_on, body.as_object_mut()) {
-        body.insert("based_on".to_owned(), (*number).into());
-    }
+fn promote(api: &ApiClient, edit: &RuleEdit) -> Result<CommandOutput, ClientError> {
+    let RuleEdit { domain, rule, comment, based_on, force } = edit;
     let path = format!("candidates/{}/{}/promote", path_part(domain), path_part(rule));
-    let json = api.post(&path, &body)?;
+    let json = api.post(&path, &version_fields(comment, *based_on, *force).into())?;
     Ok(CommandOutput { text: applied(api, &json)?, json })
 }
 
@@ -138,10 +142,7 @@ fn path_part(text: &str) -> String {
 
 fn roll_back(api: &ApiClient, rollback: &Rollback) -> Result<CommandOutput, ClientError> {
     let Rollback { to, comment, based_on, force } = rollback;
-    let mut body = json!({ "comment": comment, "force": force });
-    if let (Some(number), Some(body)) = (based_on, body.as_object_mut()) {
-        body.insert("based_on".to_owned(), (*number).into());
-    }
+    let body = version_fields(comment, *based_on, *force).into();
     let json = api.post(&format!("versions/{to}/rollback"), &body)?;
     Ok(CommandOutput { text: applied(api, &json)?, json })
 }

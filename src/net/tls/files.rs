@@ -59,8 +59,7 @@ impl TlsFiles {
 
     /// Earliest expiry of the certificates, in seconds since the Unix epoch, if readable.
     pub(super) fn expiry(&self) -> Option<i64> {
-        let chain = certificates(&self.certificate).ok()?;
-        chain.iter().filter_map(validity).map(|validity| *validity.end()).min()
+        self.certificate.as_ref().ok().and_then(|bytes| first_expiry(bytes))
     }
 
     /// Checks that the port's own certificate, the first one, is valid at a time, in seconds since the Unix epoch. An
@@ -113,8 +112,17 @@ impl TlsFiles {
     }
 }
 
+/// Earliest expiry of the certificates of a PEM file, in seconds since the Unix epoch, if readable.
+pub(super) fn first_expiry(pem: &[u8]) -> Option<i64> {
+    let chain = pem_certificates(pem).ok()?;
+    chain.iter().filter_map(validity).map(|validity| *validity.end()).min()
+}
+
 fn certificates(file: &io::Result<Vec<u8>>) -> Result<Vec<CertificateDer<'static>>, String> {
-    let bytes = file.as_ref().map_err(ToString::to_string)?;
+    pem_certificates(file.as_ref().map_err(ToString::to_string)?)
+}
+
+fn pem_certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),

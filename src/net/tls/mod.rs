@@ -53,6 +53,34 @@ impl Protocol {
     }
 }
 
+/// Client with a certificate of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TlsClient {
+    /// Of Redis.
+    Redis,
+    /// Of a control plane.
+    Xds,
+    /// Of other regions.
+    Region,
+}
+
+impl TlsClient {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Redis => "redis",
+            Self::Xds => "xds",
+            Self::Region => "region",
+        }
+    }
+
+    /// Records the certificates of a PEM file that this client presents from now on.
+    pub(crate) fn presents(self, pem: &[u8]) {
+        if let Some(expiry) = files::first_expiry(pem) {
+            metrics::client_certificate(self, expiry);
+        }
+    }
+}
+
 /// The time, in seconds since the Unix epoch.
 fn now_seconds() -> i64 {
     i64::try_from(Clock::System.now().as_micros() / 1_000_000).unwrap_or(i64::MAX)

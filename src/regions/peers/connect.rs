@@ -8,7 +8,10 @@ use tollgate_rules::RegionEntry;
 use tollgate_runtime::{error_text::with_sources, redact};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
-use crate::settings::{TlsFile, TlsSettings};
+use crate::{
+    net::tls::TlsClient,
+    settings::{TlsFile, TlsSettings},
+};
 
 /// Time limit for name resolution, TCP and TLS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -49,6 +52,7 @@ fn tls_config(settings: &TlsSettings, name: String) -> Result<ClientTlsConfig, S
         fs::read(path).map_err(|error| format!("{}: {}: {error}", settings.flag(file), redact::path(path)))
     };
     let certificate = read(TlsFile::Certificate, &settings.certificate)?;
+    TlsClient::Region.presents(&certificate);
     let key = read(TlsFile::Key, &settings.key)?;
     let mut config = ClientTlsConfig::new()
         .domain_name(name)

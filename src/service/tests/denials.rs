@@ -65,6 +65,23 @@ async fn the_body_states_the_limit_in_a_sentence_and_the_time_of_the_reset() {
 }
 
 #[tokio::test]
+async fn retry_after_is_a_header_only_where_it_is_on() {
+    for is_on in [true, false] {
+        let options = ResponseOptions {
+            retry_after_header: is_on,
+            problem_body: true,
+            ..options(HeaderStyle::Triple(HeaderNames::x_ratelimit()))
+        };
+        let denied = service(options).call_times(3, &["minute"]).await;
+        assert_eq!(denied.overall_code(), OverLimit);
+        assert_eq!(header(&denied, "Retry-After"), is_on.then_some("40"));
+        // Neither the other headers nor the body depend on it.
+        assert_eq!(header(&denied, "X-RateLimit-Reset"), Some("40"));
+        assert_eq!(body(&denied)["retry_after"], 40);
+    }
+}
+
+#[tokio::test]
 async fn the_body_states_the_limit_that_the_client_waits_for() {
     let service = with_body();
     let both = body(&service.call_times(3, &["named", "minute"]).await);

@@ -67,6 +67,7 @@ async fn a_frame_is_the_encoding_of_the_message() {
             retry_after_spread: Duration::from_secs(9),
             ..plain.clone()
         },
+        ResponseOptions { retry_after_header: false, ..plain.clone() },
         ResponseOptions { headers: triple, reset_at_header, ..plain.clone() },
         ResponseOptions { decision_metadata: NamedDecisions::All, ..plain.clone() },
         ResponseOptions { problem_body: true, ..plain },

@@ -103,6 +103,7 @@ const fn options(headers: HeaderStyle) -> ResponseOptions {
         reset_format: ResetFormat::Seconds,
         reset_at_header: None,
         degraded_remaining: DegradedRemaining::Share,
+        retry_after_header: true,
         retry_after_spread: Duration::ZERO,
         problem_body: false,
         degraded_header: true,

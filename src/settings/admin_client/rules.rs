@@ -63,42 +63,16 @@ enum RulesSubcommand {
     },
     /// Change the limit of one rule in its file, as a new version. Everything else in the files stays as it is.
     Set {
-        /// Domain of the rule.
-        #[arg(long, value_name = "NAME")]
-        domain: String,
-        /// Path of the rule, as in `/rlconfig` and metrics: `tenant_acme.path`.
-        #[arg(long, value_name = "PATH")]
-        rule: String,
+        #[command(flatten)]
+        edit: RuleEdit,
         /// Keys of `rate_limit` with their new values: `requests_per_unit=500`, `unit=minute`; `burst=null` removes a key.
         #[arg(value_name = "KEY=VALUE", required = true, value_parser = limit)]
         rate_limit: Vec<LimitArgument>,
-        /// Comment of the version, for the audit log.
-        #[arg(long, value_name = "TEXT")]
-        comment: String,
-        /// Version that must be current; if another one is, nothing changes. Default: the one that is changed.
-        #[arg(long, value_name = "NUMBER")]
-        based_on: Option<u64>,
-        /// Override of the guardrails.
-        #[arg(long)]
-        force: bool,
     },
     /// Make the candidate of a rule its limit in its file, as a new version.
     Promote {
-        /// Domain of the rule.
-        #[arg(long, value_name = "NAME")]
-        domain: String,
-        /// Path of the rule, as in `/rlconfig` and metrics: `tenant_acme.path`.
-        #[arg(long, value_name = "PATH")]
-        rule: String,
-        /// Comment of the version, for the audit log.
-        #[arg(long, value_name = "TEXT")]
-        comment: String,
-        /// Version that must be current; if another one is, nothing changes. Default: the one that is changed.
-        #[arg(long, value_name = "NUMBER")]
-        based_on: Option<u64>,
-        /// Override of the guardrails.
-        #[arg(long)]
-        force: bool,
+        #[command(flatten)]
+        edit: RuleEdit,
     },
     /// Activate the files of an earlier version again.
     Rollback {
@@ -174,43 +148,31 @@ pub enum RulesCommand {
         /// Whether to override the guardrails.
         force: bool,
     },
-    /// Change the limit of one rule.
-    Set(LimitChange),
+    /// Change keys of the limit of one rule.
+    Set(RuleEdit, Vec<LimitArgument>),
     /// Make the candidate of a rule its limit.
-    Promote(Promotion),
+    Promote(RuleEdit),
     /// Activate an earlier version again.
     Rollback(Rollback),
 }
 
-/// Change of the limit of one rule.
-#[derive(Clone, Debug)]
-pub struct LimitChange {
+/// Rule that is changed in its file, and the version that results.
+#[derive(Args, Clone, Debug)]
+pub struct RuleEdit {
     /// Domain of the rule.
+    #[arg(long, value_name = "NAME")]
     pub domain: String,
-    /// Path of the rule.
+    /// Path of the rule, as in `/rlconfig` and metrics: `tenant_acme.path`.
+    #[arg(long, value_name = "PATH")]
     pub rule: String,
-    /// Keys of `rate_limit`.
-    pub rate_limit: Vec<LimitArgument>,
-    /// Comment of the version.
+    /// Comment of the version, for the audit log.
+    #[arg(long, value_name = "TEXT")]
     pub comment: String,
-    /// Version that must be current. `None`: the one that is changed.
+    /// Version that must be current; if another one is, nothing changes. Default: the one that is changed.
+    #[arg(long, value_name = "NUMBER")]
     pub based_on: Option<u64>,
-    /// Whether to override the guardrails.
-    pub force: bool,
-}
-
-/// Candidate that becomes the limit of its rule.
-#[derive(Clone, Debug)]
-pub struct Promotion {
-    /// Domain of the rule.
-    pub domain: String,
-    /// Path of the rule.
-    pub rule: String,
-    /// Comment of the version.
-    pub comment: String,
-    /// Version that must be current. `None`: the one that is changed.
-    pub based_on: Option<u64>,
-    /// Whether to override the guardrails.
+    /// Override of the guardrails.
+    #[arg(long)]
     pub force: bool,
 }
 
@@ -236,12 +198,8 @@ impl RulesFlags {
             RulesSubcommand::Apply { directory, comment, based_on, force } => {
                 RulesCommand::Apply { directory, comment, based_on, force }
             }
-            RulesSubcommand::Set { domain, rule, rate_limit, comment, based_on, force } => {
-                RulesCommand::Set(LimitChange { domain, rule, rate_limit, comment, based_on, force })
-            }
-            RulesSubcommand::Promote { domain, rule, comment, based_on, force } => {
-                RulesCommand::Promote(Promotion { domain, rule, comment, based_on, force })
-            }
+            RulesSubcommand::Set { edit, rate_limit } => RulesCommand::Set(edit, rate_limit),
+            RulesSubcommand::Promote { edit } => RulesCommand::Promote(edit),
             RulesSubcommand::Rollback { to, comment, based_on, force } => {
                 RulesCommand::Rollback(Rollback { to, comment, based_on, force })
             }

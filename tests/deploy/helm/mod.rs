@@ -183,21 +183,34 @@ fn the_test_of_the_chart_passes_once_a_limit_denies() {
     }
 }
 
-/// The first command of the chart's README, and of the guide, without a cluster.
+/// Chart of a release.
+const PUBLISHED: &str = "oci://ghcr.io/tollgate-rs/charts/tollgate";
+
+/// The commands that install a trial, of the chart's README and of the guide, without a cluster.
 #[test]
 fn the_notes_of_the_chart_name_its_objects() {
-    for page in ["deploy/helm/tollgate/README.md", "docs/guides/helm.md"] {
+    let commands = |page: &str| -> Vec<String> {
         let text = fs::read_to_string(project(page)).expect("readable");
-        let line = text.lines().find(|line| line.starts_with("helm install ")).expect("a command");
-        let published = "oci://ghcr.io/tollgate-rs/charts/tollgate";
-        assert!(line.contains(published), "{page}: {line}");
+        let lines = text.lines().filter(|line| line.starts_with("helm install "));
+        lines.filter(|line| line.contains("store.kind=memory")).map(str::to_owned).collect()
+    };
+    let of_the_chart = commands("deploy/helm/tollgate/README.md");
+    assert!(matches!(&*of_the_chart, [line] if line.contains(PUBLISHED)), "{of_the_chart:?}");
+    let of_the_guide = commands("docs/guides/helm.md");
+    let [checkout, published] = &*of_the_guide else { panic!("{of_the_guide:?}") };
+    assert!(checkout.contains(CHART) && published.contains(PUBLISHED), "{of_the_guide:?}");
+
+    for line in of_the_chart.iter().chain(&of_the_guide) {
         let words = line.split(' ').skip(1).filter(|word| *word != "--wait");
-        let words = words.map(|word| if word == published { CHART } else { word });
+        let words = words.map(|word| if word == PUBLISHED { CHART } else { word });
         let mut install = Command::new(installed("target/helm/helm"));
         let output = install.args(words).arg("--dry-run=client").current_dir(project(".")).output();
         let output = output.expect("Helm runs");
-        assert!(output.status.success(), "{page}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
         let text = String::from_utf8_lossy(&output.stdout);
+        let image =
+            if line.contains(PUBLISHED) { "ghcr.io/tollgate-rs/tollgate:" } else { "image: tollgate:dev" };
+        assert!(text.contains(image), "{line}: another image than {image}");
         let notes = text.split("\nNOTES:\n").nth(1).expect("notes");
         for expected in [
             "rollout status deployment/tollgate",
@@ -205,7 +218,7 @@ fn the_notes_of_the_chart_name_its_objects() {
             "tollgate-headless.tollgate.svc.cluster.local:8081",
             "store.kind is memory",
         ] {
-            assert!(notes.contains(expected), "{page}: no {expected} in {notes}");
+            assert!(notes.contains(expected), "{line}: no {expected} in {notes}");
         }
     }
 }

@@ -162,8 +162,6 @@ fn envoy_gateway_generates_a_consistent_deployment() {
     };
     assert_eq!(settings.process.workers.get().to_string(), processors);
     assert!((5..60).contains(&settings.process.drain_delay.as_secs()));
-    let minutes = settings.grpc.max_connection_age.map(|age| age.as_secs() / 60);
-    assert_eq!(minutes, Some(5), "new pods get nothing to do");
 }
 
 #[test]
@@ -172,13 +170,14 @@ fn the_policy_for_envoy_gateway_states_limits() {
     let rules = policy.pointer("/spec/rateLimit/global/rules").and_then(Value::as_array).expect("rules");
     let limits: Vec<_> =
         rules.iter().map(|rule| (rule["limit"]["requests"].as_u64(), &rule["limit"]["unit"])).collect();
-    assert_eq!(limits, [(Some(100), &json!("Minute")), (Some(20), &json!("Minute"))]);
+    let minute = json!("Minute");
+    assert_eq!(limits, [(Some(100), &minute), (Some(100), &minute), (Some(20), &minute)]);
+    for (rule, every_address) in rules.iter().zip(["0.0.0.0/0", "::/0"]) {
+        let cidr = &rule["clientSelectors"][0]["sourceCIDR"];
+        assert_eq!(*cidr, json!({"type": "Distinct", "value": every_address}));
+    }
     assert_eq!(
-        rules[0]["clientSelectors"][0]["sourceCIDR"],
-        json!({"type": "Distinct", "value": "0.0.0.0/0"})
-    );
-    assert_eq!(
-        rules[1]["clientSelectors"][0]["headers"][0],
+        rules[2]["clientSelectors"][0]["headers"][0],
         json!({"type": "Distinct", "name": "x-user-id"})
     );
 }
@@ -191,16 +190,19 @@ fn the_overlay_for_envoy_gateway_matches_the_limits_of_the_policy() {
     assert_eq!(volume.expect("a volume")["configMap"]["name"], overlay["metadata"]["name"]);
     assert_eq!(overlay["metadata"]["namespace"], "envoy-gateway-system");
     let policy = checked("policy.yaml");
-    let name = |part: &str| policy["metadata"][part].as_str().expect("a text").to_owned();
-    let rule = format!("{}/{}/rule/0", name("namespace"), name("name"));
+    let (namespace, target) = (&policy["metadata"]["namespace"], &policy["spec"]["targetRefs"][0]);
+    let name = |of: &Value| of.as_str().expect("a text").to_owned();
+    let kind = name(&target["kind"]).to_lowercase();
+    let route = format!("{kind}/{}/{}/rule/0/match/0/*", name(namespace), name(&target["name"]));
     let directory = tempfile::tempdir().expect("a temporary directory");
     let text = overlay["data"]["limits.yaml"].as_str().expect("a text");
     fs::write(directory.path().join("limits.yaml"), text).expect("written");
     let slot = config::OverlaySlot::leaked();
     slot.set(config::Overlay::load(directory.path()).expect("valid"));
     let generated = format!(
-        "domain: envoy-gateway-system/eg/http\ndescriptors:\n- key: route\n  descriptors:\n  - key: {rule}\n    \
-         descriptors:\n    - {{key: remote_address, rate_limit: {{unit: minute, requests_per_unit: 100}}}}\n"
+        "domain: envoy-gateway-system/eg/http\ndescriptors:\n- key: {route}\n  value: {route}\n  descriptors:\n  - key: \
+         masked_remote_address\n    value: 0.0.0.0/0\n    descriptors:\n    - {{key: remote_address, rate_limit: {{unit: \
+         minute, requests_per_unit: 100}}}}\n"
     );
     let options = config::Options { overlay: Some(slot), ..config::Options::default() };
     let loaded = config::load_files([("pushed.yaml".to_owned(), generated.into_bytes())], options);

@@ -131,7 +131,11 @@ impl Reserve {
 
     /// Hits that a request of `hits` reserves of a limit: with those to add, and at most the share of the limit.
     pub fn amount(&self, hits: NonZeroU64, limit: u64) -> NonZeroU64 {
-        let wanted = hits.saturating_add(self.add.into());
+        self.capped(hits.saturating_add(self.add.into()), limit)
+    }
+
+    /// Hits that one reservation takes of a limit, of those that it asks for.
+    pub fn capped(&self, wanted: NonZeroU64, limit: u64) -> NonZeroU64 {
         let Some(cap) = self.cap else { return wanted.min(NonZeroU64::new(Hits::MAX).unwrap_or(wanted)) };
         let most = limit.saturating_mul(cap.get().into()).checked_div(WHOLE).unwrap_or(limit);
         wanted.min(NonZeroU64::new(most).unwrap_or(NonZeroU64::MIN))

@@ -134,6 +134,11 @@ impl Policy {
         ))
     }
 
+    /// Whether hits that it denies are counted, where each counter is charged for itself.
+    pub const fn counts_denied(&self) -> bool {
+        matches!(self, Self::FixedWindow(_))
+    }
+
     /// The algorithm without its parameters.
     pub const fn algorithm(&self) -> Algorithm {
         match self {

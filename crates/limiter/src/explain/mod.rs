@@ -96,7 +96,7 @@ fn explain_one(
     let (steps, found) = match (lease, signal) {
         (Some((rule, taken, lease)), _) => {
             let mut steps = walk::steps(&domain.root, taken);
-            steps.push(walk::lease_step(lease));
+            steps.push(walk::lease_step(rule, lease));
             (steps, Some((rule, taken)))
         }
         (None, Some(((rule, last), (_, taken)))) => {

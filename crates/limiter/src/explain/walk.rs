@@ -5,7 +5,7 @@ use tollgate_core::{
     lease::{self, LeaseId},
     shedding::{Priority, Utilization},
 };
-use tollgate_rules::{Branch, Level, UTILIZATION_KEY};
+use tollgate_rules::{Branch, Level, Rule, UTILIZATION_KEY};
 
 /// Maximum number of descriptors listed when none matches.
 const MAX_LISTED: usize = 10;
@@ -56,9 +56,14 @@ pub(super) fn steps(root: &Level, entries: &[Entry<'_>]) -> Vec<Step> {
     steps
 }
 
-/// The step of the entry that releases a lease.
-pub(super) fn lease_step(lease: &str) -> Step {
+/// The step of the entry that releases a lease of a rule, or settles it.
+pub(super) fn lease_step(rule: &Rule, lease: &str) -> Step {
+    let settles = rule.algorithm().is_some_and(|algorithm| !algorithm.holds_permits());
     let note = match LeaseId::parse(lease) {
+        Ok(_) if settles => {
+            "settles this lease: the hits of the descriptor count in place of the reserved ones".to_owned()
+        }
+        Err(error) if settles => format!("would settle a lease, but is invalid: {error}"),
         Ok(_) => "releases this lease: its permits are free again, and nothing is charged".to_owned(),
         Err(error) => format!("would release a lease, but is invalid: {error}"),
     };

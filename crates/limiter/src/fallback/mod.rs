@@ -34,7 +34,7 @@ use tollgate_rules::{Domain, OnStoreError};
 use tollgate_runtime::backoff;
 use tollgate_store::{
     Decisions, MemoryStore, Store, StoreError,
-    request::{Cell, Check, TagRequest, Verdicts, push_check, push_to_rule},
+    request::{Cell, Check, TagRequest, Verdicts, Veto, push_check, push_to_rule},
 };
 
 use self::deferred::{DeferredCharges, Taken};
@@ -104,43 +104,33 @@ impl Fallback {
         metrics::degraded_request();
         for (call, decision) in calls.iter().zip(decisions) {
             let Err(error) = decision else { continue };
-            let mut of_rule = None;
+            let (mut of_rule, mut is_vetoed) = (None, false);
             for (cell, check) in call.checks_with_cells().filter(|(_, check)| !is_candidate(check)) {
                 let matched = matches.get(check.descriptor);
-                let policy = matched.and_then(|matched| matched.on_store_error(domain));
-                let is_shadow = modes.shadow || matched.is_some_and(Match::is_shadow_when_degraded);
-                let policy = match policy.unwrap_or(self.on_store_error) {
-                    // An operator decided so for all limits.
-                    _ if *error == StoreError::Emergency => OnStoreError::Local,
-                    // A limit that denies nothing must not make requests fail.
-                    OnStoreError::Error if is_shadow => OnStoreError::Allow,
-                    policy => policy,
-                };
+                let policy = self.policy_of(matched, domain, modes, error);
                 metrics::degraded(policy, error.label());
                 counters.degraded(domain, matched.and_then(Match::rule), check.hits);
                 let reason = error.label();
                 substituted.degraded = substituted.degraded.or(Some(Degraded { policy, reason }));
                 // A ban does not end with the store.
                 if let Some(verdict) = store.known_ban(cell, check) {
+                    is_vetoed |= vetoes(check, &verdict);
                     substituted.verdicts.push(Verdicts::from_iter([(check.descriptor, verdict)]));
                     continue;
                 }
                 match policy {
                     OnStoreError::Error => {
+                        is_vetoed = true;
                         substituted.failure = substituted.failure.take().or_else(|| Some(error.clone()));
                     }
                     OnStoreError::Allow => {}
-                    OnStoreError::Deny => substituted.verdicts.push(Verdicts::from_iter([denied(check)])),
+                    OnStoreError::Deny => {
+                        let verdict = denied(check);
+                        is_vetoed |= vetoes(check, &verdict);
+                        substituted.verdicts.push(Verdicts::from_iter([(check.descriptor, verdict)]));
+                    }
                     OnStoreError::Local => {
-                        let whole = matched.and_then(Match::degraded_policy).unwrap_or(check.policy);
-                        let whole = without_primary(cell, matched, whole);
-                        let policy = whole.shared_by(replicas);
-                        self.start(store, cell, check, [whole, policy], replicas);
-                        // The calls of others are still decided there.
-                        let policy = if error.is_slowness() { policy.with_reserve() } else { policy };
-                        // A share denies clients that the limit would admit: they are not offenders.
-                        let check =
-                            Check { policy, sync: SyncMode::Strict, ban: None, share: None, ..*check };
+                        let check = self.local_check(store, (cell, check), matched, error, replicas);
                         let key = cell.key.clone();
                         match call.is_of_rule {
                             true => push_to_rule(&mut of_rule, key, check),
@@ -149,10 +139,50 @@ impl Fallback {
                     }
                 }
             }
+            // Charges of other calls all or none are refunded after the fold.
+            let of_rule = of_rule.map(|call| if is_vetoed { vetoed(call) } else { call });
             substituted.local_requests.extend(of_rule);
         }
         self.decide_locally(&mut substituted, replicas);
         substituted
+    }
+
+    /// The policy of a limit that the store did not decide.
+    fn policy_of(
+        &self,
+        matched: Option<&Match<'_>>,
+        domain: &Domain,
+        modes: Modes,
+        error: &StoreError,
+    ) -> OnStoreError {
+        let policy = matched.and_then(|matched| matched.on_store_error(domain));
+        let is_shadow = modes.shadow || matched.is_some_and(Match::is_shadow_when_degraded);
+        match policy.unwrap_or(self.on_store_error) {
+            // An operator decided so for all limits.
+            _ if *error == StoreError::Emergency => OnStoreError::Local,
+            // A limit that denies nothing must not make requests fail.
+            OnStoreError::Error if is_shadow => OnStoreError::Allow,
+            policy => policy,
+        }
+    }
+
+    /// The check of this instance's share of a limit, whose counter is started.
+    fn local_check(
+        &self,
+        store: &Store,
+        (cell, check): (&Cell, &Check),
+        matched: Option<&Match<'_>>,
+        error: &StoreError,
+        replicas: NonZeroU32,
+    ) -> Check {
+        let whole = matched.and_then(Match::degraded_policy).unwrap_or(check.policy);
+        let whole = without_primary(cell, matched, whole);
+        let policy = whole.shared_by(replicas);
+        self.start(store, cell, check, [whole, policy], replicas);
+        // The calls of others are still decided there.
+        let policy = if error.is_slowness() { policy.with_reserve() } else { policy };
+        // A share denies clients that the limit would admit: they are not offenders.
+        Check { policy, sync: SyncMode::Strict, ban: None, share: None, ..*check }
     }
 
     /// Starts the local counter of a check from the last verdict of `store`, if there is one since the last start.
@@ -339,11 +369,23 @@ fn without_primary(cell: &Cell, matched: Option<&Match<'_>>, whole: Policy) -> P
     share.map_or(whole, |(share, limit)| whole.region_share(share.base(), limit))
 }
 
+/// Whether a denial without a count keeps the other limits of the descriptor from being charged.
+fn vetoes(check: &Check, verdict: &Verdict) -> bool {
+    !verdict.admitted && check.effective_veto() == Veto::Alone
+}
+
+/// The limits of a descriptor that the local store decides beside one that denies: none of them is charged.
+fn vetoed(mut call: TagRequest) -> TagRequest {
+    let checks = call.cells.iter_mut().flat_map(|cell| &mut cell.checks);
+    checks.for_each(|check| check.veto = Veto::Always);
+    call
+}
+
 /// Verdict of a counter whose policy is to deny. A refund or a release is never denied.
-fn denied(check: &Check) -> (usize, Verdict) {
+fn denied(check: &Check) -> Verdict {
     let admitted = check.hits.is_refund();
     let after = if admitted { Duration::ZERO } else { DENIED_RETRY_AFTER };
-    let verdict = Verdict {
+    Verdict {
         admitted,
         remaining: 0,
         reset_after: after,
@@ -353,6 +395,5 @@ fn denied(check: &Check) -> (usize, Verdict) {
         over: if admitted { 0 } else { check.hits.charged() },
         decided_at: Timestamp::from_micros(0),
         ban: None,
-    };
-    (check.descriptor, verdict)
+    }
 }

@@ -278,7 +278,9 @@ fn match_rule<'r>(
     if let (Some(rule), Some(SwitchMode::Off), false) = (rule, mode, hits.is_refund()) {
         return Match::Off { rule, is_quota: rule.quota_mode && descriptor.limit.is_none() };
     }
-    if let (Some(quota), false) = (descriptor.limit, rule.is_some_and(|rule| rule.ignores_override())) {
+    let stated = descriptor.limit;
+    if let Some(quota) = stated.filter(|quota| !rule.is_some_and(|rule| rule.ignores_override(quota.window)))
+    {
         let quota = match rule.map(|rule| &rule.limit) {
             Some(Limit::Quota { quota: of_rule, .. }) => {
                 Quota { window: quota.window.within(of_rule.window), ..quota }
@@ -326,7 +328,12 @@ fn release<'r>(
 ) -> Option<Match<'r>> {
     let (rule, entries, lease) = domain.root.rule_of_lease(&descriptor.entries)?;
     let rule = changes.deciding(rule, entries);
-    let used = descriptor.hits.charged();
+    // As those that were reserved.
+    let used = rule
+        .weights
+        .as_ref()
+        .map_or(descriptor.hits, |weights| weights.weigh(descriptor.hits, entries))
+        .charged();
     match rule.limit {
         Limit::Quota { quota, policy } => {
             let hits = LeaseId::parse(lease).map_or(Hits::Peek, |lease| match policy.algorithm() {

@@ -1,5 +1,6 @@
 //! Metrics of decisions: rules, lists, and decisions without the store.
 
+mod algorithms;
 mod bans;
 mod lists;
 mod rollout;
@@ -39,6 +40,7 @@ use crate::{
 pub static METRICS: &[&dyn Metric] = &[
     &rules::RULE_METRICS,
     &rules::SERIES_DROPPED,
+    &algorithms::BY_ALGORITHM,
     &bans::BANS,
     &rollout::ENFORCEMENT,
     &rollout::CANDIDATES,

@@ -12,7 +12,7 @@ use std::{
 
 use parking_lot::RwLock;
 use tollgate_core::{
-    algorithm::Verdict,
+    algorithm::{Algorithm, Verdict},
     descriptor::{Entry, Hits},
 };
 use tollgate_metrics::{
@@ -21,7 +21,13 @@ use tollgate_metrics::{
 };
 use tollgate_rules::{Companion, Domain, List, Rule, Rules};
 
-use super::{bans::BanCounters, lists::ListCounters, regions::ShareCounters, rollout::RolloutCounters};
+use super::{
+    algorithms::{self, ALGORITHMS},
+    bans::BanCounters,
+    lists::ListCounters,
+    regions::ShareCounters,
+    rollout::RolloutCounters,
+};
 use crate::{
     candidate_check::Outcome,
     verdict::{Limited, Shed},
@@ -88,6 +94,14 @@ pub struct RuleCounters {
 
 #[derive(Debug, Default)]
 struct OfRule {
+    stated: OfAlgorithm,
+    /// Of the overrides that decide in the rule's place, by algorithm: these may have others, also side by side.
+    overriding: OnceLock<Box<[OfAlgorithm; ALGORITHMS]>>,
+}
+
+/// Counters of a rule's hits by one algorithm.
+#[derive(Debug, Default)]
+struct OfAlgorithm {
     own: OnceLock<PathCounters>,
     /// By path with a request's values; the number of paths of all rules is bounded where their series are.
     values: RwLock<HashMap<Box<str>, PathCounters>>,
@@ -146,7 +160,7 @@ impl RuleCounters {
                 self.limit_overrides(domain).inspect(|counters| record(counters));
             }
             Some(rule) => {
-                let Some(counters) = self.rules.get(rule.index().as_usize()) else { return };
+                let Some(counters) = self.of(rule) else { return };
                 let with_values = || counters.of_values(domain, rule, &rule.metric_path(entries));
                 let of_values = rule.has_metric_of_values().then(with_values).flatten();
                 record(of_values.as_ref().unwrap_or_else(|| counters.own(domain, rule)));
@@ -161,7 +175,7 @@ impl RuleCounters {
 
     /// Counts the decision of a rule that sheds.
     pub(crate) fn shedding(&self, domain: &Domain, shed: &Shed<'_>, hits: u64) {
-        let Some(counters) = self.rules.get(shed.rule.index().as_usize()) else { return };
+        let Some(counters) = self.of(shed.rule) else { return };
         let over = if shed.is_shed { hits } else { 0 };
         let (within, shadow) = if shed.denies() { (0, 0) } else { (hits, over) };
         counters.own(domain, shed.rule).add([hits, within, 0, over, shadow, 0]);
@@ -171,20 +185,36 @@ impl RuleCounters {
     pub(crate) fn degraded(&self, domain: &Domain, rule: Option<&Rule>, hits: Hits) {
         let counters = match rule {
             None => self.limit_overrides(domain),
-            Some(rule) => self.rules.get(rule.index().as_usize()).map(|counters| counters.own(domain, rule)),
+            Some(rule) => self.of(rule).map(|counters| counters.own(domain, rule)),
         };
         counters.inspect(|counters| counters.add([0, 0, 0, 0, 0, hits.charged()]));
     }
 
+    fn of(&self, rule: &Rule) -> Option<&OfAlgorithm> {
+        self.rules.get(rule.index().as_usize()).map(|counters| counters.of(rule))
+    }
+
     fn limit_overrides(&self, domain: &Domain) -> Option<&PathCounters> {
         let counters = self.domains.get(domain.index.as_usize())?;
-        Some(counters.limit_overrides.get_or_init(|| PathCounters::of_rule(&domain.name, LIMIT_OVERRIDE)))
+        Some(
+            counters
+                .limit_overrides
+                .get_or_init(|| PathCounters::of_rule(&domain.name, LIMIT_OVERRIDE, None)),
+        )
     }
 }
 
 impl OfRule {
+    fn of(&self, rule: &Rule) -> &OfAlgorithm {
+        let algorithm = rule.algorithm().filter(|_| rule.is_override());
+        let overriding = || self.overriding.get_or_init(Box::default);
+        algorithm.and_then(|algorithm| overriding().get(algorithms::index(algorithm))).unwrap_or(&self.stated)
+    }
+}
+
+impl OfAlgorithm {
     fn own(&self, domain: &Domain, rule: &Rule) -> &PathCounters {
-        self.own.get_or_init(|| PathCounters::of_rule(&domain.name, &rule.path()))
+        self.own.get_or_init(|| PathCounters::of_rule(&domain.name, &rule.path(), rule.algorithm()))
     }
 
     /// The counters of a path with values, unless there are too many such paths, or it is too long. For a path that belongs
@@ -197,7 +227,7 @@ impl OfRule {
         if let Some(known) = self.values.read().get(path) {
             return Some(known.clone());
         }
-        let made = match PathCounters::of_values(&domain.name, path, &rule.path()) {
+        let made = match PathCounters::of_values(&domain.name, path, rule) {
             Ok(made) => made,
             Err(NoSeries::Taken) => PathCounters { room: Room::Shared, ..self.own(domain, rule).clone() },
             Err(NoSeries::Full) => {
@@ -219,18 +249,19 @@ struct PathCounters {
 }
 
 impl PathCounters {
-    fn of_rule(domain: &str, path: &str) -> Self {
+    fn of_rule(domain: &str, path: &str, algorithm: Option<Algorithm>) -> Self {
         let (series, room) = series::of_rule(domain, path);
-        Self { series: series.counters(), room }
+        Self { series: counters(&series, algorithm), room }
     }
 
     /// The counters of a path with a request's values in it, if it can have its own.
-    fn of_values(domain: &str, path: &str, rule: &str) -> Result<Self, NoSeries> {
-        if path == rule {
-            return Ok(Self::of_rule(domain, path));
+    fn of_values(domain: &str, path: &str, rule: &Rule) -> Result<Self, NoSeries> {
+        let (own, algorithm) = (rule.path(), rule.algorithm());
+        if path == own {
+            return Ok(Self::of_rule(domain, path, algorithm));
         }
-        series::of_values(domain, path, rule)
-            .map(|series| Self { series: series.counters(), room: Room::Own })
+        series::of_values(domain, path, &own)
+            .map(|series| Self { series: counters(&series, algorithm), room: Room::Own })
     }
 
     fn add(&self, amounts: [u64; KINDS]) {
@@ -258,6 +289,14 @@ impl PathCounters {
         let (within, denied) = if verdict.admitted { (charged, 0) } else { (0, over) };
         let shadow = if is_shadow { over } else { 0 };
         self.add([charged, within, near_hits, denied, shadow, 0]);
+    }
+}
+
+/// Counters that are published to a series, and to the sums of its algorithm if the rule has one.
+fn counters(series: &Series, algorithm: Option<Algorithm>) -> Arc<Striped<KINDS>> {
+    match algorithm.and_then(algorithms::sums) {
+        Some(sums) => series.counters_in(sums),
+        None => series.counters(),
     }
 }
 
@@ -343,7 +382,7 @@ mod tests {
     fn a_path_has_counters_unless_it_is_too_long() {
         let rules = rules("values", &["k"]);
         let domain = rules.domain("values").expect("stated");
-        let (rule, of_rule) = (&**domain.root.rules().next().expect("stated"), OfRule::default());
+        let (rule, of_rule) = (&**domain.root.rules().next().expect("stated"), OfAlgorithm::default());
         let longest = "a".repeat(MAX_PATH_BYTES);
         assert!(of_rule.of_values(domain, rule, &longest).is_some());
         assert!(of_rule.of_values(domain, rule, &longest).is_some());
@@ -370,7 +409,7 @@ mod tests {
         let count = |key: &str, value: &str, hits| {
             let entries = [Entry { key, value }];
             let rule = domain.root.rule(&entries).expect("stated");
-            let own = counters.rules.get(rule.index().as_usize()).expect("one of them");
+            let own = counters.of(rule).expect("one of them");
             let of_values = own.of_values(domain, rule, &rule.metric_path(&entries)).expect("room");
             of_values.add([hits, 0, 0, 0, 0, 0]);
         };

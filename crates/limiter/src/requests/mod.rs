@@ -1,6 +1,7 @@
 //! Requests to the store for matched descriptors.
 
 mod candidate;
+mod leases;
 
 use std::sync::Arc;
 
@@ -60,8 +61,8 @@ pub(super) fn requests(
         let policy = counter.policy;
         // Logs and permits are not lent, nor what the primary region decides.
         let share = counter.share.filter(|_| policy.can_be_lent() && !key.is_at_primary());
-        let hits = overdrawn(under_lease(counter.hits, &policy, lease), matched.is_overdraft());
-        let hits = merged_reservation(&mut calls, (&key, record), &policy, hits);
+        let hits = leases::under_lease(&mut calls, (&key, record), &counter, lease);
+        let hits = overdrawn(hits, matched.is_overdraft());
         let hits = bounded(hits, &policy, &mut permits_left);
         let veto = match veto(matched, modes) {
             // Several limits of a descriptor are charged all or none, and loans would come too late for hits that count.
@@ -148,37 +149,6 @@ fn settle_quotas(calls: &mut Requests, matches: &Matches<'_>) {
     };
     let checks = calls.iter_mut().flat_map(|call| &mut call.cells).flat_map(|cell| &mut cell.checks);
     checks.filter(|check| is_quota(check)).for_each(|check| check.veto = veto);
-}
-
-/// Makes a charge of a concurrency limit an acquisition under the lease.
-fn under_lease(hits: Hits, policy: &Policy, lease: Option<LeaseId>) -> Hits {
-    match (hits, lease) {
-        (Hits::Charge(amount), Some(lease)) if policy.algorithm().takes_leases() => {
-            let amount =
-                policy.reserve_terms().map_or(amount, |reserve| reserve.amount(amount, policy.limit()));
-            Hits::Acquire { amount, lease }
-        }
-        (hits, _) => hits,
-    }
-}
-
-/// Adds a reservation to that of an earlier descriptor on the same counter, as there is one for each lease: what is left is
-/// a read.
-fn merged_reservation(
-    calls: &mut Requests,
-    (key, record): (&CellKey, RecordId),
-    policy: &Policy,
-    hits: Hits,
-) -> Hits {
-    let (Policy::Budget(_), Hits::Acquire { amount, .. }) = (policy, hits) else { return hits };
-    let cells = calls.iter_mut().flat_map(|call| &mut call.cells).filter(|cell| cell.key == *key);
-    for check in cells.flat_map(|cell| &mut cell.checks).filter(|check| check.record == record) {
-        if let Hits::Acquire { amount: earlier, .. } = &mut check.hits {
-            *earlier = earlier.saturating_add(amount.get());
-            return Hits::Peek;
-        }
-    }
-    hits
 }
 
 /// Makes a charge of a limit with an overdraft one that counts in full.

@@ -271,6 +271,26 @@ async fn a_domain_that_stops_charging_counts_a_denied_request_at_the_limit_that_
     }
 }
 
+#[tokio::test]
+async fn a_denied_descriptor_stays_denied_where_an_earlier_one_of_its_counter_is_not_charged() {
+    let of = |algorithm| {
+        format!(
+            "descriptors:\n- {{key: a, rate_limit: {{unit: hour, requests_per_unit: 10, algorithm: {algorithm}}}}}\n"
+        )
+    };
+    for (algorithm, counted) in [("fixed_window", 10), ("token_bucket", 8), ("sliding_window_log", 8)] {
+        let options = Options { stop_when_denied: true, ..Options::default() };
+        let instance = Instance::with_options(&of(algorithm), options);
+        let passes = async |hits: &[u64]| {
+            let asked: Vec<_> = hits.iter().map(|hits| ("a", Hits::charge(*hits))).collect();
+            instance.ask(&asked, None).await.iter().map(|(passes, ..)| *passes).collect::<Vec<_>>()
+        };
+        assert_eq!(passes(&[8]).await, [true]);
+        assert_eq!(passes(&[2, 2]).await, [true, false], "{algorithm}");
+        assert_eq!(instance.used("a").await, [counted], "{algorithm}");
+    }
+}
+
 /// Limits of a descriptor in seconds, with the hits of each.
 fn limits() -> impl Strategy<Value = Vec<(u32, u32, &'static str)>> {
     let algorithm = prop_oneof![

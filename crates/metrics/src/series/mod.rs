@@ -49,6 +49,19 @@ pub struct Series {
     exported: [AtomicU64; KINDS],
 }
 
+/// Count of one series that is part of a sum.
+struct Summed {
+    count: Arc<AtomicU64>,
+    sum: Arc<AtomicU64>,
+}
+
+impl Sink for Summed {
+    fn add(&self, amount: u64) {
+        self.count.fetch_add(amount, Ordering::Relaxed);
+        self.sum.fetch_add(amount, Ordering::Relaxed);
+    }
+}
+
 /// Kinds of series; each has a bound of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SeriesKind {
@@ -108,6 +121,17 @@ impl Series {
     /// Counters that are published to this series.
     pub fn counters(&self) -> Arc<Striped<KINDS>> {
         Striped::new(self.counts.clone().map(|count| -> Arc<dyn Sink> { count }))
+    }
+
+    /// Counters that are published to this series, and to these sums over several series.
+    pub fn counters_in(&self, sums: &[Arc<AtomicU64>; KINDS]) -> Arc<Striped<KINDS>> {
+        let mut sums = sums.iter();
+        Striped::new(self.counts.clone().map(|count| -> Arc<dyn Sink> {
+            match sums.next() {
+                Some(sum) => Arc::new(Summed { count, sum: Arc::clone(sum) }),
+                None => count,
+            }
+        }))
     }
 
     /// The counts, as of the last time that they were published.
@@ -360,6 +384,19 @@ mod tests {
         assert_eq!(registry.bytes, 0);
         assert!(of(&mut registry, &"a".repeat(MAX_BYTES)).is_err());
         assert!(of(&mut registry, "a_new").is_ok());
+    }
+
+    #[test]
+    fn counts_of_several_series_are_part_of_their_sums() {
+        let mut registry = Registry::default();
+        let sums: [Arc<AtomicU64>; KINDS] = Default::default();
+        let series = ["a", "b"].map(|path| registry.of_rule("d", path).0);
+        series[0].counters_in(&sums).add([1, 0, 0, 2, 0, 0]);
+        series[1].counters_in(&sums).add([10, 0, 0, 0, 0, 5]);
+        // Of neither sum.
+        series[1].counters().add([100, 0, 0, 0, 0, 0]);
+        assert_eq!(sums.each_ref().map(|sum| sum.load(Ordering::Relaxed)), [11, 0, 0, 2, 0, 5]);
+        assert_eq!(series.each_ref().map(|series| series.counted()[0]), [1, 110]);
     }
 
     #[test]

@@ -44,6 +44,15 @@ impl<T> Field<T> {
     pub const fn is_present(&self) -> bool {
         !matches!(self, Self::Absent)
     }
+
+    /// The field with the value that `change` gives, at the same position.
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Field<U> {
+        match self {
+            Self::Absent => Field::Absent,
+            Self::Invalid => Field::Invalid,
+            Self::Stated(Stated { at, value }) => Field::Stated(Stated { at, value: change(value) }),
+        }
+    }
 }
 
 impl<T: Copy + Default> Field<T> {

@@ -58,8 +58,23 @@ type Passes = SmallVec<[bool; 4]>;
 enum ChargeMode {
     /// Charges if the check passes.
     Apply,
+    /// Charges, though a check of the request is denied. Whether this one passes was found with the charges of the others, and
+    /// holds without them.
+    Count { passes: bool },
     /// Does not charge, because this check or another one is denied. Whether the check alone would have passed.
     Withhold { passes: bool },
+}
+
+impl ChargeMode {
+    /// The mode of a check that a ban does not deny. `passes`: whether it passes, if the request is vetoed.
+    fn of(check: &Check, charging: Charging, passes: Option<bool>) -> Self {
+        match passes.filter(|_| !check.hits.is_refund()) {
+            None => Self::Apply,
+            Some(passes) if !check.hits.may_be_withheld() => Self::Count { passes },
+            Some(false) if check.counting(charging) == Charging::Independent => Self::Count { passes: false },
+            Some(passes) => Self::Withhold { passes },
+        }
+    }
 }
 
 /// State of a counter during a precheck, in which nothing is charged.
@@ -122,12 +137,9 @@ impl MemoryStore {
         for (at, (cell, check)) in request.checks_with_cells().enumerate() {
             let passes = vetoed.as_ref().and_then(|passes| passes.get(at).copied());
             let ban = bans.get(at).copied().flatten();
-            let mode = match passes {
-                _ if is_banned(ban.as_ref(), check) => ChargeMode::Withhold { passes: false },
-                // Counted though denied.
-                Some(false) if check.counting(request.charging) == Charging::Independent => ChargeMode::Apply,
-                Some(passes) if check.hits.may_be_withheld() => ChargeMode::Withhold { passes },
-                Some(_) | None => ChargeMode::Apply,
+            let mode = match is_banned(ban.as_ref(), check) {
+                true => ChargeMode::Withhold { passes: false },
+                false => ChargeMode::of(check, request.charging, passes),
             };
             let verdict =
                 self.decide_one(&mut shard, cell, check, check.counting(request.charging), now, mode);
@@ -235,6 +247,10 @@ impl MemoryStore {
             let policy = share.map_or(check.policy, |share| share.policy(check.policy, state, now));
             let admitted = match mode {
                 ChargeMode::Apply => policy.apply(state, now, check.hits, charging),
+                ChargeMode::Count { passes } => {
+                    policy.apply(state, now, check.hits, charging);
+                    passes
+                }
                 ChargeMode::Withhold { passes } => {
                     policy.apply(state, now, Hits::Peek, charging);
                     passes

@@ -10,6 +10,7 @@ use super::{
     error::is_demoted,
     reconnect::Reconnector,
     script::{self, check_error},
+    servers::Server,
     target::Target,
 };
 use crate::LateReply;
@@ -87,10 +88,10 @@ impl fmt::Debug for Connection {
 
 impl Connection {
     /// Connects in the background and reconnects when necessary.
-    pub(super) fn open(target: Target, failure_lines: Arc<LogBudget>) -> Self {
+    pub(super) fn open(target: Target, server: Arc<Server>, failure_lines: Arc<LogBudget>) -> Self {
         let (report, state) = watch::channel(ConnectionState::Connecting);
         let (broken, breaks) = watch::channel(0);
-        tokio::spawn(Reconnector::new(target, report, breaks, failure_lines).run());
+        tokio::spawn(Reconnector::new(target, server, (report, breaks), failure_lines).run());
         Self { shared: Arc::new(SharedConnection { state, broken }) }
     }
 

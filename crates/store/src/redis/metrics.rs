@@ -2,14 +2,18 @@
 
 use std::{
     fmt,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
-use tollgate_metrics::{
-    Computed, Counter, Declared, Gauge, GaugeFamily, Histogram, Metric, MetricKind, StripedFamily, Unit,
-};
+use tollgate_metrics::{Computed, Counter, Declared, Histogram, Metric, MetricKind, StripedFamily, Unit};
 
-use super::{live::LiveList, server_utilization::UTILIZATION};
+use super::{
+    live::LiveList,
+    servers::{self, OpenBreaker, Server},
+};
 
 /// Metrics of a store in Redis.
 pub static METRICS: &[&dyn Metric] = &[
@@ -19,11 +23,11 @@ pub static METRICS: &[&dyn Metric] = &[
     &BATCH_CALLS,
     &QUEUED_CALLS,
     &CALLS_IN_FLIGHT,
-    &CONNECTIONS,
+    &servers::CONNECTIONS,
     &CLUSTER_CONNECTIONS,
     &BREAKERS_OPENED,
-    &BREAKERS_OPEN,
-    &UTILIZATION,
+    &servers::BREAKERS_OPEN,
+    &servers::REPORTED,
 ];
 
 /// Source of a decision without a call to Redis.
@@ -73,9 +77,6 @@ static CALLS_IN_FLIGHT: Computed<1> = Computed::gauge(
     |[declared], page| page.single(declared, waiting().1),
 );
 
-static CONNECTIONS: GaugeFamily<1> =
-    GaugeFamily::new("tollgate_redis_connections", &["state"], "Connections to Redis servers by state.", &[]);
-
 static CLUSTER_CONNECTIONS: Computed<1> = Computed::group(
     [Declared {
         name: "tollgate_redis_cluster_connections",
@@ -93,60 +94,6 @@ static CLUSTER_CONNECTIONS: Computed<1> = Computed::group(
 
 static BREAKERS_OPENED: Counter =
     Counter::new("tollgate_redis_breaker_opened_total", "Times a Redis server's circuit breaker opened.");
-
-static BREAKERS_OPEN: Gauge =
-    Gauge::new("tollgate_redis_breakers_open", "Open circuit breakers of Redis servers.");
-
-/// State of a connection to a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LinkState {
-    /// Not connected before.
-    Connecting,
-    /// Connected.
-    Up,
-    /// Lost, or failed to connect.
-    Down,
-}
-
-impl LinkState {
-    const ALL: [Self; 3] = [Self::Connecting, Self::Up, Self::Down];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Connecting => "connecting",
-            Self::Up => "up",
-            Self::Down => "down",
-        }
-    }
-
-    fn add(self, change: f64) {
-        CONNECTIONS.add([self.name()], change);
-    }
-}
-
-/// A worker's connection to a server, counted by its state until this is dropped.
-#[derive(Debug)]
-pub(super) struct ConnectionGauge(LinkState);
-
-impl ConnectionGauge {
-    /// A connection that was not established before.
-    pub(super) fn connecting() -> Self {
-        LinkState::Connecting.add(1.0);
-        Self(LinkState::Connecting)
-    }
-
-    /// Counts the connection under another state.
-    pub(super) fn set(&mut self, state: LinkState) {
-        state.add(1.0);
-        std::mem::replace(&mut self.0, state).add(-1.0);
-    }
-}
-
-impl Drop for ConnectionGauge {
-    fn drop(&mut self) {
-        self.0.add(-1.0);
-    }
-}
 
 /// Slots that one command to a node of a cluster may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,27 +174,15 @@ fn waiting() -> (usize, usize) {
     QUEUES.all().iter().map(|queues| queues.waiting()).fold((0, 0), add)
 }
 
-/// An open circuit breaker of a worker, counted until this is dropped.
-#[derive(Debug)]
-pub(super) struct OpenBreaker(());
-
 /// Counts a circuit breaker that opened.
-pub(super) fn breaker_opened() -> OpenBreaker {
+pub(super) fn breaker_opened(server: Arc<Server>) -> OpenBreaker {
     BREAKERS_OPENED.add(1);
-    BREAKERS_OPEN.add(1.0);
-    OpenBreaker(())
-}
-
-impl Drop for OpenBreaker {
-    fn drop(&mut self) {
-        BREAKERS_OPEN.add(-1.0);
-    }
+    OpenBreaker::new(server)
 }
 
 /// Number of open circuit breakers.
 pub fn breakers_open() -> u64 {
-    // A count, which is never below zero.
-    BREAKERS_OPEN.value() as u64
+    servers::breakers_open()
 }
 
 /// Counts a call that was decided without Redis.
@@ -271,6 +206,5 @@ pub fn export() {
     COMMANDS.export();
     UNREACHED.export();
     BREAKERS_OPENED.export();
-    BREAKERS_OPEN.export();
-    LinkState::ALL.into_iter().for_each(|state| state.add(0.0));
+    servers::export();
 }

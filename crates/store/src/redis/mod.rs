@@ -6,7 +6,7 @@
 //! about keys that a command on several slots did not reach.
 //!
 //! `topology` hides the number of servers: `batch` combines requests to one server, `local` caches what need not be
-//! sent, `connection` and `reconnect` maintain the connection, `target` resolves its server, `sentinel` finds the
+//! sent, `connection` and `reconnect` maintain the connection, `servers` lists the servers with what they report, `target` resolves its server, `sentinel` finds the
 //! current master, and `cluster` has a batcher for each master.
 
 mod connect;
@@ -26,7 +26,7 @@ pub mod metrics;
 mod error;
 mod script;
 mod sentinel;
-mod server_utilization;
+mod servers;
 mod url;
 mod settings;
 mod store_clock;
@@ -185,14 +185,30 @@ impl RedisStore {
     /// # Errors
     /// See [`RedisStore::decide`].
     pub async fn decide_by(&self, request: &TagRequest, deadline: Instant) -> Result<Verdicts, StoreError> {
-        let shared = &*self.shared;
+        let verdicts = self.attempt(request, deadline).await;
+        self.shared.log_outage(verdicts.as_ref().err());
+        verdicts
+    }
+
+    /// Decides a request of this process itself in one step: no `on_store_error` policy applies if it fails, and so the
+    /// failure is not logged as an outage.
+    ///
+    /// # Errors
+    /// See [`RedisStore::decide`].
+    pub async fn decide_own(&self, request: &TagRequest) -> Result<Verdicts, StoreError> {
+        let verdicts = self.attempt(request, self.deadline(None)).await;
+        if verdicts.is_ok() {
+            self.shared.log_outage(None);
+        }
+        verdicts
+    }
+
+    async fn attempt(&self, request: &TagRequest, deadline: Instant) -> Result<Verdicts, StoreError> {
         let submission = Submission { request, clock: self.clock, made_at: Instant::now(), deadline };
-        let verdicts = shared.servers.decide(submission).await.map_err(|error| {
+        self.shared.servers.decide(submission).await.map_err(|error| {
             let waited = deadline.saturating_duration_since(submission.made_at);
             error::into_store_error(error, waited)
-        });
-        shared.log_outage(verdicts.as_ref().err());
-        verdicts
+        })
     }
 
     /// The denial of a check whose counter was last seen banned, while the server does not decide.

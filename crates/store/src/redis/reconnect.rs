@@ -14,8 +14,11 @@ use tokio::{
 };
 use tollgate_runtime::{backoff::Backoff, foreign_text, log_budget::LogBudget, outage::OutageLog};
 
-use super::metrics::{ConnectionGauge, LinkState};
-use super::{connection::ConnectionState, target::Target};
+use super::{
+    connection::ConnectionState,
+    servers::{ConnectionGauge, LinkState, Server},
+    target::Target,
+};
 
 /// Pause after a first failed attempt to connect.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
@@ -59,11 +62,11 @@ pub(super) struct Reconnector {
 impl Reconnector {
     pub(super) fn new(
         target: Target,
-        report: watch::Sender<ConnectionState>,
-        breaks: watch::Receiver<u64>,
+        server: Arc<Server>,
+        (report, breaks): (watch::Sender<ConnectionState>, watch::Receiver<u64>),
         failure_lines: Arc<LogBudget>,
     ) -> Self {
-        let gauge = ConnectionGauge::connecting();
+        let gauge = ConnectionGauge::connecting(server);
         Self { target, report, breaks, generation: 0, outage: OutageLog::default(), failure_lines, gauge }
     }
 

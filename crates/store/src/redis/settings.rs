@@ -43,6 +43,8 @@ pub struct RedisSettings {
     pub ca_certificate: Option<PathBuf>,
     /// PEM files of the certificate and key of this client.
     pub client_certificate: Option<(PathBuf, PathBuf)>,
+    /// Whether the servers' own figures are sampled for metrics, by `INFO` and `TIME`.
+    pub samples_servers: bool,
 }
 
 impl fmt::Debug for RedisSettings {
@@ -75,6 +77,7 @@ impl RedisSettings {
             known_bans: KnownBans::default(),
             store_clock: StoreClock::default(),
             failure_lines: reconnect::failure_lines(),
+            samples_servers: self.samples_servers,
         }
     }
 

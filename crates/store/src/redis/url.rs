@@ -56,6 +56,17 @@ impl fmt::Debug for Login {
     }
 }
 
+impl RedisUrl {
+    /// Whether connections to the servers use TLS.
+    pub fn has_tls(&self) -> bool {
+        match self {
+            Self::Standalone(url) => url.starts_with("rediss://"),
+            Self::Sentinel(sentinel) => sentinel.has_tls,
+            Self::Cluster(cluster) => cluster.has_tls,
+        }
+    }
+}
+
 impl FromStr for RedisUrl {
     /// The expected form. Quotes nothing of the text, which may contain a password anywhere.
     type Err = String;

@@ -78,6 +78,8 @@ struct LimitView {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct CounterState {
     pub(super) used: u64,
+    /// Hits that open leases hold, neither used nor remaining.
+    pub(super) reserved: u64,
     pub(super) remaining: u64,
     /// Whether one hit would pass; unknown with `min_interval`, as a read does not return the time of the last hit.
     pub(super) would_pass: Option<bool>,
@@ -92,6 +94,7 @@ impl CounterState {
         let is_known = !has_room || !has_min_interval || verdict.used == 0;
         Self {
             used: verdict.used,
+            reserved: verdict.held,
             remaining: verdict.remaining,
             would_pass: is_known.then_some(has_room),
             reset_after_ms: u64::try_from(verdict.reset_after.as_millis()).unwrap_or(u64::MAX),
@@ -125,6 +128,8 @@ struct LimitUsage {
     /// Unknown of a concurrency limit, which has no window.
     window_seconds: Option<u32>,
     used: u64,
+    /// Hits that open leases hold, neither used nor remaining.
+    reserved: u64,
     remaining: u64,
     /// Time at which the counter equals an unused one, in milliseconds since 1970.
     resets_at_ms: u64,
@@ -143,6 +148,7 @@ impl LimitUsage {
             limit_hits: quota.limit,
             window_seconds: (!holds_permits).then(|| quota.window.seconds()),
             used: verdict.used,
+            reserved: verdict.held,
             remaining: verdict.remaining,
             resets_at_ms: resets_at.as_micros() / 1_000,
             held,

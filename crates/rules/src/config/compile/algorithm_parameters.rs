@@ -89,10 +89,10 @@ impl Reporter<'_> {
             self.parameter(MIN_INTERVAL, chosen, &raw.min_interval, min_interval, path, Self::min_interval);
         let lease_ttl = self.parameter(LEASE_TTL, chosen, &raw.lease_ttl, lease_ttl, path, Self::lease_ttl);
         let overdraft = overdraft::read(self, chosen, raw, &defaults.overdraft, path);
-        let reserve = reserve::read(self, chosen, raw, defaults.reserve, path);
+        let reserve = reserve::read(self, chosen, raw, (defaults.reserve, overdraft.as_ref()), path);
         // All parameters are checked before the first invalid one ends the compilation.
         let (burst, min_interval, lease_ttl) = (burst?, min_interval?, lease_ttl?);
-        let Overdraft { is_stated, max_debt, carry } = overdraft?;
+        let Overdraft { is_stated, max_debt, carry, .. } = overdraft?;
         let absent = Parameters::default();
         let parameters = Parameters {
             burst: burst.map(|burst| burst.value),

@@ -36,7 +36,7 @@ pub(super) fn read(
         }
     }
     if let Some(Limit::Quota { quota, policy }) = limit {
-        if policy.algorithm().has_own_key() && degraded > MAX_QUEUED {
+        if policy.algorithm().stores_hits() && degraded > MAX_QUEUED {
             let message = format!(
                 "is too large; expected a limit of at most {MAX_QUEUED}, since this algorithm stores each hit"
             );

@@ -41,6 +41,31 @@ pub(super) struct LimitSite<'a> {
     pub(super) index: Option<usize>,
 }
 
+/// Reads a flag of a descriptor.
+type ReadFlag = fn(&RawDescriptor) -> &Field<bool>;
+
+/// Flags of a descriptor that concern its limit.
+const FLAGS_OF_LIMITS: [(&str, ReadFlag); 3] = [
+    ("shadow_mode", |raw| &raw.shadow_mode),
+    ("quota_mode", |raw| &raw.quota_mode),
+    ("detailed_metric", |raw| &raw.detailed_metric),
+];
+
+/// Whether there are limits in these descriptors or below them, and all have the flag.
+fn is_stated_below(descriptors: &[RawDescriptor], flag: ReadFlag) -> bool {
+    fn count(descriptors: &[RawDescriptor], flag: ReadFlag) -> Option<usize> {
+        descriptors.iter().try_fold(0_usize, |limits, raw| {
+            let is_limited = raw.is_limited() || raw.load_shedding.is_present();
+            if is_limited && !flag(raw).or_default() {
+                return None;
+            }
+            let below = count(&raw.descriptors, flag)?;
+            Some(limits.saturating_add(below).saturating_add(is_limited.into()))
+        })
+    }
+    count(descriptors, flag).is_some_and(|limits| limits > 0)
+}
+
 /// Compiles one file's descriptors into its domain.
 pub(super) struct Compiler<'a> {
     pub(super) file: &'a Rc<str>,
@@ -156,15 +181,13 @@ impl Compiler<'_> {
         }
     }
 
-    /// Warns of keys that have no effect without a limit.
+    /// Warns of keys that have no effect without a limit, except flags that all limits below state too, as in the rules of
+    /// Envoy Gateway.
     fn warn_without_effect(&mut self, raw: &RawDescriptor, path: &Path<'_>) {
         let message = "has no effect without a `rate_limit` in the same descriptor";
-        for (key, flag) in [
-            ("shadow_mode", &raw.shadow_mode),
-            ("quota_mode", &raw.quota_mode),
-            ("detailed_metric", &raw.detailed_metric),
-        ] {
-            if let Some(flag) = flag.stated().filter(|flag| flag.value) {
+        for (key, of) in FLAGS_OF_LIMITS {
+            let flag = of(raw).stated().filter(|flag| flag.value);
+            if let Some(flag) = flag.filter(|_| !is_stated_below(&raw.descriptors, of)) {
                 self.warning(flag.at, &path.key(key), message);
             }
         }

@@ -26,6 +26,15 @@ pub(super) struct Overdraft {
     pub(super) is_stated: bool,
     pub(super) max_debt: Option<u32>,
     pub(super) carry: Carry,
+    /// Positions of the keys in `defaults` that apply.
+    pub(super) default_at: DefaultPositions,
+}
+
+/// Positions of keys in `defaults`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct DefaultPositions {
+    pub(super) overdraft: Option<Position>,
+    pub(super) carry: Option<Position>,
 }
 
 /// Hits that count in the next windows, or raise them.
@@ -41,6 +50,7 @@ pub(super) struct OverdraftDefaults {
     overdraft: bool,
     pub(super) max_debt: Option<Stated<u32>>,
     carry: Carry,
+    at: DefaultPositions,
 }
 
 impl Carry {
@@ -65,6 +75,7 @@ impl OverdraftDefaults {
                 debt: rule.overdraft && is_window && policy.max_debt().is_some(),
                 unused_percent: policy.unused_percent(),
             },
+            at: DefaultPositions::default(),
         }
     }
 }
@@ -79,6 +90,10 @@ pub(super) fn read_defaults(
         overdraft: raw.overdraft.or_default(),
         max_debt: raw.max_debt.stated().and_then(|debt| read_max_debt(reporter, debt, path)),
         carry: Carry::of(raw.carry.or_default()),
+        at: DefaultPositions {
+            overdraft: raw.overdraft.stated().map(|stated| stated.at),
+            carry: raw.carry.stated().map(|stated| stated.at),
+        },
     }
 }
 
@@ -108,6 +123,10 @@ pub(super) fn read(
     }
     let carry = read_carry(reporter, chosen, raw, is_stated, path)?;
     let is_window = chosen == Algorithm::FixedWindow;
+    let default_at = DefaultPositions {
+        overdraft: defaults.at.overdraft.filter(|_| !raw.overdraft.is_present()),
+        carry: defaults.at.carry.filter(|_| carry.is_none()),
+    };
     let carry = carry.unwrap_or(Carry {
         debt: defaults.carry.debt && is_stated && is_window,
         unused_percent: if is_window { defaults.carry.unused_percent } else { 0 },
@@ -124,7 +143,7 @@ pub(super) fn read(
             return None;
         }
     };
-    Some(Overdraft { is_stated, max_debt: max_debt.map(|debt| debt.value), carry })
+    Some(Overdraft { is_stated, max_debt: max_debt.map(|debt| debt.value), carry, default_at })
 }
 
 /// Reads `carry`: the stated value; `None` if it is invalid.
@@ -210,8 +229,8 @@ pub(super) fn warn_of_lost_charges(
     let known = |word: &str| POST_PAID_WORDS.into_iter().find(|known| known.eq_ignore_ascii_case(word));
     if let Some(word) = words.filter_map(known).next() {
         let message = format!(
-            "counts `{word}`, which may be charged after the response: such a charge is dropped where it exceeds \
-             the rest of the limit; state `overdraft: true`, or false if requests are charged beforehand"
+            "counts `{word}`, which may be charged after the response: a charge above what remains is then dropped; \
+             expected `overdraft: true`, or `overdraft: false` if requests are charged beforehand"
         );
         compiler.warning(at, path, message);
     }

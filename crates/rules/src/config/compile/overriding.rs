@@ -80,22 +80,27 @@ fn check_keys(rule: &Rule, raw: &Stated<RawRateLimit>, problems: &mut Problems, 
     for (key, at) in raw.value.stated_keys() {
         is_empty = false;
         if key == "inherit" {
-            let message = "is not a key of an override, which keeps what it omits";
+            let message = "is not a key of an override; expected other keys: those that it omits keep the values of the rule";
             problems.error(SOURCE, at, path.key(key), message);
             return false;
         }
         if key == "tune" {
-            let message = "is not a key of an override, which holds a tuned limit";
+            let message = "is not a key of an override; expected `tune` in the rule itself";
             problems.error(SOURCE, at, path.key(key), message);
             return false;
         }
         if IDENTITY.contains(&key) {
-            problems.error(SOURCE, at, path.key(key), "identifies the rule; expected a part of its limit");
+            problems.error(
+                SOURCE,
+                at,
+                path.key(key),
+                "identifies the rule and cannot be overridden; expected keys of its limit",
+            );
             return false;
         }
     }
     if let Some(replaces) = raw.value.replaces.first() {
-        let message = "concerns other rules; expected a part of the limit";
+        let message = "concerns other rules and cannot be overridden; expected keys of the limit";
         problems.error(SOURCE, replaces.at, path.key("replaces"), message);
         return false;
     }

@@ -7,11 +7,12 @@ use tollgate_core::{
     duration::parse_seconds,
 };
 
-use super::parameters::Reporter;
+use super::{overdraft::Overdraft, parameters::Reporter};
 use crate::config::{
     problem::Path,
     raw::{Field, Ratio, RawRateLimit, RawReserve, Stated},
     reader::excerpt,
+    yaml::Position,
 };
 
 /// Time to live of a lease by default, and the shortest and longest one, in seconds.
@@ -19,22 +20,34 @@ const DEFAULT_TTL: NonZeroU32 = NonZeroU32::new(600).unwrap();
 const MIN_TTL: u32 = 2;
 const MAX_TTL: u32 = 7 * 24 * 60 * 60;
 
-/// Reads the reservations of a limit with the algorithm `chosen`: its own, else the default. `None` if they are invalid.
+/// Reads the reservations of a limit with the algorithm `chosen` and this overdraft: its own, else those of the rule that it
+/// overrides. `None` if they are invalid.
 pub(super) fn read(
     reporter: &mut Reporter<'_>,
     chosen: Algorithm,
     raw: &RawRateLimit,
-    default: Option<Reserve>,
+    (of_rule, overdraft): (Option<Reserve>, Option<&Overdraft>),
     path: &Path<'_>,
 ) -> Option<Option<Reserve>> {
-    let stated = match &raw.reserve {
+    let reserve = match &raw.reserve {
         Field::Invalid => return None,
-        Field::Absent => return Some(default.filter(|_| chosen.stated() == Algorithm::FixedWindow)),
-        Field::Stated(stated) => stated,
+        Field::Absent => match of_rule.filter(|_| chosen.stated() == Algorithm::FixedWindow) {
+            Some(reserve) => Some(reserve),
+            None => return Some(None),
+        },
+        Field::Stated(stated) => {
+            let path = path.key("reserve");
+            let reserve = terms(reporter, &stated.value, &path);
+            if chosen.stated() != Algorithm::FixedWindow {
+                let message =
+                    format!("is not a key of {}; expected `algorithm: fixed_window`", chosen.name());
+                reporter.error(stated.at, &path, message);
+                return None;
+            }
+            reserve
+        }
     };
-    let path = path.key("reserve");
-    let reserve = terms(reporter, &stated.value, &path);
-    let is_possible = check(reporter, chosen, raw, stated, &path);
+    let is_possible = check_overdraft(reporter, raw, overdraft?, path);
     reserve.filter(|_| is_possible).map(Some)
 }
 
@@ -96,30 +109,39 @@ fn ten_thousandths(share: f64) -> Option<NonZeroU32> {
     (1.0..=10_000.0).contains(&parts).then(|| NonZeroU32::new(parts as u32)).flatten()
 }
 
-/// Reports keys of the limit that reservations contradict. Returns whether there are none.
-fn check(
+/// Reports the overdraft or the carry of a limit with reservations, whether it states them or `defaults` do. Returns whether
+/// it has neither.
+fn check_overdraft(
     reporter: &mut Reporter<'_>,
-    chosen: Algorithm,
     raw: &RawRateLimit,
-    stated: &Stated<RawReserve>,
+    overdraft: &Overdraft,
     path: &Path<'_>,
 ) -> bool {
-    if chosen.stated() != Algorithm::FixedWindow {
-        let message = format!("is not a key of {}; expected `algorithm: fixed_window`", chosen.name());
-        reporter.error(stated.at, path, message);
-        return false;
-    }
-    if raw.overdraft.or_default() {
-        let message = "contradicts `overdraft: true`: the hits that a lease is settled with count beyond the limit too; \
-                       remove one of them";
-        reporter.error(stated.at, path, message.to_owned());
-        return false;
-    }
-    if raw.carry.stated().is_some_and(|carry| carry.value.unused > 0) {
-        let message = "contradicts `carry` of unused hits, since what leases hold is neither used nor unused; remove one \
-                       of them";
-        reporter.error(stated.at, path, message.to_owned());
-        return false;
-    }
-    true
+    let (key, stated, reason, own, default, without) = if overdraft.is_stated {
+        let reason = "the hits that a lease is settled with count beyond the limit too";
+        let own = raw.overdraft.stated().map(|stated| stated.at);
+        ("overdraft", "`overdraft: true`", reason, own, overdraft.default_at.overdraft, "overdraft: false")
+    } else if overdraft.carry.unused_percent > 0 {
+        let reason = "what leases hold is neither used nor unused";
+        let own = raw.carry.stated().map(|stated| stated.at);
+        ("carry", "`carry` of unused hits", reason, own, overdraft.default_at.carry, "carry: false")
+    } else {
+        return true;
+    };
+    let of_limit = raw.reserve.stated().map(|reserve| reserve.at);
+    let (at, at_key, message) = match (of_limit, own, default) {
+        (Some(at), None, Some(default)) => {
+            let line = default.line();
+            let place = format!("{stated} of `defaults` at {}:{line}", reporter.file);
+            (Some(at), "reserve", format!("contradicts {place}: {reason}; expected `{without}` beside it"))
+        }
+        (Some(at), ..) => {
+            (Some(at), "reserve", format!("contradicts {stated}: {reason}; remove one of them"))
+        }
+        (None, own, _) => {
+            (own, key, format!("contradicts the `reserve` of the rule: {reason}; expected `{without}`"))
+        }
+    };
+    reporter.error(at.unwrap_or(Position::WHOLE), &path.key(at_key), message);
+    false
 }

@@ -100,28 +100,32 @@ fn check_keys(compiler: &mut Compiler<'_>, raw: &RawRateLimit, path: &Path<'_>) 
         raw.inherit.stated().filter(|inherit| inherit.value != RawInherit::No).map(|stated| stated.at);
     let tune = raw.tune.stated().map(|stated| stated.at);
     let keys = [
-        ("unlimited", unlimited, "limits nothing beside the others; remove the limit"),
+        ("unlimited", unlimited, "has no effect beside other limits; expected a limit, or no element"),
         (
             "sync",
             leased,
-            "cannot be leased beside the others, with which it is charged all or none; expected strict",
+            "cannot be leased: several limits are charged all or none, in one step; expected `sync: strict`",
         ),
-        ("far", far, "cannot wait: other limits are charged all or none with this one; expected deny"),
+        (
+            "far",
+            far,
+            "cannot wait for a loan: several limits are charged all or none, in one step; expected `far: deny`",
+        ),
         (
             "reserve",
             raw.reserve.stated().map(|stated| stated.at),
-            "is settled by the descriptor's one limit; expected one `rate_limit`",
+            "is not a key of `rate_limits`: a lease settles one limit of a descriptor; expected one `rate_limit`",
         ),
-        ("inherit", inherit, "is not a key of one of several limits; state its keys"),
+        ("inherit", inherit, "is not a key of `rate_limits`; expected all keys of the limit"),
         (
             "tune",
             tune,
-            "cannot be tuned: the limit is charged only if the others pass; expected one `rate_limit`",
+            "is not a key of `rate_limits`: denials of the other limits hide the demand; expected one `rate_limit`",
         ),
         (
             "candidate",
             raw.candidate.stated().map(|stated| stated.at),
-            "cannot be compared: the limit is charged only if the others pass; expected one `rate_limit`",
+            "is not a key of `rate_limits`: denials of the other limits hide the demand; expected one `rate_limit`",
         ),
     ];
     let mut is_possible = true;
@@ -145,8 +149,8 @@ fn check_algorithm(
         return true;
     }
     let at = limit.value.algorithm.stated().map_or(limit.at, |algorithm| algorithm.at);
-    let message = "a concurrency limit is not one of several, since a lease releases its permits by the descriptor; \
-                   expected a descriptor of its own, which the request carries too";
+    let message = "`concurrency` cannot be one of several limits: a lease releases the permits of one limit of a \
+                   descriptor; expected a descriptor of its own, which the request has too";
     compiler.error(at, &path.key("algorithm"), message);
     false
 }
@@ -162,8 +166,8 @@ fn check_scope(
         return true;
     }
     let at = limit.value.scope.stated().map_or(limit.at, |scope| scope.at);
-    let message = "the primary region cannot charge one of several limits, which are charged all or none; expected \
-                   another scope, or one `rate_limit`";
+    let message = "cannot be `primary` for one of several limits: they are charged all or none, in one region; \
+                   expected another scope, or one `rate_limit`";
     compiler.error(at, &path.key("scope"), message);
     false
 }

@@ -73,14 +73,13 @@ fn number(
         return None;
     }
     if scope != Scope::Regional {
-        let message = "cannot be tuned beside a `scope` of several regions, which share the number; expected \
-                       `scope: regional`";
+        let message = "cannot be tuned for several regions together; expected `scope: regional`";
         compiler.error(at, path, message);
         return None;
     }
     if segments.iter().all(|segment| segment.value != Value::Open) {
-        let message = "is never tuned: all requests share one counter, whose demand has no distribution; expected a \
-                       limit whose counters differ by client";
+        let message = "is never tuned: all requests share one counter, so no demand of single clients is observed; expected \
+                       a limit with a counter for each client";
         compiler.warning(at, path, message);
     }
     let limit = u32::try_from(quota.limit).ok();
@@ -135,13 +134,17 @@ fn bounds(
     (field, whole): (&Field<Vec<u32>>, Position),
     path: &Path<'_>,
 ) -> Option<((u32, u32), Position)> {
-    const EXPECTED: &str = "expected two numbers above 0, such as [500, 2000]";
+    const EXPECTED: &str = "expected the lowest and the highest limit, both above 0, e.g. [500, 2000]";
     let (at, found) = match field {
         Field::Invalid => return None,
-        Field::Absent => (whole, "has no `between`"),
+        Field::Absent => (whole, "is missing".to_owned()),
         Field::Stated(Stated { at, value }) => match value.as_slice() {
             [least, most] if (1..=*most).contains(least) => return Some(((*least, *most), *at)),
-            _ => (*at, "has no bounds in their order"),
+            [least, most] if least > most => {
+                (*at, format!("the lowest limit {least} is above the highest {most}"))
+            }
+            [_, _] => (*at, "0 is out of range".to_owned()),
+            _ => (*at, "is not a pair of numbers".to_owned()),
         },
     };
     compiler.error(at, &path.key("between"), format!("{found}; {EXPECTED}"));

@@ -39,19 +39,36 @@ impl Reader<'_> {
 
     /// Reads a list of texts; invalid if one of them is.
     pub(super) fn texts(&mut self, node: &Node, path: &Path<'_>) -> Field<Vec<Stated<Rc<str>>>> {
+        self.list(node, path, ("a list", "a text"), Self::text)
+    }
+
+    /// Reads a list of numbers; invalid if one of them is.
+    pub(super) fn numbers(&mut self, node: &Node, path: &Path<'_>) -> Field<Vec<u32>> {
+        let numbers = self.list(node, path, ("a list of numbers", "a number"), Self::number);
+        numbers.map(|numbers| numbers.iter().map(|number| number.value).collect())
+    }
+
+    /// Reads a list, of which `expected` describes the whole and an item.
+    fn list<T>(
+        &mut self,
+        node: &Node,
+        path: &Path<'_>,
+        expected: (&str, &str),
+        read: impl Fn(&mut Self, &Node, &Path<'_>) -> Field<T>,
+    ) -> Field<Vec<Stated<T>>> {
         let Content::List(items) = &node.content else {
-            return if is_null(node) { Field::Absent } else { self.invalid(node, path, "a list") };
+            return if is_null(node) { Field::Absent } else { self.invalid(node, path, expected.0) };
         };
-        let mut texts = Vec::new();
+        let mut values = Vec::new();
         for (index, item) in items.iter().enumerate() {
             let path = path.item(index);
-            let text = match self.text(item, &path) {
-                Field::Absent => self.invalid(item, &path, "a text"),
-                text => text,
-            };
-            texts.extend(text.stated().cloned());
+            match read(self, item, &path) {
+                Field::Absent => self.wrong_type(item, &path, expected.1),
+                Field::Invalid => {}
+                Field::Stated(value) => values.push(value),
+            }
         }
-        stated_if(texts.len() == items.len(), node, texts)
+        stated_if(values.len() == items.len(), node, values)
     }
 
     pub(super) fn reject_float(&mut self, scalar: &Scalar, at: Position, path: &Path<'_>) {
@@ -64,33 +81,27 @@ impl Reader<'_> {
     }
 
     pub(super) fn number(&mut self, node: &Node, path: &Path<'_>) -> Field<u32> {
-        const EXPECTED: &str = "a whole number from 0 to 4294967295";
-        match &node.content {
-            Content::Scalar(scalar) => match scalar.meaning() {
-                Meaning::Null => Field::Absent,
-                Meaning::Integer(number) => match number.try_into() {
-                    Ok(value) => Field::Stated(Stated { at: node.at, value }),
-                    Err(_) => self.invalid(node, path, EXPECTED),
-                },
-                Meaning::Bool(_) | Meaning::Float(_) | Meaning::Text => self.invalid(node, path, EXPECTED),
-            },
-            Content::List(_) | Content::Map(_) => self.invalid(node, path, EXPECTED),
-        }
+        // The bound is that of the type.
+        self.whole_number(node, path, u32::MAX.into()).map(|number| number as u32)
     }
 
     /// Reads a number of hits, which Redis counts exactly.
     fn hits(&mut self, node: &Node, path: &Path<'_>) -> Field<u64> {
-        const EXPECTED: &str = "a whole number from 0 to 9007199254740991";
-        match &node.content {
+        self.whole_number(node, path, Hits::MAX)
+    }
+
+    fn whole_number(&mut self, node: &Node, path: &Path<'_>, max: u64) -> Field<u64> {
+        let number = match &node.content {
             Content::Scalar(scalar) => match scalar.meaning() {
-                Meaning::Null => Field::Absent,
-                Meaning::Integer(number) => match number.try_into() {
-                    Ok(value) if value <= Hits::MAX => Field::Stated(Stated { at: node.at, value }),
-                    Ok(_) | Err(_) => self.invalid(node, path, EXPECTED),
-                },
-                Meaning::Bool(_) | Meaning::Float(_) | Meaning::Text => self.invalid(node, path, EXPECTED),
+                Meaning::Null => return Field::Absent,
+                Meaning::Integer(number) => u64::try_from(number).ok(),
+                Meaning::Bool(_) | Meaning::Float(_) | Meaning::Text => None,
             },
-            Content::List(_) | Content::Map(_) => self.invalid(node, path, EXPECTED),
+            Content::List(_) | Content::Map(_) => None,
+        };
+        match number.filter(|number| *number <= max) {
+            Some(value) => Field::Stated(Stated { at: node.at, value }),
+            None => self.invalid(node, path, &format!("a whole number from 0 to {max}")),
         }
     }
 
@@ -113,23 +124,6 @@ impl Reader<'_> {
             Some(number) => Field::Stated(Stated { at: node.at, value: Ratio(number) }),
             None => self.invalid(node, path, EXPECTED),
         }
-    }
-
-    /// Reads a list of numbers; invalid if one of them is.
-    pub(super) fn numbers(&mut self, node: &Node, path: &Path<'_>) -> Field<Vec<u32>> {
-        let Content::List(items) = &node.content else {
-            return if is_null(node) { Field::Absent } else { self.invalid(node, path, "a list of numbers") };
-        };
-        let mut numbers = Vec::new();
-        for (index, item) in items.iter().enumerate() {
-            let path = path.item(index);
-            let number = match self.number(item, &path) {
-                Field::Absent => self.invalid(item, &path, "a number"),
-                number => number,
-            };
-            numbers.extend(number.stated().map(|number| number.value));
-        }
-        stated_if(numbers.len() == items.len(), node, numbers)
     }
 
     /// Reads a percentage.
@@ -184,13 +178,7 @@ impl Reader<'_> {
     /// Reads `true`, `false` or a mapping of `debt` and `unused`.
     fn carry(&mut self, node: &Node, path: &Path<'_>) -> Field<RawCarry> {
         if !matches!(node.content, Content::Map(_)) {
-            return match self.flag(node, path) {
-                Field::Absent => Field::Absent,
-                Field::Invalid => Field::Invalid,
-                Field::Stated(Stated { at, value: debt }) => {
-                    Field::Stated(Stated { at, value: RawCarry { debt, unused: 0 } })
-                }
-            };
+            return self.flag(node, path).map(|debt| RawCarry { debt, unused: 0 });
         }
         let (mut debt, mut unused) = (Field::Absent, Field::Absent);
         let was_read = self.each_key(node, path, Section::Carry, |reader, key, value, path| match key {
@@ -230,6 +218,19 @@ impl Reader<'_> {
         }
     }
 
+    /// Reads `true`, `false`, or the name of another limit.
+    fn inherit(&mut self, node: &Node, path: &Path<'_>) -> Field<RawInherit> {
+        match &node.content {
+            Content::Scalar(scalar) if !matches!(scalar.meaning(), Meaning::Bool(_)) => {
+                self.text(node, path).map(RawInherit::Named)
+            }
+            Content::Scalar(_) | Content::List(_) | Content::Map(_) => {
+                let inherit = |is_above| if is_above { RawInherit::Above } else { RawInherit::No };
+                self.flag(node, path).map(inherit)
+            }
+        }
+    }
+
     pub(super) fn mapping(&mut self, node: &Node, path: &Path<'_>) -> Field<Node> {
         match &node.content {
             Content::Map(_) => Field::Stated(Stated { at: node.at, value: node.clone() }),
@@ -255,93 +256,30 @@ pub(in crate::config) trait ReadValue: Sized {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self>;
 }
 
-impl ReadValue for Rc<str> {
-    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
-        reader.text(node, path)
-    }
+/// Reads each type by a method of [`Reader`].
+macro_rules! read_by {
+    ($($method:ident: $type:ty,)*) => {
+        $(impl ReadValue for $type {
+            fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
+                reader.$method(node, path)
+            }
+        })*
+    };
 }
 
-impl ReadValue for u32 {
-    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
-        reader.number(node, path)
-    }
-}
-
-impl ReadValue for u64 {
-    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
-        reader.hits(node, path)
-    }
-}
-
-impl ReadValue for bool {
-    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
-        reader.flag(node, path)
-    }
-}
-
-impl ReadValue for EnforcedShare {
-    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
-        reader.share(node, path)
-    }
-}
-
-impl ReadValue for RawCandidate {
-    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
-        reader.candidate(node, path)
-    }
-}
-
-impl ReadValue for RawThresholds {
-    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
-        reader.thresholds(node, path)
-    }
-}
-
-impl ReadValue for RawCarry {
-    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
-        reader.carry(node, path)
-    }
-}
-
-impl ReadValue for RawTune {
-    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
-        reader.tune(node, path)
-    }
-}
-
-impl ReadValue for RawInherit {
-    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
-        let is_flag =
-            matches!(&node.content, Content::Scalar(scalar) if matches!(scalar.meaning(), Meaning::Bool(_)));
-        match (is_flag, &node.content) {
-            (false, Content::Scalar(_)) => match reader.text(node, path) {
-                Field::Absent => Field::Absent,
-                Field::Invalid => Field::Invalid,
-                Field::Stated(Stated { at, value }) => {
-                    Field::Stated(Stated { at, value: Self::Named(value) })
-                }
-            },
-            _ => match reader.flag(node, path) {
-                Field::Absent => Field::Absent,
-                Field::Invalid => Field::Invalid,
-                Field::Stated(Stated { at, value }) => {
-                    Field::Stated(Stated { at, value: if value { Self::Above } else { Self::No } })
-                }
-            },
-        }
-    }
-}
-
-impl ReadValue for RawBan {
-    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
-        reader.ban(node, path)
-    }
-}
-
-impl ReadValue for RawReserve {
-    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
-        reader.reserve(node, path)
-    }
+read_by! {
+    text: Rc<str>,
+    number: u32,
+    hits: u64,
+    flag: bool,
+    share: EnforcedShare,
+    candidate: RawCandidate,
+    thresholds: RawThresholds,
+    carry: RawCarry,
+    tune: RawTune,
+    inherit: RawInherit,
+    ban: RawBan,
+    reserve: RawReserve,
 }
 
 /// The value of a node whose content was read, unless a part of it is invalid.

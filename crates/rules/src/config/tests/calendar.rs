@@ -66,6 +66,26 @@ fn without_these_keys_units_are_those_of_the_reference() {
     assert_eq!(quota("unit: month").window.calendar(), None);
 }
 
+/// Far more windows of calendars than a process can have calendars.
+#[test]
+fn rules_that_are_loaded_again_and_again_have_the_calendars_of_the_first() {
+    let limit = |version: usize, anchor: usize| {
+        let zone = ["Indian/Maldives", "indian/maldives"][version % 2];
+        format!("{{unit: month, requests_per_unit: {}, timezone: {zone}, anchor: {anchor}}}", version + 1)
+    };
+    let calendars = |version| {
+        let limits: String =
+            (1..=4).map(|key| format!("- {{key: k{key}, rate_limit: {}}}\n", limit(version, key))).collect();
+        let domain = clean(&format!("domain: d\ndescriptors:\n{limits}"));
+        let calendar = |key: &str| quota_of(&rule(&domain, &[(key, "x")]).expect("stated")).window.calendar();
+        ["k1", "k2", "k3", "k4"].map(|key| calendar(key).expect("a calendar"))
+    };
+    let first = calendars(0);
+    for version in 1..500 {
+        assert_eq!(calendars(version), first);
+    }
+}
+
 #[test]
 fn equal_calendars_are_one_and_have_a_name() {
     let [one, same, first, other] = [

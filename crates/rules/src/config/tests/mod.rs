@@ -23,6 +23,7 @@ mod rollout;
 mod several;
 mod suspicious;
 mod sync;
+mod tune;
 mod watching;
 mod weight;
 mod regions;

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use tollgate_core::algorithm::{Reserve, Unsettled};
 
 use super::*;
-use crate::Limit;
+use crate::{Limit, config::override_rule};
 
 /// The descriptor `k` with these parts of a limit in line 4.
 fn with(limit: &str) -> String {
@@ -94,4 +94,52 @@ fn wrong_terms_are_rejected() {
     ] {
         assert_says(&errors(&with(limit)), &["a.yaml:4: ", "descriptors[0].rate_limit.", problem]);
     }
+}
+
+#[test]
+fn defaults_and_overrides_contradict_reservations_too() {
+    let of_defaults = |defaults: &str, limit: &str| {
+        format!(
+            "domain: d\ndefaults:\n  {defaults}\ndescriptors:\n  - key: k\n    rate_limit: {{unit: day, requests_per_unit: 9, {limit}}}\n"
+        )
+    };
+    for (defaults, limit, problem) in [
+        ("overdraft: true", "reserve: {}", "contradicts `overdraft: true` of `defaults` at a.yaml:3: "),
+        (
+            "carry: {unused: 20%}",
+            "reserve: {}",
+            "contradicts `carry` of unused hits of `defaults` at a.yaml:3: ",
+        ),
+        ("overdraft: false", "overdraft: true, reserve: {}", "contradicts `overdraft: true`: "),
+    ] {
+        let place = ["a.yaml:6: ", "descriptors[0].rate_limit.reserve: ", problem];
+        assert_says(&errors(&of_defaults(defaults, limit)), &place);
+    }
+    // Stated to be otherwise.
+    for (defaults, limit) in [
+        ("overdraft: true", "overdraft: false, reserve: {}"),
+        ("carry: {unused: 20%}", "carry: false, reserve: {}"),
+        ("max_debt: 5", "reserve: {}"),
+    ] {
+        clean(&of_defaults(defaults, limit));
+    }
+    let reserves = rule(&clean(&with("reserve: {}")), &[("k", "x")]).unwrap();
+    for (stated, problem) in [
+        ("overdraft: true", "rate_limit.overdraft: contradicts the `reserve` of the rule: "),
+        ("carry: {unused: 20%}", "rate_limit.carry: contradicts the `reserve` of the rule: "),
+        ("reserve: {}, overdraft: true", "rate_limit.reserve: contradicts `overdraft: true`: "),
+        ("algorithm: token_bucket", "changes from or to `reserve`"),
+    ] {
+        let refused = override_rule("d", &reserves, &format!("{{{stated}}}")).expect_err(stated);
+        assert!(refused.contains(problem), "{refused}");
+    }
+    let overridden = override_rule("d", &reserves, "requests_per_unit: 7").expect("valid");
+    let Limit::Quota { policy, .. } = overridden.limit else { panic!("unlimited") };
+    assert!(policy.is_budget() && policy.limit() == 7, "{policy:?}");
+}
+
+#[test]
+fn the_limit_of_an_outage_is_as_large_as_that_of_other_windows() {
+    let limit = "unit: day, requests_per_unit: 50000000, degraded_limit: 20000000, reserve: {}";
+    clean(&format!("domain: d\ndescriptors:\n  - key: k\n    rate_limit: {{{limit}}}\n"));
 }

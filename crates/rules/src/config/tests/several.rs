@@ -69,20 +69,28 @@ fn two_limits_with_one_counter_are_an_error_with_the_line_of_both() {
 #[test]
 fn keys_that_several_limits_cannot_have_are_errors() {
     for (descriptor, limit, says) in [
-        ("", "unit: day, requests_per_unit: 1, sync: leased", "rate_limits[1].sync: cannot be leased beside"),
-        ("", "unit: day, requests_per_unit: 1, sync: auto", "expected strict"),
-        ("", "unlimited: true", "rate_limits[1].unlimited: limits nothing beside the others"),
-        ("", "inherit: true, unit: day, requests_per_unit: 1", "rate_limits[1].inherit: is not a key of one"),
+        (
+            "",
+            "unit: day, requests_per_unit: 1, sync: leased",
+            "rate_limits[1].sync: cannot be leased: several",
+        ),
+        ("", "unit: day, requests_per_unit: 1, sync: auto", "expected `sync: strict`"),
+        ("", "unlimited: true", "rate_limits[1].unlimited: has no effect beside other limits"),
+        (
+            "",
+            "inherit: true, unit: day, requests_per_unit: 1",
+            "rate_limits[1].inherit: is not a key of `rate_limits`",
+        ),
         (
             "",
             "unit: day, requests_per_unit: 1, candidate: {unit: day, requests_per_unit: 2}",
-            "cannot be compared",
+            "rate_limits[1].candidate: is not a key of `rate_limits`",
         ),
-        ("", "algorithm: concurrency, requests_per_unit: 3", "a concurrency limit is not one of several"),
+        ("", "algorithm: concurrency, requests_per_unit: 3", "`concurrency` cannot be one of several limits"),
         (
             "",
             "unit: day, requests_per_unit: 3, scope: primary",
-            "scope: the primary region cannot charge one of",
+            "scope: cannot be `primary` for one of several limits",
         ),
         ("", "unit: fortnight, requests_per_unit: 1", "is not a unit"),
         ("quota_mode: true", "unit: day, requests_per_unit: 1", "contradicts `quota_mode: true`"),

@@ -26,6 +26,26 @@ fn matters_of_limits_without_a_limit() {
 }
 
 #[test]
+fn flags_above_limits_that_have_them_too() {
+    for flag in ["shadow_mode", "quota_mode", "detailed_metric"] {
+        let nested = |first: &str, second: &str| {
+            domain(&format!(
+                "  - key: a\n    {flag}: true\n    descriptors:\n    - key: b\n      {flag}: true\n      \
+                 descriptors: [{{key: c, {first}{LIMIT}}}, {{key: d, {second}{LIMIT}}}]\n"
+            ))
+        };
+        let stated = &*format!("{flag}: true, ");
+        clean(&nested(stated, stated));
+        let text = warnings(&nested(stated, ""));
+        let at = |path: &str| format!("{path}.{flag}: has no effect without a `rate_limit`");
+        assert_says(&text, &[&at("descriptors[0]"), &at("descriptors[0].descriptors[0]")]);
+    }
+    let without_limits =
+        "  - key: a\n    shadow_mode: true\n    descriptors: [{key: b, shadow_mode: true}]\n";
+    assert_eq!(warnings(&domain(without_limits)).lines().count(), 2);
+}
+
+#[test]
 fn a_limit_without_a_number_denies_everything() {
     let text = warnings(&domain("  - key: a\n    rate_limit: {unit: day}\n"));
     assert_says(

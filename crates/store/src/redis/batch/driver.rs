@@ -31,6 +31,7 @@ use crate::{
         local::LocalCache,
         metrics,
         script::{self, Run},
+        servers::Server,
     },
 };
 
@@ -61,7 +62,7 @@ struct Batch {
 
 pub(super) struct Driver {
     /// Name of the server in logs.
-    pub(super) server: String,
+    pub(super) server: Arc<Server>,
     pub(super) shared: Arc<SharedQueue>,
     pub(super) options: RequestOptions,
     pub(super) local: Arc<LocalCache>,
@@ -81,12 +82,12 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(
-        server: String,
+        server: Arc<Server>,
         shared: Arc<SharedQueue>,
         options: RequestOptions,
         local: Arc<LocalCache>,
     ) -> Self {
-        let breaker = Breaker::new(options.timeout);
+        let breaker = Breaker::new(Arc::clone(&server), options.timeout);
         let (in_flight, retries) = (Vec::new(), Vec::new());
         let across_slots = AcrossSlots::new(options.command_keys);
         Self {

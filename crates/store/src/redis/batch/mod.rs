@@ -47,7 +47,7 @@ use super::{
     last_verdicts::LastVerdicts,
     local::{CACHES, LocalCache},
     script::{self, CommandKeys, Run},
-    server_utilization,
+    servers::{self, Server},
     store_clock::StoreClock,
     target::Target,
 };
@@ -76,6 +76,8 @@ pub(super) struct RequestOptions {
     pub(super) store_clock: StoreClock,
     /// Log lines on failing connections.
     pub(super) failure_lines: Arc<LogBudget>,
+    /// Whether servers are sampled for metrics.
+    pub(super) samples_servers: bool,
 }
 
 impl RequestOptions {
@@ -156,8 +158,8 @@ impl Drop for Handle {
 impl Batcher {
     /// Connects in the background and reconnects when necessary.
     pub(super) fn open(target: Target, options: RequestOptions) -> Self {
-        let server = target.to_string();
-        let connection = Connection::open(target, Arc::clone(&options.failure_lines));
+        let server = Server::new(&target.to_string());
+        let connection = Connection::open(target, Arc::clone(&server), Arc::clone(&options.failure_lines));
         let shared = Arc::new(SharedQueue {
             queue: Mutex::default(),
             wakeup: Notify::new(),
@@ -167,14 +169,16 @@ impl Batcher {
         metrics::QUEUES.add(queues);
         let local = Arc::new(LocalCache::new(options.background.clone()));
         CACHES.add(Arc::downgrade(&local));
-        let timeout = options.timeout;
-        let driver = Driver::new(server.clone(), Arc::clone(&shared), options, Arc::clone(&local));
+        let (timeout, is_sampled) = (options.timeout, options.samples_servers);
+        let driver = Driver::new(Arc::clone(&server), Arc::clone(&shared), options, Arc::clone(&local));
         tokio::spawn(driver.drive(connection.clone()));
         let handle = Arc::new(Handle { shared, connection, local: Arc::clone(&local) });
         tokio::spawn(return_unused::run(Arc::downgrade(&handle), local, timeout));
-        let weak = Arc::downgrade(&handle);
-        let live = move || weak.upgrade().map(|handle| handle.connection.clone());
-        tokio::spawn(server_utilization::run(server, live));
+        if is_sampled {
+            let weak = Arc::downgrade(&handle);
+            let live = move || weak.upgrade().map(|handle| handle.connection.clone());
+            tokio::spawn(servers::sample(server, live));
+        }
         Self { handle }
     }
 
@@ -248,6 +252,7 @@ impl RequestOptions {
             known_bans: KnownBans::default(),
             store_clock: StoreClock::default(),
             failure_lines: super::reconnect::failure_lines(),
+            samples_servers: false,
         }
     }
 }

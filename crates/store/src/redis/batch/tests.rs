@@ -57,6 +57,7 @@ impl HeldServer {
             key_prefix: String::new(),
             ca_certificate: None,
             client_certificate: None,
+            samples_servers: false,
         }
     }
 

@@ -62,7 +62,9 @@ impl Denial {
             0 => verdict.retry_after,
             _ => verdict.retry_after.max(verdict.reset_after),
         };
-        Some(Verdict { over: verdict.over.saturating_add(more), retry_after, ..verdict })
+        // Where denied hits count, the first denial took what was left of the limit.
+        let over = verdict.over.saturating_add(more).max(hits.get().saturating_sub(verdict.remaining));
+        Some(Verdict { over, retry_after, ..verdict })
     }
 
     /// The verdict on exactly such a charge, whether or not it would have passed alone.

@@ -4,11 +4,14 @@
 //! sent to it until it responds. The criterion is silence since the last response, not the number of timeouts: the
 //! deadlines of callers may be short, and one slow command of another client is no outage.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::redis::metrics::{self, OpenBreaker};
+use crate::redis::{
+    metrics,
+    servers::{OpenBreaker, Server},
+};
 
 /// The shortest silence that opens the breaker. Servers fork, evict and run slow commands.
 const MIN_SILENCE: Duration = Duration::from_millis(100);
@@ -22,6 +25,7 @@ const RECOVERY_LOG_DELAY: Duration = Duration::from_secs(1);
 /// Whether requests are sent to a server. Time is an argument.
 #[derive(Debug)]
 pub(super) struct Breaker {
+    server: Arc<Server>,
     /// Silence that opens the breaker.
     max_silence: Duration,
     state: BreakerState,
@@ -75,9 +79,14 @@ pub(super) enum BreakerEvent {
 
 impl Breaker {
     /// A closed breaker, for a server with this time limit for a decision.
-    pub(super) fn new(timeout: Duration) -> Self {
+    pub(super) fn new(server: Arc<Server>, timeout: Duration) -> Self {
         let max_silence = timeout.max(MIN_SILENCE);
-        Self { max_silence, state: BreakerState::Closed(Silence::default()), logged: OutageState::None }
+        Self {
+            server,
+            max_silence,
+            state: BreakerState::Closed(Silence::default()),
+            logged: OutageState::None,
+        }
     }
 
     pub(super) const fn cause(&self) -> Option<OpenCause> {
@@ -156,7 +165,7 @@ impl Breaker {
     fn open(&mut self, cause: OpenCause) {
         let gauge = match std::mem::replace(&mut self.state, BreakerState::Closed(Silence::default())) {
             BreakerState::Open { gauge, .. } => gauge,
-            BreakerState::Closed(_) => metrics::breaker_opened(),
+            BreakerState::Closed(_) => metrics::breaker_opened(Arc::clone(&self.server)),
         };
         self.state = BreakerState::Open { cause, gauge };
     }

@@ -3,7 +3,7 @@ use super::*;
 const MILLI: Duration = Duration::from_millis(1);
 
 fn breaker() -> (Breaker, Instant) {
-    (Breaker::new(MILLI * 10), Instant::now())
+    (Breaker::new(Server::new("a_server_of_the_breakers_tests"), MILLI * 10), Instant::now())
 }
 
 /// Ticks every millisecond, for `millis` of them at most; returns the first event and its time.
@@ -36,7 +36,7 @@ fn silence_opens_it_and_any_response_closes_it() {
 #[test]
 fn a_long_timeout_tolerates_a_long_silence() {
     let started = Instant::now();
-    let mut breaker = Breaker::new(MILLI * 300);
+    let mut breaker = Breaker::new(Server::new("a_server_of_the_breakers_tests"), MILLI * 300);
     assert_eq!(next_event(&mut breaker, started, 500, true), Some((BreakerEvent::OutageBegan, 300)));
 }
 

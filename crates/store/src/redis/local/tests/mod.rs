@@ -167,6 +167,23 @@ fn a_denial_covers_as_many_hits_or_more() {
 }
 
 #[test]
+fn denials_from_memory_count_the_rest_of_a_limit_only_once() {
+    let over = |charging, millis: &[u64]| {
+        let mut server = Server::new();
+        let policy = policy(Algorithm::FixedWindow, 12);
+        let five = request(charging, [check(0, policy, Hits::charge(5), SyncMode::Strict)]);
+        assert!(server.admits(&five, 0) && server.admits(&five, 0));
+        let over: Vec<_> = millis.iter().map(|at| server.decide(&five, *at)[0].over).collect();
+        (over, server.sent)
+    };
+    // The third call takes the remaining 2, as its denied hits count.
+    assert_eq!(over(Charging::Independent, &[0, 10, 20]), (vec![3, 5, 5], 3));
+    assert_eq!(over(Charging::Independent, &[0, 600, 1_200]), (vec![3, 5, 5], 5));
+    // They do not where one denial keeps all counters from being charged.
+    assert_eq!(over(Charging::AllOrNone, &[0, 10, 600]), (vec![3, 3, 3], 4));
+}
+
+#[test]
 fn a_denial_ends_with_a_refund_or_a_change_of_the_rule() {
     let mut server = Server::new();
     let strict = |limit, hits| {

@@ -50,13 +50,14 @@ function rule({ rule, name, file, line, limit, switch: mode, replaced_by: other 
 }
 
 function counter(one, asked) {
-  const { used, remaining, would_pass: passes, reset_after_ms: reset, cell, slot } = one.counter;
+  const { used, reserved = 0, remaining, would_pass: passes, reset_after_ms: reset, cell, slot } = one.counter;
   if (used === null) return h('p', {}, badge('unknown', 'warn'), ' The store does not respond.');
-  const total = used + remaining;
-  const part = total === 0 ? 1 : used / total;
+  const total = used + reserved + remaining;
+  const part = total === 0 ? 1 : (used + reserved) / total;
   return h('div', { class: 'stack' },
     h('p', { class: 'row' }, outcome(passes),
-      h('span', { class: 'number' }, `${count(used)} used, ${count(remaining)} left`),
+      h('span', { class: 'number' }, [`${count(used)} used`, reserved > 0 && `${count(reserved)} reserved`, `${count(remaining)} left`]
+        .filter(Boolean).join(', ')),
       reset > 0 && h('span', { class: 'muted' }, `resets in ${span(reset)}`)),
     h('div', { class: part >= 1 ? 'meter full' : 'meter', role: 'img', 'aria-label': `${Math.round(part * 100)} % used` },
       svg('svg', { preserveAspectRatio: 'none', viewBox: '0 0 100 1' }, svg('rect', { width: Math.min(1, part) * 100, height: 1 }))),

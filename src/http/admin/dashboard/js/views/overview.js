@@ -115,7 +115,7 @@ function warn(node, status) {
     phase === 'starting' && ['warn', 'Starting', 'This instance does not accept calls yet.'],
     phase === 'stopping' && ['warn', 'Stopping', 'This instance accepts no new connections.'],
     Number(store.breakers_open) > 0 && ['bad', 'The store is unavailable',
-      'Requests are decided by their on_store_error policies, without counting, until it recovers.'],
+      'Requests are decided by their on_store_error policies until it recovers.'],
   ].filter(Boolean);
   redraw(node, JSON.stringify(warnings), () => warnings.map(([kind, what, why]) =>
     notice(kind, h('p', {}, h('span', { class: 'strong' }, `${what}. `), why))));

@@ -1,0 +1,268 @@
+//! Servers to which this process has connections, by name: the state of these connections, and what the servers report of
+//! themselves.
+//!
+//! A server is listed while something of it is live: a connection, a circuit breaker, or the task that samples it. The
+//! number of servers is bounded by the topology: those of the slot table, and a few that redirections name.
+
+mod info;
+mod sampling;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+use tollgate_metrics::{Computed, Declared, MetricKind, Page};
+
+use self::sampling::Samples;
+pub(super) use self::sampling::{REPORTED, run as sample};
+
+/// Servers with something live.
+static SERVERS: Mutex<BTreeMap<Arc<str>, Entry>> = Mutex::new(BTreeMap::new());
+
+/// Connections and samples of a server.
+#[derive(Debug, Default)]
+struct Entry {
+    /// Number of [`Server`] values of this name.
+    handles: usize,
+    /// Connections by [`LinkState`].
+    connections: [usize; LinkState::ALL.len()],
+    open_breakers: usize,
+    samples: Samples,
+}
+
+impl Entry {
+    /// Changes the number of connections in a state.
+    fn count(&mut self, state: LinkState, change: impl FnOnce(usize) -> usize) {
+        if let Some(count) = self.connections.get_mut(state as usize) {
+            *count = change(*count);
+        }
+    }
+}
+
+/// A server, listed until this is dropped. Its name is an address, or that of a master of Sentinel.
+#[derive(Debug)]
+pub(super) struct Server(Arc<str>);
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Server {
+    /// Lists the server of this name.
+    pub(super) fn new(name: &str) -> Arc<Self> {
+        let name: Arc<str> = name.into();
+        let mut servers = SERVERS.lock();
+        let entry = servers.entry(Arc::clone(&name)).or_default();
+        entry.handles = entry.handles.saturating_add(1);
+        Arc::new(Self(name))
+    }
+
+    fn update<T>(&self, change: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        SERVERS.lock().get_mut(&self.0).map(change)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let mut servers = SERVERS.lock();
+        if let Some(entry) = servers.get_mut(&self.0) {
+            entry.handles = entry.handles.saturating_sub(1);
+            if entry.handles == 0 {
+                servers.remove(&self.0);
+            }
+        }
+    }
+}
+
+/// State of a connection to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LinkState {
+    /// Not connected before.
+    Connecting,
+    /// Connected.
+    Up,
+    /// Lost, or failed to connect.
+    Down,
+}
+
+impl LinkState {
+    const ALL: [Self; 3] = [Self::Connecting, Self::Up, Self::Down];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Connecting => "connecting",
+            Self::Up => "up",
+            Self::Down => "down",
+        }
+    }
+}
+
+/// A worker's connection to a server, counted by its state until this is dropped.
+#[derive(Debug)]
+pub(super) struct ConnectionGauge {
+    server: Arc<Server>,
+    state: LinkState,
+}
+
+impl ConnectionGauge {
+    /// A connection that was not established before.
+    pub(super) fn connecting(server: Arc<Server>) -> Self {
+        let state = LinkState::Connecting;
+        server.update(|entry| entry.count(state, |count| count.saturating_add(1)));
+        Self { server, state }
+    }
+
+    /// Counts the connection under another state.
+    pub(super) fn set(&mut self, state: LinkState) {
+        let former = std::mem::replace(&mut self.state, state);
+        self.server.update(|entry| {
+            entry.count(former, |count| count.saturating_sub(1));
+            entry.count(state, |count| count.saturating_add(1));
+        });
+    }
+}
+
+impl Drop for ConnectionGauge {
+    fn drop(&mut self) {
+        let state = self.state;
+        self.server.update(|entry| entry.count(state, |count| count.saturating_sub(1)));
+    }
+}
+
+/// An open circuit breaker of a worker, counted until this is dropped.
+#[derive(Debug)]
+pub(super) struct OpenBreaker(Arc<Server>);
+
+impl OpenBreaker {
+    /// Counts a circuit breaker that opened.
+    pub(super) fn new(server: Arc<Server>) -> Self {
+        server.update(|entry| entry.open_breakers = entry.open_breakers.saturating_add(1));
+        Self(server)
+    }
+}
+
+impl Drop for OpenBreaker {
+    fn drop(&mut self) {
+        self.0.update(|entry| entry.open_breakers = entry.open_breakers.saturating_sub(1));
+    }
+}
+
+/// Number of open circuit breakers.
+pub(super) fn breakers_open() -> u64 {
+    SERVERS.lock().values().map(|entry| entry.open_breakers as u64).fold(0, u64::saturating_add)
+}
+
+/// Whether this process uses Redis: without a server, the metrics of connections are zero then, and not absent.
+static IS_IN_USE: AtomicBool = AtomicBool::new(false);
+
+/// Exports the metrics of connections from now on, though there may be none.
+pub(super) fn export() {
+    IS_IN_USE.store(true, Ordering::Relaxed);
+}
+
+pub(super) static CONNECTIONS: Computed<1> = Computed::group(
+    [Declared {
+        name: "tollgate_redis_connections",
+        kind: MetricKind::Gauge,
+        labels: &["state", "server"],
+        help: "Connections to Redis servers by state and server.",
+    }],
+    |[declared], page| {
+        by_server(declared, page, |entry, sample| {
+            for (state, count) in LinkState::ALL.iter().zip(entry.connections) {
+                sample(&[state.name()], count);
+            }
+        });
+    },
+);
+
+pub(super) static BREAKERS_OPEN: Computed<1> = Computed::group(
+    [Declared {
+        name: "tollgate_redis_breakers_open",
+        kind: MetricKind::Gauge,
+        labels: &["server"],
+        help: "Open circuit breakers of Redis servers by server.",
+    }],
+    |[declared], page| by_server(declared, page, |entry, sample| sample(&[], entry.open_breakers)),
+);
+
+/// Writes samples of every server, whose name is the last label; an unnamed one stands for no servers.
+fn by_server(declared: &Declared, page: &mut Page, write: impl Fn(&Entry, &mut dyn FnMut(&[&str], usize))) {
+    let servers = SERVERS.lock();
+    if servers.is_empty() && !IS_IN_USE.load(Ordering::Relaxed) {
+        return;
+    }
+    page.begin(declared);
+    for (name, entry) in &*servers {
+        write(entry, &mut |labels, value| page.sample(declared, &[labels, &[&**name]].concat(), value));
+    }
+    if servers.is_empty() {
+        write(&Entry::default(), &mut |labels, value| page.sample(declared, labels, value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_metrics::Metric;
+
+    use super::*;
+
+    /// Samples of a metric that name the server.
+    fn shown(metric: &dyn Metric, server: &str) -> Vec<String> {
+        let mut page = Page::default();
+        metric.write(&mut page);
+        let label = format!("server=\"{server}\"");
+        page.into_text().lines().filter(|line| line.contains(&label)).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_server_is_listed_while_something_of_it_is_live() {
+        let name = "a_server_that_leaves:1";
+        let is_listed = || SERVERS.lock().contains_key(name);
+        let (first, second) = (Server::new(name), Server::new(name));
+        let connection = ConnectionGauge::connecting(Arc::clone(&first));
+        drop(first);
+        assert!(is_listed());
+        drop(second);
+        assert!(is_listed(), "its connection is live");
+        drop(connection);
+        assert!(!is_listed());
+        assert_eq!(shown(&CONNECTIONS, name), Vec::<String>::new());
+    }
+
+    #[test]
+    fn connections_and_open_breakers_have_their_server() {
+        let (one, other) = ("one.example:6379", "other.example:6379");
+        let (server, quiet) = (Server::new(one), Server::new(other));
+        let mut connections = [0, 1].map(|_| ConnectionGauge::connecting(Arc::clone(&server)));
+        connections[0].set(LinkState::Up);
+        connections[1].set(LinkState::Up);
+        connections[1].set(LinkState::Down);
+        let breaker = OpenBreaker::new(Arc::clone(&server));
+        let lines = |server: &str, [connecting, up, down]: [usize; 3]| {
+            [("connecting", connecting), ("up", up), ("down", down)].map(|(state, count)| {
+                format!("tollgate_redis_connections{{state=\"{state}\",server=\"{server}\"}} {count}")
+            })
+        };
+        assert_eq!(shown(&CONNECTIONS, one), lines(one, [0, 1, 1]));
+        assert_eq!(shown(&CONNECTIONS, other), lines(other, [0, 0, 0]));
+        let open = |server: &str, count| {
+            vec![format!("tollgate_redis_breakers_open{{server=\"{server}\"}} {count}")]
+        };
+        assert_eq!(shown(&BREAKERS_OPEN, one), open(one, 1));
+        assert_eq!(shown(&BREAKERS_OPEN, other), open(other, 0));
+        drop(breaker);
+        drop(connections);
+        assert_eq!(shown(&BREAKERS_OPEN, one), open(one, 0));
+        assert_eq!(shown(&CONNECTIONS, one), lines(one, [0, 0, 0]));
+        drop((server, quiet));
+    }
+}

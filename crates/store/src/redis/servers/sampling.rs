@@ -1,0 +1,468 @@
+//! Samples of what servers report of themselves by `INFO`, and of their clocks.
+//!
+//! The CPU time of the main thread shows how full a server is: the time that a pipelined write takes would also contain the
+//! network.
+
+use std::{sync::Arc, time::Duration};
+
+use ::redis::cmd;
+use tokio::time::{Instant, interval, timeout};
+use tollgate_core::clock::Clock;
+use tollgate_metrics::{Computed, Declared, MetricKind, Page};
+
+use super::{
+    SERVERS, Server,
+    info::{self, Memory, Replication},
+};
+use crate::redis::connection::{Connection, SendError};
+
+/// Interval of the samples of a server, which the workers of a process take in turns.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Samples of the CPU time for each one of everything.
+const SAMPLES_PER_REPORT: u32 = 3;
+
+/// Interval at which a worker checks whether a sample is due.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Time limit of a reply.
+const SAMPLE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Time until another sample is requested from a server that refused one: its user may lack the permission.
+const REFUSED_INTERVAL: Duration = Duration::from_secs(600);
+
+/// Age from which on a sample is no longer exported, as while a server is unreachable.
+const MAX_SAMPLE_AGE: Duration = Duration::from_secs(60);
+
+/// Longest round trip after which a server's clock is compared: the difference may be wrong by half of it.
+const MAX_CLOCK_ROUND_TRIP: Duration = Duration::from_millis(500);
+
+/// Samples of a server.
+#[derive(Debug, Default)]
+pub(super) struct Samples {
+    next: Option<Instant>,
+    taken: u32,
+    cpu: Option<CpuSample>,
+    utilization: Option<f64>,
+    report: Option<Report>,
+    is_refusal_logged: bool,
+}
+
+/// CPU time that a server has used in its life.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct CpuSample {
+    at: Instant,
+    seconds: f64,
+}
+
+/// Figures that a server reported of itself; those that it did not report are absent.
+#[derive(Clone, Copy, Debug)]
+struct Report {
+    at: Instant,
+    memory: Option<Memory>,
+    evicted_keys: Option<u64>,
+    replication: Option<Replication>,
+    /// Seconds by which its clock is ahead of this instance's.
+    clock_offset: Option<f64>,
+}
+
+/// Sample that is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    Cpu,
+    Everything,
+}
+
+/// Reason why a server did not report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NoReport {
+    /// The server refused to, or its reply has another form.
+    Refused,
+    /// No response: the server may be busy, or disconnected.
+    Silent,
+}
+
+impl Samples {
+    /// The sample that the caller is to take.
+    fn claim(&mut self, now: Instant) -> Option<Due> {
+        if self.next.is_some_and(|next| next > now) {
+            return None;
+        }
+        self.next = now.checked_add(SAMPLE_INTERVAL);
+        let is_cpu_only = self.taken.checked_rem(SAMPLES_PER_REPORT).is_some_and(|rest| rest > 0);
+        self.taken = self.taken.wrapping_add(1);
+        Some(if is_cpu_only { Due::Cpu } else { Due::Everything })
+    }
+
+    /// Records the CPU time. Returns whether a refusal is to be logged.
+    #[allow(clippy::float_arithmetic)] // Shown to people.
+    fn record_cpu(&mut self, seconds: Result<f64, NoReport>, now: Instant) -> bool {
+        match seconds {
+            Ok(seconds) => {
+                let sample = CpuSample { at: now, seconds };
+                let last = self.cpu.replace(sample);
+                // A restarted server, or another one behind the name, counts from zero.
+                let last = last.filter(|last| sample.at > last.at && sample.seconds >= last.seconds);
+                self.utilization = last.map(|last| {
+                    let elapsed = sample.at.saturating_duration_since(last.at).as_secs_f64();
+                    (sample.seconds - last.seconds) / elapsed
+                });
+                false
+            }
+            // The next sample is to be complete.
+            Err(NoReport::Silent) => {
+                self.taken = 0;
+                false
+            }
+            Err(NoReport::Refused) => {
+                (self.cpu, self.utilization, self.report, self.taken) = (None, None, None, 0);
+                self.next = now.checked_add(REFUSED_INTERVAL);
+                !std::mem::replace(&mut self.is_refusal_logged, true)
+            }
+        }
+    }
+
+    /// The utilization, and the report, unless they are too old.
+    fn recent(&self, now: Instant) -> (Option<f64>, Option<&Report>) {
+        let is_recent = |at: Instant| now.saturating_duration_since(at) <= MAX_SAMPLE_AGE;
+        let utilization = self.utilization.filter(|_| self.cpu.is_some_and(|cpu| is_recent(cpu.at)));
+        (utilization, self.report.as_ref().filter(|report| is_recent(report.at)))
+    }
+}
+
+/// Samples a server, until `connection` returns none.
+pub(in crate::redis) async fn run(server: Arc<Server>, connection: impl Fn() -> Option<Connection>) {
+    let mut checks = interval(CHECK_INTERVAL);
+    loop {
+        checks.tick().await;
+        let Some(connection) = connection() else { return };
+        if !connection.is_up() {
+            continue;
+        }
+        let due = server.update(|entry| entry.samples.claim(Instant::now())).flatten();
+        let Some(due) = due else { continue };
+        let cpu = section(&connection, "cpu", info::cpu_seconds).await;
+        let now = Instant::now();
+        if server.update(|entry| entry.samples.record_cpu(cpu, now)) == Some(true) {
+            tracing::info!(%server, "Redis refused INFO; its own metrics are missing");
+        }
+        if due == Due::Everything && cpu.is_ok() {
+            let report = report(&connection).await;
+            server.update(|entry| entry.samples.report = Some(report));
+        }
+    }
+}
+
+async fn report(connection: &Connection) -> Report {
+    let memory = section(connection, "memory", info::memory).await.ok();
+    let evicted_keys = section(connection, "stats", info::evicted_keys).await.ok();
+    let replication = section(connection, "replication", info::replication).await.ok();
+    let clock_offset = clock_offset(connection).await;
+    Report { at: Instant::now(), memory, evicted_keys, replication, clock_offset }
+}
+
+/// Reads a section of `INFO`. One command has one section: Redis 6 accepts no more.
+async fn section<T>(
+    connection: &Connection,
+    name: &str,
+    read: impl FnOnce(&str) -> Option<T>,
+) -> Result<T, NoReport> {
+    let mut command = cmd("INFO");
+    command.arg(name);
+    match timeout(SAMPLE_TIMEOUT, connection.send(&command)).await {
+        Ok(Ok(reply)) => info::text(&reply).and_then(read).ok_or(NoReport::Refused),
+        Ok(Err(SendError::Failed(error))) if error.code().is_some() => Err(NoReport::Refused),
+        Ok(Err(_)) | Err(_) => Err(NoReport::Silent),
+    }
+}
+
+/// Seconds by which the server's clock is ahead of this instance's, if that can be measured.
+async fn clock_offset(connection: &Connection) -> Option<f64> {
+    // In this order, so that a pause in between counts as a part of the round trip.
+    let began = Instant::now();
+    let asked = Clock::System.now();
+    let reply = timeout(SAMPLE_TIMEOUT, connection.send(&cmd("TIME"))).await.ok()?.ok()?;
+    offset(Duration::from_micros(asked.as_micros()), began.elapsed(), info::time(&reply)?)
+}
+
+/// Seconds by which a clock that showed `server` within a round trip is ahead of the own one, which showed `asked` at its
+/// begin.
+#[allow(clippy::float_arithmetic)] // Shown to people.
+fn offset(asked: Duration, round_trip: Duration, server: Duration) -> Option<f64> {
+    if round_trip > MAX_CLOCK_ROUND_TRIP {
+        return None;
+    }
+    let own = asked.saturating_add(round_trip.checked_div(2)?);
+    let ahead = server.saturating_sub(own).as_secs_f64();
+    Some(ahead - own.saturating_sub(server).as_secs_f64())
+}
+
+const fn declare(kind: MetricKind, name: &'static str, help: &'static str) -> Declared {
+    Declared { name, kind, labels: &["server"], help }
+}
+
+const fn gauge(name: &'static str, help: &'static str) -> Declared {
+    declare(MetricKind::Gauge, name, help)
+}
+
+pub(in crate::redis) static REPORTED: Computed<9> = Computed::group(
+    [
+        gauge(
+            "tollgate_redis_server_utilization",
+            "Part of a CPU that the main thread of a Redis server used, 0 to 1.",
+        ),
+        gauge("tollgate_redis_server_memory_used_bytes", "Memory that a Redis server uses, in bytes."),
+        gauge(
+            "tollgate_redis_server_memory_max_bytes",
+            "Maximum memory of a Redis server, in bytes; 0 without one.",
+        ),
+        declare(
+            MetricKind::Counter,
+            "tollgate_redis_server_evicted_keys_total",
+            "Keys that a Redis server evicted because its memory was full.",
+        ),
+        gauge(
+            "tollgate_redis_server_replication_offset_bytes",
+            "Bytes that a Redis server has written to its replication stream.",
+        ),
+        Declared {
+            name: "tollgate_redis_server_replicas",
+            kind: MetricKind::Gauge,
+            labels: &["state", "server"],
+            help: "Replicas of a Redis server by state.",
+        },
+        gauge(
+            "tollgate_redis_server_replication_lag_bytes",
+            "Bytes of the replication stream that the slowest replica of a Redis server has not acknowledged.",
+        ),
+        gauge(
+            "tollgate_redis_server_replication_lag_seconds",
+            "Time since the last acknowledgement of the slowest replica of a Redis server, in seconds.",
+        ),
+        gauge(
+            "tollgate_redis_server_clock_offset_seconds",
+            "Clock of a Redis server minus the own one, in seconds.",
+        ),
+    ],
+    write,
+);
+
+fn write(declared: &[Declared; 9], page: &mut Page) {
+    let now = Instant::now();
+    let servers = SERVERS.lock();
+    let recent: Vec<_> = servers
+        .iter()
+        .map(|(name, entry)| (&**name, entry.samples.recent(now)))
+        .filter(|(_, (utilization, report))| utilization.is_some() || report.is_some())
+        .collect();
+    let [utilization, used, max, evicted, replicated, replicas, lag_bytes, lag_seconds, clock] = declared;
+    let mut each = |declared: &Declared, value: fn(&Report) -> Option<f64>| {
+        let known = recent.iter().filter_map(|(name, (_, report))| Some((*name, value((*report)?)?)));
+        samples(page, declared, known);
+    };
+    each(used, |report| Some(report.memory?.used as f64));
+    each(max, |report| Some(report.memory?.max as f64));
+    each(evicted, |report| Some(report.evicted_keys? as f64));
+    each(replicated, |report| Some(report.replication?.offset as f64));
+    each(lag_bytes, |report| Some(report.replication?.lag?.bytes as f64));
+    each(lag_seconds, |report| Some(report.replication?.lag?.seconds as f64));
+    each(clock, |report| report.clock_offset);
+    samples(page, utilization, recent.iter().filter_map(|(name, (part, _))| Some((*name, (*part)?))));
+    let mut is_begun = false;
+    for (name, (_, report)) in &recent {
+        let Some(replication) = report.and_then(|report| report.replication) else { continue };
+        if !std::mem::replace(&mut is_begun, true) {
+            page.begin(replicas);
+        }
+        page.sample(replicas, &["online", name], replication.online);
+        page.sample(replicas, &["syncing", name], replication.syncing);
+    }
+}
+
+/// Writes the samples of a metric, if there are any.
+fn samples<'a>(page: &mut Page, declared: &Declared, known: impl Iterator<Item = (&'a str, f64)>) {
+    let mut known = known.peekable();
+    if known.peek().is_some() {
+        page.begin(declared);
+        known.for_each(|(name, value)| page.sample(declared, &[name], value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{BufRead as _, BufReader, Read as _, Write as _},
+        net::{TcpListener, TcpStream},
+        thread,
+    };
+
+    use tollgate_metrics::Metric as _;
+
+    use super::*;
+    use crate::redis::{reconnect, servers::info::ReplicaLag, target::Target};
+
+    #[test]
+    fn the_utilization_is_the_cpu_time_between_two_samples() {
+        let (mut samples, started) = (Samples::default(), Instant::now());
+        let mut record = |second: u64, seconds: Result<f64, NoReport>| {
+            samples.record_cpu(seconds, started + Duration::from_secs(second));
+            samples.utilization
+        };
+        assert_eq!(record(0, Ok(10.0)), None);
+        assert_eq!(record(5, Ok(14.0)), Some(0.8));
+        assert_eq!(record(10, Ok(1.0)), None, "restarted");
+        assert_eq!(record(15, Ok(2.0)), Some(0.2));
+        assert_eq!(record(20, Err(NoReport::Silent)), Some(0.2), "busy");
+        assert_eq!(record(25, Ok(4.0)), Some(0.2));
+        assert_eq!(record(30, Err(NoReport::Refused)), None);
+    }
+
+    #[test]
+    fn workers_sample_in_turns_and_every_third_sample_is_complete() {
+        let (mut samples, started) = (Samples::default(), Instant::now());
+        let mut claim = |second| samples.claim(started + Duration::from_secs(second));
+        assert_eq!([claim(0), claim(0), claim(4)], [Some(Due::Everything), None, None]);
+        assert_eq!([claim(5), claim(9), claim(11)], [Some(Due::Cpu), None, Some(Due::Cpu)]);
+        assert_eq!([claim(16), claim(21)], [Some(Due::Everything), Some(Due::Cpu)]);
+        assert!(!samples.record_cpu(Err(NoReport::Silent), started + Duration::from_secs(22)));
+        assert_eq!(samples.claim(started + Duration::from_secs(26)), Some(Due::Everything), "it was not");
+    }
+
+    #[test]
+    fn a_refusal_is_logged_once_and_pauses_the_samples() {
+        let (mut samples, started) = (Samples::default(), Instant::now());
+        let at = |second| started + Duration::from_secs(second);
+        assert_eq!(samples.claim(at(0)), Some(Due::Everything));
+        assert!(samples.record_cpu(Err(NoReport::Refused), at(1)));
+        assert_eq!(samples.claim(at(600)), None);
+        assert_eq!(samples.claim(at(601)), Some(Due::Everything));
+        assert!(!samples.record_cpu(Err(NoReport::Refused), at(601)));
+        assert!(!samples.record_cpu(Err(NoReport::Silent), at(1_300)));
+    }
+
+    #[test]
+    fn the_clock_offset_counts_half_of_the_round_trip() {
+        let (own, ms) = (Duration::from_secs(1_000), Duration::from_millis);
+        assert_eq!(offset(own, ms(100), own + ms(50)), Some(0.0));
+        assert_eq!(offset(own, ms(100), own + ms(2_050)), Some(2.0));
+        assert_eq!(offset(own, ms(0), own - ms(250)), Some(-0.25));
+        assert_eq!(offset(own, ms(501), own), None, "too slow to be accurate");
+    }
+
+    #[test]
+    fn reports_are_exported_by_server_until_they_are_old() {
+        let name = "a_server_that_reports:1";
+        let server = Server::new(name);
+        let shown = || {
+            let mut page = Page::default();
+            REPORTED.write(&mut page);
+            let label = format!("server=\"{name}\"}}");
+            let lines = page.into_text();
+            let values = lines.lines().filter_map(|line| {
+                let (metric, value) = line.split_once(&label)?;
+                Some(format!("{}{value}", metric.strip_prefix("tollgate_redis_server_")?))
+            });
+            values.collect::<Vec<_>>()
+        };
+        assert!(shown().is_empty());
+        let (now, lag) = (Instant::now(), Some(ReplicaLag { bytes: 60, seconds: 2 }));
+        let report = Report {
+            at: now,
+            memory: Some(Memory { used: 900, max: 1_000 }),
+            evicted_keys: Some(3),
+            replication: Some(Replication { offset: 70, online: 1, syncing: 0, lag }),
+            clock_offset: Some(-0.5),
+        };
+        server.update(|entry| {
+            entry.samples.report = Some(report);
+            entry.samples.cpu = Some(CpuSample { at: now, seconds: 1.0 });
+            entry.samples.utilization = Some(0.25);
+        });
+        let expected = [
+            "memory_used_bytes{ 900",
+            "memory_max_bytes{ 1000",
+            "evicted_keys_total{ 3",
+            "replication_offset_bytes{ 70",
+            "replication_lag_bytes{ 60",
+            "replication_lag_seconds{ 2",
+            "clock_offset_seconds{ -0.5",
+            "utilization{ 0.25",
+            "replicas{state=\"online\", 1",
+            "replicas{state=\"syncing\", 0",
+        ];
+        assert_eq!(shown(), expected);
+        let is_shown_at =
+            |age: Duration| server.update(|entry| entry.samples.recent(now + age).1.is_some()) == Some(true);
+        assert!(is_shown_at(MAX_SAMPLE_AGE) && !is_shown_at(MAX_SAMPLE_AGE + Duration::from_secs(1)));
+        drop(server);
+        assert!(shown().is_empty(), "it has left");
+    }
+
+    /// Answers the commands of a connection, with a clock that is two seconds ahead.
+    fn serve(mut stream: &TcpStream) -> Option<()> {
+        let mut reader = BufReader::new(stream);
+        let number = |reader: &mut BufReader<&TcpStream>| {
+            let mut line = String::new();
+            reader.read_line(&mut line).ok()?;
+            line.get(1..)?.trim().parse::<usize>().ok()
+        };
+        loop {
+            let mut command = Vec::new();
+            for _ in 0..number(&mut reader)? {
+                let mut word = vec![0; number(&mut reader)? + 2];
+                reader.read_exact(&mut word).ok()?;
+                command.push(String::from_utf8_lossy(&word).trim().to_owned());
+            }
+            let words: Vec<&str> = command.iter().map(String::as_str).collect();
+            let text = match words.as_slice() {
+                ["INFO", "cpu"] => "used_cpu_sys:1\r\nused_cpu_user:1\r\n",
+                ["INFO", "memory"] => "used_memory:7\r\nmaxmemory:9\r\n",
+                ["INFO", "stats"] => "evicted_keys:3\r\n",
+                ["INFO", "replication"] => "role:master\r\nmaster_repl_offset:5\r\n",
+                _ => "",
+            };
+            let time = Clock::System.now().plus(Duration::from_secs(2));
+            let (seconds, micros) = (time.seconds().to_string(), time.subsec_micros().to_string());
+            let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+            let reply = match words.first() {
+                Some(&"INFO") => bulk(text),
+                Some(&"TIME") => format!("*2\r\n{}{}", bulk(&seconds), bulk(&micros)),
+                _ => "+OK\r\n".to_owned(),
+            };
+            stream.write_all(reply.as_bytes()).ok()?;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_is_sampled_by_its_connection_and_its_clock_is_compared() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                thread::spawn(move || serve(&stream));
+            }
+        });
+        let client = ::redis::Client::open(format!("redis://{address}")).expect("a URL");
+        let server = Server::new(&address.to_string());
+        let target = Target::Server(Box::new(client));
+        let connection = Connection::open(target, Arc::clone(&server), reconnect::failure_lines());
+        let sampling = tokio::spawn(run(Arc::clone(&server), move || Some(connection.clone())));
+        // The first one is taken within a second, unless a round trip takes too long.
+        let complete = async {
+            loop {
+                let report = server.update(|entry| entry.samples.report).flatten();
+                match report.filter(|report| report.clock_offset.is_some()) {
+                    Some(report) => return report,
+                    None => tokio::time::sleep(Duration::from_millis(5)).await,
+                }
+            }
+        };
+        let report = timeout(Duration::from_secs(60), complete).await.expect("a report");
+        sampling.abort();
+        assert_eq!(report.memory, Some(Memory { used: 7, max: 9 }));
+        assert_eq!(report.evicted_keys, Some(3));
+        assert_eq!(report.replication, Some(Replication { offset: 5, ..Replication::default() }));
+        // Wrong by half of the longest round trip at most.
+        assert!(report.clock_offset.is_some_and(|ahead| (ahead - 2.0).abs() <= 0.3), "{report:?}");
+    }
+}

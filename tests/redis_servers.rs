@@ -1,0 +1,122 @@
+//! What an instance exports of each Redis server: memory, evictions, replication and clock, connections and breakers.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+};
+
+use redis::cmd;
+
+use crate::support::{
+    cluster::{self, wait},
+    http,
+    redis::{COMMANDS, Redis},
+    tollgate::{Tollgate, command, rules},
+};
+
+const RULES: &str =
+    "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 1000}\n";
+
+/// The samples that name a server, by metric and other labels.
+fn samples(tollgate: &Tollgate, port: u16) -> BTreeMap<String, f64> {
+    let label = format!("server=\"127.0.0.1:{port}\"}} ");
+    let page = http::get(&tollgate.url("/metrics")).body;
+    let lines = page.lines().filter_map(|line| line.split_once(&label));
+    lines
+        .map(|(series, value)| {
+            let name = series.trim_start_matches("tollgate_redis_").trim_end_matches(['{', ',']);
+            (name.to_owned(), value.parse().expect("a number"))
+        })
+        .collect()
+}
+
+/// The samples of a server once its report is complete.
+fn reported(tollgate: &Tollgate, port: u16) -> BTreeMap<String, f64> {
+    let mut found = BTreeMap::new();
+    wait("no report of a server", || {
+        found = samples(tollgate, port);
+        found.contains_key("server_clock_offset_seconds")
+    });
+    found
+}
+
+/// A number of the server's own report.
+fn own_number(server: &Redis, section: &str, name: &str) -> f64 {
+    let text: String = cmd("INFO").arg(section).query(&mut server.connect()).expect("a reply");
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    value.unwrap_or_else(|| panic!("no {name}: {text}")).trim().parse().expect("a number")
+}
+
+#[test]
+fn each_master_of_a_cluster_reports_its_memory_replication_and_clock() {
+    let (cluster, config) = (cluster::shared(), rules(RULES));
+    let tollgate = Tollgate::start(config.path(), &["--store", &cluster.url(), "--store-timeout", "5s"]);
+    for master in 0..3 {
+        let found = reported(&tollgate, cluster.port(master));
+        assert!(found["connections{state=\"up\""] >= 1.0, "{found:?}");
+        assert_eq!(found["breakers_open"], 0.0, "{found:?}");
+        // Megabytes, of a server that is nearly empty.
+        assert!((5e5..1e9).contains(&found["server_memory_used_bytes"]), "{found:?}");
+        assert_eq!((found["server_memory_max_bytes"], found["server_evicted_keys_total"]), (0.0, 0.0));
+        assert!(found["server_replication_offset_bytes"] > 0.0, "{found:?}");
+        let replicas =
+            ["online", "syncing"].map(|state| found[&format!("server_replicas{{state=\"{state}\"")]);
+        assert_eq!(replicas, [1.0, 0.0]);
+        assert!(found["server_replication_lag_bytes"] <= found["server_replication_offset_bytes"]);
+        assert!(found["server_replication_lag_seconds"] < 60.0, "{found:?}");
+        // Both clocks are that of this machine, and half of the round trip is at most 0.25 s.
+        assert!(found["server_clock_offset_seconds"].abs() < 0.3, "{found:?}");
+    }
+    // Replicas have no connection, and no series.
+    assert_eq!(samples(&tollgate, cluster.port(3)), BTreeMap::new());
+}
+
+#[test]
+fn a_full_server_reports_its_limit_and_its_evictions() {
+    let (server, config) = (Redis::start_with(&["--maxmemory-policy", "allkeys-lru"]), rules(RULES));
+    let (mut connection, max) = (server.connect(), own_number(&server, "memory", "used_memory") + 1e6);
+    cmd("CONFIG").arg("SET").arg("maxmemory").arg(max.to_string()).exec(&mut connection).expect("set");
+    let mut number = 0_u32;
+    while own_number(&server, "stats", "evicted_keys") < 1.0 {
+        number += 1;
+        assert!(number < 1_000, "the server evicts nothing");
+        cmd("SET").arg(number).arg("x".repeat(100_000)).exec(&mut connection).expect("set");
+    }
+    let before = own_number(&server, "stats", "evicted_keys");
+    let url = server.url();
+    let arguments = ["--store", &url, "--store-timeout", "5s", "--redis-server-metrics=false"];
+    let without = Tollgate::start(config.path(), &arguments);
+    let tollgate = Tollgate::start(config.path(), &arguments[..4]);
+    let found = reported(&tollgate, server.port());
+    let after = own_number(&server, "stats", "evicted_keys");
+    assert!((before..=after).contains(&found["server_evicted_keys_total"]), "{found:?}");
+    assert_eq!(found["server_memory_max_bytes"], max);
+    assert!(found["server_memory_used_bytes"] > max / 4.0, "{found:?}");
+    assert!(!found.contains_key("server_replication_lag_bytes"), "it has no replica: {found:?}");
+    // It was connected before.
+    let unasked = samples(&without, server.port());
+    assert!(unasked.keys().all(|name| !name.starts_with("server_")), "{unasked:?}");
+    assert!(unasked["connections{state=\"up\""] >= 1.0, "{unasked:?}");
+}
+
+#[test]
+fn a_server_that_refuses_info_is_logged_once_and_has_no_report() {
+    let allowed: Vec<String> =
+        COMMANDS.iter().filter(|name| **name != "info").map(|name| format!("+{name}")).collect();
+    let user = ["--user", "app", "on", ">word", "~*", "resetchannels", "-@all"].into_iter();
+    let server = Redis::start_with(&user.chain(allowed.iter().map(String::as_str)).collect::<Vec<_>>());
+    let url = format!("redis://app:word@127.0.0.1:{}", server.port());
+    let (config, logs) = (rules(RULES), tempfile::tempdir().expect("a directory"));
+    let log = logs.path().join("log");
+    let mut program = command();
+    program.stderr(File::create(&log).expect("writable"));
+    let arguments = ["--store", &url, "--store-timeout", "5s", "--workers", "2"];
+    let tollgate = Tollgate::spawn_by(program, config.path(), &arguments);
+    tollgate.wait_until_ready();
+    let refusals = || fs::read_to_string(&log).expect("a log").matches("Redis refused INFO").count();
+    wait("the refusal is not logged", || refusals() > 0);
+    let found = samples(&tollgate, server.port());
+    assert!(found.keys().all(|name| !name.starts_with("server_")), "{found:?}");
+    assert!(found["connections{state=\"up\""] >= 2.0, "{found:?}");
+    assert_eq!(refusals(), 1);
+}
