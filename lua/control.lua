@@ -11,7 +11,7 @@
 --   KEYS[7…]  versions, depending on the operation: hashes with `meta`, `token`, `trail`, `files` and `size`, the bytes of
 --             the files. In operations on bans, KEYS[7] is the list of active bans, a sorted set of ids by their ends in
 --             milliseconds since 1970; KEYS[8] their records, a hash by id; and KEYS[9] the watched ones of the list. In
---             `region_tables`, KEYS[7] is the record of the region's tables, a string
+--             `region_tables`, KEYS[7] is a record of the region, a string: of its tables, or of the primary region
 --   ARGV[1]   the operation; each operation documents the arguments after ARGV[3]
 --   ARGV[2]   the channel on which changes are published
 --   ARGV[3]   'first', or 'again' if an earlier attempt may have run
@@ -382,7 +382,7 @@ local OPERATIONS = {
     return removed
   end,
 
-  -- Replies the record of the region's tables, KEYS[7], '' for none; or replaces it. ARGV: the record that is replaced, the
+  -- Replies a record of the region, KEYS[7], '' for none; or replaces it. ARGV: the record that is replaced, the
   -- new one, '' to read; and the time for which it is kept, in milliseconds. Replies 1 if it was replaced.
   region_tables = function()
     local record = redis.call('GET', KEYS[7]) or ''

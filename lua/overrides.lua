@@ -7,6 +7,7 @@
 --   KEYS[3]   overrides by id, a hash
 --   KEYS[4]   their revisions, a sorted set of ids; KEYS[5] the revisions of removals, a sorted set of ids; KEYS[6] the ends
 --             in milliseconds since 1970 of those that have one, a sorted set of ids
+--   KEYS[7…9] in `adopt`, what a whole copy has gathered of KEYS[3], KEYS[4] and KEYS[6]
 --   ARGV      as in control.lua: the operation, the channel, 'first' or 'again', and the arguments of the operation
 -- Each change has a revision of its own: the server's time in microseconds since 1970, or one more than the last. So a
 -- change made after data was lost has a later revision than all that was lost. All operations may run twice.
@@ -157,6 +158,53 @@ local function add_changes(reply, revision, count)
   return reply
 end
 
+-- Copies the changes of ARGV and the last revision of another region, unless an instance that was faster has made them.
+local function adopt_part(revision)
+  local last = last_revision()
+  for i = 11, #ARGV, 4 do
+    local id, changed = ARGV[i + 1], tonumber(ARGV[i])
+    if changed > last then
+      if ARGV[i + 3] == '' then
+        remove(id, changed)
+      else
+        put(id, changed, ARGV[i + 2], ARGV[i + 3])
+      end
+    end
+  end
+  trim()
+  redis.call('HSET', head, 'override_source', ARGV[7])
+  if tonumber(revision) > last then
+    redis.call('HSET', head, 'override_revision', revision)
+    commit(ARGV[4], ARGV[5])
+  end
+end
+
+-- Gathers the changes of ARGV for a whole copy.
+local function gather()
+  for i = 11, #ARGV, 4 do
+    local id = ARGV[i + 1]
+    redis.call('HDEL', KEYS[7], id)
+    redis.call('ZREM', KEYS[8], id)
+    redis.call('ZREM', KEYS[9], id)
+    if ARGV[i + 3] ~= '' then
+      redis.call('HSET', KEYS[7], id, ARGV[i + 3])
+      redis.call('ZADD', KEYS[8], ARGV[i], id)
+      if ARGV[i + 2] ~= '0' then
+        redis.call('ZADD', KEYS[9], ARGV[i + 2], id)
+      end
+    end
+  end
+end
+
+-- Replaces a set by what a whole copy gathered of it.
+local function replace(live, gathered, size)
+  if size > 0 then
+    redis.call('RENAME', gathered, live)
+  else
+    redis.call('DEL', live)
+  end
+end
+
 local OPERATIONS = {
   -- Puts overrides. ARGV: the token, the audit log entry, the maximum number of overrides, 'some' from an instance that has
   -- earlier changes or 'none', the lineage to begin, and for each its id, its end or '0', and its payload.
@@ -185,7 +233,7 @@ local OPERATIONS = {
       -- The instance may have dropped one that has ended.
       sweep(now)
       local id = ARGV[10]
-      local known = redis.call('ZSCORE', revisions, id) or '0'
+      local known = redis.call('ZMSCORE', revisions, id)[1] or '0'
       if tonumber(known) ~= tonumber(ARGV[9]) then
         return nil, 'stale'
       end
@@ -278,43 +326,35 @@ local OPERATIONS = {
 
   -- Copies changes of another region. ARGV: the token, the audit log entry, the source that the copy has, the one that it has
   -- afterwards, the last revision afterwards, and 'part' for further changes of the same source, or one step of a whole
-  -- copy: 'begin', 'more', or 'end', at which what the copy did not bring is dropped, and which may have to be repeated.
-  -- Then a lineage, for 'end', and for each change its revision, its id, its end or '0', and its payload, or '' of a
-  -- removal. Replies 'made', 'repeat', or 'other' if the copy has another source.
+  -- copy: 'begin', 'more', or 'end', at which it replaces what there is. Then a lineage, for 'end', and for each change its
+  -- revision, its id, its end or '0', and its payload, or '' of a removal. Replies 'made', or 'other' if the copy has another
+  -- source.
   adopt = function()
-    local step = ARGV[9]
-    if (redis.call('HGET', head, 'override_source') or '') ~= ARGV[6] then
-      return 'other'
+    local step, source = ARGV[9], redis.call('HGET', head, 'override_source') or ''
+    if source ~= ARGV[6] then
+      -- An earlier attempt may have made the step.
+      return ARGV[3] == 'again' and source == ARGV[7] and 'made' or 'other'
+    end
+    if step == 'part' then
+      adopt_part(ARGV[8])
+      return 'made'
     end
     if step == 'begin' then
-      -- Marks what there is. Revisions of changes are above 0.
-      redis.call('ZUNIONSTORE', revisions, 1, revisions, 'WEIGHTS', 0)
-      redis.call('DEL', removals)
+      redis.call('DEL', KEYS[7], KEYS[8], KEYS[9])
     end
-    for i = 11, #ARGV, 4 do
-      if ARGV[i + 3] == '' then
-        remove(ARGV[i + 1], tonumber(ARGV[i]))
-      else
-        put(ARGV[i + 1], tonumber(ARGV[i]), ARGV[i + 2], ARGV[i + 3])
-      end
-    end
-    trim()
+    gather()
     if step == 'end' then
-      local dropped = redis.call('ZRANGEBYSCORE', revisions, 0, 0, 'LIMIT', 0, MAX_SWEPT)
-      for _, id in ipairs(dropped) do
-        drop(id)
-      end
-      if #dropped == MAX_SWEPT then
-        return 'repeat'
-      end
+      -- An ACL may forbid the first one, before there is any change.
+      replace(overrides, KEYS[7], redis.call('HLEN', KEYS[7]))
+      replace(revisions, KEYS[8], redis.call('ZCARD', KEYS[8]))
+      replace(ends, KEYS[9], redis.call('ZCARD', KEYS[9]))
+      redis.call('DEL', removals)
       redis.call('HDEL', head, 'override_floor')
       redis.call('HSET', head, 'override_lineage', ARGV[10], 'override_epoch', text(now_us()))
-    end
-    redis.call('HSET', head, 'override_source', ARGV[7])
-    if step == 'part' or step == 'end' then
       redis.call('HSET', head, 'override_revision', ARGV[8])
       commit(ARGV[4], ARGV[5])
     end
+    redis.call('HSET', head, 'override_source', ARGV[7])
     return 'made'
   end,
 

@@ -1,11 +1,12 @@
-//! HTTP client of the admin commands and of the webhook. Blocks.
+//! HTTP client of the admin commands, of the webhook and of exporters. Blocks.
 
-use std::{sync::Arc, time::Duration};
+use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use rustls::crypto::ring;
+use tollgate_runtime::redact;
 use ureq::{
     Agent,
-    tls::{ClientCert, RootCerts, TlsConfig},
+    tls::{Certificate, ClientCert, PemItem, RootCerts, TlsConfig, parse_pem},
 };
 
 /// A client that trusts `roots`, presents `identity`, and fails a request after `timeout`. Responses of every status are
@@ -23,4 +24,36 @@ pub(crate) fn agent(roots: RootCerts, identity: Option<ClientCert>, timeout: Dur
         .max_redirects_will_error(false)
         .tls_config(tls.build());
     agent.build().into()
+}
+
+/// The CAs in a PEM file, or the Mozilla root CAs.
+pub(crate) fn roots(file: Option<&Path>) -> Result<RootCerts, String> {
+    file.map_or(Ok(RootCerts::WebPki), |file| Ok(RootCerts::new_with_certs(&certificates(file)?)))
+}
+
+fn certificates(file: &Path) -> Result<Vec<Certificate<'static>>, String> {
+    let shown = redact::path(file);
+    let text = fs::read(file).map_err(|error| format!("CA file {shown}: {error}"))?;
+    let certificates: Vec<_> = parse_pem(&text)
+        .filter_map(|item| match item {
+            Ok(PemItem::Certificate(certificate)) => Some(certificate),
+            _ => None,
+        })
+        .collect();
+    match certificates.is_empty() {
+        true => Err(format!("CA file {shown} has no certificate; expected PEM")),
+        false => Ok(certificates),
+    }
+}
+
+/// Reason of a failure, without the URL.
+pub(crate) fn reason(error: &ureq::Error) -> String {
+    match error {
+        ureq::Error::Timeout(_) => "timeout".to_owned(),
+        ureq::Error::HostNotFound => "host not found".to_owned(),
+        ureq::Error::ConnectionFailed => "connection failed".to_owned(),
+        ureq::Error::Io(error) => error.to_string(),
+        ureq::Error::Rustls(error) => error.to_string(),
+        _ => "request failed".to_owned(),
+    }
 }

@@ -44,6 +44,7 @@ pub use tollgate_store as store;
 mod http_client;
 pub mod proto;
 pub mod readiness;
+pub mod otlp;
 pub mod tracing;
 pub mod service;
 pub mod legacy_stats;

@@ -47,6 +47,7 @@ mod load;
 mod load_shedding;
 mod local_cache;
 mod metrics;
+mod otlp_metrics;
 mod outage;
 mod overdraft;
 mod migrate;

@@ -3,26 +3,19 @@
 use std::{
     collections::BTreeMap,
     net::TcpListener,
-    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
 use opentelemetry_proto::tonic::{
-    collector::trace::v1::{
-        ExportTraceServiceRequest, ExportTraceServiceResponse,
-        trace_service_server::{TraceService, TraceServiceServer},
-    },
     common::v1::{KeyValue, any_value::Value},
     trace::v1::{Span, span::SpanKind, status::StatusCode},
 };
 use tollgate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use tonic::{
-    Request, Response, Status,
-    transport::{Identity, Server, ServerTlsConfig, server::TcpIncoming},
-};
+use tonic::Request;
 
 use crate::support::{
     certificates::Authority,
+    collector::Collector,
     free_port, http,
     timing::keeps_to_async,
     tollgate::{Tollgate, command, request, rules},
@@ -34,83 +27,64 @@ const RULES: &str = "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: year
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
-/// The spans that a collector received.
-#[derive(Clone, Debug, Default)]
-struct Received(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
-
-#[tonic::async_trait]
-impl TraceService for Received {
-    async fn export(
-        &self,
-        request: Request<ExportTraceServiceRequest>,
-    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
-        self.0.lock().expect("no panic").push(request.into_inner());
-        Ok(Response::new(ExportTraceServiceResponse::default()))
-    }
+fn spans(collector: &Collector) -> Vec<Span> {
+    let exports = collector.traces();
+    let scopes =
+        exports.iter().flat_map(|request| &request.resource_spans).flat_map(|spans| &spans.scope_spans);
+    scopes.flat_map(|spans| spans.spans.clone()).collect()
 }
 
-impl Received {
-    fn spans(&self) -> Vec<Span> {
-        let requests = self.0.lock().expect("no panic");
-        let scopes =
-            requests.iter().flat_map(|request| &request.resource_spans).flat_map(|spans| &spans.scope_spans);
-        scopes.flat_map(|spans| spans.spans.clone()).collect()
+/// Waits for this many spans.
+async fn wait_for(collector: &Collector, count: usize) -> Vec<Span> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while spans(collector).len() < count {
+        assert!(Instant::now() < deadline, "{:?}", spans(collector));
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
-
-    /// Waits for this many spans.
-    async fn wait_for(&self, count: usize) -> Vec<Span> {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while self.spans().len() < count {
-            assert!(Instant::now() < deadline, "{:?}", self.spans());
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        self.spans()
-    }
+    spans(collector)
 }
 
-/// A collector, and its URL.
-async fn collector() -> (Received, String) {
-    let (received, listener) =
-        (Received::default(), tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port"));
-    let url = format!("http://{}", listener.local_addr().expect("a port"));
-    let service = TraceServiceServer::new(received.clone());
-    tokio::spawn(Server::builder().add_service(service).serve_with_incoming(TcpIncoming::from(listener)));
-    (received, url)
-}
-
-/// A collector behind TLS, and its URL.
-async fn collector_behind_tls(authority: &Authority) -> (Received, String) {
-    let (received, listener) =
-        (Received::default(), tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port"));
-    let url = format!("https://localhost:{}", listener.local_addr().expect("an address").port());
-    let pair = authority.sign(&["localhost"]);
-    let tls = ServerTlsConfig::new().identity(Identity::from_pem(pair.certificate, pair.key));
-    let mut server = Server::builder().tls_config(tls).expect("a pair");
-    let service = TraceServiceServer::new(received.clone());
-    tokio::spawn(server.add_service(service).serve_with_incoming(TcpIncoming::from(listener)));
-    (received, url)
+#[tokio::test]
+async fn spans_are_delivered_over_http_with_the_headers_of_the_collector() {
+    let (config, (received, url)) = (rules(RULES), Collector::http().await);
+    let flags =
+        ["--otlp-endpoint", &url, "--otlp-protocol", "http/protobuf", "--otlp-headers", "x-token=a%20b"];
+    let tollgate = Tollgate::start(config.path(), &[&flags[..], &["--trace-sample-ratio", "1"]].concat());
+    received.respond([503]);
+    assert!(tollgate.client().await.passes("d", &[("free", "x")]).await);
+    let names: Vec<_> = wait_for(&received, 2).await.into_iter().map(|span| span.name).collect();
+    assert_eq!(names, ["ShouldRateLimit", "decide"], "another attempt follows a temporary failure");
+    let heads = received.heads();
+    assert_eq!(heads.len(), 2);
+    for (path, headers) in heads {
+        assert_eq!(
+            (&*path, &headers["content-type"]),
+            ("/v1/traces", &"application/x-protobuf".parse().expect("a value"))
+        );
+        assert_eq!(headers["x-token"], "a b");
+    }
 }
 
 #[tokio::test]
 async fn a_collector_behind_tls_is_trusted_by_its_authority_and_by_no_other() {
     let (config, authority) = (rules(RULES), Authority::new("ours"));
-    let (received, url) = collector_behind_tls(&authority).await;
+    let (received, url) = Collector::grpc_by_tls(&authority).await;
     let ca = config.path().join("ca.pem");
     std::fs::write(&ca, authority.pem()).expect("written");
     let always = ["--otlp-endpoint", &url, "--trace-sample-ratio", "1"];
     let public = Tollgate::start(config.path(), &always);
     assert!(public.client().await.passes("d", &[("free", "x")]).await);
     wait_for_dropped(&public).await;
-    assert_eq!(received.spans().len(), 0);
+    assert_eq!(spans(&received).len(), 0);
     let ours = [&always[..], &["--otlp-ca", ca.to_str().expect("UTF-8")]].concat();
     let tollgate = Tollgate::start(config.path(), &ours);
     assert!(tollgate.client().await.passes("d", &[("free", "x")]).await);
-    received.wait_for(2).await;
+    wait_for(&received, 2).await;
 }
 
 #[tokio::test]
 async fn cluster_wide_otel_variables_do_not_stop_the_start() {
-    let (config, (received, url)) = (rules(RULES), collector().await);
+    let (config, (received, url)) = (rules(RULES), Collector::grpc().await);
     for (endpoint, enabled) in [("host:4317", "true"), (&*url, "false")] {
         let mut program = command();
         program.envs([("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint), ("TRACING_ENABLED", enabled)]);
@@ -121,7 +95,7 @@ async fn cluster_wide_otel_variables_do_not_stop_the_start() {
         tollgate.signal("TERM");
         assert_eq!(tokio::task::spawn_blocking(move || tollgate.wait()).await.expect("it ended"), Some(0));
     }
-    assert_eq!(received.spans().len(), 0, "what is left is sent at the end");
+    assert_eq!(spans(&received).len(), 0, "what is left is sent at the end");
 }
 
 /// Waits until spans are lost.
@@ -164,7 +138,7 @@ fn attributes(of: &[KeyValue]) -> BTreeMap<&str, String> {
 
 #[tokio::test]
 async fn a_call_is_a_span_of_its_callers_trace_and_holds_no_value_of_a_descriptor() {
-    let (config, (received, url)) = (rules(RULES), collector().await);
+    let (config, (received, url)) = (rules(RULES), Collector::grpc().await);
     let flags = ["--otlp-endpoint", &url, "--otlp-resource-attributes", "deployment.environment=test,zone=a"];
     let tollgate = Tollgate::start(config.path(), &[&flags[..], &["--trace-sample-ratio", "0"]].concat());
     let mut client = tollgate.client().await;
@@ -176,7 +150,7 @@ async fn a_call_is_a_span_of_its_callers_trace_and_holds_no_value_of_a_descripto
     }
     client.call_with(traced(RateLimitRequest::default(), "01")).await.expect_err("has no domain");
 
-    let spans = received.wait_for(5).await;
+    let spans = wait_for(&received, 5).await;
     assert!(spans.iter().all(|span| hex(&span.trace_id) == TRACE && span.trace_state == "vendor=1"));
     assert!(!format!("{spans:?}").contains("secret"));
     let (calls, decisions): (Vec<_>, Vec<_>) = spans.iter().partition(|span| span.name == "ShouldRateLimit");
@@ -207,7 +181,7 @@ async fn a_call_is_a_span_of_its_callers_trace_and_holds_no_value_of_a_descripto
     assert_eq!(attributes(&failed.attributes)["error.type"], "invalid");
     assert_eq!(failed.status.as_ref().expect("a status").code(), StatusCode::Error);
 
-    let requests = received.0.lock().expect("no panic");
+    let requests = received.traces();
     let resource = requests[0].resource_spans[0].resource.as_ref().expect("a resource");
     let resource_attributes = attributes(&resource.attributes);
     assert_eq!(resource_attributes["service.name"], "tollgate");
@@ -219,7 +193,7 @@ async fn a_call_is_a_span_of_its_callers_trace_and_holds_no_value_of_a_descripto
 
 #[tokio::test]
 async fn unsampled_spans_are_not_sent_and_untraced_calls_are_sampled_by_ratio() {
-    let (config, (received, url)) = (rules(RULES), collector().await);
+    let (config, (received, url)) = (rules(RULES), Collector::grpc().await);
     let always = Tollgate::start(config.path(), &["--otlp-endpoint", &url, "--trace-sample-ratio", "1"]);
     let never = Tollgate::start(config.path(), &["--otlp-endpoint", &url, "--trace-sample-ratio", "0"]);
     let call = || request("d", &[&[("free", "x")]]);
@@ -234,11 +208,11 @@ async fn unsampled_spans_are_not_sent_and_untraced_calls_are_sampled_by_ratio() 
     never.client().await.call_with(traced(call(), "01")).await.expect("an answer");
     let sent = |spans: &[Span]| spans.iter().filter(|span| hex(&span.trace_id) == TRACE).count();
     let deadline = Instant::now() + Duration::from_secs(30);
-    while sent(&received.spans()) < 2 || received.spans().len() < 12 {
-        assert!(Instant::now() < deadline, "{:?}", received.spans());
+    while sent(&spans(&received)) < 2 || spans(&received).len() < 12 {
+        assert!(Instant::now() < deadline, "{:?}", spans(&received));
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let spans = received.spans();
+    let spans = spans(&received);
     let begun: Vec<_> =
         spans.iter().filter(|span| hex(&span.trace_id) != TRACE && span.name == "ShouldRateLimit").collect();
     assert_eq!((begun.len(), sent(&spans), spans.len()), (5, 2, 12));
@@ -251,7 +225,7 @@ async fn unsampled_spans_are_not_sent_and_untraced_calls_are_sampled_by_ratio() 
 
 #[tokio::test]
 async fn buffered_spans_are_delivered_at_shutdown() {
-    let (config, (received, url)) = (rules(RULES), collector().await);
+    let (config, (received, url)) = (rules(RULES), Collector::grpc().await);
     let mut tollgate =
         Tollgate::start(config.path(), &["--otlp-endpoint", &url, "--trace-sample-ratio", "1"]);
     let mut client = tollgate.client().await;
@@ -262,7 +236,7 @@ async fn buffered_spans_are_delivered_at_shutdown() {
     tollgate.signal("TERM");
     let ended = tokio::task::spawn_blocking(move || tollgate.wait()).await.expect("it ended");
     assert_eq!(ended, Some(0));
-    assert_eq!(received.spans().len(), 20);
+    assert_eq!(spans(&received).len(), 20);
 }
 
 /// The time to stop with a collector that does not work.

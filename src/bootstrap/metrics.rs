@@ -12,13 +12,13 @@ use super::busy_time::BUSY_SECONDS;
 use crate::{
     abuse, anomalies,
     fleet::{self, history},
-    legacy_stats, net, regions, rollouts, service,
+    legacy_stats, net, otlp, regions, rollouts, service,
     settings::MetricNames,
     tracing, xds,
 };
 
 /// Metrics of each module.
-const OWN_METRICS: [&[&dyn Metric]; 15] = [
+const OWN_METRICS: [&[&dyn Metric]; 16] = [
     service::metrics::METRICS,
     limiter::metrics::METRICS,
     store::metrics::METRICS,
@@ -33,6 +33,7 @@ const OWN_METRICS: [&[&dyn Metric]; 15] = [
     rollouts::metrics::METRICS,
     regions::metrics::METRICS,
     tracing::metrics::METRICS,
+    otlp::metrics::METRICS,
     METRICS,
 ];
 

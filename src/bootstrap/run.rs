@@ -3,6 +3,7 @@
 use std::{convert::Infallible, io, time::Duration};
 
 use tokio::{
+    join,
     runtime::Handle,
     select,
     time::{self, MissedTickBehavior},
@@ -19,6 +20,7 @@ use super::{
 };
 use crate::{
     fleet::history,
+    otlp::{CollectorError, MetricExporter},
     settings::{Settings, StoreSettings},
     statsd::StatsdExporter,
 };
@@ -34,6 +36,9 @@ pub enum RunError {
     /// The operating system refused a resource.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
+    /// An unusable collector of metrics.
+    #[error("cannot export metrics: {0}")]
+    Metrics(#[from] CollectorError),
     /// An essential component ended.
     #[error(transparent)]
     Component(#[from] ComponentFailure),
@@ -50,7 +55,7 @@ impl RunError {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Forced { code } => *code,
-            Self::Start(_) | Self::System(_) | Self::Component(_) => 1,
+            Self::Start(_) | Self::System(_) | Self::Metrics(_) | Self::Component(_) => 1,
         }
     }
 }
@@ -71,6 +76,8 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     let exporter = metrics::exporter(settings.process.metric_names);
     let _busy_time = BusyTime::of(&"main", &Handle::current());
     let statsd = settings.statsd.clone().map(StatsdExporter::start).transpose()?;
+    let otlp = settings.otlp_metrics.as_ref();
+    let otlp = otlp.map(|settings| MetricExporter::start(settings, exporter.clone())).transpose()?;
     let store = settings.store.clone();
     let workers = settings.process.workers;
     let mut running = select! {
@@ -90,17 +97,25 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     select! {
         biased;
         stop = signals.next() => return Err(forced(stop)),
-        () = stop(running, statsd) => tracing::info!("stopped"),
+        () = stop(running, statsd, otlp) => tracing::info!("stopped"),
     }
     failure.map_or(Ok(()), |failure| Err(failure.into()))
 }
 
-/// Shuts down in order; the last counts are flushed to StatsD.
-async fn stop(running: Running, statsd: Option<StatsdExporter>) {
+/// Shuts down in order; the last counts are flushed to StatsD and to OpenTelemetry, side by side.
+async fn stop(running: Running, statsd: Option<StatsdExporter>, otlp: Option<MetricExporter>) {
     running.stop().await;
-    if let Some(statsd) = statsd {
-        statsd.stop().await;
-    }
+    let statsd = async {
+        if let Some(statsd) = statsd {
+            statsd.stop().await;
+        }
+    };
+    let otlp = async {
+        if let Some(otlp) = otlp {
+            otlp.stop().await;
+        }
+    };
+    join!(statsd, otlp);
 }
 
 /// Serves until a signal arrives, and for the drain delay after it; or until a component fails, which it returns.

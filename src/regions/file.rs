@@ -48,10 +48,10 @@ impl Regions {
     /// # Errors
     /// [`RegionTableError`] with every problem of the table.
     pub fn load(settings: &RegionSettings, shares: OwnShares) -> Result<Self, RegionTableError> {
-        let RegionSettings { name, table: file, .. } = settings;
+        let RegionSettings { name, table: file, peers } = settings;
         let table = read(file).and_then(|bytes| parse(file, &bytes)).map_err(RegionTableError)?;
         let lacks_own = || RegionTableError(format!("{}: {}", file_name(file), lacks_own(name)));
-        let state = State::new(name, table).ok_or_else(lacks_own)?;
+        let state = State::new(name, table, peers.is_some()).ok_or_else(lacks_own)?;
         let generation = Arc::new(watch::Sender::new(state.table.generation()));
         let state = Arc::new(Mutex::new(state));
         let regions = Self { file: file.as_path().into(), shares, state, generation };
@@ -167,10 +167,27 @@ impl Regions {
         taken
             .inspect_err(|error| {
                 if !was_settled {
-                    tracing::error!(%error, "unreadable record of region tables; joining other regions");
+                    tracing::error!(%error, "cannot read region tables; joining other regions");
                 }
             })
             .unwrap_or_default()
+    }
+
+    /// Takes over the record of the primary region, `""` for none, and returns the one that has to replace it.
+    pub(super) fn take_over_primary(&self, record: &str) -> Option<String> {
+        let mut state = self.state.lock();
+        let State { own, table, primacy, .. } = &mut *state;
+        let new = primacy.take_over(own, table, record);
+        self.publish(&state);
+        new
+    }
+
+    /// Lets the own region decide at once if it is the primary one: without a store that outlives the process there is no
+    /// record, and its counters begin unused.
+    pub(super) fn has_no_records(&self) {
+        let mut state = self.state.lock();
+        state.primacy.succeed();
+        self.publish(&state);
     }
 
     /// Whether the record of the region's tables, or its absence, was taken over.

@@ -99,16 +99,18 @@ pub struct RegionView {
 }
 
 impl State {
-    /// The state with a first table; `None` if the table lacks the own region.
-    pub(super) fn new(own: &str, table: RegionTable) -> Option<Self> {
+    /// The state with a first table; `None` if the table lacks the own region. `has_record` is whether tables are recorded
+    /// in the region's store.
+    pub(super) fn new(own: &str, table: RegionTable, has_record: bool) -> Option<Self> {
         let demarcation = Demarcation::new(weight_table(&table, own)?);
+        let primacy = Primacy::start(own, &table, has_record);
         Some(Self {
             own: own.into(),
             table,
             demarcation,
             file_error: None,
             announced: BTreeMap::new(),
-            primacy: Primacy::default(),
+            primacy,
             channels: BTreeMap::new(),
         })
     }
@@ -224,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_table_with_a_lower_generation_or_without_the_own_region_is_refused() {
-        let mut state = State::new("us", table(2, &[("us", 1), ("eu", 1)])).expect("a state");
+        let mut state = State::new("us", table(2, &[("us", 1), ("eu", 1)]), false).expect("a state");
         for (refused, expected) in [
             (table(2, &[("us", 9), ("eu", 1)]), "generation: 2 is not above the active 2"),
             (table(1, &[("us", 9), ("eu", 1)]), "generation: 1 is not above"),
@@ -234,12 +236,12 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         }
         assert_eq!((state.view().generation, share(&state, 0)), (2, 50));
-        assert!(State::new("ap", table(1, &[("us", 1)])).is_none());
+        assert!(State::new("ap", table(1, &[("us", 1)]), false).is_none());
     }
 
     #[test]
     fn a_lower_share_applies_at_once_and_a_higher_one_a_window_after_every_region_announced_it() {
-        let mut state = State::new("us", table(1, &[("us", 1), ("eu", 1)])).expect("a state");
+        let mut state = State::new("us", table(1, &[("us", 1), ("eu", 1)]), false).expect("a state");
         state.propose(table(2, &[("us", 3), ("eu", 1)])).expect("accepted");
         assert_eq!((share(&state, 1_000), state.demarcation.unfinished()), (50, 1));
         state.propose(table(3, &[("us", 1), ("eu", 3)])).expect("accepted");

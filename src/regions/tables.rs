@@ -1,10 +1,10 @@
-//! The region's tables in its control store: the ones before the active table, for instances that start, and which one all
-//! instances have.
+//! The region's tables in its control store: the ones before the active table and the primary region, for instances that
+//! start, and which table all instances have.
 
 use std::{convert::Infallible, time::Duration};
 
 use tokio::time::{sleep, timeout};
-use tollgate_control::{Control, ControlError, RulesStatus};
+use tollgate_control::{Control, ControlError, RegionRecord, RulesStatus};
 
 use super::Regions;
 
@@ -17,17 +17,19 @@ const FIRST_INTERVAL: Duration = Duration::from_millis(100);
 /// Time for which a start waits for the record.
 const START_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Takes over the record of the region's tables before the first decision. While the store does not respond, the shares are
-/// those of the file.
+/// Takes over the records of the region before the first decision. While the store does not respond, the shares are those of
+/// the file.
 pub(crate) async fn settle(regions: &Regions, control: &Control) {
+    let mut last = None;
     let settled = async {
         while let Err(error) = take_over(regions, control).await {
-            tracing::debug!(%error, "no record of region tables");
+            last = Some(error.to_string());
             sleep(FIRST_INTERVAL).await;
         }
     };
     if timeout(START_TIMEOUT, settled).await.is_err() {
-        tracing::warn!("no record of region tables; using the file");
+        let error = last.unwrap_or_else(|| "no response".to_owned());
+        tracing::warn!(%error, "cannot read region tables; using the file");
     }
 }
 
@@ -46,23 +48,37 @@ pub(super) async fn watch(regions: Regions, control: Control, status: RulesStatu
     }
 }
 
-/// Takes over the record, and replaces it if it lacks a table.
+/// Takes over the records, and replaces those that lack a table.
 async fn take_over(regions: &Regions, control: &Control) -> Result<(), ControlError> {
     if !control.is_shared() {
         // A restart forgets hits as well as tables.
+        if !regions.is_settled() {
+            regions.has_no_records();
+        }
         regions.take_over("", true);
         return Ok(());
     }
-    let record = control.region_tables().await?;
+    // First, since the other one is what makes the start complete.
+    let record = control.region_record(RegionRecord::Primary).await?;
+    let new = regions.take_over_primary(&record);
+    replace(control, RegionRecord::Primary, &record, new).await?;
+    let record = control.region_record(RegionRecord::Tables).await?;
     let is_running = record.is_empty() && !regions.is_settled() && is_running(control, regions).await?;
-    if let Some(new) = regions.take_over(&record, is_running) {
-        // Replaced by another instance in the meantime, it is taken over again before anything is announced.
-        match control.replace_region_tables(&record, new).await? {
-            true => Ok(()),
-            false => Err(ControlError::Unavailable("the record of region tables changed".into())),
-        }
-    } else {
-        Ok(())
+    let new = regions.take_over(&record, is_running);
+    replace(control, RegionRecord::Tables, &record, new).await
+}
+
+/// Replaces a record. One that another instance has replaced meanwhile is taken over again before anything is announced.
+async fn replace(
+    control: &Control,
+    record: RegionRecord,
+    from: &str,
+    to: Option<String>,
+) -> Result<(), ControlError> {
+    let Some(to) = to else { return Ok(()) };
+    match control.replace_region_record(record, from, to).await? {
+        true => Ok(()),
+        false => Err(ControlError::Unavailable("the record of region tables changed".into())),
     }
 }
 

@@ -20,6 +20,7 @@ mod load;
 mod metrics_port;
 mod migrate;
 mod on_store_error;
+mod otlp;
 mod admin_client;
 mod parsers;
 mod process;
@@ -30,7 +31,6 @@ mod rules;
 mod statsd;
 mod store;
 mod tls;
-mod traces;
 mod xds;
 
 use tollgate_limiter::Modes;
@@ -64,6 +64,7 @@ pub use self::{
 use crate::{
     anomalies::Sensitivity,
     fleet::FleetSettings,
+    otlp::MetricExportSettings,
     service::{RequestBounds, ResponseOptions},
     statsd::StatsdSettings,
     tracing::TraceSettings,
@@ -129,6 +130,8 @@ pub struct Settings {
     pub modes: Modes,
     /// Exporter of traces.
     pub traces: Option<TraceSettings>,
+    /// Exporter of metrics to OpenTelemetry.
+    pub otlp_metrics: Option<MetricExportSettings>,
     /// StatsD exporter.
     pub statsd: Option<StatsdSettings>,
     /// Variables without effect, to be logged once the log is set up.

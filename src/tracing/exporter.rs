@@ -1,22 +1,25 @@
 //! Exports spans in batches to an OTLP collector, on a thread of its own.
 
-use std::{fs, thread, time::Duration};
+use std::{thread, time::Duration};
 
-use opentelemetry::{InstrumentationScope, KeyValue};
-use opentelemetry_otlp::{
-    SpanExporter, WithExportConfig as _, WithTonicConfig as _,
-    tonic_types::transport::{Certificate, ClientTlsConfig},
+use bytes::Bytes;
+use opentelemetry::InstrumentationScope;
+use opentelemetry_proto::{
+    tonic::collector::trace::v1::ExportTraceServiceRequest,
+    transform::{
+        common::tonic::{Attributes, ResourceAttributesWithSchema},
+        trace::tonic::group_spans_by_resource_and_scope,
+    },
 };
-use opentelemetry_sdk::{Resource, error::OTelSdkError, trace::SpanExporter as _};
+use prost::Message as _;
 use tokio::{
-    runtime::{Builder, Runtime},
+    runtime::Builder,
     select,
     sync::{mpsc, oneshot},
-    time::{Instant, sleep, timeout, timeout_at},
+    time::{Instant, sleep, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 use tollgate_runtime::{
-    foreign_text,
     outage::OutageLog,
     panics::{self, CancelOnPanic},
 };
@@ -26,7 +29,10 @@ use super::{
     record::Record,
     tracer::{FINAL_EXPORT_TIMEOUT, TracingError},
 };
-use crate::tracing::TraceSettings;
+use crate::{
+    otlp::{Collector, OwnedRuntime, Signal, resource},
+    tracing::TraceSettings,
+};
 
 /// Maximum number of calls in a batch.
 const MAX_BATCH_CALLS: usize = 512;
@@ -44,13 +50,16 @@ pub(super) fn start(
     stop: CancellationToken,
     end: oneshot::Sender<()>,
 ) -> Result<(), TracingError> {
-    let runtime = OwnedRuntime(Some(Builder::new_current_thread().enable_all().build()?));
-    let mut exporter = {
-        let _within = runtime.0.as_ref().map(Runtime::enter);
-        exporter(settings)?
+    let runtime = OwnedRuntime::new(Builder::new_current_thread().enable_all().build()?);
+    let make = || Collector::new(&settings.collector, Signal::Traces, EXPORT_TIMEOUT);
+    let resource = Attributes(resource(&settings.collector).attributes);
+    let worker = ExportWorker {
+        collector: runtime.within(make)?,
+        resource: ResourceAttributesWithSchema { attributes: resource, schema_url: None },
+        scope: scope(),
+        records,
+        outage: OutageLog::default(),
     };
-    exporter.set_resource(&resource(settings));
-    let worker = ExportWorker { exporter, scope: scope(), records, outage: OutageLog::default() };
     let alarm = CancelOnPanic(panics::process_token());
     thread::Builder::new().name("traces".to_owned()).spawn(move || {
         let _alarm = alarm;
@@ -58,64 +67,16 @@ pub(super) fn start(
             stop.cancelled().await;
             sleep(FINAL_EXPORT_TIMEOUT).await;
         };
-        if let Some(inner) = &runtime.0 {
-            inner.block_on(async {
-                select! {
-                    () = worker.run(&stop) => {}
-                    () = time_limit => {}
-                }
-            });
-        }
+        runtime.block_on(async {
+            select! {
+                () = worker.run(&stop) => {}
+                () = time_limit => {}
+            }
+        });
         drop(runtime);
         drop(end);
     })?;
     Ok(())
-}
-
-/// A runtime that may be dropped inside another one: its tasks are not awaited, which would block that runtime.
-struct OwnedRuntime(Option<Runtime>);
-
-impl Drop for OwnedRuntime {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
-fn exporter(settings: &TraceSettings) -> Result<SpanExporter, TracingError> {
-    let exporter =
-        SpanExporter::builder().with_tonic().with_endpoint(&*settings.endpoint).with_timeout(EXPORT_TIMEOUT);
-    let exporter = match tls(settings)? {
-        Some(tls) => exporter.with_tls_config(tls),
-        None => exporter,
-    };
-    exporter.build().map_err(|error| TracingError::Endpoint(error.to_string()))
-}
-
-/// TLS with its CA certificates; without a configuration, no certificate would be trusted.
-fn tls(settings: &TraceSettings) -> Result<Option<ClientTlsConfig>, TracingError> {
-    // URL schemes are case-insensitive.
-    let is_https = settings.endpoint.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"));
-    let tls = ClientTlsConfig::new();
-    match &settings.ca_certificate {
-        _ if !is_https => Ok(None),
-        Some(path) => {
-            let unread = |error| TracingError::Authorities(path.display().to_string(), error);
-            Ok(Some(tls.ca_certificate(Certificate::from_pem(fs::read(path).map_err(unread)?))))
-        }
-        None => Ok(Some(tls.with_enabled_roots())),
-    }
-}
-
-/// Resource attributes of this process.
-fn resource(settings: &TraceSettings) -> Resource {
-    let attributes = settings.resource.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
-    Resource::builder_empty()
-        .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
-        .with_attributes(attributes)
-        .with_service_name(settings.service_name.clone())
-        .build()
 }
 
 fn scope() -> InstrumentationScope {
@@ -127,7 +88,8 @@ fn scope() -> InstrumentationScope {
 type Records = Vec<Box<Record>>;
 
 struct ExportWorker {
-    exporter: SpanExporter,
+    collector: Collector,
+    resource: ResourceAttributesWithSchema,
     scope: InstrumentationScope,
     records: mpsc::Receiver<Box<Record>>,
     outage: OutageLog,
@@ -159,19 +121,19 @@ impl ExportWorker {
     async fn export(&mut self, batch: &mut Records) {
         let spans: Vec<_> = batch.drain(..).flat_map(|record| record.spans(&self.scope)).collect();
         let count = spans.len();
-        let result = timeout(EXPORT_TIMEOUT, self.exporter.export(spans)).await;
-        let result = result.unwrap_or(Err(OTelSdkError::Timeout(EXPORT_TIMEOUT)));
+        let resource_spans = group_spans_by_resource_and_scope(spans, &self.resource);
+        let message = Bytes::from(ExportTraceServiceRequest { resource_spans }.encode_to_vec());
+        let now = Instant::now();
+        let until = now.checked_add(EXPORT_TIMEOUT).unwrap_or(now);
+        let result = self.collector.export(&message, until).await;
+        let count = count as u64;
+        let refused = result.as_ref().map_or(count, |rejected| rejected.count.min(count));
+        metrics::spans_delivered(count.saturating_sub(refused));
+        metrics::spans_dropped(refused);
         match &result {
-            Ok(()) => metrics::spans_delivered(count as u64),
-            Err(_) => metrics::spans_dropped(count as u64),
-        }
-        match &result {
-            Err(error) if self.outage.failed() => {
-                let error = foreign_text::bounded(&error.to_string());
-                tracing::warn!(%error, "trace export failed");
-            }
-            Ok(()) if self.outage.recovered() => tracing::info!("trace export recovered"),
-            Ok(()) | Err(_) => {}
+            Err(error) if self.outage.failed() => tracing::warn!(%error, "trace export failed"),
+            Ok(_) if self.outage.recovered() => tracing::info!("trace export recovered"),
+            Ok(_) | Err(_) => {}
         }
     }
 }
@@ -199,23 +161,30 @@ async fn fill_batch(records: &mut mpsc::Receiver<Box<Record>>, batch: &mut Recor
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::otlp::{CollectorSettings, OtlpProtocol};
 
     #[tokio::test]
     async fn invalid_settings_are_an_error() {
-        let settings = |endpoint: &str, ca: Option<&str>| TraceSettings {
-            endpoint: endpoint.to_owned(),
-            ca_certificate: ca.map(Into::into),
+        let settings = |endpoint: &str, ca: Option<&str>, protocol| TraceSettings {
+            collector: CollectorSettings {
+                endpoint: endpoint.to_owned(),
+                protocol,
+                ca_certificate: ca.map(Into::into),
+                headers: Vec::new(),
+                service_name: "tollgate".to_owned(),
+                resource: Vec::new(),
+            },
             sample_ratio: 1.0,
-            service_name: "tollgate".to_owned(),
-            resource: Vec::new(),
         };
-        for (endpoint, ca) in [("https://localhost:1", Some("/nowhere/ca.pem")), ("http://[:1", None)] {
+        for (endpoint, ca, protocol) in [
+            ("https://localhost:1", Some("/nowhere/ca.pem"), OtlpProtocol::Grpc),
+            ("https://localhost:1", Some("/nowhere/ca.pem"), OtlpProtocol::Http),
+            ("http://[:1", None, OtlpProtocol::Grpc),
+        ] {
             let (_finished, records) = mpsc::channel(1);
             let (end, _ended) = oneshot::channel();
-            assert!(
-                start(&settings(endpoint, ca), records, CancellationToken::new(), end).is_err(),
-                "{endpoint}"
-            );
+            let started = start(&settings(endpoint, ca, protocol), records, CancellationToken::new(), end);
+            assert!(started.is_err(), "{endpoint} {protocol:?}");
         }
     }
 }

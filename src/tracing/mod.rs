@@ -1,8 +1,8 @@
 //! The log, and traces of calls.
 //!
 //! A caller propagates its trace, and whether it is sampled, in the headers `traceparent` and `tracestate` (W3C Trace
-//! Context); calls without them are sampled at random. A separate thread exports the spans with OTLP over gRPC, so that a
-//! slow or unreachable collector costs spans and nothing else.
+//! Context); calls without them are sampled at random. A separate thread exports the spans by OTLP, so that a slow or
+//! unreachable collector costs spans and nothing else.
 
 mod context;
 mod exporter;

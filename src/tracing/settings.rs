@@ -1,9 +1,9 @@
 //! Settings of the log and of the trace exporter.
 
-use std::path::PathBuf;
-
 use clap::ValueEnum;
 use tracing::level_filters::LevelFilter;
+
+use crate::otlp::CollectorSettings;
 
 /// Level and format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,14 +26,8 @@ pub enum LogFormat {
 /// Exporter of traces, and its sampling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceSettings {
-    /// URL of the collector, without a password.
-    pub endpoint: String,
-    /// PEM file of the CAs for the certificate of the collector. `None`: the Mozilla root CAs.
-    pub ca_certificate: Option<PathBuf>,
+    /// Where to.
+    pub collector: CollectorSettings,
     /// Share of calls without a trace context that begin a trace, from 0 to 1.
     pub sample_ratio: f64,
-    /// `service.name` of the resource.
-    pub service_name: String,
-    /// Other attributes of the resource.
-    pub resource: Vec<(String, String)>,
 }

@@ -17,6 +17,7 @@ use super::{
     record::{CallResult, Record, random_span, random_trace},
     span::Span,
 };
+use crate::otlp::CollectorError;
 
 /// Maximum number of calls waiting for export. Further ones are dropped and counted.
 const MAX_QUEUED_CALLS: usize = 2_048;
@@ -47,12 +48,9 @@ pub struct TraceExporter {
 /// Reason why tracing can't start.
 #[derive(Debug, thiserror::Error)]
 pub enum TracingError {
-    /// An unusable address of the collector.
-    #[error("cannot export traces (--otlp-endpoint): {0}")]
-    Endpoint(String),
-    /// An unreadable CA file.
-    #[error("cannot export traces (--otlp-ca): {0}: {1}")]
-    Authorities(String, io::Error),
+    /// An unusable endpoint or CA file.
+    #[error("cannot export traces: {0}")]
+    Collector(#[from] CollectorError),
     /// A thread or runtime that can't be started.
     #[error("cannot export traces: {0}")]
     System(#[from] io::Error),

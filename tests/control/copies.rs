@@ -185,6 +185,8 @@ async fn a_store_in_a_process_has_no_copies() {
 struct Peer {
     writing: Control,
     is_cut: Arc<AtomicBool>,
+    /// Whether only the first page of overrides arrives.
+    is_cut_midway: bool,
 }
 
 impl ReadRules for Peer {
@@ -210,6 +212,9 @@ impl ReadRules for Peer {
         is_continued: bool,
     ) -> Reading<'r, OverridesPage> {
         Box::pin(async move {
+            if is_continued && self.is_cut_midway {
+                return Err("cut off midway".to_owned());
+            }
             self.writing.overrides_after(known, is_continued).await.map_err(|error| error.to_string())
         })
     }
@@ -217,7 +222,7 @@ impl ReadRules for Peer {
 
 /// Starts to copy what `writing` has to `copying`.
 fn start_copier(writing: &Control, copying: &Control) -> AbortOnDropHandle<std::convert::Infallible> {
-    let peer = Peer { writing: writing.clone(), is_cut: Arc::default() };
+    let peer = Peer { writing: writing.clone(), is_cut: Arc::default(), is_cut_midway: false };
     let copier = RulesCopier::new(copying.clone(), RulesStatus::default(), Arc::new(peer));
     AbortOnDropHandle::new(tokio::spawn(copier.run()))
 }
@@ -343,9 +348,99 @@ async fn overrides_that_are_removed_or_lost_are_removed_from_the_copy() {
 }
 
 #[tokio::test]
+async fn a_copy_that_is_cut_midway_hides_no_override() {
+    let pair = Pair::start();
+    pair.copying.set_writing_region(None);
+    put(&pair.copying, vec![rule_override("own", 1), rule_override("v7", 70)]).await;
+    let before = overrides_in(&pair.copying).await;
+    put(&pair.writing, (0..2_100).map(|at| rule_override(&format!("v{at}"), at)).collect()).await;
+    let peer = Peer { writing: pair.writing.clone(), is_cut: Arc::default(), is_cut_midway: true };
+    let copier = RulesCopier::new(pair.copying.clone(), RulesStatus::default(), Arc::new(peer));
+    let _copier = AbortOnDropHandle::new(tokio::spawn(copier.run()));
+    let fetched = || -> usize {
+        let mut length = redis::cmd("HLEN");
+        let length = length.arg("{tollgate-rules}:copied-overrides");
+        length.query(&mut pair._redis[1].connect()).expect("a reply")
+    };
+    until("the first page is fetched", async || fetched() == 2_000).await;
+    assert_eq!(overrides_in(&pair.copying).await, before, "an instance that starts has what there was");
+}
+
+/// Steps of copies of overrides, as instances of a region make them.
+struct Steps(redis::Connection);
+
+impl Steps {
+    /// Makes a step from one source to another, up to a revision, with changes by revision, id and payload.
+    fn adopt(
+        &mut self,
+        attempt: &str,
+        (before, after): (&str, &str),
+        (step, revision): (&str, u64),
+        changes: &[(u64, &str, &str)],
+    ) -> String {
+        let script = redis::Script::new(include_str!("../../lua/overrides.lua"));
+        let mut call = script.prepare_invoke();
+        for name in [
+            "head",
+            "override-audit",
+            "overrides",
+            "override-revisions",
+            "override-removals",
+            "override-ends",
+        ] {
+            call.key(format!("{{tollgate-rules}}:{name}"));
+        }
+        for name in ["copied-overrides", "copied-override-revisions", "copied-override-ends"] {
+            call.key(format!("{{tollgate-rules}}:{name}"));
+        }
+        call.arg("adopt").arg("channel").arg(attempt).arg("token").arg("{}").arg(before).arg(after);
+        call.arg(revision).arg(step).arg("lineage");
+        for (revision, id, payload) in changes {
+            call.arg(*revision).arg(*id).arg("0").arg(*payload);
+        }
+        call.invoke(&mut self.0).expect("a reply")
+    }
+
+    /// The last revision, and the overrides.
+    fn state(&mut self) -> (String, BTreeMap<String, String>) {
+        let mut revision = redis::cmd("HGET");
+        let revision = revision.arg("{tollgate-rules}:head").arg("override_revision").query(&mut self.0);
+        let all = redis::cmd("HGETALL").arg("{tollgate-rules}:overrides").query(&mut self.0);
+        (revision.expect("a revision"), all.expect("a hash"))
+    }
+}
+
+#[test]
+fn a_slower_instance_does_not_move_copied_overrides_back() {
+    let redis = Redis::start();
+    let mut steps = Steps(redis.connect());
+    assert_eq!(steps.adopt("first", ("", "copying"), ("begin", 0), &[]), "made");
+    assert_eq!(steps.adopt("again", ("", "copying"), ("begin", 0), &[]), "made", "it was made before");
+    assert_eq!(steps.adopt("first", ("", "other"), ("begin", 0), &[]), "other");
+    steps.adopt("first", ("copying", "copying"), ("more", 3), &[(1, "a", "1"), (2, "b", "2"), (3, "c", "3")]);
+    assert_eq!(steps.adopt("first", ("copying", "us"), ("end", 3), &[(3, "c", "")]), "made");
+    let named = |all: &[(&str, &str)]| {
+        all.iter().map(|(id, payload)| ((*id).to_owned(), (*payload).to_owned())).collect()
+    };
+    assert_eq!(steps.state(), ("3".to_owned(), named(&[("a", "1"), ("b", "2")])));
+    let part = |steps: &mut Steps, revision, changes: &[_]| {
+        assert_eq!(steps.adopt("first", ("us", "us"), ("part", revision), changes), "made");
+    };
+    part(&mut steps, 9, &[(7, "a", ""), (8, "b", "8"), (9, "d", "9")]);
+    let last = ("9".to_owned(), named(&[("b", "8"), ("d", "9")]));
+    assert_eq!(steps.state(), last);
+    // Read before the others were.
+    part(&mut steps, 6, &[(4, "a", "4"), (5, "b", "5"), (6, "d", "")]);
+    part(&mut steps, 6, &[]);
+    assert_eq!(steps.state(), last);
+    part(&mut steps, 11, &[(9, "d", "9"), (10, "a", "10")]);
+    assert_eq!(steps.state(), ("11".to_owned(), named(&[("a", "10"), ("b", "8"), ("d", "9")])));
+}
+
+#[tokio::test]
 async fn the_last_copy_stays_while_the_writing_region_is_cut_off_and_catches_up_by_itself() {
     let pair = Pair::start();
-    let peer = Peer { writing: pair.writing.clone(), is_cut: Arc::default() };
+    let peer = Peer { writing: pair.writing.clone(), is_cut: Arc::default(), is_cut_midway: false };
     // Two instances of the region.
     let statuses = [RulesStatus::default(), RulesStatus::default()];
     let start = |status: &RulesStatus| {

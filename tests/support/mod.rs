@@ -2,6 +2,7 @@
 
 pub(crate) mod certificates;
 pub(crate) mod cluster;
+pub(crate) mod collector;
 pub(crate) mod envoy;
 pub(crate) mod http;
 pub(crate) mod network;

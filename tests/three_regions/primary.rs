@@ -194,7 +194,7 @@ async fn without_the_primary_region_each_rule_decides_as_it_states() {
 #[tokio::test]
 async fn another_region_becomes_the_primary_one_once_all_have_the_table() {
     let mut world = start(0);
-    let mut clients = world.clients().await;
+    let clients = world.clients().await;
     let values = ["v0", "v1", "v2", "v3", "v4"];
     for value in values {
         let sums = async || admitted(&mut world.tollgate(2).client().await, "fixed", value, 6).await;
@@ -216,6 +216,22 @@ async fn another_region_becomes_the_primary_one_once_all_have_the_table() {
         })
         .await;
     }
+    // Nor does an instance that starts with the new table alone. The one that it replaces counts for some time.
+    wait("the new primary region has not announced the table", || {
+        world.view(0)["waiting_for"] == serde_json::json!([NAMES[1]])
+    });
+    let mut store = world.regions[2].redis.connect();
+    wait("the change is not recorded", || {
+        let record: Option<String> =
+            redis::cmd("GET").arg("{tollgate-rules}:region-primary").query(&mut store).expect("a reply");
+        record.is_some_and(|record| record == format!("2 {} pending", NAMES[2]))
+    });
+    world.regions[2].tollgate = None;
+    world.launch(2);
+    let mut clients = world.clients().await;
+    let error =
+        call(&mut clients[2], request("web", &[&[("fixed", "w")]])).await.expect_err("no region decides");
+    assert!(error.message().contains("changing"), "{error}");
     world.set_cut_off(1, false);
     world.wait_until_connected();
     for region in [0, 1, 2] {

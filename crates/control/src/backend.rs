@@ -10,6 +10,7 @@ use super::{
     change::Change,
     memory::Memory,
     redis::{self, Redis, abuse},
+    region_record::RegionRecord,
     rule_overrides::BookHead,
     stored::{ActiveState, Connectivity, Restore, StoreHead, StoredRuntime, StoredVersion, now_ms},
 };
@@ -217,19 +218,24 @@ impl Backend {
         }
     }
 
-    /// Record of the region's tables. Empty for the memory store, whose hits a restart forgets as well.
-    pub(super) async fn region_tables(&self) -> ControlResult<String> {
+    /// A record of the region. Empty for the memory store, whose hits a restart forgets as well.
+    pub(super) async fn region_record(&self, record: RegionRecord) -> ControlResult<String> {
         match self {
             Self::Memory(_) => Ok(String::new()),
-            Self::Redis(redis) => redis.region_tables(None).await.map(|(_, record)| record),
+            Self::Redis(redis) => redis.region_record(record, None).await.map(|(_, record)| record),
         }
     }
 
-    pub(super) async fn replace_region_tables(&self, from: &str, to: String) -> ControlResult<bool> {
+    pub(super) async fn replace_region_record(
+        &self,
+        record: RegionRecord,
+        from: &str,
+        to: String,
+    ) -> ControlResult<bool> {
         match self {
             Self::Memory(_) => Ok(true),
             Self::Redis(redis) => {
-                let (is_replaced, record) = redis.region_tables(Some((from, &to))).await?;
+                let (is_replaced, record) = redis.region_record(record, Some((from, &to))).await?;
                 // An attempt without a reply may have replaced it.
                 Ok(is_replaced || record == to)
             }

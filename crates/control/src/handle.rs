@@ -24,6 +24,7 @@ use super::{
     memory::Memory,
     metrics,
     redis::Redis,
+    region_record::RegionRecord,
     rule_overrides::OverrideReplica,
     stored::{ActiveState, SYSTEM_AUTHOR, StoreHead, StoredVersion},
 };
@@ -331,20 +332,25 @@ impl Control {
         changed
     }
 
-    /// Returns the record of the region's tables, `""` for none.
+    /// Returns a record of the region, `""` for none.
     ///
     /// # Errors
     /// When the store does not respond.
-    pub async fn region_tables(&self) -> Result<String, ControlError> {
-        self.0.backend.region_tables().await
+    pub async fn region_record(&self, record: RegionRecord) -> Result<String, ControlError> {
+        self.0.backend.region_record(record).await
     }
 
-    /// Replaces the record of the region's tables, unless another instance did since it was read; whether it did.
+    /// Replaces a record of the region, unless another instance did since it was read; whether it did.
     ///
     /// # Errors
     /// When the store does not respond.
-    pub async fn replace_region_tables(&self, from: &str, to: String) -> Result<bool, ControlError> {
-        self.0.backend.replace_region_tables(from, to).await
+    pub async fn replace_region_record(
+        &self,
+        record: RegionRecord,
+        from: &str,
+        to: String,
+    ) -> Result<bool, ControlError> {
+        self.0.backend.replace_region_record(record, from, to).await
     }
 
     /// Subscribes to changes by other instances; never returns.

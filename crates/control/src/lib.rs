@@ -37,6 +37,7 @@ mod overriding;
 pub mod ramp;
 mod reconcile;
 mod redis;
+mod region_record;
 mod rule_overrides;
 mod status;
 mod stored;
@@ -63,6 +64,7 @@ pub use self::{
     overriding::OverridePage,
     ramp::{EnforcedHits, Ramp, RampError, RampEvidence, RampState},
     reconcile::{ActiveDomains, Reconciler, Rules},
+    region_record::RegionRecord,
     rule_overrides::{JournalError, OverrideEntry, OverrideError},
     status::{ControlPlane, Link, RulesSource, RulesState, RulesStatus},
     stored::SYSTEM_AUTHOR,

@@ -22,11 +22,15 @@ use tollgate_store::{Decisions, Store, key::CellKey, loans::SharedCounter, reque
 
 use super::Requests;
 
-/// Maximum number of hits that wait; further ones are denied.
+/// Maximum number of hits that wait, and of those of one counter; further ones are denied.
 const MAX_WAITING: usize = 1_024;
+const MAX_WAITING_FOR_COUNTER: usize = 64;
 
 /// Pause before a further decision: a worker caches a denial for 20 ms.
 const CACHE_PAUSE: Duration = Duration::from_millis(25);
+
+/// Shortest time for a further decision. With less, its result might not arrive in time.
+const MIN_DECISION_TIME: Duration = Duration::from_millis(20);
 
 /// Time for which a hit waits at most.
 const MAX_WAIT: Duration = Duration::from_secs(2);
@@ -75,11 +79,15 @@ impl AwaitedLoans {
         }
     }
 
-    /// Registers a denied hit to wait for a loan of its counter; `None` if too many wait, or if no ask follows just now.
+    /// Registers a denied hit to wait for a loan of its counter; `None` if too many wait, of this counter or of all, or if
+    /// no ask follows just now.
     pub(super) fn register(&self, counter: (&CellKey, RecordId)) -> Option<AwaitedLoan> {
         let name = (counter.0.clone(), counter.1);
         let mut waiting = self.0.lock();
         if waiting.hits >= MAX_WAITING || waiting.is_paused(&name) {
+            return None;
+        }
+        if waiting.counters.get(&name).is_some_and(|(count, _)| *count >= MAX_WAITING_FOR_COUNTER) {
             return None;
         }
         waiting.hits = waiting.hits.saturating_add(1);
@@ -122,6 +130,18 @@ impl Waiting {
     }
 }
 
+/// Makes decisions within a time.
+pub(super) trait Decide: Sync {
+    /// Decides calls within `left`.
+    fn decide_within(&self, calls: &Requests, left: Duration) -> impl Future<Output = Decisions> + Send;
+}
+
+impl Decide for Store {
+    async fn decide_within(&self, calls: &Requests, left: Duration) -> Decisions {
+        self.decide(calls, self.deadline(Some(left))).await
+    }
+}
+
 /// Wait of one hit, until it is dropped.
 #[derive(Debug)]
 pub(super) struct AwaitedLoan {
@@ -133,15 +153,16 @@ pub(super) struct AwaitedLoan {
 }
 
 impl AwaitedLoan {
-    /// Decides the hit again when a loan arrives, for at most `wait`, and when no ask is out. Returns the last decision.
+    /// Decides the hit again when a loan arrives, `until` a time at most, and when no ask is out. Returns the last decision.
+    /// One that fails changes nothing: the hit was denied, and what decides while the store fails might admit it.
     pub(super) async fn decide_again(
         self,
-        store: &Store,
+        store: &impl Decide,
         calls: &Requests,
         mut decided: Decisions,
-        wait: Duration,
+        until: Instant,
     ) -> Decisions {
-        let Some(until) = Instant::now().checked_add(wait.min(MAX_WAIT)) else { return decided };
+        let until = Instant::now().checked_add(MAX_WAIT).map_or(until, |last| until.min(last));
         loop {
             let mut changed = std::pin::pin!(self.asks.changed.notified());
             // From here on, no notification is missed.
@@ -154,14 +175,18 @@ impl AwaitedLoan {
                 has_ended = self.has_ended();
             }
             for pause in [Duration::ZERO, CACHE_PAUSE] {
-                if Instant::now().checked_add(pause).is_none_or(|then| then >= until) {
+                let needed = pause.saturating_add(MIN_DECISION_TIME);
+                if Instant::now().checked_add(needed).is_none_or(|then| then > until) {
                     return decided;
                 }
                 if !pause.is_zero() {
                     sleep(pause).await;
                 }
-                let left = until.saturating_duration_since(Instant::now());
-                decided = store.decide(calls, store.deadline(Some(left))).await;
+                let next = store.decide_within(calls, until.saturating_duration_since(Instant::now())).await;
+                if next.iter().any(Result::is_err) {
+                    return decided;
+                }
+                decided = next;
                 if waiting_hit(calls, &decided).is_none() {
                     return decided;
                 }
@@ -199,4 +224,104 @@ pub(super) fn waiting_hit<'a>(calls: &'a Requests, decided: &Decisions) -> Optio
     let (_, verdict) = verdicts.first()?;
     let is_waiting = !verdict.admitted && check.share.is_some();
     (is_waiting && checks.next().is_none()).then_some((&cell.key, check.record))
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_core::{
+        algorithm::{Algorithm, Charging, Parameters, Policy, RegionShare, Verdict},
+        clock::Timestamp,
+        descriptor::{Entry, Hits},
+        quota::{Quota, Unit, Window},
+    };
+    use tollgate_store::{StoreError, request::Check};
+
+    use super::*;
+
+    const RECORD: RecordId = RecordId::alone(Algorithm::FixedWindow);
+
+    fn cell(value: &str) -> CellKey {
+        CellKey::open("d", [Entry { key: "k", value }].into_iter())
+    }
+
+    /// A call with one hit on a counter that regions share, and its decision.
+    fn denied() -> (Requests, Decisions) {
+        let quota = Quota { limit: 9, window: Window::of(Unit::Hour) };
+        let policy = Policy::nearest(Algorithm::FixedWindow, quota, &Parameters::default());
+        let share = RegionShare::new(quota, 3);
+        let check = Check { share, ..Check::own(RECORD, policy, Hits::ONE) };
+        let calls = Requests::from_iter([TagRequest::new(Charging::Independent, cell("v"), check)]);
+        (calls, decision(false))
+    }
+
+    fn decision(admitted: bool) -> Decisions {
+        let verdict = Verdict {
+            admitted,
+            remaining: 0,
+            reset_after: Duration::from_secs(9),
+            retry_after: Duration::ZERO,
+            used: 3,
+            held: 0,
+            over: 0,
+            decided_at: Timestamp::from_micros(1_700_000_000_000_000),
+            ban: None,
+        };
+        Decisions::from_iter([Ok([(0, verdict)].into_iter().collect())])
+    }
+
+    /// A store that makes the same decision each time, and counts them.
+    struct Always(Decisions, AtomicU64);
+
+    impl Decide for Always {
+        async fn decide_within(&self, _: &Requests, _: Duration) -> Decisions {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            self.0.clone()
+        }
+    }
+
+    /// The decision on a hit for whose counter an ask has just ended, and the number of further decisions.
+    async fn decided_by(next: Decisions, wait: Duration) -> (Decisions, u64) {
+        let (calls, first) = denied();
+        let loan = AwaitedLoans::default().register((&cell("v"), RECORD)).expect("registered");
+        loan.asks.concluded.fetch_add(1, Ordering::Release);
+        let store = Always(next, AtomicU64::new(0));
+        let until = Instant::now() + wait;
+        let decided = loan.decide_again(&store, &calls, first, until).await;
+        (decided, store.1.into_inner())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_denial_stays_if_a_further_decision_fails() {
+        let wait = Duration::from_secs(1);
+        for error in [StoreError::Timeout(wait, None), StoreError::BreakerOpen] {
+            let failed = Decisions::from_iter([Err(error)]);
+            assert_eq!(decided_by(failed, wait).await, (decision(false), 1));
+        }
+        assert_eq!(decided_by(decision(true), wait).await, (decision(true), 1));
+        assert_eq!(decided_by(decision(false), wait).await, (decision(false), 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_further_decision_is_made_without_time_for_it() {
+        let too_short = MIN_DECISION_TIME - Duration::from_millis(1);
+        assert_eq!(decided_by(decision(true), too_short).await, (decision(false), 0));
+        assert_eq!(decided_by(decision(true), MIN_DECISION_TIME).await, (decision(true), 1));
+        let of_one = CACHE_PAUSE + too_short;
+        assert_eq!(decided_by(decision(false), of_one).await, (decision(false), 1));
+    }
+
+    #[tokio::test]
+    async fn one_counter_takes_a_part_of_the_places_only() {
+        let all = AwaitedLoans::default();
+        let register = |value: &str| all.register((&cell(value), RECORD));
+        let busy: Vec<_> = std::iter::from_fn(|| register("busy")).collect();
+        assert_eq!(busy.len(), MAX_WAITING_FOR_COUNTER);
+        let values: Vec<_> = (0..MAX_WAITING).map(|at| at.to_string()).collect();
+        let others: Vec<_> = values.iter().map_while(|value| register(value)).collect();
+        assert_eq!(others.len(), MAX_WAITING - MAX_WAITING_FOR_COUNTER);
+        drop(others);
+        assert!(register("busy").is_none());
+        drop(busy);
+        assert!(register("busy").is_some());
+    }
 }

@@ -181,10 +181,10 @@ impl Limiter {
             }
             Deadline::Exceeded => self.store.decide_from_cache(&calls),
             Deadline::At(wait) => {
-                let decided = self.decide_in_store(&mut calls, wait).await;
                 // In shadow mode no hit waits for what it is given anyway.
-                let wait = wait.filter(|_| !self.modes.shadow);
-                self.shares.after_loans(&self.store, &matches, &calls, decided, wait).await
+                let until = OwnShares::waits_until(&matches, wait.filter(|_| !self.modes.shadow));
+                let decided = self.decide_in_store(&mut calls, wait).await;
+                self.shares.after_loans(&self.store, &matches, &calls, decided, until).await
             }
         };
         let is_complete = decisions.iter().all(Result::is_ok);

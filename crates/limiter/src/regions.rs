@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
+use tokio::time::Instant;
 use tollgate_core::{
     RecordId,
     algorithm::{Policy, RegionShare},
@@ -64,26 +65,31 @@ impl OwnShares {
         &self.awaited
     }
 
-    /// Reports the decisions on counters that regions share. A hit that its share denies waits for a loan, if its rule says
-    /// so and it is the only one of the request.
+    /// Time until which a hit may wait for a loan, of a call that has this time left, if one of its rules says so.
+    pub(super) fn waits_until(matches: &Matches<'_>, left: Option<Duration>) -> Option<Instant> {
+        let left = left.filter(|_| matches.iter().any(Match::waits_for_loans))?;
+        Instant::now().checked_add(left)
+    }
+
+    /// Reports the decisions on counters that regions share. A hit that its share denies waits for a loan `until` a time, if
+    /// it is the only one of the request.
     pub(super) async fn after_loans(
         &self,
         store: &Store,
         matches: &Matches<'_>,
         calls: &Requests,
         decided: Decisions,
-        wait: Option<Duration>,
+        until: Option<Instant>,
     ) -> Decisions {
         let Some(watch) = self.watch.as_ref().filter(|_| matches.iter().any(Match::has_share)) else {
             return decided;
         };
-        let waits = wait.is_some() && matches.iter().any(Match::waits_for_loans);
-        let hit = if waits { waiting_hit(calls, &decided) } else { None };
+        let hit = until.and_then(|_| waiting_hit(calls, &decided));
         let awaited = hit.and_then(|hit| self.awaited.register(hit));
-        match (awaited, wait) {
+        match (awaited, until) {
             // Boxed, so that the future of the common case stays small. Without a shortage the whole limit is used up.
-            (Some(awaited), Some(wait)) => match watch.observe_waiting(calls, &decided) {
-                true => Box::pin(awaited.decide_again(store, calls, decided, wait)).await,
+            (Some(awaited), Some(until)) => match watch.observe_waiting(calls, &decided) {
+                true => Box::pin(awaited.decide_again(store, calls, decided, until)).await,
                 false => decided,
             },
             _ => {

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use super::exposition::{Declared, Metric, MetricKind, Page};
+use super::{
+    declared::{Declared, MetricKind},
+    exposition::{Metric, Page},
+};
 
 /// Metrics that one function adds to the page.
 pub struct Computed<const N: usize> {

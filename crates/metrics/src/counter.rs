@@ -1,27 +1,35 @@
-//! Counters of rare events, kept by the exporter.
+//! Counters of rare events.
 
-use std::{fmt, slice, sync::OnceLock};
+use std::{
+    fmt, slice,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use super::{
-    exposition::{Declared, Metric, MetricKind},
-    family::{Family, Values, register},
+    declared::{Declared, MetricKind},
+    exposition::{Metric, Page},
+    family::{Family, Values},
 };
 
 /// A counter without labels, exported once it is used.
 pub struct Counter {
     declared: Declared,
-    handle: OnceLock<metrics::Counter>,
+    /// The total, once the counter is exported.
+    total: OnceLock<AtomicU64>,
 }
 
 impl Counter {
     /// Declares a counter.
     pub const fn new(name: &'static str, help: &'static str) -> Self {
         let declared = Declared { name, kind: MetricKind::Counter, labels: &[], help };
-        Self { declared, handle: OnceLock::new() }
+        Self { declared, total: OnceLock::new() }
     }
 
-    fn handle(&self) -> &metrics::Counter {
-        self.handle.get_or_init(|| register(&self.declared, &[]))
+    fn total(&self) -> &AtomicU64 {
+        self.total.get_or_init(AtomicU64::default)
     }
 
     /// Exports the counter from now on, though it may be zero: `rate()` does not see a first event that makes the series.
@@ -31,12 +39,12 @@ impl Counter {
 
     /// Adds to the counter.
     pub fn add(&self, amount: u64) {
-        self.handle().increment(amount);
+        self.total().fetch_add(amount, Ordering::Relaxed);
     }
 
     /// Sets a counter that is kept by other code; it never falls.
     pub fn raise_to(&self, total: u64) {
-        self.handle().absolute(total);
+        self.total().fetch_max(total, Ordering::Relaxed);
     }
 }
 
@@ -50,11 +58,17 @@ impl Metric for Counter {
     fn declared(&self) -> &[Declared] {
         slice::from_ref(&self.declared)
     }
+
+    fn write(&self, page: &mut Page) {
+        if let Some(total) = self.total.get() {
+            page.single(&self.declared, total.load(Ordering::Relaxed));
+        }
+    }
 }
 
 /// A counter with labels, whose series are exported once they are used.
 #[derive(Debug)]
-pub struct CounterFamily<const L: usize>(Family<metrics::Counter, L>);
+pub struct CounterFamily<const L: usize>(Family<L>);
 
 impl<const L: usize> CounterFamily<L> {
     /// Declares a counter.
@@ -85,7 +99,7 @@ impl<const L: usize> CounterFamily<L> {
 
     /// Adds to a series.
     pub fn add(&self, values: Values<L>, amount: u64) {
-        self.0.series(values).increment(amount);
+        self.0.series(values).fetch_add(amount, Ordering::Relaxed);
     }
 }
 
@@ -97,24 +111,32 @@ impl<const L: usize> Metric for CounterFamily<L> {
     fn register(&self) {
         self.0.register_initial();
     }
+
+    fn write(&self, page: &mut Page) {
+        self.0.write(page, |total| total);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::family::exported;
+    use crate::exposition::exported;
 
     #[test]
     fn a_counter_is_exported_once_it_is_used() {
         let counter = Counter::new("counter_test_total", "X.");
-        assert!(exported("counter_test_total").is_empty());
+        assert!(exported(&counter).is_empty());
         counter.export();
-        assert_eq!(exported("counter_test_total"), ["counter_test_total 0"]);
+        let shown = |total: u64| {
+            format!(
+                "# HELP counter_test_total X.\n# TYPE counter_test_total counter\ncounter_test_total {total}\n"
+            )
+        };
+        assert_eq!(exported(&counter), shown(0));
         counter.add(2);
         counter.raise_to(7);
         counter.raise_to(5);
-        assert_eq!(exported("counter_test_total"), ["counter_test_total 7"]);
-        assert_eq!(exported("# HELP counter_test_total"), ["# HELP counter_test_total X."]);
+        assert_eq!(exported(&counter), shown(7));
     }
 
     #[test]
@@ -123,13 +145,11 @@ mod tests {
         family.register();
         family.increment(["two"]);
         family.export(["three"]);
-        let expected = [
-            "family_test_total{a=\"one\"} 0",
-            "family_test_total{a=\"three\"} 0",
-            "family_test_total{a=\"two\"} 1",
-        ];
-        assert_eq!(exported("family_test_total"), expected);
-        CounterFamily::new("unused_test_total", &["a"], "Y.").register();
-        assert!(exported("unused_test_total").is_empty());
+        let expected = "# HELP family_test_total X.\n# TYPE family_test_total counter\n\
+                        family_test_total{a=\"one\"} 0\nfamily_test_total{a=\"three\"} 0\nfamily_test_total{a=\"two\"} 1\n";
+        assert_eq!(exported(&family), expected);
+        let unused = CounterFamily::new("unused_test_total", &["a"], "Y.");
+        unused.register();
+        assert!(exported(&unused).is_empty());
     }
 }

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use super::{
     exposition::{Metric, Page},
-    family::RECORDER,
+    points::MetricPoints,
     striped_counter::publish,
 };
 
@@ -23,9 +23,19 @@ impl Exporter {
     /// Every series so far, in Prometheus' text format.
     pub fn render(&self) -> String {
         publish();
-        let mut page = Page::after(RECORDER.handle().render());
+        let mut page = Page::default();
         self.0.iter().for_each(|metric| metric.write(&mut page));
         page.into_text()
+    }
+
+    /// Every metric that has series so far, one after the other, so that the points of all are not kept together.
+    pub fn read(&self, mut each: impl FnMut(MetricPoints)) {
+        publish();
+        for metric in self.0.iter() {
+            let mut page = Page::of_points();
+            metric.write(&mut page);
+            page.into_points().into_iter().filter(|metric| !metric.points.is_empty()).for_each(&mut each);
+        }
     }
 }
 

@@ -1,41 +1,11 @@
-//! Declarations of metrics, and Prometheus' text format.
+//! Metrics that write themselves, and Prometheus' text format.
 
 use std::fmt::{self, Display, Write as _};
 
-/// Type of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetricKind {
-    /// Only grows.
-    Counter,
-    /// Rises and falls.
-    Gauge,
-    /// Counts of observations in buckets.
-    Histogram,
-}
-
-impl MetricKind {
-    /// The name that Prometheus uses.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-        }
-    }
-}
-
-/// Declaration of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Declared {
-    /// The name, with its unit.
-    pub name: &'static str,
-    /// The type.
-    pub kind: MetricKind,
-    /// Keys of its labels.
-    pub labels: &'static [&'static str],
-    /// Description for people.
-    pub help: &'static str,
-}
+use super::{
+    declared::Declared,
+    points::{MetricPoints, PointValue},
+};
 
 /// One metric, or a few that are collected together.
 pub trait Metric: Sync {
@@ -45,26 +15,63 @@ pub trait Metric: Sync {
     /// Registers the series that are exported before anything was counted.
     fn register(&self) {}
 
-    /// Adds series to a page that the exporter does not keep.
-    fn write(&self, _page: &mut Page) {}
+    /// Adds the series to a page.
+    fn write(&self, page: &mut Page);
 }
 
-/// A page in Prometheus' text format.
-#[derive(Debug, Default)]
-pub struct Page(String);
+/// Values of metrics at one moment: as text in Prometheus' format, or as points for other formats.
+#[derive(Debug)]
+pub struct Page(Content);
+
+#[derive(Debug)]
+enum Content {
+    Text(String),
+    Points(Vec<MetricPoints>),
+}
+
+/// Observations of a histogram, as the text format has them.
+pub(super) struct Distribution<'a> {
+    /// Upper bounds of the buckets but the last, in ascending order.
+    pub(super) bounds: &'a [String],
+    /// Observations of each bucket, of which there is one more.
+    pub(super) buckets: &'a [u64],
+    /// Sum of the observations.
+    pub(super) sum: &'a str,
+}
+
+impl Default for Page {
+    fn default() -> Self {
+        Self(Content::Text(String::new()))
+    }
+}
 
 impl Page {
+    /// A page of points.
+    pub(super) const fn of_points() -> Self {
+        Self(Content::Points(Vec::new()))
+    }
+
     /// Begins a metric; all its samples follow.
     pub fn begin(&mut self, declared: &Declared) {
         let Declared { name, kind, help, .. } = declared;
-        let kind = kind.name();
-        self.write(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
+        match &mut self.0 {
+            Content::Text(text) => {
+                let kind = kind.name();
+                write(text, format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
+            }
+            Content::Points(metrics) => metrics.push(MetricPoints::of(*declared)),
+        }
     }
 
     /// Adds a sample of the metric whose labels have these values.
     pub fn sample(&mut self, declared: &Declared, values: &[&str], value: impl Display) {
         debug_assert!(values.len() <= declared.labels.len(), "{} has other labels", declared.name);
-        self.line(declared.name, declared.labels.iter().copied().zip(values.iter().copied()), value);
+        match &mut self.0 {
+            Content::Text(text) => line(text, declared.name, labels(declared, values), value),
+            Content::Points(metrics) => {
+                push(metrics, declared, values, PointValue::number(declared, &value.to_string()));
+            }
+        }
     }
 
     /// Begins a metric and adds its only sample.
@@ -73,58 +80,114 @@ impl Page {
         self.sample(declared, &[], value);
     }
 
-    pub(super) fn line<'a>(
-        &mut self,
-        name: &str,
-        labels: impl IntoIterator<Item = (&'a str, &'a str)>,
-        value: impl Display,
-    ) {
-        self.0.push_str(name);
-        let mut before = '{';
-        for (label, value) in labels {
-            self.0.push(before);
-            self.0.push_str(label);
-            self.0.push_str("=\"");
-            self.escaped(value);
-            self.0.push('"');
-            before = ',';
-        }
-        if before == ',' {
-            self.0.push('}');
-        }
-        self.write(format_args!(" {value}\n"));
-    }
-
-    fn escaped(&mut self, value: &str) {
-        for char in value.chars() {
-            match char {
-                '\\' => self.0.push_str("\\\\"),
-                '"' => self.0.push_str("\\\""),
-                '\n' => self.0.push_str("\\n"),
-                char => self.0.push(char),
+    /// Adds the observations of a histogram whose labels have these values.
+    pub(super) fn distribution(&mut self, declared: &Declared, values: &[&str], observed: &Distribution<'_>) {
+        match &mut self.0 {
+            Content::Text(text) => write_distribution(text, declared, values, observed),
+            Content::Points(metrics) => {
+                let Distribution { bounds, buckets, sum } = observed;
+                let value = PointValue::distribution(bounds, buckets, sum);
+                push(metrics, declared, values, value);
             }
         }
     }
 
-    fn write(&mut self, text: fmt::Arguments<'_>) {
-        // Writing to a string does not fail.
-        let _ = self.0.write_fmt(text);
-    }
-
-    /// A page that begins with this text.
-    pub(super) const fn after(text: String) -> Self {
-        Self(text)
-    }
-
-    /// The text of the page.
+    /// The text of the page; empty for points.
     pub fn into_text(self) -> String {
-        self.0
+        match self.0 {
+            Content::Text(text) => text,
+            Content::Points(_) => String::new(),
+        }
     }
+
+    /// The points of the page; empty for text.
+    pub(super) fn into_points(self) -> Vec<MetricPoints> {
+        match self.0 {
+            Content::Text(_) => Vec::new(),
+            Content::Points(metrics) => metrics,
+        }
+    }
+}
+
+/// Adds a point to its metric, which is the last that was begun.
+fn push(metrics: &mut [MetricPoints], declared: &Declared, values: &[&str], value: Option<PointValue>) {
+    let metric = metrics.iter_mut().rev().find(|metric| metric.declared == *declared);
+    if let (Some(metric), Some(value)) = (metric, value) {
+        metric.push(values, value);
+    }
+}
+
+fn labels<'a>(
+    declared: &Declared,
+    values: &'a [&'a str],
+) -> impl Iterator<Item = (&'a str, &'a str)> + Clone {
+    declared.labels.iter().copied().zip(values.iter().copied())
+}
+
+/// Adds cumulative buckets, sum and count.
+fn write_distribution(text: &mut String, declared: &Declared, values: &[&str], observed: &Distribution<'_>) {
+    let (name, labels) = (declared.name, labels(declared, values));
+    let bucket = format!("{name}_bucket");
+    let bounds = observed.bounds.iter().map(String::as_str).chain(["+Inf"]);
+    let mut so_far = 0_u64;
+    for (bound, count) in bounds.zip(observed.buckets) {
+        so_far = so_far.saturating_add(*count);
+        line(text, &bucket, labels.clone().chain([("le", bound)]), so_far);
+    }
+    line(text, &format!("{name}_sum"), labels.clone(), observed.sum);
+    line(text, &format!("{name}_count"), labels, so_far);
+}
+
+fn line<'a>(
+    text: &mut String,
+    name: &str,
+    labels: impl IntoIterator<Item = (&'a str, &'a str)>,
+    value: impl Display,
+) {
+    text.push_str(name);
+    let mut before = '{';
+    for (label, value) in labels {
+        text.push(before);
+        text.push_str(label);
+        text.push_str("=\"");
+        escape(text, value);
+        text.push('"');
+        before = ',';
+    }
+    if before == ',' {
+        text.push('}');
+    }
+    write(text, format_args!(" {value}\n"));
+}
+
+fn escape(text: &mut String, value: &str) {
+    for char in value.chars() {
+        match char {
+            '\\' => text.push_str("\\\\"),
+            '"' => text.push_str("\\\""),
+            '\n' => text.push_str("\\n"),
+            char => text.push(char),
+        }
+    }
+}
+
+fn write(text: &mut String, added: fmt::Arguments<'_>) {
+    // Writing to a string does not fail.
+    let _ = text.write_fmt(added);
+}
+
+/// The lines of one metric.
+#[cfg(test)]
+pub(super) fn exported(metric: &dyn Metric) -> String {
+    let mut page = Page::default();
+    metric.write(&mut page);
+    page.into_text()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MetricKind;
 
     #[test]
     fn label_values_are_escaped_and_a_metric_begins_with_its_help_and_type() {

@@ -1,66 +1,34 @@
-//! Series of one metric, by the values of their labels, kept by the exporter of Prometheus' format.
+//! Series of one metric, by the values of their labels.
 
 use std::{
     collections::BTreeMap,
-    fmt, slice,
-    sync::{Arc, LazyLock},
+    fmt::{self, Display},
+    slice,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
-use metrics::{Key, KeyName, Label, Level, Metadata, Recorder as _, SharedString};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 use parking_lot::RwLock;
 
-use super::exposition::{Declared, MetricKind};
+use super::{
+    declared::{Declared, MetricKind},
+    exposition::Page,
+};
 
 /// Values of the labels of one series.
 pub(super) type Values<const L: usize> = [&'static str; L];
 
-/// Counters and gauges of the process. It is not the recorder of the `metrics` macros: handles are kept beside the
-/// declarations, so that no name is looked up when something is counted.
-pub(super) static RECORDER: LazyLock<PrometheusRecorder> =
-    LazyLock::new(|| PrometheusBuilder::new().build_recorder());
-
-const METADATA: Metadata<'static> = Metadata::new("tollgate", Level::INFO, None);
-
-/// A handle of a series.
-pub(super) trait Handle: Clone + Sized {
-    /// Registers the series `key`.
-    fn register(key: &Key) -> Self;
-}
-
-impl Handle for metrics::Counter {
-    fn register(key: &Key) -> Self {
-        RECORDER.register_counter(key, &METADATA)
-    }
-}
-
-impl Handle for metrics::Gauge {
-    fn register(key: &Key) -> Self {
-        RECORDER.register_gauge(key, &METADATA)
-    }
-}
-
-/// Registers the series of `declared` whose labels have these values.
-pub(super) fn register<H: Handle>(declared: &Declared, values: &[&'static str]) -> H {
-    let (name, help) = (KeyName::from_const_str(declared.name), SharedString::const_str(declared.help));
-    match declared.kind {
-        MetricKind::Counter => RECORDER.describe_counter(name, None, help),
-        MetricKind::Gauge => RECORDER.describe_gauge(name, None, help),
-        MetricKind::Histogram => {}
-    }
-    let labels = declared.labels.iter().zip(values).map(|(key, value)| Label::from_static_parts(key, value));
-    H::register(&Key::from_parts(declared.name, labels.collect::<Vec<_>>()))
-}
-
-/// Series that are made when they are first used.
-pub(super) struct Family<H, const L: usize> {
+/// Series that are made when they are first used. The metric gives the bits of a value their meaning.
+pub(super) struct Family<const L: usize> {
     declared: Declared,
     /// Exported from the start.
     initial: &'static [Values<L>],
-    series: RwLock<BTreeMap<Values<L>, Arc<H>>>,
+    series: RwLock<BTreeMap<Values<L>, Arc<AtomicU64>>>,
 }
 
-impl<H: Handle, const L: usize> Family<H, L> {
+impl<const L: usize> Family<L> {
     pub(super) const fn new(
         kind: MetricKind,
         name: &'static str,
@@ -73,19 +41,31 @@ impl<H: Handle, const L: usize> Family<H, L> {
     }
 
     /// The series with these values.
-    pub(super) fn series(&self, values: Values<L>) -> Arc<H> {
+    pub(super) fn series(&self, values: Values<L>) -> Arc<AtomicU64> {
         if let Some(known) = self.series.read().get(&values) {
             return Arc::clone(known);
         }
-        let register = || Arc::new(register(&self.declared, &values));
-        Arc::clone(self.series.write().entry(values).or_insert_with(register))
+        Arc::clone(self.series.write().entry(values).or_default())
+    }
+
+    /// Adds all series to a page, with the value that their bits have.
+    pub(super) fn write<V: Display>(&self, page: &mut Page, value: impl Fn(u64) -> V) {
+        let bits = |series: &Arc<AtomicU64>| series.load(Ordering::Relaxed);
+        let all: Vec<_> = self.series.read().iter().map(|(values, series)| (*values, bits(series))).collect();
+        if all.is_empty() {
+            return;
+        }
+        page.begin(&self.declared);
+        for (values, bits) in all {
+            page.sample(&self.declared, &values, value(bits));
+        }
     }
 
     pub(super) fn declared(&self) -> &[Declared] {
         slice::from_ref(&self.declared)
     }
 
-    /// Registers the series that are exported from the start.
+    /// Makes the series that are exported from the start.
     pub(super) fn register_initial(&self) {
         for values in self.initial {
             self.series(*values);
@@ -93,17 +73,8 @@ impl<H: Handle, const L: usize> Family<H, L> {
     }
 }
 
-impl<H, const L: usize> fmt::Debug for Family<H, L> {
+impl<const L: usize> fmt::Debug for Family<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Family").field(&self.declared.name).finish()
     }
-}
-
-#[cfg(test)]
-pub(super) fn exported(name: &str) -> Vec<String> {
-    let page = RECORDER.handle().render();
-    let is_of = |line: &&str| line.starts_with(name);
-    let mut lines: Vec<String> = page.lines().filter(is_of).map(str::to_owned).collect();
-    lines.sort();
-    lines
 }

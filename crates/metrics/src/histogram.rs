@@ -15,7 +15,8 @@ use std::{
 };
 
 use super::{
-    exposition::{Declared, Metric, MetricKind, Page},
+    declared::{Declared, MetricKind},
+    exposition::{Distribution, Metric, Page},
     striped_counter,
 };
 
@@ -104,20 +105,11 @@ impl<const N: usize> Histogram<N> {
     /// Adds the observations to a page under another declaration, whose labels have these values.
     pub fn write_as(&self, page: &mut Page, declared: &Declared, values: &[&str]) {
         page.begin(declared);
-        let (name, observed) = (declared.name, self.observed());
-        let labels = || declared.labels.iter().copied().zip(values.iter().copied());
-        let bucket = format!("{name}_bucket");
-        let with = |bound: String, page: &mut Page, count: u64| {
-            page.line(&bucket, labels().chain([("le", &*bound)]), count);
-        };
-        let mut so_far = 0_u64;
-        for (bound, count) in observed.bounds.iter().zip(observed.buckets) {
-            so_far = so_far.saturating_add(count);
-            with(self.unit.shown(*bound).to_string(), page, so_far);
-        }
-        with("+Inf".to_owned(), page, observed.count());
-        page.line(&format!("{name}_sum"), labels(), self.unit.shown(observed.sum));
-        page.line(&format!("{name}_count"), labels(), observed.count());
+        let observed = self.observed();
+        let bounds = observed.bounds.map(|bound| self.unit.shown(bound).to_string());
+        let buckets: Vec<u64> = observed.buckets.into_iter().chain([observed.above]).collect();
+        let sum = self.unit.shown(observed.sum).to_string();
+        page.distribution(declared, values, &Distribution { bounds: &bounds, buckets: &buckets, sum: &sum });
     }
 }
 

@@ -1,10 +1,10 @@
-//! Counters, gauges and histograms, and the page on which Prometheus scrapes them.
+//! Counters, gauges and histograms, the page on which Prometheus scrapes them, and their points for other formats.
 //!
 //! A metric is declared once, as a static with its name, labels and help, in the `metrics.rs` beside the code that records
 //! it. Each such file lists its statics; the program joins the lists into one [`Exporter`]. This crate knows no metric by
 //! name.
 //!
-//! - [`Counter`], [`Gauge`] and their families: for events that are rare. The exporter crate keeps and renders them.
+//! - [`Counter`], [`Gauge`] and their families: for events that are rare. Threads share their values.
 //! - [`StripedCounter`], [`StripedFamily`] and [`Histogram`]: for each request. Threads add to memory of their own.
 //! - [`Computed`]: for values of other modules, read when the page is rendered.
 //! - [`series`]: counters by domain and path, with a bound on their number.
@@ -14,22 +14,26 @@
 
 mod computed;
 mod counter;
+mod declared;
 mod deltas;
 mod exporter;
 mod exposition;
 mod family;
 mod gauge;
 mod histogram;
+mod points;
 pub mod series;
 mod striped_counter;
 
 pub use self::{
     computed::Computed,
     counter::{Counter, CounterFamily},
+    declared::{Declared, MetricKind},
     deltas::{Delta, DeltaSources, Deltas, Measure, Reader, Receipt},
     exporter::Exporter,
-    exposition::{Declared, Metric, MetricKind, Page},
+    exposition::{Metric, Page},
     gauge::{Gauge, GaugeFamily},
     histogram::{Histogram, Observed, Unit},
+    points::{MetricPoints, Point, PointValue},
     striped_counter::{Sink, Striped, StripedCounter, StripedFamily, publish},
 };

@@ -14,7 +14,10 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::exposition::{Declared, Metric, MetricKind, Page};
+use super::{
+    declared::{Declared, MetricKind},
+    exposition::{Metric, Page},
+};
 
 /// More threads than this share stripes.
 const MAX_STRIPES: usize = 16;

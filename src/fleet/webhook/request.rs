@@ -5,10 +5,7 @@ use std::{fmt::Write as _, fs, path::Path, sync::Arc, time::Duration};
 use ring::hmac;
 use tollgate_control::LoggedEvent;
 use tollgate_runtime::redact;
-use ureq::{
-    Agent,
-    tls::{Certificate, PemItem, RootCerts, parse_pem},
-};
+use ureq::Agent;
 
 use super::WebhookSettings;
 use crate::http_client;
@@ -72,15 +69,15 @@ impl Receiver {
         if let Some(file) = &settings.secret_file {
             request = request.header("tollgate-signature", signature(&secret(file)?, now_s, &body));
         }
-        request.send(&body).map(|response| response.status().as_u16()).map_err(|error| reason(&error))
+        request
+            .send(&body)
+            .map(|response| response.status().as_u16())
+            .map_err(|error| http_client::reason(&error))
     }
 
     /// An agent for one request: events are rare, and files may have changed.
     fn agent(&self) -> Result<Agent, String> {
-        let roots = match &self.0.ca_certificate {
-            Some(file) => RootCerts::new_with_certs(&certificates(file)?),
-            None => RootCerts::WebPki,
-        };
+        let roots = http_client::roots(self.0.ca_certificate.as_deref())?;
         Ok(http_client::agent(roots, None, TIMEOUT))
     }
 }
@@ -105,33 +102,6 @@ fn secret(file: &Path) -> Result<Vec<u8>, String> {
     match secret.len() >= MIN_SECRET_BYTES {
         true => Ok(secret.to_vec()),
         false => Err(format!("the secret is too short; expected {MIN_SECRET_BYTES} bytes or more")),
-    }
-}
-
-fn certificates(file: &Path) -> Result<Vec<Certificate<'static>>, String> {
-    let shown = redact::path(file);
-    let text = fs::read(file).map_err(|error| format!("CA file {shown}: {error}"))?;
-    let certificates: Vec<_> = parse_pem(&text)
-        .filter_map(|item| match item {
-            Ok(PemItem::Certificate(certificate)) => Some(certificate),
-            _ => None,
-        })
-        .collect();
-    match certificates.is_empty() {
-        true => Err(format!("CA file {shown} has no certificate; expected PEM")),
-        false => Ok(certificates),
-    }
-}
-
-/// Reason of a failure, without the URL.
-fn reason(error: &ureq::Error) -> String {
-    match error {
-        ureq::Error::Timeout(_) => "timeout".to_owned(),
-        ureq::Error::HostNotFound => "host not found".to_owned(),
-        ureq::Error::ConnectionFailed => "connection failed".to_owned(),
-        ureq::Error::Io(error) => error.to_string(),
-        ureq::Error::Rustls(error) => error.to_string(),
-        _ => "request failed".to_owned(),
     }
 }
 

@@ -29,12 +29,15 @@ use crate::{
     regions::{Regions, metrics},
 };
 
-/// Maximum number of calls that are answered in a second, and of checks in a call.
+/// Maximum number of calls of a region that are answered in a second, and of checks in a call.
 const MAX_CALLS_PER_SECOND: u32 = 10_000;
 const MAX_CHECKS: usize = 32;
 
 /// Maximum number of permits that one call acquires.
 const MAX_PERMITS: u64 = 1_000;
+
+/// Time for which the calls of a region are counted.
+const BUDGET_PERIOD: Duration = Duration::from_secs(1);
 
 /// Longest time for a decision.
 const MAX_TIMEOUT: Duration = Duration::from_secs(2);
@@ -45,6 +48,9 @@ type AskedRules = HashMap<[u8; RecordId::LENGTH], Vec<(Box<str>, Arc<Rule>)>>;
 /// Rules, and their index.
 type IndexedRules = (Arc<Rules>, Arc<AskedRules>);
 
+/// Calls of each region, by name, since a time.
+type CallBudgets = HashMap<Box<str>, (Instant, u32)>;
+
 /// Decides calls with the store of the own region.
 #[derive(Clone, Debug)]
 pub(in crate::regions) struct Answerer {
@@ -52,23 +58,23 @@ pub(in crate::regions) struct Answerer {
     rules: Arc<ActiveRules>,
     store: Store,
     index: Arc<Mutex<Option<IndexedRules>>>,
-    budget: Arc<Mutex<(Option<Instant>, u32)>>,
+    budgets: Arc<Mutex<CallBudgets>>,
 }
 
 impl Answerer {
     pub(in crate::regions) fn new(regions: Regions, rules: Arc<ActiveRules>, store: Store) -> Self {
-        Self { regions, rules, store, index: Arc::default(), budget: Arc::default() }
+        Self { regions, rules, store, index: Arc::default(), budgets: Arc::default() }
     }
 
     /// A reply to each call of `peer`, in their order.
     pub(in crate::regions) async fn answer(&self, peer: &str, calls: &[PrimaryCall]) -> Vec<PrimaryReply> {
-        let replies = join_all(calls.iter().map(|call| self.reply(call))).await;
+        let replies = join_all(calls.iter().map(|call| self.reply(peer, call))).await;
         replies.iter().for_each(|reply| metrics::answered(peer, reply.result()));
         replies
     }
 
-    async fn reply(&self, call: &PrimaryCall) -> PrimaryReply {
-        if !self.takes_call_at(Instant::now()) {
+    async fn reply(&self, peer: &str, call: &PrimaryCall) -> PrimaryReply {
+        if !self.takes_call_at(peer, Instant::now()) {
             return wire::refusal(Outcome::Busy, "");
         }
         if self.regions.role() != PrimaryRole::Own {
@@ -90,13 +96,18 @@ impl Answerer {
         }
     }
 
-    /// Whether a further call is answered within this second.
-    pub(super) fn takes_call_at(&self, now: Instant) -> bool {
-        let mut budget = self.budget.lock();
-        let (since, count) = &mut *budget;
-        if since.is_none_or(|since| now.saturating_duration_since(since) >= Duration::from_secs(1)) {
-            (*since, *count) = (Some(now), 0);
-        }
+    /// Whether a further call of `peer` is answered within this second.
+    pub(super) fn takes_call_at(&self, peer: &str, now: Instant) -> bool {
+        let mut budgets = self.budgets.lock();
+        let is_counted = |since: Instant| now.saturating_duration_since(since) < BUDGET_PERIOD;
+        let count = match budgets.get_mut(peer) {
+            Some((since, count)) if is_counted(*since) => count,
+            _ => {
+                // Of regions of former tables none is left.
+                budgets.retain(|_, (since, _)| is_counted(*since));
+                &mut budgets.entry(peer.into()).or_insert((now, 0)).1
+            }
+        };
         *count = count.saturating_add(1);
         *count <= MAX_CALLS_PER_SECOND
     }

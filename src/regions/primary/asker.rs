@@ -3,30 +3,27 @@
 //! A call is sent at once, or with all others a few milliseconds after the last message. A call that cannot be sent is
 //! answered at once, with an error that rules out a charge; one that was sent is never sent again.
 
-use std::{
-    convert::Infallible,
-    error::Error,
-    pin::pin,
-    time::{Duration, Instant},
-};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use tokio::{
     select,
-    sync::mpsc,
+    sync::{Semaphore, mpsc},
     task::JoinSet,
-    time::{self, Instant as TokioInstant, timeout},
+    time::{Instant, timeout_at},
 };
-use tollgate_runtime::{error_text::with_sources, log_budget::LogBudget};
+use tollgate_runtime::log_budget::LogBudget;
 use tollgate_store::{
     StoreError,
     primary::{PrimaryCall, PrimaryQueue},
-    request::Verdicts,
 };
-use tonic::{Code, Response, Status, transport::Channel};
 
-use super::{breaker::Breaker, wire};
+use super::{
+    breaker::{Attempt, Breaker},
+    exchange::{Message, Progress},
+    wire,
+};
 use crate::{
-    proto::tollgate::region::v1::{DecideReply, DecideRequest, regions_client::RegionsClient},
+    proto::tollgate::region::v1::DecideRequest,
     regions::{
         Regions,
         metrics::{self, CallResult},
@@ -40,50 +37,36 @@ const MESSAGE_INTERVAL: Duration = Duration::from_millis(5);
 pub(in crate::regions) const MAX_CALLS: usize = 256;
 const MAX_MESSAGES: usize = 32;
 
-/// Maximum length of a reply in bytes.
-const MAX_REPLY_BYTES: usize = 1 << 20;
-
-/// Time after which a message without a reply has failed, even if its callers wait for less.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Time for which a reply is awaited beyond that and the deadlines of its calls, to correct what was decided meanwhile.
-const LATE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum number of messages, with those that have failed and may still have a late reply.
+const MAX_AWAITED: usize = 128;
 
 /// Interval between two lines in the log about a primary region that does not decide.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Results of the calls of a message.
-type Results = Vec<Result<Verdicts, StoreError>>;
-
 static FAILURE_LOG: LogBudget = LogBudget::new(1, LOG_INTERVAL);
-
-/// Progress of a message.
-#[derive(Debug)]
-enum Progress {
-    /// There is a reply in time.
-    InTime,
-    /// There is no reply in time, or none at all.
-    Failed { region: String, error: StoreError },
-}
 
 /// Sends the calls of the queue to the primary region. Never completes while there are senders.
 pub(in crate::regions) async fn ask_all(mut queue: PrimaryQueue, regions: Regions) -> Infallible {
     let (progress, mut progressed) = mpsc::channel(MAX_MESSAGES);
+    let mut changes = regions.changes();
     let mut asker = Asker {
         regions,
         progress,
         breaker: Breaker::default(),
         asked: None,
-        due: TokioInstant::now(),
+        due: Instant::now(),
+        places: Arc::new(Semaphore::new(MAX_MESSAGES)),
         messages: JoinSet::new(),
     };
     loop {
-        let has_room = asker.messages.len() < MAX_MESSAGES;
+        asker.follow_table();
+        let takes_calls = asker.takes_calls(Instant::now());
         select! {
             biased;
             Some(progress) = progressed.recv() => asker.record(progress),
             Some(_) = asker.messages.join_next() => {}
-            first = queue.recv(), if has_room => match first {
+            Ok(()) = changes.changed() => {}
+            first = queue.recv(), if takes_calls => match first {
                 Some(first) => {
                     let calls = batch(first, &mut queue, asker.due).await;
                     asker.send(calls);
@@ -96,10 +79,10 @@ pub(in crate::regions) async fn ask_all(mut queue: PrimaryQueue, regions: Region
 }
 
 /// The first call, and those that arrive until `due`.
-async fn batch(first: PrimaryCall, queue: &mut PrimaryQueue, due: TokioInstant) -> Vec<PrimaryCall> {
+async fn batch(first: PrimaryCall, queue: &mut PrimaryQueue, due: Instant) -> Vec<PrimaryCall> {
     let mut calls = vec![first];
     while calls.len() < MAX_CALLS {
-        match time::timeout_at(due, queue.recv()).await {
+        match timeout_at(due, queue.recv()).await {
             Ok(Some(call)) => calls.push(call),
             Ok(None) | Err(_) => break,
         }
@@ -110,38 +93,53 @@ async fn batch(first: PrimaryCall, queue: &mut PrimaryQueue, due: TokioInstant) 
 struct Asker {
     regions: Regions,
     breaker: Breaker,
-    /// The region of the breaker.
+    /// The primary region, if it is another one: that of the breaker and of the places.
     asked: Option<String>,
     /// Time of the next message.
-    due: TokioInstant,
-    /// Messages on their way, and where they report.
+    due: Instant,
+    /// Places of messages on their way.
+    places: Arc<Semaphore>,
+    /// Messages on their way or awaited, and where they report.
     messages: JoinSet<()>,
     progress: mpsc::Sender<Progress>,
 }
 
 impl Asker {
+    /// Begins anew if the primary region is another one: messages to the former one do not hinder those to it.
+    fn follow_table(&mut self) {
+        let asked = self.regions.asked();
+        if self.asked != asked {
+            self.breaker.ask_another();
+            (self.asked, self.places) = (asked, Arc::new(Semaphore::new(MAX_MESSAGES)));
+        }
+    }
+
+    /// Whether calls are taken from the queue: to be sent, or to be answered at once.
+    fn takes_calls(&self, now: Instant) -> bool {
+        self.asked.is_none() || self.breaker.refuses(now) || self.has_room()
+    }
+
+    fn has_room(&self) -> bool {
+        self.places.available_permits() > 0 && self.messages.len() < MAX_AWAITED
+    }
+
     /// Sends calls in one message, or answers them.
     fn send(&mut self, calls: Vec<PrimaryCall>) {
-        let Some(region) = self.regions.asked() else {
+        self.follow_table();
+        let Some(region) = self.asked.clone() else {
             let error = StoreError::Declined("the primary region is changing".to_owned());
             return calls.into_iter().for_each(|call| call.answer(Err(error.clone())));
         };
-        if self.asked.as_ref() != Some(&region) {
-            (self.breaker, self.asked) = (Breaker::default(), Some(region.clone()));
-        }
-        let now = TokioInstant::now();
+        let now = Instant::now();
         let (due, late): (Vec<_>, Vec<_>) = calls.into_iter().partition(|call| call.deadline > now);
         refuse(&region, late, &StoreError::QueueTimeout(Duration::ZERO));
         if due.is_empty() {
             return;
         }
-        let channel = match self.regions.channel(&region) {
-            Ok(_) if !self.breaker.admits(Instant::now()) => Err(StoreError::BreakerOpen),
-            Ok(channel) => Ok(channel),
-            Err(error) => Err(StoreError::Unreachable(format!("region {region}: {error}"))),
-        };
-        match channel {
-            Ok(channel) => {
+        let channel = self.regions.channel(&region);
+        let channel = channel.map_err(|error| StoreError::Unreachable(format!("region {region}: {error}")));
+        match channel.and_then(|channel| Ok((channel, self.admit(now)?))) {
+            Ok((channel, attempt)) => {
                 let request = DecideRequest {
                     sender: Some(self.regions.announcement()),
                     calls: due
@@ -152,18 +150,28 @@ impl Asker {
                         .collect(),
                 };
                 self.due = now.checked_add(MESSAGE_INTERVAL).unwrap_or(now);
-                let message = Message { region, calls: due, progress: self.progress.clone() };
-                self.messages.spawn(message.exchange(channel, request));
+                let place = Arc::clone(&self.places).try_acquire_owned().ok();
+                let progress = self.progress.clone();
+                let message = Message { region, calls: due, attempt, place, progress };
+                self.messages.spawn(message.send(channel, request));
             }
             Err(error) => refuse(&region, due, &error),
         }
     }
 
+    /// Admits a message for which there is room.
+    fn admit(&mut self, now: Instant) -> Result<Attempt, StoreError> {
+        let has_room = self.has_room();
+        let refusal = if has_room { StoreError::BreakerOpen } else { StoreError::Overloaded };
+        let attempt = if has_room { self.breaker.admit(now) } else { None };
+        attempt.ok_or(refusal)
+    }
+
     /// Records the progress of a message.
-    fn record(&mut self, progress: Progress) {
-        let Progress::Failed { region, error } = progress else { return self.breaker.succeeded() };
-        self.breaker.failed(Instant::now());
-        if let Some(suppressed) = FAILURE_LOG.take() {
+    fn record(&mut self, Progress { attempt, failure }: Progress) {
+        let Some((region, error)) = failure else { return self.breaker.succeeded(attempt) };
+        let is_asked = self.breaker.failed(attempt, Instant::now());
+        if is_asked && let Some(suppressed) = FAILURE_LOG.take() {
             let is_paused = self.breaker.is_open();
             tracing::warn!(%region, %error, is_paused, suppressed, "primary region does not decide in time");
         }
@@ -178,102 +186,80 @@ fn refuse(region: &str, calls: Vec<PrimaryCall>, error: &StoreError) {
     }
 }
 
-/// A message on its way.
-struct Message {
-    region: String,
-    calls: Vec<PrimaryCall>,
-    progress: mpsc::Sender<Progress>,
-}
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
 
-impl Message {
-    /// Sends the message, and answers its calls.
-    async fn exchange(self, channel: Channel, request: DecideRequest) {
-        let began = Instant::now();
-        let now = TokioInstant::now();
-        let least = now.checked_add(REPLY_TIMEOUT).unwrap_or(now);
-        let deadline = self.calls.iter().map(|call| call.deadline).fold(least, TokioInstant::max);
-        let mut client = RegionsClient::new(channel).max_decoding_message_size(MAX_REPLY_BYTES);
-        let mut reply = pin!(client.decide(request));
-        let replied = match time::timeout_at(deadline, &mut reply).await {
-            Ok(replied) => self.results(replied),
-            Err(_) => {
-                self.failed(StoreError::Timeout(began.elapsed(), None)).await;
-                match timeout(LATE_TIMEOUT, reply).await {
-                    Ok(replied) => self.results(replied),
-                    Err(_) => Err(StoreError::Timeout(began.elapsed(), None)),
+    use tokio::{net::TcpListener, time::timeout};
+    use tokio_util::task::AbortOnDropHandle;
+    use tollgate_core::{
+        RecordId,
+        algorithm::{Algorithm, Charging, Parameters, Policy},
+        clock::Clock,
+        descriptor::{Entry, Hits},
+        quota::{Quota, Unit, Window},
+    };
+    use tollgate_limiter::OwnShares;
+    use tollgate_store::{
+        BackgroundQueue, MemoryStore, Store,
+        key::CellKey,
+        primary::{PrimaryCalls, PrimaryRole, RegionStore},
+        request::{Check, TagRequest},
+    };
+    use tonic::transport::Endpoint;
+
+    use super::*;
+    use crate::settings::RegionSettings;
+
+    /// Regions of which another one is the primary region.
+    fn regions(directory: &Path) -> Regions {
+        let file = directory.join("regions.yaml");
+        let text = "generation: 1\nprimary: eu\nregions:\n  us: {address: 'https://us:1'}\n  \
+                    eu: {address: 'https://eu:1'}\n";
+        fs::write(&file, text).expect("written");
+        let settings = RegionSettings { name: "us".to_owned(), table: file, peers: None };
+        Regions::load(&settings, OwnShares::default()).expect("valid")
+    }
+
+    fn request() -> TagRequest {
+        let quota = Quota { limit: 5, window: Window::of(Unit::Year) };
+        let policy = Policy::nearest(Algorithm::FixedWindow, quota, &Parameters::default());
+        let check = Check::own(RecordId::alone(Algorithm::FixedWindow), policy, Hits::ONE);
+        let key = CellKey::open("d", [Entry { key: "k", value: "v" }].into_iter()).at_primary("d");
+        TagRequest::new(Charging::Independent, key, check)
+    }
+
+    #[tokio::test]
+    async fn calls_do_not_wait_behind_messages_that_hang() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let regions = regions(directory.path());
+        // Accepts connections, and never replies.
+        let hanging = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = format!("http://{}", hanging.local_addr().expect("bound"));
+        let channel = Endpoint::from_shared(address).expect("a URL").connect_lazy();
+        regions.set_channel("eu", Some(channel));
+        let (calls, queue) = PrimaryCalls::new();
+        calls.set_role(PrimaryRole::Other);
+        let own = Store::Memory(MemoryStore::new(100, Clock::System));
+        let store = Store::Region(RegionStore::new(own, calls, BackgroundQueue::default()));
+        let _asker = AbortOnDropHandle::new(tokio::spawn(ask_all(queue, regions)));
+        // Those that were sent hang for a minute, and so would those that are not sent.
+        let (refused, mut was_refused) = mpsc::channel(1);
+        let mut waiting = JoinSet::new();
+        let is_refused = async {
+            loop {
+                let (store, refused) = (store.clone(), refused.clone());
+                waiting.spawn(async move {
+                    let deadline = Instant::now().checked_add(Duration::from_secs(60));
+                    if store.decide(&[request()], deadline).await[0] == Err(StoreError::BreakerOpen) {
+                        let _ = refused.send(()).await;
+                    }
+                });
+                if timeout(MESSAGE_INTERVAL, was_refused.recv()).await.is_ok() {
+                    return;
                 }
             }
         };
-        let (time, now) = (began.elapsed(), TokioInstant::now());
-        match &replied {
-            // A late reply was recorded.
-            _ if now > deadline => {}
-            Err(error) if !error.charged_nothing() => self.failed(error.clone()).await,
-            // A region that declines replies nevertheless.
-            Ok(_) | Err(_) => _ = self.progress.send(Progress::InTime).await,
-        }
-        let Self { region, calls, .. } = self;
-        let results = match replied {
-            Ok(results) => results,
-            Err(error) => calls.iter().map(|_| Err(error.clone())).collect(),
-        };
-        for (call, result) in calls.into_iter().zip(results) {
-            metrics::called(&region, CallResult::of(&result, now > call.deadline), time);
-            call.answer(result);
-        }
-    }
-
-    /// Results of the calls.
-    fn results(&self, replied: Result<Response<DecideReply>, Status>) -> Result<Results, StoreError> {
-        replies(&self.calls, replied.map_err(|status| error_of(&status))?.get_ref())
-    }
-
-    async fn failed(&self, error: StoreError) {
-        let failed = Progress::Failed { region: self.region.clone(), error };
-        // An error means that the process ends.
-        let _ = self.progress.send(failed).await;
-    }
-}
-
-/// Results of the calls.
-fn replies(calls: &[PrimaryCall], reply: &DecideReply) -> Result<Results, StoreError> {
-    if reply.replies.len() != calls.len() {
-        return Err(StoreError::MalformedReply);
-    }
-    Ok(calls.iter().zip(&reply.replies).map(|(call, reply)| wire::read_reply(&call.request, reply)).collect())
-}
-
-/// The error of calls whose message failed. Only a status that the service returns before any decision rules out a charge.
-fn error_of(status: &Status) -> StoreError {
-    let text = format!("primary region: {}", with_sources(status));
-    // Of the transport, not of the service: the call may have been decided.
-    if Error::source(status).is_some() {
-        return StoreError::Disconnected(text);
-    }
-    match status.code() {
-        Code::InvalidArgument | Code::PermissionDenied | Code::ResourceExhausted | Code::Unimplemented => {
-            StoreError::Declined(text)
-        }
-        _ => StoreError::Disconnected(text),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_status_before_any_decision_rules_out_a_charge() {
-        for code in 1..=16 {
-            let error = error_of(&Status::new(Code::from(code), "text"));
-            let is_certain = matches!(
-                Code::from(code),
-                Code::InvalidArgument
-                    | Code::PermissionDenied
-                    | Code::ResourceExhausted
-                    | Code::Unimplemented
-            );
-            assert_eq!(error.charged_nothing(), is_certain, "{error}");
-        }
+        timeout(Duration::from_secs(30), is_refused).await.expect("a call is refused while others hang");
     }
 }

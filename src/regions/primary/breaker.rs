@@ -1,7 +1,8 @@
 //! Circuit breaker of the calls to the primary region.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tollgate_runtime::backoff::Backoff;
 
 /// Messages in a row without a reply in time after which no more are sent for a while.
@@ -11,9 +12,14 @@ const MAX_FAILURES: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
+/// Time after which another message is sent in place of one whose outcome was not recorded.
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Circuit breaker: after some messages in a row without a reply in time, one message at a time is sent.
 #[derive(Debug)]
 pub(super) struct Breaker {
+    /// Number of the regions that were asked before.
+    region: u64,
     failures: u32,
     state: BreakerState,
     backoff: Backoff,
@@ -24,47 +30,85 @@ enum BreakerState {
     Closed,
     /// No message is sent before this time.
     Open(Instant),
-    /// The one message is on its way.
-    Trying,
+    /// The one message is on its way since this time.
+    Trying(Instant),
+}
+
+/// A message that was admitted, whose outcome is to be recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Attempt {
+    /// Number of the region, so that a former one's messages do not count.
+    region: u64,
+    /// When it was sent, if it is the one message of an open breaker.
+    trial: Option<Instant>,
 }
 
 impl Default for Breaker {
     fn default() -> Self {
-        Self { failures: 0, state: BreakerState::Closed, backoff: Backoff::new(FIRST_PAUSE, MAX_PAUSE) }
+        let backoff = Backoff::new(FIRST_PAUSE, MAX_PAUSE);
+        Self { region: 0, failures: 0, state: BreakerState::Closed, backoff }
     }
 }
 
 impl Breaker {
-    /// Whether a message may be sent at `now`; its result has to be recorded.
-    pub(super) fn admits(&mut self, now: Instant) -> bool {
+    /// Begins anew for another region.
+    pub(super) fn ask_another(&mut self) {
+        *self = Self { region: self.region.wrapping_add(1), ..Self::default() };
+    }
+
+    /// Admits a message at `now`, or none.
+    pub(super) fn admit(&mut self, now: Instant) -> Option<Attempt> {
+        if self.refuses(now) {
+            return None;
+        }
+        let trial = (self.state != BreakerState::Closed).then_some(now);
+        if let Some(since) = trial {
+            self.state = BreakerState::Trying(since);
+        }
+        Some(Attempt { region: self.region, trial })
+    }
+
+    /// Whether no message is admitted at `now`.
+    pub(super) fn refuses(&self, now: Instant) -> bool {
         match self.state {
-            BreakerState::Closed => true,
-            BreakerState::Open(until) if now >= until => {
-                self.state = BreakerState::Trying;
-                true
-            }
-            BreakerState::Open(_) | BreakerState::Trying => false,
+            BreakerState::Closed => false,
+            BreakerState::Open(until) => now < until,
+            BreakerState::Trying(since) => now.saturating_duration_since(since) < TRIAL_TIMEOUT,
         }
     }
 
     /// Records a reply in time.
-    pub(super) const fn succeeded(&mut self) {
-        (self.failures, self.state) = (0, BreakerState::Closed);
-        self.backoff.reset();
-    }
-
-    /// Records a message that had no reply in time.
-    pub(super) fn failed(&mut self, now: Instant) {
-        self.failures = self.failures.saturating_add(1);
-        // Messages that were on their way before do not prolong the pause.
-        let is_trying = self.state == BreakerState::Trying;
-        if is_trying || (self.state == BreakerState::Closed && self.failures >= MAX_FAILURES) {
-            let until = now.checked_add(self.backoff.pause()).unwrap_or(now);
-            self.state = BreakerState::Open(until);
+    pub(super) fn succeeded(&mut self, attempt: Attempt) {
+        if self.counts(attempt) {
+            (self.failures, self.state) = (0, BreakerState::Closed);
+            self.backoff.reset();
         }
     }
 
-    /// Whether calls are refused.
+    /// Records a message that had no reply in time. Whether the region is asked.
+    pub(super) fn failed(&mut self, attempt: Attempt, now: Instant) -> bool {
+        if self.counts(attempt) {
+            self.failures = self.failures.saturating_add(1);
+            if attempt.trial.is_some() || self.failures >= MAX_FAILURES {
+                let until = now.checked_add(self.backoff.pause()).unwrap_or(now);
+                self.state = BreakerState::Open(until);
+            }
+        }
+        attempt.region == self.region
+    }
+
+    /// Whether the outcome of a message counts: while the breaker is closed that of each, then that of the one message
+    /// alone. Messages that were on their way before neither prolong a pause nor end it.
+    fn counts(&self, attempt: Attempt) -> bool {
+        let counts = match self.state {
+            BreakerState::Closed => attempt.trial.is_none(),
+            BreakerState::Open(_) => false,
+            BreakerState::Trying(since) => attempt.trial == Some(since),
+        };
+        counts && attempt.region == self.region
+    }
+
+    /// Whether calls are refused, or were until the one message on its way.
     pub(super) fn is_open(&self) -> bool {
         self.state != BreakerState::Closed
     }
@@ -74,19 +118,37 @@ impl Breaker {
 mod tests {
     use super::*;
 
+    /// A message that is sent now.
+    fn sent(breaker: &mut Breaker, now: Instant) -> Attempt {
+        breaker.admit(now).expect("admitted")
+    }
+
+    /// Messages that are sent together and fail.
     fn failed(breaker: &mut Breaker, times: u32, now: Instant) {
-        (0..times).for_each(|_| breaker.failed(now));
+        let attempts: Vec<_> = (0..times).map(|_| sent(breaker, now)).collect();
+        attempts.into_iter().for_each(|attempt| _ = breaker.failed(attempt, now));
+    }
+
+    /// The one message of an open breaker, and when it is admitted.
+    fn trial(breaker: &mut Breaker, mut now: Instant) -> (Attempt, Instant) {
+        loop {
+            match breaker.admit(now) {
+                Some(attempt) => return (attempt, now),
+                None => now += Duration::from_millis(10),
+            }
+        }
     }
 
     #[test]
     fn calls_are_refused_after_failures_in_a_row_only() {
         let (mut breaker, now) = (Breaker::default(), Instant::now());
         failed(&mut breaker, MAX_FAILURES - 1, now);
-        breaker.succeeded();
+        let attempt = sent(&mut breaker, now);
+        breaker.succeeded(attempt);
         failed(&mut breaker, MAX_FAILURES - 1, now);
-        assert!(breaker.admits(now) && !breaker.is_open());
-        breaker.failed(now);
-        assert!(!breaker.admits(now) && breaker.is_open());
+        assert!(!breaker.refuses(now) && !breaker.is_open());
+        failed(&mut breaker, 1, now);
+        assert!(breaker.refuses(now) && breaker.is_open());
     }
 
     #[test]
@@ -95,31 +157,66 @@ mod tests {
         failed(&mut breaker, MAX_FAILURES, now);
         let mut pauses = Vec::new();
         for _ in 0..6 {
-            let began = now;
-            while !breaker.admits(now) {
-                now += Duration::from_millis(10);
-            }
-            pauses.push(now - began);
-            assert!(!breaker.admits(now), "a second message while the first is on its way");
-            breaker.failed(now);
+            let (attempt, then) = trial(&mut breaker, now);
+            pauses.push(then - now);
+            assert_eq!(breaker.admit(then), None, "a second message while the first is on its way");
+            breaker.failed(attempt, then);
+            now = then;
         }
         assert!(pauses.windows(2).take(3).all(|pair| pair[0] < pair[1]), "{pauses:?}");
         assert!(
             pauses.iter().all(|pause| *pause <= MAX_PAUSE * 5 / 4 + Duration::from_millis(10)),
             "{pauses:?}"
         );
-        now += MAX_PAUSE * 2;
-        assert!(breaker.admits(now));
-        breaker.succeeded();
-        assert!(breaker.admits(now) && breaker.admits(now), "a reply in time closes it");
+        let (attempt, now) = trial(&mut breaker, now);
+        breaker.succeeded(attempt);
+        assert!(breaker.admit(now).is_some() && breaker.admit(now).is_some(), "a reply in time closes it");
     }
 
     #[test]
-    fn late_failures_of_former_messages_do_not_prolong_a_pause() {
+    fn former_messages_neither_prolong_a_pause_nor_end_it() {
         let (mut breaker, now) = (Breaker::default(), Instant::now());
+        let former: Vec<_> = (0..50).map(|_| sent(&mut breaker, now)).collect();
         failed(&mut breaker, MAX_FAILURES, now);
         let after = now + FIRST_PAUSE * 5 / 4;
-        failed(&mut breaker, 50, after);
-        assert!(breaker.admits(after));
+        former[..25].iter().for_each(|attempt| _ = breaker.failed(*attempt, after));
+        former[25..30].iter().for_each(|attempt| breaker.succeeded(*attempt));
+        assert!(breaker.refuses(now), "it is open");
+        let attempt = sent(&mut breaker, after);
+        former[30..40].iter().for_each(|attempt| _ = breaker.failed(*attempt, after));
+        former[40..].iter().for_each(|attempt| breaker.succeeded(*attempt));
+        assert!(breaker.refuses(after), "the one message is on its way");
+        breaker.succeeded(attempt);
+        assert!(!breaker.is_open());
+    }
+
+    #[test]
+    fn a_message_whose_outcome_is_lost_is_followed_by_another_one() {
+        let (mut breaker, now) = (Breaker::default(), Instant::now());
+        failed(&mut breaker, MAX_FAILURES, now);
+        let (lost, now) = trial(&mut breaker, now);
+        assert!(breaker.refuses(now + TRIAL_TIMEOUT - Duration::from_millis(1)));
+        let now = now + TRIAL_TIMEOUT;
+        let next = sent(&mut breaker, now);
+        assert!(breaker.refuses(now), "one at a time");
+        breaker.failed(lost, now);
+        assert!(matches!(breaker.state, BreakerState::Trying(_)), "the outcome of the next one decides");
+        breaker.succeeded(next);
+        assert!(!breaker.is_open());
+    }
+
+    #[test]
+    fn messages_to_a_former_region_do_not_count_for_the_next_one() {
+        let (mut breaker, now) = (Breaker::default(), Instant::now());
+        let former: Vec<_> = (0..20).map(|_| sent(&mut breaker, now)).collect();
+        breaker.ask_another();
+        for attempt in &former[..10] {
+            assert!(!breaker.failed(*attempt, now), "the region is not asked");
+        }
+        assert!(!breaker.is_open());
+        failed(&mut breaker, MAX_FAILURES, now);
+        trial(&mut breaker, now);
+        former[10..].iter().for_each(|attempt| breaker.succeeded(*attempt));
+        assert!(breaker.is_open());
     }
 }

@@ -1,7 +1,7 @@
 //! Decisions on limits with `scope: primary`: by one region for all of them.
 //!
 //! - [`role`]: which region it is, and the change of it.
-//! - [`asker`]: sends calls to the primary region.
+//! - [`asker`]: sends calls to the primary region; [`exchange`]: one message and its reply.
 //! - [`breaker`]: pauses them while it does not reply.
 //! - [`answerer`]: decides the calls of other regions.
 //! - [`wire`]: the messages.
@@ -11,6 +11,7 @@
 mod answerer;
 mod asker;
 mod breaker;
+mod exchange;
 mod role;
 #[cfg(test)]
 mod tests;

@@ -177,14 +177,15 @@ async fn another_region_than_the_primary_one_decides_nothing() {
 }
 
 #[tokio::test]
-async fn calls_beyond_the_bound_of_a_second_are_refused() {
+async fn calls_of_a_region_beyond_the_bound_of_a_second_are_refused() {
     let (bench, now) = (bench("us"), Instant::now());
-    let taken = |now| (0..20_000).filter(|_| bench.answerer.takes_call_at(now)).count();
-    assert_eq!(taken(now), 10_000);
-    assert_eq!(taken(now + Duration::from_millis(999)), 0);
+    let taken = |peer, now| (0..20_000).filter(|_| bench.answerer.takes_call_at(peer, now)).count();
+    assert_eq!(taken("eu", now), 10_000);
+    assert_eq!(taken("eu", now + Duration::from_millis(999)), 0);
+    assert_eq!(taken("ap", now + Duration::from_millis(999)), 10_000, "another region has its own bound");
     let reply = bench.answer(bench.call("k", Hits::ONE)).await;
     assert!([Outcome::Busy, Outcome::Decided].contains(&reply.result()), "a second may have passed");
-    assert_eq!(taken(now + Duration::from_secs(9)), 10_000);
+    assert_eq!(taken("eu", now + Duration::from_secs(9)), 10_000);
 }
 
 #[tokio::test]

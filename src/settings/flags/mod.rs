@@ -25,6 +25,7 @@ use super::{
     metrics_port::MetricsFlags,
     migrate::MigrateFlags,
     on_store_error::StoreErrorFlags,
+    otlp::OtlpFlags,
     parsers::{DescriptorArgument, descriptor},
     process::ProcessFlags,
     regions::RegionFlags,
@@ -32,7 +33,6 @@ use super::{
     rules::{ReadingFlags, RulesFlags},
     statsd::StatsdFlags,
     store::StoreFlags,
-    traces::TraceFlags,
 };
 
 /// A rate-limit service for Envoy and Istio.
@@ -127,7 +127,7 @@ struct ServeFlags {
     #[command(flatten)]
     anomalies: AnomalyFlags,
     #[command(flatten)]
-    traces: TraceFlags,
+    otlp: OtlpFlags,
     #[command(flatten)]
     statsd: StatsdFlags,
 }
@@ -320,6 +320,7 @@ impl ServeFlags {
         let grpc = self.grpc.resolve()?;
         let metrics = self.metrics.resolve(self.process.http_address)?;
         let (http, process) = self.process.resolve()?;
+        let (traces, otlp_metrics) = self.otlp.resolve();
         Ok(Command::Serve(Box::new(Settings {
             rules,
             store,
@@ -331,7 +332,8 @@ impl ServeFlags {
             modes: self.response.modes(),
             response: self.response.resolve(),
             bounds: self.bounds.resolve(),
-            traces: self.traces.resolve(),
+            traces,
+            otlp_metrics,
             statsd: self.statsd.resolve()?,
             top_talkers: self.admin.top_talkers,
             admin: self.admin.resolve()?,

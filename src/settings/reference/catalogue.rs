@@ -6,6 +6,7 @@ use self::{
     Mapping::{Always, DetailOf, Flag, NoEffect, PartOf, Refused, Switch},
     ValueType::{Boolean, Decimal, Duration, Number, Text},
 };
+use super::telemetry_variables;
 use crate::settings::parsers::{boolean, duration};
 
 /// A variable of envoyproxy/ratelimit.
@@ -62,7 +63,7 @@ pub enum Mapping {
 
 /// Every variable, in the order of the documentation.
 pub fn all() -> impl Iterator<Item = &'static Variable> {
-    VARIABLES.iter()
+    VARIABLES.iter().chain(telemetry_variables::VARIABLES)
 }
 
 /// Whether a variable is set to another value than its default in envoyproxy/ratelimit.
@@ -72,7 +73,12 @@ pub(super) fn is_changed(name: &str, value: Option<&str>) -> bool {
 }
 
 impl Variable {
-    const fn new(name: &'static str, default: &'static str, value_type: ValueType, mapping: Mapping) -> Self {
+    pub(super) const fn new(
+        name: &'static str,
+        default: &'static str,
+        value_type: ValueType,
+        mapping: Mapping,
+    ) -> Self {
         Self { name, default, value_type, mapping }
     }
 
@@ -133,11 +139,8 @@ const BATCHES: &str = "concurrent calls are pipelined without a wait";
 /// Reason for the variables about the first connection.
 const NO_WAIT: &str = "startup does not wait for Redis; it reconnects until Redis answers";
 
-/// Reason for the variables that name a client certificate of the exporter.
-const NO_CERTIFICATE: &str = "the exporter presents no client certificate";
-
-/// All variables, in the order of the documentation.
-const VARIABLES: [Variable; 128] = [
+/// All variables but those of traces and of OpenTelemetry, in the order of the documentation.
+const VARIABLES: [Variable; 110] = [
     // Ports.
     Variable::new("HOST", "0.0.0.0", Text, PartOf("http-address")),
     Variable::new("PORT", "8080", Number, PartOf("http-address")),
@@ -349,33 +352,6 @@ const VARIABLES: [Variable; 128] = [
         Boolean,
         NoEffect("ratelimit_service_response_time_seconds is in seconds"),
     ),
-    // Traces, and the OpenTelemetry variables that configure their exporter.
-    Variable::new(
-        "TRACING_ENABLED",
-        "false",
-        Boolean,
-        Switch(
-            "false: disables traces; true: requires `OTEL_EXPORTER_OTLP_ENDPOINT`, with the service name and sampling rate \
-             of envoyproxy/ratelimit by default; unset: traces if an endpoint is set",
-        ),
-    ),
-    Variable::new("OTEL_EXPORTER_OTLP_ENDPOINT", "", Text, Flag("otlp-endpoint")),
-    Variable::new("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "", Text, Flag("otlp-endpoint")),
-    Variable::new("OTEL_EXPORTER_OTLP_CERTIFICATE", "", Text, Flag("otlp-ca")),
-    Variable::new("OTEL_SERVICE_NAME", "", Text, Flag("otlp-service-name")),
-    Variable::new("TRACING_SERVICE_NAME", "RateLimit", Text, Flag("otlp-service-name")),
-    Variable::new("OTEL_RESOURCE_ATTRIBUTES", "", Text, PartOf("otlp-resource-attributes")),
-    Variable::new("TRACING_SERVICE_NAMESPACE", "", Text, PartOf("otlp-resource-attributes")),
-    Variable::new("TRACING_SERVICE_INSTANCE_ID", "", Text, PartOf("otlp-resource-attributes")),
-    Variable::new("TRACING_SAMPLING_RATE", "1", Decimal, Flag("trace-sample-ratio")),
-    Variable::new("TRACING_EXPORTER_PROTOCOL", "http", Text, DetailOf("TRACING_ENABLED")),
-    Variable::new("OTEL_EXPORTER_OTLP_HEADERS", "", Text, Always("the exporter sends these headers")),
-    Variable::new("OTEL_EXPORTER_OTLP_PROTOCOL", "", Text, DetailOf("TRACING_ENABLED")),
-    Variable::new("OTEL_EXPORTER_OTLP_INSECURE", "", Text, DetailOf("OTEL_EXPORTER_OTLP_ENDPOINT")),
-    Variable::new("OTEL_EXPORTER_OTLP_TIMEOUT", "", Text, NoEffect("an export times out after 2 s")),
-    Variable::new("OTEL_EXPORTER_OTLP_COMPRESSION", "none", Text, NoEffect("exports are not compressed")),
-    Variable::new("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "", Text, NoEffect(NO_CERTIFICATE)),
-    Variable::new("OTEL_EXPORTER_OTLP_CLIENT_KEY", "", Text, NoEffect(NO_CERTIFICATE)),
 ];
 
 #[cfg(test)]

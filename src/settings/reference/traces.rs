@@ -1,5 +1,6 @@
-//! Traces of the reference: its own variables and those of OpenTelemetry.
+//! Traces of the reference: its own variables, which add to those of OpenTelemetry.
 
+use super::telemetry;
 use crate::settings::{
     environment::{Environment, EnvironmentFlags, Setting},
     parsers::boolean,
@@ -8,8 +9,8 @@ use crate::settings::{
 /// Switch of traces, which overrides all other variables.
 const SWITCH: &str = "TRACING_ENABLED";
 
-/// Endpoints of the collector.
-const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
+/// Port of OTLP over gRPC.
+const GRPC_PORT: u16 = 4317;
 
 /// Flags with the defaults of the reference while traces are on.
 const DEFAULTS: [(&str, &str); 2] = [("trace-sample-ratio", "1"), ("otlp-service-name", "RateLimit")];
@@ -17,49 +18,45 @@ const DEFAULTS: [(&str, &str); 2] = [("trace-sample-ratio", "1"), ("otlp-service
 /// Whether traces are exported.
 pub(super) fn are_exported(environment: &Environment, given: impl Fn(&str) -> bool) -> bool {
     let is_off = environment.get(SWITCH).map(boolean) == Some(Ok(false));
-    given("otlp-endpoint") || !is_off && ENDPOINTS.into_iter().any(|name| environment.get(name).is_some())
+    given("otlp-endpoint") || !is_off && telemetry::traces_endpoint(environment).is_some()
 }
 
-/// Reports a missing endpoint and an unsupported protocol.
+/// Reports a missing endpoint.
 pub(super) fn review(environment: &Environment, found: &mut EnvironmentFlags, given: impl Fn(&str) -> bool) {
-    let is_on = environment.get(SWITCH).map(boolean) == Some(Ok(true));
-    if is_on && !are_exported(environment, &given) {
+    if is_on(environment) && !are_exported(environment, given) {
         found.notices.push(format!("{SWITCH} has no effect: OTEL_EXPORTER_OTLP_ENDPOINT is not set"));
     }
-    if are_exported(environment, given)
-        && let Some(name) = other_protocol(environment, is_on)
-    {
-        found.notices.push(format!(
-            "{name} has no effect: traces are exported by gRPC; OTEL_EXPORTER_OTLP_ENDPOINT must be the gRPC port of the \
-             collector"
-        ));
+}
+
+fn is_on(environment: &Environment) -> bool {
+    environment.get(SWITCH).map(boolean) == Some(Ok(true))
+}
+
+/// The protocol of traces, with its variable. The reference's default is HTTP; a collector at the port of gRPC, which would not
+/// accept that, is called by gRPC.
+pub(super) fn protocol(environment: &Environment) -> Option<(&'static str, String)> {
+    const STATED: [&str; 3] =
+        ["TRACING_EXPORTER_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
+    let [_, general @ ..] = STATED;
+    if !is_on(environment) {
+        return telemetry::first(environment, &general);
     }
+    let endpoint = telemetry::traces_endpoint(environment);
+    let is_grpc = endpoint.is_some_and(|(_, endpoint)| telemetry::port(&endpoint) == Some(GRPC_PORT));
+    let default = || (!is_grpc).then(|| (SWITCH, "http/protobuf".to_owned()));
+    telemetry::first(environment, &STATED).or_else(default)
 }
 
-/// The variable that selects another protocol than gRPC, explicitly or by its default.
-fn other_protocol(environment: &Environment, is_on: bool) -> Option<&'static str> {
-    const RATELIMIT_PROTOCOL: &str = "TRACING_EXPORTER_PROTOCOL";
-    const OTEL_PROTOCOL: &str = "OTEL_EXPORTER_OTLP_PROTOCOL";
-    let (name, protocol) = match is_on {
-        true => (RATELIMIT_PROTOCOL, environment.get(RATELIMIT_PROTOCOL).unwrap_or("http")),
-        false => (OTEL_PROTOCOL, environment.get(OTEL_PROTOCOL).unwrap_or("grpc")),
-    };
-    (protocol != "grpc").then_some(name)
-}
-
-/// Removes the endpoint if traces are off; adds the reference's defaults if they are on.
+/// Adds the reference's defaults if traces are on.
 pub(super) fn adjust(environment: &Environment, settings: &mut Vec<Setting>, given: impl Fn(&str) -> bool) {
-    match environment.get(SWITCH).map(boolean) {
-        Some(Ok(false)) => settings.retain(|setting| setting.flag != "otlp-endpoint"),
-        Some(Ok(true)) => {
-            for (flag, value) in DEFAULTS {
-                if !given(flag) && settings.iter().all(|setting| setting.flag != flag) {
-                    settings.push(Setting { flag, variable: SWITCH.to_owned(), value: value.to_owned() });
-                }
-            }
+    // The catalogue review reports an invalid switch.
+    if !is_on(environment) {
+        return;
+    }
+    for (flag, value) in DEFAULTS {
+        if !given(flag) && settings.iter().all(|setting| setting.flag != flag) {
+            settings.push(Setting { flag, variable: SWITCH.to_owned(), value: value.to_owned() });
         }
-        // The catalogue review reports an invalid switch.
-        Some(Err(_)) | None => {}
     }
 }
 
@@ -85,26 +82,33 @@ mod tests {
         Environment::new(variables.iter().map(|(name, value)| ((*name).into(), (*value).into())))
     }
 
-    const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317");
+    #[test]
+    fn the_protocol_is_http_where_the_reference_has_it_unless_the_port_is_that_of_grpc() {
+        let of = |variables: &[(&str, &str)]| protocol(&environment(variables)).map(|(_, protocol)| protocol);
+        let (http, grpc) = (Some("http/protobuf".to_owned()), Some("grpc".to_owned()));
+        let at = |endpoint| ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint);
+        let on = ("TRACING_ENABLED", "true");
+        assert_eq!(of(&[on, at("http://collector:4318")]), http);
+        assert_eq!(of(&[on, at("https://collector")]), http);
+        assert_eq!(of(&[on, at("http://collector:4317")]), None);
+        assert_eq!(of(&[at("http://collector:4318")]), None, "the port decides");
+        let stated = ("TRACING_EXPORTER_PROTOCOL", "grpc");
+        assert_eq!(of(&[on, at("http://collector:4318"), stated]), grpc);
+        assert_eq!(of(&[at("http://collector:4318"), ("TRACING_EXPORTER_PROTOCOL", "http")]), None);
+        let general = ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
+        assert_eq!(of(&[at("http://collector:4318"), general]), grpc);
+        assert_eq!(of(&[on, at("http://collector:1"), general]), grpc);
+    }
 
     #[test]
-    fn an_unsupported_protocol_is_reported_if_traces_are_exported() {
+    fn a_switch_without_an_endpoint_is_reported() {
         let noticed = |variables: &[(&str, &str)]| {
             let mut found = EnvironmentFlags::default();
             review(&environment(variables), &mut found, |_| false);
-            let first = |notice: String| notice.split(' ').next().unwrap_or_default().to_owned();
-            found.notices.into_iter().map(first).collect::<Vec<_>>()
+            found.notices.len()
         };
-        let on = ("TRACING_ENABLED", "true");
-        let none: [&str; 0] = [];
-        assert_eq!(noticed(&[on]), ["TRACING_ENABLED"]);
-        assert_eq!(noticed(&[on, ENDPOINT]), ["TRACING_EXPORTER_PROTOCOL"]);
-        assert_eq!(noticed(&[on, ENDPOINT, ("TRACING_EXPORTER_PROTOCOL", "grpc")]), none);
-        assert_eq!(noticed(&[ENDPOINT]), none);
-        let http = ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf");
-        assert_eq!(noticed(&[ENDPOINT, http]), ["OTEL_EXPORTER_OTLP_PROTOCOL"]);
-        assert_eq!(noticed(&[http]), none);
-        assert_eq!(noticed(&[("TRACING_ENABLED", "false"), ENDPOINT, http]), none);
+        let (on, endpoint) = (("TRACING_ENABLED", "true"), ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1"));
+        assert_eq!((noticed(&[on]), noticed(&[on, endpoint]), noticed(&[endpoint])), (1, 0, 0));
     }
 
     #[test]

@@ -56,6 +56,11 @@ impl Keys {
         &self.overrides
     }
 
+    /// Keys of what a whole copy of overrides has gathered.
+    pub(super) fn gathered_overrides(&self) -> [Vec<u8>; 3] {
+        ["copied-overrides", "copied-override-revisions", "copied-override-ends"].map(|name| self.named(name))
+    }
+
     /// Keys of the list of active bans, as the script's operations on it take them.
     pub(super) const fn bans(&self) -> &[Vec<u8>; 3] {
         &self.bans

@@ -39,6 +39,7 @@ pub(super) use self::{
 use super::{
     AuditEntry, ControlError, Instance, ListEntry, Runtime, Switch,
     change::Change,
+    region_record::RegionRecord,
     rule_overrides::BookHead,
     stored::{ActiveState, Connectivity, FilesPresence, Restore, StoreHead, StoredRuntime, VersionId, token},
 };
@@ -46,8 +47,8 @@ use super::{
 /// Time between two attempts to subscribe with invalid settings, which were valid at the start.
 const SUBSCRIBE_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Time for which the record of the region's tables outlives the last instance: a region that starts later joins the others.
-const REGION_TABLES_TTL_MS: u64 = 30 * 24 * 3_600_000;
+/// Time for which records of the region outlive the last instance: a region that starts later joins the others.
+const REGION_RECORD_TTL_MS: u64 = 30 * 24 * 3_600_000;
 
 /// Backend in Redis.
 #[derive(Debug)]
@@ -250,12 +251,16 @@ impl Redis {
         items.into_iter().map(read).collect()
     }
 
-    /// Reads the record of the region's tables, or replaces the one given first. Returns whether it was replaced, and unless
-    /// it was, the record.
-    pub(super) async fn region_tables(&self, change: Option<(&str, &str)>) -> ControlResult<(bool, String)> {
+    /// Reads a record of the region, or replaces the one given first. Returns whether it was replaced, and unless it was,
+    /// the record.
+    pub(super) async fn region_record(
+        &self,
+        record: RegionRecord,
+        change: Option<(&str, &str)>,
+    ) -> ControlResult<(bool, String)> {
         let (from, to) = change.unwrap_or_default();
-        let key = self.client.keys.named("region-tables");
-        let arguments = [from.into(), to.into(), REGION_TABLES_TTL_MS.to_string().into_bytes()];
+        let key = self.client.keys.named(record.key());
+        let arguments = [from.into(), to.into(), REGION_RECORD_TTL_MS.to_string().into_bytes()];
         let operation = Operation::new("region_tables").on([key]).with(arguments);
         match self.client.run_once(&operation, HEARTBEAT_TIMEOUT).await? {
             Reply::Integer(1) => Ok((true, String::new())),

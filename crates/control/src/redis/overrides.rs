@@ -152,10 +152,10 @@ pub(crate) async fn read(
 pub(crate) enum CopyStep {
     /// Further changes of the same state.
     Part,
-    /// Begins to replace all overrides.
+    /// Begins a copy of everything, beside what there is.
     Begin,
     More,
-    /// Drops what the copy did not bring.
+    /// Replaces all overrides by what the copy brought.
     End,
 }
 
@@ -193,14 +193,12 @@ pub(crate) async fn adopt(
     for change in changes {
         arguments.extend(change_arguments(change)?);
     }
-    let operation = Operation::of_overrides("adopt").with(arguments);
-    loop {
-        match bytes(client.run(&operation).await?)?.as_slice() {
-            b"made" => return Ok(true),
-            b"repeat" => {}
-            b"other" => return Ok(false),
-            _ => return Err(malformed("no result")),
-        }
+    let gathered = client.keys.gathered_overrides();
+    let operation = Operation::of_overrides("adopt").on(gathered).with(arguments);
+    match bytes(client.run(&operation).await?)?.as_slice() {
+        b"made" => Ok(true),
+        b"other" => Ok(false),
+        _ => Err(malformed("no result")),
     }
 }
 

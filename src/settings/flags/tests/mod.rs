@@ -366,7 +366,7 @@ fn trace_variables_of_the_reference_switch_as_there() {
     assert_eq!(traces(&[("TRACING_ENABLED", "false"), endpoint]), None);
     let named_and_sampled = |variables: &[(&str, &str)]| {
         let traces = traces(variables).expect("on");
-        (traces.service_name, traces.sample_ratio)
+        (traces.collector.service_name, traces.sample_ratio)
     };
     let on = ("TRACING_ENABLED", "true");
     assert_eq!(named_and_sampled(&[endpoint]), ("tollgate".to_owned(), 0.01));
@@ -379,7 +379,7 @@ fn trace_variables_of_the_reference_switch_as_there() {
     );
     // The variable for traces overrides the general one.
     let own = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://other:4317");
-    assert_eq!(traces(&[endpoint, own]).expect("on").endpoint, "http://other:4317");
+    assert_eq!(traces(&[endpoint, own]).expect("on").collector.endpoint, "http://other:4317");
 }
 
 #[test]

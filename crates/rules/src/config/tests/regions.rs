@@ -166,6 +166,36 @@ fn a_scope_that_has_no_effect_or_denies_too_early_is_reported() {
 }
 
 #[test]
+fn limits_that_regions_lend_no_parts_of_have_fixed_shares() {
+    let read = |limit: &str| {
+        let text = format!(
+            "domain: d\ndescriptors:\n- {{key: k, rate_limit: {{requests_per_unit: 600, scope: global, {limit}}}}}\n"
+        );
+        let options = Options { regions: of(3, true), ..Options::default() };
+        load_files([("rules.yaml".to_owned(), text.into_bytes())], options)
+    };
+    for (limit, is_lent) in [
+        ("unit: day", true),
+        ("unit: day, algorithm: sliding_window", true),
+        ("unit: day, algorithm: token_bucket", true),
+        ("unit: day, algorithm: sliding_window_log", false),
+        ("algorithm: concurrency", false),
+        ("unit: day, timezone: Europe/Berlin", false),
+        ("unit: day, carry: {unused: 20%}", false),
+    ] {
+        let loaded = read(limit).unwrap_or_else(|error| panic!("{limit}: {error}"));
+        assert_eq!(loaded.warnings.to_string(), "", "{limit}");
+        let policy = loaded.rules.rules().next().unwrap().policy().expect("a limit");
+        assert_eq!(policy.can_be_lent(), is_lent, "{limit}");
+        assert_eq!(read(&format!("{limit}, far: wait")).is_ok(), is_lent, "{limit}");
+    }
+    for refused in ["unit: day, reserve: {}", "unit: day, overdraft: true, carry: true"] {
+        let error = read(refused).unwrap_err().to_string();
+        assert!(error.contains("contradicts `scope: global`"), "{error}");
+    }
+}
+
+#[test]
 fn a_limit_of_the_primary_region_is_reported_without_one() {
     let primary = |more: &str| format!("requests_per_unit: 5, scope: primary{more}");
     for (regions, expected) in [
