@@ -88,7 +88,7 @@ mod tests {
         // A thread that is suspended by the operating system counts as busy, so that it may take several attempts.
         let waits_mostly = || {
             let (before, began) = (busy(), Instant::now());
-            runtime.block_on(tokio::time::sleep(Duration::from_millis(20)));
+            runtime.block_on(async { tokio::time::sleep(Duration::from_millis(20)).await });
             let worked = busy().zip(before).map(|(after, before)| after.saturating_sub(before));
             worked.expect("listed") < began.elapsed() / 2
         };

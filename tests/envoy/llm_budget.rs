@@ -323,20 +323,23 @@ fn monitor(redis: &Redis) -> std::sync::Arc<std::sync::Mutex<Vec<String>>> {
 
 const SOAK_TTL: u64 = 60;
 
-/// Tokens that count by the stated rule, once all leases have ended; and the leases that were reserved lately.
+/// Leases that are settled twice more in the end.
+const SETTLED_AGAIN: usize = 500;
+
+/// Tokens that count by the stated rule, once all leases have ended; and the last leases that were reserved and settled.
 fn by_the_rule(lines: &[String]) -> (u64, Vec<[u8; 8]>) {
     let mut leases = BTreeMap::<[u8; 8], (f64, Option<u64>)>::new();
-    let (mut used, mut last) = (0, 0.0);
+    let mut used = 0;
     for (lease, operation) in lines.iter().flat_map(|line| received(line)) {
         match operation {
             Sent::Reserve(at, amount) => {
-                last = at;
                 leases.entry(lease).or_insert((at, Some(amount)));
             }
             Sent::Settle(at, tokens) => match leases.get_mut(&lease) {
-                // It has ended, and then counts in full.
+                // It has ended, and then counts in full, once for another time to live.
                 Some((since, held)) if at >= since.floor() + SOAK_TTL as f64 => {
                     used += held.take().unwrap_or_default() + tokens;
+                    *since = if tokens > 0 { at } else { *since };
                 }
                 Some((_, held)) => {
                     used += held.take().map_or(0, |held| if tokens > 0 { tokens } else { held });
@@ -354,8 +357,10 @@ fn by_the_rule(lines: &[String]) -> (u64, Vec<[u8; 8]>) {
             }
         }
     }
-    let lately = leases.iter().filter(|(_, (at, held))| last - at < SOAK_TTL as f64 / 2.0 && held.is_none());
-    let lately = lately.map(|(lease, _)| *lease).collect();
+    let settled = leases.iter().filter(|(_, (_, held))| held.is_none());
+    let mut settled: Vec<_> = settled.map(|(lease, (at, _))| (*at, *lease)).collect();
+    settled.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    let lately = settled.into_iter().take(SETTLED_AGAIN).map(|(_, lease)| lease).collect();
     used += leases.values().filter_map(|(_, held)| *held).sum::<u64>();
     (used, lately)
 }
@@ -413,11 +418,7 @@ async fn ten_thousand_requests_leave_what_they_used() {
     println!("{seen:?}");
     let (used, held) = ledger(&redis);
     let (expected, lately) = by_the_rule(&lines.lock().expect("no panic"));
-    println!(
-        "used {used}, held {held}; {} leases of the last {} s are settled again, twice",
-        lately.len(),
-        SOAK_TTL / 2
-    );
+    println!("used {used}, held {held}; the last {} leases are settled again, twice", lately.len());
     assert_eq!(used + held, expected, "before the last leases have ended");
     let mut client = tollgate.client().await;
     for lease in lately.iter().chain(&lately) {
@@ -435,6 +436,8 @@ async fn ten_thousand_requests_leave_what_they_used() {
         assert!(Instant::now() < ended, "{:?} are used and held", ledger(&redis));
         sleep(Duration::from_millis(200)).await;
     }
+    // On a slow machine, some have ended before they are settled again, and count once more by the rule.
+    let (expected, _) = by_the_rule(&lines.lock().expect("no panic"));
     println!("used {} in the end, by the rule {expected}", ledger(&redis).0);
     assert_eq!(ledger(&redis), (expected, 0));
 }

@@ -2,16 +2,16 @@
 
 use std::{
     env,
+    process::Stdio,
     time::{Duration, Instant},
 };
 
-use futures_util::future::join_all;
-use tollgate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use serde_json::Value;
 
 use super::{Network, World};
 use crate::support::{
     redis::Redis,
-    tollgate::{Client, Tollgate, request, rules},
+    tollgate::{Tollgate, command, rules},
 };
 
 /// Limits far above what a run sends, and a share of them too.
@@ -22,16 +22,12 @@ descriptors:
 - {key: global, rate_limit: {unit: hour, requests_per_unit: 4000000000, scope: global}}
 ";
 
-const IN_FLIGHT: usize = 32;
-const KEYS: usize = 10_000;
-
 /// A service with its Redis, and the rule that its requests match.
 struct Measured<'m> {
     name: &'static str,
     tollgate: &'m Tollgate,
     redis: &'m Redis,
     key: &'static str,
-    clients: Vec<Client>,
     /// Processor time for each request in each round: of the service and of Redis, in microseconds.
     costs: Vec<[f64; 2]>,
 }
@@ -52,29 +48,23 @@ fn used(redis: &Redis) -> Duration {
 }
 
 impl<'m> Measured<'m> {
-    async fn new(name: &'static str, tollgate: &'m Tollgate, redis: &'m Redis, key: &'static str) -> Self {
-        let clients = join_all((0..4).map(|_| tollgate.client())).await;
-        Self { name, tollgate, redis, key, clients, costs: Vec::new() }
+    const fn new(name: &'static str, tollgate: &'m Tollgate, redis: &'m Redis, key: &'static str) -> Self {
+        Self { name, tollgate, redis, key, costs: Vec::new() }
     }
 
-    /// Sends requests for a time, and notes what each cost.
-    async fn run(&mut self, time: Duration) {
-        let used_before = [self.tollgate.processor_time(), used(self.redis)];
-        let end = Instant::now() + time;
-        let sent = (0..IN_FLIGHT).map(async |at| {
-            let (mut client, mut sent) = (self.clients[at % self.clients.len()].clone(), 0_u32);
-            while Instant::now() < end {
-                let value = fastrand::usize(..KEYS).to_string();
-                let answer = client.call(request("web", &[&[(self.key, &value)]])).await.expect("an answer");
-                assert_eq!(answer.overall_code(), Code::Ok, "below the limit");
-                sent += 1;
-            }
-            sent
-        });
-        let sent: u32 = join_all(sent).await.into_iter().sum();
-        let used_after = [self.tollgate.processor_time(), used(self.redis)];
-        let cost = |at: usize| (used_after[at] - used_before[at]).as_secs_f64() * 1e6 / f64::from(sent);
-        self.costs.push([cost(0), cost(1)]);
+    /// Sends requests for a number of seconds, and notes what each cost.
+    fn run(&mut self, seconds: u64) {
+        let before = [self.tollgate.processor_time(), used(self.redis)];
+        let mut load = command();
+        load.args(["load", "--target", &format!("http://127.0.0.1:{}", self.tollgate.grpc_port)]);
+        load.args(["--domain", "web", "--descriptor", &format!("{}={{key}}", self.key), "--keys", "10000"]);
+        load.args(["--warmup", "0s", "--duration", &format!("{seconds}s"), "--json"]);
+        let output = load.stderr(Stdio::inherit()).output().expect("it runs");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(report["ok"], report["requests"], "below the limit: {report}");
+        let sent = report["requests"].as_f64().expect("a number");
+        let after = [self.tollgate.processor_time(), used(self.redis)];
+        self.costs.push([0, 1].map(|at| (after[at] - before[at]).as_secs_f64() * 1e6 / sent));
     }
 }
 
@@ -84,9 +74,9 @@ fn median(mut numbers: Vec<f64>) -> f64 {
 }
 
 #[ignore = "a measurement of three minutes"]
-#[tokio::test]
-async fn cost_of_regions_for_decisions() {
-    let seconds = Duration::from_secs(number("REGIONS_COST_SECONDS", 4));
+#[test]
+fn cost_of_regions_for_decisions() {
+    let seconds = number("REGIONS_COST_SECONDS", 4);
     let rounds = number("REGIONS_COST_ROUNDS", 9);
     let begun = Instant::now();
     let world = World::start(RULES, Network::NEAR, &[], None);
@@ -94,21 +84,20 @@ async fn cost_of_regions_for_decisions() {
     let alone = Tollgate::start(plain.path(), &["--store", &redis.url(), "--store-timeout", "20s"]);
     let region = &world.regions[0];
     let mut all = [
-        Measured::new("without regions", &alone, &redis, "regional").await,
-        Measured::new("the same once more", &alone, &redis, "regional").await,
-        Measured::new("`regional`, with three regions", world.tollgate(0), &region.redis, "regional").await,
+        Measured::new("without regions", &alone, &redis, "regional"),
+        Measured::new("the same once more", &alone, &redis, "regional"),
+        Measured::new("`regional`, with three regions", world.tollgate(0), &region.redis, "regional"),
         Measured::new(
             "`global` below its share, with three regions",
             world.tollgate(0),
             &region.redis,
             "global",
-        )
-        .await,
+        ),
     ];
     for round in 0..=usize::try_from(rounds).expect("few") {
         for at in 0..all.len() {
             let measured = (round + at) % all.len();
-            all[measured].run(seconds).await;
+            all[measured].run(seconds);
             // The first round creates the counters.
             if round == 0 {
                 all[measured].costs.clear();
@@ -126,7 +115,7 @@ async fn cost_of_regions_for_decisions() {
         println!("| {} | {:.2} | {:.3} | {:.2} | {:.3} |", measured.name, of(0), ratio(0), of(1), ratio(1));
     }
     println!(
-        "\nmedians of {rounds} rounds of {seconds:?} each, ratios of one round; measured in {:.0} s",
+        "\nmedians of {rounds} rounds of {seconds} s each, ratios of one round; measured in {:.0} s",
         begun.elapsed().as_secs_f64()
     );
 }

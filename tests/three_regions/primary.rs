@@ -216,7 +216,10 @@ async fn another_region_becomes_the_primary_one_once_all_have_the_table() {
         })
         .await;
     }
-    // Nor does an instance that starts with the new table alone.
+    // Nor does an instance that starts with the new table alone. The one that it replaces counts for some time.
+    wait("the new primary region has not announced the table", || {
+        world.view(0)["waiting_for"] == serde_json::json!([NAMES[1]])
+    });
     let mut store = world.regions[2].redis.connect();
     wait("the change is not recorded", || {
         let record: Option<String> =

@@ -81,7 +81,7 @@ fn rules_that_are_loaded_again_and_again_have_the_calendars_of_the_first() {
         ["k1", "k2", "k3", "k4"].map(|key| calendar(key).expect("a calendar"))
     };
     let first = calendars(0);
-    for version in 1..2_000 {
+    for version in 1..500 {
         assert_eq!(calendars(version), first);
     }
 }
