@@ -181,14 +181,6 @@ fn write(text: &mut String, added: fmt::Arguments<'_>) {
     let _ = text.write_fmt(added);
 }
 
-/// The lines of one metric.
-#[cfg(test)]
-pub(super) fn exported(metric: &dyn Metric) -> String {
-    let mut page = Page::default();
-    metric.write(&mut page);
-    page.into_text()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
