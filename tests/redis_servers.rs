@@ -1,4 +1,4 @@
-//! What an instance exports of each Redis server: memory, evictions, replication and clock, connections and breakers.
+//! Metrics of each Redis server: memory, evictions, replication and clock, connections and breakers.
 
 use std::{
     collections::BTreeMap,

@@ -72,6 +72,7 @@ fn the_policy_lets_through_the_needed_traffic_and_no_more() {
             "[name=kube-system] k8s-app=kube-dns: TCP 53",
             "[name=kube-system] k8s-app=kube-dns: UDP 53",
             "[name=monitoring] : TCP 4317",
+            "[name=monitoring] : TCP 4318",
         ];
         assert_eq!(without, expected.map(str::to_owned).into(), "{overlay}");
     }
