@@ -39,7 +39,7 @@ type Values = BTreeMap<String, f64>;
 
 /// The series of a page.
 fn scraped(page: &str) -> Values {
-    let lines = page.lines().filter(|line| !line.starts_with('#'));
+    let lines = page.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
         .map(|line| {
             let (series, value) = line.rsplit_once(' ').expect("a value");

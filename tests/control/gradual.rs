@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use tollgate::control::{Control, OverrideEntry, RulesSource};
 
-use super::{PATIENCE, found, redis_control, until};
+use super::{DEADLINE, found, redis_control, until};
 use crate::support::{
     http,
     redis::Redis,
@@ -184,7 +184,7 @@ async fn a_limit_is_tuned_by_one_step_and_held_by_an_operator() {
         }
         let states = http::get(&instance.admin_url("/metrics")).body;
         let states: Vec<&str> = states.lines().filter(|line| line.starts_with("tollgate_tune")).collect();
-        assert!(begun.elapsed() < PATIENCE, "in vain: {states:?}");
+        assert!(begun.elapsed() < DEADLINE, "in vain: {states:?}");
         sleep(Duration::from_millis(50)).await;
     }
     let made = overrides()[0].clone();

@@ -66,11 +66,11 @@ fn ban(value: &str) -> ListEntry {
 
 /// Time after which something does not happen any more: longer than a busy machine takes, and than what failed once is left
 /// alone.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Waits until something is found.
 pub(crate) async fn found<T>(what: &str, find: impl AsyncFn() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + DEADLINE;
     loop {
         if let Some(found) = find().await {
             return found;
@@ -87,7 +87,7 @@ pub(crate) async fn until(what: &str, holds: impl AsyncFn() -> bool) {
 
 /// The limit that decides a request, if rules do. A busy machine may keep the store from deciding in time.
 async fn limit_of(client: &mut Client) -> Option<u32> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + DEADLINE;
     loop {
         match client.call(request("web", &[&[("k", "v")]])).await {
             Ok(answer) => return Some(answer.statuses.first()?.current_limit.as_ref()?.requests_per_unit),
@@ -112,7 +112,7 @@ async fn enforced(client: &mut Client, limit: u32, begun: Instant) -> Duration {
         if found == Some(limit) {
             return begun.elapsed();
         }
-        assert!(begun.elapsed() < PATIENCE, "{limit} is not enforced, but {found:?}");
+        assert!(begun.elapsed() < DEADLINE, "{limit} is not enforced, but {found:?}");
         sleep(Duration::from_millis(5)).await;
     }
 }
