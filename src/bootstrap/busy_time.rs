@@ -12,7 +12,7 @@ use tollgate_metrics::Computed;
 pub(super) static BUSY_SECONDS: Computed<1> = Computed::counter(
     "tollgate_worker_busy_seconds_total",
     &["worker"],
-    "Time in which a thread that serves was busy, in seconds: of each worker, and of the main thread.",
+    "Busy time of each worker thread and of the main thread, in seconds.",
     |[declared], page| {
         let times = times();
         if !times.is_empty() {

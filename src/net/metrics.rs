@@ -50,7 +50,7 @@ static CERTIFICATE_EXPIRY: GaugeFamily<1> = GaugeFamily::new(
 static CLIENT_CERTIFICATE_EXPIRY: GaugeFamily<1> = GaugeFamily::new(
     "tollgate_tls_client_certificate_expiry_timestamp_seconds",
     &["client"],
-    "Time when the first of a client's own certificates expires, in seconds since 1970.",
+    "Time when the first certificate that this instance presents as a client expires, in seconds since 1970.",
     &[],
 );
 
@@ -121,7 +121,7 @@ pub(super) fn tls_in_use(port: &'static str, expiry: Option<i64>) {
     }
 }
 
-/// Records when the first of a client's own certificates expires, in seconds since 1970.
+/// Records when the first certificate of a client expires, in seconds since 1970.
 pub(super) fn client_certificate(client: TlsClient, expiry: i64) {
     // Exact up to 2^53.
     CLIENT_CERTIFICATE_EXPIRY.set([client.name()], expiry as f64);

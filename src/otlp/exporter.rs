@@ -127,7 +127,7 @@ impl ExportLoop {
             && !self.has_logged_rejected
         {
             self.has_logged_rejected = true;
-            tracing::warn!(points, %reason, "collector refused points of metrics");
+            tracing::warn!(points, %reason, "collector rejected data points of metrics");
         }
     }
 

@@ -28,7 +28,7 @@ pub(super) struct OtlpFlags {
     /// decision of its caller.
     #[arg(long, value_name = "RATIO", default_value = "0.01", value_parser = ratio)]
     trace_sample_ratio: f64,
-    /// Collector that metrics are exported to by OTLP, as for traces; over HTTP with v1/metrics.
+    /// Collector that metrics are exported to by OTLP: a URL as of --otlp-endpoint, with v1/metrics over HTTP.
     #[arg(long, value_name = "URL", value_parser = endpoint)]
     otlp_metrics_endpoint: Option<String>,
     /// Time between two exports of metrics, at least 100ms.

@@ -62,8 +62,7 @@ pub(super) struct StoreFlags {
     /// PEM file of the key of that certificate.
     #[arg(long, value_name = "FILE")]
     redis_client_key: Option<PathBuf>,
-    /// Export CPU, memory, evictions, replication and clock of each Redis server as metrics, by `INFO` and `TIME` every 5
-    /// to 15 s.
+    /// Metrics of CPU, memory, evictions, replication and clock of each Redis server, by `INFO` and `TIME` every 5 to 15 s.
     #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     redis_server_metrics: bool,

@@ -144,7 +144,7 @@ pub(in crate::redis) async fn run(server: Arc<Server>, connection: impl Fn() -> 
         let cpu = section(&connection, "cpu", info::cpu_seconds).await;
         let now = Instant::now();
         if server.update(|entry| entry.samples.record_cpu(cpu, now)) == Some(true) {
-            tracing::info!(%server, "Redis refused INFO; its own metrics are missing");
+            tracing::info!(%server, "Redis refused INFO; server metrics are missing");
         }
         if due == Due::Everything && cpu.is_ok() {
             let report = report(&connection).await;
@@ -241,7 +241,7 @@ pub(in crate::redis) static REPORTED: Computed<9> = Computed::group(
         ),
         gauge(
             "tollgate_redis_server_clock_offset_seconds",
-            "Clock of a Redis server minus the own one, in seconds.",
+            "Clock of a Redis server minus that of this instance, in seconds.",
         ),
     ],
     write,
