@@ -20,6 +20,8 @@ def picture(browser, name, size, view, words):
     width, height = size
     browser.size(width, 800)
     browser.open(view)
+    if name != "demo-outage":
+        browser.sees("healthy", "#facts")
     for word in words:
         browser.sees(word, "main")
     rows = lambda: [row.text.split() for row in browser.all("main tbody tr")]
