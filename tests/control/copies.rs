@@ -352,7 +352,7 @@ async fn a_copy_that_is_cut_midway_hides_no_override() {
     let pair = Pair::start();
     pair.copying.set_writing_region(None);
     put(&pair.copying, vec![rule_override("own", 1), rule_override("v7", 70)]).await;
-    let before = overrides_in(&pair.copying).await;
+    let before = all_of(&pair.copying).await;
     put(&pair.writing, (0..2_100).map(|at| rule_override(&format!("v{at}"), at)).collect()).await;
     let peer = Peer { writing: pair.writing.clone(), is_cut: Arc::default(), is_cut_midway: true };
     let copier = RulesCopier::new(pair.copying.clone(), RulesStatus::default(), Arc::new(peer));
@@ -363,7 +363,7 @@ async fn a_copy_that_is_cut_midway_hides_no_override() {
         length.query(&mut pair._redis[1].connect()).expect("a reply")
     };
     until("the first page is fetched", async || fetched() == 2_000).await;
-    assert_eq!(overrides_in(&pair.copying).await, before, "an instance that starts has what there was");
+    assert_eq!(all_of(&pair.copying).await, before, "an instance that starts has what there was");
 }
 
 /// Steps of copies of overrides, as instances of a region make them.

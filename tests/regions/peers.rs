@@ -202,7 +202,7 @@ fn restart(mesh: &mut Mesh, at: usize, flags: &[&str], mut prepare: impl FnMut()
         let (log, mut program) = (mesh.file("restarted.log"), command());
         program.stderr(fs::File::create(&log).expect("created"));
         mesh.instances[at] = Some(mesh.instance_by(program, at, flags));
-        if !fs::read_to_string(log).expect("readable").contains("no record of region tables") {
+        if !fs::read_to_string(log).expect("readable").contains("cannot read region tables") {
             return;
         }
     }
