@@ -136,7 +136,9 @@ impl Limiter {
         domain: &str,
         descriptors: &[Descriptor<'_>],
     ) -> Result<(), NotRepeatable> {
-        let (Some(lease), Some(rules)) = (self.lease, active.rules.domain(domain)) else { return Ok(()) };
+        // Without one, requests pay for no more than this.
+        let Some(lease) = self.lease else { return Ok(()) };
+        let Some(rules) = active.rules.domain(domain) else { return Ok(()) };
         let (mut matches, beside) = matched::matches(rules, self.changes(active), descriptors);
         let of_request = (&*beside.descriptors(descriptors), &beside);
         let shares = (&OwnShares::default(), &self.clock);
