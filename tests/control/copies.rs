@@ -437,6 +437,26 @@ fn a_slower_instance_does_not_move_copied_overrides_back() {
     assert_eq!(steps.state(), ("11".to_owned(), named(&[("a", "10"), ("b", "8"), ("d", "9")])));
 }
 
+#[test]
+fn what_a_whole_copy_replaces_is_freed_in_the_background_if_the_acl_permits_that() {
+    let redis = Redis::start();
+    let mut steps = Steps(redis.connect());
+    let mut source = "";
+    for (permission, is_freed) in [("-unlink", false), ("+unlink", true)] {
+        redis::cmd("ACL").arg("SETUSER").arg("default").arg(permission).exec(&mut steps.0).expect("changed");
+        assert_eq!(steps.adopt("first", (source, "copying"), ("begin", 3), &[]), "made");
+        let changes = [(3, permission, "1")];
+        assert_eq!(steps.adopt("first", ("copying", "copying"), ("more", 3), &changes), "made");
+        assert_eq!(steps.adopt("first", ("copying", "us"), ("end", 3), &[]), "made");
+        source = "us";
+        let all = BTreeMap::from([(permission.to_owned(), "1".to_owned())]);
+        assert_eq!(steps.state(), ("3".to_owned(), all));
+        let counts: String = redis::cmd("INFO").arg("commandstats").query(&mut steps.0).expect("a reply");
+        let calls = counts.lines().find_map(|line| line.strip_prefix("cmdstat_unlink:calls="));
+        assert_eq!(calls.is_some_and(|calls| !calls.starts_with('0')), is_freed, "{calls:?}");
+    }
+}
+
 #[tokio::test]
 async fn the_last_copy_stays_while_the_writing_region_is_cut_off_and_catches_up_by_itself() {
     let pair = Pair::start();
