@@ -174,7 +174,7 @@ mod tests {
             good()
         };
         for (all, free) in [
-            progress_of(late, REPLY_TIMEOUT * 2).await,
+            progress_of(late, REPLY_TIMEOUT * 30).await,
             progress_of(pending(), REPLY_TIMEOUT + LATE_TIMEOUT).await,
         ] {
             assert!(matches!(&all[..], [Some(StoreError::Timeout(..))]) && free == 1, "{all:?}");
