@@ -52,6 +52,11 @@ fn each_master_of_a_cluster_reports_its_memory_replication_and_clock() {
     let (cluster, config) = (cluster::shared(), rules(RULES));
     let tollgate = Tollgate::start(config.path(), &["--store", &cluster.url(), "--store-timeout", "5s"]);
     for master in 0..3 {
+        // A master counts its replica only after an acknowledgement, up to a second after the replica has followed.
+        let online = "server_replicas{state=\"online\"";
+        wait("a replica is not online", || {
+            samples(&tollgate, cluster.port(master)).get(online) == Some(&1.0)
+        });
         let found = reported(&tollgate, cluster.port(master));
         assert!(found["connections{state=\"up\""] >= 1.0, "{found:?}");
         assert_eq!(found["breakers_open"], 0.0, "{found:?}");
