@@ -112,7 +112,8 @@ impl Collector {
         }))
     }
 
-    /// Sends an encoded message until it is accepted or refused, or the time is over. Returns what was not accepted of it.
+    /// Sends an encoded message until it is accepted or refused, or the time is over; a connection without a response then is
+    /// abandoned. Returns what was not accepted of it.
     ///
     /// # Errors
     /// The reason of the last failure.
@@ -125,7 +126,10 @@ impl Collector {
                 Ok(Ok(response)) => return Ok(rejected(response)),
                 Ok(Err(ExportError::Permanent(reason))) => return Err(reason),
                 Ok(Err(ExportError::Temporary { reason, after })) => (reason, after),
-                Err(_) => return Err(last.unwrap_or_else(|| "timeout".to_owned())),
+                Err(_) => {
+                    self.abandon();
+                    return Err(last.unwrap_or_else(|| "timeout".to_owned()));
+                }
             };
             let pause = backoff.pause().max(after);
             if Instant::now().checked_add(pause).is_none_or(|next| next >= until) {
@@ -140,6 +144,13 @@ impl Collector {
         match &self.0 {
             Transport::Grpc(client) => client.send(message).await,
             Transport::Http(client) => client.send(message).await,
+        }
+    }
+
+    /// Abandons a connection on which an attempt had no response in time; HTTP does so by itself.
+    fn abandon(&self) {
+        if let Transport::Grpc(client) = &self.0 {
+            client.abandon();
         }
     }
 }
@@ -191,8 +202,36 @@ mod tests {
     use opentelemetry_proto::tonic::collector::trace::v1::{
         ExportTracePartialSuccess, ExportTraceServiceResponse,
     };
+    use tokio::{net::TcpListener, select};
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_message_without_a_response_is_followed_by_another_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let settings = CollectorSettings {
+            endpoint: format!("http://{}", listener.local_addr().expect("an address")),
+            protocol: OtlpProtocol::Grpc,
+            ca_certificate: None,
+            headers: Vec::new(),
+            service_name: String::new(),
+            resource: Vec::new(),
+        };
+        let collector = Collector::new(&settings, Signal::Metrics, Duration::from_secs(60)).expect("valid");
+        let exports = async {
+            // Most of a busy machine's rounds may end before they connect.
+            for _ in 0..200 {
+                let until = Instant::now() + Duration::from_millis(50);
+                collector.export(&Bytes::new(), until).await.expect_err("no response");
+            }
+        };
+        // Both stay open, and are silent.
+        let connections = async { [listener.accept().await, listener.accept().await] };
+        select! {
+            () = exports => panic!("no second connection"),
+            connections = connections => assert!(connections.iter().all(Result::is_ok), "{connections:?}"),
+        }
+    }
 
     #[test]
     fn a_partial_success_is_read_from_the_response_of_any_signal() {

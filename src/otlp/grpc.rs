@@ -4,6 +4,7 @@ use std::{path::Path, time::Duration};
 
 use bytes::{Buf as _, BufMut as _, Bytes};
 use http::{HeaderMap, uri::PathAndQuery};
+use parking_lot::Mutex;
 use tollgate_runtime::redact;
 use tonic::{
     Code, Request, Response, Status,
@@ -18,10 +19,11 @@ use super::{
     collector::{CollectorError, ExportError, MAX_RESPONSE_BYTES, Signal, USER_AGENT},
 };
 
-/// Connection to one service of a collector. Connects when it is first used, and again after it is lost.
+/// Connection to one service of a collector. Connects when it is first used, and again after it is lost or abandoned.
 #[derive(Debug)]
 pub(super) struct GrpcClient {
-    channel: Channel,
+    endpoint: Endpoint,
+    channel: Mutex<Channel>,
     method: PathAndQuery,
     headers: HeaderMap,
 }
@@ -43,7 +45,8 @@ impl GrpcClient {
             false => endpoint,
         };
         Ok(Self {
-            channel: endpoint.connect_lazy(),
+            channel: Mutex::new(endpoint.connect_lazy()),
+            endpoint,
             method: PathAndQuery::from_static(match signal {
                 Signal::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
                 Signal::Metrics => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
@@ -54,12 +57,19 @@ impl GrpcClient {
 
     /// Sends a message once.
     pub(super) async fn send(&self, message: Bytes) -> Result<Bytes, ExportError> {
-        let mut service = Grpc::new(self.channel.clone()).max_decoding_message_size(MAX_RESPONSE_BYTES);
+        let channel = self.channel.lock().clone();
+        let mut service = Grpc::new(channel).max_decoding_message_size(MAX_RESPONSE_BYTES);
         service.ready().await.map_err(|error| ExportError::temporary(&with_source(&error)))?;
         let mut request = Request::new(message);
         *request.metadata_mut() = MetadataMap::from_headers(self.headers.clone());
         let reply = service.unary(request, self.method.clone(), EncodedCodec).await;
         reply.map(Response::into_inner).map_err(|status| failure(&status))
+    }
+
+    /// Abandons the connection, so that the next message is sent over another one: a peer that vanished does not close it, and
+    /// the kernel needs a quarter of an hour to notice.
+    pub(super) fn abandon(&self) {
+        *self.channel.lock() = self.endpoint.connect_lazy();
     }
 }
 
