@@ -18,6 +18,7 @@ use super::{
     CollectorSettings,
     collector::{CollectorError, ExportError, MAX_RESPONSE_BYTES, Signal, USER_AGENT},
 };
+use crate::http_client;
 
 /// Connection to one service of a collector. Connects when it is first used, and again after it is lost or abandoned.
 #[derive(Debug)]
@@ -77,6 +78,8 @@ impl GrpcClient {
 fn tls(ca: Option<&Path>) -> Result<ClientTlsConfig, CollectorError> {
     let tls = ClientTlsConfig::new();
     let Some(path) = ca else { return Ok(tls.with_enabled_roots()) };
+    // A file without a certificate is an error at the start, and not of each export.
+    http_client::roots(Some(path)).map_err(CollectorError::Authorities)?;
     let unread =
         |error: std::io::Error| CollectorError::Authorities(format!("{}: {error}", redact::path(path)));
     Ok(tls.ca_certificate(Certificate::from_pem(std::fs::read(path).map_err(unread)?)))

@@ -179,6 +179,9 @@ mod tests {
         for (endpoint, ca, protocol) in [
             ("https://localhost:1", Some("/nowhere/ca.pem"), OtlpProtocol::Grpc),
             ("https://localhost:1", Some("/nowhere/ca.pem"), OtlpProtocol::Http),
+            // A file without a certificate.
+            ("https://localhost:1", Some("Cargo.toml"), OtlpProtocol::Grpc),
+            ("https://localhost:1", Some("Cargo.toml"), OtlpProtocol::Http),
             ("http://[:1", None, OtlpProtocol::Grpc),
         ] {
             let (_finished, records) = mpsc::channel(1);
