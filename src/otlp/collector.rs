@@ -67,7 +67,7 @@ pub(crate) struct Collector(Transport);
 
 #[derive(Debug)]
 enum Transport {
-    Grpc(GrpcClient),
+    Grpc(Box<GrpcClient>),
     Http(HttpClient),
 }
 
@@ -107,7 +107,7 @@ impl Collector {
         timeout: Duration,
     ) -> Result<Self, CollectorError> {
         Ok(Self(match settings.protocol {
-            OtlpProtocol::Grpc => Transport::Grpc(GrpcClient::new(settings, signal, timeout)?),
+            OtlpProtocol::Grpc => Transport::Grpc(Box::new(GrpcClient::new(settings, signal, timeout)?)),
             OtlpProtocol::Http => Transport::Http(HttpClient::new(settings, signal, timeout)?),
         }))
     }
