@@ -71,6 +71,15 @@ local function remove(id, revision)
   redis.call('ZADD', removals, text(revision), id)
 end
 
+-- Applies a change that was made before: an override with its end or '0', or a removal, whose payload is ''.
+local function apply(id, revision, ends_at, payload)
+  if payload == '' then
+    remove(id, revision)
+  else
+    put(id, revision, ends_at, payload)
+  end
+end
+
 -- Forgets the oldest removals if there are too many.
 local function trim()
   local excess = redis.call('ZCARD', removals) - MAX_REMOVALS
@@ -164,11 +173,7 @@ local function adopt_part(revision)
   for i = 11, #ARGV, 4 do
     local id, changed = ARGV[i + 1], tonumber(ARGV[i])
     if changed > last then
-      if ARGV[i + 3] == '' then
-        remove(id, changed)
-      else
-        put(id, changed, ARGV[i + 2], ARGV[i + 3])
-      end
+      apply(id, changed, ARGV[i + 2], ARGV[i + 3])
     end
   end
   trim()
@@ -308,11 +313,7 @@ local OPERATIONS = {
       local known = redis.call('ZMSCORE', revisions, id)[1] or redis.call('ZMSCORE', removals, id)[1]
       if not known or tonumber(known) < revision then
         restored = restored + 1
-        if ARGV[i + 3] == '' then
-          remove(id, revision)
-        else
-          put(id, revision, ARGV[i + 2], ARGV[i + 3])
-        end
+        apply(id, revision, ARGV[i + 2], ARGV[i + 3])
       end
     end
     trim()
