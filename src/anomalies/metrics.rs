@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 use tollgate_anomaly::{AnomalyKind, SeriesKey, SeriesStatus};
-use tollgate_metrics::{Computed, CounterFamily, Declared, GaugeFamily, Metric, MetricKind};
+use tollgate_metrics::{Computed, CounterFamily, GaugeFamily, Metric};
 
 /// Label of a whole domain.
 pub(super) const ALL_RULES: &str = "(all)";
@@ -13,13 +13,10 @@ const NONE: &str = "(none)";
 /// Metrics of anomalies.
 pub static METRICS: &[&dyn Metric] = &[&ACTIVE, &BEGUN, &EVALUATIONS, &SERIES];
 
-static ACTIVE: Computed<1> = Computed::group(
-    [Declared {
-        name: "tollgate_anomaly_active",
-        kind: MetricKind::Gauge,
-        labels: &["domain", "rule", "kind"],
-        help: "1 while the traffic of a rule or a domain is unusual; for the whole fleet, on the instance that evaluates it.",
-    }],
+static ACTIVE: Computed<1> = Computed::gauge(
+    "tollgate_anomaly_active",
+    &["domain", "rule", "kind"],
+    "1 while the traffic of a rule or a domain is unusual; for the whole fleet, on the instance that evaluates it.",
     |[declared], page| {
         let all = ALL.lock();
         page.begin(declared);

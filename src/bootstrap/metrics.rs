@@ -47,13 +47,10 @@ static PANICS: CounterFamily<1> = CounterFamily::starting_with(
     &[["worker"], ["main"], ["config"], ["other"]],
 );
 
-static BUILD_INFO: Computed<1> = Computed::group(
-    [Declared {
-        name: "tollgate_build_info",
-        kind: MetricKind::Gauge,
-        labels: &["version"],
-        help: "1, with the version of the program as a label.",
-    }],
+static BUILD_INFO: Computed<1> = Computed::gauge(
+    "tollgate_build_info",
+    &["version"],
+    "1, with the version of the program as a label.",
     |[declared], page| {
         page.begin(declared);
         page.sample(declared, &[env!("CARGO_PKG_VERSION")], 1);

@@ -59,6 +59,7 @@ static CONFIG_LOADS: Computed<1> = Computed::counter(
 
 static LAST_LOAD_SUCCESSFUL: Computed<1> = Computed::gauge(
     "tollgate_config_last_load_successful",
+    &[],
     "1 if the last attempt to load rules succeeded, else 0.",
     |[declared], page| {
         // Where there is no version yet, none is bad.
@@ -103,6 +104,7 @@ static STORE_ERRORS: CounterFamily<1> = CounterFamily::new(
 
 static RULES_COMPARED: Computed<1> = Computed::gauge(
     "tollgate_rules_compared_timestamp_seconds",
+    &[],
     "Time when this region last compared its rules, lists, switches and overrides with those of the region that writes \
      them, in seconds since 1970.",
     |[declared], page| {

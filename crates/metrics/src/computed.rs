@@ -21,9 +21,14 @@ impl<const N: usize> Computed<N> {
 }
 
 impl Computed<1> {
-    /// A gauge; `write` begins it, unless it has no value.
-    pub const fn gauge(name: &'static str, help: &'static str, write: fn(&[Declared; 1], &mut Page)) -> Self {
-        Self::group([Declared { name, kind: MetricKind::Gauge, labels: &[], help }], write)
+    /// A gauge with labels; `write` begins it, unless it has no series.
+    pub const fn gauge(
+        name: &'static str,
+        labels: &'static [&'static str],
+        help: &'static str,
+        write: fn(&[Declared; 1], &mut Page),
+    ) -> Self {
+        Self::group([Declared { name, kind: MetricKind::Gauge, labels, help }], write)
     }
 
     /// A counter with labels; `write` begins it, unless it has no series.

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use tollgate_metrics::{Computed, Counter, Declared, Histogram, Metric, MetricKind, StripedFamily, Unit};
+use tollgate_metrics::{Computed, Counter, Histogram, Metric, StripedFamily, Unit};
 
 use super::{
     live::LiveList,
@@ -65,6 +65,7 @@ static BATCH_CALLS: Histogram<7> =
 
 static QUEUED_CALLS: Computed<1> = Computed::gauge(
     "tollgate_redis_queued_calls",
+    &[],
     "Calls waiting to be sent to Redis.",
     |[declared], page| {
         page.single(declared, waiting().0);
@@ -73,17 +74,15 @@ static QUEUED_CALLS: Computed<1> = Computed::gauge(
 
 static CALLS_IN_FLIGHT: Computed<1> = Computed::gauge(
     "tollgate_redis_calls_in_flight",
+    &[],
     "Calls sent to Redis and not yet answered.",
     |[declared], page| page.single(declared, waiting().1),
 );
 
-static CLUSTER_CONNECTIONS: Computed<1> = Computed::group(
-    [Declared {
-        name: "tollgate_redis_cluster_connections",
-        kind: MetricKind::Gauge,
-        labels: &["command_slots"],
-        help: "Connections to nodes of a Redis cluster by the slots of one command: one, or any that the node serves.",
-    }],
+static CLUSTER_CONNECTIONS: Computed<1> = Computed::gauge(
+    "tollgate_redis_cluster_connections",
+    &["command_slots"],
+    "Connections to nodes of a Redis cluster by the slots of one command: one, or any that the node serves.",
     |[declared], page| {
         page.begin(declared);
         for slots in CommandSlots::ALL {

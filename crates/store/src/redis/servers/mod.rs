@@ -17,7 +17,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tollgate_metrics::{Computed, Declared, MetricKind, Page};
+use tollgate_metrics::{Computed, Declared, Page};
 
 use self::sampling::Samples;
 pub(super) use self::sampling::{REPORTED, run as sample};
@@ -168,13 +168,10 @@ pub(super) fn export() {
     IS_IN_USE.store(true, Ordering::Relaxed);
 }
 
-pub(super) static CONNECTIONS: Computed<1> = Computed::group(
-    [Declared {
-        name: "tollgate_redis_connections",
-        kind: MetricKind::Gauge,
-        labels: &["state", "server"],
-        help: "Connections to Redis servers by state and server.",
-    }],
+pub(super) static CONNECTIONS: Computed<1> = Computed::gauge(
+    "tollgate_redis_connections",
+    &["state", "server"],
+    "Connections to Redis servers by state and server.",
     |[declared], page| {
         by_server(declared, page, |entry, sample| {
             for (state, count) in LinkState::ALL.iter().zip(entry.connections) {
@@ -184,13 +181,10 @@ pub(super) static CONNECTIONS: Computed<1> = Computed::group(
     },
 );
 
-pub(super) static BREAKERS_OPEN: Computed<1> = Computed::group(
-    [Declared {
-        name: "tollgate_redis_breakers_open",
-        kind: MetricKind::Gauge,
-        labels: &["server"],
-        help: "Open circuit breakers of Redis servers by server.",
-    }],
+pub(super) static BREAKERS_OPEN: Computed<1> = Computed::gauge(
+    "tollgate_redis_breakers_open",
+    &["server"],
+    "Open circuit breakers of Redis servers by server.",
     |[declared], page| by_server(declared, page, |entry, sample| sample(&[], entry.open_breakers)),
 );
 
