@@ -197,3 +197,23 @@ async fn a_user_for_limits_alone_suffices_with_rules_from_a_directory() {
     let refused = refused(&redis);
     assert!(refused.len() == 1 && refused[0].contains("hset"), "{refused:?}");
 }
+
+#[tokio::test]
+async fn without_setrange_cells_are_stored_whole_and_limits_are_as_exact() {
+    let allowed = COMMANDS.iter().filter(|name| **name != "setrange").map(|name| format!("+{name}"));
+    let user = ["--user", "app", "on", ">word", "~*", "resetchannels", "-@all"].map(str::to_owned);
+    let user: Vec<String> = user.into_iter().chain(allowed).collect();
+    let redis = Redis::start_with(&user.iter().map(String::as_str).collect::<Vec<_>>());
+    let url = format!("redis://app:word@127.0.0.1:{}", redis.port());
+    let directory = rules(&text(40));
+    let tollgate = Tollgate::start(directory.path(), &["--store", &url, "--store-timeout", "5s"]);
+    let mut client = tollgate.client().await;
+    let mut admitted = 0;
+    for _ in 0..60 {
+        let answer = client.call(request("web", &[&[("fixed_window", "v")]])).await.expect("an answer");
+        admitted += u32::from(answer.overall_code() == 1.try_into().expect("OK"));
+    }
+    assert_eq!(admitted, 40);
+    let refused = refused(&redis);
+    assert!(refused.iter().any(|entry| entry.contains("setrange")), "{refused:?}");
+}

@@ -44,8 +44,8 @@ local function make_fast_path()
     return a2, b2, c2, result, passes or admitted, tokens
   end
 
-  -- For numbers of records: the layouts of the argument of a call that checks each of them, of the cell, and of the reply to
-  -- one request.
+  -- For numbers of records: the layouts of the argument of a call that checks each of them, of the cell, of the reply to
+  -- one request, and of the states.
   local layouts = {}
 
   -- Decides a call that checks all records of a cell in order, as most calls of several checks do. raw: the content of key
@@ -57,6 +57,7 @@ local function make_fast_path()
         '<I2I2' .. string.rep('I5BBdddI8', count),
         '<BI2I4' .. string.rep('I5B', count) .. string.rep('I4I4', count),
         '<' .. string.rep('BI4I4', count),
+        '<' .. string.rep('I4I4', count),
       }
       layouts[count] = layout
     end
@@ -90,9 +91,14 @@ local function make_fast_path()
     end
     if changed then
       cell[3] = last_end
-      write_cell(i, struct.pack(layout[2], unpack(cell, 1, 3 + count * 4)), last_end, old_ends)
+      local states_at, from = 7 + count * 6, 3 + count * 2
+      if last_end ~= old_ends or last_end <= now.s
+        or not patch_cell(KEYS[i], tostring(states_at), struct.pack(layout[4], unpack(cell, from + 1, from + count * 2)))
+      then
+        write_cell(i, struct.pack(layout[2], unpack(cell, 1, from + count * 2)), last_end, old_ends)
+      end
     end
-    return struct.pack(times > 1 and '<' .. string.rep('I4I4', count) or layout[3], unpack(reply))
+    return struct.pack(times > 1 and layout[4] or layout[3], unpack(reply))
   end
 
   -- The size of what follows the checks of an argument, and the positions of its shares by the number of their check, nil
@@ -163,13 +169,12 @@ local function make_fast_path()
   end
 
   -- Returns the result of a call that checks counters of key i, or nil if the fast path does not apply. raw: the content
-  -- of the key, if it was read.
+  -- of the key, if any.
   local function decide_several(i, times, raw)
     local packed, tail_bytes, shares = ARGV[1 + i], 0, nil
     if string.byte(packed, 11) > 3 then
       tail_bytes, shares = read_tail(packed)
     end
-    raw = raw or read_cell(i)
     local count = (#packed - 4 - tail_bytes) / 39
     if raw and count <= 16 and #raw == 7 + count * 14 and tail_bytes == 0 then
       local result = decide_all(i, times, raw, count)
@@ -284,11 +289,10 @@ local function make_fast_path()
   end
 
   -- Returns the result of a call that charges the counters of key i all or none, each of them checked once; nil if there is
-  -- more to it. raw: the content of the key, if it was read.
+  -- more to it. raw: the content of the key, if any.
   local function decide_together(i, raw)
     local packed = ARGV[1 + i]
     local count = (#packed - 4) / 39
-    raw = raw or read_cell(i)
     local records, old_ends, last_end = count, 0, 0
     if raw then
       local format

@@ -200,9 +200,6 @@ make_segments = function()
     for first = 1, #emptied, MAX_FIELDS do
       redis.call('HDEL', cell.name, unpack(emptied, first, math.min(first + MAX_FIELDS - 1, #emptied)))
     end
-    if written then
-      written[cell.name] = {}
-    end
   end
 
   -- Milliseconds until the key is to expire, which may be negative.

@@ -17,13 +17,14 @@ use tollgate::store::{
 use super::{Process, free_port};
 
 /// The commands that a user needs wherever Redis runs, as docs/guides/redis.md has them.
-pub(crate) const COMMANDS: [&str; 26] = [
+pub(crate) const COMMANDS: [&str; 27] = [
     "evalsha",
     "script|load",
     "time",
     "get",
     "mget",
     "set",
+    "setrange",
     "del",
     "ping",
     "info",

@@ -30,8 +30,9 @@ macro_rules! script_source {
     ($first:literal) => {
         concat!(
             include_str!($first),
-            include_str!("../../../../../lua/decide/prelude.lua"),
             include_str!("../../../../../lua/decide/entry.lua"),
+            include_str!("../../../../../lua/decide/whole_cells.lua"),
+            include_str!("../../../../../lua/decide/prelude.lua"),
             include_str!("../../../../../lua/decide/fixed_window.lua"),
             include_str!("../../../../../lua/decide/sliding_window.lua"),
             include_str!("../../../../../lua/decide/token_bucket.lua"),
