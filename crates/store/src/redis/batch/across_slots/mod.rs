@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use ::redis::{Pipeline, Value};
 use tokio::time::Instant;
+use tollgate_core::RecordId;
 
 use super::group::{BoxedGroup, Group};
 use crate::{
@@ -26,10 +27,7 @@ use crate::{
 
 /// Maximum number of calls in a command, where several are possible: they share the costs of a command, and none waits
 /// long for the others.
-const MAX_CALLS: usize = 16;
-
-/// Maximum number of calls in a command on several slots.
-const MAX_CALLS_ACROSS_SLOTS: usize = 64;
+const MAX_CALLS: usize = 64;
 
 /// First pause after a refused probe; doubles with each further one.
 const INITIAL_PAUSE: Duration = Duration::from_secs(1);
@@ -186,12 +184,14 @@ impl AcrossSlots {
         }
     }
 
-    /// Distributes calls over commands: those of a command are decided by the same clock.
-    pub(super) fn split(&mut self, groups: Vec<BoxedGroup>, now: Instant) -> Vec<Command> {
+    /// Distributes calls over commands: those of a command are decided by the same clock, and calls with the same checks
+    /// follow each other, since the script reads the checks of such calls once.
+    pub(super) fn split(&mut self, mut groups: Vec<BoxedGroup>, now: Instant) -> Vec<Command> {
         self.apart.retain(|(_, until)| *until > now);
+        groups.sort_by_key(|group| checks(group));
         let (keys, max_calls) = match self.permission {
             Permission::Unneeded => (CommandKeys::Any, MAX_CALLS),
-            Permission::Granted => (CommandKeys::AnySlotOfNode, MAX_CALLS_ACROSS_SLOTS),
+            Permission::Granted => (CommandKeys::AnySlotOfNode, MAX_CALLS),
             Permission::Unknown | Permission::Probed | Permission::Refused(_) => (CommandKeys::OneSlot, 1),
         };
         let mut commands: Vec<Command> = Vec::with_capacity(groups.len().div_ceil(max_calls));
@@ -241,6 +241,13 @@ impl AcrossSlots {
         self.gauge = None;
         self.gauge = Some(CommandSlotsGauge::new(keys));
     }
+}
+
+/// Key of an order in which calls with the same checks follow each other.
+fn checks(group: &Group) -> (usize, Option<RecordId>, usize) {
+    let mut checks = group.request.checks();
+    let first = checks.next().map(|check| check.record);
+    (checks.count(), first, group.waiters.len())
 }
 
 fn key(group: &Group) -> Option<&CellKey> {

@@ -61,8 +61,23 @@ fn a_server_without_slots_is_not_probed() {
     let (mut slots, now) = (AcrossSlots::new(CommandKeys::Any), Instant::now());
     slots.connected();
     assert!(slots.keys_to_probe(&groups(2), now).is_none());
-    let expected = [(CommandKeys::Any, 16), (CommandKeys::Any, 4)];
-    assert_eq!(sizes(&slots.split(groups(20), now)), expected);
+    let expected = [(CommandKeys::Any, 64), (CommandKeys::Any, 6)];
+    assert_eq!(sizes(&slots.split(groups(70), now)), expected);
+}
+
+#[test]
+fn calls_with_the_same_checks_follow_each_other_in_order_of_arrival() {
+    let mut slots = AcrossSlots::new(CommandKeys::Any);
+    let mut mixed = groups(6);
+    for group in mixed.iter_mut().step_by(2) {
+        group.request.cells[0].checks[0].record = RecordId::numbered(7, Algorithm::FixedWindow);
+    }
+    let key = |group: &BoxedGroup| group.request.cells[0].key.clone();
+    let keys: Vec<_> = mixed.iter().map(key).collect();
+    let commands = slots.split(mixed, Instant::now());
+    let order: Vec<_> = commands.iter().flat_map(|command| &command.groups).map(key).collect();
+    let [evens, odds] = [0, 1].map(|first| keys.iter().skip(first).step_by(2).cloned().collect::<Vec<_>>());
+    assert!(order == [odds.clone(), evens.clone()].concat() || order == [evens, odds].concat(), "{order:?}");
 }
 
 #[test]
