@@ -20,7 +20,7 @@ use crate::{
     net::{
         stall_timeout::StallTimeout,
         tls::Tls,
-        turn::{TurnReader, Turns, Unread},
+        turn::{TurnReader, TurnTimer, Turns, Unread},
     },
     settings::GrpcSettings,
 };
@@ -60,7 +60,6 @@ impl Connections {
     ) -> Self {
         let mut http2 = Builder::new(CatchUnwindExecutor);
         http2
-            .timer(TokioTimer::new())
             .keep_alive_interval(settings.keepalive_interval)
             .keep_alive_timeout(settings.keepalive_timeout)
             .max_concurrent_streams(settings.max_streams)
@@ -114,8 +113,10 @@ impl Connections {
         let io = StallTimeout::new(io, self.stall_timeout).with_preface_timeout(self.handshake_timeout);
         let detector = services.detector().clone();
         let turns = services.turns().clone();
-        let io = FrameFilter::new(io, services.early_admission(), detector.leases().clone(), turns);
-        let mut connection = pin!(self.http2.serve_connection(TokioIo::new(io), services));
+        let io = FrameFilter::new(io, services.early_admission(), detector.leases().clone(), turns.clone());
+        let mut http2 = self.http2.clone();
+        http2.timer(TurnTimer { turns, timer: TokioTimer::new() });
+        let mut connection = pin!(http2.serve_connection(TokioIo::new(io), services));
         let mut stalled = pin!(detector.stalled(self.stall_timeout));
         select! {
             biased;

@@ -5,6 +5,7 @@
 //! So a connection reads a few kilobytes, and then waits until the calls in them and all other connections were served.
 
 mod marks;
+mod timer;
 
 use std::{
     future::poll_fn,
@@ -21,6 +22,7 @@ use std::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use self::marks::{Marks, NEVER};
+pub(crate) use self::timer::TurnTimer;
 
 /// Bytes after which a connection reads no more in a turn, about a hundred calls. The last read may exceed it.
 const TURN_BYTES: usize = 8 * 1024;
@@ -40,6 +42,8 @@ struct Shared {
     /// Number of the turn.
     number: AtomicUsize,
     opened_at: Instant,
+    /// Nanoseconds after `opened_at` at which the turn began.
+    began_after: AtomicU64,
     /// Nanoseconds after `opened_at` after which the first bytes of the turn arrived.
     arrived_after: AtomicU64,
     /// Nanoseconds after `opened_at` at which the turn began that these or earlier bytes caused, or [`NEVER`].
@@ -53,6 +57,7 @@ impl Default for Turns {
         Self(Arc::new(Shared {
             number: AtomicUsize::new(0),
             opened_at: Instant::now(),
+            began_after: AtomicU64::new(0),
             arrived_after: AtomicU64::new(0),
             woken_at: AtomicU64::new(0),
             reset_in: AtomicUsize::new(0),
@@ -65,10 +70,21 @@ impl Turns {
     pub(crate) async fn limit<F: Future>(&self, work: F) -> F::Output {
         let mut work = pin!(work);
         poll_fn(|cx| {
-            self.0.number.fetch_add(1, Ordering::Relaxed);
+            self.begin();
             work.as_mut().poll(cx)
         })
         .await
+    }
+
+    fn begin(&self) {
+        self.0.number.fetch_add(1, Ordering::Relaxed);
+        self.0.began_after.store(self.nanos(), Ordering::Relaxed);
+    }
+
+    /// Time at which this turn began.
+    pub(super) fn began_at(&self) -> Instant {
+        let after = Duration::from_nanos(self.0.began_after.load(Ordering::Relaxed));
+        self.0.opened_at.checked_add(after).unwrap_or(self.0.opened_at)
     }
 
     /// Upper bound on the time that the oldest bytes of this turn had waited by `now`. `wakeup_delay` bounds the time from
@@ -129,7 +145,7 @@ impl<I: Unread> TurnReader<I> {
 
     /// Begins the turn `turn`.
     fn begin(&mut self, turn: usize) {
-        let mark = self.marks.next(self.turns.nanos());
+        let mark = self.marks.next(self.turns.0.began_after.load(Ordering::Relaxed));
         self.turns.0.arrived_after.store(mark.nanos, Ordering::Relaxed);
         self.turns.0.woken_at.store(mark.woken_at, Ordering::Relaxed);
         (self.turn, self.left, self.is_marked) = (turn, TURN_BYTES, false);
@@ -294,7 +310,7 @@ mod tests {
 
     /// Reads in a turn until the reader has to wait `waits` times. Returns the number of bytes.
     fn turn(reader: &mut TurnReader<Script>, waits: usize, cx: &mut Context<'_>) -> usize {
-        reader.turns.0.number.fetch_add(1, Ordering::Relaxed);
+        reader.turns.begin();
         let (mut read, mut left) = (0, waits);
         while left > 0 {
             let mut bytes = vec![0; TURN_BYTES];
