@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use hyper::{HeaderMap, http::Extensions};
+use hyper::{HeaderMap, header::HeaderName, http::Extensions};
 use tollgate_limiter::Deadline;
 use tonic::metadata::MetadataMap;
 
 /// Header with the caller's timeout.
-pub(super) const GRPC_TIMEOUT: &str = "grpc-timeout";
+pub(super) const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// Share of the caller's timeout that a decision may take, in percent. The rest is for the network and the queues.
 const DECISION_PERCENT: u32 = 65;
@@ -62,8 +62,7 @@ mod tests {
     use super::*;
 
     fn deadline(timeout: &'static str, extensions: &Extensions) -> Deadline {
-        let name = GRPC_TIMEOUT.parse().expect("a name");
-        let headers = HeaderMap::from_iter([(name, HeaderValue::from_static(timeout))]);
+        let headers = HeaderMap::from_iter([(GRPC_TIMEOUT, HeaderValue::from_static(timeout))]);
         store_deadline(&MetadataMap::from_headers(headers), extensions)
     }
 

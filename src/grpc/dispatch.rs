@@ -137,7 +137,7 @@ impl<T: UnaryService> hyper::service::Service<Request<Incoming>> for Dispatch<T>
                 let Ok(permit) = self.admission.admit(request.headers(), &self.turns) else {
                     return ResponseFuture::Shed(ShedCall::new(request.into_body(), self.limits));
                 };
-                let call = IncomingCall { request, permit, may_be_reset: self.turns.has_reset() };
+                let call = IncomingCall::new(request, permit, self.turns.has_reset());
                 let response = unary::respond(Arc::clone(&self.rate_limit), call, self.limits);
                 ResponseFuture::RateLimit(CatchUnwind::new(Box::pin(response)), self.detector.clone())
             }
@@ -171,8 +171,9 @@ impl Future for ResponseFuture {
             Self::NotGrpc(reason) => return Poll::Ready(Ok(reason.response())),
             Self::Shed(call) => return Pin::new(call).poll(cx).map(Ok),
             Self::RateLimit(future, detector) => {
-                let response = ready!(Pin::new(future).poll(cx));
-                response.map(|response| response.map(|body| body.tracked(detector)))
+                let mut response = ready!(Pin::new(future).poll(cx));
+                response.iter_mut().for_each(|response| response.body_mut().track(detector));
+                response
             }
             Self::SideService(future) => {
                 ready!(Pin::new(future).poll(cx)).map(|Ok(response)| ResponseBody::wrap(response))

@@ -56,6 +56,11 @@ impl RequestBody {
         next
     }
 
+    /// Whether no further frame follows.
+    pub(super) fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
     /// Time at which the message of a call admitted at `admitted_at` was complete.
     pub(super) fn completed_at(&self, admitted_at: Instant) -> Instant {
         if self.deadline.is_some() { Instant::now() } else { admitted_at }

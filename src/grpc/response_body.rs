@@ -61,8 +61,8 @@ impl ResponseBody {
     }
 
     /// Counts the response as pending until the client has read it.
-    pub(super) fn tracked(self, detector: &StallDetector) -> Self {
-        Self { pending: Some(detector.track()), ..self }
+    pub(super) fn track(&mut self, detector: &StallDetector) {
+        self.pending = Some(detector.track());
     }
 
     /// Notes that a frame is taken for writing.

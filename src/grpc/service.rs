@@ -34,10 +34,10 @@ impl RateLimitAdapter {
         self.tracer.as_ref().map_or_else(Span::off, |tracer| tracer.start(metadata, domain, descriptors))
     }
 
-    async fn answer_call(&self, call: Call, deadline: Deadline) -> AnswerResult {
+    async fn answer_call(&self, call: &Call, deadline: Deadline) -> AnswerResult {
         let Some(request) = self.service.read(&call.message) else {
             // Boxed, so that the future of the usual case stays small.
-            return Box::pin(self.answer_message(&call, deadline)).await;
+            return Box::pin(self.answer_message(call, deadline)).await;
         };
         let mut span = self.span(&call.metadata, request.domain, request.descriptors.len());
         self.service.answer(&request, deadline, &mut span).await.map_err(|error| status(&error))
@@ -85,10 +85,10 @@ impl UnaryService for RateLimitAdapter {
     fn answer(&self, call: Call) -> AnswerFuture<'_> {
         if !self.service.decides_at_once() {
             let deadline = deadline::store_deadline(&call.metadata, &call.extensions);
-            return AnswerFuture::Boxed(Box::pin(self.answer_call(call, deadline)));
+            return AnswerFuture::Boxed(Box::pin(async move { self.answer_call(&call, deadline).await }));
         }
         // A future that is ready at once need not be boxed.
-        let answer = self.answer_call(call, Deadline::UNKNOWN).now_or_never();
+        let answer = self.answer_call(&call, Deadline::UNKNOWN).now_or_never();
         debug_assert!(answer.is_some(), "the memory store never waits");
         // The dropped attempt may have charged, and must not be repeated.
         AnswerFuture::Ready(ready(answer.unwrap_or_else(|| Err(Status::internal("no answer")))))

@@ -10,7 +10,8 @@ use bytes::{Buf as _, BytesMut};
 use hyper::{
     Request, Response,
     body::{Bytes, Incoming},
-    header::{CONTENT_TYPE, HeaderMap, HeaderValue},
+    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
+    http::{Extensions, request::Parts},
 };
 use tonic::{Code, Status, body::Body, metadata::MetadataMap};
 
@@ -27,59 +28,75 @@ use crate::service::{Answer, frame::PREFIX_BYTES, metrics};
 pub(crate) const SHOULD_RATE_LIMIT_PATH: &str =
     "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
+/// Header with the compression of the messages.
+const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+
 /// An admitted call.
 pub(super) struct IncomingCall {
-    pub(super) request: Request<Incoming>,
-    pub(super) permit: Permit,
+    headers: HeaderMap,
+    extensions: Extensions,
+    body: Incoming,
+    permit: Permit,
     /// Whether the turn that brought the call brought resets too.
-    pub(super) may_be_reset: bool,
+    may_be_reset: bool,
+}
+
+impl IncomingCall {
+    pub(super) fn new(request: Request<Incoming>, permit: Permit, may_be_reset: bool) -> Self {
+        let (Parts { headers, extensions, .. }, body) = request.into_parts();
+        Self { headers, extensions, body, permit, may_be_reset }
+    }
 }
 
 /// Answers an admitted call with `service`, if its message is within `limits`.
-pub(super) async fn respond<T: UnaryService>(
+pub(super) fn respond<T: UnaryService>(
     service: Arc<T>,
-    call: IncomingCall,
+    mut call: IncomingCall,
     limits: MessageLimits,
-) -> Response<ResponseBody> {
-    let IncomingCall { request, mut permit, may_be_reset } = call;
-    let (mut parts, body) = request.into_parts();
-    let mut latency = LatencyRecorder { since: permit.admitted_at, outcome: CallOutcome::Unrecorded };
-    if may_be_reset {
-        drop_if_reset().await;
-    }
-    if permit.begin() == Err(Overloaded) {
-        latency.outcome = CallOutcome::Shed;
-        return ShedCall::new(body, limits).await;
-    }
-    permit.annotate(&mut parts.extensions);
-    let mut body = RequestBody::new(body, limits.timeout);
-    let received = receive(&parts.headers, &mut body, limits.max_bytes, &mut permit).await;
-    latency.since = body.completed_at(permit.admitted_at);
-    let result = match received {
-        Ok(message) => {
-            let metadata = MetadataMap::from_headers(parts.headers);
-            let mut answer = service.answer(Call { metadata, extensions: parts.extensions, message });
-            // Waiting for the store costs the worker nothing.
-            poll_fn(|cx| {
-                let poll = Pin::new(&mut answer).poll(cx);
-                if poll.is_pending() {
-                    permit.pause();
-                } else {
-                    permit.resume();
-                }
-                poll
-            })
-            .await
+) -> impl Future<Output = Response<ResponseBody>> + Send {
+    let MessageLimits { max_bytes, timeout } = limits;
+    // Not an asynchronous function, whose future would have room for its arguments twice.
+    async move {
+        let mut latency =
+            LatencyRecorder { since: call.permit.admitted_at, outcome: CallOutcome::Unrecorded };
+        if call.may_be_reset {
+            drop_if_reset().await;
         }
-        Err(status) => {
-            // A body breaks off when its caller resets the call.
-            metrics::answered(if status.code() == Code::Cancelled { "cancelled" } else { "invalid" });
-            Err(status)
+        let permit = &mut call.permit;
+        if permit.begin() == Err(Overloaded) {
+            latency.outcome = CallOutcome::Shed;
+            return ShedCall::new(call.body, limits).await;
         }
-    };
-    let response = result.map_or_else(|status| ResponseBody::wrap(status.into_http::<Body>()), encode);
-    latency.outcome = CallOutcome::Recorded;
-    response
+        permit.annotate(&mut call.extensions);
+        let mut body = RequestBody::new(call.body, timeout);
+        let received = receive(&call.headers, &mut body, max_bytes, permit).await;
+        latency.since = body.completed_at(permit.admitted_at);
+        let result = match received {
+            Ok(message) => {
+                let metadata = MetadataMap::from_headers(call.headers);
+                let mut answer = service.answer(Call { metadata, extensions: call.extensions, message });
+                // Waiting for the store costs the worker nothing.
+                poll_fn(|cx| {
+                    let poll = Pin::new(&mut answer).poll(cx);
+                    if poll.is_pending() {
+                        permit.pause();
+                    } else {
+                        permit.resume();
+                    }
+                    poll
+                })
+                .await
+            }
+            Err(status) => {
+                // A body breaks off when its caller resets the call.
+                metrics::answered(if status.code() == Code::Cancelled { "cancelled" } else { "invalid" });
+                Err(status)
+            }
+        };
+        let response = result.map_or_else(|status| ResponseBody::wrap(status.into_http::<Body>()), encode);
+        latency.outcome = CallOutcome::Recorded;
+        response
+    }
 }
 
 /// Yields to hyper, which drops a call that its caller has reset, but looks only while the call is pending. The body of a
@@ -141,12 +158,16 @@ async fn receive(
         if let Ok(data) = frame?.into_data() {
             buffer.push(data, max_bytes)?;
         }
+        // Known without another poll.
+        if body.is_end_stream() {
+            break;
+        }
     }
     buffer.into_message(max_bytes)
 }
 
 fn reject_compression(headers: &HeaderMap) -> Result<(), Status> {
-    match headers.get("grpc-encoding") {
+    match headers.get(GRPC_ENCODING) {
         Some(encoding) if encoding != "identity" => {
             let encoding = encoding.to_str().unwrap_or("?");
             let text = format!("Content is compressed with `{encoding}` which isn't supported");

@@ -259,7 +259,7 @@ impl Name {
     fn of(text: Text<'_>) -> Self {
         match text.text(&mut [0; MAX_TEXT_BYTES]) {
             Some(b":path") => Self::Path,
-            Some(name) if name == GRPC_TIMEOUT.as_bytes() => Self::Timeout,
+            Some(name) if name == GRPC_TIMEOUT.as_str().as_bytes() => Self::Timeout,
             _ => Self::Other,
         }
     }

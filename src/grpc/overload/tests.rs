@@ -5,8 +5,7 @@ use hyper::header::HeaderValue;
 use super::*;
 
 fn headers(timeout: &'static str) -> HeaderMap {
-    let name = deadline::GRPC_TIMEOUT.parse().expect("a name");
-    HeaderMap::from_iter([(name, HeaderValue::from_static(timeout))])
+    HeaderMap::from_iter([(deadline::GRPC_TIMEOUT, HeaderValue::from_static(timeout))])
 }
 
 /// Admits a call that did not wait.
