@@ -11,35 +11,86 @@ use crate::proto::envoy::service::ratelimit::v3::{
     rate_limit_response::{self as wire, DescriptorStatus, rate_limit::Unit as WireUnit},
 };
 
+/// Status of a descriptor, as the protocol has it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WireStatus<'r> {
+    pub(super) code: wire::Code,
+    pub(super) limit: Option<WireLimit<'r>>,
+    pub(super) remaining: u32,
+    /// Until the limit is reset.
+    pub(super) seconds: Option<i64>,
+}
+
+/// Limit as reported to Envoy.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WireLimit<'r> {
+    pub(super) requests_per_unit: u32,
+    pub(super) unit: WireUnit,
+    pub(super) name: &'r str,
+    pub(super) multiplier: Option<u32>,
+}
+
 /// Returns the response without headers, body and metadata.
 pub(super) fn response(decision: &Decision<'_>) -> RateLimitResponse {
+    let statuses = decision.statuses.iter().map(|status| WireStatus::of(status, decision.shed));
     RateLimitResponse {
         overall_code: code(decision.code).into(),
-        statuses: decision.statuses.iter().map(|each| status(each, decision.shed)).collect(),
+        statuses: statuses.map(WireStatus::into_message).collect(),
         ..Default::default()
     }
 }
 
-/// Encodes a status; `retry_after` is the time after which a request that was shed may be retried.
-pub(super) fn status(status: &Status<'_>, retry_after: Option<Duration>) -> DescriptorStatus {
-    let code = code(status.code()).into();
-    match status {
-        Status::NoLimit | Status::Denied => DescriptorStatus { code, ..Default::default() },
-        Status::Shedding(shed) => DescriptorStatus {
-            code,
-            limit_remaining: if shed.denies() { 0 } else { u32::MAX },
-            duration_until_reset: retry_after.filter(|_| shed.denies()).map(seconds),
-            ..Default::default()
-        },
-        Status::Unlimited | Status::Off { .. } => {
-            DescriptorStatus { code, limit_remaining: u32::MAX, ..Default::default() }
+impl<'r> WireStatus<'r> {
+    /// Encodes a status; `retry_after` is the time after which a request that was shed may be retried.
+    pub(super) fn of(status: &Status<'r>, retry_after: Option<Duration>) -> Self {
+        let plain = Self { code: code(status.code()), limit: None, remaining: 0, seconds: None };
+        match status {
+            Status::NoLimit | Status::Denied => plain,
+            Status::Shedding(shed) => Self {
+                remaining: if shed.denies() { 0 } else { u32::MAX },
+                seconds: retry_after.filter(|_| shed.denies()).map(seconds),
+                ..plain
+            },
+            Status::Unlimited | Status::Off { .. } => Self { remaining: u32::MAX, ..plain },
+            Status::Limited(limited) => Self {
+                limit: Some(WireLimit::of(limited)),
+                remaining: word(limited.verdict.remaining),
+                seconds: Some(seconds(limited.until_reset())),
+                ..plain
+            },
         }
-        Status::Limited(limited) => DescriptorStatus {
-            code,
-            current_limit: Some(current_limit(limited)),
-            limit_remaining: word(limited.verdict.remaining),
-            duration_until_reset: Some(seconds(limited.until_reset())),
-        },
+    }
+
+    fn into_message(self) -> DescriptorStatus {
+        DescriptorStatus {
+            code: self.code.into(),
+            current_limit: self.limit.map(|limit| wire::RateLimit {
+                requests_per_unit: limit.requests_per_unit,
+                unit: limit.unit.into(),
+                name: limit.name.into(),
+                unit_multiplier: limit.multiplier,
+            }),
+            limit_remaining: self.remaining,
+            duration_until_reset: self.seconds.map(|seconds| prost_types::Duration { seconds, nanos: 0 }),
+        }
+    }
+}
+
+impl<'r> WireLimit<'r> {
+    /// A concurrency limit has no unit of time, so that Envoy's headers name no window.
+    fn of(limited: &Limited<'r>) -> Self {
+        let Quota { limit, window } = limited.quota;
+        let (requests_per_unit, name) = (word(limit), limited.name());
+        if limited.algorithm.holds_permits() {
+            return Self { requests_per_unit, unit: WireUnit::Unknown, name, multiplier: None };
+        }
+        let multiplier = window.multiplier().get();
+        Self {
+            requests_per_unit,
+            unit: unit(window.unit()),
+            name,
+            multiplier: (multiplier > 1).then_some(multiplier),
+        }
     }
 }
 
@@ -49,28 +100,10 @@ fn word(hits: u64) -> u32 {
     u32::try_from(hits).unwrap_or(u32::MAX)
 }
 
-/// Limit as reported to Envoy. A concurrency limit has no unit of time, so that Envoy's headers name no window.
-fn current_limit(limited: &Limited<'_>) -> wire::RateLimit {
-    let Quota { limit, window } = limited.quota;
-    let requests_per_unit = word(limit);
-    let name = limited.name().into();
-    if limited.algorithm.holds_permits() {
-        return wire::RateLimit { requests_per_unit, name, ..Default::default() };
-    }
-    let multiplier = window.multiplier().get();
-    wire::RateLimit {
-        requests_per_unit,
-        unit: unit(window.unit()).into(),
-        name,
-        unit_multiplier: (multiplier > 1).then_some(multiplier),
-    }
-}
-
 /// A time in whole seconds, as envoyproxy/ratelimit sends it. Rounded up: Envoy truncates fractions, and clients
 /// would retry too early.
-fn seconds(duration: Duration) -> prost_types::Duration {
-    let seconds = whole_seconds(duration);
-    prost_types::Duration { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanos: 0 }
+fn seconds(duration: Duration) -> i64 {
+    i64::try_from(whole_seconds(duration)).unwrap_or(i64::MAX)
 }
 
 pub(super) const fn code(code: Code) -> wire::Code {

@@ -2,10 +2,7 @@
 
 use std::str;
 
-use prost::{
-    Message as _,
-    encoding::{WireType, decode_key, decode_varint},
-};
+use prost::{Message as _, encoding::decode_varint};
 use smallvec::SmallVec;
 use tollgate_core::descriptor::{Descriptor, Entries, Entry};
 
@@ -31,7 +28,11 @@ struct OwnHits {
     is_negative: bool,
 }
 
-/// Value of a field, by its wire type.
+/// Types of fields, in the low bits of their tags.
+const VARINT: u32 = 0;
+const LENGTH_DELIMITED: u32 = 2;
+
+/// Value of a field, by its type.
 #[derive(Clone, Copy, Debug)]
 enum FieldValue<'a> {
     Number(u64),
@@ -121,11 +122,11 @@ impl<'a> Fields<'a> {
     }
 
     fn field(&mut self) -> Option<(u32, FieldValue<'a>)> {
-        let (number, wire_type) = decode_key(&mut self.0).ok()?;
-        let value = decode_varint(&mut self.0).ok()?;
-        match wire_type {
-            WireType::Varint => Some((number, FieldValue::Number(value))),
-            WireType::LengthDelimited => {
+        let tag = u32::try_from(self.varint()?).ok()?;
+        let (number, value) = (tag >> 3, self.varint()?);
+        match tag & 7 {
+            VARINT => Some((number, FieldValue::Number(value))),
+            LENGTH_DELIMITED => {
                 let (bytes, rest) = self.0.split_at_checked(usize::try_from(value).ok()?)?;
                 self.0 = rest;
                 Some((number, FieldValue::Bytes(bytes)))
@@ -133,12 +134,23 @@ impl<'a> Fields<'a> {
             _ => None,
         }
     }
+
+    /// Reads a number, usually of one byte.
+    fn varint(&mut self) -> Option<u64> {
+        match self.0 {
+            [byte @ 0..0x80, rest @ ..] => {
+                self.0 = rest;
+                Some((*byte).into())
+            }
+            _ => decode_varint(&mut self.0).ok(),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use prost::encoding::{encode_key, encode_varint};
+    use prost::encoding::{WireType, encode_key, encode_varint};
 
     use super::*;
     use crate::proto::envoy::{
