@@ -75,7 +75,8 @@ impl Store {
     /// Decides every request until `deadline`, each in one atomic step, all of them in flight together.
     pub async fn decide(&self, requests: &[TagRequest], deadline: Option<Instant>) -> Decisions {
         match self {
-            Self::Region(store) => store.decide(requests, deadline).await,
+            // Boxed, so that the future of the usual case is small.
+            Self::Region(store) => Box::pin(store.decide(requests, deadline)).await,
             own => own.decide_here(requests, deadline).await,
         }
     }

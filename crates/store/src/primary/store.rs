@@ -70,8 +70,7 @@ impl RegionStore {
         };
         match asked.contains(&true) {
             false => self.decide_here(requests, deadline).await,
-            // Boxed, so that the future of the common case stays small.
-            true => Box::pin(self.decide_both(requests, &asked, deadline)).await,
+            true => self.decide_both(requests, &asked, deadline).await,
         }
     }
 

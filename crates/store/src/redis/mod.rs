@@ -205,7 +205,7 @@ impl RedisStore {
 
     async fn attempt(&self, request: &TagRequest, deadline: Instant) -> Result<Verdicts, StoreError> {
         let submission = Submission { request, clock: self.clock, made_at: Instant::now(), deadline };
-        self.shared.servers.decide(submission).await.map_err(|error| {
+        self.shared.servers.decide(&submission).await.map_err(|error| {
             let waited = deadline.saturating_duration_since(submission.made_at);
             error::into_store_error(error, waited)
         })

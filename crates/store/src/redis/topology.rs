@@ -21,9 +21,9 @@ pub(super) enum Topology {
 impl Topology {
     /// Has the owner of the request's keys decide it. A request whose outcome is unknown is not sent again, nor any
     /// after the deadline.
-    pub(super) async fn decide(&self, submission: Submission<'_>) -> Result<Verdicts, SendError> {
+    pub(super) async fn decide(&self, submission: &Submission<'_>) -> Result<Verdicts, SendError> {
         match self {
-            Self::Single(server) => server.decide(submission).await,
+            Self::Single(server) => server.decide(*submission).await,
             Self::Cluster(cluster) => cluster.decide(submission).await,
         }
     }

@@ -78,16 +78,17 @@ impl RedirectPolicy {
 
 impl Cluster {
     /// Has the owner of the request's keys decide it.
-    pub(in crate::redis) async fn decide(&self, submission: Submission<'_>) -> Result<Verdicts, SendError> {
+    pub(in crate::redis) async fn decide(&self, submission: &Submission<'_>) -> Result<Verdicts, SendError> {
         if !self.has_slots() {
-            let read = timeout_at(submission.deadline, self.wait_for_slots()).await;
+            // Boxed, so that the future of the usual case is small.
+            let read = Box::pin(timeout_at(submission.deadline, self.wait_for_slots())).await;
             read.unwrap_or_else(|_| Err(SendError::NotConnected("cluster slots not read yet".into())))?;
         }
         let slot = submission.request.cells.first().map_or(0, |cell| cell.key.slot());
         let route = self.owner(slot)?;
-        match route.server.decide(submission).await {
+        match route.server.decide(*submission).await {
             Ok(verdicts) => Ok(verdicts),
-            // Boxed, so that the future of the usual case is small.
+            // Boxed too.
             Err(error) => Box::pin(self.decide_redirected(slot, route, error, submission)).await,
         }
     }
@@ -110,9 +111,9 @@ impl Cluster {
         slot: u16,
         route: Route,
         error: SendError,
-        submission: Submission<'_>,
+        submission: &Submission<'_>,
     ) -> Result<Verdicts, SendError> {
-        let Submission { request, clock, deadline, .. } = submission;
+        let Submission { request, clock, deadline, .. } = *submission;
         let command =
             self.shared.options.command(iter::once(Run::once(request)), clock, CommandKeys::OneSlot);
         let load = script::load(CommandKeys::OneSlot);
