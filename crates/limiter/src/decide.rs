@@ -44,6 +44,9 @@ pub struct Limiter {
 
 type Statuses<'r> = SmallVec<[Status<'r>; 2]>;
 
+/// Calls to the store, its decisions on them, and those of the fallback on what it did not decide.
+type Decided<'a> = (&'a Requests, &'a Decisions, Option<&'a FallbackVerdicts>);
+
 impl Limiter {
     /// Enforces the active version of `rules` and counts in `store`.
     pub fn new(rules: Arc<ActiveRules>, store: Store, modes: Modes) -> Self {
@@ -211,9 +214,10 @@ impl Limiter {
         if !rules.abuse.is_empty() && degraded.is_none() {
             self.observe(rules, descriptors, &statuses);
         }
-        let statuses = (statuses, several);
-        let decision = self.conclude(statuses, (listed, shed), &calls, &decisions, degraded.as_ref());
-        self.settle_permits(decision, permits, &calls, &decisions, degraded.as_ref())
+        let decided = (&calls, &decisions, degraded.as_ref());
+        let decision = self.conclude(statuses, several, (listed, shed), decided);
+        let permits = self.settle_permits(decision.as_ref().ok(), permits, decided);
+        decision.map(|decision| (decision, permits))
     }
 
     /// Changes that operators made to the rules.
@@ -242,35 +246,29 @@ impl Limiter {
     }
 
     /// Returns the permits that the request holds, if it passes, and otherwise releases them.
-    fn settle_permits<'r>(
+    fn settle_permits(
         &self,
-        decision: Result<Decision<'r>, StoreError>,
+        decision: Option<&Decision<'_>>,
         permits: Option<HeldPermits>,
-        calls: &Requests,
-        decisions: &Decisions,
-        degraded: Option<&FallbackVerdicts>,
-    ) -> Result<(Decision<'r>, Option<HeldPermits>), StoreError> {
+        (calls, decisions, degraded): Decided<'_>,
+    ) -> Option<HeldPermits> {
+        let is_ok = decision.is_some_and(|decision| decision.code == Code::Ok);
         let holds_in_store = || refund::holds_permits(calls, decisions);
         let held_locally = degraded.and_then(FallbackVerdicts::with_permits);
-        match (decision, permits) {
-            (Ok(decision), Some(permits))
-                if decision.code == Code::Ok && (holds_in_store() || held_locally.is_some()) =>
-            {
+        if let Some(permits) = permits {
+            if is_ok && (holds_in_store() || held_locally.is_some()) {
                 if let (Some(fallback), Some(calls)) = (&self.fallback, held_locally) {
                     permits.add_store(fallback.local(), calls);
                 }
-                Ok((decision, Some(permits)))
+                return Some(permits);
             }
-            (decision, permits) => {
-                let is_ok = decision.as_ref().is_ok_and(|decision| decision.code == Code::Ok);
-                if is_ok && self.lease.is_none() && decisions.iter().any(Result::is_err) {
-                    self.store.refund_in_background(refund::uncertain_releases(calls, decisions));
-                }
-                // Everything that had to be released was.
-                permits.inspect(HeldPermits::hand_over);
-                decision.map(|decision| (decision, None))
-            }
+            // Everything that has to be released was, or is below.
+            permits.hand_over();
         }
+        if is_ok && self.lease.is_none() && decisions.iter().any(Result::is_err) {
+            self.store.refund_in_background(refund::uncertain_releases(calls, decisions));
+        }
+        None
     }
 
     /// Decides a request for a domain that has no rules.
@@ -340,11 +338,10 @@ impl Limiter {
     /// Folds the statuses into the request's decision, and refunds the charges of a request that does not pass.
     fn conclude<'r>(
         &self,
-        (statuses, several): (Statuses<'r>, SeveralLimits<'r>),
+        statuses: Statuses<'r>,
+        several: SeveralLimits<'r>,
         (listed, shed): (Option<Listed>, Option<Duration>),
-        calls: &Requests,
-        decisions: &Decisions,
-        degraded: Option<&FallbackVerdicts>,
+        (calls, decisions, degraded): Decided<'_>,
     ) -> Result<Decision<'r>, StoreError> {
         let failure = match degraded {
             Some(degraded) => degraded.failure.as_ref(),
