@@ -80,11 +80,13 @@ impl Primacy {
     }
 
     /// Records the change from one table to another. A former primary region decides nothing more once it has the new
-    /// table; the new one decides when all regions have it, so that at no time two regions decide.
+    /// table; the new one decides when all regions have it, so that at no time two regions decide. A table between the two
+    /// that this instance has not read may have named another region, which may decide by it.
     pub(in crate::regions) fn change(&mut self, own: &str, former: &RegionTable, next: &RegionTable) {
-        let was_pending = self.is_pending && next.primary() == Some(own);
-        let is_new = next.primary() == Some(own) && former.primary().is_some_and(|primary| primary != own);
-        self.is_pending = was_pending || is_new;
+        let is_other = |primary: &str| primary != own;
+        let is_next = former.generation().saturating_add(1) >= next.generation();
+        let is_new = !is_next || former.primary().is_some_and(is_other);
+        self.is_pending = next.primary() == Some(own) && (self.is_pending || is_new);
     }
 
     /// Role of the region `own` by its active table.
@@ -237,6 +239,36 @@ mod tests {
         assert_eq!(primacy.role("us", &table(4, "us")), PrimaryRole::Own);
         primacy.change("us", &table(4, "us"), &table(5, "eu"));
         assert_eq!(primacy.role("us", &table(5, "eu")), PrimaryRole::Other, "a former one ends at once");
+    }
+
+    #[test]
+    fn an_instance_that_missed_a_table_waits_until_its_region_is_confirmed() {
+        let (former, next) = (table(1, "us"), table(3, "us"));
+        // The table between them named `eu`, and other instances of `us` had it or not.
+        for (record, has_role) in [
+            ("1 us confirmed", PrimaryRole::Pending),
+            ("2 eu confirmed", PrimaryRole::Pending),
+            ("3 us pending", PrimaryRole::Pending),
+            ("2 us confirmed", PrimaryRole::Own),
+            ("3 us confirmed", PrimaryRole::Own),
+        ] {
+            let mut primacy = Primacy::start("us", &former, true);
+            primacy.take_over("us", &former, "1 us confirmed");
+            assert_eq!(primacy.role("us", &former), PrimaryRole::Own);
+            primacy.change("us", &former, &next);
+            assert_eq!(primacy.role("us", &next), PrimaryRole::Pending, "at once");
+            let written = primacy.take_over("us", &next, record).unwrap_or_else(|| record.to_owned());
+            assert_eq!(primacy.role("us", &next), has_role, "{record}");
+            let state = if has_role == PrimaryRole::Own { "3 us confirmed" } else { "3 us pending" };
+            assert_eq!(written, state, "{record}");
+            primacy.succeed();
+            assert_eq!(primacy.role("us", &next), PrimaryRole::Own, "all regions have the table");
+        }
+        let mut primacy = Primacy::default();
+        primacy.change("us", &table(1, ""), &next);
+        assert_eq!(primacy.role("us", &next), PrimaryRole::Pending, "the first table named none");
+        primacy.change("us", &next, &table(7, "eu"));
+        assert_eq!(primacy.role("us", &table(7, "eu")), PrimaryRole::Other);
     }
 
     #[test]
