@@ -1,4 +1,5 @@
--- Copies of the rule versions, lists and switches that another region writes; those of overrides are in overrides.lua. The keys are those of control.lua.
+-- Copies of the rule versions, lists and switches that another region writes; those of overrides are in overrides.lua. The
+-- keys are those of control.lua.
 --   KEYS[1]   the head, a hash, which also has `copied`, when this region last compared itself with the writing region, and
 --             `copy_claim`, when an instance last began to; both by the server's clock in milliseconds since 1970
 --   KEYS[2]   the audit log; KEYS[3] the entries of lists, KEYS[4] the switches; KEYS[5] a version

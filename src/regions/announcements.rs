@@ -29,7 +29,7 @@ pub(super) struct Announced {
     pub(super) is_up: bool,
     /// Reason of the last failure, until an exchange succeeds.
     pub(super) error: Option<String>,
-    /// Its clock minus the own one, in microseconds.
+    /// Offset of its clock from that of this region, in microseconds; positive if it is ahead.
     pub(super) clock_offset_us: i64,
     pub(super) round_trip: Duration,
     /// Asks to be sent to it.

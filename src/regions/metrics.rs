@@ -64,7 +64,7 @@ static PEERS: Computed<9> = Computed::group(
         declare(
             "tollgate_region_clock_offset_seconds",
             MetricKind::Gauge,
-            "Clock of the region minus the own one, in seconds, at the last exchange.",
+            "Offset of the clock of the region from that of this one, in seconds, at the last exchange; positive if it is ahead.",
         ),
         declare(
             "tollgate_region_borrowed_hits_total",

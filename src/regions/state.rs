@@ -87,7 +87,7 @@ pub struct RegionView {
     pub announced_ms_ago: Option<u64>,
     /// Whether its table of the same generation has other weights.
     pub differs: bool,
-    /// Its clock minus the own one, in milliseconds.
+    /// Offset of its clock from that of this region, in milliseconds; positive if it is ahead.
     pub clock_offset_ms: Option<i64>,
     /// Time of the last exchange of messages, in milliseconds.
     pub round_trip_ms: Option<u64>,

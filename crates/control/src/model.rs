@@ -37,7 +37,7 @@ pub struct Version {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draft {
     pub files: Files,
-    /// The version that must be current when this one is stored; `None` for the first one.
+    /// The version expected to be active when this one is stored; `None` for the first one.
     pub based_on: Option<u64>,
     /// The earlier version whose files a rollback restores.
     pub rollback_to: Option<u64>,

@@ -82,7 +82,7 @@ enum RulesSubcommand {
         /// Comment of the version, for the audit log.
         #[arg(long, value_name = "TEXT", default_value = "")]
         comment: String,
-        /// Version that must be current; if another one is, nothing changes. Default: any.
+        /// Version expected to be active; if another one is, nothing changes. Default: any.
         #[arg(long, value_name = "NUMBER")]
         based_on: Option<u64>,
         /// Override of the guardrails.
@@ -168,7 +168,7 @@ pub struct RuleEdit {
     /// Comment of the version, for the audit log.
     #[arg(long, value_name = "TEXT")]
     pub comment: String,
-    /// Version that must be current; if another one is, nothing changes. Default: the one that is changed.
+    /// Version expected to be active; if another one is, nothing changes. Default: the one that is changed.
     #[arg(long, value_name = "NUMBER")]
     pub based_on: Option<u64>,
     /// Override of the guardrails.
@@ -183,7 +183,7 @@ pub struct Rollback {
     pub to: u64,
     /// Comment of the version.
     pub comment: String,
-    /// Version that must be current. `None`: any.
+    /// Version expected to be active. `None`: any.
     pub based_on: Option<u64>,
     /// Whether to override the guardrails.
     pub force: bool,

@@ -6,8 +6,8 @@
 //! about keys that a command on several slots did not reach.
 //!
 //! `topology` hides the number of servers: `batch` combines requests to one server, `local` caches what need not be
-//! sent, `connection` and `reconnect` maintain the connection, `servers` lists the servers with what they report, `target` resolves its server, `sentinel` finds the
-//! current master, and `cluster` has a batcher for each master.
+//! sent, `connection` and `reconnect` maintain the connection, `servers` lists the servers with what they report,
+//! `target` resolves its server, `sentinel` finds the current master, and `cluster` has a batcher for each master.
 
 mod connect;
 mod address;

@@ -24,7 +24,7 @@ use crate::http::admin::auth::Caller;
 pub(super) struct SetLimitRequest {
     /// Keys of `rate_limit`; a null removes a key.
     rate_limit: Map<String, Value>,
-    /// The version that must be current; by default the one that is changed.
+    /// The version expected to be active; by default the one that is changed.
     based_on: Option<Integer>,
     comment: String,
     #[serde(default)]
@@ -52,7 +52,7 @@ pub(super) async fn set(
 
 /// A version that changes one limit.
 pub(super) struct VersionTerms {
-    /// The version that must be current; by default the one that is changed.
+    /// The version expected to be active; by default the one that is changed.
     pub(super) based_on: Option<Integer>,
     pub(super) comment: String,
     pub(super) force: Force,

@@ -21,7 +21,7 @@ use crate::http::admin::auth::Caller;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PromoteRequest {
-    /// The version that must be current; by default the one that is changed.
+    /// The version expected to be active; by default the one that is changed.
     based_on: Option<Integer>,
     comment: String,
     #[serde(default)]

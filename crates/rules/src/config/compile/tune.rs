@@ -38,7 +38,7 @@ pub(super) fn read(
     };
     let path = path.key("tune");
     let RawTune { target_denied, between, step, every } = value;
-    let mut percent = |field, key, range| percent(compiler, (field, *at), (&path.key(key), key), range);
+    let mut percent = |field, key, range| percent(compiler, (field, *at), &path.key(key), range);
     let target = percent(target_denied, "target_denied", (TARGETS, "0 to 50%"));
     let step = percent(step, "step", (STEPS, "1% to 50%"));
     let interval = interval(compiler, every, &path);
@@ -67,8 +67,8 @@ fn number(
         Some(Limit::Unlimited) | None => return None,
     };
     if policy.algorithm().takes_leases() {
-        let message = "cannot be tuned: the demand of permits and reservations is not that of the requests; expected a \
-                       limit without them";
+        // What clients ask for is not what they use, so their demand is unknown.
+        let message = "is not supported beside `reserve` or `algorithm: concurrency`; expected a limit without them";
         compiler.error(at, path, message);
         return None;
     }
@@ -96,7 +96,7 @@ fn number(
 fn percent(
     compiler: &mut Compiler<'_>,
     (field, whole): (&Field<EnforcedShare>, Position),
-    (path, key): (&Path<'_>, &str),
+    path: &Path<'_>,
     (range, expected): (RangeInclusive<u16>, &str),
 ) -> Option<EnforcedShare> {
     match field {
@@ -107,7 +107,7 @@ fn percent(
             None
         }
         Field::Absent => {
-            compiler.error(whole, path, format!("has no `{key}`; expected {expected}"));
+            compiler.error(whole, path, format!("is missing; expected {expected}"));
             None
         }
     }

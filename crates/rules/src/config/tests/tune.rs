@@ -44,7 +44,7 @@ fn tuning_contradicts_shared_numbers_and_held_hits() {
     for (limit, wrong) in [
         ("scope: global,", "cannot be tuned for several regions together; expected `scope: regional`"),
         ("scope: primary,", "cannot be tuned for several regions together; expected `scope: regional`"),
-        ("reserve: {},", "cannot be tuned: the demand of permits and reservations"),
+        ("reserve: {},", "is not supported beside `reserve` or `algorithm: concurrency`; expected a limit without them"),
     ] {
         assert_says(&errors(&with("", limit, VALID)), &["rate_limit.tune: ", wrong]);
     }
