@@ -17,6 +17,9 @@ local head, audit, overrides, revisions, removals, ends = KEYS[1], KEYS[2], KEYS
 -- Retained audit entries and removals, and the number of ended overrides that one change removes at most.
 local MAX_AUDIT_ENTRIES, MAX_REMOVALS, MAX_SWEPT = 10000, 10000, 500
 
+-- Time after which what a copy has gathered expires, in milliseconds: longer than the minute after which another one begins.
+local MAX_GATHERED_MS = 600000
+
 local function now_us()
   local time = redis.call('TIME')
   return tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -168,8 +171,12 @@ local function add_changes(reply, revision, count)
 end
 
 -- Copies the changes of ARGV and the last revision of another region, unless an instance that was faster has made them.
+-- Returns false if changes before these are lost.
 local function adopt_part(revision)
   local last = last_revision()
+  if last < tonumber(ARGV[10]) then
+    return false
+  end
   for i = 11, #ARGV, 4 do
     local id, changed = ARGV[i + 1], tonumber(ARGV[i])
     if changed > last then
@@ -182,6 +189,7 @@ local function adopt_part(revision)
     redis.call('HSET', head, 'override_revision', revision)
     commit(ARGV[4], ARGV[5])
   end
+  return true
 end
 
 -- Gathers the changes of ARGV for a whole copy.
@@ -199,6 +207,18 @@ local function gather()
       end
     end
   end
+  -- A key that is renamed keeps its expiry, so without permission to remove it none is set.
+  if type(redis.pcall('PERSIST', KEYS[7])) == 'number' then
+    for key = 7, 9 do
+      redis.call('PEXPIRE', KEYS[key], MAX_GATHERED_MS)
+    end
+  end
+end
+
+-- Whether all overrides of a whole copy, and the ends of those that have one, are still there.
+local function is_complete(count, ending)
+  local gathered = { redis.call('HLEN', KEYS[7]), redis.call('ZCARD', KEYS[8]), redis.call('ZCARD', KEYS[9]) }
+  return gathered[1] == count and gathered[2] == count and gathered[3] == ending
 end
 
 -- Deletes a key. Its memory is freed in the background, unless an ACL forbids that: of 200,000 overrides this takes some tenths
@@ -213,6 +233,7 @@ end
 local function replace(live, gathered, size)
   free(live)
   if size > 0 then
+    redis.pcall('PERSIST', gathered)
     redis.call('RENAME', gathered, live)
   end
 end
@@ -334,9 +355,11 @@ local OPERATIONS = {
 
   -- Copies changes of another region. ARGV: the token, the audit log entry, the source that the copy has, the one that it has
   -- afterwards, the last revision afterwards, and 'part' for further changes of the same source, or one step of a whole
-  -- copy: 'begin', 'more', or 'end', at which it replaces what there is. Then a lineage, for 'end', and for each change its
-  -- revision, its id, its end or '0', and its payload, or '' of a removal. Replies 'made', or 'other' if the copy has another
-  -- source.
+  -- copy: 'begin', 'more', 'end', at which it replaces what there is, or 'release' of one that has failed. Then for 'part'
+  -- the revision after which the changes are; for 'end' a lineage, the number of overrides, and the number of those with an
+  -- end; else ''. For 'part' and 'more' follow of each change its revision, its id, its end or '0', and its payload, or ''
+  -- of a removal. Replies 'made', 'other' if the copy has another source or a lower revision, or 'lacking' if not all of a
+  -- whole copy is there.
   adopt = function()
     local step, source = ARGV[9], redis.call('HGET', head, 'override_source') or ''
     if source ~= ARGV[6] then
@@ -344,16 +367,18 @@ local OPERATIONS = {
       return ARGV[3] == 'again' and source == ARGV[7] and 'made' or 'other'
     end
     if step == 'part' then
-      adopt_part(ARGV[8])
-      return 'made'
+      return adopt_part(ARGV[8]) and 'made' or 'other'
     end
-    if step == 'begin' then
+    if step == 'begin' or step == 'release' then
       free(KEYS[7])
       free(KEYS[8])
       free(KEYS[9])
-    end
-    gather()
-    if step == 'end' then
+    elseif step == 'more' then
+      gather()
+    else
+      if not is_complete(tonumber(ARGV[11]), tonumber(ARGV[12])) then
+        return 'lacking'
+      end
       local size = redis.call('HLEN', KEYS[7])
       if size > 0 then
         -- Changes nothing. An ACL may forbid it, before there is any change.

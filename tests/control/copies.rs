@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::select;
 use tokio_util::task::AbortOnDropHandle;
 use tollgate::control::{
@@ -187,6 +188,28 @@ struct Peer {
     is_cut: Arc<AtomicBool>,
     /// Whether only the first page of overrides arrives.
     is_cut_midway: bool,
+    /// Server that loses what it has gathered before the second page arrives, once.
+    loses: Arc<Mutex<Option<String>>>,
+}
+
+impl Peer {
+    fn new(writing: &Control) -> Self {
+        let writing = writing.clone();
+        Self { writing, is_cut: Arc::default(), is_cut_midway: false, loses: Arc::default() }
+    }
+}
+
+/// Deletes what a server has gathered of a whole copy, after its first page.
+fn lose(url: &str) {
+    let client = redis::Client::open(url).expect("a valid URL");
+    let mut connection = client.get_connection().expect("a connection");
+    let mut source = redis::cmd("HGET");
+    let source = source.arg("{tollgate-rules}:head").arg("override_source");
+    let source: String = source.query(&mut connection).expect("a source");
+    assert!(source.ends_with(":2000"), "each step names the one before: {source}");
+    let names = ["copied-overrides", "copied-override-revisions", "copied-override-ends"];
+    let keys = names.map(|name| format!("{{tollgate-rules}}:{name}"));
+    redis::cmd("DEL").arg(&keys).exec(&mut connection).expect("deleted");
 }
 
 impl ReadRules for Peer {
@@ -215,6 +238,9 @@ impl ReadRules for Peer {
             if is_continued && self.is_cut_midway {
                 return Err("cut off midway".to_owned());
             }
+            if is_continued && let Some(url) = self.loses.lock().take() {
+                lose(&url);
+            }
             self.writing.overrides_after(known, is_continued).await.map_err(|error| error.to_string())
         })
     }
@@ -222,7 +248,7 @@ impl ReadRules for Peer {
 
 /// Starts to copy what `writing` has to `copying`.
 fn start_copier(writing: &Control, copying: &Control) -> AbortOnDropHandle<std::convert::Infallible> {
-    let peer = Peer { writing: writing.clone(), is_cut: Arc::default(), is_cut_midway: false };
+    let peer = Peer::new(writing);
     let copier = RulesCopier::new(copying.clone(), RulesStatus::default(), Arc::new(peer));
     AbortOnDropHandle::new(tokio::spawn(copier.run()))
 }
@@ -354,7 +380,7 @@ async fn a_copy_that_is_cut_midway_hides_no_override() {
     put(&pair.copying, vec![rule_override("own", 1), rule_override("v7", 70)]).await;
     let before = all_of(&pair.copying).await;
     put(&pair.writing, (0..2_100).map(|at| rule_override(&format!("v{at}"), at)).collect()).await;
-    let peer = Peer { writing: pair.writing.clone(), is_cut: Arc::default(), is_cut_midway: true };
+    let peer = Peer { is_cut_midway: true, ..Peer::new(&pair.writing) };
     let copier = RulesCopier::new(pair.copying.clone(), RulesStatus::default(), Arc::new(peer));
     let _copier = AbortOnDropHandle::new(tokio::spawn(copier.run()));
     let fetched = || -> usize {
@@ -366,11 +392,31 @@ async fn a_copy_that_is_cut_midway_hides_no_override() {
     assert_eq!(all_of(&pair.copying).await, before, "an instance that starts has what there was");
 }
 
+#[tokio::test]
+async fn a_whole_copy_that_loses_a_page_is_refused_and_soon_made_again() {
+    let pair = Pair::start();
+    put(&pair.writing, (0..2_100).map(|at| rule_override(&format!("v{at}"), at)).collect()).await;
+    let peer = Peer::new(&pair.writing);
+    *peer.loses.lock() = Some(pair._redis[1].url());
+    let status = RulesStatus::default();
+    let copier = RulesCopier::new(pair.copying.clone(), status.clone(), Arc::new(peer.clone()));
+    let _copier = AbortOnDropHandle::new(tokio::spawn(copier.run()));
+    until("the loss is found", async || {
+        let problem = status.now().copy.as_ref().and_then(|copy| copy.problem.clone());
+        problem.is_some_and(|problem| problem.contains("has lost a part of the copied overrides"))
+    })
+    .await;
+    assert!(peer.loses.lock().is_none());
+    until("all are copied", async || are_same(&pair.writing, &pair.copying).await).await;
+    assert_eq!(all_of(&pair.copying).await.len(), 2_100);
+}
+
 /// Steps of copies of overrides, as instances of a region make them.
 struct Steps(redis::Connection);
 
 impl Steps {
-    /// Makes a step from one source to another, up to a revision, with changes by revision, id and payload.
+    /// Makes a step from one source to another, up to a revision, with changes by revision, id and payload. The words after
+    /// the name of a step are arguments of its own.
     fn adopt(
         &mut self,
         attempt: &str,
@@ -394,11 +440,20 @@ impl Steps {
             call.key(format!("{{tollgate-rules}}:{name}"));
         }
         call.arg("adopt").arg("channel").arg(attempt).arg("token").arg("{}").arg(before).arg(after);
-        call.arg(revision).arg(step).arg("lineage");
+        let (step, own) = step.split_once(' ').unwrap_or((step, ""));
+        call.arg(revision).arg(step);
+        own.split(' ').for_each(|own| _ = call.arg(own));
         for (revision, id, payload) in changes {
             call.arg(*revision).arg(*id).arg("0").arg(*payload);
         }
         call.invoke(&mut self.0).expect("a reply")
+    }
+
+    /// Time after which a key expires, in milliseconds, -1 for never; `None` for an absent one.
+    fn time_to_live(&mut self, name: &str) -> Option<i64> {
+        let mut expiry = redis::cmd("PTTL");
+        let millis = expiry.arg(format!("{{tollgate-rules}}:{name}")).query(&mut self.0).expect("a reply");
+        (millis != -2).then_some(millis)
     }
 
     /// The last revision, and the overrides.
@@ -418,13 +473,14 @@ fn a_slower_instance_does_not_move_copied_overrides_back() {
     assert_eq!(steps.adopt("again", ("", "copying"), ("begin", 0), &[]), "made", "it was made before");
     assert_eq!(steps.adopt("first", ("", "other"), ("begin", 0), &[]), "other");
     steps.adopt("first", ("copying", "copying"), ("more", 3), &[(1, "a", "1"), (2, "b", "2"), (3, "c", "3")]);
-    assert_eq!(steps.adopt("first", ("copying", "us"), ("end", 3), &[(3, "c", "")]), "made");
+    steps.adopt("first", ("copying", "copying"), ("more", 4), &[(4, "c", "")]);
+    assert_eq!(steps.adopt("first", ("copying", "us"), ("end lineage 2 0", 3), &[]), "made");
     let named = |all: &[(&str, &str)]| {
         all.iter().map(|(id, payload)| ((*id).to_owned(), (*payload).to_owned())).collect()
     };
     assert_eq!(steps.state(), ("3".to_owned(), named(&[("a", "1"), ("b", "2")])));
     let part = |steps: &mut Steps, revision, changes: &[_]| {
-        assert_eq!(steps.adopt("first", ("us", "us"), ("part", revision), changes), "made");
+        assert_eq!(steps.adopt("first", ("us", "us"), ("part 3", revision), changes), "made");
     };
     part(&mut steps, 9, &[(7, "a", ""), (8, "b", "8"), (9, "d", "9")]);
     let last = ("9".to_owned(), named(&[("b", "8"), ("d", "9")]));
@@ -434,7 +490,51 @@ fn a_slower_instance_does_not_move_copied_overrides_back() {
     part(&mut steps, 6, &[]);
     assert_eq!(steps.state(), last);
     part(&mut steps, 11, &[(9, "d", "9"), (10, "a", "10")]);
-    assert_eq!(steps.state(), ("11".to_owned(), named(&[("a", "10"), ("b", "8"), ("d", "9")])));
+    let last = ("11".to_owned(), named(&[("a", "10"), ("b", "8"), ("d", "9")]));
+    assert_eq!(steps.state(), last);
+    // Of a store that has lost the changes before these.
+    assert_eq!(steps.adopt("first", ("us", "us"), ("part 12", 13), &[(13, "e", "13")]), "other");
+    assert_eq!(steps.state(), last);
+}
+
+#[test]
+fn a_whole_copy_that_lacks_what_it_has_gathered_replaces_nothing() {
+    let redis = Redis::start();
+    let mut steps = Steps(redis.connect());
+    assert_eq!(steps.adopt("first", ("", "us"), ("part 0", 1), &[(1, "own", "1")]), "made");
+    let before = steps.state();
+    steps.adopt("first", ("us", "copying:0"), ("begin", 0), &[]);
+    steps.adopt("first", ("copying:0", "copying:2"), ("more", 2), &[(1, "a", "1"), (2, "b", "2")]);
+    // After a failover that has lost the last step.
+    let changes = [(3, "c", "3")];
+    assert_eq!(steps.adopt("first", ("copying:3", "copying:4"), ("more", 4), &changes), "other");
+    for (end, result) in [("end l 3 0", "lacking"), ("end l 1 0", "lacking"), ("end l 2 1", "lacking")] {
+        assert_eq!(steps.adopt("first", ("copying:2", "eu"), (end, 2), &[]), result, "{end}");
+        assert_eq!(steps.state(), before, "{end}");
+    }
+    assert_eq!(steps.adopt("first", ("copying:2", "failed"), ("release", 0), &[]), "made");
+    assert_eq!((steps.time_to_live("copied-overrides"), steps.state()), (None, before), "it is freed");
+}
+
+#[test]
+fn what_a_whole_copy_has_gathered_expires_until_it_replaces_overrides() {
+    let redis = Redis::start();
+    let mut steps = Steps(redis.connect());
+    let mut source = "";
+    for (permission, does_expire) in [("-persist", false), ("+persist", true)] {
+        redis::cmd("ACL").arg("SETUSER").arg("default").arg(permission).exec(&mut steps.0).expect("changed");
+        steps.adopt("first", (source, "copying:0"), ("begin", 0), &[]);
+        steps.adopt("first", ("copying:0", "copying:1"), ("more", 1), &[(1, "a", "1")]);
+        for name in ["copied-overrides", "copied-override-revisions"] {
+            let millis = steps.time_to_live(name).expect("gathered");
+            assert_eq!((60_000..=600_000).contains(&millis), does_expire, "{name}: {millis} ms");
+        }
+        assert_eq!(steps.adopt("first", ("copying:1", "us"), ("end l 1 0", 1), &[]), "made");
+        for name in ["overrides", "override-revisions"] {
+            assert_eq!(steps.time_to_live(name), Some(-1), "{permission}: {name} does not expire");
+        }
+        source = "us";
+    }
 }
 
 #[test]
@@ -447,7 +547,7 @@ fn what_a_whole_copy_replaces_is_freed_in_the_background_if_the_acl_permits_that
         assert_eq!(steps.adopt("first", (source, "copying"), ("begin", 3), &[]), "made");
         let changes = [(3, permission, "1")];
         assert_eq!(steps.adopt("first", ("copying", "copying"), ("more", 3), &changes), "made");
-        assert_eq!(steps.adopt("first", ("copying", "us"), ("end", 3), &[]), "made");
+        assert_eq!(steps.adopt("first", ("copying", "us"), ("end lineage 1 0", 3), &[]), "made");
         source = "us";
         let all = BTreeMap::from([(permission.to_owned(), "1".to_owned())]);
         assert_eq!(steps.state(), ("3".to_owned(), all));
@@ -460,7 +560,7 @@ fn what_a_whole_copy_replaces_is_freed_in_the_background_if_the_acl_permits_that
 #[tokio::test]
 async fn the_last_copy_stays_while_the_writing_region_is_cut_off_and_catches_up_by_itself() {
     let pair = Pair::start();
-    let peer = Peer { writing: pair.writing.clone(), is_cut: Arc::default(), is_cut_midway: false };
+    let peer = Peer::new(&pair.writing);
     // Two instances of the region.
     let statuses = [RulesStatus::default(), RulesStatus::default()];
     let start = |status: &RulesStatus| {

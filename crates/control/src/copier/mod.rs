@@ -2,12 +2,14 @@
 
 mod handle;
 mod overrides;
+mod whole_copy;
 
 use std::{convert::Infallible, fmt, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tollgate_runtime::outage::OutageLog;
 
+use self::overrides::OverridesCopier;
 use crate::{
     Control, ControlError, RulesStatus,
     bounds::truncated,
@@ -50,6 +52,7 @@ pub struct RulesCopier {
     control: Control,
     status: RulesStatus,
     regions: Arc<dyn ReadRules>,
+    overrides: OverridesCopier,
     log: OutageLog,
 }
 
@@ -57,7 +60,7 @@ impl RulesCopier {
     /// Refuses changes of the rules from now on if another region writes them; copies nothing before [`Self::run`].
     pub fn new(control: Control, status: RulesStatus, regions: Arc<dyn ReadRules>) -> Self {
         control.set_writing_region(regions.writing_region().as_deref());
-        Self { control, status, regions, log: OutageLog::default() }
+        Self { control, status, regions, overrides: OverridesCopier::default(), log: OutageLog::default() }
     }
 
     /// Compares once a second; never returns.
@@ -79,7 +82,8 @@ impl RulesCopier {
             return;
         };
         // A failure of this region's store has its own metric and alert; until it is over, nothing can be copied.
-        let Ok(claim) = self.control.claim_copy(CLAIM_INTERVAL).await else { return };
+        let Ok(mut claim) = self.control.claim_copy(CLAIM_INTERVAL).await else { return };
+        self.overrides.release(&self.control, &region, &mut claim).await;
         let mut state = CopyState { region, compared_ms: claim.compared_ms, problem: None };
         if claim.is_claimed {
             match self.compare(&state.region, &claim).await {
@@ -98,14 +102,14 @@ impl RulesCopier {
         self.show(Some(&state));
     }
 
-    async fn compare(&self, region: &str, claim: &CopyClaim) -> Result<Adopted, String> {
+    async fn compare(&mut self, region: &str, claim: &CopyClaim) -> Result<Adopted, String> {
         let text = |error: ControlError| error.to_string();
         let copy = in_time(self.regions.read(region, &claim.has)).await?;
         let head = copy.overrides.clone();
         let mut adopted = self.control.adopt_copy(region, claim, copy).await.map_err(text)?;
         if let Some(head) = head {
             let access = (&self.control, &*self.regions);
-            adopted.overrides = overrides::copy(access, region, claim, &head).await?;
+            adopted.overrides = self.overrides.copy(access, region, claim, &head).await?;
             if adopted.overrides {
                 self.control.changed().notify_one();
             }

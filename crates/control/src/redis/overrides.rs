@@ -150,13 +150,20 @@ pub(crate) async fn read(
 /// Step of a copy of another region's overrides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyStep {
-    /// Further changes of the same state.
-    Part,
+    /// Further changes of the same state, after this revision.
+    Part {
+        from: u64,
+    },
     /// Begins a copy of everything, beside what there is.
     Begin,
     More,
-    /// Replaces all overrides by what the copy brought.
-    End,
+    /// Replaces all overrides by what the copy gathered: this number of them, of which `ending` have an end.
+    End {
+        overrides: usize,
+        ending: usize,
+    },
+    /// Drops what a copy gathered that has failed.
+    Release,
 }
 
 /// Source and last revision before and after a step.
@@ -168,6 +175,9 @@ pub(crate) struct CopySources<'s> {
 }
 
 /// Makes one step of a copy. Whether the store still has the source that it is made from.
+///
+/// # Errors
+/// When the store does not respond, or has lost some of what the copy gathered.
 pub(crate) async fn adopt(
     client: &ScriptClient,
     step: CopyStep,
@@ -175,11 +185,15 @@ pub(crate) async fn adopt(
     changes: &[OverrideChange],
     audit: &AuditEntry,
 ) -> ControlResult<bool> {
-    let name: &[u8] = match step {
-        CopyStep::Part => b"part",
-        CopyStep::Begin => b"begin",
-        CopyStep::More => b"more",
-        CopyStep::End => b"end",
+    let number_of = |number: usize| number.to_string().into_bytes();
+    let (name, own) = match step {
+        CopyStep::Part { from } => ("part", vec![from.to_string().into_bytes()]),
+        CopyStep::Begin => ("begin", vec![Vec::new()]),
+        CopyStep::More => ("more", vec![Vec::new()]),
+        CopyStep::End { overrides, ending } => {
+            ("end", vec![token().into_bytes(), number_of(overrides), number_of(ending)])
+        }
+        CopyStep::Release => ("release", vec![Vec::new()]),
     };
     let mut arguments = vec![
         token().into_bytes(),
@@ -187,9 +201,9 @@ pub(crate) async fn adopt(
         sources.before.as_bytes().to_vec(),
         sources.after.as_bytes().to_vec(),
         sources.revision.to_string().into_bytes(),
-        name.to_vec(),
-        token().into_bytes(),
+        name.into(),
     ];
+    arguments.extend(own);
     for change in changes {
         arguments.extend(change_arguments(change)?);
     }
@@ -198,6 +212,7 @@ pub(crate) async fn adopt(
     match bytes(client.run(&operation).await?)?.as_slice() {
         b"made" => Ok(true),
         b"other" => Ok(false),
+        b"lacking" => Err(ControlError::Unavailable("it has lost a part of the copied overrides".into())),
         _ => Err(malformed("no result")),
     }
 }
