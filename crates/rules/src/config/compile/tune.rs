@@ -68,7 +68,8 @@ fn number(
     };
     if policy.algorithm().takes_leases() {
         // What clients ask for is not what they use, so their demand is unknown.
-        let message = "is not supported beside `reserve` or `algorithm: concurrency`; expected a limit without them";
+        let message =
+            "is not supported beside `reserve` or `algorithm: concurrency`; expected a limit without them";
         compiler.error(at, path, message);
         return None;
     }

@@ -44,7 +44,10 @@ fn tuning_contradicts_shared_numbers_and_held_hits() {
     for (limit, wrong) in [
         ("scope: global,", "cannot be tuned for several regions together; expected `scope: regional`"),
         ("scope: primary,", "cannot be tuned for several regions together; expected `scope: regional`"),
-        ("reserve: {},", "is not supported beside `reserve` or `algorithm: concurrency`; expected a limit without them"),
+        (
+            "reserve: {},",
+            "is not supported beside `reserve` or `algorithm: concurrency`; expected a limit without them",
+        ),
     ] {
         assert_says(&errors(&with("", limit, VALID)), &["rate_limit.tune: ", wrong]);
     }
