@@ -114,10 +114,8 @@ mod tests {
 
     #[test]
     fn each_failure_doubles_the_pause_until_the_next_attempt() {
-        let mut failures = 0;
-        for pause_ms in [0, 1_000, 3_000, 7_000, 15_000, 31_000, 60_000, 60_000] {
-            let failed = WholeCopy::new(NOW_MS, failures).failed(NOW_MS);
-            failures += 1;
+        for (failures, pause_ms) in (1..).zip([0, 1_000, 3_000, 7_000, 15_000, 31_000, 60_000, 60_000]) {
+            let failed = WholeCopy::new(NOW_MS, failures - 1).failed(NOW_MS);
             let at = |after_ms: u64| Readiness::of(&failed, NOW_MS + after_ms);
             assert_eq!(at(pause_ms), Readiness::Ready { failures }, "{pause_ms}");
             if pause_ms > 0 {
