@@ -163,6 +163,12 @@ impl TagRequest {
         if self.is_of_rule { Charging::Independent } else { self.charging }
     }
 
+    /// A request that is charged in the same manner, with one check.
+    #[must_use]
+    pub fn with_check(&self, key: CellKey, check: Check) -> Self {
+        Self { is_of_rule: self.is_of_rule, ..Self::new(self.charging, key, check) }
+    }
+
     /// The hash tag shared by the cells.
     pub fn tag(&self) -> &[u8] {
         self.cells.first().map(|cell| cell.key.tag()).unwrap_or_default()

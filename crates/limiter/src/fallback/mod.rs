@@ -5,6 +5,7 @@
 //! ([`deferred`]). A call that timed out is corrected when its reply arrives ([`late`]).
 
 mod deferred;
+mod denial;
 mod late;
 #[cfg(test)]
 mod tests;
@@ -27,17 +28,19 @@ use tokio::{
 use tollgate_core::{
     SyncMode,
     algorithm::{Charging, Policy, Verdict},
-    clock::Timestamp,
     descriptor::Hits,
 };
 use tollgate_rules::{Domain, OnStoreError};
 use tollgate_runtime::backoff;
 use tollgate_store::{
     Decisions, MemoryStore, Store, StoreError,
-    request::{Cell, Check, TagRequest, Verdicts, Veto, push_check, push_to_rule},
+    request::{Cell, Check, TagRequest, Verdicts, push_check},
 };
 
-use self::deferred::{DeferredCharges, Taken};
+use self::{
+    deferred::{DeferredCharges, Taken},
+    denial::{denied, reserves, vetoed, vetoes},
+};
 
 use super::{
     Match, Matches, Modes, Requests,
@@ -47,9 +50,6 @@ use super::{
     replicas::Replicas,
 };
 use crate::verdict::Degraded;
-
-/// Retry time of a client that was denied without a count.
-const DENIED_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Interval of the attempts to send deferred charges of counters without calls.
 const SEND_INTERVAL: Duration = Duration::from_millis(250);
@@ -104,7 +104,9 @@ impl Fallback {
         metrics::degraded_request();
         for (call, decision) in calls.iter().zip(decisions) {
             let Err(error) = decision else { continue };
-            let (mut of_rule, mut is_vetoed) = (None, false);
+            let (mut own, mut is_vetoed) = (None, false);
+            // Hits that a denied request had reserved could not always be released.
+            let is_withheld = call.is_of_rule || reserves(call);
             for (cell, check) in call.checks_with_cells().filter(|(_, check)| !is_candidate(check)) {
                 let matched = matches.get(check.descriptor);
                 let policy = self.policy_of(matched, domain, modes, error);
@@ -132,16 +134,19 @@ impl Fallback {
                     OnStoreError::Local => {
                         let check = self.local_check(store, (cell, check), matched, error, replicas);
                         let key = cell.key.clone();
-                        match call.is_of_rule {
-                            true => push_to_rule(&mut of_rule, key, check),
-                            false => push_check(&mut substituted.local_requests, call.charging, key, check),
+                        match (is_withheld, &mut own) {
+                            (true, None) => own = Some(call.with_check(key, check)),
+                            (true, Some(own)) => own.push(key, check),
+                            (false, _) => {
+                                push_check(&mut substituted.local_requests, call.charging, key, check);
+                            }
                         }
                     }
                 }
             }
             // Charges of other calls all or none are refunded after the fold.
-            let of_rule = of_rule.map(|call| if is_vetoed { vetoed(call) } else { call });
-            substituted.local_requests.extend(of_rule);
+            let own = own.map(|call| if is_vetoed { vetoed(call) } else { call });
+            substituted.local_requests.extend(own);
         }
         self.decide_locally(&mut substituted, replicas);
         substituted
@@ -367,33 +372,4 @@ fn without_primary(cell: &Cell, matched: Option<&Match<'_>>, whole: Policy) -> P
     let counter = matched.and_then(Match::counter);
     let share = counter.and_then(|counter| Some((counter.share?, u32::try_from(counter.quota.limit).ok()?)));
     share.map_or(whole, |(share, limit)| whole.region_share(share.base(), limit))
-}
-
-/// Whether a denial without a count keeps the other limits of the descriptor from being charged.
-fn vetoes(check: &Check, verdict: &Verdict) -> bool {
-    !verdict.admitted && check.effective_veto() == Veto::Alone
-}
-
-/// The limits of a descriptor that the local store decides beside one that denies: none of them is charged.
-fn vetoed(mut call: TagRequest) -> TagRequest {
-    let checks = call.cells.iter_mut().flat_map(|cell| &mut cell.checks);
-    checks.for_each(|check| check.veto = Veto::Always);
-    call
-}
-
-/// Verdict of a counter whose policy is to deny. A refund or a release is never denied.
-fn denied(check: &Check) -> Verdict {
-    let admitted = check.hits.is_refund();
-    let after = if admitted { Duration::ZERO } else { DENIED_RETRY_AFTER };
-    Verdict {
-        admitted,
-        remaining: 0,
-        reset_after: after,
-        retry_after: after,
-        used: 0,
-        held: 0,
-        over: if admitted { 0 } else { check.hits.charged() },
-        decided_at: Timestamp::from_micros(0),
-        ban: None,
-    }
 }

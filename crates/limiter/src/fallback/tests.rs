@@ -1,23 +1,30 @@
 use std::{
-    num::NonZeroU32,
+    num::{NonZeroU32, NonZeroU64},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use tollgate_core::{
     clock::Clock,
     descriptor::{Descriptor, Entry, Hits},
+    lease::LeaseId,
 };
 use tollgate_rules::{
     OnStoreError, Overrides, SwitchMode,
     config::{Options, load_files},
 };
-use tollgate_store::{MemoryStore, Store};
+use tollgate_store::{Decisions, MemoryStore, Store, StoreError};
 
 use super::Fallback;
-use crate::{ActiveRules, Deadline, Limiter, Modes, Replicas, verdict::Code};
+use crate::{
+    ActiveRules, Deadline, Limiter, Modes, OwnShares, Replicas,
+    matched::{self, Changes},
+    requests,
+    verdict::Code,
+};
 
 const RULES: &str = "
 domain: d
@@ -69,4 +76,57 @@ async fn a_share_of_a_limit_bans_no_client() {
         [(true, false), (false, false), (false, true), (false, true)],
         "the store bans"
     );
+}
+
+/// Hits that the local store holds of the budget of `team`, after a request whose call timed out. `user` has this policy.
+fn held_beside(policy: &str, domain: &str, lease: u64, fallback: &Fallback) -> u64 {
+    let rules = format!(
+        "{{domain: d, hash_tag: [team], {domain} descriptors: [{{key: team, \
+         rate_limit: {{unit: day, requests_per_unit: 1000, reserve: {{}}, on_store_error: local}}, \
+         descriptors: [{{key: user, \
+         rate_limit: {{unit: day, requests_per_unit: 1000, reserve: {{}}, on_store_error: {policy}}}}}]}}]}}"
+    );
+    let loaded = load_files([("rules.yaml".to_owned(), rules.into_bytes())], Options::default());
+    let active = ActiveRules::default();
+    active.replace(Arc::new(loaded.expect("valid").rules));
+    let (guard, clock) = (active.active(), Clock::System);
+    let active = guard.get().expect("rules");
+    let rules = active.rules.domain("d").expect("the domain");
+    let descriptor = |entries: &[(&'static str, &'static str)]| Descriptor {
+        entries: entries.iter().map(|(key, value)| Entry { key, value }).collect(),
+        limit: None,
+        hits: Hits::charge(400),
+    };
+    let descriptors = [descriptor(&[("team", "a")]), descriptor(&[("team", "a"), ("user", "me")])];
+    let changes = Changes { switched: active.switched, overridden: active.overridden, clock: &clock };
+    let (mut matches, beside) = matched::matches(rules, changes, &descriptors);
+    let of_request = (&*beside.descriptors(&descriptors), &beside);
+    let shares = (&OwnShares::default(), &clock);
+    let lease = LeaseId::new(NonZeroU64::new(lease).expect("not 0"));
+    let calls = requests::requests(rules, of_request, &mut matches, Some(lease), Modes::default(), shares);
+    let decisions: Decisions = calls.iter().map(|_| Err(StoreError::Timeout(Duration::ZERO, None))).collect();
+    let failed = (&fallback.local(), &calls, &decisions);
+    fallback.decide(active.companion, rules, Modes::default(), &matches, failed);
+    let mut look = calls;
+    look.iter_mut()
+        .flat_map(|call| &mut call.cells)
+        .flat_map(|cell| &mut cell.checks)
+        .for_each(|check| check.hits = Hits::Peek);
+    let verdicts = look.iter().flat_map(|call| fallback.local.decide(call));
+    verdicts.filter(|(descriptor, _)| *descriptor == 0).map(|(_, verdict)| verdict.held).sum()
+}
+
+#[test]
+fn a_request_that_a_policy_denies_reserves_nothing_locally_and_ends_no_reservation() {
+    for domain in ["", "atomic: true,"] {
+        let local = MemoryStore::new(64, Clock::System);
+        let fallback = Fallback::new(OnStoreError::Local, local, Replicas::new(NonZeroU32::MIN));
+        for policy in ["deny", "error"] {
+            assert_eq!(held_beside(policy, domain, 7, &fallback), 0, "{policy} {domain}");
+        }
+        assert_eq!(held_beside("allow", domain, 7, &fallback), 400, "{domain}");
+        // An earlier attempt under the lease, and another request.
+        assert_eq!(held_beside("deny", domain, 7, &fallback), 400, "{domain}");
+        assert_eq!(held_beside("deny", domain, 8, &fallback), 400, "{domain}");
+    }
 }

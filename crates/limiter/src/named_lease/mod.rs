@@ -1,8 +1,9 @@
 //! Leases that callers name, to repeat a request without reserving again.
 //!
 //! A budget reserves once under a lease. Other limits would be charged by each attempt, so that a request under a named lease
-//! has none. Its budgets are of one hash tag, so that one atomic call reserves of all or of none: what a denied attempt had
-//! reserved in another tag could not be released safely, since the next attempt may have reserved it meanwhile.
+//! has none. Its limits are of one hash tag, so that one atomic call reserves of all or of none: what a denied attempt had
+//! reserved in another tag could not be released safely, since the next attempt may have reserved it meanwhile. Limits that
+//! it only reads are no exception, as their `on_store_error` may deny it.
 
 use std::{error::Error, fmt};
 
@@ -18,7 +19,7 @@ pub enum NotRepeatable {
     OtherLimit(Box<str>),
     /// Several descriptors of one budget, the sum of which is reserved.
     SharedCounter,
-    /// Budgets that are reserved in several calls.
+    /// Limits that are decided in several calls, of which one reserves.
     SeveralTags,
 }
 
@@ -34,7 +35,7 @@ impl fmt::Display for NotRepeatable {
                 "several descriptors have the same counter; expected one descriptor for each, or no id",
             ),
             Self::SeveralTags => f.write_str(
-                "the limits have several hash tags, so that they are not reserved at once; expected a common \
+                "the limits have several hash tags, so that they are not decided at once; expected a common \
                  `hash_tag`, or no id",
             ),
         }
@@ -57,9 +58,9 @@ pub(super) fn check(calls: &Requests, matches: &Matches<'_>) -> Result<(), NotRe
     if cells.any(|cell| cell.checks.iter().any(|check| charges(&check) && !cell.checks_once(check.record))) {
         return Err(NotRepeatable::SharedCounter);
     }
-    match calls.iter().filter(|call| call.checks().any(|check| charges(&check))).count() {
-        0 | 1 => Ok(()),
-        _ => Err(NotRepeatable::SeveralTags),
+    match calls.len() > 1 && calls.iter().flat_map(TagRequest::checks).any(|check| charges(&check)) {
+        true => Err(NotRepeatable::SeveralTags),
+        false => Ok(()),
     }
 }
 

@@ -145,6 +145,21 @@ async fn an_abandoned_attempt_in_an_outage_ends_no_local_reservation() {
 }
 
 #[test]
+fn a_request_that_reserves_reads_no_limit_of_another_tag() {
+    let attempts = Attempts::new();
+    let limiter = attempts.named();
+    let guard = limiter.rules();
+    let check =
+        |descriptors: &[Descriptor<'_>]| limiter.check_lease(&guard.get().expect("rules"), "d", descriptors);
+    let [reserved, read, other] =
+        [descriptors(&[TEAM], 480), descriptors(&[USER], 0), descriptors(&[OTHER_TAG], 0)]
+            .map(|mut all| all.remove(0));
+    assert_eq!(check(&[reserved.clone(), read]), Ok(()));
+    assert_eq!(check(&[reserved, other.clone()]), Err(NotRepeatable::SeveralTags));
+    assert_eq!(check(&[other]), Ok(()), "nothing is reserved");
+}
+
+#[test]
 fn only_what_a_repetition_would_not_charge_again_has_a_named_lease() {
     let attempts = Attempts::new();
     let check = |limiter: &Limiter, entries: &[Entries<'_>]| {
