@@ -70,6 +70,11 @@ pub(super) fn evicted_keys(text: &str) -> Option<u64> {
     number(text, "evicted_keys")
 }
 
+/// Identifier of a server's process, by the text of `INFO server`.
+pub(super) fn run_id(text: &str) -> Option<Box<str>> {
+    field(text, "run_id").map(Box::from)
+}
+
 /// Reads the text of `INFO replication`; `None` unless the server is a master.
 pub(super) fn replication(text: &str) -> Option<Replication> {
     if field(text, "role") != Some("master") {
@@ -137,6 +142,8 @@ mod tests {
         assert_eq!(memory("used_memory:x\r\n"), None);
         assert_eq!(evicted_keys("# Stats\r\nexpired_keys:3\r\nevicted_keys:12\r\n"), Some(12));
         assert_eq!(evicted_keys("expired_keys:3\r\n"), None);
+        assert_eq!(run_id("# Server\r\nredis_version:7.0.15\r\nrun_id:1fe2\r\n").as_deref(), Some("1fe2"));
+        assert_eq!(run_id("redis_version:7.0.15\r\n"), None);
     }
 
     #[test]

@@ -45,7 +45,31 @@ pub(super) struct Samples {
     cpu: Option<CpuSample>,
     utilization: Option<f64>,
     report: Option<Report>,
+    evictions: Evictions,
     is_refusal_logged: bool,
+}
+
+/// Keys that the servers behind a name have evicted since the first reading.
+///
+/// A server counts since its own start. Behind a name may be another one after a failover, whose count begins elsewhere; so
+/// only differences between two readings of one process are added.
+#[derive(Debug, Default)]
+struct Evictions {
+    /// Process of the last reading, if it reports its identifier.
+    run_id: Option<Box<str>>,
+    /// Its count.
+    last: Option<u64>,
+    total: u64,
+}
+
+impl Evictions {
+    /// Adds a reading of the process with this identifier, and returns the total.
+    fn add(&mut self, run_id: Option<Box<str>>, count: u64) -> u64 {
+        let last = self.last.replace(count).filter(|_| self.run_id == run_id);
+        let evicted = last.map_or(0, |last| count.saturating_sub(last));
+        (self.run_id, self.total) = (run_id, self.total.saturating_add(evicted));
+        self.total
+    }
 }
 
 /// CPU time that a server has used in its life.
@@ -60,6 +84,7 @@ struct CpuSample {
 struct Report {
     at: Instant,
     memory: Option<Memory>,
+    /// Keys that it evicted since its start; once recorded, since the first reading.
     evicted_keys: Option<u64>,
     replication: Option<Replication>,
     /// Seconds by which its clock is ahead of this instance's.
@@ -122,6 +147,12 @@ impl Samples {
         }
     }
 
+    /// Records a report of the process with this identifier.
+    fn record(&mut self, mut report: Report, run_id: Option<Box<str>>) {
+        report.evicted_keys = report.evicted_keys.map(|count| self.evictions.add(run_id, count));
+        self.report = Some(report);
+    }
+
     /// The utilization, and the report, unless they are too old.
     fn recent(&self, now: Instant) -> (Option<f64>, Option<&Report>) {
         let is_recent = |at: Instant| now.saturating_duration_since(at) <= MAX_SAMPLE_AGE;
@@ -147,8 +178,9 @@ pub(in crate::redis) async fn run(server: Arc<Server>, connection: impl Fn() -> 
             tracing::info!(%server, "Redis refused INFO; server metrics are missing");
         }
         if due == Due::Everything && cpu.is_ok() {
+            let run_id = section(&connection, "server", info::run_id).await.ok();
             let report = report(&connection).await;
-            server.update(|entry| entry.samples.report = Some(report));
+            server.update(|entry| entry.samples.record(report, run_id));
         }
     }
 }
@@ -219,7 +251,7 @@ pub(in crate::redis) static REPORTED: Computed<9> = Computed::group(
         declare(
             MetricKind::Counter,
             "tollgate_redis_server_evicted_keys_total",
-            "Keys that a Redis server evicted because its memory was full.",
+            "Keys that a Redis server evicted because its memory was full, since this instance first read their number.",
         ),
         gauge(
             "tollgate_redis_server_replication_offset_bytes",
@@ -315,6 +347,26 @@ mod tests {
         assert_eq!(record(20, Err(NoReport::Silent)), Some(0.2), "busy");
         assert_eq!(record(25, Ok(4.0)), Some(0.2));
         assert_eq!(record(30, Err(NoReport::Refused)), None);
+    }
+
+    #[test]
+    fn evictions_count_from_the_first_reading_of_each_process() {
+        let mut evictions = Evictions::default();
+        let mut totals = |readings: &[(&str, u64)]| {
+            let add = |(run_id, count): &(&str, u64)| {
+                evictions.add((!run_id.is_empty()).then(|| Box::from(*run_id)), *count)
+            };
+            readings.iter().map(add).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            totals(&[("a", 100), ("a", 100), ("a", 110)]),
+            [0, 0, 10],
+            "those of before are not counted"
+        );
+        // Failovers to a server with a lower count, and to one with a higher one.
+        assert_eq!(totals(&[("b", 5), ("b", 6), ("a", 200), ("a", 203)]), [10, 11, 11, 14]);
+        // Servers that report no identifier: a lower count is that of a restarted or another one.
+        assert_eq!(totals(&[("", 300), ("", 302), ("", 1), ("", 2)]), [14, 16, 16, 17]);
     }
 
     #[test]
@@ -417,6 +469,7 @@ mod tests {
             let text = match words.as_slice() {
                 ["INFO", "cpu"] => "used_cpu_sys:1\r\nused_cpu_user:1\r\n",
                 ["INFO", "memory"] => "used_memory:7\r\nmaxmemory:9\r\n",
+                ["INFO", "server"] => "run_id:1fe2\r\n",
                 ["INFO", "stats"] => "evicted_keys:3\r\n",
                 ["INFO", "replication"] => "role:master\r\nmaster_repl_offset:5\r\n",
                 _ => "",
@@ -460,7 +513,10 @@ mod tests {
         let report = timeout(Duration::from_secs(60), complete).await.expect("a report");
         sampling.abort();
         assert_eq!(report.memory, Some(Memory { used: 7, max: 9 }));
-        assert_eq!(report.evicted_keys, Some(3));
+        assert_eq!(report.evicted_keys, Some(0), "the 3 were evicted before");
+        let known =
+            server.update(|entry| (entry.samples.evictions.run_id.clone(), entry.samples.evictions.last));
+        assert_eq!(known, Some((Some("1fe2".into()), Some(3))));
         assert_eq!(report.replication, Some(Replication { offset: 5, ..Replication::default() }));
         // Wrong by half of the longest round trip at most.
         assert!(report.clock_offset.is_some_and(|ahead| (ahead - 2.0).abs() <= 0.3), "{report:?}");
