@@ -23,6 +23,9 @@ pub(super) const MAX_RESPONSE_BYTES: usize = 64 << 10;
 /// Name of this program in requests.
 pub(super) const USER_AGENT: &str = concat!("tollgate/", env!("CARGO_PKG_VERSION"));
 
+/// Longest pause that a collector may request.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(30);
+
 /// First and longest pause between two attempts.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(5)];
 
@@ -90,7 +93,12 @@ impl Rejected {
 
 impl ExportError {
     pub(super) fn temporary(reason: &str) -> Self {
-        Self::Temporary { reason: foreign_text::bounded(reason), after: Duration::ZERO }
+        Self::temporary_after(reason, Duration::ZERO)
+    }
+
+    /// A failure after which the collector requests a pause, which is bounded.
+    pub(super) fn temporary_after(reason: &str, after: Duration) -> Self {
+        Self::Temporary { reason: foreign_text::bounded(reason), after: after.min(MAX_RETRY_AFTER) }
     }
 
     pub(super) fn permanent(reason: &str) -> Self {

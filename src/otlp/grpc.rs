@@ -5,6 +5,7 @@ use std::{path::Path, time::Duration};
 use bytes::{Buf as _, BufMut as _, Bytes};
 use http::{HeaderMap, uri::PathAndQuery};
 use parking_lot::Mutex;
+use prost::Message as _;
 use tollgate_runtime::redact;
 use tonic::{
     Code, Request, Response, Status,
@@ -19,6 +20,23 @@ use super::{
     collector::{CollectorError, ExportError, MAX_RESPONSE_BYTES, Signal, USER_AGENT},
 };
 use crate::http_client;
+
+/// Name of the detail that requests a pause.
+const RETRY_INFO: &str = "google.rpc.RetryInfo";
+
+/// `google.rpc.Status`, of which the details are read.
+#[derive(Clone, PartialEq, prost::Message)]
+struct RichStatus {
+    #[prost(message, repeated, tag = "3")]
+    details: Vec<prost_types::Any>,
+}
+
+/// `google.rpc.RetryInfo`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct RetryInfo {
+    #[prost(message, optional, tag = "1")]
+    retry_delay: Option<prost_types::Duration>,
+}
 
 /// Connection to one service of a collector. Connects when it is first used, and again after it is lost or abandoned.
 #[derive(Debug)]
@@ -85,19 +103,30 @@ fn tls(ca: Option<&Path>) -> Result<ClientTlsConfig, CollectorError> {
     Ok(tls.ca_certificate(Certificate::from_pem(std::fs::read(path).map_err(unread)?)))
 }
 
-/// Whether another attempt may succeed is what the OTLP specification states for the code. `RESOURCE_EXHAUSTED` is
-/// temporary only with a delay in its details; without reading these, it counts as permanent.
+/// Whether another attempt may succeed is what the OTLP specification states for the code, and when is what the `RetryInfo` in
+/// the details states. `RESOURCE_EXHAUSTED` is temporary only with one.
 fn failure(status: &Status) -> ExportError {
     let reason = format!("{:?}: {}", status.code(), status.message());
+    let after = retry_delay(status.details());
+    let temporary = || ExportError::temporary_after(&reason, after.unwrap_or_default());
     match status.code() {
+        Code::ResourceExhausted if after.is_some() => temporary(),
         Code::Cancelled
         | Code::DeadlineExceeded
         | Code::Aborted
         | Code::OutOfRange
         | Code::Unavailable
-        | Code::DataLoss => ExportError::temporary(&reason),
+        | Code::DataLoss => temporary(),
         _ => ExportError::permanent(&reason),
     }
+}
+
+/// The pause that the details of a status request by a `google.rpc.RetryInfo`, which begins with its `retry_delay`.
+fn retry_delay(details: &[u8]) -> Option<Duration> {
+    let details = RichStatus::decode(details).ok()?.details;
+    let info = details.into_iter().find(|detail| detail.type_url.rsplit('/').next() == Some(RETRY_INFO))?;
+    let delay = RetryInfo::decode(&*info.value).ok()?.retry_delay.unwrap_or_default();
+    Some(Duration::try_from(delay).unwrap_or_default())
 }
 
 /// An error with its source, without which a failed connection has no reason.
@@ -161,5 +190,44 @@ mod tests {
             Code::DataLoss,
         ];
         assert_eq!(temporary, expected);
+    }
+
+    /// A status whose details have these messages, by the last part of their type.
+    fn with_details(code: Code, details: &[(&str, Vec<u8>)]) -> Status {
+        let any = |(name, value): &(&str, Vec<u8>)| prost_types::Any {
+            type_url: format!("type.googleapis.com/{name}"),
+            value: value.clone(),
+        };
+        let details = RichStatus { details: details.iter().map(any).collect() }.encode_to_vec();
+        Status::with_details(code, "x", details.into())
+    }
+
+    #[test]
+    fn a_collector_may_request_a_bounded_pause() {
+        let delay = |seconds: i64, nanos: i32| {
+            let delay = prost_types::Duration { seconds, nanos };
+            RetryInfo { retry_delay: Some(delay) }.encode_to_vec()
+        };
+        let after = |status: &Status| match failure(status) {
+            ExportError::Temporary { after, .. } => Some(after.as_millis()),
+            ExportError::Permanent(_) => None,
+        };
+        for code in [Code::Unavailable, Code::ResourceExhausted] {
+            let of = |details: &[(&str, Vec<u8>)]| after(&with_details(code, details));
+            let other = ("google.rpc.ErrorInfo", b"\x0a\x01x".to_vec());
+            assert_eq!(of(&[other.clone(), (RETRY_INFO, delay(7, 500_000_000))]), Some(7_500), "{code:?}");
+            assert_eq!(of(&[(RETRY_INFO, delay(86_400, 0))]), Some(30_000), "{code:?}");
+            assert_eq!(of(&[(RETRY_INFO, delay(-1, 0))]), Some(0), "{code:?}");
+            assert_eq!(of(&[(RETRY_INFO, Vec::new())]), Some(0), "{code:?}");
+            let without = (code == Code::Unavailable).then_some(0);
+            assert_eq!(of(&[other]), without, "{code:?}");
+            assert_eq!(of(&[(RETRY_INFO, b"\xff".to_vec())]), without, "{code:?}");
+            assert_eq!(
+                after(&Status::with_details(code, "x", Bytes::from_static(b"\xff"))),
+                without,
+                "{code:?}"
+            );
+        }
+        assert_eq!(after(&with_details(Code::InvalidArgument, &[(RETRY_INFO, delay(1, 0))])), None);
     }
 }

@@ -13,9 +13,6 @@ use super::{
 };
 use crate::http_client;
 
-/// Longest pause that a collector may request.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(30);
-
 /// Client of one path of a collector, with connections that are kept.
 #[derive(Clone, Debug)]
 pub(super) struct HttpClient {
@@ -87,8 +84,7 @@ fn failure(status: StatusCode, headers: &HeaderMap) -> ExportError {
     match status.as_u16() {
         429 | 502 | 503 | 504 => {
             let seconds = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
-            let after = seconds.map(Duration::from_secs).unwrap_or_default().min(MAX_RETRY_AFTER);
-            ExportError::Temporary { reason, after }
+            ExportError::temporary_after(&reason, seconds.map(Duration::from_secs).unwrap_or_default())
         }
         _ => ExportError::Permanent(reason),
     }
