@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use http::{HeaderName, HeaderValue, Uri};
 
 use super::parsers::{DescriptorArgument, descriptor, duration, ratio};
@@ -39,7 +39,7 @@ pub(super) struct OtlpFlags {
     otlp_protocol: Option<OtlpProtocol>,
     /// Protocol of the collector of metrics, if it differs from --otlp-protocol.
     #[arg(long, value_name = "PROTOCOL", value_enum, hide_possible_values = true)]
-    otlp_metrics_protocol: Option<OtlpProtocol>,
+    otlp_metrics_protocol: Option<MetricsProtocol>,
     /// Headers for the collectors, such as a token, with percent-encoded values.
     #[arg(long, value_name = "NAME=VALUE,…", value_parser = headers)]
     otlp_headers: Option<Headers>,
@@ -56,6 +56,20 @@ pub(super) struct OtlpFlags {
     /// UUID, need not be stated.
     #[arg(long, value_name = "KEY=VALUE,…", value_parser = resource)]
     otlp_resource_attributes: Option<DescriptorArgument>,
+}
+
+/// Protocol of a collector of metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum MetricsProtocol {
+    /// gRPC.
+    #[value(name = "grpc")]
+    Grpc,
+    /// HTTP/1.1 with bodies in protobuf.
+    #[value(name = "http/protobuf", alias = "http")]
+    Http,
+    /// The default for its port, whatever --otlp-protocol is.
+    #[value(hide = true)]
+    ByPort,
 }
 
 /// Headers whose values are marked as sensitive.
@@ -78,10 +92,16 @@ impl OtlpFlags {
                 resource: resource.clone(),
             }
         };
+        let metrics_protocol = match self.otlp_metrics_protocol {
+            None => self.otlp_protocol,
+            Some(MetricsProtocol::Grpc) => Some(OtlpProtocol::Grpc),
+            Some(MetricsProtocol::Http) => Some(OtlpProtocol::Http),
+            Some(MetricsProtocol::ByPort) => None,
+        };
         let metrics = self.otlp_metrics_endpoint.map(|endpoint| MetricExportSettings {
             collector: collector(
                 endpoint,
-                self.otlp_metrics_protocol.or(self.otlp_protocol),
+                metrics_protocol,
                 self.otlp_metrics_headers.or_else(|| self.otlp_headers.clone()),
             ),
             interval: self.otlp_metrics_interval,

@@ -60,7 +60,8 @@ pub(super) fn settings(environment: &Environment, given: impl Fn(&str) -> bool) 
     if given("otlp-metrics-endpoint") || metrics_endpoint(environment).is_some() {
         found.push(("otlp-metrics-endpoint", metrics_endpoint(environment)));
         let own = ["OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", PROTOCOL];
-        found.push(("otlp-metrics-protocol", first(environment, &own).or_else(|| by_port(environment))));
+        let protocol = first(environment, &own).or_else(|| by_port(environment, &given));
+        found.push(("otlp-metrics-protocol", protocol));
         found.push(("otlp-metrics-headers", metrics_headers(environment)));
         let interval = first(environment, &[INTERVAL]).map(|(name, millis)| (name, format!("{millis}ms")));
         found.push(("otlp-metrics-interval", interval));
@@ -79,11 +80,14 @@ fn metrics_headers(environment: &Environment) -> Option<Found> {
     first(environment, &[METRICS_HEADERS, HEADERS]).or_else(none_of_traces)
 }
 
-/// The protocol of a collector of metrics alone, by its port, as that of traces has no meaning for it.
-fn by_port(environment: &Environment) -> Option<Found> {
-    let (name, endpoint) = first(environment, &[METRICS_ENDPOINT])?;
-    let protocol = if port(&endpoint) == Some(4318) { "http/protobuf" } else { "grpc" };
-    Some((name, protocol.to_owned()))
+/// The protocol of a collector of metrics by its port, if a variable states that of traces, which has no meaning for metrics.
+fn by_port(environment: &Environment, given: impl Fn(&str) -> bool) -> Option<Found> {
+    if given("otlp-protocol") {
+        return None;
+    }
+    let own = first(environment, &[METRICS_ENDPOINT]).map(|(name, _)| name);
+    let (name, _) = own.map(|name| (name, String::new())).or_else(|| traces::protocol(environment))?;
+    Some((name, "by-port".to_owned()))
 }
 
 pub(super) fn port(endpoint: &str) -> Option<u16> {
@@ -160,7 +164,7 @@ mod tests {
             ("otlp-endpoint", "http://t:1/push"),
             ("otlp-metrics-endpoint", "http://m:4318/push"),
             ("otlp-metrics-interval", "5000ms"),
-            ("otlp-metrics-protocol", "http/protobuf"),
+            ("otlp-metrics-protocol", "by-port"),
         ];
         assert_eq!(found(&own), flags(&expected));
         assert_eq!(found(&[&[GENERAL][..], &own].concat()), flags(&expected));
@@ -193,6 +197,24 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "t=u"),
         ];
         assert_eq!(of(&traces), expected(["http/protobuf", "t=u"], ["grpc", "a=b"]));
+    }
+
+    #[test]
+    fn the_protocol_of_traces_is_not_that_of_metrics() {
+        let traces = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc");
+        let protocols = |variables: &[(&str, &str)], given: &str| {
+            let pairs = variables.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+            let found = settings(&Environment::new(pairs), |flag| given == flag);
+            let found = found.into_iter().filter(|setting| setting.flag.ends_with("protocol"));
+            let mut found: Vec<_> = found.map(|setting| (setting.flag, setting.value)).collect();
+            found.sort_unstable();
+            found
+        };
+        let both = flags(&[("otlp-metrics-protocol", "by-port"), ("otlp-protocol", "grpc")]);
+        assert_eq!(protocols(&[GENERAL, ("OTEL_METRICS_EXPORTER", "otlp"), traces], ""), both);
+        assert_eq!(protocols(&[GENERAL, traces], "otlp-metrics-endpoint"), both);
+        // That of both collectors is stated.
+        assert_eq!(protocols(&[GENERAL, ("OTEL_METRICS_EXPORTER", "otlp"), traces], "otlp-protocol"), []);
     }
 
     #[test]
