@@ -51,7 +51,7 @@ pub(super) struct Samples {
 
 /// Keys that the servers behind a name have evicted since the first reading.
 ///
-/// A server counts since its own start. Behind a name may be another one after a failover, whose count begins elsewhere; so
+/// A server counts since its own start. Behind a name may be another one after a failover, with a count of its own; so
 /// only differences between two readings of one process are added.
 #[derive(Debug, Default)]
 struct Evictions {
