@@ -112,12 +112,19 @@ impl Check {
 }
 
 /// One cell, and the checks of its counters, in the order of the request.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub struct Cell {
     /// Name of the cell.
     pub key: CellKey,
     /// Checks of its counters.
     pub checks: SmallVec<[Check; 1]>,
+}
+
+// A clone of a vector element by element would cost more than all else of a clone, and each request to Redis is cloned.
+impl Clone for Cell {
+    fn clone(&self) -> Self {
+        Self { key: self.key.clone(), checks: SmallVec::from_slice(&self.checks) }
+    }
 }
 
 impl Cell {
@@ -128,7 +135,7 @@ impl Cell {
 }
 
 /// All checks of a request that share one hash tag: decided in one atomic step, and counted as one call in metrics.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct TagRequest {
     /// Cells of one tag, each at most once.
     pub cells: SmallVec<[Cell; 1]>,
@@ -137,6 +144,16 @@ pub struct TagRequest {
     /// Whether these are the limits of one rule, which are charged all or none by themselves: a denial by another rule of
     /// the request concerns them no more than those of independent rules.
     pub is_of_rule: bool,
+}
+
+impl Clone for TagRequest {
+    fn clone(&self) -> Self {
+        let cells = match self.cells.as_slice() {
+            [cell] => SmallVec::from_buf([cell.clone()]),
+            cells => cells.iter().cloned().collect(),
+        };
+        Self { cells, charging: self.charging, is_of_rule: self.is_of_rule }
+    }
 }
 
 /// Verdicts of one request, cell by cell, each with the index of its descriptor.

@@ -100,7 +100,10 @@ struct Reader<'b> {
 
 impl Reader<'_> {
     fn outcome(&mut self, run: Run<'_>) -> Option<RunOutcome> {
-        let mut verdicts = SmallVec::<[Verdicts; 1]>::from_elem(Verdicts::new(), usize::from(run.times));
+        let mut verdicts = match run.times {
+            1 => SmallVec::from_buf([Verdicts::new()]),
+            times => SmallVec::from_elem(Verdicts::new(), usize::from(times)),
+        };
         let mut reserved = SmallVec::new();
         for (at, check) in run.request.checks().enumerate() {
             let charging = check.counting(run.request.charging);
