@@ -15,6 +15,7 @@ pub mod redis;
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 use tollgate_core::{
@@ -88,7 +89,9 @@ impl Store {
                 let deadline = deadline.unwrap_or_else(|| store.deadline(None));
                 match requests {
                     [request] => SmallVec::from_iter([store.decide_by(request, deadline).await]),
-                    requests => store.decide_all(requests, deadline).await,
+                    requests => join_all(requests.iter().map(|request| store.decide_by(request, deadline)))
+                        .await
+                        .into(),
                 }
             }
             // The own store of a region is not that of a region.

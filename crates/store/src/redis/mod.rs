@@ -36,7 +36,6 @@ mod utilization;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
 use tollgate_core::{
     RecordId,
@@ -63,7 +62,7 @@ use self::{
     topology::Topology,
 };
 use super::{
-    BackgroundQueue, Decisions, StoreError,
+    BackgroundQueue, StoreError,
     key::CellKey,
     request::{Cell, Check, TagRequest, Verdicts},
 };
@@ -186,22 +185,7 @@ impl RedisStore {
     /// # Errors
     /// See [`RedisStore::decide`].
     pub async fn decide_by(&self, request: &TagRequest, deadline: Instant) -> Result<Verdicts, StoreError> {
-        self.decide_made_at(Instant::now(), request, deadline).await
-    }
-
-    /// Decides all requests of a call, each in one step, until `deadline`. A server that has no time for all accepts none.
-    pub(super) async fn decide_all(&self, requests: &[TagRequest], deadline: Instant) -> Decisions {
-        let made_at = Instant::now();
-        join_all(requests.iter().map(|request| self.decide_made_at(made_at, request, deadline))).await.into()
-    }
-
-    async fn decide_made_at(
-        &self,
-        made_at: Instant,
-        request: &TagRequest,
-        deadline: Instant,
-    ) -> Result<Verdicts, StoreError> {
-        let verdicts = self.attempt(made_at, request, deadline).await;
+        let verdicts = self.attempt(request, deadline).await;
         self.shared.log_outage(verdicts.as_ref().err());
         verdicts
     }
@@ -212,20 +196,15 @@ impl RedisStore {
     /// # Errors
     /// See [`RedisStore::decide`].
     pub async fn decide_own(&self, request: &TagRequest) -> Result<Verdicts, StoreError> {
-        let verdicts = self.attempt(Instant::now(), request, self.deadline(None)).await;
+        let verdicts = self.attempt(request, self.deadline(None)).await;
         if verdicts.is_ok() {
             self.shared.log_outage(None);
         }
         verdicts
     }
 
-    async fn attempt(
-        &self,
-        made_at: Instant,
-        request: &TagRequest,
-        deadline: Instant,
-    ) -> Result<Verdicts, StoreError> {
-        let submission = Submission { request, clock: self.clock, made_at, deadline };
+    async fn attempt(&self, request: &TagRequest, deadline: Instant) -> Result<Verdicts, StoreError> {
+        let submission = Submission { request, clock: self.clock, made_at: Instant::now(), deadline };
         self.shared.servers.decide(&submission).await.map_err(|error| {
             let waited = deadline.saturating_duration_since(submission.made_at);
             error::into_store_error(error, waited)

@@ -175,13 +175,12 @@ impl Driver {
         now: Instant,
         connection: &Connection,
     ) {
-        if self.is_overdue(now) || self.shared.queue.lock().latency.is_look_due(now) {
+        if self.is_overdue(now) {
             // Meanwhile the task of the connection reads.
             yield_now().await;
             while let Some(Some((number, response))) = responses.next().now_or_never() {
                 self.complete(number, response, connection);
             }
-            self.shared.queue.lock().latency.looked(now);
         }
     }
 
@@ -230,7 +229,7 @@ impl Driver {
             pipeline.add_command(self.options.command(groups.iter().map(|group| run(group)), clock, *keys));
         }
         metrics::sent(commands.iter().map(|command| command.groups.len()), callers.saturating_sub(requests));
-        self.shared.queue.lock().latency.sent(requests, now);
+        self.shared.queue.lock().latency.sent(requests);
         self.batches_sent = self.batches_sent.wrapping_add(1);
         let (number, generation) = (self.batches_sent, self.generation);
         let loads = loads.len();
@@ -289,7 +288,6 @@ impl Driver {
                     self.generation = current.generation;
                     self.local.forget_all();
                     self.across_slots.connected();
-                    self.shared.queue.lock().latency.connected(Instant::now());
                 }
                 self.live = Some(current);
                 if self.breaker.reconnected() {

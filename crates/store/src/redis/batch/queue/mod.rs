@@ -97,8 +97,8 @@ impl Queue {
         self.earliest_deadline = earlier(self.earliest_deadline, Some(submission.deadline));
         let Submission { request, clock, made_at, deadline } = submission;
         let time_left = deadline.saturating_duration_since(made_at);
-        let is_accepted = self.latency.accepts(made_at, self.queued.len(), time_left);
-        let has_room = is_accepted && self.queued.len() < MAX_QUEUED_REQUESTS;
+        let has_room = self.queued.len() < MAX_QUEUED_REQUESTS
+            && self.latency.meets_deadline(self.queued.len(), time_left);
         let waiter = Waiter::new(sender, deadline);
         let hash = is_coalescable(request).then(|| self.hash_of(request));
         if let Some(hash) = hash {
