@@ -194,7 +194,7 @@ do
           b1, b2 = b1 < 4294967295 and b1 or 4294967295, b2 < 4294967295 and b2 or 4294967295
         elseif kind == 8 then
           a1, a2, until_second = following, following, following
-          is_ordinary = is_ordinary and b2 < 65536 and before < 65536 and following < 4294967296
+          is_ordinary = is_ordinary and b2 < 65536 and before < 65536
         elseif passing > 0 then
           local full = us * 100 + used
           local rest = full % 100000000
@@ -205,11 +205,11 @@ do
           end
           a2, b2 = s + (full - rest) / 100000000, rest + size
           until_second = rest > 0 and a2 + 1 or a2
-          is_ordinary = is_ordinary and until_second < 4294967296
         else
           a1, b1, a2, b2, is_ordinary = a, b, a, b, is_ordinary and used > 0
           until_second = b % 134217728 > 0 and a + 1 or a
         end
+        is_ordinary = is_ordinary and until_second < 4294967296
         -- A counter without charges has no record, and a denial makes one of bans.
         is_ordinary = is_ordinary and (b2 > 0 or before > 0) and (passes or not has_ban)
         if is_vetoed then
