@@ -1,6 +1,8 @@
 -- Decides calls on all counters of one cell, in its order and each in an ordinary state: most calls of most servers. Stands
 -- before all definitions, and defines no functions, since these cost more than such a decision. The algorithms are those of
--- fixed_window.lua, sliding_window.lua and token_bucket.lua; any other case is left to them.
+-- fixed_window.lua, sliding_window.lua and token_bucket.lua; any other case is left to them. Their constants stand here as
+-- numbers: 8239747 and 134217728 are SMALLEST and SIZE_UNIT of buckets, 2097152 and 67108864 are STEPS and SINCE_UNIT of
+-- sliding windows, and 1048576 is the unit of a bound between windows of a calendar.
 
 -- The reply; false for a call that is left.
 local reply = { struct.pack('<I4I4', now.s, now.us), nil }
@@ -11,7 +13,7 @@ do
   local list = unpack
   local KEYS, ARGV, pack, unpack, sub, try = KEYS, ARGV, struct.pack, struct.unpack, string.sub, redis.pcall
   local s, us, floor, last_written, expiry = now.s, now.us, math.floor, nil, nil
-  -- What follows from the last argument, which the calls of a rule have in common: the size of its cells, with the first bytes
+  -- Properties of the last argument, which the calls of a rule have in common: the size of its cells, with the first bytes
   -- and those of the ids, and the position of the states.
   local known, keys, times, count, is_plain, is_withheld, has_ban, cell_size, head, ids, position
   -- Its check, or if there are more, the present one, and all of them, a row of values for each. Of windows: the end of this
@@ -273,14 +275,14 @@ do
             last_written, expiry = last_end, now.given and '3600000' or string.format('%d000', last_end)
           end
           local cell = pack('<I3I4', head, last_end) .. (ids or sub(packed, 5, 10)) .. states
-          -- The error of a write is found again by the parts below.
+          -- A write that fails here fails again below, which reports it.
           result = not try('SET', key, cell, now.given and 'PX' or 'PXAT', expiry).err and result
         end
       end
     end
     if not result then
       left = left or {}
-      for n = i, i + keys - 1 do
+      for n = i, math.min(i + keys - 1, #KEYS) do
         left[KEYS[n]] = true
       end
     end

@@ -188,7 +188,7 @@ impl AcrossSlots {
     /// follow each other, since the script reads the checks of such calls once.
     pub(super) fn split(&mut self, mut groups: Vec<BoxedGroup>, now: Instant) -> Vec<Command> {
         self.apart.retain(|(_, until)| *until > now);
-        groups.sort_by_key(|group| checks(group));
+        groups.sort_by_cached_key(|group| checks(group));
         let (keys, max_calls) = match self.permission {
             Permission::Unneeded => (CommandKeys::Any, MAX_CALLS),
             Permission::Granted => (CommandKeys::AnySlotOfNode, MAX_CALLS),
