@@ -30,6 +30,16 @@ local function defer(from, to, times)
   end
 end
 
+-- Replaces the last bytes of the cell at a key from a position, a text, and returns whether it did. The cell was read, and its
+-- expiry is the same. Not without the permission for SETRANGE, see whole_cells.lua.
+local function patch_cell(key, position, bytes)
+  if may_patch and not sets_expiry then
+    may_patch = type(redis.pcall('SETRANGE', key, position, bytes)) == 'number'
+    return may_patch
+  end
+  return false
+end
+
 -- Decides a call on counters of one cell; nil if it needs the parts below. raw: the content of its key, if any.
 local function decide_cell(i, role, times, raw)
   fast_path = fast_path or make_fast_path()

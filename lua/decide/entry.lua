@@ -67,6 +67,3 @@ end
 -- Whether a write sets the expiry though it is unchanged: one in 16, for a key that was restored without one. Otherwise
 -- the present one is retained, since setting one is expensive in Redis.
 local sets_expiry = now.us % 16 == 0
-
--- Whether the user has the permission for SETRANGE, which costs Redis half as much as to store another string.
-local may_patch = true

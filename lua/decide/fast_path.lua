@@ -44,63 +44,6 @@ local function make_fast_path()
     return a2, b2, c2, result, passes or admitted, tokens
   end
 
-  -- For numbers of records: the layouts of the argument of a call that checks each of them, of the cell, of the reply to
-  -- one request, and of the states.
-  local layouts = {}
-
-  -- Decides a call that checks all records of a cell in order, as most calls of several checks do. raw: the content of key
-  -- i. Returns the result, or nil if there is more to it.
-  local function decide_all(i, times, raw, count)
-    local layout = layouts[count]
-    if not layout then
-      layout = {
-        '<I2I2' .. string.rep('I5BBdddI8', count),
-        '<BI2I4' .. string.rep('I5B', count) .. string.rep('I4I4', count),
-        '<' .. string.rep('BI4I4', count),
-        '<' .. string.rep('I4I4', count),
-      }
-      layouts[count] = layout
-    end
-    local asked, cell = { struct.unpack(layout[1], ARGV[1 + i]) }, { struct.unpack(layout[2], raw) }
-    local reply, changed = {}, false
-    local format, records, old_ends, last_end = cell[1], cell[2], cell[3], 0
-    if format ~= 1 or records ~= count then
-      return nil
-    end
-    for at = 0, count - 1 do
-      local from, known, state, to = 2 + at * 7, 3 + at * 2, 3 + count * 2 + at * 2, #reply
-      local last_byte, role, hits = asked[from + 2], asked[from + 3], asked[from + 4]
-      local kind = last_byte % 16
-      local algorithm = kind < 8 and algorithm_of(kind)
-      if not algorithm or cell[known + 1] ~= asked[from + 1] or cell[known + 2] ~= last_byte or asked[from + 7] ~= 0 then
-        return nil
-      end
-      local a, b = cell[state + 1], cell[state + 2]
-      local admitted, a2, b2 =
-        algorithm.apply(a, b, 0, hits, asked[from + 5], asked[from + 6], nil, now, times, role == 3)
-      if times > 1 then
-        reply[to + 1], reply[to + 2] = a, b
-      else
-        reply[to + 1], reply[to + 2], reply[to + 3] = admitted, a2, b2
-      end
-      local ends = algorithm.ends_at(a2, b2)
-      last_end = ends > last_end and ends or last_end
-      if a2 ~= a or b2 ~= b then
-        changed, cell[state + 1], cell[state + 2] = true, a2, b2
-      end
-    end
-    if changed then
-      cell[3] = last_end
-      local states_at, from = 7 + count * 6, 3 + count * 2
-      if last_end ~= old_ends or last_end <= now.s
-        or not patch_cell(KEYS[i], tostring(states_at), struct.pack(layout[4], unpack(cell, from + 1, from + count * 2)))
-      then
-        write_cell(i, struct.pack(layout[2], unpack(cell, 1, from + count * 2)), last_end, old_ends)
-      end
-    end
-    return struct.pack(times > 1 and layout[4] or layout[3], unpack(reply))
-  end
-
   -- The size of what follows the checks of an argument, and the positions of its shares by the number of their check, nil
   -- without any.
   local function read_tail(packed)
@@ -176,12 +119,6 @@ local function make_fast_path()
       tail_bytes, shares = read_tail(packed)
     end
     local count = (#packed - 4 - tail_bytes) / 39
-    if raw and count <= 16 and #raw == 7 + count * 14 and tail_bytes == 0 then
-      local result = decide_all(i, times, raw, count)
-      if result then
-        return result
-      end
-    end
     local records, old_ends = count, 0
     if raw then
       local format

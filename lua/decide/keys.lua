@@ -26,13 +26,3 @@ local function write_cell(i, raw, ends, old_ends)
     redis.call('SET', key, raw, now.given and 'PX' or 'PXAT', expiry)
   end
 end
-
--- Replaces the last bytes of the cell at a key from a position, a text, and returns whether it did. The cell was read, and its
--- expiry is the same.
-local function patch_cell(key, position, bytes)
-  if may_patch and not sets_expiry then
-    may_patch = type(redis.pcall('SETRANGE', key, position, bytes)) == 'number'
-    return may_patch
-  end
-  return false
-end

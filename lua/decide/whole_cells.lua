@@ -7,6 +7,9 @@
 -- The reply; false for a call that is left.
 local reply = { struct.pack('<I4I4', now.s, now.us), nil }
 
+-- Whether the user has the permission for SETRANGE, which costs Redis half as much as to store another string.
+local may_patch = true
+
 -- The keys of the calls that are left: later calls on these are left too, to preserve the order.
 local left
 do
