@@ -184,16 +184,19 @@ impl AcrossSlots {
         }
     }
 
-    /// Distributes calls over commands: those of a command are decided by the same clock, and calls with the same checks
-    /// follow each other, since the script reads the checks of such calls once.
+    /// Distributes calls over commands: those of a command are decided by the same clock. In commands of several, calls with
+    /// the same checks follow each other, since the script reads the checks of such calls once; otherwise calls keep their
+    /// order.
     pub(super) fn split(&mut self, mut groups: Vec<BoxedGroup>, now: Instant) -> Vec<Command> {
         self.apart.retain(|(_, until)| *until > now);
-        groups.sort_by_cached_key(|group| checks(group));
         let (keys, max_calls) = match self.permission {
             Permission::Unneeded => (CommandKeys::Any, MAX_CALLS),
             Permission::Granted => (CommandKeys::AnySlotOfNode, MAX_CALLS),
             Permission::Unknown | Permission::Probed | Permission::Refused(_) => (CommandKeys::OneSlot, 1),
         };
+        if max_calls > 1 {
+            groups.sort_by_cached_key(|group| checks(group));
+        }
         let mut commands: Vec<Command> = Vec::with_capacity(groups.len().div_ceil(max_calls));
         let mut alone = Vec::new();
         for group in groups {

@@ -65,19 +65,36 @@ fn a_server_without_slots_is_not_probed() {
     assert_eq!(sizes(&slots.split(groups(70), now)), expected);
 }
 
-#[test]
-fn calls_with_the_same_checks_follow_each_other_in_order_of_arrival() {
-    let mut slots = AcrossSlots::new(CommandKeys::Any);
+fn order(commands: &[Command]) -> Vec<CellKey> {
+    commands
+        .iter()
+        .flat_map(|command| &command.groups)
+        .map(|group| group.request.cells[0].key.clone())
+        .collect()
+}
+
+/// Calls with two kinds of checks in turn, and their keys.
+fn mixed() -> (Vec<BoxedGroup>, Vec<CellKey>) {
     let mut mixed = groups(6);
     for group in mixed.iter_mut().step_by(2) {
         group.request.cells[0].checks[0].record = RecordId::numbered(7, Algorithm::FixedWindow);
     }
-    let key = |group: &BoxedGroup| group.request.cells[0].key.clone();
-    let keys: Vec<_> = mixed.iter().map(key).collect();
-    let commands = slots.split(mixed, Instant::now());
-    let order: Vec<_> = commands.iter().flat_map(|command| &command.groups).map(key).collect();
+    let keys = mixed.iter().map(|group| group.request.cells[0].key.clone()).collect();
+    (mixed, keys)
+}
+
+#[test]
+fn calls_with_the_same_checks_follow_each_other_in_order_of_arrival() {
+    let (mixed, keys) = mixed();
+    let order = order(&AcrossSlots::new(CommandKeys::Any).split(mixed, Instant::now()));
     let [evens, odds] = [0, 1].map(|first| keys.iter().skip(first).step_by(2).cloned().collect::<Vec<_>>());
     assert!(order == [odds.clone(), evens.clone()].concat() || order == [evens, odds].concat(), "{order:?}");
+}
+
+#[test]
+fn calls_with_a_command_each_keep_their_order() {
+    let (mixed, keys) = mixed();
+    assert_eq!(order(&AcrossSlots::new(CommandKeys::OneSlot).split(mixed, Instant::now())), keys);
 }
 
 #[test]
