@@ -200,11 +200,7 @@ async fn a_user_for_limits_alone_suffices_with_rules_from_a_directory() {
 
 #[tokio::test]
 async fn without_setrange_cells_are_stored_whole_and_limits_are_as_exact() {
-    let allowed = COMMANDS.iter().filter(|name| **name != "setrange").map(|name| format!("+{name}"));
-    let user = ["--user", "app", "on", ">word", "~*", "resetchannels", "-@all"].map(str::to_owned);
-    let user: Vec<String> = user.into_iter().chain(allowed).collect();
-    let redis = Redis::start_with(&user.iter().map(String::as_str).collect::<Vec<_>>());
-    let url = format!("redis://app:word@127.0.0.1:{}", redis.port());
+    let (redis, url) = Redis::lacking("setrange");
     let directory = rules(&text(40));
     let tollgate = Tollgate::start(directory.path(), &["--store", &url, "--store-timeout", "5s"]);
     let mut client = tollgate.client().await;

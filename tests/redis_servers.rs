@@ -10,7 +10,7 @@ use redis::cmd;
 use crate::support::{
     cluster::{self, wait},
     http,
-    redis::{COMMANDS, Redis},
+    redis::Redis,
     tollgate::{Tollgate, command, rules},
 };
 
@@ -107,11 +107,7 @@ fn a_full_server_reports_its_limit_and_its_evictions() {
 
 #[test]
 fn a_server_that_refuses_info_is_logged_once_and_has_no_report() {
-    let allowed: Vec<String> =
-        COMMANDS.iter().filter(|name| **name != "info").map(|name| format!("+{name}")).collect();
-    let user = ["--user", "app", "on", ">word", "~*", "resetchannels", "-@all"].into_iter();
-    let server = Redis::start_with(&user.chain(allowed.iter().map(String::as_str)).collect::<Vec<_>>());
-    let url = format!("redis://app:word@127.0.0.1:{}", server.port());
+    let (server, url) = Redis::lacking("info");
     let (config, logs) = (rules(RULES), tempfile::tempdir().expect("a directory"));
     let log = logs.path().join("log");
     let mut program = command();

@@ -121,6 +121,17 @@ impl Redis {
         Self::start_on(free_port(), arguments)
     }
 
+    /// Starts a server whose user `app`, with the password `word`, may run all of [`COMMANDS`] except `command`, on every key.
+    /// Returns it and its URL for that user.
+    pub(crate) fn lacking(command: &str) -> (Self, String) {
+        let allowed = COMMANDS.iter().filter(|name| **name != command).map(|name| format!("+{name}"));
+        let user = ["--user", "app", "on", ">word", "~*", "resetchannels", "-@all"].map(str::to_owned);
+        let arguments: Vec<String> = user.into_iter().chain(allowed).collect();
+        let server = Self::start_with(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        let url = format!("redis://app:word@127.0.0.1:{}", server.port());
+        (server, url)
+    }
+
     /// Starts a server on a port that was got before.
     pub(crate) fn start_on(port: u16, arguments: &[&str]) -> Self {
         // A replica need not wait for others to come.
