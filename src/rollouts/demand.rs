@@ -11,11 +11,15 @@ use tollgate_core::clock::Clock;
 use tollgate_limiter::{
     ActiveRules,
     demand::{Demand, Recommendation, RecommendedLimit},
-    talkers,
+    talkers::{self, TakenDemand},
 };
+use tollgate_runtime::slices::{self, items_per_slice};
 
 /// Time between two rounds: the precision of windows.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Maximum number of slices in a round, which take less than half of the time between two.
+const MAX_SLICES: usize = 400;
 
 /// Rounds between two removals of rules that are not active.
 const ROUNDS_OF_REMOVAL: u32 = 60;
@@ -33,6 +37,23 @@ impl DemandView {
 }
 
 impl DemandView {
+    /// Adds demand for the active rules, in slices.
+    fn add(&self, mut taken: TakenDemand, rules: &ActiveRules) {
+        let items = items_per_slice(taken.count_of_keys(), MAX_SLICES);
+        // The same for all: it determines the window.
+        let now_s = Clock::System.now().as_micros() / 1_000_000;
+        loop {
+            let slice: Vec<_> = taken.by_ref().take(items).collect();
+            if slice.is_empty() {
+                return;
+            }
+            if let Some(active) = rules.active().get() {
+                self.0.lock().add(active.rules, active.overridden, &slice, now_s);
+            }
+            slices::pause();
+        }
+    }
+
     /// Limits of rules, by domain and path, that deny a part of the hits, where this many instances share the traffic evenly.
     pub(super) fn limits<'r>(
         &self,
@@ -56,14 +77,9 @@ pub(super) async fn run(rules: Arc<ActiveRules>, view: DemandView) -> Infallible
         let (rules, view) = (Arc::clone(&rules), view.clone());
         // Matches thousands of keys. Fails only by a panic, which is logged.
         let _ = spawn_blocking(move || {
-            let taken = talkers::take_demand();
-            let active = rules.active();
-            let Some(active) = active.get() else { return };
-            let now_s = Clock::System.now().as_micros() / 1_000_000;
-            let mut demand = view.0.lock();
-            demand.add(active.rules, active.overridden, &taken, now_s);
-            if removes {
-                demand.retain(active.rules);
+            view.add(talkers::take_demand(), &rules);
+            if removes && let Some(active) = rules.active().get() {
+                view.0.lock().retain(active.rules);
             }
         })
         .await;

@@ -7,6 +7,7 @@
 //! - [`outage`]: one log line when an outage begins, and one when it ends.
 //! - [`panics`]: containment of panics, and the alarm for those that escape.
 //! - [`redact`]: showing values that may be secrets.
+//! - [`slices`]: background work that delays other threads little.
 //! - [`task_slot`]: one background task at a time.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
@@ -20,4 +21,5 @@ pub mod log_budget;
 pub mod outage;
 pub mod panics;
 pub mod redact;
+pub mod slices;
 pub mod task_slot;

@@ -21,7 +21,7 @@ use super::{
     DomainCounts, DomainTop, TrafficShare,
     active::Active,
     counts,
-    demand::{DemandSince, KeyDemand},
+    demand::{DemandSince, TakenDemand},
     sampler::{Queue, Sampler},
     samples::Samples,
     sketches::Sketches,
@@ -116,7 +116,7 @@ pub(super) fn active_domains() -> Vec<String> {
     COLLECTOR.active.domains(COLLECTOR.now.load(Ordering::Relaxed))
 }
 
-pub(super) fn take_demand() -> Vec<KeyDemand> {
+pub(super) fn take_demand() -> TakenDemand {
     COLLECTOR.demand.lock().take()
 }
 

@@ -1,7 +1,9 @@
 //! Demand of keys since it was last taken, for recommended limits.
 
+use std::mem;
+
 use foldhash::quality::RandomState;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, hash_map};
 
 use super::{
     key::{KeyEntries, OwnedEntry},
@@ -22,11 +24,14 @@ pub struct KeyDemand {
     pub hits: u64,
 }
 
+/// Hits by the text of the key.
+type Keys = HashMap<Box<str>, u64, RandomState>;
+
 /// Requested hits of keys, by domain and text of the key. Counts nothing before it is first taken.
 #[derive(Debug, Default)]
 pub(super) struct DemandSince {
     is_wanted: bool,
-    domains: HashMap<Box<str>, HashMap<Box<str>, u64, RandomState>, RandomState>,
+    domains: HashMap<Box<str>, Keys, RandomState>,
     keys: usize,
 }
 
@@ -48,18 +53,44 @@ impl DemandSince {
         }
     }
 
-    /// Takes what was added since the last time, except for truncated keys.
-    pub(super) fn take(&mut self) -> Vec<KeyDemand> {
+    /// Takes what was added since the last time.
+    pub(super) fn take(&mut self) -> TakenDemand {
         self.is_wanted = true;
-        self.keys = 0;
-        let mut taken = Vec::new();
-        for (domain, keys) in std::mem::take(&mut self.domains) {
-            taken.extend(keys.into_iter().filter_map(|(key, hits)| {
-                let entries = KeyEntries::read(&key).whole()?;
-                Some(KeyDemand { domain: domain.to_string(), entries, hits })
-            }));
+        let count = mem::take(&mut self.keys);
+        let domains = mem::take(&mut self.domains).into_iter();
+        TakenDemand { count, domains, domain: Box::default(), keys: Keys::default().into_iter() }
+    }
+}
+
+/// Demand that was taken: an iterator over its keys, except for truncated ones. A key is decoded when its turn comes.
+#[derive(Debug)]
+pub struct TakenDemand {
+    count: usize,
+    domains: hash_map::IntoIter<Box<str>, Keys>,
+    /// The present domain, with the rest of its keys.
+    domain: Box<str>,
+    keys: hash_map::IntoIter<Box<str>, u64>,
+}
+
+impl TakenDemand {
+    /// Number of keys, truncated ones included.
+    pub const fn count_of_keys(&self) -> usize {
+        self.count
+    }
+}
+
+impl Iterator for TakenDemand {
+    type Item = KeyDemand;
+
+    fn next(&mut self) -> Option<KeyDemand> {
+        loop {
+            let read = |(key, hits): (Box<str>, u64)| Some((KeyEntries::read(&key).whole()?, hits));
+            if let Some((entries, hits)) = self.keys.find_map(read) {
+                return Some(KeyDemand { domain: self.domain.to_string(), entries, hits });
+            }
+            let (domain, keys) = self.domains.next()?;
+            (self.domain, self.keys) = (domain, keys.into_iter());
         }
-        taken
     }
 }
 
@@ -72,13 +103,15 @@ mod tests {
         let mut demand = DemandSince::default();
         let sample = |key, requested| Sample { domain: "edge", key, requested, denied: 0 };
         demand.add(&sample("k=a", 5));
-        assert!(demand.take().is_empty(), "nothing was wanted yet");
+        assert_eq!(demand.take().count(), 0, "nothing was wanted yet");
         demand.add(&sample("k=a", 5));
         demand.add(&sample("k=a", 2));
         demand.add(&sample("k=denied", 0));
         demand.add(&sample("k=trunc\\", 1));
         let taken = demand.take();
+        assert_eq!(taken.count_of_keys(), 2, "with the truncated one");
+        let taken: Vec<_> = taken.collect();
         assert_eq!((taken.len(), taken[0].hits, &*taken[0].entries[0].value), (1, 7, "a"));
-        assert!(demand.take().is_empty());
+        assert_eq!((demand.take().count_of_keys(), demand.take().count()), (0, 0));
     }
 }

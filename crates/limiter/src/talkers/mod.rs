@@ -40,7 +40,7 @@ use tollgate_rules::Listing;
 
 pub use self::{
     counts::{DomainCounts, KeyCounts, Span, SpanCounts, merge},
-    demand::KeyDemand,
+    demand::{KeyDemand, TakenDemand},
     key::OwnedEntry,
     share::TrafficShare,
 };
@@ -116,7 +116,7 @@ pub fn active_domains() -> Vec<String> {
 }
 
 /// Takes the requested hits of each key since the last call, and counts them from the first call on.
-pub fn take_demand() -> Vec<KeyDemand> {
+pub fn take_demand() -> TakenDemand {
     collector::take_demand()
 }
 
