@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures tollgate with its defaults in each mode, next to bare gRPC, and writes benches/RESULTS.md.
-# Needs redis-server, curl, and a machine without other load.
+# Needs redis-server, curl, llvm-profdata (see deploy/docker/compile.sh), and a machine without other load.
 #
 #   ROUNDS=5 SECONDS_EACH=4 LATENCY_SECONDS=60 benches/compare.sh
 #   ONLY='cluster|3 descriptors' benches/compare.sh     rows whose id or name matches; writes nothing
@@ -25,10 +25,11 @@ ALL="costs latency exactness saturation memory talkers"
 PARTS=${PARTS:-$([ -n "$ONLY" ] && echo costs || echo "$ALL")}
 RESULTS=benches/RESULTS.md
 
-if [ -z "${TOLLGATE:-}" ]; then cargo build --profile dist --locked; fi
+# The program of the image.
+if [ -z "${TOLLGATE:-}" ]; then sh deploy/docker/compile.sh target/shipped; fi
 if [ -z "${ECHO:-}" ]; then cargo build --profile dist --locked --example echo; fi
 # shellcheck disable=SC2034 # Used by the parts.
-tollgate=${TOLLGATE:-target/dist/tollgate} floor=${ECHO:-target/dist/examples/echo}
+tollgate=${TOLLGATE:-target/shipped/usr/bin/tollgate} floor=${ECHO:-target/dist/examples/echo}
 work=$(mktemp -d)
 for part in rows servers measure $ALL; do
     # shellcheck source=/dev/null

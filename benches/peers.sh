@@ -21,10 +21,11 @@ ONLY=${ONLY:-}
 RESULTS=benches/peers/results.tsv
 RAW=${RAW:-$([ -n "$ONLY" ] && echo /dev/null || echo $RESULTS)}
 
-if [ -z "${TOLLGATE:-}" ]; then cargo build --profile dist --locked; fi
+# The program of the image.
+if [ -z "${TOLLGATE:-}" ]; then sh deploy/docker/compile.sh target/shipped; fi
 if [ -z "${ECHO:-}" ]; then cargo build --profile dist --locked --example echo; fi
 # shellcheck disable=SC2034 # Used by the parts.
-tollgate=${TOLLGATE:-target/dist/tollgate} floor=${ECHO:-target/dist/examples/echo}
+tollgate=${TOLLGATE:-target/shipped/usr/bin/tollgate} floor=${ECHO:-target/dist/examples/echo}
 work=$(mktemp -d)
 for part in compare/servers compare/measure peers/servers; do
     # shellcheck source=/dev/null

@@ -56,8 +56,9 @@ ROUNDS=${ROUNDS:-3} SECONDS_EACH=${SECONDS_EACH:-5} WARM_UP_SECONDS=2
 # shellcheck disable=SC2034
 if [ "$mode" = quick ]; then ROUNDS=1 SECONDS_EACH=0.3 WARM_UP_SECONDS=0.2; fi
 if [ -z "$tollgate" ]; then
-    cargo build --profile dist --locked
-    tollgate=target/dist/tollgate
+    # The program of the image.
+    sh deploy/docker/compile.sh target/shipped
+    tollgate=target/shipped/usr/bin/tollgate
 fi
 mkdir -p "$out"
 work=$(mktemp -d)

@@ -12,6 +12,7 @@ out=$(cd "$3" && pwd)
 # Both are measured as multiples of the same bare gRPC service, whose figure depends on the machine alone.
 export ONLY=${ONLY:-'^(memory-100k|redis-1|redis-100k|redis-3-of-a-tag|leased-100k|denied-1)$'}
 export ROUNDS=${ROUNDS:-5} SECONDS_EACH=${SECONDS_EACH:-4}
+# Without profile-guided optimization, whose profiles differ from run to run.
 build() { # commit, name
     local tree=$out/tree-$2
     git worktree add --quiet --detach --force "$tree" "$1"

@@ -64,7 +64,7 @@ fn the_image_matches_the_manifests_and_the_program() {
         assert!(builder.contains("sh deploy/docker/compile.sh "));
     }
     let compile = read("deploy/docker/compile.sh");
-    assert!(compile.contains("/layout.sh\" ") && compile.contains("-C target-feature=+crt-static"));
+    assert!(compile.contains("/layout.sh\" ") && compile.contains("-Ctarget-feature=+crt-static"));
     assert!(read("deploy/docker/build.sh").contains(&format!("{} /bin/ratelimit; do", entry[0])));
     for image in dockerfile.lines().filter_map(|line| line.strip_prefix("FROM ")) {
         let image = image.split(' ').next().unwrap_or_default();
@@ -97,6 +97,8 @@ fn the_builder_gets_every_source_of_the_program() {
         "src/main.rs",
         "deploy/docker/compile.sh",
         "deploy/docker/layout.sh",
+        "deploy/docker/train.sh",
+        "deploy/docker/training/rules.yaml",
         "config/default",
     ];
     for path in needed.iter().map(String::as_str).chain(beside) {

@@ -8,6 +8,7 @@ mod image;
 mod istio;
 pub(crate) mod manifests;
 mod mutations;
+mod pgo;
 mod redis;
 mod rolling_restart;
 
