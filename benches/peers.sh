@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures tollgate beside other rate-limit services: same rules, same load, same Redis, one after the other.
-# Needs redis-server, curl, and a machine without other load.
+# Needs redis-server, curl, llvm-profdata (see deploy/docker/compile.sh), and a machine without other load.
 #
 #   RATELIMIT=… LIMITADOR=… benches/peers.sh            the binaries of the services; a service without one is left out
 #   ROUNDS=3 CELL_SECONDS=10 benches/peers.sh           shorter cells, in several rounds

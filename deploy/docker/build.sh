@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the steps of deploy/docker/Dockerfile for the checked-out commit without a container engine: leaves the image's files
-# in target/image/root, prints their size, and runs them. The base of about 2 MB is not included.
+# in target/image/root, prints their size, and runs them. The base of about 2 MB is not included. compile.sh states the tools
+# that it needs; PROFILE_GUIDED=no builds without profile-guided optimization, which takes most of the time.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
