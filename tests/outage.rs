@@ -190,8 +190,8 @@ async fn counters_in_use_admit_no_more_than_their_limit_through_an_outage() {
     fleet.until_redis_decides(true).await;
     for ((counter, before), during) in counters().zip(before).zip(during) {
         let name = format!("{counter:?}: {before} before and {during} during");
-        // Tokens in hand count as used, so leased counters admit a little less.
-        assert!((before + during) * 10 <= LIMIT * 11 && during >= 60, "{name}");
+        // Tokens in hand count as used before, and pass during the outage.
+        assert!((150 + during) * 10 <= LIMIT * 11 && during >= 60, "{name}");
         let after = fleet.round_robin(counter, 900).await;
         assert!((150 + during + after) * 10 <= LIMIT * 11, "{name}, {after} after");
     }

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -28,6 +28,7 @@ struct Slots {
     in_use: AtomicUsize,
     /// Notified when the last slot is released.
     drained: Notify,
+    is_draining: AtomicBool,
 }
 
 /// Slot of some requests, released on drop.
@@ -45,8 +46,14 @@ impl BackgroundQueue {
         acquired.ok().map(|_| BackgroundSlot { slots: Arc::clone(&self.0), requests })
     }
 
-    /// Waits until no slot is held. Slots may be acquired meanwhile.
+    /// Whether to refund now what would be refunded later: the process is about to end.
+    pub(super) fn is_draining(&self) -> bool {
+        self.0.is_draining.load(Ordering::Acquire)
+    }
+
+    /// Has all tokens refunded, and waits until no slot is held. Slots may be acquired meanwhile.
     pub async fn drained(&self) {
+        self.0.is_draining.store(true, Ordering::Release);
         loop {
             // Created before the check, so that no release after the check is missed.
             let drained = self.0.drained.notified();

@@ -219,8 +219,8 @@ impl FixedWindow {
         [end, word(count & u64::from(u32::MAX)), word(count >> u32::BITS)]
     }
 
-    /// Length of a window.
-    pub(super) const fn length(&self) -> Duration {
+    /// Length of a window, approximately with a calendar.
+    pub const fn length(&self) -> Duration {
         Duration::from_secs(self.window.get() as u64)
     }
 

@@ -54,6 +54,10 @@ impl CacheEntry {
         if self.policy != check.policy {
             return None;
         }
+        // Under an enforced ban, no token may be spent.
+        if let Some(verdict) = self.denial.as_ref().and_then(|denial| denial.banned(check.hits, now)) {
+            return Some((verdict, Source::DenialCache));
+        }
         let reservation = self.reservation.as_mut().filter(|_| check.sync.may_lease());
         if let Some(verdict) = reservation.and_then(|reservation| reservation.spend(check.hits, now)) {
             return Some((verdict, Source::Lease));
@@ -67,6 +71,11 @@ impl CounterCache {
     #[cfg(test)]
     pub(super) fn allocated_bytes(&self) -> usize {
         self.entries.allocated_bytes()
+    }
+
+    #[cfg(test)]
+    pub(super) fn granted(&self) -> usize {
+        self.expiries.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -96,7 +105,7 @@ impl CounterCache {
             }
             let reservation = entry.reservation.get_or_insert_with(|| Box::new(Reservation::new(now)));
             reservation.set_share(check.share);
-            reservation.record_demand(check.hits, now);
+            reservation.record_demand(&check.policy, check.hits, now);
         }
     }
 
@@ -260,11 +269,14 @@ impl CounterCache {
         }
         let reservation = entry.reservation.get_or_insert_with(|| Box::new(Reservation::new(sent_at)));
         reservation.set_share(check.share);
+        let former = reservation.expiry();
         let unused = reservation.learn(&check.policy, verdict, reserved, sent_at);
         self.unused_tokens.extend(unused.map(|unused| (name(), unused)));
         if reserved > 0 {
+            self.expiries.remove(&former);
             self.grant_count = self.grant_count.wrapping_add(1);
-            self.expiries.insert((reservation.spend_by(), self.grant_count), name());
+            reservation.set_grant(self.grant_count);
+            self.expiries.insert(reservation.expiry(), name());
         }
     }
 
@@ -291,17 +303,22 @@ impl CounterCache {
     /// Takes the unused tokens of evicted counters.
     pub(super) fn collect_evicted(&mut self) {
         for (name, entry) in self.entries.take_evicted() {
+            entry
+                .reservation
+                .iter()
+                .for_each(|reservation| drop(self.expiries.remove(&reservation.expiry())));
             self.unused_tokens.extend(entry.unused().map(|unused| (name, unused)));
         }
     }
 
-    /// The refunds of tokens that were not spent in time.
-    pub(super) fn refunds_due(&mut self, now: Instant) -> Requests {
-        while let Some(first) = self.expiries.first_entry().filter(|first| first.key().0 <= now) {
-            let name = first.remove();
+    /// The refunds of tokens that were not spent in time, or of all unspent ones.
+    pub(super) fn refunds_due(&mut self, now: Instant, of_all: bool) -> Requests {
+        while let Some(first) = self.expiries.first_entry().filter(|first| of_all || first.key().0 <= now) {
+            let (expiry, name) = first.remove_entry();
             let unused = self.entries.get(&name.cell, name.record).and_then(|entry| {
                 let policy = entry.policy;
-                entry.reservation.as_mut()?.expired(&policy, now)
+                let reservation = entry.reservation.as_mut().filter(|held| held.expiry() == expiry);
+                reservation?.unused(&policy)
             });
             self.unused_tokens.extend(unused.map(|unused| (name, unused)));
         }

@@ -10,8 +10,7 @@ use tollgate_core::{
     clock::Timestamp,
 };
 
-/// Time constant of the moving averages.
-const AVERAGING_TIME: Duration = Duration::from_millis(200);
+use super::lease_timing::LeaseTiming;
 
 /// Hits per second, as of a time.
 #[derive(Clone, Copy, Debug)]
@@ -35,14 +34,14 @@ impl Rate {
     }
 
     /// The rate at a later time, without hits in between.
-    pub(super) fn at(&self, now: Instant) -> f64 {
+    pub(super) fn at(&self, now: Instant, averaging_time: Duration) -> f64 {
         let elapsed = now.saturating_duration_since(self.at);
-        self.per_second * (-elapsed.as_secs_f64() / AVERAGING_TIME.as_secs_f64()).exp()
+        self.per_second * (-elapsed.as_secs_f64() / averaging_time.as_secs_f64()).exp()
     }
 
-    pub(super) fn add(&mut self, hits: u64, now: Instant) {
+    pub(super) fn add(&mut self, hits: u64, now: Instant, averaging_time: Duration) {
         // Sufficiently exact for any number of hits.
-        self.per_second = self.at(now) + hits as f64 / AVERAGING_TIME.as_secs_f64();
+        self.per_second = self.at(now, averaging_time) + hits as f64 / averaging_time.as_secs_f64();
         self.at = now;
     }
 }
@@ -65,7 +64,8 @@ impl SharedRate {
             let elapsed = now.since(at).as_secs_f64();
             if elapsed > 0.0 {
                 let sample = used.saturating_sub(before) as f64 / elapsed;
-                let weight = 1.0 - (-elapsed / AVERAGING_TIME.as_secs_f64()).exp();
+                let averaging_time = LeaseTiming::of(policy).averaging_time;
+                let weight = 1.0 - (-elapsed / averaging_time.as_secs_f64()).exp();
                 self.per_second += weight * (sample - self.per_second);
             }
         }

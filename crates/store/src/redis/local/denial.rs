@@ -52,7 +52,7 @@ impl Denial {
     /// The denial of a charge, if it follows from the cached one: of as many hits, or more.
     pub(super) fn covers(&self, hits: Hits, now: Instant) -> Option<Verdict> {
         let Hits::Charge(hits) = hits else { return None };
-        if let Some(verdict) = self.banned(hits.get(), now) {
+        if let Some(verdict) = self.banned(Hits::Charge(hits), now) {
             return Some(verdict);
         }
         let more = hits.get().checked_sub(self.hits)?;
@@ -70,7 +70,7 @@ impl Denial {
     /// The verdict on exactly such a charge, whether or not it would have passed alone.
     pub(super) fn exact(&self, hits: Hits, now: Instant) -> Option<Verdict> {
         let Hits::Charge(hits) = hits else { return None };
-        self.banned(hits.get(), now).or_else(|| self.at(now).filter(|_| hits.get() == self.hits))
+        self.banned(Hits::Charge(hits), now).or_else(|| self.at(now).filter(|_| hits.get() == self.hits))
     }
 
     /// Whether it is valid at `now`, or was a second before.
@@ -78,10 +78,11 @@ impl Denial {
         now.saturating_duration_since(self.until) < Duration::from_secs(1)
     }
 
-    /// The denial of any number of hits under an enforced ban.
-    fn banned(&self, hits: u64, now: Instant) -> Option<Verdict> {
+    /// The denial of a charge of any number of hits under an enforced ban.
+    pub(super) fn banned(&self, hits: Hits, now: Instant) -> Option<Verdict> {
+        let Hits::Charge(hits) = hits else { return None };
         let verdict = is_banned(&self.verdict).then(|| self.at(now)).flatten()?;
-        Some(Verdict { over: hits, ..verdict })
+        Some(Verdict { over: hits.get(), ..verdict })
     }
 
     /// The verdict as of `now`, while valid.

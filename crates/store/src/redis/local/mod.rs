@@ -10,6 +10,7 @@ mod demand;
 mod denial;
 mod early_ends;
 mod heat;
+mod lease_timing;
 mod held_hits;
 mod two_generation_map;
 mod cache;
@@ -160,10 +161,10 @@ impl LocalCache {
         request.checks_with_cells().map(held).fold(0, u64::saturating_add)
     }
 
-    /// Takes the refunds of unused tokens.
+    /// Takes the refunds of unused tokens: of expired ones, or of all while the process drains.
     pub(super) fn take_unused(&self, now: Instant) -> UnusedTokens {
         let mut state = self.state.lock();
-        let requests = state.cache.refunds_due(now);
+        let requests = state.cache.refunds_due(now, self.background.is_draining());
         let has_more = state.cache.may_owe_refunds();
         let slot = if has_more { state.slot.clone() } else { state.slot.take() };
         UnusedTokens { requests, slot, has_more }

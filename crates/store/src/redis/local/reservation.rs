@@ -21,16 +21,11 @@ use tollgate_core::{
 use super::{
     demand::{Rate, SharedRate},
     heat::Heat,
+    lease_timing::LeaseTiming,
 };
 use crate::request::Check;
 
-/// Time for which charges ahead should last. Shorter for buckets, which refill while tokens are held.
-const PREFETCH_HORIZON: Duration = Duration::from_millis(100);
-const BUCKET_PREFETCH_HORIZON: Duration = Duration::from_millis(50);
-
-/// Longest and shortest time for which tokens are held.
-const MAX_HOLD: Duration = Duration::from_millis(200);
-const BUCKET_MAX_HOLD: Duration = Duration::from_millis(100);
+/// Shortest time for which tokens are held.
 const MIN_HOLD: Duration = Duration::from_millis(4);
 
 /// Divisors of the remaining capacity: of a window, and of a bucket, whose total demand is not observed.
@@ -49,6 +44,8 @@ pub(super) struct Reservation {
     tokens: u64,
     /// Time until which the tokens must be spent.
     spend_by: Instant,
+    /// Number of the grant of these tokens in its cache.
+    grant: u64,
     /// Verdict of Redis without the tokens, and the number of tokens spent since.
     basis: Option<Basis>,
     spent: u64,
@@ -87,6 +84,7 @@ impl Reservation {
         Self {
             tokens: 0,
             spend_by: now,
+            grant: 0,
             basis: None,
             spent: 0,
             demand,
@@ -104,8 +102,8 @@ impl Reservation {
     }
 
     /// Records the demand for hits.
-    pub(super) fn record_demand(&mut self, hits: Hits, now: Instant) {
-        self.demand.add(hits.charged(), now);
+    pub(super) fn record_demand(&mut self, policy: &Policy, hits: Hits, now: Instant) {
+        self.demand.add(hits.charged(), now, LeaseTiming::of(policy).averaging_time);
         self.heat.record(now);
     }
 
@@ -136,6 +134,10 @@ impl Reservation {
         self.worthwhile_demand(sync, policy, now).is_some()
     }
 
+    fn demand_at(&self, policy: &Policy, now: Instant) -> f64 {
+        self.demand.at(now, LeaseTiming::of(policy).averaging_time)
+    }
+
     /// The demand a second, if the counter is worth charging ahead.
     fn worthwhile_demand(&self, sync: SyncMode, policy: &Policy, now: Instant) -> Option<f64> {
         let is_leased = match sync {
@@ -143,7 +145,7 @@ impl Reservation {
             SyncMode::Leased => true,
             SyncMode::Auto => !self.is_scarce && self.heat.is_hot(now),
         };
-        let demand = is_leased.then(|| self.demand.at(now))?;
+        let demand = is_leased.then(|| self.demand_at(policy, now))?;
         (wanted(demand, policy) >= 1.0).then_some(demand)
     }
 
@@ -155,13 +157,14 @@ impl Reservation {
             return None;
         }
         let demand = self.worthwhile_demand(sync, policy, now)?;
-        self.is_requested = true;
         let caution = if is_bucket(policy) { BUCKET_CAUTION_FACTOR } else { CAUTION_FACTOR };
         let share = demand / self.total_demand.per_second().max(demand) / caution;
-        Some(Prefetch {
+        let share = (share * SHARE_UNITS) as u16;
+        self.is_requested = share > 0;
+        self.is_requested.then(|| Prefetch {
             max_tokens: wanted(demand, policy) as u32,
-            share: (share * SHARE_UNITS) as u16,
-            hold_millis: u16::try_from(max_hold(policy).as_millis()).unwrap_or(u16::MAX),
+            share,
+            hold_millis: u16::try_from(LeaseTiming::of(policy).max_hold.as_millis()).unwrap_or(u16::MAX),
         })
     }
 
@@ -186,8 +189,8 @@ impl Reservation {
             return None;
         }
         let before = self.unused(policy);
-        let seconds = 2.0 * f64::from(reserved) / self.demand.at(sent_at).max(1.0);
-        let hold = Duration::from_secs_f64(seconds).clamp(MIN_HOLD, max_hold(policy));
+        let seconds = 2.0 * f64::from(reserved) / self.demand_at(policy, sent_at).max(1.0);
+        let hold = Duration::from_secs_f64(seconds).clamp(MIN_HOLD, LeaseTiming::of(policy).max_hold);
         let valid_until = policy.reserved_until(verdict.decided_at);
         let hold = valid_until.map_or(hold, |end| hold.min(end.since(verdict.decided_at)));
         self.tokens = u64::from(reserved);
@@ -202,14 +205,14 @@ impl Reservation {
         if now < self.spend_by { self.tokens } else { 0 }
     }
 
-    /// Time until which the tokens must be spent.
-    pub(super) const fn spend_by(&self) -> Instant {
-        self.spend_by
+    /// Time until which the tokens must be spent, and the number of their grant.
+    pub(super) const fn expiry(&self) -> (Instant, u64) {
+        (self.spend_by, self.grant)
     }
 
-    /// Takes unspent tokens that have expired.
-    pub(super) fn expired(&mut self, policy: &Policy, now: Instant) -> Option<Unused> {
-        (self.spend_by <= now).then(|| self.unused(policy)).flatten()
+    /// Sets the number of the grant of the tokens.
+    pub(super) const fn set_grant(&mut self, grant: u64) {
+        self.grant = grant;
     }
 
     /// Takes all unspent tokens.
@@ -249,13 +252,5 @@ const fn is_bucket(policy: &Policy) -> bool {
 
 /// Tokens that suffice for a demand until the next charge ahead.
 fn wanted(demand: f64, policy: &Policy) -> f64 {
-    demand * prefetch_horizon(policy).as_secs_f64()
-}
-
-fn prefetch_horizon(policy: &Policy) -> Duration {
-    if is_bucket(policy) { BUCKET_PREFETCH_HORIZON } else { PREFETCH_HORIZON }
-}
-
-fn max_hold(policy: &Policy) -> Duration {
-    if is_bucket(policy) { BUCKET_MAX_HOLD } else { MAX_HOLD }
+    demand * LeaseTiming::of(policy).horizon.as_secs_f64()
 }

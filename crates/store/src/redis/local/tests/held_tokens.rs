@@ -1,0 +1,69 @@
+//! Ends of tokens before their time.
+
+use super::*;
+
+#[test]
+fn no_tokens_are_spent_under_an_enforced_ban() {
+    let server = Server::new();
+    let call = banning(600, 1, SyncMode::Leased, BanEffect::Enforce);
+    let policy = call.checks().next().expect("one").policy;
+    let verdict = policy.verdict(StateSummary::Words([0; 3]), NOW, Hits::ONE, true, Charging::Independent);
+    let learn = |verdict, reserved| {
+        let verdicts = SmallVec::from_iter([Verdicts::from_iter([(0, verdict)])]);
+        server.local.learn(
+            &call,
+            server.at(0),
+            &RunOutcome { verdicts, reserved: SmallVec::from_iter([reserved]) },
+        );
+    };
+    learn(verdict, 48);
+    assert!(server.local.decide(&call, server.at(1)).expect("held")[0].1.admitted);
+    let ban = Ban { until: NOW.seconds() + 600, level: NonZeroU8::MIN, is_new: true, is_enforced: true };
+    learn(verdict.under(ban, Hits::ONE), 0);
+    assert!(!server.local.decide(&call, server.at(1)).expect("cached")[0].1.admitted);
+}
+
+#[tokio::test]
+async fn all_tokens_are_refunded_when_the_process_drains() {
+    let background = BackgroundQueue::default();
+    let mut server = Server { local: LocalCache::new(background.clone()), ..Server::new() };
+    let leased = one(policy(Algorithm::FixedWindow, 1_000_000), 1, SyncMode::Leased);
+    for at in 0..1_000 {
+        assert!(server.admits(&leased, at / 10));
+    }
+    let held = server.local.held_hits(&leased, server.at(100));
+    assert!(held > 0 && server.local.take_unused(server.at(100)).requests.is_empty(), "still held");
+    let drained = tokio::spawn(async move { background.drained().await });
+    tokio::task::yield_now().await;
+    let UnusedTokens { requests, slot, has_more } = server.local.take_unused(server.at(100));
+    assert_eq!((refunded(&requests), has_more), (held, false));
+    assert!(!drained.is_finished(), "until they are sent");
+    drop(slot);
+    drained.await.expect("drained");
+}
+
+#[test]
+fn a_counter_has_one_grant_and_an_evicted_one_none() {
+    let (mut cache, now) = (CounterCache::default(), Instant::now());
+    let check = check(0, policy(Algorithm::FixedWindow, 1_000_000), Hits::ONE, SyncMode::Leased);
+    let verdict = check.policy.verdict(
+        StateSummary::Words([NOW.seconds() + 60, 2, 0]),
+        NOW,
+        Hits::ONE,
+        true,
+        Charging::Independent,
+    );
+    let cell = |number: usize| {
+        let key = CellKey::open("d", [Entry { key: "k", value: &number.to_string() }].into_iter());
+        Cell { key, checks: [check].into_iter().collect() }
+    };
+    for _ in 0..10 {
+        cache.learn((&cell(0), &check), &verdict, false, 5, now);
+    }
+    assert_eq!(cache.granted(), 1);
+    for number in 0..5 * MAX_GENERATION_ENTRIES {
+        cache.learn((&cell(number), &check), &verdict, false, 5, now);
+        cache.collect_evicted();
+    }
+    assert!(cache.granted() <= 2 * MAX_GENERATION_ENTRIES, "{}", cache.granted());
+}
