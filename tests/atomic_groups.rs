@@ -180,8 +180,8 @@ impl TimedStore {
     /// Waits until all refunds were made. Returns whether there were none.
     async fn has_refunded_nothing(&self) -> bool {
         let Self::Redis(_, background) = self else { return true };
-        let was_idle = background.drained().now_or_never().is_some();
-        background.drained().await;
+        let was_idle = background.drain().now_or_never().is_some();
+        background.drain().await;
         was_idle
     }
 }

@@ -202,7 +202,7 @@ async fn a_charge_beyond_the_limit_that_was_not_sent_in_time_is_sent_later() {
         let active = guard.get().expect("rules");
         let decided = limiter.decide(active, "strict", &[descriptor], Deadline::Exceeded).await;
         assert!(decided.expect("a decision").0.degraded.is_some(), "{algorithm}");
-        background.drained().await;
+        background.drain().await;
         let subject = NamedStore::redis("redis", store.clone());
         let (_, look) = subject.ask(&rules, None, ("strict", algorithm), Hits::Peek).await;
         assert_eq!(look.used, 80, "{algorithm}");

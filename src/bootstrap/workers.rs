@@ -151,7 +151,7 @@ async fn serve<T: UnaryService>(
     if timeout(drain_timeout, tasks.wait()).await.is_err() {
         tracing::warn!(connections = tasks.len(), "drain timed out; closing connections");
     }
-    if timeout(drain_timeout.saturating_sub(begun.elapsed()), background.drained()).await.is_err() {
+    if timeout(drain_timeout.saturating_sub(begun.elapsed()), background.drain()).await.is_err() {
         tracing::warn!("drain timed out flushing refunds to the store");
     }
 }

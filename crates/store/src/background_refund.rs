@@ -52,7 +52,7 @@ impl BackgroundQueue {
     }
 
     /// Has all tokens refunded, and waits until no slot is held. Slots may be acquired meanwhile.
-    pub async fn drained(&self) {
+    pub async fn drain(&self) {
         self.0.is_draining.store(true, Ordering::Release);
         loop {
             // Created before the check, so that no release after the check is missed.
@@ -159,11 +159,11 @@ mod tests {
     #[tokio::test]
     async fn waiting_for_drain_does_not_block_acquiring() {
         let background = BackgroundQueue::default();
-        background.drained().await;
+        background.drain().await;
         let first = background.acquire(1).expect("a slot");
         let mut waiting = tokio::spawn({
             let background = background.clone();
-            async move { background.drained().await }
+            async move { background.drain().await }
         });
         tokio::task::yield_now().await;
         let second = background.acquire(2).expect("another slot");

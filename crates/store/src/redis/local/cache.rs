@@ -303,10 +303,9 @@ impl CounterCache {
     /// Takes the unused tokens of evicted counters.
     pub(super) fn collect_evicted(&mut self) {
         for (name, entry) in self.entries.take_evicted() {
-            entry
-                .reservation
-                .iter()
-                .for_each(|reservation| drop(self.expiries.remove(&reservation.expiry())));
+            if let Some(reservation) = &entry.reservation {
+                self.expiries.remove(&reservation.expiry());
+            }
             self.unused_tokens.extend(entry.unused().map(|unused| (name, unused)));
         }
     }

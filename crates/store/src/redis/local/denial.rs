@@ -49,12 +49,9 @@ impl Denial {
         is_lasting.then_some(Self { hits: hits.get(), verdict, noted_at: sent_at, until })
     }
 
-    /// The denial of a charge, if it follows from the cached one: of as many hits, or more.
+    /// The denial of a charge, if it follows from the cached one without a ban: of as many hits, or more.
     pub(super) fn covers(&self, hits: Hits, now: Instant) -> Option<Verdict> {
         let Hits::Charge(hits) = hits else { return None };
-        if let Some(verdict) = self.banned(Hits::Charge(hits), now) {
-            return Some(verdict);
-        }
         let more = hits.get().checked_sub(self.hits)?;
         let verdict = self.at(now).filter(|verdict| !verdict.admitted)?;
         // The cached times do not apply to more hits.

@@ -292,6 +292,25 @@ mod fleet {
         assert!(windows.values().all(|hits| *hits <= limit), "{algorithm:?} of {limit}: {windows:?}");
     }
 
+    #[test]
+    fn workers_that_hold_tokens_of_long_windows_admit_exactly_the_limit() {
+        for sync in [SyncMode::Auto, SyncMode::Leased] {
+            for (workers, per_minute) in [(2, 600), (2, 6_000), (6, 600), (6, 20_000), (20, 60_000)] {
+                for demand in [0.9, 1.05, 3.0] {
+                    let policy = limit(Algorithm::FixedWindow, per_minute, 60);
+                    let per_second = f64::from(per_minute) / 60.0 * demand;
+                    // Up to the end of the second window.
+                    let tally = Fleet::new(policy, sync, workers, 2).run(per_second, 0.0, 0.0, 90, 7);
+                    let case = format!("{sync:?}, {workers} workers, {per_minute} a minute, {demand}");
+                    assert_eq!(tally.false_denials, 0, "{case}");
+                    assert_eq!(tally.admitted.len() as u64, tally.admitted_by_shadow, "{case}");
+                    let is_leased = tally.sent < tally.decisions / 2;
+                    assert!(per_minute == 600 || is_leased, "{case}: {} sent", tally.sent);
+                }
+            }
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]

@@ -1,4 +1,4 @@
-//! Ends of tokens before their time.
+//! Time for which tokens are held, and their ends before it.
 
 use super::*;
 
@@ -33,7 +33,7 @@ async fn all_tokens_are_refunded_when_the_process_drains() {
     }
     let held = server.local.held_hits(&leased, server.at(100));
     assert!(held > 0 && server.local.take_unused(server.at(100)).requests.is_empty(), "still held");
-    let drained = tokio::spawn(async move { background.drained().await });
+    let drained = tokio::spawn(async move { background.drain().await });
     tokio::task::yield_now().await;
     let UnusedTokens { requests, slot, has_more } = server.local.take_unused(server.at(100));
     assert_eq!((refunded(&requests), has_more), (held, false));
@@ -66,4 +66,22 @@ fn a_counter_has_one_grant_and_an_evicted_one_none() {
         cache.collect_evicted();
     }
     assert!(cache.granted() <= 2 * MAX_GENERATION_ENTRIES, "{}", cache.granted());
+}
+
+#[test]
+fn a_counter_of_long_windows_is_leased_for_longer() {
+    let calls = |seconds| {
+        let quota = Quota { limit: 1_000_000, window: Window::from_seconds(seconds).expect("in range") };
+        let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
+        let (mut server, request) = (Server::new(), one(policy, 1, SyncMode::Leased));
+        for at in 0..1_000 {
+            assert!(server.admits(&request, at * 10));
+        }
+        server.sent
+    };
+    let [second, minute, hour] = [1, 60, 3_600].map(calls);
+    assert!(
+        (80..200).contains(&second) && (30..60).contains(&minute) && hour < 30,
+        "{second} {minute} {hour}"
+    );
 }

@@ -15,7 +15,6 @@ use crate::{key::CellKey, request::Veto};
 
 mod auto;
 mod held_tokens;
-mod workers;
 
 /// A second of the clock of Redis, in the middle of a minute.
 const NOW: Timestamp = Timestamp::from_micros(1_700_000_010_000_000);
