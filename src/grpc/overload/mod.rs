@@ -3,8 +3,8 @@
 //! A worker that admits more calls than it can process responds later and later, until every response is late and all
 //! work is wasted. The time to the response of a new call is estimated from the time that it waited in the socket, the
 //! calls already admitted and the average CPU time of a call. The larger its share of the caller's timeout, the less is
-//! done for the call: first the store is skipped, so that each limit applies its `on_store_error` policy at a fraction of
-//! the cost; and when even that would take too long, the call is rejected immediately. The estimate is made again when
+//! done for the call: first the store is skipped, so that each limit applies its `on_store_error` policy without the wait
+//! for a reply; and when even that would take too long, the call is rejected immediately. The estimate is made again when
 //! the call's task runs, from the time that it actually waited.
 
 mod early;
