@@ -1,4 +1,4 @@
-//! Many connections that do nothing, or don't read what they asked for.
+//! Many idle connections, and clients that send requests and read no response.
 
 use std::{
     io::{ErrorKind, Write as _},
@@ -22,10 +22,10 @@ use crate::support::redis::Redis;
 /// HTTP/2 preface of a client, with settings that change nothing.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// With the setting that no stream has room for an answer.
+/// With the setting that no stream has a window for a response.
 const PREFACE_WITHOUT_WINDOW: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\0";
 
-/// Requests that each connection which does not read asks at first: more than may be under way on one.
+/// Requests that a stalled client sends at first: more than may be in flight on a connection.
 const INITIAL_REQUESTS: u32 = 1_200;
 
 const PATH: &[u8] = b"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -41,7 +41,7 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     frame
 }
 
-/// The headers of a request, none of which the table of HPACK is to remember.
+/// Header block of a request, with no entry for the table of HPACK.
 pub(super) fn headers() -> Vec<u8> {
     let mut block = vec![0x83, 0x86];
     let literal = |block: &mut Vec<u8>, name: &[u8], value: &[u8]| {
@@ -56,8 +56,8 @@ pub(super) fn headers() -> Vec<u8> {
     block
 }
 
-/// The bytes of a request on a stream.
-pub(super) fn ask(stream: u32, body: &Bytes) -> Vec<u8> {
+/// Frames of a request on a stream.
+pub(super) fn request_frames(stream: u32, body: &Bytes) -> Vec<u8> {
     [frame(1, 4, stream, &headers()), frame(0, 1, stream, body)].concat()
 }
 
@@ -65,35 +65,35 @@ pub(super) fn connect(port: u16) -> TcpStream {
     TcpStream::connect(("127.0.0.1", port)).expect("tollgate listens")
 }
 
-/// Connections that say nothing, every other one after it has said how it begins.
+/// Idle connections, every other one after the preface.
 fn idle(port: u16, count: usize) -> Vec<TcpStream> {
-    let greeted = |number: usize| {
+    let connected = |number: usize| {
         let mut stream = connect(port);
         if number.is_multiple_of(2) {
             stream.write_all(PREFACE).expect("there is room");
         }
         stream
     };
-    (0..count).map(greeted).collect()
+    (0..count).map(connected).collect()
 }
 
-/// A connection that asks as long as what it writes is taken, and never reads.
-struct Deaf {
+/// Client that sends requests as long as its writes are accepted, and never reads.
+struct StalledClient {
     stream: TcpStream,
-    asked: u32,
+    sent: u32,
     rest: Vec<u8>,
     is_open: bool,
 }
 
-impl Deaf {
+impl StalledClient {
     fn open(port: u16, preface: &[u8]) -> Self {
         let stream = connect(port);
         stream.set_nonblocking(true).expect("a socket");
-        Self { stream, asked: 0, rest: preface.to_vec(), is_open: true }
+        Self { stream, sent: 0, rest: preface.to_vec(), is_open: true }
     }
 
-    /// Writes a request, if all before it could be written.
-    fn ask(&mut self, body: &Bytes) {
+    /// Writes a request, if all before it were written.
+    fn send(&mut self, body: &Bytes) {
         while !self.rest.is_empty() && self.is_open {
             match self.stream.write(&self.rest) {
                 Ok(length) => drop(self.rest.drain(..length)),
@@ -101,25 +101,25 @@ impl Deaf {
                 Err(_) => self.is_open = false,
             }
         }
-        self.rest = ask(2 * self.asked + 1, body);
-        self.asked += 1;
+        self.rest = request_frames(2 * self.sent + 1, body);
+        self.sent += 1;
     }
 }
 
-/// Many of them.
+/// Several such clients.
 struct StalledClients {
-    all: Vec<Deaf>,
+    all: Vec<StalledClient>,
     body: Bytes,
 }
 
 impl StalledClients {
-    /// Has each ask for a lot, one after the other.
-    fn gather(port: u16, count: usize, profile: &Profile) -> Self {
+    /// Connects them, and sends the first requests of each in turn.
+    fn connect(port: u16, count: usize, profile: &Profile) -> Self {
         let preface = |number: usize| if number.is_multiple_of(2) { PREFACE } else { PREFACE_WITHOUT_WINDOW };
-        let all = (0..count).map(|number| Deaf::open(port, preface(number))).collect();
-        let mut clients = Self { all, body: for_names(&["deaf".to_owned()]).remove(0) };
+        let all = (0..count).map(|number| StalledClient::open(port, preface(number))).collect();
+        let mut clients = Self { all, body: for_names(&["stalled".to_owned()]).remove(0) };
         for _ in 0..INITIAL_REQUESTS {
-            clients.ask();
+            clients.send();
             // Ten thousand a second, which by itself delays no other request, or fewer on a shared machine.
             let pause = Duration::from_micros(if profile.is_timed() { 100 } else { 400 });
             thread::sleep(pause * u32::try_from(count).expect("few"));
@@ -127,47 +127,47 @@ impl StalledClients {
         clients
     }
 
-    fn ask(&mut self) {
-        self.all.iter_mut().for_each(|one| one.ask(&self.body));
+    fn send(&mut self) {
+        self.all.iter_mut().for_each(|client| client.send(&self.body));
     }
 
     /// Sends a few requests on each connection until stopped. Returns the number of requests, and of open
     /// connections.
-    fn go_on(mut self, stop: &AtomicBool) -> (u32, usize) {
+    fn keep_sending(mut self, stop: &AtomicBool) -> (u32, usize) {
         while !stop.load(Ordering::Relaxed) {
-            self.ask();
+            self.send();
             thread::sleep(Duration::from_millis(500));
         }
-        let left = self.all.iter().filter(|one| one.is_open).count();
-        (self.all.iter().map(|one| one.asked).sum(), left)
+        let open = self.all.iter().filter(|client| client.is_open).count();
+        (self.all.iter().map(|client| client.sent).sum(), open)
     }
 }
 
 pub(super) fn others_are_served(profile: &Profile) -> ReportRow {
-    let (silent, slow) = if profile.is_timed() { (1_000, 100) } else { (200, 10) };
+    let (idle_count, stalled_count) = if profile.is_timed() { (1_000, 100) } else { (200, 10) };
     let redis = Redis::start();
     let harness = Harness::start(&redis.url(), profile, &names());
     let port = harness.tollgate.grpc_port;
-    // As long as later, for tails are compared.
+    // As long as later, since tails are compared.
     thread::sleep(profile.before.max(profile.fault));
     let (memory, before) = (harness.tollgate.resident(), harness.load.now());
-    let held = idle(port, silent);
-    let clients = StalledClients::gather(port, slow, profile);
+    let held = idle(port, idle_count);
+    let clients = StalledClients::connect(port, stalled_count, profile);
     thread::sleep(profile.before);
     let stop = AtomicBool::new(false);
     let fault = harness.load.now();
-    let (asked, open) = thread::scope(|scope| {
-        let deaf = scope.spawn(|| clients.go_on(&stop));
+    let (sent, open) = thread::scope(|scope| {
+        let sender = scope.spawn(|| clients.keep_sending(&stop));
         thread::sleep(profile.fault);
         stop.store(true, Ordering::Relaxed);
-        deaf.join().expect("no panic")
+        sender.join().expect("no panic")
     });
     let healed = harness.load.now();
     let more = harness.tollgate.resident().saturating_sub(memory);
     drop(held);
     let samples = harness.end();
-    let mut row =
-        ReportRow::new(format!("{silent} idle connections, and {slow} that send and do not read"), profile);
+    let name = format!("{idle_count} idle connections, and {stalled_count} that send and do not read");
+    let mut row = ReportRow::new(name, profile);
     // A worker that gets hardly any time sheds calls, with or without the others.
     let served = samples.between(fault, healed).count(|sample| !sample.is_error());
     row.must("others are served", format!("{served} while the clients do not read"), served > 0);
@@ -177,8 +177,8 @@ pub(super) fn others_are_served(profile: &Profile) -> ReportRow {
     let during = samples.between(fault, healed).p99();
     let measured = format!("{} before, {} during", millis(before), millis(during));
     row.timed("p99 of the others <= 1.5 x", measured, during <= before.mul_f64(1.5));
-    let least = INITIAL_REQUESTS * u32::try_from(slow).expect("few") / 2;
-    row.must("they send requests", format!("{asked} requests"), asked > least);
+    let least = INITIAL_REQUESTS * u32::try_from(stalled_count).expect("few") / 2;
+    row.must("they send requests", format!("{sent} requests"), sent > least);
     row.note(format!("{open} of the stalled readers are still connected; RSS + {} MB", more >> 20));
     row
 }

@@ -1,4 +1,4 @@
-//! More load than tollgate and Redis can do.
+//! More load than the capacity of tollgate and Redis.
 
 use std::time::Duration;
 
@@ -21,17 +21,17 @@ use crate::support::{
 const RULES: &str =
     "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 4000000000}\n";
 
-/// Descriptors of a request, each with a hash tag of its own: so a request costs as many calls.
+/// Descriptors of a request, each with a hash tag of its own, so that it costs as many calls.
 const DESCRIPTORS: usize = 64;
 
-fn dear(random: &mut Rng) -> Bytes {
+fn costly_request(random: &mut Rng) -> Bytes {
     let values: Vec<String> = (0..DESCRIPTORS).map(|_| format!("c{}", random.u32(..10_000))).collect();
     let entries: Vec<[(&str, &str); 1]> = values.iter().map(|value| [("k", value.as_str())]).collect();
     let descriptors: Vec<&[(&str, &str)]> = entries.iter().map(|entry| &entry[..]).collect();
     framed(&request("d", &descriptors))
 }
 
-/// Callers who wait no longer than Envoy does, first as many as get the most done, then four times that.
+/// Calls with Envoy's timeout, four times as many as can be decided.
 pub(super) fn four_times(profile: &Profile) -> ReportRow {
     let config = rules(RULES);
     let redis = Redis::start();
@@ -51,13 +51,13 @@ pub(super) fn four_times(profile: &Profile) -> ReportRow {
     let peak = peak(&tollgate, profile);
     let rate = 4.0 * peak;
     let mut random = Rng::with_seed(2);
-    let bodies = (0..5_000).map(|_| dear(&mut random)).collect();
+    let bodies = (0..5_000).map(|_| costly_request(&mut random)).collect();
     let plan = Plan { rate: rate as u32, connections: 4, deadline: profile.deadline, bodies };
     let load = OpenLoop::start(tollgate.grpc_port, plan);
     std::thread::sleep(profile.fault);
     let end = load.now();
     let samples = load.end();
-    // What comes first meets empty queues.
+    // The first requests meet empty queues.
     let measured = samples.between(end / 4, end);
     let seconds = (end - end / 4).as_secs_f64();
     let of = |is_such: &dyn Fn(&Sample) -> bool| measured.count(is_such) as f64 / seconds;
@@ -82,14 +82,14 @@ pub(super) fn four_times(profile: &Profile) -> ReportRow {
     row
 }
 
-/// The most that is answered per second in a closed loop, of loops with more and more requests under way.
+/// Requests decided per second in the best of several closed loops, with more and more in flight.
 fn peak(tollgate: &Tollgate, profile: &Profile) -> f64 {
     let time = profile.before;
     let rates = [1, 4, 16, 64].map(|streams| {
         let deadline = Duration::from_secs(5);
         let flood = ClosedLoop { connections: 4, streams, deadline, requests: u64::MAX, time };
-        let tally = flood.run(tollgate.grpc_port, 1, dear);
-        println!("{} under way: {tally:?}", 4 * streams);
+        let tally = flood.run(tollgate.grpc_port, 1, costly_request);
+        println!("{} in flight: {tally:?}", 4 * streams);
         tally.decided as f64 / tally.took.as_secs_f64()
     });
     rates.into_iter().fold(0.0, f64::max)

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    connections::{PREFACE, ask, connect, frame, headers},
+    connections::{PREFACE, connect, frame, headers, request_frames},
     messages::for_names,
 };
 use crate::support::{
@@ -82,7 +82,7 @@ async fn resets_of_calls_cost_no_decision() {
         let mut flood = Flood::open(tollgate.grpc_port);
         flood.send(|stream| frame(1, 4, stream, &headers()));
         assert_eq!(charged(&tollgate).await, 0, "{store}: calls without a message");
-        flood.send(|stream| ask(stream, &body));
+        flood.send(|stream| request_frames(stream, &body));
         // A call is decided if its reset is not read in the same turn. One more than above was charged by then.
         let decided = charged(&tollgate).await - 1;
         assert!(decided <= CALLS / 50, "{store}: {decided} of {CALLS} whole calls");
