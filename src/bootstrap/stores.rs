@@ -62,7 +62,7 @@ pub(super) struct ReplicaCount {
 }
 
 impl Stores {
-    /// Opens stores that ask the primary region by `primary`, in a region.
+    /// Opens stores that call the primary region by `primary`, in a region.
     pub(super) fn new(settings: &Settings, primary: Option<PrimaryCalls>) -> Self {
         let on_store_error = settings.on_store_error;
         let (redis, max_counters) = match &settings.store {
@@ -96,7 +96,7 @@ impl Stores {
         }
     }
 
-    /// The store of a region, if this is one, that asks the primary region.
+    /// The store of a region, if this is one, that calls the primary region.
     fn beside(store: Store, primary: Option<&PrimaryCalls>, background: BackgroundQueue) -> Store {
         match primary {
             Some(primary) => Store::Region(RegionStore::new(store, primary.clone(), background)),

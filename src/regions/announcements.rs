@@ -12,7 +12,7 @@ use super::{
     Regions, metrics,
     state::{Exchange, State},
 };
-use crate::proto::tollgate::region::v1::{Announcement, CounterAsk, CounterReply};
+use crate::proto::tollgate::region::v1::{Announcement, CounterLoanRequest, CounterReply};
 
 /// Maximum number of messages of a region in a second: some of each of its instances.
 const MAX_MESSAGES: u32 = 2_000;
@@ -32,16 +32,16 @@ pub(super) struct Announced {
     /// Offset of its clock from that of this region, in microseconds; positive if it is ahead.
     pub(super) clock_offset_us: i64,
     pub(super) round_trip: Duration,
-    /// Asks to be sent to it.
-    pub(super) asks: Option<mpsc::Sender<OutgoingAsk>>,
+    /// Loan requests to be sent to it.
+    pub(super) loan_requests: Option<mpsc::Sender<OutgoingRequest>>,
     /// Messages received in the second since that time.
     received: (Option<Instant>, u32),
 }
 
-/// Ask that waits to be sent.
+/// Loan request that waits to be sent.
 #[derive(Debug)]
-pub(super) struct OutgoingAsk {
-    pub(super) ask: CounterAsk,
+pub(super) struct OutgoingRequest {
+    pub(super) request: CounterLoanRequest,
     /// Receiver of the reply; dropped without one.
     pub(super) reply: oneshot::Sender<CounterReply>,
 }
@@ -70,18 +70,22 @@ impl Regions {
         up.map(|known| known.round_trip).max().unwrap_or_default()
     }
 
-    /// Sends an ask with the next message to a region that replies. Without room for it, there is no reply.
-    pub(super) fn ask(&self, region: &str, ask: CounterAsk) -> Option<oneshot::Receiver<CounterReply>> {
+    /// Sends a loan request with the next message to a region that replies. Without room for it, there is no reply.
+    pub(super) fn request_loan(
+        &self,
+        region: &str,
+        request: CounterLoanRequest,
+    ) -> Option<oneshot::Receiver<CounterReply>> {
         let (reply, receiver) = oneshot::channel();
         let state = self.state.lock();
         let known = state.announced.get(region).filter(|known| known.is_up)?;
-        known.asks.as_ref()?.try_send(OutgoingAsk { ask, reply }).ok()?;
+        known.loan_requests.as_ref()?.try_send(OutgoingRequest { request, reply }).ok()?;
         Some(receiver)
     }
 
-    /// Sends the asks for a region to this sender.
-    pub(super) fn set_asks(&self, region: &str, asks: mpsc::Sender<OutgoingAsk>) {
-        self.state.lock().announced.entry(region.into()).or_default().asks = Some(asks);
+    /// Sends the loan requests for a region to this sender.
+    pub(super) fn set_loan_requests(&self, region: &str, sender: mpsc::Sender<OutgoingRequest>) {
+        self.state.lock().announced.entry(region.into()).or_default().loan_requests = Some(sender);
     }
 
     /// The other regions of the active table.

@@ -81,7 +81,7 @@ impl Regions {
     }
 
     /// The primary region, if it is another one.
-    pub(super) fn asked(&self) -> Option<String> {
+    pub(super) fn other_primary(&self) -> Option<String> {
         let state = self.state.lock();
         state.table.primary().filter(|region| **region != *state.own).map(str::to_owned)
     }

@@ -14,7 +14,7 @@ use crate::proto::tollgate::region::v1::{
 
 /// Metrics of regions.
 pub static METRICS: &[&dyn Metric] =
-    &[&GENERATION, &UNFINISHED, &RELOAD_FAILURES, &PEERS, &ASKS, &CALLS, &ANSWERS, &REFUSED];
+    &[&GENERATION, &UNFINISHED, &RELOAD_FAILURES, &PEERS, &LOAN_REQUESTS, &CALLS, &ANSWERS, &REFUSED];
 
 static GENERATION: Gauge = Gauge::new("tollgate_region_generation", "Generation of the active region table.");
 
@@ -77,9 +77,9 @@ static PEERS: Computed<9> = Computed::group(
             "Hits of limits that were lent to the region.",
         ),
         declare(
-            "tollgate_region_ask_seconds_total",
+            "tollgate_region_loan_request_seconds_total",
             MetricKind::Counter,
-            "Time from asks of the region to their replies, in seconds.",
+            "Time from loan requests to the region to their replies, in seconds.",
         ),
         declare(
             "tollgate_region_primary_call_seconds_total",
@@ -90,9 +90,9 @@ static PEERS: Computed<9> = Computed::group(
     write,
 );
 
-/// Result of an ask of another region.
+/// Result of a loan request to another region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AskResult {
+pub(super) enum LoanRequestResult {
     /// All that was wanted.
     Granted,
     /// A part of it.
@@ -105,7 +105,7 @@ pub(super) enum AskResult {
     Generation,
 }
 
-impl AskResult {
+impl LoanRequestResult {
     const ALL: [Self; 5] = [Self::Granted, Self::Part, Self::Refused, Self::Timeout, Self::Generation];
 
     const fn name(self) -> &'static str {
@@ -118,7 +118,7 @@ impl AskResult {
         }
     }
 
-    /// Result of an ask that was not answered.
+    /// Result of a loan request that was not answered.
     pub(super) const fn of_refusal(outcome: Outcome) -> Self {
         match outcome {
             Outcome::Generation => Self::Generation,
@@ -127,12 +127,14 @@ impl AskResult {
     }
 }
 
-static ASKS: Computed<1> = Computed::counter(
-    "tollgate_region_asks_total",
+static LOAN_REQUESTS: Computed<1> = Computed::counter(
+    "tollgate_region_loan_requests_total",
     &["region", "result"],
-    "Asks for a part of the region's share of a limit, by result.",
+    "Loan requests for a part of the region's share of a limit, by result.",
     |[declared], page| {
-        write_results(declared, page, AskResult::ALL.map(AskResult::name), |counts| counts.asks);
+        write_results(declared, page, LoanRequestResult::ALL.map(LoanRequestResult::name), |counts| {
+            counts.loan_requests
+        });
     },
 );
 
@@ -226,8 +228,8 @@ fn write_results<const N: usize>(
 /// Messages about limits that were exchanged with another region since the start of the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RegionCounts {
-    /// Asks for a part of its share, by result.
-    pub asks: BTreeMap<&'static str, u64>,
+    /// Loan requests for a part of its share, by result.
+    pub loan_requests: BTreeMap<&'static str, u64>,
     /// Hits of limits that it lent, or returned.
     pub borrowed_hits: u64,
     /// Hits of limits that were lent to it.
@@ -242,7 +244,11 @@ pub struct RegionCounts {
 pub(super) fn counts_of(region: &str) -> RegionCounts {
     let counts = COUNTS.lock().get(region).copied().unwrap_or_default();
     RegionCounts {
-        asks: AskResult::ALL.map(AskResult::name).into_iter().zip(counts.asks).collect(),
+        loan_requests: LoanRequestResult::ALL
+            .map(LoanRequestResult::name)
+            .into_iter()
+            .zip(counts.loan_requests)
+            .collect(),
         borrowed_hits: counts.borrowed,
         lent_hits: counts.lent,
         primary_calls: CallResult::ALL.map(CallResult::name).into_iter().zip(counts.calls).collect(),
@@ -271,13 +277,13 @@ fn increment(counts: &mut [u64], at: usize) {
     }
 }
 
-/// Counts an ask, with the amount gained.
-pub(super) fn asked(region: &str, result: AskResult, gained: u32, time: Duration) {
+/// Counts a loan request, with the amount gained.
+pub(super) fn loan_requested(region: &str, result: LoanRequestResult, gained: u32, time: Duration) {
     count(region, |counts| {
-        increment(&mut counts.asks, result as usize);
+        increment(&mut counts.loan_requests, result as usize);
         counts.borrowed = counts.borrowed.saturating_add(gained.into());
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        counts.ask_micros = counts.ask_micros.saturating_add(micros);
+        counts.loan_request_micros = counts.loan_request_micros.saturating_add(micros);
     });
 }
 
@@ -294,8 +300,8 @@ struct PeerCounts {
     failures: u64,
     micros: u64,
     clock_offset_us: i64,
-    /// In the order of [`AskResult`].
-    asks: [u64; 5],
+    /// In the order of [`LoanRequestResult`].
+    loan_requests: [u64; 5],
     /// In the order of [`CallResult`].
     calls: [u64; 5],
     call_micros: u64,
@@ -303,7 +309,7 @@ struct PeerCounts {
     answers: [u64; 7],
     borrowed: u64,
     lent: u64,
-    ask_micros: u64,
+    loan_request_micros: u64,
 }
 
 /// By region; as many as tables had regions with different names.
@@ -315,7 +321,8 @@ fn write(declared: &[Declared; 9], page: &mut Page) {
     if counts.is_empty() {
         return;
     }
-    let [up, exchanges, failures, seconds, offset, borrowed, lent, ask_seconds, call_seconds] = declared;
+    let [up, exchanges, failures, seconds, offset, borrowed, lent, loan_request_seconds, call_seconds] =
+        declared;
     for (declared, value) in [
         (up, (|counts| f64::from(u8::from(counts.is_up))) as fn(&PeerCounts) -> f64),
         (exchanges, |counts| counts.exchanges as f64),
@@ -324,7 +331,7 @@ fn write(declared: &[Declared; 9], page: &mut Page) {
         (offset, |counts| counts.clock_offset_us as f64 / 1e6),
         (borrowed, |counts| counts.borrowed as f64),
         (lent, |counts| counts.lent as f64),
-        (ask_seconds, |counts| counts.ask_micros as f64 / 1e6),
+        (loan_request_seconds, |counts| counts.loan_request_micros as f64 / 1e6),
         (call_seconds, |counts| counts.call_micros as f64 / 1e6),
     ] {
         page.begin(declared);

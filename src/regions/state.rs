@@ -115,7 +115,7 @@ impl State {
         })
     }
 
-    /// Lets the own region decide as the primary one once no other region asks the former one. Returns whether it begins.
+    /// Lets the own region decide as the primary one once no other region calls the former one. Returns whether it begins.
     pub(super) fn settle_primary(&mut self) -> bool {
         let begins = self.primacy.is_pending() && self.demarcation.waiting_for().next().is_none();
         if begins {

@@ -15,7 +15,7 @@ use tollgate::{
             Loans, SharedCounter,
             regions::{
                 ledger::Loan,
-                message::{Ask, Holding, Reply},
+                message::{Holding, LoanRequest, Reply},
                 protocol::{self, Share},
                 table::RegionName,
             },
@@ -71,9 +71,9 @@ fn limits() -> impl Strategy<Value = LentLimit> {
 /// A step of a transaction on one of the counters.
 #[derive(Clone, Copy, Debug)]
 enum Move {
-    /// Asks a peer.
-    Ask { peer: usize, hold: u32, want: u32 },
-    /// Takes a peer's reply to the last ask, or to an earlier one.
+    /// Requests a loan from a peer.
+    Request { peer: usize, hold: u32, want: u32 },
+    /// Takes a peer's reply to the last request, or to an earlier one.
     Take { peer: usize, amount: u32, added: u32, is_late: bool, label_step: i64, cuts: bool },
     /// Answers a peer that has all of its loans, or none.
     Lend { peer: usize, need: u32, hold: u32, want: u32, has_all: bool, label_step: i64 },
@@ -87,7 +87,7 @@ fn moves() -> impl Strategy<Value = Move> {
     let peers = prop_oneof![4 => Just(0_usize), 1 => Just(1)];
     prop_oneof![
         2 => (peers.clone(), amount.clone(), amount.clone())
-            .prop_map(|(peer, hold, want)| Move::Ask { peer, hold, want }),
+            .prop_map(|(peer, hold, want)| Move::Request { peer, hold, want }),
         3 => (peers.clone(), amount.clone(), amount.clone(), proptest::bool::weighted(0.2), label_step.clone(), any::<bool>())
             .prop_map(|(peer, amount, added, is_late, label_step, cuts)| Move::Take {
                 peer, amount, added, is_late, label_step, cuts
@@ -179,12 +179,12 @@ fn make(change: Move, loans: &mut Loans) -> String {
     };
     let result = match change {
         Move::Read => String::new(),
-        Move::Ask { peer: at, hold, want } => {
+        Move::Request { peer: at, hold, want } => {
             let shares = [Share { peer: peer(at), hold, want }];
             let usage = loans.usage(0);
-            let (asks, full_at) = protocol::ask(&mut loans.ledger, &terms, now, usage, &shares);
+            let (requests, full_at) = protocol::request_loans(&mut loans.ledger, &terms, now, usage, &shares);
             loans.full_at = full_at;
-            format!("{asks:?}")
+            format!("{requests:?}")
         }
         Move::Take { peer: at, amount, added, is_late, label_step, cuts } => {
             let account = loans.ledger.account(&peer(at)).cloned().unwrap_or_default();
@@ -217,10 +217,15 @@ fn make(change: Move, loans: &mut Loans) -> String {
             let holding = |loan: &Loan| Holding { id: loan.id, amount: loan.amount };
             let mut have: Vec<_> = account.lent.iter().map(holding).collect();
             have.truncate(if has_all { 4 } else { 0 });
-            let ask =
-                Ask { id: account.seen.max(now.micros) + 1, label: label(label_step), hold, want, have };
+            let request = LoanRequest {
+                id: account.seen.max(now.micros) + 1,
+                label: label(label_step),
+                hold,
+                want,
+                have,
+            };
             let usage = loans.usage_to_lend(need);
-            let lent = protocol::lend(&mut loans.ledger, &terms, now, usage, &peer(at), &ask);
+            let lent = protocol::lend(&mut loans.ledger, &terms, now, usage, &peer(at), &request);
             loans.full_at = lent.as_ref().map_or(loans.full_at, |lent| lent.full_at);
             format!("{lent:?}")
         }
@@ -364,7 +369,7 @@ fn hit(redis: &Redis, call: &TagRequest, micros: u64) -> bool {
     std::thread::scope(|scope| scope.spawn(hit).join().expect("decided"))
 }
 
-/// Answers an ask while hits empty the bucket between the read and the write of the first attempts.
+/// Answers a loan request while hits empty the bucket between the read and the write of the first attempts.
 async fn lend_while_hit(redis: &Redis, number: u64, hits_between: &[usize]) -> (u64, u64, usize) {
     let micros = 7_200_000_000;
     let quota = Quota { limit: 160, window: Window::of(Unit::Minute) };
@@ -380,8 +385,10 @@ async fn lend_while_hit(redis: &Redis, number: u64, hits_between: &[usize]) -> (
     let (level, full_level) = store
         .with_loans(&counter, TIME_LIMIT, |loans| {
             let (terms, now, usage) = (loans.terms, loans.now, loans.usage_to_lend(0));
-            let ask = Ask { id: now.micros + 1, label: now.label, hold: 0, want: 80, have: Vec::new() };
-            let lent = protocol::lend(&mut loans.ledger, &terms, now, usage, &peer(0), &ask).expect("lent");
+            let request =
+                LoanRequest { id: now.micros + 1, label: now.label, hold: 0, want: 80, have: Vec::new() };
+            let lent =
+                protocol::lend(&mut loans.ledger, &terms, now, usage, &peer(0), &request).expect("lent");
             loans.full_at = lent.full_at;
             for _ in 0..hits_between.get(attempts).copied().unwrap_or(0) {
                 assert!(hit(redis, &call, micros), "a hit of a bucket that is not empty");

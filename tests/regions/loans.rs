@@ -11,7 +11,7 @@ use crate::support::{http, redis::Redis, tollgate::request};
 
 const LIMIT: u32 = 900;
 
-/// Requests until a region has admitted `enough`, or was asked for the limit many times. Returns the admitted hits.
+/// Requests until a region has admitted `enough`, or has had many requests. Returns the admitted hits.
 async fn admit(mesh: &Mesh, at: usize, key: &str, enough: u32) -> u32 {
     let (mut client, mut admitted) = (mesh.get(at).client().await, 0);
     for attempt in 0..40 * LIMIT {
@@ -21,14 +21,14 @@ async fn admit(mesh: &Mesh, at: usize, key: &str, enough: u32) -> u32 {
             break;
         }
         if attempt % 50 == 0 {
-            // Asks take their time.
+            // Loan requests take their time.
             sleep(Duration::from_millis(20)).await;
         }
     }
     admitted
 }
 
-/// All traffic is in one region, which borrows what the others do not use; then they ask for as much.
+/// All traffic is in one region, which borrows what the others do not use; then they need as much.
 async fn move_to_one_region(mesh: &Mesh, key: &str) {
     mesh.wait_until_connected();
     let borrowed = admit(mesh, 2, key, LIMIT * 85 / 100).await;
@@ -43,7 +43,8 @@ async fn move_to_one_region(mesh: &Mesh, key: &str) {
     }
     assert!(sum <= LIMIT, "{key}: {sum} of {LIMIT}");
     let page = http::get(&mesh.get(2).url("/metrics")).body;
-    let granted = |line: &str| line.starts_with("tollgate_region_asks_total{") && line.contains("granted");
+    let granted =
+        |line: &str| line.starts_with("tollgate_region_loan_requests_total{") && line.contains("granted");
     assert!(page.lines().any(|line| granted(line) && !line.ends_with(" 0")), "{page}");
 }
 
@@ -71,7 +72,7 @@ async fn wait_for_shares(mesh: &Mesh, (at, other): (usize, usize), value: &str) 
     let mut admitted = 0;
     let mut client = mesh.get(at).client().await;
     let until = Instant::now() + Duration::from_secs(60);
-    // One reply may be late on a busy machine, and hits in the pause after a failed ask are denied at once.
+    // One reply may be late on a busy machine, and hits in the pause after a failed loan request are denied at once.
     while admitted < 9 {
         assert!(Instant::now() < until, "{admitted} of 10 in {value}, with a share of 3 or 4");
         let answer = client.call_within(Duration::from_secs(10), request("d", &[&[("far", value)]])).await;

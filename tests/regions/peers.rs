@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tollgate::proto::{
     envoy::service::ratelimit::v3::rate_limit_response::Code as Verdict,
     tollgate::region::v1::{
-        Announcement, CounterAsk, ExchangeRequest, counter_reply::Result as Outcome,
+        Announcement, CounterLoanRequest, ExchangeRequest, counter_reply::Result as Outcome,
         regions_client::RegionsClient,
     },
 };
@@ -249,7 +249,9 @@ async fn messages_of_hostile_clients_are_refused_and_counted() {
     let foreign = Authority::new("another").sign(&["eu.mesh"]);
     let refused = match mesh.connect(2, &foreign).await {
         // With TLS 1.3 the client learns of it with the first message.
-        Ok(mut client) => client.exchange(ExchangeRequest { sender: None, asks: Vec::new() }).await.is_err(),
+        Ok(mut client) => {
+            client.exchange(ExchangeRequest { sender: None, loan_requests: Vec::new() }).await.is_err()
+        }
         Err(_) => true,
     };
     assert!(refused, "a certificate of another CA");
@@ -269,24 +271,37 @@ async fn messages_of_hostile_clients_are_refused_and_counted() {
         (&eu, None, Code::InvalidArgument, "malformed"),
     ] {
         let mut client = mesh.connect(2, shown).await.expect("connected");
-        let error = client.exchange(ExchangeRequest { sender, asks: Vec::new() }).await.expect_err("refused");
+        let error = client
+            .exchange(ExchangeRequest { sender, loan_requests: Vec::new() })
+            .await
+            .expect_err("refused");
         assert_eq!(error.code(), code, "{reason}");
     }
     for (reason, count) in [("certificate", 2), ("unknown_region", 2), ("malformed", 1)] {
         mesh.wait_for(2, &format!("tollgate_region_refused_messages_total{{reason=\"{reason}\"}} {count}"));
     }
-    // Asks of a region with another table, and absurd ones.
+    // Loan requests of a region with another table, and absurd ones.
     let mut client = mesh.connect(2, &eu).await.expect("connected");
-    let ask = CounterAsk { cell: b"{d|k=v}".to_vec(), want: u32::MAX, id: u64::MAX, ..CounterAsk::default() };
-    let asks = vec![ask.clone(), CounterAsk { cell: vec![b'{'; 1 << 10], ..ask }];
-    let other = ExchangeRequest { sender: Some(announcement("eu")), asks: asks.clone() };
+    let request = CounterLoanRequest {
+        cell: b"{d|k=v}".to_vec(),
+        want: u32::MAX,
+        id: u64::MAX,
+        ..CounterLoanRequest::default()
+    };
+    let loan_requests = vec![request.clone(), CounterLoanRequest { cell: vec![b'{'; 1 << 10], ..request }];
+    let other = ExchangeRequest { sender: Some(announcement("eu")), loan_requests: loan_requests.clone() };
     let replies = client.exchange(other).await.expect("answered").into_inner().replies;
     assert!(replies.len() == 2 && replies.iter().all(|reply| reply.result() == Outcome::Generation));
-    let same = client.exchange(ExchangeRequest { sender: Some(announcement("eu")), asks: Vec::new() });
+    let same =
+        client.exchange(ExchangeRequest { sender: Some(announcement("eu")), loan_requests: Vec::new() });
     let own = same.await.expect("answered").into_inner().sender.expect("stated");
     let sender = Some(Announcement { region: "eu".to_owned(), ..own });
-    let replies =
-        client.exchange(ExchangeRequest { sender, asks }).await.expect("answered").into_inner().replies;
+    let replies = client
+        .exchange(ExchangeRequest { sender, loan_requests })
+        .await
+        .expect("answered")
+        .into_inner()
+        .replies;
     assert!(
         replies.iter().all(|reply| reply.result() == Outcome::Ignored && reply.amount == 0),
         "{replies:?}"
@@ -296,7 +311,7 @@ async fn messages_of_hostile_clients_are_refused_and_counted() {
     let (mut callers, begun) = (JoinSet::new(), std::time::Instant::now());
     for _ in 0..40 {
         let mut client = client.clone();
-        let request = ExchangeRequest { sender: Some(announcement("eu")), asks: Vec::new() };
+        let request = ExchangeRequest { sender: Some(announcement("eu")), loan_requests: Vec::new() };
         callers.spawn(async move {
             let mut floods = 0;
             for _ in 0..103 {

@@ -23,8 +23,8 @@ descriptors:
   rate_limit: {unit: year, requests_per_unit: 90}
 ";
 
-/// The least that is admitted of 90, in whatever order the regions ask: a loan that arrives when its borrower asks no more
-/// stays unused, and its lender has less.
+/// The least that is admitted of 90, in whatever order the regions borrow: a loan that arrives when its borrower needs it
+/// no more stays unused, and its lender has less.
 const ENOUGH: usize = 30;
 
 const KEYS: [&str; 3] = ["fixed", "sliding", "bucket"];

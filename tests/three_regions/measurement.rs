@@ -152,7 +152,7 @@ async fn patterns() -> Report {
         ("hot", Pattern::Hot(0), 2.0),
         ("shifting", Pattern::Shifting(minutes(1.0)), 3.0),
     ] {
-        let names = ["tollgate_region_asks_total", "tollgate_region_exchanges_total"];
+        let names = ["tollgate_region_loan_requests_total", "tollgate_region_exchanges_total"];
         let before = names.map(|name| world.metric(name));
         let outcomes = traffic.send(name, pattern, minutes(time)).await;
         for (stream, outcome) in STREAMS.iter().zip(&outcomes) {
@@ -161,10 +161,10 @@ async fn patterns() -> Report {
         let global = STREAMS.iter().zip(&outcomes).filter(|(stream, _)| stream.key != REGIONAL.key);
         let decisions: usize = global.map(|(_, outcome)| outcome.decided.len()).sum();
         let after = names.map(|name| world.metric(name));
-        let [asks, messages] = [after[0] - before[0], after[1] - before[1]];
-        let each = [asks, messages].map(|count| count / decisions as f64);
+        let [loan_requests, messages] = [after[0] - before[0], after[1] - before[1]];
+        let each = [loan_requests, messages].map(|count| count / decisions as f64);
         report.push(format!(
-            "| {name} | {asks} asks in {messages} messages, which also announce each second: {:.4} and {:.4} a decision |",
+            "| {name} | {loan_requests} loan requests in {messages} messages, which also announce each second: {:.4} and {:.4} a decision |",
             each[0], each[1]
         ));
     }

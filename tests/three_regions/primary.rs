@@ -207,7 +207,7 @@ async fn another_region_becomes_the_primary_one_once_all_have_the_table() {
     for region in [0, 1, 2] {
         wait("the table is not active", || world.view(region)["generation"] == 2);
     }
-    // A region that is cut off may ask the former one.
+    // A region that is cut off may call the former one.
     for at in [0, 2] {
         until("no region decides", async || {
             let answer = call(&mut clients[at].clone(), request("web", &[&[("fixed", "w")]])).await;

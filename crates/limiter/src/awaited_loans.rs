@@ -1,7 +1,7 @@
 //! Hits that wait for a loan of another region.
 //!
-//! A hit that its share denies registers for its counter before the shortage is reported, so that no end of an ask is missed.
-//! It is decided again when a loan arrives, and once more when the ask has ended.
+//! A hit that its share denies registers for its counter before the shortage is reported, so that no end of a loan request
+//! is missed. It is decided again when a loan arrives, and once more when the request has ended.
 
 use std::{
     collections::HashMap,
@@ -42,45 +42,46 @@ pub struct AwaitedLoans(Arc<Mutex<Waiting>>);
 #[derive(Debug, Default)]
 struct Waiting {
     hits: usize,
-    counters: HashMap<(CellKey, RecordId), (usize, Arc<Asks>)>,
-    /// Counters for which no ask follows until a time.
+    counters: HashMap<(CellKey, RecordId), (usize, Arc<LoanRequests>)>,
+    /// Counters for which no loan request follows until a time.
     paused: HashMap<(CellKey, RecordId), Instant>,
 }
 
-/// Asks of one counter.
+/// Loan requests of one counter.
 #[derive(Debug, Default)]
-struct Asks {
+struct LoanRequests {
     changed: Notify,
-    /// Number of asks that have ended.
+    /// Number of requests that have ended.
     concluded: AtomicU64,
 }
 
 impl AwaitedLoans {
     /// Whether hits of a counter wait.
     pub fn is_awaited(&self, counter: &SharedCounter) -> bool {
-        self.asks(counter).is_some()
+        self.loan_requests(counter).is_some()
     }
 
     /// Lets the hits of a counter that wait be decided again: a loan has arrived.
     pub fn arrive(&self, counter: &SharedCounter) {
-        if let Some(asks) = self.asks(counter) {
-            asks.changed.notify_waiters();
+        if let Some(loan_requests) = self.loan_requests(counter) {
+            loan_requests.changed.notify_waiters();
         }
     }
 
-    /// Ends the wait for a counter, after a last decision: no ask is out, and none follows in the pause.
+    /// Ends the wait for a counter, after a last decision: no loan request is in flight, and none follows in the
+    /// pause.
     pub fn conclude(&self, counter: &SharedCounter, pause: Duration) {
-        if let Some(asks) = self.asks(counter) {
+        if let Some(loan_requests) = self.loan_requests(counter) {
             if let Some(until) = Instant::now().checked_add(pause).filter(|_| !pause.is_zero()) {
                 self.0.lock().pause((counter.cell.clone(), counter.record), until);
             }
-            asks.concluded.fetch_add(1, Ordering::Release);
-            asks.changed.notify_waiters();
+            loan_requests.concluded.fetch_add(1, Ordering::Release);
+            loan_requests.changed.notify_waiters();
         }
     }
 
     /// Registers a denied hit to wait for a loan of its counter; `None` if too many wait, of this counter or of all, or if
-    /// no ask follows just now.
+    /// no loan request follows just now.
     pub(super) fn register(&self, counter: (&CellKey, RecordId)) -> Option<AwaitedLoan> {
         let name = (counter.0.clone(), counter.1);
         let mut waiting = self.0.lock();
@@ -91,20 +92,23 @@ impl AwaitedLoans {
             return None;
         }
         waiting.hits = waiting.hits.saturating_add(1);
-        let (count, asks) = waiting.counters.entry(name.clone()).or_default();
+        let (count, loan_requests) = waiting.counters.entry(name.clone()).or_default();
         *count = count.saturating_add(1);
-        let asks = Arc::clone(asks);
-        let concluded = asks.concluded.load(Ordering::Acquire);
+        let loan_requests = Arc::clone(loan_requests);
+        let concluded = loan_requests.concluded.load(Ordering::Acquire);
         drop(waiting);
-        Some(AwaitedLoan { all: self.clone(), name, asks, concluded })
+        Some(AwaitedLoan { all: self.clone(), name, loan_requests, concluded })
     }
 
-    fn asks(&self, counter: &SharedCounter) -> Option<Arc<Asks>> {
+    fn loan_requests(&self, counter: &SharedCounter) -> Option<Arc<LoanRequests>> {
         let waiting = self.0.lock();
         if waiting.counters.is_empty() {
             return None;
         }
-        waiting.counters.get(&(counter.cell.clone(), counter.record)).map(|(_, asks)| Arc::clone(asks))
+        waiting
+            .counters
+            .get(&(counter.cell.clone(), counter.record))
+            .map(|(_, loan_requests)| Arc::clone(loan_requests))
     }
 }
 
@@ -147,14 +151,15 @@ impl Decide for Store {
 pub(super) struct AwaitedLoan {
     all: AwaitedLoans,
     name: (CellKey, RecordId),
-    asks: Arc<Asks>,
-    /// Number of asks that had ended before.
+    loan_requests: Arc<LoanRequests>,
+    /// Number of loan requests that had ended before.
     concluded: u64,
 }
 
 impl AwaitedLoan {
-    /// Decides the hit again when a loan arrives, `until` a time at most, and when no ask is out. Returns the last decision.
-    /// One that fails changes nothing: the hit was denied, and what decides while the store fails might admit it.
+    /// Decides the hit again when a loan arrives, `until` a time at most, and when no loan request is in flight. Returns
+    /// the last decision. One that fails changes nothing: the hit was denied, and what decides while the store fails might
+    /// admit it.
     pub(super) async fn decide_again(
         self,
         store: &impl Decide,
@@ -164,7 +169,7 @@ impl AwaitedLoan {
     ) -> Decisions {
         let until = Instant::now().checked_add(MAX_WAIT).map_or(until, |last| until.min(last));
         loop {
-            let mut changed = std::pin::pin!(self.asks.changed.notified());
+            let mut changed = std::pin::pin!(self.loan_requests.changed.notified());
             // From here on, no notification is missed.
             changed.as_mut().enable();
             let mut has_ended = self.has_ended();
@@ -198,7 +203,7 @@ impl AwaitedLoan {
     }
 
     fn has_ended(&self) -> bool {
-        self.asks.concluded.load(Ordering::Acquire) != self.concluded
+        self.loan_requests.concluded.load(Ordering::Acquire) != self.concluded
     }
 }
 
@@ -279,11 +284,11 @@ mod tests {
         }
     }
 
-    /// The decision on a hit for whose counter an ask has just ended, and the number of further decisions.
+    /// The decision on a hit for whose counter a loan request has just ended, and the number of further decisions.
     async fn decided_by(next: Decisions, wait: Duration) -> (Decisions, u64) {
         let (calls, first) = denied();
         let loan = AwaitedLoans::default().register((&cell("v"), RECORD)).expect("registered");
-        loan.asks.concluded.fetch_add(1, Ordering::Release);
+        loan.loan_requests.concluded.fetch_add(1, Ordering::Release);
         let store = Always(next, AtomicU64::new(0));
         let until = Instant::now() + wait;
         let decided = loan.decide_again(&store, &calls, first, until).await;

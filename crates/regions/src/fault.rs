@@ -4,8 +4,8 @@
 /// A safeguard that is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// A lender answers an ask again.
-    ReplayedAsk,
+    /// A lender answers a loan request again.
+    ReplayedRequest,
     /// A borrower takes any reply.
     LateReply,
     /// A borrower counts a loan from the receipt of the reply.
@@ -16,7 +16,7 @@ pub(crate) enum Fault {
     FreedInTail,
     /// A lender lowers its booking for all windows when a loan is returned.
     ReturnWithoutLabel,
-    /// A lender lowers its booking for all windows when an ask does not list a loan.
+    /// A lender lowers its booking for all windows when a request does not list a loan.
     AbsentFreedAtOnce,
     /// A region lends by the effective limit from before it returned a loan.
     StaleEffective,

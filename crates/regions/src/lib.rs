@@ -8,9 +8,9 @@
 //!   `tollgate_core::region`; the simulator runs them with the protocol.
 //! - [`terms`]: what the protocol needs of a limit: units, lengths of loans, how long a hit counts after its loan.
 //! - [`ledger`]: the record of one counter in one region: what it lent and what it borrowed.
-//! - [`message`]: an ask, and the reply to it.
+//! - [`message`]: a loan request, and the reply to it.
 //! - [`protocol`]: the transitions of a ledger. Each is one atomic step in the store of its region.
-//! - [`policy`]: when to ask, for how much, and what a lender keeps. The limit holds with any policy.
+//! - [`policy`]: when to request a loan, for how much, and what a lender keeps. The limit holds with any policy.
 //!
 //! # Sources
 //!
@@ -24,10 +24,11 @@
 //!
 //! For each pair of regions and each moment, the borrower's amount is at most the lender's booking:
 //!
-//! - A loan grows by a booking of the lender, before it replies. The borrower takes a reply only to its outstanding ask.
+//! - A loan grows by a booking of the lender, before it replies. The borrower takes a reply only to its outstanding
+//!   request.
 //! - A loan shrinks at the borrower before the lender learns of it, and amounts of a loan only fall.
-//! - A loan ends for the borrower first: it counts from before the ask was sent, the lender from after its receipt, and
-//!   the lender adds the time for which a hit still counts. Windows have the same labels on both sides.
+//! - A loan ends for the borrower first: it counts from before the request was sent, the lender from after its receipt,
+//!   and the lender adds the time for which a hit still counts. Windows have the same labels on both sides.
 //!
 //! The shares add up to the limit, so the effective limits of all regions add up to at most that.
 

@@ -93,7 +93,7 @@ pub struct Rule {
     pub sync: SyncMode,
     /// Regions whose hits the limit counts.
     pub scope: Scope,
-    /// Decision of a hit that the own region's share denies while an ask for a loan is out.
+    /// Decision of a hit that the own region's share denies while a loan request is in flight.
     pub far: Far,
     /// Whether each charge counts in full, beyond the limit too.
     pub overdraft: bool,

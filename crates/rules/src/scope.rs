@@ -12,7 +12,7 @@ pub enum Scope {
     Primary,
 }
 
-/// Decision of a hit that the own region's share denies while an ask for a loan is out.
+/// Decision of a hit that the own region's share denies while a loan request is in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Far {
     /// The hit is denied.

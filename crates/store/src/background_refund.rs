@@ -101,10 +101,10 @@ impl Store {
             }
             Self::Redis(store) => self.spawn_refund(store.background(), requests),
             Self::Region(store) => {
-                let (here, asked) = store.split(requests);
+                let (here, remote) = store.split(requests);
                 store.own().refund_in_background(here);
-                if !asked.is_empty() {
-                    self.spawn_refund(store.background(), asked);
+                if !remote.is_empty() {
+                    self.spawn_refund(store.background(), remote);
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Asks for a part of the shares of other regions.
+//! Requests loans from other regions.
 
 use std::{convert::Infallible, future::pending, sync::Arc, time::Duration};
 
@@ -16,8 +16,8 @@ use tollgate_store::{
     loans::{
         Loans, ShareWatch, SharedCounter,
         regions::{
-            message::Ask,
-            policy::{self, AskBudgets, Demand},
+            message::LoanRequest,
+            policy::{self, Demand, RequestBudgets},
             protocol,
             table::RegionName,
         },
@@ -31,19 +31,19 @@ use super::{
 };
 use crate::regions::{
     Regions,
-    metrics::{self, AskResult},
+    metrics::{self, LoanRequestResult},
 };
 
 /// Time for which hits do not wait while no other region is connected.
 const UNCONNECTED_PAUSE: Duration = Duration::from_millis(200);
 
-/// Interval of reading whether the ask of another instance has ended.
+/// Interval of reading whether the loan request of another instance has ended.
 const CLAIM_INTERVAL: Duration = Duration::from_millis(25);
 
-/// Time limit of the replies to an ask: those of the nearest regions take effect when they arrive.
+/// Time limit of the replies to a loan request: those of the nearest regions take effect when they arrive.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Asks for counters whose share does not suffice.
+/// Requests loans for counters whose share does not suffice.
 #[derive(Clone, Debug)]
 pub(in crate::regions) struct Borrower {
     regions: Regions,
@@ -51,19 +51,19 @@ pub(in crate::regions) struct Borrower {
     watch: ShareWatch,
     replicas: Replicas,
     awaited: AwaitedLoans,
-    budgets: Arc<Mutex<AskBudgets>>,
+    budgets: Arc<Mutex<RequestBudgets>>,
     renewals: Arc<Mutex<Renewals>>,
-    /// Notified at the end of an ask, after which loans may have to be prolonged sooner.
+    /// Notified at the end of a loan request, after which loans may have to be prolonged sooner.
     ended: Arc<Notify>,
 }
 
-/// Asks of one counter.
+/// Loan requests of one counter.
 enum Prepared {
-    /// Asks to be sent.
-    Asks { asks: Vec<(RegionName, Ask)>, wanted: u32 },
-    /// An ask of another instance is out, until a time at most.
+    /// Requests to be sent.
+    Requests { requests: Vec<(RegionName, LoanRequest)>, wanted: u32 },
+    /// A request of another instance is in flight, until a time at most.
     Claimed { until: Duration },
-    /// The share suffices, or the last ask brought too little just now, so that none follows in the pause.
+    /// The share suffices, or the last request brought too little just now, so that none follows in the pause.
     Nothing { pause: Duration },
 }
 
@@ -102,11 +102,11 @@ impl Borrower {
         }
     }
 
-    /// Asks for a counter in a task, unless an ask of this instance is out, whose end its hits wait for.
+    /// Requests a loan for a counter in a task, unless a request of this instance is in flight, whose end its hits wait for.
     fn begin(&self, counter: SharedCounter, denied: u32, demand: Option<Demand>) {
         match self.renewals.lock().begin(&counter) {
-            Begun::Ask => {}
-            Begun::IsOut => return,
+            Begun::Request => {}
+            Begun::InFlight => return,
             Begun::Full => return self.awaited.conclude(&counter, Duration::ZERO),
         }
         let borrower = self.clone();
@@ -121,13 +121,13 @@ impl Borrower {
             };
             let due = renewal.and_then(|renewal| Instant::now().checked_add(renewal));
             borrower.renewals.lock().end(counter.clone(), due);
-            // After its end, so that a hit that begins to wait now leads to a further ask.
+            // After its end, so that a hit that begins to wait now leads to a further request.
             borrower.awaited.conclude(&counter, pause.unwrap_or_default());
             borrower.ended.notify_one();
         });
     }
 
-    /// Asks for a counter. If it does not ask, returns the time for which no further ask follows.
+    /// Requests a loan for a counter. If it sends no request, returns the time for which none follows.
     async fn borrow(&self, counter: &SharedCounter, denied: u32, demand: &Demand) -> Option<Duration> {
         let peers = self.regions.lenders();
         if peers.is_empty() {
@@ -136,8 +136,8 @@ impl Borrower {
         let round_trip = self.regions.longest_round_trip();
         let step = |loans: &mut Loans| prepare(loans, (denied, demand), &peers, round_trip);
         match self.store.with_loans(counter, LEDGER_TIMEOUT, step).await {
-            Ok(Prepared::Asks { asks, wanted }) => {
-                self.send(counter, asks, wanted).await;
+            Ok(Prepared::Requests { requests, wanted }) => {
+                self.send(counter, requests, wanted).await;
                 None
             }
             Ok(Prepared::Claimed { until }) => {
@@ -149,14 +149,15 @@ impl Borrower {
         }
     }
 
-    /// Waits until the ask of another instance of the region has ended, for hits that wait for its loan.
+    /// Waits until the loan request of another instance of the region has ended, for hits that wait for its loan.
     async fn await_claim(&self, counter: &SharedCounter, until: Duration) {
         let end = Instant::now().checked_add(until.min(REPLY_TIMEOUT));
         while end.is_some_and(|end| Instant::now() < end) && self.awaited.is_awaited(counter) {
             sleep(CLAIM_INTERVAL).await;
             let step = |loans: &mut Loans| {
-                let is_out = loans.ledger.is_asking() && !policy::may_ask(&loans.ledger, loans.now);
-                (is_out, loans.ledger.effective(&loans.terms, loans.now.label) > loans.used)
+                let is_in_flight =
+                    loans.ledger.is_requesting() && !policy::may_request(&loans.ledger, loans.now);
+                (is_in_flight, loans.ledger.effective(&loans.terms, loans.now.label) > loans.used)
             };
             match self.store.with_loans(counter, LEDGER_TIMEOUT, step).await {
                 Ok((true, false)) => {}
@@ -175,31 +176,37 @@ impl Borrower {
         Some(Duration::from_micros(micros.clamp(100_000, 60_000_000)))
     }
 
-    /// Sends asks, and takes the replies.
-    pub(super) async fn send(&self, counter: &SharedCounter, asks: Vec<(RegionName, Ask)>, wanted: u32) {
-        let exchanges = asks.iter().map(|(peer, ask)| self.exchange(counter, peer, ask));
+    /// Sends loan requests, and takes the replies.
+    pub(super) async fn send(
+        &self,
+        counter: &SharedCounter,
+        requests: Vec<(RegionName, LoanRequest)>,
+        wanted: u32,
+    ) {
+        let exchanges = requests.iter().map(|(peer, request)| self.exchange(counter, peer, request));
         let gained = join_all(exchanges).await.into_iter().fold(0, u32::saturating_add);
         let step = |loans: &mut Loans| policy::conclude(&mut loans.ledger, loans.now, wanted, gained);
         // Without it the claim ends by itself.
         let _ = self.store.with_loans(counter, LEDGER_TIMEOUT, step).await;
     }
 
-    /// Asks one region, and returns the amount gained.
-    async fn exchange(&self, counter: &SharedCounter, peer: &RegionName, ask: &Ask) -> u32 {
+    /// Requests a loan from one region, and returns the amount gained.
+    async fn exchange(&self, counter: &SharedCounter, peer: &RegionName, request: &LoanRequest) -> u32 {
         let started = Instant::now();
         let is_within_budget = self.budgets.lock().take(peer, Clock::System.now().as_micros());
-        let message = wire::ask_of(counter, ask);
-        let receiver = if is_within_budget { self.regions.ask(peer.as_str(), message) } else { None };
+        let message = wire::request_of(counter, request);
+        let receiver =
+            if is_within_budget { self.regions.request_loan(peer.as_str(), message) } else { None };
         let reply = match receiver {
             Some(receiver) => timeout(REPLY_TIMEOUT, receiver).await.ok().and_then(Result::ok),
             None => None,
         };
         let Some(message) = reply else {
-            metrics::asked(peer.as_str(), AskResult::Timeout, 0, started.elapsed());
+            metrics::loan_requested(peer.as_str(), LoanRequestResult::Timeout, 0, started.elapsed());
             return 0;
         };
         let (result, gained) = match wire::read_reply(&message) {
-            None => (AskResult::of_refusal(message.result()), 0),
+            None => (LoanRequestResult::of_refusal(message.result()), 0),
             Some(reply) => {
                 let step = |loans: &mut Loans| {
                     let usage = loans.usage(0);
@@ -209,21 +216,23 @@ impl Borrower {
                     Some(taken.gained)
                 };
                 match self.store.with_loans(counter, LEDGER_TIMEOUT, step).await.ok().flatten() {
-                    Some(gained) if gained >= ask.want && gained > 0 => (AskResult::Granted, gained),
-                    Some(gained @ 1..) => (AskResult::Part, gained),
-                    Some(0) | None => (AskResult::Refused, 0),
+                    Some(gained) if gained >= request.want && gained > 0 => {
+                        (LoanRequestResult::Granted, gained)
+                    }
+                    Some(gained @ 1..) => (LoanRequestResult::Part, gained),
+                    Some(0) | None => (LoanRequestResult::Refused, 0),
                 }
             }
         };
         if gained > 0 {
             self.awaited.arrive(counter);
         }
-        metrics::asked(peer.as_str(), result, gained, started.elapsed());
+        metrics::loan_requested(peer.as_str(), result, gained, started.elapsed());
         gained
     }
 }
 
-/// Prepares the asks of a counter, unless one is out, or its share suffices after all.
+/// Prepares the loan requests of a counter, unless one is in flight, or its share suffices after all.
 fn prepare(
     loans: &mut Loans,
     (denied, demand): (u32, &Demand),
@@ -232,11 +241,11 @@ fn prepare(
 ) -> Prepared {
     let usage = loans.usage(0);
     let Loans { ledger, terms, now, used, .. } = &mut *loans;
-    // A loan is prolonged even in the pause after an ask that brought too little.
+    // A loan is prolonged even in the pause after a request that brought too little.
     let renews = policy::must_renew(ledger, terms, *now);
-    if !renews && !policy::may_ask(ledger, *now) {
+    if !renews && !policy::may_request(ledger, *now) {
         let until = Duration::from_micros(ledger.claim_until.saturating_sub(now.micros));
-        return match ledger.is_asking() {
+        return match ledger.is_requesting() {
             true => Prepared::Claimed { until },
             false => Prepared::Nothing { pause: until },
         };
@@ -252,8 +261,8 @@ fn prepare(
     if shares.is_empty() {
         return Prepared::Nothing { pause: Duration::ZERO };
     }
-    let (asks, full_at) = protocol::ask(ledger, terms, *now, usage, &shares);
+    let (requests, full_at) = protocol::request_loans(ledger, terms, *now, usage, &shares);
     policy::claim(ledger, *now, u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX));
     loans.full_at = full_at;
-    Prepared::Asks { asks, wanted: lacking.unwrap_or(0) }
+    Prepared::Requests { requests, wanted: lacking.unwrap_or(0) }
 }

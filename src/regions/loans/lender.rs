@@ -1,4 +1,4 @@
-//! Answers to the asks of other regions.
+//! Answers to the loan requests of other regions.
 
 use std::{collections::HashMap, str::FromStr as _, sync::Arc};
 
@@ -12,7 +12,7 @@ use tollgate_store::{
     loans::{
         Loans, ShareWatch, SharedCounter,
         regions::{
-            policy::{self, AskBudgets},
+            policy::{self, RequestBudgets},
             protocol::{self, Lent},
             table::RegionName,
         },
@@ -21,7 +21,7 @@ use tollgate_store::{
 
 use super::{Borrower, LEDGER_TIMEOUT, wire};
 use crate::{
-    proto::tollgate::region::v1::{CounterAsk, CounterReply, counter_reply::Result as Outcome},
+    proto::tollgate::region::v1::{CounterLoanRequest, CounterReply, counter_reply::Result as Outcome},
     regions::{Regions, metrics},
 };
 
@@ -31,7 +31,7 @@ type RuleIndex = HashMap<RecordId, Vec<(Box<str>, Arc<Rule>)>>;
 /// Rules, and their index.
 type Indexed = (Arc<Rules>, Arc<RuleIndex>);
 
-/// Answers asks with the store of the own region.
+/// Answers loan requests with the store of the own region.
 #[derive(Clone, Debug)]
 pub(in crate::regions) struct Lender {
     regions: Regions,
@@ -41,7 +41,7 @@ pub(in crate::regions) struct Lender {
     watch: ShareWatch,
     borrower: Borrower,
     index: Arc<Mutex<Option<Indexed>>>,
-    budgets: Arc<Mutex<AskBudgets>>,
+    budgets: Arc<Mutex<RequestBudgets>>,
 }
 
 impl Lender {
@@ -55,13 +55,15 @@ impl Lender {
         Self { regions, rules, shares, store, watch, borrower, index: Arc::default(), budgets }
     }
 
-    /// Answers an ask of `peer`.
-    pub(in crate::regions) async fn answer(&self, peer: &str, message: &CounterAsk) -> CounterReply {
+    /// Answers a loan request of `peer`.
+    pub(in crate::regions) async fn answer(&self, peer: &str, message: &CounterLoanRequest) -> CounterReply {
         let Ok(peer) = RegionName::from_str(peer) else { return wire::refused(Outcome::Ignored) };
         if !self.budgets.lock().take(&peer, Clock::System.now().as_micros()) {
             return wire::refused(Outcome::Busy);
         }
-        let Some((record, ask)) = wire::read_ask(message) else { return wire::refused(Outcome::Ignored) };
+        let Some((record, request)) = wire::read_request(message) else {
+            return wire::refused(Outcome::Ignored);
+        };
         let Some(counter) = self.counter(message, record) else { return wire::refused(Outcome::Rule) };
         if counter.terms().digest() != message.terms {
             return wire::refused(Outcome::Rule);
@@ -71,7 +73,7 @@ impl Lender {
             let need = policy::need(&loans.terms, loans.now, loans.used, &demand);
             let usage = loans.usage_to_lend(need);
             let Loans { ledger, terms, now, .. } = &mut *loans;
-            let lent = protocol::lend(ledger, terms, *now, usage, &peer, &ask);
+            let lent = protocol::lend(ledger, terms, *now, usage, &peer, &request);
             if let Ok(Lent { full_at, .. }) = &lent {
                 loans.full_at = *full_at;
             }
@@ -90,7 +92,7 @@ impl Lender {
         }
     }
 
-    /// Asks those for a part to whom it was lent, so that the next ask of `peer` finds it.
+    /// Requests a part back from the regions to which it was lent, so that the next request of `peer` finds it.
     fn recall(&self, counter: SharedCounter, peer: &RegionName, amount: u32) {
         let (borrower, store) = (self.borrower.clone(), self.store.clone());
         let others: Vec<RegionName> =
@@ -106,21 +108,21 @@ impl Lender {
                 if shares.is_empty() {
                     return Vec::new();
                 }
-                let (asks, full_at) = protocol::ask(ledger, terms, *now, usage, &shares);
+                let (requests, full_at) = protocol::request_loans(ledger, terms, *now, usage, &shares);
                 policy::claim(ledger, *now, 0);
                 loans.full_at = full_at;
-                asks
+                requests
             };
-            if let Ok(asks) = store.with_loans(&counter, LEDGER_TIMEOUT, step).await
-                && !asks.is_empty()
+            if let Ok(requests) = store.with_loans(&counter, LEDGER_TIMEOUT, step).await
+                && !requests.is_empty()
             {
-                borrower.send(&counter, asks, amount).await;
+                borrower.send(&counter, requests, amount).await;
             }
         });
     }
 
-    /// The counter of an ask, if a global rule of this region has it.
-    fn counter(&self, message: &CounterAsk, record: RecordId) -> Option<SharedCounter> {
+    /// The counter of a loan request, if a global rule of this region has it.
+    fn counter(&self, message: &CounterLoanRequest, record: RecordId) -> Option<SharedCounter> {
         let index = self.index()?;
         let mut found = index
             .get(&record)?

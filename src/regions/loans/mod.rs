@@ -1,8 +1,8 @@
-//! Loans between regions: asks for a part of the shares of others, and answers to their asks.
+//! Loans between regions: loan requests to others, and answers to theirs.
 //!
-//! - [`borrower`]: asks for counters whose share does not suffice.
-//! - [`lender`]: answers asks.
-//! - [`renewals`]: counters for which asks are out, and those whose loans are to be prolonged.
+//! - [`borrower`]: requests loans for counters whose share does not suffice.
+//! - [`lender`]: answers loan requests.
+//! - [`renewals`]: counters for which loan requests are in flight, and those whose loans are to be prolonged.
 //! - [`wire`]: the messages.
 //!
 //! The ledgers of the counters, which their store keeps, decide; a message that is lost, late, repeated or forged makes no

@@ -1,4 +1,4 @@
-//! Counters for which asks are out, and those whose loans have to be prolonged.
+//! Counters for which loan requests are in flight, and those whose loans have to be prolonged.
 //!
 //! Each counter is in one of the two at most once, however often it is short. Loans are prolonged in the order in which
 //! they end.
@@ -9,57 +9,57 @@ use tokio::time::Instant;
 use tollgate_core::RecordId;
 use tollgate_store::{key::CellKey, loans::SharedCounter};
 
-/// Maximum number of counters whose loans are prolonged; the shares of others fall at the end of their loans, and they ask
-/// again.
+/// Maximum number of counters whose loans are prolonged; the shares of others fall at the end of their loans, and they
+/// request loans again.
 const MAX_RENEWALS: usize = 4_096;
 
-/// Maximum number of counters for which asks are out.
-const MAX_ASKING: usize = 1_024;
+/// Maximum number of counters for which loan requests are in flight.
+const MAX_IN_FLIGHT: usize = 1_024;
 
 type CounterName = (CellKey, RecordId);
 
-/// Counters of which this instance asks.
+/// Counters for which this instance requests loans.
 #[derive(Debug, Default)]
 pub(super) struct Renewals {
-    asking: HashSet<CounterName>,
+    in_flight: HashSet<CounterName>,
     due: BTreeMap<(Instant, u64), SharedCounter>,
     due_at: HashMap<CounterName, (Instant, u64)>,
     /// Number of the last renewal, so that several of one time differ.
     last: u64,
 }
 
-/// Outcome of the attempt to begin an ask.
+/// Outcome of the attempt to begin a loan request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Begun {
-    /// The ask begins.
-    Ask,
-    /// One of the counter is out.
-    IsOut,
-    /// Too many are out; shares stay.
+    /// The request begins.
+    Request,
+    /// One of the counter is in flight.
+    InFlight,
+    /// Too many are in flight; shares stay.
     Full,
 }
 
 impl Renewals {
-    /// Begins an ask of a counter, which takes the place of its renewal, if none is out and there is room.
+    /// Begins a loan request of a counter, which takes the place of its renewal, if none is in flight and there is room.
     pub(super) fn begin(&mut self, counter: &SharedCounter) -> Begun {
         let name = name(counter);
-        if self.asking.contains(&name) {
-            return Begun::IsOut;
+        if self.in_flight.contains(&name) {
+            return Begun::InFlight;
         }
-        if self.asking.len() >= MAX_ASKING {
+        if self.in_flight.len() >= MAX_IN_FLIGHT {
             return Begun::Full;
         }
         if let Some(at) = self.due_at.remove(&name) {
             self.due.remove(&at);
         }
-        self.asking.insert(name);
-        Begun::Ask
+        self.in_flight.insert(name);
+        Begun::Request
     }
 
-    /// Ends an ask of a counter, whose loans have to be prolonged at a time, if any.
+    /// Ends a loan request of a counter, whose loans have to be prolonged at a time, if any.
     pub(super) fn end(&mut self, counter: SharedCounter, due: Option<Instant>) {
         let name = name(&counter);
-        self.asking.remove(&name);
+        self.in_flight.remove(&name);
         let Some(due) = due.filter(|_| self.due.len() < MAX_RENEWALS) else { return };
         self.last = self.last.wrapping_add(1);
         let at = (due, self.last);
@@ -111,12 +111,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_counter_asks_once_at_a_time_and_is_prolonged_once_however_often_it_is_short() {
+    async fn a_counter_has_one_request_at_a_time_and_is_prolonged_once_however_often_it_is_short() {
         let (mut renewals, now) = (Renewals::default(), Instant::now());
         let at = |seconds| now + Duration::from_secs(seconds);
         for round in 1..100 {
-            assert_eq!(renewals.begin(&counter(1)), Begun::Ask);
-            assert_eq!(renewals.begin(&counter(1)), Begun::IsOut);
+            assert_eq!(renewals.begin(&counter(1)), Begun::Request);
+            assert_eq!(renewals.begin(&counter(1)), Begun::InFlight);
             renewals.end(counter(1), Some(at(round)));
             assert_eq!((renewals.due.len(), renewals.due_at.len()), (1, 1));
         }
@@ -125,21 +125,22 @@ mod tests {
         assert_eq!((renewals.next(), renewals.take_due(at(49))), (Some(at(50)), None));
         assert_eq!(renewals.take_due(at(100)), Some(counter(2)), "in the order of their ends");
         assert_eq!([renewals.take_due(at(100)), renewals.take_due(at(100))], [Some(counter(1)), None]);
-        assert!(renewals.due_at.is_empty() && renewals.asking.is_empty());
+        assert!(renewals.due_at.is_empty() && renewals.in_flight.is_empty());
     }
 
     #[tokio::test]
-    async fn renewals_and_asks_are_bounded_and_a_counter_in_renewal_leaves_others_their_asks() {
+    async fn renewals_and_requests_are_bounded_and_a_counter_in_renewal_leaves_others_their_requests() {
         let (mut renewals, now) = (Renewals::default(), Instant::now());
         for number in 0..10_000 {
-            assert_eq!(renewals.begin(&counter(number)), Begun::Ask);
+            assert_eq!(renewals.begin(&counter(number)), Begun::Request);
             renewals.end(counter(number), Some(now));
         }
         assert_eq!(
-            (renewals.due.len(), renewals.due_at.len(), renewals.asking.len()),
+            (renewals.due.len(), renewals.due_at.len(), renewals.in_flight.len()),
             (MAX_RENEWALS, MAX_RENEWALS, 0)
         );
-        let begun = (20_000..30_000).filter(|number| renewals.begin(&counter(*number)) == Begun::Ask).count();
-        assert_eq!(begun, MAX_ASKING);
+        let begun =
+            (20_000..30_000).filter(|number| renewals.begin(&counter(*number)) == Begun::Request).count();
+        assert_eq!(begun, MAX_IN_FLIGHT);
     }
 }

@@ -1,4 +1,4 @@
-//! Answers of a lender to asks that a hostile region may send.
+//! Answers of a lender to loan requests that a hostile region may send.
 
 use std::{fs, sync::Arc};
 
@@ -14,13 +14,13 @@ use tollgate_store::{
     key::CellKey,
     loans::{
         ShareWatch, SharedCounter,
-        regions::message::{Ask, Holding},
+        regions::message::{Holding, LoanRequest},
     },
 };
 
 use super::{Borrower, Lender, wire};
 use crate::{
-    proto::tollgate::region::v1::{CounterAsk, counter_reply::Result as Outcome},
+    proto::tollgate::region::v1::{CounterLoanRequest, counter_reply::Result as Outcome},
     regions::Regions,
     settings::RegionSettings,
 };
@@ -72,53 +72,57 @@ fn bench() -> Bench {
     Bench { lender, shared, regional: counter("r").0 }
 }
 
-fn ask(id: u64, want: u32) -> Ask {
-    Ask { id, label: NOW / 1_000_000 / 86_400 * 86_400 + 86_400, hold: 0, want, have: Vec::new() }
+fn request(id: u64, want: u32) -> LoanRequest {
+    LoanRequest { id, label: NOW / 1_000_000 / 86_400 * 86_400 + 86_400, hold: 0, want, have: Vec::new() }
 }
 
 impl Bench {
-    async fn answer(&self, peer: &str, message: &CounterAsk) -> (Outcome, u32) {
+    async fn answer(&self, peer: &str, message: &CounterLoanRequest) -> (Outcome, u32) {
         let reply = self.lender.answer(peer, message).await;
         (reply.result(), reply.amount)
     }
 }
 
 #[tokio::test]
-async fn an_ask_of_any_amount_brings_no_more_than_the_share_and_a_replayed_one_nothing() {
+async fn a_request_of_any_amount_brings_no_more_than_the_share_and_a_replayed_one_nothing() {
     let bench = bench();
-    let message = wire::ask_of(&bench.shared, &ask(NOW, u32::MAX));
+    let message = wire::request_of(&bench.shared, &request(NOW, u32::MAX));
     let (result, amount) = bench.answer("eu", &message).await;
     assert_eq!(result, Outcome::Answered);
     // A lender keeps a twentieth for itself.
     assert!((200..=300).contains(&amount), "{amount}");
     assert_eq!(bench.answer("eu", &message).await, (Outcome::Ignored, 0));
-    let earlier = wire::ask_of(&bench.shared, &ask(NOW - 1, 5));
+    let earlier = wire::request_of(&bench.shared, &request(NOW - 1, 5));
     assert_eq!(bench.answer("eu", &earlier).await, (Outcome::Ignored, 0));
-    let other = wire::ask_of(&bench.shared, &ask(NOW, u32::MAX));
+    let other = wire::request_of(&bench.shared, &request(NOW, u32::MAX));
     let (result, more) = bench.answer("ap", &other).await;
     assert_eq!(result, Outcome::Answered);
     assert!(amount + more <= 300, "{amount} and {more} of 300");
 }
 
 #[tokio::test]
-async fn forged_and_malformed_asks_change_nothing() {
+async fn forged_and_malformed_requests_change_nothing() {
     let bench = bench();
-    let good = wire::ask_of(&bench.shared, &ask(NOW, 5));
+    let good = wire::request_of(&bench.shared, &request(NOW, 5));
     let (cell, record) = &bench.regional;
-    let far = Ask { label: 7, ..ask(NOW, 5) };
-    let long = Ask { have: (0..17).map(|id| Holding { id, amount: 1 }).collect(), ..ask(NOW, 5) };
+    let far = LoanRequest { label: 7, ..request(NOW, 5) };
+    let long = LoanRequest { have: (0..17).map(|id| Holding { id, amount: 1 }).collect(), ..request(NOW, 5) };
     for (message, expected) in [
-        (CounterAsk { terms: good.terms ^ 1, ..good.clone() }, Outcome::Rule),
-        (CounterAsk { cell: b"{e|k=v}".to_vec(), ..good.clone() }, Outcome::Rule),
-        (CounterAsk { cell: b"{tollgate-rules}head".to_vec(), ..good.clone() }, Outcome::Rule),
+        (CounterLoanRequest { terms: good.terms ^ 1, ..good.clone() }, Outcome::Rule),
+        (CounterLoanRequest { cell: b"{e|k=v}".to_vec(), ..good.clone() }, Outcome::Rule),
+        (CounterLoanRequest { cell: b"{tollgate-rules}head".to_vec(), ..good.clone() }, Outcome::Rule),
         (
-            CounterAsk { cell: cell.as_bytes().to_vec(), record: record.as_bytes().to_vec(), ..good.clone() },
+            CounterLoanRequest {
+                cell: cell.as_bytes().to_vec(),
+                record: record.as_bytes().to_vec(),
+                ..good.clone()
+            },
             Outcome::Rule,
         ),
-        (CounterAsk { record: vec![1; 5], ..good.clone() }, Outcome::Ignored),
-        (wire::ask_of(&bench.shared, &ask(u64::MAX, 5)), Outcome::Ignored),
-        (wire::ask_of(&bench.shared, &far), Outcome::Ignored),
-        (wire::ask_of(&bench.shared, &long), Outcome::Ignored),
+        (CounterLoanRequest { record: vec![1; 5], ..good.clone() }, Outcome::Ignored),
+        (wire::request_of(&bench.shared, &request(u64::MAX, 5)), Outcome::Ignored),
+        (wire::request_of(&bench.shared, &far), Outcome::Ignored),
+        (wire::request_of(&bench.shared, &long), Outcome::Ignored),
     ] {
         assert_eq!(bench.answer("eu", &message).await, (expected, 0), "{message:?}");
     }
@@ -127,11 +131,11 @@ async fn forged_and_malformed_asks_change_nothing() {
 }
 
 #[tokio::test]
-async fn asks_beyond_the_bound_are_not_answered() {
+async fn requests_beyond_the_bound_are_not_answered() {
     let bench = bench();
     let mut answered = 0;
     for number in 0..3_000 {
-        let message = wire::ask_of(&bench.shared, &ask(NOW + number, 0));
+        let message = wire::request_of(&bench.shared, &request(NOW + number, 0));
         answered += u32::from(bench.answer("eu", &message).await.0 != Outcome::Busy);
     }
     assert!(answered < 3_000, "all were answered");

@@ -3,35 +3,38 @@
 use tollgate_core::RecordId;
 use tollgate_store::loans::{
     SharedCounter,
-    regions::message::{Ask, Holding, Reply},
+    regions::message::{Holding, LoanRequest, Reply},
 };
 
 use crate::proto::tollgate::region::v1::{
-    self as proto, CounterAsk, CounterReply, counter_reply::Result as Outcome,
+    self as proto, CounterLoanRequest, CounterReply, counter_reply::Result as Outcome,
 };
 
 /// Maximum number of holdings in a message, of which a ledger has fewer.
 const MAX_HOLDINGS: usize = 16;
 
-/// The ask of a counter.
-pub(super) fn ask_of(counter: &SharedCounter, ask: &Ask) -> CounterAsk {
-    CounterAsk {
+/// The loan request of a counter.
+pub(super) fn request_of(counter: &SharedCounter, request: &LoanRequest) -> CounterLoanRequest {
+    CounterLoanRequest {
         cell: counter.cell.as_bytes().to_vec(),
         record: counter.record.as_bytes().to_vec(),
         terms: counter.terms().digest(),
-        id: ask.id,
-        label: ask.label,
-        hold: ask.hold,
-        want: ask.want,
-        have: ask.have.iter().map(holding).collect(),
+        id: request.id,
+        label: request.label,
+        hold: request.hold,
+        want: request.want,
+        have: request.have.iter().map(holding).collect(),
     }
 }
 
-/// An ask that was received; `None` if it is malformed.
-pub(super) fn read_ask(ask: &CounterAsk) -> Option<(RecordId, Ask)> {
-    let record = RecordId::from_bytes(ask.record.as_slice().try_into().ok()?);
-    let have = holdings(&ask.have)?;
-    Some((record, Ask { id: ask.id, label: ask.label, hold: ask.hold, want: ask.want, have }))
+/// A loan request that was received; `None` if it is malformed.
+pub(super) fn read_request(request: &CounterLoanRequest) -> Option<(RecordId, LoanRequest)> {
+    let record = RecordId::from_bytes(request.record.as_slice().try_into().ok()?);
+    let have = holdings(&request.have)?;
+    Some((
+        record,
+        LoanRequest { id: request.id, label: request.label, hold: request.hold, want: request.want, have },
+    ))
 }
 
 /// The reply that grants a loan, or less than was wanted.

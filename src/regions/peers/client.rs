@@ -13,23 +13,23 @@ use tollgate_rules::RegionEntry;
 use tollgate_runtime::{backoff::Backoff, error_text::with_sources};
 use tonic::transport::Channel;
 
-use super::{connect::connect, service::MAX_ASKS};
+use super::{connect::connect, service::MAX_LOAN_REQUESTS};
 use crate::{
     proto::tollgate::region::v1::{ExchangeReply, ExchangeRequest, regions_client::RegionsClient},
-    regions::{Regions, announcements::OutgoingAsk, metrics, state::Exchange},
+    regions::{Regions, announcements::OutgoingRequest, metrics, state::Exchange},
     settings::TlsSettings,
 };
 
 /// Interval of exchanges without other messages.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time for which asks wait for others, to be sent in one message.
+/// Time for which loan requests wait for others, to be sent in one message.
 const BATCH_DELAY: Duration = Duration::from_millis(10);
 
 /// Time limit of one exchange.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Maximum number of exchanges in progress, and of asks that wait.
+/// Maximum number of exchanges in progress, and of loan requests that wait.
 const MAX_EXCHANGES: usize = 64;
 const MAX_WAITING: usize = 1_024;
 
@@ -44,7 +44,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct PeerClient {
     peer: Peer,
-    asks: mpsc::Receiver<OutgoingAsk>,
+    loan_requests: mpsc::Receiver<OutgoingRequest>,
 }
 
 /// The region of a client.
@@ -57,9 +57,9 @@ struct Peer {
 
 impl PeerClient {
     pub(super) fn new(entry: RegionEntry, tls: TlsSettings, regions: Regions) -> Self {
-        let (sender, asks) = mpsc::channel(MAX_WAITING);
-        regions.set_asks(&entry.name, sender);
-        Self { peer: Peer { entry, tls, regions }, asks }
+        let (sender, loan_requests) = mpsc::channel(MAX_WAITING);
+        regions.set_loan_requests(&entry.name, sender);
+        Self { peer: Peer { entry, tls, regions }, loan_requests }
     }
 
     /// Exchanges messages, and connects again after failures. Never completes.
@@ -77,7 +77,7 @@ impl PeerClient {
             self.peer.regions.set_channel(&self.peer.entry.name, None);
             self.peer.regions.unreachable(&self.peer.entry.name, error);
             // Their borrowers wait no longer.
-            while self.asks.try_recv().is_ok() {}
+            while self.loan_requests.try_recv().is_ok() {}
             sleep(backoff.pause()).await;
         }
     }
@@ -101,12 +101,12 @@ impl PeerClient {
                 () = time::sleep_until(due), if has_room && !batch.is_empty() => {
                     exchanges.spawn(self.peer.clone().exchange(client.clone(), std::mem::take(&mut batch)));
                 }
-                Some(ask) = self.asks.recv(), if batch.len() < MAX_ASKS => {
+                Some(request) = self.loan_requests.recv(), if batch.len() < MAX_LOAN_REQUESTS => {
                     if batch.is_empty() {
                         let now = time::Instant::now();
                         due = now.checked_add(BATCH_DELAY).unwrap_or(now);
                     }
-                    batch.push(ask);
+                    batch.push(request);
                 }
                 _ = ticks.tick(), if has_room => {
                     exchanges.spawn(self.peer.clone().exchange(client.clone(), Vec::new()));
@@ -120,11 +120,12 @@ impl Peer {
     async fn exchange(
         self,
         mut client: RegionsClient<Channel>,
-        batch: Vec<OutgoingAsk>,
+        batch: Vec<OutgoingRequest>,
     ) -> Result<(), String> {
         let (sent_at, sent) = (Clock::System.now(), Instant::now());
-        let (asks, waiting): (Vec<_>, Vec<_>) = batch.into_iter().map(|out| (out.ask, out.reply)).unzip();
-        let request = ExchangeRequest { sender: Some(self.regions.announcement()), asks };
+        let (loan_requests, waiting): (Vec<_>, Vec<_>) =
+            batch.into_iter().map(|out| (out.request, out.reply)).unzip();
+        let request = ExchangeRequest { sender: Some(self.regions.announcement()), loan_requests };
         let reply = match timeout(EXCHANGE_TIMEOUT, client.exchange(request)).await {
             Ok(Ok(reply)) => reply.into_inner(),
             Ok(Err(status)) => return Err(with_sources(&status)),
@@ -134,7 +135,7 @@ impl Peer {
         metrics::exchanged(&self.entry.name, round_trip);
         self.take(&reply, Exchange { sent_at, round_trip })?;
         if reply.replies.len() != waiting.len() {
-            return Err("a reply with other answers than asks; expected one for each".to_owned());
+            return Err("a reply with other answers than loan requests; expected one for each".to_owned());
         }
         for (answer, waiting) in reply.replies.into_iter().zip(waiting) {
             // A borrower whose time is over does not wait any more.

@@ -29,7 +29,7 @@ use self::{client::PeerClient, service::RegionsService};
 use super::{
     Regions,
     loans::{Borrower, Lender},
-    primary::{Answerer, ask_all},
+    primary::{PrimaryServer, send_all},
     tables,
 };
 use crate::{
@@ -97,15 +97,15 @@ impl Peers {
         let mut tasks = JoinSet::new();
         tasks.spawn(reload);
         let Lending { rules, shares, store, watch, replicas, calls } = lending;
-        let answerer = Answerer::new(regions.clone(), Arc::clone(&rules), store.clone());
+        let primary = PrimaryServer::new(regions.clone(), Arc::clone(&rules), store.clone());
         let waits = (replicas, shares.awaited().clone());
         let borrower = Borrower::new(regions.clone(), store.clone(), watch.clone(), waits);
         let lender = Lender::new(regions.clone(), rules, shares, (store, watch, borrower.clone()));
-        let service = RegionsService::new(regions.clone(), control.clone(), (lender, answerer));
+        let service = RegionsService::new(regions.clone(), control.clone(), (lender, primary));
         tasks.spawn(port::serve(listener, tls, service));
         tasks.spawn(async move { match borrower.run().await {} });
-        let asker = ask_all(calls, regions.clone());
-        tasks.spawn(async move { match asker.await {} });
+        let sender = send_all(calls, regions.clone());
+        tasks.spawn(async move { match sender.await {} });
         let tables = tables::watch(regions.clone(), control, status);
         tasks.spawn(async move { match tables.await {} });
         let clients = connect_to_all(settings.clone(), regions.clone());

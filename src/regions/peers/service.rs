@@ -9,15 +9,15 @@ use tonic::{Request, Response, Status, async_trait};
 use super::{port::PeerNames, rules};
 use crate::{
     proto::tollgate::region::v1::{
-        Announcement, CounterAsk, CounterReply, DecideReply, DecideRequest, ExchangeReply, ExchangeRequest,
-        ReadOverridesReply, ReadOverridesRequest, ReadRulesReply, ReadRulesRequest,
+        Announcement, CounterLoanRequest, CounterReply, DecideReply, DecideRequest, ExchangeReply,
+        ExchangeRequest, ReadOverridesReply, ReadOverridesRequest, ReadRulesReply, ReadRulesRequest,
         counter_reply::Result as Outcome, regions_server,
     },
     regions::{
         Regions,
         loans::{Lender, wire::refused},
         metrics,
-        primary::{Answerer, MAX_CALLS},
+        primary::{MAX_CALLS, PrimaryServer},
     },
 };
 use futures_util::future::join_all;
@@ -73,9 +73,9 @@ impl Refusal {
     }
 }
 
-/// Maximum number of asks in a message, and of those that are answered at once.
-pub(super) const MAX_ASKS: usize = 256;
-const MAX_CONCURRENT_ASKS: usize = 32;
+/// Maximum number of loan requests in a message, and of those that are answered at once.
+pub(super) const MAX_LOAN_REQUESTS: usize = 256;
+const MAX_CONCURRENT_REQUESTS: usize = 32;
 
 /// Lines logged at once about refused messages, and the time after which there is another one.
 const REFUSALS_LOGGED: u32 = 4;
@@ -89,24 +89,28 @@ pub(super) struct RegionsService {
     regions: Regions,
     control: Control,
     lender: Lender,
-    answerer: Answerer,
+    primary: PrimaryServer,
 }
 
 impl RegionsService {
-    pub(super) fn new(regions: Regions, control: Control, (lender, answerer): (Lender, Answerer)) -> Self {
-        Self { regions, control, lender, answerer }
+    pub(super) fn new(
+        regions: Regions,
+        control: Control,
+        (lender, primary): (Lender, PrimaryServer),
+    ) -> Self {
+        Self { regions, control, lender, primary }
     }
 
-    /// A reply to each ask, in their order.
-    async fn answers(&self, sender: &Announcement, asks: &[CounterAsk]) -> Vec<CounterReply> {
+    /// A reply to each loan request, in their order.
+    async fn answers(&self, sender: &Announcement, requests: &[CounterLoanRequest]) -> Vec<CounterReply> {
         if !self.regions.has_same_table(sender) {
-            return asks.iter().map(|_| refused(Outcome::Generation)).collect();
+            return requests.iter().map(|_| refused(Outcome::Generation)).collect();
         }
-        let mut replies = Vec::with_capacity(asks.len());
-        for some in asks.chunks(MAX_CONCURRENT_ASKS) {
+        let mut replies = Vec::with_capacity(requests.len());
+        for some in requests.chunks(MAX_CONCURRENT_REQUESTS) {
             let mut answers = Vec::with_capacity(some.len());
-            for ask in some {
-                answers.push(self.lender.answer(&sender.region, ask));
+            for request in some {
+                answers.push(self.lender.answer(&sender.region, request));
             }
             replies.extend(join_all(answers).await);
         }
@@ -135,13 +139,14 @@ impl RegionsService {
 #[async_trait]
 impl regions_server::Regions for RegionsService {
     async fn exchange(&self, request: Request<ExchangeRequest>) -> Result<Response<ExchangeReply>, Status> {
-        let asks = &request.get_ref().asks;
+        let loan_requests = &request.get_ref().loan_requests;
         let sender = self.sender(&request, request.get_ref().sender.as_ref());
-        let sender =
-            sender.and_then(|sender| if asks.len() > MAX_ASKS { Err(Refusal::Flood) } else { Ok(sender) });
+        let sender = sender.and_then(|sender| {
+            if loan_requests.len() > MAX_LOAN_REQUESTS { Err(Refusal::Flood) } else { Ok(sender) }
+        });
         let sender = sender.map_err(Refusal::recorded)?;
         self.regions.announced(&sender);
-        let replies = self.answers(&sender, asks).await;
+        let replies = self.answers(&sender, loan_requests).await;
         Ok(Response::new(ExchangeReply { sender: Some(self.regions.announcement()), replies }))
     }
 
@@ -172,7 +177,7 @@ impl regions_server::Regions for RegionsService {
             sender.and_then(|sender| if calls.len() > MAX_CALLS { Err(Refusal::Flood) } else { Ok(sender) });
         let sender = sender.map_err(Refusal::recorded)?;
         self.regions.announced(&sender);
-        let replies = self.answerer.answer(&sender.region, calls).await;
+        let replies = self.primary.answer(&sender.region, calls).await;
         Ok(Response::new(DecideReply { replies }))
     }
 }

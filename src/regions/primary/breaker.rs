@@ -18,7 +18,7 @@ const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Circuit breaker: after some messages in a row without a reply in time, one message at a time is sent.
 #[derive(Debug)]
 pub(super) struct Breaker {
-    /// Number of the regions that were asked before.
+    /// Number of the regions that were called before.
     region: u64,
     failures: u32,
     state: BreakerState,
@@ -52,7 +52,7 @@ impl Default for Breaker {
 
 impl Breaker {
     /// Begins anew for another region.
-    pub(super) fn ask_another(&mut self) {
+    pub(super) fn change_region(&mut self) {
         *self = Self { region: self.region.wrapping_add(1), ..Self::default() };
     }
 
@@ -85,7 +85,7 @@ impl Breaker {
         }
     }
 
-    /// Records a message that had no reply in time. Whether the region is asked.
+    /// Records a message that had no reply in time. Whether the region is still called.
     pub(super) fn failed(&mut self, attempt: Attempt, now: Instant) -> bool {
         if self.counts(attempt) {
             self.failures = self.failures.saturating_add(1);
@@ -209,9 +209,9 @@ mod tests {
     fn messages_to_a_former_region_do_not_count_for_the_next_one() {
         let (mut breaker, now) = (Breaker::default(), Instant::now());
         let former: Vec<_> = (0..20).map(|_| sent(&mut breaker, now)).collect();
-        breaker.ask_another();
+        breaker.change_region();
         for attempt in &former[..10] {
-            assert!(!breaker.failed(*attempt, now), "the region is not asked");
+            assert!(!breaker.failed(*attempt, now), "the region is not called any more");
         }
         assert!(!breaker.is_open());
         failed(&mut breaker, MAX_FAILURES, now);

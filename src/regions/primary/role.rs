@@ -10,7 +10,7 @@ use tollgate_store::primary::{PrimaryCalls, PrimaryRole};
 /// Role of the own region, and the calls to the primary region.
 #[derive(Debug, Default)]
 pub(in crate::regions) struct Primacy {
-    /// Whether others may still ask a former primary region, so that the own one does not decide.
+    /// Whether others may still call a former primary region, so that the own one does not decide.
     is_pending: bool,
     calls: Option<PrimaryCalls>,
 }
@@ -104,7 +104,7 @@ impl Primacy {
         self.is_pending
     }
 
-    /// Records that no other region asks the former primary one.
+    /// Records that no other region calls the former primary one.
     pub(in crate::regions) const fn succeed(&mut self) {
         self.is_pending = false;
     }
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_that_becomes_the_primary_one_waits_until_no_other_asks_the_former_one() {
+    fn a_region_that_becomes_the_primary_one_waits_until_no_other_calls_the_former_one() {
         let (mut primacy, roles) = roles(&["eu", "us", "us"]);
         assert_eq!(roles, [PrimaryRole::Other, PrimaryRole::Pending, PrimaryRole::Pending]);
         primacy.succeed();

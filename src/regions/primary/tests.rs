@@ -23,7 +23,7 @@ use tollgate_store::{
 
 use tokio::time::Instant;
 
-use super::{Answerer, wire};
+use super::{PrimaryServer, wire};
 use crate::{
     proto::tollgate::region::v1::{
         PrimaryCall, PrimaryCheck, PrimaryReply, primary_reply::Result as Outcome,
@@ -42,7 +42,7 @@ const RULES: &str = "domain: d\ndescriptors:\n\
 
 /// The answers of `us` by a table whose primary region is `primary`.
 struct Bench {
-    answerer: Answerer,
+    server: PrimaryServer,
     rules: Arc<ActiveRules>,
     _directory: tempfile::TempDir,
 }
@@ -60,7 +60,7 @@ fn bench(primary: &str) -> Bench {
     rules.replace(Arc::new(loaded.rules));
     let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
     let store = Store::Memory(MemoryStore::new(1_000, clock));
-    Bench { answerer: Answerer::new(regions, Arc::clone(&rules), store), rules, _directory: directory }
+    Bench { server: PrimaryServer::new(regions, Arc::clone(&rules), store), rules, _directory: directory }
 }
 
 impl Bench {
@@ -79,7 +79,7 @@ impl Bench {
     }
 
     async fn answer(&self, call: PrimaryCall) -> PrimaryReply {
-        self.answerer.answer("eu", &[call]).await.remove(0)
+        self.server.answer("eu", &[call]).await.remove(0)
     }
 
     /// Whether the hits pass.
@@ -120,7 +120,7 @@ async fn the_limit_of_the_primary_region_decides_for_each_algorithm() {
 }
 
 #[tokio::test]
-async fn only_counters_of_the_primary_region_can_be_asked_about() {
+async fn only_calls_about_counters_of_the_primary_region_are_decided() {
     let bench = bench("us");
     let (cell, record) = bench.counter("k", "v");
     let named = |name: &[u8]| {
@@ -179,7 +179,7 @@ async fn another_region_than_the_primary_one_decides_nothing() {
 #[tokio::test]
 async fn calls_of_a_region_beyond_the_bound_of_a_second_are_refused() {
     let (bench, now) = (bench("us"), Instant::now());
-    let taken = |peer, now| (0..20_000).filter(|_| bench.answerer.takes_call_at(peer, now)).count();
+    let taken = |peer, now| (0..20_000).filter(|_| bench.server.takes_call_at(peer, now)).count();
     assert_eq!(taken("eu", now), 10_000);
     assert_eq!(taken("eu", now + Duration::from_millis(999)), 0);
     assert_eq!(taken("ap", now + Duration::from_millis(999)), 10_000, "another region has its own bound");

@@ -23,7 +23,7 @@ use crate::proto::tollgate::region::v1::{
 
 /// A check that was received.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct AskedCheck<'m> {
+pub(super) struct ReceivedCheck<'m> {
     pub(super) cell: &'m [u8],
     pub(super) record: RecordId,
     pub(super) hits: Hits,
@@ -54,8 +54,8 @@ pub(super) fn call_of(request: &TagRequest, left: Duration) -> PrimaryCall {
 }
 
 /// A check that was received; `None` if it is malformed.
-pub(super) fn read_check(check: &PrimaryCheck) -> Option<AskedCheck<'_>> {
-    Some(AskedCheck {
+pub(super) fn read_check(check: &PrimaryCheck) -> Option<ReceivedCheck<'_>> {
+    Some(ReceivedCheck {
         cell: &check.cell,
         record: RecordId::from_bytes(check.record.as_slice().try_into().ok()?),
         hits: read_hits(check)?,
@@ -279,7 +279,7 @@ mod tests {
             assert_eq!((read_charging(&call), call.timeout_us), (Charging::AllOrNone, 80_000));
             let cell = request.cells[0].key.as_bytes();
             let record = RecordId::alone(Algorithm::FixedWindow);
-            assert_eq!(read_check(&call.checks[0]), Some(AskedCheck { cell, record, hits, veto, effect }));
+            assert_eq!(read_check(&call.checks[0]), Some(ReceivedCheck { cell, record, hits, veto, effect }));
         }
     }
 

@@ -11,13 +11,13 @@ pub const MAX_BORROWED: usize = 8;
 /// Account with another region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Number of the peer's last ask that was answered; earlier ones are ignored.
+    /// Number of the peer's last loan request that was answered; earlier ones are ignored.
     pub seen: u64,
-    /// Number of the ask to the peer that is not answered yet; 0 for none.
+    /// Number of the request to the peer that is not answered yet; 0 for none.
     pub outstanding: u64,
-    /// Time before which that ask was not sent, in microseconds.
+    /// Time before which that request was not sent, in microseconds.
     pub sent_at: u64,
-    /// Amount that the ask may bring at most.
+    /// Amount that the request may bring at most.
     pub wanted: u32,
     /// Amount that the peer last reported as spare.
     pub spare: u32,

@@ -3,7 +3,7 @@
 /// An amount from one label to another, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loan {
-    /// Number of the ask that led to it.
+    /// Number of the request that led to it.
     pub id: u64,
     /// Amount in the limit's units; only falls.
     pub amount: u32,

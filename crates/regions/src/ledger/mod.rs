@@ -1,7 +1,8 @@
 //! The record of one counter in one region: what it lent to each other region, and what it borrowed.
 //!
 //! Amounts of one region's loans are not added up: each loan replaces the earlier ones of its pair from its start on, so
-//! that of several loans the largest counts. Thus a record has a few loans for each region, however many asks there were.
+//! that of several loans the largest counts. Thus a record has a few loans for each region, however many requests
+//! there were.
 
 mod account;
 mod loan;
@@ -24,11 +25,12 @@ use crate::{
 /// A missing record is an empty one: the region has its base share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// Number of the last ask.
+    /// Number of the last loan request.
     pub last_id: u64,
-    /// Time until which the region does not ask, in microseconds: an ask is out, or the last one brought too little.
+    /// Time until which the region requests no loan, in microseconds: a request is in flight, or the last one brought too
+    /// little.
     pub claim_until: u64,
-    /// Asks in a row that brought nothing.
+    /// Loan requests in a row that brought nothing.
     pub misses: u32,
     /// Accounts with the other regions; at most one for each region.
     accounts: BTreeMap<RegionName, Account>,
@@ -61,8 +63,8 @@ impl Ledger {
         active.map(|loan| loan.until.saturating_sub(lead)).min().unwrap_or(u64::MAX)
     }
 
-    /// Whether an ask is not answered by all regions.
-    pub fn is_asking(&self) -> bool {
+    /// Whether a loan request is not answered by all regions.
+    pub fn is_requesting(&self) -> bool {
         self.accounts.values().any(|account| account.outstanding != 0)
     }
 

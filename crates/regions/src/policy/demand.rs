@@ -1,4 +1,4 @@
-//! Rate of the hits that clients ask for, admitted or not.
+//! Rate of the hits of clients, admitted or not.
 
 /// Length of a period in microseconds.
 const PERIOD_MICROS: u64 = 2_000_000;

@@ -1,10 +1,11 @@
-//! When a region asks, for how much, and what a lender keeps. Limits hold with any policy; this one wastes little.
+//! When a region requests a loan, for how much, and what a lender keeps. Limits hold with any policy; this one wastes
+//! little.
 //!
-//! - A *long* window (longer than a loan) runs short when what is left lasts for about a second; then it asks for five
-//!   seconds. Its lender keeps 5 % of its share, less towards the window's end.
-//! - A short window, a bucket and permits need their rate and one standard deviation, for the asker and the lender alike:
-//!   with different measures, regions of equal load would lend in circles.
-//! - A share below [`SMALL_BASE`] moves as a whole: the asker wants all, and the lender keeps only what is used.
+//! - A *long* window (longer than a loan) runs short when what is left lasts for about a second; then it requests
+//!   what lasts for five seconds. Its lender keeps 5 % of its share, less towards the window's end.
+//! - A short window, a bucket and permits need their rate and one standard deviation, for the borrower and the lender
+//!   alike: with different measures, regions of equal load would lend in circles.
+//! - A share below [`SMALL_BASE`] moves as a whole: the borrower wants all, and the lender keeps only what is used.
 //!
 //! The margins assume that hits arrive independently (Poisson), so that the deviation of a count is its root.
 
@@ -13,7 +14,7 @@ mod demand;
 mod split;
 
 pub use self::{
-    budget::AskBudgets,
+    budget::RequestBudgets,
     demand::Demand,
     split::{recall, shares},
 };
@@ -22,13 +23,14 @@ use crate::{
     terms::{Kind, LOAN_MICROS, Moment, Terms},
 };
 
-/// Share below which a region asks for all and keeps nothing.
+/// Share below which a region requests all and keeps nothing.
 pub const SMALL_BASE: u32 = 20;
 
-/// Time for which an ask is expected to be answered at least, in microseconds; four round trips if they are longer.
+/// Time for which a loan request is expected to be answered at least, in microseconds; four round trips if they are longer.
 pub const MIN_CLAIM_MICROS: u64 = 1_000_000;
 
-/// Time without asks after one that brought less than wanted, in microseconds; it doubles with each that brought nothing.
+/// Time without loan requests after one that brought less than wanted, in microseconds; it doubles with each that brought
+/// nothing.
 const PAUSE_MICROS: u64 = 500_000;
 
 /// Maximum number of doublings of the pause.
@@ -40,9 +42,9 @@ const KEPT_PART: u64 = 20;
 /// Effective limits between which a region is content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// Below this, the region asks.
+    /// Below this, the region requests a loan.
     pub floor: u32,
-    /// Amount to have after the ask.
+    /// Amount to have after the request.
     pub target: u32,
 }
 
@@ -78,7 +80,7 @@ fn rate_range(hits: u64) -> (u64, u64) {
     (floor, floor.saturating_add(floor / 20).saturating_add(hits.isqrt()))
 }
 
-/// Amount that the region asks for beyond its effective limit; `None` while it is content. `denied` hits were just denied.
+/// Amount that the region requests beyond its effective limit; `None` while it is content. `denied` hits were just denied.
 pub fn shortage(
     terms: &Terms,
     now: Moment,
@@ -93,7 +95,7 @@ pub fn shortage(
     (lacks && target > effective).then(|| target.saturating_sub(effective))
 }
 
-/// Amount that a region keeps when it is asked.
+/// Amount that a region keeps when it lends.
 pub fn need(terms: &Terms, now: Moment, used: u32, demand: &Demand) -> u32 {
     if terms.base < SMALL_BASE {
         return used;
@@ -112,12 +114,12 @@ pub fn need(terms: &Terms, now: Moment, used: u32, demand: &Demand) -> u32 {
     used.saturating_add(u32::try_from(part).unwrap_or(u32::MAX))
 }
 
-/// Whether the region may ask for more: no ask is out, and the last one did not bring too little just now.
-pub const fn may_ask(ledger: &Ledger, now: Moment) -> bool {
+/// Whether the region may request more: no request is in flight, and the last one did not bring too little just now.
+pub const fn may_request(ledger: &Ledger, now: Moment) -> bool {
     ledger.claim_until <= now.micros
 }
 
-/// Whether a loan has to be prolonged, even in a pause; for an ask that is out this waits for [`MIN_CLAIM_MICROS`].
+/// Whether a loan has to be prolonged, even in a pause; for a request in flight this waits for [`MIN_CLAIM_MICROS`].
 pub fn must_renew(ledger: &Ledger, terms: &Terms, now: Moment) -> bool {
     let is_due = now.label > ledger.renew_after(terms, now.label);
     is_due && ledger.last_id.saturating_add(MIN_CLAIM_MICROS) <= now.micros
@@ -135,13 +137,14 @@ pub fn until_renewal(ledger: &Ledger, terms: &Terms, now: Moment) -> Option<u64>
     Some(due_at.saturating_sub(now.micros))
 }
 
-/// Records an ask: none follows until it is answered or lost. `round_trip` is the longest to a peer, in microseconds.
+/// Records a loan request: none follows until it is answered or lost. `round_trip` is the longest to a peer, in
+/// microseconds.
 pub fn claim(ledger: &mut Ledger, now: Moment, round_trip: u64) {
     ledger.claim_until = now.micros.saturating_add(MIN_CLAIM_MICROS.max(round_trip.saturating_mul(4)));
 }
 
-/// Records the outcome of an ask for `wanted` once all peers have replied or the deadline has passed: without success, the
-/// region pauses.
+/// Records the outcome of a request for `wanted` once all peers have replied or the deadline has passed: without success,
+/// the region pauses.
 pub fn conclude(ledger: &mut Ledger, now: Moment, wanted: u32, gained: u32) {
     if gained >= wanted {
         ledger.misses = 0;

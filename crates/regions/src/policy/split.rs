@@ -1,4 +1,4 @@
-//! Division of an ask among the peers.
+//! Division of a loan request among the peers.
 
 use super::SMALL_BASE;
 use crate::{
@@ -8,8 +8,8 @@ use crate::{
     terms::{Moment, Terms},
 };
 
-/// Divides an ask: prolongs what each peer lent as far as the region still needs it, and splits `want` by what the peers
-/// last reported as spare, but at least evenly. `target` is the effective limit that the region wants to have.
+/// Divides a loan request: prolongs what each peer lent as far as the region still needs it, and splits `want` by what the
+/// peers last reported as spare, but at least evenly. `target` is the effective limit that the region wants to have.
 pub fn shares<'a>(
     ledger: &Ledger,
     terms: &Terms,
@@ -39,7 +39,7 @@ pub fn shares<'a>(
     shares
 }
 
-/// The ask that calls back up to `amount` of what this region has lent, to serve another region.
+/// The request that calls back up to `amount` of what this region has lent, to serve another region.
 pub fn recall<'a>(
     ledger: &Ledger,
     now: Moment,

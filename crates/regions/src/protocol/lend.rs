@@ -8,32 +8,32 @@ use super::{
 use crate::{
     fault::{Fault, is_injected},
     ledger::{Account, Ledger, Loan, MAX_BORROWED, MAX_LENT},
-    message::{Ask, Holding, Reply},
+    message::{Holding, LoanRequest, Reply},
     table::RegionName,
     terms::{Moment, Terms},
 };
 
-/// Time by which the number of an ask may be ahead of the lender's clock, in microseconds.
+/// Time by which the number of a loan request may be ahead of the lender's clock, in microseconds.
 const MAX_AHEAD_MICROS: u64 = 3_600_000_000;
 
 /// Number of steps in which a loan is made smaller.
 const STEPS: u32 = 16;
 
-/// Time after which an ask without a reply is taken to be lost, in microseconds.
+/// Time after which a loan request without a reply is taken to be lost, in microseconds.
 const MAX_OUT_MICROS: u64 = 2_000_000;
 
-/// Answer to an ask, and what the lender has to do.
+/// Answer to a loan request, and what the lender has to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lent {
-    /// Message to the asker.
+    /// Message to the borrower.
     pub reply: Reply,
     /// Time at which the bucket will be full, in microseconds.
     pub full_at: u64,
-    /// Amount that the ask lacks, and that this region has lent to others: it is to ask those for it.
+    /// Amount that the request lacks, and that this region has lent to others: to be requested from those.
     pub recall: u32,
 }
 
-/// Answers the ask of `peer`.
+/// Answers the loan request of `peer`.
 ///
 /// # Errors
 /// [`Ignored`] for a message that must not be processed; the ledger is unchanged.
@@ -43,26 +43,26 @@ pub fn lend(
     now: Moment,
     usage: Usage,
     peer: &RegionName,
-    ask: &Ask,
+    request: &LoanRequest,
 ) -> Result<Lent, Ignored> {
-    check(ledger, terms, now, peer, ask)?;
+    check(ledger, terms, now, peer, request)?;
     let mut full_at = settle(ledger, terms, now, usage.full_at);
     let before = ledger.effective(terms, now.label);
     let account = ledger.open(peer).ok_or(Ignored::Full)?;
-    account.seen = ask.id;
-    reconcile(account, now.label, ask);
+    account.seen = request.id;
+    reconcile(account, now.label, request);
     let after_reconcile = ledger.effective(terms, now.label);
     let raise = Raise::empty(before, after_reconcile);
     full_at = raised(terms.kind, full_at, now.micros, raise);
     let reserve = if is_injected(Fault::LentBeforeHits) { 0 } else { usage.reserve };
     let brought = level(terms.kind, full_at.max(now.micros).saturating_add(reserve), now.micros);
 
-    let returned = give_back(ledger, terms, now, usage, peer, ask.want);
-    let want = ask.want.saturating_sub(returned);
-    // Ends that are times count from the receipt, whatever the asker's clock shows.
-    let from = if terms.kind.label_step().is_some() { ask.label.max(now.label) } else { now.label };
+    let returned = give_back(ledger, terms, now, usage, peer, request.want);
+    let want = request.want.saturating_sub(returned);
+    // Ends that are times count from the receipt, whatever the borrower's clock shows.
+    let from = if terms.kind.label_step().is_some() { request.label.max(now.label) } else { now.label };
     let effective = is_injected(Fault::StaleEffective).then_some(after_reconcile);
-    let booking = Booking { effective, id: ask.id, amount: ask.hold.saturating_add(want), from };
+    let booking = Booking { effective, id: request.id, amount: request.hold.saturating_add(want), from };
     let (amount, added) = book(ledger, terms, now, usage, peer, booking);
 
     let spare = ledger.effective(terms, now.label).saturating_sub(usage.kept());
@@ -72,7 +72,7 @@ pub fn lend(
         .min(lent.saturating_sub(ledger.account(peer).map_or(0, |account| account.lent_at(now.label))));
     let (have, resolved) = standing(ledger, peer);
     let reply = Reply {
-        id: ask.id,
+        id: request.id,
         label: now.label,
         from: if terms.kind.label_step().is_some() { from } else { 0 },
         amount,
@@ -85,35 +85,43 @@ pub fn lend(
     Ok(Lent { reply, full_at, recall })
 }
 
-fn check(ledger: &Ledger, terms: &Terms, now: Moment, peer: &RegionName, ask: &Ask) -> Result<(), Ignored> {
-    if ask.have.len() > MAX_BORROWED {
+fn check(
+    ledger: &Ledger,
+    terms: &Terms,
+    now: Moment,
+    peer: &RegionName,
+    request: &LoanRequest,
+) -> Result<(), Ignored> {
+    if request.have.len() > MAX_BORROWED {
         return Err(Ignored::Long);
     }
-    if ask.id > now.micros.saturating_add(MAX_AHEAD_MICROS) {
+    if request.id > now.micros.saturating_add(MAX_AHEAD_MICROS) {
         return Err(Ignored::Ahead);
     }
-    if terms.kind.max_skew().is_some_and(|skew| ask.label.abs_diff(now.label) > skew) {
+    if terms.kind.max_skew().is_some_and(|skew| request.label.abs_diff(now.label) > skew) {
         return Err(Ignored::Skewed);
     }
     match ledger.account(peer) {
-        Some(account) if ask.id <= account.seen && !is_injected(Fault::ReplayedAsk) => Err(Ignored::Replayed),
+        Some(account) if request.id <= account.seen && !is_injected(Fault::ReplayedRequest) => {
+            Err(Ignored::Replayed)
+        }
         _ => Ok(()),
     }
 }
 
-/// Lowers the bookings to what the asker has, from its label on: for the windows before, it may have used more.
-fn reconcile(account: &mut Account, label: u64, ask: &Ask) {
+/// Lowers the bookings to what the borrower has, from its label on: for the windows before, it may have used more.
+fn reconcile(account: &mut Account, label: u64, request: &LoanRequest) {
     let mut kept = Vec::with_capacity(MAX_LENT);
     for loan in &account.lent {
         let listed =
-            ask.have.iter().find(|holding| holding.id == loan.id).map_or(0, |holding| holding.amount);
-        if loan.amount <= listed || loan.until < ask.label && !is_injected(Fault::AbsentFreedAtOnce) {
+            request.have.iter().find(|holding| holding.id == loan.id).map_or(0, |holding| holding.amount);
+        if loan.amount <= listed || loan.until < request.label && !is_injected(Fault::AbsentFreedAtOnce) {
             kept.push(*loan);
             continue;
         }
         kept.push(Loan { amount: listed, ..*loan });
-        if ask.label > label && !is_injected(Fault::AbsentFreedAtOnce) {
-            kept.push(Loan { until: ask.label.saturating_sub(1), ..*loan });
+        if request.label > label && !is_injected(Fault::AbsentFreedAtOnce) {
+            kept.push(Loan { until: request.label.saturating_sub(1), ..*loan });
         }
     }
     kept.retain(|loan| loan.amount > 0);
@@ -122,7 +130,7 @@ fn reconcile(account: &mut Account, label: u64, ask: &Ask) {
     }
 }
 
-/// Cuts what this region borrowed from the asker by at most `want`, never below what it keeps, and returns by how much.
+/// Cuts what this region borrowed from the peer by at most `want`, never below what it keeps, and returns by how much.
 fn give_back(
     ledger: &mut Ledger,
     terms: &Terms,
@@ -138,17 +146,18 @@ fn give_back(
         // All hits of loans that have ended are within the region's own limit.
         account.borrowed.retain(|loan| loan.until >= now.label);
     }
-    // With an ask to that peer out, this region lacks itself.
-    let is_asking = account.outstanding != 0 && now.micros < account.sent_at.saturating_add(MAX_OUT_MICROS);
+    // With a request to that peer in flight, this region lacks itself.
+    let is_requesting =
+        account.outstanding != 0 && now.micros < account.sent_at.saturating_add(MAX_OUT_MICROS);
     let borrowed = account.borrowed_at(now.label);
-    let amount = if is_asking { 0 } else { borrowed.min(spare).min(want) };
+    let amount = if is_requesting { 0 } else { borrowed.min(spare).min(want) };
     if amount > 0 {
         cut(account, now.label, borrowed.saturating_sub(amount));
     }
     amount
 }
 
-/// Loans that this region has of a peer, and the number of the last ask that brings no more.
+/// Loans that this region has of a peer, and the number of the last request that brings no more.
 fn standing(ledger: &Ledger, peer: &RegionName) -> (Vec<Holding>, u64) {
     let Some(account) = ledger.account(peer) else { return (Vec::new(), ledger.last_id) };
     let have = account.borrowed.iter().map(|loan| Holding { id: loan.id, amount: loan.amount }).collect();

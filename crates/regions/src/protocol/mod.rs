@@ -1,28 +1,28 @@
 //! Transitions of a ledger. Each is one atomic step in the store of its region, and Rust defines it; scripts follow.
 //!
-//! 1. [`ask()`] at the borrower: numbers an ask, and lists what the region has of each peer.
-//! 2. [`lend()`] at the lender: lowers its bookings to what the asker has, returns what itself borrowed from the asker, then
+//! 1. [`request_loans()`] at the borrower: numbers a loan request, and lists what the region has of each peer.
+//! 2. [`lend()`] at the lender: lowers its bookings to what the borrower has, returns what itself borrowed from it, then
 //!    books a loan.
-//! 3. [`take()`] at the borrower: lowers its bookings by what the lender returned, and takes the loan if the ask is
+//! 3. [`take()`] at the borrower: lowers its bookings by what the lender returned, and takes the loan if the request is
 //!    outstanding.
 //! 4. [`settle()`], first in each of them: drops what has ended, in order.
 //!
-//! A message that is lost leaves a booking without a loan until the next ask, which does not list it. One that is repeated
-//! or late changes nothing: ids rise, and amounts of a loan only fall.
+//! A message that is lost leaves a booking without a loan until the next request, which does not list it. One that is
+//! repeated or late changes nothing: ids rise, and amounts of a loan only fall.
 //!
 //! The tokens of a bucket are conserved: a new loan brings tokens at the lender's fill, while what returns or ends brings
 //! none, so that the lender's fill is diluted. The fill is passed as the time at which the bucket will be full, in
 //! microseconds; other algorithms pass 0.
 
-mod ask;
 mod fill;
 mod lend;
+mod request;
 mod settle;
 mod take;
 
 pub use self::{
-    ask::{Share, ask},
     lend::{Lent, lend},
+    request::{Share, request_loans},
     settle::settle,
     take::{Taken, take},
 };
@@ -51,11 +51,11 @@ impl Usage {
 /// Message that is not processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Ignored {
-    /// An ask that is not newer than the last one.
-    #[error("the ask was answered before")]
+    /// A loan request that is not newer than the last one.
+    #[error("the loan request was answered before")]
     Replayed,
-    /// An ask that is numbered more than an hour ahead of this region's clock.
-    #[error("the ask's number is too far ahead; expected one of about the time")]
+    /// A loan request that is numbered more than an hour ahead of this region's clock.
+    #[error("the loan request's number is too far ahead; expected one of about the time")]
     Ahead,
     /// Labels that differ more than the clocks of regions may.
     #[error("the label is too far from this region's; expected synchronised clocks")]

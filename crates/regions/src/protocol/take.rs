@@ -21,11 +21,12 @@ pub struct Taken {
     pub full_at: u64,
     /// Amount by which the effective limit rose: by what was lent and what was returned.
     pub gained: u32,
-    /// Whether the reply was to the outstanding ask.
+    /// Whether the reply was to the outstanding request.
     pub is_expected: bool,
 }
 
-/// Takes the reply of `peer`: what it returned at any time, and what it lent only once and only if the ask is outstanding.
+/// Takes the reply of `peer`: what it returned at any time, and what it lent only once and only if the request is
+/// outstanding.
 ///
 /// # Errors
 /// [`Ignored`] for a message that must not be processed; the ledger is unchanged.
@@ -81,7 +82,7 @@ fn release(account: &mut Account, label: u64, reply: &Reply) {
     }
 }
 
-/// Takes the loan; returns whether it was to the outstanding ask.
+/// Takes the loan; returns whether it was to the outstanding request.
 fn borrow(
     ledger: &mut Ledger,
     terms: &Terms,

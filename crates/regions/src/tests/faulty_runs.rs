@@ -29,7 +29,7 @@ fn no_faulty_run_admits_more_than_the_limit() {
 
 /// Each fault, and a seed shortly before one that finds it.
 const FAULTS: [(Fault, u64); 12] = [
-    (Fault::ReplayedAsk, 0),
+    (Fault::ReplayedRequest, 0),
     (Fault::LateReply, 0),
     (Fault::EndFromReceipt, 60),
     (Fault::NoTail, 0),
@@ -63,11 +63,14 @@ fn ten_thousand_faulty_runs() {
         let report = run(&plan);
         let is_fine = report.over == 0 && report.over_committed == 0;
         assert!(is_fine, "seed {seed}: {} over, limits {} over", report.over, report.over_committed);
-        for (sum, part) in sums.iter_mut().zip([1, report.decisions, report.asks, report.granted]) {
+        for (sum, part) in sums.iter_mut().zip([1, report.decisions, report.loan_requests, report.granted]) {
             *sum += part;
         }
         if seed % 1_000 == 999 {
-            println!("{} runs, {} decisions, {} asks, {} lent: 0 over", sums[0], sums[1], sums[2], sums[3]);
+            println!(
+                "{} runs, {} decisions, {} loan requests, {} lent: 0 over",
+                sums[0], sums[1], sums[2], sums[3]
+            );
         }
     }
 }

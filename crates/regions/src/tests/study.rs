@@ -1,7 +1,7 @@
 //! Runs without faults against one ideal counter: what is lost, and what it costs. The figures stand in
 //! docs/internals/share-loans.md.
 
-use super::sim::{Asking, Plan, Report, Traffic, run};
+use super::sim::{Borrowing, Plan, Report, Traffic, run};
 use crate::terms::Kind;
 
 const MINUTE: u64 = 60_000_000;
@@ -31,12 +31,12 @@ fn studied() -> Vec<(&'static str, Plan)> {
 
 fn line(name: &str, plan: &Plan, report: &Report) -> String {
     format!(
-        "{name:18} {:8} load {} {:7}: lost {:6.3} %, {:.4} asks a decision, over {}, {} decisions",
+        "{name:18} {:8} load {} {:7}: lost {:6.3} %, {:.4} loan requests a decision, over {}, {} decisions",
         format!("{:?}", plan.traffic),
         plan.load,
-        format!("{:?}", plan.asking),
+        format!("{:?}", plan.borrowing),
         report.lost() * 100.0,
-        report.asks as f64 / report.decisions as f64,
+        report.loan_requests as f64 / report.decisions as f64,
         report.over,
         report.decisions,
     )
@@ -47,10 +47,10 @@ fn line(name: &str, plan: &Plan, report: &Report) -> String {
 fn study_of_limits_and_traffic() {
     for (name, plan) in studied() {
         for traffic in ALL {
-            for asking in [Asking::Never, Asking::Policy] {
+            for borrowing in [Borrowing::Never, Borrowing::Policy] {
                 let minutes = if traffic == Traffic::Sun { 24 } else { 7 };
                 let plan =
-                    Plan { traffic, asking, length: minutes * MINUTE, warm_up: MINUTE, ..plan.clone() };
+                    Plan { traffic, borrowing, length: minutes * MINUTE, warm_up: MINUTE, ..plan.clone() };
                 println!("{}", line(name, &plan, &run(&plan)));
             }
         }
@@ -67,7 +67,11 @@ fn loans_admit_nearly_what_one_counter_admits() {
             println!("{}", line(name, &plan, &report));
             assert_eq!((report.over, report.over_committed), (0, 0), "{name} {traffic:?}");
             assert!(report.lost() < 0.03, "{name} {traffic:?}: {:.3} % lost", report.lost() * 100.0);
-            assert!(report.asks * 10 < report.decisions, "{name} {traffic:?}: {} asks", report.asks);
+            assert!(
+                report.loan_requests * 10 < report.decisions,
+                "{name} {traffic:?}: {} loan requests",
+                report.loan_requests
+            );
         }
     }
 }
@@ -77,9 +81,11 @@ fn loans_admit_nearly_what_one_counter_admits() {
 fn study_of_small_limits() {
     for limit in [3, 10, 30] {
         for traffic in [Traffic::Hot, Traffic::Uniform, Traffic::Shift] {
-            for (asking, waits) in [(Asking::Never, false), (Asking::Policy, false), (Asking::Policy, true)] {
+            for (borrowing, waits) in
+                [(Borrowing::Never, false), (Borrowing::Policy, false), (Borrowing::Policy, true)]
+            {
                 let plan = Plan::quiet(Kind::FixedWindow { window: 60 }, limit, traffic);
-                let plan = Plan { asking, waits, length: 3_000 * MINUTE, ..plan };
+                let plan = Plan { borrowing, waits, length: 3_000 * MINUTE, ..plan };
                 let report = run(&plan);
                 let waits = report.waited as f64 / report.decisions as f64 * 100.0;
                 let mean = report.wait as f64 / report.decisions as f64 / 1e3;

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use crate::{
     ledger::{Account, Ledger, Loan, MAX_BORROWED, MAX_LENT},
-    message::{Ask, Holding, Reply},
-    policy::{Demand, conclude, may_ask, must_renew, need, range, shortage, until_renewal},
-    protocol::{Ignored, Share, Usage, ask, lend, take},
+    message::{Holding, LoanRequest, Reply},
+    policy::{Demand, conclude, may_request, must_renew, need, range, shortage, until_renewal},
+    protocol::{Ignored, Share, Usage, lend, request_loans, take},
     table::RegionName,
     terms::{Kind, Moment, Terms},
 };
@@ -27,8 +27,8 @@ fn now(kind: Kind) -> Moment {
     Moment { label: kind.label_step().map_or(NOW, |step| seconds - seconds % step + step), micros: NOW }
 }
 
-fn plain_ask(kind: Kind, want: u32) -> Ask {
-    Ask { id: NOW, label: now(kind).label, hold: 0, want, have: Vec::new() }
+fn plain_request(kind: Kind, want: u32) -> LoanRequest {
+    LoanRequest { id: NOW, label: now(kind).label, hold: 0, want, have: Vec::new() }
 }
 
 #[test]
@@ -45,12 +45,12 @@ fn loans_last_as_the_windows_require() {
 }
 
 #[test]
-fn a_booking_that_ends_at_a_time_ends_whatever_the_clock_of_the_asker() {
+fn a_booking_that_ends_at_a_time_ends_whatever_the_clock_of_the_borrower() {
     for kind in [PERMITS, Kind::TokenBucket { window: 1, capacity: 1_000_000 }] {
         for label in [0, NOW + 3_600_000_000, u64::MAX] {
             let (mut ledger, terms) = (Ledger::default(), terms(kind));
-            let ask = Ask { label, ..plain_ask(kind, 60) };
-            let lent = lend(&mut ledger, &terms, now(kind), Usage::default(), &name("us"), &ask);
+            let request = LoanRequest { label, ..plain_request(kind, 60) };
+            let lent = lend(&mut ledger, &terms, now(kind), Usage::default(), &name("us"), &request);
             assert_eq!(lent.map(|lent| lent.reply.amount), Ok(60));
             assert_eq!(ledger.ends_at(&terms), NOW + kind.booking_span(), "{kind:?}, {label}");
         }
@@ -63,9 +63,9 @@ fn a_loan_moves_from_the_lender_to_the_borrower_and_back() {
     let terms = terms(PERMITS);
     let (mut lender, mut borrower) = (Ledger::default(), Ledger::default());
     let share = Share { peer: eu.clone(), hold: 0, want: 60 };
-    let (asks, _) = ask(&mut borrower, &terms, now(PERMITS), Usage::default(), &[share]);
+    let (requests, _) = request_loans(&mut borrower, &terms, now(PERMITS), Usage::default(), &[share]);
     let usage = Usage { used: 30, need: 50, full_at: 0, reserve: 0 };
-    let lent = lend(&mut lender, &terms, now(PERMITS), usage, &us, &asks[0].1).expect("answered");
+    let lent = lend(&mut lender, &terms, now(PERMITS), usage, &us, &requests[0].1).expect("answered");
     // It keeps what it needs, though less is in use.
     assert_eq!((lent.reply.amount, lent.reply.spare, lent.recall), (50, 0, 0));
     assert_eq!(lender.effective(&terms, NOW), 50);
@@ -76,11 +76,11 @@ fn a_loan_moves_from_the_lender_to_the_borrower_and_back() {
     let copy = take(&mut borrower, &terms, now(PERMITS), Usage::default(), &eu, &lent.reply).expect("taken");
     assert_eq!((copy.gained, copy.is_expected), (0, false));
 
-    // The lender asks in turn: the borrower returns first, all but what it uses.
+    // The lender requests a loan in turn: the borrower returns first, all but what it uses.
     let share = Share { peer: us.clone(), hold: 0, want: 80 };
-    let (asks, _) = ask(&mut lender, &terms, now(PERMITS), Usage::default(), &[share]);
+    let (requests, _) = request_loans(&mut lender, &terms, now(PERMITS), Usage::default(), &[share]);
     let usage = Usage { used: 110, need: 110, full_at: 0, reserve: 0 };
-    let returned = lend(&mut borrower, &terms, now(PERMITS), usage, &eu, &asks[0].1).expect("answered");
+    let returned = lend(&mut borrower, &terms, now(PERMITS), usage, &eu, &requests[0].1).expect("answered");
     assert_eq!((returned.reply.amount, borrower.effective(&terms, NOW)), (0, 110));
     take(&mut lender, &terms, now(PERMITS), Usage::default(), &us, &returned.reply).expect("taken");
     assert_eq!(lender.effective(&terms, NOW), 90);
@@ -88,30 +88,30 @@ fn a_loan_moves_from_the_lender_to_the_borrower_and_back() {
 }
 
 #[test]
-fn a_lost_reply_is_made_good_by_the_next_ask() {
+fn a_lost_reply_is_made_good_by_the_next_request() {
     let us = name("us");
     let terms = terms(PERMITS);
     let (mut lender, mut borrower) = (Ledger::default(), Ledger::default());
     for _ in 0..50 {
         let share = Share { peer: name("eu"), hold: 0, want: 60 };
-        let (asks, _) = ask(&mut borrower, &terms, now(PERMITS), Usage::default(), &[share]);
-        lend(&mut lender, &terms, now(PERMITS), Usage::default(), &us, &asks[0].1).expect("answered");
+        let (requests, _) = request_loans(&mut borrower, &terms, now(PERMITS), Usage::default(), &[share]);
+        lend(&mut lender, &terms, now(PERMITS), Usage::default(), &us, &requests[0].1).expect("answered");
         assert_eq!(lender.lent(NOW), 60);
         assert!(lender.account(&us).is_some_and(|account| account.lent.len() == 1));
     }
 }
 
 #[test]
-fn absurd_asks_get_no_more_than_the_spare_share() {
+fn absurd_requests_get_no_more_than_the_spare_share() {
     let us = name("us");
     for kind in [PERMITS, Kind::FixedWindow { window: 60 }, Kind::SlidingWindow { window: 1 }] {
         let terms = terms(kind);
         let mut lender = Ledger::default();
         let usage = Usage { used: 40, need: 40, full_at: 0, reserve: 0 };
-        let greedy = Ask {
+        let greedy = LoanRequest {
             hold: u32::MAX,
             have: vec![Holding { id: NOW - 1, amount: u32::MAX }],
-            ..plain_ask(kind, u32::MAX)
+            ..plain_request(kind, u32::MAX)
         };
         let lent = lend(&mut lender, &terms, now(kind), usage, &us, &greedy).expect("answered");
         assert_eq!((lent.reply.amount, lender.effective(&terms, now(kind).label)), (60, 40));
@@ -124,18 +124,18 @@ fn replayed_early_skewed_and_long_messages_change_nothing() {
     let kind = Kind::FixedWindow { window: 1 };
     let terms = terms(kind);
     let mut lender = Ledger::default();
-    lend(&mut lender, &terms, now(kind), Usage::default(), &us, &plain_ask(kind, 10)).expect("answered");
+    lend(&mut lender, &terms, now(kind), Usage::default(), &us, &plain_request(kind, 10)).expect("answered");
     let before = lender.clone();
     let label = now(kind).label;
-    let newer = Ask { id: NOW + 1, ..plain_ask(kind, 10) };
+    let newer = LoanRequest { id: NOW + 1, ..plain_request(kind, 10) };
     for (message, reason) in [
-        (plain_ask(kind, 10), Ignored::Replayed),
-        (Ask { id: NOW - 5, ..newer.clone() }, Ignored::Replayed),
-        (Ask { id: NOW + 3_700_000_000, ..newer.clone() }, Ignored::Ahead),
-        (Ask { label: label + 6, ..newer.clone() }, Ignored::Skewed),
-        (Ask { label: label - 6, ..newer.clone() }, Ignored::Skewed),
-        (Ask { label: u64::MAX, ..newer.clone() }, Ignored::Skewed),
-        (Ask { have: vec![Holding { id: 1, amount: 1 }; MAX_BORROWED + 1], ..newer }, Ignored::Long),
+        (plain_request(kind, 10), Ignored::Replayed),
+        (LoanRequest { id: NOW - 5, ..newer.clone() }, Ignored::Replayed),
+        (LoanRequest { id: NOW + 3_700_000_000, ..newer.clone() }, Ignored::Ahead),
+        (LoanRequest { label: label + 6, ..newer.clone() }, Ignored::Skewed),
+        (LoanRequest { label: label - 6, ..newer.clone() }, Ignored::Skewed),
+        (LoanRequest { label: u64::MAX, ..newer.clone() }, Ignored::Skewed),
+        (LoanRequest { have: vec![Holding { id: 1, amount: 1 }; MAX_BORROWED + 1], ..newer }, Ignored::Long),
     ] {
         let ignored = lend(&mut lender, &terms, now(kind), Usage::default(), &us, &message);
         assert_eq!(ignored, Err(reason));
@@ -144,7 +144,7 @@ fn replayed_early_skewed_and_long_messages_change_nothing() {
 }
 
 #[test]
-fn forged_replies_bring_no_more_than_was_asked() {
+fn forged_replies_bring_no_more_than_was_requested() {
     let eu = name("eu");
     let kind = Kind::FixedWindow { window: 1 };
     let terms = terms(kind);
@@ -161,16 +161,16 @@ fn forged_replies_bring_no_more_than_was_asked() {
         resolved: u64::MAX,
         spare: u32::MAX,
     };
-    // Without an ask, nothing.
+    // Without a request, nothing.
     take(&mut borrower, &terms, now(kind), Usage::default(), &eu, &forged(0)).expect("taken");
     take(&mut borrower, &terms, now(kind), Usage::default(), &eu, &forged(NOW)).expect("taken");
     assert_eq!(borrower.effective(&terms, label), 100);
     let share = Share { peer: eu.clone(), hold: 0, want: 10 };
-    let (asks, _) = ask(&mut borrower, &terms, now(kind), Usage::default(), &[share]);
-    let skewed = Reply { from: u64::MAX, ..forged(asks[0].1.id) };
+    let (requests, _) = request_loans(&mut borrower, &terms, now(kind), Usage::default(), &[share]);
+    let skewed = Reply { from: u64::MAX, ..forged(requests[0].1.id) };
     let ignored = take(&mut borrower, &terms, now(kind), Usage::default(), &eu, &skewed);
     assert_eq!(ignored, Err(Ignored::Skewed));
-    take(&mut borrower, &terms, now(kind), Usage::default(), &eu, &forged(asks[0].1.id)).expect("taken");
+    take(&mut borrower, &terms, now(kind), Usage::default(), &eu, &forged(requests[0].1.id)).expect("taken");
     assert_eq!(borrower.effective(&terms, label), 110);
 }
 
@@ -192,9 +192,10 @@ fn a_record_has_a_bounded_number_of_regions_and_loans() {
                     .map(|loan| Holding { id: loan.id, amount: loan.amount })
                     .collect()
             });
-            let ask = Ask { id: NOW + step, have, ..plain_ask(PERMITS, 1) };
-            full +=
-                u32::from(lend(&mut lender, &terms, now(PERMITS), Usage::default(), &peer, &ask).is_err());
+            let request = LoanRequest { id: NOW + step, have, ..plain_request(PERMITS, 1) };
+            full += u32::from(
+                lend(&mut lender, &terms, now(PERMITS), Usage::default(), &peer, &request).is_err(),
+            );
         }
     }
     assert_eq!((lender.accounts().count(), full), (16, 24 * 20));
@@ -268,7 +269,7 @@ fn demand_is_the_rate_of_two_seconds() {
 }
 
 #[test]
-fn a_region_asks_when_it_runs_short_and_a_lender_keeps_a_margin() {
+fn a_region_requests_a_loan_when_it_runs_short_and_a_lender_keeps_a_margin() {
     let kind = Kind::FixedWindow { window: 60 };
     let terms = Terms { kind, limit: 6_000, base: 2_000 };
     // Half the window is left.
@@ -301,13 +302,13 @@ fn loans_are_prolonged_shortly_before_their_end_even_in_a_pause() {
         let terms = terms(kind);
         let mut ledger = Ledger::default();
         let share = Share { peer: eu.clone(), hold: 0, want: 10 };
-        let (asks, _) = ask(&mut ledger, &terms, now(kind), Usage::default(), &[share]);
+        let (requests, _) = request_loans(&mut ledger, &terms, now(kind), Usage::default(), &[share]);
         let mut lender = Ledger::default();
-        let lent = lend(&mut lender, &terms, now(kind), Usage::default(), &name("us"), &asks[0].1);
+        let lent = lend(&mut lender, &terms, now(kind), Usage::default(), &name("us"), &requests[0].1);
         let reply = lent.expect("answered").reply;
         take(&mut ledger, &terms, now(kind), Usage::default(), &eu, &reply).expect("taken");
         conclude(&mut ledger, now(kind), 1_000, 0);
-        assert!(!may_ask(&ledger, now(kind)), "{kind:?} pauses");
+        assert!(!may_request(&ledger, now(kind)), "{kind:?} pauses");
         assert_eq!(until_renewal(&ledger, &terms, now(kind)), until_due, "{kind:?}");
         let Some(wait) = until_due else { continue };
         let later = |micros: u64| {

@@ -32,9 +32,9 @@ impl CellKey {
         self.bytes.get(1) == Some(&MARK)
     }
 
-    /// The cell of the counter `record` in `domain` that another region asks about; `None` for a name that no counter of the
+    /// The cell of the counter `record` in `domain` of another region's call; `None` for a name that no counter of the
     /// domain at the primary region has. `has_own_key`: whether the counter's algorithm needs a key of its own.
-    pub fn of_ask(domain: &str, name: &[u8], record: RecordId, has_own_key: bool) -> Option<Self> {
+    pub fn of_call(domain: &str, name: &[u8], record: RecordId, has_own_key: bool) -> Option<Self> {
         let is_of_domain = name.starts_with(&plain_start(domain)) || name.starts_with(&hashed_start(domain));
         if name.len() > MAX_PEER_BYTES || !is_of_domain {
             return None;
@@ -128,9 +128,9 @@ mod tests {
         assert!(!plain.is_at_primary(), "the tilde of a domain is escaped");
         let record = RecordId::alone(Algorithm::Concurrency);
         let own = cell.clone().dedicated(record);
-        assert_eq!(CellKey::of_ask("edge", own.as_bytes(), record, true), Some(own.clone()));
-        assert_eq!(CellKey::of_ask("edge", own.as_bytes(), record, false), None);
-        assert_eq!(CellKey::of_ask("edge", cell.as_bytes(), record, true), None);
+        assert_eq!(CellKey::of_call("edge", own.as_bytes(), record, true), Some(own.clone()));
+        assert_eq!(CellKey::of_call("edge", own.as_bytes(), record, false), None);
+        assert_eq!(CellKey::of_call("edge", cell.as_bytes(), record, true), None);
         assert_eq!(own.open_values("edge"), Some(entry("v")));
     }
 
@@ -140,8 +140,8 @@ mod tests {
         let cells = ["one", "two"].map(|domain| key(domain, &long));
         let record = RecordId::alone(Algorithm::FixedWindow);
         for (domain, [own, other]) in [("one", [0, 1]), ("two", [1, 0])] {
-            let asked = |at: usize| CellKey::of_ask(domain, cells[at].as_bytes(), record, false);
-            assert_eq!((asked(own), asked(other)), (Some(cells[own].clone()), None));
+            let taken = |at: usize| CellKey::of_call(domain, cells[at].as_bytes(), record, false);
+            assert_eq!((taken(own), taken(other)), (Some(cells[own].clone()), None));
         }
         assert_eq!(cells[0].open_values("one"), None);
     }
@@ -160,10 +160,10 @@ mod tests {
             "{~edge|k=v}+k={tollgate-rules}",
             "{tollgate-rules}head",
         ] {
-            assert_eq!(CellKey::of_ask("edge", name.as_bytes(), record, false), None, "{name}");
+            assert_eq!(CellKey::of_call("edge", name.as_bytes(), record, false), None, "{name}");
         }
         let long = format!("{{~edge|{}}}", "v".repeat(1_000));
-        assert_eq!(CellKey::of_ask("edge", long.as_bytes(), record, false), None);
+        assert_eq!(CellKey::of_call("edge", long.as_bytes(), record, false), None);
     }
 
     /// Text of the characters that structure names, and some others.
@@ -187,7 +187,7 @@ mod tests {
             if has_own_key {
                 cell = cell.dedicated(record);
             }
-            let taken = CellKey::of_ask(&domain, cell.as_bytes(), record, has_own_key);
+            let taken = CellKey::of_call(&domain, cell.as_bytes(), record, has_own_key);
             prop_assert_eq!(taken.as_ref(), Some(&cell));
             let is_hashed = cell.to_string().contains('#');
             let all: Pairs = tag.into_iter().chain(beyond).collect();

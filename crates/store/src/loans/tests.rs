@@ -70,31 +70,31 @@ impl World {
         memory::with_loans(&self.stores[at], &self.counters[at], step).expect("the store runs")
     }
 
-    /// One region asks another; each message may be lost.
+    /// One region requests a loan from another; each message may be lost.
     fn exchange(&mut self, from: usize, to: usize) {
         let amounts = [self.random.u32(..40), self.random.u32(..80), self.random.u32(..20)];
         let lost = [self.random.u8(..5) == 0, self.random.u8(..5) == 0];
         self.exchange_of((from, to), amounts, lost);
     }
 
-    /// An exchange of these amounts; its ask or its reply may be lost.
+    /// An exchange of these amounts; its request or its reply may be lost.
     fn exchange_of(
         &self,
         (from, to): (usize, usize),
         [hold, want, need]: [u32; 3],
-        [is_ask_lost, is_reply_lost]: [bool; 2],
+        [is_request_lost, is_reply_lost]: [bool; 2],
     ) {
-        let mut asks = self.transact(from, |loans| {
+        let mut requests = self.transact(from, |loans| {
             let (terms, now, usage) = (loans.terms, loans.now, loans.usage(0));
             let shares = [Share { peer: Self::name(to), hold, want }];
-            let (asks, full_at) = protocol::ask(&mut loans.ledger, &terms, now, usage, &shares);
+            let (requests, full_at) = protocol::request_loans(&mut loans.ledger, &terms, now, usage, &shares);
             loans.full_at = full_at;
-            asks
+            requests
         });
-        let Some((_, ask)) = asks.pop().filter(|_| !is_ask_lost) else { return };
+        let Some((_, request)) = requests.pop().filter(|_| !is_request_lost) else { return };
         let lent = self.transact(to, |loans| {
             let (terms, now, usage) = (loans.terms, loans.now, loans.usage(need));
-            let lent = protocol::lend(&mut loans.ledger, &terms, now, usage, &Self::name(from), &ask);
+            let lent = protocol::lend(&mut loans.ledger, &terms, now, usage, &Self::name(from), &request);
             loans.full_at = lent.as_ref().map_or(loans.full_at, |lent| lent.full_at);
             lent
         });

@@ -38,10 +38,10 @@ const SHARDS: usize = 16;
 /// Counters of a generation in each part: of more, the demand of those that were not used of late is forgotten.
 const MAX_COUNTERS: usize = 256;
 
-/// Maximum number of shortages that wait for an ask.
+/// Maximum number of shortages that wait for a loan request.
 const MAX_QUEUED: usize = 1_024;
 
-/// Shortest time between two reports of one counter, in microseconds: the ask itself is recorded in the ledger.
+/// Shortest time between two reports of one counter, in microseconds: the loan request itself is recorded in the ledger.
 const REPORT_MICROS: u64 = 200_000;
 
 /// Watches the verdicts of counters that regions share. Clones share one record.

@@ -36,7 +36,7 @@ pub enum PrimaryRole {
     Other,
     /// The own region.
     Own,
-    /// The own region, once no other region asks the former one.
+    /// The own region, once no other region calls the former one.
     Pending,
 }
 

@@ -1,7 +1,7 @@
 //! Counters that one region, the primary one, decides for all regions.
 //!
 //! - [`calls`]: calls on their way to the primary region.
-//! - [`store`]: a region's store, which decides its own counters and asks for these.
+//! - [`store`]: a region's store, which decides its own counters and sends calls for these.
 //!
 //! Only the names of the cells state where a counter is decided ([`CellKey::is_at_primary`](crate::key::CellKey)), so that
 //! refunds, releases and deferred charges take the same way as the charge.

@@ -20,7 +20,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_millis(500);
 const MAX_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Whether another region decides, by request.
-type Asked = SmallVec<[bool; 4]>;
+type Remote = SmallVec<[bool; 4]>;
 
 /// A region's own store, and the way to the primary region. Clones are handles on the same counters.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ impl RegionStore {
     }
 
     /// Whether another region decides the request.
-    fn is_asked(&self, request: &TagRequest) -> bool {
+    fn is_remote(&self, request: &TagRequest) -> bool {
         request.is_at_primary() && self.0.primary.role() != PrimaryRole::Own
     }
 
@@ -64,13 +64,13 @@ impl RegionStore {
     /// Decides every request, as [`Store::decide`].
     pub(crate) async fn decide(&self, requests: &[TagRequest], deadline: Option<Instant>) -> Decisions {
         // Once, since the role may change meanwhile.
-        let asked: Asked = match requests.iter().any(TagRequest::is_at_primary) {
-            true => requests.iter().map(|request| self.is_asked(request)).collect(),
-            false => Asked::new(),
+        let remote: Remote = match requests.iter().any(TagRequest::is_at_primary) {
+            true => requests.iter().map(|request| self.is_remote(request)).collect(),
+            false => Remote::new(),
         };
-        match asked.contains(&true) {
+        match remote.contains(&true) {
             false => self.decide_here(requests, deadline).await,
-            true => self.decide_both(requests, &asked, deadline).await,
+            true => self.decide_both(requests, &remote, deadline).await,
         }
     }
 
@@ -82,16 +82,16 @@ impl RegionStore {
         own.decide_here(requests, earlier.or(own_deadline)).await
     }
 
-    /// Decides requests here and, as `asked` states, at the primary region, at the same time.
+    /// Decides requests here and, as `remote` states, at the primary region, at the same time.
     async fn decide_both(
         &self,
         requests: &[TagRequest],
-        asked: &[bool],
+        remote: &[bool],
         deadline: Option<Instant>,
     ) -> Decisions {
         let deadline = deadline.unwrap_or_else(|| Self::deadline(None));
-        let of = |is_asked: bool| {
-            let requests = requests.iter().zip(asked).filter(move |(_, asked)| **asked == is_asked);
+        let of = |is_remote: bool| {
+            let requests = requests.iter().zip(remote).filter(move |(_, remote)| **remote == is_remote);
             requests.map(|(request, _)| request)
         };
         let here: Requests = of(false).cloned().collect();
@@ -104,9 +104,9 @@ impl RegionStore {
         };
         let (there, here) = join(there, here).await;
         let (mut there, mut here) = (there.into_iter(), here.into_iter());
-        let decision = |is_asked: &bool| if *is_asked { there.next() } else { here.next() };
+        let decision = |is_remote: &bool| if *is_remote { there.next() } else { here.next() };
         // There is a decision for each.
-        asked
+        remote
             .iter()
             .map(decision)
             .map(|decision| decision.unwrap_or(Err(StoreError::MalformedReply)))
@@ -115,7 +115,7 @@ impl RegionStore {
 
     /// Decides from the cache of the own store.
     pub(crate) fn decide_from_cache(&self, requests: &[TagRequest]) -> Decisions {
-        let of = |request: &TagRequest| match self.is_asked(request) {
+        let of = |request: &TagRequest| match self.is_remote(request) {
             true => Err(StoreError::Overloaded),
             false => self.own().decide_one_from_cache(request),
         };
@@ -124,6 +124,6 @@ impl RegionStore {
 
     /// The requests that the own store decides, and those of the primary region.
     pub(crate) fn split(&self, requests: Requests) -> (Requests, Requests) {
-        requests.into_iter().partition(|request| !self.is_asked(request))
+        requests.into_iter().partition(|request| !self.is_remote(request))
     }
 }

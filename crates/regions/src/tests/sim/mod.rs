@@ -9,6 +9,6 @@ mod tables;
 mod world;
 
 pub(crate) use self::{
-    plan::{Asking, Mishap, Plan, Traffic},
+    plan::{Borrowing, Mishap, Plan, Traffic},
     world::{Report, run},
 };

@@ -17,9 +17,9 @@ pub(crate) enum Traffic {
     Sun,
 }
 
-/// Who asks, and for how much.
+/// When regions request loans, and for how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asking {
+pub(crate) enum Borrowing {
     /// Static shares.
     Never,
     /// As the service does.
@@ -57,8 +57,8 @@ pub(crate) struct Plan {
     pub(crate) max_hits: u64,
     /// Mean time for which a permit is held, in microseconds.
     pub(crate) hold: u64,
-    pub(crate) asking: Asking,
-    /// Whether a denied request waits for the ask that is out.
+    pub(crate) borrowing: Borrowing,
+    /// Whether a denied request waits for the loan request in flight.
     pub(crate) waits: bool,
     pub(crate) network: Network,
     /// Length of the run in microseconds.
@@ -107,7 +107,7 @@ impl Plan {
             load: 0.9,
             max_hits: 1,
             hold: 1_000_000,
-            asking: Asking::Policy,
+            borrowing: Borrowing::Policy,
             waits: false,
             network: Network::default(),
             length: 300_000_000,
@@ -162,7 +162,7 @@ impl Plan {
             load,
             max_hits: [1, 1, 5][rng.usize(..3)],
             hold,
-            asking: if rng.bool() { Asking::Policy } else { Asking::Random },
+            borrowing: if rng.bool() { Borrowing::Policy } else { Borrowing::Random },
             waits: seed.is_multiple_of(4),
             network: Network {
                 loss: [0, rng.u32(..400)][rng.usize(..2)],

@@ -37,7 +37,7 @@ pub(crate) struct Region {
     pub(crate) fixed_base: Option<u32>,
     pub(crate) is_lost: bool,
     pub(crate) cut_off_until: u64,
-    /// The ask that is out: number, amount wanted, amount gained, replies missing.
+    /// The loan request in flight: number, amount wanted, amount gained, replies missing.
     pub(crate) out: Option<Out>,
     /// Denied requests that wait for it: number, hits and time of arrival.
     pub(crate) waiting: VecDeque<(u64, u64, u64)>,
@@ -47,7 +47,7 @@ pub(crate) struct Region {
     pub(crate) recent: VecDeque<(u64, u64)>,
 }
 
-/// An ask whose replies are awaited.
+/// A loan request whose replies are awaited.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Out {
     pub(crate) id: u64,

@@ -8,20 +8,20 @@ use tollgate_core::region::TableState;
 use super::{
     cell::Cell,
     oracle::Oracle,
-    plan::{Asking, Mishap, Plan, Traffic},
+    plan::{Borrowing, Mishap, Plan, Traffic},
     region::{EPOCH, Out, Record, Region},
     tables::{self, File, Tables},
 };
 use crate::{
     fault::{Fault, is_injected},
-    message::{Ask, Reply},
+    message::{LoanRequest, Reply},
     policy,
     protocol::{self, Share},
     table::RegionName,
     terms::{Kind, Moment, Terms},
 };
 
-/// Time for which asks are collected into one message, each way.
+/// Time for which loan requests are collected into one message, each way.
 const BATCH_MICROS: u64 = 10_000;
 
 /// Mean time between two announcements of a region to each other.
@@ -40,7 +40,7 @@ pub(crate) struct Report {
     pub(crate) admitted: u64,
     /// Hits that one counter of all regions admits.
     pub(crate) ideal: u64,
-    pub(crate) asks: u64,
+    pub(crate) loan_requests: u64,
     pub(crate) granted: u64,
     /// The most hits over the limit at any time.
     pub(crate) over: u64,
@@ -68,7 +68,7 @@ impl Report {
 enum Event {
     Arrival,
     Release { region: usize, id: u64 },
-    Ask { from: usize, to: usize, state: TableState, ask: Ask },
+    LoanRequest { from: usize, to: usize, state: TableState, request: LoanRequest },
     Reply { from: usize, to: usize, state: TableState, reply: Reply },
     Refusal { from: usize, to: usize, state: TableState, id: u64 },
     Announcement { from: usize, to: usize, state: TableState, instance: usize },
@@ -232,7 +232,7 @@ impl World {
                 self.ideal.release(id);
                 self.oracle.released(id);
             }
-            Event::Ask { from, to, state, ask } => self.lend(from, to, state, &ask),
+            Event::LoanRequest { from, to, state, request } => self.lend(from, to, state, &request),
             Event::Reply { from, to, state, reply } => self.take(from, to, state, &reply),
             Event::Refusal { from, to, state, id } => {
                 let instance = self.instance(to);
@@ -318,10 +318,10 @@ impl World {
             self.schedule(self.time + 1 + held as u64, Event::Release { region: at, id });
         }
         let denied = if is_admitted { 0 } else { hits as u32 };
-        match self.plan.asking {
-            Asking::Never => {}
-            Asking::Policy => self.ask_by_policy((at, instance), now, &terms, effective, denied),
-            Asking::Random => self.ask_at_random((at, instance), now, &terms, effective),
+        match self.plan.borrowing {
+            Borrowing::Never => {}
+            Borrowing::Policy => self.request_by_policy((at, instance), now, &terms, effective, denied),
+            Borrowing::Random => self.request_at_random((at, instance), now, &terms, effective),
         }
         if denied > 0 && self.plan.waits && self.regions[at].out.is_some() {
             self.regions[at].waiting.push_back((id, hits, self.time));
@@ -343,7 +343,7 @@ impl World {
         is_admitted
     }
 
-    /// Decides the requests that wait; without an ask that is out, those that are still denied wait no more.
+    /// Decides the requests that wait; without a loan request in flight, those that are still denied wait no more.
     fn retry(&mut self, at: usize) {
         for _ in 0..self.regions[at].waiting.len() {
             let Some((id, hits, arrived_at)) = self.regions[at].waiting.pop_front() else { return };
@@ -407,9 +407,9 @@ impl World {
         self.oracle.over = self.oracle.over.max(used.saturating_sub(limit));
     }
 
-    // Asks.
+    // Loan requests.
 
-    fn ask_by_policy(
+    fn request_by_policy(
         &mut self,
         (at, instance): (usize, usize),
         now: Moment,
@@ -420,7 +420,7 @@ impl World {
         let region = &mut self.regions[at];
         let record = &mut region.record;
         let must_renew = policy::must_renew(&record.ledger, terms, now);
-        if !must_renew && !policy::may_ask(&record.ledger, now) {
+        if !must_renew && !policy::may_request(&record.ledger, now) {
             return;
         }
         let used = record.cell.used(terms.kind, now) as u32;
@@ -432,10 +432,16 @@ impl World {
         let target = target.max(shortage.map_or(0, |want| effective + want));
         let peers = region.tables.peers(instance);
         let shares = policy::shares(&record.ledger, terms, now, target, peers.iter());
-        self.ask((at, instance), now, terms, &shares);
+        self.request_loans((at, instance), now, terms, &shares);
     }
 
-    fn ask_at_random(&mut self, (at, instance): (usize, usize), now: Moment, terms: &Terms, effective: u32) {
+    fn request_at_random(
+        &mut self,
+        (at, instance): (usize, usize),
+        now: Moment,
+        terms: &Terms,
+        effective: u32,
+    ) {
         if self.rng.u8(..20) > 0 {
             return;
         }
@@ -450,10 +456,16 @@ impl World {
                 shares.push(Share { peer, hold, want });
             }
         }
-        self.ask((at, instance), now, terms, &shares);
+        self.request_loans((at, instance), now, terms, &shares);
     }
 
-    fn ask(&mut self, (at, instance): (usize, usize), now: Moment, terms: &Terms, shares: &[Share]) {
+    fn request_loans(
+        &mut self,
+        (at, instance): (usize, usize),
+        now: Moment,
+        terms: &Terms,
+        shares: &[Share],
+    ) {
         let round_trip = self.plan.round_trips.iter().max().copied().unwrap_or(0) + 2 * BATCH_MICROS;
         let region = &mut self.regions[at];
         policy::claim(&mut region.record.ledger, now, round_trip);
@@ -461,22 +473,23 @@ impl World {
             return;
         }
         let usage = region.record.usage(terms.kind, now, |used, _| used);
-        let (asks, full_at) = protocol::ask(&mut region.record.ledger, terms, now, usage, shares);
+        let (requests, full_at) =
+            protocol::request_loans(&mut region.record.ledger, terms, now, usage, shares);
         region.record.changed(terms, now, full_at);
         let id = region.record.ledger.last_id;
         let wanted = shares.iter().fold(0_u32, |sum, share| sum.saturating_add(share.want));
-        region.out = Some(Out { id, wanted, gained: 0, missing: asks.len() });
+        region.out = Some(Out { id, wanted, gained: 0, missing: requests.len() });
         let state = region.tables.state(instance);
         let deadline = self.time + round_trip.saturating_mul(4).max(policy::MIN_CLAIM_MICROS);
         self.schedule(deadline, Event::Timeout { region: at, id });
-        for (peer, ask) in asks {
+        for (peer, request) in requests {
             let to = self.regions.iter().position(|region| region.name == peer).expect("a region");
-            self.report.asks += u64::from(self.time >= self.plan.warm_up);
-            self.send(at, to, &Event::Ask { from: at, to, state, ask });
+            self.report.loan_requests += u64::from(self.time >= self.plan.warm_up);
+            self.send(at, to, &Event::LoanRequest { from: at, to, state, request });
         }
     }
 
-    fn lend(&mut self, from: usize, to: usize, state: TableState, ask: &Ask) {
+    fn lend(&mut self, from: usize, to: usize, state: TableState, request: &LoanRequest) {
         let instance = self.instance(to);
         self.announced(from, (to, instance), state);
         if self.regions[to].is_lost {
@@ -486,12 +499,12 @@ impl World {
         let now = self.regions[to].moment(kind, self.time);
         let own = self.regions[to].tables.state(instance);
         if !self.regions[to].tables.has_table(instance, &state) {
-            self.send(to, from, &Event::Refusal { from: to, to: from, state: own, id: ask.id });
+            self.send(to, from, &Event::Refusal { from: to, to: from, state: own, id: request.id });
             return;
         }
         let terms = self.regions[to].terms(&self.plan, now, instance);
         let peer = self.regions[from].name.clone();
-        let is_random = self.plan.asking == Asking::Random;
+        let is_random = self.plan.borrowing == Borrowing::Random;
         let random = self.rng.u32(..=terms.limit);
         let need = move |used: u32, demand: &policy::Demand| match is_random {
             true if random.is_multiple_of(2) => 0,
@@ -499,19 +512,19 @@ impl World {
             false => policy::need(&terms, now, used, demand),
         };
         let before = self.regions[to].record.ledger.lent(now.label);
-        let Some(lent) = self.make_loan(to, now, &terms, need, &peer, ask) else { return };
+        let Some(lent) = self.make_loan(to, now, &terms, need, &peer, request) else { return };
         let booked = self.regions[to].record.ledger.lent(now.label).saturating_sub(before);
         if self.plan.events.iter().any(|(_, event)| matches!(event, Mishap::Failover { .. })) {
             self.regions[to].recent.push_back((self.time, booked + u64::from(lent.reply.amount)));
         }
         self.report.granted += u64::from(lent.reply.amount);
-        if lent.recall > 0 && !is_random && policy::may_ask(&self.regions[to].record.ledger, now) {
+        if lent.recall > 0 && !is_random && policy::may_request(&self.regions[to].record.ledger, now) {
             let region = &self.regions[to];
             let peers = region.tables.peers(instance);
             let peers = peers.iter().filter(|name| **name != peer);
             let shares = policy::recall(&region.record.ledger, now, lent.recall, peers);
             if !shares.is_empty() {
-                self.ask((to, instance), now, &terms, &shares);
+                self.request_loans((to, instance), now, &terms, &shares);
             }
         }
         self.send(to, from, &Event::Reply { from: to, to: from, state: own, reply: lent.reply });
@@ -525,7 +538,7 @@ impl World {
         terms: &Terms,
         need: impl Fn(u32, &policy::Demand) -> u32,
         peer: &RegionName,
-        ask: &Ask,
+        request: &LoanRequest,
     ) -> Option<protocol::Lent> {
         let has_races = self.plan.races && matches!(terms.kind, Kind::TokenBucket { .. });
         for attempt in 0..MAX_ATTEMPTS {
@@ -533,9 +546,9 @@ impl World {
             let usage = record.usage(terms.kind, now, &need);
             let (read, read_at) = (record.ledger.clone(), usage.full_at.max(now.micros));
             let mut ledger = read.clone();
-            let lent = protocol::lend(&mut ledger, terms, now, usage, peer, ask).ok()?;
+            let lent = protocol::lend(&mut ledger, terms, now, usage, peer, request).ok()?;
             if has_races && attempt + 1 < MAX_ATTEMPTS {
-                // Without asks, which would lead to further loans.
+                // Without loan requests, which would lead to further loans.
                 for _ in 0..self.rng.u32(..terms.base.clamp(2, 50)) {
                     self.next_permit += 1;
                     self.admit(at, now, terms, 1, self.next_permit);

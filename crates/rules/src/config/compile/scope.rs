@@ -110,7 +110,8 @@ fn warn_of_primary(compiler: &mut Compiler<'_>, at: Position, path: &Path<'_>) {
     compiler.warning(at, &path.key("scope"), message);
 }
 
-/// Reads the decision of hits while an ask is out: its own, else the default of a limit that regions lend parts of.
+/// Reads the decision of hits while a loan request is in flight: its own, else the default of a limit that regions lend
+/// parts of.
 pub(super) fn far(
     compiler: &mut Compiler<'_>,
     raw: &Stated<RawRateLimit>,

@@ -23,7 +23,7 @@ export function regions() {
       { id: 'generation', label: 'Generation', kind: 'numeric', text: (region) => given(region.generation) },
       { id: 'trip', label: 'Round trip', kind: 'numeric', text: (region) => millis(region.round_trip_ms) },
       { id: 'offset', label: 'Clock offset', kind: 'numeric', text: (region) => millis(region.clock_offset_ms) },
-      { id: 'asks', label: 'Asks', kind: 'numeric', text: (region) => (region.asks ? asks(region.asks) : '–') },
+      { id: 'requests', label: 'Loan requests', kind: 'numeric', text: (region) => (region.loan_requests ? loanRequests(region.loan_requests) : '–') },
       { id: 'borrowed', label: 'Borrowed hits', kind: 'numeric', text: (region) => given(region.borrowed_hits) },
       { id: 'lent', label: 'Lent hits', kind: 'numeric', text: (region) => given(region.lent_hits) },
       { id: 'calls', label: 'Primary calls', kind: 'numeric', text: (region) => (region.primary_calls ? calls(region) : '–') },
@@ -54,7 +54,7 @@ function state({ lost, own, up, error }) {
   return h('div', {}, badge('down', 'bad'), error && h('span', { class: 'below' }, error));
 }
 
-function asks({ granted = 0, part = 0, refused = 0, timeout = 0, generation = 0 }) {
+function loanRequests({ granted = 0, part = 0, refused = 0, timeout = 0, generation = 0 }) {
   const unanswered = refused + timeout + generation;
   return `${count(granted + part)}${unanswered > 0 ? `, ${count(unanswered)} in vain` : ''}`;
 }

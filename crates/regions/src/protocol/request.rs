@@ -1,15 +1,15 @@
-//! The borrower's ask.
+//! The borrower's loan request.
 
 use super::{Usage, settle};
 use crate::{
     fault::{Fault, is_injected},
     ledger::{Ledger, MAX_BORROWED},
-    message::{Ask, Holding},
+    message::{Holding, LoanRequest},
     table::RegionName,
     terms::{Moment, Terms},
 };
 
-/// Part of an ask that goes to one region.
+/// Part of a loan request that goes to one region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     /// The region.
@@ -20,17 +20,17 @@ pub struct Share {
     pub want: u32,
 }
 
-/// Numbers an ask and returns its message to each region, and when the bucket will be full.
+/// Numbers a loan request and returns its message to each region, and when the bucket will be full.
 ///
-/// Replies to earlier asks are stale from here on: the message lists what the region has now, and the lender drops all
-/// that is not listed.
-pub fn ask(
+/// Replies to earlier requests are stale from here on: the message lists what the region has now, and the lender drops
+/// all that is not listed.
+pub fn request_loans(
     ledger: &mut Ledger,
     terms: &Terms,
     now: Moment,
     usage: Usage,
     shares: &[Share],
-) -> (Vec<(RegionName, Ask)>, u64) {
+) -> (Vec<(RegionName, LoanRequest)>, u64) {
     let full_at = settle(ledger, terms, now, usage.full_at);
     if usage.used <= ledger.effective(terms, now.label) || is_injected(Fault::FreedInTail) {
         // Loans that have ended, and all of whose hits the region's own limit covers.
@@ -40,7 +40,7 @@ pub fn ask(
     }
     let id = ledger.last_id.saturating_add(1).max(now.micros);
     ledger.last_id = id;
-    let mut asks = Vec::with_capacity(shares.len());
+    let mut requests = Vec::with_capacity(shares.len());
     for share in shares {
         let Some(account) = ledger.open(&share.peer) else { continue };
         account.outstanding = id;
@@ -48,8 +48,8 @@ pub fn ask(
         account.wanted = share.hold.saturating_add(share.want);
         let listed = account.borrowed.iter().map(|loan| Holding { id: loan.id, amount: loan.amount });
         let have = listed.take(MAX_BORROWED).collect();
-        let ask = Ask { id, label: now.label, hold: share.hold, want: share.want, have };
-        asks.push((share.peer.clone(), ask));
+        let request = LoanRequest { id, label: now.label, hold: share.hold, want: share.want, have };
+        requests.push((share.peer.clone(), request));
     }
-    (asks, full_at)
+    (requests, full_at)
 }

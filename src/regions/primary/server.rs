@@ -1,6 +1,6 @@
 //! Decides the calls of other regions about counters of this region.
 //!
-//! The own active rules decide, whatever the asking region has: a call names a counter, and is refused unless a rule with
+//! The own active rules decide, whatever the calling region has: a call names a counter, and is refused unless a rule with
 //! `scope: primary` has it.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -23,7 +23,7 @@ use tollgate_store::{
     request::{Check, Requests, TagRequest, Verdicts, push_check},
 };
 
-use super::wire::{self, AskedCheck};
+use super::wire::{self, ReceivedCheck};
 use crate::{
     proto::tollgate::region::v1::{PrimaryCall, PrimaryReply, primary_reply::Result as Outcome},
     regions::{Regions, metrics},
@@ -43,17 +43,17 @@ const BUDGET_PERIOD: Duration = Duration::from_secs(1);
 const MAX_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Rules with `scope: primary` of one version with their domains, by the path of their counters.
-type AskedRules = HashMap<[u8; RecordId::LENGTH], Vec<(Box<str>, Arc<Rule>)>>;
+type PrimaryRules = HashMap<[u8; RecordId::LENGTH], Vec<(Box<str>, Arc<Rule>)>>;
 
 /// Rules, and their index.
-type IndexedRules = (Arc<Rules>, Arc<AskedRules>);
+type IndexedRules = (Arc<Rules>, Arc<PrimaryRules>);
 
 /// Calls of each region, by name, since a time.
 type CallBudgets = HashMap<Box<str>, (Instant, u32)>;
 
 /// Decides calls with the store of the own region.
 #[derive(Clone, Debug)]
-pub(in crate::regions) struct Answerer {
+pub(in crate::regions) struct PrimaryServer {
     regions: Regions,
     rules: Arc<ActiveRules>,
     store: Store,
@@ -61,7 +61,7 @@ pub(in crate::regions) struct Answerer {
     budgets: Arc<Mutex<CallBudgets>>,
 }
 
-impl Answerer {
+impl PrimaryServer {
     pub(in crate::regions) fn new(regions: Regions, rules: Arc<ActiveRules>, store: Store) -> Self {
         Self { regions, rules, store, index: Arc::default(), budgets: Arc::default() }
     }
@@ -121,8 +121,8 @@ impl Answerer {
         let (index, active) = (self.index(&rules), (&*rules, &*overridden));
         let mut requests = Requests::new();
         for (at, check) in call.checks.iter().enumerate() {
-            let asked = wire::read_check(check).ok_or(Outcome::Malformed)?;
-            let (key, check) = check_of(&index, active, &asked)?;
+            let received = wire::read_check(check).ok_or(Outcome::Malformed)?;
+            let (key, check) = check_of(&index, active, &received)?;
             push_check(&mut requests, wire::read_charging(call), key, Check { descriptor: at, ..check });
         }
         let mut requests = requests.into_iter();
@@ -134,14 +134,14 @@ impl Answerer {
     }
 
     /// The rules of the primary region, indexed once for each version.
-    fn index(&self, rules: &Arc<Rules>) -> Arc<AskedRules> {
+    fn index(&self, rules: &Arc<Rules>) -> Arc<PrimaryRules> {
         let mut index = self.index.lock();
         if let Some((known, index)) = &*index
             && Arc::ptr_eq(known, rules)
         {
             return Arc::clone(index);
         }
-        let mut made = AskedRules::new();
+        let mut made = PrimaryRules::new();
         for domain in rules.domains() {
             for rule in domain.root.rules().filter(|rule| rule.scope == Scope::Primary) {
                 let path = rule.record_id().path();
@@ -156,14 +156,14 @@ impl Answerer {
 
 /// The check of the own rule that has the counter.
 fn check_of(
-    index: &AskedRules,
+    index: &PrimaryRules,
     (rules, overridden): (&Rules, &Overridden),
-    asked: &AskedCheck<'_>,
+    received: &ReceivedCheck<'_>,
 ) -> Result<(CellKey, Check), Outcome> {
-    let AskedCheck { cell, record, hits, veto, effect } = *asked;
+    let ReceivedCheck { cell, record, hits, veto, effect } = *received;
     let found = index.get(&record.path()).into_iter().flatten().find_map(|(domain, rule)| {
         let of = |has_own_key| {
-            let key = CellKey::of_ask(domain, cell, record, has_own_key)?;
+            let key = CellKey::of_call(domain, cell, record, has_own_key)?;
             let decider = decider(rule, domain, &key, overridden);
             // An override may state another algorithm.
             let is_its_name =

@@ -46,30 +46,30 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 static FAILURE_LOG: LogBudget = LogBudget::new(1, LOG_INTERVAL);
 
 /// Sends the calls of the queue to the primary region. Never completes while there are senders.
-pub(in crate::regions) async fn ask_all(mut queue: PrimaryQueue, regions: Regions) -> Infallible {
+pub(in crate::regions) async fn send_all(mut queue: PrimaryQueue, regions: Regions) -> Infallible {
     let (progress, mut progressed) = mpsc::channel(MAX_MESSAGES);
     let mut changes = regions.changes();
-    let mut asker = Asker {
+    let mut client = PrimaryClient {
         regions,
         progress,
         breaker: Breaker::default(),
-        asked: None,
+        primary: None,
         due: Instant::now(),
         places: Arc::new(Semaphore::new(MAX_MESSAGES)),
         messages: JoinSet::new(),
     };
     loop {
-        asker.follow_table();
-        let takes_calls = asker.takes_calls(Instant::now());
+        client.follow_table();
+        let takes_calls = client.takes_calls(Instant::now());
         select! {
             biased;
-            Some(progress) = progressed.recv() => asker.record(progress),
-            Some(_) = asker.messages.join_next() => {}
+            Some(progress) = progressed.recv() => client.record(progress),
+            Some(_) = client.messages.join_next() => {}
             Ok(()) = changes.changed() => {}
             first = queue.recv(), if takes_calls => match first {
                 Some(first) => {
-                    let calls = batch(first, &mut queue, asker.due).await;
-                    asker.send(calls);
+                    let calls = batch(first, &mut queue, client.due).await;
+                    client.send(calls);
                 }
                 // The process ends.
                 None => std::future::pending().await,
@@ -90,11 +90,11 @@ async fn batch(first: PrimaryCall, queue: &mut PrimaryQueue, due: Instant) -> Ve
     calls
 }
 
-struct Asker {
+struct PrimaryClient {
     regions: Regions,
     breaker: Breaker,
     /// The primary region, if it is another one: that of the breaker and of the places.
-    asked: Option<String>,
+    primary: Option<String>,
     /// Time of the next message.
     due: Instant,
     /// Places of messages on their way.
@@ -104,19 +104,19 @@ struct Asker {
     progress: mpsc::Sender<Progress>,
 }
 
-impl Asker {
+impl PrimaryClient {
     /// Begins anew if the primary region is another one: messages to the former one do not hinder those to it.
     fn follow_table(&mut self) {
-        let asked = self.regions.asked();
-        if self.asked != asked {
-            self.breaker.ask_another();
-            (self.asked, self.places) = (asked, Arc::new(Semaphore::new(MAX_MESSAGES)));
+        let primary = self.regions.other_primary();
+        if self.primary != primary {
+            self.breaker.change_region();
+            (self.primary, self.places) = (primary, Arc::new(Semaphore::new(MAX_MESSAGES)));
         }
     }
 
     /// Whether calls are taken from the queue: to be sent, or to be answered at once.
     fn takes_calls(&self, now: Instant) -> bool {
-        self.asked.is_none() || self.breaker.refuses(now) || self.has_room()
+        self.primary.is_none() || self.breaker.refuses(now) || self.has_room()
     }
 
     fn has_room(&self) -> bool {
@@ -126,7 +126,7 @@ impl Asker {
     /// Sends calls in one message, or answers them.
     fn send(&mut self, calls: Vec<PrimaryCall>) {
         self.follow_table();
-        let Some(region) = self.asked.clone() else {
+        let Some(region) = self.primary.clone() else {
             let error = StoreError::Declined("the primary region is changing".to_owned());
             return calls.into_iter().for_each(|call| call.answer(Err(error.clone())));
         };
@@ -170,8 +170,8 @@ impl Asker {
     /// Records the progress of a message.
     fn record(&mut self, Progress { attempt, failure }: Progress) {
         let Some((region, error)) = failure else { return self.breaker.succeeded(attempt) };
-        let is_asked = self.breaker.failed(attempt, Instant::now());
-        if is_asked && let Some(suppressed) = FAILURE_LOG.take() {
+        let is_called = self.breaker.failed(attempt, Instant::now());
+        if is_called && let Some(suppressed) = FAILURE_LOG.take() {
             let is_paused = self.breaker.is_open();
             tracing::warn!(%region, %error, is_paused, suppressed, "primary region does not decide in time");
         }
@@ -242,7 +242,7 @@ mod tests {
         calls.set_role(PrimaryRole::Other);
         let own = Store::Memory(MemoryStore::new(100, Clock::System));
         let store = Store::Region(RegionStore::new(own, calls, BackgroundQueue::default()));
-        let _asker = AbortOnDropHandle::new(tokio::spawn(ask_all(queue, regions)));
+        let _client = AbortOnDropHandle::new(tokio::spawn(send_all(queue, regions)));
         // Those that were sent hang for a minute, and so would those that are not sent.
         let (refused, mut was_refused) = mpsc::channel(1);
         let mut waiting = JoinSet::new();
