@@ -33,14 +33,14 @@ pub(super) struct Announced {
     pub(super) clock_offset_us: i64,
     pub(super) round_trip: Duration,
     /// Loan requests to be sent to it.
-    pub(super) loan_requests: Option<mpsc::Sender<OutgoingRequest>>,
+    pub(super) loan_requests: Option<mpsc::Sender<OutgoingLoanRequest>>,
     /// Messages received in the second since that time.
     received: (Option<Instant>, u32),
 }
 
 /// Loan request that waits to be sent.
 #[derive(Debug)]
-pub(super) struct OutgoingRequest {
+pub(super) struct OutgoingLoanRequest {
     pub(super) request: CounterLoanRequest,
     /// Receiver of the reply; dropped without one.
     pub(super) reply: oneshot::Sender<CounterReply>,
@@ -79,12 +79,12 @@ impl Regions {
         let (reply, receiver) = oneshot::channel();
         let state = self.state.lock();
         let known = state.announced.get(region).filter(|known| known.is_up)?;
-        known.loan_requests.as_ref()?.try_send(OutgoingRequest { request, reply }).ok()?;
+        known.loan_requests.as_ref()?.try_send(OutgoingLoanRequest { request, reply }).ok()?;
         Some(receiver)
     }
 
     /// Sends the loan requests for a region to this sender.
-    pub(super) fn set_loan_requests(&self, region: &str, sender: mpsc::Sender<OutgoingRequest>) {
+    pub(super) fn set_loan_requests(&self, region: &str, sender: mpsc::Sender<OutgoingLoanRequest>) {
         self.state.lock().announced.entry(region.into()).or_default().loan_requests = Some(sender);
     }
 

@@ -19,10 +19,10 @@ use super::{
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClosedLoop {
     pub(super) connections: usize,
-    /// Requests under way on each.
+    /// Requests in flight on each.
     pub(super) streams: usize,
     pub(super) deadline: Duration,
-    /// The number of requests after which it ends,
+    /// Requests after which it ends,
     pub(super) requests: u64,
     /// or after this time.
     pub(super) time: Duration,
@@ -31,7 +31,7 @@ pub(super) struct ClosedLoop {
 /// Results of a closed loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
-    pub(super) asked: u64,
+    pub(super) sent: u64,
     /// Answered by the store.
     pub(super) decided: u64,
     pub(super) by_policy: u64,
@@ -53,22 +53,22 @@ impl ClosedLoop {
     /// Sends requests as `body` makes them, on this thread.
     pub(super) fn run(self, port: u16, seed: u64, body: impl Fn(&mut Rng) -> Bytes + 'static) -> Tally {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.expect("a runtime").block_on(LocalSet::new().run_until(self.ask(port, seed, Rc::new(body))))
+        runtime.expect("a runtime").block_on(LocalSet::new().run_until(self.send(port, seed, Rc::new(body))))
     }
 
-    async fn ask(self, port: u16, seed: u64, body: Rc<dyn Fn(&mut Rng) -> Bytes>) -> Tally {
+    async fn send(self, port: u16, seed: u64, body: Rc<dyn Fn(&mut Rng) -> Bytes>) -> Tally {
         let random = Rc::new(RefCell::new(Rng::with_seed(seed)));
-        let (asked, tally) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(Tally::default())));
+        let (sent, tally) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(Tally::default())));
         let begun = Instant::now();
         let mut streams = JoinSet::new();
         for _ in 0..self.connections {
             let wire = Connection::open(port, self.deadline).await;
             for _ in 0..self.streams {
                 let (wire, body, random) = (wire.clone(), Rc::clone(&body), Rc::clone(&random));
-                let (asked, tally) = (Rc::clone(&asked), Rc::clone(&tally));
+                let (sent, tally) = (Rc::clone(&sent), Rc::clone(&tally));
                 streams.spawn_local(async move {
-                    while asked.get() < self.requests && begun.elapsed() < self.time {
-                        asked.set(asked.get() + 1);
+                    while sent.get() < self.requests && begun.elapsed() < self.time {
+                        sent.set(sent.get() + 1);
                         let message = body(&mut random.borrow_mut());
                         let (outcome, by) = wire.ask(message).await;
                         tally.borrow_mut().count(outcome, by);
@@ -77,6 +77,6 @@ impl ClosedLoop {
             }
         }
         streams.join_all().await;
-        Tally { asked: asked.get(), took: begun.elapsed(), ..tally.take() }
+        Tally { sent: sent.get(), took: begun.elapsed(), ..tally.take() }
     }
 }

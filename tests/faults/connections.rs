@@ -41,7 +41,7 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     frame
 }
 
-/// Header block of a request, with no entry for the table of HPACK.
+/// Header block of a request, which adds nothing to the HPACK table.
 pub(super) fn headers() -> Vec<u8> {
     let mut block = vec![0x83, 0x86];
     let literal = |block: &mut Vec<u8>, name: &[u8], value: &[u8]| {

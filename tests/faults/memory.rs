@@ -72,7 +72,7 @@ fn flood(tollgate: &Tollgate, requests: u64) -> (Tally, Vec<u64>) {
     let (mut sum, mut memory) = (Tally::default(), Vec::new());
     for seed in 0..5 {
         let tally = part.run(tollgate.grpc_port, seed, unseen);
-        sum.asked += tally.asked;
+        sum.sent += tally.sent;
         sum.errors += tally.errors;
         sum.took += tally.took;
         memory.push(resident(tollgate));
@@ -91,14 +91,14 @@ fn judge(mut row: ReportRow, store: &[&str], requests: u64, most: u64) -> Report
     let tollgate = Tollgate::start(config.path(), &arguments);
     let empty = resident(&tollgate);
     let (tally, memory) = flood(&tollgate, requests);
-    let unknown = tally.errors as f64 / tally.asked as f64;
+    let unknown = tally.errors as f64 / tally.sent as f64;
     row.must("errors 0", tally.errors, tally.errors == 0);
     let last = memory.last().copied().unwrap_or_default();
     let required = format!("RSS <= {most} MB");
     row.must(&required, format!("{last} MB, {empty} MB before, {memory:?} after each fifth"), last <= most);
     row.timed("the last fifth adds <= 5 %", last.abs_diff(memory[3]), last <= memory[3] + memory[3] / 20);
     row.must("/metrics < 1 MB", format!("{} kB", page(&tollgate) / 1000), page(&tollgate) < 1_000_000);
-    row.note(format!("{:.0} requests/s, {unknown:.3} failed", tally.asked as f64 / tally.took.as_secs_f64()));
+    row.note(format!("{:.0} requests/s, {unknown:.3} failed", tally.sent as f64 / tally.took.as_secs_f64()));
     row
 }
 

@@ -34,7 +34,7 @@ pub(super) struct Plan {
     pub(super) bodies: Vec<Bytes>,
 }
 
-/// A load that is under way, on threads of its own: what a test does meanwhile does not hold it up.
+/// Running load, on threads of its own, so that the test does not delay it.
 #[derive(Debug)]
 pub(super) struct OpenLoop {
     began: Instant,

@@ -37,7 +37,7 @@ enum Fault {
     Silent,
     Killed,
     Black,
-    DeafTo(Direction),
+    Silenced(Direction),
     Slow,
     CutInAnswers,
     Cut,
@@ -51,8 +51,8 @@ const FAULTS: [Fault; 12] = [
     Fault::Silent,
     Fault::Killed,
     Fault::Black,
-    Fault::DeafTo(Direction::ToServer),
-    Fault::DeafTo(Direction::ToClient),
+    Fault::Silenced(Direction::ToServer),
+    Fault::Silenced(Direction::ToClient),
     Fault::Slow,
     Fault::CutInAnswers,
     Fault::Cut,
@@ -94,7 +94,7 @@ impl Scene {
                 self.announce(node);
             }
             Fault::Black => proxy.set_both(Way::Silent),
-            Fault::DeafTo(direction) => proxy.set(direction, Way::Silent),
+            Fault::Silenced(direction) => proxy.set(direction, Way::Silent),
             Fault::Slow => proxy.set(Direction::ToClient, Way::Slow(length / 100)),
             Fault::CutInAnswers => proxy.set(Direction::ToClient, Way::CutAfter(11)),
             Fault::Cut => proxy.cut(),

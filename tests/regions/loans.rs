@@ -11,7 +11,7 @@ use crate::support::{http, redis::Redis, tollgate::request};
 
 const LIMIT: u32 = 900;
 
-/// Requests until a region has admitted `enough`, or has had many requests. Returns the admitted hits.
+/// Sends requests until a region has admitted `enough` hits, or many were sent. Returns the admitted hits.
 async fn admit(mesh: &Mesh, at: usize, key: &str, enough: u32) -> u32 {
     let (mut client, mut admitted) = (mesh.get(at).client().await, 0);
     for attempt in 0..40 * LIMIT {

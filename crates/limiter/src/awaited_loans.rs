@@ -1,7 +1,7 @@
 //! Hits that wait for a loan of another region.
 //!
 //! A hit that its share denies registers for its counter before the shortage is reported, so that no end of a loan request
-//! is missed. It is decided again when a loan arrives, and once more when the request has ended.
+//! is missed. It is decided again when a loan arrives, and once more when the loan request has ended.
 
 use std::{
     collections::HashMap,
@@ -51,7 +51,7 @@ struct Waiting {
 #[derive(Debug, Default)]
 struct LoanRequests {
     changed: Notify,
-    /// Number of requests that have ended.
+    /// Number of loan requests that have ended.
     concluded: AtomicU64,
 }
 

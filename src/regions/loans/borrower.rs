@@ -17,7 +17,7 @@ use tollgate_store::{
         Loans, ShareWatch, SharedCounter,
         regions::{
             message::LoanRequest,
-            policy::{self, Demand, RequestBudgets},
+            policy::{self, Demand, LoanRequestBudgets},
             protocol,
             table::RegionName,
         },
@@ -51,7 +51,7 @@ pub(in crate::regions) struct Borrower {
     watch: ShareWatch,
     replicas: Replicas,
     awaited: AwaitedLoans,
-    budgets: Arc<Mutex<RequestBudgets>>,
+    budgets: Arc<Mutex<LoanRequestBudgets>>,
     renewals: Arc<Mutex<Renewals>>,
     /// Notified at the end of a loan request, after which loans may have to be prolonged sooner.
     ended: Arc<Notify>,
@@ -156,7 +156,7 @@ impl Borrower {
             sleep(CLAIM_INTERVAL).await;
             let step = |loans: &mut Loans| {
                 let is_in_flight =
-                    loans.ledger.is_requesting() && !policy::may_request(&loans.ledger, loans.now);
+                    loans.ledger.has_outstanding_request() && !policy::may_request(&loans.ledger, loans.now);
                 (is_in_flight, loans.ledger.effective(&loans.terms, loans.now.label) > loans.used)
             };
             match self.store.with_loans(counter, LEDGER_TIMEOUT, step).await {
@@ -245,7 +245,7 @@ fn prepare(
     let renews = policy::must_renew(ledger, terms, *now);
     if !renews && !policy::may_request(ledger, *now) {
         let until = Duration::from_micros(ledger.claim_until.saturating_sub(now.micros));
-        return match ledger.is_requesting() {
+        return match ledger.has_outstanding_request() {
             true => Prepared::Claimed { until },
             false => Prepared::Nothing { pause: until },
         };

@@ -12,7 +12,7 @@ use tollgate_store::{
     loans::{
         Loans, ShareWatch, SharedCounter,
         regions::{
-            policy::{self, RequestBudgets},
+            policy::{self, LoanRequestBudgets},
             protocol::{self, Lent},
             table::RegionName,
         },
@@ -41,7 +41,7 @@ pub(in crate::regions) struct Lender {
     watch: ShareWatch,
     borrower: Borrower,
     index: Arc<Mutex<Option<Indexed>>>,
-    budgets: Arc<Mutex<RequestBudgets>>,
+    budgets: Arc<Mutex<LoanRequestBudgets>>,
 }
 
 impl Lender {
@@ -92,7 +92,7 @@ impl Lender {
         }
     }
 
-    /// Requests a part back from the regions to which it was lent, so that the next request of `peer` finds it.
+    /// Recalls a part from the regions to which it was lent, for the next loan request of `peer`.
     fn recall(&self, counter: SharedCounter, peer: &RegionName, amount: u32) {
         let (borrower, store) = (self.borrower.clone(), self.store.clone());
         let others: Vec<RegionName> =

@@ -16,7 +16,7 @@ use tonic::transport::Channel;
 use super::{connect::connect, service::MAX_LOAN_REQUESTS};
 use crate::{
     proto::tollgate::region::v1::{ExchangeReply, ExchangeRequest, regions_client::RegionsClient},
-    regions::{Regions, announcements::OutgoingRequest, metrics, state::Exchange},
+    regions::{Regions, announcements::OutgoingLoanRequest, metrics, state::Exchange},
     settings::TlsSettings,
 };
 
@@ -44,7 +44,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct PeerClient {
     peer: Peer,
-    loan_requests: mpsc::Receiver<OutgoingRequest>,
+    loan_requests: mpsc::Receiver<OutgoingLoanRequest>,
 }
 
 /// The region of a client.
@@ -120,7 +120,7 @@ impl Peer {
     async fn exchange(
         self,
         mut client: RegionsClient<Channel>,
-        batch: Vec<OutgoingRequest>,
+        batch: Vec<OutgoingLoanRequest>,
     ) -> Result<(), String> {
         let (sent_at, sent) = (Clock::System.now(), Instant::now());
         let (loan_requests, waiting): (Vec<_>, Vec<_>) =

@@ -75,7 +75,7 @@ impl Refusal {
 
 /// Maximum number of loan requests in a message, and of those that are answered at once.
 pub(super) const MAX_LOAN_REQUESTS: usize = 256;
-const MAX_CONCURRENT_REQUESTS: usize = 32;
+const MAX_CONCURRENT_LOAN_REQUESTS: usize = 32;
 
 /// Lines logged at once about refused messages, and the time after which there is another one.
 const REFUSALS_LOGGED: u32 = 4;
@@ -107,7 +107,7 @@ impl RegionsService {
             return requests.iter().map(|_| refused(Outcome::Generation)).collect();
         }
         let mut replies = Vec::with_capacity(requests.len());
-        for some in requests.chunks(MAX_CONCURRENT_REQUESTS) {
+        for some in requests.chunks(MAX_CONCURRENT_LOAN_REQUESTS) {
             let mut answers = Vec::with_capacity(some.len());
             for request in some {
                 answers.push(self.lender.answer(&sender.region, request));

@@ -64,7 +64,7 @@ impl Ledger {
     }
 
     /// Whether a loan request is not answered by all regions.
-    pub fn is_requesting(&self) -> bool {
+    pub fn has_outstanding_request(&self) -> bool {
         self.accounts.values().any(|account| account.outstanding != 0)
     }
 

@@ -13,17 +13,17 @@ const ONE_REQUEST: u64 = 1_000_000;
 /// Buckets of loan requests: one second's worth for each region, refilled continuously, so that no region uses up those of
 /// another.
 #[derive(Clone, Debug, Default)]
-pub struct RequestBudgets {
-    by_region: BTreeMap<RegionName, RequestBudget>,
+pub struct LoanRequestBudgets {
+    by_region: BTreeMap<RegionName, LoanRequestBudget>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct RequestBudget {
+struct LoanRequestBudget {
     left: u64,
     refilled_at: u64,
 }
 
-impl RequestBudgets {
+impl LoanRequestBudgets {
     /// Takes one request of a region at `micros`, if one is left.
     pub fn take(&mut self, region: &RegionName, micros: u64) -> bool {
         if self.by_region.len() >= MAX_REGIONS && !self.by_region.contains_key(region) {
@@ -33,13 +33,15 @@ impl RequestBudgets {
                 return false;
             }
         }
-        let full =
-            RequestBudget { left: MAX_REQUESTS_PER_SECOND.saturating_mul(ONE_REQUEST), refilled_at: micros };
+        let full = LoanRequestBudget {
+            left: MAX_REQUESTS_PER_SECOND.saturating_mul(ONE_REQUEST),
+            refilled_at: micros,
+        };
         self.by_region.entry(region.clone()).or_insert(full).take(micros)
     }
 }
 
-impl RequestBudget {
+impl LoanRequestBudget {
     fn take(&mut self, micros: u64) -> bool {
         self.left = self.left_at(micros);
         self.refilled_at = micros;
@@ -65,9 +67,9 @@ mod tests {
     #[test]
     fn a_region_that_requests_too_often_leaves_the_requests_of_another() {
         let name = |at: usize| format!("r{at}").parse::<RegionName>().expect("a name");
-        let mut budgets = RequestBudgets::default();
+        let mut budgets = LoanRequestBudgets::default();
         let now = 1_700_000_000_000_000;
-        let taken = |budgets: &mut RequestBudgets, region, micros| {
+        let taken = |budgets: &mut LoanRequestBudgets, region, micros| {
             (0..3_000).filter(|_| budgets.take(&name(region), micros)).count()
         };
         assert_eq!([taken(&mut budgets, 0, now), taken(&mut budgets, 1, now)], [2_000, 2_000]);

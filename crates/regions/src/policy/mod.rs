@@ -14,7 +14,7 @@ mod demand;
 mod split;
 
 pub use self::{
-    budget::RequestBudgets,
+    budget::LoanRequestBudgets,
     demand::Demand,
     split::{recall, shares},
 };

@@ -20,7 +20,7 @@ const MAX_AHEAD_MICROS: u64 = 3_600_000_000;
 const STEPS: u32 = 16;
 
 /// Time after which a loan request without a reply is taken to be lost, in microseconds.
-const MAX_OUT_MICROS: u64 = 2_000_000;
+const REPLY_TIMEOUT_MICROS: u64 = 2_000_000;
 
 /// Answer to a loan request, and what the lender has to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Lent {
     pub reply: Reply,
     /// Time at which the bucket will be full, in microseconds.
     pub full_at: u64,
-    /// Amount that the request lacks, and that this region has lent to others: to be requested from those.
+    /// Amount by which the loan falls short and that this region has lent to others: to be recalled from them.
     pub recall: u32,
 }
 
@@ -146,11 +146,11 @@ fn give_back(
         // All hits of loans that have ended are within the region's own limit.
         account.borrowed.retain(|loan| loan.until >= now.label);
     }
-    // With a request to that peer in flight, this region lacks itself.
-    let is_requesting =
-        account.outstanding != 0 && now.micros < account.sent_at.saturating_add(MAX_OUT_MICROS);
+    // While a request to that peer is in flight, this region itself is short.
+    let is_in_flight =
+        account.outstanding != 0 && now.micros < account.sent_at.saturating_add(REPLY_TIMEOUT_MICROS);
     let borrowed = account.borrowed_at(now.label);
-    let amount = if is_requesting { 0 } else { borrowed.min(spare).min(want) };
+    let amount = if is_in_flight { 0 } else { borrowed.min(spare).min(want) };
     if amount > 0 {
         cut(account, now.label, borrowed.saturating_sub(amount));
     }

@@ -32,8 +32,8 @@ impl CellKey {
         self.bytes.get(1) == Some(&MARK)
     }
 
-    /// The cell of the counter `record` in `domain` of another region's call; `None` for a name that no counter of the
-    /// domain at the primary region has. `has_own_key`: whether the counter's algorithm needs a key of its own.
+    /// The cell of the counter `record` in `domain` that a call of another region names; `None` for a name that no counter
+    /// of the domain at the primary region has. `has_own_key`: whether the counter's algorithm needs a key of its own.
     pub fn of_call(domain: &str, name: &[u8], record: RecordId, has_own_key: bool) -> Option<Self> {
         let is_of_domain = name.starts_with(&plain_start(domain)) || name.starts_with(&hashed_start(domain));
         if name.len() > MAX_PEER_BYTES || !is_of_domain {

@@ -38,7 +38,7 @@ pub(crate) struct Region {
     pub(crate) is_lost: bool,
     pub(crate) cut_off_until: u64,
     /// The loan request in flight: number, amount wanted, amount gained, replies missing.
-    pub(crate) out: Option<Out>,
+    pub(crate) in_flight: Option<InFlight>,
     /// Denied requests that wait for it: number, hits and time of arrival.
     pub(crate) waiting: VecDeque<(u64, u64, u64)>,
     /// Records of the last time, for failovers.
@@ -49,7 +49,7 @@ pub(crate) struct Region {
 
 /// A loan request whose replies are awaited.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Out {
+pub(crate) struct InFlight {
     pub(crate) id: u64,
     pub(crate) wanted: u32,
     pub(crate) gained: u32,

@@ -9,7 +9,7 @@ use super::{
     cell::Cell,
     oracle::Oracle,
     plan::{Borrowing, Mishap, Plan, Traffic},
-    region::{EPOCH, Out, Record, Region},
+    region::{EPOCH, InFlight, Record, Region},
     tables::{self, File, Tables},
 };
 use crate::{
@@ -152,7 +152,7 @@ impl World {
                 tables,
                 is_lost: false,
                 cut_off_until: 0,
-                out: None,
+                in_flight: None,
                 waiting: Default::default(),
                 replicas: Default::default(),
                 recent: Default::default(),
@@ -320,10 +320,10 @@ impl World {
         let denied = if is_admitted { 0 } else { hits as u32 };
         match self.plan.borrowing {
             Borrowing::Never => {}
-            Borrowing::Policy => self.request_by_policy((at, instance), now, &terms, effective, denied),
-            Borrowing::Random => self.request_at_random((at, instance), now, &terms, effective),
+            Borrowing::Policy => self.borrow_by_policy((at, instance), now, &terms, effective, denied),
+            Borrowing::Random => self.borrow_at_random((at, instance), now, &terms, effective),
         }
-        if denied > 0 && self.plan.waits && self.regions[at].out.is_some() {
+        if denied > 0 && self.plan.waits && self.regions[at].in_flight.is_some() {
             self.regions[at].waiting.push_back((id, hits, self.time));
         }
     }
@@ -364,7 +364,7 @@ impl World {
                     self.report.wait += self.time - arrived_at;
                     self.report.longest_wait = self.report.longest_wait.max(self.time - arrived_at);
                 }
-            } else if self.regions[at].out.is_some() {
+            } else if self.regions[at].in_flight.is_some() {
                 self.regions[at].waiting.push_back((id, hits, arrived_at));
             }
         }
@@ -409,7 +409,7 @@ impl World {
 
     // Loan requests.
 
-    fn request_by_policy(
+    fn borrow_by_policy(
         &mut self,
         (at, instance): (usize, usize),
         now: Moment,
@@ -435,7 +435,7 @@ impl World {
         self.request_loans((at, instance), now, terms, &shares);
     }
 
-    fn request_at_random(
+    fn borrow_at_random(
         &mut self,
         (at, instance): (usize, usize),
         now: Moment,
@@ -478,7 +478,7 @@ impl World {
         region.record.changed(terms, now, full_at);
         let id = region.record.ledger.last_id;
         let wanted = shares.iter().fold(0_u32, |sum, share| sum.saturating_add(share.want));
-        region.out = Some(Out { id, wanted, gained: 0, missing: requests.len() });
+        region.in_flight = Some(InFlight { id, wanted, gained: 0, missing: requests.len() });
         let state = region.tables.state(instance);
         let deadline = self.time + round_trip.saturating_mul(4).max(policy::MIN_CLAIM_MICROS);
         self.schedule(deadline, Event::Timeout { region: at, id });
@@ -590,10 +590,10 @@ impl World {
     }
 
     fn replied(&mut self, at: usize, id: u64, gained: u32) {
-        let Some(out) = self.regions[at].out.as_mut().filter(|out| out.id == id) else { return };
-        out.gained += gained;
-        out.missing = out.missing.saturating_sub(1);
-        if out.missing == 0 {
+        let Some(sent) = self.regions[at].in_flight.as_mut().filter(|sent| sent.id == id) else { return };
+        sent.gained += gained;
+        sent.missing = sent.missing.saturating_sub(1);
+        if sent.missing == 0 {
             self.conclude(at, id);
         }
     }
@@ -601,8 +601,8 @@ impl World {
     fn conclude(&mut self, at: usize, id: u64) {
         let now = self.regions[at].moment(self.plan.kind, self.time);
         let region = &mut self.regions[at];
-        if let Some(out) = region.out.take_if(|out| out.id == id) {
-            policy::conclude(&mut region.record.ledger, now, out.wanted, out.gained);
+        if let Some(sent) = region.in_flight.take_if(|sent| sent.id == id) {
+            policy::conclude(&mut region.record.ledger, now, sent.wanted, sent.gained);
         }
         self.retry(at);
     }
