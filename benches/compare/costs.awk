@@ -30,8 +30,10 @@ FILENAME ~ /rows$/ {
     requests[id] += field[3]
 }
 
-# The factor to a figure of another row. Rounds are compared one by one, since the machine changes between them.
+# The factor to a figure of another row, or to F. Rounds are compared one by one, since the machine changes between them, and
+# F is that of the measurement just before the row.
 function times(figures, id, bases, base,   round, list) {
+    if (base == "floor" && id != "floor") base = "F:" id
     for (round = 1; round <= rounds; round++)
         if (bases[base, round]) list = list " " figures[id, round] / bases[base, round]
     return median(list)

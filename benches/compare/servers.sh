@@ -52,6 +52,8 @@ redis_of() { # server
 
 # Starts a server and its dependencies. Clusters run only during their rows: their nodes exchange messages all the time.
 ensure_running() { # server
+    # Measured before each row, of a cluster too.
+    if [[ $1 = echo && -n ${PIDS[echo]:-} ]]; then return; fi
     if [[ $1 != cluster-* && $1 != pairs-* || $1 =~ -[0-9]$ && -z ${PIDS[$1]:-} ]]; then stop_clusters; fi
     if [ -n "${PIDS[$1]:-}" ]; then return; fi
     local config=$work/rules store=memory talkers=true
