@@ -26,12 +26,14 @@ pub(super) struct CounterCache {
     entries: TwoGenerationMap<CacheEntry>,
     /// Requests for counters of `sync: auto`.
     heat_filter: HeatFilter,
-    /// Counters with tokens, by the time until which these must be spent, in the order of the grants.
-    expiries: BTreeMap<(Instant, u64), CounterName>,
+    expiries: Expiries,
     grant_count: u64,
     /// Tokens to be refunded.
     unused_tokens: Vec<(CounterName, Unused)>,
 }
+
+/// Counters with tokens, by the time until which these must be spent, in the order of the grants.
+type Expiries = BTreeMap<(Instant, u64), CounterName>;
 
 /// Cached state of one counter.
 #[derive(Debug)]
@@ -100,12 +102,13 @@ impl CounterCache {
             let Some(entry) = self.entries.get_or_insert(&cell.key, check.record, new) else { continue };
             if entry.policy != check.policy {
                 let before = mem::replace(entry, CacheEntry::new(check.policy));
+                before.end_grant(&mut self.expiries);
                 let name = CounterName { cell: cell.key.clone(), record: check.record };
                 self.unused_tokens.extend(before.unused().map(|unused| (name, unused)));
             }
             let reservation = entry.reservation.get_or_insert_with(|| Box::new(Reservation::new(now)));
             reservation.set_share(check.share);
-            reservation.record_demand(&check.policy, check.hits, now);
+            reservation.record_demand(check, now);
         }
     }
 
@@ -250,13 +253,14 @@ impl CounterCache {
         let Some(entry) = entry else { return };
         if check.hits == Hits::reset() {
             // The reset also discarded the tokens charged ahead.
+            entry.end_grant(&mut self.expiries);
             *entry = CacheEntry::new(check.policy);
         }
         let name = || CounterName { cell: cell.key.clone(), record: check.record };
         if entry.policy != check.policy {
             // Neither a limit override nor a request under a rule that has changed since may discard the tokens held
             // under the current rule.
-            if entry.reservation.is_some() {
+            if entry.reservation.as_ref().is_some_and(|reservation| !reservation.is_idle(sent_at)) {
                 let unused = Unused::new(check, reserved, verdict, sent_at);
                 self.unused_tokens.extend(unused.map(|unused| (name(), unused)));
                 return;
@@ -270,7 +274,7 @@ impl CounterCache {
         let reservation = entry.reservation.get_or_insert_with(|| Box::new(Reservation::new(sent_at)));
         reservation.set_share(check.share);
         let former = reservation.expiry();
-        let unused = reservation.learn(&check.policy, verdict, reserved, sent_at);
+        let unused = reservation.learn(check, verdict, reserved, sent_at);
         self.unused_tokens.extend(unused.map(|unused| (name(), unused)));
         if reserved > 0 {
             self.expiries.remove(&former);
@@ -303,9 +307,7 @@ impl CounterCache {
     /// Takes the unused tokens of evicted counters.
     pub(super) fn collect_evicted(&mut self) {
         for (name, entry) in self.entries.take_evicted() {
-            if let Some(reservation) = &entry.reservation {
-                self.expiries.remove(&reservation.expiry());
-            }
+            entry.end_grant(&mut self.expiries);
             self.unused_tokens.extend(entry.unused().map(|unused| (name, unused)));
         }
     }
@@ -338,6 +340,13 @@ impl CacheEntry {
             SyncMode::Strict => false,
             SyncMode::Leased => true,
             SyncMode::Auto => self.reservation.is_some(),
+        }
+    }
+
+    /// Removes the expiry of the entry's tokens, which will not be spent.
+    fn end_grant(&self, expiries: &mut Expiries) {
+        if let Some(reservation) = &self.reservation {
+            expiries.remove(&reservation.expiry());
         }
     }
 

@@ -10,8 +10,6 @@ use tollgate_core::{
     clock::Timestamp,
 };
 
-use super::lease_timing::LeaseTiming;
-
 /// Hits per second, as of a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
@@ -53,7 +51,13 @@ impl SharedRate {
     }
 
     /// Observes the hits of a window. Denied hits are not among them, so denials are ignored.
-    pub(super) fn observe(&mut self, policy: &Policy, verdict: &Verdict, reserved: u32) {
+    pub(super) fn observe(
+        &mut self,
+        policy: &Policy,
+        verdict: &Verdict,
+        reserved: u32,
+        averaging_time: Duration,
+    ) {
         let Some(end) = policy.reserved_until(verdict.decided_at).filter(|_| verdict.admitted) else {
             return;
         };
@@ -64,7 +68,6 @@ impl SharedRate {
             let elapsed = now.since(at).as_secs_f64();
             if elapsed > 0.0 {
                 let sample = used.saturating_sub(before) as f64 / elapsed;
-                let averaging_time = LeaseTiming::of(policy).averaging_time;
                 let weight = 1.0 - (-elapsed / averaging_time.as_secs_f64()).exp();
                 self.per_second += weight * (sample - self.per_second);
             }

@@ -6,6 +6,9 @@
 //! the total demand, which is observed as the charges of the window: so all workers together hold no more than the
 //! remaining capacity divided by the factor, however many they are. Of a bucket, the total demand cannot be observed,
 //! so the factor is larger, and suffices for about sixteen workers. Near exhaustion every request goes to Redis.
+//!
+//! A counter that uses little of its limit is charged ahead for a longer time (`lease_timing`), as far as all workers
+//! together then hold no more than a sixtieth of the limit, nor the remaining capacity divided by the factor.
 
 #![allow(clippy::float_arithmetic)] // All of it estimates what is worth while; none of it decides what passes.
 
@@ -35,6 +38,9 @@ const BUCKET_CAUTION_FACTOR: f64 = 16.0;
 /// Part of a counter's capacity below which `sync: auto` charges nothing ahead.
 const SCARCE_PART: u64 = 10;
 
+/// Part of a counter's capacity of which all workers together hold a quarter, at most, for a long horizon.
+const LONG_HORIZON_PART: u64 = 15;
+
 /// Unit of a share: 1/65,536.
 const SHARE_UNITS: f64 = 65_536.0;
 
@@ -56,8 +62,8 @@ pub(super) struct Reservation {
     is_requested: bool,
     /// Requests, for `sync: auto`.
     heat: Heat,
-    /// Whether little of the capacity remained at the last verdict.
-    is_scarce: bool,
+    /// Capacity at the last verdict.
+    capacity: Capacity,
     /// Share of the region in the limit, by which unused tokens are refunded.
     share: Option<RegionShare>,
 }
@@ -67,6 +73,19 @@ struct Basis {
     verdict: Verdict,
     /// Not later than the decision.
     noted_at: Instant,
+}
+
+/// Hits that a counter admits in all, and those that remain.
+#[derive(Clone, Copy, Debug, Default)]
+struct Capacity {
+    total: u64,
+    remaining: u64,
+}
+
+/// Tokens that are worth charging ahead, and the share of the remaining capacity that bounds them.
+struct Wanted {
+    tokens: u32,
+    share: u16,
 }
 
 /// Tokens that were not spent.
@@ -91,7 +110,7 @@ impl Reservation {
             total_demand: SharedRate::default(),
             is_requested: false,
             heat: Heat::new(now),
-            is_scarce: false,
+            capacity: Capacity::default(),
             share: None,
         }
     }
@@ -102,8 +121,8 @@ impl Reservation {
     }
 
     /// Records the demand for hits.
-    pub(super) fn record_demand(&mut self, policy: &Policy, hits: Hits, now: Instant) {
-        self.demand.add(hits.charged(), now, LeaseTiming::of(policy).averaging_time);
+    pub(super) fn record_demand(&mut self, check: &Check, now: Instant) {
+        self.demand.add(check.hits.charged(), now, LeaseTiming::of(&check.policy, check.sync).averaging_time);
         self.heat.record(now);
     }
 
@@ -131,22 +150,28 @@ impl Reservation {
 
     /// Whether the counter is worth charging ahead.
     pub(super) fn is_worthwhile(&self, sync: SyncMode, policy: &Policy, now: Instant) -> bool {
-        self.worthwhile_demand(sync, policy, now).is_some()
+        self.wanted(sync, policy, now).is_some()
     }
 
-    fn demand_at(&self, policy: &Policy, now: Instant) -> f64 {
-        self.demand.at(now, LeaseTiming::of(policy).averaging_time)
-    }
-
-    /// The demand a second, if the counter is worth charging ahead.
-    fn worthwhile_demand(&self, sync: SyncMode, policy: &Policy, now: Instant) -> Option<f64> {
+    /// The tokens to charge ahead, if the counter is worth it.
+    fn wanted(&self, sync: SyncMode, policy: &Policy, now: Instant) -> Option<Wanted> {
         let is_leased = match sync {
             SyncMode::Strict => false,
             SyncMode::Leased => true,
-            SyncMode::Auto => !self.is_scarce && self.heat.is_hot(now),
+            SyncMode::Auto => !self.capacity.is_scarce() && self.heat.is_hot(now),
         };
-        let demand = is_leased.then(|| self.demand_at(policy, now))?;
-        (wanted(demand, policy) >= 1.0).then_some(demand)
+        let timing = LeaseTiming::of(policy, sync);
+        let demand = is_leased.then(|| self.demand.at(now, timing.averaging_time))?;
+        let within = |horizon: Duration| demand * horizon.as_secs_f64();
+        let most = within(timing.long_horizon);
+        if most < 1.0 {
+            return None;
+        }
+        let caution = if is_bucket(policy) { BUCKET_CAUTION_FACTOR } else { CAUTION_FACTOR };
+        let share = demand / self.total_demand.per_second().max(demand) / caution;
+        let tokens = (share * self.capacity.for_long_horizons()).max(within(timing.horizon)).min(most);
+        let wanted = Wanted { tokens: tokens as u32, share: (share * SHARE_UNITS) as u16 };
+        (wanted.tokens > 0 && wanted.share > 0).then_some(wanted)
     }
 
     /// The tokens to charge ahead with the next request, if any.
@@ -156,16 +181,10 @@ impl Reservation {
         if self.is_requested || !has_total {
             return None;
         }
-        let demand = self.worthwhile_demand(sync, policy, now)?;
-        let caution = if is_bucket(policy) { BUCKET_CAUTION_FACTOR } else { CAUTION_FACTOR };
-        let share = demand / self.total_demand.per_second().max(demand) / caution;
-        let share = (share * SHARE_UNITS) as u16;
-        self.is_requested = share > 0;
-        self.is_requested.then(|| Prefetch {
-            max_tokens: wanted(demand, policy) as u32,
-            share,
-            hold_millis: u16::try_from(LeaseTiming::of(policy).max_hold.as_millis()).unwrap_or(u16::MAX),
-        })
+        let Wanted { tokens, share } = self.wanted(sync, policy, now)?;
+        self.is_requested = true;
+        let max_hold = LeaseTiming::of(policy, sync).max_hold.as_millis();
+        Some(Prefetch { max_tokens: tokens, share, hold_millis: u16::try_from(max_hold).unwrap_or(u16::MAX) })
     }
 
     /// Records the failure of a request that was to charge ahead.
@@ -177,20 +196,24 @@ impl Reservation {
     /// unused ones of an earlier request.
     pub(super) fn learn(
         &mut self,
-        policy: &Policy,
+        check: &Check,
         verdict: &Verdict,
         reserved: u32,
         sent_at: Instant,
     ) -> Option<Unused> {
+        let (policy, timing) = (&check.policy, LeaseTiming::of(&check.policy, check.sync));
         self.is_requested = false;
-        self.total_demand.observe(policy, verdict, reserved);
-        self.is_scarce = is_scarce(verdict);
+        self.total_demand.observe(policy, verdict, reserved, timing.averaging_time);
+        self.capacity = Capacity::of(verdict);
         if reserved == 0 {
             return None;
         }
         let before = self.unused(policy);
-        let seconds = 2.0 * f64::from(reserved) / self.demand_at(policy, sent_at).max(1.0);
-        let hold = Duration::from_secs_f64(seconds).clamp(MIN_HOLD, LeaseTiming::of(policy).max_hold);
+        // A lower demand would be held for the longest time, as this one is.
+        let min_demand = timing.long_horizon.as_secs_f64().recip();
+        let demand = self.demand.at(sent_at, timing.averaging_time).max(min_demand);
+        let seconds = 2.0 * f64::from(reserved) / demand;
+        let hold = Duration::from_secs_f64(seconds).clamp(MIN_HOLD, timing.max_hold);
         let valid_until = policy.reserved_until(verdict.decided_at);
         let hold = valid_until.map_or(hold, |end| hold.min(end.since(verdict.decided_at)));
         self.tokens = u64::from(reserved);
@@ -198,6 +221,11 @@ impl Reservation {
         self.basis = Some(Basis { verdict: *verdict, noted_at: sent_at });
         self.spend_by = sent_at.checked_add(hold).unwrap_or(sent_at);
         before
+    }
+
+    /// Whether the last tokens are spent or refunded, and would have expired.
+    pub(super) fn is_idle(&self, now: Instant) -> bool {
+        self.tokens == 0 && self.spend_by <= now
     }
 
     /// Tokens that may be spent.
@@ -240,17 +268,23 @@ impl Unused {
     }
 }
 
-/// Whether little of a counter's capacity remains.
-fn is_scarce(verdict: &Verdict) -> bool {
-    let remaining = verdict.remaining;
-    remaining < remaining.saturating_add(verdict.used).checked_div(SCARCE_PART).unwrap_or_default()
+impl Capacity {
+    const fn of(verdict: &Verdict) -> Self {
+        let Verdict { used, remaining, .. } = *verdict;
+        Self { total: used.saturating_add(remaining), remaining }
+    }
+
+    /// Whether little of it remains.
+    fn is_scarce(self) -> bool {
+        self.remaining < self.total.checked_div(SCARCE_PART).unwrap_or_default()
+    }
+
+    /// Hits of which each worker may hold its share, divided by the caution factor, for a long horizon.
+    fn for_long_horizons(self) -> f64 {
+        self.remaining.min(self.total.checked_div(LONG_HORIZON_PART).unwrap_or_default()) as f64
+    }
 }
 
 const fn is_bucket(policy: &Policy) -> bool {
     matches!(policy, Policy::TokenBucket(_))
-}
-
-/// Tokens that suffice for a demand until the next charge ahead.
-fn wanted(demand: f64, policy: &Policy) -> f64 {
-    demand * LeaseTiming::of(policy).horizon.as_secs_f64()
 }

@@ -238,18 +238,41 @@ mod fleet {
         /// traffic pauses in each second for the part `pause`.
         fn run(mut self, per_second: f64, skew: f64, pause: f64, seconds: u64, seed: u64) -> Tally {
             let mut random = TestRandom(seed | 1);
+            let others = 0..self.workers.len();
+            let rate = |millis: u64| {
+                if (millis % 1_000) as f64 >= pause * 1_000.0 { per_second } else { 0.0 }
+            };
+            self.receive(
+                0..seconds * 1_000,
+                rate,
+                |random| {
+                    let other = others.start + random.next() as usize % others.len();
+                    let is_first = (random.next() % 1_000) as f64 <= skew * 1_000.0;
+                    if is_first { 0 } else { other }
+                },
+                &mut random,
+            );
+            self.tally
+        }
+
+        /// Requests at a rate per second, which depends on the time, each to a worker of its own choice.
+        fn receive(
+            &mut self,
+            during: std::ops::Range<u64>,
+            rate: impl Fn(u64) -> f64,
+            worker: impl Fn(&mut TestRandom) -> usize,
+            random: &mut TestRandom,
+        ) {
             let mut due = 0.0;
-            for millis in 0..seconds * 1_000 {
+            for millis in during {
                 self.settle(millis);
-                due += if (millis % 1_000) as f64 >= pause * 1_000.0 { per_second / 1_000.0 } else { 0.0 };
+                due += rate(millis) / 1_000.0;
                 while due >= 1.0 {
                     due -= 1.0;
-                    let others = random.next() as usize % self.workers.len();
-                    let is_first = (random.next() % 1_000) as f64 <= skew * 1_000.0;
-                    self.decide(if is_first { 0 } else { others }, millis);
+                    let worker = worker(random);
+                    self.decide(worker, millis);
                 }
             }
-            self.tally
         }
     }
 
@@ -307,6 +330,48 @@ mod fleet {
                     let is_leased = tally.sent < tally.decisions / 2;
                     assert!(per_minute == 600 || is_leased, "{case}: {} sent", tally.sent);
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn limits_that_are_used_up_fast_take_no_more_calls_than_with_short_horizons() {
+        // With a horizon of five seconds for all amounts, the first took 16,162 calls.
+        for (sync, hits, seconds, per_second, workers, most) in [
+            (SyncMode::Leased, 100_000, 86_400, 2_000.0, 6, 5_000),
+            (SyncMode::Leased, 5_000, 3_600, 200.0, 4, 600),
+            (SyncMode::Leased, 100_000, 300, 1_000.0, 2, 300),
+            (SyncMode::Auto, 5_000, 3_600, 200.0, 4, 700),
+        ] {
+            let fleet = Fleet::new(limit(Algorithm::FixedWindow, hits, seconds), sync, workers, 2);
+            let until_exhausted = (f64::from(hits) / per_second) as u64;
+            let tally = fleet.run(per_second, 0.0, 0.0, until_exhausted, 7);
+            assert!(tally.sent <= most, "{sync:?}, {hits} in {seconds} s: {} sent", tally.sent);
+        }
+    }
+
+    #[test]
+    fn traffic_that_moves_and_grows_is_falsely_denied_a_small_part_of_the_limit_at_most() {
+        for sync in [SyncMode::Auto, SyncMode::Leased] {
+            for (hits, seconds, before, moves_at, after) in [
+                (10_000, 86_400, 500.0, 6_000, 3_000.0),
+                (1_000, 3_600, 100.0, 3_000, 300.0),
+                (1_000, 3_600, 50.0, 6_000, 300.0),
+                (100, 3_600, 2.0, 20_000, 20.0),
+                (100_000, 3_600, 20.0, 20_000, 30_000.0),
+            ] {
+                let mut fleet = Fleet::new(limit(Algorithm::FixedWindow, hits, seconds), sync, 4, 2);
+                let mut random = TestRandom(7);
+                fleet.receive(0..moves_at, |_| before, |_| 0, &mut random);
+                let until = moves_at + 20_000;
+                let other = |random: &mut TestRandom| 1 + random.next() as usize % 3;
+                fleet.receive(moves_at..until, |_| after, other, &mut random);
+                let Tally { false_denials, admitted, .. } = fleet.tally;
+                assert!(admitted.len() as u64 <= u64::from(hits));
+                assert!(
+                    false_denials * 60 <= u64::from(hits),
+                    "{sync:?}, {hits} in {seconds} s: {false_denials}"
+                );
             }
         }
     }
