@@ -64,6 +64,7 @@ report_latency() {
         "$(cat "$work"/rules/*.yaml | grep -c rate_limit:)" "$(nproc)"
     cut -d'|' -f1,2 <(printf '%s\n' "${ROWS[@]}") >"$work/names"
     awk -f benches/compare/median.awk -f benches/compare/latency.awk "$work/names" "$work/latency"
-    printf '\nOne connection with %s requests per second, alone and beside one that keeps 64 in flight.\n\n' $QUIET_RATE
+    printf '\nOne connection with %s requests per second, alone and beside one that keeps 64 in flight.\n' $QUIET_RATE
+    printf 'The ratio is the median of the ratios of the rounds, hence not the quotient of the columns.\n\n'
     awk -f benches/compare/median.awk -f benches/compare/named.awk -f benches/compare/quiet.awk "$work/names" "$work/quiet"
 }
