@@ -72,24 +72,25 @@ pub(super) struct RulesFlags {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Rules")]
 pub(super) struct ReadingFlags {
-    /// Directory of files whose keys replace those of the rules that their patterns match: for rules that a control plane
-    /// pushes, or that others generate. Changes take effect without a restart.
+    /// Directory of files whose keys replace those of the rules that their patterns match: for rules that a control
+    /// plane pushes, or that others generate. A server applies changes of these files without a restart.
     #[arg(long, value_name = "DIR")]
     rules_overlay: Option<PathBuf>,
     /// Merging of the descriptors of several files with the same domain, which is an error otherwise.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     merge_domains: bool,
-    /// Warnings as errors.
+    /// Treats warnings as errors.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     strict: bool,
-    /// Acceptance of a directory that is empty, or that loses more than half of the active rules at once, as a file
-    /// `.allow-empty` in the directory does. Otherwise such a change is refused, and the active rules stay.
+    /// Accepts an empty directory, and in a server a change that removes more than half of the active rules at once, as
+    /// a file `.allow-empty` in the directory does. Otherwise a server refuses such a change and keeps the active
+    /// rules.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     allow_empty: bool,
-    /// No charge to the other limits of a request that a limit denies, in domains that do not state `atomic`. By default a
+    /// Charges a denied request only to the limit that denies it, in domains that do not state `atomic`. By default a
     /// denied request is charged to all of its limits.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]

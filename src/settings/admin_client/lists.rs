@@ -46,8 +46,8 @@ enum BanSubcommand {
         /// Entry of the allow list instead, which overrides limits and bans.
         #[arg(long)]
         allow: bool,
-        /// Override of the guardrails: an entry that denies more than 5 % of the current requests, or all values of its
-        /// keys.
+        /// Skips the guardrails: accepts an entry that denies more than 5 % of the current requests, or all values of
+        /// its keys.
         #[arg(long)]
         force: bool,
     },

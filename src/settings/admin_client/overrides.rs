@@ -60,7 +60,7 @@ enum OverrideSubcommand {
         /// Lifetime of the override. Default: until it is removed.
         #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
         lifetime: Option<Duration>,
-        /// Override of the guardrails: a limit that denies all requests of the rule.
+        /// Skips the guardrails: accepts a limit that denies all requests of the rule.
         #[arg(long)]
         force: bool,
     },
@@ -73,7 +73,7 @@ enum OverrideSubcommand {
         /// Reason, for the audit log.
         #[arg(long, value_name = "TEXT")]
         reason: String,
-        /// Override of the guardrails.
+        /// Skips the guardrails.
         #[arg(long)]
         force: bool,
     },

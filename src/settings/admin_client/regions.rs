@@ -25,8 +25,8 @@ enum RegionsSubcommand {
         #[arg(long, value_name = "HITS", value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
     },
-    /// Give a region up, so that the others use its share: print the region table with the region as `lost: true` and the
-    /// next generation.
+    /// Mark a region as lost, so that the others use its share: print the region table with the region as `lost: true`
+    /// and the next generation.
     Drop {
         /// Name of the region.
         #[arg(value_name = "NAME")]
@@ -37,7 +37,7 @@ enum RegionsSubcommand {
         /// Replace the file.
         #[arg(long)]
         write: bool,
-        /// Override of the guardrails: a region that answers, and an instance that cannot be asked.
+        /// Skips the guardrails: accepts a region that answers, and an instance that cannot be asked.
         #[arg(long)]
         force: bool,
     },

@@ -57,7 +57,7 @@ enum RulesSubcommand {
         /// that `rules show --to` recorded in the directory, or else the current version.
         #[arg(long, value_name = "NUMBER", value_parser = based_on)]
         based_on: Option<BaseVersion>,
-        /// Override of the guardrails: rules that deny all requests of a domain, or remove a domain with traffic.
+        /// Skips the guardrails: accepts rules that deny all requests of a domain, or remove a domain with traffic.
         #[arg(long)]
         force: bool,
     },
@@ -85,7 +85,7 @@ enum RulesSubcommand {
         /// Version expected to be active; if another one is, nothing changes. Default: any.
         #[arg(long, value_name = "NUMBER")]
         based_on: Option<u64>,
-        /// Override of the guardrails.
+        /// Skips the guardrails.
         #[arg(long)]
         force: bool,
     },
@@ -171,7 +171,7 @@ pub struct RuleEdit {
     /// Version expected to be active; if another one is, nothing changes. Default: the one that is changed.
     #[arg(long, value_name = "NUMBER")]
     pub based_on: Option<u64>,
-    /// Override of the guardrails.
+    /// Skips the guardrails.
     #[arg(long)]
     pub force: bool,
 }
