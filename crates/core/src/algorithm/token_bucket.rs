@@ -10,7 +10,7 @@
 //! TAT since the epoch, exact in Lua's 53 bits because only differences are computed.
 //!
 //! Hits charged as an overdraft raise the debt beyond the capacity, up to a bound; nothing passes until it is within the
-//! capacity again, a look included.
+//! capacity again, a peek included.
 //!
 //! A raised or lowered rate keeps the debt in time, that is, the fraction of the bucket that is used, up to the capacity (in
 //! what follows, with an overdraft: its bound). A debt can exceed that for three reasons, which the upper 5 bits of the
