@@ -2,7 +2,7 @@
 # Measures capacity by instances, shards and processors, and writes a table, a model and a plot.
 #
 #   benches/scale.sh                                    builds, and measures on all processors of this machine
-#   benches/scale.sh --tollgate FILE --out DIRECTORY    measures a program that was built elsewhere; needs no toolchain
+#   benches/scale.sh --tollgate FILE --out DIRECTORY    measures a program that another machine built; needs no toolchain
 #   benches/scale.sh --plan 16                          prints the rows for a machine of 16 processors
 #   benches/scale.sh --quick                            a few short rows, to check the script
 #

@@ -29,6 +29,8 @@ enum Part {
     Tests,
     /// `docs` and the Markdown files beside it.
     Docs,
+    /// `proto`, `benches`, `deploy`, `config`, `examples` and `.github`.
+    Rest,
 }
 
 /// The checks.
@@ -75,7 +77,7 @@ impl Source {
 }
 
 fn read(part: Part, unit: &str, path: &Path) -> Option<Source> {
-    let known = ["rs", "lua", "py", "sh", "md"];
+    let known = ["rs", "lua", "py", "sh", "md", "js", "proto", "yaml", "yml", "awk"];
     let is_rust = path.extension()? == "rs";
     // These name the words that they refuse.
     let quotes_words = path.ends_with("STYLE.md") || path.ends_with("tests/prose/mod.rs");
@@ -96,7 +98,10 @@ fn sources() -> Vec<Source> {
     for (name, root) in crate_sources() {
         files.extend(files_below(&root).into_iter().map(|path| (Part::Sources, name.clone(), path)));
     }
-    for (part, folder) in [(Part::Lua, "lua"), (Part::Tests, "tests"), (Part::Docs, "docs")] {
+    let folders = [(Part::Lua, "lua"), (Part::Tests, "tests"), (Part::Docs, "docs")].into_iter();
+    let rest =
+        ["proto", "benches", "deploy", "config", "examples", ".github"].map(|folder| (Part::Rest, folder));
+    for (part, folder) in folders.chain(rest) {
         if project(folder).is_dir() {
             files.extend(
                 files_below(&project(folder)).into_iter().map(|path| (part, folder.to_owned(), path)),

@@ -23,6 +23,12 @@ pub(super) fn of(source: &Source) -> Vec<Text> {
         markdown(&source.text)
     } else if source.has_extension("lua") {
         commented(&source.text, "--", true)
+    } else if source.has_extension("proto") {
+        commented(&source.text, "//", true)
+    } else if source.has_extension("js") {
+        let mut texts = commented(&source.text, "//", false);
+        texts.extend(literals(&source.text, 1, " // ", '\''));
+        texts
     } else if source.has_extension("py") {
         let mut texts = commented(&source.text, "#", false);
         texts.extend(python_texts(&source.text));
@@ -97,18 +103,21 @@ fn python_texts(text: &str) -> Vec<Text> {
         if at % 2 == 1 {
             texts.push(Text { line, text: part.to_owned(), is_doc: true });
         } else {
-            for (offset, code) in part.lines().enumerate() {
-                let code = code.split(" # ").next().unwrap_or_default();
-                let literals = code.split('"').skip(1).step_by(2);
-                let prose = literals.filter(|literal| literal.split_whitespace().count() >= MIN_WORDS);
-                texts.extend(prose.map(|literal| Text {
-                    line: line + offset,
-                    text: literal.to_owned(),
-                    is_doc: false,
-                }));
-            }
+            texts.extend(literals(part, line, " # ", '"'));
         }
         line += part.matches('\n').count();
+    }
+    texts
+}
+
+/// Literals that read as prose, in code that begins at a line.
+fn literals(code: &str, begin: usize, comment: &str, quote: char) -> Vec<Text> {
+    let mut texts = Vec::new();
+    for (offset, line) in code.lines().enumerate() {
+        let line = line.split(comment).next().unwrap_or_default();
+        let literals = line.split(quote).skip(1).step_by(2);
+        let prose = literals.filter(|literal| literal.split_whitespace().count() >= MIN_WORDS);
+        texts.extend(prose.map(|text| Text { line: begin + offset, text: text.to_owned(), is_doc: false }));
     }
     texts
 }

@@ -38,7 +38,7 @@ export function listDialog(given = {}) {
     danger: given.list === 'deny',
     submit: async () => {
       const what = { list: list.value, domain: readDomain(), descriptor: pairs.read() };
-      // What was confirmed is confirmed for one entry only.
+      // A confirmation is for one entry only.
       if (asked !== JSON.stringify(what)) gate.reset();
       asked = JSON.stringify(what);
       const entry = { ...what, reason: reason.value.trim(), expires_in_s: life.seconds() };
