@@ -81,7 +81,7 @@ END {
     growth("shards: 1 to 3", "Redis cluster of 1, strict, 100,000 keys", "Redis cluster of 3, strict, 100,000 keys")
     growth("shards: 1 to 6", "Redis cluster of 1, strict, 100,000 keys", "Redis cluster of 6, strict, 100,000 keys")
     print ""
-    print "| live counters, one for each client | embedded store | Redis |"
+    print "| live counters, one for each client | memory store | Redis |"
     print "|---|---|---|"
     for (counters = 1000000; counters <= 100000000; counters *= 10)
         printf "| %d million |%s%s\n", counters / 1000000, gigabytes("memory", counters), gigabytes("Redis", counters)

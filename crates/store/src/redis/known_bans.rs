@@ -1,4 +1,4 @@
-//! Enforced bans that this worker saw, which stand until their end while the server is away.
+//! Enforced bans that this worker saw, which stay active until their end while the server is unreachable.
 
 use std::sync::Arc;
 
