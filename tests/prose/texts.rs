@@ -111,13 +111,17 @@ fn python_texts(text: &str) -> Vec<Text> {
 }
 
 /// Literals that read as prose, in code that begins at a line.
-fn literals(code: &str, begin: usize, comment: &str, quote: char) -> Vec<Text> {
+fn literals(code: &str, first_line: usize, comment: &str, quote: char) -> Vec<Text> {
     let mut texts = Vec::new();
     for (offset, line) in code.lines().enumerate() {
         let line = line.split(comment).next().unwrap_or_default();
         let literals = line.split(quote).skip(1).step_by(2);
         let prose = literals.filter(|literal| literal.split_whitespace().count() >= MIN_WORDS);
-        texts.extend(prose.map(|text| Text { line: begin + offset, text: text.to_owned(), is_doc: false }));
+        texts.extend(prose.map(|text| Text {
+            line: first_line + offset,
+            text: text.to_owned(),
+            is_doc: false,
+        }));
     }
     texts
 }

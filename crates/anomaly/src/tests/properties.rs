@@ -20,7 +20,7 @@ fn learned(days: u64, hits: u64, denied: u64) -> Series {
     series
 }
 
-/// The minute after the begin in which something begins or ends, with its kind.
+/// The minute after the start in which something begins or ends, with its kind.
 fn first(
     series: &mut Series,
     begin: u64,

@@ -63,7 +63,7 @@ struct Scenario {
     within: u64,
     /// Percentage of the rules with enough traffic.
     found: usize,
-    /// Rate and denied share by the minutes since the begin.
+    /// Rate and denied share by the minutes since the start.
     change: fn(u64) -> (f64, f64),
 }
 

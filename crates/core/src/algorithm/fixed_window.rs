@@ -149,7 +149,7 @@ impl FixedWindow {
         self.state(end, used)
     }
 
-    /// Time from the begin of the window that contains `now`.
+    /// Time from the start of the window that contains `now`.
     pub(super) fn elapsed(&self, now: Timestamp) -> Duration {
         let start = match self.calendar {
             None => self.window_end(now).saturating_sub(self.window.get()),

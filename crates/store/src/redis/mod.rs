@@ -90,7 +90,7 @@ const OUTAGE_LOG_GAP: Duration = Duration::from_secs(10);
 const OUTAGE_SETTLE_TIME: Duration = Duration::from_secs(1);
 
 impl SharedStore {
-    /// Logs the begin and the end of an outage.
+    /// Logs the start and the end of an outage.
     fn log_outage(&self, error: Option<&StoreError>) {
         match error {
             Some(error) if self.outage.failed() => {

@@ -128,7 +128,7 @@ proptest! {
 
 #[test]
 fn charges_of_others_since_the_verdict_are_estimated_from_the_usage_of_the_window() {
-    // START is 20 s after the begin of a minute.
+    // START is 20 s after the start of a minute.
     let quota = Quota { limit: 600, window: Window::from_seconds(60).expect("in range") };
     let mut whole = Counter::whole(Algorithm::FixedWindow, quota);
     let verdict = whole.charge(0, Hits::charge(300));
