@@ -27,10 +27,12 @@ pub(super) fn descriptors<'a>(
         return invalid("rate limit descriptor list must not be empty".into());
     }
     if request.domain.len() > bounds.max_text_bytes {
-        return invalid(format!("the domain is longer than {} bytes", bounds.max_text_bytes));
+        let (found, max) = (request.domain.len(), bounds.max_text_bytes);
+        return invalid(format!("the domain has {found} bytes; expected at most {max} (--max-text-bytes)"));
     }
     if request.descriptors.len() > bounds.max_descriptors {
-        return invalid(format!("more than {} descriptors", bounds.max_descriptors));
+        let (found, max) = (request.descriptors.len(), bounds.max_descriptors);
+        return invalid(format!("{found} descriptors; expected at most {max} (--max-descriptors)"));
     }
     let addend = u64::from(request.hits_addend.max(1));
     let numbered = request.descriptors.iter().enumerate();
@@ -48,10 +50,13 @@ fn descriptor<'a>(
     bounds: &RequestBounds,
 ) -> Result<Descriptor<'a>, String> {
     if message.entries.len() > bounds.max_entries {
-        return Err(format!("more than {} entries", bounds.max_entries));
+        let (found, max) = (message.entries.len(), bounds.max_entries);
+        return Err(format!("{found} entries; expected at most {max} (--max-entries)"));
     }
-    if message.entries.iter().any(|entry| entry.key.len().max(entry.value.len()) > bounds.max_text_bytes) {
-        return Err(format!("a key or value longer than {} bytes", bounds.max_text_bytes));
+    let longest = message.entries.iter().map(|entry| entry.key.len().max(entry.value.len())).max();
+    if let Some(found) = longest.filter(|found| *found > bounds.max_text_bytes) {
+        let max = bounds.max_text_bytes;
+        return Err(format!("a key or value of {found} bytes; expected at most {max} (--max-text-bytes)"));
     }
     let amount = message.hits_addend.unwrap_or(addend);
     Ok(Descriptor {
@@ -114,13 +119,15 @@ mod tests {
         let entry = with_entry("k", "v");
         let mut wide = entry.clone();
         wide.entries = vec![entry.entries[0].clone(); 3];
-        assert_eq!(reason(&request(vec![entry.clone(); 3])), "more than 2 descriptors");
-        assert_eq!(reason(&request(vec![entry, wide])), "descriptor 1: more than 2 entries");
-        let long = "descriptor 0: a key or value longer than 4 bytes";
+        let descriptors = "3 descriptors; expected at most 2 (--max-descriptors)";
+        assert_eq!(reason(&request(vec![entry.clone(); 3])), descriptors);
+        let entries = "descriptor 1: 3 entries; expected at most 2 (--max-entries)";
+        assert_eq!(reason(&request(vec![entry, wide])), entries);
+        let long = "descriptor 0: a key or value of 5 bytes; expected at most 4 (--max-text-bytes)";
         assert_eq!(reason(&request(vec![with_entry("k", "12345")])), long);
         assert_eq!(reason(&request(vec![with_entry("12345", "v")])), long);
         let domain = RateLimitRequest { domain: "12345".into(), ..request(vec![with_entry("k", "v")]) };
-        assert_eq!(reason(&domain), "the domain is longer than 4 bytes");
+        assert_eq!(reason(&domain), "the domain has 5 bytes; expected at most 4 (--max-text-bytes)");
     }
 
     #[test]

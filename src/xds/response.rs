@@ -40,7 +40,7 @@ pub(crate) enum Rejected {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ResponseDecodeError {
     /// Malformed protobuf.
-    #[error("a response can't be decoded: {0}")]
+    #[error("a response is not valid protobuf: {0}; expected a DiscoveryResponse")]
     Malformed(#[from] DecodeError),
     /// More resources than fit in memory.
     #[error("a response of more than {MAX_RESOURCES} resources; expected fewer")]

@@ -7,13 +7,13 @@ use super::{AutomaticEntry, AutomaticMode, List, ListEntry, RampError, Runtime, 
 /// Error of an invalid switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SwitchError {
-    #[error("the domain is missing")]
+    #[error("the domain is missing; expected a name, or `*` for an emergency of all domains")]
     NoDomain,
-    #[error("the rule is missing")]
+    #[error("the rule is missing; expected its path, or `*` for an emergency")]
     NoRule,
     #[error("an emergency is one of all rules; expected `*` as the rule")]
     SingleRule,
-    #[error("a share of the keys is only enforced of a rule in shadow mode; expected the mode `shadow`")]
+    #[error("`enforce_percent` and ramps need a rule in shadow mode; expected the mode `shadow`")]
     ShareBesideMode,
     #[error("a ramp ends with its last step; expected no other end")]
     EndOfRamp,
@@ -165,7 +165,10 @@ mod tests {
         assert_eq!(overrides.mode_of("d", "ended"), None);
         assert_eq!(
             problems,
-            ["entry b of the deny list: a key is empty", "switch of d.: the rule is missing"]
+            [
+                "entry b of the deny list: a key is empty; expected a descriptor key, such as remote_address",
+                "switch of d.: the rule is missing; expected its path, or `*` for an emergency",
+            ]
         );
     }
 }

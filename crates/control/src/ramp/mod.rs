@@ -76,7 +76,7 @@ pub enum RampError {
     )]
     Steps,
     /// Steps that are too short or too long.
-    #[error("the steps of a ramp last too short or too long; expected 1 second to 7 days each")]
+    #[error("the steps of a ramp are too short or too long; expected 1 second to 7 days for each")]
     StepTime,
 }
 

@@ -41,9 +41,9 @@ pub struct OverrideEntry {
 /// Error of an invalid override.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OverrideError {
-    #[error("the domain is missing")]
+    #[error("the domain is missing; expected that of a rule")]
     NoDomain,
-    #[error("the rule is missing")]
+    #[error("the rule is missing; expected its path, as in /rlconfig")]
     NoRule,
     #[error("rate_limit is empty; expected a key of `rate_limit`, such as requests_per_unit")]
     NoLimit,

@@ -36,7 +36,7 @@ pub enum ListingError {
     #[error("the descriptor has too many entries; expected at most {}", Listing::MAX_PAIRS)]
     TooManyPairs,
     /// An empty key.
-    #[error("a key is empty")]
+    #[error("a key is empty; expected a descriptor key, such as remote_address")]
     EmptyKey,
     /// A pattern as a key.
     #[error("the key {0} contains *; expected a plain key, since only values can be patterns")]

@@ -145,7 +145,7 @@ fn tag_keys(
         if value.is_empty() {
             problems.error(&file.name, *at, path, "is empty; expected a key of the domain's descriptors");
         } else if keys.iter().any(|(known, _)| known == value) {
-            problems.error(&file.name, *at, path, "is a duplicate");
+            problems.error(&file.name, *at, path, "is a duplicate; expected each key once");
         } else {
             let origin = Origin { file: file.name.clone(), at: *at };
             keys.push((value.clone(), Site { origin, path: path.to_string() }));

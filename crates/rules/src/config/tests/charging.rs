@@ -79,7 +79,7 @@ fn an_invalid_hash_tag_is_rejected() {
         ("[]", "hash_tag: is empty; expected the keys whose values form the hash tag"),
         ("client", "hash_tag: expected a list, found the text \"client\""),
         ("['']", "hash_tag[0]: is empty; expected a key of the domain's descriptors"),
-        ("[client, path, client]", "hash_tag[2]: is a duplicate"),
+        ("[client, path, client]", "hash_tag[2]: is a duplicate; expected each key once"),
         ("[client, ~]", "hash_tag[1]: expected a text, found nothing"),
         ("[client, [path]]", "hash_tag[1]: expected a text, found a list"),
     ] {
