@@ -368,7 +368,7 @@ local OPERATIONS = {
     return ends and tonumber(ends) > now_ms() and redis.call('HGET', KEYS[8], ARGV[4])
   end,
 
-  -- Removes a ban from the list, and lets all instances activate the lists again, with which they ask for each ban again.
+  -- Removes a ban from the list, and lets all instances activate the lists again, after which they request each ban again.
   -- ARGV: its id, a token, and 'some' or 'none' as for `change`. Replies the number of removed ones.
   remove_ban = function()
     local removed = redis.call('HDEL', KEYS[8], ARGV[4])

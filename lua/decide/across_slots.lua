@@ -14,7 +14,7 @@ if ARGV[2] == '' then
   end
   return redis.status_reply('OK')
 end
-local KEYS, checks = {}, (#ARGV - 1) / 2
-for i = 1, checks do
-  KEYS[i] = ARGV[1 + checks + i]
+local KEYS, key_count = {}, (#ARGV - 1) / 2
+for i = 1, key_count do
+  KEYS[i] = ARGV[1 + key_count + i]
 end

@@ -12,9 +12,9 @@ make_ban_records = function()
   local MAX_RECORDS = 65000
 
   -- The cell or segment of a check's counter, and the record of its bans: open, with its words and its position, or nil.
-  local function open(whole, ask)
-    local cell = whole.segment_of and whole.segment_of(ask.id) or whole
-    local a, b, c, at = read_record(cell, ask.ban.id, 11)
+  local function open(whole, check)
+    local cell = whole.segment_of and whole.segment_of(check.id) or whole
+    local a, b, c, at = read_record(cell, check.ban.id, 11)
     local record = open_ban(a, b, c)
     record.a, record.b, record.c, record.at = a, b, c, at
     return cell, record
@@ -30,7 +30,7 @@ make_ban_records = function()
     end
   end
 
-  local function close(whole, ask, cell, record)
+  local function close(whole, check, cell, record)
     local a, b, c = ban_words(record)
     local ends = math.max(a, b)
     local has_room = record.at or (whole.records or #cell.ids / ID) < MAX_RECORDS
@@ -41,17 +41,17 @@ make_ban_records = function()
     elseif has_room and (a ~= record.a or b ~= record.b or c ~= record.c) then
       local before = record.at and math.max(record.a, record.b)
       cell.ends_sooner = cell.ends_sooner or (before and ends < cell.ends and before >= cell.ends)
-      store_record(cell, ask.ban.id, record.at, 11, a, b, c)
+      store_record(cell, check.ban.id, record.at, 11, a, b, c)
       cell.ends = math.max(cell.ends, ends)
     end
   end
 
   return {
-    -- Settles the ban of a check before anything is charged. Sets ask.active to the record if its ban is active or was
-    -- ended, and ask.banned if it denies.
-    settle = function(whole, ask)
-      local ban = ask.ban
-      local cell, record = open(whole, ask)
+    -- Settles the ban of a check before anything is charged. Sets check.active to the record if its ban is active or was
+    -- ended, and check.banned if it denies.
+    settle = function(whole, check)
+      local ban = check.ban
+      local cell, record = open(whole, check)
       local reported = { active = record.active, ends_at = record.ends_at, level = record.level }
       if ban.effect == LIFT then
         if record.bad == BANNED then
@@ -59,30 +59,30 @@ make_ban_records = function()
         end
       elseif ban.effect == FORGIVE then
         record.forgiven_at, record.ends_at = 0, 0
-      elseif ask.hits > 0 then
-        ask.is_new = begin_ban(ban, record)
+      elseif check.hits > 0 then
+        check.is_new = begin_ban(ban, record)
         reported = record
       end
-      close(whole, ask, cell, record)
-      ask.reported = reported
-      ask.banned = reported.active and ban.effect == ENFORCE and not ask.overdraws
+      close(whole, check, cell, record)
+      check.reported = reported
+      check.banned = reported.active and ban.effect == ENFORCE and not check.overdraws
     end,
 
     -- Counts the outcome of a check on the words a, b, c: the hits that were admitted, with the tokens charged ahead, or
     -- denied.
-    count = function(whole, ask, a, b, c, times, is_admitted, tokens)
-      local hits = ask.hits
-      if hits <= 0 or ask.reported.active or ask.withheld and ask.passes then
+    count = function(whole, check, a, b, c, times, is_admitted, tokens)
+      local hits = check.hits
+      if hits <= 0 or check.reported.active or check.withheld and check.passes then
         return
       end
       local passing = is_admitted and times * hits
-        or times > 1 and passing_hits(algorithm_of(ask.kind), a, b, c, times, hits, ask.p1, ask.p2)
+        or times > 1 and passing_hits(algorithm_of(check.kind), a, b, c, times, hits, check.p1, check.p2)
         or 0
-      local cell, record = open(whole, ask)
+      local cell, record = open(whole, check)
       -- Another check of the call may have begun a ban.
       if not record.active and (record.at or passing < times * hits) then
-        count_hits(ask.ban, record, passing + tokens, times * hits - passing)
-        close(whole, ask, cell, record)
+        count_hits(check.ban, record, passing + tokens, times * hits - passing)
+        close(whole, check, cell, record)
       end
     end,
   }

@@ -1,6 +1,6 @@
 -- Decides the deferred calls: any that entry.lua allows.
-local function read_asks(packed)
-  local asks, position, last = {}, 5, #packed
+local function read_checks(packed)
+  local checks, position, last = {}, 5, #packed
   local ban_at, shares
   if string.byte(packed, 11) % 16 > 7 or string.byte(packed, 11) > 127 then
     local tail_bytes
@@ -9,47 +9,48 @@ local function read_asks(packed)
     ban_at = last + 1
   end
   while position <= last do
-    local ask = {}
-    ask.id, ask.role, ask.hits, ask.p1, ask.p2, ask.extra, position = struct.unpack('<c6Bdddc8', packed, position)
-    ask.kind = string.byte(ask.id, ID) % 16
-    ask.charged = math.max(ask.hits, 0)
-    if ask.role > 127 then
+    local check = {}
+    check.id, check.role, check.hits, check.p1, check.p2, check.extra, position =
+      struct.unpack('<c6Bdddc8', packed, position)
+    check.kind = string.byte(check.id, ID) % 16
+    check.charged = math.max(check.hits, 0)
+    if check.role > 127 then
       local ban
       ban, ban_at = read_ban(packed, ban_at)
-      ban.id = ban_id(ask.id)
-      ask.ban, ask.role, asks.have_bans = ban, ask.role - 128, true
+      ban.id = ban_id(check.id)
+      check.ban, check.role, checks.have_bans = ban, check.role - 128, true
     end
-    if ask.role > 15 then
-      if ask.role > 31 then
-        ask.bound, ask.extra = struct.unpack('<d', ask.extra), NOTHING
+    if check.role > 15 then
+      if check.role > 31 then
+        check.bound, check.extra = struct.unpack('<d', check.extra), NOTHING
       end
-      ask.carries = ask.kind == 0 and ask.role > 63
-      ask.overdraws, ask.role = math.floor(ask.role / 32) % 2 == 1, ask.role % 16
+      check.carries = check.kind == 0 and check.role > 63
+      check.overdraws, check.role = math.floor(check.role / 32) % 2 == 1, check.role % 16
     end
-    ask.role = ask.role % 8
-    ask.share = shares and shares[#asks]
-    asks[#asks + 1] = ask
+    check.role = check.role % 8
+    check.share = shares and shares[#checks]
+    checks[#checks + 1] = check
   end
-  asks.have_shares = shares ~= nil
-  return asks
+  checks.have_shares = shares ~= nil
+  return checks
 end
 
 local queues = nil
 
 -- The content of key i.
-local function open_key(i, asks)
-  if asks[1].kind == BUDGET then
+local function open_key(i, checks)
+  if checks[1].kind == BUDGET then
     budgets = budgets or make_budgets()
-    return budgets.open(KEYS[i], asks)
+    return budgets.open(KEYS[i], checks)
   end
-  if MAKE_QUEUE[asks[1].kind] then
+  if MAKE_QUEUE[checks[1].kind] then
     queues = queues or make_queues()
-    return queues.open(KEYS[i], asks[1])
+    return queues.open(KEYS[i], checks[1])
   end
   local raw = read_cell(i)
   if type(raw) == 'table' then
     segments = segments or make_segments()
-    return segments.open(i, asks)
+    return segments.open(i, checks)
   end
   return open_cell(raw)
 end
@@ -60,92 +61,92 @@ local function algorithms_of(state)
 end
 
 -- Whether a check returns hits, or settles what it reserved, which nothing keeps from having an effect.
-local function returns_hits(ask)
-  return ask.hits < 0 or ask.operation and ask.operation > 1
+local function returns_hits(check)
+  return check.hits < 0 or check.operation and check.operation > 1
 end
 
 -- Withholds all charges of a call if a check vetoes them, or all quotas together do. Refunds do not make room for the
 -- other checks.
-local function apply_vetoes(call, states, asks)
+local function apply_vetoes(call, states, checks)
   local vetoed, has_quota_left = false, nil
   for i = call.first, call.last do
-    for _, ask in ipairs(asks[i]) do
-      if not returns_hits(ask) then
+    for _, check in ipairs(checks[i]) do
+      if not returns_hits(check) then
         local passes = states[i].key and algorithms_of(states[i]).passes or record_passes
-        ask.passes = not ask.banned and passes(states[i], ask)
-        if ask.role == 4 then
-          has_quota_left = has_quota_left or ask.passes
+        check.passes = not check.banned and passes(states[i], check)
+        if check.role == 4 then
+          has_quota_left = has_quota_left or check.passes
         end
-        vetoed = vetoed or ask.role == 5 or ((ask.role == 1 or ask.role == 6) and not ask.passes)
+        vetoed = vetoed or check.role == 5 or ((check.role == 1 or check.role == 6) and not check.passes)
       end
     end
   end
   vetoed = vetoed or has_quota_left == false
   -- A check that is charged nevertheless passes as it did with the charges of the others.
   for i = call.first, vetoed and call.last or 0 do
-    for _, ask in ipairs(asks[i]) do
-      if not returns_hits(ask) then
-        ask.vetoed = true
-        ask.withheld = not ask.overdraws and (ask.role ~= 6 or ask.passes)
+    for _, check in ipairs(checks[i]) do
+      if not returns_hits(check) then
+        check.vetoed = true
+        check.withheld = not check.overdraws and (check.role ~= 6 or check.passes)
       end
     end
   end
 end
 
-local function decide_key(state, asks, decide, times)
+local function decide_key(state, checks, decide, times)
   local outcomes = {}
-  for at, ask in ipairs(asks) do
-    outcomes[at] = decide(state, ask, times)
+  for at, check in ipairs(checks) do
+    outcomes[at] = decide(state, check, times)
   end
   return table.concat(outcomes)
 end
 
 -- Sets the limits of the region's checks of a cell.
-local function apply_loans(i, state, asks)
-  for _, ask in ipairs(asks) do
-    if ask.share and not state.key then
+local function apply_loans(i, state, checks)
+  for _, check in ipairs(checks) do
+    if check.share and not state.key then
       loans = loans or make_loans()
-      loans.settle(state, ask, ARGV[1 + i])
+      loans.settle(state, check, ARGV[1 + i])
     end
   end
 end
 
 local function decide_call(call)
-  local states, asks, outcomes = {}, {}, {}
+  local states, checks, outcomes = {}, {}, {}
   for i = call.first, call.last do
-    asks[i] = read_asks(ARGV[1 + i])
-    states[i] = open_key(i, asks[i])
-    if asks[i].have_shares then
-      apply_loans(i, states[i], asks[i])
+    checks[i] = read_checks(ARGV[1 + i])
+    states[i] = open_key(i, checks[i])
+    if checks[i].have_shares then
+      apply_loans(i, states[i], checks[i])
     end
   end
   for i = call.first, call.last do
-    if asks[i].have_bans then
+    if checks[i].have_bans then
       ban_records = ban_records or make_ban_records()
-      for _, ask in ipairs(asks[i]) do
-        if ask.ban then
-          ban_records.settle(states[i], ask)
+      for _, check in ipairs(checks[i]) do
+        if check.ban then
+          ban_records.settle(states[i], check)
         end
       end
     end
   end
-  local role = asks[call.first][1].role
+  local role = checks[call.first][1].role
   if role ~= 0 and role ~= 3 then
-    apply_vetoes(call, states, asks)
+    apply_vetoes(call, states, checks)
   end
   -- Everything that may still fail comes before the first charge, so that an error leaves no call half applied;
   -- except for a queue with content that no script of this project wrote.
   for i = call.first, call.last do
     if not states[i].key then
-      outcomes[i] = decide_key(states[i], asks[i], decide_record, call.times)
+      outcomes[i] = decide_key(states[i], checks[i], decide_record, call.times)
     end
   end
   for i = call.first, call.last do
     -- A packed cell is written by its last command.
     half_written = half_written or i > call.first or states[i].key or states[i].segment_of
     if states[i].key then
-      outcomes[i] = decide_key(states[i], asks[i], algorithms_of(states[i]).decide, call.times)
-      algorithms_of(states[i]).close(states[i], asks[i][1])
+      outcomes[i] = decide_key(states[i], checks[i], algorithms_of(states[i]).decide, call.times)
+      algorithms_of(states[i]).close(states[i], checks[i][1])
     elseif states[i].changed then
       store_cell(i, states[i])
     end

@@ -27,8 +27,8 @@ local function make_fast_path()
     if hits < 0 and not is_plain then
       charged_at = struct.unpack('<d', extra)
     end
-    local asked, tokens = passes and not is_charged and 0 or hits, 0
-    local admitted, a2, b2, c2 = algorithm.apply(a, b, c, asked, p1, p2, charged_at, now, times, only_passing)
+    local requested, tokens = passes and not is_charged and 0 or hits, 0
+    local admitted, a2, b2, c2 = algorithm.apply(a, b, c, requested, p1, p2, charged_at, now, times, only_passing)
     local result
     if times > 1 then
       result = struct.pack(is_short and '<I4I4' or '<I4I4I4', a, b, c)

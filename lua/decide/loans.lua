@@ -34,15 +34,15 @@ make_loans = function()
       return borrowed_until, borrowed, lent_until, lent
     end,
 
-    -- Sets the limit of a check of a counter that has loans: ask.p1 and ask.effective.
-    settle = function(whole, ask, packed)
-      local cell = whole.segment_of and whole.segment_of(ask.id) or whole
-      local a = read_record(cell, ask.id, ask.kind)
-      local label = fast_path.label_of(ask.kind, a, ask.p2)
-      local borrowed, borrowed_at = amount_of(cell, ask.id, BORROWED, label)
-      local lent, lent_at = amount_of(cell, ask.id, LENT, label)
+    -- Sets the limit of a check of a counter that has loans: check.p1 and check.effective.
+    settle = function(whole, check, packed)
+      local cell = whole.segment_of and whole.segment_of(check.id) or whole
+      local a = read_record(cell, check.id, check.kind)
+      local label = fast_path.label_of(check.kind, a, check.p2)
+      local borrowed, borrowed_at = amount_of(cell, check.id, BORROWED, label)
+      local lent, lent_at = amount_of(cell, check.id, LENT, label)
       if borrowed_at or lent_at then
-        ask.effective, ask.p1 = fast_path.effective_limit(packed, ask.share, ask.kind, borrowed, lent)
+        check.effective, check.p1 = fast_path.effective_limit(packed, check.share, check.kind, borrowed, lent)
       end
     end,
 
@@ -68,11 +68,11 @@ make_loans = function()
     end,
 
     -- Keeps what a bucket has lent until the bucket is full. ends: the second at which it is.
-    prolong = function(cell, ask, ends)
-      if ask.kind ~= BUCKET then
+    prolong = function(cell, check, ends)
+      if check.kind ~= BUCKET then
         return
       end
-      local id = fast_path.loan_id(ask.id, LENT)
+      local id = fast_path.loan_id(check.id, LENT)
       local until_label, hits, _, at = read_record(cell, id, LENT)
       if at and until_label > now.s and until_label < ends then
         store_record(cell, id, at, LENT, ends, hits, 0)

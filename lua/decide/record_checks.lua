@@ -1,7 +1,7 @@
 -- Checks of counters with packed records, in cells of any form.
 
 -- Decides a check with a bound: a charge in full, or any check of a window with a carry or of a bucket with debt.
-local function apply_bounded(ask, a, b, c, hits, only_passing)
+local function apply_bounded(check, a, b, c, hits, only_passing)
   -- The fixed window with a carry: the state is the end of the last of the windows, and the hits left for it.
   local function carry(limit, window, bound)
     local ends, _, following = algorithm_of(0).counts(0, 0, window, now)
@@ -55,74 +55,74 @@ local function apply_bounded(ask, a, b, c, hits, only_passing)
     return admitted and 1 or 0, last, math.min(count, max_debt > 0 and ceiling + max_debt or count, 4294967295), 0
   end
 
-  local percent = ask.carries and math.floor(ask.bound / 68719476736) or 0
+  local percent = check.carries and math.floor(check.bound / 68719476736) or 0
   if percent > 0 then
-    return carry_unused(ask.p1, ask.p2, percent, ask.bound % 68719476736)
-  elseif ask.carries then
-    return carry(ask.p1, ask.p2, ask.bound)
+    return carry_unused(check.p1, check.p2, percent, check.bound % 68719476736)
+  elseif check.carries then
+    return carry(check.p1, check.p2, check.bound)
   end
-  return algorithm_of(ask.kind).apply(
-    a, b, c, hits, ask.p1, ask.p2, nil, now, 1, only_passing, ask.bound, ask.overdraws and hits > 0
+  return algorithm_of(check.kind).apply(
+    a, b, c, hits, check.p1, check.p2, nil, now, 1, only_passing, check.bound, check.overdraws and hits > 0
   )
 end
 
 -- Whether a charge or a check passes after the preceding charges; changes only the simulated state.
-local function record_passes(cell, ask)
-  cell = cell.segment_of and cell.segment_of(ask.id) or cell
+local function record_passes(cell, check)
+  cell = cell.segment_of and cell.segment_of(check.id) or cell
   local simulated = cell.simulated or {}
   cell.simulated = simulated
-  local known = simulated[ask.id] or { read_record(cell, ask.id, ask.kind) }
+  local known = simulated[check.id] or { read_record(cell, check.id, check.kind) }
   local admitted, a, b, c
-  if ask.bound then
-    admitted, a, b, c = apply_bounded(ask, known[1], known[2], known[3], ask.hits, not ask.overdraws)
+  if check.bound then
+    admitted, a, b, c = apply_bounded(check, known[1], known[2], known[3], check.hits, not check.overdraws)
   else
     admitted, a, b, c =
-      algorithm_of(ask.kind).apply(known[1], known[2], known[3], ask.hits, ask.p1, ask.p2, nil, now, 1, true)
+      algorithm_of(check.kind).apply(known[1], known[2], known[3], check.hits, check.p1, check.p2, nil, now, 1, true)
   end
-  simulated[ask.id] = { a, b, c }
+  simulated[check.id] = { a, b, c }
   return admitted == 1
 end
 
-local function decide_record(cell, ask, times)
+local function decide_record(cell, check, times)
   local whole = cell
-  cell = cell.segment_of and cell.segment_of(ask.id) or cell
-  local algorithm = algorithm_of(ask.kind)
-  local a, b, c, at, kind = read_record(cell, ask.id, ask.kind)
-  local passes = ask.banned and 0 or ask.vetoed and (ask.passes and 1 or 0) or nil
-  local is_charged = not ask.banned and not ask.withheld
-  local is_short, only_passing = ask.kind < THREE_WORDS, ask.role ~= 0 and ask.role ~= 6
+  cell = cell.segment_of and cell.segment_of(check.id) or cell
+  local algorithm = algorithm_of(check.kind)
+  local a, b, c, at, kind = read_record(cell, check.id, check.kind)
+  local passes = check.banned and 0 or check.vetoed and (check.passes and 1 or 0) or nil
+  local is_charged = not check.banned and not check.withheld
+  local is_short, only_passing = check.kind < THREE_WORDS, check.role ~= 0 and check.role ~= 6
   local a2, b2, c2, result, admitted
   local tokens = 0
-  if ask.bound then
+  if check.bound then
     admitted, a2, b2, c2 =
-      apply_bounded(ask, a, b, c, is_charged and ask.hits or 0, only_passing and not ask.overdraws)
+      apply_bounded(check, a, b, c, is_charged and check.hits or 0, only_passing and not check.overdraws)
     admitted = passes or admitted
     result = struct.pack(is_short and '<BI4I4' or '<BI4I4I4', admitted, a2, b2, c2)
   else
     a2, b2, c2, result, admitted, tokens = decide_words(
-      algorithm, is_short, a, b, c, times, ask.hits, ask.p1, ask.p2, ask.extra, only_passing, passes, is_charged
+      algorithm, is_short, a, b, c, times, check.hits, check.p1, check.p2, check.extra, only_passing, passes, is_charged
     )
   end
-  if ask.banned then
-    result = with_ban(result, times, ask.reported, ask.is_new)
-    return ask.share and fast_path.with_share(result, times, ask.effective) or result
+  if check.banned then
+    result = with_ban(result, times, check.reported, check.is_new)
+    return check.share and fast_path.with_share(result, times, check.effective) or result
   end
   local ends = algorithm.ends_at(a2, b2, c2)
   -- Its previous expiry may have been that of the cell.
   cell.ends_sooner = cell.ends_sooner or (at and ends < cell.ends and algorithm.ends_at(a, b, c) >= cell.ends)
   if at and (a2 ~= a or b2 ~= b or c2 ~= c) or not at and ends > now.s then
-    store_record(cell, ask.id, at, kind, a2, b2, c2)
+    store_record(cell, check.id, at, kind, a2, b2, c2)
   end
   cell.ends = math.max(cell.ends, ends)
-  if ask.ban then
-    ban_records.count(whole, ask, a, b, c, times, admitted == 1, tokens)
-    result = with_ban(result, times, ask.reported, ask.is_new)
+  if check.ban then
+    ban_records.count(whole, check, a, b, c, times, admitted == 1, tokens)
+    result = with_ban(result, times, check.reported, check.is_new)
   end
-  if ask.share then
-    if ask.effective then
-      loans.prolong(cell, ask, ends)
+  if check.share then
+    if check.effective then
+      loans.prolong(cell, check, ends)
     end
-    result = fast_path.with_share(result, times, ask.effective)
+    result = fast_path.with_share(result, times, check.effective)
   end
   return result
 end

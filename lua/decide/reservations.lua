@@ -137,21 +137,21 @@ local function make_budgets()
   end
 
   -- The budget under a key, as of now. All checks of it have the same terms.
-  local function open(key, asks)
+  local function open(key, checks)
     local names = { 'h', 'p' }
-    for _, ask in ipairs(asks) do
-      local p2 = ask.p2
-      ask.ttl = math.floor(p2 / 67108864) % 1048576
-      ask.operation = math.floor(p2 / 70368744177664) % 8
-      if ask.operation > 0 then
-        names[#names + 1] = ask.extra
+    for _, check in ipairs(checks) do
+      local p2 = check.p2
+      check.ttl = math.floor(p2 / 67108864) % 1048576
+      check.operation = math.floor(p2 / 70368744177664) % 8
+      if check.operation > 0 then
+        names[#names + 1] = check.extra
       end
     end
     local budget = {
       key = key,
       is_budget = true,
-      window = asks[1].p2 % 67108864,
-      charges = math.floor(asks[1].p2 / 562949953421312) % 2 == 1,
+      window = checks[1].p2 % 67108864,
+      charges = math.floor(checks[1].p2 / 562949953421312) % 2 == 1,
       leases = {},
       changed_leases = {},
       gone = {},
@@ -175,90 +175,90 @@ local function make_budgets()
     return budget
   end
 
-  local function admits(budget, ask, hits)
-    return budget.used + budget.held + hits <= ask.p1
+  local function admits(budget, check, hits)
+    return budget.used + budget.held + hits <= check.p1
   end
 
-  local function insert(budget, ask, held)
+  local function insert(budget, check, held)
     if budget.count >= MAX_LEASES then
       end_batches(budget, budget.first_end, true)
     end
-    local until_second = math.max(math.min(now.s + ask.ttl, 4294967295), budget.last_end)
+    local until_second = math.max(math.min(now.s + check.ttl, 4294967295), budget.last_end)
     if #budget.pending >= MAX_BATCH * NAME or #budget.pending > 0 and budget.last_end ~= until_second then
       set(budget, batch_name(budget.last), struct.pack('<I4', budget.last_end) .. budget.pending)
       budget.last, budget.pending = budget.last + 1, ''
     end
-    budget.pending, budget.last_end, budget.count = budget.pending .. ask.extra, until_second, budget.count + 1
+    budget.pending, budget.last_end, budget.count = budget.pending .. check.extra, until_second, budget.count + 1
     if budget.first_end == 0 then
       budget.first_end = until_second
     end
     local lease = held and struct.pack(BUDGET_LEASE, until_second, held) or struct.pack('<I4', until_second)
-    budget.leases[ask.extra], budget.changed_leases[ask.extra] = lease, lease
+    budget.leases[check.extra], budget.changed_leases[check.extra] = lease, lease
   end
 
-  local function settle(budget, ask)
-    local lease, used = budget.leases[ask.extra], ask.hits
+  local function settle(budget, check)
+    local lease, used = budget.leases[check.extra], check.hits
     if not lease then
       if used > 0 then
         charge(budget, used)
-        insert(budget, ask, nil)
+        insert(budget, check, nil)
         budget.changed = true
       end
     elseif #lease > 4 then
       local until_second, held = struct.unpack(BUDGET_LEASE, lease)
       lease = struct.pack('<I4', until_second)
-      budget.leases[ask.extra], budget.changed_leases[ask.extra] = lease, lease
+      budget.leases[check.extra], budget.changed_leases[check.extra] = lease, lease
       budget.held = budget.held - held
       charge(budget, used > 0 and used or budget.charges and held or 0)
       budget.changed = true
     end
   end
 
-  local function cancel(budget, ask)
-    local lease = budget.leases[ask.extra]
+  local function cancel(budget, check)
+    local lease = budget.leases[check.extra]
     if lease and #lease > 4 then
       local _, held = struct.unpack(BUDGET_LEASE, lease)
-      budget.leases[ask.extra], budget.changed_leases[ask.extra] = false, nil
-      budget.gone[#budget.gone + 1] = ask.extra
+      budget.leases[check.extra], budget.changed_leases[check.extra] = false, nil
+      budget.gone[#budget.gone + 1] = check.extra
       budget.held, budget.changed = budget.held - held, true
     end
   end
 
   -- Returns whether hits pass, and charges or reserves those that do.
-  local function apply(budget, ask)
-    local hits = ask.hits
-    if ask.operation == SETTLE then
-      settle(budget, ask)
+  local function apply(budget, check)
+    local hits = check.hits
+    if check.operation == SETTLE then
+      settle(budget, check)
       return true
-    elseif ask.operation == CANCEL then
-      cancel(budget, ask)
+    elseif check.operation == CANCEL then
+      cancel(budget, check)
       return true
     elseif hits < 0 then
       local made_in_window = true
-      if ask.extra ~= '\0\0\0\0\0\0\0\0' then
-        local second = math.floor(struct.unpack('<d', ask.extra) / 1000000)
+      if check.extra ~= '\0\0\0\0\0\0\0\0' then
+        local second = math.floor(struct.unpack('<d', check.extra) / 1000000)
         made_in_window = second - second % budget.window + budget.window == budget.ends
       end
       if made_in_window and budget.used > 0 then
         budget.used, budget.changed = math.max(budget.used + hits, 0), true
       end
       return true
-    elseif ask.operation == RESERVE then
-      if budget.leases[ask.extra] then
+    elseif check.operation == RESERVE then
+      if budget.leases[check.extra] then
         return true
       end
-      local admitted = admits(budget, ask, hits)
+      local admitted = admits(budget, check, hits)
       if admitted then
         budget.held, budget.changed = budget.held + hits, true
-        insert(budget, ask, hits)
+        insert(budget, check, hits)
       end
       return admitted
-    elseif ask.overdraws then
+    elseif check.overdraws then
       charge(budget, hits)
       budget.changed = true
-      return admits(budget, ask, 0)
+      return admits(budget, check, 0)
     end
-    local admitted = admits(budget, ask, hits)
+    local admitted = admits(budget, check, hits)
     if admitted and hits > 0 then
       charge(budget, hits)
       budget.changed = true
@@ -267,35 +267,35 @@ local function make_budgets()
   end
 
   -- Whether a charge or a check passes after the preceding charges; changes only the simulated sum.
-  local function passes(budget, ask)
-    if ask.operation == RESERVE and budget.leases[ask.extra] then
+  local function passes(budget, check)
+    if check.operation == RESERVE and budget.leases[check.extra] then
       return true
     end
     local earlier = budget.earlier or 0
-    local admitted = admits(budget, ask, earlier + ask.hits)
-    if admitted or ask.overdraws then
-      budget.earlier = earlier + ask.hits
+    local admitted = admits(budget, check, earlier + check.hits)
+    if admitted or check.overdraws then
+      budget.earlier = earlier + check.hits
     end
     return admitted
   end
 
-  local function decide(budget, ask)
+  local function decide(budget, check)
     local admitted
     if budget.used == 0 then
       -- An earlier check of the call may have refunded all hits.
       budget.ends = now.s - now.s % budget.window + budget.window
     end
-    if not ask.withheld then
-      admitted = apply(budget, ask)
+    if not check.withheld then
+      admitted = apply(budget, check)
     end
-    if ask.vetoed then
-      admitted = ask.passes
+    if check.vetoed then
+      admitted = check.passes
     end
     return struct.pack('<BddI4', admitted and 1 or 0, budget.used, budget.held, budget.ends)
   end
 
   -- Writes the budget. The key outlives its content by a time to live, so that its expiry is seldom set.
-  local function close(budget, ask)
+  local function close(budget, check)
     if not budget.changed then
       return
     end
@@ -314,7 +314,7 @@ local function make_budgets()
     local ends = math.max(budget.used > 0 and budget.ends or 0, budget.last_end)
     local sets_expiry = ends > budget.expires
     if sets_expiry then
-      budget.expires = math.min(ends + ask.ttl, 4294967295)
+      budget.expires = math.min(ends + check.ttl, 4294967295)
     end
     for name, lease in pairs(budget.changed_leases) do
       set(budget, name, lease)

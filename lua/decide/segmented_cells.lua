@@ -92,15 +92,15 @@ make_segments = function()
   end
 
   -- Opens the hash at key i with the segments of all checks; an error if the key has another type.
-  local function open(i, asks)
+  local function open(i, checks)
     local meta = redis.call('HMGET', KEYS[i], 'meta')[1] or '\0'
     if string.byte(meta) ~= SEGMENTED_FORMAT then
       error('cell of an unknown format ' .. string.byte(meta))
     end
     local cell = new_cell(i, select(2, struct.unpack('<BI4I4I4I4', meta)))
     local numbers = {}
-    for at, ask in ipairs(asks) do
-      numbers[at] = number_of(cell, ask.id)
+    for at, check in ipairs(checks) do
+      numbers[at] = number_of(cell, check.id)
     end
     load(cell, numbers)
     return cell

@@ -89,28 +89,28 @@ end
 
 -- Returns the result of a call on one budget, or nil if there is more to it.
 local function decide_budget(call)
-  local packed, key, asks, charging = ARGV[1 + call.first], KEYS[call.first], {}, 0
+  local packed, key, checks, charging = ARGV[1 + call.first], KEYS[call.first], {}, 0
   for position = 5, #packed, 39 do
-    local ask = {}
-    ask.role, ask.hits, ask.p1, ask.p2, ask.extra = struct.unpack('<Bdddc8', packed, position + 6)
+    local check = {}
+    check.role, check.hits, check.p1, check.p2, check.extra = struct.unpack('<Bdddc8', packed, position + 6)
     -- A trial, or a charge in full.
-    if ask.role > 4 then
+    if check.role > 4 then
       return nil
     end
-    charging = charging + (ask.hits > 0 and ask.p2 % 562949953421312 < 2 * 70368744177664 and 1 or 0)
-    asks[#asks + 1] = ask
+    charging = charging + (check.hits > 0 and check.p2 % 562949953421312 < 2 * 70368744177664 and 1 or 0)
+    checks[#checks + 1] = check
   end
   -- All or none, a charge is weighed before the call's other operations change the budget.
-  if charging > 1 or charging == 1 and #asks > 1 then
+  if charging > 1 or charging == 1 and #checks > 1 then
     return nil
   end
   budgets = budgets or make_budgets()
-  local budget = budgets.open(key, asks)
+  local budget = budgets.open(key, checks)
   local outcomes = {}
-  for at, ask in ipairs(asks) do
-    outcomes[at] = budgets.decide(budget, ask)
+  for at, check in ipairs(checks) do
+    outcomes[at] = budgets.decide(budget, check)
   end
-  budgets.close(budget, asks[1])
+  budgets.close(budget, checks[1])
   return #outcomes == 1 and outcomes[1] or table.concat(outcomes)
 end
 
