@@ -47,8 +47,8 @@ make_ban_records = function()
   end
 
   return {
-    -- Settles the ban of a check before anything is charged. Sets check.active to the record if its ban is active or was
-    -- ended, and check.banned if it denies.
+    -- Settles the ban of a check before anything is charged. Sets check.reported to the state of the ban that the reply has,
+    -- check.is_new to whether the ban begins, and check.banned to whether it denies.
     settle = function(whole, check)
       local ban = check.ban
       local cell, record = open(whole, check)
