@@ -1,5 +1,7 @@
 -- Fast path: one cell with independent charging, where each checked record exists (or the cell is new), checked
 -- entirely and in order, or in part. Equivalent to the general path, but needs only a fraction of its definitions.
+-- decide_several and decide_together are one function each, however long: a function for a part of them would cost its
+-- definition, with each local variable that it captures, in every command that comes here, and a call for every check.
 
 -- Functions that not every command needs: make_fast_path is called on first use.
 local fast_path

@@ -1,7 +1,8 @@
 -- Calls of nothing but one budget, which are decided before the definitions of the others; reservations.lua defines budgets.
 -- Returns the result of a call that reserves or settles one lease, while nothing else has to be done: no lease is due, and the
 -- window is the one of the counter. The settlement may be repeated without usage, which changes nothing. Otherwise nil, and
--- nothing has changed.
+-- nothing has changed. One function, however long: its parts share a dozen values, and another definition would cost every
+-- command that comes here.
 local function decide_lease(call)
   local packed = ARGV[1 + call.first]
   local redis_call, pack, unpack, s = redis.call, struct.pack, struct.unpack, now.s
