@@ -1,13 +1,13 @@
 -- Entries of the adaptive deny list, which instances share, and the reports by which they find abuse.
 --   KEYS[1]   the head of the control plane, a hash: `abuse_token` is the token of the last change of entries
---   KEYS[2]   the audit log of operators' changes, KEYS[5] that of automatic entries: streams as in control.lua
+--   KEYS[2]   the audit log of operators' changes, KEYS[5] that of automatic entries: streams as in control/entry.lua
 --   KEYS[3]   records by id, a hash: the end of the entry, its mode ('e' enforced, 'd' dry run, 'x' exempt from listing),
 --             the number of offences, the time when they are forgotten, and the time when it was added. Times are in
 --             milliseconds since 1970, by the server's clock. A record outlives its entry until its offences are forgotten
 --   KEYS[4]   payloads of entries by id, a hash
 --   KEYS[6]   reports, a hash: 'i:' and an instance's id to the time and the report; `leader`, the time until which an
 --             instance evaluates them, and its id; `count`, the number of present instances; and `watch`
---   ARGV      as in control.lua: the operation, the channel, 'first' or 'again', and the arguments of the operation
+--   ARGV      as in control/entry.lua: the operation, the channel, 'first' or 'again', and the arguments of the operation
 -- All operations may run twice.
 
 local head, audit, records, payloads, own_audit, reports = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -213,7 +213,7 @@ local OPERATIONS = {
     return 'made'
   end,
 
-  -- Replies audit log entries of automatic entries, as `audit` in control.lua.
+  -- Replies audit log entries of automatic entries, as in control/audit.lua.
   audit = function()
     local items = redis.call('XREVRANGE', own_audit, ARGV[4], '-', 'COUNT', ARGV[5])
     for i, item in ipairs(items) do

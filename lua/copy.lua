@@ -1,5 +1,5 @@
--- Copies of the rule versions, lists and switches that another region writes; those of overrides are in overrides.lua. The
--- keys are those of control.lua.
+-- Copies of the rule versions, lists and switches that another region writes; those of overrides are in
+-- overrides/copies.lua. The keys are those of control/entry.lua.
 --   KEYS[1]   the head, a hash, which also has `copied`, when this region last compared itself with the writing region, and
 --             `copy_claim`, when an instance last began to; both by the server's clock in milliseconds since 1970
 --   KEYS[2]   the audit log; KEYS[3] the entries of lists, KEYS[4] the switches; KEYS[5] a version
@@ -27,7 +27,7 @@ end
 local OPERATIONS = {
   -- Replies the current version's number and token, the generation of lists and switches, its token and trail, and the
   -- fields of both hashes if that token is not ARGV[3]; and the lineage, revision and epoch of overrides, as in
-  -- overrides.lua.
+  -- overrides/entry.lua.
   read = function()
     local state = redis.call('HMGET', head, 'current', 'token', 'generation', 'runtime_token', 'runtime_trail')
     local of_overrides = redis.call('HMGET', head, 'override_lineage', 'override_revision', 'override_epoch')

@@ -32,11 +32,22 @@ loan_script() {
     cat $parts
 }
 
+# Scripts of the control plane that stand in a folder of their own.
+control_script() { # folder
+    local parts
+    parts=$(grep -ohE "lua/$1/[a-z_]+\.lua\"" crates/control/src/scripts.rs | tr -d '"')
+    [ "$(wc -w <<<"$parts")" = "$(find "lua/$1" -name '*.lua' | wc -l)" ] || return 1
+    # shellcheck disable=SC2086 # One word a path.
+    cat $parts
+}
+
 lua() {
     loan_script | luacheck --config tests/lint/luacheckrc --filename lua/loans --quiet \
         --ignore 212 311 421 431 432 221 '211/.*ban_records' -- - &&
         decision_script one_slot | luacheck --config tests/lint/luacheckrc --filename lua/decide --quiet - &&
         decision_script across_slots | luacheck --config tests/lint/luacheckrc --filename lua/decide --quiet - &&
+        control_script control | luacheck --config tests/lint/luacheckrc --filename lua/control --quiet - &&
+        control_script overrides | luacheck --config tests/lint/luacheckrc --filename lua/overrides --quiet - &&
         luacheck --config tests/lint/luacheckrc --quiet lua/*.lua
 }
 

@@ -39,6 +39,8 @@ mod reconcile;
 mod redis;
 mod region_record;
 mod rule_overrides;
+#[doc(hidden)]
+pub mod scripts;
 mod status;
 mod stored;
 mod traffic;

@@ -1,6 +1,6 @@
 //! Versions, lists and switches in the Redis that instances share.
 //!
-//! Each operation is one run of the script in `lua/control.lua`, on keys of one hash tag. An operation whose result is
+//! Each operation is one run of the script in `lua/control/`, on keys of one hash tag. An operation whose result is
 //! unknown after an outage or a failover is repeated: the script recognizes by its token what it has already done.
 
 pub(super) mod abuse;

@@ -11,11 +11,9 @@ use tollgate_store::{
 };
 
 use super::keys::Keys;
-use crate::{ControlError, metrics};
+use crate::{ControlError, metrics, scripts};
 
-const SOURCE: &str = include_str!("../../../../lua/control.lua");
 const ABUSE_SOURCE: &str = include_str!("../../../../lua/abuse.lua");
-const OVERRIDES_SOURCE: &str = include_str!("../../../../lua/overrides.lua");
 const FLEET_SOURCE: &str = include_str!("../../../../lua/fleet.lua");
 const COPY_SOURCE: &str = include_str!("../../../../lua/copy.lua");
 
@@ -104,7 +102,7 @@ impl ScriptClient {
         let store = RedisStore::open(settings)?;
         let keys = Keys::new(&settings.key_prefix);
         let [script, abuse_script, overrides_script, fleet_script, copy_script] =
-            [SOURCE, ABUSE_SOURCE, OVERRIDES_SOURCE, FLEET_SOURCE, COPY_SOURCE].map(Script::new);
+            [scripts::CONTROL, ABUSE_SOURCE, scripts::OVERRIDES, FLEET_SOURCE, COPY_SOURCE].map(Script::new);
         let denied_at = Mutex::default();
         Ok(Self { store, keys, script, abuse_script, overrides_script, fleet_script, copy_script, denied_at })
     }

@@ -10,7 +10,7 @@ use tollgate_rules::{OverrideId, RuleOverride, RuleOverrides};
 use super::{OverrideEntry, OverrideError};
 use crate::Pair;
 
-/// Number of removals that are remembered, as in `lua/overrides.lua`.
+/// Number of removals that are remembered, as in `lua/overrides/entries.lua`.
 const MAX_REMOVALS: usize = 10_000;
 
 /// Identity of the state that a store or an instance has.

@@ -1,0 +1,2 @@
+-- Runs the operation of the command.
+return OPERATIONS[ARGV[1]]()

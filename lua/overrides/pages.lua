@@ -1,0 +1,51 @@
+-- Pages of changes, for instances and for other regions.
+
+-- Adds the first changes after a revision to a reply, in their order: for each its revision, its id, and the payload, or ''
+-- of a removal.
+local function add_changes(reply, revision, count)
+  local from = '(' .. revision
+  local kept = redis.call('ZRANGEBYSCORE', revisions, from, '+inf', 'WITHSCORES', 'LIMIT', 0, count)
+  local removed = redis.call('ZRANGEBYSCORE', removals, from, '+inf', 'WITHSCORES', 'LIMIT', 0, count)
+  local ids, payloads = {}, {}
+  for at = 1, #kept, 2 do
+    ids[#ids + 1] = kept[at]
+  end
+  if #ids > 0 then
+    payloads = redis.call('HMGET', overrides, unpack(ids))
+  end
+  local k, r = 1, 1
+  for _ = 1, tonumber(count) do
+    local next_kept, next_removed = tonumber(kept[k + 1]), tonumber(removed[r + 1])
+    local size = #reply
+    if next_kept and (not next_removed or next_kept < next_removed) then
+      reply[size + 1], reply[size + 2], reply[size + 3] = text(next_kept), kept[k], payloads[(k + 1) / 2] or ''
+      k = k + 2
+    elseif next_removed then
+      reply[size + 1], reply[size + 2], reply[size + 3] = text(next_removed), removed[r], ''
+      r = r + 2
+    else
+      break
+    end
+  end
+  return reply
+end
+
+-- Replies the lineage, the last revision and the epoch, and the first changes after a revision, as above. ARGV: that
+-- revision, and the maximum number of changes.
+OPERATIONS.since = function()
+  local state = redis.call('HMGET', head, 'override_lineage', 'override_revision', 'override_epoch')
+  return add_changes({ state[1] or '', state[2] or '0', state[3] or '0' }, ARGV[4], ARGV[5])
+end
+
+-- Replies the same to another region, with 'part' for the changes after a revision of its copy, or 'whole' if the copy
+-- has to begin anew: then for all changes. ARGV: the lineage, the revision and the epoch of which it is a copy, 'first',
+-- or 'next' for a further page, and the maximum number of changes.
+OPERATIONS.read = function()
+  local state = redis.call('HMGET', head, 'override_lineage', 'override_revision', 'override_epoch', 'override_floor')
+  local lineage, epoch, from = state[1] or '', state[3] or '0', tonumber(ARGV[5])
+  local is_copy = ARGV[4] == lineage and ARGV[6] == epoch and from <= tonumber(state[2] or '0')
+  local has_removals = ARGV[7] == 'next' or from >= tonumber(state[4] or '0')
+  local is_part = is_copy and has_removals
+  local reply = { lineage, state[2] or '0', epoch, is_part and 'part' or 'whole' }
+  return add_changes(reply, is_part and ARGV[5] or '0', ARGV[8])
+end

@@ -1,0 +1,37 @@
+-- Restoration of overrides that the store has lost.
+
+-- Restores changes that were lost, each unless the store has the same or a later one. ARGV: the token, the audit log
+-- entry, the lineage, the last revision of the instance, 'more' or 'last' for a part of them, and for each change its
+-- revision, its id, its end or '0', and its payload, or '' of a removal. Replies 'made', or 'other' if the store has
+-- another lineage.
+OPERATIONS.restore = function()
+  local lineage = redis.call('HGET', head, 'override_lineage')
+  if lineage and lineage ~= ARGV[6] then
+    return 'other'
+  end
+  redis.call('HSET', head, 'override_lineage', ARGV[6])
+  diverge()
+  local restored = 0
+  for i = 9, #ARGV, 4 do
+    local revision, id = tonumber(ARGV[i]), ARGV[i + 1]
+    local known = redis.call('ZMSCORE', revisions, id)[1] or redis.call('ZMSCORE', removals, id)[1]
+    if not known or tonumber(known) < revision then
+      restored = restored + 1
+      apply(id, revision, ARGV[i + 2], ARGV[i + 3])
+    end
+  end
+  trim()
+  if restored > 0 then
+    redis.call('HINCRBY', head, 'override_restored', restored)
+  end
+  if ARGV[8] == 'last' then
+    local last = math.max(last_revision(), tonumber(ARGV[7]))
+    redis.call('HSET', head, 'override_revision', text(last))
+    -- Instances may be past the revisions that were restored, so they fetch all again.
+    if redis.call('HDEL', head, 'override_restored') == 1 then
+      redis.call('HSET', head, 'override_epoch', text(now_us()))
+      commit(ARGV[4], ARGV[5])
+    end
+  end
+  return 'made'
+end
