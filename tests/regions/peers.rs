@@ -29,7 +29,7 @@ const NAMES: [&str; 3] = ["ap", "eu", "us"];
 const RULES: &str = "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: second, requests_per_unit: 800, scope: global}}\n\
              - {key: fixed, rate_limit: {unit: day, requests_per_unit: 900, scope: global}}\n\
              - {key: sliding, rate_limit: {unit: day, requests_per_unit: 900, scope: global, algorithm: sliding_window}}\n\
-             - {key: far, rate_limit: {unit: day, requests_per_unit: 10, scope: global, far: wait}}\n";
+             - {key: far, rate_limit: {unit: day, requests_per_unit: 10, scope: global, on_share_exhausted: wait}}\n";
 
 /// Three regions with an instance each.
 pub(super) struct Mesh {

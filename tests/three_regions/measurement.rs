@@ -33,7 +33,7 @@ descriptors:
 - key: regional
   rate_limit: {unit: minute, requests_per_unit: 3000}
 - key: small
-  rate_limit: {unit: minute, requests_per_unit: 10, scope: global, far: wait}
+  rate_limit: {unit: minute, requests_per_unit: 10, scope: global, on_share_exhausted: wait}
 ";
 
 const FIXED_SECOND: Stream =
@@ -81,7 +81,7 @@ fn is_measured(part: &str) -> bool {
 
 /// One counter for all.
 async fn ideal() -> (Tollgate, Client) {
-    let directory = rules(&RULES.replace(", scope: global", "").replace(", far: wait", ""));
+    let directory = rules(&RULES.replace(", scope: global", "").replace(", on_share_exhausted: wait", ""));
     let tollgate = Tollgate::start(directory.path(), &["--store", "memory"]);
     let client = tollgate.client().await;
     (tollgate, client)
@@ -223,7 +223,8 @@ async fn partition() -> Report {
 
 /// Part 3: hits of small limits that wait for loans.
 async fn small() -> Report {
-    let mut report = Report::new("A limit of 10 a minute with `far: wait`, all traffic in one region");
+    let mut report =
+        Report::new("A limit of 10 a minute with `on_share_exhausted: wait`, all traffic in one region");
     let world = World::start(RULES, Network::FAR, &[], None);
     let (clients, (_ideal, ideal)) = (world.clients().await, ideal().await);
     let values: Vec<String> = (0..SMALL_COUNTERS).map(|number| number.to_string()).collect();

@@ -17,7 +17,7 @@ use super::{
     on_store_error::OnStoreError,
     path,
     rollout::Rollout,
-    scope::{Far, Scope},
+    scope::{OnShareExhausted, Scope},
     shedding::Shedding,
     stated_value::StatedValue,
     weights::Weights,
@@ -94,7 +94,7 @@ pub struct Rule {
     /// Regions whose hits the limit counts.
     pub scope: Scope,
     /// Decision of a hit that the own region's share denies while a loan request is in flight.
-    pub far: Far,
+    pub on_share_exhausted: OnShareExhausted,
     /// Whether each charge counts in full, beyond the limit too.
     pub overdraft: bool,
     /// Bans of the counters, if the configuration states them.

@@ -14,7 +14,7 @@ pub enum Scope {
 
 /// Decision of a hit that the own region's share denies while a loan request is in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Far {
+pub enum OnShareExhausted {
     /// The hit is denied.
     #[default]
     Deny,
@@ -22,11 +22,11 @@ pub enum Far {
     Wait,
 }
 
-impl Far {
+impl OnShareExhausted {
     /// All decisions.
     pub const ALL: [Self; 2] = [Self::Deny, Self::Wait];
 
-    /// Value of the `far` key.
+    /// Value of the `on_share_exhausted` key.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Deny => "deny",

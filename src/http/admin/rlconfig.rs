@@ -12,7 +12,7 @@ use tollgate_limiter::{
     ActiveRules,
     explain::{candidate_text, limit_text},
 };
-use tollgate_rules::{Domain, Far, Limit, Overridden, Rule, Rules, Scope};
+use tollgate_rules::{Domain, Limit, OnShareExhausted, Overridden, Rule, Rules, Scope};
 
 use crate::http::cached_page::CachedPage;
 
@@ -134,8 +134,8 @@ fn line(domain: &Domain, rule: &Rule) -> String {
         if rule.scope != Scope::Regional {
             let _ = write!(line, ", scope: {}", rule.scope.name());
         }
-        if rule.far != Far::Deny {
-            let _ = write!(line, ", far: {}", rule.far.name());
+        if rule.on_share_exhausted != OnShareExhausted::Deny {
+            let _ = write!(line, ", on_share_exhausted: {}", rule.on_share_exhausted.name());
         }
         if let Some(limit) = rule.degraded_limit {
             let _ = write!(line, ", degraded_limit: {limit}");
@@ -210,7 +210,7 @@ mod tests {
             notify: None,
             weights: None,
             scope: Scope::Regional,
-            far: Far::Deny,
+            on_share_exhausted: OnShareExhausted::Deny,
             on_store_error: None,
             degraded_limit: None,
             retry_after_spread: shadow_mode.then_some(Duration::from_secs(10)),

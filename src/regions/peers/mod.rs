@@ -6,7 +6,7 @@
 //! - [`port`]: the port of the service.
 //! - [`rules`]: copies of the rules that another region writes.
 //!
-//! Decisions wait for none of it, except those of rules with `scope: primary` or `far: wait`.
+//! Decisions wait for none of it, except those of rules with `scope: primary` or `on_share_exhausted: wait`.
 
 mod client;
 mod connect;

@@ -6,7 +6,7 @@ use tollgate_core::{
     ban::BanPolicy,
     quota::Quota,
 };
-use tollgate_rules::{Candidate, Domain, Far, Limit, Rollout, Rule, Scope, Shedding};
+use tollgate_rules::{Candidate, Domain, Limit, OnShareExhausted, Rollout, Rule, Scope, Shedding};
 
 /// Text form of a rule's limit: quota, algorithm with its parameters, and modes.
 pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
@@ -31,10 +31,10 @@ pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
             let spread =
                 rule.retry_after_spread.map(|spread| format!(", retry_after_spread {}s", spread.as_secs()));
             let spread = spread.unwrap_or_default();
-            let scope = match (rule.scope, rule.far) {
+            let scope = match (rule.scope, rule.on_share_exhausted) {
                 (Scope::Regional, _) => "",
-                (Scope::Global, Far::Deny) => ", global",
-                (Scope::Global, Far::Wait) => ", global, far wait",
+                (Scope::Global, OnShareExhausted::Deny) => ", global",
+                (Scope::Global, OnShareExhausted::Wait) => ", global, on_share_exhausted wait",
                 (Scope::Primary, _) => ", primary region",
             };
             let (quota, rollout) = (quota_text(quota, &policy), rollout_text(&rule.rollout));

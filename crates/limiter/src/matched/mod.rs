@@ -14,7 +14,7 @@ use tollgate_core::{
     shedding::{Priority, Utilization},
 };
 use tollgate_rules::{
-    Domain, Far, Limit, OnStoreError, Overridden, Rule, SwitchMode, Switched, UTILIZATION_KEY,
+    Domain, Limit, OnShareExhausted, OnStoreError, Overridden, Rule, SwitchMode, Switched, UTILIZATION_KEY,
 };
 
 use crate::{
@@ -202,7 +202,9 @@ impl<'r> Match<'r> {
 
     /// Whether a hit that the own region's share denies waits for a loan.
     pub(super) fn waits_for_loans(&self) -> bool {
-        self.has_share() && !self.is_shadow() && self.rule().is_some_and(|rule| rule.far == Far::Wait)
+        self.has_share()
+            && !self.is_shadow()
+            && self.rule().is_some_and(|rule| rule.on_share_exhausted == OnShareExhausted::Wait)
     }
 
     /// Hits on the counter, if there is one.

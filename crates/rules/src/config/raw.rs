@@ -257,7 +257,7 @@ raw_rate_limit! {
     reserve: RawReserve,
     sync: Rc<str>,
     scope: Rc<str>,
-    far: Rc<str>,
+    on_share_exhausted: Rc<str>,
     on_store_error: Rc<str>,
     degraded_limit: u32,
     ban: RawBan,

@@ -4,7 +4,7 @@ use proptest::{collection::vec, prelude::*};
 use tollgate_core::SyncMode;
 
 use super::*;
-use crate::{Derived, Far, Limit, Rollout, Scope};
+use crate::{Derived, Limit, OnShareExhausted, Rollout, Scope};
 
 /// A configured descriptor with its children.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ fn rule(name: &str) -> Arc<Rule> {
         notify: None,
         weights: None,
         scope: Scope::Regional,
-        far: Far::Deny,
+        on_share_exhausted: OnShareExhausted::Deny,
         on_store_error: None,
         degraded_limit: None,
         retry_after_spread: None,

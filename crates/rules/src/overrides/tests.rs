@@ -6,8 +6,8 @@ use tollgate_core::SyncMode;
 use super::*;
 use crate::config::{Options, load_files};
 use crate::{
-    Derived, Domain, DomainIndex, Far, Level, Limit, Matcher, Node, Rollout, Rule, Rules, Scope, Segment,
-    Value,
+    Derived, Domain, DomainIndex, Level, Limit, Matcher, Node, OnShareExhausted, Rollout, Rule, Rules, Scope,
+    Segment, Value,
 };
 
 /// Definition of an entry: its domain, its pairs, and its end.
@@ -119,7 +119,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
             notify: None,
             weights: None,
             scope: Scope::Regional,
-            far: Far::Deny,
+            on_share_exhausted: OnShareExhausted::Deny,
             on_store_error: None,
             degraded_limit: None,
             retry_after_spread: None,

@@ -246,7 +246,8 @@ impl Compiler<'_> {
         let weights = weight::read(self, raw, stated.as_ref(), path);
         let notify = notify::read(self, &limit.value, (stated.as_ref(), scope), &limit_path);
         let retry_after_spread = self.retry_after_spread(&limit.value, stated.as_ref(), &limit_path);
-        let far = scope::far(self, limit, (stated.as_ref(), scope), &limit_path);
+        let on_share_exhausted =
+            scope::on_share_exhausted(self, limit, (stated.as_ref(), scope), &limit_path);
         let stated = stated?;
         let part = site.index.map(|index| several::part_of(index, &limit.value, &stated, segments));
         let at = if part.is_some() { limit.at } else { raw.at };
@@ -256,7 +257,7 @@ impl Compiler<'_> {
             shedding: None,
             sync: sync?,
             scope,
-            far,
+            on_share_exhausted,
             overdraft,
             ban: ban?,
             notify: notify?,

@@ -15,7 +15,7 @@ use super::{
     parameters::{ChosenAlgorithm, Reporter},
 };
 use crate::{
-    Far, Limit, OnStoreError, Rule, Scope,
+    Limit, OnShareExhausted, OnStoreError, Rule, Scope,
     config::{
         problem::{Path, Problems},
         raw::{Field, RawRateLimit, Stated},
@@ -39,7 +39,7 @@ pub(super) struct Defaults {
     window: Option<Window>,
     pub(super) sync: Option<Stated<SyncMode>>,
     pub(super) scope: Option<Stated<Scope>>,
-    pub(super) far: Option<Stated<Far>>,
+    pub(super) on_share_exhausted: Option<Stated<OnShareExhausted>>,
     pub(super) on_store_error: Option<Stated<OnStoreError>>,
     retry_after_spread: Option<Stated<Duration>>,
 }
@@ -60,7 +60,7 @@ impl Defaults {
             window: window.stated().map(|stated| stated.value),
             sync: reporter.sync(&raw.sync, &path),
             scope: reporter.scope(&raw.scope, &path),
-            far: reporter.far(&raw.far, &path),
+            on_share_exhausted: reporter.on_share_exhausted(&raw.on_share_exhausted, &path),
             on_store_error: reporter.on_store_error(&raw.on_store_error, &path),
             retry_after_spread: reporter.retry_after_spread(&raw.retry_after_spread, &path),
         }
@@ -91,7 +91,7 @@ impl Defaults {
             window,
             sync: Some(stated(rule.sync)),
             scope: Some(stated(rule.scope)),
-            far: Some(stated(rule.far)),
+            on_share_exhausted: Some(stated(rule.on_share_exhausted)),
             ..defaults
         }
     }

@@ -135,7 +135,7 @@ fn carried(
         shedding: _,
         sync: _,
         scope: _,
-        far: _,
+        on_share_exhausted: _,
         overdraft: _,
         ban,
         notify,

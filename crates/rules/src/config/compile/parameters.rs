@@ -11,7 +11,7 @@ use tollgate_core::{
 };
 
 use crate::{
-    Far, MAX_RETRY_AFTER_SPREAD, OnStoreError, Scope,
+    MAX_RETRY_AFTER_SPREAD, OnShareExhausted, OnStoreError, Scope,
     config::{
         problem::{Path, Problems},
         raw::{Field, RawRateLimit, Stated},
@@ -74,10 +74,14 @@ impl Reporter<'_> {
         self.one_of(field, &named, "a scope", &path.key("scope"))
     }
 
-    /// Reads `far`; `None` if it is absent or invalid.
-    pub(super) fn far(&mut self, field: &Field<Rc<str>>, path: &Path<'_>) -> Option<Stated<Far>> {
-        let named = Far::ALL.map(|far| (far.name(), far));
-        self.one_of(field, &named, "a decision", &path.key("far"))
+    /// Reads `on_share_exhausted`; `None` if it is absent or invalid.
+    pub(super) fn on_share_exhausted(
+        &mut self,
+        field: &Field<Rc<str>>,
+        path: &Path<'_>,
+    ) -> Option<Stated<OnShareExhausted>> {
+        let named = OnShareExhausted::ALL.map(|policy| (policy.name(), policy));
+        self.one_of(field, &named, "a decision", &path.key("on_share_exhausted"))
     }
 
     /// Reads the `mode` of bans; `None` if it is absent or invalid.

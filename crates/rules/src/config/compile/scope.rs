@@ -7,10 +7,10 @@ use tollgate_core::{
 
 use super::descriptor::Compiler;
 use crate::{
-    Far, Limit, Scope, TableSize,
+    Limit, OnShareExhausted, Scope, TableSize,
     config::{
         problem::Path,
-        raw::{Field, RawRateLimit, Stated},
+        raw::{RawRateLimit, Stated},
         yaml::Position,
     },
 };
@@ -87,7 +87,8 @@ fn check_global(
             compiler.warning(at, &path, message);
         }
         TableSize::Regions { sharing, .. } => {
-            let waits = matches!(&raw.value.far, Field::Stated(far) if &*far.value == Far::Wait.name());
+            let stated = raw.value.on_share_exhausted.stated();
+            let waits = stated.is_some_and(|stated| &*stated.value == OnShareExhausted::Wait.name());
             if let Some(message) = warning(quota.limit, policy, sharing).filter(|_| !waits) {
                 compiler.warning(at, &path, message);
             }
@@ -112,33 +113,33 @@ fn warn_of_primary(compiler: &mut Compiler<'_>, at: Position, path: &Path<'_>) {
 
 /// Reads the decision of hits while a loan request is in flight: its own, else the default of a limit that regions lend
 /// parts of.
-pub(super) fn far(
+pub(super) fn on_share_exhausted(
     compiler: &mut Compiler<'_>,
     raw: &Stated<RawRateLimit>,
     (limit, scope): (Option<&Limit>, Scope),
     path: &Path<'_>,
-) -> Far {
-    let own = compiler.reporter().far(&raw.value.far, path);
-    let Some(Limit::Quota { policy, .. }) = limit else { return Far::Deny };
+) -> OnShareExhausted {
+    let own = compiler.reporter().on_share_exhausted(&raw.value.on_share_exhausted, path);
+    let Some(Limit::Quota { policy, .. }) = limit else { return OnShareExhausted::Deny };
     let is_lent = scope == Scope::Global && policy.can_be_lent();
     let has_ban = raw.value.ban.stated().is_some();
-    match own.or(compiler.defaults.far) {
-        Some(Stated { at, value: Far::Wait }) if is_lent && has_ban => {
+    match own.or(compiler.defaults.on_share_exhausted) {
+        Some(Stated { at, value: OnShareExhausted::Wait }) if is_lent && has_ban => {
             if own.is_some() {
                 let message = "contradicts `ban`: a hit that waits is decided more than once, and each denial would count; \
                                remove one of them";
-                compiler.error(at, &path.key("far"), message);
+                compiler.error(at, &path.key("on_share_exhausted"), message);
             }
-            Far::Deny
+            OnShareExhausted::Deny
         }
-        Some(far) if is_lent => far.value,
+        Some(stated) if is_lent => stated.value,
         _ => {
-            if let Some(Stated { at, value: Far::Wait }) = own {
+            if let Some(Stated { at, value: OnShareExhausted::Wait }) = own {
                 let message = "has no effect; expected `scope: global` with a window or a token bucket, which regions \
                                lend to each other";
-                compiler.error(at, &path.key("far"), message);
+                compiler.error(at, &path.key("on_share_exhausted"), message);
             }
-            Far::Deny
+            OnShareExhausted::Deny
         }
     }
 }

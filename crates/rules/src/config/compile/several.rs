@@ -95,7 +95,8 @@ fn check_list(
 fn check_keys(compiler: &mut Compiler<'_>, raw: &RawRateLimit, path: &Path<'_>) -> bool {
     let unlimited = raw.unlimited.stated().filter(|unlimited| unlimited.value).map(|stated| stated.at);
     let leased = raw.sync.stated().filter(|sync| &*sync.value != "strict").map(|stated| stated.at);
-    let far = raw.far.stated().filter(|far| &*far.value == "wait").map(|stated| stated.at);
+    let waits =
+        raw.on_share_exhausted.stated().filter(|stated| &*stated.value == "wait").map(|stated| stated.at);
     let inherit =
         raw.inherit.stated().filter(|inherit| inherit.value != RawInherit::No).map(|stated| stated.at);
     let tune = raw.tune.stated().map(|stated| stated.at);
@@ -107,9 +108,10 @@ fn check_keys(compiler: &mut Compiler<'_>, raw: &RawRateLimit, path: &Path<'_>) 
             "cannot be leased: several limits are charged all or none, in one step; expected `sync: strict`",
         ),
         (
-            "far",
-            far,
-            "cannot wait for a loan: several limits are charged all or none, in one step; expected `far: deny`",
+            "on_share_exhausted",
+            waits,
+            "cannot wait for a loan: several limits are charged all or none, in one step; expected \
+             `on_share_exhausted: deny`",
         ),
         (
             "reserve",

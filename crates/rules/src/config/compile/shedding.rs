@@ -6,7 +6,7 @@ use tollgate_core::{SyncMode, duration::parse_micros, shedding::SheddingPolicy};
 
 use super::{budget::Budget, descriptor::Compiler};
 use crate::{
-    Derived, Far, Limit, Rollout, Rule, Scope, Segment, Shedding, UTILIZATION_KEY, Value,
+    Derived, Limit, OnShareExhausted, Rollout, Rule, Scope, Segment, Shedding, UTILIZATION_KEY, Value,
     config::{
         problem::Path,
         raw::{Field, Ratio, RawDescriptor, RawShedding, Stated},
@@ -75,7 +75,7 @@ pub(super) fn rule(
         notify: None,
         weights: None,
         scope: Scope::Regional,
-        far: Far::Deny,
+        on_share_exhausted: OnShareExhausted::Deny,
         retry_after_spread: None,
         name: Box::default(),
         replaces: Box::default(),

@@ -7,7 +7,7 @@ use tollgate_core::{
 };
 
 use crate::{
-    Far, OnStoreError, Scope,
+    OnShareExhausted, OnStoreError, Scope,
     abuse::AbuseMode,
     config::vocabulary::Section::{
         self, Abuse, Ban, Candidate, Carry, Descriptor, LoadShedding, RateLimit, Replaces, Reserve, Tune,
@@ -92,8 +92,8 @@ fn scopes() -> Vec<&'static str> {
     Scope::ALL.map(Scope::name).to_vec()
 }
 
-fn far_policies() -> Vec<&'static str> {
-    Far::ALL.map(Far::name).to_vec()
+fn share_exhaustion_policies() -> Vec<&'static str> {
+    OnShareExhausted::ALL.map(OnShareExhausted::name).to_vec()
 }
 
 fn unsettled_effects() -> Vec<&'static str> {
@@ -179,8 +179,8 @@ const KEYS: &[KeySchema] = &[
     ),
     key("scope", Words(scopes), "Whether regions share the limit."),
     key(
-        "far",
-        Words(far_policies),
+        "on_share_exhausted",
+        Words(share_exhaustion_policies),
         "Whether a request beyond the share of a region waits for other regions.",
     ),
     key("on_store_error", Words(store_error_policies), "Decision while Redis does not respond."),

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    Far, RegionTable, Scope, TableSize,
+    OnShareExhausted, RegionTable, Scope, TableSize,
     config::{load_files, read_regions},
 };
 
@@ -150,19 +150,22 @@ fn a_scope_that_has_no_effect_or_denies_too_early_is_reported() {
     let error = with_table("requests_per_unit: 5, scope: globl", table).unwrap_err().to_string();
     assert!(error.contains("did you mean `global`?"), "{error}");
     assert!(with_table("unlimited: true, scope: global", table).is_err());
+    let error = with_table(&global("requests_per_unit: 600, far: wait"), table).unwrap_err().to_string();
+    assert!(error.contains("rate_limit.far: unknown key"), "{error}");
     for limit in [
-        "requests_per_unit: 600, far: wait".to_owned(),
-        global("requests_per_unit: 600, algorithm: sliding_window_log, far: wait"),
+        "requests_per_unit: 600, on_share_exhausted: wait".to_owned(),
+        global("requests_per_unit: 600, algorithm: sliding_window_log, on_share_exhausted: wait"),
     ] {
         let error = with_table(&limit, table).unwrap_err().to_string();
-        assert!(error.contains("rate_limit.far: has no effect"), "{error}");
+        assert!(error.contains("rate_limit.on_share_exhausted: has no effect"), "{error}");
     }
-    let banned = "requests_per_unit: 600, far: wait, ban: {after: 3 denials in 10s, for: 60s}";
+    let banned = "requests_per_unit: 600, on_share_exhausted: wait, ban: {after: 3 denials in 10s, for: 60s}";
     let error = with_table(&global(banned), table).unwrap_err().to_string();
-    assert!(error.contains("rate_limit.far: contradicts `ban`"), "{error}");
-    let far = |limit: &str| with_table(limit, table).unwrap().rules.rules().next().unwrap().far;
-    assert_eq!(far(&global("requests_per_unit: 600, far: wait")), Far::Wait);
-    assert_eq!(far(&global("requests_per_unit: 600")), Far::Deny);
+    assert!(error.contains("rate_limit.on_share_exhausted: contradicts `ban`"), "{error}");
+    let policy =
+        |limit: &str| with_table(limit, table).unwrap().rules.rules().next().unwrap().on_share_exhausted;
+    assert_eq!(policy(&global("requests_per_unit: 600, on_share_exhausted: wait")), OnShareExhausted::Wait);
+    assert_eq!(policy(&global("requests_per_unit: 600")), OnShareExhausted::Deny);
 }
 
 #[test]
@@ -187,7 +190,7 @@ fn limits_that_regions_lend_no_parts_of_have_fixed_shares() {
         assert_eq!(loaded.warnings.to_string(), "", "{limit}");
         let policy = loaded.rules.rules().next().unwrap().policy().expect("a limit");
         assert_eq!(policy.can_be_lent(), is_lent, "{limit}");
-        assert_eq!(read(&format!("{limit}, far: wait")).is_ok(), is_lent, "{limit}");
+        assert_eq!(read(&format!("{limit}, on_share_exhausted: wait")).is_ok(), is_lent, "{limit}");
     }
     for refused in ["unit: day, reserve: {}", "unit: day, overdraft: true, carry: true"] {
         let error = read(refused).unwrap_err().to_string();
