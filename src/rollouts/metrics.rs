@@ -25,7 +25,7 @@ static RAMPS: GaugeFamily<1> = GaugeFamily::new(
     "tollgate_ramps",
     &["state"],
     "Switches with a ramp, by the state of the ramp; on the instance that advances them.",
-    &[[RampState::Running.name()], [RampState::Done.name()], [RampState::WentBack.name()]],
+    &[[RampState::Running.name()], [RampState::Done.name()], [RampState::RolledBack.name()]],
 );
 
 /// Records the ramps of the switches.

@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(round(&mut ramps, &switch, [(0, 0), (0, 0)], 1_000), None);
         let back = round(&mut ramps, &switch, [(50, 3), (50, 3)], 2_000).expect("back");
         assert_eq!(back.enforce_percent, Some(EnforcedShare::NONE));
-        assert_eq!(back.ramp.as_ref().expect("a ramp").state, RampState::WentBack);
+        assert_eq!(back.ramp.as_ref().expect("a ramp").state, RampState::RolledBack);
         assert_eq!(round(&mut ramps, &back, [(500, 3), (500, 3)], 100_000), None);
     }
 

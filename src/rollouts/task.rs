@@ -153,13 +153,13 @@ impl Task {
         Ok(())
     }
 
-    /// Raises the event of a ramp that went back.
+    /// Raises the event of a ramp that was rolled back.
     fn notify(&self, switch: Switch, note: &str) {
-        let went_back = switch.ramp.as_ref().filter(|ramp| ramp.state == RampState::WentBack);
-        if let Some(ramp) = went_back {
+        let rolled_back = switch.ramp.as_ref().filter(|ramp| ramp.state == RampState::RolledBack);
+        if let Some(ramp) = rolled_back {
             let denied = ramp.denied_percent.map_or(0, |share| u64::from(share.hundredths()));
             self.control.raise_event(OperatorEvent {
-                kind: EventKind::RampWentBack,
+                kind: EventKind::RampRolledBack,
                 phase: EventPhase::Occurred,
                 message: format!("Rule {} of domain {}: {note}.", switch.rule, switch.domain),
                 domain: switch.domain,

@@ -49,7 +49,7 @@ enum SwitchSubcommand {
         /// Time of all steps together, which last equally long.
         #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
         over: Duration,
-        /// Percentage of denied hits, of those of enforced keys, above which the ramp goes back.
+        /// Percentage of denied hits, of those of enforced keys, above which the ramp is rolled back.
         #[arg(long, value_name = "PERCENT")]
         max_denied: f64,
         /// Hits of enforced keys without which a step is not judged, and does not end.
@@ -106,7 +106,7 @@ pub enum SwitchCommand {
         steps: Vec<f64>,
         /// Time of all steps together.
         over: Duration,
-        /// Percentage of denied hits above which it goes back.
+        /// Percentage of denied hits above which it is rolled back.
         max_denied: f64,
         /// Hits without which a step is not judged.
         min_hits: u32,

@@ -56,7 +56,7 @@ pub enum EventKind {
     /// The share of denied hits of a rule or a domain is larger than usual.
     DeniedShareHigh,
     /// A ramp has set the share of its rule back, because too many hits were denied.
-    RampWentBack,
+    RampRolledBack,
     /// A share of a limit was used in a window, by the limit's `notify`.
     ThresholdReached,
 }
@@ -70,7 +70,7 @@ impl EventKind {
         Self::RateLow,
         Self::RateDrift,
         Self::DeniedShareHigh,
-        Self::RampWentBack,
+        Self::RampRolledBack,
         Self::ThresholdReached,
     ];
 
@@ -83,7 +83,7 @@ impl EventKind {
             Self::RateLow => "rate_low",
             Self::RateDrift => "rate_drift",
             Self::DeniedShareHigh => "denied_share_high",
-            Self::RampWentBack => "ramp_went_back",
+            Self::RampRolledBack => "ramp_rolled_back",
             Self::ThresholdReached => "threshold_reached",
         }
     }
@@ -95,7 +95,7 @@ impl EventKind {
             Self::KeyRate | Self::RateHigh | Self::RateLow | Self::RateDrift | Self::DeniedShareHigh => {
                 Duration::from_secs(300)
             }
-            Self::AbuseListed | Self::RampWentBack | Self::ThresholdReached => Duration::from_secs(60),
+            Self::AbuseListed | Self::RampRolledBack | Self::ThresholdReached => Duration::from_secs(60),
         }
     }
 }

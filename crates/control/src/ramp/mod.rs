@@ -23,12 +23,13 @@ pub struct Ramp {
     pub steps: Vec<EnforcedShare>,
     /// Shortest time of a step in milliseconds.
     pub step_ms: u64,
-    /// Part of the hits of enforced keys, as a percentage, above which the ramp goes back when they are denied.
+    /// Part of the hits of enforced keys, as a percentage, above which the ramp is rolled back when they are
+    /// denied.
     #[serde(with = "percent")]
     pub max_denied_percent: EnforcedShare,
     /// Hits of enforced keys without which a step is not judged: it lasts until there were as many.
     pub min_hits: u64,
-    /// The share to which it goes back.
+    /// The share after a rollback.
     #[serde(with = "percent")]
     pub back_to_percent: EnforcedShare,
     /// Index of the active step.
@@ -36,7 +37,7 @@ pub struct Ramp {
     /// Begin of the active step in milliseconds since 1970.
     pub step_began_ms: u64,
     pub state: RampState,
-    /// Part of the hits of enforced keys that was denied when the ramp went back.
+    /// Part of the hits of enforced keys that was denied when the ramp was rolled back.
     #[serde(default, with = "share_as_percent", skip_serializing_if = "Option::is_none")]
     pub denied_percent: Option<EnforcedShare>,
 }
@@ -50,19 +51,19 @@ pub enum RampState {
     /// The last step has ended; its share remains.
     Done,
     /// Too many hits were denied, and the share is again the one before the ramp.
-    WentBack,
+    RolledBack,
 }
 
 impl RampState {
     /// Every state.
-    pub const ALL: [Self; 3] = [Self::Running, Self::Done, Self::WentBack];
+    pub const ALL: [Self; 3] = [Self::Running, Self::Done, Self::RolledBack];
 
     /// Name in the API and in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
             Self::Done => "done",
-            Self::WentBack => "went_back",
+            Self::RolledBack => "rolled_back",
         }
     }
 }
@@ -145,7 +146,7 @@ impl Ramp {
     /// The share of the active step, or of what a ramp that ended has left.
     pub fn share(&self) -> EnforcedShare {
         match self.state {
-            RampState::WentBack => self.back_to_percent,
+            RampState::RolledBack => self.back_to_percent,
             RampState::Running | RampState::Done => {
                 self.steps.get(self.step).or(self.steps.last()).copied().unwrap_or(EnforcedShare::NONE)
             }
@@ -162,7 +163,7 @@ impl Ramp {
         let worst = judged.filter_map(EnforcedHits::denied_share).max();
         if let Some(denied) = worst.filter(|denied| *denied > self.max_denied_percent) {
             return Some(Self {
-                state: RampState::WentBack,
+                state: RampState::RolledBack,
                 denied_percent: Some(denied),
                 step_began_ms: now_ms,
                 ..self.clone()
@@ -185,7 +186,7 @@ impl Ramp {
         match (self.state, self.denied_percent) {
             (RampState::Running, _) => format!("ramp: step {step} of {steps}"),
             (RampState::Done, _) => format!("ramp: done at {share}%"),
-            (RampState::WentBack, denied) => {
+            (RampState::RolledBack, denied) => {
                 let denied = denied.unwrap_or(EnforcedShare::ALL);
                 let most = self.max_denied_percent;
                 format!(

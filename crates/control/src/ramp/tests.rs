@@ -1,4 +1,4 @@
-//! A ramp advances with evidence, and goes back on a bad limit.
+//! A ramp advances with evidence, and is rolled back on a bad limit.
 
 use super::*;
 
@@ -54,7 +54,7 @@ fn a_ramp_goes_back_on_the_denied_share_of_the_last_minute_or_of_the_step() {
         RampEvidence { recent: EnforcedHits::default(), step: EnforcedHits { hits: 200, denied: 20 } },
     ] {
         let back = ramp.next(10_001, evidence).expect("back");
-        assert_eq!((back.state, back.share()), (RampState::WentBack, share(0.0)), "{evidence:?}");
+        assert_eq!((back.state, back.share()), (RampState::RolledBack, share(0.0)), "{evidence:?}");
         assert!(back.next(1_000_000, evidence).is_none());
     }
     let back = ramp.next(10_001, evidence(200, 20)).expect("back");

@@ -46,7 +46,7 @@ struct RampRequest {
 const DEFAULT_MIN_HITS: u64 = 100;
 
 impl RampRequest {
-    /// The ramp from now on; it goes back to `back_to`.
+    /// The ramp from now on; a rollback sets the share `back_to`.
     fn begin(self, back_to: EnforcedShare, now_ms: u64) -> Result<Ramp, ApiError> {
         let share = |percent: f64| {
             let share = EnforcedShare::from_percent(percent);
