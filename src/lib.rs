@@ -12,7 +12,7 @@
 //!
 //! 1. [`grpc`] reads the call, sheds it if it would miss its deadline, and measures it.
 //! 2. [`service`] decodes the message into [`descriptor`]s and rejects a malformed one.
-//! 3. [`limiter`] applies the allow and deny lists ([`rules::Overrides`]) and matches every descriptor against the
+//! 3. [`limiter`] applies the allow and deny lists ([`rules::Lists`]) and matches every descriptor against the
 //!    [`rules`]. Each match is a *counter*: the rule, and the values that the rule leaves open. Counters are grouped by
 //!    their *hash tag* ([`store::key`]).
 //! 4. [`store`] decides each group in one atomic step, all groups concurrently. The [`algorithm`]s are pure functions;

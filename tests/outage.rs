@@ -15,7 +15,7 @@ use tollgate::{
     descriptor::{Descriptor, Entry, Hits},
     limiter::{ActiveRules, Deadline, Fallback, Limiter, Modes, Replicas},
     proto::envoy::service::ratelimit::v3::rate_limit_response::Code as AnswerCode,
-    rules::{OnStoreError, Overrides, SwitchMode},
+    rules::{Lists, OnStoreError, SwitchMode},
     store::{MemoryStore, RedisStore, Store, redis::RedisSettings},
     verdict::{Code, Decision, Status},
 };
@@ -294,7 +294,7 @@ async fn an_emergency_is_decided_locally_and_charged_afterwards() {
     let redis = Redis::start();
     let fleet = OutageFleet::start(&settings(&redis.url())).await;
     let switch = |switches: Vec<(Box<str>, Box<str>, SwitchMode)>| {
-        fleet.rules.override_with(Arc::new(Overrides::new(1, [], switches)));
+        fleet.rules.set_lists(Arc::new(Lists::new(1, [], switches)));
     };
     let [counter, open] = ["fixed_window", "open"].map(|key| ("strict", key, "emergency"));
     assert_eq!(fleet.round_robin(counter, 90).await, 90);

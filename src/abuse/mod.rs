@@ -123,8 +123,8 @@ impl AbuseTask {
             };
             let reports: Vec<_> = reports.into_iter().filter_map(read).collect();
             let wall_ms = Clock::System.now().as_micros() / 1_000;
-            let overrides = active.overrides();
-            let detected = detector.evaluate(now_ms, wall_ms, MAX_GAP_MS, &reports, (&rules, &overrides));
+            let lists = active.lists();
+            let detected = detector.evaluate(now_ms, wall_ms, MAX_GAP_MS, &reports, (&rules, &lists));
             (detector, detected)
         });
         // Fails only by a panic, which is logged; then detection begins anew.

@@ -40,8 +40,8 @@ impl Comparisons {
             })
             .collect();
         // First those of operators, among them ramps, which are judged by them.
-        let overrides = rules.overrides();
-        enforcement.sort_by_key(|(domain, rule, _)| overrides.share_of(domain, rule).is_none());
+        let lists = rules.lists();
+        enforcement.sort_by_key(|(domain, rule, _)| lists.share_of(domain, rule).is_none());
         enforcement.truncate(MAX_RULES);
         RolloutReport { enforcement, candidates: self.candidates(rules, now_ms) }
     }

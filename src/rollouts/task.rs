@@ -72,7 +72,7 @@ impl Task {
         self.was_reporting = is_reporting;
         self.view.set_own(report);
         // A ramp sets the share of a rule.
-        if !self.rules.overrides().has_shares() && tuned.is_empty() {
+        if !self.rules.lists().has_shares() && tuned.is_empty() {
             self.resign();
             return Ok(());
         }

@@ -7,7 +7,7 @@ use tollgate::{
     control::{
         Action, Added, AuditEntry, AutomaticEntry, AutomaticMode, BanCounts, BanFilter, BanRemoval, Control,
         ControlError, Draft, Files, List, ListEntry, ListPair, ListedBan, ListedBanMode, NewEntry, Pair,
-        RulesSource, Switch, SwitchMode, bounds, compile_overrides,
+        RulesSource, Switch, SwitchMode, bounds, compile_lists,
     },
     descriptor::Entry,
 };
@@ -245,11 +245,11 @@ async fn list_values_are_stored_as_they_are(control: &Control) {
     let refused = control.put_entry(ListEntry { descriptor: too_long, ..entry("long", None) }).await;
     assert!(matches!(refused, Err(ControlError::TooLarge { .. })), "{refused:?}");
     let runtime = control.runtime().await.expect("a reply");
-    let (overrides, problems) = compile_overrides(&runtime, 0);
+    let (lists, problems) = compile_lists(&runtime, 0);
     assert_eq!(problems, [""; 0]);
     let denying = |value: &str| {
         let entries = [Entry { key: "k", value }, Entry { key: "l", value: "any" }];
-        overrides.denying("edge", &entries, 0).map(|listing| listing.id().to_owned())
+        lists.denying("edge", &entries, 0).map(|listing| listing.id().to_owned())
     };
     for (at, value) in values.into_iter().enumerate() {
         assert_eq!(denying(value), Some(at.to_string()), "{value:?}");
@@ -508,13 +508,13 @@ async fn automatic_entries_are_lifted_and_exempt(control: &Control) {
     let put = async |mode| control.add_automatic(vec![durable(mode)]).await.expect("a reply")[0];
     assert_eq!(put(AutomaticMode::DryRun).await, Added::Listed);
     assert_eq!(put(AutomaticMode::DryRun).await, Added::Known);
-    let (dry, _) = compile_overrides(&control.runtime().await.expect("a reply"), now_ms());
+    let (dry, _) = compile_lists(&control.runtime().await.expect("a reply"), now_ms());
     let entries = [Entry { key: "api_key", value: "abc" }];
     assert!(dry.denying("edge", &entries, now_ms()).is_none(), "a dry run denies nothing");
     assert_eq!(put(AutomaticMode::Enforce).await, Added::Listed, "in place of a dry run");
     let runtime = control.runtime().await.expect("a reply");
     assert_eq!((runtime.automatic.len(), runtime.automatic[0].offences), (1, 1));
-    let (enforced, problems) = compile_overrides(&runtime, now_ms());
+    let (enforced, problems) = compile_lists(&runtime, now_ms());
     assert!(enforced.denying("edge", &entries, now_ms()).is_some() && problems.is_empty());
 
     let id = durable(AutomaticMode::Enforce).entry.id;

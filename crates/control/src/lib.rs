@@ -1,7 +1,7 @@
 //! Configuration that operators change while traffic flows: versions of the rules, lists, switches, and the audit log.
 //!
 //! ```text
-//! admin API ──> Control ──> backend (Redis | this process) ──> Reconciler ──> active rules, active overrides
+//! admin API ──> Control ──> backend (Redis | this process) ──> Reconciler ──> active rules, lists, overrides
 //! ```
 //!
 //! - A [`Version`] is an immutable set of rule files. One of them is *current*; another one becomes current by
@@ -28,11 +28,11 @@ pub mod events;
 mod fleet;
 mod handle;
 mod instance_id;
+mod lists;
 mod lock_file;
 mod memory;
 pub mod metrics;
 mod model;
-mod overrides;
 mod overriding;
 pub mod ramp;
 mod reconcile;
@@ -57,12 +57,12 @@ pub use self::{
     events::{EventKind, EventPhase, LoggedEvent, Occasion, OperatorEvent, log_events},
     fleet::{InstanceReport, MAX_REPORT_BYTES, Totals},
     handle::Control,
+    lists::{SwitchError, check_entry, check_switch, compile as compile_lists},
     memory::FileError,
     model::{
         Action, AuditEntry, BanRemoval, Draft, Files, Instance, List, ListEntry, ListPair, Pair, Runtime,
         Switch, SwitchMode, ValueMatch, Version,
     },
-    overrides::{SwitchError, check_entry, check_switch, compile as compile_overrides},
     overriding::OverridePage,
     ramp::{EnforcedHits, Ramp, RampError, RampEvidence, RampState},
     reconcile::{ActiveDomains, Reconciler, Rules},

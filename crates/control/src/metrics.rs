@@ -29,7 +29,7 @@ pub static METRICS: &[&dyn Metric] = &[
     &STORE_ERRORS,
     &RULES_COMPARED,
     &RULES_COPIES,
-    &OVERRIDES_GENERATION,
+    &LISTS_GENERATION,
     &LIST_ENTRIES,
     &ABUSE_ENTRIES,
     &RULE_SWITCHES,
@@ -128,8 +128,8 @@ static COMPARED_MS: AtomicU64 = AtomicU64::new(WRITES_RULES);
 /// No other region writes the rules.
 const WRITES_RULES: u64 = u64::MAX;
 
-static OVERRIDES_GENERATION: Gauge =
-    Gauge::at_zero("tollgate_overrides_generation", "Generation of the active lists and switches.");
+static LISTS_GENERATION: Gauge =
+    Gauge::at_zero("tollgate_lists_generation", "Generation of the active lists and switches.");
 
 static LIST_ENTRIES: GaugeFamily<1> = GaugeFamily::new(
     "tollgate_list_entries",
@@ -307,8 +307,8 @@ pub fn export_store_errors() {
 }
 
 /// Records the lists and switches that are active at `now_ms`, in milliseconds since 1970.
-pub(super) fn overrides(runtime: &Runtime, now_ms: u64) {
-    OVERRIDES_GENERATION.set(runtime.generation as f64);
+pub(super) fn lists(runtime: &Runtime, now_ms: u64) {
+    LISTS_GENERATION.set(runtime.generation as f64);
     let is_active = |end: Option<u64>| end.is_none_or(|end| end > now_ms);
     for list in List::ALL {
         let entries = runtime.entries.iter();

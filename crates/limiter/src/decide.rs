@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 use tollgate_core::{clock::Clock, descriptor::Descriptor, lease::LeaseId};
-use tollgate_rules::{Domain, Overrides};
+use tollgate_rules::{Domain, Lists};
 use tollgate_store::{
     Decisions, Store, StoreError,
     request::{Check, Verdicts},
@@ -161,11 +161,11 @@ impl Limiter {
         deadline: Deadline,
     ) -> Result<(Decision<'r>, Option<HeldPermits>), StoreError> {
         let Some(rules) = active.rules.domain(domain) else {
-            return Ok((self.decide_without_rules(active.overrides, domain, descriptors), None));
+            return Ok((self.decide_without_rules(active.lists, domain, descriptors), None));
         };
         let (mut matches, beside) = matched::matches(rules, self.changes(&active), descriptors);
         let of_matches = beside.descriptors(descriptors);
-        let listed = lists::apply(active.overrides, &self.clock, domain, &of_matches, &mut matches);
+        let listed = lists::apply(active.lists, &self.clock, domain, &of_matches, &mut matches);
         if let Some(listed) = listed {
             active.companion.listed(rules, listed.list());
         }
@@ -181,7 +181,7 @@ impl Limiter {
             None => HeldPermits::new(self.store.clone(), &calls, lease),
         });
         let decisions = match deadline {
-            _ if self.fallback.is_some() && active.overrides.is_emergency(domain) => {
+            _ if self.fallback.is_some() && active.lists.is_emergency(domain) => {
                 calls.iter().map(|_| Err(StoreError::Emergency)).collect()
             }
             Deadline::Exceeded => self.store.decide_from_cache(&calls),
@@ -274,13 +274,13 @@ impl Limiter {
     /// Decides a request for a domain that has no rules.
     fn decide_without_rules<'r>(
         &self,
-        overrides: &Overrides,
+        lists: &Lists,
         domain: &str,
         descriptors: &[Descriptor<'_>],
     ) -> Decision<'r> {
         metrics::unknown_domain();
         let mut matches = descriptors.iter().map(|_| Match::None).collect();
-        let listed = lists::apply(overrides, &self.clock, domain, descriptors, &mut matches);
+        let listed = lists::apply(lists, &self.clock, domain, descriptors, &mut matches);
         if let Some(listed) = listed {
             metrics::listed_without_rules(listed.list());
         }
@@ -369,7 +369,7 @@ impl Limiter {
                 let is_refunded = failure.is_some() || code == Code::OverLimit;
                 fallback.defer(degraded, calls, decisions, is_refunded);
                 let rules = Arc::clone(&self.rules);
-                let is_allowed = move || rules.overrides().emergencies().is_empty();
+                let is_allowed = move || rules.lists().emergencies().is_empty();
                 fallback.correct_late(
                     &self.store,
                     degraded,

@@ -4,7 +4,7 @@ use std::{iter::repeat, time::Duration};
 
 use smallvec::SmallVec;
 use tollgate_core::{clock::Clock, descriptor::Descriptor};
-use tollgate_rules::{Listing, Overrides};
+use tollgate_rules::{Listing, Lists};
 
 use crate::{Match, Matches, verdict::Listed};
 
@@ -17,13 +17,13 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
 /// Refunds and releases are made regardless of the lists, so that no permit is held longer than needed and no charge
 /// stays by mistake; they are not matched against the lists either. Nor are reports of a utilization.
 pub(super) fn apply(
-    overrides: &Overrides,
+    lists: &Lists,
     clock: &Clock,
     domain: &str,
     descriptors: &[Descriptor<'_>],
     matches: &mut Matches<'_>,
 ) -> Option<Listed> {
-    if !overrides.has_lists() {
+    if !lists.has_lists() {
         return None;
     }
     let now_ms = clock.now().as_micros() / 1_000;
@@ -37,14 +37,12 @@ pub(super) fn apply(
             .map(|(descriptor, _)| descriptor)
     };
     let is_allowed =
-        charging().any(|descriptor| overrides.allowing(domain, &descriptor.entries, now_ms).is_some());
+        charging().any(|descriptor| lists.allowing(domain, &descriptor.entries, now_ms).is_some());
     // Patterns can be slow on long values, so denying entries are looked up once.
     let denying = |(descriptor, matched): (&Descriptor<'_>, &Match<'_>)| match is_refund(descriptor, matched)
     {
         true => None,
-        false => {
-            overrides.denying(domain, &descriptor.entries, now_ms).map(|entry| retry_after(entry, now_ms))
-        }
+        false => lists.denying(domain, &descriptor.entries, now_ms).map(|entry| retry_after(entry, now_ms)),
     };
     let denied: SmallVec<[Option<Duration>; 2]> = match is_allowed {
         true => SmallVec::new(),

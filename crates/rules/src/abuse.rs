@@ -5,7 +5,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use tollgate_core::descriptor::Entry;
 
-use super::{Rule, Value, cidr, overrides::Pattern};
+use super::{Rule, Value, cidr, lists::Pattern};
 
 /// Rule that turns sustained abuse by one key into an entry of the deny list with an end.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! Compiled rules, valid by construction, and the overrides that operators set at run time.
+//! Compiled rules, valid by construction, and the lists, switches and overrides that operators set at run time.
 //!
 //! [`config`] compiles them from YAML; the rest of the crate is independent of files and formats. [`Rules`] are
 //! immutable; [`Snapshot`] holds the active ones and replaces them as a whole.
@@ -14,9 +14,9 @@ mod calendar;
 mod cidr;
 pub mod config;
 mod level;
+mod lists;
 mod notify;
 mod on_store_error;
-mod overrides;
 mod path;
 mod regex;
 mod rollout;
@@ -47,11 +47,9 @@ pub use self::{
     abuse::{AbuseMode, AbuseRule, AbuseTrigger, ExemptValue, Exemption},
     cidr::CidrTable,
     level::{Branch, Duplicate, Level, Matcher, Node, join},
+    lists::{ALL_NAMES, List, Listing, ListingError, Lists, StatedPair, SwitchMode, Switched, ValueMatch},
     notify::NotifyThresholds,
     on_store_error::OnStoreError,
-    overrides::{
-        ALL_NAMES, List, Listing, ListingError, Overrides, StatedPair, SwitchMode, Switched, ValueMatch,
-    },
     path::unescaped as unescaped_path,
     regex::{Regex, RegexError},
     region_table::{RegionEntry, RegionTable},

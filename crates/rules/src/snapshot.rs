@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use tollgate_core::clock::Clock;
 
-use super::{Overridden, Overrides, RuleOverrides, Rules, Switched};
+use super::{Lists, Overridden, RuleOverrides, Rules, Switched};
 
 /// Companion of one version of the rules, such as its counters: created, activated and dropped with it.
 pub trait Companion: Default + fmt::Debug + Send + Sync + 'static {
@@ -19,10 +19,10 @@ impl Companion for () {
     fn for_rules(_: &Rules) -> Self {}
 }
 
-/// Receiver of changed lists and switches.
+/// Receiver of changed lists, switches and overrides.
 pub trait OverrideTarget: fmt::Debug + Send + Sync {
     /// Activates lists and switches for all later requests, over the active rules.
-    fn override_with(&self, overrides: Arc<Overrides>);
+    fn set_lists(&self, lists: Arc<Lists>);
 
     /// Activates overrides of rules for all later requests, over the active rules, and returns what they do to these.
     fn override_rules(&self, overrides: Arc<RuleOverrides>) -> Arc<Overridden>;
@@ -38,12 +38,12 @@ pub struct Snapshot<C = ()> {
     retired: Mutex<Retired<C>>,
 }
 
-/// Rules and overrides that are active together.
+/// Rules, lists, switches and overrides that are active together.
 #[derive(Debug, Default)]
 struct Version<C> {
     rules: Option<Arc<Rules>>,
     companion: Arc<C>,
-    overrides: Arc<Overrides>,
+    lists: Arc<Lists>,
     /// The switches of these rules.
     switched: Switched,
     rule_overrides: Arc<RuleOverrides>,
@@ -73,7 +73,7 @@ pub struct ActiveSet<'r, C = ()> {
     /// The rules.
     pub rules: &'r Rules,
     /// The lists over them.
-    pub overrides: &'r Overrides,
+    pub lists: &'r Lists,
     /// The switches of these rules.
     pub switched: &'r Switched,
     /// The overrides of these rules.
@@ -85,10 +85,10 @@ pub struct ActiveSet<'r, C = ()> {
 impl<C> SnapshotGuard<C> {
     /// The active set, if rules were loaded.
     pub fn get(&self) -> Option<ActiveSet<'_, C>> {
-        let Version { rules, companion, overrides, switched, rule_overrides: _, overridden } = &**self.0;
+        let Version { rules, companion, lists, switched, rule_overrides: _, overridden } = &**self.0;
         rules.as_deref().map(|rules| ActiveSet {
             rules,
-            overrides,
+            lists,
             switched,
             overridden,
             companion: &**companion,
@@ -97,8 +97,8 @@ impl<C> SnapshotGuard<C> {
 }
 
 impl<C: Companion> OverrideTarget for Snapshot<C> {
-    fn override_with(&self, overrides: Arc<Overrides>) {
-        Self::override_with(self, overrides);
+    fn set_lists(&self, lists: Arc<Lists>) {
+        Self::set_lists(self, lists);
     }
 
     fn override_rules(&self, overrides: Arc<RuleOverrides>) -> Arc<Overridden> {
@@ -118,8 +118,8 @@ impl<C: Companion> Snapshot<C> {
     }
 
     /// The active lists and switches.
-    pub fn overrides(&self) -> Arc<Overrides> {
-        Arc::clone(&self.current.load().overrides)
+    pub fn lists(&self) -> Arc<Lists> {
+        Arc::clone(&self.current.load().lists)
     }
 
     /// The active rules, and what the active overrides do to them.
@@ -133,18 +133,17 @@ impl<C: Companion> Snapshot<C> {
         Arc::clone(&self.current.load().rule_overrides)
     }
 
-    /// Activates `rules` for all later requests, under the active overrides.
+    /// Activates `rules` for all later requests, under the active lists, switches and overrides.
     pub fn replace(&self, rules: Arc<Rules>) {
         let companion = Arc::new(C::for_rules(&rules));
         let mut retired = self.retired.lock();
         let current = self.current.load_full();
-        let (overrides, rule_overrides) =
-            (Arc::clone(&current.overrides), Arc::clone(&current.rule_overrides));
+        let (lists, rule_overrides) = (Arc::clone(&current.lists), Arc::clone(&current.rule_overrides));
         drop(current);
-        let switched = Switched::new(&rules, &overrides);
+        let switched = Switched::new(&rules, &lists);
         let overridden = Arc::new(Overridden::new(&rules, &rule_overrides, now_ms()));
         let rules = Some(rules);
-        let version = Version { rules, companion, overrides, switched, rule_overrides, overridden };
+        let version = Version { rules, companion, lists, switched, rule_overrides, overridden };
         let before = self.current.swap(Arc::new(version));
         retired.rules.extend(before.rules.clone());
         retired.versions.push(before);
@@ -153,11 +152,11 @@ impl<C: Companion> Snapshot<C> {
     }
 
     /// Activates lists and switches for all later requests, over the active rules.
-    pub fn override_with(&self, overrides: Arc<Overrides>) {
+    pub fn set_lists(&self, lists: Arc<Lists>) {
         self.change(|current| {
             let switched =
-                current.rules.as_deref().map(|rules| Switched::new(rules, &overrides)).unwrap_or_default();
-            Version { overrides, switched, ..current }
+                current.rules.as_deref().map(|rules| Switched::new(rules, &lists)).unwrap_or_default();
+            Version { lists, switched, ..current }
         });
     }
 
@@ -178,11 +177,11 @@ impl<C: Companion> Snapshot<C> {
     fn change(&self, next: impl FnOnce(Version<C>) -> Version<C>) {
         let mut retired = self.retired.lock();
         let current = self.current.load_full();
-        let Version { rules, companion, overrides, switched, rule_overrides, overridden } = &*current;
+        let Version { rules, companion, lists, switched, rule_overrides, overridden } = &*current;
         let copy = Version {
             rules: rules.clone(),
             companion: Arc::clone(companion),
-            overrides: Arc::clone(overrides),
+            lists: Arc::clone(lists),
             switched: switched.clone(),
             rule_overrides: Arc::clone(rule_overrides),
             overridden: Arc::clone(overridden),
@@ -226,8 +225,8 @@ mod tests {
 
     use super::*;
 
-    fn generation(generation: u64) -> Arc<Overrides> {
-        Arc::new(Overrides::new(generation, [], []))
+    fn generation(generation: u64) -> Arc<Lists> {
+        Arc::new(Lists::new(generation, [], []))
     }
 
     #[test]
@@ -238,7 +237,7 @@ mod tests {
         snapshot.replace(first);
         let in_use = snapshot.active();
         for _ in 0..3 {
-            snapshot.override_with(Arc::default());
+            snapshot.set_lists(Arc::default());
             snapshot.replace(Arc::default());
         }
         assert!(!snapshot.drop_unused());
@@ -249,29 +248,29 @@ mod tests {
     }
 
     #[test]
-    fn rules_and_overrides_are_replaced_independently() {
+    fn rules_and_lists_are_replaced_independently() {
         let snapshot = Snapshot::<()>::default();
-        snapshot.override_with(generation(1));
+        snapshot.set_lists(generation(1));
         assert!(snapshot.active().get().is_none(), "there are no rules yet");
         let rules = Arc::new(Rules::default());
         snapshot.replace(Arc::clone(&rules));
-        assert_eq!(snapshot.active().get().map(|active| active.overrides.generation()), Some(1));
-        snapshot.override_with(generation(2));
+        assert_eq!(snapshot.active().get().map(|active| active.lists.generation()), Some(1));
+        snapshot.set_lists(generation(2));
         assert!(Arc::ptr_eq(&snapshot.load().expect("active"), &rules));
-        assert_eq!(snapshot.overrides().generation(), 2);
+        assert_eq!(snapshot.lists().generation(), 2);
         drop(rules);
         assert!(snapshot.drop_unused(), "active rules are not kept as retired ones");
     }
 
     #[test]
-    fn replacing_rules_does_not_revert_overrides() {
+    fn replacing_rules_does_not_revert_lists() {
         let snapshot = Snapshot::<()>::default();
         let last = 500;
         thread::scope(|scope| {
-            scope.spawn(|| (1..=last).for_each(|number| snapshot.override_with(generation(number))));
+            scope.spawn(|| (1..=last).for_each(|number| snapshot.set_lists(generation(number))));
             scope.spawn(|| (1..=last).for_each(|_| snapshot.replace(Arc::default())));
         });
-        assert_eq!(snapshot.overrides().generation(), last);
+        assert_eq!(snapshot.lists().generation(), last);
         assert!(snapshot.load().is_some());
     }
 }

@@ -8,7 +8,7 @@ use tollgate_rules::OnStoreError;
 
 use super::{
     bans::BANNING,
-    overrides::{allow, deny, switch},
+    lists::{allow, deny, switch},
     *,
 };
 
@@ -98,9 +98,9 @@ async fn a_ban_a_list_and_a_limit_override_are_named() {
     let denied = service.call(vec![overridden]).await;
     assert_eq!(named(&denied), "code=OVER_LIMIT key=two=x policy=request remaining=0 rule=(request)");
 
-    service.set_overrides(vec![deny(&[("two", "x")])], vec![]);
+    service.set_lists(vec![deny(&[("two", "x")])], vec![]);
     assert_eq!(named(&service.call_times(1, &["two"]).await), "code=OVER_LIMIT policy=list rule=deny");
-    service.set_overrides(vec![allow(&[("two", "x")])], vec![]);
+    service.set_lists(vec![allow(&[("two", "x")])], vec![]);
     assert_eq!(named(&service.call_times(1, &["two"]).await), "code=OK policy=list rule=allow");
 }
 
@@ -112,7 +112,7 @@ async fn a_decision_without_the_store_is_named_as_such() {
     let limiter = Limiter::new(Arc::clone(&service.rules), Store::Memory(local()), Modes::default());
     let limiter = limiter.with_fallback(fallback).with_clock(service.clock.clone());
     service.inner = Service::new(limiter, naming(NamedDecisions::Denials), RequestBounds::default());
-    service.set_overrides(vec![], vec![switch("*", SwitchMode::Emergency)]);
+    service.set_lists(vec![], vec![switch("*", SwitchMode::Emergency)]);
     let denied = "code=OVER_LIMIT key=two=x policy=degraded remaining=0 rule=two";
     assert_eq!(named(&service.call_times(3, &["two"]).await), denied);
 }

@@ -6,7 +6,7 @@ mod examples;
 mod denials;
 mod frames;
 mod leases;
-mod overrides;
+mod lists;
 
 use std::{fs, sync::Arc, time::Duration};
 

@@ -13,7 +13,7 @@ use tollgate_store::redis::recheck_bans;
 use crate::{
     Action, AuditEntry, Control, ControlError, RulesStatus, Runtime,
     bounds::truncated,
-    compile_overrides, metrics,
+    compile_lists, metrics,
     stored::{Connectivity, Restore, StoreHead, StoredRuntime, now_ms},
 };
 
@@ -224,14 +224,14 @@ async fn activate(
 ) -> Result<Activated, ControlError> {
     let at_ms = now_ms();
     let compiled = spawn_blocking(move || {
-        let (overrides, mut problems) = compile_overrides(&stored.runtime, at_ms);
+        let (lists, mut problems) = compile_lists(&stored.runtime, at_ms);
         problems.extend(stored.problems.iter().cloned());
-        snapshot.override_with(Arc::new(overrides));
+        snapshot.set_lists(Arc::new(lists));
         // A lifted ban counts as a change of the lists.
         recheck_bans();
         let generation = stored.runtime.generation;
         status.update(|state| state.generation = generation);
-        metrics::overrides(&stored.runtime, at_ms);
+        metrics::lists(&stored.runtime, at_ms);
         let omitted = (!problems.is_empty()).then(|| problems.join("; "));
         Activated { stored, at_ms, omitted }
     });

@@ -5,7 +5,7 @@ use std::time::Duration;
 use foldhash::quality::RandomState;
 use hashbrown::HashMap;
 use tollgate_core::descriptor::Entry;
-use tollgate_rules::{AbuseMode, AbuseRule, AbuseTrigger, Domain, Overrides, Rules};
+use tollgate_rules::{AbuseMode, AbuseRule, AbuseTrigger, Domain, Lists, Rules};
 
 use super::report::{InstanceReport, ReportedKey};
 use crate::talkers::{OwnedEntry, key::KeyEntries};
@@ -105,7 +105,7 @@ impl AbuseDetector {
         wall_ms: u64,
         max_gap_ms: u64,
         reports: &[InstanceReport],
-        (rules, overrides): (&Rules, &Overrides),
+        (rules, lists): (&Rules, &Lists),
     ) -> Detected {
         self.round = self.round.saturating_add(1);
         let gap = self.evaluated_ms.replace(now_ms).map_or(0, |before| now_ms.saturating_sub(before));
@@ -124,7 +124,7 @@ impl AbuseDetector {
             let Some(domain) = rules.domain(&name.0).filter(|domain| !domain.abuse.is_empty()) else {
                 continue;
             };
-            self.evaluate_key(domain, &name, counts, (now_ms, wall_ms), overrides, &mut detected);
+            self.evaluate_key(domain, &name, counts, (now_ms, wall_ms), lists, &mut detected);
         }
         self.forget(now_ms);
         detected.abusers.sort_unstable_by(|a, b| a.domain.cmp(&b.domain).then_with(|| a.rule.cmp(&b.rule)));
@@ -161,14 +161,14 @@ impl AbuseDetector {
         name: &KeyName,
         counts: FleetCounts,
         (now_ms, wall_ms): (u64, u64),
-        overrides: &Overrides,
+        lists: &Lists,
         detected: &mut Detected,
     ) {
         let Some(descriptor) = KeyEntries::read(&name.1).whole() else { return };
         let entries: Vec<Entry<'_>> =
             descriptor.iter().map(|entry| Entry { key: &entry.key, value: &entry.value }).collect();
         let Some(rule) = domain.root.rule(&entries) else { return };
-        let is_listed = overrides.denying(&domain.name, &entries, wall_ms).is_some();
+        let is_listed = lists.denying(&domain.name, &entries, wall_ms).is_some();
         let round = self.round;
         let state = self.keys.entry(name.clone()).or_default();
         state.since_ms.resize(domain.abuse.len(), None);
@@ -184,7 +184,7 @@ impl AbuseDetector {
                 continue;
             }
             let Some(evidence) = state.meets(at, abuse.trigger, counts, now_ms, round) else { continue };
-            if let Some(refusal) = refusal(abuse, overrides, &domain.name, &entries, wall_ms) {
+            if let Some(refusal) = refusal(abuse, lists, &domain.name, &entries, wall_ms) {
                 detected.refused.push(refusal);
                 continue;
             }
@@ -302,12 +302,12 @@ fn exceeds(rate: u64, threshold: u32) -> bool {
 
 fn refusal(
     abuse: &AbuseRule,
-    overrides: &Overrides,
+    lists: &Lists,
     domain: &str,
     entries: &[Entry<'_>],
     wall_ms: u64,
 ) -> Option<Refusal> {
-    if abuse.exempts(entries) || overrides.allowing(domain, entries, wall_ms).is_some() {
+    if abuse.exempts(entries) || lists.allowing(domain, entries, wall_ms).is_some() {
         return Some(Refusal::Exempt);
     }
     abuse.is_of_range(entries).then_some(Refusal::Range)

@@ -8,7 +8,7 @@ use tollgate_core::{
     descriptor::{Descriptor, Entry, Hits},
 };
 use tollgate_rules::{
-    AbuseMode, List, Listing, Overrides, Rules, ValueMatch,
+    AbuseMode, List, Listing, Lists, Rules, ValueMatch,
     config::{Options, load_files},
 };
 use tollgate_store::{MemoryStore, Store};
@@ -50,15 +50,15 @@ fn report(keys: &[(&str, u64, u64, bool)], sequence: u64) -> AbuseReport {
 /// A fleet of instances with one rule.
 struct Fleet {
     rules: Rules,
-    overrides: Overrides,
+    lists: Lists,
     detector: AbuseDetector,
     round: u64,
 }
 
 impl Fleet {
     fn new(abuse: &str) -> Self {
-        let (detector, overrides) = (AbuseDetector::default(), Overrides::default());
-        Self { rules: rules(abuse), overrides, detector, round: 0 }
+        let (detector, lists) = (AbuseDetector::default(), Lists::default());
+        Self { rules: rules(abuse), lists, detector, round: 0 }
     }
 
     /// The next round, with what each instance reports: values of `ip`, denied requests, hits, and whether any was admitted.
@@ -73,7 +73,7 @@ impl Fleet {
     }
 
     fn evaluate(&mut self, now_ms: u64, reports: &[InstanceReport]) -> Detected {
-        let active = (&self.rules, &self.overrides);
+        let active = (&self.rules, &self.lists);
         self.detector.evaluate(now_ms, now_ms, 3 * INTERVAL_MS, reports, active)
     }
 }
@@ -88,7 +88,7 @@ async fn denied_requests_of_single_clients_are_counted_and_no_others() {
     active.replace(Arc::new(rules("denied_in_a_row: 9")));
     let banned = [("ip", "192.0.2.9", ValueMatch::Exact)];
     let banned = Listing::new("1", List::Deny, "d", banned, None).expect("valid");
-    active.override_with(Arc::new(Overrides::new(1, [banned], [])));
+    active.set_lists(Arc::new(Lists::new(1, [banned], [])));
     let collector = AbuseCollector::default();
     let limiter = |modes| {
         let store = Store::Memory(MemoryStore::new(100, Clock::System));
@@ -237,7 +237,7 @@ fn exempt_allowed_and_listed_keys_and_ranges_are_not_listed() {
         Listing::new(id, list, "*", [("ip", value, ValueMatch::Exact)], Some(1_000_000)).expect("valid")
     };
     let listings = [entry("1", List::Allow, "192.0.2.1"), entry("2", List::Deny, "192.0.2.2")];
-    fleet.overrides = Overrides::new(1, listings, []);
+    fleet.lists = Lists::new(1, listings, []);
     let keys = ["192.0.2.1", "192.0.2.2", "198.51.100.7", "203.0.113.0/24", "10.0.0.1"];
     let keys: Vec<_> = keys.iter().map(|value| (*value, 90, 0, false)).collect();
     fleet.round(&[&keys]);

@@ -10,7 +10,7 @@ use tollgate_core::{
     descriptor::{Entries, Entry, Hits},
 };
 use tollgate_rules::{
-    Overrides, SwitchMode,
+    Lists, SwitchMode,
     config::{Options, load_files},
 };
 use tollgate_store::{MemoryStore, Store};
@@ -132,8 +132,8 @@ async fn a_switched_share_precedes_that_of_the_rule_and_contains_smaller_ones() 
     assert_eq!(instance.enforced("switched", 0..500).await.len(), 0);
     let set = |percent: f64| {
         let share = tollgate_core::EnforcedShare::from_percent(percent).expect("a share");
-        let overrides = Overrides::new(1, [], []).with_shares([("switched".into(), "api_key".into(), share)]);
-        instance.rules.override_with(Arc::new(overrides));
+        let lists = Lists::new(1, [], []).with_shares([("switched".into(), "api_key".into(), share)]);
+        instance.rules.set_lists(Arc::new(lists));
     };
     let mut before = Vec::new();
     for percent in [1.0, 10.0, 50.0, 100.0] {
@@ -144,6 +144,6 @@ async fn a_switched_share_precedes_that_of_the_rule_and_contains_smaller_ones() 
     }
     assert_eq!(before.len(), 500);
     let off = [("switched".into(), "api_key".into(), SwitchMode::Off)];
-    instance.rules.override_with(Arc::new(Overrides::new(2, [], off)));
+    instance.rules.set_lists(Arc::new(Lists::new(2, [], off)));
     assert_eq!(instance.enforced("switched", 0..500).await.len(), 0);
 }

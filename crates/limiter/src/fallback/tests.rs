@@ -13,7 +13,7 @@ use tollgate_core::{
     lease::LeaseId,
 };
 use tollgate_rules::{
-    OnStoreError, Overrides, SwitchMode,
+    Lists, OnStoreError, SwitchMode,
     config::{Options, load_files},
 };
 use tollgate_store::{Decisions, MemoryStore, Store, StoreError};
@@ -65,12 +65,12 @@ async fn a_share_of_a_limit_bans_no_client() {
     let limiter =
         Limiter::new(Arc::clone(&active), Store::Memory(store()), Modes::default()).with_fallback(fallback);
     let emergency = [("d".into(), "*".into(), SwitchMode::Emergency)];
-    active.override_with(Arc::new(Overrides::new(1, [], emergency)));
+    active.set_lists(Arc::new(Lists::new(1, [], emergency)));
     assert_eq!(
         ask(&limiter, &micros, &[600, 600, 601, 602, 660]).await,
         [(true, false), (false, false), (false, false), (false, false), (true, false)]
     );
-    active.override_with(Arc::new(Overrides::default()));
+    active.set_lists(Arc::new(Lists::default()));
     assert_eq!(
         ask(&limiter, &micros, &[1_200, 1_200, 1_201, 1_260]).await,
         [(true, false), (false, false), (false, true), (false, true)],

@@ -11,7 +11,7 @@ use tollgate_core::{
     lease::LeaseId,
 };
 use tollgate_rules::{
-    OnStoreError, Overrides, SwitchMode,
+    Lists, OnStoreError, SwitchMode,
     config::{Options, load_files},
 };
 use tollgate_store::{MemoryStore, Store};
@@ -135,7 +135,7 @@ async fn a_denied_attempt_ends_no_reservation_and_holds_nothing() {
 async fn an_abandoned_attempt_in_an_outage_ends_no_local_reservation() {
     let attempts = Attempts::new();
     let emergency = [("d".into(), "*".into(), SwitchMode::Emergency)];
-    attempts.rules.override_with(Arc::new(Overrides::new(1, [], emergency)));
+    attempts.rules.set_lists(Arc::new(Lists::new(1, [], emergency)));
     let (code, abandoned) = decide(&attempts.named(), &[TEAM], 480).await;
     assert_eq!(code, Code::Ok);
     let (code, _) = decide(&attempts.named(), &[TEAM], 480).await;

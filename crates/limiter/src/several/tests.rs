@@ -12,7 +12,7 @@ use tollgate_core::{
     quota::{Quota, Unit, Window},
 };
 use tollgate_rules::{
-    Overrides, SwitchMode,
+    Lists, SwitchMode,
     config::{Options, load_files},
 };
 use tollgate_store::{MemoryStore, Store};
@@ -218,7 +218,7 @@ async fn a_switched_off_limit_is_not_charged_and_the_path_of_the_descriptor_conc
     let instance = Instance::new(&format!("descriptors:\n- {{key: k, {LIMITS}}}\n"));
     let switch = |path: &str, mode| {
         let switches = [("d".into(), path.into(), mode)];
-        instance.rules.override_with(Arc::new(Overrides::new(1, [], switches)));
+        instance.rules.set_lists(Arc::new(Lists::new(1, [], switches)));
     };
     switch("k.@second", SwitchMode::Off);
     for remaining in [4, 3, 2, 1, 0] {

@@ -43,7 +43,7 @@ pub(crate) async fn share_utilization(active: Weak<ActiveRules>, store: Store, m
     loop {
         ticks.tick().await;
         let Some(active) = active.upgrade() else { return };
-        let (loaded, overrides) = (active.load(), active.overrides());
+        let (loaded, lists) = (active.load(), active.lists());
         drop(active);
         let Some(loaded) = loaded else { continue };
         if known.as_ref().is_none_or(|known| !Arc::ptr_eq(known, &loaded)) {
@@ -51,7 +51,7 @@ pub(crate) async fn share_utilization(active: Weak<ActiveRules>, store: Store, m
             known = Some(loaded);
         }
         let ended = rules.iter_mut().map(|rule| {
-            let switch = overrides.mode_of(&rule.domain, &rule.path);
+            let switch = lists.mode_of(&rule.domain, &rule.path);
             let is_enforced = switch.is_none() && !rule.rule.shadow_mode && !modes.shadow;
             rule.end_interval(&store, is_enforced, &clock)
         });

@@ -155,15 +155,15 @@ fn reports_are_taken_in_every_form_and_never_denied() {
 fn a_rule_that_is_switched_off_sheds_nothing_and_still_takes_reports() {
     let subject = Subject::new(Modes::default());
     subject.let_pass("shop", 0.0);
-    subject.rules.override_with(Arc::new(switched_off()));
+    subject.rules.set_lists(Arc::new(switched_off()));
     assert_eq!([SHOP, LOW].map(|entries| subject.code(&[entries])), [Code::Ok; 2]);
     subject.code(&[&[("service", "shop"), ("utilization", "0.5")]]);
     assert_eq!(subject.gate("shop").take_reports(), Some(0.5));
 }
 
-fn switched_off() -> tollgate_rules::Overrides {
+fn switched_off() -> tollgate_rules::Lists {
     let switch = ("d".into(), "service_shop".into(), tollgate_rules::SwitchMode::Off);
-    tollgate_rules::Overrides::new(1, [], [switch])
+    tollgate_rules::Lists::new(1, [], [switch])
 }
 
 #[tokio::test(start_paused = true)]

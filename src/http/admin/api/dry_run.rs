@@ -10,7 +10,7 @@ use tollgate_limiter::{
     CounterInspector, CounterRequests, Modes,
     explain::{Explained, Explanation, explain},
 };
-use tollgate_rules::{List, Overridden, Overrides, Rules};
+use tollgate_rules::{List, Lists, Overridden, Rules};
 
 use super::{
     draft::{self, DraftFiles},
@@ -71,8 +71,8 @@ pub(super) async fn run(
         }
         None => None,
     };
-    let overrides = api.parts.rules.overrides();
-    let (shared, lists) = (Arc::clone(&api), Arc::clone(&overrides));
+    let lists = api.parts.rules.lists();
+    let (shared, active_lists) = (Arc::clone(&api), Arc::clone(&lists));
     let find = move || {
         let active = &shared.parts.rules;
         let (rules, overridden) = match drafted {
@@ -82,17 +82,17 @@ pub(super) async fn run(
             }
             None => active.load_overridden().unwrap_or_default(),
         };
-        find_matches((&rules, &overridden), &shared.parts.counters, &lists, &domain, descriptors)
+        find_matches((&rules, &overridden), &shared.parts.counters, &active_lists, &domain, descriptors)
     };
     let matched = api.limits.scan(lane, find).await?;
-    response::json(&evaluate(&api, matched, &overrides).await)
+    response::json(&evaluate(&api, matched, &lists).await)
 }
 
 /// Matches the descriptors. Slow for long values and many regular expressions.
 fn find_matches(
     (rules, overridden): (&Rules, &Overridden),
     counters: &CounterInspector,
-    overrides: &Overrides,
+    lists: &Lists,
     domain: &str,
     requested: Vec<ApiDescriptor>,
 ) -> MatchedRequest {
@@ -103,8 +103,8 @@ fn find_matches(
     let requests = rules.domain(domain).map(|domain| counters.requests(domain, overridden, &descriptors));
     let now_ms = now_ms();
     let listed = descriptors.iter().map(|descriptor| {
-        let allowing = || overrides.allowing(domain, &descriptor.entries, now_ms);
-        allowing().or_else(|| overrides.denying(domain, &descriptor.entries, now_ms))
+        let allowing = || lists.allowing(domain, &descriptor.entries, now_ms);
+        allowing().or_else(|| lists.denying(domain, &descriptor.entries, now_ms))
     });
     let listed = listed.map(|found| Some(active_part(found?, domain))).collect();
     let explained: Vec<Option<Explained>> = match explanation {
@@ -116,7 +116,7 @@ fn find_matches(
 }
 
 /// Reads the counters and combines everything to the response.
-async fn evaluate(api: &Api, matched: MatchedRequest, overrides: &Overrides) -> DryRunResponse {
+async fn evaluate(api: &Api, matched: MatchedRequest, lists: &Lists) -> DryRunResponse {
     let MatchedRequest { descriptors, text, requests, listed } = matched;
     let mut reading = match &requests {
         Some(requests) => api.parts.counters.send(requests).await,
@@ -131,7 +131,7 @@ async fn evaluate(api: &Api, matched: MatchedRequest, overrides: &Overrides) -> 
         .map(|(((descriptor, explained), reading), listed)| {
             let count = explained.as_ref().map_or(0, |explained| explained.beside.len());
             let beside = beside.by_ref().take(count);
-            DescriptorView::new(descriptor, explained, reading, beside, (listed, overrides))
+            DescriptorView::new(descriptor, explained, reading, beside, (listed, lists))
         })
         .collect();
     let min_interval_note =

@@ -6,7 +6,7 @@ use tollgate_limiter::{
     CounterReading,
     explain::{Explained, MatchedCounter, MatchedRule, Step},
 };
-use tollgate_rules::{List, Overrides, SwitchMode};
+use tollgate_rules::{List, Lists, SwitchMode};
 use tollgate_store::StoreError;
 
 use super::{counters::CounterState, extract::ApiDescriptor};
@@ -96,17 +96,17 @@ impl DescriptorView {
         explained: Option<Explained>,
         reading: CounterReading,
         beside: impl Iterator<Item = CounterReading>,
-        (listed, overrides): (Option<ListEntry>, &Overrides),
+        (listed, lists): (Option<ListEntry>, &Lists),
     ) -> Self {
         let Some(explained) = explained else { return Self::unmatched(descriptor, listed) };
         let Explained { steps, rule, counter, beside: limits, releases_lease, .. } = explained;
         let steps = steps.into_iter().map(StepView::from).collect();
         let Some(rule) = rule else { return Self { steps, ..Self::unmatched(descriptor, listed) } };
-        let first = LimitView::new((rule, counter), reading, releases_lease, overrides);
+        let first = LimitView::new((rule, counter), reading, releases_lease, lists);
         let beside: Vec<LimitView> = limits
             .into_iter()
             .zip(beside)
-            .map(|(limit, reading)| LimitView::new(limit, reading, false, overrides))
+            .map(|(limit, reading)| LimitView::new(limit, reading, false, lists))
             .collect();
         let each = || std::iter::once(&first).chain(&beside);
         // One limit that denies suffices, whatever is unknown of the others.
@@ -161,9 +161,9 @@ impl LimitView {
         (rule, counter): (MatchedRule, Option<MatchedCounter>),
         reading: CounterReading,
         releases_lease: bool,
-        overrides: &Overrides,
+        lists: &Lists,
     ) -> Self {
-        let mode_of = |path: &str| overrides.mode_of(&rule.domain, path);
+        let mode_of = |path: &str| lists.mode_of(&rule.domain, path);
         let switch = mode_of(&rule.path).or_else(|| mode_of(&rule.descriptor));
         let state = reading.map(|reading| {
             let state = reading.map(|verdict| CounterState::new(verdict, rule.has_min_interval));

@@ -10,7 +10,7 @@ use tollgate_limiter::{
     explain::limit_text,
     metrics::{self, RuleTotal, RuleTotals},
 };
-use tollgate_rules::{Domain, Limit, Overridden, Overrides, Rule, Rules, SwitchMode};
+use tollgate_rules::{Domain, Limit, Lists, Overridden, Rule, Rules, SwitchMode};
 
 use super::{
     extract::{QueryParams, now_ms, page_size},
@@ -117,11 +117,10 @@ pub(super) async fn list(
 ) -> ApiResult {
     let limit = page_size(query.limit, DEFAULT_RULES, MAX_RULES)?;
     let permit = api.limits.large_response().await?;
-    let (rules, overrides) = (api.parts.rules.load_overridden(), api.parts.rules.overrides());
+    let (rules, lists) = (api.parts.rules.load_overridden(), api.parts.rules.lists());
     let text = api.limits.scan(Lane::Read(&caller), move || {
-        let views = rules.map(|(rules, overridden)| {
-            views(&rules, (&overrides, &overridden), query.domain.as_deref(), limit)
-        });
+        let views = rules
+            .map(|(rules, overridden)| views(&rules, (&lists, &overridden), query.domain.as_deref(), limit));
         let (rules, is_truncated) = views.unwrap_or_default();
         response::to_vec(&json!({ "rules": rules, "is_truncated": is_truncated }))
     });
@@ -131,7 +130,7 @@ pub(super) async fn list(
 /// The first `max` rules by domain and path, and whether there are more.
 fn views(
     rules: &Rules,
-    overrides: (&Overrides, &Overridden),
+    lists: (&Lists, &Overridden),
     domain: Option<&str>,
     max: usize,
 ) -> (Vec<RuleView>, bool) {
@@ -142,13 +141,13 @@ fn views(
     found.sort_by(|(a, path_of_a, _), (b, path_of_b, _)| (&a.name, path_of_a).cmp(&(&b.name, path_of_b)));
     let is_truncated = found.len() > max;
     let totals = metrics::rule_totals();
-    let views = found.into_iter().take(max).map(|rule| view(rule, overrides, &totals)).collect();
+    let views = found.into_iter().take(max).map(|rule| view(rule, lists, &totals)).collect();
     (views, is_truncated)
 }
 
 fn view(
     (domain, path, rule): (&Domain, String, &Rule),
-    (overrides, overridden): (&Overrides, &Overridden),
+    (lists, overridden): (&Lists, &Overridden),
     totals: &RuleTotals,
 ) -> RuleView {
     let (file, line) = &rule.origin;
@@ -166,7 +165,7 @@ fn view(
         algorithm: rule.algorithm().map(|algorithm| algorithm.name()),
         shadow_mode: rule.shadow_mode,
         quota_mode: rule.quota_mode,
-        switch: overrides.mode_of(&domain.name, &path),
+        switch: lists.mode_of(&domain.name, &path),
         by_override: overridden.whole(rule, now_ms()).map(|(stated, decider)| WholeOverrideView {
             id: stated.id.to_string(),
             limit: limit_text(domain, decider),

@@ -30,7 +30,7 @@ pub(super) async fn show(State(api): State<Arc<Api>>) -> ApiResult {
         "domains": rules.as_ref().map_or(0, |rules| rules.domains().count()),
         "rule_count": rules.as_ref().map_or(0, |rules| rules.rule_count()),
         "store": store(&api),
-        "emergencies": api.parts.rules.overrides().emergencies(),
+        "emergencies": api.parts.rules.lists().emergencies(),
         "instances": instances,
         "problem": problem,
     }))

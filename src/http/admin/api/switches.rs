@@ -82,8 +82,8 @@ pub(super) async fn set(
     let created_at_ms = now_ms();
     let ramp = match request.ramp {
         Some(ramp) => {
-            let overrides = api.parts.rules.overrides();
-            let before = overrides.share_of(&request.domain, &request.rule);
+            let lists = api.parts.rules.lists();
+            let before = lists.share_of(&request.domain, &request.rule);
             let back_to = request.enforce_percent.or(before).unwrap_or(EnforcedShare::NONE);
             Some(ramp.begin(back_to, created_at_ms)?)
         }

@@ -20,9 +20,9 @@ fn listing(id: usize, list: List, (domain, pairs, end): &Stated) -> Listing {
     Listing::new(&id.to_string(), list, domain, pairs, *end).expect("valid")
 }
 
-fn overrides(list: List, stated: &[Stated]) -> Overrides {
+fn lists(list: List, stated: &[Stated]) -> Lists {
     let listings = stated.iter().enumerate().map(|(id, stated)| listing(id, list, stated));
-    Overrides::new(1, listings, [])
+    Lists::new(1, listings, [])
 }
 
 fn entries<'a>(pairs: &[(&'a str, &'a str)]) -> Vec<Entry<'a>> {
@@ -70,13 +70,13 @@ proptest! {
     ) {
         let expected = naive(&stated, domain, &asked);
         let entries = entries(&asked);
-        let denied = overrides(List::Deny, &stated);
+        let denied = lists(List::Deny, &stated);
         let found = denied.denying(domain, &entries, NOW);
         let longest = expected.iter().map(|at| stated[*at].2.unwrap_or(u64::MAX)).max();
         prop_assert_eq!(found.map(|entry| entry.expires_at_ms().unwrap_or(u64::MAX)), longest);
         prop_assert!(found.is_none_or(|entry| expected.contains(&entry.id().parse().expect("a number"))));
         prop_assert!(denied.allowing(domain, &entries, NOW).is_none());
-        let allowed = overrides(List::Allow, &stated);
+        let allowed = lists(List::Allow, &stated);
         let found = allowed.allowing(domain, &entries, NOW);
         prop_assert_eq!(found.is_some(), !expected.is_empty());
         prop_assert!(found.is_none_or(|entry| expected.contains(&entry.id().parse().expect("a number"))));
@@ -91,10 +91,9 @@ fn entries_that_share_a_common_pair_are_found_by_the_rarer_one() {
         ("d", vec![("tenant", "t"), ("key", "two")], None),
         ("d", vec![("key", "a*"), ("tenant", "u"), ("ip", "10.0.0.0/8")], None),
     ];
-    let overrides = overrides(List::Deny, &stated);
-    let found = |pairs: &[(&str, &str)]| {
-        overrides.denying("d", &entries(pairs), NOW).map(|entry| entry.id().to_owned())
-    };
+    let lists = lists(List::Deny, &stated);
+    let found =
+        |pairs: &[(&str, &str)]| lists.denying("d", &entries(pairs), NOW).map(|entry| entry.id().to_owned());
     assert_eq!(found(&[("tenant", "t"), ("key", "two")]).as_deref(), Some("1"));
     assert_eq!(found(&[("tenant", "t"), ("key", "three")]), None);
     assert_eq!(
@@ -161,15 +160,15 @@ fn a_switch_applies_to_its_rule_in_its_domain_also_if_the_rule_is_added_later() 
         switch("d", "later", SwitchMode::Shadow),
         switch("e", "b", SwitchMode::Off),
     ];
-    let overrides = Overrides::new(1, [], switches);
+    let lists = Lists::new(1, [], switches);
     let mode = |rules: &Rules, key| {
         let rule = rules.domain("d").and_then(|domain| domain.root.rule(&[Entry { key, value: "x" }]));
-        Switched::new(rules, &overrides).mode_of(rule.expect("a rule"))
+        Switched::new(rules, &lists).mode_of(rule.expect("a rule"))
     };
     let before = rules("d", &["a", "b"]);
     assert_eq!((mode(&before, "a"), mode(&before, "b")), (Some(SwitchMode::Off), None));
     assert_eq!(mode(&rules("d", &["later"]), "later"), Some(SwitchMode::Shadow));
-    assert!(!overrides.has_lists());
+    assert!(!lists.has_lists());
 }
 
 #[test]
@@ -188,7 +187,7 @@ fn a_switch_of_a_key_with_a_dot_does_not_switch_the_rule_below_another_one() {
     assert_eq!((&*dotted.path(), &*below.path()), (r"a\.b", "a.b"));
     for (switched, is_dotted) in [(dotted, true), (below, false)] {
         let switch = ("d".into(), switched.path().into(), SwitchMode::Off);
-        let switched = Switched::new(&rules, &Overrides::new(1, [], [switch]));
+        let switched = Switched::new(&rules, &Lists::new(1, [], [switch]));
         assert_eq!(switched.mode_of(dotted).is_some(), is_dotted);
         assert_eq!(switched.mode_of(below).is_some(), !is_dotted);
     }

@@ -1,4 +1,4 @@
-//! Overrides that operators set at run time: allow and deny lists, and switches of single rules.
+//! Allow and deny lists, and switches of single rules, which operators set at run time.
 
 mod index;
 mod listing;
@@ -85,7 +85,7 @@ type Shares = HashMap<Box<str>, EnforcedShare, RandomState>;
 
 /// Active lists and switches without those that have ended. Immutable, like the rules.
 #[derive(Debug, Default)]
-pub struct Overrides {
+pub struct Lists {
     generation: u64,
     allow: Index,
     deny: Index,
@@ -99,7 +99,7 @@ pub struct Overrides {
 /// Name that stands for every domain, or for every rule of a domain.
 pub const ALL_NAMES: &str = "*";
 
-impl Overrides {
+impl Lists {
     /// Returns the lists and switches of a generation: entries, and modes of rules by domain and path. Of several modes of
     /// a rule the last one is kept; an emergency is one of all rules, whatever the path.
     pub fn new(
@@ -108,16 +108,16 @@ impl Overrides {
         switches: impl IntoIterator<Item = (Box<str>, Box<str>, SwitchMode)>,
     ) -> Self {
         let (allow, deny) = listings.into_iter().partition(|listing| listing.list() == List::Allow);
-        let mut overrides =
+        let mut lists =
             Self { generation, allow: Index::new(allow), deny: Index::new(deny), ..Self::default() };
         for (domain, path, mode) in switches {
             if mode == SwitchMode::Emergency {
-                overrides.emergencies.push(domain);
+                lists.emergencies.push(domain);
                 continue;
             }
-            overrides.switches.entry(domain).or_default().insert(path, mode);
+            lists.switches.entry(domain).or_default().insert(path, mode);
         }
-        overrides
+        lists
     }
 
     /// Enforces rules for shares of their keys only, whatever the rules state: by domain and path.
@@ -190,9 +190,9 @@ pub struct Switched {
 }
 
 impl Switched {
-    /// Resolves the switches of `overrides` for `rules`. A switch of a rule that does not exist has no effect.
-    pub(crate) fn new(rules: &Rules, overrides: &Overrides) -> Self {
-        Self { modes: by_index(rules, &overrides.switches), shares: by_index(rules, &overrides.shares) }
+    /// Resolves the switches of `lists` for `rules`. A switch of a rule that does not exist has no effect.
+    pub(crate) fn new(rules: &Rules, lists: &Lists) -> Self {
+        Self { modes: by_index(rules, &lists.switches), shares: by_index(rules, &lists.shares) }
     }
 
     /// Mode of a rule, if an operator set one.

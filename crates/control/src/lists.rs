@@ -1,6 +1,6 @@
 //! Compiles lists and switches for enforcement.
 
-use tollgate_rules::{ALL_NAMES, Listing, ListingError, Overrides};
+use tollgate_rules::{ALL_NAMES, Listing, ListingError, Lists};
 
 use super::{AutomaticEntry, AutomaticMode, List, ListEntry, RampError, Runtime, Switch, SwitchMode};
 
@@ -51,7 +51,7 @@ pub fn check_switch(switch: &Switch) -> Result<(), SwitchError> {
 
 /// Compiles the lists and switches that have not expired at `now_ms`, in milliseconds since 1970. Invalid ones, which
 /// were not validated, are omitted and reported.
-pub fn compile(runtime: &Runtime, now_ms: u64) -> (Overrides, Vec<String>) {
+pub fn compile(runtime: &Runtime, now_ms: u64) -> (Lists, Vec<String>) {
     let is_active = |end: Option<u64>| end.is_none_or(|end| now_ms < end);
     let mut problems = Vec::new();
     let mut listings = Vec::new();
@@ -83,7 +83,7 @@ pub fn compile(runtime: &Runtime, now_ms: u64) -> (Overrides, Vec<String>) {
             Err(error) => problems.push(format!("switch of {}.{}: {error}", switch.domain, switch.rule)),
         }
     }
-    (Overrides::new(runtime.generation, listings, switches).with_shares(shares), problems)
+    (Lists::new(runtime.generation, listings, switches).with_shares(shares), problems)
 }
 
 fn listing(entry: &ListEntry) -> Result<Listing, ListingError> {
@@ -139,14 +139,14 @@ mod tests {
         };
         assert_eq!(check_switch(&emergency("d", "k")), Err(SwitchError::SingleRule));
         let runtime = |switches| Runtime { generation: 1, entries: vec![], switches, ..Runtime::default() };
-        let (overrides, problems) = compile(&runtime(vec![emergency("d", ALL_NAMES)]), 10);
-        assert_eq!((overrides.is_emergency("d"), overrides.is_emergency("e")), (true, false));
-        assert_eq!(overrides.mode_of("d", "k"), None);
+        let (lists, problems) = compile(&runtime(vec![emergency("d", ALL_NAMES)]), 10);
+        assert_eq!((lists.is_emergency("d"), lists.is_emergency("e")), (true, false));
+        assert_eq!(lists.mode_of("d", "k"), None);
         assert!(problems.is_empty());
-        let (overrides, _) = compile(&runtime(vec![emergency(ALL_NAMES, ALL_NAMES)]), 10);
-        assert!(overrides.is_emergency("e"));
-        let (overrides, _) = compile(&runtime(vec![emergency(ALL_NAMES, ALL_NAMES)]), 11);
-        assert!(!overrides.is_emergency("e"), "it has expired");
+        let (lists, _) = compile(&runtime(vec![emergency(ALL_NAMES, ALL_NAMES)]), 10);
+        assert!(lists.is_emergency("e"));
+        let (lists, _) = compile(&runtime(vec![emergency(ALL_NAMES, ALL_NAMES)]), 11);
+        assert!(!lists.is_emergency("e"), "it has expired");
     }
 
     #[test]
@@ -157,12 +157,12 @@ mod tests {
             entries: vec![entry("a", "ended", Some(10)), entry("b", "", None), entry("c", "holds", Some(11))],
             switches: vec![switch("ended", Some(10)), switch("", None), switch("holds", Some(11))],
         };
-        let (overrides, problems) = compile(&runtime, 10);
-        assert_eq!(overrides.generation(), 7);
-        let denies = |key| overrides.denying("d", &[Entry { key, value: "x" }], 0).is_some();
+        let (lists, problems) = compile(&runtime, 10);
+        assert_eq!(lists.generation(), 7);
+        let denies = |key| lists.denying("d", &[Entry { key, value: "x" }], 0).is_some();
         assert!(denies("holds") && !denies("ended"));
-        assert_eq!(overrides.mode_of("d", "holds"), Some(SwitchMode::Off));
-        assert_eq!(overrides.mode_of("d", "ended"), None);
+        assert_eq!(lists.mode_of("d", "holds"), Some(SwitchMode::Off));
+        assert_eq!(lists.mode_of("d", "ended"), None);
         assert_eq!(
             problems,
             [
