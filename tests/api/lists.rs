@@ -48,7 +48,7 @@ fn exactly(descriptor: &Value) -> Value {
     pairs.map(|pair| json!({"key": pair["key"], "value": pair["value"], "match": "exact"})).collect()
 }
 
-/// Bans each hostile value as it is reported, and expects that it alone is denied.
+/// Denies each hostile value as it is reported, and expects that it alone is denied.
 fn bans_deny_only_their_value(arguments: &[&str]) {
     let config = rules(&limit(1_000_000));
     let tollgate = Tollgate::start(config.path(), arguments);
@@ -67,7 +67,7 @@ fn bans_deny_only_their_value(arguments: &[&str]) {
         let passing =
             HOSTILE.iter().copied().filter(|other| *other != value).chain(["honest", "10.1.2.3", "b"]);
         for other in passing {
-            assert_eq!(hits(&tollgate, &k(other), 0), 200, "{other:?} by the ban of {value:?}");
+            assert_eq!(hits(&tollgate, &k(other), 0), 200, "{other:?} by the entry of {value:?}");
         }
         let id = added["id"].as_str().expect("an id").to_owned();
         assert_eq!(admin.ask("DELETE", &format!("/lists/{id}"), None).0, 204);

@@ -104,7 +104,7 @@ fn wrong_late_or_dangerous_edits_are_reported_and_none_is_lost() {
 }
 
 #[test]
-fn keys_are_banned_and_rules_switched_from_the_dashboard() {
+fn keys_are_denied_and_rules_switched_from_the_dashboard() {
     let config = config();
     let tollgate = Tollgate::start(config.path(), EDITABLE);
     walk(&tollgate, &["talkers", "hostile", "broad", "entry", "switch", "trial", "away", "quiet", "slow"]);

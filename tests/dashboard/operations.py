@@ -1,4 +1,4 @@
-"""Operations during an incident: find a talker, ban it, switch a rule, dry-run a request."""
+"""Operations during an incident: find a talker, deny it, switch a rule, dry-run a request."""
 
 import itertools
 import time
@@ -9,24 +9,24 @@ HOSTILE = "<img src=x onerror=document.title='hacked'>"
 
 
 def talkers(browser, instance):
-    """A key that asks too much is banned from where it is seen; its name is text, whatever it reads like."""
+    """A key that asks too much is denied from where it is seen; its name is text, whatever it reads like."""
     denied = lambda times=1: instance.ask("api", [("api_key", HOSTILE)], times)
     assert denied(30) == 0, "its limit is much higher"
     browser.open("talkers")
     row = browser.row(HOSTILE)
     assert not browser.all("main img"), "a key has become an element"
     browser.picture("talkers")
-    browser.press("Ban…", within=row)
-    browser.sees("Ban a key", "dialog")
+    browser.press("Deny…", within=row)
+    browser.sees("Deny a key", "dialog")
     assert browser.field("Value or pattern").get_attribute("value") == HOSTILE
     assert "Top talker" in browser.field("Reason").get_attribute("value")
     browser.choose("For", "15 minutes")
-    browser.picture("ban")
-    browser.press("Ban")
+    browser.picture("deny")
+    browser.press("Deny")
     browser.sees("the entry would deny 100 % of the requests", "dialog")
     assert denied() == 0, "nothing is changed before it is confirmed"
     browser.fill("To apply anyway, type the name of the domain: api", "api")
-    browser.press("Ban")
+    browser.press("Deny")
     browser.sees("is on the deny list of api", "#messages")
     browser.until("its requests are denied", lambda: denied() == 1)
     browser.open("lists", fresh=False)
@@ -43,7 +43,7 @@ def talkers(browser, instance):
 
 
 def hostile(browser, instance):
-    """A ban of a top talker denies its value and nothing else, whatever the value is."""
+    """A deny entry of a top talker denies its value and nothing else, whatever the value is."""
     passes = lambda value: instance.ask("api", [("api_key", value)]) == 0
     assert instance.ask("api", [("api_key", "honest")], hits=3000) == 0
     values = ["*", "a,b=c", "back\\slash\\", "line\nbreak ", '"quoted"', "10.0.0.0/8", "ü"]
@@ -51,10 +51,10 @@ def hostile(browser, instance):
         assert instance.ask("api", [("api_key", value)], hits=30) == 0
     for value in values:
         browser.open("talkers")
-        browser.press("Ban…", within=browser.row(f"api_key={value.split(chr(10))[0]}"))
-        browser.sees("Ban a key", "dialog")
+        browser.press("Deny…", within=browser.row(f"api_key={value.split(chr(10))[0]}"))
+        browser.sees("Deny a key", "dialog")
         assert browser.field("Match").get_attribute("value") == "exact"
-        browser.press("Ban")
+        browser.press("Deny")
         browser.sees("is on the deny list of api", "#messages")
         browser.until(f"{value!r} is denied", lambda value=value: not passes(value))
         others = [other for other in values + ["honest", "a", "line", "10.1.2.3"] if other != value]
@@ -66,7 +66,7 @@ def hostile(browser, instance):
         browser.until(f"{value!r} passes", lambda value=value: passes(value))
     assert passes("x" * 300)
     browser.open("talkers")
-    browser.press("Ban…", within=browser.row("x" * 100))
+    browser.press("Deny…", within=browser.row("x" * 100))
     browser.sees("known only in part", "#messages")
     assert not browser.all("dialog[open]") and instance.get("lists")["entries"] == []
 

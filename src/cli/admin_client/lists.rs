@@ -1,4 +1,4 @@
-//! `tollgate ban`.
+//! `tollgate lists`.
 
 use std::time::Duration;
 
@@ -110,7 +110,7 @@ fn added(entry: &ListEntry) -> String {
     format!("entry {id} {does} {} in {domain} until {until}\n", descriptor_text(&entry.descriptor))
 }
 
-/// The pairs as `tollgate ban add` takes them.
+/// The pairs as `tollgate lists add` takes them.
 fn descriptor_text(pairs: &[ListPair]) -> String {
     let pairs: Vec<String> = pairs.iter().map(|pair| escape_line(&pair.to_string())).collect();
     pairs.join(",")

@@ -1,5 +1,5 @@
-//! `tollgate rules`, `counters`, `ban`, `switch`, `override`, `regions`, `top` and `events`: operate a running tollgate over
-//! its admin API.
+//! `tollgate rules`, `counters`, `lists`, `switch`, `override`, `regions`, `top` and `events`: operate a running tollgate
+//! over its admin API.
 //!
 //! Each subcommand has a file with its paths and the text form of its responses. `api` makes the calls, `error` has the
 //! errors, and `text` formats text.

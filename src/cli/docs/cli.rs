@@ -11,7 +11,7 @@ use crate::settings::command;
 const INTRODUCTION: &str = "# Command line
 
 `tollgate` without a command serves, like `tollgate serve`; [settings](settings.md) lists its flags. The commands that
-call the admin API of a running server (`rules`, `counters`, `usage`, `ban`, `switch`, `override`, `regions`, `top`,
+call the admin API of a running server (`rules`, `counters`, `usage`, `lists`, `switch`, `override`, `regions`, `top`,
 `candidates`, `recommend`, `events`) share the flags of their connection.
 
 Exit codes: 0 for success, 1 for a failure or a negative result, 2 for a usage error.

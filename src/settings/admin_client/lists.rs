@@ -1,4 +1,4 @@
-//! Arguments of `tollgate ban`.
+//! Arguments of `tollgate lists`.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use crate::settings::{
 };
 
 #[derive(Args, Debug)]
-pub(in crate::settings) struct BanFlags {
+pub(in crate::settings) struct ListsFlags {
     #[command(subcommand)]
-    subcommand: BanSubcommand,
+    subcommand: ListsSubcommand,
     #[command(flatten)]
     connection: ConnectionFlags,
 }
 
 #[derive(Debug, Subcommand)]
-enum BanSubcommand {
+enum ListsSubcommand {
     /// List the entries of the deny list, automatic ones too.
-    List {
+    Show {
         /// Entries of the allow list instead.
         #[arg(long)]
         allow: bool,
@@ -53,7 +53,7 @@ enum BanSubcommand {
     },
     /// Lift an automatic entry, and exempt its key from abuse rules for some time.
     Exempt {
-        /// Id of the entry, from `list`.
+        /// Id of the entry, from `show`.
         #[arg(value_name = "ID", value_parser = path_id)]
         id: String,
         /// Reason, for the audit log.
@@ -65,7 +65,7 @@ enum BanSubcommand {
     },
     /// Remove an entry of either list, or lift an automatic one.
     Remove {
-        /// Id of the entry, from `list`.
+        /// Id of the entry, from `show`.
         #[arg(value_name = "ID", value_parser = path_id)]
         id: String,
     },
@@ -104,16 +104,16 @@ pub enum ListCommand {
     Remove(String),
 }
 
-impl BanFlags {
+impl ListsFlags {
     pub(in crate::settings) fn resolve(self) -> Result<AdminClientSettings, Problem> {
         let list = |allow| if allow { List::Allow } else { List::Deny };
         let command = match self.subcommand {
-            BanSubcommand::List { allow } => ListCommand::Show(list(allow)),
-            BanSubcommand::Add { domain, descriptor, reason, lifetime, allow, force } => {
+            ListsSubcommand::Show { allow } => ListCommand::Show(list(allow)),
+            ListsSubcommand::Add { domain, descriptor, reason, lifetime, allow, force } => {
                 ListCommand::Add { list: list(allow), domain, descriptor, reason, lifetime, force }
             }
-            BanSubcommand::Exempt { id, reason, lifetime } => ListCommand::Exempt { id, reason, lifetime },
-            BanSubcommand::Remove { id } => ListCommand::Remove(id),
+            ListsSubcommand::Exempt { id, reason, lifetime } => ListCommand::Exempt { id, reason, lifetime },
+            ListsSubcommand::Remove { id } => ListCommand::Remove(id),
         };
         self.connection.resolve(AdminCommand::List(command))
     }

@@ -1,5 +1,5 @@
-//! Arguments of the commands that call the admin API: `rules`, `counters`, `usage`, `ban`, `switch`, `override`, `regions`, `top`,
-//! `candidates`, `recommend` and `events`.
+//! Arguments of the commands that call the admin API: `rules`, `counters`, `usage`, `lists`, `switch`, `override`,
+//! `regions`, `top`, `candidates`, `recommend` and `events`.
 
 mod connection;
 mod counters;
@@ -15,7 +15,7 @@ mod tests;
 pub(super) use self::{
     connection::FLAGS,
     counters::{CountersFlags, UsageFlags},
-    lists::BanFlags,
+    lists::ListsFlags,
     overrides::OverrideFlags,
     regions::RegionsFlags,
     rules::RulesFlags,

@@ -31,8 +31,8 @@ fn the_admin_url_is_a_flag_before_or_after_the_verb_or_a_variable() {
     };
     assert_eq!(url(&["rules", "list"], ""), "http://127.0.0.1:6070");
     assert_eq!(url(&["rules", "list"], "https://b"), "https://b");
-    assert_eq!(url(&["ban", "--admin-url", "http://a:1", "list"], "https://b"), "http://a:1");
-    assert_eq!(url(&["ban", "list", "--admin-url=http://a:1"], "https://b"), "http://a:1");
+    assert_eq!(url(&["lists", "--admin-url", "http://a:1", "show"], "https://b"), "http://a:1");
+    assert_eq!(url(&["lists", "show", "--admin-url=http://a:1"], "https://b"), "http://a:1");
     let wrong = read(&["rules", "list"], &[("TOLLGATE_ADMIN_URL", "http://:sesame@a")]).expect_err("refused");
     assert!(wrong.to_string().contains("TOLLGATE_ADMIN_URL: expected"), "{wrong}");
     assert!(!wrong.to_string().contains("sesame"), "{wrong}");
@@ -82,7 +82,7 @@ fn a_new_version_has_a_comment_and_an_optional_base() {
 #[test]
 fn entries_and_switches_need_a_reason() {
     match command(&[
-        "ban",
+        "lists",
         "add",
         "--domain",
         "*",
@@ -99,8 +99,8 @@ fn entries_and_switches_need_a_reason() {
         }
         other => panic!("{other:?}"),
     }
-    assert!(is_refused(&["ban", "add", "--domain", "d", "k=v"]));
-    assert!(is_refused(&["ban", "remove", "../versions"]), "an id becomes a part of a path");
+    assert!(is_refused(&["lists", "add", "--domain", "d", "k=v"]));
+    assert!(is_refused(&["lists", "remove", "../versions"]), "an id becomes a part of a path");
     let rule = ["--domain", "d", "--rule", "a.b"];
     match command(&[&["switch", "set", "shadow", "--reason", "why"][..], &rule].concat()) {
         AdminCommand::Switch(SwitchCommand::Set {

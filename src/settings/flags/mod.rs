@@ -13,7 +13,7 @@ use super::{
     Command, Settings, SettingsError,
     admin::AdminFlags,
     admin_client::{
-        BanFlags, CountersFlags, EventsFlags, OverrideFlags, RegionsFlags, RuleQueryFlags,
+        CountersFlags, EventsFlags, ListsFlags, OverrideFlags, RegionsFlags, RuleQueryFlags,
         RulesFlags as VersionFlags, SwitchFlags, TopFlags, UsageFlags,
     },
     anomalies::AnomalyFlags,
@@ -74,7 +74,7 @@ enum Verb {
     /// Show what a key has used of its limit on a running server, and when it resets. Charges nothing.
     Usage(UsageFlags),
     /// Deny or allow requests on a running server, by the deny and allow lists. For bans of rules see `counters bans`.
-    Ban(BanFlags),
+    Lists(ListsFlags),
     /// Switch rules of a running server off, to shadow mode, or to decide without Redis (`emergency`).
     Switch(SwitchFlags),
     /// Override the limit of a rule, or of one key of it, on a running server, with or without an end.
@@ -265,7 +265,7 @@ pub fn parse(
         Some(Verb::Rules(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Counters(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Usage(flags)) => flags.resolve().map(Command::AdminClient),
-        Some(Verb::Ban(flags)) => flags.resolve().map(Command::AdminClient),
+        Some(Verb::Lists(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Switch(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Regions(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Override(flags)) => flags.resolve().map(Command::AdminClient),

@@ -26,7 +26,7 @@ export function listDialog(given = {}) {
   const gate = forceGate();
   let asked = '';
   const dialog = openDialog({
-    title: given.descriptor ? 'Ban a key by the deny list' : 'Add to a list',
+    title: given.descriptor ? 'Deny a key' : 'Add to a list',
     wide: true,
     content: [
       gate.node,
@@ -34,7 +34,7 @@ export function listDialog(given = {}) {
       pairs.node,
       h('div', { class: 'two' }, field('Reason', reason, 'Shown in the list and in the audit log.'), field('For', life.node)),
     ],
-    label: given.list === 'deny' ? 'Ban' : 'Add',
+    label: given.list === 'deny' ? 'Deny' : 'Add',
     danger: given.list === 'deny',
     submit: async () => {
       const what = { list: list.value, domain: readDomain(), descriptor: pairs.read() };

@@ -1,4 +1,4 @@
-// A table of top talkers, with a button to ban each.
+// A table of top talkers, with a button to deny each.
 
 import { button, writeButton } from '../controls.js';
 import { h, svg } from '../dom.js';
@@ -20,7 +20,7 @@ export function talkerTable(caption, unit, isMixed = false) {
       { id: 'hits', label: unit === 'hits' ? 'Hits' : 'Denied', kind: 'numeric',
         mark: (talker) => `${talker.hits} ${talker.error}`, node: (get) => amount(get()) },
       { id: 'do', label: 'Actions', isBare: true, node: (get) => h('div', { class: 'tools' },
-        get().descriptor?.length > 0 ? writeButton('Ban…', () => ban(get(), unit), 'small', get().key) : unbannable(get().key)) },
+        get().descriptor?.length > 0 ? writeButton('Deny…', () => deny(get(), unit), 'small', get().key) : notDeniable(get().key)) },
     ],
   });
   const update = (all) => list.update(all.map((one) => ({ ...one, part: one.hits / Math.max(1, all[0].hits) })));
@@ -39,11 +39,11 @@ const amount = (talker) => h('span', {}, count(talker.hits),
 
 const WHY_NOT = 'This key is known only in part, because it is longer than 256 bytes. Add an entry with a pattern to the lists.';
 
-/** In place of a ban that would match nothing. */
-const unbannable = (key) => button(['Ban…', h('span', { class: 'unseen' }, ` ${key}`)], () => say(WHY_NOT, 'bad'), 'small',
+/** In place of a deny entry that would match nothing. */
+const notDeniable = (key) => button(['Deny…', h('span', { class: 'unseen' }, ` ${key}`)], () => say(WHY_NOT, 'bad'), 'small',
   { 'aria-disabled': 'true', title: WHY_NOT });
 
-function ban(talker, unit) {
+function deny(talker, unit) {
   const what = unit === 'hits' ? 'hits' : 'denied hits';
   listDialog({ list: 'deny', domain: talker.domain, descriptor: talker.descriptor.map((pair) => ({ ...pair, match: 'exact' })),
     reason: `Top talker: ${count(talker.hits)} ${what} in a minute` });
