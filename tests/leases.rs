@@ -233,11 +233,11 @@ async fn an_unread_response_refunds_its_charges() {
     waits.write_all(&reset).await.expect("sent");
     eventually(async || held().await == 0).await;
 
-    // The end of a turn comes between the call and its reset: frames of an unknown kind, which HTTP/2 ignores.
+    // The end of a read budget comes between the call and its reset: frames of an unknown kind, which HTTP/2 ignores.
     let between = frame(0xfa, 0, 0, &[0; 16_384]).repeat(4);
-    let mut in_two_turns =
+    let mut in_two_parts =
         TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).await.expect("tollgate listens");
-    in_two_turns.write_all(&[&call[..], &between, &reset].concat()).await.expect("sent");
+    in_two_parts.write_all(&[&call[..], &between, &reset].concat()).await.expect("sent");
     let given_back = r#"tollgate_refunds_total{result="success"} 2"#;
     eventually(async || http::get(&tollgate.url("/metrics")).body.contains(given_back)).await;
     assert_eq!(held().await, 0);

@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use super::balance::ConnectionPermit;
-use crate::net::turn::Unread;
+use crate::net::read_budget::Unread;
 
 /// Accepted connection, not registered with a runtime yet.
 #[derive(Debug)]

@@ -18,9 +18,9 @@ use tollgate_runtime::{backoff, panics::CatchUnwindExecutor};
 use super::{dispatch::Dispatch, frame_filter::FrameFilter, service::UnaryService};
 use crate::{
     net::{
+        read_budget::{BudgetedReader, ReadBudget, ReadBudgetTimer, Unread},
         stall_timeout::StallTimeout,
         tls::Tls,
-        turn::{TurnReader, TurnTimer, Turns, Unread},
     },
     settings::GrpcSettings,
 };
@@ -87,10 +87,10 @@ impl Connections {
         I: AsyncRead + AsyncWrite + Unread + Unpin,
         T: UnaryService,
     {
-        let turns = Turns::default();
-        let io = TurnReader::new(io, turns.clone());
-        let services = services.for_connection(turns.clone());
-        turns.limit(self.serve_stream(io, services)).await;
+        let read_budget = ReadBudget::default();
+        let io = BudgetedReader::new(io, read_budget.clone());
+        let services = services.for_connection(read_budget.clone());
+        read_budget.limit(self.serve_stream(io, services)).await;
     }
 
     async fn serve_stream<I, T>(self, io: I, services: Dispatch<T>)
@@ -112,10 +112,11 @@ impl Connections {
     {
         let io = StallTimeout::new(io, self.stall_timeout).with_preface_timeout(self.handshake_timeout);
         let detector = services.detector().clone();
-        let turns = services.turns().clone();
-        let io = FrameFilter::new(io, services.early_admission(), detector.leases().clone(), turns.clone());
+        let read_budget = services.read_budget().clone();
+        let io =
+            FrameFilter::new(io, services.early_admission(), detector.leases().clone(), read_budget.clone());
         let mut http2 = self.http2.clone();
-        http2.timer(TurnTimer { turns, timer: TokioTimer::new() });
+        http2.timer(ReadBudgetTimer { read_budget, timer: TokioTimer::new() });
         let mut connection = pin!(http2.serve_connection(TokioIo::new(io), services));
         let mut stalled = pin!(detector.stalled(self.stall_timeout));
         select! {

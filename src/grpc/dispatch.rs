@@ -25,7 +25,7 @@ use super::{
     unary::{self, IncomingCall},
 };
 use crate::{
-    net::turn::Turns,
+    net::read_budget::ReadBudget,
     proto::{
         FILE_DESCRIPTOR_SET, tollgate::reservation::v1::reservation_service_server::ReservationServiceServer,
     },
@@ -44,7 +44,7 @@ pub(crate) struct Dispatch<T> {
     admission: Arc<AdmissionControl>,
     /// One per connection.
     detector: StallDetector,
-    turns: Turns,
+    read_budget: ReadBudget,
 }
 
 /// Size limit of a message to health or reflection, which names a service or a file.
@@ -75,7 +75,7 @@ impl<T: UnaryService> Dispatch<T> {
             limits,
             admission: Arc::default(),
             detector: StallDetector::default(),
-            turns: Turns::default(),
+            read_budget: ReadBudget::default(),
         }
     }
 
@@ -85,19 +85,19 @@ impl<T: UnaryService> Dispatch<T> {
         Self { admission: Arc::new(AdmissionControl::with_cost(cost)), ..self }
     }
 
-    /// Returns a handle for the connection with these turns, with its own stall detector.
-    pub(super) fn for_connection(&self, turns: Turns) -> Self {
-        Self { detector: StallDetector::default(), turns, ..self.clone() }
+    /// Returns a handle for the connection with this read budget, with its own stall detector.
+    pub(super) fn for_connection(&self, read_budget: ReadBudget) -> Self {
+        Self { detector: StallDetector::default(), read_budget, ..self.clone() }
     }
 
-    /// Turns of the connection.
-    pub(super) const fn turns(&self) -> &Turns {
-        &self.turns
+    /// Read budget of the connection.
+    pub(super) const fn read_budget(&self) -> &ReadBudget {
+        &self.read_budget
     }
 
     /// Admission of the connection's calls before they are dispatched.
     pub(super) fn early_admission(&self) -> EarlyAdmission {
-        EarlyAdmission::new(Arc::clone(&self.admission), self.turns.clone())
+        EarlyAdmission::new(Arc::clone(&self.admission), self.read_budget.clone())
     }
 
     /// Stall detector of the connection.
@@ -114,7 +114,7 @@ impl<T> Clone for Dispatch<T> {
             side_services: self.side_services.clone(),
             admission: Arc::clone(&self.admission),
             detector: self.detector.clone(),
-            turns: self.turns.clone(),
+            read_budget: self.read_budget.clone(),
         }
     }
 }
@@ -134,10 +134,10 @@ impl<T: UnaryService> hyper::service::Service<Request<Incoming>> for Dispatch<T>
         }
         match is_rate_limit {
             true => {
-                let Ok(permit) = self.admission.admit(request.headers(), &self.turns) else {
+                let Ok(permit) = self.admission.admit(request.headers(), &self.read_budget) else {
                     return ResponseFuture::Shed(ShedCall::new(request.into_body(), self.limits));
                 };
-                let call = IncomingCall::new(request, permit, self.turns.has_reset());
+                let call = IncomingCall::new(request, permit, self.read_budget.has_reset());
                 let response = unary::respond(Arc::clone(&self.rate_limit), call, self.limits);
                 ResponseFuture::RateLimit(CatchUnwind::new(Box::pin(response)), self.detector.clone())
             }

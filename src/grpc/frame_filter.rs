@@ -20,7 +20,7 @@ use super::{
     refusals::Refusals,
     unread_leases::UnreadLeases,
 };
-use crate::net::turn::Turns;
+use crate::net::read_budget::ReadBudget;
 
 /// Bytes of answers to refused calls at which nothing more is read: the client does not read them.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
@@ -29,7 +29,7 @@ const MAX_ANSWER_BYTES: usize = 64 * 1024;
 const CHUNK_BYTES: usize = 512;
 
 /// Connection that drops the frames of refused calls and sends the answers to them. Reports written data and resets to its
-/// [`UnreadLeases`], and resets to its [`Turns`].
+/// [`UnreadLeases`], and resets to its [`ReadBudget`].
 #[derive(Debug)]
 pub(super) struct FrameFilter<I> {
     io: I,
@@ -46,7 +46,7 @@ pub(super) struct FrameFilter<I> {
 struct Calls {
     admission: EarlyAdmission,
     leases: UnreadLeases,
-    turns: Turns,
+    read_budget: ReadBudget,
 }
 
 impl Gate for Calls {
@@ -60,7 +60,7 @@ impl Gate for Calls {
 
     fn reset(&mut self, stream: u32) {
         self.leases.reset(stream);
-        self.turns.reset();
+        self.read_budget.reset();
     }
 }
 
@@ -102,14 +102,19 @@ impl SentFrames {
 }
 
 impl<I> FrameFilter<I> {
-    pub(super) fn new(io: I, admission: EarlyAdmission, leases: UnreadLeases, turns: Turns) -> Self {
+    pub(super) fn new(
+        io: I,
+        admission: EarlyAdmission,
+        leases: UnreadLeases,
+        read_budget: ReadBudget,
+    ) -> Self {
         Self {
             io,
             received: ReceivedFrames::new(),
             sent: SentFrames::default(),
             refusals: Refusals::default(),
             is_read_waiting: false,
-            calls: Calls { admission, leases, turns },
+            calls: Calls { admission, leases, read_budget },
         }
     }
 }

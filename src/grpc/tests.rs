@@ -254,7 +254,7 @@ async fn whole_calls_are_not_decided_if_their_reset_is_read_with_them() {
     flood.call("last");
     let worker = Worker::new();
     let _flood = worker.serve(&flood.bytes).await;
-    // The end of a turn may come between a call and its reset.
+    // The end of a read budget may come between a call and its reset.
     let decided = worker.decided_before("last").await;
     assert!(decided < 100, "{decided} decided");
 }

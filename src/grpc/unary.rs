@@ -37,7 +37,7 @@ pub(super) struct IncomingCall {
     extensions: Extensions,
     body: Incoming,
     permit: Permit,
-    /// Whether the turn that brought the call brought resets too.
+    /// Whether the poll that read the call read resets too.
     may_be_reset: bool,
 }
 

@@ -83,7 +83,7 @@ async fn resets_of_calls_cost_no_decision() {
         flood.send(|stream| frame(1, 4, stream, &headers()));
         assert_eq!(charged(&tollgate).await, 0, "{store}: calls without a message");
         flood.send(|stream| request_frames(stream, &body));
-        // A call is decided if its reset is not read in the same turn. One more than above was charged by then.
+        // A call is decided if its reset is not read with the same read budget. One more than above was charged by then.
         let decided = charged(&tollgate).await - 1;
         assert!(decided <= CALLS / 50, "{store}: {decided} of {CALLS} whole calls");
     }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{AdmissionControl, NEGLIGIBLE_DELAY, QUEUES};
-use crate::{grpc::deadline, net::turn::Turns};
+use crate::{grpc::deadline, net::read_budget::ReadBudget};
 
 /// Largest expected time to a response at which a call is left to HTTP/2, in percent of the caller's timeout. Below that
 /// at which a call is rejected there, since the estimate is made earlier and a rejection costs more.
@@ -16,10 +16,10 @@ const EARLY_PERCENT: u32 = 40;
 #[derive(Debug)]
 pub(in crate::grpc) struct EarlyAdmission {
     control: Arc<AdmissionControl>,
-    turns: Turns,
-    /// Calls that were left to HTTP/2 in the turn `turn`, and are not counted as active yet.
+    read_budget: ReadBudget,
+    /// Calls that were left to HTTP/2 in the poll with the number `poll`, and are not counted as active yet.
     admitted: u32,
-    turn: usize,
+    poll: usize,
     /// Expected time to the response of the next call, less that of the admitted ones, since the latest read.
     expected: Option<Duration>,
     /// Whether a call of the latest read was refused.
@@ -27,16 +27,16 @@ pub(in crate::grpc) struct EarlyAdmission {
 }
 
 impl EarlyAdmission {
-    pub(in crate::grpc) const fn new(control: Arc<AdmissionControl>, turns: Turns) -> Self {
-        Self { control, turns, admitted: 0, turn: 0, expected: None, has_refused: false }
+    pub(in crate::grpc) const fn new(control: Arc<AdmissionControl>, read_budget: ReadBudget) -> Self {
+        Self { control, read_budget, admitted: 0, poll: 0, expected: None, has_refused: false }
     }
 
     /// Begins a read.
     pub(in crate::grpc) fn begin_read(&mut self) {
         (self.expected, self.has_refused) = (None, false);
-        let turn = self.turns.number();
-        if self.turn != turn {
-            (self.turn, self.admitted) = (turn, 0);
+        let poll = self.read_budget.number();
+        if self.poll != poll {
+            (self.poll, self.admitted) = (poll, 0);
         }
     }
 
@@ -55,8 +55,8 @@ impl EarlyAdmission {
     }
 
     fn is_late(&mut self, timeout: Duration, now: impl FnOnce() -> Instant) -> bool {
-        let (control, turns) = (&self.control, &self.turns);
-        let expected = *self.expected.get_or_insert_with(|| control.expected(turns, now()));
+        let (control, read_budget) = (&self.control, &self.read_budget);
+        let expected = *self.expected.get_or_insert_with(|| control.expected(read_budget, now()));
         let cost = Duration::from_nanos(control.call_cost.load(Ordering::Relaxed));
         let expected = cost.saturating_mul(self.admitted.saturating_mul(QUEUES)).saturating_add(expected);
         let is_late = expected >= NEGLIGIBLE_DELAY && expected > deadline::percent_of(timeout, EARLY_PERCENT);

@@ -25,7 +25,7 @@ use tokio::runtime::{Handle, RuntimeMetrics};
 
 pub(super) use self::early::EarlyAdmission;
 use super::deadline::{self, SkipStore, Waited};
-use crate::net::turn::Turns;
+use crate::net::read_budget::ReadBudget;
 
 /// Largest expected time to a response at which the store is still called, in percent of the caller's timeout.
 const STORE_PERCENT: u32 = 25;
@@ -111,22 +111,26 @@ enum PermitState {
 pub(super) struct Overloaded;
 
 impl AdmissionControl {
-    /// Admits a call with these headers, on a connection with these turns, if it can be answered before its deadline. A
+    /// Admits a call with these headers, on a connection with this budget, if it can be answered before its deadline. A
     /// call without a deadline is always admitted.
-    pub(super) fn admit(self: &Arc<Self>, headers: &HeaderMap, turns: &Turns) -> Result<Permit, Overloaded> {
-        self.admit_at(headers, turns, Instant::now())
+    pub(super) fn admit(
+        self: &Arc<Self>,
+        headers: &HeaderMap,
+        read_budget: &ReadBudget,
+    ) -> Result<Permit, Overloaded> {
+        self.admit_at(headers, read_budget, Instant::now())
     }
 
     fn admit_at(
         self: &Arc<Self>,
         headers: &HeaderMap,
-        turns: &Turns,
+        read_budget: &ReadBudget,
         now: Instant,
     ) -> Result<Permit, Overloaded> {
         if self.completed_units.load(Ordering::Relaxed) >= SAMPLE_UNITS {
             self.sample();
         }
-        let waited = self.waited(turns, now);
+        let waited = self.waited(read_budget, now);
         let expected = waited.saturating_add(self.queue_delay());
         let is_contended = expected >= NEGLIGIBLE_DELAY;
         let timeout = if is_contended { deadline::grpc_timeout(headers) } else { None };
@@ -143,14 +147,14 @@ impl AdmissionControl {
         })
     }
 
-    /// Bound on the time that a call waited which these turns have read now.
-    fn waited(&self, turns: &Turns, now: Instant) -> Duration {
-        turns.age(now, self.wakeup_delay(now))
+    /// Bound on the time that a call waited which this poll of the connection has read.
+    fn waited(&self, read_budget: &ReadBudget, now: Instant) -> Duration {
+        read_budget.age(now, self.wakeup_delay(now))
     }
 
     /// Expected time to the response of such a call.
-    fn expected(&self, turns: &Turns, now: Instant) -> Duration {
-        self.waited(turns, now).saturating_add(self.queue_delay())
+    fn expected(&self, read_budget: &ReadBudget, now: Instant) -> Duration {
+        self.waited(read_budget, now).saturating_add(self.queue_delay())
     }
 
     /// Estimate of the time that the worker's queues take for a new call.
@@ -160,8 +164,8 @@ impl AdmissionControl {
         Duration::from_nanos(nanos).saturating_mul(QUEUES)
     }
 
-    /// Bound on the time from the arrival of bytes on an idle connection to its turn: the worker's queue as it was
-    /// measured last, less the time since, and the interval at which the runtime looks for events.
+    /// Bound on the time from the arrival of bytes on an idle connection to the poll of its task: the worker's queue as it
+    /// was measured last, less the time since, and the interval at which the runtime looks for events.
     fn wakeup_delay(&self, now: Instant) -> Duration {
         let measured_at = Duration::from_nanos(self.queue_wait_at.load(Ordering::Relaxed));
         let since = now.saturating_duration_since(self.started_at).saturating_sub(measured_at);

@@ -11,7 +11,7 @@ fn headers(timeout: &'static str) -> HeaderMap {
 /// Admits a call that did not wait.
 fn admit(control: &Arc<AdmissionControl>, headers: &HeaderMap) -> Result<Permit, Overloaded> {
     let now = Instant::now();
-    control.admit_at(headers, &Turns::default(), now)
+    control.admit_at(headers, &ReadBudget::default(), now)
 }
 
 /// Admission control of a worker that spends 100 µs on a call.
@@ -130,17 +130,17 @@ fn left_to_http2(admission: &mut EarlyAdmission, timeout: Duration, now: Instant
 #[test]
 fn calls_are_refused_early_before_they_would_be_rejected_and_never_in_a_short_queue() {
     let (control, now) = (admission_control(), Instant::now());
-    let mut admission = EarlyAdmission::new(Arc::clone(&control), Turns::default());
+    let mut admission = EarlyAdmission::new(Arc::clone(&control), ReadBudget::default());
     let left = left_to_http2(&mut admission, Duration::from_millis(20), now);
     assert!((40..=41).contains(&left), "4 ms of 20 in each queue: {left}");
-    // They still count in a second read of the turn, though not yet as active.
+    // They still count in a second read of the poll, though not yet as active.
     assert_eq!(left_to_http2(&mut admission, Duration::from_millis(20), now), 0);
     assert!(!admission.refuses_at(None, || now), "without a deadline");
-    let mut other = EarlyAdmission::new(Arc::clone(&control), Turns::default());
+    let mut other = EarlyAdmission::new(Arc::clone(&control), ReadBudget::default());
     let left = left_to_http2(&mut other, Duration::from_millis(2), now);
     assert!((10..=11).contains(&left), "a millisecond in each queue: {left}");
     let _active: Vec<_> = (0..30).map(|_| admit(&control, &headers("1S")).expect("admitted")).collect();
-    let mut other = EarlyAdmission::new(control, Turns::default());
+    let mut other = EarlyAdmission::new(control, ReadBudget::default());
     let left = left_to_http2(&mut other, Duration::from_millis(20), now);
     assert!((10..=11).contains(&left), "a millisecond in each queue is left: {left}");
 }

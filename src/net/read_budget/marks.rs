@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 /// Marks kept of a connection that does not catch up with what it receives.
 const MAX_MARKS: usize = 64;
 
-/// Time of a turn that bytes did not cause.
+/// Time of a poll that bytes did not cause.
 pub(super) const NEVER: u64 = u64::MAX;
 
 /// Bounds on the times at which bytes arrived.
@@ -21,7 +21,7 @@ pub(super) struct Marks {
 pub(super) struct Mark {
     total: u64,
     pub(super) nanos: u64,
-    /// When the turn began that later bytes caused, or [`NEVER`] if earlier bytes were unread.
+    /// When the poll began that later bytes caused, or [`NEVER`] if earlier bytes were unread.
     pub(super) woken_at: u64,
 }
 
@@ -35,7 +35,7 @@ impl Marks {
         self.read = self.read.saturating_add(bytes as u64);
     }
 
-    /// Returns the mark that the next bytes follow, in a turn that begins at `nanos`.
+    /// Returns the mark that the next bytes follow, in a poll that begins at `nanos`.
     pub(super) fn next(&mut self, nanos: u64) -> Mark {
         while self.marks.get(1).is_some_and(|mark| mark.total <= self.read) {
             self.marks.pop_front();
@@ -77,10 +77,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_bytes_of_a_burst_are_as_old_as_the_turn_that_it_caused() {
+    fn all_bytes_of_a_burst_are_as_old_as_the_poll_that_it_caused() {
         let mut marks = Marks::new();
         marks.add(0, 10);
-        // A burst of three turns, long after.
+        // A burst of three polls, long after.
         for (read, unread, nanos) in [(100, 200, 1_000), (200, 100, 1_100), (300, 0, 1_200)] {
             assert_eq!(marks.next(nanos), Mark { total: 0, nanos: 10, woken_at: 1_000 });
             marks.read = read;
@@ -116,12 +116,12 @@ mod tests {
     #[test]
     fn the_marks_of_a_connection_that_never_catches_up_are_bounded_and_follow_it() {
         let mut marks = Marks::new();
-        for turn in 1..10_000_u64 {
-            // 1,000 turns behind.
-            marks.read = 1_000 * turn.saturating_sub(1_000);
-            marks.add(1_000 * turn - marks.read, turn);
+        for poll in 1..10_000_u64 {
+            // 1,000 polls behind.
+            marks.read = 1_000 * poll.saturating_sub(1_000);
+            marks.add(1_000 * poll - marks.read, poll);
             assert!(marks.marks.len() <= MAX_MARKS);
-            let (after, arrived) = (marks.next(turn).nanos, turn.saturating_sub(1_000));
+            let (after, arrived) = (marks.next(poll).nanos, poll.saturating_sub(1_000));
             assert!(after <= arrived && arrived - after <= 100, "{arrived} after {after}");
         }
         assert!(marks.marks.iter().zip(marks.marks.iter().skip(1)).all(|(a, b)| a.total < b.total));

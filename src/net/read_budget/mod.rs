@@ -1,8 +1,9 @@
-//! Turns of a worker's connections, and the age of the bytes that they read.
+//! Read budgets of a worker's connections, and the age of the bytes that they read.
 //!
 //! HTTP/2 reads all that a socket holds before it accepts the first call. A client with a megabyte of calls on their way
 //! would occupy its worker for tens of milliseconds, and the calls that it has reset meanwhile would count as an attack.
-//! So a connection reads a few kilobytes, and then waits until the calls in them and all other connections were served.
+//! So each poll of a connection's task has a budget of a few kilobytes. Then the calls in them and all other connections
+//! are served.
 
 mod marks;
 mod timer;
@@ -22,10 +23,10 @@ use std::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use self::marks::{Marks, NEVER};
-pub(crate) use self::timer::TurnTimer;
+pub(crate) use self::timer::ReadBudgetTimer;
 
-/// Bytes after which a connection reads no more in a turn, about a hundred calls. The last read may exceed it.
-const TURN_BYTES: usize = 8 * 1024;
+/// Bytes after which a poll of a connection reads no more, about a hundred calls. The last read may exceed it.
+const READ_BUDGET_BYTES: usize = 8 * 1024;
 
 /// Connection whose receive buffer can be measured.
 pub(crate) trait Unread {
@@ -33,26 +34,26 @@ pub(crate) trait Unread {
     fn unread_bytes(&self) -> u64;
 }
 
-/// Turns of one connection. Clones are handles on the same connection.
+/// Read budget of one connection, which each poll of its task renews. Clones are handles on the same connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Turns(Arc<Shared>);
+pub(crate) struct ReadBudget(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Number of the turn.
+    /// Number of the poll.
     number: AtomicUsize,
     opened_at: Instant,
-    /// Nanoseconds after `opened_at` at which the turn began.
+    /// Nanoseconds after `opened_at` at which the poll began.
     began_after: AtomicU64,
-    /// Nanoseconds after `opened_at` after which the first bytes of the turn arrived.
+    /// Nanoseconds after `opened_at` after which the first bytes of the poll arrived.
     arrived_after: AtomicU64,
-    /// Nanoseconds after `opened_at` at which the turn began that these or earlier bytes caused, or [`NEVER`].
+    /// Nanoseconds after `opened_at` at which the poll began that these or earlier bytes caused, or [`NEVER`].
     woken_at: AtomicU64,
-    /// Number of the latest turn that read a reset.
+    /// Number of the latest poll that read a reset.
     reset_in: AtomicUsize,
 }
 
-impl Default for Turns {
+impl Default for ReadBudget {
     fn default() -> Self {
         Self(Arc::new(Shared {
             number: AtomicUsize::new(0),
@@ -65,8 +66,8 @@ impl Default for Turns {
     }
 }
 
-impl Turns {
-    /// Polls the work on the connection; each poll is a turn.
+impl ReadBudget {
+    /// Polls the work on the connection; each poll renews the budget.
     pub(crate) async fn limit<F: Future>(&self, work: F) -> F::Output {
         let mut work = pin!(work);
         poll_fn(|cx| {
@@ -81,14 +82,14 @@ impl Turns {
         self.0.began_after.store(self.nanos(), Ordering::Relaxed);
     }
 
-    /// Time at which this turn began.
+    /// Time at which this poll began.
     pub(super) fn began_at(&self) -> Instant {
         let after = Duration::from_nanos(self.0.began_after.load(Ordering::Relaxed));
         self.0.opened_at.checked_add(after).unwrap_or(self.0.opened_at)
     }
 
-    /// Upper bound on the time that the oldest bytes of this turn had waited by `now`. `wakeup_delay` bounds the time from
-    /// the arrival of bytes to the turn of a connection that had none.
+    /// Upper bound on the time that the oldest bytes of this poll had waited by `now`. `wakeup_delay` bounds the time from
+    /// the arrival of bytes to the poll that they cause on a connection that had none.
     pub(crate) fn age(&self, now: Instant, wakeup_delay: Duration) -> Duration {
         let arrived_after = self.0.arrived_after.load(Ordering::Relaxed);
         let age = |since: u64| {
@@ -103,17 +104,17 @@ impl Turns {
         }
     }
 
-    /// Notes that this turn reads the reset of a call.
+    /// Notes that this poll reads the reset of a call.
     pub(crate) fn reset(&self) {
         self.0.reset_in.store(self.number(), Ordering::Relaxed);
     }
 
-    /// Whether this turn has read the reset of a call.
+    /// Whether this poll has read the reset of a call.
     pub(crate) fn has_reset(&self) -> bool {
         self.0.reset_in.load(Ordering::Relaxed) == self.number()
     }
 
-    /// Number of this turn, from 1.
+    /// Number of this poll, from 1.
     pub(crate) fn number(&self) -> usize {
         self.0.number.load(Ordering::Relaxed)
     }
@@ -124,56 +125,56 @@ impl Turns {
     }
 }
 
-/// Connection that reads a bounded number of bytes in a turn.
+/// Connection that reads no more in a poll than its read budget.
 #[derive(Debug)]
-pub(crate) struct TurnReader<I> {
+pub(crate) struct BudgetedReader<I> {
     io: I,
-    turns: Turns,
-    /// Number of the turn to which the next two fields belong.
-    turn: usize,
+    read_budget: ReadBudget,
+    /// Number of the poll to which the next two fields belong.
+    poll: usize,
     /// Bytes that may still be read.
     left: usize,
-    /// Whether the end of the turn was marked.
+    /// Whether the end of the poll was marked.
     is_marked: bool,
     marks: Marks,
 }
 
-impl<I: Unread> TurnReader<I> {
-    pub(crate) fn new(io: I, turns: Turns) -> Self {
-        Self { io, turns, turn: 0, left: TURN_BYTES, is_marked: false, marks: Marks::new() }
+impl<I: Unread> BudgetedReader<I> {
+    pub(crate) fn new(io: I, read_budget: ReadBudget) -> Self {
+        Self { io, read_budget, poll: 0, left: READ_BUDGET_BYTES, is_marked: false, marks: Marks::new() }
     }
 
-    /// Begins the turn `turn`.
-    fn begin(&mut self, turn: usize) {
-        let mark = self.marks.next(self.turns.0.began_after.load(Ordering::Relaxed));
-        self.turns.0.arrived_after.store(mark.nanos, Ordering::Relaxed);
-        self.turns.0.woken_at.store(mark.woken_at, Ordering::Relaxed);
-        (self.turn, self.left, self.is_marked) = (turn, TURN_BYTES, false);
+    /// Begins the poll with this number.
+    fn begin(&mut self, poll: usize) {
+        let mark = self.marks.next(self.read_budget.0.began_after.load(Ordering::Relaxed));
+        self.read_budget.0.arrived_after.store(mark.nanos, Ordering::Relaxed);
+        self.read_budget.0.woken_at.store(mark.woken_at, Ordering::Relaxed);
+        (self.poll, self.left, self.is_marked) = (poll, READ_BUDGET_BYTES, false);
     }
 
-    /// Marks the end of a turn after which `unread` bytes are left.
+    /// Marks the end of a poll after which `unread` bytes are left.
     fn mark(&mut self, unread: u64) {
         self.is_marked = true;
-        self.marks.add(unread, self.turns.nanos());
+        self.marks.add(unread, self.read_budget.nanos());
     }
 }
 
-impl<I: AsyncRead + Unread + Unpin> AsyncRead for TurnReader<I> {
+impl<I: AsyncRead + Unread + Unpin> AsyncRead for BudgetedReader<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        let turn = this.turns.number();
-        if this.turn != turn {
-            this.begin(turn);
+        let poll = this.read_budget.number();
+        if this.poll != poll {
+            this.begin(poll);
         }
         if this.left == 0 {
             if !this.is_marked {
                 let unread = this.io.unread_bytes();
                 this.mark(unread);
-                // The next turn comes after everything that is ready now.
+                // The next poll comes after everything that is ready now.
                 cx.waker().wake_by_ref();
             }
             return Poll::Pending;
@@ -192,7 +193,7 @@ impl<I: AsyncRead + Unread + Unpin> AsyncRead for TurnReader<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for TurnReader<I> {
+impl<I: AsyncWrite + Unpin> AsyncWrite for BudgetedReader<I> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(cx, bytes)
     }
@@ -234,7 +235,7 @@ mod tests {
 
     use super::*;
 
-    const CAPACITY: usize = 64 * TURN_BYTES;
+    const CAPACITY: usize = 64 * READ_BUDGET_BYTES;
 
     impl Unread for DuplexStream {
         fn unread_bytes(&self) -> u64 {
@@ -245,14 +246,14 @@ mod tests {
     #[tokio::test]
     async fn a_connection_with_much_to_read_lets_others_go_between() {
         let (near, mut far) = duplex(CAPACITY);
-        far.write_all(&vec![7; 10 * TURN_BYTES]).await.expect("room");
+        far.write_all(&vec![7; 10 * READ_BUDGET_BYTES]).await.expect("room");
         drop(far);
         let others = Rc::new(Cell::new(0));
         let work = async {
-            let turns = Turns::default();
-            let mut io = TurnReader::new(near, turns.clone());
+            let read_budget = ReadBudget::default();
+            let mut io = BudgetedReader::new(near, read_budget.clone());
             let reading = async {
-                let (mut read, mut buffer) = (0, vec![0; TURN_BYTES / 2]);
+                let (mut read, mut buffer) = (0, vec![0; READ_BUDGET_BYTES / 2]);
                 loop {
                     match io.read(&mut buffer).await.expect("reads") {
                         0 => return read,
@@ -260,7 +261,7 @@ mod tests {
                     }
                 }
             };
-            turns.limit(reading).await
+            read_budget.limit(reading).await
         };
         let local = LocalSet::new();
         let counted = Rc::clone(&others);
@@ -273,7 +274,7 @@ mod tests {
             .await;
         });
         let read = local.run_until(async { tokio::task::spawn_local(work).await });
-        assert_eq!(read.await.expect("no panic"), 10 * TURN_BYTES);
+        assert_eq!(read.await.expect("no panic"), 10 * READ_BUDGET_BYTES);
         assert!(others.get() >= 5, "{} polls of another task", others.get());
     }
 
@@ -308,12 +309,12 @@ mod tests {
         }
     }
 
-    /// Reads in a turn until the reader has to wait `waits` times. Returns the number of bytes.
-    fn turn(reader: &mut TurnReader<Script>, waits: usize, cx: &mut Context<'_>) -> usize {
-        reader.turns.begin();
+    /// Reads in a poll until the reader has to wait `waits` times. Returns the number of bytes.
+    fn read_in_a_poll(reader: &mut BudgetedReader<Script>, waits: usize, cx: &mut Context<'_>) -> usize {
+        reader.read_budget.begin();
         let (mut read, mut left) = (0, waits);
         while left > 0 {
-            let mut bytes = vec![0; TURN_BYTES];
+            let mut bytes = vec![0; READ_BUDGET_BYTES];
             let mut buffer = ReadBuf::new(&mut bytes);
             match Pin::new(&mut *reader).poll_read(cx, &mut buffer) {
                 Poll::Pending => left -= 1,
@@ -324,29 +325,29 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_ends_after_a_pause_wakes_the_connection() {
-        let script = [Some(1), None, Some(TURN_BYTES), Some(1), None];
-        let mut reader = TurnReader::new(Script(script.into()), Turns::default());
+    fn a_poll_that_ends_after_a_pause_wakes_the_connection() {
+        let script = [Some(1), None, Some(READ_BUDGET_BYTES), Some(1), None];
+        let mut reader = BudgetedReader::new(Script(script.into()), ReadBudget::default());
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(Arc::clone(&wakes));
         let mut cx = Context::from_waker(&waker);
-        for (waits, read) in [(2, TURN_BYTES + 1), (1, 1)] {
-            assert_eq!(turn(&mut reader, waits, &mut cx), read);
+        for (waits, read) in [(2, READ_BUDGET_BYTES + 1), (1, 1)] {
+            assert_eq!(read_in_a_poll(&mut reader, waits, &mut cx), read);
             assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
         }
     }
 
     #[test]
     fn the_age_of_what_woke_a_connection_is_at_most_the_delay_of_its_wakeup() {
-        let turns = Turns::default();
+        let read_budget = ReadBudget::default();
         let (second, delay) = (Duration::from_secs(1), Duration::from_millis(3));
-        let later = turns.0.opened_at + second;
-        turns.0.woken_at.store(1_000_000_000, Ordering::Relaxed);
-        assert_eq!(turns.age(later, delay), delay);
-        assert_eq!(turns.age(later + delay, delay), 2 * delay, "a later turn of the burst");
-        turns.0.woken_at.store(0, Ordering::Relaxed);
-        assert_eq!(turns.age(turns.0.opened_at, delay), Duration::ZERO);
-        turns.0.woken_at.store(NEVER, Ordering::Relaxed);
-        assert_eq!(turns.age(later, delay), second);
+        let later = read_budget.0.opened_at + second;
+        read_budget.0.woken_at.store(1_000_000_000, Ordering::Relaxed);
+        assert_eq!(read_budget.age(later, delay), delay);
+        assert_eq!(read_budget.age(later + delay, delay), 2 * delay, "a later poll of the burst");
+        read_budget.0.woken_at.store(0, Ordering::Relaxed);
+        assert_eq!(read_budget.age(read_budget.0.opened_at, delay), Duration::ZERO);
+        read_budget.0.woken_at.store(NEVER, Ordering::Relaxed);
+        assert_eq!(read_budget.age(later, delay), second);
     }
 }

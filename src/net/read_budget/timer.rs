@@ -1,4 +1,4 @@
-//! Timer of one connection, whose clock is read once in a turn.
+//! Timer of one connection, whose clock is read once in each poll of its task.
 
 use std::{
     pin::Pin,
@@ -8,17 +8,17 @@ use std::{
 use hyper::rt::{Sleep, Timer};
 use hyper_util::rt::TokioTimer;
 
-use super::Turns;
+use super::ReadBudget;
 
-/// Timer for HTTP/2, which notes the time of every frame for its keepalive: by the time at which the turn began that reads
+/// Timer for HTTP/2, which notes the time of every frame for its keepalive: by the time at which the poll began that reads
 /// the frame.
 #[derive(Clone, Debug)]
-pub(crate) struct TurnTimer {
-    pub(crate) turns: Turns,
+pub(crate) struct ReadBudgetTimer {
+    pub(crate) read_budget: ReadBudget,
     pub(crate) timer: TokioTimer,
 }
 
-impl Timer for TurnTimer {
+impl Timer for ReadBudgetTimer {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Sleep>> {
         self.timer.sleep(duration)
     }
@@ -32,7 +32,7 @@ impl Timer for TurnTimer {
     }
 
     fn now(&self) -> Instant {
-        self.turns.began_at()
+        self.read_budget.began_at()
     }
 }
 
@@ -41,12 +41,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_is_that_at_which_the_turn_began() {
-        let timer = TurnTimer { turns: Turns::default(), timer: TokioTimer::new() };
+    fn the_time_is_that_at_which_the_poll_began() {
+        let timer = ReadBudgetTimer { read_budget: ReadBudget::default(), timer: TokioTimer::new() };
         let opened = timer.now();
         while Instant::now() == opened {}
-        assert_eq!(timer.now(), opened, "no turn has begun since");
-        timer.turns.begin();
+        assert_eq!(timer.now(), opened, "no poll has begun since");
+        timer.read_budget.begin();
         let began = timer.now();
         assert!(began > opened && began <= Instant::now());
     }
