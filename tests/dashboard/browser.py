@@ -213,9 +213,9 @@ class Browser:
     def foreign_requests(self):
         """URLs fetched from other hosts than the instance."""
         messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        asked = [message["params"]["request"]["url"] for message in messages if message["method"] == "Network.requestWillBeSent"]
-        assert asked, "nothing was fetched at all"
-        return [url for url in asked if not url.startswith((f"{self.url}/", "about:", "data:"))]
+        sent = [message["params"]["request"]["url"] for message in messages if message["method"] == "Network.requestWillBeSent"]
+        assert sent, "nothing was fetched at all"
+        return [url for url in sent if not url.startswith((f"{self.url}/", "about:", "data:"))]
 
 
 def hold(browser, method, path):

@@ -31,7 +31,7 @@ def picture(browser, name, size, view, words):
 
 def demo_limit(browser, instance):
     """The rule that admits ten requests an hour has denied the others."""
-    assert instance.ask("edge", [("path", "/login")], 12) == 2, "ten of twelve pass"
+    assert instance.send("edge", [("path", "/login")], 12) == 2, "ten of twelve pass"
     picture(browser, "demo-limit", (1380, 420), "rules", ["path_/login*", "10 per hour"])
 
 

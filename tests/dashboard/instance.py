@@ -27,8 +27,8 @@ class Instance:
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read() or "null")
 
-    def ask(self, domain, pairs, times=1, hits=1):
-        """Asks as Envoy does, with hits in each request; gives how many of these requests were denied."""
+    def send(self, domain, pairs, times=1, hits=1):
+        """Sends requests as Envoy does, with hits in each; returns the number of those that were denied."""
         entries = [{"key": key, "value": value} for key, value in pairs]
         body = json.dumps({"domain": domain, "descriptors": [{"entries": entries}], "hitsAddend": hits}).encode()
         denied = 0

@@ -66,8 +66,8 @@ fn walk(tollgate: &Tollgate, arguments: &[&str]) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Asks by the JSON twin for some hits on one descriptor.
-fn ask(tollgate: &Tollgate, domain: &str, entries: &[(&str, &str)], hits: u32) -> http::Answer {
+/// Sends a request for some hits on one descriptor to the JSON twin.
+fn send(tollgate: &Tollgate, domain: &str, entries: &[(&str, &str)], hits: u32) -> http::Answer {
     let entries: Vec<Value> =
         entries.iter().map(|(key, value)| serde_json::json!({ "key": key, "value": value })).collect();
     let request = serde_json::json!({
@@ -82,7 +82,7 @@ fn ask(tollgate: &Tollgate, domain: &str, entries: &[(&str, &str)], hits: u32) -
 fn a_newcomer_raises_the_limit_of_a_tier_within_a_minute() {
     let config = config();
     let tollgate = Tollgate::start(config.path(), EDITABLE);
-    let free = |key, hits| ask(&tollgate, "example_tiers", &[("tier", "free"), ("api_key", key)], hits);
+    let free = |key, hits| send(&tollgate, "example_tiers", &[("tier", "free"), ("api_key", key)], hits);
     assert_eq!(free("before", 61).status, 429, "the limit is 60 before");
     walk(&tollgate, &["newcomer"]);
     assert_eq!(free("within", 250).status, 200, "the limit is 250 now");
@@ -156,7 +156,7 @@ async fn the_sums_of_three_instances_are_shown_and_a_fourth_that_is_missing() {
     let instances = [0; 3].map(|_| Tollgate::spawn(config.path(), &arguments));
     instances.iter().for_each(Tollgate::wait_until_ready);
     for (instance, hits) in instances.iter().zip([3, 5, 7]) {
-        ask(instance, "api", &[("api_key", "shared")], hits);
+        send(instance, "api", &[("api_key", "shared")], hits);
     }
     // A heartbeat without a report, as of an older release, and an event.
     let older = Control::redis(RulesSource::Directory, &settings(&redis.url())).expect("valid settings");

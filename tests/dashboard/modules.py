@@ -1,7 +1,7 @@
-"""The parts of the page that think: they are asked in the browser that runs them."""
+"""The modules of the page that compute: the browser that runs them evaluates expressions of theirs."""
 
 
-def ask(browser, module, expression):
+def evaluate(browser, module, expression):
     """The value of an expression in which `it` is a module of the page."""
     return browser.driver.execute_async_script(
         "const done = arguments[1]; import(`./assets/js/${arguments[0]}`).then((it) => done("
@@ -27,7 +27,7 @@ def merging(browser):
     """Two edits of one text."""
 
     def merged(base, mine, theirs):
-        return ask(browser, "merge.js", f"it.mergeText({base!r}, {mine!r}, {theirs!r}, 'version 9')")
+        return evaluate(browser, "merge.js", f"it.mergeText({base!r}, {mine!r}, {theirs!r}, 'version 9')")
 
     def both(text):
         return {"text": text, "hasConflict": False}
@@ -39,7 +39,7 @@ def merging(browser):
     same(merged("a\na\nb", "a\na\na\nb", "a\na\nb\nc"), both("a\na\na\nb\nc"), "lines that are the same")
     conflict = merged("a\nb\nc", "a\nmine\nc", "a\ntheirs\nc")
     same(conflict, {"text": "a\n<<<<<<< yours\nmine\n=======\ntheirs\n>>>>>>> version 9\nc", "hasConflict": True}, "a conflict")
-    files = ask(browser, "merge.js", "it.mergeFiles({a: '1', b: '1', c: '1'}, {a: '2', c: '1', n: 'new'}, {a: '1', b: '2', o: 'o'}, 'v')")
+    files = evaluate(browser, "merge.js", "it.mergeFiles({a: '1', b: '1', c: '1'}, {a: '2', c: '1', n: 'new'}, {a: '1', b: '2', o: 'o'}, 'v')")
     same(files, {"files": {"a": "2", "b": "2", "n": "new", "o": "o"}, "conflicts": ["b"]}, "files")
 
 
@@ -47,7 +47,7 @@ def finding(browser):
     """Where a limit is written, in all the ways in which it may be."""
 
     def found(text, line):
-        place = ask(browser, "locate.js", f"it.findLimit({text!r}, {line})")
+        place = evaluate(browser, "locate.js", f"it.findLimit({text!r}, {line})")
         return place and (place["line"], text.split("\n")[place["line"] - 1][place["from"]:place["to"]], place["isShared"])
 
     block = "descriptors:\n- key: a\n  descriptors:\n  - key: b\n    rate_limit:\n      requests_per_unit: 5 # of b\n  rate_limit:\n" \
@@ -68,7 +68,7 @@ def reading(browser):
     """Descriptors as text."""
 
     def pairs(text):
-        found = ask(browser, "descriptor.js", f"it.readDescriptor({text!r}).map((pair) => [pair.key, pair.value])")
+        found = evaluate(browser, "descriptor.js", f"it.readDescriptor({text!r}).map((pair) => [pair.key, pair.value])")
         return [tuple(pair) for pair in found]
 
     same(pairs("a=1,b=2"), [("a", "1"), ("b", "2")], "two pairs")
@@ -82,14 +82,14 @@ def telling(browser):
     """Numbers, for people."""
 
     def told(expression):
-        return ask(browser, "format.js", expression)
+        return evaluate(browser, "format.js", expression)
 
     same(told("[0, 999, 1234, 99999, 1234567].map(it.count)"), ["0", "999", "1,234", "99,999", "1.23M"], "counts")
     same(told("[0, 0.01, 0.44, 12.4, 4321].map(it.rate)"), ["0", "<0.1", "0.4", "12", "4,321"], "rates")
     same(told("[0, 0.0001, 0.034, 0.5, 1].map(it.percent)"), ["0 %", "<0.1 %", "3.4 %", "50 %", "100 %"], "parts")
     same(told("[null, 12, 1234, 56789, 2500000].map(it.micros)"), ["–", "12 µs", "1.2 ms", "57 ms", "2.5 s"], "latencies")
     same(told("[900, 61000, 3700000, 90000000, 200000000].map(it.span)"), ["1 s", "1 min", "1 h 1 min", "1 day", "2 days"], "times")
-    same(ask(browser, "scale.js", "[0, 1, 7, 1900].map(it.ticks)"), [[0, 1], [0, 0.5, 1], [0, 2.5, 5, 7.5], [0, 1000, 2000]], "scales")
+    same(evaluate(browser, "scale.js", "[0, 1, 7, 1900].map(it.ticks)"), [[0, 1], [0, 0.5, 1], [0, 2.5, 5, 7.5], [0, 1000, 2000]], "scales")
 
 
 def forcing(browser):
@@ -97,7 +97,7 @@ def forcing(browser):
     one, other = {"code": "denies_all", "domain": "a"}, {"code": "drops_domain", "domain": "b"}
 
     def covered(confirmed, reasons):
-        return ask(browser, "views/force.js", f"it.covers({confirmed!r}, {reasons!r})")
+        return evaluate(browser, "views/force.js", f"it.covers({confirmed!r}, {reasons!r})")
 
     same(covered([one, other], [one]), True, "less than was confirmed")
     same(covered([one], [one, other]), False, "more than was confirmed")
@@ -109,7 +109,7 @@ def comparing(browser):
     """Differences between two limits."""
 
     def apart(before, after):
-        return ask(browser, "diff_view.js", f"((found) => [found.old, found.now, found.same])(it.apart({before!r}, {after!r}))")
+        return evaluate(browser, "diff_view.js", f"((found) => [found.old, found.now, found.same])(it.apart({before!r}, {after!r}))")
 
     same(apart("60 per minute, fixed_window, name free", "250 per minute, fixed_window, name free"),
          ["60 per minute", "250 per minute", "fixed_window, name free"], "another amount")

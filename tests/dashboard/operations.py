@@ -9,8 +9,8 @@ HOSTILE = "<img src=x onerror=document.title='hacked'>"
 
 
 def talkers(browser, instance):
-    """A key that asks too much is denied from where it is seen; its name is text, whatever it reads like."""
-    denied = lambda times=1: instance.ask("api", [("api_key", HOSTILE)], times)
+    """A key with too many requests is denied from where it is seen; its name is text, whatever it reads like."""
+    denied = lambda times=1: instance.send("api", [("api_key", HOSTILE)], times)
     assert denied(30) == 0, "its limit is much higher"
     browser.open("talkers")
     row = browser.row(HOSTILE)
@@ -44,11 +44,11 @@ def talkers(browser, instance):
 
 def hostile(browser, instance):
     """A deny entry of a top talker denies its value and nothing else, whatever the value is."""
-    passes = lambda value: instance.ask("api", [("api_key", value)]) == 0
-    assert instance.ask("api", [("api_key", "honest")], hits=3000) == 0
+    passes = lambda value: instance.send("api", [("api_key", value)]) == 0
+    assert instance.send("api", [("api_key", "honest")], hits=3000) == 0
     values = ["*", "a,b=c", "back\\slash\\", "line\nbreak ", '"quoted"', "10.0.0.0/8", "ü"]
     for value in values:
-        assert instance.ask("api", [("api_key", value)], hits=30) == 0
+        assert instance.send("api", [("api_key", value)], hits=30) == 0
     for value in values:
         browser.open("talkers")
         browser.press("Deny…", within=browser.row(f"api_key={value.split(chr(10))[0]}"))
@@ -146,8 +146,8 @@ def switch(browser, instance):
 
 def bans(browser, instance):
     """A client that does not wait is banned; its ban is lifted, and the next one forgiven."""
-    ask = lambda times: instance.ask("patience", [("client", HOSTILE)], times)
-    banned = lambda: ask(5) and instance.get("bans")["bans"]
+    send = lambda times: instance.send("patience", [("client", HOSTILE)], times)
+    banned = lambda: send(5) and instance.get("bans")["bans"]
     browser.until("a ban", banned)
     browser.open("bans")
     row = browser.row(HOSTILE)
@@ -158,7 +158,7 @@ def bans(browser, instance):
     browser.sees("this one had level 1", "dialog")
     browser.press("Lift")
     browser.sees("No active bans")
-    browser.until("its requests pass", lambda: ask(1) == 0)
+    browser.until("its requests pass", lambda: send(1) == 0)
     browser.until("another ban", banned)
     browser.open("bans")
     browser.press("Forgive…", within=browser.row(HOSTILE))
@@ -173,7 +173,7 @@ def bans(browser, instance):
 
 def abuse(browser, instance):
     """A client that does not stop is listed; its entry is lifted with one click, and the key is exempt."""
-    listed = lambda: instance.ask("abused", [("client", HOSTILE)], 9) and instance.get("lists")["automatic"]
+    listed = lambda: instance.send("abused", [("client", HOSTILE)], 9) and instance.get("lists")["automatic"]
     browser.until("an automatic entry", listed)
     browser.open("lists")
     row = browser.row(HOSTILE)
@@ -240,24 +240,24 @@ def away(browser, instance):
 def quiet(browser, instance):
     """No request is sent twice at once, and none while the page is hidden."""
     browser.open()
-    browser.until("some answers", lambda: len(asked(browser)) > 8)
+    browser.until("some answers", lambda: len(api_requests(browser)) > 8)
     by_path = {}
-    for path, start, end in asked(browser):
+    for path, start, end in api_requests(browser):
         by_path.setdefault(path, []).append((start, end))
     for path, times in by_path.items():
         overlaps = [(one, next) for one, next in itertools.pairwise(times) if next[0] < one[1]]
-        assert not overlaps, f"{path} was asked again before it was answered: {overlaps}"
+        assert not overlaps, f"{path} was requested again before its response: {overlaps}"
     # Headless Chromium never hides a page, so the script pretends that it is hidden.
     seen = "Object.defineProperty(document, 'hidden', {configurable: true, value: arguments[0]});" \
            "document.dispatchEvent(new Event('visibilitychange'))"
     browser.script(seen, True)
     time.sleep(0.5)
-    before = len(asked(browser))
+    before = len(api_requests(browser))
     # A visible page polls the status every 2 s.
     time.sleep(2.5)
-    assert len(asked(browser)) == before, "the page polls although it is hidden"
+    assert len(api_requests(browser)) == before, "the page polls although it is hidden"
     browser.script(seen, False)
-    browser.until("it asks again", lambda: len(asked(browser)) > before)
+    browser.until("it polls again", lambda: len(api_requests(browser)) > before)
 
 
 def slow(browser, instance):
@@ -266,17 +266,17 @@ def slow(browser, instance):
     browser.sees("ready", ".facts")
     hold(browser, "GET", "api/v1/audit")
     browser.press("Audit")
-    browser.until("the audit log is asked for", lambda: browser.script("return window.held.length"))
-    before = len([one for one in asked(browser) if one[0].endswith("/status")])
-    browser.until("the state is asked for again and again",
-                  lambda: len([one for one in asked(browser) if one[0].endswith("/status")]) > before + 1)
-    assert browser.script("return window.held.length") == 1, "what is under way is asked for again"
+    browser.until("the audit log is requested", lambda: browser.script("return window.held.length"))
+    before = len([one for one in api_requests(browser) if one[0].endswith("/status")])
+    browser.until("the state is requested repeatedly",
+                  lambda: len([one for one in api_requests(browser) if one[0].endswith("/status")]) > before + 1)
+    assert browser.script("return window.held.length") == 1, "what is in flight is requested again"
     browser.script("window.held[0].late()")
     browser.sees("The audit log: no response within 15 s", "main .notice")
     assert not browser.all("#banner .notice"), "one that is late is taken for an instance that is away"
 
 
-def asked(browser):
+def api_requests(browser):
     """The API requests of the page: path, start and end."""
     return browser.script("""
         return performance.getEntriesByType('resource').filter((one) => one.name.includes('/api/v1/'))

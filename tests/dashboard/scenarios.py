@@ -63,12 +63,12 @@ def main():
     parser.add_argument("--operator", help="an operator's token")
     parser.add_argument("--viewer", help="a viewer's token")
     parser.add_argument("scenarios", nargs="+", choices=SCENARIOS, help="in this order")
-    asked = parser.parse_args()
-    instance = Instance(asked.url, asked.calls, asked.operator)
-    tokens = {"operator": asked.operator, "viewer": asked.viewer}
-    browser = Browser(asked.url, asked.pictures)
+    arguments = parser.parse_args()
+    instance = Instance(arguments.url, arguments.calls, arguments.operator)
+    tokens = {"operator": arguments.operator, "viewer": arguments.viewer}
+    browser = Browser(arguments.url, arguments.pictures)
     try:
-        failed = [name for name in asked.scenarios if not passes(name, browser, instance, tokens)]
+        failed = [name for name in arguments.scenarios if not passes(name, browser, instance, tokens)]
     finally:
         browser.close()
     sys.exit(f"failed: {', '.join(failed)}" if failed else 0)

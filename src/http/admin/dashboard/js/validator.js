@@ -19,10 +19,10 @@ export function validator() {
     // Problems stay visible while checking; guardrails that an apply must confirm are dropped, as they are of other files.
     const last = result.get()?.answer;
     result.set({ state: 'checking', answer: last && { ...last, reasons: [] } });
-    timer = setTimeout(() => ask(files, signal), DEBOUNCE_MS);
+    timer = setTimeout(() => validate(files, signal), DEBOUNCE_MS);
   }
 
-  async function ask(files, signal) {
+  async function validate(files, signal) {
     try {
       const answer = await call('POST', 'validate', { files }, signal);
       if (!signal.aborted) result.set({ state: 'checked', answer });

@@ -10,7 +10,7 @@ import { isEditable } from './source_notice.js';
 
 export function applyBar({ checks, apply, discard, show }) {
   const forward = button('Review and apply…', press, 'primary');
-  const back = button('Discard edits…', ask);
+  const back = button('Discard edits…', confirmDiscard);
 
   function closed() {
     const result = checks.result.get();
@@ -28,7 +28,7 @@ export function applyBar({ checks, apply, discard, show }) {
     if (mayWrite() && isEditable()) show();
   }
 
-  function ask() {
+  function confirmDiscard() {
     if (!draft.isChanged()) return say('There are no edits to discard.');
     openDialog({
       title: 'Discard your edits?',

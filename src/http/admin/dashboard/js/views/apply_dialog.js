@@ -37,14 +37,14 @@ export async function applyDialog(reasons, done) {
       }
     },
   });
-  if (reasons.length > 0) gate.ask(reasons);
+  if (reasons.length > 0) gate.show(reasons);
   comment.focus();
   await showChanges(changes, dialog, { files, against: base ?? undefined });
 }
 
-async function showChanges(changes, dialog, asked) {
+async function showChanges(changes, dialog, request) {
   try {
-    changes.replaceChildren(diffView(await call('POST', 'diff', asked)));
+    changes.replaceChildren(diffView(await call('POST', 'diff', request)));
   } catch (error) {
     changes.replaceChildren();
     dialog.wrong(error.message);

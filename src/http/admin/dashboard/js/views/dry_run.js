@@ -28,7 +28,7 @@ export function dryRun(parameters) {
   const outcome = h('div', { 'aria-live': 'polite' }, h('p', { class: 'empty' },
     'Shows the rule and the counter of each descriptor. Nothing is charged.'));
 
-  async function ask(event) {
+  async function evaluate(event) {
     event?.preventDefault();
     if (send.getAttribute('aria-disabled') === 'true') return;
     Object.assign(last, { domain: domain.value.trim(), lines: lines.value });
@@ -38,7 +38,7 @@ export function dryRun(parameters) {
       const given = lines.value.split('\n').map((line) => line.trim()).filter(Boolean).map(readDescriptor);
       const isDraft = which.value === 'draft';
       const answer = await call('POST', 'try', { domain: last.domain, descriptors: given, files: isDraft ? draft.files : undefined });
-      outcome.replaceChildren(dryRunResult(answer, { domain: last.domain, isDraft, again: ask }));
+      outcome.replaceChildren(dryRunResult(answer, { domain: last.domain, isDraft, again: evaluate }));
     } catch (error) {
       text(wrong, error.message);
     }
@@ -55,7 +55,7 @@ export function dryRun(parameters) {
     if (domain.value === '' && !isEdited && domains.length > 0) domain.value = domains[0];
   }
 
-  const form = h('form', { class: 'stack', on: { submit: ask } },
+  const form = h('form', { class: 'stack', on: { submit: evaluate } },
     h('div', { class: 'two' }, field('Domain', domain), whichField), options,
     field('Descriptors', lines, 'One per line: key=value,key=value. The request is over the limit if one of them is.'),
     wrong, h('div', { class: 'row' }, send));

@@ -10,23 +10,23 @@ import { say } from '../messages.js';
 import { link } from '../links.js';
 import { refresh } from '../poll.js';
 
-export function dryRunResult(answer, asked) {
+export function dryRunResult(answer, request) {
   const { is_over_limit: isOver, descriptors } = answer;
   const verdict = isOver === null || isOver === undefined ? badge('unknown', 'warn')
     : isOver ? badge('over limit: denied', 'bad') : badge('within limits: passes', 'ok');
   return h('div', { class: 'stack' }, h('p', { class: 'row' }, 'The request would be', verdict),
     answer.problem && notice('warn', h('p', {}, answer.problem)),
-    descriptors.map((one) => descriptor(one, asked)),
+    descriptors.map((one) => descriptor(one, request)),
     h('details', {}, h('summary', {}, 'As text'), h('pre', { class: 'diff', tabindex: '0' }, answer.text)));
 }
 
-function descriptor(one, asked) {
+function descriptor(one, request) {
   return h('section', { class: 'stack' },
     h('h3', {}, h('code', {}, writeDescriptor(one.descriptor))),
     one.listed && listed(one.listed),
     h('ol', { class: 'walk' }, one.steps.map(step)),
-    one.rule ? rule(one.rule, asked) : h('p', {}, badge('no limit'), ' No rule matches.'),
-    one.counter && counter(one, asked));
+    one.rule ? rule(one.rule, request) : h('p', {}, badge('no limit'), ' No rule matches.'),
+    one.counter && counter(one, request));
 }
 
 function listed(entry) {
@@ -49,7 +49,7 @@ function rule({ rule, name, file, line, limit, switch: mode, replaced_by: other 
     other && h('span', { class: 'muted' }, `replaced by ${other}`), at);
 }
 
-function counter(one, asked) {
+function counter(one, request) {
   const { used, reserved = 0, remaining, would_pass: passes, reset_after_ms: reset, cell, slot } = one.counter;
   if (used === null) return h('p', {}, badge('unknown', 'warn'), ' The store does not respond.');
   const total = used + reserved + remaining;
@@ -62,7 +62,7 @@ function counter(one, asked) {
     h('div', { class: part >= 1 ? 'meter full' : 'meter', role: 'img', 'aria-label': `${Math.round(part * 100)} % used` },
       svg('svg', { preserveAspectRatio: 'none', viewBox: '0 0 100 1' }, svg('rect', { width: Math.min(1, part) * 100, height: 1 }))),
     h('p', { class: 'hint' }, 'counter ', h('code', {}, cell), slot === null || slot === undefined ? null : `, slot ${slot}`),
-    !asked.isDraft && h('div', { class: 'row' }, writeButton('Reset counter…', () => resetDialog(one, asked), 'small')));
+    !request.isDraft && h('div', { class: 'row' }, writeButton('Reset counter…', () => resetDialog(one, request), 'small')));
 }
 
 /** The outcome is unknown with a minimum interval, as a dry run does not charge. */

@@ -5,41 +5,41 @@ import { field, notice } from '../controls.js';
 import { h } from '../dom.js';
 
 /**
- * Shows the guardrails that a change violates and asks for confirmation. `ask(reasons)` shows them, `reset()` removes them,
+ * Shows the guardrails that a change violates and requires confirmation. `show(reasons)` shows them, `reset()` removes them,
  * because the change is another one; `send(attempt)` calls `attempt(isForced)`, with force only if all guardrails that the
  * API reports were confirmed.
  */
 export function forceGate() {
   const node = h('div', { class: 'stack' });
-  let asked = null;
+  let shown = null;
 
-  function ask(reasons) {
-    asked = forceFields(reasons);
-    node.replaceChildren(asked.node);
+  function show(reasons) {
+    shown = forceFields(reasons);
+    node.replaceChildren(shown.node);
   }
 
-  /** Drops the reasons that were asked for, and what was confirmed. */
+  /** Drops the reasons that were shown, and what was confirmed. */
   function reset() {
-    asked = null;
+    shown = null;
     node.replaceChildren();
   }
 
   async function send(attempt) {
-    if (asked && !asked.isGiven()) {
-      asked.focus();
+    if (shown && !shown.isGiven()) {
+      shown.focus();
       throw new Error('Confirm above to apply anyway.');
     }
     try {
       return await attempt(false);
     } catch (error) {
       if (!(error instanceof Refused) || error.code !== 'needs_force') throw error;
-      if (asked && covers(asked.reasons, error.details.reasons)) return attempt(true);
-      ask(error.details.reasons);
+      if (shown && covers(shown.reasons, error.details.reasons)) return attempt(true);
+      show(error.details.reasons);
       throw new Error('Nothing has been changed; confirm above to apply anyway.');
     }
   }
 
-  return { node, ask, reset, send };
+  return { node, show, reset, send };
 }
 
 /** Whether every reason was confirmed. */
@@ -52,8 +52,8 @@ function forceFields(reasons) {
     h('p', { class: 'strong' }, 'This would hurt traffic:'),
     h('ul', { class: 'changes' }, reasons.map((reason) => h('li', {}, h('code', { class: 'strong' }, reason.domain), h('span', {}, reason.message))))));
   const domains = [...new Set(reasons.map((reason) => reason.domain))];
-  const asked = domains.length === 1 ? typed(domains[0]) : ticks(domains);
-  return { reasons, node: h('div', { class: 'stack' }, violated, asked.node), isGiven: asked.isGiven, focus: asked.focus };
+  const confirmation = domains.length === 1 ? typed(domains[0]) : ticks(domains);
+  return { reasons, node: h('div', { class: 'stack' }, violated, confirmation.node), isGiven: confirmation.isGiven, focus: confirmation.focus };
 }
 
 function typed(domain) {

@@ -89,8 +89,8 @@ function valueOf(text) {
 
 /** Shows the overrides of the rule, each with a button that removes it. */
 async function showPresent(rule, node) {
-  const asked = query('overrides', { domain: rule.domain, rule: rule.rule, limit: MAX_SHOWN });
-  const { overrides, is_truncated: isTruncated } = await call('GET', asked).catch(() => ({ overrides: [] }));
+  const path = query('overrides', { domain: rule.domain, rule: rule.rule, limit: MAX_SHOWN });
+  const { overrides, is_truncated: isTruncated } = await call('GET', path).catch(() => ({ overrides: [] }));
   const lines = overrides.map((one) => {
     const end = one.expires_at_ms ? `ends ${until(one.expires_at_ms)}` : 'without an end';
     const whose = one.key?.length > 0 ? writeDescriptor(one.key) : 'the rule';

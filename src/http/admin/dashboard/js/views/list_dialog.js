@@ -24,7 +24,7 @@ export function listDialog(given = {}) {
   const reason = h('input', { type: 'text', required: true, maxlength: 500, value: given.reason ?? '' });
   const life = lifetime('3600');
   const gate = forceGate();
-  let asked = '';
+  let attempted = '';
   const dialog = openDialog({
     title: given.descriptor ? 'Deny a key' : 'Add to a list',
     wide: true,
@@ -39,8 +39,8 @@ export function listDialog(given = {}) {
     submit: async () => {
       const what = { list: list.value, domain: readDomain(), descriptor: pairs.read() };
       // A confirmation is for one entry only.
-      if (asked !== JSON.stringify(what)) gate.reset();
-      asked = JSON.stringify(what);
+      if (attempted !== JSON.stringify(what)) gate.reset();
+      attempted = JSON.stringify(what);
       const entry = { ...what, reason: reason.value.trim(), expires_in_s: life.seconds() };
       await gate.send((isForced) => call('POST', 'lists', { ...entry, force: isForced || undefined }));
       say(`${writeListed(entry.descriptor)} is on the ${entry.list} list of ${entry.domain === '*' ? 'every domain' : entry.domain}.`);

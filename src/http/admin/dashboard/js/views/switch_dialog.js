@@ -26,7 +26,7 @@ export async function switchDialog(rule) {
   const reason = h('input', { type: 'text', maxlength: 500, placeholder: 'Reason of the change' });
   const life = lifetime('3600');
   const lifeField = field('For', life.node, 'After that, the rule is enforced again.');
-  const asked = h('div', { class: 'two' }, field('Reason', reason), lifeField);
+  const reasonAndLife = h('div', { class: 'two' }, field('Reason', reason), lifeField);
   const steps = h('input', { type: 'text', maxlength: 200, value: '1, 10, 50, 100' });
   const over = select(TIMES, '3600');
   const denied = h('input', { type: 'number', min: 0, max: 100, step: 0.01, value: 5 });
@@ -37,16 +37,16 @@ export async function switchDialog(rule) {
   const set = h('p', { class: 'muted' });
   const chosen = () => choices.map((label) => label.querySelector('input')).find((input) => input.checked)?.value;
   const update = () => {
-    asked.hidden = chosen() === 'normal';
+    reasonAndLife.hidden = chosen() === 'normal';
     ramp.hidden = chosen() !== 'ramp';
     lifeField.hidden = !ramp.hidden;
-    reason.required = !asked.hidden;
+    reason.required = !reasonAndLife.hidden;
   };
   const form = h('fieldset', { on: { change: update } }, h('legend', { class: 'label' }, 'Effect on requests'), choices);
   update();
   openDialog({
     title: `Switch ${rule.rule}`,
-    content: [h('p', { class: 'muted' }, `Domain ${rule.domain}. Takes effect on every instance within 2 seconds.`), set, form, ramp, asked],
+    content: [h('p', { class: 'muted' }, `Domain ${rule.domain}. Takes effect on every instance within 2 seconds.`), set, form, ramp, reasonAndLife],
     label: 'Switch',
     submit: async () => {
       const isRamp = chosen() === 'ramp';
