@@ -36,7 +36,7 @@ await_port() { # name process port
     exit 1
 }
 
-ask() { # node words...
+cli() { # node words...
     "$redis_cli" -p $((port + $1)) "${@:2}"
 }
 
@@ -55,13 +55,13 @@ start_cluster() { # shards processors
         await_port "node-$at" $! $((port + at))
     done
     for ((at = 0; at < $1; at++)); do
-        ask "$at" cluster addslotsrange $((16384 * at / $1)) $((16384 * (at + 1) / $1 - 1)) >/dev/null
-        ask "$at" cluster set-config-epoch $((at + 1)) >/dev/null
-        ask "$at" cluster meet 127.0.0.1 "$port" >/dev/null
+        cli "$at" cluster addslotsrange $((16384 * at / $1)) $((16384 * (at + 1) / $1 - 1)) >/dev/null
+        cli "$at" cluster set-config-epoch $((at + 1)) >/dev/null
+        cli "$at" cluster meet 127.0.0.1 "$port" >/dev/null
     done
     for ((at = 0; at < $1; at++)); do
-        until [ "$(ask "$at" cluster slots | grep -cFx 127.0.0.1)" = "$1" ] &&
-            ask "$at" cluster info | grep -q cluster_state:ok; do sleep 0.1; done
+        until [ "$(cli "$at" cluster slots | grep -cFx 127.0.0.1)" = "$1" ] &&
+            cli "$at" cluster info | grep -q cluster_state:ok; do sleep 0.1; done
     done
 }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs the program of an unpacked image as Kubernetes does: as an unprivileged user, without capabilities, on a read-only
-# file system. Waits until it is ready, sends the request in ASK (JSON), and stops it with SIGTERM. The program inherits
+# file system. Waits until it is ready, sends the request in REQUEST (JSON), and stops it with SIGTERM. The program inherits
 # the environment of this script.
 #
 # usage: try.sh ROOT HTTP_PORT COMMAND [ARGUMENT...]
@@ -38,8 +38,8 @@ echo "user $(awk '{print $1}' "/proc/$process/uid_map")"
 grep '^CapEff' "/proc/$process/status"
 awk '$5 == "/" {print "root " $6}' "/proc/$process/mountinfo"
 # The response to a request.
-if [ -n "${ASK-}" ]; then
-    echo "answer $(curl -s -H 'Content-Type: application/json' --data "$ASK" "http://127.0.0.1:$port/json")"
+if [ -n "${REQUEST-}" ]; then
+    echo "answer $(curl -s -H 'Content-Type: application/json' --data "$REQUEST" "http://127.0.0.1:$port/json")"
 fi
 kill -TERM $process
 wait $process

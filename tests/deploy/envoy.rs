@@ -106,7 +106,7 @@ impl OpenConnection {
     }
 
     /// The status and the other lines before the body of a response.
-    fn ask(&mut self, target: &str, header: &str) -> (u16, Vec<String>) {
+    fn get(&mut self, target: &str, header: &str) -> (u16, Vec<String>) {
         let Self(reader) = self;
         let request = format!("GET {target} HTTP/1.1\r\nhost: t\r\n{header}\r\n\r\n");
         reader.get_mut().write_all(request.as_bytes()).expect("sent");
@@ -121,7 +121,7 @@ impl OpenConnection {
 
     /// The statuses of this many requests.
     fn statuses(&mut self, target: &str, header: &str, count: usize) -> Vec<u16> {
-        (0..count).map(|_| self.ask(target, header).0).collect()
+        (0..count).map(|_| self.get(target, header).0).collect()
     }
 
     /// Whether Envoy closes it.
@@ -178,12 +178,12 @@ fn routes_fail_closed_where_configured_and_open_otherwise() {
 fn a_response_is_charged_its_reported_cost_when_its_stream_ends() {
     let (_rules, _tollgate, envoy) = pair("response_cost");
     let url = format!("http://127.0.0.1:{}/", envoy.port);
-    let ask = || http::get_as(&url, &[("x-user", "me")]);
+    let send = || http::get_as(&url, &[("x-user", "me")]);
     let remaining = |answer: &http::Answer| {
         let text = answer.header("x-ratelimit-remaining").expect("Envoy sets it");
         text.parse::<u32>().expect("a number")
     };
-    let answers: Vec<_> = (0..5).map(|_| ask()).collect();
+    let answers: Vec<_> = (0..5).map(|_| send()).collect();
     let statuses: Vec<_> = answers.iter().map(|answer| answer.status).collect();
     assert_eq!(statuses, [200, 200, 200, 200, 429]);
     let left: Vec<_> = answers.iter().map(remaining).collect();
@@ -230,7 +230,7 @@ fn connections_of_banned_clients_are_closed_and_those_of_denied_ones_stay() {
     assert_eq!(mine.statuses("/", "x-api-key: me", 5), [200; 5]);
     let deadline = Instant::now() + Duration::from_secs(30);
     let last = loop {
-        let (status, lines) = mine.ask("/", "x-api-key: me");
+        let (status, lines) = mine.get("/", "x-api-key: me");
         assert_eq!(status, 429);
         if lines.iter().any(|line| line == "x-ratelimit-policy: banned") {
             break lines;

@@ -58,7 +58,7 @@ fn the_image_matches_the_manifests_and_the_program() {
         dockerfile.lines().filter_map(|line| line.strip_prefix("COPY --from=build /root-of-image")).collect();
     assert_eq!(copied, BTreeSet::from(["/bin/ /bin/", "/config/ /config/", "/usr/bin/ /usr/bin/"]));
     assert!(dockerfile.contains(&format!("version=\"{}\"", env!("CARGO_PKG_VERSION"))));
-    assert!(!dockerfile.contains("\nHEALTHCHECK"), "there is nothing that could ask");
+    assert!(!dockerfile.contains("\nHEALTHCHECK"), "there is no client for it");
     // The same steps, with and without an engine.
     for builder in [&dockerfile, &read("deploy/docker/build.sh")] {
         assert!(builder.contains("sh deploy/docker/compile.sh "));
@@ -205,7 +205,7 @@ fn tried(image: &TempDir, command: &[&str], variables: &[(&str, &str)]) -> Vec<S
     said.lines().map(str::to_owned).collect()
 }
 
-const ASK: &str = r#"{"domain": "edge", "descriptors": [{"entries": [{"key": "path", "value": "/"}]}]}"#;
+const REQUEST: &str = r#"{"domain": "edge", "descriptors": [{"entries": [{"key": "path", "value": "/"}]}]}"#;
 
 #[test]
 fn the_program_runs_unprivileged_on_a_read_only_file_system() {
@@ -213,7 +213,7 @@ fn the_program_runs_unprivileged_on_a_read_only_file_system() {
     let arguments = ["--http-address=127.0.0.1:8080", "--grpc-address=127.0.0.1:0", "--admin-address=off"];
     let command = [&["/usr/bin/tollgate"], arguments.as_slice()].concat();
     for (user, group) in [("65532", "65532"), ("1000740000", "0")] {
-        let said = tried(&image, &command, &[("USER_ID", user), ("GROUP_ID", group), ("ASK", ASK)]);
+        let said = tried(&image, &command, &[("USER_ID", user), ("GROUP_ID", group), ("REQUEST", REQUEST)]);
         assert_eq!(said[..2], [format!("user {user}"), "CapEff:\t0000000000000000".to_owned()]);
         let mount = said[2].strip_prefix("root ").expect("how its root is mounted");
         assert!(mount.split(',').any(|option| option == "ro"), "{mount}");
@@ -251,7 +251,7 @@ fn the_program_runs_under_the_references_name_with_its_environment_and_files() {
         ("TOLLGATE_STORE_TIMEOUT", "5s"),
         ("USER_ID", "65534"),
         ("GROUP_ID", "65534"),
-        ("ASK", r#"{"domain": "moved", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#),
+        ("REQUEST", r#"{"domain": "moved", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#),
     ];
     let said = tried(&image, &["/bin/ratelimit"], &environment);
     assert_eq!(said[0], "user 65534");

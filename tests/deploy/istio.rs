@@ -108,24 +108,24 @@ async fn a_sidecar_holds_permits_until_streams_end_and_fails_closed() {
     let proxy = move || proxy("SIDECAR_INBOUND", "sidecar", &["concurrency"], port);
     let (_rules, tollgate, envoy) = spawn_blocking(proxy).await.expect("no panic");
     let url = format!("http://127.0.0.1:{}/", envoy.port);
-    let ask = |url: String| spawn_blocking(move || http::get(&url).status);
+    let get = |url: String| spawn_blocking(move || http::get(&url).status);
     let mut held = JoinSet::new();
     for _ in 0..2 {
-        held.spawn(ask(url.clone()));
+        held.spawn(get(url.clone()));
     }
     while upstream.inside() < 2 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(ask(url.clone()).await.expect("asked"), 429);
+    assert_eq!(get(url.clone()).await.expect("no panic"), 429);
     upstream.open();
     for status in held.join_all().await {
-        assert_eq!(status.expect("asked"), 200);
+        assert_eq!(status.expect("no panic"), 200);
     }
     for _ in 0..5 {
-        assert_eq!(ask(url.clone()).await.expect("asked"), 200, "a permit was not released");
+        assert_eq!(get(url.clone()).await.expect("no panic"), 200, "a permit was not released");
     }
     drop(tollgate);
-    assert_eq!(ask(url).await.expect("asked"), 503);
+    assert_eq!(get(url).await.expect("no panic"), 503);
 }
 
 /// With TLS it is the same, and the certificate that the component makes has the name that is looked for.

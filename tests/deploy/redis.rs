@@ -32,7 +32,7 @@ impl Server {
         Self { process, directory, port }
     }
 
-    fn ask(&self, words: &[&str]) -> String {
+    fn cli(&self, words: &[&str]) -> String {
         let output = Command::new("redis-cli").args(["-p", &self.port.to_string()]).args(words).output();
         String::from_utf8(output.expect("redis-cli is installed").stdout).expect("a text")
     }
@@ -67,10 +67,10 @@ fn nodes(directories: Vec<TempDir>, others: &[u16]) -> Vec<Server> {
 /// Whether all know each other by their addresses of now.
 fn are_together(nodes: &[Server]) -> bool {
     nodes.iter().all(|node| {
-        let known = node.ask(&["cluster", "nodes"]);
+        let known = node.cli(&["cluster", "nodes"]);
         let connected = known.lines().filter(|line| line.contains(" connected")).count();
         let found = nodes.iter().all(|other| known.contains(&format!(" 127.0.0.1:{}@", other.port)));
-        found && connected == nodes.len() && node.ask(&["cluster", "info"]).contains("cluster_state:ok")
+        found && connected == nodes.len() && node.cli(&["cluster", "info"]).contains("cluster_state:ok")
     })
 }
 
@@ -91,7 +91,7 @@ fn six_nodes_form_a_cluster_once_and_find_each_other_again() {
     let created = create();
     assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stdout));
     wait("the cluster is not whole", || are_together(&nodes));
-    let roles: Vec<_> = nodes.iter().map(|node| node.ask(&["role"]).starts_with("master")).collect();
+    let roles: Vec<_> = nodes.iter().map(|node| node.cli(&["role"]).starts_with("master")).collect();
     assert_eq!(roles, [true, true, true, false, false, false]);
     let again = create();
     assert!(again.status.success() && again.stdout.ends_with(b"there is a cluster\n"), "{again:?}");
@@ -110,7 +110,7 @@ fn six_nodes_form_a_cluster_once_and_find_each_other_again() {
     wait("they do not find each other", || are_together(&nodes));
     assert!(decides(&start(&format!("redis+cluster://localhost:{}", nodes[0].port))));
     // It was the first candidate of each of them.
-    let known = foreign.ask(&["cluster", "nodes"]);
+    let known = foreign.cli(&["cluster", "nodes"]);
     assert!(known.lines().count() == 1 && known.contains("myself"), "{known}");
 }
 
@@ -134,12 +134,12 @@ fn sentinels_find_a_new_master_and_the_old_one_follows_it() {
     };
     let mut servers: Vec<_> = ports.iter().map(|port| start("redis", *port)).collect();
     wait("the replicas do not follow", || {
-        servers[0].ask(&["info", "replication"]).contains("connected_slaves:2")
+        servers[0].cli(&["info", "replication"]).contains("connected_slaves:2")
     });
     let watchers: Vec<_> = sentinels.iter().map(|port| start("sentinel", *port)).collect();
     wait("the sentinels do not find each other", || {
         watchers.iter().all(|watcher| {
-            let reply = watcher.ask(&["info", "sentinel"]);
+            let reply = watcher.cli(&["info", "sentinel"]);
             reply.contains("status=ok") && reply.contains("slaves=2,sentinels=3")
         })
     });
@@ -153,11 +153,11 @@ fn sentinels_find_a_new_master_and_the_old_one_follows_it() {
     drop(servers.remove(0));
     wait("no server decides after the master's end", || decides(&tollgate));
     let masters =
-        |servers: &[Server]| servers.iter().filter(|it| it.ask(&["role"]).starts_with("master")).count();
+        |servers: &[Server]| servers.iter().filter(|it| it.cli(&["role"]).starts_with("master")).count();
     assert_eq!(masters(&servers), 1);
     servers.push(start("redis", ports[0]));
     wait("the old master does not follow", || {
-        servers[2].ask(&["info", "replication"]).contains("master_link_status:up")
+        servers[2].cli(&["info", "replication"]).contains("master_link_status:up")
     });
     assert_eq!(masters(&servers), 1);
 }

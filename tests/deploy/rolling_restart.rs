@@ -87,8 +87,8 @@ fn instance(config: &Path, place: u16, flags: &[&str]) -> Tollgate {
     instance
 }
 
-/// Asks `rate` times a second until `stop`, and counts the statuses of the answers.
-async fn ask(port: u16, rate: u32, stop: Arc<AtomicBool>) -> BTreeMap<u16, u64> {
+/// Sends `rate` requests a second until `stop`, and counts the statuses of the answers.
+async fn send(port: u16, rate: u32, stop: Arc<AtomicBool>) -> BTreeMap<u16, u64> {
     let mut callers = JoinSet::new();
     for _ in 0..CALLERS {
         let stop = Arc::clone(&stop);
@@ -139,7 +139,7 @@ async fn replaced(flags: &[&str], rounds: usize, rate: u32) -> BTreeMap<u16, u64
     let started = spawn_blocking(move || Front::start(&words.iter().map(String::as_str).collect::<Vec<_>>()));
     let (front, [mut first, mut second]) = started.await.expect("started");
     let stop = Arc::new(AtomicBool::new(false));
-    let asked = tokio::spawn(ask(front.envoy.port, rate, Arc::clone(&stop)));
+    let load = tokio::spawn(send(front.envoy.port, rate, Arc::clone(&stop)));
     let begun = Instant::now();
     let replacing = spawn_blocking(move || {
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -156,7 +156,7 @@ async fn replaced(flags: &[&str], rounds: usize, rate: u32) -> BTreeMap<u16, u64
     });
     let held = replacing.await.expect("replaced");
     stop.store(true, Ordering::Relaxed);
-    let statuses = asked.await.expect("no caller failed");
+    let statuses = load.await.expect("no caller failed");
     println!(
         "{} restarts in {:.1} s at {rate} requests a second: {statuses:?}",
         2 * rounds,

@@ -121,7 +121,7 @@ fn ports_are_known(pod: &Value, say: &mut impl FnMut(String)) {
                 if let Some(port) = container.pointer(&format!("/{probe}/{kind}/port"))
                     && !known.contains(&port.to_string())
                 {
-                    say(format!("{probe} asks port {port}"));
+                    say(format!("{probe} calls port {port}"));
                 }
             }
         }

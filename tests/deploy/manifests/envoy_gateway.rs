@@ -155,7 +155,7 @@ fn envoy_gateway_generates_a_consistent_deployment() {
     let overlay = mounts.iter().find(|mount| mount["name"] == "overlay").expect("is mounted");
     assert_eq!(variables.remove("TOLLGATE_RULES_OVERLAY").as_deref(), overlay["mountPath"].as_str());
     let authority = variables.remove("TOLLGATE_GRPC_TLS_CLIENT_CA");
-    assert_eq!(authority.as_deref(), Some("/certs/ca.crt"), "without a token any client may ask");
+    assert_eq!(authority.as_deref(), Some("/certs/ca.crt"), "without a token any client may call it");
     let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into()));
     let Ok(settings::Command::Serve(settings)) = settings::parse(["ratelimit".into()], variables) else {
         panic!("its variables are not understood");

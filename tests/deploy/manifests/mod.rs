@@ -225,7 +225,7 @@ async fn probes_are_answered() {
         }
     }
     assert_eq!(kinds, ["http", "http", "grpc"]);
-    // With TLS, Kubernetes asks this in place of the last one.
+    // With TLS, Kubernetes calls this in place of the last one.
     let tls = built(OVERLAYS[1]);
     let deployment = find(tls, "Deployment", "tollgate").expect("a deployment");
     let readiness = deployment.pointer("/spec/template/spec/containers/0/readinessProbe").expect("a probe");

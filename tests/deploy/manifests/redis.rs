@@ -61,7 +61,7 @@ fn the_sentinels_and_tollgate_discover_each_other() {
     let documents = built("tests/deploy/overlays/sentinel");
     let sentinels = pods(documents, "redis-sentinel", 26379);
     let lists = stated(documents, "SENTINELS");
-    assert_eq!(lists.len(), 2, "each Redis asks them, too");
+    assert_eq!(lists.len(), 2, "each Redis calls them, too");
     for list in lists {
         assert_eq!(list.split_whitespace().map(str::to_owned).collect::<BTreeSet<_>>(), sentinels);
     }

@@ -46,7 +46,7 @@ pub(super) fn guards(documents: &[Value]) -> Vec<String> {
         let slow = |policy: &Value| policy["value"] == 1 && policy["periodSeconds"].as_u64() >= Some(40);
         let policies: Vec<_> = list(scaler, "/spec/behavior/scaleDown/policies").collect();
         if policies.is_empty() || !policies.into_iter().all(|it| it["type"] == "Pods" && slow(it)) {
-            problems.push("more than half of the pods may go at once, and Envoy asks them still".to_owned());
+            problems.push("more than half of the pods may go at once, and Envoy still calls them".to_owned());
         }
     }
     let expected = documents.iter().filter_map(|document| {

@@ -3,7 +3,7 @@
 # if they already form one.
 set -eu
 
-ask() {
+cli() {
     node=$1
     shift
     redis-cli -h "${node%:*}" -p "${node##*:}" "$@"
@@ -11,7 +11,7 @@ ask() {
 
 addresses=
 for node in $NODES; do
-    until [ "$(ask "$node" ping 2>/dev/null)" = PONG ]; do
+    until [ "$(cli "$node" ping 2>/dev/null)" = PONG ]; do
         echo "waiting for $node"
         sleep 1
     done
@@ -19,10 +19,10 @@ for node in $NODES; do
     addresses="$addresses $(getent ahostsv4 "${node%:*}" | head -n 1 | cut -d ' ' -f 1):${node##*:}"
 done
 
-if ask "${NODES%% *}" cluster info | grep -q '^cluster_slots_assigned:16384'; then
+if cli "${NODES%% *}" cluster info | grep -q '^cluster_slots_assigned:16384'; then
     # Its nodes may have to rediscover each other: see start.sh.
     for node in $NODES; do
-        until ask "$node" cluster info | grep -q '^cluster_state:ok'; do
+        until cli "$node" cluster info | grep -q '^cluster_state:ok'; do
             echo "waiting for the cluster at $node"
             sleep 1
         done
