@@ -37,7 +37,7 @@ enum RegionsSubcommand {
         /// Replace the file.
         #[arg(long)]
         write: bool,
-        /// Skips the guardrails: accepts a region that answers, and an instance that cannot be asked.
+        /// Skips the guardrails: accepts a region that answers, and an instance that cannot be reached.
         #[arg(long)]
         force: bool,
     },
