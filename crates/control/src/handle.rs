@@ -277,7 +277,7 @@ impl Control {
         self.0.backend.ban(id).await
     }
 
-    /// Removes a ban that was lifted from the list; whether it was listed. All instances ask for the bans of their counters
+    /// Removes a ban that was lifted from the list; whether it was listed. All instances read the bans of their counters
     /// again.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ pub enum SyncMode {
     /// An instance may charge a few hits ahead and decide from them for up to their hold. The limit is never exceeded; a
     /// request is rarely denied while another instance holds unused hits.
     Leased,
-    /// Like [`Self::Leased`] for a counter that a worker is asked for often and that is not near its limit, and otherwise
+    /// Like [`Self::Leased`] for a counter that gets many requests in a worker and is not near its limit, and otherwise
     /// like [`Self::Strict`], except that only admitted hits count.
     Auto,
 }

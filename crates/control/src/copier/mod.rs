@@ -34,10 +34,10 @@ pub trait ReadRules: Send + Sync + fmt::Debug {
     /// Returns the region that writes the rules, unless it is this one or each region has its own.
     fn writing_region(&self) -> Option<String>;
 
-    /// Asks a region for what differs from `known`.
+    /// Requests what differs from `known`.
     fn read<'r>(&'r self, region: &'r str, known: &'r RulesIdentity) -> Reading<'r>;
 
-    /// Asks a region for the changes of overrides that a copy of the state `known` lacks; `is_continued` for a further page.
+    /// Requests the changes of overrides that a copy of the state `known` lacks; `is_continued` for a further page.
     fn read_overrides<'r>(
         &'r self,
         region: &'r str,

@@ -134,7 +134,7 @@ impl Reserve {
         self.capped(hits.saturating_add(self.add.into()), limit)
     }
 
-    /// Hits that one reservation takes of a limit, of those that it asks for.
+    /// Hits that one reservation takes of a limit, of the `wanted` ones.
     pub fn capped(&self, wanted: NonZeroU64, limit: u64) -> NonZeroU64 {
         let Some(cap) = self.cap else { return wanted.min(NonZeroU64::new(Hits::MAX).unwrap_or(wanted)) };
         let most = limit.saturating_mul(cap.get().into()).checked_div(WHOLE).unwrap_or(limit);

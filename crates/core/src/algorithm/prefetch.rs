@@ -8,7 +8,7 @@
 /// Fraction of the requested tokens, as a divisor, below which a grant is not worth its risk.
 const MIN_GRANT_DIVISOR: u32 = 2;
 
-/// Tokens that an instance asks to charge ahead of its own use.
+/// Request of an instance to charge tokens ahead of its own use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prefetch {
     /// Maximum number of tokens; 0 requests none.

@@ -76,7 +76,7 @@ proptest! {
         prop_assert_eq!(sum, u64::from(limit));
     }
 
-    /// Every region is asked for as much as it admits; together they admit no more than one counter would.
+    /// Every region gets requests for as much as it admits; together they admit no more than one counter would.
     #[test]
     fn the_shares_of_a_bucket_admit_no_more_than_the_bucket(
         weights in prop::collection::vec(1_u32..=5, 2..=5),

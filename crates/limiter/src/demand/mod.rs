@@ -130,7 +130,7 @@ pub struct RecommendedLimit {
 }
 
 impl Demand {
-    /// Adds what keys asked for since the last call, at `now_s` in seconds since 1970, by the active rules.
+    /// Adds the requested hits of keys since the last call, at `now_s` in seconds since 1970, by the active rules.
     pub fn add(&mut self, rules: &Rules, overridden: &Overridden, demand: &[KeyDemand], now_s: u64) {
         for KeyDemand { domain, entries, hits } in demand {
             let Some(domain) = rules.domain(domain) else { continue };

@@ -8,7 +8,7 @@ const RATIO: f64 = 1.02;
 /// Maximum number of buckets: up to `RATIO` to this power, more than any number of hits in a window.
 const MAX_BUCKET: u16 = 2_000;
 
-/// Demand of keys in windows: how many keys asked for how many hits. The values of a bucket differ by at most 2 %, and small
+/// Demand of keys in windows: how many keys requested how many hits. The values of a bucket differ by at most 2 %, and small
 /// ones are exact.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct DemandSketch {
@@ -24,7 +24,7 @@ struct Bucket {
 
 #[allow(clippy::float_arithmetic)] // Estimates.
 impl DemandSketch {
-    /// Adds a key that asked for `hits` in a window, on behalf of `keys` like it.
+    /// Adds a key that requested `hits` in a window, on behalf of `keys` like it.
     pub(super) fn add(&mut self, hits: u64, keys: f64) {
         let bucket = self.buckets.entry(bucket_of(hits)).or_default();
         bucket.keys += keys;

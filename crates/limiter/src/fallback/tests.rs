@@ -37,7 +37,7 @@ descriptors:
 ";
 
 /// Results of hits in these seconds: whether they pass, and whether the counter is banned.
-async fn ask(limiter: &Limiter, micros: &AtomicU64, seconds: &[u64]) -> Vec<(bool, bool)> {
+async fn decide(limiter: &Limiter, micros: &AtomicU64, seconds: &[u64]) -> Vec<(bool, bool)> {
     let mut results = Vec::new();
     for second in seconds {
         micros.store(second * 1_000_000, Ordering::Relaxed);
@@ -67,12 +67,12 @@ async fn a_share_of_a_limit_bans_no_client() {
     let emergency = [("d".into(), "*".into(), SwitchMode::Emergency)];
     active.set_lists(Arc::new(Lists::new(1, [], emergency)));
     assert_eq!(
-        ask(&limiter, &micros, &[600, 600, 601, 602, 660]).await,
+        decide(&limiter, &micros, &[600, 600, 601, 602, 660]).await,
         [(true, false), (false, false), (false, false), (false, false), (true, false)]
     );
     active.set_lists(Arc::new(Lists::default()));
     assert_eq!(
-        ask(&limiter, &micros, &[1_200, 1_200, 1_201, 1_260]).await,
+        decide(&limiter, &micros, &[1_200, 1_200, 1_201, 1_260]).await,
         [(true, false), (false, false), (false, true), (false, true)],
         "the store bans"
     );

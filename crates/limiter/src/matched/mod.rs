@@ -321,7 +321,7 @@ fn side(domain: &Domain, switched: &Switched, rule: &Rule, entries: &[Entry<'_>]
     })
 }
 
-/// The release or the settlement that the entries ask for, if they are those of a limit with leases and a lease. An
+/// The release or the settlement that the entries state, if they are those of a limit with leases and a lease. An
 /// invalid lease releases nothing.
 fn release<'r>(
     domain: &'r Domain,

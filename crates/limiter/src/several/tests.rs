@@ -59,7 +59,7 @@ impl Instance {
     }
 
     /// Decides a request for these descriptors, and returns their statuses.
-    async fn ask(&self, descriptors: &[(&str, Hits)], limit: Option<Quota>) -> Vec<Found> {
+    async fn statuses(&self, descriptors: &[(&str, Hits)], limit: Option<Quota>) -> Vec<Found> {
         self.decide(descriptors, limit, |decision| {
             let label = |limited: &Limited<'_>| {
                 let part = limited.rule.and_then(|rule| rule.part.as_ref());
@@ -120,18 +120,18 @@ fn one(key: &str) -> [(&str, Hits); 1] {
 async fn the_strictest_limit_is_reported_and_a_denial_charges_none() {
     let instance = Instance::new(&format!("descriptors:\n- {{key: k, {LIMITS}}}\n"));
     for remaining in [2, 1, 0] {
-        assert_eq!(instance.ask(&one("k"), None).await, [found(true, "second", remaining)]);
+        assert_eq!(instance.statuses(&one("k"), None).await, [found(true, "second", remaining)]);
     }
-    assert_eq!(instance.ask(&one("k"), None).await, [found(false, "second", 0)]);
+    assert_eq!(instance.statuses(&one("k"), None).await, [found(false, "second", 0)]);
     assert_eq!(instance.used("k").await, [3, 3, 3], "the denied hit is charged nowhere");
     instance.wait(1);
-    assert_eq!(instance.ask(&one("k"), None).await, [found(true, "hour", 1)]);
-    assert_eq!(instance.ask(&one("k"), None).await, [found(true, "hour", 0)]);
+    assert_eq!(instance.statuses(&one("k"), None).await, [found(true, "hour", 1)]);
+    assert_eq!(instance.statuses(&one("k"), None).await, [found(true, "hour", 0)]);
     instance.wait(1);
-    assert_eq!(instance.ask(&one("k"), None).await, [found(false, "hour", 0)]);
+    assert_eq!(instance.statuses(&one("k"), None).await, [found(false, "hour", 0)]);
     assert_eq!(instance.used("k").await, [0, 5, 5]);
     instance.wait(3_600);
-    assert_eq!(instance.ask(&one("k"), None).await, [found(true, "second", 2)]);
+    assert_eq!(instance.statuses(&one("k"), None).await, [found(true, "second", 2)]);
     assert_eq!(instance.used("k").await, [1, 1, 6]);
 }
 
@@ -139,9 +139,9 @@ async fn the_strictest_limit_is_reported_and_a_denial_charges_none() {
 async fn of_two_limits_that_deny_the_longer_wait_is_reported() {
     let limits = "rate_limits: [{unit: second, requests_per_unit: 1}, {unit: hour, requests_per_unit: 1}]";
     let instance = Instance::new(&format!("descriptors:\n- {{key: k, {limits}}}\n"));
-    instance.ask(&one("k"), None).await;
-    let asked = one("k");
-    let wait = instance.decide(&asked, None, |decision| {
+    instance.statuses(&one("k"), None).await;
+    let requested = one("k");
+    let wait = instance.decide(&requested, None, |decision| {
         let spread = Spread { domain: "d", descriptors: &[], default: std::time::Duration::ZERO };
         (
             decision.retry_after(),
@@ -182,12 +182,12 @@ async fn other_descriptors_are_charged_by_themselves() {
         "descriptors:\n- {{key: k, {LIMITS}}}\n- {{key: l, rate_limit: {{unit: hour, requests_per_unit: 1}}}}\n"
     ));
     let both = [("k", Hits::ONE), ("l", Hits::ONE)];
-    assert_eq!(instance.ask(&both, None).await[0], found(true, "second", 2));
+    assert_eq!(instance.statuses(&both, None).await[0], found(true, "second", 2));
     // The other one denies, and keeps these from nothing.
-    assert_eq!(instance.ask(&both, None).await[0], found(true, "second", 1));
+    assert_eq!(instance.statuses(&both, None).await[0], found(true, "second", 1));
     assert_eq!(instance.used("k").await, [2, 2, 2]);
     // And the other way round.
-    instance.ask(&[("k", Hits::charge(4)), ("l", Hits::ONE)], None).await;
+    instance.statuses(&[("k", Hits::charge(4)), ("l", Hits::ONE)], None).await;
     assert_eq!(instance.used("k").await, [2, 2, 2]);
     assert_eq!(instance.used("l").await, [3]);
 }
@@ -195,7 +195,7 @@ async fn other_descriptors_are_charged_by_themselves() {
 #[tokio::test]
 async fn a_charge_above_one_of_the_limits_never_passes_and_charges_none() {
     let instance = Instance::new(&format!("descriptors:\n- {{key: k, {LIMITS}}}\n"));
-    let [(passes, label, _)] = &*instance.ask(&[("k", Hits::charge(4))], None).await else {
+    let [(passes, label, _)] = &*instance.statuses(&[("k", Hits::charge(4))], None).await else {
         panic!("one status")
     };
     assert_eq!((*passes, &**label), (false, "second"));
@@ -205,12 +205,12 @@ async fn a_charge_above_one_of_the_limits_never_passes_and_charges_none() {
 #[tokio::test]
 async fn a_refund_and_a_reset_concern_every_limit() {
     let instance = Instance::new(&format!("descriptors:\n- {{key: k, {LIMITS}}}\n"));
-    instance.ask(&[("k", Hits::charge(3))], None).await;
-    instance.ask(&[("k", Hits::refund(2))], None).await;
+    instance.statuses(&[("k", Hits::charge(3))], None).await;
+    instance.statuses(&[("k", Hits::refund(2))], None).await;
     assert_eq!(instance.used("k").await, [1, 1, 1]);
-    instance.ask(&[("k", Hits::reset())], None).await;
+    instance.statuses(&[("k", Hits::reset())], None).await;
     assert_eq!(instance.used("k").await, [0, 0, 0]);
-    assert_eq!(instance.ask(&[("k", Hits::Peek)], None).await, [found(true, "second", 3)]);
+    assert_eq!(instance.statuses(&[("k", Hits::Peek)], None).await, [found(true, "second", 3)]);
 }
 
 #[tokio::test]
@@ -222,20 +222,20 @@ async fn a_switched_off_limit_is_not_charged_and_the_path_of_the_descriptor_conc
     };
     switch("k.@second", SwitchMode::Off);
     for remaining in [4, 3, 2, 1, 0] {
-        assert_eq!(instance.ask(&one("k"), None).await, [found(true, "hour", remaining)]);
+        assert_eq!(instance.statuses(&one("k"), None).await, [found(true, "hour", remaining)]);
     }
     assert_eq!(instance.used("k").await, [0, 5, 5]);
     switch("k", SwitchMode::Shadow);
-    assert_eq!(instance.ask(&one("k"), None).await, [found(true, "hour", 0)]);
+    assert_eq!(instance.statuses(&one("k"), None).await, [found(true, "hour", 0)]);
     switch("k", SwitchMode::Off);
-    assert_eq!(instance.ask(&one("k"), None).await, [found(true, "", 0)]);
+    assert_eq!(instance.statuses(&one("k"), None).await, [found(true, "", 0)]);
 }
 
 #[tokio::test]
 async fn limits_in_shadow_mode_count_what_passes_each() {
     let instance = Instance::new(&format!("descriptors:\n- {{key: k, shadow_mode: true, {LIMITS}}}\n"));
     for _ in 0..7 {
-        assert!(instance.ask(&one("k"), None).await[0].0);
+        assert!(instance.statuses(&one("k"), None).await[0].0);
     }
     assert_eq!(instance.used("k").await, [3, 5, 7]);
 }
@@ -244,7 +244,7 @@ async fn limits_in_shadow_mode_count_what_passes_each() {
 async fn a_limit_override_takes_the_place_of_all_and_counts_with_the_limit_of_its_window() {
     let instance = Instance::new(&format!("descriptors:\n- {{key: k, {LIMITS}}}\n"));
     let limit = Some(Quota { limit: 50, window: Window::of(Unit::Hour) });
-    assert_eq!(instance.ask(&[("k", Hits::charge(9))], limit).await, [found(true, "", 41)]);
+    assert_eq!(instance.statuses(&[("k", Hits::charge(9))], limit).await, [found(true, "", 41)]);
     assert_eq!(instance.used("k").await, [0, 9, 0]);
 }
 
@@ -252,7 +252,7 @@ async fn a_limit_override_takes_the_place_of_all_and_counts_with_the_limit_of_it
 async fn limits_without_open_values_share_a_cell() {
     let instance = Instance::new(&format!("descriptors:\n- {{key: k, value: x, {LIMITS}}}\n"));
     for _ in 0..4 {
-        instance.ask(&one("k"), None).await;
+        instance.statuses(&one("k"), None).await;
     }
     assert_eq!(instance.used("k").await, [3, 3, 3]);
 }
@@ -265,7 +265,7 @@ async fn a_domain_that_stops_charging_counts_a_denied_request_at_the_limit_that_
     for (options, [a, b]) in [(Options::default(), [4, 4]), (options, [4, 2])] {
         let instance = Instance::with_options(descriptors, options);
         for _ in 0..4 {
-            instance.ask(&[("a", Hits::ONE), ("b", Hits::ONE)], None).await;
+            instance.statuses(&[("a", Hits::ONE), ("b", Hits::ONE)], None).await;
         }
         assert_eq!((instance.used("a").await, instance.used("b").await), (vec![a], vec![b]));
     }
@@ -282,8 +282,8 @@ async fn a_denied_descriptor_stays_denied_where_an_earlier_one_of_its_counter_is
         let options = Options { stop_when_denied: true, ..Options::default() };
         let instance = Instance::with_options(&of(algorithm), options);
         let passes = async |hits: &[u64]| {
-            let asked: Vec<_> = hits.iter().map(|hits| ("a", Hits::charge(*hits))).collect();
-            instance.ask(&asked, None).await.iter().map(|(passes, ..)| *passes).collect::<Vec<_>>()
+            let requested: Vec<_> = hits.iter().map(|hits| ("a", Hits::charge(*hits))).collect();
+            instance.statuses(&requested, None).await.iter().map(|(passes, ..)| *passes).collect::<Vec<_>>()
         };
         assert_eq!(passes(&[8]).await, [true]);
         assert_eq!(passes(&[2, 2]).await, [true, false], "{algorithm}");
@@ -330,18 +330,18 @@ proptest! {
             for instance in alone.iter().chain([&several]) {
                 instance.now.fetch_add(micros, Ordering::Relaxed);
             }
-            let asked = [("k", Hits::charge(hits))];
+            let requested = [("k", Hits::charge(hits))];
             let mut expected = true;
             for instance in &alone {
                 let used = runtime.block_on(instance.used("k"))[0];
                 let limit = limits[alone.iter().position(|one| std::ptr::eq(one, instance)).expect("one")].1;
                 expected &= hits == 0 || used + hits <= limit.into();
             }
-            let passes = runtime.block_on(several.ask(&asked, None))[0].0;
+            let passes = runtime.block_on(several.statuses(&requested, None))[0].0;
             prop_assert_eq!(passes, expected, "{:?}", limits);
             if passes {
                 for instance in &alone {
-                    let passes = runtime.block_on(instance.ask(&asked, None))[0].0;
+                    let passes = runtime.block_on(instance.statuses(&requested, None))[0].0;
                     prop_assert!(passes);
                 }
             }
@@ -354,10 +354,10 @@ proptest! {
 
 /// Charges of a request as envoyproxy/ratelimit makes them with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT: it reads all
 /// counters, and if one would exceed its limit, charges only those that would. Returns whether the request passes.
-fn charge_as_reference(counts: &mut [u64], limits: &[u64], asked: &[(usize, u64)]) -> bool {
+fn charge_as_reference(counts: &mut [u64], limits: &[u64], charges: &[(usize, u64)]) -> bool {
     let exceeds = |counts: &[u64], (at, hits): &(usize, u64)| counts[*at] + hits > limits[*at];
-    let exceeding: Vec<_> = asked.iter().filter(|ask| exceeds(counts, ask)).copied().collect();
-    let charged = if exceeding.is_empty() { asked } else { &exceeding };
+    let exceeding: Vec<_> = charges.iter().filter(|charge| exceeds(counts, charge)).copied().collect();
+    let charged = if exceeding.is_empty() { charges } else { &exceeding };
     charged.iter().for_each(|(at, hits)| counts[*at] += hits);
     exceeding.is_empty()
 }
@@ -380,8 +380,8 @@ proptest! {
             Instance::with_options(&format!("{root}descriptors:\n- key: t\n  descriptors:\n{stated}"), options);
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let keys = ["k0", "k1", "k2"];
-        let decide = |asked: &[(usize, u64)]| {
-            let descriptors: Vec<Descriptor<'_>> = asked
+        let decide = |charges: &[(usize, u64)]| {
+            let descriptors: Vec<Descriptor<'_>> = charges
                 .iter()
                 .map(|(at, hits)| Descriptor {
                     entries: Entries::from_iter([Entry { key: "t", value: "x" }, Entry { key: keys[*at], value: "y" }]),
@@ -398,9 +398,9 @@ proptest! {
         };
         let mut counts = vec![0; 3];
         for request in requests {
-            let asked: Vec<(usize, u64)> = request.into_iter().collect();
-            let expected = charge_as_reference(&mut counts, &limits, &asked);
-            prop_assert_eq!(decide(&asked).0, expected);
+            let charges: Vec<(usize, u64)> = request.into_iter().collect();
+            let expected = charge_as_reference(&mut counts, &limits, &charges);
+            prop_assert_eq!(decide(&charges).0, expected);
             let reads: Vec<(usize, u64)> = (0..3).map(|at| (at, 0)).collect();
             prop_assert_eq!(&decide(&reads).1, &counts);
         }

@@ -40,8 +40,9 @@ fn meets(pattern: &str, value: &str) -> bool {
     }
 }
 
-fn naive(stated: &[Stated], domain: &str, asked: &[(&str, &str)]) -> Vec<usize> {
-    let has = |(key, pattern): &(&str, &str)| asked.iter().any(|(k, v)| k == key && meets(pattern, v));
+fn naive(stated: &[Stated], domain: &str, pairs_of_request: &[(&str, &str)]) -> Vec<usize> {
+    let has =
+        |(key, pattern): &(&str, &str)| pairs_of_request.iter().any(|(k, v)| k == key && meets(pattern, v));
     let matches = |(d, pairs, end): &Stated| {
         (*d == "*" || *d == domain) && pairs.iter().all(has) && end.is_none_or(|end| NOW < end)
     };
@@ -59,7 +60,7 @@ proptest! {
     #[test]
     fn the_index_finds_the_same_entries_as_a_scan(
         stated in prop::collection::vec(stated(), 0..24),
-        asked in prop::collection::vec(
+        pairs_of_request in prop::collection::vec(
             (
                 select(vec!["x", "y", "z", "w"]),
                 select(vec!["a", "ab", "b", "", "10.1.2.3", "10.2.2.3", "::ffff:10.1.2.3", "11.1.2.3"]),
@@ -68,8 +69,8 @@ proptest! {
         ),
         domain in select(vec!["d", "e", "f"]),
     ) {
-        let expected = naive(&stated, domain, &asked);
-        let entries = entries(&asked);
+        let expected = naive(&stated, domain, &pairs_of_request);
+        let entries = entries(&pairs_of_request);
         let denied = lists(List::Deny, &stated);
         let found = denied.denying(domain, &entries, NOW);
         let longest = expected.iter().map(|at| stated[*at].2.unwrap_or(u64::MAX)).max();

@@ -120,13 +120,13 @@ proptest! {
     fn a_table_of_keys_finds_what_was_stated_last(
         stated_keys in prop::collection::btree_map(select(vec!["a", "b", "c", "", "\u{fe}"]), 2_u32..90, 0..5),
         whole in prop::option::of(100_u32..200),
-        asked in select(vec!["a", "b", "c", "", "\u{fe}", "d"]),
+        api_key in select(vec!["a", "b", "c", "", "\u{fe}", "d"]),
     ) {
         let rules = rules();
         let all = stated_keys.iter().map(|(value, limit)| stated("api_key", &[("api_key", value)], *limit, None));
         let all = all.chain(whole.map(|limit| stated("api_key", &[], limit, None)));
         let overridden = Overridden::new(&rules, &RuleOverrides::new(1, all), NOW);
-        let expected = stated_keys.get(asked).copied().or(whole).unwrap_or(1);
-        prop_assert_eq!(limit(&rules, &overridden, &[("api_key", asked)], NOW), expected);
+        let expected = stated_keys.get(api_key).copied().or(whole).unwrap_or(1);
+        prop_assert_eq!(limit(&rules, &overridden, &[("api_key", api_key)], NOW), expected);
     }
 }

@@ -67,7 +67,7 @@ fn number(
         Some(Limit::Unlimited) | None => return None,
     };
     if policy.algorithm().takes_leases() {
-        // What clients ask for is not what they use, so their demand is unknown.
+        // The hits that clients reserve are not those that they use, so their demand is unknown.
         let message =
             "is not supported beside `reserve` or `algorithm: concurrency`; expected a limit without them";
         compiler.error(at, path, message);

@@ -194,7 +194,7 @@ fn mistakes_in_defaults_name_their_line() {
 }
 
 #[test]
-fn a_misspelt_algorithm_is_not_asked_for_a_window() {
+fn a_misspelt_algorithm_is_not_reported_as_one_without_a_window() {
     assert_eq!(
         errors(&with("", "algorithm: concurency, requests_per_unit: 5")),
         "a.yaml:5: descriptors[0].rate_limit.algorithm: `concurency` is not an algorithm; did you mean `concurrency`?"

@@ -22,6 +22,6 @@ fn every_example_compiles_without_a_warning_beside_the_others() {
 }
 
 #[test]
-fn what_the_benchmarks_ask_for_compiles_without_a_warning() {
+fn the_rules_of_the_benchmarks_compile_without_a_warning() {
     assert_eq!(compiles("benches/rules").rules.domains().count(), 3);
 }

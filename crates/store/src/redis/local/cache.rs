@@ -284,7 +284,7 @@ impl CounterCache {
         }
     }
 
-    /// Whether workers may hold tokens of a counter. One of `sync: auto` that this worker is rarely asked for is not
+    /// Whether workers may hold tokens of a counter. One of `sync: auto` with few requests in this worker is not
     /// worth another request when others return tokens.
     pub(super) fn may_be_leased(&mut self, (cell, check): (&Cell, &Check)) -> bool {
         let entry = self.entries.get(&cell.key, check.record);

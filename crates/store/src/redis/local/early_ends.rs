@@ -16,7 +16,7 @@ pub(super) static EARLY_ENDS: EarlyEnds = EarlyEnds::new();
 /// A time in this process, before those that are recorded.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Makes every worker of this process ask the server again before it believes a cached ban: bans may have been lifted, or
+/// Makes every worker of this process call the server again before it uses a cached ban: bans may have been lifted, or
 /// their rules have changed.
 pub fn recheck_bans() {
     let start = *START;

@@ -1,7 +1,7 @@
-//! Hot counters: those that a worker is asked for often, which `sync: auto` leases.
+//! Hot counters: those with many requests in a worker, which `sync: auto` leases.
 //!
 //! A filter of fixed size counts the requests for all counters, some of them together. A counter that passes it gets an
-//! entry in the cache, in which its requests are counted exactly. So a counter that is rarely asked for costs one count
+//! entry in the cache, in which its requests are counted exactly. So a counter with few requests costs one count
 //! and no memory, and a wrong guess of the filter costs an entry and changes no decision.
 
 use std::time::Duration;

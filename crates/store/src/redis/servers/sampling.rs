@@ -212,19 +212,19 @@ async fn section<T>(
 async fn clock_offset(connection: &Connection) -> Option<f64> {
     // In this order, so that a pause in between counts as a part of the round trip.
     let began = Instant::now();
-    let asked = Clock::System.now();
+    let sent_at = Clock::System.now();
     let reply = timeout(SAMPLE_TIMEOUT, connection.send(&cmd("TIME"))).await.ok()?.ok()?;
-    offset(Duration::from_micros(asked.as_micros()), began.elapsed(), info::time(&reply)?)
+    offset(Duration::from_micros(sent_at.as_micros()), began.elapsed(), info::time(&reply)?)
 }
 
-/// Seconds by which a clock that showed `server` within a round trip is ahead of the own one, which showed `asked` at its
+/// Seconds by which a clock that showed `server` within a round trip is ahead of the own one, which showed `sent_at` at its
 /// begin.
 #[allow(clippy::float_arithmetic)] // Shown to people.
-fn offset(asked: Duration, round_trip: Duration, server: Duration) -> Option<f64> {
+fn offset(sent_at: Duration, round_trip: Duration, server: Duration) -> Option<f64> {
     if round_trip > MAX_CLOCK_ROUND_TRIP {
         return None;
     }
-    let own = asked.saturating_add(round_trip.checked_div(2)?);
+    let own = sent_at.saturating_add(round_trip.checked_div(2)?);
     let ahead = server.saturating_sub(own).as_secs_f64();
     Some(ahead - own.saturating_sub(server).as_secs_f64())
 }

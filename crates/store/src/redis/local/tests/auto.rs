@@ -6,8 +6,8 @@ fn auto(limit: u32) -> TagRequest {
     one(policy(Algorithm::FixedWindow, limit), 1, SyncMode::Auto)
 }
 
-/// Asks at a constant rate for `millis` milliseconds from `from`, and returns the number of requests that were sent.
-fn ask(server: &mut Server, request: &TagRequest, per_second: u64, from: u64, millis: u64) -> usize {
+/// Sends requests at a constant rate for `millis` milliseconds from `from`, and returns the number of calls that were sent.
+fn send(server: &mut Server, request: &TagRequest, per_second: u64, from: u64, millis: u64) -> usize {
     let sent = server.sent;
     for number in 0..per_second * millis / 1_000 {
         assert!(server.admits(request, from + number * 1_000 / per_second));
@@ -22,20 +22,23 @@ fn a_hot_counter_is_leased_and_a_cool_one_is_not() {
     let per_second = u64::from(heat::HOT_REQUESTS);
     // Windows of a minute begin at 30 s.
     assert_eq!(
-        ask(&mut server, &request, per_second / 2, 0, 3_000),
+        send(&mut server, &request, per_second / 2, 0, 3_000),
         3 * per_second as usize / 2,
         "never hot"
     );
-    assert!(ask(&mut server, &request, 10 * per_second, 3_000, 2_000) < 4 * per_second as usize, "hot");
-    assert!(ask(&mut server, &request, per_second * 2 / 3, 5_000, 3_000) < per_second as usize, "still warm");
+    assert!(send(&mut server, &request, 10 * per_second, 3_000, 2_000) < 4 * per_second as usize, "hot");
+    assert!(
+        send(&mut server, &request, per_second * 2 / 3, 5_000, 3_000) < per_second as usize,
+        "still warm"
+    );
     let cool_at = 8_000 + heat::COOLING_TIME.as_millis() as u64;
-    assert_eq!(ask(&mut server, &request, 5, cool_at, 3_000), 15, "cool");
+    assert_eq!(send(&mut server, &request, 5, cool_at, 3_000), 15, "cool");
 }
 
 #[test]
 fn tokens_of_a_cooled_counter_are_refunded() {
     let mut server = Server::new();
-    ask(&mut server, &auto(1_000_000), 1_000, 0, 1_000);
+    send(&mut server, &auto(1_000_000), 1_000, 0, 1_000);
     let charged = u64::from(count(&server.states[0]));
     assert!(charged > 1_000, "{charged}");
     assert_eq!(server.local.held_hits(&auto(1_000_000), server.at(1_000)), charged - 1_000, "shown");
@@ -48,14 +51,14 @@ fn tokens_of_a_cooled_counter_are_refunded() {
 #[test]
 fn a_hot_counter_near_its_limit_is_strict() {
     let (mut server, request) = (Server::new(), auto(10_000));
-    ask(&mut server, &request, 1_000, 0, 9_000);
-    let sent = ask(&mut server, &request, 1_000, 9_000, 900);
+    send(&mut server, &request, 1_000, 0, 9_000);
+    let sent = send(&mut server, &request, 1_000, 9_000, 900);
     // The tokens of the last lease were charged while more remained.
     assert!((500..=900).contains(&sent), "{sent}");
     let leased = one(policy(Algorithm::FixedWindow, 10_000), 1, SyncMode::Leased);
     let mut server = Server::new();
-    ask(&mut server, &leased, 1_000, 0, 9_000);
-    let sent_leased = ask(&mut server, &leased, 1_000, 9_000, 900);
+    send(&mut server, &leased, 1_000, 0, 9_000);
+    let sent_leased = send(&mut server, &leased, 1_000, 9_000, 900);
     assert!(sent_leased < sent - 100, "unlike a leased one: {sent_leased}, {sent}");
 }
 
@@ -73,7 +76,7 @@ fn a_hot_counter_is_charged_ahead_only_if_all_counters_of_the_request_are() {
             Charging::Independent,
             [check(0, policy, Hits::ONE, sync), check(1, policy, Hits::ONE, beside)],
         );
-        let sent = ask(&mut server, &both, 1_000, 0, 2_000);
+        let sent = send(&mut server, &both, 1_000, 0, 2_000);
         let charged = count(&server.states[0]);
         match beside {
             SyncMode::Strict => assert_eq!((sent, charged), (2_000, 2_000), "{sync:?}, {beside:?}"),
@@ -127,7 +130,7 @@ mod fleet {
 
     use super::*;
 
-    /// The counter of one key, with the workers that are asked for it.
+    /// The counter of one key, with the workers that get requests for it.
     struct Fleet {
         request: TagRequest,
         workers: Vec<Worker>,
