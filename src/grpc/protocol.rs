@@ -1,7 +1,7 @@
 //! Requests that are no gRPC calls.
 //!
 //! A web page can make a browser send a request with the content type of a form or plain text; with that of gRPC the
-//! browser first asks for permission, which it does not get here.
+//! browser first sends a CORS preflight request, which is refused here.
 
 use hyper::{
     Method, Response, StatusCode,

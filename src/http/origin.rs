@@ -1,7 +1,7 @@
 //! Signs that a web page made a browser send a request.
 //!
 //! A page of any origin can send a request with a body, as long as its `Content-Type` is one of a form or plain text, or
-//! absent. For `application/json` the browser first asks by a CORS preflight request, which never succeeds here, as no
+//! absent. For `application/json` the browser first sends a CORS preflight request, which never succeeds here, as no
 //! response has CORS headers. Browsers send an `Origin` with every request that has a body, and programs send none.
 
 use std::net::IpAddr;

@@ -17,7 +17,7 @@ use super::{
     report::{CandidateReport, RolloutReport},
 };
 
-/// Time for which reports are not read again, however many ask.
+/// Time for which reports are not read again, for any number of requests.
 const CACHE_LIFETIME: Duration = Duration::from_secs(1);
 
 /// Age above which a report is not part of a sum, in milliseconds: several report intervals.

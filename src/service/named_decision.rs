@@ -22,7 +22,7 @@ pub(super) struct NamedDecision {
 }
 
 impl NamedDecision {
-    /// Names what decided, if the options ask for it.
+    /// Names what decided, if the options request it.
     pub(super) fn of(
         options: &ResponseOptions,
         decision: &Decision<'_>,

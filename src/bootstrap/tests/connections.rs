@@ -6,7 +6,7 @@ use super::*;
 async fn connections_are_balanced_over_the_workers() {
     let mut stage = stage(GOOD, "", 100).await;
     let channels = join_all((0..6).map(|_| stage.connect())).await;
-    for answer in join_all(channels.into_iter().map(ask)).await {
+    for answer in join_all(channels.into_iter().map(decide)).await {
         assert_eq!(answer, Ok(()));
     }
     let mut workers = Vec::new();
@@ -22,8 +22,8 @@ async fn instances_run_side_by_side_on_ports_and_sockets() {
     let socket = directory.path().join("grpc.sock");
     let on_port = stage(GOOD, "", 1).await;
     let on_socket = stage(GOOD, &format!("--grpc-unix-socket={}", socket.display()), 1).await;
-    assert_eq!(ask(on_port.connect().await).await, Ok(()));
-    assert_eq!(ask(on_socket.connect().await).await, Ok(()));
+    assert_eq!(decide(on_port.connect().await).await, Ok(()));
+    assert_eq!(decide(on_socket.connect().await).await, Ok(()));
     on_port.running.stop().await;
     assert!(get(on_socket.running.http_address(), "/healthcheck").await.starts_with("HTTP/1.1 200"));
     on_socket.running.stop().await;
@@ -70,7 +70,7 @@ async fn connections_beyond_the_limit_are_closed_and_the_others_served() {
     let stage = stage(GOOD, "--max-connections=2", 100).await;
     let channels = [stage.connect().await, stage.connect().await];
     for channel in &channels {
-        assert_eq!(ask(channel.clone()).await, Ok(()));
+        assert_eq!(decide(channel.clone()).await, Ok(()));
     }
     let address = tcp(&stage);
     let received = spawn_blocking(move || {
@@ -80,12 +80,12 @@ async fn connections_beyond_the_limit_are_closed_and_the_others_served() {
     });
     assert_eq!(received.await.expect("read").expect("closed"), b"");
     let [kept, closed] = channels;
-    assert_eq!(ask(kept.clone()).await, Ok(()));
+    assert_eq!(decide(kept.clone()).await, Ok(()));
     drop(closed);
-    while ask(stage.connect().await).await.is_err() {
+    while decide(stage.connect().await).await.is_err() {
         tokio::task::yield_now().await;
     }
-    assert_eq!(ask(kept).await, Ok(()));
+    assert_eq!(decide(kept).await, Ok(()));
     stage.running.stop().await;
 }
 
@@ -108,7 +108,7 @@ async fn a_client_without_a_preface_is_closed_and_an_idle_one_with_it_is_not() {
         closed.expect("closed");
     }
     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-    assert_eq!(ask(idle).await, Ok(()));
+    assert_eq!(decide(idle).await, Ok(()));
     stage.running.stop().await;
 }
 
@@ -117,7 +117,7 @@ fn post(url: &str) -> hyper::Request<()> {
     request.body(()).expect("a request")
 }
 
-/// A browser sends the first three for a web page without asking the server.
+/// A browser sends the first three for a web page without a preflight request.
 #[tokio::test]
 async fn requests_that_are_no_grpc_calls_are_refused_and_reach_no_service() {
     let mut stage = stage(GOOD, "", 1).await;
@@ -188,7 +188,7 @@ async fn a_call_with_an_incomplete_message_times_out_and_others_are_answered() {
     let (answer, mut body) = requests.send_request(request, false).expect("sent");
     // The beginning of a message.
     body.send_data(hyper::body::Bytes::from_static(b"\0\0\0\0\x09half"), false).expect("sent");
-    assert_eq!(ask(stage.connect().await).await, Ok(()));
+    assert_eq!(decide(stage.connect().await).await, Ok(()));
     let answer = answer.await.expect("an answer");
     let status = answer.headers().get(Status::GRPC_STATUS).expect("a status");
     assert_eq!(status, "4", "DEADLINE_EXCEEDED");

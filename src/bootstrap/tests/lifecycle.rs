@@ -13,7 +13,7 @@ async fn a_stop_waits_for_the_calls_in_flight_and_answers_them_all() {
     let http = stage.running.http_address();
     let channels = join_all((0..4).map(|_| stage.connect())).await;
     let calls: Vec<_> =
-        (0..40).map(|call: usize| tokio::spawn(ask(channels[call % channels.len()].clone()))).collect();
+        (0..40).map(|call: usize| tokio::spawn(decide(channels[call % channels.len()].clone()))).collect();
     for _ in 0..calls.len() {
         stage.begun.recv().await.expect("a call begins");
     }
@@ -29,7 +29,7 @@ async fn a_stop_waits_for_the_calls_in_flight_and_answers_them_all() {
 
     stage.permits.add_permits(calls.len());
     for call in calls {
-        assert_eq!(call.await.expect("asked"), Ok(()));
+        assert_eq!(call.await.expect("no panic"), Ok(()));
     }
     stopped.await.expect("stopped");
 }
@@ -44,9 +44,9 @@ async fn the_drain_delay_fails_health_checks_and_serves_all_else() {
     let draining = stage.running.begin_drain();
     let callers = async {
         while !get(http, "/healthcheck").await.starts_with("HTTP/1.1 500") {}
-        assert_eq!(ask(old.clone()).await, Ok(()));
+        assert_eq!(decide(old.clone()).await, Ok(()));
         // New connections are accepted too.
-        assert_eq!(ask(connect(&address).await).await, Ok(()));
+        assert_eq!(decide(connect(&address).await).await, Ok(()));
         assert!(
             drain_began.elapsed() < std::time::Duration::from_secs(4),
             "the machine is too slow for this test"
@@ -56,7 +56,7 @@ async fn the_drain_delay_fails_health_checks_and_serves_all_else() {
     assert_eq!(failed, None);
     assert!(drain_began.elapsed() >= std::time::Duration::from_secs(4));
     stage.running.stop().await;
-    assert!(ask(old).await.is_err());
+    assert!(decide(old).await.is_err());
 }
 
 #[tokio::test]
@@ -64,14 +64,14 @@ async fn http_requests_have_the_same_drain_timeout_as_grpc_calls() {
     let mut stage = stage(GOOD, "--drain-timeout=60s", 0).await;
     let http = stage.running.http_address();
     let request = format!("POST /json HTTP/1.1\r\n{JSON_HEADERS}{CLOSE_HEADERS}{{\"domain\": \"d\"}}");
-    let asked = tokio::spawn(fetch(http, request));
+    let fetched = tokio::spawn(fetch(http, request));
     stage.begun.recv().await.expect("the request begins");
     let stopped = tokio::spawn(stage.running.stop());
     // Longer than the rest of the shutdown takes.
     tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
     assert!(!stopped.is_finished());
     stage.permits.add_permits(1);
-    let response = asked.await.expect("asked");
+    let response = fetched.await.expect("no panic");
     // The response of the stub.
     assert!(response.ends_with("\r\n\r\n{}"), "{response}");
     stopped.await.expect("stopped");
@@ -80,10 +80,10 @@ async fn http_requests_have_the_same_drain_timeout_as_grpc_calls() {
 #[tokio::test]
 async fn calls_that_exceed_the_drain_timeout_are_aborted() {
     let mut stage = stage(GOOD, "--drain-timeout=20ms", 0).await;
-    let call = tokio::spawn(ask(stage.connect().await));
+    let call = tokio::spawn(decide(stage.connect().await));
     stage.begun.recv().await.expect("the call begins");
     stage.running.stop().await;
-    assert!(call.await.expect("asked").is_err());
+    assert!(call.await.expect("no panic").is_err());
 }
 
 #[tokio::test]
@@ -163,13 +163,13 @@ async fn a_panic_of_a_worker_is_reported() {
 async fn a_panic_in_one_call_is_an_internal_error_of_that_call_only() {
     panics::install_hook(metrics::panicked);
     let mut stage = stage(GOOD, "", 0).await;
-    let waiting = tokio::spawn(ask(stage.connect().await));
+    let waiting = tokio::spawn(decide(stage.connect().await));
     stage.begun.recv().await.expect("the call begins");
     // The stub panics when it cannot report that a call began.
     stage.begun.close();
     let channels = [stage.connect().await, stage.connect().await];
     for channel in channels.iter().cycle().take(6) {
-        assert_eq!(ask(channel.clone()).await, Err(Code::Internal));
+        assert_eq!(decide(channel.clone()).await, Err(Code::Internal));
     }
     let http = stage.running.http_address();
     let request = "{\"domain\": \"d\"}";
@@ -179,7 +179,7 @@ async fn a_panic_in_one_call_is_an_internal_error_of_that_call_only() {
     assert!(get(http, "/healthcheck").await.starts_with("HTTP/1.1 200"));
     assert!(stage.running.failed().now_or_never().is_none());
     stage.permits.add_permits(1);
-    assert_eq!(waiting.await.expect("asked"), Ok(()));
+    assert_eq!(waiting.await.expect("no panic"), Ok(()));
     stage.running.stop().await;
 }
 

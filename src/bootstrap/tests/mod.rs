@@ -119,7 +119,7 @@ async fn connect(listen: &GrpcListen) -> Channel {
     Endpoint::try_from(endpoint).expect("an endpoint").connect().await.expect("connected")
 }
 
-async fn ask(channel: Channel) -> Result<(), Code> {
+async fn decide(channel: Channel) -> Result<(), Code> {
     let answer = RateLimitServiceClient::new(channel).should_rate_limit(RateLimitRequest::default()).await;
     answer.map(|_| ()).map_err(|status| status.code())
 }

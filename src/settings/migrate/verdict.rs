@@ -29,7 +29,7 @@ pub enum VariableOutcome {
     Flag,
     /// Equals the default, or is empty.
     Default,
-    /// Asks for behaviour that is always on.
+    /// Requests behaviour that is always on.
     Always,
     /// Switches other variables.
     Switch,

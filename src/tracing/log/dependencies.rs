@@ -1,7 +1,7 @@
 //! Lines of dependencies, at most one a minute from each place in their code.
 //!
 //! Clients cause some of them: h2 logs a warning for each connection that resets too many calls, and for each PING
-//! acknowledgement that it did not ask for. This process logs changes of state instead, which clients cannot cause at will.
+//! acknowledgement that it did not request. This process logs changes of state instead, which clients cannot cause at will.
 
 use std::{
     collections::HashMap,
