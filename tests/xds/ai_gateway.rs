@@ -7,7 +7,7 @@
 
 use tollgate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
-use super::{Asking, control_plane::ControlPlane, overlay::snapshot_of};
+use super::{XdsInstance, control_plane::ControlPlane, overlay::snapshot_of};
 use crate::support::tollgate::{Client, request};
 
 const DOMAIN: &str = "ai-gateway-quota";
@@ -32,9 +32,9 @@ async fn charge(client: &mut Client, hits: u64, descriptors: &[Entries<'_>]) -> 
 async fn quotas_of_ai_gateway_deny_when_those_of_every_backend_are_spent() {
     let plane = ControlPlane::start();
     plane.push("1", &snapshot_of("tests/xds/ai-gateway-snapshot.json"));
-    let asking = Asking::start(&plane.url(), &[]);
+    let instance = XdsInstance::start(&plane.url(), &[]);
     plane.wait_for_ack("1");
-    let mut client = asking.client().await;
+    let mut client = instance.client().await;
 
     // Ten tokens an hour for each backend.
     let both: [Entries<'_>; 2] = [&[OPENAI, SMALL], &[AZURE, SMALL]];

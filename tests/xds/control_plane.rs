@@ -141,7 +141,7 @@ impl ControlPlane {
         self.shared.current.send_replace(Some(response));
     }
 
-    /// Everything that was asked so far.
+    /// All requests so far.
     pub(crate) fn requests(&self) -> Vec<DiscoveryRequest> {
         self.shared.requests.lock().expect("no panic").clone()
     }

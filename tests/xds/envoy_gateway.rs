@@ -130,8 +130,8 @@ async fn the_deployment_of_envoy_gateway_runs_with_tollgate_in_place_of_its_imag
     let mut envoy = container.envoy(&authority, &authority.sign(&["envoy"])).await;
     let mut codes = Vec::new();
     for _ in 0..3 {
-        let asked = request("envoy-gateway-system/eg/http", &[&[("route", "r")]]);
-        let answer = envoy.should_rate_limit(asked).await.expect("an answer");
+        let call = request("envoy-gateway-system/eg/http", &[&[("route", "r")]]);
+        let answer = envoy.should_rate_limit(call).await.expect("an answer");
         codes.push(answer.get_ref().overall_code());
     }
     assert_eq!(codes, [Code::Ok, Code::Ok, Code::OverLimit]);
@@ -142,14 +142,14 @@ async fn the_deployment_of_envoy_gateway_runs_with_tollgate_in_place_of_its_imag
     // Another client in the cluster.
     let other = Authority::new("other").sign(&["envoy"]);
     let mut foreign = RateLimitServiceClient::new(container.endpoint(&authority, &other).connect_lazy());
-    let asked = request("envoy-gateway-system/eg/http", &[&[("route", "r")]]);
-    foreign.should_rate_limit(asked).await.expect_err("it is refused");
+    let call = request("envoy-gateway-system/eg/http", &[&[("route", "r")]]);
+    foreign.should_rate_limit(call).await.expect_err("it is refused");
 
     // The last policy is deleted.
     plane.push("2", &[]);
     plane.wait_for_ack("2");
-    let asked = request("envoy-gateway-system/eg/http", &[&[("route", "r")]]);
-    assert_eq!(envoy.should_rate_limit(asked).await.expect("an answer").get_ref().overall_code(), Code::Ok);
+    let call = request("envoy-gateway-system/eg/http", &[&[("route", "r")]]);
+    assert_eq!(envoy.should_rate_limit(call).await.expect("an answer").get_ref().overall_code(), Code::Ok);
     assert!(container.is_ready());
 }
 

@@ -3,7 +3,7 @@
 use tollgate::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
 
 use super::{
-    Asking,
+    XdsInstance,
     control_plane::{ControlPlane, Manner, config},
 };
 use crate::support::free_port;
@@ -16,21 +16,21 @@ fn lines(log: &str, part: &str) -> usize {
 async fn a_flood_of_new_rules_costs_little_and_the_last_ones_are_enforced() {
     const PUSHES: u32 = 3_000;
     let plane = ControlPlane::start_as(free_port(), Manner::Floods(PUSHES), None);
-    let asking = Asking::start(&plane.url(), &[]);
+    let instance = XdsInstance::start(&plane.url(), &[]);
     plane.wait_for_ack(&PUSHES.to_string());
-    let mut client = asking.client().await;
+    let mut client = instance.client().await;
     // Each has a limit of its number, and the last one of 0.
     assert!(!client.passes("web", &[("key", "a")]).await);
-    let loads = asking.metric("tollgate_config_loads_total{result=\"success\"}");
+    let loads = instance.metric("tollgate_config_loads_total{result=\"success\"}");
     assert!(loads < f64::from(PUSHES) / 10.0, "{loads}");
-    assert!(lines(&asking.log(), "rules of the control plane active") <= 100);
+    assert!(lines(&instance.log(), "rules of the control plane active") <= 100);
 }
 
 #[test]
 fn the_text_of_a_failing_control_plane_stays_on_its_log_line() {
     let plane = ControlPlane::start_as(free_port(), Manner::Fails("a\nERROR forged \u{1b}[31m"), None);
-    let asking = Asking::spawn(&plane.url(), &[]);
-    let log = asking.wait_for_log("forged");
+    let instance = XdsInstance::spawn(&plane.url(), &[]);
+    let log = instance.wait_for_log("forged");
     assert!(log.contains("a\\nERROR forged \\u{1b}[31m"), "{log}");
     assert!(!log.lines().any(|line| line.starts_with("ERROR")), "{log}");
     assert!(!log.contains('\u{1b}'));
@@ -43,10 +43,10 @@ fn a_push_without_most_of_the_rules_is_a_warning() {
         (0..domains).map(|number| config(&format!("d{number}"), "key", 5)).collect()
     };
     plane.push("all", &rules(10));
-    let asking = Asking::start(&plane.url(), &[]);
+    let instance = XdsInstance::start(&plane.url(), &[]);
     plane.push("few", &rules(2));
     plane.wait_for_ack("few");
-    let log = asking.wait_for_log("control plane removed most rules");
+    let log = instance.wait_for_log("control plane removed most rules");
     assert!(log.contains("rules=2 before=10"), "{log}");
 }
 
@@ -54,8 +54,8 @@ fn a_push_without_most_of_the_rules_is_a_warning() {
 fn a_response_with_an_enormous_version_is_refused() {
     let plane = ControlPlane::start();
     plane.push(&"v".repeat(1 << 20), &[config("web", "key", 5)]);
-    let asking = Asking::spawn(&plane.url(), &[]);
-    asking.wait_for_log("a response whose version or nonce is longer than 4096 bytes");
+    let instance = XdsInstance::spawn(&plane.url(), &[]);
+    instance.wait_for_log("a response whose version or nonce is longer than 4096 bytes");
     plane.push("good", &[config("web", "key", 5)]);
     plane.wait_for_ack("good");
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tollgate::proto::ratelimit::config::ratelimit::v3::RateLimitDescriptor;
 
 use super::{
-    Asking,
+    XdsInstance,
     control_plane::{ControlPlane, EVENT_TIMEOUT, config},
 };
 
@@ -26,17 +26,17 @@ fn many(
 async fn fifty_thousand_rules_are_accepted_while_serving() {
     let plane = ControlPlane::start();
     plane.push("1", &[config("other", "key", 1_000_000)]);
-    let asking = Asking::start(&plane.url(), &[]);
-    let mut client = asking.client().await;
+    let instance = XdsInstance::start(&plane.url(), &[]);
+    let mut client = instance.client().await;
     plane.wait_for_ack("1");
 
     let begun = Instant::now();
     plane.push("2", &[many(50_000, 0), config("other", "key", 1_000_000)]);
     let mut longest = Duration::ZERO;
     loop {
-        let asked = Instant::now();
+        let sent_at = Instant::now();
         assert!(client.passes("other", &[("key", "a")]).await);
-        longest = longest.max(asked.elapsed());
+        longest = longest.max(sent_at.elapsed());
         if !client.passes("web", &[("key", "value-49999")]).await {
             break;
         }
@@ -47,7 +47,7 @@ async fn fifty_thousand_rules_are_accepted_while_serving() {
         begun.elapsed()
     );
     plane.wait_for_ack("2");
-    assert_eq!(asking.metric("tollgate_rules"), 50_001.0);
+    assert_eq!(instance.metric("tollgate_rules"), 50_001.0);
 }
 
 #[tokio::test]
@@ -55,14 +55,14 @@ async fn a_message_above_the_size_limit_is_logged_and_the_rules_stay() {
     let plane = ControlPlane::start();
     plane.push("1", &[config("web", "key", 0)]);
     let flags = ["--xds-max-message-bytes", "10000", "--xds-backoff-max", "500ms"];
-    let asking = Asking::start(&plane.url(), &flags);
-    let mut client = asking.client().await;
+    let instance = XdsInstance::start(&plane.url(), &flags);
+    let mut client = instance.client().await;
     plane.wait_for_ack("1");
     plane.push("2", &[many(1_000, 1_000)]);
-    let log = asking.wait_for_log("--xds-max-message-bytes is 10000");
+    let log = instance.wait_for_log("--xds-max-message-bytes is 10000");
     assert!(log.contains("too large"), "{log}");
     assert!(!client.passes("web", &[("key", "a")]).await);
-    assert!(asking.is_ready());
+    assert!(instance.is_ready());
     plane.push("3", &[config("web", "key", 1_000)]);
     plane.wait_for_ack("3");
     assert!(client.passes("web", &[("key", "a")]).await);

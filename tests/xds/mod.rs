@@ -26,13 +26,13 @@ use crate::support::{
     tollgate::{Client, Tollgate, command},
 };
 
-/// A tollgate that asks a control plane, and what it logs.
-struct Asking {
+/// A tollgate with the rules of a control plane, and its log.
+struct XdsInstance {
     tollgate: Tollgate,
     directory: TempDir,
 }
 
-impl Asking {
+impl XdsInstance {
     /// Starts without waiting for anything.
     fn spawn(server: &str, flags: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
@@ -46,9 +46,9 @@ impl Asking {
 
     /// Starts with rules, and waits until it is ready.
     fn start(server: &str, flags: &[&str]) -> Self {
-        let asking = Self::spawn(server, flags);
-        asking.tollgate.wait_until_ready();
-        asking
+        let instance = Self::spawn(server, flags);
+        instance.tollgate.wait_until_ready();
+        instance
     }
 
     fn log(&self) -> String {

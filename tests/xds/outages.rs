@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    Asking,
+    XdsInstance,
     control_plane::{ControlPlane, Manner, config},
 };
 use crate::support::{
@@ -16,22 +16,22 @@ async fn rules_stay_while_the_control_plane_is_down_and_changes_apply_once_it_re
     let plane = ControlPlane::start();
     let port = plane.port;
     plane.push("7", &[config("web", "key", 0)]);
-    let asking = Asking::start(&plane.url(), &["--xds-backoff-max", "500ms"]);
-    let mut client = asking.client().await;
+    let instance = XdsInstance::start(&plane.url(), &["--xds-backoff-max", "500ms"]);
+    let mut client = instance.client().await;
     plane.wait_for_ack("7");
     drop(plane);
 
-    let rules = asking.wait_for_rules(|rules| !rules["control_plane"]["problem"].is_null());
+    let rules = instance.wait_for_rules(|rules| !rules["control_plane"]["problem"].is_null());
     assert_eq!(rules["control_plane"]["link"], "connecting", "{rules}");
     assert!(rules["problem"].is_null(), "{rules}");
-    assert_eq!(asking.metric("tollgate_xds_connected"), 0.0);
+    assert_eq!(instance.metric("tollgate_xds_connected"), 0.0);
     // Several attempts, of which the log is not to be full.
-    asking.wait_for_log("Connection refused");
+    instance.wait_for_log("Connection refused");
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(!client.passes("web", &[("key", "a")]).await);
-    assert!(asking.is_ready());
-    let found = asking.log().matches("control plane unreachable").count();
-    assert!((1..=3).contains(&found), "the loss, and failed reconnects: {}", asking.log());
+    assert!(instance.is_ready());
+    let found = instance.log().matches("control plane unreachable").count();
+    assert!((1..=3).contains(&found), "the loss, and failed reconnects: {}", instance.log());
 
     // Its versions begin anew.
     let plane = ControlPlane::start_as(port, Manner::Serves, None);
@@ -41,9 +41,9 @@ async fn rules_stay_while_the_control_plane_is_down_and_changes_apply_once_it_re
     assert!(opening.node.is_some());
     plane.wait_for_ack("1");
     assert!(client.passes("web", &[("key", "a")]).await);
-    asking.wait_for_rules(|rules| rules["control_plane"]["link"] == "connected");
-    assert_eq!(asking.metric("tollgate_xds_connected"), 1.0);
-    asking.wait_for_log("control plane connected");
+    instance.wait_for_rules(|rules| rules["control_plane"]["link"] == "connected");
+    assert_eq!(instance.metric("tollgate_xds_connected"), 1.0);
+    instance.wait_for_log("control plane connected");
 }
 
 #[tokio::test]
@@ -51,8 +51,8 @@ async fn different_rules_under_a_known_version_are_adopted_after_an_outage() {
     let plane = ControlPlane::start();
     let port = plane.port;
     plane.push("1", &[config("web", "key", 0)]);
-    let asking = Asking::start(&plane.url(), &["--xds-backoff-max", "500ms"]);
-    let mut client = asking.client().await;
+    let instance = XdsInstance::start(&plane.url(), &["--xds-backoff-max", "500ms"]);
+    let mut client = instance.client().await;
     plane.wait_for_ack("1");
     assert!(!client.passes("web", &[("key", "a")]).await);
     drop(plane);
@@ -68,30 +68,30 @@ fn unchanged_rules_stay_active_after_an_outage() {
     let plane = ControlPlane::start();
     let port = plane.port;
     plane.push("1", &[config("web", "key", 5)]);
-    let asking = Asking::start(&plane.url(), &["--xds-backoff-max", "500ms"]);
+    let instance = XdsInstance::start(&plane.url(), &["--xds-backoff-max", "500ms"]);
     plane.wait_for_ack("1");
-    let before = asking.rules();
+    let before = instance.rules();
     drop(plane);
-    asking.wait_for_rules(|rules| rules["control_plane"]["link"] == "connecting");
+    instance.wait_for_rules(|rules| rules["control_plane"]["link"] == "connecting");
     let plane = ControlPlane::start_as(port, Manner::Serves, None);
     plane.push("1", &[config("web", "key", 5)]);
     plane.wait_for_ack("1");
-    let after = asking.rules();
+    let after = instance.rules();
     assert_eq!(after["since_ms"], before["since_ms"]);
-    assert_eq!(asking.metric("tollgate_config_loads_total{result=\"success\"}"), 1.0);
+    assert_eq!(instance.metric("tollgate_config_loads_total{result=\"success\"}"), 1.0);
 }
 
 #[test]
 fn a_control_plane_that_ends_each_stream_is_not_flooded() {
     let plane = ControlPlane::start_as(free_port(), Manner::Closes, None);
-    let asking = Asking::spawn(&plane.url(), &["--start-without-rules"]);
-    asking.wait_for_log("ended the stream");
+    let instance = XdsInstance::spawn(&plane.url(), &["--start-without-rules"]);
+    instance.wait_for_log("ended the stream");
     std::thread::sleep(Duration::from_secs(4));
     // After 0.25 to 0.5 s, 0.5 to 1 s, and so on.
     let streams = plane.headers().len();
     assert!((3..=7).contains(&streams), "{streams} in four seconds");
-    assert!(!asking.is_ready());
-    assert_eq!(asking.log().matches("control plane unreachable").count(), 1, "{}", asking.log());
+    assert!(!instance.is_ready());
+    assert_eq!(instance.log().matches("control plane unreachable").count(), 1, "{}", instance.log());
 }
 
 #[test]
@@ -100,10 +100,10 @@ fn a_silently_lost_control_plane_is_noticed() {
     plane.push("1", &[config("web", "key", 5)]);
     let proxy = Proxy::to(plane.port);
     let flags = ["--xds-keepalive", "1s", "--xds-backoff-max", "500ms"];
-    let asking = Asking::start(&format!("http://127.0.0.1:{}", proxy.port()), &flags);
+    let instance = XdsInstance::start(&format!("http://127.0.0.1:{}", proxy.port()), &flags);
     plane.wait_for_ack("1");
     proxy.set_both(Way::Silent);
-    asking.wait_for_rules(|rules| rules["control_plane"]["link"] == "connecting");
+    instance.wait_for_rules(|rules| rules["control_plane"]["link"] == "connecting");
     proxy.set_both(Way::Open);
-    asking.wait_for_rules(|rules| rules["control_plane"]["link"] == "connected");
+    instance.wait_for_rules(|rules| rules["control_plane"]["link"] == "connected");
 }

@@ -7,7 +7,7 @@ use tollgate::proto::ratelimit::config::ratelimit::v3::{
     RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit,
 };
 
-use super::{Asking, control_plane::ControlPlane, until, write};
+use super::{XdsInstance, control_plane::ControlPlane, until, write};
 use crate::{
     docs,
     support::{
@@ -116,8 +116,8 @@ fn enforced_through_pushes(awaited: u32, rapid: u32) {
     let plane = ControlPlane::start();
     plane.push("0", &snapshot(0));
     let (_directory, flag) = overlay(&docs::block("yaml overlay"));
-    let asking = Asking::start(&plane.url(), &[&flag]);
-    let envoy = envoy(asking.tollgate.grpc_port);
+    let instance = XdsInstance::start(&plane.url(), &[&flag]);
+    let envoy = envoy(instance.tollgate.grpc_port);
     assert!(until_denied(&envoy) >= 100);
     let bucket = "100, 100;w=300";
     assert_eq!(limit(&envoy), bucket);
@@ -133,8 +133,8 @@ fn enforced_through_pushes(awaited: u32, rapid: u32) {
     assert_eq!(limit(&envoy), bucket);
     // The hits before the pushes count: at most what was refilled since is left.
     assert!(until_denied(&envoy) < 100, "the bucket is full again");
-    assert_eq!(asking.metric("tollgate_overlay_patterns"), 1.0);
-    assert_eq!(asking.metric("tollgate_overlay_patterns_unmatched"), 0.0);
+    assert_eq!(instance.metric("tollgate_overlay_patterns"), 1.0);
+    assert_eq!(instance.metric("tollgate_overlay_patterns_unmatched"), 0.0);
 }
 
 #[test]
@@ -159,42 +159,42 @@ async fn a_changed_overlay_is_active_without_a_push_and_an_invalid_one_is_report
         )
     };
     let (directory, flag) = overlay(&all("requests_per_unit: 0"));
-    let asking = Asking::start(&plane.url(), &[&flag]);
-    let mut client = asking.client().await;
+    let instance = XdsInstance::start(&plane.url(), &[&flag]);
+    let mut client = instance.client().await;
     let entries = [("shop/shared-limits/rule/0", "shop/shared-limits/rule/0"), ("rule-0-match-0", "me")];
     assert!(!client.passes("shop/shared-limits", &entries).await);
 
     write(directory.path(), "limits.yaml", &all("requests_per_unit: 1000000"));
     let begun = Instant::now();
     while !client.passes("shop/shared-limits", &entries).await {
-        assert!(begun.elapsed().as_secs() < 20, "{}", asking.log());
+        assert!(begun.elapsed().as_secs() < 20, "{}", instance.log());
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
 
     // Invalid by itself.
     write(directory.path(), "limits.yaml", &all("brust: 5"));
-    let log = asking.wait_for_log("changed overlay is invalid");
+    let log = instance.wait_for_log("changed overlay is invalid");
     assert!(log.contains("limits.yaml:5: descriptors[0].rate_limit.brust: unknown key"), "{log}");
     assert!(client.passes("shop/shared-limits", &entries).await);
     let is_problem = |part: &'static str| {
         move |rules: &Value| rules["problem"].as_str().is_some_and(|problem| problem.contains(part))
     };
-    asking.wait_for_rules(is_problem("rate_limit.brust:"));
+    instance.wait_for_rules(is_problem("rate_limit.brust:"));
 
     // Invalid with these rules: the pushed ones are rejected too, until it is mended.
     write(directory.path(), "limits.yaml", &all("burst: 5"));
-    asking.wait_for_rules(is_problem("rate_limit.burst:"));
+    instance.wait_for_rules(is_problem("rate_limit.burst:"));
     plane.push("1", &snapshot(1));
     plane.wait_for_nack("limits.yaml:5");
     assert!(client.passes("shop/shared-limits", &entries).await);
     write(directory.path(), "limits.yaml", &all("requests_per_unit: 2000000"));
-    asking.wait_for_rules(|rules| rules["problem"].is_null());
+    instance.wait_for_rules(|rules| rules["problem"].is_null());
 
     // Patterns that match nothing.
     let (before, unmatched) = (all("requests_per_unit: 2000000"), "- {key: nothing, shadow_mode: true}\n");
     write(directory.path(), "limits.yaml", &(before + unmatched));
-    asking.wait_for_log("limits.yaml:6: warning: descriptors[1]: matches no limit of the rules");
-    until("the metric", || (asking.metric("tollgate_overlay_patterns_unmatched") == 1.0).then_some(()));
+    instance.wait_for_log("limits.yaml:6: warning: descriptors[1]: matches no limit of the rules");
+    until("the metric", || (instance.metric("tollgate_overlay_patterns_unmatched") == 1.0).then_some(()));
 }
 
 fn output(arguments: &[&str]) -> (bool, String) {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    Asking,
+    XdsInstance,
     control_plane::{ControlPlane, Manner, config},
 };
 use crate::support::{free_port, http};
@@ -14,48 +14,48 @@ use crate::support::{free_port, http};
 #[test]
 fn ports_open_once_there_are_rules() {
     let port = free_port();
-    let asking = Asking::spawn(&format!("http://127.0.0.1:{port}"), &["--xds-backoff-max", "500ms"]);
-    let log = asking.wait_for_log("control plane unreachable");
+    let instance = XdsInstance::spawn(&format!("http://127.0.0.1:{port}"), &["--xds-backoff-max", "500ms"]);
+    let log = instance.wait_for_log("control plane unreachable");
     let waiting = log.lines().find(|line| line.contains("waiting for rules before opening ports"));
     assert!(waiting.is_some_and(|line| line.contains(&format!("http://127.0.0.1:{port}/"))), "{log}");
-    assert!(http::try_get(&asking.tollgate.url("/healthcheck")).is_none());
+    assert!(http::try_get(&instance.tollgate.url("/healthcheck")).is_none());
 
     let plane = ControlPlane::start_as(port, Manner::Serves, None);
     plane.push("bad", &[config("", "key", 0)]);
     plane.wait_for_nack("domain: is missing or empty");
-    assert!(http::try_get(&asking.tollgate.url("/healthcheck")).is_none());
+    assert!(http::try_get(&instance.tollgate.url("/healthcheck")).is_none());
     plane.push("good", &[config("web", "key", 0)]);
-    asking.tollgate.wait_until_ready();
+    instance.tollgate.wait_until_ready();
 }
 
 #[test]
 fn a_start_that_waits_for_rules_can_be_ended() {
-    let mut asking = Asking::spawn(&format!("http://127.0.0.1:{}", free_port()), &[]);
-    asking.wait_for_log("control plane unreachable");
-    asking.tollgate.signal("TERM");
-    assert_eq!(asking.tollgate.wait(), Some(0));
+    let mut instance = XdsInstance::spawn(&format!("http://127.0.0.1:{}", free_port()), &[]);
+    instance.wait_for_log("control plane unreachable");
+    instance.tollgate.signal("TERM");
+    assert_eq!(instance.tollgate.wait(), Some(0));
 }
 
 #[tokio::test]
 async fn ports_that_open_without_rules_are_ready_once_there_are_some() {
     let port = free_port();
     let flags = ["--start-without-rules", "--xds-backoff-max", "500ms", "--xds-initial-fetch-timeout", "60s"];
-    let asking = Asking::spawn(&format!("http://127.0.0.1:{port}"), &flags);
-    let rules = super::until("an answer", || http::try_get(&asking.tollgate.admin_url("/api/v1/status")));
+    let instance = XdsInstance::spawn(&format!("http://127.0.0.1:{port}"), &flags);
+    let rules = super::until("an answer", || http::try_get(&instance.tollgate.admin_url("/api/v1/status")));
     assert_eq!(rules.status, 200);
-    asking.wait_for_rules(|rules| !rules["control_plane"]["problem"].is_null());
-    assert!(!asking.is_ready());
+    instance.wait_for_rules(|rules| !rules["control_plane"]["problem"].is_null());
+    assert!(!instance.is_ready());
     let refused =
-        asking.client().await.call(crate::support::tollgate::request("web", &[&[("key", "a")]])).await;
+        instance.client().await.call(crate::support::tollgate::request("web", &[&[("key", "a")]])).await;
     assert_eq!(refused.expect_err("no rules").code(), tonic::Code::Unavailable);
 
     let plane = ControlPlane::start_as(port, Manner::Serves, None);
-    asking.wait_for_log("control plane unreachable");
+    instance.wait_for_log("control plane unreachable");
     plane.wait_for(|_| true);
-    assert!(!asking.is_ready(), "the control plane may have some");
+    assert!(!instance.is_ready(), "the control plane may have some");
     plane.push("1", &[config("web", "key", 0)]);
-    asking.tollgate.wait_until_ready();
-    assert!(!asking.client().await.passes("web", &[("key", "a")]).await);
+    instance.tollgate.wait_until_ready();
+    assert!(!instance.client().await.passes("web", &[("key", "a")]).await);
 }
 
 #[tokio::test]
@@ -63,17 +63,18 @@ async fn a_control_plane_that_sends_nothing_has_no_rules() {
     let plane = ControlPlane::start();
     let begun = Instant::now();
     let patience = Duration::from_secs(1);
-    let asking = Asking::start(&plane.url(), &["--start-without-rules", "--xds-initial-fetch-timeout", "1s"]);
+    let instance =
+        XdsInstance::start(&plane.url(), &["--start-without-rules", "--xds-initial-fetch-timeout", "1s"]);
     assert!(begun.elapsed() >= patience);
-    asking.wait_for_log("control plane sent no rules for this node");
-    assert_eq!(asking.rules()["control_plane"]["link"], "connected");
-    assert_eq!(asking.metric("tollgate_xds_connected"), 1.0);
-    let asked = crate::support::tollgate::request("web", &[&[("key", "a")]]);
-    let refused = asking.client().await.call(asked).await.expect_err("no rules");
+    instance.wait_for_log("control plane sent no rules for this node");
+    assert_eq!(instance.rules()["control_plane"]["link"], "connected");
+    assert_eq!(instance.metric("tollgate_xds_connected"), 1.0);
+    let request = crate::support::tollgate::request("web", &[&[("key", "a")]]);
+    let refused = instance.client().await.call(request).await.expect_err("no rules");
     assert_eq!(refused.code(), tonic::Code::Unavailable);
     plane.push("1", &[config("web", "key", 0)]);
     plane.wait_for_ack("1");
-    assert_eq!(asking.metric("tollgate_rules"), 1.0);
+    assert_eq!(instance.metric("tollgate_rules"), 1.0);
 }
 
 #[test]
@@ -83,12 +84,12 @@ fn a_hanging_control_plane_differs_from_one_without_rules() {
     let url = format!("http://{}", hanging.local_addr().expect("an address"));
     let flags =
         ["--start-without-rules", "--xds-initial-fetch-timeout", "500ms", "--xds-backoff-max", "500ms"];
-    let asking = Asking::spawn(&url, &flags);
-    asking.wait_for_log("connected, but no response within 0.5 s");
-    assert!(!asking.is_ready());
-    assert_eq!(asking.rules()["control_plane"]["link"], "connecting");
-    assert_eq!(asking.metric("tollgate_xds_connected"), 0.0);
-    assert!(!asking.log().contains("control plane sent no rules"), "{}", asking.log());
+    let instance = XdsInstance::spawn(&url, &flags);
+    instance.wait_for_log("connected, but no response within 0.5 s");
+    assert!(!instance.is_ready());
+    assert_eq!(instance.rules()["control_plane"]["link"], "connecting");
+    assert_eq!(instance.metric("tollgate_xds_connected"), 0.0);
+    assert!(!instance.log().contains("control plane sent no rules"), "{}", instance.log());
 }
 
 #[test]
@@ -98,11 +99,15 @@ fn a_control_plane_with_rejected_rules_has_rules_even_if_silent_later() {
     plane.push("bad", &[config("", "key", 0)]);
     let flags =
         ["--start-without-rules", "--xds-initial-fetch-timeout", "500ms", "--xds-backoff-max", "500ms"];
-    let asking = Asking::spawn(&plane.url(), &flags);
+    let instance = XdsInstance::spawn(&plane.url(), &flags);
     plane.wait_for_nack("domain: is missing or empty");
     drop(plane);
-    asking.wait_for_log("control plane unreachable");
+    instance.wait_for_log("control plane unreachable");
     let _silent = ControlPlane::start_as(port, Manner::Serves, None);
-    asking.wait_for_rules(|rules| rules["control_plane"]["link"] == "connected");
-    assert!(!asking.is_ready() && !asking.log().contains("control plane sent no rules"), "{}", asking.log());
+    instance.wait_for_rules(|rules| rules["control_plane"]["link"] == "connected");
+    assert!(
+        !instance.is_ready() && !instance.log().contains("control plane sent no rules"),
+        "{}",
+        instance.log()
+    );
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use super::{
-    Asking,
+    XdsInstance,
     control_plane::{ControlPlane, Manner, config, mutual_tls},
     write,
 };
@@ -28,12 +28,12 @@ fn put(directory: &Path, trusted: &Authority, shown: &Pair) {
 }
 
 /// A tollgate that uses them.
-fn ask(port: u16, directory: &Path, flags: &[&str]) -> Asking {
+fn spawn(port: u16, directory: &Path, flags: &[&str]) -> XdsInstance {
     let file = |name: &str| directory.join(name).display().to_string();
     let (ca, certificate, key) = (file("ca.crt"), file("tls.crt"), file("tls.key"));
     let own = ["--xds-ca", &ca, "--xds-client-cert", &certificate, "--xds-client-key", &key];
     let steady = ["--xds-backoff-max", "500ms", "--start-without-rules"];
-    Asking::spawn(&format!("https://localhost:{port}"), &[&own[..], &steady, flags].concat())
+    XdsInstance::spawn(&format!("https://localhost:{port}"), &[&own[..], &steady, flags].concat())
 }
 
 #[test]
@@ -44,12 +44,12 @@ fn an_untrusted_control_plane_gets_nothing_until_the_ca_file_is_fixed() {
     plane.push("1", &[config("web", "key", 0)]);
     let own = good.sign(&["tollgate"]);
     let directory = files(&other, &own);
-    let asking = ask(plane.port, directory.path(), &[]);
-    let log = asking.wait_for_log("control plane unreachable");
+    let instance = spawn(plane.port, directory.path(), &[]);
+    let log = instance.wait_for_log("control plane unreachable");
     assert!(log.contains("UnknownIssuer"), "{log}");
-    assert!(!asking.is_ready() && plane.requests().is_empty());
+    assert!(!instance.is_ready() && plane.requests().is_empty());
     write(directory.path(), "ca.crt", &good.pem());
-    asking.tollgate.wait_until_ready();
+    instance.tollgate.wait_until_ready();
     plane.wait_for_ack("1");
 }
 
@@ -61,13 +61,13 @@ fn a_control_plane_gets_the_current_client_certificate() {
     let plane = ControlPlane::start_as(free_port(), Manner::Serves, Some(tls));
     plane.push("1", &[config("web", "key", 0)]);
     let directory = files(&servers, &others.sign(&["tollgate"]));
-    let asking = ask(plane.port, directory.path(), &[]);
-    asking.wait_for_log("control plane unreachable");
-    assert!(!asking.is_ready() && plane.requests().is_empty());
+    let instance = spawn(plane.port, directory.path(), &[]);
+    instance.wait_for_log("control plane unreachable");
+    assert!(!instance.is_ready() && plane.requests().is_empty());
     put(directory.path(), &servers, &clients.sign(&["tollgate"]));
-    asking.tollgate.wait_until_ready();
+    instance.tollgate.wait_until_ready();
     plane.wait_for_ack("1");
-    let page = http::get(&asking.tollgate.url("/metrics")).body;
+    let page = http::get(&instance.tollgate.url("/metrics")).body;
     assert!(
         page.contains("tollgate_tls_client_certificate_expiry_timestamp_seconds{client=\"xds\"} "),
         "{page}"
@@ -78,7 +78,7 @@ fn a_control_plane_gets_the_current_client_certificate() {
     let (servers, clients) = (Authority::new("servers 2"), Authority::new("clients 2"));
     put(directory.path(), &servers, &clients.sign(&["tollgate"]));
     let plane = ControlPlane::start_as(
-        free_port_of(&asking),
+        free_port_of(&instance),
         Manner::Serves,
         Some(mutual_tls(&servers.sign(&["localhost"]), &clients)),
     );
@@ -86,9 +86,9 @@ fn a_control_plane_gets_the_current_client_certificate() {
     plane.wait_for_ack("2");
 }
 
-/// The port that it asks.
-fn free_port_of(asking: &Asking) -> u16 {
-    let log = asking.log();
+/// The port of its control plane.
+fn free_port_of(instance: &XdsInstance) -> u16 {
+    let log = instance.log();
     let (_, rest) = log.split_once("https://localhost:").expect("a reply");
     rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("a port")
 }
@@ -100,10 +100,10 @@ fn the_expected_name_of_a_certificate_can_be_configured() {
     let plane = ControlPlane::start_as(free_port(), Manner::Serves, Some(tls));
     plane.push("1", &[config("web", "key", 0)]);
     let directory = files(&authority, &authority.sign(&["tollgate"]));
-    let strict = ask(plane.port, directory.path(), &[]);
+    let strict = spawn(plane.port, directory.path(), &[]);
     let log = strict.wait_for_log("control plane unreachable");
     assert!(log.contains("certificate not valid for name \"localhost\""), "{log}");
-    let found = ask(plane.port, directory.path(), &["--xds-server-name", "envoy-gateway"]);
+    let found = spawn(plane.port, directory.path(), &["--xds-server-name", "envoy-gateway"]);
     found.tollgate.wait_until_ready();
 }
 
@@ -116,9 +116,9 @@ fn an_unusable_file_is_named_and_reread() {
     let own = authority.sign(&["tollgate"]);
     let directory = files(&authority, &own);
     write(directory.path(), "tls.key", "nothing of use");
-    let asking = ask(plane.port, directory.path(), &[]);
-    let log = asking.wait_for_log("--xds-client-key: ");
+    let instance = spawn(plane.port, directory.path(), &[]);
+    let log = instance.wait_for_log("--xds-client-key: ");
     assert!(log.contains("expected a private key in PEM form") && !log.contains("nothing of use"), "{log}");
     write(directory.path(), "tls.key", &own.key);
-    asking.tollgate.wait_until_ready();
+    instance.tollgate.wait_until_ready();
 }

@@ -6,7 +6,7 @@ use prost_types::Any;
 use tollgate::proto::ratelimit::config::ratelimit::v3::{RateLimitConfig, RateLimitDescriptor};
 
 use super::{
-    Asking,
+    XdsInstance,
     control_plane::{ControlPlane, EVENT_TIMEOUT, TYPE_URL, any, config},
 };
 use crate::support::{http, tollgate::Client};
@@ -25,8 +25,8 @@ async fn wait_until_it_passes(client: &mut Client, passes: bool) -> Duration {
 async fn pushed_rules_are_enforced_within_a_second() {
     let plane = ControlPlane::start();
     plane.push("first", &[config("web", "key", 0)]);
-    let asking = Asking::start(&plane.url(), &[]);
-    let mut client = asking.client().await;
+    let instance = XdsInstance::start(&plane.url(), &[]);
+    let mut client = instance.client().await;
     assert!(!client.passes("web", &[("key", "a")]).await);
 
     let mut took = Vec::new();
@@ -45,8 +45,8 @@ async fn pushed_rules_are_enforced_within_a_second() {
 async fn a_bad_push_is_rejected_with_reasons_and_the_previous_rules_stay() {
     let plane = ControlPlane::start();
     plane.push("good", &[config("web", "key", 0)]);
-    let asking = Asking::start(&plane.url(), &[]);
-    let mut client = asking.client().await;
+    let instance = XdsInstance::start(&plane.url(), &[]);
+    let mut client = instance.client().await;
     plane.wait_for_ack("good");
 
     let nameless = RateLimitDescriptor::default();
@@ -68,23 +68,23 @@ async fn a_bad_push_is_rejected_with_reasons_and_the_previous_rules_stay() {
         ),
         ("clusters", of_clusters, vec![], "a response of the type `type.googleapis.com/envoy.config.cluster"),
     ] {
-        let errors = asking.metric("tollgate_config_loads_total{result=\"error\"}");
+        let errors = instance.metric("tollgate_config_loads_total{result=\"error\"}");
         plane.push_all(version, type_url, resources);
         let (nack, report) = plane.wait_for_nack(reason);
         assert_eq!(nack.version_info, "good", "{report}");
         assert_eq!(nack.type_url, TYPE_URL);
         assert!(!nack.response_nonce.is_empty());
         assert_eq!(nack.error_detail.expect("looked for").code, 3);
-        assert!(asking.rules()["problem"].as_str().is_some_and(|problem| problem.contains(reason)));
+        assert!(instance.rules()["problem"].as_str().is_some_and(|problem| problem.contains(reason)));
         assert!(!client.passes("web", &[("key", "a")]).await, "the old rules are enforced");
-        assert_eq!(asking.metric("tollgate_config_loads_total{result=\"error\"}"), errors + 1.0);
-        assert!(asking.log().contains(reason));
+        assert_eq!(instance.metric("tollgate_config_loads_total{result=\"error\"}"), errors + 1.0);
+        assert!(instance.log().contains(reason));
     }
-    assert!(asking.is_ready());
+    assert!(instance.is_ready());
     plane.push("better", &[config("web", "key", 1_000)]);
     plane.wait_for_ack("better");
     assert!(client.passes("web", &[("key", "a")]).await);
-    let rules = asking.rules();
+    let rules = instance.rules();
     assert!(rules["problem"].is_null(), "{rules}");
     assert_eq!((&rules["source"], &rules["control_plane"]["version"]), (&"xds".into(), &"better".into()));
 }
@@ -93,30 +93,30 @@ async fn a_bad_push_is_rejected_with_reasons_and_the_previous_rules_stay() {
 fn returning_from_a_bad_version_to_the_active_one_fixes_it() {
     let plane = ControlPlane::start();
     plane.push("1", &[config("web", "key", 5)]);
-    let asking = Asking::start(&plane.url(), &[]);
+    let instance = XdsInstance::start(&plane.url(), &[]);
     plane.push("2", &[config("", "key", 5)]);
     plane.wait_for_nack("domain: is missing or empty");
-    let before = asking.wait_for_rules(|rules| !rules["problem"].is_null());
-    assert_eq!(asking.metric("tollgate_config_last_load_successful"), 0.0);
+    let before = instance.wait_for_rules(|rules| !rules["problem"].is_null());
+    assert_eq!(instance.metric("tollgate_config_last_load_successful"), 0.0);
     plane.push("3", &[config("web", "key", 5)]);
     plane.wait_for_ack("3");
-    let after = asking.rules();
+    let after = instance.rules();
     assert!(after["problem"].is_null(), "{after}");
     assert_eq!(after["since_ms"], before["since_ms"], "they were active all the time");
-    assert_eq!(asking.metric("tollgate_config_last_load_successful"), 1.0);
+    assert_eq!(instance.metric("tollgate_config_last_load_successful"), 1.0);
 }
 
 #[test]
 fn repeated_rejected_pushes_are_answered_more_slowly() {
     let plane = ControlPlane::start();
     plane.push("1", &[config("", "key", 5)]);
-    let asking = Asking::spawn(&plane.url(), &["--start-without-rules"]);
+    let instance = XdsInstance::spawn(&plane.url(), &["--start-without-rules"]);
     plane.wait_for_nack("domain: is missing or empty");
     std::thread::sleep(Duration::from_secs(2));
     let nacks = plane.requests().into_iter().filter(|request| request.error_detail.is_some()).count();
     assert!((2..=6).contains(&nacks), "{nacks} in two seconds");
-    assert_eq!(asking.log().matches("control plane sent invalid rules").count(), 1, "{}", asking.log());
-    assert_eq!(asking.metric("tollgate_config_loads_total{result=\"error\"}"), 1.0);
+    assert_eq!(instance.log().matches("control plane sent invalid rules").count(), 1, "{}", instance.log());
+    assert_eq!(instance.metric("tollgate_config_loads_total{result=\"error\"}"), 1.0);
 }
 
 #[test]
@@ -124,29 +124,29 @@ fn the_same_rules_under_another_version_change_only_the_version() {
     let plane = ControlPlane::start();
     let (a, b) = (config("a", "key", 5), config("b", "key", 5));
     plane.push("1", &[a.clone(), b.clone()]);
-    let asking = Asking::start(&plane.url(), &[]);
+    let instance = XdsInstance::start(&plane.url(), &[]);
     plane.wait_for_ack("1");
-    let before = asking.rules();
+    let before = instance.rules();
     plane.push("2", &[b, a]);
     plane.wait_for_ack("2");
-    let after = asking.rules();
+    let after = instance.rules();
     assert_eq!((&after["since_ms"], &after["fingerprint"]), (&before["since_ms"], &before["fingerprint"]));
     assert_eq!(after["control_plane"]["version"], "2");
-    assert_eq!(asking.metric("tollgate_config_loads_total{result=\"success\"}"), 1.0);
+    assert_eq!(instance.metric("tollgate_config_loads_total{result=\"success\"}"), 1.0);
 }
 
 #[tokio::test]
 async fn an_empty_set_of_resources_is_an_empty_set_of_rules() {
     let plane = ControlPlane::start();
     plane.push("1", &[config("web", "key", 0)]);
-    let asking = Asking::start(&plane.url(), &[]);
-    let mut client = asking.client().await;
+    let instance = XdsInstance::start(&plane.url(), &[]);
+    let mut client = instance.client().await;
     assert!(!client.passes("web", &[("key", "a")]).await);
     plane.push("2", &[]);
     plane.wait_for_ack("2");
     assert!(client.passes("web", &[("key", "a")]).await);
-    assert!(asking.is_ready());
-    let log = asking.wait_for_log("control plane removed all rules");
+    assert!(instance.is_ready());
+    let log = instance.wait_for_log("control plane removed all rules");
     assert!(log.contains("WARN"), "{log}");
 }
 
@@ -154,17 +154,17 @@ async fn an_empty_set_of_resources_is_an_empty_set_of_rules() {
 fn rules_from_a_control_plane_are_shown_and_read_only() {
     let plane = ControlPlane::start();
     plane.push("1", &[config("web", "key", 5)]);
-    let asking = Asking::start(&plane.url(), &[]);
-    let listed = http::get(&asking.tollgate.admin_url("/api/v1/rules")).body;
+    let instance = XdsInstance::start(&plane.url(), &[]);
+    let listed = http::get(&instance.tollgate.admin_url("/api/v1/rules")).body;
     assert!(listed.contains("\"file\":\"resource web-rules\""), "{listed}");
-    let files = http::get(&asking.tollgate.admin_url("/api/v1/versions/current"));
+    let files = http::get(&instance.tollgate.admin_url("/api/v1/versions/current"));
     assert_eq!(files.status, 404);
     assert!(
         files.body.contains("the rules come from an xDS control plane and have no files"),
         "{}",
         files.body
     );
-    let status = http::get(&asking.tollgate.admin_url("/api/v1/status")).body;
+    let status = http::get(&instance.tollgate.admin_url("/api/v1/status")).body;
     assert!(status.contains("\"is_editable\":false"), "{status}");
 }
 
@@ -180,7 +180,7 @@ fn a_control_plane_receives_the_node_identity() {
         "--xds-headers",
         "authorization=Bearer open sesame,x-tenant=t",
     ];
-    let asking = Asking::start(&plane.url(), &flags);
+    let instance = XdsInstance::start(&plane.url(), &flags);
     let first = plane.requests().remove(0);
     assert_eq!((&*first.type_url, &*first.version_info, &*first.response_nonce), (TYPE_URL, "", ""));
     let node = first.node.expect("a node");
@@ -189,5 +189,5 @@ fn a_control_plane_receives_the_node_identity() {
     let headers = plane.headers().remove(0);
     assert_eq!(headers.get("authorization").expect("sent"), "Bearer open sesame");
     assert_eq!(headers.get("x-tenant").expect("sent"), "t");
-    assert!(!asking.log().contains("sesame"));
+    assert!(!instance.log().contains("sesame"));
 }
