@@ -56,10 +56,10 @@ impl Limit {
 }
 
 /// A charge of a limit of a tag, both by number; negative for a refund.
-type Ask = (usize, u8, i8);
+type Charge = (usize, u8, i8);
 
 /// Time since the previous request, in microseconds, and its descriptors.
-type Request = (u64, Vec<Ask>);
+type Request = (u64, Vec<Charge>);
 
 fn limit() -> impl Strategy<Value = Limit> {
     // Half of them are buckets, which a refund does not restore.
@@ -81,7 +81,7 @@ fn request() -> impl Strategy<Value = Request> {
     let hits = prop_oneof![12 => Just(1_i8), 3 => 0..=3_i8, 1 => Just(-1)];
     let step = prop_oneof![3 => 0..=200_000_u64, 1 => 0..=3_000_000_u64];
     let one_tag = (0..TAGS.len(), vec((0..LIMITS, hits.clone()), 1..5))
-        .prop_map(|(tag, asks)| asks.into_iter().map(|(limit, hits)| (tag, limit, hits)).collect());
+        .prop_map(|(tag, charges)| charges.into_iter().map(|(limit, hits)| (tag, limit, hits)).collect());
     let any_tags = vec((0..TAGS.len(), 0..LIMITS, hits), 1..6);
     (step, prop_oneof![one_tag, any_tags])
 }
@@ -99,15 +99,15 @@ struct ExactModel {
 
 impl ExactModel {
     /// Decides a request, and charges it if it passes. Returns whether it does.
-    fn decide(&mut self, now: Timestamp, asks: &[Ask]) -> bool {
-        let passes = self.weigh(now, asks);
-        let limit = |ask: &Ask| self.limits[usize::from(ask.1)];
-        let outcomes = || asks.iter().zip(&passes).map(|(ask, passes)| (limit(ask), *passes));
+    fn decide(&mut self, now: Timestamp, charges: &[Charge]) -> bool {
+        let passes = self.weigh(now, charges);
+        let limit = |charge: &Charge| self.limits[usize::from(charge.1)];
+        let outcomes = || charges.iter().zip(&passes).map(|(charge, passes)| (limit(charge), *passes));
         let is_over = |(limit, passes): (Limit, bool)| !passes && !limit.is_shadow;
         let has_quotas = outcomes().any(|(limit, _)| limit.is_quota);
         let is_denied = outcomes().filter(|(limit, _)| !limit.is_quota).any(is_over)
             || has_quotas && outcomes().filter(|(limit, _)| limit.is_quota).all(is_over);
-        for &(tag, number, hits) in asks {
+        for &(tag, number, hits) in charges {
             if hits < 0 || !is_denied {
                 self.apply(now, (tag, number), hits);
             }
@@ -115,12 +115,12 @@ impl ExactModel {
         !is_denied
     }
 
-    /// Whether each ask passes after the charges before it. Refunds make no room.
-    fn weigh(&self, now: Timestamp, asks: &[Ask]) -> Vec<bool> {
+    /// Whether each charge passes after the charges before it. Refunds make no room.
+    fn weigh(&self, now: Timestamp, charges: &[Charge]) -> Vec<bool> {
         let mut trial =
             Self { limits: self.limits.clone(), states: self.states.clone(), leases: self.leases };
-        let charge = |&(tag, number, hits): &Ask| hits < 0 || trial.apply(now, (tag, number), hits);
-        asks.iter().map(charge).collect()
+        let charge = |&(tag, number, hits): &Charge| hits < 0 || trial.apply(now, (tag, number), hits);
+        charges.iter().map(charge).collect()
     }
 
     fn apply(&mut self, now: Timestamp, counter: (usize, u8), hits: i8) -> bool {
@@ -212,18 +212,18 @@ impl<'s> Replay<'s> {
     }
 
     /// Decides a request; returns whether it passes, and the used hits of each counter.
-    async fn decide(&self, now: Timestamp, asks: &[Ask]) -> (bool, Vec<u64>) {
+    async fn decide(&self, now: Timestamp, charges: &[Charge]) -> (bool, Vec<u64>) {
         let limiter = Limiter::new(Arc::clone(&self.rules), self.subject.at(now), Modes::default());
-        let numbers: Vec<String> = asks.iter().map(|(_, number, _)| number.to_string()).collect();
-        let descriptors: Vec<Descriptor<'_>> = asks
+        let numbers: Vec<String> = charges.iter().map(|(_, number, _)| number.to_string()).collect();
+        let descriptors: Vec<Descriptor<'_>> = charges
             .iter()
             .zip(&numbers)
-            .map(|(ask, number)| Descriptor {
-                entries: [Entry { key: "tag", value: TAGS[ask.0] }, Entry { key: "limit", value: number }]
+            .map(|(charge, number)| Descriptor {
+                entries: [Entry { key: "tag", value: TAGS[charge.0] }, Entry { key: "limit", value: number }]
                     .into_iter()
                     .collect(),
                 limit: None,
-                hits: hits_of(ask.2),
+                hits: hits_of(charge.2),
             })
             .collect();
         let active = limiter.rules();
@@ -240,14 +240,16 @@ impl<'s> Replay<'s> {
 
 /// Whether a request may be charged and refunded without a trial: if it refunds, or if no bucket of it is charged beside
 /// a limit of another tag that may deny.
-fn may_be_refunded(limits: &[Limit], asks: &[Ask]) -> bool {
-    let limit = |ask: &Ask| limits[usize::from(ask.1)];
-    let is_bucket = |ask: &&Ask| limit(ask).algorithm == Algorithm::TokenBucket && ask.2 > 0;
-    let has_endless_quota = asks.iter().map(limit).any(|limit| limit.is_quota && limit.is_shadow);
-    let may_deny = |ask: &Ask| !(limit(ask).is_shadow || limit(ask).is_quota && has_endless_quota);
-    let has_rival = |bucket: &Ask| asks.iter().any(|ask| ask.0 != bucket.0 && may_deny(ask));
-    let spans_tags = asks.iter().any(|ask| ask.0 != asks[0].0);
-    spans_tags && (!asks.iter().filter(is_bucket).any(has_rival) || asks.iter().any(|ask| ask.2 < 0))
+fn may_be_refunded(limits: &[Limit], charges: &[Charge]) -> bool {
+    let limit = |charge: &Charge| limits[usize::from(charge.1)];
+    let is_bucket = |charge: &&Charge| limit(charge).algorithm == Algorithm::TokenBucket && charge.2 > 0;
+    let has_endless_quota = charges.iter().map(limit).any(|limit| limit.is_quota && limit.is_shadow);
+    let may_deny =
+        |charge: &Charge| !(limit(charge).is_shadow || limit(charge).is_quota && has_endless_quota);
+    let has_rival = |bucket: &Charge| charges.iter().any(|charge| charge.0 != bucket.0 && may_deny(charge));
+    let spans_tags = charges.iter().any(|charge| charge.0 != charges[0].0);
+    spans_tags
+        && (!charges.iter().filter(is_bucket).any(has_rival) || charges.iter().any(|charge| charge.2 < 0))
 }
 
 async fn compare(subject: TimedStore) {
@@ -257,19 +259,20 @@ async fn compare(subject: TimedStore) {
         let (limits, requests) = history().new_tree(&mut runner).expect("generates").current();
         let replay = Replay::new(&subject, number, &limits);
         let mut model = ExactModel { limits: limits.clone(), states: HashMap::new(), leases: 0 };
-        let all: Vec<Ask> =
+        let all: Vec<Charge> =
             (0..TAGS.len()).flat_map(|tag| (0..LIMITS).map(move |limit| (tag, limit, 0))).collect();
         let mut micros = 0;
-        for (at_step, (step, asks)) in requests.iter().enumerate() {
+        for (at_step, (step, charges)) in requests.iter().enumerate() {
             micros += step;
             let now = at(micros);
-            let context = || format!("step {at_step}, {asks:?} of {limits:#?}, {:?}", &requests[..at_step]);
-            let expected = model.decide(now, asks);
-            let (found, _) = replay.decide(now, asks).await;
+            let context =
+                || format!("step {at_step}, {charges:?} of {limits:#?}, {:?}", &requests[..at_step]);
+            let expected = model.decide(now, charges);
+            let (found, _) = replay.decide(now, charges).await;
             let refunded_nothing = subject.has_refunded_nothing().await;
             assert_eq!(found, expected, "{}", context());
             assert!(
-                refunded_nothing || may_be_refunded(&limits, asks),
+                refunded_nothing || may_be_refunded(&limits, charges),
                 "charged and refunded: {}",
                 context()
             );

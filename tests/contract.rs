@@ -126,14 +126,14 @@ fn banning(name: &str, hits: Hits, effect: BanEffect) -> TagRequest {
     call
 }
 
-async fn ask(store: &Subject, second: u64, name: &str, hits: Hits, effect: BanEffect) -> Verdict {
+async fn decide(store: &Subject, second: u64, name: &str, hits: Hits, effect: BanEffect) -> Verdict {
     store.decide(at(second * SECOND), &banning(name, hits, effect)).await[0]
 }
 
 /// Uses up the limit, and has it deny once a second until a ban begins.
 async fn get_banned(store: &Subject, first: u64, name: &str) -> (u64, Verdict) {
     for second in first..first + 8 {
-        let verdict = ask(store, second, name, Hits::ONE, BanEffect::Enforce).await;
+        let verdict = decide(store, second, name, Hits::ONE, BanEffect::Enforce).await;
         if verdict.ban.is_some_and(|ban| ban.is_new) {
             return (second, verdict);
         }
@@ -149,13 +149,13 @@ async fn a_counter_that_keeps_denying_is_banned_until_an_end_that_requests_do_no
     assert_eq!((ban.level.get(), ban.is_enforced), (1, true));
     assert_eq!((verdict.admitted, verdict.retry_after.as_secs(), verdict.over), (false, 20, 1));
     for second in 5..24 {
-        let verdict = ask(store, second, "a", Hits::ONE, BanEffect::Enforce).await;
+        let verdict = decide(store, second, "a", Hits::ONE, BanEffect::Enforce).await;
         assert_eq!((verdict.admitted, verdict.retry_after.as_secs()), (false, 24 - second));
         assert_eq!(verdict.ban, Some(ban.known()));
         // One was admitted and three were denied before; banned hits are not charged.
         assert_eq!(verdict.used, 4);
     }
-    let after = ask(store, 24, "a", Hits::ONE, BanEffect::Enforce).await;
+    let after = decide(store, 24, "a", Hits::ONE, BanEffect::Enforce).await;
     assert_eq!((after.admitted, after.used, after.ban), (false, 5, None));
     let (began, verdict) = get_banned(store, 25, "a").await;
     assert_eq!((began, verdict.retry_after.as_secs()), (27, 40));
@@ -180,9 +180,9 @@ async fn a_ban_that_is_watched_denies_nothing(store: &Subject) {
 async fn a_lifted_ban_leaves_its_level_and_a_forgiven_one_nothing(store: &Subject) {
     for (name, effect, level) in [("lifted", BanEffect::Lift, 2), ("forgiven", BanEffect::Forgive, 1)] {
         let (began, _) = get_banned(store, 0, name).await;
-        let ended = ask(store, began, name, Hits::Peek, effect).await;
+        let ended = decide(store, began, name, Hits::Peek, effect).await;
         assert_eq!(ended.ban.map(|ban| (ban.level.get(), ban.is_enforced)), Some((1, false)));
-        let again = ask(store, began, name, Hits::Peek, effect).await;
+        let again = decide(store, began, name, Hits::Peek, effect).await;
         assert_eq!(again.ban, None);
         let (_, verdict) = get_banned(store, began + 1, name).await;
         assert_eq!(verdict.ban.map(|ban| ban.level.get()), Some(level), "{name}");
@@ -191,22 +191,22 @@ async fn a_lifted_ban_leaves_its_level_and_a_forgiven_one_nothing(store: &Subjec
 
 async fn a_reset_ends_a_ban(store: &Subject) {
     let (began, _) = get_banned(store, 0, "a").await;
-    ask(store, began, "a", Hits::reset(), BanEffect::Forgive).await;
-    let verdict = ask(store, began, "a", Hits::ONE, BanEffect::Enforce).await;
+    decide(store, began, "a", Hits::reset(), BanEffect::Forgive).await;
+    let verdict = decide(store, began, "a", Hits::ONE, BanEffect::Enforce).await;
     assert_eq!((verdict.admitted, verdict.used, verdict.ban), (true, 1, None));
 }
 
 async fn reads_and_refunds_do_not_count_for_a_ban(store: &Subject) {
-    ask(store, 0, "a", Hits::charge(2), BanEffect::Enforce).await;
+    decide(store, 0, "a", Hits::charge(2), BanEffect::Enforce).await;
     for second in 1..30 {
-        assert_eq!(ask(store, second, "a", Hits::Peek, BanEffect::Enforce).await.ban, None);
-        assert!(ask(store, second, "a", Hits::refund(1), BanEffect::Enforce).await.admitted);
+        assert_eq!(decide(store, second, "a", Hits::Peek, BanEffect::Enforce).await.ban, None);
+        assert!(decide(store, second, "a", Hits::refund(1), BanEffect::Enforce).await.admitted);
     }
     let (began, _) = get_banned(store, 40, "a").await;
     // A read shows the ban; a refund is never denied.
-    let read = ask(store, began, "a", Hits::Peek, BanEffect::Enforce).await;
+    let read = decide(store, began, "a", Hits::Peek, BanEffect::Enforce).await;
     assert_eq!((read.admitted, read.ban.is_some()), (false, true));
-    assert!(ask(store, began, "a", Hits::refund(1), BanEffect::Enforce).await.admitted);
+    assert!(decide(store, began, "a", Hits::refund(1), BanEffect::Enforce).await.admitted);
 }
 
 async fn a_ban_denies_all_of_a_call_that_is_charged_all_or_none(store: &Subject) {
@@ -250,21 +250,21 @@ async fn a_counter_that_may_be_leased_counts_no_hits_that_it_denies(store: &Subj
         for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::TokenBucket] {
             let policy = limited(algorithm);
             let name = format!("{}-{}", sync.name(), algorithm.name());
-            let ask = async |hits| {
+            let decide = async |hits| {
                 let mut call = call(&name, &[(0, policy, hits)]);
                 call.cells[0].checks[0].sync = sync;
                 store.decide(at(0), &call).await[0]
             };
             for remaining in [2, 1, 0] {
-                let verdict = ask(Hits::ONE).await;
+                let verdict = decide(Hits::ONE).await;
                 assert_eq!((verdict.admitted, verdict.remaining), (true, remaining), "{name}");
             }
             for _ in 0..3 {
-                assert!(!ask(Hits::ONE).await.admitted, "{name}");
+                assert!(!decide(Hits::ONE).await.admitted, "{name}");
             }
-            assert_eq!(ask(Hits::refund(1)).await.remaining, 1, "{name}");
-            assert!(ask(Hits::ONE).await.admitted, "{name}");
-            assert!(!ask(Hits::ONE).await.admitted, "{name}");
+            assert_eq!(decide(Hits::refund(1)).await.remaining, 1, "{name}");
+            assert!(decide(Hits::ONE).await.admitted, "{name}");
+            assert!(!decide(Hits::ONE).await.admitted, "{name}");
         }
     }
 }
@@ -366,21 +366,21 @@ async fn a_limit_of_zero_denies_every_hit(store: &Subject) {
 
 async fn counters_of_one_tag_are_independent(store: &Subject) {
     let (window, bucket) = (limited(Algorithm::FixedWindow), limited(Algorithm::TokenBucket));
-    let asks = [(1, window, Hits::charge(3)), (2, window, Hits::ONE), (1, bucket, Hits::charge(2))];
+    let checks = [(1, window, Hits::charge(3)), (2, window, Hits::ONE), (1, bucket, Hits::charge(2))];
     let remaining = |verdicts: Vec<Verdict>| -> Vec<u64> {
         verdicts.into_iter().map(|verdict| verdict.remaining).collect()
     };
-    assert_eq!(remaining(store.decide(at(0), &call("a", &asks)).await), [0, 2, 1]);
+    assert_eq!(remaining(store.decide(at(0), &call("a", &checks)).await), [0, 2, 1]);
     // Some of them, in another order, and a new one.
-    let asks = [(1, bucket, Hits::Peek), (3, window, Hits::ONE), (1, window, Hits::Peek)];
-    assert_eq!(remaining(store.decide(at(0), &call("a", &asks)).await), [1, 2, 0]);
+    let checks = [(1, bucket, Hits::Peek), (3, window, Hits::ONE), (1, window, Hits::Peek)];
+    assert_eq!(remaining(store.decide(at(0), &call("a", &checks)).await), [1, 2, 0]);
     assert_eq!(remaining(store.decide(at(0), &call("b", &[(1, window, Hits::ONE)])).await), [2]);
 }
 
 async fn a_counter_checked_twice_in_a_call_is_charged_twice(store: &Subject) {
     for algorithm in Algorithm::ALL {
-        let ask = (1, limited(algorithm), Hits::charge(2));
-        let verdicts = store.decide(at(0), &call("a", &[ask, ask])).await;
+        let check = (1, limited(algorithm), Hits::charge(2));
+        let verdicts = store.decide(at(0), &call("a", &[check, check])).await;
         assert_eq!((verdicts[0].admitted, verdicts[1].admitted), (true, false));
     }
 }
@@ -478,12 +478,12 @@ async fn a_sliding_window_weights_the_previous_window(store: &Subject) {
 async fn a_count_that_grows_large_leaves_its_neighbours_alone(store: &Subject) {
     let sliding = policy(Algorithm::SlidingWindow, 1_000_000, 60);
     let fixed = policy(Algorithm::FixedWindow, 1_000_000, 60);
-    let asks = |hits: [u64; 4]| {
+    let request = |hits: [u64; 4]| {
         let [a, b, c, d] = hits.map(Hits::charge);
         call("a", &[(1, sliding, a), (2, fixed, b), (3, sliding, c), (4, sliding, d)])
     };
     let used = async |micros, hits| {
-        let verdicts = store.decide(at(micros), &asks(hits)).await;
+        let verdicts = store.decide(at(micros), &request(hits)).await;
         verdicts.iter().map(|verdict| verdict.used).collect::<Vec<_>>()
     };
     assert_eq!(used(0, [65_535, 2, 3, 4]).await, [65_535, 2, 3, 4]);
@@ -563,14 +563,14 @@ async fn a_reset_frees_everything(store: &Subject) {
     }
 }
 
-/// Decides a call that charges all or none; every ask of its own number, and each may veto or not.
+/// Decides a call that charges all or none; every check of its own number, and each may veto or not.
 async fn all_or_none(
     store: &Subject,
     micros: u64,
     name: &str,
-    asks: &[(Policy, Hits, bool)],
+    checks: &[(Policy, Hits, bool)],
 ) -> Vec<Verdict> {
-    let numbered = asks.iter().zip(0..).map(|((policy, hits, vetoes), at)| ((at, *policy, *hits), *vetoes));
+    let numbered = checks.iter().zip(0..).map(|((policy, hits, vetoes), at)| ((at, *policy, *hits), *vetoes));
     store.decide(at(micros), &charging(Charging::AllOrNone, name, &numbered.collect::<Vec<_>>())).await
 }
 
@@ -584,12 +584,12 @@ async fn one_denial_leaves_all_counters_untouched(store: &Subject) {
     let policies = Algorithm::ALL.map(|algorithm| policy(algorithm, 5, 60));
     for (exhausted, algorithm) in Algorithm::ALL.into_iter().enumerate() {
         let name = algorithm.name();
-        let mut asks: Vec<_> = policies.iter().map(|policy| (*policy, Hits::charge(2), true)).collect();
-        let admitted = all_or_none(store, 0, name, &asks).await;
+        let mut checks: Vec<_> = policies.iter().map(|policy| (*policy, Hits::charge(2), true)).collect();
+        let admitted = all_or_none(store, 0, name, &checks).await;
         assert!(admitted.iter().all(|verdict| verdict.admitted && verdict.remaining == 3), "{admitted:?}");
-        asks[exhausted].1 = Hits::charge(4);
+        checks[exhausted].1 = Hits::charge(4);
         for _ in 0..3 {
-            let denied = all_or_none(store, 0, name, &asks).await;
+            let denied = all_or_none(store, 0, name, &checks).await;
             let passing: Vec<_> = denied.iter().map(|verdict| verdict.admitted).collect();
             let expected: Vec<_> = (0..policies.len()).map(|at| at != exhausted).collect();
             assert_eq!(passing, expected, "{name}");
@@ -603,16 +603,16 @@ async fn one_denial_leaves_all_counters_untouched(store: &Subject) {
 async fn shadow_checks_block_no_charge(store: &Subject) {
     for algorithm in Algorithm::ALL {
         let (watched, enforced) = (policy(algorithm, 1, 60), policy(Algorithm::TokenBucket, 5, 60));
-        let asks = [(watched, Hits::charge(2), false), (enforced, Hits::charge(2), true)];
-        let verdicts = all_or_none(store, 0, algorithm.name(), &asks).await;
+        let checks = [(watched, Hits::charge(2), false), (enforced, Hits::charge(2), true)];
+        let verdicts = all_or_none(store, 0, algorithm.name(), &checks).await;
         assert_eq!((verdicts[0].admitted, verdicts[1].admitted), (false, true));
         assert_eq!(used(store, 0, algorithm.name(), &[watched, enforced]).await, [0, 2]);
     }
 }
 
-/// Decides a call that charges all or none; every ask of its own number, with its veto.
-async fn all_or_none_with(store: &Subject, name: &str, asks: &[(Policy, Hits, Veto)]) -> Vec<Verdict> {
-    let numbered = asks.iter().zip(0..).map(|((policy, hits, veto), at)| ((at, *policy, *hits), *veto));
+/// Decides a call that charges all or none; every check of its own number, with its veto.
+async fn all_or_none_with(store: &Subject, name: &str, checks: &[(Policy, Hits, Veto)]) -> Vec<Verdict> {
+    let numbered = checks.iter().zip(0..).map(|((policy, hits, veto), at)| ((at, *policy, *hits), *veto));
     store.decide(at(0), &charging_with(Charging::AllOrNone, name, &numbered.collect::<Vec<_>>())).await
 }
 
@@ -620,7 +620,7 @@ async fn quotas_block_all_charges_when_every_one_is_exhausted(store: &Subject) {
     for algorithm in Algorithm::ALL {
         let (quota, name) = (policy(algorithm, 3, 60), algorithm.name());
         let bucket = policy(Algorithm::TokenBucket, 20, 60);
-        let asks = |first, second| {
+        let checks = |first, second| {
             [
                 (quota, Hits::charge(first), Veto::WithQuotas),
                 (bucket, Hits::ONE, Veto::Alone),
@@ -628,7 +628,7 @@ async fn quotas_block_all_charges_when_every_one_is_exhausted(store: &Subject) {
             ]
         };
         let passing = async |first, second| -> Vec<bool> {
-            let verdicts = all_or_none_with(store, name, &asks(first, second)).await;
+            let verdicts = all_or_none_with(store, name, &checks(first, second)).await;
             verdicts.iter().map(|verdict| verdict.admitted).collect()
         };
         let used = async || used(store, 0, name, &[quota, bucket, quota]).await;
@@ -648,8 +648,8 @@ async fn quotas_block_all_charges_when_every_one_is_exhausted(store: &Subject) {
 
 async fn quotas_beside_those_of_other_tags_block_no_charge(store: &Subject) {
     let (quota, bucket) = (policy(Algorithm::FixedWindow, 1, 60), policy(Algorithm::TokenBucket, 9, 60));
-    let asks = [(quota, Hits::charge(2), Veto::AcrossTags), (bucket, Hits::ONE, Veto::Alone)];
-    let verdicts = all_or_none_with(store, "a", &asks).await;
+    let checks = [(quota, Hits::charge(2), Veto::AcrossTags), (bucket, Hits::ONE, Veto::Alone)];
+    let verdicts = all_or_none_with(store, "a", &checks).await;
     assert_eq!((verdicts[0].admitted, verdicts[1].admitted), (false, true));
     assert_eq!(used(store, 0, "a", &[quota, bucket]).await, [0, 1]);
 }
@@ -874,17 +874,19 @@ async fn charges_of_one_counter_add_up_where_all_or_none_are_charged(store: &Sub
     let parameters = Parameters { min_interval: Duration::from_millis(50), ..Parameters::default() };
     let apart = Policy::new(Algorithm::SlidingWindowLog, quota, &parameters).expect("valid");
     let other = policy(Algorithm::FixedWindow, 10, 60);
-    let asks = [((1, apart, Hits::ONE), true), ((2, other, Hits::ONE), true), ((1, apart, Hits::ONE), true)];
-    let verdicts = store.decide(at(0), &charging(Charging::AllOrNone, "apart", &asks)).await;
+    let checks =
+        [((1, apart, Hits::ONE), true), ((2, other, Hits::ONE), true), ((1, apart, Hits::ONE), true)];
+    let verdicts = store.decide(at(0), &charging(Charging::AllOrNone, "apart", &checks)).await;
     let passed: Vec<_> = verdicts.iter().map(|verdict| (verdict.admitted, verdict.used)).collect();
     assert_eq!(passed, [(true, 0), (true, 0), (false, 0)], "two requests of the same time");
 
     for algorithm in Algorithm::ALL {
         let (high, low) = (policy(algorithm, 10, 60), policy(algorithm, 3, 60));
         let look = ((1, low, Hits::Peek), true);
-        for ask in [((1, high, Hits::charge(6)), true), ((1, high, Hits::charge(5)), true)] {
-            let asks = [((1, high, Hits::charge(5)), true), look, ask];
-            let verdicts = store.decide(at(0), &charging(Charging::AllOrNone, algorithm.name(), &asks)).await;
+        for check in [((1, high, Hits::charge(6)), true), ((1, high, Hits::charge(5)), true)] {
+            let checks = [((1, high, Hits::charge(5)), true), look, check];
+            let verdicts =
+                store.decide(at(0), &charging(Charging::AllOrNone, algorithm.name(), &checks)).await;
             let denied = verdicts.iter().any(|verdict| !verdict.admitted);
             let used = store.decide(at(0), &call(algorithm.name(), &[(1, high, Hits::Peek)])).await[0].used;
             assert_eq!(used == 0, denied, "{}: {verdicts:?}", algorithm.name());

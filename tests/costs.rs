@@ -62,7 +62,7 @@ fn request(client: u32, counters: u8, policy: Policy, hits: Hits) -> TagRequest 
     if algorithm.has_own_key() {
         key = key.dedicated(RecordId::numbered(0, algorithm));
     }
-    let ask = |descriptor: u8| Check {
+    let check = |descriptor: u8| Check {
         descriptor: usize::from(descriptor),
         record: RecordId::numbered(descriptor, algorithm),
         policy,
@@ -72,11 +72,11 @@ fn request(client: u32, counters: u8, policy: Policy, hits: Hits) -> TagRequest 
         ban: None,
         share: None,
     };
-    let cell = Cell { key, checks: (0..counters).map(ask).collect() };
+    let cell = Cell { key, checks: (0..counters).map(check).collect() };
     TagRequest { cells: SmallVec::from_iter([cell]), charging: Charging::Independent, is_of_rule: false }
 }
 
-/// Has every call decided, many at a time, and checks what became of each of its asks.
+/// Has every call decided, many at a time, and checks what became of each of its checks.
 async fn decide(store: &RedisStore, calls: impl Iterator<Item = TagRequest>, admitted: bool) {
     let decisions = calls.map(|call| async move { store.decide(&call).await });
     let mut decisions = stream::iter(decisions).buffer_unordered(IN_FLIGHT);

@@ -254,12 +254,12 @@ async fn a_key_lives_for_as_long_as_its_counters_count() {
         assert!(decide(60, Hits::reset()).await.is_empty(), "{}", algorithm.name());
     }
     // One of two counters that ends sooner than before takes the key along.
-    let ask = |number, seconds, hits| (number, policy(Algorithm::FixedWindow, 3, seconds), hits);
+    let check = |number, seconds, hits| (number, policy(Algorithm::FixedWindow, 3, seconds), hits);
     store
-        .decide(&call("two", &[ask(0, 1, Hits::ONE), ask(1, 31_536_000, Hits::ONE)]))
+        .decide(&call("two", &[check(0, 1, Hits::ONE), check(1, 31_536_000, Hits::ONE)]))
         .await
         .expect("decides");
-    store.decide(&call("two", &[ask(1, 31_536_000, Hits::reset())])).await.expect("decides");
+    store.decide(&call("two", &[check(1, 31_536_000, Hits::reset())])).await.expect("decides");
     let left: i64 = redis::cmd("PTTL").arg("{test|name=two}").query(&mut redis.connect()).expect("a time");
     assert!(left <= 1_000, "{left}");
 }

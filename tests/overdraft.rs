@@ -79,7 +79,7 @@ impl NamedStore {
     }
 
     /// The code of a request with these hits, beside a limit that denies where that matters, and the verdict.
-    async fn ask(
+    async fn decide(
         &self,
         rules: &Arc<ActiveRules>,
         now: Option<Timestamp>,
@@ -117,32 +117,32 @@ fn beyond(hits: u64) -> Hits {
 /// Charges 60 before and 80 after the response, then looks until the debt is paid. Returns the row of a table.
 async fn pay(subject: &NamedStore, mode: &'static str, algorithm: &'static str, expected: u64) -> String {
     let rules = Arc::new(rules("60s"));
-    let ask = |now, hits| subject.ask(&rules, Some(now), (mode, algorithm), hits);
+    let decide = |now, hits| subject.decide(&rules, Some(now), (mode, algorithm), hits);
     let name = format!("{algorithm}, {mode}, {}", subject.name);
-    assert_eq!(ask(at(0), Hits::charge(60)).await.0, Code::Ok, "{name}");
-    assert_eq!(ask(at(0), beyond(80)).await.0, Code::OverLimit, "{name}");
-    let (code, look) = ask(at(0), Hits::Peek).await;
+    assert_eq!(decide(at(0), Hits::charge(60)).await.0, Code::Ok, "{name}");
+    assert_eq!(decide(at(0), beyond(80)).await.0, Code::OverLimit, "{name}");
+    let (code, look) = decide(at(0), Hits::Peek).await;
     assert_eq!((code, look.used, look.remaining), (Code::OverLimit, 140, 0), "{name}");
     let debt = look.retry_after;
     assert_eq!(debt.as_secs(), expected, "{name}");
     let micros = u64::try_from(debt.as_micros()).expect("short");
-    assert_eq!(ask(at(micros - 1), Hits::Peek).await.0, Code::OverLimit, "{name}");
-    assert_eq!(ask(at(micros), Hits::Peek).await.0, Code::Ok, "{name}");
+    assert_eq!(decide(at(micros - 1), Hits::Peek).await.0, Code::OverLimit, "{name}");
+    assert_eq!(decide(at(micros), Hits::Peek).await.0, Code::Ok, "{name}");
     format!("{algorithm:<20}{mode:<8}{:<9}{:>4}  denied  {debt:?}", subject.name, look.used)
 }
 
 /// Denials that this instance knows, and tokens that it holds, swallow no charge.
 async fn repeat(subject: &NamedStore, mode: &'static str, algorithm: &'static str) {
     let rules = Arc::new(rules("300d"));
-    let ask = |hits| subject.ask(&rules, None, (mode, algorithm), hits);
+    let decide = |hits| subject.decide(&rules, None, (mode, algorithm), hits);
     let name = format!("{algorithm}, {mode}, {}", subject.name);
     for charged in [60, 80, 80, 80, 80, 80] {
-        let (_, verdict) = ask(beyond(charged)).await;
+        let (_, verdict) = decide(beyond(charged)).await;
         assert!(verdict.decided_at.as_micros() > 0, "{name}");
     }
     // A bucket and a log keep twice the limit.
     let expected = if algorithm.ends_with("window") { 460 } else { 200 };
-    let (code, look) = ask(Hits::Peek).await;
+    let (code, look) = decide(Hits::Peek).await;
     assert_eq!((code, look.used), (Code::OverLimit, expected), "{name}");
 }
 
@@ -204,7 +204,7 @@ async fn a_charge_beyond_the_limit_that_was_not_sent_in_time_is_sent_later() {
         assert!(decided.expect("a decision").0.degraded.is_some(), "{algorithm}");
         background.drain().await;
         let subject = NamedStore::redis("redis", store.clone());
-        let (_, look) = subject.ask(&rules, None, ("strict", algorithm), Hits::Peek).await;
+        let (_, look) = subject.decide(&rules, None, ("strict", algorithm), Hits::Peek).await;
         assert_eq!(look.used, 80, "{algorithm}");
     }
 }

@@ -18,7 +18,7 @@ use tollgate::{
 use super::replay_all;
 use crate::support::{
     redis::Redis,
-    stores::{Asked, Subject, at, charging_with, policy},
+    stores::{NumberedCheck, Subject, at, charging_with, policy},
 };
 
 /// Histories; each is some forty calls of one to three checks.
@@ -93,7 +93,7 @@ fn veto() -> impl Strategy<Value = Veto> {
 }
 
 /// A check, its veto, and its ban, if any.
-type Banned = (Asked, Veto, Option<BanCheck>);
+type Banned = (NumberedCheck, Veto, Option<BanCheck>);
 
 type Step = (u64, Charging, Vec<Banned>);
 
@@ -112,8 +112,8 @@ fn history() -> impl Strategy<Value = (bool, Vec<Step>)> {
 }
 
 fn call_of(name: &str, charging: Charging, checks: &[Banned]) -> TagRequest {
-    let asked: Vec<_> = checks.iter().map(|(asked, veto, _)| (*asked, *veto)).collect();
-    let mut call = charging_with(charging, name, &asked);
+    let without_bans: Vec<_> = checks.iter().map(|(check, veto, _)| (*check, *veto)).collect();
+    let mut call = charging_with(charging, name, &without_bans);
     for check in call.cells.iter_mut().flat_map(|cell| &mut cell.checks) {
         check.ban = checks[check.descriptor].2;
         // Some of the counters are leased.

@@ -19,12 +19,12 @@ const TAGS: u8 = 4;
 
 /// The checks of one run on one tag; repeated if the run allows it.
 #[derive(Clone, Debug)]
-struct Asking {
+struct RepeatedCall {
     tag: u8,
     charging: Charging,
-    checks: Vec<(Asked, Veto)>,
+    checks: Vec<(NumberedCheck, Veto)>,
     times: u16,
-    /// For each ask in the call's order.
+    /// For each check in the call's order.
     prefetches: Vec<Prefetch>,
 }
 
@@ -45,21 +45,21 @@ pub(super) fn prefetches() -> impl Strategy<Value = Vec<Prefetch>> {
 }
 
 /// A call of any kind, made once.
-fn once(policies: Vec<Policy>) -> impl Strategy<Value = Asking> {
-    let asked = (0..3_u8, proptest::sample::select(policies), hits());
+fn once(policies: Vec<Policy>) -> impl Strategy<Value = RepeatedCall> {
+    let check = (0..3_u8, proptest::sample::select(policies), hits());
     let charging = prop_oneof![Just(Charging::Independent), Just(Charging::AllOrNone)];
-    (0..TAGS, charging, vec((asked, veto()), 1..4), prefetches()).prop_map(
-        |(tag, charging, checks, prefetches)| Asking { tag, charging, checks, times: 1, prefetches },
+    (0..TAGS, charging, vec((check, veto()), 1..4), prefetches()).prop_map(
+        |(tag, charging, checks, prefetches)| RepeatedCall { tag, charging, checks, times: 1, prefetches },
     )
 }
 
 /// A call that may be made more than once.
-fn often(policies: Vec<Policy>) -> impl Strategy<Value = Asking> {
+fn often(policies: Vec<Policy>) -> impl Strategy<Value = RepeatedCall> {
     let hits = prop_oneof![4 => Just(Hits::ONE), 2 => (0..=5_u64).prop_map(Hits::charge),
         1 => any::<u64>().prop_map(Hits::charge)];
-    let asked = (0..3_u8, proptest::sample::select(policies), hits);
+    let check = (0..3_u8, proptest::sample::select(policies), hits);
     let times = prop_oneof![99 => 1..=40_u16, 1 => Just(400)];
-    (0..TAGS, vec(asked, 1..4), times, prefetches()).prop_map(|(tag, mut checks, times, prefetches)| {
+    (0..TAGS, vec(check, 1..4), times, prefetches()).prop_map(|(tag, mut checks, times, prefetches)| {
         checks.retain(|(_, policy, _)| !policy.has_bound());
         match checks.first() {
             // A counter with a key of its own is the only one of a repeated call.
@@ -71,8 +71,8 @@ fn often(policies: Vec<Policy>) -> impl Strategy<Value = Asking> {
         if checks.is_empty() {
             checks.push((0, policy_of_a_bucket(), Hits::ONE));
         }
-        let checks = checks.into_iter().map(|asked| (asked, Veto::Alone)).collect();
-        Asking { tag, charging: Charging::Independent, checks, times, prefetches }
+        let checks = checks.into_iter().map(|check| (check, Veto::Alone)).collect();
+        RepeatedCall { tag, charging: Charging::Independent, checks, times, prefetches }
     })
 }
 
@@ -80,10 +80,10 @@ fn policy_of_a_bucket() -> Policy {
     crate::support::stores::policy(Algorithm::TokenBucket, 20, 60)
 }
 
-fn commands() -> impl Strategy<Value = Vec<(i64, Vec<Asking>)>> {
+fn commands() -> impl Strategy<Value = Vec<(i64, Vec<RepeatedCall>)>> {
     vec(policy(), 1..4).prop_flat_map(|policies| {
-        let asking = prop_oneof![once(policies.clone()), often(policies)];
-        vec((step(), vec(asking, 1..=16)), 1..20)
+        let repeated = prop_oneof![once(policies.clone()), often(policies)];
+        vec((step(), vec(repeated, 1..=16)), 1..20)
     })
 }
 
@@ -91,14 +91,16 @@ impl Model {
     /// Decides a run by its definition: the repeated call, then the reservation.
     pub(super) fn run(&mut self, now: Timestamp, run: &Run<'_>) -> (Vec<Vec<Verdict>>, Vec<u32>) {
         let each: Vec<_> = (0..run.times).map(|_| self.decide(now, run.request)).collect();
-        let admitted = |ask: &Check| each.iter().all(|verdicts| verdicts[ask.descriptor].admitted);
+        let admitted = |check: &Check| each.iter().all(|verdicts| verdicts[check.descriptor].admitted);
         let is_vetoed = Self::is_vetoed(run.request, admitted);
-        let reserve = |(ask, prefetch): (&Check, &Prefetch)| {
-            let is_special = ask.hits.is_overdraft() || ask.policy.has_bound();
-            if ask.hits.charged() == 0 || is_special || !admitted(ask) || is_vetoed {
+        let reserve = |(check, prefetch): (&Check, &Prefetch)| {
+            let is_special = check.hits.is_overdraft() || check.policy.has_bound();
+            if check.hits.charged() == 0 || is_special || !admitted(check) || is_vetoed {
                 return 0;
             }
-            self.states.get_mut(&ask.record).map_or(0, |(state, _)| ask.policy.reserve(state, now, *prefetch))
+            self.states
+                .get_mut(&check.record)
+                .map_or(0, |(state, _)| check.policy.reserve(state, now, *prefetch))
         };
         let reserved = run.request.checks().zip(run.prefetches).map(reserve).collect();
         (each, reserved)
@@ -113,10 +115,10 @@ pub(super) fn in_order(outcome: RunOutcome) -> (Vec<Vec<Verdict>>, Vec<u32>) {
     (each.collect(), outcome.reserved.to_vec())
 }
 
-/// The wishes for a call: none for a record that it asks twice.
+/// The wishes for a call: none for a record that it checks twice.
 pub(super) fn possible(call: &TagRequest, prefetches: &[Prefetch]) -> Vec<Prefetch> {
-    let prefetch = |(ask, prefetch): (&Check, &Prefetch)| {
-        let is_alone = call.checks().filter(|other| other.record == ask.record).count() == 1;
+    let prefetch = |(check, prefetch): (&Check, &Prefetch)| {
+        let is_alone = call.checks().filter(|other| other.record == check.record).count() == 1;
         if is_alone { *prefetch } else { Prefetch::default() }
     };
     call.checks().zip(prefetches).map(prefetch).collect()
@@ -133,41 +135,41 @@ async fn replay_commands(
     store: &RedisStore,
     keys: CommandKeys,
     number: u64,
-    history: Vec<(i64, Vec<Asking>)>,
+    history: Vec<(i64, Vec<RepeatedCall>)>,
 ) -> Compared {
     let mut models = HashMap::<u8, Model>::new();
     let mut micros = 7_200_000_000_i64;
     let mut compared = Compared::default();
-    for (at_step, (step, askings)) in history.iter().enumerate() {
+    for (at_step, (step, repeated_calls)) in history.iter().enumerate() {
         micros = (micros + step).max(0);
         let now = at(u64::try_from(micros).expect("not negative"));
-        let calls: Vec<_> = askings
+        let calls: Vec<_> = repeated_calls
             .iter()
-            .map(|asking| {
-                let checks = models.entry(asking.tag).or_default().resolve(&asking.checks);
+            .map(|repeated| {
+                let checks = models.entry(repeated.tag).or_default().resolve(&repeated.checks);
                 let call = with_leased(charging_with(
-                    asking.charging,
-                    &format!("runs-{number}-{}", asking.tag),
+                    repeated.charging,
+                    &format!("runs-{number}-{}", repeated.tag),
                     &checks,
                 ));
-                let prefetches = possible(&call, &asking.prefetches);
+                let prefetches = possible(&call, &repeated.prefetches);
                 (call, prefetches)
             })
             .collect();
-        let runs: Vec<_> = askings
+        let runs: Vec<_> = repeated_calls
             .iter()
             .zip(&calls)
-            .map(|(asking, (call, prefetches))| Run {
+            .map(|(repeated, (call, prefetches))| Run {
                 request: call,
-                times: asking.times,
+                times: repeated.times,
                 prefetches,
                 reported: &[],
             })
             .collect();
-        let expected = askings
+        let expected = repeated_calls
             .iter()
             .zip(&runs)
-            .map(|(asking, run)| models.get_mut(&asking.tag).expect("it was made").run(now, run));
+            .map(|(repeated, run)| models.get_mut(&repeated.tag).expect("it was made").run(now, run));
         let expected: Vec<_> = expected.collect();
         let store = store.clone().with_clock(ScriptClock::Fixed(now));
         let found = store.decide_runs(&runs, keys).await.expect("the store decides");

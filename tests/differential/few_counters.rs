@@ -55,7 +55,7 @@ fn history_of_few() -> impl Strategy<Value = (Vec<Policy>, Vec<(i64, Vec<Call>)>
     })
 }
 
-fn checks_of(call: &Call, policies: &[Policy]) -> Vec<(Asked, Veto)> {
+fn checks_of(call: &Call, policies: &[Policy]) -> Vec<(NumberedCheck, Veto)> {
     let numbered = (0_u8..).zip(policies).zip(call.hits.iter().zip(&call.vetoes));
     let mut checks: Vec<_> =
         numbered.map(|((number, policy), (hits, veto))| ((number, *policy, *hits), *veto)).collect();

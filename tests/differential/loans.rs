@@ -28,7 +28,7 @@ use tollgate::{
 use super::replay_all;
 use crate::support::{
     redis::Redis,
-    stores::{Asked, Subject, at, charging_with, policy},
+    stores::{NumberedCheck, Subject, at, charging_with, policy},
 };
 
 /// Histories; each is some forty calls and transactions.
@@ -152,11 +152,11 @@ fn call_of(
     limits: &[LentLimit],
     checks: &[(usize, Hits, Veto)],
 ) -> TagRequest {
-    let asked = |(at, hits, veto): &(usize, Hits, Veto)| -> (Asked, Veto) {
+    let numbered = |(at, hits, veto): &(usize, Hits, Veto)| -> (NumberedCheck, Veto) {
         ((u8::try_from(*at).expect("few"), limits[*at].policy, *hits), *veto)
     };
-    let asked: Vec<_> = checks.iter().map(asked).collect();
-    let mut call = charging_with(charging, name, &asked);
+    let numbered: Vec<_> = checks.iter().map(numbered).collect();
+    let mut call = charging_with(charging, name, &numbered);
     for check in call.cells.iter_mut().flat_map(|cell| &mut cell.checks) {
         let limit = limits[checks[check.descriptor].0];
         check.share = Some(limit.share);

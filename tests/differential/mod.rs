@@ -29,10 +29,10 @@ use tollgate::{
 
 use crate::support::{
     redis::Redis,
-    stores::{Asked, Subject, at, charging_with},
+    stores::{NumberedCheck, Subject, at, charging_with},
 };
 
-/// Histories of all algorithms; each is some forty calls of one to three asks.
+/// Histories of all algorithms; each is some forty calls of one to three checks.
 const HISTORIES: u64 = 6_720;
 
 /// Histories that are replayed at the same time.
@@ -169,13 +169,13 @@ fn veto() -> impl Strategy<Value = Veto> {
 }
 
 /// The clock step, how the counters are charged, and the checks on them, each with its veto.
-type Step = (i64, Charging, Vec<(Asked, Veto)>);
+type Step = (i64, Charging, Vec<(NumberedCheck, Veto)>);
 
 fn history() -> impl Strategy<Value = Vec<Step>> {
     // Few policies for few counters, so that counters meet changed limits and windows.
     proptest::collection::vec(policy(), 1..4).prop_flat_map(|policies| {
-        let asked = (0..3_u8, proptest::sample::select(policies), hits());
-        let checks = proptest::collection::vec((asked, veto()), 1..4);
+        let check = (0..3_u8, proptest::sample::select(policies), hits());
+        let checks = proptest::collection::vec((check, veto()), 1..4);
         let charging = prop_oneof![Just(Charging::Independent), Just(Charging::AllOrNone)];
         proptest::collection::vec((step(), charging, checks), 1..80)
     })
@@ -184,12 +184,13 @@ fn history() -> impl Strategy<Value = Vec<Step>> {
 /// The call with some of its counters leased: those of one number that may be.
 fn with_leased(mut call: TagRequest) -> TagRequest {
     let checks = call.cells.iter_mut().flat_map(|cell| &mut cell.checks);
-    let may_be =
-        |ask: &&mut Check| ask.record == RecordId::numbered(1, ask.policy.algorithm()).under(&ask.policy);
+    let may_be = |check: &&mut Check| {
+        check.record == RecordId::numbered(1, check.policy.algorithm()).under(&check.policy)
+    };
     checks
         .filter(may_be)
-        .filter(|ask| ask.policy.algorithm().can_be_leased())
-        .for_each(|ask| ask.sync = SyncMode::Leased);
+        .filter(|check| check.policy.algorithm().can_be_leased())
+        .for_each(|check| check.sync = SyncMode::Leased);
     call
 }
 
@@ -203,41 +204,41 @@ struct Model {
 }
 
 impl Model {
-    /// Says which asks pass, each after the charges before it; what gives back frees nothing for the others.
+    /// Returns which checks pass, each after the charges before it; what gives back frees nothing for the others.
     fn weigh(&self, now: Timestamp, call: &TagRequest) -> Vec<bool> {
         let mut weighed = HashMap::<RecordId, CounterState>::new();
-        let mut weigh = |ask: &Check| {
-            let known = || self.states.get(&ask.record).map(|(state, _)| state.clone()).unwrap_or_default();
-            let state = weighed.entry(ask.record).or_insert_with(known);
-            ask.hits.is_refund() || ask.policy.apply(state, now, ask.hits, Charging::AllOrNone)
+        let mut weigh = |check: &Check| {
+            let known = || self.states.get(&check.record).map(|(state, _)| state.clone()).unwrap_or_default();
+            let state = weighed.entry(check.record).or_insert_with(known);
+            check.hits.is_refund() || check.policy.apply(state, now, check.hits, Charging::AllOrNone)
         };
         call.checks().map(&mut weigh).collect()
     }
 
-    /// Whether the call charges nothing, given which of its asks pass.
+    /// Whether the call charges nothing, given which of its checks pass.
     fn is_vetoed(call: &TagRequest, passes: impl Fn(&Check) -> bool) -> bool {
-        let asks = |veto| call.checks().filter(move |ask| ask.veto == veto && !ask.hits.is_refund());
-        let mut quotas = asks(Veto::WithQuotas).peekable();
+        let with = |veto| call.checks().filter(move |check| check.veto == veto && !check.hits.is_refund());
+        let mut quotas = with(Veto::WithQuotas).peekable();
         let has_quotas = quotas.peek().is_some();
         call.charging == Charging::AllOrNone
-            && (asks(Veto::Always).next().is_some()
-                || asks(Veto::Alone).chain(asks(Veto::Counted)).any(|ask| !passes(ask))
+            && (with(Veto::Always).next().is_some()
+                || with(Veto::Alone).chain(with(Veto::Counted)).any(|check| !passes(check))
                 || has_quotas && !quotas.any(passes))
     }
 
     fn decide(&mut self, now: Timestamp, call: &TagRequest) -> Vec<Verdict> {
         let passes = self.weigh(now, call);
         let passing: HashMap<_, _> =
-            call.checks().zip(&passes).map(|(ask, passes)| (ask.descriptor, *passes)).collect();
-        let is_vetoed = Self::is_vetoed(call, |ask| passing[&ask.descriptor]);
+            call.checks().zip(&passes).map(|(check, passes)| (check.descriptor, *passes)).collect();
+        let is_vetoed = Self::is_vetoed(call, |check| passing[&check.descriptor]);
         let mut shares_cell = false;
         let mut changed = false;
         let mut verdicts = Vec::new();
-        for (ask, passes) in call.checks().zip(passes) {
-            let Check { descriptor, record, policy, hits, .. } = ask;
+        for (check, passes) in call.checks().zip(passes) {
+            let Check { descriptor, record, policy, hits, .. } = check;
             let known = self.states.get(record).map(|(state, _)| state.clone());
             let mut state = known.clone().unwrap_or_default();
-            let counting = ask.counting(call.charging);
+            let counting = check.counting(call.charging);
             let is_counted = !passes && counting == Charging::Independent;
             let held_back = is_vetoed && hits.may_be_withheld() && !is_counted;
             let applied = if held_back { Hits::Peek } else { *hits };
@@ -268,9 +269,9 @@ impl Model {
         verdicts.into_iter().map(|(_, verdict)| verdict).collect()
     }
 
-    /// The asks with the ends of charges that were made before in place of those of the undone.
-    fn resolve(&self, checks: &[(Asked, Veto)]) -> Vec<(Asked, Veto)> {
-        let resolve = |(at, ((number, policy, hits), veto)): (usize, &(Asked, Veto))| {
+    /// The checks with the ends of charges that were made before in place of those of the undone.
+    fn resolve(&self, checks: &[(NumberedCheck, Veto)]) -> Vec<(NumberedCheck, Veto)> {
+        let resolve = |(at, ((number, policy, hits), veto)): (usize, &(NumberedCheck, Veto))| {
             let hits = match *hits {
                 Hits::RefundCharge { amount, .. } => {
                     let before = self.decided_at.len().saturating_sub(1 + at);
@@ -287,7 +288,7 @@ impl Model {
                 hits => hits,
             };
             // A rule has one policy at a time, and so has a key of its own in one call.
-            let same = |((other, known, _), _): &&(Asked, Veto)| {
+            let same = |((other, known, _), _): &&(NumberedCheck, Veto)| {
                 other == number && known.algorithm() == policy.algorithm() && known.algorithm().has_own_key()
             };
             let policy = checks.iter().find(same).map_or(*policy, |((_, known, _), _)| *known);

@@ -6,7 +6,7 @@ use tollgate::algorithm::{Reserve, Unsettled};
 
 use super::*;
 
-/// Histories; each is some forty calls of one to three asks.
+/// Histories; each is some forty calls of one to three checks.
 const HISTORIES: u64 = 2_000;
 
 fn budget() -> impl Strategy<Value = Policy> {
@@ -44,7 +44,7 @@ fn operation() -> impl Strategy<Value = Hits> {
 }
 
 /// Checks as Envoy sends them at the end of a stream: a settlement, followed by one without usage.
-fn settled_twice(mut checks: Vec<(Asked, Veto)>) -> Vec<(Asked, Veto)> {
+fn settled_twice(mut checks: Vec<(NumberedCheck, Veto)>) -> Vec<(NumberedCheck, Veto)> {
     if let Some(((number, policy, Hits::Settle { lease, .. }), veto)) = checks.first().copied() {
         checks.truncate(1);
         checks.push(((number, policy, Hits::Settle { lease, used: 0 }), veto));
@@ -55,8 +55,8 @@ fn settled_twice(mut checks: Vec<(Asked, Veto)>) -> Vec<(Asked, Veto)> {
 fn budgets() -> impl Strategy<Value = Vec<Step>> {
     let policies = proptest::collection::vec(prop_oneof![4 => budget(), 1 => policy()], 1..4);
     policies.prop_flat_map(|policies| {
-        let asked = (0..2_u8, proptest::sample::select(policies), operation());
-        let checks = proptest::collection::vec((asked, veto()), 1..4);
+        let check = (0..2_u8, proptest::sample::select(policies), operation());
+        let checks = proptest::collection::vec((check, veto()), 1..4);
         let checks = (checks, any::<bool>()).prop_map(|(checks, is_last)| match is_last {
             true => settled_twice(checks),
             false => checks,
@@ -66,10 +66,10 @@ fn budgets() -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-/// The asks of a call, in which a lease reserves once of each counter.
-fn once_each(checks: Vec<(Asked, Veto)>) -> Vec<(Asked, Veto)> {
+/// The checks of a call, in which a lease reserves once of each counter.
+fn once_each(checks: Vec<(NumberedCheck, Veto)>) -> Vec<(NumberedCheck, Veto)> {
     let mut reserved = HashSet::new();
-    let once = |((number, policy, hits), veto): (Asked, Veto)| {
+    let once = |((number, policy, hits), veto): (NumberedCheck, Veto)| {
         let is_first = match hits {
             Hits::Acquire { lease, .. } => reserved.insert((number, lease)),
             // No request reserves under a lease that it settles.

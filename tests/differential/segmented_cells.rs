@@ -34,7 +34,7 @@ const LARGE_KIND: u8 = 9;
 const UNKNOWN_KIND: u8 = 7;
 
 /// One command: the clock step and the calls, each with its charging, checks and reservations.
-type Command = (i64, Vec<(Charging, Vec<(Asked, Veto)>, Vec<tollgate::algorithm::Prefetch>)>);
+type Command = (i64, Vec<(Charging, Vec<(NumberedCheck, Veto)>, Vec<tollgate::algorithm::Prefetch>)>);
 
 /// Forwards only: a record that has expired is forgotten at a time of the script's choice.
 fn forwards() -> impl Strategy<Value = i64> {
@@ -55,10 +55,10 @@ fn commands<Sizes: Strategy<Value = (u8, usize)>>(
     let policies = policies.to_vec();
     let call = sizes.prop_flat_map(move |(numbers, checks)| {
         let policies = policies.clone();
-        let asked = (0..=numbers, hits())
+        let check = (0..=numbers, hits())
             .prop_map(move |(number, hits)| (number, policies[usize::from(number) % policies.len()], hits));
         let charging = prop_oneof![4 => Just(Charging::Independent), 1 => Just(Charging::AllOrNone)];
-        (charging, vec((asked, prop_oneof![9 => Just(Veto::Never), 1 => veto()]), 1..=checks), prefetches())
+        (charging, vec((check, prop_oneof![9 => Just(Veto::Never), 1 => veto()]), 1..=checks), prefetches())
     });
     vec((forwards(), vec(call, 1..=3)), count)
 }
@@ -292,9 +292,9 @@ async fn a_full_cell_refuses_new_counters_and_decides_the_others() {
     records.push(([0, 0, 0, 0, 1, 0], words(&[ends, 7])));
     set(&redis, &key, &packed(ends, &records));
     let decide = async |seconds: u64, number| {
-        let asked = call("full", &[(number, window(Algorithm::FixedWindow, 10, 3_600), Hits::ONE)]);
+        let request = call("full", &[(number, window(Algorithm::FixedWindow, 10, 3_600), Hits::ONE)]);
         let store = store.clone().with_clock(ScriptClock::Fixed(at(seconds * 1_000_000)));
-        store.decide(&asked).await.map(|verdicts| verdicts[0].1.used)
+        store.decide(&request).await.map(|verdicts| verdicts[0].1.used)
     };
     assert_eq!((decide(0, 1).await, type_of(&redis, &key)), (Ok(8), "hash".into()));
     let error = decide(1, 2).await.expect_err("no room");
@@ -346,10 +346,10 @@ async fn a_call_on_many_records_reads_and_writes_few() {
     let longest = fields(&redis, &key).values().map(Vec::len).max().expect("segments");
     assert!(longest <= 1_200, "{longest}");
     for checks in [1, 64] {
-        let asked: Vec<_> = (1..=checks).map(|number| (number, policy, Hits::ONE)).collect();
-        store.decide(&call("wide", &asked)).await.expect("decided");
+        let numbered: Vec<_> = (1..=checks).map(|number| (number, policy, Hits::ONE)).collect();
+        store.decide(&call("wide", &numbered)).await.expect("decided");
         redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut redis.connect()).expect("reset");
-        store.decide(&call("wide", &asked)).await.expect("decided");
+        store.decide(&call("wide", &numbered)).await.expect("decided");
         let commands = commands_of(&redis);
         assert!(commands <= 12, "{commands} for {checks} checks");
     }

@@ -42,7 +42,7 @@ impl Subject {
         verdicts.into_iter().map(|(_, verdict)| verdict).collect()
     }
 
-    /// Decides one ask alone.
+    /// Decides one check alone.
     pub(crate) async fn decide_one(&self, now: Timestamp, name: &str, policy: Policy, hits: Hits) -> Verdict {
         self.decide(now, &call(name, &[(0, policy, hits)])).await[0]
     }
@@ -60,24 +60,24 @@ pub(crate) fn policy(algorithm: Algorithm, limit: u32, seconds: u32) -> Policy {
 }
 
 /// A check of one counter, identified by a number.
-pub(crate) type Asked = (u8, Policy, Hits);
+pub(crate) type NumberedCheck = (u8, Policy, Hits);
 
 /// A call on the tag of `name`, in which each counter is charged for itself. Those of one number share it if their
 /// algorithm is the same.
-pub(crate) fn call(name: &str, checks: &[Asked]) -> TagRequest {
-    let checks: Vec<_> = checks.iter().map(|ask| (*ask, true)).collect();
+pub(crate) fn call(name: &str, checks: &[NumberedCheck]) -> TagRequest {
+    let checks: Vec<_> = checks.iter().map(|check| (*check, true)).collect();
     charging(Charging::Independent, name, &checks)
 }
 
 /// A call that charges all counters or none; each check says whether it can veto.
-pub(crate) fn charging(charging: Charging, name: &str, checks: &[(Asked, bool)]) -> TagRequest {
+pub(crate) fn charging(charging: Charging, name: &str, checks: &[(NumberedCheck, bool)]) -> TagRequest {
     let veto = |vetoes| if vetoes { Veto::Alone } else { Veto::Never };
-    let checks: Vec<_> = checks.iter().map(|(ask, vetoes)| (*ask, veto(*vetoes))).collect();
+    let checks: Vec<_> = checks.iter().map(|(check, vetoes)| (*check, veto(*vetoes))).collect();
     charging_with(charging, name, &checks)
 }
 
 /// A call whose checks have these vetoes.
-pub(crate) fn charging_with(charging: Charging, name: &str, checks: &[(Asked, Veto)]) -> TagRequest {
+pub(crate) fn charging_with(charging: Charging, name: &str, checks: &[(NumberedCheck, Veto)]) -> TagRequest {
     let shared = CellKey::open("test", [Entry { key: "name", value: name }].into_iter());
     let mut calls = Requests::new();
     for (descriptor, ((number, policy, hits), veto)) in checks.iter().enumerate() {
@@ -86,7 +86,7 @@ pub(crate) fn charging_with(charging: Charging, name: &str, checks: &[(Asked, Ve
             true => shared.clone().dedicated(record),
             false => shared.clone(),
         };
-        let ask = Check {
+        let check = Check {
             descriptor,
             record,
             policy: *policy,
@@ -96,7 +96,7 @@ pub(crate) fn charging_with(charging: Charging, name: &str, checks: &[(Asked, Ve
             ban: None,
             share: None,
         };
-        push_check(&mut calls, charging, key, ask);
+        push_check(&mut calls, charging, key, check);
     }
     calls.remove(0)
 }
