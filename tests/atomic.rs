@@ -57,7 +57,7 @@ async fn remaining(client: &mut Client, request: &RateLimitRequest) -> Vec<u32> 
     answer.statuses.iter().map(|status| status.limit_remaining).collect()
 }
 
-/// Counts the scripts that a Redis is asked to run, until it is dropped.
+/// Counts the scripts that a Redis runs, until it is dropped.
 struct Monitor {
     calls: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,

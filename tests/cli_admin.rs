@@ -82,7 +82,7 @@ impl Served {
     }
 
     /// The status of a request with these hits for `user`.
-    fn ask(&self, user: &str, hits: u64) -> u16 {
+    fn request(&self, user: &str, hits: u64) -> u16 {
         let entries = json!([{ "key": "user", "value": user }]);
         let descriptor = json!({ "entries": entries, "hitsAddend": hits.to_string() });
         let body = json!({ "domain": "shop", "descriptors": [descriptor] });
@@ -94,7 +94,7 @@ impl Served {
     fn becomes(&self, user: &str, hits: u64, status: u16) {
         let deadline = Instant::now() + CHANGE_TIMEOUT;
         let mut users = (0..).map(|number| format!("{user}{number}"));
-        while self.ask(&users.next().expect("endless"), hits) != status {
+        while self.request(&users.next().expect("endless"), hits) != status {
             assert!(Instant::now() < deadline, "{hits} hits of {user} do not become {status}");
             thread::sleep(Duration::from_millis(20));
         }
@@ -103,7 +103,7 @@ impl Served {
     /// Waits until that is what a look of one user comes to.
     fn status_becomes(&self, user: &str, status: u16) {
         let deadline = Instant::now() + CHANGE_TIMEOUT;
-        while self.ask(user, 0) != status {
+        while self.request(user, 0) != status {
             assert!(Instant::now() < deadline, "the status of {user} does not become {status}");
             thread::sleep(Duration::from_millis(20));
         }
@@ -222,7 +222,7 @@ fn likely_mistakes_require_force() {
     let refused = served.refused(&apply);
     assert!(refused.starts_with("refused (needs_force)") && refused.contains("\n  shop: "), "{refused}");
     assert!(refused.ends_with("use --force to apply it anyway\n"), "{refused}");
-    assert_eq!(served.ask("a", 1), 200);
+    assert_eq!(served.request("a", 1), 200);
     served.done(&[&apply[..], &["--force"]].concat());
     served.becomes("a", 1, 429);
 }
@@ -230,7 +230,7 @@ fn likely_mistakes_require_force() {
 #[test]
 fn counters_are_read_refunded_and_reset() {
     let served = Served::new();
-    assert_eq!((served.ask("a", 2), served.ask("a", 1)), (200, 429));
+    assert_eq!((served.request("a", 2), served.request("a", 1)), (200, 429));
     let counter = ["--domain", "shop", "user=a"];
     let read = served.json(&[&["counters", "read"], &counter[..]].concat());
     assert_eq!((&read["remaining"], &read["would_pass"]), (&json!(0), &json!(false)), "{read}");
@@ -243,9 +243,9 @@ fn counters_are_read_refunded_and_reset() {
         served.done(&[&["counters", "refund", "--hits", "2", "--reason", "ours"], &counter[..]].concat());
     assert!(refunded.starts_with("rule        user\nlimit       2 per year, fixed_window\n"), "{refunded}");
     assert!(refunded.contains("next hit    would pass\n"), "{refunded}");
-    assert_eq!(served.ask("a", 1), 200);
+    assert_eq!(served.request("a", 1), 200);
     served.done(&[&["counters", "reset"], &counter[..]].concat());
-    assert_eq!(served.ask("a", 2), 200);
+    assert_eq!(served.request("a", 2), 200);
     let missed = served.refused(&["counters", "read", "--domain", "shop", "path=x"]);
     assert!(missed.starts_with("refused (not_found)"), "{missed}");
 }
@@ -255,7 +255,7 @@ fn deny_entries_take_effect_at_once_and_end() {
     let served = Served::new();
     let added = served.done(&["lists", "add", "--domain", "shop", "user=evil-*", "--reason", "scraping"]);
     served.becomes("evil-", 1, 429);
-    assert_eq!(served.ask("good", 1), 200);
+    assert_eq!(served.request("good", 1), 200);
     let entry = served.json(&["lists", "show"])["entries"][0].clone();
     let id = entry["id"].as_str().expect("an id");
     assert!(added.contains(&format!("entry {id} denies user=evil-* in shop until it is removed")), "{added}");
@@ -275,7 +275,7 @@ fn deny_entries_take_effect_at_once_and_end() {
         "1h",
     ]);
     served.status_becomes("evil-twin", 200);
-    assert_eq!(served.ask("evil-twin", 100), 200);
+    assert_eq!(served.request("evil-twin", 100), 200);
     assert!(served.done(&["lists", "show", "--allow"]).contains("evil-twin"));
     assert!(!served.done(&["lists", "show"]).contains("evil-twin"));
     let metrics = http::get(&served.tollgate.admin_url("/metrics")).body;
@@ -306,7 +306,7 @@ fn deny_entries_of_literal_values_are_quoted_and_broad_ones_are_forced() {
     assert!(deny(r#"user="a,b=c\\""#, &[]).status.success());
     served.status_becomes(r"a,b=c\", 429);
     for other in ["x", "a", "c"] {
-        assert_eq!(served.ask(other, 1), 200, "{other}");
+        assert_eq!(served.request(other, 1), 200, "{other}");
     }
     assert!(served.done(&["lists", "show"]).contains(r#"user="a,b=c\\""#));
     let refused = deny("user=*", &[]);
@@ -316,7 +316,7 @@ fn deny_entries_of_literal_values_are_quoted_and_broad_ones_are_forced() {
         text.contains("shop: the entry would deny all requests with its keys") && text.contains("--force"),
         "{text}"
     );
-    assert_eq!(served.ask("y", 1), 200);
+    assert_eq!(served.request("y", 1), 200);
     assert!(deny("user=*", &["--force"]).status.success());
     served.status_becomes("y", 429);
     assert!(!deny(&format!("user=\"{}\"", "x".repeat(300)), &["--force"]).status.success());
@@ -325,7 +325,7 @@ fn deny_entries_of_literal_values_are_quoted_and_broad_ones_are_forced() {
 #[test]
 fn rules_are_switched_off_and_on() {
     let served = Served::new();
-    assert_eq!(served.ask("a", 3), 429);
+    assert_eq!(served.request("a", 3), 429);
     assert_eq!(served.done(&["switch", "list"]), "no rule is switched\n");
     let rule = ["--domain", "shop", "--rule", "user"];
     let set = served.done(&[&["switch", "set", "off", "--reason", "incident"], &rule[..]].concat());
@@ -394,17 +394,17 @@ fn a_tls_port_is_verified_by_its_authority_and_gets_a_client_certificate() {
         &ca,
     ]);
     let url = served.tollgate.admin_url("").replace("http:", "https:");
-    let asked = |words: &[&str]| run(&url, &[&["rules", "list"], words].concat());
+    let list_rules = |words: &[&str]| run(&url, &[&["rules", "list"], words].concat());
     let shown = [write("client.pem", &client.certificate), write("client.key", &client.key)];
     let identity = ["--cert", &shown[0], "--key", &shown[1]];
-    let good = asked(&[&["--ca", &ca], &identity[..]].concat());
+    let good = list_rules(&[&["--ca", &ca], &identity[..]].concat());
     assert_eq!(good.status.code(), Some(0), "{}", text(&good.stderr));
     for (words, why) in [
         (&identity[..], "an unknown authority"),
         (&["--ca", &ca], "without a certificate"),
         (&["--ca", &key], "no authority"),
     ] {
-        assert_eq!(asked(words).status.code(), Some(1), "{why}");
+        assert_eq!(list_rules(words).status.code(), Some(1), "{why}");
     }
 }
 

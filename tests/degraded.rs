@@ -26,15 +26,15 @@ descriptors:
 - {key: place, rate_limit: {requests_per_unit: 4, algorithm: concurrency}}
 ";
 
-/// Asks for one hit on each of these keys.
-async fn ask(client: &mut Client, keys: &[&str]) -> Result<RateLimitResponse, tonic::Status> {
+/// Sends a request for one hit on each of these keys.
+async fn send(client: &mut Client, keys: &[&str]) -> Result<RateLimitResponse, tonic::Status> {
     let entries: Vec<_> = keys.iter().map(|key| [(*key, "me")]).collect();
     let descriptors: Vec<_> = entries.iter().map(<[_; 1]>::as_slice).collect();
     client.call(request("d", &descriptors)).await
 }
 
 async fn code(client: &mut Client, keys: &[&str]) -> Code {
-    ask(client, keys).await.expect("an answer").overall_code()
+    send(client, keys).await.expect("an answer").overall_code()
 }
 
 /// The number of 20 requests that pass.
@@ -95,7 +95,7 @@ async fn each_limit_follows_its_on_store_error_policy_while_redis_is_down() {
     ];
     let tollgate = Tollgate::start(config.path(), &arguments);
     let mut client = tollgate.client().await;
-    let whole = ask(&mut client, &["plain"]).await.expect("an answer");
+    let whole = send(&mut client, &["plain"]).await.expect("an answer");
     assert_eq!((whole.overall_code(), mark(&whole)), (Code::Ok, None));
     drop(redis);
     assert_eq!(passing(&mut client, "plain").await, 4, "half of what remained is for the other instance");
@@ -104,19 +104,19 @@ async fn each_limit_follows_its_on_store_error_policy_while_redis_is_down() {
     assert_eq!(passing(&mut client, "waits").await, 0);
     assert_eq!(passing(&mut client, "watched").await, 20);
     assert_eq!(passing(&mut client, "seen").await, 20, "what only watches fails nothing");
-    let denied = ask(&mut client, &["plain"]).await.expect("an answer");
+    let denied = send(&mut client, &["plain"]).await.expect("an answer");
     let (policy, reason) = mark(&denied).expect("it is marked");
     assert_eq!((denied.overall_code(), &*policy), (Code::OverLimit, "local"));
     assert!(["unreachable", "disconnected"].contains(&&*reason), "{reason}");
     assert!(denied.statuses[0].duration_until_reset.expect("a time").seconds > 1);
-    let waits = ask(&mut client, &["waits"]).await.expect("an answer");
+    let waits = send(&mut client, &["waits"]).await.expect("an answer");
     assert_eq!(waits.response_headers_to_add.iter().filter(|header| header.key == "Retry-After").count(), 1);
     assert_eq!(remaining(&waits), Some("0"), "that of the share");
     let body: serde_json::Value = serde_json::from_slice(&waits.raw_body).expect("JSON");
     assert!(body["type"].as_str().expect("a text").ends_with("#temporary-reduced-capacity"), "{body}");
     assert_eq!(body["detail"], "Rate limits cannot be checked at present; retry in 1 second.");
 
-    let error = ask(&mut client, &["passes", "fails"]).await.expect_err("one of them fails");
+    let error = send(&mut client, &["passes", "fails"]).await.expect_err("one of them fails");
     assert_eq!(error.code(), tonic::Code::Unavailable);
     assert_eq!(code(&mut client, &["fails", "waits"]).await, Code::OverLimit, "denied, whatever else");
     let page = http::get(&tollgate.url("/metrics")).body;
@@ -137,7 +137,7 @@ async fn local_permits_are_released_locally() {
     drop(redis);
     let mut leases = Vec::new();
     for _ in 0..2 {
-        let answer = ask(&mut client, &["place"]).await.expect("an answer");
+        let answer = send(&mut client, &["place"]).await.expect("an answer");
         assert_eq!(answer.overall_code(), Code::Ok);
         leases.push(lease(&answer));
     }
@@ -162,12 +162,12 @@ async fn a_local_permit_is_free_in_the_next_outage_once_redis_confirmed_its_rele
     let mut client = tollgate.client().await;
     for _ in 0..2 {
         redis.take();
-        let answer = ask(&mut client, &["place"]).await.expect("an answer");
+        let answer = send(&mut client, &["place"]).await.expect("an answer");
         assert_eq!((answer.overall_code(), mark(&answer).is_some()), (Code::Ok, true));
         let lease = lease(&answer);
         redis = Some(Redis::start_on(port, &[]));
         let deadline = Instant::now() + Duration::from_secs(30);
-        while mark(&ask(&mut client, &["plain"]).await.expect("an answer")).is_some() {
+        while mark(&send(&mut client, &["plain"]).await.expect("an answer")).is_some() {
             assert!(Instant::now() < deadline, "it does not recover");
             sleep(Duration::from_millis(20)).await;
         }
@@ -205,10 +205,10 @@ async fn without_redis_at_the_start_the_policy_applies_and_readiness_follows_its
     let tollgate = Tollgate::start(config.path(), &arguments);
     let mut client = tollgate.client().await;
     for key in ["bucket", "waits"] {
-        let answer = ask(&mut client, &[key]).await.expect("an answer");
+        let answer = send(&mut client, &[key]).await.expect("an answer");
         assert_eq!((remaining(&answer), mark(&answer).is_some()), (Some("-1"), true), "{key}");
     }
-    assert_eq!(remaining(&ask(&mut client, &["passes"]).await.expect("an answer")), None, "not counted");
+    assert_eq!(remaining(&send(&mut client, &["passes"]).await.expect("an answer")), None, "not counted");
     assert_eq!(passing(&mut tollgate.client().await, "plain").await, 10, "alone, as far as it knows");
 }
 
@@ -222,7 +222,7 @@ async fn a_decision_meets_the_deadline_of_its_caller() {
     keeps_to_async(Duration::from_secs(1), "the answer", async || {
         redis.signal("CONT");
         let deadline = Instant::now() + Duration::from_secs(20);
-        while mark(&ask(&mut client, &["plain"]).await.expect("an answer")).is_some() {
+        while mark(&send(&mut client, &["plain"]).await.expect("an answer")).is_some() {
             assert!(Instant::now() < deadline, "it does not recover");
             sleep(Duration::from_millis(20)).await;
         }

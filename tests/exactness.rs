@@ -53,7 +53,7 @@ fn now() -> u64 {
     Clock::System.now().as_micros()
 }
 
-/// Asks for one hit until `end`, and gives the times of those that passed.
+/// Sends requests for one hit until `end`, and returns the times of those that passed.
 async fn hammer(mut client: Client, key: &str, name: &str, end: Instant) -> Vec<Passed> {
     let request = request("d", &[&[(key, name)]]);
     let mut passed = Vec::new();
@@ -150,7 +150,7 @@ fn check(key: &str, name: &str, mut passed: Vec<Passed>, seconds: u64) {
     assert!(passed.len() >= least, "{what}: only {} passed", passed.len());
 }
 
-/// Has `clients` callers ask three instances on a 3+3 cluster for `seconds`, and counts.
+/// Sends requests of `clients` callers to three instances on a 3+3 cluster for `seconds`, and counts.
 async fn run(clients: usize, seconds: u64) {
     let cluster = Cluster::start(3, 3, &[], "");
     let rules = rules(RULES);

@@ -25,7 +25,7 @@ descriptors:
   rate_limit: {unlimited: true}
 ";
 
-fn ask(tollgate: &Tollgate, json: &str) -> http::Answer {
+fn post(tollgate: &Tollgate, json: &str) -> http::Answer {
     http::post(&tollgate.url("/json"), json)
 }
 
@@ -35,7 +35,7 @@ fn the_json_endpoint_answers_with_matching_status_codes() {
     let options = ["--response-headers=x-ratelimit", "--reset-format=unix-time", "--retry-after-spread=24h"];
     let tollgate = Tollgate::start(config.path(), &options);
     let request = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
-    let first = ask(&tollgate, request);
+    let first = post(&tollgate, request);
     assert_eq!((first.status, first.header("content-type")), (200, Some("application/json")));
     let body: serde_json::Value = serde_json::from_str(&first.body).expect("JSON");
     assert_eq!(body["overallCode"], "OK");
@@ -45,7 +45,7 @@ fn the_json_endpoint_answers_with_matching_status_codes() {
     assert!(body["statuses"][0]["durationUntilReset"].as_str().expect("a duration").ends_with('s'));
     assert!(body["statuses"][0].get("limitRemaining").is_none(), "what is zero is left out");
 
-    let second = ask(&tollgate, request);
+    let second = post(&tollgate, request);
     assert_eq!(second.status, 429);
     let body: serde_json::Value = serde_json::from_str(&second.body).expect("JSON");
     assert_eq!(body["overallCode"], "OVER_LIMIT");
@@ -62,7 +62,7 @@ fn the_json_endpoint_answers_with_matching_status_codes() {
     assert!((1..=86_400).contains(&delay), "{delay}");
 
     let snake = r#"{"domain": "d", "hits_addend": 3, "descriptors": [{"entries": [{"key": "open"}]}]}"#;
-    assert_eq!(ask(&tollgate, snake).status, 200);
+    assert_eq!(post(&tollgate, snake).status, 200);
     for (name, wrong) in [
         ("not JSON", "{"),
         ("an unknown field", r#"{"domain": "d", "surprise": 1}"#),
@@ -70,7 +70,7 @@ fn the_json_endpoint_answers_with_matching_status_codes() {
         ("no descriptors", r#"{"domain": "d"}"#),
         ("nothing", ""),
     ] {
-        assert_eq!(ask(&tollgate, wrong).status, 400, "{name}");
+        assert_eq!(post(&tollgate, wrong).status, 400, "{name}");
     }
 }
 
@@ -80,7 +80,7 @@ fn metrics_and_rules_can_be_read() {
     let tollgate = Tollgate::start(config.path(), &[]);
     let request = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
     for _ in 0..3 {
-        ask(&tollgate, request);
+        post(&tollgate, request);
     }
     let metrics = http::get(&tollgate.url("/metrics"));
     assert!(metrics.header("content-type").expect("is set").starts_with("text/plain"));

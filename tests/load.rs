@@ -144,9 +144,9 @@ fn an_interrupted_load_has_counted_all_sent_requests() {
         until_passed(&tollgate, before + 51);
         signal(load.id(), "INT");
         let report = json(&load.wait_with_output().expect("it ends"));
-        let asked = report["requests"].as_u64().expect("a number");
-        assert_eq!(passed(&tollgate) - before, asked, "{report}");
-        assert!(asked > 50 && report["errors"] == serde_json::json!({}), "{report}");
+        let sent = report["requests"].as_u64().expect("a number");
+        assert_eq!(passed(&tollgate) - before, sent, "{report}");
+        assert!(sent > 50 && report["errors"] == serde_json::json!({}), "{report}");
     }
 }
 

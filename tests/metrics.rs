@@ -52,7 +52,7 @@ struct Instances {
     redis: Tollgate,
     degraded: Tollgate,
     memory: Tollgate,
-    asking: Tollgate,
+    with_control_plane: Tollgate,
     server: Redis,
     _plane: ControlPlane,
     _directories: [tempfile::TempDir; 2],
@@ -74,17 +74,18 @@ impl Instances {
         let memory = Tollgate::start(config.path(), &tls);
         let plane = ControlPlane::start();
         plane.push("1", &[]);
-        let asking = Tollgate::start(config.path(), &["--rules", "xds", "--xds-server", &plane.url()]);
+        let with_control_plane =
+            Tollgate::start(config.path(), &["--rules", "xds", "--xds-server", &plane.url()]);
         let directories = [config, files];
-        Self { redis, degraded, memory, asking, server, _plane: plane, _directories: directories }
+        Self { redis, degraded, memory, with_control_plane, server, _plane: plane, _directories: directories }
     }
 
     fn all(&self) -> [&Tollgate; 4] {
-        [&self.redis, &self.degraded, &self.memory, &self.asking]
+        [&self.redis, &self.degraded, &self.memory, &self.with_control_plane]
     }
 
     /// Requests of every kind: that pass, that are near and over a limit, watched, of unknown domains, and malformed.
-    async fn ask(&self) {
+    async fn send_requests(&self) {
         for tollgate in [&self.redis, &self.degraded] {
             let mut client = tollgate.client().await;
             for _ in 0..5 {
@@ -166,7 +167,7 @@ async fn grafana_and_the_alerts_use_existing_metrics() {
     let instances = Instances::start();
     // Utilization is known after some intervals of reports.
     while !page(&instances.redis).contains("tollgate_rule_utilization_ratio{") {
-        instances.ask().await;
+        instances.send_requests().await;
         sleep(Duration::from_millis(100)).await;
     }
     let pages: String = instances.all().map(page).concat();
@@ -191,7 +192,7 @@ async fn grafana_and_the_alerts_use_existing_metrics() {
     let recorded = read(ALERTS).matches("\n      - record: ").count();
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        instances.ask().await;
+        instances.send_requests().await;
         empty.retain(|(_, expression)| prometheus.series(&filled_in(expression)) == 0);
         let rules = prometheus.rules();
         let are_rules_ok =
@@ -214,7 +215,7 @@ fn filled_in(expression: &str) -> String {
 #[tokio::test]
 async fn promtool_accepts_the_page_except_for_the_references_names() {
     let instances = Instances::start();
-    instances.ask().await;
+    instances.send_requests().await;
     for tollgate in instances.all() {
         let (_, said) = promtool(&["check", "metrics"], &page(tollgate));
         let ours: Vec<&str> = said.lines().filter(|line| !line.starts_with("ratelimit_service_")).collect();
@@ -238,7 +239,7 @@ async fn promtool_accepts_the_page_except_for_the_references_names() {
 #[tokio::test]
 async fn the_reference_counts_the_same_under_its_names() {
     let instances = Instances::start();
-    instances.ask().await;
+    instances.send_requests().await;
     let redis = samples(&page(&instances.redis));
     for (ours, of_reference) in [
         ("hits_total", "total_hits"),
@@ -294,7 +295,7 @@ async fn hits_are_summed_by_the_algorithm_that_decided() {
 #[tokio::test]
 async fn durations_degraded_hits_and_certificates_are_exported() {
     let instances = Instances::start();
-    instances.ask().await;
+    instances.send_requests().await;
     let server = format!("server=\"127.0.0.1:{}\"", instances.server.port());
     wait_for(&instances.redis, &format!("tollgate_redis_connections{{state=\"down\",{server}}} 0")).await;
     let [redis, degraded, memory, _] = instances.all().map(|tollgate| samples(&page(tollgate)));

@@ -96,8 +96,8 @@ impl OutageFleet {
         Self { rules, instances }
     }
 
-    /// Asks one instance for hits. Returns whether they pass, and whether Redis decided.
-    async fn ask(&self, instance: usize, counter: Counter<'_>, hits: Hits) -> (bool, bool) {
+    /// Sends a request for hits to one instance. Returns whether they pass, and whether Redis decided.
+    async fn decide(&self, instance: usize, counter: Counter<'_>, hits: Hits) -> (bool, bool) {
         let (limiter, _) = &self.instances[instance % INSTANCES];
         let guard = limiter.rules();
         let (domain, algorithm, value) = counter;
@@ -108,11 +108,11 @@ impl OutageFleet {
         (decision.code == Code::Ok, decision.degraded.is_none())
     }
 
-    /// Asks all instances in turn for single hits, `count` in all; returns how many pass.
+    /// Sends `count` requests for single hits to all instances in turn; returns the number of those that pass.
     async fn round_robin(&self, counter: Counter<'_>, count: usize) -> u64 {
         let mut passed = 0;
         for at in 0..count {
-            passed += u64::from(self.ask(at, counter, Hits::ONE).await.0);
+            passed += u64::from(self.decide(at, counter, Hits::ONE).await.0);
         }
         passed
     }
@@ -121,7 +121,7 @@ impl OutageFleet {
     async fn until_redis_decides(&self, decides: bool) {
         let begun = Instant::now();
         for instance in 0..INSTANCES {
-            while self.ask(instance, ("strict", "fixed_window", "probe"), Hits::Peek).await.1 != decides {
+            while self.decide(instance, ("strict", "fixed_window", "probe"), Hits::Peek).await.1 != decides {
                 assert!(begun.elapsed() < Duration::from_secs(PATIENCE_SECONDS), "it does not change");
                 sleep(Duration::from_millis(5)).await;
             }
@@ -223,7 +223,7 @@ async fn charges_of_an_outage_reach_redis_once() {
     for counter in counters() {
         assert_eq!(fleet.round_robin(counter, 120).await, 120, "{counter:?}");
         // Refunded in the local store, and so not charged.
-        fleet.ask(0, counter, Hits::refund(6)).await;
+        fleet.decide(0, counter, Hits::refund(6)).await;
     }
     redis.restart_after(Duration::ZERO);
     fleet.until_redis_decides(true).await;
@@ -265,7 +265,7 @@ async fn a_call_without_a_reply_is_not_charged_again() {
     proxy.set(Direction::ToClient, Way::Silent);
     let mut passed = 0;
     for instance in 0..INSTANCES {
-        let (is_ok, is_decided) = fleet.ask(instance, counter, Hits::ONE).await;
+        let (is_ok, is_decided) = fleet.decide(instance, counter, Hits::ONE).await;
         assert!(is_ok && !is_decided);
         passed += 1;
     }
@@ -299,9 +299,9 @@ async fn an_emergency_is_decided_locally_and_charged_afterwards() {
     let [counter, open] = ["fixed_window", "open"].map(|key| ("strict", key, "emergency"));
     assert_eq!(fleet.round_robin(counter, 90).await, 90);
     switch(vec![("atomic".into(), "*".into(), SwitchMode::Emergency)]);
-    assert!(fleet.ask(0, counter, Hits::ONE).await.1, "another domain");
+    assert!(fleet.decide(0, counter, Hits::ONE).await.1, "another domain");
     switch(vec![("*".into(), "*".into(), SwitchMode::Emergency)]);
-    assert!(!fleet.ask(0, counter, Hits::Peek).await.1);
+    assert!(!fleet.decide(0, counter, Hits::Peek).await.1);
     let passed = fleet.round_robin(counter, 600).await;
     assert!((203..=209).contains(&passed), "{passed} of the 209 that remained");
     assert_eq!(fleet.round_robin(open, 900).await, LIMIT, "every limit is enforced");

@@ -100,9 +100,9 @@ fn a_full_server_reports_its_limit_and_its_evictions() {
     assert!(found["server_memory_used_bytes"] > max / 4.0, "{found:?}");
     assert!(!found.contains_key("server_replication_lag_bytes"), "it has no replica: {found:?}");
     // It was connected before.
-    let unasked = samples(&without, server.port());
-    assert!(unasked.keys().all(|name| !name.starts_with("server_")), "{unasked:?}");
-    assert!(unasked["connections{state=\"up\""] >= 1.0, "{unasked:?}");
+    let unsampled = samples(&without, server.port());
+    assert!(unsampled.keys().all(|name| !name.starts_with("server_")), "{unsampled:?}");
+    assert!(unsampled["connections{state=\"up\""] >= 1.0, "{unsampled:?}");
 }
 
 #[test]

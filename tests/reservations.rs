@@ -229,21 +229,21 @@ async fn the_limit_of_a_request_counts_in_the_window_of_the_budget_or_not_at_all
     for mut subject in BudgetStore::all().await {
         let lease = subject.reserve(&[USER], 1_000).await;
         subject.settle(USER, &lease, 1_000).await;
-        let mut ask = async |unit, number, hits| {
+        let mut decide = async |unit, number, hits| {
             let mut request = with_hits(request("llm", &[&[USER]]), hits);
             request.descriptors[0].limit =
                 Some(RateLimitOverride { requests_per_unit: number, unit, ..Default::default() });
             let response = subject.client.call(request).await.expect("an answer");
             (response.overall_code(), response.statuses[0].limit_remaining)
         };
-        assert_eq!(ask(RateLimitUnit::Year.into(), 1_500, 0).await, (Code::Ok, 500));
+        assert_eq!(decide(RateLimitUnit::Year.into(), 1_500, 0).await, (Code::Ok, 500));
         // Of another window: the limit of the rule decides.
         for unit in [RateLimitUnit::Second, RateLimitUnit::Month] {
-            assert_eq!(ask(unit.into(), 1_500, 0).await, (Code::Ok, 1_000));
-            assert_eq!(ask(unit.into(), 1_500, 1_001).await, (Code::OverLimit, 1_000));
+            assert_eq!(decide(unit.into(), 1_500, 0).await, (Code::Ok, 1_000));
+            assert_eq!(decide(unit.into(), 1_500, 1_001).await, (Code::OverLimit, 1_000));
         }
-        assert_eq!(ask(RateLimitUnit::Year.into(), 1_500, 400).await, (Code::Ok, 100));
-        assert_eq!(ask(RateLimitUnit::Second.into(), 5, 100).await, (Code::Ok, 500));
+        assert_eq!(decide(RateLimitUnit::Year.into(), 1_500, 400).await, (Code::Ok, 100));
+        assert_eq!(decide(RateLimitUnit::Second.into(), 5, 100).await, (Code::Ok, 500));
     }
 }
 

@@ -143,9 +143,9 @@ async fn a_limit_that_denies_without_the_store_keeps_the_others_of_its_request_f
         let limiter = Limiter::new(Arc::clone(&rules), store, Modes::default()).with_fallback(fallback);
         for _ in 0..3 {
             let entries = [Entry { key: "k", value: "x" }].into_iter().collect();
-            let asked = [Descriptor { entries, limit: None, hits: Hits::ONE }];
+            let descriptors = [Descriptor { entries, limit: None, hits: Hits::ONE }];
             let (active, deadline) = (limiter.rules(), Deadline::Exceeded);
-            let decided = limiter.decide(active.get().expect("rules"), &domain, &asked, deadline).await;
+            let decided = limiter.decide(active.get().expect("rules"), &domain, &descriptors, deadline).await;
             let denies = decided.as_ref().map(|(decision, _)| decision.code == Code::OverLimit);
             assert_eq!(denies.ok(), (*policy == "deny").then_some(true), "{policy}");
         }

@@ -103,7 +103,7 @@ impl Server {
             let (received, is_ending) = (Arc::clone(&received), Arc::clone(&is_ending));
             move || {
                 loop {
-                    // Asked first, so that what came before is read.
+                    // Read first, so that the counts sent before are read.
                     let is_last = is_ending.load(Ordering::Acquire);
                     way.read(&mut received.lock().expect("no panic"));
                     if is_last {
@@ -268,8 +268,8 @@ fn tollgate(config: &Path, server: &Server, arguments: &[&str]) -> Tollgate {
     Tollgate::start(config, &[&["--statsd", &server.url, "--statsd-interval", "100ms"], arguments].concat())
 }
 
-/// Asks for one hit on each of the rules.
-async fn ask(client: &mut Client, count: usize) {
+/// Sends requests for one hit on each of the rules.
+async fn send(client: &mut Client, count: usize) {
     for _ in 0..count {
         let deep = [("tenant", "acme"), ("path", "/")];
         let all: [&[(&str, &str)]; 4] =
@@ -287,7 +287,7 @@ async fn end(mut tollgate: Tollgate) {
 
 const CALL: &str = "ratelimit_server.ShouldRateLimit.";
 
-/// The expected sums of this many rounds of [`ask`].
+/// The expected sums of this many rounds of [`send`].
 fn expected(rounds: u64) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
     let address = "remote_address_10_0_0_1_x_1_c";
@@ -326,11 +326,11 @@ async fn decisions_are_exported_exactly_over_every_transport() {
         let mut client = tollgate.client().await;
         // Over several intervals.
         for rounds in [20, 40, 60] {
-            ask(&mut client, 20).await;
+            send(&mut client, 20).await;
             server.wait_for(&format!("{CALL}total_requests"), rounds);
         }
         // The last counts are exported at shutdown.
-        ask(&mut client, 17).await;
+        send(&mut client, 17).await;
         drop(client);
         end(tollgate).await;
         let url = server.url.clone();
@@ -395,11 +395,11 @@ async fn a_recovered_server_gets_missed_counts_once() {
     let tollgate = Tollgate::spawn_by(logging(&log), config.path(), &arguments);
     tollgate.wait_until_ready();
     let mut client = tollgate.client().await;
-    ask(&mut client, 20).await;
+    send(&mut client, 20).await;
     // So that nothing but the gauge is on its way when it goes.
     first.wait_until(|sums| *sums == expected(20));
     let mut sums = first.end().sums();
-    ask(&mut client, 30).await;
+    send(&mut client, 30).await;
     let deadline = Instant::now() + Duration::from_secs(20);
     while lines_with(&log, "StatsD export failed") == 0 {
         assert!(Instant::now() < deadline, "nobody notices");
@@ -409,7 +409,7 @@ async fn a_recovered_server_gets_missed_counts_once() {
     thread::sleep(Duration::from_millis(400));
     let second = Server::tcp(port);
     second.wait_for(&format!("{CALL}total_requests"), 30);
-    ask(&mut client, 10).await;
+    send(&mut client, 10).await;
     drop(client);
     end(tollgate).await;
     for (name, more) in second.end().sums() {
@@ -431,7 +431,7 @@ async fn a_local_agent_that_starts_later_gets_all_counts() {
         let tollgate = Tollgate::spawn_by(logging(&log), config.path(), &arguments);
         tollgate.wait_until_ready();
         let mut client = tollgate.client().await;
-        ask(&mut client, 30).await;
+        send(&mut client, 30).await;
         let deadline = Instant::now() + Duration::from_secs(20);
         while lines_with(&log, "StatsD export failed") == 0 {
             assert!(Instant::now() < deadline, "nobody notices");
@@ -445,7 +445,7 @@ async fn a_local_agent_that_starts_later_gets_all_counts() {
             Server::unix(directory.path())
         };
         server.wait_for(&format!("{CALL}total_requests"), 30);
-        ask(&mut client, 10).await;
+        send(&mut client, 10).await;
         drop(client);
         end(tollgate).await;
         assert_eq!(server.end().sums(), expected(40), "{url}");
@@ -467,7 +467,7 @@ async fn a_stalled_server_delays_neither_responses_nor_shutdown() {
     tollgate.wait_until_ready();
     let mut client = tollgate.client().await;
     let begun = Instant::now();
-    ask(&mut client, 500).await;
+    send(&mut client, 500).await;
     drop(client);
     // The exporter waits up to five seconds per interval; this many intervals would take minutes.
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
@@ -483,7 +483,7 @@ async fn undelivered_counts_at_shutdown_are_logged() {
     let (url, log) = (format!("tcp://127.0.0.1:{}", free_port()), directory.path().join("log"));
     let tollgate = Tollgate::spawn_by(logging(&log), config.path(), &["--statsd", &url]);
     tollgate.wait_until_ready();
-    ask(&mut tollgate.client().await, 1).await;
+    send(&mut tollgate.client().await, 1).await;
     end(tollgate).await;
     assert_eq!(lines_with(&log, "failed to send the last counts server=tcp://127.0.0.1:"), 1);
 }
@@ -495,7 +495,7 @@ async fn as_there(variables: &[(&str, &str)], calls: usize) {
     program.envs(variables.iter().copied()).env("STATS_FLUSH_INTERVAL", "100ms");
     let tollgate = Tollgate::spawn_by(program, config.path(), &[]);
     tollgate.wait_until_ready();
-    ask(&mut tollgate.client().await, calls).await;
+    send(&mut tollgate.client().await, calls).await;
     end(tollgate).await;
 }
 
@@ -568,7 +568,7 @@ async fn failed_requests_and_unknown_domains_are_exported() {
     drop(client);
     end(tollgate).await;
     let lenient = self::tollgate(config.path(), &server, &["--shadow-mode"]);
-    ask(&mut lenient.client().await, 13).await;
+    send(&mut lenient.client().await, 13).await;
     end(lenient).await;
     let sums = server.end().sums();
     for (name, sum) in [

@@ -25,7 +25,7 @@ const ADMITTED_PERCENT: usize = 95;
 const REQUESTS: usize = 12_000;
 const CALLERS: usize = 24;
 
-/// The sequence of keys that all callers ask for together: the same in each run.
+/// The sequence of keys in the requests of all callers together: the same in each run.
 fn sequence() -> Vec<usize> {
     let weights: Vec<f64> = (1..=KEYS).map(|rank| (rank as f64).powf(-1.1)).collect();
     let total: f64 = weights.iter().sum();
@@ -91,7 +91,7 @@ async fn hot_keys_are_leased_and_every_count_is_exact() {
         of_one.into_iter().for_each(|(key, count)| *admitted.entry(key).or_default() += count);
     }
     let leased = sum(&instances, "tollgate_redis_calls_total{source=\"lease\"}");
-    // On a busy machine few keys are asked often enough to be hot.
+    // On a busy machine few keys get requests often enough to be hot.
     assert!(leased > 0, "none of {REQUESTS} decisions");
     let mut false_denials = 0;
     for (key, requested) in &demand {

@@ -189,8 +189,8 @@ async fn abusive_keys_are_listed_once_by_three_instances_and_lifted_with_an_exem
     let latest = &fleet.admin(2).get("/audit?limit=1")["entries"][0];
     assert_eq!(latest["subject"], "deny web k=\"abusive-7\"");
     assert_eq!(latest["comment"], "lifted and exempt: our own crawler");
-    assert_eq!(fleet.admin(0).ask("DELETE", &path, None).0, 204);
-    assert_eq!(fleet.admin(0).ask("DELETE", &path, None).0, 404);
+    assert_eq!(fleet.admin(0).request("DELETE", &path, None).0, 204);
+    assert_eq!(fleet.admin(0).request("DELETE", &path, None).0, 404);
     let unknown = fleet.admin(0).post("/automatic/unknown/exempt", &reason);
     assert_eq!(code(&unknown), (404, "not_found"));
 }

@@ -33,7 +33,7 @@ fn tokens_have_names_and_roles() {
     {
         for (method, path) in [("GET", "/me"), ("GET", "/status"), ("POST", "/versions"), ("GET", "/nothing")]
         {
-            assert_eq!(code(&other.ask(method, path, Some(&json!({})))), (401, "unauthorized"), "{path}");
+            assert_eq!(code(&other.request(method, path, Some(&json!({})))), (401, "unauthorized"), "{path}");
         }
     }
     let refused = http::get(&tollgate.admin_url("/api/v1/me"));
@@ -57,7 +57,7 @@ fn tokens_have_names_and_roles() {
         ("PUT", "/switches"),
         ("DELETE", "/switches?domain=web&rule=k"),
     ] {
-        assert_eq!(code(&bob.ask(method, path, Some(&json!({})))), (403, "forbidden"), "{path}");
+        assert_eq!(code(&bob.request(method, path, Some(&json!({})))), (403, "forbidden"), "{path}");
     }
     assert_eq!(bob.apply(1, &limit(6)).0, 403);
     bob.done("POST", "/validate", &json!({"files": {}}), 200);
@@ -72,7 +72,7 @@ fn tokens_have_names_and_roles() {
     for header in ["origin", "host"] {
         let value = if header == "host" { "rate.example" } else { "https://evil.example" };
         let expected = if header == "host" { 200 } else { 403 };
-        assert_eq!(ann.with(header, value).ask("GET", "/me", None).0, expected, "{header}");
+        assert_eq!(ann.with(header, value).request("GET", "/me", None).0, expected, "{header}");
     }
 }
 
@@ -86,7 +86,7 @@ fn without_tokens_operators_name_themselves_and_foreign_pages_are_refused() {
         json!({"name": "anonymous", "role": "operator", "is_token_required": false})
     );
     assert_eq!(admin.with("tollgate-author", "ann").get("/me")["name"], "ann");
-    assert_eq!(code(&admin.with("host", "evil.example").ask("GET", "/me", None)), (403, "forbidden"));
+    assert_eq!(code(&admin.with("host", "evil.example").request("GET", "/me", None)), (403, "forbidden"));
     for (path, expected) in [("/rlconfig", 403), ("/stats", 403), ("/metrics", 200)] {
         let answer = http::send("GET", &tollgate.admin_url(path), &[("host", "evil.example")], None);
         assert_eq!(answer.status, expected, "{path}");
@@ -94,7 +94,7 @@ fn without_tokens_operators_name_themselves_and_foreign_pages_are_refused() {
     let elsewhere = admin.with("origin", "http://evil.example");
     assert_eq!(code(&elsewhere.apply(1, &limit(6))), (403, "forbidden"));
     let here = admin.with("origin", &tollgate.admin_url(""));
-    assert_eq!(here.ask("GET", "/me", None).0, 200);
+    assert_eq!(here.request("GET", "/me", None).0, 200);
     for path in ["/versions", "/versions/1/rollback", "/counters/reset", "/counters/refund", "/lists"] {
         let body = draft(1, &limit(6)).to_string();
         let sent = [("content-type", "text/plain")];
@@ -140,20 +140,20 @@ fn every_change_is_audited_without_secrets() {
     tollgate.wait_until_ready();
     let ann = Admin::of(&tollgate).with_token(OPERATOR);
 
-    let counter = json!({"domain": "web", "descriptor": k("v"), "reason": "asked for"});
+    let counter = json!({"domain": "web", "descriptor": k("v"), "reason": "requested"});
     ann.done("POST", "/versions", &draft(1, &limit(6)), 201);
     ann.done("POST", "/versions/1/rollback", &json!({"comment": "back"}), 201);
     let entry = json!({"list": "deny", "domain": "web", "descriptor": k("x"), "reason": "abuse"});
     let id = ann.done("POST", "/lists", &entry, 201)["id"].as_str().expect("an id").to_owned();
-    assert_eq!(ann.ask("DELETE", &format!("/lists/{id}"), None).0, 204);
-    assert_eq!(code(&ann.ask("DELETE", &format!("/lists/{id}"), None)), (404, "not_found"));
+    assert_eq!(ann.request("DELETE", &format!("/lists/{id}"), None).0, 204);
+    assert_eq!(code(&ann.request("DELETE", &format!("/lists/{id}"), None)), (404, "not_found"));
     ann.done(
         "PUT",
         "/switches",
         &json!({"domain": "web", "rule": "k", "mode": "off", "reason": "down"}),
         200,
     );
-    assert_eq!(ann.ask("DELETE", "/switches?domain=web&rule=k", None).0, 204);
+    assert_eq!(ann.request("DELETE", "/switches?domain=web&rule=k", None).0, 204);
     ann.done("POST", "/counters/reset", &counter, 200);
     ann.done("POST", "/counters/refund", &json!({"domain": "web", "descriptor": k("v"), "hits": 2}), 200);
 
@@ -176,7 +176,7 @@ fn every_change_is_audited_without_secrets() {
             ["ann", "remove_entry", "deny web k=x", ""],
             ["ann", "set_switch", "off web k", "down"],
             ["ann", "remove_switch", "off web k", ""],
-            ["ann", "reset_counter", "web k=v", "asked for"],
+            ["ann", "reset_counter", "web k=v", "requested"],
             ["ann", "refund_counter", "web k=v by 2", ""],
         ]
     );

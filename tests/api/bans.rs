@@ -48,7 +48,7 @@ fn banned(tollgate: &Tollgate, admin: &Admin, entries: &Value) -> Value {
 
 fn lift(admin: &Admin, ban: &Value, query: &str) -> u16 {
     let id = ban["id"].as_str().expect("an id");
-    admin.ask("DELETE", &format!("/bans/{id}{query}"), None).0
+    admin.request("DELETE", &format!("/bans/{id}{query}"), None).0
 }
 
 fn bans_are_lifted_and_forgiven(store: &str) {
@@ -138,7 +138,7 @@ fn a_watched_ban_is_listed_and_lifted_by_command_at_another_instance() {
     let lifted = run(&["counters", "lift", id, "--forgive"]);
     assert_eq!(lifted, (Some(0), format!("ban {id} is lifted and forgiven\n")));
     assert_eq!(run(&["counters", "lift", id]).0, Some(1));
-    let unknown = admin.ask("DELETE", "/bans/unknown", None);
+    let unknown = admin.request("DELETE", "/bans/unknown", None);
     assert_eq!(code(&unknown), (404, "not_found"));
     until("no instance counts it", || is_shown(&tollgate, "0") && is_shown(&other, "0"));
 }

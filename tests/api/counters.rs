@@ -94,7 +94,7 @@ fn usage_of_a_descriptor_is_read_without_a_charge() {
         json!(null)
     );
     // Hits that a lease holds are neither used nor left.
-    let ask = |entries: &str, hits: u32| {
+    let send = |entries: &str, hits: u32| {
         let body = format!(
             r#"{{"domain": "web", "descriptors": [{{"entries": [{entries}], "hitsAddend": {hits}}}]}}"#
         );
@@ -103,7 +103,7 @@ fn usage_of_a_descriptor_is_read_without_a_charge() {
         serde_json::from_str::<serde_json::Value>(&answer.body).expect("JSON")
     };
     let user = r#"{"key": "user", "value": "me"}"#;
-    let lease = ask(user, 480)["dynamicMetadata"]["lease"].as_str().expect("a lease").to_owned();
+    let lease = send(user, 480)["dynamicMetadata"]["lease"].as_str().expect("a lease").to_owned();
     let usage = || {
         let usage = admin.get("/usage?domain=web&descriptor=user%3Dme")["limits"][0].clone();
         let read = admin.done(
@@ -125,14 +125,14 @@ fn usage_of_a_descriptor_is_read_without_a_charge() {
         })
     };
     assert_eq!(usage(), [0, 480, 1_520]);
-    ask(&format!(r#"{user}, {{"key": "lease", "value": "{lease}"}}"#), 120);
+    send(&format!(r#"{user}, {{"key": "lease", "value": "{lease}"}}"#), 120);
     assert_eq!(usage(), [120, 0, 1_880]);
     for (query, expected) in [
         ("domain=web&descriptor=none%3Dx", (404, "not_found")),
         ("domain=web&descriptor=none", (400, "bad_request")),
         ("domain=web", (400, "bad_request")),
     ] {
-        assert_eq!(code(&admin.ask("GET", &format!("/usage?{query}"), None)), expected, "{query}");
+        assert_eq!(code(&admin.request("GET", &format!("/usage?{query}"), None)), expected, "{query}");
     }
 }
 
@@ -141,11 +141,11 @@ fn a_dry_run_uses_the_active_or_other_rules_and_charges_nothing() {
     let config = rules(&limit(2));
     let tollgate = Tollgate::start(config.path(), &[]);
     let admin = Admin::of(&tollgate);
-    let asked = json!({"domain": "web", "descriptors": [k("v")]});
+    let request = json!({"domain": "web", "descriptors": [k("v")]});
     let proposed = |requests: u32| json!({"domain": "web", "descriptors": [k("v")], "files": {"a.yaml": limit(requests)}});
     assert_eq!((hit(&tollgate), hit(&tollgate)), (200, 200));
     for _ in 0..2 {
-        let tried = admin.done("POST", "/try", &asked, 200);
+        let tried = admin.done("POST", "/try", &request, 200);
         assert_eq!(tried["is_over_limit"], true);
         let descriptor = &tried["descriptors"][0];
         assert_eq!((&descriptor["counter"]["used"], &descriptor["rule"]["rule"]), (&json!(2), &json!("k")));
@@ -162,7 +162,7 @@ fn a_dry_run_uses_the_active_or_other_rules_and_charges_nothing() {
     let explained =
         crate::support::tollgate::command().args(arguments).arg(config.path()).output().expect("it runs");
     assert_eq!(
-        admin.done("POST", "/try", &asked, 200)["text"],
+        admin.done("POST", "/try", &request, 200)["text"],
         String::from_utf8_lossy(&explained.stdout).as_ref()
     );
     let broken = json!({"domain": "web", "descriptors": [k("v")], "files": {"a.yaml": "domain: ["}});
@@ -176,18 +176,18 @@ fn a_dry_run_uses_the_active_or_other_rules_and_charges_nothing() {
     let entry = json!({"list": "allow", "domain": "web", "descriptor": k("v*"), "reason": "a friend"});
     let id = admin.done("POST", "/lists", &entry, 201)["id"].clone();
     until("the entry is in force", || {
-        let tried = admin.done("POST", "/try", &asked, 200);
+        let tried = admin.done("POST", "/try", &request, 200);
         tried["is_over_limit"] == false && tried["descriptors"][0]["listed"]["id"] == id
     });
-    assert_eq!(admin.ask("DELETE", &format!("/lists/{}", id.as_str().expect("an id")), None).0, 204);
+    assert_eq!(admin.request("DELETE", &format!("/lists/{}", id.as_str().expect("an id")), None).0, 204);
     let switch = json!({"domain": "web", "rule": "k", "mode": "off", "reason": "down"});
     admin.done("PUT", "/switches", &switch, 200);
     until("the switch is in force", || {
-        let tried = admin.done("POST", "/try", &asked, 200);
+        let tried = admin.done("POST", "/try", &request, 200);
         tried["is_over_limit"] == false && tried["descriptors"][0]["rule"]["switch"] == "off"
     });
     let no_rule = json!({"domain": "web", "rule": "other", "mode": "off", "reason": "down"});
-    assert_eq!(code(&admin.ask("PUT", "/switches", Some(&no_rule))), (404, "not_found"));
+    assert_eq!(code(&admin.request("PUT", "/switches", Some(&no_rule))), (404, "not_found"));
     for wrong in [
         json!({"list": "deny", "domain": "web", "descriptor": k("v"), "reason": " "}),
         json!({"list": "deny", "domain": "web", "descriptor": [], "reason": "x"}),
@@ -213,8 +213,8 @@ fn reads_and_refunds_of_hits_leave_the_permits_of_a_lease_alone() {
     let config = rules(&format!("{}{places}", limit(3)));
     let tollgate = Tollgate::start(config.path(), &[]);
     let admin = Admin::of(&tollgate);
-    let ask = |hits, lease: Option<&str>| http::post(&tollgate.url("/json"), &slow(hits, lease));
-    let taken = ask(1, None);
+    let send = |hits, lease: Option<&str>| http::post(&tollgate.url("/json"), &slow(hits, lease));
+    let taken = send(1, None);
     let lease: serde_json::Value = serde_json::from_str(&taken.body).expect("JSON");
     let lease = lease["dynamicMetadata"]["lease"].as_str().expect("a lease");
     let descriptor = json!([{"key": "slow", "value": "v"}, {"key": "lease", "value": lease}]);
@@ -228,11 +228,11 @@ fn reads_and_refunds_of_hits_leave_the_permits_of_a_lease_alone() {
     let refund = json!({"domain": "web", "descriptor": descriptor, "hits": 1});
     assert_eq!(code(&admin.post("/counters/refund", &refund)), (400, "bad_request"));
     assert_eq!(admin.get("/audit")["entries"].as_array().map(Vec::len), Some(0));
-    assert_eq!(ask(1, None).status, 429, "the place is held still");
+    assert_eq!(send(1, None).status, 429, "the place is held still");
 
     // Who holds it gives it back.
-    assert_eq!(ask(1, Some(lease)).status, 200);
-    assert_eq!(ask(1, None).status, 200);
+    assert_eq!(send(1, Some(lease)).status, 200);
+    assert_eq!(send(1, None).status, 200);
 }
 
 #[test]
@@ -266,19 +266,19 @@ fn the_predicted_verdict_matches_the_next_hit_for_every_algorithm() {
         assert_eq!(tried["problem"].is_null(), is_over.is_some(), "{tried}");
         read["would_pass"].as_bool()
     };
-    let ask = |key: &str| {
+    let send = |key: &str| {
         let request = json!({"domain": "web", "descriptors": [{"entries": descriptor(key)}]}).to_string();
         http::post(&tollgate.url("/json"), &request).status
     };
     for (key, _) in limits {
         for expected in [200, 200, 429] {
             assert_eq!(said(key), Some(expected == 200), "{key}");
-            assert_eq!(ask(key), expected, "{key}");
+            assert_eq!(send(key), expected, "{key}");
         }
     }
     // There is room, and yet the next one comes too soon.
-    assert_eq!((said("spaced"), ask("spaced")), (Some(true), 200));
-    assert_eq!((said("spaced"), ask("spaced")), (None, 429));
+    assert_eq!((said("spaced"), send("spaced")), (Some(true), 200));
+    assert_eq!((said("spaced"), send("spaced")), (None, 429));
 
     let long = vec![json!([{"key": "k", "value": "x".repeat(10_000)}]); 7];
     let long = json!({"domain": "web", "descriptors": long});

@@ -40,8 +40,8 @@ impl Fleet {
         &self.instances[number % self.instances.len()].1
     }
 
-    /// Asks an instance about `key=value`: the status, and the limit.
-    fn ask(&self, number: usize, key: &str, value: &str) -> (u16, Value) {
+    /// Sends a request for `key=value` to an instance; returns the status and the limit.
+    fn decide(&self, number: usize, key: &str, value: &str) -> (u16, Value) {
         let request = json!({"domain": "web", "descriptors": [{"entries": [{"key": key, "value": value}]}]});
         let answer = http::post(&self.instances[number].0.url("/json"), &request.to_string());
         let body: Value = serde_json::from_str(&answer.body).expect("JSON");
@@ -78,20 +78,20 @@ fn changes_and_rollbacks_by_any_instance_are_enforced_by_all_within_two_seconds(
     let fleet = Fleet::start("api-changes:", &limit(1_000_000));
     let (mut changes, mut rollbacks) = (Vec::new(), Vec::new());
     let first = json!(1_000_000);
-    fleet.everywhere(Instant::now(), "the first version", |number| fleet.ask(number, "k", "v").1 == first);
+    fleet.everywhere(Instant::now(), "the first version", |number| fleet.decide(number, "k", "v").1 == first);
     for round in 0..rounds {
         let (admin, requests) = (fleet.admin(round), 1_000_001 + u32::try_from(round).expect("small"));
         let based_on = admin.current();
         let begun = Instant::now();
         assert_eq!(admin.apply(based_on, &limit(requests)).0, 201);
-        let enforced = |number: usize| fleet.ask(number, "k", "v").1 == json!(requests);
+        let enforced = |number: usize| fleet.decide(number, "k", "v").1 == json!(requests);
         changes.push(fleet.everywhere(begun, "a change", enforced));
         assert_eq!(code(&fleet.admin(round + 1).apply(based_on, &limit(1))), (409, "stale"));
 
         let begun = Instant::now();
         fleet.admin(round + 1).done("POST", "/versions/1/rollback", &json!({}), 201);
         rollbacks
-            .push(fleet.everywhere(begun, "a rollback", |number| fleet.ask(number, "k", "v").1 == first));
+            .push(fleet.everywhere(begun, "a rollback", |number| fleet.decide(number, "k", "v").1 == first));
     }
     print_latencies("a change", changes);
     print_latencies("a rollback", rollbacks);
@@ -113,8 +113,8 @@ descriptors:
 #[test]
 fn lists_take_effect_on_all_instances_within_two_seconds_and_expire() {
     let fleet = Fleet::start("api-lists:", MET_AND_ENDLESS);
-    let is_denied = |number: usize| fleet.ask(number, "endless", "bad").0 == 429;
-    let passes = |number: usize| fleet.ask(number, "endless", "bad").0 == 200;
+    let is_denied = |number: usize| fleet.decide(number, "endless", "bad").0 == 429;
+    let passes = |number: usize| fleet.decide(number, "endless", "bad").0 == 200;
     fleet.everywhere(Instant::now(), "it begins", passes);
     let put = |lasts: Value| {
         let descriptor = json!([{ "key": "endless", "value": "b*d" }]);
@@ -126,9 +126,9 @@ fn lists_take_effect_on_all_instances_within_two_seconds_and_expire() {
         let begun = Instant::now();
         let id = put(Value::Null);
         let took = fleet.everywhere(begun, "the entry", is_denied);
-        assert_eq!(fleet.ask(1, "endless", "good").0, 200);
+        assert_eq!(fleet.decide(1, "endless", "good").0, 200);
         let begun = Instant::now();
-        assert_eq!(fleet.admin(2).ask("DELETE", &format!("/lists/{id}"), None).0, 204);
+        assert_eq!(fleet.admin(2).request("DELETE", &format!("/lists/{id}"), None).0, 204);
         took.max(fleet.everywhere(begun, "its removal", passes))
     });
     keeps_to(MAX_PROPAGATION, "an entry's end", || {
@@ -148,7 +148,7 @@ fn lists_take_effect_on_all_instances_within_two_seconds_and_expire() {
 #[test]
 fn switches_and_resets_take_effect_on_all_instances_within_two_seconds() {
     let fleet = Fleet::start("api-switches:", MET_AND_ENDLESS);
-    let status = |number: usize| fleet.ask(number, "k", "v").0;
+    let status = |number: usize| fleet.decide(number, "k", "v").0;
     let passes = |number: usize| status(number) == 200;
     let is_denied = |number: usize| status(number) == 429;
     fleet.everywhere(Instant::now(), "the limit is met", is_denied);
@@ -161,7 +161,7 @@ fn switches_and_resets_take_effect_on_all_instances_within_two_seconds() {
             fleet.admin(1).done("PUT", "/switches", &set(mode), 200);
             let took = fleet.everywhere(begun, mode, passes);
             let begun = Instant::now();
-            assert_eq!(fleet.admin(2).ask("DELETE", "/switches?domain=web&rule=k", None).0, 204);
+            assert_eq!(fleet.admin(2).request("DELETE", "/switches?domain=web&rule=k", None).0, 204);
             took.max(fleet.everywhere(begun, "it is back", is_denied))
         });
     }

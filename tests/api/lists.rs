@@ -70,7 +70,7 @@ fn bans_deny_only_their_value(arguments: &[&str]) {
             assert_eq!(hits(&tollgate, &k(other), 0), 200, "{other:?} by the entry of {value:?}");
         }
         let id = added["id"].as_str().expect("an id").to_owned();
-        assert_eq!(admin.ask("DELETE", &format!("/lists/{id}"), None).0, 204);
+        assert_eq!(admin.request("DELETE", &format!("/lists/{id}"), None).0, 204);
         until("the value passes", || hits(&tollgate, &k(value), 0) == 200);
     }
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::support::{http, tollgate::Tollgate};
 
-/// Who asks the API of an instance.
+/// A client of the API of an instance.
 #[derive(Clone, Debug)]
 struct Admin {
     url: String,
@@ -41,7 +41,7 @@ impl Admin {
         self.with("authorization", &format!("Bearer {token}"))
     }
 
-    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Answered {
+    fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Answered {
         let headers: Vec<(&str, &str)> = self.headers.iter().map(|(name, value)| (*name, &**value)).collect();
         let body = body.map(Value::to_string);
         let answer = http::send(method, &format!("{}{path}", self.url), &headers, body.as_deref());
@@ -53,18 +53,18 @@ impl Admin {
     }
 
     fn get(&self, path: &str) -> Value {
-        let (status, value) = self.ask("GET", path, None);
+        let (status, value) = self.request("GET", path, None);
         assert_eq!(status, 200, "{path}: {value}");
         value
     }
 
     fn post(&self, path: &str, body: &Value) -> Answered {
-        self.ask("POST", path, Some(body))
+        self.request("POST", path, Some(body))
     }
 
     /// Sends what has to succeed so.
     fn done(&self, method: &str, path: &str, body: &Value, expected: u16) -> Value {
-        let (status, value) = self.ask(method, path, Some(body));
+        let (status, value) = self.request(method, path, Some(body));
         assert_eq!(status, expected, "{path}: {value}");
         value
     }

@@ -18,26 +18,26 @@ fn local_state_is_reported_promptly_and_the_rest_is_unavailable() {
     let admin = Admin::of(&tollgate);
     assert_eq!(admin.get("/status")["problem"], Value::Null);
     redis.signal("STOP");
-    let soon = |path: &str, ask: &dyn Fn() -> (u16, Value)| {
+    let soon = |path: &str, send: &dyn Fn() -> (u16, Value)| {
         let mut answer = None;
         keeps_to(Duration::from_millis(1_500), path, || {
             let begun = Instant::now();
-            answer = Some(ask());
+            answer = Some(send());
             begun.elapsed()
         });
         answer.expect("one")
     };
     for path in ["/me", "/rules", "/history", "/top", "/status"] {
-        let (status, _) = soon(path, &|| admin.ask("GET", path, None));
+        let (status, _) = soon(path, &|| admin.request("GET", path, None));
         assert_eq!(status, 200, "{path}");
     }
     let status = admin.get("/status");
     assert!(status["problem"].is_string() && status["rules"]["version"] == 1, "{status}");
     for path in ["/versions", "/versions/current", "/lists", "/switches", "/audit"] {
-        assert_eq!(code(&soon(path, &|| admin.ask("GET", path, None))), (503, "unavailable"), "{path}");
+        assert_eq!(code(&soon(path, &|| admin.request("GET", path, None))), (503, "unavailable"), "{path}");
     }
-    let asked = json!({"domain": "web", "descriptors": [k("v")]});
-    let (status, tried) = soon("/try", &|| admin.post("/try", &asked));
+    let request = json!({"domain": "web", "descriptors": [k("v")]});
+    let (status, tried) = soon("/try", &|| admin.post("/try", &request));
     assert_eq!((status, &tried["is_over_limit"]), (200, &Value::Null), "{tried}");
     assert!(tried["problem"].is_string() && tried["descriptors"][0]["rule"]["rule"] == "k", "{tried}");
     let counter = json!({"domain": "web", "descriptor": k("v")});
@@ -47,6 +47,6 @@ fn local_state_is_reported_promptly_and_the_rest_is_unavailable() {
     );
     assert_eq!(code(&admin.apply(1, &limit(6))), (503, "unavailable"));
     redis.signal("CONT");
-    until("it is back", || admin.ask("GET", "/versions", None).0 == 200);
+    until("it is back", || admin.request("GET", "/versions", None).0 == 200);
     assert_eq!(admin.post("/versions", &draft(admin.current(), &limit(7))).0, 201);
 }

@@ -159,8 +159,8 @@ fn versions_are_compared_with_each_other_and_with_drafts() {
     assert_eq!(admin.done("POST", "/diff", &files, 200)["rules"][0]["after"], text(9));
     let broken = admin.done("POST", "/diff", &json!({"files": {"rules.yaml": "domain: ["}}), 200);
     assert!(broken["problem"].is_string() && broken["rules"] == json!([]), "{broken}");
-    assert_eq!(code(&admin.ask("GET", "/versions/7/diff", None)), (404, "not_found"));
-    assert_eq!(code(&admin.ask("GET", "/versions/1/diff?against=x", None)), (400, "bad_request"));
+    assert_eq!(code(&admin.request("GET", "/versions/7/diff", None)), (404, "not_found"));
+    assert_eq!(code(&admin.request("GET", "/versions/1/diff?against=x", None)), (400, "bad_request"));
 
     let rolled = admin.done("POST", "/versions/1/rollback", &json!({"based_on": 2}), 201);
     assert_eq!((&rolled["version"]["number"], &rolled["version"]["rollback_to"]), (&json!(3), &json!(1)));
@@ -178,7 +178,7 @@ fn rules_from_a_directory_are_shown_and_read_only() {
     assert_eq!(admin.get("/versions/current"), json!({"version": null, "files": {"rules.yaml": limit(5)}}));
     assert_eq!(code(&admin.apply(Value::Null, &limit(6))), (409, "read_only"));
     assert_eq!(code(&admin.post("/versions/1/rollback", &json!({}))), (409, "read_only"));
-    assert_eq!(code(&admin.ask("GET", "/versions/1", None)), (404, "not_found"));
+    assert_eq!(code(&admin.request("GET", "/versions/1", None)), (404, "not_found"));
     let difference = admin.done("POST", "/diff", &json!({"files": {"rules.yaml": limit(6)}}), 200);
     assert_eq!(difference["rules"][0]["change"], "changed");
     assert_eq!(admin.get("/rules")["rules"][0]["limit"], "5 per year, fixed_window");

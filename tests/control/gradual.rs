@@ -28,7 +28,7 @@ descriptors:
   rate_limit: {unit: year, requests_per_unit: 9}
 ";
 
-fn ask(instance: &Tollgate, method: &str, path: &str, body: &Value) -> (u16, Value) {
+fn api(instance: &Tollgate, method: &str, path: &str, body: &Value) -> (u16, Value) {
     let body = (!body.is_null()).then(|| body.to_string());
     let headers = [("content-type", "application/json")];
     let headers = if body.is_some() { &headers[..] } else { &[] };
@@ -37,7 +37,7 @@ fn ask(instance: &Tollgate, method: &str, path: &str, body: &Value) -> (u16, Val
 }
 
 fn file_of(instance: &Tollgate) -> String {
-    let (_, found) = ask(instance, "GET", "/versions/current", &Value::Null);
+    let (_, found) = api(instance, "GET", "/versions/current", &Value::Null);
     let files = found["files"].as_object().expect("files");
     files.values().next().and_then(Value::as_str).expect("a text").to_owned()
 }
@@ -51,7 +51,7 @@ async fn charge(client: &mut Client, value: &str) {
 async fn a_promoted_candidate_is_the_limit_of_one_version_which_a_rollback_undoes_byte_for_byte() {
     let config = rules(WITH_CANDIDATE);
     let instance = Tollgate::start(config.path(), &["--rules", "memory"]);
-    let promote = |body: Value| ask(&instance, "POST", "/candidates/web/k/promote", &body);
+    let promote = |body: Value| api(&instance, "POST", "/candidates/web/k/promote", &body);
     assert_eq!(promote(json!({"comment": "bucket", "based_on": 9})).0, 409);
     let (status, made) = promote(json!({"comment": "bucket", "based_on": 1}));
     assert_eq!(
@@ -71,16 +71,16 @@ async fn a_promoted_candidate_is_the_limit_of_one_version_which_a_rollback_undoe
     .await;
     let (status, problem) = promote(json!({"comment": "again"}));
     assert!(status == 404 && problem.to_string().contains("no candidate"), "{status} {problem}");
-    let (status, _) = ask(&instance, "POST", "/versions/1/rollback", &json!({"comment": "back"}));
+    let (status, _) = api(&instance, "POST", "/versions/1/rollback", &json!({"comment": "back"}));
     assert_eq!((status, file_of(&instance).as_str()), (201, WITH_CANDIDATE));
 
     // One that an override states becomes the limit too.
     let candidate = json!({"candidate": {"requests_per_unit": 8}});
     let stated = json!({"domain": "web", "rule": "other", "rate_limit": candidate, "reason": "try"});
-    assert_eq!(ask(&instance, "PUT", "/overrides", &stated).0, 200);
-    assert_eq!(ask(&instance, "POST", "/candidates/web/other/promote", &json!({"comment": "8"})).0, 201);
+    assert_eq!(api(&instance, "PUT", "/overrides", &stated).0, 200);
+    assert_eq!(api(&instance, "POST", "/candidates/web/other/promote", &json!({"comment": "8"})).0, 201);
     assert!(file_of(&instance).ends_with("  rate_limit: {unit: year, requests_per_unit: 8}\n"));
-    let (_, left) = ask(&instance, "GET", "/overrides", &Value::Null);
+    let (_, left) = api(&instance, "GET", "/overrides", &Value::Null);
     assert_eq!(left["overrides"], json!([]));
 }
 
@@ -89,13 +89,13 @@ fn where_rules_have_no_versions_the_error_names_the_place_of_the_candidate() {
     let config = rules(WITH_CANDIDATE);
     let instance = Tollgate::start(config.path(), &[]);
     let (status, problem) =
-        ask(&instance, "POST", "/candidates/web/k/promote", &json!({"comment": "bucket"}));
+        api(&instance, "POST", "/candidates/web/k/promote", &json!({"comment": "bucket"}));
     let text = problem.to_string();
     assert!(
         status == 409 && text.contains("rules come from a directory") && text.contains(".yaml:4"),
         "{text}"
     );
-    assert_eq!(ask(&instance, "POST", "/candidates/web/none/promote", &json!({"comment": "x"})).0, 404);
+    assert_eq!(api(&instance, "POST", "/candidates/web/none/promote", &json!({"comment": "x"})).0, 404);
 }
 
 const PLAIN: &str = "\
@@ -106,7 +106,7 @@ descriptors:
 ";
 
 fn switch(instance: &Tollgate) -> Value {
-    let (_, found) = ask(instance, "GET", "/switches", &Value::Null);
+    let (_, found) = api(instance, "GET", "/switches", &Value::Null);
     found["switches"][0].clone()
 }
 
@@ -123,7 +123,7 @@ async fn another_instance_goes_on_with_a_ramp_when_the_acting_one_is_killed() {
     let mut instances = vec![start(), start()];
     let set = |ramp: Value| json!({"domain": "web", "rule": "k", "mode": "shadow", "ramp": ramp, "enforce_percent": 5, "reason": "new"});
     let body = set(json!({"steps": [50, 100], "over_s": 4, "max_denied_percent": 5, "min_hits": 10}));
-    let (status, made) = ask(&instances[0], "PUT", "/switches", &body);
+    let (status, made) = api(&instances[0], "PUT", "/switches", &body);
     assert_eq!(
         (status, &made["enforce_percent"], &made["ramp"]["back_to_percent"]),
         (200, &json!(50), &json!(5))
@@ -154,7 +154,7 @@ async fn another_instance_goes_on_with_a_ramp_when_the_acting_one_is_killed() {
     })
     .await;
     until("its steps are recorded", async || {
-        let audit = ask(&other, "GET", "/audit?limit=20", &Value::Null).1.to_string();
+        let audit = api(&other, "GET", "/audit?limit=20", &Value::Null).1.to_string();
         audit.contains("ramp: step 2 of 2") && audit.contains("ramp: done at 100%")
     })
     .await;
@@ -174,7 +174,7 @@ descriptors:
 async fn a_limit_is_tuned_by_one_step_and_held_by_an_operator() {
     let config = rules(TUNED);
     let instance = Tollgate::start(config.path(), &["--rules", "memory"]);
-    let overrides = || ask(&instance, "GET", "/overrides", &Value::Null).1["overrides"].clone();
+    let overrides = || api(&instance, "GET", "/overrides", &Value::Null).1["overrides"].clone();
     // Some hundred keys want far less than the limit.
     let begun = Instant::now();
     while overrides() == json!([]) {
@@ -199,7 +199,7 @@ async fn a_limit_is_tuned_by_one_step_and_held_by_an_operator() {
     );
     until("the step is active and recorded", async || {
         let rlconfig = http::get(&instance.admin_url("/rlconfig")).body;
-        let (_, audit) = ask(&instance, "GET", "/audit?limit=5", &Value::Null);
+        let (_, audit) = api(&instance, "GET", "/audit?limit=5", &Value::Null);
         rlconfig.contains("requests_per_unit=500")
             && rlconfig.contains("between: [2, 5000]")
             && audit.to_string().contains("tune: 1000 to 500 per 1 s")
@@ -209,7 +209,7 @@ async fn a_limit_is_tuned_by_one_step_and_held_by_an_operator() {
 
     let theirs =
         json!({"domain": "web", "rule": "k", "rate_limit": {"requests_per_unit": 30}, "reason": "hold"});
-    assert_eq!(ask(&instance, "PUT", "/overrides", &theirs).0, 200);
+    assert_eq!(api(&instance, "PUT", "/overrides", &theirs).0, 200);
     let held = r#"tollgate_tuned_rules{state="held"}"#;
     until("the limit is held", async || gauge(&instance, held) > 0.0).await;
     assert_eq!(overrides()[0]["rate_limit"], json!({"requests_per_unit": 30}));

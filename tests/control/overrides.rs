@@ -85,9 +85,9 @@ impl OverrideFleet {
         self.clients.clear();
     }
 
-    /// Asks the API of one instance.
-    fn ask(&self, at: usize, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
-        ask(&self.instances[at], method, path, body)
+    /// Sends a request to the API of one instance.
+    fn request(&self, at: usize, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+        request(&self.instances[at], method, path, body)
     }
 
     fn set(&self, at: usize, key: Option<&str>, limit: u32, expires_in_s: Option<u64>) -> Value {
@@ -98,13 +98,13 @@ impl OverrideFleet {
         if let Some(seconds) = expires_in_s {
             body["expires_in_s"] = seconds.into();
         }
-        let (status, entry) = self.ask(at, "PUT", "/overrides", Some(&body));
+        let (status, entry) = self.request(at, "PUT", "/overrides", Some(&body));
         assert_eq!(status, 200, "{entry}");
         entry
     }
 }
 
-fn ask(instance: &Tollgate, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+fn request(instance: &Tollgate, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
     let headers = [("content-type", "application/json")];
     let body = body.map(Value::to_string);
     let headers = if body.is_some() { &headers[..] } else { &[] };
@@ -123,7 +123,7 @@ async fn overrides_of_a_rule_and_of_a_key_are_enforced_by_all_instances_until_th
     mostly_keep_to(MAX_PROPAGATION, "an override", &times);
     let entry = fleet.set(1, Some("v"), 77, Some(3_600));
     all_enforced(&mut fleet.clients, 77, Instant::now()).await;
-    let listed = fleet.ask(2, "GET", "/overrides", None).1;
+    let listed = fleet.request(2, "GET", "/overrides", None).1;
     assert_eq!(listed["overrides"].as_array().map(Vec::len), Some(2), "{listed}");
     let rlconfig = http::get(&fleet.instances[0].admin_url("/rlconfig")).body;
     assert!(
@@ -131,7 +131,7 @@ async fn overrides_of_a_rule_and_of_a_key_are_enforced_by_all_instances_until_th
         "{rlconfig}"
     );
     let tried = json!({"domain": "web", "descriptors": [[{"key": "k", "value": "v"}]]});
-    let tried = fleet.ask(0, "POST", "/try", Some(&tried)).1;
+    let tried = fleet.request(0, "POST", "/try", Some(&tried)).1;
     assert_eq!(tried["descriptors"][0]["rule"]["override"]["id"], entry["id"], "{tried}");
     // The end comes by itself, to each instance by its own clock.
     let entry = fleet.set(1, Some("v"), 77, Some(1));
@@ -144,11 +144,11 @@ async fn overrides_of_a_rule_and_of_a_key_are_enforced_by_all_instances_until_th
             && page.contains("tollgate_rule_overrides{kind=\"rule\"} 1\n")
     })
     .await;
-    let of_rule = fleet.ask(0, "GET", "/overrides", None).1["overrides"][0]["id"].clone();
+    let of_rule = fleet.request(0, "GET", "/overrides", None).1["overrides"][0]["id"].clone();
     let path = format!("/overrides/{}", of_rule.as_str().expect("an id"));
-    assert_eq!(fleet.ask(2, "DELETE", &path, None).0, 204);
+    assert_eq!(fleet.request(2, "DELETE", &path, None).0, 204);
     all_enforced(&mut fleet.clients, 1_000, Instant::now()).await;
-    let audit = fleet.ask(1, "GET", "/audit", None).1;
+    let audit = fleet.request(1, "GET", "/audit", None).1;
     let actions: Vec<_> =
         audit["entries"].as_array().expect("entries").iter().map(|entry| &entry["action"]).collect();
     assert_eq!(actions[0], "remove_override", "{audit}");
@@ -180,7 +180,7 @@ async fn overrides_are_back_after_all_instances_were_killed_and_redis_lost_its_d
     let new = Tollgate::start(fleet.config.path(), &["--store", &url, "--log-level", "warn"]);
     enforced(&mut new.client().await, 77, Instant::now()).await;
     // A removal is not undone by those that restore.
-    assert_eq!(fleet.ask(0, "DELETE", &format!("/overrides/{id}"), None).0, 204);
+    assert_eq!(fleet.request(0, "DELETE", &format!("/overrides/{id}"), None).0, 204);
     all_enforced(&mut fleet.clients, 2_000, Instant::now()).await;
     cmd("FLUSHALL").exec(&mut fleet.redis.connect()).expect("done");
     until("the store", async || count(&fleet.redis) == 1).await;
@@ -197,19 +197,19 @@ async fn an_override_without_effect_is_refused_and_reported_once_its_rule_is_rem
         ("k", json!([]), json!({"requests_per_unit": "many"}), "whole number"),
         ("k", json!([]), json!({}), "empty"),
     ] {
-        let (status, error) = fleet.ask(0, "PUT", "/overrides", Some(&body(rule, key, limit)));
+        let (status, error) = fleet.request(0, "PUT", "/overrides", Some(&body(rule, key, limit)));
         let message = error["error"]["message"].as_str().unwrap_or_default();
         assert!(status == 422 && message.contains(reason), "{error}");
     }
     let (status, error) =
-        fleet.ask(0, "PUT", "/overrides", Some(&body("k", json!([]), json!({"requests_per_unit": 0}))));
+        fleet.request(0, "PUT", "/overrides", Some(&body("k", json!([]), json!({"requests_per_unit": 0}))));
     assert_eq!((status, &error["error"]["code"]), (422, &json!("needs_force")), "{error}");
     fleet.set(0, None, 5, None);
     let files = json!({"rules.yaml": RULES.replace("key: k ", "key: other ")});
     let version = json!({"based_on": 1, "files": files, "comment": "renamed", "force": true});
-    assert_eq!(fleet.ask(0, "POST", "/versions", Some(&version)).0, 201);
+    assert_eq!(fleet.request(0, "POST", "/versions", Some(&version)).0, 201);
     until("the report", async || {
-        let listed = fleet.ask(1, "GET", "/overrides", None).1;
+        let listed = fleet.request(1, "GET", "/overrides", None).1;
         let page = http::get(&fleet.instances[1].url("/metrics")).body;
         listed["overrides"][0]["problem"].as_str().is_some_and(|problem| problem.contains("no active rule"))
             && page.contains("tollgate_rule_overrides_unmatched 1\n")
@@ -219,7 +219,7 @@ async fn an_override_without_effect_is_refused_and_reported_once_its_rule_is_rem
 
 /// The file of the current version.
 fn text(fleet: &OverrideFleet) -> String {
-    let version = fleet.ask(0, "GET", "/versions/current", None).1;
+    let version = fleet.request(0, "GET", "/versions/current", None).1;
     let files = version["files"].as_object().expect("files");
     files.values().next().and_then(Value::as_str).expect("a text").to_owned()
 }
@@ -229,7 +229,7 @@ fn set_limit(instance: &Tollgate, limit: u32, based_on: Option<u64>) -> (u16, Va
     if let Some(number) = based_on {
         body["based_on"] = number.into();
     }
-    ask(instance, "PUT", "/rules/web/k", Some(&body))
+    request(instance, "PUT", "/rules/web/k", Some(&body))
 }
 
 #[tokio::test]
@@ -244,11 +244,11 @@ async fn one_limit_is_changed_in_its_place_and_of_two_operators_one_is_refused()
     }
     mostly_keep_to(MAX_PROPAGATION, "a change of one limit", &times);
     let answers = std::thread::scope(|scope| {
-        let ask = |at: usize, limit| {
+        let set = |at: usize, limit| {
             let instance = &fleet.instances[at];
             scope.spawn(move || set_limit(instance, limit, Some(4)))
         };
-        let (one, other) = (ask(0, 51), ask(1, 52));
+        let (one, other) = (set(0, 51), set(1, 52));
         [one.join().expect("no panic"), other.join().expect("no panic")]
     });
     let mut statuses = answers.iter().map(|(status, _)| *status).collect::<Vec<_>>();
@@ -257,7 +257,7 @@ async fn one_limit_is_changed_in_its_place_and_of_two_operators_one_is_refused()
     let winner = if answers[0].0 == 201 { 51 } else { 52 };
     all_enforced(&mut fleet.clients, winner, Instant::now()).await;
     let rollback = json!({"comment": "over"});
-    assert_eq!(fleet.ask(2, "POST", "/versions/1/rollback", Some(&rollback)).0, 201);
+    assert_eq!(fleet.request(2, "POST", "/versions/1/rollback", Some(&rollback)).0, 201);
     all_enforced(&mut fleet.clients, 1_000, Instant::now()).await;
     assert_eq!(text(&fleet), RULES);
 }

@@ -97,9 +97,9 @@ async fn requests_beyond_the_limit_are_denied_until_others_end() {
     for (user, limit, entries) in [(Some("me"), 2, [("user", "me")]), (None, 5, [("anonymous", "true")])] {
         let upstream = Upstream::closed().await;
         let envoy = Envoy::concurrency(tollgate.grpc_port, Some(upstream.port));
-        let mut asked = burst(envoy.port, user, limit + 2);
+        let mut responses = burst(envoy.port, user, limit + 2);
         for _ in 0..2 {
-            let denied = asked.join_next().await.expect("there are more").expect("no panic");
+            let denied = responses.join_next().await.expect("there are more").expect("no panic");
             assert_eq!((denied.status(), denied.header("retry-after")), (429, Some("1")));
         }
         eventually(async || upstream.inside() == limit).await;
@@ -111,7 +111,7 @@ async fn requests_beyond_the_limit_are_denied_until_others_end() {
         other.abort();
 
         upstream.open();
-        assert_eq!(statuses(&asked.join_all().await), vec![200; limit]);
+        assert_eq!(statuses(&responses.join_all().await), vec![200; limit]);
         eventually(async || held(&mut client, limit as u32, &entries).await == 0).await;
         assert_eq!(statuses(&burst(envoy.port, user, limit).join_all().await), vec![200; limit]);
         assert_eq!(upstream.most(), limit + 1, "the limit's and the other one");

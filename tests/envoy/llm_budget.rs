@@ -36,7 +36,7 @@ fn budget(keys: &str) -> String {
     )
 }
 
-/// A model that answers as the path asks: `/json/120`, `/sse/120` with that usage, `/none` without, `/error`; `/hang` never
+/// A model whose answer depends on the path: `/json/120`, `/sse/120` with that usage, `/none` without, `/error`; `/hang` never
 /// ends its answer.
 async fn answer(request: Request) -> Response {
     let path = request.uri().path().to_owned();
@@ -82,7 +82,7 @@ async fn send(port: u16, path: &str, body: &str) -> TcpStream {
 }
 
 /// The status of a request with this `max_tokens`.
-async fn ask(port: u16, path: &str, max_tokens: u64) -> u16 {
+async fn status_of(port: u16, path: &str, max_tokens: u64) -> u16 {
     let mut stream = send(port, path, &format!(r#"{{"max_tokens": {max_tokens}}}"#)).await;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("an answer");
@@ -112,16 +112,16 @@ async fn spends(client: &mut Client, tokens: u32) {
 /// Sends 20 requests of 480 tokens at once; returns the number of each status.
 async fn twenty(port: u16) -> BTreeMap<u16, usize> {
     let barrier = std::sync::Arc::new(Barrier::new(20));
-    let mut asked = JoinSet::new();
+    let mut requests = JoinSet::new();
     for _ in 0..20 {
         let barrier = std::sync::Arc::clone(&barrier);
-        asked.spawn(async move {
+        requests.spawn(async move {
             barrier.wait().await;
-            ask(port, "/json/480", 480).await
+            status_of(port, "/json/480", 480).await
         });
     }
     let mut statuses = BTreeMap::new();
-    for status in asked.join_all().await {
+    for status in requests.join_all().await {
         *statuses.entry(status).or_default() += 1;
     }
     statuses
@@ -152,7 +152,7 @@ async fn each_end_of_a_stream_settles_its_reservation() {
         for (path, status, tokens) in
             [("/json/120", 200, 120), ("/sse/130", 200, 130), ("/none", 200, lost), ("/error", 500, lost)]
         {
-            assert_eq!(ask(envoy.port, path, 300).await, status, "{path}");
+            assert_eq!(status_of(envoy.port, path, 300).await, status, "{path}");
             used += tokens;
             spends(&mut client, used).await;
         }
@@ -165,8 +165,8 @@ async fn each_end_of_a_stream_settles_its_reservation() {
         used += if lost > 0 { 500 } else { 0 };
         spends(&mut client, used).await;
         // More than is left is denied, and nothing is charged for it.
-        assert_eq!(ask(envoy.port, "/json/1", 1_990).await, 429);
-        assert_eq!(ask(envoy.port, "/json/1", 10).await, 200);
+        assert_eq!(status_of(envoy.port, "/json/1", 1_990).await, 429);
+        assert_eq!(status_of(envoy.port, "/json/1", 10).await, 200);
         spends(&mut client, used + 1).await;
     }
 }
@@ -184,7 +184,7 @@ struct Outcomes {
 }
 
 /// The status of a request; `None` if the connection failed.
-async fn try_ask(port: u16, path: &str, max_tokens: u64) -> Option<u16> {
+async fn try_status_of(port: u16, path: &str, max_tokens: u64) -> Option<u16> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
     let body = format!(r#"{{"max_tokens": {max_tokens}}}"#);
     let length = body.len();
@@ -214,7 +214,7 @@ async fn soak(
             50..70 => (format!("/sse/{tokens}"), Duration::from_secs(30)),
             _ => (format!("/json/{tokens}"), Duration::from_secs(30)),
         };
-        match tokio::time::timeout(patience, try_ask(port.load(SeqCst), &path, 480)).await {
+        match tokio::time::timeout(patience, try_status_of(port.load(SeqCst), &path, 480)).await {
             Ok(Some(status)) => *seen.statuses.entry(status).or_default() += 1,
             Ok(None) => seen.failed += 1,
             Err(_) => seen.left += 1,

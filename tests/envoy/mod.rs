@@ -31,7 +31,7 @@ fn per_path(limit: u32) -> String {
     )
 }
 
-/// Asks for `path` until it is denied; gives what passed, and the denial.
+/// Requests `path` until it is denied; returns the responses that passed, and the denial.
 fn until_denied(envoy: &Envoy, path: &str) -> (Vec<Answer>, Answer) {
     let mut passed = Vec::new();
     loop {

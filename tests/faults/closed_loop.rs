@@ -70,7 +70,7 @@ impl ClosedLoop {
                     while sent.get() < self.requests && begun.elapsed() < self.time {
                         sent.set(sent.get() + 1);
                         let message = body(&mut random.borrow_mut());
-                        let (outcome, by) = wire.ask(message).await;
+                        let (outcome, by) = wire.send(message).await;
                         tally.borrow_mut().count(outcome, by);
                     }
                 });

@@ -55,7 +55,7 @@ impl Connection {
     }
 
     /// Sends a request and awaits what becomes of it, which is nothing more once the deadline is over.
-    pub(super) async fn ask(&self, message: Bytes) -> (Outcome, By) {
+    pub(super) async fn send(&self, message: Bytes) -> (Outcome, By) {
         match tokio::time::timeout(self.deadline, self.exchange(message)).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(code)) => (Outcome::Error(code), By::Store),

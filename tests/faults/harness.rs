@@ -19,7 +19,7 @@ use crate::support::{
 const RULES: &str =
     "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 4000000000}\n";
 
-/// The server, and who asks it.
+/// The server and its load.
 #[derive(Debug)]
 pub(super) struct Harness {
     pub(super) tollgate: Tollgate,
@@ -34,13 +34,13 @@ pub(super) struct Times {
     pub(super) healed: Duration,
 }
 
-/// Counters that are asked for in turn.
+/// Counters that get requests in turn.
 pub(super) fn names() -> Vec<String> {
     (0..64).map(|number| format!("n{number}")).collect()
 }
 
 impl Harness {
-    /// Serves rules that deny nothing, and asks for one counter of each name in turn.
+    /// Serves rules that deny nothing, and sends requests for one counter of each name in turn.
     pub(super) fn start(store: &str, profile: &Profile, names: &[String]) -> Self {
         Self::with_rules(RULES, store, profile, names)
     }

@@ -60,7 +60,7 @@ fn resident(tollgate: &Tollgate) -> u64 {
     tollgate.resident() >> 20
 }
 
-/// Asks in five parts; gives what came of them, and the megabytes that were resident after each.
+/// Sends requests in five parts; returns their outcomes, and the megabytes that were resident after each.
 fn flood(tollgate: &Tollgate, requests: u64) -> (Tally, Vec<u64>) {
     let part = ClosedLoop {
         connections: 4,
@@ -84,7 +84,7 @@ fn page(tollgate: &Tollgate) -> usize {
     http::get(&tollgate.url("/metrics")).body.len()
 }
 
-/// Asks, and says what is left of it. `most` is the bound, in MB.
+/// Sends requests, and reports the memory that they leave in use. `most` is the bound, in MB.
 fn judge(mut row: ReportRow, store: &[&str], requests: u64, most: u64) -> ReportRow {
     let config = rules(RULES);
     let arguments = [store, &["--log-level", "error", "--on-store-error", "local"]].concat();

@@ -52,7 +52,7 @@ impl OpenLoop {
         let (stopped, noted) = (Arc::clone(&stop), Arc::clone(&abnormal));
         let ended = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let asking = async {
+            let load = async {
                 let mut wires = Vec::new();
                 for _ in 0..plan.connections {
                     wires.push(Connection::open(port, plan.deadline).await);
@@ -62,9 +62,9 @@ impl OpenLoop {
                 connected.send(began).expect("it is waited for");
                 let rate = plan.rate;
                 thread::spawn(move || pace(began, rate, &stopped, |number| due.send(number).is_ok()));
-                ask(began, dues, wires, plan, noted).await
+                send_due(began, dues, wires, plan, noted).await
             };
-            runtime.expect("a runtime").block_on(LocalSet::new().run_until(asking))
+            runtime.expect("a runtime").block_on(LocalSet::new().run_until(load))
         });
         let began = ready.recv().expect("it connects");
         Self { began, stop, abnormal, ended }
@@ -115,7 +115,7 @@ fn pace(began: Instant, rate: u32, stop: &AtomicBool, tell: impl Fn(u64) -> bool
     }
 }
 
-async fn ask(
+async fn send_due(
     began: Instant,
     mut dues: UnboundedReceiver<u64>,
     wires: Vec<Connection>,
@@ -133,7 +133,7 @@ async fn ask(
             let due = due(number, plan.rate);
             tokio::task::spawn_local(async move {
                 let lag = began.elapsed().saturating_sub(due);
-                let (outcome, by) = wire.ask(body).await;
+                let (outcome, by) = wire.send(body).await;
                 let now = began.elapsed();
                 let sample = Sample { due, lag, latency: now - due, key, outcome, by };
                 if !sample.is_normal() {

@@ -33,7 +33,7 @@ pub(super) enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     Store,
-    /// The policy for a store that fails; what was asked of the store may be charged there or not.
+    /// The policy for a store that fails; the hits of the call may be charged in the store or not.
     Policy,
 }
 

@@ -53,11 +53,11 @@ fn event(key: &str, phase: EventPhase) -> OperatorEvent {
     }
 }
 
-/// Asks until the result is right, and returns it.
-async fn until<T: std::fmt::Debug>(mut ask: impl AsyncFnMut() -> T, is_right: impl Fn(&T) -> bool) -> T {
+/// Reads until the result is right, and returns it.
+async fn until<T: std::fmt::Debug>(mut read: impl AsyncFnMut() -> T, is_right: impl Fn(&T) -> bool) -> T {
     let deadline = Instant::now() + DEADLINE;
     loop {
-        let result = ask().await;
+        let result = read().await;
         if is_right(&result) {
             return result;
         }
@@ -72,11 +72,11 @@ fn api(tollgate: &Tollgate, path: &str) -> Value {
     serde_json::from_str(&answer.body).expect("JSON")
 }
 
-fn ask(tollgate: &Tollgate, value: &str, hits: u32) {
-    ask_key(tollgate, "k", value, hits);
+fn send(tollgate: &Tollgate, value: &str, hits: u32) {
+    send_key(tollgate, "k", value, hits);
 }
 
-fn ask_key(tollgate: &Tollgate, key: &str, value: &str, hits: u32) {
+fn send_key(tollgate: &Tollgate, key: &str, value: &str, hits: u32) {
     let json = format!(
         r#"{{"domain":"edge","descriptors":[{{"entries":[{{"key":"{key}","value":"{value}"}}]}}],"hitsAddend":{hits}}}"#
     );
@@ -101,7 +101,7 @@ async fn top_talkers_of_three_instances_are_their_sum_and_one_raises_the_event()
     let mut requested = BTreeMap::new();
     for (at, instance) in (1_u32..).zip(&instances) {
         for (value, hits) in [("a", 8_000 * at), ("b", 3 * at), (["x", "y", "z"][at as usize - 1], 20)] {
-            ask(instance, value, hits);
+            send(instance, value, hits);
             *requested.entry(format!("k={value}")).or_insert(0) += u64::from(hits);
         }
     }
@@ -155,7 +155,7 @@ async fn without_redis_an_instance_reports_itself_alone() {
     let (config, redis) = (rules(RULES), Redis::start());
     let tollgate = Tollgate::start(config.path(), &["--store", &redis.url(), "--on-store-error", "local"]);
     drop(redis);
-    ask(&tollgate, "a", 7);
+    send(&tollgate, "a", 7);
     let is_own = |top: &Value| top["scope"] == "instance" && top["domains"][0]["heaviest"][0]["hits"] == 7;
     let top = until(async || api(&tollgate, "top"), is_own).await;
     assert!(top["problem"].as_str().is_some_and(|problem| problem.contains("unavailable")), "{top}");
@@ -290,11 +290,11 @@ async fn each_used_share_of_a_limit_is_delivered_once_from_three_instances_to_a_
     instances.iter().for_each(Tollgate::wait_until_ready);
     // Each hit is decided by another instance, and each instance sees every share used.
     for (at, instance) in (0..10).flat_map(|_| &instances).enumerate() {
-        ask(instance, "a", if at < 20 { 50 } else { 1 });
-        ask(instance, "skipping", if at == 7 { 5_000 } else { 1 });
+        send(instance, "a", if at < 20 { 50 } else { 1 });
+        send(instance, "skipping", if at == 7 { 5_000 } else { 1 });
     }
     for hits in [400, 200] {
-        ask_key(&instances[0], "leased", "l", hits);
+        send_key(&instances[0], "leased", "l", hits);
     }
     let shares_of = |key: &'static str| [50, 80, 100].map(|percent| (key.to_owned(), percent));
     let mut expected: BTreeSet<(String, u64)> =
@@ -314,9 +314,9 @@ async fn each_used_share_of_a_limit_is_delivered_once_from_three_instances_to_a_
     until(async || accepted(), |found| have(found, &expected)).await;
     // Further hits raise nothing; the last events follow whatever they raise.
     for instance in &instances {
-        ask(instance, "a", 1);
+        send(instance, "a", 1);
     }
-    ask(&instances[1], "last", 5_000);
+    send(&instances[1], "last", 5_000);
     expected.extend(shares_of("k=last"));
     until(async || accepted(), |found| have(found, &expected)).await;
     let mut found: Vec<_> = accepted().iter().map(share).collect();

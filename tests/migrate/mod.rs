@@ -178,7 +178,7 @@ fn an_unreadable_input_is_reported_in_one_line() {
 const LONG_STORE_TIMEOUT: &str = "--store-timeout=5s";
 
 /// The responses of the compose deployment's rules to a request, and the remaining quota.
-fn ask(tollgate: &Tollgate, key: &str, value: &str) -> (u16, Value) {
+fn decide(tollgate: &Tollgate, key: &str, value: &str) -> (u16, Value) {
     let entries = json!([{ "key": key, "value": value }]);
     let body = json!({ "domain": "shop", "descriptors": [{ "entries": entries }] });
     let answer = http::post(&tollgate.url("/json"), &body.to_string());
@@ -235,7 +235,7 @@ fn an_instance_with_the_printed_flags_continues_the_counters_of_one_with_the_env
     let mut last = 31;
     for turn in 0..30 {
         let tollgate = if turn % 2 == 0 { &by_environment } else { &by_flags };
-        let (status, remaining) = ask(tollgate, "path", "/checkout");
+        let (status, remaining) = decide(tollgate, "path", "/checkout");
         let remaining = remaining.as_i64().unwrap_or_default();
         assert_eq!(status, 200, "turn {turn}");
         if remaining >= last {
@@ -245,7 +245,7 @@ fn an_instance_with_the_printed_flags_continues_the_counters_of_one_with_the_env
     }
 }
 
-/// An Envoy that asks as documented for a trial, and obeys a share of the answers.
+/// An Envoy that sends requests as documented for a trial, and obeys a share of the responses.
 fn on_trial(tollgate: &Tollgate, obeyed: u32) -> Envoy {
     let bootstrap = Bootstrap::read("edge", tollgate.grpc_port, None);
     let (_, rest) =

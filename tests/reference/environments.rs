@@ -105,7 +105,7 @@ fn warnings(running: &Running) -> Vec<String> {
     all
 }
 
-/// Starts an environment, asks until it denies, and looks at what it said.
+/// Starts an environment, sends requests until one is denied, and checks its pages.
 async fn check(name: &str) {
     let world = World::new(name);
     let running = Running::start(world.variables(name));

@@ -17,7 +17,7 @@ use tollgate::proto::envoy::{
 /// A line that is to be checked.
 #[derive(Debug)]
 pub(super) enum Line {
-    Ask { count: usize, request: RateLimitRequest, answer: String },
+    Request { count: usize, request: RateLimitRequest, answer: String },
     Header { name: String, value: String },
     Metadata(serde_json::Value),
     Metric(String),
@@ -40,13 +40,13 @@ pub(super) fn read(text: &str) -> (Vec<(String, String)>, Vec<Line>) {
             }
             "metadata" => lines.push(Line::Metadata(serde_json::from_str(rest).expect("JSON"))),
             "metric" => lines.push(Line::Metric(rest.to_owned())),
-            _ => lines.push(ask(line)),
+            _ => lines.push(request(line)),
         }
     }
     (variables, lines)
 }
 
-fn ask(line: &str) -> Line {
+fn request(line: &str) -> Line {
     let (question, answer) = line.split_once(" -> ").unwrap_or_else(|| panic!("{line}"));
     let (count, question) = match question.split_once(" x ") {
         Some((count, question)) => (count.parse().expect("a count"), question),
@@ -67,7 +67,7 @@ fn ask(line: &str) -> Line {
     };
     let descriptors = descriptors.split(" | ").map(descriptor).collect();
     let request = RateLimitRequest { domain: domain.into(), descriptors, hits_addend };
-    Line::Ask { count, request, answer: answer.to_owned() }
+    Line::Request { count, request, answer: answer.to_owned() }
 }
 
 /// An answer as it stands in a line.

@@ -35,7 +35,7 @@ async fn check(case: &str) {
     let mut last = RateLimitResponse::default();
     for line in &lines {
         match line {
-            Line::Ask { count, request, answer } => {
+            Line::Request { count, request, answer } => {
                 for _ in 0..*count {
                     last = running.call(request.clone()).await;
                 }

@@ -106,7 +106,7 @@ impl Connection {
         Ok(opened)
     }
 
-    /// Asks for the health of the service.
+    /// Requests the health of the service.
     pub(crate) async fn check_health(&mut self) -> Result<(), String> {
         let request = http::Request::post("https://localhost/grpc.health.v1.Health/Check")
             .header("content-type", "application/grpc")

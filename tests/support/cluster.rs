@@ -266,7 +266,7 @@ impl Cluster {
     }
 }
 
-/// Asks until it is so.
+/// Polls until the condition holds.
 pub(crate) fn wait(complaint: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !is_so() {

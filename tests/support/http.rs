@@ -38,19 +38,19 @@ pub(crate) fn try_get(url: &str) -> Option<Answer> {
     agent().get(url).call().ok().map(answer)
 }
 
-/// Asks for a page.
+/// Requests a page.
 pub(crate) fn get(url: &str) -> Answer {
     try_get(url).expect("an answer")
 }
 
-/// Asks for a page with headers.
+/// Requests a page with headers.
 pub(crate) fn get_as(url: &str, headers: &[(&str, &str)]) -> Answer {
     let request =
         headers.iter().fold(agent().get(url), |request, (name, value)| request.header(*name, *value));
     answer(request.call().expect("an answer"))
 }
 
-/// Asks for a page with an `Authorization`.
+/// Requests a page with an `Authorization`.
 pub(crate) fn get_with(url: &str, authorization: &str) -> Answer {
     answer(agent().get(url).header("authorization", authorization).call().expect("an answer"))
 }

@@ -59,7 +59,7 @@ impl Sentinel {
         let master_port = master.port().to_string();
         arguments.extend(["--replicaof", "127.0.0.1", &master_port]);
         let replica = Redis::start_on(free_port(), &arguments);
-        // Sentinels ask for replicas when they start, and then after ten seconds.
+        // Sentinels request the list of replicas when they start, and then after ten seconds.
         wait("the replica does not follow", || is_followed(&mut master.connect_as("default", password)));
         let sentinels = (0..3).map(|_| {
             let mut lines = vec![format!("sentinel monitor {MASTER} 127.0.0.1 {master_port} 2")];

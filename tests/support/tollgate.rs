@@ -163,7 +163,7 @@ impl Client {
         self.inner.should_rate_limit(request).await.map(tonic::Response::into_inner)
     }
 
-    /// Asks for one hit on one descriptor, and whether it passes.
+    /// Sends a request for one hit on one descriptor; whether it passes.
     pub(crate) async fn passes(&mut self, domain: &str, entries: &[(&str, &str)]) -> bool {
         let answer = self.call(request(domain, &[entries])).await.expect("an answer");
         answer.overall_code() == Code::Ok

@@ -96,7 +96,7 @@ struct Report {
 
 impl Report {
     fn new(title: &str) -> Self {
-        let head = "| phase | rule | asked | one counter admits | admitted | of it | by region | over | failed | p50, ms | p99, ms |";
+        let head = "| phase | rule | requests | one counter admits | admitted | of it | by region | over | failed | p50, ms | p99, ms |";
         let line = "|---|---|---|---|---|---|---|---|---|---|---|";
         Self { rows: vec![String::new(), title.to_owned(), head.to_owned(), line.to_owned()], over: 0.0 }
     }

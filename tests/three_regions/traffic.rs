@@ -91,7 +91,7 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// The decisions that were asked for before a time in seconds since 1970, and the others.
+    /// The decisions of requests before a time in seconds since 1970, and the others.
     pub(super) fn split(self, at: f64) -> [Self; 2] {
         let (mut before, mut after) = (Self { failed: self.failed, ..Self::default() }, Self::default());
         (before.decided, after.decided) = self.decided.into_iter().partition(|one| one.sent < at);

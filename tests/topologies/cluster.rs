@@ -103,7 +103,7 @@ async fn failovers_are_followed_with_minimal_permissions() {
     // A user that may not send ASKING would fail here.
     let slot = one(&names[2], Hits::ONE).cells[0].key.slot();
     cluster.begin_move(slot, 2, 0);
-    charge(&store, &one(&names[2], Hits::ONE)).await.expect("asked");
+    charge(&store, &one(&names[2], Hits::ONE)).await.expect("decided");
     cluster.end_move(slot, 2, 0);
     charge(&store, &one(&names[2], Hits::ONE)).await.expect("moved");
     cluster.begin_move(slot, 0, 2);

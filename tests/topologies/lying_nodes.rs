@@ -90,8 +90,8 @@ async fn a_node_that_names_thousands_of_masters_causes_no_connection_to_them() {
     let named = callers.port;
     let each: String = (0..16_384).map(|number| slot(number, number, &host(number), named)).collect();
     let (lie, truth) = (format!("*16384\r\n{each}"), format!("*1\r\n{}", slot(0, 16_383, "127.0.0.1", own)));
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&asked);
+    let slot_reads = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&slot_reads);
     serve(listener, move |command| match command[0].as_str() {
         "CLUSTER" if counted.fetch_add(1, Ordering::SeqCst) < 4 => lie.clone(),
         "CLUSTER" => truth.clone(),
@@ -104,14 +104,14 @@ async fn a_node_that_names_thousands_of_masters_causes_no_connection_to_them() {
     let begun = Instant::now();
     loop {
         let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("no decision").to_string();
-        // It is asked again until it names fewer.
+        // Its slots are read again until it names fewer.
         if error.contains("reached") {
             break;
         }
         assert!(begun.elapsed() < Duration::from_secs(20), "{error}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert!(asked.load(Ordering::SeqCst) > 4);
+    assert!(slot_reads.load(Ordering::SeqCst) > 4);
     assert_eq!(callers.count(), 0);
 }
 
@@ -121,8 +121,8 @@ async fn redirections_to_ever_new_hosts_cause_few_connections() {
     let listener = listen();
     let own = listener.local_addr().expect("an address").port();
     let named = callers.port;
-    let [asked, turn] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
-    let (counted, turns) = (Arc::clone(&asked), Arc::clone(&turn));
+    let [slot_reads, turn] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+    let (counted, turns) = (Arc::clone(&slot_reads), Arc::clone(&turn));
     let truth = format!("*1\r\n{}", slot(0, 16_383, "127.0.0.1", own));
     serve(listener, move |command| match command[0].as_str() {
         "CLUSTER" => {
@@ -144,8 +144,8 @@ async fn redirections_to_ever_new_hosts_cause_few_connections() {
             outcome.expect_err("no decision");
         }
     }
-    let (found, asked) = (callers.count(), asked.load(Ordering::SeqCst));
-    assert!(found <= 16 * (asked + 1), "{found} hosts, and the slots were read {asked} times");
+    let (found, slot_reads) = (callers.count(), slot_reads.load(Ordering::SeqCst));
+    assert!(found <= 16 * (slot_reads + 1), "{found} hosts, and the slots were read {slot_reads} times");
     assert!(turn.load(Ordering::SeqCst) > 200, "hardly any redirection");
 }
 

@@ -29,7 +29,7 @@ struct Node {
     /// The number of script evaluations.
     evaluated: Arc<AtomicUsize>,
     /// The number of slot requests.
-    asked: Arc<AtomicUsize>,
+    slot_reads: Arc<AtomicUsize>,
     /// The number of open connections.
     clients: Arc<AtomicUsize>,
 }
@@ -42,8 +42,8 @@ fn nodes(
     let script: Arc<Script> = Arc::new(script);
     let start = |listener: TcpListener| {
         let port = listener.local_addr().expect("an address").port();
-        let [evaluated, asked, clients] = [(); 3].map(|()| Arc::new(AtomicUsize::new(0)));
-        let (counters, present) = ([&evaluated, &asked].map(Arc::clone), Arc::clone(&clients));
+        let [evaluated, slot_reads, clients] = [(); 3].map(|()| Arc::new(AtomicUsize::new(0)));
+        let (counters, present) = ([&evaluated, &slot_reads].map(Arc::clone), Arc::clone(&clients));
         let script = Arc::clone(&script);
         thread::spawn(move || {
             for client in listener.incoming() {
@@ -56,7 +56,7 @@ fn nodes(
                 });
             }
         });
-        Node { port, evaluated, asked, clients }
+        Node { port, evaluated, slot_reads, clients }
     };
     listeners.into_iter().map(start).collect()
 }
@@ -66,13 +66,13 @@ pub(super) fn listen() -> TcpListener {
 }
 
 fn serve(mut client: &TcpStream, port: u16, counters: &[Arc<AtomicUsize>; 2], script: &Script) {
-    let [evaluated, asked] = counters;
+    let [evaluated, slot_reads] = counters;
     let mut reader = BufReader::new(client);
     while let Some(command) = read(&mut reader) {
         let answer = match command.first().map(String::as_str) {
             Some("EVALSHA") => script(evaluated.fetch_add(1, Ordering::SeqCst)),
             Some("CLUSTER") => {
-                asked.fetch_add(1, Ordering::SeqCst);
+                slot_reads.fetch_add(1, Ordering::SeqCst);
                 Some(format!("*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$0\r\n\r\n:{port}\r\n$1\r\nx\r\n"))
             }
             Some("PING") => Some("+PONG\r\n".to_owned()),
@@ -132,14 +132,14 @@ async fn redirection_loops_end() {
     let evaluated: usize = nodes.iter().map(|node| node.evaluated.load(Ordering::SeqCst)).sum();
     assert!((3..=20).contains(&evaluated), "{evaluated}");
 
-    // Each redirection asks for the slots, which are read as often as makes sense.
-    let asked = || nodes.iter().map(|node| node.asked.load(Ordering::SeqCst)).sum::<usize>();
-    let (before, begun) = (asked(), Instant::now());
-    while asked() < before + 3 || begun.elapsed() < Duration::from_secs(1) {
+    // Each redirection requests the slots, which are read at a bounded rate.
+    let slot_reads = || nodes.iter().map(|node| node.slot_reads.load(Ordering::SeqCst)).sum::<usize>();
+    let (before, begun) = (slot_reads(), Instant::now());
+    while slot_reads() < before + 3 || begun.elapsed() < Duration::from_secs(1) {
         assert!(begun.elapsed() < Duration::from_secs(20), "they are not read");
         charge(&store, &one("a", Hits::ONE)).await.expect_err("no decision");
     }
-    let (read, seconds) = (asked() - before, begun.elapsed().as_secs_f64());
+    let (read, seconds) = (slot_reads() - before, begun.elapsed().as_secs_f64());
     assert!(read as f64 <= 12.0 * seconds, "{read} in {seconds} s");
 }
 
@@ -208,13 +208,13 @@ async fn slot_refreshes_back_off_while_they_change_nothing() {
     for (answer, most) in [("CLUSTERDOWN The cluster is down", 9), ("MISCONF no disk", 1)] {
         let nodes = nodes(vec![listen()], move |_| Some(format!("-{answer}\r\n")));
         let store = connected(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port), "").await;
-        let asked = || nodes[0].asked.load(Ordering::SeqCst);
-        let (before, begun) = (asked(), Instant::now());
+        let slot_reads = || nodes[0].slot_reads.load(Ordering::SeqCst);
+        let (before, begun) = (slot_reads(), Instant::now());
         while begun.elapsed() < Duration::from_secs(3) {
             charge(&store, &one("a", Hits::ONE)).await.expect_err("no decision");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        assert!(asked() - before <= most, "{answer}: {}", asked() - before);
+        assert!(slot_reads() - before <= most, "{answer}: {}", slot_reads() - before);
     }
 }
 

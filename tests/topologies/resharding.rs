@@ -69,7 +69,7 @@ async fn a_migrating_slot_causes_no_error_and_loses_no_count() {
     answered(&store, &single).await;
     let key = [b"on_its_way:", both.cells[0].key.as_bytes()].concat();
     cluster.move_key(&key, 2, 0);
-    // Asked for at the other node, which does not know the script yet, nor may another time.
+    // Sent to the other node after ASKING: it does not have the script yet, and may lose it later.
     answered(&store, &single).await;
     let mut flush = redis::cmd("SCRIPT");
     flush.arg("FLUSH").exec(&mut cluster.node(0)).expect("flushed");

@@ -21,7 +21,7 @@ async fn a_dead_sentinel_does_not_matter_and_an_unknown_master_is_an_error() {
     let mut other = group.server(0);
     cmd("SELECT").arg(1).exec(&mut other).expect("selected");
     let keys: usize = cmd("EXISTS").arg("dead_sentinel:{test|name=a}").query(&mut other).expect("a reply");
-    assert_eq!(keys, 1, "the database is not the one that was asked for");
+    assert_eq!(keys, 1, "the database is not the one of the URL");
 
     let url = format!("redis+sentinel://{}/unknown", group.addresses());
     let settings = crate::support::redis::settings(&url);

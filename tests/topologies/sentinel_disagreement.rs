@@ -81,7 +81,7 @@ fn keys(server: &Redis) -> usize {
     redis::cmd("DBSIZE").query(&mut server.connect()).expect("a number")
 }
 
-/// Calls for longer than it takes to ask the sentinels twice, and all are answered.
+/// Calls for longer than it takes to call the sentinels twice, and all are answered.
 async fn decides_throughout(store: &RedisStore) {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(2_700) {

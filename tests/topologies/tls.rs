@@ -123,7 +123,7 @@ async fn a_cluster_with_tls_between_all_and_redirections_through_it() {
     let slot = call.cells[0].key.slot();
     let from = cluster.master_of(slot);
     cluster.begin_move(slot, from, 1 - from);
-    charge(&store, &call).await.expect("asked");
+    charge(&store, &call).await.expect("decided");
     cluster.end_move(slot, from, 1 - from);
     assert_eq!(charge(&store, &call).await.expect("moved").used, 2);
     // Nodes that announce no address, and nodes that announce a host name.
