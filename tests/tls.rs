@@ -296,10 +296,10 @@ async fn clients_connected_before_a_stop_are_served_over_tls_too() {
     let name = "localhost".try_into().expect("a name");
     let mut stream = authority.client(None, "h2").connect(name, stream).await.expect("shaken");
     stream.write_all(&raw_health_check()).await.expect("sent");
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     // Field 1, status NOT_SERVING.
-    while !heard.windows(7).any(|bytes| bytes == b"\0\0\0\0\x02\x08\x02") {
-        assert_ne!(stream.read_buf(&mut heard).await.expect("an answer"), 0, "{heard:?}");
+    while !received.windows(7).any(|bytes| bytes == b"\0\0\0\0\x02\x08\x02") {
+        assert_ne!(stream.read_buf(&mut received).await.expect("an answer"), 0, "{received:?}");
     }
     drop(stream);
     assert_eq!(tollgate.wait(), Some(0));

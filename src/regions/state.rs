@@ -247,7 +247,7 @@ mod tests {
         state.propose(table(3, &[("us", 1), ("eu", 3)])).expect("accepted");
         assert_eq!(share(&state, 1_000), 25);
         state.propose(table(4, &[("us", 3), ("eu", 1)])).expect("accepted");
-        assert_eq!(share(&state, 1_000), 25, "a region may not have heard of the change before");
+        assert_eq!(share(&state, 1_000), 25, "a region may not have received the change before");
         let lowered = |lowered| TableState { lowered, ..state.demarcation.state() };
         let (early, last) = (lowered(3), lowered(4));
         let at = Timestamp::from_micros(2_000_000_000);

@@ -164,8 +164,8 @@ async fn without_permission_to_publish_or_subscribe_polling_is_fast_enough() {
         fleet.change(1).await.into_iter().max().expect("some")
     })
     .await;
-    let heard: Vec<String> = cmd("PUBSUB").arg("CHANNELS").query(&mut redis.connect()).expect("a reply");
-    assert_eq!(heard, [""; 0], "it is not polled for");
+    let channels: Vec<String> = cmd("PUBSUB").arg("CHANNELS").query(&mut redis.connect()).expect("a reply");
+    assert_eq!(channels, [""; 0], "it is not polled for");
     let entry = |id: &str, end: Option<u64>| ListEntry {
         id: id.into(),
         list: List::Deny,

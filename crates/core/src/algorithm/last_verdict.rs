@@ -198,12 +198,12 @@ impl Policy {
         }
     }
 
-    /// Returns the state of the share of one of `instances` after `last`, if the counters were last decided together at
-    /// `heard_at`. `None` for permits, which end with their requests.
+    /// Returns the state of the share of one of `instances` after `last`, if the store last replied at `last_reply_at`.
+    /// `None` for permits, which end with their requests.
     pub fn share_after(
         &self,
         last: &LastVerdict,
-        heard_at: Timestamp,
+        last_reply_at: Timestamp,
         instances: NonZeroU32,
     ) -> Option<CounterState> {
         let share = self.shared_by(instances);
@@ -233,7 +233,7 @@ impl Policy {
         if instances.get() > 1 {
             let used = share.used(&mut state, last.decided_at);
             let unused = share.unused(&mut state, last.decided_at);
-            let missed = share.charged_meanwhile(used, last.decided_at, heard_at).min(unused / 2);
+            let missed = share.charged_meanwhile(used, last.decided_at, last_reply_at).min(unused / 2);
             share.apply(&mut state, last.decided_at, overdraft_of(missed), Charging::Independent);
         }
         Some(state)

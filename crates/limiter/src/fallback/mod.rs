@@ -200,7 +200,7 @@ impl Fallback {
         replicas: NonZeroU32,
     ) {
         let last = store.take_last_verdict(&cell.key, check.record);
-        let state = last.and_then(|(last, heard_at)| whole.share_after(&last, heard_at, replicas));
+        let state = last.and_then(|(last, last_reply_at)| whole.share_after(&last, last_reply_at, replicas));
         if let Some(state) = state {
             self.local.raise(&cell.key, check.record, &share, state);
             metrics::local_start(LocalStart::LastVerdict);

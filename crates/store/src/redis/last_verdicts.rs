@@ -36,7 +36,7 @@ const MAX_GENERATION_ENTRIES: usize = 1_792;
 const MINOR_PART: u64 = 16;
 
 /// Time in microseconds after which the time of the latest verdict is updated: it is shared by all workers.
-const HEARD_AT_STEP: u64 = 100_000;
+const LAST_REPLY_STEP: u64 = 100_000;
 
 /// Time in microseconds by which a verdict is older than another only if the clock of the servers was set back.
 const MAX_REORDERING: u64 = 5_000_000;
@@ -56,7 +56,7 @@ struct Shared {
     hasher: RandomState,
     shards: [CachePadded<Mutex<Shard>>; SHARDS],
     /// Time of the latest verdict, in microseconds since the epoch, by the clock of the servers.
-    heard_at: AtomicU64,
+    last_reply_at: AtomicU64,
     /// Microseconds by which that clock is ahead of this machine's.
     clock_shift: Arc<AtomicI64>,
 }
@@ -88,7 +88,7 @@ impl Default for LastVerdicts {
         Self(Arc::new(Shared {
             hasher: RandomState::default(),
             shards,
-            heard_at: AtomicU64::new(0),
+            last_reply_at: AtomicU64::new(0),
             clock_shift: Arc::default(),
         }))
     }
@@ -115,7 +115,7 @@ impl LastVerdicts {
             {
                 continue;
             }
-            self.heard(verdict.decided_at);
+            self.record_time(verdict.decided_at);
             let hash = self.hash(&cell.key, check.record);
             if let Some(shard) = self.shard(hash) {
                 shard.lock().set(Entry { hash, last: check.policy.last_verdict(verdict, reserved) });
@@ -127,20 +127,20 @@ impl LastVerdicts {
     pub(super) fn take(&self, cell: &CellKey, record: RecordId) -> Option<(LastVerdict, Timestamp)> {
         let hash = self.hash(cell, record);
         let last = self.shard(hash)?.lock().take(hash)?;
-        let heard_at = Timestamp::from_micros(self.0.heard_at.load(Ordering::Relaxed));
-        (!last.is_over(heard_at)).then_some((last, heard_at.max(last.decided_at)))
+        let last_reply_at = Timestamp::from_micros(self.0.last_reply_at.load(Ordering::Relaxed));
+        (!last.is_over(last_reply_at)).then_some((last, last_reply_at.max(last.decided_at)))
     }
 
     /// Records the time of a verdict, and the shift of the clock.
-    fn heard(&self, decided_at: Timestamp) {
+    fn record_time(&self, decided_at: Timestamp) {
         let micros = decided_at.as_micros();
-        let Shared { heard_at, clock_shift, .. } = &*self.0;
-        let known = heard_at.load(Ordering::Relaxed);
+        let Shared { last_reply_at, clock_shift, .. } = &*self.0;
+        let known = last_reply_at.load(Ordering::Relaxed);
         let is_set_back = micros.saturating_add(MAX_REORDERING) < known;
-        if micros < known.saturating_add(HEARD_AT_STEP) && !is_set_back {
+        if micros < known.saturating_add(LAST_REPLY_STEP) && !is_set_back {
             return;
         }
-        heard_at.store(micros, Ordering::Relaxed);
+        last_reply_at.store(micros, Ordering::Relaxed);
         let shift = micros.cast_signed().saturating_sub(Clock::System.now().as_micros().cast_signed());
         if shift.abs_diff(clock_shift.load(Ordering::Relaxed)) > MIN_CLOCK_SHIFT {
             clock_shift.store(shift, Ordering::Relaxed);
@@ -254,8 +254,8 @@ mod tests {
 
     /// Hits that remain of the counter for one instance, as far as it is known.
     fn remaining(verdicts: &LastVerdicts, number: usize, algorithm: Algorithm) -> Option<u64> {
-        let (last, heard_at) = verdicts.take(&cell(number), RecordId::alone(algorithm))?;
-        let mut state = policy(algorithm).share_after(&last, heard_at, NonZeroU32::MIN)?;
+        let (last, last_reply_at) = verdicts.take(&cell(number), RecordId::alone(algorithm))?;
+        let mut state = policy(algorithm).share_after(&last, last_reply_at, NonZeroU32::MIN)?;
         Some(policy(algorithm).unused(&mut state, last.decided_at))
     }
 

@@ -30,8 +30,8 @@ impl Counter {
     /// The share of one of `instances` that all had the verdict, `later` microseconds before the store failed.
     fn share(&self, verdict: &Verdict, later: u64, instances: NonZeroU32) -> Self {
         let last = self.policy.last_verdict(verdict, 0);
-        let heard_at = verdict.decided_at.plus(Duration::from_micros(later));
-        let state = self.policy.share_after(&last, heard_at, instances).expect("remembered");
+        let last_reply_at = verdict.decided_at.plus(Duration::from_micros(later));
+        let state = self.policy.share_after(&last, last_reply_at, instances).expect("remembered");
         Self { policy: self.policy.shared_by(instances), state }
     }
 
