@@ -109,12 +109,12 @@ impl Store {
         }
     }
 
-    /// The denial of a check that the store did not decide, if its counter is known to be banned.
-    pub fn known_ban(&self, cell: &Cell, check: &Check) -> Option<Verdict> {
+    /// The denial of a check that the store did not decide, if its counter has a cached ban.
+    pub fn cached_ban(&self, cell: &Cell, check: &Check) -> Option<Verdict> {
         match self {
             Self::Memory(_) => None,
-            Self::Redis(store) => store.known_ban(cell, check),
-            Self::Region(store) => store.own().known_ban(cell, check),
+            Self::Redis(store) => store.cached_ban(cell, check),
+            Self::Region(store) => store.own().cached_ban(cell, check),
         }
     }
 

@@ -115,7 +115,7 @@ impl Fallback {
                 let reason = error.label();
                 substituted.degraded = substituted.degraded.or(Some(Degraded { policy, reason }));
                 // A ban does not end with the store.
-                if let Some(verdict) = store.known_ban(cell, check) {
+                if let Some(verdict) = store.cached_ban(cell, check) {
                     is_vetoed |= vetoes(check, &verdict);
                     substituted.verdicts.push(Verdicts::from_iter([(check.descriptor, verdict)]));
                     continue;

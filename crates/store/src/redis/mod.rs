@@ -17,7 +17,7 @@ mod admin_script;
 mod connection;
 mod reconnect;
 mod subscriber;
-mod known_bans;
+mod cached_bans;
 mod last_verdicts;
 mod live;
 mod loans;
@@ -211,9 +211,9 @@ impl RedisStore {
         })
     }
 
-    /// The denial of a check whose counter was last seen banned, while the server does not decide.
-    pub(super) fn known_ban(&self, cell: &Cell, check: &Check) -> Option<Verdict> {
-        self.shared.options.known_bans.verdict(cell, check, Instant::now())
+    /// The denial of a check whose counter has a cached ban, while the server does not decide.
+    pub(super) fn cached_ban(&self, cell: &Cell, check: &Check) -> Option<Verdict> {
+        self.shared.options.cached_bans.verdict(cell, check, Instant::now())
     }
 
     /// Decides a request from the cache of this worker, if that suffices.

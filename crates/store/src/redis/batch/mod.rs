@@ -42,8 +42,8 @@ use tollgate_runtime::log_budget::LogBudget;
 use self::{driver::Driver, queue::Queue};
 use super::{
     ScriptClock,
+    cached_bans::CachedBans,
     connection::{Connection, SendError},
-    known_bans::KnownBans,
     last_verdicts::LastVerdicts,
     local::{CACHES, LocalCache},
     script::{self, CommandKeys, Run},
@@ -71,7 +71,7 @@ pub(super) struct RequestOptions {
     /// Last verdicts of counters.
     pub(super) last_verdicts: LastVerdicts,
     /// Enforced bans in the replies of the store's servers.
-    pub(super) known_bans: KnownBans,
+    pub(super) cached_bans: CachedBans,
     /// Estimate of the servers' time.
     pub(super) store_clock: StoreClock,
     /// Log lines on failing connections.
@@ -249,7 +249,7 @@ impl RequestOptions {
             timeout: Duration::ZERO,
             background: BackgroundQueue::default(),
             last_verdicts: LastVerdicts::default(),
-            known_bans: KnownBans::default(),
+            cached_bans: CachedBans::default(),
             store_clock: StoreClock::default(),
             failure_lines: super::reconnect::failure_lines(),
             samples_servers: false,

@@ -159,7 +159,7 @@ impl Driver {
                 Some(Ok(outcome)) => {
                     self.options.last_verdicts.record(&group.request, &outcome);
                     if let Some(verdicts) = outcome.verdicts.last() {
-                        self.options.known_bans.learn(&group.request, verdicts);
+                        self.options.cached_bans.learn(&group.request, verdicts);
                     }
                     if let Some(sent_at) = sent_at.filter(|_| group.clock == ScriptClock::Server) {
                         self.local.learn(&group.request, sent_at, &outcome);

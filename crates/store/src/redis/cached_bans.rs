@@ -1,4 +1,4 @@
-//! Enforced bans that this worker saw, which stay active until their end while the server is unreachable.
+//! Cached enforced bans, from the replies to this worker, which stay active until their end while the server is unreachable.
 
 use std::sync::Arc;
 
@@ -10,44 +10,44 @@ use super::local::TwoGenerationMap;
 use crate::request::{Cell, Check, TagRequest, Verdicts};
 
 /// A verdict under a ban, and when it was received.
-type Known = Option<(Verdict, Instant)>;
+type CachedVerdict = Option<(Verdict, Instant)>;
 
 /// Enforced bans by counter, bounded in number. The lock is uncontended. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct KnownBans {
-    verdicts: Arc<Mutex<TwoGenerationMap<Known>>>,
+pub(super) struct CachedBans {
+    verdicts: Arc<Mutex<TwoGenerationMap<CachedVerdict>>>,
 }
 
-impl KnownBans {
+impl CachedBans {
     /// Records the bans in the verdicts of a reply, and forgets those that have ended. Verdicts from the cache are of a
     /// reply that was recorded before.
     pub(super) fn learn(&self, request: &TagRequest, verdicts: &Verdicts) {
         if request.checks().all(|check| check.ban.is_none()) {
             return;
         }
-        let mut known = self.verdicts.lock();
+        let mut cached = self.verdicts.lock();
         for ((cell, check), (_, verdict)) in request.checks_with_cells().zip(verdicts) {
             let is_banned = verdict.ban.is_some_and(|ban| ban.is_enforced);
             let entry = match is_banned {
-                true => known.get_or_insert(&cell.key, check.record, || None),
-                false if check.ban.is_none() || known.is_empty() => None,
-                false => known.get(&cell.key, check.record),
+                true => cached.get_or_insert(&cell.key, check.record, || None),
+                false if check.ban.is_none() || cached.is_empty() => None,
+                false => cached.get(&cell.key, check.record),
             };
             if let Some(entry) = entry {
                 *entry = is_banned.then(|| (*verdict, Instant::now()));
             }
         }
-        drop(known.take_evicted());
+        drop(cached.take_evicted());
     }
 
-    /// The denial of a check whose counter is known to be banned.
+    /// The denial of a check whose counter has a cached ban.
     pub(super) fn verdict(&self, cell: &Cell, check: &Check, now: Instant) -> Option<Verdict> {
         let is_enforced = check.ban.is_some_and(|ban| ban.effect == BanEffect::Enforce);
         if !is_enforced || !check.hits.may_be_withheld() {
             return None;
         }
-        let (verdict, known_at) = (*self.verdicts.lock().get(&cell.key, check.record)?)?;
-        let verdict = verdict.later(now.saturating_duration_since(known_at));
+        let (verdict, received_at) = (*self.verdicts.lock().get(&cell.key, check.record)?)?;
+        let verdict = verdict.later(now.saturating_duration_since(received_at));
         let ban = verdict.ban.map(tollgate_core::ban::Ban::known);
         let over = check.hits.charged();
         (!verdict.retry_after.is_zero()).then_some(Verdict { ban, over, ..verdict })
@@ -100,23 +100,23 @@ mod tests {
 
     #[test]
     fn an_enforced_ban_stands_until_its_end_unless_a_later_verdict_has_none() {
-        let bans = KnownBans::default();
-        let known = |request: &TagRequest, after| {
+        let bans = CachedBans::default();
+        let cached = |request: &TagRequest, after| {
             let (cell, check) = request.checks_with_cells().next().expect("one");
             bans.verdict(cell, check, Instant::now() + Duration::from_secs(after))
         };
         let (call, level) = (request(Hits::ONE, BanEffect::Enforce), NonZeroU8::MIN);
         let ban = Ban { until: NOW.seconds() + 60, level, is_new: true, is_enforced: true };
         bans.learn(&call, &verdict(Some(Ban { is_enforced: false, ..ban })));
-        assert_eq!(known(&call, 0), None, "only watched");
+        assert_eq!(cached(&call, 0), None, "only watched");
         bans.learn(&call, &verdict(Some(ban)));
-        let more = known(&request(Hits::charge(5), BanEffect::Enforce), 20).expect("banned");
+        let more = cached(&request(Hits::charge(5), BanEffect::Enforce), 20).expect("banned");
         assert!(!more.admitted && more.over == 5 && more.retry_after <= Duration::from_secs(40));
         assert_eq!(more.ban, Some(ban.known()));
-        assert_eq!(known(&call, 61), None, "over");
-        assert_eq!(known(&request(Hits::ONE, BanEffect::Watch), 0), None);
-        assert_eq!(known(&request(Hits::refund(1), BanEffect::Enforce), 0), None);
+        assert_eq!(cached(&call, 61), None, "over");
+        assert_eq!(cached(&request(Hits::ONE, BanEffect::Watch), 0), None);
+        assert_eq!(cached(&request(Hits::refund(1), BanEffect::Enforce), 0), None);
         bans.learn(&call, &verdict(None));
-        assert_eq!(known(&call, 0), None, "lifted");
+        assert_eq!(cached(&call, 0), None, "lifted");
     }
 }
