@@ -117,9 +117,8 @@ impl ExactModel {
 
     /// Whether each charge passes after the charges before it. Refunds make no room.
     fn weigh(&self, now: Timestamp, charges: &[Charge]) -> Vec<bool> {
-        let mut trial =
-            Self { limits: self.limits.clone(), states: self.states.clone(), leases: self.leases };
-        let charge = |&(tag, number, hits): &Charge| hits < 0 || trial.apply(now, (tag, number), hits);
+        let mut copy = Self { limits: self.limits.clone(), states: self.states.clone(), leases: self.leases };
+        let charge = |&(tag, number, hits): &Charge| hits < 0 || copy.apply(now, (tag, number), hits);
         charges.iter().map(charge).collect()
     }
 
@@ -238,7 +237,7 @@ impl<'s> Replay<'s> {
     }
 }
 
-/// Whether a request may be charged and refunded without a trial: if it refunds, or if no bucket of it is charged beside
+/// Whether a request may be charged and refunded without a precheck: if it refunds, or if no bucket of it is charged beside
 /// a limit of another tag that may deny.
 fn may_be_refunded(limits: &[Limit], charges: &[Charge]) -> bool {
     let limit = |charge: &Charge| limits[usize::from(charge.1)];

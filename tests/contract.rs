@@ -77,7 +77,7 @@ promises!(
     shadow_checks_block_no_charge,
     quotas_block_all_charges_when_every_one_is_exhausted,
     quotas_beside_those_of_other_tags_block_no_charge,
-    a_trial_decides_without_charging,
+    a_precheck_decides_without_charging,
     a_denied_hit_counts_nowhere_if_all_or_none_are_charged,
     a_refunded_charge_leaves_no_trace,
     a_late_refund_takes_nothing_from_other_charges,
@@ -654,14 +654,15 @@ async fn quotas_beside_those_of_other_tags_block_no_charge(store: &Subject) {
     assert_eq!(used(store, 0, "a", &[quota, bucket]).await, [0, 1]);
 }
 
-async fn a_trial_decides_without_charging(store: &Subject) {
+async fn a_precheck_decides_without_charging(store: &Subject) {
     for algorithm in Algorithm::ALL {
         let (policy, name) = (policy(algorithm, 3, 60), algorithm.name());
         all_or_none_with(store, name, &[(policy, Hits::charge(2), Veto::Alone)]).await;
         for (hits, passes) in [(1, true), (2, false), (1, true)] {
-            let tried = all_or_none_with(store, name, &[(policy, Hits::charge(hits), Veto::Always)]).await;
-            assert_eq!((tried[0].admitted, tried[0].used), (passes, 2), "{name}");
-            assert_eq!(tried[0].retry_after.is_zero(), passes, "{name}");
+            let prechecked =
+                all_or_none_with(store, name, &[(policy, Hits::charge(hits), Veto::Always)]).await;
+            assert_eq!((prechecked[0].admitted, prechecked[0].used), (passes, 2), "{name}");
+            assert_eq!(prechecked[0].retry_after.is_zero(), passes, "{name}");
         }
         assert_eq!(used(store, 0, name, &[policy]).await, [2], "{name}");
     }

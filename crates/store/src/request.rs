@@ -25,7 +25,7 @@ pub enum Veto {
     /// Like [`Self::WithQuotas`], beside quotas in other calls of the request. Within a call it is [`Self::Never`],
     /// because a store decides each call by itself.
     AcrossTags,
-    /// Keeps all from being charged, denied or not: its call is a trial.
+    /// Keeps all from being charged, denied or not: its call is a precheck.
     Always,
 }
 
@@ -204,11 +204,11 @@ impl TagRequest {
         }
     }
 
-    /// The call as a trial: a verdict for each check, and nothing is charged.
+    /// The call as a precheck: a verdict for each check, and nothing is charged.
     #[must_use]
-    pub fn trial(&self) -> Self {
-        let mut trial = self.clone();
-        let checks = trial.cells.iter_mut().flat_map(|cell| &mut cell.checks);
+    pub fn precheck(&self) -> Self {
+        let mut precheck = self.clone();
+        let checks = precheck.cells.iter_mut().flat_map(|cell| &mut cell.checks);
         checks.for_each(|check| {
             // A denial here is one of the request, unless it denies nothing: then the charge follows, and counts.
             if check.veto == Veto::Never {
@@ -220,7 +220,7 @@ impl TagRequest {
                 check.hits = Hits::Charge(amount);
             }
         });
-        trial
+        precheck
     }
 
     /// Whether its counters are kept from being charged, given which checks pass, in their order.

@@ -79,14 +79,14 @@ impl ChargeMode {
 
 /// State of a counter during a precheck, in which nothing is charged.
 #[derive(Clone, Debug)]
-enum TrialState {
+enum PrecheckState {
     /// A copy that is charged instead.
     Copy(CounterState),
     /// A log or queue of hits is too large to be copied: the hits that earlier checks would have charged.
     Queue { earlier: u64 },
 }
 
-impl TrialState {
+impl PrecheckState {
     fn of(state: &mut CounterState, policy: &Policy) -> Self {
         match policy.algorithm().has_own_key() {
             true => Self::Queue { earlier: 0 },
@@ -195,7 +195,7 @@ impl MemoryStore {
         now: Timestamp,
         bans: &ActiveBans,
     ) -> Option<Passes> {
-        let mut trials: SmallVec<[(CounterKey<'_>, TrialState); 4]> = SmallVec::new();
+        let mut states: SmallVec<[(CounterKey<'_>, PrecheckState); 4]> = SmallVec::new();
         let mut passes = Passes::new();
         for (at, (cell, check)) in request.checks_with_cells().enumerate() {
             if check.hits.is_refund() {
@@ -207,18 +207,18 @@ impl MemoryStore {
                 continue;
             }
             let name = CounterKey::new(&self.shared.hasher, cell.key.as_bytes(), &check.record);
-            let known = trials.iter().position(|(known, _)| *known == name);
-            let at = known.unwrap_or(trials.len());
+            let known = states.iter().position(|(known, _)| *known == name);
+            let at = known.unwrap_or(states.len());
             if known.is_none() {
-                trials.push((name, shard.inspect(&name, |state| TrialState::of(state, &check.policy))));
+                states.push((name, shard.inspect(&name, |state| PrecheckState::of(state, &check.policy))));
             }
             let share = shard.loans.share(cell, check);
-            let admitted = trials.get_mut(at).is_some_and(|(_, trial)| match trial {
-                TrialState::Copy(state) => {
+            let admitted = states.get_mut(at).is_some_and(|(_, state)| match state {
+                PrecheckState::Copy(state) => {
                     let policy = share.map_or(check.policy, |share| share.policy(check.policy, state, now));
                     policy.apply(state, now, check.hits, Charging::AllOrNone)
                 }
-                TrialState::Queue { earlier } => {
+                PrecheckState::Queue { earlier } => {
                     let inspect =
                         |state: &mut CounterState| check.policy.passes(state, now, *earlier, check.hits);
                     let admitted = shard.inspect(&name, inspect).unwrap_or_default();

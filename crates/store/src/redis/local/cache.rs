@@ -218,7 +218,7 @@ impl CounterCache {
     fn decide_all_or_none(&mut self, request: &TagRequest, now: Instant) -> Option<Verdicts> {
         let mut verdicts = Verdicts::new();
         for (cell, check) in request.checks_with_cells() {
-            // A trial would be vetoed by cached verdicts that admit, which may be outdated.
+            // A precheck would be vetoed by cached verdicts that admit, which may be outdated.
             if check.veto == Veto::Always {
                 return None;
             }
