@@ -8,12 +8,12 @@ use tollgate_runtime::backoff::Backoff;
 /// Messages in a row without a reply in time after which no more are sent for a while.
 const MAX_FAILURES: u32 = 5;
 
-/// First and maximum time without calls. At its end one message is sent.
+/// First and maximum time without calls. At its end one message is sent, the probe.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// Time after which another message is sent in place of one whose outcome was not recorded.
-const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time after which another probe is sent in place of one whose outcome was not recorded.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Circuit breaker: after some messages in a row without a reply in time, one message at a time is sent.
 #[derive(Debug)]
@@ -30,8 +30,8 @@ enum BreakerState {
     Closed,
     /// No message is sent before this time.
     Open(Instant),
-    /// The one message is on its way since this time.
-    Trying(Instant),
+    /// The probe is in flight since this time.
+    HalfOpen(Instant),
 }
 
 /// A message that was admitted, whose outcome is to be recorded.
@@ -39,8 +39,8 @@ enum BreakerState {
 pub(super) struct Attempt {
     /// Number of the region, so that a former one's messages do not count.
     region: u64,
-    /// When it was sent, if it is the one message of an open breaker.
-    trial: Option<Instant>,
+    /// When it was sent, if it is a probe.
+    probe: Option<Instant>,
 }
 
 impl Default for Breaker {
@@ -61,11 +61,11 @@ impl Breaker {
         if self.refuses(now) {
             return None;
         }
-        let trial = (self.state != BreakerState::Closed).then_some(now);
-        if let Some(since) = trial {
-            self.state = BreakerState::Trying(since);
+        let probe = (self.state != BreakerState::Closed).then_some(now);
+        if let Some(since) = probe {
+            self.state = BreakerState::HalfOpen(since);
         }
-        Some(Attempt { region: self.region, trial })
+        Some(Attempt { region: self.region, probe })
     }
 
     /// Whether no message is admitted at `now`.
@@ -73,7 +73,7 @@ impl Breaker {
         match self.state {
             BreakerState::Closed => false,
             BreakerState::Open(until) => now < until,
-            BreakerState::Trying(since) => now.saturating_duration_since(since) < TRIAL_TIMEOUT,
+            BreakerState::HalfOpen(since) => now.saturating_duration_since(since) < PROBE_TIMEOUT,
         }
     }
 
@@ -89,7 +89,7 @@ impl Breaker {
     pub(super) fn failed(&mut self, attempt: Attempt, now: Instant) -> bool {
         if self.counts(attempt) {
             self.failures = self.failures.saturating_add(1);
-            if attempt.trial.is_some() || self.failures >= MAX_FAILURES {
+            if attempt.probe.is_some() || self.failures >= MAX_FAILURES {
                 let until = now.checked_add(self.backoff.pause()).unwrap_or(now);
                 self.state = BreakerState::Open(until);
             }
@@ -97,18 +97,18 @@ impl Breaker {
         attempt.region == self.region
     }
 
-    /// Whether the outcome of a message counts: while the breaker is closed that of each, then that of the one message
-    /// alone. Messages that were on their way before neither prolong a pause nor end it.
+    /// Whether the outcome of a message counts: while the breaker is closed that of each, then that of the probe
+    /// alone. Messages that were in flight before neither prolong a pause nor end it.
     fn counts(&self, attempt: Attempt) -> bool {
         let counts = match self.state {
-            BreakerState::Closed => attempt.trial.is_none(),
+            BreakerState::Closed => attempt.probe.is_none(),
             BreakerState::Open(_) => false,
-            BreakerState::Trying(since) => attempt.trial == Some(since),
+            BreakerState::HalfOpen(since) => attempt.probe == Some(since),
         };
         counts && attempt.region == self.region
     }
 
-    /// Whether calls are refused, or were until the one message on its way.
+    /// Whether calls are refused, or were until the probe in flight.
     pub(super) fn is_open(&self) -> bool {
         self.state != BreakerState::Closed
     }
@@ -129,8 +129,8 @@ mod tests {
         attempts.into_iter().for_each(|attempt| _ = breaker.failed(attempt, now));
     }
 
-    /// The one message of an open breaker, and when it is admitted.
-    fn trial(breaker: &mut Breaker, mut now: Instant) -> (Attempt, Instant) {
+    /// The probe of an open breaker, and when it is admitted.
+    fn probe(breaker: &mut Breaker, mut now: Instant) -> (Attempt, Instant) {
         loop {
             match breaker.admit(now) {
                 Some(attempt) => return (attempt, now),
@@ -152,14 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn one_call_at_a_time_is_tried_with_growing_pauses() {
+    fn one_probe_at_a_time_is_sent_with_growing_pauses() {
         let (mut breaker, mut now) = (Breaker::default(), Instant::now());
         failed(&mut breaker, MAX_FAILURES, now);
         let mut pauses = Vec::new();
         for _ in 0..6 {
-            let (attempt, then) = trial(&mut breaker, now);
+            let (attempt, then) = probe(&mut breaker, now);
             pauses.push(then - now);
-            assert_eq!(breaker.admit(then), None, "a second message while the first is on its way");
+            assert_eq!(breaker.admit(then), None, "a second probe while the first is in flight");
             breaker.failed(attempt, then);
             now = then;
         }
@@ -168,7 +168,7 @@ mod tests {
             pauses.iter().all(|pause| *pause <= MAX_PAUSE * 5 / 4 + Duration::from_millis(10)),
             "{pauses:?}"
         );
-        let (attempt, now) = trial(&mut breaker, now);
+        let (attempt, now) = probe(&mut breaker, now);
         breaker.succeeded(attempt);
         assert!(breaker.admit(now).is_some() && breaker.admit(now).is_some(), "a reply in time closes it");
     }
@@ -185,7 +185,7 @@ mod tests {
         let attempt = sent(&mut breaker, after);
         former[30..40].iter().for_each(|attempt| _ = breaker.failed(*attempt, after));
         former[40..].iter().for_each(|attempt| breaker.succeeded(*attempt));
-        assert!(breaker.refuses(after), "the one message is on its way");
+        assert!(breaker.refuses(after), "the probe is in flight");
         breaker.succeeded(attempt);
         assert!(!breaker.is_open());
     }
@@ -194,13 +194,13 @@ mod tests {
     fn a_message_whose_outcome_is_lost_is_followed_by_another_one() {
         let (mut breaker, now) = (Breaker::default(), Instant::now());
         failed(&mut breaker, MAX_FAILURES, now);
-        let (lost, now) = trial(&mut breaker, now);
-        assert!(breaker.refuses(now + TRIAL_TIMEOUT - Duration::from_millis(1)));
-        let now = now + TRIAL_TIMEOUT;
+        let (lost, now) = probe(&mut breaker, now);
+        assert!(breaker.refuses(now + PROBE_TIMEOUT - Duration::from_millis(1)));
+        let now = now + PROBE_TIMEOUT;
         let next = sent(&mut breaker, now);
         assert!(breaker.refuses(now), "one at a time");
         breaker.failed(lost, now);
-        assert!(matches!(breaker.state, BreakerState::Trying(_)), "the outcome of the next one decides");
+        assert!(matches!(breaker.state, BreakerState::HalfOpen(_)), "the outcome of the next one decides");
         breaker.succeeded(next);
         assert!(!breaker.is_open());
     }
@@ -215,7 +215,7 @@ mod tests {
         }
         assert!(!breaker.is_open());
         failed(&mut breaker, MAX_FAILURES, now);
-        trial(&mut breaker, now);
+        probe(&mut breaker, now);
         former[10..].iter().for_each(|attempt| breaker.succeeded(*attempt));
         assert!(breaker.is_open());
     }
