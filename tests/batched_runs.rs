@@ -137,12 +137,12 @@ async fn a_changed_end_updates_the_expiry() {
     assert!((38_000..=41_000).contains(&ttl(&redis, &day)), "{}", ttl(&redis, &day));
     store.decide(&bucket(Hits::refund(30))).await.expect("it is decided");
     assert!((8_000..=11_000).contains(&ttl(&redis, &day)), "{}", ttl(&redis, &day));
-    // What is reserved counts too.
+    // Prefetched tokens count too.
     let wish = Prefetch { max_tokens: 30, share: u16::MAX, hold_millis: 100 };
     let charge = bucket(Hits::ONE);
     let run = Run { request: &charge, times: 1, prefetches: &[wish], reported: &[] };
     let outcomes = store.decide_runs(&[run], CommandKeys::Any).await.expect("it is decided");
-    assert_eq!(outcomes[0].as_ref().expect("it is decided").reserved[..], [30]);
+    assert_eq!(outcomes[0].as_ref().expect("it is decided").prefetched[..], [30]);
     assert!((38_000..=42_000).contains(&ttl(&redis, &day)), "{}", ttl(&redis, &day));
     store.decide(&bucket(Hits::reset())).await.expect("it is decided");
     assert_eq!(ttl(&redis, &day), -2);

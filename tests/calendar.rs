@@ -54,7 +54,7 @@ fn at_second(second: u64) -> Timestamp {
 }
 
 fn end_of(policy: &Policy, at: Timestamp) -> Timestamp {
-    policy.reserved_until(at).expect("a window")
+    policy.prefetched_until(at).expect("a window")
 }
 
 /// Charges a counter at an instant, at the last one of its window and at the first one of the next, in both stores.

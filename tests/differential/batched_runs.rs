@@ -88,22 +88,22 @@ fn commands() -> impl Strategy<Value = Vec<(i64, Vec<RepeatedCall>)>> {
 }
 
 impl Model {
-    /// Decides a run by its definition: the repeated call, then the reservation.
+    /// Decides a run by its definition: the repeated call, then the prefetch.
     pub(super) fn run(&mut self, now: Timestamp, run: &Run<'_>) -> (Vec<Vec<Verdict>>, Vec<u32>) {
         let each: Vec<_> = (0..run.times).map(|_| self.decide(now, run.request)).collect();
         let admitted = |check: &Check| each.iter().all(|verdicts| verdicts[check.descriptor].admitted);
         let is_vetoed = Self::is_vetoed(run.request, admitted);
-        let reserve = |(check, prefetch): (&Check, &Prefetch)| {
+        let charge_ahead = |(check, prefetch): (&Check, &Prefetch)| {
             let is_special = check.hits.is_overdraft() || check.policy.has_bound();
             if check.hits.charged() == 0 || is_special || !admitted(check) || is_vetoed {
                 return 0;
             }
             self.states
                 .get_mut(&check.record)
-                .map_or(0, |(state, _)| check.policy.reserve(state, now, *prefetch))
+                .map_or(0, |(state, _)| check.policy.prefetch(state, now, *prefetch))
         };
-        let reserved = run.request.checks().zip(run.prefetches).map(reserve).collect();
-        (each, reserved)
+        let prefetched = run.request.checks().zip(run.prefetches).map(charge_ahead).collect();
+        (each, prefetched)
     }
 }
 
@@ -112,7 +112,7 @@ pub(super) fn in_order(outcome: RunOutcome) -> (Vec<Vec<Verdict>>, Vec<u32>) {
         verdicts.sort_by_key(|(descriptor, _)| *descriptor);
         verdicts.into_iter().map(|(_, verdict)| verdict).collect()
     });
-    (each.collect(), outcome.reserved.to_vec())
+    (each.collect(), outcome.prefetched.to_vec())
 }
 
 /// The wishes for a call: none for a record that it checks twice.
@@ -128,7 +128,7 @@ pub(super) fn possible(call: &TagRequest, prefetches: &[Prefetch]) -> Vec<Prefet
 #[derive(Debug, Default)]
 struct Compared {
     operations: usize,
-    reserved: usize,
+    prefetched: usize,
 }
 
 async fn replay_commands(
@@ -178,7 +178,7 @@ async fn replay_commands(
             let found = in_order(found.expect("the run is decided"));
             assert_eq!(found, expected, "step {at_step}: {run:#?} of {runs:#?}");
             compared.operations += expected.0.iter().map(Vec::len).sum::<usize>();
-            compared.reserved += expected.1.iter().filter(|tokens| **tokens > 0).count();
+            compared.prefetched += expected.1.iter().filter(|tokens| **tokens > 0).count();
         }
     }
     compared
@@ -195,7 +195,7 @@ async fn batched_runs_decide_like_sequential_ones() {
     });
     for compared in replayed.await {
         all.operations += compared.operations;
-        all.reserved += compared.reserved;
+        all.prefetched += compared.prefetched;
     }
-    assert!(all.operations >= 100_000 && all.reserved >= 2_500, "{all:?}");
+    assert!(all.operations >= 100_000 && all.prefetched >= 2_500, "{all:?}");
 }

@@ -33,7 +33,7 @@ const LARGE_KIND: u8 = 9;
 
 const UNKNOWN_KIND: u8 = 7;
 
-/// One command: the clock step and the calls, each with its charging, checks and reservations.
+/// One command: the clock step and the calls, each with its charging, checks and prefetches.
 type Command = (i64, Vec<(Charging, Vec<(NumberedCheck, Veto)>, Vec<tollgate::algorithm::Prefetch>)>);
 
 /// Forwards only: a record that has expired is forgotten at a time of the script's choice.

@@ -251,7 +251,7 @@ impl FixedWindow {
         matches!(hits, Hits::Refund(_) | Hits::RefundCharge { .. }) || after <= limit
     }
 
-    pub(super) fn reserve(&self, state: &mut Words, now: Timestamp, prefetch: Prefetch) -> u32 {
+    pub(super) fn prefetch(&self, state: &mut Words, now: Timestamp, prefetch: Prefetch) -> u32 {
         let (end, count) = self.counts(*state, now);
         let tokens = prefetch.granted(self.ceiling().saturating_sub(count));
         if tokens > 0 {

@@ -179,11 +179,11 @@ impl Policy {
         }
     }
 
-    /// Returns what a verdict of this policy leaves to know, given that `reserved` tokens were charged after it.
-    pub fn last_verdict(&self, verdict: &Verdict, reserved: u32) -> LastVerdict {
-        let used = verdict.used.saturating_add(verdict.held).saturating_add(reserved.into());
-        let reserved_for = match self {
-            Self::TokenBucket(policy) => policy.time_of(reserved.into()),
+    /// Returns what a verdict of this policy leaves to know, given that `prefetched` tokens were charged after it.
+    pub fn last_verdict(&self, verdict: &Verdict, prefetched: u32) -> LastVerdict {
+        let used = verdict.used.saturating_add(verdict.held).saturating_add(prefetched.into());
+        let prefetched_for = match self {
+            Self::TokenBucket(policy) => policy.time_of(prefetched.into()),
             Self::FixedWindow(_)
             | Self::SlidingWindow(_)
             | Self::SlidingWindowLog(_)
@@ -193,7 +193,7 @@ impl Policy {
         LastVerdict {
             used,
             decided_at: verdict.decided_at,
-            reset_at: verdict.decided_at.plus(verdict.reset_after.saturating_add(reserved_for)),
+            reset_at: verdict.decided_at.plus(verdict.reset_after.saturating_add(prefetched_for)),
             retry_at: verdict.decided_at.plus(verdict.retry_after),
         }
     }

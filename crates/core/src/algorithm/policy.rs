@@ -370,18 +370,18 @@ impl Policy {
 
     /// Charges the tokens that are granted to `prefetch` at `now`, and returns their number. Algorithms that store each hit
     /// grant none.
-    pub fn reserve(&self, state: &mut CounterState, now: Timestamp, prefetch: Prefetch) -> u32 {
+    pub fn prefetch(&self, state: &mut CounterState, now: Timestamp, prefetch: Prefetch) -> u32 {
         match self {
-            Self::FixedWindow(policy) => state.on_words(|words| policy.reserve(words, now, prefetch)),
-            Self::SlidingWindow(policy) => state.on_words(|words| policy.reserve(words, now, prefetch)),
-            Self::TokenBucket(policy) => state.on_pair(|pair| policy.reserve(pair, now, prefetch)),
+            Self::FixedWindow(policy) => state.on_words(|words| policy.prefetch(words, now, prefetch)),
+            Self::SlidingWindow(policy) => state.on_words(|words| policy.prefetch(words, now, prefetch)),
+            Self::TokenBucket(policy) => state.on_pair(|pair| policy.prefetch(pair, now, prefetch)),
             Self::SlidingWindowLog(_) | Self::Concurrency(_) | Self::Budget(_) => 0,
         }
     }
 
-    /// Time until which tokens reserved at `now` may be spent: the end of the window. `None` for a bucket, where only the
+    /// Time until which tokens prefetched at `now` may be spent: the end of the window. `None` for a bucket, where only the
     /// requested hold applies.
-    pub fn reserved_until(&self, now: Timestamp) -> Option<Timestamp> {
+    pub fn prefetched_until(&self, now: Timestamp) -> Option<Timestamp> {
         let end = match self {
             Self::FixedWindow(policy) => policy.window_end(now),
             Self::SlidingWindow(policy) => policy.window_end(now),

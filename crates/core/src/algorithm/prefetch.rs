@@ -1,9 +1,9 @@
 //! Prefetching: tokens charged ahead of their use, for an instance that spends them without another call to the store.
 //!
 //! Prefetched tokens are charged like any hits, so that no limit is exceeded however they are spent, provided that they
-//! are spent in time: within the requested hold, and by [`Policy::reserved_until`](super::Policy::reserved_until). Tokens
+//! are spent in time: within the requested hold, and by [`Policy::prefetched_until`](super::Policy::prefetched_until). Tokens
 //! that are not spent by then are refunded by [`Hits::RefundCharge`](crate::descriptor::Hits::RefundCharge) as of the time
-//! of the reservation, or are lost to all instances.
+//! of the prefetch, or are lost to all instances.
 
 /// Fraction of the requested tokens, as a divisor, below which a grant is not worth its risk.
 const MIN_GRANT_DIVISOR: u32 = 2;

@@ -239,7 +239,7 @@ impl SlidingWindow {
         admitted
     }
 
-    pub(super) fn reserve(&self, state: &mut Words, now: Timestamp, prefetch: Prefetch) -> u32 {
+    pub(super) fn prefetch(&self, state: &mut Words, now: Timestamp, prefetch: Prefetch) -> u32 {
         let mut counts = self.counts(*state, now);
         let tokens = prefetch.granted(u64::from(self.limit).saturating_sub(self.used(&counts, now)));
         if tokens > 0 {

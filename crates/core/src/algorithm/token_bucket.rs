@@ -26,11 +26,11 @@
 //!   the clock is right again, up to eight times the size. Beyond that, the clock must have been ahead when the state was
 //!   written, and the debt is reduced to the capacity.
 //!
-//! Reserved tokens are charged ahead of their use. If the bucket were full again before they are spent, as many would
+//! Prefetched tokens are charged ahead of their use. If the bucket were full again before they are spent, as many would
 //! pass a second time: it refills no further, while a bucket that is charged when they are spent would refill only then.
-//! So a reservation raises the debt to at least its hold before it adds the tokens: until the hold ends, the debt covers
-//! the tokens that are reserved and not spent, and at any time it is at least the debt of a bucket that is charged when the
-//! tokens are spent. Hence no more passes than the capacity and the rate allow. A refund of reserved tokens returns less
+//! So a prefetch raises the debt to at least its hold before it adds the tokens: until the hold ends, the debt covers
+//! the tokens that are prefetched and not spent, and at any time it is at least the debt of a bucket that is charged when the
+//! tokens are spent. Hence no more passes than the capacity and the rate allow. A refund of prefetched tokens returns less
 //! the later it comes, and so never what was refilled since.
 
 use std::{
@@ -254,7 +254,7 @@ impl TokenBucket {
         admitted
     }
 
-    pub(super) fn reserve(&self, state: &mut [u32; 2], now: Timestamp, prefetch: Prefetch) -> u32 {
+    pub(super) fn prefetch(&self, state: &mut [u32; 2], now: Timestamp, prefetch: Prefetch) -> u32 {
         let (owed, size) = self.debt(*state, now);
         let held = owed.max(u64::from(prefetch.hold_millis).saturating_mul(TICKS_PER_MILLI));
         let remaining = self.emission.map_or(0, |interval| self.capacity.saturating_sub(held) / interval);

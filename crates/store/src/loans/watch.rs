@@ -225,7 +225,7 @@ impl Shared {
 
 fn moment(terms: &Terms, policy: &Policy, now: Timestamp) -> Moment {
     let micros = now.as_micros();
-    let end = policy.reserved_until(now).filter(|_| terms.kind.label_step().is_some());
+    let end = policy.prefetched_until(now).filter(|_| terms.kind.label_step().is_some());
     Moment { label: end.map_or(micros, |end| end.seconds().into()), micros }
 }
 

@@ -104,13 +104,13 @@ impl LastVerdicts {
     pub(super) fn record(&self, request: &TagRequest, outcome: &RunOutcome) {
         let Some(verdicts) = outcome.verdicts.last() else { return };
         for (at, ((cell, check), (_, verdict))) in request.checks_with_cells().zip(verdicts).enumerate() {
-            let reserved = outcome.reserved.get(at).copied().unwrap_or_default();
+            let prefetched = outcome.prefetched.get(at).copied().unwrap_or_default();
             // The times of a verdict under a ban are those of the ban.
             if verdict.ban.is_some_and(|ban| ban.is_enforced) {
                 continue;
             }
             // A refund leaves less than the verdict that is kept.
-            if (is_minor(verdict, reserved) && !check.hits.is_refund())
+            if (is_minor(verdict, prefetched) && !check.hits.is_refund())
                 || check.policy.algorithm().holds_permits()
             {
                 continue;
@@ -118,7 +118,7 @@ impl LastVerdicts {
             self.record_time(verdict.decided_at);
             let hash = self.hash(&cell.key, check.record);
             if let Some(shard) = self.shard(hash) {
-                shard.lock().set(Entry { hash, last: check.policy.last_verdict(verdict, reserved) });
+                shard.lock().set(Entry { hash, last: check.policy.last_verdict(verdict, prefetched) });
             }
         }
     }
@@ -188,9 +188,9 @@ impl Shard {
 }
 
 /// Whether so little of a limit is used that the counter need not be remembered.
-fn is_minor(verdict: &Verdict, reserved: u32) -> bool {
+fn is_minor(verdict: &Verdict, prefetched: u32) -> bool {
     let counted = verdict.used.saturating_add(verdict.held);
-    let used = counted.saturating_add(reserved.into());
+    let used = counted.saturating_add(prefetched.into());
     let limit = counted.saturating_add(verdict.remaining);
     used.saturating_mul(MINOR_PART) <= limit
 }
@@ -247,7 +247,7 @@ mod tests {
         };
         let outcome = RunOutcome {
             verdicts: SmallVec::from_iter([SmallVec::from_iter([(0, verdict)])]),
-            reserved: SmallVec::new(),
+            prefetched: SmallVec::new(),
         };
         verdicts.record(&TagRequest::new(Charging::Independent, cell(number), check), &outcome);
     }

@@ -105,7 +105,7 @@ fn a_window_admits_a_share_of_what_the_last_one_left_and_pays_its_debt() {
             Parameters { overdraft: true, carry: true, unused_percent: 20, ..Parameters::default() };
         let policy = Policy::new(Algorithm::FixedWindow, quota, &parameters).expect("valid");
         let end_of =
-            |second| u64::from(policy.reserved_until(at_second(second)).expect("a window").seconds());
+            |second| u64::from(policy.prefetched_until(at_second(second)).expect("a window").seconds());
         let mut state = CounterState::default();
         let mut start = 20 * DAY;
         // The hits of each window, and what it admits.

@@ -9,15 +9,15 @@ use super::*;
 enum Step {
     /// Charges hits, with a prefetch.
     Charge(u64, Prefetch),
-    /// Spends tokens of one of the reservations, if its hold has not ended.
+    /// Spends tokens of one of the prefetches, if its hold has not ended.
     Spend(usize, u32),
-    /// Refunds tokens of one of the reservations, at any time.
+    /// Refunds tokens of one of the prefetches, at any time.
     Refund(usize, u32),
 }
 
-/// Reservation of an instance.
+/// Prefetched tokens of an instance.
 #[derive(Debug)]
-struct Reserved {
+struct Prefetched {
     tokens: u32,
     made_at: Timestamp,
     until: Timestamp,
@@ -28,7 +28,7 @@ struct Both {
     policy: Policy,
     ahead: CounterState,
     truth: CounterState,
-    reserved: Vec<Reserved>,
+    prefetched: Vec<Prefetched>,
 }
 
 fn prefetch() -> impl Strategy<Value = Prefetch> {
@@ -53,7 +53,12 @@ fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
 
 impl Both {
     fn new(policy: Policy) -> Self {
-        Self { policy, ahead: CounterState::default(), truth: CounterState::default(), reserved: Vec::new() }
+        Self {
+            policy,
+            ahead: CounterState::default(),
+            truth: CounterState::default(),
+            prefetched: Vec::new(),
+        }
     }
 
     /// Whether hits pass the counter that is charged when tokens are spent.
@@ -61,19 +66,19 @@ impl Both {
         self.policy.apply(&mut self.truth, now, Hits::charge(hits), Charging::AllOrNone)
     }
 
-    /// Takes tokens from one of the reservations.
+    /// Takes tokens from one of the prefetches.
     fn take(
         &mut self,
         which: usize,
         tokens: u32,
-        may: impl Fn(&Reserved) -> bool,
+        may: impl Fn(&Prefetched) -> bool,
     ) -> Option<(u32, Timestamp)> {
-        let at = which.checked_rem(self.reserved.len())?;
-        let reserved = &mut self.reserved[at];
-        let tokens = tokens.min(reserved.tokens);
-        (may(reserved) && tokens > 0).then(|| {
-            reserved.tokens -= tokens;
-            (tokens, reserved.made_at)
+        let at = which.checked_rem(self.prefetched.len())?;
+        let prefetched = &mut self.prefetched[at];
+        let tokens = tokens.min(prefetched.tokens);
+        (may(prefetched) && tokens > 0).then(|| {
+            prefetched.tokens -= tokens;
+            (tokens, prefetched.made_at)
         })
     }
 
@@ -85,13 +90,14 @@ impl Both {
                 if !self.policy.apply(&mut self.ahead, now, charge, Charging::Independent) {
                     return true;
                 }
-                let tokens = self.policy.reserve(&mut self.ahead, now, prefetch);
+                let tokens = self.policy.prefetch(&mut self.ahead, now, prefetch);
                 let hold = now.plus(Duration::from_millis(u64::from(prefetch.hold_millis)));
-                let until = self.policy.reserved_until(now).map_or(hold, |end| end.min(hold));
-                self.reserved.push(Reserved { tokens, made_at: now, until });
+                let until = self.policy.prefetched_until(now).map_or(hold, |end| end.min(hold));
+                self.prefetched.push(Prefetched { tokens, made_at: now, until });
                 self.truly_pass(now, hits)
             }
-            Step::Spend(which, tokens) => match self.take(which, tokens, |reserved| now < reserved.until) {
+            Step::Spend(which, tokens) => match self.take(which, tokens, |prefetched| now < prefetched.until)
+            {
                 Some((tokens, _)) => self.truly_pass(now, u64::from(tokens)),
                 None => true,
             },
@@ -123,7 +129,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_bucket_reserves_no_tokens_that_would_not_pass_when_spent(
+    fn a_bucket_prefetches_no_tokens_that_would_not_pass_when_spent(
         limit in 1..=200_u32,
         seconds in 1..=3_u32,
         burst in 1..=60_u32,
@@ -135,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn windows_reserve_no_tokens_that_would_not_pass_when_spent(
+    fn windows_prefetch_no_tokens_that_would_not_pass_when_spent(
         limit in 1..=60_u32,
         seconds in 1..=3_u32,
         slides in any::<bool>(),
@@ -148,7 +154,7 @@ proptest! {
 }
 
 #[test]
-fn a_share_of_the_remaining_hits_is_reserved_and_at_most_the_requested_number() {
+fn a_share_of_the_remaining_hits_is_prefetched_and_at_most_the_requested_number() {
     let quota = Quota { limit: 100, window: Window::from_seconds(1_000).expect("in range") };
     let now = Timestamp::from_micros(START);
     for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::TokenBucket] {
@@ -157,14 +163,14 @@ fn a_share_of_the_remaining_hits_is_reserved_and_at_most_the_requested_number() 
         assert!(policy.apply(&mut state, now, Hits::charge(20), Charging::Independent));
         let half = Prefetch { max_tokens: 50, share: 1 << 15, hold_millis: 200 };
         let too_little = Prefetch { max_tokens: 100, ..half };
-        assert_eq!(policy.reserve(&mut state, now, too_little), 0);
-        assert_eq!(policy.reserve(&mut state, now, half), 40);
-        assert_eq!(policy.reserve(&mut state, now, Prefetch { max_tokens: 7, ..half }), 7);
+        assert_eq!(policy.prefetch(&mut state, now, too_little), 0);
+        assert_eq!(policy.prefetch(&mut state, now, half), 40);
+        assert_eq!(policy.prefetch(&mut state, now, Prefetch { max_tokens: 7, ..half }), 7);
         let left = 100 - 20 - 40 - 7;
         assert!(!policy.apply(&mut state.clone(), now, Hits::charge(left + 1), Charging::AllOrNone));
         assert!(policy.apply(&mut state, now, Hits::charge(left), Charging::AllOrNone));
         let before = state.clone();
-        assert_eq!(policy.reserve(&mut state, now, half), 0);
+        assert_eq!(policy.prefetch(&mut state, now, half), 0);
         assert_eq!(state, before);
     }
 }

@@ -24,7 +24,7 @@ fn reset(limit: &str, at: &str) -> String {
     let rule = rule(&clean(&file(limit)), &[("k", "x")]).expect("stated");
     let policy = rule.policy().expect("limited");
     let micros = u64::try_from(at.as_microsecond()).expect("after the epoch");
-    let end = policy.reserved_until(Timestamp::from_micros(micros)).expect("a window");
+    let end = policy.prefetched_until(Timestamp::from_micros(micros)).expect("a window");
     jiff::Timestamp::from_second(end.seconds().into()).expect("in range").to_string()
 }
 

@@ -12,7 +12,7 @@ use tollgate_core::{
 use super::{
     denial::Denial,
     heat::HeatFilter,
-    reservation::{Reservation, Unused},
+    held_tokens::{HeldTokens, Unused},
     two_generation_map::{CounterName, TwoGenerationMap},
 };
 use crate::{
@@ -43,12 +43,12 @@ struct CacheEntry {
     denial: Option<Denial>,
     /// Hits that the cached denial denied, to be reported for the counter's ban.
     unreported: u16,
-    reservation: Option<Box<Reservation>>,
+    held_tokens: Option<Box<HeldTokens>>,
 }
 
 impl CacheEntry {
     const fn new(policy: Policy) -> Self {
-        Self { policy, denial: None, unreported: 0, reservation: None }
+        Self { policy, denial: None, unreported: 0, held_tokens: None }
     }
 
     /// Decides a check, if possible.
@@ -60,8 +60,8 @@ impl CacheEntry {
         if let Some(verdict) = self.denial.as_ref().and_then(|denial| denial.banned(check.hits, now)) {
             return Some((verdict, Source::DenialCache));
         }
-        let reservation = self.reservation.as_mut().filter(|_| check.sync.may_lease());
-        if let Some(verdict) = reservation.and_then(|reservation| reservation.spend(check.hits, now)) {
+        let held_tokens = self.held_tokens.as_mut().filter(|_| check.sync.may_lease());
+        if let Some(verdict) = held_tokens.and_then(|held_tokens| held_tokens.spend(check.hits, now)) {
             return Some((verdict, Source::Lease));
         }
         let denial = self.denial.as_ref()?;
@@ -106,9 +106,9 @@ impl CounterCache {
                 let name = CounterName { cell: cell.key.clone(), record: check.record };
                 self.unused_tokens.extend(before.unused().map(|unused| (name, unused)));
             }
-            let reservation = entry.reservation.get_or_insert_with(|| Box::new(Reservation::new(now)));
-            reservation.set_share(check.share);
-            reservation.record_demand(check, now);
+            let held_tokens = entry.held_tokens.get_or_insert_with(|| Box::new(HeldTokens::new(now)));
+            held_tokens.set_share(check.share);
+            held_tokens.record_demand(check, now);
         }
     }
 
@@ -160,8 +160,8 @@ impl CounterCache {
         }
         request.checks_with_cells().all(|(cell, check)| {
             let entry = self.entries.get(&cell.key, check.record);
-            let reservation = entry.and_then(|entry| entry.reservation.as_ref());
-            reservation.is_some_and(|reservation| reservation.is_worthwhile(check.sync, &check.policy, now))
+            let held_tokens = entry.and_then(|entry| entry.held_tokens.as_ref());
+            held_tokens.is_some_and(|held_tokens| held_tokens.is_worthwhile(check.sync, &check.policy, now))
         })
     }
 
@@ -172,13 +172,13 @@ impl CounterCache {
             return None;
         }
         let entry = self.entries.get(&cell.key, check.record).filter(|entry| entry.policy == check.policy)?;
-        entry.reservation.as_mut()?.prefetch(check.sync, &check.policy, now)
+        entry.held_tokens.as_mut()?.prefetch(check.sync, &check.policy, now)
     }
 
     pub(super) fn forget(&mut self, (cell, check): (&Cell, &Check)) {
         if let Some(entry) = self.entries.get(&cell.key, check.record) {
             entry.denial = None;
-            entry.reservation.iter_mut().for_each(|reservation| reservation.prefetch_failed());
+            entry.held_tokens.iter_mut().for_each(|held_tokens| held_tokens.prefetch_failed());
         }
     }
 
@@ -209,7 +209,7 @@ impl CounterCache {
             if verdict.admitted
                 && let Some(entry) = self.entries.get(&cell.key, check.record)
             {
-                entry.reservation.iter_mut().for_each(|reservation| reservation.unspend(check.hits));
+                entry.held_tokens.iter_mut().for_each(|held_tokens| held_tokens.unspend(check.hits));
             }
         }
     }
@@ -237,7 +237,7 @@ impl CounterCache {
         counter: (&Cell, &Check),
         verdict: &Verdict,
         is_denial: bool,
-        reserved: u32,
+        prefetched: u32,
         sent_at: Instant,
     ) {
         let (cell, check) = counter;
@@ -245,7 +245,7 @@ impl CounterCache {
         let denial = (is_denial && cell.checks_once(check.record))
             .then(|| Denial::new(check, verdict, self.may_gain_room(counter), sent_at))
             .flatten();
-        let may_be_new = denial.is_some() || reserved > 0;
+        let may_be_new = denial.is_some() || prefetched > 0;
         let entry = match may_be_new {
             true => self.entries.get_or_insert(&cell.key, check.record, || CacheEntry::new(check.policy)),
             false => self.entries.get(&cell.key, check.record),
@@ -260,27 +260,27 @@ impl CounterCache {
         if entry.policy != check.policy {
             // Neither a limit override nor a request under a rule that has changed since may discard the tokens held
             // under the current rule.
-            if entry.reservation.as_ref().is_some_and(|reservation| !reservation.is_idle(sent_at)) {
-                let unused = Unused::new(check, reserved, verdict, sent_at);
+            if entry.held_tokens.as_ref().is_some_and(|held_tokens| !held_tokens.is_idle(sent_at)) {
+                let unused = Unused::new(check, prefetched, verdict, sent_at);
                 self.unused_tokens.extend(unused.map(|unused| (name(), unused)));
                 return;
             }
             *entry = CacheEntry::new(check.policy);
         }
         entry.denial = denial;
-        if reserved == 0 && !entry.may_be_leased(check.sync) {
+        if prefetched == 0 && !entry.may_be_leased(check.sync) {
             return;
         }
-        let reservation = entry.reservation.get_or_insert_with(|| Box::new(Reservation::new(sent_at)));
-        reservation.set_share(check.share);
-        let former = reservation.expiry();
-        let unused = reservation.learn(check, verdict, reserved, sent_at);
+        let held_tokens = entry.held_tokens.get_or_insert_with(|| Box::new(HeldTokens::new(sent_at)));
+        held_tokens.set_share(check.share);
+        let former = held_tokens.expiry();
+        let unused = held_tokens.learn(check, verdict, prefetched, sent_at);
         self.unused_tokens.extend(unused.map(|unused| (name(), unused)));
-        if reserved > 0 {
+        if prefetched > 0 {
             self.expiries.remove(&former);
             self.grant_count = self.grant_count.wrapping_add(1);
-            reservation.set_grant(self.grant_count);
-            self.expiries.insert(reservation.expiry(), name());
+            held_tokens.set_grant(self.grant_count);
+            self.expiries.insert(held_tokens.expiry(), name());
         }
     }
 
@@ -299,9 +299,9 @@ impl CounterCache {
 
     /// Tokens held for a counter.
     pub(super) fn held_hits(&mut self, (cell, check): (&Cell, &Check), now: Instant) -> u64 {
-        let reservation =
-            self.entries.get(&cell.key, check.record).and_then(|entry| entry.reservation.as_ref());
-        reservation.map_or(0, |reservation| reservation.held(now))
+        let held_tokens =
+            self.entries.get(&cell.key, check.record).and_then(|entry| entry.held_tokens.as_ref());
+        held_tokens.map_or(0, |held_tokens| held_tokens.held(now))
     }
 
     /// Takes the unused tokens of evicted counters.
@@ -318,8 +318,8 @@ impl CounterCache {
             let (expiry, name) = first.remove_entry();
             let unused = self.entries.get(&name.cell, name.record).and_then(|entry| {
                 let policy = entry.policy;
-                let reservation = entry.reservation.as_mut().filter(|held| held.expiry() == expiry);
-                reservation?.unused(&policy)
+                let held_tokens = entry.held_tokens.as_mut().filter(|held| held.expiry() == expiry);
+                held_tokens?.unused(&policy)
             });
             self.unused_tokens.extend(unused.map(|unused| (name, unused)));
         }
@@ -339,20 +339,20 @@ impl CacheEntry {
         match sync {
             SyncMode::Strict => false,
             SyncMode::Leased => true,
-            SyncMode::Auto => self.reservation.is_some(),
+            SyncMode::Auto => self.held_tokens.is_some(),
         }
     }
 
     /// Removes the expiry of the entry's tokens, which will not be spent.
     fn end_grant(&self, expiries: &mut Expiries) {
-        if let Some(reservation) = &self.reservation {
-            expiries.remove(&reservation.expiry());
+        if let Some(held_tokens) = &self.held_tokens {
+            expiries.remove(&held_tokens.expiry());
         }
     }
 
     /// The unspent tokens of the entry.
     fn unused(self) -> Option<Unused> {
-        let Self { policy, reservation, .. } = self;
-        reservation?.unused(&policy)
+        let Self { policy, held_tokens, .. } = self;
+        held_tokens?.unused(&policy)
     }
 }

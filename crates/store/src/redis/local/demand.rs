@@ -55,13 +55,13 @@ impl SharedRate {
         &mut self,
         policy: &Policy,
         verdict: &Verdict,
-        reserved: u32,
+        prefetched: u32,
         averaging_time: Duration,
     ) {
-        let Some(end) = policy.reserved_until(verdict.decided_at).filter(|_| verdict.admitted) else {
+        let Some(end) = policy.prefetched_until(verdict.decided_at).filter(|_| verdict.admitted) else {
             return;
         };
-        let (now, used) = (verdict.decided_at, verdict.used.saturating_add(u64::from(reserved)));
+        let (now, used) = (verdict.decided_at, verdict.used.saturating_add(u64::from(prefetched)));
         if let Some((at, known_end, before)) = self.seen
             && known_end == end
         {

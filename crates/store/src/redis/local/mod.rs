@@ -1,5 +1,5 @@
 //! Cache of counters, which saves requests to Redis: valid denials (`denial`), and tokens charged ahead of their use
-//! (`reservation`).
+//! (`held_tokens`).
 //!
 //! Neither admits more than Redis would. A denial is valid for the time that Redis returned, counted from before the
 //! request was sent; a token is spent only by the worker that charged it, while its window lasts. A refund can make a
@@ -14,7 +14,7 @@ mod lease_timing;
 mod held_hits;
 mod two_generation_map;
 mod cache;
-mod reservation;
+mod held_tokens;
 
 use std::sync::Arc;
 
@@ -133,8 +133,8 @@ impl LocalCache {
                 Charging::Independent => !verdict.admitted,
                 Charging::AllOrNone => is_denied,
             };
-            let reserved = outcome.reserved.get(at).copied().unwrap_or_default();
-            state.cache.learn(counter, verdict, is_denial, reserved, sent_at);
+            let prefetched = outcome.prefetched.get(at).copied().unwrap_or_default();
+            state.cache.learn(counter, verdict, is_denial, prefetched, sent_at);
         }
         state.cache.collect_evicted();
         if state.slot.is_none() && state.cache.may_owe_refunds() {

@@ -103,7 +103,7 @@ pub struct RunOutcome {
     /// The verdicts of each repetition, in order; tokens charged ahead are not included in them.
     pub verdicts: SmallVec<[Verdicts; 1]>,
     /// For each check, cell by cell, the number of tokens charged ahead; empty if none were requested.
-    pub reserved: SmallVec<[u32; 2]>,
+    pub prefetched: SmallVec<[u32; 2]>,
 }
 
 /// Outcomes in the order of the runs, with the server's error for a run that failed.

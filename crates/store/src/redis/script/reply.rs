@@ -104,18 +104,18 @@ impl Reader<'_> {
             1 => SmallVec::from_buf([Verdicts::new()]),
             times => SmallVec::from_elem(Verdicts::new(), usize::from(times)),
         };
-        let mut reserved = SmallVec::new();
+        let mut prefetched = SmallVec::new();
         for (at, check) in run.request.checks().enumerate() {
             let charging = check.counting(run.request.charging);
             if run.times > 1 && check.policy.algorithm().has_own_key() {
                 self.repeated_queue(check, charging, &mut verdicts)?;
-                reserved.extend(run.prefetches.get(at).map(|_| 0));
+                prefetched.extend(run.prefetches.get(at).map(|_| 0));
                 continue;
             }
             let outcome = if run.times == 1 { self.byte()? } else { HAS_BAN | HAS_LOANS };
             let summary = self.summary(check)?;
             if let Some(prefetch) = run.prefetches.get(at) {
-                reserved.push(match effective_prefetch(check, *prefetch) {
+                prefetched.push(match effective_prefetch(check, *prefetch) {
                     Some(_) => self.word()?,
                     None => 0,
                 });
@@ -131,7 +131,7 @@ impl Reader<'_> {
                 each => self.replay(&Check { policy, ..*check }, charging, summary, ban, each)?,
             }
         }
-        Some(RunOutcome { verdicts, reserved })
+        Some(RunOutcome { verdicts, prefetched })
     }
 
     /// The script returns the initial state; the verdicts of the repetitions follow from the definition of the

@@ -212,10 +212,10 @@ mod fleet {
                     let passes = policy.apply(&mut self.state, time, Hits::ONE, charging);
                     let summary = policy.summary(&self.state, time, Hits::ONE);
                     let verdict = policy.verdict(summary, time, Hits::ONE, passes, charging);
-                    let reserved = prefetches
+                    let prefetched = prefetches
                         .iter()
                         .map(|prefetch| match passes {
-                            true => policy.reserve(&mut self.state, time, *prefetch),
+                            true => policy.prefetch(&mut self.state, time, *prefetch),
                             false => 0,
                         })
                         .collect();
@@ -223,7 +223,7 @@ mod fleet {
                     worker.replies.push_back((
                         millis + self.delay,
                         millis,
-                        RunOutcome { verdicts, reserved },
+                        RunOutcome { verdicts, prefetched },
                     ));
                     passes
                 }

@@ -8,12 +8,12 @@ fn no_tokens_are_spent_under_an_enforced_ban() {
     let call = banning(600, 1, SyncMode::Leased, BanEffect::Enforce);
     let policy = call.checks().next().expect("one").policy;
     let verdict = policy.verdict(StateSummary::Words([0; 3]), NOW, Hits::ONE, true, Charging::Independent);
-    let learn = |verdict, reserved| {
+    let learn = |verdict, prefetched| {
         let verdicts = SmallVec::from_iter([Verdicts::from_iter([(0, verdict)])]);
         server.local.learn(
             &call,
             server.at(0),
-            &RunOutcome { verdicts, reserved: SmallVec::from_iter([reserved]) },
+            &RunOutcome { verdicts, prefetched: SmallVec::from_iter([prefetched]) },
         );
     };
     learn(verdict, 48);

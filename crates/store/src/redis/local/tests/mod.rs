@@ -94,7 +94,7 @@ impl Server {
             passes.push(check.policy.apply(&mut self.states[at].clone(), time, check.hits, request.charging));
         }
         let is_vetoed = request.charging == Charging::AllOrNone && passes.contains(&false);
-        let (mut verdicts, mut reserved) = (Verdicts::new(), SmallVec::new());
+        let (mut verdicts, mut prefetched) = (Verdicts::new(), SmallVec::new());
         for (at, check) in request.checks().enumerate() {
             let state = &mut self.states[at];
             let hits = if is_vetoed { Hits::Peek } else { check.hits };
@@ -103,10 +103,10 @@ impl Server {
             let verdict = check.policy.verdict(summary, time, check.hits, passes[at], request.charging);
             verdicts.push((check.descriptor, verdict));
             if let Some(prefetch) = prefetches.get(at) {
-                reserved.push(if passes[at] { check.policy.reserve(state, time, *prefetch) } else { 0 });
+                prefetched.push(if passes[at] { check.policy.prefetch(state, time, *prefetch) } else { 0 });
             }
         }
-        let outcome = RunOutcome { verdicts: SmallVec::from_iter([verdicts.clone()]), reserved };
+        let outcome = RunOutcome { verdicts: SmallVec::from_iter([verdicts.clone()]), prefetched };
         self.local.learn(request, sent_at, &outcome);
         verdicts
     }
@@ -369,7 +369,7 @@ fn tokens_granted_after_a_change_of_the_rule_are_refunded() {
     assert!(server.local.decide(&after, server.at(1)).is_none());
     let outcome = RunOutcome {
         verdicts: SmallVec::from_iter([Verdicts::from_iter([(0, verdict)])]),
-        reserved: SmallVec::from_iter([48]),
+        prefetched: SmallVec::from_iter([48]),
     };
     server.local.learn(&before, server.at(0), &outcome);
     let refunded: Vec<_> = server
@@ -461,7 +461,7 @@ fn an_enforced_ban_is_cached_for_ten_seconds_whatever_the_hits_and_the_sync_mode
         let summary = StateSummary::Words([0; 3]);
         let verdict = policy.verdict(summary, NOW, Hits::charge(2), true, Charging::Independent);
         let verdicts = Verdicts::from_iter([(0, verdict.under(ban, Hits::charge(2)))]);
-        let outcome = RunOutcome { verdicts: SmallVec::from_iter([verdicts]), reserved: SmallVec::new() };
+        let outcome = RunOutcome { verdicts: SmallVec::from_iter([verdicts]), prefetched: SmallVec::new() };
         server.local.learn(&of_two, server.at(0), &outcome);
         for hits in [1, 2, 50] {
             let call = banning(600, hits, sync, BanEffect::Enforce);

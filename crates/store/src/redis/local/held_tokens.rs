@@ -46,7 +46,7 @@ const SHARE_UNITS: f64 = 65_536.0;
 
 /// The tokens of a worker for one counter, and the observed demand.
 #[derive(Debug)]
-pub(super) struct Reservation {
+pub(super) struct HeldTokens {
     tokens: u64,
     /// Time until which the tokens must be spent.
     spend_by: Instant,
@@ -97,7 +97,7 @@ pub(super) struct Unused {
     basis: Basis,
 }
 
-impl Reservation {
+impl HeldTokens {
     pub(super) fn new(now: Instant) -> Self {
         let demand = Rate::zero(now);
         Self {
@@ -142,7 +142,7 @@ impl Reservation {
         })
     }
 
-    /// Reverts [`Reservation::spend`].
+    /// Reverts [`HeldTokens::spend`].
     pub(super) fn unspend(&mut self, hits: Hits) {
         self.tokens = self.tokens.saturating_add(hits.charged());
         self.spent = self.spent.saturating_sub(hits.charged());
@@ -198,25 +198,25 @@ impl Reservation {
         &mut self,
         check: &Check,
         verdict: &Verdict,
-        reserved: u32,
+        prefetched: u32,
         sent_at: Instant,
     ) -> Option<Unused> {
         let (policy, timing) = (&check.policy, LeaseTiming::of(&check.policy, check.sync));
         self.is_requested = false;
-        self.total_demand.observe(policy, verdict, reserved, timing.averaging_time);
+        self.total_demand.observe(policy, verdict, prefetched, timing.averaging_time);
         self.capacity = Capacity::of(verdict);
-        if reserved == 0 {
+        if prefetched == 0 {
             return None;
         }
         let before = self.unused(policy);
         // A lower demand would be held for the longest time, as this one is.
         let min_demand = timing.long_horizon.as_secs_f64().recip();
         let demand = self.demand.at(sent_at, timing.averaging_time).max(min_demand);
-        let seconds = 2.0 * f64::from(reserved) / demand;
+        let seconds = 2.0 * f64::from(prefetched) / demand;
         let hold = Duration::from_secs_f64(seconds).clamp(MIN_HOLD, timing.max_hold);
-        let valid_until = policy.reserved_until(verdict.decided_at);
+        let valid_until = policy.prefetched_until(verdict.decided_at);
         let hold = valid_until.map_or(hold, |end| hold.min(end.since(verdict.decided_at)));
-        self.tokens = u64::from(reserved);
+        self.tokens = u64::from(prefetched);
         self.spent = 0;
         self.basis = Some(Basis { verdict: *verdict, noted_at: sent_at });
         self.spend_by = sent_at.checked_add(hold).unwrap_or(sent_at);
@@ -263,7 +263,7 @@ impl Unused {
         let Basis { verdict, noted_at } = self.basis;
         let made_at = verdict.decided_at;
         let is_over = |end| made_at.plus(now.saturating_duration_since(noted_at)) >= end;
-        let is_valid = !self.policy.reserved_until(made_at).is_some_and(is_over);
+        let is_valid = !self.policy.prefetched_until(made_at).is_some_and(is_over);
         is_valid.then_some(Hits::RefundCharge { amount: self.amount, made_at })
     }
 }
