@@ -4,15 +4,16 @@ use std::{fmt::Write as _, sync::Arc};
 
 use tollgate_core::{
     SyncMode,
-    algorithm::{Algorithm, Charging},
+    algorithm::{Algorithm, Charging, Policy},
     ban::BanPolicy,
     clock::Clock,
+    quota::Quota,
 };
 use tollgate_limiter::{
     ActiveRules,
     explain::{candidate_text, limit_text},
 };
-use tollgate_rules::{Domain, Limit, OnShareExhausted, Overridden, Rule, Rules, Scope};
+use tollgate_rules::{Domain, OnShareExhausted, Limit, Overridden, Rollout, Rule, Rules, Scope};
 
 use crate::http::cached_page::CachedPage;
 
@@ -54,6 +55,28 @@ fn overridden_line(domain: &Domain, rule: &Rule, overridden: &Overridden) -> Str
 }
 
 fn line(domain: &Domain, rule: &Rule) -> String {
+    let mut line = head(domain, rule);
+    if rule.shedding.is_some() {
+        // Writing to a string cannot fail.
+        let _ = write!(line, ", {}", limit_text(domain, rule));
+    }
+    if let Limit::Quota { quota, policy } = &rule.limit {
+        add_algorithm(&mut line, *quota, policy);
+        add_window(&mut line, *quota, policy);
+        add_reservations(&mut line, policy);
+        add_overdraft(&mut line, rule, policy);
+        rule.ban.iter().for_each(|ban| add_ban(&mut line, ban));
+        add_weights(&mut line, rule);
+        add_stores(&mut line, domain, rule);
+        add_rollout(&mut line, &rule.rollout);
+        add_charging(&mut line, domain);
+    }
+    line.push('\n');
+    line
+}
+
+/// The part of the line that envoyproxy/ratelimit prints.
+fn head(domain: &Domain, rule: &Rule) -> String {
     let (limit, unit) = match &rule.limit {
         Limit::Unlimited => (0, "UNKNOWN".to_owned()),
         Limit::Quota { quota, policy } if policy.algorithm().holds_permits() => {
@@ -61,113 +84,144 @@ fn line(domain: &Domain, rule: &Rule) -> String {
         }
         Limit::Quota { quota, .. } => (quota.limit, quota.window.unit().name().to_ascii_uppercase()),
     };
-    let mut line = format!(
+    format!(
         "{}.{}: unit={unit} requests_per_unit={limit}, shadow_mode: {}, quota_mode: {}",
         domain.name,
         rule.path(),
         rule.shadow_mode,
         rule.quota_mode,
-    );
-    if rule.shedding.is_some() {
-        let _ = write!(line, ", {}", limit_text(domain, rule));
+    )
+}
+
+/// Algorithm, and capacity of a bucket.
+fn add_algorithm(line: &mut String, quota: Quota, policy: &Policy) {
+    // Writing to a string cannot fail.
+    if policy.algorithm() != Algorithm::default() {
+        let _ = write!(line, ", algorithm: {}", policy.algorithm().name());
     }
-    if let Limit::Quota { quota, policy } = &rule.limit {
+    if let Some(burst) = policy.burst().filter(|burst| *burst != quota.limit) {
+        let _ = write!(line, ", burst: {burst}");
+    }
+}
+
+/// Times: time to live of permits, length and calendar of windows, and the interval between hits.
+fn add_window(line: &mut String, quota: Quota, policy: &Policy) {
+    // Writing to a string cannot fail.
+    match policy.lease_ttl() {
+        Some(lease_ttl) => {
+            let _ = write!(line, ", lease_ttl: {lease_ttl:?}");
+        }
+        None if quota.window.multiplier().get() != 1 => {
+            let _ = write!(line, ", window: {}s", quota.window.seconds());
+        }
+        None => {}
+    }
+    if let Some(calendar) = quota.window.calendar() {
+        let _ = write!(line, ", timezone: {}", calendar.time_zone());
+        if let Some(anchor) = calendar.anchor() {
+            let _ = write!(line, ", anchor: {anchor}");
+        }
+    }
+    if !policy.min_interval().is_zero() {
+        let _ = write!(line, ", min_interval: {:?}", policy.min_interval());
+    }
+}
+
+fn add_reservations(line: &mut String, policy: &Policy) {
+    let Some(reserve) = policy.reserve_terms() else { return };
+    // Writing to a string cannot fail.
+    let _ = write!(line, ", reserve: {{ttl: {}s, unsettled: {}", reserve.ttl, reserve.unsettled.name());
+    let _ = write!(line, ", add: {}", reserve.add);
+    if let Some(percent) = reserve.cap_percent() {
+        let _ = write!(line, ", cap: {percent}%");
+    }
+    line.push('}');
+}
+
+/// Charges beyond the limit, and what later windows carry.
+fn add_overdraft(line: &mut String, rule: &Rule, policy: &Policy) {
+    // Writing to a string cannot fail.
+    if rule.overdraft {
+        line.push_str(", overdraft: true");
+        let is_carried = policy.algorithm() == Algorithm::FixedWindow && policy.max_debt().is_some();
+        if is_carried && policy.unused_percent() == 0 {
+            line.push_str(", carry: true");
+        }
+        if let Some(max_debt) = policy.max_debt() {
+            let _ = write!(line, ", max_debt: {max_debt}");
+        }
+    }
+    if policy.unused_percent() > 0 {
+        let (debt, unused) = (policy.max_debt().is_some(), policy.unused_percent());
+        let _ = write!(line, ", carry: {{debt: {debt}, unused: {unused}%}}");
+    }
+}
+
+/// Weights of hits, and the thresholds of which operators are notified.
+fn add_weights(line: &mut String, rule: &Rule) {
+    // Writing to a string cannot fail.
+    if let Some(weights) = &rule.weights {
+        let _ = write!(line, ", weights: {} values", weights.values());
+    }
+    if let Some(notify) = &rule.notify {
+        let _ = write!(line, ", notify: [{notify}]");
+    }
+}
+
+/// Use of the store, by one region or several, and decisions without it.
+fn add_stores(line: &mut String, domain: &Domain, rule: &Rule) {
+    // Writing to a string cannot fail.
+    let sync = domain.sync_of(rule);
+    if sync != SyncMode::default() {
+        let _ = write!(line, ", sync: {}", sync.name());
+    }
+    if let Some(policy) = rule.on_store_error {
+        let _ = write!(line, ", on_store_error: {}", policy.name());
+    }
+    if rule.scope != Scope::Regional {
+        let _ = write!(line, ", scope: {}", rule.scope.name());
+    }
+    if rule.on_share_exhausted != OnShareExhausted::Deny {
+        let _ = write!(line, ", on_share_exhausted: {}", rule.on_share_exhausted.name());
+    }
+    if let Some(limit) = rule.degraded_limit {
+        let _ = write!(line, ", degraded_limit: {limit}");
+    }
+    if let Some(spread) = rule.retry_after_spread {
+        let _ = write!(line, ", retry_after_spread: {}s", spread.as_secs());
+    }
+}
+
+/// Gradual changes of the limit.
+fn add_rollout(line: &mut String, rollout: &Rollout) {
+    // Writing to a string cannot fail.
+    if let Some(share) = rollout.enforced {
+        let _ = write!(line, ", enforce_percent: {share}");
+    }
+    if let Some(candidate) = &rollout.candidate {
+        let _ = write!(line, ", candidate: {{{}}}", candidate_text(candidate));
+    }
+    if let Some(tune) = &rollout.tune {
+        let ((least, most), target, step) = (tune.bounds, tune.target, tune.step);
+        let _ = write!(
+            line,
+            ", tune: {{target_denied: {target}%, between: [{least}, {most}], step: {step}%, every: {}s}}",
+            tune.interval.as_secs()
+        );
+    }
+}
+
+/// Keys of the domain on how its limits are charged.
+fn add_charging(line: &mut String, domain: &Domain) {
+    if domain.counts_denied {
+        line.push_str(", stop_when_denied: true");
+    } else if domain.charging == Charging::AllOrNone {
+        line.push_str(", atomic: true");
+    }
+    if !domain.hash_tag.is_empty() {
         // Writing to a string cannot fail.
-        if policy.algorithm() != Algorithm::default() {
-            let _ = write!(line, ", algorithm: {}", policy.algorithm().name());
-        }
-        match policy.lease_ttl() {
-            Some(lease_ttl) => {
-                let _ = write!(line, ", lease_ttl: {lease_ttl:?}");
-            }
-            None if quota.window.multiplier().get() != 1 => {
-                let _ = write!(line, ", window: {}s", quota.window.seconds());
-            }
-            None => {}
-        }
-        if let Some(calendar) = quota.window.calendar() {
-            let _ = write!(line, ", timezone: {}", calendar.time_zone());
-            if let Some(anchor) = calendar.anchor() {
-                let _ = write!(line, ", anchor: {anchor}");
-            }
-        }
-        if !policy.min_interval().is_zero() {
-            let _ = write!(line, ", min_interval: {:?}", policy.min_interval());
-        }
-        if let Some(reserve) = policy.reserve_terms() {
-            let _ =
-                write!(line, ", reserve: {{ttl: {}s, unsettled: {}", reserve.ttl, reserve.unsettled.name());
-            let _ = write!(line, ", add: {}", reserve.add);
-            if let Some(percent) = reserve.cap_percent() {
-                let _ = write!(line, ", cap: {percent}%");
-            }
-            line.push('}');
-        }
-        if rule.overdraft {
-            line.push_str(", overdraft: true");
-            let is_carried = policy.algorithm() == Algorithm::FixedWindow && policy.max_debt().is_some();
-            if is_carried && policy.unused_percent() == 0 {
-                line.push_str(", carry: true");
-            }
-            if let Some(max_debt) = policy.max_debt() {
-                let _ = write!(line, ", max_debt: {max_debt}");
-            }
-        }
-        if policy.unused_percent() > 0 {
-            let (debt, unused) = (policy.max_debt().is_some(), policy.unused_percent());
-            let _ = write!(line, ", carry: {{debt: {debt}, unused: {unused}%}}");
-        }
-        rule.ban.iter().for_each(|ban| add_ban(&mut line, ban));
-        if let Some(weights) = &rule.weights {
-            let _ = write!(line, ", weights: {} values", weights.values());
-        }
-        if let Some(notify) = &rule.notify {
-            let _ = write!(line, ", notify: [{notify}]");
-        }
-        let sync = domain.sync_of(rule);
-        if sync != SyncMode::default() {
-            let _ = write!(line, ", sync: {}", sync.name());
-        }
-        if let Some(policy) = rule.on_store_error {
-            let _ = write!(line, ", on_store_error: {}", policy.name());
-        }
-        if rule.scope != Scope::Regional {
-            let _ = write!(line, ", scope: {}", rule.scope.name());
-        }
-        if rule.on_share_exhausted != OnShareExhausted::Deny {
-            let _ = write!(line, ", on_share_exhausted: {}", rule.on_share_exhausted.name());
-        }
-        if let Some(limit) = rule.degraded_limit {
-            let _ = write!(line, ", degraded_limit: {limit}");
-        }
-        if let Some(spread) = rule.retry_after_spread {
-            let _ = write!(line, ", retry_after_spread: {}s", spread.as_secs());
-        }
-        if let Some(share) = rule.rollout.enforced {
-            let _ = write!(line, ", enforce_percent: {share}");
-        }
-        if let Some(candidate) = &rule.rollout.candidate {
-            let _ = write!(line, ", candidate: {{{}}}", candidate_text(candidate));
-        }
-        if let Some(tune) = &rule.rollout.tune {
-            let ((least, most), target, step) = (tune.bounds, tune.target, tune.step);
-            let _ = write!(
-                line,
-                ", tune: {{target_denied: {target}%, between: [{least}, {most}], step: {step}%, every: {}s}}",
-                tune.interval.as_secs()
-            );
-        }
-        if domain.counts_denied {
-            line.push_str(", stop_when_denied: true");
-        } else if domain.charging == Charging::AllOrNone {
-            line.push_str(", atomic: true");
-        }
-        if !domain.hash_tag.is_empty() {
-            let _ = write!(line, ", hash_tag: [{}]", domain.hash_tag.join(", "));
-        }
+        let _ = write!(line, ", hash_tag: [{}]", domain.hash_tag.join(", "));
     }
-    line.push('\n');
-    line
 }
 
 fn add_ban(line: &mut String, ban: &BanPolicy) {
@@ -187,15 +241,22 @@ mod tests {
 
     use super::*;
     use tollgate_core::{
-        algorithm::{Parameters, Policy},
-        quota::{Quota, Unit, Window},
+        algorithm::Parameters,
+        quota::{Unit, Window},
     };
-    use tollgate_rules::{Derived, DomainIndex, Level, Matcher, Node, Rollout, Segment, Value};
+    use tollgate_rules::{Derived, DomainIndex, Level, Matcher, Node, Segment, Value};
 
     fn limit(algorithm: Algorithm, limit: u32, unit: Unit, multiplier: u32) -> Limit {
         let quota = Quota { limit: limit.into(), window: Window::new(unit, multiplier).expect("in range") };
         let parameters = Parameters { min_interval: Duration::from_millis(50), ..Parameters::default() };
         Limit::Quota { quota, policy: Policy::new(algorithm, quota, &parameters).expect("fills in time") }
+    }
+
+    fn bucket(limit: u32, burst: u32) -> Limit {
+        let quota = Quota { limit: limit.into(), window: Window::new(Unit::Second, 1).expect("in range") };
+        let parameters = Parameters { burst: Some(burst), ..Parameters::default() };
+        let policy = Policy::new(Algorithm::TokenBucket, quota, &parameters).expect("fills in time");
+        Limit::Quota { quota, policy }
     }
 
     fn insert(level: &mut Level, key: &str, limit: Limit, sync: SyncMode, shadow_mode: bool) {
@@ -283,5 +344,18 @@ web.path: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false
 web.user: unit=MINUTE requests_per_unit=20, shadow_mode: true, quota_mode: false, sync: leased, retry_after_spread: 10s
 ";
         assert_eq!(page.get().await.expect("a page"), expected);
+    }
+
+    #[test]
+    fn a_burst_is_listed_where_it_differs_from_the_limit() {
+        let mut root = Level::default();
+        insert(&mut root, "path", bucket(5, 20), SyncMode::Strict, false);
+        insert(&mut root, "user", bucket(5, 5), SyncMode::Strict, false);
+        let rules = Rules::new([domain("web", root, Charging::default(), &[])]);
+        let expected = "\
+web.path: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, algorithm: token_bucket, burst: 20
+web.user: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, algorithm: token_bucket
+";
+        assert_eq!(list(&rules, &Overridden::default()), expected);
     }
 }
