@@ -32,6 +32,12 @@ struct Preconditions {
     stores: usize,
 }
 
+impl Default for Readiness {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Readiness {
     /// Ready once rules are active.
     pub(crate) fn new() -> Self {

@@ -1,32 +1,28 @@
 //! A running server and its shutdown.
 
-use std::{convert::Infallible, future::pending, net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::{
-    join, select,
+    select,
     sync::mpsc::UnboundedReceiver,
     task::{JoinHandle, spawn_blocking},
     time::{Instant, sleep, timeout},
 };
-use tokio_util::{
-    sync::{CancellationToken, DropGuard},
-    task::AbortOnDropHandle,
-};
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tollgate_control::{Control, RulesStatus};
 use tollgate_limiter::ActiveRules;
 
 use super::{
-    ports::{CredentialReloads, ServedPort},
+    instance::Instance,
+    ports::{CredentialReloads, ServedPorts},
     regions::RegionTasks,
     rule_sources::RuleSources,
+    tasks::Tasks,
     workers::WorkerLost,
 };
 use crate::{
-    anomalies::AnomalyWatch,
-    fleet::FleetTasks,
     readiness::Readiness,
-    rollouts::RolloutTasks,
-    settings::{GrpcListen, ProcessSettings},
+    settings::{GrpcListen, Port, ProcessSettings},
     tracing::TraceExporter,
 };
 
@@ -37,10 +33,7 @@ const MIN_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Running {
     pub(super) grpc_address: GrpcListen,
-    pub(super) readiness: Readiness,
-    pub(super) rules: Arc<ActiveRules>,
-    pub(super) control: Control,
-    pub(super) status: RulesStatus,
+    pub(super) instance: Instance,
     pub(super) rule_sources: RuleSources,
     pub(super) acceptor: JoinHandle<()>,
     pub(super) stop_accepting: DropGuard,
@@ -48,25 +41,11 @@ pub struct Running {
     pub(super) worker_failures: UnboundedReceiver<WorkerLost>,
     /// Cancelled by a panic outside the workers.
     pub(super) panicked: CancellationToken,
-    pub(super) http: ServedPort,
-    pub(super) metrics: Option<ServedPort>,
-    pub(super) admin: Option<ServedPort>,
+    pub(super) ports: ServedPorts,
     pub(super) credentials: CredentialReloads,
     pub(super) process: ProcessSettings,
-    /// Tasks of figures and events of the fleet; aborted on drop.
-    pub(super) fleet: FleetTasks,
-    /// Detection of unusual traffic, if enabled; aborted on drop.
-    pub(super) anomaly_watch: Option<AnomalyWatch>,
-    /// Reports and ramps of rollouts; aborted on drop.
-    pub(super) rollouts: RolloutTasks,
-    /// Task that reports the size of the memory store; aborted on drop.
-    pub(super) memory_gauge: Option<AbortOnDropHandle<Infallible>>,
-    /// Task that detects abuse; aborted on drop.
-    pub(super) abuse: Option<AbortOnDropHandle<Infallible>>,
-    /// Task that adds bans to the list that operators see; aborted on drop.
-    pub(super) ban_list: Option<AbortOnDropHandle<Infallible>>,
-    /// Task that raises events of reached thresholds; aborted on drop.
-    pub(super) threshold_events: Option<AbortOnDropHandle<Infallible>>,
+    /// Tasks beside the ports and the workers; aborted on drop.
+    pub(super) tasks: Tasks,
     /// Region table and service between regions; stopped on drop.
     pub(super) regions: Option<RegionTasks>,
     /// Exporter of traces, if enabled.
@@ -81,17 +60,17 @@ impl Running {
 
     /// Address of the HTTP port, with the port that was assigned.
     pub const fn http_address(&self) -> SocketAddr {
-        self.http.address
+        self.ports.http.address
     }
 
     /// Address of the admin port, if enabled.
     pub fn admin_address(&self) -> Option<SocketAddr> {
-        self.admin.as_ref().map(|admin| admin.address)
+        self.ports.admin.as_ref().map(|admin| admin.address)
     }
 
     /// Address of the separate metrics port, if enabled.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
-        self.metrics.as_ref().map(|metrics| metrics.address)
+        self.ports.metrics.as_ref().map(|metrics| metrics.address)
     }
 
     /// Address of the service between regions, if enabled.
@@ -101,22 +80,22 @@ impl Running {
 
     /// Readiness reported to health checks.
     pub const fn readiness(&self) -> &Readiness {
-        &self.readiness
+        &self.instance.readiness
     }
 
     /// Snapshot of the active rules.
     pub const fn rules(&self) -> &Arc<ActiveRules> {
-        &self.rules
+        &self.instance.rules
     }
 
     /// Control store: what operators change at run time.
     pub const fn control(&self) -> &Control {
-        &self.control
+        &self.instance.control
     }
 
     /// Status of the active rules.
     pub const fn rules_status(&self) -> &RulesStatus {
-        &self.status
+        &self.instance.status
     }
 
     /// Completes when an essential component ends. The only remedy is to stop.
@@ -125,9 +104,11 @@ impl Running {
             lost = self.worker_failures.recv() => lost.map_or(ComponentFailure::Acceptor, ComponentFailure::Worker),
             _ = &mut self.acceptor => ComponentFailure::Acceptor,
             () = self.panicked.cancelled() => ComponentFailure::Panic,
-            () = self.http.failed() => ComponentFailure::Http,
-            () = port_failed(&mut self.metrics) => ComponentFailure::Metrics,
-            () = port_failed(&mut self.admin) => ComponentFailure::Admin,
+            port = self.ports.failed() => match port {
+                Port::Metrics => ComponentFailure::Metrics,
+                Port::Admin => ComponentFailure::Admin,
+                Port::Http | Port::Grpc | Port::Region => ComponentFailure::Http,
+            },
             () = self.credentials.failed() => ComponentFailure::Credentials,
         }
     }
@@ -135,7 +116,7 @@ impl Running {
     /// Fails health checks, and keeps serving for the drain delay, so that callers move to other instances before any call
     /// is refused. Returns early if an essential component ends.
     pub async fn begin_drain(&mut self) -> Option<ComponentFailure> {
-        self.readiness.stop();
+        self.instance.readiness.stop();
         let delay = self.process.drain_delay;
         select! {
             failure = self.failed() => Some(failure),
@@ -147,17 +128,8 @@ impl Running {
     /// that exceed the drain timeout; ends threads and closes ports.
     pub async fn stop(mut self) {
         let begun = Instant::now();
-        self.readiness.stop();
-        drop((
-            self.memory_gauge,
-            self.abuse,
-            self.ban_list,
-            self.threshold_events,
-            self.fleet,
-            self.anomaly_watch,
-            self.rollouts,
-            self.stop_accepting,
-        ));
+        self.instance.readiness.stop();
+        drop((self.tasks, self.stop_accepting));
         let rule_sources = self.rule_sources;
         let sources_stopped = spawn_blocking(move || rule_sources.stop());
         if !self.acceptor.is_finished() {
@@ -177,23 +149,10 @@ impl Running {
         }
         // HTTP reports the shutdown until now; its requests in flight have as long as gRPC calls.
         let left = self.process.drain_timeout.saturating_sub(begun.elapsed()).max(MIN_SHUTDOWN_TIMEOUT);
-        join!(self.http.stop(left), stop_port(self.metrics, left), stop_port(self.admin, left));
+        self.ports.stop(left).await;
         if let Some(tracing) = self.tracing {
             tracing.stop().await;
         }
-    }
-}
-
-async fn stop_port(port: Option<ServedPort>, limit: Duration) {
-    if let Some(port) = port {
-        port.stop(limit).await;
-    }
-}
-
-async fn port_failed(port: &mut Option<ServedPort>) {
-    match port {
-        Some(port) => port.failed().await,
-        None => pending().await,
     }
 }
 

@@ -4,6 +4,7 @@ use std::{future::pending, io, net::SocketAddr, time::Duration};
 
 use axum::Router;
 use tokio::{
+    join, select,
     task::{JoinHandle, JoinSet},
     time::timeout,
 };
@@ -143,5 +144,56 @@ impl ServedPort {
         if !self.task.is_finished() && timeout(limit, &mut self.task).await.is_err() {
             self.task.abort();
         }
+    }
+}
+
+/// HTTP ports that are being served.
+#[derive(Debug)]
+pub(super) struct ServedPorts {
+    pub(super) http: ServedPort,
+    pub(super) metrics: Option<ServedPort>,
+    pub(super) admin: Option<ServedPort>,
+}
+
+impl ServedPorts {
+    /// Serves the routers on the current runtime.
+    pub(super) fn serve(
+        http: (HttpPort, Router),
+        metrics: Option<(HttpPort, Router)>,
+        admin: Option<(HttpPort, Router)>,
+    ) -> io::Result<Self> {
+        let serve = |(port, router)| ServedPort::serve(port, router);
+        Ok(Self {
+            http: serve(http)?,
+            metrics: metrics.map(serve).transpose()?,
+            admin: admin.map(serve).transpose()?,
+        })
+    }
+
+    /// Completes when serving of a port ends, which only a panic causes.
+    pub(super) async fn failed(&mut self) -> Port {
+        select! {
+            () = self.http.failed() => Port::Http,
+            () = port_failed(&mut self.metrics) => Port::Metrics,
+            () = port_failed(&mut self.admin) => Port::Admin,
+        }
+    }
+
+    /// Finishes the requests in flight, and aborts those that take longer than `limit`.
+    pub(super) async fn stop(self, limit: Duration) {
+        join!(self.http.stop(limit), stop_port(self.metrics, limit), stop_port(self.admin, limit));
+    }
+}
+
+async fn stop_port(port: Option<ServedPort>, limit: Duration) {
+    if let Some(port) = port {
+        port.stop(limit).await;
+    }
+}
+
+async fn port_failed(port: &mut Option<ServedPort>) {
+    match port {
+        Some(port) => port.failed().await,
+        None => pending().await,
     }
 }

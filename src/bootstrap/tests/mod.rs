@@ -17,7 +17,7 @@ use tokio::{
     sync::{Semaphore, mpsc},
     task::spawn_blocking,
 };
-use tollgate_store::{BackgroundQueue, StoreError};
+use tollgate_store::StoreError;
 use tonic::{
     Code, Request, Response, Status, async_trait,
     transport::{Channel, Endpoint},
@@ -26,14 +26,17 @@ use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
 
-use super::{start::start_with, *};
+use super::{
+    start::{StartParts, start_with},
+    *,
+};
 use crate::{
     grpc::{service::UnaryService, unary},
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_service_client::RateLimitServiceClient,
         rate_limit_service_server::RateLimitService,
     },
-    readiness::{Phase, Readiness},
+    readiness::Phase,
     settings::{self, Command, GrpcListen, Settings},
 };
 
@@ -97,11 +100,7 @@ async fn stage(rules: &str, flags: &str, permits: usize) -> TestServer {
     let stub = Stub { permits: Arc::clone(&permits), begun: begin };
     let settings = settings(directory.path(), flags);
     let running =
-        start_with(settings, None, Readiness::new(), BackgroundQueue::default(), None, None, move |_, _| {
-            Ok(stub.clone())
-        })
-        .await
-        .expect("started");
+        start_with(settings, StartParts::default(), move |_, _| Ok(stub.clone())).await.expect("started");
     TestServer { running, permits, begun, directory }
 }
 

@@ -1,0 +1,63 @@
+//! Tasks beside the ports and the workers.
+
+use std::convert::Infallible;
+
+use tokio_util::task::AbortOnDropHandle;
+use tollgate_limiter::Replicas;
+
+use super::instance::Instance;
+use crate::{
+    anomalies::{AnomalyStatus, AnomalyWatch},
+    fleet::{FleetTasks, FleetView},
+    rollouts::{RolloutTasks, RolloutView},
+    settings::Settings,
+};
+
+/// Running tasks; aborted on drop.
+#[derive(Debug)]
+pub(super) struct Tasks {
+    /// Figures and events of the fleet.
+    _fleet: FleetTasks,
+    /// Reports and ramps of rollouts.
+    rollouts: RolloutTasks,
+    /// Detection of unusual traffic, if enabled.
+    _anomaly_watch: Option<AnomalyWatch>,
+    /// Tasks of the limiters and of their stores.
+    of_limiters: Vec<AbortOnDropHandle<Infallible>>,
+}
+
+/// Results of the tasks, for the admin API.
+pub(super) struct TaskViews {
+    pub(super) fleet: FleetView,
+    pub(super) rollouts: RolloutView,
+    pub(super) anomalies: AnomalyStatus,
+}
+
+impl Tasks {
+    /// Starts the tasks of every instance on the current runtime.
+    pub(super) fn start(settings: &Settings, instance: &Instance) -> (Self, TaskViews) {
+        let Instance { control, rules, .. } = instance;
+        let fleet = FleetView::new(control.clone(), settings.top_talkers);
+        let (rollout_tasks, rollouts) = RolloutTasks::start(control, rules);
+        let fleet_tasks = FleetTasks::start(&settings.fleet, control, &fleet, settings.top_talkers);
+        let anomalies = AnomalyStatus::default();
+        let watch = |sensitivity| AnomalyWatch::start(sensitivity, control, rules, &anomalies);
+        let tasks = Self {
+            _fleet: fleet_tasks,
+            rollouts: rollout_tasks,
+            _anomaly_watch: settings.anomalies.map(watch),
+            of_limiters: Vec::new(),
+        };
+        (tasks, TaskViews { fleet, rollouts, anomalies })
+    }
+
+    /// Adds tasks of the limiters.
+    pub(super) fn add(&mut self, tasks: impl IntoIterator<Item = AbortOnDropHandle<Infallible>>) {
+        self.of_limiters.extend(tasks);
+    }
+
+    /// Counts the instances that share the traffic, by which limits are tuned; one until then.
+    pub(super) fn count_instances(&self, replicas: Replicas) {
+        self.rollouts.count_instances(replicas);
+    }
+}
