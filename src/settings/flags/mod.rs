@@ -255,9 +255,18 @@ pub fn parse(
     words.splice(at..at, found.words);
     let mut matches = command.try_get_matches_from(words)?;
     let cli = Cli::from_arg_matches_mut(&mut matches)?;
+    resolve(cli, found.notices, environment).map_err(|problem| vec![problem].into())
+}
+
+/// The command that the flags of a verb state. `notices` are about variables of the environment.
+fn resolve(
+    cli: Cli,
+    notices: Vec<String>,
+    environment: Vec<(OsString, OsString)>,
+) -> Result<Command, Problem> {
     match cli.verb {
-        None => cli.serve.resolve(found.notices),
-        Some(Verb::Serve(flags)) => flags.resolve(found.notices),
+        None => cli.serve.resolve(notices),
+        Some(Verb::Serve(flags)) => flags.resolve(notices),
         Some(Verb::Check(flags)) => Ok(Command::Check(flags)),
         Some(Verb::Explain(flags)) => Ok(Command::Explain(flags)),
         Some(Verb::Migrate(flags)) => Ok(Command::Migrate(flags.resolve(environment))),
@@ -278,7 +287,6 @@ pub fn parse(
         Some(Verb::Man(flags)) => Ok(Command::Man(flags.directory)),
         Some(Verb::Docs(flags)) => Ok(Command::Docs(flags.page)),
     }
-    .map_err(|problem| vec![problem].into())
 }
 
 const MIGRATE: &str = "migrate";
