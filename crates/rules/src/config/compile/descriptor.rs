@@ -9,18 +9,16 @@ use tollgate_core::{
 
 use super::{
     Origin, Site,
-    ban::{self, Banned},
     budget::Budget,
-    degraded,
     domain::DomainBuilder,
     limit::Defaults,
+    limit_keys::LimitKeys,
     metadata::metadata_of,
-    notify, overdraft,
+    overdraft,
     parameters::Reporter,
     pattern::{Pattern, PatternCompiler},
-    rollout, scope, several, shedding,
+    several, shedding,
     tree_level::LevelBuilder,
-    weight,
 };
 use crate::{
     Derived, Node, Rule, Segment, TableSize, Wildcard,
@@ -231,40 +229,24 @@ impl Compiler<'_> {
         let metadata = raw.metadata.stated();
         let metadata = metadata
             .and_then(|metadata| metadata_of(&mut self.reporter(), &metadata.value, &path.key("metadata")));
-        let (stated, overdraft) = self.limit(limit, &limit_path).unzip();
-        let overdraft = overdraft.unwrap_or_default();
-        let sync = self.sync(&limit.value, stated.as_ref(), &limit_path);
-        let sync = overdraft::sync_beside(self, overdraft, &limit.value, sync, &limit_path);
-        let scope = scope::read(self, limit, (stated.as_ref(), overdraft), &limit_path);
-        let rolled_out = rollout::RolledOut { limit: stated.as_ref(), segments, scope };
-        let rollout = rollout::read(self, raw, &limit.value, rolled_out, &limit_path);
-        let sync = rollout::sync_beside(self, rollout.as_ref(), &limit.value, sync, &limit_path);
-        let (on_store_error, degraded_limit) =
-            degraded::read(self, &limit.value, stated.as_ref(), &limit_path);
-        let banned = Banned { limit: stated.as_ref(), is_overdraft: overdraft, segments };
-        let ban = ban::read(self, raw, &limit.value.ban, banned, &limit_path);
-        let weights = weight::read(self, raw, stated.as_ref(), path);
-        let notify = notify::read(self, &limit.value, (stated.as_ref(), scope), &limit_path);
-        let retry_after_spread = self.retry_after_spread(&limit.value, stated.as_ref(), &limit_path);
-        let on_share_exhausted =
-            scope::on_share_exhausted(self, limit, (stated.as_ref(), scope), &limit_path);
-        let stated = stated?;
+        let keys = LimitKeys::read(self, raw, limit, segments, (path, &limit_path));
+        let stated = keys.limit?;
         let part = site.index.map(|index| several::part_of(index, &limit.value, &stated, segments));
         let at = if part.is_some() { limit.at } else { raw.at };
         let rule = Arc::new(Rule {
             limit: stated,
             part,
             shedding: None,
-            sync: sync?,
-            scope,
-            on_share_exhausted,
-            overdraft,
-            ban: ban?,
-            notify: notify?,
-            weights: weights?,
-            on_store_error,
-            degraded_limit,
-            retry_after_spread,
+            sync: keys.sync?,
+            scope: keys.scope,
+            on_share_exhausted: keys.on_share_exhausted,
+            overdraft: keys.is_overdraft,
+            ban: keys.ban?,
+            notify: keys.notify?,
+            weights: keys.weights?,
+            on_store_error: keys.on_store_error,
+            degraded_limit: keys.degraded_limit,
+            retry_after_spread: keys.retry_after_spread,
             name: limit.value.name.text().into(),
             replaces,
             shadow_mode: raw.shadow_mode.or_default(),
@@ -273,18 +255,23 @@ impl Compiler<'_> {
             metadata,
             segments: segments.into(),
             origin: ((**self.file).into(), at.line()),
-            rollout: rollout?,
+            rollout: keys.rollout?,
             stated: layers::stated_values(self.file, raw, &limit.value, self.problems),
             derived: Derived::default(),
         });
         overdraft::warn_of_lost_charges(self, &rule, &limit.value, at, &limit_path);
-        if let Err(known) = self.domain.add_counter(&rule) {
+        self.add_counter(&rule, raw, path);
+        Some(rule)
+    }
+
+    /// Adds the counters of a rule to the domain.
+    fn add_counter(&mut self, rule: &Arc<Rule>, raw: &RawDescriptor, path: &Path<'_>) {
+        if let Err(known) = self.domain.add_counter(rule) {
             let message = format!(
                 "its counters have the same identifier as those of {known}; rename a key or value of either"
             );
             self.error(raw.at, path, message);
         }
-        Some(rule)
     }
 
     /// Charges the path of a rule; `None` if the paths of all rules are too long.

@@ -12,6 +12,7 @@ mod domain;
 mod tree_level;
 mod weight;
 mod limit;
+mod limit_keys;
 mod metadata;
 mod notify;
 mod overdraft;

@@ -6,7 +6,7 @@ use tollgate_core::{algorithm::Algorithm, ban::BanPolicy};
 
 use super::{Budget, Compiler, Defaults, DomainBuilder};
 use crate::{
-    Limit, NotifyThresholds, Rule, TableSize,
+    Limit, NotifyThresholds, Rollout, Rule, TableSize,
     config::{
         problem::{Path, Problems, Severity},
         raw::{Field, RawDescriptor, RawRateLimit, Stated},
@@ -123,11 +123,60 @@ fn descriptor_of(rule: &Rule) -> RawDescriptor {
 /// Gives the compiled limit what it has of the rule.
 fn carried(
     rule: &Rule,
-    compiled: Rule,
+    mut compiled: Rule,
     raw: &Stated<RawRateLimit>,
     problems: &mut Problems,
     path: &Path<'_>,
 ) -> Option<Rule> {
+    let mut report = |key: &str, message: String| {
+        problems.error(SOURCE, raw.at, path.key(key), message);
+    };
+    check_transition(&rule.limit, &compiled.limit, &mut report)?;
+    match (rule.ban, raw.value.ban.is_present()) {
+        (Some(ban), false) => compiled.ban = Some(carried_ban(ban, &compiled, &mut report)?),
+        (None, true) => {
+            report(
+                "ban",
+                "is that of a rule without `ban`, which counts none; change the rule itself".to_owned(),
+            );
+            return None;
+        }
+        _ => {}
+    }
+    if let (Some(notify), false) = (&rule.notify, raw.value.notify.is_present()) {
+        compiled.notify = carried_notify(notify, &compiled, &mut report)?;
+    }
+    if let Some(limit) = carried_degraded_limit(rule, &compiled, &raw.value) {
+        compiled.degraded_limit = Some(limit);
+    }
+    carry_rollout(&rule.rollout, &mut compiled.rollout, &raw.value);
+    Some(with_identity(rule, compiled))
+}
+
+/// The limit while the store fails, if the override states none: no more pass then than otherwise.
+fn carried_degraded_limit(rule: &Rule, compiled: &Rule, raw: &RawRateLimit) -> Option<u32> {
+    let is_stated = raw.degraded_limit.is_present() || raw.on_store_error.is_present();
+    match (&compiled.limit, rule.degraded_limit) {
+        (Limit::Quota { quota, .. }, Some(degraded)) if !is_stated => {
+            Some(degraded.min(u32::try_from(quota.limit).unwrap_or(u32::MAX)))
+        }
+        _ => None,
+    }
+}
+
+/// Gives the override the gradual changes of the rule that it does not state.
+fn carry_rollout(rule: &Rollout, compiled: &mut Rollout, raw: &RawRateLimit) {
+    if !raw.enforce_percent.is_present() {
+        compiled.enforced = rule.enforced;
+    }
+    if !raw.candidate.is_present() {
+        compiled.candidate.clone_from(&rule.candidate);
+    }
+    compiled.tune.clone_from(&rule.tune);
+}
+
+/// Gives the override what identifies the rule, and what it does not state.
+fn with_identity(rule: &Rule, overridden: Rule) -> Rule {
     // A new field needs a decision: compiled, with the rule's value as a default, or carried over here.
     let Rule {
         limit: _,
@@ -137,11 +186,11 @@ fn carried(
         scope: _,
         on_share_exhausted: _,
         overdraft: _,
-        ban,
-        notify,
+        ban: _,
+        notify: _,
         weights,
         on_store_error: _,
-        degraded_limit,
+        degraded_limit: _,
         retry_after_spread: _,
         name,
         replaces,
@@ -151,64 +200,22 @@ fn carried(
         metadata,
         segments: _,
         origin,
-        rollout,
+        rollout: _,
         stated,
         derived,
     } = rule;
-    let mut report = |key: &str, message: String| {
-        problems.error(SOURCE, raw.at, path.key(key), message);
-    };
-    check_transition(&rule.limit, &compiled.limit, &mut report)?;
-    let ban = match (*ban, raw.value.ban.is_present()) {
-        (Some(ban), false) => Some(carried_ban(ban, &compiled, &mut report)?),
-        (None, true) => {
-            report(
-                "ban",
-                "is that of a rule without `ban`, which counts none; change the rule itself".to_owned(),
-            );
-            return None;
-        }
-        _ => compiled.ban,
-    };
-    let notify = match (notify, raw.value.notify.is_present()) {
-        (Some(notify), false) => carried_notify(notify, &compiled, &mut report)?,
-        _ => compiled.notify.clone(),
-    };
-    let is_stated = raw.value.degraded_limit.is_present() || raw.value.on_store_error.is_present();
-    let degraded_limit = match (&compiled.limit, degraded_limit) {
-        // No more pass while the store fails than otherwise.
-        (Limit::Quota { quota, .. }, Some(degraded)) if !is_stated => {
-            Some((*degraded).min(u32::try_from(quota.limit).unwrap_or(u32::MAX)))
-        }
-        _ => compiled.degraded_limit,
-    };
-    let mut compiled = compiled;
-    if !raw.value.enforce_percent.is_present() {
-        compiled.rollout.enforced = rollout.enforced;
+    let holds_permits = overridden.algorithm().is_none_or(Algorithm::holds_permits);
+    Rule {
+        part: part.clone(),
+        weights: weights.clone().filter(|_| !holds_permits),
+        name: name.clone(),
+        replaces: replaces.clone(),
+        metadata: metadata.clone(),
+        origin: origin.clone(),
+        stated: stated.clone(),
+        derived: derived.for_override(),
+        ..overridden
     }
-    if !raw.value.candidate.is_present() {
-        compiled.rollout.candidate.clone_from(&rollout.candidate);
-    }
-    let holds_permits = compiled.algorithm().is_none_or(Algorithm::holds_permits);
-    let weights = weights.clone().filter(|_| !holds_permits);
-    compiled.rollout.tune.clone_from(&rollout.tune);
-    let derived = derived.for_override();
-    let (name, replaces, metadata) = (name.clone(), replaces.clone(), metadata.clone());
-    let (part, origin, stated) = (part.clone(), origin.clone(), stated.clone());
-    Some(Rule {
-        part,
-        ban,
-        notify,
-        weights,
-        degraded_limit,
-        name,
-        replaces,
-        metadata,
-        origin,
-        stated,
-        derived,
-        ..compiled
-    })
 }
 
 /// Reports limits between which counters cannot change while requests hold permits, or would be read wrongly.

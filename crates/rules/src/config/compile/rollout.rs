@@ -1,6 +1,6 @@
 //! Gradual changes of a limit: `enforce_percent`, `candidate` and `tune`.
 
-use tollgate_core::{EnforcedShare, PathStep, SyncMode};
+use tollgate_core::{EnforcedShare, PathStep, SyncMode, algorithm::Policy};
 
 use super::{descriptor::Compiler, tune};
 use crate::{
@@ -80,8 +80,19 @@ fn candidate(
         // Beside `unlimited`, the key was reported.
         Some(Limit::Unlimited) | None => return None,
     };
-    if of_rule.algorithm().takes_leases() || policy.algorithm().takes_leases() {
-        let message = match of_rule.reserve_terms().or(policy.reserve_terms()) {
+    if let Some(reason) = reason_not_to_compare(of_rule, &policy, scope) {
+        compiler.error(stated.at, &path, reason);
+        return None;
+    }
+    compiler.domain.candidates.push(compiler.site(stated.at, &path));
+    let record = record_id_of(segments, &[PathStep::Candidate], policy.algorithm()).under(&policy);
+    Some(Some(Candidate { quota, policy, overdraft, record }))
+}
+
+/// Reason why a limit cannot be compared with its candidate, if there is one.
+fn reason_not_to_compare(of_rule: &Policy, candidate: &Policy, scope: Scope) -> Option<&'static str> {
+    if of_rule.algorithm().takes_leases() || candidate.algorithm().takes_leases() {
+        return Some(match of_rule.reserve_terms().or(candidate.reserve_terms()) {
             Some(_) => {
                 "cannot be compared: hits are reserved until requests end, and the candidate's would never be settled; \
                  expected limits without `reserve`"
@@ -90,11 +101,9 @@ fn candidate(
                 "cannot be compared: a concurrency limit holds permits until requests end, and the candidate's would \
                  never be released; expected limits with a window"
             }
-        };
-        compiler.error(stated.at, &path, message);
-        return None;
+        });
     }
-    let reason = match scope {
+    match scope {
         Scope::Regional => None,
         Scope::Global => Some(
             "cannot be compared beside `scope: global`, where a region decides by its share of the limit; expected \
@@ -103,14 +112,7 @@ fn candidate(
         Scope::Primary => Some(
             "cannot be compared beside `scope: primary`, where another region decides; expected `scope: regional`",
         ),
-    };
-    if let Some(reason) = reason {
-        compiler.error(stated.at, &path, reason);
-        return None;
     }
-    compiler.domain.candidates.push(compiler.site(stated.at, &path));
-    let record = record_id_of(segments, &[PathStep::Candidate], policy.algorithm()).under(&policy);
-    Some(Some(Candidate { quota, policy, overdraft, record }))
 }
 
 /// The synchronization of a limit with a candidate: a leased limit is decided without the store most of the time, and

@@ -11,6 +11,7 @@ use crate::{
         problem::Path,
         raw::{Field, Ratio, RawDescriptor, RawShedding, Stated},
         reader::excerpt,
+        yaml::Position,
     },
 };
 
@@ -40,18 +41,31 @@ pub(super) fn rule(
     let priority_key = priority_key(compiler, &stated.value, &own_path);
     check_beside(compiler, raw, segments, path);
     warn_of_hidden_signals(compiler, &raw.descriptors, priority_key.as_deref(), path);
+    check_place(compiler, raw, stated.at, segments, &own_path)?;
+    let shedding = Shedding::new(policy?, priority_key?);
+    Some(Arc::new(rule_of(compiler, raw, segments, shedding)))
+}
+
+/// Checks that the descriptor is one that may shed, and one of not too many.
+fn check_place(
+    compiler: &mut Compiler<'_>,
+    raw: &RawDescriptor,
+    at: Position,
+    segments: &[Segment],
+    own_path: &Path<'_>,
+) -> Option<()> {
     if raw.is_limited() {
         let key = if raw.rate_limit.is_present() { "rate_limit" } else { "rate_limits" };
         let message =
             format!("contradicts `{key}`; expected a descriptor of its own, which the request carries too");
-        compiler.error(stated.at, &own_path, message);
+        compiler.error(at, own_path, message);
         return None;
     }
     if compiler.budget.charge_shedding().is_err() {
         let most = Budget::shedding_rules();
         let message =
             format!("is one of too many; expected at most {most} in all domains, each for a service");
-        compiler.error(stated.at, &own_path, message);
+        compiler.error(at, own_path, message);
         return None;
     }
     let open = segments.iter().find(|segment| segment.value == Value::Open);
@@ -61,12 +75,16 @@ pub(super) fn rule(
             "the key `{key}` has no value, and all of its values would share one utilization; expected a `value` for \
              each service"
         );
-        compiler.error(stated.at, &own_path, message);
+        compiler.error(at, own_path, message);
         return None;
     }
-    Some(Arc::new(Rule {
+    Some(())
+}
+
+fn rule_of(compiler: &Compiler<'_>, raw: &RawDescriptor, segments: &[Segment], shedding: Shedding) -> Rule {
+    Rule {
         limit: Limit::Unlimited,
-        shedding: Some(Box::new(Shedding::new(policy?, priority_key?))),
+        shedding: Some(Box::new(shedding)),
         sync: SyncMode::Strict,
         overdraft: false,
         on_store_error: None,
@@ -89,7 +107,7 @@ pub(super) fn rule(
         stated: None,
         part: None,
         derived: Derived::default(),
-    }))
+    }
 }
 
 fn policy(
