@@ -273,36 +273,13 @@ impl FixedWindow {
             None => hits_of(state),
             Some(_) => self.counts(state, now).1,
         };
-        let until = |end: u32| Timestamp::from_micros(u64::from(end).saturating_mul(1_000_000)).since(now);
-        let retry_after = match admitted {
-            true => Duration::ZERO,
-            false if hits.charged() > limit => Duration::MAX,
-            // In the last window that the carried hits take part of.
-            false if used > limit && hits_of(state).saturating_add(hits.charged()) <= limit => {
-                until(match self.calendar {
-                    None => state[0].saturating_sub(self.window.get()),
-                    Some(calendar) => calendar.window(state[0].saturating_sub(1)).start,
-                })
-            }
-            false => until(state[0]),
-        };
         let (reset_after, retry_after) = match self.carries_unused() {
-            false => (until(state[0]), retry_after),
-            true => {
-                let (reset_after, retry) = self.waits_with_unused(used, now, hits);
-                (reset_after, if admitted { Duration::ZERO } else { retry })
-            }
+            true => self.waits_with_unused(used, now, hits),
+            false if admitted => (until(state[0], now), Duration::ZERO),
+            false => (until(state[0], now), self.retry_after(state, used, now, hits)),
         };
         let counted = match charging {
-            // The state holds no more hits. The charge was made on a full counter or, if it is larger than that alone, on an
-            // unused one, as far as the state shows.
-            Charging::Independent if hits_of(state) == self.max_counted() && !admitted => {
-                match hits.charged() {
-                    more if more > used => more,
-                    hits => used.saturating_add(hits),
-                }
-            }
-            Charging::Independent => used,
+            Charging::Independent => self.counted(state, used, hits, admitted),
             Charging::AllOrNone if admitted || hits.is_overdraft() => used,
             Charging::AllOrNone => used.saturating_add(hits.charged()),
         };
@@ -310,7 +287,7 @@ impl FixedWindow {
             admitted,
             remaining: limit.saturating_sub(used),
             reset_after,
-            retry_after,
+            retry_after: if admitted { Duration::ZERO } else { retry_after },
             used,
             over: counted.saturating_sub(limit).min(hits.charged()),
             held: 0,
@@ -318,6 +295,41 @@ impl FixedWindow {
             ban: None,
         }
     }
+
+    /// Time until denied hits may pass, without a carry of unused hits.
+    fn retry_after(&self, state: Words, used: u64, now: Timestamp, hits: Hits) -> Duration {
+        let limit = self.ceiling();
+        if hits.charged() > limit {
+            return Duration::MAX;
+        }
+        // In the last window that the carried hits take part of.
+        if used > limit && hits_of(state).saturating_add(hits.charged()) <= limit {
+            let end = match self.calendar {
+                None => state[0].saturating_sub(self.window.get()),
+                Some(calendar) => calendar.window(state[0].saturating_sub(1)).start,
+            };
+            return until(end, now);
+        }
+        until(state[0], now)
+    }
+
+    /// Hits that a counter has with those of a charge that was counted whether admitted or not.
+    fn counted(&self, state: Words, used: u64, hits: Hits, admitted: bool) -> u64 {
+        // The state holds no more hits. The charge was made on a full counter or, if it is larger than that alone, on an
+        // unused one, as far as the state shows.
+        if hits_of(state) == self.max_counted() && !admitted {
+            return match hits.charged() {
+                more if more > used => more,
+                hits => used.saturating_add(hits),
+            };
+        }
+        used
+    }
+}
+
+/// Time until a second since the epoch.
+fn until(end: u32, now: Timestamp) -> Duration {
+    Timestamp::from_micros(u64::from(end).saturating_mul(1_000_000)).since(now)
 }
 
 /// End of the window; an empty one need not be kept.
