@@ -5,10 +5,7 @@ use std::{sync::Arc, time::Duration};
 use smallvec::SmallVec;
 use tollgate_core::{clock::Clock, descriptor::Descriptor, lease::LeaseId};
 use tollgate_rules::{Domain, Lists};
-use tollgate_store::{
-    Decisions, Store, StoreError,
-    request::{Check, Verdicts},
-};
+use tollgate_store::{Decisions, Store, StoreError, request::Check};
 
 use crate::{
     ActiveRules, ActiveSet, BegunBans, Match, Matches, Modes, OwnShares, ReachedThresholds, Requests,
@@ -20,10 +17,12 @@ use crate::{
     held_permits::HeldPermits,
     lists,
     matched::{self, Changes},
-    metrics,
+    metrics::{self, RuleCounters},
     named_lease::{self, NotRepeatable},
-    precheck, refund, requests, shedding,
-    verdict::{Code, Decision, Limited, Listed, SeveralLimits, Status},
+    precheck, refund, requests,
+    several::Beside,
+    shedding,
+    verdict::{Code, Decision, Listed, SeveralLimits, Status},
 };
 
 /// Decides requests by the active rules.
@@ -42,7 +41,7 @@ pub struct Limiter {
     lease: Option<LeaseId>,
 }
 
-type Statuses<'r> = SmallVec<[Status<'r>; 2]>;
+pub(super) type Statuses<'r> = SmallVec<[Status<'r>; 2]>;
 
 /// Calls to the store, its decisions on them, and those of the fallback on what it did not decide.
 type Decided<'a> = (&'a Requests, &'a Decisions, Option<&'a FallbackVerdicts>);
@@ -176,10 +175,7 @@ impl Limiter {
         let shares = (&self.shares, &self.clock);
         let of_request = (&*of_matches, &beside);
         let mut calls = requests::requests(rules, of_request, &mut matches, lease, self.modes, shares);
-        let permits = lease.map(|lease| match self.lease {
-            Some(lease) => HeldPermits::named(lease),
-            None => HeldPermits::new(self.store.clone(), &calls, lease),
-        });
+        let permits = lease.map(|lease| self.held_permits(&calls, lease));
         let decisions = match deadline {
             _ if self.fallback.is_some() && active.lists.is_emergency(domain) => {
                 calls.iter().map(|_| Err(StoreError::Emergency)).collect()
@@ -192,24 +188,10 @@ impl Limiter {
                 self.shares.after_loans(&self.store, &matches, &calls, decided, until).await
             }
         };
-        let is_complete = decisions.iter().all(Result::is_ok);
-        let degraded = match &self.fallback {
-            Some(fallback) => {
-                fallback.release(&calls, &decisions);
-                let decide = || {
-                    let failed = (&self.store, &calls, &decisions);
-                    fallback.decide(active.companion, rules, self.modes, &matches, failed)
-                };
-                (!is_complete).then(decide)
-            }
-            None => None,
-        };
+        let degraded = self.decide_degraded(active.companion, rules, &matches, (&calls, &decisions));
         let mut statuses = self.statuses(&matches, &decisions, degraded.as_ref());
         // Charges are recorded even if another call failed.
-        metrics::record(active.companion, rules, of_request, &matches, &statuses, self.modes);
-        candidates::compare(active.companion, rules, &of_matches, (&matches, &statuses), &decisions);
-        self.begun_bans.record(rules, &of_matches, &matches, &statuses);
-        self.reached.record(rules, &of_matches, &matches, &statuses);
+        self.record(active.companion, rules, of_request, (&matches, &statuses), &decisions);
         let several = beside.fold(&mut statuses);
         if !rules.abuse.is_empty() && degraded.is_none() {
             self.observe(rules, descriptors, &statuses);
@@ -235,6 +217,45 @@ impl Limiter {
             fallback.charge_before(&self.store, calls);
         }
         precheck::decide(&self.store, calls, deadline).await
+    }
+
+    /// The permits that the calls acquire under a lease, before it is known whether they do.
+    fn held_permits(&self, calls: &Requests, lease: LeaseId) -> HeldPermits {
+        match self.lease {
+            Some(lease) => HeldPermits::named(lease),
+            None => HeldPermits::new(self.store.clone(), calls, lease),
+        }
+    }
+
+    /// Decides what the store did not decide, and releases in the local store what was released in the store.
+    fn decide_degraded(
+        &self,
+        counters: &RuleCounters,
+        rules: &Domain,
+        matches: &Matches<'_>,
+        (calls, decisions): (&Requests, &Decisions),
+    ) -> Option<FallbackVerdicts> {
+        let fallback = self.fallback.as_ref()?;
+        fallback.release(calls, decisions);
+        let is_complete = decisions.iter().all(Result::is_ok);
+        let failed = (&self.store, calls, decisions);
+        (!is_complete).then(|| fallback.decide(counters, rules, self.modes, matches, failed))
+    }
+
+    /// Records the statuses in metrics, for comparisons with candidates, and for operators.
+    fn record(
+        &self,
+        counters: &RuleCounters,
+        rules: &Domain,
+        of_request: (&[Descriptor<'_>], &Beside),
+        (matches, statuses): (&Matches<'_>, &Statuses<'_>),
+        decisions: &Decisions,
+    ) {
+        let (descriptors, _) = of_request;
+        metrics::record(counters, rules, of_request, matches, statuses, self.modes);
+        candidates::compare(counters, rules, descriptors, (matches, statuses), decisions);
+        self.begun_bans.record(rules, descriptors, matches, statuses);
+        self.reached.record(rules, descriptors, matches, statuses);
     }
 
     /// Reports a decision for the adaptive deny list. In the process's shadow mode no request is denied.
@@ -295,46 +316,6 @@ impl Limiter {
         }
     }
 
-    /// Returns the status of each descriptor.
-    fn statuses<'r>(
-        &self,
-        matches: &Matches<'r>,
-        decisions: &Decisions,
-        degraded: Option<&FallbackVerdicts>,
-    ) -> Statuses<'r> {
-        let mut statuses = matches.iter().map(Match::status_without_counter).collect();
-        let decided = decisions.iter().filter_map(|decision| decision.as_ref().ok());
-        let substituted = degraded.into_iter().flat_map(|degraded| &degraded.verdicts);
-        decided.for_each(|verdicts| self.fill(&mut statuses, matches, (verdicts, false)));
-        substituted.for_each(|verdicts| self.fill(&mut statuses, matches, (verdicts, true)));
-        statuses
-    }
-
-    /// Sets the status of each descriptor whose counter has a verdict.
-    fn fill<'r>(
-        &self,
-        statuses: &mut Statuses<'r>,
-        matches: &Matches<'r>,
-        (verdicts, is_degraded): (&Verdicts, bool),
-    ) {
-        for (descriptor, verdict) in verdicts {
-            let Some(matched) = matches.get(*descriptor) else { continue };
-            let Some(counter) = matched.counter() else { continue };
-            let rule = matched.rule();
-            if let Some(status) = statuses.get_mut(*descriptor) {
-                *status = Status::Limited(Limited {
-                    rule,
-                    quota: counter.quota,
-                    algorithm: counter.policy.algorithm(),
-                    verdict: *verdict,
-                    is_quota: self.modes.quota || rule.is_some_and(|rule| rule.quota_mode),
-                    is_shadow: matched.is_shadow(),
-                    is_degraded,
-                });
-            }
-        }
-    }
-
     /// Folds the statuses into the request's decision, and refunds the charges of a request that does not pass.
     fn conclude<'r>(
         &self,
@@ -356,28 +337,7 @@ impl Limiter {
             self.fallback.iter().zip(degraded).for_each(|(fallback, degraded)| fallback.refund(degraded));
         }
         if decisions.iter().any(Result::is_err) {
-            // A caller that gets an error may repeat the refund itself.
-            let is_due = |check: &Check| {
-                // A charge beyond the limit was spent before; the local store only decides meanwhile.
-                let is_made = |degraded: &FallbackVerdicts| {
-                    degraded.has_counted(check.descriptor) && !check.hits.is_overdraft()
-                };
-                failure.is_none() && degraded.is_some_and(|degraded| !is_made(degraded))
-            };
-            self.store.refund_in_background(refund::missed(calls, decisions, is_due));
-            if let (Some(fallback), Some(degraded)) = (&self.fallback, degraded) {
-                let is_refunded = failure.is_some() || code == Code::OverLimit;
-                fallback.defer(degraded, calls, decisions, is_refunded);
-                let rules = Arc::clone(&self.rules);
-                let is_allowed = move || rules.lists().emergencies().is_empty();
-                fallback.correct_late(
-                    &self.store,
-                    degraded,
-                    (calls, decisions, is_refunded),
-                    is_allowed.clone(),
-                );
-                fallback.send_deferred(&self.store, is_allowed);
-            }
+            self.settle_failed_calls((calls, decisions, degraded), failure.is_some(), code);
         }
         match failure {
             Some(error) => Err(error.clone()),
@@ -385,6 +345,27 @@ impl Limiter {
                 let degraded = degraded.and_then(|degraded| degraded.degraded);
                 Ok(Decision { code, degraded, listed, shed, statuses, several })
             }
+        }
+    }
+
+    /// Makes the refunds and charges later that the store did not make.
+    fn settle_failed_calls(&self, (calls, decisions, degraded): Decided<'_>, is_failure: bool, code: Code) {
+        // A caller that gets an error may repeat the refund itself.
+        let is_due = |check: &Check| {
+            // A charge beyond the limit was spent before; the local store only decides meanwhile.
+            let is_made = |degraded: &FallbackVerdicts| {
+                degraded.has_counted(check.descriptor) && !check.hits.is_overdraft()
+            };
+            !is_failure && degraded.is_some_and(|degraded| !is_made(degraded))
+        };
+        self.store.refund_in_background(refund::missed(calls, decisions, is_due));
+        if let (Some(fallback), Some(degraded)) = (&self.fallback, degraded) {
+            let is_refunded = is_failure || code == Code::OverLimit;
+            fallback.defer(degraded, calls, decisions, is_refunded);
+            let rules = Arc::clone(&self.rules);
+            let is_allowed = move || rules.lists().emergencies().is_empty();
+            fallback.correct_late(&self.store, degraded, (calls, decisions, is_refunded), is_allowed.clone());
+            fallback.send_deferred(&self.store, is_allowed);
         }
     }
 }

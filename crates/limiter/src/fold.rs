@@ -1,11 +1,56 @@
-//! Fold of the statuses into the decision of a request.
+//! Fold of the verdicts into statuses, and of these into the decision of a request.
+
+use tollgate_store::{Decisions, request::Verdicts};
 
 use crate::{
-    Limiter, metrics,
-    verdict::{Code, Status},
+    Limiter, Match, Matches,
+    decide::Statuses,
+    fallback::FallbackVerdicts,
+    metrics,
+    verdict::{Code, Limited, Status},
 };
 
 impl Limiter {
+    /// Returns the status of each descriptor.
+    pub(super) fn statuses<'r>(
+        &self,
+        matches: &Matches<'r>,
+        decisions: &Decisions,
+        degraded: Option<&FallbackVerdicts>,
+    ) -> Statuses<'r> {
+        let mut statuses = matches.iter().map(Match::status_without_counter).collect();
+        let decided = decisions.iter().filter_map(|decision| decision.as_ref().ok());
+        let substituted = degraded.into_iter().flat_map(|degraded| &degraded.verdicts);
+        decided.for_each(|verdicts| self.fill(&mut statuses, matches, (verdicts, false)));
+        substituted.for_each(|verdicts| self.fill(&mut statuses, matches, (verdicts, true)));
+        statuses
+    }
+
+    /// Sets the status of each descriptor whose counter has a verdict.
+    fn fill<'r>(
+        &self,
+        statuses: &mut Statuses<'r>,
+        matches: &Matches<'r>,
+        (verdicts, is_degraded): (&Verdicts, bool),
+    ) {
+        for (descriptor, verdict) in verdicts {
+            let Some(matched) = matches.get(*descriptor) else { continue };
+            let Some(counter) = matched.counter() else { continue };
+            let rule = matched.rule();
+            if let Some(status) = statuses.get_mut(*descriptor) {
+                *status = Status::Limited(Limited {
+                    rule,
+                    quota: counter.quota,
+                    algorithm: counter.policy.algorithm(),
+                    verdict: *verdict,
+                    is_quota: self.modes.quota || rule.is_some_and(|rule| rule.quota_mode),
+                    is_shadow: matched.is_shadow(),
+                    is_degraded,
+                });
+            }
+        }
+    }
+
     /// Whether a limit denies the request by itself.
     pub(super) fn is_denied(&self, statuses: &[Status<'_>]) -> bool {
         let denies = |status: &Status<'_>| status.code() == Code::OverLimit && !self.is_quota(status);

@@ -7,6 +7,7 @@
 mod deferred;
 mod denial;
 mod late;
+mod verdicts;
 #[cfg(test)]
 mod tests;
 
@@ -20,7 +21,6 @@ use std::{
 };
 
 use futures_util::FutureExt as _;
-use smallvec::SmallVec;
 use tokio::{
     runtime::Handle,
     time::{Instant, sleep},
@@ -37,9 +37,10 @@ use tollgate_store::{
     request::{Cell, Check, TagRequest, Verdicts, push_check},
 };
 
+pub(super) use self::verdicts::FallbackVerdicts;
 use self::{
     deferred::{DeferredCharges, Taken},
-    denial::{denied, reserves, vetoed, vetoes},
+    denial::{denied, reserves, vetoed},
 };
 
 use super::{
@@ -69,17 +70,15 @@ pub struct Fallback {
     deferred: DeferredCharges,
 }
 
-/// Verdicts substituted for a failed store.
-#[derive(Debug, Default)]
-pub(super) struct FallbackVerdicts {
-    /// Substituted verdicts of counters.
-    pub(super) verdicts: SmallVec<[Verdicts; 1]>,
-    /// Requests to the local store, and its decisions.
-    local_requests: Requests,
-    local_decisions: Decisions,
-    /// The error of a request that a limit's policy makes fail.
-    pub(super) failure: Option<StoreError>,
-    pub(super) degraded: Option<Degraded>,
+/// Request of which the store did not decide all calls.
+#[derive(Clone, Copy)]
+struct DegradedRequest<'a> {
+    counters: &'a RuleCounters,
+    domain: &'a Domain,
+    modes: Modes,
+    matches: &'a [Match<'a>],
+    store: &'a Store,
+    replicas: NonZeroU32,
 }
 
 impl Fallback {
@@ -102,54 +101,61 @@ impl Fallback {
         let mut substituted = FallbackVerdicts::default();
         let replicas = self.replicas.known();
         metrics::degraded_request();
+        let request = DegradedRequest { counters, domain, modes, matches, store, replicas };
         for (call, decision) in calls.iter().zip(decisions) {
-            let Err(error) = decision else { continue };
-            let (mut own, mut is_vetoed) = (None, false);
-            // Hits that a denied request had reserved could not always be released.
-            let is_withheld = call.is_of_rule || reserves(call);
-            for (cell, check) in call.checks_with_cells().filter(|(_, check)| !is_candidate(check)) {
-                let matched = matches.get(check.descriptor);
-                let policy = self.policy_of(matched, domain, modes, error);
-                metrics::degraded(policy, error.label());
-                counters.degraded(domain, matched.and_then(Match::rule), check.hits);
-                let reason = error.label();
-                substituted.degraded = substituted.degraded.or(Some(Degraded { policy, reason }));
-                // A ban does not end with the store.
-                if let Some(verdict) = store.cached_ban(cell, check) {
-                    is_vetoed |= vetoes(check, &verdict);
-                    substituted.verdicts.push(Verdicts::from_iter([(check.descriptor, verdict)]));
-                    continue;
-                }
-                match policy {
-                    OnStoreError::Error => {
-                        is_vetoed = true;
-                        substituted.failure = substituted.failure.take().or_else(|| Some(error.clone()));
-                    }
-                    OnStoreError::Allow => {}
-                    OnStoreError::Deny => {
-                        let verdict = denied(check);
-                        is_vetoed |= vetoes(check, &verdict);
-                        substituted.verdicts.push(Verdicts::from_iter([(check.descriptor, verdict)]));
-                    }
-                    OnStoreError::Local => {
-                        let check = self.local_check(store, (cell, check), matched, error, replicas);
-                        let key = cell.key.clone();
-                        match (is_withheld, &mut own) {
-                            (true, None) => own = Some(call.with_check(key, check)),
-                            (true, Some(own)) => own.push(key, check),
-                            (false, _) => {
-                                push_check(&mut substituted.local_requests, call.charging, key, check);
-                            }
-                        }
-                    }
-                }
+            if let Err(error) = decision {
+                self.decide_call(&request, call, error, &mut substituted);
             }
-            // Charges of other calls all or none are refunded after the fold.
-            let own = own.map(|call| if is_vetoed { vetoed(call) } else { call });
-            substituted.local_requests.extend(own);
         }
         self.decide_locally(&mut substituted, replicas);
         substituted
+    }
+
+    /// Applies the policies to a call that failed with `error`, and adds the requests to the local store.
+    fn decide_call(
+        &self,
+        request: &DegradedRequest<'_>,
+        call: &TagRequest,
+        error: &StoreError,
+        substituted: &mut FallbackVerdicts,
+    ) {
+        let DegradedRequest { counters, domain, modes, matches, store, replicas } = *request;
+        let (mut own, mut is_vetoed) = (None, false);
+        // Hits that a denied request had reserved could not always be released.
+        let is_withheld = call.is_of_rule || reserves(call);
+        for (cell, check) in call.checks_with_cells().filter(|(_, check)| !is_candidate(check)) {
+            let matched = matches.get(check.descriptor);
+            let policy = self.policy_of(matched, domain, modes, error);
+            metrics::degraded(policy, error.label());
+            counters.degraded(domain, matched.and_then(Match::rule), check.hits);
+            let reason = error.label();
+            substituted.degraded = substituted.degraded.or(Some(Degraded { policy, reason }));
+            // A ban does not end with the store.
+            if let Some(verdict) = store.cached_ban(cell, check) {
+                is_vetoed |= substituted.substitute(check, verdict);
+                continue;
+            }
+            match policy {
+                OnStoreError::Error => {
+                    is_vetoed = true;
+                    substituted.failure = substituted.failure.take().or_else(|| Some(error.clone()));
+                }
+                OnStoreError::Allow => {}
+                OnStoreError::Deny => is_vetoed |= substituted.substitute(check, denied(check)),
+                OnStoreError::Local => {
+                    let check = self.local_check(store, (cell, check), matched, error, replicas);
+                    let key = cell.key.clone();
+                    match (is_withheld, &mut own) {
+                        (true, None) => own = Some(call.with_check(key, check)),
+                        (true, Some(own)) => own.push(key, check),
+                        (false, _) => push_check(&mut substituted.local_requests, call.charging, key, check),
+                    }
+                }
+            }
+        }
+        // Charges of other calls all or none are refunded after the fold.
+        let own = own.map(|call| if is_vetoed { vetoed(call) } else { call });
+        substituted.local_requests.extend(own);
     }
 
     /// The policy of a limit that the store did not decide.
@@ -334,31 +340,6 @@ impl Fallback {
     /// The local store.
     pub(super) fn local(&self) -> Store {
         Store::Memory(self.local.clone())
-    }
-}
-
-impl FallbackVerdicts {
-    /// Whether the local store was called for a descriptor: then a refund was made there, presumably of a charge made
-    /// there.
-    pub(super) fn has_counted(&self, descriptor: usize) -> bool {
-        self.local_requests.iter().flat_map(TagRequest::checks).any(|check| check.descriptor == descriptor)
-    }
-
-    /// The share that admitted the hits of a descriptor, and how it was charged.
-    fn passed(&self, descriptor: usize) -> Option<(Policy, Charging)> {
-        self.local_requests.iter().zip(&self.local_decisions).find_map(|(call, decision)| {
-            let verdicts = decision.as_ref().ok()?;
-            let mut checks = call.checks().zip(verdicts);
-            let (check, (_, verdict)) = checks.find(|(check, _)| check.descriptor == descriptor)?;
-            let is_charged = verdict.admitted && !refund::is_vetoed(call, verdicts);
-            let is_counted = !check.policy.algorithm().takes_leases();
-            (is_charged && is_counted).then_some((check.policy, call.charging_across_calls()))
-        })
-    }
-
-    /// The requests to the local store, if they acquired permits that are still held.
-    pub(super) fn with_permits(&self) -> Option<&Requests> {
-        refund::holds_permits(&self.local_requests, &self.local_decisions).then_some(&self.local_requests)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use tollgate_core::{
     algorithm::Charging,
-    descriptor::{Entry, Hits},
+    descriptor::{Descriptor, Entry, Hits},
 };
 use tollgate_rules::{Candidate, Domain, Rule};
 use tollgate_store::{
@@ -11,11 +11,27 @@ use tollgate_store::{
 };
 
 use super::shared_cell;
-use crate::candidate_check::marked;
+use crate::{Match, candidate_check::marked};
+
+/// Adds the check of the candidate of a matched rule to the calls, if it has one, for the descriptor at `at`.
+pub(in crate::requests) fn push_of(
+    calls: &mut Requests,
+    charged: (&Domain, Charging),
+    matched: &Match<'_>,
+    (at, descriptor): (usize, &Descriptor<'_>),
+    hits: Hits,
+) {
+    if let Match::Rule { rule, depth, .. } = matched
+        && let Some(candidate) = &rule.rollout.candidate
+    {
+        let entries = descriptor.entries.get(..*depth).unwrap_or_default();
+        push(calls, charged, (rule, candidate), (at, entries), hits);
+    }
+}
 
 /// Adds the check of a rule's candidate to the calls, for the descriptor at `at`. Not where requests are charged all or
 /// none: what a candidate is charged would depend on the other limits.
-pub(in crate::requests) fn push(
+fn push(
     calls: &mut Requests,
     (domain, charging): (&Domain, Charging),
     (rule, candidate): (&Rule, &Candidate),

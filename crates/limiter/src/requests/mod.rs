@@ -41,36 +41,15 @@ pub(super) fn requests(
     let mut calls_of_rules = CallsOfRules::new();
     let count = beside.descriptor_count(matches.len());
     for (at, (descriptor, matched)) in descriptors.iter().zip(&mut *matches).enumerate() {
-        let (key, record, counter, rule) = match matched {
-            Match::Rule { rule, counter, depth, .. } => {
-                let entries = descriptor.entries.get(..*depth).unwrap_or_default();
-                let (key, record) = (cell_of(domain, rule, entries), rule.record_id());
-                shares.apply(rule, counter, &key, record, clock);
-                (key, record, *counter, Some(*rule))
-            }
-            Match::Override { rule, counter } => {
-                let (key, record) = cell_of_override(domain, *rule, &descriptor.entries, counter);
-                (key, record, *counter, None)
-            }
-            Match::None
-            | Match::Unlimited(_)
-            | Match::Off { .. }
-            | Match::Denied
-            | Match::Shedding { .. } => continue,
-        };
+        let counted = counter_of(domain, descriptor, matched, (shares, clock));
+        let Some((key, record, counter, rule)) = counted else { continue };
         let policy = counter.policy;
         // Logs and permits are not lent, nor what the primary region decides.
         let share = counter.share.filter(|_| policy.can_be_lent() && !key.is_at_primary());
         let hits = leases::under_lease(&mut calls, (&key, record), &counter, lease);
         let hits = overdrawn(hits, matched.is_overdraft());
         let hits = bounded(hits, &policy, &mut permits_left);
-        let veto = match veto(matched, modes) {
-            // Several limits of a descriptor are charged all or none, and loans would come too late for hits that count.
-            Veto::Alone if domain.counts_denied && !matched.is_of_several() && share.is_none() => {
-                Veto::Counted
-            }
-            veto => veto,
-        };
+        let veto = veto_beside(domain, matched, modes, share.is_some());
         has_quotas |= veto == Veto::WithQuotas;
         // The rule's sync mode does not apply to a limit override.
         let sync = match charging {
@@ -85,17 +64,37 @@ pub(super) fn requests(
             continue;
         }
         push_check(&mut calls, charging, key, check);
-        if let Match::Rule { rule, depth, .. } = matched
-            && let Some(candidate) = &rule.rollout.candidate
-        {
-            let entries = descriptor.entries.get(..*depth).unwrap_or_default();
-            candidate::push(&mut calls, (domain, charging), (rule, candidate), (at, entries), counter.hits);
-        }
+        candidate::push_of(&mut calls, (domain, charging), matched, (at, descriptor), counter.hits);
     }
     if has_quotas {
         settle_quotas(&mut calls, matches);
     }
     calls
+}
+
+/// The counter that a match is charged to, if there is one: its cell and record, what it is charged, and its rule unless it
+/// is that of a limit override. Limits the counter of a global rule to the own region's share.
+fn counter_of<'r>(
+    domain: &Domain,
+    descriptor: &Descriptor<'_>,
+    matched: &mut Match<'r>,
+    (shares, clock): (&OwnShares, &Clock),
+) -> Option<(CellKey, RecordId, CounterMatch, Option<&'r Arc<Rule>>)> {
+    match matched {
+        Match::Rule { rule, counter, depth, .. } => {
+            let entries = descriptor.entries.get(..*depth).unwrap_or_default();
+            let (key, record) = (cell_of(domain, rule, entries), rule.record_id());
+            shares.apply(rule, counter, &key, record, clock);
+            Some((key, record, *counter, Some(*rule)))
+        }
+        Match::Override { rule, counter } => {
+            let (key, record) = cell_of_override(domain, *rule, &descriptor.entries, counter);
+            Some((key, record, *counter, None))
+        }
+        Match::None | Match::Unlimited(_) | Match::Off { .. } | Match::Denied | Match::Shedding { .. } => {
+            None
+        }
+    }
 }
 
 /// Charging of the request: all or none where it reserves hits, so that a denied request holds none.
@@ -133,6 +132,15 @@ fn veto(matched: &Match<'_>, modes: Modes) -> Veto {
         _ if modes.shadow || modes.quota || matched.is_shadow() => Veto::Never,
         Match::Rule { rule, .. } if rule.quota_mode => Veto::WithQuotas,
         _ => Veto::Alone,
+    }
+}
+
+/// The effect of a denial in a domain that may count denied requests in the limits alone that deny.
+fn veto_beside(domain: &Domain, matched: &Match<'_>, modes: Modes, is_lent: bool) -> Veto {
+    match veto(matched, modes) {
+        // Several limits of a descriptor are charged all or none, and loans would come too late for hits that count.
+        Veto::Alone if domain.counts_denied && !matched.is_of_several() && !is_lent => Veto::Counted,
+        veto => veto,
     }
 }
 
