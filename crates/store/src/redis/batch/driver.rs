@@ -6,14 +6,14 @@ use std::{
     time::Duration,
 };
 
-use ::redis::{Pipeline, Value};
+use ::redis::Pipeline;
 use futures_util::{
     FutureExt as _,
     stream::{FuturesUnordered, Stream, StreamExt as _},
 };
 use tokio::{
     task::yield_now,
-    time::{Instant, MissedTickBehavior, interval, timeout},
+    time::{Instant, MissedTickBehavior, interval},
 };
 
 use super::{
@@ -22,6 +22,7 @@ use super::{
     breaker::{Breaker, BreakerEvent, OpenCause},
     group::{BoxedGroup, Group},
     responses::InFlight,
+    write::{Batch, Response},
 };
 use crate::{
     key::CellKey,
@@ -47,18 +48,6 @@ const TICK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Factor, over the longest tolerated silence, by which a response is awaited on a connection that has been replaced.
 const STALE_RESPONSE_FACTOR: u32 = 2;
-
-/// Number of a write, and the response to it.
-type Response = (u64, Result<Vec<Value>, SendError>);
-
-/// A write to be sent.
-struct Batch {
-    number: u64,
-    pipeline: Pipeline,
-    live: LiveConnection,
-    /// Keys with which to probe the server.
-    keys_to_probe: Option<[CellKey; 2]>,
-}
 
 pub(super) struct Driver {
     /// Name of the server in logs.
@@ -118,16 +107,12 @@ impl Driver {
         let mut states = connection.states();
         states.mark_changed();
         while !shared.is_closed.load(Ordering::Acquire) {
-            if let Some(Batch { number, pipeline, mut live, keys_to_probe }) = self.next_batch() {
+            if let Some((batch, keys_to_probe)) = self.next_batch() {
                 if let Some(keys) = keys_to_probe {
-                    let (live, prefix) = (live.clone(), Arc::clone(&self.options.key_prefix));
+                    let (live, prefix) = (batch.live.clone(), Arc::clone(&self.options.key_prefix));
                     slot_probes.push(across_slots::probe(connection.clone(), live, prefix, keys));
                 }
-                let connection = connection.clone();
-                responses.push(async move {
-                    let response = timeout(response_timeout, connection.send_all(&mut live, &pipeline)).await;
-                    (number, response.unwrap_or(Err(SendError::Timeout)))
-                });
+                responses.push(batch.send(connection.clone(), response_timeout));
                 continue;
             }
             if probes.is_empty()
@@ -139,10 +124,7 @@ impl Driver {
                 Some((number, response)) = responses.next(), if !responses.is_empty() => {
                     self.complete(number, response, &connection);
                 }
-                Some(probe) = probes.next(), if !probes.is_empty() => match probe {
-                    Ok(generation) => self.recovered(generation),
-                    Err(generation) => self.disconnected(generation),
-                },
+                Some(probe) = probes.next(), if !probes.is_empty() => self.probed(probe),
                 Some(result) = slot_probes.next(), if !slot_probes.is_empty() => self.slots_probed(result),
                 changed = states.changed() => {
                     // A pending probe of an earlier connection would take long to fail.
@@ -155,16 +137,25 @@ impl Driver {
                 }
                 () = shared.wakeup.notified() => {}
                 _ = ticks.tick(), if self.needs_ticks() => {
-                    let now = Instant::now();
-                    self.complete_arrived(&mut responses, now, &connection).await;
-                    self.expire(now);
-                    if self.check_health(now) {
+                    if self.tick(&mut responses, &connection).await {
                         responses.clear();
                     }
                 }
             }
         }
         shared.queue.lock().close(&SendError::NotConnected("shutting down".into()));
+    }
+
+    /// Fails requests whose time has passed, and advances the breaker; returns whether it tripped.
+    async fn tick(
+        &mut self,
+        responses: &mut (impl Stream<Item = Response> + Unpin),
+        connection: &Connection,
+    ) -> bool {
+        let now = Instant::now();
+        self.complete_arrived(responses, now, connection).await;
+        self.expire(now);
+        self.check_health(now)
     }
 
     /// Completes what arrived while this thread was delayed, before calls expire: a decision that is here is better than a
@@ -194,8 +185,8 @@ impl Driver {
         is_awaited || self.breaker.is_recovering() || !self.shared.queue.lock().is_empty()
     }
 
-    /// Builds the next batch from the queued requests.
-    fn next_batch(&mut self) -> Option<Batch> {
+    /// Builds the next batch from the queued requests. Returns the keys with which to probe the server too, if it is due.
+    fn next_batch(&mut self) -> Option<(Batch, Option<[CellKey; 2]>)> {
         if self.live.is_none()
             || self.breaker.cause().is_some()
             || self.batches_in_flight() >= MAX_BATCHES_IN_FLIGHT
@@ -234,7 +225,7 @@ impl Driver {
         let (number, generation) = (self.batches_sent, self.generation);
         let loads = loads.len();
         self.in_flight.push(InFlight { number, generation, sent_at: now, commands, loads });
-        Some(Batch { number, pipeline, live, keys_to_probe })
+        Some((Batch { number, pipeline, live }, keys_to_probe))
     }
 
     /// Responds to the callers for whom there are tokens by now. Returns whether others remain; if so, sets the tokens
@@ -343,6 +334,14 @@ impl Driver {
     /// The connection to probe for responses, if the server is unresponsive.
     pub(super) fn connection_to_probe(&self) -> Option<LiveConnection> {
         self.live.clone().filter(|_| self.breaker.cause() == Some(OpenCause::Silence))
+    }
+
+    /// Records the outcome of a probe of the connection of a generation.
+    fn probed(&mut self, probe: Result<u64, u64>) {
+        match probe {
+            Ok(generation) => self.recovered(generation),
+            Err(generation) => self.disconnected(generation),
+        }
     }
 
     /// Records a response on the connection `generation`.

@@ -19,6 +19,7 @@ mod driver;
 mod group;
 mod responses;
 mod return_unused;
+mod write;
 mod latency_estimate;
 mod queue;
 

@@ -49,17 +49,7 @@ impl Driver {
         let batch = self.in_flight.remove(at);
         let responses = match response {
             Ok(responses) => responses,
-            Err(error) => {
-                if error.needs_reconnect() {
-                    self.disconnected(batch.generation);
-                }
-                let is_current = batch.generation == self.generation;
-                self.fail_batch(batch, &error);
-                if is_current && matches!(error, SendError::Timeout) && self.breaker.cause().is_none() {
-                    self.response_timed_out();
-                }
-                return;
-            }
+            Err(error) => return self.batch_failed(batch, &error),
         };
         self.recovered(batch.generation);
         self.shared.queue.lock().latency.complete(batch.requests(), batch.sent_at, Instant::now());
@@ -92,6 +82,18 @@ impl Driver {
                         .for_each(|mut group| self.fail(&mut group, &SendError::MalformedReply));
                 }
             }
+        }
+    }
+
+    /// Records that there is no response to a batch, and fails it.
+    fn batch_failed(&mut self, batch: InFlight, error: &SendError) {
+        if error.needs_reconnect() {
+            self.disconnected(batch.generation);
+        }
+        let is_current = batch.generation == self.generation;
+        self.fail_batch(batch, error);
+        if is_current && matches!(error, SendError::Timeout) && self.breaker.cause().is_none() {
+            self.response_timed_out();
         }
     }
 

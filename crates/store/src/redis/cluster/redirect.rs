@@ -5,7 +5,7 @@
 
 use std::{iter, time::Duration};
 
-use ::redis::{Cmd, ErrorKind, ServerErrorKind, Value};
+use ::redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::time::{Instant, sleep, timeout_at};
 use tollgate_runtime::backoff::Backoff;
 
@@ -205,16 +205,26 @@ impl Cluster {
             | SendError::MalformedReply
             | SendError::SlotMigrating(_) => return None,
         };
-        let kind = match kind {
-            ErrorKind::Server(kind) => kind,
+        match kind {
+            ErrorKind::Server(kind) => self.target_of_reply(slot, error, kind, node),
             // The node is there and owns the slot, but refuses, for instance because its memory is full.
-            ErrorKind::Extension => return None,
+            ErrorKind::Extension => None,
             _ => {
                 // The outcome of the command is unknown. The node may be lost for good.
                 self.refresh();
-                return None;
+                None
             }
-        };
+        }
+    }
+
+    /// Target of the next attempt after an error reply of a node; `None` if the caller gets the error.
+    fn target_of_reply(
+        &self,
+        slot: u16,
+        error: &RedisError,
+        kind: ServerErrorKind,
+        node: &Address,
+    ) -> Option<RedirectTarget> {
         let named = || error.redirect_node().and_then(|(named, _)| Address::from_redirect(named, node));
         match kind {
             ServerErrorKind::Moved => {

@@ -234,19 +234,14 @@ impl CounterCache {
     /// keeps it from being charged.
     pub(super) fn learn(
         &mut self,
-        counter: (&Cell, &Check),
+        (cell, check): (&Cell, &Check),
         verdict: &Verdict,
         is_denial: bool,
         prefetched: u32,
         sent_at: Instant,
     ) {
-        let (cell, check) = counter;
-        // The verdict of one check of a counter may be due to another check of the same request.
-        let denial = (is_denial && cell.checks_once(check.record))
-            .then(|| Denial::new(check, verdict, self.may_gain_room(counter), sent_at))
-            .flatten();
-        let may_be_new = denial.is_some() || prefetched > 0;
-        let entry = match may_be_new {
+        let denial = if is_denial { self.denial((cell, check), verdict, sent_at) } else { None };
+        let entry = match denial.is_some() || prefetched > 0 {
             true => self.entries.get_or_insert(&cell.key, check.record, || CacheEntry::new(check.policy)),
             false => self.entries.get(&cell.key, check.record),
         };
@@ -282,6 +277,16 @@ impl CounterCache {
             held_tokens.set_grant(self.grant_count);
             self.expiries.insert(held_tokens.expiry(), name());
         }
+    }
+
+    /// The denial to cache for a denied check. The verdict of one check of a counter may be due to another check of the same
+    /// request.
+    fn denial(&mut self, counter: (&Cell, &Check), verdict: &Verdict, sent_at: Instant) -> Option<Denial> {
+        let (cell, check) = counter;
+        if !cell.checks_once(check.record) {
+            return None;
+        }
+        Denial::new(check, verdict, self.may_gain_room(counter), sent_at)
     }
 
     /// Whether workers may hold tokens of a counter. One of `sync: auto` with few requests in this worker is not
