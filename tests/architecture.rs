@@ -1,4 +1,4 @@
-//! Structure of the sources: which modules import which, and how long files are.
+//! Structure of the sources: which modules import which, and how long files and functions are.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,8 +14,11 @@ use crate::support::{
 /// Modules of a crate that may import each other in a cycle until the imports are cut; the list may only shrink.
 const ALLOWED_CYCLES: &[(&str, &[&str])] = &[];
 
-/// The maximum number of lines of a file without its tests.
+/// The maximum number of lines of a file, with the tests in it.
 const MAX_FILE_LINES: usize = 400;
+
+/// The maximum number of lines of a function that is no test, from `fn` to its last brace.
+const MAX_FUNCTION_LINES: usize = 50;
 
 /// All files below a directory.
 pub(crate) fn files_below(directory: &Path) -> Vec<PathBuf> {
@@ -197,9 +200,58 @@ fn files_have_at_most_400_lines() {
     let is_code = |file: &PathBuf| file.extension().is_none_or(|extension| extension != "json");
     for (_, root) in crate_sources() {
         for file in files_below(&root).into_iter().filter(is_code).filter(|file| !is_test_file(file)) {
-            let text = fs::read_to_string(&file).expect("a text");
-            let lines = without_tests(&text).lines().count();
+            let lines = fs::read_to_string(&file).expect("a text").lines().count();
             assert!(lines <= MAX_FILE_LINES, "{} has {lines} lines", file.display());
         }
     }
+}
+
+/// The functions with a body: name, line of `fn`, and number of lines.
+fn functions(tokens: &[Token]) -> Vec<(&str, usize, usize)> {
+    let mut functions = Vec::new();
+    for (at, pair) in tokens.windows(2).enumerate() {
+        let [keyword, Token { kind: Kind::Word(name), .. }] = pair else { continue };
+        if !keyword.kind.is("fn") {
+            continue;
+        }
+        let mut depth = 0_usize;
+        for token in &tokens[at..] {
+            match token.kind {
+                Kind::Sign('(' | '[' | '{') => depth += 1,
+                Kind::Sign(')' | ']') => depth -= 1,
+                Kind::Sign('}') if depth == 1 => {
+                    functions.push((&**name, keyword.line, token.line - keyword.line + 1));
+                    break;
+                }
+                Kind::Sign('}') => depth -= 1,
+                // Declared in a trait.
+                Kind::Sign(';') if depth == 0 => break,
+                _ => {}
+            }
+        }
+    }
+    functions
+}
+
+#[test]
+fn functions_have_at_most_50_lines() {
+    let mut long = Vec::new();
+    for (_, root) in crate_sources() {
+        let is_code = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "rs");
+        for file in files_below(&root).into_iter().filter(is_code).filter(|file| !is_test_file(file)) {
+            let text = fs::read_to_string(&file).expect("a text");
+            for (name, line, lines) in functions(&tokens(without_tests(&text))) {
+                if lines > MAX_FUNCTION_LINES {
+                    long.push(format!("{}:{line}: {name} has {lines} lines", file.display()));
+                }
+            }
+        }
+    }
+    assert!(long.is_empty(), "functions are too long: {long:#?}");
+}
+
+#[test]
+fn the_lines_of_a_function_are_counted_from_its_keyword_to_its_last_brace() {
+    let source = "trait A {\n fn a(x: [u8; 2]);\n}\n/// `fn b() {`\npub fn c<T>(\n t: fn(T) -> [u8; 2],\n)\nwhere\n T: B,\n{\n                   let a = '{';\n fn d() { \"}\"; }\n}\n";
+    assert_eq!(functions(&tokens(source)), [("c", 5, 9), ("d", 12, 1)]);
 }
