@@ -13,7 +13,7 @@ use tollgate_limiter::{
     ActiveRules,
     explain::{candidate_text, limit_text},
 };
-use tollgate_rules::{Domain, OnShareExhausted, Limit, Overridden, Rollout, Rule, Rules, Scope};
+use tollgate_rules::{Domain, Limit, OnShareExhausted, Overridden, Rollout, Rule, Rules, Scope};
 
 use crate::http::cached_page::CachedPage;
 
