@@ -1,0 +1,134 @@
+//! Copies of versions, lists and switches.
+
+use std::time::Duration;
+
+use tollgate::control::{
+    Adopted, Control, ControlError, RulesCopy, RulesIdentity, Switch, SwitchMode, VersionCopy,
+};
+
+use super::Pair;
+use crate::control::{ban, draft, files, limit};
+
+const NOTHING: Adopted = Adopted { version: false, lists: false, overrides: false };
+
+const BOTH: Adopted = Adopted { version: true, lists: true, ..NOTHING };
+
+fn switch() -> Switch {
+    Switch {
+        domain: "web".into(),
+        rule: "k".into(),
+        mode: SwitchMode::Shadow,
+        enforce_percent: None,
+        ramp: None,
+        reason: String::new(),
+        author: "ada".into(),
+        created_at_ms: 1,
+        expires_at_ms: None,
+    }
+}
+
+#[tokio::test]
+async fn a_copy_is_the_state_of_the_writing_region_and_a_second_one_carries_nothing() {
+    let pair = Pair::start();
+    // Neither has anything, but the copying region may have had lists of its own.
+    assert_eq!(pair.copy().await, Adopted { lists: true, ..NOTHING });
+    assert_eq!(pair.copy().await, NOTHING);
+    pair.apply(None, &limit(1)).await;
+    pair.writing.put_entry(ban("a")).await.expect("put");
+    pair.writing.put_switch(switch()).await.expect("put");
+    assert_eq!(pair.copy().await, BOTH);
+    pair.assert_same().await;
+    assert_eq!(pair.copy().await, NOTHING);
+    pair.writing.remove_entry("a", "ada").await.expect("removed");
+    assert_eq!(pair.copy().await, Adopted { lists: true, ..NOTHING });
+    pair.apply(Some(1), &limit(2)).await;
+    pair.apply(Some(2), &limit(3)).await;
+    assert_eq!(pair.copy().await, Adopted { version: true, ..NOTHING });
+    pair.assert_same().await;
+    let audit = pair.copying.audit(None, 10).await.expect("a log");
+    assert_eq!(audit[0].subject, "version 3");
+    assert_eq!(audit[0].comment, "copied from region us-east");
+}
+
+#[tokio::test]
+async fn a_slow_copy_does_not_replace_a_later_one() {
+    let pair = Pair::start();
+    pair.apply(None, &limit(1)).await;
+    let claim = pair.copying.claim_copy(Duration::ZERO).await.expect("a reply");
+    let slow = pair.writing.rules_after(&claim.has).await.expect("a copy");
+    pair.apply(Some(1), &limit(2)).await;
+    pair.writing.put_entry(ban("a")).await.expect("put");
+    assert_eq!(pair.copy().await, BOTH);
+    assert_eq!(pair.copying.adopt_copy("us-east", &claim, slow).await, Ok(NOTHING));
+    pair.assert_same().await;
+}
+
+#[tokio::test]
+async fn only_the_writing_region_accepts_changes_and_another_can_take_over() {
+    let pair = Pair::start();
+    pair.apply(None, &limit(1)).await;
+    pair.writing.put_entry(ban("a")).await.expect("put");
+    pair.copy().await;
+    let refused = ControlError::OtherRegion { region: "us-east".into() };
+    assert_eq!(pair.copying.apply(draft(Some(1), &limit(2))).await, Err(refused.clone()));
+    assert_eq!(pair.copying.put_entry(ban("b")).await, Err(refused.clone()));
+    assert_eq!(pair.copying.remove_entry("a", "ada").await, Err(refused.clone()));
+    assert_eq!(pair.copying.put_switch(switch()).await, Err(refused));
+    pair.assert_same().await;
+    // The roles change, and both regions made a version 2.
+    pair.apply(Some(1), "# not copied").await;
+    pair.copying.set_writing_region(None);
+    pair.copying.apply(draft(Some(1), &limit(2))).await.expect("made");
+    pair.copying.remove_entry("a", "ada").await.expect("removed");
+    let back = Pair { _redis: pair._redis, writing: pair.copying, copying: pair.writing };
+    back.copying.set_writing_region(Some("eu-west"));
+    assert_eq!(back.copy().await, BOTH);
+    back.assert_same().await;
+    assert_eq!(back.copying.version(2).await.expect("a reply").expect("there").1, files(&limit(2)));
+}
+
+#[tokio::test]
+async fn of_concurrent_instances_one_compares_in_an_interval() {
+    let pair = Pair::start();
+    let mut claims = Vec::new();
+    for _ in 0..5 {
+        claims.push(pair.copying.claim_copy(Duration::from_secs(3_600)).await.expect("a reply"));
+    }
+    let claimed: Vec<bool> = claims.iter().map(|claim| claim.is_claimed).collect();
+    assert_eq!(claimed, [true, false, false, false, false]);
+    assert_eq!(claims[4].compared_ms, None);
+    pair.copying.compared(&claims[0]).await.expect("recorded");
+    let claim = pair.copying.claim_copy(Duration::from_secs(3_600)).await.expect("a reply");
+    assert_eq!(claim.compared_ms, Some(claims[0].now_ms));
+}
+
+#[tokio::test]
+async fn malformed_copies_change_nothing() {
+    let pair = Pair::start();
+    pair.apply(None, &limit(1)).await;
+    pair.copy().await;
+    pair.apply(Some(1), &limit(2)).await;
+    let claim = pair.copying.claim_copy(Duration::ZERO).await.expect("a reply");
+    let good = pair.writing.rules_after(&claim.has).await.expect("a copy").version.expect("differs");
+    let bad = [
+        VersionCopy { token: String::new(), ..good.clone() },
+        VersionCopy { token: "x".repeat(65), ..good.clone() },
+        VersionCopy { number: 3, ..good.clone() },
+        VersionCopy { meta: b"{}".to_vec(), ..good.clone() },
+        VersionCopy { files: b"[1]".to_vec(), ..good.clone() },
+        VersionCopy { trail: "x".repeat(5_000), ..good },
+    ];
+    for version in bad {
+        let copy = RulesCopy { version: Some(version), ..RulesCopy::default() };
+        let refused = pair.copying.adopt_copy("us-east", &claim, copy).await;
+        assert!(matches!(refused, Err(ControlError::Malformed(_))), "{refused:?}");
+    }
+    assert_eq!(pair.copying.current().await, Ok(Some(1)));
+}
+
+#[tokio::test]
+async fn a_store_in_a_process_has_no_copies() {
+    let memory = Control::memory(tollgate::control::RulesSource::Memory, None).expect("usable");
+    let refused = memory.rules_after(&RulesIdentity::default()).await;
+    assert!(matches!(refused, Err(ControlError::Unavailable(_))), "{refused:?}");
+}
