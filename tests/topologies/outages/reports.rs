@@ -1,0 +1,111 @@
+//! Logs and metrics of outages.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+use tollgate::descriptor::Hits;
+
+use super::{HEAL_TIMEOUT, Load, brief, some_names, timed};
+use crate::{
+    support::{
+        http,
+        redis::Redis,
+        tollgate::{Tollgate, request, rules},
+    },
+    topologies::{misbehaving_nodes::Lines, one},
+};
+
+#[tokio::test]
+async fn an_outage_is_logged_once_however_often_the_server_fails() {
+    let (lines, _guard) = Lines::keep();
+    let redis = Redis::start();
+    let store = brief(&redis.url()).await;
+    let load = Load::start(&store, some_names());
+    for _ in 0..4 {
+        redis.signal("STOP");
+        sleep(Duration::from_millis(300)).await;
+        redis.signal("CONT");
+        sleep(Duration::from_millis(200)).await;
+    }
+    load.end().await;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while ["Redis responds again", "Redis recovered"].iter().any(|message| lines.count(message) == 0) {
+        assert!(Instant::now() < deadline, "{}", lines.text());
+        drop(timed(&store, "a").await);
+        sleep(Duration::from_millis(50)).await;
+    }
+    for message in [
+        "Redis unresponsive",
+        "Redis responds again",
+        "Redis unavailable; applying on_store_error policies",
+        "Redis recovered",
+    ] {
+        assert_eq!(lines.count(message), 1, "{message}: {}", lines.text());
+    }
+    assert_eq!(lines.count("\n"), 4, "{}", lines.text());
+}
+
+#[tokio::test]
+async fn a_failure_that_concerns_no_caller_is_not_logged_as_an_outage() {
+    let (lines, _guard) = Lines::keep();
+    let redis = Redis::start();
+    let store = brief(&redis.url()).await;
+    redis.signal("STOP");
+    let call = one("own", Hits::ONE);
+    store.decide_own(&call).await.expect_err("stopped");
+    assert_eq!(lines.count("Redis unavailable"), 0, "{}", lines.text());
+    timed(&store, "a").await.result.expect_err("stopped");
+    assert_eq!(lines.count("Redis unavailable"), 1, "{}", lines.text());
+    redis.signal("CONT");
+    // It shows when the outage ends, as calls of others do.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while lines.count("Redis recovered") == 0 {
+        assert!(Instant::now() < deadline, "{}", lines.text());
+        drop(store.decide_own(&call).await);
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_replies_only_with_errors_is_logged_once() {
+    let (lines, _guard) = Lines::keep();
+    let redis = Redis::start_with(&["--maxmemory-policy", "noeviction", "--maxmemory", "1000"]);
+    let store = brief(&redis.url()).await;
+    let load = Load::start(&store, some_names());
+    sleep(Duration::from_millis(1_500)).await;
+    let all = load.end().await;
+    assert!(all.len() > 100 && all.iter().all(|done| done.result.is_err()));
+    assert_eq!(lines.count("Redis unavailable"), 1, "{}", lines.text());
+    // On a busy machine it may also be detected as silent, which is logged too.
+    assert!(lines.count("\n") <= 3, "{}", lines.text());
+}
+
+#[tokio::test]
+async fn metrics_report_an_outage_for_as_long_as_it_lasts() {
+    let redis = Redis::start();
+    let config =
+        rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 1000}\n");
+    let tollgate = Tollgate::start(config.path(), &["--store", &redis.url(), "--store-timeout", "500ms"]);
+    let metric = |name: &str| {
+        let body = http::get(&tollgate.url("/metrics")).body;
+        let line = body.lines().find(|line| line.starts_with(name)).map(str::to_owned);
+        line.and_then(|line| line.rsplit_once(' ').and_then(|(_, value)| value.parse::<f64>().ok()))
+    };
+    let mut client = tollgate.client().await;
+    assert!(client.passes("d", &[("k", "v")]).await);
+    redis.signal("STOP");
+    let call = || request("d", &[&[("k", "v")]]);
+    let deadline = Instant::now() + HEAL_TIMEOUT;
+    while metric("tollgate_redis_breakers_open").is_none_or(|open| open < 1.0) {
+        assert!(Instant::now() < deadline, "the breaker does not open");
+        client.call(call()).await.expect_err("no answer");
+    }
+    assert!(metric("tollgate_redis_breaker_opened_total") >= Some(1.0));
+    redis.signal("CONT");
+    let deadline = Instant::now() + HEAL_TIMEOUT;
+    while metric("tollgate_redis_breakers_open") != Some(0.0) {
+        assert!(Instant::now() < deadline, "the breaker does not close");
+        sleep(Duration::from_millis(5)).await;
+    }
+    assert!(client.passes("d", &[("k", "v")]).await);
+}
