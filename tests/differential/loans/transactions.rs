@@ -1,0 +1,137 @@
+//! Transactions on loans: their steps, and what each gives.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tollgate::store::{
+    Store,
+    loans::{
+        Loans, SharedCounter,
+        regions::{
+            ledger::Loan,
+            message::{Holding, LoanRequest, Reply},
+            protocol::{self, Share},
+            table::RegionName,
+        },
+    },
+    redis::ScriptClock,
+};
+
+use crate::support::stores::{Subject, at};
+
+pub(super) const TIME_LIMIT: Duration = Duration::from_secs(20);
+
+/// A step of a transaction on one of the counters.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Move {
+    /// Requests a loan from a peer.
+    Request { peer: usize, hold: u32, want: u32 },
+    /// Takes a peer's reply to the last request, or to an earlier one.
+    Take { peer: usize, amount: u32, added: u32, is_late: bool, label_step: i64, cuts: bool },
+    /// Answers a peer that has all of its loans, or none.
+    Lend { peer: usize, need: u32, hold: u32, want: u32, has_all: bool, label_step: i64 },
+    /// Reads the counter.
+    Read,
+}
+
+pub(super) fn moves() -> impl Strategy<Value = Move> {
+    let amount = prop_oneof![0..=3_u32, 0..=40_u32, 0..=1_000_000_u32];
+    let label_step = prop_oneof![6 => Just(0_i64), 1 => Just(-1), 1 => Just(1)];
+    let peers = prop_oneof![4 => Just(0_usize), 1 => Just(1)];
+    prop_oneof![
+        2 => (peers.clone(), amount.clone(), amount.clone())
+            .prop_map(|(peer, hold, want)| Move::Request { peer, hold, want }),
+        3 => (peers.clone(), amount.clone(), amount.clone(), proptest::bool::weighted(0.2), label_step.clone(), any::<bool>())
+            .prop_map(|(peer, amount, added, is_late, label_step, cuts)| Move::Take {
+                peer, amount, added, is_late, label_step, cuts
+            }),
+        2 => (peers, 0..=3_u32, amount.clone(), amount, any::<bool>(), label_step)
+            .prop_map(|(peer, need, hold, want, has_all, label_step)| Move::Lend {
+                peer, need, hold, want, has_all, label_step
+            }),
+        1 => Just(Move::Read),
+    ]
+}
+
+pub(super) fn peer(at: usize) -> RegionName {
+    ["east", "west"][at].parse().expect("a name")
+}
+
+/// Makes a move; gives all that it can depend on, and its result.
+fn make(change: Move, loans: &mut Loans) -> String {
+    let before = format!("{:?} {} {} {}", loans.now, loans.used, loans.effective, loans.full_at);
+    let (terms, now) = (loans.terms, loans.now);
+    let label = |steps: i64| {
+        now.label.saturating_add_signed(steps * terms.kind.label_step().unwrap_or(0).cast_signed())
+    };
+    let result = match change {
+        Move::Read => String::new(),
+        Move::Request { peer: at, hold, want } => {
+            let shares = [Share { peer: peer(at), hold, want }];
+            let usage = loans.usage(0);
+            let (requests, full_at) = protocol::request_loans(&mut loans.ledger, &terms, now, usage, &shares);
+            loans.full_at = full_at;
+            format!("{requests:?}")
+        }
+        Move::Take { peer: at, amount, added, is_late, label_step, cuts } => {
+            let account = loans.ledger.account(&peer(at)).cloned().unwrap_or_default();
+            let id = account.outstanding.saturating_sub(u64::from(is_late));
+            // What the peer has of this region: half of the first loan, or whatever it was lent.
+            let part = if cuts { 2 } else { 1 };
+            let holding = |loan: &Loan| Holding { id: loan.id, amount: loan.amount / part };
+            let have = account.lent.iter().take(4).map(holding).collect();
+            let resolved = if cuts { account.seen } else { 0 };
+            let level = terms.kind.full_level() / 2;
+            let from = if terms.kind.label_step().is_some() { label(label_step) } else { 0 };
+            let reply = Reply {
+                id,
+                label: label(label_step),
+                from,
+                amount,
+                added: added.min(amount),
+                level,
+                have,
+                resolved,
+                spare: 0,
+            };
+            let usage = loans.usage(0);
+            let taken = protocol::take(&mut loans.ledger, &terms, now, usage, &peer(at), &reply);
+            loans.full_at = taken.map_or(loans.full_at, |taken| taken.full_at);
+            format!("{taken:?}")
+        }
+        Move::Lend { peer: at, need, hold, want, has_all, label_step } => {
+            let account = loans.ledger.account(&peer(at)).cloned().unwrap_or_default();
+            let holding = |loan: &Loan| Holding { id: loan.id, amount: loan.amount };
+            let mut have: Vec<_> = account.lent.iter().map(holding).collect();
+            have.truncate(if has_all { 4 } else { 0 });
+            let request = LoanRequest {
+                id: account.seen.max(now.micros) + 1,
+                label: label(label_step),
+                hold,
+                want,
+                have,
+            };
+            let usage = loans.usage_to_lend(need);
+            let lent = protocol::lend(&mut loans.ledger, &terms, now, usage, &peer(at), &request);
+            loans.full_at = lent.as_ref().map_or(loans.full_at, |lent| lent.full_at);
+            format!("{lent:?}")
+        }
+    };
+    format!("{before}; {result}; {:?} {}", loans.ledger, loans.full_at)
+}
+
+pub(super) async fn transact(
+    subject: &Subject,
+    micros: u64,
+    counter: &SharedCounter,
+    change: Move,
+) -> String {
+    let store = match subject {
+        Subject::Memory(store, clock) => {
+            clock.set(at(micros));
+            Store::Memory(store.clone())
+        }
+        Subject::Redis(store) => Store::Redis(store.clone().with_clock(ScriptClock::Fixed(at(micros)))),
+    };
+    store.with_loans(counter, TIME_LIMIT, |loans| make(change, loans)).await.expect("the store transacts")
+}
