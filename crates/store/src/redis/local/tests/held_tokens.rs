@@ -1,6 +1,6 @@
 //! Time for which tokens are held, and their ends before it.
 
-use super::*;
+use super::{bans::banning, *};
 
 #[test]
 fn no_tokens_are_spent_under_an_enforced_ban() {
