@@ -1,6 +1,8 @@
 //! Files that are read while they are written, in simulated time.
 
 mod bounded_waits;
+mod random_writers;
+mod startup;
 
 use std::{
     cell::RefCell,
@@ -21,10 +23,15 @@ use crate::{
 };
 
 const WRITTEN: EventKind = EventKind::Modify(ModifyKind::Data(DataChange::Any));
+
 const CLOSED: EventKind = EventKind::Access(AccessKind::Close(AccessMode::Write));
+
 const CREATED: EventKind = EventKind::Create(CreateKind::File);
+
 const REMOVED: EventKind = EventKind::Remove(RemoveKind::File);
+
 const RENAMED_TO: EventKind = EventKind::Modify(ModifyKind::Name(RenameMode::To));
+
 const RENAMED: EventKind = EventKind::Modify(ModifyKind::Name(RenameMode::Both));
 
 /// Limits of the old and of the new version.
@@ -287,123 +294,4 @@ fn a_version_that_kubernetes_publishes_is_read_at_once_though_it_lacks_rules() {
         assert_reports(&simulation, rules);
     }
     drop(simulation.directory);
-}
-
-#[test]
-fn at_startup_a_file_that_changed_within_three_seconds_is_waited_for() {
-    let directory = TempDir::new().unwrap();
-    let file = File::create(directory.path().join("a.yaml")).unwrap();
-    let (start, wall) = (Instant::now(), wall_clock());
-    let is_waited_for = |modified: std::time::SystemTime, elapsed: &[u64]| {
-        file.set_modified(modified).unwrap();
-        let mut settling = Settling::default();
-        let look = |elapsed: &u64| {
-            let (now, listing) =
-                (start + Duration::from_millis(*elapsed), DirectoryListing::of(directory.path()));
-            !settling.observe(&listing.unwrap(), now, wall).is_empty()
-        };
-        elapsed.iter().map(look).collect::<Vec<_>>()
-    };
-    assert_eq!(is_waited_for(wall - Duration::from_secs(4), &[0]), [false]);
-    assert_eq!(is_waited_for(wall - Duration::from_secs(2), &[0, 2_900, 3_000]), [true, true, false]);
-    // Another machine's clock.
-    assert_eq!(is_waited_for(wall + Duration::from_secs(60), &[0, 2_900, 3_000]), [true, true, false]);
-}
-
-#[test]
-fn at_startup_files_that_kubernetes_published_are_complete() {
-    use std::os::unix::fs::symlink;
-    let directory = TempDir::new().unwrap();
-    fs::create_dir(directory.path().join("..1")).unwrap();
-    fs::write(directory.path().join("..1/a.yaml"), small(1)).unwrap();
-    symlink("..1", directory.path().join("..data")).unwrap();
-    symlink("..data/a.yaml", directory.path().join("a.yaml")).unwrap();
-    let listing = DirectoryListing::of(directory.path()).unwrap();
-    assert!(Settling::default().observe(&listing, Instant::now(), wall_clock()).is_empty());
-}
-
-/// Random numbers that are the same in each run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        // xorshift64
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % bound as u64) as usize
-    }
-}
-
-/// Rewrites a file of a directory: in place, by a rename, or anew.
-fn rewrite(simulation: &mut Simulation, random: &mut Random, name: &str, content: &str) {
-    let way = random.below(3);
-    if way == 2 && simulation.path(name).exists() {
-        simulation.remove(name);
-        pause(simulation, random);
-    }
-    let target = if way == 1 { ".new" } else { name };
-    let mut file = simulation.create(target);
-    for byte in content.bytes() {
-        if random.below(content.len()) < 10 {
-            pause(simulation, random);
-        }
-        simulation.write(&mut file, target, &[byte]);
-    }
-    // Without events, a close is no sign that the writer goes on.
-    if way != 1 && simulation.has_events {
-        pause(simulation, random);
-    }
-    simulation.event(CLOSED, &[target]);
-    if way == 1 {
-        pause(simulation, random);
-        simulation.rename(".new", name);
-    }
-}
-
-/// Lets up to two seconds pass.
-fn pause(simulation: &mut Simulation, random: &mut Random) {
-    let millis = random.below(2_001) as u64;
-    simulation.pass(Duration::from_millis(millis));
-}
-
-/// 200 files, with events and without, in directories of five. A look never finds fewer rules than the smaller of the
-/// old and the new version has, nor a part of a limit.
-#[test]
-fn a_writer_that_pauses_for_up_to_two_seconds_is_never_read_too_early() {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    let names = ["a.yaml", "b.yaml", "c.yaml", "d.yaml", "e.yaml"];
-    let mut versions = 0;
-    for trial in 0..40 {
-        let mut version = |limit| {
-            names.map(|name| (name, file(name.trim_end_matches(".yaml"), 1 + random.below(6), limit)))
-        };
-        let (old, new) = (version(LIMITS[0]), version(LIMITS[1]));
-        let count = |files: &[(&str, String)]| {
-            files.iter().map(|(_, text)| text.matches("key").count()).sum::<usize>()
-        };
-        let fewest = count(&old).min(count(&new));
-        let mut simulation = Simulation::of(&old, trial % 2 == 0);
-        for (name, content) in &new {
-            rewrite(&mut simulation, &mut random, name, content);
-            pause(&mut simulation, &mut random);
-        }
-        simulation.pass(Duration::from_secs(5));
-        let reported = simulation.reported();
-        for version in &reported {
-            let version = match version {
-                Ok(version) => version,
-                Err(error) if error.contains("still being written after 10 s") => continue,
-                Err(error) => panic!("trial {trial}: {error}"),
-            };
-            versions += 1;
-            assert!(version.len() >= fewest, "trial {trial}: {} of {fewest} rules", version.len());
-            assert!(version.iter().all(|(_, limit)| LIMITS.contains(limit)), "trial {trial}: {version:?}");
-        }
-        let last =
-            reported.last().and_then(|version| version.as_ref().ok()).expect("the new version is read");
-        assert_eq!(last.len(), count(&new), "trial {trial}");
-        assert!(last.iter().all(|(_, limit)| *limit == LIMITS[1]), "trial {trial}");
-    }
-    assert!(versions >= 40, "{versions}");
 }
