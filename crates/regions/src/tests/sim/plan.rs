@@ -128,16 +128,7 @@ impl Plan {
         let limit = [3, 10, 30, 100, 300, 1_000, 3_000][rng.usize(..7)] + rng.u32(..10);
         let burst = u64::from(limit) * [1, 2, 10][rng.usize(..3)] / [1, 2, 10][rng.usize(..3)];
         let burst = burst.max(1);
-        let kind = match rng.u8(..5) {
-            0 => Kind::FixedWindow { window },
-            1 => Kind::SlidingWindow { window },
-            2 => Kind::SlidingWindowLog { window },
-            3 => Kind::TokenBucket {
-                window,
-                capacity: (burst * u64::from(window) * 1_000_000).div_ceil(limit.into()),
-            },
-            _ => Kind::Concurrency { lease_ttl: rng.u64(1..=20) * 1_000_000 },
-        };
+        let kind = Kind::random(&mut rng, window, limit, burst);
         let load = [0.5, 0.9, 1.1, 1.5, 4.0][rng.usize(..5)];
         let hold = rng.u64(100_000..4_000_000);
         let seconds_of = |hits: f64| hits / (load * f64::from(limit) / kind.period(hold));
@@ -182,6 +173,19 @@ impl Plan {
 }
 
 impl Kind {
+    fn random(rng: &mut Rng, window: u32, limit: u32, burst: u64) -> Self {
+        match rng.u8(..5) {
+            0 => Self::FixedWindow { window },
+            1 => Self::SlidingWindow { window },
+            2 => Self::SlidingWindowLog { window },
+            3 => Self::TokenBucket {
+                window,
+                capacity: (burst * u64::from(window) * 1_000_000).div_ceil(limit.into()),
+            },
+            _ => Self::Concurrency { lease_ttl: rng.u64(1..=20) * 1_000_000 },
+        }
+    }
+
     /// Time in which the limit is used up at full rate, in seconds.
     pub(crate) fn period(self, hold: u64) -> f64 {
         match self {
