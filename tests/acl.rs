@@ -85,6 +85,55 @@ async fn until(client: &mut Client, key: &str, is_right: impl Fn(u32, bool) -> b
     }
 }
 
+/// Waits until both instances subscribe to changes of the rules.
+async fn subscribed(redis: &Redis) {
+    let channel = "p:{tollgate-rules}:changes";
+    let begun = Instant::now();
+    let hearers = || -> usize {
+        let mut reply = redis::cmd("PUBSUB");
+        let reply: (String, usize) =
+            reply.arg("NUMSUB").arg(channel).query(&mut redis.connect()).expect("a reply");
+        reply.1
+    };
+    while hearers() < 2 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "nobody listens");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Puts and removes a list entry and a switch, each of which has to take effect.
+async fn change_lists_and_switches(control: &Control, client: &mut Client) {
+    let entry = ListEntry {
+        id: "a".into(),
+        list: List::Deny,
+        domain: "web".into(),
+        descriptor: vec![ListPair::exact("fixed_window", "v")],
+        reason: String::new(),
+        author: "ada".into(),
+        created_at_ms: 1,
+        expires_at_ms: None,
+    };
+    control.put_entry(entry).await.expect("put");
+    until(client, "fixed_window", |_, passes| !passes, "the list").await;
+    assert!(control.remove_entry("a", "ada").await.expect("removed"));
+    until(client, "fixed_window", |_, passes| passes, "the list").await;
+    let switch = Switch {
+        domain: "web".into(),
+        rule: "token_bucket".into(),
+        mode: SwitchMode::Off,
+        enforce_percent: None,
+        ramp: None,
+        reason: String::new(),
+        author: "ada".into(),
+        created_at_ms: 1,
+        expires_at_ms: None,
+    };
+    control.put_switch(switch).await.expect("put");
+    until(client, "token_bucket", |limit, _| limit == 0, "the switch").await;
+    assert!(control.remove_switch("web", "token_bucket", "ada").await.expect("removed"));
+    until(client, "token_bucket", |limit, _| limit > 0, "the switch").await;
+}
+
 #[tokio::test]
 async fn the_documented_acl_suffices_for_every_feature() {
     let (redis, url) = server();
@@ -98,18 +147,7 @@ async fn the_documented_acl_suffices_for_every_feature() {
     }
 
     // A notified instance needs no poll.
-    let channel = "p:{tollgate-rules}:changes";
-    let begun = Instant::now();
-    let hearers = || -> usize {
-        let mut reply = redis::cmd("PUBSUB");
-        let reply: (String, usize) =
-            reply.arg("NUMSUB").arg(channel).query(&mut redis.connect()).expect("a reply");
-        reply.1
-    };
-    while hearers() < 2 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "nobody listens");
-        sleep(Duration::from_millis(20)).await;
-    }
+    subscribed(&redis).await;
     let settings = RedisSettings { key_prefix: "p:".into(), ..settings(&url) };
     let control = Control::redis(RulesSource::Redis, &settings).expect("valid settings");
     for version in 1..5 {
@@ -121,35 +159,7 @@ async fn the_documented_acl_suffices_for_every_feature() {
         until(&mut client, "fixed_window", |found, _| found == limit, "the version").await;
     }
 
-    let entry = ListEntry {
-        id: "a".into(),
-        list: List::Deny,
-        domain: "web".into(),
-        descriptor: vec![ListPair::exact("fixed_window", "v")],
-        reason: String::new(),
-        author: "ada".into(),
-        created_at_ms: 1,
-        expires_at_ms: None,
-    };
-    control.put_entry(entry).await.expect("put");
-    until(&mut client, "fixed_window", |_, passes| !passes, "the list").await;
-    assert!(control.remove_entry("a", "ada").await.expect("removed"));
-    until(&mut client, "fixed_window", |_, passes| passes, "the list").await;
-    let switch = Switch {
-        domain: "web".into(),
-        rule: "token_bucket".into(),
-        mode: SwitchMode::Off,
-        enforce_percent: None,
-        ramp: None,
-        reason: String::new(),
-        author: "ada".into(),
-        created_at_ms: 1,
-        expires_at_ms: None,
-    };
-    control.put_switch(switch).await.expect("put");
-    until(&mut client, "token_bucket", |limit, _| limit == 0, "the switch").await;
-    assert!(control.remove_switch("web", "token_bucket", "ada").await.expect("removed"));
-    until(&mut client, "token_bucket", |limit, _| limit > 0, "the switch").await;
+    change_lists_and_switches(&control, &mut client).await;
     assert_eq!(control.versions(None, 10).await.expect("a reply").len(), 5);
     assert!(control.version(2).await.expect("a reply").is_some());
     assert_eq!(control.instances().await.expect("a reply").len(), 2);

@@ -57,6 +57,43 @@ fn sum(instances: &[Tollgate], series: &str) -> u64 {
     instances.iter().map(|instance| value(http::get(&instance.url("/metrics")).body)).sum()
 }
 
+/// Sends the requests for a sequence of keys at several callers at once. Returns the number of admitted ones by key.
+async fn admit(instances: &[Tollgate], sequence: &[usize]) -> BTreeMap<usize, usize> {
+    let mut callers = JoinSet::new();
+    for caller in 0..CALLERS {
+        let mut client = instances[caller % instances.len()].client().await;
+        let keys: Vec<usize> = sequence.iter().copied().skip(caller).step_by(CALLERS).collect();
+        callers.spawn(async move {
+            let mut admitted = BTreeMap::<usize, usize>::new();
+            for key in keys {
+                *admitted.entry(key).or_default() += usize::from(passes(&mut client, key).await);
+            }
+            admitted
+        });
+    }
+    let mut admitted = BTreeMap::<usize, usize>::new();
+    for of_one in callers.join_all().await {
+        of_one.into_iter().for_each(|(key, count)| *admitted.entry(key).or_default() += count);
+    }
+    admitted
+}
+
+/// Requests hits of a key, of which some are admitted, up to its limit, and checks that no more pass.
+async fn reach_limit(clients: &mut [Client], key: usize, mut admitted: usize, limit: usize) {
+    let begun = Instant::now();
+    while admitted < limit {
+        for client in &mut *clients {
+            admitted += usize::from(passes(client, key).await);
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "key {key} stays below its limit: {admitted}");
+        sleep(Duration::from_millis(10)).await;
+    }
+    for client in clients {
+        assert!(!passes(client, key).await, "key {key} is over its limit");
+    }
+    assert_eq!(admitted, limit, "key {key}");
+}
+
 #[tokio::test]
 async fn hot_keys_are_leased_and_every_count_is_exact() {
     let sequence = sequence();
@@ -74,22 +111,7 @@ async fn hot_keys_are_leased_and_every_count_is_exact() {
     let (redis, config) = (Redis::start(), rules(&yaml));
     let arguments = ["--store", &redis.url(), "--store-timeout", "20s", "--workers", "1"];
     let instances = [(); 3].map(|()| Tollgate::start(config.path(), &arguments));
-    let mut callers = JoinSet::new();
-    for caller in 0..CALLERS {
-        let mut client = instances[caller % instances.len()].client().await;
-        let keys: Vec<usize> = sequence.iter().copied().skip(caller).step_by(CALLERS).collect();
-        callers.spawn(async move {
-            let mut admitted = BTreeMap::<usize, usize>::new();
-            for key in keys {
-                *admitted.entry(key).or_default() += usize::from(passes(&mut client, key).await);
-            }
-            admitted
-        });
-    }
-    let mut admitted = BTreeMap::<usize, usize>::new();
-    for of_one in callers.join_all().await {
-        of_one.into_iter().for_each(|(key, count)| *admitted.entry(key).or_default() += count);
-    }
+    let admitted = admit(&instances, &sequence).await;
     let leased = sum(&instances, "tollgate_redis_calls_total{source=\"lease\"}");
     // On a busy machine few keys get requests often enough to be hot.
     assert!(leased > 0, "none of {REQUESTS} decisions");
@@ -108,22 +130,7 @@ async fn hot_keys_are_leased_and_every_count_is_exact() {
         clients.push(instance.client().await);
     }
     for key in &NEAR {
-        let begun = Instant::now();
-        while admitted[key] < limit_of(key) {
-            for client in &mut clients {
-                *admitted.get_mut(key).expect("counted") += usize::from(passes(client, *key).await);
-            }
-            assert!(
-                begun.elapsed() < Duration::from_secs(20),
-                "key {key} stays below its limit: {}",
-                admitted[key]
-            );
-            sleep(Duration::from_millis(10)).await;
-        }
-        for client in &mut clients {
-            assert!(!passes(client, *key).await, "key {key} is over its limit");
-        }
-        assert_eq!(admitted[key], limit_of(key), "key {key}");
+        reach_limit(&mut clients, *key, admitted[key], limit_of(key)).await;
     }
     shows_held_hits(&instances[0], &mut clients[0]).await;
     shows_the_utilization(&instances, &redis).await;

@@ -28,6 +28,22 @@ fn tokens_have_names_and_roles() {
     let nobody = Admin::of(&tollgate);
     let (ann, bob) = (nobody.with_token(OPERATOR), nobody.with_token(VIEWER));
 
+    assert_a_token_is_required(&tollgate, &nobody);
+    assert_eq!(ann.get("/me"), json!({"name": "ann", "role": "operator", "is_token_required": true}));
+    assert_a_viewer_changes_nothing(&bob);
+    assert_eq!(ann.apply(1, &limit(6)).0, 201);
+    assert_eq!(ann.get("/versions/2")["version"]["author"], "ann");
+    // Who shows a token is not called otherwise.
+    assert_eq!(ann.with("tollgate-author", "eve").apply(2, &limit(7)).0, 201);
+    assert_eq!(ann.get("/versions/3")["version"]["author"], "ann");
+    for header in ["origin", "host"] {
+        let value = if header == "host" { "rate.example" } else { "https://evil.example" };
+        let expected = if header == "host" { 200 } else { 403 };
+        assert_eq!(ann.with(header, value).ask("GET", "/me", None).0, expected, "{header}");
+    }
+}
+
+fn assert_a_token_is_required(tollgate: &Tollgate, nobody: &Admin) {
     for other in
         [nobody.clone(), nobody.with_token("someone-elses-0123456789"), nobody.with("tollgate-author", "ann")]
     {
@@ -44,8 +60,9 @@ fn tokens_have_names_and_roles() {
         let shown = format!("Bearer {VIEWER}");
         assert_eq!(http::get_with(&tollgate.admin_url(path), &shown).status, 200, "{path}");
     }
+}
 
-    assert_eq!(ann.get("/me"), json!({"name": "ann", "role": "operator", "is_token_required": true}));
+fn assert_a_viewer_changes_nothing(bob: &Admin) {
     assert_eq!(bob.get("/me")["role"], "viewer");
     for (method, path) in [
         ("POST", "/versions"),
@@ -63,17 +80,6 @@ fn tokens_have_names_and_roles() {
     bob.done("POST", "/validate", &json!({"files": {}}), 200);
     bob.done("POST", "/try", &json!({"domain": "web", "descriptors": [k("v")]}), 200);
     assert_eq!(bob.current(), 1);
-
-    assert_eq!(ann.apply(1, &limit(6)).0, 201);
-    assert_eq!(ann.get("/versions/2")["version"]["author"], "ann");
-    // Who shows a token is not called otherwise.
-    assert_eq!(ann.with("tollgate-author", "eve").apply(2, &limit(7)).0, 201);
-    assert_eq!(ann.get("/versions/3")["version"]["author"], "ann");
-    for header in ["origin", "host"] {
-        let value = if header == "host" { "rate.example" } else { "https://evil.example" };
-        let expected = if header == "host" { 200 } else { 403 };
-        assert_eq!(ann.with(header, value).request("GET", "/me", None).0, expected, "{header}");
-    }
 }
 
 #[test]
@@ -140,35 +146,9 @@ fn every_change_is_audited_without_secrets() {
     tollgate.wait_until_ready();
     let ann = Admin::of(&tollgate).with_token(OPERATOR);
 
-    let counter = json!({"domain": "web", "descriptor": k("v"), "reason": "requested"});
-    ann.done("POST", "/versions", &draft(1, &limit(6)), 201);
-    ann.done("POST", "/versions/1/rollback", &json!({"comment": "back"}), 201);
-    let entry = json!({"list": "deny", "domain": "web", "descriptor": k("x"), "reason": "abuse"});
-    let id = ann.done("POST", "/lists", &entry, 201)["id"].as_str().expect("an id").to_owned();
-    assert_eq!(ann.request("DELETE", &format!("/lists/{id}"), None).0, 204);
-    assert_eq!(code(&ann.request("DELETE", &format!("/lists/{id}"), None)), (404, "not_found"));
-    ann.done(
-        "PUT",
-        "/switches",
-        &json!({"domain": "web", "rule": "k", "mode": "off", "reason": "down"}),
-        200,
-    );
-    assert_eq!(ann.request("DELETE", "/switches?domain=web&rule=k", None).0, 204);
-    ann.done("POST", "/counters/reset", &counter, 200);
-    ann.done("POST", "/counters/refund", &json!({"domain": "web", "descriptor": k("v"), "hits": 2}), 200);
-
-    let audit = ann.get("/audit");
-    let entries = audit["entries"].as_array().expect("entries");
-    let reported: Vec<_> = entries
-        .iter()
-        .rev()
-        .map(|entry| {
-            ["author", "action", "subject", "comment"].map(|field| entry[field].as_str().expect("a text"))
-        })
-        .filter(|[author, ..]| *author != "tollgate")
-        .collect();
+    make_every_change(&ann);
     assert_eq!(
-        reported,
+        audited(&ann),
         [
             ["ann", "apply", "version 2", "why"],
             ["ann", "rollback", "version 3, as 1 was", "back"],
@@ -186,4 +166,39 @@ fn every_change_is_audited_without_secrets() {
     for text in pages.iter().chain([&log]) {
         assert!(!text.contains("secret"), "{text}");
     }
+}
+
+/// Makes a change of each kind.
+fn make_every_change(ann: &Admin) {
+    let counter = json!({"domain": "web", "descriptor": k("v"), "reason": "asked for"});
+    ann.done("POST", "/versions", &draft(1, &limit(6)), 201);
+    ann.done("POST", "/versions/1/rollback", &json!({"comment": "back"}), 201);
+    let entry = json!({"list": "deny", "domain": "web", "descriptor": k("x"), "reason": "abuse"});
+    let id = ann.done("POST", "/lists", &entry, 201)["id"].as_str().expect("an id").to_owned();
+    assert_eq!(ann.ask("DELETE", &format!("/lists/{id}"), None).0, 204);
+    assert_eq!(code(&ann.ask("DELETE", &format!("/lists/{id}"), None)), (404, "not_found"));
+    ann.done(
+        "PUT",
+        "/switches",
+        &json!({"domain": "web", "rule": "k", "mode": "off", "reason": "down"}),
+        200,
+    );
+    assert_eq!(ann.ask("DELETE", "/switches?domain=web&rule=k", None).0, 204);
+    ann.done("POST", "/counters/reset", &counter, 200);
+    ann.done("POST", "/counters/refund", &json!({"domain": "web", "descriptor": k("v"), "hits": 2}), 200);
+}
+
+/// Author, action, subject and comment of the changes in the audit log, the oldest first.
+fn audited(ann: &Admin) -> Vec<[String; 4]> {
+    let audit = ann.get("/audit");
+    let entries = audit["entries"].as_array().expect("entries");
+    entries
+        .iter()
+        .rev()
+        .map(|entry| {
+            let text = |field| entry[field].as_str().expect("a text").to_owned();
+            ["author", "action", "subject", "comment"].map(text)
+        })
+        .filter(|[author, ..]| author != "tollgate")
+        .collect()
 }

@@ -1,6 +1,6 @@
 //! Looking at counters, giving hits back, and trying what a request would meet.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Admin, code, k, limit, until};
 use crate::support::{
@@ -62,13 +62,13 @@ fn counters_are_read_reset_and_refunded() {
     );
 }
 
+const USAGE_RULES: &str = "domain: web\ndescriptors:\n- {key: team, rate_limit: {unit: year, requests_per_unit: 50000000000, name: dollars}}\n\
+     - {key: busy, rate_limit: {algorithm: concurrency, requests_per_unit: 3}}\n\
+     - {key: user, rate_limit: {unit: year, requests_per_unit: 2000, reserve: {ttl: 1h}}}\n";
+
 #[test]
 fn usage_of_a_descriptor_is_read_without_a_charge() {
-    let config = rules(
-        "domain: web\ndescriptors:\n- {key: team, rate_limit: {unit: year, requests_per_unit: 50000000000, name: dollars}}\n\
-         - {key: busy, rate_limit: {algorithm: concurrency, requests_per_unit: 3}}\n\
-         - {key: user, rate_limit: {unit: year, requests_per_unit: 2000, reserve: {ttl: 1h}}}\n",
-    );
+    let config = rules(USAGE_RULES);
     let tollgate = Tollgate::start(config.path(), &[]);
     let admin = Admin::of(&tollgate);
     let charge = r#"{"domain": "web", "descriptors": [{"entries": [{"key": "team", "value": "a,b"}], "hitsAddend": "30000000001"}]}"#;
@@ -93,14 +93,25 @@ fn usage_of_a_descriptor_is_read_without_a_charge() {
         admin.get("/usage?domain=web&descriptor=busy%3Dx")["limits"][0]["window_seconds"],
         json!(null)
     );
-    // Hits that a lease holds are neither used nor left.
-    let send = |entries: &str, hits: u32| {
+    assert_held_hits_are_neither_used_nor_left(&tollgate, &admin);
+    for (query, expected) in [
+        ("domain=web&descriptor=none%3Dx", (404, "not_found")),
+        ("domain=web&descriptor=none", (400, "bad_request")),
+        ("domain=web", (400, "bad_request")),
+    ] {
+        assert_eq!(code(&admin.ask("GET", &format!("/usage?{query}"), None)), expected, "{query}");
+    }
+}
+
+/// Holds hits by a lease and settles it. Every view of the counter shows the same.
+fn assert_held_hits_are_neither_used_nor_left(tollgate: &Tollgate, admin: &Admin) {
+    let ask = |entries: &str, hits: u32| {
         let body = format!(
             r#"{{"domain": "web", "descriptors": [{{"entries": [{entries}], "hitsAddend": {hits}}}]}}"#
         );
         let answer = http::post(&tollgate.url("/json"), &body);
         assert_eq!(answer.status, 200, "{}", answer.body);
-        serde_json::from_str::<serde_json::Value>(&answer.body).expect("JSON")
+        serde_json::from_str::<Value>(&answer.body).expect("JSON")
     };
     let user = r#"{"key": "user", "value": "me"}"#;
     let lease = send(user, 480)["dynamicMetadata"]["lease"].as_str().expect("a lease").to_owned();
@@ -127,13 +138,6 @@ fn usage_of_a_descriptor_is_read_without_a_charge() {
     assert_eq!(usage(), [0, 480, 1_520]);
     send(&format!(r#"{user}, {{"key": "lease", "value": "{lease}"}}"#), 120);
     assert_eq!(usage(), [120, 0, 1_880]);
-    for (query, expected) in [
-        ("domain=web&descriptor=none%3Dx", (404, "not_found")),
-        ("domain=web&descriptor=none", (400, "bad_request")),
-        ("domain=web", (400, "bad_request")),
-    ] {
-        assert_eq!(code(&admin.request("GET", &format!("/usage?{query}"), None)), expected, "{query}");
-    }
 }
 
 #[test]
@@ -172,20 +176,28 @@ fn a_dry_run_uses_the_active_or_other_rules_and_charges_nothing() {
         (&elsewhere["is_over_limit"], &elsewhere["descriptors"][0]["rule"]),
         (&json!(false), &json!(null))
     );
+    assert_a_dry_run_shows_lists_and_switches(&admin, &asked);
+    assert_wrong_changes_are_refused(&admin);
+}
 
+/// Adds and removes an entry, and sets a switch.
+fn assert_a_dry_run_shows_lists_and_switches(admin: &Admin, asked: &Value) {
     let entry = json!({"list": "allow", "domain": "web", "descriptor": k("v*"), "reason": "a friend"});
     let id = admin.done("POST", "/lists", &entry, 201)["id"].clone();
     until("the entry is in force", || {
-        let tried = admin.done("POST", "/try", &request, 200);
+        let tried = admin.done("POST", "/try", asked, 200);
         tried["is_over_limit"] == false && tried["descriptors"][0]["listed"]["id"] == id
     });
     assert_eq!(admin.request("DELETE", &format!("/lists/{}", id.as_str().expect("an id")), None).0, 204);
     let switch = json!({"domain": "web", "rule": "k", "mode": "off", "reason": "down"});
     admin.done("PUT", "/switches", &switch, 200);
     until("the switch is in force", || {
-        let tried = admin.done("POST", "/try", &request, 200);
+        let tried = admin.done("POST", "/try", asked, 200);
         tried["is_over_limit"] == false && tried["descriptors"][0]["rule"]["switch"] == "off"
     });
+}
+
+fn assert_wrong_changes_are_refused(admin: &Admin) {
     let no_rule = json!({"domain": "web", "rule": "other", "mode": "off", "reason": "down"});
     assert_eq!(code(&admin.request("PUT", "/switches", Some(&no_rule))), (404, "not_found"));
     for wrong in [
@@ -213,9 +225,9 @@ fn reads_and_refunds_of_hits_leave_the_permits_of_a_lease_alone() {
     let config = rules(&format!("{}{places}", limit(3)));
     let tollgate = Tollgate::start(config.path(), &[]);
     let admin = Admin::of(&tollgate);
-    let send = |hits, lease: Option<&str>| http::post(&tollgate.url("/json"), &slow(hits, lease));
-    let taken = send(1, None);
-    let lease: serde_json::Value = serde_json::from_str(&taken.body).expect("JSON");
+    let ask = |hits, lease: Option<&str>| http::post(&tollgate.url("/json"), &slow(hits, lease));
+    let taken = ask(1, None);
+    let lease: Value = serde_json::from_str(&taken.body).expect("JSON");
     let lease = lease["dynamicMetadata"]["lease"].as_str().expect("a lease");
     let descriptor = json!([{"key": "slow", "value": "v"}, {"key": "lease", "value": lease}]);
     let one = json!({"domain": "web", "descriptor": descriptor});

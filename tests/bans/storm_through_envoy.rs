@@ -203,6 +203,48 @@ fn paths(name: &str, count: usize) -> Vec<String> {
         .collect()
 }
 
+/// Checks that each ban was of the next level, up to the highest one.
+fn assert_levels_rise(levels: &[u64]) {
+    let (mut expected, most) = (1, 4);
+    for level in levels {
+        assert_eq!(*level, expected, "{levels:?}");
+        expected = (expected + 1).min(most);
+    }
+}
+
+/// Sends a storm for a time. Returns the end of the last ban and the level of each.
+fn storm_for(
+    time: Duration,
+    servers: (&Tollgate, &Redis),
+    envoy: &Envoy,
+    honest: &Clients,
+    of_others: Costs,
+) -> (u64, Vec<u64>) {
+    let storm = Clients::start(envoy, &vec!["/storm".to_owned(); CONNECTIONS], STORM_RATE);
+    let begun = Instant::now();
+    let (mut after, mut levels) = (0, Vec::new());
+    while begun.elapsed() < time {
+        let (ends, level) = next_ban(servers.0, after);
+        let left = Duration::from_millis(ends.saturating_sub(now_ms()));
+        println!("{:.0} s: a ban of level {level} for {left:.0?}", begun.elapsed().as_secs_f64());
+        let (meter, sent) = (Meter::start(servers, honest, of_others), storm.sent());
+        thread::sleep(left.saturating_sub(Duration::from_secs(1)));
+        meter.report("banned", storm.sent() - sent);
+        levels.push(level);
+        after = ends;
+    }
+    println!("storm: {:?}", storm.stop());
+    // The last requests may have led to another ban.
+    for ban in bans(servers.0) {
+        let ends = ban["ends_at_ms"].as_u64().expect("a time");
+        if ends > after {
+            levels.push(ban["level"].as_u64().expect("a level"));
+            after = ends;
+        }
+    }
+    (after, levels)
+}
+
 /// Takes ten minutes, or the seconds in `STORM_SECONDS`:
 /// `cargo test --release --test integration -- --ignored --nocapture a_storm_through_envoy`
 #[test]
@@ -228,33 +270,8 @@ fn a_storm_through_envoy_costs_less_than_denials_and_harms_no_other_client() {
     meter.report("plain denials", denied.sent() - sent);
     println!("plain denials: {:?}", denied.stop());
 
-    let storm = Clients::start(&envoy, &vec!["/storm".to_owned(); CONNECTIONS], STORM_RATE);
-    let begun = Instant::now();
-    let (mut after, mut levels) = (0, Vec::new());
-    while begun.elapsed() < Duration::from_secs(seconds) {
-        let (ends, level) = next_ban(&tollgate, after);
-        let left = Duration::from_millis(ends.saturating_sub(now_ms()));
-        println!("{:.0} s: a ban of level {level} for {left:.0?}", begun.elapsed().as_secs_f64());
-        let (meter, sent) = (Meter::start(servers, &honest, of_others), storm.sent());
-        thread::sleep(left.saturating_sub(Duration::from_secs(1)));
-        meter.report("banned", storm.sent() - sent);
-        levels.push(level);
-        after = ends;
-    }
-    println!("storm: {:?}", storm.stop());
-    // The last requests may have led to another ban.
-    for ban in bans(&tollgate) {
-        let ends = ban["ends_at_ms"].as_u64().expect("a time");
-        if ends > after {
-            levels.push(ban["level"].as_u64().expect("a level"));
-            after = ends;
-        }
-    }
-    let (mut expected, most) = (1, 4);
-    for level in &levels {
-        assert_eq!(*level, expected, "{levels:?}");
-        expected = (expected + 1).min(most);
-    }
+    let (after, levels) = storm_for(Duration::from_secs(seconds), servers, &envoy, &honest, of_others);
+    assert_levels_rise(&levels);
     // All but one level are forgiven after it stops.
     let last = levels.last().copied().expect("a ban");
     let pause = (after + (last - 1) * 60_000).saturating_sub(now_ms());

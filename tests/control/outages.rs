@@ -6,7 +6,7 @@ use std::{
 };
 
 use tokio::time::sleep;
-use tollgate::control::{Added, AutomaticMode, ListEntry, ListPair, NewEntry};
+use tollgate::control::{Added, AutomaticMode, Control, ListEntry, ListPair, NewEntry};
 
 use super::{ban, draft, enforced, limit, limit_of, redis_control};
 use crate::support::{
@@ -49,14 +49,8 @@ async fn the_last_good_rules_stay_while_redis_is_silent_and_newer_ones_follow_it
     assert!(instances.len() == 1 && instances[0].version <= Some(made.number));
 }
 
-#[tokio::test]
-async fn a_version_lost_by_redis_is_restored_under_its_number() {
-    let redis = Redis::start();
-    let directory = rules(&limit(1));
-    let url = redis.url();
-    let both = [(); 2].map(|()| Tollgate::spawn(directory.path(), &strs(&arguments(&url))));
-    both.iter().for_each(Tollgate::wait_until_ready);
-    let control = redis_control(&url, "");
+/// Applies versions 2 to 5, and adds an automatic entry and a list entry.
+async fn change_all(control: &Control) {
     for number in 1..5 {
         control
             .apply(draft(Some(number), &limit(10 + u32::try_from(number).expect("small"))))
@@ -70,6 +64,26 @@ async fn a_version_lost_by_redis_is_restored_under_its_number() {
     // Read by the instances with the list entry at the latest.
     assert_eq!(control.add_automatic(vec![automatic]).await, Ok(vec![Added::Listed]));
     control.put_entry(ListEntry { id: "a".into(), ..ban("bad") }).await.expect("put");
+}
+
+/// Waits until all instances enforce the lists of a generation.
+async fn lists_enforced(control: &Control, generation: u64, deadline: Instant) {
+    while control.instances().await.expect("a reply").iter().any(|reported| reported.generation != generation)
+    {
+        assert!(Instant::now() < deadline, "the lists are not enforced");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_version_lost_by_redis_is_restored_under_its_number() {
+    let redis = Redis::start();
+    let directory = rules(&limit(1));
+    let url = redis.url();
+    let both = [(); 2].map(|()| Tollgate::spawn(directory.path(), &strs(&arguments(&url))));
+    both.iter().for_each(Tollgate::wait_until_ready);
+    let control = redis_control(&url, "");
+    change_all(&control).await;
     let mut clients = [both[0].client().await, both[1].client().await];
     for client in &mut clients {
         enforced(client, 14, Instant::now()).await;
@@ -77,16 +91,7 @@ async fn a_version_lost_by_redis_is_restored_under_its_number() {
     let (kept, lists) =
         (control.version(5).await.expect("a reply"), control.runtime().await.expect("a reply"));
     let deadline = Instant::now() + Duration::from_secs(20);
-    while control
-        .instances()
-        .await
-        .expect("a reply")
-        .iter()
-        .any(|reported| reported.generation != lists.generation)
-    {
-        assert!(Instant::now() < deadline, "the lists are not enforced");
-        sleep(Duration::from_millis(20)).await;
-    }
+    lists_enforced(&control, lists.generation, deadline).await;
 
     assert_eq!(lists.automatic.len(), 1);
     redis::cmd("FLUSHALL").exec(&mut redis.connect()).expect("flushed");

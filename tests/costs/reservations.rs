@@ -30,14 +30,12 @@ async fn cost_of_calls(redis: &Redis, store: &RedisStore, calls: Vec<TagRequest>
     (processor_time(redis) - before) / count as f64 * 1e6
 }
 
-/// A reservation and its settlement against a plain decision, and the bytes of a lease.
-#[tokio::test]
-#[ignore = "a measurement"]
-async fn reservations() {
-    const CALLS: u32 = 20_000;
-    let (plain, budget) = (hourly(Algorithm::FixedWindow, UNREACHED_LIMIT), with_reservations());
-    let redis = Redis::start();
-    let store = redis.store();
+/// Calls of a measurement.
+const CALLS: u32 = 20_000;
+
+/// Prints the cost of a reservation and its settlement, and that of a plain decision.
+async fn print_costs(redis: &Redis, store: &RedisStore, budget: Policy) {
+    let plain = hourly(Algorithm::FixedWindow, UNREACHED_LIMIT);
     println!("microseconds of Redis' processor: plain decision, reservation, settlement, again; clients");
     for clients in [CALLS, 100, 1] {
         let mut costs = [vec![], vec![], vec![], vec![]];
@@ -45,7 +43,7 @@ async fn reservations() {
             // Identical calls in flight are one.
             let spread = CALLS.max(clients);
             let calls = (0..CALLS).map(|call| request(call % spread, 1, plain, Hits::ONE)).collect();
-            costs[0].push(cost_of_calls(&redis, &store, calls).await);
+            costs[0].push(cost_of_calls(redis, store, calls).await);
             let leases: Vec<_> = (0..CALLS).map(|_| LeaseId::random()).collect();
             let of_leases = |hits: fn(LeaseId) -> Hits| {
                 let calls = leases.iter().zip(0_u32..);
@@ -54,10 +52,10 @@ async fn reservations() {
             let amount = NonZeroU64::new(480).expect("not 0");
             let reserve = |lease| Hits::Acquire { amount: NonZeroU64::new(480).expect("not 0"), lease };
             assert_eq!(reserve(leases[0]).charged(), amount.get());
-            costs[1].push(cost_of_calls(&redis, &store, of_leases(reserve)).await);
+            costs[1].push(cost_of_calls(redis, store, of_leases(reserve)).await);
             for cost in &mut costs[2..] {
                 let settle = |lease| Hits::Settle { lease, used: 120 };
-                cost.push(cost_of_calls(&redis, &store, of_leases(settle)).await);
+                cost.push(cost_of_calls(redis, store, of_leases(settle)).await);
             }
         }
         let costs = costs.map(median);
@@ -66,6 +64,10 @@ async fn reservations() {
             (costs[1] + costs[2]) / costs[0]
         );
     }
+}
+
+/// Prints the bytes of the leases of a counter, and checks them.
+async fn print_bytes(redis: &Redis, store: &RedisStore, budget: Policy) {
     println!("leases of a counter; bytes for each, open and settled");
     for count in [1, 10, 40, 100, 1_000, 10_000, 65_000] {
         let client = CALLS + count;
@@ -78,7 +80,7 @@ async fn reservations() {
                 false => Hits::Acquire { amount, lease: *lease },
                 true => Hits::Settle { lease: *lease, used: 120 },
             });
-            decide(&store, hits.map(|hits| request(client, 1, budget, hits)), true).await;
+            decide(store, hits.map(|hits| request(client, 1, budget, hits)), true).await;
             let mut server = redis.connect();
             let keys: Vec<String> = redis::cmd("KEYS").arg(&name).query(&mut server).expect("keys");
             let mut usage = redis::cmd("MEMORY");
@@ -92,6 +94,17 @@ async fn reservations() {
             "more than 200 bytes for each: {bytes:?}"
         );
     }
+}
+
+/// A reservation and its settlement against a plain decision, and the bytes of a lease.
+#[tokio::test]
+#[ignore = "a measurement"]
+async fn reservations() {
+    let budget = with_reservations();
+    let redis = Redis::start();
+    let store = redis.store();
+    print_costs(&redis, &store, budget).await;
+    print_bytes(&redis, &store, budget).await;
 }
 
 /// Cost of the alternative: the leases of a counter in one string.

@@ -92,6 +92,20 @@ fn exact(talkers: &Value) -> Option<BTreeMap<String, u64>> {
     talkers.as_array()?.iter().map(talker).collect()
 }
 
+/// Waits until the heaviest keys of the fleet are as requested, by an instance.
+async fn assert_fleet_is_whole(instance: &Tollgate, requested: &BTreeMap<String, u64>) {
+    let is_whole = |top: &Value| {
+        let edge = &top["domains"][0];
+        exact(&edge["heaviest"]).as_ref() == Some(requested)
+            && exact(&edge["denied"]).is_some_and(|found| found["k=a"] == 48_000)
+    };
+    let top = until(async || api(instance, "top?domain=edge&limit=100"), is_whole).await;
+    let statuses: Vec<&Value> =
+        top["instances"].as_array().expect("instances").iter().map(|one| &one["status"]).collect();
+    assert!(statuses.len() == 3 && statuses.iter().all(|status| **status == "included"), "{top}");
+    assert_eq!(top["scope"], "fleet");
+}
+
 #[tokio::test]
 async fn top_talkers_of_three_instances_are_their_sum_and_one_raises_the_event() {
     let (config, redis) = (rules(RULES), Redis::start());
@@ -106,16 +120,7 @@ async fn top_talkers_of_three_instances_are_their_sum_and_one_raises_the_event()
         }
     }
     for instance in &instances {
-        let is_whole = |top: &Value| {
-            let edge = &top["domains"][0];
-            exact(&edge["heaviest"]).as_ref() == Some(&requested)
-                && exact(&edge["denied"]).is_some_and(|found| found["k=a"] == 48_000)
-        };
-        let top = until(async || api(instance, "top?domain=edge&limit=100"), is_whole).await;
-        let statuses: Vec<&Value> =
-            top["instances"].as_array().expect("instances").iter().map(|one| &one["status"]).collect();
-        assert!(statuses.len() == 3 && statuses.iter().all(|status| **status == "included"), "{top}");
-        assert_eq!(top["scope"], "fleet");
+        assert_fleet_is_whole(instance, &requested).await;
     }
     let own = api(&instances[0], "top?scope=instance");
     assert_eq!(own["instances"].as_array().map(Vec::len), Some(1));

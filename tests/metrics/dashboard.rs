@@ -105,10 +105,8 @@ async fn grafana_and_the_alerts_use_existing_metrics() {
     }
 }
 
-#[test]
-fn the_dashboard_is_valid_for_grafana() {
-    let dashboard = dashboard();
-    let panels = panels(&dashboard);
+/// Checks that each panel has an id of its own, and that no part of the dashboard lacks a row.
+fn assert_ids_and_rows(panels: &[&Value]) {
     let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().expect("a number")).collect();
     assert_eq!(ids.len(), panels.len(), "ids are unique");
     let titles: BTreeSet<&str> = panels
@@ -119,8 +117,12 @@ fn the_dashboard_is_valid_for_grafana() {
     for part in ["Traffic and decisions", "Latency", "Rules", "Redis", "Degraded", "Memory", "Process"] {
         assert!(titles.contains(part), "no row {part}");
     }
+}
+
+/// Checks that the panels are within the grid, apart from each other, and complete.
+fn assert_panels_are_complete(panels: &[&Value]) {
     let mut taken = BTreeSet::new();
-    for panel in &panels {
+    for panel in panels {
         let [x, y, w, h] =
             ["x", "y", "w", "h"].map(|name| panel["gridPos"][name].as_u64().expect("a number"));
         let title = panel["title"].as_str().expect("a title");
@@ -139,8 +141,11 @@ fn the_dashboard_is_valid_for_grafana() {
         assert!(!targets.is_empty() && refs.len() == targets.len(), "{title}");
         assert!(targets.iter().all(|target| target["datasource"]["uid"] == "${datasource}"), "{title}");
     }
+}
+
+fn assert_every_metric_is_shown(dashboard: &Value) {
     let shown: BTreeSet<String> =
-        expressions(&dashboard).iter().flat_map(|(_, expression)| names(expression)).collect();
+        expressions(dashboard).iter().flat_map(|(_, expression)| names(expression)).collect();
     for name in read("docs/guides/metrics.md")
         .lines()
         .filter_map(|line| line.strip_prefix("| `tollgate_")?.split('`').next())
@@ -148,6 +153,10 @@ fn the_dashboard_is_valid_for_grafana() {
         let name = format!("tollgate_{name}");
         assert!(shown.iter().any(|shown| shown.starts_with(&name)), "{name} is not shown");
     }
+}
+
+/// Checks that expressions use variables that are defined, that of the instance among them.
+fn assert_variables_are_known(dashboard: &Value) {
     let variables: BTreeSet<&str> = dashboard["templating"]["list"]
         .as_array()
         .expect("variables")
@@ -155,7 +164,7 @@ fn the_dashboard_is_valid_for_grafana() {
         .map(|variable| variable["name"].as_str().expect("a name"))
         .collect();
     assert_eq!(variables, BTreeSet::from(["datasource", "domain", "instance", "job"]));
-    for (title, expression) in expressions(&dashboard) {
+    for (title, expression) in expressions(dashboard) {
         let used = expression.split('$').skip(1).map(|rest| {
             rest.split(|character: char| !character.is_ascii_alphanumeric() && character != '_')
                 .next()
@@ -166,4 +175,14 @@ fn the_dashboard_is_valid_for_grafana() {
         }
         assert!(expression.contains("instance=~\"$instance\""), "{title}: {expression}");
     }
+}
+
+#[test]
+fn the_dashboard_is_valid_for_grafana() {
+    let dashboard = dashboard();
+    let panels = panels(&dashboard);
+    assert_ids_and_rows(&panels);
+    assert_panels_are_complete(&panels);
+    assert_every_metric_is_shown(&dashboard);
+    assert_variables_are_known(&dashboard);
 }

@@ -186,20 +186,9 @@ fn decide(tollgate: &Tollgate, key: &str, value: &str) -> (u16, Value) {
     (answer.status, body["statuses"][0]["limitRemaining"].clone())
 }
 
-#[test]
-fn an_instance_with_the_printed_flags_continues_the_counters_of_one_with_the_environment() {
-    let redis = Redis::start();
+/// The flags that `migrate` prints for an environment, which has to be one that keeps the rules unchanged.
+fn printed_flags(environment: &[(&str, String)]) -> Vec<String> {
     let directory = tempfile::tempdir().expect("a directory");
-    let rules = project("tests/migrate/compose/config");
-    let environment = [
-        ("REDIS_SOCKET_TYPE", "tcp".to_owned()),
-        ("REDIS_URL", format!("127.0.0.1:{}", redis.port())),
-        ("USE_STATSD", "false".to_owned()),
-        ("CACHE_KEY_PREFIX", "shop:".to_owned()),
-        ("RUNTIME_ROOT", rules.parent().expect("a directory").display().to_string()),
-        ("LIMIT_RESPONSE_HEADERS_ENABLED", "true".to_owned()),
-        ("LIMIT_RESET_HEADER", "x-reset".to_owned()),
-    ];
     let file = directory.path().join("env");
     let lines: Vec<String> = environment.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
     fs::write(&file, lines.concat()).expect("written");
@@ -211,7 +200,23 @@ fn an_instance_with_the_printed_flags_continues_the_counters_of_one_with_the_env
         let text = |field: &str| setting[field].as_str().expect("a text").to_owned();
         format!("{}={}", text("flag"), text("value"))
     };
-    let flags: Vec<String> = report["settings"].as_array().expect("a list").iter().map(word).collect();
+    report["settings"].as_array().expect("a list").iter().map(word).collect()
+}
+
+#[test]
+fn an_instance_with_the_printed_flags_continues_the_counters_of_one_with_the_environment() {
+    let redis = Redis::start();
+    let rules = project("tests/migrate/compose/config");
+    let environment = [
+        ("REDIS_SOCKET_TYPE", "tcp".to_owned()),
+        ("REDIS_URL", format!("127.0.0.1:{}", redis.port())),
+        ("USE_STATSD", "false".to_owned()),
+        ("CACHE_KEY_PREFIX", "shop:".to_owned()),
+        ("RUNTIME_ROOT", rules.parent().expect("a directory").display().to_string()),
+        ("LIMIT_RESPONSE_HEADERS_ENABLED", "true".to_owned()),
+        ("LIMIT_RESET_HEADER", "x-reset".to_owned()),
+    ];
+    let flags = printed_flags(&environment);
 
     // `spawn` names the directory of the rules, which both have.
     let by_environment = {

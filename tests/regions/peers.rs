@@ -240,12 +240,18 @@ async fn an_instance_that_starts_during_a_change_does_not_use_a_raised_share() {
     assert_eq!(share_of(&mesh, 2, "joining").await, 0);
 }
 
-#[tokio::test]
-async fn messages_of_hostile_clients_are_refused_and_counted() {
-    let mesh = Mesh::start([1, 1, 2]);
-    mesh.wait_for(2, "tollgate_region_up{region=\"eu\"} 1");
-    mesh.write_table(2, [1, 1, 1], &[]);
-    mesh.wait_for(2, "tollgate_region_changes_unfinished 0");
+/// Announcement of a hostile client in the name of a region.
+fn announcement(region: &str) -> Announcement {
+    Announcement {
+        region: region.to_owned(),
+        generation: u64::MAX,
+        digest: 1,
+        lowered: u64::MAX,
+        clock_us: u64::MAX,
+    }
+}
+
+async fn assert_foreign_certificate_is_refused(mesh: &Mesh) {
     let foreign = Authority::new("another").sign(&["eu.mesh"]);
     let refused = match mesh.connect(2, &foreign).await {
         // With TLS 1.3 the client learns of it with the first message.
@@ -255,20 +261,17 @@ async fn messages_of_hostile_clients_are_refused_and_counted() {
         Err(_) => true,
     };
     assert!(refused, "a certificate of another CA");
-    let (eu, stranger) = (mesh.authority.sign(&["eu.mesh"]), mesh.authority.sign(&["stranger.mesh"]));
-    let announcement = |region: &str| Announcement {
-        region: region.to_owned(),
-        generation: u64::MAX,
-        digest: 1,
-        lowered: u64::MAX,
-        clock_us: u64::MAX,
-    };
+}
+
+/// Sends messages of senders that are not what their certificate names.
+async fn assert_false_senders_are_refused_and_counted(mesh: &Mesh, eu: &Pair) {
+    let stranger = &mesh.authority.sign(&["stranger.mesh"]);
     for (shown, sender, code, reason) in [
-        (&stranger, Some(announcement("eu")), Code::PermissionDenied, "certificate"),
-        (&eu, Some(announcement("ap")), Code::PermissionDenied, "certificate"),
-        (&eu, Some(announcement("us")), Code::PermissionDenied, "unknown_region"),
-        (&eu, Some(announcement("mars")), Code::PermissionDenied, "unknown_region"),
-        (&eu, None, Code::InvalidArgument, "malformed"),
+        (stranger, Some(announcement("eu")), Code::PermissionDenied, "certificate"),
+        (eu, Some(announcement("ap")), Code::PermissionDenied, "certificate"),
+        (eu, Some(announcement("us")), Code::PermissionDenied, "unknown_region"),
+        (eu, Some(announcement("mars")), Code::PermissionDenied, "unknown_region"),
+        (eu, None, Code::InvalidArgument, "malformed"),
     ] {
         let mut client = mesh.connect(2, shown).await.expect("connected");
         let error = client
@@ -280,8 +283,11 @@ async fn messages_of_hostile_clients_are_refused_and_counted() {
     for (reason, count) in [("certificate", 2), ("unknown_region", 2), ("malformed", 1)] {
         mesh.wait_for(2, &format!("tollgate_region_refused_messages_total{{reason=\"{reason}\"}} {count}"));
     }
-    // Loan requests of a region with another table, and absurd ones.
-    let mut client = mesh.connect(2, &eu).await.expect("connected");
+}
+
+/// Sends loan requests of a region with another table, and absurd ones.
+async fn assert_absurd_loan_requests_are_ignored(mesh: &Mesh, eu: &Pair) {
+    let mut client = mesh.connect(2, eu).await.expect("connected");
     let request = CounterLoanRequest {
         cell: b"{d|k=v}".to_vec(),
         want: u32::MAX,
@@ -306,8 +312,11 @@ async fn messages_of_hostile_clients_are_refused_and_counted() {
         replies.iter().all(|reply| reply.result() == Outcome::Ignored && reply.amount == 0),
         "{replies:?}"
     );
-    // A region of the table that floods is refused beyond its bound, and others are not.
-    let client = mesh.connect(2, &eu).await.expect("connected");
+}
+
+/// Sends more messages of a region of the table than it may.
+async fn assert_flood_is_refused_and_counted(mesh: &Mesh, eu: &Pair) {
+    let client = mesh.connect(2, eu).await.expect("connected");
     let (mut callers, begun) = (JoinSet::new(), std::time::Instant::now());
     for _ in 0..40 {
         let mut client = client.clone();
@@ -333,6 +342,20 @@ async fn messages_of_hostile_clients_are_refused_and_counted() {
         counted.is_some_and(|counted| (floods > 0 || !is_flood) && counted >= floods),
         "{floods} of {counted:?}"
     );
+}
+
+#[tokio::test]
+async fn messages_of_hostile_clients_are_refused_and_counted() {
+    let mesh = Mesh::start([1, 1, 2]);
+    mesh.wait_for(2, "tollgate_region_up{region=\"eu\"} 1");
+    mesh.write_table(2, [1, 1, 1], &[]);
+    mesh.wait_for(2, "tollgate_region_changes_unfinished 0");
+    let eu = mesh.authority.sign(&["eu.mesh"]);
+    assert_foreign_certificate_is_refused(&mesh).await;
+    assert_false_senders_are_refused_and_counted(&mesh, &eu).await;
+    assert_absurd_loan_requests_are_ignored(&mesh, &eu).await;
+    // A region of the table that floods is refused beyond its bound, and others are not.
+    assert_flood_is_refused_and_counted(&mesh, &eu).await;
     mesh.wait_for(2, "tollgate_region_up{region=\"ap\"} 1");
     let page = http::get(&mesh.get(2).url("/metrics")).body;
     assert!(page.contains("tollgate_tls_client_certificate_expiry_timestamp_seconds{client=\"region\"} "));

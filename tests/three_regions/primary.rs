@@ -191,12 +191,39 @@ async fn without_the_primary_region_each_rule_decides_as_it_states() {
     is_decided(&world, 2, "after").await;
 }
 
+const CHANGED_VALUES: [&str; 5] = ["v0", "v1", "v2", "v3", "v4"];
+
+/// Waits until the new primary region has recorded a change that lacks region 1.
+fn wait_until_recorded(world: &World) {
+    wait("the new primary region has not announced the table", || {
+        world.view(0)["waiting_for"] == serde_json::json!([NAMES[1]])
+    });
+    let mut store = world.regions[2].redis.connect();
+    wait("the change is not recorded", || {
+        let record: Option<String> =
+            redis::cmd("GET").arg("{tollgate-rules}:region-primary").query(&mut store).expect("a reply");
+        record.is_some_and(|record| record == format!("2 {} pending", NAMES[2]))
+    });
+}
+
+/// Admitted hits of each value in all regions. A counter whose hits were not all decided on a busy machine shows nothing.
+async fn admitted_of_all(clients: &mut [Client]) -> Vec<usize> {
+    let mut sums = Vec::new();
+    for value in CHANGED_VALUES {
+        let mut sum = Some(0);
+        for client in &mut *clients {
+            sum = sum.zip(admitted(client, "fixed", value, 3).await).map(|(sum, more)| sum + more);
+        }
+        sums.extend(sum);
+    }
+    sums
+}
+
 #[tokio::test]
 async fn another_region_becomes_the_primary_one_once_all_have_the_table() {
     let mut world = start(0);
     let clients = world.clients().await;
-    let values = ["v0", "v1", "v2", "v3", "v4"];
-    for value in values {
+    for value in CHANGED_VALUES {
         let sums = async || admitted(&mut world.tollgate(2).client().await, "fixed", value, 6).await;
         until("the former primary region has counted", async || sums().await == Some(0)).await;
     }
@@ -217,15 +244,7 @@ async fn another_region_becomes_the_primary_one_once_all_have_the_table() {
         .await;
     }
     // Nor does an instance that starts with the new table alone. The one that it replaces counts for some time.
-    wait("the new primary region has not announced the table", || {
-        world.view(0)["waiting_for"] == serde_json::json!([NAMES[1]])
-    });
-    let mut store = world.regions[2].redis.connect();
-    wait("the change is not recorded", || {
-        let record: Option<String> =
-            redis::cmd("GET").arg("{tollgate-rules}:region-primary").query(&mut store).expect("a reply");
-        record.is_some_and(|record| record == format!("2 {} pending", NAMES[2]))
-    });
+    wait_until_recorded(&world);
     world.regions[2].tollgate = None;
     world.launch(2);
     let mut clients = world.clients().await;
@@ -237,15 +256,7 @@ async fn another_region_becomes_the_primary_one_once_all_have_the_table() {
     for region in [0, 1, 2] {
         is_decided(&world, region, &format!("from {region}")).await;
     }
-    let mut sums = Vec::new();
-    for value in values {
-        let mut sum = Some(0);
-        for client in &mut clients {
-            sum = sum.zip(admitted(client, "fixed", value, 3).await).map(|(sum, more)| sum + more);
-        }
-        // A counter whose hits were not all decided on a busy machine shows nothing.
-        sums.extend(sum);
-    }
+    let sums = admitted_of_all(&mut clients).await;
     assert!(
         !sums.is_empty() && sums.iter().all(|sum| *sum == 5),
         "{sums:?}: all began unused, for all regions"

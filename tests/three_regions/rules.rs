@@ -64,6 +64,16 @@ fn copy(world: &World, region: usize) -> Value {
     status["rules"]["copy"].clone()
 }
 
+/// Tries changes of each kind in regions that copy the rules.
+fn assert_changes_are_refused(world: &World) {
+    for refused in [apply(world, 1, 2, 3), deny(world, 2, "worse"), override_limit(world, 1, "vip", 71)] {
+        assert_eq!(refused.status, 409, "{}", refused.body);
+        let body: Value = serde_json::from_str(&refused.body).expect("JSON");
+        assert_eq!(body["error"]["code"], "other_region");
+        assert!(body["error"]["message"].as_str().expect("a text").contains(super::NAMES[0]), "{body}");
+    }
+}
+
 #[tokio::test]
 async fn a_region_that_is_cut_off_serves_its_last_rules_and_catches_up_by_itself() {
     let mut world = World::start(&limit(1), Network::NEAR, &["--rules", "redis"], Some(0));
@@ -82,12 +92,7 @@ async fn a_region_that_is_cut_off_serves_its_last_rules_and_catches_up_by_itself
     }
     assert_eq!(copy(&world, 0), Value::Null, "the writing region copies nothing");
     assert_eq!(copy(&world, 1)["region"], super::NAMES[0]);
-    for refused in [apply(&world, 1, 2, 3), deny(&world, 2, "worse"), override_limit(&world, 1, "vip", 71)] {
-        assert_eq!(refused.status, 409, "{}", refused.body);
-        let body: Value = serde_json::from_str(&refused.body).expect("JSON");
-        assert_eq!(body["error"]["code"], "other_region");
-        assert!(body["error"]["message"].as_str().expect("a text").contains(super::NAMES[0]), "{body}");
-    }
+    assert_changes_are_refused(&world);
 
     world.set_cut_off(2, true);
     until("the region shows that it is cut off", async || copy(&world, 2)["problem"].is_string()).await;

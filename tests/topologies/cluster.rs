@@ -91,6 +91,36 @@ fn a_name_has_the_slot_that_redis_finds_whatever_is_in_it() {
         .expect("the slots agree");
 }
 
+/// Moves the slot of a name from master 2 to master 0 and back. A user that may not send ASKING would fail here.
+async fn move_slot_of(cluster: &Cluster, store: &RedisStore, name: &str) {
+    let slot = one(name, Hits::ONE).cells[0].key.slot();
+    cluster.begin_move(slot, 2, 0);
+    charge(store, &one(name, Hits::ONE)).await.expect("asked");
+    cluster.end_move(slot, 2, 0);
+    charge(store, &one(name, Hits::ONE)).await.expect("moved");
+    cluster.begin_move(slot, 0, 2);
+    cluster.end_move(slot, 0, 2);
+}
+
+/// Ends a master, in another way for each, and waits until its replica is promoted. Returns when that was.
+async fn replace_master(cluster: &mut Cluster, master: usize) -> Instant {
+    let replica = 3 + master;
+    match master {
+        0 => cluster.fail_over(replica),
+        1 => cluster.kill(master),
+        _ => cluster.stop(master),
+    }
+    let mut again = Instant::now() + Duration::from_secs(6);
+    wait("the replica is not promoted", || {
+        if master == 0 && Instant::now() > again {
+            cluster.fail_over(replica);
+            again += Duration::from_secs(6);
+        }
+        cluster.is_master(replica)
+    })
+    .await
+}
+
 #[tokio::test]
 async fn failovers_are_followed_with_minimal_permissions() {
     let guarded = guarded("app:p@ss", &["asking", "cluster|slots"]);
@@ -99,15 +129,7 @@ async fn failovers_are_followed_with_minimal_permissions() {
     let url = format!("redis+cluster://app:app%3ap%40ss@{}", cluster.addresses());
     let store = connected(&url, "guarded:").await;
     let names: Vec<String> = (0..3).map(|master| name_on(&cluster, master)).collect();
-
-    // A user that may not send ASKING would fail here.
-    let slot = one(&names[2], Hits::ONE).cells[0].key.slot();
-    cluster.begin_move(slot, 2, 0);
-    charge(&store, &one(&names[2], Hits::ONE)).await.expect("decided");
-    cluster.end_move(slot, 2, 0);
-    charge(&store, &one(&names[2], Hits::ONE)).await.expect("moved");
-    cluster.begin_move(slot, 0, 2);
-    cluster.end_move(slot, 0, 2);
+    move_slot_of(&cluster, &store, &names[2]).await;
 
     // A call to a silent node waits for its timeout.
     let brief = RedisSettings {
@@ -123,21 +145,7 @@ async fn failovers_are_followed_with_minimal_permissions() {
         let met = Requests::start(&store, &name);
         tokio::time::sleep(Duration::from_millis(200)).await;
         let begun = Instant::now();
-        let replica = 3 + master;
-        match master {
-            0 => cluster.fail_over(replica),
-            1 => cluster.kill(master),
-            _ => cluster.stop(master),
-        }
-        let mut again = Instant::now() + Duration::from_secs(6);
-        let promoted = wait("the replica is not promoted", || {
-            if master == 0 && Instant::now() > again {
-                cluster.fail_over(replica);
-                again += Duration::from_secs(6);
-            }
-            cluster.is_master(replica)
-        })
-        .await;
+        let promoted = replace_master(&mut cluster, master).await;
         let took = recovered(&brief, &names[master], promoted).await;
         println!(
             "{event}: promoted after {:?}, decides again {took:?} after the promotion",

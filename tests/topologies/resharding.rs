@@ -18,7 +18,11 @@ use tollgate::{
 };
 
 use super::{charge, one, used};
-use crate::support::{cluster, redis::major_version, stores::policy};
+use crate::support::{
+    cluster::{self, Cluster},
+    redis::major_version,
+    stores::policy,
+};
 
 /// Tests take turns: a cluster is to move its slots at one's order.
 static EXCLUSIVE: Mutex<()> = Mutex::const_new(());
@@ -115,12 +119,8 @@ async fn counted(store: &RedisStore, name: &str) -> u64 {
     }
 }
 
-#[tokio::test]
-async fn resharding_under_load_loses_no_call_and_double_charges_none() {
-    let _turn = EXCLUSIVE.lock().await;
-    let cluster = cluster::shared();
-    let store = cluster.store("reshard:");
-    let slots: Vec<u16> = cluster.slots(0).step_by(100).take(MIGRATING_SLOTS).collect();
+/// A name of a tag for each of the slots.
+fn names_of(slots: &[u16]) -> Vec<String> {
     let mut by_slot: HashMap<u16, String> = HashMap::new();
     for name in (0..).map(|number| format!("reshard{number}")) {
         if slots.contains(&slot(&name)) {
@@ -130,13 +130,11 @@ async fn resharding_under_load_loses_no_call_and_double_charges_none() {
             break;
         }
     }
-    let names: &[String] = by_slot.into_values().collect::<Vec<_>>().leak();
-    // Cells of one tag are found together if they are there before they move.
-    for name in names.iter().step_by(2) {
-        answered(&store, &two(name)).await;
-    }
+    by_slot.into_values().collect()
+}
 
-    let done: &AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
+/// Calls on tags until `done`; every second one has two cells. Returns the number of calls of each tag.
+fn call_until(done: &'static AtomicBool, store: &RedisStore, names: &'static [String]) -> JoinSet<Vec<u64>> {
     let mut tasks = JoinSet::new();
     for task in 0..8 {
         let store = store.clone();
@@ -153,18 +151,41 @@ async fn resharding_under_load_loses_no_call_and_double_charges_none() {
             counts
         });
     }
-    let moves = tokio::task::spawn_blocking(move || {
-        let (mut moves, begun) = (0, Instant::now());
-        // Ends where it began.
-        while begun.elapsed() < Duration::from_secs(5) {
-            for (from, to) in [(0, 1), (1, 0)] {
-                for slot in &slots {
-                    cluster.begin_move(*slot, from, to);
-                    cluster.end_move(*slot, from, to);
-                    moves += 1;
-                }
+    tasks
+}
+
+/// Moves slots to another node and back for some seconds. Returns the number of moves.
+fn move_back_and_forth(cluster: &Cluster, slots: &[u16]) -> usize {
+    let (mut moves, begun) = (0, Instant::now());
+    // Ends where it began.
+    while begun.elapsed() < Duration::from_secs(5) {
+        for (from, to) in [(0, 1), (1, 0)] {
+            for slot in slots {
+                cluster.begin_move(*slot, from, to);
+                cluster.end_move(*slot, from, to);
+                moves += 1;
             }
         }
+    }
+    moves
+}
+
+#[tokio::test]
+async fn resharding_under_load_loses_no_call_and_double_charges_none() {
+    let _turn = EXCLUSIVE.lock().await;
+    let cluster = cluster::shared();
+    let store = cluster.store("reshard:");
+    let slots: Vec<u16> = cluster.slots(0).step_by(100).take(MIGRATING_SLOTS).collect();
+    let names: &[String] = names_of(&slots).leak();
+    // Cells of one tag are found together if they are there before they move.
+    for name in names.iter().step_by(2) {
+        answered(&store, &two(name)).await;
+    }
+
+    let done: &AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
+    let tasks = call_until(done, &store, names);
+    let moves = tokio::task::spawn_blocking(move || {
+        let moves = move_back_and_forth(cluster, &slots);
         done.store(true, Ordering::Relaxed);
         moves
     });

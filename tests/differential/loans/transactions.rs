@@ -57,13 +57,68 @@ pub(super) fn peer(at: usize) -> RegionName {
     ["east", "west"][at].parse().expect("a name")
 }
 
+/// The label some steps after the present one.
+fn label_after(loans: &Loans, steps: i64) -> u64 {
+    let step = loans.terms.kind.label_step().unwrap_or(0).cast_signed();
+    loans.now.label.saturating_add_signed(steps * step)
+}
+
+/// A peer's reply to the last request, or to an earlier one.
+fn reply_of(
+    loans: &Loans,
+    at: usize,
+    (amount, added): (u32, u32),
+    is_late: bool,
+    label_step: i64,
+    cuts: bool,
+) -> Reply {
+    let account = loans.ledger.account(&peer(at)).cloned().unwrap_or_default();
+    let id = account.outstanding.saturating_sub(u64::from(is_late));
+    // What the peer has of this region: half of the first loan, or whatever it was lent.
+    let part = if cuts { 2 } else { 1 };
+    let holding = |loan: &Loan| Holding { id: loan.id, amount: loan.amount / part };
+    let have = account.lent.iter().take(4).map(holding).collect();
+    let resolved = if cuts { account.seen } else { 0 };
+    let level = loans.terms.kind.full_level() / 2;
+    let from = if loans.terms.kind.label_step().is_some() { label_after(loans, label_step) } else { 0 };
+    Reply {
+        id,
+        label: label_after(loans, label_step),
+        from,
+        amount,
+        added: added.min(amount),
+        level,
+        have,
+        resolved,
+        spare: 0,
+    }
+}
+
+/// A request of a peer that has all of its loans, or none.
+fn request_of(
+    loans: &Loans,
+    at: usize,
+    (hold, want): (u32, u32),
+    has_all: bool,
+    label_step: i64,
+) -> LoanRequest {
+    let account = loans.ledger.account(&peer(at)).cloned().unwrap_or_default();
+    let holding = |loan: &Loan| Holding { id: loan.id, amount: loan.amount };
+    let mut have: Vec<_> = account.lent.iter().map(holding).collect();
+    have.truncate(if has_all { 4 } else { 0 });
+    LoanRequest {
+        id: account.seen.max(loans.now.micros) + 1,
+        label: label_after(loans, label_step),
+        hold,
+        want,
+        have,
+    }
+}
+
 /// Makes a move; gives all that it can depend on, and its result.
 fn make(change: Move, loans: &mut Loans) -> String {
     let before = format!("{:?} {} {} {}", loans.now, loans.used, loans.effective, loans.full_at);
     let (terms, now) = (loans.terms, loans.now);
-    let label = |steps: i64| {
-        now.label.saturating_add_signed(steps * terms.kind.label_step().unwrap_or(0).cast_signed())
-    };
     let result = match change {
         Move::Read => String::new(),
         Move::Request { peer: at, hold, want } => {
@@ -74,43 +129,14 @@ fn make(change: Move, loans: &mut Loans) -> String {
             format!("{requests:?}")
         }
         Move::Take { peer: at, amount, added, is_late, label_step, cuts } => {
-            let account = loans.ledger.account(&peer(at)).cloned().unwrap_or_default();
-            let id = account.outstanding.saturating_sub(u64::from(is_late));
-            // What the peer has of this region: half of the first loan, or whatever it was lent.
-            let part = if cuts { 2 } else { 1 };
-            let holding = |loan: &Loan| Holding { id: loan.id, amount: loan.amount / part };
-            let have = account.lent.iter().take(4).map(holding).collect();
-            let resolved = if cuts { account.seen } else { 0 };
-            let level = terms.kind.full_level() / 2;
-            let from = if terms.kind.label_step().is_some() { label(label_step) } else { 0 };
-            let reply = Reply {
-                id,
-                label: label(label_step),
-                from,
-                amount,
-                added: added.min(amount),
-                level,
-                have,
-                resolved,
-                spare: 0,
-            };
+            let reply = reply_of(loans, at, (amount, added), is_late, label_step, cuts);
             let usage = loans.usage(0);
             let taken = protocol::take(&mut loans.ledger, &terms, now, usage, &peer(at), &reply);
             loans.full_at = taken.map_or(loans.full_at, |taken| taken.full_at);
             format!("{taken:?}")
         }
         Move::Lend { peer: at, need, hold, want, has_all, label_step } => {
-            let account = loans.ledger.account(&peer(at)).cloned().unwrap_or_default();
-            let holding = |loan: &Loan| Holding { id: loan.id, amount: loan.amount };
-            let mut have: Vec<_> = account.lent.iter().map(holding).collect();
-            have.truncate(if has_all { 4 } else { 0 });
-            let request = LoanRequest {
-                id: account.seen.max(now.micros) + 1,
-                label: label(label_step),
-                hold,
-                want,
-                have,
-            };
+            let request = request_of(loans, at, (hold, want), has_all, label_step);
             let usage = loans.usage_to_lend(need);
             let lent = protocol::lend(&mut loans.ledger, &terms, now, usage, &peer(at), &request);
             loans.full_at = lent.as_ref().map_or(loans.full_at, |lent| lent.full_at);

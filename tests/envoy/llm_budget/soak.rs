@@ -19,7 +19,7 @@ use super::{
 use crate::support::{
     envoy::Bootstrap,
     redis::Redis,
-    tollgate::{Tollgate, request, rules},
+    tollgate::{Client, Tollgate, request, rules},
 };
 
 /// Requests of the soak, and how many are in flight at once.
@@ -129,6 +129,43 @@ fn by_the_rule(lines: &[String]) -> (u64, Vec<[u8; 8]>) {
     (used, lately)
 }
 
+/// The sum of the outcomes of all clients, once they have ended.
+async fn sum_of(mut clients: JoinSet<Outcomes>) -> Outcomes {
+    let mut seen = Outcomes::default();
+    while let Some(outcomes) = clients.join_next().await {
+        let outcomes = outcomes.expect("no panic");
+        outcomes
+            .statuses
+            .into_iter()
+            .for_each(|(status, count)| *seen.statuses.entry(status).or_default() += count);
+        (seen.left, seen.failed) = (seen.left + outcomes.left, seen.failed + outcomes.failed);
+    }
+    seen
+}
+
+/// Settles leases twice more.
+async fn settle_again(client: &mut Client, leases: &[[u8; 8]]) {
+    for lease in leases.iter().chain(leases) {
+        let name = format!("{:016x}", u64::from_be_bytes(*lease));
+        let mut again = request("llm", &[&[("user", "me"), ("lease", &name)]]);
+        again.descriptors[0].hits_addend = Some(999);
+        client.call(again).await.expect("an answer");
+    }
+}
+
+/// Waits until all leases have ended.
+async fn wait_until_nothing_is_held(client: &mut Client, redis: &Redis) {
+    let ended = Instant::now() + Duration::from_secs(2 * SOAK_TTL);
+    while ledger(redis).1 > 0 {
+        // A look ends the leases that are due.
+        let mut look = request("llm", &[&[("user", "me")]]);
+        look.descriptors[0].hits_addend = Some(0);
+        client.call(look).await.expect("an answer");
+        assert!(Instant::now() < ended, "{:?} are used and held", ledger(redis));
+        sleep(Duration::from_millis(200)).await;
+    }
+}
+
 /// Aborts, errors of the upstream, two Envoys and three instances of tollgate one after another: in the end nothing is held,
 /// and what Redis counts is the sum by the stated rule of what it received.
 #[tokio::test]
@@ -150,7 +187,7 @@ async fn ten_thousand_requests_leave_what_they_used() {
     let bootstrap = Bootstrap::read("llm_budget", grpc_port, Some(model));
     let mut envoy = bootstrap.run(&[grpc_port]);
     let (port, begun) = (Arc::new(AtomicU16::new(envoy.port)), Arc::new(AtomicUsize::new(0)));
-    let mut clients: JoinSet<Outcomes> =
+    let clients: JoinSet<Outcomes> =
         (0..CLIENTS).map(|_| soak(Arc::clone(&port), Arc::clone(&begun), fastrand::Rng::new())).collect();
     let reaches = async |count: usize| {
         while begun.load(SeqCst) < count {
@@ -170,36 +207,14 @@ async fn ten_thousand_requests_leave_what_they_used() {
         drop(envoy);
         envoy = bootstrap.run(&[grpc_port]);
     }
-    let mut seen = Outcomes::default();
-    while let Some(outcomes) = clients.join_next().await {
-        let outcomes = outcomes.expect("no panic");
-        outcomes
-            .statuses
-            .into_iter()
-            .for_each(|(status, count)| *seen.statuses.entry(status).or_default() += count);
-        (seen.left, seen.failed) = (seen.left + outcomes.left, seen.failed + outcomes.failed);
-    }
-    println!("{seen:?}");
+    println!("{:?}", sum_of(clients).await);
     let (used, held) = ledger(&redis);
     let (expected, lately) = by_the_rule(&lines.lock().expect("no panic"));
     println!("used {used}, held {held}; the last {} leases are settled again, twice", lately.len());
     assert_eq!(used + held, expected, "before the last leases have ended");
     let mut client = tollgate.client().await;
-    for lease in lately.iter().chain(&lately) {
-        let name = format!("{:016x}", u64::from_be_bytes(*lease));
-        let mut again = request("llm", &[&[("user", "me"), ("lease", &name)]]);
-        again.descriptors[0].hits_addend = Some(999);
-        client.call(again).await.expect("an answer");
-    }
-    let ended = Instant::now() + Duration::from_secs(2 * SOAK_TTL);
-    while ledger(&redis).1 > 0 {
-        // A look ends the leases that are due.
-        let mut look = request("llm", &[&[("user", "me")]]);
-        look.descriptors[0].hits_addend = Some(0);
-        client.call(look).await.expect("an answer");
-        assert!(Instant::now() < ended, "{:?} are used and held", ledger(&redis));
-        sleep(Duration::from_millis(200)).await;
-    }
+    settle_again(&mut client, &lately).await;
+    wait_until_nothing_is_held(&mut client, &redis).await;
     // On a slow machine, some have ended before they are settled again, and count once more by the rule.
     let (expected, _) = by_the_rule(&lines.lock().expect("no panic"));
     println!("used {} in the end, by the rule {expected}", ledger(&redis).0);
