@@ -39,7 +39,7 @@ fn tokens_have_names_and_roles() {
     for header in ["origin", "host"] {
         let value = if header == "host" { "rate.example" } else { "https://evil.example" };
         let expected = if header == "host" { 200 } else { 403 };
-        assert_eq!(ann.with(header, value).ask("GET", "/me", None).0, expected, "{header}");
+        assert_eq!(ann.with(header, value).request("GET", "/me", None).0, expected, "{header}");
     }
 }
 
@@ -170,20 +170,20 @@ fn every_change_is_audited_without_secrets() {
 
 /// Makes a change of each kind.
 fn make_every_change(ann: &Admin) {
-    let counter = json!({"domain": "web", "descriptor": k("v"), "reason": "asked for"});
+    let counter = json!({"domain": "web", "descriptor": k("v"), "reason": "requested"});
     ann.done("POST", "/versions", &draft(1, &limit(6)), 201);
     ann.done("POST", "/versions/1/rollback", &json!({"comment": "back"}), 201);
     let entry = json!({"list": "deny", "domain": "web", "descriptor": k("x"), "reason": "abuse"});
     let id = ann.done("POST", "/lists", &entry, 201)["id"].as_str().expect("an id").to_owned();
-    assert_eq!(ann.ask("DELETE", &format!("/lists/{id}"), None).0, 204);
-    assert_eq!(code(&ann.ask("DELETE", &format!("/lists/{id}"), None)), (404, "not_found"));
+    assert_eq!(ann.request("DELETE", &format!("/lists/{id}"), None).0, 204);
+    assert_eq!(code(&ann.request("DELETE", &format!("/lists/{id}"), None)), (404, "not_found"));
     ann.done(
         "PUT",
         "/switches",
         &json!({"domain": "web", "rule": "k", "mode": "off", "reason": "down"}),
         200,
     );
-    assert_eq!(ann.ask("DELETE", "/switches?domain=web&rule=k", None).0, 204);
+    assert_eq!(ann.request("DELETE", "/switches?domain=web&rule=k", None).0, 204);
     ann.done("POST", "/counters/reset", &counter, 200);
     ann.done("POST", "/counters/refund", &json!({"domain": "web", "descriptor": k("v"), "hits": 2}), 200);
 }

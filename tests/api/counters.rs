@@ -99,13 +99,13 @@ fn usage_of_a_descriptor_is_read_without_a_charge() {
         ("domain=web&descriptor=none", (400, "bad_request")),
         ("domain=web", (400, "bad_request")),
     ] {
-        assert_eq!(code(&admin.ask("GET", &format!("/usage?{query}"), None)), expected, "{query}");
+        assert_eq!(code(&admin.request("GET", &format!("/usage?{query}"), None)), expected, "{query}");
     }
 }
 
 /// Holds hits by a lease and settles it. Every view of the counter shows the same.
 fn assert_held_hits_are_neither_used_nor_left(tollgate: &Tollgate, admin: &Admin) {
-    let ask = |entries: &str, hits: u32| {
+    let send = |entries: &str, hits: u32| {
         let body = format!(
             r#"{{"domain": "web", "descriptors": [{{"entries": [{entries}], "hitsAddend": {hits}}}]}}"#
         );
@@ -176,23 +176,23 @@ fn a_dry_run_uses_the_active_or_other_rules_and_charges_nothing() {
         (&elsewhere["is_over_limit"], &elsewhere["descriptors"][0]["rule"]),
         (&json!(false), &json!(null))
     );
-    assert_a_dry_run_shows_lists_and_switches(&admin, &asked);
+    assert_a_dry_run_shows_lists_and_switches(&admin, &body);
     assert_wrong_changes_are_refused(&admin);
 }
 
 /// Adds and removes an entry, and sets a switch.
-fn assert_a_dry_run_shows_lists_and_switches(admin: &Admin, asked: &Value) {
+fn assert_a_dry_run_shows_lists_and_switches(admin: &Admin, body: &Value) {
     let entry = json!({"list": "allow", "domain": "web", "descriptor": k("v*"), "reason": "a friend"});
     let id = admin.done("POST", "/lists", &entry, 201)["id"].clone();
     until("the entry is in force", || {
-        let tried = admin.done("POST", "/try", asked, 200);
+        let tried = admin.done("POST", "/try", body, 200);
         tried["is_over_limit"] == false && tried["descriptors"][0]["listed"]["id"] == id
     });
     assert_eq!(admin.request("DELETE", &format!("/lists/{}", id.as_str().expect("an id")), None).0, 204);
     let switch = json!({"domain": "web", "rule": "k", "mode": "off", "reason": "down"});
     admin.done("PUT", "/switches", &switch, 200);
     until("the switch is in force", || {
-        let tried = admin.done("POST", "/try", asked, 200);
+        let tried = admin.done("POST", "/try", body, 200);
         tried["is_over_limit"] == false && tried["descriptors"][0]["rule"]["switch"] == "off"
     });
 }
@@ -225,8 +225,8 @@ fn reads_and_refunds_of_hits_leave_the_permits_of_a_lease_alone() {
     let config = rules(&format!("{}{places}", limit(3)));
     let tollgate = Tollgate::start(config.path(), &[]);
     let admin = Admin::of(&tollgate);
-    let ask = |hits, lease: Option<&str>| http::post(&tollgate.url("/json"), &slow(hits, lease));
-    let taken = ask(1, None);
+    let send = |hits, lease: Option<&str>| http::post(&tollgate.url("/json"), &slow(hits, lease));
+    let taken = send(1, None);
     let lease: Value = serde_json::from_str(&taken.body).expect("JSON");
     let lease = lease["dynamicMetadata"]["lease"].as_str().expect("a lease");
     let descriptor = json!([{"key": "slow", "value": "v"}, {"key": "lease", "value": lease}]);

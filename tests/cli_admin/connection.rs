@@ -16,12 +16,22 @@ fn missing_permission_is_reported_and_no_token_is_shown() {
     assert!(served.refused(&["rules", "list", "--token-file", &wrong]).starts_with("refused (unauthorized)"));
     let viewer = token("0123456789-bobby\n");
     served.done(&["rules", "list", "--token-file", &viewer]);
-    let ban = ["ban", "add", "--domain", "shop", "user=x", "--reason", "no", "--token-file", &viewer];
-    let forbidden = served.refused(&ban);
+    let deny = ["lists", "add", "--domain", "shop", "user=x", "--reason", "no", "--token-file", &viewer];
+    let forbidden = served.refused(&deny);
     assert!(forbidden.starts_with("refused (forbidden)") && !forbidden.contains("0123456789"), "{forbidden}");
     let operator = token("0123456789-alice\n");
-    served.done(&["ban", "add", "--domain", "shop", "user=x", "--reason", "yes", "--token-file", &operator]);
-    let entries = served.json(&["ban", "list", "--token-file", &operator]);
+    served.done(&[
+        "lists",
+        "add",
+        "--domain",
+        "shop",
+        "user=x",
+        "--reason",
+        "yes",
+        "--token-file",
+        &operator,
+    ]);
+    let entries = served.json(&["lists", "show", "--token-file", &operator]);
     assert_eq!(entries["entries"][0]["author"], "alice");
     let many = served.refused(&["rules", "list", "--token-file", &tokens]);
     assert!(many.contains("expected one token") && !many.contains("0123456789"), "{many}");
@@ -48,17 +58,17 @@ fn a_tls_port_is_verified_by_its_authority_and_gets_a_client_certificate() {
         &ca,
     ]);
     let url = served.tollgate.admin_url("").replace("http:", "https:");
-    let asked = |words: &[&str]| run(&url, &[&["rules", "list"], words].concat());
+    let list_rules = |words: &[&str]| run(&url, &[&["rules", "list"], words].concat());
     let shown = [write("client.pem", &client.certificate), write("client.key", &client.key)];
     let identity = ["--cert", &shown[0], "--key", &shown[1]];
-    let good = asked(&[&["--ca", &ca], &identity[..]].concat());
+    let good = list_rules(&[&["--ca", &ca], &identity[..]].concat());
     assert_eq!(good.status.code(), Some(0), "{}", text(&good.stderr));
     for (words, why) in [
         (&identity[..], "an unknown authority"),
         (&["--ca", &ca], "without a certificate"),
         (&["--ca", &key], "no authority"),
     ] {
-        assert_eq!(asked(words).status.code(), Some(1), "{why}");
+        assert_eq!(list_rules(words).status.code(), Some(1), "{why}");
     }
 }
 

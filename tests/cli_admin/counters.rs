@@ -8,7 +8,7 @@ use crate::support::http;
 #[test]
 fn counters_are_read_refunded_and_reset() {
     let served = Served::new();
-    assert_eq!((served.ask("a", 2), served.ask("a", 1)), (200, 429));
+    assert_eq!((served.request("a", 2), served.request("a", 1)), (200, 429));
     let counter = ["--domain", "shop", "user=a"];
     let read = served.json(&[&["counters", "read"], &counter[..]].concat());
     assert_eq!((&read["remaining"], &read["would_pass"]), (&json!(0), &json!(false)), "{read}");
@@ -21,27 +21,27 @@ fn counters_are_read_refunded_and_reset() {
         served.done(&[&["counters", "refund", "--hits", "2", "--reason", "ours"], &counter[..]].concat());
     assert!(refunded.starts_with("rule        user\nlimit       2 per year, fixed_window\n"), "{refunded}");
     assert!(refunded.contains("next hit    would pass\n"), "{refunded}");
-    assert_eq!(served.ask("a", 1), 200);
+    assert_eq!(served.request("a", 1), 200);
     served.done(&[&["counters", "reset"], &counter[..]].concat());
-    assert_eq!(served.ask("a", 2), 200);
+    assert_eq!(served.request("a", 2), 200);
     let missed = served.refused(&["counters", "read", "--domain", "shop", "path=x"]);
     assert!(missed.starts_with("refused (not_found)"), "{missed}");
 }
 
 #[test]
-fn bans_take_effect_at_once_and_end() {
+fn deny_entries_take_effect_at_once_and_end() {
     let served = Served::new();
-    let added = served.done(&["ban", "add", "--domain", "shop", "user=evil-*", "--reason", "scraping"]);
+    let added = served.done(&["lists", "add", "--domain", "shop", "user=evil-*", "--reason", "scraping"]);
     served.becomes("evil-", 1, 429);
-    assert_eq!(served.ask("good", 1), 200);
-    let entry = served.json(&["ban", "list"])["entries"][0].clone();
+    assert_eq!(served.request("good", 1), 200);
+    let entry = served.json(&["lists", "show"])["entries"][0].clone();
     let id = entry["id"].as_str().expect("an id");
     assert!(added.contains(&format!("entry {id} denies user=evil-* in shop until it is removed")), "{added}");
-    let listed = served.done(&["ban", "list"]);
+    let listed = served.done(&["lists", "show"]);
     assert!(listed.contains("user=evil-*  never") && listed.contains("scraping"), "{listed}");
     // An exception to it, of which there may be more than the limit.
     served.done(&[
-        "ban",
+        "lists",
         "add",
         "--allow",
         "--domain",
@@ -53,49 +53,49 @@ fn bans_take_effect_at_once_and_end() {
         "1h",
     ]);
     served.status_becomes("evil-twin", 200);
-    assert_eq!(served.ask("evil-twin", 100), 200);
-    assert!(served.done(&["ban", "list", "--allow"]).contains("evil-twin"));
-    assert!(!served.done(&["ban", "list"]).contains("evil-twin"));
+    assert_eq!(served.request("evil-twin", 100), 200);
+    assert!(served.done(&["lists", "show", "--allow"]).contains("evil-twin"));
+    assert!(!served.done(&["lists", "show"]).contains("evil-twin"));
     let metrics = http::get(&served.tollgate.admin_url("/metrics")).body;
     for list in ["allow", "deny"] {
         let counted = format!("tollgate_list_requests_total{{domain=\"shop\",list=\"{list}\"}} ");
         assert!(metrics.contains(&counted), "no {counted}");
     }
-    served.done(&["ban", "remove", id]);
+    served.done(&["lists", "remove", id]);
     served.becomes("evil-", 1, 200);
-    assert!(served.refused(&["ban", "remove", id]).starts_with("refused (not_found)"));
-    served.done(&["ban", "add", "--domain", "shop", "user=late", "--reason", "briefly", "--for", "4s"]);
+    assert!(served.refused(&["lists", "remove", id]).starts_with("refused (not_found)"));
+    served.done(&["lists", "add", "--domain", "shop", "user=late", "--reason", "briefly", "--for", "4s"]);
     served.status_becomes("late", 429);
     served.status_becomes("late", 200);
-    let broad = served.refused(&["ban", "add", "--domain", "shop", "user=10.1.2.3/8", "--reason", "oops"]);
+    let broad = served.refused(&["lists", "add", "--domain", "shop", "user=10.1.2.3/8", "--reason", "oops"]);
     assert!(broad.contains("10.1.2.3/8 means all of 10.0.0.0/8"), "{broad}");
 }
 
 #[test]
-fn bans_of_literal_values_are_quoted_and_broad_ones_are_forced() {
+fn deny_entries_of_literal_values_are_quoted_and_broad_ones_are_forced() {
     let served = Served::new();
-    let ban = |descriptor: &str, more: &[&str]| {
-        let words = ["ban", "add", "--domain", "shop", descriptor, "--reason", "abuse"];
+    let deny = |descriptor: &str, more: &[&str]| {
+        let words = ["lists", "add", "--domain", "shop", descriptor, "--reason", "abuse"];
         served.run(&[&words[..], more].concat())
     };
-    let added = String::from_utf8(ban(r#"user="*""#, &[]).stdout).expect("text");
+    let added = String::from_utf8(deny(r#"user="*""#, &[]).stdout).expect("text");
     assert!(added.contains(r#"denies user="*" in shop"#), "{added}");
     served.status_becomes("*", 429);
-    assert!(ban(r#"user="a,b=c\\""#, &[]).status.success());
+    assert!(deny(r#"user="a,b=c\\""#, &[]).status.success());
     served.status_becomes(r"a,b=c\", 429);
     for other in ["x", "a", "c"] {
-        assert_eq!(served.ask(other, 1), 200, "{other}");
+        assert_eq!(served.request(other, 1), 200, "{other}");
     }
-    assert!(served.done(&["ban", "list"]).contains(r#"user="a,b=c\\""#));
-    let refused = ban("user=*", &[]);
+    assert!(served.done(&["lists", "show"]).contains(r#"user="a,b=c\\""#));
+    let refused = deny("user=*", &[]);
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && text.contains("refused (needs_force)"), "{text}");
     assert!(
         text.contains("shop: the entry would deny all requests with its keys") && text.contains("--force"),
         "{text}"
     );
-    assert_eq!(served.ask("y", 1), 200);
-    assert!(ban("user=*", &["--force"]).status.success());
+    assert_eq!(served.request("y", 1), 200);
+    assert!(deny("user=*", &["--force"]).status.success());
     served.status_becomes("y", 429);
-    assert!(!ban(&format!("user=\"{}\"", "x".repeat(300)), &["--force"]).status.success());
+    assert!(!deny(&format!("user=\"{}\"", "x".repeat(300)), &["--force"]).status.success());
 }

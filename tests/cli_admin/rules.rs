@@ -103,7 +103,7 @@ fn likely_mistakes_require_force() {
     let refused = served.refused(&apply);
     assert!(refused.starts_with("refused (needs_force)") && refused.contains("\n  shop: "), "{refused}");
     assert!(refused.ends_with("use --force to apply it anyway\n"), "{refused}");
-    assert_eq!(served.ask("a", 1), 200);
+    assert_eq!(served.request("a", 1), 200);
     served.done(&[&apply[..], &["--force"]].concat());
     served.becomes("a", 1, 429);
 }
@@ -111,7 +111,7 @@ fn likely_mistakes_require_force() {
 #[test]
 fn rules_are_switched_off_and_on() {
     let served = Served::new();
-    assert_eq!(served.ask("a", 3), 429);
+    assert_eq!(served.request("a", 3), 429);
     assert_eq!(served.done(&["switch", "list"]), "no rule is switched\n");
     let rule = ["--domain", "shop", "--rule", "user"];
     let set = served.done(&[&["switch", "set", "off", "--reason", "incident"], &rule[..]].concat());

@@ -17,19 +17,19 @@ promises!(
     shadow_checks_block_no_charge,
     quotas_block_all_charges_when_every_one_is_exhausted,
     quotas_beside_those_of_other_tags_block_no_charge,
-    a_trial_decides_without_charging,
+    a_precheck_decides_without_charging,
     a_denied_hit_counts_nowhere_if_all_or_none_are_charged,
     charges_of_one_counter_add_up_where_all_or_none_are_charged,
 );
 
-/// Decides a call that charges all or none; every ask of its own number, and each may veto or not.
+/// Decides a call that charges all or none; every check of its own number, and each may veto or not.
 async fn all_or_none(
     store: &Subject,
     micros: u64,
     name: &str,
-    asks: &[(Policy, Hits, bool)],
+    checks: &[(Policy, Hits, bool)],
 ) -> Vec<Verdict> {
-    let numbered = asks.iter().zip(0..).map(|((policy, hits, vetoes), at)| ((at, *policy, *hits), *vetoes));
+    let numbered = checks.iter().zip(0..).map(|((policy, hits, vetoes), at)| ((at, *policy, *hits), *vetoes));
     store.decide(at(micros), &charging(Charging::AllOrNone, name, &numbered.collect::<Vec<_>>())).await
 }
 
@@ -43,12 +43,12 @@ async fn one_denial_leaves_all_counters_untouched(store: &Subject) {
     let policies = Algorithm::ALL.map(|algorithm| policy(algorithm, 5, 60));
     for (exhausted, algorithm) in Algorithm::ALL.into_iter().enumerate() {
         let name = algorithm.name();
-        let mut asks: Vec<_> = policies.iter().map(|policy| (*policy, Hits::charge(2), true)).collect();
-        let admitted = all_or_none(store, 0, name, &asks).await;
+        let mut checks: Vec<_> = policies.iter().map(|policy| (*policy, Hits::charge(2), true)).collect();
+        let admitted = all_or_none(store, 0, name, &checks).await;
         assert!(admitted.iter().all(|verdict| verdict.admitted && verdict.remaining == 3), "{admitted:?}");
-        asks[exhausted].1 = Hits::charge(4);
+        checks[exhausted].1 = Hits::charge(4);
         for _ in 0..3 {
-            let denied = all_or_none(store, 0, name, &asks).await;
+            let denied = all_or_none(store, 0, name, &checks).await;
             let passing: Vec<_> = denied.iter().map(|verdict| verdict.admitted).collect();
             let expected: Vec<_> = (0..policies.len()).map(|at| at != exhausted).collect();
             assert_eq!(passing, expected, "{name}");
@@ -62,16 +62,16 @@ async fn one_denial_leaves_all_counters_untouched(store: &Subject) {
 async fn shadow_checks_block_no_charge(store: &Subject) {
     for algorithm in Algorithm::ALL {
         let (watched, enforced) = (policy(algorithm, 1, 60), policy(Algorithm::TokenBucket, 5, 60));
-        let asks = [(watched, Hits::charge(2), false), (enforced, Hits::charge(2), true)];
-        let verdicts = all_or_none(store, 0, algorithm.name(), &asks).await;
+        let checks = [(watched, Hits::charge(2), false), (enforced, Hits::charge(2), true)];
+        let verdicts = all_or_none(store, 0, algorithm.name(), &checks).await;
         assert_eq!((verdicts[0].admitted, verdicts[1].admitted), (false, true));
         assert_eq!(used(store, 0, algorithm.name(), &[watched, enforced]).await, [0, 2]);
     }
 }
 
-/// Decides a call that charges all or none; every ask of its own number, with its veto.
-async fn all_or_none_with(store: &Subject, name: &str, asks: &[(Policy, Hits, Veto)]) -> Vec<Verdict> {
-    let numbered = asks.iter().zip(0..).map(|((policy, hits, veto), at)| ((at, *policy, *hits), *veto));
+/// Decides a call that charges all or none; every check of its own number, with its veto.
+async fn all_or_none_with(store: &Subject, name: &str, checks: &[(Policy, Hits, Veto)]) -> Vec<Verdict> {
+    let numbered = checks.iter().zip(0..).map(|((policy, hits, veto), at)| ((at, *policy, *hits), *veto));
     store.decide(at(0), &charging_with(Charging::AllOrNone, name, &numbered.collect::<Vec<_>>())).await
 }
 
@@ -79,7 +79,7 @@ async fn quotas_block_all_charges_when_every_one_is_exhausted(store: &Subject) {
     for algorithm in Algorithm::ALL {
         let (quota, name) = (policy(algorithm, 3, 60), algorithm.name());
         let bucket = policy(Algorithm::TokenBucket, 20, 60);
-        let asks = |first, second| {
+        let checks = |first, second| {
             [
                 (quota, Hits::charge(first), Veto::WithQuotas),
                 (bucket, Hits::ONE, Veto::Alone),
@@ -87,7 +87,7 @@ async fn quotas_block_all_charges_when_every_one_is_exhausted(store: &Subject) {
             ]
         };
         let passing = async |first, second| -> Vec<bool> {
-            let verdicts = all_or_none_with(store, name, &asks(first, second)).await;
+            let verdicts = all_or_none_with(store, name, &checks(first, second)).await;
             verdicts.iter().map(|verdict| verdict.admitted).collect()
         };
         let used = async || used(store, 0, name, &[quota, bucket, quota]).await;
@@ -107,20 +107,21 @@ async fn quotas_block_all_charges_when_every_one_is_exhausted(store: &Subject) {
 
 async fn quotas_beside_those_of_other_tags_block_no_charge(store: &Subject) {
     let (quota, bucket) = (policy(Algorithm::FixedWindow, 1, 60), policy(Algorithm::TokenBucket, 9, 60));
-    let asks = [(quota, Hits::charge(2), Veto::AcrossTags), (bucket, Hits::ONE, Veto::Alone)];
-    let verdicts = all_or_none_with(store, "a", &asks).await;
+    let checks = [(quota, Hits::charge(2), Veto::AcrossTags), (bucket, Hits::ONE, Veto::Alone)];
+    let verdicts = all_or_none_with(store, "a", &checks).await;
     assert_eq!((verdicts[0].admitted, verdicts[1].admitted), (false, true));
     assert_eq!(used(store, 0, "a", &[quota, bucket]).await, [0, 1]);
 }
 
-async fn a_trial_decides_without_charging(store: &Subject) {
+async fn a_precheck_decides_without_charging(store: &Subject) {
     for algorithm in Algorithm::ALL {
         let (policy, name) = (policy(algorithm, 3, 60), algorithm.name());
         all_or_none_with(store, name, &[(policy, Hits::charge(2), Veto::Alone)]).await;
         for (hits, passes) in [(1, true), (2, false), (1, true)] {
-            let tried = all_or_none_with(store, name, &[(policy, Hits::charge(hits), Veto::Always)]).await;
-            assert_eq!((tried[0].admitted, tried[0].used), (passes, 2), "{name}");
-            assert_eq!(tried[0].retry_after.is_zero(), passes, "{name}");
+            let prechecked =
+                all_or_none_with(store, name, &[(policy, Hits::charge(hits), Veto::Always)]).await;
+            assert_eq!((prechecked[0].admitted, prechecked[0].used), (passes, 2), "{name}");
+            assert_eq!(prechecked[0].retry_after.is_zero(), passes, "{name}");
         }
         assert_eq!(used(store, 0, name, &[policy]).await, [2], "{name}");
     }
@@ -139,17 +140,19 @@ async fn charges_of_one_counter_add_up_where_all_or_none_are_charged(store: &Sub
     let parameters = Parameters { min_interval: Duration::from_millis(50), ..Parameters::default() };
     let apart = Policy::new(Algorithm::SlidingWindowLog, quota, &parameters).expect("valid");
     let other = policy(Algorithm::FixedWindow, 10, 60);
-    let asks = [((1, apart, Hits::ONE), true), ((2, other, Hits::ONE), true), ((1, apart, Hits::ONE), true)];
-    let verdicts = store.decide(at(0), &charging(Charging::AllOrNone, "apart", &asks)).await;
+    let checks =
+        [((1, apart, Hits::ONE), true), ((2, other, Hits::ONE), true), ((1, apart, Hits::ONE), true)];
+    let verdicts = store.decide(at(0), &charging(Charging::AllOrNone, "apart", &checks)).await;
     let passed: Vec<_> = verdicts.iter().map(|verdict| (verdict.admitted, verdict.used)).collect();
     assert_eq!(passed, [(true, 0), (true, 0), (false, 0)], "two requests of the same time");
 
     for algorithm in Algorithm::ALL {
         let (high, low) = (policy(algorithm, 10, 60), policy(algorithm, 3, 60));
         let look = ((1, low, Hits::Peek), true);
-        for ask in [((1, high, Hits::charge(6)), true), ((1, high, Hits::charge(5)), true)] {
-            let asks = [((1, high, Hits::charge(5)), true), look, ask];
-            let verdicts = store.decide(at(0), &charging(Charging::AllOrNone, algorithm.name(), &asks)).await;
+        for check in [((1, high, Hits::charge(6)), true), ((1, high, Hits::charge(5)), true)] {
+            let checks = [((1, high, Hits::charge(5)), true), look, check];
+            let verdicts =
+                store.decide(at(0), &charging(Charging::AllOrNone, algorithm.name(), &checks)).await;
             let denied = verdicts.iter().any(|verdict| !verdict.admitted);
             let used = store.decide(at(0), &call(algorithm.name(), &[(1, high, Hits::Peek)])).await[0].used;
             assert_eq!(used == 0, denied, "{}: {verdicts:?}", algorithm.name());

@@ -40,14 +40,14 @@ fn banning(name: &str, hits: Hits, effect: BanEffect) -> TagRequest {
     call
 }
 
-async fn ask(store: &Subject, second: u64, name: &str, hits: Hits, effect: BanEffect) -> Verdict {
+async fn decide(store: &Subject, second: u64, name: &str, hits: Hits, effect: BanEffect) -> Verdict {
     store.decide(at(second * SECOND), &banning(name, hits, effect)).await[0]
 }
 
 /// Uses up the limit, and has it deny once a second until a ban begins.
 async fn get_banned(store: &Subject, first: u64, name: &str) -> (u64, Verdict) {
     for second in first..first + 8 {
-        let verdict = ask(store, second, name, Hits::ONE, BanEffect::Enforce).await;
+        let verdict = decide(store, second, name, Hits::ONE, BanEffect::Enforce).await;
         if verdict.ban.is_some_and(|ban| ban.is_new) {
             return (second, verdict);
         }
@@ -63,13 +63,13 @@ async fn a_counter_that_keeps_denying_is_banned_until_an_end_that_requests_do_no
     assert_eq!((ban.level.get(), ban.is_enforced), (1, true));
     assert_eq!((verdict.admitted, verdict.retry_after.as_secs(), verdict.over), (false, 20, 1));
     for second in 5..24 {
-        let verdict = ask(store, second, "a", Hits::ONE, BanEffect::Enforce).await;
+        let verdict = decide(store, second, "a", Hits::ONE, BanEffect::Enforce).await;
         assert_eq!((verdict.admitted, verdict.retry_after.as_secs()), (false, 24 - second));
         assert_eq!(verdict.ban, Some(ban.known()));
         // One was admitted and three were denied before; banned hits are not charged.
         assert_eq!(verdict.used, 4);
     }
-    let after = ask(store, 24, "a", Hits::ONE, BanEffect::Enforce).await;
+    let after = decide(store, 24, "a", Hits::ONE, BanEffect::Enforce).await;
     assert_eq!((after.admitted, after.used, after.ban), (false, 5, None));
     let (began, verdict) = get_banned(store, 25, "a").await;
     assert_eq!((began, verdict.retry_after.as_secs()), (27, 40));
@@ -94,9 +94,9 @@ async fn a_ban_that_is_watched_denies_nothing(store: &Subject) {
 async fn a_lifted_ban_leaves_its_level_and_a_forgiven_one_nothing(store: &Subject) {
     for (name, effect, level) in [("lifted", BanEffect::Lift, 2), ("forgiven", BanEffect::Forgive, 1)] {
         let (began, _) = get_banned(store, 0, name).await;
-        let ended = ask(store, began, name, Hits::Peek, effect).await;
+        let ended = decide(store, began, name, Hits::Peek, effect).await;
         assert_eq!(ended.ban.map(|ban| (ban.level.get(), ban.is_enforced)), Some((1, false)));
-        let again = ask(store, began, name, Hits::Peek, effect).await;
+        let again = decide(store, began, name, Hits::Peek, effect).await;
         assert_eq!(again.ban, None);
         let (_, verdict) = get_banned(store, began + 1, name).await;
         assert_eq!(verdict.ban.map(|ban| ban.level.get()), Some(level), "{name}");
@@ -105,22 +105,22 @@ async fn a_lifted_ban_leaves_its_level_and_a_forgiven_one_nothing(store: &Subjec
 
 async fn a_reset_ends_a_ban(store: &Subject) {
     let (began, _) = get_banned(store, 0, "a").await;
-    ask(store, began, "a", Hits::reset(), BanEffect::Forgive).await;
-    let verdict = ask(store, began, "a", Hits::ONE, BanEffect::Enforce).await;
+    decide(store, began, "a", Hits::reset(), BanEffect::Forgive).await;
+    let verdict = decide(store, began, "a", Hits::ONE, BanEffect::Enforce).await;
     assert_eq!((verdict.admitted, verdict.used, verdict.ban), (true, 1, None));
 }
 
 async fn reads_and_refunds_do_not_count_for_a_ban(store: &Subject) {
-    ask(store, 0, "a", Hits::charge(2), BanEffect::Enforce).await;
+    decide(store, 0, "a", Hits::charge(2), BanEffect::Enforce).await;
     for second in 1..30 {
-        assert_eq!(ask(store, second, "a", Hits::Peek, BanEffect::Enforce).await.ban, None);
-        assert!(ask(store, second, "a", Hits::refund(1), BanEffect::Enforce).await.admitted);
+        assert_eq!(decide(store, second, "a", Hits::Peek, BanEffect::Enforce).await.ban, None);
+        assert!(decide(store, second, "a", Hits::refund(1), BanEffect::Enforce).await.admitted);
     }
     let (began, _) = get_banned(store, 40, "a").await;
     // A read shows the ban; a refund is never denied.
-    let read = ask(store, began, "a", Hits::Peek, BanEffect::Enforce).await;
+    let read = decide(store, began, "a", Hits::Peek, BanEffect::Enforce).await;
     assert_eq!((read.admitted, read.ban.is_some()), (false, true));
-    assert!(ask(store, began, "a", Hits::refund(1), BanEffect::Enforce).await.admitted);
+    assert!(decide(store, began, "a", Hits::refund(1), BanEffect::Enforce).await.admitted);
 }
 
 async fn a_ban_denies_all_of_a_call_that_is_charged_all_or_none(store: &Subject) {

@@ -28,21 +28,21 @@ async fn a_counter_that_may_be_leased_counts_no_hits_that_it_denies(store: &Subj
         for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::TokenBucket] {
             let policy = limited(algorithm);
             let name = format!("{}-{}", sync.name(), algorithm.name());
-            let ask = async |hits| {
+            let decide = async |hits| {
                 let mut call = call(&name, &[(0, policy, hits)]);
                 call.cells[0].checks[0].sync = sync;
                 store.decide(at(0), &call).await[0]
             };
             for remaining in [2, 1, 0] {
-                let verdict = ask(Hits::ONE).await;
+                let verdict = decide(Hits::ONE).await;
                 assert_eq!((verdict.admitted, verdict.remaining), (true, remaining), "{name}");
             }
             for _ in 0..3 {
-                assert!(!ask(Hits::ONE).await.admitted, "{name}");
+                assert!(!decide(Hits::ONE).await.admitted, "{name}");
             }
-            assert_eq!(ask(Hits::refund(1)).await.remaining, 1, "{name}");
-            assert!(ask(Hits::ONE).await.admitted, "{name}");
-            assert!(!ask(Hits::ONE).await.admitted, "{name}");
+            assert_eq!(decide(Hits::refund(1)).await.remaining, 1, "{name}");
+            assert!(decide(Hits::ONE).await.admitted, "{name}");
+            assert!(!decide(Hits::ONE).await.admitted, "{name}");
         }
     }
 }
@@ -80,21 +80,21 @@ async fn a_limit_of_zero_denies_every_hit(store: &Subject) {
 
 async fn counters_of_one_tag_are_independent(store: &Subject) {
     let (window, bucket) = (limited(Algorithm::FixedWindow), limited(Algorithm::TokenBucket));
-    let asks = [(1, window, Hits::charge(3)), (2, window, Hits::ONE), (1, bucket, Hits::charge(2))];
+    let checks = [(1, window, Hits::charge(3)), (2, window, Hits::ONE), (1, bucket, Hits::charge(2))];
     let remaining = |verdicts: Vec<Verdict>| -> Vec<u64> {
         verdicts.into_iter().map(|verdict| verdict.remaining).collect()
     };
-    assert_eq!(remaining(store.decide(at(0), &call("a", &asks)).await), [0, 2, 1]);
+    assert_eq!(remaining(store.decide(at(0), &call("a", &checks)).await), [0, 2, 1]);
     // Some of them, in another order, and a new one.
-    let asks = [(1, bucket, Hits::Peek), (3, window, Hits::ONE), (1, window, Hits::Peek)];
-    assert_eq!(remaining(store.decide(at(0), &call("a", &asks)).await), [1, 2, 0]);
+    let checks = [(1, bucket, Hits::Peek), (3, window, Hits::ONE), (1, window, Hits::Peek)];
+    assert_eq!(remaining(store.decide(at(0), &call("a", &checks)).await), [1, 2, 0]);
     assert_eq!(remaining(store.decide(at(0), &call("b", &[(1, window, Hits::ONE)])).await), [2]);
 }
 
 async fn a_counter_checked_twice_in_a_call_is_charged_twice(store: &Subject) {
     for algorithm in Algorithm::ALL {
-        let ask = (1, limited(algorithm), Hits::charge(2));
-        let verdicts = store.decide(at(0), &call("a", &[ask, ask])).await;
+        let check = (1, limited(algorithm), Hits::charge(2));
+        let verdicts = store.decide(at(0), &call("a", &[check, check])).await;
         assert_eq!((verdicts[0].admitted, verdicts[1].admitted), (true, false));
     }
 }

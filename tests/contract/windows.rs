@@ -67,12 +67,12 @@ async fn a_sliding_window_weights_the_previous_window(store: &Subject) {
 async fn a_count_that_grows_large_leaves_its_neighbours_alone(store: &Subject) {
     let sliding = policy(Algorithm::SlidingWindow, 1_000_000, 60);
     let fixed = policy(Algorithm::FixedWindow, 1_000_000, 60);
-    let asks = |hits: [u64; 4]| {
+    let request = |hits: [u64; 4]| {
         let [a, b, c, d] = hits.map(Hits::charge);
         call("a", &[(1, sliding, a), (2, fixed, b), (3, sliding, c), (4, sliding, d)])
     };
     let used = async |micros, hits| {
-        let verdicts = store.decide(at(micros), &asks(hits)).await;
+        let verdicts = store.decide(at(micros), &request(hits)).await;
         verdicts.iter().map(|verdict| verdict.used).collect::<Vec<_>>()
     };
     assert_eq!(used(0, [65_535, 2, 3, 4]).await, [65_535, 2, 3, 4]);

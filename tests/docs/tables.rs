@@ -24,8 +24,8 @@ fn flags_and_variables_are_named_as_they_are() {
         &["counters", "refund"],
         &["counters", "bans"],
         &["counters", "lift"],
-        &["ban", "list"],
-        &["ban", "add"],
+        &["lists", "show"],
+        &["lists", "add"],
         &["switch", "set"],
     ];
     let help = commands.map(|words| {

@@ -194,8 +194,9 @@ fn the_start_in_one_minute_runs_as_shown() {
 #[test]
 fn the_json_twin_answers_as_shown() {
     let tollgate = Tollgate::start(&project("config/default"), &[]);
-    let (asked, shown) = commands().into_iter().find(|(command, _)| command.starts_with(JSON)).expect("one");
-    let body = asked.strip_prefix(JSON).and_then(|body| body.strip_suffix('\'')).expect("a body");
+    let (command, shown) =
+        commands().into_iter().find(|(command, _)| command.starts_with(JSON)).expect("one");
+    let body = command.strip_prefix(JSON).and_then(|body| body.strip_suffix('\'')).expect("a body");
     let answer = http::post(&tollgate.url("/json"), body);
     assert_eq!((answer.status, json(&answer.body)), (200, json(&shown.expect("its answer"))));
 }
@@ -204,9 +205,9 @@ fn the_json_twin_answers_as_shown() {
 async fn bodies_and_metadata_look_as_shown() {
     let tollgate = Tollgate::start(&project("config/examples"), &["--problem-body", "--dynamic-metadata"]);
     let mut client = tollgate.client().await;
-    let mut asked = request("example_windows", &[&[("password_reset", "ann")]]);
-    asked.hits_addend = 6;
-    let denied = client.call(asked).await.expect("an answer");
+    let mut over_limit = request("example_windows", &[&[("password_reset", "ann")]]);
+    over_limit.hits_addend = 6;
+    let denied = client.call(over_limit).await.expect("an answer");
     assert_eq!(denied.overall_code(), Code::OverLimit);
     let body = String::from_utf8(denied.raw_body).expect("a text");
     assert_eq!(json(&body), json(&block("json problem")));

@@ -67,7 +67,7 @@ async fn grafana_and_the_alerts_use_existing_metrics() {
     let instances = Instances::start();
     // Utilization is known after some intervals of reports.
     while !page(&instances.redis).contains("tollgate_rule_utilization_ratio{") {
-        instances.ask().await;
+        instances.send_requests().await;
         sleep(Duration::from_millis(100)).await;
     }
     let pages: String = instances.all().map(page).concat();
@@ -92,7 +92,7 @@ async fn grafana_and_the_alerts_use_existing_metrics() {
     let recorded = read(ALERTS).matches("\n      - record: ").count();
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        instances.ask().await;
+        instances.send_requests().await;
         empty.retain(|(_, expression)| prometheus.series(&filled_in(expression)) == 0);
         let rules = prometheus.rules();
         let are_rules_ok =

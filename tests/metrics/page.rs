@@ -18,7 +18,7 @@ use crate::support::{
 #[tokio::test]
 async fn promtool_accepts_the_page_except_for_the_references_names() {
     let instances = Instances::start();
-    instances.ask().await;
+    instances.send_requests().await;
     for tollgate in instances.all() {
         let (_, said) = promtool(&["check", "metrics"], &page(tollgate));
         let ours: Vec<&str> = said.lines().filter(|line| !line.starts_with("ratelimit_service_")).collect();
@@ -42,7 +42,7 @@ async fn promtool_accepts_the_page_except_for_the_references_names() {
 #[tokio::test]
 async fn the_reference_counts_the_same_under_its_names() {
     let instances = Instances::start();
-    instances.ask().await;
+    instances.send_requests().await;
     let redis = samples(&page(&instances.redis));
     for (ours, of_reference) in [
         ("hits_total", "total_hits"),
@@ -98,7 +98,7 @@ async fn hits_are_summed_by_the_algorithm_that_decided() {
 #[tokio::test]
 async fn durations_degraded_hits_and_certificates_are_exported() {
     let instances = Instances::start();
-    instances.ask().await;
+    instances.send_requests().await;
     let server = format!("server=\"127.0.0.1:{}\"", instances.server.port());
     wait_for(&instances.redis, &format!("tollgate_redis_connections{{state=\"down\",{server}}} 0")).await;
     let [redis, degraded, memory, _] = instances.all().map(|tollgate| samples(&page(tollgate)));

@@ -3,7 +3,7 @@
 use tollgate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 
 use super::{
-    CALL, RULES, ask, end, expected,
+    CALL, RULES, end, expected, send,
     server::{Line, Received, Server, Value},
     tollgate,
 };
@@ -24,11 +24,11 @@ async fn decisions_are_exported_exactly_over_every_transport() {
         let mut client = tollgate.client().await;
         // Over several intervals.
         for rounds in [20, 40, 60] {
-            ask(&mut client, 20).await;
+            send(&mut client, 20).await;
             server.wait_for(&format!("{CALL}total_requests"), rounds);
         }
         // The last counts are exported at shutdown.
-        ask(&mut client, 17).await;
+        send(&mut client, 17).await;
         drop(client);
         end(tollgate).await;
         let url = server.url.clone();
@@ -86,7 +86,7 @@ async fn failed_requests_and_unknown_domains_are_exported() {
     drop(client);
     end(tollgate).await;
     let lenient = self::tollgate(config.path(), &server, &["--shadow-mode"]);
-    ask(&mut lenient.client().await, 13).await;
+    send(&mut lenient.client().await, 13).await;
     end(lenient).await;
     let sums = server.end().sums();
     for (name, sum) in [

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    CALL, RULES, ask, end, expected,
+    CALL, RULES, end, expected, send,
     server::{Server, Way},
 };
 use crate::support::{
@@ -40,11 +40,11 @@ async fn a_recovered_server_gets_missed_counts_once() {
     let tollgate = Tollgate::spawn_by(logging(&log), config.path(), &arguments);
     tollgate.wait_until_ready();
     let mut client = tollgate.client().await;
-    ask(&mut client, 20).await;
+    send(&mut client, 20).await;
     // So that nothing but the gauge is on its way when it goes.
     first.wait_until(|sums| *sums == expected(20));
     let mut sums = first.end().sums();
-    ask(&mut client, 30).await;
+    send(&mut client, 30).await;
     let deadline = Instant::now() + Duration::from_secs(20);
     while lines_with(&log, "StatsD export failed") == 0 {
         assert!(Instant::now() < deadline, "nobody notices");
@@ -54,7 +54,7 @@ async fn a_recovered_server_gets_missed_counts_once() {
     thread::sleep(Duration::from_millis(400));
     let second = Server::tcp(port);
     second.wait_for(&format!("{CALL}total_requests"), 30);
-    ask(&mut client, 10).await;
+    send(&mut client, 10).await;
     drop(client);
     end(tollgate).await;
     for (name, more) in second.end().sums() {
@@ -76,7 +76,7 @@ async fn a_local_agent_that_starts_later_gets_all_counts() {
         let tollgate = Tollgate::spawn_by(logging(&log), config.path(), &arguments);
         tollgate.wait_until_ready();
         let mut client = tollgate.client().await;
-        ask(&mut client, 30).await;
+        send(&mut client, 30).await;
         let deadline = Instant::now() + Duration::from_secs(20);
         while lines_with(&log, "StatsD export failed") == 0 {
             assert!(Instant::now() < deadline, "nobody notices");
@@ -90,7 +90,7 @@ async fn a_local_agent_that_starts_later_gets_all_counts() {
             Server::unix(directory.path())
         };
         server.wait_for(&format!("{CALL}total_requests"), 30);
-        ask(&mut client, 10).await;
+        send(&mut client, 10).await;
         drop(client);
         end(tollgate).await;
         assert_eq!(server.end().sums(), expected(40), "{url}");
@@ -112,7 +112,7 @@ async fn a_stalled_server_delays_neither_responses_nor_shutdown() {
     tollgate.wait_until_ready();
     let mut client = tollgate.client().await;
     let begun = Instant::now();
-    ask(&mut client, 500).await;
+    send(&mut client, 500).await;
     drop(client);
     // The exporter waits up to five seconds per interval; this many intervals would take minutes.
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
@@ -128,7 +128,7 @@ async fn undelivered_counts_at_shutdown_are_logged() {
     let (url, log) = (format!("tcp://127.0.0.1:{}", free_port()), directory.path().join("log"));
     let tollgate = Tollgate::spawn_by(logging(&log), config.path(), &["--statsd", &url]);
     tollgate.wait_until_ready();
-    ask(&mut tollgate.client().await, 1).await;
+    send(&mut tollgate.client().await, 1).await;
     end(tollgate).await;
     assert_eq!(lines_with(&log, "failed to send the last counts server=tcp://127.0.0.1:"), 1);
 }

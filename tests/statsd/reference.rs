@@ -1,6 +1,6 @@
 //! Environments of envoyproxy/ratelimit.
 
-use super::{RULES, ask, end, expected, server::Server};
+use super::{RULES, end, expected, send, server::Server};
 use crate::support::{
     free_port,
     tollgate::{Tollgate, command, rules},
@@ -13,7 +13,7 @@ async fn as_there(variables: &[(&str, &str)], calls: usize) {
     program.envs(variables.iter().copied()).env("STATS_FLUSH_INTERVAL", "100ms");
     let tollgate = Tollgate::spawn_by(program, config.path(), &[]);
     tollgate.wait_until_ready();
-    ask(&mut tollgate.client().await, calls).await;
+    send(&mut tollgate.client().await, calls).await;
     end(tollgate).await;
 }
 

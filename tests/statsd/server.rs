@@ -80,7 +80,7 @@ impl Server {
             let (received, is_ending) = (Arc::clone(&received), Arc::clone(&is_ending));
             move || {
                 loop {
-                    // Asked first, so that what came before is read.
+                    // Read first, so that the counts sent before are read.
                     let is_last = is_ending.load(Ordering::Acquire);
                     way.read(&mut received.lock().expect("no panic"));
                     if is_last {

@@ -95,7 +95,7 @@ fn a_name_has_the_slot_that_redis_finds_whatever_is_in_it() {
 async fn move_slot_of(cluster: &Cluster, store: &RedisStore, name: &str) {
     let slot = one(name, Hits::ONE).cells[0].key.slot();
     cluster.begin_move(slot, 2, 0);
-    charge(store, &one(name, Hits::ONE)).await.expect("asked");
+    charge(store, &one(name, Hits::ONE)).await.expect("decided");
     cluster.end_move(slot, 2, 0);
     charge(store, &one(name, Hits::ONE)).await.expect("moved");
     cluster.begin_move(slot, 0, 2);

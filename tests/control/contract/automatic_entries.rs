@@ -84,13 +84,13 @@ async fn automatic_entries_are_lifted_and_exempt(control: &Control) {
     let put = async |mode| control.add_automatic(vec![durable(mode)]).await.expect("a reply")[0];
     assert_eq!(put(AutomaticMode::DryRun).await, Added::Listed);
     assert_eq!(put(AutomaticMode::DryRun).await, Added::Known);
-    let (dry, _) = compile_overrides(&control.runtime().await.expect("a reply"), now_ms());
+    let (dry, _) = compile_lists(&control.runtime().await.expect("a reply"), now_ms());
     let entries = [Entry { key: "api_key", value: "abc" }];
     assert!(dry.denying("edge", &entries, now_ms()).is_none(), "a dry run denies nothing");
     assert_eq!(put(AutomaticMode::Enforce).await, Added::Listed, "in place of a dry run");
     let runtime = control.runtime().await.expect("a reply");
     assert_eq!((runtime.automatic.len(), runtime.automatic[0].offences), (1, 1));
-    let (enforced, problems) = compile_overrides(&runtime, now_ms());
+    let (enforced, problems) = compile_lists(&runtime, now_ms());
     assert!(enforced.denying("edge", &entries, now_ms()).is_some() && problems.is_empty());
 
     let id = durable(AutomaticMode::Enforce).entry.id;

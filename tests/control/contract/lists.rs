@@ -104,11 +104,11 @@ async fn list_values_are_stored_as_they_are(control: &Control) {
     let refused = control.put_entry(ListEntry { descriptor: too_long, ..entry("long", None) }).await;
     assert!(matches!(refused, Err(ControlError::TooLarge { .. })), "{refused:?}");
     let runtime = control.runtime().await.expect("a reply");
-    let (overrides, problems) = compile_overrides(&runtime, 0);
+    let (lists, problems) = compile_lists(&runtime, 0);
     assert_eq!(problems, [""; 0]);
     let denying = |value: &str| {
         let entries = [Entry { key: "k", value }, Entry { key: "l", value: "any" }];
-        overrides.denying("edge", &entries, 0).map(|listing| listing.id().to_owned())
+        lists.denying("edge", &entries, 0).map(|listing| listing.id().to_owned())
     };
     for (at, value) in values.into_iter().enumerate() {
         assert_eq!(denying(value), Some(at.to_string()), "{value:?}");

@@ -36,7 +36,7 @@ struct Outcomes {
 }
 
 /// The status of a request; `None` if the connection failed.
-async fn try_ask(port: u16, path: &str, max_tokens: u64) -> Option<u16> {
+async fn try_status_of(port: u16, path: &str, max_tokens: u64) -> Option<u16> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
     let body = format!(r#"{{"max_tokens": {max_tokens}}}"#);
     let length = body.len();
@@ -66,7 +66,7 @@ async fn soak(
             50..70 => (format!("/sse/{tokens}"), Duration::from_secs(30)),
             _ => (format!("/json/{tokens}"), Duration::from_secs(30)),
         };
-        match tokio::time::timeout(patience, try_ask(port.load(SeqCst), &path, 480)).await {
+        match tokio::time::timeout(patience, try_status_of(port.load(SeqCst), &path, 480)).await {
             Ok(Some(status)) => *seen.statuses.entry(status).or_default() += 1,
             Ok(None) => seen.failed += 1,
             Err(_) => seen.left += 1,

@@ -121,11 +121,11 @@ async fn a_server_that_delays_calls_is_used_again_when_it_recovers() {
         let mut words = command.split(' ');
         let mut command = cmd(words.next().expect("a name"));
         words.for_each(|word| _ = command.arg(word));
-        let asked = tokio::task::spawn_blocking(move || command.exec(&mut admin));
+        let executed = tokio::task::spawn_blocking(move || command.exec(&mut admin));
         // The server obeyed later than that, however late this is here.
         let healed = stopped + Duration::from_millis(millis - 10);
         sleep(healed.saturating_duration_since(Instant::now())).await;
-        asked.await.expect("no panic").expect("obeyed");
+        executed.await.expect("no panic").expect("obeyed");
         until_fine(&store).await;
         times.push(assert_opened_and_healed(&load.end().await, stopped, healed));
     }

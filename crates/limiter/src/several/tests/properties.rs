@@ -43,18 +43,18 @@ proptest! {
             for instance in alone.iter().chain([&several]) {
                 instance.now.fetch_add(micros, Ordering::Relaxed);
             }
-            let asked = [("k", Hits::charge(hits))];
+            let requested = [("k", Hits::charge(hits))];
             let mut expected = true;
             for instance in &alone {
                 let used = runtime.block_on(instance.used("k"))[0];
                 let limit = limits[alone.iter().position(|one| std::ptr::eq(one, instance)).expect("one")].1;
                 expected &= hits == 0 || used + hits <= limit.into();
             }
-            let passes = runtime.block_on(several.ask(&asked, None))[0].0;
+            let passes = runtime.block_on(several.statuses(&requested, None))[0].0;
             prop_assert_eq!(passes, expected, "{:?}", limits);
             if passes {
                 for instance in &alone {
-                    let passes = runtime.block_on(instance.ask(&asked, None))[0].0;
+                    let passes = runtime.block_on(instance.statuses(&requested, None))[0].0;
                     prop_assert!(passes);
                 }
             }
@@ -67,10 +67,10 @@ proptest! {
 
 /// Charges of a request as envoyproxy/ratelimit makes them with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT: it reads all
 /// counters, and if one would exceed its limit, charges only those that would. Returns whether the request passes.
-fn charge_as_reference(counts: &mut [u64], limits: &[u64], asked: &[(usize, u64)]) -> bool {
+fn charge_as_reference(counts: &mut [u64], limits: &[u64], charges: &[(usize, u64)]) -> bool {
     let exceeds = |counts: &[u64], (at, hits): &(usize, u64)| counts[*at] + hits > limits[*at];
-    let exceeding: Vec<_> = asked.iter().filter(|ask| exceeds(counts, ask)).copied().collect();
-    let charged = if exceeding.is_empty() { asked } else { &exceeding };
+    let exceeding: Vec<_> = charges.iter().filter(|charge| exceeds(counts, charge)).copied().collect();
+    let charged = if exceeding.is_empty() { charges } else { &exceeding };
     charged.iter().for_each(|(at, hits)| counts[*at] += hits);
     exceeding.is_empty()
 }
@@ -93,8 +93,8 @@ proptest! {
             Instance::with_options(&format!("{root}descriptors:\n- key: t\n  descriptors:\n{stated}"), options);
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let keys = ["k0", "k1", "k2"];
-        let decide = |asked: &[(usize, u64)]| {
-            let descriptors: Vec<Descriptor<'_>> = asked
+        let decide = |requested: &[(usize, u64)]| {
+            let descriptors: Vec<Descriptor<'_>> = requested
                 .iter()
                 .map(|(at, hits)| Descriptor {
                     entries: Entries::from_iter([Entry { key: "t", value: "x" }, Entry { key: keys[*at], value: "y" }]),
@@ -111,9 +111,9 @@ proptest! {
         };
         let mut counts = vec![0; 3];
         for request in requests {
-            let asked: Vec<(usize, u64)> = request.into_iter().collect();
-            let expected = charge_as_reference(&mut counts, &limits, &asked);
-            prop_assert_eq!(decide(&asked).0, expected);
+            let requested: Vec<(usize, u64)> = request.into_iter().collect();
+            let expected = charge_as_reference(&mut counts, &limits, &requested);
+            prop_assert_eq!(decide(&requested).0, expected);
             let reads: Vec<(usize, u64)> = (0..3).map(|at| (at, 0)).collect();
             prop_assert_eq!(&decide(&reads).1, &counts);
         }

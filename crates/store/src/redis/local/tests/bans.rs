@@ -22,7 +22,7 @@ fn an_enforced_ban_is_cached_for_ten_seconds_whatever_the_hits_and_the_sync_mode
         let summary = StateSummary::Words([0; 3]);
         let verdict = policy.verdict(summary, NOW, Hits::charge(2), true, Charging::Independent);
         let verdicts = Verdicts::from_iter([(0, verdict.under(ban, Hits::charge(2)))]);
-        let outcome = RunOutcome { verdicts: SmallVec::from_iter([verdicts]), reserved: SmallVec::new() };
+        let outcome = RunOutcome { verdicts: SmallVec::from_iter([verdicts]), prefetched: SmallVec::new() };
         server.local.learn(&of_two, server.at(0), &outcome);
         for hits in [1, 2, 50] {
             let call = banning(600, hits, sync, BanEffect::Enforce);
