@@ -176,7 +176,7 @@ fn a_dry_run_uses_the_active_or_other_rules_and_charges_nothing() {
         (&elsewhere["is_over_limit"], &elsewhere["descriptors"][0]["rule"]),
         (&json!(false), &json!(null))
     );
-    assert_a_dry_run_shows_lists_and_switches(&admin, &body);
+    assert_a_dry_run_shows_lists_and_switches(&admin, &request);
     assert_wrong_changes_are_refused(&admin);
 }
 

@@ -6,7 +6,7 @@ use tokio::{join, time::sleep};
 use tollgate::{
     control::{
         Action, Added, AuditEntry, AutomaticEntry, AutomaticMode, Control, ListPair, NewEntry, bounds,
-        compile_overrides,
+        compile_lists,
     },
     descriptor::Entry,
 };

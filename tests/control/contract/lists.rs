@@ -5,8 +5,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tollgate::{
     control::{
-        Action, Control, ControlError, List, ListEntry, ListPair, Switch, SwitchMode, bounds,
-        compile_overrides,
+        Action, Control, ControlError, List, ListEntry, ListPair, Switch, SwitchMode, bounds, compile_lists,
     },
     descriptor::Entry,
 };
