@@ -226,9 +226,7 @@ impl Activator {
             metrics::overlay(laid.patterns, laid.unmatched);
         }
         self.rules.replace(rules);
-        if let Some((_, overridden)) = self.rules.load_overridden() {
-            metrics::rule_overrides(overridden.counts());
-        }
+        metrics::rule_overrides(&*self.rules);
         recheck_bans();
         let (fingerprint, since_ms) = (fingerprint.to_string(), Clock::System.now().as_micros() / 1_000);
         metrics::rules_version(version, since_ms);

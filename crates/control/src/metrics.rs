@@ -5,8 +5,9 @@ use std::{
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tollgate_metrics::{Computed, Counter, CounterFamily, Gauge, GaugeFamily, Metric};
-use tollgate_rules::OverriddenCounts;
+use tollgate_rules::{OverriddenCounts, OverrideTarget};
 use tollgate_store::StoreError;
 
 use super::{
@@ -327,8 +328,12 @@ pub(super) fn lists(runtime: &Runtime, now_ms: u64) {
     }
 }
 
-/// Records the overrides of the active rules.
-pub fn rule_overrides(OverriddenCounts { rules, keys, unmatched }: OverriddenCounts) {
+/// Records the overrides of the active rules, after a change of either.
+pub fn rule_overrides(active: &dyn OverrideTarget) {
+    // Rules and overrides change in different threads: the counts of the earlier change must not be recorded last.
+    static RECORDING: Mutex<()> = Mutex::new(());
+    let _recording = RECORDING.lock();
+    let OverriddenCounts { rules, keys, unmatched } = active.overridden_counts();
     RULE_OVERRIDES.set(["rule"], rules as f64);
     RULE_OVERRIDES.set(["key"], keys as f64);
     UNMATCHED_OVERRIDES.set(unmatched as f64);
@@ -353,4 +358,55 @@ pub(super) fn event_logged(kind: EventKind) {
 /// Counts events that could not be logged.
 pub(super) fn events_dropped(count: u64) {
     EVENTS_DROPPED.add(count);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{Arc, mpsc},
+        thread,
+        time::Duration,
+    };
+
+    use tollgate_rules::{Lists, Overridden, RuleOverrides};
+
+    use super::*;
+
+    /// Overrides of which a number has no effect. Their counts may be slow: until a message, or for some time.
+    #[derive(Debug)]
+    struct Counted {
+        unmatched: usize,
+        slow: Option<(mpsc::Sender<()>, Mutex<mpsc::Receiver<()>>)>,
+    }
+
+    impl OverrideTarget for Counted {
+        fn set_lists(&self, _: Arc<Lists>) {}
+
+        fn override_rules(&self, _: Arc<RuleOverrides>) -> Arc<Overridden> {
+            Arc::default()
+        }
+
+        fn overridden_counts(&self) -> OverriddenCounts {
+            if let Some((begun, end)) = &self.slow {
+                begun.send(()).expect("the test waits");
+                // Without an end, the later change waits for this one.
+                let _ = end.lock().recv_timeout(Duration::from_millis(50));
+            }
+            OverriddenCounts { rules: 0, keys: 0, unmatched: self.unmatched }
+        }
+    }
+
+    #[test]
+    fn the_counts_of_a_change_do_not_replace_those_of_a_later_one() {
+        let ((begun, begins), (end, ends)) = (mpsc::channel(), mpsc::channel());
+        let earlier = Counted { unmatched: 1, slow: Some((begun, Mutex::new(ends))) };
+        thread::scope(|scope| {
+            scope.spawn(|| rule_overrides(&earlier));
+            begins.recv().expect("it counts");
+            rule_overrides(&Counted { unmatched: 2, slow: None });
+            // The earlier change may have been recorded by now.
+            let _ = end.send(());
+        });
+        assert_eq!(UNMATCHED_OVERRIDES.value(), 2.0);
+    }
 }

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use tollgate_core::clock::Clock;
 
-use super::{Lists, Overridden, RuleOverrides, Rules, Switched};
+use super::{Lists, Overridden, OverriddenCounts, RuleOverrides, Rules, Switched};
 
 /// Companion of one version of the rules, such as its counters: created, activated and dropped with it.
 pub trait Companion: Default + fmt::Debug + Send + Sync + 'static {
@@ -26,6 +26,9 @@ pub trait OverrideTarget: fmt::Debug + Send + Sync {
 
     /// Activates overrides of rules for all later requests, over the active rules, and returns what they do to these.
     fn override_rules(&self, overrides: Arc<RuleOverrides>) -> Arc<Overridden>;
+
+    /// Counts of the active overrides over the active rules.
+    fn overridden_counts(&self) -> OverriddenCounts;
 }
 
 /// The active version of the rules, if one was loaded, with its companion and the lists and switches over it.
@@ -103,6 +106,10 @@ impl<C: Companion> OverrideTarget for Snapshot<C> {
 
     fn override_rules(&self, overrides: Arc<RuleOverrides>) -> Arc<Overridden> {
         Self::override_rules(self, overrides)
+    }
+
+    fn overridden_counts(&self) -> OverriddenCounts {
+        self.current.load().overridden.counts()
     }
 }
 

@@ -275,7 +275,7 @@ async fn activate(
         let revision = overrides.revision();
         let overridden = snapshot.override_rules(overrides);
         let counts = overridden.counts();
-        metrics::rule_overrides(counts);
+        metrics::rule_overrides(&*snapshot);
         control.overrides().activated(revision);
         let unmatched = overridden.unmatched().first().map(|found| format!("{}: {}", found.id, found.reason));
         Activated { counts, unmatched, took: begun.elapsed(), problems }
