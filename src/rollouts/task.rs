@@ -110,7 +110,7 @@ impl Task {
         for (from, to) in self.ramps.round(reports, switches, now_ms()) {
             let note = to.ramp.as_ref().map(|ramp| ramp.note()).unwrap_or_default();
             if self.control.replace_switch(from, to.clone(), note.clone()).await? {
-                tracing::info!(domain = %to.domain, rule = %to.rule, %note, "ramp advanced");
+                tracing::info!(domain = %to.domain, rule = %to.rule, %note, "ramp changed");
                 self.notify(to, &note);
             }
         }

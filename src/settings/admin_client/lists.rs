@@ -22,6 +22,7 @@ pub(in crate::settings) struct ListsFlags {
 #[derive(Debug, Subcommand)]
 enum ListsSubcommand {
     /// List the entries of the deny list, automatic ones too.
+    #[command(alias = "list")]
     Show {
         /// Entries of the allow list instead.
         #[arg(long)]
@@ -53,7 +54,7 @@ enum ListsSubcommand {
     },
     /// Lift an automatic entry, and exempt its key from abuse rules for some time.
     Exempt {
-        /// Id of the entry, from `show`.
+        /// Id of the entry, from `tollgate lists show`.
         #[arg(value_name = "ID", value_parser = path_id)]
         id: String,
         /// Reason, for the audit log.
@@ -65,7 +66,7 @@ enum ListsSubcommand {
     },
     /// Remove an entry of either list, or lift an automatic one.
     Remove {
-        /// Id of the entry, from `show`.
+        /// Id of the entry, from `tollgate lists show`.
         #[arg(value_name = "ID", value_parser = path_id)]
         id: String,
     },

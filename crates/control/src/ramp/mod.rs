@@ -190,7 +190,7 @@ impl Ramp {
                 let denied = denied.unwrap_or(EnforcedShare::ALL);
                 let most = self.max_denied_percent;
                 format!(
-                    "ramp: back to {share}% in step {step} of {steps}: {denied}% of hits denied, above {most}%"
+                    "ramp: rolled back to {share}% in step {step} of {steps}: {denied}% of hits denied, above {most}%"
                 )
             }
         }

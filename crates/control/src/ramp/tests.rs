@@ -58,7 +58,7 @@ fn a_ramp_goes_back_on_the_denied_share_of_the_last_minute_or_of_the_step() {
         assert!(back.next(1_000_000, evidence).is_none());
     }
     let back = ramp.next(10_001, evidence(200, 20)).expect("back");
-    assert_eq!(back.note(), "ramp: back to 0% in step 1 of 4: 10% of hits denied, above 5%");
+    assert_eq!(back.note(), "ramp: rolled back to 0% in step 1 of 4: 10% of hits denied, above 5%");
 }
 
 #[test]

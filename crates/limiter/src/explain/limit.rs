@@ -34,7 +34,7 @@ pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
             let scope = match (rule.scope, rule.on_share_exhausted) {
                 (Scope::Regional, _) => "",
                 (Scope::Global, OnShareExhausted::Deny) => ", global",
-                (Scope::Global, OnShareExhausted::Wait) => ", global, on_share_exhausted wait",
+                (Scope::Global, OnShareExhausted::Wait) => ", global, on_share_exhausted: wait",
                 (Scope::Primary, _) => ", primary region",
             };
             let (quota, rollout) = (quota_text(quota, &policy), rollout_text(&rule.rollout));

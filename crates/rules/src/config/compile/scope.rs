@@ -135,8 +135,9 @@ pub(super) fn on_share_exhausted(
         Some(stated) if is_lent => stated.value,
         _ => {
             if let Some(Stated { at, value: OnShareExhausted::Wait }) = own {
-                let message = "has no effect; expected `scope: global` with a window or a token bucket, which regions \
-                               lend to each other";
+                let message = "has no effect: only limits that regions lend can wait; expected `scope: global` with a \
+                               token bucket, or a fixed or sliding window without `timezone`, `anchor` or unused hits \
+                               carried over";
                 compiler.error(at, &path.key("on_share_exhausted"), message);
             }
             OnShareExhausted::Deny

@@ -181,7 +181,7 @@ const KEYS: &[KeySchema] = &[
     key(
         "on_share_exhausted",
         Words(share_exhaustion_policies),
-        "Whether a request beyond the share of a region waits for other regions.",
+        "Decision of a hit that the region's share denies: `deny`, or `wait` for a loan from other regions.",
     ),
     key("on_store_error", Words(store_error_policies), "Decision while Redis does not respond."),
     key("degraded_limit", Number, "Requests per window and instance while Redis does not respond."),
