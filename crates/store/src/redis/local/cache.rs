@@ -32,6 +32,9 @@ pub(super) struct CounterCache {
     unused_tokens: Vec<(CounterName, Unused)>,
 }
 
+/// Refunds at a time: as many as a server decides in a small part of their deadline.
+pub(super) const MAX_REFUNDS: usize = 512;
+
 /// Counters with tokens, by the time until which these must be spent, in the order of the grants.
 type Expiries = BTreeMap<(Instant, u64), CounterName>;
 
@@ -255,7 +258,11 @@ impl CounterCache {
         if entry.policy != check.policy {
             // Neither a limit override nor a request under a rule that has changed since may discard the tokens held
             // under the current rule.
-            if entry.held_tokens.as_ref().is_some_and(|held_tokens| !held_tokens.is_idle(sent_at)) {
+            if entry
+                .held_tokens
+                .as_ref()
+                .is_some_and(|held_tokens| !held_tokens.is_idle(&entry.policy, sent_at))
+            {
                 let unused = Unused::new(check, prefetched, verdict, sent_at);
                 self.unused_tokens.extend(unused.map(|unused| (name(), unused)));
                 return;
@@ -317,9 +324,11 @@ impl CounterCache {
         }
     }
 
-    /// The refunds of tokens that were not spent in time, or of all unspent ones.
+    /// Refunds of tokens that were not spent in time, or of all unspent ones; at most [`MAX_REFUNDS`] of them.
     pub(super) fn refunds_due(&mut self, now: Instant, of_all: bool) -> Requests {
-        while let Some(first) = self.expiries.first_entry().filter(|first| of_all || first.key().0 <= now) {
+        while self.unused_tokens.len() < MAX_REFUNDS
+            && let Some(first) = self.expiries.first_entry().filter(|first| of_all || first.key().0 <= now)
+        {
             let (expiry, name) = first.remove_entry();
             let unused = self.entries.get(&name.cell, name.record).and_then(|entry| {
                 let policy = entry.policy;
@@ -329,7 +338,8 @@ impl CounterCache {
             self.unused_tokens.extend(unused.map(|unused| (name, unused)));
         }
         let mut requests = Requests::new();
-        for (CounterName { cell, record }, unused) in mem::take(&mut self.unused_tokens) {
+        let first = self.unused_tokens.len().saturating_sub(MAX_REFUNDS);
+        for (CounterName { cell, record }, unused) in self.unused_tokens.drain(first..) {
             if let Some(hits) = unused.hits(now) {
                 let check = Check { share: unused.share, ..Check::own(record, unused.policy, hits) };
                 requests.push(TagRequest::new(Charging::Independent, cell, check));

@@ -37,6 +37,11 @@ impl Rate {
         self.per_second * (-elapsed.as_secs_f64() / averaging_time.as_secs_f64()).exp()
     }
 
+    /// Time since the last hits, or since the beginning.
+    pub(super) fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.at)
+    }
+
     pub(super) fn add(&mut self, hits: u64, now: Instant, averaging_time: Duration) {
         // Sufficiently exact for any number of hits.
         self.per_second = self.at(now, averaging_time) + hits as f64 / averaging_time.as_secs_f64();

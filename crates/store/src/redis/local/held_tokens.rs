@@ -182,6 +182,10 @@ impl HeldTokens {
             return None;
         }
         let Wanted { tokens, share } = self.wanted(sync, policy, now)?;
+        // A request that is sent for another counter of it has no need of more.
+        if self.held(now) > u64::from(tokens / 2) {
+            return None;
+        }
         self.is_requested = true;
         let max_hold = LeaseTiming::of(policy, sync).max_hold.as_millis();
         Some(Prefetch { max_tokens: tokens, share, hold_millis: u16::try_from(max_hold).unwrap_or(u16::MAX) })
@@ -223,9 +227,10 @@ impl HeldTokens {
         before
     }
 
-    /// Whether the last tokens are spent or refunded, and would have expired.
-    pub(super) fn is_idle(&self, now: Instant) -> bool {
-        self.tokens == 0 && self.spend_by <= now
+    /// Whether the counter is leased no more: there are no tokens, and were no hits for so long that any would have expired.
+    pub(super) fn is_idle(&self, policy: &Policy, now: Instant) -> bool {
+        let max_hold = LeaseTiming::of(policy, SyncMode::Leased).max_hold;
+        self.tokens == 0 && !self.is_requested && self.demand.age(now) >= max_hold
     }
 
     /// Tokens that may be spent.

@@ -122,3 +122,55 @@ fn denials_of_a_rule_that_is_leased_no_more_are_cached_once_its_tokens_are_refun
     assert!(!server.admits(&strict, expired + 1));
     assert_eq!(server.sent, sent);
 }
+
+#[test]
+fn limit_overrides_of_a_leased_counter_leave_its_demand() {
+    for sync in [SyncMode::Leased, SyncMode::Auto] {
+        let mut server = Server::new();
+        let leased = one(policy(Algorithm::FixedWindow, 1_000_000), 1, sync);
+        let overriding = one(policy(Algorithm::FixedWindow, 2_000_000), 1, SyncMode::Strict);
+        for at in 0..1_000 {
+            assert!(server.admits(&leased, at) && server.admits(&overriding, at));
+        }
+        let sent = server.sent - 1_000;
+        assert!(sent < 200, "{sync:?}: {sent}");
+    }
+}
+
+#[test]
+fn a_counter_with_enough_tokens_is_not_charged_ahead_again_beside_another_one() {
+    let mut server = Server::new();
+    let of = |seconds| {
+        let quota = Quota { limit: 1_000_000, window: Window::from_seconds(seconds).expect("in range") };
+        Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid")
+    };
+    // The horizon of the second one is far shorter.
+    let checks = [(0, of(60)), (1, of(1))].map(|(number, of)| check(number, of, Hits::ONE, SyncMode::Leased));
+    let both = request(Charging::Independent, checks);
+    for at in 0..5_000 {
+        assert!(server.admits(&both, at));
+    }
+    let unused = refunded(&server.local.take_unused(server.at(5_000)).requests);
+    // Without regard to the tokens held, 45,000.
+    assert!(server.sent > 20 && unused < 10_000, "{} sent, {unused} unused", server.sent);
+}
+
+#[test]
+fn tokens_of_many_counters_are_refunded_in_parts() {
+    let (mut cache, now) = (CounterCache::default(), Instant::now());
+    let check = check(0, policy(Algorithm::FixedWindow, 1_000_000), Hits::ONE, SyncMode::Leased);
+    let summary = StateSummary::Words([NOW.seconds() + 60, 2, 0]);
+    let verdict = check.policy.verdict(summary, NOW, Hits::ONE, true, Charging::Independent);
+    for number in 0..5_000 {
+        let key = CellKey::open("d", [Entry { key: "k", value: &number.to_string() }].into_iter());
+        let cell = Cell { key, checks: [check].into_iter().collect() };
+        cache.learn((&cell, &check), &verdict, false, 5, now);
+    }
+    let (mut parts, mut all) = (0, 0);
+    while cache.may_owe_refunds() {
+        let requests = cache.refunds_due(now, true);
+        assert!(requests.len() <= cache::MAX_REFUNDS);
+        (parts, all) = (parts + 1, all + refunded(&requests));
+    }
+    assert_eq!((parts, all), (5_000_usize.div_ceil(cache::MAX_REFUNDS), 25_000));
+}

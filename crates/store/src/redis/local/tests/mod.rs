@@ -2,6 +2,7 @@ mod auto;
 mod bans;
 mod charges_ahead;
 mod denials;
+mod fleet;
 mod held_tokens;
 
 use std::{num::NonZeroU8, time::Duration};
