@@ -52,7 +52,7 @@ pub(super) fn used_of_share(limit: u64, used: u64, share: u64, instances: NonZer
 /// Part of a share, as a divisor, that is not granted while the store is slow and still charges the counter.
 const RESERVED_PART: u32 = 8;
 
-/// The same divisor for limits of more than 32 bits.
+/// [`RESERVED_PART`], as the divisor of limits of more than 32 bits.
 const WIDE_RESERVED_PART: NonZeroU64 = match NonZeroU64::new(RESERVED_PART as u64) {
     Some(part) => part,
     None => NonZeroU64::MIN,

@@ -27,7 +27,8 @@ const BUCKET_AVERAGING_TIME: Duration = Duration::from_millis(200);
 pub(super) struct LeaseTiming {
     /// Time for which charges ahead should last.
     pub(super) horizon: Duration,
-    /// The same for tokens that are a small part of the limit and of what remains: at least the horizon.
+    /// Time for which they should last as far as they are a small part of the limit and of what remains: at least the
+    /// horizon.
     pub(super) long_horizon: Duration,
     /// Longest time for which tokens are held.
     pub(super) max_hold: Duration,
