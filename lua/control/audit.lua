@@ -1,4 +1,4 @@
--- The audit log, and the notification of each change that it records.
+-- An audit log, and the notification of each change that it records. Of the overrides too, which have a log of their own.
 
 -- Number of retained audit entries.
 local MAX_AUDIT_ENTRIES = 10000
@@ -8,7 +8,7 @@ local function is_applied(token)
   if ARGV[3] == 'first' then
     return false
   end
-  for _, item in ipairs(redis.call('XREVRANGE', audit, '+', '-', 'COUNT', 2000)) do
+  for _, item in ipairs(redis.call('XREVRANGE', audit, '+', '-', 'COUNT', RECENT_CHANGES)) do
     if item[2][2] == token then
       return true
     end

@@ -46,5 +46,8 @@ local function is_confirmed(field)
   return now_ms() - confirmed < PRESENCE_MS
 end
 
+-- Number of changes among which an earlier attempt of the same one may be.
+local RECENT_CHANGES = 2000
+
 -- The operations by name, which the parts of the script add.
 local OPERATIONS = {}

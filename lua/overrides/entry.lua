@@ -27,5 +27,8 @@ local function last_revision()
   return tonumber(redis.call('HGET', head, 'override_revision') or '0')
 end
 
+-- Number of changes among which an earlier attempt of the same one may be.
+local RECENT_CHANGES = 500
+
 -- The operations by name, which the parts of the script add.
 local OPERATIONS = {}

@@ -25,10 +25,10 @@ fn tokens_have_names_and_roles() {
     fs::write(file.path(), tokens()).expect("written");
     let path = file.path().display().to_string();
     let tollgate = Tollgate::start(config.path(), &["--rules", "memory", "--admin-token-file", &path]);
-    let nobody = Admin::of(&tollgate);
-    let (ann, bob) = (nobody.with_token(OPERATOR), nobody.with_token(VIEWER));
+    let anonymous = Admin::of(&tollgate);
+    let (ann, bob) = (anonymous.with_token(OPERATOR), anonymous.with_token(VIEWER));
 
-    assert_a_token_is_required(&tollgate, &nobody);
+    assert_a_token_is_required(&tollgate, &anonymous);
     assert_eq!(ann.get("/me"), json!({"name": "ann", "role": "operator", "is_token_required": true}));
     assert_a_viewer_changes_nothing(&bob);
     assert_eq!(ann.apply(1, &limit(6)).0, 201);
@@ -43,10 +43,12 @@ fn tokens_have_names_and_roles() {
     }
 }
 
-fn assert_a_token_is_required(tollgate: &Tollgate, nobody: &Admin) {
-    for other in
-        [nobody.clone(), nobody.with_token("someone-elses-0123456789"), nobody.with("tollgate-author", "ann")]
-    {
+fn assert_a_token_is_required(tollgate: &Tollgate, anonymous: &Admin) {
+    for other in [
+        anonymous.clone(),
+        anonymous.with_token("someone-elses-0123456789"),
+        anonymous.with("tollgate-author", "ann"),
+    ] {
         for (method, path) in [("GET", "/me"), ("GET", "/status"), ("POST", "/versions"), ("GET", "/nothing")]
         {
             assert_eq!(code(&other.request(method, path, Some(&json!({})))), (401, "unauthorized"), "{path}");

@@ -35,8 +35,8 @@ loan_script() {
 # Scripts of the control plane that stand in a folder of their own.
 control_script() { # folder
     local parts
-    parts=$(grep -ohE "lua/$1/[a-z_]+\.lua\"" crates/control/src/scripts.rs | tr -d '"')
-    [ "$(wc -w <<<"$parts")" = "$(find "lua/$1" -name '*.lua' | wc -l)" ] || return 1
+    parts=$(sed -n "/^pub const ${1^^}:/,/^);/p" crates/control/src/scripts.rs | grep -oE 'lua/[a-z_/]+\.lua')
+    [ "$(grep -c "^lua/$1/" <<<"$parts")" = "$(find "lua/$1" -name '*.lua' | wc -l)" ] || return 1
     # shellcheck disable=SC2086 # One word a path.
     cat $parts
 }

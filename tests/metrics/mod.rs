@@ -59,8 +59,9 @@ impl Instances {
         let url = server.url();
         let versions = ["--store", &url, "--store-timeout", "5s", "--rules", "redis", "--reference-metrics"];
         let redis = Tollgate::start(config.path(), &versions);
-        let nobody = ["--store", "redis://127.0.0.1:1", "--on-store-error", "local", "--ready-without-store"];
-        let degraded = Tollgate::start(config.path(), &nobody);
+        let unreachable =
+            ["--store", "redis://127.0.0.1:1", "--on-store-error", "local", "--ready-without-store"];
+        let degraded = Tollgate::start(config.path(), &unreachable);
         let files = tempfile::tempdir().expect("a temporary directory");
         Authority::new("ours").sign(&["localhost"]).write(files.path());
         let [certificate, key] =
@@ -89,7 +90,7 @@ impl Instances {
                 let all: [&[(&str, &str)]; 4] = [&[("user", "me")], &[("watched", "me")], &deep, &report];
                 let _ = client.call(request("edge", &all)).await.expect("an answer");
             }
-            let _ = client.call(request("nobody's", &[&[("user", "me")]])).await.expect("an answer");
+            let _ = client.call(request("unknown", &[&[("user", "me")]])).await.expect("an answer");
             assert!(client.call(request("", &[])).await.is_err());
         }
         let json = r#"{"domain": "edge", "descriptors": [{"entries": [{"key": "user", "value": "me"}]}]}"#;

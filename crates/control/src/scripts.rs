@@ -15,7 +15,7 @@ pub const CONTROL: &str = concat!(
 /// Operations on overrides; `lua/overrides/entry.lua` documents keys and arguments.
 pub const OVERRIDES: &str = concat!(
     include_str!("../../../lua/overrides/entry.lua"),
-    include_str!("../../../lua/overrides/audit.lua"),
+    include_str!("../../../lua/control/audit.lua"),
     include_str!("../../../lua/overrides/entries.lua"),
     include_str!("../../../lua/overrides/changes.lua"),
     include_str!("../../../lua/overrides/pages.lua"),

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use super::{Batcher, Handle, LocalCache, ScriptClock, Submission};
 use crate::{background_refund::BackgroundSlot, metrics, request::Requests};
 
-/// Delay of a refund, at most, after the tokens expired.
+/// Interval at which tokens that have expired are refunded, a number of them at a time.
 const RETURN_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Refunds unused tokens at intervals, until no handle is left.
