@@ -82,12 +82,6 @@ struct Capacity {
     remaining: u64,
 }
 
-/// Tokens that are worth charging ahead, and the share of the remaining capacity that bounds them.
-struct Wanted {
-    tokens: u32,
-    share: u16,
-}
-
 /// Tokens that were not spent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unused {
@@ -154,7 +148,7 @@ impl HeldTokens {
     }
 
     /// The tokens to charge ahead, if the counter is worth it.
-    fn wanted(&self, sync: SyncMode, policy: &Policy, now: Instant) -> Option<Wanted> {
+    fn wanted(&self, sync: SyncMode, policy: &Policy, now: Instant) -> Option<Prefetch> {
         let is_leased = match sync {
             SyncMode::Strict => false,
             SyncMode::Leased => true,
@@ -170,8 +164,12 @@ impl HeldTokens {
         let caution = if is_bucket(policy) { BUCKET_CAUTION_FACTOR } else { CAUTION_FACTOR };
         let share = demand / self.total_demand.per_second().max(demand) / caution;
         let tokens = (share * self.capacity.for_long_horizons()).max(within(timing.horizon)).min(most);
-        let wanted = Wanted { tokens: tokens as u32, share: (share * SHARE_UNITS) as u16 };
-        (wanted.tokens > 0 && wanted.share > 0).then_some(wanted)
+        let wanted = Prefetch {
+            max_tokens: tokens as u32,
+            share: (share * SHARE_UNITS) as u16,
+            hold_millis: u16::try_from(timing.max_hold.as_millis()).unwrap_or(u16::MAX),
+        };
+        (wanted.max_tokens > 0 && wanted.share > 0).then_some(wanted)
     }
 
     /// The tokens to charge ahead with the next request, if any.
@@ -181,14 +179,13 @@ impl HeldTokens {
         if self.is_requested || !has_total {
             return None;
         }
-        let Wanted { tokens, share } = self.wanted(sync, policy, now)?;
-        // A request that is sent for another counter of it has no need of more.
-        if self.held(now) > u64::from(tokens / 2) {
+        let wanted = self.wanted(sync, policy, now)?;
+        // Enough are held where another counter of the request caused the call.
+        if self.held(now) > u64::from(wanted.max_tokens / 2) {
             return None;
         }
         self.is_requested = true;
-        let max_hold = LeaseTiming::of(policy, sync).max_hold.as_millis();
-        Some(Prefetch { max_tokens: tokens, share, hold_millis: u16::try_from(max_hold).unwrap_or(u16::MAX) })
+        Some(wanted)
     }
 
     /// Records the failure of a request that was to charge ahead.
