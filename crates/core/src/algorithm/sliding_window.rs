@@ -107,13 +107,25 @@ impl SlidingWindow {
     /// State of this share of the `whole` limit after its last verdict.
     pub(super) fn after(&self, whole: &Self, last: &LastVerdict, instances: NonZeroU32) -> Words {
         let used = used_of_share(whole.limit.into(), last.used, self.limit.into(), instances);
-        let count = whole.count_after(last).div_ceil(u64::from(instances.get()).max(1)).min(used);
+        let whole_count = whole.count_after(last);
+        let count = whole_count.div_ceil(u64::from(instances.get()).max(1)).min(used);
         let counts = Counts { end: self.window_end(last.decided_at), count, previous: 0 };
         let left = Self::until_end(&counts, last.decided_at).div_ceil(self.step()).max(1);
-        // The most hits whose share, rounded down, is the rest.
-        let bound = used.saturating_sub(count).saturating_add(1).saturating_mul(self.steps());
-        let previous = bound.div_ceil(left).saturating_sub(1);
+        let mut previous = self.previous_of(used.saturating_sub(count), left);
+        let room = u64::from(whole.limit).saturating_sub(whole_count);
+        if last.used >= u64::from(whole.limit) && room > 0 {
+            // The hits of the share are fewer, so that its next one may expire earlier: it must not have room before the
+            // whole has.
+            let of_whole = self.previous_of(last.used.saturating_sub(whole_count), left);
+            let room_of_share = u64::from(self.limit).saturating_sub(count);
+            previous = previous.max(of_whole.saturating_mul(room_of_share).div_ceil(room));
+        }
         self.words(&Counts { previous, ..counts })
+    }
+
+    /// Maximum number of hits of the previous window of which `share` count when `left` steps of this one are left.
+    fn previous_of(&self, share: u64, left: u64) -> u64 {
+        share.saturating_add(1).saturating_mul(self.steps()).div_ceil(left).saturating_sub(1)
     }
 
     /// Hits of the window of the last verdict itself, which follow from the time at which they all will have expired: the

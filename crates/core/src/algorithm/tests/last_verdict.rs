@@ -127,6 +127,21 @@ proptest! {
 }
 
 #[test]
+fn a_share_of_a_sliding_window_has_no_room_before_the_whole_has() {
+    let quota = Quota { limit: 21, window: Window::from_seconds(7).expect("in range") };
+    let mut whole = Counter::whole(Algorithm::SlidingWindow, quota);
+    // 17 hits of the previous window, of which 14 count for 412 ms more, and 7 of this one.
+    whole.state = CounterState::Words([1_700_000_092, 7, 17]);
+    let at = 78_823_532;
+    let denial = whole.charge(at, Hits::ONE);
+    assert_eq!(denial.retry_after, Duration::from_micros(411_764));
+    for number in 2..=5 {
+        let mut share = whole.share(&denial, 0, instances(number));
+        assert_eq!(share.drain(at + 411_763), 0, "{number} instances");
+    }
+}
+
+#[test]
 fn charges_of_others_since_the_verdict_are_estimated_from_the_usage_of_the_window() {
     // START is 20 s after the start of a minute.
     let quota = Quota { limit: 600, window: Window::from_seconds(60).expect("in range") };
