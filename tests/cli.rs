@@ -198,6 +198,22 @@ fn explain_shows_which_counters_are_leased() {
 }
 
 #[test]
+fn explain_shows_the_burst_of_a_bucket_where_it_differs_from_the_limit() {
+    for (burst, expected) in [("5", "token_bucket"), ("20", "token_bucket, burst 20")] {
+        let config = rules(&format!(
+            "domain: edge
+descriptors:
+- key: user
+  rate_limit: {{unit: minute, requests_per_unit: 5, algorithm: token_bucket, burst: {burst}}}
+"
+        ));
+        let config = config.path().display().to_string();
+        let found = text(&run(&["explain", "--config", &config, "--domain", "edge", "user=ann"]).stdout);
+        assert!(found.contains(&format!("     limit    5 per minute, {expected}\n")), "{found}");
+    }
+}
+
+#[test]
 fn help_names_every_setting_with_its_variables() {
     let help = text(&run(&["--help"]).stdout);
     for word in [

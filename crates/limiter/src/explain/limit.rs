@@ -45,10 +45,8 @@ pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
 
 /// Text form of a candidate: quota, and algorithm with its parameters.
 pub fn candidate_text(Candidate { quota, policy, overdraft, .. }: &Candidate) -> String {
-    let burst = policy.burst().filter(|burst| *burst != quota.limit);
-    let burst = burst.map(|burst| format!(", burst {burst}")).unwrap_or_default();
     let overdraft = if *overdraft { overdraft_text(policy) } else { String::new() };
-    format!("{}{burst}{overdraft}", quota_text(*quota, policy))
+    format!("{}{overdraft}", quota_text(*quota, policy))
 }
 
 /// Gradual changes of a limit.
@@ -86,7 +84,12 @@ fn quota_text(quota: Quota, policy: &Policy) -> String {
         None if policy.unused_percent() > 0 => {
             format!("{quota}, {name}, carry of {}% of unused hits", policy.unused_percent())
         }
-        None => format!("{quota}, {name}{}", policy.reserve_terms().map(reserve_text).unwrap_or_default()),
+        None => {
+            let burst = policy.burst().filter(|burst| *burst != quota.limit);
+            let burst = burst.map(|burst| format!(", burst {burst}")).unwrap_or_default();
+            let reserve = policy.reserve_terms().map(reserve_text).unwrap_or_default();
+            format!("{quota}, {name}{burst}{reserve}")
+        }
     }
 }
 

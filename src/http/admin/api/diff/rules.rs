@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tollgate_core::algorithm::Charging;
 use tollgate_limiter::explain::limit_text;
-use tollgate_rules::{Domain, Limit, Rule, Rules};
+use tollgate_rules::{Domain, Rule, Rules};
 
 use super::Change;
 
@@ -60,11 +60,6 @@ fn text(domain: &Domain, rule: &Rule) -> String {
         text.push_str(part);
         text.push_str(value);
     };
-    if let Limit::Quota { quota, policy } = rule.limit
-        && let Some(burst) = policy.burst().filter(|burst| *burst != quota.limit)
-    {
-        add("burst ", &burst.to_string());
-    }
     if domain.charging == Charging::AllOrNone {
         add("atomic", "");
     }
