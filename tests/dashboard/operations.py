@@ -21,6 +21,11 @@ def talkers(browser, instance):
     assert browser.field("Value or pattern").get_attribute("value") == HOSTILE
     assert "Top talker" in browser.field("Reason").get_attribute("value")
     browser.choose("For", "15 minutes")
+    browser.choose("List", "Allow")
+    browser.sees("Allow a key", "dialog")
+    browser.named("Allow", "dialog button")
+    browser.choose("List", "Deny")
+    browser.sees("Deny a key", "dialog")
     browser.picture("deny")
     browser.press("Deny")
     browser.sees("the entry would deny 100 % of the requests", "dialog")

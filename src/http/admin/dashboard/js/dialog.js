@@ -7,7 +7,7 @@ import { say } from './messages.js';
 /**
  * Opens a dialog with a form. `submit` is called when it is sent; the dialog closes when that returns true, and shows the
  * error it throws. If the browser closed the dialog before, the error is shown as a message. Returns a handle to close the
- * dialog and to show an error.
+ * dialog, to show an error, and to change heading and label.
  */
 export function openDialog({ title, content, label, danger = false, wide = false, submit, closed }) {
   const heading = h('h2', { id: unique('dialog') }, title);
@@ -19,7 +19,7 @@ export function openDialog({ title, content, label, danger = false, wide = false
   const form = h('form', { on: { submit: sent } }, h('header', {}, heading), inside, foot);
   const node = h('dialog', { class: wide ? 'wide' : '', 'aria-labelledby': heading.id,
     on: { close: removed, cancel: (event) => isSending && event.preventDefault() } }, form);
-  const handle = { node, inside, foot, send, close, wrong: (message) => text(wrong, message), isOpen: () => node.open };
+  const handle = { node, heading, inside, foot, send, close, wrong: (message) => text(wrong, message), isOpen: () => node.open };
   let isSending = false;
 
   async function sent(event) {

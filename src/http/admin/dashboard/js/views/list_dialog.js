@@ -4,7 +4,7 @@ import { call } from '../api.js';
 import { button, field, lifetime, select } from '../controls.js';
 import { writeListed } from '../descriptor.js';
 import { openDialog } from '../dialog.js';
-import { h, unique } from '../dom.js';
+import { h, text, unique } from '../dom.js';
 import { say } from '../messages.js';
 import { data, refresh } from '../poll.js';
 import { forceGate } from './force.js';
@@ -20,7 +20,7 @@ export function listDialog(given = {}) {
   const options = h('datalist', { id: unique('domains') }, ['*', ...names].map((name) => h('option', { value: name })));
   const domain = h('input', { type: 'text', required: true, list: options.id, value: given.domain ?? names[0] ?? '' });
   const pairs = pairFields(given.descriptor ?? [NO_PAIR]);
-  const readDomain = keeping(domain, given.domain ?? '', (text) => text.trim());
+  const readDomain = keeping(domain, given.domain ?? '', (written) => written.trim());
   const reason = h('input', { type: 'text', required: true, maxlength: 500, value: given.reason ?? '' });
   const life = lifetime('3600');
   const gate = forceGate();
@@ -48,6 +48,14 @@ export function listDialog(given = {}) {
       return true;
     },
   });
+  if (given.list) {
+    list.addEventListener('change', () => {
+      const [, verb] = LISTS.find(([name]) => name === list.value);
+      text(dialog.heading, `${verb} a key`);
+      text(dialog.send, verb);
+      dialog.send.className = list.value === 'deny' ? 'danger' : 'primary';
+    });
+  }
   (given.descriptor ? reason : pairs.first()).focus();
   return dialog;
 }
@@ -55,7 +63,7 @@ export function listDialog(given = {}) {
 /**
  * A function that reads a field: what it was given while it shows that unchanged, else its text. Fields drop line breaks.
  */
-function keeping(input, given, edited = (text) => text) {
+function keeping(input, given, edited = (written) => written) {
   const shown = input.value;
   return () => (given !== '' && input.value === shown ? given : edited(input.value));
 }
@@ -69,7 +77,7 @@ function pairFields(given) {
     const matchInput = select(MATCHES, match, { 'aria-label': 'Match' });
     const valueInput = h('input', { type: 'text', value, placeholder: 'abc, bot-* or 10.0.0.0/8', 'aria-label': 'Value or pattern' });
     const row = h('div', { class: 'pair' }, keyInput, matchInput, valueInput, button('Remove', () => drop(row), 'quiet'));
-    const [readKey, readValue] = [keeping(keyInput, key, (text) => text.trim()), keeping(valueInput, value)];
+    const [readKey, readValue] = [keeping(keyInput, key, (written) => written.trim()), keeping(valueInput, value)];
     readers.set(row, () => ({ key: readKey(), value: readValue(), match: matchInput.value }));
     rows.append(row);
     return keyInput;
