@@ -158,6 +158,7 @@ mod tests {
             reset_after: wait,
             retry_after: wait,
             used: 0,
+            decaying: 0,
             held: 0,
             over: 1,
             decided_at: now,

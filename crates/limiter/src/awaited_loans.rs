@@ -266,6 +266,7 @@ mod tests {
             reset_after: Duration::from_secs(9),
             retry_after: Duration::ZERO,
             used: 3,
+            decaying: 0,
             held: 0,
             over: 0,
             decided_at: Timestamp::from_micros(1_700_000_000_000_000),

@@ -143,6 +143,7 @@ descriptors:
             reset_after: wait,
             retry_after: wait,
             used: 5,
+            decaying: 0,
             held: 0,
             over: 1,
             decided_at: Timestamp::from_micros(0),

@@ -206,6 +206,7 @@ descriptors:
             over: 0,
             decided_at: Timestamp::from_micros(second * 1_000_000),
             ban: None,
+            decaying: 0,
             held: 0,
         };
         let limited = Limited {

@@ -217,6 +217,8 @@ fn read_verdict(verdict: &PrimaryVerdict) -> Option<Verdict> {
         reset_after: Duration::from_micros(verdict.reset_after_us),
         retry_after: verdict.retry_after_us.map_or(Duration::MAX, Duration::from_micros),
         used: verdict.used,
+        // Only last verdicts of an own store need it.
+        decaying: 0,
         held: verdict.held,
         over: verdict.over,
         decided_at: Timestamp::from_micros(verdict.decided_at_us),
@@ -311,6 +313,7 @@ mod tests {
                 reset_after: Duration::from_secs(30),
                 retry_after,
                 used: 9,
+                decaying: 0,
                 held: 3,
                 over: 2,
                 decided_at: Timestamp::from_micros(1_700_000_000_000_000),

@@ -333,6 +333,7 @@ impl Budget {
             reset_after: left,
             retry_after,
             used,
+            decaying: 0,
             held,
             over: over.min(hits.charged()),
             decided_at: now,

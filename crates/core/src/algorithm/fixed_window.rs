@@ -21,7 +21,8 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use super::{
-    Charging, LastVerdict, MAX_STEP_BACK_WINDOWS, Prefetch, Verdict, Words, last_verdict::used_of_share,
+    Charging, LastVerdict, MAX_STEP_BACK_WINDOWS, Prefetch, Verdict, Words,
+    last_verdict::{parts_of, used_of_share},
 };
 use crate::{
     calendar::Calendar,
@@ -85,7 +86,8 @@ impl FixedWindow {
     }
 
     pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
-        let max_carried = word_share_of(self.max_carried, instances);
+        let parts = u32::try_from(parts_of(self.limit, instances)).ok().and_then(NonZeroU32::new);
+        let max_carried = word_share_of(self.max_carried, parts.unwrap_or(instances));
         Self { limit: share_of(self.limit, instances), max_carried, ..self }
     }
 
@@ -289,6 +291,7 @@ impl FixedWindow {
             reset_after,
             retry_after: if admitted { Duration::ZERO } else { retry_after },
             used,
+            decaying: 0,
             over: counted.saturating_sub(limit).min(hits.charged()),
             held: 0,
             decided_at: now,

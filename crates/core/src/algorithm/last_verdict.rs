@@ -25,6 +25,8 @@ use crate::{
 pub struct LastVerdict {
     /// Hits that counted, with the tokens that were charged ahead of their use.
     pub(super) used: u64,
+    /// Those of them that decay before the end of the window of the verdict.
+    pub(super) decaying: u64,
     /// Time of the verdict.
     pub decided_at: Timestamp,
     /// Time at which the counter equals an unused one.
@@ -34,6 +36,11 @@ pub struct LastVerdict {
 }
 
 impl LastVerdict {
+    /// Hits that do not decay before the end of the window of the verdict.
+    pub(super) const fn current(&self) -> u64 {
+        self.used.saturating_sub(self.decaying)
+    }
+
     /// Whether nothing of it counts any more at `now`.
     pub fn is_over(&self, now: Timestamp) -> bool {
         self.reset_at <= now
@@ -42,11 +49,15 @@ impl LastVerdict {
 
 /// Hits of a share that corresponds to `used` hits of a limit: it admits the remaining ones, divided by `instances`.
 pub(super) fn used_of_share(limit: u64, used: u64, share: u64, instances: NonZeroU32) -> u64 {
-    let instances = u64::from(instances.get()).max(1);
     match limit.checked_sub(used) {
-        Some(remaining) => share.saturating_sub(remaining.checked_div(instances).unwrap_or(0)),
-        None => share.saturating_add(used.saturating_sub(limit).div_ceil(instances)),
+        Some(remaining) => share.saturating_sub(remaining / NonZeroU64::from(instances)),
+        None => share.saturating_add(used.saturating_sub(limit).div_ceil(parts_of(limit, instances))),
     }
+}
+
+/// Number of shares that make up a limit: with more instances than hits, each has a share of one hit.
+pub(super) fn parts_of(limit: u64, instances: NonZeroU32) -> u64 {
+    u64::from(instances.get()).min(limit).max(1)
 }
 
 /// Part of a share, as a divisor, that is not granted while the store is slow and still charges the counter.
@@ -181,20 +192,28 @@ impl Policy {
 
     /// Returns what a verdict of this policy leaves to know, given that `prefetched` tokens were charged after it.
     pub fn last_verdict(&self, verdict: &Verdict, prefetched: u32) -> LastVerdict {
-        let used = verdict.used.saturating_add(verdict.held).saturating_add(prefetched.into());
-        let prefetched_for = match self {
-            Self::TokenBucket(policy) => policy.time_of(prefetched.into()),
+        let decided_at = verdict.decided_at;
+        let reset_at = decided_at.plus(verdict.reset_after);
+        let reset_at = match self {
+            Self::TokenBucket(policy) => reset_at.plus(policy.time_of(prefetched.into())),
+            // What is left of a window, or owed, counts in the next one too.
+            Self::FixedWindow(policy) if policy.carries_unused() => {
+                policy.next_window_end(decided_at).max(reset_at)
+            }
+            // At the latest: tokens that were charged ahead have not expired by the end of the next window.
+            Self::SlidingWindow(policy) if prefetched > 0 => policy.next_window_end(decided_at).max(reset_at),
             Self::FixedWindow(_)
             | Self::SlidingWindow(_)
             | Self::SlidingWindowLog(_)
             | Self::Concurrency(_)
-            | Self::Budget(_) => Duration::ZERO,
+            | Self::Budget(_) => reset_at,
         };
         LastVerdict {
-            used,
-            decided_at: verdict.decided_at,
-            reset_at: verdict.decided_at.plus(verdict.reset_after.saturating_add(prefetched_for)),
-            retry_at: verdict.decided_at.plus(verdict.retry_after),
+            used: verdict.used.saturating_add(verdict.held).saturating_add(prefetched.into()),
+            decaying: verdict.decaying,
+            decided_at,
+            reset_at,
+            retry_at: decided_at.plus(verdict.retry_after),
         }
     }
 

@@ -172,6 +172,7 @@ impl QueueSummary {
             reset_after: self.reset,
             retry_after: if admitted { Duration::ZERO } else { self.wait.unwrap_or(Duration::MAX) },
             used: self.used,
+            decaying: 0,
             // A request before the minimum interval fits the limit, and is counted as over it all the same.
             over: if admitted { 0 } else { over.max(u64::from(hits.charged() > 0)) },
             held: 0,

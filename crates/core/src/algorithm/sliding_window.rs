@@ -23,7 +23,10 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::{LastVerdict, MAX_STEP_BACK_WINDOWS, Prefetch, Verdict, Words, last_verdict::used_of_share};
+use super::{
+    LastVerdict, MAX_STEP_BACK_WINDOWS, Prefetch, Verdict, Words,
+    last_verdict::{parts_of, used_of_share},
+};
 use crate::{
     clock::Timestamp,
     descriptor::Hits,
@@ -106,42 +109,42 @@ impl SlidingWindow {
 
     /// State of this share of the `whole` limit after its last verdict.
     pub(super) fn after(&self, whole: &Self, last: &LastVerdict, instances: NonZeroU32) -> Words {
-        let used = used_of_share(whole.limit.into(), last.used, self.limit.into(), instances);
-        let whole_count = whole.count_after(last);
-        let count = whole_count.div_ceil(u64::from(instances.get()).max(1)).min(used);
+        let limit = u64::from(whole.limit);
+        let used = used_of_share(limit, last.used, self.limit.into(), instances);
+        let count = last.current().div_ceil(parts_of(limit, instances)).min(used);
         let counts = Counts { end: self.window_end(last.decided_at), count, previous: 0 };
-        let left = Self::until_end(&counts, last.decided_at).div_ceil(self.step()).max(1);
+        if self.is_changed_within(counts.end) {
+            // All hits count in full until the end of the window.
+            return self.words(&Counts { count: used, ..counts });
+        }
+        let left = Self::until_end(&counts, last.decided_at).div_ceil(self.step()).clamp(1, self.steps());
         let mut previous = self.previous_of(used.saturating_sub(count), left);
-        let room = u64::from(whole.limit).saturating_sub(whole_count);
-        if last.used >= u64::from(whole.limit) && room > 0 {
-            // The hits of the share are fewer, so that its next one may expire earlier: it must not have room before the
-            // whole has.
-            let of_whole = self.previous_of(last.used.saturating_sub(whole_count), left);
-            let room_of_share = u64::from(self.limit).saturating_sub(count);
-            previous = previous.max(of_whole.saturating_mul(room_of_share).div_ceil(room));
+        if last.used >= limit {
+            let of_whole = self.previous_of(last.decaying, left);
+            let room = [limit.saturating_sub(last.current()), u64::from(self.limit).saturating_sub(count)];
+            previous = previous.max(self.previous_until_room(of_whole, room));
         }
         self.words(&Counts { previous, ..counts })
     }
 
     /// Maximum number of hits of the previous window of which `share` count when `left` steps of this one are left.
     fn previous_of(&self, share: u64, left: u64) -> u64 {
-        share.saturating_add(1).saturating_mul(self.steps()).div_ceil(left).saturating_sub(1)
+        let steps = self.steps();
+        match self.rounds_up {
+            true => share.saturating_mul(steps).checked_div(left).unwrap_or(0),
+            false => share.saturating_add(1).saturating_mul(steps).div_ceil(left).saturating_sub(1),
+        }
     }
 
-    /// Hits of the window of the last verdict itself, which follow from the time at which they all will have expired: the
-    /// last of `count` hits expires a part of `1 / count` before the end of the next window.
-    fn count_after(&self, last: &LastVerdict) -> u64 {
-        let end =
-            Timestamp::from_micros(u64::from(self.window_end(last.decided_at)).saturating_mul(1_000_000));
-        let next_end = end.plus(self.length());
-        match next_end.since(last.reset_at).as_micros() {
-            _ if last.reset_at <= end => 0,
-            _ if last.reset_at >= next_end => last.used,
-            left => {
-                let steps = left.div_ceil(self.step().into()).max(1);
-                let count = u128::from(self.steps()).checked_div(steps).unwrap_or(0);
-                u64::try_from(count).unwrap_or(u64::MAX).min(last.used)
-            }
+    /// Minimum number of hits of the previous window with which a share that leaves `room_of_share` for them has no room for
+    /// another hit before a whole that leaves `room` for its `previous` ones has. The hits of a share are fewer, so that the
+    /// next one may expire earlier.
+    fn previous_until_room(&self, previous: u64, [room, room_of_share]: [u64; 2]) -> u64 {
+        // There is room when less than `room` counts: rounded up, at most one less.
+        let least = u64::from(self.rounds_up);
+        match room.saturating_sub(least) {
+            0 => 0,
+            room => previous.saturating_mul(room_of_share.saturating_sub(least)).div_ceil(room),
         }
     }
 
@@ -170,13 +173,24 @@ impl SlidingWindow {
         start.saturating_add(self.window.get())
     }
 
+    /// Whether states in the window that ends at `end` may be of another length.
+    const fn is_changed_within(&self, end: u32) -> bool {
+        self.since > end.saturating_sub(self.window.get())
+    }
+
+    /// End of the window after that of `now`, in which the hits of both count in part.
+    pub(super) fn next_window_end(&self, now: Timestamp) -> Timestamp {
+        let end = self.window_end(now).saturating_add(self.window.get());
+        Timestamp::from_micros(u64::from(end).saturating_mul(1_000_000))
+    }
+
     /// The counts as of `now`.
     fn counts(&self, [ends, count, previous]: Words, now: Timestamp) -> Counts {
         let window = self.window.get();
         let end = self.window_end(now);
         let next_end = end.saturating_add(window);
         let last_end = next_end.saturating_add(window.saturating_mul(MAX_STEP_BACK_WINDOWS));
-        let is_changed = self.since > end.saturating_sub(window);
+        let is_changed = self.is_changed_within(end);
         let all = count.saturating_add(previous).into();
         let (count, previous) = (u64::from(count), u64::from(previous));
         match ends {
@@ -292,6 +306,7 @@ impl SlidingWindow {
                 None => Duration::MAX,
             },
             used,
+            decaying: used.saturating_sub(counts.count),
             over: if admitted { 0 } else { over },
             held: 0,
             decided_at: now,

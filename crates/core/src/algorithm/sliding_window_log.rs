@@ -61,23 +61,31 @@ impl SlidingWindowLog {
     }
 
     /// Logs `used` hits after the last verdict. Only the time of the newest one is known and, if the log is full, of those
-    /// that expire first: between the two they are spread evenly.
+    /// that expire first and leave room for a hit: the others are spread evenly between the two.
     pub(super) fn fill(&self, log: &mut Queue<()>, used: u64, last: &LastVerdict, is_full: bool) {
         let logged_at = |expires_at: Timestamp| {
             let window = u64::try_from(self.window.as_micros()).unwrap_or(u64::MAX);
             Timestamp::from_micros(expires_at.as_micros().saturating_sub(window))
         };
         let newest = logged_at(last.reset_at);
-        let is_known = is_full && last.retry_at > last.decided_at && last.retry_at <= last.reset_at;
-        let oldest = if is_known { logged_at(last.retry_at) } else { newest };
-        let groups = used.min(if is_known { MAX_START_ENTRIES } else { 1 });
-        let span = newest.since(oldest);
+        if !is_full || last.retry_at <= last.decided_at || last.retry_at > last.reset_at {
+            // The interval counts from the newest hit, however few there are; a share of one hit would be exhausted by it.
+            let is_waiting = newest.plus(self.min_interval) > last.decided_at && self.limit > 1;
+            let used = used.max(u64::from(is_waiting));
+            if used > 0 {
+                log.push(newest, used, ());
+            }
+            return;
+        }
+        let oldest = logged_at(last.retry_at);
+        let first = used.min(used.saturating_sub(self.limit.into()).saturating_add(1));
+        log.push(oldest, first, ());
+        let others = used.saturating_sub(first);
+        let groups = u32::try_from(others.min(MAX_START_ENTRIES)).unwrap_or(0);
         let mut logged = 0_u64;
         for group in 1..=groups {
-            let until = used.saturating_mul(group).checked_div(groups).unwrap_or(used);
-            let part = u32::try_from(group.saturating_sub(1)).unwrap_or(0);
-            let parts = u32::try_from(groups.saturating_sub(1)).unwrap_or(0).max(1);
-            let after = span.checked_div(parts).unwrap_or_default().saturating_mul(part);
+            let until = others.saturating_mul(group.into()).checked_div(groups.into()).unwrap_or(others);
+            let after = newest.since(oldest).saturating_mul(group).checked_div(groups).unwrap_or_default();
             log.push(oldest.plus(after), until.saturating_sub(logged), ());
             logged = until;
         }

@@ -210,6 +210,11 @@ impl TokenBucket {
     pub(super) fn after(&self, last: &LastVerdict) -> [u32; 2] {
         let owed = last.reset_at.since(last.decided_at).as_micros();
         let owed = u64::try_from(owed).unwrap_or(u64::MAX).saturating_mul(TICKS_PER_MICRO);
+        // Only the debt of a limit override denies for longer than this bucket could.
+        if last.retry_at.since(last.decided_at) > duration(self.max_debt) {
+            let size = BucketSize { exponent: size_of(owed), of_override: true };
+            return self.bucket(last.decided_at, owed, size).write();
+        }
         self.bucket(last.decided_at, owed.min(self.max_debt), BucketSize::default()).write()
     }
 
@@ -309,6 +314,7 @@ impl TokenBucket {
             reset_after: duration(owed),
             retry_after: if admitted { Duration::ZERO } else { self.retry_after(owed, hits) },
             used: tokens(self.capacity).saturating_sub(tokens(free)).saturating_add(excess),
+            decaying: 0,
             over: match hits {
                 _ if admitted => 0,
                 Hits::Overdraw(amount) if self.emission.is_some() => excess.min(amount.get()),

@@ -64,6 +64,11 @@ impl FixedWindow {
         (end, self.window_end(Timestamp::from_micros(u64::from(end).saturating_mul(1_000_000))))
     }
 
+    /// End of the window after that of `now`.
+    pub(super) fn next_window_end(&self, now: Timestamp) -> Timestamp {
+        Timestamp::from_micros(u64::from(self.next_ends(now).1).saturating_mul(1_000_000))
+    }
+
     /// End of the next window, or of one that is ahead of the clock, and the hits of the present one.
     pub(super) fn counts_with_unused(&self, (ends, count): (u32, u64), now: Timestamp) -> (u32, u64) {
         let (end, next) = self.next_ends(now);

@@ -35,6 +35,7 @@ pub(super) fn denied(check: &Check) -> Verdict {
         reset_after: after,
         retry_after: after,
         used: 0,
+        decaying: 0,
         held: 0,
         over: if admitted { 0 } else { check.hits.charged() },
         decided_at: Timestamp::from_micros(0),

@@ -31,6 +31,7 @@ fn call(charging: Charging, hits: Hits, admitted: bool) -> (TagRequest, Verdicts
         reset_after: Duration::ZERO,
         retry_after: Duration::ZERO,
         used: 1,
+        decaying: 0,
         held: 0,
         over: 0,
         decided_at: Timestamp::from_micros(1),

@@ -46,6 +46,7 @@ fn verdict(remaining: u32) -> Verdict {
         reset_after: Duration::from_secs(9),
         retry_after: Duration::ZERO,
         used: 1,
+        decaying: 0,
         held: 0,
         over: 0,
         decided_at: Timestamp::from_micros(1_700_000_000_000_000),

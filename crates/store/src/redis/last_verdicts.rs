@@ -29,7 +29,7 @@ const SHARDS: usize = 64;
 const SHARD_BITS: u32 = SHARDS.trailing_zeros();
 
 /// Capacity of one generation of a shard: that of a table with 2,048 places. All shards together keep 229,376 counters at
-/// 40 bytes, and take at most 11 MB.
+/// 48 bytes, and take at most 13 MB.
 const MAX_GENERATION_ENTRIES: usize = 1_792;
 
 /// Part of a limit, as a divisor, up to which a counter is not remembered: as much may pass too often.
@@ -240,6 +240,7 @@ mod tests {
             reset_after: Duration::from_secs(60),
             retry_after: Duration::ZERO,
             used: used.into(),
+            decaying: 0,
             held: 0,
             over: 0,
             decided_at: Timestamp::from_micros(at),

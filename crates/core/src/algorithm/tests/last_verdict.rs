@@ -8,6 +8,15 @@ use super::*;
 const ALGORITHMS: [Algorithm; 4] =
     [Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::SlidingWindowLog, Algorithm::TokenBucket];
 
+/// Policies of limits, also of a limit of which one of several regions has the whole.
+fn policies(quota: Quota) -> Vec<Policy> {
+    let limit = quota.limit as u32;
+    let of = |algorithm| Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
+    let mut policies: Vec<Policy> = ALGORITHMS.into_iter().map(of).collect();
+    policies.push(of(Algorithm::SlidingWindow).region_share(limit, limit));
+    policies
+}
+
 /// A counter, alone or in shares.
 struct Counter {
     policy: Policy,
@@ -46,11 +55,15 @@ fn instances(number: u32) -> NonZeroU32 {
 }
 
 /// The counter after a history, the time of the last decision, and its verdict.
-fn after(algorithm: Algorithm, quota: Quota, history: &[(u64, Hits)]) -> (Counter, u64, Verdict) {
-    let mut whole = Counter::whole(algorithm, quota);
+fn after(policy: Policy, history: &[(u64, Hits)]) -> (Counter, u64, Verdict) {
+    let mut whole = Counter { policy, state: CounterState::default() };
     let verdicts: Vec<_> = history.iter().map(|(at, hits)| (*at, whole.charge(*at, *hits))).collect();
     let (at, verdict) = *verdicts.last().expect("one");
     (whole, at, verdict)
+}
+
+fn quota_of(limit: u64, seconds: u32) -> Quota {
+    Quota { limit, window: Window::from_seconds(seconds).expect("in range") }
 }
 
 fn large_quota() -> impl Strategy<Value = Quota> {
@@ -65,13 +78,13 @@ proptest! {
     fn shares_admit_at_once_what_remained_divided_by_the_instances(
         quota in large_quota(), number in 1..=5_u32, history in history()
     ) {
-        for algorithm in ALGORITHMS {
-            let (whole, at, verdict) = after(algorithm, quota, &history);
+        for policy in policies(quota) {
+            let (whole, at, verdict) = after(policy, &history);
             let mut share = whole.share(&verdict, 0, instances(number));
             let (admitted, remaining) = (share.drain(at), verdict.remaining / u64::from(number));
             // A verdict rounds the debt of a bucket up to a microsecond.
-            let is_rounded = algorithm == Algorithm::TokenBucket && admitted + 1 == remaining;
-            prop_assert!(admitted == remaining || is_rounded, "{:?}: {} of {}", algorithm, admitted, remaining);
+            let is_rounded = policy.algorithm() == Algorithm::TokenBucket && admitted + 1 == remaining;
+            prop_assert!(admitted == remaining || is_rounded, "{:?}: {} of {}", policy, admitted, remaining);
         }
     }
 
@@ -79,19 +92,23 @@ proptest! {
     fn shares_together_admit_no_more_than_the_counter_would(
         quota in large_quota(), number in 1..=5_u32, history in history(), pauses in vec(0..=900_000_u64, 1..30)
     ) {
-        for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::TokenBucket] {
-            let (mut whole, mut at, verdict) = after(algorithm, quota, &history);
+        for policy in policies(quota) {
+            // The times of the hits of a log are estimated.
+            if policy.algorithm() == Algorithm::SlidingWindowLog {
+                continue;
+            }
+            let (mut whole, mut at, verdict) = after(policy, &history);
             let mut shares: Vec<_> =
                 (0..number).map(|_| whole.share(&verdict, 0, instances(number))).collect();
             // The estimate of a sliding window is rounded in each share, in each window.
             let windows = pauses.iter().sum::<u64>() / 1_000_000 / u64::from(quota.window.seconds()) + 2;
-            let slack = if algorithm == Algorithm::SlidingWindow { windows * u64::from(number) } else { 0 };
+            let slack = if policy.algorithm() == Algorithm::SlidingWindow { windows * u64::from(number) } else { 0 };
             let (mut of_whole, mut of_shares) = (0, 0);
             for pause in &pauses {
                 at += pause;
                 of_whole += whole.drain(at);
                 of_shares += shares.iter_mut().map(|share| share.drain(at)).sum::<u64>();
-                prop_assert!(of_shares <= of_whole + slack, "{:?}: {} of {}", algorithm, of_shares, of_whole);
+                prop_assert!(of_shares <= of_whole + slack, "{:?}: {} of {}", policy, of_shares, of_whole);
             }
         }
     }
@@ -100,16 +117,16 @@ proptest! {
     fn a_denial_stands_until_its_time(
         quota in large_quota(), number in 1..=5_u32, history in history(), part in 0.0..1.0_f64
     ) {
-        for algorithm in ALGORITHMS {
-            let (mut whole, at, _) = after(algorithm, quota, &history);
+        for policy in policies(quota) {
+            let (mut whole, at, _) = after(policy, &history);
             whole.drain(at);
             let denial = whole.charge(at, Hits::ONE);
             let before = (denial.retry_after.as_micros() as f64 * part) as u64;
             let mut share = whole.share(&denial, 0, instances(number));
             prop_assert!(!denial.admitted);
-            prop_assert_eq!(share.drain(at + before), 0, "{:?}", algorithm);
+            prop_assert_eq!(share.drain(at + before), 0, "{:?}", policy);
             let unused = denial.reset_after.as_micros() as u64;
-            prop_assert!(share.drain(at + unused) > 0, "{:?} stays exhausted", algorithm);
+            prop_assert!(share.drain(at + unused) > 0, "{:?} stays exhausted", policy);
         }
     }
 
@@ -117,11 +134,11 @@ proptest! {
     fn an_older_verdict_leaves_at_least_half_of_what_remained(
         quota in large_quota(), number in 2..=5_u32, history in history(), later in 0..=1_000_000_u64
     ) {
-        for algorithm in ALGORITHMS {
-            let (whole, at, verdict) = after(algorithm, quota, &history);
+        for policy in policies(quota) {
+            let (whole, at, verdict) = after(policy, &history);
             let fresh = whole.share(&verdict, 0, instances(number)).drain(at);
             let admitted = whole.share(&verdict, later, instances(number)).drain(at);
-            prop_assert!(admitted <= fresh && admitted >= fresh.div_ceil(2), "{:?}", algorithm);
+            prop_assert!(admitted <= fresh && admitted >= fresh.div_ceil(2), "{:?}", policy);
         }
     }
 }
@@ -186,16 +203,134 @@ fn debts_and_carried_hits_are_divided_too() {
 
 #[test]
 fn a_sliding_window_at_a_steady_rate_is_continued() {
-    let quota = Quota { limit: 300, window: Window::from_seconds(60).expect("in range") };
-    let mut whole = Counter::whole(Algorithm::SlidingWindow, quota);
-    // 90 % of the limit, for two windows.
-    let mut verdicts: Vec<_> = (0..540_u64).map(|hit| whole.charge(hit * 222_222, Hits::ONE)).collect();
-    let verdict = verdicts.pop().expect("one");
-    let mut shares: Vec<_> = (0..3).map(|_| whole.share(&verdict, 0, instances(3))).collect();
-    let continued = (540..810_u64)
-        .filter(|hit| shares[(hit % 3) as usize].charge(hit * 222_222, Hits::ONE).admitted)
-        .count();
-    assert!(continued >= 260, "{continued} of 270");
+    let quota = quota_of(300, 60);
+    let alone = Counter::whole(Algorithm::SlidingWindow, quota).policy;
+    for (policy, start) in [alone, alone.region_share(300, 300)]
+        .into_iter()
+        .flat_map(|policy| [0, 25, 40].map(|start| (policy, start * 1_000_000)))
+    {
+        let mut whole = Counter { policy, state: CounterState::default() };
+        // 90 % of the limit, for two windows.
+        let at = |hit: u64| start + hit * 222_222;
+        let verdict = (0..540_u64).map(|hit| whole.charge(at(hit), Hits::ONE)).last().expect("one");
+        let mut shares: Vec<_> = (0..3).map(|_| whole.share(&verdict, 0, instances(3))).collect();
+        let continued = (540..810_u64)
+            .filter(|hit| shares[(hit % 3) as usize].charge(at(*hit), Hits::ONE).admitted)
+            .count();
+        assert!(continued >= 260, "{continued} of 270 from {start} on: {policy:?}");
+    }
+}
+
+#[test]
+fn a_share_of_a_sliding_window_decays_as_the_whole_does_whatever_the_limit() {
+    const DAY: u64 = 86_400_000_000;
+    let mut whole = Counter::whole(Algorithm::SlidingWindow, quota_of(1_000_000, 86_400));
+    let edge = DAY - START % DAY;
+    let at = edge + DAY + DAY / 2;
+    whole.charge(edge, Hits::charge(400_000));
+    whole.charge(at, Hits::charge(800_000));
+    let denial = whole.charge(at, Hits::ONE);
+    assert!(!denial.admitted);
+    let share = whole.share(&denial, 0, instances(1));
+    let later = Timestamp::from_micros(START + at + DAY / 3);
+    let unused = |counter: &Counter| counter.policy.unused(&mut counter.state.clone(), later);
+    assert!(unused(&share) <= unused(&whole));
+    assert!(unused(&share) >= unused(&whole) - 2, "{} of {}", unused(&share), unused(&whole));
+}
+
+#[test]
+fn after_a_change_of_length_a_share_of_a_sliding_window_admits_what_remained() {
+    let now = Timestamp::from_micros(START);
+    let mut whole = Counter::whole(Algorithm::SlidingWindow, quota_of(100, 60));
+    let former = Counter::whole(Algorithm::SlidingWindow, quota_of(100, 30)).policy;
+    whole.policy = whole.policy.succeeding(&former, now);
+    // START is 20 s after the start of a minute.
+    let verdict = whole.charge(39_000_000, Hits::charge(50));
+    let mut share = whole.share(&verdict, 0, instances(2));
+    assert_eq!((share.drain(39_000_000), share.drain(40_000_000)), (25, 0));
+}
+
+#[test]
+fn tokens_charged_ahead_of_a_sliding_window_count_until_its_end() {
+    let mut whole = Counter::whole(Algorithm::SlidingWindow, quota_of(100, 60));
+    let verdict = whole.charge(40_000_000, Hits::ONE);
+    let last = whole.policy.last_verdict(&verdict, 50);
+    let state = whole.policy.share_after(&last, verdict.decided_at, instances(1)).expect("remembered");
+    let mut share = Counter { policy: whole.policy, state };
+    assert_eq!((share.drain(40_000_000), share.drain(99_000_000)), (49, 0));
+    assert!(!last.is_over(Timestamp::from_micros(START + 150_000_000)), "it counts in the next window");
+}
+
+#[test]
+fn a_denial_by_the_minimum_interval_stands() {
+    let parameters = Parameters { min_interval: Duration::from_secs(5), ..Parameters::default() };
+    let policy = Policy::new(Algorithm::SlidingWindowLog, quota_of(20, 60), &parameters).expect("valid");
+    let mut whole = Counter { policy, state: CounterState::default() };
+    whole.charge(0, Hits::ONE);
+    whole.charge(10_000_000, Hits::ONE);
+    let denial = whole.charge(10_500_000, Hits::ONE);
+    assert_eq!((denial.admitted, denial.retry_after), (false, Duration::from_millis(4_500)));
+    // The interval of one of three instances is 15 s.
+    let mut share = whole.share(&denial, 0, instances(3));
+    assert_eq!((share.drain(24_999_000), share.drain(25_000_000)), (0, 1));
+}
+
+#[test]
+fn hits_that_a_window_carries_are_remembered_until_the_end_of_the_next() {
+    let parameters = Parameters { overdraft: true, carry: true, unused_percent: 20, ..Parameters::default() };
+    let policy = Policy::new(Algorithm::FixedWindow, quota_of(100, 60), &parameters).expect("valid");
+    let mut whole = Counter { policy, state: CounterState::default() };
+    whole.charge(0, Hits::Overdraw(220.try_into().expect("not 0")));
+    let denial = whole.charge(0, Hits::ONE);
+    assert_eq!(denial.retry_after, Duration::from_secs(100));
+    let last = policy.last_verdict(&denial, 0);
+    assert!(!last.is_over(Timestamp::from_micros(START + 99_000_000)));
+    assert!(last.is_over(Timestamp::from_micros(START + 100_000_000)));
+    assert_eq!(whole.share(&denial, 0, instances(3)).drain(99_000_000), 0);
+}
+
+#[test]
+fn a_debt_lasts_as_long_with_more_instances_than_hits() {
+    let parameters = Parameters { overdraft: true, carry: true, max_debt: Some(30), ..Parameters::default() };
+    let policy = Policy::new(Algorithm::FixedWindow, quota_of(3, 60), &parameters).expect("valid");
+    let sliding = Counter::whole(Algorithm::SlidingWindow, quota_of(3, 60)).policy;
+    for (policy, debt) in [(policy, 33), (sliding, 23)] {
+        let mut whole = Counter { policy, state: CounterState::default() };
+        whole.charge(0, Hits::Overdraw(debt.try_into().expect("not 0")));
+        let denial = whole.charge(0, Hits::ONE);
+        assert!(denial.retry_after > Duration::from_secs(60));
+        let mut share = whole.share(&denial, 0, instances(10));
+        let retry_at = denial.retry_after.as_micros() as u64;
+        let admitted = (share.drain(retry_at - 1), share.drain(retry_at + 1_000_000));
+        assert_eq!(admitted, (0, 1), "{policy:?}");
+    }
+}
+
+#[test]
+fn the_debt_of_a_limit_override_denies_as_long() {
+    let mut whole = Counter::whole(Algorithm::TokenBucket, quota_of(10, 60));
+    let rule = whole.policy;
+    whole.policy = rule.with_quota(quota_of(100, 3_600));
+    whole.drain(0);
+    whole.policy = rule;
+    let denial = whole.charge(0, Hits::ONE);
+    assert_eq!(denial.retry_after, Duration::from_secs(3_546));
+    let mut share = whole.share(&denial, 0, instances(1));
+    assert_eq!((share.drain(3_545_000_000), share.drain(3_546_000_000)), (0, 1));
+}
+
+#[test]
+fn a_debt_of_a_log_denies_no_longer() {
+    let parameters = Parameters { overdraft: true, ..Parameters::default() };
+    let policy = Policy::new(Algorithm::SlidingWindowLog, quota_of(10, 60), &parameters).expect("valid");
+    let mut whole = Counter { policy, state: CounterState::default() };
+    for (at, hits) in [(0, 9_u64), (1_000_000, 9), (50_000_000, 1)] {
+        whole.charge(at, Hits::Overdraw(hits.try_into().expect("not 0")));
+    }
+    let denial = whole.charge(50_000_000, Hits::ONE);
+    assert_eq!(denial.retry_after, Duration::from_secs(11));
+    let mut share = whole.share(&denial, 0, instances(1));
+    assert_eq!((share.drain(60_999_999), share.drain(61_000_000)), (0, 1));
 }
 
 #[test]
