@@ -23,6 +23,7 @@ mod rollout;
 mod region_table;
 mod rule;
 mod rule_overrides;
+mod same_rule;
 mod scope;
 mod shedding;
 mod snapshot;

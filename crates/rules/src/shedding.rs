@@ -26,6 +26,13 @@ pub struct Shedding {
     gate: OnceLock<Arc<SheddingGate>>,
 }
 
+/// Compares what the configuration states.
+impl PartialEq for Shedding {
+    fn eq(&self, other: &Self) -> bool {
+        (self.policy, &self.priority_key) == (other.policy, &other.priority_key)
+    }
+}
+
 impl Shedding {
     /// Sheds by `policy`, with the priority that an entry of this key states.
     pub const fn new(policy: SheddingPolicy, priority_key: Box<str>) -> Self {

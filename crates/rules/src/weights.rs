@@ -6,7 +6,7 @@ use foldhash::quality::RandomState;
 use tollgate_core::descriptor::{Entry, Hits};
 
 /// Weights of a rule's hits by the value of its last entry.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Weights {
     by_value: HashMap<Box<str>, u32, RandomState>,
     /// Weight of other values.
@@ -28,6 +28,18 @@ impl Weights {
     /// Number of values with a weight of their own.
     pub fn values(&self) -> usize {
         self.by_value.len()
+    }
+
+    /// The values with a weight of their own, sorted, and their weights.
+    pub fn sorted(&self) -> Vec<(&str, u32)> {
+        let mut weights: Vec<_> = self.by_value.iter().map(|(value, weight)| (&**value, *weight)).collect();
+        weights.sort_unstable();
+        weights
+    }
+
+    /// Weight of all other values.
+    pub const fn others(&self) -> u32 {
+        self.others
     }
 
     /// The hits that count: charges and refunds multiplied by the weight of the value. A weight of 0 makes a read of them.

@@ -11,7 +11,7 @@ use tollgate_core::{
 };
 use tollgate_limiter::{
     ActiveRules,
-    explain::{candidate_text, limit_text},
+    explain::{candidate_text, limit_text, weights_text},
 };
 use tollgate_rules::{Domain, Limit, OnShareExhausted, Overridden, Rollout, Rule, Rules, Scope};
 
@@ -161,7 +161,7 @@ fn add_overdraft(line: &mut String, rule: &Rule, policy: &Policy) {
 fn add_weights(line: &mut String, rule: &Rule) {
     // Writing to a string cannot fail.
     if let Some(weights) = &rule.weights {
-        let _ = write!(line, ", weights: {} values", weights.values());
+        let _ = write!(line, ", weights: {{{}}}", weights_text(weights));
     }
     if let Some(notify) = &rule.notify {
         let _ = write!(line, ", notify: [{notify}]");

@@ -6,7 +6,10 @@ use tollgate_core::{
     ban::BanPolicy,
     quota::Quota,
 };
-use tollgate_rules::{Candidate, Domain, Limit, OnShareExhausted, Rollout, Rule, Scope, Shedding};
+use tollgate_rules::{Candidate, Domain, Limit, OnShareExhausted, Rollout, Rule, Scope, Shedding, Weights};
+
+/// Maximum number of weights that are shown one by one.
+const MAX_SHOWN_WEIGHTS: usize = 8;
 
 /// Text form of a rule's limit: quota, algorithm with its parameters, and modes.
 pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
@@ -24,7 +27,7 @@ pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
             let overdraft = if rule.overdraft { overdraft_text(&policy) } else { String::new() };
             let ban = rule.ban.as_ref().map(ban_text).unwrap_or_default();
             let weights =
-                rule.weights.as_ref().map(|weights| format!(", weights of {} values", weights.values()));
+                rule.weights.as_ref().map(|weights| format!(", weights ({})", weights_text(weights)));
             let weights = weights.unwrap_or_default();
             let notify =
                 rule.notify.as_ref().map(|notify| format!(", notify at {notify}")).unwrap_or_default();
@@ -39,6 +42,18 @@ pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
             };
             let (quota, rollout) = (quota_text(quota, &policy), rollout_text(&rule.rollout));
             format!("{quota}{scope}{sync}{overdraft}{ban}{weights}{notify}{spread}{rollout}{}", modes(rule))
+        }
+    }
+}
+
+/// Text form of weights, such as `large 3, small 2, others 1`; of many values, only their number.
+pub fn weights_text(weights: &Weights) -> String {
+    let others = weights.others();
+    match weights.values() {
+        values if values > MAX_SHOWN_WEIGHTS => format!("{values} values, others {others}"),
+        _ => {
+            let own = weights.sorted().into_iter().map(|(value, weight)| format!("{value} {weight}, "));
+            format!("{}others {others}", own.collect::<String>())
         }
     }
 }

@@ -13,7 +13,7 @@ use tollgate_core::{
 use tollgate_rules::{Domain, Overridden, Rule, Rules};
 
 pub use self::{
-    limit::{candidate_text, limit_text},
+    limit::{candidate_text, limit_text, weights_text},
     matched::{AppliedOverride, MatchedCounter, MatchedRule, has_min_interval},
     walk::Step,
 };

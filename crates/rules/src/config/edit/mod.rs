@@ -158,12 +158,15 @@ fn limit_of<'n>(root: &'n SpanNode, rule: &Rule) -> Result<&'n SpanNode, &'stati
 /// Whether two sets of rules differ in no other rule than this one.
 fn differs_only_in(before: &Rules, after: &Rules, changed: &Rule) -> bool {
     let same =
-        |(one, other): (&Arc<Rule>, &Arc<Rule>)| one.index() == changed.index() || is_equal(one, other);
+        |(one, other): (&Arc<Rule>, &Arc<Rule>)| one.index() == changed.index() || one.states_same_as(other);
     let is_same = |one: &crate::Domain| {
         let Some(other) = after.domain(&one.name) else { return false };
         let count = |domain: &crate::Domain| domain.root.rules().count();
         count(one) == count(other)
+            && one.default_algorithm == other.default_algorithm
+            && one.default_on_store_error == other.default_on_store_error
             && one.charging == other.charging
+            && one.counts_denied == other.counts_denied
             && one.hash_tag == other.hash_tag
             && by_path(one).zip(by_path(other)).all(same)
     };
@@ -174,14 +177,4 @@ fn by_path(domain: &crate::Domain) -> impl Iterator<Item = &Arc<Rule>> {
     let mut rules: Vec<_> = domain.root.rules().map(|rule| (rule.path(), rule)).collect();
     rules.sort_by(|(one, _), (other, _)| one.cmp(other));
     rules.into_iter().map(|(_, rule)| rule)
-}
-
-/// Whether two rules are the same but for their lines.
-fn is_equal(one: &Rule, other: &Rule) -> bool {
-    // Of two rules with an equal text all fields are equal; the line and derived values may differ.
-    let text = |rule: &Rule| {
-        let text = format!("{rule:?}");
-        text.split(", origin:").next().map(str::to_owned)
-    };
-    one.limit == other.limit && text(one) == text(other)
 }

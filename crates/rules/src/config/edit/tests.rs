@@ -272,3 +272,41 @@ proptest! {
         prop_assert_eq!(edited(&text, path, json!({"requests_per_unit": quota.limit})).expect("edited"), FILE);
     }
 }
+
+#[test]
+fn a_gradual_change_that_an_anchor_shares_is_not_edited() {
+    for (stated, keys) in [
+        ("enforce_percent: 10", json!({"enforce_percent": 50})),
+        (
+            "candidate: {unit: day, requests_per_unit: 9}",
+            json!({"candidate": {"unit": "day", "requests_per_unit": 12}}),
+        ),
+        (
+            "tune: {between: [1, 9], target_denied: 5%, step: 5%, every: 1h}",
+            json!({"tune": {"between": [1, 20], "target_denied": "5%", "step": "5%", "every": "1h"}}),
+        ),
+    ] {
+        let text = format!(
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit: &std {{unit: day, requests_per_unit: 5, {stated}}}\n\
+             - key: b\n  rate_limit: *std\n"
+        );
+        let result = edited(&text, "a", keys);
+        assert!(result.as_ref().is_err_and(|error| error.contains("shared")), "{stated}: {result:?}");
+    }
+}
+
+#[test]
+fn weights_of_another_rule_do_not_prevent_an_edit() {
+    let text = "domain: d
+descriptors:
+- key: a
+  rate_limit: {unit: day, requests_per_unit: 5}
+- key: model
+  weight: {large: 3, small: 1, medium: 2, tiny: 4, '*': 1}
+  rate_limit: {unit: day, requests_per_unit: 5}
+";
+    // Each loading orders a map of the weights anew.
+    for limit in 6..26 {
+        edited(text, "a", json!({"requests_per_unit": limit})).expect("edited");
+    }
+}

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tollgate_core::algorithm::Charging;
 use tollgate_limiter::explain::limit_text;
-use tollgate_rules::{Domain, Rule, Rules};
+use tollgate_rules::{Domain, Rule, Rules, Weights};
 
 use super::Change;
 
@@ -22,7 +22,14 @@ pub(super) struct RuleChange {
 }
 
 /// Texts of limits, by domain and path.
-type LimitTexts = BTreeMap<(String, String), String>;
+type LimitTexts = BTreeMap<(String, String), LimitText>;
+
+/// Text of a limit, and the weights that it may not list all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct LimitText {
+    shown: String,
+    weights: Vec<Weights>,
+}
 
 /// The rules whose limits differ, sorted by domain and path.
 pub(super) fn changes(from: &Rules, to: &Rules) -> Vec<RuleChange> {
@@ -34,7 +41,9 @@ pub(super) fn changes(from: &Rules, to: &Rules) -> Vec<RuleChange> {
         let (before, after) = (before.remove(&name), after.remove(&name));
         let change = Change::of(before.is_some(), after.is_some());
         let (domain, rule) = name;
-        (before != after).then_some(RuleChange { domain, rule, change, before, after })
+        let is_changed = before != after;
+        let [before, after] = [before, after].map(|limit| limit.map(|limit| limit.shown));
+        is_changed.then_some(RuleChange { domain, rule, change, before, after })
     });
     changes.collect()
 }
@@ -43,10 +52,14 @@ fn limit_texts(rules: &Rules) -> LimitTexts {
     let mut texts = LimitTexts::new();
     for domain in rules.domains() {
         for rule in domain.root.rules() {
-            let text = text(domain, rule);
             let name = (domain.name.to_string(), rule.path());
-            // Two nodes of the tree may have the same path.
-            texts.entry(name).and_modify(|known| *known = format!("{known}; {text}")).or_insert(text);
+            let limit = texts.entry(name).or_default();
+            if !limit.shown.is_empty() {
+                // Two nodes of the tree may have the same path.
+                limit.shown.push_str("; ");
+            }
+            limit.shown.push_str(&text(domain, rule));
+            limit.weights.extend(rule.weights.as_deref().cloned());
         }
     }
     texts
@@ -129,5 +142,25 @@ mod tests {
                 ),
             ]
         );
+    }
+    #[test]
+    fn changed_weights_are_a_change_however_many_there_are() {
+        let rule = |weights: &str| {
+            let limit = "rate_limit: {unit: day, requests_per_unit: 5}";
+            loaded(&format!("domain: d\ndescriptors:\n- {{key: model, weight: {{{weights}}}, {limit}}}\n"))
+        };
+        let texts = |from: &str, to: &str| {
+            let found = changes(&rule(from), &rule(to)).pop();
+            found.map(|change| (change.before.unwrap_or_default(), change.after.unwrap_or_default()))
+        };
+        let text = |weights: &str| format!("5 per day, fixed_window, weights ({weights})");
+        assert_eq!(texts("large: 3, '*': 1", "large: 3, '*': 1"), None);
+        let expected = (text("large 3, others 1"), text("large 30, small 0, others 2"));
+        assert_eq!(texts("large: 3, '*': 1", "small: 0, large: 30, '*': 2"), Some(expected));
+        let many = |weight: usize| {
+            (0..9).map(|value| format!("v{value}: {}, ", value.min(weight))).collect::<String>() + "'*': 1"
+        };
+        let same = text("9 values, others 1");
+        assert_eq!(texts(&many(5), &many(6)), Some((same.clone(), same)));
     }
 }
