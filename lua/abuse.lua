@@ -143,8 +143,12 @@ local OPERATIONS = {
         local duration = math.min(tonumber(ARGV[i + 3]), tonumber(ARGV[i + 2]) * 2 ^ before)
         active = active + (is_active and 0 or 1)
         while not known_mode and count >= tonumber(ARGV[7]) and remembered[oldest] do
-          remove(remembered[oldest][2])
-          oldest, count = oldest + 1, count - 1
+          -- An earlier entry of this call may have listed it again.
+          if parse(redis.call('HGET', records, remembered[oldest][2])) <= now then
+            remove(remembered[oldest][2])
+            count = count - 1
+          end
+          oldest = oldest + 1
         end
         count = count + (known_mode and 0 or 1)
         local till = now + duration + (before + 1) * forgive

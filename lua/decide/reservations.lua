@@ -101,6 +101,9 @@ local function make_budgets()
 
   -- Ends all leases, if they count alike: usually those of a counter that was idle. Returns whether they do.
   local function end_all(budget)
+    if redis.pcall('GET', budget.key .. '~') ~= false then
+      return false
+    end
     local begin = budget.ends - budget.window
     local count_now = budget.first_end >= begin
     if budget.charges and not count_now and budget.last_end >= begin then
@@ -164,6 +167,10 @@ local function make_budgets()
       budget.ends, budget.used, budget.held, budget.first, budget.last = ends, used, held, first, last
       budget.first_end, budget.last_end, budget.count, budget.expires = first_end, last_end, count, expires
       budget.exists, budget.pending = true, found[2] or ''
+      -- Each batch has a lease. With others, ending them would take forever.
+      if first > last or last - first > count then
+        error('budget with a malformed header')
+      end
       for at = 3, #names do
         budget.leases[names[at]] = found[at]
       end
@@ -312,6 +319,10 @@ local function make_budgets()
       redis.call('HDEL', budget.key, unpack(budget.gone, from, math.min(from + MAX_FIELDS - 1, #budget.gone)))
     end
     local ends = math.max(budget.used > 0 and budget.ends or 0, budget.last_end)
+    if budget.charges and budget.held > 0 then
+      -- What the leases hold may count until the end of the window in which they end.
+      ends = math.max(ends, budget.last_end - budget.last_end % budget.window + budget.window)
+    end
     local sets_expiry = ends > budget.expires
     if sets_expiry then
       budget.expires = math.min(ends + check.ttl, 4294967295)

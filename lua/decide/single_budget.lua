@@ -58,7 +58,7 @@ local function decide_lease(call)
     if admitted == 1 then
       local pending, full, ttl = found[3], nil, math.floor(p2 / 67108864) % 1048576
       local until_second = math.max(s + ttl, last_end)
-      if until_second > expires then
+      if (p2 >= 562949953421312 and until_second - until_second % window + window or until_second) > expires then
         return nil
       end
       held, count = held + hits, count + 1
@@ -98,7 +98,7 @@ local function decide_budget(call)
     if check.role > 4 then
       return nil
     end
-    charging = charging + (check.hits > 0 and check.p2 % 562949953421312 < 2 * 70368744177664 and 1 or 0)
+    charging = charging + (check.hits >= 0 and check.p2 % 562949953421312 < 2 * 70368744177664 and 1 or 0)
     checks[#checks + 1] = check
   end
   -- All or none, a charge is weighed before the call's other operations change the budget.

@@ -139,7 +139,7 @@ MAKE_QUEUE[2] = function()
       if extra == NOTHING then
         hits = math.min(hits, log.used)
         log.refunded = log.refunded + hits
-        log.used = log.used - hits
+        log.used, log.oldest = log.used - hits, nil
         return
       end
       local at = struct.unpack('<d', extra)

@@ -37,7 +37,10 @@ MAKE[1] = function()
       return 0, 0, 0
     end
     local room = SMALLEST * 2 ^ size
-    if is_override or size % 2 == 1 or room < capacity or room >= capacity * 4 and size > 0 and owed <= capacity then
+    local is_ahead = owed > math.max(capacity, SMALLEST * 4 ^ math.floor(size / 2))
+    if not is_ahead
+      and (is_override or size % 2 == 1 or room < capacity or room >= capacity * 4 and size > 0 and owed <= capacity)
+    then
       local known = size
       size, room = 0, SMALLEST
       while room < capacity do

@@ -4,6 +4,7 @@ mod bans;
 mod batched_runs;
 mod few_counters;
 mod loans;
+mod regressions;
 mod reservations;
 mod segmented_cells;
 mod utilization;

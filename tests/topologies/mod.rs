@@ -1,7 +1,8 @@
 //! Stores of several servers: Sentinel, Cluster, TLS to all of them.
 
-mod bus_partition;
 mod across_slots;
+mod budget_migration;
+mod bus_partition;
 mod cell_migration;
 mod cluster;
 mod lying_nodes;

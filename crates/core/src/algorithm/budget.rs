@@ -180,6 +180,22 @@ impl Budget {
         Ledger { ends, used: used.into(), ..Ledger::default() }
     }
 
+    /// Time from which the ledger equals an unused one, in seconds since the epoch: what a lease holds may count until the end of
+    /// the window in which it ends.
+    pub(super) fn expires_at(&self, ledger: &Ledger) -> u32 {
+        let window = if ledger.used > 0 { ledger.ends } else { 0 };
+        ledger.batches.back().map_or(window, |last| {
+            let is_charged = ledger.held > 0 && self.reserve.unsettled == Unsettled::Charge;
+            let until = if is_charged {
+                self.window
+                    .window_end(Timestamp::from_micros(u64::from(last.until).saturating_mul(1_000_000)))
+            } else {
+                last.until
+            };
+            until.max(window)
+        })
+    }
+
     /// Whether `hits` would pass at `now` after `earlier` hits of the same request.
     pub(super) fn passes(&self, ledger: &mut Ledger, now: Timestamp, earlier: u64, hits: Hits) -> bool {
         self.advance(ledger, now);
@@ -365,11 +381,5 @@ impl Ledger {
 
     pub(super) const fn summary(&self) -> LedgerSummary {
         LedgerSummary { used: self.used, held: self.held, ends: self.ends }
-    }
-
-    /// Time from which the ledger equals an unused one, in seconds since the epoch.
-    pub(super) fn expires_at(&self) -> u32 {
-        let window = if self.used > 0 { self.ends } else { 0 };
-        self.batches.back().map_or(window, |last| last.until.max(window))
     }
 }

@@ -141,7 +141,7 @@ impl FixedWindow {
 
     /// State of this share of the `whole` limit after its last verdict.
     pub(super) fn after(&self, whole: &Self, last: &LastVerdict, instances: NonZeroU32) -> Words {
-        let used = used_of_share(whole.limit, last.used, self.limit, instances);
+        let used = used_of_share(whole.ceiling(), last.used, self.ceiling(), instances);
         // The counter may end with a longer window that the rule had before.
         let end = match self.max_used() {
             Some(_) => self.window_end(last.decided_at),

@@ -26,7 +26,9 @@ pub struct LastVerdict {
     /// Hits that counted, with the tokens that were charged ahead of their use.
     pub(super) used: u64,
     /// Those of them that decay before the end of the window of the verdict.
-    pub(super) decaying: u64,
+    pub(super) decaying: u32,
+    /// Whether a limit override may have charged a bucket more than the rule's can owe.
+    pub(super) is_of_override: bool,
     /// Time of the verdict.
     pub decided_at: Timestamp,
     /// Time at which the counter equals an unused one.
@@ -38,7 +40,7 @@ pub struct LastVerdict {
 impl LastVerdict {
     /// Hits that do not decay before the end of the window of the verdict.
     pub(super) const fn current(&self) -> u64 {
-        self.used.saturating_sub(self.decaying)
+        self.used.saturating_sub(self.decaying as u64)
     }
 
     /// Whether nothing of it counts any more at `now`.
@@ -51,7 +53,11 @@ impl LastVerdict {
 pub(super) fn used_of_share(limit: u64, used: u64, share: u64, instances: NonZeroU32) -> u64 {
     match limit.checked_sub(used) {
         Some(remaining) => share.saturating_sub(remaining / NonZeroU64::from(instances)),
-        None => share.saturating_add(used.saturating_sub(limit).div_ceil(parts_of(limit, instances))),
+        None => {
+            let debt = u128::from(used.saturating_sub(limit)).saturating_mul(share.into());
+            let debt = debt.div_ceil(u128::from(limit.max(1)));
+            share.saturating_add(u64::try_from(debt).unwrap_or(u64::MAX))
+        }
     }
 }
 
@@ -210,7 +216,8 @@ impl Policy {
         };
         LastVerdict {
             used: verdict.used.saturating_add(verdict.held).saturating_add(prefetched.into()),
-            decaying: verdict.decaying,
+            decaying: u32::try_from(verdict.decaying).unwrap_or(u32::MAX),
+            is_of_override: matches!(self, Self::TokenBucket(policy) if policy.is_owed_by_override(verdict)),
             decided_at,
             reset_at,
             retry_at: decided_at.plus(verdict.retry_after),

@@ -4,6 +4,7 @@
 //! the two. An algorithm is one file here, one file of the same name in `lua/decide/`, and one variant of [`Algorithm`]
 //! and of [`Policy`].
 
+mod bucket_size;
 pub mod budget;
 pub mod concurrency;
 pub mod effective_limit;

@@ -363,7 +363,7 @@ impl Policy {
             (Self::Concurrency(policy), CounterState::Leases(held)) => {
                 held.expires_at(policy.lease_ttl().saturating_mul(2))
             }
-            (Self::Budget(_), CounterState::Ledger(ledger)) => ledger.expires_at(),
+            (Self::Budget(policy), CounterState::Ledger(ledger)) => policy.expires_at(ledger),
             (Self::SlidingWindowLog(_) | Self::Concurrency(_) | Self::Budget(_), _) => 0,
         }
     }

@@ -112,7 +112,7 @@ impl SlidingWindow {
         let limit = u64::from(whole.limit);
         let used = used_of_share(limit, last.used, self.limit.into(), instances);
         let count = last.current().div_ceil(parts_of(limit, instances)).min(used);
-        let counts = Counts { end: self.window_end(last.decided_at), count, previous: 0 };
+        let counts = Counts { end: self.end_after(last), count, previous: 0 };
         if self.is_changed_within(counts.end) {
             // All hits count in full until the end of the window.
             return self.words(&Counts { count: used, ..counts });
@@ -120,11 +120,19 @@ impl SlidingWindow {
         let left = Self::until_end(&counts, last.decided_at).div_ceil(self.step()).clamp(1, self.steps());
         let mut previous = self.previous_of(used.saturating_sub(count), left);
         if last.used >= limit {
-            let of_whole = self.previous_of(last.decaying, left);
+            let of_whole = self.previous_of(last.decaying.into(), left);
             let room = [limit.saturating_sub(last.current()), u64::from(self.limit).saturating_sub(count)];
             previous = previous.max(self.previous_until_room(of_whole, room));
         }
         self.words(&Counts { previous, ..counts })
+    }
+
+    /// End of the window of a last verdict. It may be ahead, after a step back of the clock or a change of length.
+    fn end_after(&self, last: &LastVerdict) -> u32 {
+        let last_micro = Timestamp::from_micros(last.reset_at.as_micros().saturating_sub(1));
+        // The hits of the window itself count in the next one too.
+        let ahead = if last.current() > 0 { self.window.get() } else { 0 };
+        self.window_end(last_micro).saturating_sub(ahead).max(self.window_end(last.decided_at))
     }
 
     /// Maximum number of hits of the previous window of which `share` count when `left` steps of this one are left.

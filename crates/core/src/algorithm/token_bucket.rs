@@ -38,7 +38,7 @@ use std::{
     time::Duration,
 };
 
-use super::{LastVerdict, PolicyError, Prefetch, Verdict};
+use super::{LastVerdict, PolicyError, Prefetch, Verdict, bucket_size::BucketSize};
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
 pub(super) const TICKS_PER_MICRO: u64 = 100;
@@ -47,12 +47,6 @@ pub(super) const TICKS_PER_SECOND: u64 = 1_000 * TICKS_PER_MILLI;
 
 /// Maximum time to fill a bucket, about 2.8 years: it keeps each sum below 2^53 ticks.
 const MAX_FILL_TICKS: u64 = (1 << 53) - (1 << 48);
-
-/// Capacity of size 0, about 82 ms; each further size has four times as much, and size 10 a day.
-const MIN_SIZE_TICKS: u64 = 8_239_747;
-
-/// Size of the maximum time to fill, which fits 4 bits.
-const MAX_SIZE: u32 = 15;
 
 /// Debt above which a clock that was ahead wrote the state, as a multiple of the size.
 const MAX_STEP_BACK_SIZES: u64 = 8;
@@ -66,14 +60,6 @@ struct Bucket {
     /// Theoretical arrival time, in ticks since the epoch.
     full_at: u64,
     size: BucketSize,
-}
-
-/// Size of the rule's bucket or of the largest one used by limit overrides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct BucketSize {
-    exponent: u32,
-    /// Whether the bucket is that of a limit override.
-    of_override: bool,
 }
 
 /// Bucket with a capacity, refilled at the quota's rate.
@@ -210,12 +196,16 @@ impl TokenBucket {
     pub(super) fn after(&self, last: &LastVerdict) -> [u32; 2] {
         let owed = last.reset_at.since(last.decided_at).as_micros();
         let owed = u64::try_from(owed).unwrap_or(u64::MAX).saturating_mul(TICKS_PER_MICRO);
-        // Only the debt of a limit override denies for longer than this bucket could.
-        if last.retry_at.since(last.decided_at) > duration(self.max_debt) {
-            let size = BucketSize { exponent: size_of(owed), of_override: true };
+        if last.is_of_override {
+            let size = BucketSize { exponent: BucketSize::exponent_of(owed), of_override: true };
             return self.bucket(last.decided_at, owed, size).write();
         }
         self.bucket(last.decided_at, owed.min(self.max_debt), BucketSize::default()).write()
+    }
+
+    /// Whether the verdict on this bucket shows a debt of a limit override.
+    pub(super) fn is_owed_by_override(&self, verdict: &Verdict) -> bool {
+        self.is_override || verdict.reset_after > duration(self.max_debt)
     }
 
     /// Time in which `amount` tokens refill, at most.
@@ -294,12 +284,17 @@ impl TokenBucket {
         if owed == 0 {
             return Bucket { full_at: 0, size: BucketSize::default() };
         }
-        let exponent = size_of(self.max_debt);
+        let full_at = now_in_ticks(now).saturating_add(owed);
+        if owed > known.room().max(self.max_debt) {
+            // Nor is it raised, or the debt would be reduced at the next use.
+            return Bucket { full_at, size: known };
+        }
+        let exponent = BucketSize::exponent_of(self.max_debt);
         let of_override = known.of_override || (self.is_override && exponent >= known.exponent);
         let keeps = self.is_override || known.of_override || owed > self.max_debt;
         let size =
             BucketSize { exponent: if keeps { exponent.max(known.exponent) } else { exponent }, of_override };
-        Bucket { full_at: now_in_ticks(now).saturating_add(owed), size }
+        Bucket { full_at, size }
     }
 
     pub(super) fn verdict(&self, state: [u32; 2], now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
@@ -335,22 +330,6 @@ impl TokenBucket {
     }
 }
 
-impl BucketSize {
-    /// Upper bound of the debt of buckets of this size, less than four times the largest possible debt.
-    const fn room(self) -> u64 {
-        MIN_SIZE_TICKS << (self.exponent << 1)
-    }
-
-    /// The 5 bits of a state.
-    const fn from_bits(bits: u32) -> Self {
-        Self { exponent: bits / 2, of_override: bits % 2 == 1 }
-    }
-
-    const fn bits(self) -> u32 {
-        self.exponent << 1 | self.of_override as u32
-    }
-}
-
 impl Bucket {
     fn read([seconds, word]: [u32; 2]) -> Self {
         let ticks = u64::from(seconds).saturating_mul(TICKS_PER_SECOND);
@@ -368,12 +347,6 @@ impl Bucket {
         // The remainder is below 100,000,000, so it fits.
         [seconds, (self.full_at % TICKS_PER_SECOND) as u32 | self.size.bits() << SIZE_SHIFT]
     }
-}
-
-/// Exponent of the size of a capacity.
-fn size_of(capacity: u64) -> u32 {
-    let steps = capacity.div_ceil(MIN_SIZE_TICKS).max(1);
-    steps.next_power_of_two().trailing_zeros().div_ceil(2).min(MAX_SIZE)
 }
 
 /// TAT in seconds since the epoch, rounded up: an unused bucket is full.

@@ -1,5 +1,8 @@
 //! Shares that start from the last verdict of the whole counter.
 
+mod debts;
+mod sliding_window;
+
 use std::num::NonZeroU32;
 
 use super::*;
@@ -144,21 +147,6 @@ proptest! {
 }
 
 #[test]
-fn a_share_of_a_sliding_window_has_no_room_before_the_whole_has() {
-    let quota = Quota { limit: 21, window: Window::from_seconds(7).expect("in range") };
-    let mut whole = Counter::whole(Algorithm::SlidingWindow, quota);
-    // 17 hits of the previous window, of which 14 count for 412 ms more, and 7 of this one.
-    whole.state = CounterState::Words([1_700_000_092, 7, 17]);
-    let at = 78_823_532;
-    let denial = whole.charge(at, Hits::ONE);
-    assert_eq!(denial.retry_after, Duration::from_micros(411_764));
-    for number in 2..=5 {
-        let mut share = whole.share(&denial, 0, instances(number));
-        assert_eq!(share.drain(at + 411_763), 0, "{number} instances");
-    }
-}
-
-#[test]
 fn charges_of_others_since_the_verdict_are_estimated_from_the_usage_of_the_window() {
     // START is 20 s after the start of a minute.
     let quota = Quota { limit: 600, window: Window::from_seconds(60).expect("in range") };
@@ -202,66 +190,6 @@ fn debts_and_carried_hits_are_divided_too() {
 }
 
 #[test]
-fn a_sliding_window_at_a_steady_rate_is_continued() {
-    let quota = quota_of(300, 60);
-    let alone = Counter::whole(Algorithm::SlidingWindow, quota).policy;
-    for (policy, start) in [alone, alone.region_share(300, 300)]
-        .into_iter()
-        .flat_map(|policy| [0, 25, 40].map(|start| (policy, start * 1_000_000)))
-    {
-        let mut whole = Counter { policy, state: CounterState::default() };
-        // 90 % of the limit, for two windows.
-        let at = |hit: u64| start + hit * 222_222;
-        let verdict = (0..540_u64).map(|hit| whole.charge(at(hit), Hits::ONE)).last().expect("one");
-        let mut shares: Vec<_> = (0..3).map(|_| whole.share(&verdict, 0, instances(3))).collect();
-        let continued = (540..810_u64)
-            .filter(|hit| shares[(hit % 3) as usize].charge(at(*hit), Hits::ONE).admitted)
-            .count();
-        assert!(continued >= 260, "{continued} of 270 from {start} on: {policy:?}");
-    }
-}
-
-#[test]
-fn a_share_of_a_sliding_window_decays_as_the_whole_does_whatever_the_limit() {
-    const DAY: u64 = 86_400_000_000;
-    let mut whole = Counter::whole(Algorithm::SlidingWindow, quota_of(1_000_000, 86_400));
-    let edge = DAY - START % DAY;
-    let at = edge + DAY + DAY / 2;
-    whole.charge(edge, Hits::charge(400_000));
-    whole.charge(at, Hits::charge(800_000));
-    let denial = whole.charge(at, Hits::ONE);
-    assert!(!denial.admitted);
-    let share = whole.share(&denial, 0, instances(1));
-    let later = Timestamp::from_micros(START + at + DAY / 3);
-    let unused = |counter: &Counter| counter.policy.unused(&mut counter.state.clone(), later);
-    assert!(unused(&share) <= unused(&whole));
-    assert!(unused(&share) >= unused(&whole) - 2, "{} of {}", unused(&share), unused(&whole));
-}
-
-#[test]
-fn after_a_change_of_length_a_share_of_a_sliding_window_admits_what_remained() {
-    let now = Timestamp::from_micros(START);
-    let mut whole = Counter::whole(Algorithm::SlidingWindow, quota_of(100, 60));
-    let former = Counter::whole(Algorithm::SlidingWindow, quota_of(100, 30)).policy;
-    whole.policy = whole.policy.succeeding(&former, now);
-    // START is 20 s after the start of a minute.
-    let verdict = whole.charge(39_000_000, Hits::charge(50));
-    let mut share = whole.share(&verdict, 0, instances(2));
-    assert_eq!((share.drain(39_000_000), share.drain(40_000_000)), (25, 0));
-}
-
-#[test]
-fn tokens_charged_ahead_of_a_sliding_window_count_until_its_end() {
-    let mut whole = Counter::whole(Algorithm::SlidingWindow, quota_of(100, 60));
-    let verdict = whole.charge(40_000_000, Hits::ONE);
-    let last = whole.policy.last_verdict(&verdict, 50);
-    let state = whole.policy.share_after(&last, verdict.decided_at, instances(1)).expect("remembered");
-    let mut share = Counter { policy: whole.policy, state };
-    assert_eq!((share.drain(40_000_000), share.drain(99_000_000)), (49, 0));
-    assert!(!last.is_over(Timestamp::from_micros(START + 150_000_000)), "it counts in the next window");
-}
-
-#[test]
 fn a_denial_by_the_minimum_interval_stands() {
     let parameters = Parameters { min_interval: Duration::from_secs(5), ..Parameters::default() };
     let policy = Policy::new(Algorithm::SlidingWindowLog, quota_of(20, 60), &parameters).expect("valid");
@@ -273,64 +201,6 @@ fn a_denial_by_the_minimum_interval_stands() {
     // The interval of one of three instances is 15 s.
     let mut share = whole.share(&denial, 0, instances(3));
     assert_eq!((share.drain(24_999_000), share.drain(25_000_000)), (0, 1));
-}
-
-#[test]
-fn hits_that_a_window_carries_are_remembered_until_the_end_of_the_next() {
-    let parameters = Parameters { overdraft: true, carry: true, unused_percent: 20, ..Parameters::default() };
-    let policy = Policy::new(Algorithm::FixedWindow, quota_of(100, 60), &parameters).expect("valid");
-    let mut whole = Counter { policy, state: CounterState::default() };
-    whole.charge(0, Hits::Overdraw(220.try_into().expect("not 0")));
-    let denial = whole.charge(0, Hits::ONE);
-    assert_eq!(denial.retry_after, Duration::from_secs(100));
-    let last = policy.last_verdict(&denial, 0);
-    assert!(!last.is_over(Timestamp::from_micros(START + 99_000_000)));
-    assert!(last.is_over(Timestamp::from_micros(START + 100_000_000)));
-    assert_eq!(whole.share(&denial, 0, instances(3)).drain(99_000_000), 0);
-}
-
-#[test]
-fn a_debt_lasts_as_long_with_more_instances_than_hits() {
-    let parameters = Parameters { overdraft: true, carry: true, max_debt: Some(30), ..Parameters::default() };
-    let policy = Policy::new(Algorithm::FixedWindow, quota_of(3, 60), &parameters).expect("valid");
-    let sliding = Counter::whole(Algorithm::SlidingWindow, quota_of(3, 60)).policy;
-    for (policy, debt) in [(policy, 33), (sliding, 23)] {
-        let mut whole = Counter { policy, state: CounterState::default() };
-        whole.charge(0, Hits::Overdraw(debt.try_into().expect("not 0")));
-        let denial = whole.charge(0, Hits::ONE);
-        assert!(denial.retry_after > Duration::from_secs(60));
-        let mut share = whole.share(&denial, 0, instances(10));
-        let retry_at = denial.retry_after.as_micros() as u64;
-        let admitted = (share.drain(retry_at - 1), share.drain(retry_at + 1_000_000));
-        assert_eq!(admitted, (0, 1), "{policy:?}");
-    }
-}
-
-#[test]
-fn the_debt_of_a_limit_override_denies_as_long() {
-    let mut whole = Counter::whole(Algorithm::TokenBucket, quota_of(10, 60));
-    let rule = whole.policy;
-    whole.policy = rule.with_quota(quota_of(100, 3_600));
-    whole.drain(0);
-    whole.policy = rule;
-    let denial = whole.charge(0, Hits::ONE);
-    assert_eq!(denial.retry_after, Duration::from_secs(3_546));
-    let mut share = whole.share(&denial, 0, instances(1));
-    assert_eq!((share.drain(3_545_000_000), share.drain(3_546_000_000)), (0, 1));
-}
-
-#[test]
-fn a_debt_of_a_log_denies_no_longer() {
-    let parameters = Parameters { overdraft: true, ..Parameters::default() };
-    let policy = Policy::new(Algorithm::SlidingWindowLog, quota_of(10, 60), &parameters).expect("valid");
-    let mut whole = Counter { policy, state: CounterState::default() };
-    for (at, hits) in [(0, 9_u64), (1_000_000, 9), (50_000_000, 1)] {
-        whole.charge(at, Hits::Overdraw(hits.try_into().expect("not 0")));
-    }
-    let denial = whole.charge(50_000_000, Hits::ONE);
-    assert_eq!(denial.retry_after, Duration::from_secs(11));
-    let mut share = whole.share(&denial, 0, instances(1));
-    assert_eq!((share.drain(60_999_999), share.drain(61_000_000)), (0, 1));
 }
 
 #[test]
