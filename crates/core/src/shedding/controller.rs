@@ -101,6 +101,8 @@ impl SheddingController {
     }
 
     fn remember(&mut self, now: Timestamp) {
+        // A clock that was set back must not let them accumulate until it is where it was.
+        self.recent.retain(|(since, _)| *since <= now);
         // The last one before the lag still applies.
         while self.recent.get(1).is_some_and(|(since, _)| now.since(*since) >= REPORT_LAG) {
             self.recent.pop_front();
@@ -121,4 +123,29 @@ fn counted(utilization: f64, target: f64) -> f64 {
 #[allow(clippy::float_arithmetic)]
 fn critical_part(policy: &SheddingPolicy, [critical, ..]: [f64; Priority::COUNT]) -> f64 {
     critical * (1.0 - policy.floor) + policy.floor
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_clock_that_was_set_back_makes_no_memory_grow() {
+        let policy = SheddingPolicy {
+            target: 0.8,
+            half_life: SheddingPolicy::DEFAULT_HALF_LIFE,
+            floor: SheddingPolicy::DEFAULT_FLOOR,
+            stale_after: SheddingPolicy::DEFAULT_STALE_AFTER,
+        };
+        let reading = SheddingReading { report_age: Some(Duration::ZERO), ..SheddingReading::default() };
+        let mut controller = SheddingController::default();
+        let hour = Timestamp::from_micros(3_600_000_000);
+        let seconds = (0..100).map(|second| Timestamp::from_micros(second * 1_000_000));
+        for now in [hour].into_iter().chain(seconds) {
+            controller.update(&policy, &reading, now);
+            assert!(controller.recent.len() <= 16, "{} entries", controller.recent.len());
+        }
+    }
 }

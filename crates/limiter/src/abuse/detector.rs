@@ -1,6 +1,6 @@
 //! Detector: adds the reports of all instances, and finds the keys that meet a rule.
 
-use std::time::Duration;
+use std::{mem, time::Duration};
 
 use foldhash::quality::RandomState;
 use hashbrown::HashMap;
@@ -24,10 +24,15 @@ const WATCH_ROUNDS: u64 = 3;
 /// A domain and the text of a key.
 type KeyName = (Box<str>, Box<str>);
 
+/// Name and trigger of an abuse rule.
+type NamedTrigger = (Box<str>, AbuseTrigger);
+
 /// State of the keys that were reported. Time is an argument, in milliseconds since any moment.
 #[derive(Debug, Default)]
 pub struct AbuseDetector {
     keys: HashMap<KeyName, KeyState, RandomState>,
+    /// Names and triggers of the rules that the states are of, by domain.
+    rules: HashMap<Box<str>, Vec<NamedTrigger>, RandomState>,
     /// Last report of each instance.
     sequences: HashMap<String, u64, RandomState>,
     round: u64,
@@ -37,14 +42,21 @@ pub struct AbuseDetector {
 /// State of one key.
 #[derive(Debug, Default)]
 struct KeyState {
-    /// For each rule of the domain, since when the key exceeds its rate.
-    since_ms: Vec<Option<u64>>,
+    /// For each rule of the domain.
+    rules: Vec<RuleState>,
+    /// When the key was last reported with a denied request.
+    denied_ms: u64,
+}
+
+/// State of a key for one rule.
+#[derive(Clone, Copy, Debug, Default)]
+struct RuleState {
+    /// Since when the key exceeds the rate.
+    since_ms: Option<u64>,
     /// Denied requests since the last admitted one.
     run: u64,
     /// Round in which the key began to be watched.
     watched: Option<u64>,
-    /// When the key was last reported with a denied request.
-    denied_ms: u64,
 }
 
 /// Requests of one key on all instances.
@@ -112,11 +124,12 @@ impl AbuseDetector {
         if gap > max_gap_ms {
             self.keys.clear();
         }
+        self.forget_changed(rules);
         let counts = self.add_up(reports);
         // Rates must be exceeded in every round.
         for (name, state) in &mut self.keys {
             if !counts.contains_key(name) {
-                state.since_ms.clear();
+                state.rules.iter_mut().for_each(|rule| rule.since_ms = None);
             }
         }
         let mut detected = Detected::default();
@@ -171,19 +184,19 @@ impl AbuseDetector {
         let is_listed = lists.denying(&domain.name, &entries, wall_ms).is_some();
         let round = self.round;
         let state = self.keys.entry(name.clone()).or_default();
-        state.since_ms.resize(domain.abuse.len(), None);
+        state.rules.resize(domain.abuse.len(), RuleState::default());
         if counts.denied > 0 {
             state.denied_ms = now_ms;
         }
         if is_listed {
-            (state.run, state.watched) = (0, None);
+            state.end_runs();
         }
         let mut found: Option<Abuser> = None;
-        for (at, abuse) in domain.abuse.iter().enumerate() {
+        for (abuse, state) in domain.abuse.iter().zip(&mut state.rules) {
             if is_listed || !abuse.is_of_one_client(rule, &entries) {
                 continue;
             }
-            let Some(evidence) = state.meets(at, abuse.trigger, counts, now_ms, round) else { continue };
+            let Some(evidence) = state.meets(abuse.trigger, counts, now_ms, round) else { continue };
             if let Some(refusal) = refusal(abuse, lists, &domain.name, &entries, wall_ms) {
                 detected.refused.push(refusal);
                 continue;
@@ -206,11 +219,22 @@ impl AbuseDetector {
         detected.abusers.extend(found);
     }
 
+    /// Drops the state of the keys of domains whose rules have changed: each begins anew.
+    fn forget_changed(&mut self, rules: &Rules) {
+        let with_abuse = rules.domains().filter(|domain| !domain.abuse.is_empty());
+        let stated = with_abuse.map(|domain| {
+            let triggers = domain.abuse.iter().map(|abuse| (abuse.name.clone(), abuse.trigger));
+            (domain.name.clone(), triggers.collect())
+        });
+        let former = mem::replace(&mut self.rules, stated.collect());
+        self.keys.retain(|(domain, _), _| self.rules.get(domain) == former.get(domain));
+    }
+
     /// Drops the state of keys that are no longer suspect.
     fn forget(&mut self, now_ms: u64) {
         self.keys.retain(|_, state| {
-            let is_rate = state.since_ms.iter().any(Option::is_some);
-            let is_run = state.run > 0 || state.watched.is_some();
+            let is_rate = state.rules.iter().any(|rule| rule.since_ms.is_some());
+            let is_run = state.rules.iter().any(|rule| rule.run > 0 || rule.watched.is_some());
             is_rate || is_run && now_ms.saturating_sub(state.denied_ms) <= RUN_MEMORY_MS
         });
         if self.keys.len() > MAX_REMEMBERED {
@@ -223,11 +247,11 @@ impl AbuseDetector {
 
     /// Returns the keys to watch. The runs of those that have no room begin anew, because instances may admit them unseen.
     fn watched(&mut self) -> Vec<(String, String)> {
-        let all = self.keys.iter_mut().filter(|(_, state)| state.watched.is_some());
+        let all = self.keys.iter_mut().filter(|(_, state)| state.is_watched());
         let mut all: Vec<_> = all.collect();
-        all.sort_unstable_by(|a, b| b.1.run.cmp(&a.1.run).then_with(|| a.0.cmp(b.0)));
+        all.sort_unstable_by(|a, b| b.1.longest_run().cmp(&a.1.longest_run()).then_with(|| a.0.cmp(b.0)));
         for (_, state) in all.iter_mut().skip(MAX_WATCHED) {
-            (state.run, state.watched) = (0, None);
+            state.end_runs();
         }
         let watched = all.into_iter().take(MAX_WATCHED);
         watched.map(|((domain, text), _)| (domain.to_string(), text.to_string())).collect()
@@ -235,10 +259,23 @@ impl AbuseDetector {
 }
 
 impl KeyState {
-    /// The abuse for people, if the key meets the trigger of rule number `at`, which then begins anew.
+    fn is_watched(&self) -> bool {
+        self.rules.iter().any(|rule| rule.watched.is_some())
+    }
+
+    fn longest_run(&self) -> u64 {
+        self.rules.iter().map(|rule| rule.run).max().unwrap_or_default()
+    }
+
+    fn end_runs(&mut self) {
+        self.rules.iter_mut().for_each(|rule| (rule.run, rule.watched) = (0, None));
+    }
+}
+
+impl RuleState {
+    /// The abuse for people, if the key meets the trigger, which then begins anew.
     fn meets(
         &mut self,
-        at: usize,
         trigger: AbuseTrigger,
         counts: FleetCounts,
         now_ms: u64,
@@ -253,17 +290,16 @@ impl KeyState {
             }
             AbuseTrigger::DeniedInARow { count } => return self.meets_run(u64::from(count), counts, round),
         };
-        let since = self.since_ms.get_mut(at)?;
         if !is_over {
-            *since = None;
+            self.since_ms = None;
             return None;
         }
-        let began = *since.get_or_insert(now_ms);
+        let began = *self.since_ms.get_or_insert(now_ms);
         let lasted = now_ms.saturating_sub(began);
         if u128::from(lasted) < period.as_millis() {
             return None;
         }
-        *since = Some(now_ms);
+        self.since_ms = Some(now_ms);
         Some(format!("{} {what}/s for {}s", rate / 1_000, lasted / 1_000))
     }
 

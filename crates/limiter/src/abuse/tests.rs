@@ -325,3 +325,37 @@ proptest! {
         }
     }
 }
+
+/// The round in which a rule lists a key with 40 denials in each, and the evidence.
+fn listed_by(rule: &str, abuse: &str) -> Option<(u32, String)> {
+    let mut fleet = Fleet::new(abuse);
+    (1..=60).find_map(|round| {
+        let detected = fleet.round(&[&[("x", 40, 0, false)]]);
+        let abuser = detected.abusers.into_iter().find(|abuser| abuser.rule == rule)?;
+        Some((round, abuser.evidence))
+    })
+}
+
+#[test]
+fn rules_of_denials_in_a_row_count_apart() {
+    const LOW: &str = "denied_in_a_row: 100";
+    const HIGH: &str = "mode: enforce, denied_in_a_row: 1000";
+    let both = format!("{LOW}}}, {{name: b, client_keys: [ip], {HIGH}");
+    let reversed = format!("{HIGH}}}, {{name: b, client_keys: [ip], {LOW}");
+    let (low, high) = (listed_by("a", LOW), listed_by("a", HIGH));
+    assert!(low.is_some() && high.is_some());
+    assert_eq!((listed_by("a", &both), listed_by("b", &both)), (low.clone(), high.clone()));
+    assert_eq!((listed_by("b", &reversed), listed_by("a", &reversed)), (low, high));
+}
+
+#[test]
+fn a_rule_that_takes_the_place_of_another_begins_anew() {
+    let mut fleet = Fleet::new("hits_per_second: 5, for: 1h");
+    for _ in 0..600 {
+        assert!(fleet.round(&[&[("x", 0, 20, true)]]).abusers.is_empty());
+    }
+    fleet.rules = rules(
+        "denied_per_second: 50, for: 10m, mode: enforce}, {name: b, client_keys: [ip], hits_per_second: 5, for: 1h",
+    );
+    assert_eq!(fleet.round(&[&[("x", 200, 200, true)]]).abusers, []);
+}
