@@ -88,10 +88,13 @@ impl Shard {
         name: &CounterKey<'_>,
         inspect: impl FnOnce(&mut CounterState) -> T,
     ) -> T {
-        match self.slot(name) {
-            Some(slot) => inspect(&mut slot.state),
-            None => inspect(&mut CounterState::default()),
-        }
+        let Some(slot) = self.slot(name) else { return inspect(&mut CounterState::default()) };
+        // An inspection may advance the state to a time, which removes hits that have expired.
+        let before = slot.state.weight();
+        let result = inspect(&mut slot.state);
+        let after = slot.state.weight();
+        self.weight = self.weight.saturating_add(after).saturating_sub(before);
+        result
     }
 
     /// Decides a counter by `decide`, from an unused state if it is not held, and keeps it until it expires.

@@ -1,9 +1,15 @@
 //! The memory store through its public interface.
 
+use std::{
+    num::{NonZeroU32, NonZeroU64},
+    time::Duration,
+};
+
 use tollgate_core::{
     RecordId,
-    algorithm::{Algorithm, Parameters},
+    algorithm::{Algorithm, Parameters, Reserve, Unsettled},
     descriptor::Entry,
+    lease::LeaseId,
     quota::{Quota, Unit, Window},
 };
 
@@ -135,4 +141,67 @@ fn unused_limits_make_room_for_new_ones() {
     // Each store hashes keys to shards at random, so that a single one may be below the average.
     let held: Vec<usize> = (0..4).map(|_| new_counters_held(capacity)).collect();
     assert!(held.iter().sum::<usize>() > held.len() * capacity / 2, "{held:?} of {capacity}");
+}
+
+#[test]
+fn hits_that_expired_at_a_precheck_weigh_nothing() {
+    let start = 1_000_000_000_000_000;
+    let policy = |algorithm, limit, seconds| {
+        let quota = Quota { limit, window: Window::from_seconds(seconds).expect("in range") };
+        let parameters = Parameters { lease_ttl: Duration::from_secs(1), ..Parameters::default() };
+        Policy::new(algorithm, quota, &parameters).expect("valid")
+    };
+    for algorithm in [Algorithm::SlidingWindowLog, Algorithm::Concurrency] {
+        for charging in [Charging::Independent, Charging::AllOrNone] {
+            let clock = Clock::manual(Timestamp::from_micros(start));
+            let store = MemoryStore::new(64 * 100, clock.clone());
+            // The counters of one cell are in one shard, which holds 100 of them.
+            let passes = |number: u8, policy: Policy| {
+                let key = CellKey::open("d", [Entry { key: "k", value: "v" }].into_iter());
+                let record = RecordId::numbered(number, policy.algorithm());
+                let check = Check { veto: Veto::Alone, ..Check::own(record, policy, Hits::ONE) };
+                admitted(&store, &TagRequest::new(charging, key, check))
+            };
+            let (of_year, stored) =
+                (policy(Algorithm::FixedWindow, 1, 31_000_000), policy(algorithm, 100, 1));
+            for number in 1..41 {
+                assert!(passes(number, of_year));
+            }
+            for burst in 0..20 {
+                for at in 0..40 {
+                    clock.set(Timestamp::from_micros(start + burst * 2_000_000 + at));
+                    assert!(passes(0, stored));
+                }
+            }
+            assert!(passes(41, of_year));
+            assert_eq!(store.occupancy().evicted, 0, "{algorithm:?}, {charging:?}");
+            assert!((1..41).all(|number| !passes(number, of_year)));
+        }
+    }
+}
+
+#[test]
+fn what_an_unsettled_lease_holds_is_kept_until_the_end_of_the_window() {
+    let clock = Clock::manual(Timestamp::from_micros(3_600_000_000 * 300_000));
+    let store = MemoryStore::new(64 * 4_000, clock.clone());
+    let quota = Quota { limit: 100, window: Window::of(Unit::Hour) };
+    let ttl = NonZeroU32::new(10).expect("not 0");
+    let reserve = Reserve { ttl, unsettled: Unsettled::Charge, add: 0, cap: None };
+    let parameters = Parameters { reserve: Some(reserve), ..Parameters::default() };
+    let policy = Policy::new(Algorithm::FixedWindow, quota, &parameters).expect("valid");
+    let reserve_all = |value: &str| {
+        let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());
+        let amount = NonZeroU64::new(100).expect("not 0");
+        let hits = Hits::Acquire { amount, lease: LeaseId::random() };
+        let check =
+            Check { veto: Veto::Alone, ..Check::own(RecordId::alone(policy.algorithm()), policy, hits) };
+        TagRequest::new(Charging::AllOrNone, key, check)
+    };
+    assert!(admitted(&store, &reserve_all("idle")));
+    clock.set(clock.now().plus(Duration::from_secs(20)));
+    for other in 0..10_000 {
+        store.decide(&reserve_all(&other.to_string()));
+    }
+    assert_eq!(store.occupancy().evicted, 0);
+    assert!(!admitted(&store, &reserve_all("idle")));
 }

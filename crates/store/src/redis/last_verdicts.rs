@@ -6,7 +6,7 @@ use std::{
     mem,
     sync::{
         Arc,
-        atomic::{AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
 };
 
@@ -55,6 +55,8 @@ pub struct LastVerdicts(Arc<Shared>);
 struct Shared {
     hasher: RandomState,
     shards: [CachePadded<Mutex<Shard>>; SHARDS],
+    /// Whether there was ever an entry: while none of the limits is used much, verdicts take no lock.
+    has_entries: AtomicBool,
     /// Time of the latest verdict, in microseconds since the epoch, by the clock of the servers.
     last_reply_at: AtomicU64,
     /// Microseconds by which that clock is ahead of this machine's.
@@ -88,6 +90,7 @@ impl Default for LastVerdicts {
         Self(Arc::new(Shared {
             hasher: RandomState::default(),
             shards,
+            has_entries: AtomicBool::new(false),
             last_reply_at: AtomicU64::new(0),
             clock_shift: Arc::default(),
         }))
@@ -109,16 +112,25 @@ impl LastVerdicts {
             if verdict.ban.is_some_and(|ban| ban.is_enforced) {
                 continue;
             }
-            // A refund leaves less than the verdict that is kept.
-            if (is_minor(verdict, prefetched) && !check.hits.is_refund())
-                || check.policy.algorithm().holds_permits()
-            {
+            if check.policy.algorithm().holds_permits() {
+                continue;
+            }
+            let is_minor = is_minor(verdict, prefetched) && !check.hits.is_refund();
+            if is_minor && !self.0.has_entries.load(Ordering::Relaxed) {
+                continue;
+            }
+            let hash = self.hash(&cell.key, check.record);
+            let Some(shard) = self.shard(hash) else { continue };
+            let entry = || Entry { hash, last: check.policy.last_verdict(verdict, prefetched) };
+            if is_minor {
+                // Another instance may have refunded or reset what a kept verdict states.
+                shard.lock().update(hash, entry);
                 continue;
             }
             self.record_time(verdict.decided_at);
-            let hash = self.hash(&cell.key, check.record);
-            if let Some(shard) = self.shard(hash) {
-                shard.lock().set(Entry { hash, last: check.policy.last_verdict(verdict, prefetched) });
+            shard.lock().set(entry());
+            if !self.0.has_entries.load(Ordering::Relaxed) {
+                self.0.has_entries.store(true, Ordering::Relaxed);
             }
         }
     }
@@ -176,6 +188,18 @@ impl Shard {
             self.older = mem::take(&mut self.newer);
         }
         self.newer.insert_unique(entry.hash, entry, |known| known.hash);
+    }
+
+    /// Replaces the entry of a counter, if one is kept and is not later.
+    fn update(&mut self, hash: u64, entry: impl FnOnce() -> Entry) {
+        let Self { newer, older } = self;
+        let known = newer.find_mut(hash, |known| known.hash == hash);
+        if let Some(known) = known.or_else(|| older.find_mut(hash, |known| known.hash == hash)) {
+            let entry = entry();
+            if !known.is_later(&entry) {
+                *known = entry;
+            }
+        }
     }
 
     fn take(&mut self, hash: u64) -> Option<LastVerdict> {
@@ -326,5 +350,15 @@ mod tests {
         assert_eq!(remaining(&verdicts, 0, fixed), Some(30));
         assert_eq!(remaining(&verdicts, 1, fixed), None);
         assert_eq!(remaining(&verdicts, 399_999, fixed), Some(50));
+    }
+    #[test]
+    fn a_verdict_that_little_is_used_replaces_a_kept_one() {
+        let (verdicts, fixed) = (LastVerdicts::default(), Algorithm::FixedWindow);
+        record(&verdicts, 1, fixed, 100, 1_000_000, Hits::ONE);
+        // Another instance has reset the counter.
+        record(&verdicts, 1, fixed, 1, 2_000_000, Hits::ONE);
+        assert_eq!(remaining(&verdicts, 1, fixed), Some(99));
+        record(&verdicts, 2, fixed, 1, 2_000_000, Hits::ONE);
+        assert_eq!(remaining(&verdicts, 2, fixed), None, "others are not kept");
     }
 }

@@ -269,7 +269,11 @@ impl CounterCache {
             }
             *entry = CacheEntry::new(check.policy);
         }
-        entry.denial = denial;
+        // A reply that does not show the ban of the counter, or shows that it stands, does not end it.
+        let shows_no_end = check.applied_ban().is_none() || verdict.ban.is_some_and(|ban| ban.is_enforced);
+        if denial.is_some() || !shows_no_end || !entry.denial.as_ref().is_some_and(Denial::is_of_ban) {
+            entry.denial = denial;
+        }
         if prefetched == 0 && !entry.may_be_leased(check.sync) {
             return;
         }

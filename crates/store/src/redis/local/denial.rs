@@ -70,6 +70,11 @@ impl Denial {
         self.banned(Hits::Charge(hits), now).or_else(|| self.at(now).filter(|_| hits.get() == self.hits))
     }
 
+    /// Whether it is an enforced ban.
+    pub(super) fn is_of_ban(&self) -> bool {
+        is_banned(&self.verdict)
+    }
+
     /// Whether it is valid at `now`, or was a second before.
     pub(super) fn was_valid_of_late(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.until) < Duration::from_secs(1)

@@ -61,3 +61,36 @@ fn hits_denied_from_the_cache_are_reported_once_for_a_counter_with_a_ban() {
     assert!(!server.admits(&more, 5));
     assert_eq!(*server.local.take_reported(&more, server.at(5_000)), [0], "long ago");
 }
+
+#[test]
+fn a_refund_or_a_read_does_not_end_a_cached_ban() {
+    for hits in [Hits::refund(1), Hits::Peek] {
+        let mut server = Server::new();
+        let call = banning(60_000, 1, SyncMode::Leased, BanEffect::Enforce);
+        for at in 0..1_000 {
+            assert!(server.admits(&call, at / 10));
+        }
+        assert!(server.local.held_hits(&call, server.at(100)) > 1);
+        // Denied hits of another instance have begun a ban, which the reply to a larger request shows.
+        let ban = Ban { until: NOW.seconds() + 600, level: NonZeroU8::MIN, is_new: true, is_enforced: true };
+        let large = banning(60_000, 1_000, SyncMode::Leased, BanEffect::Enforce);
+        let policy = large.checks().next().expect("one").policy;
+        let outcome = |hits: Hits, ban: Option<Ban>| {
+            let summary = policy.summary(&server.states[0], NOW, hits);
+            let verdict = policy.verdict(summary, NOW, hits, true, Charging::Independent);
+            let verdict = ban.map_or(verdict, |ban| verdict.under(ban, hits));
+            let verdicts = SmallVec::from_iter([Verdicts::from_iter([(0, verdict)])]);
+            RunOutcome { verdicts, prefetched: SmallVec::new() }
+        };
+        server.local.learn(&large, server.at(100), &outcome(Hits::charge(1_000), Some(ban)));
+        assert!(!server.local.decide(&call, server.at(100)).expect("cached")[0].1.admitted, "banned");
+        let (other, ban) = match hits {
+            Hits::Peek => (banning(60_000, 0, SyncMode::Leased, BanEffect::Enforce), Some(ban)),
+            // As the cache itself refunds unused tokens.
+            hits => (request(Charging::Independent, [check(0, policy, hits, SyncMode::Strict)]), None),
+        };
+        server.local.learn(&other, server.at(100), &outcome(hits, ban));
+        let verdict = server.local.decide(&call, server.at(100)).map(|verdicts| verdicts[0].1);
+        assert!(verdict.is_none_or(|verdict| !verdict.admitted), "{hits:?}: {verdict:?}");
+    }
+}
