@@ -106,6 +106,10 @@ local OPERATIONS = {
     end
     local room = tonumber(ARGV[4]) - redis.call('HLEN', KEYS[1])
     for i = 5, #ARGV, 2 do
+      if room <= 0 then
+        -- Fields that exist take no room.
+        room = tonumber(ARGV[4]) - redis.call('HLEN', KEYS[1])
+      end
       if room > 0 or string.sub(ARGV[i], 1, 1) == 'r' or redis.call('HEXISTS', KEYS[1], ARGV[i]) == 1 then
         redis.call('HINCRBY', KEYS[1], ARGV[i], ARGV[i + 1])
       end

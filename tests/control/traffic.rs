@@ -43,6 +43,19 @@ async fn sums_have_all_instances(one: Control, other: Control) {
     assert_eq!(found(&one.minute(minute - 2).await.expect("read")), borrowed);
 }
 
+async fn existing_series_take_no_room(one: Control, other: Control) {
+    let minute = now_ms() / 60_000;
+    let add = async |control: &Control, series: std::ops::Range<u32>| {
+        let names: Vec<_> = series.map(|rule| format!("1:d:{rule:04}")).collect();
+        let counts = counts(&names.iter().map(|name| (&**name, 1, 0)).collect::<Vec<_>>());
+        assert!(control.add_minute(minute, counts).await.expect("added"));
+    };
+    // Of at most 8,000 fields.
+    add(&one, 0..7_950).await;
+    add(&other, 7_900..7_990).await;
+    assert_eq!(found(&one.minute(minute).await.expect("read")).len(), 7_990);
+}
+
 async fn baselines_and_the_view_are_kept(one: Control, other: Control) {
     assert_eq!(one.baselines().await.expect("read"), Baselines::new());
     assert_eq!(one.anomalies().await.expect("read"), None);
@@ -65,6 +78,13 @@ mod redis {
         super::sums_have_all_instances(redis_control(&redis.url(), ""), redis_control(&redis.url(), ""))
             .await;
         every_key_expires(&redis);
+    }
+
+    #[tokio::test]
+    async fn existing_series_take_no_room() {
+        let redis = Redis::start();
+        super::existing_series_take_no_room(redis_control(&redis.url(), ""), redis_control(&redis.url(), ""))
+            .await;
     }
 
     #[tokio::test]

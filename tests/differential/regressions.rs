@@ -5,7 +5,7 @@ use tollgate::{
     store::redis::{CommandKeys, Run, ScriptClock},
 };
 
-use super::{batched_runs::in_order, *};
+use super::*;
 use crate::support::stores::{call, policy as plain};
 
 /// The wait of a denied check after a refund of all hits and new ones, in one call.

@@ -166,7 +166,7 @@ impl Mapping<'_> {
             let (before, behind) = self.pairs.split_at_checked(at).ok_or(MULTILINE)?;
             return Ok(match (behind.iter().any(|pair| self.is_kept(pair)), behind.get(1), before.last()) {
                 (true, Some((next, _)), _) => key.range.start..next.range.start,
-                (_, _, Some((_, before))) => self.end_of(before)?..self.end_of(value)?,
+                (_, _, Some((_, before))) => self.last_of_flow((before, key, value))?,
                 (_, _, None) => return Err("the limit has no other key"),
             });
         }
@@ -178,6 +178,22 @@ impl Mapping<'_> {
         }
         let end = self.line_end(self.end_of(value)?.max(key.range.end));
         Ok(begin..end.saturating_add(1).min(self.text.len()))
+    }
+
+    /// The range of the last pair in braces with the separator before it.
+    fn last_of_flow(
+        &self,
+        (before, key, value): (&SpanNode, &SpanNode, &SpanNode),
+    ) -> Result<Range<usize>, &'static str> {
+        let range = self.end_of(before)?..self.end_of(value)?;
+        let beside = [range.start..key.range.start, range.end..self.line_end(range.end)];
+        let has_comment =
+            beside.into_iter().filter_map(|part| self.text.get(part)).any(|part| part.contains('#'));
+        // The comment behind the pair before would be lost, and that behind this one would follow the pair before.
+        if has_comment && self.text.get(range.clone()).is_some_and(|text| text.contains('\n')) {
+            return Err("the key is the last one in braces, beside a comment");
+        }
+        Ok(range)
     }
 
     /// The white space before a key, which begins its line.

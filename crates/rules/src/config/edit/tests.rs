@@ -310,3 +310,25 @@ descriptors:
         edited(text, "a", json!({"requests_per_unit": limit})).expect("edited");
     }
 }
+
+#[test]
+fn comments_in_braces_are_neither_lost_nor_misplaced() {
+    let text = "domain: d
+descriptors:
+- key: a
+  rate_limit: {
+    unit: day,  # per day
+    requests_per_unit: 5,  # five
+    algorithm: token_bucket, # bucket
+    burst: 7  # seven
+  }
+";
+    let error = edited(text, "a", json!({"burst": null})).expect_err("refused");
+    assert!(error.contains("beside a comment"), "{error}");
+    let without = text.replace(
+        "    algorithm: token_bucket, # bucket\n    burst: 7  # seven\n",
+        "    algorithm: token_bucket,\n    burst: 7\n",
+    );
+    let expected = without.replace(",\n    burst: 7", "");
+    assert_eq!(edited(&without, "a", json!({"burst": null})).expect("edited"), expected);
+}
