@@ -99,14 +99,15 @@ local function make_budgets()
     budget.changed = true
   end
 
-  -- Ends all leases, if they count alike: usually those of a counter that was idle. Returns whether they do.
+  -- Ends all leases, if they count alike: usually those of a counter that was idle. Returns whether it did.
   local function end_all(budget)
-    if redis.pcall('GET', budget.key .. '~') ~= false then
-      return false
-    end
     local begin = budget.ends - budget.window
     local count_now = budget.first_end >= begin
     if budget.charges and not count_now and budget.last_end >= begin then
+      return false
+    end
+    -- A deleted key cannot be set again while its slot migrates. No key has this name.
+    if redis.pcall('GET', budget.key .. '~') ~= false then
       return false
     end
     charge(budget, budget.charges and count_now and budget.held or 0)
@@ -167,7 +168,7 @@ local function make_budgets()
       budget.ends, budget.used, budget.held, budget.first, budget.last = ends, used, held, first, last
       budget.first_end, budget.last_end, budget.count, budget.expires = first_end, last_end, count, expires
       budget.exists, budget.pending = true, found[2] or ''
-      -- Each batch has a lease. With others, ending them would take forever.
+      -- Each batch has a lease at least. A header with more batches than leases would keep the loop below busy.
       if first > last or last - first > count then
         error('budget with a malformed header')
       end
@@ -320,7 +321,7 @@ local function make_budgets()
     end
     local ends = math.max(budget.used > 0 and budget.ends or 0, budget.last_end)
     if budget.charges and budget.held > 0 then
-      -- What the leases hold may count until the end of the window in which they end.
+      -- Hits that leases hold may count until the end of the window in which they end.
       ends = math.max(ends, budget.last_end - budget.last_end % budget.window + budget.window)
     end
     local sets_expiry = ends > budget.expires

@@ -90,7 +90,7 @@ end
 
 -- Returns the result of a call on one budget, or nil if there is more to it.
 local function decide_budget(call)
-  local packed, key, checks, charging = ARGV[1 + call.first], KEYS[call.first], {}, 0
+  local packed, key, checks, weighed = ARGV[1 + call.first], KEYS[call.first], {}, 0
   for position = 5, #packed, 39 do
     local check = {}
     check.role, check.hits, check.p1, check.p2, check.extra = struct.unpack('<Bdddc8', packed, position + 6)
@@ -98,11 +98,11 @@ local function decide_budget(call)
     if check.role > 4 then
       return nil
     end
-    charging = charging + (check.hits >= 0 and check.p2 % 562949953421312 < 2 * 70368744177664 and 1 or 0)
+    weighed = weighed + (check.hits >= 0 and check.p2 % 562949953421312 < 2 * 70368744177664 and 1 or 0)
     checks[#checks + 1] = check
   end
-  -- All or none, a charge is weighed before the call's other operations change the budget.
-  if charging > 1 or charging == 1 and #checks > 1 then
+  -- All or none, charges and reads are weighed before the call's other operations change the budget.
+  if weighed > 1 or weighed == 1 and #checks > 1 then
     return nil
   end
   budgets = budgets or make_budgets()

@@ -139,7 +139,10 @@ MAKE_QUEUE[2] = function()
       if extra == NOTHING then
         hits = math.min(hits, log.used)
         log.refunded = log.refunded + hits
-        log.used, log.oldest = log.used - hits, nil
+        log.used = log.used - hits
+        if log.used == 0 then
+          log.oldest = nil
+        end
         return
       end
       local at = struct.unpack('<d', extra)

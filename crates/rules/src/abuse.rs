@@ -8,7 +8,7 @@ use tollgate_core::descriptor::Entry;
 use super::{Rule, Value, cidr, lists::Pattern};
 
 /// Rule that turns sustained abuse by one key into an entry of the deny list with an end.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct AbuseRule {
     /// Name, unique in the domain.
     pub name: Box<str>,
@@ -63,7 +63,7 @@ pub enum AbuseMode {
 }
 
 /// Keys that an abuse rule never lists.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Exemption {
     /// Any value that is an address in the range, or a range in it.
     Range(IpNet),
@@ -72,7 +72,7 @@ pub enum Exemption {
 }
 
 /// Condition on the value of a key.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ExemptValue {
     key: Box<str>,
     pattern: Pattern,

@@ -180,20 +180,14 @@ impl Budget {
         Ledger { ends, used: used.into(), ..Ledger::default() }
     }
 
-    /// Time from which the ledger equals an unused one, in seconds since the epoch: what a lease holds may count until the end of
-    /// the window in which it ends.
+    /// Time from which the ledger equals an unused one, in seconds since the epoch: what a lease holds may count until the
+    /// end of the window in which it ends.
     pub(super) fn expires_at(&self, ledger: &Ledger) -> u32 {
         let window = if ledger.used > 0 { ledger.ends } else { 0 };
-        ledger.batches.back().map_or(window, |last| {
-            let is_charged = ledger.held > 0 && self.reserve.unsettled == Unsettled::Charge;
-            let until = if is_charged {
-                self.window
-                    .window_end(Timestamp::from_micros(u64::from(last.until).saturating_mul(1_000_000)))
-            } else {
-                last.until
-            };
-            until.max(window)
-        })
+        let Some(last) = ledger.batches.back() else { return window };
+        let end = Timestamp::from_micros(u64::from(last.until).saturating_mul(1_000_000));
+        let may_count = ledger.held > 0 && self.reserve.unsettled == Unsettled::Charge;
+        if may_count { self.window.window_end(end).max(window) } else { last.until.max(window) }
     }
 
     /// Whether `hits` would pass at `now` after `earlier` hits of the same request.

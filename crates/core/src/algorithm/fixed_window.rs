@@ -21,8 +21,7 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use super::{
-    Charging, LastVerdict, MAX_STEP_BACK_WINDOWS, Prefetch, Verdict, Words,
-    last_verdict::{parts_of, used_of_share},
+    Charging, LastVerdict, MAX_STEP_BACK_WINDOWS, Prefetch, Verdict, Words, last_verdict::used_of_share,
 };
 use crate::{
     calendar::Calendar,
@@ -86,8 +85,10 @@ impl FixedWindow {
     }
 
     pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
-        let parts = u32::try_from(parts_of(self.limit, instances)).ok().and_then(NonZeroU32::new);
-        let max_carried = word_share_of(self.max_carried, parts.unwrap_or(instances));
+        // With more instances than hits, each has a share of one hit, and so the part of one hit in the debt.
+        let hits = u32::try_from(self.limit).ok().and_then(NonZeroU32::new);
+        let parts = hits.map_or(instances, |hits| hits.min(instances));
+        let max_carried = word_share_of(self.max_carried, parts);
         Self { limit: share_of(self.limit, instances), max_carried, ..self }
     }
 

@@ -25,7 +25,7 @@ use crate::{
 pub struct LastVerdict {
     /// Hits that counted, with the tokens that were charged ahead of their use.
     pub(super) used: u64,
-    /// Those of them that decay before the end of the window of the verdict.
+    /// Part of `used` that decays before the end of the window of the verdict.
     pub(super) decaying: u32,
     /// Whether a limit override may have charged a bucket more than the rule's can owe.
     pub(super) is_of_override: bool,
@@ -53,17 +53,14 @@ impl LastVerdict {
 pub(super) fn used_of_share(limit: u64, used: u64, share: u64, instances: NonZeroU32) -> u64 {
     match limit.checked_sub(used) {
         Some(remaining) => share.saturating_sub(remaining / NonZeroU64::from(instances)),
-        None => {
-            let debt = u128::from(used.saturating_sub(limit)).saturating_mul(share.into());
-            let debt = debt.div_ceil(u128::from(limit.max(1)));
-            share.saturating_add(u64::try_from(debt).unwrap_or(u64::MAX))
-        }
+        None => share.saturating_add(in_proportion(used.saturating_sub(limit), share, limit)),
     }
 }
 
-/// Number of shares that make up a limit: with more instances than hits, each has a share of one hit.
-pub(super) fn parts_of(limit: u64, instances: NonZeroU32) -> u64 {
-    u64::from(instances.get()).min(limit).max(1)
+/// Hits of a share that correspond to `hits` of a limit, rounded up.
+pub(super) fn in_proportion(hits: u64, share: u64, limit: u64) -> u64 {
+    let part = u128::from(hits).saturating_mul(share.into()).div_ceil(u128::from(limit.max(1)));
+    u64::try_from(part).unwrap_or(u64::MAX)
 }
 
 /// Part of a share, as a divisor, that is not granted while the store is slow and still charges the counter.
@@ -206,13 +203,10 @@ impl Policy {
             Self::FixedWindow(policy) if policy.carries_unused() => {
                 policy.next_window_end(decided_at).max(reset_at)
             }
-            // At the latest: tokens that were charged ahead have not expired by the end of the next window.
-            Self::SlidingWindow(policy) if prefetched > 0 => policy.next_window_end(decided_at).max(reset_at),
-            Self::FixedWindow(_)
-            | Self::SlidingWindow(_)
-            | Self::SlidingWindowLog(_)
-            | Self::Concurrency(_)
-            | Self::Budget(_) => reset_at,
+            Self::SlidingWindow(policy) => policy.reset_with(verdict, prefetched),
+            Self::FixedWindow(_) | Self::SlidingWindowLog(_) | Self::Concurrency(_) | Self::Budget(_) => {
+                reset_at
+            }
         };
         LastVerdict {
             used: verdict.used.saturating_add(verdict.held).saturating_add(prefetched.into()),

@@ -168,7 +168,7 @@ pub struct Verdict {
     pub retry_after: Duration,
     /// Hits that count now, without those that are held.
     pub used: u64,
-    /// Those of them that decay before the end of the present aligned window: in a sliding window, those of the previous one.
+    /// Part of `used` that decays before the present aligned window ends: in a sliding window, hits of the previous one.
     pub decaying: u64,
     /// Hits that open leases of a budget hold.
     pub held: u64,

@@ -25,7 +25,7 @@ use std::{num::NonZeroU32, time::Duration};
 
 use super::{
     LastVerdict, MAX_STEP_BACK_WINDOWS, Prefetch, Verdict, Words,
-    last_verdict::{parts_of, used_of_share},
+    last_verdict::{in_proportion, used_of_share},
 };
 use crate::{
     clock::Timestamp,
@@ -109,10 +109,10 @@ impl SlidingWindow {
 
     /// State of this share of the `whole` limit after its last verdict.
     pub(super) fn after(&self, whole: &Self, last: &LastVerdict, instances: NonZeroU32) -> Words {
-        let limit = u64::from(whole.limit);
-        let used = used_of_share(limit, last.used, self.limit.into(), instances);
-        let count = last.current().div_ceil(parts_of(limit, instances)).min(used);
-        let counts = Counts { end: self.end_after(last), count, previous: 0 };
+        let (limit, share) = (u64::from(whole.limit), u64::from(self.limit));
+        let used = used_of_share(limit, last.used, share, instances);
+        let count = in_proportion(last.current(), share, limit).min(used);
+        let counts = Counts { end: whole.end_after(last), count, previous: 0 };
         if self.is_changed_within(counts.end) {
             // All hits count in full until the end of the window.
             return self.words(&Counts { count: used, ..counts });
@@ -121,18 +121,40 @@ impl SlidingWindow {
         let mut previous = self.previous_of(used.saturating_sub(count), left);
         if last.used >= limit {
             let of_whole = self.previous_of(last.decaying.into(), left);
-            let room = [limit.saturating_sub(last.current()), u64::from(self.limit).saturating_sub(count)];
-            previous = previous.max(self.previous_until_room(of_whole, room));
+            let (room, room_of_share) = (limit.saturating_sub(last.current()), share.saturating_sub(count));
+            previous = previous.max(self.previous_that_fills(room_of_share, of_whole, room));
         }
         self.words(&Counts { previous, ..counts })
     }
 
+    /// Time at which the counter equals an unused one, given that `prefetched` tokens were charged after a verdict.
+    pub(super) fn reset_with(&self, verdict: &Verdict, prefetched: u32) -> Timestamp {
+        let reset_at = verdict.decided_at.plus(verdict.reset_after);
+        if prefetched == 0 {
+            return reset_at;
+        }
+        let current = verdict.used.saturating_sub(verdict.decaying);
+        let end = self.end_of((verdict.decided_at, reset_at), current);
+        let left = self.last_left(current.saturating_add(prefetched.into()), 0);
+        let end = Timestamp::from_micros(u64::from(end).saturating_mul(1_000_000));
+        end.plus(Duration::from_micros(self.micros().saturating_sub(left)))
+    }
+
     /// End of the window of a last verdict. It may be ahead, after a step back of the clock or a change of length.
     fn end_after(&self, last: &LastVerdict) -> u32 {
-        let last_micro = Timestamp::from_micros(last.reset_at.as_micros().saturating_sub(1));
-        // The hits of the window itself count in the next one too.
-        let ahead = if last.current() > 0 { self.window.get() } else { 0 };
-        self.window_end(last_micro).saturating_sub(ahead).max(self.window_end(last.decided_at))
+        self.end_of((last.decided_at, last.reset_at), last.current())
+    }
+
+    /// End of the window of a verdict whose `current` hits, or those of the window before without any, expire at `reset_at`.
+    fn end_of(&self, (decided_at, reset_at): (Timestamp, Timestamp), current: u64) -> u32 {
+        let end = match current {
+            0 => self.window_end(Timestamp::from_micros(reset_at.as_micros().saturating_sub(1))),
+            _ => {
+                let behind = self.micros().saturating_sub(self.last_left(current, 0));
+                Timestamp::from_micros(reset_at.as_micros().saturating_sub(behind)).seconds()
+            }
+        };
+        end.max(self.window_end(decided_at))
     }
 
     /// Maximum number of hits of the previous window of which `share` count when `left` steps of this one are left.
@@ -144,15 +166,15 @@ impl SlidingWindow {
         }
     }
 
-    /// Minimum number of hits of the previous window with which a share that leaves `room_of_share` for them has no room for
-    /// another hit before a whole that leaves `room` for its `previous` ones has. The hits of a share are fewer, so that the
-    /// next one may expire earlier.
-    fn previous_until_room(&self, previous: u64, [room, room_of_share]: [u64; 2]) -> u64 {
-        // There is room when less than `room` counts: rounded up, at most one less.
-        let least = u64::from(self.rounds_up);
-        match room.saturating_sub(least) {
+    /// Minimum number of hits of the previous window that keep a share with `room_of_share` for them full for as long as
+    /// `previous` hits keep a whole full that has `room` for them. The hits of a share are fewer, so that its next one may
+    /// expire earlier.
+    fn previous_that_fills(&self, room_of_share: u64, previous: u64, room: u64) -> u64 {
+        // Rounded up, a hit counts until nothing of it is left.
+        let rest = u64::from(self.rounds_up);
+        match room.saturating_sub(rest) {
             0 => 0,
-            room => previous.saturating_mul(room_of_share.saturating_sub(least)).div_ceil(room),
+            room => previous.saturating_mul(room_of_share.saturating_sub(rest)).div_ceil(room),
         }
     }
 
@@ -184,12 +206,6 @@ impl SlidingWindow {
     /// Whether states in the window that ends at `end` may be of another length.
     const fn is_changed_within(&self, end: u32) -> bool {
         self.since > end.saturating_sub(self.window.get())
-    }
-
-    /// End of the window after that of `now`, in which the hits of both count in part.
-    pub(super) fn next_window_end(&self, now: Timestamp) -> Timestamp {
-        let end = self.window_end(now).saturating_add(self.window.get());
-        Timestamp::from_micros(u64::from(end).saturating_mul(1_000_000))
     }
 
     /// The counts as of `now`.

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_was_set_back_makes_no_memory_grow() {
+    fn memory_is_bounded_after_the_clock_was_set_back() {
         let policy = SheddingPolicy {
             target: 0.8,
             half_life: SheddingPolicy::DEFAULT_HALF_LIFE,

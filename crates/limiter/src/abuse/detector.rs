@@ -226,7 +226,11 @@ impl AbuseDetector {
             let triggers = domain.abuse.iter().map(|abuse| (abuse.name.clone(), abuse.trigger));
             (domain.name.clone(), triggers.collect())
         });
-        let former = mem::replace(&mut self.rules, stated.collect());
+        let stated = stated.collect();
+        if stated == self.rules {
+            return;
+        }
+        let former = mem::replace(&mut self.rules, stated);
         self.keys.retain(|(domain, _), _| self.rules.get(domain) == former.get(domain));
     }
 
@@ -251,7 +255,8 @@ impl AbuseDetector {
         let mut all: Vec<_> = all.collect();
         all.sort_unstable_by(|a, b| b.1.longest_run().cmp(&a.1.longest_run()).then_with(|| a.0.cmp(b.0)));
         for (_, state) in all.iter_mut().skip(MAX_WATCHED) {
-            state.end_runs();
+            // A rule for which the key is not watched yet does not depend on it.
+            state.rules.iter_mut().filter(|rule| rule.watched.is_some()).for_each(RuleState::end_run);
         }
         let watched = all.into_iter().take(MAX_WATCHED);
         watched.map(|((domain, text), _)| (domain.to_string(), text.to_string())).collect()
@@ -268,11 +273,15 @@ impl KeyState {
     }
 
     fn end_runs(&mut self) {
-        self.rules.iter_mut().for_each(|rule| (rule.run, rule.watched) = (0, None));
+        self.rules.iter_mut().for_each(RuleState::end_run);
     }
 }
 
 impl RuleState {
+    const fn end_run(&mut self) {
+        (self.run, self.watched) = (0, None);
+    }
+
     /// The abuse for people, if the key meets the trigger, which then begins anew.
     fn meets(
         &mut self,

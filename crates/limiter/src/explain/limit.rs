@@ -46,13 +46,25 @@ pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
     }
 }
 
+/// A value as it is, or quoted where it might be taken for something else.
+fn value_text(value: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:".contains(&byte);
+    match !value.is_empty() && value.bytes().all(is_plain) {
+        true => value.to_owned(),
+        false => format!("{value:?}"),
+    }
+}
+
 /// Text form of weights, such as `large 3, small 2, others 1`; of many values, only their number.
 pub fn weights_text(weights: &Weights) -> String {
     let others = weights.others();
     match weights.values() {
         values if values > MAX_SHOWN_WEIGHTS => format!("{values} values, others {others}"),
         _ => {
-            let own = weights.sorted().into_iter().map(|(value, weight)| format!("{value} {weight}, "));
+            let own = weights
+                .sorted()
+                .into_iter()
+                .map(|(value, weight)| format!("{} {weight}, ", value_text(value)));
             format!("{}others {others}", own.collect::<String>())
         }
     }

@@ -116,7 +116,9 @@ fn is_denied_and_counted(call: &TagRequest, at: usize, outcome: &LateOutcome) ->
     let is_counted = |check: &Check| {
         check.policy.counts_denied() && check.counting(call.charging) == Charging::Independent
     };
-    verdicts.get(at).is_some_and(|(_, verdict)| !verdict.admitted)
+    // Under a ban, no hits are counted.
+    let is_banned = |verdict: &Verdict| verdict.ban.is_some_and(|ban| ban.is_enforced);
+    verdicts.get(at).is_some_and(|(_, verdict)| !verdict.admitted && !is_banned(verdict))
         && call.checks().nth(at).is_some_and(is_counted)
 }
 

@@ -351,8 +351,9 @@ mod tests {
         assert_eq!(remaining(&verdicts, 1, fixed), None);
         assert_eq!(remaining(&verdicts, 399_999, fixed), Some(50));
     }
+
     #[test]
-    fn a_verdict_that_little_is_used_replaces_a_kept_one() {
+    fn a_verdict_of_a_little_used_counter_replaces_a_kept_one() {
         let (verdicts, fixed) = (LastVerdicts::default(), Algorithm::FixedWindow);
         record(&verdicts, 1, fixed, 100, 1_000_000, Hits::ONE);
         // Another instance has reset the counter.

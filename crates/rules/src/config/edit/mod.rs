@@ -168,6 +168,7 @@ fn differs_only_in(before: &Rules, after: &Rules, changed: &Rule) -> bool {
             && one.charging == other.charging
             && one.counts_denied == other.counts_denied
             && one.hash_tag == other.hash_tag
+            && one.abuse == other.abuse
             && by_path(one).zip(by_path(other)).all(same)
     };
     before.domains().count() == after.domains().count() && before.domains().all(is_same)

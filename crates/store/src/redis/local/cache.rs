@@ -50,6 +50,16 @@ struct CacheEntry {
 }
 
 impl CacheEntry {
+    /// Caches the denial of a reply, or drops the cached one. A cached ban stays if the reply does not show bans, as that to
+    /// a refund, or shows that one is active.
+    fn set_denial(&mut self, denial: Option<Denial>, check: &Check, verdict: &Verdict) {
+        let is_without_ban = check.hits.is_refund() && check.applied_ban().is_none();
+        let shows_no_end = is_without_ban || verdict.ban.is_some_and(|ban| ban.is_enforced);
+        if denial.is_some() || !shows_no_end || !self.denial.as_ref().is_some_and(Denial::is_of_ban) {
+            self.denial = denial;
+        }
+    }
+
     const fn new(policy: Policy) -> Self {
         Self { policy, denial: None, unreported: 0, held_tokens: None }
     }
@@ -269,11 +279,7 @@ impl CounterCache {
             }
             *entry = CacheEntry::new(check.policy);
         }
-        // A reply that does not show the ban of the counter, or shows that it stands, does not end it.
-        let shows_no_end = check.applied_ban().is_none() || verdict.ban.is_some_and(|ban| ban.is_enforced);
-        if denial.is_some() || !shows_no_end || !entry.denial.as_ref().is_some_and(Denial::is_of_ban) {
-            entry.denial = denial;
-        }
+        entry.set_denial(denial, check, verdict);
         if prefetched == 0 && !entry.may_be_leased(check.sync) {
             return;
         }

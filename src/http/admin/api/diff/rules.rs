@@ -1,6 +1,6 @@
 //! Differences between rules.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use tollgate_core::algorithm::Charging;
@@ -8,6 +8,9 @@ use tollgate_limiter::explain::limit_text;
 use tollgate_rules::{Domain, Rule, Rules, Weights};
 
 use super::Change;
+
+/// Maximum number of values with a changed weight that are shown.
+const MAX_SHOWN_VALUES: usize = 8;
 
 /// The difference of one rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -42,10 +45,30 @@ pub(super) fn changes(from: &Rules, to: &Rules) -> Vec<RuleChange> {
         let change = Change::of(before.is_some(), after.is_some());
         let (domain, rule) = name;
         let is_changed = before != after;
-        let [before, after] = [before, after].map(|limit| limit.map(|limit| limit.shown));
+        let hidden = before.as_ref().zip(after.as_ref()).and_then(hidden_change);
+        let [before, mut after] = [before, after].map(|limit| limit.map(|limit| limit.shown));
+        if let (Some(after), Some(hidden)) = (&mut after, hidden) {
+            after.push_str(&hidden);
+        }
         is_changed.then_some(RuleChange { domain, rule, change, before, after })
     });
     changes.collect()
+}
+
+/// The values whose weights differ, where the texts list none of them.
+fn hidden_change((before, after): (&LimitText, &LimitText)) -> Option<String> {
+    if before.shown != after.shown {
+        return None;
+    }
+    let weights = |limit: &LimitText| -> BTreeSet<(String, u32)> {
+        let all = limit.weights.iter().flat_map(|weights| weights.sorted());
+        all.map(|(value, weight)| (value.to_owned(), weight)).collect()
+    };
+    let (before, after) = (weights(before), weights(after));
+    let changed: BTreeSet<_> = before.symmetric_difference(&after).map(|(value, _)| value).collect();
+    let shown: Vec<_> = changed.iter().take(MAX_SHOWN_VALUES).map(|value| format!("{value:?}")).collect();
+    let others = if changed.len() > shown.len() { " and others" } else { "" };
+    (!shown.is_empty()).then(|| format!(", changed weights of {}{others}", shown.join(", ")))
 }
 
 fn limit_texts(rules: &Rules) -> LimitTexts {
@@ -143,6 +166,7 @@ mod tests {
             ]
         );
     }
+
     #[test]
     fn changed_weights_are_a_change_however_many_there_are() {
         let rule = |weights: &str| {
@@ -161,6 +185,7 @@ mod tests {
             (0..9).map(|value| format!("v{value}: {}, ", value.min(weight))).collect::<String>() + "'*': 1"
         };
         let same = text("9 values, others 1");
-        assert_eq!(texts(&many(5), &many(6)), Some((same.clone(), same)));
+        let changed = format!("{same}, changed weights of \"v6\", \"v7\", \"v8\"");
+        assert_eq!(texts(&many(5), &many(6)), Some((same, changed)));
     }
 }

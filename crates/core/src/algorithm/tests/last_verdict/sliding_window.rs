@@ -79,15 +79,35 @@ fn tokens_charged_ahead_of_a_sliding_window_count_until_its_end() {
 
 #[test]
 fn a_denial_of_a_sliding_window_stands_after_it_was_made_shorter() {
-    let old = Counter::whole(Algorithm::SlidingWindow, quota_of(100, 3_600)).policy;
-    let mut whole = Counter { policy: old, state: CounterState::default() };
-    whole.charge(0, Hits::charge(100));
-    let since = Timestamp::from_micros(START + 1_000_000);
-    whole.policy = Counter::whole(Algorithm::SlidingWindow, quota_of(100, 60)).policy.succeeding(&old, since);
-    let denial = whole.charge(2_000_000, Hits::ONE);
-    assert!(denial.retry_after > Duration::from_secs(90));
-    let retry_at = 2_000_000 + denial.retry_after.as_micros() as u64;
-    assert_eq!(whole.share(&denial, 0, instances(2)).drain(retry_at - 1), 0);
+    // The windows of the former length end between those of the new one.
+    for (former, length, limit) in [(3_600, 60, 100), (20, 16, 1), (74, 29, 1), (62, 52, 3)] {
+        let old = Counter::whole(Algorithm::SlidingWindow, quota_of(limit, former)).policy;
+        let mut whole = Counter { policy: old, state: CounterState::default() };
+        whole.charge(0, Hits::charge(limit));
+        let since = Timestamp::from_micros(START + 1_000_000);
+        let new = Counter::whole(Algorithm::SlidingWindow, quota_of(limit, length)).policy;
+        whole.policy = new.succeeding(&old, since);
+        let denial = whole.charge(2_000_000, Hits::ONE);
+        assert!(!denial.admitted);
+        let retry_at = 2_000_000 + denial.retry_after.as_micros() as u64;
+        let mut share = whole.share(&denial, 0, instances(1));
+        assert_eq!(share.drain(retry_at - 1), 0, "{former} s, then {length} s");
+    }
+}
+
+#[test]
+fn the_debt_of_a_sliding_window_lasts_no_longer_where_shares_are_rounded_down() {
+    for (limit, number) in [(19, 10), (15, 8), (99, 50), (29, 10), (299, 10)] {
+        let mut whole = Counter::whole(Algorithm::SlidingWindow, quota_of(limit, 60));
+        // START is 20 s after the start of a minute.
+        whole.charge(39_000_000, Hits::charge(limit));
+        whole.charge(41_000_000, Hits::Overdraw(limit.try_into().expect("not 0")));
+        let denial = whole.charge(41_000_000, Hits::ONE);
+        let retry_at = 41_000_000 + denial.retry_after.as_micros() as u64;
+        let mut share = whole.share(&denial, 0, instances(number));
+        assert_eq!(share.drain(retry_at - 1), 0);
+        assert!(share.drain(retry_at + 1_000_000) > 0, "{limit} by {number}");
+    }
 }
 
 #[test]

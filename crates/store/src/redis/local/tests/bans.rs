@@ -91,6 +91,6 @@ fn a_refund_or_a_read_does_not_end_a_cached_ban() {
         };
         server.local.learn(&other, server.at(100), &outcome(hits, ban));
         let verdict = server.local.decide(&call, server.at(100)).map(|verdicts| verdicts[0].1);
-        assert!(verdict.is_none_or(|verdict| !verdict.admitted), "{hits:?}: {verdict:?}");
+        assert!(verdict.is_some_and(|verdict| !verdict.admitted), "{hits:?}: {verdict:?}");
     }
 }
