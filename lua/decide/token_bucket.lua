@@ -37,7 +37,8 @@ MAKE[1] = function()
       return 0, 0, 0
     end
     local room = SMALLEST * 2 ^ size
-    local is_ahead = owed > math.max(capacity, SMALLEST * 4 ^ math.floor(size / 2))
+    -- A debt that is larger than its size is of a clock that stepped back: it keeps that size.
+    local is_ahead = owed > capacity and owed > SMALLEST * 4 ^ math.floor(size / 2)
     if not is_ahead
       and (is_override or size % 2 == 1 or room < capacity or room >= capacity * 4 and size > 0 and owed <= capacity)
     then
