@@ -58,7 +58,9 @@ local function decide_lease(call)
     if admitted == 1 then
       local pending, full, ttl = found[3], nil, math.floor(p2 / 67108864) % 1048576
       local until_second = math.max(s + ttl, last_end)
-      if (p2 >= 562949953421312 and until_second - until_second % window + window or until_second) > expires then
+      -- Hits that a lease holds may count until the end of the window in which it ends.
+      local counts_until = p2 >= 562949953421312 and until_second - until_second % window + window or until_second
+      if counts_until > expires then
         return nil
       end
       held, count = held + hits, count + 1

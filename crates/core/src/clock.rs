@@ -23,6 +23,11 @@ impl Timestamp {
         if micros > Self::MAX.0 { Self::MAX } else { Self(micros) }
     }
 
+    /// Returns the time `seconds` seconds after the epoch.
+    pub const fn from_seconds(seconds: u32) -> Self {
+        Self((seconds as u64).saturating_mul(1_000_000))
+    }
+
     /// Microseconds since the epoch.
     pub const fn as_micros(self) -> u64 {
         self.0

@@ -185,7 +185,7 @@ impl Budget {
     pub(super) fn expires_at(&self, ledger: &Ledger) -> u32 {
         let window = if ledger.used > 0 { ledger.ends } else { 0 };
         let Some(last) = ledger.batches.back() else { return window };
-        let end = Timestamp::from_micros(u64::from(last.until).saturating_mul(1_000_000));
+        let end = Timestamp::from_seconds(last.until);
         let may_count = ledger.held > 0 && self.reserve.unsettled == Unsettled::Charge;
         if may_count { self.window.window_end(end).max(window) } else { last.until.max(window) }
     }
@@ -326,7 +326,7 @@ impl Budget {
         let limit = self.window.limit();
         let LedgerSummary { used, held, ends } = summary;
         let spent = used.saturating_add(held);
-        let left = Timestamp::from_micros(u64::from(ends).saturating_mul(1_000_000)).since(now);
+        let left = Timestamp::from_seconds(ends).since(now);
         let retry_after = match admitted {
             true => Duration::ZERO,
             false if hits.charged() > limit => Duration::MAX,

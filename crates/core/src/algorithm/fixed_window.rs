@@ -158,7 +158,7 @@ impl FixedWindow {
             None => self.window_end(now).saturating_sub(self.window.get()),
             Some(calendar) => calendar.window(now.seconds()).start,
         };
-        now.since(Timestamp::from_micros(u64::from(start).saturating_mul(1_000_000)))
+        now.since(Timestamp::from_seconds(start))
     }
 
     /// End of the window in which the hits count, and their number.
@@ -333,7 +333,7 @@ impl FixedWindow {
 
 /// Time until a second since the epoch.
 fn until(end: u32, now: Timestamp) -> Duration {
-    Timestamp::from_micros(u64::from(end).saturating_mul(1_000_000)).since(now)
+    Timestamp::from_seconds(end).since(now)
 }
 
 /// End of the window; an empty one need not be kept.

@@ -169,7 +169,7 @@ impl Policy {
     pub fn script_charge_time(&self, made_at: Timestamp) -> Timestamp {
         match self {
             Self::FixedWindow(policy) if policy.has_calendar() => {
-                Timestamp::from_micros(u64::from(policy.window_end(made_at)).saturating_mul(1_000_000))
+                Timestamp::from_seconds(policy.window_end(made_at))
             }
             _ => made_at,
         }
@@ -389,6 +389,6 @@ impl Policy {
                 return None;
             }
         };
-        Some(Timestamp::from_micros(u64::from(end).saturating_mul(1_000_000)))
+        Some(Timestamp::from_seconds(end))
     }
 }

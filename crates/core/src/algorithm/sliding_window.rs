@@ -112,7 +112,11 @@ impl SlidingWindow {
         let (limit, share) = (u64::from(whole.limit), u64::from(self.limit));
         let used = used_of_share(limit, last.used, share, instances);
         let count = in_proportion(last.current(), share, limit).min(used);
-        let counts = Counts { end: whole.end_after(last), count, previous: 0 };
+        let counts = Counts {
+            end: whole.end_of((last.decided_at, last.reset_at), last.current()),
+            count,
+            previous: 0,
+        };
         if self.is_changed_within(counts.end) {
             // All hits count in full until the end of the window.
             return self.words(&Counts { count: used, ..counts });
@@ -134,18 +138,13 @@ impl SlidingWindow {
             return reset_at;
         }
         let current = verdict.used.saturating_sub(verdict.decaying);
-        let end = self.end_of((verdict.decided_at, reset_at), current);
+        let end = Timestamp::from_seconds(self.end_of((verdict.decided_at, reset_at), current));
         let left = self.last_left(current.saturating_add(prefetched.into()), 0);
-        let end = Timestamp::from_micros(u64::from(end).saturating_mul(1_000_000));
         end.plus(Duration::from_micros(self.micros().saturating_sub(left)))
     }
 
-    /// End of the window of a last verdict. It may be ahead, after a step back of the clock or a change of length.
-    fn end_after(&self, last: &LastVerdict) -> u32 {
-        self.end_of((last.decided_at, last.reset_at), last.current())
-    }
-
     /// End of the window of a verdict whose `current` hits, or those of the window before without any, expire at `reset_at`.
+    /// It may be ahead, after a step back of the clock or a change of length.
     fn end_of(&self, (decided_at, reset_at): (Timestamp, Timestamp), current: u64) -> u32 {
         let end = match current {
             0 => self.window_end(Timestamp::from_micros(reset_at.as_micros().saturating_sub(1))),

@@ -61,12 +61,12 @@ impl FixedWindow {
     /// Ends of the window that contains `now`, and of the one after it.
     pub(super) fn next_ends(&self, now: Timestamp) -> (u32, u32) {
         let end = self.window_end(now);
-        (end, self.window_end(Timestamp::from_micros(u64::from(end).saturating_mul(1_000_000))))
+        (end, self.window_end(Timestamp::from_seconds(end)))
     }
 
     /// End of the window after that of `now`.
     pub(super) fn next_window_end(&self, now: Timestamp) -> Timestamp {
-        Timestamp::from_micros(u64::from(self.next_ends(now).1).saturating_mul(1_000_000))
+        Timestamp::from_seconds(self.next_ends(now).1)
     }
 
     /// End of the next window, or of one that is ahead of the clock, and the hits of the present one.
@@ -94,7 +94,7 @@ impl FixedWindow {
     /// Time until the window ends, and until denied hits would pass in a window with `used` hits.
     pub(super) fn waits_with_unused(&self, used: u64, now: Timestamp, hits: Hits) -> (Duration, Duration) {
         let (end, next) = self.next_ends(now);
-        let until = |end: u32| Timestamp::from_micros(u64::from(end).saturating_mul(1_000_000)).since(now);
+        let until = |end: u32| Timestamp::from_seconds(end).since(now);
         let passes_next = self.next(used).saturating_add(hits.charged()) <= self.ceiling();
         let retry = match hits.charged() > self.ceiling() {
             true => Duration::MAX,

@@ -36,7 +36,7 @@ pub struct Ban {
 impl Ban {
     /// The end of the ban.
     pub fn ends_at(&self) -> Timestamp {
-        Timestamp::from_micros(u64::from(self.until).saturating_mul(1_000_000))
+        Timestamp::from_seconds(self.until)
     }
 
     /// Returns the ban as every decision but the first reports it.

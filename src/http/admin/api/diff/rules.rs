@@ -25,13 +25,13 @@ pub(super) struct RuleChange {
 }
 
 /// Texts of limits, by domain and path.
-type LimitTexts = BTreeMap<(String, String), LimitText>;
+type LimitTexts<'r> = BTreeMap<(String, String), LimitText<'r>>;
 
 /// Text of a limit, and the weights that it may not list all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct LimitText {
+struct LimitText<'r> {
     shown: String,
-    weights: Vec<Weights>,
+    weights: Vec<&'r Weights>,
 }
 
 /// The rules whose limits differ, sorted by domain and path.
@@ -44,23 +44,25 @@ pub(super) fn changes(from: &Rules, to: &Rules) -> Vec<RuleChange> {
         let (before, after) = (before.remove(&name), after.remove(&name));
         let change = Change::of(before.is_some(), after.is_some());
         let (domain, rule) = name;
-        let is_changed = before != after;
+        if before == after {
+            return None;
+        }
         let hidden = before.as_ref().zip(after.as_ref()).and_then(hidden_change);
         let [before, mut after] = [before, after].map(|limit| limit.map(|limit| limit.shown));
         if let (Some(after), Some(hidden)) = (&mut after, hidden) {
             after.push_str(&hidden);
         }
-        is_changed.then_some(RuleChange { domain, rule, change, before, after })
+        Some(RuleChange { domain, rule, change, before, after })
     });
     changes.collect()
 }
 
 /// The values whose weights differ, where the texts list none of them.
-fn hidden_change((before, after): (&LimitText, &LimitText)) -> Option<String> {
+fn hidden_change((before, after): (&LimitText<'_>, &LimitText<'_>)) -> Option<String> {
     if before.shown != after.shown {
         return None;
     }
-    let weights = |limit: &LimitText| -> BTreeSet<(String, u32)> {
+    let weights = |limit: &LimitText<'_>| -> BTreeSet<(String, u32)> {
         let all = limit.weights.iter().flat_map(|weights| weights.sorted());
         all.map(|(value, weight)| (value.to_owned(), weight)).collect()
     };
@@ -71,7 +73,7 @@ fn hidden_change((before, after): (&LimitText, &LimitText)) -> Option<String> {
     (!shown.is_empty()).then(|| format!(", changed weights of {}{others}", shown.join(", ")))
 }
 
-fn limit_texts(rules: &Rules) -> LimitTexts {
+fn limit_texts(rules: &Rules) -> LimitTexts<'_> {
     let mut texts = LimitTexts::new();
     for domain in rules.domains() {
         for rule in domain.root.rules() {
@@ -82,7 +84,7 @@ fn limit_texts(rules: &Rules) -> LimitTexts {
                 limit.shown.push_str("; ");
             }
             limit.shown.push_str(&text(domain, rule));
-            limit.weights.extend(rule.weights.as_deref().cloned());
+            limit.weights.extend(rule.weights.as_deref());
         }
     }
     texts

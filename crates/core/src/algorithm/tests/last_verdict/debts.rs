@@ -2,13 +2,19 @@
 
 use super::*;
 
+/// A counter after an overdraft, and the denial that follows it.
+fn overdrawn(policy: Policy, hits: u64) -> (Counter, Verdict) {
+    let mut whole = Counter { policy, state: CounterState::default() };
+    whole.charge(0, Hits::Overdraw(hits.try_into().expect("not 0")));
+    let denial = whole.charge(0, Hits::ONE);
+    (whole, denial)
+}
+
 #[test]
 fn hits_that_a_window_carries_are_remembered_until_the_end_of_the_next() {
     let parameters = Parameters { overdraft: true, carry: true, unused_percent: 20, ..Parameters::default() };
     let policy = Policy::new(Algorithm::FixedWindow, quota_of(100, 60), &parameters).expect("valid");
-    let mut whole = Counter { policy, state: CounterState::default() };
-    whole.charge(0, Hits::Overdraw(220.try_into().expect("not 0")));
-    let denial = whole.charge(0, Hits::ONE);
+    let (whole, denial) = overdrawn(policy, 220);
     assert_eq!(denial.retry_after, Duration::from_secs(100));
     let last = policy.last_verdict(&denial, 0);
     assert!(!last.is_over(Timestamp::from_micros(START + 99_000_000)));
@@ -22,9 +28,7 @@ fn a_debt_lasts_as_long_with_more_instances_than_hits() {
     let policy = Policy::new(Algorithm::FixedWindow, quota_of(3, 60), &parameters).expect("valid");
     let sliding = Counter::whole(Algorithm::SlidingWindow, quota_of(3, 60)).policy;
     for (policy, debt) in [(policy, 33), (sliding, 23)] {
-        let mut whole = Counter { policy, state: CounterState::default() };
-        whole.charge(0, Hits::Overdraw(debt.try_into().expect("not 0")));
-        let denial = whole.charge(0, Hits::ONE);
+        let (whole, denial) = overdrawn(policy, debt);
         assert!(denial.retry_after > Duration::from_secs(60));
         let mut share = whole.share(&denial, 0, instances(10));
         let retry_at = denial.retry_after.as_micros() as u64;
@@ -107,9 +111,7 @@ fn a_carried_debt_lasts_no_longer_where_shares_are_rounded_down() {
     let parameters =
         Parameters { overdraft: true, carry: true, max_debt: Some(190), ..Parameters::default() };
     let policy = Policy::new(Algorithm::FixedWindow, quota_of(19, 60), &parameters).expect("valid");
-    let mut whole = Counter { policy, state: CounterState::default() };
-    whole.charge(0, Hits::Overdraw(209.try_into().expect("not 0")));
-    let denial = whole.charge(0, Hits::ONE);
+    let (whole, denial) = overdrawn(policy, 209);
     assert_eq!(denial.reset_after, Duration::from_secs(640));
     let mut share = whole.share(&denial, 0, instances(10));
     assert_eq!(share.drain(640_000_000), 1);
