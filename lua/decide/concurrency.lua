@@ -6,42 +6,52 @@
 --   state     a sorted set with a member for each permit, scored with the time it was taken, in microseconds since
 --             the epoch: the lease's name (8 bytes), then 65535 less the permit's number within the lease, big
 --             endian, so that of equal times the permit with the highest number is the first
--- Until the set is closed, expired permits stay in it.
+-- Expired permits stay in the set until it is closed, or longer if there are many.
 MAKE_QUEUE[3] = function()
   local function member(name, number)
     return name .. struct.pack('>I2', 65535 - number)
   end
 
-  -- The time of the permit at an index of the set, or 0.
-  local function score_at(held, index)
+  -- The permit at an index of the set, or none, and its time, or 0. While permits of a clock that was ahead are left to later
+  -- commands, they count as of now.
+  local function permit_at(held, index)
     index = integer(index)
     local found = redis.call('ZRANGE', held.key, index, index, 'WITHSCORES')
-    return tonumber(found[2] or 0)
+    local at = tonumber(found[2] or 0)
+    return found[1], held.latest and math.min(at, held.latest) or at
   end
 
-  -- The members of a lease, from the first number to before the last, limited to the arguments of one command.
-  local function lease_members(name, first, last)
-    local some = {}
-    for number = first, math.min(last, first + MAX_ARGUMENTS) - 1 do
-      some[#some + 1] = member(name, number)
+  local function time_at(held, index)
+    return select(2, permit_at(held, index))
+  end
+
+  -- The number of permits of a lease, if it has not expired, and the index of the first of them if there are several. All of
+  -- them have one time, at which they stand together, the one with the highest number first.
+  local function find_permits(held, name)
+    local times = redis.call('ZMSCORE', held.key, member(name, 0), member(name, 1))
+    local at = times[1]
+    if not at or tonumber(at) <= held.horizon then
+      return 0
+    elseif not times[2] then
+      return 1
     end
-    return some
-  end
-
-  -- The number of permits of a lease, if it has not expired. Most leases have one, so the batches grow.
-  local function count_permits(held, name)
-    local count, step = 0, 1
-    while count < held.used do
-      local names = lease_members(name, count, math.min(count + step, held.used))
-      for _, at in ipairs(redis.call('ZMSCORE', held.key, unpack(names))) do
-        if not at or tonumber(at) <= held.horizon then
-          return count
-        end
-        count = count + 1
+    local high, low = struct.unpack('>I4I4', name)
+    local first = redis.call('ZCOUNT', held.key, '-inf', '(' .. at)
+    local last = first + redis.call('ZCOUNT', held.key, at, at) - 1
+    if string.sub((permit_at(held, first)), 1, 8) == name then
+      last = first
+    end
+    -- Others were acquired at this time too.
+    while first < last do
+      local middle = math.floor((first + last) / 2)
+      local of_high, of_low = struct.unpack('>I4I4', (permit_at(held, middle)))
+      if of_high < high or of_high == high and of_low < low then
+        first = middle + 1
+      else
+        last = middle
       end
-      step = step * 4
     end
-    return count
+    return 65536 - struct.unpack('>I2', (permit_at(held, first)), 9), first
   end
 
   local function count_ended(held)
@@ -58,24 +68,22 @@ MAKE_QUEUE[3] = function()
       if held.used == 0 then
         return
       end
-      local newest = score_at(held, -1)
+      local newest = time_at(held, -1)
       held.is_ahead = newest > now
       if newest > now + 4 * held.lifetime then
+        held.is_ahead, held.latest = false, now
         now = integer(now)
         local moved = {}
-        for _, member in ipairs(redis.call('ZRANGEBYSCORE', held.key, '(' .. now, '+inf')) do
+        for _, ahead in ipairs(redis.call('ZRANGEBYSCORE', held.key, '(' .. now, '+inf', 'LIMIT', 0, upkeep_left)) do
           moved[#moved + 1] = now
-          moved[#moved + 1] = member
-          if #moved >= MAX_ARGUMENTS then
-            redis.call('ZADD', held.key, unpack(moved))
-            moved = {}
-          end
+          moved[#moved + 1] = ahead
         end
         if #moved > 0 then
           redis.call('ZADD', held.key, unpack(moved))
+          upkeep_left = upkeep_left - #moved / 2
         end
       end
-      if score_at(held, 0) <= held.horizon then
+      if time_at(held, 0) <= held.horizon then
         held.ended = count_ended(held)
         held.used = held.used - held.ended
       end
@@ -88,13 +96,13 @@ MAKE_QUEUE[3] = function()
     push = function(held, hits, extra)
       local now, at = held.now.micros, held.now.micros
       if held.is_ahead then
-        at = math.max(at, score_at(held, -1))
+        at = math.max(at, time_at(held, -1))
       end
       if extra == NOTHING then
         extra = struct.pack('>I4I4', math.floor(now / 4294967296), now % 4294967296)
       end
       -- A lease that takes more permits starts anew with all of them.
-      local number, last = 0, count_permits(held, extra) + hits
+      local number, last = 0, find_permits(held, extra) + hits
       while number < last do
         local some = {}
         for _ = 1, math.min(last - number, MAX_ARGUMENTS / 2) do
@@ -121,21 +129,21 @@ MAKE_QUEUE[3] = function()
         held.used = held.used - hits
         return
       end
-      local number, count = 0, count_permits(held, extra)
-      while number < count do
-        local some = lease_members(extra, number, count)
-        redis.call('ZREM', held.key, unpack(some))
-        number = number + #some
+      local count, first = find_permits(held, extra)
+      if first then
+        redis.call('ZREMRANGEBYRANK', held.key, integer(first), integer(first + count - 1))
+      elseif count > 0 then
+        redis.call('ZREM', held.key, member(extra, 0))
       end
       held.used = held.used - count
     end,
 
     newest = function(held)
-      return held.last or score_at(held, -1)
+      return held.last or time_at(held, -1)
     end,
 
     time_of = function(held, index)
-      return score_at(held, held.ended + index)
+      return time_at(held, held.ended + index)
     end,
 
     spacing_delay = function()
@@ -143,8 +151,10 @@ MAKE_QUEUE[3] = function()
     end,
 
     close = function(held)
-      if held.ended > 0 then
-        redis.call('ZREMRANGEBYSCORE', held.key, '-inf', integer(held.horizon))
+      if held.ended > 0 and removals_left > 0 then
+        local ended = math.min(held.ended, removals_left)
+        redis.call('ZREMRANGEBYRANK', held.key, 0, integer(ended - 1))
+        removals_left = removals_left - ended
       end
     end,
   }

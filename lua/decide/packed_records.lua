@@ -8,6 +8,8 @@ local THREE_WORDS = 8
 local UINT16_MAX = 65535
 -- Records of a packed cell: with more, it becomes a segmented one.
 local MAX_PACKED = 128
+-- Records that a packed cell has where it cannot become a segmented one: a call reads and writes all of them.
+local MAX_UNSEGMENTED = 2048
 
 -- The sliding window with 32-bit counts.
 MAKE[9] = MAKE[8]
@@ -165,8 +167,7 @@ local function add_record(cell, id, state)
   if #cell.ids / ID >= UINT16_MAX then
     error('cell with too many records')
   end
-  cell.ids = cell.ids .. id
-  cell.states = cell.states .. state
+  cell.ids, cell.states, cell.has_grown = cell.ids .. id, cell.states .. state, true
 end
 
 -- Replaces the state of the record at a position, which is stored under the kind.
@@ -212,6 +213,8 @@ local function store_cell(i, cell)
     segments = segments or make_segments()
     if segments.convert(i, cell) then
       return
+    elseif cell.has_grown and #cell.ids > MAX_UNSEGMENTED * ID then
+      error('cell with too many records')
     end
   end
   local header = struct.pack('<BI2I4', FORMAT, #cell.ids / ID, cell.ends)

@@ -5,8 +5,8 @@
 --             of a refund: the time of the charge, in microseconds since the epoch, a double
 --   state     a list with an element for each hit, in the order of their times: the low 48 bits of the time in
 --             microseconds since the epoch, big endian, which distinguish times less than 4 years from now
--- Until the log is closed, expired hits stay at its front, and refunded hits at its end: log.refunded. log.oldest is the
--- time of the first hit, if it was read and no hit has expired.
+-- Until the log is closed, expired hits stay at its front, or longer if there are many, and refunded hits at its end:
+-- log.refunded. log.oldest is the time of the first hit, if it was read and no hit has expired.
 MAKE_QUEUE[2] = function()
   local SPAN = 281474976710656
 
@@ -28,8 +28,14 @@ MAKE_QUEUE[2] = function()
     return at
   end
 
-  local function newest_of(log)
+  local function last_time(log)
     return log.last or element_time(log, log.ended + log.used - 1)
+  end
+
+  -- While hits of a clock that was ahead are left to a later command, they count as of now.
+  local function newest_of(log)
+    local newest = last_time(log)
+    return log.latest and math.min(newest, log.latest) or newest
   end
 
   -- The number of hits not later than a time: an exponential search, then a binary one.
@@ -105,11 +111,14 @@ MAKE_QUEUE[2] = function()
       local newest = element_time(log, log.used - 1)
       log.last = newest
       if newest > log.now.micros then
-        if newest > log.now.micros + 4 * log.lifetime then
+        local is_beyond = newest > log.now.micros + 4 * log.lifetime
+        if is_beyond and upkeep_left > 0 then
           clamp_to_now(log)
           log.last = log.now.micros
+          -- An element of a list takes a tenth of the time of one of a set.
+          upkeep_left = upkeep_left - log.used / 10
         else
-          log.is_ahead = true
+          log.is_ahead, log.latest = true, is_beyond and log.now.micros or nil
         end
       end
       log.ended = count_until(log, log.horizon)
@@ -123,7 +132,7 @@ MAKE_QUEUE[2] = function()
     push = function(log, hits)
       local at, left = log.now.micros, hits
       if log.is_ahead and log.used > 0 then
-        at = math.max(at, newest_of(log))
+        at = math.max(at, last_time(log))
       end
       local time = log.refunded > 0 and pack_time(at)
       while left > 0 and log.refunded > 0 do
@@ -157,7 +166,7 @@ MAKE_QUEUE[2] = function()
     newest = newest_of,
 
     time_of = function(log, index)
-      return index == 0 and log.oldest or element_time(log, log.ended + index)
+      return index == 0 and log.oldest or math.min(element_time(log, log.ended + index), log.latest or math.huge)
     end,
 
     spacing_delay = function(log, hits, extra)
@@ -166,7 +175,9 @@ MAKE_QUEUE[2] = function()
 
     close = function(log)
       if log.ended > 0 or log.refunded > 0 then
-        redis.call('LTRIM', log.key, integer(log.ended), integer(-1 - log.refunded))
+        local ended = math.min(log.ended, removals_left)
+        redis.call('LTRIM', log.key, integer(ended), integer(-1 - log.refunded))
+        removals_left = removals_left - ended
       end
     end,
   }

@@ -1,17 +1,21 @@
+use std::num::NonZeroU64;
+
 use ::redis::RedisError;
+use smallvec::smallvec;
 use tokio::sync::oneshot;
 use tollgate_core::{
     RecordId, SyncMode,
     algorithm::{Algorithm, Charging, Parameters, Policy},
     clock::Timestamp,
     descriptor::{Entry, Hits},
+    lease::LeaseId,
     quota::{Quota, Window},
 };
 
 use super::*;
 use crate::{
     redis::{ScriptClock, batch::group::Waiter},
-    request::{Check, TagRequest, Veto},
+    request::{Cell, Check, TagRequest, Veto},
 };
 
 fn request(value: &str) -> TagRequest {
@@ -63,6 +67,31 @@ fn a_server_without_slots_is_not_probed() {
     assert!(slots.keys_to_probe(&groups(2), now).is_none());
     let expected = [(CommandKeys::Any, 64), (CommandKeys::Any, 6)];
     assert_eq!(sizes(&slots.split(groups(70), now)), expected);
+}
+
+/// Calls of a hundred checks, or of as many permits, and releases.
+#[test]
+fn commands_have_a_bounded_number_of_checks() {
+    let (mut slots, now) = (AcrossSlots::new(CommandKeys::Any), Instant::now());
+    slots.connected();
+    let concurrency = RecordId::alone(Algorithm::Concurrency);
+    let quota = Quota { limit: 1_000, window: Window::from_seconds(60).expect("in range") };
+    let permits = Policy::new(Algorithm::Concurrency, quota, &Parameters::default()).expect("valid");
+    let log = Policy::new(Algorithm::SlidingWindowLog, quota, &Parameters::default()).expect("valid");
+    let lease = LeaseId::random();
+    let amount = NonZeroU64::new(64).expect("not 0");
+    let mut sizes_of = |change: &dyn Fn(&mut Cell)| {
+        let mut groups = groups(70);
+        groups.iter_mut().for_each(|group| change(&mut group.request.cells[0]));
+        slots.split(groups, now).iter().map(|command| command.groups.len()).take(2).collect::<Vec<_>>()
+    };
+    let with = |policy, hits| move |cell: &mut Cell| cell.checks[0] = Check::own(concurrency, policy, hits);
+    assert_eq!(sizes_of(&|cell| cell.checks = smallvec![cell.checks[0]; 64]), [3, 3]);
+    assert_eq!(sizes_of(&|cell| cell.checks = smallvec![cell.checks[0]; 1_000]), [1, 1]);
+    assert_eq!(sizes_of(&with(permits, Hits::Acquire { amount, lease })), [3, 3]);
+    assert_eq!(sizes_of(&with(permits, Hits::Release(lease))), [64, 6]);
+    assert_eq!(sizes_of(&with(log, Hits::charge(64))), [48, 22]);
+    assert_eq!(sizes_of(&|cell| cell.checks = smallvec![cell.checks[0]; 3]), [64, 6]);
 }
 
 fn order(commands: &[Command]) -> Vec<CellKey> {
