@@ -34,7 +34,7 @@ const MAX_CALLS_PER_SECOND: u32 = 10_000;
 const MAX_CHECKS: usize = 32;
 
 /// Maximum number of permits that one call acquires.
-const MAX_PERMITS: u64 = 1_000;
+const MAX_PERMITS: u64 = 100;
 
 /// Time for which the calls of a region are counted.
 const BUDGET_PERIOD: Duration = Duration::from_secs(1);

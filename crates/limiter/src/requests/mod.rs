@@ -21,8 +21,9 @@ use tollgate_store::{
 
 use super::{Match, Matches, Modes, OwnShares, bans, counter_match::CounterMatch, several::Beside};
 
-/// Maximum number of permits that one request acquires: Redis takes about 2 µs for each.
-const MAX_REQUEST_PERMITS: u64 = 1_000;
+/// Maximum number of permits that one request acquires: Redis takes about 2 µs for each, and decides the requests of others
+/// in the same command.
+const MAX_REQUEST_PERMITS: u64 = 100;
 
 /// Returns the requests for `descriptors`: one call for each hash tag, and where counters are charged independently, one for
 /// each descriptor with several limits. Permits are acquired under `lease`. Limits the
