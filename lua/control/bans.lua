@@ -16,7 +16,7 @@ OPERATIONS.record_bans = function()
   local bans, watched, max = KEYS[7], KEYS[9], tonumber(ARGV[4])
   local now = now_ms()
   -- The others end with a later call, or with the keys.
-  drop_bans(redis.call('ZRANGEBYSCORE', bans, '-inf', now, 'LIMIT', 0, 1000))
+  drop_bans(redis.call('ZRANGEBYSCORE', bans, '-inf', now, 'LIMIT', 0, 500))
   for i = 5, #ARGV, 4 do
     local id, ends = ARGV[i], ARGV[i + 1]
     if tonumber(ends) > now then
@@ -49,11 +49,18 @@ end
 -- which they follow, and the maximum number.
 OPERATIONS.bans = function()
   local bans, now = KEYS[7], now_ms()
-  local skipped = redis.call('ZCOUNT', bans, '(' .. ARGV[4], '+inf')
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', bans, ARGV[4], ARGV[4])) do
-    skipped = skipped + (id >= ARGV[5] and 1 or 0)
+  -- Of those with the same end, the ones with lower ids.
+  local first = redis.call('ZCOUNT', bans, '-inf', '(' .. ARGV[4])
+  local last = first + redis.call('ZCOUNT', bans, ARGV[4], ARGV[4])
+  while first < last do
+    local middle = math.floor((first + last) / 2)
+    if redis.call('ZRANGE', bans, middle, middle)[1] < ARGV[5] then
+      first = middle + 1
+    else
+      last = middle
+    end
   end
-  local last = redis.call('ZCARD', bans) - 1 - skipped
+  last = last - 1
   if last < 0 then
     return {}
   end

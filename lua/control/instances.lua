@@ -34,14 +34,21 @@ OPERATIONS.beat = function()
   return reply
 end
 
--- Replies for each present instance the time of its last heartbeat and its record.
+-- Replies for each of the next present instances its id, the time of its last heartbeat and its record. ARGV: the id after
+-- which they follow, and the maximum number.
 OPERATIONS.instances = function()
-  local now, present = now_ms(), {}
+  local now, ids, times, present = now_ms(), {}, {}, {}
   local all = redis.call('HGETALL', seen)
   for i = 1, #all, 2 do
-    local record = redis.call('HGET', instances, all[i])
-    if record and tonumber(all[i + 1]) >= now - PRESENCE_MS then
-      present[#present + 1] = { all[i + 1], record }
+    if all[i] > ARGV[4] and tonumber(all[i + 1]) >= now - PRESENCE_MS then
+      ids[#ids + 1], times[all[i]] = all[i], all[i + 1]
+    end
+  end
+  table.sort(ids)
+  for _, id in ipairs(ids) do
+    local record = #present < tonumber(ARGV[5]) and redis.call('HGET', instances, id)
+    if record then
+      present[#present + 1] = { id, times[id], record }
     end
   end
   return present

@@ -7,15 +7,20 @@ local function change_runtime(token, state)
   redis.call('HSET', head, 'runtime_token', token, 'runtime_trail', trail_after(state[1], state[2]))
 end
 
--- Removes expired entries.
+-- Maximum size of all lists and switches, which calls read as a whole.
+local MAX_LISTS_BYTES = 1048576
+
+-- Removes expired entries, and returns the size of all.
 local function sweep(key, now)
-  local all = redis.call('HGETALL', key)
+  local all, size = redis.call('HGETALL', key), 0
   for i = 1, #all, 2 do
     local ends = tonumber(string.match(all[i + 1], '^%d+')) or 0
+    size = size + #all[i] + #all[i + 1]
     if ends > 0 and ends <= now then
       redis.call('HDEL', key, all[i])
     end
   end
+  return size
 end
 
 -- Replies the generation, its token and trail, all list entries and all switches.
@@ -28,7 +33,7 @@ end
 -- Changes lists or switches. ARGV: the token, the audit log entry, 'put', 'replace', 'remove' or 'note', the index in
 -- KEYS of the hash to change, the field, its value, the maximum number of fields, 'some' from an instance that has seen
 -- earlier changes, or 'none', and the value to replace.
--- Replies 'made', 'none' if there was nothing to remove or replace, 'full', or 'lost' if the earlier changes are lost.
+-- Replies 'made', 'none' if there was nothing to remove or replace, 'full', 'large', or 'lost' if the earlier changes are lost.
 OPERATIONS.change = function()
   local token, what, key, field = ARGV[4], ARGV[6], KEYS[tonumber(ARGV[7])], ARGV[8]
   if is_applied(token) then
@@ -43,11 +48,12 @@ OPERATIONS.change = function()
     return 'lost'
   end
   local now = now_ms()
-  sweep(entries, now)
-  sweep(switches, now)
+  local size = sweep(entries, now) + sweep(switches, now)
   if what == 'put' then
     if redis.call('HEXISTS', key, field) == 0 and redis.call('HLEN', key) >= tonumber(ARGV[10]) then
       return 'full'
+    elseif size + #field + #ARGV[9] > MAX_LISTS_BYTES then
+      return 'large'
     end
     redis.call('HSET', key, field, ARGV[9])
   elseif what == 'replace' then

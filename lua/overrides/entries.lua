@@ -1,7 +1,7 @@
 -- Overrides and the removals that are remembered.
 
 -- Retained removals, and the number of ended overrides that one change removes at most.
-local MAX_REMOVALS, MAX_SWEPT = 10000, 500
+local MAX_REMOVALS, MAX_SWEPT = 10000, 200
 
 local function drop(id)
   redis.call('HDEL', overrides, id)

@@ -1,24 +1,37 @@
 -- Pages of changes, for instances and for other regions.
 
+-- Size of a page after which no further change is added, and payloads that are read at once.
+local MAX_PAGE_BYTES, PAYLOADS_OF_READ = 262144, 16
+
 -- Adds the first changes after a revision to a reply, in their order: for each its revision, its id, and the payload, or ''
 -- of a removal.
 local function add_changes(reply, revision, count)
   local from = '(' .. revision
   local kept = redis.call('ZRANGEBYSCORE', revisions, from, '+inf', 'WITHSCORES', 'LIMIT', 0, count)
   local removed = redis.call('ZRANGEBYSCORE', removals, from, '+inf', 'WITHSCORES', 'LIMIT', 0, count)
-  local ids, payloads = {}, {}
+  local ids, payloads, bytes = {}, {}, 0
   for at = 1, #kept, 2 do
     ids[#ids + 1] = kept[at]
   end
-  if #ids > 0 then
-    payloads = redis.call('HMGET', overrides, unpack(ids))
+  local function payload_of(index)
+    if payloads[index] == nil then
+      local last = math.min(index + PAYLOADS_OF_READ - 1, #ids)
+      for at, payload in ipairs(redis.call('HMGET', overrides, unpack(ids, index, last))) do
+        payloads[index + at - 1] = payload or ''
+      end
+    end
+    bytes = bytes + #payloads[index]
+    return payloads[index]
   end
   local k, r = 1, 1
   for _ = 1, tonumber(count) do
+    if bytes > MAX_PAGE_BYTES then
+      break
+    end
     local next_kept, next_removed = tonumber(kept[k + 1]), tonumber(removed[r + 1])
     local size = #reply
     if next_kept and (not next_removed or next_kept < next_removed) then
-      reply[size + 1], reply[size + 2], reply[size + 3] = text(next_kept), kept[k], payloads[(k + 1) / 2] or ''
+      reply[size + 1], reply[size + 2], reply[size + 3] = text(next_kept), kept[k], payload_of((k + 1) / 2)
       k = k + 2
     elseif next_removed then
       reply[size + 1], reply[size + 2], reply[size + 3] = text(next_removed), removed[r], ''

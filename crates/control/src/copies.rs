@@ -17,7 +17,7 @@ pub(crate) const MAX_TOKEN_BYTES: usize = 64;
 /// Maximum size of a trail, which holds 100 tokens.
 pub(crate) const MAX_TRAIL_BYTES: usize = 4_096;
 /// Maximum size of the fields of lists and switches.
-pub(crate) const MAX_LISTS_BYTES: usize = 12 << 20;
+pub(crate) const MAX_LISTS_BYTES: usize = 1 << 20;
 
 /// Token of lists and switches in a store that never had any.
 pub(crate) const NO_LISTS: &str = "none";

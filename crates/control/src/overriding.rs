@@ -13,9 +13,6 @@ use crate::{
     stored::now_ms,
 };
 
-/// Overrides that are put by one step: it occupies Redis for some milliseconds.
-const MAX_PUT: usize = 250;
-
 /// A part of all overrides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OverridePage {
@@ -45,7 +42,7 @@ impl Control {
         self.require_writable()?;
         let entries: Vec<_> = entries.into_iter().map(OverrideEntry::bounded).collect::<Result<_, _>>()?;
         let mut last = 0;
-        for some in entries.chunks(MAX_PUT) {
+        for some in entries.chunks(overrides::STEP_CHANGES) {
             let Some(first) = some.first() else { continue };
             let subject = match some.len().saturating_sub(1) {
                 0 => first.subject(),

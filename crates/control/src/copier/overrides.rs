@@ -13,12 +13,9 @@ use crate::{
     Action, Control,
     bounds::MAX_OVERRIDES,
     copies::{CopyClaim, OverridesHead, OverridesPage},
-    redis::overrides::{self, CopySources, CopyStep},
+    redis::overrides::{self, CopySources, CopyStep, STEP_CHANGES},
     rule_overrides::OverrideChange,
 };
-
-/// Number of changes that are stored by one step.
-const STEP_CHANGES: usize = 250;
 
 /// Copies overrides, and retries whole copies that fail.
 #[derive(Debug, Default)]

@@ -25,6 +25,9 @@ const MAX_REPORTS: usize = 500;
 /// Reports that are read at once, up to 64 KiB each, which bounds the time that one read takes in Redis.
 const REPORTS_OF_CALL: usize = 32;
 
+/// Events that are read at once.
+const EVENTS_OF_CALL: usize = 250;
+
 /// Lifetime of the position of the delivery.
 const POSITION_LIFETIME: Duration = Duration::from_secs(30 * 24 * 3_600);
 
@@ -164,6 +167,19 @@ impl SharedFigures<'_> {
     }
 
     pub(crate) async fn events(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
+        let mut all = Vec::new();
+        let mut before = before.map(str::to_owned);
+        while all.len() < limit {
+            let some = limit.saturating_sub(all.len()).min(EVENTS_OF_CALL);
+            let part = self.some_events(before.as_deref(), some).await?;
+            let Some(last) = part.last() else { break };
+            before = Some(last.id.clone());
+            all.extend(part);
+        }
+        Ok(all)
+    }
+
+    async fn some_events(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
         let start = match before {
             None => "+".to_owned(),
             Some(id) if is_stream_id(id) => format!("({id}"),

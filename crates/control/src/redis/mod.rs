@@ -39,6 +39,7 @@ pub(super) use self::{
 use super::{
     AuditEntry, ControlError, Instance, ListEntry, Runtime, Switch,
     change::Change,
+    copies::MAX_LISTS_BYTES,
     region_record::RegionRecord,
     rule_overrides::BookHead,
     stored::{ActiveState, Connectivity, FilesPresence, Restore, StoreHead, StoredRuntime, VersionId, token},
@@ -49,6 +50,10 @@ const SUBSCRIBE_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Time for which records of the region outlive the last instance: a region that starts later joins the others.
 const REGION_RECORD_TTL_MS: u64 = 30 * 24 * 3_600_000;
+
+/// Audit entries, and records of instances, that are read at once, which bounds the time that one call takes in Redis.
+const ENTRIES_OF_CALL: usize = 250;
+const INSTANCES_OF_CALL: usize = 50;
 
 /// Backend in Redis.
 #[derive(Debug)]
@@ -184,6 +189,7 @@ impl Redis {
             b"made" => Ok(true),
             b"none" => Ok(false),
             b"full" => Err(ControlError::TooMany { what, most }),
+            b"large" => Err(ControlError::TooLarge { what: "all lists and switches", most: MAX_LISTS_BYTES }),
             b"lost" => Err(ControlError::Unavailable(
                 "it has lost the lists and switches, which are restored soon".into(),
             )),
@@ -220,6 +226,19 @@ impl Redis {
     }
 
     pub(super) async fn audit(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<AuditEntry>> {
+        let mut all = Vec::new();
+        let mut before = before.map(str::to_owned);
+        while all.len() < limit {
+            let some = limit.saturating_sub(all.len()).min(ENTRIES_OF_CALL);
+            let part = self.some_audit(before.as_deref(), some).await?;
+            let Some(last) = part.last() else { break };
+            before = Some(last.id.clone());
+            all.extend(part);
+        }
+        Ok(all)
+    }
+
+    async fn some_audit(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<AuditEntry>> {
         let start = match before {
             None => "+".to_owned(),
             Some(id) if is_stream_id(id) => format!("({id}"),
@@ -269,16 +288,28 @@ impl Redis {
     }
 
     pub(super) async fn instances(&self) -> ControlResult<Vec<Instance>> {
-        let reply = self.client.run(&Operation::new("instances")).await?;
-        let Reply::List(records) = reply else { return Err(malformed("no list")) };
-        let read = |pair| -> ControlResult<Instance> {
-            let [at, record] = list(pair)?;
+        let read = |at, record| -> ControlResult<Instance> {
             Ok(Instance { seen_at_ms: number(&bytes(at)?)?, ..read_json(&bytes(record)?)? })
         };
-        // An unreadable record of another release does not hide the others.
-        let mut instances: Vec<Instance> = records.into_iter().filter_map(|pair| read(pair).ok()).collect();
-        instances.sort_by(|a, b| a.id.cmp(&b.id));
-        Ok(instances)
+        let (mut instances, mut after) = (Vec::new(), Vec::new());
+        loop {
+            let operation = Operation::new("instances").with([after, INSTANCES_OF_CALL.to_string().into()]);
+            let Reply::List(records) = self.client.run(&operation).await? else {
+                return Err(malformed("no list"));
+            };
+            let is_last = records.len() < INSTANCES_OF_CALL;
+            after = Vec::new();
+            for record in records {
+                let [id, at, record] = list(record)?;
+                // An unreadable record of another release does not hide the others.
+                instances.extend(read(at, record));
+                after = bytes(id)?;
+            }
+            if is_last {
+                instances.sort_by(|a: &Instance, b| a.id.cmp(&b.id));
+                return Ok(instances);
+            }
+        }
     }
 }
 

@@ -16,11 +16,11 @@ use crate::{
     rule_overrides::{BookHead, OverrideChange, OverrideEntry},
 };
 
-/// Number of changes that are read or restored by one step.
-const PAGE_CHANGES: usize = 1_000;
+/// Maximum number of changes that are read by one step; fewer if they are large.
+const PAGE_CHANGES: usize = 500;
 
-/// Number of changes that another region reads by one step.
-const COPY_PAGE_CHANGES: usize = 2_000;
+/// Number of changes that are stored by one step: it occupies Redis for a few milliseconds if they are large.
+pub(crate) const STEP_CHANGES: usize = 50;
 
 /// Changes after a revision.
 #[derive(Debug)]
@@ -111,7 +111,7 @@ pub(crate) async fn since(client: &ScriptClient, revision: u64) -> ControlResult
         last = number(&bytes(part)?)?;
         stated.push((last, next()?, next()?));
     }
-    let next = (stated.len() == PAGE_CHANGES).then_some(last);
+    let next = (!stated.is_empty() && last < head.revision).then_some(last);
     Ok(ChangesPage { head, next, stated })
 }
 
@@ -128,7 +128,7 @@ pub(crate) async fn read(
         number_of(known.revision),
         number_of(known.epoch),
         page.to_vec(),
-        number_of(COPY_PAGE_CHANGES as u64),
+        number_of(PAGE_CHANGES as u64),
     ];
     let Reply::List(reply) = client.run(&Operation::of_overrides("read").with(arguments)).await? else {
         return Err(malformed("no list"));
@@ -144,7 +144,8 @@ pub(crate) async fn read(
         let (id, payload) = (text(next()?)?, next()?);
         changes.push(CopiedChange { revision: number(&bytes(revision)?)?, id, payload });
     }
-    Ok(OverridesPage { head, is_whole, has_more: changes.len() >= COPY_PAGE_CHANGES, changes })
+    let has_more = changes.last().is_some_and(|last: &CopiedChange| last.revision < head.revision);
+    Ok(OverridesPage { head, is_whole, has_more, changes })
 }
 
 /// Step of a copy of another region's overrides.
@@ -234,7 +235,7 @@ pub(crate) async fn restore(
     audit: AuditEntry,
 ) -> ControlResult<bool> {
     let (token, audit) = (token(), to_json(&audit)?);
-    let mut parts = changes.chunks(PAGE_CHANGES).peekable();
+    let mut parts = changes.chunks(STEP_CHANGES).peekable();
     loop {
         let part = parts.next().unwrap_or_default();
         let is_last = parts.peek().is_none();

@@ -22,7 +22,7 @@ use crate::{
 /// Versions that are read or dropped by one operation.
 const PAGE_VERSIONS: u64 = 200;
 /// Maximum size of a version's files as stored: with what escaping adds, which for text is little.
-const MAX_PACKED_BYTES: usize = MAX_VERSION_BYTES.saturating_mul(3).saturating_div(2);
+const MAX_PACKED_BYTES: usize = MAX_VERSION_BYTES.saturating_mul(9).saturating_div(8);
 
 impl Redis {
     pub(crate) async fn versions(&self, before: Option<u64>, limit: usize) -> ControlResult<Vec<Version>> {
