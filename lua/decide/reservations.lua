@@ -9,7 +9,9 @@
 --                       ends of the leases in each; the number of leases in all batches; the second at which the key expires
 --            p          the last batch: the names of leases that end together, in the order in which they were reserved
 --            b, number  an earlier batch: the end of its leases, then their names
---            name       a lease: its end, and the hits that it holds, which are absent once it is settled
+--            name       a lease: its end, and the hits that it holds, which are absent once it is settled; of one that ended
+--                       by itself the time until which it is remembered, the hits that it was charged, and the end of the
+--                       window in which they count, or 0
 -- The elements are small, so that a hash of few leases is a compact one. Times are in seconds since the epoch.
 local budgets
 local BUDGET, MAX_LEASES = 6, 65536
@@ -20,7 +22,8 @@ local function make_budgets()
   local MAX_BATCH, MAX_COUNT = 7, 9007199254740991
   -- Batches that are ended together, and fields that are removed together.
   local MAX_ENDED, MAX_FIELDS = 16, 1000
-  local NAME = 8
+  -- Lengths of a name, and of an open lease.
+  local NAME, OPEN = 8, 11
 
   local function batch_name(number)
     return 'b' .. struct.pack('<I6', number)
@@ -37,7 +40,43 @@ local function make_budgets()
     fields[#fields + 1] = value
   end
 
-  -- The leases of these names, which are removed.
+  -- Adds a lease that ends after this time, and with those before it at the earliest. rest: its content after its end.
+  local function push(budget, name, ttl, rest)
+    local until_second = math.max(math.min(now.s + ttl, 4294967295), budget.last_end)
+    if #budget.pending >= MAX_BATCH * NAME or #budget.pending > 0 and budget.last_end ~= until_second then
+      local field, batch = batch_name(budget.last), struct.pack('<I4', budget.last_end) .. budget.pending
+      set(budget, field, batch)
+      budget.new_batches[field] = batch
+      budget.last, budget.pending = budget.last + 1, ''
+    end
+    budget.pending, budget.last_end, budget.count = budget.pending .. name, until_second, budget.count + 1
+    if budget.first_end == 0 then
+      budget.first_end = until_second
+    end
+    local lease = struct.pack('<I4', until_second) .. rest
+    budget.leases[name], budget.changed_leases[name] = lease, lease
+  end
+
+  -- Ends a lease, which is removed. One that was charged is remembered, unless it ends early.
+  local function end_lease(budget, name, raw, until_second)
+    budget.gone[#budget.gone + 1] = name
+    budget.leases[name], budget.changed_leases[name] = false, nil
+    if #raw ~= OPEN then
+      return
+    end
+    local _, held = struct.unpack(BUDGET_LEASE, raw)
+    budget.held = budget.held - held
+    if budget.charges then
+      -- Leases that ended before this window count no more.
+      local counts = until_second >= budget.ends - budget.window
+      charge(budget, counts and held or 0)
+      if until_second <= now.s and until_second + budget.ttl > now.s then
+        push(budget, name, budget.ttl, struct.pack('<I7I4', held, counts and budget.ends or 0))
+      end
+    end
+  end
+
+  -- Ends the leases of these names.
   local function end_leases(budget, names, ends)
     local found = redis.call('HMGET', budget.key, unpack(names))
     for at, raw in ipairs(found) do
@@ -48,16 +87,7 @@ local function make_budgets()
       end
       -- Another one of the same name may have been reserved since a cancelled one.
       if raw and struct.unpack('<I4', raw) == ends[at] then
-        if #raw > 4 then
-          local _, held = struct.unpack(BUDGET_LEASE, raw)
-          budget.held = budget.held - held
-          -- Leases that ended before this window count no more.
-          if budget.charges and ends[at] >= budget.ends - budget.window then
-            charge(budget, held)
-          end
-        end
-        budget.gone[#budget.gone + 1] = name
-        budget.leases[name], budget.changed_leases[name] = false, nil
+        end_lease(budget, name, raw, ends[at])
       end
     end
   end
@@ -70,6 +100,7 @@ local function make_budgets()
     end
     local found = #numbers > 0 and redis.call('HMGET', budget.key, unpack(numbers)) or {}
     for at, raw in ipairs(found) do
+      raw = raw or budget.new_batches[numbers[at]]
       local until_second = raw and struct.unpack('<I4', raw) or 0
       if not is_early and until_second > time then
         budget.first_end = until_second
@@ -104,6 +135,10 @@ local function make_budgets()
     local begin = budget.ends - budget.window
     local count_now = budget.first_end >= begin
     if budget.charges and not count_now and budget.last_end >= begin then
+      return false
+    end
+    -- Some are to be remembered.
+    if budget.charges and budget.held > 0 and budget.last_end + budget.ttl > now.s then
       return false
     end
     -- A deleted key cannot be set again while its slot migrates. No key has this name.
@@ -156,8 +191,10 @@ local function make_budgets()
       is_budget = true,
       window = checks[1].p2 % 67108864,
       charges = math.floor(checks[1].p2 / 562949953421312) % 2 == 1,
+      ttl = checks[1].ttl,
       leases = {},
       changed_leases = {},
+      new_batches = {},
       gone = {},
       fields = {},
     }
@@ -187,21 +224,16 @@ local function make_budgets()
     return budget.used + budget.held + hits <= check.p1
   end
 
-  local function insert(budget, check, held)
+  -- Whether a known lease holds hits.
+  local function holds(lease, hits)
+    return #lease == OPEN and select(2, struct.unpack(BUDGET_LEASE, lease)) >= hits
+  end
+
+  local function insert(budget, check, rest)
     if budget.count >= MAX_LEASES then
       end_batches(budget, budget.first_end, true)
     end
-    local until_second = math.max(math.min(now.s + check.ttl, 4294967295), budget.last_end)
-    if #budget.pending >= MAX_BATCH * NAME or #budget.pending > 0 and budget.last_end ~= until_second then
-      set(budget, batch_name(budget.last), struct.pack('<I4', budget.last_end) .. budget.pending)
-      budget.last, budget.pending = budget.last + 1, ''
-    end
-    budget.pending, budget.last_end, budget.count = budget.pending .. check.extra, until_second, budget.count + 1
-    if budget.first_end == 0 then
-      budget.first_end = until_second
-    end
-    local lease = held and struct.pack(BUDGET_LEASE, until_second, held) or struct.pack('<I4', until_second)
-    budget.leases[check.extra], budget.changed_leases[check.extra] = lease, lease
+    push(budget, check.extra, check.ttl, rest)
   end
 
   local function settle(budget, check)
@@ -209,22 +241,30 @@ local function make_budgets()
     if not lease then
       if used > 0 then
         charge(budget, used)
-        insert(budget, check, nil)
+        insert(budget, check, '')
         budget.changed = true
       end
-    elseif #lease > 4 then
-      local until_second, held = struct.unpack(BUDGET_LEASE, lease)
-      lease = struct.pack('<I4', until_second)
-      budget.leases[check.extra], budget.changed_leases[check.extra] = lease, lease
+      return
+    end
+    if #lease == OPEN then
+      local _, held = struct.unpack(BUDGET_LEASE, lease)
       budget.held = budget.held - held
       charge(budget, used > 0 and used or budget.charges and held or 0)
-      budget.changed = true
+    elseif #lease > OPEN and used > 0 then
+      local _, charged, window = struct.unpack('<I4I7I4', lease)
+      charge(budget, used)
+      -- Hits of other windows are of other requests.
+      budget.used = math.max(budget.used - (window == budget.ends and charged or math.min(charged, used)), 0)
+    else
+      return
     end
+    lease = string.sub(lease, 1, 4)
+    budget.leases[check.extra], budget.changed_leases[check.extra], budget.changed = lease, lease, true
   end
 
   local function cancel(budget, check)
     local lease = budget.leases[check.extra]
-    if lease and #lease > 4 then
+    if lease and #lease == OPEN then
       local _, held = struct.unpack(BUDGET_LEASE, lease)
       budget.leases[check.extra], budget.changed_leases[check.extra] = false, nil
       budget.gone[#budget.gone + 1] = check.extra
@@ -252,13 +292,14 @@ local function make_budgets()
       end
       return true
     elseif check.operation == RESERVE then
-      if budget.leases[check.extra] then
-        return true
+      local lease = budget.leases[check.extra]
+      if lease then
+        return holds(lease, hits)
       end
       local admitted = admits(budget, check, hits)
       if admitted then
         budget.held, budget.changed = budget.held + hits, true
-        insert(budget, check, hits)
+        insert(budget, check, struct.pack('<I7', hits))
       end
       return admitted
     elseif check.overdraws then
@@ -276,8 +317,9 @@ local function make_budgets()
 
   -- Whether a charge or a check passes after the preceding charges; changes only the simulated sum.
   local function passes(budget, check)
-    if check.operation == RESERVE and budget.leases[check.extra] then
-      return true
+    local lease = check.operation == RESERVE and budget.leases[check.extra]
+    if lease then
+      return holds(lease, check.hits)
     end
     local earlier = budget.earlier or 0
     local admitted = admits(budget, check, earlier + check.hits)
@@ -299,7 +341,8 @@ local function make_budgets()
     if check.vetoed then
       admitted = check.passes
     end
-    return struct.pack('<BddI4', admitted and 1 or 0, budget.used, budget.held, budget.ends)
+    local has_conflict = not admitted and check.operation == RESERVE and budget.leases[check.extra]
+    return struct.pack('<BddI4', admitted and 1 or has_conflict and 8 or 0, budget.used, budget.held, budget.ends)
   end
 
   -- Writes the budget. The key outlives its content by a time to live, so that its expiry is seldom set.
@@ -321,8 +364,9 @@ local function make_budgets()
     end
     local ends = math.max(budget.used > 0 and budget.ends or 0, budget.last_end)
     if budget.charges and budget.held > 0 then
-      -- Hits that leases hold may count until the end of the window in which they end.
-      ends = math.max(ends, budget.last_end - budget.last_end % budget.window + budget.window)
+      -- Hits that leases hold may count until the end of the window in which they end, and are remembered.
+      local counts_until = budget.last_end - budget.last_end % budget.window + budget.window
+      ends = math.max(ends, counts_until, budget.last_end + check.ttl)
     end
     local sets_expiry = ends > budget.expires
     if sets_expiry then

@@ -37,6 +37,9 @@ local function decide_lease(call)
   ends = present
   local admitted = 1
   if not is_reservation then
+    if #lease > 11 then
+      return nil
+    end
     if #lease > 4 then
       local _, amount = unpack(BUDGET_LEASE, lease)
       held = held - amount
@@ -53,13 +56,18 @@ local function decide_lease(call)
         'h', pack(BUDGET_HEADER, ends, used, held, first, last, first_end, last_end, count, expires)
       )
     end
-  elseif not lease then
+  elseif lease then
+    admitted = #lease == 11 and select(2, unpack(BUDGET_LEASE, lease)) >= hits and 1 or 8
+  else
     admitted = used + held + hits <= limit and 1 or 0
     if admitted == 1 then
       local pending, full, ttl = found[3], nil, math.floor(p2 / 67108864) % 1048576
       local until_second = math.max(s + ttl, last_end)
-      -- Hits that a lease holds may count until the end of the window in which it ends.
-      local counts_until = p2 >= 562949953421312 and until_second - until_second % window + window or until_second
+      local counts_until = until_second
+      if p2 >= 562949953421312 then
+        -- Hits that a lease holds may count until the end of the window in which it ends, and are remembered.
+        counts_until = math.max(until_second - until_second % window + window, until_second + ttl)
+      end
       if counts_until > expires then
         return nil
       end

@@ -31,6 +31,7 @@ macro_rules! promises {
 mod all_or_none;
 mod bans;
 mod buckets;
+mod budgets;
 mod changed_rules;
 mod charges;
 mod clocks;

@@ -100,10 +100,13 @@ fn by_the_rule(lines: &[String]) -> (u64, Vec<[u8; 8]>) {
                 leases.entry(lease).or_insert((at, Some(amount)));
             }
             Sent::Settle(at, tokens) => match leases.get_mut(&lease) {
-                // It has ended, and then counts in full, once for another time to live.
+                // It has ended: what was used replaces its charge for one more time to live, and then counts beside it.
                 Some((since, held)) if at >= since.floor() + SOAK_TTL as f64 => {
-                    used += held.take().unwrap_or_default() + tokens;
-                    *since = if tokens > 0 { at } else { *since };
+                    let is_remembered = held.is_some() && at < since.floor() + 2.0 * SOAK_TTL as f64;
+                    if tokens > 0 {
+                        used += tokens + held.take().filter(|_| !is_remembered).unwrap_or_default();
+                        *since = if is_remembered { *since + SOAK_TTL as f64 } else { at };
+                    }
                 }
                 Some((_, held)) => {
                     used += held.take().map_or(0, |held| if tokens > 0 { tokens } else { held });

@@ -3,32 +3,31 @@
 //! A reservation passes if what was used in the window, what others hold and its own hits are within the limit. It is held
 //! under a lease until the lease is settled: then the held hits return, and the hits that were used count in the window of
 //! that time, within the limit or not. A lease that is settled again changes nothing, and one that the counter does not
-//! have, because it has ended or was reserved in another store, counts in full, once. To settle without usage is to leave the
-//! reserved hits to [`Unsettled`], and so is the end of a lease that was never settled.
+//! have, because it was reserved in another store, counts in full, once. To settle without usage is to leave the
+//! reserved hits to [`Unsettled`], and so is the end of a lease that was never settled. If that charges them, the lease is
+//! remembered for one more time to live at least: when it is settled late, the charge is replaced by what was used, as far as its window
+//! lasts; in a later one, only what was used beyond the charge counts.
 //!
 //! A lease ends at a whole second, at most one second before its time to live has passed. Leases end in the order in which
 //! they were reserved: one with a shorter time to live than those before it ends with them. Settled leases are remembered
-//! until they would have ended. A counter with more than [`MAX_LEASES`] of both kinds ends the oldest ones early.
+//! until they would have ended. A counter with more than [`MAX_LEASES`] of all kinds ends the oldest ones early, and forgets
+//! them.
+//!
+//! To reserve under a known lease changes nothing. It passes while the lease holds at least as many hits.
 
 use std::{
-    collections::{HashMap, VecDeque},
     num::{NonZeroU32, NonZeroU64},
     time::Duration,
 };
 
-use smallvec::SmallVec;
-
-use super::{FixedWindow, LastVerdict, MAX_STEP_BACK_WINDOWS, Verdict};
+use super::{
+    FixedWindow, LastVerdict, Ledger, LedgerSummary, MAX_STEP_BACK_WINDOWS, Verdict,
+    ledger::{Lease, LeaseState, MAX_BATCH},
+};
 use crate::{clock::Timestamp, descriptor::Hits, lease::LeaseId};
 
 /// Maximum number of leases of a counter, open or settled: 0.1 kB each in Redis.
 pub const MAX_LEASES: usize = 65_536;
-
-/// Leases that end at the same time in one batch at most: in Redis, an element of a compact hash.
-const MAX_BATCH: usize = 7;
-
-/// Maximum number of used or held hits, exact in a Lua number.
-const MAX_COUNT: u64 = (1 << 53) - 1;
 
 /// Number of ten thousandths in a whole.
 const WHOLE: u64 = 10_000;
@@ -74,47 +73,6 @@ pub struct Reserve {
 pub struct Budget {
     window: FixedWindow,
     reserve: Reserve,
-}
-
-/// State of a counter with reservations.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ledger {
-    /// End of the window, in seconds since the epoch.
-    ends: u32,
-    /// Hits that were used in it.
-    used: u64,
-    /// Hits that open leases hold.
-    held: u64,
-    leases: HashMap<LeaseId, Lease>,
-    /// The leases in the order of their ends. A lease that was cancelled is still in it.
-    batches: VecDeque<Batch>,
-    /// Number of leases in `batches`.
-    batched: usize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Lease {
-    /// Its end, in seconds since the epoch.
-    until: u32,
-    /// Hits that it holds; `None` once settled.
-    held: Option<u64>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Batch {
-    until: u32,
-    leases: SmallVec<[LeaseId; MAX_BATCH]>,
-}
-
-/// Summary of a ledger after a decision.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LedgerSummary {
-    /// Hits that were used in the window.
-    pub used: u64,
-    /// Hits that open leases hold.
-    pub held: u64,
-    /// End of the window, in seconds since the epoch.
-    pub ends: u32,
 }
 
 impl Reserve {
@@ -187,14 +145,23 @@ impl Budget {
         let Some(last) = ledger.batches.back() else { return window };
         let end = Timestamp::from_seconds(last.until);
         let may_count = ledger.held > 0 && self.reserve.unsettled == Unsettled::Charge;
-        if may_count { self.window.window_end(end).max(window) } else { last.until.max(window) }
+        let remembered =
+            if may_count { self.window.window_end(end).max(self.end_of(last.until)) } else { last.until };
+        remembered.max(window)
+    }
+
+    /// End of the time to live that begins at a second.
+    const fn end_of(&self, second: u32) -> u32 {
+        second.saturating_add(self.reserve.ttl.get())
     }
 
     /// Whether `hits` would pass at `now` after `earlier` hits of the same request.
     pub(super) fn passes(&self, ledger: &mut Ledger, now: Timestamp, earlier: u64, hits: Hits) -> bool {
         self.advance(ledger, now);
         match hits {
-            Hits::Acquire { lease, .. } if ledger.leases.contains_key(&lease) => true,
+            Hits::Acquire { amount, lease } if let Some(known) = ledger.leases.get(&lease) => {
+                known.holds(amount)
+            }
             hits => self.admits(ledger, earlier.saturating_add(hits.charged())),
         }
     }
@@ -217,13 +184,13 @@ impl Budget {
                 return self.admits(ledger, 0);
             }
             Hits::Acquire { amount, lease } => {
-                if ledger.leases.contains_key(&lease) {
-                    return true;
+                if let Some(known) = ledger.leases.get(&lease) {
+                    return known.holds(amount);
                 }
                 let admitted = self.admits(ledger, amount.get());
                 if admitted {
                     ledger.held = ledger.held.saturating_add(amount.get());
-                    self.insert(ledger, now, lease, Some(amount.get()));
+                    self.insert(ledger, now, lease, LeaseState::Open(amount.get()));
                 }
                 return admitted;
             }
@@ -243,51 +210,71 @@ impl Budget {
         let Some(known) = ledger.leases.get_mut(&lease) else {
             if used > 0 {
                 ledger.charge(used);
-                self.insert(ledger, now, lease, None);
+                self.insert(ledger, now, lease, LeaseState::Settled);
             }
             return;
         };
-        let Some(held) = known.held.take() else { return };
-        ledger.held = ledger.held.saturating_sub(held);
-        ledger.charge(match (used, self.reserve.unsettled) {
-            (0, Unsettled::Charge) => held,
-            (0, Unsettled::Release) => 0,
-            (used, _) => used,
-        });
+        let before = known.state;
+        match before {
+            LeaseState::Open(held) => {
+                known.state = LeaseState::Settled;
+                ledger.held = ledger.held.saturating_sub(held);
+                ledger.charge(match (used, self.reserve.unsettled) {
+                    (0, Unsettled::Charge) => held,
+                    (0, Unsettled::Release) => 0,
+                    (used, _) => used,
+                });
+            }
+            LeaseState::Charged { hits, window } if used > 0 => {
+                known.state = LeaseState::Settled;
+                // Hits of other windows are of other requests.
+                let returned = if window == ledger.ends { hits } else { hits.min(used) };
+                ledger.charge(used);
+                ledger.used = ledger.used.saturating_sub(returned);
+            }
+            LeaseState::Charged { .. } | LeaseState::Settled => {}
+        }
     }
 
-    fn insert(&self, ledger: &mut Ledger, now: Timestamp, id: LeaseId, held: Option<u64>) {
+    fn insert(&self, ledger: &mut Ledger, now: Timestamp, id: LeaseId, state: LeaseState) {
         if ledger.batched >= MAX_LEASES {
-            self.end_batch(ledger);
+            self.end_batch(ledger, now);
         }
-        let until = now.seconds().saturating_add(self.reserve.ttl.get());
-        let until = ledger.batches.back().map_or(until, |last| until.max(last.until));
-        match ledger.batches.back_mut().filter(|last| last.until == until && last.leases.len() < MAX_BATCH) {
-            Some(last) => last.leases.push(id),
-            None => ledger.batches.push_back(Batch { until, leases: SmallVec::from_iter([id]) }),
-        }
-        ledger.batched = ledger.batched.saturating_add(1);
-        ledger.leases.insert(id, Lease { until, held });
+        ledger.push(id, self.end_of(now.seconds()), state);
     }
 
     /// Ends the oldest leases.
-    fn end_batch(&self, ledger: &mut Ledger) {
+    fn end_batch(&self, ledger: &mut Ledger, now: Timestamp) {
         let Some(batch) = ledger.batches.pop_front() else { return };
         ledger.batched = ledger.batched.saturating_sub(batch.leases.len());
-        let length = u32::try_from(self.window.length().as_secs()).unwrap_or(u32::MAX);
-        for id in &batch.leases {
+        for id in batch.leases {
             // Another one of the same name may have been reserved since a cancelled one.
-            if ledger.leases.get(id).is_none_or(|lease| lease.until != batch.until) {
-                continue;
-            }
-            let Some(held) = ledger.leases.remove(id).and_then(|lease| lease.held) else { continue };
-            ledger.held = ledger.held.saturating_sub(held);
-            // What ended before this window counts no more.
-            if self.reserve.unsettled == Unsettled::Charge
-                && batch.until >= ledger.ends.saturating_sub(length)
-            {
-                ledger.charge(held);
-            }
+            self.end_lease(ledger, now, id, |lease| lease.until == batch.until);
+        }
+    }
+
+    /// Ends a lease. One that was charged is remembered, unless it ends early.
+    fn end_lease(
+        &self,
+        ledger: &mut Ledger,
+        now: Timestamp,
+        id: LeaseId,
+        is_due: impl FnOnce(&Lease) -> bool,
+    ) {
+        let Some(Lease { until, state }) = ledger.leases.get(&id).copied().filter(is_due) else { return };
+        ledger.leases.remove(&id);
+        let LeaseState::Open(held) = state else { return };
+        ledger.held = ledger.held.saturating_sub(held);
+        if self.reserve.unsettled == Unsettled::Release {
+            return;
+        }
+        // What ended before this window counts no more.
+        let length = u32::try_from(self.window.length().as_secs()).unwrap_or(u32::MAX);
+        let counts = until >= ledger.ends.saturating_sub(length);
+        ledger.charge(if counts { held } else { 0 });
+        if until <= now.seconds() && self.end_of(until) > now.seconds() {
+            let window = if counts { ledger.ends } else { 0 };
+            ledger.push(id, self.end_of(now.seconds()), LeaseState::Charged { hits: held, window });
         }
     }
 
@@ -307,7 +294,7 @@ impl Budget {
             _ => ends.saturating_add(length),
         };
         while ledger.batches.front().is_some_and(|batch| batch.until <= now.seconds()) {
-            self.end_batch(ledger);
+            self.end_batch(ledger, now);
         }
         if ledger.leases.is_empty() && ledger.leases.capacity() > MAX_BATCH {
             ledger.leases.shrink_to_fit();
@@ -324,19 +311,20 @@ impl Budget {
         admitted: bool,
     ) -> Verdict {
         let limit = self.window.limit();
-        let LedgerSummary { used, held, ends } = summary;
+        let LedgerSummary { used, held, ends, has_conflict } = summary;
         let spent = used.saturating_add(held);
         let left = Timestamp::from_seconds(ends).since(now);
         let retry_after = match admitted {
             true => Duration::ZERO,
-            false if hits.charged() > limit => Duration::MAX,
+            false if has_conflict || hits.charged() > limit => Duration::MAX,
             false if used.saturating_add(hits.charged()) > limit => left,
             // A lease may be settled at any moment.
             false => left.min(SETTLE_DELAY),
         };
         // Hits that do not pass count nowhere.
         let wanted = if hits.is_overdraft() { 0 } else { hits.charged() };
-        let over = if admitted { 0 } else { spent.saturating_add(wanted).saturating_sub(limit) };
+        let over =
+            if admitted || has_conflict { 0 } else { spent.saturating_add(wanted).saturating_sub(limit) };
         Verdict {
             admitted,
             remaining: limit.saturating_sub(spent),
@@ -354,26 +342,3 @@ impl Budget {
 
 /// Time after which a request is repeated that only the hits of open leases deny.
 const SETTLE_DELAY: Duration = Duration::from_secs(1);
-
-impl Ledger {
-    fn charge(&mut self, hits: u64) {
-        self.used = self.used.saturating_add(hits).min(MAX_COUNT);
-    }
-
-    /// Returns what a lease holds, as though it had not been reserved.
-    fn cancel(&mut self, id: LeaseId) {
-        if let Some(Lease { held: Some(held), .. }) = self.leases.get(&id).copied() {
-            self.held = self.held.saturating_sub(held);
-            self.leases.remove(&id);
-        }
-    }
-
-    /// Number of leases, open or settled.
-    pub(super) const fn entries(&self) -> usize {
-        self.batched
-    }
-
-    pub(super) const fn summary(&self) -> LedgerSummary {
-        LedgerSummary { used: self.used, held: self.held, ends: self.ends }
-    }
-}

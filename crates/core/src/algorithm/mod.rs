@@ -10,6 +10,7 @@ pub mod concurrency;
 pub mod effective_limit;
 pub mod fixed_window;
 mod last_verdict;
+mod ledger;
 mod parameters;
 pub mod policy;
 pub mod prefetch;
@@ -25,11 +26,12 @@ mod tests;
 use std::time::Duration;
 
 pub use self::{
-    budget::{Budget, Ledger, LedgerSummary, Reserve, Unsettled},
+    budget::{Budget, Reserve, Unsettled},
     concurrency::Concurrency,
     effective_limit::{Loan, LoanTotals, RegionShare},
     fixed_window::FixedWindow,
     last_verdict::LastVerdict,
+    ledger::{Ledger, LedgerSummary},
     parameters::{Parameters, PolicyError},
     policy::Policy,
     prefetch::Prefetch,
@@ -197,6 +199,13 @@ impl Verdict {
             ban: Some(ban),
             ..self
         }
+    }
+
+    /// Whether hits were to be reserved under a known lease that does not hold them: because it was settled or has ended, or
+    /// holds fewer.
+    pub fn has_conflict(&self) -> bool {
+        // Of all denials of hits, this one alone exceeds no limit.
+        !self.admitted && self.over == 0 && self.retry_after == Duration::MAX
     }
 
     /// Returns the verdict as of `elapsed` later, given that the counter is not used in between.

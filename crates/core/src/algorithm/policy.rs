@@ -319,7 +319,7 @@ impl Policy {
             (Self::Concurrency(policy), CounterState::Leases(held)) => {
                 StateSummary::Queue(policy.summary(held, now, hits))
             }
-            (Self::Budget(_), CounterState::Ledger(ledger)) => StateSummary::Ledger(ledger.summary()),
+            (Self::Budget(_), CounterState::Ledger(ledger)) => StateSummary::Ledger(ledger.summary(hits)),
             (_, state) => StateSummary::Words(state.words()),
         }
     }

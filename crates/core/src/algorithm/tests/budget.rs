@@ -94,12 +94,65 @@ fn unsettled_leases_are_charged_or_released() {
         counter.decide(settle(2, 0));
         let used = if used > 0 { used + 7 } else { 0 };
         assert_eq!(counter.counts(), (used, 0), "no usage was seen, {unsettled:?}");
-        // It ended, so what was used counts; once.
-        for _ in 0..3 {
-            counter.decide(settle(1, 25));
-            assert_eq!(counter.counts(), (used + 25, 0), "{unsettled:?}");
+        // It ended, so what was used counts in place of what was charged; once.
+        for late in [25, 0, 99] {
+            counter.decide(settle(1, late));
+            assert_eq!(counter.counts(), (used.min(7) + 25, 0), "{unsettled:?}");
         }
     }
+}
+
+#[test]
+fn a_late_settlement_replaces_the_charge_of_the_end_for_one_more_time_to_live() {
+    for (late, used) in [(0, 60), (1, 1), (60, 60), (500, 500)] {
+        let mut counter = Counter::new(budget(1_000, 3_600, Unsettled::Charge));
+        counter.decide(acquire(1, 60));
+        counter.second = 2 * u64::from(TTL) - 1;
+        counter.decide(settle(1, late));
+        assert_eq!(counter.counts(), (used, 0), "{late}");
+        counter.second += u64::from(TTL);
+        assert_eq!(counter.counts(), (used, 0), "{late}");
+    }
+    let mut counter = Counter::new(budget(1_000, 3_600, Unsettled::Charge));
+    counter.decide(acquire(1, 60));
+    counter.second = 2 * u64::from(TTL);
+    counter.decide(settle(1, 40));
+    assert_eq!(counter.counts(), (100, 0), "it is forgotten");
+}
+
+#[test]
+fn a_late_settlement_takes_nothing_from_the_hits_of_another_window() {
+    for (late, counted) in [(0, 0), (40, 0), (90, 30)] {
+        let mut counter = Counter::new(budget(1_000, 10, Unsettled::Charge));
+        counter.decide(acquire(1, 60));
+        counter.second = u64::from(TTL);
+        assert_eq!(counter.counts(), (60, 0), "charged in the window of its end");
+        counter.second += 10;
+        counter.decide(Hits::charge(7));
+        counter.decide(settle(1, late));
+        assert_eq!(counter.counts(), (7 + counted, 0), "{late}");
+    }
+}
+
+#[test]
+fn a_known_lease_reserves_no_more_than_it_holds() {
+    let mut counter = Counter::new(budget(100, 3_600, Unsettled::Charge));
+    counter.decide(acquire(1, 60));
+    let mut reserve = |amount, counts| {
+        let verdict = counter.decide(acquire(1, amount));
+        assert_eq!(verdict.admitted, !verdict.has_conflict(), "{verdict:?}");
+        assert_eq!((verdict.used, verdict.held), counts);
+        verdict.admitted
+    };
+    assert_eq!([60, 40, 61, 200].map(|amount| reserve(amount, (0, 60))), [true, true, false, false]);
+    counter.decide(settle(1, 10));
+    assert!(counter.decide(acquire(1, 1)).has_conflict(), "settled");
+    counter.decide(acquire(2, 60));
+    counter.second = u64::from(TTL);
+    counter.decide(acquire(3, 1));
+    assert!(counter.decide(acquire(2, 60)).has_conflict(), "ended");
+    let denied = counter.decide(acquire(4, 100));
+    assert!(!denied.admitted && !denied.has_conflict(), "{denied:?}");
 }
 
 #[test]
@@ -175,61 +228,106 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(step, 1..200)
 }
 
-/// A lease of the oracle: its end, and what it holds unless it is settled.
-type Known = (u64, Option<u64>);
+/// A lease of the oracle: its end, and what it holds or was charged.
+#[derive(Clone, Copy)]
+enum Known {
+    Open(u64),
+    Settled,
+    Charged(u64),
+}
+
+/// Used hits, and the leases with their ends.
+#[derive(Default)]
+struct Oracle {
+    used: u64,
+    leases: std::collections::BTreeMap<u64, (u64, Known)>,
+}
+
+impl Oracle {
+    fn held(&self) -> u64 {
+        let held = |(_, known): &(u64, Known)| if let Known::Open(held) = known { *held } else { 0 };
+        self.leases.values().map(held).sum()
+    }
+
+    fn end_due(&mut self, second: u64, is_charged: bool) {
+        while let Some((number, (end, known))) = self
+            .leases
+            .iter()
+            .map(|(number, lease)| (*number, *lease))
+            .filter(|(_, (end, _))| *end <= second)
+            .min_by_key(|(_, (end, _))| *end)
+        {
+            self.leases.remove(&number);
+            let Known::Open(held) = known else { continue };
+            if is_charged {
+                self.used += held;
+                if end + u64::from(TTL) > second {
+                    self.leases.insert(number, (second + u64::from(TTL), Known::Charged(held)));
+                }
+            }
+        }
+    }
+
+    fn settle(&mut self, number: u64, actual: u64, end: u64, is_charged: bool) {
+        let Some((_, known)) = self.leases.get_mut(&number) else {
+            if actual > 0 {
+                self.used += actual;
+                self.leases.insert(number, (end, Known::Settled));
+            }
+            return;
+        };
+        match *known {
+            Known::Open(held) => {
+                self.used += if actual == 0 && is_charged { held } else { actual };
+                *known = Known::Settled;
+            }
+            Known::Charged(hits) if actual > 0 => {
+                self.used = self.used + actual - hits;
+                *known = Known::Settled;
+            }
+            Known::Charged(_) | Known::Settled => {}
+        }
+    }
+}
 
 proptest! {
     /// In one window, a plain list of leases has the same used and held hits after each step; and in the end all leases
-    /// have ended, and settling each again counts only those that the counter does not have.
+    /// have ended.
     #[test]
     fn usage_is_the_sum_by_the_stated_rule(steps in steps(), is_charged in any::<bool>(), limit in 1..=200_u32) {
         let unsettled = if is_charged { Unsettled::Charge } else { Unsettled::Release };
         let mut counter = Counter::new(budget(limit, 31_536_000, unsettled));
-        let (mut known, mut used) = (std::collections::BTreeMap::<u64, Known>::new(), 0_u64);
-        let held = |known: &std::collections::BTreeMap<u64, Known>| known.values().filter_map(|(_, held)| *held).sum::<u64>();
+        let mut oracle = Oracle::default();
         for step in steps.into_iter().chain([Step::Wait { seconds: u64::from(TTL) }]) {
+            let end = counter.second + u64::from(TTL);
             match step {
                 Step::Wait { seconds } => {
                     counter.second += seconds;
-                    known.retain(|_, (until, held)| {
-                        let is_due = *until <= counter.second;
-                        used += held.filter(|_| is_due && is_charged).unwrap_or_default();
-                        !is_due
-                    });
+                    oracle.end_due(counter.second, is_charged);
                 }
                 Step::Acquire { number, amount } => {
-                    let passes = known.contains_key(&number) || used + held(&known) + amount <= u64::from(limit);
+                    let passes = match oracle.leases.get(&number) {
+                        Some((_, Known::Open(held))) => *held >= amount,
+                        Some(_) => false,
+                        None => oracle.used + oracle.held() + amount <= u64::from(limit),
+                    };
                     prop_assert_eq!(counter.decide(acquire(number, amount)).admitted, passes);
-                    if passes {
-                        known.entry(number).or_insert((counter.second + u64::from(TTL), Some(amount)));
+                    if passes && !oracle.leases.contains_key(&number) {
+                        oracle.leases.insert(number, (end, Known::Open(amount)));
                     }
                 }
-                Step::Settle { number, used: actual } => {
-                    prop_assert!(counter.decide(settle(number, actual)).admitted);
-                    let until = counter.second + u64::from(TTL);
-                    match known.get_mut(&number) {
-                        Some((_, held)) => {
-                            used += match held.take() {
-                                Some(_) if actual > 0 => actual,
-                                Some(held) if is_charged => held,
-                                _ => 0,
-                            };
-                        }
-                        None if actual > 0 => {
-                            used += actual;
-                            known.insert(number, (until, None));
-                        }
-                        None => {}
-                    }
+                Step::Settle { number, used } => {
+                    prop_assert!(counter.decide(settle(number, used)).admitted);
+                    oracle.settle(number, used, end, is_charged);
                 }
                 Step::Cancel { number } => {
                     counter.decide(Hits::Release(lease(number)));
-                    if known.get(&number).is_some_and(|(_, held)| held.is_some()) {
-                        known.remove(&number);
+                    if let Some((_, Known::Open(_))) = oracle.leases.get(&number) {
+                        oracle.leases.remove(&number);
                     }
                 }
             }
-            prop_assert_eq!(counter.counts(), (used, held(&known)));
+            prop_assert_eq!(counter.counts(), (oracle.used, oracle.held()));
         }
         prop_assert_eq!(counter.counts().1, 0);
     }

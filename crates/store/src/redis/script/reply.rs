@@ -113,7 +113,7 @@ impl Reader<'_> {
                 continue;
             }
             let outcome = if run.times == 1 { self.byte()? } else { HAS_BAN | HAS_LOANS };
-            let summary = self.summary(check)?;
+            let summary = self.summary(check, outcome)?;
             if let Some(prefetch) = run.prefetches.get(at) {
                 prefetched.push(match effective_prefetch(check, *prefetch) {
                     Some(_) => self.word()?,
@@ -163,7 +163,7 @@ impl Reader<'_> {
         let (passing, rest) = self.rest.split_first_chunk::<2>()?;
         self.rest = rest;
         let passing = usize::from(u16::from_le_bytes(*passing));
-        let StateSummary::Queue(last) = self.summary(check)? else { return None };
+        let StateSummary::Queue(last) = self.summary(check, 0)? else { return None };
         let (admitted, denied) = each.split_at_mut_checked(passing)?;
         let mut used = last.used;
         for verdicts in admitted.iter_mut().rev() {
@@ -194,10 +194,10 @@ impl Reader<'_> {
         Some(share.under(check.policy, self.word()?))
     }
 
-    /// State summary of a counter.
-    fn summary(&mut self, check: &Check) -> Option<StateSummary> {
+    /// State summary of a counter, after the first byte of a verdict on it.
+    fn summary(&mut self, check: &Check, outcome: u8) -> Option<StateSummary> {
         if check.policy.algorithm() == Algorithm::Budget {
-            let (summary, rest) = reservations::read(self.rest)?;
+            let (summary, rest) = reservations::read(outcome, self.rest)?;
             self.rest = rest;
             return Some(StateSummary::Ledger(summary));
         }

@@ -40,12 +40,16 @@ pub(super) fn pack(packed: &mut Vec<u8>, budget: &Budget, hits: Hits) {
     packed.extend_from_slice(&extra);
 }
 
-/// The summary of a budget in the reply, and the rest.
-pub(super) fn read(bytes: &[u8]) -> Option<(LedgerSummary, &[u8])> {
+/// Bit of the first byte of a verdict: whether the lease of a reservation is a known one that does not hold its hits.
+const HAS_CONFLICT: u8 = 8;
+
+/// The summary of a budget in the reply after the first byte of a verdict, and the rest.
+pub(super) fn read(outcome: u8, bytes: &[u8]) -> Option<(LedgerSummary, &[u8])> {
     let (used, rest) = bytes.split_first_chunk::<8>()?;
     let (held, rest) = rest.split_first_chunk::<8>()?;
     let (ends, rest) = rest.split_first_chunk::<4>()?;
     // Whole numbers below 2^53.
     let [used, held] = [used, held].map(|bytes| f64::from_le_bytes(*bytes) as u64);
-    Some((LedgerSummary { used, held, ends: u32::from_le_bytes(*ends) }, rest))
+    let has_conflict = outcome & HAS_CONFLICT > 0;
+    Some((LedgerSummary { used, held, ends: u32::from_le_bytes(*ends), has_conflict }, rest))
 }
