@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use prost::Message as _;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -12,6 +11,7 @@ use tollgate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimit
 
 use crate::support::{
     http,
+    http2::{SHOULD_RATE_LIMIT, call, frame, greeting, reset},
     redis::Redis,
     tollgate::{Client, Tollgate, request, rules},
 };
@@ -131,40 +131,10 @@ async fn a_release_is_not_counted_as_a_hit() {
     }
 }
 
-/// An HTTP/2 frame.
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
-
 /// The bytes of a connection with one call on stream 1, of a client that takes `window` bytes of data before it says
 /// that it takes more.
 fn call_with_window(window: u32, message: &RateLimitRequest) -> Vec<u8> {
-    let literal = |text: &str| [&[u8::try_from(text.len()).expect("short")], text.as_bytes()].concat();
-    // POST and http by their numbers, then the path, the authority and the content type by their names' numbers.
-    let headers = [
-        vec![0x83, 0x86, 0x04],
-        literal("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"),
-        vec![0x01],
-        literal("test"),
-        vec![0x0f, 0x10],
-        literal("application/grpc"),
-    ];
-    let encoded = message.encode_to_vec();
-    let data = [&[0], &u32::try_from(encoded.len()).expect("short").to_be_bytes()[..], &encoded].concat();
-    [
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
-        // SETTINGS_INITIAL_WINDOW_SIZE.
-        frame(4, 0, 0, &[&[0, 4][..], &window.to_be_bytes()].concat()),
-        frame(1, 4, 1, &headers.concat()),
-        frame(0, 1, 1, &data),
-    ]
-    .concat()
-}
-
-/// Resets stream 1, as Envoy does for a call that it cancels.
-fn reset() -> Vec<u8> {
-    frame(3, 0, 1, &8_u32.to_be_bytes())
+    [greeting(window), call(1, SHOULD_RATE_LIMIT, message)].concat()
 }
 
 /// Reads until the end of stream 1.
@@ -206,7 +176,7 @@ async fn a_reset_after_the_response_releases_its_permits() {
         let (mut crossed, closed) = (connect().await, connect().await);
         assert_eq!(held().await, 2, "{store}");
         for _ in 0..2 {
-            crossed.write_all(&reset()).await.expect("sent");
+            crossed.write_all(&reset(1)).await.expect("sent");
             eventually(async || held().await == 1).await;
         }
         // A caller whose connection ends may have read the lease.
@@ -225,7 +195,7 @@ async fn an_unread_response_refunds_its_charges() {
         5 - tollgate.client().await.call(look).await.expect("an answer").statuses[0].limit_remaining
     };
     let call = call_with_window(0, &request("d", &[&[USER]]));
-    let reset = reset();
+    let reset = reset(1);
 
     let mut waits = TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).await.expect("tollgate listens");
     waits.write_all(&call).await.expect("sent");
@@ -249,7 +219,7 @@ async fn a_call_that_arrives_with_its_reset_charges_nothing() {
     let tollgate = Tollgate::start(config.path(), &[]);
     let call = call_with_window(0, &request("d", &[&[USER]]));
     let mut at_once = TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).await.expect("tollgate listens");
-    at_once.write_all(&[call, reset()].concat()).await.expect("sent");
+    at_once.write_all(&[call, reset(1)].concat()).await.expect("sent");
     let cancelled = r#"tollgate_requests_total{result="cancelled"} 1"#;
     eventually(async || http::get(&tollgate.url("/metrics")).body.contains(cancelled)).await;
     let page = http::get(&tollgate.url("/metrics")).body;

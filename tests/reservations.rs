@@ -40,21 +40,30 @@ const USER: (&str, &str) = ("user", "me");
 const TEAM: (&str, &str) = ("team", "ours");
 const PLAIN: (&str, &str) = ("plain", "mine");
 
-struct BudgetStore {
-    name: &'static str,
+pub(crate) struct BudgetStore {
+    pub(crate) name: &'static str,
     redis: Option<Redis>,
-    tollgate: Tollgate,
-    client: Client,
+    pub(crate) tollgate: Tollgate,
+    pub(crate) client: Client,
     _config: tempfile::TempDir,
 }
 
 impl BudgetStore {
-    async fn all() -> [Self; 2] {
-        [Self::start("memory", None).await, Self::start("redis", Some(Redis::start())).await]
+    pub(crate) async fn all() -> [Self; 2] {
+        Self::all_with(RULES).await
+    }
+
+    pub(crate) async fn all_with(yaml: &str) -> [Self; 2] {
+        let redis = Some(Redis::start());
+        [Self::start_with("memory", None, yaml).await, Self::start_with("redis", redis, yaml).await]
     }
 
     async fn start(name: &'static str, redis: Option<Redis>) -> Self {
-        let config = rules(RULES);
+        Self::start_with(name, redis, RULES).await
+    }
+
+    async fn start_with(name: &'static str, redis: Option<Redis>, yaml: &str) -> Self {
+        let config = rules(yaml);
         let url = redis.as_ref().map(Redis::url);
         let store = url.as_deref().map_or(vec![], |url| vec!["--store", url, "--store-timeout", "5s"]);
         let tollgate = Tollgate::start(config.path(), &store);
@@ -68,24 +77,24 @@ impl BudgetStore {
     }
 
     /// The lease of a request that passes.
-    async fn reserve(&mut self, entries: &[(&str, &str)], hits: u64) -> String {
+    pub(crate) async fn reserve(&mut self, entries: &[(&str, &str)], hits: u64) -> String {
         let response = self.call(entries, hits).await;
         assert_eq!(response.overall_code(), Code::Ok, "{}", self.name);
         lease(&response).expect("a lease")
     }
 
-    async fn settle(&mut self, entry: (&str, &str), lease: &str, used: u64) {
+    pub(crate) async fn settle(&mut self, entry: (&str, &str), lease: &str, used: u64) {
         let request = with_hits(request("llm", &[&[entry, ("lease", lease)]]), used);
         let response = self.client.call(request).await.expect("an answer");
         assert_eq!((response.overall_code(), self::lease(&response)), (Code::Ok, None), "{}", self.name);
     }
 
-    async fn left(&mut self, entry: (&str, &str)) -> u32 {
+    pub(crate) async fn left(&mut self, entry: (&str, &str)) -> u32 {
         self.call(&[entry], 0).await.statuses[0].limit_remaining
     }
 
     /// Waits until that many hits are left: what a denied request reserved in other tags returns in the background.
-    async fn has_left(&mut self, entry: (&str, &str), hits: u32) {
+    pub(crate) async fn has_left(&mut self, entry: (&str, &str), hits: u32) {
         let waits = timeout(Duration::from_secs(30), async {
             while self.left(entry).await != hits {
                 sleep(Duration::from_millis(5)).await;
@@ -95,12 +104,12 @@ impl BudgetStore {
     }
 }
 
-fn with_hits(mut request: RateLimitRequest, hits: u64) -> RateLimitRequest {
+pub(crate) fn with_hits(mut request: RateLimitRequest, hits: u64) -> RateLimitRequest {
     request.descriptors.iter_mut().for_each(|descriptor| descriptor.hits_addend = Some(hits));
     request
 }
 
-fn lease(response: &RateLimitResponse) -> Option<String> {
+pub(crate) fn lease(response: &RateLimitResponse) -> Option<String> {
     match response.dynamic_metadata.as_ref()?.fields.get("lease")?.kind.as_ref()? {
         prost_types::value::Kind::StringValue(lease) => Some(lease.clone()),
         _ => None,
@@ -247,13 +256,13 @@ async fn the_limit_of_a_request_counts_in_the_window_of_the_budget_or_not_at_all
     }
 }
 
-async fn reservations(tollgate: &Tollgate) -> ReservationServiceClient<Channel> {
+pub(crate) async fn reservations(tollgate: &Tollgate) -> ReservationServiceClient<Channel> {
     let address = format!("http://127.0.0.1:{}", tollgate.grpc_port);
     let channel = Channel::from_shared(address).expect("valid").connect().await.expect("listens");
     ReservationServiceClient::new(channel)
 }
 
-fn descriptors(entries: &[(&str, &str)]) -> Vec<Descriptor> {
+pub(crate) fn descriptors(entries: &[(&str, &str)]) -> Vec<Descriptor> {
     let entry = |(key, value): &(&str, &str)| Entry { key: (*key).to_owned(), value: (*value).to_owned() };
     entries.iter().map(|named| Descriptor { entries: vec![entry(named)] }).collect()
 }

@@ -146,7 +146,7 @@ impl<T: UnaryService> hyper::service::Service<Request<Incoming>> for Dispatch<T>
                     .side_services
                     .clone()
                     .call(request.map(|body| Body::new(TimedBody::new(body, self.limits.timeout))));
-                ResponseFuture::SideService(CatchUnwind::new(Box::pin(response)))
+                ResponseFuture::SideService(CatchUnwind::new(Box::pin(response)), self.detector.clone())
             }
         }
     }
@@ -160,7 +160,7 @@ pub(crate) enum ResponseFuture {
     /// Rejected by admission control.
     Shed(ShedCall),
     RateLimit(CatchUnwind<BoxedFuture<Response<ResponseBody>>>, StallDetector),
-    SideService(CatchUnwind<BoxedFuture<Result<Response<Body>, Infallible>>>),
+    SideService(CatchUnwind<BoxedFuture<Result<Response<Body>, Infallible>>>, StallDetector),
 }
 
 impl Future for ResponseFuture {
@@ -175,8 +175,11 @@ impl Future for ResponseFuture {
                 response.iter_mut().for_each(|response| response.body_mut().track(detector));
                 response
             }
-            Self::SideService(future) => {
-                ready!(Pin::new(future).poll(cx)).map(|Ok(response)| ResponseBody::wrap(response))
+            Self::SideService(future, detector) => {
+                let mut response =
+                    ready!(Pin::new(future).poll(cx)).map(|Ok(response)| ResponseBody::wrap(response));
+                response.iter_mut().for_each(|response| response.body_mut().track_lease(detector));
+                response
             }
         };
         Poll::Ready(Ok(response.unwrap_or_else(|Panicked| panic_response())))

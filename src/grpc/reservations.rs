@@ -5,8 +5,7 @@ use std::{num::NonZeroU64, pin::Pin, sync::Arc};
 use prost_types::value::Kind;
 use sha2::{Digest as _, Sha256};
 use tollgate_core::lease::{self, LeaseId};
-use tollgate_limiter::HeldPermits;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use crate::proto::{
     envoy::{
@@ -46,12 +45,15 @@ impl<T: RateLimitService> Reservations<T> {
         let descriptors = rate_limit_descriptors(descriptors, amount.get(), None);
         let request = RateLimitRequest { domain, descriptors, ..RateLimitRequest::default() };
         let request = Request::from_parts(metadata, extensions, request);
-        let mut response = self.0.should_rate_limit(request).await?;
-        // A caller that did not read the response repeats the request, or the lease ends by itself.
-        if let Some(permits) = response.extensions_mut().remove::<HeldPermits>() {
-            permits.hand_over();
+        match self.0.should_rate_limit(request).await {
+            // What was reserved stays in the extensions, to be released if the caller does not read the response.
+            Ok(response) => Ok(response.map(|response| reserved(&response, id))),
+            Err(status) if status.code() == Code::AlreadyExists => {
+                let code = reserve_response::Code::IdConflict.into();
+                Ok(Response::new(ReserveResponse { code, ..ReserveResponse::default() }))
+            }
+            Err(status) => Err(status),
         }
-        Ok(Response::new(reserved(response.get_ref(), id)))
     }
 
     async fn commit_all(&self, request: Request<CommitRequest>) -> Result<Response<CommitResponse>, Status> {

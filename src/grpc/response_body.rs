@@ -49,9 +49,10 @@ enum Payload {
 }
 
 impl ResponseBody {
-    /// Wraps the response of a side service, or an error.
-    pub(super) fn wrap(response: Response<Body>) -> Response<Self> {
-        response.map(|body| Self { payload: Payload::Other(body), permits: None, pending: None })
+    /// Wraps the response of a side service, with the permits of the lease that it names, or an error.
+    pub(super) fn wrap(mut response: Response<Body>) -> Response<Self> {
+        let permits = response.extensions_mut().remove().map(UnwrittenPermits);
+        response.map(|body| Self { payload: Payload::Other(body), permits, pending: None })
     }
 
     /// A framed message, with the permits of the lease that it names.
@@ -63,6 +64,13 @@ impl ResponseBody {
     /// Counts the response as pending until the client has read it.
     pub(super) fn track(&mut self, detector: &StallDetector) {
         self.pending = Some(detector.track());
+    }
+
+    /// Counts the response as pending if it names a lease.
+    pub(super) fn track_lease(&mut self, detector: &StallDetector) {
+        if self.permits.is_some() {
+            self.track(detector);
+        }
     }
 
     /// Notes that a frame is taken for writing.

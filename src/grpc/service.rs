@@ -160,6 +160,7 @@ fn response(result: Result<ServiceResponse, RequestError>) -> Result<Response<Ra
 fn status(error: &RequestError) -> Status {
     match error {
         RequestError::Invalid(_) => Status::invalid_argument(error.to_string()),
+        RequestError::IdConflict => Status::already_exists(error.to_string()),
         RequestError::NoRules | RequestError::Store(_) => Status::unavailable(error.to_string()),
     }
 }

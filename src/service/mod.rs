@@ -82,6 +82,9 @@ pub enum RequestError {
     /// The request is malformed or too large; contains the reason.
     #[error("{0}")]
     Invalid(String),
+    /// The lease that the caller names is a known one that does not hold the hits to be reserved.
+    #[error("the id is that of a reservation that was settled, has ended or holds less; expected a new id")]
+    IdConflict,
     /// No rules are loaded yet.
     #[error("no rate limit configuration loaded")]
     NoRules,
@@ -94,7 +97,7 @@ impl RequestError {
     /// Label of the error in metrics.
     pub const fn label(&self) -> &'static str {
         match self {
-            Self::Invalid(_) => "invalid",
+            Self::Invalid(_) | Self::IdConflict => "invalid",
             Self::NoRules => "no_rules",
             Self::Store(error) => error.label(),
         }
@@ -199,6 +202,9 @@ impl Service {
         let decided = self.limiter.decide(rules, domain, descriptors, deadline).await;
         span.decided(decided.as_ref().ok().and_then(|(decision, _)| decision.degraded));
         let (decision, permits) = decided?;
+        if self.limiter.has_id_conflict(&decision) {
+            return Err(RequestError::IdConflict);
+        }
         let (clock, spread) = (self.limiter.clock(), self.options.retry_after_spread);
         let content = encode(&Parts {
             decision: &decision,

@@ -5,6 +5,7 @@ pub(crate) mod cluster;
 pub(crate) mod collector;
 pub(crate) mod envoy;
 pub(crate) mod http;
+pub(crate) mod http2;
 pub(crate) mod network;
 pub(crate) mod prometheus;
 pub(crate) mod proxy;

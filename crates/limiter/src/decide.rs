@@ -148,6 +148,13 @@ impl Limiter {
         named_lease::check(&calls, &matches)
     }
 
+    /// Whether a request is denied because the lease that its caller names is known to a limit and does not hold its hits.
+    pub fn has_id_conflict(&self, decision: &Decision<'_>) -> bool {
+        self.lease.is_some()
+            && decision.code == Code::OverLimit
+            && decision.statuses.iter().filter_map(Status::limited).any(|of| of.verdict.has_conflict())
+    }
+
     /// Decides a request. Returns the permits that it holds too, if it passes and acquired any.
     ///
     /// # Errors
