@@ -19,6 +19,7 @@ use tollgate_rules::{
 
 use crate::{
     counter_match::CounterMatch,
+    metrics,
     several::Beside,
     verdict::{Shed, Status},
 };
@@ -321,8 +322,8 @@ fn side(domain: &Domain, switched: &Switched, rule: &Rule, entries: &[Entry<'_>]
     })
 }
 
-/// The release or the settlement that the entries state, if they are those of a limit with leases and a lease. An
-/// invalid lease releases nothing.
+/// The release or the settlement that the entries state, if they are those of a limit with leases and a lease. A malformed
+/// name stands for a lease that the counter does not have.
 fn release<'r>(
     domain: &'r Domain,
     changes: Changes<'r, '_>,
@@ -338,10 +339,15 @@ fn release<'r>(
         .charged();
     match rule.limit {
         Limit::Quota { quota, policy } => {
-            let hits = LeaseId::parse(lease).map_or(Hits::Peek, |lease| match policy.algorithm() {
+            // What was used counts: each time, without a name to remember.
+            let lease = LeaseId::parse(lease).unwrap_or_else(|_| {
+                metrics::malformed_lease();
+                LeaseId::random()
+            });
+            let hits = match policy.algorithm() {
                 Algorithm::Budget => Hits::Settle { lease, used },
                 _ => Hits::Release(lease),
-            });
+            };
             let counter = CounterMatch { quota, policy, hits, share: None };
             // A release is never denied, so switches do not matter.
             let (depth, is_shadow) = (entries.len(), rule.shadow_mode);

@@ -50,6 +50,7 @@ pub static METRICS: &[&dyn Metric] = &[
     &LOCAL_STARTS,
     &DEFERRED_CHARGES,
     &UNKNOWN_DOMAIN,
+    &MALFORMED_LEASES,
     &SHADOW_MODE_PASSES,
     &REPLICAS,
     &shedding::SHEDDING,
@@ -109,6 +110,12 @@ static DEFERRED_CHARGES: StripedFamily<4, 1> = StripedFamily::with_series(
 static UNKNOWN_DOMAIN: StripedCounter =
     StripedCounter::new("tollgate_unknown_domain_requests_total", "Requests for a domain without rules.")
         .at_zero();
+
+static MALFORMED_LEASES: StripedCounter = StripedCounter::new(
+    "tollgate_malformed_leases_total",
+    "Releases and settlements whose `lease` is not the name of a lease.",
+)
+.at_zero();
 
 static SHADOW_MODE_PASSES: StripedCounter = StripedCounter::new(
     "tollgate_shadow_mode_passes_total",
@@ -193,6 +200,11 @@ pub(super) fn deferred(result: DeferredResult, hits: u64) {
         *amount = hits;
     }
     DEFERRED_CHARGES.add(amounts);
+}
+
+/// Counts a release or a settlement whose lease is malformed.
+pub(super) fn malformed_lease() {
+    MALFORMED_LEASES.increment(0);
 }
 
 /// Counts a request for a domain without rules. The name is the caller's, so it is no label.
