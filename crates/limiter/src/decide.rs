@@ -182,6 +182,7 @@ impl Limiter {
         let shares = (&self.shares, &self.clock);
         let of_request = (&*of_matches, &beside);
         let mut calls = requests::requests(rules, of_request, &mut matches, lease, self.modes, shares);
+        requests::deny_peeks_at_zero(&mut calls, &matches);
         let permits = lease.map(|lease| self.held_permits(&calls, lease));
         let decisions = match deadline {
             _ if self.fallback.is_some() && active.lists.is_emergency(domain) => {

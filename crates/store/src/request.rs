@@ -94,18 +94,15 @@ impl Check {
         self.ban.filter(|ban| !self.hits.is_refund() || ends(ban))
     }
 
-    /// Whether hits beyond the limit are counted, in a request charged as `charging`. A counter that may be leased counts
+    /// Whether hits beyond the limit are counted, in a request charged as `charging`. Some algorithms count none. A counter that may be leased counts
     /// only admitted hits: otherwise returned tokens would come too late for the requests denied meanwhile. So does one that
     /// regions share, since a loan would come too late.
     pub const fn counting(&self, charging: Charging) -> Charging {
         match self.sync {
-            SyncMode::Strict if self.share.is_none() && matches!(self.veto, Veto::Counted) => {
-                match self.policy.counts_denied() {
-                    true => Charging::Independent,
-                    false => charging,
-                }
-            }
-            SyncMode::Strict if self.share.is_none() => charging,
+            SyncMode::Strict if self.share.is_none() && self.policy.counts_denied() => match self.veto {
+                Veto::Counted => Charging::Independent,
+                _ => charging,
+            },
             SyncMode::Strict | SyncMode::Leased | SyncMode::Auto => Charging::AllOrNone,
         }
     }

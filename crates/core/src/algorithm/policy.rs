@@ -134,9 +134,10 @@ impl Policy {
         ))
     }
 
-    /// Whether hits that it denies are counted, where each counter is charged for itself.
+    /// Whether hits that it denies are counted, where each counter is charged for itself: not those on a limit of 0, so that
+    /// none of them is counted once the limit is raised.
     pub const fn counts_denied(&self) -> bool {
-        matches!(self, Self::FixedWindow(_))
+        matches!(self, Self::FixedWindow(FixedWindow { limit: 1.., .. }))
     }
 
     /// The algorithm without its parameters.

@@ -193,7 +193,9 @@ impl Fallback {
         // The calls of others are still decided there.
         let policy = if error.is_slowness() { policy.with_reserve() } else { policy };
         // A share denies clients that the limit would admit: they are not offenders.
-        Check { policy, sync: SyncMode::Strict, ban: None, share: None, ..*check }
+        let is_zero = || matched.and_then(Match::rule).is_some_and(|rule| rule.degraded_limit == Some(0));
+        let hits = if check.hits == Hits::Peek && is_zero() { Hits::ONE } else { check.hits };
+        Check { policy, hits, sync: SyncMode::Strict, ban: None, share: None, ..*check }
     }
 
     /// Starts the local counter of a check from the last verdict of `store`, if there is one since the last start.

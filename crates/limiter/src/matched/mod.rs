@@ -213,6 +213,11 @@ impl<'r> Match<'r> {
         self.counter().map(|counter| counter.hits)
     }
 
+    /// Whether it is a peek at a limit of 0, which denies everything. The share of a region may be 0 for a while.
+    pub(super) fn peeks_at_zero(&self) -> bool {
+        self.counter().is_some_and(|counter| counter.hits == Hits::Peek && counter.quota.limit == 0)
+    }
+
     /// Makes a release of a lease a read of its counter.
     pub(super) const fn peek_instead_of_release(&mut self) {
         if let Self::Rule { counter, .. } = self

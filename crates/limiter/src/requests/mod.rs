@@ -73,6 +73,15 @@ pub(super) fn requests(
     calls
 }
 
+/// Makes peeks at limits of 0 charges, which such limits deny and do not count.
+pub(super) fn deny_peeks_at_zero(calls: &mut Requests, matches: &Matches<'_>) {
+    for check in calls.iter_mut().flat_map(|call| &mut call.cells).flat_map(|cell| &mut cell.checks) {
+        if check.hits == Hits::Peek && matches.get(check.descriptor).is_some_and(Match::peeks_at_zero) {
+            check.hits = Hits::ONE;
+        }
+    }
+}
+
 /// The counter that a match is charged to, if there is one: its cell and record, what it is charged, and its rule unless it
 /// is that of a limit override. Limits the counter of a global rule to the own region's share.
 fn counter_of<'r>(

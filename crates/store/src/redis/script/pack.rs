@@ -98,7 +98,7 @@ fn pack_cell<'a>(
     let has_tail = bans::has_bans(cell) || shares::has_shares(cell);
     for check in &cell.checks {
         let role = match (charging, check.sync) {
-            (Charging::Independent, SyncMode::Strict) if check.share.is_none() => 0,
+            (Charging::Independent, _) if check.counting(charging) == Charging::Independent => 0,
             (Charging::Independent, _) => 3,
             (Charging::AllOrNone, _) => match check.effective_veto() {
                 Veto::Counted if check.counting(charging) == Charging::Independent => 6,
