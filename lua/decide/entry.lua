@@ -36,8 +36,8 @@
 -- Replies one string, as each element of a reply costs Redis and its client time; if a call failed, the list of the parts:
 --   [1]          the time used: seconds since the epoch and microseconds past it, 32 bits each
 --   [1 + n]      the result of call n; or its error if it is one of several calls: that call then has no effect, while
---                the others do. Per check, in the order of the keys: 1 or 0 for admitted or denied (one byte; 8 for a denial because the
---                lease of a reservation is a known one that does not hold its hits), then the
+--                the others do. Per check, in the order of the keys: 1 or 0 for admitted or denied (one byte), or 8 for a
+--                reservation under a known lease that does not hold its hits; then the
 --                state's words (4 bytes each), or for a budget the used and the held hits
 --                (doubles) and the end of the window (4 bytes), or for a queue the hits in it (4 bytes), the microseconds until the
 --                requested hits would pass, -1 for never, and until the last hit expires (doubles). For a repeated call:

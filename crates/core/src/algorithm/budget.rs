@@ -5,8 +5,8 @@
 //! that time, within the limit or not. A lease that is settled again changes nothing, and one that the counter does not
 //! have, because it was reserved in another store, counts in full, once. To settle without usage is to leave the
 //! reserved hits to [`Unsettled`], and so is the end of a lease that was never settled. If that charges them, the lease is
-//! remembered for one more time to live at least: when it is settled late, the charge is replaced by what was used, as far as its window
-//! lasts; in a later one, only what was used beyond the charge counts.
+//! remembered for one more time to live at least: when it is settled late, the charge is replaced by what was used, as far
+//! as its window lasts; in a later one, only what was used beyond the charge counts.
 //!
 //! A lease ends at a whole second, at most one second before its time to live has passed. Leases end in the order in which
 //! they were reserved: one with a shorter time to live than those before it ends with them. Settled leases are remembered

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use ::redis::{Cmd, cmd};
 use tollgate_core::{
-    SyncMode,
     algorithm::{Charging, Policy, Prefetch},
     ban::BanEffect,
     clock::Timestamp,
