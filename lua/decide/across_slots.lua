@@ -3,7 +3,6 @@
 -- declared keys of one slot only, so these commands declare none: the arguments of the checks are followed by as many
 -- names of keys. A key that the node does not serve, or that is absent while its slot migrates, is an error when the
 -- script first reads it; the calls on other keys are decided.
-local across_slots = true
 -- A command with an empty argument in place of the checks only reads its keys, to find out whether the server permits it.
 if ARGV[2] == '' then
   for i = 3, #ARGV do

@@ -227,6 +227,7 @@ end
 while deferred[next_deferred] do
   local call = deferred[next_deferred]
   local fine, outcome = true, nil
+  half_written = false
   if call.first == call.last then
     if one_call then
       outcome = decide_banned(call)

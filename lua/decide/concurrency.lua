@@ -80,6 +80,7 @@ MAKE_QUEUE[3] = function()
         end
         if #moved > 0 then
           redis.call('ZADD', held.key, unpack(moved))
+          half_written = true
           upkeep_left = upkeep_left - #moved / 2
         end
       end
@@ -111,6 +112,7 @@ MAKE_QUEUE[3] = function()
           number = number + 1
         end
         redis.call('ZADD', held.key, unpack(some))
+        half_written = true
       end
       held.used = held.used + hits
       if held.ended > 0 then
@@ -125,6 +127,7 @@ MAKE_QUEUE[3] = function()
         hits = math.min(hits, held.used)
         if hits > 0 then
           redis.call('ZREMRANGEBYRANK', held.key, integer(held.ended), integer(held.ended + hits - 1))
+          half_written = true
         end
         held.used = held.used - hits
         return
@@ -132,8 +135,10 @@ MAKE_QUEUE[3] = function()
       local count, first = find_permits(held, extra)
       if first then
         redis.call('ZREMRANGEBYRANK', held.key, integer(first), integer(first + count - 1))
+        half_written = true
       elseif count > 0 then
         redis.call('ZREM', held.key, member(extra, 0))
+        half_written = true
       end
       held.used = held.used - count
     end,
@@ -154,6 +159,7 @@ MAKE_QUEUE[3] = function()
       if held.ended > 0 and removals_left > 0 then
         local ended = math.min(held.ended, removals_left)
         redis.call('ZREMRANGEBYRANK', held.key, 0, integer(ended - 1))
+        half_written = true
         removals_left = removals_left - ended
       end
     end,

@@ -142,13 +142,12 @@ local function decide_call(call)
     end
   end
   for i = call.first, call.last do
-    -- A packed cell is written by its last command.
-    half_written = half_written or i > call.first or states[i].key or states[i].segment_of
     if states[i].key then
       outcomes[i] = decide_key(states[i], checks[i], algorithms_of(states[i]).decide, call.times)
       algorithms_of(states[i]).close(states[i], checks[i][1])
     elseif states[i].changed then
       store_cell(i, states[i])
+      half_written = true
     end
   end
   return table.concat(outcomes, '', call.first, call.last)
@@ -157,11 +156,7 @@ end
 for at = next_deferred, #deferred do
   local call = deferred[at]
   half_written = false
-  if one_call then
-    reply[call.place] = decide_call(call)
-  else
-    local fine, outcome = pcall(decide_call, call)
-    reply[call.place] = fine and outcome or failure(outcome)
-  end
+  local fine, outcome = try(decide_call, call)
+  reply[call.place] = fine and outcome or failure(outcome)
 end
 return failed and reply or table.concat(reply)

@@ -6,19 +6,25 @@ local one_call = struct.unpack('<I2', ARGV[2]) == #KEYS
 -- keys: later calls on these are deferred too, to preserve the order.
 local deferred, deferred_keys
 
--- Whether an error of the call being decided may come after a part of its writes.
-local half_written = false
-
--- An error as an element of the reply. Redis before version 7 gives its own errors as text. Across slots, an error without
--- the mark shows that a call had no effect, so that it may be sent again.
+-- An error as an element of the reply. Redis before version 7 gives its own errors as text. An error without the mark shows
+-- that a call had no effect, so that it may be sent again.
 local failed = false
 local function failure(problem)
   failed = true
   local text = type(problem) == 'table' and problem.err or problem
-  if across_slots and half_written then
+  if half_written then
     text = 'ERR half written: ' .. text
   end
   return { err = string.find(text, '^%u+ ') and text or 'ERR ' .. text }
+end
+
+-- Decides a call that may write more than once. An error of the only call is that of the script.
+local function try(decide, call)
+  local fine, outcome = pcall(decide, call)
+  if not fine and one_call then
+    error(half_written and 'half written: ' .. (type(outcome) == 'table' and outcome.err or outcome) or outcome, 0)
+  end
+  return fine, outcome
 end
 
 -- Leaves a call to the parts below.

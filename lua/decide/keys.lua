@@ -1,11 +1,15 @@
 -- Reads and writes of cells.
 
+-- Whether the present call has written, apart from a command that is its last: an error may then leave it half applied.
+local half_written = false
+
 -- The current packed cell at key i; false for a missing one; or a table, the error of a key of another type, such as a
 -- segmented cell.
 local function read_cell(i)
   local raw = redis.pcall('GET', KEYS[i])
-  if across_slots and type(raw) == 'table' and not string.find(raw.err, 'WRONGTYPE', 1, true) then
-    error(raw)
+  if type(raw) == 'table' and not string.find(raw.err, 'WRONGTYPE', 1, true) then
+    -- Raises the error.
+    return redis.call('GET', KEYS[i])
   end
   return raw
 end

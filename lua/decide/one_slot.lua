@@ -1,2 +1,1 @@
 -- First part of the script for commands that declare their keys: KEYS.
-local across_slots = false

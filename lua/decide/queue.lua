@@ -83,6 +83,7 @@ local function make_queues()
         local excess = queue.used - (check.bound or queue.used)
         if excess > 0 then
           redis.call('LTRIM', queue.key, integer(queue.ended + excess), integer(-1 - queue.refunded))
+          half_written = true
           queue.used, queue.ended, queue.refunded, queue.oldest = check.bound, 0, 0, nil
         end
       end
@@ -109,6 +110,7 @@ local function make_queues()
       if queue.was_charged or redis.call('PTTL', queue.key) < queue.left / 1000 then
         local micros = queue.left + math.max(queue.lifetime, algorithm.retention)
         redis.call('PEXPIRE', queue.key, integer(queue.now.given and 3600000 or math.ceil(micros / 1000)))
+        half_written = true
       end
     end
     algorithm.close(queue)

@@ -353,14 +353,17 @@ local function make_budgets()
     if budget.used == 0 and budget.count == 0 then
       if budget.exists then
         redis.call('DEL', budget.key)
+        half_written = true
       end
       return
     end
     if budget.is_cleared then
       redis.call('DEL', budget.key)
+      half_written = true
     end
     for from = 1, #budget.gone, MAX_FIELDS do
       redis.call('HDEL', budget.key, unpack(budget.gone, from, math.min(from + MAX_FIELDS - 1, #budget.gone)))
+      half_written = true
     end
     local ends = math.max(budget.used > 0 and budget.ends or 0, budget.last_end)
     if budget.charges and budget.held > 0 then
@@ -393,9 +396,11 @@ local function make_budgets()
       )
     )
     redis.call('HSET', budget.key, unpack(budget.fields))
+    half_written = true
     if sets_expiry then
       local millis = now.given and 3600000 or budget.expires * 1000 - math.floor(now.micros / 1000)
       redis.call('PEXPIRE', budget.key, string.format('%.0f', millis))
+      half_written = true
     end
   end
 

@@ -182,6 +182,7 @@ make_segments = function()
     local function flush(command, list, size)
       if #list >= size then
         redis.call(command, cell.name, unpack(list))
+        half_written = true
         return {}
       end
       return list
@@ -237,6 +238,7 @@ make_segments = function()
     local cell = new_cell(i, math.ceil(records / SEGMENT_RECORDS), 0, packed.ends, 0)
     distribute(cell, packed)
     redis.call('DEL', cell.name)
+    half_written = true
     write(cell)
     redis.call('PEXPIRE', cell.name, millis)
     return true

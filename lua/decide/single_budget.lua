@@ -130,14 +130,15 @@ local next_deferred = 1
 while deferred[next_deferred] do
   local call = deferred[next_deferred]
   local fine, outcome = true, nil
+  half_written = false
   if call.first == call.last and call.times == 1 and string.byte(ARGV[1 + call.first], 10) % 16 == BUDGET then
     if one_call then
-      outcome = decide_lease(call) or decide_budget(call)
+      outcome = decide_lease(call)
     else
       fine, outcome = pcall(decide_lease, call)
-      if fine and not outcome then
-        fine, outcome = pcall(decide_budget, call)
-      end
+    end
+    if fine and not outcome then
+      fine, outcome = try(decide_budget, call)
     end
   end
   if fine and not outcome then

@@ -72,6 +72,7 @@ MAKE_QUEUE[2] = function()
         some[i] = time
       end
       redis.call('RPUSH', log.key, unpack(some))
+      half_written = true
       hits = hits - #some
     end
   end
@@ -84,10 +85,12 @@ MAKE_QUEUE[2] = function()
     local ahead = log.used - kept
     if kept > 0 then
       redis.call('LTRIM', log.key, 0, integer(kept - 1))
+      half_written = true
       append(log, ahead, now)
     else
       append(log, ahead, now)
       redis.call('LTRIM', log.key, integer(ahead), -1)
+      half_written = true
     end
   end
 
@@ -137,6 +140,7 @@ MAKE_QUEUE[2] = function()
       local time = log.refunded > 0 and pack_time(at)
       while left > 0 and log.refunded > 0 do
         redis.call('LSET', log.key, integer(log.ended + log.used + hits - left), time)
+        half_written = true
         left, log.refunded = left - 1, log.refunded - 1
       end
       append(log, left, at)
@@ -158,6 +162,7 @@ MAKE_QUEUE[2] = function()
       if at > log.horizon and log.used > 0 then
         -- Other hits remain, and so does the key.
         redis.call('LTRIM', log.key, 0, integer(-1 - log.refunded))
+        half_written = true
         log.refunded, log.oldest = 0, nil
         log.used = log.used - redis.call('LREM', log.key, integer(-hits), pack_time(at))
       end
@@ -177,6 +182,7 @@ MAKE_QUEUE[2] = function()
       if log.ended > 0 or log.refunded > 0 then
         local ended = math.min(log.ended, removals_left)
         redis.call('LTRIM', log.key, integer(ended), integer(-1 - log.refunded))
+        half_written = true
         removals_left = removals_left - ended
       end
     end,

@@ -31,7 +31,8 @@ pub enum StoreError {
     /// The counters were migrating between servers until the deadline. Nothing was charged.
     #[error("counters are migrating to another server: {0}")]
     SlotMigrating(String),
-    /// The server replied with an error that rules out a charge: it currently accepts no commands, or no writes.
+    /// The server replied with an error that rules out a charge: it currently accepts no commands, or no writes, or not those
+    /// of this user.
     #[error("store declined: {0}")]
     Declined(String),
     /// The server replied with an error; whether anything was charged is unknown.

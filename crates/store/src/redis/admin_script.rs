@@ -79,7 +79,7 @@ impl RedisStore {
         let deadline = now.checked_add(time_limit).unwrap_or(now);
         let (command, load) = (script.command(keys, arguments), script.load());
         let reply = self.execute(slot, &command, &load, deadline).await;
-        reply.and_then(Reply::of).map_err(|error| error::into_store_error(error, time_limit))
+        reply.and_then(Reply::of).map_err(|error| error::into_script_error(error, time_limit))
     }
 
     /// Reads fields of a hash, whose key is of this slot, on the owner of that slot. Costs the server less than a
@@ -100,7 +100,7 @@ impl RedisStore {
         command.arg(key).arg(fields);
         // This command never gets `NOSCRIPT`, so the command that loads a script is never used.
         let reply = self.execute(slot, &command, &command, deadline).await;
-        reply.and_then(Reply::of).map_err(|error| error::into_store_error(error, time_limit))
+        reply.and_then(Reply::of).map_err(|error| error::into_script_error(error, time_limit))
     }
 
     async fn execute(

@@ -40,6 +40,19 @@ const UNCHARGED_ERROR_TEXTS: [&str; 6] = [
     "Script attempted to execute a write command while the cluster is down",
 ];
 
+/// Codes and texts of errors that another set-up of the server avoids: a missing permission or command, a node of a cluster.
+/// Redis returns them in place of one command, which then has no effect.
+const SETUP_ERROR_CODES: [&str; 3] = ["NOPERM", "CROSSSLOT", "WRONGTYPE"];
+const SETUP_ERROR_TEXTS: [&str; 4] = [
+    "unknown command",
+    "Unknown Redis command called from",
+    "The user executing the script",
+    "ACL failure in script",
+];
+
+/// Mark of the script on an error after the first write of a call, which may have been a charge.
+const HALF_WRITTEN: &str = "half written: ";
+
 /// Translates an error of a request that had `time_limit` in all.
 pub(super) fn into_store_error(error: SendError, time_limit: Duration) -> StoreError {
     match error {
@@ -63,9 +76,22 @@ pub(super) fn into_store_error(error: SendError, time_limit: Duration) -> StoreE
     }
 }
 
-/// The error in logs and responses: its text is the server's.
-fn shown(error: &RedisError) -> String {
-    foreign_text::bounded(&error.to_string())
+/// Translates an error of a script other than that of requests. Such a script does not mark an error after its first write.
+pub(super) fn into_script_error(error: SendError, time_limit: Duration) -> StoreError {
+    match error {
+        SendError::Failed(error) if is_of_setup(&error) => StoreError::Refused(shown(&error)),
+        error => into_store_error(error, time_limit),
+    }
+}
+
+/// The error in logs and responses, in the server's own words. Without the arguments of a command that it lacks, which may
+/// be a password.
+pub(super) fn shown(error: &RedisError) -> String {
+    let text = match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ => error.to_string(),
+    };
+    foreign_text::bounded(text.split(", with args").next().unwrap_or_default())
 }
 
 impl SendError {
@@ -76,10 +102,24 @@ impl SendError {
 }
 
 /// Whether the reply rules out an effect.
-pub(super) fn charged_nothing(error: &RedisError) -> bool {
-    let has_text = |detail: &str| UNCHARGED_ERROR_TEXTS.iter().any(|text| detail.contains(text));
-    let is_within = || error.detail().is_some_and(has_text);
-    error.code().is_some_and(|code| UNCHARGED_ERROR_CODES.contains(&code)) || is_within()
+fn charged_nothing(error: &RedisError) -> bool {
+    let is_half_written = error.detail().is_some_and(|detail| detail.contains(HALF_WRITTEN));
+    !is_half_written && (is_of_state(error) || is_of_setup(error))
+}
+
+/// Whether the server takes no commands, or no writes, at present.
+pub(super) fn is_of_state(error: &RedisError) -> bool {
+    has(error, &UNCHARGED_ERROR_CODES, &UNCHARGED_ERROR_TEXTS)
+}
+
+/// Whether the server does so until its set-up changes.
+fn is_of_setup(error: &RedisError) -> bool {
+    has(error, &SETUP_ERROR_CODES, &SETUP_ERROR_TEXTS)
+}
+
+fn has(error: &RedisError, codes: &[&str], texts: &[&str]) -> bool {
+    let has_text = |detail: &str| texts.iter().any(|text| detail.contains(text));
+    error.code().is_some_and(|code| codes.contains(&code)) || error.detail().is_some_and(has_text)
 }
 
 /// Whether the server is not a master any more.
@@ -91,4 +131,52 @@ pub(super) fn is_demoted(error: &RedisError) -> bool {
 fn rounded(time: Duration) -> Duration {
     let tenths = time.as_nanos().div_ceil(100_000);
     u64::try_from(tenths).map_or(time, |tenths| Duration::from_micros(tenths.saturating_mul(100)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether errors of these texts are known to have charged nothing: of a request, and of another script.
+    fn is_uncharged(reply: &str) -> [bool; 2] {
+        let value = ::redis::parse_redis_value(format!("-{reply}\r\n").as_bytes()).expect("a reply");
+        let error = SendError::Failed(value.extract_error().expect_err("an error"));
+        let script = into_script_error(error.clone(), Duration::ZERO);
+        [error.charged_nothing(), script.charged_nothing()]
+    }
+
+    #[test]
+    fn errors_before_the_first_write_prove_that_nothing_was_charged() {
+        // As Redis 6.2, 7.0, 7.2 and 8 have them.
+        for reply in [
+            "NOPERM this user has no permissions to run the 'evalsha' command or its subcommand",
+            "NOPERM User app has no permissions to run the 'evalsha' command",
+            "ERR Error running script (call to f_0a): @user_script:9: The user executing the script can't run this command",
+            "ERR The user executing the script can't run this command or subcommand script: 0a, on @user_script:9.",
+            "NOPERM ACL failure in script: User app has no permissions to run the 'set' command",
+            "ERR unknown command 'EVALSHA', with args beginning with: '0a'",
+            "ERR Unknown Redis command called from script script: 0a, on @user_script:9.",
+            "CROSSSLOT Keys in request don't hash to the same slot",
+            "WRONGTYPE Operation against a key holding the wrong kind of value",
+        ] {
+            assert_eq!(is_uncharged(reply), [true, false], "{reply}");
+            assert_eq!(is_uncharged(&format!("ERR half written: {reply}")), [false; 2], "{reply}");
+        }
+        assert_eq!(is_uncharged("OOM command not allowed when used memory > 'maxmemory'."), [true; 2]);
+        // Of a proxy.
+        assert_eq!(is_uncharged("ERR upstream failure"), [false; 2]);
+    }
+
+    #[test]
+    fn a_shown_error_has_the_words_of_the_server_without_arguments() {
+        let error = |reply: &[u8]| {
+            let value = ::redis::parse_redis_value(reply).expect("a reply");
+            shown(&value.extract_error().expect_err("an error"))
+        };
+        assert_eq!(error(b"-NOAUTH Authentication required.\r\n"), "NOAUTH Authentication required.");
+        assert_eq!(
+            error(b"-ERR unknown command 'AUTH', with args beginning with: 'secret'\r\n"),
+            "ERR unknown command 'AUTH'"
+        );
+    }
 }

@@ -139,7 +139,7 @@ impl Driver {
             let error = SendError::Unreached(error);
             return groups.into_iter().for_each(|mut group| self.fail(&mut group, &error));
         }
-        if !is_unknown && !error::charged_nothing(&error) {
+        if !is_unknown && !error::is_of_state(&error) {
             self.across_slots.refuse(Instant::now());
         }
         self.command_failed(groups, error, reason);
