@@ -1,16 +1,27 @@
 //! Readiness of the process, shared by the gRPC health service, the HTTP port and the admin API.
 
-use std::sync::Arc;
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tollgate_store::redis::Undecided;
+
+/// Time between two log lines on one cause.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Causes that are logged in that time: a server may give any number of them.
+const MAX_LOGGED_CAUSES: usize = 4;
 
 /// Stage of a process's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Waiting for the first rules, or for the first connection to the store.
+    /// Waiting for the first rules, or for the first decision of the store.
     Starting,
-    /// Rules are active, and the store was reached at least once.
+    /// Rules are active, and the store has decided at least once.
     Ready,
     /// Shutdown was requested. Final.
     Stopping,
@@ -28,8 +39,47 @@ pub struct Readiness {
 #[derive(Debug)]
 struct Preconditions {
     rules: bool,
-    /// Store handles not connected yet; each worker has its own, and so has the HTTP port.
+    /// Store handles that have not decided yet; each worker has its own, and so has the HTTP port.
     stores: usize,
+    /// The last reason why a handle has not decided.
+    undecided: Option<Undecided>,
+    /// Logged causes, without their numbers, and the times of these lines.
+    logged: Vec<(String, Instant)>,
+}
+
+impl Preconditions {
+    const fn new(stores: usize) -> Self {
+        Self { rules: true, stores, undecided: None, logged: Vec::new() }
+    }
+
+    /// Whether a cause is to be logged now.
+    fn is_due(&mut self, cause: &str) -> bool {
+        self.logged.retain(|(_, at)| at.elapsed() < LOG_INTERVAL);
+        // The nodes of a cluster differ in their addresses.
+        let cause: String = cause.chars().filter(|character| !character.is_ascii_digit()).collect();
+        let is_due =
+            self.logged.len() < MAX_LOGGED_CAUSES && self.logged.iter().all(|(logged, _)| *logged != cause);
+        if is_due {
+            self.logged.push((cause, Instant::now()));
+        }
+        is_due
+    }
+}
+
+impl fmt::Display for Preconditions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not ready")?;
+        if self.rules {
+            f.write_str(": no rules are active")?;
+        }
+        if self.stores > 0 {
+            f.write_str(": Redis has not decided yet")?;
+        }
+        match &self.undecided {
+            Some(undecided) if self.stores > 0 => write!(f, ": {undecided}"),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Default for Readiness {
@@ -41,17 +91,13 @@ impl Default for Readiness {
 impl Readiness {
     /// Ready once rules are active.
     pub(crate) fn new() -> Self {
-        Self::waiting_for(Preconditions { rules: true, stores: 0 })
+        Self::with_stores(0)
     }
 
-    /// Ready once rules are active and `stores` store handles have connected.
+    /// Ready once rules are active and `stores` store handles have decided.
     pub(crate) fn with_stores(stores: usize) -> Self {
-        Self::waiting_for(Preconditions { rules: true, stores })
-    }
-
-    fn waiting_for(missing: Preconditions) -> Self {
         let phase = Arc::new(watch::Sender::new(Phase::Starting));
-        Self { phase, missing: Arc::new(Mutex::new(missing)) }
+        Self { phase, missing: Arc::new(Mutex::new(Preconditions::new(stores))) }
     }
 
     /// Records that rules are active.
@@ -59,9 +105,28 @@ impl Readiness {
         self.satisfy(|missing| missing.rules = false);
     }
 
-    /// Records that one store handle connected for the first time.
-    pub(crate) fn store_reached(&self) {
+    /// Records that one store handle decided for the first time.
+    pub(crate) fn store_decided(&self) {
         self.satisfy(|missing| missing.stores = missing.stores.saturating_sub(1));
+    }
+
+    /// Records and logs the reason why a store handle has not decided yet.
+    pub(crate) fn store_failed(&self, undecided: Undecided) {
+        let mut missing = self.missing.lock();
+        if missing.is_due(&undecided.cause) {
+            let Undecided { cause, remedy } = &undecided;
+            tracing::warn!(%cause, remedy, "Redis has not decided yet");
+        }
+        missing.undecided = Some(undecided);
+    }
+
+    /// The reason why the process is not ready, for operators; `None` if it is.
+    pub(crate) fn problem(&self) -> Option<String> {
+        match self.phase() {
+            Phase::Starting => Some(self.missing.lock().to_string()),
+            Phase::Ready => None,
+            Phase::Stopping => Some("stopping".to_owned()),
+        }
     }
 
     fn satisfy(&self, update: impl Fn(&mut Preconditions)) {

@@ -54,6 +54,7 @@ mod migrate;
 mod algorithm_plot;
 mod process;
 mod prose;
+mod readiness;
 mod recipes;
 mod redis_servers;
 mod reference;

@@ -15,7 +15,7 @@ use tollgate_limiter::{ActiveRules, CounterInspector, Fallback, Limiter, Modes, 
 use tollgate_store::{
     BackgroundQueue, LastVerdicts, MemoryStore, RedisStore, Store, StoreError,
     primary::{PrimaryCalls, RegionStore},
-    redis::RedisSettings,
+    redis::{RedisSettings, first_decision},
 };
 
 use super::metrics;
@@ -112,7 +112,7 @@ impl Stores {
         }
     }
 
-    /// Readiness that waits until `handles` store handles have connected, if required.
+    /// Readiness that waits until `handles` store handles have decided, if required.
     pub(super) fn readiness(&self, handles: usize) -> Readiness {
         match self {
             Self::Memory { .. } => Readiness::new(),
@@ -140,7 +140,7 @@ impl Stores {
         }
     }
 
-    /// Opens a store handle for a limiter on the current runtime, and updates `readiness` once it connects.
+    /// Opens a store handle for a limiter on the current runtime, and updates `readiness` until it has decided.
     pub(super) fn limiter(
         &self,
         rules: Arc<ActiveRules>,
@@ -161,11 +161,10 @@ impl Stores {
             }
         };
         let store = RedisStore::open_sharing(settings, background.clone(), last_verdicts.clone())?;
-        let (connected, readiness) = (store.connected(), readiness.clone());
+        let (undecided, readiness) = (store.clone(), readiness.clone());
         tokio::spawn(async move {
-            if connected.await {
-                readiness.store_reached();
-            }
+            first_decision(&undecided, |why| readiness.store_failed(why)).await;
+            readiness.store_decided();
         });
         if !replica_count.has_counter.swap(true, Ordering::Relaxed) {
             tokio::spawn(replica_count.replicas.clone().count(store.clone()));

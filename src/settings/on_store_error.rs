@@ -14,7 +14,7 @@ pub struct StoreErrorSettings {
     pub policy: OnStoreError,
     /// Number of instances that share the limits. `None`: counted in the store.
     pub replicas: Option<NonZeroU32>,
-    /// Whether the process is ready before the first contact with the store.
+    /// Whether the process is ready before the first decision of the store.
     pub ready_without_store: bool,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct StoreErrorFlags {
     /// store while it is reachable.
     #[arg(long, value_name = "COUNT")]
     replicas_hint: Option<NonZeroU32>,
-    /// Readiness before the first contact with the store.
+    /// Readiness before the first decision of the store.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     ready_without_store: bool,

@@ -142,7 +142,7 @@ fn switch(report: &Report, settings: Option<&Settings>) -> Vec<String> {
     };
     steps.push(format!(
         "Monitor tollgate_requests_total and tollgate_degraded_total (alerts: deploy/prometheus/alerts.yaml){names}. An \
-         instance is ready when its rules are loaded and Redis has responded; envoyproxy/ratelimit does not wait for rules."
+         instance is ready when its rules are loaded and Redis has decided; envoyproxy/ratelimit does not wait for rules."
     ));
     let own_keys =
         report.rules.iter().flat_map(|rules| &rules.differences).any(|found| found.id == "own_keys");

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use ::redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, RedisResult,
-    aio::MultiplexedConnection,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, RedisResult, Value,
+    aio::MultiplexedConnection, cmd,
 };
 use tokio::time::timeout;
 
 use super::{
     address::Address,
+    error::shown,
     script::{self, CommandKeys},
 };
 
@@ -26,7 +27,7 @@ pub(super) struct ConnectTemplate {
 /// Reason why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
-    #[error(transparent)]
+    #[error("{}", shown(.0))]
     Redis(#[from] RedisError),
     #[error("no sentinel responds; last error: {0}")]
     NoSentinel(String),
@@ -66,16 +67,51 @@ pub(super) async fn connect(client: &Client) -> RedisResult<MultiplexedConnectio
     // The wait for a response is bounded by the caller.
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIMEOUT)).set_response_timeout(None);
-    client.get_multiplexed_async_connection_with_config(&config).await
+    match client.get_multiplexed_async_connection_with_config(&config).await {
+        Err(error) if error.kind() == ErrorKind::AuthenticationFailed => {
+            Err(login_refusal(client, &config).await.unwrap_or(error))
+        }
+        Err(error)
+            if error.is_timeout()
+                && matches!(client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. }) =>
+        {
+            Err((ErrorKind::Io, "no response to the TLS handshake").into())
+        }
+        connected => connected,
+    }
+}
+
+/// The reply of a server that refuses the login, which the client library drops.
+async fn login_refusal(client: &Client, config: &AsyncConnectionConfig) -> Option<RedisError> {
+    let server = client.get_connection_info();
+    let (login, anonymous) = (server.redis_settings(), server.clone().set_redis_settings(Default::default()));
+    let client = Client::open(anonymous).ok()?;
+    let mut connection = client.get_multiplexed_async_connection_with_config(config).await.ok()?;
+    let mut command = cmd("AUTH");
+    command.arg(login.username()).arg(login.password());
+    let reply = timeout(CONNECT_TIMEOUT, connection.send_packed_command(&command)).await.ok()?;
+    let refusal = reply.and_then(Value::extract_error).err()?;
+    // A proxy may quote what it received.
+    let words = shown(&refusal);
+    let is_secret = |word| login.password() == Some(word);
+    (!words.split([' ', '\'', '"', '`', ',']).any(is_secret)).then_some(refusal)
 }
 
 /// Loads the scripts of such commands before their first use, so that not all requests meet `NOSCRIPT` at once on a new
 /// server, and none waits while it compiles them. A server that refuses may have a script already; otherwise the first
-/// request gets the reason.
+/// request gets the reason. But one that requires a login closes the connection at a command of this size, so a short one
+/// comes first.
 pub(super) async fn preload_scripts(
     connection: &mut MultiplexedConnection,
     scripts: &[CommandKeys],
 ) -> RedisResult<()> {
+    let pinged = timeout(CONNECT_TIMEOUT, connection.send_packed_command(&cmd("PING"))).await;
+    let reply = pinged.unwrap_or_else(|_| Err((ErrorKind::Io, "no response to PING").into()))?;
+    if let Err(error) = reply.extract_error()
+        && error.code() == Some("NOAUTH")
+    {
+        return Err(error);
+    }
     for keys in scripts {
         // An error reply is a value here.
         match timeout(CONNECT_TIMEOUT, connection.send_packed_command(&script::load(*keys))).await {

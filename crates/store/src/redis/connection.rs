@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tollgate_runtime::log_budget::LogBudget;
 
 use super::{
-    error::is_demoted,
+    error::{is_demoted, shown},
     reconnect::Reconnector,
     script::{self, check_error},
     servers::Server,
@@ -61,7 +61,7 @@ pub(super) enum SendError {
     #[error("too many requests queued")]
     Overloaded,
     /// Sent; the reply is an error, or the connection broke.
-    #[error(transparent)]
+    #[error("{}", shown(.0))]
     Failed(RedisError),
     /// Sent; the deadline passed before the response.
     #[error("no response in time")]
@@ -73,10 +73,10 @@ pub(super) enum SendError {
     #[error("malformed reply")]
     MalformedReply,
     /// Not executed: keys were migrating between nodes until the deadline.
-    #[error("{0}")]
+    #[error("{}", shown(.0))]
     SlotMigrating(RedisError),
     /// Not executed: the node of a command on several slots does not serve this one, or did not have the keys.
-    #[error("{0}")]
+    #[error("{}", shown(.0))]
     Unreached(RedisError),
 }
 

@@ -24,6 +24,7 @@ mod loans;
 mod local;
 pub mod metrics;
 mod error;
+mod first_decision;
 mod script;
 mod sentinel;
 mod servers;
@@ -49,6 +50,7 @@ pub(crate) use self::loans::with_loans;
 pub use self::script::fuzzing::replies;
 pub use self::{
     admin_script::{Reply, Script},
+    first_decision::{Undecided, first_decision},
     last_verdicts::LastVerdicts,
     local::{held_hits, recheck_bans},
     script::{CommandKeys, Run, RunOutcome},

@@ -15,6 +15,7 @@ use tollgate_runtime::backoff::lengthened;
 use super::{
     address::Address,
     connect::{ConnectError, ConnectTemplate, preload_scripts},
+    error::shown,
     script::CommandKeys,
 };
 
@@ -207,7 +208,7 @@ impl Sentinels {
             match reply {
                 Ok(Some(report)) => reports.push(report),
                 Ok(None) => is_unknown = true,
-                Err(error) => reason = error.to_string(),
+                Err(error) => reason = shown(&error),
             }
             if is_majority(reports.len(), listed) {
                 end = end.min(after(STRAGGLER_TIMEOUT));

@@ -3,6 +3,7 @@
 use tokio::time::Instant;
 
 use super::{
+    address::Address,
     batch::{Batcher, Submission},
     cluster::Cluster,
     connection::{Connection, SendError},
@@ -41,6 +42,14 @@ impl Topology {
         match self {
             Self::Single(server) => Ok(server.connection().clone()),
             Self::Cluster(cluster) => cluster.connection(slot).await,
+        }
+    }
+
+    /// The node of a cluster that owns a slot.
+    pub(super) fn owner(&self, slot: u16) -> Option<Address> {
+        match self {
+            Self::Single(_) => None,
+            Self::Cluster(cluster) => cluster.node_of(slot),
         }
     }
 

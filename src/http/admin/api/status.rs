@@ -25,6 +25,7 @@ pub(super) async fn show(State(api): State<Arc<Api>>) -> ApiResult {
         "instance": api.parts.control.instance(),
         "started_at_ms": api.started_at_ms,
         "phase": phase_name(api.parts.readiness.phase()),
+        "not_ready": api.parts.readiness.problem(),
         "is_editable": api.is_editable(),
         "rules": *api.parts.status.now(),
         "domains": rules.as_ref().map_or(0, |rules| rules.domains().count()),

@@ -80,6 +80,11 @@ impl Cluster {
         nodes
     }
 
+    /// The node that owns a slot, if it is known.
+    pub(super) fn node_of(&self, slot: u16) -> Option<Address> {
+        self.shared.table.lock().owner(slot).map(|route| route.node)
+    }
+
     fn has_slots(&self) -> bool {
         matches!(&*self.phase.borrow(), DiscoveryPhase::Discovered | DiscoveryPhase::Reached)
     }

@@ -34,7 +34,7 @@ pub(super) struct ReplicaLag {
 }
 
 /// The text of a reply to `INFO`, if the server did not refuse it.
-pub(super) fn text(reply: &Value) -> Option<&str> {
+pub(in crate::redis) fn text(reply: &Value) -> Option<&str> {
     match reply {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         Value::VerbatimString { text, .. } => Some(text),
@@ -42,7 +42,7 @@ pub(super) fn text(reply: &Value) -> Option<&str> {
     }
 }
 
-fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+pub(in crate::redis) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     value.map(str::trim)
 }

@@ -4,7 +4,7 @@
 //! A server is listed while something of it is live: a connection, a circuit breaker, or the task that samples it. The
 //! number of servers is bounded by the topology: those of the slot table, and a few that redirections name.
 
-mod info;
+pub(super) mod info;
 mod sampling;
 
 use std::{

@@ -1,0 +1,224 @@
+//! The first decision of a store: the proof that its servers decide, or the reason why they do not, with a remedy.
+
+use std::{collections::HashSet, fmt, time::Duration};
+
+use ::redis::{Cmd, cmd};
+use futures_util::future::join_all;
+use smallvec::smallvec;
+use tokio::time::{Instant, sleep, timeout};
+use tollgate_core::{
+    RecordId,
+    algorithm::{Algorithm, Charging, Parameters, Policy},
+    descriptor::{Entry, Hits},
+    quota::{Quota, Unit, Window},
+};
+
+use super::{RedisStore, ScriptClock, batch::Submission, connection::SendError, error, servers::info};
+use crate::{
+    StoreError,
+    key::CellKey,
+    request::{Cell, Check, TagRequest},
+};
+
+/// Pause after a failed attempt.
+const ATTEMPT_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Time limit for a connection, before an attempt.
+const CONNECTION_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Shortest time limit of an attempt: a slow server is no mistake of its set-up.
+const MIN_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Longest time limit of an attempt: the cause is to be named soon.
+const MAX_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Hash tags of an attempt, at least, so that a node of a cluster refuses those of another slot.
+const MIN_TAGS: usize = 2;
+
+/// Hash tags among which each master of a cluster is likely to have one.
+const MAX_TAGS: usize = 1_024;
+
+/// Oldest version of Redis whose commands have what the scripts use: `SET` with `PXAT`, and `ZMSCORE`.
+const MIN_VERSION: (u32, u32) = (6, 2);
+
+/// Reason why a store has not decided yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undecided {
+    /// The failure, in the server's own words if it replied.
+    pub cause: String,
+    /// Instruction for the operator.
+    pub remedy: &'static str,
+}
+
+impl fmt::Display for Undecided {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.cause, self.remedy)
+    }
+}
+
+/// Waits until the server, or each master of a cluster that responds, has made a decision that charges no counter of a
+/// rule. Calls `report` after each failed attempt but the first one, which may merely have been slow.
+pub async fn first_decision(store: &RedisStore, report: impl Fn(Undecided)) {
+    let mut is_first = true;
+    while let Err(cause) = decide_nothing(store).await {
+        let remedy = remedy(&cause);
+        if !std::mem::replace(&mut is_first, false) {
+            report(Undecided { cause, remedy });
+        }
+        sleep(ATTEMPT_INTERVAL).await;
+    }
+}
+
+async fn decide_nothing(store: &RedisStore) -> Result<(), String> {
+    // A connection to a replica is replaced after each attempt.
+    let _ = timeout(CONNECTION_TIMEOUT, store.connected()).await;
+    let requests = probes(store);
+    let now = Instant::now();
+    let time_limit = store.shared.options.timeout.clamp(MIN_TIMEOUT, MAX_TIMEOUT);
+    let deadline = now.checked_add(time_limit).unwrap_or(now);
+    let attempts = requests.iter().map(|request| {
+        let submission = Submission { request, clock: ScriptClock::Server, made_at: now, deadline };
+        async move { store.shared.servers.decide(&submission).await }
+    });
+    let (mut has_decided, mut failure) = (false, None);
+    for (request, outcome) in requests.iter().zip(join_all(attempts).await) {
+        match outcome.map_err(|error| error::into_store_error(error, time_limit)) {
+            Ok(_) => has_decided = true,
+            // The other masters may decide meanwhile.
+            Err(error) if is_outage(&error) => {
+                failure.get_or_insert(error);
+            }
+            Err(error) => return Err(explained(store, &error, request).await),
+        }
+    }
+    match failure {
+        Some(error) if !has_decided => Err(words(&error)),
+        _ => Ok(()),
+    }
+}
+
+/// Requests of different hash tags, one for each master of a cluster.
+fn probes(store: &RedisStore) -> Vec<TagRequest> {
+    let mut owners = HashSet::new();
+    let keys = (0..MAX_TAGS).map(|number| {
+        let value = number.to_string();
+        CellKey::open("", [Entry { key: "ready", value: &value }].into_iter())
+    });
+    let of_owners = keys.enumerate().filter(|(number, key)| {
+        let is_new = owners.insert(store.shared.servers.owner(key.slot()));
+        is_new || *number < MIN_TAGS
+    });
+    of_owners.map(|(_, key)| probe(key)).collect()
+}
+
+/// The words of a server that refused a request, and what it states about itself: that it is a sentinel, or too old. If
+/// it refused a command of the script, the words with that command.
+async fn explained(store: &RedisStore, error: &StoreError, request: &TagRequest) -> String {
+    let mut cause = words(error);
+    let Some(key) = request.cells.first().map(|cell| &cell.key) else { return cause };
+    if cause.contains("script") {
+        let name = [&*store.shared.options.key_prefix, key.as_bytes()].concat();
+        for (command, arguments) in [("TIME", 0), ("GET", 1), ("SET", 2), ("DEL", 1)] {
+            let mut command = cmd(command);
+            command.arg([&*name, b""].get(..arguments).unwrap_or_default());
+            if let Err(SendError::Failed(refusal)) = ask(store, key, &command).await {
+                cause = error::shown(&refusal);
+                break;
+            }
+        }
+    }
+    let reply = ask(store, key, cmd("INFO").arg("server")).await.ok();
+    let facts = reply.as_ref().and_then(info::text).unwrap_or_default();
+    if info::field(facts, "redis_mode") == Some("sentinel") {
+        cause.push_str(" (the server is a sentinel)");
+    }
+    if let Some(version) = info::field(facts, "redis_version").filter(|version| is_too_old(version)) {
+        cause = format!("Redis {version} is too old; expected 6.2 or later: {cause}");
+    }
+    cause
+}
+
+/// Sends a command to the server that decides a key.
+async fn ask(store: &RedisStore, key: &CellKey, command: &Cmd) -> Result<::redis::Value, SendError> {
+    let reply = async { store.shared.servers.connection(key.slot()).await?.send(command).await };
+    timeout(MIN_TIMEOUT, reply).await.unwrap_or(Err(SendError::Timeout))
+}
+
+/// A charge of a counter that no request can name, which ends within a second.
+fn probe(key: CellKey) -> TagRequest {
+    let quota = Quota { limit: u32::MAX.into(), window: Window::of(Unit::Second) };
+    let policy = Policy::nearest(Algorithm::FixedWindow, quota, &Parameters::default());
+    let check = Check::own(RecordId::alone(Algorithm::FixedWindow), policy, Hits::ONE);
+    let cell = Cell { key, checks: smallvec![check] };
+    TagRequest { cells: smallvec![cell], charging: Charging::Independent, is_of_rule: false }
+}
+
+/// Whether the error passes by itself, so that another master of the cluster may be the one that decides.
+fn is_outage(error: &StoreError) -> bool {
+    match error {
+        StoreError::Declined(reason) | StoreError::Refused(reason) => {
+            ["CLUSTERDOWN", "LOADING", "MASTERDOWN"].iter().any(|code| reason.starts_with(code))
+        }
+        StoreError::MalformedReply => false,
+        _ => true,
+    }
+}
+
+/// The reason of an error, without its kind.
+fn words(error: &StoreError) -> String {
+    match error {
+        StoreError::Unreachable(reason)
+        | StoreError::Disconnected(reason)
+        | StoreError::Declined(reason)
+        | StoreError::Refused(reason) => reason.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn is_too_old(version: &str) -> bool {
+    let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
+    numbers.next().zip(numbers.next()).is_some_and(|version| version < MIN_VERSION)
+}
+
+/// Remedies, each in a line after the texts by which its causes are recognized; the first one applies.
+const REMEDIES: &str = include_str!("remedies.txt");
+
+/// The remedy of a cause.
+fn remedy(cause: &str) -> &'static str {
+    let mut all = REMEDIES.lines().filter_map(|line| line.split_once(" => "));
+    let found = all.find(|(texts, _)| texts.split(" | ").any(|text| cause.contains(text)));
+    found.map_or("see the requirements in docs/guides/redis.md", |(_, remedy)| remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cause_has_its_remedy() {
+        for (cause, expected) in [
+            ("NOAUTH Authentication required.", "set the password"),
+            (
+                "no sentinel responds; last error: NOAUTH Authentication required.",
+                "set the login of the sentinels",
+            ),
+            ("WRONGPASS invalid username-password pair or user is disabled.", "correct the user"),
+            ("NOPERM this user has no permissions to run the 'set' command", "permit the user"),
+            ("READONLY You can't write against a read only replica. script: 0a", "the server is a replica"),
+            ("CROSSSLOT Keys in request don't hash to the same slot", "the server is a node"),
+            ("ERR unknown command 'EVALSHA' (the server is a sentinel)", "connect by redis+sentinel"),
+            ("ERR unknown command 'EVALSHA'", "use a server"),
+            ("Redis 6.0.16 is too old; expected 6.2 or later: ERR syntax error", "upgrade Redis"),
+            ("Connection refused (os error 111)", "start Redis"),
+            ("ERR something else", "see the requirements"),
+        ] {
+            assert!(remedy(cause).starts_with(expected), "{cause}: {}", remedy(cause));
+        }
+    }
+
+    #[test]
+    fn redis_before_6_2_is_too_old() {
+        let versions = ["2.8.24", "5.0.14", "6.0.16", "6.2.0", "7.0.15", "10.0.1", "255.255.255", "x", ""];
+        assert_eq!(versions.map(is_too_old), [true, true, true, false, false, false, false, false, false]);
+    }
+}
