@@ -103,22 +103,3 @@ impl HeaderNames {
         Self { limit: name("Limit"), remaining: name("Remaining"), reset: name("Reset") }
     }
 }
-
-/// Size limits of a request. Larger ones are rejected with `INVALID_ARGUMENT`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestBounds {
-    /// Descriptors in a request.
-    pub max_descriptors: usize,
-    /// Entries in a descriptor.
-    pub max_entries: usize,
-    /// Bytes of a key, a value or a domain.
-    pub max_text_bytes: usize,
-}
-
-impl Default for RequestBounds {
-    fn default() -> Self {
-        // Texts come from a proxy's clients, and a proxy may let a request pass that is rejected here: the bound must
-        // exceed what a proxy accepts, which is 60 KiB of headers in Envoy.
-        Self { max_descriptors: 64, max_entries: 16, max_text_bytes: 128 << 10 }
-    }
-}

@@ -7,7 +7,7 @@ use std::{
 
 use clap::{ArgAction, Args, ValueEnum};
 use tollgate_control::RulesSource;
-use tollgate_rules::{TableSize, config::OverlaySlot};
+use tollgate_rules::config::OverlaySlot;
 
 use super::{
     error::Problem,
@@ -108,9 +108,9 @@ impl ReadingFlags {
             merge_domains: self.merge_domains,
             strict: self.strict,
             allow_empty: self.allow_empty,
-            regions: TableSize::Unknown,
             overlay: self.rules_overlay.as_ref().map(|_| OverlaySlot::leaked()),
             stop_when_denied: self.stop_when_denied,
+            ..Default::default()
         }
     }
 }

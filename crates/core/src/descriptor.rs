@@ -122,3 +122,29 @@ pub struct Descriptor<'a> {
     /// The operation on the counter that the descriptor matches.
     pub hits: Hits,
 }
+
+/// Size limits of a request. Larger ones are rejected with `INVALID_ARGUMENT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestBounds {
+    /// Descriptors in a request.
+    pub max_descriptors: usize,
+    /// Entries in a descriptor.
+    pub max_entries: usize,
+    /// Bytes of a key, a value or a domain.
+    pub max_text_bytes: usize,
+}
+
+impl Default for RequestBounds {
+    fn default() -> Self {
+        Self {
+            // A policy of Envoy Gateway has up to 256 rules, each of which is a descriptor.
+            max_descriptors: 256,
+            // One of its rules has 8 selectors, each with 16 headers and 16 query parameters, beside a route, a method, a
+            // path and two addresses. That are 261 entries, or those of two selectors with the 128 headers that 1.9 permits.
+            max_entries: 264,
+            // Texts come from a proxy's clients, and a proxy may let a request pass that is rejected here: the bound must
+            // exceed what a proxy accepts, which is 60 KiB of headers in Envoy.
+            max_text_bytes: 128 << 10,
+        }
+    }
+}

@@ -140,6 +140,8 @@ pub struct CheckFlags {
     pub directory: PathBuf,
     #[command(flatten)]
     reading: ReadingFlags,
+    #[command(flatten)]
+    bounds: BoundFlags,
     /// Region table, for warnings of limits of `scope: global`.
     #[arg(long, value_name = "FILE")]
     pub regions: Option<PathBuf>,
@@ -203,7 +205,7 @@ impl CheckFlags {
 
     /// Options for reading the files.
     pub fn options(&self) -> tollgate_rules::config::Options {
-        self.reading.resolve()
+        tollgate_rules::config::Options { bounds: self.bounds.resolve(), ..self.reading.resolve() }
     }
 }
 
@@ -324,12 +326,14 @@ pub(super) fn served(flags: &[OsString]) -> Result<Box<Settings>, SettingsError>
 impl ServeFlags {
     fn resolve(self, notices: Vec<String>) -> Result<Command, Problem> {
         let store = self.store.resolve()?;
-        let rules = self.rules.resolve(&store)?;
+        let mut rules = self.rules.resolve(&store)?;
+        rules.options.bounds = self.bounds.resolve();
         let grpc = self.grpc.resolve()?;
         let metrics = self.metrics.resolve(self.process.http_address)?;
         let (http, process) = self.process.resolve()?;
         let (traces, otlp_metrics) = self.otlp.resolve();
         Ok(Command::Serve(Box::new(Settings {
+            bounds: rules.options.bounds,
             rules,
             store,
             on_store_error: self.on_store_error.resolve(),
@@ -339,7 +343,6 @@ impl ServeFlags {
             process,
             modes: self.response.modes(),
             response: self.response.resolve(),
-            bounds: self.bounds.resolve(),
             traces,
             otlp_metrics,
             statsd: self.statsd.resolve()?,

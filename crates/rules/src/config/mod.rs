@@ -46,6 +46,8 @@ use std::{
     time::Duration,
 };
 
+use tollgate_core::descriptor::RequestBounds;
+
 pub use self::{
     compile::override_rule,
     edit::{EditError, EditedLimit, edit_limit, promote_candidate},
@@ -53,7 +55,7 @@ pub use self::{
     layers::{Laid, Overlay, OverlaySlot},
     problem::{Problem, Report, Severity},
     reader::read_regions,
-    vocabulary::is_of_reference,
+    vocabulary::{is_of_reference, nearest},
     watch::{Reload, Watcher, load_finished},
 };
 use self::{
@@ -80,6 +82,8 @@ pub struct Options {
     pub overlay: Option<&'static OverlaySlot>,
     /// Whether a request that a limit denies is charged to no other one, in domains that do not state `atomic`.
     pub stop_when_denied: bool,
+    /// Bounds of the requests that the configuration is used with.
+    pub bounds: RequestBounds,
 }
 
 /// A loaded configuration.

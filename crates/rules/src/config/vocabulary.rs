@@ -226,13 +226,13 @@ pub fn is_of_reference(name: &str) -> bool {
 }
 
 /// The most similar of `words`, if `word` is likely a misspelling of it.
-pub(super) fn nearest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.len() > MAX_COMPARED_BYTES {
         return None;
     }
     let plain = |word: &str| word.to_lowercase().replace(['_', '-', ' '], "");
     let meant = plain(word);
-    let compared = words.into_iter().map(|known| (strsim::levenshtein(&meant, &plain(known)), known));
+    let compared = words.into_iter().map(|known| (strsim::osa_distance(&meant, &plain(known)), known));
     let near = compared.filter(|(distance, known)| *distance <= known.len().div_ceil(4).min(3));
     near.min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
 }

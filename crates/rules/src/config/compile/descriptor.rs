@@ -1,9 +1,10 @@
 //! Compilation of nested descriptors.
 
-use std::{fmt, num::NonZeroU64, rc::Rc, sync::Arc};
+use std::{collections::HashSet, fmt, num::NonZeroU64, rc::Rc, sync::Arc};
 
 use tollgate_core::{
     algorithm::Algorithm,
+    descriptor::RequestBounds,
     lease::{self, LeaseId},
 };
 
@@ -21,9 +22,9 @@ use super::{
     tree_level::LevelBuilder,
 };
 use crate::{
-    Derived, Node, Rule, Segment, TableSize, Wildcard,
+    Derived, Node, Rule, Segment, Wildcard,
     config::{
-        layers,
+        Options, layers,
         problem::{Path, Problems},
         raw::{Field, RawDescriptor, RawRateLimit, Stated},
         reader::excerpt,
@@ -71,8 +72,7 @@ pub(super) struct Compiler<'a> {
     pub(super) domain: &'a mut DomainBuilder,
     pub(super) problems: &'a mut Problems,
     pub(super) budget: &'a mut Budget,
-    /// Region table that the configuration is used with.
-    pub(super) regions: TableSize,
+    pub(super) options: Options,
 }
 
 impl Compiler<'_> {
@@ -108,6 +108,7 @@ impl Compiler<'_> {
         parent: &Path<'_>,
     ) {
         let list = parent.key("descriptors");
+        self.warn_of_bounds(raw, segments.len(), &list);
         for raw in raw {
             if self.problems.is_full() {
                 return;
@@ -126,6 +127,27 @@ impl Compiler<'_> {
                 self.duplicate(raw, segments, &known, &path);
             }
             segments.pop();
+        }
+    }
+
+    /// Warns of descriptors with more entries than a request may have, and of more keys than descriptors.
+    fn warn_of_bounds(&mut self, raw: &[RawDescriptor], depth: usize, list: &Path<'_>) {
+        let RequestBounds { max_descriptors, max_entries, .. } = self.options.bounds;
+        if let Some(first) = raw.first().filter(|_| depth == max_entries) {
+            let message = format!(
+                "never match: requests with more than {max_entries} entries in a descriptor are refused (--max-entries)"
+            );
+            self.warning(first.at, list, message);
+        }
+        if raw.len() > max_descriptors {
+            let mut keys = HashSet::new();
+            if let Some(beyond) = raw.iter().filter(|raw| keys.insert(raw.key.text())).nth(max_descriptors) {
+                let message = format!(
+                    "have more than {max_descriptors} keys: a request with a descriptor for each is refused (--max-descriptors)"
+                );
+                // Requests may have descriptors for some of them alone.
+                self.problems.lenient_warning(self.file, beyond.at, list, message);
+            }
         }
     }
 

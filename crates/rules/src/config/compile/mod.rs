@@ -26,6 +26,7 @@ mod rollout;
 mod scope;
 mod several;
 mod shedding;
+mod suspicious;
 mod tune;
 
 use std::{collections::BTreeMap, fmt, rc::Rc};
@@ -64,8 +65,7 @@ pub(super) fn compile(files: &[RawFile], options: Options, problems: &mut Proble
         domain.set_default_on_store_error(defaults.on_store_error);
         let abuse = abuse::rules(file, &domain.abuse, problems);
         domain.abuse.extend(abuse);
-        let (file_name, regions) = (&file.name, options.regions);
-        Compiler { file: file_name, defaults, domain, problems, budget: &mut budget, regions }
+        Compiler { file: &file.name, defaults, domain, problems, budget: &mut budget, options }
             .descriptors(&file.descriptors);
     }
     let domains = domains.into_values().map(|mut domain| {
@@ -80,7 +80,12 @@ pub(super) fn compile(files: &[RawFile], options: Options, problems: &mut Proble
 /// Name of the file's domain; `None` if it is invalid.
 fn domain_of(file: &RawFile, problems: &mut Problems) -> Option<Rc<str>> {
     let at = match &file.domain {
-        Field::Stated(domain) if !domain.value.is_empty() => return Some(domain.value.clone()),
+        Field::Stated(domain) if !domain.value.is_empty() => {
+            if let Some(doubt) = suspicious::doubt(&domain.value) {
+                problems.warning(&file.name, domain.at, Path::Root.key("domain"), doubt);
+            }
+            return Some(domain.value.clone());
+        }
         Field::Stated(domain) => domain.at,
         Field::Absent => Position::WHOLE,
         Field::Invalid => return None,

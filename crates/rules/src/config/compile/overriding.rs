@@ -6,8 +6,9 @@ use tollgate_core::{algorithm::Algorithm, ban::BanPolicy};
 
 use super::{Budget, Compiler, Defaults, DomainBuilder};
 use crate::{
-    Limit, NotifyThresholds, Rollout, Rule, TableSize,
+    Limit, NotifyThresholds, Rollout, Rule,
     config::{
+        Options,
         problem::{Path, Problems, Severity},
         raw::{Field, RawDescriptor, RawRateLimit, Stated},
         reader::read_rate_limit,
@@ -61,7 +62,7 @@ fn compiled(domain: &str, rule: &Rule, rate_limit: &str, problems: &mut Problems
         domain: &mut builder,
         problems,
         budget: &mut Budget::default(),
-        regions: TableSize::Unknown,
+        options: Options::default(),
     };
     let compiled = compiler.rule(&descriptor_of(rule), &raw, &rule.segments, &Path::Root)?;
     drop(builder);

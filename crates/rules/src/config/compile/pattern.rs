@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use super::{
     budget::{Budget, RegexFailure},
     parameters::Reporter,
+    suspicious,
 };
 use crate::{
     Matcher, Value,
@@ -50,14 +51,25 @@ impl PatternCompiler<'_> {
             Some((_, Field::Invalid)) => return None,
             Some(("regex", Field::Stated(regex))) => self.regex(key, regex, path)?,
             Some(("cidr", Field::Stated(cidr))) => self.cidr(key, cidr, path)?,
-            _ => by_text(key, raw.value.text()),
+            Some((_, Field::Stated(value))) => {
+                if let Some(doubt) = suspicious::doubt_of_value(key, &value.value) {
+                    self.reporter.warning(value.at, &path.key("value"), doubt);
+                }
+                by_text(key, &value.value)
+            }
+            _ => by_text(key, ""),
         };
         self.shared(raw, pattern, path)
     }
 
     fn required_key<'a>(&mut self, raw: &'a RawDescriptor, path: &Path<'_>) -> Option<&'a str> {
         match &raw.key {
-            Field::Stated(key) if !key.value.is_empty() => Some(&key.value),
+            Field::Stated(key) if !key.value.is_empty() => {
+                if let Some(doubt) = suspicious::doubt(&key.value) {
+                    self.reporter.warning(key.at, &path.key("key"), doubt);
+                }
+                Some(&key.value)
+            }
             Field::Invalid => None,
             Field::Stated(Stated { at, .. }) => {
                 self.reporter.error(*at, &path.key("key"), "is empty; expected a key");
@@ -85,6 +97,9 @@ impl PatternCompiler<'_> {
                 "is empty; expected an expression, or a key alone to match every value",
             );
             return None;
+        }
+        if let Some(doubt) = suspicious::doubt_of_regex(text) {
+            self.reporter.warning(stated.at, &path, doubt);
         }
         let regex = match self.budget.regex(text) {
             Ok(regex) => regex,

@@ -79,7 +79,7 @@ fn check_global(
     // A default was reported at its limits; most of them are in the same file.
     let at = if is_own { stated.at } else { raw.at };
     let path = path.key("scope");
-    match compiler.regions {
+    match compiler.options.regions {
         TableSize::Unknown => {}
         TableSize::NoTable => {
             let message =
@@ -98,7 +98,7 @@ fn check_global(
 
 /// Warns of a limit for which there is no primary region.
 fn warn_of_primary(compiler: &mut Compiler<'_>, at: Position, path: &Path<'_>) {
-    let message = match compiler.regions {
+    let message = match compiler.options.regions {
         TableSize::Unknown | TableSize::Regions { has_primary: true, .. } => return,
         TableSize::NoTable => {
             "`primary` has no effect without a region table; expected `--regions`, or `regional`"

@@ -1,5 +1,7 @@
 //! Warnings.
 
+use tollgate_core::descriptor::RequestBounds;
+
 use super::*;
 
 const LIMIT: &str = "rate_limit: {unit: day, requests_per_unit: 1}";
@@ -118,4 +120,61 @@ fn files_that_are_not_loaded() {
         "README.md: warning: ignored: only files that end in .yaml or .yml are loaded\n\
          sub/a.yaml.bak: warning: ignored: only files that end in .yaml or .yml are loaded"
     );
+}
+
+#[test]
+fn texts_that_never_match_as_meant() {
+    let at = |line: &str| warnings(&domain(&format!("  - key: k\n    {line}\n    {LIMIT}\n")));
+    assert_eq!(
+        at("value: 10.0.0.0/8"),
+        "a.yaml:4: warning: descriptors[0].value: is a range of addresses, but matches this text alone; expected \
+         `cidr`"
+    );
+    assert_says(
+        &at("value: ^/api/.*$"),
+        &["descriptors[0].value: is a regular expression", "expected `regex`"],
+    );
+    assert_says(&at("value: '{{ .Values.path }}'"), &["a.yaml:4", "has the remains of a template"]);
+    assert_says(&at("value: 'GET '"), &["descriptors[0].value: has blanks at an end"]);
+    assert_says(&at("value: |\n      GET"), &["descriptors[0].value: has blanks at an end"]);
+    assert_says(&at("regex: |\n      ^GET$"), &["descriptors[0].regex: has a line break at an end"]);
+    let text = warnings(&domain(&format!("  - key: 'k '\n    {LIMIT}\n  - key: ${{KEY}}\n    {LIMIT}\n")));
+    assert_says(
+        &text,
+        &["a.yaml:3: warning: descriptors[0].key: has blanks", "descriptors[1].key: has the remains"],
+    );
+    assert_says(&warnings("domain: 'd '\n"), &["a.yaml:1: warning: domain: has blanks at an end"]);
+    assert_says(&warnings("domain: '{{ .Release.Name }}'\n"), &["domain: has the remains of a template"]);
+    clean(&domain(&format!("  - key: masked_remote_address\n    value: 10.0.0.0/8\n    {LIMIT}\n")));
+}
+
+#[test]
+fn descriptors_beyond_the_bounds_of_requests() {
+    let bounds = RequestBounds { max_descriptors: 2, max_entries: 2, ..RequestBounds::default() };
+    let report = |strict, yaml: &str| match load_all(
+        &[("a.yaml", yaml)],
+        Options { bounds, strict, ..Options::default() },
+    ) {
+        Ok(loaded) => loaded.warnings.to_string(),
+        Err(error) => error.to_string(),
+    };
+    let deep = "  - key: a\n    descriptors:\n    - key: b\n      descriptors:\n      - key: c\n        ";
+    assert_eq!(
+        report(false, &domain(&format!("{deep}{LIMIT}\n"))),
+        "a.yaml:7: warning: descriptors[0].descriptors[0].descriptors: never match: requests with more than 2 entries in a \
+         descriptor are refused (--max-entries)"
+    );
+    assert_eq!(report(false, &domain(&format!("  - key: a\n    descriptors: [{{key: b, {LIMIT}}}]\n"))), "");
+    let wide = |count: usize| {
+        domain(&(0..count).map(|key| format!("  - {{key: k{key}, {LIMIT}}}\n")).collect::<String>())
+    };
+    assert_eq!(report(false, &wide(2)), "");
+    for strict in [false, true] {
+        assert_says(
+            &report(strict, &wide(3)),
+            &["a.yaml:5: warning: descriptors: have more than 2 keys", "--max-descriptors"],
+        );
+    }
+    let values = "  - {key: k, value: a}\n  - {key: k, value: b}\n  - {key: k, value: c}\n";
+    assert_eq!(report(false, &domain(values)), "");
 }

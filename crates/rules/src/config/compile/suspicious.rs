@@ -1,0 +1,163 @@
+//! Texts that are valid, and hardly match what their author meant.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+/// Key of Envoy's masked addresses, whose values are ranges.
+const MASKED_ADDRESS: &str = "masked_remote_address";
+
+/// Parts of regular expressions that other texts hardly have: `com.example.*` is a wildcard, and `CORP\daniel` a user.
+const EXPRESSIONS: [&str; 13] =
+    ["/.*", ".+", "[^", "[0-9", "[a-z", "[A-Z", "(?", r"\.", r"\/", r"\d+", r"\d{", r"\w+", r"\w{"];
+
+/// Begins of what a template or an environment would have replaced.
+const TEMPLATES: [&str; 5] = ["{{", "{%", "<%", "${", "$("];
+
+/// Returns what is suspicious about a key, a value or the name of a domain.
+pub(super) fn doubt(text: &str) -> Option<&'static str> {
+    let is_blank = |character: char| {
+        character.is_whitespace() || character.is_control() || matches!(character, '\u{200b}' | '\u{feff}')
+    };
+    if text.starts_with(is_blank) || text.ends_with(is_blank) || text.contains(char::is_control) {
+        return Some("has blanks at an end, or control characters, which requests hardly have");
+    }
+    is_template(text).then_some("has the remains of a template or of a variable; expected their result")
+}
+
+/// Returns what is suspicious about a value of `key`, which is compared as it is.
+pub(super) fn doubt_of_value(key: &str, value: &str) -> Option<&'static str> {
+    match doubt(value) {
+        None if is_range(value) && key != MASKED_ADDRESS => {
+            Some("is a range of addresses, but matches this text alone; expected `cidr`")
+        }
+        None if is_expression(value) => {
+            Some("is a regular expression, but is compared as it is; expected `regex`")
+        }
+        doubt => doubt,
+    }
+}
+
+/// Returns what is suspicious about an expression.
+pub(super) fn doubt_of_regex(text: &str) -> Option<&'static str> {
+    if text.starts_with('\n') || text.ends_with('\n') {
+        return Some("has a line break at an end, which values hardly have");
+    }
+    is_range(text).then_some("is a range of addresses; expected `cidr`")
+}
+
+/// Whether it is a prefix, a mask, or two addresses.
+fn is_range(text: &str) -> bool {
+    let is_address = |text: &str| text.trim().parse::<IpAddr>().is_ok();
+    text.parse::<IpNet>().is_ok()
+        || text.split_once(['/', '-']).is_some_and(|(from, to)| is_address(from) && is_address(to))
+}
+
+fn is_expression(text: &str) -> bool {
+    let alternatives = text.split_once('(').and_then(|(_, rest)| rest.split_once(')'));
+    text.starts_with('^')
+        || text.starts_with(".*")
+        || (text.ends_with('$') && text.len() > 1)
+        || EXPRESSIONS.iter().any(|part| text.contains(part))
+        || alternatives.is_some_and(|(inside, _)| inside.contains('|'))
+}
+
+fn is_template(text: &str) -> bool {
+    let is_name = |name: &str| {
+        name.len() > 2 && name.bytes().all(|byte| matches!(byte, b'A'..=b'Z' | b'0'..=b'9' | b'_'))
+    };
+    // A command of Envoy's access logs, such as %REQ(x-user)%; not an escape, as in %EF%BB%BF.
+    let is_command = |part: &str| part.split('(').next().is_some_and(is_name);
+    TEMPLATES.iter().any(|begin| text.contains(begin))
+        || (text.starts_with('<') && text.ends_with('>'))
+        || text.strip_prefix('$').is_some_and(is_name)
+        || (text.matches('%').count() > 1 && text.split('%').skip(1).any(is_command))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_never_match_as_meant_are_suspicious() {
+        for (value, expected) in [
+            ("10.0.0.0/8", "`cidr`"),
+            ("2001:db8::/32", "`cidr`"),
+            ("1.2.3.4/32", "`cidr`"),
+            ("10.0.0.0/255.0.0.0", "`cidr`"),
+            ("10.0.0.1-10.0.0.9", "`cidr`"),
+            ("10.0.0.1 - 10.0.0.9", "`cidr`"),
+            ("^/api/.*$", "`regex`"),
+            ("^GET", "`regex`"),
+            ("/users$", "`regex`"),
+            (".*", "`regex`"),
+            ("/api/.*", "`regex`"),
+            ("/users/[0-9]+", "`regex`"),
+            (r"/users/\d+", "`regex`"),
+            (r"example\.com", "`regex`"),
+            ("(GET|POST)", "`regex`"),
+            ("(?i)bot", "`regex`"),
+            ("GET ", "blanks"),
+            ("\tGET", "blanks"),
+            ("GET\n", "blanks"),
+            ("a\nb", "control"),
+            ("\u{feff}GET", "blanks"),
+            ("{{ .Values.path }}", "template"),
+            ("{{path}}", "template"),
+            ("{% if x %}", "template"),
+            ("${PATH_PREFIX}/x", "template"),
+            ("$(HOST)", "template"),
+            ("$API_KEY", "template"),
+            ("%REQ(x-user)%", "template"),
+            ("%DOWNSTREAM_REMOTE_ADDRESS%", "template"),
+            ("<no value>", "template"),
+            ("<%= path %>", "template"),
+        ] {
+            let found = doubt_of_value("k", value);
+            assert!(found.is_some_and(|found| found.contains(expected)), "{value}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn literal_values_and_wildcards_are_not_suspicious() {
+        for value in [
+            "",
+            "/",
+            "*",
+            "/api/*",
+            "/static/*.js",
+            "com.example.*",
+            "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+            "/users/{id}",
+            "/users/:id",
+            "10.1.2.3",
+            "10.1.*",
+            "2001:db8::1",
+            "[::1]:80",
+            "1.2.3.4, 5.6.7.8",
+            "2026-11-27",
+            "1/2",
+            "outbound|8081||ratelimit.default.svc.cluster.local",
+            r"CORP\daniel",
+            "a+b@example.com",
+            "Mozilla/5.0 (X11; Linux x86_64)",
+            "/caf%C3%A9",
+            "%EF%BB%BFx",
+            "100%",
+            "$5",
+            "US$ 5",
+            "a b",
+            r#"{"a":{"b":1}}"#,
+            "sha256:ab12==",
+        ] {
+            assert_eq!(doubt_of_value("k", value), None, "{value}");
+        }
+        assert_eq!(doubt_of_value(MASKED_ADDRESS, "10.0.0.0/8"), None, "a text that Envoy sends");
+    }
+
+    #[test]
+    fn expressions_are_suspicious_where_a_range_or_a_line_was_meant() {
+        assert!(doubt_of_regex("10.0.0.0/8").is_some() && doubt_of_regex("^/x$\n").is_some());
+        assert!([r"^10\.", "bot ", "^/api/[^/]+$"].into_iter().all(|regex| doubt_of_regex(regex).is_none()));
+    }
+}
