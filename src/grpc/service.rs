@@ -18,7 +18,7 @@ use crate::{
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
     },
-    service::{Answer, RequestError, Service, ServiceResponse, frame, metrics},
+    service::{Answer, RequestError, Service, ServiceResponse, frame, refused},
     tracing::{Span, Tracer},
 };
 
@@ -114,7 +114,7 @@ impl Future for AnswerFuture<'_> {
 
 fn decode(message: &[u8]) -> Result<RateLimitRequest, Status> {
     RateLimitRequest::decode(message).map_err(|error| {
-        metrics::answered("invalid");
+        refused("malformed", None, &error.to_string());
         Status::internal(error.to_string())
     })
 }
@@ -159,7 +159,7 @@ fn response(result: Result<ServiceResponse, RequestError>) -> Result<Response<Ra
 /// error.
 fn status(error: &RequestError) -> Status {
     match error {
-        RequestError::Invalid(_) => Status::invalid_argument(error.to_string()),
+        RequestError::Invalid { .. } => Status::invalid_argument(error.to_string()),
         RequestError::IdConflict => Status::already_exists(error.to_string()),
         RequestError::NoRules | RequestError::Store(_) => Status::unavailable(error.to_string()),
     }
@@ -173,7 +173,10 @@ mod tests {
     #[test]
     fn only_a_malformed_request_is_an_invalid_argument() {
         let code = |error| status(&error).code();
-        assert_eq!(code(RequestError::Invalid("no domain".to_owned())), tonic::Code::InvalidArgument);
+        assert_eq!(
+            code(RequestError::Invalid { reason: "domain", text: "no domain".to_owned() }),
+            tonic::Code::InvalidArgument
+        );
         assert_eq!(code(RequestError::NoRules), tonic::Code::Unavailable);
         assert_eq!(code(RequestError::Store(StoreError::MalformedReply)), tonic::Code::Unavailable);
     }

@@ -22,7 +22,7 @@ use super::{
     service::{Call, UnaryService},
     shed_call::ShedCall,
 };
-use crate::service::{Answer, frame::PREFIX_BYTES, metrics};
+use crate::service::{Answer, frame::PREFIX_BYTES, metrics, refused};
 
 /// Path of the method.
 pub(crate) const SHOULD_RATE_LIMIT_PATH: &str =
@@ -89,7 +89,11 @@ pub(super) fn respond<T: UnaryService>(
             }
             Err(status) => {
                 // A body breaks off when its caller resets the call.
-                metrics::answered(if status.code() == Code::Cancelled { "cancelled" } else { "invalid" });
+                match status.code() {
+                    Code::Cancelled => metrics::answered("cancelled"),
+                    Code::OutOfRange => refused("max_message_bytes", None, status.message()),
+                    _ => refused("malformed", None, status.message()),
+                }
                 Err(status)
             }
         };
@@ -231,7 +235,7 @@ impl MessageBuffer {
         let length = u32::from_be_bytes(*length) as usize;
         if length > max_bytes {
             let text = format!(
-                "Error, decoded message length too large: found {length} bytes, the limit is: {max_bytes} bytes"
+                "Error, decoded message length too large: found {length} bytes, the limit is: {max_bytes} bytes (--max-message-bytes)"
             );
             return Err(Status::out_of_range(text));
         }

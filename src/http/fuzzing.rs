@@ -71,7 +71,7 @@ pub fn request(bytes: &[u8]) {
             response.permits.inspect(HeldPermits::hand_over);
             assert!(codec.encode(&response.message).is_ok());
         }
-        Some(Err(error)) => assert!(matches!(error, RequestError::Invalid(_)), "{error}"),
+        Some(Err(error)) => assert!(matches!(error, RequestError::Invalid { .. }), "{error}"),
         None => {
             assert!(
                 service.respond_immediately(&request, &mut Span::off()).is_none(),

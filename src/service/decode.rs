@@ -19,49 +19,52 @@ pub(super) fn descriptors<'a>(
     request: &'a RateLimitRequest,
     bounds: &RequestBounds,
 ) -> Result<Descriptors<'a>, RequestError> {
-    let invalid = |text: String| Err(RequestError::Invalid(text));
+    let invalid = |reason, text: String| Err(RequestError::Invalid { reason, text });
     if request.domain.is_empty() {
-        return invalid("rate limit domain must not be empty".into());
+        return invalid("domain", "rate limit domain must not be empty".into());
     }
     if request.descriptors.is_empty() {
-        return invalid("rate limit descriptor list must not be empty".into());
+        return invalid("descriptors", "rate limit descriptor list must not be empty".into());
     }
     if request.domain.len() > bounds.max_text_bytes {
         let (found, max) = (request.domain.len(), bounds.max_text_bytes);
-        return invalid(format!("the domain has {found} bytes; expected at most {max} (--max-text-bytes)"));
+        let text = format!("the domain has {found} bytes; expected at most {max} (--max-text-bytes)");
+        return invalid("max_text_bytes", text);
     }
     if request.descriptors.len() > bounds.max_descriptors {
         let (found, max) = (request.descriptors.len(), bounds.max_descriptors);
-        return invalid(format!("{found} descriptors; expected at most {max} (--max-descriptors)"));
+        let text = format!("{found} descriptors; expected at most {max} (--max-descriptors)");
+        return invalid("max_descriptors", text);
     }
     let addend = u64::from(request.hits_addend.max(1));
     let numbered = request.descriptors.iter().enumerate();
+    let invalid =
+        |at, (reason, text)| RequestError::Invalid { reason, text: format!("descriptor {at}: {text}") };
     numbered
-        .map(|(at, message)| {
-            descriptor(message, addend, bounds)
-                .map_err(|reason| RequestError::Invalid(format!("descriptor {at}: {reason}")))
-        })
+        .map(|(at, message)| descriptor(message, addend, bounds).map_err(|refused| invalid(at, refused)))
         .collect()
 }
 
+/// Reads a descriptor, or returns the label and the text of the reason to refuse it.
 fn descriptor<'a>(
     message: &'a RateLimitDescriptor,
     addend: u64,
     bounds: &RequestBounds,
-) -> Result<Descriptor<'a>, String> {
+) -> Result<Descriptor<'a>, (&'static str, String)> {
     if message.entries.len() > bounds.max_entries {
         let (found, max) = (message.entries.len(), bounds.max_entries);
-        return Err(format!("{found} entries; expected at most {max} (--max-entries)"));
+        return Err(("max_entries", format!("{found} entries; expected at most {max} (--max-entries)")));
     }
     let longest = message.entries.iter().map(|entry| entry.key.len().max(entry.value.len())).max();
     if let Some(found) = longest.filter(|found| *found > bounds.max_text_bytes) {
         let max = bounds.max_text_bytes;
-        return Err(format!("a key or value of {found} bytes; expected at most {max} (--max-text-bytes)"));
+        let text = format!("a key or value of {found} bytes; expected at most {max} (--max-text-bytes)");
+        return Err(("max_text_bytes", text));
     }
     let amount = message.hits_addend.unwrap_or(addend);
     Ok(Descriptor {
         entries: message.entries.iter().map(|entry| Entry { key: &entry.key, value: &entry.value }).collect(),
-        limit: message.limit.as_ref().map(quota).transpose()?,
+        limit: message.limit.as_ref().map(quota).transpose().map_err(|text| ("limit", text))?,
         hits: hits(amount, message.is_negative_hits),
     })
 }

@@ -4,8 +4,10 @@ use tollgate_limiter as limiter;
 use tollgate_metrics::{Histogram, Metric, Observed, StripedFamily, Unit};
 use tollgate_store::{self as store, StoreError};
 
+use super::refusals::REFUSED;
+
 /// Metrics of requests.
-pub static METRICS: &[&dyn Metric] = &[&REQUESTS, &REQUEST_DURATION];
+pub static METRICS: &[&dyn Metric] = &[&REQUESTS, &REFUSED, &REQUEST_DURATION];
 
 /// Results of a request: the two frequent ones, errors by their label, and requests without an answer.
 const RESULTS: [&str; 17] = {

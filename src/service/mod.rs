@@ -1,6 +1,7 @@
 //! The rate-limit service: decodes protobuf requests, calls the limiter, and encodes its decision.
 
 mod banned_frames;
+mod decision_log;
 mod decode;
 mod encode;
 pub(crate) mod frame;
@@ -10,6 +11,7 @@ pub mod metrics;
 mod named_decision;
 mod plain_request;
 mod problem;
+mod refusals;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -24,9 +26,11 @@ use tollgate_limiter::{
 };
 use tollgate_store::StoreError;
 
-pub(crate) use self::plain_request::PlainRequest;
+pub(crate) use self::{plain_request::PlainRequest, refusals::refused};
+pub use tollgate_core::descriptor::RequestBounds;
+
 pub use self::settings::{
-    DegradedRemaining, HeaderNames, HeaderStyle, NamedDecisions, RequestBounds, ResetFormat, ResponseOptions,
+    DegradedRemaining, HeaderNames, HeaderStyle, NamedDecisions, ResetFormat, ResponseOptions,
 };
 use self::{banned_frames::BannedFrames, named_decision::NamedDecision, times::ResponseTimes};
 use crate::{
@@ -79,9 +83,14 @@ struct Decided<T> {
 /// Failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// The request is malformed or too large; contains the reason.
-    #[error("{0}")]
-    Invalid(String),
+    /// The request is malformed or too large.
+    #[error("{text}")]
+    Invalid {
+        /// The label of the reason in metrics.
+        reason: &'static str,
+        /// The reason.
+        text: String,
+    },
     /// The lease that the caller names is a known one that does not hold the hits to be reserved.
     #[error("the id is that of a reservation that was settled, has ended or holds less; expected a new id")]
     IdConflict,
@@ -97,7 +106,7 @@ impl RequestError {
     /// Label of the error in metrics.
     pub const fn label(&self) -> &'static str {
         match self {
-            Self::Invalid(_) | Self::IdConflict => "invalid",
+            Self::Invalid { .. } | Self::IdConflict => "invalid",
             Self::NoRules => "no_rules",
             Self::Store(error) => error.label(),
         }
@@ -133,7 +142,7 @@ impl Service {
             }
             Err(error) => Err(error),
         };
-        record(&decided, span);
+        record(&request.domain, &decided, span);
         decided.map(|Decided { content: message, permits, .. }| ServiceResponse { message, permits })
     }
 
@@ -159,7 +168,7 @@ impl Service {
             false => frame::of(&self.message(None, parts)),
         };
         let decided = self.decide(request.domain, &request.descriptors, deadline, span, encode).await;
-        record(&decided, span);
+        record(request.domain, &decided, span);
         decided.map(|Decided { content: frame, permits, .. }| Answer { frame, permits })
     }
 
@@ -196,12 +205,15 @@ impl Service {
         let rules = rules.get().ok_or(RequestError::NoRules)?;
         let refused = self.limiter.check_lease(&rules, domain, descriptors).err();
         if let Some(refused) = refused {
-            return Err(RequestError::Invalid(refused.to_string()));
+            return Err(RequestError::Invalid { reason: "lease", text: refused.to_string() });
         }
         span.decision_started();
         let decided = self.limiter.decide(rules, domain, descriptors, deadline).await;
         span.decided(decided.as_ref().ok().and_then(|(decision, _)| decision.degraded));
         let (decision, permits) = decided?;
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            decision_log::log(domain, descriptors, &decision);
+        }
         if self.limiter.has_id_conflict(&decision) {
             return Err(RequestError::IdConflict);
         }
@@ -252,14 +264,17 @@ impl Service {
     }
 }
 
-/// Records the outcome of a request in metrics and in `span`.
-fn record<T>(decided: &Result<Decided<T>, RequestError>, span: &mut Span) {
+/// Records the outcome of a request in metrics and in `span`, and logs one that is refused.
+fn record<T>(domain: &str, decided: &Result<Decided<T>, RequestError>, span: &mut Span) {
     let result = match decided {
         Ok(Decided { code: Code::OverLimit, .. }) => "over_limit",
         Ok(Decided { code: Code::Ok, .. }) => "ok",
         Err(error) => error.label(),
     };
-    metrics::answered(result);
+    match decided {
+        Err(RequestError::Invalid { reason, text }) => refused(reason, Some(domain), text),
+        _ => metrics::answered(result),
+    }
     match decided {
         Ok(_) => span.answered(result),
         Err(_) => span.failed(result),

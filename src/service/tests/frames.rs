@@ -29,7 +29,7 @@ impl Twins {
         let expected = self.messages.inner.respond(&request, Deadline::UNKNOWN, span).await;
         let bytes = request.encode_to_vec();
         let Some(plain) = self.frames.inner.read(&bytes) else {
-            assert!(matches!(expected, Err(RequestError::Invalid(_))), "{request:?}");
+            assert!(matches!(expected, Err(RequestError::Invalid { .. })), "{request:?}");
             return None;
         };
         let answer = self.frames.inner.answer(&plain, Deadline::UNKNOWN, span).await;

@@ -1,7 +1,8 @@
-//! Lines of dependencies, at most one a minute from each place in their code.
+//! Lines of dependencies, at most one a minute from each place in their code, and those of `debug` only at `trace`.
 //!
 //! Clients cause some of them: h2 logs a warning for each connection that resets too many calls, and for each PING
-//! acknowledgement that it did not request. This process logs changes of state instead, which clients cannot cause at will.
+//! acknowledgement that it did not request; at `debug` it logs every frame. This process logs changes of state instead, which
+//! clients cannot cause at will.
 
 use std::{
     collections::HashMap,
@@ -10,7 +11,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tracing::{Event, Subscriber, callsite::Identifier, level_filters::LevelFilter};
+use tracing::{Event, Level, Metadata, Subscriber, callsite::Identifier, level_filters::LevelFilter};
 use tracing_log::NormalizeEvent as _;
 use tracing_subscriber::{Layer, layer::Context};
 
@@ -42,11 +43,16 @@ impl<P> Default for LineTimes<P> {
 
 impl DependencyLines {
     pub(super) fn new(level: LevelFilter) -> Self {
-        Self { is_verbose: level >= LevelFilter::DEBUG, logged: Mutex::default() }
+        Self { is_verbose: level >= LevelFilter::TRACE, logged: Mutex::default() }
     }
 }
 
 impl<S: Subscriber> Layer<S> for DependencyLines {
+    /// Decided once for each place, so that one that is disabled costs nothing.
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        self.is_verbose || *metadata.level() <= Level::INFO || metadata.target().starts_with(OWN_TARGET)
+    }
+
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let metadata = event.metadata();
         let origin = event.normalized_metadata();
@@ -94,8 +100,8 @@ mod tests {
         }
     }
 
-    /// Lines of a dependency, a second place of it, and this project, each ten times.
-    fn logged(level: LevelFilter) -> [usize; 3] {
+    /// Lines of a dependency, a second place of it, and this project, and those of both at `debug`, each ten times.
+    fn logged(level: LevelFilter) -> [usize; 5] {
         let lines = Lines::default();
         let sink = lines.clone();
         let log = tracing_subscriber::fmt().with_writer(move || sink.clone()).with_max_level(level);
@@ -104,16 +110,23 @@ mod tests {
                 tracing::warn!(target: "h2::proto::streams::recv", "too many resets");
                 tracing::warn!(target: "h2::proto::ping_pong", "unexpected PING");
                 tracing::warn!(target: "tollgate::net", "of this project");
+                tracing::debug!(target: "h2::codec", "received frame");
+                tracing::debug!(target: "tollgate_store::redis", "own detail");
             }
         });
         let text = String::from_utf8(lines.0.lock().clone()).expect("a text");
-        ["too many", "unexpected", "of this"].map(|message| text.matches(message).count())
+        ["too many", "unexpected", "of this", "frame", "detail"].map(|message| text.matches(message).count())
     }
 
     #[test]
     fn lines_that_clients_cause_in_dependencies_are_logged_once() {
-        assert_eq!(logged(LevelFilter::INFO), [1, 1, 10]);
-        assert_eq!(logged(LevelFilter::DEBUG), [10, 10, 10]);
+        assert_eq!(logged(LevelFilter::INFO), [1, 1, 10, 0, 0]);
+    }
+
+    #[test]
+    fn details_of_dependencies_are_logged_at_trace_alone() {
+        assert_eq!(logged(LevelFilter::DEBUG), [1, 1, 10, 0, 10]);
+        assert_eq!(logged(LevelFilter::TRACE), [10; 5]);
     }
 
     #[test]
