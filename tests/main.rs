@@ -31,6 +31,7 @@ mod costs;
 mod dashboard;
 mod degraded;
 mod deploy;
+mod diagnosis;
 mod differential;
 mod docs;
 mod envoy;

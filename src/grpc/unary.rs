@@ -89,17 +89,22 @@ pub(super) fn respond<T: UnaryService>(
             }
             Err(status) => {
                 // A body breaks off when its caller resets the call.
-                match status.code() {
-                    Code::Cancelled => metrics::answered("cancelled"),
-                    Code::OutOfRange => refused("max_message_bytes", None, status.message()),
-                    _ => refused("malformed", None, status.message()),
-                }
+                count(&status);
                 Err(status)
             }
         };
         let response = result.map_or_else(|status| ResponseBody::wrap(status.into_http::<Body>()), encode);
         latency.outcome = CallOutcome::Recorded;
         response
+    }
+}
+
+/// Counts a call without a whole message.
+fn count(status: &Status) {
+    match status.code() {
+        Code::Cancelled => metrics::answered("cancelled"),
+        Code::OutOfRange => refused("max_message_bytes", None, status.message()),
+        _ => refused("malformed", None, status.message()),
     }
 }
 

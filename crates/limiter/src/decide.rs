@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 use tollgate_core::{clock::Clock, descriptor::Descriptor, lease::LeaseId};
-use tollgate_rules::{Domain, Lists};
+use tollgate_rules::Domain;
 use tollgate_store::{Decisions, Store, StoreError, request::Check};
 
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
     named_lease::{self, NotRepeatable},
     precheck, refund, requests,
     several::Beside,
-    shedding,
+    shedding, talkers, unknown_domains,
     verdict::{Code, Decision, Listed, SeveralLimits, Status},
 };
 
@@ -167,7 +167,7 @@ impl Limiter {
         deadline: Deadline,
     ) -> Result<(Decision<'r>, Option<HeldPermits>), StoreError> {
         let Some(rules) = active.rules.domain(domain) else {
-            return Ok((self.decide_without_rules(active.lists, domain, descriptors), None));
+            return Ok((self.decide_without_rules(&active, domain, descriptors), None));
         };
         let (mut matches, beside) = matched::matches(rules, self.changes(&active), descriptors);
         let of_matches = beside.descriptors(descriptors);
@@ -303,17 +303,22 @@ impl Limiter {
     /// Decides a request for a domain that has no rules.
     fn decide_without_rules<'r>(
         &self,
-        lists: &Lists,
+        active: &ActiveSet<'_>,
         domain: &str,
         descriptors: &[Descriptor<'_>],
     ) -> Decision<'r> {
-        metrics::unknown_domain();
         let mut matches = descriptors.iter().map(|_| Match::None).collect();
-        let listed = lists::apply(lists, &self.clock, domain, descriptors, &mut matches);
+        let listed = lists::apply(active.lists, &self.clock, domain, descriptors, &mut matches);
         if let Some(listed) = listed {
             metrics::listed_without_rules(listed.list());
         }
         let statuses: Statuses<'r> = matches.iter().map(Match::status_without_counter).collect();
+        if let Some(name) = unknown_domains::record(active.rules, domain, self.clock.now()) {
+            for (descriptor, status) in descriptors.iter().zip(&statuses) {
+                let is_denied = status.code() == Code::OverLimit;
+                talkers::record(&name, &descriptor.entries, descriptor.hits.charged(), is_denied);
+            }
+        }
         Decision {
             code: self.overall(&statuses),
             degraded: None,

@@ -15,6 +15,7 @@
 //! - [`deciding`]: the rule that decided, for responses.
 //! - [`refund`]: refunds of charges that do not count, [`held_permits`]: permits of a request that passed.
 //! - [`named_lease`]: requests that their callers repeat under leases that they name.
+//! - [`unknown_domains`]: requests for domains without rules.
 //! - [`abuse`]: what the adaptive deny list observes and detects.
 //! - [`demand`]: demand of keys, and the limits that it recommends.
 //! - [`spread`]: delays that spread the times at which denied clients return.
@@ -53,6 +54,7 @@ mod shedding;
 mod spread;
 pub mod talkers;
 mod thresholds;
+mod unknown_domains;
 pub mod verdict;
 
 use tollgate_rules as rules;

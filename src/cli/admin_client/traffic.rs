@@ -28,6 +28,8 @@ struct DomainTop {
     domain: String,
     heaviest: Vec<Talker>,
     denied: Vec<Talker>,
+    /// Missing in the response of an older release.
+    has_rules: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -75,9 +77,10 @@ pub(super) fn run(api: &ApiClient, command: &TrafficCommand) -> Result<CommandOu
 
 fn top(top: &Top) -> String {
     let mut rows = Vec::new();
-    for DomainTop { domain, heaviest, denied } in &top.domains {
+    for DomainTop { domain, heaviest, denied, has_rules } in &top.domains {
+        let domain = escape_line(domain) + if *has_rules == Some(false) { " (no rules)" } else { "" };
         for (talkers, hits) in [(heaviest, "requested"), (denied, "denied")] {
-            rows.extend(talkers.iter().map(|talker| row(domain, hits, talker)));
+            rows.extend(talkers.iter().map(|talker| row(&domain, hits, talker)));
         }
     }
     let keys = match rows.is_empty() {
@@ -89,7 +92,7 @@ fn top(top: &Top) -> String {
 
 fn row(domain: &str, hits: &str, talker: &Talker) -> [String; 5] {
     let (count, error) = (talker.hits.to_string(), talker.error.to_string());
-    [escape_line(domain), hits.to_owned(), count, error, escape_line(&talker.key)]
+    [domain.to_owned(), hits.to_owned(), count, error, escape_line(&talker.key)]
 }
 
 /// Lines that name the instances in the sum, and those that are missing.
@@ -147,6 +150,12 @@ mod tests {
                 "domain": "edge",
                 "heaviest": [{"key": "k=\u{1b}[2J", "hits": 12, "error": 1}],
                 "denied": [],
+                "has_rules": true,
+            }, {
+                "domain": "egde",
+                "heaviest": [{"key": "k=v", "hits": 3, "error": 0}],
+                "denied": [],
+                "has_rules": false,
             }],
             "instances": [{"id": "a", "status": "included"}, {"id": "b", "status": "stale"}],
             "problem": null,
@@ -156,7 +165,8 @@ mod tests {
         assert_eq!(
             lines[1..],
             [
-                "edge    requested  12           1                    k=\\u{1b}[2J",
+                "edge             requested  12           1                    k=\\u{1b}[2J",
+                "egde (no rules)  requested  3            0                    k=v",
                 "sum of 1: a",
                 "not in the sum: b (stale)"
             ]

@@ -29,10 +29,11 @@ pub use self::{
     rules::RULE_KINDS,
     shedding::{ShownRule, show_shedding, shown_shedding},
 };
+pub use crate::unknown_domains::unknown_domains;
 use crate::{
     Match, Modes,
     several::Beside,
-    talkers,
+    talkers, unknown_domains,
     verdict::{Code, Status},
 };
 
@@ -49,7 +50,7 @@ pub static METRICS: &[&dyn Metric] = &[
     &DEGRADED,
     &LOCAL_STARTS,
     &DEFERRED_CHARGES,
-    &UNKNOWN_DOMAIN,
+    &unknown_domains::UNKNOWN_DOMAIN,
     &MALFORMED_LEASES,
     &SHADOW_MODE_PASSES,
     &REPLICAS,
@@ -106,10 +107,6 @@ static DEFERRED_CHARGES: StripedFamily<4, 1> = StripedFamily::with_series(
     "Hits admitted by this instance alone while the store failed, when their charge was due.",
     || [["charged"], ["expired"], ["unknown"], ["dropped"]],
 );
-
-static UNKNOWN_DOMAIN: StripedCounter =
-    StripedCounter::new("tollgate_unknown_domain_requests_total", "Requests for a domain without rules.")
-        .at_zero();
 
 static MALFORMED_LEASES: StripedCounter = StripedCounter::new(
     "tollgate_malformed_leases_total",
@@ -205,17 +202,6 @@ pub(super) fn deferred(result: DeferredResult, hits: u64) {
 /// Counts a release or a settlement whose lease is malformed.
 pub(super) fn malformed_lease() {
     MALFORMED_LEASES.increment(0);
-}
-
-/// Counts a request for a domain without rules. The name is the caller's, so it is no label.
-pub(super) fn unknown_domain() {
-    UNKNOWN_DOMAIN.increment(0);
-}
-
-/// Requests for domains without rules so far.
-pub fn unknown_domains() -> u64 {
-    let [total] = UNKNOWN_DOMAIN.totals();
-    total
 }
 
 /// Counts a request that passed only because of the process's shadow mode.

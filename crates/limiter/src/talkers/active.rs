@@ -15,7 +15,7 @@ pub(super) const REPORT_INTERVAL_TICKS: u32 = 5 * collector::TICKS_PER_SECOND;
 /// Ticks for which a domain counts as active after a thread reported it: a minute after its last request.
 const ACTIVE_TICKS: u32 = 60 * collector::TICKS_PER_SECOND + REPORT_INTERVAL_TICKS;
 
-/// Tick of the last report of each domain. Only domains with rules are reported, which bounds their number.
+/// Tick of the last report of each domain. Only domains with rules, and a bounded number of others, are reported.
 #[derive(Debug, Default)]
 pub(super) struct Active(Mutex<HashMap<Box<str>, u32, RandomState>>);
 

@@ -4,7 +4,7 @@
 //! worker ──> sampler (weighted samples) ──> queue ──> collector ──> sketch of the domain ──> report
 //! ```
 //!
-//! - Each thread records every descriptor of a domain that has rules. It samples every hit up to 5,000 in a second, and
+//! - Each thread records every descriptor of a domain that has rules, and of the few known ones without. It samples every hit up to 5,000 in a second, and
 //!   above that about as many at random. Denied hits are sampled separately, so that rare denials are not lost among
 //!   many hits. The weight of a sample is the number of hits that it represents.
 //! - Samples wait in a queue of the thread, which the collector empties ten times a second. A full queue drops samples
@@ -84,8 +84,8 @@ pub fn start(is_sampling: bool) -> io::Result<()> {
     collector::start(is_sampling)
 }
 
-/// Records the requested hits of one descriptor of a domain that has rules, and whether it was denied. For the hot
-/// path: never waits.
+/// Records the requested hits of one descriptor, and whether it was denied. For the hot path: never waits. Domains without
+/// rules are those of a bounded number of names.
 #[inline]
 pub fn record(domain: &str, entries: &[Entry<'_>], hits: u64, is_denied: bool) {
     collector::record(domain, entries, hits, is_denied);
@@ -109,7 +109,7 @@ pub fn shares_of(listing: &Listing) -> Vec<TrafficShare> {
     collector::shares_of(listing)
 }
 
-/// Returns the domains with rules that had requests within the last minute, reads included; at most 100, the latest
+/// Returns the domains that had requests within the last minute, reads included; at most 100, the latest
 /// first, and only those whose names have at most 256 bytes.
 pub fn active_domains() -> Vec<String> {
     collector::active_domains()

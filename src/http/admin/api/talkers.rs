@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::task::spawn_blocking;
+use tollgate_limiter::talkers::DomainTop;
 
 use super::{
     error::ApiError,
@@ -48,6 +49,15 @@ pub(super) struct TalkersQuery {
 pub(super) struct HistoryQuery {
     #[serde(default)]
     scope: Scope,
+}
+
+/// Keys of a domain.
+#[derive(Serialize)]
+struct ShownTop {
+    #[serde(flatten)]
+    top: DomainTop,
+    /// Whether the domain has rules on this instance.
+    has_rules: bool,
 }
 
 /// Traffic with its origin.
@@ -96,8 +106,14 @@ pub(super) async fn top(
     let Traffic { scope, value: reports, problem } =
         or_own(of_fleet, async || own_reports(&api).await.map(Arc::new)).await?;
     let instances = reports.instances.clone();
+    let rules = api.parts.rules.load();
+    let shown = move |top: DomainTop| {
+        let has_rules = rules.as_ref().is_some_and(|rules| rules.domain(&top.domain).is_some());
+        ShownTop { top, has_rules }
+    };
     // The sum over many instances takes some milliseconds.
-    let domains = spawn_blocking(move || reports.top(query.domain.as_deref(), limit)).await;
+    let top = move || reports.top(query.domain.as_deref(), limit).into_iter().map(shown).collect::<Vec<_>>();
+    let domains = spawn_blocking(top).await;
     response::json(&json!({
         "window_s": WINDOW_S,
         "domains": domains.map_err(|_| ApiError::Internal)?,

@@ -1,6 +1,6 @@
 //! Charging of a domain: `atomic` and `hash_tag`.
 
-use tollgate_core::algorithm::Charging;
+use tollgate_core::{algorithm::Charging, descriptor::RequestBounds};
 
 use super::*;
 use crate::{Domain, TableSize};
@@ -12,6 +12,7 @@ const MERGED: Options = Options {
     regions: TableSize::Unknown,
     overlay: None,
     stop_when_denied: false,
+    bounds: RequestBounds { max_descriptors: 9, max_entries: 9, max_text_bytes: 9 },
 };
 const LIMIT: &str = "rate_limit: {unit: day, requests_per_unit: 1}";
 

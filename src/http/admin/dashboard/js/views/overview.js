@@ -12,6 +12,7 @@ import { latestEvents } from './events.js';
 import { instances } from './instances.js';
 import { origin } from './origin.js';
 import { topRules } from './top_rules.js';
+import { noRules } from './talkers.js';
 import { topKeys } from './top_keys.js';
 
 const SPAN_MS = 15 * 60_000;
@@ -19,6 +20,7 @@ const SPAN_MS = 15 * 60_000;
 export function overview() {
   const headlines = h('dl', { class: 'headlines', 'aria-label': 'The last minute' });
   const warnings = h('div', { class: 'stack', role: 'status' });
+  const unruled = h('div', { class: 'stack', role: 'status' });
   const decisions = decisionChart();
   const latency = latencyChart();
   const unusual = anomalies();
@@ -31,6 +33,10 @@ export function overview() {
   const stop = all(trouble.stop, unusual.stop, eventsNow.stop, from.stop, rulesNow.stop, keysNow.stop, fleet.stop, decisions.stop, latency.stop,
     watch('history'),
     data.status.subscribe((status) => warn(warnings, status)),
+    data.top.subscribe((top) => {
+      const names = (top?.domains ?? []).filter((one) => !one.has_rules).map((one) => one.domain);
+      redraw(unruled, names.join('\n'), () => names.map(noRules));
+    }),
     data.history.subscribe((history) => history && show(history)));
 
   function show(history) {
@@ -43,7 +49,7 @@ export function overview() {
       ${micros(now.store_p99)}.`);
   }
 
-  const node = h('div', { class: 'view' }, head('Overview', 'Decisions of all instances: numbers of the last minute, charts of the last 15 minutes.'), warnings, trouble.node, from.node,
+  const node = h('div', { class: 'view' }, head('Overview', 'Decisions of all instances: numbers of the last minute, charts of the last 15 minutes.'), warnings, unruled, trouble.node, from.node,
     headlines,
     h('div', { class: 'split' },
       panel('Decisions', 'requests per second', decisions.node),

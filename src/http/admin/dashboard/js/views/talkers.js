@@ -1,7 +1,7 @@
 // Top talkers by domain.
 
 import { all } from '../observable.js';
-import { field, head, panel, select, troubles, viewerNotice } from '../controls.js';
+import { field, head, notice, panel, select, troubles, viewerNotice } from '../controls.js';
 import { h, redraw } from '../dom.js';
 import { data, watch } from '../poll.js';
 import { origin } from './origin.js';
@@ -37,11 +37,22 @@ export function talkers() {
   return { title: 'Top talkers', node, stop };
 }
 
+/** A notice that nothing is limited in a domain. */
+export const noRules = (domain) => notice('warn',
+  h('p', {}, h('span', { class: 'strong' }, `The domain ${domain} has no rules. `), 'Its requests pass without a limit.'));
+
 function domainPanel(domain) {
   const heaviest = talkerTable(`Heaviest keys of ${domain}`, 'hits');
   const denied = talkerTable(`Most denied keys of ${domain}`, 'denied');
-  const node = h('div', { class: 'split' }, panel(`${domain}: heaviest`, 'hits in a minute', heaviest.node),
-    panel(`${domain}: most denied`, 'denied hits in a minute', denied.node));
+  const unruled = noRules(domain);
+  const node = h('div', { class: 'stack' }, unruled, h('div', { class: 'split' },
+    panel(`${domain}: heaviest`, 'hits in a minute', heaviest.node),
+    panel(`${domain}: most denied`, 'denied hits in a minute', denied.node)));
   const own = (all) => all.map((talker) => ({ ...talker, domain }));
-  return { node, update: (one) => { heaviest.update(own(one.heaviest)); denied.update(own(one.denied)); } };
+  const update = (one) => {
+    heaviest.update(own(one.heaviest));
+    denied.update(own(one.denied));
+    unruled.hidden = one.has_rules;
+  };
+  return { node, update };
 }
