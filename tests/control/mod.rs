@@ -11,6 +11,7 @@ mod overrides;
 mod script;
 mod isolation;
 mod propagation;
+mod raised_limits;
 mod traffic;
 
 use std::time::{Duration, Instant};

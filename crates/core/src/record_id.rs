@@ -5,7 +5,7 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    algorithm::{Algorithm, Policy},
+    algorithm::{Algorithm, Policy, TokenBucket},
     ban::BanRecord,
 };
 
@@ -67,6 +67,14 @@ impl RecordId {
     pub const fn under(&self, policy: &Policy) -> Self {
         let [a, b, c, d, e, f] = self.path();
         Self([a, b, c, d, e, f | policy.kind()])
+    }
+
+    /// The identifier of a bucket of another rate beside this one.
+    #[must_use]
+    pub fn of_rate(&self, bucket: &TokenBucket) -> Self {
+        let digest: [u8; 32] = Sha256::digest(bucket.emission_ticks().to_le_bytes()).into();
+        let (Self([a, b, c, d, e, f]), [g, h, i, j, k, ..]) = (*self, digest);
+        Self([a ^ g, b ^ h, c ^ i, d ^ j, e ^ k, f])
     }
 
     /// Number that marks the algorithm, and the number of words of its state: three from 8 on.

@@ -138,6 +138,8 @@ pub struct Rule {
 #[derive(Debug, Default)]
 pub struct Derived {
     record_id: OnceLock<RecordId>,
+    /// Identifier of the cells, if an override has another record in those of the rule.
+    cell_id: Option<RecordId>,
     index: OnceLock<RuleIndex>,
     /// The path, of a rule without a name that was named in a response.
     label: OnceLock<Box<str>>,
@@ -149,8 +151,10 @@ pub struct Derived {
 
 impl Derived {
     /// Values of the rule in whose place an override decides: it has the index, and so the metrics, of that rule.
-    pub(crate) fn for_override(&self) -> Self {
-        Self { index: self.index.clone(), is_override: true, ..Self::default() }
+    pub(crate) fn for_override(rule: &Rule, overridden: &Rule) -> Self {
+        let cell_id = overridden.bucket_beside(rule).map(|_| rule.cell_id());
+        let record_id = overridden.bucket_beside(rule).map(OnceLock::from).unwrap_or_default();
+        Self { index: rule.derived.index.clone(), is_override: true, record_id, cell_id, ..Self::default() }
     }
 }
 
@@ -262,7 +266,21 @@ impl Rule {
 
     /// Identifier of the rule's cells where it leaves no value open: several limits of a descriptor share a cell.
     pub fn cell_id(&self) -> RecordId {
-        self.part.as_ref().map_or_else(|| self.record_id(), |part| part.common)
+        let common = self.part.as_ref().map(|part| part.common);
+        common.or(self.derived.cell_id).unwrap_or_else(|| self.record_id())
+    }
+
+    /// Identifier of the counters of this override if they are not those of the rule: the state of a bucket is a time, which
+    /// is another number of hits at another rate, so that each rate has a bucket. Debts, bans and the loans of regions stay in
+    /// the rule's bucket.
+    fn bucket_beside(&self, rule: &Self) -> Option<RecordId> {
+        let (Some(Policy::TokenBucket(former)), Some(Policy::TokenBucket(bucket))) =
+            (rule.policy(), self.policy())
+        else {
+            return None;
+        };
+        let stays = rule.overdraft || self.overdraft || rule.ban.is_some() || rule.scope != Scope::Regional;
+        (!stays && former.has_other_rate(&bucket)).then(|| rule.record_id().of_rate(&bucket))
     }
 
     /// The key that a request with these entries counts under: the one that a share of the keys contains or not. The same

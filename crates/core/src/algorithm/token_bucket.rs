@@ -13,9 +13,11 @@
 //! capacity again, a peek included.
 //!
 //! A raised or lowered rate keeps the debt in time, that is, the fraction of the bucket that is used, up to the capacity (in
-//! what follows, with an overdraft: its bound). A debt can exceed that for three reasons, which the upper 5 bits of the
-//! second word distinguish. Four of them are the *size* of a bucket: the exponent of the least power of four times a
-//! constant that is not below its capacity; the constant is chosen so that the size of a day is exact.
+//! what follows, with an overdraft: its bound). An operator's override with another rate therefore has a bucket of its own,
+//! which is full at once, unless an overdraft, bans or regions need that of the rule. A debt can exceed the capacity for
+//! three reasons, which the upper 5 bits of the second word distinguish. Four of them are the *size* of a bucket: the
+//! exponent of the least power of four times a constant that is not below its capacity; the constant is chosen so that the
+//! size of a day is exact.
 //!
 //! - The rule's bucket was larger. The debt is within that size, and is reduced to the capacity: no request waits for
 //!   longer than the bucket takes to fill.
@@ -163,6 +165,16 @@ impl TokenBucket {
         Self { emission, ..self }
     }
 
+    /// Whether both refill, at different rates: a state of one is another number of hits in the other.
+    pub fn has_other_rate(&self, other: &Self) -> bool {
+        self.emission.is_some() && other.emission.is_some() && self.emission != other.emission
+    }
+
+    /// Ticks to refill one token; 0 if the bucket never refills.
+    pub(crate) fn emission_ticks(&self) -> u64 {
+        self.emission.map_or(0, NonZeroU64::get)
+    }
+
     /// Capacity in tokens.
     pub(super) fn burst(&self) -> u64 {
         self.emission.map_or(0, |interval| self.capacity / interval)
@@ -189,7 +201,7 @@ impl TokenBucket {
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let capacity = signed(self.capacity);
         let signed_capacity = if self.is_override { capacity.max(1).saturating_neg() } else { capacity };
-        [signed(self.emission.map_or(0, NonZeroU64::get)), signed_capacity]
+        [signed(self.emission_ticks()), signed_capacity]
     }
 
     /// State of this share of a bucket after the last verdict: a share has the capacity of the whole in time.

@@ -6,7 +6,7 @@ use tollgate_core::{algorithm::Algorithm, ban::BanPolicy};
 
 use super::{Budget, Compiler, Defaults, DomainBuilder};
 use crate::{
-    Limit, NotifyThresholds, Rollout, Rule,
+    Derived, Limit, NotifyThresholds, Rollout, Rule,
     config::{
         Options,
         problem::{Path, Problems, Severity},
@@ -203,7 +203,7 @@ fn with_identity(rule: &Rule, overridden: Rule) -> Rule {
         origin,
         rollout: _,
         stated,
-        derived,
+        derived: _,
     } = rule;
     let holds_permits = overridden.algorithm().is_none_or(Algorithm::holds_permits);
     Rule {
@@ -214,7 +214,7 @@ fn with_identity(rule: &Rule, overridden: Rule) -> Rule {
         metadata: metadata.clone(),
         origin: origin.clone(),
         stated: stated.clone(),
-        derived: derived.for_override(),
+        derived: Derived::for_override(rule, &overridden),
         ..overridden
     }
 }

@@ -147,3 +147,28 @@ fn an_override_by_its_own_limit_leaves_every_rule_of_the_examples_as_it_is() {
     }
     assert!(compared > 30, "{compared}");
 }
+
+#[test]
+fn an_override_with_another_rate_has_a_bucket_of_its_own() {
+    let bucket = "unit: day, requests_per_unit: 100, algorithm: token_bucket";
+    let record = |limit: &str, with: &str| {
+        let changed = overridden(limit, with).expect("valid");
+        assert_eq!(changed.cell_id(), rule(limit).cell_id());
+        changed.record_id()
+    };
+    let base = rule(bucket).record_id();
+    let lowered = record(bucket, r#"{"requests_per_unit": 1}"#);
+    assert_ne!(lowered, base);
+    assert_eq!(lowered.kind(), base.kind());
+    assert_eq!(record(bucket, r#"{"requests_per_unit": 1, "burst": 7}"#), lowered);
+    assert_ne!(record(bucket, r#"{"requests_per_unit": 2}"#), lowered);
+    for same in [r#"{"burst": 7}"#, r#"{"requests_per_unit": 100}"#, r#"{"requests_per_unit": 0}"#] {
+        assert_eq!(record(bucket, same), base, "{same}");
+    }
+    let kept = ["overdraft: true", "scope: global", "ban: {threshold: 1, interval: 1m, duration: 1m}"];
+    for stated in kept.map(|stated| format!("{bucket}, {stated}")) {
+        assert_eq!(record(&stated, r#"{"requests_per_unit": 1}"#), base, "{stated}");
+    }
+    let window = "unit: day, requests_per_unit: 100";
+    assert_eq!(record(window, r#"{"requests_per_unit": 1}"#), rule(window).record_id());
+}
