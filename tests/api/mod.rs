@@ -1,6 +1,7 @@
 //! The admin API, by real servers.
 
 mod abuse;
+mod addresses;
 mod authorization;
 mod bans;
 mod versions;

@@ -9,7 +9,7 @@ use tollgate_core::{
     clock::Clock,
     descriptor::{Descriptor, Hits},
 };
-use tollgate_rules::{Domain, Overridden, Rule, Switched};
+use tollgate_rules::{CanonicalAddresses, Domain, Overridden, Rule, Switched};
 use tollgate_store::{
     Store, StoreError,
     redis::held_hits,
@@ -72,6 +72,8 @@ impl CounterInspector {
         descriptors: &[Descriptor<'_>],
     ) -> CounterRequests {
         let changes = Changes { switched: &Switched::default(), overridden, clock: &Clock::System };
+        let canonical = CanonicalAddresses::of(domain, descriptors);
+        let descriptors = &*canonical.apply(descriptors);
         let (mut matches, beside) = matched::matches(domain, changes, descriptors);
         let of_matches = beside.descriptors(descriptors);
         let of_request = (&*of_matches, &beside);

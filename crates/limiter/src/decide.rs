@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 use tollgate_core::{clock::Clock, descriptor::Descriptor, lease::LeaseId};
-use tollgate_rules::Domain;
+use tollgate_rules::{CanonicalAddresses, Domain};
 use tollgate_store::{Decisions, Store, StoreError, request::Check};
 
 use crate::{
@@ -141,6 +141,8 @@ impl Limiter {
         // Without one, requests pay for no more than this.
         let Some(lease) = self.lease else { return Ok(()) };
         let Some(rules) = active.rules.domain(domain) else { return Ok(()) };
+        let canonical = CanonicalAddresses::of(rules, descriptors);
+        let descriptors = &*canonical.apply(descriptors);
         let (mut matches, beside) = matched::matches(rules, self.changes(active), descriptors);
         let of_request = (&*beside.descriptors(descriptors), &beside);
         let shares = (&OwnShares::default(), &self.clock);
@@ -169,9 +171,24 @@ impl Limiter {
         let Some(rules) = active.rules.domain(domain) else {
             return Ok((self.decide_without_rules(&active, domain, descriptors), None));
         };
+        let canonical = CanonicalAddresses::of(rules, descriptors);
+        match canonical.is_empty() {
+            true => self.decide_by(active, rules, descriptors, deadline).await,
+            false => Box::pin(self.decide_by(active, rules, &canonical.apply(descriptors), deadline)).await,
+        }
+    }
+
+    /// Decides a request by the rules of its domain.
+    async fn decide_by<'r>(
+        &self,
+        active: ActiveSet<'r>,
+        rules: &'r Domain,
+        descriptors: &[Descriptor<'_>],
+        deadline: Deadline,
+    ) -> Result<(Decision<'r>, Option<HeldPermits>), StoreError> {
         let (mut matches, beside) = matched::matches(rules, self.changes(&active), descriptors);
         let of_matches = beside.descriptors(descriptors);
-        let listed = lists::apply(active.lists, &self.clock, domain, &of_matches, &mut matches);
+        let listed = lists::apply(active.lists, &self.clock, &rules.name, &of_matches, &mut matches);
         if let Some(listed) = listed {
             active.companion.listed(rules, listed.list());
         }
@@ -185,7 +202,7 @@ impl Limiter {
         requests::deny_peeks_at_zero(&mut calls, &matches);
         let permits = lease.map(|lease| self.held_permits(&calls, lease));
         let decisions = match deadline {
-            _ if self.fallback.is_some() && active.lists.is_emergency(domain) => {
+            _ if self.fallback.is_some() && active.lists.is_emergency(&rules.name) => {
                 calls.iter().map(|_| Err(StoreError::Emergency)).collect()
             }
             Deadline::Exceeded => self.store.decide_from_cache(&calls),

@@ -1,8 +1,11 @@
 //! Table of address ranges, ordered by prefix length.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, SocketAddr},
+};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 
 /// Values by address range, looked up by address.
 #[derive(Debug)]
@@ -68,12 +71,19 @@ impl<T> CidrTable<T> {
     }
 }
 
-/// Parses an address, as a range of one, or a range, as Envoy's `remote_address` and `masked_remote_address` send them.
+/// Parses an address, as a range of one, or a range, as Envoy's `remote_address` and `masked_remote_address` send them. An
+/// address may have a port and brackets, as proxies write it.
 pub(super) fn parse(text: &str) -> Option<IpNet> {
-    match text.parse::<IpAddr>() {
-        // An IPv4 client of a dual-stack listener has an IPv6 address that embeds its IPv4 address.
-        Ok(address) => Some(IpNet::from(address.to_canonical())),
-        Err(_) => text.parse().ok(),
+    let with_port = || text.parse::<SocketAddr>().map(|address| address.ip()).ok();
+    let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok().map(IpAddr::V6);
+    // An IPv4 client of a dual-stack listener has an IPv6 address that embeds its IPv4 address.
+    if let Some(address) = text.parse().ok().or_else(with_port).or_else(bracketed) {
+        return Some(IpNet::from(IpAddr::to_canonical(&address)));
+    }
+    let range = text.parse::<IpNet>().ok()?;
+    match (range.addr().to_canonical(), range.prefix_len().checked_sub(96)) {
+        (IpAddr::V4(address), Some(length)) => Ipv4Net::new(address, length).map(IpNet::V4).ok(),
+        _ => Some(range),
     }
 }
 

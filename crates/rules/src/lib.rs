@@ -10,6 +10,7 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
 mod abuse;
+mod addresses;
 mod calendar;
 mod cidr;
 pub mod config;
@@ -33,7 +34,7 @@ mod weights;
 mod wildcard;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -46,6 +47,7 @@ use tollgate_core::{
 
 pub use self::{
     abuse::{AbuseMode, AbuseRule, AbuseTrigger, ExemptValue, Exemption},
+    addresses::{CanonicalAddresses, lacks_address},
     cidr::CidrTable,
     level::{Branch, Duplicate, Level, Matcher, Node, join},
     lists::{ALL_NAMES, List, Listing, ListingError, Lists, StatedPair, SwitchMode, Switched, ValueMatch},
@@ -101,6 +103,8 @@ pub struct Domain {
     pub index: DomainIndex,
     /// Whether a rule sheds, set by [`Rules::new`].
     pub sheds: bool,
+    /// Keys of the rules for address ranges, set by [`Rules::new`].
+    pub address_keys: BTreeSet<Box<str>>,
 }
 
 /// Index of a domain among all domains of one version of the rules, dense from zero.
@@ -133,6 +137,7 @@ impl Rules {
         for (domain, index) in domains.values_mut().zip(0..) {
             domain.index = DomainIndex(index);
             domain.sheds = domain.root.rules().any(|rule| rule.shedding.is_some());
+            domain.root.add_address_keys(&mut domain.address_keys);
         }
         let mut rule_count = 0_usize;
         for rule in domains.values().flat_map(|domain| domain.root.rules()) {

@@ -302,6 +302,7 @@ mod tests {
             counts_denied: false,
             hash_tag: hash_tag.iter().map(|key| (*key).into()).collect(),
             sheds: false,
+            address_keys: std::collections::BTreeSet::default(),
             abuse: Box::default(),
             index: DomainIndex::default(),
         }

@@ -10,7 +10,7 @@ use tollgate_core::{
     clock::Clock,
     descriptor::{Descriptor, Entry},
 };
-use tollgate_rules::{Domain, Overridden, Rule, Rules};
+use tollgate_rules::{CanonicalAddresses, Domain, Overridden, Rule, Rules, lacks_address};
 
 pub use self::{
     limit::{candidate_text, limit_text, weights_text},
@@ -65,6 +65,8 @@ pub fn explain(
 ) -> Explanation {
     match rules.domain(domain) {
         Some(domain) => {
+            let canonical = CanonicalAddresses::of(domain, requests);
+            let requests = &*canonical.apply(requests);
             let matched: Vec<&Rule> =
                 requests.iter().filter_map(|request| Some(&**domain.root.rule(&request.entries)?)).collect();
             let explained = requests.iter().map(|request| explain_one(domain, overridden, request, &matched));
@@ -93,7 +95,7 @@ fn explain_one(
     let lease = domain.root.rule_of_lease(entries);
     let releases_lease = lease.is_some();
     let signal = domain.root.rule_of_signal(entries).zip(entries.split_last());
-    let (steps, found) = match (lease, signal) {
+    let (mut steps, found) = match (lease, signal) {
         (Some((rule, taken, lease)), _) => {
             let mut steps = walk::steps(&domain.root, taken);
             steps.push(walk::lease_step(rule, lease));
@@ -109,6 +111,11 @@ fn explain_one(
             (walk::steps(&domain.root, entries), rule)
         }
     };
+    for step in &mut steps {
+        if lacks_address(domain, Entry { key: &step.key, value: &step.value }) {
+            step.note.get_or_insert_with(|| walk::NO_ADDRESS.to_owned());
+        }
+    }
     let now_ms = Clock::System.now().as_micros() / 1_000;
     let describe = |rule: &Rule, entries: &[Entry<'_>]| {
         let by_override = overridden.deciding(rule, entries, now_ms);

@@ -10,6 +10,10 @@ use tollgate_rules::{Branch, Level, Rule, UTILIZATION_KEY};
 /// Maximum number of descriptors listed when none matches.
 const MAX_LISTED: usize = 10;
 
+/// Note on a value that ranges would match if it were an address.
+pub(super) const NO_ADDRESS: &str =
+    "no range matches, since the value is not an address; expected one address, not a list";
+
 /// Match of one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {

@@ -1,6 +1,9 @@
 //! Levels of a domain's tree, and the selection of a branch by an entry.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use foldhash::quality::RandomState;
 use ipnet::IpNet;
@@ -195,6 +198,13 @@ impl Level {
             self.nodes()
                 .flat_map(|node| node.rule.iter().chain(node.beside.iter()).chain(node.children.rules())),
         )
+    }
+
+    /// Adds the keys of address ranges on this level and below.
+    pub(crate) fn add_address_keys(&self, keys: &mut BTreeSet<Box<str>>) {
+        let ranged = self.by_key.iter().filter(|(_, by_key)| !by_key.cidrs.is_empty());
+        keys.extend(ranged.map(|(key, _)| key.clone()));
+        self.nodes().for_each(|node| node.children.add_address_keys(keys));
     }
 
     /// Descriptions of the first `max_count` conditions of the level, in order of precedence.

@@ -148,6 +148,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
         counts_denied: false,
         hash_tag: [].into(),
         sheds: false,
+        address_keys: std::collections::BTreeSet::default(),
         abuse: [].into(),
         index: DomainIndex::default(),
     }])

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use tollgate_core::descriptor::Entry;
 
-use crate::{Rule, Value};
+use crate::{Domain, Rule, Value, addresses::canonical};
 
 /// Bytes behind a key and behind a value, which no text in UTF-8 contains: so no two keys have one form.
 const KEY_END: u8 = 0xff;
@@ -87,6 +87,15 @@ impl OverrideKey {
         let open = rule.segments.iter().filter(|segment| segment.value == Value::Open);
         keys.eq(open.map(|segment| &*segment.key))
     }
+}
+
+/// The key of the counters of requests that have these entries in a domain.
+pub(super) fn in_domain(key: &OverrideKey, domain: &Domain) -> Encoded {
+    let mut encoded = Encoded::new();
+    for (key, value) in key.pairs() {
+        push(&mut encoded, key, canonical(domain, Entry { key, value }).as_deref().unwrap_or(value));
+    }
+    encoded
 }
 
 fn push(encoded: &mut Encoded, key: &str, value: &str) {

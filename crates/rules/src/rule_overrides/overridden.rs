@@ -7,8 +7,11 @@ use hashbrown::HashTable;
 use smallvec::SmallVec;
 use tollgate_core::{algorithm::Charging, descriptor::Entry};
 
-use super::{OverrideId, RuleOverride, RuleOverrides, key::of_request};
-use crate::{Rule, Rules, Value, config};
+use super::{
+    OverrideId, RuleOverride, RuleOverrides,
+    key::{in_domain, of_request},
+};
+use crate::{Domain, Rule, Rules, Value, config};
 
 /// Maximum number of overrides without effect that are listed with their reasons.
 const MAX_UNMATCHED: usize = 1_000;
@@ -96,12 +99,10 @@ impl Overridden {
         // Compiled limits by rule and text.
         let mut compiled: HashMap<(usize, &str), Result<u32, String>, RandomState> = HashMap::default();
         for stated in active {
-            let resolved = match by_path.get(&(&*stated.domain, &*stated.rule)) {
+            let rule = by_path.get(&(&*stated.domain, &*stated.rule));
+            let resolved = match rules.domain(&stated.domain).zip(rule) {
                 None => Err("no active rule of this domain has this path".to_owned()),
-                Some(rule) => {
-                    let charging = rules.domain(&stated.domain).map(|domain| domain.charging);
-                    overridden.add(rule, charging.unwrap_or_default(), stated, &mut compiled)
-                }
+                Some((domain, rule)) => overridden.add(domain, rule, stated, &mut compiled),
             };
             overridden.count(stated, resolved);
         }
@@ -111,8 +112,8 @@ impl Overridden {
     /// Adds an override of this rule.
     fn add<'a>(
         &mut self,
+        domain: &Domain,
         rule: &Rule,
-        charging: Charging,
         stated: &'a Arc<RuleOverride>,
         compiled: &mut HashMap<(usize, &'a str), Result<u32, String>, RandomState>,
     ) -> Result<(), String> {
@@ -123,7 +124,7 @@ impl Overridden {
         let place = self.rules.get_mut(index).ok_or("the rule is part of another version")?;
         let at = compiled.entry((index, &*stated.rate_limit)).or_insert_with(|| {
             let limit = config::override_rule(&stated.domain, rule, &stated.rate_limit)?;
-            if charging == Charging::AllOrNone && limit.rollout.candidate.is_some() {
+            if domain.charging == Charging::AllOrNone && limit.rollout.candidate.is_some() {
                 return Err(ATOMIC_CANDIDATE.to_owned());
             }
             if rule.part.is_some() && limit.rollout.candidate.is_some() {
@@ -141,9 +142,10 @@ impl Overridden {
             return Ok(());
         }
         let hasher = |known: &KeyOverride| self.hasher.hash_one(known.key.as_slice());
-        let hash = self.hasher.hash_one(stated.key.as_bytes());
+        let key = in_domain(&stated.key, domain);
+        let hash = self.hasher.hash_one(key.as_slice());
         let of_key = KeyOverride {
-            key: SmallVec::from_slice(stated.key.as_bytes()),
+            key: SmallVec::from_slice(&key),
             ends_at_ms: stated.ends_at_ms.unwrap_or(u64::MAX),
             limit,
             stated: Arc::clone(stated),

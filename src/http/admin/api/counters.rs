@@ -14,7 +14,7 @@ use tollgate_limiter::{
     CounterRequests,
     explain::{has_min_interval, limit_text},
 };
-use tollgate_rules::{Limit, Rule};
+use tollgate_rules::{CanonicalAddresses, Limit, Rule};
 
 use super::{
     bans,
@@ -263,7 +263,10 @@ async fn find(
     let target = api.limits.scan(lane, move || {
         let (active, overridden) = shared.parts.rules.load_overridden()?;
         let domain = active.domain(&domain)?;
-        let descriptor = descriptor.descriptor(hits);
+        let stated = [descriptor.descriptor(hits)];
+        let canonical = CanonicalAddresses::of(domain, &stated);
+        let stated = canonical.apply(&stated);
+        let descriptor = stated.first()?;
         let lease = domain.root.rule_of_lease(&descriptor.entries);
         let by_lease = lease.map(|(rule, _, _)| rule);
         let rule = by_lease.or_else(|| domain.root.rule(&descriptor.entries))?;
@@ -287,7 +290,7 @@ async fn find(
         Some(CounterTarget {
             rules: rules.into_iter().map(describe).collect(),
             releases_lease: by_lease.is_some(),
-            requests: shared.parts.counters.requests(domain, &overridden, &[descriptor]),
+            requests: shared.parts.counters.requests(domain, &overridden, &stated),
         })
     });
     target.await?.ok_or_else(counter_not_found)

@@ -168,6 +168,7 @@ impl DomainBuilder {
             abuse: self.abuse.into_iter().map(|(rule, _)| rule).collect(),
             index: DomainIndex::default(),
             sheds: false,
+            address_keys: std::collections::BTreeSet::default(),
         }
     }
 }
