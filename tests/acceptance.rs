@@ -44,8 +44,8 @@ fn a_bot_that_sends_500_requests_at_once_gets_100_a_minute() {
     let envoys = tollgates.each_ref().map(|tollgate| {
         Bootstrap::read("edge", tollgate.grpc_port, None)
             .with(
-                "header_name: \":path\", descriptor_key: path",
-                "header_name: x-api-key, descriptor_key: api_key",
+                "- remote_address: {}",
+                "- request_headers: {header_name: x-api-key, descriptor_key: api_key}",
             )
             .run(&[tollgate.grpc_port])
     });

@@ -69,6 +69,18 @@ def http_filter(bootstrap, match, patch):
     return count
 
 
+def network_filter(bootstrap, match, patch):
+    take(match, ["context", "listener"], "match")
+    chain = take(match["listener"], ["filterChain"], "listener")["filterChain"]
+    wanted = take(take(chain, ["filter"], "filterChain")["filter"], ["name"], "filter")
+    if wanted["name"] != MANAGER:
+        refuse("a NETWORK_FILTER is the connection manager")
+    found = list(managers(bootstrap))
+    for manager in found:
+        merge(manager, take(patch["value"], ["typed_config"], "value")["typed_config"])
+    return len(found)
+
+
 def virtual_host(bootstrap, match, patch):
     take(match, ["context", "routeConfiguration"], "match")
     found = list(hosts(bootstrap, match["routeConfiguration"]))
@@ -101,7 +113,13 @@ def cluster(bootstrap, match, patch):
     return len(found)
 
 
-APPLY = {"HTTP_FILTER": http_filter, "VIRTUAL_HOST": virtual_host, "HTTP_ROUTE": http_route, "CLUSTER": cluster}
+APPLY = {
+    "HTTP_FILTER": http_filter,
+    "NETWORK_FILTER": network_filter,
+    "VIRTUAL_HOST": virtual_host,
+    "HTTP_ROUTE": http_route,
+    "CLUSTER": cluster,
+}
 
 
 def main():

@@ -72,7 +72,8 @@ async fn a_gateway_limits_each_client_and_one_route() {
     let story = move || {
         let (_rules, tollgate, envoy) = proxy("GATEWAY", "gateway", &["gateway", "cluster"], upstream);
         // Each counts for the client too.
-        assert_eq!(statuses(&envoy, "/login", 4), [200, 200, 200, 429]);
+        assert_eq!(statuses(&envoy, "/login", 3), [200, 200, 200]);
+        assert_eq!(statuses(&envoy, "//login", 1), [429], "another spelling");
         let first = envoy.get("/");
         assert_eq!((first.status, first.header("x-ratelimit-limit")), (200, Some("10, 10;w=3600")));
         assert_eq!(statuses(&envoy, "/", 6), [200, 200, 200, 200, 200, 429]);

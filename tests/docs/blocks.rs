@@ -27,6 +27,9 @@ fn every_block_is_of_a_kind_that_is_checked() {
         "yaml envoy utilization",
         "yaml envoy tls",
         "yaml envoy log",
+        "yaml envoy actions",
+        "yaml envoy path",
+        "yaml envoy path filter",
         "yaml envoy beside",
         "yaml limitador",
         "yaml values",
@@ -87,6 +90,8 @@ fn every_shown_part_of_envoy_is_in_its_example() {
         ("concurrency", "yaml envoy leases"),
         ("llm_budget", "yaml envoy llm"),
         ("load_shedding", "yaml envoy utilization"),
+        ("edge", "yaml envoy path"),
+        ("edge", "yaml envoy path filter"),
     ] {
         let file = read(&format!("deploy/envoy/{file}.yaml"));
         assert!(plain(&file).contains(plain(&block(info)).trim()), "{info}");

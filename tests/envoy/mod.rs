@@ -1,6 +1,7 @@
 //! tollgate behind a real Envoy.
 
 mod access_log;
+mod actions;
 mod concurrency;
 mod llm_budget;
 mod load_shedding;

@@ -84,7 +84,11 @@ fn envoy(grpc_port: u16) -> Envoy {
     let by_default = "              - actions:
                 - remote_address: {}
               - actions:
-                - request_headers: {header_name: \":path\", descriptor_key: path}
+                - metadata:
+                    descriptor_key: path
+                    metadata_key: {key: request, path: [{key: path}]}
+                    # Of `/`, nothing is left.
+                    default_value: /
 ";
     let bootstrap = Bootstrap::read("edge", grpc_port, None);
     let bootstrap = bootstrap.with("domain: edge", "domain: envoy-gateway-system/eg/http");
