@@ -178,7 +178,6 @@ impl Limiter {
         }
     }
 
-    /// Decides a request by the rules of its domain.
     async fn decide_by<'r>(
         &self,
         active: ActiveSet<'r>,
