@@ -122,3 +122,50 @@ async fn replay_budgets(lua: &Subject, number: u64, history: Vec<Step>) -> (u64,
     }
     (reserved, settled)
 }
+
+/// Number of fields of a budget's hash.
+fn fields_of(redis: &Redis) -> u64 {
+    let mut connection = redis.connect();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*many*").query(&mut connection).expect("keys");
+    redis::cmd("HLEN").arg(keys.first().expect("a budget")).query(&mut connection).expect("a number")
+}
+
+/// Leases that end together are ended by several calls, each of which does a bounded part of the work.
+#[tokio::test]
+async fn many_leases_that_end_together_are_ended_by_several_calls() {
+    const LEASES: u64 = 3_000;
+    let redis = Redis::start();
+    let lua = Subject::Redis(redis.store());
+    for unsettled in Unsettled::ALL {
+        let quota = Quota { limit: 1_000_000, window: Window::from_seconds(3_600).expect("in range") };
+        let reserve = Reserve { ttl: 60.try_into().expect("not 0"), unsettled, add: 0, cap: None };
+        let parameters = Parameters { reserve: Some(reserve), ..Parameters::default() };
+        let policy = Policy::new(Algorithm::FixedWindow, quota, &parameters).expect("valid");
+        let mut rust = Model::default();
+        let acquire = |number| {
+            let lease = LeaseId::new(NonZeroU64::new(number).expect("not 0"));
+            Hits::Acquire { amount: NonZeroU64::MIN.saturating_add(number % 5), lease }
+        };
+        let reservations = (1..=LEASES).map(|number| (7_200, acquire(number)));
+        let last = [(7_201, acquire(LEASES + 1)), (7_260, Hits::Peek)];
+        let named = LeaseId::new(NonZeroU64::new(LEASES).expect("not 0"));
+        let settled = [Hits::Settle { lease: named, used: 9 }, acquire(LEASES - 1)];
+        let others = (0..8).map(|_| (7_260, Hits::Peek));
+        let settled = settled.map(|hits| (7_260, hits));
+        let mut fields = u64::MAX;
+        for (second, hits) in reservations.chain(last).chain(settled).chain(others) {
+            let now = at(second * 1_000_000);
+            let name = format!("many-{}", unsettled.name());
+            let call = charging_with(Charging::Independent, &name, &[((0, policy, hits), Veto::Never)]);
+            assert_eq!(rust.decide(now, &call), lua.decide(now, &call).await, "{hits:?} at {second}");
+            if second == 7_260 {
+                let left = fields_of(&redis);
+                assert!(fields == u64::MAX || fields <= left + 700, "{fields} fields, then {left}");
+                fields = left;
+            }
+        }
+        // Charged ones may be remembered.
+        assert!(fields < 10 || unsettled == Unsettled::Charge, "all leases but one have ended: {fields}");
+        redis::cmd("FLUSHALL").query::<()>(&mut redis.connect()).expect("deleted");
+    }
+}

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::{descriptor::Hits, lease::LeaseId};
 
 /// Leases that end at the same time in one batch at most: in Redis, an element of a compact hash.
-pub(super) const MAX_BATCH: usize = 7;
+const MAX_BATCH: usize = 7;
 
 /// Maximum number of used or held hits, exact in a Lua number.
 const MAX_COUNT: u64 = (1 << 53) - 1;

@@ -200,6 +200,33 @@ fn leases_of_a_counter_are_bounded() {
 }
 
 #[test]
+fn a_call_ends_some_of_many_leases_and_those_that_it_names() {
+    let mut counter = Counter::new(budget(u32::MAX, 3_600, Unsettled::Release));
+    let reserve = |counter: &mut Counter, first: u64| {
+        (first..first + 2_000).for_each(|number| assert!(counter.decide(acquire(number, 1)).admitted));
+    };
+    reserve(&mut counter, 1);
+    counter.second = 1;
+    counter.decide(acquire(2_001, 1));
+    counter.second = u64::from(TTL);
+    // Batches of seven, until 500 have ended.
+    let held: Vec<_> = (0..4).map(|_| counter.counts().1).collect();
+    assert_eq!(held, [1_497, 993, 489, 1]);
+
+    reserve(&mut counter, 3_000);
+    counter.second = 1 + 2 * u64::from(TTL);
+    assert_eq!(counter.counts(), (0, 0), "all have ended");
+
+    reserve(&mut counter, 6_000);
+    counter.second += 1;
+    counter.decide(acquire(9_000, 1));
+    counter.second += u64::from(TTL) - 1;
+    counter.decide(settle(7_900, 5));
+    // The named one has ended too, so what was used counts.
+    assert_eq!(counter.counts(), (5, 2_001 - 1 - 2 * 504));
+}
+
+#[test]
 fn a_cap_cuts_a_reservation_to_a_share_of_the_limit() {
     let ttl = NonZeroU32::new(TTL).expect("not 0");
     let reserve = |add, cap| Reserve { ttl, unsettled: Unsettled::Charge, add, cap: NonZeroU32::new(cap) };
