@@ -3,15 +3,27 @@
 -- Number of retained audit entries.
 local MAX_AUDIT_ENTRIES = 10000
 
+-- Entries that are read at once to find a change, and the size of those that are read at most.
+local ENTRIES_OF_READ, MAX_READ_BYTES = 50, 524288
+
 -- Whether a change was already applied. Only a repeated request can have been applied, within the last seconds.
 local function is_applied(token)
   if ARGV[3] == 'first' then
     return false
   end
-  for _, item in ipairs(redis.call('XREVRANGE', audit, '+', '-', 'COUNT', RECENT_CHANGES)) do
-    if item[2][2] == token then
-      return true
+  local from, size = '+', 0
+  for _ = 1, RECENT_CHANGES / ENTRIES_OF_READ do
+    local items = redis.call('XREVRANGE', audit, from, '-', 'COUNT', ENTRIES_OF_READ)
+    for _, item in ipairs(items) do
+      if item[2][2] == token then
+        return true
+      end
+      size = size + #item[2][4]
     end
+    if #items < ENTRIES_OF_READ or size > MAX_READ_BYTES then
+      return false
+    end
+    from = '(' .. items[#items][1]
   end
   return false
 end

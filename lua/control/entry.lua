@@ -47,7 +47,7 @@ local function is_confirmed(field)
 end
 
 -- Number of changes among which an earlier attempt of the same one may be.
-local RECENT_CHANGES = 200
+local RECENT_CHANGES = 2000
 
 -- The operations by name, which the parts of the script add.
 local OPERATIONS = {}

@@ -28,7 +28,7 @@ local function last_revision()
 end
 
 -- Number of changes among which an earlier attempt of the same one may be.
-local RECENT_CHANGES = 200
+local RECENT_CHANGES = 500
 
 -- The operations by name, which the parts of the script add.
 local OPERATIONS = {}
