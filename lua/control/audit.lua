@@ -4,7 +4,7 @@
 local MAX_AUDIT_ENTRIES = 10000
 
 -- Entries that are read at once to find a change, and the size of those that are read at most.
-local ENTRIES_OF_READ, MAX_READ_BYTES = 50, 524288
+local ENTRIES_OF_READ, MAX_READ_BYTES = 50, 262144
 
 -- Whether a change was already applied. Only a repeated request can have been applied, within the last seconds.
 local function is_applied(token)
