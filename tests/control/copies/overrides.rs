@@ -155,7 +155,7 @@ async fn a_copy_that_is_cut_midway_hides_no_override() {
         let length = length.arg("{tollgate-rules}:copied-overrides");
         length.query(&mut pair._redis[1].connect()).expect("a reply")
     };
-    until("the first page is fetched", async || fetched() == 2_000).await;
+    until("the first page is fetched", async || fetched() == 500).await;
     assert_eq!(all_of(&pair.copying).await, before, "an instance that starts has what there was");
 }
 
