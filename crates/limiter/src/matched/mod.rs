@@ -1,15 +1,15 @@
 //! Matches descriptors with rules and limit overrides.
 
 mod beside;
+mod release;
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tollgate_core::{
-    algorithm::{Algorithm, Parameters, Policy},
+    algorithm::{Parameters, Policy},
     clock::Clock,
     descriptor::{Descriptor, Entry, Hits},
-    lease::LeaseId,
     quota::Quota,
     shedding::{Priority, Utilization},
 };
@@ -17,9 +17,10 @@ use tollgate_rules::{
     Domain, Limit, OnShareExhausted, OnStoreError, Overridden, Rule, SwitchMode, Switched, UTILIZATION_KEY,
 };
 
+pub(super) use self::release::MALFORMED_LEASES;
+use self::release::release;
 use crate::{
     counter_match::CounterMatch,
-    metrics,
     several::Beside,
     verdict::{Shed, Status},
 };
@@ -325,41 +326,6 @@ fn side(domain: &Domain, switched: &Switched, rule: &Rule, entries: &[Entry<'_>]
         true => Side::Enforced,
         false => Side::Shadow,
     })
-}
-
-/// The release or the settlement that the entries state, if they are those of a limit with leases and a lease. A malformed
-/// name stands for a lease that the counter does not have.
-fn release<'r>(
-    domain: &'r Domain,
-    changes: Changes<'r, '_>,
-    descriptor: &Descriptor<'_>,
-) -> Option<Match<'r>> {
-    let (rule, entries, lease) = domain.root.rule_of_lease(&descriptor.entries)?;
-    let rule = changes.deciding(rule, entries);
-    // As those that were reserved.
-    let used = rule
-        .weights
-        .as_ref()
-        .map_or(descriptor.hits, |weights| weights.weigh(descriptor.hits, entries))
-        .charged();
-    match rule.limit {
-        Limit::Quota { quota, policy } => {
-            // What was used counts: each time, without a name to remember.
-            let lease = LeaseId::parse(lease).unwrap_or_else(|_| {
-                metrics::malformed_lease();
-                LeaseId::random()
-            });
-            let hits = match policy.algorithm() {
-                Algorithm::Budget => Hits::Settle { lease, used },
-                _ => Hits::Release(lease),
-            };
-            let counter = CounterMatch { quota, policy, hits, share: None };
-            // A release is never denied, so switches do not matter.
-            let (depth, is_shadow) = (entries.len(), rule.shadow_mode);
-            Some(Match::Rule { rule, counter, depth, is_shadow, side: None })
-        }
-        Limit::Unlimited => None,
-    }
 }
 
 /// The report or the request with a priority that the entries are to a rule that sheds. Only they count, and no limit

@@ -31,7 +31,7 @@ pub use self::{
 };
 pub use crate::unknown_domains::unknown_domains;
 use crate::{
-    Match, Modes,
+    Match, Modes, matched,
     several::Beside,
     talkers, unknown_domains,
     verdict::{Code, Status},
@@ -51,7 +51,7 @@ pub static METRICS: &[&dyn Metric] = &[
     &LOCAL_STARTS,
     &DEFERRED_CHARGES,
     &unknown_domains::UNKNOWN_DOMAIN,
-    &MALFORMED_LEASES,
+    &matched::MALFORMED_LEASES,
     &SHADOW_MODE_PASSES,
     &REPLICAS,
     &shedding::SHEDDING,
@@ -107,12 +107,6 @@ static DEFERRED_CHARGES: StripedFamily<4, 1> = StripedFamily::with_series(
     "Hits admitted by this instance alone while the store failed, when their charge was due.",
     || [["charged"], ["expired"], ["unknown"], ["dropped"]],
 );
-
-static MALFORMED_LEASES: StripedCounter = StripedCounter::new(
-    "tollgate_malformed_leases_total",
-    "Releases and settlements whose `lease` is not the name of a lease.",
-)
-.at_zero();
 
 static SHADOW_MODE_PASSES: StripedCounter = StripedCounter::new(
     "tollgate_shadow_mode_passes_total",
@@ -197,11 +191,6 @@ pub(super) fn deferred(result: DeferredResult, hits: u64) {
         *amount = hits;
     }
     DEFERRED_CHARGES.add(amounts);
-}
-
-/// Counts a release or a settlement whose lease is malformed.
-pub(super) fn malformed_lease() {
-    MALFORMED_LEASES.increment(0);
 }
 
 /// Counts a request that passed only because of the process's shadow mode.
