@@ -119,7 +119,7 @@ MAKE_QUEUE[2] = function()
           clamp_to_now(log)
           log.last = log.now.micros
           -- An element of a list takes a tenth of the time of one of a set.
-          upkeep_left = upkeep_left - log.used / 10
+          upkeep_left = math.max(upkeep_left - math.ceil(log.used / 10), 0)
         else
           log.is_ahead, log.latest = true, is_beyond and log.now.micros or nil
         end
