@@ -73,15 +73,16 @@ MAKE_QUEUE[3] = function()
       if newest > now + 4 * held.lifetime then
         held.is_ahead, held.latest = false, now
         now = integer(now)
-        local moved = {}
-        for _, ahead in ipairs(redis.call('ZRANGEBYSCORE', held.key, '(' .. now, '+inf', 'LIMIT', 0, upkeep_left)) do
-          moved[#moved + 1] = now
-          moved[#moved + 1] = ahead
-        end
-        if #moved > 0 then
+        local ahead = redis.call('ZRANGEBYSCORE', held.key, '(' .. now, '+inf', 'LIMIT', 0, upkeep_left)
+        upkeep_left = upkeep_left - #ahead
+        for from = 1, #ahead, MAX_ARGUMENTS do
+          local moved = {}
+          for at = from, math.min(from + MAX_ARGUMENTS - 1, #ahead) do
+            moved[#moved + 1] = now
+            moved[#moved + 1] = ahead[at]
+          end
           redis.call('ZADD', held.key, unpack(moved))
           half_written = true
-          upkeep_left = upkeep_left - #moved / 2
         end
       end
       if time_at(held, 0) <= held.horizon then

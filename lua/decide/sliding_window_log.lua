@@ -5,8 +5,8 @@
 --             of a refund: the time of the charge, in microseconds since the epoch, a double
 --   state     a list with an element for each hit, in the order of their times: the low 48 bits of the time in
 --             microseconds since the epoch, big endian, which distinguish times less than 4 years from now
--- Until the log is closed, expired hits stay at its front, or longer if there are many, and refunded hits at its end:
--- log.refunded. log.oldest is the time of the first hit, if it was read and no hit has expired.
+-- Until the log is closed, expired hits stay at its front, and refunded hits at its end: log.refunded. log.oldest is the
+-- time of the first hit, if it was read and no hit has expired.
 MAKE_QUEUE[2] = function()
   local SPAN = 281474976710656
 
@@ -180,10 +180,8 @@ MAKE_QUEUE[2] = function()
 
     close = function(log)
       if log.ended > 0 or log.refunded > 0 then
-        local ended = math.min(log.ended, removals_left)
-        redis.call('LTRIM', log.key, integer(ended), integer(-1 - log.refunded))
+        redis.call('LTRIM', log.key, integer(log.ended), integer(-1 - log.refunded))
         half_written = true
-        removals_left = removals_left - ended
       end
     end,
   }
