@@ -196,7 +196,7 @@ impl Section {
     /// Status of the key `name` in the section.
     pub(super) fn status_of(self, name: &str) -> KeyStatus {
         let Some(key) = KEYS.iter().find(|key| key.name == name) else {
-            return KeyStatus::Unknown(self.nearest(name));
+            return KeyStatus::Unknown(nearest(name, self.keys()));
         };
         match key.sections {
             sections if sections.contains(&self) => KeyStatus::Known,
@@ -207,11 +207,6 @@ impl Section {
             [home, ..] => KeyStatus::Misplaced(*home),
             [] => KeyStatus::Unknown(None),
         }
-    }
-
-    /// The key that was likely meant, preferably one of this section.
-    fn nearest(self, name: &str) -> Option<&'static str> {
-        nearest(name, self.keys()).or_else(|| nearest(name, Self::ALL.into_iter().flat_map(Self::keys)))
     }
 }
 
@@ -233,7 +228,9 @@ pub fn nearest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Opti
     let plain = |word: &str| word.to_lowercase().replace(['_', '-', ' '], "");
     let meant = plain(word);
     let compared = words.into_iter().map(|known| (strsim::osa_distance(&meant, &plain(known)), known));
-    let near = compared.filter(|(distance, known)| *distance <= known.len().div_ceil(4).min(3));
+    // Three letters may be missing at the end, but not be others.
+    let most = |known: &str| if plain(known).starts_with(&meant) { 3 } else { 2 };
+    let near = compared.filter(|(distance, known)| *distance <= known.len().div_ceil(4).min(most(known)));
     near.min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
 }
 
@@ -254,6 +251,8 @@ mod tests {
         assert_eq!(Descriptor.status_of("ratelimit"), KeyStatus::Unknown(Some("rate_limit")));
         assert_eq!(Descriptor.status_of("shadowMode"), KeyStatus::Unknown(Some("shadow_mode")));
         assert_eq!(File.status_of("comment"), KeyStatus::Unknown(None));
+        assert_eq!(Descriptor.status_of("description"), KeyStatus::Unknown(None));
+        assert_eq!(RateLimit.status_of("descriptor"), KeyStatus::Unknown(None), "not allowed there");
     }
 
     #[test]
