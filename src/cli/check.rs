@@ -118,4 +118,19 @@ mod tests {
         let (is_good, _, errors) = check_with(&["--strict", "--allow-empty"], directory.path());
         assert!(is_good && errors.is_empty(), "{errors}");
     }
+
+    #[test]
+    fn a_single_file_is_checked_by_its_path() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("rules.yaml");
+        std::fs::write(&file, "domain: web\ndescriptors: [{key: k}]\n").expect("written");
+        std::fs::write(directory.path().join("other.yaml"), "domain: [").expect("written");
+        let (is_good, out, errors) = check(&file);
+        assert!(is_good && out.contains("domains 1"), "{errors}");
+        std::fs::write(&file, "domain: web\ndescriptors: [{kye: k}]\n").expect("written");
+        let (is_good, _, errors) = check(&file);
+        assert!(!is_good && errors.contains("rules.yaml:2: descriptors[0].kye: unknown key"), "{errors}");
+        let missing = directory.path().join("missing.yaml");
+        assert!(check(&missing).2.contains(&missing.display().to_string()));
+    }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use tollgate_rules::config::{
     problem::{Path, Problems},
-    raw::{Field, RawDescriptor, RawFile, RawRateLimit, RawReplaces, Stated},
+    raw::{Field, RawDescriptor, RawDescriptors, RawFile, RawRateLimit, RawReplaces, Stated},
     yaml::{MAX_SCALAR_BYTES, Position},
 };
 
@@ -43,7 +43,7 @@ impl Converter<'_> {
         descriptors: Vec<RateLimitDescriptor>,
         parent: &Path<'_>,
         level: usize,
-    ) -> Vec<RawDescriptor> {
+    ) -> RawDescriptors {
         let list = parent.key("descriptors");
         if level >= MAX_LEVELS && !descriptors.is_empty() {
             let message = format!("nested more than {MAX_LEVELS} levels deep");
@@ -64,8 +64,8 @@ impl Converter<'_> {
         index: usize,
         path: &Path<'_>,
         level: usize,
-    ) -> RawDescriptor {
-        let mut raw = RawDescriptor::new(Position::WHOLE, index);
+    ) -> Box<RawDescriptor> {
+        let mut raw = Box::new(RawDescriptor::new(Position::WHOLE, index));
         raw.key = self.text(&stated.key, &path.key("key"));
         raw.value = self.text(&stated.value, &path.key("value"));
         raw.shadow_mode = flag(stated.shadow_mode);

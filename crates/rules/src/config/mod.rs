@@ -178,7 +178,7 @@ pub fn load(directory: &Path, options: &Options) -> Result<Loaded, LoadError> {
     let listing = listing.map_err(|error| LoadError::Directory { directory: directory.to_owned(), error })?;
     let sources = listing.read();
     let fingerprint = sources.fingerprint(options.strict);
-    build(&sources, fingerprint, *options)
+    build(sources, fingerprint, *options)
 }
 
 /// Reads the overlay of `directory`, if there is one, for all later loads with `options`.
@@ -215,7 +215,7 @@ pub fn load_files(
 ) -> Result<Loaded, LoadError> {
     let sources = Sources::of(files.into_iter().collect());
     let fingerprint = sources.fingerprint(options.strict);
-    build(&sources, fingerprint, options)
+    build(sources, fingerprint, options)
 }
 
 /// Reads the files of a directory that are readable texts, by name.
@@ -257,12 +257,14 @@ pub fn read_valid_finished(
 
 fn texts_of(sources: Sources, options: Options) -> Result<BTreeMap<String, String>, LoadError> {
     let fingerprint = sources.fingerprint(options.strict);
-    build(&sources, fingerprint, options)?;
+    build(sources.clone(), fingerprint, options)?;
     Ok(sources.texts())
 }
 
-fn build(sources: &Sources, fingerprint: Fingerprint, options: Options) -> Result<Loaded, LoadError> {
-    let loaded = compile_raw(fingerprint, options, |problems| {
+fn build(sources: Sources, fingerprint: Fingerprint, options: Options) -> Result<Loaded, LoadError> {
+    let allow_empty = sources.allow_empty();
+    // The files are freed before their rules are compiled.
+    let loaded = compile_raw(fingerprint, options, move |problems| {
         let readable = sources.readable(options.allow_empty, problems);
         let mut files = Vec::new();
         for (name, content) in readable {
@@ -273,7 +275,7 @@ fn build(sources: &Sources, fingerprint: Fingerprint, options: Options) -> Resul
         }
         files
     });
-    loaded.map(|loaded| Loaded { allow_empty: loaded.allow_empty || sources.allow_empty(), ..loaded })
+    loaded.map(|loaded| Loaded { allow_empty: loaded.allow_empty || allow_empty, ..loaded })
 }
 
 /// Compiles the files that `read` returns. A panic in it is caught and reported as [`LoadError::Broken`], so that a
@@ -293,7 +295,7 @@ pub fn compile_raw(
         let mut files = read(&mut problems);
         let overlay = active.map(|overlay| overlay.lay(&mut files, &mut problems));
         layers::resolve(&mut files, &mut problems);
-        let rules = compile::compile(&files, options, &mut problems);
+        let rules = compile::compile(files, options, &mut problems);
         match problems.finish() {
             Ok(warnings) => {
                 let allow_empty = options.allow_empty;

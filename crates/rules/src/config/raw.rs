@@ -78,7 +78,7 @@ pub struct RawFile {
     pub hash_tag: Field<Vec<Stated<Rc<str>>>>,
     pub atomic: Field<bool>,
     pub defaults: RawRateLimit,
-    pub descriptors: Vec<RawDescriptor>,
+    pub descriptors: RawDescriptors,
     pub abuse: Vec<RawAbuse>,
 }
 
@@ -123,6 +123,10 @@ impl RawAbuse {
     }
 }
 
+/// The list under `descriptors`. Each is freed as soon as it is compiled, unlike an element in the memory of a list.
+#[allow(clippy::vec_box)]
+pub type RawDescriptors = Vec<Box<RawDescriptor>>;
+
 /// An element of `descriptors`.
 #[derive(Debug)]
 pub struct RawDescriptor {
@@ -137,7 +141,7 @@ pub struct RawDescriptor {
     pub rate_limit: Field<RawRateLimit>,
     pub rate_limits: Field<Vec<RawLimit>>,
     pub load_shedding: Field<RawShedding>,
-    pub descriptors: Vec<RawDescriptor>,
+    pub descriptors: RawDescriptors,
     pub shadow_mode: Field<bool>,
     pub quota_mode: Field<bool>,
     pub detailed_metric: Field<bool>,

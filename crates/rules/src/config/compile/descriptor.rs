@@ -1,6 +1,6 @@
 //! Compilation of nested descriptors.
 
-use std::{collections::HashSet, fmt, num::NonZeroU64, rc::Rc, sync::Arc};
+use std::{borrow::Borrow, collections::HashSet, fmt, num::NonZeroU64, rc::Rc, sync::Arc};
 
 use tollgate_core::{
     algorithm::Algorithm,
@@ -26,7 +26,7 @@ use crate::{
     config::{
         Options, layers,
         problem::{Path, Problems},
-        raw::{Field, RawDescriptor, RawRateLimit, Stated},
+        raw::{Field, RawDescriptor, RawDescriptors, RawRateLimit, Stated},
         reader::excerpt,
         yaml::Position,
     },
@@ -51,8 +51,8 @@ const FLAGS_OF_LIMITS: [(&str, ReadFlag); 3] = [
 ];
 
 /// Whether there are limits in these descriptors or below them, and all have the flag.
-fn is_stated_below(descriptors: &[RawDescriptor], flag: ReadFlag) -> bool {
-    fn count(descriptors: &[RawDescriptor], flag: ReadFlag) -> Option<usize> {
+fn is_stated_below(descriptors: &[Box<RawDescriptor>], flag: ReadFlag) -> bool {
+    fn count(descriptors: &[Box<RawDescriptor>], flag: ReadFlag) -> Option<usize> {
         descriptors.iter().try_fold(0_usize, |limits, raw| {
             let is_limited = raw.is_limited() || raw.load_shedding.is_present();
             if is_limited && !flag(raw).or_default() {
@@ -92,27 +92,28 @@ impl Compiler<'_> {
         Site { origin: Origin { file: self.file.clone(), at }, path: path.to_string() }
     }
 
-    /// Adds the file's descriptors to the domain's first level.
-    pub(super) fn descriptors(&mut self, raw: &[RawDescriptor]) {
+    /// Adds the file's descriptors to the domain's first level, and frees each.
+    pub(super) fn descriptors(&mut self, raw: RawDescriptors) {
         // Moved out, so that it can be borrowed beside the rest of the domain.
         let mut root = std::mem::take(&mut self.domain.root);
         self.level(raw, &mut root, &mut Vec::new(), &Path::Root);
         self.domain.root = root;
     }
 
-    fn level(
+    fn level<D: Borrow<Box<RawDescriptor>>>(
         &mut self,
-        raw: &[RawDescriptor],
+        raw: impl AsRef<[Box<RawDescriptor>]> + IntoIterator<Item = D>,
         into: &mut LevelBuilder,
         segments: &mut Vec<Segment>,
         parent: &Path<'_>,
     ) {
         let list = parent.key("descriptors");
-        self.warn_of_bounds(raw, segments.len(), &list);
+        self.warn_of_bounds(raw.as_ref(), segments.len(), &list);
         for raw in raw {
             if self.problems.is_full() {
                 return;
             }
+            let raw = &**raw.borrow();
             let path = list.item(raw.index);
             let reporter = Reporter { file: self.file, problems: &mut *self.problems };
             let pattern = PatternCompiler { reporter, budget: &mut *self.budget }.compile(raw, &path);
@@ -131,7 +132,7 @@ impl Compiler<'_> {
     }
 
     /// Warns of descriptors with more entries than a request may have, and of more keys than descriptors.
-    fn warn_of_bounds(&mut self, raw: &[RawDescriptor], depth: usize, list: &Path<'_>) {
+    fn warn_of_bounds(&mut self, raw: &[Box<RawDescriptor>], depth: usize, list: &Path<'_>) {
         let RequestBounds { max_descriptors, max_entries, .. } = self.options.bounds;
         if let Some(first) = raw.first().filter(|_| depth == max_entries) {
             let message = format!(
@@ -187,7 +188,7 @@ impl Compiler<'_> {
     }
 
     /// Warns of limits below a concurrency limit that match the descriptors which release its leases.
-    fn warn_of_hidden_leases(&mut self, below: &[RawDescriptor], path: &Path<'_>) {
+    fn warn_of_hidden_leases(&mut self, below: &[Box<RawDescriptor>], path: &Path<'_>) {
         // A pattern in the key is matched against the lease's identifier too.
         let named = format!("{}_{}", lease::KEY, LeaseId::new(NonZeroU64::MIN));
         let matches = |key: &str| {

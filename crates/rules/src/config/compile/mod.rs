@@ -29,7 +29,7 @@ mod shedding;
 mod suspicious;
 mod tune;
 
-use std::{collections::BTreeMap, fmt, rc::Rc};
+use std::{collections::BTreeMap, fmt, mem, rc::Rc};
 
 pub use self::overriding::override_rule;
 use self::{budget::Budget, descriptor::Compiler, domain::DomainBuilder, limit::Defaults};
@@ -42,10 +42,12 @@ use super::{
 use crate::Rules;
 
 /// Compiles `files`, which are sorted by name.
-pub(super) fn compile(files: &[RawFile], options: Options, problems: &mut Problems) -> Rules {
+pub(super) fn compile(files: Vec<RawFile>, options: Options, problems: &mut Problems) -> Rules {
     let mut domains: BTreeMap<Rc<str>, DomainBuilder> = BTreeMap::new();
     let mut budget = Budget::default();
-    for file in files {
+    for mut file in files {
+        let descriptors = mem::take(&mut file.descriptors);
+        let file = &file;
         let name = domain_of(file, problems);
         let defaults = Defaults::read(&file.name, &file.defaults, problems);
         // A file without a valid domain is checked nevertheless.
@@ -66,7 +68,7 @@ pub(super) fn compile(files: &[RawFile], options: Options, problems: &mut Proble
         let abuse = abuse::rules(file, &domain.abuse, problems);
         domain.abuse.extend(abuse);
         Compiler { file: &file.name, defaults, domain, problems, budget: &mut budget, options }
-            .descriptors(&file.descriptors);
+            .descriptors(descriptors);
     }
     let domains = domains.into_values().map(|mut domain| {
         if options.stop_when_denied {

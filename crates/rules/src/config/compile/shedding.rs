@@ -202,7 +202,7 @@ fn check_beside(compiler: &mut Compiler<'_>, raw: &RawDescriptor, segments: &[Se
 /// Warns of limits below that match descriptors with a priority or a report, which the rule then does not see.
 fn warn_of_hidden_signals(
     compiler: &mut Compiler<'_>,
-    below: &[RawDescriptor],
+    below: &[Box<RawDescriptor>],
     priority_key: Option<&str>,
     path: &Path<'_>,
 ) {

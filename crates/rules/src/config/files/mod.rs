@@ -73,10 +73,17 @@ pub(super) struct FileStamp {
 pub(super) struct DirectoryStamp(Vec<(String, Option<FileStamp>)>);
 
 impl DirectoryListing {
-    /// Lists a directory recursively.
+    /// Lists a directory recursively, or a single file.
     pub(super) fn of(directory: &Path) -> io::Result<Self> {
         let mut listing = Self { root: directory.canonicalize()?, ..Self::default() };
-        listing.walk(directory, "", &mut Vec::new())?;
+        let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if is_yaml(&name) && listing.root.is_file() {
+            let parent = listing.root.parent().unwrap_or(directory).to_owned();
+            listing.directories.push(parent.clone());
+            listing.add(directory.to_owned(), name, &mut vec![parent]);
+        } else {
+            listing.walk(directory, "", &mut Vec::new())?;
+        }
         listing.found.sort_by(|a, b| a.name.cmp(&b.name));
         listing.directories.sort();
         listing.directories.dedup();
@@ -212,7 +219,7 @@ fn is_yaml(name: &str) -> bool {
 }
 
 /// Content of the files of a directory, sorted by name.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Sources {
     files: Vec<(String, Result<Vec<u8>, String>)>,
     ignored: Vec<String>,

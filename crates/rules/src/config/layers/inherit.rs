@@ -56,12 +56,12 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    fn level(&mut self, descriptors: &mut [RawDescriptor], above: Option<Above<'_>>, parent: &Path<'_>) {
+    fn level(&mut self, descriptors: &mut [Box<RawDescriptor>], above: Option<Above<'_>>, parent: &Path<'_>) {
         let list = parent.key("descriptors");
         for descriptor in descriptors {
             let path = list.item(descriptor.index);
             self.limit(&mut descriptor.rate_limit, above, &path);
-            let RawDescriptor { rate_limit, rate_limits, descriptors, .. } = descriptor;
+            let RawDescriptor { rate_limit, rate_limits, descriptors, .. } = &mut **descriptor;
             let nearest = match rate_limit.is_present() {
                 _ if rate_limits.is_present() => Some(Above::Several),
                 true => Some(Above::Limit(&*rate_limit)),

@@ -158,7 +158,7 @@ fn check_domain(file: &RawFile, problems: &mut Problems) {
 
 fn check_descriptors(
     file: &str,
-    descriptors: &[RawDescriptor],
+    descriptors: &[Box<RawDescriptor>],
     parent: &Path<'_>,
     count: &mut usize,
     problems: &mut Problems,
@@ -249,7 +249,7 @@ struct Laying<'c> {
 }
 
 impl Laying<'_> {
-    fn level(&mut self, patterns: &[DescriptorPattern<'_>], base: &mut [RawDescriptor]) {
+    fn level(&mut self, patterns: &[DescriptorPattern<'_>], base: &mut [Box<RawDescriptor>]) {
         for pattern in patterns {
             if pattern.is_any_depth() {
                 self.level(&pattern.children, base);

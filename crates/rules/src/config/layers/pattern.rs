@@ -42,7 +42,7 @@ impl<'a> TextPattern<'a> {
 
 impl<'a> DescriptorPattern<'a> {
     /// The patterns of a list of descriptors; `count` is the number of those before them.
-    pub(super) fn of_list(list: &'a [RawDescriptor], parent: &str, count: &mut usize) -> Vec<Self> {
+    pub(super) fn of_list(list: &'a [Box<RawDescriptor>], parent: &str, count: &mut usize) -> Vec<Self> {
         let each = list.iter().map(|raw| {
             let index = *count;
             *count = count.saturating_add(1);

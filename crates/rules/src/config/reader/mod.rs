@@ -3,7 +3,7 @@
 mod regions;
 mod values;
 
-use std::rc::Rc;
+use std::{borrow::Borrow, rc::Rc};
 
 pub use self::regions::read_regions;
 pub(super) use self::values::{ReadValue, describe, excerpt};
@@ -11,8 +11,8 @@ use self::values::{is_null, stated_if};
 use super::{
     problem::{Path, Problems},
     raw::{
-        Field, RawAbuse, RawBan, RawDescriptor, RawFile, RawLimit, RawRateLimit, RawReplaces, RawReserve,
-        RawShedding, RawTune, Stated,
+        Field, RawAbuse, RawBan, RawDescriptor, RawDescriptors, RawFile, RawLimit, RawRateLimit, RawReplaces,
+        RawReserve, RawShedding, RawTune, Stated,
     },
     scalar::Meaning,
     vocabulary::{KeyStatus, Section, is_of_reference},
@@ -40,8 +40,13 @@ pub(super) fn read(name: &str, bytes: &[u8], layer: Layer, problems: &mut Proble
         descriptors: Vec::new(),
         abuse: Vec::new(),
     };
-    if let Some(root) = document.root {
-        Reader { file: name, problems }.file(&root, &mut file);
+    if let Some(mut root) = document.root {
+        let mut reader = Reader { file: name, problems };
+        let items = root.take_list("descriptors");
+        reader.file(&root, &mut file);
+        // Each node is freed before the next one is read: there may be a hundred thousand.
+        let path = &Path::Root.key("descriptors");
+        file.descriptors.extend(reader.each_of(items, path, Reader::descriptor));
     }
     Some(file)
 }
@@ -87,14 +92,16 @@ impl Reader<'_> {
         });
     }
 
-    fn descriptors(&mut self, list: &Node, path: &Path<'_>) -> Vec<RawDescriptor> {
-        self.each_item(list, path, |reader, index, node, path| {
-            let mut descriptor = RawDescriptor::new(node.at, index);
-            let was_read = reader.each_key(node, path, Section::Descriptor, |reader, key, value, path| {
-                reader.descriptor_key(&mut descriptor, key, value, path);
-            });
-            was_read.then_some(descriptor)
-        })
+    fn descriptors(&mut self, list: &Node, path: &Path<'_>) -> RawDescriptors {
+        self.each_item(list, path, Self::descriptor)
+    }
+
+    fn descriptor(&mut self, index: usize, node: &Node, path: &Path<'_>) -> Option<Box<RawDescriptor>> {
+        let mut descriptor = Box::new(RawDescriptor::new(node.at, index));
+        let was_read = self.each_key(node, path, Section::Descriptor, |reader, key, value, path| {
+            reader.descriptor_key(&mut descriptor, key, value, path);
+        });
+        was_read.then_some(descriptor)
     }
 
     fn abuse(&mut self, list: &Node, path: &Path<'_>) -> Vec<RawAbuse> {
@@ -292,25 +299,33 @@ impl Reader<'_> {
         &mut self,
         list: &Node,
         path: &Path<'_>,
-        mut read: impl FnMut(&mut Self, usize, &Node, &Path<'_>) -> Option<T>,
+        read: impl FnMut(&mut Self, usize, &Node, &Path<'_>) -> Option<T>,
     ) -> Vec<T> {
         match &list.content {
-            Content::List(items) => {
-                let mut all = Vec::new();
-                for (index, item) in items.iter().enumerate() {
-                    if self.problems.is_full() {
-                        break;
-                    }
-                    all.extend(read(self, index, item, &path.item(index)));
-                }
-                all
-            }
+            Content::List(items) => self.each_of(items, path, read),
             _ if is_null(list) => Vec::new(),
             Content::Scalar(_) | Content::Map(_) => {
                 self.wrong_type(list, path, "a list");
                 Vec::new()
             }
         }
+    }
+
+    /// Returns the results of `read` for elements.
+    fn each_of<T, N: Borrow<Node>>(
+        &mut self,
+        items: impl IntoIterator<Item = N>,
+        path: &Path<'_>,
+        mut read: impl FnMut(&mut Self, usize, &Node, &Path<'_>) -> Option<T>,
+    ) -> Vec<T> {
+        let mut all = Vec::new();
+        for (index, item) in items.into_iter().enumerate() {
+            if self.problems.is_full() {
+                break;
+            }
+            all.extend(read(self, index, item.borrow(), &path.item(index)));
+        }
+        all
     }
 
     /// Reports a key that does not belong to `section`.

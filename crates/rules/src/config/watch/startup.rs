@@ -24,7 +24,8 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 /// [`LoadError::Unfinished`] if files keep changing, or else [`LoadError`] with all problems.
 pub fn load_finished(directory: &Path, options: &Options) -> Result<Loaded, LoadError> {
     let sources = read_finished(directory)?;
-    build(&sources, sources.fingerprint(options.strict), *options)
+    let fingerprint = sources.fingerprint(options.strict);
+    build(sources, fingerprint, *options)
 }
 
 /// Reads the files of a directory once none of them has changed for three seconds.

@@ -47,7 +47,7 @@ impl Watcher {
         lacks_rules: impl Fn(&Rules) -> bool + Send + 'static,
         on_change: impl FnMut(Result<Loaded, LoadError>) + Send + 'static,
     ) -> io::Result<Self> {
-        let compile = move |sources: Sources, fingerprint| build(&sources, fingerprint, options);
+        let compile = move |sources: Sources, fingerprint| build(sources, fingerprint, options);
         let is_early = move |loaded: &Loaded| lacks_rules(&loaded.rules);
         Self::start(directory, options.strict, seen, (compile, is_early, on_change))
     }

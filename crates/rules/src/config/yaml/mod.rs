@@ -6,7 +6,7 @@
 mod builder;
 mod keyed;
 
-use std::rc::Rc;
+use std::{mem, rc::Rc};
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 
@@ -90,6 +90,18 @@ impl From<Span> for Position {
 pub struct Node {
     pub at: Position,
     pub content: Content,
+}
+
+impl Node {
+    /// Takes the elements of the list with this key out of a mapping.
+    pub(super) fn take_list(&mut self, key: &str) -> Vec<Self> {
+        let Content::Map(pairs) = &mut self.content else { return Vec::new() };
+        let is_key = |node: &Self| matches!(&node.content, Content::Scalar(scalar) if &*scalar.text == key);
+        match pairs.iter_mut().find(|(key, _)| is_key(key)) {
+            Some((_, Self { content: Content::List(items), .. })) => mem::take(items),
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// Content of a node.
