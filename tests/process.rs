@@ -214,3 +214,21 @@ fn an_unknown_tollgate_variable_stops_the_start_and_is_named() {
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("TOLLGATE_GRPC_ADRESS"));
 }
+
+#[tokio::test]
+async fn a_hang_up_reads_the_rules_again_and_stops_nothing() {
+    let config = rules(RULES);
+    let mut tollgate = Tollgate::start(config.path(), &[]);
+    let loads = || {
+        let page = http::get(&tollgate.url("/metrics")).body;
+        let line =
+            page.lines().find(|line| line.starts_with("tollgate_config_loads_total{result=\"success\"}"));
+        line.expect("the metric").to_owned()
+    };
+    let before = loads();
+    tollgate.signal("HUP");
+    eventually("another load", || loads() != before);
+    assert!(tollgate.client().await.passes("d", &[("k", "v")]).await);
+    tollgate.signal("TERM");
+    assert_eq!(tollgate.wait(), Some(0));
+}

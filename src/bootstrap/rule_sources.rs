@@ -166,6 +166,11 @@ impl FirstRules {
 }
 
 impl RuleSources {
+    /// Requests for reading the files again.
+    pub(super) fn reloads(&self) -> Vec<Reload> {
+        self.overlay.iter().chain(&self.watcher).map(Watcher::reload).collect()
+    }
+
     /// Stops watching, and blocks until the watcher threads have ended.
     pub(super) fn stop(self) {
         self.overlay.into_iter().chain(self.watcher).for_each(Watcher::stop);

@@ -9,6 +9,7 @@ use tokio::{
     time::{self, MissedTickBehavior},
 };
 use tollgate_limiter::talkers;
+use tollgate_rules::config::Reload;
 use tollgate_runtime::panics;
 
 use super::{
@@ -60,7 +61,7 @@ impl RunError {
     }
 }
 
-/// Serves until SIGTERM, SIGINT or SIGHUP, then shuts down in order; a second signal stops it immediately.
+/// Serves until SIGTERM or SIGINT, then shuts down in order; a second signal stops it immediately.
 ///
 /// # Errors
 /// [`RunError`].
@@ -82,7 +83,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     let workers = settings.process.workers;
     let mut running = select! {
         biased;
-        stop = signals.next() => {
+        stop = signals.next(|| {}) => {
             tracing::info!(signal = stop.name(), "stopped during startup");
             return Ok(());
         }
@@ -96,7 +97,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     };
     select! {
         biased;
-        stop = signals.next() => return Err(forced(stop)),
+        stop = signals.next(|| {}) => return Err(forced(stop)),
         () = stop(running, statsd, otlp) => tracing::info!("stopped"),
     }
     failure.map_or(Ok(()), |failure| Err(failure.into()))
@@ -120,12 +121,17 @@ async fn stop(running: Running, statsd: Option<StatsdExporter>, otlp: Option<Met
 
 /// Serves until a signal arrives, and for the drain delay after it; or until a component fails, which it returns.
 async fn serve(running: &mut Running, signals: &mut Signals) -> Result<Option<ComponentFailure>, RunError> {
+    let reloads = running.rule_sources.reloads();
+    let reload = || {
+        tracing::info!(sources = reloads.len(), "SIGHUP: reading rule files again");
+        reloads.iter().for_each(Reload::request);
+    };
     let failure = select! {
-        stop = signals.next() => {
+        stop = signals.next(reload) => {
             tracing::info!(signal = stop.name(), "draining: failing health checks, finishing calls");
             select! {
                 biased;
-                stop = signals.next() => return Err(forced(stop)),
+                stop = signals.next(|| {}) => return Err(forced(stop)),
                 failure = running.begin_drain() => failure,
             }
         }

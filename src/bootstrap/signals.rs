@@ -1,4 +1,4 @@
-//! Termination signals: the same ones as envoyproxy/ratelimit handles.
+//! Signals: SIGTERM and SIGINT stop the process, and SIGHUP makes it read its rules again.
 
 use std::io;
 
@@ -19,7 +19,6 @@ pub(super) struct Signals {
 pub(super) enum StopSignal {
     Terminate,
     Interrupt,
-    HangUp,
 }
 
 impl StopSignal {
@@ -27,7 +26,6 @@ impl StopSignal {
         match self {
             Self::Terminate => "SIGTERM",
             Self::Interrupt => "SIGINT",
-            Self::HangUp => "SIGHUP",
         }
     }
 
@@ -36,7 +34,6 @@ impl StopSignal {
         match self {
             Self::Terminate => 143,
             Self::Interrupt => 130,
-            Self::HangUp => 129,
         }
     }
 }
@@ -51,11 +48,14 @@ impl Signals {
         })
     }
 
-    pub(super) async fn next(&mut self) -> StopSignal {
-        select! {
-            _ = self.terminate.recv() => StopSignal::Terminate,
-            _ = self.interrupt.recv() => StopSignal::Interrupt,
-            _ = self.hang_up.recv() => StopSignal::HangUp,
+    /// Waits for a signal that stops the process, and calls `reload` for each SIGHUP until then.
+    pub(super) async fn next(&mut self, reload: impl Fn()) -> StopSignal {
+        loop {
+            select! {
+                _ = self.terminate.recv() => return StopSignal::Terminate,
+                _ = self.interrupt.recv() => return StopSignal::Interrupt,
+                _ = self.hang_up.recv() => reload(),
+            }
         }
     }
 }
