@@ -21,6 +21,10 @@ const LINE_INTERVAL: Duration = Duration::from_secs(60);
 /// Start of the targets of this project.
 const OWN_TARGET: &str = "tollgate";
 
+/// Start of the targets of file events, whose lines report watches of directories that were deleted: each update of a
+/// ConfigMap does that. The watcher of the rules logs what matters.
+const FILE_EVENTS_TARGET: &str = "notify";
+
 /// Start of the targets of the HTTP client of webhooks, whose verbose lines have the URL and the headers.
 const HTTP_CLIENT_TARGET: &str = "ureq";
 
@@ -55,8 +59,10 @@ impl<S: Subscriber> Layer<S> for DependencyLines {
 
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let metadata = event.metadata();
+        // Lines of the `log` crate have their own.
         let origin = event.normalized_metadata();
-        if origin.is_some_and(|origin| origin.target().starts_with(HTTP_CLIENT_TARGET)) {
+        let is_of = |target| origin.as_ref().unwrap_or(metadata).target().starts_with(target);
+        if is_of(HTTP_CLIENT_TARGET) || !self.is_verbose && is_of(FILE_EVENTS_TARGET) {
             return false;
         }
         self.is_verbose
@@ -101,7 +107,7 @@ mod tests {
     }
 
     /// Lines of a dependency, a second place of it, and this project, and those of both at `debug`, each ten times.
-    fn logged(level: LevelFilter) -> [usize; 5] {
+    fn logged(level: LevelFilter) -> [usize; 6] {
         let lines = Lines::default();
         let sink = lines.clone();
         let log = tracing_subscriber::fmt().with_writer(move || sink.clone()).with_max_level(level);
@@ -111,22 +117,23 @@ mod tests {
                 tracing::warn!(target: "h2::proto::ping_pong", "unexpected PING");
                 tracing::warn!(target: "tollgate::net", "of this project");
                 tracing::debug!(target: "h2::codec", "received frame");
+                tracing::warn!(target: "notify::inotify", "not in the watches");
                 tracing::debug!(target: "tollgate_store::redis", "own detail");
             }
         });
         let text = String::from_utf8(lines.0.lock().clone()).expect("a text");
-        ["too many", "unexpected", "of this", "frame", "detail"].map(|message| text.matches(message).count())
+        ["too many", "unexpected", "of this", "frame", "detail", "not in"].map(|message| text.matches(message).count())
     }
 
     #[test]
     fn lines_that_clients_cause_in_dependencies_are_logged_once() {
-        assert_eq!(logged(LevelFilter::INFO), [1, 1, 10, 0, 0]);
+        assert_eq!(logged(LevelFilter::INFO), [1, 1, 10, 0, 0, 0]);
     }
 
     #[test]
     fn details_of_dependencies_are_logged_at_trace_alone() {
-        assert_eq!(logged(LevelFilter::DEBUG), [1, 1, 10, 0, 10]);
-        assert_eq!(logged(LevelFilter::TRACE), [10; 5]);
+        assert_eq!(logged(LevelFilter::DEBUG), [1, 1, 10, 0, 10, 0]);
+        assert_eq!(logged(LevelFilter::TRACE), [10; 6]);
     }
 
     #[test]
