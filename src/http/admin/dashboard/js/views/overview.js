@@ -116,12 +116,16 @@ function headline(now) {
 function warn(node, status) {
   if (!status) return;
   const { rules, phase, store } = status;
+  // The control store does not respond, or calls of the counters' store fail.
+  const isOutage = Boolean(status.problem) || Number(store.breakers_open) > 0;
   const warnings = [
-    rules.problem && ['bad', 'Newer rules are not active', rules.problem],
+    isOutage && ['bad', 'The store is unavailable',
+      'Requests are decided by their on_store_error policies until it recovers.'],
+    rules.problem && (isOutage && rules.source === 'redis'
+      ? ['warn', 'Newer rules cannot be read', rules.problem]
+      : ['bad', 'Newer rules are not active', rules.problem]),
     phase === 'starting' && ['warn', 'Starting', 'This instance does not accept calls yet.'],
     phase === 'stopping' && ['warn', 'Stopping', 'This instance accepts no new connections.'],
-    Number(store.breakers_open) > 0 && ['bad', 'The store is unavailable',
-      'Requests are decided by their on_store_error policies until it recovers.'],
   ].filter(Boolean);
   redraw(node, JSON.stringify(warnings), () => warnings.map(([kind, what, why]) =>
     notice(kind, h('p', {}, h('span', { class: 'strong' }, `${what}. `), why))));
