@@ -61,7 +61,8 @@ pub(super) fn show(
 
 #[allow(clippy::float_arithmetic)] // Shown to people.
 fn text(found: &Recommendation, instances: u32) -> String {
-    let percent = |part: f64| format!("{}%", (part * 10_000.0).round() / 100.0);
+    // The sum is never the negative zero, which would be shown as such.
+    let percent = |part: f64| format!("{}%", (part * 10_000.0).round() / 100.0 + 0.0);
     let head = format!(
         "{}.{}: {} per {} s now, which denies {} of hits and {} of keys\n  seen in {} windows since {}: {:.0} keys and \
          {:.0} hits a window, by one of {instances} instances\n",
