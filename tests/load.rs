@@ -215,8 +215,11 @@ fn mistakes_are_clear() {
             "--descriptor client=a --keys 2",
             "--keys: several keys, but no descriptor has one; expected {key} in a --descriptor",
         ),
-        ("--descriptor client={key} --target redis://a:1", "--target: expected http://HOST:PORT"),
-        ("--descriptor client={key} --rate 0", "--rate: expected a number above 0"),
+        (
+            "--descriptor client={key} --target redis://a:1",
+            "--target: `redis://a:1` is invalid; expected http://HOST:PORT",
+        ),
+        ("--descriptor client={key} --rate 0", "--rate: `0` is invalid; expected a number above 0"),
         ("--keys 1", "--descriptor"),
     ] {
         let output = load(1, line);

@@ -50,6 +50,7 @@ impl Routes<'_> {
             status: instance.status.clone(),
             rules: instance.rules.clone(),
             options: settings.rules.options,
+            bounds: settings.bounds,
             directory: settings.rules.directory.clone(),
             readiness: instance.readiness.clone(),
             anomalies: (settings.anomalies, anomalies),

@@ -6,12 +6,13 @@ use std::{
 };
 
 use clap::{Arg, ArgAction, Command};
+use tollgate_rules::config::nearest;
 
-use super::{admin_client, error::Problem, reference};
+use super::{admin_client, error::Problem, parsers::boolean, reference};
 
 const PREFIX: &str = "TOLLGATE_";
 
-/// Variables of a process. An empty variable counts as unset.
+/// Variables of a process, without blanks around their values. An empty variable counts as unset.
 #[derive(Debug)]
 pub(super) struct Environment {
     variables: BTreeMap<String, OsString>,
@@ -45,7 +46,8 @@ pub(super) struct EnvironmentFlags {
 
 impl Environment {
     pub(super) fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
-        let named = variables.into_iter().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+        let named = variables.into_iter();
+        let named = named.filter_map(|(name, value)| Some((name.into_string().ok()?, trimmed(value))));
         // Kubernetes creates such variables for a Service named `statsd`, `grpc` or `debug`; they are not ports of the
         // reference.
         let named = named.filter(|(name, value)| {
@@ -67,6 +69,16 @@ impl Environment {
     /// The value of a variable, unless it is unset, empty or not UTF-8.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.variables.get(name)?.to_str()
+    }
+
+    /// The problem of a variable that is not a boolean.
+    pub(super) fn invalid_boolean(&self, name: &str) -> Option<Problem> {
+        boolean(self.get(name)?).err().map(|reason| self.invalid(name, &reason))
+    }
+
+    /// The problem of a variable with an invalid text.
+    pub(super) fn invalid(&self, name: &str, reason: &str) -> Problem {
+        Problem::of_text(name, self.get(name).unwrap_or_default(), reason)
     }
 
     /// Collects the flags of `verb`, a subcommand of `root`, which has every flag with a variable. Variables of the
@@ -108,10 +120,10 @@ impl Environment {
     fn unknown(&self, root: &Command) -> impl Iterator<Item = Problem> {
         let known: Vec<String> = flags(root).chain(admin_client::FLAGS).map(variable).collect();
         let ours = self.variables.iter().filter(|(name, _)| name.starts_with(PREFIX));
-        ours.filter(move |(name, value)| {
-            !known.contains(name) && !is_service_link(name, value.to_str().unwrap_or_default())
+        ours.filter_map(move |(name, value)| {
+            let is_known = known.contains(name) || is_service_link(name, value.to_str().unwrap_or_default());
+            (!is_known).then(|| Problem::new(name, unknown(name.trim_start_matches(PREFIX), &known)))
         })
-        .map(|(name, _)| Problem::new(name, "unknown setting; expected one of those in `tollgate --help`"))
     }
 }
 
@@ -121,21 +133,55 @@ impl EnvironmentFlags {
         let mut word = OsString::from(format!("--{flag}="));
         word.push(value);
         let alone = only_flags(verb.clone());
-        match alone.try_get_matches_from([OsString::from("tollgate"), word.clone()]) {
-            Ok(_) => {
+        let invalid = alone.try_get_matches_from([OsString::from("tollgate"), word.clone()]).err();
+        let invalid = invalid.map(|error| Problem::of_variable(variable, &error));
+        let multi_line = multi_line(std::slice::from_ref(&word)).pop().map(|problem| problem.of(variable));
+        match multi_line.or(invalid) {
+            None => {
                 self.words.push(word);
                 self.origins.push((flag.to_owned(), variable.to_owned()));
             }
-            Err(error) => {
-                let problem = Problem::of_variable(variable, &error);
-                // OpenTelemetry variables are often set cluster-wide, and must not fail startup.
-                match variable.starts_with("OTEL_") {
-                    true => self.notices.push(format!("ignored: {problem}")),
-                    false => self.problems.push(problem),
-                }
+            // OpenTelemetry variables are often set cluster-wide, and must not fail startup.
+            Some(problem) if variable.starts_with("OTEL_") => {
+                self.notices.push(format!("ignored: {problem}"))
             }
+            Some(problem) => self.problems.push(problem),
         }
     }
+}
+
+/// Reason of an unknown variable, with the one that was likely meant. `name` has no prefix.
+fn unknown(name: &str, known: &[String]) -> String {
+    let own = nearest(name, known.iter().map(|known| known.trim_start_matches(PREFIX)));
+    let of_reference = reference::catalogue::all().map(|variable| variable.name).find(|known| *known == name);
+    match own.map(|own| format!("{PREFIX}{own}")).or(of_reference.map(ToOwned::to_owned)) {
+        Some(meant) => format!("unknown setting; did you mean `{meant}`?"),
+        None => "unknown setting; expected one of those in `tollgate --help`".to_owned(),
+    }
+}
+
+/// A word of a command line, or a value, without blanks around it, or around the value of a flag.
+pub(super) fn trimmed(word: OsString) -> OsString {
+    let Some(text) = word.to_str().map(str::trim) else { return word };
+    match text.split_once('=') {
+        Some((flag, value)) if flag.starts_with("--") => format!("{flag}={}", value.trim_start()).into(),
+        _ => text.into(),
+    }
+}
+
+/// Problems of words with control characters, which would break lines of the log, but for texts that may have lines.
+pub(super) fn multi_line(words: &[OsString]) -> Vec<Problem> {
+    const MAY_HAVE_LINES: [&str; 3] = ["--statsd-rewrite", "--comment", "--reason"];
+    let texts = words.iter().map(|word| word.to_str().unwrap_or_default());
+    let before = std::iter::once("").chain(texts.clone());
+    let named = texts.zip(before).map(|(word, before)| match word.split_once('=') {
+        Some((flag, _)) if flag.starts_with("--") => (flag, word),
+        _ if before.starts_with("--") && !before.contains('=') => (before, word),
+        _ => ("command line", word),
+    });
+    let broken =
+        named.filter(|(flag, word)| word.contains(char::is_control) && !MAY_HAVE_LINES.contains(flag));
+    broken.map(|(flag, word)| Problem::of_text(flag, word, "")).collect()
 }
 
 /// `verb` without required arguments, so that one flag can be parsed alone.

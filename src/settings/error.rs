@@ -3,8 +3,9 @@
 use std::fmt;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use tollgate_runtime::redact;
 
-/// An invalid setting, without its value, which may be a secret.
+/// An invalid setting, with its text as far as that is no secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     /// Flag or variable.
@@ -18,11 +19,33 @@ impl Problem {
         Self { name: name.into(), reason: reason.into() }
     }
 
-    /// Problem of an invalid value, without the value.
+    /// The problem under another name.
+    pub(super) fn of(self, name: &str) -> Self {
+        Self { name: name.to_owned(), ..self }
+    }
+
+    /// Problem of an invalid text.
+    pub(super) fn of_text(name: impl Into<String>, text: &str, reason: &str) -> Self {
+        if text.contains(char::is_control) {
+            return Self::new(
+                name,
+                "has a line break or another control character; expected one line of text",
+            );
+        }
+        let shown = format!("`{}`", redact::text(text));
+        let is_hidden = text.is_empty() || shown == format!("`{}`", redact::MASK) || reason.contains(&shown);
+        match reason.strip_prefix("expected") {
+            _ if is_hidden => Self::new(name, reason),
+            Some(expected) => Self::new(name, format!("{shown} is invalid; expected{expected}")),
+            None => Self::new(name, format!("{shown}: {reason}")),
+        }
+    }
+
+    /// Problem of an invalid value.
     ///
     /// `None` for other errors, such as an unknown flag, and for help.
     fn of_value(name: Option<&str>, error: &clap::Error) -> Option<Self> {
-        let context = |kind| error.get(kind).map(ToString::to_string);
+        let context = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
         let reason = match error.kind() {
             ErrorKind::ValueValidation => std::error::Error::source(error)?.to_string(),
             ErrorKind::InvalidValue => match error.get(ContextKind::ValidValue) {
@@ -33,13 +56,19 @@ impl Problem {
             },
             _ => return None,
         };
-        let flag = context(ContextKind::InvalidArg).unwrap_or_default();
-        let flag = flag.split([' ', '=', '[']).next().unwrap_or_default();
-        Some(Self::new(name.unwrap_or(flag), reason))
+        let argument = context(ContextKind::InvalidArg);
+        let flag = match argument.starts_with('-') {
+            true => argument.split([' ', '=', '[']).next().unwrap_or_default(),
+            false => argument.trim_end_matches("..."),
+        };
+        let text = context(ContextKind::InvalidValue);
+        // Values of headers and the path of a webhook are secrets.
+        let is_secret = flag.ends_with("headers") || flag == "--webhook-url";
+        let text = if is_secret && !text.contains(char::is_control) { "" } else { &text };
+        Some(Self::of_text(name.unwrap_or(flag), text, &reason))
     }
 
-    /// Problem of an unknown word, without the word, which may be a misplaced secret, unless it is similar to a known
-    /// one.
+    /// Problem of an unknown word, unless it is similar to a known one.
     fn of_word(error: &clap::Error) -> Option<Self> {
         let is_flag = || {
             let word = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
@@ -52,8 +81,12 @@ impl Problem {
             ErrorKind::UnknownArgument => !is_flag(),
             _ => false,
         };
+        let word = [ContextKind::InvalidSubcommand, ContextKind::InvalidArg]
+            .into_iter()
+            .find_map(|kind| error.get(kind).map(ToString::to_string));
         is_unknown.then(|| {
-            Self::new("command line", "unknown argument; expected a flag or a command of `tollgate --help`")
+            let reason = "unknown argument; expected a flag or a command of `tollgate --help`";
+            Self::of_text("command line", word.as_deref().unwrap_or_default(), reason)
         })
     }
 
@@ -65,13 +98,19 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.name, self.reason)
+        let text = format!("{}: {}", self.name, self.reason);
+        // A name may have any character too.
+        f.write_str(&text.replace(char::is_control, "\u{fffd}"))
     }
 }
 
 /// Invalid settings, or the requested help.
 #[derive(Debug)]
-pub struct SettingsError(ErrorCause);
+pub struct SettingsError {
+    cause: ErrorCause,
+    /// Command whose arguments are invalid, but for one that starts a server.
+    command: Option<String>,
+}
 
 #[derive(Debug)]
 enum ErrorCause {
@@ -82,9 +121,14 @@ enum ErrorCause {
 }
 
 impl SettingsError {
+    /// Names the command whose arguments are invalid.
+    pub(super) fn of_command(self, command: Option<String>) -> Self {
+        Self { command, ..self }
+    }
+
     /// 0 for help and version, 2 otherwise.
     pub fn exit_code(&self) -> u8 {
-        match &self.0 {
+        match &self.cause {
             ErrorCause::Usage(usage) if !usage.use_stderr() => 0,
             ErrorCause::Usage(_) | ErrorCause::Problems(_) => 2,
         }
@@ -92,7 +136,7 @@ impl SettingsError {
 
     /// One line per problem.
     pub(super) fn lines(&self) -> Vec<String> {
-        match &self.0 {
+        match &self.cause {
             ErrorCause::Usage(usage) => vec![usage.to_string()],
             ErrorCause::Problems(problems) => problems.iter().map(ToString::to_string).collect(),
         }
@@ -101,7 +145,7 @@ impl SettingsError {
     /// Prints help to stdout, errors to stderr.
     pub fn print(&self) {
         // A closed stream leaves nothing to do.
-        let _ = match &self.0 {
+        let _ = match &self.cause {
             ErrorCause::Usage(usage) => usage.print(),
             ErrorCause::Problems(_) => {
                 std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{self}\n"))
@@ -112,10 +156,13 @@ impl SettingsError {
 
 impl fmt::Display for SettingsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match &self.cause {
             ErrorCause::Usage(usage) => usage.fmt(f),
             ErrorCause::Problems(problems) => {
-                f.write_str("cannot start; invalid settings:")?;
+                match &self.command {
+                    None => f.write_str("cannot start; invalid settings:")?,
+                    Some(command) => write!(f, "invalid arguments of `tollgate {command}`:")?,
+                }
                 problems.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
             }
         }
@@ -126,15 +173,17 @@ impl std::error::Error for SettingsError {}
 
 impl From<Vec<Problem>> for SettingsError {
     fn from(problems: Vec<Problem>) -> Self {
-        Self(ErrorCause::Problems(problems))
+        Self { cause: ErrorCause::Problems(problems), command: None }
     }
 }
 
 impl From<clap::Error> for SettingsError {
     fn from(error: clap::Error) -> Self {
-        match Problem::of_value(None, &error).or_else(|| Problem::of_word(&error)) {
-            Some(problem) => Self(ErrorCause::Problems(vec![problem])),
-            None => Self(ErrorCause::Usage(Box::new(error))),
+        let problem = Problem::of_value(None, &error).or_else(|| Problem::of_word(&error));
+        let usage = || ErrorCause::Usage(Box::new(error));
+        Self {
+            cause: problem.map_or_else(usage, |problem| ErrorCause::Problems(vec![problem])),
+            command: None,
         }
     }
 }

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::error::Problem;
+use super::{error::Problem, parsers::number};
 use crate::fleet::{FleetSettings, WebhookSettings, WebhookUrl};
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Events")]
 pub(super) struct FleetFlags {
     /// Hits per second of one key, in all instances, at which an event is raised. 0: none.
-    #[arg(long, value_name = "COUNT", default_value = "10000")]
+    #[arg(long, value_name = "COUNT", default_value = "10000", value_parser = number::<u64>)]
     key_rate_threshold: u64,
     /// Receiver of events, to which each is sent as JSON at least once: http://HOST:PORT/PATH, or https:// for TLS. Its path
     /// and query are treated as a secret.

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{
     error::Problem,
-    parsers::{address, count, duration, positive_duration},
+    parsers::{address, count, duration, number, positive_duration},
     tls::{GrpcTlsFlags, TlsSettings},
 };
 
@@ -64,7 +64,7 @@ pub(super) struct GrpcFlags {
     #[command(flatten)]
     tls: GrpcTlsFlags,
     /// Maximum number of open gRPC connections; further connections are closed.
-    #[arg(long, value_name = "COUNT", default_value = "10000", value_parser = count)]
+    #[arg(long, value_name = "COUNT", default_value = "10000", value_parser = count::<usize>)]
     max_connections: usize,
     /// Age at which a connection is drained with GOAWAY (± 10 %), so that clients rebalance to new instances. 0:
     /// unlimited.
@@ -81,10 +81,10 @@ pub(super) struct GrpcFlags {
     #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = positive_duration)]
     grpc_keepalive_timeout: Duration,
     /// Maximum number of calls in flight on a connection; the client queues further calls. 0: unlimited.
-    #[arg(long, value_name = "COUNT", default_value_t = 1024)]
+    #[arg(long, value_name = "COUNT", default_value = "1024", value_parser = number::<u32>)]
     grpc_max_streams: u32,
     /// Maximum size of a request message or a /json body, in bytes.
-    #[arg(long, value_name = "BYTES", default_value = "1048576", value_parser = count)]
+    #[arg(long, value_name = "BYTES", default_value = "1048576", value_parser = count::<usize>)]
     max_message_bytes: usize,
 }
 

@@ -7,7 +7,7 @@ use tollgate_load::{KEY, LoadModel, LoadSettings, Target};
 
 use super::{
     error::Problem,
-    parsers::{DescriptorArgument, boolean, count, descriptor, duration, positive_duration},
+    parsers::{DescriptorArgument, boolean, count, descriptor, duration, number, positive_duration},
 };
 
 #[derive(Args, Debug)]
@@ -18,24 +18,24 @@ pub(super) struct LoadFlags {
     /// Domain of the requests.
     #[arg(long, value_name = "NAME")]
     domain: String,
-    /// Descriptor of every request, its entries separated by commas; {key} is replaced by the number of a key. Repeated:
-    /// several descriptors per request.
+    /// Descriptor of every request, its entries separated by commas as for `explain`; {key} is replaced by the number of a
+    /// key. Repeated: several descriptors per request.
     #[arg(long, value_name = "KEY=VALUE,…", required = true, value_parser = descriptor)]
     descriptor: Vec<DescriptorArgument>,
     /// Hits of each request.
-    #[arg(long, value_name = "COUNT", default_value = "1")]
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = count::<NonZeroU32>)]
     hits: NonZeroU32,
     /// Number of keys, which are numbered from 0.
-    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = count)]
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = count::<usize>)]
     keys: usize,
     /// Exponent of a Zipf distribution over the keys, with key 0 the most frequent. 0: uniform.
     #[arg(long, value_name = "EXPONENT", default_value = "0", value_parser = exponent)]
     zipf: f64,
     /// Number of connections, distributed over the targets and the threads.
-    #[arg(long, value_name = "COUNT", default_value = "4", value_parser = count)]
+    #[arg(long, value_name = "COUNT", default_value = "4", value_parser = count::<usize>)]
     connections: usize,
     /// Requests in flight on a connection.
-    #[arg(long, value_name = "COUNT", default_value = "32", value_parser = count)]
+    #[arg(long, value_name = "COUNT", default_value = "32", value_parser = count::<usize>)]
     streams: usize,
     /// Requests per second (open loop), sent on schedule even if earlier requests are in flight; latency counts from the
     /// scheduled time. Default: each stream sends a request when it has received a response (closed loop).
@@ -55,13 +55,13 @@ pub(super) struct LoadFlags {
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     send_deadline: bool,
     /// Number of threads.
-    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = count)]
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = count::<usize>)]
     threads: usize,
     /// Seed of the key sequence; the same seed yields the same keys.
-    #[arg(long, value_name = "NUMBER", default_value = "0")]
+    #[arg(long, value_name = "NUMBER", default_value = "0", value_parser = number::<u64>)]
     seed: u64,
     /// Expected maximum of hits admitted per key: exit code 1 if a key exceeds it; denials below it are counted.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = number::<u64>)]
     admitted_limit: Option<u64>,
     /// Report as one JSON object.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]

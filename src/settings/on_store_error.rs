@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use clap::{ArgAction, Args};
 use tollgate_rules::OnStoreError;
 
-use super::parsers::boolean;
+use super::parsers::{boolean, count};
 
 /// Decisions while the store fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(super) struct StoreErrorFlags {
     on_store_error: OnStoreError,
     /// Number of instances that share the limits, for the share of each with `local`. Default: the number counted in the
     /// store while it is reachable.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = count::<NonZeroU32>)]
     replicas_hint: Option<NonZeroU32>,
     /// Readiness before the first decision of the store.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]

@@ -3,9 +3,9 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
-use http::{HeaderName, HeaderValue, Uri};
+use http::Uri;
 
-use super::parsers::{DescriptorArgument, descriptor, duration, ratio};
+use super::parsers::{self, DescriptorArgument, Headers, descriptor, duration, ratio, web_url};
 use crate::{
     otlp::{CollectorSettings, MetricExportSettings, OtlpProtocol},
     tracing::TraceSettings,
@@ -72,10 +72,6 @@ enum MetricsProtocol {
     ByPort,
 }
 
-/// Headers whose values are marked as sensitive.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Headers(Vec<(HeaderName, HeaderValue)>);
-
 impl OtlpFlags {
     /// Exporters of traces and of metrics.
     pub(super) fn resolve(self) -> (Option<TraceSettings>, Option<MetricExportSettings>) {
@@ -128,30 +124,13 @@ fn interval(text: &str) -> Result<Duration, String> {
 /// Parses headers in the syntax of OTEL_EXPORTER_OTLP_HEADERS; an empty text has none. Errors omit the values, which may be
 /// secret.
 fn headers(text: &str) -> Result<Headers, String> {
-    if text.is_empty() {
-        return Ok(Headers::default());
-    }
-    let header = |pair: &str| {
-        let (name, value) = pair.split_once('=')?;
-        let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
-        let mut value = HeaderValue::from_str(&decoded(value.trim())?).ok()?;
-        value.set_sensitive(true);
-        let is_ours = name.as_str().starts_with("grpc-") || name.as_str().ends_with("-bin");
-        (!is_ours).then_some((name, value))
-    };
-    let headers: Option<Vec<_>> = text.split(',').map(header).collect();
-    headers.map(Headers).ok_or_else(|| "expected NAME=VALUE,… with names and values of headers".to_owned())
+    if text.is_empty() { Ok(Headers::default()) } else { parsers::headers(text, decoded) }
 }
 
 /// Parses the URL of a collector, without a password, as it is logged.
 fn endpoint(text: &str) -> Result<String, String> {
     const EXPECTED: &str = "expected http://HOST:PORT or https://HOST:PORT, without a user";
-    let uri: Uri = text.parse().map_err(|_| EXPECTED)?;
-    let has_scheme = matches!(uri.scheme_str(), Some("http" | "https"));
-    match uri.authority() {
-        Some(authority) if has_scheme && !authority.as_str().contains('@') => Ok(text.to_owned()),
-        Some(_) | None => Err(EXPECTED.to_owned()),
-    }
+    web_url(text, EXPECTED).map(|_| text.to_owned())
 }
 
 /// Parses resource attributes in the syntax of OTEL_RESOURCE_ATTRIBUTES.

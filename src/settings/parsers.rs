@@ -2,10 +2,13 @@
 
 use std::{
     net::{SocketAddr, ToSocketAddrs as _},
-    num::NonZeroU64,
+    ops::RangeInclusive,
+    str::FromStr,
     time::Duration,
 };
 
+use http::{HeaderName, HeaderValue, Uri, uri::Authority};
+use tollgate_control::parse_pairs;
 use tollgate_core::duration::parse_go;
 use tracing::level_filters::LevelFilter;
 
@@ -41,18 +44,84 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     found.next().ok_or_else(|| EXPECTED.to_owned())
 }
 
-/// Parses a number from 0 to 1.
+/// Parses a number from 0 to 1, or a percentage with its sign.
+#[allow(clippy::float_arithmetic)] // Once, at the start.
 pub(super) fn ratio(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(ratio) if (0.0..=1.0).contains(&ratio) => Ok(ratio),
-        _ => Err("expected a number from 0 to 1".to_owned()),
+    let is_percentage = text.ends_with('%');
+    let ratio = percentage(text).map(|number| if is_percentage { number / 100.0 } else { number });
+    ratio
+        .ok()
+        .filter(|ratio| *ratio <= 1.0)
+        .ok_or_else(|| "expected a number from 0 to 1, such as 0.2 or 20%".to_owned())
+}
+
+/// Parses a percentage from 0 to 100, with or without its sign.
+pub(super) fn percentage(text: &str) -> Result<f64, String> {
+    match text.strip_suffix('%').unwrap_or(text).trim_end().parse::<f64>() {
+        Ok(number) if (0.0..=100.0).contains(&number) => Ok(number),
+        _ => Err("expected a percentage from 0 to 100, such as 20 or 20%".to_owned()),
     }
 }
 
+/// Parses a whole number.
+pub(super) fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    whole(text, 0..=max::<T>())
+}
+
 /// Parses a whole number above zero.
-pub(super) fn count(text: &str) -> Result<usize, String> {
-    let count = text.parse::<NonZeroU64>().ok().and_then(|count| usize::try_from(count.get()).ok());
-    count.ok_or_else(|| "expected a whole number above zero".to_owned())
+pub(super) fn count<T: FromStr>(text: &str) -> Result<T, String> {
+    whole(text, 1..=max::<T>())
+}
+
+fn max<T>() -> u64 {
+    match size_of::<T>() {
+        2 => u16::MAX.into(),
+        4 => u32::MAX.into(),
+        _ => u64::MAX,
+    }
+}
+
+/// Parses a whole number in a range.
+pub(super) fn whole<T: FromStr>(text: &str, range: RangeInclusive<u64>) -> Result<T, String> {
+    let number = text.parse::<u64>().ok().filter(|number| range.contains(number));
+    number.and_then(|_| text.parse().ok()).ok_or_else(|| match (*range.start(), *range.end()) {
+        (0, u64::MAX) => "expected a whole number".to_owned(),
+        (1, u64::MAX) => "expected a whole number above zero".to_owned(),
+        (min, max) => format!("expected a whole number from {min} to {max}"),
+    })
+}
+
+/// Headers whose values are marked as sensitive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Headers(pub(super) Vec<(HeaderName, HeaderValue)>);
+
+/// Parses headers with encoded values. Errors omit the values, which may be secret.
+pub(super) fn headers(text: &str, decoded: impl Fn(&str) -> Option<String>) -> Result<Headers, String> {
+    let header = |pair: &str| {
+        let (name, value) = pair.split_once('=')?;
+        let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
+        let mut value = HeaderValue::from_str(&decoded(value.trim())?).ok()?;
+        value.set_sensitive(true);
+        let is_ours = name.as_str().starts_with("grpc-") || name.as_str().ends_with("-bin");
+        (!is_ours).then_some((name, value))
+    };
+    let headers: Option<Vec<_>> = text.split(',').map(header).collect();
+    headers.map(Headers).ok_or_else(|| "expected NAME=VALUE,… with names and values of headers".to_owned())
+}
+
+/// Parses the URL of an HTTP server without a user, as it is logged.
+pub(super) fn web_url(text: &str, expected: &str) -> Result<Uri, String> {
+    let is_valid = |uri: &Uri| {
+        let host = uri.authority().map(Authority::as_str).unwrap_or_default();
+        let (name, port) = (uri.host().unwrap_or_default(), host.rsplit_once(':').map(|(_, port)| port));
+        let has_port =
+            port.is_none_or(|port| port.ends_with(']') || port.parse::<u16>().is_ok_and(|port| port > 0));
+        matches!(uri.scheme_str(), Some("http" | "https"))
+            && !name.is_empty()
+            && !host.contains('@')
+            && has_port
+    };
+    text.parse().ok().filter(is_valid).ok_or_else(|| expected.to_owned())
 }
 
 /// Parses a log level. Levels that only envoyproxy/ratelimit has map to the nearest one.
@@ -70,7 +139,7 @@ pub(super) fn level(text: &str) -> Result<LevelFilter, String> {
 
 /// Reads the name of an HTTP header.
 pub(super) fn header_name(text: &str) -> Result<String, String> {
-    match http::HeaderName::from_bytes(text.as_bytes()) {
+    match HeaderName::from_bytes(text.as_bytes()) {
         Ok(_) => Ok(text.to_owned()),
         Err(_) => Err("expected the name of an HTTP header".to_owned()),
     }
@@ -80,13 +149,10 @@ pub(super) fn header_name(text: &str) -> Result<String, String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescriptorArgument(pub Vec<(String, String)>);
 
-/// Parses a descriptor whose entries are separated by commas.
+/// Parses a descriptor in the syntax of [`parse_pairs`].
 pub(super) fn descriptor(text: &str) -> Result<DescriptorArgument, String> {
-    let entry = |entry: &str| match entry.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(format!("`{entry}` is not an entry; expected KEY=VALUE")),
-    };
-    text.split(',').map(entry).collect::<Result<_, _>>().map(DescriptorArgument)
+    let pairs = parse_pairs(text)?.into_iter().map(|pair| (pair.key, pair.value));
+    Ok(DescriptorArgument(pairs.collect()))
 }
 
 #[cfg(test)]
@@ -115,7 +181,39 @@ mod tests {
 
     #[test]
     fn ratios_lie_between_zero_and_one() {
-        assert_eq!(ratio("0.8"), Ok(0.8));
-        assert!(["-0.1", "1.1", "NaN", "x"].into_iter().all(|text| ratio(text).is_err()));
+        assert_eq!(["0.8", "80%", "80 %", "1"].map(ratio), [Ok(0.8), Ok(0.8), Ok(0.8), Ok(1.0)]);
+        assert!(["-0.1", "1.1", "101%", "NaN", "x", "%", ""].into_iter().all(|text| ratio(text).is_err()));
+        assert_eq!(["20", "20%", "0.5%", "100"].map(percentage), [Ok(20.0), Ok(20.0), Ok(0.5), Ok(100.0)]);
+        assert!(["20%%", "101", "-1", "20 percent"].into_iter().all(|text| percentage(text).is_err()));
+    }
+
+    #[test]
+    fn whole_numbers_state_their_range() {
+        assert_eq!(count::<u32>("7"), Ok(7));
+        assert_eq!(count::<u32>("0"), Err("expected a whole number from 1 to 4294967295".to_owned()));
+        assert_eq!(count::<std::num::NonZeroUsize>("0").unwrap_err(), "expected a whole number above zero");
+        assert_eq!(whole::<u16>("0", 1..=100).unwrap_err(), "expected a whole number from 1 to 100");
+        assert_eq!(number::<u16>("0"), Ok(0));
+        assert!(number::<u16>("65536").unwrap_err().ends_with("from 0 to 65535"));
+    }
+
+    #[test]
+    fn a_url_has_a_host_and_no_user_and_a_possible_port() {
+        for good in ["http://a", "https://[::1]:1/x", "http://[::1]", "http://a.b:65535/?c"] {
+            assert!(web_url(good, "").is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            "a:1",
+            "ftp://a",
+            "http://",
+            "http://:1",
+            "http://a:0",
+            "http://a:65536",
+            "http://a:b",
+            "http://u:p@a",
+        ] {
+            assert_eq!(web_url(bad, "expected").unwrap_err(), "expected", "{bad}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use tracing::level_filters::LevelFilter;
 
 use super::{
     error::Problem,
-    parsers::{address, boolean, duration, level, positive_duration},
+    parsers::{address, boolean, count, duration, level, positive_duration},
     tls::{HttpTlsFlags, TlsSettings},
 };
 use crate::tracing::{LogFormat, LogSettings};
@@ -52,7 +52,7 @@ pub(super) struct ProcessFlags {
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive_duration)]
     handshake_timeout: Duration,
     /// Threads that serve gRPC calls. Default: the number of processors.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = count::<NonZeroUsize>)]
     workers: Option<NonZeroUsize>,
     /// Time after SIGTERM during which everything is still served while health checks fail, so that callers move to
     /// another instance.

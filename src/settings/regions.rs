@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::{
     error::Problem,
+    parsers::address,
     tls::{ClientSettings, Port, TlsSettings},
 };
 
@@ -41,7 +42,7 @@ pub(super) struct RegionFlags {
     regions: Option<PathBuf>,
     /// Address of the service between regions. Without it, the instance takes no part in changes of weights: a raised share
     /// applies after a restart.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     region_address: Option<SocketAddr>,
     /// PEM file of the certificate chain of that service, for its port and for connections to other regions. It has the
     /// region's `certificate_name`.

@@ -86,10 +86,10 @@ pub(super) struct BoundFlags {
     #[arg(long, value_name = "COUNT", default_value_t = RequestBounds::default().max_descriptors, value_parser = descriptors)]
     max_descriptors: usize,
     /// Maximum number of entries in a descriptor.
-    #[arg(long, value_name = "COUNT", default_value_t = RequestBounds::default().max_entries, value_parser = count)]
+    #[arg(long, value_name = "COUNT", default_value_t = RequestBounds::default().max_entries, value_parser = count::<usize>)]
     max_entries: usize,
     /// Maximum size of a key, a value or a domain, in bytes.
-    #[arg(long, value_name = "BYTES", default_value_t = RequestBounds::default().max_text_bytes, value_parser = count)]
+    #[arg(long, value_name = "BYTES", default_value_t = RequestBounds::default().max_text_bytes, value_parser = count::<usize>)]
     max_text_bytes: usize,
 }
 
@@ -182,7 +182,7 @@ fn spread(text: &str) -> Result<Duration, String> {
 
 /// Parses a number of descriptors: the Redis script counts the keys of a request in 16 bits.
 fn descriptors(text: &str) -> Result<usize, String> {
-    match count(text)? {
+    match count::<usize>(text)? {
         count if count <= usize::from(u16::MAX) => Ok(count),
         _ => Err("expected a whole number from 1 to 65535".to_owned()),
     }

@@ -150,20 +150,44 @@ mod tests {
             ]
         };
         for (words, variables, expected) in [
-            (&["--statsd", "agent:8125"][..], &[][..], "--statsd: expected udp://HOST:PORT"),
+            (
+                &["--statsd", "agent:8125"][..],
+                &[][..],
+                "--statsd: `agent:8125` is invalid; expected udp://HOST:PORT",
+            ),
             (
                 &["--statsd", "udp://a:1", "--statsd-rewrite", "a b"],
                 &[],
                 "--statsd-rewrite: requires --statsd-format dogstatsd",
             ),
-            (&[], &[("STATSD_PORT", "none")], "STATSD_HOST with STATSD_PORT: expected udp://HOST:PORT"),
-            (&[], &[("EXTRA_TAGS", "a")], "EXTRA_TAGS: expected KEY:VALUE"),
-            (&[], &[("STATS_FLUSH_INTERVAL", "10")], "STATS_FLUSH_INTERVAL: expected a duration"),
-            (&[], &[("STATS_FLUSH_INTERVAL", "0")], "STATS_FLUSH_INTERVAL: expected at least 100ms"),
-            (&["--statsd-interval", "1ns"], &[], "--statsd-interval: expected at least 100ms"),
-            (&["--statsd-interval", "99ms"], &[], "--statsd-interval: expected at least 100ms"),
-            (&[], &mogrifier("(", "a"), "DOG_STATSD_MOGRIFIER_X: the pattern is invalid"),
-            (&[], &mogrifier("(a)", "$2"), "DOG_STATSD_MOGRIFIER_X: the pattern has no group $2"),
+            (
+                &[],
+                &[("STATSD_PORT", "none")],
+                "STATSD_HOST with STATSD_PORT: `tcp://localhost:none` is invalid; expected udp://HOST:PORT",
+            ),
+            (&[], &[("EXTRA_TAGS", "a")], "EXTRA_TAGS: `a` is invalid; expected KEY:VALUE"),
+            (
+                &[],
+                &[("STATS_FLUSH_INTERVAL", "10")],
+                "STATS_FLUSH_INTERVAL: `10` is invalid; expected a duration",
+            ),
+            (
+                &[],
+                &[("STATS_FLUSH_INTERVAL", "0")],
+                "STATS_FLUSH_INTERVAL: `0` is invalid; expected at least 100ms",
+            ),
+            (
+                &["--statsd-interval", "1ns"],
+                &[],
+                "--statsd-interval: `1ns` is invalid; expected at least 100ms",
+            ),
+            (
+                &["--statsd-interval", "99ms"],
+                &[],
+                "--statsd-interval: `99ms` is invalid; expected at least 100ms",
+            ),
+            (&[], &mogrifier("(", "a"), "DOG_STATSD_MOGRIFIER_X: `( a`: the pattern is invalid"),
+            (&[], &mogrifier("(a)", "$2"), "DOG_STATSD_MOGRIFIER_X: `(a) $2`: the pattern has no group $2"),
         ] {
             let error = read(words, variables).expect_err("wrong").to_string();
             assert!(error.contains(expected), "{error}");

@@ -68,7 +68,7 @@ pub(super) struct StoreFlags {
     redis_server_metrics: bool,
     /// Maximum number of counters in this process, of the memory store or while Redis fails. Four hits of a sliding window
     /// log, or four permits of a concurrency limit, count as one.
-    #[arg(long, value_name = "COUNT", default_value = "1000000", value_parser = count)]
+    #[arg(long, value_name = "COUNT", default_value = "1000000", value_parser = count::<usize>)]
     max_counters: usize,
 }
 

@@ -3,11 +3,11 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
-use http::{HeaderName, HeaderValue, Uri, uri::Authority};
+use http::{HeaderName, HeaderValue, Uri};
 
 use super::{
     error::Problem,
-    parsers::{DescriptorArgument, count, descriptor, positive_duration, ratio},
+    parsers::{self, DescriptorArgument, Headers, count, descriptor, positive_duration, ratio, web_url},
 };
 
 /// Default time between two pings: grpc-go servers close connections that ping more often than every 5 minutes.
@@ -107,7 +107,7 @@ pub(super) struct XdsFlags {
     #[arg(long, value_name = "DURATION", default_value = DEFAULT_KEEPALIVE, value_parser = positive_duration)]
     xds_keepalive: Duration,
     /// Maximum size of a message from the control plane, in bytes.
-    #[arg(long, value_name = "BYTES", default_value = "16777216", value_parser = count)]
+    #[arg(long, value_name = "BYTES", default_value = "16777216", value_parser = count::<usize>)]
     xds_max_message_bytes: usize,
     /// Time without a response on an open stream after which the control plane counts as without rules: with
     /// --start-without-rules, this instance is then ready.
@@ -156,38 +156,18 @@ impl XdsFlags {
     }
 }
 
-#[derive(Clone, Debug)]
-struct Headers(Vec<(HeaderName, HeaderValue)>);
-
 /// Parses the URL of a control plane, without a password, as it is logged.
 fn server(text: &str) -> Result<Uri, String> {
     const EXPECTED: &str = "expected http://HOST:PORT or https://HOST:PORT, without a user";
-    let uri: Uri = text.parse().map_err(|_| EXPECTED)?;
-    let has_scheme = matches!(uri.scheme_str(), Some("http" | "https"));
+    let uri = web_url(text, EXPECTED)?;
     let is_bare = matches!(uri.path_and_query().map(|rest| rest.as_str()), None | Some("/"));
-    match uri.authority() {
-        Some(authority) if has_scheme && is_bare && is_named(authority) => Ok(uri),
-        Some(_) | None => Err(EXPECTED.to_owned()),
-    }
-}
-
-/// Whether `authority` is a host with an explicit port: default ports of HTTP are not those of control planes.
-fn is_named(authority: &Authority) -> bool {
-    authority.port_u16().is_some() && !authority.as_str().contains('@')
+    // Default ports of HTTP are not those of control planes.
+    if is_bare && uri.port().is_some() { Ok(uri) } else { Err(EXPECTED.to_owned()) }
 }
 
 /// Parses headers. Errors omit the values, which may be secret.
 fn headers(text: &str) -> Result<Headers, String> {
-    let header = |pair: &str| {
-        let (name, value) = pair.split_once('=')?;
-        let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
-        let mut value = HeaderValue::from_str(value.trim()).ok()?;
-        value.set_sensitive(true);
-        let is_ours = name.as_str().starts_with("grpc-") || name.as_str().ends_with("-bin");
-        (!is_ours).then_some((name, value))
-    };
-    let headers: Option<Vec<_>> = text.split(',').map(header).collect();
-    headers.map(Headers).ok_or_else(|| "expected NAME=VALUE,… with names and values of headers".to_owned())
+    parsers::headers(text, |value| Some(value.to_owned()))
 }
 
 #[cfg(test)]

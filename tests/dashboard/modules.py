@@ -74,7 +74,13 @@ def reading(browser):
     same(pairs("a=1,b=2"), [("a", "1"), ("b", "2")], "two pairs")
     same(pairs("path=/a,b,c=1"), [("path", "/a,b"), ("c", "1")], "a comma in a value")
     same(pairs("q=a=b"), [("q", "a=b")], "an equals sign in a value")
-    same(pairs("k"), [("k", "")], "a key alone")
+    same(pairs("xff=10.0.0.1, 10.0.0.2"), [("xff", "10.0.0.1, 10.0.0.2")], "a list in a value")
+    same(pairs('a="b,c=d" , e = f'), [("a", "b,c=d"), ("e", "f")], "a value in quotes")
+    for text in ["k", "k=v,", "=v", 'k="v"w']:
+        refused = evaluate(browser, "descriptor.js", f"(() => {{ try {{ it.readDescriptor({text!r}) }} catch {{ return true }} }})()")
+        same(refused, True, text)
+    shown = evaluate(browser, "descriptor.js", """it.writeDescriptor([{key: 'a', value: 'b,c=d'}, {key: 'e', value: 'f'}])""")
+    same(shown, 'a="b,c=d",e=f', "a value that needs quotes")
     same(pairs("k=<img src=x onerror=y>"), [("k", "<img src=x onerror=y>")], "a value that reads like markup")
 
 

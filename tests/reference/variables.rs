@@ -98,7 +98,7 @@ fn refused_variables_start_once_their_flag_is_set() {
 }
 
 #[test]
-fn an_invalid_value_is_named_and_not_shown() {
+fn an_invalid_value_is_named_and_shown() {
     for (name, bad) in [
         ("PORT", "http"),
         ("GRPC_PORT", "70000"),
@@ -113,7 +113,7 @@ fn an_invalid_value_is_named_and_not_shown() {
         ("REDIS_SOCKET_TYPE", "udp"),
         ("REDIS_TYPE", "ring"),
         ("LIMIT_RESPONSE_HEADERS_ENABLED", "some"),
-        ("NEAR_LIMIT_RATIO", "80%"),
+        ("NEAR_LIMIT_RATIO", "80"),
         ("USE_PROMETHEUS", "maybe"),
         ("TRACING_ENABLED", "maybe"),
         ("TRACING_SAMPLING_RATE", "all"),
@@ -125,7 +125,7 @@ fn an_invalid_value_is_named_and_not_shown() {
         assert_eq!(lines.len(), 1, "{name}: {text}");
         let (named, reason) = lines[0].trim().split_once(": ").expect("a reason");
         assert!(named.split(" with ").any(|part| part == name), "{name}: {text}");
-        assert!(!reason.split([' ', ',']).any(|word| word == bad), "{text}");
+        assert!(reason.starts_with('`') && reason.contains(bad), "{text}");
     }
 }
 

@@ -34,6 +34,7 @@ mod memory;
 pub mod metrics;
 mod model;
 mod overriding;
+mod pairs;
 pub mod ramp;
 mod reconcile;
 mod redis;
@@ -64,6 +65,7 @@ pub use self::{
         Switch, SwitchMode, ValueMatch, Version,
     },
     overriding::OverridePage,
+    pairs::parse_pairs,
     ramp::{EnforcedHits, Ramp, RampError, RampEvidence, RampState},
     reconcile::{ActiveDomains, Reconciler, Rules},
     region_record::RegionRecord,

@@ -2,16 +2,64 @@
 
 use std::path::Path;
 
-/// The path, if it names an existing file or a place in an existing directory. A key or a token that was given in place
-/// of a path does neither, and is not shown.
+/// Stands for a secret.
+pub const MASK: &str = "***";
+
+/// Minimum length in bytes of a text without a word in it that may be a token.
+const MIN_TOKEN_BYTES: usize = 16;
+
+/// The path, unless no such file exists and a key or a token was likely given in place of it.
 pub fn path(path: &Path) -> String {
-    let is_inside_directory =
-        || path.parent().is_some_and(|parent| parent.parent().is_some() && parent.is_dir());
-    if path.exists() || is_inside_directory() {
-        path.display().to_string()
-    } else {
-        "<redacted: no such file>".to_owned()
+    let shown = path.display().to_string();
+    if path.exists() { shown } else { text(&shown) }
+}
+
+/// The text of a user, with [`MASK`] in place of the passwords of a URL, or of the whole text if it is likely a key or a
+/// token.
+pub fn text(text: &str) -> String {
+    let is_of_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-_+=".contains(&byte);
+    let is_token = text.len() >= MIN_TOKEN_BYTES
+        && text.bytes().all(is_of_token)
+        && text.bytes().any(|byte| byte.is_ascii_digit());
+    match is_token || text.contains(char::is_control) {
+        true => MASK.to_owned(),
+        false if text.contains("://") || text.contains('@') => url(text),
+        false => text.to_owned(),
     }
+}
+
+/// The URL with [`MASK`] in place of its password, in every position that a URL allows for one.
+pub fn url(url: &str) -> String {
+    let (scheme, rest) = url.split_at(url.find("://").map_or(0, |at| at.saturating_add(3)));
+    // The login first: its password may contain an unescaped `?`.
+    // A path to a socket has no login, and the password is in its query.
+    let login = rest.rsplit_once('@').filter(|_| !rest.starts_with('/'));
+    let (login, rest) = login.map_or((None, rest), |(login, host)| (Some(login), host));
+    let (host, query) = rest.split_once('?').map_or((rest, None), |(host, query)| (host, Some(query)));
+    let is_of_port = |byte: u8| byte.is_ascii_digit() || matches!(byte, b' ' | b']');
+    let has_no_port =
+        |host: &str| host.rsplit_once(':').is_some_and(|(_, port)| !port.bytes().all(is_of_port));
+    let mut text = match login {
+        Some(login) => {
+            let user = login.split_once(':').map_or("", |(user, _)| user);
+            format!("{scheme}{user}:{MASK}@{host}")
+        }
+        // What is no port may be the password of a login without its `@`.
+        None if scheme.starts_with("redis") && host.split([',', '/']).any(has_no_port) => {
+            format!("{scheme}{MASK}")
+        }
+        None => format!("{scheme}{host}"),
+    };
+    for (at, pair) in query.into_iter().flat_map(|query| query.split('&')).enumerate() {
+        text.push(if at == 0 { '?' } else { '&' });
+        match pair.split_once('=') {
+            Some((name, _)) if ["pass", "secret", "token"].iter().any(|word| name.contains(word)) => {
+                text.push_str(&format!("{name}={MASK}"));
+            }
+            _ => text.push_str(pair),
+        }
+    }
+    text
 }
 
 /// Whether a character is safe to print: no control character, none that reorders text, and none that is invisible.
@@ -32,14 +80,49 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let missing = directory.path().join("cert.pem");
         assert_eq!(path(&missing), missing.display().to_string());
-        for secret in [
-            "open-sesame-20-bytes",
-            "/open-sesame-20-bytes",
-            "open/sesame",
-            "/open/sesame",
-            "-----BEGIN PRIVATE KEY-----\nMIGH/sesame\n-----END PRIVATE KEY-----\n",
+        for shown in ["/no/such/file", "no/file", "tokens", "cert.pem"] {
+            assert_eq!(path(Path::new(shown)), shown);
+        }
+        let key = "-----BEGIN PRIVATE KEY-----\nMIGH/sesame\n-----END PRIVATE KEY-----\n";
+        for secret in ["open-sesame-20-bytes", key] {
+            assert_eq!(path(Path::new(secret)), MASK, "{secret}");
+        }
+    }
+
+    #[test]
+    fn a_text_is_shown_without_its_secrets() {
+        for (given, shown) in [
+            ("20%", "20%"),
+            ("host:6379", "host:6379"),
+            ("redis://h:port", "redis://***"),
+            ("udp://h:port", "udp://h:port"),
+            ("redis://[::1]:6379/x", "redis://[::1]:6379/x"),
+            ("redis://a:1,b:2", "redis://a:1,b:2"),
+            ("redis://a:1, b:2", "redis://a:1, b:2"),
+            ("me:secret@host:1", "me:***@host:1"),
+            ("redis://me:secret/more", "redis://***"),
+            ("http://h/?access_token=secret", "http://h/?access_token=***"),
         ] {
-            assert!(path(Path::new(secret)).starts_with("<redacted"), "{secret}");
+            assert_eq!(text(given), shown);
+        }
+    }
+
+    #[test]
+    fn passwords_are_masked_in_every_form_of_a_url() {
+        for (given, shown) in [
+            ("redis://host:6379/1", "redis://host:6379/1"),
+            ("redis://:secret@host:6379", "redis://:***@host:6379"),
+            ("rediss://user:secret@host", "rediss://user:***@host"),
+            ("redis://user:se@cret@host", "redis://user:***@host"),
+            ("redis://:se?cret@host?db=1", "redis://:***@host?db=1"),
+            ("redis+unix:///run/redis?pass=p@ss:w@rd&db=1", "redis+unix:///run/redis?pass=***&db=1"),
+            ("redis://secret@host", "redis://:***@host"),
+            (
+                "redis+unix:///run/redis?db=1&pass=secret&user=u",
+                "redis+unix:///run/redis?db=1&pass=***&user=u",
+            ),
+        ] {
+            assert_eq!(url(given), shown);
         }
     }
 }

@@ -3,9 +3,11 @@
 use std::{fmt, path::PathBuf};
 
 use clap::Args;
-use http::Uri;
 
-use super::{super::error::Problem, AdminClientSettings, AdminCommand};
+use super::{
+    super::{error::Problem, parsers::web_url},
+    AdminClientSettings, AdminCommand,
+};
 
 /// Flags that have a variable: `TOLLGATE_ADMIN_URL`. The others have none, because a name similar to a variable of the
 /// server might leave a port without its token.
@@ -82,12 +84,9 @@ impl fmt::Display for AdminUrl {
 
 fn url(text: &str) -> Result<AdminUrl, String> {
     const EXPECTED: &str = "expected a URL such as http://127.0.0.1:6070, without a path";
-    let url: Uri = text.parse().map_err(|_| EXPECTED)?;
+    let url = web_url(text, EXPECTED)?;
     let is_bare = matches!(url.path(), "" | "/") && url.query().is_none();
-    let scheme = url.scheme_str().filter(|scheme| matches!(*scheme, "http" | "https"));
-    // Errors would show a user or a password in the URL.
-    let authority = url.authority().map(http::uri::Authority::as_str).filter(|host| !host.contains('@'));
-    match (scheme, authority) {
+    match (url.scheme_str(), url.authority()) {
         (Some(scheme), Some(authority)) if is_bare => Ok(AdminUrl(format!("{scheme}://{authority}"))),
         _ => Err(EXPECTED.to_owned()),
     }

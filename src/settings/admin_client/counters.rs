@@ -5,12 +5,11 @@ use std::num::NonZeroU64;
 use clap::{Args, Subcommand, ValueEnum};
 use tollgate_control::ListedBanMode;
 
-use super::{
-    AdminClientSettings, AdminCommand,
-    connection::ConnectionFlags,
-    lists::{literal_descriptor, path_id},
+use super::{AdminClientSettings, AdminCommand, connection::ConnectionFlags, lists::path_id};
+use crate::settings::{
+    error::Problem,
+    parsers::{DescriptorArgument, count, descriptor},
 };
-use crate::settings::{error::Problem, parsers::DescriptorArgument};
 
 #[derive(Args, Debug)]
 pub(in crate::settings) struct CountersFlags {
@@ -48,7 +47,7 @@ enum CountersSubcommand {
         #[command(flatten)]
         counter: CounterFlags,
         /// Number of hits.
-        #[arg(long, value_name = "COUNT")]
+        #[arg(long, value_name = "COUNT", value_parser = count::<NonZeroU64>)]
         hits: NonZeroU64,
         /// Reason, for the audit log.
         #[arg(long, value_name = "TEXT")]
@@ -88,8 +87,8 @@ struct CounterFlags {
     /// Domain of the rule.
     #[arg(long, value_name = "NAME")]
     domain: String,
-    /// Descriptor, its entries separated by commas. A value in double quotes, escaped as in JSON, may contain commas.
-    #[arg(value_name = "KEY=VALUE,…", value_parser = literal_descriptor)]
+    /// Descriptor, its entries separated by commas as for `explain`.
+    #[arg(value_name = "KEY=VALUE,…", value_parser = descriptor)]
     descriptor: DescriptorArgument,
 }
 

@@ -5,15 +5,11 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use super::{
-    AdminClientSettings, AdminCommand,
-    connection::ConnectionFlags,
-    lists::{literal_descriptor, path_id},
-};
+use super::{AdminClientSettings, AdminCommand, connection::ConnectionFlags, lists::path_id};
 use crate::settings::{
     DescriptorArgument,
     error::Problem,
-    parsers::{count, positive_duration},
+    parsers::{count, descriptor, positive_duration},
 };
 
 #[derive(Args, Debug)]
@@ -35,7 +31,7 @@ enum OverrideSubcommand {
         #[arg(long, value_name = "PATH")]
         rule: Option<String>,
         /// Maximum number of overrides.
-        #[arg(long, value_name = "COUNT", default_value = "100", value_parser = count)]
+        #[arg(long, value_name = "COUNT", default_value = "100", value_parser = count::<usize>)]
         limit: usize,
     },
     /// Set the override of a rule, or of one key of it, in place of an earlier one.
@@ -46,9 +42,10 @@ enum OverrideSubcommand {
         /// Path of the rule, as in `/rlconfig` and metrics: `tenant_acme.path`.
         #[arg(long, value_name = "PATH")]
         rule: String,
-        /// Entries that the rule leaves open, separated by commas: the override is for the counter with these values.
+        /// Entries that the rule leaves open, separated by commas as for `explain`: the override is for the counter with
+        /// these values.
         /// Default: for all counters of the rule.
-        #[arg(long, value_name = "KEY=VALUE,…", value_parser = literal_descriptor)]
+        #[arg(long, value_name = "KEY=VALUE,…", value_parser = descriptor)]
         counter: Option<DescriptorArgument>,
         /// Keys of `rate_limit` with their values: `requests_per_unit=5000`, `unit=minute`, `burst=500`. What is not
         /// stated stays as in the rule.

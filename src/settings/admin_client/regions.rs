@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::{AdminClientSettings, AdminCommand, connection::ConnectionFlags};
-use crate::settings::error::Problem;
+use crate::settings::{error::Problem, parsers::count};
 
 #[derive(Args, Debug)]
 pub(in crate::settings) struct RegionsFlags {
@@ -22,7 +22,7 @@ enum RegionsSubcommand {
     /// Show what each region has of a limit with `scope: global`, and why it may be less.
     Explain {
         /// Hits of the limit, its `requests_per_unit`.
-        #[arg(long, value_name = "HITS", value_parser = clap::value_parser!(u32).range(1..))]
+        #[arg(long, value_name = "HITS", value_parser = count::<u32>)]
         limit: u32,
     },
     /// Mark a region as lost, so that the others use its share: print the region table with the region as `lost: true`

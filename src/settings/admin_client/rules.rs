@@ -9,7 +9,10 @@ use super::{
     connection::ConnectionFlags,
     overrides::{LimitArgument, limit},
 };
-use crate::settings::{error::Problem, parsers::count};
+use crate::settings::{
+    error::Problem,
+    parsers::{count, number},
+};
 
 #[derive(Args, Debug)]
 pub(in crate::settings) struct RulesFlags {
@@ -24,7 +27,7 @@ enum RulesSubcommand {
     /// List the versions, newest first.
     List {
         /// Maximum number of versions.
-        #[arg(long, value_name = "COUNT", default_value = "20", value_parser = count)]
+        #[arg(long, value_name = "COUNT", default_value = "20", value_parser = count::<usize>)]
         limit: usize,
     },
     /// Show the files of a version.
@@ -77,13 +80,13 @@ enum RulesSubcommand {
     /// Activate the files of an earlier version again.
     Rollback {
         /// Earlier version.
-        #[arg(value_name = "NUMBER")]
+        #[arg(value_name = "NUMBER", value_parser = number::<u64>)]
         to: u64,
         /// Comment of the version, for the audit log.
         #[arg(long, value_name = "TEXT", default_value = "")]
         comment: String,
         /// Version expected to be active; if another one is, nothing changes. Default: any.
-        #[arg(long, value_name = "NUMBER")]
+        #[arg(long, value_name = "NUMBER", value_parser = number::<u64>)]
         based_on: Option<u64>,
         /// Skips the guardrails.
         #[arg(long)]
@@ -169,7 +172,7 @@ pub struct RuleEdit {
     #[arg(long, value_name = "TEXT")]
     pub comment: String,
     /// Version expected to be active; if another one is, nothing changes. Default: the one that is changed.
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = number::<u64>)]
     pub based_on: Option<u64>,
     /// Skips the guardrails.
     #[arg(long)]

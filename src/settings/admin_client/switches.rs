@@ -6,7 +6,10 @@ use clap::{Args, Subcommand};
 use tollgate_control::SwitchMode;
 
 use super::{AdminClientSettings, AdminCommand, connection::ConnectionFlags};
-use crate::settings::{error::Problem, parsers::positive_duration};
+use crate::settings::{
+    error::Problem,
+    parsers::{count, percentage, positive_duration},
+};
 
 #[derive(Args, Debug)]
 pub(in crate::settings) struct SwitchFlags {
@@ -29,7 +32,7 @@ enum SwitchSubcommand {
         #[command(flatten)]
         rule: RuleFlags,
         /// With `shadow`: the percentage of keys for which the rule is enforced nevertheless. Default: 0.
-        #[arg(long, value_name = "PERCENT")]
+        #[arg(long, value_name = "PERCENT", value_parser = percentage)]
         enforce_percent: Option<f64>,
         /// Reason, for the audit log.
         #[arg(long, value_name = "TEXT")]
@@ -44,16 +47,16 @@ enum SwitchSubcommand {
         #[command(flatten)]
         rule: RuleFlags,
         /// Percentages of keys, each above the one before.
-        #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', required = true)]
+        #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', required = true, value_parser = percentage)]
         steps: Vec<f64>,
         /// Time of all steps together, which last equally long.
         #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
         over: Duration,
         /// Percentage of denied hits, of those of enforced keys, above which the ramp is rolled back.
-        #[arg(long, value_name = "PERCENT")]
+        #[arg(long, value_name = "PERCENT", value_parser = percentage)]
         max_denied: f64,
         /// Hits of enforced keys without which a step is not judged, and does not end.
-        #[arg(long, value_name = "COUNT", default_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
+        #[arg(long, value_name = "COUNT", default_value = "100", value_parser = count::<u32>)]
         min_hits: u32,
         /// Reason, for the audit log.
         #[arg(long, value_name = "TEXT")]

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::{AdminClientSettings, AdminCommand, connection::ConnectionFlags};
-use crate::settings::error::Problem;
+use crate::settings::{error::Problem, parsers::whole};
 
 #[derive(Args, Debug)]
 pub(in crate::settings) struct TopFlags {
@@ -11,7 +11,7 @@ pub(in crate::settings) struct TopFlags {
     #[arg(long, value_name = "NAME")]
     domain: Option<String>,
     /// Maximum number of keys of each table.
-    #[arg(long, value_name = "COUNT", default_value = "10", value_parser = clap::value_parser!(u16).range(1..=100))]
+    #[arg(long, value_name = "COUNT", default_value = "10", value_parser = |text: &str| whole::<u16>(text, 1..=100))]
     limit: u16,
     /// Only the instance that answers.
     #[arg(long)]
@@ -23,7 +23,7 @@ pub(in crate::settings) struct TopFlags {
 #[derive(Args, Debug)]
 pub(in crate::settings) struct EventsFlags {
     /// Maximum number of events.
-    #[arg(long, value_name = "COUNT", default_value = "20", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "COUNT", default_value = "20", value_parser = |text: &str| whole::<u16>(text, 1..=1000))]
     limit: u16,
     #[command(flatten)]
     connection: ConnectionFlags,

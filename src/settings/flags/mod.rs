@@ -135,8 +135,8 @@ struct ServeFlags {
 /// Arguments of `tollgate check`.
 #[derive(Args, Debug)]
 pub struct CheckFlags {
-    /// Directory of the rules.
-    #[arg(value_name = "DIR")]
+    /// Directory of the rules, or a single file.
+    #[arg(value_name = "DIR|FILE")]
     pub directory: PathBuf,
     #[command(flatten)]
     reading: ReadingFlags,
@@ -150,15 +150,16 @@ pub struct CheckFlags {
 /// Arguments of `tollgate explain`.
 #[derive(Args, Debug)]
 pub struct ExplainFlags {
-    /// Directory of the rules.
-    #[arg(long, value_name = "DIR", default_value = "config/default")]
+    /// Directory of the rules, or a single file.
+    #[arg(long, value_name = "DIR|FILE", default_value = "config/default")]
     pub config: PathBuf,
     #[command(flatten)]
     reading: ReadingFlags,
     /// Domain of the request.
     #[arg(long, value_name = "NAME")]
     pub domain: String,
-    /// Descriptors of the request, each with its entries separated by commas.
+    /// Descriptors of the request, each with its entries separated by commas. A comma without a following `KEY=` is part of
+    /// the value before it, and a value in double quotes is escaped as in JSON: `'forwarded="for=a, for=b"'`.
     #[arg(value_name = "KEY=VALUE,…", required = true, value_parser = descriptor)]
     pub descriptors: Vec<DescriptorArgument>,
 }
@@ -230,10 +231,24 @@ pub fn parse(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Command, SettingsError> {
     let command = command();
-    let mut words: Vec<OsString> = words.into_iter().collect();
+    let words: Vec<OsString> = words.into_iter().map(environment::trimmed).collect();
+    let verb = words.get(1).and_then(|word| command.find_subcommand(word)).map(clap::Command::get_name);
+    let verb = verb.filter(|verb| *verb != SERVE).map(ToOwned::to_owned);
+    parse_words(command, words, environment).map_err(|error| error.of_command(verb))
+}
+
+fn parse_words(
+    command: clap::Command,
+    mut words: Vec<OsString>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Command, SettingsError> {
     // The words alone are parsed first: help and usage errors do not depend on the environment.
     let said = command.clone().try_get_matches_from(&words)?;
     let said = said.subcommand().map_or(&said, |(_, matches)| matches);
+    let multi_line = environment::multi_line(&words);
+    if !multi_line.is_empty() {
+        return Err(multi_line.into());
+    }
     let is_given = |flag: &str| {
         let id = flag.replace('-', "_");
         said.ids().any(|known| known.as_str() == id)
@@ -291,6 +306,7 @@ fn resolve(
     }
 }
 
+const SERVE: &str = "serve";
 const MIGRATE: &str = "migrate";
 const DOCS: &str = "docs";
 const SCHEMA: &str = "schema";

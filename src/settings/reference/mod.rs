@@ -12,6 +12,8 @@ mod tls;
 mod traces;
 mod xds;
 
+use std::path::Path;
+
 use self::catalogue::{Mapping, Variable};
 use super::{
     environment::{Environment, EnvironmentFlags, Setting},
@@ -34,6 +36,9 @@ pub(super) fn review(environment: &Environment, found: &mut EnvironmentFlags, gi
             review_variable(variable, value, found, &given);
         }
     }
+    if !given("config") {
+        found.notices.extend(unnamed_directory(environment));
+    }
     addresses::review(environment, found, &given);
     redis::review(environment, found, &given);
     statsd::review(environment, found, &given);
@@ -53,7 +58,7 @@ fn review_variable(
     let is_default = match (variable.mapping, variable.is_default(value)) {
         // The parsers of their flags, or the review of the other variable, report them.
         (Mapping::Flag(_) | Mapping::PartOf(_) | Mapping::DetailOf(_), _) => return,
-        (_, Err(reason)) => return found.problems.push(Problem::new(name, reason)),
+        (_, Err(reason)) => return found.problems.push(Problem::of_text(name, value, &reason)),
         (_, Ok(is_default)) => is_default,
     };
     match variable.mapping {
@@ -116,9 +121,19 @@ fn directory(environment: &Environment) -> Option<String> {
     Some(parts.join("/"))
 }
 
+/// Reports that the rules are not where RUNTIME_SUBDIRECTORY points to: the reference looks into a directory below it.
+fn unnamed_directory(environment: &Environment) -> Option<String> {
+    environment.get("RUNTIME_SUBDIRECTORY").filter(|_| environment.get("RUNTIME_APPDIRECTORY").is_none())?;
+    let directory = directory(environment)?;
+    let above = Path::new(&directory).parent()?;
+    (above.is_dir() && !Path::new(&directory).exists()).then(|| {
+        format!("RUNTIME_APPDIRECTORY is not set: rules are read from {directory}, which does not exist; expected e.g. `.`")
+    })
+}
+
 /// Style of the headers, which the reference has only on or off.
 fn headers(environment: &Environment) -> Option<Result<String, Problem>> {
     const SWITCH: &str = "LIMIT_RESPONSE_HEADERS_ENABLED";
-    let is_on = boolean(environment.get(SWITCH)?).map_err(|reason| Problem::new(SWITCH, reason));
+    let is_on = boolean(environment.get(SWITCH)?).map_err(|reason| environment.invalid(SWITCH, &reason));
     Some(is_on.map(|is_on| if is_on { "ratelimit" } else { "off" }.to_owned()))
 }

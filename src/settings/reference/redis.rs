@@ -45,7 +45,7 @@ pub(super) fn url(environment: &Environment) -> Option<Result<String, Problem>> 
     };
     let tls = match environment.get("REDIS_TLS").map_or(Ok(false), boolean) {
         Ok(tls) => tls,
-        Err(reason) => return Some(Err(Problem::new("REDIS_TLS", reason))),
+        Err(_) => return environment.invalid_boolean("REDIS_TLS").map(Err),
     };
     let kind = environment.get("REDIS_TYPE").unwrap_or("single").to_ascii_lowercase();
     Some(match kind.as_str() {
@@ -55,7 +55,7 @@ pub(super) fn url(environment: &Environment) -> Option<Result<String, Problem>> 
             let user_info = user_info_prefix(environment, url);
             Ok(format!("{}+cluster://{user_info}{url}", scheme(tls)))
         }
-        _ => Err(Problem::new("REDIS_TYPE", "expected SINGLE, SENTINEL or CLUSTER")),
+        _ => Err(environment.invalid("REDIS_TYPE", "expected SINGLE, SENTINEL or CLUSTER")),
     })
 }
 
@@ -63,7 +63,7 @@ fn single_url(environment: &Environment, url: &str, tls: bool) -> Result<String,
     // The default of the reference is unix, which a URL with a host contradicts.
     let kind = environment.get("REDIS_SOCKET_TYPE").unwrap_or("tcp").to_ascii_lowercase();
     if !["tcp", "unix"].contains(&&*kind) {
-        return Err(Problem::new("REDIS_SOCKET_TYPE", "expected unix or tcp"));
+        return Err(environment.invalid("REDIS_SOCKET_TYPE", "expected unix or tcp"));
     }
     if kind == "unix" && !url.starts_with('/') && !url.contains("://") {
         return Err(Problem::new(
@@ -92,9 +92,10 @@ fn single_url(environment: &Environment, url: &str, tls: bool) -> Result<String,
 
 /// URL of Sentinel; REDIS_URL of the reference begins with the name of the master.
 fn sentinel_url(environment: &Environment, url: &str, tls: bool) -> Result<String, Problem> {
-    let (master, sentinels) = url
-        .split_once(',')
-        .ok_or_else(|| Problem::new("REDIS_URL", "expected MASTER,HOST:PORT,… with REDIS_TYPE SENTINEL"))?;
+    let (master, sentinels) = url.split_once(',').ok_or_else(|| {
+        environment.invalid("REDIS_URL", "expected MASTER,HOST:PORT,… with REDIS_TYPE SENTINEL")
+    })?;
+    let master = master.trim_end();
     let query = login(environment, "REDIS_SENTINEL_AUTH").map(|(user, password)| match user.as_str() {
         "" => format!("?sentinel_password={password}"),
         user => format!("?sentinel_username={user}&sentinel_password={password}"),

@@ -35,9 +35,7 @@ enum Sink {
 /// Reports invalid switches and variables without effect.
 pub(super) fn review(environment: &Environment, found: &mut EnvironmentFlags, given: impl Fn(&str) -> bool) {
     for name in [DISABLED, PLAIN, DOGSTATSD] {
-        if let Some(Err(reason)) = environment.get(name).map(boolean) {
-            found.problems.push(Problem::new(name, reason));
-        }
+        found.problems.extend(environment.invalid_boolean(name));
     }
     let is_off = sink(environment) == Sink::None && !given("statsd");
     if is_off && environment.get("EXTRA_TAGS").is_some() {
@@ -192,8 +190,18 @@ mod tests {
     #[test]
     fn invalid_variables_and_those_without_effect_are_reported() {
         for (variables, given, problem, notice) in [
-            (("USE_STATSD", "maybe"), false, Some("USE_STATSD: expected true or false"), None),
-            (("DISABLE_STATS", "no"), false, Some("DISABLE_STATS: expected true or false"), None),
+            (
+                ("USE_STATSD", "maybe"),
+                false,
+                Some("USE_STATSD: `maybe` is invalid; expected true or false"),
+                None,
+            ),
+            (
+                ("DISABLE_STATS", "no"),
+                false,
+                Some("DISABLE_STATS: `no` is invalid; expected true or false"),
+                None,
+            ),
             (
                 ("EXTRA_TAGS", "a:b"),
                 false,

@@ -3,7 +3,6 @@
 use super::catalogue;
 use crate::settings::{
     environment::{Environment, EnvironmentFlags, Setting},
-    error::Problem,
     parsers::boolean,
 };
 
@@ -49,12 +48,10 @@ pub(super) fn review(environment: &Environment, found: &mut EnvironmentFlags, gi
     if let Some(kind) = environment.get(SOURCE)
         && !known.iter().any(|known| kind.eq_ignore_ascii_case(known))
     {
-        found.problems.push(Problem::new(SOURCE, "expected FILE or GRPC_XDS_SOTW"));
+        found.problems.push(environment.invalid(SOURCE, "expected FILE or GRPC_XDS_SOTW"));
     }
     for switch in [USE_TLS, JITTER] {
-        if let Some(Err(error)) = environment.get(switch).map(boolean) {
-            found.problems.push(Problem::new(switch, error));
-        }
+        found.problems.extend(environment.invalid_boolean(switch));
     }
     let selects_xds = selects_xds(environment, &given);
     let others = FLAGS.iter().chain(&TLS_FLAGS).chain(&[("xds-server", SERVER)]);

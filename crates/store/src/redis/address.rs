@@ -17,12 +17,14 @@ impl Address {
         Self { host: host.into(), port }
     }
 
-    /// Parses a comma-separated list without empty items. The error does not quote them: they may be the rest of a
-    /// password that was not escaped.
+    /// Parses a comma-separated list without empty items, with or without blanks around them. The error does not quote
+    /// them: they may be the rest of a password that was not escaped.
     pub(super) fn parse_list(text: &str, default_port: u16) -> Result<Vec<Self>, String> {
         let malformed =
             || "malformed server list; expected comma-separated HOST:PORT or [IPV6]:PORT".to_owned();
-        text.split(',').map(|address| Self::parse(address, default_port).ok_or_else(malformed)).collect()
+        text.split(',')
+            .map(|address| Self::parse(address.trim(), default_port).ok_or_else(malformed))
+            .collect()
     }
 
     fn parse(text: &str, default_port: u16) -> Option<Self> {
@@ -34,7 +36,7 @@ impl Address {
             "" => default_port,
             port => port.strip_prefix(':')?.parse().ok().filter(|port| *port != 0)?,
         };
-        let is_valid = !host.is_empty() && !host.contains(|symbol: char| "/@%?#".contains(symbol));
+        let is_valid = !host.is_empty() && host.bytes().all(|byte| is_host_byte(byte) && byte != b'%');
         is_valid.then(|| Self::new(host, port))
     }
 
@@ -85,9 +87,12 @@ mod tests {
 
     #[test]
     fn lists_have_hosts_with_or_without_ports() {
-        let list = Address::parse_list("a,b:1,[::1]:2,[fe80::1]", 26379).expect("valid");
+        let list = Address::parse_list("a, b:1 ,[::1]:2,[fe80::1]", 26379).expect("valid");
         assert_eq!(format!("{list:?}"), "[a:26379, b:1, [::1]:2, [fe80::1]:26379]");
-        for text in ["", "a,", "a:x", "a:0", "a:70000", "::1", "[::1", "[::1]2", ":1", "u:p@h", "a:1:2"] {
+        for text in [
+            "", "a,", "a:x", "a:0", "a:70000", "::1", "[::1", "[::1]2", ":1", "u:p@h", "a:1:2", "a b",
+            "a\nb:1",
+        ] {
             assert!(Address::parse_list(text, 1).is_err(), "{text}");
         }
     }

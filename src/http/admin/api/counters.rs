@@ -259,6 +259,7 @@ async fn find(
     descriptor: ApiDescriptor,
     hits: Hits,
 ) -> Result<CounterTarget, ApiError> {
+    descriptor.check(&api.parts.bounds)?;
     let shared = Arc::clone(api);
     let target = api.limits.scan(lane, move || {
         let (active, overridden) = shared.parts.rules.load_overridden()?;

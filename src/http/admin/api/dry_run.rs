@@ -60,7 +60,7 @@ pub(super) async fn run(
     Extension(caller): Extension<Caller>,
     JsonBody(request, _permit): JsonBody<DryRunRequest>,
 ) -> ApiResult {
-    check_descriptors(&request.descriptors)?;
+    check_descriptors(&request.descriptors, &api.parts.bounds)?;
     let lane = Lane::Read(&caller);
     let DryRunRequest { domain, descriptors, files } = request;
     let drafted = match files {

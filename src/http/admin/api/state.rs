@@ -14,6 +14,7 @@ use crate::{
     readiness::Readiness,
     regions::Regions,
     rollouts::RolloutView,
+    service::RequestBounds,
 };
 
 /// Dependencies of the API.
@@ -27,6 +28,8 @@ pub struct ApiParts {
     pub rules: Arc<ActiveRules>,
     /// Options for loading rules.
     pub options: Options,
+    /// Bounds of the descriptors of a request.
+    pub bounds: RequestBounds,
     /// Directory of rules that have no versions.
     pub directory: PathBuf,
     /// Phase of the process.

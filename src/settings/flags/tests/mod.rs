@@ -57,7 +57,7 @@ fn a_flag_can_switch_off_what_the_environment_switched_on() {
 }
 
 #[test]
-fn every_wrong_variable_is_named_at_once_and_its_value_is_not_shown() {
+fn every_wrong_variable_is_named_at_once_and_its_secret_is_not_shown() {
     let text = refusal(
         "",
         &[
@@ -77,16 +77,22 @@ fn every_wrong_variable_is_named_at_once_and_its_value_is_not_shown() {
     for name in ["QUOTA_MODE", "LIMIT_RESPONSE_HEADERS_ENABLED", "GRPC_PORT", "LOG_LEVEL"] {
         assert!(text.contains(&format!("\n  {name}: ")), "{text}");
     }
-    assert!(text.contains("expected one of text, json"), "{text}");
+    assert!(text.contains("`xml` is invalid; expected one of text, json"), "{text}");
+    assert!(text.contains("TOLLGATE_WORKERS: `0` is invalid; expected a whole number above zero"), "{text}");
     assert!(!text.contains("sesame"), "{text}");
 }
 
 #[test]
-fn a_wrong_flag_is_named_and_its_value_is_not_shown() {
+fn a_wrong_flag_is_named_and_its_secret_is_not_shown() {
     let text = refusal("--store redis+cluster://:sesame@a/1", &[]);
-    assert!(text.contains("--store: expected redis+cluster://"), "{text}");
+    assert!(
+        text.contains("--store: `redis+cluster://:***@a/1` is invalid; expected redis+cluster://"),
+        "{text}"
+    );
     assert!(!text.contains("sesame"), "{text}");
-    assert!(refusal("--store-timeout 10", &[]).contains("--store-timeout: expected a duration"));
+    assert!(
+        refusal("--store-timeout 10", &[]).contains("--store-timeout: `10` is invalid; expected a duration")
+    );
     assert!(refusal("--redis-client-key k", &[]).contains("requires --redis-client-cert"));
 }
 
@@ -240,4 +246,106 @@ fn rules_come_from_where_the_counters_live_or_from_a_directory() {
     );
     assert!(refusal("--rules-file /tmp/rules.json", &[]).contains("--rules-file: only for --rules memory"));
     assert!(refusal("--rules nowhere", &[]).contains("directory, redis, memory"));
+}
+
+#[test]
+fn an_error_shows_the_whole_name_the_text_and_the_expected_form() {
+    for (line, expected) in [
+        (
+            "explain --domain d edge",
+            "arguments of `tollgate explain`:\n  <KEY=VALUE,…>: `edge` is not an entry; expected",
+        ),
+        (
+            "load --domain d --descriptor k",
+            "arguments of `tollgate load`:\n  --descriptor: `k` is not an entry",
+        ),
+        (
+            "load --domain d --descriptor k=v --hits 0",
+            "--hits: `0` is invalid; expected a whole number from 1 to",
+        ),
+        ("top --limit 0", "--limit: `0` is invalid; expected a whole number from 1 to 100"),
+        (
+            "switch set shadow --domain d --rule r --reason x --enforce-percent 2O",
+            "`2O` is invalid; expected a percentage",
+        ),
+        ("rules rollback one", "<NUMBER>: `one` is invalid; expected a whole number"),
+        (
+            "--replicas-hint=-1",
+            "cannot start; invalid settings:\n  --replicas-hint: `-1` is invalid; expected a whole",
+        ),
+        ("--key-rate-threshold many", "--key-rate-threshold: `many` is invalid; expected a whole number"),
+        (
+            "--grpc-max-streams x",
+            "--grpc-max-streams: `x` is invalid; expected a whole number from 0 to 4294967295",
+        ),
+        ("--region-address here", "--region-address: `here` is invalid; expected ADDRESS:PORT"),
+        ("--otlp-endpoint http://me:sesame@h", "`http://me:***@h` is invalid; expected http://HOST:PORT"),
+        ("--otlp-endpoint http://h:99999", "`http://h:99999` is invalid; expected http://HOST:PORT"),
+        ("--store host:6379", "--store: `host:6379` is invalid; expected redis://HOST:PORT"),
+        ("--otlp-headers sesame", "--otlp-headers: expected NAME=VALUE"),
+        ("--webhook-url sesame", "--webhook-url: expected http://"),
+        ("chek", "chek"),
+    ] {
+        let text = refusal(line, &[]);
+        assert!(text.contains(expected) && !text.contains("sesame"), "{line}: {text}");
+    }
+}
+
+#[test]
+fn an_unknown_variable_has_a_suggestion() {
+    for (name, meant) in [
+        ("TOLLGATE_STROE", "did you mean `TOLLGATE_STORE`?"),
+        ("TOLLGATE_GRPC_ADDR", "did you mean `TOLLGATE_GRPC_ADDRESS`?"),
+        ("TOLLGATE_COLOUR", "expected one of those in"),
+        ("TOLLGATE_LOGLEVEL", "did you mean `TOLLGATE_LOG_LEVEL`?"),
+        ("TOLLGATE_REDIS_URL", "did you mean `REDIS_URL`?"),
+    ] {
+        let text = refusal("", &[(name, "1")]);
+        assert!(text.contains(&format!("{name}: unknown setting; {meant}")), "{text}");
+    }
+}
+
+#[test]
+fn texts_are_trimmed_and_have_one_line() {
+    let variables = [("REDIS_TYPE", "SENTINEL"), ("REDIS_URL", " main,127.0.0.1:26379, 127.0.0.1:26380\n")];
+    let shown = settings("", &variables).store.to_string();
+    assert_eq!(shown, "redis+sentinel://127.0.0.1:26379,127.0.0.1:26380/main");
+    let store = |text: &str| parse(["tollgate", "--store", text].map(OsString::from), []);
+    let Ok(Command::Serve(settings)) = store(" redis://host:1\n") else { panic!("valid") };
+    assert_eq!(settings.store.to_string(), "redis://host:1");
+    let key = "-----BEGIN KEY-----\nsesame\n-----END KEY-----";
+    for (flag, text) in
+        [("store", "redis://ho\nst:1"), ("config", "a\tb"), ("grpc-tls-key", key), ("region", "a\u{85}b")]
+    {
+        let by_flag = parse(["tollgate".to_owned(), format!("--{flag}={text}")].map(OsString::from), []);
+        let by_flag = by_flag.expect_err("refused").to_string();
+        let name = environment::variable(flag);
+        let by_variable = refusal("", &[(&name, text)]);
+        for (text, name) in [(by_flag, format!("--{flag}")), (by_variable, name)] {
+            assert_eq!(text.lines().count(), 2, "{text}");
+            assert!(
+                text.contains(&format!("{name}: has a line break")) && !text.contains("sesame"),
+                "{text}"
+            );
+        }
+    }
+    assert!(
+        refusal("", &[("REDIS_TYPE", "SENTINEL"), ("REDIS_URL", "main,a:1,,b:1")])
+            .contains("malformed server list")
+    );
+}
+
+#[test]
+fn rules_that_are_not_below_the_directory_of_the_reference_are_reported() {
+    let root = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir(root.path().join("rules")).expect("created");
+    let root = root.path().display().to_string();
+    let variables = [("RUNTIME_ROOT", &*root), ("RUNTIME_SUBDIRECTORY", "rules"), ("STATSD_HOST", "h")];
+    let notices = settings("", &variables).notices;
+    assert!(
+        notices.iter().any(|notice| notice.starts_with("RUNTIME_APPDIRECTORY is not set: ")),
+        "{notices:?}"
+    );
+    let stated = [variables[0], variables[1], variables[2], ("RUNTIME_APPDIRECTORY", ".")];
+    assert!(!settings("", &stated).notices.iter().any(|notice| notice.starts_with("RUNTIME_APP")));
 }

@@ -124,8 +124,14 @@ fn prometheus_variables_of_the_reference_open_a_separate_port() {
     assert_eq!(metrics(&[on, ("PROMETHEUS_ADDR", "127.0.0.1:1")]), at("127.0.0.1:1", "/metrics"));
     let ours = ("TOLLGATE_METRICS_ADDRESS", "127.0.0.1:2");
     assert_eq!(metrics(&[on, ("PROMETHEUS_ADDR", ":1"), ours]), at("127.0.0.1:2", "/metrics"));
-    assert!(refusal("", &[on, ("PROMETHEUS_ADDR", "nowhere")]).contains("\n  PROMETHEUS_ADDR: expected"));
-    assert!(refusal("", &[on, ("PROMETHEUS_PATH", "m")]).contains("\n  PROMETHEUS_PATH: expected"));
+    assert!(
+        refusal("", &[on, ("PROMETHEUS_ADDR", "nowhere")])
+            .contains("\n  PROMETHEUS_ADDR: `nowhere` is invalid; expected")
+    );
+    assert!(
+        refusal("", &[on, ("PROMETHEUS_PATH", "m")])
+            .contains("\n  PROMETHEUS_PATH: `m` is invalid; expected")
+    );
     assert!(
         refusal("--http-address [::]:9090", &[on])
             .contains("--metrics-address: same as --http-address; expected another port")

@@ -28,7 +28,10 @@ fn redis_variables_of_the_reference_become_a_url() {
     assert!(
         refusal("", &[unix[0], ("REDIS_TLS", "true")]).contains("REDIS_TLS: true, but REDIS_URL is a socket")
     );
-    assert!(refusal("", &[url, ("REDIS_TYPE", "SHARDED")]).contains("REDIS_TYPE: expected SINGLE"));
+    assert!(
+        refusal("", &[url, ("REDIS_TYPE", "SHARDED")])
+            .contains("REDIS_TYPE: `SHARDED` is invalid; expected SINGLE")
+    );
 }
 
 #[test]
@@ -60,7 +63,7 @@ fn sentinel_and_cluster_variables_of_the_reference_become_urls() {
         assert_eq!(servers(&[("REDIS_TYPE", kind), ("REDIS_URL", url), ("REDIS_AUTH", "u:p")]), shown);
     }
     let lone = [("REDIS_TYPE", "SENTINEL"), ("REDIS_URL", "a:26379")];
-    assert!(refusal("", &lone).contains("REDIS_URL: expected MASTER"));
+    assert!(refusal("", &lone).contains("REDIS_URL: `a:26379` is invalid; expected MASTER"));
 }
 
 #[test]

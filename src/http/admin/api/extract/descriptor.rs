@@ -1,7 +1,7 @@
 //! Descriptors of API requests.
 
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
-use tollgate_control::Pair;
+use tollgate_control::{ListPair, Pair, parse_pairs};
 use tollgate_core::descriptor::{Descriptor, Entry, Hits};
 
 use crate::{http::admin::api::error::ApiError, service::RequestBounds};
@@ -25,19 +25,11 @@ impl TryFrom<Vec<Pair>> for ApiDescriptor {
     type Error = String;
 
     fn try_from(pairs: Vec<Pair>) -> Result<Self, String> {
-        let RequestBounds { max_entries: entries, max_text_bytes: text, .. } = RequestBounds::default();
-        if pairs.is_empty() || pairs.len() > entries {
-            return Err(format!("expected a descriptor of 1 to {entries} entries"));
-        }
-        match pairs.iter().all(|pair| pair.key.len().max(pair.value.len()) <= text) {
-            true => Ok(Self(pairs)),
-            false => Err(format!("expected keys and values of at most {text} bytes")),
-        }
+        if pairs.is_empty() { Err("expected a descriptor with an entry".to_owned()) } else { Ok(Self(pairs)) }
     }
 }
 
-/// A descriptor as the text of a query: `key=value` pairs, joined by commas. A value in double quotes is a JSON string, and
-/// may contain commas.
+/// A descriptor as the text of a query, in the syntax of [`parse_pairs`].
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub(in crate::http::admin::api) struct DescriptorText(pub(in crate::http::admin::api) ApiDescriptor);
@@ -46,30 +38,10 @@ impl TryFrom<String> for DescriptorText {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let (mut pairs, mut rest) = (Vec::new(), &*text);
-        loop {
-            let (pair, behind) = first_pair(rest).ok_or("descriptor: expected KEY=VALUE,…")?;
-            pairs.push(pair);
-            match behind.strip_prefix(',') {
-                Some(more) => rest = more,
-                None => return ApiDescriptor::try_from(pairs).map(Self),
-            }
-        }
+        let pairs = parse_pairs(&text).map_err(|error| format!("descriptor: {error}"))?;
+        let pairs = pairs.into_iter().map(|ListPair { key, value, .. }| Pair { key, value });
+        ApiDescriptor::try_from(pairs.collect::<Vec<_>>()).map(Self)
     }
-}
-
-/// The first pair of a text, and what follows it: nothing, or a comma and more.
-fn first_pair(text: &str) -> Option<(Pair, &str)> {
-    let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty() && !key.contains(','))?;
-    if !value.starts_with('"') {
-        let (value, behind) = value.split_at(value.find(',').unwrap_or(value.len()));
-        return Some((Pair { key: key.to_owned(), value: value.to_owned() }, behind));
-    }
-    let mut texts = serde_json::Deserializer::from_str(value).into_iter::<String>();
-    let exact = texts.next().and_then(Result::ok)?;
-    let behind = value.get(texts.byte_offset()..).unwrap_or_default();
-    let is_whole = behind.is_empty() || behind.starts_with(',');
-    is_whole.then(|| (Pair { key: key.to_owned(), value: exact }, behind))
 }
 
 impl ApiDescriptor {
@@ -84,19 +56,38 @@ impl ApiDescriptor {
         &self.0
     }
 
+    /// Checks the number of entries and their sizes.
+    pub(in crate::http::admin::api) fn check(&self, bounds: &RequestBounds) -> Result<(), ApiError> {
+        let RequestBounds { max_entries, max_text_bytes, .. } = *bounds;
+        let is_short = |pair: &Pair| pair.key.len().max(pair.value.len()) <= max_text_bytes;
+        match self.0.iter().all(is_short) {
+            _ if self.0.len() > max_entries => {
+                Err(ApiError::BadRequest(format!("expected a descriptor of 1 to {max_entries} entries")))
+            }
+            true => Ok(()),
+            false => Err(ApiError::BadRequest(format!(
+                "expected keys and values of at most {max_text_bytes} bytes"
+            ))),
+        }
+    }
+
     /// Formats the descriptor as `key=value` pairs, joined by commas.
     pub(in crate::http::admin::api) fn to_text(&self) -> String {
-        let pairs: Vec<String> = self.0.iter().map(|pair| format!("{}={}", pair.key, pair.value)).collect();
+        let pairs: Vec<String> = self.0.iter().map(ToString::to_string).collect();
         pairs.join(",")
     }
 }
 
 /// Checks the number of descriptors, from 1 to the maximum of a gRPC request, and their total size.
-pub(in crate::http::admin::api) fn check_descriptors(descriptors: &[ApiDescriptor]) -> Result<(), ApiError> {
-    let max = RequestBounds::default().max_descriptors;
+pub(in crate::http::admin::api) fn check_descriptors(
+    descriptors: &[ApiDescriptor],
+    bounds: &RequestBounds,
+) -> Result<(), ApiError> {
+    let max = bounds.max_descriptors;
     if !(1..=max).contains(&descriptors.len()) {
         return Err(ApiError::BadRequest(format!("descriptors: expected 1 to {max}")));
     }
+    descriptors.iter().try_for_each(|descriptor| descriptor.check(bounds))?;
     let pairs = descriptors.iter().flat_map(|ApiDescriptor(pairs)| pairs);
     let bytes = pairs
         .fold(0_usize, |sum, Pair { key, value }| sum.saturating_add(key.len()).saturating_add(value.len()));
@@ -116,6 +107,7 @@ mod tests {
             ("a=b", vec![("a", "b")]),
             ("a=,b=c=d", vec![("a", ""), ("b", "c=d")]),
             (r#"a="x,y=\"z",b=c"#, vec![("a", "x,y=\"z"), ("b", "c")]),
+            ("xff=1.2.3.4, 5.6.7.8", vec![("xff", "1.2.3.4, 5.6.7.8")]),
         ] {
             let DescriptorText(ApiDescriptor(pairs)) =
                 DescriptorText::try_from(text.to_owned()).expect("valid");
@@ -125,5 +117,15 @@ mod tests {
         for invalid in ["", "a", "=b", "a=b,", r#"a="b"#, r#"a="b"c"#, "a,b=c"] {
             assert!(DescriptorText::try_from(invalid.to_owned()).is_err(), "{invalid}");
         }
+    }
+
+    #[test]
+    fn the_bounds_are_those_of_the_settings() {
+        let pair = Pair { key: "k".into(), value: "v".into() };
+        let descriptor = ApiDescriptor::try_from(vec![pair; 32]).expect("valid");
+        let bounds =
+            |max_entries, max_text_bytes| RequestBounds { max_entries, max_text_bytes, max_descriptors: 1 };
+        assert!(descriptor.check(&bounds(32, 1)).is_ok());
+        assert!(descriptor.check(&bounds(31, 1)).is_err() && descriptor.check(&bounds(32, 0)).is_err());
     }
 }

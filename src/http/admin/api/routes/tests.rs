@@ -9,7 +9,9 @@ use tollgate_store::{MemoryStore, Store};
 use tonic::codegen::Service as _;
 
 use super::*;
-use crate::{fleet::FleetView, http::StoreInfo, readiness::Readiness, rollouts::RolloutView};
+use crate::{
+    fleet::FleetView, http::StoreInfo, readiness::Readiness, rollouts::RolloutView, service::RequestBounds,
+};
 
 const METHODS: [&str; 5] = ["get", "post", "put", "delete", "patch"];
 
@@ -23,6 +25,7 @@ fn router() -> Router {
         status: RulesStatus::default(),
         rules: Arc::default(),
         options: tollgate_rules::config::Options::default(),
+        bounds: RequestBounds::default(),
         directory: "nowhere".into(),
         readiness: Readiness::new(),
         anomalies: Default::default(),

@@ -1,19 +1,29 @@
 // Descriptors as text: `key=value,key=value`.
 
+/** Length of a value without quotes: up to a comma before another pair, or before nothing, which is an error. */
+function valueLength(text) {
+  for (let at = text.indexOf(','); at >= 0; at = text.indexOf(',', at + 1)) {
+    const [key, ...value] = text.slice(at + 1).split(',')[0].split('=');
+    if (value.length > 0 ? !/[<>"'\s/]/.test(key.trim()) : key.trim() === '') return at;
+  }
+  return text.length;
+}
+
 /**
- * Parses one line. A comma without a following `key=` is part of the value before it. Throws on errors.
+ * Parses one line, as the commands do: a value in double quotes is a JSON string, and a comma without a following `key=` is
+ * part of the value before it. Throws on errors.
  */
 export function readDescriptor(line) {
   const pairs = [];
-  for (const part of line.split(',')) {
-    const at = part.indexOf('=');
-    const isKey = at > 0 && /^[^<>"'\s/]+$/.test(part.slice(0, at).trim());
-    if (isKey || pairs.length === 0) {
-      if (part.trim() === '') throw new Error('invalid descriptor; expected key=value pairs, separated by commas');
-      pairs.push(at < 0 ? { key: part.trim(), value: '' } : { key: part.slice(0, at).trim(), value: part.slice(at + 1) });
-    } else {
-      pairs.at(-1).value += `,${part}`;
+  for (let rest = `,${line}`; rest !== '';) {
+    const [, key, after] = /^,\s*([^=,]*[^=,\s])\s*=\s*(.*)$/s.exec(rest) ?? [];
+    const [quoted] = /^"(?:[^"\\]|\\.)*"\s*(?=,|$)/.exec(after ?? '') ?? [];
+    if (key === undefined || (after.startsWith('"') && !quoted)) {
+      throw new Error('invalid descriptor; expected key=value pairs, separated by commas, with values as they are or as JSON strings');
     }
+    const length = quoted ? quoted.length : valueLength(after);
+    pairs.push({ key, value: quoted ? JSON.parse(quoted) : after.slice(0, length).trimEnd() });
+    rest = after.slice(length);
   }
   return pairs;
 }
@@ -22,4 +32,6 @@ export function readDescriptor(line) {
 export const writeListed = (pairs) => pairs
   .map(({ key, value, match }) => `${key}=${match === 'exact' ? JSON.stringify(value) : value}`).join(',');
 
-export const writeDescriptor = (pairs) => pairs.map(({ key, value }) => `${key}=${value}`).join(',');
+/** Pairs with values in quotes where `readDescriptor` needs them. */
+export const writeDescriptor = (pairs) => pairs
+  .map(({ key, value }) => `${key}=${/^["\s]|\s$|[,\u0000-\u001f]/.test(value) ? JSON.stringify(value) : value}`).join(',');
