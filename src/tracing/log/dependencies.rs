@@ -122,7 +122,8 @@ mod tests {
             }
         });
         let text = String::from_utf8(lines.0.lock().clone()).expect("a text");
-        ["too many", "unexpected", "of this", "frame", "detail", "not in"].map(|message| text.matches(message).count())
+        ["too many", "unexpected", "of this", "frame", "detail", "not in"]
+            .map(|message| text.matches(message).count())
     }
 
     #[test]
