@@ -22,7 +22,7 @@ impl Pattern {
     /// The condition that a value states: the text itself, or what [`Pattern::parse`] makes of it.
     pub(super) fn of(text: &str, value_match: ValueMatch) -> Result<Self, ListingError> {
         match value_match {
-            ValueMatch::Exact => Ok(Self::Exact(text.into())),
+            ValueMatch::Exact => Ok(Self::exact(text)),
             ValueMatch::Pattern => Self::parse(text),
         }
     }
@@ -36,7 +36,16 @@ impl Pattern {
             Some((address, prefix)) if is_number(prefix) && address.parse::<IpAddr>().is_ok() => {
                 range(text).map(Self::Range)
             }
-            _ => Ok(Self::Exact(text.into())),
+            _ => Ok(Self::exact(text)),
+        }
+    }
+
+    /// The text alone; of an address in another text than the canonical one, all texts of that address, since requests may
+    /// have the canonical one by now.
+    fn exact(text: &str) -> Self {
+        match text.parse().map(|address: IpAddr| address.to_canonical()) {
+            Ok(address) if address.to_string() != text => Self::Range(address.into()),
+            _ => Self::Exact(text.into()),
         }
     }
 
@@ -117,6 +126,19 @@ mod tests {
         assert!(matches("10.0.0.0/8", "::ffff:10.1.2.3"));
         assert!(matches("10.0.0.0/8", "10.1.0.0/16") && !matches("10.0.0.0/8", "8.0.0.0/5"));
         assert!(!matches("0.0.0.0/0", "2001:db8::1") && !matches("::/0", "::ffff:10.1.2.3"));
+    }
+
+    #[test]
+    fn an_address_in_another_text_is_found_by_all_of_its_texts() {
+        for text in ["::ffff:10.1.2.3", "::ffff:a01:203", "::FFFF:10.1.2.3"] {
+            for value in [text, "10.1.2.3", "::ffff:10.1.2.3"] {
+                assert!(matches(text, value), "{text}: {value}");
+                assert!(Pattern::of(text, ValueMatch::Exact).expect("valid").matches(value), "{text}: {value}");
+            }
+            assert!(!matches(text, "10.1.2.4"), "{text}");
+        }
+        assert!(matches("2001:DB8::1", "2001:db8::1") && !matches("2001:DB8::1", "2001:db8::2"));
+        assert!(!matches("10.1.2.3", "::ffff:10.1.2.3"), "as it was stated");
     }
 
     #[test]
