@@ -29,9 +29,6 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_millis(500);
 /// Shortest time limit of an attempt: a slow server is no mistake of its set-up.
 const MIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Longest time limit of an attempt: the cause is to be named soon.
-const MAX_TIMEOUT: Duration = Duration::from_secs(2);
-
 /// Hash tags of an attempt, at least, so that a node of a cluster refuses those of another slot.
 const MIN_TAGS: usize = 2;
 
@@ -74,7 +71,7 @@ async fn decide_nothing(store: &RedisStore) -> Result<(), String> {
     let _ = timeout(CONNECTION_TIMEOUT, store.connected()).await;
     let requests = probes(store);
     let now = Instant::now();
-    let time_limit = store.shared.options.timeout.clamp(MIN_TIMEOUT, MAX_TIMEOUT);
+    let time_limit = store.shared.options.timeout.max(MIN_TIMEOUT);
     let deadline = now.checked_add(time_limit).unwrap_or(now);
     let attempts = requests.iter().map(|request| {
         let submission = Submission { request, clock: ScriptClock::Server, made_at: now, deadline };
@@ -86,13 +83,13 @@ async fn decide_nothing(store: &RedisStore) -> Result<(), String> {
             Ok(_) => has_decided = true,
             // The other masters may decide meanwhile.
             Err(error) if is_outage(&error) => {
-                failure.get_or_insert(error);
+                failure.get_or_insert((error, request));
             }
             Err(error) => return Err(explained(store, &error, request).await),
         }
     }
     match failure {
-        Some(error) if !has_decided => Err(words(&error)),
+        Some((error, request)) if !has_decided => Err(explained(store, &error, request).await),
         _ => Ok(()),
     }
 }
@@ -115,12 +112,15 @@ fn probes(store: &RedisStore) -> Vec<TagRequest> {
 /// it refused a command of the script, the words with that command.
 async fn explained(store: &RedisStore, error: &StoreError, request: &TagRequest) -> String {
     let mut cause = words(error);
+    let (StoreError::Declined(_) | StoreError::Refused(_)) = error else { return cause };
     let Some(key) = request.cells.first().map(|cell| &cell.key) else { return cause };
     if cause.contains("script") {
-        let name = [&*store.shared.options.key_prefix, key.as_bytes()].concat();
-        for (command, arguments) in [("TIME", 0), ("GET", 1), ("SET", 2), ("DEL", 1)] {
+        // Another key of the slot, since other instances use this one.
+        let name = [&*store.shared.options.key_prefix, key.as_bytes(), b"~"].concat();
+        let arguments = [&*name, b"", b"PX", b"1000"];
+        for (command, count) in [("TIME", 0), ("GET", 1), ("SET", 4), ("DEL", 1)] {
             let mut command = cmd(command);
-            command.arg([&*name, b""].get(..arguments).unwrap_or_default());
+            command.arg(arguments.get(..count).unwrap_or_default());
             if let Err(SendError::Failed(refusal)) = ask(store, key, &command).await {
                 cause = error::shown(&refusal);
                 break;
@@ -153,12 +153,20 @@ fn probe(key: CellKey) -> TagRequest {
     TagRequest { cells: smallvec![cell], charging: Charging::Independent, is_of_rule: false }
 }
 
-/// Whether the error passes by itself, so that another master of the cluster may be the one that decides.
+/// Codes of errors of a master that fails. Decisions of the other masters of a cluster suffice meanwhile.
+const OUTAGE_CODES: [&str; 8] =
+    ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY"];
+
+/// Parts of reasons why a server refuses a connection, until its set-up or that of this instance changes.
+const SETUP_REASONS: [&str; 5] = ["NOAUTH", "NOPERM", "WRONGPASS", "without any password", "certificate"];
+
+/// Whether the error is of one master that fails, rather than of the set-up.
 fn is_outage(error: &StoreError) -> bool {
     match error {
         StoreError::Declined(reason) | StoreError::Refused(reason) => {
-            ["CLUSTERDOWN", "LOADING", "MASTERDOWN"].iter().any(|code| reason.starts_with(code))
+            OUTAGE_CODES.iter().any(|code| reason.starts_with(code))
         }
+        StoreError::Unreachable(reason) => !SETUP_REASONS.iter().any(|text| reason.contains(text)),
         StoreError::MalformedReply => false,
         _ => true,
     }
@@ -213,6 +221,19 @@ mod tests {
             ("ERR something else", "see the requirements"),
         ] {
             assert!(remedy(cause).starts_with(expected), "{cause}: {}", remedy(cause));
+        }
+    }
+
+    #[test]
+    fn a_master_that_fails_is_no_mistake_of_the_set_up() {
+        let failing = ["OOM command not allowed", "MISCONF Redis is configured", "READONLY You can't write"];
+        assert!(failing.into_iter().all(|reason| is_outage(&StoreError::Declined(reason.to_owned()))));
+        assert!(is_outage(&StoreError::Unreachable("Connection refused (os error 111)".to_owned())));
+        for reason in ["NOPERM this user has no permissions", "CROSSSLOT Keys in request"] {
+            assert!(!is_outage(&StoreError::Declined(reason.to_owned())), "{reason}");
+        }
+        for reason in ["WRONGPASS invalid username-password pair", "invalid peer certificate: UnknownIssuer"] {
+            assert!(!is_outage(&StoreError::Unreachable(reason.to_owned())), "{reason}");
         }
     }
 
