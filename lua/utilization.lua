@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  the sums of one rule: a text of nine numbers
 -- ARGV     half-life in microseconds, time to live in milliseconds, and what is added: weight, utilization, passed,
---          and the hits of each priority; then the time in microseconds, which only tests set
+--          and the requests of each priority; then the time in microseconds, which only tests set
 -- Returns the microseconds since the last report (-1 if there was none), and the sums, as texts.
 
 local half_life, ttl = tonumber(ARGV[1]), ARGV[2]
@@ -14,7 +14,11 @@ end
 
 local stored = {}
 for number in string.gmatch(redis.call('GET', KEYS[1]) or '', '%S+') do
-  stored[#stored + 1] = tonumber(number)
+  local value = tonumber(number)
+  -- No sum with one that is infinite or not a number would be another again.
+  if value and value >= 0 and value < math.huge then
+    stored[#stored + 1] = value
+  end
 end
 local is_known = #stored == 9
 local updated_at, reported_at = now, 0

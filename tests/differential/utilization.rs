@@ -70,3 +70,29 @@ async fn shared_sums_are_those_of_one_instance() {
         assert!((1..=960_000).contains(&left), "{left}");
     }
 }
+
+#[tokio::test]
+async fn shared_sums_that_are_no_numbers_are_begun_anew() {
+    let redis = Redis::start();
+    let store = redis.store();
+    let policy = SheddingPolicy {
+        target: 0.8,
+        half_life: Duration::from_secs(3),
+        floor: 0.01,
+        stale_after: Duration::from_secs(10),
+    };
+    let key = CellKey::global("d", RecordId::alone(Algorithm::FixedWindow)).utilization();
+    let added =
+        UtilizationSums { weight: 0.5, utilization: 0.4, passed: 0.5, requested: [0.0, 1.0, 2.0, 3.0] };
+    let good = "1 1 1 1 1 1 1 1 1";
+    for at in 0..9 {
+        for broken in ["nan", "-nan", "inf", "-1", "x"] {
+            let mut numbers: Vec<_> = good.split(' ').collect();
+            numbers[at] = broken;
+            let stored = numbers.join(" ");
+            redis::cmd("SET").arg(key.as_bytes()).arg(&stored).exec(&mut redis.connect()).expect("set");
+            let shared = add_utilization(&store, &key, &policy, &added, Duration::from_secs(5)).await;
+            assert!(is_near(&shared.expect("Redis responds").sums, &added), "{stored}");
+        }
+    }
+}

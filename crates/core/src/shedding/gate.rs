@@ -21,12 +21,12 @@ pub struct SheddingGate {
     state: Mutex<SheddingState>,
 }
 
-/// Hits of each priority since the start.
+/// Counts of each priority since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GateCounts {
-    /// Requested.
+    /// Requests, whatever their hits: clients choose these.
     pub requested: [u64; Priority::COUNT],
-    /// Shed, or in shadow mode those that would have been.
+    /// Hits shed, or in shadow mode those that would have been.
     pub shed: [u64; Priority::COUNT],
 }
 
@@ -69,7 +69,7 @@ impl Default for SheddingGate {
 impl SheddingGate {
     /// Decides a request of this number of hits, and counts it. `random` is called if the request may be shed.
     pub fn admit(&self, priority: Priority, hits: u64, random: impl FnOnce() -> u16) -> bool {
-        add(&self.requested, priority, hits);
+        add(&self.requested, priority, 1);
         let rates = self.rates();
         let is_admitted = rates == PassRates::OPEN || rates.admits(priority, random());
         if !is_admitted {

@@ -11,7 +11,7 @@ use crate::clock::Timestamp;
 /// Longest interval that counts in full.
 const MAX_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Weight, in seconds or hits, below which sums are as good as empty.
+/// Weight, in seconds or requests, below which sums are as good as empty.
 const UNUSED_WEIGHT: f64 = 1e-3;
 
 /// State of one rule on one instance, besides its gate.

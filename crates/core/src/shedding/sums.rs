@@ -14,7 +14,7 @@ pub struct UtilizationSums {
     pub utilization: f64,
     /// Part of the requests that passed when the reported work was done, times weight.
     pub passed: f64,
-    /// Hits requested of each priority.
+    /// Requests of each priority.
     pub requested: [f64; Priority::COUNT],
 }
 
@@ -62,7 +62,7 @@ impl UtilizationSums {
         (self.weight > MIN_WEIGHT).then(|| self.passed / self.weight)
     }
 
-    /// The share of each priority in all requested hits; equal ones if there are none.
+    /// The share of each priority in all requests; equal ones if there are none.
     pub fn shares(&self) -> [f64; Priority::COUNT] {
         let total: f64 = self.requested.iter().sum();
         match total > MIN_WEIGHT {

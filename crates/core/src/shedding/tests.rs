@@ -81,8 +81,8 @@ impl Simulation {
             for (gate, _) in &self.instances {
                 // The expected number, so that chance does not decide a test.
                 let passed = offered * gate.rates().of_priority(priority);
-                // In thousandths of a hit.
-                gate.admit(priority, (offered * 1_000.0) as u64, || 0);
+                // In hundredths of a request.
+                (0..(offered * 100.0) as u64).for_each(|_| _ = gate.admit(priority, 1, || 0));
                 admitted += passed;
                 self.seen[priority.index()][0] += offered;
                 self.seen[priority.index()][1] += passed;
@@ -276,6 +276,16 @@ fn a_rule_that_is_not_used_is_forgotten_until_it_is() {
     gate.admit(Priority::Low, 1, || 0);
     assert!(!pass(3) && !pass(4));
     assert!((5..120).any(pass), "it is forgotten in time");
+}
+
+#[test]
+fn a_request_of_many_hits_is_one_request() {
+    let (gate, mut instance) = (SheddingGate::default(), SheddingInstance::default());
+    for (priority, hits) in Priority::ALL.into_iter().zip([1, (1 << 53) - 1, u64::MAX, 1]) {
+        gate.admit(priority, hits, || 0);
+    }
+    let interval = instance.end_interval(&POLICY, &gate, true, Timestamp::from_micros(1_000_000));
+    assert_eq!(interval.requested, [1.0; 4]);
 }
 
 #[test]

@@ -46,7 +46,9 @@ pub async fn add_utilization(
 fn read(reply: &Reply) -> Option<SheddingReading> {
     let Reply::List(parts) = reply else { return None };
     let number = |part: &Reply| match part {
-        Reply::Bytes(bytes) => std::str::from_utf8(bytes).ok()?.parse::<f64>().ok(),
+        Reply::Bytes(bytes) => {
+            std::str::from_utf8(bytes).ok()?.parse::<f64>().ok().filter(|number| number.is_finite())
+        }
         _ => None,
     };
     let numbers: Option<Vec<f64>> = parts.iter().map(number).collect();
