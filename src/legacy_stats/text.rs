@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn series_with_one_name_are_one_line() {
-        let of_value = series::of_values("listed", "tenant_acme", "tenant").expect("room");
+        let of_value = series::of_values("listed", "tenant_acme", "tenant", 1).expect("room");
         of_value.counters().add([2, 0, 0, 0, 0, 0]);
         let (of_rule, _) = series::of_rule("listed", "tenant_acme");
         of_rule.counters().add([3, 0, 0, 0, 0, 0]);

@@ -23,11 +23,12 @@ pub const MAX_RULES: usize = 10_000;
 /// Maximum number of domains whose further rules share a series of the domain.
 const MAX_OTHERS: usize = 1_000;
 
-/// Maximum number of paths with a request's values in them; later ones are counted under the rule's own path.
-const MAX_VALUES: usize = 1_000;
-
-/// Bytes of all such paths with their domains: each is exported six times, and all of that is to stay below a megabyte.
+/// Bytes of all paths with a request's values in them, with their domains: each is exported six times, and all of that is to
+/// stay below a megabyte. The rules that have such paths share them evenly; later ones are counted under the rule's own path.
 const MAX_BYTES: usize = 64 << 10;
+
+/// Bytes that such a path counts as at least, so that there are a thousand at most.
+const MIN_PATH_BYTES: usize = 65;
 
 /// Label value of the rules, and of the domains, beyond the bounds.
 pub const OTHER: &str = "(other)";
@@ -83,16 +84,24 @@ struct Registry {
     series: BTreeMap<Key, Arc<Series>>,
     rules: usize,
     others: usize,
-    values: usize,
-    /// Bytes of the domains and paths of those with values.
+    /// Bytes of those with values, of all and by domain and rule.
     bytes: usize,
+    bytes_by_rule: BTreeMap<(Box<str>, Box<str>), usize>,
 }
 
-static ALL: Mutex<Registry> =
-    Mutex::new(Registry { series: BTreeMap::new(), rules: 0, others: 0, values: 0, bytes: 0 });
+static ALL: Mutex<Registry> = Mutex::new(Registry {
+    series: BTreeMap::new(),
+    rules: 0,
+    others: 0,
+    bytes: 0,
+    bytes_by_rule: BTreeMap::new(),
+});
 
 /// Whether a path with values found no room since room was last made.
 static IS_FULL: AtomicBool = AtomicBool::new(false);
+
+/// Times that room was made, from 1 on.
+static ROUND: AtomicU64 = AtomicU64::new(1);
 
 /// Whether a rule has a series of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,10 +176,11 @@ impl Series {
             _ => SeriesKind::Values,
         }
     }
+}
 
-    fn bytes(&self) -> usize {
-        self.domain.len().saturating_add(self.path.len())
-    }
+/// Bytes that a path with values counts as.
+fn bytes_of(domain: &str, path: &str) -> usize {
+    domain.len().saturating_add(path.len()).max(MIN_PATH_BYTES)
 }
 
 impl Registry {
@@ -188,15 +198,17 @@ impl Registry {
 
     /// Adds to the number of series of its kind.
     fn note(&mut self, series: &Series) {
-        let count = match series.kind() {
-            SeriesKind::Rule => &mut self.rules,
-            SeriesKind::Others => &mut self.others,
+        match series.kind() {
+            SeriesKind::Rule => self.rules = self.rules.saturating_add(1),
+            SeriesKind::Others => self.others = self.others.saturating_add(1),
             SeriesKind::Values => {
-                self.bytes = self.bytes.saturating_add(series.bytes());
-                &mut self.values
+                let bytes = bytes_of(&series.domain, &series.path);
+                let rule = (series.domain.clone(), series.rule.clone());
+                let of_rule = self.bytes_by_rule.entry(rule).or_default();
+                *of_rule = of_rule.saturating_add(bytes);
+                self.bytes = self.bytes.saturating_add(bytes);
             }
-        };
-        *count = count.saturating_add(1);
+        }
     }
 
     fn of_rule(&mut self, domain: &str, path: &str) -> (Arc<Series>, Room) {
@@ -214,7 +226,13 @@ impl Registry {
         (found.unwrap_or_else(|| self.add(domain, OTHER, OTHER)), Room::Shared)
     }
 
-    fn of_values(&mut self, domain: &str, path: &str, rule: &str) -> Result<Arc<Series>, NoSeries> {
+    fn of_values(
+        &mut self,
+        domain: &str,
+        path: &str,
+        rule: &str,
+        rules: usize,
+    ) -> Result<Arc<Series>, NoSeries> {
         if let Some(known) = self.find(domain, path, rule) {
             return Ok(known);
         }
@@ -224,8 +242,11 @@ impl Registry {
         if alike.any(Series::is_used) {
             return Err(NoSeries::Taken);
         }
-        let bytes = self.bytes.saturating_add(domain.len()).saturating_add(path.len());
-        match self.values < MAX_VALUES && bytes <= MAX_BYTES {
+        let bytes = bytes_of(domain, path);
+        let fits = |used: usize, bound: usize| used.saturating_add(bytes) <= bound;
+        let own = self.bytes_by_rule.get(&(domain.into(), rule.into()));
+        let part = MAX_BYTES.checked_div(rules).unwrap_or(MAX_BYTES);
+        match fits(self.bytes, MAX_BYTES) && own.is_none_or(|own| fits(*own, part)) {
             true => Ok(self.add(domain, path, rule)),
             false => Err(NoSeries::Full),
         }
@@ -262,24 +283,26 @@ pub fn of_rule(domain: &str, path: &str) -> (Arc<Series>, Room) {
     ALL.lock().of_rule(domain, path)
 }
 
-/// The series of a rule's path with values.
+/// The series of a rule's path with values, where this many rules have such paths.
 ///
 /// # Errors
 /// When there is no room for one, or the path is another rule's.
-pub fn of_values(domain: &str, path: &str, rule: &str) -> Result<Arc<Series>, NoSeries> {
-    // Callers may send any number of values: those that find no room do not contend for the lock.
-    if IS_FULL.load(Ordering::Relaxed) {
-        return Err(NoSeries::Full);
-    }
-    let found = ALL.lock().of_values(domain, path, rule);
+pub fn of_values(domain: &str, path: &str, rule: &str, rules: usize) -> Result<Arc<Series>, NoSeries> {
+    let found = ALL.lock().of_values(domain, path, rule, rules);
     if matches!(found, Err(NoSeries::Full)) {
         IS_FULL.store(true, Ordering::Relaxed);
     }
     found
 }
 
+/// Number that changes when a rule without room may have some again.
+pub fn round() -> u64 {
+    ROUND.load(Ordering::Relaxed)
+}
+
 /// Evicts series that are no longer in use if there is no room for new ones. To be called from time to time.
 pub fn evict_unused() {
+    ROUND.fetch_add(1, Ordering::Relaxed);
     let evicted = ALL.lock().evict_unused(IS_FULL.swap(false, Ordering::Relaxed));
     evicted::keep(evicted);
 }

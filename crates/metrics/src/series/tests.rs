@@ -1,5 +1,8 @@
 use super::*;
 
+/// Number of short paths with values that fit.
+const MAX_VALUES: usize = MAX_BYTES / MIN_PATH_BYTES;
+
 /// A full registry, with the counters of each series.
 fn full() -> (Registry, Vec<Arc<Striped<KINDS>>>) {
     let mut registry = Registry::default();
@@ -76,7 +79,7 @@ fn unused_domains_are_evicted_for_new_ones() {
 #[test]
 fn paths_with_values_are_bounded_in_number_and_in_bytes_and_evicted_with_their_rules() {
     let mut registry = Registry::default();
-    let of = |registry: &mut Registry, path: &str| registry.of_values("d", path, "a");
+    let of = |registry: &mut Registry, path: &str| registry.of_values("d", path, "a", 1);
     let used: Vec<_> = (0..MAX_VALUES)
         .map(|number| of(&mut registry, &format!("a_{number}")).expect("room").counters())
         .collect();
@@ -86,11 +89,32 @@ fn paths_with_values_are_bounded_in_number_and_in_bytes_and_evicted_with_their_r
     assert!(of(&mut registry, "a_new").is_err(), "all are used");
     drop(used);
     registry.evict_unused(false);
-    assert_eq!(registry.values, MAX_VALUES, "no room is needed");
+    assert_eq!(registry.series.len(), MAX_VALUES, "no room is needed");
     evict_until(&mut registry, true, |registry| registry.series.is_empty());
     assert_eq!(registry.bytes, 0);
     assert!(of(&mut registry, &"a".repeat(MAX_BYTES)).is_err());
     assert!(of(&mut registry, "a_new").is_ok());
+}
+
+#[test]
+fn a_rule_with_many_values_leaves_room_for_those_of_others() {
+    let mut registry = Registry::default();
+    let mut room = |rule: &str, rules: usize, value: &str| {
+        let fits =
+            |number: &usize| registry.of_values("d", &format!("{rule}_{number}{value}"), rule, rules).is_ok();
+        (0..2 * MAX_VALUES).filter(fits).count()
+    };
+    assert_eq!([room("a", 3, ""), room("b", 3, ""), room("c", 3, "")], [MAX_BYTES / 3 / MIN_PATH_BYTES; 3]);
+    let mut registry = Registry::default();
+    let long = "x".repeat(250);
+    let mut room = |rule: &str| {
+        let fits =
+            |number: &usize| registry.of_values("d", &format!("{rule}_{number}{long}"), rule, 2).is_ok();
+        (0..MAX_VALUES).filter(fits).count()
+    };
+    let (a, b) = (room("a"), room("b"));
+    assert!(a == b && a > 100, "{a}, {b}");
+    assert!(room("one of too many") <= 2);
 }
 
 #[test]
@@ -109,12 +133,12 @@ fn counts_of_several_series_are_part_of_their_sums() {
 #[test]
 fn a_path_with_values_belongs_to_one_rule() {
     let mut registry = Registry::default();
-    let used = registry.of_values("d", "api_key_abc", "api").expect("room").counters();
-    let mut of = |domain: &str, path: &str, rule: &str| registry.of_values(domain, path, rule).map(drop);
+    let used = registry.of_values("d", "api_key_abc", "api", 1).expect("room").counters();
+    let mut of = |domain: &str, path: &str, rule: &str| registry.of_values(domain, path, rule, 1).map(drop);
     assert_eq!(of("d", "api_key_abc", "api_key"), Err(NoSeries::Taken));
     assert_eq!(of("d", "api_key_abc", "api"), Ok(()));
     assert_eq!((of("e", "api_key_abc", "api_key"), of("d", "api_key_ab", "api_key")), (Ok(()), Ok(())));
     let of_rule = registry.of_rule("d", "api_key_x").0.counters();
-    assert_eq!(registry.of_values("d", "api_key_x", "api_key").map(drop), Err(NoSeries::Taken));
+    assert_eq!(registry.of_values("d", "api_key_x", "api_key", 1).map(drop), Err(NoSeries::Taken));
     drop((used, of_rule));
 }

@@ -7,7 +7,10 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use parking_lot::RwLock;
@@ -86,6 +89,8 @@ fn write(declared: &[Declared; KINDS], page: &mut tollgate_metrics::Page, all: &
 #[derive(Debug, Default)]
 pub struct RuleCounters {
     rules: Vec<OfRule>,
+    /// Number of rules that have paths with a request's values.
+    with_values: usize,
     domains: Vec<OfDomain>,
     pub(super) bans: BanCounters,
     pub(super) rollouts: RolloutCounters,
@@ -105,6 +110,8 @@ struct OfAlgorithm {
     own: OnceLock<PathCounters>,
     /// By path with a request's values; the number of paths of all rules is bounded where their series are.
     values: RwLock<HashMap<Box<str>, PathCounters>>,
+    /// The [`series::round`] in which a path found no room.
+    full_in: AtomicU64,
 }
 
 #[derive(Default)]
@@ -124,6 +131,7 @@ impl Companion for RuleCounters {
         let domains = rules.domains().count();
         Self {
             rules: (0..rules.rule_count()).map(|_| OfRule::default()).collect(),
+            with_values: rules.rules().filter(|rule| rule.has_metric_of_values()).count(),
             domains: (0..domains).map(|_| OfDomain::default()).collect(),
             bans: BanCounters::for_rules(rules),
             rollouts: RolloutCounters::for_rules(rules),
@@ -161,7 +169,8 @@ impl RuleCounters {
             }
             Some(rule) => {
                 let Some(counters) = self.of(rule) else { return };
-                let with_values = || counters.of_values(domain, rule, &rule.metric_path(entries));
+                let with_values =
+                    || counters.of_values(domain, rule, &rule.metric_path(entries), self.with_values);
                 let of_values = rule.has_metric_of_values().then(with_values).flatten();
                 record(of_values.as_ref().unwrap_or_else(|| counters.own(domain, rule)));
             }
@@ -219,7 +228,7 @@ impl OfAlgorithm {
 
     /// The counters of a path with values, unless there are too many such paths, or it is too long. For a path that belongs
     /// to another rule, they are the rule's own.
-    fn of_values(&self, domain: &Domain, rule: &Rule, path: &str) -> Option<PathCounters> {
+    fn of_values(&self, domain: &Domain, rule: &Rule, path: &str, rules: usize) -> Option<PathCounters> {
         if path.len() > MAX_PATH_BYTES {
             SERIES_DROPPED.increment(0);
             return None;
@@ -227,10 +236,17 @@ impl OfAlgorithm {
         if let Some(known) = self.values.read().get(path) {
             return Some(known.clone());
         }
-        let made = match PathCounters::of_values(&domain.name, path, rule) {
+        // Callers may send any number of values: those that find no room do not contend for a lock.
+        let round = series::round();
+        if self.full_in.load(Ordering::Relaxed) == round {
+            SERIES_DROPPED.increment(0);
+            return None;
+        }
+        let made = match PathCounters::of_values(&domain.name, path, rule, rules) {
             Ok(made) => made,
             Err(NoSeries::Taken) => PathCounters { room: Room::Shared, ..self.own(domain, rule).clone() },
             Err(NoSeries::Full) => {
+                self.full_in.store(round, Ordering::Relaxed);
                 SERIES_DROPPED.increment(0);
                 return None;
             }
@@ -255,12 +271,12 @@ impl PathCounters {
     }
 
     /// The counters of a path with a request's values in it, if it can have its own.
-    fn of_values(domain: &str, path: &str, rule: &Rule) -> Result<Self, NoSeries> {
+    fn of_values(domain: &str, path: &str, rule: &Rule, rules: usize) -> Result<Self, NoSeries> {
         let (own, algorithm) = (rule.path(), rule.algorithm());
         if path == own {
             return Ok(Self::of_rule(domain, path, algorithm));
         }
-        series::of_values(domain, path, &own)
+        series::of_values(domain, path, &own, rules)
             .map(|series| Self { series: counters(&series, algorithm), room: Room::Own })
     }
 

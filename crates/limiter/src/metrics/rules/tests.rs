@@ -8,9 +8,9 @@ fn a_path_has_counters_unless_it_is_too_long() {
     let domain = rules.domain("values").expect("stated");
     let (rule, of_rule) = (&**domain.root.rules().next().expect("stated"), OfAlgorithm::default());
     let longest = "a".repeat(MAX_PATH_BYTES);
-    assert!(of_rule.of_values(domain, rule, &longest).is_some());
-    assert!(of_rule.of_values(domain, rule, &longest).is_some());
-    assert!(of_rule.of_values(domain, rule, &format!("{longest}a")).is_none());
+    assert!(of_rule.of_values(domain, rule, &longest, 1).is_some());
+    assert!(of_rule.of_values(domain, rule, &longest, 1).is_some());
+    assert!(of_rule.of_values(domain, rule, &format!("{longest}a"), 1).is_none());
 }
 
 /// Rules of one domain, one for each key, whose values metrics name.
@@ -32,7 +32,7 @@ fn a_value_never_counts_under_another_rule() {
         let entries = [Entry { key, value }];
         let rule = domain.root.rule(&entries).expect("stated");
         let own = counters.of(rule).expect("one of them");
-        let of_values = own.of_values(domain, rule, &rule.metric_path(&entries)).expect("room");
+        let of_values = own.of_values(domain, rule, &rule.metric_path(&entries), 1).expect("room");
         of_values.add([hits, 0, 0, 0, 0, 0]);
     };
     // Either would be `api_key_abc`.
@@ -53,7 +53,7 @@ fn a_value_never_counts_under_another_rule() {
 
 #[test]
 fn a_rule_with_the_path_of_another_rules_value_has_its_own_series_and_the_page_has_the_sum() {
-    let of_value = series::of_values("page", "tenant_acme", "tenant").expect("room");
+    let of_value = series::of_values("page", "tenant_acme", "tenant", 1).expect("room");
     of_value.counters().add([2, 0, 0, 0, 0, 0]);
     let (of_rule, _) = series::of_rule("page", "tenant_acme");
     of_rule.counters().add([3, 0, 0, 0, 0, 0]);
@@ -69,7 +69,7 @@ fn a_rule_with_the_path_of_another_rules_value_has_its_own_series_and_the_page_h
 #[test]
 fn a_rules_total_has_its_own_hits_and_those_of_its_values_whether_published_or_not() {
     let (own, _) = series::of_rule("totals", "tenant");
-    let of_values = series::of_values("totals", "tenant_acme", "tenant").expect("room");
+    let of_values = series::of_values("totals", "tenant_acme", "tenant", 1).expect("room");
     let (own, of_values) = (own.counters(), of_values.counters());
     own.add([1, 1, 0, 0, 0, 7]);
     of_values.add([5, 2, 1, 3, 3, 0]);
