@@ -4,6 +4,7 @@ use std::str;
 
 use smallvec::SmallVec;
 use tollgate_core::descriptor::{Descriptor, Entry};
+use tollgate_runtime::redact::is_printable;
 
 use crate::verdict::{Code, Decision, Limited, Shed, Status};
 
@@ -209,7 +210,7 @@ impl NamedText {
         }
     }
 
-    /// Appends a text, with a question mark for each control character, which could forge a line of a log.
+    /// Appends a text, with a question mark for each control or invisible character, which could forge a line of a log.
     fn push(&mut self, text: &str) {
         if self.is_truncated() {
             return;
@@ -220,7 +221,7 @@ impl NamedText {
             self.0.extend_from_slice(part.as_bytes());
         } else {
             for character in part.chars() {
-                let character = if character.is_control() { '?' } else { character };
+                let character = if is_printable(character) { character } else { '?' };
                 self.0.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
             }
         }

@@ -1,9 +1,11 @@
 //! Text that another server sent, for logs and reports: on one line, printable, and of bounded length.
 
+use crate::redact::is_printable;
+
 /// Maximum length of such a text, in bytes, without its mark of truncation.
 const MAX_TEXT_BYTES: usize = 512;
 
-/// The text with control characters escaped, truncated to half a kilobyte.
+/// The text with control and invisible characters escaped, truncated to half a kilobyte.
 pub fn bounded(text: &str) -> String {
     let mut shown = String::with_capacity(text.len().min(MAX_TEXT_BYTES));
     for character in text.chars() {
@@ -11,9 +13,9 @@ pub fn bounded(text: &str) -> String {
             shown.push('…');
             break;
         }
-        match character.is_control() {
-            true => shown.extend(character.escape_debug()),
-            false => shown.push(character),
+        match is_printable(character) {
+            true => shown.push(character),
+            false => shown.extend(character.escape_default()),
         }
     }
     shown
@@ -26,8 +28,8 @@ mod tests {
     #[test]
     fn a_text_stays_on_its_line() {
         assert_eq!(
-            bounded("a\n2026 ERROR \u{1b}[31mb\r\u{85}é\""),
-            "a\\n2026 ERROR \\u{1b}[31mb\\r\\u{85}é\""
+            bounded("a\n2026 ERROR \u{1b}[31mb\r\u{85}\u{2028}é\""),
+            "a\\n2026 ERROR \\u{1b}[31mb\\r\\u{85}\\u{2028}é\""
         );
     }
 

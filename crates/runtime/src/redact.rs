@@ -64,9 +64,12 @@ pub fn url(url: &str) -> String {
 
 /// Whether a character is safe to print: no control character, none that reorders text, and none that is invisible.
 pub fn is_printable(character: char) -> bool {
+    // Line separators, and what Unicode calls default ignorable, except the selectors of emoji.
     let is_hidden = matches!(
         character,
-        '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}'
+            | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}'
     );
     !character.is_control() && !is_hidden
 }
@@ -74,6 +77,16 @@ pub fn is_printable(character: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_cannot_begin_a_line_reorder_one_or_hide_in_it() {
+        for shown in ['a', ' ', 'é', 'あ', 'ا', '\u{301}', '👩', '\u{fe0f}'] {
+            assert!(is_printable(shown), "{shown:?}");
+        }
+        for hidden in "\n\r\u{1b}\u{85}\u{ad}\u{61c}\u{200b}\u{2028}\u{2029}\u{202e}\u{2066}\u{3164}\u{feff}\u{fffb}\u{e0041}".chars() {
+            assert!(!is_printable(hidden), "{hidden:?}");
+        }
+    }
 
     #[test]
     fn a_value_that_is_no_path_is_redacted() {

@@ -59,7 +59,7 @@ mod tests {
     fn terminal_control_characters_are_escaped() {
         assert_eq!(escape("a\x1b[2J\u{9b}b\nc\td"), "a\\u{1b}[2J\\u{9b}b\nc\td");
         assert_eq!(escape_line("a\nb"), "a b");
-        assert_eq!(escape("ann\u{202e}gnik\u{200b}é"), "ann\\u{202e}gnik\\u{200b}é");
+        assert_eq!(escape("ann\u{202e}gnik\u{200b}\u{2028}é"), "ann\\u{202e}gnik\\u{200b}\\u{2028}é");
     }
 
     #[test]

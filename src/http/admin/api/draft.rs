@@ -8,6 +8,7 @@ use serde::{
 };
 use tollgate_control::{Files, bounds::check_files};
 use tollgate_rules::config::{self, LoadError, Loaded, Options};
+use tollgate_runtime::redact::is_printable;
 
 use super::error::{ApiError, Invalid};
 
@@ -75,7 +76,7 @@ pub(super) fn load_version(files: &Files, options: Options) -> Result<Loaded, In
 /// Whether this is the relative path of a file that would be loaded from a directory.
 fn is_name(name: &str) -> bool {
     let is_part = |part: &str| !part.is_empty() && !part.starts_with('.');
-    let is_forbidden = |c: char| c.is_control() || c == '\\';
+    let is_forbidden = |c: char| !is_printable(c) || c == '\\';
     name.len() <= MAX_NAME_BYTES
         && (name.ends_with(".yaml") || name.ends_with(".yml"))
         && name.split('/').all(is_part)

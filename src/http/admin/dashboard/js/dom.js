@@ -13,7 +13,7 @@ export function svg(tag, props, ...children) {
 }
 
 function build(node, props, children) {
-  node.append(...children.flat(2).filter(isShown));
+  node.append(...children.flat(2).filter(isShown).map(visible));
   for (const [name, value] of Object.entries(props ?? {})) {
     if (!isShown(value)) continue;
     if (name === 'on') listen(node, value);
@@ -24,6 +24,13 @@ function build(node, props, children) {
   return node;
 }
 
+// Control characters, line separators, and characters that reorder or hide text.
+const HIDDEN = /(?![\n\t\r])[\p{Cc}\p{Zl}\p{Zp}\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff]/gu;
+
+/** A value with characters that would mislead a reader in the form `\u{202e}`. */
+const visible = (value) => typeof value === 'string'
+  ? value.replace(HIDDEN, (character) => `\\u{${character.codePointAt(0).toString(16)}}`) : value;
+
 const isShown = (value) => value !== undefined && value !== null && value !== false;
 
 function listen(node, listeners) {
@@ -32,7 +39,8 @@ function listen(node, listeners) {
 
 /** Sets a text only if it differs, which keeps selections and avoids repeated announcements. */
 export function text(node, value) {
-  if (node.textContent !== value) node.textContent = value;
+  const shown = visible(value);
+  if (node.textContent !== shown) node.textContent = shown;
 }
 
 /** Replaces the content of a node if its mark has changed. */
