@@ -32,18 +32,21 @@ struct Begun {
 impl Comparisons {
     /// The report of this instance at `now_ms`. Reads all rules.
     pub(super) fn report(&mut self, rules: &ActiveRules, now_ms: u64) -> RolloutReport {
-        let mut enforcement: Vec<_> = enforcement_totals()
-            .into_iter()
-            .map(|(domain, rule, total)| {
-                let counts = [total.enforced, total.denied, total.shadow, total.shadow_over];
-                (domain.into_string(), rule.into_string(), counts)
-            })
-            .collect();
+        let mut totals = enforcement_totals();
         // First those of operators, among them ramps, which are judged by them.
         let lists = rules.lists();
-        enforcement.sort_by_key(|(domain, rule, _)| lists.share_of(domain, rule).is_none());
-        enforcement.truncate(MAX_RULES);
-        RolloutReport { enforcement, candidates: self.candidates(rules, now_ms) }
+        totals.sort_by_key(|(domain, rule, _)| lists.share_of(domain, rule).is_none());
+        totals.truncate(MAX_RULES);
+        let (mut enforcement, mut enforced_keys) = (Vec::new(), Vec::new());
+        for (domain, rule, total) in totals {
+            let (domain, rule) = (domain.into_string(), rule.into_string());
+            if lists.share_of(&domain, &rule).is_some() {
+                enforced_keys.push((domain.clone(), rule.clone(), total.keys));
+            }
+            let counts = [total.enforced, total.denied, total.shadow, total.shadow_over];
+            enforcement.push((domain, rule, counts));
+        }
+        RolloutReport { enforcement, candidates: self.candidates(rules, now_ms), enforced_keys }
     }
 
     fn candidates(&mut self, rules: &ActiveRules, now_ms: u64) -> Vec<CandidateReport> {

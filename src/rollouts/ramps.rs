@@ -1,13 +1,14 @@
 //! Evidence by which ramps are judged, on the instance that advances them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 
-use tollgate_control::{EnforcedHits, RampEvidence, RampState, Switch};
+use tollgate_control::{EnforcedKeys, Ramp, RampEvidence, RampState, Switch};
+use tollgate_limiter::metrics::{MAX_SAMPLED_KEYS, SampledKey};
 
 use super::report::RolloutReport;
 
-/// Time that recent evidence covers, in milliseconds.
-const RECENT_MS: u64 = 60_000;
+/// Time that recent evidence covers, in seconds.
+const RECENT_S: u64 = 60;
 
 /// Domain and path of a rule.
 type RuleName = (String, String);
@@ -16,9 +17,7 @@ type RuleName = (String, String);
 #[derive(Debug, Default)]
 pub(super) struct Ramps {
     /// The last counts of each instance: those of an instance seen for the first time were made before.
-    counts: HashMap<(String, RuleName), EnforcedHits>,
-    /// Hits between two rounds, with the time of the second, in order.
-    rounds: HashMap<RuleName, VecDeque<(u64, EnforcedHits)>>,
+    counts: HashMap<(String, RuleName), u64>,
     steps: HashMap<RuleName, Step>,
 }
 
@@ -27,8 +26,11 @@ pub(super) struct Ramps {
 struct Step {
     /// Index and begin of the step.
     of: (usize, u64),
-    hits: EnforcedHits,
+    hits: u64,
 }
+
+/// Sampled keys of each rule over all instances, by hash.
+type FleetKeys = HashMap<RuleName, BTreeMap<u32, SampledKey>>;
 
 impl Ramps {
     /// Adds the reports of a round, and returns the switches that change, each with its next state.
@@ -38,75 +40,77 @@ impl Ramps {
         switches: &[Switch],
         now_ms: u64,
     ) -> Vec<(Switch, Switch)> {
-        let added = self.add(reports);
+        let (added, keys) = self.add(reports);
         let running =
             |switch: &&Switch| switch.ramp.as_ref().is_some_and(|ramp| ramp.state == RampState::Running);
         let running: Vec<&Switch> = switches.iter().filter(running).collect();
         let names: Vec<RuleName> =
             running.iter().map(|switch| (switch.domain.clone(), switch.rule.clone())).collect();
         self.steps.retain(|name, _| names.contains(name));
-        self.rounds.retain(|name, _| names.contains(name));
         let next = running.into_iter().zip(names).filter_map(|(switch, name)| {
-            let hits = added.get(&name).copied().unwrap_or_default();
             let ramp = switch.ramp.as_ref()?;
-            let evidence = self.evidence(name, (ramp.step, ramp.step_began_ms), hits, now_ms);
-            let next = ramp.next(now_ms, evidence)?;
+            let age_s = now_ms.saturating_sub(ramp.step_began_ms) / 1_000;
+            let keys = |max_age_s| keys.get(&name).map(|keys| within(keys, max_age_s)).unwrap_or_default();
+            let (step, recent) = (keys(age_s), keys(age_s.min(RECENT_S)));
+            let hits = self.hits_of_step(&name, ramp, added.get(&name).copied().unwrap_or_default());
+            let next = ramp.next(now_ms, RampEvidence { hits, step, recent })?;
             let to = Switch { enforce_percent: Some(next.share()), ramp: Some(next), ..switch.clone() };
             Some((switch.clone(), to))
         });
         next.collect()
     }
 
-    /// Adds the counts of all instances, and returns the hits since the last round.
+    /// Adds the counts of all instances, and returns the hits since the last round, and the sampled keys.
     fn add<'r>(
         &mut self,
         reports: impl Iterator<Item = (&'r str, &'r RolloutReport)>,
-    ) -> HashMap<RuleName, EnforcedHits> {
-        let mut added: HashMap<RuleName, EnforcedHits> = HashMap::new();
+    ) -> (HashMap<RuleName, u64>, FleetKeys) {
+        let (mut added, mut fleet) = (HashMap::<RuleName, u64>::new(), FleetKeys::new());
         let mut counts = HashMap::new();
         for (instance, report) in reports {
-            for (domain, rule, [hits, denied, ..]) in &report.enforcement {
+            for (domain, rule, [hits, ..]) in &report.enforcement {
                 let name = (domain.clone(), rule.clone());
-                let now = EnforcedHits { hits: *hits, denied: *denied };
                 let key = (instance.to_owned(), name.clone());
                 if let Some(before) = self.counts.get(&key) {
                     let sum = added.entry(name).or_default();
-                    sum.hits = sum.hits.saturating_add(now.hits.saturating_sub(before.hits));
-                    sum.denied = sum.denied.saturating_add(now.denied.saturating_sub(before.denied));
+                    *sum = sum.saturating_add(hits.saturating_sub(*before));
                 }
-                counts.insert(key, now);
+                counts.insert(key, *hits);
+            }
+            for (domain, rule, sample) in &report.enforced_keys {
+                let keys = fleet.entry((domain.clone(), rule.clone())).or_default();
+                for one in sample {
+                    let known = keys.entry(one.key).or_insert(*one);
+                    known.seen_s = known.seen_s.min(one.seen_s);
+                    known.denied_s = known.denied_s.into_iter().chain(one.denied_s).min();
+                }
             }
         }
         // Instances that left are dropped with their counts.
         self.counts = counts;
-        added
+        (added, fleet)
     }
 
-    fn evidence(
-        &mut self,
-        name: RuleName,
-        step: (usize, u64),
-        hits: EnforcedHits,
-        now_ms: u64,
-    ) -> RampEvidence {
-        let known = self.steps.entry(name.clone()).or_insert(Step { of: step, ..Step::default() });
-        let rounds = self.rounds.entry(name).or_default();
-        if known.of != step {
-            *known = Step { of: step, ..Step::default() };
-            rounds.clear();
+    /// The hits since the active step began.
+    fn hits_of_step(&mut self, name: &RuleName, ramp: &Ramp, added: u64) -> u64 {
+        let of = (ramp.step, ramp.step_began_ms);
+        let known = self.steps.entry(name.clone()).or_default();
+        if known.of != of {
+            *known = Step { of, hits: 0 };
         }
-        known.hits = plus(known.hits, hits);
-        rounds.push_back((now_ms, hits));
-        while rounds.front().is_some_and(|(at, _)| now_ms.saturating_sub(*at) > RECENT_MS) {
-            rounds.pop_front();
-        }
-        let recent = rounds.iter().fold(EnforcedHits::default(), |sum, (_, hits)| plus(sum, *hits));
-        RampEvidence { step: known.hits, recent }
+        known.hits = known.hits.saturating_add(added);
+        known.hits
     }
 }
 
-fn plus(sum: EnforcedHits, hits: EnforcedHits) -> EnforcedHits {
-    EnforcedHits { hits: sum.hits.saturating_add(hits.hits), denied: sum.denied.saturating_add(hits.denied) }
+/// The keys with a request within this time: of many, those with the lowest hashes, of which every instance has its own.
+fn within(keys: &BTreeMap<u32, SampledKey>, max_age_s: u64) -> EnforcedKeys {
+    let is_within = |age_s: u32| u64::from(age_s) <= max_age_s;
+    let keys = keys.values().filter(|key| is_within(key.seen_s)).take(MAX_SAMPLED_KEYS);
+    keys.fold(EnforcedKeys::default(), |sum, key| EnforcedKeys {
+        keys: sum.keys.saturating_add(1),
+        denied: sum.denied.saturating_add(usize::from(key.denied_s.is_some_and(is_within))),
+    })
 }
 
 #[cfg(test)]
@@ -135,12 +139,18 @@ mod tests {
         }
     }
 
-    fn report(hits: u64, denied: u64) -> RolloutReport {
-        let enforcement = vec![("edge".to_owned(), "api_key".to_owned(), [hits, denied, 9, 9])];
-        RolloutReport { enforcement, ..RolloutReport::default() }
+    /// A report of hits, of which each of 20 keys has some, and so many of them were denied.
+    fn report(hits: u64, denied: u32) -> RolloutReport {
+        let (domain, rule) = ("edge".to_owned(), "api_key".to_owned());
+        let key = |key| SampledKey { key, seen_s: 0, denied_s: (key < denied).then_some(0) };
+        RolloutReport {
+            enforcement: vec![(domain.clone(), rule.clone(), [hits, 0, 9, 9])],
+            enforced_keys: vec![(domain, rule, (0..20).map(key).collect())],
+            candidates: Vec::new(),
+        }
     }
 
-    fn round(ramps: &mut Ramps, switch: &Switch, of: [(u64, u64); 2], now_ms: u64) -> Option<Switch> {
+    fn round(ramps: &mut Ramps, switch: &Switch, of: [(u64, u32); 2], now_ms: u64) -> Option<Switch> {
         let reports = of.map(|(hits, denied)| report(hits, denied));
         let named = ["a", "b"].into_iter().zip(&reports);
         ramps.round(named, std::slice::from_ref(switch), now_ms).pop().map(|(_, to)| to)
@@ -149,21 +159,21 @@ mod tests {
     #[test]
     fn a_ramp_advances_by_the_hits_of_all_instances_since_it_is_watched() {
         let (mut ramps, switch) = (Ramps::default(), switch());
-        assert_eq!(round(&mut ramps, &switch, [(1_000, 900), (0, 0)], 1_000), None, "before it was watched");
-        assert_eq!(round(&mut ramps, &switch, [(1_040, 900), (59, 0)], 60_000), None, "too few hits");
-        let next = round(&mut ramps, &switch, [(1_040, 900), (60, 0)], 60_001).expect("the next step");
+        assert_eq!(round(&mut ramps, &switch, [(1_000, 9), (0, 0)], 1_000), None, "before it was watched");
+        assert_eq!(round(&mut ramps, &switch, [(1_040, 1), (59, 1)], 60_000), None, "too few hits");
+        let next = round(&mut ramps, &switch, [(1_040, 1), (60, 1)], 60_001).expect("the next step");
         assert_eq!(next.enforce_percent, Some(share(100.0)));
-        assert_eq!(round(&mut ramps, &next, [(1_040, 900), (60, 0)], 200_000), None, "a step begins anew");
+        assert_eq!(round(&mut ramps, &next, [(1_040, 1), (60, 1)], 200_000), None, "a step begins anew");
     }
 
     #[test]
     fn a_ramp_goes_back_on_a_bad_limit_and_stays_there() {
         let (mut ramps, switch) = (Ramps::default(), switch());
         assert_eq!(round(&mut ramps, &switch, [(0, 0), (0, 0)], 1_000), None);
-        let back = round(&mut ramps, &switch, [(50, 3), (50, 3)], 2_000).expect("back");
+        let back = round(&mut ramps, &switch, [(50, 1), (50, 2)], 2_000).expect("back");
         assert_eq!(back.enforce_percent, Some(EnforcedShare::NONE));
         assert_eq!(back.ramp.as_ref().expect("a ramp").state, RampState::RolledBack);
-        assert_eq!(round(&mut ramps, &back, [(500, 3), (500, 3)], 100_000), None);
+        assert_eq!(round(&mut ramps, &back, [(500, 2), (500, 2)], 100_000), None);
     }
 
     #[test]
@@ -171,6 +181,6 @@ mod tests {
         let (mut ramps, switch) = (Ramps::default(), switch());
         assert_eq!(round(&mut ramps, &switch, [(500, 0), (0, 0)], 1_000), None);
         // The counters of an id never decrease; one that did has no hits.
-        assert_eq!(round(&mut ramps, &switch, [(10, 10), (0, 0)], 60_000), None);
+        assert_eq!(round(&mut ramps, &switch, [(10, 20), (0, 0)], 60_000), None);
     }
 }

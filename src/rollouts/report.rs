@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tollgate_control::MAX_REPORT_BYTES;
-use tollgate_limiter::candidates::DifferingKeys;
+use tollgate_limiter::{candidates::DifferingKeys, metrics::SampledKey};
 
 /// Report of an instance, stored as JSON. A release ignores fields that it does not have, and lacks those of others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -10,6 +10,9 @@ pub(super) struct RolloutReport {
     /// Domain, rule, and hits since the start: of enforced keys, those denied, of other keys, those over the limit.
     #[serde(default)]
     pub(super) enforcement: Vec<(String, String, [u64; 4])>,
+    /// Domain, rule, and sampled keys, of the rules whose share a switch sets.
+    #[serde(default)]
+    pub(super) enforced_keys: Vec<(String, String, Vec<SampledKey>)>,
     /// Comparisons with candidates.
     #[serde(default)]
     pub(super) candidates: Vec<CandidateReport>,
@@ -50,9 +53,14 @@ impl RolloutReport {
                 for candidate in &mut self.candidates {
                     candidate.keys.truncate(keys);
                 }
+                // Those with the lowest hashes, which are a sample as well.
+                for (_, _, keys) in &mut self.enforced_keys {
+                    keys.truncate(keys.len() / 2);
+                }
             } else {
                 self.candidates.truncate(self.candidates.len() / 2);
                 self.enforcement.truncate(self.enforcement.len() / 2);
+                self.enforced_keys.truncate(self.enforced_keys.len() / 2);
             }
         }
     }
@@ -76,7 +84,10 @@ mod tests {
         };
         let candidates = (0..64).map(candidate).collect();
         let enforcement = (0..100).map(|at| ("edge".to_owned(), format!("rule{at}"), [1; 4])).collect();
-        let report = RolloutReport { enforcement, candidates };
+        let key = |key| SampledKey { key, seen_s: 1, denied_s: Some(1) };
+        let sample = |at: u32| ("edge".to_owned(), format!("rule{at}"), (0..256).map(key).collect());
+        let enforced_keys = (0..64).map(sample).collect();
+        let report = RolloutReport { enforcement, candidates, enforced_keys };
         let text = report.into_text();
         assert!(text.len() <= MAX_REPORT_BYTES);
         let read: RolloutReport = serde_json::from_str(&text).expect("a report");

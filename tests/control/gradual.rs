@@ -160,6 +160,41 @@ async fn another_instance_goes_on_with_a_ramp_when_the_acting_one_is_killed() {
     .await;
 }
 
+/// Sends a request of so many hits that it is denied.
+async fn exceed(client: &mut Client, value: &str) {
+    let mut request = request("web", &[&[("k", value)]]);
+    request.hits_addend = u32::MAX;
+    client.call(request).await.expect("an answer");
+}
+
+#[tokio::test]
+async fn a_ramp_is_not_set_back_by_one_client_but_by_many() {
+    let config = rules(PLAIN);
+    let instance = Tollgate::start(config.path(), &[]);
+    let ramp = json!({"steps": [50, 100], "over_s": 4, "max_denied_percent": 5, "min_hits": 10});
+    let body = json!({"domain": "web", "rule": "k", "mode": "shadow", "ramp": ramp, "reason": "new"});
+    for (is_bad, expected) in [(false, "done"), (true, "rolled_back")] {
+        assert_eq!(api(&instance, "PUT", "/switches", &body).0, 200);
+        let client = instance.client().await;
+        until(expected, async || {
+            let mut client = client.clone();
+            for number in 0..40 {
+                let value = format!("client-{number}");
+                if is_bad && number % 2 == 0 {
+                    exceed(&mut client, &value).await
+                } else {
+                    charge(&mut client, &value).await
+                }
+            }
+            exceed(&mut client, "abuser").await;
+            let state = switch(&instance)["ramp"]["state"].clone();
+            assert!(state == json!("running") || state == json!(expected), "{state}");
+            state == json!(expected)
+        })
+        .await;
+    }
+}
+
 const TUNED: &str = "\
 domain: web
 descriptors:

@@ -66,11 +66,11 @@ pub use self::{
     },
     overriding::OverridePage,
     pairs::parse_pairs,
-    ramp::{EnforcedHits, Ramp, RampError, RampEvidence, RampState},
+    ramp::{EnforcedKeys, Ramp, RampError, RampEvidence, RampState},
     reconcile::{ActiveDomains, Reconciler, Rules},
     region_record::RegionRecord,
     rule_overrides::{JournalError, OverrideEntry, OverrideError},
     status::{ControlPlane, Link, RulesSource, RulesState, RulesStatus},
-    stored::SYSTEM_AUTHOR,
+    stored::{SYSTEM_AUTHOR, is_like_system_author},
     traffic::{Baselines, MAX_SERIES_NAME_BYTES, MinuteTotals, SeriesCounts},
 };

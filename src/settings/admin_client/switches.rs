@@ -41,7 +41,7 @@ enum SwitchSubcommand {
         #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
         lifetime: Option<Duration>,
     },
-    /// Enforce a rule for more and more of its keys. One instance advances the ramp, and sets it back if too many hits are
+    /// Enforce a rule for more and more of its keys. One instance advances the ramp, and sets it back if too many keys are
     /// denied.
     Ramp {
         #[command(flatten)]
@@ -52,7 +52,7 @@ enum SwitchSubcommand {
         /// Time of all steps together, which last equally long.
         #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
         over: Duration,
-        /// Percentage of denied hits, of those of enforced keys, above which the ramp is rolled back.
+        /// Percentage of denied keys, of those that are enforced, above which the ramp is rolled back.
         #[arg(long, value_name = "PERCENT", value_parser = percentage)]
         max_denied: f64,
         /// Hits of enforced keys without which a step is not judged, and does not end.
@@ -109,7 +109,7 @@ pub enum SwitchCommand {
         steps: Vec<f64>,
         /// Time of all steps together.
         over: Duration,
-        /// Percentage of denied hits above which it is rolled back.
+        /// Percentage of denied keys above which it is rolled back.
         max_denied: f64,
         /// Hits without which a step is not judged.
         min_hits: u32,

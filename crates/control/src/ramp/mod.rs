@@ -1,7 +1,7 @@
 //! Ramps: gradual increases of the share of the keys for which a rule is enforced.
 //!
 //! A ramp is part of the rule's switch, so that it is stored, replicated, listed and restored with it. One instance of the
-//! fleet advances it; the decision is a pure function of the ramp, the time, and the hits of the whole fleet.
+//! fleet advances it; the decision is a pure function of the ramp, the time, and the hits and keys of the whole fleet.
 
 #[cfg(test)]
 mod tests;
@@ -23,8 +23,7 @@ pub struct Ramp {
     pub steps: Vec<EnforcedShare>,
     /// Shortest time of a step in milliseconds.
     pub step_ms: u64,
-    /// Part of the hits of enforced keys, as a percentage, above which the ramp is rolled back when they are
-    /// denied.
+    /// Part of the enforced keys, as a percentage, above which the ramp is rolled back when they are denied.
     #[serde(with = "percent")]
     pub max_denied_percent: EnforcedShare,
     /// Hits of enforced keys without which a step is not judged: it lasts until there were as many.
@@ -37,7 +36,7 @@ pub struct Ramp {
     /// Begin of the active step in milliseconds since 1970.
     pub step_began_ms: u64,
     pub state: RampState,
-    /// Part of the hits of enforced keys that was denied when the ramp was rolled back.
+    /// Part of the enforced keys that was denied when the ramp was rolled back.
     #[serde(default, with = "share_as_percent", skip_serializing_if = "Option::is_none")]
     pub denied_percent: Option<EnforcedShare>,
 }
@@ -50,7 +49,7 @@ pub enum RampState {
     Running,
     /// The last step has ended; its share remains.
     Done,
-    /// Too many hits were denied, and the share is again the one before the ramp.
+    /// Too many keys were denied, and the share is again the one before the ramp.
     RolledBack,
 }
 
@@ -81,29 +80,31 @@ pub enum RampError {
     StepTime,
 }
 
-/// Hits of the enforced keys of a rule, summed over the fleet.
+/// Number of enforced keys of a rule with requests in the fleet, or of a fair sample of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EnforcedHits {
-    /// Hits.
-    pub hits: u64,
-    /// Denied hits among them.
-    pub denied: u64,
+pub struct EnforcedKeys {
+    /// Keys.
+    pub keys: usize,
+    /// Those that were denied.
+    pub denied: usize,
 }
 
-/// Hits by which a ramp is judged.
+/// Evidence by which a ramp is judged. Not the denied hits: a client chooses their number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RampEvidence {
-    /// Since the active step began.
-    pub step: EnforcedHits,
-    /// Of the last minute of the step.
-    pub recent: EnforcedHits,
+    /// Hits of enforced keys since the active step began.
+    pub hits: u64,
+    /// Keys since the active step began.
+    pub step: EnforcedKeys,
+    /// Keys of the last minute of the step.
+    pub recent: EnforcedKeys,
 }
 
-impl EnforcedHits {
-    /// The denied part.
+impl EnforcedKeys {
+    /// The denied part; none where only one key is denied.
     fn denied_share(self) -> Option<EnforcedShare> {
-        let hundredths = u128::from(self.denied).saturating_mul(EnforcedShare::WHOLE.into());
-        let hundredths = hundredths.checked_div(self.hits.into())?.min(EnforcedShare::WHOLE.into());
+        let denied = if self.denied > 1 { self.denied } else { 0 };
+        let hundredths = denied.saturating_mul(EnforcedShare::WHOLE.into()).checked_div(self.keys)?;
         EnforcedShare::from_hundredths(u16::try_from(hundredths).ok()?).ok()
     }
 }
@@ -159,8 +160,11 @@ impl Ramp {
         if self.state != RampState::Running {
             return None;
         }
-        let judged = [evidence.recent, evidence.step].into_iter().filter(|hits| hits.hits >= self.min_hits);
-        let worst = judged.filter_map(EnforcedHits::denied_share).max();
+        if evidence.hits < self.min_hits {
+            return None;
+        }
+        let judged = [evidence.recent, evidence.step].into_iter();
+        let worst = judged.filter_map(EnforcedKeys::denied_share).max();
         if let Some(denied) = worst.filter(|denied| *denied > self.max_denied_percent) {
             return Some(Self {
                 state: RampState::RolledBack,
@@ -169,8 +173,7 @@ impl Ramp {
                 ..self.clone()
             });
         }
-        let is_over = now_ms.saturating_sub(self.step_began_ms) >= self.step_ms;
-        if !is_over || evidence.step.hits < self.min_hits {
+        if now_ms.saturating_sub(self.step_began_ms) < self.step_ms {
             return None;
         }
         let next = self.step.saturating_add(1);
@@ -190,7 +193,7 @@ impl Ramp {
                 let denied = denied.unwrap_or(EnforcedShare::ALL);
                 let most = self.max_denied_percent;
                 format!(
-                    "ramp: rolled back to {share}% in step {step} of {steps}: {denied}% of hits denied, above {most}%"
+                    "ramp: rolled back to {share}% in step {step} of {steps}: {denied}% of keys denied, above {most}%"
                 )
             }
         }

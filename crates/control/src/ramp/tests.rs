@@ -11,9 +11,9 @@ fn ramp() -> Ramp {
     Ramp::begin(steps, 1_000, share(5.0), (100, share(0.0)), 10_000)
 }
 
-fn evidence(hits: u64, denied: u64) -> RampEvidence {
-    let hits = EnforcedHits { hits, denied };
-    RampEvidence { step: hits, recent: hits }
+fn evidence(hits: u64, denied: usize) -> RampEvidence {
+    let keys = EnforcedKeys { keys: 100, denied };
+    RampEvidence { hits, step: keys, recent: keys }
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn a_ramp_takes_its_steps_and_ends_with_the_last() {
     }
     assert_eq!(shares, [1.0, 10.0, 50.0, 100.0, 100.0]);
     assert_eq!((ramp.state, ramp.note().as_str()), (RampState::Done, "ramp: done at 100%"));
-    assert_eq!(ramp.next(now + 1_000_000, evidence(1_000, 1_000)), None, "it has ended");
+    assert_eq!(ramp.next(now + 1_000_000, evidence(1_000, 100)), None, "it has ended");
 }
 
 #[test]
@@ -48,17 +48,25 @@ fn a_ramp_goes_back_on_the_denied_share_of_the_last_minute_or_of_the_step() {
     for evidence in [
         evidence(100, 6),
         RampEvidence {
-            recent: EnforcedHits { hits: 100, denied: 60 },
-            step: EnforcedHits { hits: 100_000, denied: 60 },
+            recent: EnforcedKeys { keys: 10, denied: 2 },
+            step: EnforcedKeys { keys: 250, denied: 3 },
+            hits: 100_000,
         },
-        RampEvidence { recent: EnforcedHits::default(), step: EnforcedHits { hits: 200, denied: 20 } },
+        RampEvidence { recent: EnforcedKeys::default(), ..evidence(200, 20) },
     ] {
         let back = ramp.next(10_001, evidence).expect("back");
         assert_eq!((back.state, back.share()), (RampState::RolledBack, share(0.0)), "{evidence:?}");
         assert!(back.next(1_000_000, evidence).is_none());
     }
-    let back = ramp.next(10_001, evidence(200, 20)).expect("back");
-    assert_eq!(back.note(), "ramp: rolled back to 0% in step 1 of 4: 10% of hits denied, above 5%");
+    let back = ramp.next(10_001, evidence(200, 10)).expect("back");
+    assert_eq!(back.note(), "ramp: rolled back to 0% in step 1 of 4: 10% of keys denied, above 5%");
+}
+
+#[test]
+fn one_key_that_is_denied_does_not_set_a_ramp_back() {
+    let one = EnforcedKeys { keys: 4, denied: 1 };
+    let evidence = RampEvidence { hits: 1 << 60, step: one, recent: EnforcedKeys { keys: 1, denied: 1 } };
+    assert_eq!(ramp().next(11_000, evidence).expect("the next step").step, 1);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use tollgate_store::{MemoryStore, Store};
 use super::*;
 use crate::{
     ActiveRules, Deadline, Limiter, Modes,
-    metrics::{candidate_totals, enforcement_totals},
+    metrics::{MAX_SAMPLED_KEYS, candidate_totals, enforcement_totals},
     verdict::Code,
 };
 
@@ -121,6 +121,10 @@ async fn a_limit_is_enforced_for_a_tenth_of_the_keys_the_same_on_every_instance(
     let sides = (total.denied, total.enforced, total.shadow_over, total.shadow);
     let (enforced, shadow) = (2 * first.len() as u64, 20_000 - 2 * first.len() as u64);
     assert_eq!(sides, (enforced, enforced, shadow, shadow));
+    assert_eq!(total.keys.len(), MAX_SAMPLED_KEYS);
+    assert!(
+        total.keys.iter().all(|key| key.denied_s.is_some()) && total.keys.is_sorted_by_key(|key| key.key)
+    );
 }
 
 #[tokio::test]

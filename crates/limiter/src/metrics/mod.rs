@@ -2,6 +2,7 @@
 
 mod algorithms;
 mod bans;
+mod enforced_keys;
 mod lists;
 mod rollout;
 mod regions;
@@ -23,6 +24,7 @@ use tollgate_store::StoreError;
 
 pub use self::rules::{RuleCounters, RuleTotal, RuleTotals, rule_totals};
 pub use self::{
+    enforced_keys::{MAX_SAMPLED_KEYS, SampledKey},
     lists::{evict_unused_domains, listed_requests, listed_without_rules},
     regions::share_denials,
     rollout::{EnforcementTotal, candidate_totals, enforcement_totals},
@@ -153,7 +155,7 @@ pub(super) fn record(
                     counters.bans.count(rule, ban, hits.charged());
                 }
                 if let (Some(side), Some(rule)) = (matched.side(), limited.rule) {
-                    counters.rollouts.side(domain, rule, side, hits, &limited.verdict);
+                    counters.rollouts.side((domain, rule, side), descriptor, hits, &limited.verdict);
                 }
             }
             (Status::Shedding(shed), _) => counters.shedding(domain, shed, descriptor.hits.charged()),

@@ -10,10 +10,14 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tollgate_core::{algorithm::Verdict, descriptor::Hits};
+use tollgate_core::{
+    algorithm::Verdict,
+    descriptor::{Descriptor, Hits},
+};
 use tollgate_metrics::{Computed, Declared, MetricKind, Page, Sink, Striped, publish, series::OTHER};
 use tollgate_rules::{Domain, Rule, Rules};
 
+use super::enforced_keys::{KeySample, SampledKey};
 use crate::{candidate_check::Outcome, matched::Side};
 
 /// Maximum number of rules that have series of their own, of either kind.
@@ -73,7 +77,15 @@ pub(super) static CANDIDATES: Computed<1> = Computed::group(
 /// Domain and path of a rule.
 type RuleName = (Box<str>, Box<str>);
 
-type RolloutSeries = [Arc<AtomicU64>; COUNTS];
+/// Counters of one rule, and its sample.
+type CountersAndKeys = (Arc<Striped<COUNTS>>, Arc<Mutex<KeySample>>);
+
+#[derive(Clone, Default)]
+struct RolloutSeries {
+    counts: [Arc<AtomicU64>; COUNTS],
+    /// Of enforced keys.
+    keys: Arc<Mutex<KeySample>>,
+}
 
 type AllSeries = BTreeMap<RuleName, RolloutSeries>;
 
@@ -87,7 +99,7 @@ fn write(declared: &Declared, page: &mut Page, all: &AllSeries, labels: &[(&'sta
     page.begin(declared);
     for ((domain, rule), series) in all {
         for (label, at) in labels.iter().copied() {
-            let count = series.get(at).map_or(0, |count| count.load(Ordering::Relaxed));
+            let count = series.counts.get(at).map_or(0, |count| count.load(Ordering::Relaxed));
             page.sample(declared, &[domain, rule, label], count);
         }
     }
@@ -99,8 +111,8 @@ pub(super) struct RolloutCounters(Vec<RuleRollout>);
 
 #[derive(Default)]
 struct RuleRollout {
-    sides: OnceLock<Arc<Striped<COUNTS>>>,
-    outcomes: OnceLock<Arc<Striped<COUNTS>>>,
+    sides: OnceLock<CountersAndKeys>,
+    outcomes: OnceLock<CountersAndKeys>,
 }
 
 impl fmt::Debug for RolloutCounters {
@@ -115,11 +127,20 @@ impl RolloutCounters {
     }
 
     /// Counts a decision of a limit that is enforced for a share of its keys.
-    pub(super) fn side(&self, domain: &Domain, rule: &Rule, side: Side, hits: Hits, verdict: &Verdict) {
+    pub(super) fn side(
+        &self,
+        (domain, rule, side): (&Domain, &Rule, Side),
+        descriptor: &Descriptor<'_>,
+        hits: Hits,
+        verdict: &Verdict,
+    ) {
         let (charged, over) = (hits.charged(), verdict.over.min(hits.charged()));
         let over = if verdict.admitted { 0 } else { over };
         let Some(of_rule) = self.0.get(rule.index().as_usize()) else { return };
-        let counters = of_rule.sides.get_or_init(|| counters(&ENFORCED, domain, rule));
+        let (counters, keys) = of_rule.sides.get_or_init(|| counters(&ENFORCED, domain, rule));
+        if side == Side::Enforced && charged > 0 {
+            keys.lock().record(rule.counted_key(&domain.name, &descriptor.entries), over > 0);
+        }
         counters.add(match side {
             Side::Enforced => [charged, over, 0, 0],
             Side::Shadow => [0, 0, charged, over],
@@ -129,7 +150,7 @@ impl RolloutCounters {
     /// Counts a decision of a rule and its candidate.
     pub(super) fn compared(&self, domain: &Domain, rule: &Rule, outcome: Outcome, hits: u64) {
         let Some(of_rule) = self.0.get(rule.index().as_usize()) else { return };
-        let counters = of_rule.outcomes.get_or_init(|| counters(&COMPARED, domain, rule));
+        let (counters, _) = of_rule.outcomes.get_or_init(|| counters(&COMPARED, domain, rule));
         let mut counts = [0; COUNTS];
         if let Some(count) = counts.get_mut(outcome as usize) {
             *count = hits;
@@ -138,21 +159,21 @@ impl RolloutCounters {
     }
 }
 
-fn counters(all: &Mutex<AllSeries>, domain: &Domain, rule: &Rule) -> Arc<Striped<COUNTS>> {
+fn counters(all: &Mutex<AllSeries>, domain: &Domain, rule: &Rule) -> CountersAndKeys {
     let mut all = all.lock();
     let name = ((*domain.name).into(), rule.path().into());
     if all.len() >= MAX_RULES && !all.contains_key(&name) {
         // RolloutSeries of rules of former versions, which count nothing more.
-        all.retain(|_, series| series.iter().any(|count| Arc::strong_count(count) > 1));
+        all.retain(|_, series| series.counts.iter().any(|count| Arc::strong_count(count) > 1));
     }
     let has_room = all.len() < MAX_RULES || all.contains_key(&name);
     let name = if has_room { name } else { (OTHER.into(), OTHER.into()) };
-    let series = all.entry(name).or_default().clone();
-    Striped::new(series.map(|series| -> Arc<dyn Sink> { series }))
+    let RolloutSeries { counts, keys } = all.entry(name).or_default().clone();
+    (Striped::new(counts.map(|count| -> Arc<dyn Sink> { count })), keys)
 }
 
 /// Hits of a limit that is enforced for a share of its keys, since the start of the process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnforcementTotal {
     /// Hits of the keys for which it is enforced.
     pub enforced: u64,
@@ -162,27 +183,32 @@ pub struct EnforcementTotal {
     pub shadow: u64,
     /// Hits of these that it would have denied.
     pub shadow_over: u64,
+    /// Sample of the keys for which it is enforced, by hash.
+    pub keys: Vec<SampledKey>,
 }
 
 /// The totals of every rule that was enforced for a share of its keys, by domain and path.
 pub fn enforcement_totals() -> Vec<(Box<str>, Box<str>, EnforcementTotal)> {
-    totals(&ENFORCED, |[enforced, denied, shadow, shadow_over]| EnforcementTotal {
-        enforced,
-        denied,
-        shadow,
-        shadow_over,
+    totals(&ENFORCED, |[enforced, denied, shadow, shadow_over], keys| {
+        let keys = keys.lock().keys();
+        EnforcementTotal { enforced, denied, shadow, shadow_over, keys }
     })
 }
 
 /// Hits of every rule that had a candidate since the start of the process, by domain and path, in the order of
 /// [`Outcome::ALL`].
 pub fn candidate_totals() -> Vec<(Box<str>, Box<str>, [u64; COUNTS])> {
-    totals(&COMPARED, |counts| counts)
+    totals(&COMPARED, |counts, _| counts)
 }
 
-fn totals<T>(all: &Mutex<AllSeries>, total: impl Fn([u64; COUNTS]) -> T) -> Vec<(Box<str>, Box<str>, T)> {
+fn totals<T>(
+    all: &Mutex<AllSeries>,
+    total: impl Fn([u64; COUNTS], &Mutex<KeySample>) -> T,
+) -> Vec<(Box<str>, Box<str>, T)> {
     publish();
     let all = all.lock();
-    let read = |series: &RolloutSeries| series.each_ref().map(|count| count.load(Ordering::Relaxed));
-    all.iter().map(|((domain, rule), series)| (domain.clone(), rule.clone(), total(read(series)))).collect()
+    let read = |RolloutSeries { counts, keys }: &RolloutSeries| {
+        total(counts.each_ref().map(|count| count.load(Ordering::Relaxed)), keys)
+    };
+    all.iter().map(|((domain, rule), series)| (domain.clone(), rule.clone(), read(series))).collect()
 }

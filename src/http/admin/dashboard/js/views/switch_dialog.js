@@ -33,7 +33,7 @@ export async function switchDialog(rule) {
   const ramp = h('div', { class: 'stack' },
     field('Steps', steps, 'Percentages of the keys, each above the one before.'),
     h('div', { class: 'two' }, field('In all', over, 'Each step lasts the same time.'),
-      field('Most denied, in percent', denied, 'With more denied hits of enforced keys, the ramp is rolled back.')));
+      field('Most denied, in percent', denied, 'With more denied keys of those that are enforced, the ramp is rolled back.')));
   const set = h('p', { class: 'muted' });
   const chosen = () => choices.map((label) => label.querySelector('input')).find((input) => input.checked)?.value;
   const update = () => {
