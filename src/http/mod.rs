@@ -15,6 +15,8 @@ mod write_deadline;
 
 pub(crate) use self::port::{ConnectionLimits, HttpPort};
 pub use self::{
-    admin::{AdminParts, ApiParts, StoreInfo, TokenError, Tokens, router as admin_router},
+    admin::{
+        AdminParts, ApiParts, METRICS as ADMIN_METRICS, StoreInfo, TokenError, Tokens, router as admin_router,
+    },
     public::{DescriptorError, PublicParts, metrics_router, router as public_router},
 };

@@ -62,6 +62,11 @@ fn assert_a_token_is_required(tollgate: &Tollgate, anonymous: &Admin) {
         let shown = format!("Bearer {VIEWER}");
         assert_eq!(http::get_with(&tollgate.admin_url(path), &shown).status, 200, "{path}");
     }
+    let page = http::get(&tollgate.url("/metrics")).body;
+    for (token, refused) in [("missing", 13), ("wrong", 4)] {
+        let line = format!("tollgate_admin_unauthorized_total{{token=\"{token}\"}} {refused}\n");
+        assert!(page.contains(&line), "{line}");
+    }
 }
 
 fn assert_a_viewer_changes_nothing(bob: &Admin) {
@@ -94,6 +99,9 @@ fn without_tokens_operators_name_themselves_and_foreign_pages_are_refused() {
         json!({"name": "anonymous", "role": "operator", "is_token_required": false})
     );
     assert_eq!(admin.with("tollgate-author", "ann").get("/me")["name"], "ann");
+    for name in ["tollgate", "Toll Gate", "t\u{43e}llgate"] {
+        assert_eq!(admin.with("tollgate-author", name).get("/me")["name"], "anonymous", "{name}");
+    }
     assert_eq!(code(&admin.with("host", "evil.example").request("GET", "/me", None)), (403, "forbidden"));
     for (path, expected) in [("/rlconfig", 403), ("/stats", 403), ("/metrics", 200)] {
         let answer = http::send("GET", &tollgate.admin_url(path), &[("host", "evil.example")], None);

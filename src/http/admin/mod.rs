@@ -9,6 +9,6 @@ mod router;
 
 pub use self::{
     api::{ApiParts, StoreInfo},
-    auth::{TokenError, Tokens},
+    auth::{METRICS, TokenError, Tokens},
     router::{AdminParts, router},
 };

@@ -11,9 +11,11 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
+use tollgate_control::is_like_system_author;
 use tollgate_runtime::redact::is_printable;
 
 use super::{
+    metrics,
     roles::{Caller, Role},
     tokens::Tokens,
 };
@@ -64,7 +66,10 @@ pub(in crate::http) async fn authenticate(
             request.extensions_mut().insert(caller);
             next.run(request).await
         }
-        None => ([(WWW_AUTHENTICATE, "Bearer")], ApiError::Unauthorized).into_response(),
+        None => {
+            metrics::refused(request.headers().contains_key(AUTHORIZATION));
+            ([(WWW_AUTHENTICATE, "Bearer")], ApiError::Unauthorized).into_response()
+        }
     }
 }
 
@@ -74,7 +79,7 @@ fn bearer(header: &[u8]) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token.trim_ascii())
 }
 
-/// The name that a caller states: the printable characters of the header, cut at 64 bytes.
+/// The name that a caller states: the printable characters of the header, cut at 64 bytes. Not that of the system.
 fn author(headers: &HeaderMap) -> Arc<str> {
     let stated = headers.get(AUTHOR_HEADER).map(|value| String::from_utf8_lossy(value.as_bytes()));
     let mut name = String::new();
@@ -86,7 +91,7 @@ fn author(headers: &HeaderMap) -> Arc<str> {
         name.push(c);
     }
     match name.trim() {
-        "" => ANONYMOUS.into(),
+        name if name.is_empty() || is_like_system_author(name) => ANONYMOUS.into(),
         name => name.into(),
     }
 }
@@ -115,6 +120,7 @@ mod tests {
         assert_eq!(&*author(&HeaderMap::new()), "anonymous");
         assert_eq!((named(b" "), named(b" ann ")), ("anonymous".to_owned(), "ann".to_owned()));
         assert_eq!(named(b"an\tn\xff"), "ann");
+        assert_eq!(named("Toll\u{200b}gate".as_bytes()), "anonymous");
         assert_eq!(named("an\u{202e}n\u{feff}".as_bytes()), "ann");
         assert_eq!(named("é".repeat(40).as_bytes()), "é".repeat(32));
     }

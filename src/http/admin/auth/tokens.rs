@@ -1,8 +1,6 @@
 //! Tokens of the admin port, reloaded when their file changes.
 
 use std::{
-    fs::File,
-    io::{self, Read as _},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -13,7 +11,7 @@ use tokio::{
     task::spawn_blocking,
     time::{MissedTickBehavior, interval},
 };
-use tollgate_runtime::redact;
+use tollgate_runtime::{bounded_file, redact};
 
 use super::{roles::Caller, token_file::TokenTable};
 
@@ -97,17 +95,8 @@ impl Polled {
 
 fn read(path: &Path) -> Result<TokenTable, TokenError> {
     let error = |reason: String| TokenError { path: redact::path(path), reason };
-    let text = read_text(path).map_err(|cause| error(cause.to_string()))?;
+    let text = bounded_file::read_up_to(path, MAX_FILE_BYTES).map_err(|cause| error(cause.to_string()))?;
     TokenTable::parse(&text).map_err(error)
-}
-
-fn read_text(path: &Path) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    File::open(path)?.take(MAX_FILE_BYTES.saturating_add(1)).read_to_end(&mut text)?;
-    match text.len() as u64 > MAX_FILE_BYTES {
-        true => Err(io::Error::other(format!("larger than {} MiB", MAX_FILE_BYTES >> 20))),
-        false => Ok(text),
-    }
 }
 
 #[cfg(test)]
