@@ -13,7 +13,7 @@ use tollgate_rules::{
 use tollgate_runtime::log_budget::LogBudget;
 use tollgate_store::redis::recheck_bans;
 
-use super::removal::Removal;
+use super::removal::{EmptiedOverlay, Removal};
 use crate::{
     readiness::{Phase, Readiness},
     settings::RulesSettings,
@@ -35,13 +35,16 @@ pub(super) struct Activator {
     pub(super) readiness: Readiness,
     pub(super) status: RulesStatus,
     directory: PathBuf,
+    /// Whether rules and overlays may become empty.
+    allow_empty: bool,
 }
 
 impl Activator {
     pub(super) fn new(readiness: Readiness, settings: &RulesSettings) -> Self {
         let status = RulesStatus::default();
         status.update(|state| state.source = settings.source);
-        Self { rules: Arc::default(), readiness, status, directory: settings.directory.clone() }
+        let (directory, allow_empty) = (settings.directory.clone(), settings.options.allow_empty);
+        Self { rules: Arc::default(), readiness, status, directory, allow_empty }
     }
 
     /// Loads and activates the rules of a directory at startup, and returns their fingerprint. Invalid rules are an error
@@ -153,6 +156,12 @@ impl Activator {
     /// Takes over an overlay that its watcher loaded. Returns whether the rules are to be compiled again.
     pub(super) fn take_overlay(&self, slot: &OverlaySlot, loaded: Result<Overlay, LoadError>) -> bool {
         match loaded {
+            Ok(overlay) if !self.allow_empty && slot.get().is_some_and(|active| overlay.empties(&active)) => {
+                metrics::count_load(ConfigLoad::Refused);
+                tracing::warn!("refused an emptied overlay; keeping the previous one");
+                self.record_problem(&EmptiedOverlay);
+                false
+            }
             Ok(overlay) => {
                 tracing::info!(fingerprint = %overlay.fingerprint(), "changed overlay read");
                 slot.set(overlay);
@@ -320,6 +329,33 @@ mod tests {
         }
         assert!(change(&rules(10)));
         assert!(!change(&rules(10).replace("key: k", "key: renamed")));
+    }
+
+    #[test]
+    fn an_overlay_that_becomes_empty_is_refused_unless_that_is_meant() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("overlay.yaml");
+        let stated = "domain: web\ndescriptors:\n- {key: k, shadow_mode: true}\n";
+        let slot = OverlaySlot::leaked();
+        let take = |settings: &RulesSettings, content: Option<&str>| {
+            match content {
+                Some(content) => std::fs::write(&file, content).expect("written"),
+                None => std::fs::remove_file(&file).expect("removed"),
+            }
+            let activator = Activator::new(Readiness::new(), settings);
+            activator.take_overlay(slot, Overlay::load(directory.path()))
+        };
+        let settings = settings(directory.path());
+        assert!(take(&settings, Some("domain: web\n")), "nothing is lost");
+        assert!(take(&settings, Some(stated)));
+        assert!(!take(&settings, Some("domain: web\n")), "the file is emptied");
+        assert!(!take(&settings, None), "the directory is emptied");
+        assert!(take(&settings, Some("domain: web\ndefaults: {algorithm: token_bucket}\n")));
+        let options = config::Options { allow_empty: true, ..settings.options };
+        assert!(take(&RulesSettings { options, ..settings.clone() }, None));
+        assert!(take(&settings, Some(stated)));
+        std::fs::write(directory.path().join(".allow-empty"), "").expect("written");
+        assert!(take(&settings, None));
     }
 
     #[test]

@@ -16,6 +16,14 @@ pub(super) struct Removal {
     active: usize,
 }
 
+/// An overlay that would leave nothing of the active one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the changed overlay states nothing; expected files with descriptors, --allow-empty or a file .allow-empty in \
+     its directory"
+)]
+pub(super) struct EmptiedOverlay;
+
 impl Removal {
     /// The removal that replacing `active` by `loaded` would be, unless it is permitted.
     pub(super) fn by(loaded: &Loaded, active: &Rules) -> Option<Self> {

@@ -32,6 +32,8 @@ pub struct Overlay {
     directory: String,
     sources: Sources,
     fingerprint: Fingerprint,
+    /// Whether its files state nothing.
+    is_empty: bool,
 }
 
 /// The active overlay of a process.
@@ -95,13 +97,24 @@ impl Overlay {
         fingerprint: Fingerprint,
     ) -> Result<Self, LoadError> {
         let directory = directory.display().to_string();
-        let overlay = Self { directory, sources, fingerprint };
+        let mut overlay = Self { directory, sources, fingerprint, is_empty: false };
         let mut problems = Problems::new(false);
-        overlay.read(&mut problems);
+        let states = |file: &RawFile| {
+            let has_defaults = file.defaults.stated_keys().next().is_some();
+            has_defaults
+                || file.atomic.is_present()
+                || !(file.descriptors.is_empty() && file.abuse.is_empty())
+        };
+        overlay.is_empty = !overlay.read(&mut problems).iter().any(states);
         match problems.finish() {
             Ok(_) => Ok(overlay),
             Err(report) => Err(LoadError::Invalid { report, fingerprint }),
         }
+    }
+
+    /// Whether it states nothing where `active` does, and its directory has no file that permits that.
+    pub fn empties(&self, active: &Self) -> bool {
+        self.is_empty && !active.is_empty && !self.sources.allow_empty()
     }
 
     /// Fingerprint of the files.
