@@ -55,6 +55,12 @@ impl<T> CidrTable<T> {
         })
     }
 
+    /// The value of a range.
+    pub fn get(&self, range: IpNet) -> Option<&T> {
+        let (_, ranges) = self.lengths.iter().find(|(length, _)| *length == range.prefix_len())?;
+        ranges.get(&range)
+    }
+
     /// All values, longest prefix first.
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.lengths.iter().flat_map(|(_, ranges)| ranges.values())

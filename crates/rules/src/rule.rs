@@ -183,6 +183,12 @@ impl Segment {
         self.value != Value::Shared && *self.key == *key
     }
 
+    /// Whether a request's entry distinguishes counters: by its value, or by its key where all values that a pattern for keys
+    /// matches share a counter.
+    pub(super) fn is_open(&self) -> bool {
+        self.value == Value::Open || (self.value == Value::Shared && self.key.contains('*'))
+    }
+
     /// The open part of an entry whose value is stated: none, unless the request's key alone equals the rule's key and
     /// value, which matches as in envoyproxy/ratelimit, with a counter for each value.
     fn open_though_stated<'a>(&self, entry: Entry<'a>) -> Option<Entry<'a>> {

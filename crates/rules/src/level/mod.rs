@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use smallvec::SmallVec;
 use tollgate_core::{algorithm::Algorithm, descriptor::Entry, lease};
 
-use super::{CidrTable, Regex, Rule, Wildcard};
+use super::{CidrTable, Regex, Rule, Segment, Value, Wildcard};
 
 /// Branches for one entry of a descriptor, tried in the order of [`Branch`].
 #[derive(Debug, Default)]
@@ -144,6 +144,28 @@ impl Level {
         self.rule(entries).is_none().then_some((rule, path, last.value))
     }
 
+    /// Whether a request with these entries is decided by the rule. Entries that do not distinguish its counters stand for
+    /// all that match there.
+    pub(crate) fn leads_to(&self, rule: &Rule, segments: &[Segment], entries: &[Entry<'_>]) -> bool {
+        let (Some((segment, segments)), Some((entry, entries))) =
+            (segments.split_first(), entries.split_first())
+        else {
+            return false;
+        };
+        // An entry without a value does not show whether a pattern for values matches.
+        let is_found = segment.value == Value::Open || (segment.is_open() && segment.stated == segment.key);
+        let node = match is_found {
+            true => self.find(*entry),
+            false => self
+                .node_stated(&segment.stated)
+                .or_else(|| self.by_key.get(entry.key)?.stated_node(entry.value)),
+        };
+        node.is_some_and(|node| match segments {
+            [] => node.rule.iter().chain(node.beside.iter()).any(|found| found.index() == rule.index()),
+            _ => node.children.leads_to(rule, segments, entries),
+        })
+    }
+
     /// The node that an entry selects.
     fn find(&self, entry: Entry<'_>) -> Option<&Node> {
         let composite = composite(entry);
@@ -242,6 +264,14 @@ impl ByKey {
         let cidrs = self.cidrs.ranges().map(|range| format!("{key} in {range}"));
         let regexes = self.regexes.iter().map(|(regex, _)| format!("{key} matching {regex}"));
         cidrs.chain(regexes).collect()
+    }
+
+    /// The node of a range or, after `~`, of an expression.
+    fn stated_node(&self, text: &str) -> Option<&Node> {
+        match text.strip_prefix('~') {
+            Some(text) => self.regexes.iter().find(|(regex, _)| regex.as_str() == text).map(|(_, node)| node),
+            None => self.cidrs.get(text.parse().ok()?),
+        }
     }
 
     fn find(&self, value: &str) -> Option<&Node> {

@@ -1,9 +1,11 @@
 //! Keys of single counters.
 
+use std::fmt;
+
 use smallvec::SmallVec;
 use tollgate_core::descriptor::Entry;
 
-use crate::{Domain, Rule, Value, addresses::canonical};
+use crate::{Domain, Rule, Segment, addresses::canonical};
 
 /// Bytes behind a key and behind a value, which no text in UTF-8 contains: so no two keys have one form.
 const KEY_END: u8 = 0xff;
@@ -59,6 +61,11 @@ impl OverrideKey {
         Ok(Self(encoded.as_slice().into()))
     }
 
+    /// The key of the counter of a request with these entries.
+    pub(super) fn of_counter(rule: &Rule, entries: &[Entry<'_>]) -> Self {
+        Self(of_request(rule, entries).as_slice().into())
+    }
+
     /// Whether it is no key of a counter, but stands for all counters of a rule.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -81,11 +88,27 @@ impl OverrideKey {
         })
     }
 
-    /// Whether the key is one of a counter of this rule: an entry for each that the rule leaves open, and none besides.
-    pub(super) fn fits(&self, rule: &Rule) -> bool {
-        let keys = self.pairs().map(|(key, _)| key);
-        let open = rule.segments.iter().filter(|segment| segment.value == Value::Open);
-        keys.eq(open.map(|segment| &*segment.key))
+    /// The entries of a request that counts under this key of the rule; `None` unless the key has an entry for each that the
+    /// rule leaves open, and none besides.
+    pub(super) fn request<'k>(&'k self, rule: &'k Rule) -> Option<Vec<Entry<'k>>> {
+        let mut pairs = self.pairs().map(|(key, value)| Entry { key, value });
+        let entry = |segment: &'k Segment| match segment.is_open() {
+            true => pairs.next().filter(|pair| segment.key.contains('*') || pair.key == &*segment.key),
+            false => {
+                let value =
+                    segment.stated.strip_prefix(&*segment.key).and_then(|rest| rest.strip_prefix('_'));
+                Some(Entry { key: &segment.key, value: value.unwrap_or_default() })
+            }
+        };
+        let entries: Option<Vec<_>> = rule.segments.iter().map(entry).collect();
+        entries.filter(|_| pairs.next().is_none())
+    }
+}
+
+impl fmt::Display for OverrideKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pairs: Vec<String> = self.pairs().map(|(key, value)| format!("{key}={value}")).collect();
+        write!(f, "{}", pairs.join(",").escape_debug())
     }
 }
 

@@ -8,10 +8,10 @@ use smallvec::SmallVec;
 use tollgate_core::{algorithm::Charging, descriptor::Entry};
 
 use super::{
-    OverrideId, RuleOverride, RuleOverrides,
+    OverrideId, OverrideKey, RuleOverride, RuleOverrides,
     key::{in_domain, of_request},
 };
-use crate::{Domain, Rule, Rules, Value, config};
+use crate::{Domain, Rule, Rules, config};
 
 /// Maximum number of overrides without effect that are listed with their reasons.
 const MAX_UNMATCHED: usize = 1_000;
@@ -102,7 +102,8 @@ impl Overridden {
             let rule = by_path.get(&(&*stated.domain, &*stated.rule));
             let resolved = match rules.domain(&stated.domain).zip(rule) {
                 None => Err("no active rule of this domain has this path".to_owned()),
-                Some((domain, rule)) => overridden.add(domain, rule, stated, &mut compiled),
+                Some((domain, rule)) => check_key(domain, rule, &stated.key)
+                    .and_then(|()| overridden.add(domain, rule, stated, &mut compiled)),
             };
             overridden.count(stated, resolved);
         }
@@ -117,9 +118,6 @@ impl Overridden {
         stated: &'a Arc<RuleOverride>,
         compiled: &mut HashMap<(usize, &'a str), Result<u32, String>, RandomState>,
     ) -> Result<(), String> {
-        if !stated.key.is_empty() && !stated.key.fits(rule) {
-            return Err(expected_key(rule));
-        }
         let index = rule.index().as_usize();
         let place = self.rules.get_mut(index).ok_or("the rule is part of another version")?;
         let at = compiled.entry((index, &*stated.rate_limit)).or_insert_with(|| {
@@ -260,8 +258,26 @@ fn by_path<'r, 'o>(
     found
 }
 
+/// Checks that a request can count under a key of the rule.
+fn check_key(domain: &Domain, rule: &Rule, key: &OverrideKey) -> Result<(), String> {
+    if key.is_empty() {
+        return Ok(());
+    }
+    let entries = key.request(rule).ok_or_else(|| expected_key(rule))?;
+    if !domain.root.leads_to(rule, &rule.segments, &entries) {
+        return Err(format!(
+            "no request with `{key}` is decided by this rule; expected values that it matches, and no rule before it"
+        ));
+    }
+    let counted = OverrideKey::of_counter(rule, &entries);
+    match counted == *key {
+        true => Ok(()),
+        false => Err(format!("requests with `{key}` count as `{counted}`; expected that key")),
+    }
+}
+
 fn expected_key(rule: &Rule) -> String {
-    let open = rule.segments.iter().filter(|segment| segment.value == Value::Open);
+    let open = rule.segments.iter().filter(|segment| segment.is_open());
     let keys: Vec<&str> = open.map(|segment| &*segment.key).collect();
     match keys.is_empty() {
         true => "the rule has one counter for all requests; expected no key".to_owned(),

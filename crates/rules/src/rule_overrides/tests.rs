@@ -130,3 +130,55 @@ proptest! {
         prop_assert_eq!(limit(&rules, &overridden, &[("api_key", api_key)], NOW), expected);
     }
 }
+
+#[test]
+fn a_key_that_no_request_of_the_rule_has_is_without_effect() {
+    let limit = "rate_limit: {unit: minute, requests_per_unit: 1}";
+    let file = format!(
+        "domain: d\ndescriptors:\n- {{key: plan, {limit}}}\n- {{key: plan, value: pro, {limit}}}\n\
+         - {{key: path, value: '/api/*', {limit}}}\n- {{key: path, value: '/static/*', share_threshold: true, {limit}}}\n\
+         - {{key: ip, cidr: 10.0.0.0/8, {limit}}}\n- {{key: id, regex: '^[0-9]+$', {limit}}}\n\
+         - {{key: 'user_*', {limit}}}\n- key: region\n  value: 'eu-*'\n  share_threshold: true\n  descriptors:\n\
+         \x20 - {{key: user, {limit}}}\n- key: net\n  cidr: 10.0.0.0/8\n  share_threshold: true\n  descriptors:\n\
+         \x20 - {{key: user, regex: '^a', {limit}}}\n- key: name\n  regex: '^n'\n  share_threshold: true\n  descriptors:\n\
+         \x20 - {{key: user, {limit}}}\n- key: 'group_*'\n  share_threshold: true\n  descriptors:\n  - {{key: user, {limit}}}\n"
+    );
+    let rules = load_files([("a.yaml".to_owned(), file.into_bytes())], Options::default());
+    let rules = rules.unwrap_or_else(|error| panic!("{error}")).rules;
+    let paths: Vec<String> = rules.rules().map(|rule| rule.path()).collect();
+    for (rule, key, expected) in [
+        ("plan", &[("plan", "free")][..], None),
+        ("plan", &[("plan", "pro")], Some("`plan=pro`")),
+        ("plan_pro", &[("plan", "pro")], Some("expected no key")),
+        ("plan", &[("plan", "free"), ("plan", "free")], Some("expected plan")),
+        ("path_/api/*", &[("path", "/api/v1")], None),
+        ("path_/api/*", &[("path", "/app")], Some("`path=/app`")),
+        ("path_/static/*", &[("path", "/static/a")], Some("expected no key")),
+        ("ip_10.0.0.0/8", &[("ip", "10.1.2.3")], None),
+        ("ip_10.0.0.0/8", &[("ip", "11.1.2.3")], Some("`ip=11.1.2.3`")),
+        ("id_~^[0-9]+$", &[("id", "17")], None),
+        ("id_~^[0-9]+$", &[("id", "17 ")], Some("`id=17 `")),
+        ("user_*", &[("user_1", "a")], None),
+        ("user_*", &[("other", "a")], Some("`other=a`")),
+        ("region_eu-*.user", &[("user", "a")], None),
+        ("region_eu-*.user", &[("region", "eu-1"), ("user", "a")], Some("expected user")),
+        ("net_10.0.0.0/8.user_~^a", &[("user", "ab")], None),
+        ("net_10.0.0.0/8.user_~^a", &[("user", "b")], Some("`user=b`")),
+        ("name_~^n.user", &[("user", "b")], None),
+        ("group_*.user", &[("group_1", ""), ("user", "b")], None),
+        ("group_*.user", &[("group_1", "x"), ("user", "b")], Some("count as `group_1=,user=b`")),
+        ("group_*.user", &[("other", ""), ("user", "b")], Some("`other=,user=b`")),
+        ("group_*.user", &[("user", "b")], Some("expected group_*, user")),
+    ] {
+        assert!(paths.iter().any(|path| path == rule), "{rule} of {paths:?}");
+        let all = RuleOverrides::new(1, [stated(rule, key, 10, None)]);
+        let overridden = Overridden::new(&rules, &all, NOW);
+        let reason = overridden.unmatched().first().map(|unmatched| &*unmatched.reason);
+        match expected {
+            None => assert_eq!(reason, None, "{rule} {key:?}"),
+            Some(expected) => {
+                assert!(reason.is_some_and(|reason| reason.contains(expected)), "{rule} {key:?}: {reason:?}")
+            }
+        }
+    }
+}
