@@ -1,15 +1,16 @@
--- Restoration of overrides that the store has lost.
+-- Restoration of overrides that the store has lost, or that were set over another store.
 
--- Restores changes that were lost, each unless the store has the same or a later one. ARGV: the token, the audit log
+-- Restores changes, each unless the store has the same or a later one. ARGV: the token, the audit log
 -- entry, the lineage, the last revision of the instance, 'more' or 'last' for a part of them, and for each change its
 -- revision, its id, its end or '0', and its payload, or '' of a removal. Replies 'made', or 'other' if the store has
--- another lineage.
+-- another lineage and is a copy of another region's.
 OPERATIONS.restore = function()
-  local lineage = redis.call('HGET', head, 'override_lineage')
-  if lineage and lineage ~= ARGV[6] then
+  local state = redis.call('HMGET', head, 'override_lineage', 'override_source')
+  local lineage = state[1] or ARGV[6]
+  if lineage ~= ARGV[6] and state[2] then
     return 'other'
   end
-  redis.call('HSET', head, 'override_lineage', ARGV[6])
+  redis.call('HSET', head, 'override_lineage', lineage)
   diverge()
   local restored = 0
   for i = 9, #ARGV, 4 do

@@ -21,7 +21,7 @@ use crate::support::{
     http,
     redis::Redis,
     timing::mostly_keep_to,
-    tollgate::{Client, Tollgate, rules},
+    tollgate::{Client, Tollgate, command, rules},
 };
 
 /// The maximum time until an override or its end takes effect.
@@ -185,6 +185,92 @@ async fn overrides_are_back_after_all_instances_were_killed_and_redis_lost_its_d
     cmd("FLUSHALL").exec(&mut fleet.redis.connect()).expect("done");
     until("the store", async || count(&fleet.redis) == 1).await;
     assert_eq!(limit_of(&mut fleet.clients[2]).await, Some(2_000));
+}
+
+/// Sets the override of a value of `k`.
+fn set_on(instance: &Tollgate, value: &str, limit: u32) {
+    let key = json!([{"key": "k", "value": value}]);
+    let body = json!({"domain": "web", "rule": "k", "key": key, "rate_limit": {"requests_per_unit": limit}, "reason": "sale"});
+    let (status, entry) = request(instance, "PUT", "/overrides", Some(&body));
+    assert_eq!(status, 200, "{entry}");
+}
+
+/// The overridden limits by value.
+fn limits_on(instance: &Tollgate) -> Vec<(String, u64)> {
+    let listed = request(instance, "GET", "/overrides", None).1;
+    let overrides = listed["overrides"].as_array().cloned().unwrap_or_default();
+    let limit = |entry: &Value| {
+        let value = entry["key"][0]["value"].as_str()?.to_owned();
+        Some((value, entry["rate_limit"]["requests_per_unit"].as_u64()?))
+    };
+    let mut limits: Vec<_> = overrides.iter().filter_map(limit).collect();
+    limits.sort();
+    limits
+}
+
+#[tokio::test]
+async fn overrides_of_a_file_are_added_to_a_store_that_has_others() {
+    let (config, files) = (rules(RULES), tempfile::tempdir().expect("a directory"));
+    let file = files.path().join("overrides").display().to_string();
+    for (store, changed) in [("redis", "a"), ("memory", "b")] {
+        let redis = Redis::start();
+        let url = redis.url();
+        let with_file = |store: &str| {
+            Tollgate::start(
+                config.path(),
+                &["--store", store, "--overrides-file", &file, "--log-level", "warn"],
+            )
+        };
+        let first = with_file(if store == "redis" { &url } else { store });
+        set_on(&first, "a", 10);
+        set_on(&first, "b", 20);
+        drop(first);
+        cmd("FLUSHALL").exec(&mut redis.connect()).expect("done");
+        let other = Tollgate::start(config.path(), &["--store", &url, "--log-level", "warn"]);
+        set_on(&other, changed, 30);
+        set_on(&other, "c", 40);
+        let again = with_file(&url);
+        let mut expected = vec![("a".to_owned(), 10), ("b".to_owned(), 20), ("c".to_owned(), 40)];
+        expected.iter_mut().filter(|(value, _)| value == changed).for_each(|(_, limit)| *limit = 30);
+        for instance in [&again, &other] {
+            until("the overrides of both", async || limits_on(instance) == expected).await;
+        }
+        let audit = request(&other, "GET", "/audit", None).1.to_string();
+        assert!(audit.contains("changes of overrides") && audit.contains("restored"), "{audit}");
+        let is_kept = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().contains(".conflict-");
+        let kept: Vec<_> = fs::read_dir(files.path()).expect("there").flatten().filter(is_kept).collect();
+        assert_eq!(kept.len(), 1, "{kept:?}");
+        assert!(fs::read_to_string(kept[0].path()).expect("a text").contains(r#""value":"a""#));
+        drop((again, other));
+        fs::remove_file(kept[0].path()).expect("removed");
+        fs::remove_file(&file).expect("removed");
+    }
+}
+
+#[tokio::test]
+async fn overrides_of_a_file_in_memory_come_to_an_empty_redis() {
+    let (redis, config, files) = (Redis::start(), rules(RULES), tempfile::tempdir().expect("a directory"));
+    let file = files.path().join("overrides").display().to_string();
+    for (store, value) in [("memory", "a"), (&*redis.url(), "b"), ("memory", "c"), (&*redis.url(), "d")] {
+        let instance = Tollgate::start(config.path(), &["--store", store, "--overrides-file", &file]);
+        set_on(&instance, value, 10);
+        until("all", async || limits_on(&instance).last().is_some_and(|(last, _)| last == value)).await;
+    }
+    let other = Tollgate::start(config.path(), &["--store", &redis.url()]);
+    until("all four", async || limits_on(&other).len() == 4).await;
+}
+
+#[test]
+fn an_overrides_file_without_end_is_refused_at_the_start() {
+    let (config, files) = (rules(RULES), tempfile::tempdir().expect("a directory"));
+    let file = files.path().join("overrides");
+    std::os::unix::fs::symlink("/dev/zero", &file).expect("linked");
+    let mut program = command();
+    let program = program.arg("serve").arg("--config").arg(config.path()).arg("--overrides-file").arg(&file);
+    let output = program.output().expect("the program starts");
+    assert!(!output.status.success());
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("is a device; expected a file"), "{error}");
 }
 
 #[tokio::test]

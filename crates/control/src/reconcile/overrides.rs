@@ -76,7 +76,11 @@ impl OverridesReconciler {
             return;
         }
         let held = self.control.overrides().with(|book| book.head().clone());
-        let plan = Plan::of(&held, &head.overrides);
+        let plan = match self.control.backend() {
+            Backend::Redis(_) => Plan::of(&held, &head.overrides),
+            // A store in this process is what the instance holds.
+            Backend::Memory(_) => Plan::Nothing,
+        };
         if plan == Plan::Nothing {
             if held.revision != self.control.overrides().active() {
                 self.activate();
@@ -84,8 +88,9 @@ impl OverridesReconciler {
             return;
         }
         let (control, snapshot) = (self.control.clone(), Arc::clone(&self.snapshot));
+        let store = head.overrides.clone();
         self.task.start(async move {
-            let problems = follow(&control, plan, held).await?;
+            let problems = follow(&control, plan, held, &store).await?;
             activate(control, snapshot, problems).await
         });
     }
@@ -154,7 +159,7 @@ enum Plan {
     Changes,
     /// Fetch everything in place of what is held.
     Everything,
-    /// Restore what has later revisions than this one, then fetch what has later ones.
+    /// Restore what has later revisions than this one and the store lacks, then fetch everything.
     Restore(u64),
 }
 
@@ -162,8 +167,9 @@ impl Plan {
     /// The steps of an instance that holds `held`.
     fn of(held: &BookHead, store: &BookHead) -> Self {
         match () {
-            () if store.lineage.is_empty() && held.lineage.is_empty() => Self::Nothing,
-            () if store.lineage.is_empty() => Self::Restore(0),
+            () if store.lineage.is_empty() && held.revision == 0 => Self::Nothing,
+            // What was set over another store stays; of removals up to the floor, the store does not know.
+            () if store.lineage != held.lineage && held.revision > 0 => Self::Restore(store.floor),
             () if store.lineage != held.lineage => Self::Everything,
             () if store.revision < held.revision => Self::Restore(store.revision),
             () if store.epoch != held.epoch || store.floor > held.revision => Self::Everything,
@@ -174,15 +180,21 @@ impl Plan {
 }
 
 /// Makes the overrides of this instance and those of the store equal. Returns why some were omitted.
-async fn follow(control: &Control, plan: Plan, held: BookHead) -> Result<Vec<String>, ControlError> {
-    // A store in this process is what the instance holds.
+async fn follow(
+    control: &Control,
+    plan: Plan,
+    held: BookHead,
+    store: &BookHead,
+) -> Result<Vec<String>, ControlError> {
     let Backend::Redis(redis) = control.backend() else { return Ok(Vec::new()) };
     match plan {
         Plan::Nothing => Ok(Vec::new()),
         Plan::Changes => fetch_changes(control, redis, held).await,
         Plan::Everything => fetch_everything(control, redis).await,
-        // After a restoration all instances fetch everything.
-        Plan::Restore(from) => restore(control, redis, from).await.map(|()| Vec::new()),
+        Plan::Restore(from) => {
+            restore(control, redis, from, store).await?;
+            fetch_everything(control, redis).await
+        }
     }
 }
 
@@ -247,18 +259,30 @@ async fn fetch_everything(control: &Control, redis: &Redis) -> Result<Vec<String
     replaced.await.map_err(|error| panicked(&error))
 }
 
-/// Restores what the store has lost: all with later revisions than `from`.
-async fn restore(control: &Control, redis: &Redis, from: u64) -> Result<(), ControlError> {
-    let spread = control.overrides().with(OverrideBook::len).checked_div(CHANGES_PER_SPREAD_MS);
+/// Restores what the store has lost, or what was set over another store, without what has a later revision there: all with
+/// later revisions than `from`.
+async fn restore(control: &Control, redis: &Redis, from: u64, store: &BookHead) -> Result<(), ControlError> {
+    let count = control.overrides().with(OverrideBook::len);
+    let spread = count.checked_div(CHANGES_PER_SPREAD_MS);
     let spread = spread.and_then(|ms| u64::try_from(ms).ok()).unwrap_or_default().min(MAX_SPREAD_MS);
     let now = Instant::now();
     sleep_until(now.checked_add(Duration::from_millis(fastrand::u64(0..=spread))).unwrap_or(now)).await;
-    metrics::store_error("lost");
     let (head, changes) = control.overrides().with(|book| (book.head().clone(), book.since(from, now_ms())));
-    let audit = Control::restored_audit(changes.len());
-    match overrides::restore(redis.client(), &head, &changes, audit).await? {
-        true => tracing::error!(changes = changes.len(), "restored overrides that the store lost"),
-        false => tracing::error!("control store was reset; adopting its overrides"),
+    if changes.is_empty() && count == 0 {
+        return Ok(());
+    }
+    let (changed, mut kept) = (changes.len(), None);
+    if !store.lineage.is_empty() && store.lineage != head.lineage {
+        let control = control.clone();
+        let keep = spawn_blocking(move || control.overrides().keep_file());
+        kept = keep.await.map_err(|error| panicked(&error))?;
+    }
+    match overrides::restore(redis.client(), &head, &changes, Control::restored_audit(changed)).await? {
+        true => {
+            metrics::store_error("lost");
+            tracing::error!(changes = changed, kept, "restored overrides that the store lacked");
+        }
+        false => tracing::error!(kept, "control store was reset; adopting its overrides"),
     }
     Ok(())
 }
@@ -306,10 +330,14 @@ mod tests {
             (head("a", 9, 2, 0), Plan::Everything),
             (head("a", 4, 0, 0), Plan::Restore(4)),
             (head("", 0, 0, 0), Plan::Restore(0)),
-            (head("b", 3, 1, 0), Plan::Everything),
+            (head("b", 3, 1, 0), Plan::Restore(0)),
+            (head("b", 9, 1, 2), Plan::Restore(2)),
         ] {
             assert_eq!(Plan::of(&held, &store), plan, "{store:?}");
         }
+        let of_memory = head("", 5, 0, 0);
+        assert_eq!(Plan::of(&of_memory, &head("", 0, 0, 0)), Plan::Restore(0));
+        assert_eq!(Plan::of(&of_memory, &head("a", 9, 1, 3)), Plan::Restore(3));
         assert_eq!(Plan::of(&head("", 0, 0, 0), &head("", 0, 0, 0)), Plan::Nothing);
         assert_eq!(Plan::of(&head("", 0, 0, 0), &head("a", 1, 0, 0)), Plan::Everything);
     }

@@ -227,7 +227,8 @@ fn change_arguments(change: &OverrideChange) -> ControlResult<[Vec<u8>; 4]> {
     Ok([change.revision.to_string().into_bytes(), change.id.to_string().into_bytes(), ends, payload])
 }
 
-/// Restores changes that the store lost, up to the revision of `head`. Whether the store had no other lineage.
+/// Restores changes that the store lacks, up to the revision of `head`. Not if it has another lineage and is a copy of another
+/// region's: then `false`.
 pub(crate) async fn restore(
     client: &ScriptClient,
     head: &BookHead,
@@ -235,6 +236,8 @@ pub(crate) async fn restore(
     audit: AuditEntry,
 ) -> ControlResult<bool> {
     let (token, audit) = (token(), to_json(&audit)?);
+    // Of a store in this process.
+    let lineage = if head.lineage.is_empty() { &token } else { &head.lineage };
     let mut parts = changes.chunks(STEP_CHANGES).peekable();
     loop {
         let part = parts.next().unwrap_or_default();
@@ -242,7 +245,7 @@ pub(crate) async fn restore(
         let mut arguments = vec![
             token.clone().into_bytes(),
             audit.clone(),
-            head.lineage.clone().into_bytes(),
+            lineage.clone().into_bytes(),
             head.revision.to_string().into_bytes(),
             if is_last { b"last".to_vec() } else { b"more".to_vec() },
         ];

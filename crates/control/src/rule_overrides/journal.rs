@@ -3,14 +3,14 @@
 use std::{
     ffi::OsString,
     fs::{self, File, OpenOptions},
-    io::{self, BufRead as _, BufReader, BufWriter, Write as _},
+    io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
 use tollgate_rules::OverrideId;
-use tollgate_runtime::redact;
+use tollgate_runtime::{bounded_file, redact};
 
 use super::{
     OverrideEntry,
@@ -21,7 +21,7 @@ use crate::lock_file::{FILE_MODE, lock};
 /// Format version of the file.
 const FORMAT: u32 = 1;
 /// Maximum length of a line, and of the file, in bytes.
-const MAX_LINE_BYTES: usize = 64 << 10;
+const MAX_LINE_BYTES: u64 = 64 << 10;
 const MAX_FILE_BYTES: u64 = 1 << 30;
 /// Number of outdated lines that a file may have besides one for each override.
 const MAX_OUTDATED_LINES: usize = 10_000;
@@ -104,6 +104,13 @@ impl Journal {
         written
     }
 
+    /// Copies the file, whose last revision is stated; returns the path of the copy.
+    pub(crate) fn keep(&self, revision: u64) -> io::Result<String> {
+        let kept = sibling(&self.path, &format!(".conflict-{revision}"));
+        fs::copy(&self.path, &kept)?;
+        Ok(kept.display().to_string())
+    }
+
     /// Replaces the content by that of the book.
     pub(crate) fn replace(&mut self, book: &OverrideBook) -> io::Result<()> {
         self.lines = UNUSABLE;
@@ -168,7 +175,7 @@ fn sibling(path: &Path, ending: &str) -> PathBuf {
 /// Reads the overrides of the file, if it exists.
 fn read(path: &Path) -> Result<OverrideBook, String> {
     let mut book = OverrideBook::default();
-    let file = match File::open(path) {
+    let file = match bounded_file::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(book),
         Err(error) => return Err(error.to_string()),
@@ -180,17 +187,18 @@ fn read(path: &Path) -> Result<OverrideBook, String> {
     let (mut reader, mut line, mut number) = (BufReader::new(file), Vec::new(), 0_usize);
     loop {
         line.clear();
-        if reader.read_until(b'\n', &mut line).map_err(|error| error.to_string())? == 0 {
+        let mut bounded = reader.by_ref().take(MAX_LINE_BYTES.saturating_add(1));
+        if bounded.read_until(b'\n', &mut line).map_err(|error| error.to_string())? == 0 {
             return Ok(book);
         }
         number = number.saturating_add(1);
-        if line.last() != Some(&b'\n') {
-            return Ok(book);
-        }
         // The error itself may quote the content.
         let damaged = || format!("not a file of overrides, or damaged at line {number}");
-        if line.len() > MAX_LINE_BYTES {
+        if line.len() as u64 > MAX_LINE_BYTES {
             return Err(damaged());
+        }
+        if line.last() != Some(&b'\n') {
+            return Ok(book);
         }
         apply(&mut book, serde_json::from_slice(&line).map_err(|_| damaged())?).ok_or_else(damaged)?;
     }

@@ -9,7 +9,7 @@ use tollgate_rules::OverrideId;
 
 use super::{
     OverrideEntry,
-    book::{OverrideBook, OverrideChange},
+    book::{BookHead, OverrideBook, OverrideChange},
     journal::{Journal, JournalError},
 };
 use crate::metrics;
@@ -88,8 +88,12 @@ impl OverrideReplica {
         let changes = changes.into_iter().zip(first..);
         let changes: Vec<_> =
             changes.map(|((id, entry), revision)| OverrideChange { revision, id, entry }).collect();
+        // No store in Redis has these changes.
+        let finish = |book: &mut OverrideBook| {
+            book.set_head(BookHead { lineage: String::new(), ..book.head().clone() });
+        };
         // Each was validated, and a failure of the file was logged.
-        let _ = self.apply(&changes, |_| (), journal.as_mut());
+        let _ = self.apply(&changes, finish, journal.as_mut());
         changes.last().map_or(first, |change| change.revision)
     }
 
@@ -124,6 +128,13 @@ impl OverrideReplica {
         let written = journal.as_mut().map(|journal| journal.replace(&other));
         *self.book.lock() = other;
         failure(written).into_iter().collect()
+    }
+
+    /// Keeps a copy of the file, if there is one, before its content is replaced by that of another store; returns its path.
+    /// Slow.
+    pub(crate) fn keep_file(&self) -> Option<String> {
+        let kept = self.journal.lock().as_ref()?.keep(self.book.lock().head().revision);
+        kept.inspect_err(|error| tracing::error!(%error, "cannot keep the overrides file")).ok()
     }
 
     /// Drops the overrides that have ended.
