@@ -1,9 +1,9 @@
 //! HTTP client of the admin commands, of the webhook and of exporters. Blocks.
 
-use std::{fs, path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use rustls::crypto::ring;
-use tollgate_runtime::redact;
+use tollgate_runtime::{bounded_file, redact};
 use ureq::{
     Agent,
     tls::{Certificate, ClientCert, PemItem, RootCerts, TlsConfig, parse_pem},
@@ -33,7 +33,7 @@ pub(crate) fn roots(file: Option<&Path>) -> Result<RootCerts, String> {
 
 fn certificates(file: &Path) -> Result<Vec<Certificate<'static>>, String> {
     let shown = redact::path(file);
-    let text = fs::read(file).map_err(|error| format!("CA file {shown}: {error}"))?;
+    let text = bounded_file::read(file).map_err(|error| format!("CA file {shown}: {error}"))?;
     let certificates: Vec<_> = parse_pem(&text)
         .filter_map(|item| match item {
             Ok(PemItem::Certificate(certificate)) => Some(certificate),

@@ -1,7 +1,6 @@
 //! Stores of counters: one handle for each worker, and one for the admin API.
 
 use std::{
-    fs,
     num::NonZeroU32,
     sync::{
         Arc,
@@ -12,6 +11,7 @@ use std::{
 
 use tollgate_core::clock::Clock;
 use tollgate_limiter::{ActiveRules, CounterInspector, Fallback, Limiter, Modes, OwnShares, Replicas};
+use tollgate_runtime::bounded_file;
 use tollgate_store::{
     BackgroundQueue, LastVerdicts, MemoryStore, RedisStore, Store, StoreError,
     primary::{PrimaryCalls, RegionStore},
@@ -177,7 +177,7 @@ impl Stores {
 /// Records the expiry of the client certificate, if the servers get one; unreadable files are an error of the store.
 fn record_client_certificate(redis: &RedisSettings) {
     if let Some((certificate, _)) = redis.client_certificate.as_ref().filter(|_| redis.servers.has_tls())
-        && let Ok(pem) = fs::read(certificate)
+        && let Ok(pem) = bounded_file::read(certificate)
     {
         TlsClient::Redis.presents(&pem);
     }

@@ -6,7 +6,7 @@ use bytes::{Buf as _, BufMut as _, Bytes};
 use http::{HeaderMap, uri::PathAndQuery};
 use parking_lot::Mutex;
 use prost::Message as _;
-use tollgate_runtime::redact;
+use tollgate_runtime::{bounded_file, redact};
 use tonic::{
     Code, Request, Response, Status,
     client::Grpc,
@@ -100,7 +100,7 @@ fn tls(ca: Option<&Path>) -> Result<ClientTlsConfig, CollectorError> {
     http_client::roots(Some(path)).map_err(CollectorError::Authorities)?;
     let unread =
         |error: std::io::Error| CollectorError::Authorities(format!("{}: {error}", redact::path(path)));
-    Ok(tls.ca_certificate(Certificate::from_pem(std::fs::read(path).map_err(unread)?)))
+    Ok(tls.ca_certificate(Certificate::from_pem(bounded_file::read(path).map_err(unread)?)))
 }
 
 /// Whether another attempt may succeed is what the OTLP specification states for the code, and when is what the `RetryInfo` in

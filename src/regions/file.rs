@@ -1,6 +1,6 @@
 //! The file of the region table.
 
-use std::{convert::Infallible, fs, mem, path::Path, sync::Arc, time::Duration};
+use std::{convert::Infallible, mem, path::Path, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{
@@ -11,7 +11,7 @@ use tokio::{
 use tollgate_core::clock::Clock;
 use tollgate_limiter::OwnShares;
 use tollgate_rules::{RegionTable, TableSize, config::read_regions};
-use tollgate_runtime::redact;
+use tollgate_runtime::{bounded_file, redact};
 use tollgate_store::primary::{PrimaryCalls, PrimaryRole};
 
 use super::{
@@ -25,7 +25,7 @@ use crate::settings::RegionSettings;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum length of the file in bytes.
-const MAX_FILE_BYTES: usize = 64 << 10;
+const MAX_FILE_BYTES: u64 = 64 << 10;
 
 /// A region table that a server cannot start with.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -229,11 +229,8 @@ impl Poll {
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, String> {
-    let bytes = fs::read(file).map_err(|error| format!("{}: {error}", redact::path(file)))?;
-    match bytes.len() > MAX_FILE_BYTES {
-        true => Err(format!("{}: too long; expected at most {} KiB", file_name(file), MAX_FILE_BYTES >> 10)),
-        false => Ok(bytes),
-    }
+    let read = bounded_file::read_up_to(file, MAX_FILE_BYTES);
+    read.map_err(|error| format!("{}: {error}", redact::path(file)))
 }
 
 fn parse(file: &Path, bytes: &[u8]) -> Result<RegionTable, String> {
@@ -260,6 +257,8 @@ fn size(table: &RegionTable) -> TableSize {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn table(generation: u32, weight: u32) -> String {

@@ -1,7 +1,6 @@
 //! Connects to a control plane. Resolves names and reads files each time, so that changes take effect.
 
 use std::{
-    fs,
     path::Path,
     sync::{
         Arc,
@@ -14,7 +13,7 @@ use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use tokio::{task::spawn_blocking, time::timeout};
 use tokio_util::io::InspectReader;
-use tollgate_runtime::{error_text::with_sources, redact};
+use tollgate_runtime::{bounded_file, error_text::with_sources, redact};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tower::ServiceExt as _;
 
@@ -152,7 +151,7 @@ fn private_key(flag: &'static str, path: &Path) -> Result<Vec<u8>, ConnectError>
 }
 
 fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, ConnectError> {
-    fs::read(path).map_err(|error| unusable(flag, path, &error))
+    bounded_file::read(path).map_err(|error| unusable(flag, path, &error))
 }
 
 fn unusable(flag: &'static str, path: &Path, reason: &impl ToString) -> ConnectError {

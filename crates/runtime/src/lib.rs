@@ -1,6 +1,7 @@
 //! Parts that any long-running server needs and that know nothing of rate limits.
 //!
 //! - [`backoff`]: pauses between attempts, with jitter.
+//! - [`bounded_file`]: reading of files with bounds.
 //! - [`error_text`]: texts of errors with their sources.
 //! - [`foreign_text`]: showing what other servers send.
 //! - [`log_budget`]: a bound on log lines that other servers cause.
@@ -13,6 +14,7 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
 pub mod backoff;
+pub mod bounded_file;
 #[doc(hidden)]
 pub mod byte_reader;
 pub mod error_text;

@@ -1,11 +1,11 @@
 //! Calls of the admin API.
 
-use std::{fs, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use http::Response;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tollgate_runtime::redact;
+use tollgate_runtime::{bounded_file, redact};
 use ureq::{
     Agent, Body,
     tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, parse_pem},
@@ -146,7 +146,8 @@ fn certificates(flag: &str, file: &Path) -> Result<Vec<Certificate<'static>>, Cl
 }
 
 fn read_file(flag: &str, file: &Path) -> Result<String, ClientError> {
-    fs::read_to_string(file).map_err(|error| unusable_file(flag, file, &error.to_string()))
+    bounded_file::read_text(file, bounded_file::MAX_BYTES)
+        .map_err(|error| unusable_file(flag, file, &error.to_string()))
 }
 
 fn unusable_file(flag: &str, file: &Path, reason: &str) -> ClientError {

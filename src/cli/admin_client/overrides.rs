@@ -1,11 +1,11 @@
 //! `tollgate override`.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tollgate_control::OverrideEntry;
-use tollgate_runtime::redact;
+use tollgate_runtime::{bounded_file, redact};
 
 use super::{
     CommandOutput,
@@ -15,6 +15,9 @@ use super::{
     text::{escape_line, table, utc, utc_or_never},
 };
 use crate::settings::{LimitArgument, OverrideCommand};
+
+/// Maximum size of a file of overrides in bytes: more than that of all that there may be.
+const MAX_IMPORT_BYTES: u64 = 256 << 20;
 
 /// Number of overrides of one request.
 const BATCH: usize = 1_000;
@@ -113,7 +116,7 @@ fn set_text(entry: &OverrideEntry) -> String {
 /// Sets the overrides of a file, a line of JSON each.
 fn import(api: &ApiClient, file: &Path, reason: &str, force: bool) -> Result<CommandOutput, ClientError> {
     let fails = |reason: String| ClientError::File { name: redact::path(file), reason };
-    let text = fs::read_to_string(file).map_err(|error| fails(error.to_string()))?;
+    let text = bounded_file::read_text(file, MAX_IMPORT_BYTES).map_err(|error| fails(error.to_string()))?;
     let mut overrides = Vec::new();
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         let stated: Value = serde_json::from_str(line)

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, fs, path::Path};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tollgate_rules::{RegionTable, config::read_regions};
-use tollgate_runtime::redact;
+use tollgate_runtime::{bounded_file, redact};
 
 use super::{
     CommandOutput,
@@ -235,7 +235,7 @@ fn require_down(regions: &Regions, name: &str) -> Result<(), ClientError> {
 
 fn drop_region(name: &str, file: &Path, write: bool) -> Result<CommandOutput, ClientError> {
     let unusable = |reason: String| ClientError::File { name: redact::path(file), reason };
-    let bytes = fs::read(file).map_err(|error| unusable(error.to_string()))?;
+    let bytes = bounded_file::read(file).map_err(|error| unusable(error.to_string()))?;
     let before = read_regions(&redact::path(file), &bytes)
         .map_err(|report| ClientError::Invalid(report.to_string()))?;
     let dropped =

@@ -7,6 +7,7 @@ use std::{
 
 use serde::Deserialize;
 use tollgate_control::{Files, Version};
+use tollgate_runtime::bounded_file;
 
 use super::{
     error::ClientError,
@@ -107,7 +108,7 @@ impl VersionFiles {
 pub(super) fn read_base_version(directory: &Path) -> Result<Option<u64>, ClientError> {
     let path = directory.join(VERSION_FILE);
     let fails = |reason: String| ClientError::File { name: path.display().to_string(), reason };
-    match fs::read_to_string(&path) {
+    match bounded_file::read_text(&path, bounded_file::MAX_BYTES) {
         Ok(text) => match text.trim().parse() {
             Ok(number) => Ok(Some(number)),
             Err(_) => Err(fails("expected the number of a version".to_owned())),

@@ -1,12 +1,8 @@
 //! Sources of the variables of a deployment.
 
-use std::{
-    collections::BTreeMap,
-    ffi::OsString,
-    fs::File,
-    io::{self, Read as _},
-    path::Path,
-};
+use std::{collections::BTreeMap, ffi::OsString, io, path::Path};
+
+use tollgate_runtime::bounded_file;
 
 use super::{env_file, manifest};
 use crate::settings::EnvironmentSource;
@@ -99,14 +95,6 @@ fn found(path: &Path, found: FileVariables, expected: &'static str) -> Result<De
 }
 
 fn text(path: &Path) -> Result<String, SourceError> {
-    let read = || {
-        let mut text = String::new();
-        // A file that is not a regular file has no length.
-        File::open(path)?.take(MAX_BYTES.saturating_add(1)).read_to_string(&mut text)?;
-        match text.len() as u64 {
-            0..=MAX_BYTES => Ok(text),
-            _ => Err(io::Error::other(format!("larger than {} MiB", MAX_BYTES >> 20))),
-        }
-    };
-    read().map_err(|error| SourceError::File { path: path.display().to_string(), error })
+    bounded_file::read_text(path, MAX_BYTES)
+        .map_err(|error| SourceError::File { path: path.display().to_string(), error })
 }

@@ -1,10 +1,10 @@
 //! One request to the receiver, and its signature.
 
-use std::{fmt::Write as _, fs, path::Path, sync::Arc, time::Duration};
+use std::{fmt::Write as _, path::Path, sync::Arc, time::Duration};
 
 use ring::hmac;
 use tollgate_control::LoggedEvent;
-use tollgate_runtime::redact;
+use tollgate_runtime::{bounded_file, redact};
 use ureq::Agent;
 
 use super::WebhookSettings;
@@ -97,7 +97,8 @@ fn signature(secret: &[u8], now_s: u64, body: &[u8]) -> String {
 
 /// Reads the secret, without the white space around it.
 fn secret(file: &Path) -> Result<Vec<u8>, String> {
-    let text = fs::read(file).map_err(|error| format!("secret file {}: {error}", redact::path(file)))?;
+    let text =
+        bounded_file::read(file).map_err(|error| format!("secret file {}: {error}", redact::path(file)))?;
     let secret = text.trim_ascii();
     match secret.len() >= MIN_SECRET_BYTES {
         true => Ok(secret.to_vec()),
@@ -107,6 +108,8 @@ fn secret(file: &Path) -> Result<Vec<u8>, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -1,6 +1,6 @@
 //! TLS configuration from certificate and key files.
 
-use std::{fs, io, ops::RangeInclusive, path::Path, sync::Arc};
+use std::{io, ops::RangeInclusive, path::Path, sync::Arc};
 
 use rustls::{
     RootCertStore, ServerConfig,
@@ -9,7 +9,7 @@ use rustls::{
     server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 use sha2::{Digest as _, Sha256};
-use tollgate_runtime::redact;
+use tollgate_runtime::{bounded_file, redact};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::{Protocol, names::NamedClients};
@@ -37,9 +37,9 @@ pub(super) type Fingerprint = [u8; 32];
 impl TlsFiles {
     pub(super) fn read(settings: &TlsSettings) -> Self {
         Self {
-            certificate: fs::read(&settings.certificate),
-            key: fs::read(&settings.key),
-            authorities: settings.clients.as_ref().map(|clients| fs::read(&clients.authorities)),
+            certificate: bounded_file::read(&settings.certificate),
+            key: bounded_file::read(&settings.key),
+            authorities: settings.clients.as_ref().map(|clients| bounded_file::read(&clients.authorities)),
         }
     }
 

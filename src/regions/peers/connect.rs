@@ -1,11 +1,11 @@
 //! Connection to a region. Resolves names and reads files each time, so that changes take effect.
 
-use std::{fs, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use hyper_util::client::legacy::connect::HttpConnector;
 use tokio::{task::spawn_blocking, time::timeout};
 use tollgate_rules::RegionEntry;
-use tollgate_runtime::{error_text::with_sources, redact};
+use tollgate_runtime::{bounded_file, error_text::with_sources, redact};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use crate::{
@@ -49,7 +49,8 @@ pub(super) async fn connect(entry: &RegionEntry, settings: &TlsSettings) -> Resu
 /// TLS of a client, from the files of the port. Blocks.
 fn tls_config(settings: &TlsSettings, name: String) -> Result<ClientTlsConfig, String> {
     let read = |file: TlsFile, path: &Path| {
-        fs::read(path).map_err(|error| format!("{}: {}: {error}", settings.flag(file), redact::path(path)))
+        bounded_file::read(path)
+            .map_err(|error| format!("{}: {}: {error}", settings.flag(file), redact::path(path)))
     };
     let certificate = read(TlsFile::Certificate, &settings.certificate)?;
     TlsClient::Region.presents(&certificate);

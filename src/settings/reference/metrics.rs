@@ -1,6 +1,8 @@
 //! Prometheus endpoint of the reference: a separate port, if it is switched on.
 
-use std::{fs::File, io::Read as _};
+use std::path::Path;
+
+use tollgate_runtime::bounded_file;
 
 use crate::settings::{
     environment::{Environment, Setting},
@@ -23,9 +25,8 @@ pub(super) fn has_no_effect_anyway(name: &str, value: &str) -> bool {
     if name != MAPPER {
         return false;
     }
-    let mut text = String::new();
-    let read = File::open(value).and_then(|file| file.take(MAX_MAPPING_BYTES).read_to_string(&mut text));
-    read.is_ok() && lines(&text).eq(lines(ENVOY_GATEWAY_MAPPING))
+    let mapping = bounded_file::read_up_to(Path::new(value), MAX_MAPPING_BYTES);
+    mapping.is_ok_and(|text| lines(&String::from_utf8_lossy(&text)).eq(lines(ENVOY_GATEWAY_MAPPING)))
 }
 
 /// The lines of a mapping without comments.

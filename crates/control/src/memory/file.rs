@@ -3,13 +3,13 @@
 use std::{
     ffi::OsString,
     fs::{self, File, OpenOptions},
-    io::{self, BufWriter, Read as _, Write as _},
+    io::{self, BufWriter, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
-use tollgate_runtime::redact;
+use tollgate_runtime::{bounded_file, redact};
 
 use super::state::State;
 use crate::lock_file::{FILE_MODE, lock};
@@ -104,16 +104,11 @@ fn sibling(path: &Path, ending: &str) -> PathBuf {
 
 /// Reads the state, if the file exists.
 fn read(path: &Path) -> Result<Option<State>, String> {
-    let file = match File::open(path) {
-        Ok(file) => file,
+    let text = match bounded_file::read_up_to(path, MAX_FILE_BYTES) {
+        Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };
-    let mut text = Vec::new();
-    file.take(MAX_FILE_BYTES.saturating_add(1)).read_to_end(&mut text).map_err(|error| error.to_string())?;
-    if u64::try_from(text.len()).is_ok_and(|length| length > MAX_FILE_BYTES) {
-        return Err(format!("not a rules file: larger than {MAX_FILE_BYTES} bytes"));
-    }
     // The error itself may quote the content.
     let damaged = |error: serde_json::Error| format!("not a rules file, or damaged at line {}", error.line());
     // Read separately, because the rest may differ in another format.

@@ -1,7 +1,7 @@
 //! Settings of a connection to Redis.
 
 use std::{
-    fmt, fs,
+    fmt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -10,7 +10,7 @@ use ::redis::{
     Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, RedisConnectionInfo,
     RedisError, RedisResult, TlsCertificates, io::tcp::TcpSettings,
 };
-use tollgate_runtime::redact;
+use tollgate_runtime::{bounded_file, redact};
 
 use super::{
     address::Address,
@@ -142,7 +142,8 @@ impl RedisSettings {
 
     fn certificates(&self) -> Result<TlsCertificates, StoreError> {
         let read = |path: &Path| {
-            fs::read(path).map_err(|error| StoreError::Refused(format!("{}: {error}", redact::path(path))))
+            bounded_file::read(path)
+                .map_err(|error| StoreError::Refused(format!("{}: {error}", redact::path(path))))
         };
         let client_tls = match &self.client_certificate {
             Some((certificate, key)) => {

@@ -9,8 +9,10 @@ use std::{
     time::SystemTime,
 };
 
+use tollgate_runtime::bounded_file::kind_of;
+
+use self::content::Allowance;
 pub(super) use self::content::revalidate;
-use self::content::{Allowance, kind_of};
 use super::{
     fingerprint::{Fingerprint, Hash},
     problem::{Path as TreePath, Problems},
