@@ -260,7 +260,6 @@ mod tests {
         RulesSettings {
             source: RulesSource::Directory,
             directory: directory.into(),
-            file: None,
             overrides_file: None,
             xds: None,
             overlay: None,
@@ -387,7 +386,6 @@ mod tests {
         let settings = RulesSettings {
             source: RulesSource::Directory,
             directory: directory.path().into(),
-            file: None,
             overrides_file: None,
             xds: None,
             overlay: None,

@@ -19,9 +19,9 @@ const FIRST_VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Opens the control store: in the Redis of the counters, or in this process.
 pub(super) fn open_control(settings: &Settings) -> Result<Control, StartError> {
-    let RulesSettings { source, file, overrides_file, .. } = &settings.rules;
+    let RulesSettings { source, overrides_file, .. } = &settings.rules;
     let control = match &settings.store {
-        StoreSettings::Memory { .. } => Control::memory(*source, file.clone())?,
+        StoreSettings::Memory { .. } => Control::memory(*source),
         StoreSettings::Redis { redis, .. } => Control::redis(*source, redis)?,
     };
     if let Some(file) = overrides_file {

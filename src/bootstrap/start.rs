@@ -3,7 +3,7 @@
 use std::{io, sync::Arc};
 
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use tollgate_control::{FileError, JournalError};
+use tollgate_control::JournalError;
 use tollgate_limiter::{ActiveRules, OwnShares};
 use tollgate_metrics::Exporter;
 use tollgate_rules::{TableSize, config::LoadError};
@@ -48,9 +48,6 @@ pub enum StartError {
     /// The store's settings are invalid.
     #[error("cannot open the store: {0}")]
     Store(#[from] StoreError),
-    /// The file of the rule versions is unusable.
-    #[error(transparent)]
-    RulesFile(#[from] FileError),
     /// The file of the overrides is unusable.
     #[error(transparent)]
     OverridesFile(#[from] JournalError),

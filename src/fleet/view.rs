@@ -256,7 +256,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_a_shared_store_the_fleet_is_this_instance() {
-        let control = Control::memory(tollgate_control::RulesSource::Directory, None).expect("usable");
+        let control = Control::memory(tollgate_control::RulesSource::Directory);
         let view = FleetView::new(control.clone(), true);
         let reports = view.reports().await.expect("reports");
         assert_eq!(reports.instances.len(), 1);

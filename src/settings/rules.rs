@@ -1,9 +1,6 @@
 //! Settings of the rules.
 
-use std::{
-    ffi::OsString,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args, ValueEnum};
 use tollgate_control::RulesSource;
@@ -23,8 +20,6 @@ pub struct RulesSettings {
     pub source: RulesSource,
     /// Directory of the YAML files, which are the first version where rules have versions.
     pub directory: PathBuf,
-    /// File that persists the versions of `--rules memory`.
-    pub file: Option<PathBuf>,
     /// File that keeps the overrides of rules.
     pub overrides_file: Option<PathBuf>,
     /// Control plane of `--rules xds`.
@@ -49,12 +44,8 @@ pub(super) struct RulesFlags {
     /// --xds-server).
     #[arg(long, value_name = "SOURCE", default_value = "directory", hide_possible_values = true)]
     rules: Source,
-    /// File that persists the versions, lists and switches of `--rules memory`, with mode 0600 and a lock file beside it.
-    #[arg(long, value_name = "FILE")]
-    rules_file: Option<PathBuf>,
     /// File in which this instance keeps the overrides of rules, with mode 0600 and a lock file beside it: they are active
-    /// from the start, and restored if Redis has lost them. Default: the file of --rules-file with `.overrides`, if there is
-    /// one.
+    /// from the start, and restored if Redis has lost them.
     #[arg(long, value_name = "FILE")]
     overrides_file: Option<PathBuf>,
     #[command(flatten)]
@@ -145,9 +136,6 @@ impl RulesFlags {
                 ));
             }
         };
-        if self.rules_file.is_some() && source != RulesSource::Memory {
-            return Err(Problem::new("--rules-file", "only for --rules memory"));
-        }
         if self.reading.overlay().is_some() && !matches!(source, RulesSource::Directory | RulesSource::Xds) {
             return Err(Problem::new("--rules-overlay", "only for --rules directory or xds"));
         }
@@ -162,19 +150,11 @@ impl RulesFlags {
         Ok(RulesSettings {
             source,
             directory: self.config,
-            overrides_file: self.overrides_file.or_else(|| self.rules_file.as_deref().map(beside)),
-            file: self.rules_file,
+            overrides_file: self.overrides_file,
             xds,
             overlay: self.reading.overlay().map(Path::to_owned),
             options: self.reading.resolve(),
             start_without_rules: self.start_without_rules,
         })
     }
-}
-
-/// The file of overrides beside the one of versions.
-fn beside(file: &Path) -> PathBuf {
-    let mut name = OsString::from(file);
-    name.push(".overrides");
-    name.into()
 }

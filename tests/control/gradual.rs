@@ -253,7 +253,7 @@ async fn a_limit_is_tuned_by_one_step_and_held_by_an_operator() {
 #[tokio::test]
 async fn an_override_that_was_set_meanwhile_is_not_replaced() {
     let redis = Redis::start();
-    let memory = Control::memory(RulesSource::Memory, None).expect("usable");
+    let memory = Control::memory(RulesSource::Memory);
     for control in [memory, redis_control(&redis.url(), "")] {
         let entry = |limit: u32| OverrideEntry {
             id: String::new(),

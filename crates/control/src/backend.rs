@@ -74,7 +74,7 @@ impl Backend {
     /// Makes a version current, if the version that it is based on is current.
     pub(super) async fn apply(&self, stored: StoredVersion, audit: AuditEntry) -> ControlResult<Version> {
         match self {
-            Self::Memory(memory) => memory.apply(stored, audit).await,
+            Self::Memory(memory) => memory.apply(stored, audit),
             Self::Redis(redis) => redis.apply(stored, audit).await,
         }
     }
@@ -120,7 +120,7 @@ impl Backend {
     /// Changes lists or switches; whether there was something to change.
     pub(super) async fn change(&self, change: Change, audit: AuditEntry) -> ControlResult<bool> {
         match self {
-            Self::Memory(memory) => memory.change(change, audit).await,
+            Self::Memory(memory) => memory.change(change, audit),
             Self::Redis(redis) => redis.change(change, audit).await,
         }
     }
@@ -145,7 +145,7 @@ impl Backend {
 
     pub(super) async fn add_automatic(&self, new: Vec<(NewEntry, AuditEntry)>) -> ControlResult<Vec<Added>> {
         match self {
-            Self::Memory(memory) => memory.add_automatic(new).await,
+            Self::Memory(memory) => memory.add_automatic(new),
             Self::Redis(redis) => abuse::add(redis.client(), new).await,
         }
     }
@@ -158,7 +158,7 @@ impl Backend {
         audit: AuditEntry,
     ) -> ControlResult<bool> {
         match self {
-            Self::Memory(memory) => memory.lift_automatic(id, exemption, audit).await,
+            Self::Memory(memory) => memory.lift_automatic(id, exemption, audit),
             Self::Redis(redis) => abuse::lift(redis.client(), id, exemption, audit).await,
         }
     }

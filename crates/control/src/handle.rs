@@ -2,7 +2,6 @@
 
 use std::{
     convert::Infallible,
-    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -14,8 +13,8 @@ use tokio::{sync::Notify, task::spawn_blocking};
 use tollgate_store::{StoreError, redis::RedisSettings};
 
 use super::{
-    Action, AuditEntry, BanCounts, BanFilter, BanPage, BanPosition, BanRemoval, ControlError, Draft,
-    FileError, Files, Instance, ListEntry, ListedBan, RulesSource, Runtime, Switch, Version,
+    Action, AuditEntry, BanCounts, BanFilter, BanPage, BanPosition, BanRemoval, ControlError, Draft, Files,
+    Instance, ListEntry, ListedBan, RulesSource, Runtime, Switch, Version,
     backend::Backend,
     bounds::MAX_BAN_BATCH,
     change::Change,
@@ -52,12 +51,9 @@ struct Inner {
 }
 
 impl Control {
-    /// Opens a store in this process, persisted in the file if there is one.
-    ///
-    /// # Errors
-    /// When the file is unusable.
-    pub fn memory(source: RulesSource, file: Option<PathBuf>) -> Result<Self, FileError> {
-        Ok(Self::new(source, Backend::Memory(Memory::open(file)?)))
+    /// Opens a store in this process.
+    pub fn memory(source: RulesSource) -> Self {
+        Self::new(source, Backend::Memory(Memory::default()))
     }
 
     /// Opens a store in Redis, connected in the background by tasks on the current runtime. An unreachable server is no

@@ -59,7 +59,6 @@ pub use self::{
     fleet::{InstanceReport, MAX_REPORT_BYTES, Totals},
     handle::Control,
     lists::{SwitchError, check_entry, check_switch, compile as compile_lists},
-    memory::FileError,
     model::{
         Action, AuditEntry, BanRemoval, Draft, Files, Instance, List, ListEntry, ListPair, Pair, Runtime,
         Switch, SwitchMode, ValueMatch, Version,

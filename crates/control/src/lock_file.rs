@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-/// Permissions of files: only the user of the process, because rules and lists may contain the keys of clients.
+/// Permissions of files: only the user of the process, because overrides may contain the keys of clients.
 pub(crate) const FILE_MODE: u32 = 0o600;
 
 /// Locks an empty file, which is never removed: otherwise two processes could hold files of the same name.

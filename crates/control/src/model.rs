@@ -227,3 +227,16 @@ pub struct Instance {
     /// Reason why the current version is not active, if it is not.
     pub problem: Option<String>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn list_entries_of_an_earlier_release_keep_their_meaning() {
+        let text = r#"{"id": "1", "list": "deny", "domain": "d", "descriptor": [{"key": "k", "value": "ab*"}],
+            "reason": "", "author": "ada", "created_at_ms": 1, "expires_at_ms": null}"#;
+        let entry: ListEntry = serde_json::from_str(text).expect("an entry");
+        assert_eq!(entry.descriptor, [ListPair::pattern("k", "ab*")]);
+    }
+}

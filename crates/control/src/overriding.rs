@@ -72,7 +72,7 @@ impl Control {
         if count > MAX_OVERRIDES {
             return Err(ControlError::TooMany { what: "overrides", most: MAX_OVERRIDES });
         }
-        memory.audit_override(audit).await?;
+        memory.audit_override(audit)?;
         let changes = entries.into_iter().map(|entry| (entry_id(&entry), Some(entry))).collect();
         self.record_own(changes).await
     }
@@ -116,7 +116,7 @@ impl Control {
                 let replaced = spawn_blocking(replace).await;
                 let replaced = replaced.map_err(|error| ControlError::Unavailable(error.to_string()))?;
                 if replaced.is_some() {
-                    memory.audit_override(audit).await?;
+                    memory.audit_override(audit)?;
                 }
                 replaced
             }
@@ -144,7 +144,7 @@ impl Control {
                 overrides::remove(redis.client(), &id.to_string(), audit, &lineage).await?
             }
             Backend::Memory(memory) => {
-                memory.audit_override(audit).await?;
+                memory.audit_override(audit)?;
                 Some(self.record_own(vec![(id, None)]).await?)
             }
         };

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use tollgate_core::clock::Clock;
 use tollgate_rules::config::Fingerprint;
 
@@ -32,14 +31,13 @@ pub fn is_like_system_author(name: &str) -> bool {
 }
 
 /// A version with its files.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StoredVersion {
     pub(super) version: Version,
     /// Distinguishes this version from another one with the same number.
     pub(super) token: String,
     pub(super) files: Arc<Files>,
     /// The tokens of the preceding versions, if the backend stores them.
-    #[serde(skip)]
     pub(super) trail: String,
 }
 

@@ -128,7 +128,7 @@ async fn malformed_copies_change_nothing() {
 
 #[tokio::test]
 async fn a_store_in_a_process_has_no_copies() {
-    let memory = Control::memory(tollgate::control::RulesSource::Memory, None).expect("usable");
+    let memory = Control::memory(tollgate::control::RulesSource::Memory);
     let refused = memory.rules_after(&RulesIdentity::default()).await;
     assert!(matches!(refused, Err(ControlError::Unavailable(_))), "{refused:?}");
 }

@@ -2,8 +2,6 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use serde::{Deserialize, Serialize};
-
 use super::{Added, AutomaticEntry, AutomaticMode, NewEntry};
 use crate::bounds::{MAX_ABUSE_RECORDS, MAX_AUTOMATIC_ENTRIES, MAX_DRY_RUN_ENTRIES};
 
@@ -11,14 +9,14 @@ use crate::bounds::{MAX_ABUSE_RECORDS, MAX_AUTOMATIC_ENTRIES, MAX_DRY_RUN_ENTRIE
 const MAX_OFFENCES: u64 = 30;
 
 /// Automatic entries, and the offences of keys whose entry has ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AbuseBook {
     records: BTreeMap<String, Record>,
     /// Number of changes.
     changes: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Record {
     entry: AutomaticEntry,
     forgotten_at_ms: u64,

@@ -1,19 +1,16 @@
-//! Versions, lists and switches in this process, persisted on disk if a file is set.
+//! Versions, lists and switches in this process.
 
 mod bans;
-mod disk;
-mod file;
 mod state;
 #[cfg(test)]
 mod tests;
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-pub use self::file::FileError;
-use self::{bans::MemoryBans, disk::Disk, file::RulesFile, state::State};
+use self::{bans::MemoryBans, state::State};
 use super::{
     Added, AuditEntry, AutomaticEntry, ControlError, Instance, NewEntry, Runtime, Version,
     change::Change,
@@ -22,44 +19,21 @@ use super::{
 };
 
 /// Handle on the store; clones share it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Memory(Arc<Inner>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Inner {
-    state: Arc<ArcSwap<State>>,
-    writer: Writer,
+    state: ArcSwap<State>,
+    /// Held during a change of the state.
+    writer: Mutex<()>,
     /// The last heartbeat of this instance, which is the only one.
     instance: Mutex<Option<Instance>>,
     events: EventLog,
     bans: MemoryBans,
 }
 
-/// Serializes changes of the state.
-#[derive(Debug)]
-enum Writer {
-    /// The holder of the lock changes the state.
-    Memory(Mutex<()>),
-    /// Changes are persisted first.
-    Disk(Arc<Disk>),
-}
-
 impl Memory {
-    /// Opens a store with the content of the file, if there is one.
-    pub(super) fn open(file: Option<PathBuf>) -> Result<Self, FileError> {
-        let (state, writer) = match file.map(RulesFile::open).transpose()? {
-            None => (Arc::default(), Writer::Memory(Mutex::default())),
-            Some((file, state)) => {
-                let state = Arc::new(state);
-                (Arc::clone(&state), Writer::Disk(Arc::new(Disk::new(file, state))))
-            }
-        };
-        let state = Arc::new(ArcSwap::new(state));
-        let instance = Mutex::new(None);
-        let (events, bans) = (EventLog::default(), MemoryBans::default());
-        Ok(Self(Arc::new(Inner { state, writer, instance, events, bans })))
-    }
-
     pub(super) fn heartbeat(&self, instance: Instance) -> StoreHead {
         *self.0.instance.lock() = Some(instance);
         let state = self.0.state.load();
@@ -80,12 +54,8 @@ impl Memory {
         self.0.state.load().version(number)
     }
 
-    pub(super) async fn apply(
-        &self,
-        stored: StoredVersion,
-        audit: AuditEntry,
-    ) -> Result<Version, ControlError> {
-        self.update(move |state| state.apply(stored, audit)).await
+    pub(super) fn apply(&self, stored: StoredVersion, audit: AuditEntry) -> Result<Version, ControlError> {
+        self.update(|state| state.apply(stored, audit))
     }
 
     /// The lists and switches, and the token of the automatic entries.
@@ -95,34 +65,29 @@ impl Memory {
         (Runtime { automatic, ..state.runtime.clone() }, state.abuse.token())
     }
 
-    pub(super) async fn add_automatic(
-        &self,
-        new: Vec<(NewEntry, AuditEntry)>,
-    ) -> Result<Vec<Added>, ControlError> {
-        self.update(move |state| Ok(state.add_automatic(new))).await
+    pub(super) fn add_automatic(&self, new: Vec<(NewEntry, AuditEntry)>) -> Result<Vec<Added>, ControlError> {
+        self.update(|state| Ok(state.add_automatic(new)))
     }
 
-    pub(super) async fn lift_automatic(
+    pub(super) fn lift_automatic(
         &self,
         id: &str,
         exemption: Option<AutomaticEntry>,
         audit: AuditEntry,
     ) -> Result<bool, ControlError> {
-        let id = id.to_owned();
-        self.update(move |state| Ok(state.lift_automatic(&id, exemption, audit))).await
+        self.update(|state| Ok(state.lift_automatic(id, exemption, audit)))
     }
 
-    pub(super) async fn change(&self, change: Change, audit: AuditEntry) -> Result<bool, ControlError> {
-        self.update(move |state| state.change(change, audit)).await
+    pub(super) fn change(&self, change: Change, audit: AuditEntry) -> Result<bool, ControlError> {
+        self.update(|state| state.change(change, audit))
     }
 
     /// Appends an entry to the audit log of overrides.
-    pub(crate) async fn audit_override(&self, audit: AuditEntry) -> Result<(), ControlError> {
-        self.update(move |state| {
+    pub(crate) fn audit_override(&self, audit: AuditEntry) -> Result<(), ControlError> {
+        self.update(|state| {
             state.audit_override(audit);
             Ok(())
         })
-        .await
     }
 
     pub(super) fn audit(&self, before: Option<&str>, limit: usize) -> Vec<AuditEntry> {
@@ -138,26 +103,21 @@ impl Memory {
         &self.0.bans
     }
 
-    /// Log of events; not persisted.
+    /// Log of events.
     pub(super) fn events(&self) -> &EventLog {
         &self.0.events
     }
 
-    /// Applies `change` to the state, and returns once it is persisted.
-    async fn update<T>(
+    /// Applies `change` to the state.
+    fn update<T>(
         &self,
         change: impl FnOnce(&mut State) -> Result<T, ControlError>,
     ) -> Result<T, ControlError> {
         let Inner { state, writer, .. } = &*self.0;
-        match writer {
-            Writer::Disk(disk) => disk.update(state, change).await,
-            Writer::Memory(lock) => {
-                let _guard = lock.lock();
-                let mut next = State::clone(&state.load());
-                let result = change(&mut next)?;
-                state.store(Arc::new(next));
-                Ok(result)
-            }
-        }
+        let _guard = writer.lock();
+        let mut next = State::clone(&state.load());
+        let result = change(&mut next)?;
+        state.store(Arc::new(next));
+        Ok(result)
     }
 }

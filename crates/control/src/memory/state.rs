@@ -6,8 +6,6 @@ use std::{
     sync::Arc,
 };
 
-use serde::{Deserialize, Serialize};
-
 use crate::{
     Added, AuditEntry, AutomaticEntry, ControlError, NewEntry, Runtime, Version,
     abuse::book::AbuseBook,
@@ -17,7 +15,7 @@ use crate::{
 };
 
 /// Content of the store; cheap to clone.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     /// By number; the last one is current.
     versions: BTreeMap<u64, Arc<StoredVersion>>,
@@ -25,12 +23,9 @@ pub(super) struct State {
     /// Newest last.
     audit: VecDeque<Arc<AuditEntry>>,
     /// Entries of the adaptive deny list, and their audit log, which leaves operators' entries their room.
-    #[serde(default)]
     pub(super) abuse: AbuseBook,
-    #[serde(default)]
     abuse_audit: VecDeque<Arc<AuditEntry>>,
     /// The audit log of overrides, beside the others because earlier releases reject their actions.
-    #[serde(default)]
     override_audit: VecDeque<Arc<AuditEntry>>,
     /// Number of audit log entries so far.
     audited: u64,

@@ -235,7 +235,7 @@ fn rules_come_from_where_the_counters_live_or_from_a_directory() {
         (String::new(), RulesSource::Directory),
         (redis.to_owned(), RulesSource::Directory),
         (format!("{redis} --rules redis"), RulesSource::Redis),
-        ("--rules memory --rules-file /tmp/rules.json".to_owned(), RulesSource::Memory),
+        ("--rules memory".to_owned(), RulesSource::Memory),
     ] {
         assert_eq!(settings(&line, &[]).rules.source, source, "{line}");
     }
@@ -244,7 +244,6 @@ fn rules_come_from_where_the_counters_live_or_from_a_directory() {
     assert!(
         refusal(&format!("{redis} --rules memory"), &[]).contains("--rules: `memory` with a Redis store")
     );
-    assert!(refusal("--rules-file /tmp/rules.json", &[]).contains("--rules-file: only for --rules memory"));
     assert!(refusal("--rules nowhere", &[]).contains("directory, redis, memory"));
 }
 

@@ -17,7 +17,7 @@ const METHODS: [&str; 5] = ["get", "post", "put", "delete", "patch"];
 
 fn router() -> Router {
     let memory = MemoryStore::new(16, Clock::System);
-    let control = Control::memory(RulesSource::Memory, None).expect("usable");
+    let control = Control::memory(RulesSource::Memory);
     let parts = ApiParts {
         fleet: FleetView::new(control.clone(), true),
         rollouts: RolloutView::new(control.clone()),
