@@ -58,30 +58,6 @@ OPERATIONS.put = function()
   end)
 end
 
--- Puts or removes an override unless it has changed. ARGV: as of `put`, with the revision of the override that the
--- instance has, or '0' for none, before its id; the payload is '' for a removal. Replies also 'stale' if it has changed.
-OPERATIONS.replace = function()
-  return change(ARGV[7], ARGV[8], function(revision, now)
-    -- The instance may have dropped one that has ended.
-    sweep(now)
-    local id = ARGV[10]
-    local known = redis.call('ZMSCORE', revisions, id)[1] or '0'
-    if tonumber(known) ~= tonumber(ARGV[9]) then
-      return nil, 'stale'
-    end
-    if known == '0' and redis.call('HLEN', overrides) >= tonumber(ARGV[6]) then
-      return nil, 'full'
-    end
-    if ARGV[12] == '' then
-      remove(id, revision)
-      trim()
-    else
-      put(id, revision, ARGV[11], ARGV[12])
-    end
-    return revision
-  end)
-end
-
 -- Removes an override. ARGV: the token, the audit log entry, 'some' or 'none' and a lineage as above, and the id.
 -- Replies 'made' and the last revision, or 'none' or 'lost'.
 OPERATIONS.remove = function()

@@ -128,7 +128,6 @@ impl Server {
         let open = move |rules: &Arc<ActiveRules>, background| services.open(rules, background);
         let mut running = start_with(settings, parts, open).await?;
         running.tasks.add([memory_gauge, reports.detect_abuse(&running.instance)]);
-        running.tasks.count_instances(replicas.clone());
         running.tasks.add([reports.list_bans(&running.instance), reports.raise_events(&running.instance)]);
         let lending = lending_store.zip(watch).map(|(store, watch)| {
             let rules = Arc::clone(&running.instance.rules);

@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 
 use tokio_util::task::AbortOnDropHandle;
-use tollgate_limiter::Replicas;
 
 use super::instance::Instance;
 use crate::{
@@ -19,7 +18,7 @@ pub(super) struct Tasks {
     /// Figures and events of the fleet.
     _fleet: FleetTasks,
     /// Reports and ramps of rollouts.
-    rollouts: RolloutTasks,
+    _rollouts: RolloutTasks,
     /// Detection of unusual traffic, if enabled.
     _anomaly_watch: Option<AnomalyWatch>,
     /// Tasks of the limiters and of their stores.
@@ -44,7 +43,7 @@ impl Tasks {
         let watch = |sensitivity| AnomalyWatch::start(sensitivity, control, rules, &anomalies);
         let tasks = Self {
             _fleet: fleet_tasks,
-            rollouts: rollout_tasks,
+            _rollouts: rollout_tasks,
             _anomaly_watch: settings.anomalies.map(watch),
             of_limiters: Vec::new(),
         };
@@ -54,10 +53,5 @@ impl Tasks {
     /// Adds tasks of the limiters.
     pub(super) fn add(&mut self, tasks: impl IntoIterator<Item = AbortOnDropHandle<Infallible>>) {
         self.of_limiters.extend(tasks);
-    }
-
-    /// Counts the instances that share the traffic, by which limits are tuned; one until then.
-    pub(super) fn count_instances(&self, replicas: Replicas) {
-        self.rollouts.count_instances(replicas);
     }
 }

@@ -10,7 +10,7 @@ use tokio::{
 use tollgate_core::clock::Clock;
 use tollgate_limiter::{
     ActiveRules,
-    demand::{Demand, Recommendation, RecommendedLimit},
+    demand::{Demand, Recommendation},
     talkers::{self, TakenDemand},
 };
 use tollgate_runtime::slices::{self, items_per_slice};
@@ -52,16 +52,6 @@ impl DemandView {
             }
             slices::pause();
         }
-    }
-
-    /// Limits of rules, by domain and path, that deny a part of the hits, where this many instances share the traffic evenly.
-    pub(super) fn limits<'r>(
-        &self,
-        rules: impl Iterator<Item = (&'r str, &'r str, f64)>,
-        instances: u32,
-    ) -> Vec<Option<RecommendedLimit>> {
-        let demand = self.0.lock();
-        rules.map(|(domain, rule, part)| demand.limit_for(domain, rule, part, instances)).collect()
     }
 }
 

@@ -1,9 +1,8 @@
-//! Gradual changes of limits over the whole fleet: comparisons with candidates, ramps, and recommended and tuned limits.
+//! Gradual changes of limits over the whole fleet: comparisons with candidates, ramps, and recommended limits.
 //!
 //! ```text
 //! every instance ──> report: hits by side and by outcome ──> control store ──> view ──> API, dashboard
 //!                                            one instance (lease) ──> ramps ──> switches ──> all instances
-//!                                                                 └──> tuned limits ──> overrides ──> all instances
 //! ```
 //!
 //! Limits are recommended from the demand of keys, which each instance observes alone.
@@ -17,14 +16,13 @@ pub mod metrics;
 mod ramps;
 mod report;
 mod task;
-mod tuning;
 mod view;
 
 use std::{convert::Infallible, sync::Arc};
 
 use tokio_util::task::AbortOnDropHandle;
 use tollgate_control::Control;
-use tollgate_limiter::{ActiveRules, Replicas};
+use tollgate_limiter::ActiveRules;
 
 pub(crate) use self::view::{CandidateView, RolloutView};
 
@@ -32,7 +30,6 @@ pub(crate) use self::view::{CandidateView, RolloutView};
 #[derive(Debug)]
 pub(crate) struct RolloutTasks {
     _tasks: [AbortOnDropHandle<Infallible>; 2],
-    view: RolloutView,
 }
 
 impl RolloutTasks {
@@ -42,11 +39,6 @@ impl RolloutTasks {
         let task = task::run(control.clone(), Arc::clone(rules), view.clone());
         let demand = demand::run(Arc::clone(rules), view.demand().clone());
         let tasks = [tokio::spawn(task), tokio::spawn(demand)];
-        (Self { _tasks: tasks.map(AbortOnDropHandle::new), view: view.clone() }, view)
-    }
-
-    /// Counts the instances that share the traffic, by which limits are tuned; one until then.
-    pub(crate) fn count_instances(&self, replicas: Replicas) {
-        self.view.set_replicas(replicas);
+        (Self { _tasks: tasks.map(AbortOnDropHandle::new) }, view)
     }
 }

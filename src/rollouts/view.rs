@@ -1,16 +1,12 @@
 //! Comparisons of all instances, for the API.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use serde::Serialize;
 use tokio::{sync::Mutex, time::Instant};
 use tollgate_control::{Control, ControlError};
-use tollgate_limiter::{Replicas, candidates::Outcome};
+use tollgate_limiter::candidates::Outcome;
 
 use super::{
     demand::DemandView,
@@ -38,7 +34,6 @@ struct Inner {
     control: Control,
     own: ArcSwap<RolloutReport>,
     demand: DemandView,
-    replicas: OnceLock<Replicas>,
     cached: Mutex<Option<(Instant, Arc<Reports>)>>,
 }
 
@@ -110,7 +105,6 @@ impl RolloutView {
             control,
             own: ArcSwap::default(),
             demand: DemandView::default(),
-            replicas: OnceLock::new(),
             cached: Mutex::default(),
         }))
     }
@@ -118,17 +112,6 @@ impl RolloutView {
     /// Demand of this instance.
     pub(crate) fn demand(&self) -> &DemandView {
         &self.0.demand
-    }
-
-    /// Sets the count of instances.
-    pub(super) fn set_replicas(&self, replicas: Replicas) {
-        // Set once, at the start.
-        let _ = self.0.replicas.set(replicas);
-    }
-
-    /// Number of instances that share the traffic.
-    pub(super) fn instances(&self) -> u32 {
-        self.0.replicas.get().map_or(1, |replicas| replicas.known().get())
     }
 
     /// Sets the report of this instance.

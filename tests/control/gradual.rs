@@ -1,14 +1,9 @@
-//! Gradual changes: a candidate that becomes the limit, ramps, and tuned limits, by real instances.
-
-use std::time::{Duration, Instant};
+//! Gradual changes: a candidate that becomes the limit, and ramps, by real instances.
 
 use redis::cmd;
 use serde_json::{Value, json};
-use tokio::time::sleep;
 
-use tollgate::control::{Control, OverrideEntry, RulesSource};
-
-use super::{DEADLINE, found, redis_control, until};
+use super::{found, until};
 use crate::support::{
     http,
     redis::Redis,
@@ -192,86 +187,5 @@ async fn a_ramp_is_not_set_back_by_one_client_but_by_many() {
             state == json!(expected)
         })
         .await;
-    }
-}
-
-const TUNED: &str = "\
-domain: web
-descriptors:
-- key: k
-  rate_limit:
-    unit: second
-    requests_per_unit: 1000
-    tune: {target_denied: 20%, between: [2, 5000], step: 50%, every: 1h}
-";
-
-#[tokio::test]
-async fn a_limit_is_tuned_by_one_step_and_held_by_an_operator() {
-    let config = rules(TUNED);
-    let instance = Tollgate::start(config.path(), &["--rules", "memory"]);
-    let overrides = || api(&instance, "GET", "/overrides", &Value::Null).1["overrides"].clone();
-    // Some hundred keys want far less than the limit.
-    let begun = Instant::now();
-    while overrides() == json!([]) {
-        let mut client = instance.client().await;
-        for number in 0..200 {
-            charge(&mut client, &format!("client-{number}")).await;
-        }
-        let states = http::get(&instance.admin_url("/metrics")).body;
-        let states: Vec<&str> = states.lines().filter(|line| line.starts_with("tollgate_tune")).collect();
-        assert!(begun.elapsed() < DEADLINE, "in vain: {states:?}");
-        sleep(Duration::from_millis(50)).await;
-    }
-    let made = overrides()[0].clone();
-    assert_eq!(
-        (&made["author"], &made["rate_limit"]),
-        (&json!("tollgate"), &json!({"requests_per_unit": 500}))
-    );
-    let reason = made["reason"].as_str().expect("a text");
-    assert!(
-        reason.starts_with("tune: 1000 to 500 per 1 s; ") && reason.ends_with("would deny 20% of hits"),
-        "{reason}"
-    );
-    until("the step is active and recorded", async || {
-        let rlconfig = http::get(&instance.admin_url("/rlconfig")).body;
-        let (_, audit) = api(&instance, "GET", "/audit?limit=5", &Value::Null);
-        rlconfig.contains("requests_per_unit=500")
-            && rlconfig.contains("between: [2, 5000]")
-            && audit.to_string().contains("tune: 1000 to 500 per 1 s")
-            && gauge(&instance, r#"tollgate_tune_steps_total{direction="down"}"#) > 0.0
-    })
-    .await;
-
-    let theirs =
-        json!({"domain": "web", "rule": "k", "rate_limit": {"requests_per_unit": 30}, "reason": "hold"});
-    assert_eq!(api(&instance, "PUT", "/overrides", &theirs).0, 200);
-    let held = r#"tollgate_tuned_rules{state="held"}"#;
-    until("the limit is held", async || gauge(&instance, held) > 0.0).await;
-    assert_eq!(overrides()[0]["rate_limit"], json!({"requests_per_unit": 30}));
-}
-
-#[tokio::test]
-async fn an_override_that_was_set_meanwhile_is_not_replaced() {
-    let redis = Redis::start();
-    let memory = Control::memory(RulesSource::Memory);
-    for control in [memory, redis_control(&redis.url(), "")] {
-        let entry = |limit: u32| OverrideEntry {
-            id: String::new(),
-            domain: "web".into(),
-            rule: "k".into(),
-            key: Vec::new(),
-            rate_limit: [("requests_per_unit".to_owned(), limit.into())].into_iter().collect(),
-            reason: "tune".into(),
-            author: "tollgate".into(),
-            created_at_ms: 1,
-            expires_at_ms: None,
-        };
-        let replace = async |limit: u32, is_removed: bool| {
-            control.replace_override(0, entry(limit), is_removed).await.expect("a reply")
-        };
-        assert!(replace(5, false).await, "there was none");
-        assert!(!replace(6, false).await && !replace(5, true).await, "there is one");
-        let audit = control.audit(None, 10).await.expect("a log");
-        assert_eq!(audit.iter().filter(|logged| logged.subject.starts_with("override web k")).count(), 1);
     }
 }

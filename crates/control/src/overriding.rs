@@ -87,49 +87,6 @@ impl Control {
         recorded.map_err(|error| ControlError::Unavailable(error.to_string()))
     }
 
-    /// Puts an override, or removes it, unless it has another revision than `known`, as of [`Control::override_at`]. Whether it
-    /// had that one; otherwise nothing changed. The caller validates the override.
-    ///
-    /// # Errors
-    /// When there are too many, another region writes them, or the store does not respond.
-    pub async fn replace_override(
-        &self,
-        known: u64,
-        entry: OverrideEntry,
-        is_removed: bool,
-    ) -> Result<bool, ControlError> {
-        self.require_writable()?;
-        let entry = entry.bounded()?;
-        let id = OverrideEntry::id_of(&entry.domain, &entry.rule, &entry.key);
-        let action = if is_removed { Action::RemoveOverride } else { Action::SetOverride };
-        let audit = AuditEntry::new(&entry.author, action, entry.subject(), entry.reason.clone());
-        let entry = (!is_removed).then_some(entry);
-        let replaced = match self.backend() {
-            Backend::Redis(redis) => {
-                let lineage = self.overrides().with(|book| book.head().lineage.clone());
-                let id = id.to_string();
-                overrides::replace(redis.client(), (known, &id), entry.as_ref(), audit, &lineage).await?
-            }
-            Backend::Memory(memory) => {
-                let control = self.clone();
-                let replace = move || control.overrides().replace_own((known, id), entry);
-                let replaced = spawn_blocking(replace).await;
-                let replaced = replaced.map_err(|error| ControlError::Unavailable(error.to_string()))?;
-                if replaced.is_some() {
-                    memory.audit_override(audit)?;
-                }
-                replaced
-            }
-        };
-        self.changed().notify_one();
-        Ok(replaced.is_some())
-    }
-
-    /// The override with this identifier that this instance holds, and its revision; 0 without one.
-    pub fn override_at(&self, id: OverrideId) -> (u64, Option<OverrideEntry>) {
-        self.overrides().with(|book| (book.revision_of(id), book.get(id)))
-    }
-
     /// Removes an override; whether it existed. Returns once this instance enforces that, or after a second.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use super::{
 };
 
 /// Author of changes that no operator made.
-pub const SYSTEM_AUTHOR: &str = "tollgate";
+pub(super) const SYSTEM_AUTHOR: &str = "tollgate";
 
 /// Whether a caller's name is that of the system or looks like it: in another case, with signs, or with letters of another
 /// alphabet.

@@ -69,12 +69,6 @@ impl EnforcedShare {
         f64::from(self.0) / 100.0
     }
 
-    /// The share as a part of 1.
-    #[allow(clippy::float_arithmetic)] // A target, whose last digit does not matter.
-    pub fn part(self) -> f64 {
-        f64::from(self.0) / f64::from(Self::WHOLE)
-    }
-
     /// Whether the limit is enforced for some keys and not for others.
     pub const fn is_partial(self) -> bool {
         0 < self.0 && self.0 < Self::WHOLE

@@ -29,7 +29,6 @@ mod scope;
 mod shedding;
 mod snapshot;
 mod stated_value;
-mod tune;
 mod weights;
 mod wildcard;
 
@@ -66,7 +65,6 @@ pub use self::{
     shedding::{Shedding, UTILIZATION_KEY},
     snapshot::{ActiveSet, Companion, OverrideTarget, Snapshot, SnapshotGuard},
     stated_value::StatedValue,
-    tune::{Tune, TuneEvidence},
     weights::Weights,
     wildcard::Wildcard,
 };

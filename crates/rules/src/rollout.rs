@@ -1,9 +1,6 @@
-//! Gradual changes of a limit: the share of its keys for which it denies, a candidate beside it, and bounds within which it is
-//! tuned.
+//! Gradual changes of a limit: the share of its keys for which it denies, and a candidate beside it.
 
 use tollgate_core::{EnforcedShare, RecordId, algorithm::Policy, quota::Quota};
-
-use crate::tune::Tune;
 
 /// Gradual change of a rule's limit.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -12,8 +9,6 @@ pub struct Rollout {
     pub enforced: Option<EnforcedShare>,
     /// The limit that is compared with the rule's.
     pub candidate: Option<Box<Candidate>>,
-    /// Bounds and speed of the tuning; `None` if the limit is not tuned.
-    pub tune: Option<Box<Tune>>,
 }
 
 /// A limit beside that of a rule: charged by the same requests, in counters of its own, without effect on the answer.

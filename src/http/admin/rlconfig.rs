@@ -201,14 +201,6 @@ fn add_rollout(line: &mut String, rollout: &Rollout) {
     if let Some(candidate) = &rollout.candidate {
         let _ = write!(line, ", candidate: {{{}}}", candidate_text(candidate));
     }
-    if let Some(tune) = &rollout.tune {
-        let ((least, most), target, step) = (tune.bounds, tune.target, tune.step);
-        let _ = write!(
-            line,
-            ", tune: {{target_denied: {target}%, between: [{least}, {most}], step: {step}%, every: {}s}}",
-            tune.interval.as_secs()
-        );
-    }
 }
 
 /// Keys of the domain on how its limits are charged.

@@ -64,25 +64,6 @@ pub(crate) async fn put(
     made(client.run(&operation).await?)?.ok_or_else(|| malformed("no result"))
 }
 
-/// Puts or removes an override unless the store has another one than that of this revision, 0 for none, and returns the last
-/// revision; `None` if it has.
-pub(crate) async fn replace(
-    client: &ScriptClient,
-    (known, id): (u64, &str),
-    entry: Option<&OverrideEntry>,
-    audit: AuditEntry,
-    lineage: &str,
-) -> ControlResult<Option<u64>> {
-    let (ends, payload) = match entry {
-        Some(entry) => (end(entry), to_json(entry)?),
-        None => (b"0".to_vec(), Vec::new()),
-    };
-    let mut arguments = vec![token().into_bytes(), to_json(&audit)?, MAX_OVERRIDES.to_string().into_bytes()];
-    arguments.extend(lineage_arguments(lineage));
-    arguments.extend([known.to_string().into_bytes(), id.as_bytes().to_vec(), ends, payload]);
-    made(client.run(&Operation::of_overrides("replace").with(arguments)).await?)
-}
-
 /// Removes an override, and returns the revision; `None` if it does not exist.
 pub(crate) async fn remove(
     client: &ScriptClient,
@@ -284,7 +265,7 @@ fn made(reply: Reply) -> ControlResult<Option<u64>> {
     let mut part = || parts.next().ok_or_else(|| malformed("no result")).and_then(bytes);
     match part()?.as_slice() {
         b"made" => number(&part()?).map(Some),
-        b"none" | b"stale" => Ok(None),
+        b"none" => Ok(None),
         b"full" => Err(ControlError::TooMany { what: "overrides", most: MAX_OVERRIDES }),
         b"lost" => {
             Err(ControlError::Unavailable("it has lost the overrides, which are restored soon".into()))

@@ -195,11 +195,6 @@ impl OverrideBook {
         ends.filter(|end| *end > now_ms).min()
     }
 
-    /// The revision of the override with this identifier; 0 without one.
-    pub(crate) fn revision_of(&self, id: OverrideId) -> u64 {
-        self.records.get(&id).map_or(0, |record| record.revision)
-    }
-
     /// The override with this identifier.
     pub(crate) fn get(&self, id: OverrideId) -> Option<OverrideEntry> {
         self.records.get(&id).map(Record::entry)

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{sync::watch, time::timeout};
 use tollgate_core::clock::Clock;
 use tollgate_rules::OverrideId;
@@ -62,27 +62,7 @@ impl OverrideReplica {
 
     /// Records changes that only this instance makes, with the next revisions, and returns the last one. Slow with a file.
     pub(crate) fn record_own(&self, changes: Vec<(OverrideId, Option<OverrideEntry>)>) -> u64 {
-        self.recorded_own(changes, self.journal.lock())
-    }
-
-    /// Records a change that only this instance makes, unless the override has another revision than this one, 0 for none.
-    /// Returns the revision; `None` if it has another one. Slow with a file.
-    pub(crate) fn replace_own(
-        &self,
-        (known, id): (u64, OverrideId),
-        entry: Option<OverrideEntry>,
-    ) -> Option<u64> {
-        // No change is made while it is locked.
-        let journal = self.journal.lock();
-        let is_known = self.with(|book| book.revision_of(id)) == known;
-        is_known.then(|| self.recorded_own(vec![(id, entry)], journal))
-    }
-
-    fn recorded_own(
-        &self,
-        changes: Vec<(OverrideId, Option<OverrideEntry>)>,
-        mut journal: MutexGuard<'_, Option<Journal>>,
-    ) -> u64 {
+        let mut journal = self.journal.lock();
         let next = self.with(|book| book.head().revision.saturating_add(1));
         let first = next.max(now_ms().saturating_mul(1_000));
         let changes = changes.into_iter().zip(first..);

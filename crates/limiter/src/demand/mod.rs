@@ -192,15 +192,6 @@ impl Demand {
         found.sort_by(|a, b| (&a.domain, &a.rule).cmp(&(&b.domain, &b.rule)));
         found
     }
-
-    /// The limit of a rule that denies `part` of the hits, for each of `instances` that share the traffic evenly; `None` before
-    /// the first whole window.
-    pub fn limit_for(&self, domain: &str, rule: &str, part: f64, instances: u32) -> Option<RecommendedLimit> {
-        let name = (domain.into(), rule.into());
-        let merged = self.rules.get(&name)?.merged()?;
-        let scale = f64::from(instances.max(1));
-        limit(&merged.all, &merged.groups, DemandSketch::limit_for_hits, part, scale)
-    }
 }
 
 /// The quota of a rule with a window.

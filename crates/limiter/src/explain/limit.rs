@@ -81,12 +81,7 @@ fn rollout_text(rollout: &Rollout) -> String {
     let enforced = rollout.enforced.map(|share| format!(", enforced for {share}% of keys"));
     let candidate = rollout.candidate.as_ref();
     let candidate = candidate.map(|candidate| format!(", candidate ({})", candidate_text(candidate)));
-    let tune = rollout.tune.as_ref().map(|tune| {
-        let ((least, most), target, step) = (tune.bounds, tune.target, tune.step);
-        let interval = tune.interval.as_secs();
-        format!(", tuned between {least} and {most} to deny {target}% of hits, by {step}% each {interval}s")
-    });
-    [enforced, candidate, tune].into_iter().flatten().collect()
+    [enforced, candidate].into_iter().flatten().collect()
 }
 
 #[allow(clippy::float_arithmetic)] // Shown to people.

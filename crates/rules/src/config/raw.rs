@@ -268,7 +268,6 @@ raw_rate_limit! {
     notify: RawThresholds,
     enforce_percent: EnforcedShare,
     candidate: RawCandidate,
-    tune: RawTune,
     retry_after_spread: Rc<str>,
     name: Rc<str>,
 }
@@ -306,15 +305,6 @@ pub struct RawCarry {
     pub debt: bool,
     /// The share of unused hits, in percent.
     pub unused: u8,
-}
-
-/// The mapping under `tune`.
-#[derive(Clone, Debug, Default)]
-pub struct RawTune {
-    pub target_denied: Field<EnforcedShare>,
-    pub between: Field<Vec<u32>>,
-    pub step: Field<EnforcedShare>,
-    pub every: Field<Rc<str>>,
 }
 
 /// The mapping under `load_shedding`.

@@ -23,8 +23,6 @@ pub(super) enum Section {
     Candidate,
     /// The mapping under `carry`.
     Carry,
-    /// The mapping under `tune`.
-    Tune,
     /// The mapping under `reserve`.
     Reserve,
 }
@@ -54,7 +52,6 @@ enum Language {
 use Language::{Extension, Reference};
 use Section::{
     Abuse, Ban, Candidate, Carry, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces, Reserve,
-    Tune,
 };
 
 /// Key of the language.
@@ -120,11 +117,6 @@ const KEYS: &[Key] = &[
     key("notify", Extension, &[RateLimit]),
     key("enforce_percent", Extension, &[RateLimit]),
     key("candidate", Extension, &[RateLimit]),
-    key("tune", Extension, &[RateLimit]),
-    key("target_denied", Extension, &[Tune]),
-    key("between", Extension, &[Tune]),
-    key("step", Extension, &[Tune]),
-    key("every", Extension, &[Tune]),
     key("threshold", Extension, &[Ban]),
     key("interval", Extension, &[Ban]),
     key("duration", Extension, &[Ban, Abuse]),
@@ -155,7 +147,7 @@ const MAX_COMPARED_BYTES: usize = 64;
 
 impl Section {
     /// All sections, in the order in which a key is suggested.
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Descriptor,
         Self::RateLimit,
         Self::File,
@@ -166,7 +158,6 @@ impl Section {
         Self::LoadShedding,
         Self::Candidate,
         Self::Carry,
-        Self::Tune,
         Self::Reserve,
     ];
 
@@ -188,7 +179,6 @@ impl Section {
             Self::LoadShedding => "`load_shedding`",
             Self::Candidate => "`candidate`",
             Self::Carry => "`carry`",
-            Self::Tune => "`tune`",
             Self::Reserve => "`reserve`",
         }
     }

@@ -27,7 +27,6 @@ mod scope;
 mod several;
 mod shedding;
 mod suspicious;
-mod tune;
 
 use std::{collections::BTreeMap, fmt, mem, rc::Rc};
 

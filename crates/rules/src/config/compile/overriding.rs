@@ -85,11 +85,6 @@ fn check_keys(rule: &Rule, raw: &Stated<RawRateLimit>, problems: &mut Problems, 
             problems.error(SOURCE, at, path.key(key), message);
             return false;
         }
-        if key == "tune" {
-            let message = "is not a key of an override; expected `tune` in the rule itself";
-            problems.error(SOURCE, at, path.key(key), message);
-            return false;
-        }
         if IDENTITY.contains(&key) {
             problems.error(
                 SOURCE,
@@ -173,7 +168,6 @@ fn carry_rollout(rule: &Rollout, compiled: &mut Rollout, raw: &RawRateLimit) {
     if !raw.candidate.is_present() {
         compiled.candidate.clone_from(&rule.candidate);
     }
-    compiled.tune.clone_from(&rule.tune);
 }
 
 /// Gives the override what identifies the rule, and what it does not state.

@@ -1,8 +1,8 @@
-//! Gradual changes of a limit: `enforce_percent`, `candidate` and `tune`.
+//! Gradual changes of a limit: `enforce_percent` and `candidate`.
 
 use tollgate_core::{EnforcedShare, PathStep, SyncMode, algorithm::Policy};
 
-use super::{descriptor::Compiler, tune};
+use super::descriptor::Compiler;
 use crate::{
     Candidate, Limit, Rollout, Scope, Segment, Value,
     config::{
@@ -30,8 +30,7 @@ pub(super) fn read(
 ) -> Option<Rollout> {
     let enforced = enforced(compiler, descriptor, raw, limit.segments, path);
     let candidate = candidate(compiler, raw, limit, path);
-    let tune = tune::read(compiler, raw, (limit.limit, limit.segments, limit.scope), path);
-    Some(Rollout { enforced: enforced?, candidate: candidate?.map(Box::new), tune: tune?.map(Box::new) })
+    Some(Rollout { enforced: enforced?, candidate: candidate?.map(Box::new) })
 }
 
 fn enforced(

@@ -99,7 +99,6 @@ fn check_keys(compiler: &mut Compiler<'_>, raw: &RawRateLimit, path: &Path<'_>) 
         raw.on_share_exhausted.stated().filter(|stated| &*stated.value == "wait").map(|stated| stated.at);
     let inherit =
         raw.inherit.stated().filter(|inherit| inherit.value != RawInherit::No).map(|stated| stated.at);
-    let tune = raw.tune.stated().map(|stated| stated.at);
     let keys = [
         ("unlimited", unlimited, "has no effect beside other limits; expected a limit, or no element"),
         (
@@ -119,11 +118,6 @@ fn check_keys(compiler: &mut Compiler<'_>, raw: &RawRateLimit, path: &Path<'_>) 
             "is not a key of `rate_limits`: a lease settles one limit of a descriptor; expected one `rate_limit`",
         ),
         ("inherit", inherit, "is not a key of `rate_limits`; expected all keys of the limit"),
-        (
-            "tune",
-            tune,
-            "is not a key of `rate_limits`: denials of the other limits hide the demand; expected one `rate_limit`",
-        ),
         (
             "candidate",
             raw.candidate.stated().map(|stated| stated.at),

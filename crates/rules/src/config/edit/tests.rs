@@ -281,10 +281,6 @@ fn a_gradual_change_that_an_anchor_shares_is_not_edited() {
             "candidate: {unit: day, requests_per_unit: 9}",
             json!({"candidate": {"unit": "day", "requests_per_unit": 12}}),
         ),
-        (
-            "tune: {between: [1, 9], target_denied: 5%, step: 5%, every: 1h}",
-            json!({"tune": {"between": [1, 20], "target_denied": "5%", "step": "5%", "every": "1h"}}),
-        ),
     ] {
         let text = format!(
             "domain: d\ndescriptors:\n- key: a\n  rate_limit: &std {{unit: day, requests_per_unit: 5, {stated}}}\n\

@@ -6,8 +6,8 @@ use tollgate_core::algorithm::Algorithm;
 
 use crate::config::raw::{Field, RawRateLimit, Stated};
 
-/// Keys of a limit that identify it, concern others, or have bounds around its number.
-const IDENTITY: [&str; 4] = ["name", "replaces", "inherit", "tune"];
+/// Keys of a limit that identify it or concern others.
+const IDENTITY: [&str; 3] = ["name", "replaces", "inherit"];
 
 /// Parameters of one algorithm, which another one has no use for. An overdraft is not among them: a limit that loses it
 /// loses charges, so that is an error.

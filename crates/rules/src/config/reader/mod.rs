@@ -12,7 +12,7 @@ use super::{
     problem::{Path, Problems},
     raw::{
         Field, RawAbuse, RawBan, RawDescriptor, RawDescriptors, RawFile, RawLimit, RawRateLimit, RawReplaces,
-        RawReserve, RawShedding, RawTune, Stated,
+        RawReserve, RawShedding, Stated,
     },
     scalar::Meaning,
     vocabulary::{KeyStatus, Section, is_of_reference},
@@ -214,21 +214,6 @@ impl Reader<'_> {
             _ => {}
         });
         stated_if(was_read, node, ban)
-    }
-
-    fn tune(&mut self, node: &Node, path: &Path<'_>) -> Field<RawTune> {
-        if is_null(node) {
-            return Field::Absent;
-        }
-        let mut tune = RawTune::default();
-        let was_read = self.each_key(node, path, Section::Tune, |reader, key, value, path| match key {
-            "target_denied" => tune.target_denied = reader.share(value, path),
-            "between" => tune.between = reader.numbers(value, path),
-            "step" => tune.step = reader.share(value, path),
-            "every" => tune.every = reader.text(value, path),
-            _ => {}
-        });
-        stated_if(was_read, node, tune)
     }
 
     fn reserve(&mut self, node: &Node, path: &Path<'_>) -> Field<RawReserve> {

@@ -9,10 +9,7 @@ use crate::{
     NotifyThresholds,
     config::{
         problem::Path,
-        raw::{
-            Field, Ratio, RawBan, RawCandidate, RawCarry, RawInherit, RawReserve, RawThresholds, RawTune,
-            Stated,
-        },
+        raw::{Field, Ratio, RawBan, RawCandidate, RawCarry, RawInherit, RawReserve, RawThresholds, Stated},
         scalar::Meaning,
         vocabulary::Section,
         yaml::{Content, Node, Position, Scalar},
@@ -40,12 +37,6 @@ impl Reader<'_> {
     /// Reads a list of texts; invalid if one of them is.
     pub(super) fn texts(&mut self, node: &Node, path: &Path<'_>) -> Field<Vec<Stated<Rc<str>>>> {
         self.list(node, path, ("a list", "a text"), Self::text)
-    }
-
-    /// Reads a list of numbers; invalid if one of them is.
-    pub(super) fn numbers(&mut self, node: &Node, path: &Path<'_>) -> Field<Vec<u32>> {
-        let numbers = self.list(node, path, ("a list of numbers", "a number"), Self::number);
-        numbers.map(|numbers| numbers.iter().map(|number| number.value).collect())
     }
 
     /// Reads a list, of which `expected` describes the whole and an item.
@@ -276,7 +267,6 @@ read_by! {
     candidate: RawCandidate,
     thresholds: RawThresholds,
     carry: RawCarry,
-    tune: RawTune,
     inherit: RawInherit,
     ban: RawBan,
     reserve: RawReserve,

@@ -10,7 +10,7 @@ use crate::{
     OnShareExhausted, OnStoreError, Scope,
     abuse::AbuseMode,
     config::vocabulary::Section::{
-        self, Abuse, Ban, Candidate, Carry, Descriptor, LoadShedding, RateLimit, Replaces, Reserve, Tune,
+        self, Abuse, Ban, Candidate, Carry, Descriptor, LoadShedding, RateLimit, Replaces, Reserve,
     },
 };
 
@@ -29,8 +29,6 @@ pub(super) enum Shape {
     Hits,
     /// A list of whole percentages.
     Percentages,
-    /// A list of numbers of 32 bits.
-    Numbers,
     /// True or false.
     Flag,
     /// A part of a whole, 0 to 1 or a percentage.
@@ -109,7 +107,7 @@ fn abuse_modes() -> Vec<&'static str> {
 }
 
 use Shape::{
-    Duration, Flag, FlagOrSection, Hits, Mapping, Number, Numbers, Percent, Percentages, Ratio, RequiredText,
+    Duration, Flag, FlagOrSection, Hits, Mapping, Number, Percent, Percentages, Ratio, RequiredText,
     Sections, Text, Texts, Unit, Words,
 };
 
@@ -200,15 +198,6 @@ const KEYS: &[KeySchema] = &[
     ),
     key("add", Number, "Hits that are reserved beyond those of the request."),
     key("cap", Ratio, "Largest part of the limit that one reservation takes."),
-    key(
-        "tune",
-        Shape::Section(Tune),
-        "Moves the limit slowly within bounds, towards a denied part of requests.",
-    ),
-    key("target_denied", Percent, "Percentage of requests that may be denied."),
-    key("between", Numbers, "Least and greatest limit."),
-    key("step", Percent, "Greatest change of the limit at once."),
-    key("every", Duration, "Time between two changes."),
     key("notify", Percentages, "Shares of the limit of whose use operators are notified."),
     key("enforce_percent", Percent, "Part of the keys that the limit is enforced for; others are shadowed."),
     key(

@@ -91,9 +91,6 @@ fn value_of(shape: Shape) -> Value {
         Shape::Percentages => json!({"type": ["array", "null"], "items": {
             "type": "string", "pattern": WHOLE_PERCENTAGE,
         }}),
-        Shape::Numbers => json!({"type": ["array", "null"], "items": {
-            "type": "integer", "minimum": 0, "maximum": u32::MAX,
-        }}),
         Shape::Flag => json!({"anyOf": [{"type": ["boolean", "null"]}, {"enum": BOOL_WORDS}]}),
         Shape::Ratio => part_of(1),
         Shape::Percent => part_of(100),
@@ -144,7 +141,6 @@ const fn name_of(section: Section) -> &'static str {
         Section::Candidate => "candidate",
         Section::Carry => "carry",
         Section::Reserve => "reserve",
-        Section::Tune => "tune",
     }
 }
 

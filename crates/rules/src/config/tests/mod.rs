@@ -23,7 +23,6 @@ mod rollout;
 mod several;
 mod suspicious;
 mod sync;
-mod tune;
 mod watching;
 mod weight;
 mod regions;
