@@ -70,6 +70,6 @@ pub use self::{
     region_record::RegionRecord,
     rule_overrides::{JournalError, OverrideEntry, OverrideError},
     status::{ControlPlane, Link, RulesSource, RulesState, RulesStatus},
-    stored::{SYSTEM_AUTHOR, is_like_system_author},
+    stored::is_like_system_author,
     traffic::{Baselines, MAX_SERIES_NAME_BYTES, MinuteTotals, SeriesCounts},
 };

@@ -133,7 +133,10 @@ mod tests {
         for text in ["::ffff:10.1.2.3", "::ffff:a01:203", "::FFFF:10.1.2.3"] {
             for value in [text, "10.1.2.3", "::ffff:10.1.2.3"] {
                 assert!(matches(text, value), "{text}: {value}");
-                assert!(Pattern::of(text, ValueMatch::Exact).expect("valid").matches(value), "{text}: {value}");
+                assert!(
+                    Pattern::of(text, ValueMatch::Exact).expect("valid").matches(value),
+                    "{text}: {value}"
+                );
             }
             assert!(!matches(text, "10.1.2.4"), "{text}");
         }

@@ -232,7 +232,8 @@ mod tests {
         for reason in ["NOPERM this user has no permissions", "CROSSSLOT Keys in request"] {
             assert!(!is_outage(&StoreError::Declined(reason.to_owned())), "{reason}");
         }
-        for reason in ["WRONGPASS invalid username-password pair", "invalid peer certificate: UnknownIssuer"] {
+        for reason in ["WRONGPASS invalid username-password pair", "invalid peer certificate: UnknownIssuer"]
+        {
             assert!(!is_outage(&StoreError::Unreachable(reason.to_owned())), "{reason}");
         }
     }
