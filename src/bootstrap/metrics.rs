@@ -12,13 +12,13 @@ use super::busy_time::BUSY_SECONDS;
 use crate::{
     abuse, anomalies,
     fleet::{self, history},
-    http, legacy_stats, net, otlp, regions, rollouts, service,
+    grpc, http, legacy_stats, net, otlp, regions, rollouts, service,
     settings::MetricNames,
     tracing, xds,
 };
 
 /// Metrics of each module.
-const OWN_METRICS: [&[&dyn Metric]; 17] = [
+const OWN_METRICS: [&[&dyn Metric]; 18] = [
     service::metrics::METRICS,
     limiter::metrics::METRICS,
     store::metrics::METRICS,
@@ -27,6 +27,7 @@ const OWN_METRICS: [&[&dyn Metric]; 17] = [
     xds::metrics::METRICS,
     net::metrics::METRICS,
     http::ADMIN_METRICS,
+    grpc::http2_errors::METRICS,
     talkers::metrics::METRICS,
     fleet::metrics::METRICS,
     abuse::metrics::METRICS,
