@@ -143,7 +143,7 @@ impl EnvironmentFlags {
             }
             // OpenTelemetry variables are often set cluster-wide, and must not fail startup.
             Some(problem) if variable.starts_with("OTEL_") => {
-                self.notices.push(format!("ignored: {problem}"))
+                self.notices.push(format!("ignored: {problem}"));
             }
             Some(problem) => self.problems.push(problem),
         }

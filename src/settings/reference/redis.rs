@@ -43,9 +43,8 @@ pub(super) fn url(environment: &Environment) -> Option<Result<String, Problem>> 
             Err(Problem::new(name, "set, but REDIS_URL is not; expected REDIS_URL, or --store memory"))
         });
     };
-    let tls = match environment.get("REDIS_TLS").map_or(Ok(false), boolean) {
-        Ok(tls) => tls,
-        Err(_) => return environment.invalid_boolean("REDIS_TLS").map(Err),
+    let Ok(tls) = environment.get("REDIS_TLS").map_or(Ok(false), boolean) else {
+        return environment.invalid_boolean("REDIS_TLS").map(Err);
     };
     let kind = environment.get("REDIS_TYPE").unwrap_or("single").to_ascii_lowercase();
     Some(match kind.as_str() {
