@@ -176,9 +176,9 @@ async fn a_ramp_is_not_set_back_by_one_client_but_by_many() {
             for number in 0..40 {
                 let value = format!("client-{number}");
                 if is_bad && number % 2 == 0 {
-                    exceed(&mut client, &value).await
+                    exceed(&mut client, &value).await;
                 } else {
-                    charge(&mut client, &value).await
+                    charge(&mut client, &value).await;
                 }
             }
             exceed(&mut client, "abuser").await;

@@ -177,7 +177,7 @@ fn a_key_that_no_request_of_the_rule_has_is_without_effect() {
         match expected {
             None => assert_eq!(reason, None, "{rule} {key:?}"),
             Some(expected) => {
-                assert!(reason.is_some_and(|reason| reason.contains(expected)), "{rule} {key:?}: {reason:?}")
+                assert!(reason.is_some_and(|reason| reason.contains(expected)), "{rule} {key:?}: {reason:?}");
             }
         }
     }
