@@ -18,6 +18,9 @@ pub(super) const RST_STREAM: u8 = 3;
 /// Type of a frame that opens a window.
 pub(super) const WINDOW_UPDATE: u8 = 8;
 
+/// Type of a frame that continues a header block.
+pub(super) const CONTINUATION: u8 = 9;
+
 /// Flag of the last frame of a stream.
 pub(super) const END_STREAM: u8 = 1;
 

@@ -1,5 +1,5 @@
-//! Huffman code of header fields (RFC 7541, appendix B), for the symbols with codes of up to eight bits: those of paths,
-//! names and numbers.
+//! Huffman code of header fields (RFC 7541, appendix B), for the symbols with codes of up to 13 bits: those of paths,
+//! names, numbers and authorities.
 
 /// Symbols of one length of code, in the order of their codes, which are consecutive.
 struct Row {
@@ -8,11 +8,18 @@ struct Row {
     symbols: &'static [u8],
 }
 
-const ROWS: [Row; 4] = [
+/// Bits of the longest of these codes.
+const MAX_CODE_BITS: u32 = 13;
+
+const ROWS: [Row; 8] = [
     Row { bits: 5, first_code: 0x00, symbols: b"012aceiost" },
     Row { bits: 6, first_code: 0x14, symbols: b" %-./3456789=A_bdfghlmnpru" },
     Row { bits: 7, first_code: 0x5c, symbols: b":BCDEFGHIJKLMNOPQRSTUVWYjkqvwxyz" },
     Row { bits: 8, first_code: 0xf8, symbols: b"&*,;XZ" },
+    Row { bits: 10, first_code: 0x3f8, symbols: b"!\"()?" },
+    Row { bits: 11, first_code: 0x7fa, symbols: b"'+|" },
+    Row { bits: 12, first_code: 0xffa, symbols: b"#>" },
+    Row { bits: MAX_CODE_BITS, first_code: 0x1ff8, symbols: b"\0$@[]~" },
 ];
 
 /// Decodes `coded` into `buffer`. Returns `None` if it is malformed, does not fit, or has a symbol with a longer code.
@@ -21,7 +28,7 @@ pub(super) fn decode<'t>(coded: &[u8], buffer: &'t mut [u8]) -> Option<&'t [u8]>
     let (mut window, mut bits, mut length) = (0_u32, 0_u32, 0_usize);
     let mut coded = coded.iter();
     loop {
-        while bits < 8
+        while bits < MAX_CODE_BITS
             && let Some(byte) = coded.next()
         {
             window = (window << 8) | u32::from(*byte);
@@ -93,6 +100,9 @@ pub(super) mod tests {
             assert_eq!(decoded(coded).as_deref(), Some(text));
             assert_eq!(encode(text.as_bytes()), coded, "{text}");
         }
+        let authority = "~user!$(x)@[::1]:8081";
+        assert_eq!(decoded(&encode(authority.as_bytes())).as_deref(), Some(authority));
+        assert_eq!(decoded(b"\xfe\x3f").as_deref(), Some("!"));
     }
 
     #[test]
@@ -100,7 +110,7 @@ pub(super) mod tests {
         assert_eq!(decoded(b"\xa8\xeb\x10\x64\x9c"), None, "cut within a code that is not all ones");
         assert_eq!(decoded(b"\xff"), None, "eight bits of padding");
         assert_eq!(decoded(b"\xff\xff\xff\xff"), None);
-        assert_eq!(decoded(b"\xfe\x3f"), None, "an exclamation mark, of ten bits");
+        assert_eq!(decoded(b"\xff\xfe\x1f"), None, "a backslash, of 19 bits");
         assert_eq!(decoded(&[0; 24]), None, "38 symbols");
     }
 }

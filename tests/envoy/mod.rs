@@ -20,7 +20,7 @@ use crate::{
     docs,
     support::{
         certificates::Authority,
-        envoy::Envoy,
+        envoy::{Bootstrap, Envoy},
         http::Answer,
         tollgate::{Tollgate, rules},
     },
@@ -80,6 +80,22 @@ fn envoy_passes_until_the_limit_then_answers_429_before_and_after_an_edit() {
     // Four hits were counted on the old limit, the denied one among them; they count on.
     assert_eq!(until_denied(&envoy, "/a").0.len(), 1);
     assert_eq!(denied.header("x-ratelimit-limit"), Some("5, 5;w=31536000;name=\"per-path\""));
+}
+
+/// Envoy sends the name of the cluster as the authority of its calls, and of its health checks.
+#[test]
+fn limits_are_enforced_under_the_name_of_a_cluster_of_istio() {
+    const ISTIO: &str = "outbound|8081||ratelimit.default.svc.cluster.local";
+    let config = rules(&per_path(3));
+    let tollgate = Tollgate::start(config.path(), &[]);
+    let bootstrap = Bootstrap::read("edge", tollgate.grpc_port, None)
+        .with("cluster_name: tollgate", &format!("cluster_name: {ISTIO}"))
+        .with("- name: tollgate\n", &format!("- name: {ISTIO}\n"));
+    let envoy = bootstrap.run(&[tollgate.grpc_port]);
+    for path in ["/a", "/b"] {
+        let (passed, denied) = until_denied(&envoy, path);
+        assert_eq!((passed.len(), denied.status), (3, 429));
+    }
 }
 
 #[test]

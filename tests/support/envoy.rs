@@ -66,7 +66,7 @@ impl Bootstrap {
 
     /// Runs it until it has found each of these tollgates healthy.
     pub(crate) fn run(&self, grpc_ports: &[u16]) -> Envoy {
-        let healthy: Vec<_> = grpc_ports.iter().map(|port| format!("tollgate::127.0.0.1:{port}")).collect();
+        let healthy: Vec<_> = grpc_ports.iter().map(|port| format!("::127.0.0.1:{port}")).collect();
         Envoy::run(&self.yaml, self.admin, self.port, &healthy)
     }
 }

@@ -1,5 +1,9 @@
-//! Reads of a call's header block what its admission needs, without decoding the rest (HPACK, RFC 7541).
+//! Reads of a call's header block what its admission needs, without decoding the rest (HPACK, RFC 7541), and finds fields for
+//! which HTTP/2 would reset the call although gRPC has no use for them.
+//!
+//! Envoy sends the name of its cluster as `:authority` unless another is set, e.g. `outbound|8081||ratelimit.default`.
 
+mod field;
 #[cfg(test)]
 mod tests;
 
@@ -7,11 +11,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use bytes::{BufMut as _, BytesMut};
 
-use super::{
-    deadline::{GRPC_TIMEOUT, parse_timeout},
-    huffman,
-    unary::SHOULD_RATE_LIMIT_PATH,
-};
+use self::field::{Field, Name, Text};
 
 /// Most entries of a dynamic table of 4,096 bytes, the size that this server leaves its clients: each counts as 32 bytes
 /// more than its text.
@@ -24,17 +24,6 @@ const MAX_TABLE_BYTES: usize = 4 * 1024;
 /// Entries of the static table.
 const STATIC_ENTRIES: usize = 61;
 
-/// Entries of the static table with the name `:path`; neither value is the method of a service.
-const STATIC_PATHS: [usize; 2] = [4, 5];
-
-/// [`SHOULD_RATE_LIMIT_PATH`] in the code of Huffman.
-const CODED_PATH: &[u8] =
-    b"\x60\xb5\x77\x3f\xa5\xd0\x5b\x3b\x98\x85\x5e\xc1\xa4\xb4\x1a\x93\x25\x7e\xec\xaf\xb4\x69\x2e\x73\x52\
-    \x64\xee\x2d\x9d\xcc\x42\xb1\xba\x73\xdb\x44\x9b\x46\x92\xe7\x35\x26\x4f";
-
-/// Longest name or value that is read.
-const MAX_TEXT_BYTES: usize = 64;
-
 /// Parts of a call's headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Head {
@@ -44,21 +33,8 @@ pub(super) struct Head {
     pub(super) timeout: Option<Duration>,
     /// Whether later blocks depend on this one.
     pub(super) changes_table: bool,
-}
-
-/// A header field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Field {
-    Path { is_rate_limit: bool },
-    Timeout(Option<Duration>),
-    Other,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Name {
-    Path,
-    Timeout,
-    Other,
+    /// Whether HTTP/2 would reset the call for a field that gRPC has no use for, or for the lack of a scheme.
+    pub(super) is_unfit: bool,
 }
 
 /// Dynamic table of a connection, which its client's header blocks change.
@@ -68,6 +44,8 @@ pub(super) struct HeaderTable {
     entries: VecDeque<Entry>,
     /// Bytes of their texts.
     text_bytes: usize,
+    /// Number of entries that the latest block has added.
+    added: usize,
     /// Whether a block was not read, so that the entries are unknown.
     is_lost: bool,
 }
@@ -98,17 +76,26 @@ struct Literal<'b> {
 struct Malformed;
 
 impl HeaderTable {
-    /// Reads the next block. Returns `None` if this or an earlier one could not be read. Adds the same fields to `copy`, in
-    /// a form that depends on no table.
+    /// Reads the next block. Returns `None` if this or an earlier one could not be read. Adds the same fields to `copy`, but
+    /// for those that are unfit, in a form that depends on no table.
     pub(super) fn read(&mut self, block: &[u8], copy: Option<&mut BytesMut>) -> Option<Head> {
         if self.is_lost {
             return None;
         }
+        self.evict();
         let head = self.read_fields(Block(block), copy);
         if head.is_err() {
             self.skip();
         }
         head.ok()
+    }
+
+    /// Makes the table as it was before the latest block.
+    pub(super) fn undo(&mut self) {
+        for entry in self.entries.drain(..self.added.min(self.entries.len())) {
+            self.text_bytes = self.text_bytes.saturating_sub(entry.text.len());
+        }
+        self.added = 0;
     }
 
     /// Notes that a block is not read.
@@ -122,6 +109,8 @@ impl HeaderTable {
         mut copy: Option<&mut BytesMut>,
     ) -> Result<Head, Malformed> {
         let mut head = Head::default();
+        let (mut has_path, mut has_scheme) = (false, false);
+        self.added = 0;
         while let Some(first) = block.0.first().copied() {
             let field = match first {
                 0x80.. => self.indexed(&mut block, copy.as_deref_mut())?,
@@ -134,7 +123,9 @@ impl HeaderTable {
                 _ => {
                     let is_new = first >= 0x40;
                     let literal = self.literal(&mut block, if is_new { 6 } else { 4 })?;
-                    if let Some(copy) = copy.as_deref_mut() {
+                    if let Some(copy) = copy.as_deref_mut()
+                        && literal.field.begin_copy(copy)
+                    {
                         literal.put(copy);
                     }
                     let field = literal.field;
@@ -147,18 +138,24 @@ impl HeaderTable {
                 }
             };
             match field {
-                Field::Path { is_rate_limit } => head.is_rate_limit = is_rate_limit,
+                Field::Path { is_rate_limit } => (head.is_rate_limit, has_path) = (is_rate_limit, true),
                 Field::Timeout(timeout) => head.timeout = timeout,
-                Field::Other => {}
+                Field::Other(name) => has_scheme |= name == Name::Scheme,
+                Field::Unfit(_) => head.is_unfit = true,
             }
         }
+        head.is_unfit |= has_path && !has_scheme;
         Ok(head)
     }
 
     fn push(&mut self, entry: Entry) {
         self.text_bytes = self.text_bytes.saturating_add(entry.text.len());
         self.entries.push_front(entry);
-        // The client has forgotten the oldest ones by then.
+        self.added = self.added.saturating_add(1);
+    }
+
+    /// Drops the oldest entries beyond the bounds, which the client has forgotten by then.
+    fn evict(&mut self) {
         while self.entries.len() > MAX_ENTRIES || self.text_bytes > MAX_TABLE_BYTES {
             let Some(entry) = self.entries.pop_back() else { break };
             self.text_bytes = self.text_bytes.saturating_sub(entry.text.len());
@@ -169,18 +166,18 @@ impl HeaderTable {
     fn indexed(&self, block: &mut Block<'_>, copy: Option<&mut BytesMut>) -> Result<Field, Malformed> {
         let before = block.0;
         let index = block.integer(7)?;
-        if let Some(entry) = self.entry(index)? {
-            if let Some(copy) = copy {
-                entry.literal().put(copy);
-            }
-            return Ok(entry.field);
-        }
-        if let Some(copy) = copy {
+        let entry = self.entry(index)?;
+        let field = entry.map_or_else(|| Field::of_static(index), |entry| entry.field);
+        if let Some(copy) = copy
+            && field.begin_copy(copy)
+        {
             let read = before.len().saturating_sub(block.0.len());
-            copy.extend_from_slice(before.get(..read).unwrap_or_default());
+            match entry {
+                Some(entry) => entry.literal().put(copy),
+                None => copy.extend_from_slice(before.get(..read).unwrap_or_default()),
+            }
         }
-        let is_path = STATIC_PATHS.contains(&index);
-        Ok(if is_path { Field::Path { is_rate_limit: false } } else { Field::Other })
+        Ok(field)
     }
 
     /// The dynamic entry of an index; `None` if it is a static one.
@@ -205,18 +202,10 @@ impl HeaderTable {
             let Literal { field, static_name, name, .. } = entry.literal();
             (field.name(), static_name, name)
         } else {
-            (if STATIC_PATHS.contains(&index) { Name::Path } else { Name::Other }, index, &[][..])
+            (Name::of_static(index), index, &[][..])
         };
         let value = block.string()?;
-        let field = match name {
-            Name::Path => {
-                let path = if value.is_huffman { CODED_PATH } else { SHOULD_RATE_LIMIT_PATH.as_bytes() };
-                Field::Path { is_rate_limit: value.bytes == path }
-            }
-            Name::Timeout => Field::Timeout(value.text(&mut [0; MAX_TEXT_BYTES]).and_then(parse_timeout)),
-            Name::Other => Field::Other,
-        };
-        Ok(Literal { field, static_name, name: name_text, value: value.raw })
+        Ok(Literal { field: Field::of(name, value), static_name, name: name_text, value: value.raw })
     }
 }
 
@@ -242,45 +231,6 @@ impl Literal<'_> {
         }
         block.put_slice(self.name);
         block.put_slice(self.value);
-    }
-}
-
-impl Field {
-    const fn name(self) -> Name {
-        match self {
-            Self::Path { .. } => Name::Path,
-            Self::Timeout(_) => Name::Timeout,
-            Self::Other => Name::Other,
-        }
-    }
-}
-
-impl Name {
-    fn of(text: Text<'_>) -> Self {
-        match text.text(&mut [0; MAX_TEXT_BYTES]) {
-            Some(b":path") => Self::Path,
-            Some(name) if name == GRPC_TIMEOUT.as_str().as_bytes() => Self::Timeout,
-            _ => Self::Other,
-        }
-    }
-}
-
-/// A name or a value.
-#[derive(Clone, Copy, Debug)]
-struct Text<'b> {
-    bytes: &'b [u8],
-    /// With the length before.
-    raw: &'b [u8],
-    is_huffman: bool,
-}
-
-impl<'b> Text<'b> {
-    /// Returns the text, or `None` if it is not one that is looked for.
-    fn text<'t>(self, buffer: &'t mut [u8; MAX_TEXT_BYTES]) -> Option<&'t [u8]>
-    where
-        'b: 't,
-    {
-        if self.is_huffman { huffman::decode(self.bytes, buffer) } else { Some(self.bytes) }
     }
 }
 

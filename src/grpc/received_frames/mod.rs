@@ -2,22 +2,23 @@
 //!
 //! HTTP/2 spends about two fifths of the time of a whole decision on a call that is rejected, so that an overloaded worker
 //! would be occupied by rejections alone. Here a refusal costs a glance at its frames. HTTP/2 never sees the call: it
-//! skips the number of the stream.
+//! skips the number of the stream. A header block for which HTTP/2 would reset its call passes without the fields that are the
+//! reason.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::{borrow::Cow, collections::VecDeque};
 
 use bytes::{Buf as _, BufMut as _, BytesMut};
 use tokio::io::ReadBuf;
 
 use super::{
     frame_scanner::{
-        DATA, END_HEADERS, END_STREAM, FrameHeader, HEADER_BYTES, HEADERS, PRIORITY, RST_STREAM,
-        WINDOW_UPDATE,
+        CONTINUATION, DATA, END_HEADERS, END_STREAM, FrameHeader, HEADER_BYTES, HEADERS, PRIORITY,
+        RST_STREAM, WINDOW_UPDATE,
     },
     header_block::{Head, HeaderTable},
     refusals::Refusals,
@@ -26,8 +27,11 @@ use super::{
 /// Bytes that a client sends before its first frame.
 const PREFACE_BYTES: usize = 24;
 
-/// Largest payload of a frame that HTTP/2 accepts from its clients.
+/// Largest payload of a frame that HTTP/2 accepts from its clients, and of all frames of a header block.
 const MAX_PAYLOAD_BYTES: usize = 16 * 1024;
+
+/// Frames of a header block after the first.
+const MAX_CONTINUATIONS: usize = 8;
 
 /// Refused calls of a connection whose messages still arrive. With more, calls are left to HTTP/2.
 const MAX_INCOMPLETE: usize = 1024;
@@ -72,7 +76,7 @@ pub(super) struct ReceivedFrames {
     payload_bytes: usize,
     payload_fate: Fate,
     table: HeaderTable,
-    /// Whether a refused call has changed the table, which HTTP/2 has not seen.
+    /// Whether the table has entries that HTTP/2 has not seen, of a refused call or of a block that HTTP/2 would refuse.
     has_own_table: bool,
     /// Headers that depend on no table, as HTTP/2 receives them then.
     replacement: BytesMut,
@@ -117,21 +121,21 @@ impl ReceivedFrames {
 
     /// Number of bytes to be read next with [`Self::complete`]; 0 if they may be read with [`Self::filter`].
     pub(super) fn missing(&self) -> usize {
-        match self.held.split_first_chunk::<HEADER_BYTES>() {
-            Some((header, payload)) => FrameHeader::parse(*header).length.saturating_sub(payload.len()),
-            None if self.held.is_empty() => 0,
-            None => HEADER_BYTES.saturating_sub(self.held.len()),
+        match block_frames(&self.held) {
+            BlockFrames::Begun { missing } if !self.held.is_empty() => missing,
+            _ => 0,
         }
     }
 
     /// Adds to the frame that is held at most the bytes that it misses.
     pub(super) fn complete(&mut self, bytes: &[u8], gate: &mut impl Gate, refusals: &mut Refusals) {
         self.held.extend_from_slice(bytes);
-        let frame = self.held.split();
-        match self.next(&frame, gate, refusals) {
-            Some((_, fate)) => self.move_to_ready(&frame, fate),
-            None => self.held = frame,
+        let mut frames = self.held.split();
+        while !frames.is_empty() {
+            let Some((length, fate)) = self.next(&frames, gate, refusals) else { break };
+            self.move_to_ready(&frames.split_to(length), fate);
         }
+        self.held = frames;
     }
 
     fn move_to_ready(&mut self, bytes: &[u8], fate: Fate) {
@@ -179,24 +183,30 @@ impl ReceivedFrames {
         }
         let (header, payload) = bytes.split_first_chunk::<HEADER_BYTES>()?;
         let header = FrameHeader::parse(*header);
-        if header.kind == HEADERS && header.length <= MAX_PAYLOAD_BYTES {
-            let fate = self.headers(header, payload.get(..header.length)?, gate, refusals);
-            return Some((HEADER_BYTES.saturating_add(header.length), fate));
+        if header.kind == HEADERS {
+            match block_frames(bytes) {
+                BlockFrames::Begun { .. } => return None,
+                BlockFrames::Whole { length } => {
+                    let payloads = payload.get(..length.saturating_sub(HEADER_BYTES)).unwrap_or_default();
+                    return Some((length, self.headers(header, payloads, gate, refusals)));
+                }
+                BlockFrames::TooLong => {}
+            }
         }
         self.payload_bytes = header.length;
         self.payload_fate = self.fate(header, gate, refusals);
         Some((HEADER_BYTES, self.payload_fate))
     }
 
-    /// Decides on a frame of headers.
+    /// Decides on the frames of a header block, of which the first has this header.
     fn headers(
         &mut self,
         header: FrameHeader,
-        payload: &[u8],
+        payloads: &[u8],
         gate: &mut impl Gate,
         refusals: &mut Refusals,
     ) -> Fate {
-        let head = self.read_block(header, payload);
+        let head = self.read_block(header, payloads);
         let passed = match head {
             _ if !self.has_own_table => Fate::Passed,
             Some(_) => Fate::Replaced,
@@ -238,30 +248,22 @@ impl ReceivedFrames {
         fate
     }
 
-    /// Reads a header block, and copies it for HTTP/2 if that has another table.
-    fn read_block(&mut self, header: FrameHeader, mut payload: &[u8]) -> Option<Head> {
-        let mut padding = 0;
-        if header.flags & PADDED > 0
-            && let Some((length, rest)) = payload.split_first()
-        {
-            (padding, payload) = (usize::from(*length), rest);
-        }
-        if header.flags & WITH_PRIORITY > 0 {
-            payload = payload.get(PRIORITY_BYTES..).unwrap_or_default();
-        }
-        let block = payload.get(..payload.len().saturating_sub(padding)).unwrap_or_default();
-        if header.flags & END_HEADERS == 0 {
-            // The rest is in other frames.
-            self.table.skip();
-        }
+    /// Reads a header block, and copies it for HTTP/2 if that has another table, or would reset the call.
+    fn read_block(&mut self, header: FrameHeader, payloads: &[u8]) -> Option<Head> {
+        let block = joined_block(header, payloads);
         if !self.has_own_table {
-            return self.table.read(block, None);
+            let head = self.table.read(&block, None);
+            if !head.is_some_and(|head| head.is_unfit) {
+                return head;
+            }
+            self.table.undo();
+            self.has_own_table = true;
         }
         self.replacement.clear();
         self.replacement.put_bytes(0, HEADER_BYTES);
-        let head = self.table.read(block, Some(&mut self.replacement))?;
+        let head = self.table.read(&block, Some(&mut self.replacement))?;
         let length = self.replacement.len().saturating_sub(HEADER_BYTES);
-        let flags = header.flags & (END_STREAM | END_HEADERS);
+        let flags = header.flags & END_STREAM | END_HEADERS;
         if let Some(mut start) = self.replacement.get_mut(..HEADER_BYTES) {
             start.put_uint(length as u64, 3);
             start.put_u8(HEADERS);
@@ -304,9 +306,9 @@ impl ReceivedFrames {
             }
             WINDOW_UPDATE | PRIORITY => self.fate_of_stream(header.stream),
             HEADERS => {
-                // Too long; HTTP/2 closes the connection.
+                // Too long.
                 self.table.skip();
-                Fate::Passed
+                if self.has_own_table { Fate::Lost } else { Fate::Passed }
             }
             _ => Fate::Passed,
         }
@@ -317,4 +319,61 @@ impl ReceivedFrames {
     const fn fate_of_stream(&self, stream: u32) -> Fate {
         if stream > self.latest_passed && stream <= self.latest { Fate::Dropped } else { Fate::Passed }
     }
+}
+
+/// Frames of a header block at the beginning of some bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BlockFrames {
+    /// The current frame lacks so many bytes.
+    Begun {
+        missing: usize,
+    },
+    /// They have this length in all.
+    Whole {
+        length: usize,
+    },
+    TooLong,
+}
+
+fn block_frames(bytes: &[u8]) -> BlockFrames {
+    let mut rest = bytes;
+    for kind in [HEADERS].into_iter().chain([CONTINUATION; MAX_CONTINUATIONS]) {
+        let Some((header, payload)) = rest.split_first_chunk::<HEADER_BYTES>() else {
+            return BlockFrames::Begun { missing: HEADER_BYTES.saturating_sub(rest.len()) };
+        };
+        let header = FrameHeader::parse(*header);
+        let before = bytes.len().saturating_sub(rest.len());
+        if header.kind != kind || before.saturating_add(header.length) > MAX_PAYLOAD_BYTES {
+            return BlockFrames::TooLong;
+        }
+        let Some(after) = payload.get(header.length..) else {
+            return BlockFrames::Begun { missing: header.length.saturating_sub(payload.len()) };
+        };
+        if header.flags & END_HEADERS > 0 {
+            return BlockFrames::Whole { length: bytes.len().saturating_sub(after.len()) };
+        }
+        rest = after;
+    }
+    BlockFrames::TooLong
+}
+
+/// Header block in the payloads of its frames, between which are the headers of all but the first.
+fn joined_block(header: FrameHeader, payloads: &[u8]) -> Cow<'_, [u8]> {
+    let (mut first, mut rest) = payloads.split_at(header.length.min(payloads.len()));
+    let mut padding = 0;
+    if header.flags & PADDED > 0
+        && let Some((length, after)) = first.split_first()
+    {
+        (padding, first) = (usize::from(*length), after);
+    }
+    if header.flags & WITH_PRIORITY > 0 {
+        first = first.get(PRIORITY_BYTES..).unwrap_or_default();
+    }
+    let mut block = Cow::Borrowed(first.get(..first.len().saturating_sub(padding)).unwrap_or_default());
+    while let Some((header, after)) = rest.split_first_chunk::<HEADER_BYTES>() {
+        let (payload, after) = after.split_at(FrameHeader::parse(*header).length.min(after.len()));
+        block.to_mut().extend_from_slice(payload);
+        rest = after;
+    }
+    block
 }
