@@ -40,6 +40,7 @@ mod failure_summary;
 mod faults;
 mod fleet;
 mod generated_docs;
+mod grpc_port;
 mod http;
 mod instances;
 mod leases;

@@ -1,13 +1,23 @@
 //! Assignment of connections to workers.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Instant,
 };
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::net::metrics;
+use crate::{
+    grpc::stalled_reader::{StallDetector, nanos_of},
+    net::metrics,
+};
+
+/// Entries of connections that have ended which may be kept, beside one for each live connection.
+const ENDED_ENTRIES: usize = 1_024;
 
 /// Assigns each connection to the worker with the fewest.
 ///
@@ -18,6 +28,40 @@ pub(super) struct Balancer<C> {
     workers: Vec<Worker<C>>,
     /// Start of the search, so that equally loaded workers alternate.
     next: usize,
+    calls: LatestCalls,
+}
+
+/// Connections by the time of their latest call, in nanoseconds, as it was when they were last looked at, and by number. Calls do
+/// not update it.
+#[derive(Debug, Default)]
+struct LatestCalls {
+    next: u64,
+    connections: BTreeMap<(u64, u64), StallDetector>,
+}
+
+impl LatestCalls {
+    fn add(&mut self, called_at: u64, connection: StallDetector) {
+        self.next = self.next.wrapping_add(1);
+        self.connections.insert((called_at, self.next), connection);
+    }
+
+    /// Closes the longest idle connection; whether there was one.
+    fn close_longest_idle(&mut self) -> bool {
+        // Each may be looked at twice: when its time is not up to date, and then.
+        for _ in 0..self.connections.len().saturating_mul(2) {
+            let Some(((known, _), connection)) = self.connections.pop_first() else { break };
+            match connection.called_at() {
+                _ if connection.has_ended() => {}
+                _ if connection.is_busy() => self.add(nanos_of(Instant::now()), connection),
+                called_at if called_at > known => self.add(called_at, connection),
+                _ => {
+                    connection.evict();
+                    return true;
+                }
+            }
+        }
+        false
+    }
 }
 
 #[derive(Debug)]
@@ -30,13 +74,19 @@ struct Worker<C> {
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     live: Arc<AtomicUsize>,
+    detector: StallDetector,
 }
 
 impl ConnectionPermit {
     fn acquire(live: &Arc<AtomicUsize>) -> Self {
         live.fetch_add(1, Ordering::Relaxed);
         metrics::connection_opened();
-        Self { live: Arc::clone(live) }
+        Self { live: Arc::clone(live), detector: StallDetector::default() }
+    }
+
+    /// Calls of the connection.
+    pub(super) const fn detector(&self) -> &StallDetector {
+        &self.detector
     }
 }
 
@@ -48,8 +98,13 @@ impl Drop for ConnectionPermit {
 }
 
 impl<C> Balancer<C> {
-    pub(super) const fn new() -> Self {
-        Self { workers: Vec::new(), next: 0 }
+    pub(super) fn new() -> Self {
+        Self { workers: Vec::new(), next: 0, calls: LatestCalls::default() }
+    }
+
+    /// Closes the connection without a call for the longest time, unless all have one; whether there was one.
+    pub(super) fn close_longest_idle(&mut self) -> bool {
+        self.calls.close_longest_idle()
     }
 
     /// Adds a worker and returns the receiver of its connections, which closes when the balancer is dropped.
@@ -71,9 +126,14 @@ impl<C> Balancer<C> {
         let fewest = candidates.min_by_key(|(worker, _)| worker.live.load(Ordering::Relaxed));
         let Some((worker, skipped)) = fewest else { return };
         // The process stops when a worker ends, so no other worker has to take over the connection.
-        let _ = worker.connections.send((connection, ConnectionPermit::acquire(&worker.live)));
+        let permit = ConnectionPermit::acquire(&worker.live);
+        self.calls.add(nanos_of(Instant::now()), permit.detector.clone());
+        let _ = worker.connections.send((connection, permit));
         let chosen = self.next.saturating_add(skipped).saturating_add(1);
         self.next = chosen.checked_rem(self.workers.len()).unwrap_or(0);
+        if self.calls.connections.len() > self.live().saturating_mul(2).saturating_add(ENDED_ENTRIES) {
+            self.calls.connections.retain(|_, connection| !connection.has_ended());
+        }
     }
 }
 

@@ -19,6 +19,9 @@ use crate::{
     settings::{GrpcListen, Port},
 };
 
+/// Connections beyond the maximum, and beyond a quarter of it, that may be about to close for others.
+const MAX_CLOSING: usize = 64;
+
 /// gRPC port or Unix socket.
 #[derive(Debug)]
 pub(super) enum Listener {
@@ -66,7 +69,8 @@ impl Listener {
     }
 
     /// Assigns connections to the workers until `stop` is cancelled; then closes the port and the workers' receivers.
-    /// Connections established by then are still served. Above `max_connections`, new ones are closed.
+    /// Connections established by then are still served. Above `max_connections`, each takes the place of the longest idle one,
+    /// or is closed.
     pub(super) async fn run(
         self,
         mut workers: Balancer<Accepted>,
@@ -74,6 +78,8 @@ impl Listener {
         stop: CancellationToken,
     ) {
         let mut limit = AcceptLimit::new(Port::Grpc, max_connections);
+        let max_closing = max_connections.div_euclid(4).saturating_add(MAX_CLOSING);
+        let bound = max_connections.saturating_add(max_closing);
         loop {
             let accepted = select! {
                 biased;
@@ -81,8 +87,12 @@ impl Listener {
                 accepted = self.accept() => accepted,
             };
             match accepted {
-                Ok(connection) if limit.admits(workers.live()) => workers.assign(connection),
-                Ok(connection) => drop(connection),
+                Ok(connection) => {
+                    let live = workers.live();
+                    if limit.admits_evicting(live, || live < bound && workers.close_longest_idle()) {
+                        workers.assign(connection);
+                    }
+                }
                 Err(error) => _ = limit.accept_failed(&error, || false).await,
             }
         }

@@ -12,13 +12,13 @@ use super::busy_time::BUSY_SECONDS;
 use crate::{
     abuse, anomalies,
     fleet::{self, history},
-    legacy_stats, net, otlp, regions, rollouts, service,
+    grpc, legacy_stats, net, otlp, regions, rollouts, service,
     settings::MetricNames,
     tracing, xds,
 };
 
 /// Metrics of each module.
-const OWN_METRICS: [&[&dyn Metric]; 16] = [
+const OWN_METRICS: [&[&dyn Metric]; 17] = [
     service::metrics::METRICS,
     limiter::metrics::METRICS,
     store::metrics::METRICS,
@@ -26,6 +26,7 @@ const OWN_METRICS: [&[&dyn Metric]; 16] = [
     control::metrics::METRICS,
     xds::metrics::METRICS,
     net::metrics::METRICS,
+    grpc::http2_errors::METRICS,
     talkers::metrics::METRICS,
     fleet::metrics::METRICS,
     abuse::metrics::METRICS,

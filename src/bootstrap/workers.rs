@@ -138,9 +138,10 @@ async fn serve<T: UnaryService>(
 ) {
     let tasks = TaskTracker::new();
     while let Some((accepted, permit)) = incoming.recv().await {
+        let detector = permit.detector().clone();
         match Io::new(accepted, permit) {
             Ok(io) => {
-                tasks.spawn(CatchUnwind::new(connections.clone().serve(io, services.clone())));
+                tasks.spawn(CatchUnwind::new(connections.clone().serve(io, services.clone(), detector)));
             }
             Err(error) => tracing::warn!(%error, "accepted connection failed"),
         }

@@ -15,7 +15,13 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tollgate_runtime::{backoff, panics::CatchUnwindExecutor};
 
-use super::{dispatch::Dispatch, frame_filter::FrameFilter, service::UnaryService};
+use super::{
+    dispatch::Dispatch,
+    frame_filter::FrameFilter,
+    http2_errors,
+    service::UnaryService,
+    stalled_reader::{CloseReason, StallDetector},
+};
 use crate::{
     net::{
         read_budget::{BudgetedReader, ReadBudget, ReadBudgetTimer, Unread},
@@ -36,6 +42,9 @@ const MAX_HEADER_BYTES: u32 = 16 * 1024;
 
 /// Jitter of the maximum age, so that connections opened together do not close together.
 const MAX_AGE_JITTER_PERCENT: u32 = 10;
+
+/// Time for a connection that is closed for another one to finish the calls that its client has begun.
+const EVICTION_GRACE: Duration = Duration::from_secs(1);
 
 /// Settings shared by a worker's connections.
 #[derive(Clone)]
@@ -82,14 +91,14 @@ impl Connections {
     }
 
     /// Serves a connection until it closes.
-    pub(crate) async fn serve<I, T>(self, io: I, services: Dispatch<T>)
+    pub(crate) async fn serve<I, T>(self, io: I, services: Dispatch<T>, detector: StallDetector)
     where
         I: AsyncRead + AsyncWrite + Unread + Unpin,
         T: UnaryService,
     {
         let read_budget = ReadBudget::default();
         let io = BudgetedReader::new(io, read_budget.clone());
-        let services = services.for_connection(read_budget.clone());
+        let services = services.for_connection(read_budget.clone(), detector);
         read_budget.limit(self.serve_stream(io, services)).await;
     }
 
@@ -100,7 +109,11 @@ impl Connections {
     {
         let Some(tls) = &self.tls else { return self.serve_http2(io, services).await };
         // Also while draining: earlier connections are served, as on a plaintext port.
-        if let Some(stream) = tls.accept(io, self.handshake_timeout).await {
+        let accepted = select! {
+            accepted = tls.accept(io, self.handshake_timeout) => accepted,
+            _ = services.detector().stalled(self.stall_timeout) => None,
+        };
+        if let Some(stream) = accepted {
             Box::pin(self.serve_http2(stream, services)).await;
         }
     }
@@ -118,11 +131,14 @@ impl Connections {
         let mut http2 = self.http2.clone();
         http2.timer(ReadBudgetTimer { read_budget, timer: TokioTimer::new() });
         let mut connection = pin!(http2.serve_connection(TokioIo::new(io), services));
-        let mut stalled = pin!(detector.stalled(self.stall_timeout));
+        let mut grace = self.max_age_grace;
         select! {
             biased;
             result = connection.as_mut() => return log_error(result),
-            () = stalled.as_mut() => return log_stalled(),
+            reason = detector.stalled(self.stall_timeout) => match reason {
+                CloseReason::Stalled => return log_stalled(),
+                CloseReason::Evicted => grace = Some(EVICTION_GRACE),
+            },
             () = self.draining.cancelled() => {}
             () = after(self.max_age.map(|age| backoff::around(age, MAX_AGE_JITTER_PERCENT))) => {}
         }
@@ -131,8 +147,8 @@ impl Connections {
         select! {
             biased;
             result = connection => log_error(result),
-            () = stalled => log_stalled(),
-            () = after(self.max_age_grace) => tracing::debug!("connection closed: calls outlasted the grace period"),
+            _ = detector.stalled(self.stall_timeout) => log_stalled(),
+            () = after(grace) => tracing::debug!("connection closed: calls outlasted the grace period"),
         }
     }
 }
@@ -143,6 +159,7 @@ fn log_stalled() {
 
 fn log_error(result: Result<(), hyper::Error>) {
     if let Err(error) = result {
+        http2_errors::connection_ended(&error);
         tracing::debug!(%error, "connection failed");
     }
 }

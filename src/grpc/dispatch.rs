@@ -16,7 +16,7 @@ use super::{
     health::HealthService,
     overload::{AdmissionControl, EarlyAdmission},
     protocol::NotGrpc,
-    request_body::{MessageLimits, TimedBody},
+    request_body::{MessageLimits, WholeMessages},
     reservations::Reservations,
     response_body::ResponseBody,
     service::UnaryService,
@@ -25,12 +25,13 @@ use super::{
     unary::{self, IncomingCall},
 };
 use crate::{
-    net::read_budget::ReadBudget,
+    net::{read_budget::ReadBudget, unfinished},
     proto::{
         FILE_DESCRIPTOR_SET, tollgate::reservation::v1::reservation_service_server::ReservationServiceServer,
     },
     readiness::Readiness,
     service::metrics,
+    settings::Port,
 };
 
 /// Error of the embedded service descriptors.
@@ -85,9 +86,9 @@ impl<T: UnaryService> Dispatch<T> {
         Self { admission: Arc::new(AdmissionControl::with_cost(cost)), ..self }
     }
 
-    /// Returns a handle for the connection with this read budget, with its own stall detector.
-    pub(super) fn for_connection(&self, read_budget: ReadBudget) -> Self {
-        Self { detector: StallDetector::default(), read_budget, ..self.clone() }
+    /// Returns a handle for the connection with this read budget and stall detector.
+    pub(super) fn for_connection(&self, read_budget: ReadBudget, detector: StallDetector) -> Self {
+        Self { detector, read_budget, ..self.clone() }
     }
 
     /// Read budget of the connection.
@@ -125,6 +126,7 @@ impl<T: UnaryService> hyper::service::Service<Request<Incoming>> for Dispatch<T>
     type Future = ResponseFuture;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
+        self.detector.called(self.read_budget.began_at());
         let is_rate_limit = request.uri().path() == unary::SHOULD_RATE_LIMIT_PATH;
         if let Some(reason) = NotGrpc::check(request.method(), request.headers()) {
             if is_rate_limit {
@@ -142,10 +144,9 @@ impl<T: UnaryService> hyper::service::Service<Request<Incoming>> for Dispatch<T>
                 ResponseFuture::RateLimit(CatchUnwind::new(Box::pin(response)), self.detector.clone())
             }
             false => {
-                let response = self
-                    .side_services
-                    .clone()
-                    .call(request.map(|body| Body::new(TimedBody::new(body, self.limits.timeout))));
+                let headers = unfinished::bytes_of(request.headers());
+                let body = |body| Body::new(WholeMessages::new(body, Port::Grpc, self.limits, headers));
+                let response = self.side_services.clone().call(request.map(body));
                 ResponseFuture::SideService(CatchUnwind::new(Box::pin(response)), self.detector.clone())
             }
         }

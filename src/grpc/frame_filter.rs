@@ -13,8 +13,9 @@ use tokio::{
 };
 
 use super::{
-    frame_scanner::{DATA, FrameHeader, FrameScanner, Piece},
+    frame_scanner::{DATA, FrameHeader, FrameScanner, Piece, RST_STREAM},
     header_block::Head,
+    http2_errors,
     overload::EarlyAdmission,
     received_frames::{Gate, ReceivedFrames},
     refusals::Refusals,
@@ -70,7 +71,8 @@ struct SentFrames {
     scanner: FrameScanner,
     /// Whether HTTP/2 has sent its first frame, which no other may precede.
     has_begun: bool,
-    /// The frame that is being sent, if it may be a response with a lease, and the part of its payload that was sent.
+    /// The frame that is being sent, if it is a reset or may be a response with a lease, and the part of its payload that was
+    /// sent.
     current: Option<FrameHeader>,
     payload: Vec<u8>,
 }
@@ -81,15 +83,17 @@ impl SentFrames {
         *has_begun = true;
         scanner.scan(bytes, |piece| match piece {
             Piece::Header(header) => {
-                let may_be_response = header.kind == DATA && leases.has_unwritten();
-                *current = may_be_response.then_some(header);
+                let is_read = header.kind == RST_STREAM || header.kind == DATA && leases.has_unwritten();
+                *current = is_read.then_some(header);
                 payload.clear();
             }
             Piece::Payload(part) => {
                 let Some(frame) = current else { return };
                 payload.extend_from_slice(part);
-                if payload.len() == frame.length {
-                    leases.written(frame.stream, payload);
+                match <[u8; 4]>::try_from(payload.as_slice()) {
+                    _ if payload.len() < frame.length => {}
+                    Ok(code) if frame.kind == RST_STREAM => http2_errors::reset(u32::from_be_bytes(code)),
+                    _ => leases.written(frame.stream, payload),
                 }
             }
         });

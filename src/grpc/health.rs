@@ -1,8 +1,9 @@
 //! `grpc.health.v1.Health`, backed by the process's readiness.
 
-use std::pin::Pin;
+use std::{pin::Pin, sync::Arc};
 
 use futures_util::{Stream, stream};
+use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, async_trait};
 use tonic_health::{
     ServingStatus,
@@ -24,14 +25,19 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct HealthService {
     readiness: Readiness,
+    /// Room for further watches.
+    watches: Arc<Semaphore>,
 }
+
+/// Open watches of all connections.
+const MAX_WATCHES: usize = 10_000;
 
 /// The whole process, the rate-limit service, and the service name of envoyproxy/ratelimit.
 const SERVICE_NAMES: [&str; 3] = ["", SERVICE_NAME, "ratelimit"];
 
 impl HealthService {
-    pub(super) const fn new(readiness: Readiness) -> Self {
-        Self { readiness }
+    pub(super) fn new(readiness: Readiness) -> Self {
+        Self { readiness, watches: Arc::new(Semaphore::new(MAX_WATCHES)) }
     }
 }
 
@@ -67,14 +73,16 @@ impl Health for HealthService {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         check_service(&request)?;
+        let watch = Arc::clone(&self.watches).try_acquire_owned();
+        let watch = watch.map_err(|_| Status::resource_exhausted("too many watches; expected checks"))?;
         let mut phases = self.readiness.subscribe();
         // Sends the current status first.
         phases.mark_changed();
-        let responses = stream::unfold(Some(phases), |phases| async {
-            let mut phases = phases?;
+        let responses = stream::unfold(Some((phases, watch)), |watched| async {
+            let (mut phases, watch) = watched?;
             phases.changed().await.ok()?;
             let phase = *phases.borrow_and_update();
-            Some((Ok(status(phase)), (phase != Phase::Stopping).then_some(phases)))
+            Some((Ok(status(phase)), (phase != Phase::Stopping).then_some((phases, watch))))
         });
         Ok(Response::new(Box::pin(responses)))
     }

@@ -14,6 +14,7 @@ mod frame_scanner;
 pub(crate) mod fuzzing;
 mod header_block;
 mod health;
+pub(crate) mod http2_errors;
 mod huffman;
 mod overload;
 mod protocol;
@@ -24,7 +25,7 @@ mod reservations;
 mod response_body;
 pub(crate) mod service;
 mod shed_call;
-mod stalled_reader;
+pub(crate) mod stalled_reader;
 #[cfg(test)]
 mod tests;
 pub(crate) mod unary;

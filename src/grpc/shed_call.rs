@@ -12,21 +12,21 @@ use hyper::{
 use tonic::{Status, body::Body};
 
 use super::{
-    request_body::{MessageLimits, TimedBody},
+    request_body::{MessageLimits, WholeMessages},
     response_body::ResponseBody,
 };
-use crate::service::metrics;
+use crate::{service::metrics, settings::Port};
 
 /// Status message of a rejected call.
 pub(super) const SHED_MESSAGE: &str = "overloaded; the deadline cannot be met";
 
 /// Response to a rejected call. Its message is discarded before, undecoded: HTTP/2 resets a stream whose response comes
 /// first, and counts data that arrives after that as an offence, for a thousand of which it closes the connection.
-pub(crate) struct ShedCall(TimedBody);
+pub(crate) struct ShedCall(WholeMessages<Incoming>);
 
 impl ShedCall {
     pub(super) fn new(body: Incoming, limits: MessageLimits) -> Self {
-        Self(TimedBody::new(body, limits.timeout))
+        Self(WholeMessages::new(body, Port::Grpc, limits, 0))
     }
 }
 

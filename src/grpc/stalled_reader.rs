@@ -1,11 +1,11 @@
-//! Responses of a connection that its client has not read, and detection of clients that stop reading.
+//! Calls and responses of a connection: detection of clients that stop reading, and of idle connections.
 
 use std::{
     sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
+        Arc, LazyLock,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::{select, sync::Notify, time::sleep};
@@ -23,24 +23,74 @@ const MANY_PENDING_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StallDetector(Arc<Counts>);
 
+/// Handles on an idle connection: of the order of connections, its permit, its dispatch and its task.
+const IDLE_HANDLES: usize = 4;
+
+/// Beginning of the times of calls.
+static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
+
 #[derive(Debug, Default)]
 struct Counts {
+    /// Time of the latest call; 0 before the first.
+    called_at: AtomicU64,
+    /// Whether the connection is to close for another one.
+    is_evicted: AtomicBool,
     pending: AtomicUsize,
     written: AtomicUsize,
-    /// Notified when many responses become pending.
-    many_pending: Notify,
+    /// Notified when many responses become pending, or the connection is to close.
+    changed: Notify,
     leases: UnreadLeases,
+}
+
+/// Reason to close a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CloseReason {
+    /// Its client does not read responses.
+    Stalled,
+    /// Another one takes its place.
+    Evicted,
 }
 
 /// A response waiting to be written; dropped once it is.
 #[derive(Debug)]
 pub(crate) struct PendingResponse(Arc<Counts>);
 
+/// Nanoseconds since the start of the process.
+pub(crate) fn nanos_of(time: Instant) -> u64 {
+    u64::try_from(time.saturating_duration_since(*EPOCH).as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl StallDetector {
+    /// Notes that a call begins.
+    pub(super) fn called(&self, now: Instant) {
+        self.0.called_at.store(nanos_of(now), Ordering::Relaxed);
+    }
+
+    /// Time of the latest call, in nanoseconds since the start of the process; 0 before the first.
+    pub(crate) fn called_at(&self) -> u64 {
+        self.0.called_at.load(Ordering::Relaxed)
+    }
+
+    /// Whether a call, which has a handle too, is in progress.
+    pub(crate) fn is_busy(&self) -> bool {
+        Arc::strong_count(&self.0) > IDLE_HANDLES
+    }
+
+    /// Whether this is the only handle on a connection that has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
+    /// Closes the connection for another one, after the calls that its client has begun.
+    pub(crate) fn evict(&self) {
+        self.0.is_evicted.store(true, Ordering::Relaxed);
+        self.0.changed.notify_one();
+    }
+
     /// Counts a response as pending.
     pub(super) fn track(&self) -> PendingResponse {
         if self.0.pending.fetch_add(1, Ordering::Relaxed) == MANY_PENDING {
-            self.0.many_pending.notify_one();
+            self.0.changed.notify_one();
         }
         PendingResponse(Arc::clone(&self.0))
     }
@@ -51,8 +101,8 @@ impl StallDetector {
     }
 
     /// Completes once responses have been pending for `stall_timeout` to twice that without one being written, or for a
-    /// second or two if many are.
-    pub(super) async fn stalled(&self, stall_timeout: Duration) {
+    /// second or two if many are; or, once, when the connection is evicted.
+    pub(super) async fn stalled(&self, stall_timeout: Duration) -> CloseReason {
         loop {
             let before = self.0.written.load(Ordering::Relaxed);
             let pending = self.0.pending.load(Ordering::Relaxed);
@@ -60,11 +110,16 @@ impl StallDetector {
                 if pending > MANY_PENDING { stall_timeout.min(MANY_PENDING_TIMEOUT) } else { stall_timeout };
             select! {
                 () = sleep(timeout) => {}
-                // The shorter timeout applies from now on.
-                () = self.0.many_pending.notified() => continue,
+                () = self.0.changed.notified() => {
+                    if self.0.is_evicted.swap(false, Ordering::Relaxed) {
+                        return CloseReason::Evicted;
+                    }
+                    // The shorter timeout applies from now on.
+                    continue;
+                }
             }
             if pending > 0 && before == self.0.written.load(Ordering::Relaxed) {
-                return;
+                return CloseReason::Stalled;
             }
         }
     }
@@ -106,7 +161,7 @@ mod tests {
             }
         };
         tokio::select! {
-            () = detector.stalled(SHORT_TIMEOUT * 50) => panic!("the reader makes progress"),
+            _ = detector.stalled(SHORT_TIMEOUT * 50) => panic!("the reader makes progress"),
             () = busy => {}
         }
         timeout(Duration::from_secs(20), detector.stalled(SHORT_TIMEOUT)).await.expect("stalled");

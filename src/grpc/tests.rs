@@ -17,6 +17,7 @@ use super::{
     dispatch::{Dispatch, side_services},
     request_body::MessageLimits,
     service::UnaryService,
+    stalled_reader::StallDetector,
     unary::SHOULD_RATE_LIMIT_PATH,
 };
 use crate::{
@@ -92,7 +93,7 @@ impl Worker {
     /// Connects a client.
     async fn connect(&self) -> Caller {
         let (near, far) = duplex(CAPACITY);
-        tokio::spawn(self.connections.clone().serve(near, self.services.clone()));
+        tokio::spawn(self.connections.clone().serve(near, self.services.clone(), StallDetector::default()));
         let (requests, connection) = client::handshake(far).await.expect("HTTP/2");
         tokio::spawn(connection);
         Caller(requests)
@@ -102,7 +103,7 @@ impl Worker {
     async fn serve(&self, bytes: &[u8]) -> (DuplexStream, JoinHandle<()>) {
         let (near, mut far) = duplex(CAPACITY);
         far.write_all(bytes).await.expect("room");
-        let serving = self.connections.clone().serve(near, self.services.clone());
+        let serving = self.connections.clone().serve(near, self.services.clone(), StallDetector::default());
         (far, tokio::spawn(serving))
     }
 

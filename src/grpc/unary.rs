@@ -103,6 +103,7 @@ pub(super) fn respond<T: UnaryService>(
 fn count(status: &Status) {
     match status.code() {
         Code::Cancelled => metrics::answered("cancelled"),
+        Code::ResourceExhausted => metrics::answered("overloaded"),
         Code::OutOfRange => refused("max_message_bytes", None, status.message()),
         _ => refused("malformed", None, status.message()),
     }
@@ -163,7 +164,7 @@ async fn receive(
 ) -> Result<Bytes, Status> {
     reject_compression(headers)?;
     let mut buffer = MessageBuffer::default();
-    while let Some(frame) = body.next(permit).await {
+    while let Some(frame) = body.next(permit, headers).await {
         if let Ok(data) = frame?.into_data() {
             buffer.push(data, max_bytes)?;
         }
@@ -193,29 +194,33 @@ fn reject_compression(headers: &HeaderMap) -> Result<(), Status> {
 /// Buffer that assembles one length-prefixed message from the chunks of a body.
 #[derive(Debug, Default)]
 pub(super) struct MessageBuffer {
-    /// First chunk, nearly always the whole message.
-    first: Bytes,
-    /// All chunks, once there is more than one.
+    /// First chunk, if it is the whole message, as nearly always.
+    whole: Bytes,
+    /// All chunks of another message: a chunk may be a small part of memory that it keeps.
     joined: BytesMut,
 }
 
 impl MessageBuffer {
     fn bytes(&self) -> &[u8] {
-        if self.joined.is_empty() { &self.first } else { &self.joined }
+        if self.joined.is_empty() { &self.whole } else { &self.joined }
     }
 
     /// Appends a chunk; data after the message is discarded.
     pub(super) fn push(&mut self, chunk: Bytes, max_bytes: usize) -> Result<(), Status> {
         if self.bytes().is_empty() {
-            self.first = chunk;
-        } else if self.message_end(max_bytes)?.is_none_or(|end| self.bytes().len() < end) {
-            if self.joined.is_empty() {
-                self.joined.extend_from_slice(&self.first);
+            self.whole = chunk;
+            if !self.is_complete(max_bytes)? {
+                self.joined.extend_from_slice(&mem::take(&mut self.whole));
             }
+        } else if !self.is_complete(max_bytes)? {
             self.joined.extend_from_slice(&chunk);
         }
         // An invalid prefix is rejected immediately, before the rest arrives.
         self.message_end(max_bytes).map(drop)
+    }
+
+    fn is_complete(&self, max_bytes: usize) -> Result<bool, Status> {
+        Ok(self.message_end(max_bytes)?.is_some_and(|end| self.bytes().len() >= end))
     }
 
     /// End of the message in the buffer, once its length is known.
@@ -260,7 +265,7 @@ impl MessageBuffer {
     /// Takes the message without its prefix.
     fn into_message(self, max_bytes: usize) -> Result<Bytes, Status> {
         let end = self.message(max_bytes)?.len().saturating_add(PREFIX_BYTES);
-        let mut bytes = if self.joined.is_empty() { self.first } else { self.joined.freeze() };
+        let mut bytes = if self.joined.is_empty() { self.whole } else { self.joined.freeze() };
         bytes.truncate(end);
         bytes.advance(PREFIX_BYTES);
         Ok(bytes)

@@ -9,6 +9,7 @@ pub static METRICS: &[&dyn Metric] = &[
     &GRPC_CONNECTIONS,
     &CONNECTIONS_REFUSED,
     &CONNECTIONS_EVICTED,
+    &UNFINISHED_REFUSED,
     &TLS_HANDSHAKES,
     &TLS_RELOADS,
     &CERTIFICATE_EXPIRY,
@@ -20,7 +21,7 @@ static GRPC_CONNECTIONS: Gauge = Gauge::at_zero("tollgate_grpc_connections", "Op
 static CONNECTIONS_REFUSED: CounterFamily<1> = CounterFamily::starting_with(
     "tollgate_connections_refused_total",
     &["port"],
-    "Connections closed at once because the port had its maximum of connections or requests.",
+    "Connections closed at once because the port had its maximum of connections.",
     &[["grpc"], ["http"], ["admin"]],
 );
 
@@ -28,7 +29,14 @@ static CONNECTIONS_EVICTED: CounterFamily<1> = CounterFamily::starting_with(
     "tollgate_connections_evicted_total",
     &["port"],
     "Idle connections closed to make room for new ones.",
-    &[["http"], ["admin"]],
+    &[["grpc"], ["http"], ["admin"]],
+);
+
+static UNFINISHED_REFUSED: CounterFamily<1> = CounterFamily::starting_with(
+    "tollgate_unfinished_messages_refused_total",
+    &["port"],
+    "Messages that were refused before they had arrived in full, because too many bytes of such messages are in memory.",
+    &[["grpc"], ["http"], ["admin"]],
 );
 
 static TLS_HANDSHAKES: CounterFamily<2> =
@@ -103,6 +111,11 @@ pub(super) fn connection_limit_reached(port: &'static str, has_evicted: bool) {
 /// Counts an idle connection that was closed to make room for another one.
 pub(super) fn connection_evicted(port: &'static str) {
     CONNECTIONS_EVICTED.increment([port]);
+}
+
+/// Counts a message that was refused because too much memory waits for the rest of others.
+pub(super) fn unfinished_refused(port: &'static str) {
+    UNFINISHED_REFUSED.increment([port]);
 }
 
 /// Counts a TLS handshake.

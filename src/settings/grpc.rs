@@ -63,7 +63,7 @@ pub(super) struct GrpcFlags {
     grpc_unix_socket: Option<PathBuf>,
     #[command(flatten)]
     tls: GrpcTlsFlags,
-    /// Maximum number of open gRPC connections; further connections are closed.
+    /// Maximum number of open gRPC connections; a further one takes the place of the longest idle one, or is closed.
     #[arg(long, value_name = "COUNT", default_value = "10000", value_parser = count::<usize>)]
     max_connections: usize,
     /// Age at which a connection is drained with GOAWAY (± 10 %), so that clients rebalance to new instances. 0:

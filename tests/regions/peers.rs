@@ -1,6 +1,6 @@
 //! The service between regions: changes of weights, regions that are away, and hostile clients.
 
-use std::{fs, process::Command};
+use std::{fs, net::TcpStream, process::Command};
 
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -359,4 +359,18 @@ async fn messages_of_hostile_clients_are_refused_and_counted() {
     mesh.wait_for(2, "tollgate_region_up{region=\"ap\"} 1");
     let page = http::get(&mesh.get(2).url("/metrics")).body;
     assert!(page.contains("tollgate_tls_client_certificate_expiry_timestamp_seconds{client=\"region\"} "));
+}
+
+#[tokio::test]
+async fn silent_connections_keep_no_region_out() {
+    let mesh = Mesh::start([1, 1, 2]);
+    let connect = || TcpStream::connect(("127.0.0.1", mesh.ports[2])).expect("connected");
+    let silent: Vec<_> = (0..1_200).map(|_| connect()).collect();
+    let eu = mesh.authority.sign(&["eu.mesh"]);
+    for _ in 0..10 {
+        let mut client = mesh.connect(2, &eu).await.expect("connected");
+        let message = ExchangeRequest { sender: Some(announcement("eu")), loan_requests: Vec::new() };
+        assert!(client.exchange(message).await.is_ok());
+    }
+    drop(silent);
 }

@@ -1,5 +1,10 @@
 //! Accepting, balancing and serving of connections.
 
+use std::future::poll_fn;
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+
 use super::*;
 
 #[tokio::test]
@@ -66,11 +71,36 @@ fn tcp(stage: &TestServer) -> SocketAddr {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_limit_are_closed_and_the_others_served() {
+async fn a_connection_beyond_the_limit_takes_the_place_of_the_longest_idle_one() {
     let stage = stage(GOOD, "--max-connections=2", 100).await;
-    let channels = [stage.connect().await, stage.connect().await];
-    for channel in &channels {
-        assert_eq!(decide(channel.clone()).await, Ok(()));
+    let mut first = client(&stage).await;
+    let mut second = client(&stage).await;
+    assert_eq!([call(&mut second).await, call(&mut first).await], [true; 2]);
+    // The second one has had no call for longer.
+    let silent = [(); 2].map(|()| TcpStream::connect(tcp(&stage)).expect("connected"));
+    while is_open(&mut second).await {
+        tokio::task::yield_now().await;
+    }
+    while is_open(&mut first).await {
+        assert!(call(&mut first).await, "no call is lost");
+    }
+    for _ in 0..10 {
+        assert_eq!(decide(stage.connect().await).await, Ok(()));
+    }
+    drop(silent);
+    stage.running.stop().await;
+}
+
+#[tokio::test]
+async fn connections_with_a_call_in_progress_are_not_closed_for_others() {
+    let stage = stage(GOOD, "--max-connections=2", 100).await;
+    let mut busy = [client(&stage).await, client(&stage).await];
+    let mut open = Vec::new();
+    for client in &mut busy {
+        let (response, body) = client.send_request(post(CALL_URL), false).expect("open");
+        open.push((response, body));
+        // Its own round trip, after which the server has the call.
+        assert!(call(client).await);
     }
     let address = tcp(&stage);
     let received = spawn_blocking(move || {
@@ -79,14 +109,31 @@ async fn connections_beyond_the_limit_are_closed_and_the_others_served() {
         stream.read_to_end(&mut bytes).map(|_| bytes)
     });
     assert_eq!(received.await.expect("read").expect("closed"), b"");
-    let [kept, closed] = channels;
-    assert_eq!(decide(kept.clone()).await, Ok(()));
-    drop(closed);
-    while decide(stage.connect().await).await.is_err() {
-        tokio::task::yield_now().await;
+    for (response, mut body) in open {
+        body.send_data(vec![0; 5].into(), true).expect("open");
+        assert!(response.await.is_ok());
     }
-    assert_eq!(decide(kept).await, Ok(()));
     stage.running.stop().await;
+}
+
+const CALL_URL: &str = "http://tollgate/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+async fn client(stage: &TestServer) -> SendRequest<Bytes> {
+    let stream = tokio::net::TcpStream::connect(tcp(stage)).await.expect("connected");
+    let (requests, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+    tokio::spawn(connection);
+    requests
+}
+
+/// Whether the server has not closed the connection.
+async fn is_open(client: &mut SendRequest<Bytes>) -> bool {
+    poll_fn(|cx| client.poll_ready(cx)).await.is_ok()
+}
+
+/// Whether a call is answered.
+async fn call(client: &mut SendRequest<Bytes>) -> bool {
+    let Ok((response, mut body)) = client.send_request(post(CALL_URL), false) else { return true };
+    body.send_data(vec![0; 5].into(), true).is_ok() && response.await.is_ok()
 }
 
 #[tokio::test]
@@ -138,7 +185,7 @@ async fn requests_that_are_no_grpc_calls_are_refused_and_reach_no_service() {
             let request = request.header("content-type", kind).body(()).expect("a request");
             let (answer, mut body) = requests.send_request(request, false).expect("sent");
             // A request that is refused may have ended already.
-            let _ = body.send_data(hyper::body::Bytes::from_static(b"\0\0\0\0\0"), true);
+            let _ = body.send_data(Bytes::from_static(b"\0\0\0\0\0"), true);
             let answer = answer.await.expect("an answer");
             assert_eq!(answer.status(), expected, "{method} {kind} {path}");
             assert_eq!(answer.headers().contains_key("allow"), expected == 405);
@@ -187,7 +234,7 @@ async fn a_call_with_an_incomplete_message_times_out_and_others_are_answered() {
     let request = post(&format!("http://t{}", unary::SHOULD_RATE_LIMIT_PATH));
     let (answer, mut body) = requests.send_request(request, false).expect("sent");
     // The beginning of a message.
-    body.send_data(hyper::body::Bytes::from_static(b"\0\0\0\0\x09half"), false).expect("sent");
+    body.send_data(Bytes::from_static(b"\0\0\0\0\x09half"), false).expect("sent");
     assert_eq!(decide(stage.connect().await).await, Ok(()));
     let answer = answer.await.expect("an answer");
     let status = answer.headers().get(Status::GRPC_STATUS).expect("a status");
@@ -238,11 +285,11 @@ async fn a_client_with_a_closed_window_is_closed_although_it_acknowledges_pings(
     let stream = tokio::net::TcpStream::connect(tcp(&stage)).await.expect("connected");
     let mut client = h2::client::Builder::new();
     let (mut requests, connection) =
-        client.initial_window_size(0).handshake::<_, hyper::body::Bytes>(stream).await.expect("opened");
+        client.initial_window_size(0).handshake::<_, Bytes>(stream).await.expect("opened");
     let ended = tokio::spawn(connection);
     let request = post(&format!("http://t{}", unary::SHOULD_RATE_LIMIT_PATH));
     let (answer, mut body) = requests.send_request(request, false).expect("sent");
-    body.send_data(hyper::body::Bytes::from_static(b"\0\0\0\0\0"), true).expect("sent");
+    body.send_data(Bytes::from_static(b"\0\0\0\0\0"), true).expect("sent");
     let mut body = answer.await.expect("a response head").into_body();
     assert!(!matches!(body.data().await, Some(Ok(_))));
     let _ = ended.await.expect("no panic");

@@ -1,9 +1,8 @@
 //! HTTP/1 server of one port.
 //!
-//! A port at its maximum of connections closes the longest idle one for a new one, and keeps some requests of the maximum
-//! for health checks: so neither idle clients nor slow ones fail a probe.
+//! A port at its maximum of connections closes for a new one the one that waits the longest for its client. So neither idle clients
+//! nor slow ones fail a probe or keep others out.
 
-mod activity;
 mod requests;
 
 use std::{future::pending, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
@@ -21,12 +20,15 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tollgate_runtime::panics::CatchUnwind;
 
-use self::{
-    activity::{ConnectionActivity, IdleConnections},
-    requests::{RequestRoom, RequestService},
-};
+use self::requests::RequestService;
 use crate::{
-    net::{accept_limit::AcceptLimit, bind, stall_timeout::StallTimeout, tls::Tls},
+    net::{
+        accept_limit::AcceptLimit,
+        bind,
+        idle_connections::{ConnectionActivity, IdleConnections},
+        stall_timeout::StallTimeout,
+        tls::Tls,
+    },
     settings::Port,
 };
 
@@ -38,8 +40,6 @@ const BUFFER_BYTES: usize = 64 * 1024;
 pub(crate) struct ConnectionLimits {
     /// Maximum number of open connections. A further one takes the place of the longest idle one, or is closed.
     connections: usize,
-    /// Number of `connections` that cannot be busy with other requests than probes.
-    probe_reserve: usize,
     /// Timeout of the TLS handshake, and of the first request's head.
     handshake: Duration,
     /// Timeout between a response and the head of the next request.
@@ -58,7 +58,6 @@ impl ConnectionLimits {
     pub(crate) const fn new(handshake: Duration) -> Self {
         Self {
             connections: 1024,
-            probe_reserve: 64,
             handshake,
             idle: Duration::from_secs(75),
             max_age: Duration::from_secs(3600),
@@ -102,10 +101,10 @@ impl HttpPort {
             .header_read_timeout(self.limits.idle.max(self.limits.handshake))
             .max_buf_size(BUFFER_BYTES);
         let (tls, limits) = (self.tls, self.limits);
-        let room = RequestRoom::new(self.port, limits.connections.saturating_sub(limits.probe_reserve));
-        let stopping = stop.clone();
-        let connections = Arc::new(ConnectionHandler { http1, router, tls, limits, room, stop: stopping });
         let idle = Arc::<IdleConnections>::default();
+        let stopping = stop.clone();
+        let connections =
+            Arc::new(ConnectionHandler { http1, router, tls, limits, port: self.port, stop: stopping });
         let mut accept_limit = AcceptLimit::new(self.port, limits.connections);
         let mut open = JoinSet::new();
         loop {
@@ -143,7 +142,7 @@ struct ConnectionHandler {
     router: Router,
     tls: Option<Tls>,
     limits: ConnectionLimits,
-    room: RequestRoom,
+    port: Port,
     stop: CancellationToken,
 }
 
@@ -176,7 +175,7 @@ impl ConnectionHandler {
             router: self.router.clone(),
             timeout: self.limits.request,
             first_request: first_request.clone(),
-            room: self.room.clone(),
+            port: self.port,
             activity: Arc::clone(activity),
         };
         let io = TokioIo::new(StallTimeout::new(io, self.limits.stall));

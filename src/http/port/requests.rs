@@ -5,68 +5,65 @@ use std::{
     future::ready,
     pin::Pin,
     sync::Arc,
+    task::{self, Context, Poll},
     time::{Duration, Instant},
 };
 
 use axum::{
     Router,
-    body::Body,
-    http::{HeaderValue, Method, StatusCode, header::CONNECTION},
+    body::{Body, Bytes},
+    http::{HeaderValue, StatusCode, header::CONNECTION},
     response::{IntoResponse as _, Response},
 };
-use hyper::{Request, body::Incoming};
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::timeout,
+use hyper::{
+    Request,
+    body::{Body as _, Frame, Incoming, SizeHint},
 };
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tollgate_runtime::panics::{CatchUnwind, Panicked};
 use tonic::codegen::Service as _;
 
-use super::activity::{ConnectionActivity, RequestInProgress};
 use crate::{
-    http::{public::PROBE_PATHS, write_deadline::WriteDeadline},
-    net::metrics,
+    http::write_deadline::WriteDeadline,
+    net::{
+        idle_connections::{ConnectionActivity, RequestInProgress},
+        unfinished::Unfinished,
+    },
     settings::Port,
 };
 
-/// Bound on the requests of a port that are in progress, probes aside.
-#[derive(Clone, Debug)]
-pub(super) struct RequestRoom {
-    port: Port,
-    permits: Arc<Semaphore>,
+/// Body of a request, after whose end its connection is busy.
+#[derive(Debug)]
+struct ReceivedBody {
+    body: Incoming,
+    request: Arc<RequestInProgress>,
+    unfinished: Unfinished,
 }
 
-impl RequestRoom {
-    pub(super) fn new(port: Port, requests: usize) -> Self {
-        Self { port, permits: Arc::new(Semaphore::new(requests.min(Semaphore::MAX_PERMITS))) }
+impl hyper::body::Body for ReceivedBody {
+    type Data = Bytes;
+    type Error = axum::BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
+        let frame = task::ready!(Pin::new(&mut self.body).poll_frame(cx)).transpose()?;
+        self.unfinished.add(frame.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len))?;
+        if self.body.is_end_stream() {
+            self.request.received();
+        }
+        Poll::Ready(frame.map(Ok))
     }
 
-    /// Takes room for a request until its response is complete; `None` at the bound.
-    fn take(&self, request: &Request<Incoming>) -> Option<Room> {
-        if *request.method() == Method::GET && PROBE_PATHS.contains(&request.uri().path()) {
-            return Some(Room::Reserved);
-        }
-        let permit = Arc::clone(&self.permits).try_acquire_owned().ok();
-        if permit.is_none() {
-            metrics::connection_refused(self.port.name());
-        }
-        permit.map(Room::Permit)
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
     }
-}
 
-/// Room of a request.
-#[derive(Debug)]
-enum Room {
-    Reserved,
-    Permit(#[expect(dead_code, reason = "held until the response is complete")] OwnedSemaphorePermit),
-}
-
-/// Held until the response is complete.
-#[derive(Debug)]
-pub(in crate::http) struct Held {
-    _request: RequestInProgress,
-    _room: Room,
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// Serves the requests of a connection.
@@ -76,7 +73,7 @@ pub(super) struct RequestService {
     pub(super) router: Router,
     /// Timeout of each request.
     pub(super) timeout: Duration,
-    pub(super) room: RequestRoom,
+    pub(super) port: Port,
     pub(super) activity: Arc<ConnectionActivity>,
 }
 
@@ -90,12 +87,17 @@ impl hyper::service::Service<Request<Incoming>> for RequestService {
     fn call(&self, request: Request<Incoming>) -> ResponseFuture {
         self.first_request.cancel();
         // A connection that was just closed for another one has no use for a response.
-        let room = self.activity.begin_request().zip(self.room.take(&request));
-        let Some((in_progress, room)) = room else {
+        let Some(in_progress) = self.activity.begin_request().map(Arc::new) else {
             return Box::pin(ready(Ok(closing(StatusCode::SERVICE_UNAVAILABLE))));
         };
-        let held = Held { _request: in_progress, _room: room };
-        let (response, limit) = (self.router.clone().call(request.map(Body::new)), self.timeout);
+        if request.body().is_end_stream() {
+            in_progress.received();
+        }
+        let body = |body| {
+            let (request, unfinished) = (Arc::clone(&in_progress), Unfinished::new(self.port));
+            Body::new(ReceivedBody { body, request, unfinished })
+        };
+        let (response, limit) = (self.router.clone().call(request.map(body)), self.timeout);
         let deadline = Instant::now().checked_add(limit);
         Box::pin(async move {
             let response = match timeout(limit, CatchUnwind::new(response)).await {
@@ -103,7 +105,10 @@ impl hyper::service::Service<Request<Incoming>> for RequestService {
                 Ok(Err(Panicked)) => Ok(StatusCode::INTERNAL_SERVER_ERROR.into_response()),
                 Err(_) => Ok(closing(StatusCode::REQUEST_TIMEOUT)),
             };
-            response.map(|response| response.map(|body| Body::new(WriteDeadline::new(body, deadline, held))))
+            in_progress.answered();
+            response.map(|response| {
+                response.map(|body| Body::new(WriteDeadline::new(body, deadline, in_progress)))
+            })
         })
     }
 }

@@ -20,9 +20,6 @@ use crate::{
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService, readiness::Readiness,
 };
 
-/// Paths of health checks. Their responses are short, and need no body of the request.
-pub(super) const PROBE_PATHS: [&str; 3] = ["/healthcheck", "/ready", "/live"];
-
 /// Dependencies of the public port.
 #[derive(Debug)]
 pub struct PublicParts<T> {

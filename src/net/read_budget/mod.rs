@@ -83,7 +83,7 @@ impl ReadBudget {
     }
 
     /// Time at which this poll began.
-    pub(super) fn began_at(&self) -> Instant {
+    pub(crate) fn began_at(&self) -> Instant {
         let after = Duration::from_nanos(self.0.began_after.load(Ordering::Relaxed));
         self.0.opened_at.checked_add(after).unwrap_or(self.0.opened_at)
     }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use futures_util::stream;
+use hyper::Request;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
@@ -17,19 +18,31 @@ use tokio::{
     task::JoinSet,
 };
 use tokio_rustls::server::TlsStream;
-use tonic::transport::{Server, server::Connected};
+use tonic::{
+    body::Body,
+    transport::{Server, server::Connected},
+};
+use tower::util::MapRequestLayer;
 use webpki::EndEntityCert;
 
 use super::service::{Names, RegionsService};
 use crate::{
-    net::{accept_limit::AcceptLimit, metrics, tls::Tls},
+    grpc::request_body::{MessageLimits, WholeMessages},
+    net::{
+        accept_limit::AcceptLimit,
+        idle_connections::{ConnectionActivity, IdleConnections},
+        metrics,
+        tls::Tls,
+        unfinished,
+    },
     proto::tollgate::region::v1::regions_server::RegionsServer,
     settings::Port,
 };
 
-/// Maximum number of handshakes and of connections: some of each instance of each region.
-const MAX_HANDSHAKES: usize = 64;
+/// Maximum number of connections, some of each instance of each region, and of handshakes, of which a further one takes the
+/// place of the longest.
 const MAX_CONNECTIONS: usize = 1_024;
+const MAX_HANDSHAKES: usize = MAX_CONNECTIONS;
 
 /// Time limit of a handshake, and of one message.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -38,6 +51,9 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of messages of a connection in progress, and their maximum length in bytes.
 const MAX_MESSAGES: u32 = 64;
 const MAX_MESSAGE_BYTES: usize = 1 << 20;
+
+const MESSAGE_LIMITS: MessageLimits =
+    MessageLimits { max_bytes: MAX_MESSAGE_BYTES, timeout: MESSAGE_TIMEOUT };
 
 /// Names of the certificate of a connection's client: DNS names and URIs.
 #[derive(Clone, Debug)]
@@ -64,6 +80,10 @@ pub(super) async fn serve(listener: TcpListener, tls: Tls, service: RegionsServi
         .concurrency_limit_per_connection(MAX_MESSAGES as usize)
         .http2_keepalive_interval(Some(Duration::from_secs(20)))
         .http2_keepalive_timeout(Some(Duration::from_secs(10)))
+        .layer(MapRequestLayer::new(|call: Request<Body>| {
+            let headers = unfinished::bytes_of(call.headers());
+            call.map(|body| Body::new(WholeMessages::new(body, Port::Region, MESSAGE_LIMITS, headers)))
+        }))
         .add_service(service)
         .serve_with_incoming(incoming);
     select! {
@@ -79,6 +99,7 @@ pub(super) async fn serve(listener: TcpListener, tls: Tls, service: RegionsServi
 /// Accepts connections and performs their handshakes.
 async fn accept(listener: TcpListener, tls: Tls, accepted: mpsc::Sender<PeerStream>) {
     let mut limit = AcceptLimit::new(Port::Region, MAX_HANDSHAKES);
+    let idle = Arc::<IdleConnections>::default();
     let mut handshakes = JoinSet::new();
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
@@ -88,23 +109,27 @@ async fn accept(listener: TcpListener, tls: Tls, accepted: mpsc::Sender<PeerStre
             connection = listener.accept() => connection,
         };
         match connection {
-            Ok((stream, _)) if limit.admits(handshakes.len()) => {
-                let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-                    metrics::connection_refused(Port::Region.name());
-                    continue;
-                };
-                let (tls, accepted) = (tls.clone(), accepted.clone());
+            Ok((stream, _)) if limit.admits_evicting(handshakes.len(), || idle.close_longest()) => {
+                let handshake = ConnectionActivity::new(&idle);
+                let (tls, accepted, places) = (tls.clone(), accepted.clone(), Arc::clone(&places));
                 handshakes.spawn(async move {
                     let _ = stream.set_nodelay(true);
-                    if let Some(stream) = tls.accept(stream, HANDSHAKE_TIMEOUT).await {
+                    let stream = select! {
+                        stream = tls.accept(stream, HANDSHAKE_TIMEOUT) => stream,
+                        () = handshake.closed() => None,
+                    };
+                    let Some(stream) = stream else { return };
+                    if let Ok(place) = places.try_acquire_owned() {
                         let names = PeerNames(names_of(&stream));
                         // Only a stopped server does not take it.
                         let _ = accepted.send(PeerStream { stream, names, _place: place }).await;
+                    } else {
+                        metrics::connection_refused(Port::Region.name());
                     }
                 });
             }
             Ok(_) => {}
-            Err(error) => _ = limit.accept_failed(&error, || false).await,
+            Err(error) => _ = limit.accept_failed(&error, || idle.close_longest()).await,
         }
     }
 }

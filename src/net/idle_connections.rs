@@ -1,24 +1,26 @@
-//! Connections without a request in progress, in the order in which they became idle.
+//! Connections whose client is waited for, in the order in which that began: for a handshake, a request, the rest of one, or the
+//! reading of the response.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-/// Idle connections of a port: those that wait for a TLS handshake, for their first request or for the next one.
+/// Idle connections of a port: those that wait for their client.
 #[derive(Debug, Default)]
-pub(super) struct IdleConnections(Mutex<IdleOrder>);
+pub(crate) struct IdleConnections(Mutex<IdleOrder>);
 
 #[derive(Debug, Default)]
 struct IdleOrder {
-    next: u64,
+    /// The latest place, from 1.
+    latest: u64,
     /// The longest idle connection is first.
     connections: BTreeMap<u64, CancellationToken>,
 }
 
 impl IdleConnections {
     /// Closes the longest idle connection; whether there was one.
-    pub(super) fn close_longest(&self) -> bool {
+    pub(crate) fn close_longest(&self) -> bool {
         let mut order = self.0.lock();
         let longest = order.connections.pop_first();
         // Under the lock, so that no request begins on it.
@@ -31,39 +33,43 @@ impl IdleConnections {
 
 /// Whether a connection is idle.
 #[derive(Debug)]
-pub(super) struct ConnectionActivity {
+pub(crate) struct ConnectionActivity {
     idle: Arc<IdleConnections>,
-    /// Its place in the order, while it is idle.
+    /// Its place in the order while it is idle; 0 at first.
     place: Mutex<u64>,
     close: CancellationToken,
 }
 
 impl ConnectionActivity {
     /// A new connection, which is idle.
-    pub(super) fn new(idle: &Arc<IdleConnections>) -> Arc<Self> {
+    pub(crate) fn new(idle: &Arc<IdleConnections>) -> Arc<Self> {
         let close = CancellationToken::new();
         let activity = Self { idle: Arc::clone(idle), place: Mutex::default(), close };
         activity.become_idle();
         Arc::new(activity)
     }
 
-    fn become_idle(&self) {
-        let mut order = self.idle.0.lock();
-        let place = order.next;
-        order.next = place.wrapping_add(1);
-        *self.place.lock() = place;
-        order.connections.insert(place, self.close.clone());
+    /// Takes the last place in the order. Returns whether the connection is open.
+    fn become_idle(&self) -> bool {
+        let order = &mut *self.idle.0.lock();
+        let mut place = self.place.lock();
+        order.connections.remove(&*place);
+        let is_open = !self.close.is_cancelled();
+        if is_open {
+            order.latest = order.latest.wrapping_add(1);
+            *place = order.latest;
+            order.connections.insert(*place, self.close.clone());
+        }
+        is_open
     }
 
-    /// Makes the connection busy until the request is dropped; `None` if it was closed before.
-    pub(super) fn begin_request(self: &Arc<Self>) -> Option<RequestInProgress> {
-        let mut order = self.idle.0.lock();
-        order.connections.remove(&*self.place.lock());
-        (!self.close.is_cancelled()).then(|| RequestInProgress(Arc::clone(self)))
+    /// Begins a request, for the rest of which the client is waited for; `None` if the connection was closed before.
+    pub(crate) fn begin_request(self: &Arc<Self>) -> Option<RequestInProgress> {
+        self.become_idle().then(|| RequestInProgress(Arc::clone(self)))
     }
 
     /// Completes when the connection is closed for another one.
-    pub(super) async fn closed(&self) {
+    pub(crate) async fn closed(&self) {
         self.close.cancelled().await;
     }
 }
@@ -76,7 +82,19 @@ impl Drop for ConnectionActivity {
 
 /// A request whose response is not complete yet.
 #[derive(Debug)]
-pub(super) struct RequestInProgress(Arc<ConnectionActivity>);
+pub(crate) struct RequestInProgress(Arc<ConnectionActivity>);
+
+impl RequestInProgress {
+    /// Makes the connection busy: the request has arrived in full.
+    pub(crate) fn received(&self) {
+        self.0.idle.0.lock().connections.remove(&*self.0.place.lock());
+    }
+
+    /// Makes the connection idle: its client has to read the response.
+    pub(crate) fn answered(&self) {
+        self.0.become_idle();
+    }
+}
 
 impl Drop for RequestInProgress {
     fn drop(&mut self) {
@@ -97,10 +115,15 @@ mod tests {
         // The first had a request since; the second still has one.
         drop(first.begin_request().expect("open"));
         let request = second.begin_request().expect("open");
+        request.received();
         assert!(idle.close_longest() && is_closed(&third));
         assert!(third.begin_request().is_none(), "closed");
         assert!(idle.close_longest() && is_closed(&first));
         assert!(!idle.close_longest() && !is_closed(&second));
+        drop(request);
+        let request = second.begin_request().expect("open");
+        assert!(idle.close_longest() && is_closed(&second), "the rest of the request is waited for");
+        assert!(!idle.close_longest(), "closed once");
         drop(request);
         drop(second);
         assert!(!idle.close_longest(), "all have ended");

@@ -1,0 +1,83 @@
+//! Memory of messages that have begun to arrive, of all ports and connections.
+//!
+//! A client may begin messages on as many streams and connections as it likes and finish none of them. So the bytes that wait
+//! for the rest of a message have one bound. Messages that arrive in one piece, as nearly all do, are not counted.
+
+use std::{
+    mem,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use http::HeaderMap;
+use tollgate_runtime::log_budget::LogBudget;
+
+use super::metrics;
+use crate::settings::Port;
+
+/// Bytes of unfinished messages beyond which a further one is refused.
+const MAX_BYTES: usize = 128 << 20;
+
+/// Bytes that each header costs beside its text.
+const HEADER_BYTES: usize = 64;
+
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// Lines logged at once, and the time after which there is another one.
+static LOG: LogBudget = LogBudget::new(1, Duration::from_secs(60));
+
+/// Bytes of one message that are counted until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Unfinished {
+    port: Port,
+    bytes: usize,
+}
+
+/// Unfinished messages have the memory that they may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many unfinished messages; expected the whole message at once")]
+pub(crate) struct Exhausted;
+
+impl Unfinished {
+    pub(crate) const fn new(port: Port) -> Self {
+        Self { port, bytes: 0 }
+    }
+
+    /// Counts more bytes of the message, unless there are too many of all.
+    pub(crate) fn add(&mut self, bytes: usize) -> Result<(), Exhausted> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.bytes = self.bytes.saturating_add(bytes);
+        if USED.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) <= MAX_BYTES {
+            return Ok(());
+        }
+        metrics::unfinished_refused(self.port.name());
+        if let Some(suppressed) = LOG.take() {
+            tracing::warn!(port = %self.port, suppressed, "too many unfinished messages; refusing calls");
+        }
+        Err(Exhausted)
+    }
+
+    /// Counts none of the bytes any more.
+    pub(crate) fn release(&mut self) {
+        let bytes = mem::take(&mut self.bytes);
+        if bytes > 0 {
+            USED.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// Memory that headers take.
+pub(crate) fn bytes_of(headers: &HeaderMap) -> usize {
+    let bytes = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
+        name.as_str().len().saturating_add(value.len()).saturating_add(HEADER_BYTES)
+    };
+    headers.iter().map(bytes).fold(0, usize::saturating_add)
+}
