@@ -1,5 +1,5 @@
-//! Connection between the socket and HTTP/2: refuses calls that HTTP/2 need not see, and notices resets that HTTP/2 ignores,
-//! those after the response.
+//! Connection between the socket and HTTP/2: refuses calls that HTTP/2 need not see, counts those that HTTP/2 resets, and notices
+//! resets that HTTP/2 ignores, those after the response.
 
 use std::{
     io,
