@@ -157,6 +157,7 @@ impl<I: AsyncRead + Unpin> FrameFilter<I> {
                 return Poll::Ready(Ok(()));
             }
             if received.is_lost() {
+                http2_errors::malformed_headers();
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "malformed headers")));
             }
             let missing = received.missing();

@@ -24,6 +24,11 @@ pub(super) fn reset(code: u32) {
     record(code, "call");
 }
 
+/// Records a connection that ends with a header block that cannot be read.
+pub(super) fn malformed_headers() {
+    record(9, "connection");
+}
+
 /// Records a connection that HTTP/2 ends for a fault of the client.
 pub(super) fn connection_ended(error: &hyper::Error) {
     let error = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
