@@ -19,6 +19,9 @@ use crate::{
 /// Entries of connections that have ended which may be kept, beside one for each live connection.
 const ENDED_ENTRIES: usize = 1_024;
 
+/// Connections that are looked at for the longest idle one: twice all at the default maximum, whose times may not be up to date.
+const MAX_LOOKS: usize = 20_000;
+
 /// Assigns each connection to the worker with the fewest.
 ///
 /// A client has few, long-lived connections that carry all its calls, so they must not pile up on one worker, as they do
@@ -37,6 +40,8 @@ pub(super) struct Balancer<C> {
 struct LatestCalls {
     next: u64,
     connections: BTreeMap<(u64, u64), StallDetector>,
+    /// Evicted connections, which end soon.
+    evicted: Vec<StallDetector>,
 }
 
 impl LatestCalls {
@@ -47,15 +52,16 @@ impl LatestCalls {
 
     /// Closes the longest idle connection; whether there was one.
     fn close_longest_idle(&mut self) -> bool {
-        // Each may be looked at twice: when its time is not up to date, and then.
-        for _ in 0..self.connections.len().saturating_mul(2) {
+        let now = nanos_of(Instant::now());
+        for _ in 0..MAX_LOOKS {
             let Some(((known, _), connection)) = self.connections.pop_first() else { break };
             match connection.called_at() {
                 _ if connection.has_ended() => {}
-                _ if connection.is_busy() => self.add(nanos_of(Instant::now()), connection),
+                _ if connection.is_busy(now) => self.add(now, connection),
                 called_at if called_at > known => self.add(called_at, connection),
                 _ => {
                     connection.evict();
+                    self.evicted.push(connection);
                     return true;
                 }
             }
@@ -105,6 +111,12 @@ impl<C> Balancer<C> {
     /// Closes the connection without a call for the longest time, unless all have one; whether there was one.
     pub(super) fn close_longest_idle(&mut self) -> bool {
         self.calls.close_longest_idle()
+    }
+
+    /// Number of open connections that were closed for others.
+    pub(super) fn closing(&mut self) -> usize {
+        self.calls.evicted.retain(|connection| !connection.has_ended());
+        self.calls.evicted.len()
     }
 
     /// Adds a worker and returns the receiver of its connections, which closes when the balancer is dropped.

@@ -89,7 +89,9 @@ impl Listener {
             match accepted {
                 Ok(connection) => {
                     let live = workers.live();
-                    if limit.admits_evicting(live, || live < bound && workers.close_longest_idle()) {
+                    let closing = if live < bound { workers.closing() } else { 0 };
+                    let evict = || live < bound && workers.close_longest_idle();
+                    if limit.admits_evicting(live.saturating_sub(closing), evict) {
                         workers.assign(connection);
                     }
                 }

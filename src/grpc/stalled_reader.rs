@@ -26,6 +26,9 @@ pub(crate) struct StallDetector(Arc<Counts>);
 /// Handles on an idle connection: of the order of connections, its permit, its dispatch and its task.
 const IDLE_HANDLES: usize = 4;
 
+/// Time from its beginning in which a call keeps its connection from being evicted.
+const MAX_BUSY_NANOS: u64 = 1_000_000_000;
+
 /// Beginning of the times of calls.
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 
@@ -71,9 +74,10 @@ impl StallDetector {
         self.0.called_at.load(Ordering::Relaxed)
     }
 
-    /// Whether a call, which has a handle too, is in progress.
-    pub(crate) fn is_busy(&self) -> bool {
-        Arc::strong_count(&self.0) > IDLE_HANDLES
+    /// Whether a call, which has a handle too, is in progress: not one whose message has not arrived for long.
+    pub(crate) fn is_busy(&self, now: u64) -> bool {
+        let is_recent = now.saturating_sub(self.called_at()) < MAX_BUSY_NANOS;
+        is_recent && Arc::strong_count(&self.0) > IDLE_HANDLES
     }
 
     /// Whether this is the only handle on a connection that has ended.

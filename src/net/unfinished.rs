@@ -1,7 +1,8 @@
 //! Memory of messages that have begun to arrive, of all ports and connections.
 //!
 //! A client may begin messages on as many streams and connections as it likes and finish none of them. So the bytes that wait
-//! for the rest of a message have one bound. Messages that arrive in one piece, as nearly all do, are not counted.
+//! for the rest of a message have one bound for callers, one for other regions and one for HTTP. Messages that arrive in one
+//! piece, as nearly all do, are not counted.
 
 use std::{
     mem,
@@ -15,13 +16,17 @@ use tollgate_runtime::log_budget::LogBudget;
 use super::metrics;
 use crate::settings::Port;
 
-/// Bytes of unfinished messages beyond which a further one is refused.
-const MAX_BYTES: usize = 128 << 20;
+/// Bytes of unfinished messages beyond which a further one is refused: of the gRPC port, and of others.
+const MAX_GRPC_BYTES: usize = 128 << 20;
+const MAX_OTHER_BYTES: usize = 32 << 20;
 
 /// Bytes that each header costs beside its text.
 const HEADER_BYTES: usize = 64;
 
-static USED: AtomicUsize = AtomicUsize::new(0);
+static GRPC: AtomicUsize = AtomicUsize::new(0);
+static REGION: AtomicUsize = AtomicUsize::new(0);
+static ADMIN: AtomicUsize = AtomicUsize::new(0);
+static HTTP: AtomicUsize = AtomicUsize::new(0);
 
 /// Lines logged at once, and the time after which there is another one.
 static LOG: LogBudget = LogBudget::new(1, Duration::from_secs(60));
@@ -49,7 +54,8 @@ impl Unfinished {
             return Ok(());
         }
         self.bytes = self.bytes.saturating_add(bytes);
-        if USED.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) <= MAX_BYTES {
+        let (used, max_bytes) = self.bound();
+        if used.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) <= max_bytes {
             return Ok(());
         }
         metrics::unfinished_refused(self.port.name());
@@ -59,11 +65,21 @@ impl Unfinished {
         Err(Exhausted)
     }
 
+    /// Used bytes of the port, and their bound.
+    const fn bound(&self) -> (&'static AtomicUsize, usize) {
+        match self.port {
+            Port::Grpc => (&GRPC, MAX_GRPC_BYTES),
+            Port::Region => (&REGION, MAX_OTHER_BYTES),
+            Port::Admin => (&ADMIN, MAX_OTHER_BYTES),
+            Port::Http | Port::Metrics => (&HTTP, MAX_OTHER_BYTES),
+        }
+    }
+
     /// Counts none of the bytes any more.
     pub(crate) fn release(&mut self) {
         let bytes = mem::take(&mut self.bytes);
         if bytes > 0 {
-            USED.fetch_sub(bytes, Ordering::Relaxed);
+            self.bound().0.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 }

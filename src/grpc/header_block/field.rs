@@ -123,7 +123,9 @@ impl Name {
             Some(b":path") => Self::Path,
             Some(b":scheme") => Self::Scheme,
             Some(b"te") => Self::Te,
-            Some(b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade") => Self::Connection,
+            Some(b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade") => {
+                Self::Connection
+            }
             Some(name) if name == GRPC_TIMEOUT.as_str().as_bytes() => Self::Timeout,
             _ => Self::Other,
         }

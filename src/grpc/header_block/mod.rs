@@ -21,6 +21,9 @@ const MAX_ENTRIES: usize = 128;
 /// makes shorter.
 const MAX_TABLE_BYTES: usize = 4 * 1024;
 
+/// Bytes of a copy at which the rest of its block is only read: an index of a byte may stand for 4,096.
+pub(super) const MAX_COPY_BYTES: usize = 16 * 1024;
+
 /// Entries of the static table.
 const STATIC_ENTRIES: usize = 61;
 
@@ -77,7 +80,7 @@ struct Malformed;
 
 impl HeaderTable {
     /// Reads the next block. Returns `None` if this or an earlier one could not be read. Adds the same fields to `copy`, but
-    /// for those that are unfit, in a form that depends on no table.
+    /// for those that are unfit, in a form that depends on no table; not all of them once it exceeds [`MAX_COPY_BYTES`].
     pub(super) fn read(&mut self, block: &[u8], copy: Option<&mut BytesMut>) -> Option<Head> {
         if self.is_lost {
             return None;
@@ -112,6 +115,7 @@ impl HeaderTable {
         let (mut has_path, mut has_scheme) = (false, false);
         self.added = 0;
         while let Some(first) = block.0.first().copied() {
+            copy = copy.filter(|copy| copy.len() <= MAX_COPY_BYTES);
             let field = match first {
                 0x80.. => self.indexed(&mut block, copy.as_deref_mut())?,
                 // The client's bound on the table, which it keeps itself.

@@ -20,17 +20,20 @@ use super::{
         CONTINUATION, DATA, END_HEADERS, END_STREAM, FrameHeader, HEADER_BYTES, HEADERS, PRIORITY,
         RST_STREAM, WINDOW_UPDATE,
     },
-    header_block::{Head, HeaderTable},
+    header_block::{Head, HeaderTable, MAX_COPY_BYTES},
     refusals::Refusals,
 };
 
 /// Bytes that a client sends before its first frame.
 const PREFACE_BYTES: usize = 24;
 
-/// Largest payload of a frame that HTTP/2 accepts from its clients, and of all frames of a header block.
+/// Largest payload of a frame that HTTP/2 accepts from its clients.
 const MAX_PAYLOAD_BYTES: usize = 16 * 1024;
 
-/// Frames of a header block after the first.
+/// Header block that is no call, with a method alone: HTTP/2 resets its stream.
+const NO_CALL: u8 = 0x83;
+
+/// Frames of a header block, which has `MAX_PAYLOAD_BYTES` in each, after the first.
 const MAX_CONTINUATIONS: usize = 8;
 
 /// Refused calls of a connection whose messages still arrive. With more, calls are left to HTTP/2.
@@ -262,6 +265,10 @@ impl ReceivedFrames {
         self.replacement.clear();
         self.replacement.put_bytes(0, HEADER_BYTES);
         let head = self.table.read(&block, Some(&mut self.replacement))?;
+        if self.replacement.len() > MAX_COPY_BYTES {
+            self.replacement.truncate(HEADER_BYTES);
+            self.replacement.put_u8(NO_CALL);
+        }
         let length = self.replacement.len().saturating_sub(HEADER_BYTES);
         let flags = header.flags & END_STREAM | END_HEADERS;
         if let Some(mut start) = self.replacement.get_mut(..HEADER_BYTES) {
@@ -270,7 +277,7 @@ impl ReceivedFrames {
             start.put_u8(flags);
             start.put_u32(header.stream);
         }
-        (length <= MAX_PAYLOAD_BYTES).then_some(head)
+        Some(head)
     }
 
     /// Decides on a frame that contains, or ends, the message of a call.
@@ -342,8 +349,7 @@ fn block_frames(bytes: &[u8]) -> BlockFrames {
             return BlockFrames::Begun { missing: HEADER_BYTES.saturating_sub(rest.len()) };
         };
         let header = FrameHeader::parse(*header);
-        let before = bytes.len().saturating_sub(rest.len());
-        if header.kind != kind || before.saturating_add(header.length) > MAX_PAYLOAD_BYTES {
+        if header.kind != kind || header.length > MAX_PAYLOAD_BYTES {
             return BlockFrames::TooLong;
         }
         let Some(after) = payload.get(header.length..) else {

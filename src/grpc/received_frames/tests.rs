@@ -199,6 +199,19 @@ fn a_block_that_http2_would_refuse_is_replaced_with_all_later_ones() {
 }
 
 #[test]
+fn a_block_that_grows_without_the_table_is_replaced_by_one_that_is_no_call() {
+    // An authority that is no authority, and a field of 2,000 bytes, many times.
+    let long = [&b"\x41\x03a|b\x40\x01c\x7f\xd1\x0e"[..], &[b'd'; 2_000]].concat();
+    let first = frame(HEADERS, END_HEADERS, 1, &[&headers(1)[9..], &long].concat());
+    let second = frame(HEADERS, END_HEADERS, 3, &[&headers(3)[9..], &[0xbe; 16_000]].concat());
+    let third = frame(HEADERS, END_HEADERS, 5, &[&headers(5)[9..], b"\xbf"].concat());
+    let (passed, _) = filtered(&[&first, &second, &third], &mut refusing(&[]), 64);
+    let expected = [frame(HEADERS, END_HEADERS, 3, &[NO_CALL]), headers(5)].concat();
+    assert!(passed.ends_with(&expected), "{} bytes", passed.len());
+    assert!(passed.len() < 2_300, "{} bytes", passed.len());
+}
+
+#[test]
 fn a_connection_ends_with_a_block_that_cannot_be_replaced() {
     let mut changing = headers(1);
     changing[11] = 0x44;
