@@ -1,4 +1,4 @@
-//! What many requests use of one budget, by the stated rule, whatever becomes of their settlements.
+//! The sum of the hits that many requests use of one budget, by the stated rule, however they are settled.
 
 use std::{
     collections::VecDeque,
@@ -54,7 +54,7 @@ const USER: (&str, &str) = ("user", "me");
 
 const MALFORMED: [&str; 6] = ["", "-", "none", "order 66", "0000000000000000", "123456789abcdef"];
 
-/// What becomes of a request.
+/// Course of a request after its reservation.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Settled,

@@ -112,7 +112,7 @@ impl Reserving {
 }
 
 #[tokio::test]
-async fn an_id_that_holds_less_than_is_asked_reserves_nothing() {
+async fn an_id_that_holds_less_than_is_wanted_reserves_nothing() {
     for mut subject in BudgetStore::all().await {
         let mut service = Reserving { service: reservations(&subject.tollgate).await };
         let name = subject.name;
