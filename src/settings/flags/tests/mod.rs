@@ -283,7 +283,7 @@ fn an_error_shows_the_whole_name_the_text_and_the_expected_form() {
         ("--store host:6379", "--store: `host:6379` is invalid; expected redis://HOST:PORT"),
         ("--otlp-headers sesame", "--otlp-headers: expected NAME=VALUE"),
         ("--webhook-url sesame", "--webhook-url: expected http://"),
-        ("chek", "chek"),
+        ("inspect", "inspect"),
     ] {
         let text = refusal(line, &[]);
         assert!(text.contains(expected) && !text.contains("sesame"), "{line}: {text}");

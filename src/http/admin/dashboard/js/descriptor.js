@@ -34,4 +34,4 @@ export const writeListed = (pairs) => pairs
 
 /** Pairs with values in quotes where `readDescriptor` needs them. */
 export const writeDescriptor = (pairs) => pairs
-  .map(({ key, value }) => `${key}=${/^["\s]|\s$|[,\u0000-\u001f]/.test(value) ? JSON.stringify(value) : value}`).join(',');
+  .map(({ key, value }) => `${key}=${/^["\s]|\s$|[,\p{Cc}]/u.test(value) ? JSON.stringify(value) : value}`).join(',');
