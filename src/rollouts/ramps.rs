@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    /// A report of hits, of which each of 20 keys has some, and so many of them were denied.
+    /// A report of these hits of 20 keys, of which this number was denied.
     fn report(hits: u64, denied: u32) -> RolloutReport {
         let (domain, rule) = ("edge".to_owned(), "api_key".to_owned());
         let key = |key| SampledKey { key, seen_s: 0, denied_s: (key < denied).then_some(0) };

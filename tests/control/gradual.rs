@@ -155,7 +155,7 @@ async fn another_instance_goes_on_with_a_ramp_when_the_acting_one_is_killed() {
     .await;
 }
 
-/// Sends a request of so many hits that it is denied.
+/// Sends a request of more hits than the limit.
 async fn exceed(client: &mut Client, value: &str) {
     let mut request = request("web", &[&[("k", value)]]);
     request.hits_addend = u32::MAX;

@@ -52,7 +52,7 @@ fn content(file: File, max_bytes: u64) -> io::Result<Vec<u8>> {
 /// Opens a regular file, without waiting for the writer of a named pipe.
 ///
 /// # Errors
-/// When it is none, or cannot be opened.
+/// When it is another kind of file, or cannot be opened.
 pub fn open(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.read(true);

@@ -85,7 +85,7 @@ pub enum RampError {
 pub struct EnforcedKeys {
     /// Keys.
     pub keys: usize,
-    /// Those that were denied.
+    /// Denied ones among them.
     pub denied: usize,
 }
 
