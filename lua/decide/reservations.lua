@@ -55,7 +55,6 @@ local function make_budgets()
     local until_second = math.max(math.min(now.s + ttl, 4294967295), budget.last_end)
     if #budget.pending >= MAX_BATCH * NAME or #budget.pending > 0 and budget.last_end ~= until_second then
       local field, batch = batch_name(budget.last), struct.pack('<I4', budget.last_end) .. budget.pending
-      set(budget, field, batch)
       budget.new_batches[field] = batch
       budget.last, budget.pending = budget.last + 1, ''
     end
@@ -121,6 +120,7 @@ local function make_budgets()
         names[#names + 1], ends[#ends + 1] = string.sub(raw, from, from + NAME - 1), until_second
       end
       budget.gone[#budget.gone + 1] = numbers[at]
+      budget.new_batches[numbers[at]] = nil
     end
     budget.first = budget.first + ended
     if ended == #found then
@@ -394,6 +394,9 @@ local function make_budgets()
     end
     for name, lease in pairs(budget.changed_leases) do
       set(budget, name, lease)
+    end
+    for name, batch in pairs(budget.new_batches) do
+      set(budget, name, batch)
     end
     set(budget, 'p', budget.pending)
     set(

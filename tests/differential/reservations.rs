@@ -169,3 +169,28 @@ async fn many_leases_that_end_together_are_ended_by_several_calls() {
         redis::cmd("FLUSHALL").query::<()>(&mut redis.connect()).expect("deleted");
     }
 }
+
+/// A lease that is settled late, by the call that ends it, leaves nothing behind.
+#[tokio::test]
+async fn late_settlements_leave_no_fields_behind() {
+    let redis = Redis::start();
+    let lua = Subject::Redis(redis.store());
+    let quota = Quota { limit: 1_000_000, window: Window::from_seconds(86_400).expect("in range") };
+    let reserve =
+        Reserve { ttl: 60.try_into().expect("not 0"), unsettled: Unsettled::Charge, add: 0, cap: None };
+    let parameters = Parameters { reserve: Some(reserve), ..Parameters::default() };
+    let policy = Policy::new(Algorithm::FixedWindow, quota, &parameters).expect("valid");
+    let mut rust = Model::default();
+    for number in 1..=30 {
+        let lease = LeaseId::new(NonZeroU64::new(number).expect("not 0"));
+        let begin = 86_400 + number * 200;
+        let acquired = Hits::Acquire { amount: NonZeroU64::MIN.saturating_add(9), lease };
+        for (second, hits) in [(begin, acquired), (begin + 61, Hits::Settle { lease, used: 3 })] {
+            let call = charging_with(Charging::Independent, "late", &[((0, policy, hits), Veto::Never)]);
+            let now = at(second * 1_000_000);
+            assert_eq!(rust.decide(now, &call), lua.decide(now, &call).await, "{hits:?} at {second}");
+        }
+    }
+    let fields = fields_of(&redis);
+    assert!(fields < 10, "{fields} fields are left");
+}
