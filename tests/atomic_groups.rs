@@ -131,7 +131,9 @@ impl ExactModel {
             (hits, _) => hits,
         };
         let state = self.states.entry(counter).or_default();
-        policy.apply(state, now, hits, Charging::AllOrNone)
+        // A limit of 0 admits no peek either.
+        let is_zero = hits == Hits::Peek && self.limits[usize::from(counter.1)].limit == 0;
+        policy.apply(state, now, hits, Charging::AllOrNone) && !is_zero
     }
 
     fn used(&mut self, now: Timestamp, counter: (usize, u8)) -> u64 {

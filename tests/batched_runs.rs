@@ -54,14 +54,18 @@ async fn a_key_of_another_type_fails_alone() {
             assert_eq!(used(&outcomes[at]), round, "{at}");
         }
         for (at, text) in [(1, "WRONGTYPE"), (3, "WRONGTYPE"), (4, "unknown format")] {
-            let Err(StoreError::Refused(error)) = &outcomes[at] else { panic!("{:?}", outcomes[at]) };
+            let (Err(StoreError::Declined(error)), 1 | 3) | (Err(StoreError::Refused(error)), 4) =
+                (&outcomes[at], at)
+            else {
+                panic!("{:?}", outcomes[at])
+            };
             assert!(error.contains(text) || text == "WRONGTYPE" && error.contains("wrong kind"), "{error}");
         }
     }
     assert_eq!(connection.lrange::<_, Vec<String>>(key(&calls[1]), 0, -1).expect("a list"), ["theirs"]);
     assert_eq!(connection.get::<_, String>(key(&calls[3])).expect("a string"), "theirs");
     // Alone, it is the answer as a whole.
-    assert!(matches!(store.decide_runs(&runs[1..2], CommandKeys::Any).await, Err(StoreError::Refused(_))));
+    assert!(matches!(store.decide_runs(&runs[1..2], CommandKeys::Any).await, Err(StoreError::Declined(_))));
 }
 
 #[tokio::test]

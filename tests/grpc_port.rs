@@ -1,4 +1,4 @@
-//! What clients send before a call is decided: authorities that are none, messages that end never, connections without calls.
+//! Bytes of clients before a call is decided: invalid authorities, messages that end never, connections without calls.
 
 use std::{
     io::{Read as _, Write as _},

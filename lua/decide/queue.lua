@@ -4,7 +4,7 @@ local NOTHING = '\0\0\0\0\0\0\0\0'
 local MAX_ARGUMENTS = 1000
 
 -- Permits that the command still removes, after they have expired, and moves, of a clock that was ahead: 0.1 and 1 us each. The
--- others are left to later commands, and count as though they were gone or moved.
+-- others are left to later commands, and count as though they were removed or moved.
 local removals_left, upkeep_left = 40000, 30000
 
 -- An integer as commands take it, with all of its digits.

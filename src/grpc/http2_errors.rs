@@ -1,4 +1,4 @@
-//! What HTTP/2 refuses before a call is dispatched: streams that it resets, and connections that it ends. The caller's proxy
+//! Refusals by HTTP/2 before a call is dispatched: streams that it resets, and connections that it ends. The caller's proxy
 //! treats these as failures, and lets requests pass by default, so each is counted and some are logged.
 
 use std::{error::Error as _, time::Duration};

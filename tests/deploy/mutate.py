@@ -30,7 +30,7 @@ MUTATIONS = [
     ("deploy/envoy/tcp.yaml", "interval: 2s", "intervall: 2s", "every_file_is_valid"),
     ("deploy/envoy/fail_closed.yaml", "failure_mode_deny: true", "failure_mode_deny: false", "routes_fail_closed"),
     ("deploy/envoy/fail_closed.yaml", "failure_mode_deny: false", "failure_mode_deny: true", "routes_fail_closed"),
-    ("deploy/envoy/fail_closed.yaml", "match: {path: /login}", "match: {path: /log-in}", "routes_fail_closed"),
+    ("deploy/envoy/fail_closed.yaml", "/login([/;].*)?", "/log-in([/;].*)?", "routes_fail_closed"),
     ("deploy/envoy/fail_closed.yaml", "status_on_error: {code: ServiceUnavailable}", "", "routes_fail_closed"),
     ("deploy/envoy/response_cost.yaml", "%RESP(X-COST)%", "%RESP(X-PRICE)%", "a_response_is_charged"),
     ("deploy/envoy/response_cost.yaml", "apply_on_stream_done: true", "", "a_response_is_charged"),

@@ -184,12 +184,13 @@ impl Model {
         let mut active = ban.report(self.record.settle(&ban.policy, now, reported));
         let is_banned = active.is_some_and(|ban| ban.is_enforced);
         let charge = Hits::charge(hits);
+        let charging = if policy.counts_denied() { Charging::Independent } else { Charging::AllOrNone };
         let applied = if is_banned { Hits::Peek } else { charge };
         let (mut verdicts, mut admitted, mut state) = (Vec::new(), 0, self.state.clone());
         for _ in 0..times {
-            let passes = policy.apply(&mut state, now, applied, Charging::Independent) && !is_banned;
+            let passes = policy.apply(&mut state, now, applied, charging) && !is_banned;
             let summary = policy.summary(&state, now, charge);
-            let verdict = policy.verdict(summary, now, charge, passes, Charging::Independent);
+            let verdict = policy.verdict(summary, now, charge, passes, charging);
             verdicts.push(active.map_or(verdict, |ban| verdict.under(ban, charge)));
             active = active.map(tollgate::ban::Ban::known);
             admitted += if passes { hits } else { 0 };

@@ -186,7 +186,7 @@ async fn late_settlements_leave_no_fields_behind() {
         let begin = 86_400 + number * 200;
         let acquired = Hits::Acquire { amount: NonZeroU64::MIN.saturating_add(9), lease };
         for (second, hits) in [(begin, acquired), (begin + 61, Hits::Settle { lease, used: 3 })] {
-            let call = charging_with(Charging::Independent, "late", &[((0, policy, hits), Veto::Never)]);
+            let call = charging_with(Charging::Independent, "many-late", &[((0, policy, hits), Veto::Never)]);
             let now = at(second * 1_000_000);
             assert_eq!(rust.decide(now, &call), lua.decide(now, &call).await, "{hits:?} at {second}");
         }

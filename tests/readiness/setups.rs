@@ -35,7 +35,7 @@ async fn mended<T>(instance: Instance, cause: &str, remedy: &str, mend: impl FnO
     server
 }
 
-/// The same with a server that is replaced by another one on its port.
+/// With a server that is replaced by another one on its port.
 async fn replaced(wrong: Redis, scheme: &str, rest: &str, [cause, remedy]: [&str; 2], right: &[&str]) {
     let port = wrong.port();
     let instance = Instance::start(&format!("{scheme}://127.0.0.1:{port}{rest}"), &[]);
@@ -221,7 +221,7 @@ async fn no_server() {
 
 #[tokio::test]
 async fn a_name_that_does_not_resolve() {
-    // Longer than DNS permits, so that no resolver is asked.
+    // Longer than DNS permits, so that no resolver gets it.
     let instance = Instance::start(&format!("redis://{}.invalid:6379", "x".repeat(64)), &[]);
     instance.names("lookup", "correct the host name");
     instance.degrades().await;

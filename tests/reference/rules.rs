@@ -59,7 +59,9 @@ async fn check(case: &str) {
         }
     }
     assert!(lines.len() > 1, "{case} expects nothing");
-    assert_eq!(running.warnings(), [""; 0], "{case}");
+    let is_of_rules = |warning: &String| !warning.starts_with("domain without rules");
+    let warnings: Vec<_> = running.warnings().into_iter().filter(is_of_rules).collect();
+    assert_eq!(warnings, [""; 0], "{case}");
 }
 
 fn object(object: prost_types::Struct) -> Value {

@@ -331,11 +331,11 @@ impl ReceivedFrames {
 /// Frames of a header block at the beginning of some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BlockFrames {
-    /// The current frame lacks so many bytes.
+    /// The current frame lacks this number of bytes.
     Begun {
         missing: usize,
     },
-    /// They have this length in all.
+    /// Their length in all.
     Whole {
         length: usize,
     },

@@ -211,7 +211,7 @@ async fn a_connection_at_a_limit_of_busy_ones_is_closed() {
 
 /// More connections than the limit, as a client would open that fails the probes of a pod.
 #[tokio::test]
-async fn idle_and_slow_connections_above_the_default_limit_keep_nobody_out() {
+async fn idle_and_slow_connections_above_the_default_limit_keep_no_client_out() {
     let maximum = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).expect("raised");
     let limits = ConnectionLimits { request: LONG_TIMEOUT, ..ConnectionLimits::new(LONG_TIMEOUT) };

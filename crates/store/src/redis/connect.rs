@@ -93,7 +93,12 @@ async fn login_refusal(client: &Client, config: &AsyncConnectionConfig) -> Optio
     let refusal = reply.and_then(Value::extract_error).err()?;
     // A proxy may quote what it received.
     let words = shown(&refusal);
-    login.password().is_none_or(|password| !words.contains(password)).then_some(refusal)
+    const SEPARATORS: [char; 5] = [' ', '\'', '"', '`', ','];
+    let has_secret = login.password().is_some_and(|password| match password.contains(SEPARATORS) {
+        true => words.contains(password),
+        false => words.split(SEPARATORS).any(|word| word == password),
+    });
+    (!has_secret).then_some(refusal)
 }
 
 /// Loads the scripts of such commands before their first use, so that not all requests meet `NOSCRIPT` at once on a new

@@ -31,7 +31,7 @@ const OTHERS: [(&str, &str); 8] = [
     ("transfer-encoding", "chunked"),
 ];
 
-/// How a field is written.
+/// Form in which a field is written.
 #[derive(Clone, Copy, Debug)]
 struct Form {
     /// Representation in full: not added, never added, or added to the table.
