@@ -186,8 +186,8 @@ mod tests {
                 &[],
                 "--statsd-interval: `99ms` is invalid; expected at least 100ms",
             ),
-            (&[], &mogrifier("(", "a"), "DOG_STATSD_MOGRIFIER_X: `( a`: the pattern is invalid"),
-            (&[], &mogrifier("(a)", "$2"), "DOG_STATSD_MOGRIFIER_X: `(a) $2`: the pattern has no group $2"),
+            (&[], &mogrifier("(", "a"), "DOG_STATSD_MOGRIFIER_X: `( a `: the pattern is invalid"),
+            (&[], &mogrifier("(a)", "$2"), "DOG_STATSD_MOGRIFIER_X: `(a) $2 `: the pattern has no group $2"),
         ] {
             let error = read(words, variables).expect_err("wrong").to_string();
             assert!(error.contains(expected), "{error}");

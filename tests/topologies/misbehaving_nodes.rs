@@ -236,7 +236,7 @@ async fn the_script_is_loaded_before_the_first_call() {
     charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
     redis::cmd("SCRIPT").arg("FLUSH").exec(&mut admin).expect("flushed");
     let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("it is not there");
-    assert!(matches!(&error, StoreError::Refused(_)), "{error:?}");
+    assert!(matches!(&error, StoreError::Declined(_)), "{error:?}");
     charge(&redis.store(), &one("a", Hits::ONE)).await.expect("loaded");
     charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
 }

@@ -66,12 +66,14 @@ proptest! {
 }
 
 /// Charges of a request as envoyproxy/ratelimit makes them with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT: it reads all
-/// counters, and if one would exceed its limit, charges only those that would. Returns whether the request passes.
+/// counters, and if one would exceed its limit, charges only those that would. Returns whether the request passes. Hits on a
+/// limit of 0 are counted there, and not here.
 fn charge_as_reference(counts: &mut [u64], limits: &[u64], charges: &[(usize, u64)]) -> bool {
     let exceeds = |counts: &[u64], (at, hits): &(usize, u64)| counts[*at] + hits > limits[*at];
     let exceeding: Vec<_> = charges.iter().filter(|charge| exceeds(counts, charge)).copied().collect();
     let charged = if exceeding.is_empty() { charges } else { &exceeding };
-    charged.iter().for_each(|(at, hits)| counts[*at] += hits);
+    let counted = charged.iter().filter(|(at, _)| limits[*at] > 0);
+    counted.for_each(|(at, hits)| counts[*at] += hits);
     exceeding.is_empty()
 }
 
