@@ -54,10 +54,9 @@ async fn a_key_of_another_type_fails_alone() {
             assert_eq!(used(&outcomes[at]), round, "{at}");
         }
         for (at, text) in [(1, "WRONGTYPE"), (3, "WRONGTYPE"), (4, "unknown format")] {
-            let (Err(StoreError::Declined(error)), 1 | 3) | (Err(StoreError::Refused(error)), 4) =
-                (&outcomes[at], at)
-            else {
-                panic!("{:?}", outcomes[at])
+            let error = match (&outcomes[at], at) {
+                (Err(StoreError::Declined(error)), 1 | 3) | (Err(StoreError::Refused(error)), 4) => error,
+                (other, _) => panic!("{other:?}"),
             };
             assert!(error.contains(text) || text == "WRONGTYPE" && error.contains("wrong kind"), "{error}");
         }
