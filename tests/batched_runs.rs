@@ -64,7 +64,7 @@ async fn a_key_of_another_type_fails_alone() {
     assert_eq!(connection.lrange::<_, Vec<String>>(key(&calls[1]), 0, -1).expect("a list"), ["theirs"]);
     assert_eq!(connection.get::<_, String>(key(&calls[3])).expect("a string"), "theirs");
     // Alone, it is the answer as a whole.
-    assert!(matches!(store.decide_runs(&runs[1..2], CommandKeys::Any).await, Err(StoreError::Declined(_))));
+    assert!(matches!(store.decide_runs(&runs[1..2], CommandKeys::Any).await, Err(StoreError::Refused(_))));
 }
 
 #[tokio::test]
