@@ -5,11 +5,11 @@ use std::{ops::Range, time::Duration};
 use tollgate_store::redis::Reply;
 
 use super::{
-    is_stream_id,
     script_client::{
         ATTEMPT_TIMEOUT, ControlResult, ScriptClient, bytes, list, malformed, number, read_json, text,
         to_json,
     },
+    streams::Cursor,
 };
 use crate::{
     InstanceReport, LoggedEvent, Totals,
@@ -24,9 +24,6 @@ const MAX_REPORTS: usize = 500;
 
 /// Reports that are read at once, up to 64 KiB each, which bounds the time that one read takes in Redis.
 const REPORTS_OF_CALL: usize = 32;
-
-/// Events that are read at once.
-const EVENTS_OF_CALL: usize = 250;
 
 /// Lifetime of the position of the delivery.
 const POSITION_LIFETIME: Duration = Duration::from_secs(30 * 24 * 3_600);
@@ -167,26 +164,14 @@ impl SharedFigures<'_> {
     }
 
     pub(crate) async fn events(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
-        let mut all = Vec::new();
-        let mut before = before.map(str::to_owned);
-        while all.len() < limit {
-            let some = limit.saturating_sub(all.len()).min(EVENTS_OF_CALL);
-            let part = self.some_events(before.as_deref(), some).await?;
-            let Some(last) = part.last() else { break };
-            before = Some(last.id.clone());
+        let (mut all, mut cursor) = (Vec::new(), Cursor::before(before, limit));
+        while let Some((start, most)) = cursor.next() {
+            let arguments = [start, most.to_string().into_bytes()];
+            let part = read_events(self.run("events", &[self.events_key()], &arguments).await?)?;
+            cursor.passed(part.len(), part.last().map(|event| &*event.id));
             all.extend(part);
         }
         Ok(all)
-    }
-
-    async fn some_events(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
-        let start = match before {
-            None => "+".to_owned(),
-            Some(id) if is_stream_id(id) => format!("({id}"),
-            Some(_) => return Ok(Vec::new()),
-        };
-        let arguments = [start.into_bytes(), limit.to_string().into_bytes()];
-        read_events(self.run("events", &[self.events_key()], &arguments).await?)
     }
 
     pub(crate) async fn undelivered(&self, limit: usize) -> ControlResult<Vec<LoggedEvent>> {

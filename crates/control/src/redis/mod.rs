@@ -10,6 +10,7 @@ mod figures;
 mod keys;
 pub(super) mod overrides;
 mod script_client;
+mod streams;
 mod traffic;
 mod values;
 mod versions;
@@ -31,6 +32,7 @@ use self::script_client::{
     ControlResult, HEARTBEAT_TIMEOUT, Operation, ScriptClient, bytes, list, malformed, number, read_json,
     text, to_json,
 };
+use self::streams::{Cursor, parts_of_id};
 pub(super) use self::{
     copies::SharedCopies,
     figures::{ReportTopic, SharedFigures},
@@ -51,8 +53,7 @@ const SUBSCRIBE_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 /// Time for which records of the region outlive the last instance: a region that starts later joins the others.
 const REGION_RECORD_TTL_MS: u64 = 30 * 24 * 3_600_000;
 
-/// Audit entries, and records of instances, that are read at once, which bounds the time that one call takes in Redis.
-const ENTRIES_OF_CALL: usize = 250;
+/// Records of instances that are read at once, which bounds the time that one call takes in Redis.
 const INSTANCES_OF_CALL: usize = 50;
 
 /// Backend in Redis.
@@ -226,31 +227,23 @@ impl Redis {
     }
 
     pub(super) async fn audit(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<AuditEntry>> {
-        let mut all = Vec::new();
-        let mut before = before.map(str::to_owned);
-        while all.len() < limit {
-            let some = limit.saturating_sub(all.len()).min(ENTRIES_OF_CALL);
-            let part = self.some_audit(before.as_deref(), some).await?;
-            let Some(last) = part.last() else { break };
-            before = Some(last.id.clone());
+        let (mut all, mut cursor) = (Vec::new(), Cursor::before(before, limit));
+        while let Some((start, most)) = cursor.next() {
+            let part = self.some_audit(start, most).await?;
+            cursor.passed(part.len(), part.last().map(|entry| &*entry.id));
             all.extend(part);
         }
         Ok(all)
     }
 
-    async fn some_audit(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<AuditEntry>> {
-        let start = match before {
-            None => "+".to_owned(),
-            Some(id) if is_stream_id(id) => format!("({id}"),
-            Some(_) => return Ok(Vec::new()),
-        };
-        let (start, most) = (start.into_bytes(), limit.to_string().into_bytes());
+    async fn some_audit(&self, start: Vec<u8>, limit: usize) -> ControlResult<Vec<AuditEntry>> {
         let (automatic, of_overrides) =
             (abuse::audit(start.clone(), limit), overrides::audit(start.clone(), limit));
-        let mut all = self.audit_of(&Operation::new("audit").with([start, most])).await?;
+        let mut all =
+            self.audit_of(&Operation::new("audit").with([start, limit.to_string().into_bytes()])).await?;
         all.extend(self.audit_of(&automatic).await?);
         all.extend(self.audit_of(&of_overrides).await?);
-        all.sort_by_key(|entry| Reverse(stream_id(&entry.id)));
+        all.sort_by_key(|entry| Reverse(parts_of_id(&entry.id)));
         all.truncate(limit);
         Ok(all)
     }
@@ -311,17 +304,6 @@ impl Redis {
             }
         }
     }
-}
-
-/// Whether a text is the id of a stream entry.
-fn is_stream_id(text: &str) -> bool {
-    stream_id(text).is_some()
-}
-
-/// The time and the sequence number of a stream entry's id.
-fn stream_id(text: &str) -> Option<(u64, u64)> {
-    let (time, sequence) = text.split_once('-')?;
-    Some((time.parse().ok()?, sequence.parse().ok()?))
 }
 
 /// Name of the connectivity in the script.
