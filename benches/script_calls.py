@@ -34,9 +34,8 @@ def composed(source, start, skip=""):
 
 
 def sources():
-    parts = composed("crates/store/src/redis/script/mod.rs", "concat!(")
     return {
-        "decide": (ROOT / "lua/decide/one_slot.lua").read_text() + parts,
+        "decide": composed("crates/store/src/redis/script/mod.rs", "concat!("),
         "loans": composed("crates/store/src/redis/loans.rs", "concat!("),
         "control": composed("crates/control/src/scripts.rs", "pub const CONTROL"),
         "overrides": composed("crates/control/src/scripts.rs", "pub const OVERRIDES"),

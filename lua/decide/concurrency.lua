@@ -81,8 +81,7 @@ MAKE_QUEUE[3] = function()
             moved[#moved + 1] = now
             moved[#moved + 1] = ahead[at]
           end
-          redis.call('ZADD', held.key, unpack(moved))
-          half_written = true
+          write_command('ZADD', held.key, unpack(moved))
         end
       end
       if time_at(held, 0) <= held.horizon then
@@ -112,8 +111,7 @@ MAKE_QUEUE[3] = function()
           some[#some + 1] = member(extra, number)
           number = number + 1
         end
-        redis.call('ZADD', held.key, unpack(some))
-        half_written = true
+        write_command('ZADD', held.key, unpack(some))
       end
       held.used = held.used + hits
       if held.ended > 0 then
@@ -127,19 +125,16 @@ MAKE_QUEUE[3] = function()
       if extra == NOTHING then
         hits = math.min(hits, held.used)
         if hits > 0 then
-          redis.call('ZREMRANGEBYRANK', held.key, integer(held.ended), integer(held.ended + hits - 1))
-          half_written = true
+          write_command('ZREMRANGEBYRANK', held.key, integer(held.ended), integer(held.ended + hits - 1))
         end
         held.used = held.used - hits
         return
       end
       local count, first = find_permits(held, extra)
       if first then
-        redis.call('ZREMRANGEBYRANK', held.key, integer(first), integer(first + count - 1))
-        half_written = true
+        write_command('ZREMRANGEBYRANK', held.key, integer(first), integer(first + count - 1))
       elseif count > 0 then
-        redis.call('ZREM', held.key, member(extra, 0))
-        half_written = true
+        write_command('ZREM', held.key, member(extra, 0))
       end
       held.used = held.used - count
     end,
@@ -159,8 +154,7 @@ MAKE_QUEUE[3] = function()
     close = function(held)
       if held.ended > 0 and removals_left > 0 then
         local ended = math.min(held.ended, removals_left)
-        redis.call('ZREMRANGEBYRANK', held.key, 0, integer(ended - 1))
-        half_written = true
+        write_command('ZREMRANGEBYRANK', held.key, 0, integer(ended - 1))
         removals_left = removals_left - ended
       end
     end,

@@ -3,6 +3,13 @@
 -- Whether the present call has written, apart from a command that is its last: an error may then leave it half applied.
 local half_written = false
 
+-- Executes a command that writes, and is not the last of its call.
+local function write_command(...)
+  local reply = redis.call(...)
+  half_written = true
+  return reply
+end
+
 -- The current packed cell at key i; false for a missing one; or a table, the error of a key of another type, such as a
 -- segmented cell.
 local function read_cell(i)

@@ -82,8 +82,7 @@ local function make_queues()
         -- Of a log, the only queue with a bound, the newest hits are kept.
         local excess = queue.used - (check.bound or queue.used)
         if excess > 0 then
-          redis.call('LTRIM', queue.key, integer(queue.ended + excess), integer(-1 - queue.refunded))
-          half_written = true
+          write_command('LTRIM', queue.key, integer(queue.ended + excess), integer(-1 - queue.refunded))
           queue.used, queue.ended, queue.refunded, queue.oldest = check.bound, 0, 0, nil
         end
       end
@@ -109,8 +108,7 @@ local function make_queues()
     if queue.used > 0 then
       if queue.was_charged or redis.call('PTTL', queue.key) < queue.left / 1000 then
         local micros = queue.left + math.max(queue.lifetime, algorithm.retention)
-        redis.call('PEXPIRE', queue.key, integer(queue.now.given and 3600000 or math.ceil(micros / 1000)))
-        half_written = true
+        write_command('PEXPIRE', queue.key, integer(queue.now.given and 3600000 or math.ceil(micros / 1000)))
       end
     end
     algorithm.close(queue)

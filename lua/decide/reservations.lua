@@ -379,8 +379,7 @@ local function make_budgets()
       free(budget)
     end
     for from = 1, #budget.gone, MAX_FIELDS do
-      redis.call('HDEL', budget.key, unpack(budget.gone, from, math.min(from + MAX_FIELDS - 1, #budget.gone)))
-      half_written = true
+      write_command('HDEL', budget.key, unpack(budget.gone, from, math.min(from + MAX_FIELDS - 1, #budget.gone)))
     end
     local ends = math.max(budget.used > 0 and budget.ends or 0, budget.last_end)
     if budget.charges and budget.held > 0 then
@@ -415,12 +414,10 @@ local function make_budgets()
         budget.expires
       )
     )
-    redis.call('HSET', budget.key, unpack(budget.fields))
-    half_written = true
+    write_command('HSET', budget.key, unpack(budget.fields))
     if sets_expiry then
       local millis = now.given and 3600000 or budget.expires * 1000 - math.floor(now.micros / 1000)
-      redis.call('PEXPIRE', budget.key, string.format('%.0f', millis))
-      half_written = true
+      write_command('PEXPIRE', budget.key, string.format('%.0f', millis))
     end
   end
 

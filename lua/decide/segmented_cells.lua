@@ -181,8 +181,7 @@ make_segments = function()
     local fields, emptied = { 'meta', meta }, {}
     local function flush(command, list, size)
       if #list >= size then
-        redis.call(command, cell.name, unpack(list))
-        half_written = true
+        write_command(command, cell.name, unpack(list))
         return {}
       end
       return list
@@ -237,8 +236,7 @@ make_segments = function()
     end
     local cell = new_cell(i, math.ceil(records / SEGMENT_RECORDS), 0, packed.ends, 0)
     distribute(cell, packed)
-    redis.call('DEL', cell.name)
-    half_written = true
+    write_command('DEL', cell.name)
     write(cell)
     redis.call('PEXPIRE', cell.name, millis)
     return true

@@ -71,8 +71,7 @@ MAKE_QUEUE[2] = function()
       for i = 1, math.min(hits, MAX_ARGUMENTS) do
         some[i] = time
       end
-      redis.call('RPUSH', log.key, unpack(some))
-      half_written = true
+      write_command('RPUSH', log.key, unpack(some))
       hits = hits - #some
     end
   end
@@ -84,13 +83,11 @@ MAKE_QUEUE[2] = function()
     log.oldest = nil
     local ahead = log.used - kept
     if kept > 0 then
-      redis.call('LTRIM', log.key, 0, integer(kept - 1))
-      half_written = true
+      write_command('LTRIM', log.key, 0, integer(kept - 1))
       append(log, ahead, now)
     else
       append(log, ahead, now)
-      redis.call('LTRIM', log.key, integer(ahead), -1)
-      half_written = true
+      write_command('LTRIM', log.key, integer(ahead), -1)
     end
   end
 
@@ -139,8 +136,7 @@ MAKE_QUEUE[2] = function()
       end
       local time = log.refunded > 0 and pack_time(at)
       while left > 0 and log.refunded > 0 do
-        redis.call('LSET', log.key, integer(log.ended + log.used + hits - left), time)
-        half_written = true
+        write_command('LSET', log.key, integer(log.ended + log.used + hits - left), time)
         left, log.refunded = left - 1, log.refunded - 1
       end
       append(log, left, at)
@@ -161,8 +157,7 @@ MAKE_QUEUE[2] = function()
       local at = struct.unpack('<d', extra)
       if at > log.horizon and log.used > 0 then
         -- Other hits remain, and so does the key.
-        redis.call('LTRIM', log.key, 0, integer(-1 - log.refunded))
-        half_written = true
+        write_command('LTRIM', log.key, 0, integer(-1 - log.refunded))
         log.refunded, log.oldest = 0, nil
         log.used = log.used - redis.call('LREM', log.key, integer(-hits), pack_time(at))
       end
@@ -180,8 +175,7 @@ MAKE_QUEUE[2] = function()
 
     close = function(log)
       if log.ended > 0 or log.refunded > 0 then
-        redis.call('LTRIM', log.key, integer(log.ended), integer(-1 - log.refunded))
-        half_written = true
+        write_command('LTRIM', log.key, integer(log.ended), integer(-1 - log.refunded))
       end
     end,
   }

@@ -14,14 +14,14 @@ lint() {
     "$@" || failed+=("$name")
 }
 
-# Redis composes the decision script of these parts, in the order that the program names them, after the first part of its
-# form.
-decision_script() { # first part
+# Redis composes the decision script of these parts, in the order that the program names them; for commands on several
+# slots, after the first part of these.
+decision_script() { # first part, or nothing
     local parts
     parts=$(grep -rhoE 'lua/decide/[a-z_]+\.lua"' --include=mod.rs src crates | tr -d '"')
     [ "$(wc -w <<<"$parts")" = "$(find lua/decide -name '*.lua' | wc -l)" ] || return 1
     # shellcheck disable=SC2046 # One word a path.
-    cat "lua/decide/$1.lua" $(grep -v _slot <<<"$parts")
+    cat ${1:+"lua/decide/$1.lua"} $(grep -v _slot <<<"$parts")
 }
 
 # The script of loans shares parts of it, and does not use all that they define.
@@ -44,7 +44,7 @@ control_script() { # folder
 lua() {
     loan_script | luacheck --config tests/lint/luacheckrc --filename lua/loans --quiet \
         --ignore 212 311 421 431 432 221 '211/.*ban_records' '231/half_written' -- - &&
-        decision_script one_slot | luacheck --config tests/lint/luacheckrc --filename lua/decide --quiet - &&
+        decision_script | luacheck --config tests/lint/luacheckrc --filename lua/decide --quiet - &&
         decision_script across_slots | luacheck --config tests/lint/luacheckrc --filename lua/decide --quiet - &&
         control_script control | luacheck --config tests/lint/luacheckrc --filename lua/control --quiet - &&
         control_script overrides | luacheck --config tests/lint/luacheckrc --filename lua/overrides --quiet - &&

@@ -16,7 +16,6 @@ use crate::{
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
-        include_str!("../../../../lua/decide/one_slot.lua"),
         include_str!("../../../../lua/decide/prelude.lua"),
         include_str!("../../../../lua/decide/entry.lua"),
         include_str!("../../../../lua/decide/fixed_window.lua"),

@@ -24,12 +24,12 @@ use crate::{
     request::{TagRequest, Verdicts},
 };
 
-/// The script that decides calls, with a first part that depends on where their keys stand; composed of its parts in the
-/// order of their dependencies, those of the fast path first.
+/// The script that decides calls, composed of its parts in the order of their dependencies, those of the fast path first;
+/// after a first part, if its commands do not declare their keys.
 macro_rules! script_source {
-    ($first:literal) => {
+    ($($first:literal)?) => {
         concat!(
-            include_str!($first),
+            $(include_str!($first),)?
             include_str!("../../../../../lua/decide/entry.lua"),
             include_str!("../../../../../lua/decide/whole_cells.lua"),
             include_str!("../../../../../lua/decide/prelude.lua"),
@@ -57,7 +57,7 @@ macro_rules! script_source {
 }
 
 /// The script of commands that declare their keys.
-const SOURCE: &str = script_source!("../../../../../lua/decide/one_slot.lua");
+const SOURCE: &str = script_source!();
 
 /// The script of commands on the slots that one node serves.
 const SOURCE_ACROSS_SLOTS: &str = script_source!("../../../../../lua/decide/across_slots.lua");

@@ -1,1 +1,0 @@
--- First part of the script for commands that declare their keys: KEYS.
