@@ -290,19 +290,27 @@ fn half_bodies_keep_no_operator_out() {
     std::fs::write(tokens.path(), format!("ann operator {OPERATOR}\nbob viewer {VIEWER}\n"))
         .expect("written");
     let tollgate = start(config.path(), &["--admin-token-file", tokens.path().to_str().expect("a path")]);
-    let half = |port: u16, path: &str| {
+    let half = |port: u16, path: &str, length: usize| {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {VIEWER}\r\n\
-             Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{\"files\": "
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{{\"files\": ",
+            length + 100
         );
-        stream.write_all(head.as_bytes()).expect("sent");
+        let body = " ".repeat(length);
+        // It may be refused meanwhile.
+        let _sent = stream.write_all(format!("{head}{body}").as_bytes());
         stream
     };
     let mut open = Vec::new();
+    // More than a port permits, and fewer that use up its memory.
     for _ in 0..1_100 {
-        open.push(half(tollgate.admin_port, "/api/v1/validate"));
-        open.push(half(tollgate.http_port, "/json"));
+        open.push(half(tollgate.admin_port, "/api/v1/validate", 900));
+        open.push(half(tollgate.http_port, "/json", 900));
+    }
+    for _ in 0..600 {
+        open.push(half(tollgate.admin_port, "/api/v1/validate", 64_000));
+        open.push(half(tollgate.http_port, "/json", 64_000));
     }
     for _ in 0..10 {
         let bearer = format!("Bearer {OPERATOR}");

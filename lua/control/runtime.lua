@@ -10,14 +10,15 @@ end
 -- Maximum size of all lists and switches, which calls read as a whole.
 local MAX_LISTS_BYTES = 1048576
 
--- Removes expired entries, and returns the size of all.
+-- Removes expired entries, and returns the size of the others.
 local function sweep(key, now)
   local all, size = redis.call('HGETALL', key), 0
   for i = 1, #all, 2 do
     local ends = tonumber(string.match(all[i + 1], '^%d+')) or 0
-    size = size + #all[i] + #all[i + 1]
     if ends > 0 and ends <= now then
       redis.call('HDEL', key, all[i])
+    else
+      size = size + #all[i] + #all[i + 1]
     end
   end
   return size
@@ -50,9 +51,10 @@ OPERATIONS.change = function()
   local now = now_ms()
   local size = sweep(entries, now) + sweep(switches, now)
   if what == 'put' then
-    if redis.call('HEXISTS', key, field) == 0 and redis.call('HLEN', key) >= tonumber(ARGV[10]) then
+    local former = redis.call('HGET', key, field)
+    if not former and redis.call('HLEN', key) >= tonumber(ARGV[10]) then
       return 'full'
-    elseif size + #field + #ARGV[9] > MAX_LISTS_BYTES then
+    elseif size + (former and -#former or #field) + #ARGV[9] > MAX_LISTS_BYTES then
       return 'large'
     end
     redis.call('HSET', key, field, ARGV[9])

@@ -74,10 +74,19 @@ MAKE_QUEUE[3] = function()
         held.is_ahead, held.latest = false, now
         now = integer(now)
         local ahead = redis.call('ZRANGEBYSCORE', held.key, '(' .. now, '+inf', 'LIMIT', 0, upkeep_left)
-        upkeep_left = upkeep_left - #ahead
-        for from = 1, #ahead, MAX_ARGUMENTS do
+        local count = #ahead
+        if count > 0 and count == upkeep_left then
+          -- The permits of a lease keep one time: the last lease, which may have more of them, is left, unless it is the only one.
+          local last = string.sub(ahead[count], 1, 8)
+          repeat
+            count = count - 1
+          until count == 0 or string.sub(ahead[count], 1, 8) ~= last
+          count = count > 0 and count or #ahead
+        end
+        upkeep_left = upkeep_left - count
+        for from = 1, count, MAX_ARGUMENTS do
           local moved = {}
-          for at = from, math.min(from + MAX_ARGUMENTS - 1, #ahead) do
+          for at = from, math.min(from + MAX_ARGUMENTS - 1, count) do
             moved[#moved + 1] = now
             moved[#moved + 1] = ahead[at]
           end

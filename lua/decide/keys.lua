@@ -5,9 +5,8 @@ local half_written = false
 
 -- Executes a command that writes, and is not the last of its call.
 local function write_command(...)
-  local reply = redis.call(...)
+  redis.call(...)
   half_written = true
-  return reply
 end
 
 -- The current packed cell at key i; false for a missing one; or a table, the error of a key of another type, such as a

@@ -103,7 +103,7 @@ local function make_budgets()
 
   -- Ends the first batches that are due at a time: at most one if is_early.
   local function end_batches(budget, time, is_early)
-    local names, ends, numbers, ended = {}, {}, {}, 0
+    local names, ends, numbers, ended, last = {}, {}, {}, 0, budget.first_end
     for number = budget.first, math.min(budget.last, budget.first + (is_early and 1 or MAX_ENDED)) - 1 do
       numbers[#numbers + 1] = batch_name(number)
     end
@@ -115,7 +115,7 @@ local function make_budgets()
         budget.first_end = until_second
         break
       end
-      ended = at
+      ended, last = at, math.max(last, until_second)
       for from = 5, raw and #raw or 0, NAME do
         names[#names + 1], ends[#ends + 1] = string.sub(raw, from, from + NAME - 1), until_second
       end
@@ -124,8 +124,8 @@ local function make_budgets()
     end
     budget.first = budget.first + ended
     if ended == #found then
-      -- The next batch was not read.
-      budget.first_end = budget.first < budget.last and time or budget.last_end
+      -- The next batch was not read, and ends no earlier than the last one that was.
+      budget.first_end = budget.first < budget.last and last or budget.last_end
       local has_time = not is_early and ended_leases + #names < MAX_ENDED_LEASES
       if budget.first == budget.last and budget.last_end <= time and has_time then
         for from = 1, #budget.pending, NAME do

@@ -115,8 +115,8 @@ MAKE_QUEUE[2] = function()
         if is_beyond and upkeep_left > 0 then
           clamp_to_now(log)
           log.last = log.now.micros
-          -- An element of a list takes a tenth of the time of one of a set.
-          upkeep_left = math.max(upkeep_left - math.ceil(log.used / 10), 0)
+          -- An element of a list takes a quarter of the time of one of a set.
+          upkeep_left = math.max(upkeep_left - math.ceil(log.used / 4), 0)
         else
           log.is_ahead, log.latest = true, is_beyond and log.now.micros or nil
         end

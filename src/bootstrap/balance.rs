@@ -54,7 +54,11 @@ impl LatestCalls {
     fn close_longest_idle(&mut self) -> bool {
         let now = nanos_of(Instant::now());
         for _ in 0..MAX_LOOKS {
-            let Some(((known, _), connection)) = self.connections.pop_first() else { break };
+            // Connections that are busy now come last.
+            let Some(oldest) = self.connections.first_entry().filter(|oldest| oldest.key().0 < now) else {
+                break;
+            };
+            let ((known, _), connection) = oldest.remove_entry();
             match connection.called_at() {
                 _ if connection.has_ended() => {}
                 _ if connection.is_busy(now) => self.add(now, connection),

@@ -144,10 +144,16 @@ impl Connections {
         }
         // Sends GOAWAY: the client opens another connection for its next calls.
         connection.as_mut().graceful_shutdown();
+        let stalled = async {
+            match detector.stalled(self.stall_timeout).await {
+                CloseReason::Stalled => log_stalled(),
+                CloseReason::Evicted => sleep(EVICTION_GRACE).await,
+            }
+        };
         select! {
             biased;
             result = connection => log_error(result),
-            _ = detector.stalled(self.stall_timeout) => log_stalled(),
+            () = stalled => {}
             () = after(grace) => tracing::debug!("connection closed: calls outlasted the grace period"),
         }
     }

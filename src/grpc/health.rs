@@ -74,7 +74,8 @@ impl Health for HealthService {
     ) -> Result<Response<Self::WatchStream>, Status> {
         check_service(&request)?;
         let watch = Arc::clone(&self.watches).try_acquire_owned();
-        let watch = watch.map_err(|_| Status::resource_exhausted("too many watches; expected checks"))?;
+        let watch =
+            watch.map_err(|_| Status::resource_exhausted("too many Watch calls; expected Check calls"))?;
         let mut phases = self.readiness.subscribe();
         // Sends the current status first.
         phases.mark_changed();

@@ -40,7 +40,7 @@ pub(crate) struct Unfinished {
 
 /// Unfinished messages have the memory that they may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too many unfinished messages; expected the whole message at once")]
+#[error("unfinished messages take too much memory; expected messages that arrive at once")]
 pub(crate) struct Exhausted;
 
 impl Unfinished {

@@ -92,7 +92,7 @@ pub enum RequestError {
         text: String,
     },
     /// The lease that the caller names is a known one that does not hold the hits to be reserved.
-    #[error("the id is that of a reservation that was settled, has ended or holds less; expected a new id")]
+    #[error("the reservation of this id was settled, has ended or holds fewer hits; expected a new id")]
     IdConflict,
     /// No rules are loaded yet.
     #[error("no rate limit configuration loaded")]

@@ -170,6 +170,30 @@ async fn many_leases_that_end_together_are_ended_by_several_calls() {
     }
 }
 
+/// Leases that ended before the window count no more, though one call ends some of them and a much later one the others.
+#[tokio::test]
+async fn leases_of_an_earlier_window_count_no_more_whichever_call_ends_them() {
+    let redis = Redis::start();
+    let lua = Subject::Redis(redis.store());
+    let quota = Quota { limit: 1_000_000, window: Window::from_seconds(120).expect("in range") };
+    let reserve =
+        Reserve { ttl: 30.try_into().expect("not 0"), unsettled: Unsettled::Charge, add: 0, cap: None };
+    let parameters = Parameters { reserve: Some(reserve), ..Parameters::default() };
+    let policy = Policy::new(Algorithm::FixedWindow, quota, &parameters).expect("valid");
+    let mut rust = Model::default();
+    let acquire = |number| {
+        let lease = LeaseId::new(NonZeroU64::new(number).expect("not 0"));
+        Hits::Acquire { amount: NonZeroU64::MIN, lease }
+    };
+    // All end by 7,319; the window of the others begins at 7,320.
+    let reservations = (0..750).map(|number| (7_260 + number / 25, acquire(number + 1)));
+    for (second, hits) in reservations.chain([(7_321, Hits::Peek), (7_385, Hits::Peek)]) {
+        let call = charging_with(Charging::Independent, "earlier", &[((0, policy, hits), Veto::Never)]);
+        let now = at(second * 1_000_000);
+        assert_eq!(rust.decide(now, &call), lua.decide(now, &call).await, "{hits:?} at {second}");
+    }
+}
+
 /// A lease that is settled late, by the call that ends it, leaves nothing behind.
 #[tokio::test]
 async fn late_settlements_leave_no_fields_behind() {

@@ -66,6 +66,11 @@ impl<T> CidrTable<T> {
         self.lengths.iter().flat_map(|(_, ranges)| ranges.values())
     }
 
+    /// All values, longest prefix first, to be changed.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.lengths.iter_mut().flat_map(|(_, ranges)| ranges.values_mut())
+    }
+
     /// All ranges, longest prefix first.
     pub fn ranges(&self) -> impl Iterator<Item = IpNet> + '_ {
         self.lengths.iter().flat_map(|(_, ranges)| ranges.keys().copied())

@@ -136,6 +136,7 @@ impl Rules {
             domain.index = DomainIndex(index);
             domain.sheds = domain.root.rules().any(|rule| rule.shedding.is_some());
             domain.root.add_address_keys(&mut domain.address_keys);
+            domain.root.add_canonical_addresses(&domain.address_keys);
         }
         let mut rule_count = 0_usize;
         for rule in domains.values().flat_map(|domain| domain.root.rules()) {

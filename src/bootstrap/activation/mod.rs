@@ -161,7 +161,7 @@ impl Activator {
         match loaded {
             Ok(overlay) if !self.allow_empty && slot.get().is_some_and(|active| overlay.empties(&active)) => {
                 metrics::count_load(ConfigLoad::Refused);
-                tracing::warn!("refused an emptied overlay; keeping the previous one");
+                tracing::warn!(error = %EmptiedOverlay, "refused an emptied overlay; keeping the previous one");
                 self.record_problem(&EmptiedOverlay);
                 false
             }

@@ -27,13 +27,14 @@ use super::{
 /// Bytes that a client sends before its first frame.
 const PREFACE_BYTES: usize = 24;
 
-/// Largest payload of a frame that HTTP/2 accepts from its clients.
-const MAX_PAYLOAD_BYTES: usize = 16 * 1024;
+/// Largest header block with the headers of its frames, which waits in memory for the rest. HTTP/2 refuses the calls of larger
+/// ones.
+const MAX_BLOCK_BYTES: usize = HEADER_BYTES + 16 * 1024;
 
 /// Header block that is no call, with a method alone: HTTP/2 resets its stream.
 const NO_CALL: u8 = 0x83;
 
-/// Frames of a header block, which has `MAX_PAYLOAD_BYTES` in each, after the first.
+/// Frames of a header block after the first.
 const MAX_CONTINUATIONS: usize = 8;
 
 /// Refused calls of a connection whose messages still arrive. With more, calls are left to HTTP/2.
@@ -349,7 +350,8 @@ fn block_frames(bytes: &[u8]) -> BlockFrames {
             return BlockFrames::Begun { missing: HEADER_BYTES.saturating_sub(rest.len()) };
         };
         let header = FrameHeader::parse(*header);
-        if header.kind != kind || header.length > MAX_PAYLOAD_BYTES {
+        let end = bytes.len().saturating_sub(payload.len()).saturating_add(header.length);
+        if header.kind != kind || end > MAX_BLOCK_BYTES {
             return BlockFrames::TooLong;
         }
         let Some(after) = payload.get(header.length..) else {

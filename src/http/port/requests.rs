@@ -3,9 +3,10 @@
 use std::{
     convert::Infallible,
     future::ready,
+    mem,
     pin::Pin,
     sync::Arc,
-    task::{self, Context, Poll},
+    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
@@ -39,6 +40,8 @@ struct ReceivedBody {
     body: Incoming,
     request: Arc<RequestInProgress>,
     unfinished: Unfinished,
+    /// Bytes to be counted once the rest has to be waited for.
+    uncounted: usize,
 }
 
 impl hyper::body::Body for ReceivedBody {
@@ -49,8 +52,14 @@ impl hyper::body::Body for ReceivedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
-        let frame = task::ready!(Pin::new(&mut self.body).poll_frame(cx)).transpose()?;
-        self.unfinished.add(frame.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len))?;
+        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+            let uncounted = mem::take(&mut self.uncounted);
+            self.unfinished.add(uncounted)?;
+            return Poll::Pending;
+        };
+        let frame = frame.transpose()?;
+        let bytes = frame.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len);
+        self.uncounted = self.uncounted.saturating_add(bytes);
         if self.body.is_end_stream() {
             self.request.received();
         }
@@ -95,7 +104,7 @@ impl hyper::service::Service<Request<Incoming>> for RequestService {
         }
         let body = |body| {
             let (request, unfinished) = (Arc::clone(&in_progress), Unfinished::new(self.port));
-            Body::new(ReceivedBody { body, request, unfinished })
+            Body::new(ReceivedBody { body, request, unfinished, uncounted: 0 })
         };
         let (response, limit) = (self.router.clone().call(request.map(body)), self.timeout);
         let deadline = Instant::now().checked_add(limit);

@@ -42,7 +42,6 @@ use crate::{
 /// Maximum number of connections, some of each instance of each region, and of handshakes, of which a further one takes the
 /// place of the longest.
 const MAX_CONNECTIONS: usize = 1_024;
-const MAX_HANDSHAKES: usize = MAX_CONNECTIONS;
 
 /// Time limit of a handshake, and of one message.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -69,7 +68,7 @@ struct PeerStream {
 
 /// Serves the port; completes only after a panic.
 pub(super) async fn serve(listener: TcpListener, tls: Tls, service: RegionsService) {
-    let (accepted, connections) = mpsc::channel(MAX_HANDSHAKES);
+    let (accepted, connections) = mpsc::channel(MAX_CONNECTIONS);
     let service = RegionsServer::new(service).max_decoding_message_size(MAX_MESSAGE_BYTES);
     let incoming = stream::unfold(connections, |mut connections: mpsc::Receiver<PeerStream>| async move {
         connections.recv().await.map(|connection| (Ok::<_, io::Error>(connection), connections))
@@ -98,7 +97,7 @@ pub(super) async fn serve(listener: TcpListener, tls: Tls, service: RegionsServi
 
 /// Accepts connections and performs their handshakes.
 async fn accept(listener: TcpListener, tls: Tls, accepted: mpsc::Sender<PeerStream>) {
-    let mut limit = AcceptLimit::new(Port::Region, MAX_HANDSHAKES);
+    let mut limit = AcceptLimit::new(Port::Region, MAX_CONNECTIONS);
     let idle = Arc::<IdleConnections>::default();
     let mut handshakes = JoinSet::new();
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));

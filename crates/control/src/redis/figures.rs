@@ -168,8 +168,8 @@ impl SharedFigures<'_> {
         while let Some((start, most)) = cursor.next() {
             let arguments = [start, most.to_string().into_bytes()];
             let part = read_events(self.run("events", &[self.events_key()], &arguments).await?)?;
-            cursor.passed(part.len(), part.last().map(|event| &*event.id));
-            all.extend(part);
+            cursor.passed(part.len(), part.last().map(|(id, _)| id.as_str()));
+            all.extend(part.into_iter().filter_map(|(_, event)| event));
         }
         Ok(all)
     }
@@ -178,7 +178,8 @@ impl SharedFigures<'_> {
         let arguments =
             [limit.to_string().into_bytes(), millis(POSITION_LIFETIME), millis(FIRST_DELIVERY_AGE)];
         let keys = [self.events_key(), self.position_key()];
-        read_events(self.run("undelivered", &keys, &arguments).await?)
+        let events = read_events(self.run("undelivered", &keys, &arguments).await?)?;
+        Ok(events.into_iter().filter_map(|(_, event)| event).collect())
     }
 
     pub(crate) async fn delivered(&self, id: &str) -> ControlResult<()> {
@@ -202,12 +203,13 @@ fn read_totals(reply: Reply) -> ControlResult<Totals> {
     Ok(totals)
 }
 
-/// Reads events. An unreadable one of another release does not hide the others.
-fn read_events(reply: Reply) -> ControlResult<Vec<LoggedEvent>> {
+/// Reads events with their ids. An unreadable one of another release does not hide the others.
+fn read_events(reply: Reply) -> ControlResult<Vec<(String, Option<LoggedEvent>)>> {
     let Reply::List(items) = reply else { return Err(malformed("no events")) };
-    let read = |item| -> ControlResult<LoggedEvent> {
+    let read = |item| {
         let [id, event] = list(item)?;
-        Ok(LoggedEvent { id: text(bytes(id)?)?, ..read_json(&bytes(event)?)? })
+        let (id, event) = (text(bytes(id)?)?, read_json(&bytes(event)?).ok());
+        Ok((id.clone(), event.map(|event| LoggedEvent { id, ..event })))
     };
-    Ok(items.into_iter().filter_map(|item| read(item).ok()).collect())
+    items.into_iter().map(read).collect()
 }

@@ -10,6 +10,8 @@ pub(super) struct Cursor {
     start: Option<String>,
     /// Number of entries that are still wanted.
     left: usize,
+    /// Number of entries of the last read at most.
+    most: usize,
 }
 
 impl Cursor {
@@ -19,18 +21,19 @@ impl Cursor {
             None => Some("+".to_owned()),
             Some(id) => parts_of_id(id).map(|_| format!("({id}")),
         };
-        Self { start, left: limit }
+        Self { start, left: limit, most: 0 }
     }
 
     /// Where the next read starts, and its number of entries; `None` if there is no other.
     pub(super) fn next(&mut self) -> Option<(Vec<u8>, usize)> {
         let start = self.start.take().filter(|_| self.left > 0)?;
-        Some((start.into_bytes(), self.left.min(ENTRIES_OF_CALL)))
+        self.most = self.left.min(ENTRIES_OF_CALL);
+        Some((start.into_bytes(), self.most))
     }
 
     /// Notes the number of entries that were read, and the id of the last one.
     pub(super) fn passed(&mut self, count: usize, last: Option<&str>) {
-        self.start = last.map(|id| format!("({id}"));
+        self.start = last.filter(|_| count >= self.most).map(|id| format!("({id}"));
         self.left = self.left.saturating_sub(count);
     }
 }

@@ -138,8 +138,12 @@ impl RolloutCounters {
         let over = if verdict.admitted { 0 } else { over };
         let Some(of_rule) = self.0.get(rule.index().as_usize()) else { return };
         let (counters, keys) = of_rule.sides.get_or_init(|| counters(&ENFORCED, domain, rule));
-        if side == Side::Enforced && charged > 0 {
-            keys.lock().record(rule.counted_key(&domain.name, &descriptor.entries), over > 0);
+        // A sample, which does without those that two workers have at the same time.
+        if side == Side::Enforced
+            && charged > 0
+            && let Some(mut keys) = keys.try_lock()
+        {
+            keys.record(rule.counted_key(&domain.name, &descriptor.entries), over > 0);
         }
         counters.add(match side {
             Side::Enforced => [charged, over, 0, 0],

@@ -66,15 +66,20 @@ pub fn lacks_address(domain: &Domain, entry: Entry<'_>) -> bool {
 
 /// The canonical text of the entry's value, if ranges match values of its key and it is an address in another text.
 pub(crate) fn canonical(domain: &Domain, entry: Entry<'_>) -> Option<Box<str>> {
-    if !domain.address_keys.contains(entry.key) || entry.value.parse::<Ipv4Addr>().is_ok() {
+    if domain.address_keys.contains(entry.key) { canonical_text(entry.value) } else { None }
+}
+
+/// The canonical text of an address or a range in another text.
+pub(crate) fn canonical_text(value: &str) -> Option<Box<str>> {
+    if value.parse::<Ipv4Addr>().is_ok() {
         return None;
     }
-    let range = cidr::parse(entry.value)?;
+    let range = cidr::parse(value)?;
     let text = match range.prefix_len() == range.max_prefix_len() {
         true => range.addr().to_string(),
         false => range.trunc().to_string(),
     };
-    (text != entry.value).then(|| text.into())
+    (text != value).then(|| text.into())
 }
 
 #[cfg(test)]

@@ -56,6 +56,36 @@ fn an_address_has_one_text_however_it_is_written() {
 }
 
 #[test]
+fn values_of_rules_match_addresses_in_any_text() {
+    let rules = rules(
+        "
+domain: d
+descriptors:
+- {key: ip, cidr: 0.0.0.0/0, rate_limit: {unit: day, requests_per_unit: 9}}
+- {key: ip, value: 10.1.2.3/32, rate_limit: {unit: day, requests_per_unit: 1}}
+- {key: ip, value: '2001:DB8::1', rate_limit: {unit: day, requests_per_unit: 1}}
+- key: app
+  descriptors:
+  - {key: ip, value: '::ffff:1.2.3.4', rate_limit: {unit: day, requests_per_unit: 1}}
+",
+    );
+    let domain = rules.domain("d").expect("is there");
+    let path = |entries: &[(&str, &str)]| {
+        let texts: Vec<_> = entries
+            .iter()
+            .map(|(_, value)| canonical_text(value).unwrap_or_else(|| (*value).into()))
+            .collect();
+        let entries = entries.iter().zip(&texts).map(|((key, _), value)| Entry { key, value });
+        domain.root.rule(&entries.collect::<Vec<_>>()).map(|rule| rule.path())
+    };
+    assert_eq!(path(&[("ip", "10.1.2.3/32")]).as_deref(), Some("ip_10.1.2.3/32"));
+    assert_eq!(path(&[("ip", "10.1.2.3:80")]).as_deref(), Some("ip_10.1.2.3/32"));
+    assert_eq!(path(&[("ip", "2001:db8:0::1")]).as_deref(), Some("ip_2001:DB8::1"));
+    assert_eq!(path(&[("app", ""), ("ip", "1.2.3.4")]).as_deref(), Some("app.ip_::ffff:1.2.3.4"));
+    assert_eq!(path(&[("ip", "10.1.2.4")]).as_deref(), Some("ip_0.0.0.0/0"));
+}
+
+#[test]
 fn other_texts_and_other_keys_stay_as_they_are() {
     for value in ["a, b", "1.2.3.4, 5.6.7.8", "1.2.3", "", "localhost:80", "01.2.3.4", "1.2.3.4:", "::ffff:"]
     {

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use smallvec::SmallVec;
 use tollgate_core::{algorithm::Algorithm, descriptor::Entry, lease};
 
-use super::{CidrTable, Regex, Rule, Segment, Value, Wildcard};
+use super::{CidrTable, Regex, Rule, Segment, Value, Wildcard, addresses::canonical_text};
 
 /// Branches for one entry of a descriptor, tried in the order of [`Branch`].
 #[derive(Debug, Default)]
@@ -227,6 +227,30 @@ impl Level {
         let ranged = self.by_key.iter().filter(|(_, by_key)| !by_key.cidrs.is_empty());
         keys.extend(ranged.map(|(key, _)| key.clone()));
         self.nodes().for_each(|node| node.children.add_address_keys(keys));
+    }
+
+    /// Lets values of these keys that are addresses match the canonical text, which requests have.
+    pub(crate) fn add_canonical_addresses(&mut self, keys: &BTreeSet<Box<str>>) {
+        let canonical = |key: &str, text: &str| {
+            let value = text.strip_prefix(key)?.strip_prefix('_')?;
+            canonical_text(value).map(|canonical| join(key, &canonical))
+        };
+        for key in keys {
+            let others = self.stated.iter().filter_map(|(text, at)| Some((canonical(key, text)?, *at)));
+            for (text, at) in others.collect::<Vec<_>>() {
+                self.stated.entry(text).or_insert(at);
+            }
+        }
+        if !keys.is_empty() {
+            self.nodes_mut().for_each(|node| node.children.add_canonical_addresses(keys));
+        }
+    }
+
+    fn nodes_mut(&mut self) -> impl Iterator<Item = &mut Node> {
+        let by_key = self.by_key.values_mut().flat_map(|by_key| {
+            by_key.cidrs.values_mut().chain(by_key.regexes.iter_mut().map(|(_, node)| node))
+        });
+        self.nodes.iter_mut().chain(by_key)
     }
 
     /// Descriptions of the first `max_count` conditions of the level, in order of precedence.

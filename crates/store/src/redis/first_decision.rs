@@ -164,7 +164,9 @@ const SETUP_REASONS: [&str; 5] = ["NOAUTH", "NOPERM", "WRONGPASS", "without any 
 fn is_outage(error: &StoreError) -> bool {
     match error {
         StoreError::Declined(reason) | StoreError::Refused(reason) => {
-            OUTAGE_CODES.iter().any(|code| reason.starts_with(code))
+            // A server before Redis 7 nests the error in the error of the script.
+            let has = |code: &str| reason.starts_with(code) || reason.contains(&format!(": -{code}"));
+            OUTAGE_CODES.into_iter().any(has)
         }
         StoreError::Unreachable(reason) => !SETUP_REASONS.iter().any(|text| reason.contains(text)),
         StoreError::MalformedReply => false,
@@ -226,7 +228,12 @@ mod tests {
 
     #[test]
     fn a_master_that_fails_is_no_mistake_of_the_set_up() {
-        let failing = ["OOM command not allowed", "MISCONF Redis is configured", "READONLY You can't write"];
+        let failing = [
+            "OOM command not allowed",
+            "MISCONF Redis is configured",
+            "READONLY You can't write",
+            "ERR Error running script (call to f_0a): @user_script:7: @user_script: 7: -OOM command not allowed",
+        ];
         assert!(failing.into_iter().all(|reason| is_outage(&StoreError::Declined(reason.to_owned()))));
         assert!(is_outage(&StoreError::Unreachable("Connection refused (os error 111)".to_owned())));
         for reason in ["NOPERM this user has no permissions", "CROSSSLOT Keys in request"] {

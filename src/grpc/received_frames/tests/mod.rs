@@ -169,8 +169,15 @@ fn calls_pass_after_a_block_that_was_not_read() {
     assert_eq!(filtered(&[&all], &mut refusing(&[0, 1]), 64), (all.clone(), vec![]));
     let bytes: Vec<&[u8]> = all.chunks(1).collect();
     assert_eq!(filtered(&bytes, &mut refusing(&[0, 1]), 64), (all, vec![]));
-    // Beyond the size of a frame.
-    let all = [frame(HEADERS, END_HEADERS, 1, &vec![0x83; MAX_PAYLOAD_BYTES + 1]), headers(3)].concat();
+    // Beyond the size of a block, in two frames.
+    let half = vec![0x83; MAX_BLOCK_BYTES / 2];
+    let (first, second) = (frame(HEADERS, 0, 1, &half), frame(CONTINUATION, END_HEADERS, 1, &half));
+    let all = [first, second, headers(3)].concat();
+    assert_eq!(filtered(&[&all], &mut refusing(&[0, 1]), 64), (all.clone(), vec![]));
+    assert_eq!(filtered(&all.chunks(1).collect::<Vec<_>>(), &mut refusing(&[0, 1]), 64), (all, vec![]));
+    // In one frame.
+    let all = [frame(HEADERS, END_HEADERS, 1, &vec![0x83; MAX_BLOCK_BYTES - HEADER_BYTES + 1]), headers(3)]
+        .concat();
     assert_eq!(filtered(&[&all], &mut refusing(&[0, 1]), 64), (all, vec![]));
 }
 
@@ -239,7 +246,7 @@ fn trailers_padding_and_priorities_are_understood() {
 
 #[test]
 fn dropped_data_opens_the_window_of_the_connection_again() {
-    let length = MAX_PAYLOAD_BYTES / 2;
+    let length = MAX_BLOCK_BYTES / 2;
     let all: Vec<u8> =
         (0..4).flat_map(|call| [headers(2 * call + 1), data(2 * call + 1, length)].concat()).collect();
     let (passed, sent) = filtered(&[&all], &mut refusing(&[0, 2, 3]), 64);

@@ -92,7 +92,7 @@ fn parse_line(line: &[u8], at: usize) -> Result<(TokenDigest, Caller), String> {
     let is_valid = |name: &&str| name.len() <= MAX_NAME_BYTES && name.chars().all(is_printable);
     if str::from_utf8(name).is_ok_and(is_like_system_author) {
         return Err(format!(
-            "line {at}: the name is that of the system, or looks like it; expected another one"
+            "line {at}: the name is reserved for the program's own changes, or looks like it; expected another name"
         ));
     }
     let Some(name) = str::from_utf8(name).ok().filter(is_valid) else {
@@ -162,7 +162,7 @@ mod tests {
             ("secret-0123456789é".to_owned(), "line 1: expected a token of printable ASCII"),
             ("secret-0123456789\0".to_owned(), "line 1: expected a token of printable ASCII"),
             (format!("\u{202e}secret viewer secret-9876543210{other}"), "line 1: expected a printable name"),
-            (format!("toll.gate viewer secret-9876543210{other}"), "line 1: the name is that of the system"),
+            (format!("toll.gate viewer secret-9876543210{other}"), "line 1: the name is reserved"),
             (format!("secret viewer secret-01234567{other}"), "line 1: expected a token of 16 bytes"),
             (format!("secret viewer secret-0123456789{other}"), "line 2: duplicate of the token in line 1"),
             (

@@ -20,19 +20,19 @@ pub(super) fn doubt(text: &str) -> Option<&'static str> {
         character.is_whitespace() || character.is_control() || matches!(character, '\u{200b}' | '\u{feff}')
     };
     if text.starts_with(is_blank) || text.ends_with(is_blank) || text.contains(char::is_control) {
-        return Some("has blanks at an end, or control characters, which requests hardly have");
+        return Some("has leading or trailing whitespace, or control characters; expected none");
     }
-    is_template(text).then_some("has the remains of a template or of a variable; expected their result")
+    is_template(text).then_some("is an unexpanded template; expected the final text")
 }
 
-/// Returns what is suspicious about a value of `key`, which is compared as it is.
+/// Returns what is suspicious about a value of `key`, which is compared as text.
 pub(super) fn doubt_of_value(key: &str, value: &str) -> Option<&'static str> {
     match doubt(value) {
         None if is_range(value) && key != MASKED_ADDRESS => {
-            Some("is a range of addresses, but matches this text alone; expected `cidr`")
+            Some("is a range of addresses, but is compared as text; expected `cidr`")
         }
         None if is_expression(value) => {
-            Some("is a regular expression, but is compared as it is; expected `regex`")
+            Some("is a regular expression, but is compared as text; expected `regex`")
         }
         doubt => doubt,
     }
@@ -41,7 +41,7 @@ pub(super) fn doubt_of_value(key: &str, value: &str) -> Option<&'static str> {
 /// Returns what is suspicious about an expression.
 pub(super) fn doubt_of_regex(text: &str) -> Option<&'static str> {
     if text.starts_with('\n') || text.ends_with('\n') {
-        return Some("has a line break at an end, which values hardly have");
+        return Some("has a line break at an end; expected none");
     }
     is_range(text).then_some("is a range of addresses; expected `cidr`")
 }
@@ -97,11 +97,11 @@ mod tests {
             (r"example\.com", "`regex`"),
             ("(GET|POST)", "`regex`"),
             ("(?i)bot", "`regex`"),
-            ("GET ", "blanks"),
-            ("\tGET", "blanks"),
-            ("GET\n", "blanks"),
+            ("GET ", "whitespace"),
+            ("\tGET", "whitespace"),
+            ("GET\n", "whitespace"),
             ("a\nb", "control"),
-            ("\u{feff}GET", "blanks"),
+            ("\u{feff}GET", "whitespace"),
             ("{{ .Values.path }}", "template"),
             ("{{path}}", "template"),
             ("{% if x %}", "template"),

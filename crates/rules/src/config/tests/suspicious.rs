@@ -127,24 +127,30 @@ fn texts_that_never_match_as_meant() {
     let at = |line: &str| warnings(&domain(&format!("  - key: k\n    {line}\n    {LIMIT}\n")));
     assert_eq!(
         at("value: 10.0.0.0/8"),
-        "a.yaml:4: warning: descriptors[0].value: is a range of addresses, but matches this text alone; expected \
+        "a.yaml:4: warning: descriptors[0].value: is a range of addresses, but is compared as text; expected \
          `cidr`"
     );
     assert_says(
         &at("value: ^/api/.*$"),
         &["descriptors[0].value: is a regular expression", "expected `regex`"],
     );
-    assert_says(&at("value: '{{ .Values.path }}'"), &["a.yaml:4", "has the remains of a template"]);
-    assert_says(&at("value: 'GET '"), &["descriptors[0].value: has blanks at an end"]);
-    assert_says(&at("value: |\n      GET"), &["descriptors[0].value: has blanks at an end"]);
+    assert_says(&at("value: '{{ .Values.path }}'"), &["a.yaml:4", "is an unexpanded template"]);
+    assert_says(&at("value: 'GET '"), &["descriptors[0].value: has leading or trailing whitespace"]);
+    assert_says(&at("value: |\n      GET"), &["descriptors[0].value: has leading or trailing whitespace"]);
     assert_says(&at("regex: |\n      ^GET$"), &["descriptors[0].regex: has a line break at an end"]);
     let text = warnings(&domain(&format!("  - key: 'k '\n    {LIMIT}\n  - key: ${{KEY}}\n    {LIMIT}\n")));
     assert_says(
         &text,
-        &["a.yaml:3: warning: descriptors[0].key: has blanks", "descriptors[1].key: has the remains"],
+        &[
+            "a.yaml:3: warning: descriptors[0].key: has leading or trailing whitespace",
+            "descriptors[1].key: is an unexpanded template",
+        ],
     );
-    assert_says(&warnings("domain: 'd '\n"), &["a.yaml:1: warning: domain: has blanks at an end"]);
-    assert_says(&warnings("domain: '{{ .Release.Name }}'\n"), &["domain: has the remains of a template"]);
+    assert_says(
+        &warnings("domain: 'd '\n"),
+        &["a.yaml:1: warning: domain: has leading or trailing whitespace"],
+    );
+    assert_says(&warnings("domain: '{{ .Release.Name }}'\n"), &["domain: is an unexpanded template"]);
     clean(&domain(&format!("  - key: masked_remote_address\n    value: 10.0.0.0/8\n    {LIMIT}\n")));
 }
 
