@@ -5,7 +5,7 @@ local MAX_ARGUMENTS = 1000
 
 -- Permits that the command still removes, after they have expired, and moves, of a clock that was ahead: 0.1 and 0.5 us each. The
 -- others are left to later commands, and count as though they were removed or moved.
-local removals_left, upkeep_left = 15000, 3000
+local removals_left, upkeep_left = 15000, 30000
 
 -- An integer as commands take it, with all of its digits.
 local function integer(number)
