@@ -40,7 +40,7 @@ pub use self::{
     admin_client::{
         AdminClientSettings, AdminCommand, AdminUrl, BaseVersion, ClientIdentity, ConnectionSettings,
         CounterCommand, CounterSelector, DiffSource, LimitArgument, ListCommand, OutputFormat,
-        OverrideCommand, RegionsCommand, Rollback, RuleEdit, RulesCommand, SwitchCommand, TrafficCommand,
+        OverrideCommand, RegionsCommand, Rollback, RulesCommand, SwitchCommand, TrafficCommand,
         VersionSelector,
     },
     error::SettingsError,

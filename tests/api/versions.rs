@@ -164,6 +164,7 @@ fn versions_are_compared_with_each_other_and_with_drafts() {
 
     let rolled = admin.done("POST", "/versions/1/rollback", &json!({"based_on": 2}), 201);
     assert_eq!((&rolled["version"]["number"], &rolled["version"]["rollback_to"]), (&json!(3), &json!(1)));
+    assert_eq!(admin.get("/versions/3")["files"], json!({"rules.yaml": limit(5)}), "byte for byte");
     assert_eq!(code(&admin.post("/versions/1/rollback", &json!({"based_on": 2}))), (409, "stale"));
     assert_eq!(code(&admin.post("/versions/9/rollback", &json!({}))), (404, "not_found"));
 }

@@ -1,4 +1,4 @@
-//! Gradual changes: a candidate that becomes the limit, and ramps, by real instances.
+//! Ramps, by real instances.
 
 use redis::cmd;
 use serde_json::{Value, json};
@@ -10,19 +10,6 @@ use crate::support::{
     tollgate::{Client, Tollgate, request, rules},
 };
 
-const WITH_CANDIDATE: &str = "\
-# Limits of the shop.
-domain: web
-descriptors:
-- key: k
-  rate_limit:
-    unit: year   # agreed in May
-    requests_per_unit: 1000
-    candidate: {algorithm: token_bucket, unit: hour, requests_per_unit: 7}
-- key: other
-  rate_limit: {unit: year, requests_per_unit: 9}
-";
-
 fn api(instance: &Tollgate, method: &str, path: &str, body: &Value) -> (u16, Value) {
     let body = (!body.is_null()).then(|| body.to_string());
     let headers = [("content-type", "application/json")];
@@ -31,66 +18,9 @@ fn api(instance: &Tollgate, method: &str, path: &str, body: &Value) -> (u16, Val
     (answer.status, serde_json::from_str(&answer.body).unwrap_or_default())
 }
 
-fn file_of(instance: &Tollgate) -> String {
-    let (_, found) = api(instance, "GET", "/versions/current", &Value::Null);
-    let files = found["files"].as_object().expect("files");
-    files.values().next().and_then(Value::as_str).expect("a text").to_owned()
-}
-
 async fn charge(client: &mut Client, value: &str) {
     // A busy machine may keep the store from deciding in time.
     let _ = client.call(request("web", &[&[("k", value)]])).await;
-}
-
-#[tokio::test]
-async fn a_promoted_candidate_is_the_limit_of_one_version_which_a_rollback_undoes_byte_for_byte() {
-    let config = rules(WITH_CANDIDATE);
-    let instance = Tollgate::start(config.path(), &["--rules", "memory"]);
-    let promote = |body: Value| api(&instance, "POST", "/candidates/web/k/promote", &body);
-    assert_eq!(promote(json!({"comment": "bucket", "based_on": 9})).0, 409);
-    let (status, made) = promote(json!({"comment": "bucket", "based_on": 1}));
-    assert_eq!(
-        (status, &made["version"]["number"], &made["version"]["comment"]),
-        (201, &json!(2), &json!("bucket"))
-    );
-    let expected = WITH_CANDIDATE
-        .replace("unit: year   # agreed in May", "unit: hour   # agreed in May")
-        .replace("requests_per_unit: 1000", "requests_per_unit: 7\n    algorithm: token_bucket")
-        .replace("    candidate: {algorithm: token_bucket, unit: hour, requests_per_unit: 7}\n", "");
-    assert_eq!(file_of(&instance), expected);
-    let limit = || http::get(&instance.admin_url("/rlconfig")).body;
-    until("the bucket is active", async || {
-        limit().contains("web.k: unit=HOUR requests_per_unit=7")
-            && limit().contains("algorithm: token_bucket")
-    })
-    .await;
-    let (status, problem) = promote(json!({"comment": "again"}));
-    assert!(status == 404 && problem.to_string().contains("no candidate"), "{status} {problem}");
-    let (status, _) = api(&instance, "POST", "/versions/1/rollback", &json!({"comment": "back"}));
-    assert_eq!((status, file_of(&instance).as_str()), (201, WITH_CANDIDATE));
-
-    // One that an override states becomes the limit too.
-    let candidate = json!({"candidate": {"requests_per_unit": 8}});
-    let stated = json!({"domain": "web", "rule": "other", "rate_limit": candidate, "reason": "try"});
-    assert_eq!(api(&instance, "PUT", "/overrides", &stated).0, 200);
-    assert_eq!(api(&instance, "POST", "/candidates/web/other/promote", &json!({"comment": "8"})).0, 201);
-    assert!(file_of(&instance).ends_with("  rate_limit: {unit: year, requests_per_unit: 8}\n"));
-    let (_, left) = api(&instance, "GET", "/overrides", &Value::Null);
-    assert_eq!(left["overrides"], json!([]));
-}
-
-#[test]
-fn where_rules_have_no_versions_the_error_names_the_place_of_the_candidate() {
-    let config = rules(WITH_CANDIDATE);
-    let instance = Tollgate::start(config.path(), &[]);
-    let (status, problem) =
-        api(&instance, "POST", "/candidates/web/k/promote", &json!({"comment": "bucket"}));
-    let text = problem.to_string();
-    assert!(
-        status == 409 && text.contains("rules come from a directory") && text.contains(".yaml:4"),
-        "{text}"
-    );
-    assert_eq!(api(&instance, "POST", "/candidates/web/none/promote", &json!({"comment": "x"})).0, 404);
 }
 
 const PLAIN: &str = "\

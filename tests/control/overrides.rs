@@ -1,4 +1,4 @@
-//! Overrides of rules and of keys, and changes of one limit, on several instances.
+//! Overrides of rules and of keys on several instances.
 
 use std::{
     fs,
@@ -303,62 +303,6 @@ async fn an_override_without_effect_is_refused_and_reported_once_its_rule_is_rem
     .await;
 }
 
-/// The file of the current version.
-fn text(fleet: &OverrideFleet) -> String {
-    let version = fleet.request(0, "GET", "/versions/current", None).1;
-    let files = version["files"].as_object().expect("files");
-    files.values().next().and_then(Value::as_str).expect("a text").to_owned()
-}
-
-fn set_limit(instance: &Tollgate, limit: u32, based_on: Option<u64>) -> (u16, Value) {
-    let mut body = json!({"rate_limit": {"requests_per_unit": limit}, "comment": "sale"});
-    if let Some(number) = based_on {
-        body["based_on"] = number.into();
-    }
-    request(instance, "PUT", "/rules/web/k", Some(&body))
-}
-
-#[tokio::test]
-async fn one_limit_is_changed_in_its_place_and_of_two_operators_one_is_refused() {
-    let mut fleet = OverrideFleet::start("redis").await;
-    let mut times = Vec::new();
-    for round in 1..=3_u32 {
-        let (status, made) = set_limit(&fleet.instances[0], 2_000 + round, None);
-        assert_eq!(status, 201, "{made}");
-        times.push(all_enforced(&mut fleet.clients, 2_000 + round, Instant::now()).await);
-        assert_eq!(text(&fleet), RULES.replace("1000 ", &format!("{} ", 2_000 + round)));
-    }
-    mostly_keep_to(MAX_PROPAGATION, "a change of one limit", &times);
-    let answers = std::thread::scope(|scope| {
-        let set = |at: usize, limit| {
-            let instance = &fleet.instances[at];
-            scope.spawn(move || set_limit(instance, limit, Some(4)))
-        };
-        let (one, other) = (set(0, 51), set(1, 52));
-        [one.join().expect("no panic"), other.join().expect("no panic")]
-    });
-    let mut statuses = answers.iter().map(|(status, _)| *status).collect::<Vec<_>>();
-    statuses.sort_unstable();
-    assert_eq!(statuses, [201, 409], "{answers:?}");
-    let winner = if answers[0].0 == 201 { 51 } else { 52 };
-    all_enforced(&mut fleet.clients, winner, Instant::now()).await;
-    let rollback = json!({"comment": "over"});
-    assert_eq!(fleet.request(2, "POST", "/versions/1/rollback", Some(&rollback)).0, 201);
-    all_enforced(&mut fleet.clients, 1_000, Instant::now()).await;
-    assert_eq!(text(&fleet), RULES);
-}
-
-#[tokio::test]
-async fn where_rules_have_another_source_the_answer_names_it_and_the_override() {
-    let config = rules(RULES);
-    let tollgate = Tollgate::start(config.path(), &[]);
-    let (status, error) = set_limit(&tollgate, 5, None);
-    let message = error["error"]["message"].as_str().unwrap_or_default();
-    assert!(status == 409 && message.contains("rules.yaml:4"), "{error}");
-    let expected = "tollgate override set --domain web --rule k --reason TEXT requests_per_unit=5";
-    assert!(message.contains(expected), "{message}");
-}
-
 /// Measurement of 100 changes of one limit by three instances:
 /// `cargo test --test integration -- --ignored --nocapture hundred_changes`
 #[tokio::test]
@@ -368,8 +312,7 @@ async fn hundred_changes_of_one_limit_are_enforced_within_a_second() {
     let mut times = Vec::new();
     for round in 1..=100_u32 {
         let begun = Instant::now();
-        let (status, made) = set_limit(&fleet.instances[round as usize % 3], 2_000 + round, None);
-        assert_eq!(status, 201, "{made}");
+        fleet.set(round as usize % 3, None, 2_000 + round, None);
         times.push(all_enforced(&mut fleet.clients, 2_000 + round, begun).await);
     }
     times.sort_unstable();

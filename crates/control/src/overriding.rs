@@ -93,7 +93,10 @@ impl Control {
     /// When another region writes them, or the store does not respond.
     pub async fn remove_override(&self, id: &str, author: &str) -> Result<bool, ControlError> {
         self.require_writable()?;
-        let Some((id, entry)) = self.rule_override(id) else { return Ok(false) };
+        let Ok(id) = u128::from_str_radix(id, 16).map(OverrideId) else { return Ok(false) };
+        let entry = self.overrides().with(|book| book.get(id));
+        let is_active = |entry: &OverrideEntry| entry.expires_at_ms.is_none_or(|end| end > now_ms());
+        let Some(entry) = entry.filter(is_active) else { return Ok(false) };
         let audit = AuditEntry::new(author, Action::RemoveOverride, entry.subject(), String::new());
         let removed = match self.backend() {
             Backend::Redis(redis) => {
@@ -111,14 +114,6 @@ impl Control {
             None => return Ok(false),
         }
         Ok(true)
-    }
-
-    /// The override with this identifier, if this instance holds one that has not ended.
-    pub fn rule_override(&self, id: &str) -> Option<(OverrideId, OverrideEntry)> {
-        let id = OverrideId(u128::from_str_radix(id, 16).ok()?);
-        let entry = self.overrides().with(|book| book.get(id))?;
-        let is_active = entry.expires_at_ms.is_none_or(|end| end > now_ms());
-        is_active.then_some((id, entry))
     }
 
     /// At most `limit` overrides after an identifier, of a domain and of a rule if these are given, in the order of their

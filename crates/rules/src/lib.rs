@@ -24,7 +24,6 @@ mod rollout;
 mod region_table;
 mod rule;
 mod rule_overrides;
-mod same_rule;
 mod scope;
 mod shedding;
 mod snapshot;

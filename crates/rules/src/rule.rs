@@ -73,8 +73,6 @@ pub struct Segment {
 pub struct LimitPart {
     /// Name of the limit, or its window's if it has none: unique in its descriptor.
     pub label: Box<str>,
-    /// Index in `rate_limits`.
-    pub index: usize,
     /// Identifier that all limits of the descriptor have in common, for the name of their cell and the choice of keys.
     pub common: RecordId,
 }

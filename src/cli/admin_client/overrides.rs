@@ -64,7 +64,7 @@ pub(super) fn run(api: &ApiClient, command: &OverrideCommand) -> Result<CommandO
 }
 
 /// The keys of `rate_limit` in the JSON form of the API.
-pub(super) fn rate_limit_of(arguments: &[LimitArgument]) -> Map<String, Value> {
+fn rate_limit_of(arguments: &[LimitArgument]) -> Map<String, Value> {
     arguments.iter().map(|LimitArgument { key, value }| (key.clone(), value.clone())).collect()
 }
 

@@ -1,8 +1,8 @@
 //! `tollgate rules`.
 
-use std::{fmt::Write as _, path::Path};
+use std::path::Path;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tollgate_control::{Files, Version};
 use tollgate_rules::config::{self, Options};
 
@@ -11,13 +11,10 @@ use super::{
     api::ApiClient,
     difference::Difference,
     error::ClientError,
-    overrides::rate_limit_of,
     text::escape_line,
     versions::{VersionFiles, VersionList, read_base_version, write_base_version},
 };
-use crate::settings::{
-    BaseVersion, DiffSource, LimitArgument, Rollback, RuleEdit, RulesCommand, VersionSelector,
-};
+use crate::settings::{BaseVersion, DiffSource, Rollback, RulesCommand, VersionSelector};
 
 pub(super) fn run(api: &ApiClient, command: &RulesCommand) -> Result<CommandOutput, ClientError> {
     match command {
@@ -38,8 +35,6 @@ pub(super) fn run(api: &ApiClient, command: &RulesCommand) -> Result<CommandOutp
             }
             Ok(output)
         }
-        RulesCommand::Set(edit, rate_limit) => set(api, edit, rate_limit),
-        RulesCommand::Promote(edit) => promote(api, edit),
         RulesCommand::Rollback(rollback) => roll_back(api, rollback),
     }
 }
@@ -101,48 +96,9 @@ fn apply(
     Ok(CommandOutput { text, json: json!({ "version": made.get("version"), "diff": diff }) })
 }
 
-/// Fields of a call that makes a version.
-fn version_fields(comment: &str, based_on: Option<u64>, force: bool) -> Map<String, Value> {
-    let fields = [
-        ("comment", Some(comment.into())),
-        ("force", Some(force.into())),
-        ("based_on", based_on.map(Value::from)),
-    ];
-    fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
-}
-
-fn set(api: &ApiClient, edit: &RuleEdit, rate_limit: &[LimitArgument]) -> Result<CommandOutput, ClientError> {
-    let RuleEdit { domain, rule, comment, based_on, force } = edit;
-    let mut body = version_fields(comment, *based_on, *force);
-    body.insert("rate_limit".to_owned(), rate_limit_of(rate_limit).into());
-    let json = api.put(&format!("rules/{}/{}", path_part(domain), path_part(rule)), &body.into())?;
-    Ok(CommandOutput { text: applied(api, &json)?, json })
-}
-
-fn promote(api: &ApiClient, edit: &RuleEdit) -> Result<CommandOutput, ClientError> {
-    let RuleEdit { domain, rule, comment, based_on, force } = edit;
-    let path = format!("candidates/{}/{}/promote", path_part(domain), path_part(rule));
-    let json = api.post(&path, &version_fields(comment, *based_on, *force).into())?;
-    Ok(CommandOutput { text: applied(api, &json)?, json })
-}
-
-/// A text as a part of a path: bytes other than letters, digits and `-._~` are escaped.
-fn path_part(text: &str) -> String {
-    let mut part = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'-' | b'.' | b'_' | b'~' => part.push(char::from(byte)),
-            byte if byte.is_ascii_alphanumeric() => part.push(char::from(byte)),
-            // Writing to a string cannot fail.
-            byte => drop(write!(part, "%{byte:02X}")),
-        }
-    }
-    part
-}
-
 fn roll_back(api: &ApiClient, rollback: &Rollback) -> Result<CommandOutput, ClientError> {
     let Rollback { to, comment, based_on, force } = rollback;
-    let body = version_fields(comment, *based_on, *force).into();
+    let body = json!({ "based_on": based_on, "comment": comment, "force": force });
     let json = api.post(&format!("versions/{to}/rollback"), &body)?;
     Ok(CommandOutput { text: applied(api, &json)?, json })
 }

@@ -28,7 +28,7 @@ pub use self::{
     lists::ListCommand,
     overrides::{LimitArgument, OverrideCommand},
     regions::RegionsCommand,
-    rules::{BaseVersion, DiffSource, Rollback, RuleEdit, RulesCommand, VersionSelector},
+    rules::{BaseVersion, DiffSource, Rollback, RulesCommand, VersionSelector},
     switches::SwitchCommand,
     traffic::TrafficCommand,
 };

@@ -150,7 +150,7 @@ impl OverrideFlags {
 }
 
 /// Parses a key and its value, which is JSON if it looks so and a text otherwise.
-pub(super) fn limit(text: &str) -> Result<LimitArgument, String> {
+fn limit(text: &str) -> Result<LimitArgument, String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => {
             let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());

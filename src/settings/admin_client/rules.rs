@@ -4,11 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{
-    AdminClientSettings, AdminCommand,
-    connection::ConnectionFlags,
-    overrides::{LimitArgument, limit},
-};
+use super::{AdminClientSettings, AdminCommand, connection::ConnectionFlags};
 use crate::settings::{
     error::Problem,
     parsers::{count, number},
@@ -63,19 +59,6 @@ enum RulesSubcommand {
         /// Skips the guardrails: accepts rules that deny all requests of a domain, or remove a domain with traffic.
         #[arg(long)]
         force: bool,
-    },
-    /// Change the limit of one rule in its file, as a new version. Everything else in the files stays as it is.
-    Set {
-        #[command(flatten)]
-        edit: RuleEdit,
-        /// Keys of `rate_limit` with their new values: `requests_per_unit=500`, `unit=minute`; `burst=null` removes a key.
-        #[arg(value_name = "KEY=VALUE", required = true, value_parser = limit)]
-        rate_limit: Vec<LimitArgument>,
-    },
-    /// Make the candidate of a rule its limit in its file, as a new version.
-    Promote {
-        #[command(flatten)]
-        edit: RuleEdit,
     },
     /// Activate the files of an earlier version again.
     Rollback {
@@ -151,32 +134,8 @@ pub enum RulesCommand {
         /// Whether to override the guardrails.
         force: bool,
     },
-    /// Change keys of the limit of one rule.
-    Set(RuleEdit, Vec<LimitArgument>),
-    /// Make the candidate of a rule its limit.
-    Promote(RuleEdit),
     /// Activate an earlier version again.
     Rollback(Rollback),
-}
-
-/// Rule that is changed in its file, and the version that results.
-#[derive(Args, Clone, Debug)]
-pub struct RuleEdit {
-    /// Domain of the rule.
-    #[arg(long, value_name = "NAME")]
-    pub domain: String,
-    /// Path of the rule, as in `/rlconfig` and metrics: `tenant_acme.path`.
-    #[arg(long, value_name = "PATH")]
-    pub rule: String,
-    /// Comment of the version, for the audit log.
-    #[arg(long, value_name = "TEXT")]
-    pub comment: String,
-    /// Version expected to be active; if another one is, nothing changes. Default: the one that is changed.
-    #[arg(long, value_name = "NUMBER", value_parser = number::<u64>)]
-    pub based_on: Option<u64>,
-    /// Skips the guardrails.
-    #[arg(long)]
-    pub force: bool,
 }
 
 /// Rollback to an earlier version.
@@ -201,8 +160,6 @@ impl RulesFlags {
             RulesSubcommand::Apply { directory, comment, based_on, force } => {
                 RulesCommand::Apply { directory, comment, based_on, force }
             }
-            RulesSubcommand::Set { edit, rate_limit } => RulesCommand::Set(edit, rate_limit),
-            RulesSubcommand::Promote { edit } => RulesCommand::Promote(edit),
             RulesSubcommand::Rollback { to, comment, based_on, force } => {
                 RulesCommand::Rollback(Rollback { to, comment, based_on, force })
             }

@@ -62,7 +62,7 @@ impl OverrideEntry {
     }
 
     /// Identifier of the override of this rule and key.
-    pub fn id_of(domain: &str, rule: &str, key: &[Pair]) -> OverrideId {
+    pub(crate) fn id_of(domain: &str, rule: &str, key: &[Pair]) -> OverrideId {
         let mut hash = Sha256::new();
         let texts = key.iter().flat_map(|pair| [&*pair.key, &*pair.value]);
         for text in [domain, rule].into_iter().chain(texts) {

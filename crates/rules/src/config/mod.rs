@@ -12,12 +12,10 @@
 //! - [`compile_raw`] accepts `raw` from another source, such as a control plane.
 //! - `problem` collects the problems of all stages, each with its file and line.
 //! - [`Watcher`] reloads.
-//! - [`edit_limit`] changes one limit in the text of its file.
 //!
 //! A configuration is loaded as a whole or not at all.
 
 mod compile;
-mod edit;
 mod files;
 #[doc(hidden)]
 pub mod fingerprint;
@@ -50,7 +48,6 @@ use tollgate_core::descriptor::RequestBounds;
 
 pub use self::{
     compile::override_rule,
-    edit::{EditError, EditedLimit, edit_limit, promote_candidate},
     fingerprint::Fingerprint,
     layers::{Laid, Overlay, OverlaySlot},
     problem::{Problem, Report, Severity},

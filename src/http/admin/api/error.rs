@@ -53,9 +53,6 @@ pub(in crate::http) enum ApiError {
     /// The rules, or an entry of a list, violate a guardrail.
     #[error("refused by guardrails; set `force` to apply anyway")]
     NeedsForce(Vec<Violation>),
-    /// The rules are changed in their source, which the message names.
-    #[error("{0}")]
-    ReadOnly(String),
     /// The control store refused the request or failed.
     #[error(transparent)]
     Control(#[from] ControlError),
@@ -141,7 +138,6 @@ impl ApiError {
             Self::Slow(_) => (StatusCode::REQUEST_TIMEOUT, "bad_request"),
             Self::ContentType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "bad_request"),
             Self::Invalid(_) | Self::InvalidLimit(_) => (StatusCode::UNPROCESSABLE_ENTITY, "invalid"),
-            Self::ReadOnly(_) => (StatusCode::CONFLICT, "read_only"),
             Self::NeedsForce(_) => (StatusCode::UNPROCESSABLE_ENTITY, "needs_force"),
             Self::Store(_) | Self::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),

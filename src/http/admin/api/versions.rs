@@ -131,12 +131,12 @@ pub(super) async fn rollback(
     }
 }
 
-pub(super) fn created(version: &Version) -> ApiResult {
+fn created(version: &Version) -> ApiResult {
     response::created(&json!({ "version": version }))
 }
 
 /// Checks that files may become current: they are valid, and pass the guardrails.
-pub(super) async fn check(api: &Api, files: &Arc<Files>, force: Force) -> Result<(), ApiError> {
+async fn check(api: &Api, files: &Arc<Files>, force: Force) -> Result<(), ApiError> {
     let (options, files) = (api.parts.options, Arc::clone(files));
     let compared = match force {
         Force::On => None,

@@ -36,8 +36,8 @@ use crate::{
 #[derive(Clone, Copy)]
 pub(super) struct LimitSite<'a> {
     pub(super) path: &'a Path<'a>,
-    /// Index of one of several limits.
-    pub(super) index: Option<usize>,
+    /// Whether it is one of several limits.
+    pub(super) is_of_several: bool,
 }
 
 /// Reads a flag of a descriptor.
@@ -234,7 +234,7 @@ impl Compiler<'_> {
         path: &Path<'_>,
     ) -> Option<Arc<Rule>> {
         let limit_path = path.key("rate_limit");
-        self.rule_at(raw, limit, segments, path, LimitSite { path: &limit_path, index: None })
+        self.rule_at(raw, limit, segments, path, LimitSite { path: &limit_path, is_of_several: false })
     }
 
     /// Compiles the limit at `site` of the descriptor at `path`.
@@ -254,7 +254,7 @@ impl Compiler<'_> {
             .and_then(|metadata| metadata_of(&mut self.reporter(), &metadata.value, &path.key("metadata")));
         let keys = LimitKeys::read(self, raw, limit, segments, (path, &limit_path));
         let stated = keys.limit?;
-        let part = site.index.map(|index| several::part_of(index, &limit.value, &stated, segments));
+        let part = site.is_of_several.then(|| several::part_of(&limit.value, &stated, segments));
         let at = if part.is_some() { limit.at } else { raw.at };
         let rule = Arc::new(Rule {
             limit: stated,

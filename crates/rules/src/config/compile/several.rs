@@ -35,7 +35,7 @@ pub(super) fn rules(
     for RawLimit { index, limit } in &stated.value {
         let limit_path = list.item(*index);
         let is_possible = check_keys(compiler, &limit.value, &limit_path);
-        let site = LimitSite { path: &limit_path, index: Some(*index) };
+        let site = LimitSite { path: &limit_path, is_of_several: true };
         let Some(rule) = compiler.rule_at(raw, limit, segments, path, site) else { continue };
         let is_possible = is_possible && check_scope(compiler, limit, &rule, &limit_path);
         if !is_possible || !check_algorithm(compiler, limit, &rule, &limit_path) {
@@ -55,8 +55,8 @@ pub(super) fn rules(
     rules
 }
 
-/// Identity of a limit at an index of the list.
-pub(super) fn part_of(index: usize, raw: &RawRateLimit, limit: &Limit, segments: &[Segment]) -> LimitPart {
+/// Identity of a limit of the list.
+pub(super) fn part_of(raw: &RawRateLimit, limit: &Limit, segments: &[Segment]) -> LimitPart {
     let label = match (raw.name.text(), limit) {
         ("", Limit::Quota { quota, .. }) => match quota.window.multiplier().get() {
             1 => quota.window.unit().to_string(),
@@ -65,7 +65,7 @@ pub(super) fn part_of(index: usize, raw: &RawRateLimit, limit: &Limit, segments:
         (name, _) => name.to_owned(),
     };
     let common = record_id_of(segments, &[PathStep::Limit("")], Algorithm::default());
-    LimitPart { label: label.into(), index, common }
+    LimitPart { label: label.into(), common }
 }
 
 fn check_list(

@@ -1,12 +1,10 @@
 //! Several limits of one descriptor: `rate_limits`.
 
-use serde_json::json;
 use tollgate_core::{SyncMode, descriptor::Entry};
 
 use super::{assert_says, clean, domain, errors};
 use crate::{
     Limit, Rule, Rules,
-    config::{Options, edit::edit_limit},
 };
 
 /// The descriptor `k` with these limits, each in a line from 5 on, and these keys besides.
@@ -136,13 +134,4 @@ fn an_override_concerns_the_limit_of_its_path_alone() {
     let overridden = super::super::override_rule("d", hour, "requests_per_unit: 7").expect("valid");
     assert_eq!((overridden.path(), overridden.record_id()), (hour.path(), hour.record_id()));
     assert!(matches!(overridden.limit, Limit::Quota { quota, .. } if quota.limit == 7));
-}
-
-#[test]
-fn an_edit_changes_the_limit_of_its_path_alone() {
-    let text = with("", &[SECOND, HOUR]);
-    let files = [("a.yaml".to_owned(), text.clone())].into();
-    let keys = json!({"requests_per_unit": 7}).as_object().cloned().expect("an object");
-    let edited = edit_limit(&files, Options::default(), ("d", "k.@hour"), &keys).expect("edited");
-    assert_eq!(edited.files["a.yaml"], text.replace("requests_per_unit: 100", "requests_per_unit: 7"));
 }

@@ -16,9 +16,8 @@ use super::{
     error::ApiError,
     events,
     extract::{WriteRequest, now_ms},
-    limit_edit,
     limits::ApiLimits,
-    lists, me, origin_check, overrides, promote, recommendations, regions, rules,
+    lists, me, origin_check, overrides, recommendations, regions, rules,
     state::{Api, ApiParts},
     status, switches, talkers, validate, versions,
 };
@@ -56,10 +55,8 @@ fn viewer_routes() -> [(&'static str, Route); 23] {
 }
 
 /// Routes that change something.
-fn operator_routes() -> [(&'static str, Route); 14] {
+fn operator_routes() -> [(&'static str, Route); 12] {
     [
-        ("/rules/{domain}/{*rule}", put(limit_edit::set)),
-        ("/candidates/{domain}/{rule}/promote", post(promote::promote)),
         ("/versions", post(versions::apply)),
         ("/versions/{number}/rollback", post(versions::rollback)),
         ("/counters/reset", post(counters::reset)),

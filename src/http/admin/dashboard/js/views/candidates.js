@@ -1,13 +1,12 @@
 // Comparisons of rules with their candidates, and recommended limits.
 
 import { chart } from '../chart.js';
-import { head, panel, troubles, writeButton } from '../controls.js';
+import { head, panel, troubles } from '../controls.js';
 import { h } from '../dom.js';
 import { count, date, percent, plural, rate } from '../format.js';
 import { all } from '../observable.js';
 import { data, watch } from '../poll.js';
 import { table } from '../table.js';
-import { promoteDialog } from './promote_dialog.js';
 
 const SPAN_MS = 15 * 60_000;
 const PARTS = [0.001, 0.01, 0.05];
@@ -62,8 +61,6 @@ function comparisons() {
         node: (get) => h('div', {}, h('span', {}, `candidate: ${keys(get().keys.candidate_only)}`),
           h('span', { class: 'below' }, `rule: ${keys(get().keys.rule_only)}`)) },
       { id: 'since', label: 'Since', text: (one) => date(one.since_ms) },
-      { id: 'promote', label: 'Promote',
-        node: (get) => writeButton('Promote…', () => promoteDialog(get()), 'small', `the candidate of ${get().rule}`) },
     ],
   });
 }

@@ -9,7 +9,7 @@ import { keyOf, ratedRules } from '../rule_rates.js';
 import { table } from '../table.js';
 import { limitCell, limitMark, numbers, ruleName, ruleState, stateMark } from './rule_cells.js';
 import { emergencyDialog } from './emergency_dialog.js';
-import { limitDialog } from './limit_dialog.js';
+import { overrideDialog } from './override_dialog.js';
 import { switchDialog } from './switch_dialog.js';
 
 export function rules(parameters) {
@@ -74,7 +74,7 @@ function tools(get) {
   const label = (word) => [word, h('span', { class: 'unseen' }, ` ${about}`)];
   return h('div', { class: 'tools' },
     button(label('Edit limit'), () => go('editor', { file: get().file, line: get().line, domain: get().domain, rule: get().rule }), 'small'),
-    writeButton('Override…', () => limitDialog(get()), 'small', about),
+    writeButton('Override…', () => overrideDialog(get()), 'small', about),
     writeButton('Switch…', () => switchDialog(get()), 'small', about),
     button(label('Try'), () => go('try', { domain: get().domain }), 'quiet small'));
 }

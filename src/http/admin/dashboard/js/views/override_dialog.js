@@ -1,62 +1,40 @@
-// Dialog to change the limit of a rule: by an override, mostly for a time, or in its file as a new version.
+// Dialog to override the limit of a rule.
 
 import { call, query } from '../api.js';
 import { button, field, lifetime } from '../controls.js';
 import { readDescriptor, writeDescriptor } from '../descriptor.js';
 import { openDialog } from '../dialog.js';
-import { h, unique } from '../dom.js';
+import { h } from '../dom.js';
 import { until } from '../format.js';
 import { say } from '../messages.js';
 import { refresh } from '../poll.js';
-import { isEditable } from './source_notice.js';
 
 const MAX_SHOWN = 100;
 
-const WAYS = [
-  ['override', 'Override', 'In place of the limit, for a time or until it is removed; for the rule or for one key.'],
-  ['version', 'New version', 'In the file of the rule, which keeps everything else as it is.'],
-];
-
-export function limitDialog(rule) {
-  const group = unique('way');
-  const choices = WAYS.map(([way, name, about]) => {
-    const input = h('input', { type: 'radio', name: group, value: way, checked: way === 'override',
-      disabled: way === 'version' && isEditable() !== true });
-    return h('label', { class: 'choice' }, input, h('span', { class: 'strong' }, name), h('small', {}, about));
-  });
+export function overrideDialog(rule) {
   const limit = h('input', { type: 'number', min: 0, max: 4294967295, step: 1, value: rule.requests_per_unit ?? '' });
   const others = h('input', { type: 'text', maxlength: 500, placeholder: 'unit=minute burst=500' });
   const key = h('input', { type: 'text', maxlength: 2000, placeholder: 'api_key=abc' });
   const life = lifetime('3600');
   const reason = h('input', { type: 'text', maxlength: 500, required: true, placeholder: 'Reason of the change' });
-  const chosen = () => choices.map((label) => label.querySelector('input')).find((input) => input.checked)?.value;
-  const keyField = field('Only for the key', key, 'The entries that the rule leaves open; empty for the whole rule.');
-  const lifeField = field('For', life.node, 'After that, the limit of the rule applies again.');
-  const update = () => [keyField, lifeField].forEach((node) => (node.hidden = chosen() !== 'override'));
-  const form = h('fieldset', { on: { change: update } }, h('legend', { class: 'label' }, 'Way'), choices);
   const present = h('div', { class: 'stack' });
-  update();
   openDialog({
-    title: `Change the limit of ${rule.rule}`,
+    title: `Override the limit of ${rule.rule}`,
     content: [h('p', { class: 'muted' }, `Domain ${rule.domain}, ${rule.limit}. Takes effect on every instance within a second.`),
-      present, form,
+      present,
       h('div', { class: 'two' }, field('Requests per unit', limit),
         field('Other keys of rate_limit', others, 'Separated by spaces; what is not stated stays.')),
-      h('div', { class: 'two' }, keyField, lifeField), field('Reason', reason)],
-    label: 'Change',
+      h('div', { class: 'two' },
+        field('Only for the key', key, 'The entries that the rule leaves open; empty for the whole rule.'),
+        field('For', life.node, 'After that, the limit of the rule applies again.')),
+      field('Reason', reason)],
+    label: 'Override',
     submit: async () => {
-      const rateLimit = keysOf(limit.value, others.value, rule);
-      const why = reason.value.trim();
-      if (chosen() === 'version') {
-        const path = `rules/${encodeURIComponent(rule.domain)}/${encodeURIComponent(rule.rule)}`;
-        const { version } = await call('PUT', path, { rate_limit: rateLimit, comment: why });
-        say(`${rule.rule} is changed in version ${version.number}.`);
-      } else {
-        await call('PUT', 'overrides', { domain: rule.domain, rule: rule.rule, rate_limit: rateLimit, reason: why,
-          key: key.value.trim() === '' ? [] : readDescriptor(key.value.trim()), expires_in_s: life.seconds() });
-        say(`${rule.rule} is overridden.`);
-      }
-      refresh('rules', 'versions', 'audit');
+      await call('PUT', 'overrides', { domain: rule.domain, rule: rule.rule, reason: reason.value.trim(),
+        rate_limit: keysOf(limit.value, others.value, rule), expires_in_s: life.seconds(),
+        key: key.value.trim() === '' ? [] : readDescriptor(key.value.trim()) });
+      say(`${rule.rule} is overridden.`);
+      refresh('rules', 'audit');
       return true;
     },
   });
