@@ -38,7 +38,7 @@ impl Tasks {
         let Instance { control, rules, .. } = instance;
         let fleet = FleetView::new(control.clone(), settings.top_talkers);
         let (rollout_tasks, rollouts) = RolloutTasks::start(control, rules);
-        let fleet_tasks = FleetTasks::start(&settings.fleet, control, &fleet, settings.top_talkers);
+        let fleet_tasks = FleetTasks::start(settings.webhook.clone(), control, &fleet, settings.top_talkers);
         let anomalies = AnomalyStatus::default();
         let watch = |sensitivity| AnomalyWatch::start(sensitivity, control, rules, &anomalies);
         let tasks = Self {

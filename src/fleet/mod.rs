@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! talkers, history ──> publisher ──> control store ──> view ──> API, dashboard
-//!                                                       └──> rounds (one instance) ──> gauges, events ──> webhook
+//!                                                       └──> rounds (one instance) ──> gauges
+//! events ──> log in the control store ──> webhook (one instance)
 //! ```
 //!
 //! - `publisher` stores a report of this instance every two seconds, and adds to the totals of each interval.
 //! - `view` reads the reports and totals of all instances.
-//! - `rounds` evaluates them in one instance: rates of single keys, by `watch`.
+//! - `rounds` exports the rates of the heaviest keys, in one instance.
 //! - `webhook` delivers each event once, from one instance of the fleet.
 
 pub mod history;
@@ -16,7 +17,6 @@ mod publisher;
 mod report;
 mod rounds;
 mod view;
-mod watch;
 mod webhook;
 
 use std::{convert::Infallible, time::Duration};
@@ -27,16 +27,7 @@ use tollgate_control::{Control, log_events};
 
 pub(crate) use self::view::{FleetReports, FleetView, InstanceStatus};
 pub use self::webhook::{WebhookSettings, WebhookUrl};
-use self::{publisher::Publisher, rounds::Rounds, webhook::Delivery};
-
-/// Settings of what instances share about their traffic.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FleetSettings {
-    /// Hits per second of one key above which an event is raised; 0 for none.
-    pub key_rate_threshold: u64,
-    /// Receiver of events, if there is one.
-    pub webhook: Option<WebhookSettings>,
-}
+use self::{publisher::Publisher, webhook::Delivery};
 
 /// Background tasks, which end when this is dropped.
 #[derive(Debug)]
@@ -47,17 +38,17 @@ pub(crate) struct FleetTasks {
 impl FleetTasks {
     /// Starts the tasks on the current runtime. Without sampling, there are no top talkers.
     pub(crate) fn start(
-        settings: &FleetSettings,
+        webhook: Option<WebhookSettings>,
         control: &Control,
         view: &FleetView,
         is_sampling: bool,
     ) -> Self {
-        let rounds = Rounds::new(control.clone(), view.clone(), settings.key_rate_threshold);
-        let mut tasks = vec![spawn(log_events(control.clone())), spawn(rounds.run())];
+        let rounds = rounds::run(control.clone(), view.clone());
+        let mut tasks = vec![spawn(log_events(control.clone())), spawn(rounds)];
         if control.is_shared() {
             tasks.push(spawn(Publisher::new(control.clone(), view.clone(), is_sampling).run()));
         }
-        if let Some(webhook) = settings.webhook.clone() {
+        if let Some(webhook) = webhook {
             tasks.push(spawn(Delivery::new(control.clone(), webhook).run()));
         }
         Self { _tasks: tasks }

@@ -1,21 +1,19 @@
-//! Evaluates the traffic of all instances, in one of them.
+//! Exports the rates of the heaviest keys of all instances, from one of them.
 
-use std::{convert::Infallible, mem, time::Duration};
+use std::{convert::Infallible, time::Duration};
 
 use tokio::{task::spawn_blocking, time::sleep};
-use tollgate_control::{Control, ControlError, OperatorEvent};
-use tollgate_core::clock::Clock;
-use tollgate_limiter::talkers::{Span, Talker};
+use tollgate_control::{Control, ControlError};
+use tollgate_limiter::talkers::{RECENT_SECONDS, Span, Talker};
 use tollgate_runtime::backoff::Backoff;
 
 use super::{
     metrics::{self, DomainRates},
     reachable,
     view::{FleetReports, FleetView},
-    watch::{KeyRateWatch, certain_rate},
 };
 
-/// Name of the lease of the instance that evaluates.
+/// Name of the lease of the instance that exports.
 const LEASE: &str = "fleet";
 
 /// Time between two rounds.
@@ -27,82 +25,60 @@ const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// Lifetime of the lease: several rounds.
 const LEASE_LIFETIME: Duration = Duration::from_secs(10);
 
-/// Events of the log from which an instance continues.
-const RESUMED_EVENTS: usize = 1_000;
-
-/// Task that evaluates while it holds the lease.
-#[derive(Debug)]
-pub(super) struct Rounds {
-    control: Control,
-    view: FleetView,
-    threshold: u64,
-    watch: KeyRateWatch,
-    /// Whether the last round held the lease.
-    is_holder: bool,
-}
-
-impl Rounds {
-    pub(super) const fn new(control: Control, view: FleetView, threshold: u64) -> Self {
-        Self { control, view, threshold, watch: KeyRateWatch::new(threshold), is_holder: false }
-    }
-
-    /// Evaluates; never returns.
-    pub(super) async fn run(mut self) -> Infallible {
-        let mut backoff = Backoff::new(ROUND_INTERVAL, MAX_PAUSE);
-        loop {
-            if !self.control.is_reachable() {
-                self.is_holder = false;
-                metrics::clear_rates();
-                reachable(&self.control).await;
-            }
-            // An error is counted, and the reconciler logs that the store does not respond.
-            if self.round().await.is_ok() {
-                backoff.reset();
-                sleep(ROUND_INTERVAL).await;
-            } else {
-                self.is_holder = false;
-                metrics::clear_rates();
-                sleep(backoff.pause()).await;
-            }
-        }
-    }
-
-    async fn round(&mut self) -> Result<(), ControlError> {
-        if !self.control.hold_lease(LEASE, LEASE_LIFETIME).await? {
-            self.is_holder = false;
+/// Exports while this instance holds the lease; never returns.
+pub(super) async fn run(control: Control, view: FleetView) -> Infallible {
+    let mut backoff = Backoff::new(ROUND_INTERVAL, MAX_PAUSE);
+    loop {
+        if !control.is_reachable() {
             metrics::clear_rates();
-            return Ok(());
+            reachable(&control).await;
         }
-        if !self.is_holder {
-            let events = self.control.events(None, RESUMED_EVENTS).await?;
-            self.watch.resume(&events, Clock::System.now().as_micros() / 1_000);
-            self.is_holder = true;
+        // An error is counted, and the reconciler logs that the store does not respond.
+        if round(&control, &view).await.is_ok() {
+            backoff.reset();
+            sleep(ROUND_INTERVAL).await;
+        } else {
+            metrics::clear_rates();
+            sleep(backoff.pause()).await;
         }
-        let reports = self.view.reports().await?;
-        // Sums over many instances take some milliseconds.
-        let mut watch = mem::replace(&mut self.watch, KeyRateWatch::new(0));
-        let evaluated = spawn_blocking(move || {
-            let events = evaluate(&reports, &mut watch);
-            (watch, events)
-        });
-        // The only error is a panic, which is logged.
-        let empty = || (KeyRateWatch::new(self.threshold), Vec::new());
-        let (watch, events) = evaluated.await.unwrap_or_else(|_| empty());
-        self.watch = watch;
-        events.into_iter().for_each(|event| self.control.raise_event(event));
-        Ok(())
     }
 }
 
-/// Records the rates of the heaviest keys, and returns the events of a round.
-fn evaluate(reports: &FleetReports, watch: &mut KeyRateWatch) -> Vec<OperatorEvent> {
-    let domains = reports.merged(Span::Recent);
+async fn round(control: &Control, view: &FleetView) -> Result<(), ControlError> {
+    if !control.hold_lease(LEASE, LEASE_LIFETIME).await? {
+        metrics::clear_rates();
+        return Ok(());
+    }
+    let reports = view.reports().await?;
+    // Sums over many instances take some milliseconds. The only error is a panic, which is logged.
+    let _ = spawn_blocking(move || record(&reports)).await;
+    Ok(())
+}
+
+/// Records the rates of the heaviest keys.
+fn record(reports: &FleetReports) {
     let rate = |talkers: &[Talker]| talkers.iter().map(certain_rate).max().unwrap_or_default();
-    let rates = domains.iter().map(|(domain, counts)| DomainRates {
-        domain: (*domain).to_owned(),
+    let domains = reports.merged(Span::Recent).into_iter();
+    let rates = domains.map(|(domain, counts)| DomainRates {
+        domain: domain.to_owned(),
         heaviest: rate(&counts.heaviest.top(usize::MAX)),
         denied: rate(&counts.denied.top(usize::MAX)),
     });
     metrics::set_rates(rates.collect(), reports);
-    watch.round(&domains, Clock::System.now().as_micros() / 1_000)
+}
+
+/// The rate that is certain: hits that may belong to other keys are left out.
+const fn certain_rate(talker: &Talker) -> u64 {
+    talker.hits.saturating_sub(talker.error).saturating_div(RECENT_SECONDS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hits_that_may_belong_to_other_keys_are_left_out() {
+        let talker = |error| Talker { key: "k=a".to_owned(), descriptor: None, hits: 14_000, error };
+        assert_eq!([0, 4_000, 4_001].map(|error| certain_rate(&talker(error))), [1_400, 1_000, 999]);
+    }
 }

@@ -14,7 +14,6 @@ mod anomalies;
 mod environment;
 mod error;
 mod flags;
-mod fleet;
 mod grpc;
 mod load;
 mod metrics_port;
@@ -31,6 +30,7 @@ mod rules;
 mod statsd;
 mod store;
 mod tls;
+mod webhook;
 mod xds;
 
 use tollgate_limiter::Modes;
@@ -63,7 +63,7 @@ pub use self::{
 };
 use crate::{
     anomalies::Sensitivity,
-    fleet::FleetSettings,
+    fleet::WebhookSettings,
     otlp::MetricExportSettings,
     service::{RequestBounds, ResponseOptions},
     statsd::StatsdSettings,
@@ -116,8 +116,8 @@ pub struct Settings {
     pub admin: Option<AdminSettings>,
     /// Whether top talkers are sampled.
     pub top_talkers: bool,
-    /// Figures that instances share about their traffic, and events.
-    pub fleet: FleetSettings,
+    /// Receiver of events, if there is one.
+    pub webhook: Option<WebhookSettings>,
     /// Sensitivity of the detection of unusual traffic, unless it is off.
     pub anomalies: Option<Sensitivity>,
     /// Threads, shutdown, log and metric names.

@@ -19,9 +19,8 @@ def fleet(browser, instance):
     browser.row("api_key=<b>loud</b>")
     browser.picture("fleet-overview")
     browser.open("events", fresh=False)
-    # An instance continues from the log and ends it, because the key has no hits.
     row = browser.row("A test of events.")
-    assert all(words in row.text for words in ["began", "key rate", "api_key=<b>loud</b>"]), row.text
+    assert all(words in row.text for words in ["began", "ramp rolled back", "api_key=<b>loud</b>"]), row.text
     browser.press("Show older events")
     browser.until("there are none", lambda: not browser.all("main button", "Show older events"))
     browser.picture("events")

@@ -164,7 +164,7 @@ async fn the_sums_of_three_instances_are_shown_and_a_fourth_that_is_missing() {
     let _reconciler = Reconciler::start(&older, RulesStatus::default(), rules, None, Vec::new);
     let _logging = AbortOnDropHandle::new(tokio::spawn(log_events(older.clone())));
     older.raise_event(OperatorEvent {
-        kind: EventKind::KeyRate,
+        kind: EventKind::RampRolledBack,
         phase: EventPhase::Began,
         domain: "api".to_owned(),
         rule: None,

@@ -19,7 +19,6 @@ use super::{
     anomalies::AnomalyFlags,
     environment::{self, Environment, EnvironmentFlags},
     error::Problem,
-    fleet::FleetFlags,
     grpc::GrpcFlags,
     load::LoadFlags,
     metrics_port::MetricsFlags,
@@ -33,6 +32,7 @@ use super::{
     rules::{ReadingFlags, RulesFlags},
     statsd::StatsdFlags,
     store::StoreFlags,
+    webhook::WebhookFlags,
 };
 
 /// A rate-limit service for Envoy and Istio.
@@ -123,7 +123,7 @@ struct ServeFlags {
     #[command(flatten)]
     region: RegionFlags,
     #[command(flatten)]
-    fleet: FleetFlags,
+    webhook: WebhookFlags,
     #[command(flatten)]
     anomalies: AnomalyFlags,
     #[command(flatten)]
@@ -365,7 +365,7 @@ impl ServeFlags {
             top_talkers: self.admin.top_talkers,
             admin: self.admin.resolve()?,
             region: self.region.resolve()?,
-            fleet: self.fleet.resolve()?,
+            webhook: self.webhook.resolve()?,
             anomalies: self.anomalies.resolve(),
             notices,
         })))

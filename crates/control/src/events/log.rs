@@ -78,7 +78,7 @@ mod tests {
             id: String::new(),
             at_ms,
             instance: String::new(),
-            kind: "key_rate".to_owned(),
+            kind: "ramp_rolled_back".to_owned(),
             phase: "began".to_owned(),
             domain: String::new(),
             rule: None,

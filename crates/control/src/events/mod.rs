@@ -43,8 +43,6 @@ const MAX_FIGURES: usize = 16;
 /// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventKind {
-    /// The rate of one key is above the threshold of the settings.
-    KeyRate,
     /// Keys were added to the adaptive deny list.
     AbuseListed,
     /// A rule or a domain has more hits than usual.
@@ -63,8 +61,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// Every kind.
-    pub const ALL: [Self; 8] = [
-        Self::KeyRate,
+    pub const ALL: [Self; 7] = [
         Self::AbuseListed,
         Self::RateHigh,
         Self::RateLow,
@@ -77,7 +74,6 @@ impl EventKind {
     /// Name of the kind in the API, in webhooks and in metrics.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::KeyRate => "key_rate",
             Self::AbuseListed => "abuse_listed",
             Self::RateHigh => "rate_high",
             Self::RateLow => "rate_low",
@@ -92,7 +88,7 @@ impl EventKind {
     /// that begins again within this time is to be raised after it.
     pub const fn repeat_interval(self) -> Duration {
         match self {
-            Self::KeyRate | Self::RateHigh | Self::RateLow | Self::RateDrift | Self::DeniedShareHigh => {
+            Self::RateHigh | Self::RateLow | Self::RateDrift | Self::DeniedShareHigh => {
                 Duration::from_secs(300)
             }
             Self::AbuseListed | Self::RampRolledBack | Self::ThresholdReached => Duration::from_secs(60),
@@ -228,7 +224,7 @@ mod tests {
 
     fn event(domain: &str, key: &str) -> OperatorEvent {
         OperatorEvent {
-            kind: EventKind::KeyRate,
+            kind: EventKind::RampRolledBack,
             phase: EventPhase::Began,
             domain: domain.to_owned(),
             rule: None,

@@ -103,7 +103,7 @@ mod tests {
 
     fn event(at_ms: u64) -> QueuedEvent {
         let event = OperatorEvent {
-            kind: EventKind::KeyRate,
+            kind: EventKind::RampRolledBack,
             phase: EventPhase::Occurred,
             domain: String::new(),
             rule: None,

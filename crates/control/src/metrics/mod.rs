@@ -186,8 +186,8 @@ static EVENTS: CounterFamily<1> = CounterFamily::starting_with(
 
 /// Labels of the kinds of events.
 const EVENT_KINDS: [[&str; 1]; EventKind::ALL.len()] = {
-    let [a, b, c, d, e, f, g, h] = EventKind::ALL;
-    [[a.name()], [b.name()], [c.name()], [d.name()], [e.name()], [f.name()], [g.name()], [h.name()]]
+    let [a, b, c, d, e, f, g] = EventKind::ALL;
+    [[a.name()], [b.name()], [c.name()], [d.name()], [e.name()], [f.name()], [g.name()]]
 };
 
 static EVENTS_DROPPED: Counter = Counter::new(

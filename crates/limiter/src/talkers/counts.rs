@@ -26,7 +26,7 @@ pub enum Span {
 pub struct KeyCounts {
     /// Maximum hits of a key that is not listed.
     #[serde(rename = "f")]
-    floor: u64,
+    pub(super) floor: u64,
     /// The text of each key, its estimated hits, and those that may belong to other keys.
     #[serde(rename = "k")]
     keys: Vec<(String, u64, u64)>,
@@ -66,11 +66,6 @@ impl KeyCounts {
             floor: floor.max(dropped),
             keys: listed.map(|(key, known)| ((*key).to_owned(), known.weight, known.error)).collect(),
         }
-    }
-
-    /// Maximum hits of a key that is not listed.
-    pub const fn floor(&self) -> u64 {
-        self.floor
     }
 
     /// Returns the heaviest keys, at most `limit`.

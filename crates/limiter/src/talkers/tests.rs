@@ -129,7 +129,7 @@ proptest! {
                 prop_assert!(top.is_sorted_by(|a, b| a.hits >= b.hits));
                 let estimates: HashMap<_, _> =
                     top.into_iter().map(|talker| (talker.key, (talker.hits, talker.error))).collect();
-                check(|key| estimates.get(key).copied(), counts.floor(), exact)?;
+                check(|key| estimates.get(key).copied(), counts.floor, exact)?;
             }
         }
     }

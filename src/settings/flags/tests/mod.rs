@@ -272,7 +272,6 @@ fn an_error_shows_the_whole_name_the_text_and_the_expected_form() {
             "--replicas-hint=-1",
             "cannot start; invalid settings:\n  --replicas-hint: `-1` is invalid; expected a whole",
         ),
-        ("--key-rate-threshold many", "--key-rate-threshold: `many` is invalid; expected a whole number"),
         (
             "--grpc-max-streams x",
             "--grpc-max-streams: `x` is invalid; expected a whole number from 0 to 4294967295",

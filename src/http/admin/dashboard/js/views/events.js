@@ -66,7 +66,7 @@ export function events() {
     busy(more, false);
   }
 
-  const node = h('div', { class: 'view' }, head('Events', 'What needs attention in all instances, such as a key with very many hits.'),
+  const node = h('div', { class: 'view' }, head('Events', 'What needs attention in all instances, such as a used share of a budget.'),
     trouble.node, panel('Events', '', list.node), h('div', { class: 'row' }, more));
   return { title: 'Events', node, stop };
 }
