@@ -38,10 +38,10 @@ use tollgate_limiter::Modes;
 pub use self::{
     admin::AdminSettings,
     admin_client::{
-        AdminClientSettings, AdminCommand, AdminUrl, BaseVersion, ClientIdentity, ConnectionSettings,
-        CounterCommand, CounterSelector, DiffSource, LimitArgument, ListCommand, OutputFormat,
-        OverrideCommand, RegionsCommand, Rollback, RulesCommand, SwitchCommand, TrafficCommand,
-        VersionSelector,
+        AdminClientSettings, AdminCommand, AdminUrl, BanModeArgument, BaseVersion, ClientIdentity,
+        ConnectionSettings, CounterCommand, CounterSelector, DiffSource, EventsQuery, LimitArgument,
+        ListCommand, OutputFormat, OverrideCommand, RegionsCommand, RuleQuery, RuleSelector, RulesCommand,
+        SwitchCommand, TopQuery, VersionSelector,
     },
     error::SettingsError,
     flags::{CheckFlags, DocsPage, ExplainFlags, command, parse},

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::json;
-use tollgate_control::{ListedBan, ListedBanMode};
+use tollgate_control::ListedBan;
 
 use super::{
     CommandOutput,
@@ -10,6 +10,7 @@ use super::{
     error::ClientError,
     text::{escape_line, table, utc},
 };
+use crate::settings::BanModeArgument;
 
 /// Bans of one request.
 const PAGE_SIZE: &str = "500";
@@ -24,11 +25,11 @@ struct Bans {
 pub(super) fn list(
     api: &ApiClient,
     domain: Option<&str>,
-    effect: Option<ListedBanMode>,
+    mode: Option<BanModeArgument>,
 ) -> Result<CommandOutput, ClientError> {
     let mut query = vec![("limit", PAGE_SIZE)];
     query.extend(domain.map(|domain| ("domain", domain)));
-    query.extend(effect.map(|effect| ("mode", effect.name())));
+    query.extend(mode.map(|mode| ("mode", mode.name())));
     let (mut bans, mut before): (_, Option<String>) = (Vec::new(), None);
     loop {
         let mut query = query.clone();

@@ -8,6 +8,7 @@ use super::{
     error::ClientError,
     text::{escape_line, table, utc},
 };
+use crate::settings::RuleQuery;
 
 #[derive(Debug, Deserialize)]
 struct Candidates {
@@ -47,12 +48,8 @@ struct Key {
 }
 
 /// Shows comparisons of rules with their candidates.
-pub(super) fn show(
-    api: &ApiClient,
-    domain: Option<&str>,
-    rule: Option<&str>,
-) -> Result<CommandOutput, ClientError> {
-    let query = stated([("domain", domain), ("rule", rule)]);
+pub(super) fn show(api: &ApiClient, query: &RuleQuery) -> Result<CommandOutput, ClientError> {
+    let query = stated([("domain", query.domain.as_deref()), ("rule", query.rule.as_deref())]);
     let json = api.get("candidates", &query)?;
     let candidates = api.read::<Candidates>(&json)?.candidates;
     let text = match candidates.is_empty() {

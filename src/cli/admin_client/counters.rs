@@ -56,21 +56,21 @@ struct LimitUsage {
 
 pub(super) fn run(api: &ApiClient, command: &CounterCommand) -> Result<CommandOutput, ClientError> {
     let json = match command {
-        CounterCommand::Read(counter) => api.post("counters/read", &body(counter, None, None))?,
-        CounterCommand::Usage(counter) => return usage(api, counter),
-        CounterCommand::Reset(counter, reason) => {
+        CounterCommand::Read { counter } => api.post("counters/read", &body(counter, None, None))?,
+        CounterCommand::Reset { counter, reason } => {
             api.post("counters/reset", &body(counter, None, reason.as_deref()))?
         }
-        CounterCommand::Refund(counter, hits, reason) => {
+        CounterCommand::Refund { counter, hits, reason } => {
             api.post("counters/refund", &body(counter, Some(hits.get()), reason.as_deref()))?
         }
-        CounterCommand::Bans(domain, effect) => return bans::list(api, domain.as_deref(), *effect),
+        CounterCommand::Bans { domain, mode } => return bans::list(api, domain.as_deref(), *mode),
         CounterCommand::Lift { id, forgive } => return bans::lift(api, id, *forgive),
     };
     Ok(CommandOutput { text: api.read::<Counter>(&json)?.to_text(), json })
 }
 
-fn usage(api: &ApiClient, counter: &CounterSelector) -> Result<CommandOutput, ClientError> {
+/// Shows the use of the limits of a descriptor.
+pub(super) fn usage(api: &ApiClient, counter: &CounterSelector) -> Result<CommandOutput, ClientError> {
     let DescriptorArgument(pairs) = &counter.descriptor;
     let pairs: Vec<String> =
         pairs.iter().map(|(key, value)| format!("{key}={}", Value::from(&**value))).collect();

@@ -24,10 +24,10 @@ struct Lists {
 
 pub(super) fn run(api: &ApiClient, command: &ListCommand) -> Result<CommandOutput, ClientError> {
     match command {
-        ListCommand::Show(list) => show(api, *list),
-        ListCommand::Add { list, domain, descriptor, reason, lifetime, force } => {
+        ListCommand::Show { allow } => show(api, list(*allow)),
+        ListCommand::Add { allow, domain, descriptor, reason, lifetime, force } => {
             let mut body = json!({
-                "list": list,
+                "list": list(*allow),
                 "domain": domain,
                 "descriptor": descriptor.0,
                 "reason": reason,
@@ -48,11 +48,15 @@ pub(super) fn run(api: &ApiClient, command: &ListCommand) -> Result<CommandOutpu
             let domain = escape_line(&entry.domain);
             Ok(CommandOutput { text: format!("{descriptor} in {domain} is exempt until {until}\n"), json })
         }
-        ListCommand::Remove(id) => {
+        ListCommand::Remove { id } => {
             api.delete(&format!("lists/{id}"), &[])?;
             Ok(CommandOutput { text: format!("entry {id} is removed\n"), json: json!({ "id": id }) })
         }
     }
+}
+
+const fn list(allow: bool) -> List {
+    if allow { List::Allow } else { List::Deny }
 }
 
 fn show(api: &ApiClient, list: List) -> Result<CommandOutput, ClientError> {

@@ -39,11 +39,15 @@ pub fn run(
     let result = ApiClient::new(&settings.connection).and_then(|api| match &settings.command {
         AdminCommand::Rules(command) => rules::run(&api, command),
         AdminCommand::Counter(command) => counters::run(&api, command),
+        AdminCommand::Usage(counter) => counters::usage(&api, counter),
         AdminCommand::List(command) => lists::run(&api, command),
         AdminCommand::Override(command) => overrides::run(&api, command),
         AdminCommand::Switch(command) => switches::run(&api, command),
         AdminCommand::Regions(command) => regions::run(&api, command),
-        AdminCommand::Traffic(command) => traffic::run(&api, command),
+        AdminCommand::Top(query) => traffic::top(&api, query),
+        AdminCommand::Candidates(query) => candidates::show(&api, query),
+        AdminCommand::Recommend(query) => recommend::show(&api, query),
+        AdminCommand::Events(query) => traffic::events(&api, query),
     });
     match (result, settings.output) {
         (Ok(CommandOutput { text, .. }), OutputFormat::Text) => out.write_all(text.as_bytes())?,

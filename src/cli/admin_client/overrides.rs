@@ -37,10 +37,10 @@ struct OverrideView {
 
 pub(super) fn run(api: &ApiClient, command: &OverrideCommand) -> Result<CommandOutput, ClientError> {
     match command {
-        OverrideCommand::Show { domain, rule, limit } => {
+        OverrideCommand::List { domain, rule, limit } => {
             show(api, domain.as_deref(), rule.as_deref(), *limit)
         }
-        OverrideCommand::Set { domain, rule, key, rate_limit, reason, lifetime, force } => {
+        OverrideCommand::Set { domain, rule, counter, rate_limit, reason, lifetime, force } => {
             let mut body = json!({
                 "domain": domain,
                 "rule": rule,
@@ -49,14 +49,14 @@ pub(super) fn run(api: &ApiClient, command: &OverrideCommand) -> Result<CommandO
                 "force": force,
             });
             set_expiry(&mut body, *lifetime);
-            if let (Some(key), Some(body)) = (key, body.as_object_mut()) {
+            if let (Some(key), Some(body)) = (counter, body.as_object_mut()) {
                 body.insert("key".to_owned(), descriptor(key));
             }
             let json = api.put("overrides", &body)?;
             Ok(CommandOutput { text: set_text(&api.read(&json)?), json })
         }
         OverrideCommand::Import { file, reason, force } => import(api, file, reason, *force),
-        OverrideCommand::Remove(id) => {
+        OverrideCommand::Remove { id } => {
             api.delete(&format!("overrides/{id}"), &[])?;
             Ok(CommandOutput { text: format!("override {id} is removed\n"), json: json!({ "id": id }) })
         }

@@ -8,6 +8,7 @@ use super::{
     error::ClientError,
     text::{escape_line, table, utc},
 };
+use crate::settings::RuleQuery;
 
 #[derive(Debug, Deserialize)]
 struct Recommendations {
@@ -40,12 +41,8 @@ struct Limit {
 }
 
 /// Shows recommended limits.
-pub(super) fn show(
-    api: &ApiClient,
-    domain: Option<&str>,
-    rule: Option<&str>,
-) -> Result<CommandOutput, ClientError> {
-    let query = stated([("domain", domain), ("rule", rule)]);
+pub(super) fn show(api: &ApiClient, query: &RuleQuery) -> Result<CommandOutput, ClientError> {
+    let query = stated([("domain", query.domain.as_deref()), ("rule", query.rule.as_deref())]);
     let json = api.get("recommendations", &query)?;
     let found: Recommendations = api.read(&json)?;
     let text = match found.recommendations.is_empty() {

@@ -76,7 +76,7 @@ pub(super) fn run(api: &ApiClient, command: &RegionsCommand) -> Result<CommandOu
             let (regions, json) = read(api)?;
             Ok(CommandOutput { text: list(&regions), json })
         }
-        RegionsCommand::Explain(limit) => {
+        RegionsCommand::Explain { limit } => {
             let (regions, _) = read(api)?;
             Ok(explain(&regions, *limit))
         }

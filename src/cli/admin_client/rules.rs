@@ -14,14 +14,16 @@ use super::{
     text::escape_line,
     versions::{VersionFiles, VersionList, read_base_version, write_base_version},
 };
-use crate::settings::{BaseVersion, DiffSource, Rollback, RulesCommand, VersionSelector};
+use crate::settings::{BaseVersion, DiffSource, RulesCommand, VersionSelector};
 
 pub(super) fn run(api: &ApiClient, command: &RulesCommand) -> Result<CommandOutput, ClientError> {
     match command {
-        RulesCommand::List(limit) => list(api, *limit),
-        RulesCommand::Show(version, to) => show(api, *version, to.as_deref()),
-        RulesCommand::Diff(DiffSource::Version(version), against) => diff_versions(api, *version, *against),
-        RulesCommand::Diff(DiffSource::Directory(directory), against) => {
+        RulesCommand::List { limit } => list(api, *limit),
+        RulesCommand::Show { version, to } => show(api, *version, to.as_deref()),
+        RulesCommand::Diff { what: DiffSource::Version(version), against } => {
+            diff_versions(api, *version, *against)
+        }
+        RulesCommand::Diff { what: DiffSource::Directory(directory), against } => {
             let json = diff_files(api, &files(directory)?, *against)?;
             Ok(CommandOutput { text: api.read::<Difference>(&json)?.to_text(), json })
         }
@@ -35,7 +37,11 @@ pub(super) fn run(api: &ApiClient, command: &RulesCommand) -> Result<CommandOutp
             }
             Ok(output)
         }
-        RulesCommand::Rollback(rollback) => roll_back(api, rollback),
+        RulesCommand::Rollback { to, comment, based_on, force } => {
+            let body = json!({ "based_on": based_on, "comment": comment, "force": force });
+            let json = api.post(&format!("versions/{to}/rollback"), &body)?;
+            Ok(CommandOutput { text: applied(api, &json)?, json })
+        }
     }
 }
 
@@ -94,13 +100,6 @@ fn apply(
     let made = api.post("versions", &body)?;
     let text = format!("{}{}", difference.summary(), applied(api, &made)?);
     Ok(CommandOutput { text, json: json!({ "version": made.get("version"), "diff": diff }) })
-}
-
-fn roll_back(api: &ApiClient, rollback: &Rollback) -> Result<CommandOutput, ClientError> {
-    let Rollback { to, comment, based_on, force } = rollback;
-    let body = json!({ "based_on": based_on, "comment": comment, "force": force });
-    let json = api.post(&format!("versions/{to}/rollback"), &body)?;
-    Ok(CommandOutput { text: applied(api, &json)?, json })
 }
 
 fn applied(api: &ApiClient, made: &Value) -> Result<String, ClientError> {

@@ -11,7 +11,7 @@ use super::{
     lists::set_expiry,
     text::{escape_line, table, utc, utc_or_never},
 };
-use crate::settings::SwitchCommand;
+use crate::settings::{RuleSelector, SwitchCommand};
 
 #[derive(Debug, Deserialize)]
 struct Switches {
@@ -20,8 +20,8 @@ struct Switches {
 
 pub(super) fn run(api: &ApiClient, command: &SwitchCommand) -> Result<CommandOutput, ClientError> {
     match command {
-        SwitchCommand::Show => show(api),
-        SwitchCommand::Set { domain, rule, mode, enforce_percent, reason, lifetime } => {
+        SwitchCommand::List => show(api),
+        SwitchCommand::Set { rule: RuleSelector { domain, rule }, mode, enforce_percent, reason, lifetime } => {
             let mut body = json!({ "domain": domain, "rule": rule, "mode": mode, "reason": reason });
             if let (Some(percent), Some(body)) = (enforce_percent, body.as_object_mut()) {
                 body.insert("enforce_percent".to_owned(), json!(percent));
@@ -33,7 +33,8 @@ pub(super) fn run(api: &ApiClient, command: &SwitchCommand) -> Result<CommandOut
             let text = format!("{domain}.{rule} is switched to {} until {until}\n", mode_text(&switch));
             Ok(CommandOutput { text, json })
         }
-        SwitchCommand::Ramp { domain, rule, steps, over, max_denied, min_hits, reason } => {
+        SwitchCommand::Ramp { rule, steps, over, max_denied, min_hits, reason } => {
+            let RuleSelector { domain, rule } = rule;
             let ramp = json!({
                 "steps": steps,
                 "over_s": over.as_secs(),
@@ -48,7 +49,7 @@ pub(super) fn run(api: &ApiClient, command: &SwitchCommand) -> Result<CommandOut
             let text = format!("{domain}.{rule} is switched to {}\n", mode_text(&switch));
             Ok(CommandOutput { text, json })
         }
-        SwitchCommand::Remove { domain, rule } => {
+        SwitchCommand::Remove { rule: RuleSelector { domain, rule } } => {
             api.delete("switches", &[("domain", domain), ("rule", rule)])?;
             let text = format!("the switch of {domain}.{rule} is removed\n");
             Ok(CommandOutput { text, json: json!({ "domain": domain, "rule": rule }) })

@@ -1,18 +1,15 @@
 //! `tollgate top` and `tollgate events`.
 
 use serde::Deserialize;
-use serde_json::Value;
 use tollgate_control::LoggedEvent;
 
 use super::{
     CommandOutput,
-    api::ApiClient,
-    candidates,
+    api::{ApiClient, stated},
     error::ClientError,
-    recommend,
     text::{escape_line, table, utc},
 };
-use crate::settings::TrafficCommand;
+use crate::settings::{EventsQuery, TopQuery};
 
 #[derive(Debug, Deserialize)]
 struct Top {
@@ -50,32 +47,16 @@ struct Events {
     events: Vec<LoggedEvent>,
 }
 
-pub(super) fn run(api: &ApiClient, command: &TrafficCommand) -> Result<CommandOutput, ClientError> {
-    match command {
-        TrafficCommand::Top { domain, limit, is_instance } => {
-            let limit = limit.to_string();
-            let mut query = vec![("limit", limit.as_str())];
-            query.extend(domain.as_deref().map(|domain| ("domain", domain)));
-            query.extend(is_instance.then_some(("scope", "instance")));
-            let json = api.get("top", &query)?;
-            let text = top(&api.read(&json)?);
-            Ok(CommandOutput { text, json })
-        }
-        TrafficCommand::Candidates { domain, rule } => {
-            candidates::show(api, domain.as_deref(), rule.as_deref())
-        }
-        TrafficCommand::Recommend { domain, rule } => {
-            recommend::show(api, domain.as_deref(), rule.as_deref())
-        }
-        TrafficCommand::Events { limit } => {
-            let json = api.get("events", &[("limit", &limit.to_string())])?;
-            let text = events(api, &json)?;
-            Ok(CommandOutput { text, json })
-        }
-    }
+/// Shows top talkers.
+pub(super) fn top(api: &ApiClient, query: &TopQuery) -> Result<CommandOutput, ClientError> {
+    let limit = query.limit.to_string();
+    let scope = query.instance.then_some("instance");
+    let query = stated([("limit", Some(&*limit)), ("domain", query.domain.as_deref()), ("scope", scope)]);
+    let json = api.get("top", &query)?;
+    Ok(CommandOutput { text: top_text(&api.read(&json)?), json })
 }
 
-fn top(top: &Top) -> String {
+fn top_text(top: &Top) -> String {
     let mut rows = Vec::new();
     for DomainTop { domain, heaviest, denied, has_rules } in &top.domains {
         let domain = escape_line(domain) + if *has_rules == Some(false) { " (no rules)" } else { "" };
@@ -120,10 +101,12 @@ fn origin(top: &Top) -> String {
     lines
 }
 
-fn events(api: &ApiClient, json: &Value) -> Result<String, ClientError> {
-    let events = api.read::<Events>(json)?.events;
+/// Shows events.
+pub(super) fn events(api: &ApiClient, query: &EventsQuery) -> Result<CommandOutput, ClientError> {
+    let json = api.get("events", &[("limit", &query.limit.to_string())])?;
+    let events = api.read::<Events>(&json)?.events;
     if events.is_empty() {
-        return Ok("no events\n".to_owned());
+        return Ok(CommandOutput { text: "no events\n".to_owned(), json });
     }
     let rows = events.iter().map(|event| {
         let object = event.key.as_ref().or(event.rule.as_ref());
@@ -136,7 +119,8 @@ fn events(api: &ApiClient, json: &Value) -> Result<String, ClientError> {
             escape_line(&event.message),
         ]
     });
-    Ok(table(["TIME", "KIND", "PHASE", "DOMAIN", "OBJECT", "MESSAGE"], &rows.collect::<Vec<_>>()))
+    let head = ["TIME", "KIND", "PHASE", "DOMAIN", "OBJECT", "MESSAGE"];
+    Ok(CommandOutput { text: table(head, &rows.collect::<Vec<_>>()), json })
 }
 
 #[cfg(test)]
@@ -160,7 +144,7 @@ mod tests {
             "instances": [{"id": "a", "status": "included"}, {"id": "b", "status": "stale"}],
             "problem": null,
         });
-        let text = top(&serde_json::from_value(json).expect("a response"));
+        let text = top_text(&serde_json::from_value(json).expect("a response"));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[1..],
@@ -176,7 +160,7 @@ mod tests {
     #[test]
     fn an_older_release_names_no_instances() {
         let text =
-            top(&serde_json::from_value(serde_json::json!({"domains": [], "window_s": 60})).expect("read"));
+            top_text(&serde_json::from_value(serde_json::json!({"domains": [], "window_s": 60})).expect("read"));
         assert_eq!(text, "no requests within the last minute\n");
     }
 }

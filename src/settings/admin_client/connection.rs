@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{
     super::{error::Problem, parsers::web_url},
-    AdminClientSettings, AdminCommand,
+    AdminClientSettings, AdminCommand, Command,
 };
 
 /// Flags that have a variable: `TOLLGATE_ADMIN_URL`. The others have none, because a name similar to a variable of the
@@ -15,7 +15,7 @@ pub(in crate::settings) const FLAGS: [&str; 1] = ["admin-url"];
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Connection")]
-pub(in crate::settings) struct ConnectionFlags {
+pub(super) struct ConnectionFlags {
     /// URL of the admin port, http or https. [env: TOLLGATE_ADMIN_URL]
     #[arg(long, global = true, value_name = "URL", default_value = "http://127.0.0.1:6070", value_parser = url)]
     admin_url: AdminUrl,
@@ -63,7 +63,7 @@ pub struct ClientIdentity {
     pub key: PathBuf,
 }
 
-/// OutputFormat format.
+/// Format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputFormat {
     /// Plain text.
@@ -99,7 +99,7 @@ fn author(text: &str) -> Result<String, String> {
 }
 
 impl ConnectionFlags {
-    pub(super) fn resolve(self, command: AdminCommand) -> Result<AdminClientSettings, Problem> {
+    pub(super) fn resolve(self, command: AdminCommand) -> Result<Command, Problem> {
         let identity = match (self.cert, self.key) {
             (Some(certificate), Some(key)) => Some(ClientIdentity { certificate, key }),
             (None, None) => None,
@@ -114,7 +114,7 @@ impl ConnectionFlags {
             identity,
         };
         let output = if self.json { OutputFormat::Json } else { OutputFormat::Text };
-        Ok(AdminClientSettings { connection, output, command })
+        Ok(Command::AdminClient(AdminClientSettings { connection, output, command }))
     }
 }
 

@@ -2,22 +2,14 @@
 
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
-use tollgate_control::{List, ListPair, parse_pairs};
+use clap::Subcommand;
+use tollgate_control::{ListPair, parse_pairs};
 
-use super::{AdminClientSettings, AdminCommand, connection::ConnectionFlags};
-use crate::settings::{error::Problem, parsers::positive_duration};
+use crate::settings::parsers::positive_duration;
 
-#[derive(Args, Debug)]
-pub(in crate::settings) struct ListsFlags {
-    #[command(subcommand)]
-    subcommand: ListsSubcommand,
-    #[command(flatten)]
-    connection: ConnectionFlags,
-}
-
-#[derive(Debug, Subcommand)]
-enum ListsSubcommand {
+/// Command about the allow and deny lists.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ListCommand {
     /// List the entries of the deny list, automatic ones too.
     #[command(alias = "list")]
     Show {
@@ -67,54 +59,6 @@ enum ListsSubcommand {
         #[arg(value_name = "ID", value_parser = path_id)]
         id: String,
     },
-}
-
-/// Command about the allow and deny lists.
-#[derive(Clone, Debug)]
-pub enum ListCommand {
-    /// Show a list.
-    Show(List),
-    /// Add an entry.
-    Add {
-        /// List.
-        list: List,
-        /// Domain of the requests.
-        domain: String,
-        /// Entries of matching descriptors.
-        descriptor: ListDescriptorArgument,
-        /// Reason.
-        reason: String,
-        /// Lifetime. `None`: until it is removed.
-        lifetime: Option<Duration>,
-        /// Whether guardrails are overridden.
-        force: bool,
-    },
-    /// Replace an automatic entry by an exemption.
-    Exempt {
-        /// Its id.
-        id: String,
-        /// Reason.
-        reason: String,
-        /// Lifetime of the exemption. `None`: the server's default.
-        lifetime: Option<Duration>,
-    },
-    /// Remove the entry with this id.
-    Remove(String),
-}
-
-impl ListsFlags {
-    pub(in crate::settings) fn resolve(self) -> Result<AdminClientSettings, Problem> {
-        let list = |allow| if allow { List::Allow } else { List::Deny };
-        let command = match self.subcommand {
-            ListsSubcommand::Show { allow } => ListCommand::Show(list(allow)),
-            ListsSubcommand::Add { domain, descriptor, reason, lifetime, allow, force } => {
-                ListCommand::Add { list: list(allow), domain, descriptor, reason, lifetime, force }
-            }
-            ListsSubcommand::Exempt { id, reason, lifetime } => ListCommand::Exempt { id, reason, lifetime },
-            ListsSubcommand::Remove { id } => ListCommand::Remove(id),
-        };
-        self.connection.resolve(AdminCommand::List(command))
-    }
 }
 
 /// Descriptor of a list entry on the command line.

@@ -12,33 +12,28 @@ mod traffic;
 #[cfg(test)]
 mod tests;
 
-pub(super) use self::{
-    connection::FLAGS,
-    counters::{CountersFlags, UsageFlags},
-    lists::ListsFlags,
-    overrides::OverrideFlags,
-    regions::RegionsFlags,
-    rules::RulesFlags,
-    switches::SwitchFlags,
-    traffic::{EventsFlags, RuleQueryFlags, TopFlags},
-};
+use clap::{Args, Subcommand};
+
+pub(super) use self::connection::FLAGS;
 pub use self::{
     connection::{AdminUrl, ClientIdentity, ConnectionSettings, OutputFormat},
-    counters::{CounterCommand, CounterSelector},
+    counters::{BanModeArgument, CounterCommand, CounterSelector},
     lists::ListCommand,
     overrides::{LimitArgument, OverrideCommand},
     regions::RegionsCommand,
-    rules::{BaseVersion, DiffSource, Rollback, RulesCommand, VersionSelector},
-    switches::SwitchCommand,
-    traffic::TrafficCommand,
+    rules::{BaseVersion, DiffSource, RulesCommand, VersionSelector},
+    switches::{RuleSelector, SwitchCommand},
+    traffic::{EventsQuery, RuleQuery, TopQuery},
 };
+use self::connection::ConnectionFlags;
+use super::{Command, error::Problem};
 
 /// Settings of a call to the admin API.
 #[derive(Clone, Debug)]
 pub struct AdminClientSettings {
     /// Connection to the admin port.
     pub connection: ConnectionSettings,
-    /// OutputFormat format.
+    /// Format of the output.
     pub output: OutputFormat,
     /// Command.
     pub command: AdminCommand,
@@ -51,6 +46,8 @@ pub enum AdminCommand {
     Rules(RulesCommand),
     /// A counter.
     Counter(CounterCommand),
+    /// Use of the limits of a descriptor.
+    Usage(CounterSelector),
     /// Allow and deny lists.
     List(ListCommand),
     /// Overrides of rules.
@@ -59,6 +56,42 @@ pub enum AdminCommand {
     Switch(SwitchCommand),
     /// Regions.
     Regions(RegionsCommand),
-    /// Traffic of the last minutes.
-    Traffic(TrafficCommand),
+    /// Top talkers.
+    Top(TopQuery),
+    /// Comparisons of rules with their candidates.
+    Candidates(RuleQuery),
+    /// Recommended limits.
+    Recommend(RuleQuery),
+    /// Events.
+    Events(EventsQuery),
+}
+
+/// Arguments of a command with subcommands.
+#[derive(Args, Debug)]
+pub(super) struct SubcommandFlags<C: Subcommand> {
+    #[command(subcommand)]
+    command: C,
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+/// Arguments of a command without subcommands.
+#[derive(Args, Debug)]
+pub(super) struct QueryFlags<Q: Args> {
+    #[command(flatten)]
+    query: Q,
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+impl<C: Subcommand> SubcommandFlags<C> {
+    pub(super) fn resolve(self, command: impl FnOnce(C) -> AdminCommand) -> Result<Command, Problem> {
+        self.connection.resolve(command(self.command))
+    }
+}
+
+impl<Q: Args> QueryFlags<Q> {
+    pub(super) fn resolve(self, command: impl FnOnce(Q) -> AdminCommand) -> Result<Command, Problem> {
+        self.connection.resolve(command(self.query))
+    }
 }

@@ -2,26 +2,18 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use serde_json::Value;
 
-use super::{AdminClientSettings, AdminCommand, connection::ConnectionFlags, lists::path_id};
+use super::lists::path_id;
 use crate::settings::{
     DescriptorArgument,
-    error::Problem,
     parsers::{count, descriptor, positive_duration},
 };
 
-#[derive(Args, Debug)]
-pub(in crate::settings) struct OverrideFlags {
-    #[command(subcommand)]
-    subcommand: OverrideSubcommand,
-    #[command(flatten)]
-    connection: ConnectionFlags,
-}
-
-#[derive(Debug, Subcommand)]
-enum OverrideSubcommand {
+/// Command about the overrides of rules.
+#[derive(Clone, Debug, Subcommand)]
+pub enum OverrideCommand {
     /// List the active overrides.
     List {
         /// Only those of this domain.
@@ -89,64 +81,6 @@ pub struct LimitArgument {
     pub key: String,
     /// Value; null to remove the key.
     pub value: Value,
-}
-
-/// Command about the overrides of rules.
-#[derive(Clone, Debug)]
-pub enum OverrideCommand {
-    /// List overrides.
-    Show {
-        /// Domain, if only one.
-        domain: Option<String>,
-        /// Rule, if only one.
-        rule: Option<String>,
-        /// Maximum number.
-        limit: usize,
-    },
-    /// Set an override.
-    Set {
-        /// Domain of the rule.
-        domain: String,
-        /// Path of the rule.
-        rule: String,
-        /// Key; `None` for the whole rule.
-        key: Option<DescriptorArgument>,
-        /// Keys of `rate_limit`.
-        rate_limit: Vec<LimitArgument>,
-        /// Reason.
-        reason: String,
-        /// Lifetime. `None`: until it is removed.
-        lifetime: Option<Duration>,
-        /// Whether guardrails are overridden.
-        force: bool,
-    },
-    /// Set the overrides of a file.
-    Import {
-        /// The file.
-        file: PathBuf,
-        /// Reason.
-        reason: String,
-        /// Whether guardrails are overridden.
-        force: bool,
-    },
-    /// Remove the override with this id.
-    Remove(String),
-}
-
-impl OverrideFlags {
-    pub(in crate::settings) fn resolve(self) -> Result<AdminClientSettings, Problem> {
-        let command = match self.subcommand {
-            OverrideSubcommand::List { domain, rule, limit } => OverrideCommand::Show { domain, rule, limit },
-            OverrideSubcommand::Set { domain, rule, counter: key, rate_limit, reason, lifetime, force } => {
-                OverrideCommand::Set { domain, rule, key, rate_limit, reason, lifetime, force }
-            }
-            OverrideSubcommand::Import { file, reason, force } => {
-                OverrideCommand::Import { file, reason, force }
-            }
-            OverrideSubcommand::Remove { id } => OverrideCommand::Remove(id),
-        };
-        self.connection.resolve(AdminCommand::Override(command))
-    }
 }
 
 /// Parses a key and its value, which is JSON if it looks so and a text otherwise.

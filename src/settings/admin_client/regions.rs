@@ -2,21 +2,13 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 
-use super::{AdminClientSettings, AdminCommand, connection::ConnectionFlags};
-use crate::settings::{error::Problem, parsers::count};
+use crate::settings::parsers::count;
 
-#[derive(Args, Debug)]
-pub(in crate::settings) struct RegionsFlags {
-    #[command(subcommand)]
-    subcommand: RegionsSubcommand,
-    #[command(flatten)]
-    connection: ConnectionFlags,
-}
-
-#[derive(Debug, Subcommand)]
-enum RegionsSubcommand {
+/// Command about the regions.
+#[derive(Clone, Debug, Subcommand)]
+pub enum RegionsCommand {
     /// List the regions with their shares, and whether the instance that answers reaches them.
     List,
     /// Show what each region has of a limit with `scope: global`, and why it may be less.
@@ -41,37 +33,4 @@ enum RegionsSubcommand {
         #[arg(long)]
         force: bool,
     },
-}
-
-/// Command about the regions.
-#[derive(Clone, Debug)]
-pub enum RegionsCommand {
-    /// List the regions.
-    List,
-    /// Show the shares of a limit with this number of hits.
-    Explain(u32),
-    /// Mark a region in the table as lost.
-    Drop {
-        /// Name of the region.
-        name: String,
-        /// Region table.
-        file: PathBuf,
-        /// Whether the file is replaced.
-        write: bool,
-        /// Whether guardrails are overridden.
-        force: bool,
-    },
-}
-
-impl RegionsFlags {
-    pub(in crate::settings) fn resolve(self) -> Result<AdminClientSettings, Problem> {
-        let command = match self.subcommand {
-            RegionsSubcommand::List => RegionsCommand::List,
-            RegionsSubcommand::Explain { limit } => RegionsCommand::Explain(limit),
-            RegionsSubcommand::Drop { name, file, write, force } => {
-                RegionsCommand::Drop { name, file, write, force }
-            }
-        };
-        self.connection.resolve(AdminCommand::Regions(command))
-    }
 }

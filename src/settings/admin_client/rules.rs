@@ -1,25 +1,17 @@
 //! Arguments of `tollgate rules`.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
-use clap::{Args, Subcommand};
-
-use super::{AdminClientSettings, AdminCommand, connection::ConnectionFlags};
-use crate::settings::{
-    error::Problem,
-    parsers::{count, number},
+use clap::{
+    Subcommand,
+    builder::{OsStringValueParser, TypedValueParser as _},
 };
 
-#[derive(Args, Debug)]
-pub(in crate::settings) struct RulesFlags {
-    #[command(subcommand)]
-    subcommand: RulesSubcommand,
-    #[command(flatten)]
-    connection: ConnectionFlags,
-}
+use crate::settings::parsers::{count, number};
 
-#[derive(Debug, Subcommand)]
-enum RulesSubcommand {
+/// Command about the rule versions.
+#[derive(Clone, Debug, Subcommand)]
+pub enum RulesCommand {
     /// List the versions, newest first.
     List {
         /// Maximum number of versions.
@@ -38,8 +30,8 @@ enum RulesSubcommand {
     /// Show the changes of a version, or the changes that a directory would make.
     Diff {
         /// Version, or directory (`./12` for one that is named like a version).
-        #[arg(value_name = "VERSION|DIR")]
-        what: PathBuf,
+        #[arg(value_name = "VERSION|DIR", value_parser = OsStringValueParser::new().map(diff_source))]
+        what: DiffSource,
         /// Version to compare with. Default: the base of the version; for a directory, the current version.
         #[arg(long, value_name = "VERSION", value_parser = which)]
         against: Option<VersionSelector>,
@@ -114,64 +106,10 @@ pub enum DiffSource {
     Directory(PathBuf),
 }
 
-/// Command about the rule versions.
-#[derive(Clone, Debug)]
-pub enum RulesCommand {
-    /// List versions, at most this number.
-    List(usize),
-    /// Show the files of a version, or write them to a directory.
-    Show(VersionSelector, Option<PathBuf>),
-    /// Compare with a version.
-    Diff(DiffSource, Option<VersionSelector>),
-    /// Activate the files of a directory as a new version.
-    Apply {
-        /// Directory of the rules.
-        directory: PathBuf,
-        /// Comment of the version.
-        comment: String,
-        /// Base of the version. `None`: the current one.
-        based_on: Option<BaseVersion>,
-        /// Whether to override the guardrails.
-        force: bool,
-    },
-    /// Activate an earlier version again.
-    Rollback(Rollback),
-}
-
-/// Rollback to an earlier version.
-#[derive(Clone, Debug)]
-pub struct Rollback {
-    /// Earlier version.
-    pub to: u64,
-    /// Comment of the version.
-    pub comment: String,
-    /// Version expected to be active. `None`: any.
-    pub based_on: Option<u64>,
-    /// Whether to override the guardrails.
-    pub force: bool,
-}
-
-impl RulesFlags {
-    pub(in crate::settings) fn resolve(self) -> Result<AdminClientSettings, Problem> {
-        let command = match self.subcommand {
-            RulesSubcommand::List { limit } => RulesCommand::List(limit),
-            RulesSubcommand::Show { version, to } => RulesCommand::Show(version, to),
-            RulesSubcommand::Diff { what, against } => diff(what, against),
-            RulesSubcommand::Apply { directory, comment, based_on, force } => {
-                RulesCommand::Apply { directory, comment, based_on, force }
-            }
-            RulesSubcommand::Rollback { to, comment, based_on, force } => {
-                RulesCommand::Rollback(Rollback { to, comment, based_on, force })
-            }
-        };
-        self.connection.resolve(AdminCommand::Rules(command))
-    }
-}
-
-fn diff(what: PathBuf, against: Option<VersionSelector>) -> RulesCommand {
-    match what.to_str().and_then(|text| which(text).ok()) {
-        Some(version) => RulesCommand::Diff(DiffSource::Version(version), against),
-        None => RulesCommand::Diff(DiffSource::Directory(what), against),
+fn diff_source(words: OsString) -> DiffSource {
+    match words.to_str().and_then(|text| which(text).ok()) {
+        Some(version) => DiffSource::Version(version),
+        None => DiffSource::Directory(words.into()),
     }
 }
 

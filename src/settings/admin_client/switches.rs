@@ -5,22 +5,11 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use tollgate_control::SwitchMode;
 
-use super::{AdminClientSettings, AdminCommand, connection::ConnectionFlags};
-use crate::settings::{
-    error::Problem,
-    parsers::{count, percentage, positive_duration},
-};
+use crate::settings::parsers::{count, percentage, positive_duration};
 
-#[derive(Args, Debug)]
-pub(in crate::settings) struct SwitchFlags {
-    #[command(subcommand)]
-    subcommand: SwitchSubcommand,
-    #[command(flatten)]
-    connection: ConnectionFlags,
-}
-
-#[derive(Debug, Subcommand)]
-enum SwitchSubcommand {
+/// Command about the switches of rules.
+#[derive(Clone, Debug, Subcommand)]
+pub enum SwitchCommand {
     /// List the active switches.
     List,
     /// Set the switch of a rule.
@@ -30,7 +19,7 @@ enum SwitchSubcommand {
         #[arg(value_name = "off|shadow|emergency", value_parser = mode)]
         mode: SwitchMode,
         #[command(flatten)]
-        rule: RuleFlags,
+        rule: RuleSelector,
         /// With `shadow`: the percentage of keys for which the rule is enforced nevertheless. Default: 0.
         #[arg(long, value_name = "PERCENT", value_parser = percentage)]
         enforce_percent: Option<f64>,
@@ -45,7 +34,7 @@ enum SwitchSubcommand {
     /// denied.
     Ramp {
         #[command(flatten)]
-        rule: RuleFlags,
+        rule: RuleSelector,
         /// Percentages of keys, each above the one before.
         #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', required = true, value_parser = percentage)]
         steps: Vec<f64>,
@@ -65,84 +54,19 @@ enum SwitchSubcommand {
     /// Remove the switch of a rule, which is then enforced again.
     Remove {
         #[command(flatten)]
-        rule: RuleFlags,
+        rule: RuleSelector,
     },
 }
 
-#[derive(Args, Debug)]
-struct RuleFlags {
+/// Rule of a switch.
+#[derive(Args, Clone, Debug)]
+pub struct RuleSelector {
     /// Domain of the rule. `*`: every domain, for an emergency.
     #[arg(long, value_name = "NAME")]
-    domain: String,
+    pub domain: String,
     /// Path of the rule, as in `/rlconfig` and metrics: `tenant_acme.path`. `*`: all rules, for an emergency.
     #[arg(long, value_name = "PATH")]
-    rule: String,
-}
-
-/// Command about the switches of rules.
-#[derive(Clone, Debug)]
-pub enum SwitchCommand {
-    /// List the active switches.
-    Show,
-    /// Set a switch.
-    Set {
-        /// Domain of the rule.
-        domain: String,
-        /// Path of the rule.
-        rule: String,
-        /// Mode.
-        mode: SwitchMode,
-        /// Percentage of keys that are enforced in shadow mode. `None`: no key.
-        enforce_percent: Option<f64>,
-        /// Reason.
-        reason: String,
-        /// Lifetime. `None`: until it is removed.
-        lifetime: Option<Duration>,
-    },
-    /// Begin a ramp.
-    Ramp {
-        /// Domain of the rule.
-        domain: String,
-        /// Path of the rule.
-        rule: String,
-        /// Percentages of keys.
-        steps: Vec<f64>,
-        /// Time of all steps together.
-        over: Duration,
-        /// Percentage of denied keys above which it is rolled back.
-        max_denied: f64,
-        /// Hits without which a step is not judged.
-        min_hits: u32,
-        /// Reason.
-        reason: String,
-    },
-    /// Remove a switch.
-    Remove {
-        /// Domain of the rule.
-        domain: String,
-        /// Path of the rule.
-        rule: String,
-    },
-}
-
-impl SwitchFlags {
-    pub(in crate::settings) fn resolve(self) -> Result<AdminClientSettings, Problem> {
-        let command = match self.subcommand {
-            SwitchSubcommand::List => SwitchCommand::Show,
-            SwitchSubcommand::Set { mode, rule, enforce_percent, reason, lifetime } => {
-                let RuleFlags { domain, rule } = rule;
-                SwitchCommand::Set { domain, rule, mode, enforce_percent, reason, lifetime }
-            }
-            SwitchSubcommand::Ramp { rule, steps, over, max_denied, min_hits, reason } => {
-                let RuleFlags { domain, rule } = rule;
-                SwitchCommand::Ramp { domain, rule, steps, over, max_denied, min_hits, reason }
-            }
-            SwitchSubcommand::Remove { rule: RuleFlags { domain, rule } } => {
-                SwitchCommand::Remove { domain, rule }
-            }
-        };
-        self.connection.resolve(AdminCommand::Switch(command))
-    }
+    pub rule: String,
 }
 
 fn mode(text: &str) -> Result<SwitchMode, String> {

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::Path, time::Duration};
 
-use tollgate_control::{List, ListPair, SwitchMode};
+use tollgate_control::{ListPair, SwitchMode};
 
 use super::*;
 use crate::settings::{Command, SettingsError, parse};
@@ -56,7 +56,7 @@ fn credentials_of_a_caller_are_complete_and_in_files() {
 #[test]
 fn a_directory_is_distinguished_from_a_version_by_its_name() {
     let compared = |what| match command(&["rules", "diff", what]) {
-        AdminCommand::Rules(RulesCommand::Diff(compared, None)) => compared,
+        AdminCommand::Rules(RulesCommand::Diff { what, against: None }) => what,
         other => panic!("{other:?}"),
     };
     assert_eq!(compared("12"), DiffSource::Version(VersionSelector::Number(12)));
@@ -96,7 +96,7 @@ fn entries_and_switches_need_a_reason() {
         "1h",
         "--allow",
     ]) {
-        AdminCommand::List(ListCommand::Add { list: List::Allow, descriptor, lifetime, .. }) => {
+        AdminCommand::List(ListCommand::Add { allow: true, descriptor, lifetime, .. }) => {
             assert_eq!(descriptor.0[1], ListPair::pattern("k", "a*"));
             assert_eq!(lifetime, Some(Duration::from_secs(3600)));
         }
@@ -109,7 +109,7 @@ fn entries_and_switches_need_a_reason() {
         AdminCommand::Switch(SwitchCommand::Set {
             mode: SwitchMode::Shadow, rule, lifetime: None, ..
         }) => {
-            assert_eq!(rule, "a.b");
+            assert_eq!(rule.rule, "a.b");
         }
         other => panic!("{other:?}"),
     }

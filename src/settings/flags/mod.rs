@@ -13,8 +13,8 @@ use super::{
     Command, Settings, SettingsError,
     admin::AdminFlags,
     admin_client::{
-        CountersFlags, EventsFlags, ListsFlags, OverrideFlags, RegionsFlags, RuleQueryFlags,
-        RulesFlags as VersionFlags, SwitchFlags, TopFlags, UsageFlags,
+        AdminCommand, CounterCommand, CounterSelector, EventsQuery, ListCommand, OverrideCommand, QueryFlags,
+        RegionsCommand, RuleQuery, RulesCommand, SubcommandFlags, SwitchCommand, TopQuery,
     },
     anomalies::AnomalyFlags,
     environment::{self, Environment, EnvironmentFlags},
@@ -68,27 +68,27 @@ enum Verb {
     /// Generate load for any rate-limit service, and report request rates, latencies and the hits admitted per key.
     Load(Box<LoadFlags>),
     /// List, compare and change the rule versions of a running server.
-    Rules(VersionFlags),
+    Rules(SubcommandFlags<RulesCommand>),
     /// Read, reset and refund counters of a running server, and list and lift their bans.
-    Counters(CountersFlags),
+    Counters(SubcommandFlags<CounterCommand>),
     /// Show what a key has used of its limit on a running server, and when it resets. Charges nothing.
-    Usage(UsageFlags),
+    Usage(QueryFlags<CounterSelector>),
     /// Deny or allow requests on a running server, by the deny and allow lists. For bans of rules see `counters bans`.
-    Lists(ListsFlags),
+    Lists(SubcommandFlags<ListCommand>),
     /// Switch rules of a running server off, to shadow mode, or to decide without Redis (`emergency`).
-    Switch(SwitchFlags),
+    Switch(SubcommandFlags<SwitchCommand>),
     /// Override the limit of a rule, or of one key of it, on a running server, with or without an end.
-    Override(OverrideFlags),
+    Override(SubcommandFlags<OverrideCommand>),
     /// Show the regions of a running server, and drop one from a region table.
-    Regions(RegionsFlags),
+    Regions(SubcommandFlags<RegionsCommand>),
     /// Show the keys with the most hits and the most denied hits of the last minute, in all instances.
-    Top(TopFlags),
+    Top(QueryFlags<TopQuery>),
     /// Compare rules with their candidates: hits that only one of both denied, in all instances.
-    Candidates(RuleQueryFlags),
+    Candidates(QueryFlags<RuleQuery>),
     /// Recommend limits for the rules of a running server, from the demand of their keys.
-    Recommend(RuleQueryFlags),
+    Recommend(QueryFlags<RuleQuery>),
     /// Show the events of all instances, newest first.
-    Events(EventsFlags),
+    Events(QueryFlags<EventsQuery>),
     /// Print the JSON Schema of the rules and of overlays, for editors.
     Schema,
     /// Print the completions of a shell, for a file that it loads.
@@ -288,17 +288,17 @@ fn resolve(
         Some(Verb::Explain(flags)) => Ok(Command::Explain(flags)),
         Some(Verb::Migrate(flags)) => Ok(Command::Migrate(flags.resolve(environment))),
         Some(Verb::Load(flags)) => flags.resolve().map(Command::Load),
-        Some(Verb::Rules(flags)) => flags.resolve().map(Command::AdminClient),
-        Some(Verb::Counters(flags)) => flags.resolve().map(Command::AdminClient),
-        Some(Verb::Usage(flags)) => flags.resolve().map(Command::AdminClient),
-        Some(Verb::Lists(flags)) => flags.resolve().map(Command::AdminClient),
-        Some(Verb::Switch(flags)) => flags.resolve().map(Command::AdminClient),
-        Some(Verb::Regions(flags)) => flags.resolve().map(Command::AdminClient),
-        Some(Verb::Override(flags)) => flags.resolve().map(Command::AdminClient),
-        Some(Verb::Top(flags)) => flags.resolve().map(Command::AdminClient),
-        Some(Verb::Candidates(flags)) => flags.candidates().map(Command::AdminClient),
-        Some(Verb::Recommend(flags)) => flags.recommend().map(Command::AdminClient),
-        Some(Verb::Events(flags)) => flags.resolve().map(Command::AdminClient),
+        Some(Verb::Rules(flags)) => flags.resolve(AdminCommand::Rules),
+        Some(Verb::Counters(flags)) => flags.resolve(AdminCommand::Counter),
+        Some(Verb::Usage(flags)) => flags.resolve(AdminCommand::Usage),
+        Some(Verb::Lists(flags)) => flags.resolve(AdminCommand::List),
+        Some(Verb::Switch(flags)) => flags.resolve(AdminCommand::Switch),
+        Some(Verb::Override(flags)) => flags.resolve(AdminCommand::Override),
+        Some(Verb::Regions(flags)) => flags.resolve(AdminCommand::Regions),
+        Some(Verb::Top(flags)) => flags.resolve(AdminCommand::Top),
+        Some(Verb::Candidates(flags)) => flags.resolve(AdminCommand::Candidates),
+        Some(Verb::Recommend(flags)) => flags.resolve(AdminCommand::Recommend),
+        Some(Verb::Events(flags)) => flags.resolve(AdminCommand::Events),
         Some(Verb::Schema) => Ok(Command::Schema),
         Some(Verb::Completions(flags)) => Ok(Command::Completions(flags.shell)),
         Some(Verb::Man(flags)) => Ok(Command::Man(flags.directory)),
