@@ -99,13 +99,7 @@ static LATEST: Mutex<Option<FleetRates>> = Mutex::new(None);
 pub(super) fn set_rates(mut domains: Vec<DomainRates>, reports: &FleetReports) {
     domains.sort_by_key(|rates| std::cmp::Reverse(rates.heaviest));
     domains.truncate(MAX_DOMAINS);
-    let statuses = [
-        ("included", ReportStatus::Included),
-        ("stale", ReportStatus::Stale),
-        ("missing", ReportStatus::Missing),
-        ("not_sampling", ReportStatus::NotSampling),
-    ];
-    let statuses = statuses.map(|(name, status)| (name, reports.count(status)));
+    let statuses = ReportStatus::ALL.map(|status| (status.name(), reports.count(status)));
     *LATEST.lock() = Some(FleetRates { domains, statuses });
 }
 

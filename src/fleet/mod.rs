@@ -25,7 +25,7 @@ use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 use tollgate_control::{Control, log_events};
 
-pub(crate) use self::view::{FleetReports, FleetView, InstanceStatus};
+pub(crate) use self::view::{FleetReports, FleetView, InstanceStatus, ReportStatus};
 pub use self::webhook::{WebhookSettings, WebhookUrl};
 use self::{publisher::Publisher, webhook::Delivery};
 

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::{sync::Mutex, task::spawn_blocking, time::Instant};
 use tollgate_control::{Control, ControlError, InstanceReport, Totals};
 use tollgate_core::clock::Clock;
@@ -33,7 +33,7 @@ const OPEN_INTERVALS: u64 = 2;
 const READ_INTERVALS: u64 = 20;
 
 /// Whether an instance is part of a sum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ReportStatus {
     /// Part of the sum.
@@ -46,8 +46,22 @@ pub(crate) enum ReportStatus {
     NotSampling,
 }
 
+impl ReportStatus {
+    pub(super) const ALL: [Self; 4] = [Self::Included, Self::Stale, Self::Missing, Self::NotSampling];
+
+    /// Name in the API and in metrics.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Included => "included",
+            Self::Stale => "stale",
+            Self::Missing => "missing",
+            Self::NotSampling => "not_sampling",
+        }
+    }
+}
+
 /// An instance with a recent heartbeat.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct InstanceStatus {
     pub(crate) id: String,
     pub(crate) status: ReportStatus,

@@ -4,7 +4,7 @@
 //! - `admin` serves operators: the API, the dashboard, metrics and listings.
 //! - `port` serves a router on a listening socket, with limits on connections and requests.
 
-mod admin;
+pub(crate) mod admin;
 mod cached_page;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;

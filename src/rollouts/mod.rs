@@ -24,7 +24,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tollgate_control::Control;
 use tollgate_limiter::ActiveRules;
 
-pub(crate) use self::view::{CandidateView, RolloutView};
+pub(crate) use self::view::{CandidateView, KeyView, RolloutView};
 
 /// Background tasks, which end when this is dropped.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::{sync::Mutex, time::Instant};
 use tollgate_control::{Control, ControlError};
 use tollgate_limiter::candidates::Outcome;
@@ -38,44 +38,47 @@ struct Inner {
 }
 
 /// Comparison of a rule with its candidate, summed over the fleet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CandidateView {
     pub(crate) domain: String,
     pub(crate) rule: String,
-    limit: String,
-    candidate: String,
+    pub(crate) limit: String,
+    pub(crate) candidate: String,
     /// Begin of the comparison on the instance that has compared longest, in milliseconds since 1970.
-    since_ms: u64,
-    hits: OutcomeHits,
-    keys: KeysView,
-    instances: Vec<InstanceView>,
+    pub(crate) since_ms: u64,
+    pub(crate) hits: OutcomeHits,
+    pub(crate) keys: KeysView,
+    pub(crate) instances: Vec<InstanceView>,
 }
 
 /// Hits by outcome.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-struct OutcomeHits {
-    admitted: u64,
-    rule_only: u64,
-    candidate_only: u64,
-    denied: u64,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OutcomeHits {
+    pub(crate) admitted: u64,
+    pub(crate) rule_only: u64,
+    pub(crate) candidate_only: u64,
+    pub(crate) denied: u64,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-struct KeysView {
-    rule_only: Vec<KeyView>,
-    candidate_only: Vec<KeyView>,
+/// Keys with the most hits that only one of both denied.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeysView {
+    pub(crate) rule_only: Vec<KeyView>,
+    pub(crate) candidate_only: Vec<KeyView>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct KeyView {
-    key: String,
-    hits: u64,
+/// A key and its hits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeyView {
+    pub(crate) key: String,
+    pub(crate) hits: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct InstanceView {
-    id: String,
-    hits: OutcomeHits,
+/// Hits of an instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct InstanceView {
+    pub(crate) id: String,
+    pub(crate) hits: OutcomeHits,
 }
 
 impl OutcomeHits {

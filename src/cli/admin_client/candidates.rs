@@ -8,43 +8,14 @@ use super::{
     error::ClientError,
     text::{escape_line, table, utc},
 };
-use crate::settings::RuleQuery;
+use crate::{
+    rollouts::{CandidateView, KeyView},
+    settings::RuleQuery,
+};
 
 #[derive(Debug, Deserialize)]
 struct Candidates {
-    candidates: Vec<Candidate>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Candidate {
-    domain: String,
-    rule: String,
-    limit: String,
-    candidate: String,
-    since_ms: u64,
-    hits: Hits,
-    keys: Keys,
-    instances: Vec<serde::de::IgnoredAny>,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-struct Hits {
-    admitted: u64,
-    rule_only: u64,
-    candidate_only: u64,
-    denied: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Keys {
-    rule_only: Vec<Key>,
-    candidate_only: Vec<Key>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Key {
-    key: String,
-    hits: u64,
+    candidates: Vec<CandidateView>,
 }
 
 /// Shows comparisons of rules with their candidates.
@@ -59,8 +30,8 @@ pub(super) fn show(api: &ApiClient, query: &RuleQuery) -> Result<CommandOutput, 
     Ok(CommandOutput { text, json })
 }
 
-fn text(candidate: &Candidate) -> String {
-    let Candidate { domain, rule, limit, candidate: other, since_ms, hits, keys, instances } = candidate;
+fn text(candidate: &CandidateView) -> String {
+    let CandidateView { domain, rule, limit, candidate: other, since_ms, hits, keys, instances } = candidate;
     let head = format!(
         "{}.{}, compared since {} by {} instances\n  rule       {}\n  candidate  {}\n",
         escape_line(domain),
@@ -83,7 +54,7 @@ fn text(candidate: &Candidate) -> String {
     let rows: Vec<_> = by
         .into_iter()
         .flat_map(|(by, keys)| keys.iter().map(move |key| (by, key)))
-        .map(|(by, Key { key, hits })| [format!("the {by} only"), hits.to_string(), escape_line(key)])
+        .map(|(by, KeyView { key, hits })| [format!("the {by} only"), hits.to_string(), escape_line(key)])
         .collect();
     if !rows.is_empty() {
         text.push_str(&table(["DENIED BY", "HITS", "KEY"], &rows));
@@ -108,7 +79,7 @@ mod tests {
             "candidate": "10 per second, token_bucket", "since_ms": 0,
             "hits": {"admitted": 90, "rule_only": 0, "candidate_only": 9, "denied": 1},
             "keys": {"rule_only": [], "candidate_only": [{"key": "api_key=a\u{1b}", "hits": 9}]},
-            "instances": [{"id": "a", "hits": {}}],
+            "instances": [{"id": "a", "hits": {"admitted": 90, "rule_only": 0, "candidate_only": 9, "denied": 1}}],
         });
         let text = text(&serde_json::from_value(json).expect("a response"));
         let lines: Vec<&str> = text.lines().collect();

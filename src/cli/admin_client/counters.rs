@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
@@ -13,46 +12,10 @@ use super::{
     lists::descriptor,
     text::{escape_line, utc},
 };
-use crate::settings::{CounterCommand, CounterSelector, DescriptorArgument};
-
-/// State of a counter.
-#[derive(Debug, Deserialize)]
-struct Counter {
-    rule: String,
-    limit: String,
-    used: u64,
-    /// Hits that open leases hold; not reported by earlier versions.
-    #[serde(default)]
-    reserved: u64,
-    /// Hits among the used ones that the instance holds; not reported by earlier versions.
-    #[serde(default)]
-    held: u64,
-    remaining: u64,
-    /// Unknown with a `min_interval`.
-    would_pass: Option<bool>,
-    reset_after_ms: u64,
-}
-
-/// Use of the limits of a descriptor.
-#[derive(Debug, Deserialize)]
-struct Usage {
-    limits: Vec<LimitUsage>,
-}
-
-/// Use of a limit.
-#[derive(Debug, Deserialize)]
-struct LimitUsage {
-    rule: String,
-    limit: String,
-    limit_hits: u64,
-    used: u64,
-    /// Hits that open leases hold; not reported by earlier versions.
-    #[serde(default)]
-    reserved: u64,
-    remaining: u64,
-    resets_at_ms: u64,
-    held: u64,
-}
+use crate::{
+    http::admin::api::counters::{CounterState, CounterView, LimitUsage, UsageView},
+    settings::{CounterCommand, CounterSelector, DescriptorArgument},
+};
 
 pub(super) fn run(api: &ApiClient, command: &CounterCommand) -> Result<CommandOutput, ClientError> {
     let json = match command {
@@ -66,7 +29,7 @@ pub(super) fn run(api: &ApiClient, command: &CounterCommand) -> Result<CommandOu
         CounterCommand::Bans { domain, mode } => return bans::list(api, domain.as_deref(), *mode),
         CounterCommand::Lift { id, forgive } => return bans::lift(api, id, *forgive),
     };
-    Ok(CommandOutput { text: api.read::<Counter>(&json)?.to_text(), json })
+    Ok(CommandOutput { text: api.read::<CounterView>(&json)?.to_text(), json })
 }
 
 /// Shows the use of the limits of a descriptor.
@@ -76,7 +39,7 @@ pub(super) fn usage(api: &ApiClient, counter: &CounterSelector) -> Result<Comman
         pairs.iter().map(|(key, value)| format!("{key}={}", Value::from(&**value))).collect();
     let descriptor = pairs.join(",");
     let json = api.get("usage", &[("domain", &counter.domain), ("descriptor", &descriptor)])?;
-    let texts: Vec<String> = api.read::<Usage>(&json)?.limits.iter().map(LimitUsage::to_text).collect();
+    let texts: Vec<String> = api.read::<UsageView>(&json)?.limits.iter().map(LimitUsage::to_text).collect();
     Ok(CommandOutput { text: texts.join("\n"), json })
 }
 
@@ -114,9 +77,10 @@ impl LimitUsage {
     }
 }
 
-impl Counter {
+impl CounterView {
     fn to_text(&self) -> String {
-        let next = match self.would_pass {
+        let CounterState { used, remaining, .. } = self.state;
+        let next = match self.state.would_pass {
             Some(true) => "would pass",
             Some(false) => "would be over the limit",
             None => "would pass if the last one was min_interval ago",
@@ -126,13 +90,11 @@ impl Counter {
             held => format!(" ({held} of them held by this instance)"),
         };
         format!(
-            "rule        {}\nlimit       {}\nused        {}{held}\n{}remaining   {}\nresets in   {:?}\nnext hit    {next}\n",
+            "rule        {}\nlimit       {}\nused        {used}{held}\n{}remaining   {remaining}\nresets in   {:?}\nnext hit    {next}\n",
             escape_line(&self.rule),
             escape_line(&self.limit),
-            self.used,
-            reserved(self.reserved),
-            self.remaining,
-            Duration::from_millis(self.reset_after_ms),
+            reserved(self.state.reserved),
+            Duration::from_millis(self.state.reset_after_ms),
         )
     }
 }
@@ -152,12 +114,11 @@ mod tests {
     #[test]
     fn hits_that_leases_hold_have_a_line_and_are_a_part_of_the_whole() {
         let mut usage = json!({
-            "rule": "user", "limit": "2000 per day, fixed_window", "limit_hits": 2_000, "used": 500, "remaining": 1_000,
-            "resets_at_ms": 0, "held": 0,
+            "rule": "user", "name": "", "limit": "2000 per day, fixed_window", "limit_hits": 2_000, "used": 500, "reserved": 0,
+            "remaining": 1_000, "resets_at_ms": 0, "held": 0,
         });
         let text =
             |usage: &Value| serde_json::from_value::<LimitUsage>(usage.clone()).expect("valid").to_text();
-        // Earlier versions report none.
         assert!(text(&usage).contains("\nused        500 (33.3 %)\nremaining   1000\n"), "{}", text(&usage));
         usage["reserved"] = json!(500);
         let expected = "\nused        500 (25.0 %)\nreserved    500\nremaining   1000\n";

@@ -1,41 +1,7 @@
 //! Text form of a difference between files and rules.
 
-use serde::Deserialize;
-
 use super::text::{escape, escape_line};
-
-/// Difference between two sets of files.
-#[derive(Debug, Deserialize)]
-pub(super) struct Difference {
-    files: Vec<FileChange>,
-    rules: Vec<RuleChange>,
-    /// Violation why the rules are not compared, if they are not.
-    problem: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct FileChange {
-    name: String,
-    change: Change,
-    patch: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct RuleChange {
-    domain: String,
-    rule: String,
-    change: Change,
-    before: Option<String>,
-    after: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Change {
-    Added,
-    Removed,
-    Changed,
-}
+use crate::http::admin::api::diff::{Change, DiffResponse, RuleChange};
 
 impl Change {
     const fn sign(self) -> char {
@@ -47,7 +13,7 @@ impl Change {
     }
 }
 
-impl Difference {
+impl DiffResponse {
     /// Whether the files are equal.
     pub(super) const fn is_empty(&self) -> bool {
         self.files.is_empty()
@@ -113,10 +79,10 @@ mod tests {
                 {"domain": "edge", "rule": "user", "change": "removed", "before": "unlimited", "after": null},
             ],
         });
-        let difference: Difference = serde_json::from_value(response).expect("a difference");
+        let difference: DiffResponse = serde_json::from_value(response).expect("a difference");
         let expected = "-a\n+b\n\n~ edge.yaml\n~ rule edge.path: 5 per minute -> 6 per minute\n- rule edge.user: unlimited\n";
         assert_eq!(difference.to_text(), expected);
-        let none: Difference =
+        let none: DiffResponse =
             serde_json::from_value(json!({"files": [], "rules": []})).expect("a difference");
         assert_eq!(none.to_text(), "no difference\n");
     }

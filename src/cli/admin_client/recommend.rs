@@ -1,6 +1,7 @@
 //! `tollgate recommend`.
 
 use serde::Deserialize;
+use tollgate_limiter::demand::{Recommendation, RecommendedLimit};
 
 use super::{
     CommandOutput,
@@ -14,30 +15,6 @@ use crate::settings::RuleQuery;
 struct Recommendations {
     instances: u32,
     recommendations: Vec<Recommendation>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Recommendation {
-    domain: String,
-    rule: String,
-    limit: u64,
-    window_s: u64,
-    windows: u64,
-    since_s: u64,
-    keys: f64,
-    hits: f64,
-    denied_hits: f64,
-    denied_keys: f64,
-    by_hits: Vec<Limit>,
-    by_keys: Vec<Limit>,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-struct Limit {
-    part: f64,
-    limit: u64,
-    low: u64,
-    high: Option<u64>,
 }
 
 /// Shows recommended limits.
@@ -74,7 +51,7 @@ fn text(found: &Recommendation, instances: u32) -> String {
         found.keys,
         found.hits,
     );
-    let row = |what: &str, limit: &Limit| {
+    let row = |what: &str, limit: &RecommendedLimit| {
         let range = match limit.high {
             Some(high) => format!("{} to {high}", limit.low),
             None => "too few keys".to_owned(),
@@ -103,8 +80,8 @@ mod tests {
             hits: 1_000.0,
             denied_hits: 0.0123,
             denied_keys: 0.5,
-            by_hits: vec![Limit { part: 0.001, limit: 900, low: 850, high: Some(950) }],
-            by_keys: vec![Limit { part: 0.05, limit: 300, low: 0, high: None }],
+            by_hits: vec![RecommendedLimit { part: 0.001, limit: 900, low: 850, high: Some(950) }],
+            by_keys: vec![RecommendedLimit { part: 0.05, limit: 300, low: 0, high: None }],
         };
         let text = text(&found, 3);
         let lines: Vec<&str> = text.lines().collect();

@@ -9,12 +9,14 @@ use tollgate_rules::config::{self, Options};
 use super::{
     CommandOutput,
     api::ApiClient,
-    difference::Difference,
     error::ClientError,
     text::escape_line,
     versions::{VersionFiles, VersionList, read_base_version, write_base_version},
 };
-use crate::settings::{BaseVersion, DiffSource, RulesCommand, VersionSelector};
+use crate::{
+    http::admin::api::diff::DiffResponse,
+    settings::{BaseVersion, DiffSource, RulesCommand, VersionSelector},
+};
 
 pub(super) fn run(api: &ApiClient, command: &RulesCommand) -> Result<CommandOutput, ClientError> {
     match command {
@@ -25,7 +27,7 @@ pub(super) fn run(api: &ApiClient, command: &RulesCommand) -> Result<CommandOutp
         }
         RulesCommand::Diff { what: DiffSource::Directory(directory), against } => {
             let json = diff_files(api, &files(directory)?, *against)?;
-            Ok(CommandOutput { text: api.read::<Difference>(&json)?.to_text(), json })
+            Ok(CommandOutput { text: api.read::<DiffResponse>(&json)?.to_text(), json })
         }
         RulesCommand::Apply { directory, comment, based_on, force } => {
             let recorded = read_base_version(directory)?;
@@ -65,7 +67,7 @@ fn diff_versions(
     let against = against.map(name);
     let query: Vec<_> = against.iter().map(|against| ("against", against.as_str())).collect();
     let json = api.get(&format!("versions/{}/diff", name(version)), &query)?;
-    Ok(CommandOutput { text: api.read::<Difference>(&json)?.to_text(), json })
+    Ok(CommandOutput { text: api.read::<DiffResponse>(&json)?.to_text(), json })
 }
 
 /// Compares the files with a version, by default the current one.
@@ -91,7 +93,7 @@ fn apply(
     let latest: VersionList = api.read(&api.get("versions", &[("limit", "1")])?)?;
     let based_on = based_on.map_or(latest.current, BaseVersion::number);
     let diff = diff_files(api, files, None)?;
-    let difference: Difference = api.read(&diff)?;
+    let difference: DiffResponse = api.read(&diff)?;
     if difference.is_empty() && based_on.is_some() && based_on == latest.current {
         let text = "no difference to the current version: nothing was changed\n".to_owned();
         return Ok(CommandOutput { text, json: json!({ "version": null, "diff": diff }) });

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use tollgate_control::LoggedEvent;
+use tollgate_limiter::talkers::{DomainTop, Talker};
 
 use super::{
     CommandOutput,
@@ -9,37 +10,19 @@ use super::{
     error::ClientError,
     text::{escape_line, table, utc},
 };
-use crate::settings::{EventsQuery, TopQuery};
+use crate::{
+    fleet::{InstanceStatus, ReportStatus},
+    http::admin::api::talkers::ShownTop,
+    settings::{EventsQuery, TopQuery},
+};
 
 #[derive(Debug, Deserialize)]
 struct Top {
-    domains: Vec<DomainTop>,
+    domains: Vec<ShownTop>,
     /// Missing in the response of an older release, which has its own traffic only.
     #[serde(default)]
-    instances: Vec<Instance>,
+    instances: Vec<InstanceStatus>,
     problem: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct DomainTop {
-    domain: String,
-    heaviest: Vec<Talker>,
-    denied: Vec<Talker>,
-    /// Missing in the response of an older release.
-    has_rules: Option<bool>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Talker {
-    key: String,
-    hits: u64,
-    error: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Instance {
-    id: String,
-    status: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -58,8 +41,8 @@ pub(super) fn top(api: &ApiClient, query: &TopQuery) -> Result<CommandOutput, Cl
 
 fn top_text(top: &Top) -> String {
     let mut rows = Vec::new();
-    for DomainTop { domain, heaviest, denied, has_rules } in &top.domains {
-        let domain = escape_line(domain) + if *has_rules == Some(false) { " (no rules)" } else { "" };
+    for ShownTop { top: DomainTop { domain, heaviest, denied }, has_rules } in &top.domains {
+        let domain = escape_line(domain) + if *has_rules { "" } else { " (no rules)" };
         for (talkers, hits) in [(heaviest, "requested"), (denied, "denied")] {
             rows.extend(talkers.iter().map(|talker| row(&domain, hits, talker)));
         }
@@ -78,7 +61,7 @@ fn row(domain: &str, hits: &str, talker: &Talker) -> [String; 5] {
 
 /// Lines that name the instances in the sum, and those that are missing.
 fn origin(top: &Top) -> String {
-    let is_included = |instance: &&Instance| instance.status == "included";
+    let is_included = |instance: &&InstanceStatus| instance.status == ReportStatus::Included;
     let names = |instances: Vec<String>| instances.join(", ");
     let included: Vec<_> =
         top.instances.iter().filter(is_included).map(|instance| escape_line(&instance.id)).collect();
@@ -86,7 +69,7 @@ fn origin(top: &Top) -> String {
         .instances
         .iter()
         .filter(|instance| !is_included(instance))
-        .map(|instance| format!("{} ({})", escape_line(&instance.id), escape_line(&instance.status)))
+        .map(|instance| format!("{} ({})", escape_line(&instance.id), instance.status.name()))
         .collect();
     let mut lines = String::new();
     if !included.is_empty() {

@@ -1,6 +1,6 @@
 //! Admin port: the API, the dashboard, metrics and listings, for operators only.
 
-mod api;
+pub(crate) mod api;
 mod auth;
 mod dashboard;
 mod pprof_notice;

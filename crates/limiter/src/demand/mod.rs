@@ -15,7 +15,7 @@ mod tests;
 use std::collections::HashMap;
 
 use foldhash::quality::RandomState;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tollgate_core::{descriptor::Entry, quota::Quota};
 use tollgate_rules::{Domain, Limit, Overridden, Rule, Rules};
 
@@ -88,7 +88,7 @@ struct Merged {
 }
 
 /// Recommended limits of a rule.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recommendation {
     /// The domain.
     pub domain: String,
@@ -117,7 +117,7 @@ pub struct Recommendation {
 }
 
 /// A limit that denies a part, with the interval that contains it with a confidence of 95 %.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecommendedLimit {
     /// The part, 0 to 1.
     pub part: f64,

@@ -6,7 +6,7 @@
 
 use std::str;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tollgate_core::descriptor::Entry;
 
 use super::MAX_TEXT_BYTES;
@@ -14,7 +14,7 @@ use super::MAX_TEXT_BYTES;
 const ESCAPE: u8 = b'\\';
 
 /// An entry of a descriptor.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct OwnedEntry {
     /// The key.
     pub key: String,

@@ -34,7 +34,7 @@ mod window;
 
 use std::io;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tollgate_core::descriptor::Entry;
 use tollgate_rules::Listing;
 
@@ -52,7 +52,7 @@ const MAX_TEXT_BYTES: usize = 256;
 pub const RECENT_SECONDS: u64 = window::WINDOW_SECONDS;
 
 /// A key with many hits.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Talker {
     /// The descriptor's entries for people: `key=value`, joined by commas, with `…` at the end if they are truncated to 256
     /// bytes.
@@ -66,7 +66,7 @@ pub struct Talker {
 }
 
 /// Top keys of one domain.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DomainTop {
     /// The domain.
     pub domain: String,

@@ -52,38 +52,38 @@ pub(super) struct RefundRequest {
 }
 
 /// A counter and its rule.
-#[derive(Debug, Serialize)]
-struct CounterView {
-    rule: String,
-    limit: String,
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct CounterView {
+    pub(crate) rule: String,
+    pub(crate) limit: String,
     #[serde(flatten)]
-    state: CounterState,
+    pub(crate) state: CounterState,
     /// Each of several limits; without it there is one.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    limits: Vec<LimitView>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) limits: Vec<LimitView>,
     /// Used hits that this instance charged ahead and holds.
-    held: u64,
+    pub(crate) held: u64,
 }
 
 /// One of several limits, and its counter.
-#[derive(Clone, Debug, Serialize)]
-struct LimitView {
-    rule: String,
-    limit: String,
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct LimitView {
+    pub(crate) rule: String,
+    pub(crate) limit: String,
     #[serde(flatten)]
-    state: CounterState,
+    pub(crate) state: CounterState,
 }
 
 /// State of a counter.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct CounterState {
-    pub(super) used: u64,
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct CounterState {
+    pub(crate) used: u64,
     /// Hits that open leases hold, neither used nor remaining.
-    pub(super) reserved: u64,
-    pub(super) remaining: u64,
+    pub(crate) reserved: u64,
+    pub(crate) remaining: u64,
     /// Whether one hit would pass; unknown with `min_interval`, as a read does not return the time of the last hit.
-    pub(super) would_pass: Option<bool>,
-    pub(super) reset_after_ms: u64,
+    pub(crate) would_pass: Option<bool>,
+    pub(crate) reset_after_ms: u64,
 }
 
 impl CounterState {
@@ -111,30 +111,30 @@ pub(super) struct UsageQuery {
 }
 
 /// Use of the limits that a descriptor matches.
-#[derive(Debug, Serialize)]
-struct UsageView {
-    domain: String,
-    limits: Vec<LimitUsage>,
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct UsageView {
+    pub(crate) domain: String,
+    pub(crate) limits: Vec<LimitUsage>,
 }
 
 /// Use of a limit.
-#[derive(Debug, Serialize)]
-struct LimitUsage {
-    rule: String,
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct LimitUsage {
+    pub(crate) rule: String,
     /// Name of the limit; empty without one.
-    name: String,
-    limit: String,
-    limit_hits: u64,
+    pub(crate) name: String,
+    pub(crate) limit: String,
+    pub(crate) limit_hits: u64,
     /// Unknown of a concurrency limit, which has no window.
-    window_seconds: Option<u32>,
-    used: u64,
+    pub(crate) window_seconds: Option<u32>,
+    pub(crate) used: u64,
     /// Hits that open leases hold, neither used nor remaining.
-    reserved: u64,
-    remaining: u64,
+    pub(crate) reserved: u64,
+    pub(crate) remaining: u64,
     /// Time at which the counter equals an unused one, in milliseconds since 1970.
-    resets_at_ms: u64,
+    pub(crate) resets_at_ms: u64,
     /// Used hits that this instance charged ahead and holds.
-    held: u64,
+    pub(crate) held: u64,
 }
 
 impl LimitUsage {

@@ -52,12 +52,12 @@ pub(super) struct HistoryQuery {
 }
 
 /// Keys of a domain.
-#[derive(Serialize)]
-struct ShownTop {
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ShownTop {
     #[serde(flatten)]
-    top: DomainTop,
+    pub(crate) top: DomainTop,
     /// Whether the domain has rules on this instance.
-    has_rules: bool,
+    pub(crate) has_rules: bool,
 }
 
 /// Traffic with its origin.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use similar::{Algorithm, TextDiff};
 use tollgate_control::Files;
 
@@ -15,12 +15,12 @@ const SHORTEST_PATCH_TIMEOUT: Duration = Duration::from_secs(1);
 const CONTEXT_LINES: usize = 3;
 
 /// The difference of one file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct FilePatch {
-    name: String,
-    change: Change,
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FilePatch {
+    pub(crate) name: String,
+    pub(crate) change: Change,
     /// The difference, in the format of `diff -u`.
-    patch: String,
+    pub(crate) patch: String,
 }
 
 /// Patches of the files that differ, sorted by name. Slow for large files.

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use tollgate_control::Files;
 use tollgate_rules::{Rules, config::Options};
 
-use self::{files::FilePatch, rules::RuleChange};
+pub(crate) use self::rules::RuleChange;
+use self::files::FilePatch;
 use super::{
     draft::{self, DraftFiles},
     extract::{Integer, JsonBody, PathParam, QueryParams, VersionSelector},
@@ -35,20 +36,20 @@ pub(super) struct DraftDiffRequest {
 }
 
 /// Differences between two sets of files.
-#[derive(Debug, Serialize)]
-struct DiffResponse {
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct DiffResponse {
     from: Option<u64>,
     to: Option<u64>,
-    files: Vec<FilePatch>,
-    rules: Vec<RuleChange>,
+    pub(crate) files: Vec<FilePatch>,
+    pub(crate) rules: Vec<RuleChange>,
     /// Reason that the rules are not compared, if they are not.
-    problem: Option<String>,
+    pub(crate) problem: Option<String>,
 }
 
 /// Whether something was added, removed or changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Change {
+pub(crate) enum Change {
     Added,
     Removed,
     Changed,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tollgate_core::algorithm::Charging;
 use tollgate_limiter::explain::limit_text;
 use tollgate_rules::{Domain, Rule, Rules, Weights};
@@ -13,15 +13,15 @@ use super::Change;
 const MAX_SHOWN_VALUES: usize = 8;
 
 /// The difference of one rule.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct RuleChange {
-    domain: String,
-    rule: String,
-    change: Change,
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RuleChange {
+    pub(crate) domain: String,
+    pub(crate) rule: String,
+    pub(crate) change: Change,
     /// Text of its limit before.
-    before: Option<String>,
+    pub(crate) before: Option<String>,
     /// Text of its limit after.
-    after: Option<String>,
+    pub(crate) after: Option<String>,
 }
 
 /// Texts of limits, by domain and path.
