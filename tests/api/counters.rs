@@ -24,29 +24,34 @@ fn counters_are_read_reset_and_refunded() {
         assert_eq!(hit(&tollgate), 200);
     }
     for _ in 0..2 {
-        let read = admin.done("POST", "/counters/read", &counter, 200);
+        let read = &admin.get("/usage?domain=web&descriptor=k%3Dv")["limits"][0];
         assert_eq!(
-            (&read["used"], &read["remaining"], &read["would_pass"], &read["held"]),
-            (&json!(3), &json!(0), &json!(false), &json!(0))
+            (&read["used"], &read["remaining"], &read["held"]),
+            (&json!(3), &json!(0), &json!(0))
         );
         assert_eq!((&read["rule"], &read["limit"]), (&json!("k"), &json!("3 per year, fixed_window")));
+        let request = json!({"domain": "web", "descriptors": [k("v")]});
+        let tried = &admin.done("POST", "/try", &request, 200)["descriptors"][0]["counter"];
+        assert_eq!((&tried["used"], &tried["would_pass"]), (&json!(3), &json!(false)));
         assert!(
-            read["reset_after_ms"].as_u64().is_some_and(|ms| (1..=31_536_000_000).contains(&ms)),
-            "{read}"
+            tried["reset_after_ms"].as_u64().is_some_and(|ms| (1..=31_536_000_000).contains(&ms)),
+            "{tried}"
         );
     }
     assert_eq!(hit(&tollgate), 429);
     // The denied hit counts too.
     let refund = json!({"domain": "web", "descriptor": k("v"), "hits": 2});
-    let refunded = admin.done("POST", "/counters/refund", &refund, 200);
+    let refunded = admin.done("POST", "/counters/refund", &refund, 200)["limits"][0].clone();
     assert_eq!((&refunded["used"], &refunded["remaining"]), (&json!(2), &json!(1)));
     assert_eq!((hit(&tollgate), hit(&tollgate)), (200, 429));
-    assert_eq!(admin.done("POST", "/counters/reset", &counter, 200)["used"], 0);
+    assert_eq!(admin.done("POST", "/counters/reset", &counter, 200)["limits"][0]["used"], 0);
     assert_eq!(hit(&tollgate), 200);
 
-    for descriptor in [json!([{"key": "free", "value": "x"}]), json!([{"key": "none", "value": "x"}])] {
-        for path in ["read", "reset", "refund"] {
-            let mut body = json!({"domain": "web", "descriptor": descriptor});
+    for key in ["free", "none"] {
+        let path = format!("/usage?domain=web&descriptor={key}%3Dx");
+        assert_eq!(code(&admin.request("GET", &path, None)), (404, "not_found"), "{path}");
+        for path in ["reset", "refund"] {
+            let mut body = json!({"domain": "web", "descriptor": [{"key": key, "value": "x"}]});
             if path == "refund" {
                 body["hits"] = json!(1);
             }
@@ -117,12 +122,6 @@ fn assert_held_hits_are_neither_used_nor_left(tollgate: &Tollgate, admin: &Admin
     let lease = send(user, 480)["dynamicMetadata"]["lease"].as_str().expect("a lease").to_owned();
     let usage = || {
         let usage = admin.get("/usage?domain=web&descriptor=user%3Dme")["limits"][0].clone();
-        let read = admin.done(
-            "POST",
-            "/counters/read",
-            &json!({"domain": "web", "descriptor": [{"key": "user", "value": "me"}]}),
-            200,
-        );
         let tried = admin.done(
             "POST",
             "/try",
@@ -131,7 +130,7 @@ fn assert_held_hits_are_neither_used_nor_left(tollgate: &Tollgate, admin: &Admin
         );
         let counter = &tried["descriptors"][0]["counter"];
         ["used", "reserved", "remaining"].map(|key| {
-            assert_eq!((&read[key], &counter[key]), (&usage[key], &usage[key]), "{key}");
+            assert_eq!(counter[key], usage[key], "{key}");
             usage[key].as_u64().expect("a number")
         })
     };
@@ -235,7 +234,8 @@ fn reads_and_refunds_of_hits_leave_the_permits_of_a_lease_alone() {
     let tried = admin.done("POST", "/try", &json!({"domain": "web", "descriptors": [descriptor]}), 200);
     assert_eq!(tried["descriptors"][0]["counter"]["used"], 1, "{tried}");
     assert_eq!(tried["is_over_limit"], false, "refunds are never denied");
-    assert_eq!(admin.done("POST", "/counters/read", &one, 200)["used"], 1);
+    let usage = admin.get(&format!("/usage?domain=web&descriptor=slow%3Dv%2Clease%3D{lease}"));
+    assert_eq!(usage["limits"][0]["used"], 1, "{usage}");
     assert_eq!(code(&admin.post("/counters/reset", &one)), (400, "bad_request"));
     let refund = json!({"domain": "web", "descriptor": descriptor, "hits": 1});
     assert_eq!(code(&admin.post("/counters/refund", &refund)), (400, "bad_request"));
@@ -268,15 +268,13 @@ fn the_predicted_verdict_matches_the_next_hit_for_every_algorithm() {
     let admin = Admin::of(&tollgate);
     let descriptor = |key: &str| json!([{"key": key, "value": "v"}]);
     let said = |key: &str| {
-        let read = json!({"domain": "web", "descriptor": descriptor(key)});
         let tried = json!({"domain": "web", "descriptors": [descriptor(key)]});
-        let (read, tried) =
-            (admin.done("POST", "/counters/read", &read, 200), admin.done("POST", "/try", &tried, 200));
-        assert_eq!(tried["descriptors"][0]["counter"]["would_pass"], read["would_pass"], "{key}");
-        let is_over = read["would_pass"].as_bool().map(|passes| !passes);
+        let tried = admin.done("POST", "/try", &tried, 200);
+        let would_pass = tried["descriptors"][0]["counter"]["would_pass"].as_bool();
+        let is_over = would_pass.map(|passes| !passes);
         assert_eq!(tried["is_over_limit"], json!(is_over), "{key}");
         assert_eq!(tried["problem"].is_null(), is_over.is_some(), "{tried}");
-        read["would_pass"].as_bool()
+        would_pass
     };
     let send = |key: &str| {
         let request = json!({"domain": "web", "descriptors": [{"entries": descriptor(key)}]}).to_string();

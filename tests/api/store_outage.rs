@@ -40,11 +40,8 @@ fn local_state_is_reported_promptly_and_the_rest_is_unavailable() {
     let (status, tried) = soon("/try", &|| admin.post("/try", &request));
     assert_eq!((status, &tried["is_over_limit"]), (200, &Value::Null), "{tried}");
     assert!(tried["problem"].is_string() && tried["descriptors"][0]["rule"]["rule"] == "k", "{tried}");
-    let counter = json!({"domain": "web", "descriptor": k("v")});
-    assert_eq!(
-        code(&soon("/counters/read", &|| admin.post("/counters/read", &counter))),
-        (503, "unavailable")
-    );
+    let usage = "/usage?domain=web&descriptor=k%3Dv";
+    assert_eq!(code(&soon(usage, &|| admin.request("GET", usage, None))), (503, "unavailable"));
     assert_eq!(code(&admin.apply(1, &limit(6))), (503, "unavailable"));
     redis.signal("CONT");
     until("it is back", || admin.request("GET", "/versions", None).0 == 200);

@@ -1,7 +1,5 @@
 //! `tollgate counters` and `tollgate usage`.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::{
@@ -13,13 +11,12 @@ use super::{
     text::{escape_line, utc},
 };
 use crate::{
-    http::admin::api::counters::{CounterState, CounterView, LimitUsage, UsageView},
+    http::admin::api::counters::{LimitUsage, UsageView},
     settings::{CounterCommand, CounterSelector, DescriptorArgument},
 };
 
 pub(super) fn run(api: &ApiClient, command: &CounterCommand) -> Result<CommandOutput, ClientError> {
     let json = match command {
-        CounterCommand::Read { counter } => api.post("counters/read", &body(counter, None, None))?,
         CounterCommand::Reset { counter, reason } => {
             api.post("counters/reset", &body(counter, None, reason.as_deref()))?
         }
@@ -29,7 +26,7 @@ pub(super) fn run(api: &ApiClient, command: &CounterCommand) -> Result<CommandOu
         CounterCommand::Bans { domain, mode } => return bans::list(api, domain.as_deref(), *mode),
         CounterCommand::Lift { id, forgive } => return bans::lift(api, id, *forgive),
     };
-    Ok(CommandOutput { text: api.read::<CounterView>(&json)?.to_text(), json })
+    output(api, json)
 }
 
 /// Shows the use of the limits of a descriptor.
@@ -39,6 +36,10 @@ pub(super) fn usage(api: &ApiClient, counter: &CounterSelector) -> Result<Comman
         pairs.iter().map(|(key, value)| format!("{key}={}", Value::from(&**value))).collect();
     let descriptor = pairs.join(",");
     let json = api.get("usage", &[("domain", &counter.domain), ("descriptor", &descriptor)])?;
+    output(api, json)
+}
+
+fn output(api: &ApiClient, json: Value) -> Result<CommandOutput, ClientError> {
     let texts: Vec<String> = api.read::<UsageView>(&json)?.limits.iter().map(LimitUsage::to_text).collect();
     Ok(CommandOutput { text: texts.join("\n"), json })
 }
@@ -73,28 +74,6 @@ impl LimitUsage {
             reserved(self.reserved),
             self.remaining,
             utc(self.resets_at_ms),
-        )
-    }
-}
-
-impl CounterView {
-    fn to_text(&self) -> String {
-        let CounterState { used, remaining, .. } = self.state;
-        let next = match self.state.would_pass {
-            Some(true) => "would pass",
-            Some(false) => "would be over the limit",
-            None => "would pass if the last one was min_interval ago",
-        };
-        let held = match self.held {
-            0 => String::new(),
-            held => format!(" ({held} of them held by this instance)"),
-        };
-        format!(
-            "rule        {}\nlimit       {}\nused        {used}{held}\n{}remaining   {remaining}\nresets in   {:?}\nnext hit    {next}\n",
-            escape_line(&self.rule),
-            escape_line(&self.limit),
-            reserved(self.state.reserved),
-            Duration::from_millis(self.state.reset_after_ms),
         )
     }
 }

@@ -10,11 +10,6 @@ use crate::settings::parsers::{DescriptorArgument, count, descriptor};
 /// Command about counters and bans.
 #[derive(Clone, Debug, Subcommand)]
 pub enum CounterCommand {
-    /// Read the counter of a descriptor.
-    Read {
-        #[command(flatten)]
-        counter: CounterSelector,
-    },
     /// Reset the counter of a descriptor.
     Reset {
         #[command(flatten)]

@@ -69,7 +69,7 @@ enum Verb {
     Load(Box<LoadFlags>),
     /// List, compare and change the rule versions of a running server.
     Rules(SubcommandFlags<RulesCommand>),
-    /// Read, reset and refund counters of a running server, and list and lift their bans.
+    /// Reset and refund counters of a running server, and list and lift their bans.
     Counters(SubcommandFlags<CounterCommand>),
     /// Show what a key has used of its limit on a running server, and when it resets. Charges nothing.
     Usage(QueryFlags<CounterSelector>),

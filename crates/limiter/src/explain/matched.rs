@@ -118,7 +118,7 @@ fn stated_text(StatedValue { key, file, line }: &StatedValue) -> String {
 }
 
 /// Whether a rule has a `min_interval`.
-pub fn has_min_interval(rule: &Rule) -> bool {
+fn has_min_interval(rule: &Rule) -> bool {
     match rule.limit {
         Limit::Unlimited => false,
         Limit::Quota { policy, .. } => !policy.min_interval().is_zero(),

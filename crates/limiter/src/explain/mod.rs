@@ -14,7 +14,7 @@ use tollgate_rules::{CanonicalAddresses, Domain, Overridden, Rule, Rules, lacks_
 
 pub use self::{
     limit::{candidate_text, limit_text, weights_text},
-    matched::{AppliedOverride, MatchedCounter, MatchedRule, has_min_interval},
+    matched::{AppliedOverride, MatchedCounter, MatchedRule},
     walk::Step,
 };
 

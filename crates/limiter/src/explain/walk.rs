@@ -1,5 +1,6 @@
 //! Walks down the tree: the node that each entry matches, and the other candidates.
 
+use serde::Serialize;
 use tollgate_core::{
     descriptor::Entry,
     lease::{self, LeaseId},
@@ -15,7 +16,7 @@ pub(super) const NO_ADDRESS: &str =
     "no range matches, since the value is not an address; expected one address, not a list";
 
 /// Match of one entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Step {
     /// The entry's key.
     pub key: String,

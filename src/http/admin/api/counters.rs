@@ -1,4 +1,4 @@
-//! `POST /counters/…`: reading a counter, resetting it, and refunding hits; `GET /usage`: the use of limits.
+//! `GET /usage`: the use of limits; `POST /counters/…`: resetting a counter, and refunding hits.
 
 use std::sync::Arc;
 
@@ -10,10 +10,7 @@ use tollgate_core::{
     descriptor::Hits,
     quota::Quota,
 };
-use tollgate_limiter::{
-    CounterRequests,
-    explain::{has_min_interval, limit_text},
-};
+use tollgate_limiter::{CounterRequests, explain::limit_text};
 use tollgate_rules::{CanonicalAddresses, Limit, Rule};
 
 use super::{
@@ -26,13 +23,6 @@ use super::{
     timeouts,
 };
 use crate::http::admin::auth::Caller;
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ReadRequest {
-    domain: String,
-    descriptor: ApiDescriptor,
-}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -49,57 +39,6 @@ pub(super) struct RefundRequest {
     descriptor: ApiDescriptor,
     hits: Integer,
     reason: Option<Reason>,
-}
-
-/// A counter and its rule.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct CounterView {
-    pub(crate) rule: String,
-    pub(crate) limit: String,
-    #[serde(flatten)]
-    pub(crate) state: CounterState,
-    /// Each of several limits; without it there is one.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) limits: Vec<LimitView>,
-    /// Used hits that this instance charged ahead and holds.
-    pub(crate) held: u64,
-}
-
-/// One of several limits, and its counter.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct LimitView {
-    pub(crate) rule: String,
-    pub(crate) limit: String,
-    #[serde(flatten)]
-    pub(crate) state: CounterState,
-}
-
-/// State of a counter.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct CounterState {
-    pub(crate) used: u64,
-    /// Hits that open leases hold, neither used nor remaining.
-    pub(crate) reserved: u64,
-    pub(crate) remaining: u64,
-    /// Whether one hit would pass; unknown with `min_interval`, as a read does not return the time of the last hit.
-    pub(crate) would_pass: Option<bool>,
-    pub(crate) reset_after_ms: u64,
-}
-
-impl CounterState {
-    /// The state that a read returned; `has_min_interval` with `min_interval`.
-    pub(super) fn new(verdict: Verdict, has_min_interval: bool) -> Self {
-        // A read charges nothing, so it is admitted without room for a hit.
-        let has_room = verdict.admitted && verdict.remaining > 0;
-        let is_known = !has_room || !has_min_interval || verdict.used == 0;
-        Self {
-            used: verdict.used,
-            reserved: verdict.held,
-            remaining: verdict.remaining,
-            would_pass: is_known.then_some(has_room),
-            reset_after_ms: u64::try_from(verdict.reset_after.as_millis()).unwrap_or(u64::MAX),
-        }
-    }
 }
 
 /// Query of `GET /usage`.
@@ -172,20 +111,8 @@ struct TargetRule {
     quota: Option<Quota>,
     holds_permits: bool,
     limit: String,
-    has_min_interval: bool,
     /// Whether the rule bans.
     has_ban: bool,
-}
-
-/// Reads a counter.
-pub(super) async fn read(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Caller>,
-    JsonBody(request, _permit): JsonBody<ReadRequest>,
-) -> ApiResult {
-    let lane = Lane::Read(&caller);
-    let target = find(&api, lane, request.domain, request.descriptor, Hits::Peek).await?;
-    send(&api, target).await
 }
 
 /// Reads the use of the limits that a descriptor matches.
@@ -196,19 +123,7 @@ pub(super) async fn usage(
 ) -> ApiResult {
     let UsageQuery { domain, descriptor: DescriptorText(descriptor) } = query;
     let target = find(&api, Lane::Read(&caller), domain.clone(), descriptor, Hits::Peek).await?;
-    let held = api.parts.counters.held_hits(&target.requests);
-    let readings = api.parts.counters.send(&target.requests).await;
-    let mut limits = Vec::new();
-    for (rule, reading) in target.rules.into_iter().zip(readings) {
-        // One that an override makes unlimited has none.
-        if let (Some(verdict), Some(quota)) = (reading, rule.quota) {
-            limits.push(LimitUsage::new(rule, quota, &verdict?, held));
-        }
-    }
-    match limits.is_empty() {
-        true => Err(counter_not_found()),
-        false => response::json(&UsageView { domain, limits }),
-    }
+    respond(&api, domain, target).await
 }
 
 /// Resets a counter to unused.
@@ -223,7 +138,7 @@ pub(super) async fn reset(
     audit(&api, &caller, &target, Action::ResetCounter, subject, request.reason).await?;
     let banning = target.rules.iter().filter(|rule| rule.has_ban);
     let banning: Vec<String> = banning.map(|rule| rule.rule.clone()).collect();
-    let response = send(&api, target).await?;
+    let response = respond(&api, domain.clone(), target).await?;
     for rule in banning {
         bans::forget(&api, &domain, &rule, descriptor.pairs()).await;
     }
@@ -241,9 +156,10 @@ pub(super) async fn refund(
         return Err(ApiError::BadRequest("hits: expected 1 or more".to_owned()));
     }
     let subject = format!("{} {} by {hits}", request.domain, request.descriptor.to_text());
-    let target = find(&api, Lane::Write, request.domain, request.descriptor, Hits::refund(hits)).await?;
+    let (domain, hits) = (request.domain.clone(), Hits::refund(hits));
+    let target = find(&api, Lane::Write, request.domain, request.descriptor, hits).await?;
     audit(&api, &caller, &target, Action::RefundCounter, subject, request.reason).await?;
-    send(&api, target).await
+    respond(&api, domain, target).await
 }
 
 fn counter_not_found() -> ApiError {
@@ -285,7 +201,6 @@ async fn find(
             },
             holds_permits: rule.algorithm().is_some_and(Algorithm::holds_permits),
             limit: limit_text(domain, rule),
-            has_min_interval: has_min_interval(rule),
             has_ban: rule.ban.is_some(),
         };
         Some(CounterTarget {
@@ -315,23 +230,19 @@ async fn audit(
     Ok(timeouts::write(note).await?)
 }
 
-async fn send(api: &Api, CounterTarget { rules, releases_lease, requests }: CounterTarget) -> ApiResult {
+/// Sends the requests, and responds with the use of the limits after them.
+async fn respond(api: &Api, domain: String, CounterTarget { rules, requests, .. }: CounterTarget) -> ApiResult {
     let readings = api.parts.counters.send(&requests).await;
+    let held = api.parts.counters.held_hits(&requests);
     let mut limits = Vec::new();
-    for (TargetRule { rule, limit, has_min_interval, .. }, reading) in rules.into_iter().zip(readings) {
+    for (rule, reading) in rules.into_iter().zip(readings) {
         // One that an override makes unlimited has none.
-        if let Some(verdict) = reading {
-            limits.push(LimitView { rule, limit, state: CounterState::new(verdict?, has_min_interval) });
+        if let (Some(verdict), Some(quota)) = (reading, rule.quota) {
+            limits.push(LimitUsage::new(rule, quota, &verdict?, held));
         }
     }
-    let strictest = limits.iter().min_by_key(|limit| limit.state.remaining).cloned();
-    let LimitView { rule, limit, mut state } = strictest.ok_or_else(counter_not_found)?;
-    if releases_lease {
-        state.would_pass = Some(true);
+    match limits.is_empty() {
+        true => Err(counter_not_found()),
+        false => response::json(&UsageView { domain, limits }),
     }
-    if limits.len() == 1 {
-        limits.clear();
-    }
-    let held = api.parts.counters.held_hits(&requests);
-    response::json(&CounterView { rule, limit, state, limits, held })
 }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use tollgate_control::ListEntry;
+use tollgate_core::algorithm::Verdict;
 use tollgate_limiter::{
     CounterReading,
     explain::{Explained, MatchedCounter, MatchedRule, Step},
@@ -9,14 +10,14 @@ use tollgate_limiter::{
 use tollgate_rules::{List, Lists, SwitchMode};
 use tollgate_store::StoreError;
 
-use super::{counters::CounterState, extract::ApiDescriptor};
+use super::extract::ApiDescriptor;
 pub(super) use tollgate_rules::Listing;
 
 /// The rule, counter and list entry that a descriptor matches.
 #[derive(Debug, Serialize)]
 pub(super) struct DescriptorView {
     descriptor: ApiDescriptor,
-    steps: Vec<StepView>,
+    steps: Vec<Step>,
     rule: Option<MatchedRuleView>,
     counter: Option<MatchedCounterView>,
     /// The other ones of several limits.
@@ -42,15 +43,6 @@ struct LimitView {
     is_quota: bool,
     #[serde(skip)]
     may_violate_min_interval: bool,
-}
-
-#[derive(Debug, Serialize)]
-struct StepView {
-    key: String,
-    value: String,
-    taken: Option<String>,
-    passed_over: Vec<String>,
-    note: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -88,6 +80,34 @@ struct MatchedCounterView {
     reset_after_ms: Option<u64>,
 }
 
+/// State of a counter.
+#[derive(Clone, Copy, Debug)]
+struct CounterState {
+    used: u64,
+    /// Hits that open leases hold, neither used nor remaining.
+    reserved: u64,
+    remaining: u64,
+    /// Whether one hit would pass; unknown with `min_interval`, as a read does not return the time of the last hit.
+    would_pass: Option<bool>,
+    reset_after_ms: u64,
+}
+
+impl CounterState {
+    /// The state that a read returned; `has_min_interval` with `min_interval`.
+    fn new(verdict: Verdict, has_min_interval: bool) -> Self {
+        // A read charges nothing, so it is admitted without room for a hit.
+        let has_room = verdict.admitted && verdict.remaining > 0;
+        let is_known = !has_room || !has_min_interval || verdict.used == 0;
+        Self {
+            used: verdict.used,
+            reserved: verdict.held,
+            remaining: verdict.remaining,
+            would_pass: is_known.then_some(has_room),
+            reset_after_ms: u64::try_from(verdict.reset_after.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
 impl DescriptorView {
     /// Combines the explanation of a descriptor with the readings of its counters: that of the rule, then those of the
     /// limits beside it.
@@ -100,7 +120,6 @@ impl DescriptorView {
     ) -> Self {
         let Some(explained) = explained else { return Self::unmatched(descriptor, listed) };
         let Explained { steps, rule, counter, beside: limits, releases_lease, .. } = explained;
-        let steps = steps.into_iter().map(StepView::from).collect();
         let Some(rule) = rule else { return Self { steps, ..Self::unmatched(descriptor, listed) } };
         let first = LimitView::new((rule, counter), reading, releases_lease, lists);
         let beside: Vec<LimitView> = limits
@@ -205,12 +224,6 @@ fn denies(
         _ if rule.is_shadow => Some(false),
         (None | Some(SwitchMode::Emergency), Some(Ok(state))) => state.would_pass.map(|passes| !passes),
         (None | Some(SwitchMode::Emergency), Some(Err(_))) => None,
-    }
-}
-
-impl From<Step> for StepView {
-    fn from(Step { key, value, taken, passed_over, note }: Step) -> Self {
-        Self { key, value, taken, passed_over, note }
     }
 }
 

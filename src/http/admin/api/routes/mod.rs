@@ -26,7 +26,7 @@ use crate::http::admin::auth::{Authenticator, Caller, Role};
 type Route = MethodRouter<Arc<Api>>;
 
 /// Routes that change nothing.
-fn viewer_routes() -> [(&'static str, Route); 23] {
+fn viewer_routes() -> [(&'static str, Route); 22] {
     [
         ("/me", get(me::show)),
         ("/status", get(status::show)),
@@ -39,7 +39,6 @@ fn viewer_routes() -> [(&'static str, Route); 23] {
         ("/diff", post(diff::draft)),
         ("/validate", post(validate::validate)),
         ("/try", post(dry_run::run)),
-        ("/counters/read", post(counters::read)),
         ("/usage", get(counters::usage)),
         ("/lists", get(lists::list)),
         ("/bans", get(bans::list)),
