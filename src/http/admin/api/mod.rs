@@ -8,27 +8,25 @@
 //! - Each other file serves one resource.
 
 mod anomalies;
-mod audit;
 mod bans;
-mod candidates;
 pub(crate) mod counters;
 pub(crate) mod diff;
 mod draft;
 mod dry_run;
 mod dry_run_view;
 mod error;
-mod events;
 mod extract;
 mod files;
 mod guardrails;
 mod limits;
 mod lists;
+mod logs;
 mod me;
 mod origin_check;
-mod recommendations;
 mod overrides;
 mod regions;
 mod response;
+mod rollouts;
 mod routes;
 mod rules;
 mod state;

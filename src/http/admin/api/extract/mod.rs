@@ -12,6 +12,6 @@ pub(super) use self::{
     descriptor::{ApiDescriptor, DescriptorText, check_descriptors},
     force::Force,
     integer::Integer,
-    query::{PathParam, QueryParams, VersionSelector, page_size},
+    query::{LogQuery, PathParam, QueryParams, RuleQuery, VersionSelector, page_size},
     reason::{Reason, expires_at, now_ms},
 };

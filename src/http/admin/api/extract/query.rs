@@ -34,6 +34,36 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathPar
     }
 }
 
+/// A page of a log: at most `limit` items before the one with the id `before`, newest first.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::http::admin::api) struct LogQuery {
+    pub(in crate::http::admin::api) before: Option<String>,
+    limit: Option<usize>,
+}
+
+impl LogQuery {
+    /// The number of items to return.
+    pub(in crate::http::admin::api) fn limit(&self) -> Result<usize, ApiError> {
+        page_size(self.limit, 100, 1_000)
+    }
+}
+
+/// Rules of a domain, or of all, and with a path, or with any.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::http::admin::api) struct RuleQuery {
+    domain: Option<String>,
+    rule: Option<String>,
+}
+
+impl RuleQuery {
+    pub(in crate::http::admin::api) fn selects(&self, domain: &str, rule: &str) -> bool {
+        self.domain.as_deref().is_none_or(|wanted| wanted == domain)
+            && self.rule.as_deref().is_none_or(|wanted| wanted == rule)
+    }
+}
+
 /// A version: by its number, or the current one.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(try_from = "String")]

@@ -12,12 +12,11 @@ use axum::{
 };
 
 use super::{
-    anomalies, audit, bans, candidates, counters, diff, dry_run,
+    anomalies, bans, counters, diff, dry_run,
     error::ApiError,
-    events,
     extract::{WriteRequest, now_ms},
     limits::ApiLimits,
-    lists, me, origin_check, overrides, recommendations, regions, rules,
+    lists, logs, me, origin_check, overrides, regions, rollouts, rules,
     state::{Api, ApiParts},
     status, switches, talkers, validate, versions,
 };
@@ -42,12 +41,12 @@ fn viewer_routes() -> [(&'static str, Route); 22] {
         ("/usage", get(counters::usage)),
         ("/lists", get(lists::list)),
         ("/bans", get(bans::list)),
-        ("/candidates", get(candidates::list)),
-        ("/recommendations", get(recommendations::list)),
+        ("/candidates", get(rollouts::candidates)),
+        ("/recommendations", get(rollouts::recommendations)),
         ("/switches", get(switches::list)),
         ("/overrides", get(overrides::list)),
-        ("/audit", get(audit::list)),
-        ("/events", get(events::list)),
+        ("/audit", get(logs::audit)),
+        ("/events", get(logs::events)),
         ("/anomalies", get(anomalies::list)),
         ("/regions", get(regions::show)),
     ]
