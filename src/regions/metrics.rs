@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tollgate_metrics::{Computed, Counter, CounterFamily, Declared, Gauge, Metric, MetricKind, Page};
 use tollgate_store::StoreError;
 
@@ -226,33 +226,32 @@ fn write_results<const N: usize>(
 }
 
 /// Messages about limits that were exchanged with another region since the start of the process.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionCounts {
     /// Loan requests for a part of its share, by result.
-    pub loan_requests: BTreeMap<&'static str, u64>,
+    pub loan_requests: BTreeMap<String, u64>,
     /// Hits of limits that it lent, or returned.
     pub borrowed_hits: u64,
     /// Hits of limits that were lent to it.
     pub lent_hits: u64,
     /// Calls to it as the primary region, by result.
-    pub primary_calls: BTreeMap<&'static str, u64>,
+    pub primary_calls: BTreeMap<String, u64>,
     /// Its calls that were answered here, as in the primary region, by result.
-    pub primary_answers: BTreeMap<&'static str, u64>,
+    pub primary_answers: BTreeMap<String, u64>,
 }
 
 /// The counts of another region.
 pub(super) fn counts_of(region: &str) -> RegionCounts {
     let counts = COUNTS.lock().get(region).copied().unwrap_or_default();
+    let named = |names: &[&str], counts: &[u64]| -> BTreeMap<String, u64> {
+        names.iter().zip(counts).map(|(name, count)| ((*name).to_owned(), *count)).collect()
+    };
     RegionCounts {
-        loan_requests: LoanRequestResult::ALL
-            .map(LoanRequestResult::name)
-            .into_iter()
-            .zip(counts.loan_requests)
-            .collect(),
+        loan_requests: named(&LoanRequestResult::ALL.map(LoanRequestResult::name), &counts.loan_requests),
         borrowed_hits: counts.borrowed,
         lent_hits: counts.lent,
-        primary_calls: CallResult::ALL.map(CallResult::name).into_iter().zip(counts.calls).collect(),
-        primary_answers: ANSWERS_NAMED.map(|(_, name)| name).into_iter().zip(counts.answers).collect(),
+        primary_calls: named(&CallResult::ALL.map(CallResult::name), &counts.calls),
+        primary_answers: named(&ANSWERS_NAMED.map(|(_, name)| name), &counts.answers),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tollgate_core::{
     clock::Timestamp,
     region::{Demarcation, RegionShares, WeightTable, hash_of},
@@ -42,7 +42,7 @@ pub(super) struct Exchange {
 }
 
 /// Regions as operators see them.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegionsView {
     /// The own region.
     pub region: String,
@@ -65,7 +65,7 @@ pub struct RegionsView {
 }
 
 /// A region as operators see it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegionView {
     /// Its name.
     pub name: String,

@@ -10,7 +10,7 @@
 //! of a region compares at a time, by a claim in its store that ends by itself. A copy replaces only the state that was
 //! compared, so that concurrent copies do not undo each other.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Maximum size of a token.
 pub(crate) const MAX_TOKEN_BYTES: usize = 64;
@@ -143,7 +143,7 @@ pub struct Adopted {
 }
 
 /// Rules that this region copies.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyState {
     /// Region that writes them.
     pub region: String,

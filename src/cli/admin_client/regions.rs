@@ -4,6 +4,7 @@ use std::{fmt::Write as _, fs, path::Path};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tollgate_control::CopyState;
 use tollgate_rules::{RegionTable, config::read_regions};
 use tollgate_runtime::{bounded_file, redact};
 
@@ -13,7 +14,10 @@ use super::{
     error::ClientError,
     text::{escape_line, table, utc},
 };
-use crate::settings::RegionsCommand;
+use crate::{
+    regions::{RegionView, RegionsView},
+    settings::RegionsCommand,
+};
 
 /// Hits of a limit for each region, below which shares deny much of what the limit admits.
 const MIN_SHARE: u32 = 20;
@@ -21,53 +25,10 @@ const MIN_SHARE: u32 = 20;
 /// Regions as an instance has them.
 #[derive(Debug, Deserialize)]
 struct Regions {
-    /// Own region; `None` without a region table.
-    region: Option<String>,
-    #[serde(default)]
-    generation: u64,
-    file_error: Option<String>,
-    regions: Vec<Region>,
-    /// Changes of the table that are not complete.
-    #[serde(default)]
-    unfinished_changes: u64,
-    /// Other regions that have not announced the active table.
-    #[serde(default)]
-    waiting_for: Vec<String>,
-    /// Region that decides limits with `scope: primary`.
-    primary: Option<String>,
-    /// Whether that is the own region, which waits for the others.
-    #[serde(default)]
-    primary_pending: bool,
+    #[serde(flatten)]
+    view: RegionsView,
     /// Copy of the rules of another region.
-    rules: Option<RulesCopy>,
-}
-
-/// A region.
-#[derive(Debug, Deserialize)]
-struct Region {
-    name: String,
-    weight: u32,
-    #[serde(default)]
-    lost: bool,
-    #[serde(default)]
-    own: bool,
-    /// `None` before the first exchange.
-    up: Option<bool>,
-    #[serde(default)]
-    differs: bool,
-    generation: Option<u64>,
-    clock_offset_ms: Option<i64>,
-    round_trip_ms: Option<u64>,
-    borrowed_hits: Option<u64>,
-    lent_hits: Option<u64>,
-    error: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct RulesCopy {
-    region: String,
-    compared_ms: Option<u64>,
-    problem: Option<String>,
+    rules: Option<CopyState>,
 }
 
 pub(super) fn run(api: &ApiClient, command: &RegionsCommand) -> Result<CommandOutput, ClientError> {
@@ -78,11 +39,11 @@ pub(super) fn run(api: &ApiClient, command: &RegionsCommand) -> Result<CommandOu
         }
         RegionsCommand::Explain { limit } => {
             let (regions, _) = read(api)?;
-            Ok(explain(&regions, *limit))
+            Ok(explain(&regions.view, *limit))
         }
         RegionsCommand::Drop { name, file, write, force } => {
             if !force {
-                require_down(&read(api)?.0, name)?;
+                require_down(&read(api)?.0.view, name)?;
             }
             drop_region(name, file, *write)
         }
@@ -91,14 +52,14 @@ pub(super) fn run(api: &ApiClient, command: &RegionsCommand) -> Result<CommandOu
 
 fn read(api: &ApiClient) -> Result<(Regions, Value), ClientError> {
     let json = api.get("regions", &[])?;
-    let regions: Regions = api.read(&json)?;
-    match regions.region {
-        Some(_) => Ok((regions, json)),
-        None => Err(ClientError::NoRegions),
+    // An instance without a region table names none.
+    match json.get("region").is_some_and(Value::is_null) {
+        true => Err(ClientError::NoRegions),
+        false => Ok((api.read(&json)?, json)),
     }
 }
 
-fn list(regions: &Regions) -> String {
+fn list(Regions { view: regions, rules }: &Regions) -> String {
     let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
     let rows: Vec<_> = regions
         .regions
@@ -112,17 +73,17 @@ fn list(regions: &Regions) -> String {
                 number(region.generation),
                 region.round_trip_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms")),
                 region.clock_offset_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms")),
-                number(region.borrowed_hits),
-                number(region.lent_hits),
+                number(region.counts.as_ref().map(|counts| counts.borrowed_hits)),
+                number(region.counts.as_ref().map(|counts| counts.lent_hits)),
             ]
         })
         .collect();
     let head =
         ["REGION", "STATE", "WEIGHT", "SHARE", "GENERATION", "ROUND TRIP", "OFFSET", "BORROWED", "LENT"];
-    table(head, &rows) + &notes(regions)
+    table(head, &rows) + &notes(regions, rules.as_ref())
 }
 
-const fn state(region: &Region) -> &'static str {
+const fn state(region: &RegionView) -> &'static str {
     match (region.lost, region.own, region.up) {
         (true, ..) => "lost",
         (_, true, _) => "own",
@@ -133,14 +94,14 @@ const fn state(region: &Region) -> &'static str {
 }
 
 /// Part of every global limit, in percent.
-fn share(regions: &Regions, region: &Region) -> String {
+fn share(regions: &RegionsView, region: &RegionView) -> String {
     let (thousandths, _) = part_of(1_000, regions, region);
     format!("{}.{} %", thousandths / 10, thousandths % 10)
 }
 
 /// Part of a limit, rounded down, and whether a rest remains.
-fn part_of(limit: u32, regions: &Regions, region: &Region) -> (u64, bool) {
-    let weight = |region: &Region| if region.lost { 0 } else { u64::from(region.weight) };
+fn part_of(limit: u32, regions: &RegionsView, region: &RegionView) -> (u64, bool) {
+    let weight = |region: &RegionView| if region.lost { 0 } else { u64::from(region.weight) };
     let total = regions.regions.iter().map(weight).fold(0, u64::saturating_add);
     let whole = u64::from(limit).saturating_mul(weight(region));
     let rest = whole.checked_rem(total).unwrap_or_default();
@@ -148,7 +109,7 @@ fn part_of(limit: u32, regions: &Regions, region: &Region) -> (u64, bool) {
 }
 
 /// Notes about everything that is not as it should be.
-fn notes(regions: &Regions) -> String {
+fn notes(regions: &RegionsView, rules: Option<&CopyState>) -> String {
     let mut notes = String::new();
     if regions.unfinished_changes > 0 {
         let waiting: Vec<String> = regions.waiting_for.iter().map(|name| escape_line(name)).collect();
@@ -181,7 +142,7 @@ fn notes(regions: &Regions) -> String {
     if let Some(error) = &regions.file_error {
         let _ = writeln!(notes, "the region table is not valid: {}", escape_line(error));
     }
-    if let Some(RulesCopy { region, compared_ms, problem }) = &regions.rules {
+    if let Some(CopyState { region, compared_ms, problem }) = rules {
         let compared = compared_ms.map_or_else(|| "never".to_owned(), utc);
         let _ = writeln!(notes, "rules are copied from {}; last comparison: {compared}", escape_line(region));
         if let Some(problem) = problem {
@@ -191,7 +152,7 @@ fn notes(regions: &Regions) -> String {
     notes
 }
 
-fn explain(regions: &Regions, limit: u32) -> CommandOutput {
+fn explain(regions: &RegionsView, limit: u32) -> CommandOutput {
     let mut rows = Vec::new();
     let mut json = Vec::new();
     for region in &regions.regions {
@@ -205,7 +166,7 @@ fn explain(regions: &Regions, limit: u32) -> CommandOutput {
     let mut text = format!(
         "A limit of {limit} in generation {}, as {} has it, before loans:\n",
         regions.generation,
-        escape_line(regions.region.as_deref().unwrap_or_default())
+        escape_line(&regions.region)
     );
     text.push_str(&table(["REGION", "STATE", "HITS"], &rows));
     let sharing = regions.regions.iter().filter(|region| !region.lost).count();
@@ -221,7 +182,7 @@ fn explain(regions: &Regions, limit: u32) -> CommandOutput {
 }
 
 /// Returns an error if a region answers.
-fn require_down(regions: &Regions, name: &str) -> Result<(), ClientError> {
+fn require_down(regions: &RegionsView, name: &str) -> Result<(), ClientError> {
     let refuse = |reason: &str| {
         let reason = format!("{reason}; expected a region that serves no traffic (--force overrides)");
         Err(ClientError::File { name: escape_line(name), reason })
@@ -296,14 +257,23 @@ mod tests {
     use super::*;
 
     fn regions() -> Regions {
+        let region = |name: &str, weight: u32, state: Value| {
+            let mut region = json!({
+                "name": name, "address": "https://r", "weight": weight, "share": 0.0, "lost": false, "own": false,
+                "differs": false,
+            });
+            let stated = state.as_object().cloned().expect("an object");
+            region.as_object_mut().expect("an object").extend(stated);
+            region
+        };
         let json = json!({
-            "region": "us-east", "generation": 7, "file_error": null,
+            "region": "us-east", "generation": 7, "file_error": null, "primary_pending": false, "share_denials": 0,
             "unfinished_changes": 1, "waiting_for": ["eu-west"], "primary": "us-east",
             "rules": {"region": "eu-west", "compared_ms": null, "problem": "cut\u{1b}"},
             "regions": [
-                {"name": "us-east", "weight": 2, "own": true, "up": true, "generation": 7},
-                {"name": "eu-west", "weight": 1, "up": false, "error": "refused", "generation": 6},
-                {"name": "ap-south", "weight": 1, "lost": true, "up": false},
+                region("us-east", 2, json!({"own": true, "up": true, "generation": 7})),
+                region("eu-west", 1, json!({"up": false, "error": "refused", "generation": 6})),
+                region("ap-south", 1, json!({"lost": true, "up": false})),
             ],
         });
         serde_json::from_value(json).expect("valid")
@@ -328,17 +298,17 @@ mod tests {
 
     #[test]
     fn shares_of_a_limit_are_explained() {
-        let text = explain(&regions(), 10).text;
+        let text = explain(&regions().view, 10).text;
         assert!(text.contains("us-east   own    6 or 7\n"), "{text}");
         assert!(text.contains("eu-west   down   3 or 4\n"), "{text}");
         assert!(text.contains("ap-south  lost   0\n"), "{text}");
         assert!(text.contains("primary region"), "{text}");
-        assert!(!explain(&regions(), 6_000).text.contains("primary region"));
+        assert!(!explain(&regions().view, 6_000).text.contains("primary region"));
     }
 
     #[test]
     fn only_a_region_that_does_not_answer_is_dropped() {
-        let regions = regions();
+        let regions = regions().view;
         assert!(require_down(&regions, "us-east").is_err());
         assert!(require_down(&regions, "eu-west").is_ok());
         assert!(require_down(&regions, "unknown").is_ok(), "the table says whether it exists");
