@@ -1,14 +1,12 @@
 // Comparisons of rules with their candidates, and recommended limits.
 
-import { chart } from '../chart.js';
 import { head, panel, troubles } from '../controls.js';
 import { h } from '../dom.js';
-import { count, date, percent, plural, rate } from '../format.js';
+import { count, date, percent, plural } from '../format.js';
 import { all } from '../observable.js';
 import { data, watch } from '../poll.js';
 import { table } from '../table.js';
 
-const SPAN_MS = 15 * 60_000;
 const PARTS = [0.001, 0.01, 0.05];
 
 const keyOf = ({ domain, rule }) => `${domain}\n${rule}`;
@@ -18,15 +16,12 @@ const nameCell = (get) => h('div', {}, h('span', { class: 'path' }, get().rule),
 
 export function candidates() {
   const list = comparisons();
-  const differences = differenceChart();
   const limits = recommendations();
   const trouble = troubles('candidates', 'recommendations');
   const note = h('span');
-  const stop = all(trouble.stop, differences.stop, watch('candidates', 'recommendations'),
+  const stop = all(trouble.stop, watch('candidates', 'recommendations'),
     data.candidates.subscribe((answer) => {
-      if (!answer) return;
-      list.update(answer.candidates);
-      differences.add(answer.candidates);
+      if (answer) list.update(answer.candidates);
     }),
     data.recommendations.subscribe((answer) => {
       if (!answer) return;
@@ -36,7 +31,6 @@ export function candidates() {
   const node = h('div', { class: 'view' },
     head('Candidates', 'Limits that are charged beside those of rules, and deny nothing; and limits that the demand of keys recommends.'),
     trouble.node,
-    panel('Differences', 'hits per second that only one of both denies, while this page is open', differences.node),
     panel('Comparisons', 'of all instances', list.node),
     panel('Recommended limits', note, limits.node));
   return { title: 'Candidates', node, stop };
@@ -64,39 +58,6 @@ function comparisons() {
     ],
   });
 }
-
-/** The differences of all rules together, from the growth of the sums while the page is open. */
-function differenceChart() {
-  const samples = [];
-  let before = null;
-  const drawn = chart({
-    name: 'Differences per second',
-    span: SPAN_MS,
-    show: rate,
-    series: [
-      { name: 'only the candidate denies', kind: 'over', value: (sample) => sample.candidate_only },
-      { name: 'only the rule denies', kind: 'degraded', value: (sample) => sample.rule_only },
-    ],
-  });
-  return {
-    node: drawn.node,
-    stop: drawn.stop,
-    add(found) {
-      const now = { at_ms: Date.now(), candidate_only: total(found, 'candidate_only'), rule_only: total(found, 'rule_only') };
-      const seconds = before && (now.at_ms - before.at_ms) / 1000;
-      if (seconds > 0) {
-        const grown = (name) => Math.max(0, now[name] - before[name]) / seconds;
-        samples.push({ at_ms: now.at_ms, candidate_only: grown('candidate_only'), rule_only: grown('rule_only') });
-        while (samples[0].at_ms < now.at_ms - SPAN_MS) samples.shift();
-        const last = samples.at(-1);
-        drawn.update(samples, `Now ${rate(last.candidate_only)} a second only by candidates, ${rate(last.rule_only)} only by rules.`);
-      }
-      before = now;
-    },
-  };
-}
-
-const total = (found, name) => found.reduce((all, one) => all + one.hits[name], 0);
 
 function recommendations() {
   const limit = (found, part) => {
