@@ -19,9 +19,6 @@ use crate::{
     settings::RegionsCommand,
 };
 
-/// Hits of a limit for each region, below which shares deny much of what the limit admits.
-const MIN_SHARE: u32 = 20;
-
 /// Regions as an instance has them.
 #[derive(Debug, Deserialize)]
 struct Regions {
@@ -36,10 +33,6 @@ pub(super) fn run(api: &ApiClient, command: &RegionsCommand) -> Result<CommandOu
         RegionsCommand::List => {
             let (regions, json) = read(api)?;
             Ok(CommandOutput { text: list(&regions), json })
-        }
-        RegionsCommand::Explain { limit } => {
-            let (regions, _) = read(api)?;
-            Ok(explain(&regions.view, *limit))
         }
         RegionsCommand::Drop { name, file, write, force } => {
             if !force {
@@ -93,19 +86,12 @@ const fn state(region: &RegionView) -> &'static str {
     }
 }
 
-/// Part of every global limit, in percent.
+/// Part of every global limit, in percent, rounded down.
 fn share(regions: &RegionsView, region: &RegionView) -> String {
-    let (thousandths, _) = part_of(1_000, regions, region);
-    format!("{}.{} %", thousandths / 10, thousandths % 10)
-}
-
-/// Part of a limit, rounded down, and whether a rest remains.
-fn part_of(limit: u32, regions: &RegionsView, region: &RegionView) -> (u64, bool) {
     let weight = |region: &RegionView| if region.lost { 0 } else { u64::from(region.weight) };
     let total = regions.regions.iter().map(weight).fold(0, u64::saturating_add);
-    let whole = u64::from(limit).saturating_mul(weight(region));
-    let rest = whole.checked_rem(total).unwrap_or_default();
-    (whole.checked_div(total).unwrap_or_default(), rest > 0)
+    let thousandths = weight(region).saturating_mul(1_000).checked_div(total).unwrap_or_default();
+    format!("{}.{} %", thousandths / 10, thousandths % 10)
 }
 
 /// Notes about everything that is not as it should be.
@@ -150,35 +136,6 @@ fn notes(regions: &RegionsView, rules: Option<&CopyState>) -> String {
         }
     }
     notes
-}
-
-fn explain(regions: &RegionsView, limit: u32) -> CommandOutput {
-    let mut rows = Vec::new();
-    let mut json = Vec::new();
-    for region in &regions.regions {
-        // Rounded down; the rest goes to regions in an order of the counter.
-        let (least, has_rest) = part_of(limit, regions, region);
-        let hits =
-            if has_rest { format!("{least} or {}", least.saturating_add(1)) } else { least.to_string() };
-        json.push(json!({ "region": region.name, "least": least, "state": state(region) }));
-        rows.push([escape_line(&region.name), state(region).to_owned(), hits]);
-    }
-    let mut text = format!(
-        "A limit of {limit} in generation {}, as {} has it, before loans:\n",
-        regions.generation,
-        escape_line(&regions.region)
-    );
-    text.push_str(&table(["REGION", "STATE", "HITS"], &rows));
-    let sharing = regions.regions.iter().filter(|region| !region.lost).count();
-    let sharing = u32::try_from(sharing).unwrap_or(u32::MAX);
-    if sharing > 1 && limit < sharing.saturating_mul(MIN_SHARE) {
-        let _ = writeln!(
-            text,
-            "shares below {MIN_SHARE} hits deny requests that the limit admits; consider a primary region"
-        );
-    }
-    text.push_str(&notes(regions));
-    CommandOutput { text, json: json!({ "limit": limit, "shares": json }) }
 }
 
 /// Returns an error if a region answers.
@@ -294,16 +251,6 @@ mod tests {
             assert!(text.contains(note), "{text}");
         }
         assert!(!text.contains("ap-south is unreachable"), "{text}");
-    }
-
-    #[test]
-    fn shares_of_a_limit_are_explained() {
-        let text = explain(&regions().view, 10).text;
-        assert!(text.contains("us-east   own    6 or 7\n"), "{text}");
-        assert!(text.contains("eu-west   down   3 or 4\n"), "{text}");
-        assert!(text.contains("ap-south  lost   0\n"), "{text}");
-        assert!(text.contains("primary region"), "{text}");
-        assert!(!explain(&regions().view, 6_000).text.contains("primary region"));
     }
 
     #[test]

@@ -4,19 +4,11 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use crate::settings::parsers::count;
-
 /// Command about the regions.
 #[derive(Clone, Debug, Subcommand)]
 pub enum RegionsCommand {
     /// List the regions with their shares, and whether the instance that answers reaches them.
     List,
-    /// Show what each region has of a limit with `scope: global`, and why it may be less.
-    Explain {
-        /// Hits of the limit, its `requests_per_unit`.
-        #[arg(long, value_name = "HITS", value_parser = count::<u32>)]
-        limit: u32,
-    },
     /// Mark a region as lost, so that the others use its share: print the region table with the region as `lost: true`
     /// and the next generation.
     Drop {
