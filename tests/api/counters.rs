@@ -25,10 +25,7 @@ fn counters_are_read_reset_and_refunded() {
     }
     for _ in 0..2 {
         let read = &admin.get("/usage?domain=web&descriptor=k%3Dv")["limits"][0];
-        assert_eq!(
-            (&read["used"], &read["remaining"], &read["held"]),
-            (&json!(3), &json!(0), &json!(0))
-        );
+        assert_eq!((&read["used"], &read["remaining"], &read["held"]), (&json!(3), &json!(0), &json!(0)));
         assert_eq!((&read["rule"], &read["limit"]), (&json!("k"), &json!("3 per year, fixed_window")));
         let request = json!({"domain": "web", "descriptors": [k("v")]});
         let tried = &admin.done("POST", "/try", &request, 200)["descriptors"][0]["counter"];

@@ -21,7 +21,13 @@ struct Switches {
 pub(super) fn run(api: &ApiClient, command: &SwitchCommand) -> Result<CommandOutput, ClientError> {
     match command {
         SwitchCommand::List => show(api),
-        SwitchCommand::Set { rule: RuleSelector { domain, rule }, mode, enforce_percent, reason, lifetime } => {
+        SwitchCommand::Set {
+            rule: RuleSelector { domain, rule },
+            mode,
+            enforce_percent,
+            reason,
+            lifetime,
+        } => {
             let mut body = json!({ "domain": domain, "rule": rule, "mode": mode, "reason": reason });
             if let (Some(percent), Some(body)) = (enforce_percent, body.as_object_mut()) {
                 body.insert("enforce_percent".to_owned(), json!(percent));

@@ -142,8 +142,9 @@ mod tests {
 
     #[test]
     fn an_older_release_names_no_instances() {
-        let text =
-            top_text(&serde_json::from_value(serde_json::json!({"domains": [], "window_s": 60})).expect("read"));
+        let text = top_text(
+            &serde_json::from_value(serde_json::json!({"domains": [], "window_s": 60})).expect("read"),
+        );
         assert_eq!(text, "no requests within the last minute\n");
     }
 }

@@ -14,6 +14,7 @@ mod tests;
 
 use clap::{Args, Subcommand};
 
+use self::connection::ConnectionFlags;
 pub(super) use self::connection::FLAGS;
 pub use self::{
     connection::{AdminUrl, ClientIdentity, ConnectionSettings, OutputFormat},
@@ -25,7 +26,6 @@ pub use self::{
     switches::{RuleSelector, SwitchCommand},
     traffic::{EventsQuery, RuleQuery, TopQuery},
 };
-use self::connection::ConnectionFlags;
 use super::{Command, error::Problem};
 
 /// Settings of a call to the admin API.

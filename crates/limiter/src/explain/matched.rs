@@ -1,19 +1,23 @@
 //! The rule that a descriptor matches, and its counter.
 
+use serde::Serialize;
 use tollgate_core::descriptor::Entry;
 use tollgate_rules::{Domain, Limit, Rule, RuleOverride, StatedValue};
 
 use super::limit_text;
 use crate::cell_of;
 
-/// A matched rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A matched rule. Its JSON form is that of a dry run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MatchedRule {
     /// Its domain.
+    #[serde(skip)]
     pub domain: String,
     /// Its path in the tree.
+    #[serde(rename = "rule")]
     pub path: String,
     /// Path of its descriptor: the same, unless it is one of several limits.
+    #[serde(skip)]
     pub descriptor: String,
     /// Its name; empty if it has no name.
     pub name: String,
@@ -24,29 +28,36 @@ pub struct MatchedRule {
     /// Text form of its limit.
     pub limit: String,
     /// Where its keys are stated, if it inherits or an overlay changed it: `burst from rules.yaml:7`.
+    #[serde(skip)]
     pub stated: Vec<String>,
     /// Whether it has a `min_interval`.
+    #[serde(skip)]
     pub has_min_interval: bool,
     /// Its `on_store_error` policy, if stated.
+    #[serde(skip)]
     pub on_store_error: Option<&'static str>,
     /// The override that decides in its place, if one is active.
+    #[serde(rename = "override")]
     pub by_override: Option<AppliedOverride>,
     /// Whether it is in shadow mode.
+    #[serde(skip)]
     pub is_shadow: bool,
     /// Whether it is a quota.
+    #[serde(skip)]
     pub is_quota: bool,
     /// The path of the rule of the same request that replaces it.
     pub replaced_by: Option<String>,
 }
 
 /// Override that decides in the place of a matched rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AppliedOverride {
     /// Its identifier.
     pub id: String,
     /// Whether it is one of the key, and not of the whole rule.
     pub is_of_key: bool,
     /// Its end in milliseconds since 1970, if it has one.
+    #[serde(rename = "expires_at_ms")]
     pub ends_at_ms: Option<u64>,
     /// Text form of the limit of the rule itself.
     pub rule_limit: String,

@@ -231,7 +231,11 @@ async fn audit(
 }
 
 /// Sends the requests, and responds with the use of the limits after them.
-async fn respond(api: &Api, domain: String, CounterTarget { rules, requests, .. }: CounterTarget) -> ApiResult {
+async fn respond(
+    api: &Api,
+    domain: String,
+    CounterTarget { rules, requests, .. }: CounterTarget,
+) -> ApiResult {
     let readings = api.parts.counters.send(&requests).await;
     let held = api.parts.counters.held_hits(&requests);
     let mut limits = Vec::new();

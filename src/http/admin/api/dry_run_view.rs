@@ -45,26 +45,12 @@ struct LimitView {
     may_violate_min_interval: bool,
 }
 
+/// A rule and its switch.
 #[derive(Debug, Serialize)]
 struct MatchedRuleView {
-    rule: String,
-    name: String,
-    file: String,
-    line: usize,
-    limit: String,
+    #[serde(flatten)]
+    rule: MatchedRule,
     switch: Option<SwitchMode>,
-    #[serde(rename = "override")]
-    by_override: Option<AppliedOverrideView>,
-    replaced_by: Option<String>,
-}
-
-/// The override that decides in place of a rule, and what the rule itself states.
-#[derive(Debug, Serialize)]
-struct AppliedOverrideView {
-    id: String,
-    is_of_key: bool,
-    expires_at_ms: Option<u64>,
-    rule_limit: String,
 }
 
 /// A counter, with its state if the store responds.
@@ -208,7 +194,7 @@ impl LimitView {
             denies,
             is_quota: rule.is_quota,
             may_violate_min_interval: denies.is_none() && state.is_some(),
-            rule: MatchedRuleView::new(rule, switch),
+            rule: MatchedRuleView { rule, switch },
         }
     }
 }
@@ -224,25 +210,5 @@ fn denies(
         _ if rule.is_shadow => Some(false),
         (None | Some(SwitchMode::Emergency), Some(Ok(state))) => state.would_pass.map(|passes| !passes),
         (None | Some(SwitchMode::Emergency), Some(Err(_))) => None,
-    }
-}
-
-impl MatchedRuleView {
-    fn new(rule: MatchedRule, switch: Option<SwitchMode>) -> Self {
-        Self {
-            rule: rule.path,
-            name: rule.name,
-            file: rule.file,
-            line: rule.line,
-            limit: rule.limit,
-            switch,
-            by_override: rule.by_override.map(|applied| AppliedOverrideView {
-                id: applied.id,
-                is_of_key: applied.is_of_key,
-                expires_at_ms: applied.ends_at_ms,
-                rule_limit: applied.rule_limit,
-            }),
-            replaced_by: rule.replaced_by,
-        }
     }
 }

@@ -38,7 +38,7 @@ macro_rules! assets {
 pub(super) const PAGE: Asset = Asset { name: "index.html", text: include_str!("index.html") };
 
 /// Every other file.
-pub(super) static ASSETS: [Asset; 80] = assets![
+pub(super) static ASSETS: [Asset; 79] = assets![
     "icon.svg",
     "css/base.css",
     "css/chart.css",

@@ -55,7 +55,8 @@ fn the_keys_of_a_window_replace_it_together_and_parameters_stay_with_their_algor
 
 #[test]
 fn an_override_sets_a_candidate_with_the_other_values_of_the_rule() {
-    let changed = overridden("unit: year, requests_per_unit: 9", r#"{"candidate": {"requests_per_unit": 8}}"#);
+    let changed =
+        overridden("unit: year, requests_per_unit: 9", r#"{"candidate": {"requests_per_unit": 8}}"#);
     let changed = changed.expect("valid");
     let candidate = changed.rollout.candidate.as_ref().expect("a candidate").quota;
     assert_eq!((quota(&changed).0, candidate.limit, candidate.window.unit()), (9, 8, Unit::Year));

@@ -3,9 +3,7 @@
 use tollgate_core::{SyncMode, descriptor::Entry};
 
 use super::{assert_says, clean, domain, errors};
-use crate::{
-    Limit, Rule, Rules,
-};
+use crate::{Limit, Rule, Rules};
 
 /// The descriptor `k` with these limits, each in a line from 5 on, and these keys besides.
 fn with(descriptor: &str, limits: &[&str]) -> String {

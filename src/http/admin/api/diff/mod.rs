@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use tollgate_control::Files;
 use tollgate_rules::{Rules, config::Options};
 
-pub(crate) use self::rules::RuleChange;
 use self::files::FilePatch;
+pub(crate) use self::rules::RuleChange;
 use super::{
     draft::{self, DraftFiles},
     extract::{Integer, JsonBody, PathParam, QueryParams, VersionSelector},
