@@ -5,7 +5,7 @@
 #   RATELIMIT=… LIMITADOR=… benches/peers.sh            the binaries of the services; a service without one is left out
 #   ROUNDS=3 CELL_SECONDS=10 benches/peers.sh           shorter cells, in several rounds
 #   ONLY='1 key' RAW=a.tsv benches/peers.sh             some loads, whose raw data goes to this file; no page is written
-#   TOLLGATE=… ECHO=… benches/peers.sh                  these binaries, of `tollgate` and of `benches/echo.rs`
+#   TOLLGATE=… ECHO=… LOAD=… benches/peers.sh           these binaries, of `tollgate`, `benches/echo.rs` and `tollgate-load`
 #
 # RATELIMIT is envoyproxy/ratelimit (its `service_cmd`), LIMITADOR Kuadrant's `limitador-server`; RATELIMIT_VERSION and
 # LIMITADOR_VERSION name them in the results. Each cell starts a new Redis and a new server with its defaults, warms up for
@@ -24,8 +24,11 @@ RAW=${RAW:-$([ -n "$ONLY" ] && echo /dev/null || echo $RESULTS)}
 # The program of the image.
 if [ -z "${TOLLGATE:-}" ]; then sh deploy/docker/compile.sh target/shipped; fi
 if [ -z "${ECHO:-}" ]; then cargo build --profile dist --locked --example echo; fi
+if [ -z "${LOAD:-}" ]; then cargo build --profile dist --locked --package tollgate-load; fi
 # shellcheck disable=SC2034 # Used by the parts.
 tollgate=${TOLLGATE:-target/shipped/usr/bin/tollgate} floor=${ECHO:-target/dist/examples/echo}
+# shellcheck disable=SC2034
+load_generator=${LOAD:-target/dist/tollgate-load}
 work=$(mktemp -d)
 for part in compare/servers compare/measure peers/servers; do
     # shellcheck source=/dev/null
@@ -33,7 +36,7 @@ for part in compare/servers compare/measure peers/servers; do
 done
 trap stop_all EXIT
 
-# Name and flags of `tollgate load`. A closed loop of 4 × 32 requests unless there is a rate.
+# Name and flags of `tollgate-load`. A closed loop of 4 × 32 requests unless there is a rate.
 TAG='--descriptor tenant={key} --descriptor tenant={key},path=orders --descriptor tenant={key},path=search'
 LOADS=(
     "1 key|--descriptor client=0"

@@ -2,7 +2,8 @@
 # Measures capacity by instances, shards and processors, and writes a table, a model and a plot.
 #
 #   benches/scale.sh                                    builds, and measures on all processors of this machine
-#   benches/scale.sh --tollgate FILE --out DIRECTORY    measures a program that another machine built; needs no toolchain
+#   benches/scale.sh --tollgate FILE --load FILE        measures a program that another machine built, with its load
+#                                                       generator; needs no toolchain
 #   benches/scale.sh --plan 16                          prints the rows for a machine of 16 processors
 #   benches/scale.sh --quick                            a few short rows, to check the script
 #
@@ -22,7 +23,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # shellcheck disable=SC2034 # Used by the parts.
-tollgate='' redis_server=redis-server redis_cli=redis-cli out=target/scale port=18500 mode=full only=''
+tollgate='' load_generator='' redis_server=redis-server redis_cli=redis-cli out=target/scale port=18500 mode=full only=''
 usage() {
     sed -n '2,/^set /s/^# \{0,1\}//p' benches/scale.sh >&2
     exit 2
@@ -33,6 +34,7 @@ while [ $# -gt 0 ]; do
         --quick) mode=quick && shift ;;
         --plan) mode=plan && planned=${2:-} && shift 2 ;;
         --tollgate) tollgate=$2 && shift 2 ;;
+        --load) load_generator=$2 && shift 2 ;;
         --redis-server) redis_server=$2 && shift 2 ;;
         --redis-cli) redis_cli=$2 && shift 2 ;;
         --out) out=$2 && shift 2 ;;
@@ -59,6 +61,10 @@ if [ -z "$tollgate" ]; then
     # The program of the image.
     sh deploy/docker/compile.sh target/shipped
     tollgate=target/shipped/usr/bin/tollgate
+fi
+if [ -z "$load_generator" ]; then
+    cargo build --profile dist --locked --package tollgate-load
+    load_generator=target/dist/tollgate-load
 fi
 mkdir -p "$out"
 work=$(mktemp -d)

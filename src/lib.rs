@@ -37,7 +37,7 @@ pub use tollgate_core::{
 pub use tollgate_limiter::{self as limiter, talkers, verdict};
 pub use tollgate_metrics as metrics;
 pub use tollgate_rules::{self as rules, config};
-pub use tollgate_runtime::{panics, redact};
+pub use tollgate_runtime::{bounded_file, panics, redact};
 pub use tollgate_store as store;
 
 // In the order of imports, lowest first.

@@ -10,7 +10,7 @@ use mimalloc::MiMalloc;
 use tokio::runtime::Builder;
 use tollgate::{
     bootstrap,
-    cli::{admin_client, check, docs, explain, migrate, schema, shell},
+    cli::{admin_client, check, docs, explain, schema, shell},
     settings::{self, Command, Settings},
 };
 
@@ -22,12 +22,6 @@ fn main() -> ExitCode {
         Ok(Command::Serve(settings)) => serve(*settings),
         Ok(Command::Check(flags)) => exit_code(&check::run(&flags, &mut io::stdout(), &mut io::stderr())),
         Ok(Command::Explain(flags)) => exit_code(&explain::run(&flags, &mut io::stdout(), &mut io::stderr())),
-        Ok(Command::Migrate(settings)) => {
-            exit_code(&migrate::run(&settings, &mut io::stdout(), &mut io::stderr()))
-        }
-        Ok(Command::Load(settings)) => {
-            exit_code(&tollgate_load::run(&settings, &mut io::stdout(), &mut io::stderr()))
-        }
         Ok(Command::Schema) => exit_code(&schema::run(&mut io::stdout())),
         Ok(Command::Completions(shell)) => exit_code(&shell::completions(shell, &mut io::stdout())),
         Ok(Command::Man(directory)) => {

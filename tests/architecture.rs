@@ -29,10 +29,11 @@ pub(crate) fn files_below(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The `src` directories of the root crate and of those in `crates/`, each with the crate's name.
+/// The `src` directories of the root crate and of those in `crates/` and `tools/`, each with the crate's name.
 pub(crate) fn crate_sources() -> Vec<(String, PathBuf)> {
     let mut sources = vec![("tollgate".to_owned(), project("src"))];
-    for entry in fs::read_dir(project("crates")).expect("a directory") {
+    let folders = ["crates", "tools"].map(|folder| fs::read_dir(project(folder)).expect("a directory"));
+    for entry in folders.into_iter().flatten() {
         let path = entry.expect("readable").path();
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
         if path.join("src").is_dir() {

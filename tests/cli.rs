@@ -236,7 +236,7 @@ fn completions_of_each_shell_name_the_commands() {
         let output = command().args(["completions", shell]).output().expect("it runs");
         let script = String::from_utf8(output.stdout).expect("UTF-8");
         assert!(
-            output.status.success() && script.contains("migrate") && script.contains("store-timeout"),
+            output.status.success() && script.contains("explain") && script.contains("store-timeout"),
             "{shell}"
         );
     }

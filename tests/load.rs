@@ -1,4 +1,4 @@
-//! `tollgate load`, against tollgate.
+//! `tollgate-load`, against tollgate.
 
 use std::{
     process::{Output, Stdio},
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::support::{
     free_port, signal,
-    tollgate::{Tollgate, command, rules},
+    tollgate::{Tollgate, rules, tool},
 };
 
 const RULES: &str = "
@@ -25,8 +25,8 @@ descriptors:
 /// Runs a load of the words in `line` on a server.
 fn load(port: u16, line: &str) -> Output {
     let target = format!("http://127.0.0.1:{port}");
-    let words = ["load", "--domain", "d", "--target", &target];
-    command().args(words).args(line.split(' ')).output().expect("it runs")
+    let words = ["--domain", "d", "--target", &target];
+    tool("tollgate-load").args(words).args(line.split(' ')).output().expect("it runs")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -136,8 +136,8 @@ fn an_interrupted_load_has_counted_all_sent_requests() {
     let tollgate = Tollgate::start(config.path(), &[]);
     for rate in ["", " --rate 2000"] {
         let target = format!("http://127.0.0.1:{}", tollgate.grpc_port);
-        let line = format!("load --domain d --descriptor open={{key}} --duration 1h --warmup 0 --json{rate}");
-        let mut load = command();
+        let line = format!("--domain d --descriptor open={{key}} --duration 1h --warmup 0 --json{rate}");
+        let mut load = tool("tollgate-load");
         load.args(line.split(' ')).args(["--target", &target]).stdout(Stdio::piped());
         let before = passed(&tollgate);
         let load = load.spawn().expect("it runs");
@@ -169,9 +169,14 @@ fn until_passed(tollgate: &Tollgate, count: u64) {
 /// Runs a load, during which the server stands still for some time.
 fn during_a_pause(tollgate: &Tollgate, line: &str, pause: Duration) -> Output {
     let target = format!("http://127.0.0.1:{}", tollgate.grpc_port);
-    let words = ["load", "--domain", "d", "--target", &target];
+    let words = ["--domain", "d", "--target", &target];
     let before = passed(tollgate);
-    let load = command().args(words).args(line.split(' ')).stdout(Stdio::piped()).spawn().expect("it runs");
+    let load = tool("tollgate-load")
+        .args(words)
+        .args(line.split(' '))
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
     until_passed(tollgate, before + 20);
     tollgate.signal("STOP");
     thread::sleep(pause);
@@ -202,28 +207,4 @@ fn a_recovered_server_is_called_again() {
     let report = json(&load(tollgate.grpc_port, line));
     // A connection that is not made again answers 60.
     assert!(report["ok"].as_u64() > Some(150), "{report}");
-}
-
-#[test]
-fn mistakes_are_clear() {
-    let output = load(free_port(), "--descriptor client=a");
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).starts_with("cannot connect to http://127.0.0.1:"), "{output:?}");
-    for (line, says) in [
-        ("--descriptor client", "--descriptor: `client` is not an entry; expected KEY=VALUE"),
-        (
-            "--descriptor client=a --keys 2",
-            "--keys: several keys, but no descriptor has one; expected {key} in a --descriptor",
-        ),
-        (
-            "--descriptor client={key} --target redis://a:1",
-            "--target: `redis://a:1` is invalid; expected http://HOST:PORT",
-        ),
-        ("--descriptor client={key} --rate 0", "--rate: `0` is invalid; expected a number above 0"),
-        ("--keys 1", "--descriptor"),
-    ] {
-        let output = load(1, line);
-        assert_eq!(output.status.code(), Some(2), "{line}");
-        assert!(text(&output.stderr).contains(says), "{line}: {}", text(&output.stderr));
-    }
 }

@@ -6,7 +6,7 @@ use std::{
     process::{self, Command, Output},
 };
 
-use crate::support::tollgate::project;
+use crate::support::tollgate::{project, tool};
 
 fn run(program: &str, arguments: &[&str]) -> Output {
     let output = Command::new(program).args(arguments).current_dir(project("")).output();
@@ -103,8 +103,12 @@ fn a_quick_run_measures_every_role_and_writes_its_files() {
     let out = directory.path().to_str().expect("a name");
     // Ports that no test is given, and other runs on this machine hardly.
     let port = (5_000 + process::id() % 14 * 300).to_string();
-    let tollgate = env!("CARGO_BIN_EXE_tollgate");
-    run("benches/scale.sh", &["--quick", "--tollgate", tollgate, "--port", &port, "--out", out]);
+    let (tollgate, load) = (env!("CARGO_BIN_EXE_tollgate"), tool("tollgate-load"));
+    let load = load.get_program().to_str().expect("a name");
+    run(
+        "benches/scale.sh",
+        &["--quick", "--tollgate", tollgate, "--load", load, "--port", &port, "--out", out],
+    );
     let rows = fs::read_to_string(directory.path().join("rows.tsv")).expect("it is written");
     let rows = fields(&rows);
     assert_eq!(rows.len(), 4, "{rows:?}");

@@ -40,7 +40,7 @@ measure_latency() {
             alone=$(quiet "$servers" $flags | number p99)
             # The server has to be the bottleneck, not the processor of the load generator.
             # shellcheck disable=SC2086
-            nice -n 10 "$tollgate" load --target "http://127.0.0.1:${PORTS[$servers]}" --domain bench --quiet \
+            nice -n 10 "$load_generator" --target "http://127.0.0.1:${PORTS[$servers]}" --domain bench --quiet \
                 --connections 1 --streams 64 --warmup 0 --duration "$((SECONDS_EACH + 2))s" $flags >/dev/null &
             busy=$!
             sleep 0.5

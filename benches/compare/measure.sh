@@ -6,7 +6,7 @@ load() { # servers seconds flags...
     local servers=$1 seconds=$2 server targets=()
     shift 2
     for server in $servers; do targets+=(--target "http://127.0.0.1:${PORTS[$server]}"); done
-    "$tollgate" load "${targets[@]}" --domain bench --warmup 0 --duration "${seconds}s" --json "$@"
+    "$load_generator" "${targets[@]}" --domain bench --warmup 0 --duration "${seconds}s" --json "$@"
 }
 
 # A number of the report on stdin; 0 if it is missing.

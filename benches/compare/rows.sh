@@ -1,6 +1,6 @@
 # The rows of costs: load, servers and targets. Sourced by benches/compare.sh.
 #
-# Id, name, servers, flags of `tollgate load`, and two targets, as multiples within the same round: of the service's CPU,
+# Id, name, servers, flags of `tollgate-load`, and two targets, as multiples within the same round: of the service's CPU,
 # and of Redis' CPU. Both are multiples of the service's CPU in the row `floor`, which is F, or of the same figure of
 # another row. In the flags, {round} is another text in each round, so that the counters are new.
 # shellcheck shell=bash disable=SC2034,SC2154 # Used by the other parts; set by benches/compare.sh.

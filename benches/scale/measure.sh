@@ -59,7 +59,7 @@ load() { # workload instances threads processors seconds flags...
     for ((at = 0; at < $2; at++)); do targets+=(--target "http://127.0.0.1:$((port + 200 + at))"); done
     # Enough for each worker and each thread to have several.
     connections=$((2 * (${#CPUS[@]} > 2 ? ${#CPUS[@]} : 2)))
-    pinned "$4" "$tollgate" load "${targets[@]}" --domain bench --descriptor "$descriptor" --keys 100000 \
+    pinned "$4" "$load_generator" "${targets[@]}" --domain bench --descriptor "$descriptor" --keys 100000 \
         --connections "$connections" --streams 32 --threads "$3" --warmup 0 --duration "$5s" --json --quiet "${@:6}"
 }
 

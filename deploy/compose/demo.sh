@@ -13,7 +13,8 @@ ENVOY=${ENVOY:-http://127.0.0.1:10000}
 RULES=${RULES:-rules/demo.yaml}
 PACE=${PACE:-1}
 TOLLGATE=${TOLLGATE:-docker compose exec -T tollgate /usr/bin/tollgate}
-TARGET=${TARGET:-http://tollgate:8081}
+LOAD=${LOAD:-cargo run --quiet --release --package tollgate-load --}
+TARGET=${TARGET:-http://127.0.0.1:8081}
 NODES="redis-1 redis-2 redis-3 redis-4 redis-5 redis-6"
 STOP_REDIS=${STOP_REDIS:-docker compose --progress quiet pause $NODES}
 START_REDIS=${START_REDIS:-docker compose --progress quiet unpause $NODES}
@@ -73,10 +74,10 @@ curl -s -i "$ENVOY/login-$run" | tr -d '\r' | grep -iE '^(HTTP|retry-after|x-rat
 pause 20
 
 narrate "A hot key: a client sends $HOT requests per second, and has 50. Beside it, 200 clients within their limits:"
-$TOLLGATE load --target "$TARGET" --domain edge --descriptor "client=$run-{key}" --keys 200 --rate 400 \
+$LOAD --target "$TARGET" --domain edge --descriptor "client=$run-{key}" --keys 200 --rate 400 \
     --duration "${SECONDS_OF_LOAD}s" --quiet </dev/null >/dev/null &
 others=$!
-$TOLLGATE load --target "$TARGET" --domain edge --descriptor "client=$run-hot" --rate "$HOT" \
+$LOAD --target "$TARGET" --domain edge --descriptor "client=$run-hot" --rate "$HOT" \
     --duration "${SECONDS_OF_LOAD}s" --quiet
 wait "$others" || fail "the load of other clients failed"
 # An instance publishes its requests every two seconds, and each reads those of all at most once a second.

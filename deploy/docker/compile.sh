@@ -49,7 +49,8 @@ build_with_pgo() {
     profile=$profiles/$(cat "$instrumented" "$here/train.sh" "$here/training/rules.yaml" | sha256sum | cut -c 1-16)
     if [ ! -e "$profile" ]; then
         rm -rf "$profiles" "$target/optimized"
-        sh "$here/train.sh" "$instrumented"
+        cargo build --locked --release --package tollgate-load --target-dir "$target"
+        sh "$here/train.sh" "$instrumented" "$target/release/tollgate-load"
         "$merge" merge --output="$profiles/merged" "$profiles/raw"
         mv "$profiles/merged" "$profile"
     fi

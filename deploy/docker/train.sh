@@ -3,12 +3,12 @@
 # Redis and a Redis Cluster of one node. An instrumented program writes its profile when it ends, to the directory that
 # it was built for. Each of 27 loads takes TRAIN_SECONDS, 2 by default. Needs redis-server 7 or later, redis-cli and curl.
 #
-# usage: train.sh PROGRAM [REDIS_PORT CLUSTER_PORT GRPC_PORT HTTP_PORT]
+# usage: train.sh PROGRAM LOAD_GENERATOR [REDIS_PORT CLUSTER_PORT GRPC_PORT HTTP_PORT]
 set -eu
 
-program=$1
+program=$1 generator=$2
 rules=$(dirname "$0")/training
-redis=${2:-21190} cluster=${3:-21191} grpc=${4:-21192} http=${5:-21193}
+redis=${3:-21190} cluster=${4:-21191} grpc=${5:-21192} http=${6:-21193}
 work=$(mktemp -d)
 processes=
 stop() {
@@ -51,9 +51,8 @@ start_redis() { # port flags...
 }
 
 load() { # flags...
-    # The load generator is the same program, and has no part in the profile.
-    LLVM_PROFILE_FILE="$work/load.profraw" "$program" load --target "http://127.0.0.1:$grpc" --domain training \
-        --duration "${TRAIN_SECONDS:-2}s" --warmup 0 --quiet "$@" >/dev/null || fail "the load failed: $*"
+    "$generator" --target "http://127.0.0.1:$grpc" --domain training --duration "${TRAIN_SECONDS:-2}s" --warmup 0 --quiet "$@" \
+        >/dev/null || fail "the load failed: $*"
 }
 
 # Serves with a store while loads run. No variable of the caller applies, and a slow machine degrades no decision.

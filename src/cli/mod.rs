@@ -4,6 +4,5 @@ pub mod admin_client;
 pub mod check;
 pub mod docs;
 pub mod explain;
-pub mod migrate;
 pub mod schema;
 pub mod shell;

@@ -14,7 +14,7 @@ const PREFIX: &str = "TOLLGATE_";
 
 /// Variables of a process, without blanks around their values. An empty variable counts as unset.
 #[derive(Debug)]
-pub(super) struct Environment {
+pub struct Environment {
     variables: BTreeMap<String, OsString>,
     /// Names of empty variables.
     empty: BTreeSet<String>,
@@ -33,19 +33,20 @@ pub(super) struct Setting {
 
 /// Flags, notices and problems of a command that come from the environment.
 #[derive(Debug, Default)]
-pub(super) struct EnvironmentFlags {
+pub struct EnvironmentFlags {
     /// Words of a command line, in ascending precedence.
-    pub(super) words: Vec<OsString>,
+    pub words: Vec<OsString>,
     /// Flags of these words, each with the variables that set it.
-    pub(super) origins: Vec<(String, String)>,
+    pub origins: Vec<(String, String)>,
     /// Warnings about variables without effect.
-    pub(super) notices: Vec<String>,
+    pub notices: Vec<String>,
     /// Invalid variables.
-    pub(super) problems: Vec<Problem>,
+    pub problems: Vec<Problem>,
 }
 
 impl Environment {
-    pub(super) fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+    /// The variables of a process.
+    pub fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let named = variables.into_iter();
         let named = named.filter_map(|(name, value)| Some((name.into_string().ok()?, trimmed(value))));
         // Kubernetes creates such variables for a Service named `statsd`, `grpc` or `debug`; they are not ports of the
@@ -67,7 +68,7 @@ impl Environment {
     }
 
     /// The value of a variable, unless it is unset, empty or not UTF-8.
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
+    pub fn get(&self, name: &str) -> Option<&str> {
         self.variables.get(name)?.to_str()
     }
 
@@ -204,7 +205,7 @@ pub(super) fn collects(command: &Command, flag: &str) -> bool {
 }
 
 /// The `TOLLGATE_` variable of a flag.
-pub(super) fn variable(flag: &str) -> String {
+pub fn variable(flag: &str) -> String {
     format!("{PREFIX}{}", flag.replace('-', "_").to_ascii_uppercase())
 }
 

@@ -7,7 +7,7 @@ use tollgate_runtime::redact;
 
 /// An invalid setting, with its text as far as that is no secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Problem {
+pub struct Problem {
     /// Flag or variable.
     name: String,
     /// Reason.
@@ -135,7 +135,7 @@ impl SettingsError {
     }
 
     /// One line per problem.
-    pub(super) fn lines(&self) -> Vec<String> {
+    pub fn lines(&self) -> Vec<String> {
         match &self.cause {
             ErrorCause::Usage(usage) => vec![usage.to_string()],
             ErrorCause::Problems(problems) => problems.iter().map(ToString::to_string).collect(),

@@ -15,9 +15,7 @@ mod environment;
 mod error;
 mod flags;
 mod grpc;
-mod load;
 mod metrics_port;
-mod migrate;
 mod on_store_error;
 mod otlp;
 mod admin_client;
@@ -43,16 +41,13 @@ pub use self::{
         ListCommand, OutputFormat, OverrideCommand, RegionsCommand, RuleQuery, RuleSelector, RulesCommand,
         SwitchCommand, TopQuery, VersionSelector,
     },
-    error::SettingsError,
-    flags::{CheckFlags, DocsPage, ExplainFlags, command, parse},
+    environment::{Environment, EnvironmentFlags, variable},
+    error::{Problem, SettingsError},
+    flags::{CheckFlags, DocsPage, ExplainFlags, collects, command, parse, served, serving},
     grpc::{GrpcListen, GrpcSettings},
     metrics_port::MetricsSettings,
-    migrate::{
-        EffectiveFlag, EffectiveSettings, EnvironmentSource, MASK, MigrateSettings, ReportFormat,
-        VariableOutcome, VariableReport,
-    },
     on_store_error::StoreErrorSettings,
-    parsers::DescriptorArgument,
+    parsers::{DescriptorArgument, boolean},
     process::{HttpSettings, MetricNames, ProcessSettings},
     reference::catalogue::{Mapping, ValueType, Variable, all as reference_variables},
     regions::{PeerSettings, RegionSettings},
@@ -79,10 +74,6 @@ pub enum Command {
     Check(CheckFlags),
     /// Explain the rules that a request matches.
     Explain(ExplainFlags),
-    /// Plan the migration from envoyproxy/ratelimit.
-    Migrate(MigrateSettings),
-    /// Generate load.
-    Load(tollgate_load::LoadSettings),
     /// Call the admin API of a running server.
     AdminClient(AdminClientSettings),
     /// Print the JSON Schema of the rules.

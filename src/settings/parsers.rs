@@ -26,7 +26,10 @@ pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Parses a boolean in the forms of Go's `strconv.ParseBool`.
-pub(super) fn boolean(text: &str) -> Result<bool, String> {
+///
+/// # Errors
+/// The expected values.
+pub fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),

@@ -23,7 +23,7 @@ use crate::{
     support::{
         Process, http,
         redis::{Redis, settings},
-        tollgate::{Tollgate, command, project},
+        tollgate::{Tollgate, command, project, tool},
     },
 };
 
@@ -202,8 +202,8 @@ fn pictures_of_pages_are_small_and_shown() {
 
 /// A load on the rules of the demo, until the test ends.
 fn demo_load(tollgate: &Tollgate, descriptor: &str, keys: &str, rate: &str) -> Process {
-    let child: Child = command()
-        .args(["load", "--target", &format!("http://127.0.0.1:{}", tollgate.grpc_port)])
+    let child: Child = tool("tollgate-load")
+        .args(["--target", &format!("http://127.0.0.1:{}", tollgate.grpc_port)])
         .args(["--domain", "edge", "--descriptor", descriptor, "--keys", keys, "--rate", rate])
         .args(["--duration", "10m", "--quiet"])
         .stdout(Stdio::null())

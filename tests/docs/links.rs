@@ -44,8 +44,18 @@ fn links_resolve() {
             }
         }
         for path in quoted(&text, '`') {
-            let folders =
-                ["src/", "crates/", "lua/", "tests/", "benches/", "config/", "deploy/", "docs/", "examples/"];
+            let folders = [
+                "src/",
+                "crates/",
+                "tools/",
+                "lua/",
+                "tests/",
+                "benches/",
+                "config/",
+                "deploy/",
+                "docs/",
+                "examples/",
+            ];
             let is_ours = folders.iter().any(|folder| path.starts_with(folder));
             if is_ours && !path.contains([' ', '*', '<', '{']) {
                 let file = path.split(':').next().unwrap_or_default();

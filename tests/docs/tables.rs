@@ -7,17 +7,15 @@ use tollgate::{algorithm::Algorithm, settings};
 use super::{Page, page, pages, quoted, read, rows};
 use crate::{
     architecture::{crate_sources, files_below},
-    support::tollgate::command,
+    support::tollgate::{command, tool},
 };
 
 #[test]
 fn flags_and_variables_are_named_as_they_are() {
-    let commands: [&[&str]; 14] = [
+    let commands: [&[&str]; 12] = [
         &[],
         &["check"],
-        &["migrate"],
         &["explain"],
-        &["load"],
         &["rules", "show"],
         &["rules", "diff"],
         &["rules", "apply"],
@@ -32,7 +30,9 @@ fn flags_and_variables_are_named_as_they_are() {
         let help = command().args(words).arg("--help").output().expect("it runs");
         String::from_utf8(help.stdout).expect("a text")
     });
-    let help = help.concat();
+    let of_tool =
+        |name| String::from_utf8(tool(name).arg("--help").output().expect("it runs").stdout).expect("a text");
+    let help = help.concat() + &["tollgate-load", "tollgate-migrate"].map(of_tool).concat();
     // The others name flags of other programs too.
     let is_for_users = |page: &Page| {
         page.path == "README.md"

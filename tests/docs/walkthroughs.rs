@@ -18,7 +18,7 @@ use super::{
 use crate::support::{
     envoy::Envoy,
     http::{self, Answer},
-    tollgate::{Tollgate, command, project, request},
+    tollgate::{Tollgate, project, request, tool},
 };
 
 /// A copy of the rules that `cargo run` serves, to be edited.
@@ -105,7 +105,7 @@ fn assert_headers(answer: &Answer, shown: &str) {
 
 #[test]
 fn a_load_is_reported_as_shown() {
-    let program = "target/release/tollgate load ";
+    let program = "target/release/tollgate-load ";
     let loads: Vec<_> = commands().into_iter().filter(|(command, _)| command.starts_with(program)).collect();
     assert_eq!(loads.len(), 2);
     let tollgate = Tollgate::start(&project("config/default"), &[]);
@@ -114,7 +114,7 @@ fn a_load_is_reported_as_shown() {
         let words =
             shown.strip_prefix(program).expect("found by it").split(' ').map(|word| word.replace('\'', ""));
         let short = ["--target", &target, "--warmup", "0", "--duration", "700ms"];
-        let output = command().arg("load").args(words).args(short).output().expect("it runs");
+        let output = tool("tollgate-load").args(words).args(short).output().expect("it runs");
         let (found, expected) = (String::from_utf8(output.stdout).expect("a text"), expected.expect("shown"));
         match expected.starts_with('{') {
             true => assert_eq!(shape(&json(&found)), shape(&json(&expected))),

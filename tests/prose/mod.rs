@@ -23,7 +23,7 @@ use crate::{
 /// The parts of the repository that are counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
-    /// `src` and `crates/*/src`, with their unit tests.
+    /// `src`, `crates/*/src` and `tools/*/src`, with their unit tests.
     Sources,
     Lua,
     Tests,

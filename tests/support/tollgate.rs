@@ -34,6 +34,16 @@ pub(crate) fn command() -> Command {
     Command::new(other.unwrap_or_else(|| env!("CARGO_BIN_EXE_tollgate").into()))
 }
 
+/// A program of `tools/`, which cargo has built beside the server's if it tests the whole workspace.
+pub(crate) fn tool(name: &str) -> Command {
+    let path = Path::new(env!("CARGO_BIN_EXE_tollgate")).with_file_name(name);
+    assert!(
+        path.exists(),
+        "no {name}; run `cargo test --workspace`, or `cargo build --package {name}` before"
+    );
+    Command::new(path)
+}
+
 /// A file or folder of the project.
 pub(crate) fn project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{Network, World};
 use crate::support::{
     redis::Redis,
-    tollgate::{Tollgate, command, rules},
+    tollgate::{Tollgate, rules, tool},
 };
 
 /// Limits far above what a run sends, and a share of them too.
@@ -55,8 +55,8 @@ impl<'m> Measured<'m> {
     /// Sends requests for a number of seconds, and notes what each cost.
     fn run(&mut self, seconds: u64) {
         let before = [self.tollgate.processor_time(), used(self.redis)];
-        let mut load = command();
-        load.args(["load", "--target", &format!("http://127.0.0.1:{}", self.tollgate.grpc_port)]);
+        let mut load = tool("tollgate-load");
+        load.args(["--target", &format!("http://127.0.0.1:{}", self.tollgate.grpc_port)]);
         load.args(["--domain", "web", "--descriptor", &format!("{}={{key}}", self.key), "--keys", "10000"]);
         load.args(["--warmup", "0s", "--duration", &format!("{seconds}s"), "--json"]);
         let output = load.stderr(Stdio::inherit()).output().expect("it runs");

@@ -20,9 +20,7 @@ use super::{
     environment::{self, Environment, EnvironmentFlags},
     error::Problem,
     grpc::GrpcFlags,
-    load::LoadFlags,
     metrics_port::MetricsFlags,
-    migrate::MigrateFlags,
     on_store_error::StoreErrorFlags,
     otlp::OtlpFlags,
     parsers::{DescriptorArgument, descriptor},
@@ -62,11 +60,6 @@ enum Verb {
     /// Explain the rules that a request matches: the branch that each entry takes and those it passes over, the limit, the
     /// counter, its hash tag and its Redis Cluster slot. Charges nothing.
     Explain(ExplainFlags),
-    /// Plan the migration from envoyproxy/ratelimit: report the equivalent settings, the differences, and the steps, from
-    /// its variables and rules. Exit code 0: works unchanged; 1: needs changes. Starts and changes nothing.
-    Migrate(MigrateFlags),
-    /// Generate load for any rate-limit service, and report request rates, latencies and the hits admitted per key.
-    Load(Box<LoadFlags>),
     /// List, compare and change the rule versions of a running server.
     Rules(SubcommandFlags<RulesCommand>),
     /// Reset and refund counters of a running server, and list and lift their bans.
@@ -256,12 +249,11 @@ fn parse_words(
     };
 
     let verb = words.get(1).and_then(|word| command.find_subcommand(word));
-    let environment: Vec<(OsString, OsString)> = environment.into_iter().collect();
     let found = match verb.map(clap::Command::get_name) {
-        // The variables describe another process, or no process.
-        Some(MIGRATE | DOCS | SCHEMA | COMPLETIONS | MAN) => EnvironmentFlags::default(),
+        // These print files for other programs.
+        Some(DOCS | SCHEMA | COMPLETIONS | MAN) => EnvironmentFlags::default(),
         Some(_) | None => {
-            Environment::new(environment.clone()).flags_of(verb.unwrap_or(&command), &command, is_given)
+            Environment::new(environment).flags_of(verb.unwrap_or(&command), &command, is_given)
         }
     };
     if !found.problems.is_empty() {
@@ -272,22 +264,16 @@ fn parse_words(
     words.splice(at..at, found.words);
     let mut matches = command.try_get_matches_from(words)?;
     let cli = Cli::from_arg_matches_mut(&mut matches)?;
-    resolve(cli, found.notices, environment).map_err(|problem| vec![problem].into())
+    resolve(cli, found.notices).map_err(|problem| vec![problem].into())
 }
 
 /// The command that the flags of a verb state. `notices` are about variables of the environment.
-fn resolve(
-    cli: Cli,
-    notices: Vec<String>,
-    environment: Vec<(OsString, OsString)>,
-) -> Result<Command, Problem> {
+fn resolve(cli: Cli, notices: Vec<String>) -> Result<Command, Problem> {
     match cli.verb {
         None => cli.serve.resolve(notices),
         Some(Verb::Serve(flags)) => flags.resolve(notices),
         Some(Verb::Check(flags)) => Ok(Command::Check(flags)),
         Some(Verb::Explain(flags)) => Ok(Command::Explain(flags)),
-        Some(Verb::Migrate(flags)) => Ok(Command::Migrate(flags.resolve(environment))),
-        Some(Verb::Load(flags)) => flags.resolve().map(Command::Load),
         Some(Verb::Rules(flags)) => flags.resolve(AdminCommand::Rules),
         Some(Verb::Counters(flags)) => flags.resolve(AdminCommand::Counter),
         Some(Verb::Usage(flags)) => flags.resolve(AdminCommand::Usage),
@@ -307,7 +293,6 @@ fn resolve(
 }
 
 const SERVE: &str = "serve";
-const MIGRATE: &str = "migrate";
 const DOCS: &str = "docs";
 const SCHEMA: &str = "schema";
 const COMPLETIONS: &str = "completions";
@@ -319,19 +304,22 @@ pub fn command() -> clap::Command {
 }
 
 /// The flags that an environment sets for `tollgate serve`.
-pub(super) fn serving(environment: &Environment) -> EnvironmentFlags {
+pub fn serving(environment: &Environment) -> EnvironmentFlags {
     let command = command();
     let verb = command.find_subcommand("serve").unwrap_or(&command);
     environment.flags_of(verb, &command, |_| false)
 }
 
 /// Whether a flag of `tollgate serve`, given with its dashes, accumulates its values.
-pub(super) fn collects(flag: &str) -> bool {
+pub fn collects(flag: &str) -> bool {
     environment::collects(&Cli::command(), flag.trim_start_matches('-'))
 }
 
 /// The settings that flags of `tollgate serve` resolve to, without an environment.
-pub(super) fn served(flags: &[OsString]) -> Result<Box<Settings>, SettingsError> {
+///
+/// # Errors
+/// Every invalid flag.
+pub fn served(flags: &[OsString]) -> Result<Box<Settings>, SettingsError> {
     let words = ["tollgate", "serve"].map(OsString::from).into_iter().chain(flags.iter().cloned());
     match parse(words, [])? {
         Command::Serve(settings) => Ok(settings),

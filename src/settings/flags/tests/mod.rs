@@ -254,14 +254,6 @@ fn an_error_shows_the_whole_name_the_text_and_the_expected_form() {
             "explain --domain d edge",
             "arguments of `tollgate explain`:\n  <KEY=VALUE,…>: `edge` is not an entry; expected",
         ),
-        (
-            "load --domain d --descriptor k",
-            "arguments of `tollgate load`:\n  --descriptor: `k` is not an entry",
-        ),
-        (
-            "load --domain d --descriptor k=v --hits 0",
-            "--hits: `0` is invalid; expected a whole number from 1 to",
-        ),
         ("top --limit 0", "--limit: `0` is invalid; expected a whole number from 1 to 100"),
         (
             "switch set shadow --domain d --rule r --reason x --enforce-percent 2O",

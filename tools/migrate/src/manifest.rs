@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use super::{env_file::is_name, source::FileVariables, yaml::documents};
+use crate::{
+    env_file::{FileVariables, is_name},
+    yaml::documents,
+};
 
 /// Variables that identify a container of envoyproxy/ratelimit, whatever the name of its image.
 const IDENTIFYING_VARIABLES: [&str; 4] =

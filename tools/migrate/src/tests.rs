@@ -1,9 +1,9 @@
 use std::{collections::BTreeMap, ffi::OsString};
 
 use proptest::{prelude::*, sample::select};
+use tollgate::settings::{self, Command, Settings};
 
-use super::{Report, source::Deployment};
-use crate::settings::{self, Command, EffectiveSettings, Settings};
+use crate::{Report, VariableOutcome, effective::EffectiveSettings, source::Deployment};
 
 /// Secret that no report may contain.
 const SECRET: &str = "open-sesame";
@@ -143,7 +143,7 @@ proptest! {
 fn a_refused_variable_of_the_reference_is_reported_with_its_reason() {
     let environment = BTreeMap::from([("BACKEND_TYPE".to_owned(), "memcache".to_owned())]);
     let found = EffectiveSettings::of(words_of(&environment));
-    assert_eq!(found.variables[0].outcome, settings::VariableOutcome::Refused);
+    assert_eq!(found.variables[0].outcome, VariableOutcome::Refused);
     assert!(found.problems[0].starts_with("BACKEND_TYPE: ") && found.settings.is_none());
 }
 

@@ -1,17 +1,17 @@
-//! Report of `tollgate migrate`, without secrets.
+//! Report of `tollgate-migrate`, without secrets.
 
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use tollgate_control::RulesSource;
-use tollgate_rules::config::Options;
+use tollgate::{config::Options, control::RulesSource};
 
-use super::{
+use crate::{
+    effective::EffectiveSettings,
     plan,
     rules::{self, RulesReport},
     source::Deployment,
+    verdict::VariableReport,
 };
-use crate::settings::{EffectiveSettings, VariableReport};
 
 /// Default directory of the rules of the reference.
 const DEFAULT_DIRECTORY: &str = "/srv/runtime_data/current/config";

@@ -3,12 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-
-use crate::settings::{
-    environment::{Environment, EnvironmentFlags},
-    parsers::boolean,
-    reference::catalogue::{self, Mapping, Variable},
-};
+use tollgate::settings::{Environment, EnvironmentFlags, Mapping, Variable, boolean, reference_variables};
 
 /// Effect of a variable that is set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -67,7 +62,7 @@ pub(super) fn report(
 ) -> (Vec<VariableReport>, Vec<String>) {
     let (mut reports, mut others) = (Vec::new(), Vec::new());
     for name in names {
-        let known = catalogue::all().find(|variable| variable.name == name);
+        let known = reference_variables().find(|variable| variable.name == name);
         let outcome = match (known, environment.get(&name)) {
             (Some(_), None) => Some((VariableOutcome::Default, "empty, which counts as unset".to_owned())),
             (Some(variable), Some(value)) => {

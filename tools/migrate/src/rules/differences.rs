@@ -7,13 +7,14 @@ use std::{
 
 use serde::Serialize;
 use serde_json::Value;
-use tollgate_metrics::series::MAX_RULES;
-use tollgate_rules::{
-    Rule, Rules,
+use tollgate::{
     config::{Options, is_of_reference},
+    metrics::series::MAX_RULES,
+    rules::{Rule, Rules},
 };
 
-use super::{super::yaml::documents, files::IgnoredFiles, names, texts};
+use super::{files::IgnoredFiles, names, texts};
+use crate::yaml::documents;
 
 /// Difference in behaviour.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

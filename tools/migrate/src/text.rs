@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Report, RulesReport, Setting, Verdict};
+use crate::{Report, RulesReport, Setting, Verdict};
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

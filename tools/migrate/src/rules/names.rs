@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use tollgate_rules::{Limit, Rule, Rules, Value};
+use tollgate::rules::{Limit, Rule, Rules, Value};
 
 /// Path of a rule: its keys with their stated values.
 type RulePath<'a> = Vec<(&'a str, &'a str)>;

@@ -1,7 +1,8 @@
 //! Steps of a migration, as far as they apply.
 
-use super::{Difference, Report, Verdict};
-use crate::settings::{MetricNames, Settings, StoreSettings, VariableOutcome};
+use tollgate::settings::{MetricNames, Settings, StoreSettings};
+
+use crate::{Difference, Report, VariableOutcome, Verdict};
 
 /// All steps, in order.
 pub(super) fn of(report: &Report, settings: Option<&Settings>) -> Vec<String> {

@@ -41,7 +41,7 @@ use parking_lot::Mutex;
 use tokio::{runtime::Builder, select, signal, sync::mpsc};
 use tokio_util::sync::CancellationToken;
 
-pub use self::settings::{InvalidTarget, KEY, LoadModel, LoadSettings, Target};
+pub use self::settings::{Descriptor, InvalidTarget, KEY, LoadSettings, Target};
 use self::{
     admissions::Admissions, error::RequestError, keys::Keys, progress::Progress, report::Report,
     request::Requests, tally::Tally, thread::Ready,

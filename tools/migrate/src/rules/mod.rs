@@ -7,11 +7,11 @@ mod names;
 use std::{fs, path::Path};
 
 use serde::Serialize;
-use tollgate_core::quota::Unit;
-use tollgate_limiter::explain::limit_text;
-use tollgate_rules::{
-    Limit, Rules,
+use tollgate::{
     config::{self, LoadError, Loaded, Options, Severity},
+    limiter::explain::limit_text,
+    quota::Unit,
+    rules::{Limit, Rules},
 };
 
 pub use self::differences::Difference;

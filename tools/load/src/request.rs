@@ -6,7 +6,7 @@ use prost::Message as _;
 use super::{
     error::RequestError,
     messages::{Code, Entry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse},
-    settings::{KEY, LoadSettings},
+    settings::{Descriptor, KEY, LoadSettings},
 };
 
 /// Bytes of the gRPC prefix of a message: the compression flag and the length.
@@ -67,7 +67,7 @@ impl Template {
 
 fn message(settings: &LoadSettings, number: &str) -> RateLimitRequest {
     let fill = |text: &str| text.replace(KEY, number);
-    let descriptor = |entries: &Vec<(String, String)>| RateLimitDescriptor {
+    let descriptor = |Descriptor(entries): &Descriptor| RateLimitDescriptor {
         entries: entries.iter().map(|(key, value)| Entry { key: fill(key), value: fill(value) }).collect(),
     };
     RateLimitRequest {
@@ -107,24 +107,26 @@ mod tests {
     use std::{num::NonZeroU32, time::Duration};
 
     use super::*;
-    use crate::settings::LoadModel;
 
     fn settings(descriptors: &[&[(&str, &str)]], keys: usize) -> LoadSettings {
         let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
         LoadSettings {
             targets: Vec::new(),
             domain: "d".to_owned(),
-            descriptors: descriptors.iter().map(|entries| entries.iter().map(owned).collect()).collect(),
+            descriptors: descriptors
+                .iter()
+                .map(|entries| Descriptor(entries.iter().map(owned).collect()))
+                .collect(),
             hits: NonZeroU32::new(3).expect("positive"),
             keys,
             zipf: 0.0,
             connections: 1,
             streams: 1,
-            model: LoadModel::Closed,
+            rate: None,
             duration: Duration::ZERO,
             warmup: Duration::ZERO,
             timeout: Duration::ZERO,
-            sends_deadline: false,
+            send_deadline: false,
             threads: 1,
             seed: 0,
             admitted_limit: None,

@@ -1,11 +1,14 @@
 //! Sources of the variables of a deployment.
 
-use std::{collections::BTreeMap, ffi::OsString, io, path::Path};
+use std::{ffi::OsString, io, path::Path};
 
-use tollgate_runtime::bounded_file;
+use tollgate::bounded_file;
 
-use super::{env_file, manifest};
-use crate::settings::EnvironmentSource;
+use crate::{
+    env_file::{self, FileVariables},
+    flags::MigrateFlags,
+    manifest,
+};
 
 /// Maximum size of a file.
 const MAX_BYTES: u64 = 16 << 20;
@@ -18,17 +21,6 @@ pub(super) struct Deployment {
     pub(super) variables: Vec<(OsString, OsString)>,
     /// Descriptions of variables with an unknown value.
     pub(super) not_seen: Vec<String>,
-}
-
-/// Variables of a file.
-#[derive(Default)]
-pub(super) struct FileVariables {
-    /// Values by name; the last occurrence of a name applies.
-    pub(super) variables: BTreeMap<String, String>,
-    /// Descriptions of variables with an unknown value.
-    pub(super) not_seen: Vec<String>,
-    /// Numbers of lines that are not KEY=VALUE.
-    pub(super) unread: Vec<usize>,
 }
 
 /// Error of a source, without the contents of the file.
@@ -60,23 +52,24 @@ pub(super) enum SourceError {
     },
 }
 
-/// Reads the variables of a deployment.
-pub(super) fn read(source: &EnvironmentSource) -> Result<Deployment, SourceError> {
-    match source {
-        EnvironmentSource::Process(variables) => Ok(Deployment {
-            source: "the environment of this process".to_owned(),
-            variables: variables.clone(),
-            not_seen: Vec::new(),
-        }),
-        EnvironmentSource::File(path) => {
-            let expected = "lines KEY=VALUE, or the output of `docker inspect`";
-            found(path, env_file::read(&text(path)?), expected)
-        }
-        EnvironmentSource::Manifest(path) => {
-            let expected = "a container with `env`, or a compose service with `environment`";
-            found(path, manifest::read(&text(path)?), expected)
-        }
+/// Reads the variables of a deployment: of a file, or `environment`.
+pub(super) fn read(
+    flags: &MigrateFlags,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Deployment, SourceError> {
+    if let Some(path) = &flags.env_file {
+        let expected = "lines KEY=VALUE, or the output of `docker inspect`";
+        return found(path, env_file::read(&text(path)?), expected);
     }
+    if let Some(path) = &flags.manifest {
+        let expected = "a container with `env`, or a compose service with `environment`";
+        return found(path, manifest::read(&text(path)?), expected);
+    }
+    Ok(Deployment {
+        source: "the environment of this process".to_owned(),
+        variables: environment.into_iter().collect(),
+        not_seen: Vec::new(),
+    })
 }
 
 fn found(path: &Path, found: FileVariables, expected: &'static str) -> Result<Deployment, SourceError> {

@@ -7,7 +7,7 @@ use std::{
 
 use hdrhistogram::Histogram;
 
-use super::{report::Report, settings::LoadModel};
+use super::report::Report;
 
 /// Width of the longest bar in characters.
 const BAR_CHARS: u64 = 40;
@@ -16,10 +16,7 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     let (settings, tally) = (&report.settings, &report.tally);
     let targets: Vec<String> = settings.targets.iter().map(ToString::to_string).collect();
     writeln!(out, "target      {}", targets.join(", "))?;
-    let model = match settings.model {
-        LoadModel::Closed => "closed loop".to_owned(),
-        LoadModel::Open(rate) => format!("{rate} per second"),
-    };
+    let model = settings.rate.map_or("closed loop".to_owned(), |rate| format!("{rate} per second"));
     let (connections, streams) = (settings.connections, settings.streams);
     writeln!(out, "load        {connections} connections with {streams} streams, {model}")?;
     let all = tally.answered().saturating_add(tally.failed());

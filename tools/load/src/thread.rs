@@ -18,7 +18,6 @@ use super::{
     connection::Connection,
     error::RequestError,
     open_loop::OpenLoop,
-    settings::LoadModel,
     stream::{Pacing, Stream},
     timer::Timer,
 };
@@ -61,7 +60,7 @@ async fn connect(run: &Run, thread: usize) -> Result<Vec<Arc<Connection>>, Reque
     let mine = targets.take(settings.connections).skip(thread).step_by(settings.threads.max(1));
     let mut connections = Vec::new();
     for target in mine {
-        let connection = Connection::open(target, settings.timeout, settings.sends_deadline).await?;
+        let connection = Connection::open(target, settings.timeout, settings.send_deadline).await?;
         connections.push(Arc::new(connection));
     }
     Ok(connections)
@@ -75,11 +74,9 @@ async fn send_requests(
     mut timer: Timer,
 ) {
     let settings = &run.settings;
-    let pacing = match settings.model {
-        LoadModel::Closed => Pacing::Closed,
-        LoadModel::Open(rate) => {
-            Pacing::Open(Arc::new(OpenLoop::new(rate, thread, settings.threads, phases)))
-        }
+    let pacing = match settings.rate {
+        None => Pacing::Closed,
+        Some(rate) => Pacing::Open(Arc::new(OpenLoop::new(rate, thread, settings.threads, phases))),
     };
     // Each stream draws from its own sequence.
     let mut seeds = SmallRng::seed_from_u64(settings.seed);

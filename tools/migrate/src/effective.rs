@@ -2,52 +2,47 @@
 
 use std::{collections::BTreeSet, ffi::OsString, path::PathBuf};
 
-use tollgate_store::redis::RedisUrl;
-
-use super::verdict::{self, VariableReport};
-use crate::fleet::WebhookUrl;
-use crate::settings::{
-    Settings,
-    environment::{self, Environment, EnvironmentFlags},
-    flags,
-    parsers::boolean,
+use tollgate::{
+    fleet::WebhookUrl,
+    redact::MASK,
+    settings::{self, Environment, EnvironmentFlags, Settings, boolean},
+    store::redis::RedisUrl,
 };
 
-/// Replacement for a secret.
-pub const MASK: &str = "***";
+use crate::verdict::{self, VariableReport};
 
 /// The settings of `tollgate serve` that an environment resolves to.
 #[derive(Debug)]
-pub struct EffectiveSettings {
+pub(crate) struct EffectiveSettings {
     /// The settings; `None` if startup would fail.
-    pub settings: Option<Box<Settings>>,
+    pub(crate) settings: Option<Box<Settings>>,
     /// Flags that are not at their defaults.
-    pub changed: Vec<EffectiveFlag>,
+    pub(crate) changed: Vec<EffectiveFlag>,
     /// Startup warnings about variables without effect.
-    pub notices: Vec<String>,
+    pub(crate) notices: Vec<String>,
     /// Reasons why startup would fail.
-    pub problems: Vec<String>,
+    pub(crate) problems: Vec<String>,
     /// Effect of each variable.
-    pub variables: Vec<VariableReport>,
+    pub(crate) variables: Vec<VariableReport>,
     /// Variables of neither envoyproxy/ratelimit nor tollgate.
-    pub others: Vec<String>,
+    pub(crate) others: Vec<String>,
     /// Directory of the rules, if the variables name one.
-    pub directory: Option<PathBuf>,
+    pub(crate) directory: Option<PathBuf>,
     /// Whether envoyproxy/ratelimit reads files whose names begin with a dot.
-    pub reads_hidden_files: bool,
+    pub(crate) reads_hidden_files: bool,
 }
 
 /// A flag that is not at its default. `Debug` shows no secret.
 #[derive(Clone, PartialEq, Eq)]
-pub struct EffectiveFlag {
+pub(crate) struct EffectiveFlag {
     /// The flag, with its dashes.
-    pub flag: String,
+    pub(crate) flag: String,
     /// The `TOLLGATE_` variable.
-    pub variable: String,
+    pub(crate) variable: String,
     /// The value, with secrets masked.
-    pub shown: String,
+    pub(crate) shown: String,
     /// The variables that set it, sorted.
-    pub from: Vec<String>,
+    pub(crate) from: Vec<String>,
     /// The value, with secrets.
     value: OsString,
 }
@@ -60,28 +55,29 @@ impl std::fmt::Debug for EffectiveFlag {
 
 impl EffectiveFlag {
     /// The flag with its value, including secrets, as a word of a command line.
-    pub fn word(&self) -> OsString {
+    #[cfg(test)]
+    pub(crate) fn word(&self) -> OsString {
         let mut word = OsString::from(format!("{}=", self.flag));
         word.push(&self.value);
         word
     }
 
     /// Whether the value is masked, at least in part.
-    pub fn is_secret(&self) -> bool {
-        self.shown.contains(MASK)
+    pub(crate) fn is_secret(&self) -> bool {
+        *self.value != *self.shown
     }
 }
 
 impl EffectiveSettings {
     /// Resolves an environment like `tollgate serve`, without any other input.
-    pub fn of(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+    pub(crate) fn of(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let variables: Vec<_> = variables.into_iter().collect();
         let names: Vec<String> =
             variables.iter().filter_map(|(name, _)| name.clone().into_string().ok()).collect();
         let environment = Environment::new(variables);
-        let found = flags::serving(&environment);
+        let found = settings::serving(&environment);
         let words = last_of_each(found.words.clone());
-        let (settings, of_words) = match flags::served(&words) {
+        let (settings, of_words) = match settings::served(&words) {
             Ok(settings) => (Some(settings), Vec::new()),
             Err(error) => (None, error.lines()),
         };
@@ -114,7 +110,7 @@ impl EffectiveSettings {
 /// The last word of each flag, which applies, or all words of a flag that accumulates.
 fn last_of_each(words: Vec<OsString>) -> Vec<OsString> {
     let mut known = BTreeSet::new();
-    let counts = |word: &OsString| known.insert(flag_of(word)) || flags::collects(&flag_of(word));
+    let counts = |word: &OsString| known.insert(flag_of(word)) || settings::collects(&flag_of(word));
     let mut kept: Vec<OsString> = words.into_iter().rev().filter(counts).collect();
     kept.reverse();
     kept
@@ -125,7 +121,7 @@ fn needed(mut words: Vec<OsString>, settings: &Settings) -> Vec<OsString> {
     let mut at = 0;
     while at < words.len() {
         let word = words.remove(at);
-        if !flags::served(&words).is_ok_and(|others| *others == *settings) {
+        if !settings::served(&words).is_ok_and(|others| *others == *settings) {
             words.insert(at, word);
             at = at.saturating_add(1);
         }
@@ -142,11 +138,11 @@ fn effective_flag(word: &OsString, found: &EnvironmentFlags) -> Option<Effective
     let (flag, value) = word.to_str()?.split_once('=')?;
     let name = flag.trim_start_matches('-');
     let said = found.origins.iter().rev().filter(|(known, _)| known == name);
-    let said = said.take(if flags::collects(flag) { usize::MAX } else { 1 });
+    let said = said.take(if settings::collects(flag) { usize::MAX } else { 1 });
     let mut from: Vec<String> =
         said.flat_map(|(_, names)| names.split(" with ").map(ToOwned::to_owned)).collect();
     from.sort_unstable();
-    let (variable, shown) = (environment::variable(name), shown(name, value));
+    let (variable, shown) = (settings::variable(name), shown(name, value));
     Some(EffectiveFlag { flag: flag.to_owned(), variable, shown, from, value: value.into() })
 }
 

@@ -1,9 +1,20 @@
 //! Variables as lines, in the output formats of common tools.
 
-use serde_json::Value;
+use std::collections::BTreeMap;
 
-use super::source::FileVariables;
-use crate::settings::reference_variables;
+use serde_json::Value;
+use tollgate::settings::reference_variables;
+
+/// Variables of a file.
+#[derive(Default)]
+pub(super) struct FileVariables {
+    /// Values by name; the last occurrence of a name applies.
+    pub(super) variables: BTreeMap<String, String>,
+    /// Descriptions of variables with an unknown value.
+    pub(super) not_seen: Vec<String>,
+    /// Numbers of lines that are not KEY=VALUE.
+    pub(super) unread: Vec<usize>,
+}
 
 /// Parses lines `KEY=VALUE`, with optional `export`, quotes and comments, or the JSON of `docker inspect`.
 pub(super) fn read(text: &str) -> FileVariables {

@@ -1,0 +1,238 @@
+//! Settings of a run: the command line.
+
+use std::{ffi::OsString, fmt, num::NonZeroU32, str::FromStr, time::Duration};
+
+use clap::{CommandFactory as _, Parser, builder::RangedU64ValueParser, error::ErrorKind};
+use http::Uri;
+use tollgate_core::duration::parse_go;
+
+/// The placeholder in a descriptor that the number of a key replaces.
+pub const KEY: &str = "{key}";
+
+/// Generates load for any rate-limit service of Envoy's protocol, and reports request rates, latencies and the hits admitted
+/// per key.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "tollgate-load", version, args_override_self = true)]
+pub struct LoadSettings {
+    /// Server to call. Repeated: the connections alternate between the servers.
+    #[arg(long = "target", value_name = "URL", default_value = "http://127.0.0.1:8081")]
+    pub targets: Vec<Target>,
+    /// Domain of the requests.
+    #[arg(long, value_name = "NAME")]
+    pub domain: String,
+    /// Descriptor of every request, its entries separated by commas; {key} is replaced by the number of a key. A comma without
+    /// a following `KEY=` is part of the value before it. Repeated: several descriptors per request.
+    #[arg(long = "descriptor", value_name = "KEY=VALUE,…", required = true)]
+    pub descriptors: Vec<Descriptor>,
+    /// Hits of each request.
+    #[arg(long, value_name = "COUNT", default_value = "1")]
+    pub hits: NonZeroU32,
+    /// Number of keys, which are numbered from 0.
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = count())]
+    pub keys: usize,
+    /// Exponent of a Zipf distribution over the keys, with key 0 the most frequent. 0: uniform.
+    #[arg(long, value_name = "EXPONENT", default_value = "0", value_parser = exponent)]
+    pub zipf: f64,
+    /// Number of connections, distributed over the targets and the threads.
+    #[arg(long, value_name = "COUNT", default_value = "4", value_parser = count())]
+    pub connections: usize,
+    /// Requests in flight on a connection.
+    #[arg(long, value_name = "COUNT", default_value = "32", value_parser = count())]
+    pub streams: usize,
+    /// Requests per second (open loop), sent on schedule even if earlier requests are in flight; latency counts from the
+    /// scheduled time. Default: each stream sends a request when it has received a response (closed loop).
+    #[arg(long, value_name = "NUMBER", value_parser = rate)]
+    pub rate: Option<f64>,
+    /// Duration of the measurement.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = positive_duration)]
+    pub duration: Duration,
+    /// Duration of the load before the measurement. Only the counts per key include it.
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_go)]
+    pub warmup: Duration,
+    /// Timeout of a request.
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = positive_duration)]
+    pub timeout: Duration,
+    /// Timeout sent as `grpc-timeout`, like Envoy.
+    #[arg(long)]
+    pub send_deadline: bool,
+    /// Number of threads, at most one for each connection.
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = count())]
+    pub threads: usize,
+    /// Seed of the key sequence; the same seed yields the same keys.
+    #[arg(long, value_name = "NUMBER", default_value = "0")]
+    pub seed: u64,
+    /// Expected maximum of hits admitted per key: exit code 1 if a key exceeds it; denials below it are counted.
+    #[arg(long, value_name = "COUNT")]
+    pub admitted_limit: Option<u64>,
+    /// Report as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+    /// No progress display, which appears on terminals only.
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+impl LoadSettings {
+    /// Reads a command line, whose first word is the name of the program.
+    ///
+    /// # Errors
+    /// An invalid flag, or the requested help.
+    pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let settings = Self::try_parse_from(words)?;
+        let mut texts = settings.descriptors.iter().flat_map(|Descriptor(entries)| entries);
+        if settings.keys > 1 && !texts.any(|(key, value)| key.contains(KEY) || value.contains(KEY)) {
+            let reason =
+                format!("--keys: several keys, but no descriptor has one; expected {KEY} in a --descriptor");
+            return Err(Self::command().error(ErrorKind::ValueValidation, reason));
+        }
+        Ok(Self { threads: settings.threads.min(settings.connections), ..settings })
+    }
+}
+
+/// Keys and values of a descriptor, in which [`KEY`] stands for the number of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Descriptor(pub Vec<(String, String)>);
+
+impl FromStr for Descriptor {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut entries: Vec<(String, String)> = Vec::new();
+        for part in text.split(',') {
+            let pair = part.split_once('=').map(|(key, value)| (key.trim(), value.trim()));
+            match (pair.filter(|(key, _)| !key.is_empty()), entries.last_mut()) {
+                (Some((key, value)), _) => entries.push((key.to_owned(), value.to_owned())),
+                (None, Some((_, value))) if pair.is_none() && !part.trim().is_empty() => {
+                    value.push(',');
+                    value.push_str(part);
+                }
+                (None, _) => return Err(format!("`{part}` is not an entry; expected KEY=VALUE")),
+            }
+        }
+        Ok(Self(entries))
+    }
+}
+
+/// A server, by host and port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target(String);
+
+impl Target {
+    /// Host and port.
+    pub fn authority(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}", self.0)
+    }
+}
+
+/// A text that is not the URL of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected http://HOST:PORT")]
+pub struct InvalidTarget;
+
+impl FromStr for Target {
+    type Err = InvalidTarget;
+
+    fn from_str(text: &str) -> Result<Self, InvalidTarget> {
+        let uri: Uri = text.parse().map_err(|_| InvalidTarget)?;
+        let (Some("http"), Some(host), Some(port)) = (uri.scheme_str(), uri.host(), uri.port_u16()) else {
+            return Err(InvalidTarget);
+        };
+        match uri.path_and_query().map(|path| path.as_str()) {
+            None | Some("/") if !host.is_empty() => Ok(Self(format!("{host}:{port}"))),
+            _ => Err(InvalidTarget),
+        }
+    }
+}
+
+fn count() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..)
+}
+
+fn positive_duration(text: &str) -> Result<Duration, String> {
+    match parse_go(text) {
+        Ok(Duration::ZERO) => Err("expected more than zero".to_owned()),
+        parsed => parsed.map_err(|error| error.to_string()),
+    }
+}
+
+fn exponent(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(exponent) if (0.0..=10.0).contains(&exponent) => Ok(exponent),
+        _ => Err("expected a number from 0 to 10".to_owned()),
+    }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate > 0.0 && rate <= 1e9 => Ok(rate),
+        _ => Err("expected a number above 0, at most a billion".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(line: &str) -> String {
+        let words = format!("tollgate-load --domain d {line}");
+        let error = LoadSettings::read(words.split_whitespace().map(Into::into)).expect_err("is refused");
+        assert_eq!(error.exit_code(), 2, "{line}");
+        error.to_string()
+    }
+
+    #[test]
+    fn keys_need_a_placeholder_and_descriptors_need_values() {
+        for (line, expected) in [
+            ("--descriptor client=a --keys 2", "expected {key} in a --descriptor"),
+            ("--descriptor client", "`client` is not an entry; expected KEY=VALUE"),
+            ("--descriptor =a", "`=a` is not an entry"),
+            ("--descriptor k=v --hits 0", "--hits"),
+            ("--descriptor k=v --keys 0", "--keys"),
+            ("--descriptor k=v --timeout 0s", "expected more than zero"),
+            ("", "--descriptor"),
+        ] {
+            assert!(refusal(line).contains(expected), "{line}: {}", refusal(line));
+        }
+    }
+
+    #[test]
+    fn a_comma_separates_entries_where_a_key_follows() {
+        let entries = |text: &str| text.parse().map(|Descriptor(entries)| entries);
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(entries("k=a*,l=,m=x=y"), Ok(vec![pair("k", "a*"), pair("l", ""), pair("m", "x=y")]));
+        assert_eq!(entries("xff=1.2.3.4, ::1,k = v"), Ok(vec![pair("xff", "1.2.3.4, ::1"), pair("k", "v")]));
+        for text in ["", "k", "k=v,", "k=v,,l=w", "k=v,=w", ",k=v", "a,b=c"] {
+            assert!(entries(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn there_are_no_more_threads_than_connections() {
+        let words = "tollgate-load --domain d --descriptor k=v --threads 8 --connections 2";
+        let settings = LoadSettings::read(words.split(' ').map(Into::into)).expect("valid");
+        assert_eq!((settings.threads, settings.rate, settings.json), (2, None, false));
+    }
+
+    #[test]
+    fn numbers_stay_in_their_ranges() {
+        assert_eq!((exponent("1.1"), rate("0.5")), (Ok(1.1), Ok(0.5)));
+        assert!(["-1", "NaN", "11", ""].into_iter().all(|text| exponent(text).is_err()));
+        assert!(["0", "-1", "NaN", "inf", "2e9"].into_iter().all(|text| rate(text).is_err()));
+    }
+
+    #[test]
+    fn a_target_is_a_host_and_a_port() {
+        let authority = |text: &str| text.parse().map(|target: Target| target.authority().to_owned());
+        assert_eq!(authority("http://localhost:8081").as_deref(), Ok("localhost:8081"));
+        assert_eq!(authority("http://[::1]:1/").as_deref(), Ok("[::1]:1"));
+        for text in ["", "localhost:8081", "http://localhost", "https://a:1", "http://a:1/b", "http://:1"] {
+            assert!(authority(text).is_err(), "{text}");
+        }
+    }
+}
