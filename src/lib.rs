@@ -44,7 +44,6 @@ pub use tollgate_store as store;
 mod http_client;
 pub mod proto;
 pub mod readiness;
-pub mod otlp;
 pub mod tracing;
 pub mod service;
 pub mod legacy_stats;

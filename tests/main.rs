@@ -49,7 +49,6 @@ mod load;
 mod load_shedding;
 mod local_cache;
 mod metrics;
-mod otlp_metrics;
 mod outage;
 mod overdraft;
 mod migrate;

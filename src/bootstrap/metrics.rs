@@ -12,13 +12,13 @@ use super::busy_time::BUSY_SECONDS;
 use crate::{
     abuse, anomalies,
     fleet::{self, history},
-    grpc, http, legacy_stats, net, otlp, regions, rollouts, service,
+    grpc, http, legacy_stats, net, regions, rollouts, service,
     settings::MetricNames,
     tracing, xds,
 };
 
 /// Metrics of each module.
-const OWN_METRICS: [&[&dyn Metric]; 18] = [
+const OWN_METRICS: [&[&dyn Metric]; 17] = [
     service::metrics::METRICS,
     limiter::metrics::METRICS,
     store::metrics::METRICS,
@@ -35,7 +35,6 @@ const OWN_METRICS: [&[&dyn Metric]; 18] = [
     rollouts::metrics::METRICS,
     regions::metrics::METRICS,
     tracing::metrics::METRICS,
-    otlp::metrics::METRICS,
     METRICS,
 ];
 

@@ -3,7 +3,6 @@
 use std::{convert::Infallible, io, time::Duration};
 
 use tokio::{
-    join,
     runtime::Handle,
     select,
     time::{self, MissedTickBehavior},
@@ -21,7 +20,6 @@ use super::{
 };
 use crate::{
     fleet::history,
-    otlp::{CollectorError, MetricExporter},
     settings::{Settings, StoreSettings},
     statsd::StatsdExporter,
 };
@@ -37,9 +35,6 @@ pub enum RunError {
     /// The operating system refused a resource.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
-    /// An unusable collector of metrics.
-    #[error("cannot export metrics: {0}")]
-    Metrics(#[from] CollectorError),
     /// An essential component ended.
     #[error(transparent)]
     Component(#[from] ComponentFailure),
@@ -56,7 +51,7 @@ impl RunError {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Forced { code } => *code,
-            Self::Start(_) | Self::System(_) | Self::Metrics(_) | Self::Component(_) => 1,
+            Self::Start(_) | Self::System(_) | Self::Component(_) => 1,
         }
     }
 }
@@ -77,8 +72,6 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     let exporter = metrics::exporter(settings.process.metric_names);
     let _busy_time = BusyTime::of(&"main", &Handle::current());
     let statsd = settings.statsd.clone().map(StatsdExporter::start).transpose()?;
-    let otlp = settings.otlp_metrics.as_ref();
-    let otlp = otlp.map(|settings| MetricExporter::start(settings, exporter.clone())).transpose()?;
     let store = settings.store.clone();
     let workers = settings.process.workers;
     let mut running = select! {
@@ -87,7 +80,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
             tracing::info!(signal = stop.name(), "stopped during startup");
             return Ok(());
         }
-        started = Server::start(settings, Some(exporter.clone())) => started?,
+        started = Server::start(settings, Some(exporter)) => started?,
     };
     log_start(&running, &store, workers.get());
 
@@ -98,25 +91,17 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     select! {
         biased;
         stop = signals.next(|| {}) => return Err(forced(stop)),
-        () = stop(running, statsd, otlp) => tracing::info!("stopped"),
+        () = stop(running, statsd) => tracing::info!("stopped"),
     }
     failure.map_or(Ok(()), |failure| Err(failure.into()))
 }
 
-/// Shuts down in order; the last counts are flushed to StatsD and to OpenTelemetry, side by side.
-async fn stop(running: Running, statsd: Option<StatsdExporter>, otlp: Option<MetricExporter>) {
+/// Shuts down in order; the last counts are flushed to StatsD.
+async fn stop(running: Running, statsd: Option<StatsdExporter>) {
     running.stop().await;
-    let statsd = async {
-        if let Some(statsd) = statsd {
-            statsd.stop().await;
-        }
-    };
-    let otlp = async {
-        if let Some(otlp) = otlp {
-            otlp.stop().await;
-        }
-    };
-    join!(statsd, otlp);
+    if let Some(statsd) = statsd {
+        statsd.stop().await;
+    }
 }
 
 /// Serves until a signal arrives, and for the drain delay after it; or until a component fails, which it returns.

@@ -59,7 +59,6 @@ pub use self::{
 use crate::{
     anomalies::Sensitivity,
     fleet::WebhookSettings,
-    otlp::MetricExportSettings,
     service::{RequestBounds, ResponseOptions},
     statsd::StatsdSettings,
     tracing::TraceSettings,
@@ -121,8 +120,6 @@ pub struct Settings {
     pub modes: Modes,
     /// Exporter of traces.
     pub traces: Option<TraceSettings>,
-    /// Exporter of metrics to OpenTelemetry.
-    pub otlp_metrics: Option<MetricExportSettings>,
     /// StatsD exporter.
     pub statsd: Option<StatsdSettings>,
     /// Variables without effect, to be logged once the log is set up.

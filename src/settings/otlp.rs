@@ -1,24 +1,18 @@
-//! Settings of OpenTelemetry: the collector, and the exporters of traces and metrics.
+//! Settings of the exporter of traces to OpenTelemetry.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use http::Uri;
 
-use super::parsers::{self, DescriptorArgument, Headers, descriptor, duration, ratio, web_url};
-use crate::{
-    otlp::{CollectorSettings, MetricExportSettings, OtlpProtocol},
-    tracing::TraceSettings,
-};
-
-/// Shortest interval: every export reads all metrics.
-const MIN_INTERVAL: Duration = Duration::from_millis(100);
+use super::parsers::{self, DescriptorArgument, Headers, descriptor, ratio, web_url};
+use crate::tracing::{OtlpProtocol, TraceSettings};
 
 /// Port of OTLP over HTTP, by which a collector without a stated protocol is recognised.
 const HTTP_PORT: u16 = 4318;
 
 #[derive(Args, Debug)]
-#[command(next_help_heading = "OpenTelemetry (traces need --otlp-endpoint, metrics --otlp-metrics-endpoint)")]
+#[command(next_help_heading = "OpenTelemetry (requires --otlp-endpoint)")]
 pub(super) struct OtlpFlags {
     /// Collector that traces are exported to by OTLP: http://HOST:PORT, or https:// for TLS. Over HTTP, v1/traces is added to
     /// a URL without a path and to one that ends in a slash.
@@ -28,25 +22,13 @@ pub(super) struct OtlpFlags {
     /// decision of its caller.
     #[arg(long, value_name = "RATIO", default_value = "0.01", value_parser = ratio)]
     trace_sample_ratio: f64,
-    /// Collector that metrics are exported to by OTLP: a URL as of --otlp-endpoint, with v1/metrics over HTTP.
-    #[arg(long, value_name = "URL", value_parser = endpoint)]
-    otlp_metrics_endpoint: Option<String>,
-    /// Time between two exports of metrics, at least 100ms.
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = interval)]
-    otlp_metrics_interval: Duration,
-    /// Protocol of the collectors: grpc or http/protobuf. Default: http/protobuf for port 4318, else grpc.
+    /// Protocol of the collector: grpc or http/protobuf. Default: http/protobuf for port 4318, else grpc.
     #[arg(long, value_name = "PROTOCOL", value_enum, hide_possible_values = true)]
     otlp_protocol: Option<OtlpProtocol>,
-    /// Protocol of the collector of metrics, if it differs from --otlp-protocol.
-    #[arg(long, value_name = "PROTOCOL", value_enum, hide_possible_values = true)]
-    otlp_metrics_protocol: Option<MetricsProtocol>,
-    /// Headers for the collectors, such as a token, with percent-encoded values.
+    /// Headers for the collector, such as a token, with percent-encoded values.
     #[arg(long, value_name = "NAME=VALUE,…", value_parser = headers)]
     otlp_headers: Option<Headers>,
-    /// Headers for the collector of metrics, in place of --otlp-headers.
-    #[arg(long, value_name = "NAME=VALUE,…", value_parser = headers)]
-    otlp_metrics_headers: Option<Headers>,
-    /// PEM file of the CAs for the certificates of the collectors. Default: the Mozilla root CAs.
+    /// PEM file of the CAs for the certificate of the collector. Default: the Mozilla root CAs.
     #[arg(long, value_name = "FILE")]
     otlp_ca: Option<PathBuf>,
     /// Name of the service, service.name.
@@ -58,55 +40,19 @@ pub(super) struct OtlpFlags {
     otlp_resource_attributes: Option<DescriptorArgument>,
 }
 
-/// Protocol of a collector of metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum MetricsProtocol {
-    /// gRPC.
-    #[value(name = "grpc")]
-    Grpc,
-    /// HTTP/1.1 with bodies in protobuf.
-    #[value(name = "http/protobuf", alias = "http")]
-    Http,
-    /// The default for its port, whatever --otlp-protocol is.
-    #[value(hide = true)]
-    ByPort,
-}
-
 impl OtlpFlags {
-    /// Exporters of traces and of metrics.
-    pub(super) fn resolve(self) -> (Option<TraceSettings>, Option<MetricExportSettings>) {
-        let DescriptorArgument(resource) =
-            self.otlp_resource_attributes.unwrap_or(DescriptorArgument(Vec::new()));
-        let collector = |endpoint: String, protocol: Option<OtlpProtocol>, headers: Option<Headers>| {
-            let Headers(headers) = headers.unwrap_or_default();
-            CollectorSettings {
-                protocol: protocol.unwrap_or_else(|| protocol_of(&endpoint)),
-                endpoint,
-                ca_certificate: self.otlp_ca.clone(),
-                headers,
-                service_name: self.otlp_service_name.clone(),
-                resource: resource.clone(),
-            }
-        };
-        let metrics_protocol = match self.otlp_metrics_protocol {
-            None => self.otlp_protocol,
-            Some(MetricsProtocol::Grpc) => Some(OtlpProtocol::Grpc),
-            Some(MetricsProtocol::Http) => Some(OtlpProtocol::Http),
-            Some(MetricsProtocol::ByPort) => None,
-        };
-        let metrics = self.otlp_metrics_endpoint.map(|endpoint| MetricExportSettings {
-            collector: collector(
-                endpoint,
-                metrics_protocol,
-                self.otlp_metrics_headers.or_else(|| self.otlp_headers.clone()),
-            ),
-            interval: self.otlp_metrics_interval,
-        });
-        let traces = self.otlp_endpoint.map(|endpoint| TraceSettings {
-            collector: collector(endpoint, self.otlp_protocol, self.otlp_headers),
+    /// The exporter of traces, if there is a collector.
+    pub(super) fn resolve(self) -> Option<TraceSettings> {
+        let endpoint = self.otlp_endpoint?;
+        Some(TraceSettings {
+            protocol: self.otlp_protocol.unwrap_or_else(|| protocol_of(&endpoint)),
+            endpoint,
+            ca_certificate: self.otlp_ca,
+            headers: self.otlp_headers.unwrap_or_default().0,
+            service_name: self.otlp_service_name,
+            resource: self.otlp_resource_attributes.map(|attributes| attributes.0).unwrap_or_default(),
             sample_ratio: self.trace_sample_ratio,
-        });
-        (traces, metrics)
+        })
     }
 }
 
@@ -116,15 +62,9 @@ fn protocol_of(endpoint: &str) -> OtlpProtocol {
     if port == Some(HTTP_PORT) { OtlpProtocol::Http } else { OtlpProtocol::Grpc }
 }
 
-fn interval(text: &str) -> Result<Duration, String> {
-    let interval = duration(text)?;
-    if interval < MIN_INTERVAL { Err("expected at least 100ms".to_owned()) } else { Ok(interval) }
-}
-
-/// Parses headers in the syntax of OTEL_EXPORTER_OTLP_HEADERS; an empty text has none. Errors omit the values, which may be
-/// secret.
+/// Parses headers in the syntax of OTEL_EXPORTER_OTLP_HEADERS. Errors omit the values, which may be secret.
 fn headers(text: &str) -> Result<Headers, String> {
-    if text.is_empty() { Ok(Headers::default()) } else { parsers::headers(text, decoded) }
+    parsers::headers(text, decoded)
 }
 
 /// Parses the URL of a collector, without a password, as it is logged.
@@ -188,7 +128,7 @@ mod tests {
         }
     }
 
-    fn exporters(words: &[&str]) -> (Option<TraceSettings>, Option<MetricExportSettings>) {
+    fn exporter(words: &[&str]) -> Option<TraceSettings> {
         #[derive(clap::Parser)]
         struct Flags {
             #[command(flatten)]
@@ -199,32 +139,25 @@ mod tests {
     }
 
     #[test]
-    fn traces_and_metrics_have_collectors_of_their_own_with_common_settings() {
-        assert_eq!(exporters(&[]), (None, None));
-        assert!(exporters(&["--otlp-endpoint", "http://c:4317"]).1.is_none());
-        let both = ["--otlp-endpoint", "http://c:1", "--otlp-metrics-endpoint", "http://d:2/x"];
-        let common =
-            ["--otlp-protocol", "http/protobuf", "--otlp-headers", "a=b%2Cc", "--otlp-service-name", "s"];
-        let (traces, metrics) = exporters(&[&both[..], &common].concat());
-        let (traces, metrics) = (traces.expect("stated").collector, metrics.expect("stated").collector);
-        assert_eq!((&*traces.endpoint, &*metrics.endpoint), ("http://c:1", "http://d:2/x"));
-        for collector in [&traces, &metrics] {
-            assert_eq!((collector.protocol, &*collector.service_name), (OtlpProtocol::Http, "s"));
-            assert_eq!(collector.headers[0].1, "b,c");
-            assert!(!format!("{collector:?}").contains("b,c"), "values of headers may be secret");
-        }
-        let own = ["--otlp-metrics-protocol", "grpc", "--otlp-metrics-headers", "x=y"];
-        let (traces, metrics) = exporters(&[&both[..], &common, &own].concat());
-        let (traces, metrics) = (traces.expect("stated").collector, metrics.expect("stated").collector);
-        assert_eq!((traces.protocol, metrics.protocol), (OtlpProtocol::Http, OtlpProtocol::Grpc));
-        assert_eq!((traces.headers[0].0.as_str(), metrics.headers[0].0.as_str()), ("a", "x"));
+    fn values_of_headers_are_not_shown() {
+        assert_eq!(exporter(&["--otlp-protocol", "grpc"]), None);
+        let words = [
+            "--otlp-endpoint",
+            "http://c:1/x",
+            "--otlp-protocol",
+            "http/protobuf",
+            "--otlp-headers",
+            "a=b%2Cc",
+        ];
+        let traces = exporter(&words).expect("stated");
+        assert_eq!((&*traces.endpoint, traces.protocol), ("http://c:1/x", OtlpProtocol::Http));
+        assert_eq!(traces.headers[0].1, "b,c");
+        assert!(!format!("{traces:?}").contains("b,c"), "values of headers may be secret");
     }
 
     #[test]
     fn a_collector_without_a_stated_protocol_is_recognised_by_its_port() {
-        let of = |endpoint| {
-            exporters(&["--otlp-metrics-endpoint", endpoint]).1.expect("stated").collector.protocol
-        };
+        let of = |endpoint| exporter(&["--otlp-endpoint", endpoint]).expect("stated").protocol;
         assert_eq!(of("http://c:4318"), OtlpProtocol::Http);
         for other in ["http://c:4317", "https://c", "http://c:14318"] {
             assert_eq!(of(other), OtlpProtocol::Grpc, "{other}");
@@ -248,10 +181,5 @@ mod tests {
         ] {
             assert!(headers(bad).is_err_and(|error| !error.contains("sec")), "{bad}");
         }
-    }
-
-    #[test]
-    fn an_interval_has_a_minimum() {
-        assert!(interval("100ms").is_ok() && interval("99ms").is_err());
     }
 }

@@ -2,16 +2,14 @@
 
 use std::{thread, time::Duration};
 
-use bytes::Bytes;
-use opentelemetry::InstrumentationScope;
+use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_proto::{
     tonic::collector::trace::v1::ExportTraceServiceRequest,
     transform::{
-        common::tonic::{Attributes, ResourceAttributesWithSchema},
-        trace::tonic::group_spans_by_resource_and_scope,
+        common::tonic::ResourceAttributesWithSchema, trace::tonic::group_spans_by_resource_and_scope,
     },
 };
-use prost::Message as _;
+use opentelemetry_sdk::Resource;
 use tokio::{
     runtime::Builder,
     select,
@@ -24,14 +22,12 @@ use tollgate_runtime::{
     panics::{self, CancelOnPanic},
 };
 
-use super::metrics;
 use super::{
+    TraceSettings,
+    collector::{Collector, EXPORT_TIMEOUT},
+    metrics,
     record::Record,
     tracer::{FINAL_EXPORT_TIMEOUT, TracingError},
-};
-use crate::{
-    otlp::{Collector, OwnedRuntime, Signal, resource},
-    tracing::TraceSettings,
 };
 
 /// Maximum number of calls in a batch.
@@ -40,9 +36,6 @@ const MAX_BATCH_CALLS: usize = 512;
 /// Time that the first call of a batch waits for more.
 const BATCH_DELAY: Duration = Duration::from_secs(1);
 
-/// Time limit for the export of a batch.
-const EXPORT_TIMEOUT: Duration = Duration::from_secs(2);
-
 /// Starts the exporter thread. The thread ends on `stop`, or when every tracer is dropped; then it drops `end`.
 pub(super) fn start(
     settings: &TraceSettings,
@@ -50,12 +43,9 @@ pub(super) fn start(
     stop: CancellationToken,
     end: oneshot::Sender<()>,
 ) -> Result<(), TracingError> {
-    let runtime = OwnedRuntime::new(Builder::new_current_thread().enable_all().build()?);
-    let make = || Collector::new(&settings.collector, Signal::Traces, EXPORT_TIMEOUT);
-    let resource = Attributes(resource(&settings.collector).attributes);
     let worker = ExportWorker {
-        collector: runtime.within(make)?,
-        resource: ResourceAttributesWithSchema { attributes: resource, schema_url: None },
+        collector: Collector::new(settings)?,
+        resource: (&resource(settings)).into(),
         scope: scope(),
         records,
         outage: OutageLog::default(),
@@ -63,20 +53,48 @@ pub(super) fn start(
     let alarm = CancelOnPanic(panics::process_token());
     thread::Builder::new().name("traces".to_owned()).spawn(move || {
         let _alarm = alarm;
-        let time_limit = async {
-            stop.cancelled().await;
-            sleep(FINAL_EXPORT_TIMEOUT).await;
-        };
-        runtime.block_on(async {
-            select! {
-                () = worker.run(&stop) => {}
-                () = time_limit => {}
+        match Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => {
+                runtime.block_on(async {
+                    let time_limit = async {
+                        stop.cancelled().await;
+                        sleep(FINAL_EXPORT_TIMEOUT).await;
+                    };
+                    select! {
+                        () = worker.run(&stop) => {}
+                        () = time_limit => {}
+                    }
+                });
+                // A request over HTTP that is not answered is not awaited.
+                runtime.shutdown_background();
             }
-        });
-        drop(runtime);
+            Err(error) => tracing::error!(%error, "cannot start the trace exporter"),
+        }
         drop(end);
     })?;
     Ok(())
+}
+
+/// The attributes that identify this process, by the semantic conventions of OpenTelemetry. Stated attributes override them,
+/// except for `service.name`, which has its own setting.
+fn resource(settings: &TraceSettings) -> Resource {
+    let own = [
+        ("service.version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+        ("service.instance.id".to_owned(), uuid(fastrand::u128(..))),
+    ];
+    let name = ("service.name".to_owned(), settings.service_name.clone());
+    let all = own.into_iter().chain(settings.resource.iter().cloned()).chain([name]);
+    Resource::builder_empty().with_attributes(all.map(|(key, value)| KeyValue::new(key, value))).build()
+}
+
+/// A UUID of version 4 (RFC 9562) with these random bits.
+fn uuid(random: u128) -> String {
+    const VERSION: u128 = 0xf << 76;
+    const VARIANT: u128 = 0b11 << 62;
+    let bits = (random & !VERSION & !VARIANT) | (4 << 76) | (0b10 << 62);
+    let hex = format!("{bits:032x}");
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|range| hex.get(range).unwrap_or_default());
+    parts.join("-")
 }
 
 fn scope() -> InstrumentationScope {
@@ -122,12 +140,11 @@ impl ExportWorker {
         let spans: Vec<_> = batch.drain(..).flat_map(|record| record.spans(&self.scope)).collect();
         let count = spans.len();
         let resource_spans = group_spans_by_resource_and_scope(spans, &self.resource);
-        let message = Bytes::from(ExportTraceServiceRequest { resource_spans }.encode_to_vec());
         let now = Instant::now();
         let until = now.checked_add(EXPORT_TIMEOUT).unwrap_or(now);
-        let result = self.collector.export(&message, until).await;
+        let result = self.collector.export(&ExportTraceServiceRequest { resource_spans }, until).await;
         let count = count as u64;
-        let refused = result.as_ref().map_or(count, |rejected| rejected.count.min(count));
+        let refused = result.as_ref().map_or(count, |refused| count.min(*refused));
         metrics::spans_delivered(count.saturating_sub(refused));
         metrics::spans_dropped(refused);
         match &result {
@@ -161,33 +178,44 @@ async fn fill_batch(records: &mut mpsc::Receiver<Box<Record>>, batch: &mut Recor
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::otlp::{CollectorSettings, OtlpProtocol};
+    use crate::tracing::OtlpProtocol;
 
-    #[tokio::test]
-    async fn invalid_settings_are_an_error() {
-        let settings = |endpoint: &str, ca: Option<&str>, protocol| TraceSettings {
-            collector: CollectorSettings {
-                endpoint: endpoint.to_owned(),
-                protocol,
-                ca_certificate: ca.map(Into::into),
+    #[test]
+    fn stated_attributes_override_those_of_the_process_except_the_name() {
+        let attributes = |stated: &[(&str, &str)]| {
+            let resource = resource(&TraceSettings {
+                endpoint: String::new(),
+                protocol: OtlpProtocol::Grpc,
+                ca_certificate: None,
                 headers: Vec::new(),
-                service_name: "tollgate".to_owned(),
-                resource: Vec::new(),
-            },
-            sample_ratio: 1.0,
+                service_name: "limits".to_owned(),
+                resource: stated
+                    .iter()
+                    .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                    .collect(),
+                sample_ratio: 1.0,
+            });
+            let mut found: Vec<_> =
+                resource.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+            found.sort_unstable();
+            found
         };
-        for (endpoint, ca, protocol) in [
-            ("https://localhost:1", Some("/nowhere/ca.pem"), OtlpProtocol::Grpc),
-            ("https://localhost:1", Some("/nowhere/ca.pem"), OtlpProtocol::Http),
-            // A file without a certificate.
-            ("https://localhost:1", Some("Cargo.toml"), OtlpProtocol::Grpc),
-            ("https://localhost:1", Some("Cargo.toml"), OtlpProtocol::Http),
-            ("http://[:1", None, OtlpProtocol::Grpc),
-        ] {
-            let (_finished, records) = mpsc::channel(1);
-            let (end, _ended) = oneshot::channel();
-            let started = start(&settings(endpoint, ca, protocol), records, CancellationToken::new(), end);
-            assert!(started.is_err(), "{endpoint} {protocol:?}");
-        }
+        let expected = [
+            ("service.instance.id", "pod-1"),
+            ("service.name", "limits"),
+            ("service.version", env!("CARGO_PKG_VERSION")),
+            ("zone", "a"),
+        ];
+        assert_eq!(
+            attributes(&[("service.name", "x"), ("service.instance.id", "pod-1"), ("zone", "a")]),
+            expected.map(|(key, value)| (key.to_owned(), value.to_owned()))
+        );
+        assert_eq!(attributes(&[]).len(), 3);
+    }
+
+    #[test]
+    fn a_random_uuid_has_its_version_and_variant() {
+        assert_eq!(uuid(0), "00000000-0000-4000-8000-000000000000");
+        assert_eq!(uuid(u128::MAX), "ffffffff-ffff-4fff-bfff-ffffffffffff");
     }
 }

@@ -4,6 +4,7 @@
 //! Context); calls without them are sampled at random. A separate thread exports the spans by OTLP, so that a slow or
 //! unreachable collector costs spans and nothing else.
 
+mod collector;
 mod context;
 mod exporter;
 mod log;
@@ -14,8 +15,9 @@ mod span;
 mod tracer;
 
 pub use self::{
+    collector::CollectorError,
     log::install,
-    settings::{LogFormat, LogSettings, TraceSettings},
+    settings::{LogFormat, LogSettings, OtlpProtocol, TraceSettings},
     span::Span,
     tracer::{TraceExporter, Tracer, TracingError},
 };

@@ -11,13 +11,13 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tollgate_core::clock::Clock;
 use tonic::metadata::MetadataMap;
 
-use super::TraceSettings;
 use super::{
+    TraceSettings,
+    collector::CollectorError,
     context, exporter,
     record::{CallResult, Record, random_span, random_trace},
     span::Span,
 };
-use crate::otlp::CollectorError;
 
 /// Maximum number of calls waiting for export. Further ones are dropped and counted.
 const MAX_QUEUED_CALLS: usize = 2_048;
@@ -51,7 +51,7 @@ pub enum TracingError {
     /// An unusable endpoint or CA file.
     #[error("cannot export traces: {0}")]
     Collector(#[from] CollectorError),
-    /// A thread or runtime that can't be started.
+    /// A thread that can't be started.
     #[error("cannot export traces: {0}")]
     System(#[from] io::Error),
 }

@@ -9,6 +9,7 @@ use tollgate::{
 };
 
 use super::{Block, block, pages, read};
+use crate::support::prometheus::promtool;
 
 #[test]
 fn every_block_is_of_a_kind_that_is_checked() {
@@ -33,6 +34,7 @@ fn every_block_is_of_a_kind_that_is_checked() {
         "yaml envoy beside",
         "yaml limitador",
         "yaml values",
+        "yaml collector",
         "yaml regions",
         "yaml mistakes",
         "statsd",
@@ -49,6 +51,24 @@ fn every_block_is_of_a_kind_that_is_checked() {
         for Block { info, text } in page.blocks() {
             assert!(kinds.contains(&info.as_str()), "{}: nothing checks `{info}`:\n{text}", page.path);
         }
+    }
+}
+
+/// The configuration of the collector's receiver of metrics is one of Prometheus, which its own tool checks.
+#[test]
+fn the_collector_scrapes_by_a_valid_configuration() {
+    let collector: Value = serde_yaml::from_str(&block("yaml collector")).expect("YAML");
+    let scrape = &collector["receivers"]["prometheus"]["config"];
+    assert_eq!(scrape["scrape_configs"][0]["static_configs"][0]["targets"][0], "tollgate:8080");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("prometheus.yaml");
+    fs::write(&file, scrape.to_string()).expect("writable");
+    let (is_good, output) = promtool(&["check", "config", file.to_str().expect("UTF-8")], "");
+    assert!(is_good, "{output}");
+    let pipeline = &collector["service"]["pipelines"]["metrics"];
+    for part in ["receivers", "exporters"] {
+        let name = pipeline[part][0].as_str().expect("a name");
+        assert!(collector[part].get(name).is_some(), "no {name} in {part}");
     }
 }
 

@@ -12,15 +12,9 @@ use axum::{
     extract::Request as HttpRequest,
     response::Response as HttpResponse,
 };
-use opentelemetry_proto::tonic::collector::{
-    metrics::v1::{
-        ExportMetricsServiceRequest, ExportMetricsServiceResponse,
-        metrics_service_server::{MetricsService, MetricsServiceServer},
-    },
-    trace::v1::{
-        ExportTraceServiceRequest, ExportTraceServiceResponse,
-        trace_service_server::{TraceService, TraceServiceServer},
-    },
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+    trace_service_server::{TraceService, TraceServiceServer},
 };
 use prost::Message as _;
 use tokio::net::TcpListener;
@@ -38,7 +32,6 @@ pub(crate) struct Collector(Arc<Mutex<Received>>);
 
 #[derive(Debug, Default)]
 struct Received {
-    metrics: Vec<ExportMetricsServiceRequest>,
     traces: Vec<ExportTraceServiceRequest>,
     /// Path and headers of each request over HTTP, or the metadata of a call.
     heads: Vec<(String, http::HeaderMap)>,
@@ -79,20 +72,13 @@ impl Collector {
     }
 
     fn serve_grpc(&self, mut server: Server, listener: TcpListener) {
-        let (traces, metrics) =
-            (TraceServiceServer::new(self.clone()), MetricsServiceServer::new(self.clone()));
-        let router = server.add_service(traces).add_service(metrics);
+        let router = server.add_service(TraceServiceServer::new(self.clone()));
         tokio::spawn(router.serve_with_incoming(TcpIncoming::from(listener)));
     }
 
     /// Responds with these statuses to the next requests over HTTP, whose bodies are then not kept.
     pub(crate) fn respond(&self, statuses: impl IntoIterator<Item = u16>) {
         self.0.lock().expect("no panic").statuses.extend(statuses);
-    }
-
-    /// Every export of metrics so far.
-    pub(crate) fn metrics(&self) -> Vec<ExportMetricsServiceRequest> {
-        self.0.lock().expect("no panic").metrics.clone()
     }
 
     /// Every export of traces so far.
@@ -108,22 +94,16 @@ impl Collector {
     async fn answer(self, request: HttpRequest) -> HttpResponse {
         let (head, body) = request.into_parts();
         let body = to_bytes(body, 8 << 20).await.expect("a body");
-        let (is_traces, status) = {
+        let status = {
             let mut received = self.0.lock().expect("no panic");
-            let is_traces = head.uri.path().ends_with("traces");
             received.heads.push((head.uri.path().to_owned(), head.headers));
             let status = received.statuses.pop_front().unwrap_or(200);
-            match is_traces {
-                _ if status != 200 => {}
-                true => received.traces.push(ExportTraceServiceRequest::decode(body).expect("spans")),
-                false => received.metrics.push(ExportMetricsServiceRequest::decode(body).expect("metrics")),
+            if status == 200 {
+                received.traces.push(ExportTraceServiceRequest::decode(body).expect("spans"));
             }
-            (is_traces, status)
+            status
         };
-        let body = match is_traces {
-            true => ExportTraceServiceResponse::default().encode_to_vec(),
-            false => ExportMetricsServiceResponse::default().encode_to_vec(),
-        };
+        let body = ExportTraceServiceResponse::default().encode_to_vec();
         HttpResponse::builder().status(status).body(Body::from(body)).expect("a response")
     }
 
@@ -141,17 +121,5 @@ impl TraceService for Collector {
         self.note(request.metadata().clone());
         self.0.lock().expect("no panic").traces.push(request.into_inner());
         Ok(Response::new(ExportTraceServiceResponse::default()))
-    }
-}
-
-#[tonic::async_trait]
-impl MetricsService for Collector {
-    async fn export(
-        &self,
-        request: Request<ExportMetricsServiceRequest>,
-    ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
-        self.note(request.metadata().clone());
-        self.0.lock().expect("no panic").metrics.push(request.into_inner());
-        Ok(Response::new(ExportMetricsServiceResponse::default()))
     }
 }

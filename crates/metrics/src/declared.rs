@@ -34,13 +34,3 @@ pub struct Declared {
     /// Description for people.
     pub help: &'static str,
 }
-
-impl Declared {
-    /// Unit of the values, in the notation of UCUM, as the name has it.
-    pub fn unit(&self) -> Option<&'static str> {
-        let name = self.name.strip_suffix("_total").unwrap_or(self.name);
-        [("_seconds", "s"), ("_bytes", "By"), ("_ratio", "1")]
-            .into_iter()
-            .find_map(|(suffix, unit)| name.ends_with(suffix).then_some(unit))
-    }
-}

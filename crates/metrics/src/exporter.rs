@@ -5,8 +5,6 @@ use std::{fmt, sync::Arc};
 use super::{
     exposition::{Metric, Page},
     family::RECORDER,
-    points::MetricPoints,
-    recorded::Recorded,
     striped_counter::publish,
 };
 
@@ -28,23 +26,6 @@ impl Exporter {
         let mut page = Page::after(RECORDER.handle().render());
         self.0.iter().for_each(|metric| metric.write(&mut page));
         page.into_text()
-    }
-
-    /// Every metric that has series so far, one after the other, so that the points of all are not kept together.
-    pub fn read(&self, mut each: impl FnMut(MetricPoints)) {
-        publish();
-        let text = RECORDER.handle().render();
-        let mut recorded = Recorded::parse(&text);
-        for metric in self.0.iter() {
-            let mut page = Page::of_points();
-            metric.write(&mut page);
-            let of_recorder = metric.declared().iter().filter_map(|declared| recorded.take(declared));
-            page.into_points()
-                .into_iter()
-                .chain(of_recorder)
-                .filter(|metric| !metric.points.is_empty())
-                .for_each(&mut each);
-        }
     }
 }
 

@@ -2,10 +2,7 @@
 
 use std::fmt::{self, Display, Write as _};
 
-use super::{
-    declared::Declared,
-    points::{MetricPoints, PointValue},
-};
+use super::declared::Declared;
 
 /// One metric, or a few that are collected together.
 pub trait Metric: Sync {
@@ -19,15 +16,9 @@ pub trait Metric: Sync {
     fn write(&self, _page: &mut Page) {}
 }
 
-/// Values of metrics at one moment: as text in Prometheus' format, or as points for other formats.
-#[derive(Debug)]
-pub struct Page(Content);
-
-#[derive(Debug)]
-enum Content {
-    Text(String),
-    Points(Vec<MetricPoints>),
-}
+/// Values of metrics at one moment, in Prometheus' text format.
+#[derive(Debug, Default)]
+pub struct Page(String);
 
 /// Observations of a histogram, as the text format has them.
 pub(super) struct Distribution<'a> {
@@ -39,44 +30,23 @@ pub(super) struct Distribution<'a> {
     pub(super) sum: &'a str,
 }
 
-impl Default for Page {
-    fn default() -> Self {
-        Self(Content::Text(String::new()))
-    }
-}
-
 impl Page {
-    /// A page of text that follows another one.
+    /// A page that follows another one.
     pub(super) const fn after(text: String) -> Self {
-        Self(Content::Text(text))
-    }
-
-    /// A page of points.
-    pub(super) const fn of_points() -> Self {
-        Self(Content::Points(Vec::new()))
+        Self(text)
     }
 
     /// Begins a metric; all its samples follow.
     pub fn begin(&mut self, declared: &Declared) {
         let Declared { name, kind, help, .. } = declared;
-        match &mut self.0 {
-            Content::Text(text) => {
-                let kind = kind.name();
-                write(text, format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
-            }
-            Content::Points(metrics) => metrics.push(MetricPoints::of(*declared)),
-        }
+        let kind = kind.name();
+        write(&mut self.0, format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
     }
 
     /// Adds a sample of the metric whose labels have these values.
     pub fn sample(&mut self, declared: &Declared, values: &[&str], value: impl Display) {
         debug_assert!(values.len() <= declared.labels.len(), "{} has other labels", declared.name);
-        match &mut self.0 {
-            Content::Text(text) => line(text, declared.name, labels(declared, values), value),
-            Content::Points(metrics) => {
-                push(metrics, declared, values, PointValue::number(declared, &value.to_string()));
-            }
-        }
+        line(&mut self.0, declared.name, labels(declared, values), value);
     }
 
     /// Begins a metric and adds its only sample.
@@ -85,40 +55,23 @@ impl Page {
         self.sample(declared, &[], value);
     }
 
-    /// Adds the observations of a histogram whose labels have these values.
+    /// Adds the observations of a histogram whose labels have these values: cumulative buckets, sum and count.
     pub(super) fn distribution(&mut self, declared: &Declared, values: &[&str], observed: &Distribution<'_>) {
-        match &mut self.0 {
-            Content::Text(text) => write_distribution(text, declared, values, observed),
-            Content::Points(metrics) => {
-                let Distribution { bounds, buckets, sum } = observed;
-                let value = PointValue::distribution(bounds, buckets, sum);
-                push(metrics, declared, values, value);
-            }
+        let (name, labels) = (declared.name, labels(declared, values));
+        let bucket = format!("{name}_bucket");
+        let bounds = observed.bounds.iter().map(String::as_str).chain(["+Inf"]);
+        let mut so_far = 0_u64;
+        for (bound, count) in bounds.zip(observed.buckets) {
+            so_far = so_far.saturating_add(*count);
+            line(&mut self.0, &bucket, labels.clone().chain([("le", bound)]), so_far);
         }
+        line(&mut self.0, &format!("{name}_sum"), labels.clone(), observed.sum);
+        line(&mut self.0, &format!("{name}_count"), labels, so_far);
     }
 
-    /// The text of the page; empty for points.
+    /// The text of the page.
     pub fn into_text(self) -> String {
-        match self.0 {
-            Content::Text(text) => text,
-            Content::Points(_) => String::new(),
-        }
-    }
-
-    /// The points of the page; empty for text.
-    pub(super) fn into_points(self) -> Vec<MetricPoints> {
-        match self.0 {
-            Content::Text(_) => Vec::new(),
-            Content::Points(metrics) => metrics,
-        }
-    }
-}
-
-/// Adds a point to its metric, which is the last that was begun.
-fn push(metrics: &mut [MetricPoints], declared: &Declared, values: &[&str], value: Option<PointValue>) {
-    let metric = metrics.iter_mut().rev().find(|metric| metric.declared == *declared);
-    if let (Some(metric), Some(value)) = (metric, value) {
-        metric.push(values, value);
+        self.0
     }
 }
 
@@ -127,20 +80,6 @@ fn labels<'a>(
     values: &'a [&'a str],
 ) -> impl Iterator<Item = (&'a str, &'a str)> + Clone {
     declared.labels.iter().copied().zip(values.iter().copied())
-}
-
-/// Adds cumulative buckets, sum and count.
-fn write_distribution(text: &mut String, declared: &Declared, values: &[&str], observed: &Distribution<'_>) {
-    let (name, labels) = (declared.name, labels(declared, values));
-    let bucket = format!("{name}_bucket");
-    let bounds = observed.bounds.iter().map(String::as_str).chain(["+Inf"]);
-    let mut so_far = 0_u64;
-    for (bound, count) in bounds.zip(observed.buckets) {
-        so_far = so_far.saturating_add(*count);
-        line(text, &bucket, labels.clone().chain([("le", bound)]), so_far);
-    }
-    line(text, &format!("{name}_sum"), labels.clone(), observed.sum);
-    line(text, &format!("{name}_count"), labels, so_far);
 }
 
 fn line<'a>(

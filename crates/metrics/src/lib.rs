@@ -1,4 +1,4 @@
-//! Counters, gauges and histograms, the page on which Prometheus scrapes them, and their points for other formats.
+//! Counters, gauges and histograms, the page on which Prometheus scrapes them.
 //!
 //! A metric is declared once, as a static with its name, labels and help, in the `metrics.rs` beside the code that records
 //! it. Each such file lists its statics; the program joins the lists into one [`Exporter`]. This crate knows no metric by
@@ -21,8 +21,6 @@ mod exposition;
 mod family;
 mod gauge;
 mod histogram;
-mod points;
-mod recorded;
 pub mod series;
 mod striped_counter;
 
@@ -35,6 +33,5 @@ pub use self::{
     exposition::{Metric, Page},
     gauge::{Gauge, GaugeFamily},
     histogram::{Histogram, Observed, Unit},
-    points::{MetricPoints, Point, PointValue},
     striped_counter::{Sink, Striped, StripedCounter, StripedFamily, publish},
 };

@@ -335,7 +335,6 @@ impl ServeFlags {
         let grpc = self.grpc.resolve()?;
         let metrics = self.metrics.resolve(self.process.http_address)?;
         let (http, process) = self.process.resolve()?;
-        let (traces, otlp_metrics) = self.otlp.resolve();
         Ok(Command::Serve(Box::new(Settings {
             bounds: rules.options.bounds,
             rules,
@@ -347,8 +346,7 @@ impl ServeFlags {
             process,
             modes: self.response.modes(),
             response: self.response.resolve(),
-            traces,
-            otlp_metrics,
+            traces: self.otlp.resolve(),
             statsd: self.statsd.resolve()?,
             top_talkers: self.admin.top_talkers,
             admin: self.admin.resolve()?,

@@ -6,7 +6,7 @@ use self::{
     Mapping::{Always, DetailOf, Flag, NoEffect, PartOf, Refused, Switch},
     ValueType::{Boolean, Decimal, Duration, Number, Text},
 };
-use super::telemetry_variables;
+use super::trace_variables;
 use crate::settings::parsers::{boolean, duration};
 
 /// A variable of envoyproxy/ratelimit.
@@ -63,7 +63,7 @@ pub enum Mapping {
 
 /// Every variable, in the order of the documentation.
 pub fn all() -> impl Iterator<Item = &'static Variable> {
-    VARIABLES.iter().chain(telemetry_variables::VARIABLES)
+    VARIABLES.iter().chain(trace_variables::VARIABLES)
 }
 
 /// Whether a variable is set to another value than its default in envoyproxy/ratelimit.

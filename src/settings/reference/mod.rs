@@ -6,8 +6,7 @@ pub(super) mod catalogue;
 mod metrics;
 mod redis;
 mod statsd;
-mod telemetry;
-mod telemetry_variables;
+mod trace_variables;
 mod tls;
 mod traces;
 mod xds;
@@ -28,9 +27,9 @@ pub(super) fn variables(flag: &str) -> impl Iterator<Item = &'static str> {
 
 /// Reports variables without effect and refused ones.
 pub(super) fn review(environment: &Environment, found: &mut EnvironmentFlags, given: impl Fn(&str) -> bool) {
-    let is_exporting = telemetry::is_exporting(environment, &given);
+    let is_exporting = traces::are_exported(environment, &given);
     for variable in catalogue::all() {
-        // OpenTelemetry variables are often set cluster-wide, and matter only if traces or metrics are exported.
+        // OpenTelemetry variables are often set cluster-wide, and matter only if traces are exported.
         let is_supported = is_exporting || !variable.name.starts_with("OTEL_");
         if let Some(value) = environment.get(variable.name).filter(|_| is_supported) {
             review_variable(variable, value, found, &given);
@@ -97,7 +96,7 @@ pub(super) fn settings(
     settings.extend(tls::settings(environment, &given));
     settings.extend(metrics::settings(environment, &given));
     settings.extend(statsd::settings(environment, &given, problems));
-    settings.extend(telemetry::settings(environment, &given));
+    settings.extend(traces::settings(environment, &given));
     settings.extend(xds::settings(environment, &given));
     for variable in catalogue::all() {
         let Mapping::Flag(flag) = variable.mapping else { continue };

@@ -9,7 +9,6 @@ use tollgate_store::redis::RedisUrl;
 
 use super::*;
 use crate::{
-    otlp::OtlpProtocol,
     service::{HeaderNames, HeaderStyle},
     settings::{GrpcListen, StoreSettings},
 };

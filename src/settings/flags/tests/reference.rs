@@ -68,7 +68,7 @@ fn trace_variables_of_the_reference_switch_as_there() {
     assert_eq!(traces(&[("TRACING_ENABLED", "false"), endpoint]), None);
     let named_and_sampled = |variables: &[(&str, &str)]| {
         let traces = traces(variables).expect("on");
-        (traces.collector.service_name, traces.sample_ratio)
+        (traces.service_name, traces.sample_ratio)
     };
     let on = ("TRACING_ENABLED", "true");
     assert_eq!(named_and_sampled(&[endpoint]), ("tollgate".to_owned(), 0.01));
@@ -81,32 +81,7 @@ fn trace_variables_of_the_reference_switch_as_there() {
     );
     // The variable for traces overrides the general one.
     let own = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://other:4317");
-    assert_eq!(traces(&[endpoint, own]).expect("on").collector.endpoint, "http://other:4317");
-}
-
-#[test]
-fn the_protocol_of_traces_does_not_affect_metrics() {
-    let variables = [
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318"),
-        ("OTEL_METRICS_EXPORTER", "otlp"),
-        ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc"),
-    ];
-    let protocols = |arguments: &str, variables: &[(&str, &str)]| {
-        let settings = settings(arguments, variables);
-        let [traces, metrics] =
-            [settings.traces.map(|to| to.collector), settings.otlp_metrics.map(|to| to.collector)];
-        (traces.expect("on").protocol, metrics.expect("on").protocol)
-    };
-    assert_eq!(protocols("", &variables), (OtlpProtocol::Grpc, OtlpProtocol::Http));
-    let by_flag = "--otlp-metrics-endpoint http://other:4318";
-    assert_eq!(protocols(by_flag, &[variables[0], variables[2]]), (OtlpProtocol::Grpc, OtlpProtocol::Http));
-    // A flag states that of both collectors.
-    assert_eq!(protocols("--otlp-protocol grpc", &variables), (OtlpProtocol::Grpc, OtlpProtocol::Grpc));
-    let general = ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
-    assert_eq!(
-        protocols("", &[variables[0], variables[1], general]),
-        (OtlpProtocol::Grpc, OtlpProtocol::Grpc)
-    );
+    assert_eq!(traces(&[endpoint, own]).expect("on").endpoint, "http://other:4317");
 }
 
 #[test]
