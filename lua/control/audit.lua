@@ -38,9 +38,9 @@ local function commit(token, entry)
   redis.pcall('PUBLISH', ARGV[2], token)
 end
 
--- Replies audit log entries, newest first. ARGV: the start, as XREVRANGE takes it, and the maximum number.
+-- Replies audit log entries, newest first, of KEYS[7] if there is one. ARGV: the start, as XREVRANGE takes it, and the maximum number.
 OPERATIONS.audit = function()
-  local items = redis.call('XREVRANGE', audit, ARGV[4], '-', 'COUNT', ARGV[5])
+  local items = redis.call('XREVRANGE', KEYS[7] or audit, ARGV[4], '-', 'COUNT', ARGV[5])
   for i, item in ipairs(items) do
     items[i] = { item[1], item[2][4] }
   end

@@ -2,7 +2,8 @@
 --   KEYS[1]   the head, a hash. Of versions: `current` (a number), its `token`, `meta`, `size` and `trail`; `confirmed`,
 --             when an instance last reported that it enforces that version; `oldest`, the lowest retained number, and
 --             `bytes`, the total size of the files of all versions. Of lists and switches: `generation`, the number of
---             their changes, `runtime_token` of the last one, `runtime_trail` and `runtime_confirmed`
+--             their changes, `runtime_token` of the last one, `runtime_trail` and `runtime_confirmed`. Of automatic entries:
+--             `automatic_token` of the last change
 --   KEYS[2]   the audit log, a stream whose entries have a `token` and an `entry`
 --   KEYS[3]   the entries of lists, KEYS[4] the switches: hashes; each value is its expiry in milliseconds since 1970
 --             (0 for never), a line feed, and the payload
@@ -11,6 +12,8 @@
 --   KEYS[7…]  versions, depending on the operation: hashes with `meta`, `token`, `trail`, `files` and `size`, the bytes of
 --             the files. In operations on bans, KEYS[7] is the list of active bans, a sorted set of ids by their ends in
 --             milliseconds since 1970; KEYS[8] their records, a hash by id; and KEYS[9] the watched ones of the list. In
+--             operations on automatic entries, KEYS[7] is a sorted set of ids by their ends, KEYS[8] their payloads, a hash by
+--             id, and KEYS[9] their audit log, a stream like the operators'. In
 --             `region_tables`, KEYS[7] is a record of the region, a string: of its tables, or of the primary region
 --   ARGV[1]   the operation; each operation documents the arguments after ARGV[3]
 --   ARGV[2]   the channel on which changes are published

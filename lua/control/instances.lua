@@ -3,7 +3,7 @@
 -- Records a heartbeat. ARGV: the instance's id, its record, the number and the token of the version that it
 -- enforces, which is KEYS[7], or '' for none, and the token of its lists and switches. Replies the current
 -- version's number and token, or nothing; whether its files exist, or nothing if it is not KEYS[7]; the generation
--- and its token; the size of the current version; the token of the automatic entries (see abuse.lua); and the lineage,
+-- and its token; the size of the current version; the token of the automatic entries; and the lineage,
 -- the revision, the epoch and the floor of the overrides (see overrides/entry.lua).
 OPERATIONS.beat = function()
   local now = now_ms()
@@ -19,7 +19,7 @@ OPERATIONS.beat = function()
   end
   redis.call('PEXPIRE', instances, 2 * PRESENCE_MS)
   redis.call('PEXPIRE', seen, 2 * PRESENCE_MS)
-  local state = redis.call('HMGET', head, 'current', 'token', 'generation', 'runtime_token', 'size', 'abuse_token')
+  local state = redis.call('HMGET', head, 'current', 'token', 'generation', 'runtime_token', 'size', 'automatic_token')
   local of = redis.call('HMGET', head, 'override_lineage', 'override_revision', 'override_epoch', 'override_floor')
   local is_whole = false
   if state[1] and state[1] == ARGV[6] and state[2] == ARGV[7] then

@@ -89,7 +89,7 @@ end
 local function ban_from_now(ban, record)
   local length = math.min(ban.duration * 2 ^ (record.level - 1), ban.max_duration)
   record.ends_at = math.min(now.s + length, MAX_WORD)
-  local remembered = ban.max_duration > ban.duration and ban.forgive * record.level or 0
+  local remembered = ban.max_level > 1 and ban.forgive * record.level or 0
   record.forgiven_at = math.min(record.ends_at + remembered, MAX_WORD)
 end
 

@@ -1,4 +1,4 @@
-//! Adds the bans that began in this process to the list that operators see.
+//! Adds the bans that began in this process to the list that operators see, and the clients to the deny list.
 
 use std::{
     convert::Infallible,
@@ -7,10 +7,14 @@ use std::{
 };
 
 use tokio::time::{MissedTickBehavior, interval};
-use tollgate_control::{BanCounts, Control, ListedBan, ListedBanMode, Pair, bounds::MAX_BAN_BATCH, metrics};
+use tollgate_control::{
+    AutomaticEntry, BanCounts, Control, ListedBan, ListedBanMode, Pair, bounds::MAX_BAN_BATCH, metrics,
+};
 use tollgate_core::clock::Clock;
 use tollgate_limiter::{ActiveRules, BegunBan, BegunBans};
 use tollgate_rules::Rules;
+
+use super::listed_clients::ListedClients;
 
 /// Time between two additions: with [`MAX_BAN_BATCH`] the bound of additions per second.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -26,6 +30,8 @@ pub(super) struct BanLister {
     rules: Arc<ActiveRules>,
     /// Bans that the store did not take yet, at most [`MAX_BAN_BATCH`].
     pending: Vec<ListedBan>,
+    /// Clients of bans for the deny list.
+    clients: ListedClients,
     unlisted: u64,
     listed: BanCounts,
     idle: u32,
@@ -35,8 +41,17 @@ pub(super) struct BanLister {
 
 impl BanLister {
     pub(super) fn new(begun: BegunBans, control: Control, rules: Arc<ActiveRules>) -> Self {
-        let (pending, listed) = (Vec::new(), BanCounts::default());
-        Self { begun, control, rules, pending, unlisted: 0, listed, idle: 0, searched: (Weak::new(), false) }
+        Self {
+            begun,
+            control,
+            rules,
+            pending: Vec::new(),
+            clients: ListedClients::default(),
+            unlisted: 0,
+            listed: BanCounts::default(),
+            idle: 0,
+            searched: (Weak::new(), false),
+        }
     }
 
     /// Adds bans as they begin. Never returns.
@@ -51,9 +66,16 @@ impl BanLister {
 
     /// Adds the bans that began, if any. They are added later if the store does not respond.
     async fn step(&mut self, now_ms: u64) {
-        let room = MAX_BAN_BATCH.saturating_sub(self.pending.len());
-        let begun = self.begun.take(room).into_iter().filter_map(|ban| listed(ban, now_ms));
-        self.pending.extend(begun);
+        let room = MAX_BAN_BATCH.saturating_sub(self.pending.len()).min(self.clients.room());
+        for begun in self.begun.take(room) {
+            let is_listed = begun.is_listed;
+            let ban = listed(begun, now_ms);
+            if let Some(entry) = is_listed.then(|| AutomaticEntry::of_ban(&ban)).flatten() {
+                self.clients.push(entry);
+            }
+            self.pending.push(ban);
+        }
+        self.clients.list(&self.control, now_ms).await;
         self.pending.retain(|ban| ban.ends_at_ms > now_ms);
         let unlisted = self.begun.dropped();
         metrics::unlisted_bans(unlisted.saturating_sub(self.unlisted));
@@ -89,12 +111,11 @@ impl BanLister {
     }
 }
 
-/// The ban in the form of the list; `None` if it has ended.
-fn listed(BegunBan { domain, rule, entries, ban }: BegunBan, now_ms: u64) -> Option<ListedBan> {
-    let ends_at_ms = ban.ends_at().as_micros() / 1_000;
+/// The ban in the form of the list.
+fn listed(BegunBan { domain, rule, entries, ban, .. }: BegunBan, now_ms: u64) -> ListedBan {
     let pair = |(key, value): (Box<str>, Box<str>)| Pair { key: key.into(), value: value.into() };
     let descriptor: Vec<Pair> = entries.into_iter().map(pair).collect();
-    let listed = ListedBan {
+    ListedBan {
         id: ListedBan::id_of(&domain, &rule, &descriptor),
         domain: domain.into(),
         rule: rule.into(),
@@ -103,8 +124,7 @@ fn listed(BegunBan { domain, rule, entries, ban }: BegunBan, now_ms: u64) -> Opt
         level: ban.level.get(),
         mode: if ban.is_enforced { ListedBanMode::Enforce } else { ListedBanMode::Watch },
         began_at_ms: now_ms,
-        ends_at_ms,
+        ends_at_ms: ban.ends_at().as_micros() / 1_000,
         instance: String::new(),
-    };
-    (ends_at_ms > now_ms).then_some(listed)
+    }
 }

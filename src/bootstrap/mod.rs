@@ -16,6 +16,7 @@ mod busy_time;
 mod drain;
 mod instance;
 mod io;
+mod listed_clients;
 mod listener;
 mod memory_gauge;
 mod metrics;

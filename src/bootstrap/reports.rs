@@ -3,15 +3,13 @@
 use std::{convert::Infallible, sync::Arc};
 
 use tokio_util::task::AbortOnDropHandle;
-use tollgate_limiter::{BegunBans, Limiter, ReachedThresholds, abuse::AbuseCollector};
+use tollgate_limiter::{BegunBans, Limiter, ReachedThresholds};
 
 use super::{ban_list::BanLister, instance::Instance, threshold_events::ThresholdEvents};
-use crate::abuse;
 
-/// Abusive keys, bans that began and thresholds that were reached. Clones share them.
+/// Bans that began and thresholds that were reached. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LimiterReports {
-    abuse: AbuseCollector,
     begun_bans: BegunBans,
     thresholds: ReachedThresholds,
 }
@@ -19,18 +17,10 @@ pub(super) struct LimiterReports {
 impl LimiterReports {
     /// Receives the reports of a limiter.
     pub(super) fn of(&self, limiter: Limiter) -> Limiter {
-        let limiter = limiter.with_begun_bans(self.begun_bans.clone()).with_observer(self.abuse.observer());
-        limiter.with_reached_thresholds(self.thresholds.clone())
+        limiter.with_begun_bans(self.begun_bans.clone()).with_reached_thresholds(self.thresholds.clone())
     }
 
-    /// Detects abuse.
-    pub(super) fn detect_abuse(&self, instance: &Instance) -> AbortOnDropHandle<Infallible> {
-        let Instance { control, rules, .. } = instance;
-        let detection = abuse::run(control.clone(), Arc::clone(rules), self.abuse.clone());
-        AbortOnDropHandle::new(tokio::spawn(detection))
-    }
-
-    /// Adds bans to the list that operators see.
+    /// Adds bans to the list that operators see, and banned clients to the deny list.
     pub(super) fn list_bans(&self, instance: &Instance) -> AbortOnDropHandle<Infallible> {
         let Instance { control, rules, .. } = instance;
         let lister = BanLister::new(self.begun_bans.clone(), control.clone(), Arc::clone(rules));

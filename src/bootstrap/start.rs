@@ -127,8 +127,9 @@ impl Server {
         let services = ServiceFactory::new(&settings, (stores, readiness), watched, reports.clone(), tracer);
         let open = move |rules: &Arc<ActiveRules>, background| services.open(rules, background);
         let mut running = start_with(settings, parts, open).await?;
-        running.tasks.add([memory_gauge, reports.detect_abuse(&running.instance)]);
-        running.tasks.add([reports.list_bans(&running.instance), reports.raise_events(&running.instance)]);
+        let instance = &running.instance;
+        let tasks = [memory_gauge, reports.list_bans(instance), reports.raise_events(instance)];
+        running.tasks.add(tasks);
         let lending = lending_store.zip(watch).map(|(store, watch)| {
             let rules = Arc::clone(&running.instance.rules);
             Lending { rules, shares, store, watch, replicas, calls: queue }

@@ -1,4 +1,4 @@
-//! The adaptive deny list, by three instances on one Redis.
+//! Banned clients on the deny list, by three instances on one Redis.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::sleep};
 
-use super::{Admin, code};
+use super::{Admin, code, k};
 use crate::support::{
     http,
     redis::Redis,
@@ -25,15 +25,13 @@ const BATCH: usize = 16;
 /// Pause of a sender after it sent requests with all abusive keys.
 const SEND_INTERVAL: Duration = Duration::from_millis(300);
 
-/// Two denied requests in a second, for a second, list a key for so long.
-fn config(duration: &str) -> String {
+/// Three bad seconds in a minute ban, and the bans in `keys` list.
+fn config(keys: &str) -> String {
     format!(
-        "domain: web\nabuse:\n\
-         - {{name: scrapers, client_keys: [k], denied_per_second: 1, for: 1s, duration: {duration}, mode: enforce}}\n\
-         - {{name: trial, client_keys: [t], denied_per_second: 1, for: 1s}}\n\
+        "domain: web\n\
          descriptors:\n\
-         - {{key: k, rate_limit: {{unit: year, requests_per_unit: 1}}}}\n\
-         - {{key: t, rate_limit: {{unit: year, requests_per_unit: 1}}}}\n"
+         - key: k\n  rate_limit: {{unit: year, requests_per_unit: 1, ban: {{threshold: 3, interval: 1m, {keys}}}}}\n\
+         - key: t\n  rate_limit:\n    {{unit: year, requests_per_unit: 1, ban: {{threshold: 3, duration: 1h, list_after: 1}}}}\n"
     )
 }
 
@@ -44,8 +42,8 @@ struct AbusedFleet {
 }
 
 impl AbusedFleet {
-    fn start(duration: &str) -> Self {
-        let (redis, config) = (Redis::start(), rules(&config(duration)));
+    fn start(keys: &str) -> Self {
+        let (redis, config) = (Redis::start(), rules(&config(keys)));
         let arguments = ["--store", &redis.url(), "--store-timeout", "5s", "--workers", "1"];
         let spawned: Vec<_> = (0..3).map(|_| Tollgate::spawn(config.path(), &arguments)).collect();
         spawned.iter().for_each(Tollgate::wait_until_ready);
@@ -128,8 +126,8 @@ fn values(name: &str, count: usize) -> Vec<String> {
 }
 
 /// Lists all abusive keys and no honest one, once each. Returns the fleet and the time until all were listed.
-async fn all_are_listed_once(abusive: usize, honest: usize, duration: &str) -> (AbusedFleet, Duration) {
-    let fleet = AbusedFleet::start(duration);
+async fn all_are_listed_once(abusive: usize, honest: usize, keys: &str) -> (AbusedFleet, Duration) {
+    let fleet = AbusedFleet::start(keys);
     let (abusers, honest) = (values("abusive", abusive), values("honest", honest));
     let own = json!({"list": "deny", "domain": "web", "reason": "by hand",
         "descriptor": [{"key": "k", "value": "banned", "match": "exact"}]});
@@ -138,9 +136,12 @@ async fn all_are_listed_once(abusive: usize, honest: usize, duration: &str) -> (
     let ended = Arc::new(AtomicBool::new(false));
     let mut trial = fleet.abuse("t", &values("trial", 1), &ended);
     let mut senders = fleet.abuse("k", &abusers, &ended);
-    let expected: BTreeSet<_> = abusers.iter().cloned().chain(["trial-0".to_owned()]).collect();
+    let expected: BTreeSet<_> = abusers.iter().cloned().collect();
     let listed = || fleet.automatic(1).into_keys().collect::<BTreeSet<_>>();
-    let took = until("all abusive keys are listed", 60, || listed() == expected).await;
+    let took = until("all abusive keys are listed", 120, || listed() == expected).await;
+    // Which lists no client, as it is only watched.
+    let is_watched = || fleet.admin(0).get("/bans?mode=watch")["bans"][0]["rule"] == "t";
+    until("the other client is banned", 60, is_watched).await;
     ended.store(true, Ordering::Relaxed);
     while senders.join_next().await.is_some() || trial.join_next().await.is_some() {}
     assert_eq!(listed(), expected, "no honest key");
@@ -161,17 +162,16 @@ async fn all_are_listed_once(abusive: usize, honest: usize, duration: &str) -> (
     }
     assert_eq!(audited.len(), expected.len());
     assert!(audited.values().all(|count| *count == 1), "{audited:?}");
-    assert_eq!(audited.get("deny web t=\"trial-0\" (dry run)"), Some(&1));
     (fleet, took)
 }
 
 #[tokio::test]
 async fn abusive_keys_are_listed_once_by_three_instances_and_lifted_with_an_exemption() {
-    let (fleet, _) = all_are_listed_once(60, 2_000, "1h").await;
+    let (fleet, _) = all_are_listed_once(60, 2_000, "duration: 1h, list_after: 1, mode: enforce").await;
     let entry = &fleet.automatic(0)["abusive-7"];
     assert_eq!(
-        (&entry["mode"], &entry["rule"], &entry["offences"]),
-        (&json!("enforce"), &json!("scrapers"), &json!(1))
+        (&entry["mode"], &entry["rule"], &entry["level"]),
+        (&json!("enforce"), &json!("k"), &json!(1))
     );
     for number in 0..3 {
         until("every instance denies it", 20, || !fleet.is_limited(number, "abusive-7")).await;
@@ -191,6 +191,21 @@ async fn abusive_keys_are_listed_once_by_three_instances_and_lifted_with_an_exem
     assert_eq!(latest["comment"], "lifted and exempt: our own crawler");
     assert_eq!(fleet.admin(0).request("DELETE", &path, None).0, 204);
     assert_eq!(fleet.admin(0).request("DELETE", &path, None).0, 404);
+    let listed = &fleet.automatic(2)["abusive-9"];
+    let ban = listed["id"].as_str().and_then(|id| id.strip_prefix("auto-")).expect("the id of the ban");
+    assert_eq!(fleet.admin(2).request("DELETE", &format!("/bans/{ban}"), None).0, 204);
+    assert!(!fleet.automatic(0).contains_key("abusive-9"), "its entry ends with the ban");
+    let reset = json!({"domain": "web", "descriptor": k("abusive-10"), "reason": "by mistake"});
+    fleet.admin(0).done("POST", "/counters/reset", &reset, 200);
+    assert!(!fleet.automatic(1).contains_key("abusive-10"), "its entry ends with the ban");
+    for number in 0..3 {
+        for freed in ["abusive-9", "abusive-10"] {
+            until("every instance applies its limit", 20, || fleet.is_limited(number, freed)).await;
+        }
+    }
+    let events = fleet.admin(1).get("/events");
+    let is_listing = |event: &Value| event["kind"] == "abuse_listed" && event["rule"] == "k";
+    assert!(events["events"].as_array().expect("a page").iter().any(is_listing), "{events}");
     let unknown = fleet.admin(0).post("/automatic/unknown/exempt", &reason);
     assert_eq!(code(&unknown), (404, "not_found"));
 }
@@ -199,9 +214,10 @@ async fn abusive_keys_are_listed_once_by_three_instances_and_lifted_with_an_exem
 #[tokio::test]
 #[ignore = "takes minutes"]
 async fn a_thousand_abusive_keys_among_a_hundred_thousand_are_listed_and_all_entries_end() {
-    let (fleet, took) = all_are_listed_once(1_000, 99_000, "30s").await;
+    let keys = "duration: 15s, max_duration: 30s, list_after: 2, mode: enforce";
+    let (fleet, took) = all_are_listed_once(1_000, 99_000, keys).await;
     println!("1,000 of 100,000 keys listed in {took:?}");
-    let ended = until("all entries end", 60, || fleet.automatic(0).keys().eq(["trial-0"].iter())).await;
+    let ended = until("all entries end", 60, || fleet.automatic(0).is_empty()).await;
     println!("all ended {ended:?} later");
     until("limits decide again", 20, || (0..3).all(|number| fleet.is_limited(number, "abusive-7"))).await;
 }

@@ -16,6 +16,7 @@ promises!(
     a_ban_that_is_watched_denies_nothing,
     a_lifted_ban_leaves_its_level_and_a_forgiven_one_nothing,
     a_reset_ends_a_ban,
+    bans_of_the_maximum_length_are_counted_until_the_client_is_listed,
     reads_and_refunds_do_not_count_for_a_ban,
     a_ban_denies_all_of_a_call_that_is_charged_all_or_none,
 );
@@ -108,6 +109,27 @@ async fn a_reset_ends_a_ban(store: &Subject) {
     decide(store, began, "a", Hits::reset(), BanEffect::Forgive).await;
     let verdict = decide(store, began, "a", Hits::ONE, BanEffect::Enforce).await;
     assert_eq!((verdict.admitted, verdict.used, verdict.ban), (true, 1, None));
+}
+
+async fn bans_of_the_maximum_length_are_counted_until_the_client_is_listed(store: &Subject) {
+    let listing = BanParameters {
+        threshold: 1,
+        interval: 10,
+        duration: 20,
+        list_after: Some(3),
+        ..BanParameters::default()
+    };
+    let quota = Quota { limit: 1, window: Window::from_seconds(3_600).expect("in range") };
+    let policy = BanPolicy::new(&listing, quota).expect("in range");
+    let mut bans = Vec::new();
+    for second in 0..100 {
+        let mut call = banning("a", Hits::ONE, BanEffect::Enforce);
+        call.cells[0].checks[0].ban = Some(BanCheck { policy, effect: BanEffect::Enforce });
+        let verdict = store.decide(at(second * SECOND), &call).await[0];
+        let new = verdict.ban.filter(|ban| ban.is_new).map(|ban| ban.level.get());
+        bans.extend(new.map(|level| (second, level, policy.lists(level))));
+    }
+    assert_eq!(bans, [(2, 1, false), (23, 2, false), (44, 3, true), (65, 3, true), (86, 3, true)]);
 }
 
 async fn reads_and_refunds_do_not_count_for_a_ban(store: &Subject) {

@@ -19,7 +19,10 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use tollgate::{
     clock::Clock,
-    control::{Control, Draft, Files, List, ListEntry, ListPair, RulesSource},
+    control::{
+        AutomaticEntry, Control, Draft, Files, List, ListEntry, ListPair, ListedBan, ListedBanMode, Pair,
+        RulesSource,
+    },
 };
 
 use crate::support::{
@@ -63,6 +66,27 @@ fn ban(value: &str) -> ListEntry {
         created_at_ms: 1,
         expires_at_ms: None,
     }
+}
+
+/// The automatic entry for the third ban in a row of a value.
+fn automatic(key: &str, value: &str, lasts: Duration) -> AutomaticEntry {
+    let descriptor = vec![Pair { key: key.to_owned(), value: value.to_owned() }];
+    let ends_at_ms = now_ms() + u64::try_from(lasts.as_millis()).expect("short");
+    let ban = ListedBan {
+        id: ListedBan::id_of("web", key, &descriptor),
+        domain: "web".into(),
+        rule: key.into(),
+        descriptor,
+        is_truncated: false,
+        level: 3,
+        mode: ListedBanMode::Enforce,
+        began_at_ms: now_ms(),
+        ends_at_ms,
+        instance: String::new(),
+    };
+    let entry = AutomaticEntry::of_ban(&ban).expect("valid");
+    assert_eq!(entry.ban(), ListedBan { began_at_ms: entry.created_at_ms, ..ban });
+    entry
 }
 
 /// Time after which something does not happen any more: longer than a busy machine takes, and than what failed once is left

@@ -6,9 +6,9 @@ use std::{
 };
 
 use tokio::time::sleep;
-use tollgate::control::{Added, AutomaticMode, Control, ListEntry, ListPair, NewEntry};
+use tollgate::control::{Added, Control, ListEntry};
 
-use super::{ban, draft, enforced, limit, limit_of, redis_control};
+use super::{automatic, ban, draft, enforced, limit, limit_of, redis_control};
 use crate::support::{
     free_port, http,
     redis::Redis,
@@ -57,10 +57,7 @@ async fn change_all(control: &Control) {
             .await
             .expect("made");
     }
-    let durations = [Duration::from_secs(600); 3];
-    let bad = vec![ListPair::exact("k", "abusive")];
-    let mode = AutomaticMode::Enforce;
-    let automatic = NewEntry::new(mode, "web".into(), bad, "scrapers".into(), String::new(), durations);
+    let automatic = automatic("k", "abusive", Duration::from_secs(600));
     // Read by the instances with the list entry at the latest.
     assert_eq!(control.add_automatic(vec![automatic]).await, Ok(vec![Added::Listed]));
     control.put_entry(ListEntry { id: "a".into(), ..ban("bad") }).await.expect("put");

@@ -177,20 +177,20 @@ def bans(browser, instance):
 
 
 def abuse(browser, instance):
-    """A client that does not stop is listed; its entry is lifted with one click, and the key is exempt."""
+    """A client that is banned is listed; its entry is lifted with one click, and it is exempt."""
     listed = lambda: instance.send("abused", [("client", HOSTILE)], 9) and instance.get("lists")["automatic"]
     browser.until("an automatic entry", listed)
     browser.open("lists")
     row = browser.row(HOSTILE)
     assert not browser.all("main img"), "a key has become an element"
-    assert "denied" in row.text and "persistent" in row.text and "in 59 min" in row.text, row.text
+    assert "denied" in row.text and "client: ban 1 in a row" in row.text and "in 59 min" in row.text, row.text
     browser.picture("abuse")
     browser.press("Lift and exempt", within=row)
-    browser.sees("The key is exempt for 7 days", "#messages")
+    browser.sees("The client is exempt for 7 days", "#messages")
     browser.until("the exemption is shown", lambda: "exempt" in browser.row(HOSTILE).text)
     assert [entry["mode"] for entry in listed()] == ["exempt"]
     browser.press("End exemption", within=browser.row(HOSTILE))
-    browser.sees("No key is listed by an abuse rule")
+    browser.sees("No client is listed after bans")
     browser.open("audit", fresh=False)
     browser.sees("lifted and exempt", "main")
     assert "hacked" not in browser.driver.title

@@ -39,14 +39,16 @@ fn limits() -> impl Strategy<Value = Policy> {
 
 fn ban_policies(limit: u32) -> impl Strategy<Value = BanPolicy> {
     let growth = proptest::option::of(0..=200_u32);
-    (1..=3_u32, 0..=6_u32, 1..=15_u32, growth, 1..=90_u32).prop_map(
-        move |(threshold, more, duration, growth, forgive)| {
+    let list_after = proptest::option::of(1..=4_u32);
+    (1..=3_u32, 0..=6_u32, 1..=15_u32, growth, 1..=90_u32, list_after).prop_map(
+        move |(threshold, more, duration, growth, forgive, list_after)| {
             let parameters = BanParameters {
                 threshold,
                 interval: threshold + more,
                 duration,
                 max_duration: growth.map(|growth| duration + growth),
                 forgive,
+                list_after,
                 ..BanParameters::default()
             };
             let quota = Quota { limit: limit.into(), window: Window::from_seconds(1).expect("in range") };

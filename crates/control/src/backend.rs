@@ -5,11 +5,11 @@ use std::{convert::Infallible, future::pending, sync::Arc};
 use tokio::sync::Notify;
 
 use super::{
-    Added, AuditEntry, AutomaticEntry, BanCounts, BanFilter, BanPage, BanPosition, ControlError, Exchange,
-    Instance, ListedBan, NewEntry, Version,
+    Added, AuditEntry, AutomaticEntry, BanCounts, BanFilter, BanPage, BanPosition, ControlError, Instance,
+    ListedBan, Version,
     change::Change,
     memory::Memory,
-    redis::{self, Redis, abuse},
+    redis::{self, Redis, automatic},
     region_record::RegionRecord,
     rule_overrides::BookHead,
     stored::{ActiveState, Connectivity, Restore, StoreHead, StoredRuntime, StoredVersion, now_ms},
@@ -110,8 +110,8 @@ impl Backend {
     pub(super) async fn runtime(&self) -> ControlResult<StoredRuntime> {
         match self {
             Self::Memory(memory) => {
-                let (runtime, abuse_token) = memory.runtime();
-                Ok(StoredRuntime { runtime, abuse_token, ..StoredRuntime::default() })
+                let (runtime, automatic_token) = memory.runtime();
+                Ok(StoredRuntime { runtime, automatic_token, ..StoredRuntime::default() })
             }
             Self::Redis(redis) => redis.runtime().await,
         }
@@ -125,28 +125,14 @@ impl Backend {
         }
     }
 
-    /// Shares a report; see [`Exchange`].
-    pub(super) async fn exchange_abuse(
+    /// Adds automatic entries, each unless its id has one.
+    pub(super) async fn add_automatic(
         &self,
-        instance: &str,
-        report: Vec<u8>,
-        watch: Option<Vec<u8>>,
-    ) -> ControlResult<Exchange> {
-        match self {
-            // There are no other instances.
-            Self::Memory(_) => Ok(Exchange {
-                instances: 1,
-                watch: watch.unwrap_or_default(),
-                reports: Some(vec![(instance.to_owned(), report)]),
-            }),
-            Self::Redis(redis) => abuse::exchange(redis.client(), instance, report, watch).await,
-        }
-    }
-
-    pub(super) async fn add_automatic(&self, new: Vec<(NewEntry, AuditEntry)>) -> ControlResult<Vec<Added>> {
+        new: Vec<(AutomaticEntry, AuditEntry)>,
+    ) -> ControlResult<Vec<Added>> {
         match self {
             Self::Memory(memory) => memory.add_automatic(new),
-            Self::Redis(redis) => abuse::add(redis.client(), new).await,
+            Self::Redis(redis) => automatic::add(redis.client(), new).await,
         }
     }
 
@@ -154,12 +140,12 @@ impl Backend {
     pub(super) async fn lift_automatic(
         &self,
         id: &str,
-        exemption: Option<AutomaticEntry>,
+        exemption: Option<&AutomaticEntry>,
         audit: AuditEntry,
     ) -> ControlResult<bool> {
         match self {
             Self::Memory(memory) => memory.lift_automatic(id, exemption, audit),
-            Self::Redis(redis) => abuse::lift(redis.client(), id, exemption, audit).await,
+            Self::Redis(redis) => automatic::lift(redis.client(), id, exemption, audit).await,
         }
     }
 
@@ -172,7 +158,7 @@ impl Backend {
         match self {
             // Memory loses nothing.
             Self::Memory(_) => Ok(()),
-            Self::Redis(redis) => abuse::restore(redis.client(), token, entries).await,
+            Self::Redis(redis) => automatic::restore(redis.client(), token, entries).await,
         }
     }
 

@@ -14,10 +14,6 @@ pub const MAX_STORED_BYTES: usize = 64 << 20;
 pub const MAX_ENTRIES: usize = 1_000;
 /// Maximum number of active automatic entries, exemptions included.
 pub const MAX_AUTOMATIC_ENTRIES: usize = 5_000;
-/// Number of active automatic entries above which no dry run is added.
-pub const MAX_DRY_RUN_ENTRIES: usize = 2_500;
-/// Maximum number of automatic entries and of keys whose offences are remembered.
-pub const MAX_ABUSE_RECORDS: usize = 10_000;
 /// Maximum number of overrides of rules and keys.
 pub const MAX_OVERRIDES: usize = 200_000;
 /// Maximum number of switches.

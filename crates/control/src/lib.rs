@@ -16,7 +16,7 @@
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
-mod abuse;
+mod automatic;
 mod backend;
 mod bans;
 pub mod bounds;
@@ -47,7 +47,7 @@ mod stored;
 mod traffic;
 
 pub use self::{
-    abuse::{Added, AutomaticEntry, AutomaticMode, Exchange, NewEntry},
+    automatic::{Added, AutomaticEntry, AutomaticMode},
     bans::{BanCounts, BanFilter, BanPage, BanPosition, ListedBan, ListedBanMode},
     copier::{ReadRules, Reading, RulesCopier},
     copies::{

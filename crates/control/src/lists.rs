@@ -91,7 +91,8 @@ fn listing(entry: &ListEntry) -> Result<Listing, ListingError> {
     Listing::new(&entry.id, entry.list, &entry.domain, pairs, entry.expires_at_ms)
 }
 
-fn automatic_listing(entry: &AutomaticEntry) -> Result<Listing, ListingError> {
+/// Returns the compiled form of an automatic entry.
+pub(super) fn automatic_listing(entry: &AutomaticEntry) -> Result<Listing, ListingError> {
     let pairs = entry.descriptor.iter().map(|pair| (&*pair.key, &*pair.value, pair.value_match));
     Listing::new(&entry.id, List::Deny, &entry.domain, pairs, Some(entry.expires_at_ms))
 }

@@ -9,7 +9,7 @@ pub use tollgate_rules::{List, SwitchMode, ValueMatch};
 use tollgate_core::EnforcedShare;
 
 use crate::{
-    abuse::AutomaticEntry,
+    automatic::AutomaticEntry,
     ramp::{Ramp, share_as_percent},
 };
 
@@ -141,7 +141,7 @@ pub struct Runtime {
     pub generation: u64,
     /// The entries of both lists.
     pub entries: Vec<ListEntry>,
-    /// Entries of the adaptive deny list.
+    /// Automatic entries of the deny list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub automatic: Vec<AutomaticEntry>,
     pub switches: Vec<Switch>,

@@ -6,6 +6,7 @@ pub const CONTROL: &str = concat!(
     include_str!("../../../lua/control/audit.lua"),
     include_str!("../../../lua/control/versions.lua"),
     include_str!("../../../lua/control/runtime.lua"),
+    include_str!("../../../lua/control/automatic.lua"),
     include_str!("../../../lua/control/bans.lua"),
     include_str!("../../../lua/control/instances.lua"),
     include_str!("../../../lua/control/regions.lua"),

@@ -50,7 +50,7 @@ pub(super) struct StoredRuntime {
     /// The tokens of the preceding changes, if the backend stores them.
     pub(super) trail: String,
     /// Distinguishes the last change of automatic entries; empty before the first.
-    pub(super) abuse_token: String,
+    pub(super) automatic_token: String,
     /// Entries and switches that could not be read and are omitted, with the reasons.
     pub(super) problems: Vec<String>,
 }
@@ -83,7 +83,7 @@ pub(super) struct StoreHead {
     /// Token of the lists and switches, see [`StoredRuntime`].
     pub(super) runtime_token: String,
     /// Token of the automatic entries, see [`StoredRuntime`].
-    pub(super) abuse_token: String,
+    pub(super) automatic_token: String,
     /// Identity of the overrides of rules.
     pub(super) overrides: BookHead,
 }

@@ -29,6 +29,8 @@ pub struct BegunBan {
     pub entries: Box<[(Box<str>, Box<str>)]>,
     /// The ban; whether it is enforced.
     pub ban: Ban,
+    /// Whether the client is to be listed until its end.
+    pub is_listed: bool,
 }
 
 /// Bans that began in this process, oldest first, until they are taken. Clones share them.
@@ -81,9 +83,13 @@ impl BegunBans {
             waiting.dropped = waiting.dropped.saturating_add(1);
             return;
         }
-        let entries = entries.iter().map(|entry| (entry.key.into(), entry.value.into())).collect();
-        let rule = rule.path().into();
-        waiting.bans.push_back(BegunBan { domain: (*domain.name).into(), rule, entries, ban });
+        waiting.bans.push_back(BegunBan {
+            domain: (*domain.name).into(),
+            rule: rule.path().into(),
+            entries: entries.iter().map(|entry| (entry.key.into(), entry.value.into())).collect(),
+            ban,
+            is_listed: ban.is_enforced && rule.ban.is_some_and(|policy| policy.lists(ban.level.get())),
+        });
     }
 }
 

@@ -9,9 +9,7 @@ use tollgate_store::{Decisions, Store, StoreError, request::Check};
 
 use crate::{
     ActiveRules, ActiveSet, BegunBans, Match, Matches, Modes, OwnShares, ReachedThresholds, Requests,
-    SnapshotGuard,
-    abuse::AbuseObserver,
-    candidates,
+    SnapshotGuard, candidates,
     deadline::Deadline,
     fallback::{Fallback, FallbackVerdicts},
     held_permits::HeldPermits,
@@ -32,7 +30,6 @@ pub struct Limiter {
     store: Store,
     pub(super) modes: Modes,
     fallback: Option<Fallback>,
-    observer: Option<AbuseObserver>,
     begun_bans: BegunBans,
     reached: ReachedThresholds,
     shares: OwnShares,
@@ -54,7 +51,6 @@ impl Limiter {
             store,
             modes,
             fallback: None,
-            observer: None,
             begun_bans: BegunBans::default(),
             reached: ReachedThresholds::default(),
             shares: OwnShares::default(),
@@ -92,12 +88,6 @@ impl Limiter {
     #[must_use]
     pub fn with_fallback(self, fallback: Fallback) -> Self {
         Self { fallback: Some(fallback), ..self }
-    }
-
-    /// Reports what clients do to `observer`, for the adaptive deny list.
-    #[must_use]
-    pub fn with_observer(self, observer: AbuseObserver) -> Self {
-        Self { observer: Some(observer), ..self }
     }
 
     /// Uses `clock` for the expiry of list entries, and for the points in time in responses.
@@ -217,9 +207,6 @@ impl Limiter {
         // Charges are recorded even if another call failed.
         self.record(active.companion, rules, of_request, (&matches, &statuses), &decisions);
         let several = beside.fold(&mut statuses);
-        if !rules.abuse.is_empty() && degraded.is_none() {
-            self.observe(rules, descriptors, &statuses);
-        }
         let decided = (&calls, &decisions, degraded.as_ref());
         let decision = self.conclude(statuses, several, (listed, shed), decided);
         let permits = self.settle_permits(decision.as_ref().ok(), permits, decided);
@@ -280,14 +267,6 @@ impl Limiter {
         candidates::compare(counters, rules, descriptors, (matches, statuses), decisions);
         self.begun_bans.record(rules, descriptors, matches, statuses);
         self.reached.record(rules, descriptors, matches, statuses);
-    }
-
-    /// Reports a decision for the adaptive deny list. In the process's shadow mode no request is denied.
-    #[cold]
-    fn observe(&self, rules: &Domain, descriptors: &[Descriptor<'_>], statuses: &Statuses<'_>) {
-        if let (Some(observer), false) = (&self.observer, self.modes.shadow) {
-            observer.record(rules, descriptors, statuses);
-        }
     }
 
     /// Returns the permits that the request holds, if it passes, and otherwise releases them.

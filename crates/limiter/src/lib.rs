@@ -16,7 +16,6 @@
 //! - [`refund`]: refunds of charges that do not count, [`held_permits`]: permits of a request that passed.
 //! - [`named_lease`]: requests that their callers repeat under leases that they name.
 //! - [`unknown_domains`]: requests for domains without rules.
-//! - [`abuse`]: what the adaptive deny list observes and detects.
 //! - [`demand`]: demand of keys, and the limits that it recommends.
 //! - [`spread`]: delays that spread the times at which denied clients return.
 //! - [`thresholds`]: shares of limits that were used, of which operators are notified.
@@ -24,7 +23,6 @@
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
-pub mod abuse;
 mod awaited_loans;
 mod bans;
 mod candidate_check;

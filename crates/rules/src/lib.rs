@@ -9,7 +9,6 @@
 #![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
-mod abuse;
 mod addresses;
 mod calendar;
 mod cidr;
@@ -44,7 +43,6 @@ use tollgate_core::{
 };
 
 pub use self::{
-    abuse::{AbuseMode, AbuseRule, AbuseTrigger, ExemptValue, Exemption},
     addresses::{CanonicalAddresses, lacks_address},
     cidr::CidrTable,
     level::{Branch, Duplicate, Level, Matcher, Node, join},
@@ -94,8 +92,6 @@ pub struct Domain {
     /// The keys whose values form the hash tag of requests that have any of these keys. If empty, the values that a rule
     /// leaves open form it.
     pub hash_tag: Box<[Box<str>]>,
-    /// Rules of the adaptive deny list.
-    pub abuse: Box<[AbuseRule]>,
     /// Index among all domains of one version, set by [`Rules::new`].
     pub index: DomainIndex,
     /// Whether a rule sheds, set by [`Rules::new`].

@@ -96,11 +96,8 @@ fn show(api: &ApiClient, list: List) -> Result<CommandOutput, ClientError> {
 fn automatic_reason(entry: &AutomaticEntry) -> String {
     let reason = escape_line(&entry.reason);
     match entry.mode {
-        AutomaticMode::Exempt => format!("exempt from abuse rules: {reason}"),
-        AutomaticMode::DryRun => format!("dry run of {}: {reason}", escape_line(&entry.rule)),
-        AutomaticMode::Enforce => {
-            format!("{}: {reason}, offence {}", escape_line(&entry.rule), entry.offences)
-        }
+        AutomaticMode::Exempt => format!("exempt: {reason}"),
+        AutomaticMode::Enforce => format!("{}: {reason}", escape_line(&entry.rule)),
     }
 }
 

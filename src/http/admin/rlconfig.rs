@@ -219,11 +219,12 @@ fn add_charging(line: &mut String, domain: &Domain) {
 fn add_ban(line: &mut String, ban: &BanPolicy) {
     let (threshold, interval, mode) = (ban.threshold(), ban.interval(), ban.mode().name());
     let (duration, max_duration, forgive) = (ban.duration(), ban.max_duration(), ban.forgive());
+    let list_after = ban.list_after().map(|count| format!(", list_after: {count}")).unwrap_or_default();
     // Writing to a string cannot fail.
     let _ = write!(
         line,
         ", ban: {{threshold: {threshold}, interval: {interval}s, duration: {duration}s, max_duration: \
-         {max_duration}s, forgive: {forgive}s, mode: {mode}}}"
+         {max_duration}s, forgive: {forgive}s{list_after}, mode: {mode}}}"
     );
 }
 
@@ -295,7 +296,6 @@ mod tests {
             hash_tag: hash_tag.iter().map(|key| (*key).into()).collect(),
             sheds: false,
             address_keys: std::collections::BTreeSet::default(),
-            abuse: Box::default(),
             index: DomainIndex::default(),
         }
     }

@@ -8,8 +8,9 @@ use super::*;
 pub(super) const BANNING: &str = "
 domain: d
 descriptors:
-- {key: client, rate_limit: {unit: hour, requests_per_unit: 1, ban: {threshold: 2, duration: 90s, mode: enforce}}}
-- {key: watched, rate_limit: {unit: hour, requests_per_unit: 1, ban: {threshold: 2, duration: 90s}}}
+- key: client
+  rate_limit: {unit: hour, requests_per_unit: 1, ban: {threshold: 2, duration: 90s, list_after: 1, mode: enforce}}
+- {key: watched, rate_limit: {unit: hour, requests_per_unit: 1, ban: {threshold: 2, duration: 90s, list_after: 1}}}
 - {key: shadow, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1, ban: {threshold: 2}}}
 - {key: other, rate_limit: {unit: hour, requests_per_unit: 100}}
 ";
@@ -89,8 +90,9 @@ async fn a_ban_is_recorded_once_with_the_entries_of_its_counter() {
     service.inner.limiter = service.inner.limiter.with_begun_bans(bans.clone());
     call_each_second(&service, &["client", "other", "watched"], 9).await;
     let begun = bans.take(10);
-    let named: Vec<_> = begun.iter().map(|begun| (&*begun.rule, begun.ban.is_enforced)).collect();
-    assert_eq!(named, [("client", true), ("watched", false)]);
+    let named: Vec<_> =
+        begun.iter().map(|begun| (&*begun.rule, begun.ban.is_enforced, begun.is_listed)).collect();
+    assert_eq!(named, [("client", true, true), ("watched", false, false)]);
     assert_eq!((&*begun[0].domain, &*begun[0].entries), ("d", &[("client".into(), "x".into())][..]));
     assert!(bans.take(10).is_empty() && bans.dropped() == 0);
 }

@@ -41,7 +41,7 @@ pub enum ListCommand {
         #[arg(long)]
         force: bool,
     },
-    /// Lift an automatic entry, and exempt its key from abuse rules for some time.
+    /// Lift an automatic entry with its ban, and exempt the client from another entry for some time.
     Exempt {
         /// Id of the entry, from `tollgate lists show`.
         #[arg(value_name = "ID", value_parser = path_id)]
@@ -53,7 +53,7 @@ pub enum ListCommand {
         #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
         lifetime: Option<Duration>,
     },
-    /// Remove an entry of either list, or lift an automatic one.
+    /// Remove an entry of either list, or lift an automatic one with its ban.
     Remove {
         /// Id of the entry, from `tollgate lists show`.
         #[arg(value_name = "ID", value_parser = path_id)]

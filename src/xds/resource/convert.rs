@@ -27,7 +27,6 @@ pub(super) fn file(name: Rc<str>, config: RateLimitConfig, problems: &mut Proble
         atomic: Field::Absent,
         defaults: RawRateLimit::default(),
         descriptors,
-        abuse: Vec::new(),
         name,
     }
 }

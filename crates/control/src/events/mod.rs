@@ -43,7 +43,7 @@ const MAX_FIGURES: usize = 16;
 /// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventKind {
-    /// Keys were added to the adaptive deny list.
+    /// Clients were added to the deny list after bans in a row.
     AbuseListed,
     /// A rule or a domain has more hits than usual.
     RateHigh,

@@ -1,5 +1,6 @@
 //! Versions, lists and switches in this process.
 
+mod automatic;
 mod bans;
 mod state;
 #[cfg(test)]
@@ -12,7 +13,7 @@ use parking_lot::Mutex;
 
 use self::{bans::MemoryBans, state::State};
 use super::{
-    Added, AuditEntry, AutomaticEntry, ControlError, Instance, NewEntry, Runtime, Version,
+    Added, AuditEntry, AutomaticEntry, ControlError, Instance, Runtime, Version,
     change::Change,
     events::EventLog,
     stored::{FilesPresence, StoreHead, StoredVersion, now_ms},
@@ -38,8 +39,13 @@ impl Memory {
         *self.0.instance.lock() = Some(instance);
         let state = self.0.state.load();
         let current = state.current().map(|stored| stored.id());
-        let (generation, abuse_token) = (state.runtime.generation, state.abuse.token());
-        StoreHead { current, files: FilesPresence::Present, generation, abuse_token, ..StoreHead::default() }
+        StoreHead {
+            current,
+            files: FilesPresence::Present,
+            generation: state.runtime.generation,
+            automatic_token: state.automatic.token(),
+            ..StoreHead::default()
+        }
     }
 
     pub(super) fn current(&self) -> Option<u64> {
@@ -61,18 +67,21 @@ impl Memory {
     /// The lists and switches, and the token of the automatic entries.
     pub(super) fn runtime(&self) -> (Runtime, String) {
         let state = self.0.state.load();
-        let automatic = state.abuse.active(now_ms());
-        (Runtime { automatic, ..state.runtime.clone() }, state.abuse.token())
+        let automatic = state.automatic.active(now_ms());
+        (Runtime { automatic, ..state.runtime.clone() }, state.automatic.token())
     }
 
-    pub(super) fn add_automatic(&self, new: Vec<(NewEntry, AuditEntry)>) -> Result<Vec<Added>, ControlError> {
+    pub(super) fn add_automatic(
+        &self,
+        new: Vec<(AutomaticEntry, AuditEntry)>,
+    ) -> Result<Vec<Added>, ControlError> {
         self.update(|state| Ok(state.add_automatic(new)))
     }
 
     pub(super) fn lift_automatic(
         &self,
         id: &str,
-        exemption: Option<AutomaticEntry>,
+        exemption: Option<&AutomaticEntry>,
         audit: AuditEntry,
     ) -> Result<bool, ControlError> {
         self.update(|state| Ok(state.lift_automatic(id, exemption, audit)))

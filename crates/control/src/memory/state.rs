@@ -6,9 +6,9 @@ use std::{
     sync::Arc,
 };
 
+use super::automatic::AutomaticEntries;
 use crate::{
-    Added, AuditEntry, AutomaticEntry, ControlError, NewEntry, Runtime, Version,
-    abuse::book::AbuseBook,
+    Added, AuditEntry, AutomaticEntry, ControlError, Runtime, Version,
     bounds::{MAX_AUDIT_ENTRIES, MAX_STORED_BYTES, MAX_VERSIONS, size},
     change::Change,
     stored::{StoredVersion, now_ms},
@@ -22,9 +22,9 @@ pub(super) struct State {
     pub(super) runtime: Runtime,
     /// Newest last.
     audit: VecDeque<Arc<AuditEntry>>,
-    /// Entries of the adaptive deny list, and their audit log, which leaves operators' entries their room.
-    pub(super) abuse: AbuseBook,
-    abuse_audit: VecDeque<Arc<AuditEntry>>,
+    /// Automatic entries, and their audit log, which leaves operators' entries their room.
+    pub(super) automatic: AutomaticEntries,
+    automatic_audit: VecDeque<Arc<AuditEntry>>,
     /// The audit log of overrides, beside the others because earlier releases reject their actions.
     override_audit: VecDeque<Arc<AuditEntry>>,
     /// Number of audit log entries so far.
@@ -83,15 +83,15 @@ impl State {
         Ok(is_changed)
     }
 
-    /// Adds automatic entries, each unless its key has one.
-    pub(super) fn add_automatic(&mut self, new: Vec<(NewEntry, AuditEntry)>) -> Vec<Added> {
+    /// Adds automatic entries, each unless its id has one.
+    pub(super) fn add_automatic(&mut self, new: Vec<(AutomaticEntry, AuditEntry)>) -> Vec<Added> {
         let now_ms = now_ms();
         let mut results = Vec::new();
-        for (new, audit) in new {
-            let added = self.abuse.add(&new, now_ms);
+        for (entry, audit) in new {
+            let added = self.automatic.add(entry, now_ms);
             if added == Added::Listed {
                 let audit = self.numbered(audit);
-                append(&mut self.abuse_audit, audit);
+                append(&mut self.automatic_audit, audit);
             }
             results.push(added);
         }
@@ -101,10 +101,10 @@ impl State {
     pub(super) fn lift_automatic(
         &mut self,
         id: &str,
-        exemption: Option<AutomaticEntry>,
+        exemption: Option<&AutomaticEntry>,
         audit: AuditEntry,
     ) -> bool {
-        let is_lifted = self.abuse.lift(id, exemption, now_ms());
+        let is_lifted = self.automatic.lift(id, exemption, now_ms());
         if is_lifted {
             self.append_audit(audit);
         }
@@ -118,7 +118,7 @@ impl State {
             log.iter().rev().filter(earlier).take(limit).map(|entry| AuditEntry::clone(entry)).collect()
         };
         let mut all: Vec<AuditEntry> = latest(&self.audit);
-        let others: [Vec<AuditEntry>; 2] = [&self.abuse_audit, &self.override_audit].map(latest);
+        let others: [Vec<AuditEntry>; 2] = [&self.automatic_audit, &self.override_audit].map(latest);
         if others.iter().any(|others| !others.is_empty()) {
             all.extend(others.into_iter().flatten());
             all.sort_by_key(|entry| Reverse(entry.id.parse::<u64>().unwrap_or_default()));

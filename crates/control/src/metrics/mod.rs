@@ -32,7 +32,8 @@ pub static METRICS: &[&dyn Metric] = &[
     &RULES_COPIES,
     &LISTS_GENERATION,
     &LIST_ENTRIES,
-    &ABUSE_ENTRIES,
+    &AUTOMATIC_ENTRIES,
+    &AUTOMATIC_REFUSED,
     &RULE_SWITCHES,
     &RULE_OVERRIDES,
     &UNMATCHED_OVERRIDES,
@@ -139,11 +140,16 @@ static LIST_ENTRIES: GaugeFamily<1> = GaugeFamily::new(
     &[[List::Allow.name()], [List::Deny.name()]],
 );
 
-static ABUSE_ENTRIES: GaugeFamily<1> = GaugeFamily::new(
+static AUTOMATIC_ENTRIES: GaugeFamily<1> = GaugeFamily::new(
     "tollgate_abuse_entries",
     &["mode"],
-    "Active automatic entries of the adaptive deny list.",
-    &[[AutomaticMode::DryRun.name()], [AutomaticMode::Enforce.name()], [AutomaticMode::Exempt.name()]],
+    "Active automatic entries of the deny list.",
+    &[[AutomaticMode::Enforce.name()], [AutomaticMode::Exempt.name()]],
+);
+
+static AUTOMATIC_REFUSED: Counter = Counter::new(
+    "tollgate_abuse_refused_total",
+    "Clients that were banned often enough and are not listed, because there are too many automatic entries.",
 );
 
 static RULE_SWITCHES: GaugeFamily<1> = GaugeFamily::new(
@@ -319,7 +325,7 @@ pub(super) fn lists(runtime: &Runtime, now_ms: u64) {
     for mode in AutomaticMode::ALL {
         let entries = runtime.automatic.iter();
         let entries = entries.filter(|entry| entry.mode == mode && entry.expires_at_ms > now_ms);
-        ABUSE_ENTRIES.set([mode.name()], entries.count() as f64);
+        AUTOMATIC_ENTRIES.set([mode.name()], entries.count() as f64);
     }
     for mode in SwitchMode::ALL {
         let switches = runtime.switches.iter();
@@ -348,6 +354,11 @@ pub(super) fn active_bans(BanCounts { enforce, watch }: BanCounts) {
 /// Counts bans that are not listed.
 pub fn unlisted_bans(bans: u64) {
     UNLISTED_BANS.add(bans);
+}
+
+/// Counts clients without room among the automatic entries.
+pub fn automatic_refused(clients: u64) {
+    AUTOMATIC_REFUSED.add(clients);
 }
 
 /// Counts an event that was logged.

@@ -75,7 +75,7 @@ impl ListsReconciler {
         let active = &self.active.runtime;
         let is_active = head.generation == active.generation
             && head.runtime_token == self.active.token
-            && head.abuse_token == self.active.abuse_token;
+            && head.automatic_token == self.active.automatic_token;
         if !self.task.is_idle() {
             return;
         }
@@ -89,13 +89,14 @@ impl ListsReconciler {
         let is_copy = control.require_writable().is_err() && !head.runtime_token.is_empty();
         let is_lost = head.generation < active.generation && !is_copy;
         let lost = is_lost.then(|| Arc::clone(&self.active));
-        let lost_automatic = head.abuse_token.is_empty() && self.active.has_automatic_at(now_ms());
+        let lost_automatic = head.automatic_token.is_empty() && self.active.has_automatic_at(now_ms());
         let lost_automatic = lost_automatic.then(|| Arc::clone(&self.active));
         let now = Instant::now();
         let spread = now.checked_add(fetch_delay(active, fastrand::u64)).unwrap_or(now);
         let begin =
             self.fetched.and_then(|at| at.checked_add(FETCH_INTERVAL)).map_or(spread, |at| at.max(spread));
         self.fetched = Some(begin);
+        let before = Arc::clone(&self.active);
         self.task.start(async move {
             sleep_until(begin).await;
             if let Some(lost) = lost {
@@ -105,7 +106,13 @@ impl ListsReconciler {
                 restore_automatic(&control, &lost).await?;
             }
             let stored = Arc::new(control.backend().runtime().await?);
-            activate(stored, status, snapshot).await
+            let activated = activate(stored, status, snapshot).await?;
+            let StoredRuntime { runtime, token, .. } = &*activated.stored;
+            // A lifted ban counts as a change of the lists; automatic entries come with bans.
+            if *token != before.token || runtime.generation != before.runtime.generation {
+                recheck_bans();
+            }
+            Ok(activated)
         });
     }
 
@@ -115,7 +122,11 @@ impl ListsReconciler {
         if self.task.is_idle() {
             let (active, status, snapshot) =
                 (self.active.clone(), self.status.clone(), self.snapshot.clone());
-            self.task.start(async move { activate(active, status, snapshot).await });
+            self.task.start(async move {
+                let activated = activate(active, status, snapshot).await?;
+                recheck_bans();
+                Ok(activated)
+            });
         }
     }
 
@@ -126,7 +137,7 @@ impl ListsReconciler {
         match activated {
             Ok(activated) => {
                 let is_changed = activated.stored.token != self.active.token
-                    || activated.stored.abuse_token != self.active.abuse_token
+                    || activated.stored.automatic_token != self.active.automatic_token
                     || activated.stored.runtime.generation != self.active.runtime.generation;
                 (self.active, self.compiled_at_ms) = (activated.stored, activated.at_ms);
                 self.next_expiry = self.next_expiry_after(Duration::ZERO);
@@ -212,7 +223,7 @@ async fn restore_automatic(control: &Control, lost: &StoredRuntime) -> Result<()
     let now_ms = now_ms();
     let entries = lost.runtime.automatic.iter().filter(|entry| entry.expires_at_ms > now_ms);
     let entries: Vec<_> = entries.cloned().collect();
-    control.backend().restore_automatic(&lost.abuse_token, &entries).await?;
+    control.backend().restore_automatic(&lost.automatic_token, &entries).await?;
     tracing::error!(entries = entries.len(), "restored automatic entries that the store lost");
     Ok(())
 }
@@ -227,8 +238,6 @@ async fn activate(
         let (lists, mut problems) = compile_lists(&stored.runtime, at_ms);
         problems.extend(stored.problems.iter().cloned());
         snapshot.set_lists(Arc::new(lists));
-        // A lifted ban counts as a change of the lists.
-        recheck_bans();
         let generation = stored.runtime.generation;
         status.update(|state| state.generation = generation);
         metrics::lists(&stored.runtime, at_ms);

@@ -12,10 +12,9 @@ pub(super) struct Keys {
     start: String,
     /// Keys of every operation.
     fixed: [Vec<u8>; 6],
-    /// Keys of every operation on automatic entries.
-    abuse: [Vec<u8>; 6],
     /// Keys of every operation on overrides of rules.
     overrides: [Vec<u8>; 6],
+    automatic: [Vec<u8>; 3],
     bans: [Vec<u8>; 3],
     channel: Vec<u8>,
 }
@@ -25,7 +24,6 @@ impl Keys {
         let start = format!("{prefix}{{{TAG}}}:");
         let named = |name: &str| named(&start, name);
         let fixed = ["head", "audit", "entries", "switches", "instances", "seen"].map(named);
-        let abuse = ["head", "audit", "abuse", "abuse-entries", "abuse-audit", "abuse-reports"].map(named);
         let overrides = [
             "head",
             "override-audit",
@@ -35,8 +33,9 @@ impl Keys {
             "override-ends",
         ];
         let overrides = overrides.map(named);
+        let automatic = ["automatic", "automatic-entries", "automatic-audit"].map(named);
         let bans = ["bans", "ban-records", "watched-bans"].map(named);
-        Self { fixed, abuse, overrides, bans, channel: named("changes"), start }
+        Self { fixed, overrides, automatic, bans, channel: named("changes"), start }
     }
 
     /// A key of this name.
@@ -48,10 +47,6 @@ impl Keys {
         &self.fixed
     }
 
-    pub(super) const fn abuse(&self) -> &[Vec<u8>; 6] {
-        &self.abuse
-    }
-
     pub(super) const fn overrides(&self) -> &[Vec<u8>; 6] {
         &self.overrides
     }
@@ -59,6 +54,17 @@ impl Keys {
     /// Keys of what a whole copy of overrides has gathered.
     pub(super) fn gathered_overrides(&self) -> [Vec<u8>; 3] {
         ["copied-overrides", "copied-override-revisions", "copied-override-ends"].map(|name| self.named(name))
+    }
+
+    /// Keys of automatic entries, as the script's operations on them take them.
+    pub(super) const fn automatic(&self) -> &[Vec<u8>; 3] {
+        &self.automatic
+    }
+
+    /// Key of the audit log of automatic entries.
+    pub(super) fn automatic_audit(&self) -> &[u8] {
+        let [_, _, audit] = &self.automatic;
+        audit
     }
 
     /// Keys of the list of active bans, as the script's operations on it take them.

@@ -3,7 +3,7 @@
 //! Each operation is one run of the script in `lua/control/`, on keys of one hash tag. An operation whose result is
 //! unknown after an outage or a failover is repeated: the script recognizes by its token what it has already done.
 
-pub(super) mod abuse;
+pub(super) mod automatic;
 pub(super) mod bans;
 mod copies;
 mod figures;
@@ -117,7 +117,7 @@ impl Redis {
             active.runtime_token.into_bytes(),
         ]);
         let reply = self.client.run_once(&operation, HEARTBEAT_TIMEOUT).await?;
-        let [current, token, has_files, generation, runtime_token, size, abuse_token, of @ ..]: [Reply; 11] =
+        let [current, token, has_files, generation, runtime_token, size, automatic, of @ ..]: [Reply; 11] =
             list(reply)?;
         let current = match (current, token) {
             (Reply::Bytes(current), Reply::Bytes(token)) => {
@@ -131,7 +131,7 @@ impl Redis {
             _ => FilesPresence::Unknown,
         };
         let (generation, size) = (number(&bytes(generation)?)?, number(&bytes(size)?)?);
-        let [runtime_token, abuse_token] = [text(bytes(runtime_token)?)?, text(bytes(abuse_token)?)?];
+        let [runtime_token, automatic_token] = [text(bytes(runtime_token)?)?, text(bytes(automatic)?)?];
         let [lineage, revision, epoch, floor] = of;
         let number_of = |reply| number(&bytes(reply)?);
         let overrides = BookHead {
@@ -140,7 +140,7 @@ impl Redis {
             epoch: number_of(epoch)?,
             floor: number_of(floor)?,
         };
-        Ok(StoreHead { current, files, size, generation, runtime_token, abuse_token, overrides })
+        Ok(StoreHead { current, files, size, generation, runtime_token, automatic_token, overrides })
     }
 
     pub(super) async fn current(&self) -> ControlResult<Option<u64>> {
@@ -159,10 +159,10 @@ impl Redis {
         // Hashes in Redis are unordered.
         entries.sort_by(|a, b| (a.created_at_ms, &a.id).cmp(&(b.created_at_ms, &b.id)));
         switches.sort_by(|a, b| (&a.domain, &a.rule).cmp(&(&b.domain, &b.rule)));
-        let (abuse_token, automatic) = abuse::active(&self.client, &mut problems).await?;
+        let (automatic_token, automatic) = automatic::active(&self.client, &mut problems).await?;
         let runtime = Runtime { generation: number(&bytes(generation)?)?, entries, automatic, switches };
         let (token, trail) = (text(bytes(token)?)?, text(bytes(trail)?)?);
-        Ok(StoredRuntime { runtime, token, trail, abuse_token, problems })
+        Ok(StoredRuntime { runtime, token, trail, automatic_token, problems })
     }
 
     pub(super) async fn change(&self, change: Change, audit: AuditEntry) -> ControlResult<bool> {
@@ -237,12 +237,13 @@ impl Redis {
     }
 
     async fn some_audit(&self, start: Vec<u8>, limit: usize) -> ControlResult<Vec<AuditEntry>> {
-        let (automatic, of_overrides) =
-            (abuse::audit(start.clone(), limit), overrides::audit(start.clone(), limit));
-        let mut all =
-            self.audit_of(&Operation::new("audit").with([start, limit.to_string().into_bytes()])).await?;
-        all.extend(self.audit_of(&automatic).await?);
-        all.extend(self.audit_of(&of_overrides).await?);
+        let of_overrides = overrides::audit(start.clone(), limit);
+        let operators = Operation::new("audit").with([start, limit.to_string().into_bytes()]);
+        let automatic = operators.clone().on([self.client.keys.automatic_audit().to_vec()]);
+        let mut all = Vec::new();
+        for log in [operators, automatic, of_overrides] {
+            all.extend(self.audit_of(&log).await?);
+        }
         all.sort_by_key(|entry| Reverse(parts_of_id(&entry.id)));
         all.truncate(limit);
         Ok(all)

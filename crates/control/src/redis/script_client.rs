@@ -13,7 +13,6 @@ use tollgate_store::{
 use super::keys::Keys;
 use crate::{ControlError, metrics, scripts};
 
-const ABUSE_SOURCE: &str = include_str!("../../../../lua/abuse.lua");
 const FLEET_SOURCE: &str = include_str!("../../../../lua/fleet.lua");
 const COPY_SOURCE: &str = include_str!("../../../../lua/copy.lua");
 
@@ -34,6 +33,7 @@ pub(super) const HEARTBEAT_TIMEOUT: Duration = Duration::from_millis(800);
 pub(super) type ControlResult<T> = Result<T, ControlError>;
 
 /// One operation of the script.
+#[derive(Clone)]
 pub(crate) struct Operation {
     name: &'static str,
     script: ScriptName,
@@ -45,7 +45,6 @@ pub(crate) struct Operation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ScriptName {
     Control,
-    Abuse,
     Overrides,
 }
 
@@ -56,11 +55,6 @@ impl Operation {
 
     const fn of(script: ScriptName, name: &'static str) -> Self {
         Self { name, script, versions: Vec::new(), arguments: Vec::new() }
-    }
-
-    /// An operation on automatic entries.
-    pub(super) const fn of_abuse(name: &'static str) -> Self {
-        Self::of(ScriptName::Abuse, name)
     }
 
     /// An operation on overrides of rules.
@@ -87,7 +81,6 @@ pub(crate) struct ScriptClient {
     store: RedisStore,
     pub(super) keys: Keys,
     script: Script,
-    abuse_script: Script,
     overrides_script: Script,
     /// Operations on figures of the fleet.
     fleet_script: Script,
@@ -101,10 +94,10 @@ impl ScriptClient {
     pub(super) fn open(settings: &RedisSettings) -> Result<Self, StoreError> {
         let store = RedisStore::open(settings)?;
         let keys = Keys::new(&settings.key_prefix);
-        let [script, abuse_script, overrides_script, fleet_script, copy_script] =
-            [scripts::CONTROL, ABUSE_SOURCE, scripts::OVERRIDES, FLEET_SOURCE, COPY_SOURCE].map(Script::new);
+        let [script, overrides_script, fleet_script, copy_script] =
+            [scripts::CONTROL, scripts::OVERRIDES, FLEET_SOURCE, COPY_SOURCE].map(Script::new);
         let denied_at = Mutex::default();
-        Ok(Self { store, keys, script, abuse_script, overrides_script, fleet_script, copy_script, denied_at })
+        Ok(Self { store, keys, script, overrides_script, fleet_script, copy_script, denied_at })
     }
 
     /// Calls `changed` after each change by another instance.
@@ -202,7 +195,6 @@ impl ScriptClient {
     ) -> Result<Reply, StoreError> {
         let (script, keys) = match operation.script {
             ScriptName::Control => (&self.script, self.keys.fixed()),
-            ScriptName::Abuse => (&self.abuse_script, self.keys.abuse()),
             ScriptName::Overrides => (&self.overrides_script, self.keys.overrides()),
         };
         let keys: Vec<Vec<u8>> = keys.iter().chain(&operation.versions).cloned().collect();

@@ -38,6 +38,8 @@ pub struct BanParameters {
     pub max_duration: Option<u32>,
     /// Time without a ban that takes one doubling off.
     pub forgive: u32,
+    /// Bans of the maximum length in a row, the last of which lists the client; never if absent.
+    pub list_after: Option<u32>,
     /// Whether bans deny.
     pub mode: BanMode,
 }
@@ -50,6 +52,7 @@ impl Default for BanParameters {
             duration: 600,
             max_duration: None,
             forgive: 86_400,
+            list_after: None,
             mode: BanMode::Watch,
         }
     }
@@ -73,6 +76,9 @@ pub enum BanPolicyError {
     /// The time until a ban is forgiven.
     #[error("expected 1 second to 365 days to forgive a ban")]
     Forgive,
+    /// The number of bans that list a client.
+    #[error("expected 1 to 31 bans, with those that are shorter than max_duration")]
+    ListAfter,
 }
 
 /// Admitted or denied hits of a second that the record distinguishes, for a client at its limit.
@@ -88,6 +94,8 @@ pub struct BanPolicy {
     forgive: u32,
     /// Hits counted as one, so that the hits of a second fit the record.
     grain: u32,
+    /// Bans of the maximum length in a row that list a client; 0 for never.
+    list_after: u8,
     mode: BanMode,
 }
 
@@ -112,7 +120,8 @@ impl BanPolicy {
     /// # Errors
     /// [`BanPolicyError`] for the first parameter that is out of range.
     pub fn new(parameters: &BanParameters, quota: Quota) -> Result<Self, BanPolicyError> {
-        let BanParameters { threshold, interval, duration, max_duration, forgive, mode } = *parameters;
+        let BanParameters { threshold, interval, duration, max_duration, forgive, list_after, mode } =
+            *parameters;
         let max_duration = max_duration.unwrap_or(duration);
         let small = |number: u32, range: std::ops::RangeInclusive<u32>| {
             u16::try_from(number).ok().filter(|_| range.contains(&number))
@@ -129,7 +138,19 @@ impl BanPolicy {
             return Err(BanPolicyError::Forgive);
         }
         let grain = grain_of(quota);
-        Ok(Self { threshold, interval, duration, max_duration, forgive, grain, mode })
+        let policy =
+            Self { threshold, interval, duration, max_duration, forgive, grain, list_after: 0, mode };
+        match list_after {
+            None => Ok(policy),
+            Some(count) => policy.listing_after(count).ok_or(BanPolicyError::ListAfter),
+        }
+    }
+
+    /// Returns this policy with `list_after`, if a record can count that many bans.
+    fn listing_after(self, list_after: u32) -> Option<Self> {
+        let list_after = u8::try_from(list_after).ok().filter(|count| *count > 0)?;
+        let levels = self.level_of_maximum().checked_add(list_after.checked_sub(1)?)?;
+        (levels <= Self::MAX_LEVEL).then_some(Self { list_after, ..self })
     }
 
     /// Returns this policy for the counters of a limit with another quota.
@@ -173,14 +194,35 @@ impl BanPolicy {
         self.mode
     }
 
+    /// Bans of the maximum length in a row, the last of which lists the client.
+    pub const fn list_after(&self) -> Option<u8> {
+        if self.list_after > 0 { Some(self.list_after) } else { None }
+    }
+
     /// Whether bans grow.
     pub const fn grows(&self) -> bool {
         self.max_duration > self.duration
     }
 
-    /// The lowest level at which bans have their maximum length: higher ones would only take longer to forgive.
-    pub fn max_level(&self) -> u8 {
+    /// Whether a ban depends on those before it, so that they are forgiven one at a time.
+    pub fn remembers(&self) -> bool {
+        self.max_level() > 1
+    }
+
+    /// The lowest level at which bans have their maximum length.
+    fn level_of_maximum(&self) -> u8 {
         (1..Self::MAX_LEVEL).find(|level| self.length(*level) >= self.max_duration).unwrap_or(Self::MAX_LEVEL)
+    }
+
+    /// The highest level: that of the first ban of the maximum length, or of the one that lists the client. Higher ones
+    /// would only take longer to forgive.
+    pub fn max_level(&self) -> u8 {
+        self.level_of_maximum().saturating_add(self.list_after.saturating_sub(1))
+    }
+
+    /// Whether a ban of this level lists the client.
+    pub fn lists(&self, level: u8) -> bool {
+        self.list_after > 0 && level >= self.max_level()
     }
 
     /// Length in seconds of a ban of a level, which is at least 1.

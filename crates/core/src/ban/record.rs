@@ -201,7 +201,7 @@ impl BanRecord {
     /// Sets the end of a ban of this level that begins now.
     fn ban_for(&mut self, policy: &BanPolicy, now: Timestamp) {
         self.ends_at = now.seconds().saturating_add(policy.length(self.level));
-        let remembered = if policy.grows() { policy.forgive() } else { 0 };
+        let remembered = if policy.remembers() { policy.forgive() } else { 0 };
         self.forgiven_at = self.ends_at.saturating_add(remembered.saturating_mul(self.level.into()));
     }
 }

@@ -172,6 +172,33 @@ fn without_growth_every_ban_is_a_first_one_and_leaves_nothing() {
 }
 
 #[test]
+fn bans_of_the_maximum_length_in_a_row_list_the_client() {
+    let parameters = BanParameters { threshold: 3, interval: 10, duration: 60, ..BanParameters::default() };
+    for (growth, forgive, levels) in [(None, 86_400, 3), (Some(120), 86_400, 4), (Some(60), 1, 0)] {
+        let policy =
+            policy(BanParameters { max_duration: growth, forgive, list_after: Some(3), ..parameters });
+        let (mut record, mut now, mut listed) = (BanRecord::default(), 0, Vec::new());
+        for number in 1..=5 {
+            let began = deny_in(&mut record, &policy, now..now + 5).expect("banned");
+            let (until, level) = ban_at(&record, began).expect("active");
+            assert!(until <= began + u64::from(policy.max_duration()));
+            if policy.lists(level) {
+                listed.push(number);
+            }
+            now = until;
+        }
+        // Where a second forgives a ban, there are no bans in a row.
+        let expected: Vec<u32> = if levels == 0 { Vec::new() } else { (levels..=5).collect() };
+        assert_eq!(listed, expected, "{growth:?}");
+    }
+    assert!(!growing().lists(growing().max_level()), "without `list_after` none does");
+    assert!((1..=31).all(|count| {
+        let parameters = BanParameters { list_after: Some(count), ..parameters };
+        u32::from(policy(parameters).max_level()) == count
+    }));
+}
+
+#[test]
 fn an_interval_that_reaches_too_far_ahead_is_replaced() {
     // The clock was set back by an hour, or the interval was that of an earlier rule.
     let long = policy(BanParameters { threshold: 3, interval: 3_600, ..BanParameters::default() });
@@ -243,6 +270,12 @@ fn parameters_out_of_range_are_refused() {
         (BanParameters { duration: 0, ..default() }, BanPolicyError::Duration),
         (BanParameters { max_duration: Some(599), ..default() }, BanPolicyError::MaxDuration),
         (BanParameters { forgive: 0, ..default() }, BanPolicyError::Forgive),
+        (BanParameters { list_after: Some(0), ..default() }, BanPolicyError::ListAfter),
+        (BanParameters { list_after: Some(32), ..default() }, BanPolicyError::ListAfter),
+        (
+            BanParameters { max_duration: Some(2_400), list_after: Some(30), ..default() },
+            BanPolicyError::ListAfter,
+        ),
     ] {
         assert_eq!(BanPolicy::new(&parameters, MINUTE), Err(error));
     }

@@ -136,12 +136,16 @@ fn ban_text(ban: &BanPolicy) -> String {
         true => format!(" up to {}", seconds_text(ban.max_duration())),
         false => String::new(),
     };
-    let forgiven = match ban.grows() {
+    let forgiven = match ban.remembers() {
         true => format!(", one doubling less after {}", seconds_text(ban.forgive())),
         false => String::new(),
     };
+    let listed = match ban.list_after() {
+        Some(count) => format!(", listed after {count} of the longest in a row"),
+        None => String::new(),
+    };
     format!(
-        ", ban {}{growth} after {} bad seconds in {}{forgiven} ({})",
+        ", ban {}{growth} after {} bad seconds in {}{forgiven}{listed} ({})",
         seconds_text(ban.duration()),
         ban.threshold(),
         seconds_text(ban.interval().into()),

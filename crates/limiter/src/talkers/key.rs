@@ -24,7 +24,7 @@ pub struct OwnedEntry {
 
 /// Entries of a sampled descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct KeyEntries {
+pub(super) struct KeyEntries {
     pub(super) entries: Vec<OwnedEntry>,
     /// Whether the last entry is a part of one, and others may be missing.
     pub(super) is_truncated: bool,
@@ -75,7 +75,7 @@ fn truncate(bytes: &mut Vec<u8>, from: usize) {
 
 impl KeyEntries {
     /// The entries of a descriptor with this text.
-    pub(crate) fn read(text: &str) -> Self {
+    pub(super) fn read(text: &str) -> Self {
         let mut read = Self { entries: Vec::new(), is_truncated: false };
         if text.is_empty() {
             return read;
@@ -114,7 +114,7 @@ impl KeyEntries {
     }
 
     /// The whole descriptor, if it is known.
-    pub(crate) fn whole(self) -> Option<Vec<OwnedEntry>> {
+    pub(super) fn whole(self) -> Option<Vec<OwnedEntry>> {
         (!self.is_truncated).then_some(self.entries)
     }
 }

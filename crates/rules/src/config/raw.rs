@@ -79,48 +79,6 @@ pub struct RawFile {
     pub atomic: Field<bool>,
     pub defaults: RawRateLimit,
     pub descriptors: RawDescriptors,
-    pub abuse: Vec<RawAbuse>,
-}
-
-/// An element of `abuse`.
-#[derive(Clone, Debug)]
-pub struct RawAbuse {
-    /// The position of its beginning.
-    pub at: Position,
-    /// The index in the file's list.
-    pub index: usize,
-    pub name: Field<Rc<str>>,
-    pub client_keys: Field<Vec<Stated<Rc<str>>>>,
-    pub denied_per_second: Field<u32>,
-    pub denied_in_a_row: Field<u32>,
-    pub hits_per_second: Field<u32>,
-    /// `for`.
-    pub period: Field<Rc<str>>,
-    pub duration: Field<Rc<str>>,
-    pub max_duration: Field<Rc<str>>,
-    pub forgive: Field<Rc<str>>,
-    pub mode: Field<Rc<str>>,
-    pub exempt: Field<Vec<Stated<Rc<str>>>>,
-}
-
-impl RawAbuse {
-    pub const fn new(at: Position, index: usize) -> Self {
-        Self {
-            at,
-            index,
-            name: Field::Absent,
-            client_keys: Field::Absent,
-            denied_per_second: Field::Absent,
-            denied_in_a_row: Field::Absent,
-            hits_per_second: Field::Absent,
-            period: Field::Absent,
-            duration: Field::Absent,
-            max_duration: Field::Absent,
-            forgive: Field::Absent,
-            mode: Field::Absent,
-            exempt: Field::Absent,
-        }
-    }
 }
 
 /// The list under `descriptors`. Each is freed as soon as it is compiled, unlike an element in the memory of a list.
@@ -338,6 +296,7 @@ pub struct RawBan {
     pub duration: Field<Rc<str>>,
     pub max_duration: Field<Rc<str>>,
     pub forgive: Field<Rc<str>>,
+    pub list_after: Field<u32>,
     pub mode: Field<Rc<str>>,
 }
 

@@ -15,8 +15,6 @@ pub(super) enum Section {
     Replaces,
     /// The mapping under `ban`.
     Ban,
-    /// An element of `abuse`.
-    Abuse,
     /// The mapping under `load_shedding`.
     LoadShedding,
     /// The mapping under `candidate`.
@@ -51,7 +49,7 @@ enum Language {
 
 use Language::{Extension, Reference};
 use Section::{
-    Abuse, Ban, Candidate, Carry, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces, Reserve,
+    Ban, Candidate, Carry, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces, Reserve,
 };
 
 /// Key of the language.
@@ -89,7 +87,7 @@ const KEYS: &[Key] = &[
     key("unit", Reference, &[RateLimit, Defaults, Candidate]),
     key("requests_per_unit", Reference, &[RateLimit, Defaults, Candidate]),
     key("unlimited", Reference, &[RateLimit]),
-    key("name", Reference, &[RateLimit, Replaces, Abuse]),
+    key("name", Reference, &[RateLimit, Replaces]),
     key("replaces", Reference, &[RateLimit]),
     key("algorithm", Extension, &[RateLimit, Defaults, Candidate]),
     key("burst", Extension, &[RateLimit, Defaults, Candidate]),
@@ -119,18 +117,12 @@ const KEYS: &[Key] = &[
     key("candidate", Extension, &[RateLimit]),
     key("threshold", Extension, &[Ban]),
     key("interval", Extension, &[Ban]),
-    key("duration", Extension, &[Ban, Abuse]),
-    key("max_duration", Extension, &[Ban, Abuse]),
-    key("forgive", Extension, &[Ban, Abuse]),
-    key("mode", Extension, &[Ban, Abuse]),
+    key("duration", Extension, &[Ban]),
+    key("max_duration", Extension, &[Ban]),
+    key("forgive", Extension, &[Ban]),
+    key("list_after", Extension, &[Ban]),
+    key("mode", Extension, &[Ban]),
     key("retry_after_spread", Extension, &[RateLimit, Defaults]),
-    key("abuse", Extension, &[File]),
-    key("client_keys", Extension, &[Abuse]),
-    key("denied_per_second", Extension, &[Abuse]),
-    key("denied_in_a_row", Extension, &[Abuse]),
-    key("hits_per_second", Extension, &[Abuse]),
-    key("for", Extension, &[Abuse]),
-    key("exempt", Extension, &[Abuse]),
     key("load_shedding", Extension, &[Descriptor]),
     key("target", Extension, &[LoadShedding]),
     key("half_life", Extension, &[LoadShedding]),
@@ -147,14 +139,13 @@ const MAX_COMPARED_BYTES: usize = 64;
 
 impl Section {
     /// All sections, in the order in which a key is suggested.
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::Descriptor,
         Self::RateLimit,
         Self::File,
         Self::Replaces,
         Self::Defaults,
         Self::Ban,
-        Self::Abuse,
         Self::LoadShedding,
         Self::Candidate,
         Self::Carry,
@@ -175,7 +166,6 @@ impl Section {
             Self::RateLimit => "`rate_limit`",
             Self::Replaces => "an element of `replaces`",
             Self::Ban => "`ban`",
-            Self::Abuse => "an element of `abuse`",
             Self::LoadShedding => "`load_shedding`",
             Self::Candidate => "`candidate`",
             Self::Carry => "`carry`",

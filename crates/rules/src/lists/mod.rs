@@ -14,7 +14,6 @@ use tollgate_core::{EnforcedShare, descriptor::Entry};
 
 use self::index::Index;
 pub use self::listing::{Listing, ListingError, StatedPair};
-pub(crate) use self::pattern::Pattern;
 use crate::{Rule, Rules};
 
 /// List of an entry, and so its effect on the requests that it matches.

@@ -9,7 +9,7 @@ use crate::{Wildcard, cidr};
 
 /// Condition on a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Pattern {
+pub(super) enum Pattern {
     /// The value equals the text.
     Exact(Box<str>),
     /// The value is an address in the range.
@@ -28,7 +28,7 @@ impl Pattern {
     }
 
     /// Parses a condition: a `*` makes a pattern, an address with a prefix length makes a range.
-    pub(crate) fn parse(text: &str) -> Result<Self, ListingError> {
+    fn parse(text: &str) -> Result<Self, ListingError> {
         if let Some(wildcard) = Wildcard::parse(text) {
             return Ok(Self::Wildcard(wildcard));
         }
@@ -50,7 +50,7 @@ impl Pattern {
     }
 
     /// Whether `value` meets the condition.
-    pub(crate) fn matches(&self, value: &str) -> bool {
+    pub(super) fn matches(&self, value: &str) -> bool {
         match self {
             Self::Exact(text) => **text == *value,
             Self::Range(range) => cidr::parse(value).is_some_and(|address| range.contains(&address)),

@@ -149,7 +149,6 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
         hash_tag: [].into(),
         sheds: false,
         address_keys: std::collections::BTreeSet::default(),
-        abuse: [].into(),
         index: DomainIndex::default(),
     }])
 }

@@ -69,16 +69,29 @@ pub(super) async fn remove(
         let message = "the descriptor of this ban is known only in part; reset its counter instead";
         return Err(ApiError::BadRequest(message.to_owned()));
     }
-    let requests = lifts(&api, &ban, forgive).await?;
-    // Before the change: no change without a record.
     let removal = if forgive { BanRemoval::Forgive } else { BanRemoval::Lift };
-    timeouts::write(control.record_ban_removal(&caller.name, &ban, removal, "")).await?;
+    end(&api, &caller, &ban, removal).await?;
+    timeouts::write(control.lift_automatic_of(&id, &caller.name)).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Ends a ban.
+pub(super) async fn end(
+    api: &Arc<Api>,
+    caller: &Caller,
+    ban: &ListedBan,
+    removal: BanRemoval,
+) -> Result<(), ApiError> {
+    let control = &api.parts.control;
+    let requests = lifts(api, ban, removal == BanRemoval::Forgive).await?;
+    // Before the change: no change without a record.
+    timeouts::write(control.record_ban_removal(&caller.name, ban, removal, "")).await?;
     if let Some(requests) = requests {
         let readings = api.parts.counters.send(&requests).await;
         readings.into_iter().flatten().try_for_each(|reading| reading.map(drop))?;
     }
-    timeouts::write(control.remove_ban(&id)).await?;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    timeouts::write(control.remove_ban(&ban.id)).await?;
+    Ok(())
 }
 
 /// Returns the request that lifts the ban; `None` if its rule is not active any more, so that the ban denies nothing.
@@ -97,8 +110,16 @@ async fn lifts(api: &Arc<Api>, ban: &ListedBan, forgive: bool) -> Result<Option<
     requests.await
 }
 
-/// Removes the ban of a counter that was reset from the list. The list only shows: a failure changes nothing else.
-pub(super) async fn forget(api: &Api, domain: &str, rule: &str, descriptor: &[Pair]) {
+/// Removes the ban of a counter that was reset from the list, and its client from the deny list. The list of bans only shows:
+/// a failure changes nothing else.
+pub(super) async fn forget(
+    api: &Api,
+    caller: &Caller,
+    domain: &str,
+    rule: &str,
+    descriptor: &[Pair],
+) -> Result<(), ApiError> {
     let id = ListedBan::id_of(domain, rule, descriptor);
     let _ = timeouts::write(api.parts.control.remove_ban(&id)).await;
+    Ok(timeouts::write(api.parts.control.lift_automatic_of(&id, &caller.name)).await?)
 }

@@ -140,7 +140,7 @@ pub(super) async fn reset(
     let banning: Vec<String> = banning.map(|rule| rule.rule.clone()).collect();
     let response = respond(&api, domain.clone(), target).await?;
     for rule in banning {
-        bans::forget(&api, &domain, &rule, descriptor.pairs()).await;
+        bans::forget(&api, &caller, &domain, &rule, descriptor.pairs()).await?;
     }
     Ok(response)
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use axum::{Extension, extract::State, http::StatusCode, response::IntoResponse as _};
 use serde::Deserialize;
 use serde_json::json;
-use tollgate_control::{List, ListEntry, ListPair, check_entry};
+use tollgate_control::{AutomaticEntry, AutomaticMode, BanRemoval, List, ListEntry, ListPair, check_entry};
 
 use super::{
+    bans,
     error::ApiError,
     extract::{Force, Integer, JsonBody, PathParam, Reason, expires_at, now_ms},
     guardrails::lists::violations_of,
@@ -76,22 +77,34 @@ pub(super) async fn add(
     response::created(&entry)
 }
 
-/// Removes an entry, automatic or not.
+/// Removes an entry; with an automatic one, its ban too.
 pub(super) async fn remove(
     State(api): State<Arc<Api>>,
     Extension(caller): Extension<Caller>,
     PathParam(id): PathParam<String>,
 ) -> ApiResult {
     let control = &api.parts.control;
-    let is_removed = timeouts::write(control.remove_entry(&id, &caller.name)).await?
-        || timeouts::write(control.lift_automatic(&id, &caller.name)).await?;
-    match is_removed {
-        true => Ok(StatusCode::NO_CONTENT.into_response()),
-        false => Err(ApiError::NotFound("no list entry has this id".to_owned())),
+    if timeouts::write(control.remove_entry(&id, &caller.name)).await? {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    if let Some(entry) = timeouts::read(control.automatic(&id)).await? {
+        end_ban_of(&api, &caller, &entry).await?;
+        if timeouts::write(control.lift_automatic(&entry, &caller.name)).await? {
+            return Ok(StatusCode::NO_CONTENT.into_response());
+        }
+    }
+    Err(ApiError::NotFound("no list entry has this id".to_owned()))
+}
+
+/// Ends the ban for which a client was listed, which would deny it still.
+async fn end_ban_of(api: &Arc<Api>, caller: &Caller, entry: &AutomaticEntry) -> Result<(), ApiError> {
+    match entry.mode {
+        AutomaticMode::Enforce => bans::end(api, caller, &entry.ban(), BanRemoval::Forgive).await,
+        AutomaticMode::Exempt => Ok(()),
     }
 }
 
-/// Removes an automatic entry, and exempts its key from another one for some time.
+/// Removes an automatic entry with its ban, and exempts the client from another entry for some time.
 pub(super) async fn exempt(
     State(api): State<Arc<Api>>,
     Extension(caller): Extension<Caller>,
@@ -101,9 +114,9 @@ pub(super) async fn exempt(
     let lifetime = request.expires_in_s.or(Some(Integer(EXEMPTION_S)));
     let end = expires_at(now_ms(), lifetime)?.unwrap_or_default();
     let control = &api.parts.control;
-    let exempted = control.exempt_automatic(&id, &caller.name, &request.reason.0, end);
-    match timeouts::write(exempted).await? {
-        Some(exemption) => response::json(&exemption),
-        None => Err(ApiError::NotFound("no automatic entry has this id".to_owned())),
-    }
+    let unknown = || ApiError::NotFound("no automatic entry has this id".to_owned());
+    let entry = timeouts::read(control.automatic(&id)).await?.ok_or_else(unknown)?;
+    end_ban_of(&api, &caller, &entry).await?;
+    let exempted = control.exempt_automatic(entry, &caller.name, &request.reason.0, end);
+    response::json(&timeouts::write(exempted).await?.ok_or_else(unknown)?)
 }

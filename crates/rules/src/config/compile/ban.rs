@@ -49,6 +49,7 @@ pub(super) fn read(
     let (true, Some(Limit::Quota { quota, .. })) = (is_possible, banned.limit) else { return None };
     match BanPolicy::new(&parameters, *quota) {
         Ok(policy) => {
+            check_listing(compiler, &stated.value, banned.segments, &path)?;
             warn(compiler, descriptor, stated, banned.segments, &policy, &path);
             Some(Some(policy))
         }
@@ -61,6 +62,7 @@ pub(super) fn read(
                 BanPolicyError::Duration => ("duration", own(&raw.duration)),
                 BanPolicyError::MaxDuration => ("max_duration", own(&raw.max_duration)),
                 BanPolicyError::Forgive => ("forgive", own(&raw.forgive)),
+                BanPolicyError::ListAfter => ("list_after", raw.list_after.stated().map(|stated| stated.at)),
             };
             compiler.error(own.unwrap_or(*at), &path.key(key), format!("is out of range; {error}"));
             None
@@ -80,6 +82,10 @@ fn parameters(reporter: &mut Reporter<'_>, raw: &RawBan, path: &Path<'_>) -> Opt
     let duration = seconds(reporter, &raw.duration, &path.key("duration"));
     let max_duration = seconds(reporter, &raw.max_duration, &path.key("max_duration"));
     let forgive = seconds(reporter, &raw.forgive, &path.key("forgive"));
+    let list_after = match &raw.list_after {
+        Field::Invalid => None,
+        field => Some(field.stated().map(|stated| stated.value)),
+    };
     let mode = match &raw.mode {
         Field::Absent => Some(default.mode),
         stated => reporter.ban_mode(stated, path),
@@ -91,6 +97,7 @@ fn parameters(reporter: &mut Reporter<'_>, raw: &RawBan, path: &Path<'_>) -> Opt
         duration: duration?.unwrap_or(default.duration),
         max_duration: max_duration?,
         forgive: forgive?.unwrap_or(default.forgive),
+        list_after: list_after?,
         mode: mode?,
     })
 }
@@ -149,6 +156,23 @@ fn check_limit(
     false
 }
 
+/// Reports a limit whose bans list no single client; `None` if so.
+fn check_listing(
+    compiler: &mut Compiler<'_>,
+    raw: &RawBan,
+    segments: &[Segment],
+    path: &Path<'_>,
+) -> Option<()> {
+    let Some(Stated { at, .. }) = raw.list_after.stated() else { return Some(()) };
+    if segments.iter().any(|segment| segment.value == Value::Open) {
+        return Some(());
+    }
+    let message = "lists all clients, as the limit has one counter for all requests; expected a key whose values have \
+                   counters of their own";
+    compiler.error(*at, &path.key("list_after"), message);
+    None
+}
+
 /// Warns of bans that deny more than they should, or nothing.
 fn warn(
     compiler: &mut Compiler<'_>,
@@ -158,7 +182,7 @@ fn warn(
     policy: &BanPolicy,
     path: &Path<'_>,
 ) {
-    if let (Some(forgive), false) = (raw.forgive.stated(), policy.grows()) {
+    if let (Some(forgive), false) = (raw.forgive.stated(), policy.remembers()) {
         let message = "has no effect without a `max_duration` above the `duration`";
         compiler.warning(forgive.at, &path.key("forgive"), message);
     }

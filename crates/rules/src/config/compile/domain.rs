@@ -15,7 +15,7 @@ use super::{
     Origin, Site, budget::Budget, charging::TagKeys, parameters::ChosenAlgorithm, tree_level::LevelBuilder,
 };
 use crate::{
-    AbuseRule, Domain, DomainIndex, Limit, OnStoreError, Rule, Value,
+    Domain, DomainIndex, Limit, OnStoreError, Rule, Value,
     config::{
         problem::{Path, Problems},
         raw::{RawFile, Stated},
@@ -42,8 +42,6 @@ pub(super) struct DomainBuilder {
     pub(super) leased: Vec<(Site, SyncMode)>,
     /// Positions of `candidate` in limits.
     pub(super) candidates: Vec<Site>,
-    /// Rules of the adaptive deny list.
-    pub(super) abuse: Vec<(AbuseRule, Site)>,
     /// Keys of all descriptors.
     pub(super) keys: HashSet<Rc<str>>,
     /// Names of all limits.
@@ -66,7 +64,6 @@ impl DomainBuilder {
             hash_tag: None,
             leased: Vec::new(),
             candidates: Vec::new(),
-            abuse: Vec::new(),
             keys: HashSet::new(),
             names: HashSet::new(),
             replaced: Vec::new(),
@@ -144,12 +141,6 @@ impl DomainBuilder {
                 site.warn(problems, message);
             }
         }
-        for (rule, site) in &self.abuse {
-            if let Some(key) = rule.client_keys.iter().find(|key| !self.has_key(key)) {
-                let message = format!("no descriptor of the domain `{}` has the key `{key}`", self.name);
-                site.warn(problems, message);
-            }
-        }
         self.warn_of_unknown_tag_keys(problems);
         self.warn_of_leases_without_effect(problems);
         self.reject_candidates(problems);
@@ -165,7 +156,6 @@ impl DomainBuilder {
             },
             counts_denied: self.counts_denied,
             hash_tag: hash_tag.map(|(key, _)| (*key).into()).collect(),
-            abuse: self.abuse.into_iter().map(|(rule, _)| rule).collect(),
             index: DomainIndex::default(),
             sheds: false,
             address_keys: std::collections::BTreeSet::default(),

@@ -18,7 +18,6 @@ mod notify;
 mod overdraft;
 mod overriding;
 mod parameters;
-mod abuse;
 mod algorithm_parameters;
 mod pattern;
 mod reserve;
@@ -64,8 +63,6 @@ pub(super) fn compile(files: Vec<RawFile>, options: Options, problems: &mut Prob
         domain.set_charging(file, problems);
         domain.set_default_sync(&file.name, defaults.sync);
         domain.set_default_on_store_error(defaults.on_store_error);
-        let abuse = abuse::rules(file, &domain.abuse, problems);
-        domain.abuse.extend(abuse);
         Compiler { file: &file.name, defaults, domain, problems, budget: &mut budget, options }
             .descriptors(descriptors);
     }

@@ -101,9 +101,7 @@ impl Overlay {
         let mut problems = Problems::new(false);
         let states = |file: &RawFile| {
             let has_defaults = file.defaults.stated_keys().next().is_some();
-            has_defaults
-                || file.atomic.is_present()
-                || !(file.descriptors.is_empty() && file.abuse.is_empty())
+            has_defaults || file.atomic.is_present() || !file.descriptors.is_empty()
         };
         overlay.is_empty = !overlay.read(&mut problems).iter().any(states);
         match problems.finish() {
@@ -206,11 +204,10 @@ fn lay_file(
     let patterns = DescriptorPattern::of_list(&over.descriptors, "", &mut 0);
     let domain = TextPattern::new(over.domain.text());
     let mut laying = Laying { matched: BTreeSet::new(), default_algorithm: "".into(), comparisons };
-    let mut seen: Vec<Rc<str>> = Vec::new();
+    let mut is_matched = false;
     for file in base.iter_mut().filter(|file| domain.matches(file.domain.text())) {
-        let is_first = !seen.iter().any(|name| **name == *file.domain.text());
-        lay_file_keys(over, file, is_first);
-        seen.push(file.domain.text().into());
+        is_matched = true;
+        lay_file_keys(over, file);
         laying.default_algorithm = default_algorithm(&file.defaults);
         laying.level(&patterns, &mut file.descriptors);
     }
@@ -218,7 +215,7 @@ fn lay_file(
     let mut effective = Vec::new();
     collect(&patterns, &mut effective);
     let unmatched: Vec<_> = effective.iter().filter(|pattern| !matched.contains(&pattern.index)).collect();
-    if seen.is_empty() {
+    if !is_matched {
         let at = over.domain.stated().map_or(Position::WHOLE, |domain| domain.at);
         let message = format!("`{}` matches no domain of the rules", over.domain.text());
         problems.lenient_warning(&over.name, at, "domain", message);
@@ -232,16 +229,13 @@ fn lay_file(
 }
 
 /// Lays the keys of a file's root.
-fn lay_file_keys(over: &RawFile, file: &mut RawFile, is_first_of_domain: bool) {
+fn lay_file_keys(over: &RawFile, file: &mut RawFile) {
     replace(&mut file.hash_tag, &over.hash_tag);
     replace(&mut file.atomic, &over.atomic);
     let mut defaults = over.defaults.clone();
     let algorithm = default_algorithm(&file.defaults);
     fill(&mut defaults, &file.defaults, &algorithm, Identity::Kept);
     file.defaults = defaults;
-    if is_first_of_domain {
-        file.abuse.extend(over.abuse.iter().cloned());
-    }
 }
 
 /// The patterns that have keys to lay.

@@ -11,7 +11,7 @@ use self::values::{is_null, stated_if};
 use super::{
     problem::{Path, Problems},
     raw::{
-        Field, RawAbuse, RawBan, RawDescriptor, RawDescriptors, RawFile, RawLimit, RawRateLimit, RawReplaces,
+        Field, RawBan, RawDescriptor, RawDescriptors, RawFile, RawLimit, RawRateLimit, RawReplaces,
         RawReserve, RawShedding, Stated,
     },
     scalar::Meaning,
@@ -38,7 +38,6 @@ pub(super) fn read(name: &str, bytes: &[u8], layer: Layer, problems: &mut Proble
         atomic: Field::Absent,
         defaults: RawRateLimit::default(),
         descriptors: Vec::new(),
-        abuse: Vec::new(),
     };
     if let Some(mut root) = document.root {
         let mut reader = Reader { file: name, problems };
@@ -82,7 +81,6 @@ impl Reader<'_> {
             "hash_tag" => file.hash_tag = reader.texts(value, path),
             "atomic" => file.atomic = reader.flag(value, path),
             "descriptors" => file.descriptors = reader.descriptors(value, path),
-            "abuse" => file.abuse = reader.abuse(value, path),
             "defaults" => {
                 if let Field::Stated(defaults) = reader.rate_limit(value, path, Section::Defaults) {
                     file.defaults = defaults.value;
@@ -102,28 +100,6 @@ impl Reader<'_> {
             reader.descriptor_key(&mut descriptor, key, value, path);
         });
         was_read.then_some(descriptor)
-    }
-
-    fn abuse(&mut self, list: &Node, path: &Path<'_>) -> Vec<RawAbuse> {
-        self.each_item(list, path, |reader, index, node, path| {
-            let mut abuse = RawAbuse::new(node.at, index);
-            let was_read =
-                reader.each_key(node, path, Section::Abuse, |reader, key, value, path| match key {
-                    "name" => abuse.name = reader.text(value, path),
-                    "client_keys" => abuse.client_keys = reader.texts(value, path),
-                    "denied_per_second" => abuse.denied_per_second = reader.number(value, path),
-                    "denied_in_a_row" => abuse.denied_in_a_row = reader.number(value, path),
-                    "hits_per_second" => abuse.hits_per_second = reader.number(value, path),
-                    "for" => abuse.period = reader.text(value, path),
-                    "duration" => abuse.duration = reader.text(value, path),
-                    "max_duration" => abuse.max_duration = reader.text(value, path),
-                    "forgive" => abuse.forgive = reader.text(value, path),
-                    "mode" => abuse.mode = reader.text(value, path),
-                    "exempt" => abuse.exempt = reader.texts(value, path),
-                    _ => {}
-                });
-            was_read.then_some(abuse)
-        })
     }
 
     fn descriptor_key(&mut self, into: &mut RawDescriptor, key: &str, value: &Node, path: &Path<'_>) {
@@ -210,6 +186,7 @@ impl Reader<'_> {
             "duration" => ban.duration = reader.text(value, path),
             "max_duration" => ban.max_duration = reader.text(value, path),
             "forgive" => ban.forgive = reader.text(value, path),
+            "list_after" => ban.list_after = reader.number(value, path),
             "mode" => ban.mode = reader.text(value, path),
             _ => {}
         });

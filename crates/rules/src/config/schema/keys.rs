@@ -8,9 +8,8 @@ use tollgate_core::{
 
 use crate::{
     OnShareExhausted, OnStoreError, Scope,
-    abuse::AbuseMode,
     config::vocabulary::Section::{
-        self, Abuse, Ban, Candidate, Carry, Descriptor, LoadShedding, RateLimit, Replaces, Reserve,
+        self, Ban, Candidate, Carry, Descriptor, LoadShedding, RateLimit, Replaces, Reserve,
     },
 };
 
@@ -102,10 +101,6 @@ fn ban_modes() -> Vec<&'static str> {
     BanMode::ALL.map(BanMode::name).to_vec()
 }
 
-fn abuse_modes() -> Vec<&'static str> {
-    AbuseMode::ALL.map(AbuseMode::name).to_vec()
-}
-
 use Shape::{
     Duration, Flag, FlagOrSection, Hits, Mapping, Number, Percent, Percentages, Ratio, RequiredText,
     Sections, Text, Texts, Unit, Words,
@@ -147,7 +142,6 @@ const KEYS: &[KeySchema] = &[
     key("unlimited", Flag, "Whether requests pass without being counted."),
     key_in(RateLimit, "name", Text, "Name of the limit, by which others replace it."),
     key_in(Replaces, "name", RequiredText, "Name of a limit that does not apply where this one does."),
-    key_in(Abuse, "name", RequiredText, "Name of the rule, which its entries show."),
     key("replaces", Sections(Replaces), "Limits that do not apply to a request where this one does."),
     key("algorithm", Words(algorithms), "Algorithm of the limit; a fixed window by default."),
     key("burst", Number, "Capacity of a token bucket, or its burst beyond the rate."),
@@ -207,19 +201,16 @@ const KEYS: &[KeySchema] = &[
     ),
     key("threshold", Number, "Denied requests that lead to a ban."),
     key("interval", Duration, "Time within which they are counted."),
-    key("duration", Duration, "Length of the first ban or entry."),
-    key("max_duration", Duration, "Longest ban or entry; each next one is twice as long."),
+    key("duration", Duration, "Length of the first ban."),
+    key("max_duration", Duration, "Longest ban; each next one is twice as long."),
     key("forgive", Duration, "Time after which earlier ones do not count."),
-    key_in(Ban, "mode", Words(ban_modes), "Whether bans are enforced or only counted."),
-    key_in(Abuse, "mode", Words(abuse_modes), "Whether entries deny, or only show what they would deny."),
+    key(
+        "list_after",
+        Number,
+        "Longest bans in a row after which the client is listed until the end of the last one.",
+    ),
+    key("mode", Words(ban_modes), "Whether bans are enforced or only counted."),
     key("retry_after_spread", Duration, "Longest random time that is added to `Retry-After`."),
-    key("abuse", Sections(Abuse), "Rules that deny clients by sustained abuse."),
-    key("client_keys", Texts, "Keys whose value identifies one client."),
-    key("denied_per_second", Number, "Denied requests per second that are abuse."),
-    key("denied_in_a_row", Number, "Denied requests without an admitted one that are abuse."),
-    key("hits_per_second", Number, "Hits per second that are abuse."),
-    key("for", Duration, "Time for which the threshold has to be exceeded."),
-    key("exempt", Texts, "Clients that are never denied: values, patterns or ranges of addresses."),
     key(
         "load_shedding",
         Shape::Section(LoadShedding),

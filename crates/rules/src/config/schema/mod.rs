@@ -59,7 +59,6 @@ fn mapping(section: Section) -> Value {
     let required: &[&str] = match section {
         Section::File => &["domain"],
         Section::Descriptor => &["key"],
-        Section::Abuse => &["name", "client_keys"],
         Section::LoadShedding => &["target"],
         Section::Replaces => &["name"],
         _ => &[],
@@ -136,7 +135,6 @@ const fn name_of(section: Section) -> &'static str {
         Section::RateLimit => "rate_limit",
         Section::Replaces => "replaces",
         Section::Ban => "ban",
-        Section::Abuse => "abuse",
         Section::LoadShedding => "load_shedding",
         Section::Candidate => "candidate",
         Section::Carry => "carry",

@@ -24,6 +24,7 @@ fn an_empty_mapping_has_the_defaults_and_watches() {
         assert_eq!(numbers, [180, 300, 600, 600]);
         assert_eq!((ban.mode(), ban.grows()), (BanMode::Watch, false));
     }
+    assert_eq!(ban("ban: {}").list_after(), None);
     let loaded = clean(&with("", "ban:"));
     assert_eq!(rule(&loaded, &[("k", "v")]).expect("matches").ban, None);
 }
@@ -31,11 +32,12 @@ fn an_empty_mapping_has_the_defaults_and_watches() {
 #[test]
 fn every_key_is_read() {
     let ban = ban(
-        "ban: {threshold: 10, interval: 10m, duration: 1m, max_duration: 1d, forgive: 2h, mode: enforce}",
+        "ban: {threshold: 10, interval: 10m, duration: 1m, max_duration: 1d, forgive: 2h, list_after: 3, mode: enforce}",
     );
     let numbers = [u32::from(ban.threshold()), ban.interval().into(), ban.duration(), ban.max_duration()];
     assert_eq!(numbers, [10, 600, 60, 86_400]);
     assert_eq!((ban.forgive(), ban.mode(), ban.grows()), (7_200, BanMode::Enforce, true));
+    assert_eq!(ban.list_after(), Some(3));
 }
 
 #[test]
@@ -54,6 +56,10 @@ fn parameters_out_of_range_are_reported_at_their_key() {
         (
             "max_duration: 1h, forgive: 0s",
             "forgive: is out of range; expected 1 second to 365 days to forgive a ban",
+        ),
+        (
+            "list_after: 0",
+            "list_after: is out of range; expected 1 to 31 bans, with those that are shorter than max_duration",
         ),
         (
             "interval: 10ms",
@@ -84,6 +90,8 @@ fn a_limit_that_cannot_ban_is_rejected() {
     }
     let concurrency = "  - {key: k, rate_limit: {algorithm: concurrency, requests_per_unit: 1, ban: {}}}\n";
     assert_says(&errors(&domain(concurrency)), &["rate_limit.ban: concurrency has no bans"]);
+    let one = with("value: v", "ban: {list_after: 1}");
+    assert_says(&errors(&one), &["a.yaml:5: ", "rate_limit.ban.list_after: lists all clients"]);
     let unlimited = "  - {key: k, rate_limit: {unlimited: true, ban: {}}}\n";
     assert_says(&errors(&domain(unlimited)), &["rate_limit.ban: contradicts `unlimited: true`"]);
 }
@@ -104,6 +112,7 @@ fn bans_of_many_clients_and_bans_without_effect_are_warned_of() {
     assert_says(&warnings(&one), &["rate_limit.ban: the limit has one counter for all requests"]);
     let shadow = with("shadow_mode: true", "ban: {mode: enforce}");
     assert_says(&warnings(&shadow), &["rate_limit.ban.mode: has no effect beside `shadow_mode: true`"]);
+    clean(&with("", "ban: {forgive: 1h, list_after: 2}"));
     let forgiving = with("", "ban: {forgive: 1h}");
     assert_says(&warnings(&forgiving), &["rate_limit.ban.forgive: has no effect without a `max_duration`"]);
 }

@@ -1,6 +1,5 @@
 //! Loading of configurations: files in a directory to rules and problems.
 
-mod abuse;
 mod accepted;
 mod algorithm_parameters;
 mod amounts;

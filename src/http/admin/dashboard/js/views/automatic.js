@@ -1,4 +1,4 @@
-// Automatic entries: keys that abuse rules list.
+// Automatic entries: clients that were banned again and again.
 
 import { call } from '../api.js';
 import { badge, writeButton } from '../controls.js';
@@ -9,21 +9,20 @@ import { say } from '../messages.js';
 import { refresh } from '../poll.js';
 import { table } from '../table.js';
 
-const MODES = { enforce: ['denied', 'bad'], dry_run: ['dry run', 'warn'], exempt: ['exempt', 'ok'] };
+const MODES = { enforce: ['denied', 'bad'], exempt: ['exempt', 'ok'] };
 
 /** The table of automatic entries. */
 export const automaticTable = () => table({
-  caption: 'Entries of the adaptive deny list',
+  caption: 'Automatic entries of the deny list',
   // A row is made anew when its effect changes.
   keyOf: (entry) => `${entry.id} ${entry.mode}`,
-  empty: 'No key is listed by an abuse rule.',
+  empty: 'No client is listed after bans.',
   columns: [
     { id: 'mode', label: 'Effect', kind: 'tight', sort: (entry) => entry.mode, node: (get) => badge(...MODES[get().mode]) },
     { id: 'what', label: 'Key', isHead: true, sort: (entry) => writeListed(entry.descriptor),
       node: (get) => h('div', {}, h('span', { class: 'path' }, writeListed(get().descriptor)),
         h('span', { class: 'below' }, `domain ${get().domain}`)) },
     { id: 'why', label: 'Rule and reason', text: (entry) => `${entry.rule}: ${entry.reason || '–'}` },
-    { id: 'count', label: 'Offences', sort: (entry) => entry.offences, text: (entry) => String(entry.offences) },
     { id: 'who', label: 'Added', sort: (entry) => entry.created_at_ms, text: (entry) => `${entry.author}, ${date(entry.created_at_ms)}` },
     { id: 'end', label: 'Ends', sort: (entry) => entry.expires_at_ms, text: (entry) => until(entry.expires_at_ms) },
     { id: 'do', label: 'Actions', isBare: true, node: (get) => tools(get()) },
@@ -34,7 +33,7 @@ export const automaticTable = () => table({
 function tools(entry) {
   const key = writeListed(entry.descriptor);
   const lift = writeButton(entry.mode === 'exempt' ? 'End exemption' : 'Lift', () => change('DELETE', entry, 'The entry is lifted.'), 'small', key);
-  const exempt = writeButton('Lift and exempt', () => change('POST', entry, 'The key is exempt for 7 days.'), 'small', key);
+  const exempt = writeButton('Lift and exempt', () => change('POST', entry, 'The client is exempt for 7 days.'), 'small', key);
   return h('div', { class: 'tools' }, lift, entry.mode === 'exempt' ? null : exempt);
 }
 

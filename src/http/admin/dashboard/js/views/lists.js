@@ -47,7 +47,7 @@ export function lists() {
     head('Lists', 'Requests on the deny list are over the limit; requests on the allow list pass. Allow takes precedence.',
       writeButton('Add to a list…', () => listDialog(), 'primary')),
     viewer.node, trouble.node, panel('Entries', '', list.node),
-    panel('Adaptive deny list', 'Keys that abuse rules list, each with an end. They never replace an entry above.', automatic.node));
+    panel('Automatic entries', 'Clients that were banned again and again, until the end of the ban.', automatic.node));
   return { title: 'Lists', node, stop };
 }
 

@@ -1,0 +1,209 @@
+//! Automatic entries of the deny list, each of a client that was banned again and again, until the end of its ban.
+//!
+//! They are stored apart from operators' entries, within a bound of their own, so that they never take an operator's room nor
+//! replace or shorten an operator's entry.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Action, AuditEntry, Control, ControlError, ListPair, ListedBan, ListedBanMode, Pair,
+    bounds::truncated,
+    lists,
+    stored::{SYSTEM_AUTHOR, now_ms},
+};
+
+/// Effect of an automatic entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AutomaticMode {
+    /// The client is denied.
+    Enforce,
+    /// An operator lifted an entry, and exempts the client from another one until the end.
+    Exempt,
+}
+
+impl AutomaticMode {
+    /// All variants.
+    pub const ALL: [Self; 2] = [Self::Enforce, Self::Exempt];
+
+    /// Name in the API and in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Exempt => "exempt",
+        }
+    }
+}
+
+/// An entry for the client of one counter, with an end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AutomaticEntry {
+    /// Unique for the counter.
+    pub id: String,
+    pub mode: AutomaticMode,
+    pub domain: String,
+    /// The descriptor that the counter limits, with exact values.
+    pub descriptor: Vec<ListPair>,
+    /// Path of the rule that bans.
+    pub rule: String,
+    /// The bans, or an operator's reason for an exemption.
+    pub reason: String,
+    /// `tollgate`, or the operator who made an exemption.
+    pub author: String,
+    /// Time in milliseconds since 1970.
+    pub created_at_ms: u64,
+    /// End in milliseconds since 1970.
+    pub expires_at_ms: u64,
+    /// Number of the ban in a row.
+    pub level: u8,
+}
+
+/// Result of adding an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    Listed,
+    /// The counter has an entry or an exemption.
+    Known,
+    /// There are too many automatic entries.
+    Full,
+}
+
+impl AutomaticEntry {
+    /// The entry for the client of a ban; `None` if the descriptor is not one of a list.
+    pub fn of_ban(ban: &ListedBan) -> Option<Self> {
+        let pairs = ban.descriptor.iter().map(|pair| ListPair::exact(&*pair.key, &*pair.value));
+        let entry = Self {
+            id: id_of(&ban.id),
+            mode: AutomaticMode::Enforce,
+            domain: ban.domain.clone(),
+            descriptor: pairs.collect(),
+            rule: ban.rule.clone(),
+            reason: format!("ban {} in a row", ban.level),
+            author: SYSTEM_AUTHOR.to_owned(),
+            created_at_ms: now_ms(),
+            expires_at_ms: ban.ends_at_ms,
+            level: ban.level,
+        };
+        lists::automatic_listing(&entry).is_ok_and(|listing| listing.domain().is_some()).then_some(entry)
+    }
+
+    /// The ban of the entry's counter.
+    pub fn ban(&self) -> ListedBan {
+        let pair = |pair: &ListPair| Pair { key: pair.key.clone(), value: pair.value.clone() };
+        let descriptor: Vec<Pair> = self.descriptor.iter().map(pair).collect();
+        ListedBan {
+            id: ListedBan::id_of(&self.domain, &self.rule, &descriptor),
+            domain: self.domain.clone(),
+            rule: self.rule.clone(),
+            descriptor,
+            is_truncated: false,
+            level: self.level,
+            mode: ListedBanMode::Enforce,
+            began_at_ms: self.created_at_ms,
+            ends_at_ms: self.expires_at_ms,
+            instance: String::new(),
+        }
+    }
+
+    /// Keys and values as text.
+    pub fn key_text(&self) -> String {
+        let pairs: Vec<String> = self.descriptor.iter().map(ToString::to_string).collect();
+        pairs.join(",")
+    }
+
+    /// An audit log entry about it.
+    fn audit(&self, author: &str, action: Action, comment: String) -> AuditEntry {
+        AuditEntry::new(author, action, format!("deny {} {}", self.domain, self.key_text()), comment)
+    }
+}
+
+/// Id of the entry for the client of a ban.
+fn id_of(ban: &str) -> String {
+    format!("auto-{ban}")
+}
+
+impl Control {
+    /// Adds automatic entries, each unless its counter has one; returns the result for each.
+    ///
+    /// # Errors
+    /// When the store does not respond; then some may have been added.
+    pub async fn add_automatic(&self, new: Vec<AutomaticEntry>) -> Result<Vec<Added>, ControlError> {
+        let audited = new.into_iter().map(|entry| {
+            let comment = format!("rule {}: {}", entry.rule, entry.reason);
+            let audit = entry.audit(&entry.author, Action::AddEntry, comment);
+            (entry, audit)
+        });
+        let results = self.backend().add_automatic(audited.collect()).await?;
+        if results.contains(&Added::Listed) {
+            self.changed().notify_one();
+        }
+        Ok(results)
+    }
+
+    /// Returns the automatic entry with this id.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn automatic(&self, id: &str) -> Result<Option<AutomaticEntry>, ControlError> {
+        let runtime = self.runtime().await?;
+        Ok(runtime.automatic.into_iter().find(|entry| entry.id == id))
+    }
+
+    /// Removes an automatic entry; whether it existed.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn lift_automatic(&self, entry: &AutomaticEntry, author: &str) -> Result<bool, ControlError> {
+        let audit = entry.audit(author, Action::RemoveEntry, String::new());
+        self.lift(&entry.id, None, audit).await
+    }
+
+    /// Removes the automatic entry for the client of a ban that an operator has ended, if there is one.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn lift_automatic_of(&self, ban: &str, author: &str) -> Result<(), ControlError> {
+        match self.automatic(&id_of(ban)).await? {
+            Some(entry) if entry.mode == AutomaticMode::Enforce => {
+                self.lift_automatic(&entry, author).await.map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Replaces an automatic entry by an exemption: the client is not listed again before its end. Returns the exemption, if
+    /// the entry existed.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn exempt_automatic(
+        &self,
+        entry: AutomaticEntry,
+        author: &str,
+        reason: &str,
+        expires_at_ms: u64,
+    ) -> Result<Option<AutomaticEntry>, ControlError> {
+        let audit = entry.audit(author, Action::RemoveEntry, format!("lifted and exempt: {reason}"));
+        let exemption = AutomaticEntry {
+            mode: AutomaticMode::Exempt,
+            reason: truncated(reason.to_owned()),
+            author: truncated(author.to_owned()),
+            created_at_ms: audit.at_ms,
+            expires_at_ms,
+            ..entry
+        };
+        let is_made = self.lift(&exemption.id, Some(&exemption), audit).await?;
+        Ok(is_made.then_some(exemption))
+    }
+
+    async fn lift(
+        &self,
+        id: &str,
+        exemption: Option<&AutomaticEntry>,
+        audit: AuditEntry,
+    ) -> Result<bool, ControlError> {
+        let lifted = self.backend().lift_automatic(id, exemption, audit).await;
+        self.changed().notify_one();
+        lifted
+    }
+}
