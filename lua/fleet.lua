@@ -94,62 +94,6 @@ local OPERATIONS = {
     redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
     return 1
   end,
-
-  -- Adds to the counts of a minute, the hash KEYS[1]. ARGV: the number of the minute since 1970, the lifetime of the counts
-  -- in milliseconds, the number of fields beyond which none is made except of reporters, 'r' and an instance's id, and for
-  -- each field its name and the amount.
-  -- Replies 1, or 0 if it is not one of the last minutes by the server's clock.
-  add_minute = function()
-    local age = math.floor(now_ms() / 60000) - tonumber(ARGV[2])
-    if age < -1 or age > 3 then
-      return 0
-    end
-    local room = tonumber(ARGV[4]) - redis.call('HLEN', KEYS[1])
-    for i = 5, #ARGV, 2 do
-      if room <= 0 then
-        -- Fields that exist take no room.
-        room = tonumber(ARGV[4]) - redis.call('HLEN', KEYS[1])
-      end
-      if room > 0 or string.sub(ARGV[i], 1, 1) == 'r' or redis.call('HEXISTS', KEYS[1], ARGV[i]) == 1 then
-        redis.call('HINCRBY', KEYS[1], ARGV[i], ARGV[i + 1])
-      end
-      room = room - 1
-    end
-    redis.call('PEXPIRE', KEYS[1], ARGV[3])
-    return 1
-  end,
-
-  -- Replies the instances with a heartbeat within the last 30 s, by the times in KEYS[2], and the counts of the minute
-  -- KEYS[1].
-  minute = function()
-    local seen, present = redis.call('HGETALL', KEYS[2]), {}
-    local oldest = now_ms() - 30000
-    for i = 1, #seen, 2 do
-      if tonumber(seen[i + 1]) >= oldest then
-        present[#present + 1] = seen[i]
-      end
-    end
-    return { present, redis.call('HGETALL', KEYS[1]) }
-  end,
-
-  -- Sets fields of the hash KEYS[1]. ARGV: its lifetime in milliseconds, and for each field its name and value.
-  store_fields = function()
-    for i = 3, #ARGV, 2 do
-      redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
-    end
-    redis.call('PEXPIRE', KEYS[1], ARGV[2])
-    return 1
-  end,
-
-  -- Replies the values of fields of the hash KEYS[1]. ARGV: their names.
-  read_fields = function()
-    return redis.call('HMGET', KEYS[1], unpack(ARGV, 2))
-  end,
-
-  -- Removes fields of the hash KEYS[1]. ARGV: their names.
-  drop_fields = function()
-    return redis.call('HDEL', KEYS[1], unpack(ARGV, 2))
-  end,
 }
 
 return OPERATIONS[ARGV[1]]()

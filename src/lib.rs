@@ -49,7 +49,6 @@ pub mod service;
 pub mod legacy_stats;
 pub mod statsd;
 pub mod fleet;
-pub mod anomalies;
 pub mod rollouts;
 pub mod settings;
 pub mod regions;

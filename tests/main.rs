@@ -16,7 +16,6 @@ mod support;
 
 mod acceptance;
 mod acl;
-mod anomalies;
 mod api;
 mod architecture;
 mod atomic;

@@ -10,7 +10,6 @@ use tollgate_store as store;
 
 use super::busy_time::BUSY_SECONDS;
 use crate::{
-    anomalies,
     fleet::{self, history},
     grpc, http, legacy_stats, net, regions, rollouts, service,
     settings::MetricNames,
@@ -18,7 +17,7 @@ use crate::{
 };
 
 /// Metrics of each module.
-const OWN_METRICS: [&[&dyn Metric]; 16] = [
+const OWN_METRICS: [&[&dyn Metric]; 15] = [
     service::metrics::METRICS,
     limiter::metrics::METRICS,
     store::metrics::METRICS,
@@ -30,7 +29,6 @@ const OWN_METRICS: [&[&dyn Metric]; 16] = [
     grpc::http2_errors::METRICS,
     talkers::metrics::METRICS,
     fleet::metrics::METRICS,
-    anomalies::metrics::METRICS,
     rollouts::metrics::METRICS,
     regions::metrics::METRICS,
     tracing::metrics::METRICS,

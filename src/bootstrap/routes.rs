@@ -41,7 +41,7 @@ impl Routes<'_> {
         &self,
         tokens: Option<Tokens>,
         AdminStore { counters, facts }: AdminStore,
-        TaskViews { fleet, rollouts, anomalies }: TaskViews,
+        TaskViews { fleet, rollouts }: TaskViews,
         regions: Option<Regions>,
     ) -> Router {
         let Self { settings, instance, exporter } = self;
@@ -53,7 +53,6 @@ impl Routes<'_> {
             bounds: settings.bounds,
             directory: settings.rules.directory.clone(),
             readiness: instance.readiness.clone(),
-            anomalies: (settings.anomalies, anomalies),
             counters,
             fleet,
             rollouts,

@@ -6,7 +6,6 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::instance::Instance;
 use crate::{
-    anomalies::{AnomalyStatus, AnomalyWatch},
     fleet::{FleetTasks, FleetView},
     rollouts::{RolloutTasks, RolloutView},
     settings::Settings,
@@ -19,8 +18,6 @@ pub(super) struct Tasks {
     _fleet: FleetTasks,
     /// Reports and ramps of rollouts.
     _rollouts: RolloutTasks,
-    /// Detection of unusual traffic, if enabled.
-    _anomaly_watch: Option<AnomalyWatch>,
     /// Tasks of the limiters and of their stores.
     of_limiters: Vec<AbortOnDropHandle<Infallible>>,
 }
@@ -29,7 +26,6 @@ pub(super) struct Tasks {
 pub(super) struct TaskViews {
     pub(super) fleet: FleetView,
     pub(super) rollouts: RolloutView,
-    pub(super) anomalies: AnomalyStatus,
 }
 
 impl Tasks {
@@ -39,15 +35,8 @@ impl Tasks {
         let fleet = FleetView::new(control.clone(), settings.top_talkers);
         let (rollout_tasks, rollouts) = RolloutTasks::start(control, rules);
         let fleet_tasks = FleetTasks::start(settings.webhook.clone(), control, &fleet, settings.top_talkers);
-        let anomalies = AnomalyStatus::default();
-        let watch = |sensitivity| AnomalyWatch::start(sensitivity, control, rules, &anomalies);
-        let tasks = Self {
-            _fleet: fleet_tasks,
-            _rollouts: rollout_tasks,
-            _anomaly_watch: settings.anomalies.map(watch),
-            of_limiters: Vec::new(),
-        };
-        (tasks, TaskViews { fleet, rollouts, anomalies })
+        let tasks = Self { _fleet: fleet_tasks, _rollouts: rollout_tasks, of_limiters: Vec::new() };
+        (tasks, TaskViews { fleet, rollouts })
     }
 
     /// Adds tasks of the limiters.

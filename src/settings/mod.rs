@@ -10,7 +10,6 @@
 //! source of a value. Each section has one file with its flags, its values and their resolution.
 
 mod admin;
-mod anomalies;
 mod environment;
 mod error;
 mod flags;
@@ -57,7 +56,6 @@ pub use self::{
     xds::{BackoffSettings, XdsSettings, XdsTlsSettings},
 };
 use crate::{
-    anomalies::Sensitivity,
     fleet::WebhookSettings,
     service::{RequestBounds, ResponseOptions},
     statsd::StatsdSettings,
@@ -108,8 +106,6 @@ pub struct Settings {
     pub top_talkers: bool,
     /// Receiver of events, if there is one.
     pub webhook: Option<WebhookSettings>,
-    /// Sensitivity of the detection of unusual traffic, unless it is off.
-    pub anomalies: Option<Sensitivity>,
     /// Threads, shutdown, log and metric names.
     pub process: ProcessSettings,
     /// Content of responses.

@@ -12,7 +12,6 @@ mod script;
 mod isolation;
 mod propagation;
 mod raised_limits;
-mod traffic;
 
 use std::time::{Duration, Instant};
 

@@ -18,13 +18,10 @@ use tollgate::{
     limiter::ActiveRules,
 };
 
-use crate::{
-    anomalies,
-    support::{
-        Process, http,
-        redis::{Redis, settings},
-        tollgate::{Tollgate, command, project, tool},
-    },
+use crate::support::{
+    Process, http,
+    redis::{Redis, settings},
+    tollgate::{Tollgate, command, project, tool},
 };
 
 /// Versions in the process, as an operator's first look at tollgate has them.
@@ -136,17 +133,6 @@ fn rules_from_a_directory_are_shown_with_a_hint_how_to_change_them() {
     let config = config();
     let tollgate = Tollgate::start(config.path(), &["--store", "memory"]);
     walk(&tollgate, &["directory", "by_name"]);
-}
-
-#[tokio::test]
-async fn unusual_traffic_is_on_the_overview() {
-    let (redis, config) = (Redis::start(), config());
-    let url = redis.url();
-    let control = Control::redis(RulesSource::Redis, &settings(&url)).expect("valid settings");
-    let view = anomalies::view(anomalies::now_ms());
-    control.store_anomalies(view.to_string()).await.expect("stored");
-    let tollgate = Tollgate::start(config.path(), &["--store", &url, "--store-timeout", "500ms"]);
-    walk(&tollgate, &["anomalies"]);
 }
 
 #[tokio::test]

@@ -287,17 +287,3 @@ def api_requests(browser):
         return performance.getEntriesByType('resource').filter((one) => one.name.includes('/api/v1/'))
             .map((one) => [new URL(one.name).pathname, one.startTime, one.responseEnd]);
     """)
-
-
-def anomalies(browser, instance):
-    """Unusual traffic is on the overview, with what is usual."""
-    browser.open()
-    browser.sees("Overview", "h1")
-    row = browser.row("api_key")
-    for text in ("more hits", "edge", "12K /min", "600 /min to 1,500 /min", "lasts"):
-        assert text in row.text, f"{text}: {row.text}"
-    ended = browser.row("all rules")
-    for text in ("more denied", "40 %", "1.2 % to 3 %", "ago"):
-        assert text in ended.text, f"{text}: {ended.text}"
-    browser.sees("7 rules and domains with a baseline; 2 learning", ".panel")
-    browser.picture("anomalies")

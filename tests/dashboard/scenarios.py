@@ -35,7 +35,6 @@ SCENARIOS = {
     "entry": operations.entry,
     "switch": operations.switch,
     "bans": operations.bans,
-    "anomalies": operations.anomalies,
     "abuse": operations.abuse,
     "trial": operations.trial,
     "away": operations.away,

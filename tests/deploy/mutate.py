@@ -184,6 +184,7 @@ MUTATIONS = [
     ("deploy/grafana/kustomization.yaml", "grafana_dashboard", "grafana_dashboards", "grafanas_sidecar"),
     ("deploy/prometheus/alerts_test.yaml", "alertname: TollgateErrors", "alertname: TollgateError", "every_alert_is_tested"),
     ("deploy/prometheus/objectives_test.yaml", "0+588x120", "0+600x1", "every_alert_is_tested"),
+    ("deploy/prometheus/traffic_test.yaml", "6159000+3000x60", "6156600+600x60", "every_alert_is_tested"),
     ("deploy/docker/compile.sh", "+crt-static", "-crt-static", "image::the_image"),
     ("deploy/docker/compile.sh", "-Cprofile-use=", "-Cprofile-used=", "pgo::the_program"),
     ("deploy/docker/train.sh", "addslotsrange 0 16383", "addslotsrange 0 8191", "pgo::the_training"),

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    fs,
     time::{Duration, Instant},
 };
 
@@ -13,10 +14,7 @@ use super::{
     alerts::{ALERTS, alerts},
     names, page, read, samples,
 };
-use crate::{
-    docs::rows,
-    support::{prometheus::Prometheus, tollgate::project},
-};
+use crate::{docs::rows, support::prometheus::Prometheus};
 
 const DASHBOARD: &str = "deploy/grafana/tollgate.json";
 
@@ -39,7 +37,7 @@ fn expressions(dashboard: &Value) -> Vec<(String, String)> {
     panels(dashboard).into_iter().flat_map(of_panel).collect()
 }
 
-/// The metrics of a dashboard that no page exports, and that are not declared either: some need bans, anomalies or minutes.
+/// The metrics of a dashboard that no page exports, and that are not declared either: some need bans or minutes.
 fn unknown(dashboard: &Value, pages: &str) -> Vec<String> {
     let known: BTreeSet<String> = samples(pages)
         .into_keys()
@@ -81,7 +79,10 @@ async fn grafana_and_the_alerts_use_existing_metrics() {
         assert!(unknown(&renamed, &pages).contains(&format!("{name}x")), "{name}");
     }
 
-    let prometheus = Prometheus::start(&instances.all(), &project(ALERTS));
+    // Groups with an interval are evaluated at once, too.
+    let rules = tempfile::NamedTempFile::new().expect("a file");
+    fs::write(rules.path(), read(ALERTS).replace("interval: 5m", "interval: 1s")).expect("writable");
+    let prometheus = Prometheus::start(&instances.all(), rules.path());
     // A metric that no instance exports yet has no data.
     let exported: BTreeSet<String> = samples(&pages)
         .into_keys()

@@ -2,6 +2,7 @@
 //! instances.
 
 mod alerts;
+mod anomalies;
 mod dashboard;
 mod page;
 

@@ -44,7 +44,6 @@ mod rule_overrides;
 pub mod scripts;
 mod status;
 mod stored;
-mod traffic;
 
 pub use self::{
     automatic::{Added, AutomaticEntry, AutomaticMode},
@@ -71,5 +70,4 @@ pub use self::{
     rule_overrides::{JournalError, OverrideEntry, OverrideError},
     status::{ControlPlane, Link, RulesSource, RulesState, RulesStatus},
     stored::is_like_system_author,
-    traffic::{Baselines, MAX_SERIES_NAME_BYTES, MinuteTotals, SeriesCounts},
 };

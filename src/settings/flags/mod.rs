@@ -16,7 +16,6 @@ use super::{
         AdminCommand, CounterCommand, CounterSelector, EventsQuery, ListCommand, OverrideCommand, QueryFlags,
         RegionsCommand, RuleQuery, RulesCommand, SubcommandFlags, SwitchCommand, TopQuery,
     },
-    anomalies::AnomalyFlags,
     environment::{self, Environment, EnvironmentFlags},
     error::Problem,
     grpc::GrpcFlags,
@@ -117,8 +116,6 @@ struct ServeFlags {
     region: RegionFlags,
     #[command(flatten)]
     webhook: WebhookFlags,
-    #[command(flatten)]
-    anomalies: AnomalyFlags,
     #[command(flatten)]
     otlp: OtlpFlags,
     #[command(flatten)]
@@ -352,7 +349,6 @@ impl ServeFlags {
             admin: self.admin.resolve()?,
             region: self.region.resolve()?,
             webhook: self.webhook.resolve()?,
-            anomalies: self.anomalies.resolve(),
             notices,
         })))
     }

@@ -45,14 +45,6 @@ const MAX_FIGURES: usize = 16;
 pub enum EventKind {
     /// Clients were added to the deny list after bans in a row.
     AbuseListed,
-    /// A rule or a domain has more hits than usual.
-    RateHigh,
-    /// A rule or a domain has fewer hits than usual.
-    RateLow,
-    /// The hits of a rule or a domain have changed slowly, over days.
-    RateDrift,
-    /// The share of denied hits of a rule or a domain is larger than usual.
-    DeniedShareHigh,
     /// A ramp has set the share of its rule back, because too many hits were denied.
     RampRolledBack,
     /// A share of a limit was used in a window, by the limit's `notify`.
@@ -61,24 +53,12 @@ pub enum EventKind {
 
 impl EventKind {
     /// Every kind.
-    pub const ALL: [Self; 7] = [
-        Self::AbuseListed,
-        Self::RateHigh,
-        Self::RateLow,
-        Self::RateDrift,
-        Self::DeniedShareHigh,
-        Self::RampRolledBack,
-        Self::ThresholdReached,
-    ];
+    pub const ALL: [Self; 3] = [Self::AbuseListed, Self::RampRolledBack, Self::ThresholdReached];
 
     /// Name of the kind in the API, in webhooks and in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::AbuseListed => "abuse_listed",
-            Self::RateHigh => "rate_high",
-            Self::RateLow => "rate_low",
-            Self::RateDrift => "rate_drift",
-            Self::DeniedShareHigh => "denied_share_high",
             Self::RampRolledBack => "ramp_rolled_back",
             Self::ThresholdReached => "threshold_reached",
         }
@@ -88,9 +68,6 @@ impl EventKind {
     /// that begins again within this time is to be raised after it.
     pub const fn repeat_interval(self) -> Duration {
         match self {
-            Self::RateHigh | Self::RateLow | Self::RateDrift | Self::DeniedShareHigh => {
-                Duration::from_secs(300)
-            }
             Self::AbuseListed | Self::RampRolledBack | Self::ThresholdReached => Duration::from_secs(60),
         }
     }

@@ -11,7 +11,6 @@ mod keys;
 pub(super) mod overrides;
 mod script_client;
 mod streams;
-mod traffic;
 mod values;
 mod versions;
 
@@ -36,7 +35,6 @@ use self::streams::{Cursor, parts_of_id};
 pub(super) use self::{
     copies::SharedCopies,
     figures::{ReportTopic, SharedFigures},
-    traffic::SharedTraffic,
 };
 use super::{
     AuditEntry, ControlError, Instance, ListEntry, Runtime, Switch,
@@ -80,11 +78,6 @@ impl Redis {
     /// Copies of the rules of another region.
     pub(super) const fn copies(&self) -> SharedCopies<'_> {
         SharedCopies(&self.client)
-    }
-
-    /// Traffic of the fleet by minute.
-    pub(super) const fn traffic(&self) -> SharedTraffic<'_> {
-        SharedTraffic(&self.client)
     }
 
     /// Notifies `changed` of changes by other instances.

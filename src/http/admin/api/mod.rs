@@ -7,7 +7,6 @@
 //!   control store.
 //! - Each other file serves one resource.
 
-mod anomalies;
 mod bans;
 pub(crate) mod counters;
 pub(crate) mod diff;

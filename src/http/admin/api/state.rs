@@ -9,12 +9,7 @@ use tollgate_store::MemoryStore;
 
 use super::{error::ApiError, limits::ApiLimits};
 use crate::{
-    anomalies::{AnomalyStatus, Sensitivity},
-    fleet::FleetView,
-    readiness::Readiness,
-    regions::Regions,
-    rollouts::RolloutView,
-    service::RequestBounds,
+    fleet::FleetView, readiness::Readiness, regions::Regions, rollouts::RolloutView, service::RequestBounds,
 };
 
 /// Dependencies of the API.
@@ -34,8 +29,6 @@ pub struct ApiParts {
     pub directory: PathBuf,
     /// Phase of the process.
     pub readiness: Readiness,
-    /// Sensitivity of the detection of unusual traffic, unless it is off, and what this instance found.
-    pub anomalies: (Option<Sensitivity>, AnomalyStatus),
     /// Counters, on the runtime that serves the API.
     pub counters: CounterInspector,
     /// Traffic of all instances.

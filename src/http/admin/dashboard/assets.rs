@@ -38,7 +38,7 @@ macro_rules! assets {
 pub(super) const PAGE: Asset = Asset { name: "index.html", text: include_str!("index.html") };
 
 /// Every other file.
-pub(super) static ASSETS: [Asset; 79] = assets![
+pub(super) static ASSETS: [Asset; 78] = assets![
     "icon.svg",
     "css/base.css",
     "css/chart.css",
@@ -80,7 +80,6 @@ pub(super) static ASSETS: [Asset; 79] = assets![
     "js/theme.js",
     "js/token.js",
     "js/validator.js",
-    "js/views/anomalies.js",
     "js/views/apply_bar.js",
     "js/views/apply_dialog.js",
     "js/views/audit.js",

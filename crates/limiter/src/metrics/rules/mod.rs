@@ -353,13 +353,6 @@ impl RuleTotals {
     pub fn of(&self, domain: &str, path: &str) -> RuleTotal {
         self.0.get(domain).and_then(|rules| rules.get(path)).copied().unwrap_or_default()
     }
-
-    /// The domain, path and hits of every rule that has a series.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str, RuleTotal)> {
-        self.0
-            .iter()
-            .flat_map(|(domain, rules)| rules.iter().map(move |(path, total)| (&**domain, &**path, *total)))
-    }
 }
 
 impl RuleTotal {

@@ -12,7 +12,7 @@ use axum::{
 };
 
 use super::{
-    anomalies, bans, counters, diff, dry_run,
+    bans, counters, diff, dry_run,
     error::ApiError,
     extract::{WriteRequest, now_ms},
     limits::ApiLimits,
@@ -25,7 +25,7 @@ use crate::http::admin::auth::{Authenticator, Caller, Role};
 type Route = MethodRouter<Arc<Api>>;
 
 /// Routes that change nothing.
-fn viewer_routes() -> [(&'static str, Route); 22] {
+fn viewer_routes() -> [(&'static str, Route); 21] {
     [
         ("/me", get(me::show)),
         ("/status", get(status::show)),
@@ -47,7 +47,6 @@ fn viewer_routes() -> [(&'static str, Route); 22] {
         ("/overrides", get(overrides::list)),
         ("/audit", get(logs::audit)),
         ("/events", get(logs::events)),
-        ("/anomalies", get(anomalies::list)),
         ("/regions", get(regions::show)),
     ]
 }

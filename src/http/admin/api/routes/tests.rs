@@ -28,7 +28,6 @@ fn router() -> Router {
         bounds: RequestBounds::default(),
         directory: "nowhere".into(),
         readiness: Readiness::new(),
-        anomalies: Default::default(),
         counters: CounterInspector::new(Store::Memory(memory.clone()), Modes::default()),
         store: StoreInfo { kind: "memory", address: "memory".into(), memory, replicas: None },
         regions: None,

@@ -13,7 +13,6 @@ const RESOURCES = {
   history: { name: 'The history', path: 'history', every: 5000 },
   rules: { name: 'The rules', path: 'rules?limit=1000', every: 3000 },
   top: { name: 'Top talkers', path: 'top?limit=20', every: 4000 },
-  anomalies: { name: 'Unusual traffic', path: 'anomalies', every: 15_000 },
   lists: { name: 'The lists', path: 'lists', every: 4000 },
   candidates: { name: 'The candidates', path: 'candidates', every: 4000 },
   recommendations: { name: 'Recommended limits', path: 'recommendations', every: 15_000 },

@@ -7,7 +7,6 @@ import { h, redraw } from '../dom.js';
 import { micros, percent, rate } from '../format.js';
 import { statistics } from '../statistics.js';
 import { data, watch } from '../poll.js';
-import { anomalies } from './anomalies.js';
 import { latestEvents } from './events.js';
 import { instances } from './instances.js';
 import { origin } from './origin.js';
@@ -23,14 +22,13 @@ export function overview() {
   const unruled = h('div', { class: 'stack', role: 'status' });
   const decisions = decisionChart();
   const latency = latencyChart();
-  const unusual = anomalies();
   const rulesNow = topRules();
   const keysNow = topKeys();
   const fleet = instances();
   const eventsNow = latestEvents();
   const from = origin('history');
   const trouble = troubles('history', 'status');
-  const stop = all(trouble.stop, unusual.stop, eventsNow.stop, from.stop, rulesNow.stop, keysNow.stop, fleet.stop, decisions.stop, latency.stop,
+  const stop = all(trouble.stop, eventsNow.stop, from.stop, rulesNow.stop, keysNow.stop, fleet.stop, decisions.stop, latency.stop,
     watch('history'),
     data.status.subscribe((status) => warn(warnings, status)),
     data.top.subscribe((top) => {
@@ -54,7 +52,7 @@ export function overview() {
     h('div', { class: 'split' },
       panel('Decisions', 'requests per second', decisions.node),
       panel('Latency', 'of gRPC calls and of the store', latency.node)),
-    unusual.node, rulesNow.node, keysNow.node, eventsNow.node, fleet.node);
+    rulesNow.node, keysNow.node, eventsNow.node, fleet.node);
   return { title: 'Overview', node, stop };
 }
 

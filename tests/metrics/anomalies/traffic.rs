@@ -2,16 +2,21 @@
 
 use std::f64::consts::TAU;
 
-use crate::Counts;
-
 /// Minutes of a day.
 pub(super) const DAY: u64 = 1_440;
 /// Correlation of the slow noise from minute to minute: it lasts for half an hour.
 const CORRELATION: f64 = 0.967;
 
+/// Hits of a minute.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counts {
+    pub(super) hits: u64,
+    pub(super) denied: u64,
+}
+
 /// Jobs that clients run by a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Jobs {
+enum Jobs {
     None,
     /// Four times the traffic in the first two minutes of each hour.
     Hourly,
@@ -19,29 +24,29 @@ pub(super) enum Jobs {
     Nightly,
 }
 
-/// A rule's traffic.
+/// A domain's traffic.
 #[derive(Clone, Debug)]
-pub(super) struct Rule {
+pub(super) struct Traffic {
     random: fastrand::Rng,
     /// Hits per minute.
     pub(super) base: f64,
     daily: f64,
     phase: f64,
-    pub(super) weekend: f64,
+    weekend: f64,
     /// Relative standard deviations: of minutes, of the slow noise, and of days.
-    pub(super) rough: f64,
-    pub(super) slow: f64,
-    pub(super) days: f64,
-    pub(super) jobs: Jobs,
+    rough: f64,
+    slow: f64,
+    days: f64,
+    jobs: Jobs,
     /// Denied share.
-    pub(super) share: f64,
+    share: f64,
     level: f64,
     share_level: f64,
     day: Option<(u64, f64)>,
 }
 
-impl Rule {
-    /// A rule by chance: from one hit in ten minutes to 100,000 a minute.
+impl Traffic {
+    /// A domain by chance: from one hit in ten minutes to 100,000 a minute.
     pub(super) fn by_chance(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut between = |low: f64, high: f64| low + random.f64() * (high - low);

@@ -1,3 +1,0 @@
-mod properties;
-mod synthetic;
-mod traffic;
