@@ -236,7 +236,9 @@ fn four_weeks_have_few_false_alarms_and_anomalies_are_found_in_time() {
         let (mut delays, found) = (delays.clone(), delays.len());
         delays.sort_by(f64::total_cmp);
         println!("{name}: {found} of {of} within {minutes} min, median {:?}", delays.get(found / 2));
-        assert!(100 * found >= scenario.found * of, "{name}: {delays:?}");
+        // Rounded up, as false alarms: one of few domains is a larger share than one of 50.
+        let missed = ((100 - scenario.found) * of).div_ceil(100);
+        assert!(found + missed >= of, "{name}: {delays:?}");
     }
     assert!(alarms <= (FALSE_ALARMS_OF_50 * domains).div_ceil(50) as f64, "{alarms} false alarms");
 }
