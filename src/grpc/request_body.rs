@@ -2,7 +2,6 @@
 
 use std::{
     future::poll_fn,
-    mem,
     pin::Pin,
     task::{Context, Poll, ready},
     time::{Duration, Instant},
@@ -46,23 +45,17 @@ struct Arrival {
     timeout: Duration,
     deadline: Option<Pin<Box<Sleep>>>,
     unfinished: Unfinished,
-    /// Bytes to be counted once the rest has to be waited for.
-    uncounted: usize,
 }
 
 impl Arrival {
-    const fn new(port: Port, timeout: Duration) -> Self {
-        Self { timeout, deadline: None, unfinished: Unfinished::new(port), uncounted: CALL_BYTES }
-    }
-
-    /// Notes received data of the message.
-    fn received(&mut self, data: Option<&Bytes>) {
-        self.uncounted = self.uncounted.saturating_add(data.map_or(0, Bytes::len));
+    /// A message that takes `bytes` before any of it arrives.
+    const fn new(port: Port, timeout: Duration, bytes: usize) -> Self {
+        Self { timeout, deadline: None, unfinished: Unfinished::new(port, bytes) }
     }
 
     /// Completes with the reason if the rest of the message can no longer be waited for.
     fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
-        if let Err(error) = self.unfinished.add(mem::take(&mut self.uncounted)) {
+        if let Err(error) = self.unfinished.wait() {
             return Poll::Ready(Status::resource_exhausted(error.to_string()));
         }
         let timeout = self.timeout;
@@ -80,7 +73,7 @@ pub(super) struct RequestBody {
 
 impl RequestBody {
     pub(super) const fn new(body: Incoming, timeout: Duration) -> Self {
-        Self { body, arrival: Arrival::new(Port::Grpc, timeout) }
+        Self { body, arrival: Arrival::new(Port::Grpc, timeout, CALL_BYTES) }
     }
 
     /// Returns the next frame, or `None` after the last one. The permit is paused while waiting: the call costs the
@@ -95,13 +88,13 @@ impl RequestBody {
             if let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) {
                 return Poll::Ready(frame.map(|frame| {
                     let frame = frame.map_err(|error| Status::from_error(error.into()))?;
-                    arrival.received(frame.data_ref());
+                    arrival.unfinished.add(frame.data_ref().map_or(0, Bytes::len));
                     Ok(frame)
                 }));
             }
             permit.pause();
             if arrival.deadline.is_none() {
-                arrival.uncounted = arrival.uncounted.saturating_add(unfinished::bytes_of(headers));
+                arrival.unfinished.add(unfinished::bytes_of(headers));
             }
             arrival.poll_wait(cx).map(|status| Some(Err(status)))
         });
@@ -126,29 +119,28 @@ impl RequestBody {
 #[derive(Debug)]
 pub(crate) struct WholeMessages<B> {
     body: B,
+    port: Port,
+    limits: MessageLimits,
     arrival: Arrival,
     buffer: BytesMut,
-    max_bytes: usize,
 }
 
 impl<B> WholeMessages<B> {
     /// Body of a call whose headers take so much memory.
     pub(crate) fn new(body: B, port: Port, limits: MessageLimits, headers: usize) -> Self {
-        let mut arrival = Arrival::new(port, limits.timeout);
-        arrival.uncounted = headers.saturating_add(SIDE_BUFFER_BYTES);
-        Self { body, arrival, buffer: BytesMut::new(), max_bytes: limits.max_bytes }
+        let arrival = Arrival::new(port, limits.timeout, headers.saturating_add(SIDE_BUFFER_BYTES));
+        Self { body, port, limits, arrival, buffer: BytesMut::new() }
     }
 
     /// Takes the first message with its prefix, or what there is of one that is too long.
     fn take_message(&mut self) -> Option<Frame<Bytes>> {
         let ([_, length @ ..], message) = self.buffer.split_first_chunk::<PREFIX_BYTES>()?;
         let length = u32::from_be_bytes(*length) as usize;
-        if length > message.len() && length <= self.max_bytes {
+        if length > message.len() && length <= self.limits.max_bytes {
             return None;
         }
         let end = length.min(message.len()).saturating_add(PREFIX_BYTES);
-        self.arrival.unfinished.release();
-        (self.arrival.deadline, self.arrival.uncounted) = (None, SIDE_BUFFER_BYTES);
+        self.arrival = Arrival::new(self.port, self.limits.timeout, SIDE_BUFFER_BYTES);
         Some(Frame::data(self.buffer.split_to(end).freeze()))
     }
 }
@@ -171,7 +163,7 @@ where
             match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                     Ok(data) => {
-                        self.arrival.received(Some(&data));
+                        self.arrival.unfinished.add(data.len());
                         self.buffer.extend_from_slice(&data);
                     }
                     Err(trailers) => return Poll::Ready(Some(Ok(trailers))),

@@ -31,11 +31,13 @@ static HTTP: AtomicUsize = AtomicUsize::new(0);
 /// Lines logged at once, and the time after which there is another one.
 static LOG: LogBudget = LogBudget::new(1, Duration::from_secs(60));
 
-/// Bytes of one message that are counted until it is dropped.
+/// Bytes of one message, which are counted from the first wait for the rest until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Unfinished {
     port: Port,
-    bytes: usize,
+    counted: usize,
+    /// Bytes to be counted once the rest has to be waited for.
+    uncounted: usize,
 }
 
 /// Unfinished messages have the memory that they may have.
@@ -44,16 +46,23 @@ pub(crate) struct Unfinished {
 pub(crate) struct Exhausted;
 
 impl Unfinished {
-    pub(crate) const fn new(port: Port) -> Self {
-        Self { port, bytes: 0 }
+    /// A message that takes `bytes` before any of it arrives.
+    pub(crate) const fn new(port: Port, bytes: usize) -> Self {
+        Self { port, counted: 0, uncounted: bytes }
     }
 
-    /// Counts more bytes of the message, unless there are too many of all.
-    pub(crate) fn add(&mut self, bytes: usize) -> Result<(), Exhausted> {
+    /// Notes further bytes of the message.
+    pub(crate) const fn add(&mut self, bytes: usize) {
+        self.uncounted = self.uncounted.saturating_add(bytes);
+    }
+
+    /// Counts the bytes, since the rest of the message has to be waited for, unless there are too many of all messages.
+    pub(crate) fn wait(&mut self) -> Result<(), Exhausted> {
+        let bytes = mem::take(&mut self.uncounted);
         if bytes == 0 {
             return Ok(());
         }
-        self.bytes = self.bytes.saturating_add(bytes);
+        self.counted = self.counted.saturating_add(bytes);
         let (used, max_bytes) = self.bound();
         if used.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) <= max_bytes {
             return Ok(());
@@ -74,19 +83,13 @@ impl Unfinished {
             Port::Http | Port::Metrics => (&HTTP, MAX_OTHER_BYTES),
         }
     }
-
-    /// Counts none of the bytes any more.
-    pub(crate) fn release(&mut self) {
-        let bytes = mem::take(&mut self.bytes);
-        if bytes > 0 {
-            self.bound().0.fetch_sub(bytes, Ordering::Relaxed);
-        }
-    }
 }
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        self.release();
+        if self.counted > 0 {
+            self.bound().0.fetch_sub(self.counted, Ordering::Relaxed);
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 use std::{
     convert::Infallible,
     future::ready,
-    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -40,8 +39,6 @@ struct ReceivedBody {
     body: Incoming,
     request: Arc<RequestInProgress>,
     unfinished: Unfinished,
-    /// Bytes to be counted once the rest has to be waited for.
-    uncounted: usize,
 }
 
 impl hyper::body::Body for ReceivedBody {
@@ -53,13 +50,11 @@ impl hyper::body::Body for ReceivedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
         let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
-            let uncounted = mem::take(&mut self.uncounted);
-            self.unfinished.add(uncounted)?;
+            self.unfinished.wait()?;
             return Poll::Pending;
         };
         let frame = frame.transpose()?;
-        let bytes = frame.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len);
-        self.uncounted = self.uncounted.saturating_add(bytes);
+        self.unfinished.add(frame.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len));
         if self.body.is_end_stream() {
             self.request.received();
         }
@@ -103,8 +98,8 @@ impl hyper::service::Service<Request<Incoming>> for RequestService {
             in_progress.received();
         }
         let body = |body| {
-            let (request, unfinished) = (Arc::clone(&in_progress), Unfinished::new(self.port));
-            Body::new(ReceivedBody { body, request, unfinished, uncounted: 0 })
+            let (request, unfinished) = (Arc::clone(&in_progress), Unfinished::new(self.port, 0));
+            Body::new(ReceivedBody { body, request, unfinished })
         };
         let (response, limit) = (self.router.clone().call(request.map(body)), self.timeout);
         let deadline = Instant::now().checked_add(limit);
