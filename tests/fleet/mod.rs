@@ -215,6 +215,24 @@ async fn share(first: &Control, second: &Control) {
 }
 
 #[tokio::test]
+async fn events_of_a_newer_release_hide_no_others() {
+    let redis = Redis::start();
+    let control = control(&redis.url(), "");
+    let _logging = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(log_events(control.clone())));
+    control.raise_event(event("known", EventPhase::Occurred));
+    until(async || control.events(None, 1).await.expect("events").len(), |count| *count == 1).await;
+    for _ in 0..3 {
+        let mut newer = redis::cmd("XADD");
+        newer.arg("{tollgate-rules}:events").arg("*").arg("event").arg("{\"kind\": 7}");
+        newer.query::<String>(&mut redis.connect()).expect("added");
+    }
+    for limit in [1, 2, 10] {
+        let events = control.events(None, limit).await.expect("events");
+        assert_eq!(events.len(), 1, "of {limit}");
+    }
+}
+
+#[tokio::test]
 async fn instances_share_totals_leases_and_events_in_redis_and_in_a_cluster() {
     let redis = Redis::start();
     share(&control(&redis.url(), ""), &control(&redis.url(), "")).await;

@@ -164,8 +164,8 @@ impl SharedFigures<'_> {
     }
 
     pub(crate) async fn events(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
-        let (mut all, mut cursor) = (Vec::new(), Cursor::before(before, limit));
-        while let Some((start, most)) = cursor.next() {
+        let (mut all, mut cursor) = (Vec::new(), Cursor::before(before));
+        while let Some((start, most)) = cursor.next(limit.saturating_sub(all.len())) {
             let arguments = [start, most.to_string().into_bytes()];
             let part = read_events(self.run("events", &[self.events_key()], &arguments).await?)?;
             cursor.passed(part.len(), part.last().map(|(id, _)| id.as_str()));

@@ -220,8 +220,8 @@ impl Redis {
     }
 
     pub(super) async fn audit(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<AuditEntry>> {
-        let (mut all, mut cursor) = (Vec::new(), Cursor::before(before, limit));
-        while let Some((start, most)) = cursor.next() {
+        let (mut all, mut cursor) = (Vec::new(), Cursor::before(before));
+        while let Some((start, most)) = cursor.next(limit.saturating_sub(all.len())) {
             let part = self.some_audit(start, most).await?;
             cursor.passed(part.len(), part.last().map(|entry| &*entry.id));
             all.extend(part);

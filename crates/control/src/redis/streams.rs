@@ -8,33 +8,30 @@ const ENTRIES_OF_CALL: usize = 250;
 pub(super) struct Cursor {
     /// Where the next read starts, as `XREVRANGE` takes it; `None` at the end.
     start: Option<String>,
-    /// Number of entries that are still wanted.
-    left: usize,
     /// Number of entries of the last read at most.
     most: usize,
 }
 
 impl Cursor {
-    /// A read of the latest entries, or of those before the one with this id: none if that is no id.
-    pub(super) fn before(id: Option<&str>, limit: usize) -> Self {
+    /// Before the latest entry, or before the one with this id: at the end if that is no id.
+    pub(super) fn before(id: Option<&str>) -> Self {
         let start = match id {
             None => Some("+".to_owned()),
             Some(id) => parts_of_id(id).map(|_| format!("({id}")),
         };
-        Self { start, left: limit, most: 0 }
+        Self { start, most: 0 }
     }
 
-    /// Where the next read starts, and its number of entries; `None` if there is no other.
-    pub(super) fn next(&mut self) -> Option<(Vec<u8>, usize)> {
-        let start = self.start.take().filter(|_| self.left > 0)?;
-        self.most = self.left.min(ENTRIES_OF_CALL);
+    /// Where the next read starts, and its number of entries, of which `wanted` are missing; `None` if there is no other.
+    pub(super) fn next(&mut self, wanted: usize) -> Option<(Vec<u8>, usize)> {
+        let start = self.start.take().filter(|_| wanted > 0)?;
+        self.most = wanted.min(ENTRIES_OF_CALL);
         Some((start.into_bytes(), self.most))
     }
 
     /// Notes the number of entries that were read, and the id of the last one.
     pub(super) fn passed(&mut self, count: usize, last: Option<&str>) {
         self.start = last.filter(|_| count >= self.most).map(|id| format!("({id}"));
-        self.left = self.left.saturating_sub(count);
     }
 }
 
