@@ -33,6 +33,10 @@ pub const MAX_EVENTS: usize = 1_000;
 /// Time for which events are retained.
 pub const EVENT_LIFETIME: Duration = Duration::from_secs(7 * 24 * 3_600);
 
+/// Time for which an equal event is not logged again: one of the same kind and phase about the same object. A condition that
+/// begins again within this time is to be raised after it.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
+
 /// Time for which the end of a condition is not logged again: for attempts of several instances at once. Ends are not
 /// suppressed otherwise, because the log would show the condition as lasting.
 const END_REPEAT_INTERVAL: Duration = Duration::from_secs(5);
@@ -61,14 +65,6 @@ impl EventKind {
             Self::AbuseListed => "abuse_listed",
             Self::RampRolledBack => "ramp_rolled_back",
             Self::ThresholdReached => "threshold_reached",
-        }
-    }
-
-    /// Time for which an equal event is not logged again: one of the same kind and phase about the same object. A condition
-    /// that begins again within this time is to be raised after it.
-    pub const fn repeat_interval(self) -> Duration {
-        match self {
-            Self::AbuseListed | Self::RampRolledBack | Self::ThresholdReached => Duration::from_secs(60),
         }
     }
 }
@@ -118,7 +114,7 @@ impl OperatorEvent {
     /// Time for which an equal event is not logged again.
     pub(crate) const fn repeat_interval(&self) -> Duration {
         match self.phase {
-            EventPhase::Began | EventPhase::Occurred => self.kind.repeat_interval(),
+            EventPhase::Began | EventPhase::Occurred => REPEAT_INTERVAL,
             EventPhase::Ended => END_REPEAT_INTERVAL,
         }
     }
