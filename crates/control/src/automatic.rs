@@ -9,6 +9,7 @@ use crate::{
     Action, AuditEntry, Control, ControlError, ListPair, ListedBan, ListedBanMode, Pair,
     bounds::truncated,
     lists,
+    pairs::pairs_text,
     stored::{SYSTEM_AUTHOR, now_ms},
 };
 
@@ -107,8 +108,7 @@ impl AutomaticEntry {
 
     /// Keys and values as text.
     pub fn key_text(&self) -> String {
-        let pairs: Vec<String> = self.descriptor.iter().map(ToString::to_string).collect();
-        pairs.join(",")
+        pairs_text(&self.descriptor)
     }
 
     /// An audit log entry about it.

@@ -4,6 +4,7 @@ use super::{
     Action, AuditEntry, List, ListEntry, Runtime, Switch,
     bounds::{MAX_ENTRIES, MAX_NAME_BYTES, MAX_PAIRS, MAX_SWITCHES, MAX_VALUE_BYTES, check_name, truncated},
     error::ControlError,
+    pairs::pairs_text,
     stored::{SYSTEM_AUTHOR, now_ms},
 };
 
@@ -34,8 +35,7 @@ impl ListEntry {
             List::Allow => "allow",
             List::Deny => "deny",
         };
-        let pairs: Vec<String> = self.descriptor.iter().map(ToString::to_string).collect();
-        format!("{list} {} {}", self.domain, pairs.join(","))
+        format!("{list} {} {}", self.domain, pairs_text(&self.descriptor))
     }
 
     /// The entry with bounded texts, if it may be stored.

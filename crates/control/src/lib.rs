@@ -63,7 +63,7 @@ pub use self::{
         Switch, SwitchMode, ValueMatch, Version,
     },
     overriding::OverridePage,
-    pairs::parse_pairs,
+    pairs::{pairs_text, parse_pairs},
     ramp::{EnforcedKeys, Ramp, RampError, RampEvidence, RampState},
     reconcile::{ActiveDomains, Reconciler, Rules},
     region_record::RegionRecord,

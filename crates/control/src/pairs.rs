@@ -22,6 +22,11 @@ pub fn parse_pairs(text: &str) -> Result<Vec<ListPair>, String> {
     }
 }
 
+/// The text of pairs, as [`parse_pairs`] reads it.
+pub fn pairs_text(pairs: &[impl ToString]) -> String {
+    pairs.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
 /// Parses the first pair, and returns what follows it: nothing, or a comma and more.
 fn first_pair(text: &str) -> Result<(ListPair, &str), String> {
     let pair = text.split_once('=').map(|(key, value)| (key.trim(), value.trim_start()));

@@ -1,7 +1,7 @@
 //! Descriptors of API requests.
 
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
-use tollgate_control::{ListPair, Pair, parse_pairs};
+use tollgate_control::{ListPair, Pair, pairs_text, parse_pairs};
 use tollgate_core::descriptor::{Descriptor, Entry, Hits};
 
 use crate::{http::admin::api::error::ApiError, service::RequestBounds};
@@ -74,8 +74,7 @@ impl ApiDescriptor {
 
     /// Formats the descriptor as `key=value` pairs, joined by commas.
     pub(in crate::http::admin::api) fn to_text(&self) -> String {
-        let pairs: Vec<String> = self.0.iter().map(ToString::to_string).collect();
-        pairs.join(",")
+        pairs_text(&self.0)
     }
 }
 
