@@ -26,7 +26,9 @@
 //! [`config`] compiles YAML into rules and watches its files; `xds` receives rules from a control plane; [`control`] keeps
 //! versions of rules, lists and switches. [`bootstrap`] composes the parts. ARCHITECTURE.md has the map of the crates.
 
-#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
+// Numbers that a user or the wire states are checked where they are read.
+#![allow(clippy::arithmetic_side_effects)]
+#![cfg_attr(test, allow(clippy::float_arithmetic))]
 
 // The crates below, under the names that tests, benchmarks and documentation use.
 pub use tollgate_control as control;

@@ -14,7 +14,7 @@ use tollgate_limiter::{ActiveRules, CounterInspector, Fallback, Limiter, Modes, 
 use tollgate_runtime::bounded_file;
 use tollgate_store::{
     BackgroundQueue, LastVerdicts, MemoryStore, RedisStore, Store, StoreError,
-    primary::{PrimaryCalls, RegionStore},
+    primary::{PrimaryCalls, PrimaryRouter},
     redis::{RedisSettings, first_decision},
 };
 
@@ -99,7 +99,7 @@ impl Stores {
     /// The store of a region, if this is one, that calls the primary region.
     fn beside(store: Store, primary: Option<&PrimaryCalls>, background: BackgroundQueue) -> Store {
         match primary {
-            Some(primary) => Store::Region(RegionStore::new(store, primary.clone(), background)),
+            Some(primary) => Store::PrimaryRouter(PrimaryRouter::new(store, primary.clone(), background)),
             None => store,
         }
     }

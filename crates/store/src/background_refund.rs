@@ -100,7 +100,7 @@ impl Store {
                 }
             }
             Self::Redis(store) => self.spawn_refund(store.background(), requests),
-            Self::Region(store) => {
+            Self::PrimaryRouter(store) => {
                 let (here, remote) = store.split(requests);
                 store.own().refund_in_background(here);
                 if !remote.is_empty() {

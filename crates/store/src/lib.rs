@@ -34,7 +34,7 @@ pub use self::{
 use self::{
     key::CellKey,
     loans::{Loans, SharedCounter},
-    primary::RegionStore,
+    primary::PrimaryRouter,
     request::{Cell, Check, TagRequest, Verdicts},
 };
 
@@ -45,8 +45,8 @@ pub enum Store {
     Memory(MemoryStore),
     /// In a Redis that instances share.
     Redis(RedisStore),
-    /// One of these, beside the primary region.
-    Region(RegionStore),
+    /// One of these, with calls to the primary region.
+    PrimaryRouter(PrimaryRouter),
 }
 
 /// Result of each request, in the order of the requests.
@@ -59,7 +59,7 @@ impl Store {
         match self {
             Self::Memory(_) => None,
             Self::Redis(store) => Some(store.deadline(caller_timeout)),
-            Self::Region(_) => Some(RegionStore::deadline(caller_timeout)),
+            Self::PrimaryRouter(_) => Some(PrimaryRouter::deadline(caller_timeout)),
         }
     }
 
@@ -68,7 +68,7 @@ impl Store {
         match self {
             Self::Memory(_) => None,
             Self::Redis(store) => Some(store),
-            Self::Region(store) => store.own().redis(),
+            Self::PrimaryRouter(store) => store.own().redis(),
         }
     }
 
@@ -76,7 +76,7 @@ impl Store {
     pub async fn decide(&self, requests: &[TagRequest], deadline: Option<Instant>) -> Decisions {
         match self {
             // Boxed, so that the future of the usual case is small.
-            Self::Region(store) => Box::pin(store.decide(requests, deadline)).await,
+            Self::PrimaryRouter(store) => Box::pin(store.decide(requests, deadline)).await,
             own => own.decide_here(requests, deadline).await,
         }
     }
@@ -95,7 +95,7 @@ impl Store {
                 }
             }
             // The own store of a region is not that of a region.
-            Self::Region(_) => requests.iter().map(|_| Err(StoreError::Overloaded)).collect(),
+            Self::PrimaryRouter(_) => requests.iter().map(|_| Err(StoreError::Overloaded)).collect(),
         }
     }
 
@@ -105,7 +105,7 @@ impl Store {
         match self {
             Self::Memory(_) => None,
             Self::Redis(store) => store.take_last_verdict(cell, record),
-            Self::Region(store) => store.own().take_last_verdict(cell, record),
+            Self::PrimaryRouter(store) => store.own().take_last_verdict(cell, record),
         }
     }
 
@@ -114,7 +114,7 @@ impl Store {
         match self {
             Self::Memory(_) => None,
             Self::Redis(store) => store.cached_ban(cell, check),
-            Self::Region(store) => store.own().cached_ban(cell, check),
+            Self::PrimaryRouter(store) => store.own().cached_ban(cell, check),
         }
     }
 
@@ -134,10 +134,10 @@ impl Store {
         match self {
             Self::Memory(store) => memory::with_loans(store, counter, step),
             Self::Redis(store) => redis::with_loans(store, counter, time_limit, step).await,
-            Self::Region(store) => match store.own() {
+            Self::PrimaryRouter(store) => match store.own() {
                 Self::Memory(store) => memory::with_loans(store, counter, step),
                 Self::Redis(store) => redis::with_loans(store, counter, time_limit, step).await,
-                Self::Region(_) => Err(StoreError::Overloaded),
+                Self::PrimaryRouter(_) => Err(StoreError::Overloaded),
             },
         }
     }
@@ -146,7 +146,7 @@ impl Store {
     /// those that the cache does not cover.
     pub fn decide_from_cache(&self, requests: &[TagRequest]) -> Decisions {
         match self {
-            Self::Region(store) => store.decide_from_cache(requests),
+            Self::PrimaryRouter(store) => store.decide_from_cache(requests),
             own => requests.iter().map(|request| own.decide_one_from_cache(request)).collect(),
         }
     }
@@ -155,7 +155,7 @@ impl Store {
         match self {
             Self::Memory(store) => Ok(store.decide(request)),
             Self::Redis(store) => store.decide_from_cache(request).ok_or(StoreError::Overloaded),
-            Self::Region(_) => Err(StoreError::Overloaded),
+            Self::PrimaryRouter(_) => Err(StoreError::Overloaded),
         }
     }
 }

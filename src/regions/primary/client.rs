@@ -203,7 +203,7 @@ mod tests {
     use tollgate_store::{
         BackgroundQueue, MemoryStore, Store,
         key::CellKey,
-        primary::{PrimaryCalls, PrimaryRole, RegionStore},
+        primary::{PrimaryCalls, PrimaryRole, PrimaryRouter},
         request::{Check, TagRequest},
     };
     use tonic::transport::Endpoint;
@@ -241,7 +241,7 @@ mod tests {
         let (calls, queue) = PrimaryCalls::new();
         calls.set_role(PrimaryRole::Other);
         let own = Store::Memory(MemoryStore::new(100, Clock::System));
-        let store = Store::Region(RegionStore::new(own, calls, BackgroundQueue::default()));
+        let store = Store::PrimaryRouter(PrimaryRouter::new(own, calls, BackgroundQueue::default()));
         let _client = AbortOnDropHandle::new(tokio::spawn(send_all(queue, regions)));
         // Those that were sent hang for a minute, and so would those that are not sent.
         let (refused, mut was_refused) = mpsc::channel(1);

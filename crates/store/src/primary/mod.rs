@@ -1,7 +1,7 @@
 //! Counters that one region, the primary one, decides for all regions.
 //!
 //! - [`calls`]: calls on their way to the primary region.
-//! - [`store`]: a region's store, which decides its own counters and sends calls for these.
+//! - [`store`]: routes requests: to the region's own store, and those about these counters to the primary region.
 //!
 //! Only the names of the cells state where a counter is decided ([`CellKey::is_at_primary`](crate::key::CellKey)), so that
 //! refunds, releases and deferred charges take the same way as the charge.
@@ -13,5 +13,5 @@ mod tests;
 
 pub use self::{
     calls::{PrimaryCall, PrimaryCalls, PrimaryQueue, PrimaryRole},
-    store::RegionStore,
+    store::PrimaryRouter,
 };

@@ -1,4 +1,4 @@
-//! Store of a region that has a region table.
+//! Routes requests of a region to its own store or to the primary region.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,9 +22,9 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(10);
 /// Whether another region decides, by request.
 type Remote = SmallVec<[bool; 4]>;
 
-/// A region's own store, and the way to the primary region. Clones are handles on the same counters.
+/// Router between a region's own store and the primary region. Clones are handles on the same counters.
 #[derive(Clone, Debug)]
-pub struct RegionStore(Arc<Parts>);
+pub struct PrimaryRouter(Arc<Parts>);
 
 #[derive(Debug)]
 struct Parts {
@@ -34,7 +34,7 @@ struct Parts {
     background: BackgroundQueue,
 }
 
-impl RegionStore {
+impl PrimaryRouter {
     /// Decides in `own` all counters but those of another primary region.
     pub fn new(own: Store, primary: PrimaryCalls, background: BackgroundQueue) -> Self {
         Self(Arc::new(Parts { own, primary, background }))

@@ -11,7 +11,7 @@ use tollgate_core::{
     quota::{Quota, Unit, Window},
 };
 
-use super::{PrimaryCalls, PrimaryQueue, PrimaryRole, RegionStore};
+use super::{PrimaryCalls, PrimaryQueue, PrimaryRole, PrimaryRouter};
 use crate::{
     BackgroundQueue, LateOutcome, MemoryStore, Store, StoreError,
     key::CellKey,
@@ -25,8 +25,8 @@ fn region(role: PrimaryRole) -> (Store, PrimaryCalls, PrimaryQueue) {
     let (calls, queue) = PrimaryCalls::new();
     calls.set_role(role);
     let own = Store::Memory(MemoryStore::new(100, Clock::System));
-    let store = RegionStore::new(own, calls.clone(), BackgroundQueue::default());
-    (Store::Region(store), calls, queue)
+    let store = PrimaryRouter::new(own, calls.clone(), BackgroundQueue::default());
+    (Store::PrimaryRouter(store), calls, queue)
 }
 
 /// A request of the descriptor at `descriptor`, to the primary region or not.
