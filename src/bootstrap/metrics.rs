@@ -27,7 +27,7 @@ const OWN_METRICS: [&[&dyn Metric]; 15] = [
     net::metrics::METRICS,
     http::ADMIN_METRICS,
     grpc::http2_errors::METRICS,
-    talkers::metrics::METRICS,
+    talkers::METRICS,
     fleet::metrics::METRICS,
     rollouts::metrics::METRICS,
     regions::metrics::METRICS,

@@ -10,7 +10,7 @@ use tollgate_rules::{Domain, Rule};
 use super::Outcome;
 use crate::talkers::{
     key,
-    summary::{Memory, Summary},
+    space_saving::{Memory, Summary},
 };
 
 /// Maximum number of rules with keys of their own; those beyond have none until others are forgotten.

@@ -7,7 +7,7 @@ use hashbrown::{HashMap, hash_map};
 
 use super::{
     key::{KeyEntries, OwnedEntry},
-    samples::Sample,
+    sampler::Sample,
 };
 
 /// Maximum number of keys between two takes; further ones are not counted.

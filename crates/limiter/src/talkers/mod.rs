@@ -4,8 +4,8 @@
 //! worker ──> sampler (weighted samples) ──> queue ──> collector ──> sketch of the domain ──> report
 //! ```
 //!
-//! - Each thread records every descriptor of a domain that has rules, and of the few known ones without. It samples every hit up to 5,000 in a second, and
-//!   above that about as many at random. Denied hits are sampled separately, so that rare denials are not lost among
+//! - Each thread records every descriptor of a domain that has rules, and of the few known ones without. It samples every
+//!   hit up to 5,000 in a second, and above that about as many at random. Denied hits are sampled separately, so that rare denials are not lost among
 //!   many hits. The weight of a sample is the number of hits that it represents.
 //! - Samples wait in a queue of the thread, which the collector empties ten times a second. A full queue drops samples
 //!   and counts them.
@@ -15,28 +15,35 @@
 //!   all sketches, each summary is reduced to as few as 21 keys, which bounds them to 28 MiB. A queue has at most 256
 //!   KiB.
 
-mod active;
-mod collector;
 mod counts;
 mod demand;
 pub(crate) mod key;
-mod merge;
-pub mod metrics;
 mod sampler;
-mod samples;
-mod sampling_rate;
 mod share;
 mod sketches;
-pub(crate) mod summary;
+pub(crate) mod space_saving;
 #[cfg(test)]
 mod tests;
-mod window;
 
-use std::io;
+use std::{
+    cell::RefCell,
+    io, mem,
+    sync::{
+        Arc, LazyLock, OnceLock,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
 
+use foldhash::quality::RandomState;
+use hashbrown::HashMap;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tollgate_core::descriptor::Entry;
+use tollgate_metrics::{Counter, Gauge, Metric};
 use tollgate_rules::Listing;
+use tollgate_runtime::panics::{self, CancelOnPanic};
 
 pub use self::{
     counts::{DomainCounts, KeyCounts, Span, SpanCounts, merge},
@@ -44,12 +51,26 @@ pub use self::{
     key::OwnedEntry,
     share::TrafficShare,
 };
+use self::{
+    demand::DemandSince,
+    sampler::{Queue, Sampler, Samples},
+    sketches::Sketches,
+};
+
+/// Metrics of top talkers.
+pub static METRICS: &[&dyn Metric] = &[&SAMPLES_DROPPED, &SKETCH_BYTES];
+
+static SAMPLES_DROPPED: Counter =
+    Counter::new("tollgate_top_talkers_samples_dropped_total", "Samples of top talkers that were dropped.");
+
+static SKETCH_BYTES: Gauge =
+    Gauge::new("tollgate_top_talkers_sketch_bytes", "Memory of the sketches of top talkers, in bytes.");
 
 /// Maximum length of a key or of a domain's name.
 const MAX_TEXT_BYTES: usize = 256;
 
 /// Length of the window that [`Span::Recent`] covers, in seconds.
-pub const RECENT_SECONDS: u64 = window::WINDOW_SECONDS;
+pub const RECENT_SECONDS: u64 = sketches::WINDOW_SECONDS;
 
 /// A key with many hits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,51 +97,201 @@ pub struct DomainTop {
     pub denied: Vec<Talker>,
 }
 
+/// Time between two rounds of the collector, which keeps the time for all threads: reading a clock costs as much as the
+/// rest of a sample.
+const TICK: Duration = Duration::from_millis(100);
+
+const TICKS_PER_SECOND: u32 = 10;
+
+/// State of the process.
+#[derive(Debug, Default)]
+struct Collector {
+    /// Ticks since the start.
+    now: AtomicU32,
+    is_sampling: AtomicBool,
+    queues: Mutex<Vec<Queue>>,
+    sketches: Mutex<Sketches>,
+    demand: Mutex<DemandSince>,
+    active: Active,
+}
+
+static COLLECTOR: LazyLock<Collector> = LazyLock::new(Collector::default);
+
+thread_local! {
+    static SAMPLER: RefCell<Sampler> = RefCell::new(COLLECTOR.sampler());
+}
+
 /// Starts collecting, once in a process, on a separate thread. Without sampling, [`report`] returns nothing.
 ///
 /// # Errors
 /// When the operating system refuses the thread.
 pub fn start(is_sampling: bool) -> io::Result<()> {
-    collector::start(is_sampling)
+    static STARTED: OnceLock<()> = OnceLock::new();
+    COLLECTOR.is_sampling.store(is_sampling, Ordering::Relaxed);
+    if STARTED.set(()).is_err() {
+        return Ok(());
+    }
+    let alarm = CancelOnPanic(panics::process_token());
+    let run = || {
+        let _alarm = alarm;
+        COLLECTOR.run();
+    };
+    thread::Builder::new().name("top-talkers".to_owned()).spawn(run).map(drop)
 }
 
 /// Records the requested hits of one descriptor, and whether it was denied. For the hot path: never waits. Domains without
 /// rules are those of a bounded number of names.
 #[inline]
 pub fn record(domain: &str, entries: &[Entry<'_>], hits: u64, is_denied: bool) {
-    collector::record(domain, entries, hits, is_denied);
+    let collector = &*COLLECTOR;
+    // Fails on a thread that is ending.
+    let _ = SAMPLER.try_with(|sampler| {
+        let Ok(mut sampler) = sampler.try_borrow_mut() else { return };
+        sampler.record_domain(domain, collector.now.load(Ordering::Relaxed), &collector.active);
+        if hits > 0 && collector.is_sampling.load(Ordering::Relaxed) {
+            sampler.record(domain, entries, hits, is_denied);
+        }
+    });
 }
 
 /// Returns the heaviest keys of every domain, or of one, at most `limit` of each. Takes up to a millisecond for each
 /// domain.
 pub fn report(domain: Option<&str>, limit: usize) -> Vec<DomainTop> {
-    collector::report(domain, limit)
+    let domains = match domain {
+        Some(domain) => vec![domain.to_owned()],
+        None => COLLECTOR.sketches.lock().domains(),
+    };
+    // One lock for each, so that the collector does not wait for all of them.
+    domains.iter().filter_map(|domain| COLLECTOR.sketches.lock().top(domain, limit)).collect()
 }
 
 /// Returns counts of the heaviest keys of every domain, of about `max_bytes` in JSON at most; for [`merge()`]. Takes up to a
 /// millisecond for each domain.
 pub fn counts(max_bytes: usize) -> Vec<DomainCounts> {
-    collector::counts_within(max_bytes)
+    let domains = COLLECTOR.sketches.lock().domains();
+    let counts = |domain: &String| COLLECTOR.sketches.lock().counts(domain);
+    let mut counts: Vec<_> = domains.iter().filter_map(counts).collect();
+    counts::fit(&mut counts, max_bytes);
+    counts
 }
 
 /// Returns the share of the last minute's requests that an entry of a list matches, for each of its domains that has any,
 /// most first. Takes some milliseconds for each domain.
 pub fn shares_of(listing: &Listing) -> Vec<TrafficShare> {
-    collector::shares_of(listing)
+    let domains = match listing.domain() {
+        Some(domain) => vec![domain.to_owned()],
+        None => COLLECTOR.sketches.lock().domains(),
+    };
+    let traffic = |domain: &String| COLLECTOR.sketches.lock().traffic(domain);
+    let shares = domains.iter().filter_map(|domain| TrafficShare::of(domain, &traffic(domain)?, listing));
+    let mut shares: Vec<_> = shares.collect();
+    shares.sort_by_key(|share| std::cmp::Reverse(share.per_mille()));
+    shares
 }
 
 /// Returns the domains that had requests within the last minute, reads included; at most 100, the latest
 /// first, and only those whose names have at most 256 bytes.
 pub fn active_domains() -> Vec<String> {
-    collector::active_domains()
+    COLLECTOR.active.domains(COLLECTOR.now.load(Ordering::Relaxed))
 }
 
 /// Takes the requested hits of each key since the last call, and counts them from the first call on.
 pub fn take_demand() -> TakenDemand {
-    collector::take_demand()
+    COLLECTOR.demand.lock().take()
 }
 
 /// Approximate memory of all sketches, in bytes.
 pub fn bytes() -> usize {
-    collector::bytes()
+    COLLECTOR.sketches.lock().bytes()
+}
+
+impl Collector {
+    fn sampler(&self) -> Sampler {
+        let queue = Queue::default();
+        self.queues.lock().push(Arc::clone(&queue));
+        Sampler::new(queue)
+    }
+
+    fn run(&self) {
+        let (begun, mut spare) = (Instant::now(), Samples::default());
+        loop {
+            thread::sleep(TICK);
+            let passed = begun.elapsed();
+            let ticks = passed.as_millis() / TICK.as_millis();
+            // Enough for thirteen years.
+            let now = u32::try_from(ticks).unwrap_or(u32::MAX);
+            self.now.store(now, Ordering::Relaxed);
+            let window = passed.as_secs() / RECENT_SECONDS;
+            self.sketches.lock().advance(window);
+            self.active.expire(now);
+            SAMPLES_DROPPED.add(self.collect(&mut spare));
+            SKETCH_BYTES.set(self.sketches.lock().bytes() as f64);
+        }
+    }
+
+    /// Moves all queued samples to the sketches, and returns the number of lost samples.
+    fn collect(&self, spare: &mut Samples) -> u64 {
+        let queues: Vec<_> = {
+            let mut queues = self.queues.lock();
+            let all = queues.clone();
+            // The last samples of a thread that has ended are taken in this round.
+            queues.retain(|queue| Arc::strong_count(queue) > 2);
+            all
+        };
+        let mut lost = 0_u64;
+        for queue in queues {
+            mem::swap(&mut *queue.lock(), spare);
+            let mut sketches = self.sketches.lock();
+            let unplaced = spare.iter().map(|sample| u64::from(!sketches.add(&sample))).sum();
+            drop(sketches);
+            let mut demand = self.demand.lock();
+            spare.iter().for_each(|sample| demand.add(&sample));
+            drop(demand);
+            lost = lost.saturating_add(spare.dropped()).saturating_add(unplaced);
+            spare.clear();
+        }
+        lost
+    }
+}
+
+/// Maximum number of reported domains.
+const MAX_DOMAINS: usize = 100;
+
+/// Ticks within which a thread reports a domain once.
+const REPORT_INTERVAL_TICKS: u32 = 5 * TICKS_PER_SECOND;
+
+/// Ticks for which a domain counts as active after a thread reported it: a minute after its last request.
+const ACTIVE_TICKS: u32 = 60 * TICKS_PER_SECOND + REPORT_INTERVAL_TICKS;
+
+/// Tick of the last report of each domain. Only domains with rules, and a bounded number of others, are reported.
+#[derive(Debug, Default)]
+struct Active(Mutex<HashMap<Box<str>, u32, RandomState>>);
+
+impl Active {
+    fn record(&self, domain: &str, now: u32) {
+        let mut reported = self.0.lock();
+        match reported.get_mut(domain) {
+            Some(last) => *last = now,
+            None => {
+                reported.insert(domain.into(), now);
+            }
+        }
+    }
+
+    /// Drops domains without recent requests.
+    fn expire(&self, now: u32) {
+        self.0.lock().retain(|_, last| now.saturating_sub(*last) <= ACTIVE_TICKS);
+    }
+
+    /// Returns the domains with requests within the last minute, the latest first; domains with long names are omitted.
+    fn domains(&self, now: u32) -> Vec<String> {
+        let reported = self.0.lock();
+        let is_active = |last: u32| now.saturating_sub(last) <= ACTIVE_TICKS;
+        let mut active: Vec<_> = reported
+            .iter()
+            .filter(|(name, last)| is_active(**last) && name.len() <= MAX_TEXT_BYTES)
+            .collect();
+        active.sort_unstable_by(|(a, earlier), (b, later)| later.cmp(earlier).then(a.cmp(b)));
+        active.into_iter().take(MAX_DOMAINS).map(|(name, _)| name.clone().into_string()).collect()
+    }
 }

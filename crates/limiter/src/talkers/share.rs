@@ -51,7 +51,7 @@ mod tests {
     use tollgate_rules::{List, ValueMatch};
 
     use super::*;
-    use crate::talkers::{samples::Sample, summary::Memory, window::LastMinute};
+    use crate::talkers::{sampler::Sample, sketches::LastMinute, space_saving::Memory};
 
     fn per_mille(minute: &LastMinute, key: &str, value: &str, value_match: ValueMatch) -> Option<u64> {
         let pairs = [(key, value, value_match)];

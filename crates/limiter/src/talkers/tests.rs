@@ -9,14 +9,11 @@ use std::{
 use proptest::prelude::*;
 
 use super::{
-    sampler::{Queue, Sampler},
-    samples::Sample,
-    sketches::{self, Sketches},
-    summary::{MAX_KEYS, MIN_KEYS, Memory, Summary},
-    window::{LastMinute, Ranking},
+    sampler::{Queue, Sample, Sampler},
+    sketches::{LastMinute, Ranking, Sketches},
+    space_saving::{MAX_KEYS, MIN_KEYS, Memory, Summary},
     *,
 };
-use crate::talkers::active::Active;
 
 type Exact = HashMap<String, u64>;
 
@@ -290,4 +287,28 @@ fn samples_are_reported_within_a_second_also_of_threads_that_ended() {
     assert_eq!(top.denied, expected);
     assert!(report(Some("only read"), 10).is_empty());
     assert!(bytes() > 0);
+}
+
+#[test]
+fn a_domain_is_active_for_a_minute_and_then_dropped() {
+    let active = Active::default();
+    active.record("early", 0);
+    active.record("late", 100);
+    assert_eq!(active.domains(600), ["late", "early"]);
+    active.record("early", 601);
+    assert_eq!(active.domains(601), ["early", "late"]);
+    assert_eq!(active.domains(100 + ACTIVE_TICKS + 1), ["early"]);
+    active.expire(100 + ACTIVE_TICKS + 1);
+    assert_eq!(active.0.lock().len(), 1);
+}
+
+#[test]
+fn names_are_bounded_in_number_and_in_length() {
+    let active = Active::default();
+    active.record(&"x".repeat(MAX_TEXT_BYTES + 1), 0);
+    assert!(active.domains(0).is_empty());
+    (0..MAX_DOMAINS + 10).for_each(|at| active.record(&format!("{at}"), 0));
+    active.record("the latest", 1);
+    let domains = active.domains(1);
+    assert_eq!((domains.len(), &*domains[0]), (MAX_DOMAINS, "the latest"));
 }
