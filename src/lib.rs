@@ -36,7 +36,7 @@ pub use tollgate_core::{
     PathStep, RecordId, SyncMode, algorithm, ban, calendar, clock, descriptor, duration, lease, quota,
     region, shedding,
 };
-pub use tollgate_limiter::{self as limiter, talkers, verdict};
+pub use tollgate_limiter::{self as limiter, decision, talkers};
 pub use tollgate_metrics as metrics;
 pub use tollgate_rules::{self as rules, config};
 pub use tollgate_runtime::{bounded_file, panics, redact};

@@ -1,7 +1,7 @@
 //! The generated protobuf types, laid out in modules as in their packages.
 //!
 //! Used only at the edges: by the gRPC service, its JSON endpoint, and the xDS client, which converts resources into rules.
-//! The other modules use [`descriptor`](tollgate_core::descriptor) and [`verdict`](tollgate_limiter::verdict).
+//! The other modules use [`descriptor`](tollgate_core::descriptor) and [`verdict`](tollgate_limiter::decision).
 
 // Generated code is exempt from this crate's lints.
 #![allow(

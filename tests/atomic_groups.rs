@@ -10,7 +10,7 @@ use tollgate::{
     config,
     descriptor::{Descriptor, Entry, Hits},
     lease::LeaseId,
-    limiter::{ActiveRules, Deadline, Limiter, Modes, verdict::Code},
+    limiter::{ActiveRules, Deadline, Limiter, Modes, decision::Code},
     store::{BackgroundQueue, MemoryStore, RedisStore, Store, redis::ScriptClock},
 };
 

@@ -12,12 +12,12 @@ use tokio::{task::JoinSet, time::sleep};
 use tollgate::{
     clock::Clock,
     config::{self, Options},
+    decision::{Code, Decision, Status},
     descriptor::{Descriptor, Entry, Hits},
     limiter::{ActiveRules, Deadline, Fallback, Limiter, Modes, Replicas},
     proto::envoy::service::ratelimit::v3::rate_limit_response::Code as AnswerCode,
     rules::{Lists, OnStoreError, SwitchMode},
     store::{MemoryStore, RedisStore, Store, redis::RedisSettings},
-    verdict::{Code, Decision, Status},
 };
 
 use crate::support::{

@@ -6,11 +6,11 @@ use tollgate::{
     algorithm::Verdict,
     clock::{Clock, Timestamp},
     config::{self, Options},
+    decision::{Code, Status},
     descriptor::{Descriptor, Entry, Hits},
     limiter::{ActiveRules, Deadline, Fallback, Limiter, Modes, Replicas},
     rules::OnStoreError,
     store::{BackgroundQueue, MemoryStore, RedisStore, Store, redis::ScriptClock},
-    verdict::{Code, Status},
 };
 
 use crate::support::{

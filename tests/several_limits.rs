@@ -8,7 +8,7 @@ use tollgate::{
     clock::{Clock, Timestamp},
     config,
     descriptor::{Descriptor, Entries, Entry, Hits},
-    limiter::{ActiveRules, Deadline, Fallback, Limiter, Modes, Replicas, verdict::Code},
+    limiter::{ActiveRules, Deadline, Fallback, Limiter, Modes, Replicas, decision::Code},
     rules::OnStoreError,
     store::{MemoryStore, Store, redis::ScriptClock},
 };

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 use tollgate_core::{algorithm::Algorithm, ban::Ban, quota::Quota};
-use tollgate_limiter::verdict::{Code, Limited, Status};
+use tollgate_limiter::decision::{Code, Limited, Status};
 
 use super::{Parts, times::whole_seconds};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate_core::descriptor::Descriptor;
-use tollgate_limiter::verdict::{Code, Decision, Status};
+use tollgate_limiter::decision::{Code, Decision, Status};
 use tollgate_runtime::{foreign_text::bounded, log_budget::LogBudget};
 
 /// Lines of decisions: a hundred a second.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate_core::quota::{Quota, Unit};
-use tollgate_limiter::verdict::{Code, Decision, Limited, Status};
+use tollgate_limiter::decision::{Code, Decision, Limited, Status};
 
 use super::times::whole_seconds;
 use crate::proto::envoy::service::ratelimit::v3::{

@@ -1,7 +1,7 @@
 //! Headers that Envoy adds to the HTTP response.
 
 use tollgate_core::ban::Ban;
-use tollgate_limiter::verdict::{Decision, Limited};
+use tollgate_limiter::decision::{Decision, Limited};
 
 use super::{
     DegradedRemaining, HeaderNames, HeaderStyle, ResetFormat, ResponseOptions,

@@ -9,7 +9,7 @@ use tollgate_core::{
     ban::{Ban, BanMode},
     lease::{self, LeaseId},
 };
-use tollgate_limiter::verdict::{Code, Decision, Degraded, Limited, Shed, Status};
+use tollgate_limiter::decision::{Code, Decision, Degraded, Limited, Shed, Status};
 
 use super::named_decision::{self, NamedDecision};
 use crate::proto::envoy::{

@@ -22,7 +22,7 @@ use futures_util::FutureExt as _;
 use tollgate_core::{descriptor::Descriptor, lease::LeaseId};
 use tollgate_limiter::{
     Deadline, HeldPermits, Limiter,
-    verdict::{Code, Decision, Status},
+    decision::{Code, Decision, Status},
 };
 use tollgate_store::StoreError;
 

@@ -2,8 +2,8 @@
 
 use tollgate_core::descriptor::Descriptor;
 use tollgate_limiter::{
-    deciding::{AppliedPolicy, NamedText},
-    verdict::{Code, Decision},
+    deciding_rule::{AppliedPolicy, NamedText},
+    decision::{Code, Decision},
 };
 
 use super::{NamedDecisions, ResponseOptions};

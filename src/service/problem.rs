@@ -7,7 +7,7 @@ use tollgate_core::{
     algorithm::Policy,
     quota::{Unit, Window},
 };
-use tollgate_limiter::verdict::{Code, Decision, Degraded, Limited};
+use tollgate_limiter::decision::{Code, Decision, Degraded, Limited};
 use tollgate_rules::OnStoreError;
 
 use super::{headers::header, times::ResponseTimes};
@@ -143,7 +143,7 @@ mod tests {
         clock::{Clock, Timestamp},
         quota::Quota,
     };
-    use tollgate_limiter::verdict::{SeveralLimits, Status};
+    use tollgate_limiter::decision::{SeveralLimits, Status};
 
     use super::*;
 

@@ -6,7 +6,7 @@ use tollgate_core::{
     clock::{Clock, Timestamp},
     descriptor::Descriptor,
 };
-use tollgate_limiter::{Spread, verdict::Decision};
+use tollgate_limiter::{Spread, decision::Decision};
 
 /// Time by which a point in time may be rounded down to a whole second. It covers the time from the store's decision to the
 /// response, and the difference of the clocks, so that all responses in a window report the same Unix time.

@@ -2,7 +2,7 @@
 
 use tokio::sync::mpsc::Sender;
 use tollgate_core::clock::{Clock, Timestamp};
-use tollgate_limiter::verdict::Degraded;
+use tollgate_limiter::decision::Degraded;
 
 use super::{
     metrics,

@@ -82,8 +82,8 @@ impl AwaitedLoans {
 
     /// Registers a denied hit to wait for a loan of its counter; `None` if too many wait, of this counter or of all, or if
     /// no loan request follows just now.
-    pub(super) fn register(&self, counter: (&CellKey, RecordId)) -> Option<AwaitedLoan> {
-        let name = (counter.0.clone(), counter.1);
+    pub(super) fn register(&self, cell: &CellKey, record: RecordId) -> Option<AwaitedLoan> {
+        let name = (cell.clone(), record);
         let mut waiting = self.0.lock();
         if waiting.hits >= MAX_WAITING || waiting.is_paused(&name) {
             return None;
@@ -288,7 +288,7 @@ mod tests {
     /// The decision on a hit for whose counter a loan request has just ended, and the number of further decisions.
     async fn decided_by(next: Decisions, wait: Duration) -> (Decisions, u64) {
         let (calls, first) = denied();
-        let loan = AwaitedLoans::default().register((&cell("v"), RECORD)).expect("registered");
+        let loan = AwaitedLoans::default().register(&cell("v"), RECORD).expect("registered");
         loan.loan_requests.concluded.fetch_add(1, Ordering::Release);
         let store = Always(next, AtomicU64::new(0));
         let until = Instant::now() + wait;
@@ -319,7 +319,7 @@ mod tests {
     #[tokio::test]
     async fn one_counter_takes_a_part_of_the_places_only() {
         let all = AwaitedLoans::default();
-        let register = |value: &str| all.register((&cell(value), RECORD));
+        let register = |value: &str| all.register(&cell(value), RECORD);
         let busy: Vec<_> = std::iter::from_fn(|| register("busy")).collect();
         assert_eq!(busy.len(), MAX_WAITING_FOR_COUNTER);
         let values: Vec<_> = (0..MAX_WAITING).map(|at| at.to_string()).collect();

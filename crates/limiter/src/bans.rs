@@ -10,7 +10,7 @@ use tollgate_core::{
 use tollgate_rules::{Domain, Rule};
 
 use super::{Match, Modes};
-use crate::verdict::Status;
+use crate::decision::Status;
 
 /// Maximum number of begun bans that wait to be taken.
 const MAX_WAITING: usize = 1_024;

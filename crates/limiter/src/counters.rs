@@ -16,11 +16,7 @@ use tollgate_store::{
     request::{Check, Requests},
 };
 
-use super::{
-    Match, Modes, OwnShares,
-    matched::{self, Changes},
-    requests,
-};
+use super::{Match, Modes, OwnShares, matched::Changes, matching, requests};
 
 /// Deadline of a read or a refund: longer than that of a request, because no traffic waits for it.
 const STORE_TIMEOUT: Duration = Duration::from_millis(800);
@@ -41,7 +37,7 @@ pub type CounterReading = Option<Result<Verdict, StoreError>>;
 #[derive(Debug)]
 pub struct CounterRequests {
     calls: Requests,
-    /// Number of the descriptors, and of the limits beside their first ones.
+    /// Number of the descriptors, and of their extra limits.
     counters: usize,
 }
 
@@ -63,8 +59,8 @@ impl CounterInspector {
     }
 
     /// Returns requests to the counters that the descriptors match in `domain`, with the hits of the descriptors: in
-    /// practice reads or refunds. Overrides of rules apply; lists and switches are ignored, and the name of a lease does not release it: only its
-    /// holder does. Slow where values are long and there are many regular expressions.
+    /// practice reads or refunds. Overrides of rules apply; lists and switches are ignored, and the name of a lease does not
+    /// release it: only its holder does. Slow where values are long and there are many regular expressions.
     pub fn requests(
         &self,
         domain: &Domain,
@@ -74,12 +70,11 @@ impl CounterInspector {
         let changes = Changes { switched: &Switched::default(), overridden, clock: &Clock::System };
         let canonical = CanonicalAddresses::of(domain, descriptors);
         let descriptors = &*canonical.apply(descriptors);
-        let (mut matches, beside) = matched::matches(domain, changes, descriptors);
-        let of_matches = beside.descriptors(descriptors);
-        let of_request = (&*of_matches, &beside);
+        let (mut matches, limits) = matching::matches(domain, changes, descriptors);
         matches.iter_mut().for_each(Match::peek_instead_of_release);
-        let shares = (&self.shares, &Clock::System);
-        let mut calls = requests::requests(domain, of_request, &mut matches, None, self.modes, shares);
+        let (modes, shares) = (self.modes, &self.shares);
+        let mut calls =
+            requests::requests(domain, &limits, &mut matches, None, modes, shares, &Clock::System);
         // A counter that equals an unused one is not banned either.
         end_bans(&mut calls, BanEffect::Forgive, |check| check.hits == Hits::reset());
         CounterRequests { calls, counters: matches.len() }
@@ -91,7 +86,8 @@ impl CounterInspector {
         &self,
         domain: &Domain,
         overridden: &Overridden,
-        (rule, descriptor): (&Rule, Descriptor<'_>),
+        rule: &Rule,
+        descriptor: Descriptor<'_>,
         forgive: bool,
     ) -> CounterRequests {
         let mut requests = self.requests(domain, overridden, &[descriptor]);
@@ -110,8 +106,8 @@ impl CounterInspector {
         held_hits(&requests.calls)
     }
 
-    /// Sends the requests and returns the readings, in the order of the descriptors; then those of the limits beside the
-    /// first ones of descriptors with several, in their order.
+    /// Sends the requests and returns the readings, in the order of the descriptors; then those of extra limits,
+    /// in their order.
     pub async fn send(&self, CounterRequests { calls, counters }: &CounterRequests) -> Vec<CounterReading> {
         let deadline = self.store.deadline(None).and_then(|_| Instant::now().checked_add(STORE_TIMEOUT));
         let decisions = self.store.decide(calls, deadline).await;

@@ -8,19 +8,17 @@ use tollgate_rules::{CanonicalAddresses, Domain};
 use tollgate_store::{Decisions, Store, StoreError, request::Check};
 
 use crate::{
-    ActiveRules, ActiveSet, BegunBans, Match, Matches, Modes, OwnShares, ReachedThresholds, Requests,
-    SnapshotGuard, candidates,
-    deadline::Deadline,
-    fallback::{Fallback, FallbackVerdicts},
-    held_permits::HeldPermits,
+    ActiveRules, ActiveSet, BegunBans, Deadline, Match, Matches, Modes, OwnShares, ReachedThresholds,
+    Requests, SnapshotGuard, candidates,
+    decision::{Code, Decision, Listed, SeveralLimits, Status},
+    extra_limits::ExtraLimits,
+    fallback::{Corrections, DegradedRequest, Fallback, FallbackVerdicts},
+    leases::{self, HeldPermits, NotRepeatable},
     lists,
-    matched::{self, Changes},
+    matched::Changes,
+    matching,
     metrics::{self, RuleCounters},
-    named_lease::{self, NotRepeatable},
-    precheck, refund, requests,
-    several::Beside,
-    shedding, talkers, unknown_domains,
-    verdict::{Code, Decision, Listed, SeveralLimits, Status},
+    precheck, refund, requests, shedding, talkers, unknown_domains,
 };
 
 /// Decides requests by the active rules.
@@ -41,7 +39,12 @@ pub struct Limiter {
 pub(super) type Statuses<'r> = SmallVec<[Status<'r>; 2]>;
 
 /// Calls to the store, its decisions on them, and those of the fallback on what it did not decide.
-type Decided<'a> = (&'a Requests, &'a Decisions, Option<&'a FallbackVerdicts>);
+#[derive(Clone, Copy)]
+struct Decided<'a> {
+    calls: &'a Requests,
+    decisions: &'a Decisions,
+    degraded: Option<&'a FallbackVerdicts>,
+}
 
 impl Limiter {
     /// Enforces the active version of `rules` and counts in `store`.
@@ -133,11 +136,11 @@ impl Limiter {
         let Some(rules) = active.rules.domain(domain) else { return Ok(()) };
         let canonical = CanonicalAddresses::of(rules, descriptors);
         let descriptors = &*canonical.apply(descriptors);
-        let (mut matches, beside) = matched::matches(rules, self.changes(active), descriptors);
-        let of_request = (&*beside.descriptors(descriptors), &beside);
-        let shares = (&OwnShares::default(), &self.clock);
-        let calls = requests::requests(rules, of_request, &mut matches, Some(lease), self.modes, shares);
-        named_lease::check(&calls, &matches)
+        let (mut matches, limits) = matching::matches(rules, self.changes(active), descriptors);
+        let shares = OwnShares::default();
+        let lease = Some(lease);
+        let calls = requests::requests(rules, &limits, &mut matches, lease, self.modes, &shares, &self.clock);
+        leases::check(&calls, &matches)
     }
 
     /// Whether a request is denied because the lease that its caller names is known to a limit and does not hold its hits.
@@ -175,19 +178,18 @@ impl Limiter {
         descriptors: &[Descriptor<'_>],
         deadline: Deadline,
     ) -> Result<(Decision<'r>, Option<HeldPermits>), StoreError> {
-        let (mut matches, beside) = matched::matches(rules, self.changes(&active), descriptors);
-        let of_matches = beside.descriptors(descriptors);
-        let listed = lists::apply(active.lists, &self.clock, &rules.name, &of_matches, &mut matches);
+        let (mut matches, limits) = matching::matches(rules, self.changes(&active), descriptors);
+        let listed = lists::apply(active.lists, &self.clock, &rules.name, limits.descriptors(), &mut matches);
         if let Some(listed) = listed {
             active.companion.listed(rules, listed.list());
         }
-        let shed = if rules.sheds { shedding::apply(self.modes, &of_matches, &mut matches) } else { None };
+        let shed =
+            if rules.sheds { shedding::apply(self.modes, limits.descriptors(), &mut matches) } else { None };
         // One lease for all permits of the request.
         let lease =
             matches.iter().any(Match::acquires_permits).then(|| self.lease.unwrap_or_else(LeaseId::random));
-        let shares = (&self.shares, &self.clock);
-        let of_request = (&*of_matches, &beside);
-        let mut calls = requests::requests(rules, of_request, &mut matches, lease, self.modes, shares);
+        let mut calls =
+            requests::requests(rules, &limits, &mut matches, lease, self.modes, &self.shares, &self.clock);
         requests::deny_peeks_at_zero(&mut calls, &matches);
         let permits = lease.map(|lease| self.held_permits(&calls, lease));
         let decisions = match deadline {
@@ -202,13 +204,13 @@ impl Limiter {
                 self.shares.after_loans(&self.store, &matches, &calls, decided, until).await
             }
         };
-        let degraded = self.decide_degraded(active.companion, rules, &matches, (&calls, &decisions));
+        let degraded = self.decide_degraded(active.companion, rules, &matches, &calls, &decisions);
         let mut statuses = self.statuses(&matches, &decisions, degraded.as_ref());
         // Charges are recorded even if another call failed.
-        self.record(active.companion, rules, of_request, (&matches, &statuses), &decisions);
-        let several = beside.fold(&mut statuses);
-        let decided = (&calls, &decisions, degraded.as_ref());
-        let decision = self.conclude(statuses, several, (listed, shed), decided);
+        self.record(active.companion, rules, &limits, &matches, &statuses, &decisions);
+        let several = limits.fold(&mut statuses);
+        let decided = Decided { calls: &calls, decisions: &decisions, degraded: degraded.as_ref() };
+        let decision = self.conclude(statuses, several, listed, shed, decided);
         let permits = self.settle_permits(decision.as_ref().ok(), permits, decided);
         decision.map(|decision| (decision, permits))
     }
@@ -244,13 +246,17 @@ impl Limiter {
         counters: &RuleCounters,
         rules: &Domain,
         matches: &Matches<'_>,
-        (calls, decisions): (&Requests, &Decisions),
+        calls: &Requests,
+        decisions: &Decisions,
     ) -> Option<FallbackVerdicts> {
         let fallback = self.fallback.as_ref()?;
         fallback.release(calls, decisions);
-        let is_complete = decisions.iter().all(Result::is_ok);
-        let failed = (&self.store, calls, decisions);
-        (!is_complete).then(|| fallback.decide(counters, rules, self.modes, matches, failed))
+        if decisions.iter().all(Result::is_ok) {
+            return None;
+        }
+        let request =
+            DegradedRequest { counters, domain: rules, modes: self.modes, matches, store: &self.store };
+        Some(fallback.decide(&request, calls, decisions))
     }
 
     /// Records the statuses in metrics, for comparisons with candidates, and for operators.
@@ -258,13 +264,14 @@ impl Limiter {
         &self,
         counters: &RuleCounters,
         rules: &Domain,
-        of_request: (&[Descriptor<'_>], &Beside),
-        (matches, statuses): (&Matches<'_>, &Statuses<'_>),
+        limits: &ExtraLimits<'_, '_>,
+        matches: &Matches<'_>,
+        statuses: &Statuses<'_>,
         decisions: &Decisions,
     ) {
-        let (descriptors, _) = of_request;
-        metrics::record(counters, rules, of_request, matches, statuses, self.modes);
-        candidates::compare(counters, rules, descriptors, (matches, statuses), decisions);
+        let descriptors = limits.descriptors();
+        metrics::record(counters, rules, limits, matches, statuses, self.modes);
+        candidates::compare(counters, rules, descriptors, matches, statuses, decisions);
         self.begun_bans.record(rules, descriptors, matches, statuses);
         self.reached.record(rules, descriptors, matches, statuses);
     }
@@ -274,7 +281,7 @@ impl Limiter {
         &self,
         decision: Option<&Decision<'_>>,
         permits: Option<HeldPermits>,
-        (calls, decisions, degraded): Decided<'_>,
+        Decided { calls, decisions, degraded }: Decided<'_>,
     ) -> Option<HeldPermits> {
         let is_ok = decision.is_some_and(|decision| decision.code == Code::Ok);
         let holds_in_store = || refund::holds_permits(calls, decisions);
@@ -329,8 +336,9 @@ impl Limiter {
         &self,
         statuses: Statuses<'r>,
         several: SeveralLimits<'r>,
-        (listed, shed): (Option<Listed>, Option<Duration>),
-        (calls, decisions, degraded): Decided<'_>,
+        listed: Option<Listed>,
+        shed: Option<Duration>,
+        Decided { calls, decisions, degraded }: Decided<'_>,
     ) -> Result<Decision<'r>, StoreError> {
         let failure = match degraded {
             Some(degraded) => degraded.failure.as_ref(),
@@ -345,7 +353,8 @@ impl Limiter {
             self.fallback.iter().zip(degraded).for_each(|(fallback, degraded)| fallback.refund(degraded));
         }
         if decisions.iter().any(Result::is_err) {
-            self.settle_failed_calls((calls, decisions, degraded), failure.is_some(), code);
+            let decided = Decided { calls, decisions, degraded };
+            self.settle_failed_calls(decided, failure.is_some(), code);
         }
         match failure {
             Some(error) => Err(error.clone()),
@@ -357,7 +366,12 @@ impl Limiter {
     }
 
     /// Makes the refunds and charges later that the store did not make.
-    fn settle_failed_calls(&self, (calls, decisions, degraded): Decided<'_>, is_failure: bool, code: Code) {
+    fn settle_failed_calls(
+        &self,
+        Decided { calls, decisions, degraded }: Decided<'_>,
+        is_failure: bool,
+        code: Code,
+    ) {
         // A caller that gets an error may repeat the refund itself.
         let is_due = |check: &Check| {
             // A charge beyond the limit was spent before; the local store only decides meanwhile.
@@ -372,7 +386,8 @@ impl Limiter {
             fallback.defer(degraded, calls, decisions, is_refunded);
             let rules = Arc::clone(&self.rules);
             let is_allowed = move || rules.lists().emergencies().is_empty();
-            fallback.correct_late(&self.store, degraded, (calls, decisions, is_refunded), is_allowed.clone());
+            let late = Corrections { calls, decisions, is_refunded };
+            fallback.correct_late(&self.store, degraded, late, is_allowed.clone());
             fallback.send_deferred(&self.store, is_allowed);
         }
     }

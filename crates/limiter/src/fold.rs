@@ -5,9 +5,9 @@ use tollgate_store::{Decisions, request::Verdicts};
 use crate::{
     Limiter, Match, Matches,
     decide::Statuses,
+    decision::{Code, Limited, Status},
     fallback::FallbackVerdicts,
     metrics,
-    verdict::{Code, Limited, Status},
 };
 
 impl Limiter {
@@ -21,8 +21,8 @@ impl Limiter {
         let mut statuses = matches.iter().map(Match::status_without_counter).collect();
         let decided = decisions.iter().filter_map(|decision| decision.as_ref().ok());
         let substituted = degraded.into_iter().flat_map(|degraded| &degraded.verdicts);
-        decided.for_each(|verdicts| self.fill(&mut statuses, matches, (verdicts, false)));
-        substituted.for_each(|verdicts| self.fill(&mut statuses, matches, (verdicts, true)));
+        decided.for_each(|verdicts| self.fill(&mut statuses, matches, verdicts, false));
+        substituted.for_each(|verdicts| self.fill(&mut statuses, matches, verdicts, true));
         statuses
     }
 
@@ -31,7 +31,8 @@ impl Limiter {
         &self,
         statuses: &mut Statuses<'r>,
         matches: &Matches<'r>,
-        (verdicts, is_degraded): (&Verdicts, bool),
+        verdicts: &Verdicts,
+        is_degraded: bool,
     ) {
         for (descriptor, verdict) in verdicts {
             let Some(matched) = matches.get(*descriptor) else { continue };

@@ -1,20 +1,20 @@
 //! From the descriptors of a request to a decision: match rules, charge counters, fold the statuses, and refund what a
 //! denied request charged.
 //!
-//! - [`matched`]: the counter that each descriptor matches.
+//! - [`matching`]: the counter that each descriptor matches, [`matched`].
 //! - [`lists`]: allow and deny lists, which decide before any counter.
 //! - [`shedding`]: rules that shed by the utilization of a service, which decide before any counter too.
 //! - [`candidates`]: limits that are compared with those of rules.
-//! - [`several`]: several limits of one descriptor.
+//! - [`extra_limits`]: several limits of one descriptor.
 //! - [`requests`]: requests to the store, one for each hash tag, and one for each rule with several limits.
 //! - [`regions`]: own region's share of the limits that all regions enforce together.
 //! - [`awaited_loans`]: hits that wait for a loan of another region.
 //! - [`precheck`]: a read-only check of other hash tags before charging.
 //! - [`decide`]: the limiter, which runs these steps.
 //! - [`fold`]: the statuses' decision.
-//! - [`deciding`]: the rule that decided, for responses.
-//! - [`refund`]: refunds of charges that do not count, [`held_permits`]: permits of a request that passed.
-//! - [`named_lease`]: requests that their callers repeat under leases that they name.
+//! - [`deciding_rule`]: the rule that decided, for responses.
+//! - [`refund`]: refunds of charges that do not count.
+//! - [`leases`]: permits of a request that passed, and requests that their callers repeat under leases that they name.
 //! - [`unknown_domains`]: requests for domains without rules.
 //! - [`demand`]: demand of keys, and the limits that it recommends.
 //! - [`spread`]: delays that spread the times at which denied clients return.
@@ -25,35 +25,33 @@
 
 mod awaited_loans;
 mod bans;
-mod candidate_check;
 pub mod candidates;
-mod counter_match;
 mod counters;
-mod deadline;
 mod decide;
+pub mod deciding_rule;
+pub mod decision;
 pub mod demand;
-pub mod deciding;
 pub mod explain;
+mod extra_limits;
 mod fallback;
 mod fold;
-mod held_permits;
+mod leases;
 mod lists;
 mod matched;
+mod matching;
 pub mod metrics;
-mod modes;
-mod named_lease;
 mod precheck;
 mod refund;
 mod regions;
 mod replicas;
 mod requests;
-mod several;
 mod shedding;
 mod spread;
 pub mod talkers;
 mod thresholds;
 mod unknown_domains;
-pub mod verdict;
+
+use std::time::Duration;
 
 use tollgate_rules as rules;
 use tollgate_store::request::Requests;
@@ -62,12 +60,9 @@ pub use self::{
     awaited_loans::AwaitedLoans,
     bans::{BegunBan, BegunBans},
     counters::{CounterInspector, CounterReading, CounterRequests},
-    deadline::Deadline,
     decide::Limiter,
     fallback::Fallback,
-    held_permits::HeldPermits,
-    modes::Modes,
-    named_lease::NotRepeatable,
+    leases::{HeldPermits, NotRepeatable},
     regions::OwnShares,
     replicas::Replicas,
     requests::cell_of,
@@ -87,3 +82,34 @@ pub type SnapshotGuard = rules::SnapshotGuard<RuleCounters>;
 
 /// Rules, lists, switches and counters that decide a request.
 pub type ActiveSet<'r> = rules::ActiveSet<'r, RuleCounters>;
+
+/// Modes that apply to every rule of the process.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Modes {
+    /// Nothing is denied; denials are only counted.
+    pub shadow: bool,
+    /// Every descriptor counts as a quota.
+    pub quota: bool,
+    /// The share of a limit, 0 to 1, above which hits count as near the limit in metrics.
+    pub near_limit_ratio: f64,
+}
+
+impl Default for Modes {
+    fn default() -> Self {
+        Self { shadow: false, quota: false, near_limit_ratio: 0.8 }
+    }
+}
+
+/// Deadline of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deadline {
+    /// The decision is due after this time, if the caller states one.
+    At(Option<Duration>),
+    /// No time is left to call the store: verdicts that are not cached are decided as while the store fails.
+    Exceeded,
+}
+
+impl Deadline {
+    /// Deadline of a caller that states none.
+    pub const UNKNOWN: Self = Self::At(None);
+}

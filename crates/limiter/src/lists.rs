@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use tollgate_core::{clock::Clock, descriptor::Descriptor};
 use tollgate_rules::{Listing, Lists};
 
-use crate::{Match, Matches, verdict::Listed};
+use crate::{Match, Matches, decision::Listed};
 
 /// Longest retry time reported to a client, also for entries without expiry: an operator may remove an entry at any
 /// time.

@@ -18,9 +18,7 @@ use tollgate_store::{
     loans::{ShareWatch, SharedCounter},
 };
 
-use super::{
-    AwaitedLoans, Match, Matches, Requests, awaited_loans::waiting_hit, counter_match::CounterMatch,
-};
+use super::{AwaitedLoans, Match, Matches, Requests, awaited_loans::waiting_hit, matched::CounterMatch};
 
 /// Shares of the own region as of now; none without a region table. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -53,7 +51,8 @@ impl OwnShares {
         &self,
         quota: Quota,
         policy: &Policy,
-        (cell, record): (CellKey, RecordId),
+        cell: CellKey,
+        record: RecordId,
         clock: &Clock,
     ) -> Option<SharedCounter> {
         let (policy, share) = self.share(quota, policy, &cell, record, clock)?;
@@ -85,7 +84,7 @@ impl OwnShares {
             return decided;
         };
         let hit = until.and_then(|_| waiting_hit(calls, &decided));
-        let awaited = hit.and_then(|hit| self.awaited.register(hit));
+        let awaited = hit.and_then(|(cell, record)| self.awaited.register(cell, record));
         match (awaited, until) {
             // Boxed, so that the future of the common case stays small. Without a shortage the whole limit is used up.
             (Some(awaited), Some(until)) => match watch.observe_waiting(calls, &decided) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tollgate_core::descriptor::{Descriptor, Entry};
 use tollgate_rules::Rule;
 
-use crate::verdict::Limited;
+use crate::decision::Limited;
 
 /// Source of the delays of one request's limits.
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +101,7 @@ mod tests {
     use tollgate_rules::{Limit, Rules, config};
 
     use super::*;
-    use crate::verdict::{Code, Decision, Listed, SeveralLimits, Status};
+    use crate::decision::{Code, Decision, Listed, SeveralLimits, Status};
 
     /// Delays of `client=ann` and three others.
     const DELAYS: [u64; 4] = [9, 3, 2, 10];

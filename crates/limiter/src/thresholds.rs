@@ -12,13 +12,13 @@ use std::{
 
 use foldhash::quality::RandomState;
 use parking_lot::Mutex;
-use tollgate_core::{CountedKey, descriptor::Descriptor, quota::Quota};
-use tollgate_rules::{Domain, NotifyThresholds, Rule};
+use tollgate_core::{CountedKey, algorithm::Policy, descriptor::Descriptor, quota::Quota};
+use tollgate_rules::{Domain, Rule};
 
 use super::Match;
 use crate::{
+    decision::{Limited, Status},
     talkers::key,
-    verdict::{Limited, Status},
 };
 
 /// Maximum number of reached thresholds that wait to be taken. Further ones are reported with later hits.
@@ -87,9 +87,10 @@ impl ReachedThresholds {
             // While the store fails, an instance counts its own hits only.
             let limited = status.limited().filter(|limited| !limited.is_degraded);
             if let (Some(notify), Some(limited)) = (&rule.notify, limited) {
-                let reached = notify.reached(limited.verdict.used, limited.quota.limit);
+                let count = notify.reached(limited.verdict.used, limited.quota.limit);
+                let reached = notify.percentages().get(..count).unwrap_or_default();
                 let entries = descriptor.entries.get(..*depth).unwrap_or_default();
-                if reached > 0 {
+                if !reached.is_empty() {
                     let key = || {
                         let mut text = Vec::new();
                         key::push(&mut text, 0, entries);
@@ -98,22 +99,25 @@ impl ReachedThresholds {
                     // Not that of the keys, which several limits of a descriptor share.
                     let open = rule.open(entries).map(|(_, entry)| (entry.key, entry.value));
                     let counted_key = CountedKey::new(&domain.name, rule.record_id(), open);
-                    self.reach((domain, rule, notify), (counted_key, key), limited, reached);
+                    self.reach(domain, rule, limited, counted_key.hash(), key, reached);
                 }
             }
         }
     }
 
-    /// Adds the first `reached` thresholds of a rule, as far as they are new.
+    /// Adds the first thresholds of a rule, which were `reached`, as far as they are new.
     fn reach(
         &self,
-        (domain, rule, notify): (&Domain, &Rule, &NotifyThresholds),
-        (counted_key, key): (CountedKey, impl Fn() -> String),
+        domain: &Domain,
+        rule: &Rule,
         limited: &Limited<'_>,
-        reached: usize,
+        counted_key: u64,
+        key: impl Fn() -> String,
+        reached: &[u16],
     ) {
-        let Some(window_ends_at) = window_end(rule, limited) else { return };
-        let counted_key = counted_key.hash();
+        // Not the reset, which with a carry is that of a later window.
+        let window_end = |policy: Policy| policy.window_end(limited.verdict.decided_at);
+        let Some(window_ends_at) = rule.policy().and_then(window_end) else { return };
         let shard = usize::try_from(counted_key >> 32).unwrap_or_default() % SHARDS;
         let Some(windows) = self.0.windows.get(shard) else { return };
         let mut windows = windows.lock();
@@ -123,12 +127,9 @@ impl ReachedThresholds {
             Some((end, reported)) if *end == window_ends_at => *reported,
             _ => 0,
         };
-        if reported >= reached {
-            return;
-        }
-        let new = notify.percentages().get(reported..reached).unwrap_or_default();
+        let new = reached.get(reported..).unwrap_or_default();
         let mut waiting = self.0.waiting.lock();
-        if waiting.len().saturating_add(new.len()) > MAX_WAITING {
+        if new.is_empty() || waiting.len().saturating_add(new.len()) > MAX_WAITING {
             return;
         }
         waiting.extend(new.iter().map(|percent| ReachedThreshold {
@@ -149,13 +150,8 @@ impl ReachedThresholds {
                 windows.clear();
             }
         }
-        windows.insert(counted_key, (window_ends_at, reached));
+        windows.insert(counted_key, (window_ends_at, reached.len()));
     }
-}
-
-/// End of the window of a verdict, in seconds since 1970. Not the reset, which with a carry is that of a later window.
-fn window_end(rule: &Rule, limited: &Limited<'_>) -> Option<u32> {
-    rule.policy()?.window_end(limited.verdict.decided_at)
 }
 
 #[cfg(test)]
@@ -171,7 +167,7 @@ mod tests {
     use tollgate_rules::{Limit, Overridden, Rules, Switched, config};
 
     use super::*;
-    use crate::matched::{Changes, matches};
+    use crate::{matched::Changes, matching::matches};
 
     const RULES: &str = "
 domain: d

@@ -132,7 +132,7 @@ impl Lender {
         let Limit::Quota { quota, .. } = &rule.limit else { return None };
         // The name of a long tag does not show its domain.
         let is_unique = found.next().is_none();
-        is_unique.then(|| self.shares.counter(*quota, &rule.policy()?, (cell, record), &Clock::System))?
+        is_unique.then(|| self.shares.counter(*quota, &rule.policy()?, cell, record, &Clock::System))?
     }
 
     /// The global rules, indexed once for each version.

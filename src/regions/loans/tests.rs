@@ -62,7 +62,7 @@ fn bench() -> Bench {
         tollgate_rules::Limit::Quota { quota, .. } => quota,
         tollgate_rules::Limit::Unlimited => panic!("limited"),
     };
-    let shared = shares.counter(quota, &policy, cell, &Clock::System).expect("shared");
+    let shared = shares.counter(quota, &policy, cell.0, cell.1, &Clock::System).expect("shared");
     let clock = Clock::manual(Timestamp::from_micros(NOW));
     let store = Store::Memory(MemoryStore::new(1_000, clock));
     let watch = ShareWatch::default();

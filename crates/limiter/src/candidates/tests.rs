@@ -18,8 +18,8 @@ use tollgate_store::{MemoryStore, Store};
 use super::*;
 use crate::{
     ActiveRules, Deadline, Limiter, Modes,
+    decision::Code,
     metrics::{MAX_SAMPLED_KEYS, candidate_totals, enforcement_totals},
-    verdict::Code,
 };
 
 const SECOND: u64 = 1_000_000;

@@ -1,22 +1,25 @@
 //! Explains which rule each descriptor of a request matches, and why.
 
 mod limit;
-mod matched;
-mod text;
 mod walk;
 
+use std::fmt;
+
+use serde::Serialize;
 use tollgate_core::{
     algorithm::Charging,
     clock::Clock,
     descriptor::{Descriptor, Entry},
 };
-use tollgate_rules::{CanonicalAddresses, Domain, Overridden, Rule, Rules, lacks_address};
+use tollgate_rules::{
+    CanonicalAddresses, Domain, Limit, Overridden, Rule, RuleOverride, Rules, StatedValue, lacks_address,
+};
 
 pub use self::{
     limit::{candidate_text, limit_text, weights_text},
-    matched::{AppliedOverride, MatchedCounter, MatchedRule},
     walk::Step,
 };
+use crate::cell_of;
 
 /// Explanation of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +54,7 @@ pub struct Explained {
     /// The rule's counter, if it has one.
     pub counter: Option<MatchedCounter>,
     /// The other ones of several limits, which are charged all or none with the first.
-    pub beside: Vec<(MatchedRule, Option<MatchedCounter>)>,
+    pub extra: Vec<(MatchedRule, Option<MatchedCounter>)>,
     /// Whether the descriptor releases a lease, which is never denied.
     pub releases_lease: bool,
 }
@@ -126,8 +129,226 @@ fn explain_one(
         };
         (matched, MatchedCounter::new(domain, decider, entries))
     };
-    let beside = found.iter().flat_map(|(_, entries)| domain.root.beside(entries));
-    let beside = beside.map(|rule| describe(rule, entries)).collect();
+    let extra = found.iter().flat_map(|(_, entries)| domain.root.beside(entries));
+    let extra = extra.map(|rule| describe(rule, entries)).collect();
     let (rule, counter) = found.map(|(rule, entries)| describe(rule, entries)).unzip();
-    Explained { shown: pairs.join(","), steps, rule, counter: counter.flatten(), beside, releases_lease }
+    Explained { shown: pairs.join(","), steps, rule, counter: counter.flatten(), extra, releases_lease }
+}
+
+/// A matched rule. Its JSON form is that of a dry run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MatchedRule {
+    /// Its domain.
+    #[serde(skip)]
+    pub domain: String,
+    /// Its path in the tree.
+    #[serde(rename = "rule")]
+    pub path: String,
+    /// Path of its descriptor: the same, unless it is one of several limits.
+    #[serde(skip)]
+    pub descriptor: String,
+    /// Its name; empty if it has no name.
+    pub name: String,
+    /// The file that states it.
+    pub file: String,
+    /// The line in the file.
+    pub line: usize,
+    /// Text form of its limit.
+    pub limit: String,
+    /// Where its keys are stated, if it inherits or an overlay changed it: `burst from rules.yaml:7`.
+    #[serde(skip)]
+    pub stated: Vec<String>,
+    /// Whether it has a `min_interval`.
+    #[serde(skip)]
+    pub has_min_interval: bool,
+    /// Its `on_store_error` policy, if stated.
+    #[serde(skip)]
+    pub on_store_error: Option<&'static str>,
+    /// The override that decides in its place, if one is active.
+    #[serde(rename = "override")]
+    pub by_override: Option<AppliedOverride>,
+    /// Whether it is in shadow mode.
+    #[serde(skip)]
+    pub is_shadow: bool,
+    /// Whether it is a quota.
+    #[serde(skip)]
+    pub is_quota: bool,
+    /// The path of the rule of the same request that replaces it.
+    pub replaced_by: Option<String>,
+}
+
+/// Override that decides in the place of a matched rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AppliedOverride {
+    /// Its identifier.
+    pub id: String,
+    /// Whether it is one of the key, and not of the whole rule.
+    pub is_of_key: bool,
+    /// Its end in milliseconds since 1970, if it has one.
+    #[serde(rename = "expires_at_ms")]
+    pub ends_at_ms: Option<u64>,
+    /// Text form of the limit of the rule itself.
+    pub rule_limit: String,
+}
+
+impl AppliedOverride {
+    /// Describes an override of a rule.
+    pub(super) fn new(domain: &Domain, rule: &Rule, stated: &RuleOverride) -> Self {
+        Self {
+            id: stated.id.to_string(),
+            is_of_key: !stated.key.is_empty(),
+            ends_at_ms: stated.ends_at_ms,
+            rule_limit: limit_text(domain, rule),
+        }
+    }
+}
+
+/// The counter of a matched rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MatchedCounter {
+    /// The record in the cell.
+    pub record: String,
+    /// The cell's name.
+    pub cell: String,
+    /// The cell's hash tag.
+    pub tag: String,
+    /// The tag's slot in a Redis Cluster.
+    pub slot: u16,
+}
+
+impl MatchedRule {
+    /// Describes a rule, in a request that matches the `matched` rules.
+    pub(super) fn new(domain: &Domain, rule: &Rule, matched: &[&Rule]) -> Self {
+        let (file, line) = &rule.origin;
+        let replaces = |other: &&&Rule| !rule.name.is_empty() && other.replaces.contains(&rule.name);
+        let (has_min_interval, on_store_error, replaced_by) = match rule.limit {
+            // Without a limit there is no decision and nothing to replace.
+            Limit::Unlimited => (false, None, None),
+            Limit::Quota { policy, .. } => {
+                let replacing = matched.iter().find(replaces).map(|other| other.path());
+                (!policy.min_interval().is_zero(), rule.on_store_error.map(|policy| policy.name()), replacing)
+            }
+        };
+        Self {
+            domain: domain.name.to_string(),
+            path: rule.path(),
+            descriptor: rule.descriptor_path(),
+            name: rule.name.to_string(),
+            file: file.to_string(),
+            line: *line,
+            limit: limit_text(domain, rule),
+            stated: rule.stated.iter().flatten().map(stated_text).collect(),
+            has_min_interval,
+            on_store_error,
+            by_override: None,
+            is_shadow: rule.shadow_mode,
+            is_quota: rule.quota_mode,
+            replaced_by,
+        }
+    }
+}
+
+/// Text form of the place of a key.
+fn stated_text(StatedValue { key, file, line }: &StatedValue) -> String {
+    match line {
+        0 => format!("{key} from {file}"),
+        line => format!("{key} from {file}:{line}"),
+    }
+}
+
+impl MatchedCounter {
+    /// The rule's counter for these entries, if it has one.
+    pub(super) fn new(domain: &Domain, rule: &Rule, entries: &[Entry<'_>]) -> Option<Self> {
+        rule.algorithm()?;
+        let cell = cell_of(domain, rule, entries);
+        Some(Self {
+            record: rule.record_id().to_string(),
+            tag: String::from_utf8_lossy(cell.tag()).into_owned(),
+            slot: cell.slot(),
+            cell: cell.to_string(),
+        })
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoDomain { domain, known } => writeln!(
+                f,
+                "domain {domain} has no rules, so nothing is limited; those that have: {}",
+                known.join(", ")
+            ),
+            Self::Domain { charging, counts_denied, descriptors } => {
+                descriptors.iter().try_for_each(|explained| explained.fmt(f))?;
+                match charging {
+                    Charging::Independent => Ok(()),
+                    Charging::AllOrNone if *counts_denied => {
+                        writeln!(f, "a request is charged to all of its limits, or to those alone that deny")
+                    }
+                    Charging::AllOrNone => {
+                        writeln!(f, "a request is charged to all of its limits, or to none if one denies")
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Explained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "descriptor {}", self.shown)?;
+        self.steps.iter().try_for_each(|step| step.fmt(f))?;
+        match &self.rule {
+            Some(rule) => rule.fmt(f)?,
+            None => writeln!(f, "  => no limit")?,
+        }
+        self.counter.iter().try_for_each(|counter| counter.fmt(f))?;
+        for (rule, counter) in &self.extra {
+            rule.fmt(f)?;
+            counter.iter().try_for_each(|counter| counter.fmt(f))?;
+        }
+        match self.extra.is_empty() {
+            true => Ok(()),
+            false => writeln!(f, "     charged to all of these limits, or to none if one denies"),
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  {}={}", self.key, self.value)?;
+        if let Some(taken) = &self.taken {
+            writeln!(f, "    taken: {taken}")?;
+        }
+        for other in &self.passed_over {
+            writeln!(f, "    passed over: {other}, which comes after")?;
+        }
+        self.note.iter().try_for_each(|note| writeln!(f, "    {note}"))
+    }
+}
+
+impl fmt::Display for MatchedRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  => rule {}.{} ({}:{})", self.domain, self.path, self.file, self.line)?;
+        writeln!(f, "     limit    {}", self.limit)?;
+        self.stated.iter().try_for_each(|stated| writeln!(f, "     stated   {stated}"))?;
+        if let Some(applied) = &self.by_override {
+            let whose = if applied.is_of_key { "key" } else { "rule" };
+            writeln!(f, "     override {} of the {whose}, in place of {}", applied.id, applied.rule_limit)?;
+        }
+        if let Some(policy) = self.on_store_error {
+            writeln!(f, "     on_store_error {policy}")?;
+        }
+        if let Some(other) = &self.replaced_by {
+            writeln!(f, "     replaced by {}.{other}: not charged, and passes", self.domain)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for MatchedCounter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "     counter  {} in {}", self.record, self.cell)?;
+        writeln!(f, "     hash tag {}, slot {}", self.tag, self.slot)
+    }
 }

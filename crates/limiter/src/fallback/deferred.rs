@@ -65,10 +65,7 @@ struct Deferred {
     hits: u64,
 }
 
-/// Charges taken to be sent, by counter.
-pub(crate) type Taken = Vec<TakenCharge>;
-
-/// Charges of one counter.
+/// Charges of one counter, taken to be sent.
 #[derive(Debug)]
 pub(crate) struct TakenCharge {
     cell: CellKey,
@@ -113,9 +110,9 @@ impl DeferredCharges {
     }
 
     /// Takes the charges of the counters of `calls`, unless an attempt failed just now.
-    pub(super) fn take_for(&self, calls: &Requests, now: Instant) -> Taken {
+    pub(super) fn take_for(&self, calls: &Requests, now: Instant) -> Vec<TakenCharge> {
         if self.0.retry_at.lock().is_some_and(|retry_at| now < retry_at) {
-            return Taken::new();
+            return Vec::new();
         }
         let mut counters = self.0.counters.lock();
         let names = calls.iter().flat_map(TagRequest::checks_with_cells);
@@ -127,7 +124,7 @@ impl DeferredCharges {
     }
 
     /// Takes the charges of up to `max_counters` counters.
-    pub(super) fn take_some(&self, max_counters: usize) -> Taken {
+    pub(super) fn take_some(&self, max_counters: usize) -> Vec<TakenCharge> {
         let mut counters = self.0.counters.lock();
         let names: Vec<_> = counters.keys().take(max_counters).cloned().collect();
         let taken = names.iter().filter_map(|name| take(&mut counters, name)).collect();
@@ -140,7 +137,7 @@ impl DeferredCharges {
     pub(super) async fn send(
         &self,
         store: &Store,
-        mut taken: Taken,
+        mut taken: Vec<TakenCharge>,
         counted: impl Fn(&CellKey, RecordId, &Policy) -> u64,
     ) -> bool {
         taken.retain_mut(|charge| {

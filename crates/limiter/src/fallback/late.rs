@@ -12,11 +12,20 @@ use tollgate_core::{
 };
 use tollgate_store::{
     Decisions, LateOutcome, Store, StoreError,
-    request::{Cell, Check, TagRequest, Veto, push_check},
+    request::{Check, TagRequest, Veto, push_check},
 };
 
 use super::{Fallback, FallbackVerdicts};
 use crate::{Requests, refund};
+
+/// Calls that may be corrected after late replies.
+#[derive(Clone, Copy)]
+pub(crate) struct Corrections<'a> {
+    pub(crate) calls: &'a Requests,
+    pub(crate) decisions: &'a Decisions,
+    /// Whether charges all or none are refunded.
+    pub(crate) is_refunded: bool,
+}
 
 /// A charge that timed out, with its substitute.
 #[derive(Debug)]
@@ -36,13 +45,13 @@ enum Substitute {
 }
 
 impl Fallback {
-    /// Corrects the charges of those `calls` that timed out, when their replies arrive. `is_refunded` states that charges
-    /// all or none are refunded; `is_allowed` as in [`Self::send_deferred`].
+    /// Corrects the charges of those calls that timed out, when their replies arrive; `is_allowed` as in
+    /// [`Self::send_deferred`].
     pub(crate) fn correct_late(
         &self,
         store: &Store,
         substituted: &FallbackVerdicts,
-        (calls, decisions, is_refunded): (&Requests, &Decisions, bool),
+        Corrections { calls, decisions, is_refunded }: Corrections<'_>,
         is_allowed: impl Fn() -> bool + Clone + Send + Sync + 'static,
     ) {
         for (call, decision) in calls.iter().zip(decisions) {
@@ -88,7 +97,7 @@ impl FallbackVerdicts {
             true => call.checks().any(vetoes),
             false => is_refunded && call.charging == Charging::AllOrNone,
         };
-        let late = |(at, (_, check)): (usize, (&Cell, &Check))| {
+        let late = |at: usize, check: &Check| {
             let Hits::Charge(hits) = check.hits else { return None };
             let counted = self.passed(check.descriptor).map(|(share, _)| share);
             let substitute = match counted {
@@ -100,7 +109,7 @@ impl FallbackVerdicts {
             };
             Some(LateCharge { at, hits, substitute })
         };
-        call.checks_with_cells().enumerate().filter_map(late).collect()
+        call.checks().enumerate().filter_map(|(at, check)| late(at, check)).collect()
     }
 
     /// Whether the substitute of a descriptor's counter denies.
@@ -199,7 +208,8 @@ mod tests {
             let decisions: Decisions = SmallVec::from_iter([Err(error)]);
             let calls: Requests = [self.call.clone()].into_iter().collect();
             let is_refunded = !passes;
-            self.fallback.correct_late(&store, &substituted, (&calls, &decisions, is_refunded), || false);
+            let late = Corrections { calls: &calls, decisions: &decisions, is_refunded };
+            self.fallback.correct_late(&store, &substituted, late, || false);
             reply.arrived(outcome(&self.store));
             let taken = self.fallback.deferred.take_some(9);
             self.fallback.charge(&store, taken).await;

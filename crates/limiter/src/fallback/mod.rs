@@ -5,7 +5,6 @@
 //! ([`deferred`]). A call that timed out is corrected when its reply arrives ([`late`]).
 
 mod deferred;
-mod denial;
 mod late;
 mod verdicts;
 #[cfg(test)]
@@ -37,20 +36,19 @@ use tollgate_store::{
     request::{Cell, Check, TagRequest, Verdicts, push_check},
 };
 
-pub(super) use self::verdicts::FallbackVerdicts;
 use self::{
-    deferred::{DeferredCharges, Taken},
-    denial::{denied, reserves, vetoed},
+    deferred::{DeferredCharges, TakenCharge},
+    verdicts::{denied, reserves, vetoed},
 };
-
+pub(super) use self::{late::Corrections, verdicts::FallbackVerdicts};
 use super::{
-    Match, Matches, Modes, Requests,
-    candidate_check::is_candidate,
+    Match, Modes, Requests,
+    candidates::is_candidate,
+    decision::Degraded,
     metrics::{self, LocalStart, RuleCounters},
     refund,
     replicas::Replicas,
 };
-use crate::verdict::Degraded;
 
 /// Interval of the attempts to send deferred charges of counters without calls.
 const SEND_INTERVAL: Duration = Duration::from_millis(250);
@@ -72,13 +70,12 @@ pub struct Fallback {
 
 /// Request of which the store did not decide all calls.
 #[derive(Clone, Copy)]
-struct DegradedRequest<'a> {
-    counters: &'a RuleCounters,
-    domain: &'a Domain,
-    modes: Modes,
-    matches: &'a [Match<'a>],
-    store: &'a Store,
-    replicas: NonZeroU32,
+pub(super) struct DegradedRequest<'a> {
+    pub(super) counters: &'a RuleCounters,
+    pub(super) domain: &'a Domain,
+    pub(super) modes: Modes,
+    pub(super) matches: &'a [Match<'a>],
+    pub(super) store: &'a Store,
 }
 
 impl Fallback {
@@ -89,22 +86,19 @@ impl Fallback {
         Self { on_store_error, local, replicas, was_used, deferred }
     }
 
-    /// Decides those of `calls` that failed in `store`.
+    /// Decides those of `calls` that failed in the store.
     pub(super) fn decide(
         &self,
-        counters: &RuleCounters,
-        domain: &Domain,
-        modes: Modes,
-        matches: &Matches<'_>,
-        (store, calls, decisions): (&Store, &Requests, &Decisions),
+        request: &DegradedRequest<'_>,
+        calls: &Requests,
+        decisions: &Decisions,
     ) -> FallbackVerdicts {
         let mut substituted = FallbackVerdicts::default();
         let replicas = self.replicas.known();
         metrics::degraded_request();
-        let request = DegradedRequest { counters, domain, modes, matches, store, replicas };
         for (call, decision) in calls.iter().zip(decisions) {
             if let Err(error) = decision {
-                self.decide_call(&request, call, error, &mut substituted);
+                self.decide_call(request, call, error, replicas, &mut substituted);
             }
         }
         self.decide_locally(&mut substituted, replicas);
@@ -117,9 +111,10 @@ impl Fallback {
         request: &DegradedRequest<'_>,
         call: &TagRequest,
         error: &StoreError,
+        replicas: NonZeroU32,
         substituted: &mut FallbackVerdicts,
     ) {
-        let DegradedRequest { counters, domain, modes, matches, store, replicas } = *request;
+        let DegradedRequest { counters, domain, modes, matches, store } = *request;
         let (mut own, mut is_vetoed) = (None, false);
         // Hits that a denied request had reserved could not always be released.
         let is_withheld = call.is_of_rule || reserves(call);
@@ -143,7 +138,7 @@ impl Fallback {
                 OnStoreError::Allow => {}
                 OnStoreError::Deny => is_vetoed |= substituted.substitute(check, denied(check)),
                 OnStoreError::Local => {
-                    let check = self.local_check(store, (cell, check), matched, error, replicas);
+                    let check = self.local_check(store, cell, check, matched, error, replicas);
                     let key = cell.key.clone();
                     match (is_withheld, &mut own) {
                         (true, None) => own = Some(call.with_check(key, check)),
@@ -181,7 +176,8 @@ impl Fallback {
     fn local_check(
         &self,
         store: &Store,
-        (cell, check): (&Cell, &Check),
+        cell: &Cell,
+        check: &Check,
         matched: Option<&Match<'_>>,
         error: &StoreError,
         replicas: NonZeroU32,
@@ -307,7 +303,7 @@ impl Fallback {
     }
 
     /// Sends charges to the store. Returns whether any was made.
-    async fn charge(&self, store: &Store, taken: Taken) -> bool {
+    async fn charge(&self, store: &Store, taken: Vec<TakenCharge>) -> bool {
         self.deferred.send(store, taken, |cell, record, share| self.local.used(cell, record, share)).await
     }
 

@@ -18,12 +18,10 @@ use tollgate_rules::{
 };
 use tollgate_store::{Decisions, MemoryStore, Store, StoreError};
 
-use super::Fallback;
+use super::{DegradedRequest, Fallback};
 use crate::{
-    ActiveRules, Deadline, Limiter, Modes, OwnShares, Replicas,
-    matched::{self, Changes},
+    ActiveRules, Deadline, Limiter, Modes, OwnShares, Replicas, decision::Code, matched::Changes, matching,
     requests,
-    verdict::Code,
 };
 
 const RULES: &str = "
@@ -99,14 +97,14 @@ fn held_beside(policy: &str, domain: &str, lease: u64, fallback: &Fallback) -> u
     };
     let descriptors = [descriptor(&[("team", "a")]), descriptor(&[("team", "a"), ("user", "me")])];
     let changes = Changes { switched: active.switched, overridden: active.overridden, clock: &clock };
-    let (mut matches, beside) = matched::matches(rules, changes, &descriptors);
-    let of_request = (&*beside.descriptors(&descriptors), &beside);
-    let shares = (&OwnShares::default(), &clock);
-    let lease = LeaseId::new(NonZeroU64::new(lease).expect("not 0"));
-    let calls = requests::requests(rules, of_request, &mut matches, Some(lease), Modes::default(), shares);
+    let (mut matches, limits) = matching::matches(rules, changes, &descriptors);
+    let (modes, shares) = (Modes::default(), OwnShares::default());
+    let lease = NonZeroU64::new(lease).map(LeaseId::new);
+    let calls = requests::requests(rules, &limits, &mut matches, lease, modes, &shares, &clock);
     let decisions: Decisions = calls.iter().map(|_| Err(StoreError::Timeout(Duration::ZERO, None))).collect();
-    let failed = (&fallback.local(), &calls, &decisions);
-    fallback.decide(active.companion, rules, Modes::default(), &matches, failed);
+    let (counters, store) = (active.companion, &fallback.local());
+    let request = DegradedRequest { counters, domain: rules, modes, matches: &matches, store };
+    fallback.decide(&request, &calls, &decisions);
     let mut look = calls;
     look.iter_mut()
         .flat_map(|call| &mut call.cells)

@@ -1,14 +1,19 @@
 //! Verdicts of the `on_store_error` policies.
 
+use std::time::Duration;
+
 use smallvec::SmallVec;
-use tollgate_core::algorithm::{Charging, Policy, Verdict};
+use tollgate_core::{
+    algorithm::{Charging, Policy, Verdict},
+    clock::Timestamp,
+    descriptor::Hits,
+};
 use tollgate_store::{
     Decisions, StoreError,
-    request::{Check, TagRequest, Verdicts},
+    request::{Check, TagRequest, Verdicts, Veto},
 };
 
-use super::denial::vetoes;
-use crate::{Requests, refund, verdict::Degraded};
+use crate::{Requests, decision::Degraded, refund};
 
 /// Verdicts substituted for a failed store.
 #[derive(Debug, Default)]
@@ -52,5 +57,43 @@ impl FallbackVerdicts {
     /// The requests to the local store, if they acquired permits that are still held.
     pub(crate) fn with_permits(&self) -> Option<&Requests> {
         refund::holds_permits(&self.local_requests, &self.local_decisions).then_some(&self.local_requests)
+    }
+}
+
+/// Retry time of a client that was denied without a count.
+const DENIED_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Whether a call reserves hits of budgets.
+pub(super) fn reserves(call: &TagRequest) -> bool {
+    call.checks().any(|check| check.policy.is_budget() && matches!(check.hits, Hits::Acquire { .. }))
+}
+
+/// Whether a denial without a count keeps the other limits of the call from being charged.
+pub(super) fn vetoes(check: &Check, verdict: &Verdict) -> bool {
+    !verdict.admitted && matches!(check.effective_veto(), Veto::Alone | Veto::Counted)
+}
+
+/// The limits of a call that the local store decides beside one that denies: none of them is charged.
+pub(super) fn vetoed(mut call: TagRequest) -> TagRequest {
+    let checks = call.cells.iter_mut().flat_map(|cell| &mut cell.checks);
+    checks.for_each(|check| check.veto = Veto::Always);
+    call
+}
+
+/// Verdict of a counter whose policy is to deny. A refund or a release is never denied.
+pub(super) fn denied(check: &Check) -> Verdict {
+    let admitted = check.hits.is_refund();
+    let after = if admitted { Duration::ZERO } else { DENIED_RETRY_AFTER };
+    Verdict {
+        admitted,
+        remaining: 0,
+        reset_after: after,
+        retry_after: after,
+        used: 0,
+        decaying: 0,
+        held: 0,
+        over: if admitted { 0 } else { check.hits.charged() },
+        decided_at: Timestamp::from_micros(0),
+        ban: None,
     }
 }

@@ -52,6 +52,7 @@ impl Sink for Totalled {
 }
 
 /// Counters of one domain.
+#[derive(Debug)]
 pub(super) struct ListCounters(Arc<Striped<2>>);
 
 impl ListCounters {

@@ -1,11 +1,9 @@
 //! Metrics of decisions: rules, lists, and decisions without the store.
 
 mod algorithms;
-mod bans;
-mod enforced_keys;
+mod by_rule;
 mod lists;
 mod rollout;
-mod regions;
 mod rules;
 mod shedding;
 
@@ -17,26 +15,25 @@ use std::{
     },
 };
 
-use tollgate_core::descriptor::Descriptor;
 use tollgate_metrics::{Gauge, Metric, Sink, Striped, StripedCounter, StripedFamily};
 use tollgate_rules::{Domain, OnStoreError};
 use tollgate_store::StoreError;
 
-pub use self::rules::{RuleCounters, RuleTotal, RuleTotals, rule_totals};
 pub use self::{
-    enforced_keys::{MAX_SAMPLED_KEYS, SampledKey},
+    by_rule::share_denials,
     lists::{evict_unused_domains, listed_requests, listed_without_rules},
-    regions::share_denials,
-    rollout::{EnforcementTotal, candidate_totals, enforcement_totals},
-    rules::RULE_KINDS,
+    rollout::{
+        EnforcementTotal, MAX_SAMPLED_KEYS, Outcome, SampledKey, candidate_totals, enforcement_totals,
+    },
+    rules::{RULE_KINDS, RuleCounters, RuleTotal, RuleTotals, rule_totals},
     shedding::{ShownRule, show_shedding, shown_shedding},
 };
 pub use crate::unknown_domains::unknown_domains;
 use crate::{
-    Match, Modes, matched,
-    several::Beside,
-    talkers, unknown_domains,
-    verdict::{Code, Status},
+    Match, Modes,
+    decision::{Code, Status},
+    extra_limits::ExtraLimits,
+    matching, talkers, unknown_domains,
 };
 
 /// Metrics of decisions.
@@ -44,16 +41,16 @@ pub static METRICS: &[&dyn Metric] = &[
     &rules::RULE_METRICS,
     &rules::SERIES_DROPPED,
     &algorithms::BY_ALGORITHM,
-    &bans::BANS,
+    &by_rule::BANS,
     &rollout::ENFORCEMENT,
     &rollout::CANDIDATES,
-    &regions::SHARE_DENIALS,
+    &by_rule::SHARE_DENIALS,
     &lists::LIST_REQUESTS,
     &DEGRADED,
     &LOCAL_STARTS,
     &DEFERRED_CHARGES,
     &unknown_domains::UNKNOWN_DOMAIN,
-    &matched::MALFORMED_LEASES,
+    &matching::MALFORMED_LEASES,
     &SHADOW_MODE_PASSES,
     &REPLICAS,
     &shedding::SHEDDING,
@@ -129,33 +126,34 @@ static DEGRADED_REQUESTS: LazyLock<(Arc<Striped<1>>, Arc<AtomicU64>)> = LazyLock
 pub(super) fn record(
     counters: &RuleCounters,
     domain: &Domain,
-    (descriptors, beside): (&[Descriptor<'_>], &Beside),
+    limits: &ExtraLimits<'_, '_>,
     matches: &[Match<'_>],
     statuses: &[Status<'_>],
     modes: Modes,
 ) {
-    let count = beside.descriptor_count(matches.len());
-    for (at, ((descriptor, matched), status)) in descriptors.iter().zip(matches).zip(statuses).enumerate() {
+    for (at, ((descriptor, matched), status)) in
+        limits.descriptors().iter().zip(matches).zip(statuses).enumerate()
+    {
         if matched.is_report() {
             // Its values are no keys of clients.
             continue;
         }
-        if at < count {
-            let is_denied = status.code() == Code::OverLimit || beside.is_denied(at, statuses);
+        if at < limits.count() {
+            let is_denied = status.code() == Code::OverLimit || limits.is_denied(at, statuses);
             talkers::record(&domain.name, &descriptor.entries, descriptor.hits.charged(), is_denied);
         }
         match (status, matched.hits()) {
             (Status::Limited(limited), Some(hits)) => {
                 let share = matched.counter().and_then(|counter| counter.share).map(|share| share.base());
                 if let (Some(_), Some(rule), false) = (share, limited.rule, limited.verdict.admitted) {
-                    counters.shares.denied(rule, limited.verdict.over.min(hits.charged()));
+                    counters.shares.add(rule, [limited.verdict.over.min(hits.charged())]);
                 }
                 counters.hits(domain, &descriptor.entries, limited, share, hits, modes.near_limit_ratio);
                 if let (Some(ban), Some(rule)) = (&limited.verdict.ban, limited.rule) {
-                    counters.bans.count(rule, ban, hits.charged());
+                    by_rule::count_ban(&counters.bans, rule, ban, hits.charged());
                 }
                 if let (Some(side), Some(rule)) = (matched.side(), limited.rule) {
-                    counters.rollouts.side((domain, rule, side), descriptor, hits, &limited.verdict);
+                    counters.rollouts.side(domain, rule, side, descriptor, hits, &limited.verdict);
                 }
             }
             (Status::Shedding(shed), _) => counters.shedding(domain, shed, descriptor.hits.charged()),

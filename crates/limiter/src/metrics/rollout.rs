@@ -1,24 +1,26 @@
-//! Gradual changes of limits: hits by the side of their key, and comparisons with candidates.
+//! Gradual changes of limits: hits by the side of their key, samples of the keys for which a limit is enforced, and
+//! comparisons with candidates.
+//!
+//! Ramps are judged by keys, since a client chooses its number of hits.
 
 use std::{
     collections::BTreeMap,
-    fmt,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, OnceLock},
 };
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use tollgate_core::{
+    CountedKey,
     algorithm::Verdict,
+    clock::Clock,
     descriptor::{Descriptor, Hits},
 };
-use tollgate_metrics::{Computed, Declared, MetricKind, Page, Sink, Striped, publish, series::OTHER};
+use tollgate_metrics::{Computed, Declared, MetricKind, Striped, publish};
 use tollgate_rules::{Domain, Rule, Rules};
 
-use super::enforced_keys::{KeySample, SampledKey};
-use crate::{candidate_check::Outcome, matched::Side};
+use super::by_rule::SeriesByRule;
+use crate::matched::Side;
 
 /// Maximum number of rules that have series of their own, of either kind.
 const MAX_RULES: usize = 1_000;
@@ -26,99 +28,63 @@ const MAX_RULES: usize = 1_000;
 /// Counts of one rule.
 const COUNTS: usize = 4;
 
-/// Names of the sides of a key, with the position of the hits; behind them are those over the limit.
-const SIDES: [(&str, usize); 2] = [("enforced", 0), ("shadow", 2)];
-
-const fn declare(name: &'static str, label: &'static str, help: &'static str) -> Declared {
-    Declared {
-        name,
-        kind: MetricKind::Counter,
-        labels: match label.is_empty() {
-            true => &["domain", "rule", "side"],
-            false => &["domain", "rule", "outcome"],
-        },
-        help,
-    }
+const fn declare(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Declared {
+    Declared { name, kind: MetricKind::Counter, labels, help }
 }
 
 pub(super) static ENFORCEMENT: Computed<2> = Computed::group(
     [
         declare(
             "tollgate_rule_enforcement_hits_total",
-            "",
+            &["domain", "rule", "side"],
             "Hits of a limit that is enforced for a share of its keys, by the side of the key.",
         ),
         declare(
             "tollgate_rule_enforcement_over_limit_total",
-            "",
+            &["domain", "rule", "side"],
             "Hits over such a limit, by the side of the key: denied, or counted as shadow.",
         ),
     ],
     |[hits, over], page| {
         publish();
-        let all = ENFORCED.lock();
-        write(hits, page, &all, &SIDES);
-        write(over, page, &all, &SIDES.map(|(side, first)| (side, first.saturating_add(1))));
+        ENFORCED.write(page, hits, [("enforced", 0), ("shadow", 2)].into_iter());
+        ENFORCED.write(page, over, [("enforced", 1), ("shadow", 3)].into_iter());
     },
 );
 
 pub(super) static CANDIDATES: Computed<1> = Computed::group(
     [declare(
         "tollgate_rule_candidate_hits_total",
-        "outcome",
+        &["domain", "rule", "outcome"],
         "Hits decided by a rule and its candidate, by which of them denied.",
     )],
     |[hits], page| {
         publish();
-        write(hits, page, &COMPARED.lock(), &Outcome::ALL.map(|outcome| (outcome.name(), outcome as usize)));
+        COMPARED.write(page, hits, Outcome::ALL.into_iter().map(Outcome::name).zip(0..));
     },
 );
 
-/// Domain and path of a rule.
-type RuleName = (Box<str>, Box<str>);
-
-/// Counters of one rule, and its sample.
-type CountersAndKeys = (Arc<Striped<COUNTS>>, Arc<Mutex<KeySample>>);
-
-#[derive(Clone, Default)]
-struct RolloutSeries {
-    counts: [Arc<AtomicU64>; COUNTS],
-    /// Of enforced keys.
-    keys: Arc<Mutex<KeySample>>,
-}
-
-type AllSeries = BTreeMap<RuleName, RolloutSeries>;
-
-/// Hits and hits over the limit of the enforced keys, then those of the others.
-static ENFORCED: Mutex<AllSeries> = Mutex::new(BTreeMap::new());
+/// Hits and hits over the limit of the enforced keys, then those of the others; with a sample of the enforced keys.
+static ENFORCED: SeriesByRule<COUNTS, Arc<Mutex<KeySample>>> = SeriesByRule::new(MAX_RULES);
 
 /// Hits by outcome, in the order of [`Outcome::ALL`].
-static COMPARED: Mutex<AllSeries> = Mutex::new(BTreeMap::new());
-
-fn write(declared: &Declared, page: &mut Page, all: &AllSeries, labels: &[(&'static str, usize)]) {
-    page.begin(declared);
-    for ((domain, rule), series) in all {
-        for (label, at) in labels.iter().copied() {
-            let count = series.counts.get(at).map_or(0, |count| count.load(Ordering::Relaxed));
-            page.sample(declared, &[domain, rule, label], count);
-        }
-    }
-}
+static COMPARED: SeriesByRule<COUNTS> = SeriesByRule::new(MAX_RULES);
 
 /// Counters of the rules of one version, by their index; each is made when it is first used.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct RolloutCounters(Vec<RuleRollout>);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct RuleRollout {
-    sides: OnceLock<CountersAndKeys>,
-    outcomes: OnceLock<CountersAndKeys>,
+    sides: OnceLock<SideCounters>,
+    outcomes: OnceLock<Arc<Striped<COUNTS>>>,
 }
 
-impl fmt::Debug for RolloutCounters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RolloutCounters")
-    }
+/// Counters of a rule by the side of the key, with a sample of the enforced keys.
+#[derive(Debug)]
+struct SideCounters {
+    counts: Arc<Striped<COUNTS>>,
+    keys: Arc<Mutex<KeySample>>,
 }
 
 impl RolloutCounters {
@@ -129,7 +95,9 @@ impl RolloutCounters {
     /// Counts a decision of a limit that is enforced for a share of its keys.
     pub(super) fn side(
         &self,
-        (domain, rule, side): (&Domain, &Rule, Side),
+        domain: &Domain,
+        rule: &Rule,
+        side: Side,
         descriptor: &Descriptor<'_>,
         hits: Hits,
         verdict: &Verdict,
@@ -137,7 +105,10 @@ impl RolloutCounters {
         let (charged, over) = (hits.charged(), verdict.over.min(hits.charged()));
         let over = if verdict.admitted { 0 } else { over };
         let Some(of_rule) = self.0.get(rule.index().as_usize()) else { return };
-        let (counters, keys) = of_rule.sides.get_or_init(|| counters(&ENFORCED, domain, rule));
+        let SideCounters { counts, keys } = of_rule.sides.get_or_init(|| {
+            let series = ENFORCED.of(&domain.name, &rule.path());
+            SideCounters { keys: Arc::clone(&series.kept), counts: series.counters() }
+        });
         // A sample, which does without those that two workers have at the same time.
         if side == Side::Enforced
             && charged > 0
@@ -145,7 +116,7 @@ impl RolloutCounters {
         {
             keys.record(rule.counted_key(&domain.name, &descriptor.entries), over > 0);
         }
-        counters.add(match side {
+        counts.add(match side {
             Side::Enforced => [charged, over, 0, 0],
             Side::Shadow => [0, 0, charged, over],
         });
@@ -154,26 +125,13 @@ impl RolloutCounters {
     /// Counts a decision of a rule and its candidate.
     pub(super) fn compared(&self, domain: &Domain, rule: &Rule, outcome: Outcome, hits: u64) {
         let Some(of_rule) = self.0.get(rule.index().as_usize()) else { return };
-        let (counters, _) = of_rule.outcomes.get_or_init(|| counters(&COMPARED, domain, rule));
+        let counters = of_rule.outcomes.get_or_init(|| COMPARED.of(&domain.name, &rule.path()).counters());
         let mut counts = [0; COUNTS];
         if let Some(count) = counts.get_mut(outcome as usize) {
             *count = hits;
         }
         counters.add(counts);
     }
-}
-
-fn counters(all: &Mutex<AllSeries>, domain: &Domain, rule: &Rule) -> CountersAndKeys {
-    let mut all = all.lock();
-    let name = ((*domain.name).into(), rule.path().into());
-    if all.len() >= MAX_RULES && !all.contains_key(&name) {
-        // RolloutSeries of rules of former versions, which count nothing more.
-        all.retain(|_, series| series.counts.iter().any(|count| Arc::strong_count(count) > 1));
-    }
-    let has_room = all.len() < MAX_RULES || all.contains_key(&name);
-    let name = if has_room { name } else { (OTHER.into(), OTHER.into()) };
-    let RolloutSeries { counts, keys } = all.entry(name).or_default().clone();
-    (Striped::new(counts.map(|count| -> Arc<dyn Sink> { count })), keys)
 }
 
 /// Hits of a limit that is enforced for a share of its keys, since the start of the process.
@@ -193,7 +151,8 @@ pub struct EnforcementTotal {
 
 /// The totals of every rule that was enforced for a share of its keys, by domain and path.
 pub fn enforcement_totals() -> Vec<(Box<str>, Box<str>, EnforcementTotal)> {
-    totals(&ENFORCED, |[enforced, denied, shadow, shadow_over], keys| {
+    publish();
+    ENFORCED.totals(|[enforced, denied, shadow, shadow_over], keys| {
         let keys = keys.lock().keys();
         EnforcementTotal { enforced, denied, shadow, shadow_over, keys }
     })
@@ -202,17 +161,99 @@ pub fn enforcement_totals() -> Vec<(Box<str>, Box<str>, EnforcementTotal)> {
 /// Hits of every rule that had a candidate since the start of the process, by domain and path, in the order of
 /// [`Outcome::ALL`].
 pub fn candidate_totals() -> Vec<(Box<str>, Box<str>, [u64; COUNTS])> {
-    totals(&COMPARED, |counts, _| counts)
+    publish();
+    COMPARED.totals(|counts, ()| counts)
 }
 
-fn totals<T>(
-    all: &Mutex<AllSeries>,
-    total: impl Fn([u64; COUNTS], &Mutex<KeySample>) -> T,
-) -> Vec<(Box<str>, Box<str>, T)> {
-    publish();
-    let all = all.lock();
-    let read = |RolloutSeries { counts, keys }: &RolloutSeries| {
-        total(counts.each_ref().map(|count| count.load(Ordering::Relaxed)), keys)
-    };
-    all.iter().map(|((domain, rule), series)| (domain.clone(), rule.clone(), read(series))).collect()
+/// Decision of a rule and its candidate on the same hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Both admit.
+    Admitted,
+    /// Only the rule denies.
+    RuleOnly,
+    /// Only the candidate denies.
+    CandidateOnly,
+    /// Both deny.
+    Denied,
+}
+
+impl Outcome {
+    /// Every outcome, in the order of counts.
+    pub const ALL: [Self; 4] = [Self::Admitted, Self::RuleOnly, Self::CandidateOnly, Self::Denied];
+
+    /// Name in the API and in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Admitted => "admitted",
+            Self::RuleOnly => "rule_only",
+            Self::CandidateOnly => "candidate_only",
+            Self::Denied => "denied",
+        }
+    }
+
+    pub(crate) const fn of(rule_admits: bool, candidate_admits: bool) -> Self {
+        match (rule_admits, candidate_admits) {
+            (true, true) => Self::Admitted,
+            (false, true) => Self::RuleOnly,
+            (true, false) => Self::CandidateOnly,
+            (false, false) => Self::Denied,
+        }
+    }
+}
+
+/// Maximum number of keys of a rule in a sample: those with the lowest hashes, so that samples of several instances have
+/// keys in common.
+pub const MAX_SAMPLED_KEYS: usize = 256;
+
+/// Time in seconds after which a key that has no requests leaves the sample.
+const MAX_AGE_S: u32 = 600;
+
+/// Enforced key of a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SampledKey {
+    /// Its hash.
+    #[serde(rename = "k")]
+    pub key: u32,
+    /// Seconds since its last request.
+    #[serde(rename = "s")]
+    pub seen_s: u32,
+    /// Seconds since it was last denied, if it was.
+    #[serde(rename = "d")]
+    pub denied_s: Option<u32>,
+}
+
+/// Times of the last request and of the last denial by the hash of the key, in seconds since 1970.
+#[derive(Debug, Default)]
+pub(super) struct KeySample(BTreeMap<u32, (u32, Option<u32>)>);
+
+impl KeySample {
+    /// Records a request of a key.
+    pub(super) fn record(&mut self, key: CountedKey, is_denied: bool) {
+        // Other bits than those that select the side of the key.
+        let key = u32::try_from(key.hash().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32).unwrap_or_default();
+        let is_full = self.0.len() >= MAX_SAMPLED_KEYS;
+        if is_full && self.0.last_key_value().is_some_and(|(last, _)| key > *last) {
+            return;
+        }
+        let now = Clock::System.now().seconds();
+        let (seen, denied) = self.0.entry(key).or_default();
+        (*seen, *denied) = (now, if is_denied { Some(now) } else { *denied });
+        if self.0.len() > MAX_SAMPLED_KEYS {
+            self.0.pop_last();
+        }
+    }
+
+    /// The keys, by their hashes.
+    pub(super) fn keys(&mut self) -> Vec<SampledKey> {
+        let now = Clock::System.now().seconds();
+        let age = |at: u32| now.saturating_sub(at);
+        self.0.retain(|_, (seen, _)| age(*seen) <= MAX_AGE_S);
+        let keys = self.0.iter().map(|(key, (seen, denied))| SampledKey {
+            key: *key,
+            seen_s: age(*seen),
+            denied_s: denied.map(age),
+        });
+        keys.collect()
+    }
 }

@@ -1,7 +1,7 @@
 //! Requests to the store for matched descriptors.
 
-mod candidate;
-mod leases;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -19,38 +19,41 @@ use tollgate_store::{
     request::{Check, Requests, TagRequest, Veto, push_check},
 };
 
-use super::{Match, Matches, Modes, OwnShares, bans, counter_match::CounterMatch, several::Beside};
+use super::{
+    Match, Matches, Modes, OwnShares, bans, candidates::marked, extra_limits::ExtraLimits, leases,
+    matched::CounterMatch,
+};
 
 /// Maximum number of permits that one request acquires: Redis takes about 2 µs for each, and decides the requests of others
 /// in the same command.
 const MAX_REQUEST_PERMITS: u64 = 100;
 
-/// Returns the requests for `descriptors`: one call for each hash tag, and where counters are charged independently, one for
-/// each descriptor with several limits. Permits are acquired under `lease`. Limits the
-/// counters of global rules to the own region's shares.
+/// Returns the requests for the limits of a request: one call for each hash tag, and where counters are charged
+/// independently, one for each descriptor with several limits. Permits are acquired under `lease`. Limits the counters of
+/// global rules to the own region's shares.
 pub(super) fn requests(
     domain: &Domain,
-    (descriptors, beside): (&[Descriptor<'_>], &Beside),
+    limits: &ExtraLimits<'_, '_>,
     matches: &mut Matches<'_>,
     lease: Option<LeaseId>,
     modes: Modes,
-    (shares, clock): (&OwnShares, &Clock),
+    shares: &OwnShares,
+    clock: &Clock,
 ) -> Requests {
     let mut calls = Requests::new();
     let (mut has_quotas, mut permits_left) = (false, MAX_REQUEST_PERMITS);
     let charging = charging(domain, matches, lease);
     let mut calls_of_rules = CallsOfRules::new();
-    let count = beside.descriptor_count(matches.len());
-    for (at, (descriptor, matched)) in descriptors.iter().zip(&mut *matches).enumerate() {
-        let counted = counter_of(domain, descriptor, matched, (shares, clock));
-        let Some((key, record, counter, rule)) = counted else { continue };
+    for (at, (descriptor, matched)) in limits.descriptors().iter().zip(&mut *matches).enumerate() {
+        let counted = Counted::of(domain, descriptor, matched, shares, clock);
+        let Some(Counted { key, record, counter, rule }) = counted else { continue };
         let policy = counter.policy;
         // Logs and permits are not lent, nor what the primary region decides.
         let share = counter.share.filter(|_| policy.can_be_lent() && !key.is_at_primary());
-        let hits = leases::under_lease(&mut calls, (&key, record), &counter, lease);
+        let hits = leases::under_lease(&mut calls, &key, record, &counter, lease);
         let hits = overdrawn(hits, matched.is_overdraft());
         let hits = bounded(hits, &policy, &mut permits_left);
-        let veto = veto_beside(domain, matched, modes, share.is_some());
+        let veto = veto_or_counted(domain, matched, modes, share.is_some());
         has_quotas |= veto == Veto::WithQuotas;
         // The rule's sync mode does not apply to a limit override.
         let sync = match charging {
@@ -61,11 +64,14 @@ pub(super) fn requests(
         let ban = rule.and_then(|rule| bans::check_of(rule, matched.is_shadow(), modes));
         let check = Check { descriptor: at, record, policy, hits, veto, sync, ban, share };
         if charging == Charging::Independent && matched.is_of_several() {
-            push_to_rule(&mut calls, &mut calls_of_rules, beside.origin(at, count), (key, check));
+            push_to_rule(&mut calls, &mut calls_of_rules, limits.origin(at), key, check);
             continue;
         }
         push_check(&mut calls, charging, key, check);
-        candidate::push_of(&mut calls, (domain, charging), matched, (at, descriptor), counter.hits);
+        // Not where requests are charged all or none: what a candidate is charged would depend on the other limits.
+        if charging == Charging::Independent {
+            push_candidate(&mut calls, domain, matched, at, descriptor, counter.hits);
+        }
     }
     if has_quotas {
         settle_quotas(&mut calls, matches);
@@ -82,27 +88,40 @@ pub(super) fn deny_peeks_at_zero(calls: &mut Requests, matches: &Matches<'_>) {
     }
 }
 
-/// The counter that a match is charged to, if there is one: its cell and record, what it is charged, and its rule unless it
-/// is that of a limit override. Limits the counter of a global rule to the own region's share.
-fn counter_of<'r>(
-    domain: &Domain,
-    descriptor: &Descriptor<'_>,
-    matched: &mut Match<'r>,
-    (shares, clock): (&OwnShares, &Clock),
-) -> Option<(CellKey, RecordId, CounterMatch, Option<&'r Arc<Rule>>)> {
-    match matched {
-        Match::Rule { rule, counter, depth, .. } => {
-            let entries = descriptor.entries.get(..*depth).unwrap_or_default();
-            let (key, record) = (cell_of(domain, rule, entries), rule.record_id());
-            shares.apply(rule, counter, &key, record, clock);
-            Some((key, record, *counter, Some(*rule)))
-        }
-        Match::Override { rule, counter } => {
-            let (key, record) = cell_of_override(domain, *rule, &descriptor.entries, counter);
-            Some((key, record, *counter, None))
-        }
-        Match::None | Match::Unlimited(_) | Match::Off { .. } | Match::Denied | Match::Shedding { .. } => {
-            None
+/// Counter that a match is charged to.
+struct Counted<'r> {
+    key: CellKey,
+    record: RecordId,
+    counter: CounterMatch,
+    /// Its rule; `None` for a limit override.
+    rule: Option<&'r Arc<Rule>>,
+}
+
+impl<'r> Counted<'r> {
+    /// The counter of a match, if there is one. Limits the counter of a global rule to the own region's share.
+    fn of(
+        domain: &Domain,
+        descriptor: &Descriptor<'_>,
+        matched: &mut Match<'r>,
+        shares: &OwnShares,
+        clock: &Clock,
+    ) -> Option<Self> {
+        match matched {
+            Match::Rule { rule, counter, depth, .. } => {
+                let entries = descriptor.entries.get(..*depth).unwrap_or_default();
+                let (key, record) = (cell_of(domain, rule, entries), rule.record_id());
+                shares.apply(rule, counter, &key, record, clock);
+                Some(Self { key, record, counter: *counter, rule: Some(*rule) })
+            }
+            Match::Override { rule, counter } => {
+                let (key, record) = cell_of_override(domain, *rule, &descriptor.entries, counter);
+                Some(Self { key, record, counter: *counter, rule: None })
+            }
+            Match::None
+            | Match::Unlimited(_)
+            | Match::Off { .. }
+            | Match::Denied
+            | Match::Shedding { .. } => None,
         }
     }
 }
@@ -123,7 +142,8 @@ fn push_to_rule(
     calls: &mut Requests,
     known: &mut CallsOfRules,
     descriptor: usize,
-    (key, check): (CellKey, Check),
+    key: CellKey,
+    check: Check,
 ) {
     let at = known.iter().find(|(of, _)| *of == descriptor).map(|(_, at)| *at);
     match at.and_then(|at| calls.get_mut(at)) {
@@ -146,7 +166,7 @@ fn veto(matched: &Match<'_>, modes: Modes) -> Veto {
 }
 
 /// The effect of a denial in a domain that may count denied requests in the limits alone that deny.
-fn veto_beside(domain: &Domain, matched: &Match<'_>, modes: Modes, is_lent: bool) -> Veto {
+fn veto_or_counted(domain: &Domain, matched: &Match<'_>, modes: Modes, is_lent: bool) -> Veto {
     match veto(matched, modes) {
         // Several limits of a descriptor are charged all or none, and loans would come too late for hits that count.
         Veto::Alone if domain.counts_denied && !matched.is_of_several() && !is_lent => Veto::Counted,
@@ -266,5 +286,33 @@ fn cell_of_override(
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// Adds the check of the candidate of a matched rule to the calls, if it has one, for the descriptor at `at`.
+fn push_candidate(
+    calls: &mut Requests,
+    domain: &Domain,
+    matched: &Match<'_>,
+    at: usize,
+    descriptor: &Descriptor<'_>,
+    hits: Hits,
+) {
+    let Match::Rule { rule, depth, .. } = matched else { return };
+    let Some(candidate) = &rule.rollout.candidate else { return };
+    let hits = match hits {
+        // A read charges neither.
+        Hits::Peek
+        | Hits::Release(_)
+        | Hits::Settle { .. }
+        | Hits::Acquire { .. }
+        | Hits::RefundCharge { .. } => return,
+        Hits::Charge(amount) | Hits::Overdraw(amount) if candidate.overdraft => Hits::Overdraw(amount),
+        Hits::Charge(amount) | Hits::Overdraw(amount) => Hits::Charge(amount),
+        Hits::Refund(amount) => Hits::Refund(amount),
+    };
+    // Its counter has the hash tag of the rule's.
+    let mut key = shared_cell(domain, rule, descriptor.entries.get(..*depth).unwrap_or_default());
+    if candidate.policy.algorithm().has_own_key() {
+        key = key.dedicated(candidate.record);
+    }
+    let check = Check { descriptor: marked(at), ..Check::own(candidate.record, candidate.policy, hits) };
+    push_check(calls, Charging::Independent, key, check);
+}

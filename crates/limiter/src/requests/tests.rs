@@ -10,7 +10,7 @@ use tollgate_rules::{Overridden, Switched, config};
 use tollgate_store::request::TagRequest;
 
 use super::*;
-use crate::matched::{self, Changes};
+use crate::{matched::Changes, matching};
 
 /// Requests for descriptors, all with the limit override if there is one.
 fn requested(rules: &str, descriptors: &[&[(&str, &str)]], limit: Option<Quota>) -> Requests {
@@ -35,10 +35,9 @@ fn requested_hits(rules: &str, descriptors: &[(&[(&str, &str)], Hits)], limit: O
         .collect();
     let (switched, overridden) = (Switched::default(), Overridden::default());
     let changes = Changes { switched: &switched, overridden: &overridden, clock: &Clock::System };
-    let (mut matches, beside) = matched::matches(domain, changes, &descriptors);
-    let descriptors = beside.descriptors(&descriptors);
-    let shares = (&OwnShares::default(), &Clock::System);
-    requests(domain, (&descriptors, &beside), &mut matches, None, Modes::default(), shares)
+    let (mut matches, limits) = matching::matches(domain, changes, &descriptors);
+    let shares = OwnShares::default();
+    requests(domain, &limits, &mut matches, None, Modes::default(), &shares, &Clock::System)
 }
 
 /// The cells of descriptors, by call.

@@ -3,14 +3,26 @@
 //! A request compares a random number with a snapshot of its rule's pass rates. [`share_utilization`] runs twice a second
 //! beside the requests: it adds the reports up with those of the other instances, and sets the rates.
 
-mod share;
+#[cfg(test)]
+mod tests;
 
-use std::time::Duration;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
-use tollgate_core::descriptor::Descriptor;
+use futures_util::future::join_all;
+use tokio::time::{MissedTickBehavior, interval};
+use tollgate_core::{clock::Clock, descriptor::Descriptor, shedding::SheddingInstance};
+use tollgate_rules::{Rule, Rules, Shedding};
+use tollgate_store::{Store, key::CellKey, redis::add_utilization};
 
-pub(super) use self::share::share_utilization;
-use crate::{Match, Matches, Modes, matched::Signal};
+use crate::{
+    ActiveRules, Match, Matches, Modes,
+    matched::Signal,
+    metrics::{ShownRule, show_shedding},
+};
 
 /// Retry times of requests that were shed, in seconds; at random, so that they do not return together.
 const RETRY_AFTER_S: std::ops::RangeInclusive<u64> = 1..=5;
@@ -51,5 +63,94 @@ fn withhold(descriptors: &[Descriptor<'_>], matches: &mut Matches<'_>) {
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// Time between two intervals of reports.
+const REPORT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Time after which an instance decides by its own reports.
+const SHARE_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// A rule that sheds, with this instance's part in it.
+#[derive(Debug)]
+struct SheddingRule {
+    domain: Box<str>,
+    path: String,
+    rule: Arc<Rule>,
+    key: CellKey,
+    instance: SheddingInstance,
+}
+
+/// Sets the pass rates of all rules that shed, until the rules are dropped. To be run once in a process: of Redis it uses
+/// the connections of `store`.
+pub(crate) async fn share_utilization(active: Weak<ActiveRules>, store: Store, modes: Modes, clock: Clock) {
+    let mut ticks = interval(REPORT_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut known: Option<Arc<Rules>> = None;
+    let mut rules = Vec::new();
+    loop {
+        ticks.tick().await;
+        let Some(active) = active.upgrade() else { return };
+        let (loaded, lists) = (active.load(), active.lists());
+        drop(active);
+        let Some(loaded) = loaded else { continue };
+        if known.as_ref().is_none_or(|known| !Arc::ptr_eq(known, &loaded)) {
+            rules = succeed(rules, &loaded);
+            known = Some(loaded);
+        }
+        let ended = rules.iter_mut().map(|rule| {
+            let switch = lists.mode_of(&rule.domain, &rule.path);
+            let is_enforced = switch.is_none() && !rule.rule.shadow_mode && !modes.shadow;
+            rule.end_interval(&store, is_enforced, &clock)
+        });
+        join_all(ended).await;
+    }
+}
+
+/// The rules that shed in `loaded`, with the state that those of the same path had, and shows them.
+fn succeed(former: Vec<SheddingRule>, loaded: &Rules) -> Vec<SheddingRule> {
+    let former = former.into_iter().map(|rule| ((rule.domain, rule.path), rule.instance));
+    let mut former: HashMap<(Box<str>, String), SheddingInstance> = former.collect();
+    let mut rules = Vec::new();
+    for domain in loaded.domains() {
+        for (rule, _) in domain.shedding_rules() {
+            let path = rule.path();
+            let instance = former.remove(&(domain.name.clone(), path.clone())).unwrap_or_default();
+            let key = CellKey::global(&domain.name, rule.record_id()).utilization();
+            rules.push(SheddingRule {
+                domain: domain.name.clone(),
+                path,
+                rule: Arc::clone(rule),
+                key,
+                instance,
+            });
+        }
+    }
+    let shown = rules.iter().filter_map(|rule| {
+        let gate = Arc::clone(rule.shedding()?.gate());
+        Some(ShownRule { domain: rule.domain.clone(), path: rule.path.as_str().into(), gate })
+    });
+    show_shedding(shown.collect());
+    rules
+}
+
+impl SheddingRule {
+    fn shedding(&self) -> Option<&Shedding> {
+        self.rule.shedding.as_deref()
+    }
+
+    /// Ends an interval: shares its sums, and sets the rates.
+    async fn end_interval(&mut self, store: &Store, is_enforced: bool, clock: &Clock) {
+        let Self { rule, key, instance, .. } = self;
+        let Some(shedding) = rule.shedding.as_deref() else { return };
+        let (policy, gate) = (&shedding.policy, shedding.gate());
+        if instance.forget_if_unused(gate) {
+            return;
+        }
+        let sums = instance.end_interval(policy, gate, is_enforced, clock.now());
+        let shared = match store.redis() {
+            None => None,
+            // Sums that may have been added are not added again, so that none counts twice.
+            Some(store) => add_utilization(store, key, policy, &sums, SHARE_TIMEOUT).await.ok(),
+        };
+        instance.apply(policy, gate, shared, clock.now());
+    }
+}

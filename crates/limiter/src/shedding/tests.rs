@@ -13,7 +13,7 @@ use tollgate_store::{MemoryStore, Store};
 use super::*;
 use crate::{
     ActiveRules, Deadline, Limiter,
-    verdict::{Code, Decision},
+    decision::{Code, Decision},
 };
 
 const RULES: &str = "

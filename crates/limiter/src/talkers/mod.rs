@@ -263,7 +263,8 @@ const REPORT_INTERVAL_TICKS: u32 = 5 * TICKS_PER_SECOND;
 /// Ticks for which a domain counts as active after a thread reported it: a minute after its last request.
 const ACTIVE_TICKS: u32 = 60 * TICKS_PER_SECOND + REPORT_INTERVAL_TICKS;
 
-/// Tick of the last report of each domain. Only domains with rules, and a bounded number of others, are reported.
+/// Tick of the last report of each domain. Only domains with rules, and a bounded number of others, are reported. They are
+/// not sampled: a report that a domain has no traffic must be true.
 #[derive(Debug, Default)]
 struct Active(Mutex<HashMap<Box<str>, u32, RandomState>>);
 

@@ -105,7 +105,7 @@ async fn lifts(api: &Arc<Api>, ban: &ListedBan, forgive: bool) -> Result<Option<
         let beside = domain.root.beside(&descriptor.entries);
         let mut rules = domain.root.rule(&descriptor.entries).into_iter().chain(beside);
         let rule = rules.find(|rule| rule.path() == ban.rule)?;
-        Some(shared.parts.counters.lifts(domain, &overridden, (rule, descriptor), forgive))
+        Some(shared.parts.counters.lifts(domain, &overridden, rule, descriptor, forgive))
     });
     requests.await
 }

@@ -129,7 +129,7 @@ async fn evaluate(api: &Api, matched: MatchedRequest, lists: &Lists) -> DryRunRe
     let views = descriptors.into_iter().zip(reading).zip(listed);
     let views: Vec<DescriptorView> = views
         .map(|(((descriptor, explained), reading), listed)| {
-            let count = explained.as_ref().map_or(0, |explained| explained.beside.len());
+            let count = explained.as_ref().map_or(0, |explained| explained.extra.len());
             let beside = beside.by_ref().take(count);
             DescriptorView::new(descriptor, explained, reading, beside, (listed, lists))
         })

@@ -105,7 +105,7 @@ impl DescriptorView {
         (listed, lists): (Option<ListEntry>, &Lists),
     ) -> Self {
         let Some(explained) = explained else { return Self::unmatched(descriptor, listed) };
-        let Explained { steps, rule, counter, beside: limits, releases_lease, .. } = explained;
+        let Explained { steps, rule, counter, extra: limits, releases_lease, .. } = explained;
         let Some(rule) = rule else { return Self { steps, ..Self::unmatched(descriptor, listed) } };
         let first = LimitView::new((rule, counter), reading, releases_lease, lists);
         let beside: Vec<LimitView> = limits

@@ -6,7 +6,6 @@
 
 use std::{
     collections::HashMap,
-    fmt,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
@@ -26,15 +25,11 @@ use tollgate_rules::{Companion, Domain, List, Rule, Rules};
 
 use super::{
     algorithms::{self, ALGORITHMS},
-    bans::BanCounters,
+    by_rule::{self, CountersByRule},
     lists::ListCounters,
-    regions::ShareCounters,
-    rollout::RolloutCounters,
+    rollout::{Outcome, RolloutCounters},
 };
-use crate::{
-    candidate_check::Outcome,
-    verdict::{Limited, Shed},
-};
+use crate::decision::{Limited, Shed};
 
 /// Path of the limit overrides of requests.
 const LIMIT_OVERRIDE: &str = "(request)";
@@ -92,9 +87,9 @@ pub struct RuleCounters {
     /// Number of rules that have paths with a request's values.
     with_values: usize,
     domains: Vec<OfDomain>,
-    pub(super) bans: BanCounters,
+    pub(super) bans: CountersByRule<4>,
     pub(super) rollouts: RolloutCounters,
-    pub(super) shares: ShareCounters,
+    pub(super) shares: CountersByRule<1>,
 }
 
 #[derive(Debug, Default)]
@@ -114,16 +109,10 @@ struct OfAlgorithm {
     full_in: AtomicU64,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct OfDomain {
     lists: OnceLock<ListCounters>,
     limit_overrides: OnceLock<PathCounters>,
-}
-
-impl fmt::Debug for OfDomain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OfDomain")
-    }
 }
 
 impl Companion for RuleCounters {
@@ -133,9 +122,9 @@ impl Companion for RuleCounters {
             rules: (0..rules.rule_count()).map(|_| OfRule::default()).collect(),
             with_values: rules.rules().filter(|rule| rule.has_metric_of_values()).count(),
             domains: (0..domains).map(|_| OfDomain::default()).collect(),
-            bans: BanCounters::for_rules(rules),
+            bans: by_rule::ban_counters(rules),
             rollouts: RolloutCounters::for_rules(rules),
-            shares: ShareCounters::for_rules(rules),
+            shares: by_rule::share_counters(rules),
         }
     }
 }

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use tollgate_core::descriptor::{Descriptor, Entry};
 use tollgate_runtime::redact::is_printable;
 
-use crate::verdict::{Code, Decision, Limited, Shed, Status};
+use crate::decision::{Code, Decision, Limited, Shed, Status};
 
 /// Maximum length of a named rule and of a named key, in bytes: access logs are not the place for long ones.
 pub const MAX_NAMED_BYTES: usize = 128;

@@ -1,29 +1,18 @@
-//! Matches descriptors with rules and limit overrides.
-
-mod beside;
-mod release;
+//! Matches of descriptors with rules and limit overrides.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tollgate_core::{
-    algorithm::{Parameters, Policy},
+    algorithm::{Policy, RegionShare},
     clock::Clock,
-    descriptor::{Descriptor, Entry, Hits},
+    descriptor::{Entry, Hits},
     quota::Quota,
     shedding::{Priority, Utilization},
 };
-use tollgate_rules::{
-    Domain, Limit, OnShareExhausted, OnStoreError, Overridden, Rule, SwitchMode, Switched, UTILIZATION_KEY,
-};
+use tollgate_rules::{Domain, OnShareExhausted, OnStoreError, Overridden, Rule, Switched};
 
-pub(super) use self::release::MALFORMED_LEASES;
-use self::release::release;
-use crate::{
-    counter_match::CounterMatch,
-    several::Beside,
-    verdict::{Shed, Status},
-};
+use crate::decision::{Shed, Status};
 
 /// Match of one descriptor.
 #[derive(Clone, Copy, Debug)]
@@ -74,24 +63,30 @@ pub(super) struct Changes<'r, 'c> {
 
 impl<'r> Changes<'r, '_> {
     /// The rule that decides: `rule`, unless an override is active for it or for this key of it.
-    fn deciding(&self, rule: &'r Arc<Rule>, entries: &[Entry<'_>]) -> &'r Arc<Rule> {
+    pub(super) fn deciding(&self, rule: &'r Arc<Rule>, entries: &[Entry<'_>]) -> &'r Arc<Rule> {
         let now_ms = || self.clock.now().as_micros() / 1_000;
         self.overridden.rule_of(rule, entries, now_ms).unwrap_or(rule)
     }
 }
 
-/// Matches `descriptors` with the rules of `domain`. The matches of limits beside the first ones of descriptors with several
-/// are behind those of the descriptors.
-pub(super) fn matches<'r>(
-    domain: &'r Domain,
-    changes: Changes<'r, '_>,
-    descriptors: &[Descriptor<'_>],
-) -> (Matches<'r>, Beside) {
-    let mut matches =
-        descriptors.iter().map(|descriptor| match_descriptor(domain, changes, descriptor)).collect();
-    let beside = beside::expand(domain, changes, descriptors, &mut matches);
-    drop_replaced(&mut matches);
-    (matches, beside)
+/// Limit and hits of a matched counter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CounterMatch {
+    pub(super) quota: Quota,
+    pub(super) policy: Policy,
+    /// A descriptor that releases a lease does not charge.
+    pub(super) hits: Hits,
+    /// Own region's share of the quota, if all regions enforce it together; the policy is that of the share.
+    pub(super) share: Option<RegionShare>,
+}
+
+impl CounterMatch {
+    /// Own region's part of another limit in the quota's place.
+    pub(super) fn part_of(&self, limit: u32) -> u32 {
+        let Some(share) = self.share else { return limit };
+        let part = u64::from(limit).saturating_mul(share.base().into()).checked_div(self.quota.limit);
+        part.and_then(|part| u32::try_from(part).ok()).unwrap_or(limit)
+    }
 }
 
 impl<'r> Match<'r> {
@@ -242,128 +237,5 @@ impl<'r> Match<'r> {
     pub(super) fn acquires_permits(&self) -> bool {
         self.counter()
             .is_some_and(|counter| counter.policy.algorithm().takes_leases() && counter.hits.charged() > 0)
-    }
-}
-
-/// Matches one descriptor, regardless of the other descriptors of the request.
-fn match_descriptor<'r>(
-    domain: &'r Domain,
-    changes: Changes<'r, '_>,
-    descriptor: &Descriptor<'_>,
-) -> Match<'r> {
-    let entries = &*descriptor.entries;
-    let rule = domain.root.rule(entries).map(|rule| of_window(domain, rule, descriptor));
-    let rule = rule.map(|rule| changes.deciding(rule, entries));
-    if rule.is_none()
-        && let Some(matched) =
-            release(domain, changes, descriptor).or_else(|| signal(domain, changes.switched, descriptor))
-    {
-        return matched;
-    }
-    match_rule(domain, changes, descriptor, rule)
-}
-
-/// Of several limits, the one in whose place a limit override decides: that of its window, else the first one.
-fn of_window<'r>(domain: &'r Domain, first: &'r Arc<Rule>, descriptor: &Descriptor<'_>) -> &'r Arc<Rule> {
-    let Some(stated) = descriptor.limit.filter(|_| first.part.is_some()) else { return first };
-    let seconds = stated.window.seconds();
-    let has_window = |rule: &&Arc<Rule>| matches!(rule.limit, Limit::Quota { quota, .. } if quota.window.seconds() == seconds);
-    let beside = domain.root.beside(&descriptor.entries).iter();
-    std::iter::once(first).chain(beside).find(has_window).unwrap_or(first)
-}
-
-/// Matches a descriptor with its rule.
-fn match_rule<'r>(
-    domain: &'r Domain,
-    changes: Changes<'r, '_>,
-    descriptor: &Descriptor<'_>,
-    rule: Option<&'r Arc<Rule>>,
-) -> Match<'r> {
-    let (hits, entries, switched) = (descriptor.hits, &*descriptor.entries, changes.switched);
-    let mode = rule.and_then(|rule| switched.mode_of(rule));
-    let weights = rule.and_then(|rule| rule.weights.as_ref());
-    let hits = weights.map_or(hits, |weights| weights.weigh(hits, entries));
-    // Charges made before the rule was switched off are still refunded.
-    if let (Some(rule), Some(SwitchMode::Off), false) = (rule, mode, hits.is_refund()) {
-        return Match::Off { rule, is_quota: rule.quota_mode && descriptor.limit.is_none() };
-    }
-    let stated = descriptor.limit;
-    if let Some(quota) = stated.filter(|quota| !rule.is_some_and(|rule| rule.ignores_override(quota.window)))
-    {
-        let quota = match rule.map(|rule| &rule.limit) {
-            Some(Limit::Quota { quota: of_rule, .. }) => {
-                Quota { window: quota.window.within(of_rule.window), ..quota }
-            }
-            Some(Limit::Unlimited) | None => quota,
-        };
-        let policy = match rule.and_then(|rule| rule.policy()) {
-            Some(policy) => policy.with_quota(quota),
-            None => Policy::nearest(domain.default_algorithm.without_rule(), quota, &Parameters::default()),
-        };
-        return Match::Override { rule, counter: CounterMatch { quota, policy, hits, share: None } };
-    }
-    match rule.map(|rule| (rule, &rule.limit)) {
-        None => Match::None,
-        Some((rule, Limit::Unlimited)) if rule.shedding.is_some() => {
-            let signal = Signal::Request { priority: Priority::default(), is_shed: false };
-            Match::Shedding { rule, signal, is_shadow: rule.shadow_mode || mode.is_some() }
-        }
-        Some((rule, Limit::Unlimited)) => Match::Unlimited(rule),
-        Some((rule, Limit::Quota { quota, policy })) => {
-            let policy = rule.policy().unwrap_or(*policy);
-            let counter = CounterMatch { quota: *quota, policy, hits, share: None };
-            let side = side(domain, switched, rule, entries);
-            let is_shadow = mode.is_some() || side.map_or(rule.shadow_mode, |side| side == Side::Shadow);
-            Match::Rule { rule, counter, depth: entries.len(), is_shadow, side }
-        }
-    }
-}
-
-/// The side of the key that a request with these entries counts under, if the rule is enforced for a share of its keys.
-fn side(domain: &Domain, switched: &Switched, rule: &Rule, entries: &[Entry<'_>]) -> Option<Side> {
-    let share = switched.share_of(rule)?;
-    Some(match share.contains(rule.counted_key(&domain.name, entries)) {
-        true => Side::Enforced,
-        false => Side::Shadow,
-    })
-}
-
-/// The report or the request with a priority that the entries are to a rule that sheds. Only they count, and no limit
-/// override.
-fn signal<'r>(domain: &'r Domain, switched: &Switched, descriptor: &Descriptor<'_>) -> Option<Match<'r>> {
-    if !domain.sheds {
-        return None;
-    }
-    let (rule, last) = domain.root.rule_of_signal(&descriptor.entries)?;
-    let mode = switched.mode_of(rule);
-    let signal = match last.key {
-        UTILIZATION_KEY => Signal::Report(Utilization::parse(last.value, descriptor.hits.charged()).ok()),
-        _ => Signal::Request { priority: Priority::of(last.value), is_shed: false },
-    };
-    Some(match (mode, signal) {
-        (Some(SwitchMode::Off), Signal::Request { .. }) => Match::Off { rule, is_quota: false },
-        _ => Match::Shedding { rule, signal, is_shadow: rule.shadow_mode || mode.is_some() },
-    })
-}
-
-/// Drops each rule whose name another rule of the request replaces, even if that rule is replaced in turn.
-fn drop_replaced(matches: &mut Matches<'_>) {
-    let replaced: SmallVec<[&str; 4]> = matches
-        .iter()
-        .filter_map(|matched| match matched {
-            Match::Unlimited(rule) | Match::Off { rule, .. } | Match::Rule { rule, .. } => Some(*rule),
-            Match::None | Match::Denied | Match::Shedding { .. } | Match::Override { .. } => None,
-        })
-        .flat_map(|rule| rule.replaces.iter().map(|name| &**name))
-        .collect();
-    if replaced.is_empty() {
-        return;
-    }
-    for matched in matches {
-        if let Match::Rule { rule, .. } = matched
-            && replaced.contains(&&*rule.name)
-        {
-            *matched = Match::None;
-        }
     }
 }

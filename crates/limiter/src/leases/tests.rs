@@ -17,7 +17,7 @@ use tollgate_rules::{
 use tollgate_store::{MemoryStore, Store};
 
 use super::*;
-use crate::{ActiveRules, Deadline, Fallback, HeldPermits, Limiter, Modes, Replicas, verdict::Code};
+use crate::{ActiveRules, Deadline, Fallback, HeldPermits, Limiter, Modes, Replicas, decision::Code};
 
 const RULES: &str = "
 domain: d

@@ -19,7 +19,7 @@ use tollgate_rules::{
 use tollgate_store::{MemoryStore, Store};
 
 use super::*;
-use crate::{ActiveRules, CounterInspector, Deadline, Limiter, Modes, Spread, verdict::Decision};
+use crate::{ActiveRules, CounterInspector, Deadline, Limiter, Modes, Spread, decision::Decision};
 
 const SECOND: u64 = 1_000_000;
 
