@@ -10,7 +10,7 @@ use rustls::{
 };
 use sha2::{Digest as _, Sha256};
 use tollgate_runtime::{bounded_file, redact};
-use x509_parser::prelude::{FromDer as _, X509Certificate};
+use x509_cert::{Certificate, der::Decode as _, time::Time};
 
 use super::{Protocol, names::NamedClients};
 use crate::settings::{ClientSettings, TlsFile, TlsSettings};
@@ -133,9 +133,9 @@ fn pem_certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, String
 
 /// Times in which a certificate is valid, if readable.
 fn validity(certificate: &CertificateDer<'_>) -> Option<RangeInclusive<i64>> {
-    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-    let validity = certificate.validity();
-    Some(validity.not_before.timestamp()..=validity.not_after.timestamp())
+    let validity = Certificate::from_der(certificate).ok()?.tbs_certificate.validity;
+    let seconds = |time: Time| i64::try_from(time.to_unix_duration().as_secs()).ok();
+    Some(seconds(validity.not_before)?..=seconds(validity.not_after)?)
 }
 
 fn key(file: &io::Result<Vec<u8>>) -> Result<PrivateKeyDer<'static>, String> {
