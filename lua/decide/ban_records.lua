@@ -20,23 +20,13 @@ make_ban_records = function()
     return cell, record
   end
 
-  local function remove(cell, at)
-    local from = state_position(cell, at)
-    cell.ids = string.sub(cell.ids, 1, at * ID) .. string.sub(cell.ids, at * ID + ID + 1)
-    cell.states = string.sub(cell.states, 1, from - 1) .. string.sub(cell.states, from + LARGE_STATE)
-    cell.changed, cell.ends_sooner = true, true
-    if cell.account then
-      cell.account()
-    end
-  end
-
   local function close(whole, check, cell, record)
     local a, b, c = ban_words(record)
     local ends = math.max(a, b)
     local has_room = record.at or (whole.records or #cell.ids / ID) < MAX_RECORDS
     if ends <= now.s then
       if record.at then
-        remove(cell, record.at)
+        remove_record(cell, record.at, 11)
       end
     elseif has_room and (a ~= record.a or b ~= record.b or c ~= record.c) then
       local before = record.at and math.max(record.a, record.b)

@@ -167,7 +167,7 @@ end
 -- Returns the result of a call on one counter with a ban, in a cell of its own; or nil if there is more to it.
 local function decide_banned(call)
   local i, times, packed = call.first, call.times, ARGV[1 + call.first]
-  local raw = #packed == 69 and read_cell(i)
+  local raw = call.last == i and #packed == 69 and read_cell(i)
   if not raw or #raw ~= 21 and #raw ~= 39 then
     return nil
   end
@@ -224,23 +224,9 @@ local function decide_banned(call)
   return with_ban(result, times, record, is_new)
 end
 
-while deferred[next_deferred] do
-  local call = deferred[next_deferred]
-  local fine, outcome = true, nil
-  half_written = false
-  if call.first == call.last then
-    if one_call then
-      outcome = decide_banned(call)
-    else
-      fine, outcome = pcall(decide_banned, call)
-    end
+do
+  local all = decide_deferred(decide_banned)
+  if all then
+    return all
   end
-  if fine and not outcome then
-    break
-  end
-  reply[call.place] = fine and outcome or failure(outcome)
-  next_deferred = next_deferred + 1
-end
-if not deferred[next_deferred] then
-  return failed and reply or table.concat(reply)
 end

@@ -153,10 +153,6 @@ local function decide_call(call)
   return table.concat(outcomes, '', call.first, call.last)
 end
 
-for at = next_deferred, #deferred do
-  local call = deferred[at]
-  half_written = false
-  local fine, outcome = try(decide_call, call)
-  reply[call.place] = fine and outcome or failure(outcome)
-end
-return failed and reply or table.concat(reply)
+return decide_deferred(function(call)
+  return try(decide_call, call)
+end)

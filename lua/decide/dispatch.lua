@@ -20,11 +20,14 @@ end
 
 -- Decides a call that may write more than once. An error of the only call is that of the script.
 local function try(decide, call)
+  if not one_call then
+    return decide(call)
+  end
   local fine, outcome = pcall(decide, call)
-  if not fine and one_call then
+  if not fine then
     error(half_written and 'half written: ' .. (type(outcome) == 'table' and outcome.err or outcome) or outcome, 0)
   end
-  return fine, outcome
+  return outcome
 end
 
 -- Leaves a call to the parts below.
@@ -146,5 +149,28 @@ else
   end
 end
 if not deferred then
+  return failed and reply or table.concat(reply)
+end
+
+-- The first of the deferred calls that are left.
+local next_deferred = 1
+
+-- Decides deferred calls in their order, up to the first one of which `decide` has no result. Returns the reply if none is left.
+local function decide_deferred(decide)
+  while deferred[next_deferred] do
+    local call = deferred[next_deferred]
+    half_written = false
+    local fine, outcome = true, nil
+    if one_call then
+      outcome = decide(call)
+    else
+      fine, outcome = pcall(decide, call)
+    end
+    if fine and not outcome then
+      return nil
+    end
+    reply[call.place] = fine and outcome or failure(outcome)
+    next_deferred = next_deferred + 1
+  end
   return failed and reply or table.concat(reply)
 end

@@ -113,6 +113,19 @@ local function make_fast_path()
     return found and found <= states and found or nil
   end
 
+  -- The number of records of a cell, if any, that has as many as are checked, and the second at which the last of them
+  -- expires; nil for a cell of another form, the table of a key of another type, or a cell that is to become one.
+  local function read_header(raw, count)
+    if not raw then
+      return count, 0
+    elseif #raw >= 7 then
+      local format, records, ends = struct.unpack('<BI2I4', raw)
+      if format == 1 and records >= count and records <= 128 and #raw == 7 + records * 14 then
+        return records, ends
+      end
+    end
+  end
+
   -- Returns the result of a call that checks counters of key i, or nil if the fast path does not apply. raw: the content
   -- of the key, if any.
   local function decide_several(i, times, raw)
@@ -121,17 +134,9 @@ local function make_fast_path()
       tail_bytes, shares = read_tail(packed)
     end
     local count = (#packed - 4 - tail_bytes) / 39
-    local records, old_ends = count, 0
-    if raw then
-      local format
-      -- Not the table of a key of another type, nor a cell that is to become one.
-      if #raw < 7 then
-        return nil
-      end
-      format, records, old_ends = struct.unpack('<BI2I4', raw)
-      if format ~= 1 or records < count or records > 128 or #raw ~= 7 + records * 14 then
-        return nil
-      end
+    local records, old_ends = read_header(raw, count)
+    if not records then
+      return nil
     end
     -- If the cell has more records than are checked, only the changed ones are patched.
     local has_more, states = records > count, 7 + records * 6
@@ -232,16 +237,9 @@ local function make_fast_path()
   local function decide_together(i, raw)
     local packed = ARGV[1 + i]
     local count = (#packed - 4) / 39
-    local records, old_ends, last_end = count, 0, 0
-    if raw then
-      local format
-      if #raw < 7 then
-        return nil
-      end
-      format, records, old_ends = struct.unpack('<BI2I4', raw)
-      if format ~= 1 or records < count or records > 128 or #raw ~= 7 + records * 14 then
-        return nil
-      end
+    local records, old_ends = read_header(raw, count)
+    if not records then
+      return nil
     end
     local states, checks, seen, is_vetoed = 7 + records * 6, {}, {}, false
     local has_more = records > count
@@ -275,7 +273,7 @@ local function make_fast_path()
       checks[at] = { id, kind < 8, algorithm, a, b, c, place, passes, a2, b2, c2, p1, p2, counted }
     end
     local outcomes, ids, kept, changed = {}, {}, {}, false
-    last_end = has_more and old_ends or 0
+    local last_end = has_more and old_ends or 0
     for at = 0, count - 1 do
       local id, is_short, algorithm, a, b, c, place, passes, a2, b2, c2, p1, p2, counted = unpack(checks[at])
       if is_vetoed then

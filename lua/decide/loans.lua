@@ -57,13 +57,7 @@ make_loans = function()
           cell.ends, cell.ends_sooner = math.max(cell.ends, until_label), true
         end
       elseif at then
-        local from = state_position(cell, at)
-        cell.ids = string.sub(cell.ids, 1, at * ID) .. string.sub(cell.ids, at * ID + ID + 1)
-        cell.states = string.sub(cell.states, 1, from - 1) .. string.sub(cell.states, from + STATE)
-        cell.changed, cell.ends_sooner = true, true
-        if cell.account then
-          cell.account()
-        end
+        remove_record(cell, at, kind)
       end
     end,
 

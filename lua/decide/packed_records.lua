@@ -194,6 +194,16 @@ local function store_record(cell, id, at, kind, a, b, c)
   end
 end
 
+-- Removes the record at a position, which is stored under the kind.
+local function remove_record(cell, at, kind)
+  replace_state(cell, at, kind, '')
+  cell.ids = string.sub(cell.ids, 1, at * ID) .. string.sub(cell.ids, at * ID + ID + 1)
+  cell.changed, cell.ends_sooner = true, true
+  if cell.account then
+    cell.account()
+  end
+end
+
 -- Records of bans and of loans; make_ban_records and make_loans are called on first use.
 local ban_records, make_ban_records
 local loans, make_loans

@@ -398,22 +398,11 @@ local function make_budgets()
       set(budget, name, batch)
     end
     set(budget, 'p', budget.pending)
-    set(
-      budget,
-      'h',
-      struct.pack(
-        BUDGET_HEADER,
-        budget.ends,
-        budget.used,
-        budget.held,
-        budget.first,
-        budget.last,
-        budget.first_end,
-        budget.last_end,
-        budget.count,
-        budget.expires
-      )
+    local b = budget
+    local header = struct.pack(
+      BUDGET_HEADER, b.ends, b.used, b.held, b.first, b.last, b.first_end, b.last_end, b.count, b.expires
     )
+    set(budget, 'h', header)
     write_command('HSET', budget.key, unpack(budget.fields))
     if sets_expiry then
       local millis = now.given and 3600000 or budget.expires * 1000 - math.floor(now.micros / 1000)

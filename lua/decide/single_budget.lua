@@ -125,28 +125,13 @@ local function decide_budget(call)
   return #outcomes == 1 and outcomes[1] or table.concat(outcomes)
 end
 
--- The first of the deferred calls that are left.
-local next_deferred = 1
-while deferred[next_deferred] do
-  local call = deferred[next_deferred]
-  local fine, outcome = true, nil
-  half_written = false
-  if call.first == call.last and call.times == 1 and string.byte(ARGV[1 + call.first], 10) % 16 == BUDGET then
-    if one_call then
-      outcome = decide_lease(call)
-    else
-      fine, outcome = pcall(decide_lease, call)
+do
+  local all = decide_deferred(function(call)
+    if call.first == call.last and call.times == 1 and string.byte(ARGV[1 + call.first], 10) % 16 == BUDGET then
+      return decide_lease(call) or try(decide_budget, call)
     end
-    if fine and not outcome then
-      fine, outcome = try(decide_budget, call)
-    end
+  end)
+  if all then
+    return all
   end
-  if fine and not outcome then
-    break
-  end
-  reply[call.place] = fine and outcome or failure(outcome)
-  next_deferred = next_deferred + 1
-end
-if not deferred[next_deferred] then
-  return failed and reply or table.concat(reply)
 end
