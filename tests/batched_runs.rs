@@ -49,7 +49,7 @@ async fn a_key_of_another_type_fails_alone() {
     connection.set::<_, _, ()>(key(&calls[4]), "\u{2}a format of tomorrow").expect("an answer");
     let runs: Vec<_> = calls.iter().map(Run::once).collect();
     for round in 1..=2 {
-        let outcomes = store.decide_runs(&runs, CommandKeys::Any).await.expect("most are decided");
+        let outcomes = store.decide_runs(&runs, CommandKeys::NoSlots).await.expect("most are decided");
         for at in [0, 2, 5] {
             assert_eq!(used(&outcomes[at]), round, "{at}");
         }
@@ -64,7 +64,10 @@ async fn a_key_of_another_type_fails_alone() {
     assert_eq!(connection.lrange::<_, Vec<String>>(key(&calls[1]), 0, -1).expect("a list"), ["theirs"]);
     assert_eq!(connection.get::<_, String>(key(&calls[3])).expect("a string"), "theirs");
     // Alone, it is the answer as a whole.
-    assert!(matches!(store.decide_runs(&runs[1..2], CommandKeys::Any).await, Err(StoreError::Refused(_))));
+    assert!(matches!(
+        store.decide_runs(&runs[1..2], CommandKeys::NoSlots).await,
+        Err(StoreError::Refused(_))
+    ));
 }
 
 #[tokio::test]
@@ -82,7 +85,7 @@ async fn two_runs_of_one_key_see_each_other() {
     );
     let reset = call("a", &[(0, policy(Algorithm::FixedWindow, 1_000, 31_536_000), Hits::reset())]);
     let runs = [&one, &one, &other, &both, &reset, &one].map(Run::once);
-    let outcomes = store.decide_runs(&runs, CommandKeys::Any).await.expect("all are decided");
+    let outcomes = store.decide_runs(&runs, CommandKeys::NoSlots).await.expect("all are decided");
     let used: Vec<_> = outcomes.iter().map(used).collect();
     assert_eq!(used, [1, 2, 1, 3, 0, 1]);
 }
@@ -144,7 +147,7 @@ async fn a_changed_end_updates_the_expiry() {
     let wish = Prefetch { max_tokens: 30, share: u16::MAX, hold_millis: 100 };
     let charge = bucket(Hits::ONE);
     let run = Run { request: &charge, times: 1, prefetches: &[wish], reported: &[] };
-    let outcomes = store.decide_runs(&[run], CommandKeys::Any).await.expect("it is decided");
+    let outcomes = store.decide_runs(&[run], CommandKeys::NoSlots).await.expect("it is decided");
     assert_eq!(outcomes[0].as_ref().expect("it is decided").prefetched[..], [30]);
     assert!((38_000..=42_000).contains(&ttl(&redis, &day)), "{}", ttl(&redis, &day));
     store.decide(&bucket(Hits::reset())).await.expect("it is decided");
@@ -173,10 +176,10 @@ async fn a_demoted_server_is_replaced_by_a_new_connection() {
     let store = redis.store();
     let calls = ["a", "b"].map(|name| charge(name, Algorithm::FixedWindow, 31_536_000));
     let runs = calls.each_ref().map(Run::once);
-    store.decide_runs(&runs, CommandKeys::Any).await.expect("all are decided");
+    store.decide_runs(&runs, CommandKeys::NoSlots).await.expect("all are decided");
     redis::cmd("REPLICAOF").arg("127.0.0.1").arg(1).query::<()>(&mut redis.connect()).expect("an answer");
     let before = connections(&redis);
-    let outcomes = store.decide_runs(&runs, CommandKeys::Any).await.expect("an answer");
+    let outcomes = store.decide_runs(&runs, CommandKeys::NoSlots).await.expect("an answer");
     for outcome in outcomes {
         assert!(matches!(outcome, Err(StoreError::Declined(error)) if error.contains("read only")));
     }

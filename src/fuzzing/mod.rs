@@ -8,4 +8,4 @@ pub use crate::{
     http::fuzzing::request,
 };
 pub use tollgate_rules::config::fuzzing::configuration;
-pub use tollgate_store::{key::fuzzing::keys, redis::replies};
+pub use tollgate_store::fuzz::{keys, replies};

@@ -82,7 +82,7 @@ impl Together {
             .map(|call| Run { request: call, times: self.times, prefetches: &[], reported: &[] })
             .collect();
         let before = processor_time(redis);
-        let decisions = runs.chunks(self.runs).map(|runs| store.decide_runs(runs, CommandKeys::Any));
+        let decisions = runs.chunks(self.runs).map(|runs| store.decide_runs(runs, CommandKeys::NoSlots));
         let mut decisions = stream::iter(decisions).buffer_unordered(IN_FLIGHT / self.runs);
         while let Some(outcomes) = decisions.next().await {
             assert!(outcomes.expect("the store decides").iter().all(Result::is_ok));

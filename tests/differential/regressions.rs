@@ -96,7 +96,7 @@ async fn a_bucket_ahead_of_the_clock_stays_for_each_denied_call() {
         let one = call(&name, &[(0, large, Hits::ONE)]);
         if is_run {
             let run = Run { request: &one, times: 2, prefetches: &[], reported: &[] };
-            store(2_000_000_000).decide_runs(&[run], CommandKeys::Any).await.expect("decided");
+            store(2_000_000_000).decide_runs(&[run], CommandKeys::NoSlots).await.expect("decided");
         } else {
             for _ in 0..2 {
                 store(2_000_000_000).decide(&one).await.expect("decided");

@@ -208,7 +208,7 @@ impl Redis {
     /// The keys of the commands of a history: of every second one across slots, where the server permits that.
     pub(crate) fn command_keys(&self, number: u64) -> CommandKeys {
         let is_across = number % 2 == 1 && major_version(&mut self.connect()) >= 7;
-        if is_across { CommandKeys::AnySlotOfNode } else { CommandKeys::Any }
+        if is_across { CommandKeys::AnySlotOfNode } else { CommandKeys::NoSlots }
     }
 
     pub(crate) fn store(&self) -> RedisStore {

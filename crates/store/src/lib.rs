@@ -6,7 +6,8 @@ pub mod request;
 pub mod key;
 mod background_refund;
 mod error;
-mod late_reply;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 pub mod loans;
 pub mod memory;
 pub mod metrics;
@@ -26,8 +27,7 @@ use tollgate_core::{
 
 pub use self::{
     background_refund::BackgroundQueue,
-    error::StoreError,
-    late_reply::{LateOutcome, LateReply},
+    error::{LateOutcome, LateReply, StoreError},
     memory::MemoryStore,
     redis::{LastVerdicts, RedisStore},
 };
@@ -158,4 +158,9 @@ impl Store {
             Self::PrimaryRouter(_) => Err(StoreError::Overloaded),
         }
     }
+}
+
+/// The instant a time after another one; the latter if it cannot be represented.
+pub(crate) fn after(now: Instant, time: Duration) -> Instant {
+    now.checked_add(time).unwrap_or(now)
 }

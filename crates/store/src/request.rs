@@ -183,14 +183,24 @@ impl TagRequest {
         Self { is_of_rule: self.is_of_rule, ..Self::new(self.charging, key, check) }
     }
 
+    /// The name of the first cell.
+    pub fn key(&self) -> Option<&CellKey> {
+        self.cells.first().map(|cell| &cell.key)
+    }
+
     /// The hash tag shared by the cells.
     pub fn tag(&self) -> &[u8] {
-        self.cells.first().map(|cell| cell.key.tag()).unwrap_or_default()
+        self.key().map(CellKey::tag).unwrap_or_default()
+    }
+
+    /// The Redis Cluster slot of the cells.
+    pub fn slot(&self) -> u16 {
+        self.key().map_or(0, CellKey::slot)
     }
 
     /// Whether the primary region decides its counters for all regions.
     pub fn is_at_primary(&self) -> bool {
-        self.cells.first().is_some_and(|cell| cell.key.is_at_primary())
+        self.key().is_some_and(CellKey::is_at_primary)
     }
 
     /// Adds a check to the cell `key`, whose tag must be that of this request.

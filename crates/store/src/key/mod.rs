@@ -13,15 +13,11 @@
 //! Names are injective whatever the parts contain: the characters that structure a name are escaped inside the parts,
 //! braces among them, so that Redis finds the hash tag at the intended place. Long tags are hashed.
 
-#[cfg(any(test, feature = "fuzzing"))]
-pub mod fuzzing;
-mod primary;
-
 use std::fmt;
 
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
-use tollgate_core::{RecordId, algorithm::Algorithm, descriptor::Entry};
+use tollgate_core::{RecordId, algorithm::Algorithm, descriptor::Entry, region::hash_of};
 
 /// Tags longer than this are replaced by their hash.
 const MAX_TAG_BYTES: usize = 160;
@@ -31,6 +27,12 @@ const MAX_PEER_BYTES: usize = 2 * MAX_TAG_BYTES + 64;
 
 /// Inline for most names. A longer name is allocated, which is cheaper than copying a larger inline buffer for all.
 type Bytes = SmallVec<[u8; 64]>;
+
+/// Mark of a tag of the primary region, behind its brace.
+const PRIMARY_MARK: u8 = b'~';
+
+/// Keys and values.
+type Pairs = Vec<(String, String)>;
 
 /// The name of one cell: its hash tag in braces, and a suffix that distinguishes the cells of a tag.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -43,14 +45,14 @@ pub struct CellKey {
 impl CellKey {
     /// The cell of the counters in `domain` whose open values are those of `entries`, in order.
     pub fn open<'a>(domain: &str, entries: impl Iterator<Item = Entry<'a>>) -> Self {
-        let mut bytes = start(domain);
+        let mut bytes = start(b"{", domain);
         write_entries(&mut bytes, entries);
         Self::close(bytes)
     }
 
     /// The cell of the one counter in `domain` that has no open values.
     pub fn global(domain: &str, record: RecordId) -> Self {
-        let mut bytes = start(domain);
+        let mut bytes = start(b"{", domain);
         bytes.push(b'@');
         write_id(&mut bytes, record);
         Self::close(bytes)
@@ -106,12 +108,11 @@ impl CellKey {
     /// The cell of another region's counter in `domain`, by its name; `None` for a name that no counter of the domain in a
     /// shared cell has.
     pub fn of_peer(domain: &str, name: &[u8]) -> Option<Self> {
-        if name.len() > MAX_PEER_BYTES || !(name.starts_with(&start(domain)) || name.starts_with(b"{#")) {
+        if name.len() > MAX_PEER_BYTES || !(name.starts_with(&start(b"{", domain)) || name.starts_with(b"{#"))
+        {
             return None;
         }
-        // A brace within a part is escaped.
-        let tag = name.iter().position(|byte| *byte == b'}')?.checked_add(1)?;
-        let rest = name.get(tag..)?;
+        let (tag, rest) = split_tag(name)?;
         let is_plain = rest.is_empty() || rest.first() == Some(&b'+');
         (is_plain && !rest.contains(&b'~')).then(|| Self { bytes: Bytes::from_slice(name), tag })
     }
@@ -147,6 +148,56 @@ impl CellKey {
     }
 }
 
+/// Counters that the primary region decides for all regions.
+impl CellKey {
+    /// The cell of the same counters in `domain` at the primary region.
+    #[must_use]
+    pub fn at_primary(self, domain: &str) -> Self {
+        let mut bytes = Bytes::from_slice(b"{~");
+        // A hashed tag does not show its domain.
+        if self.bytes.get(1) == Some(&b'#') {
+            write_domain(&mut bytes, domain);
+        }
+        let added = bytes.len().saturating_sub(1);
+        bytes.extend_from_slice(self.bytes.get(1..).unwrap_or_default());
+        Self { bytes, tag: self.tag.saturating_add(added) }
+    }
+
+    /// Whether the primary region decides its counters for all regions.
+    pub fn is_at_primary(&self) -> bool {
+        self.bytes.get(1) == Some(&PRIMARY_MARK)
+    }
+
+    /// The cell of the counter `record` in `domain` that a call of another region names; `None` for a name that no counter
+    /// of the domain at the primary region has. `has_own_key`: whether the counter's algorithm needs a key of its own.
+    pub fn of_call(domain: &str, name: &[u8], record: RecordId, has_own_key: bool) -> Option<Self> {
+        let is_of_domain = name.starts_with(&start(b"{~", domain)) || name.starts_with(&hashed_start(domain));
+        if name.len() > MAX_PEER_BYTES || !is_of_domain {
+            return None;
+        }
+        let (tag, mut rest) = split_tag(name)?;
+        if has_own_key {
+            let mut own = Bytes::from_slice(b"~");
+            write_id(&mut own, record);
+            rest = rest.strip_suffix(own.as_slice())?;
+        }
+        let is_plain = rest.is_empty() || rest.first() == Some(&b'+');
+        let is_clean = !rest.iter().any(|byte| matches!(byte, 0..=b' ' | b'{' | b'}' | b'~' | 0x7f));
+        (is_plain && is_clean).then(|| Self { bytes: Bytes::from_slice(name), tag })
+    }
+
+    /// The open values in the name of a cell in `domain` at the primary region, in the name's order; `None` if a part of it
+    /// is hashed.
+    pub fn open_values(&self, domain: &str) -> Option<Pairs> {
+        let tag = self.tag().strip_prefix(start(b"{~", domain).as_slice())?.strip_suffix(b"}")?;
+        let beyond = self.bytes.get(self.tag..).unwrap_or_default();
+        let beyond = beyond.split(|byte| *byte == b'~').next().unwrap_or_default();
+        let parts = [tag, beyond.strip_prefix(b"+").unwrap_or_default()];
+        let entries = parts.into_iter().filter(|part| !part.is_empty() && part.first() != Some(&b'@'));
+        entries.flat_map(|part| part.split(|byte| *byte == b',')).map(pair).collect()
+    }
+}
+
 /// The Redis Cluster slot of the keys with a hash tag, given without its braces.
 pub const fn slot_of(tag: &[u8]) -> u16 {
     crc16(tag) % 16_384
@@ -164,12 +215,19 @@ impl fmt::Debug for CellKey {
     }
 }
 
-fn start(domain: &str) -> Bytes {
-    let mut bytes = Bytes::new();
-    bytes.push(b'{');
+/// The beginning of a name in `domain`, with its first characters.
+fn start(opening: &[u8], domain: &str) -> Bytes {
+    let mut bytes = Bytes::from_slice(opening);
     escape(&mut bytes, domain);
     bytes.push(b'|');
     bytes
+}
+
+/// The length of a name's tag with its braces, and the rest of the name.
+fn split_tag(name: &[u8]) -> Option<(usize, &[u8])> {
+    // A brace within a part is escaped.
+    let tag = name.iter().position(|byte| *byte == b'}')?.checked_add(1)?;
+    Some((tag, name.get(tag..)?))
 }
 
 /// Replaces all but the first `kept` bytes by their hash, if they are too long.
@@ -204,12 +262,11 @@ fn escape(bytes: &mut Bytes, text: &str) {
         return bytes.extend_from_slice(text.as_bytes());
     }
     for byte in text.bytes() {
-        match is_literal(byte) {
-            true => bytes.push(byte),
-            false => {
-                bytes.push(b'%');
-                write_hex(bytes, &[byte]);
-            }
+        if is_literal(byte) {
+            bytes.push(byte);
+        } else {
+            bytes.push(b'%');
+            write_hex(bytes, &[byte]);
         }
     }
 }
@@ -259,127 +316,38 @@ const CRC16_OF_BYTE: [u16; 256] = {
     table
 };
 
-#[cfg(test)]
-mod tests {
-    use proptest::{collection::vec, prelude::*};
-
-    use super::*;
-
-    fn key(domain: &str, entries: &[(String, String)]) -> CellKey {
-        CellKey::open(domain, entries.iter().map(|(key, value)| Entry { key, value }))
-    }
-
-    fn pairs(entries: &[(&str, &str)]) -> Vec<(String, String)> {
-        entries.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
-    }
-
-    #[test]
-    fn a_name_of_another_region_is_taken_only_if_a_shared_counter_of_the_domain_has_it() {
-        let entry = |value| Entry { key: "k}", value };
-        let long = "v".repeat(300);
-        for cell in [
-            CellKey::open("d|{", [entry("a~b")].into_iter()),
-            CellKey::open("d|{", [entry("a")].into_iter()).with_entries([entry("b")].into_iter()),
-            CellKey::open("d|{", [entry(&long)].into_iter()).with_entries([entry(&long)].into_iter()),
-        ] {
-            assert_eq!(CellKey::of_peer("d|{", cell.as_bytes()), Some(cell.clone()));
-        }
-        let plain = CellKey::open("d", [entry("a")].into_iter());
-        assert_eq!(CellKey::of_peer("e", plain.as_bytes()), None);
-        for name in ["", "{d|", "{d|k=v}~utilization", "{d|k=v}~0.60", "{d|k=v}more", "{tollgate-rules}head"]
-        {
-            assert_eq!(CellKey::of_peer("d", name.as_bytes()), None, "{name}");
-        }
-        assert_eq!(CellKey::of_peer("d", format!("{{d|{long}{long}}}").as_bytes()), None);
-    }
-
-    #[test]
-    fn names_are_readable_and_escape_their_structure() {
-        assert_eq!(key("edge", &pairs(&[("api_key", "abc")])).to_string(), "{edge|api_key=abc}");
-        assert_eq!(key("a|b", &pairs(&[("k{", "v}"), ("", "")])).to_string(), "{a%7cb|k%7b=v%7d,=}");
-        let cell = key("edge", &pairs(&[("k", "v")])).limit_override(None, Algorithm::FixedWindow, 60);
-        assert_eq!(cell.to_string(), "{edge|k=v}~0.60");
-        assert_eq!(cell.tag(), b"{edge|k=v}");
-    }
-
-    #[test]
-    fn a_long_tag_is_hashed_and_its_cells_keep_their_ends_apart() {
-        let long = key("edge", &pairs(&[("k", &"v".repeat(10_000))]));
-        assert_eq!(long.as_bytes().len(), 35);
-        let other = long.clone().limit_override(None, Algorithm::FixedWindow, 60);
-        assert_eq!(other.tag(), long.tag());
-        assert_ne!(other, long);
-        assert_ne!(long.tag(), key("edge", &pairs(&[("k", &"v".repeat(10_001))])).tag());
-    }
-
-    #[test]
-    fn slots_are_those_that_redis_documents() {
-        assert_eq!(crc16(b"123456789"), 0x31c3);
-        // `CLUSTER KEYSLOT {foo}` and `CLUSTER KEYSLOT foo` return 12182.
-        assert_eq!(crc16(b"foo") % 16_384, 12_182);
-    }
-
-    /// Text of the characters that structure names, and some others.
-    fn awkward() -> impl Strategy<Value = String> {
-        prop_oneof!["[{}|=,%@#~ a0é\n]{0,6}", ".{0,8}"]
-    }
-
-    /// Open values beyond the tag's, and the choice among the other suffixes of a name.
-    type CellParts = (Vec<(String, String)>, u32);
-
-    fn cell_parts() -> impl Strategy<Value = CellParts> {
-        let long = Just(vec![("k".to_owned(), "v".repeat(10_000))]);
-        (prop_oneof![4 => vec((awkward(), awkward()), 0..3), 1 => long], 0..6_u32)
-    }
-
-    fn cell(tag: &CellKey, (more, ending): &CellParts) -> CellKey {
-        let mut cell = tag.clone();
-        if !more.is_empty() {
-            cell = cell.with_entries(more.iter().map(|(key, value)| Entry { key, value }));
-        }
-        let record = RecordId::alone(Algorithm::Concurrency);
-        match ending {
-            0 => cell,
-            1 => cell.dedicated(record),
-            2 => cell.dedicated(RecordId::alone(Algorithm::SlidingWindowLog)),
-            3 => cell.limit_override(None, Algorithm::FixedWindow, 60),
-            4 => cell.limit_override(Some(record), Algorithm::FixedWindow, 60),
-            _ => cell.limit_override(Some(record), Algorithm::TokenBucket, 60),
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn different_parts_make_different_names(
-            domains in (awkward(), awkward()),
-            left in vec((awkward(), awkward()), 1..4),
-            right in vec((awkward(), awkward()), 1..4),
-        ) {
-            let same = domains.0 == domains.1 && left == right;
-            prop_assert_eq!(key(&domains.0, &left) == key(&domains.1, &right), same);
-        }
-
-        #[test]
-        fn different_cells_of_one_tag_have_different_names(
-            entries in vec((awkward(), awkward()), 1..3),
-            left in cell_parts(),
-            right in cell_parts(),
-        ) {
-            let tag = key("d", &entries);
-            let (first, second) = (cell(&tag, &left), cell(&tag, &right));
-            prop_assert_eq!(first.tag(), second.tag());
-            prop_assert_eq!(first == second, left == right);
-            prop_assert_eq!(first == tag, left == (Vec::new(), 0));
-            // The memory taken by a counter's name is bounded whatever clients send.
-            prop_assert!(first.as_bytes().len() <= 352);
-        }
-
-        #[test]
-        fn redis_finds_the_tag_where_we_put_it(domain in awkward(), entries in vec((awkward(), awkward()), 1..3)) {
-            let key = key(&domain, &entries);
-            let inner = &key.tag()[1..key.tag().len() - 1];
-            let braces = inner.iter().filter(|byte| matches!(byte, b'{' | b'}')).count();
-            prop_assert!(!inner.is_empty() && braces == 0);
-        }
-    }
+fn hashed_start(domain: &str) -> Bytes {
+    let mut bytes = Bytes::from_slice(b"{~");
+    write_domain(&mut bytes, domain);
+    bytes.push(b'#');
+    bytes
 }
+
+fn write_domain(bytes: &mut Bytes, domain: &str) {
+    write_hex(bytes, &hash_of(domain.as_bytes()).to_be_bytes());
+}
+
+/// Key and value of an entry in a name.
+fn pair(entry: &[u8]) -> Option<(String, String)> {
+    let at = entry.iter().position(|byte| *byte == b'=')?;
+    let (key, value) = entry.split_at(at);
+    Some((unescape(key)?, unescape(value.get(1..)?)?))
+}
+
+fn unescape(text: &[u8]) -> Option<String> {
+    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text);
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let digits = str::from_utf8(rest.get(..2)?).ok()?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = rest.get(2..)?;
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests;

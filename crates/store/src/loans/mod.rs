@@ -5,31 +5,33 @@
 //! meantime; otherwise the step runs again on the new content. With the ledger it writes the totals that decisions read,
 //! which stand in the counter's cell.
 
-mod totals;
 mod watch;
-
-/// The protocol of loans.
-pub use tollgate_regions as regions;
-
-pub use self::watch::{ShareWatch, Shortage};
 
 use std::num::NonZeroU64;
 
 use tollgate_core::{
     RecordId,
     algorithm::{
-        CounterState, LoanTotals, Policy, RegionShare, Words,
+        CounterState, Loan, LoanTotals, Policy, RegionShare, Words,
         effective_limit::{fill_micros, full_at, label},
     },
     clock::Timestamp,
 };
+/// The protocol of loans.
+pub use tollgate_regions as regions;
 use tollgate_regions::{
     ledger::Ledger,
     protocol::{self, Usage},
     terms::{Kind, Moment, Terms},
 };
 
+pub use self::watch::{ShareWatch, Shortage};
 use crate::{StoreError, key::CellKey};
+
+const MICROS_PER_SECOND: u64 = 1_000_000;
+
+/// Ends of loans that are looked at: more than the regions of a table can have at once.
+const MAX_ENDS: usize = 512;
 
 /// Time for which a ledger is kept after the last transaction, in milliseconds, even without loans.
 const MIN_LEDGER_TTL_MILLIS: u64 = 60_000;
@@ -130,14 +132,15 @@ impl SharedCounter {
         let full_before = full_at(&self.policy, &CounterState::Words(snapshot.state)).max(loans.now.micros);
         let result = step(&mut loans);
         let label = label(&self.policy, &CounterState::Words(snapshot.state), snapshot.now);
-        let totals = totals::of(&loans.ledger, &loans.terms, loans.now.label);
+        let totals = totals_of(&loans.ledger, &loans.terms, loans.now.label);
         let after = totals.effective(&self.share, label);
         let is_bucket = matches!(self.policy, Policy::TokenBucket(_));
         let change = Change {
             label,
-            most: match is_bucket {
-                true => loans.max_full_at,
-                false => (after < before).then(|| after.max(used).into()),
+            most: if is_bucket {
+                loans.max_full_at
+            } else {
+                (after < before).then(|| after.max(used).into())
             },
             totals,
             full_later: loans.full_at.saturating_sub(full_before),
@@ -146,7 +149,7 @@ impl SharedCounter {
         };
         let is_new = change.ledger != snapshot.ledger
             || change.full_later > 0
-            || totals::differ(&totals, &snapshot.totals, label);
+            || totals_differ(&totals, &snapshot.totals, label);
         Ok((result, is_new.then_some(change)))
     }
 
@@ -202,6 +205,50 @@ fn text_of(ledger: &Ledger) -> String {
 fn ledger_of(text: &str) -> Result<Ledger, StoreError> {
     let fields = text.lines().map(|line| line.split_once(' ').unwrap_or((line, "")));
     Ledger::from_fields(fields).map_err(|error| StoreError::Refused(error.to_string()))
+}
+
+/// Totals of a ledger at a label: what is borrowed, until any of it ends; and what is lent, until all of it has ended. So
+/// they never allow more than the ledger does, and are exact until the first change of it.
+fn totals_of(ledger: &Ledger, terms: &Terms, label: u64) -> LoanTotals {
+    let hits = |amount: u64| u32::try_from(amount).unwrap_or(u32::MAX);
+    let (borrowed, lent) = (ledger.borrowed(label), ledger.lent(label));
+    let borrowed_until = last_label(ledger, label, |label| ledger.borrowed(label) >= borrowed);
+    let lent_until = last_label(ledger, label, |label| ledger.lent(label) > 0);
+    // Unless the end is settled before, a bucket has what it lent again when its refill since then would fill it: that
+    // makes no tokens.
+    let lent_until = match terms.kind {
+        Kind::TokenBucket { capacity, .. } => lent_until.saturating_add(capacity),
+        _ => lent_until,
+    };
+    let is_label = terms.kind.label_step().is_some();
+    let word = |label: u64| u32::try_from(label).unwrap_or(u32::MAX);
+    // A label of a second is the end of it.
+    let (first, last) = if is_label {
+        (word(borrowed_until), word(lent_until))
+    } else {
+        (word(borrowed_until / MICROS_PER_SECOND), word((lent_until / MICROS_PER_SECOND).saturating_add(1)))
+    };
+    let loan = |hits, until| if hits == 0 { Loan::default() } else { Loan { hits, until } };
+    LoanTotals { borrowed: loan(hits(borrowed), first), lent: loan(hits(lent), last) }
+}
+
+/// The last label up to which a condition holds that holds at `label`.
+fn last_label(ledger: &Ledger, label: u64, holds: impl Fn(u64) -> bool) -> u64 {
+    let mut last = ledger.good_until(label);
+    for _ in 0..MAX_ENDS {
+        let next = last.saturating_add(1);
+        if last == u64::MAX || !holds(next) {
+            break;
+        }
+        last = ledger.good_until(next);
+    }
+    last
+}
+
+/// Whether totals differ in what they allow from a label on.
+fn totals_differ(one: &LoanTotals, other: &LoanTotals, label: u32) -> bool {
+    let active = |loan: Loan| if loan.hits > 0 && loan.until >= label { loan } else { Loan::default() };
+    active(one.borrowed) != active(other.borrowed) || active(one.lent) != active(other.lent)
 }
 
 #[cfg(test)]

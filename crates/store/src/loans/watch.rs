@@ -184,12 +184,13 @@ impl ShareWatch {
         let entry = demands.entry(hash);
         entry.demand.add(now.micros, hits);
         let is_quiet = now.micros < entry.quiet_until && !is_waiting;
-        if is_quiet && entry.quiet_until <= now.micros.saturating_add(REPORT_MICROS) {
+        let quiet_until = now.micros.saturating_add(REPORT_MICROS);
+        if is_quiet && entry.quiet_until <= quiet_until {
             return None;
         }
         let demand = self.shared.of_region(entry.demand);
         let want = policy::shortage(&terms, now, effective, usage, denied, &demand)?;
-        entry.quiet_until = now.micros.saturating_add(REPORT_MICROS);
+        entry.quiet_until = quiet_until;
         drop(demands);
         Some(self.shared.report(Shortage { counter, want, denied, demand }))
     }

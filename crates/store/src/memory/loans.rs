@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use tollgate_core::{
+    RecordId,
     algorithm::{
         CounterState, LoanTotals, Policy, RegionShare,
         effective_limit::{fill_later, label},
@@ -10,9 +11,10 @@ use tollgate_core::{
     clock::Timestamp,
 };
 
-use super::{CounterKey, EvictionRank, MemoryStore, SHARDS, shard::Shard};
+use super::{CounterKey, EvictionRank, MemoryStore, shard::Shard};
 use crate::{
     StoreError,
+    key::CellKey,
     loans::{Change, Loans, SharedCounter, Snapshot},
     request::{Cell, Check},
 };
@@ -48,14 +50,14 @@ impl LoanBook {
             return None;
         }
         let share = check.share.filter(|_| check.policy.can_be_lent())?;
-        let entry = self.entries.get(&*name(cell.key.as_bytes(), check.record.as_bytes()))?;
+        let entry = self.entries.get(&*book_name(&cell.key, check.record))?;
         Some(LoanedShare { share, totals: entry.totals })
     }
 
     /// Keeps what a bucket has lent until it is full.
     pub(super) fn prolong(&mut self, cell: &Cell, check: &Check, now: Timestamp, full_at: u32) {
         if matches!(check.policy, Policy::TokenBucket(_))
-            && let Some(entry) = self.entries.get_mut(&*name(cell.key.as_bytes(), check.record.as_bytes()))
+            && let Some(entry) = self.entries.get_mut(&*book_name(&cell.key, check.record))
         {
             entry.totals.prolong(now, full_at);
         }
@@ -85,13 +87,10 @@ pub(crate) fn with_loans<T>(
     mut step: impl FnMut(&mut Loans) -> T,
 ) -> Result<T, StoreError> {
     let shared = &*store.shared;
-    let at = shared.hash_of(counter.cell.tag()) % SHARDS;
-    let Some(shard) = shared.shards.get(at) else {
+    let Some((mut shard, now)) = shared.lock(counter.cell.tag()) else {
         return Err(StoreError::Declined("no such shard".into()));
     };
-    let mut shard = shard.0.lock();
-    let now = shared.clock.now();
-    let book_name = name(counter.cell.as_bytes(), counter.record.as_bytes());
+    let book_name = book_name(&counter.cell, counter.record);
     if !shard.loans.has_room(&book_name, now) {
         return Err(StoreError::Declined("too many counters with loans".into()));
     }
@@ -109,18 +108,12 @@ pub(crate) fn with_loans<T>(
     };
     let (result, change) = counter.run(&snapshot, &mut step)?;
     if let Some(change) = change {
-        write(&mut shard, counter, (&counter_name, book_name), now, change);
+        write(&mut shard, &counter_name, counter, now, change);
     }
     Ok(result)
 }
 
-fn write(
-    shard: &mut Shard,
-    counter: &SharedCounter,
-    (name, book_name): (&CounterKey<'_>, Box<[u8]>),
-    now: Timestamp,
-    change: Change,
-) {
+fn write(shard: &mut Shard, name: &CounterKey<'_>, counter: &SharedCounter, now: Timestamp, change: Change) {
     let mut totals = change.totals;
     if let Policy::TokenBucket(_) = counter.policy {
         let full_at = shard.decide(name, now, |state| {
@@ -132,9 +125,9 @@ fn write(
     }
     let ttl = u32::try_from(change.ttl_millis.div_ceil(1_000)).unwrap_or(u32::MAX);
     let entry = LoanEntry { totals, ledger: change.ledger, expires_at: now.seconds().saturating_add(ttl) };
-    shard.loans.entries.insert(book_name, entry);
+    shard.loans.entries.insert(book_name(&counter.cell, counter.record), entry);
 }
 
-fn name(cell: &[u8], record: &[u8]) -> Box<[u8]> {
-    [cell, record].concat().into()
+fn book_name(cell: &CellKey, record: RecordId) -> Box<[u8]> {
+    [cell.as_bytes(), record.as_bytes()].concat().into()
 }

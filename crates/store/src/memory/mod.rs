@@ -1,27 +1,24 @@
 //! Memory store: counters in this process, bounded in number.
 
-mod bans;
-mod counter_key;
 mod loans;
 mod shard;
 mod slab;
-mod eviction;
 
 use std::{array, hash::BuildHasher as _, sync::Arc};
 
 use foldhash::quality::RandomState;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use tollgate_core::{
     RecordId,
     algorithm::{Charging, CounterState, Policy, Verdict},
-    ban::Ban,
+    ban::{Ban, BanCheck, BanEffect, BanRecord},
     clock::{Clock, Timestamp},
     descriptor::Hits,
 };
 
 pub(crate) use self::loans::with_loans;
-use self::{bans::ActiveBans, counter_key::CounterKey, eviction::EvictionRank, shard::Shard};
+use self::shard::{CounterKey, EvictionRank, Shard};
 use super::{
     key::CellKey,
     request::{Cell, Check, TagRequest, Verdicts},
@@ -88,12 +85,12 @@ enum PrecheckState {
 
 impl PrecheckState {
     fn of(state: &mut CounterState, policy: &Policy) -> Self {
-        match policy.algorithm().has_own_key() {
-            true => Self::Queue { earlier: 0 },
-            false => Self::Copy(state.clone()),
-        }
+        if policy.algorithm().has_own_key() { Self::Queue { earlier: 0 } } else { Self::Copy(state.clone()) }
     }
 }
+
+/// The active ban of each check of a request; empty for a request without bans.
+type ActiveBans = SmallVec<[Option<Ban>; 1]>;
 
 /// Occupancy of a memory store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,8 +102,10 @@ pub struct Occupancy {
 }
 
 impl SharedShards {
-    fn hash_of(&self, tag: &[u8]) -> usize {
-        self.hasher.hash_one(tag) as usize
+    /// Locks the shard of a hash tag, and reads the time under the lock, so that it is monotonic within a shard.
+    fn lock(&self, tag: &[u8]) -> Option<(MutexGuard<'_, Shard>, Timestamp)> {
+        let shard = self.shards.get(self.hasher.hash_one(tag) as usize % SHARDS)?.0.lock();
+        Some((shard, self.clock.now()))
     }
 }
 
@@ -122,12 +121,7 @@ impl MemoryStore {
 
     /// Decides a request in one step.
     pub fn decide(&self, request: &TagRequest) -> Verdicts {
-        let shared = &*self.shared;
-        let at = shared.hash_of(request.tag()) % SHARDS;
-        let Some(shard) = shared.shards.get(at) else { return Verdicts::new() };
-        let mut shard = shard.0.lock();
-        // Read under the lock, so that time is monotonic within a shard.
-        let now = shared.clock.now();
+        let Some((mut shard, now)) = self.shared.lock(request.tag()) else { return Verdicts::new() };
         let bans = self.settle_bans(&mut shard, request, now);
         let vetoed = match request.charging {
             Charging::Independent => None,
@@ -137,9 +131,10 @@ impl MemoryStore {
         for (at, (cell, check)) in request.checks_with_cells().enumerate() {
             let passes = vetoed.as_ref().and_then(|passes| passes.get(at).copied());
             let ban = bans.get(at).copied().flatten();
-            let mode = match is_banned(ban.as_ref(), check) {
-                true => ChargeMode::Withhold { passes: false },
-                false => ChargeMode::of(check, request.charging, passes),
+            let mode = if is_banned(ban.as_ref(), check) {
+                ChargeMode::Withhold { passes: false }
+            } else {
+                ChargeMode::of(check, request.charging, passes)
             };
             let verdict =
                 self.decide_one(&mut shard, cell, check, check.counting(request.charging), now, mode);
@@ -148,7 +143,7 @@ impl MemoryStore {
                 None => {
                     // Withheld hits that would have passed were neither admitted nor denied.
                     if !matches!(mode, ChargeMode::Withhold { passes: true }) {
-                        self.count_for_ban(&mut shard, (cell, check), now, verdict.admitted);
+                        self.count_for_ban(&mut shard, cell, check, now, verdict.admitted);
                     }
                     verdict
                 }
@@ -161,10 +156,7 @@ impl MemoryStore {
     /// Raises a counter to `state`, if that leaves less than the counter does.
     pub fn raise(&self, cell: &CellKey, record: RecordId, policy: &Policy, mut state: CounterState) {
         let shared = &*self.shared;
-        let at = shared.hash_of(cell.tag()) % SHARDS;
-        let Some(shard) = shared.shards.get(at) else { return };
-        let mut shard = shard.0.lock();
-        let now = shared.clock.now();
+        let Some((mut shard, now)) = shared.lock(cell.tag()) else { return };
         let name = CounterKey::new(&shared.hasher, cell.as_bytes(), &record);
         shard.decide(&name, now, |known| {
             if policy.is_fuller(&mut state, known, now) {
@@ -178,10 +170,7 @@ impl MemoryStore {
     /// Hits of a counter that count now, at most the limit.
     pub fn used(&self, cell: &CellKey, record: RecordId, policy: &Policy) -> u64 {
         let shared = &*self.shared;
-        let at = shared.hash_of(cell.tag()) % SHARDS;
-        let Some(shard) = shared.shards.get(at) else { return 0 };
-        let mut shard = shard.0.lock();
-        let now = shared.clock.now();
+        let Some((mut shard, now)) = shared.lock(cell.tag()) else { return 0 };
         let name = CounterKey::new(&shared.hasher, cell.as_bytes(), &record);
         shard.inspect(&name, |state| policy.used(state, now).min(policy.limit()))
     }
@@ -269,14 +258,73 @@ impl MemoryStore {
 
     /// Current occupancy.
     pub fn occupancy(&self) -> Occupancy {
-        self.shared.shards.iter().fold(Occupancy::default(), |sum, shard| {
+        let of = |shard: &CachePadded<Mutex<Shard>>| {
             let shard = shard.0.lock();
-            Occupancy {
-                counters: sum.counters.saturating_add(shard.len()),
-                evicted: sum.evicted.saturating_add(shard.evicted()),
-            }
+            (shard.len(), shard.evicted())
+        };
+        let (counters, evicted): (Vec<_>, Vec<_>) = self.shared.shards.iter().map(of).unzip();
+        Occupancy { counters: counters.iter().sum(), evicted: evicted.iter().sum() }
+    }
+}
+
+/// Bans of counters: their records stand beside the counters, in the same shard.
+impl MemoryStore {
+    /// Settles the bans of a request before anything is charged.
+    fn settle_bans(&self, shard: &mut Shard, request: &TagRequest, now: Timestamp) -> ActiveBans {
+        if request.checks().all(|check| check.ban.is_none()) {
+            return ActiveBans::new();
+        }
+        let settle = |(cell, check): (&Cell, &Check)| {
+            let ban = check.applied_ban()?;
+            self.on_record(shard, cell, check, now, |record| settle(record, check, &ban, now))
+        };
+        request.checks_with_cells().map(settle).collect()
+    }
+
+    /// Counts the outcome of a check: the charged hits if it was admitted or denied by itself.
+    fn count_for_ban(&self, shard: &mut Shard, cell: &Cell, check: &Check, now: Timestamp, admitted: bool) {
+        let Some(BanCheck { policy, .. }) = check.applied_ban() else { return };
+        let hits = check.hits.charged();
+        if hits > 0 {
+            let (admitted, denied) = if admitted { (hits, 0) } else { (0, hits) };
+            self.on_record(shard, cell, check, now, |record| record.count(&policy, now, admitted, denied));
+        }
+    }
+
+    fn on_record<T>(
+        &self,
+        shard: &mut Shard,
+        cell: &Cell,
+        check: &Check,
+        now: Timestamp,
+        work: impl FnOnce(&mut BanRecord) -> T,
+    ) -> T {
+        let id = check.record.of_ban();
+        let name = CounterKey::new(&self.shared.hasher, cell.key.as_bytes(), &id);
+        shard.decide(&name, now, |state| {
+            let mut record = match state {
+                CounterState::Words(words) => BanRecord::from_words(*words),
+                CounterState::Log(_) | CounterState::Leases(_) | CounterState::Ledger(_) => {
+                    BanRecord::default()
+                }
+            };
+            let result = work(&mut record);
+            *state = CounterState::Words(record.words());
+            // A ban is kept like a counter that denies.
+            (result, EvictionRank::new(record.active(now).is_some(), record.expires_at()))
         })
     }
+}
+
+fn settle(record: &mut BanRecord, check: &Check, ban: &BanCheck, now: Timestamp) -> Option<Ban> {
+    let active = record.active(now);
+    match ban.effect {
+        BanEffect::Lift => record.lift(),
+        BanEffect::Forgive => *record = BanRecord::default(),
+        BanEffect::Watch | BanEffect::Enforce if check.hits.charged() == 0 => {}
+        BanEffect::Watch | BanEffect::Enforce => return ban.report(record.settle(&ban.policy, now, 0)),
+    }
+    ban.report(active)
 }
 
 /// Whether a ban denies a check.

@@ -15,6 +15,7 @@ pub(super) struct Slab<T> {
     len: usize,
 }
 
+#[allow(clippy::arithmetic_side_effects)] // The length is that of the chunks.
 impl<T> Slab<T> {
     pub(super) const fn new() -> Self {
         Self { chunks: Vec::new(), spare: None, len: 0 }
@@ -42,7 +43,7 @@ impl<T> Slab<T> {
                 self.chunks.push(chunk);
             }
         }
-        self.len = self.len.saturating_add(1);
+        self.len += 1;
     }
 
     /// Removes a value and moves the last one into its position.
@@ -63,7 +64,7 @@ impl<T> Slab<T> {
         if chunk.is_empty() {
             self.spare = self.chunks.pop();
         }
-        self.len = self.len.saturating_sub(1);
+        self.len -= 1;
         Some(last)
     }
 }

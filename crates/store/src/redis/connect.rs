@@ -1,6 +1,6 @@
 //! Connecting to the servers of one installation.
 
-use std::time::Duration;
+use std::{fmt, future::pending, time::Duration};
 
 use ::redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, RedisResult, Value,
@@ -9,9 +9,10 @@ use ::redis::{
 use tokio::time::timeout;
 
 use super::{
-    address::Address,
     error::shown,
     script::{self, CommandKeys},
+    sentinel::Master,
+    url::Address,
 };
 
 /// Time limit of one attempt to connect.
@@ -94,9 +95,12 @@ async fn login_refusal(client: &Client, config: &AsyncConnectionConfig) -> Optio
     // A proxy may quote what it received.
     let words = shown(&refusal);
     const SEPARATORS: [char; 5] = [' ', '\'', '"', '`', ','];
-    let has_secret = login.password().is_some_and(|password| match password.contains(SEPARATORS) {
-        true => words.contains(password),
-        false => words.split(SEPARATORS).any(|word| word == password),
+    let has_secret = login.password().is_some_and(|password| {
+        if password.contains(SEPARATORS) {
+            words.contains(password)
+        } else {
+            words.split(SEPARATORS).any(|word| word == password)
+        }
     });
     (!has_secret).then_some(refusal)
 }
@@ -124,4 +128,55 @@ pub(super) async fn preload_scripts(
         }
     }
     Ok(())
+}
+
+/// Target of a connection, resolved each time one is made.
+pub(super) enum Target {
+    /// One server.
+    Server(Box<Client>),
+    /// A node of a cluster.
+    ClusterNode(Box<Client>),
+    /// The server that Sentinel names at that time.
+    Master(Box<Master>),
+}
+
+impl Target {
+    /// Makes a connection.
+    pub(super) async fn connect(&mut self) -> Result<MultiplexedConnection, ConnectError> {
+        match self {
+            Self::Server(client) => connect_and_load(client, &[CommandKeys::NoSlots]).await,
+            Self::ClusterNode(client) => {
+                connect_and_load(client, &[CommandKeys::OneSlot, CommandKeys::AnySlotOfNode]).await
+            }
+            Self::Master(master) => master.connect().await,
+        }
+    }
+
+    /// Returns another connection when the previous one, though it may work, leads to a former master.
+    pub(super) async fn wait_for_failover(&mut self) -> MultiplexedConnection {
+        match self {
+            Self::Server(_) | Self::ClusterNode(_) => pending().await,
+            Self::Master(master) => master.wait_for_failover().await,
+        }
+    }
+}
+
+/// Connects to a server, and loads the scripts of such commands.
+async fn connect_and_load(
+    client: &Client,
+    scripts: &[CommandKeys],
+) -> Result<MultiplexedConnection, ConnectError> {
+    let mut connection = connect(client).await?;
+    preload_scripts(&mut connection, scripts).await?;
+    Ok(connection)
+}
+
+/// Name of the server in logs.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(client) | Self::ClusterNode(client) => client.get_connection_info().addr().fmt(f),
+            Self::Master(master) => master.fmt(f),
+        }
+    }
 }

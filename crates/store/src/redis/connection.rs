@@ -1,19 +1,47 @@
-//! A connection to one server, maintained by a background task (`reconnect`).
+//! A connection to one server, and the background task that maintains it.
 
-use std::{fmt, sync::Arc};
+use std::{
+    convert::Infallible,
+    future::pending,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use ::redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection};
-use tokio::sync::watch;
-use tollgate_runtime::log_budget::LogBudget;
+use ::redis::{Cmd, ErrorKind, Pipeline, RedisError, Value, aio::MultiplexedConnection, cmd};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
+use tollgate_runtime::{backoff::Backoff, foreign_text, log_budget::LogBudget, outage::OutageLog};
 
 use super::{
-    error::{is_demoted, shown},
-    reconnect::Reconnector,
+    connect::Target,
+    error::{SendError, needs_reconnect},
     script::{self, check_error},
-    servers::Server,
-    target::Target,
+    servers::{ConnectionGauge, LinkState, Server},
 };
-use crate::LateReply;
+
+/// Pause after a first failed attempt to connect.
+const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
+
+/// Longest pause between attempts to connect: the delay with which a recovered server may be noticed.
+const MAX_BACKOFF: Duration = Duration::from_millis(200);
+
+/// Time that a connection has to last before its recovery is logged.
+const SETTLE_TIME: Duration = Duration::from_secs(2);
+
+/// Interval of the probes of an open connection.
+const PROBE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Deadline of a probe. Probes detect a peer that vanished without closing the connection, however few the requests
+/// and however short their deadlines are.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Log lines on connections that fail at once.
+const MAX_FAILURE_LINES: u32 = 16;
+
+/// Time after which one more is logged.
+const FAILURE_LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A handle on the connection; clones share it. The task ends with the last handle.
 #[derive(Clone)]
@@ -45,53 +73,24 @@ pub(super) enum ConnectionState {
     Down(String),
 }
 
-/// Reason why a command has no reply.
-#[derive(Clone, Debug, thiserror::Error)]
-pub(super) enum SendError {
-    /// Not sent: no connection.
-    #[error("not connected: {0}")]
-    NotConnected(String),
-    /// Not sent: the deadline passed in the queue.
-    #[error("timed out in the queue")]
-    QueueTimeout,
-    /// Not sent: the server owes responses.
-    #[error("circuit breaker open")]
-    BreakerOpen,
-    /// Not sent: too many requests are queued.
-    #[error("too many requests queued")]
-    Overloaded,
-    /// Sent; the reply is an error, or the connection broke.
-    #[error("{}", shown(.0))]
-    Failed(RedisError),
-    /// Sent; the deadline passed before the response.
-    #[error("no response in time")]
-    Timeout,
-    /// Sent; the deadline passed before the response, which is still awaited.
-    #[error("no response in time")]
-    Late(LateReply),
-    /// Sent; the reply is not of the agreed form.
-    #[error("malformed reply")]
-    MalformedReply,
-    /// Not executed: keys were migrating between nodes until the deadline.
-    #[error("{}", shown(.0))]
-    SlotMigrating(RedisError),
-    /// Not executed: the node of a command on several slots does not serve this one, or did not have the keys.
-    #[error("{}", shown(.0))]
-    Unreached(RedisError),
-}
-
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Connection")
-    }
-}
-
 impl Connection {
     /// Connects in the background and reconnects when necessary.
     pub(super) fn open(target: Target, server: Arc<Server>, failure_lines: Arc<LogBudget>) -> Self {
         let (report, state) = watch::channel(ConnectionState::Connecting);
         let (broken, breaks) = watch::channel(0);
-        tokio::spawn(Reconnector::new(target, server, (report, breaks), failure_lines).run());
+        let gauge = ConnectionGauge::connecting(server);
+        tokio::spawn(
+            Reconnector {
+                target,
+                report,
+                breaks,
+                generation: 0,
+                outage: OutageLog::default(),
+                failure_lines,
+                gauge,
+            }
+            .run(),
+        );
         Self { shared: Arc::new(SharedConnection { state, broken }) }
     }
 
@@ -104,6 +103,17 @@ impl Connection {
             self.mark_broken(generation);
         }
         reply.map_err(SendError::Failed)
+    }
+
+    /// Sends a command that runs a script, and again once `load` has loaded the script if the server lacks it.
+    pub(super) async fn send_script(&self, command: &Cmd, load: &Cmd) -> Result<Value, SendError> {
+        match self.send(command).await {
+            Err(error) if error.is_unknown_script() => {
+                self.send(load).await?;
+                self.send(command).await
+            }
+            reply => reply,
+        }
     }
 
     /// Sends a command once, preceded by `ASKING`, which lets a node execute it while it imports the keys, and awaits
@@ -196,27 +206,6 @@ impl Connection {
     }
 }
 
-impl SendError {
-    /// Whether the error persists as long as the connection, which has to be replaced therefore.
-    pub(super) fn needs_reconnect(&self) -> bool {
-        matches!(self, Self::Failed(error) if needs_reconnect(error))
-    }
-
-    /// Whether the script has to be loaded first, in which case nothing was charged.
-    pub(super) fn is_unknown_script(&self) -> bool {
-        let unknown = ErrorKind::Server(ServerErrorKind::NoScript);
-        matches!(self, Self::Failed(error) if error.kind() == unknown)
-    }
-
-    /// This error, when there was no time for another attempt.
-    pub(super) fn into_migrating(self) -> Self {
-        match self {
-            Self::Failed(error) => Self::SlotMigrating(error),
-            other => other,
-        }
-    }
-}
-
 impl ConnectionState {
     /// The current connection, or the reason for its absence; `None` before the end of the first attempt.
     pub(super) fn current(&self) -> Option<Result<LiveConnection, SendError>> {
@@ -242,6 +231,21 @@ fn asking_reply(replies: Vec<Value>) -> Result<Value, RedisError> {
     }
 }
 
+/// The text of a reply or of a part of one.
+pub(super) fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text),
+        _ => None,
+    }
+}
+
+/// The text after a name in a flat list of names and values.
+pub(super) fn named<'a>(pairs: &'a [Value], name: &str) -> Option<&'a str> {
+    let (pairs, _) = pairs.as_chunks::<2>();
+    pairs.iter().find(|[known, _]| text(known) == Some(name)).and_then(|[_, value]| text(value))
+}
+
 /// Whether the reply contains such an error for one of several requests.
 fn reply_needs_reconnect(reply: &Value) -> bool {
     let Value::Array(parts) = reply else { return false };
@@ -250,10 +254,147 @@ fn reply_needs_reconnect(reply: &Value) -> bool {
         .any(|part| matches!(part, Value::ServerError(error) if needs_reconnect(&error.clone().into())))
 }
 
-/// Whether an error persists as long as the connection: the connection broke, or leads to a server that no longer takes
-/// writes, such as a master demoted by a failover. Another connection may lead to the new master.
-fn needs_reconnect(error: &RedisError) -> bool {
-    // Before Redis 7, the error of a command within a script is nested in another error.
-    let is_within = || error.detail().is_some_and(|detail| detail.contains("READONLY"));
-    error.is_unrecoverable_error() || is_demoted(error) || is_within()
+/// Log lines on connections that fail, for all connections of a store: nodes of a cluster can name others without end.
+pub(super) fn failure_lines() -> Arc<LogBudget> {
+    Arc::new(LogBudget::new(MAX_FAILURE_LINES, FAILURE_LINE_INTERVAL))
+}
+
+/// Background task of a connection.
+struct Reconnector {
+    target: Target,
+    report: watch::Sender<ConnectionState>,
+    breaks: watch::Receiver<u64>,
+    /// Number of connections made so far.
+    generation: u64,
+    outage: OutageLog,
+    failure_lines: Arc<LogBudget>,
+    gauge: ConnectionGauge,
+}
+
+impl Reconnector {
+    /// Connects, and reconnects whenever the connection is found broken, until the last handle is dropped.
+    async fn run(mut self) {
+        let mut backoff = Backoff::new(INITIAL_BACKOFF, MAX_BACKOFF);
+        loop {
+            match self.target.connect().await {
+                Ok(connection) => {
+                    let started = Instant::now();
+                    let Ok(reason) = self.serve(connection).await else { return };
+                    self.report.send_replace(ConnectionState::Down("connection closed".into()));
+                    if self.outage.failed()
+                        && let Some(suppressed) = self.failure_lines.take()
+                    {
+                        tracing::warn!(server = %self.target, reason, suppressed, "Redis connection lost");
+                    }
+                    // A connection that breaks at once, as to a server that takes no writes, does not reset the
+                    // backoff.
+                    if started.elapsed() > MAX_BACKOFF {
+                        backoff.reset();
+                    }
+                }
+                Err(error) => {
+                    let error = foreign_text::bounded(&error.to_string());
+                    if self.outage.failed()
+                        && let Some(suppressed) = self.failure_lines.take()
+                    {
+                        tracing::warn!(server = %self.target, %error, suppressed, "Redis connection failed");
+                    }
+                    self.report.send_replace(ConnectionState::Down(error));
+                }
+            }
+            self.gauge.set(LinkState::Down);
+            tokio::select! {
+                () = sleep(backoff.pause()) => {}
+                // Ends when no handle is left.
+                () = async { while self.breaks.changed().await.is_ok() {} } => return,
+            }
+        }
+    }
+
+    /// Publishes the connection, and those that replace it, until one breaks. Returns the reason.
+    ///
+    /// # Errors
+    /// The last handle was dropped.
+    async fn serve(
+        &mut self,
+        mut connection: MultiplexedConnection,
+    ) -> Result<&'static str, watch::error::RecvError> {
+        loop {
+            let server = self.target.to_string();
+            self.gauge.set(LinkState::Up);
+            let Self { target, report, breaks, generation, outage, .. } = &mut *self;
+            *generation = generation.saturating_add(1);
+            report.send_replace(ConnectionState::Up(connection.clone(), *generation));
+            let recovery = async {
+                sleep(SETTLE_TIME).await;
+                if outage.recovered() {
+                    tracing::info!(%server, "Redis connection recovered");
+                }
+                pending::<Infallible>().await
+            };
+            tokio::select! {
+                disconnected = breaks.wait_for(|broken| broken >= generation) => {
+                    return disconnected.map(|_| "broken");
+                }
+                reason = probe_until_broken(connection.clone()) => return Ok(reason),
+                other = target.wait_for_failover() => connection = other,
+                never = recovery => match never {},
+            }
+        }
+    }
+}
+
+/// Probes the connection until a response is overdue, or is that to another command: every later reply would then be too.
+/// Returns the reason, for logs.
+async fn probe_until_broken(mut connection: MultiplexedConnection) -> &'static str {
+    let mut number = 0_u64;
+    loop {
+        sleep(PROBE_INTERVAL).await;
+        number = number.wrapping_add(1);
+        let text = number.to_string();
+        let mut ping = cmd("PING");
+        ping.arg(&text);
+        match timeout(PROBE_TIMEOUT, connection.send_packed_command(&ping)).await {
+            Ok(Ok(reply)) if is_reply_of_another(&reply, &text) => return "replies out of order",
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) => return "broken",
+            Err(_) => return "no response to a probe",
+        }
+    }
+}
+
+/// Whether a reply is not that to `PING` with a text. An error is: it shows that the server responds. A proxy may answer
+/// without the text.
+fn is_reply_of_another(reply: &Value, text: &str) -> bool {
+    match reply {
+        Value::BulkString(bytes) => bytes != text.as_bytes(),
+        Value::SimpleString(word) => word != "PONG" && word != text,
+        Value::ServerError(_) => false,
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reply_to_another_command_is_recognized() {
+        let bulk = |text: &str| Value::BulkString(text.into());
+        let error = ::redis::parse_redis_value(b"-LOADING dataset\r\n").expect("a reply");
+        for reply in [bulk("7"), Value::SimpleString("PONG".into()), error] {
+            assert!(!is_reply_of_another(&reply, "7"), "{reply:?}");
+        }
+        for reply in [
+            bulk("6"),
+            bulk("\0\x01"),
+            bulk(""),
+            Value::Array(vec![]),
+            Value::Int(7),
+            Value::Nil,
+            Value::Okay,
+        ] {
+            assert!(is_reply_of_another(&reply, "7"), "{reply:?}");
+        }
+    }
 }

@@ -1,12 +1,12 @@
-//! Translation of errors of the servers into [`StoreError`].
+//! Errors of commands, and their translation into [`StoreError`].
 
 use std::time::Duration;
 
 use ::redis::{ErrorKind, RedisError, ServerErrorKind};
 use tollgate_runtime::foreign_text;
 
-use super::{connection::SendError, store_clock::OUTSIDE};
-use crate::StoreError;
+use super::store_clock::OUTSIDE;
+use crate::{LateReply, StoreError};
 
 /// Error codes that are returned before anything is executed: the server is loading, lacks most of its cluster, is a
 /// replica, is busy with another client's script, or takes no writes; or the client is not authenticated.
@@ -53,6 +53,67 @@ const SETUP_ERROR_TEXTS: [&str; 4] = [
 /// Mark of the script on an error after the first write of a call, which may have been a charge.
 const HALF_WRITTEN: &str = "half written: ";
 
+/// Reason why a command has no reply.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(super) enum SendError {
+    /// Not sent: no connection.
+    #[error("not connected: {0}")]
+    NotConnected(String),
+    /// Not sent: the deadline passed in the queue.
+    #[error("timed out in the queue")]
+    QueueTimeout,
+    /// Not sent: the server owes responses.
+    #[error("circuit breaker open")]
+    BreakerOpen,
+    /// Not sent: too many requests are queued.
+    #[error("too many requests queued")]
+    Overloaded,
+    /// Sent; the reply is an error, or the connection broke.
+    #[error("{}", shown(.0))]
+    Failed(RedisError),
+    /// Sent; the deadline passed before the response.
+    #[error("no response in time")]
+    Timeout,
+    /// Sent; the deadline passed before the response, which is still awaited.
+    #[error("no response in time")]
+    Late(LateReply),
+    /// Sent; the reply is not of the agreed form.
+    #[error("malformed reply")]
+    MalformedReply,
+    /// Not executed: keys were migrating between nodes until the deadline.
+    #[error("{}", shown(.0))]
+    SlotMigrating(RedisError),
+    /// Not executed: the node of a command on several slots does not serve this one, or did not have the keys.
+    #[error("{}", shown(.0))]
+    Unreached(RedisError),
+}
+
+impl SendError {
+    /// Whether the request certainly had no effect.
+    pub(super) fn charged_nothing(&self) -> bool {
+        into_store_error(self.clone(), Duration::ZERO).charged_nothing()
+    }
+
+    /// Whether the error persists as long as the connection, which has to be replaced therefore.
+    pub(super) fn needs_reconnect(&self) -> bool {
+        matches!(self, Self::Failed(error) if needs_reconnect(error))
+    }
+
+    /// Whether the script has to be loaded first, in which case nothing was charged.
+    pub(super) fn is_unknown_script(&self) -> bool {
+        let unknown = ErrorKind::Server(ServerErrorKind::NoScript);
+        matches!(self, Self::Failed(error) if error.kind() == unknown)
+    }
+
+    /// This error, when there was no time for another attempt.
+    pub(super) fn into_migrating(self) -> Self {
+        match self {
+            Self::Failed(error) => Self::SlotMigrating(error),
+            other => other,
+        }
+    }
+}
+
 /// Translates an error of a request that had `time_limit` in all.
 pub(super) fn into_store_error(error: SendError, time_limit: Duration) -> StoreError {
     match error {
@@ -94,13 +155,6 @@ pub(super) fn shown(error: &RedisError) -> String {
     foreign_text::bounded(text.split(", with args").next().unwrap_or_default())
 }
 
-impl SendError {
-    /// Whether the request certainly had no effect.
-    pub(super) fn charged_nothing(&self) -> bool {
-        into_store_error(self.clone(), Duration::ZERO).charged_nothing()
-    }
-}
-
 /// Whether the reply rules out an effect.
 fn charged_nothing(error: &RedisError) -> bool {
     let is_half_written = error.detail().is_some_and(|detail| detail.contains(HALF_WRITTEN));
@@ -131,6 +185,14 @@ pub(super) fn is_demoted(error: &RedisError) -> bool {
 fn rounded(time: Duration) -> Duration {
     let tenths = time.as_nanos().div_ceil(100_000);
     u64::try_from(tenths).map_or(time, |tenths| Duration::from_micros(tenths.saturating_mul(100)))
+}
+
+/// Whether an error persists as long as the connection: the connection broke, or leads to a server that no longer takes
+/// writes, such as a master demoted by a failover. Another connection may lead to the new master.
+pub(super) fn needs_reconnect(error: &RedisError) -> bool {
+    // Before Redis 7, the error of a command within a script is nested in another error.
+    let is_within = || error.detail().is_some_and(|detail| detail.contains("READONLY"));
+    error.is_unrecoverable_error() || is_demoted(error) || is_within()
 }
 
 #[cfg(test)]

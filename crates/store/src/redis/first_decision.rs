@@ -13,9 +13,15 @@ use tollgate_core::{
     quota::{Quota, Unit, Window},
 };
 
-use super::{RedisStore, ScriptClock, batch::Submission, connection::SendError, error, servers::info};
+use super::{
+    RedisStore, ScriptClock,
+    batch::Submission,
+    connection::text,
+    error::{self, SendError},
+    servers::info,
+};
 use crate::{
-    StoreError,
+    StoreError, after,
     key::CellKey,
     request::{Cell, Check, TagRequest},
 };
@@ -72,7 +78,7 @@ async fn decide_nothing(store: &RedisStore) -> Result<(), String> {
     let requests = probes(store);
     let now = Instant::now();
     let time_limit = store.shared.options.timeout.max(MIN_TIMEOUT);
-    let deadline = now.checked_add(time_limit).unwrap_or(now);
+    let deadline = after(now, time_limit);
     let attempts = requests.iter().map(|request| {
         let submission = Submission { request, clock: ScriptClock::Server, made_at: now, deadline };
         async move { store.shared.servers.decide(&submission).await }
@@ -113,7 +119,7 @@ fn probes(store: &RedisStore) -> Vec<TagRequest> {
 async fn explained(store: &RedisStore, error: &StoreError, request: &TagRequest) -> String {
     let mut cause = words(error);
     let (StoreError::Declined(_) | StoreError::Refused(_)) = error else { return cause };
-    let Some(key) = request.cells.first().map(|cell| &cell.key) else { return cause };
+    let Some(key) = request.key() else { return cause };
     if cause.contains("script") {
         // Another key of the slot, since other instances use this one.
         let name = [&*store.shared.options.key_prefix, key.as_bytes(), b"~"].concat();
@@ -128,7 +134,7 @@ async fn explained(store: &RedisStore, error: &StoreError, request: &TagRequest)
         }
     }
     let reply = ask(store, key, cmd("INFO").arg("server")).await.ok();
-    let facts = reply.as_ref().and_then(info::text).unwrap_or_default();
+    let facts = reply.as_ref().and_then(text).unwrap_or_default();
     if info::field(facts, "redis_mode") == Some("sentinel") {
         cause.push_str(" (the server is a sentinel)");
     }

@@ -25,8 +25,8 @@ use crate::{key::CellKey, memory::CachePadded, request::TagRequest};
 /// A power of two, so that the upper bits of a hash select the shard.
 const SHARDS: usize = 64;
 
-/// Bits of a hash that select the shard.
-const SHARD_BITS: u32 = SHARDS.trailing_zeros();
+/// Bits of a hash below those that select the shard.
+const SHARD_SHIFT: u32 = u64::BITS - SHARDS.trailing_zeros();
 
 /// Capacity of one generation of a shard: that of a table with 2,048 places. All shards together keep 229,376 counters at
 /// 48 bytes, and take at most 13 MB.
@@ -167,7 +167,7 @@ impl LastVerdicts {
     }
 
     fn shard(&self, hash: u64) -> Option<&Mutex<Shard>> {
-        let at = hash.checked_shr(u64::BITS.saturating_sub(SHARD_BITS)).unwrap_or(0);
+        let at = hash >> SHARD_SHIFT;
         self.0.shards.get(usize::try_from(at).ok()?).map(|shard| &shard.0)
     }
 }

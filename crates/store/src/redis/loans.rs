@@ -3,14 +3,11 @@
 use std::{sync::LazyLock, time::Duration};
 
 use tokio::time::Instant;
-use tollgate_core::{
-    algorithm::{Loan, LoanTotals},
-    clock::Timestamp,
-};
+use tollgate_core::algorithm::{Loan, LoanTotals};
 
 use super::{RedisStore, Reply, Script, ScriptClock, script};
 use crate::{
-    StoreError,
+    StoreError, after,
     loans::{Change, Loans, SharedCounter, Snapshot},
 };
 
@@ -40,8 +37,8 @@ pub(crate) async fn with_loans<T>(
     time_limit: Duration,
     mut step: impl FnMut(&mut Loans) -> T,
 ) -> Result<T, StoreError> {
-    let until = Instant::now().checked_add(time_limit);
-    let left = || until.map_or(time_limit, |until| until.saturating_duration_since(Instant::now()));
+    let until = after(Instant::now(), time_limit);
+    let left = || until.duration_since(Instant::now());
     let mut snapshot = transact(store, counter, None, left()).await?.ok_or(StoreError::MalformedReply)?;
     for _ in 0..MAX_ATTEMPTS {
         let (result, change) = counter.run(&snapshot, &mut step)?;
@@ -112,10 +109,9 @@ fn read(ledger: &[u8], numbers: &[u8]) -> Option<Snapshot> {
     let words: &[[u8; 4]; 10] = rest.is_empty().then_some(words)?.try_into().ok()?;
     let [seconds, micros, _, a, b, c, borrowed_until, borrowed, lent_until, lent] =
         words.map(u32::from_le_bytes);
-    let now = u64::from(seconds).saturating_mul(1_000_000).saturating_add(micros.into());
     let loan = |hits, until| Loan { hits, until };
     Some(Snapshot {
-        now: Timestamp::from_micros(now),
+        now: script::time_of(seconds, micros),
         state: [a, b, c],
         totals: LoanTotals { borrowed: loan(borrowed, borrowed_until), lent: loan(lent, lent_until) },
         ledger: String::from_utf8(ledger.to_vec()).ok()?,

@@ -1,17 +1,16 @@
 //! Metrics of calls to Redis, of calls decided without it, and of the connections.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc, Weak,
+    atomic::{AtomicU64, Ordering},
 };
 
+use parking_lot::Mutex;
 use tollgate_metrics::{Computed, Counter, Histogram, Metric, StripedFamily, Unit};
 
+pub use super::servers::breakers_open;
 use super::{
-    live::LiveList,
+    batch::waiting,
     servers::{self, OpenBreaker, Server},
 };
 
@@ -85,9 +84,8 @@ static CLUSTER_CONNECTIONS: Computed<1> = Computed::gauge(
     "Connections to nodes of a Redis cluster by the slots of one command: one, or any that the node serves.",
     |[declared], page| {
         page.begin(declared);
-        for slots in CommandSlots::ALL {
-            page.sample(declared, &[slots.name()], slots.connections());
-        }
+        page.sample(declared, &["one"], CommandSlots::One.connections());
+        page.sample(declared, &["any"], CommandSlots::Any.connections());
     },
 );
 
@@ -104,15 +102,6 @@ pub enum CommandSlots {
 }
 
 impl CommandSlots {
-    const ALL: [Self; 2] = [Self::One, Self::Any];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::One => "one",
-            Self::Any => "any",
-        }
-    }
-
     const fn count(self) -> &'static AtomicU64 {
         static ONE: AtomicU64 = AtomicU64::new(0);
         static ANY: AtomicU64 = AtomicU64::new(0);
@@ -151,37 +140,10 @@ pub(super) fn unreached(calls: usize) {
     UNREACHED.add(calls as u64);
 }
 
-/// Queues of calls to a server.
-pub(super) trait Queues: Send + Sync {
-    /// Callers whose calls are not yet sent, and calls in flight.
-    fn waiting(&self) -> (usize, usize);
-}
-
-impl fmt::Debug for dyn Queues {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Queues")
-    }
-}
-
-/// All queues, read when a page is rendered.
-pub(super) static QUEUES: LiveList<dyn Queues> = LiveList::new();
-
-fn waiting() -> (usize, usize) {
-    let add = |(queued, sent): (usize, usize), (callers, calls)| {
-        (queued.saturating_add(callers), sent.saturating_add(calls))
-    };
-    QUEUES.all().iter().map(|queues| queues.waiting()).fold((0, 0), add)
-}
-
 /// Counts a circuit breaker that opened.
 pub(super) fn breaker_opened(server: Arc<Server>) -> OpenBreaker {
     BREAKERS_OPENED.add(1);
     OpenBreaker::new(server)
-}
-
-/// Number of open circuit breakers.
-pub fn breakers_open() -> u64 {
-    servers::breakers_open()
 }
 
 /// Counts a call that was decided without Redis.
@@ -206,4 +168,25 @@ pub fn export() {
     UNREACHED.export();
     BREAKERS_OPENED.export();
     servers::export();
+}
+
+/// Weak references to values, each until its owner drops it.
+pub(super) struct LiveList<T>(Mutex<Vec<Weak<T>>>);
+
+impl<T> LiveList<T> {
+    pub(super) const fn new() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+
+    /// Includes a value until it is dropped.
+    pub(super) fn add(&self, value: Weak<T>) {
+        let mut all = self.0.lock();
+        all.retain(|value| value.strong_count() > 0);
+        all.push(value);
+    }
+
+    /// The values that were not dropped.
+    pub(super) fn all(&self) -> Vec<Arc<T>> {
+        self.0.lock().iter().filter_map(Weak::upgrade).collect()
+    }
 }

@@ -5,37 +5,30 @@
 //! replies that rule out a charge lead to another attempt, which are `NOSCRIPT`, the redirections of a cluster, and errors
 //! about keys that a command on several slots did not reach.
 //!
-//! `topology` hides the number of servers: `batch` combines requests to one server, `local` caches what need not be
-//! sent, `connection` and `reconnect` maintain the connection, `servers` lists the servers with what they report,
-//! `target` resolves its server, `sentinel` finds the current master, and `cluster` has a batcher for each master.
+//! `Topology` hides the number of servers: `batch` combines requests to one server, `local` caches what need not be
+//! sent, `connection` maintains the connection, `servers` lists the servers with what they report, `connect` resolves the
+//! target of a connection, `sentinel` finds the current master, and `cluster` has a batcher for each master.
 
-mod connect;
-mod address;
+mod auxiliary_scripts;
 mod batch;
 mod cluster;
-mod admin_script;
+mod connect;
 mod connection;
-mod reconnect;
-mod subscriber;
-mod cached_bans;
+mod error;
+mod first_decision;
 mod last_verdicts;
-mod live;
 mod loans;
 mod local;
 pub mod metrics;
-mod error;
-mod first_decision;
-mod script;
+pub(crate) mod script;
 mod sentinel;
 mod servers;
-mod url;
 mod settings;
 mod store_clock;
-mod target;
-mod topology;
-mod utilization;
+mod subscriber;
+mod url;
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, fmt, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, timeout};
 use tollgate_core::{
@@ -46,25 +39,25 @@ use tollgate_core::{
 use tollgate_runtime::outage::SharedOutageLog;
 
 pub(crate) use self::loans::with_loans;
-#[cfg(any(test, feature = "fuzzing"))]
-pub use self::script::fuzzing::replies;
 pub use self::{
-    admin_script::{Reply, Script},
+    auxiliary_scripts::{Reply, Script, add_utilization},
     first_decision::{Undecided, first_decision},
     last_verdicts::LastVerdicts,
     local::{held_hits, recheck_bans},
     script::{CommandKeys, Run, RunOutcome},
     settings::RedisSettings,
-    url::{Cluster, RedisUrl, Sentinel},
-    utilization::add_utilization,
+    store_clock::ScriptClock,
+    url::RedisUrl,
 };
 use self::{
-    batch::{RequestOptions, Submission},
-    connection::SendError,
-    topology::Topology,
+    batch::{Batcher, RequestOptions, Submission},
+    cluster::Cluster,
+    connection::Connection,
+    error::SendError,
+    url::Address,
 };
 use super::{
-    BackgroundQueue, StoreError,
+    BackgroundQueue, StoreError, after,
     key::CellKey,
     request::{Cell, Check, TagRequest, Verdicts},
 };
@@ -77,11 +70,16 @@ pub struct RedisStore {
     clock: ScriptClock,
 }
 
-#[derive(Debug)]
 struct SharedStore {
     servers: Topology,
     options: RequestOptions,
     outage: SharedOutageLog,
+}
+
+impl fmt::Debug for SharedStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SharedStore")
+    }
 }
 
 /// Shortest time between two logged outages: a store that fails intermittently is logged intermittently.
@@ -102,16 +100,6 @@ impl SharedStore {
             Some(_) | None => {}
         }
     }
-}
-
-/// Clock by which the script decides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ScriptClock {
-    /// The clock of the server, so that the clocks of instances don't matter.
-    #[default]
-    Server,
-    /// A time set by a test.
-    Fixed(Timestamp),
 }
 
 impl RedisStore {
@@ -208,7 +196,7 @@ impl RedisStore {
     async fn attempt(&self, request: &TagRequest, deadline: Instant) -> Result<Verdicts, StoreError> {
         let submission = Submission { request, clock: self.clock, made_at: Instant::now(), deadline };
         self.shared.servers.decide(&submission).await.map_err(|error| {
-            let waited = deadline.saturating_duration_since(submission.made_at);
+            let waited = deadline.duration_since(submission.made_at);
             error::into_store_error(error, waited)
         })
     }
@@ -234,10 +222,8 @@ impl RedisStore {
 
     /// Deadline of a decision that begins now, given the timeout of its caller, if known.
     pub(super) fn deadline(&self, caller_timeout: Option<Duration>) -> Instant {
-        let now = Instant::now();
         let timeout = self.shared.options.timeout;
-        let within = caller_timeout.map_or(timeout, |caller_timeout| caller_timeout.min(timeout));
-        now.checked_add(within).unwrap_or(now)
+        after(Instant::now(), caller_timeout.map_or(timeout, |caller_timeout| caller_timeout.min(timeout)))
     }
 
     /// Decides several runs in one command, each in one step, in order; in a cluster, all must be of one slot. If there
@@ -253,19 +239,12 @@ impl RedisStore {
         keys: CommandKeys,
     ) -> Result<Vec<Result<RunOutcome, StoreError>>, StoreError> {
         let shared = &*self.shared;
-        let first = runs.first().and_then(|run| run.request.cells.first());
-        let slot = first.map_or(0, |cell| cell.key.slot());
+        let slot = runs.first().map_or(0, |run| run.request.slot());
         let timeout_after = shared.options.timeout;
         let sent = async {
             let connection = shared.servers.connection(slot).await?;
             let command = shared.options.command(runs.iter().copied(), self.clock, keys);
-            match connection.send(&command).await {
-                Err(error) if error.is_unknown_script() => {
-                    connection.send(&script::load(keys)).await?;
-                    connection.send(&command).await
-                }
-                reply => reply,
-            }
+            connection.send_script(&command, &script::load(keys)).await
         };
         let reply = timeout(timeout_after, sent).await.unwrap_or(Err(SendError::Timeout));
         let into_store_error = |error| error::into_store_error(error, timeout_after);
@@ -290,5 +269,64 @@ impl RedisStore {
     ) -> Result<Infallible, StoreError> {
         let mut subscription = settings.subscription()?;
         Ok(subscription.run(&self.shared.servers, channel, notify).await)
+    }
+}
+
+/// The servers of a store.
+#[derive(Clone)]
+enum Topology {
+    /// One at a time: a standalone server, or the master that Sentinel names.
+    Single(Batcher),
+    /// The masters of a cluster.
+    Cluster(Cluster),
+}
+
+impl Topology {
+    /// Has the owner of the request's keys decide it. A request whose outcome is unknown is not sent again, nor any
+    /// after the deadline.
+    async fn decide(&self, submission: &Submission<'_>) -> Result<Verdicts, SendError> {
+        match self {
+            Self::Single(server) => server.decide(*submission).await,
+            Self::Cluster(cluster) => cluster.decide(submission).await,
+        }
+    }
+
+    /// Decides a request from the cache of this worker, if that suffices.
+    fn decide_from_cache(&self, request: &TagRequest) -> Option<Verdicts> {
+        match self {
+            Self::Single(server) => server.decide_from_cache(request, Instant::now()),
+            Self::Cluster(cluster) => cluster.decide_from_cache(request),
+        }
+    }
+
+    /// The connection to the owner of a slot.
+    async fn connection(&self, slot: u16) -> Result<Connection, SendError> {
+        match self {
+            Self::Single(server) => Ok(server.connection().clone()),
+            Self::Cluster(cluster) => cluster.connection(slot).await,
+        }
+    }
+
+    /// The node of a cluster that owns a slot.
+    fn owner(&self, slot: u16) -> Option<Address> {
+        match self {
+            Self::Single(_) => None,
+            Self::Cluster(cluster) => cluster.node_of(slot),
+        }
+    }
+
+    /// Waits until the servers are connected (true), or no handle is left (false). The future is not a handle.
+    fn connected(&self) -> impl Future<Output = bool> + Send + 'static {
+        let (single, cluster) = match self {
+            Self::Single(server) => (Some(server.connection().connected()), None),
+            Self::Cluster(cluster) => (None, Some(cluster.connected())),
+        };
+        async move {
+            match (single, cluster) {
+                (Some(connected), _) => connected.await,
+                (None, Some(connected)) => connected.await,
+                (None, None) => false,
+            }
+        }
     }
 }

@@ -13,11 +13,13 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tollgate_runtime::backoff::lengthened;
 
 use super::{
-    address::Address,
     connect::{ConnectError, ConnectTemplate, preload_scripts},
+    connection::{named, text},
     error::shown,
     script::CommandKeys,
+    url::Address,
 };
+use crate::after;
 
 /// Time limit for the responses of the sentinels, new connections included.
 const QUERY_TIMEOUT: Duration = Duration::from_millis(500);
@@ -48,7 +50,7 @@ impl Master {
 
     /// Connects to the master that is currently named.
     pub(super) async fn connect(&mut self) -> Result<MultiplexedConnection, ConnectError> {
-        let mut last = ConnectError::UnknownMaster(self.sentinels.master().to_owned());
+        let mut last = ConnectError::UnknownMaster(self.sentinels.name.clone());
         for named in self.sentinels.query().await? {
             if !self.is_trusted(&named, false) {
                 last = ConnectError::FormerMaster(named.address);
@@ -70,7 +72,7 @@ impl Master {
         // During a failover, the sentinels may still name the old master, which has been demoted by then.
         match role(&mut connection).await?.as_deref() {
             Some(b"master") => {
-                preload_scripts(&mut connection, &[CommandKeys::Any]).await?;
+                preload_scripts(&mut connection, &[CommandKeys::NoSlots]).await?;
                 Ok(connection)
             }
             _ => Err(ConnectError::NotMaster(address.clone())),
@@ -92,7 +94,7 @@ impl Master {
                 continue;
             }
             for named in all {
-                let master = self.sentinels.master();
+                let master = &self.sentinels.name;
                 if logged.as_ref() != Some(&named.address) {
                     tracing::info!(%master, address = %named.address, "Sentinel named another master");
                     logged = Some(named.address.clone());
@@ -133,8 +135,8 @@ impl Master {
 impl fmt::Display for Master {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.address {
-            Some(address) => write!(f, "{} at {address}", self.sentinels.master()),
-            None => f.write_str(self.sentinels.master()),
+            Some(address) => write!(f, "{} at {address}", self.sentinels.name),
+            None => f.write_str(&self.sentinels.name),
         }
     }
 }
@@ -191,10 +193,6 @@ impl Sentinels {
         Self { name, template, members: members.collect() }
     }
 
-    pub(super) fn master(&self) -> &str {
-        &self.name
-    }
-
     /// Queries all sentinels. Returns several addresses if they have equal votes, and last the address that a majority
     /// names if the latest epoch has another one.
     pub(super) async fn query(&mut self) -> Result<Vec<NamedMaster>, ConnectError> {
@@ -203,7 +201,7 @@ impl Sentinels {
             self.members.iter_mut().map(|sentinel| sentinel.query(template, name)).collect();
         let (mut reports, mut is_unknown) = (Vec::with_capacity(listed), false);
         let mut reason = format!("no response within {QUERY_TIMEOUT:?}");
-        let mut end = after(QUERY_TIMEOUT);
+        let mut end = after(Instant::now(), QUERY_TIMEOUT);
         while let Ok(Some(reply)) = timeout_at(end, queries.next()).await {
             match reply {
                 Ok(Some(report)) => reports.push(report),
@@ -211,7 +209,7 @@ impl Sentinels {
                 Err(error) => reason = shown(&error),
             }
             if is_majority(reports.len(), listed) {
-                end = end.min(after(STRAGGLER_TIMEOUT));
+                end = end.min(after(Instant::now(), STRAGGLER_TIMEOUT));
             }
         }
         match (reports.is_empty(), is_unknown) {
@@ -275,12 +273,7 @@ fn select_masters(reports: &[Report], listed: usize) -> Vec<NamedMaster> {
 }
 
 const fn is_majority(some: usize, all: usize) -> bool {
-    some.saturating_mul(2) > all
-}
-
-fn after(time: Duration) -> Instant {
-    let now = Instant::now();
-    now.checked_add(time).unwrap_or(now)
+    some > all / 2
 }
 
 fn sentinel_command(about: &str, name: &str) -> Cmd {
@@ -298,17 +291,7 @@ fn read_address(reply: &Value, queried: &Address) -> Option<Address> {
 /// The epoch in a flat list of names and values.
 fn read_epoch(facts: &Value) -> Option<u64> {
     let Value::Array(facts) = facts else { return None };
-    let (pairs, _) = facts.as_chunks::<2>();
-    let (_, epoch) =
-        pairs.iter().map(|[name, fact]| (name, fact)).find(|(name, _)| text(name) == Some("config-epoch"))?;
-    text(epoch)?.parse().ok()
-}
-
-fn text(value: &Value) -> Option<&str> {
-    match value {
-        Value::BulkString(bytes) => str::from_utf8(bytes).ok(),
-        _ => None,
-    }
+    named(facts, "config-epoch")?.parse().ok()
 }
 
 fn malformed_reply() -> RedisError {

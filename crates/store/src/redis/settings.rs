@@ -13,20 +13,18 @@ use ::redis::{
 use tollgate_runtime::{bounded_file, redact};
 
 use super::{
-    address::Address,
+    Topology,
     batch::{Batcher, RequestOptions},
-    cached_bans::CachedBans,
     cluster::Cluster,
-    connect::ConnectTemplate,
+    connect::{ConnectTemplate, Target},
+    connection,
     last_verdicts::LastVerdicts,
-    reconnect,
+    local::CachedBans,
     script::CommandKeys,
     sentinel::{Master, Sentinels},
     store_clock::StoreClock,
     subscriber::Subscription,
-    target::Target,
-    topology::Topology,
-    url::{self, Login, RedisUrl, Sentinel},
+    url::{self, Address, Login, RedisUrl, Sentinel},
 };
 use crate::{BackgroundQueue, StoreError};
 
@@ -69,73 +67,59 @@ impl RedisSettings {
             key_prefix: self.key_prefix.as_bytes().into(),
             command_keys: match self.servers {
                 RedisUrl::Cluster(_) => CommandKeys::OneSlot,
-                RedisUrl::Standalone(_) | RedisUrl::Sentinel(_) => CommandKeys::Any,
+                RedisUrl::Standalone(_) | RedisUrl::Sentinel(_) => CommandKeys::NoSlots,
             },
             timeout: self.timeout,
             background,
             last_verdicts,
             cached_bans: CachedBans::default(),
             store_clock: StoreClock::default(),
-            failure_lines: reconnect::failure_lines(),
+            failure_lines: connection::failure_lines(),
             samples_servers: self.samples_servers,
         }
     }
 
     /// The servers of these settings, connected in the background by tasks on the current runtime.
     pub(super) fn open(&self, options: &RequestOptions) -> Result<Topology, StoreError> {
-        let certificates = self.certificates()?;
-        let template = |server: &Address, login, database, has_tls| {
-            client(connection_info(server, login, database, has_tls), &certificates)
-                .map(|client| ConnectTemplate::from_client(&client))
-        };
-        Ok(match &self.servers {
-            RedisUrl::Standalone(url) => {
-                let client = client(url.as_str().into_connection_info(), &certificates)?;
-                Topology::Single(Batcher::open(Target::Server(Box::new(client)), options.clone()))
+        let single = |target| Topology::Single(Batcher::open(target, options.clone()));
+        Ok(match self.clients()? {
+            Clients::Standalone(client) => single(Target::Server(client)),
+            Clients::Master(template, sentinels) => {
+                single(Target::Master(Box::new(Master::new(*template, sentinels))))
             }
-            RedisUrl::Sentinel(sentinel) => {
-                let Sentinel { sentinels, master, database, login, sentinel_login, has_tls } = &**sentinel;
-                // The choice does not matter: each connection has an address of its own.
-                let any = sentinels.first().ok_or_else(no_servers)?;
-                let redis = template(any, login.as_ref(), *database, *has_tls)?;
-                let sentinel = template(any, sentinel_login.as_ref(), 0, *has_tls)?;
-                let master = Master::new(redis, Sentinels::new(master.clone(), sentinel, sentinels.clone()));
-                Topology::Single(Batcher::open(Target::Master(Box::new(master)), options.clone()))
-            }
-            RedisUrl::Cluster(cluster) => {
-                let url::Cluster { seeds, login, has_tls } = &**cluster;
-                let template = template(seeds.first().ok_or_else(no_servers)?, login.as_ref(), 0, *has_tls)?;
-                Topology::Cluster(Cluster::open(template, seeds.clone(), options.clone()))
+            Clients::Cluster(template, seeds) => {
+                Topology::Cluster(Cluster::open(*template, seeds, options.clone()))
             }
         })
     }
 
     /// A pub/sub subscription on these servers.
     pub(super) fn subscription(&self) -> Result<Subscription, StoreError> {
+        Ok(Subscription::new(self.clients()?))
+    }
+
+    fn clients(&self) -> Result<Clients, StoreError> {
         let certificates = self.certificates()?;
-        let template = |server: &Address, login, has_tls| {
-            client(connection_info(server, login, 0, has_tls), &certificates)
-                .map(|client| ConnectTemplate::from_client(&client))
+        // The choice of the server does not matter: each connection has an address of its own.
+        let template = |servers: &[Address], login: &Option<Login>, database, has_tls| {
+            let server = servers.first().ok_or_else(no_servers)?;
+            let client = client(connection_info(server, login.as_ref(), database, has_tls), &certificates)?;
+            Ok::<_, StoreError>(ConnectTemplate::from_client(&client))
         };
         Ok(match &self.servers {
-            RedisUrl::Standalone(url) => Subscription::Standalone(Box::new(client(
-                url.as_str().into_connection_info(),
-                &certificates,
-            )?)),
+            RedisUrl::Standalone(url) => {
+                Clients::Standalone(Box::new(client(url.as_str().into_connection_info(), &certificates)?))
+            }
             RedisUrl::Sentinel(sentinel) => {
-                let Sentinel { sentinels, master, login, sentinel_login, has_tls, .. } = &**sentinel;
-                let any = sentinels.first().ok_or_else(no_servers)?;
-                let redis = template(any, login.as_ref(), *has_tls)?;
-                let sentinel = template(any, sentinel_login.as_ref(), *has_tls)?;
-                Subscription::Master(Box::new((
-                    redis,
-                    Sentinels::new(master.clone(), sentinel, sentinels.clone()),
-                )))
+                let Sentinel { sentinels, master, database, login, sentinel_login, has_tls } = &**sentinel;
+                let redis = template(sentinels, login, *database, *has_tls)?;
+                let sentinel = template(sentinels, sentinel_login, 0, *has_tls)?;
+                let sentinels = Sentinels::new(master.clone(), sentinel, sentinels.clone());
+                Clients::Master(Box::new(redis), sentinels)
             }
             RedisUrl::Cluster(cluster) => {
                 let url::Cluster { seeds, login, has_tls } = &**cluster;
-                let any = seeds.first().ok_or_else(no_servers)?;
-                Subscription::Cluster(Box::new(template(any, login.as_ref(), *has_tls)?), 0)
+                Clients::Cluster(Box::new(template(seeds, login, 0, *has_tls)?), seeds.clone())
             }
         })
     }
@@ -156,6 +140,15 @@ impl RedisSettings {
     }
 }
 
+/// The means to connect to the servers of a store.
+pub(super) enum Clients {
+    Standalone(Box<Client>),
+    /// Of the master that the sentinels name.
+    Master(Box<ConnectTemplate>, Sentinels),
+    /// Of nodes of a cluster, some of which are listed.
+    Cluster(Box<ConnectTemplate>, Vec<Address>),
+}
+
 /// Connection settings of a server whose URL is not of the client library's form.
 fn connection_info(
     server: &Address,
@@ -164,9 +157,10 @@ fn connection_info(
     has_tls: bool,
 ) -> RedisResult<ConnectionInfo> {
     let (host, port) = (server.host.as_ref().to_owned(), server.port);
-    let address = match has_tls {
-        true => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
-        false => ConnectionAddr::Tcp(host, port),
+    let address = if has_tls {
+        ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+    } else {
+        ConnectionAddr::Tcp(host, port)
     };
     let mut redis = RedisConnectionInfo::default().set_db(database);
     if let Some(Login { user, password }) = login {
@@ -183,11 +177,12 @@ fn client(server: RedisResult<ConnectionInfo>, certificates: &TlsCertificates) -
     let server = server.map_err(malformed)?.set_tcp_settings(TcpSettings::default().set_nodelay(true));
     // TLS files may be configured permanently, whether or not this server uses TLS.
     let has_tls = matches!(server.addr(), ConnectionAddr::TcpTls { .. });
-    match has_tls && (certificates.client_tls.is_some() || certificates.root_cert.is_some()) {
-        true => Client::build_with_tls(server, certificates.clone()),
-        false => Client::open(server),
-    }
-    .map_err(malformed)
+    let client = if has_tls && (certificates.client_tls.is_some() || certificates.root_cert.is_some()) {
+        Client::build_with_tls(server, certificates.clone())
+    } else {
+        Client::open(server)
+    };
+    client.map_err(malformed)
 }
 
 // The client library's own text may quote the URL, and so a password.

@@ -1,4 +1,5 @@
-//! Estimate of the servers' time: the windows of a calendar that a call states are those around it.
+//! The clock of decisions, and the estimate of the servers' time: the windows of a calendar that a call states are those
+//! around it.
 
 use std::sync::{
     Arc,
@@ -8,13 +9,21 @@ use std::sync::{
 use ::redis::RedisError;
 use tollgate_core::clock::{Clock, Timestamp};
 
-use super::ScriptClock;
-
 /// Begin of the script's error on a time outside of the stated windows, before that time in seconds since the epoch.
 pub(super) const OUTSIDE: &str = "outside of both windows at ";
 
 /// Seconds between the clocks from which on they are logged. A call at the end of a window may meet the next one.
 const LOGGED_SECONDS: i64 = 60;
+
+/// Clock by which the script decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ScriptClock {
+    /// The clock of the server, so that the clocks of instances don't matter.
+    #[default]
+    Server,
+    /// A time set by a test.
+    Fixed(Timestamp),
+}
 
 /// The clock of the servers, as far as it is half a window or more from that of this instance; clones share it.
 #[derive(Clone, Debug, Default)]
@@ -41,8 +50,9 @@ impl StoreClock {
     pub(super) fn correct(&self, error: &RedisError) -> bool {
         let Some(server) = error.detail().and_then(stated_time) else { return false };
         let own = i64::try_from(Clock::System.now().as_micros()).unwrap_or(i64::MAX);
-        self.assume_ahead(server.saturating_sub(own));
-        let ahead_s = server.saturating_sub(own) / 1_000_000;
+        let ahead = server.saturating_sub(own);
+        self.assume_ahead(ahead);
+        let ahead_s = ahead / 1_000_000;
         if ahead_s.abs() >= LOGGED_SECONDS {
             tracing::warn!(ahead_s, "clock of Redis far from this instance's");
         }

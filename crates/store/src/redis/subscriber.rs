@@ -10,12 +10,7 @@ use tokio::{
 };
 use tollgate_runtime::{backoff::Backoff, outage::OutageLog};
 
-use super::{
-    address::Address,
-    connect::{ConnectError, ConnectTemplate},
-    sentinel::Sentinels,
-    topology::Topology,
-};
+use super::{Topology, connect::ConnectError, settings::Clients};
 
 /// Deadline for a connection, and for a response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -28,14 +23,17 @@ const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
 /// Longest pause between attempts.
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
-/// Servers to subscribe on: any node of a cluster forwards messages, and so does whichever server is the master.
-pub(super) enum Subscription {
-    Standalone(Box<Client>),
-    Master(Box<(ConnectTemplate, Sentinels)>),
-    Cluster(Box<ConnectTemplate>, usize),
+/// A subscription: on any node of a cluster, which forwards messages, or on whichever server is the master.
+pub(super) struct Subscription {
+    clients: Clients,
+    attempts: usize,
 }
 
 impl Subscription {
+    pub(super) const fn new(clients: Clients) -> Self {
+        Self { clients, attempts: 0 }
+    }
+
     /// Calls `notify` for each message of a channel, and after each interruption, in which messages may have been
     /// missed. Never ends.
     pub(super) async fn run(&mut self, servers: &Topology, channel: &[u8], notify: impl Fn()) -> Infallible {
@@ -84,23 +82,22 @@ impl Subscription {
     }
 
     async fn client(&mut self, servers: &Topology) -> Result<Client, ConnectError> {
-        match (self, servers) {
-            (Self::Standalone(client), _) => Ok(Client::clone(client)),
-            (Self::Master(master), _) => {
-                let (template, sentinels) = &mut **master;
+        match (&mut self.clients, servers) {
+            (Clients::Standalone(client), _) => Ok(Client::clone(client)),
+            (Clients::Master(template, sentinels), _) => {
                 let named = sentinels.query().await?;
                 let named = named.first().ok_or_else(|| broken("no master named by the sentinels"))?;
                 Ok(template.client(&named.address)?)
             }
-            (Self::Cluster(template, attempt), Topology::Cluster(cluster)) => {
+            (Clients::Cluster(template, _), Topology::Cluster(cluster)) => {
                 // A different node each time, since one may be unreachable.
-                let nodes: Vec<Address> = cluster.nodes();
-                let at = attempt.checked_rem(nodes.len()).unwrap_or_default();
-                *attempt = attempt.wrapping_add(1);
+                let nodes = cluster.nodes();
+                let at = self.attempts.checked_rem(nodes.len()).unwrap_or_default();
+                self.attempts = self.attempts.wrapping_add(1);
                 let node = nodes.get(at).ok_or_else(|| broken("no known cluster node"))?;
                 Ok(template.client(node)?)
             }
-            (Self::Cluster(..), Topology::Single(_)) => Err(broken("not a cluster").into()),
+            (Clients::Cluster(..), Topology::Single(_)) => Err(broken("not a cluster").into()),
         }
     }
 }

@@ -20,15 +20,15 @@ use super::{
     RequestOptions, SharedQueue,
     across_slots::{self, AcrossSlots, Command},
     breaker::{Breaker, BreakerEvent, OpenCause},
-    group::{BoxedGroup, Group},
-    responses::InFlight,
-    write::{Batch, Response},
+    pending_request::PendingRequest,
+    responses::{Batch, InFlight, Response},
 };
 use crate::{
     key::CellKey,
     redis::{
         ScriptClock,
-        connection::{Connection, ConnectionState, LiveConnection, SendError},
+        connection::{Connection, ConnectionState, LiveConnection},
+        error::SendError,
         local::LocalCache,
         metrics,
         script::{self, Run},
@@ -64,7 +64,7 @@ pub(super) struct Driver {
     /// Sent writes, oldest first.
     pub(super) in_flight: Vec<InFlight>,
     /// Requests that had no effect because the server lacked the script.
-    pub(super) retries: Vec<BoxedGroup>,
+    pub(super) retries: Vec<Box<PendingRequest>>,
     pub(super) across_slots: AcrossSlots,
     batches_sent: u64,
 }
@@ -125,7 +125,7 @@ impl Driver {
                     self.complete(number, response, &connection);
                 }
                 Some(probe) = probes.next(), if !probes.is_empty() => self.probed(probe),
-                Some(result) = slot_probes.next(), if !slot_probes.is_empty() => self.slots_probed(result),
+                Some((of, result)) = slot_probes.next(), if !slot_probes.is_empty() => self.slots_probed(of, result),
                 changed = states.changed() => {
                     // A pending probe of an earlier connection would take long to fail.
                     probes.clear();
@@ -153,19 +153,8 @@ impl Driver {
         connection: &Connection,
     ) -> bool {
         let now = Instant::now();
-        self.complete_arrived(responses, now, connection).await;
-        self.expire(now);
-        self.check_health(now)
-    }
-
-    /// Completes what arrived while this thread was delayed, before calls expire: a decision that is here is better than a
-    /// substitute for it, however late it is read.
-    async fn complete_arrived(
-        &mut self,
-        responses: &mut (impl Stream<Item = Response> + Unpin),
-        now: Instant,
-        connection: &Connection,
-    ) {
+        // What arrived while this thread was delayed comes before calls expire: a decision that is here is better than a
+        // substitute for it, however late it is read.
         if self.is_overdue(now) {
             // Meanwhile the task of the connection reads.
             yield_now().await;
@@ -173,11 +162,13 @@ impl Driver {
                 self.complete(number, response, connection);
             }
         }
+        self.expire(now);
+        self.check_health(now)
     }
 
     fn is_overdue(&self, now: Instant) -> bool {
         let mut in_flight = self.in_flight.iter().flat_map(|batch| &batch.commands);
-        in_flight.any(|command| command.groups.iter().any(|group| group.is_overdue(now)))
+        in_flight.any(|command| command.pending.iter().any(|pending| pending.is_overdue(now)))
     }
 
     fn needs_ticks(&self) -> bool {
@@ -195,31 +186,35 @@ impl Driver {
         }
         let now = Instant::now();
         let loads_script = !self.retries.is_empty();
-        let mut groups = mem::take(&mut self.retries);
-        groups.retain_mut(|group| group.retain_waiting());
-        while groups.len() < MAX_BATCH_REQUESTS {
-            let mut taken = self.shared.queue.lock().take(MAX_BATCH_REQUESTS.saturating_sub(groups.len()));
+        let mut pending = mem::take(&mut self.retries);
+        pending.retain_mut(|pending| pending.retain_waiting());
+        while pending.len() < MAX_BATCH_REQUESTS {
+            let mut taken = self.shared.queue.lock().take(MAX_BATCH_REQUESTS.saturating_sub(pending.len()));
             if taken.is_empty() {
                 break;
             }
-            taken.retain_mut(|group| self.prepare(group, now));
-            groups.append(&mut taken);
+            taken.retain_mut(|pending| self.prepare(pending, now));
+            pending.append(&mut taken);
         }
-        let live = self.live.clone().filter(|_| !groups.is_empty())?;
-        let keys_to_probe = self.across_slots.keys_to_probe(&groups, now);
-        let callers = groups.iter().map(|group| group.waiters.len()).sum::<usize>();
-        let requests = groups.len();
-        let commands = self.across_slots.split(groups, now);
-        let mut pipeline = Pipeline::with_capacity(commands.len().saturating_add(2));
+        let live = self.live.clone().filter(|_| !pending.is_empty())?;
+        let keys_to_probe = self.across_slots.keys_to_probe(&pending, now);
+        let callers = pending.iter().map(|pending| pending.waiters.len()).sum::<usize>();
+        let requests = pending.len();
+        let commands = self.across_slots.split(pending, now);
+        let mut pipeline = Pipeline::with_capacity(commands.len());
         let loads = if loads_script { self.across_slots.scripts() } else { &[] };
         for keys in loads {
             pipeline.add_command(script::load(*keys));
         }
-        for Command { keys, groups } in &commands {
-            let clock = groups.first().map(|group| group.clock).unwrap_or_default();
-            pipeline.add_command(self.options.command(groups.iter().map(|group| run(group)), clock, *keys));
+        for Command { keys, pending } in &commands {
+            let clock = pending.first().map(|pending| pending.clock).unwrap_or_default();
+            pipeline.add_command(self.options.command(
+                pending.iter().map(|pending| run(pending)),
+                clock,
+                *keys,
+            ));
         }
-        metrics::sent(commands.iter().map(|command| command.groups.len()), callers.saturating_sub(requests));
+        metrics::sent(commands.iter().map(|command| command.pending.len()), callers.saturating_sub(requests));
         self.shared.queue.lock().latency.sent(requests);
         self.batches_sent = self.batches_sent.wrapping_add(1);
         let (number, generation) = (self.batches_sent, self.generation);
@@ -230,35 +225,35 @@ impl Driver {
 
     /// Responds to the callers for whom there are tokens by now. Returns whether others remain; if so, sets the tokens
     /// to charge ahead for them.
-    fn prepare(&self, group: &mut Group, now: Instant) -> bool {
-        group.expire(now, &SendError::QueueTimeout);
-        if !group.retain_waiting() || group.clock != ScriptClock::Server {
-            return !group.waiters.is_empty();
+    fn prepare(&self, pending: &mut PendingRequest, now: Instant) -> bool {
+        pending.expire(now, &SendError::QueueTimeout);
+        if !pending.retain_waiting() || pending.clock != ScriptClock::Server {
+            return !pending.waiters.is_empty();
         }
         let mut served = 0;
-        for waiter in &mut group.waiters {
-            let Some(verdicts) = self.local.decide_again(&group.request, now) else { break };
+        for waiter in &mut pending.waiters {
+            let Some(verdicts) = self.local.decide_again(&pending.request, now) else { break };
             waiter.respond(Ok(verdicts));
             served = usize::saturating_add(served, 1);
         }
-        group.waiters.drain(..served);
-        if !group.waiters.is_empty() {
-            group.prefetches = self.local.prefetches(&group.request, now);
-            group.reported = self.local.take_reported(&group.request, now);
+        pending.waiters.drain(..served);
+        if !pending.waiters.is_empty() {
+            pending.prefetches = self.local.prefetches(&pending.request, now);
+            pending.reported = self.local.take_reported(&pending.request, now);
         }
-        !group.waiters.is_empty()
+        !pending.waiters.is_empty()
     }
 
     /// Fails the requests of callers whose deadline has passed.
     fn expire(&mut self, now: Instant) {
         let in_flight = self.in_flight.iter_mut().flat_map(|batch| &mut batch.commands);
-        in_flight.flat_map(|command| &mut command.groups).for_each(|group| group.time_out(now));
-        self.retries.iter_mut().for_each(|group| group.expire(now, &SendError::QueueTimeout));
+        in_flight.flat_map(|command| &mut command.pending).for_each(|pending| pending.time_out(now));
+        self.retries.iter_mut().for_each(|pending| pending.expire(now, &SendError::QueueTimeout));
         self.shared.queue.lock().expire(now);
     }
 
     /// Records whether the server permits commands on several slots.
-    fn slots_probed(&mut self, (generation, result): (u64, Result<(), SendError>)) {
+    fn slots_probed(&mut self, generation: u64, result: Result<(), SendError>) {
         if generation != self.generation {
             return;
         }
@@ -314,13 +309,7 @@ impl Driver {
         }
     }
 
-    /// Records that a response was overdue for longer than the longest tolerated silence.
-    pub(super) fn response_timed_out(&mut self) {
-        let event = self.breaker.trip();
-        self.breaker_tripped(event);
-    }
-
-    fn breaker_tripped(&mut self, event: BreakerEvent) {
+    pub(super) fn breaker_tripped(&mut self, event: BreakerEvent) {
         if event == BreakerEvent::OutageBegan {
             let (server, silence) = (&self.server, self.breaker.max_silence());
             tracing::warn!(%server, ?silence, "Redis unresponsive; circuit breaker opened");
@@ -371,12 +360,12 @@ impl Driver {
 
     /// Fails all queued requests, and new ones from now on.
     fn fail_queued(&mut self, error: &SendError) {
-        self.retries.drain(..).for_each(|mut group| group.fail(error));
+        self.retries.drain(..).for_each(|mut pending| pending.fail(error));
         self.shared.queue.lock().close(error);
     }
 }
 
-pub(super) fn run(group: &Group) -> Run<'_> {
-    let Group { request, prefetches, reported, .. } = group;
-    Run { request, times: group.times(), prefetches, reported }
+pub(super) fn run(pending: &PendingRequest) -> Run<'_> {
+    let PendingRequest { request, prefetches, reported, .. } = pending;
+    Run { request, times: pending.times(), prefetches, reported }
 }

@@ -16,15 +16,12 @@
 mod across_slots;
 mod breaker;
 mod driver;
-mod group;
-mod responses;
-mod return_unused;
-mod write;
-mod latency_estimate;
+mod pending_request;
 mod queue;
+mod responses;
 
 use std::{
-    fmt, iter,
+    iter,
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, Ordering},
@@ -33,30 +30,35 @@ use std::{
 };
 
 use ::redis::{Cmd, Value};
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, oneshot},
-    time::Instant,
+    time::{Instant, sleep},
 };
 use tollgate_runtime::log_budget::LogBudget;
 
 use self::{driver::Driver, queue::Queue};
 use super::{
     ScriptClock,
-    cached_bans::CachedBans,
-    connection::{Connection, SendError},
+    connect::Target,
+    connection::Connection,
+    error::SendError,
     last_verdicts::LastVerdicts,
-    local::{CACHES, LocalCache},
+    local::{CACHES, CachedBans, LocalCache},
     script::{self, CommandKeys, Run},
     servers::{self, Server},
     store_clock::StoreClock,
-    target::Target,
 };
 use crate::{
     self as store, BackgroundQueue,
-    redis::metrics,
-    request::{TagRequest, Verdicts},
+    background_refund::BackgroundSlot,
+    redis::metrics::LiveList,
+    request::{Requests, TagRequest, Verdicts},
 };
+
+/// Interval at which tokens that have expired are refunded, a number of them at a time.
+const RETURN_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Options that all requests of a store have in common.
 #[derive(Clone, Debug)]
@@ -136,16 +138,14 @@ struct SharedQueue {
     is_closed: AtomicBool,
 }
 
-impl metrics::Queues for SharedQueue {
-    fn waiting(&self) -> (usize, usize) {
-        self.queue.lock().waiting()
-    }
-}
+/// All queues of this process.
+static QUEUES: LiveList<SharedQueue> = LiveList::new();
 
-impl fmt::Debug for Batcher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Batcher")
-    }
+/// Callers in this process whose calls are not yet sent, and calls in flight.
+pub(super) fn waiting() -> (usize, usize) {
+    let waiting = QUEUES.all().into_iter().map(|shared| shared.queue.lock().waiting());
+    let (callers, calls): (Vec<_>, Vec<_>) = waiting.unzip();
+    (callers.iter().sum(), calls.iter().sum())
 }
 
 impl Drop for Handle {
@@ -166,15 +166,14 @@ impl Batcher {
             wakeup: Notify::new(),
             is_closed: AtomicBool::new(false),
         });
-        let queues: Weak<SharedQueue> = Arc::downgrade(&shared);
-        metrics::QUEUES.add(queues);
+        QUEUES.add(Arc::downgrade(&shared));
         let local = Arc::new(LocalCache::new(options.background.clone()));
         CACHES.add(Arc::downgrade(&local));
         let (timeout, is_sampled) = (options.timeout, options.samples_servers);
         let driver = Driver::new(Arc::clone(&server), Arc::clone(&shared), options, Arc::clone(&local));
         tokio::spawn(driver.drive(connection.clone()));
         let handle = Arc::new(Handle { shared, connection, local: Arc::clone(&local) });
-        tokio::spawn(return_unused::run(Arc::downgrade(&handle), local, timeout));
+        tokio::spawn(return_unused(Arc::downgrade(&handle), local, timeout));
         if is_sampled {
             let weak = Arc::downgrade(&handle);
             let live = move || weak.upgrade().map(|handle| handle.connection.clone());
@@ -240,6 +239,41 @@ impl Batcher {
     }
 }
 
+/// Refunds unused tokens at intervals, until no handle is left.
+async fn return_unused(handle: Weak<Handle>, local: Arc<LocalCache>, timeout: Duration) {
+    loop {
+        local.wakeup.notified().await;
+        loop {
+            sleep(RETURN_INTERVAL).await;
+            let Some(handle) = handle.upgrade() else { return };
+            let unused = local.take_unused(Instant::now());
+            if !unused.requests.is_empty() {
+                tokio::spawn(send_refunds(Batcher { handle }, unused.requests, timeout, unused.slot));
+            }
+            if !unused.has_more {
+                break;
+            }
+        }
+    }
+}
+
+/// Sends each refund once: after a failover, a repeated one could reach a server that was never charged.
+async fn send_refunds(
+    server: Batcher,
+    requests: Requests,
+    timeout: Duration,
+    slot: Option<Arc<BackgroundSlot>>,
+) {
+    let made_at = Instant::now();
+    let deadline = store::after(made_at, timeout);
+    let submissions =
+        requests.iter().map(|request| Submission { request, clock: ScriptClock::Server, made_at, deadline });
+    for reply in join_all(submissions.map(|submission| server.decide(submission))).await {
+        store::metrics::refund(reply.is_ok());
+    }
+    drop(slot);
+}
+
 #[cfg(test)]
 impl RequestOptions {
     /// Options for tests that send nothing.
@@ -252,7 +286,7 @@ impl RequestOptions {
             last_verdicts: LastVerdicts::default(),
             cached_bans: CachedBans::default(),
             store_clock: StoreClock::default(),
-            failure_lines: super::reconnect::failure_lines(),
+            failure_lines: super::connection::failure_lines(),
             samples_servers: false,
         }
     }

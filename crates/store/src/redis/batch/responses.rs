@@ -1,24 +1,55 @@
-//! Distribution of responses: each caller gets the verdict of its repetition, or an error.
+//! Writes, and the distribution of their responses: each caller gets the verdict of its repetition, or an error.
 
-use ::redis::{RedisError, Value};
-use tokio::time::Instant;
+use std::time::Duration;
+
+use ::redis::{Pipeline, RedisError, Value};
+use tokio::time::{Instant, timeout};
 
 use super::{
     across_slots::Command,
     driver::{Driver, run},
-    group::{BoxedGroup, Group},
+    pending_request::PendingRequest,
 };
-use crate::redis::{
-    ScriptClock,
-    connection::{Connection, SendError},
-    error, metrics,
-    script::{self, CommandKeys},
-    store_clock,
+use crate::{
+    key::CellKey,
+    redis::{
+        ScriptClock,
+        connection::{Connection, LiveConnection},
+        error::{self, SendError},
+        metrics,
+        script::{self, CommandKeys},
+        store_clock,
+    },
 };
 
 /// Maximum number of times a request is sent to a server without the script, which may be loaded and flushed again, or with
 /// the windows of another time.
 const MAX_ATTEMPTS: u32 = 3;
+
+/// Number of a write, and the response to it.
+pub(super) type Response = (u64, Result<Vec<Value>, SendError>);
+
+/// A write to be sent.
+pub(super) struct Batch {
+    pub(super) number: u64,
+    pub(super) pipeline: Pipeline,
+    pub(super) live: LiveConnection,
+}
+
+impl Batch {
+    /// Sends the write on a connection of the server, and awaits the response.
+    pub(super) fn send(
+        self,
+        connection: Connection,
+        response_timeout: Duration,
+    ) -> impl Future<Output = Response> {
+        let Self { number, pipeline, mut live } = self;
+        async move {
+            let response = timeout(response_timeout, connection.send_all(&mut live, &pipeline)).await;
+            (number, response.unwrap_or(Err(SendError::Timeout)))
+        }
+    }
+}
 
 /// Requests sent in one write.
 pub(super) struct InFlight {
@@ -33,7 +64,7 @@ pub(super) struct InFlight {
 
 impl InFlight {
     fn requests(&self) -> usize {
-        self.commands.iter().map(|command| command.groups.len()).sum()
+        self.commands.iter().map(|command| command.pending.len()).sum()
     }
 }
 
@@ -60,26 +91,26 @@ impl Driver {
             Value::ServerError(error) => Some(RedisError::from(error)),
             _ => reason,
         });
-        for Command { keys, groups } in commands {
+        for Command { keys, pending } in commands {
             match responses.next() {
                 Some(Value::ServerError(error)) if keys == CommandKeys::AnySlotOfNode => {
-                    self.slots_failed(groups, error.into(), reason.as_ref());
+                    self.slots_failed(pending, error.into(), reason.as_ref());
                 }
                 Some(Value::ServerError(error)) => {
                     let error = RedisError::from(error);
                     connection.record_error(&error, generation);
-                    self.command_failed(groups, error, reason.as_ref());
+                    self.command_failed(pending, error, reason.as_ref());
                 }
                 Some(response) => {
                     let record = |error: &RedisError| connection.record_error(error, generation);
                     // Replies of another server are not cached for this one.
                     let sent_at = (generation == self.generation).then_some(sent_at);
-                    self.command_succeeded(Command { keys, groups }, response, sent_at, record);
+                    self.command_succeeded(Command { keys, pending }, response, sent_at, record);
                 }
                 None => {
-                    groups
+                    pending
                         .into_iter()
-                        .for_each(|mut group| self.fail(&mut group, &SendError::MalformedReply));
+                        .for_each(|mut pending| self.fail(&mut pending, &SendError::MalformedReply));
                 }
             }
         }
@@ -93,26 +124,32 @@ impl Driver {
         let is_current = batch.generation == self.generation;
         self.fail_batch(batch, error);
         if is_current && matches!(error, SendError::Timeout) && self.breaker.cause().is_none() {
-            self.response_timed_out();
+            let event = self.breaker.trip();
+            self.breaker_tripped(event);
         }
     }
 
     /// Fails a batch whose outcome is unknown.
     pub(super) fn fail_batch(&self, batch: InFlight, error: &SendError) {
         self.shared.queue.lock().latency.remove(batch.requests());
-        for mut group in batch.commands.into_iter().flat_map(|command| command.groups) {
-            self.fail(&mut group, error);
+        for mut pending in batch.commands.into_iter().flat_map(|command| command.pending) {
+            self.fail(&mut pending, error);
         }
     }
 
-    fn fail(&self, group: &mut Group, error: &SendError) {
-        self.local.forget(&group.request);
-        group.fail(error);
+    fn fail(&self, pending: &mut PendingRequest, error: &SendError) {
+        self.local.forget(&pending.request);
+        pending.fail(error);
     }
 
     /// Fails the requests of a command that the server refused, or retries them if it lacked the script or has another time.
     /// If loading the script failed, that error is the reason.
-    fn command_failed(&mut self, groups: Vec<BoxedGroup>, error: RedisError, reason: Option<&RedisError>) {
+    fn command_failed(
+        &mut self,
+        pending: Vec<Box<PendingRequest>>,
+        error: RedisError,
+        reason: Option<&RedisError>,
+    ) {
         let is_outside_windows = self.options.store_clock.correct(&error);
         let (error, may_repeat) = match (SendError::Failed(error), reason) {
             (error, Some(reason)) if error.is_unknown_script() => (SendError::Failed(reason.clone()), false),
@@ -121,67 +158,73 @@ impl Driver {
                 (error, may_repeat)
             }
         };
-        for mut group in groups {
-            group.attempts = group.attempts.saturating_add(1);
-            match may_repeat && group.attempts < MAX_ATTEMPTS {
-                true => self.retries.push(group),
-                false => self.fail(&mut group, &error),
+        for mut pending in pending {
+            pending.attempts = pending.attempts.saturating_add(1);
+            if may_repeat && pending.attempts < MAX_ATTEMPTS {
+                self.retries.push(pending);
+            } else {
+                self.fail(&mut pending, &error);
             }
         }
     }
 
     /// Fails the requests of a command on several slots that the server refused. Those that another node decides, or that a
     /// command on one slot may decide, are sent again by their callers.
-    fn slots_failed(&mut self, groups: Vec<BoxedGroup>, error: RedisError, reason: Option<&RedisError>) {
+    fn slots_failed(
+        &mut self,
+        pending: Vec<Box<PendingRequest>>,
+        error: RedisError,
+        reason: Option<&RedisError>,
+    ) {
         let is_unknown = SendError::Failed(error.clone()).is_unknown_script();
         let is_unreached = script::is_unreached(&error) || error::is_demoted(&error);
         if !is_unknown && is_unreached {
             let error = SendError::Unreached(error);
-            return groups.into_iter().for_each(|mut group| self.fail(&mut group, &error));
+            return pending.into_iter().for_each(|mut pending| self.fail(&mut pending, &error));
         }
         if !is_unknown && !error::is_of_state(&error) {
             self.across_slots.refuse(Instant::now());
         }
-        self.command_failed(groups, error, reason);
+        self.command_failed(pending, error, reason);
     }
 
     /// Distributes the outcomes of a command, and caches them if `sent_at` is given.
     fn command_succeeded(
         &mut self,
-        Command { keys, groups }: Command,
+        Command { keys, pending }: Command,
         response: Value,
         sent_at: Option<Instant>,
         record: impl Fn(&RedisError),
     ) {
-        let runs = groups.iter().map(|group| run(group));
+        let runs = pending.iter().map(|pending| run(pending));
         let mut outcomes = script::read_replies(runs, response).unwrap_or_default().into_iter();
-        let (calls, mut unreached) = (groups.len(), Vec::new());
-        for mut group in groups {
+        let (calls, mut unreached) = (pending.len(), Vec::new());
+        for mut pending in pending {
             match outcomes.next() {
                 Some(Ok(outcome)) => {
-                    self.options.last_verdicts.record(&group.request, &outcome);
+                    self.options.last_verdicts.record(&pending.request, &outcome);
                     if let Some(verdicts) = outcome.verdicts.last() {
-                        self.options.cached_bans.learn(&group.request, verdicts);
+                        self.options.cached_bans.learn(&pending.request, verdicts);
                     }
-                    if let Some(sent_at) = sent_at.filter(|_| group.clock == ScriptClock::Server) {
-                        self.local.learn(&group.request, sent_at, &outcome);
+                    if let Some(sent_at) = sent_at.filter(|_| pending.clock == ScriptClock::Server) {
+                        self.local.learn(&pending.request, sent_at, &outcome);
                     }
-                    for (waiter, verdicts) in group.waiters.iter_mut().zip(outcome.verdicts) {
+                    for (waiter, verdicts) in pending.waiters.iter_mut().zip(outcome.verdicts) {
                         waiter.respond(Ok(verdicts));
                     }
                 }
                 Some(Err(error)) if keys == CommandKeys::AnySlotOfNode && script::is_unreached(&error) => {
-                    unreached.extend(group.request.cells.first().map(|cell| cell.key.slot()));
-                    self.fail(&mut group, &SendError::Unreached(error));
+                    unreached.extend(pending.request.key().map(CellKey::slot));
+                    self.fail(&mut pending, &SendError::Unreached(error));
                 }
                 Some(Err(error)) if store_clock::states_time(&error) => {
-                    self.command_failed(vec![group], error, None);
+                    self.command_failed(vec![pending], error, None);
                 }
                 Some(Err(error)) => {
                     record(&error);
-                    self.fail(&mut group, &SendError::Failed(error));
+                    self.fail(&mut pending, &SendError::Failed(error));
                 }
-                None => self.fail(&mut group, &SendError::MalformedReply),
+                None => self.fail(&mut pending, &SendError::MalformedReply),
             }
         }
         if keys == CommandKeys::AnySlotOfNode {

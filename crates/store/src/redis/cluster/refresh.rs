@@ -19,11 +19,10 @@ use tollgate_runtime::{
 
 use super::{
     DiscoveryPhase, SharedCluster,
-    discovery::query_slots,
-    slots::{self, Range, SLOTS},
+    slots::{Range, SLOTS, count_slots, query_slots},
     table::Route,
 };
-use crate::redis::{address::Address, connection::Connection};
+use crate::redis::{connection::Connection, url::Address};
 
 /// Time limit for connecting to all masters.
 const REACH_TIMEOUT: Duration = Duration::from_millis(500);
@@ -40,8 +39,11 @@ const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
 /// Upper bound of the doubling: the delay with which a promotion may be noticed.
 const MAX_BACKOFF: Duration = Duration::from_millis(700);
 
-/// Interval of the health checks. After twice this time without a reason to refresh, the backoff is reset.
+/// Interval of the health checks.
 const CHECK_INTERVAL: Duration = Duration::from_millis(150);
+
+/// Time without a reason to refresh after which the backoff is reset: two intervals.
+const QUIET_TIME: Duration = Duration::from_millis(300);
 
 /// Longest time between two refreshes, before jitter.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(12);
@@ -102,7 +104,7 @@ async fn refresh_loop(
         if wait_for_reason(&shared, &mut requests, failed, &report).await.is_err() {
             return;
         }
-        if started.elapsed() > CHECK_INTERVAL.saturating_mul(2) {
+        if started.elapsed() > QUIET_TIME {
             backoff.reset();
         }
     }
@@ -167,11 +169,11 @@ async fn read_slots(shared: &SharedCluster, round: usize) -> Result<Vec<Range>, 
         }
         match timeout(NODE_TIMEOUT, queries.next()).await {
             Ok(Some(Ok(ranges))) => {
-                if slots::count_slots(&ranges) >= SLOTS {
+                if count_slots(&ranges) >= SLOTS {
                     return Ok(ranges);
                 }
                 partial = partial.saturating_add(1);
-                if slots::count_slots(&ranges) > slots::count_slots(&best) {
+                if count_slots(&ranges) > count_slots(&best) {
                     best = ranges;
                 }
             }

@@ -1,10 +1,17 @@
-//! Parsing of replies to `CLUSTER SLOTS`.
+//! Query of one node for the slots, by `CLUSTER SLOTS`.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
-use ::redis::Value;
+use ::redis::{Value, cmd};
+use tokio::time::timeout;
+use tollgate_runtime::foreign_text;
 
-use crate::redis::address::Address;
+use super::SharedCluster;
+use crate::redis::{
+    connection::{Connection, named, text},
+    error::SendError,
+    url::Address,
+};
 
 /// Number of slots of a cluster.
 pub(super) const SLOTS: usize = 16_384;
@@ -15,12 +22,54 @@ const MAX_RANGES: usize = SLOTS;
 /// Maximum number of masters in a reply, the recommended maximum of a cluster. Each worker connects to each of them.
 pub(super) const MAX_MASTERS: usize = 1_000;
 
+/// Time limit of a reply, a new connection to the node included.
+const QUERY_TIMEOUT: Duration = Duration::from_millis(500);
+
 /// Consecutive slots with the same master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) first: u16,
     pub(super) last: u16,
     pub(super) master: Address,
+}
+
+/// Queries a node, over its connection if there is one.
+///
+/// # Errors
+/// The reason why there is no usable reply, for logs.
+pub(super) async fn query_slots(
+    shared: &SharedCluster,
+    node: Address,
+    connection: Option<Connection>,
+) -> Result<Vec<Range>, String> {
+    let reply = match connection {
+        Some(connection) => read_reply(&node, connection.send(cmd("CLUSTER").arg("SLOTS"))).await,
+        None => read_reply(&node, query_on_new_connection(shared, &node)).await,
+    };
+    reply.map_err(|error| format!("{node}: {}", foreign_text::bounded(&error)))
+}
+
+/// Queries over a new connection.
+async fn query_on_new_connection(shared: &SharedCluster, node: &Address) -> Result<Value, SendError> {
+    let mut connection = shared.template.connect(node).await.map_err(SendError::Failed)?;
+    let reply = connection.send_packed_command(cmd("CLUSTER").arg("SLOTS")).await;
+    reply.and_then(Value::extract_error).map_err(SendError::Failed)
+}
+
+/// Reads the reply of a node. A reply without slots is that of a node that left the cluster or never joined it.
+async fn read_reply(
+    node: &Address,
+    reply: impl Future<Output = Result<Value, SendError>>,
+) -> Result<Vec<Range>, String> {
+    match timeout(QUERY_TIMEOUT, reply).await {
+        Ok(Ok(reply)) => match parse(&reply, node) {
+            Some(ranges) if ranges.is_empty() => Err("no slots in its reply".into()),
+            Some(ranges) => Ok(ranges),
+            None => Err("malformed reply".into()),
+        },
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no response within {QUERY_TIMEOUT:?}")),
+    }
 }
 
 /// The ranges in a reply of the node `queried`; `None` for a malformed reply, or one with more ranges or masters than a
@@ -36,14 +85,15 @@ pub(super) fn parse(reply: &Value, queried: &Address) -> Option<Vec<Range>> {
 }
 
 /// Number of distinct slots in the ranges, which may overlap.
+#[allow(clippy::arithmetic_side_effects)] // Slots are below 16,384.
 pub(super) fn count_slots(ranges: &[Range]) -> usize {
     let mut bounds: Vec<(u16, u16)> = ranges.iter().map(|range| (range.first, range.last)).collect();
     bounds.sort_unstable();
     let (mut slots, mut next) = (0_usize, 0_u16);
     for (first, last) in bounds {
         let first = first.max(next);
-        let after = last.saturating_add(1);
-        slots = slots.saturating_add(usize::from(after.saturating_sub(first)));
+        let after = last + 1;
+        slots += usize::from(after.saturating_sub(first));
         next = next.max(after);
     }
     slots
@@ -76,16 +126,7 @@ fn parse_master(parts: &[Value], queried: &Address) -> Option<Address> {
 /// The IP address in a node's metadata, which follow its host, port and id.
 fn announced_ip(rest: &[Value]) -> Option<&str> {
     let [_id, Value::Array(pairs), ..] = rest else { return None };
-    let (pairs, _) = pairs.as_chunks::<2>();
-    pairs.iter().find(|[name, _]| text(name) == Some("ip")).and_then(|[_, ip]| text(ip))
-}
-
-fn text(value: &Value) -> Option<&str> {
-    match value {
-        Value::BulkString(bytes) => str::from_utf8(bytes).ok(),
-        Value::SimpleString(text) => Some(text),
-        _ => None,
-    }
+    named(pairs, "ip")
 }
 
 #[cfg(test)]

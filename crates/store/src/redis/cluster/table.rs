@@ -2,10 +2,9 @@
 
 use super::slots::{Range, SLOTS};
 use crate::redis::{
-    address::Address,
     batch::{Batcher, RequestOptions},
-    connect::ConnectTemplate,
-    target::Target,
+    connect::{ConnectTemplate, Target},
+    url::Address,
 };
 
 /// Maximum number of nodes that only redirections name, until the next refresh lists or drops them. A failover or a

@@ -10,8 +10,8 @@ use tollgate_core::{
 };
 
 use super::{
+    demand::HeatFilter,
     denial::Denial,
-    heat::HeatFilter,
     held_tokens::{HeldTokens, Unused},
     two_generation_map::{CounterName, TwoGenerationMap},
 };
@@ -80,6 +80,27 @@ impl CacheEntry {
         let denial = self.denial.as_ref()?;
         Some((denial.covers(check.hits, now)?, Source::DenialCache))
     }
+
+    fn may_be_leased(&self, sync: SyncMode) -> bool {
+        match sync {
+            SyncMode::Strict => false,
+            SyncMode::Leased => true,
+            SyncMode::Auto => self.held_tokens.is_some(),
+        }
+    }
+
+    /// Removes the expiry of the entry's tokens, which will not be spent.
+    fn end_grant(&self, expiries: &mut Expiries) {
+        if let Some(held_tokens) = &self.held_tokens {
+            expiries.remove(&held_tokens.expiry());
+        }
+    }
+
+    /// The unspent tokens of the entry.
+    fn unused(self) -> Option<Unused> {
+        let Self { policy, held_tokens, .. } = self;
+        held_tokens?.unused(&policy)
+    }
 }
 
 impl CounterCache {
@@ -108,7 +129,7 @@ impl CounterCache {
             if !check.sync.may_lease() || check.policy.algorithm().has_own_key() {
                 continue;
             }
-            if check.sync == SyncMode::Auto && !self.may_be_warm((cell, check), now) {
+            if check.sync == SyncMode::Auto && !self.may_be_warm(cell, check, now) {
                 continue;
             }
             let new = || CacheEntry::new(check.policy);
@@ -120,13 +141,13 @@ impl CounterCache {
                 self.unused_tokens.extend(before.unused().map(|unused| (name, unused)));
             }
             let held_tokens = entry.held_tokens.get_or_insert_with(|| Box::new(HeldTokens::new(now)));
-            held_tokens.set_share(check.share);
+            held_tokens.share = check.share;
             held_tokens.record_demand(check, now);
         }
     }
 
     /// Counts a request for a counter of `sync: auto`; returns whether the counter may be warm.
-    fn may_be_warm(&mut self, (cell, check): (&Cell, &Check), now: Instant) -> bool {
+    fn may_be_warm(&mut self, cell: &Cell, check: &Check, now: Instant) -> bool {
         let hash = self.entries.hash(&cell.key, check.record);
         check.hits.charged() > 0 && self.heat_filter.record(hash, now)
     }
@@ -146,8 +167,8 @@ impl CounterCache {
     }
 
     /// Takes the hits that were denied without a call of late: earlier ones would count in a second of other hits.
-    pub(super) fn take_reported(&mut self, (cell, check): (&Cell, &Check), now: Instant) -> u16 {
-        let entry = check.applied_ban().and_then(|_| self.entries.get(&cell.key, check.record));
+    pub(super) fn take_reported(&mut self, cell: &Cell, check: &Check, now: Instant) -> u16 {
+        let entry = check.applied_ban().and_then(|_| self.entry(cell, check));
         let Some(entry) = entry else { return 0 };
         let hits = mem::take(&mut entry.unreported);
         let is_recent = entry.denial.as_ref().is_some_and(|denial| denial.was_valid_of_late(now));
@@ -158,7 +179,7 @@ impl CounterCache {
     fn record_denials(&mut self, request: &TagRequest, verdicts: &Verdicts) {
         for ((cell, check), (_, verdict)) in request.checks_with_cells().zip(verdicts) {
             let is_counted = check.ban.is_some() && !verdict.admitted && verdict.ban.is_none();
-            if let Some(entry) = is_counted.then(|| self.entries.get(&cell.key, check.record)).flatten() {
+            if let Some(entry) = is_counted.then(|| self.entry(cell, check)).flatten() {
                 let hits = u16::try_from(check.hits.charged()).unwrap_or(u16::MAX);
                 entry.unreported = entry.unreported.saturating_add(hits);
             }
@@ -172,24 +193,24 @@ impl CounterCache {
             return true;
         }
         request.checks_with_cells().all(|(cell, check)| {
-            let entry = self.entries.get(&cell.key, check.record);
+            let entry = self.entry(cell, check);
             let held_tokens = entry.and_then(|entry| entry.held_tokens.as_ref());
             held_tokens.is_some_and(|held_tokens| held_tokens.is_worthwhile(check.sync, &check.policy, now))
         })
     }
 
     /// The tokens to charge ahead for a counter.
-    pub(super) fn prefetch(&mut self, (cell, check): (&Cell, &Check), now: Instant) -> Option<Prefetch> {
+    pub(super) fn prefetch(&mut self, cell: &Cell, check: &Check, now: Instant) -> Option<Prefetch> {
         // Another check of the same counter in the request would find less capacity than there was.
         if check.hits.charged() == 0 || !cell.checks_once(check.record) {
             return None;
         }
-        let entry = self.entries.get(&cell.key, check.record).filter(|entry| entry.policy == check.policy)?;
+        let entry = self.entry(cell, check).filter(|entry| entry.policy == check.policy)?;
         entry.held_tokens.as_mut()?.prefetch(check.sync, &check.policy, now)
     }
 
-    pub(super) fn forget(&mut self, (cell, check): (&Cell, &Check)) {
-        if let Some(entry) = self.entries.get(&cell.key, check.record) {
+    pub(super) fn forget(&mut self, cell: &Cell, check: &Check) {
+        if let Some(entry) = self.entry(cell, check) {
             entry.denial = None;
             entry.held_tokens.iter_mut().for_each(|held_tokens| held_tokens.prefetch_failed());
         }
@@ -199,7 +220,7 @@ impl CounterCache {
     fn decide_independent(&mut self, request: &TagRequest, now: Instant) -> Option<(Verdicts, Source)> {
         let (mut verdicts, mut all_denied) = (Verdicts::new(), Source::DenialCache);
         for (cell, check) in request.checks_with_cells() {
-            let entry = self.entries.get(&cell.key, check.record);
+            let entry = self.entry(cell, check);
             match entry.and_then(|entry| entry.decide(check, now)) {
                 Some((verdict, source)) => {
                     verdicts.push((check.descriptor, verdict));
@@ -220,7 +241,7 @@ impl CounterCache {
     fn unspend(&mut self, request: &TagRequest, verdicts: &Verdicts) {
         for ((cell, check), (_, verdict)) in request.checks_with_cells().zip(verdicts) {
             if verdict.admitted
-                && let Some(entry) = self.entries.get(&cell.key, check.record)
+                && let Some(entry) = self.entry(cell, check)
             {
                 entry.held_tokens.iter_mut().for_each(|held_tokens| held_tokens.unspend(check.hits));
             }
@@ -235,29 +256,32 @@ impl CounterCache {
             if check.veto == Veto::Always {
                 return None;
             }
-            let entry =
-                self.entries.get(&cell.key, check.record).filter(|entry| entry.policy == check.policy)?;
+            let entry = self.entry(cell, check).filter(|entry| entry.policy == check.policy)?;
             let verdict = entry.denial.as_ref()?.exact(check.hits, now)?;
             verdicts.push((check.descriptor, verdict));
         }
         request.is_vetoed(verdicts.iter().map(|(_, verdict)| verdict.admitted)).then_some(verdicts)
     }
 
+    fn entry(&mut self, cell: &Cell, check: &Check) -> Option<&mut CacheEntry> {
+        self.entries.get(&cell.key, check.record)
+    }
+
     /// Updates a counter with the verdict of a check; `is_denial` states that the check was denied, or another one that
     /// keeps it from being charged.
     pub(super) fn learn(
         &mut self,
-        (cell, check): (&Cell, &Check),
+        cell: &Cell,
+        check: &Check,
         verdict: &Verdict,
         is_denial: bool,
         prefetched: u32,
         sent_at: Instant,
     ) {
-        let denial = if is_denial { self.denial((cell, check), verdict, sent_at) } else { None };
-        let entry = match denial.is_some() || prefetched > 0 {
-            true => self.entries.get_or_insert(&cell.key, check.record, || CacheEntry::new(check.policy)),
-            false => self.entries.get(&cell.key, check.record),
-        };
+        let denial = if is_denial { self.denial(cell, check, verdict, sent_at) } else { None };
+        let is_kept = denial.is_some() || prefetched > 0;
+        let new = || is_kept.then(|| CacheEntry::new(check.policy));
+        let entry = self.entries.find(&cell.key, check.record, new);
         let Some(entry) = entry else { return };
         if check.hits == Hits::reset() {
             // The reset also discarded the tokens charged ahead.
@@ -284,45 +308,39 @@ impl CounterCache {
             return;
         }
         let held_tokens = entry.held_tokens.get_or_insert_with(|| Box::new(HeldTokens::new(sent_at)));
-        held_tokens.set_share(check.share);
+        held_tokens.share = check.share;
         let former = held_tokens.expiry();
         let unused = held_tokens.learn(check, verdict, prefetched, sent_at);
         self.unused_tokens.extend(unused.map(|unused| (name(), unused)));
         if prefetched > 0 {
             self.expiries.remove(&former);
             self.grant_count = self.grant_count.wrapping_add(1);
-            held_tokens.set_grant(self.grant_count);
+            held_tokens.grant = self.grant_count;
             self.expiries.insert(held_tokens.expiry(), name());
         }
     }
 
     /// The denial to cache for a denied check. The verdict of one check of a counter may be due to another check of the same
     /// request.
-    fn denial(&mut self, counter: (&Cell, &Check), verdict: &Verdict, sent_at: Instant) -> Option<Denial> {
-        let (cell, check) = counter;
+    fn denial(&mut self, cell: &Cell, check: &Check, verdict: &Verdict, sent_at: Instant) -> Option<Denial> {
         if !cell.checks_once(check.record) {
             return None;
         }
-        Denial::new(check, verdict, self.may_gain_room(counter), sent_at)
+        // Before its verdict says so, it may have room again: tokens are returned, or hits are borrowed.
+        let may_gain_room = check.share.is_some() || self.may_be_leased(cell, check);
+        Denial::new(check, verdict, may_gain_room, sent_at)
     }
 
     /// Whether workers may hold tokens of a counter. One of `sync: auto` with few requests in this worker is not
     /// worth another request when others return tokens.
-    pub(super) fn may_be_leased(&mut self, (cell, check): (&Cell, &Check)) -> bool {
-        let entry = self.entries.get(&cell.key, check.record);
+    pub(super) fn may_be_leased(&mut self, cell: &Cell, check: &Check) -> bool {
+        let entry = self.entry(cell, check);
         entry.map_or(check.sync == SyncMode::Leased, |entry| entry.may_be_leased(check.sync))
     }
 
-    /// Whether a counter may have room again before its verdict says so: tokens are returned, or hits are borrowed.
-    fn may_gain_room(&mut self, counter: (&Cell, &Check)) -> bool {
-        let (_, check) = counter;
-        check.share.is_some() || self.may_be_leased(counter)
-    }
-
     /// Tokens held for a counter.
-    pub(super) fn held_hits(&mut self, (cell, check): (&Cell, &Check), now: Instant) -> u64 {
-        let held_tokens =
-            self.entries.get(&cell.key, check.record).and_then(|entry| entry.held_tokens.as_ref());
+    pub(super) fn held_hits(&mut self, cell: &Cell, check: &Check, now: Instant) -> u64 {
+        let held_tokens = self.entry(cell, check).and_then(|entry| entry.held_tokens.as_ref());
         held_tokens.map_or(0, |held_tokens| held_tokens.held(now))
     }
 
@@ -356,28 +374,5 @@ impl CounterCache {
             }
         }
         requests
-    }
-}
-
-impl CacheEntry {
-    fn may_be_leased(&self, sync: SyncMode) -> bool {
-        match sync {
-            SyncMode::Strict => false,
-            SyncMode::Leased => true,
-            SyncMode::Auto => self.held_tokens.is_some(),
-        }
-    }
-
-    /// Removes the expiry of the entry's tokens, which will not be spent.
-    fn end_grant(&self, expiries: &mut Expiries) {
-        if let Some(held_tokens) = &self.held_tokens {
-            expiries.remove(&held_tokens.expiry());
-        }
-    }
-
-    /// The unspent tokens of the entry.
-    fn unused(self) -> Option<Unused> {
-        let Self { policy, held_tokens, .. } = self;
-        held_tokens?.unused(&policy)
     }
 }

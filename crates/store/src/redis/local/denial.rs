@@ -1,12 +1,26 @@
-//! Cached denials.
+//! Cached denials: those of a server's counters, and the bans that stay active while the server is unreachable.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
-use tollgate_core::{algorithm::Verdict, ban::Ban, descriptor::Hits};
+use tollgate_core::{
+    algorithm::Verdict,
+    ban::{Ban, BanEffect},
+    descriptor::Hits,
+};
 
-use super::early_ends::EARLY_ENDS;
-use crate::request::Check;
+use super::TwoGenerationMap;
+use crate::{
+    after,
+    request::{Cell, Check, TagRequest, Verdicts},
+};
 
 /// Longest validity of a cached denial: the delay with which a refund may be noticed.
 const MAX_DENIAL_AGE: Duration = Duration::from_millis(500);
@@ -44,7 +58,7 @@ impl Denial {
         };
         let verdict = Verdict { ban: verdict.ban.map(Ban::known), ..*verdict };
         let age = if verdict.admitted { max_age } else { max_age.min(verdict.retry_after) };
-        let until = sent_at.checked_add(age)?;
+        let until = after(sent_at, age);
         let is_lasting = !check.policy.algorithm().takes_leases();
         is_lasting.then_some(Self { hits: hits.get(), verdict, noted_at: sent_at, until })
     }
@@ -77,7 +91,7 @@ impl Denial {
 
     /// Whether it is valid at `now`, or was a second before.
     pub(super) fn was_valid_of_late(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.until) < Duration::from_secs(1)
+        now.duration_since(self.until) < Duration::from_secs(1)
     }
 
     /// The denial of a charge of any number of hits under an enforced ban.
@@ -91,10 +105,173 @@ impl Denial {
     fn at(&self, now: Instant) -> Option<Verdict> {
         let Self { verdict, noted_at, until, .. } = self;
         let is_valid = now < *until && !(is_banned(verdict) && EARLY_ENDS.may_concern(*noted_at));
-        is_valid.then(|| verdict.later(now.saturating_duration_since(*noted_at)))
+        is_valid.then(|| verdict.later(now.duration_since(*noted_at)))
     }
 }
 
 fn is_banned(verdict: &Verdict) -> bool {
     verdict.ban.is_some_and(|ban| ban.is_enforced)
+}
+
+/// Early ends in this process.
+pub(super) static EARLY_ENDS: EarlyEnds = EarlyEnds::new();
+
+/// A time in this process, before those that are recorded.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// Makes every worker of this process call the server again before it uses a cached ban: bans may have been lifted, or
+/// their rules have changed.
+pub fn recheck_bans() {
+    let start = *START;
+    EARLY_ENDS.record(start, Instant::now());
+}
+
+/// The last time at which bans may have ended early.
+#[derive(Debug)]
+pub(super) struct EarlyEnds {
+    /// Microseconds after the start, rounded up; 0 for never.
+    micros: AtomicU64,
+}
+
+impl EarlyEnds {
+    const fn new() -> Self {
+        Self { micros: AtomicU64::new(0) }
+    }
+
+    fn record(&self, start: Instant, now: Instant) {
+        let micros = u64::try_from(now.duration_since(start).as_micros()).unwrap_or(u64::MAX);
+        self.micros.store(micros.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// Whether a ban that was noted at `noted_at` may have ended early since.
+    pub(super) fn may_concern(&self, noted_at: Instant) -> bool {
+        match self.micros.load(Ordering::Relaxed) {
+            0 => false,
+            micros => START.checked_add(Duration::from_micros(micros)).is_none_or(|last| noted_at <= last),
+        }
+    }
+}
+
+/// A verdict under a ban, and when it was received.
+type CachedVerdict = Option<(Verdict, Instant)>;
+
+/// Enforced bans by counter, bounded in number. The lock is uncontended. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(in crate::redis) struct CachedBans {
+    verdicts: Arc<Mutex<TwoGenerationMap<CachedVerdict>>>,
+}
+
+impl CachedBans {
+    /// Records the bans in the verdicts of a reply, and forgets those that have ended. Verdicts from the cache are of a
+    /// reply that was recorded before.
+    pub(in crate::redis) fn learn(&self, request: &TagRequest, verdicts: &Verdicts) {
+        if request.checks().all(|check| check.ban.is_none()) {
+            return;
+        }
+        let mut cached = self.verdicts.lock();
+        for ((cell, check), (_, verdict)) in request.checks_with_cells().zip(verdicts) {
+            let is_banned = verdict.ban.is_some_and(|ban| ban.is_enforced);
+            let entry = match is_banned {
+                true => cached.get_or_insert(&cell.key, check.record, || None),
+                false if check.ban.is_none() || cached.is_empty() => None,
+                false => cached.get(&cell.key, check.record),
+            };
+            if let Some(entry) = entry {
+                *entry = is_banned.then(|| (*verdict, Instant::now()));
+            }
+        }
+        drop(cached.take_evicted());
+    }
+
+    /// The denial of a check whose counter has a cached ban.
+    pub(in crate::redis) fn verdict(&self, cell: &Cell, check: &Check, now: Instant) -> Option<Verdict> {
+        let is_enforced = check.ban.is_some_and(|ban| ban.effect == BanEffect::Enforce);
+        if !is_enforced || !check.hits.may_be_withheld() {
+            return None;
+        }
+        let (verdict, received_at) = (*self.verdicts.lock().get(&cell.key, check.record)?)?;
+        let verdict = verdict.later(now.duration_since(received_at));
+        let ban = verdict.ban.map(Ban::known);
+        let over = check.hits.charged();
+        (!verdict.retry_after.is_zero()).then_some(Verdict { ban, over, ..verdict })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{num::NonZeroU8, time::Duration};
+
+    use tollgate_core::{
+        RecordId, SyncMode,
+        algorithm::{Algorithm, Charging, Parameters, Policy, StateSummary},
+        ban::{Ban, BanCheck, BanParameters, BanPolicy},
+        clock::Timestamp,
+        descriptor::{Entry, Hits},
+        quota::{Quota, Unit, Window},
+    };
+
+    use super::*;
+    use crate::{key::CellKey, request::Veto};
+
+    const NOW: Timestamp = Timestamp::from_micros(1_700_000_010_000_000);
+
+    fn request(hits: Hits, effect: BanEffect) -> TagRequest {
+        let quota = Quota { limit: 9, window: Window::of(Unit::Minute) };
+        let policy = Policy::nearest(Algorithm::FixedWindow, quota, &Parameters::default());
+        let ban = BanPolicy::new(&BanParameters::default(), quota).expect("in range");
+        let check = Check {
+            descriptor: 0,
+            record: RecordId::alone(Algorithm::FixedWindow),
+            policy,
+            hits,
+            veto: Veto::Alone,
+            sync: SyncMode::Strict,
+            ban: Some(BanCheck { policy: ban, effect }),
+            share: None,
+        };
+        let key = CellKey::open("d", [Entry { key: "k", value: "v" }].into_iter());
+        TagRequest::new(Charging::Independent, key, check)
+    }
+
+    fn verdict(ban: Option<Ban>) -> Verdicts {
+        let quota = Quota { limit: 9, window: Window::of(Unit::Minute) };
+        let policy = Policy::nearest(Algorithm::FixedWindow, quota, &Parameters::default());
+        let summary = StateSummary::Words([0; 3]);
+        let verdict = policy.verdict(summary, NOW, Hits::ONE, true, Charging::Independent);
+        Verdicts::from_iter([(0, ban.map_or(verdict, |ban| verdict.under(ban, Hits::ONE)))])
+    }
+
+    #[test]
+    fn an_enforced_ban_stands_until_its_end_unless_a_later_verdict_has_none() {
+        let bans = CachedBans::default();
+        let cached = |request: &TagRequest, after| {
+            let (cell, check) = request.checks_with_cells().next().expect("one");
+            bans.verdict(cell, check, Instant::now() + Duration::from_secs(after))
+        };
+        let (call, level) = (request(Hits::ONE, BanEffect::Enforce), NonZeroU8::MIN);
+        let ban = Ban { until: NOW.seconds() + 60, level, is_new: true, is_enforced: true };
+        bans.learn(&call, &verdict(Some(Ban { is_enforced: false, ..ban })));
+        assert_eq!(cached(&call, 0), None, "only watched");
+        bans.learn(&call, &verdict(Some(ban)));
+        let more = cached(&request(Hits::charge(5), BanEffect::Enforce), 20).expect("banned");
+        assert!(!more.admitted && more.over == 5 && more.retry_after <= Duration::from_secs(40));
+        assert_eq!(more.ban, Some(ban.known()));
+        assert_eq!(cached(&call, 61), None, "over");
+        assert_eq!(cached(&request(Hits::ONE, BanEffect::Watch), 0), None);
+        assert_eq!(cached(&request(Hits::refund(1), BanEffect::Enforce), 0), None);
+        bans.learn(&call, &verdict(None));
+        assert_eq!(cached(&call, 0), None, "lifted");
+    }
+
+    #[test]
+    fn a_ban_is_believed_if_it_was_noted_after_the_last_early_end() {
+        let (ends, start) = (EarlyEnds::new(), *START);
+        let after = |millis| start + Duration::from_millis(millis);
+        assert!(!ends.may_concern(after(0)), "none ended");
+        for last in [5, 9] {
+            ends.record(start, after(last));
+            assert!(ends.may_concern(after(0)) && ends.may_concern(after(last)));
+            assert!(!ends.may_concern(after(last + 1)));
+        }
+    }
 }

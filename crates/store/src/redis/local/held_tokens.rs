@@ -7,7 +7,7 @@
 //! remaining capacity divided by the factor, however many they are. Of a bucket, the total demand cannot be observed,
 //! so the factor is larger, and suffices for about sixteen workers. Near exhaustion every request goes to Redis.
 //!
-//! A counter that uses little of its limit is charged ahead for a longer time (`lease_timing`), as far as all workers
+//! A counter that uses little of its limit is charged ahead for a longer time (`LeaseTiming`), as far as all workers
 //! together then hold no more than a sixtieth of the limit, nor the remaining capacity divided by the factor.
 
 #![allow(clippy::float_arithmetic)] // All of it estimates what is worth while; none of it decides what passes.
@@ -21,12 +21,8 @@ use tollgate_core::{
     descriptor::Hits,
 };
 
-use super::{
-    demand::{Rate, SharedRate},
-    heat::Heat,
-    lease_timing::LeaseTiming,
-};
-use crate::request::Check;
+use super::demand::{Heat, LeaseTiming, Rate, SharedRate};
+use crate::{after, request::Check};
 
 /// Shortest time for which tokens are held.
 const MIN_HOLD: Duration = Duration::from_millis(4);
@@ -51,7 +47,7 @@ pub(super) struct HeldTokens {
     /// Time until which the tokens must be spent.
     spend_by: Instant,
     /// Number of the grant of these tokens in its cache.
-    grant: u64,
+    pub(super) grant: u64,
     /// Verdict of Redis without the tokens, and the number of tokens spent since.
     basis: Option<Basis>,
     spent: u64,
@@ -65,7 +61,7 @@ pub(super) struct HeldTokens {
     /// Capacity at the last verdict.
     capacity: Capacity,
     /// Share of the region in the limit, by which unused tokens are refunded.
-    share: Option<RegionShare>,
+    pub(super) share: Option<RegionShare>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -109,11 +105,6 @@ impl HeldTokens {
         }
     }
 
-    /// Sets the share of the region in the limit.
-    pub(super) const fn set_share(&mut self, share: Option<RegionShare>) {
-        self.share = share;
-    }
-
     /// Records the demand for hits.
     pub(super) fn record_demand(&mut self, check: &Check, now: Instant) {
         self.demand.add(check.hits.charged(), now, LeaseTiming::of(&check.policy, check.sync).averaging_time);
@@ -132,7 +123,7 @@ impl HeldTokens {
             retry_after: Duration::ZERO,
             used: verdict.used.saturating_add(self.spent),
             over: 0,
-            ..verdict.later(now.saturating_duration_since(noted_at))
+            ..verdict.later(now.duration_since(noted_at))
         })
     }
 
@@ -220,7 +211,7 @@ impl HeldTokens {
         self.tokens = u64::from(prefetched);
         self.spent = 0;
         self.basis = Some(Basis { verdict: *verdict, noted_at: sent_at });
-        self.spend_by = sent_at.checked_add(hold).unwrap_or(sent_at);
+        self.spend_by = after(sent_at, hold);
         before
     }
 
@@ -238,11 +229,6 @@ impl HeldTokens {
     /// Time until which the tokens must be spent, and the number of their grant.
     pub(super) const fn expiry(&self) -> (Instant, u64) {
         (self.spend_by, self.grant)
-    }
-
-    /// Sets the number of the grant of the tokens.
-    pub(super) const fn set_grant(&mut self, grant: u64) {
-        self.grant = grant;
     }
 
     /// Takes all unspent tokens.
@@ -264,7 +250,7 @@ impl Unused {
     pub(super) fn hits(&self, now: Instant) -> Option<Hits> {
         let Basis { verdict, noted_at } = self.basis;
         let made_at = verdict.decided_at;
-        let is_over = |end| made_at.plus(now.saturating_duration_since(noted_at)) >= end;
+        let is_over = |end| made_at.plus(now.duration_since(noted_at)) >= end;
         let is_valid = !self.policy.prefetched_until(made_at).is_some_and(is_over);
         is_valid.then_some(Hits::RefundCharge { amount: self.amount, made_at })
     }
@@ -278,12 +264,12 @@ impl Capacity {
 
     /// Whether little of it remains.
     fn is_scarce(self) -> bool {
-        self.remaining < self.total.checked_div(SCARCE_PART).unwrap_or_default()
+        self.remaining < self.total / SCARCE_PART
     }
 
     /// Hits of which each worker may hold its share, divided by the caution factor, for a long horizon.
     fn for_long_horizons(self) -> f64 {
-        self.remaining.min(self.total.checked_div(LONG_HORIZON_PART).unwrap_or_default()) as f64
+        self.remaining.min(self.total / LONG_HORIZON_PART) as f64
     }
 }
 

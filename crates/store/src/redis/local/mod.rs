@@ -6,15 +6,11 @@
 //! denial outdated: this worker then invalidates it, and other workers notice soon, since no denial is cached for
 //! longer than half a second.
 
+mod cache;
 mod demand;
 mod denial;
-mod early_ends;
-mod heat;
-mod lease_timing;
-mod held_hits;
-mod two_generation_map;
-mod cache;
 mod held_tokens;
+mod two_generation_map;
 
 use std::sync::Arc;
 
@@ -26,16 +22,18 @@ use tollgate_core::{
     algorithm::{Charging, Prefetch},
 };
 
-use self::cache::CounterCache;
-pub(super) use self::held_hits::CACHES;
-pub(super) use self::two_generation_map::TwoGenerationMap;
-pub use self::{early_ends::recheck_bans, held_hits::held_hits};
-use super::script::RunOutcome;
+pub(super) use self::denial::CachedBans;
+pub use self::denial::recheck_bans;
+use self::{cache::CounterCache, two_generation_map::TwoGenerationMap};
+use super::{metrics::LiveList, script::RunOutcome};
 use crate::{
     BackgroundQueue,
     background_refund::BackgroundSlot,
-    request::{Cell, Check, Requests, TagRequest, Verdicts},
+    request::{Check, Requests, TagRequest, Verdicts},
 };
+
+/// The caches of all workers and servers.
+pub(super) static CACHES: LiveList<LocalCache> = LiveList::new();
 
 /// Tokens to charge ahead for each check of a request; empty for none.
 pub(super) type Prefetches = SmallVec<[Prefetch; 2]>;
@@ -69,6 +67,13 @@ struct State {
     slot: Option<Arc<BackgroundSlot>>,
 }
 
+/// Hits charged ahead for the counters of `requests` and not used yet, in this process. Reads each worker's cache in turn.
+pub fn held_hits(requests: &Requests) -> u64 {
+    let now = Instant::now();
+    let held = |cache: &Arc<LocalCache>| requests.iter().map(|request| cache.held_hits(request, now)).sum();
+    CACHES.all().iter().map(held).fold(0, u64::saturating_add)
+}
+
 impl LocalCache {
     /// An empty cache, whose refunds take slots of `background`.
     pub(super) fn new(background: BackgroundQueue) -> Self {
@@ -98,11 +103,13 @@ impl LocalCache {
         if !state.cache.may_decide_all(request, now) {
             return Prefetches::new();
         }
-        let prefetch = |counter: (&Cell, &Check)| state.cache.prefetch(counter, now).unwrap_or_default();
-        let prefetches: Prefetches = request.checks_with_cells().map(prefetch).collect();
-        match prefetches.iter().any(|prefetch| *prefetch != Prefetch::default()) {
-            true => prefetches,
-            false => Prefetches::new(),
+        let checks = request.checks_with_cells();
+        let prefetch = |(cell, check)| state.cache.prefetch(cell, check, now).unwrap_or_default();
+        let prefetches: Prefetches = checks.map(prefetch).collect();
+        if prefetches.iter().any(|prefetch| *prefetch != Prefetch::default()) {
+            prefetches
+        } else {
+            Prefetches::new()
         }
     }
 
@@ -115,7 +122,8 @@ impl LocalCache {
         if state.cache.is_empty() {
             return Reported::new();
         }
-        request.checks_with_cells().map(|counter| state.cache.take_reported(counter, now)).collect()
+        let taken = |(cell, check)| state.cache.take_reported(cell, check, now);
+        request.checks_with_cells().map(taken).collect()
     }
 
     /// Updates the cache with the outcome of a request that was sent at `sent_at` or later.
@@ -128,13 +136,13 @@ impl LocalCache {
         if !is_denied && state.cache.is_empty() && request.checks().all(is_usual) {
             return;
         }
-        for (at, (counter, (_, verdict))) in request.checks_with_cells().zip(verdicts).enumerate() {
+        for (at, ((cell, check), (_, verdict))) in request.checks_with_cells().zip(verdicts).enumerate() {
             let is_denial = match request.charging {
                 Charging::Independent => !verdict.admitted,
                 Charging::AllOrNone => is_denied,
             };
             let prefetched = outcome.prefetched.get(at).copied().unwrap_or_default();
-            state.cache.learn(counter, verdict, is_denial, prefetched, sent_at);
+            state.cache.learn(cell, check, verdict, is_denial, prefetched, sent_at);
         }
         state.cache.collect_evicted();
         if state.slot.is_none() && state.cache.may_owe_refunds() {
@@ -146,7 +154,7 @@ impl LocalCache {
     /// Invalidates the counters of a failed request, whose state is unknown.
     pub(super) fn forget(&self, request: &TagRequest) {
         let mut state = self.state.lock();
-        request.checks_with_cells().for_each(|counter| state.cache.forget(counter));
+        request.checks_with_cells().for_each(|(cell, check)| state.cache.forget(cell, check));
     }
 
     /// Clears the cache, as after a failover: the new server may lack recent charges.
@@ -157,7 +165,7 @@ impl LocalCache {
     /// Tokens held for the counters of a request.
     fn held_hits(&self, request: &TagRequest, now: Instant) -> u64 {
         let mut state = self.state.lock();
-        let held = |counter| state.cache.held_hits(counter, now);
+        let held = |(cell, check)| state.cache.held_hits(cell, check, now);
         request.checks_with_cells().map(held).fold(0, u64::saturating_add)
     }
 

@@ -16,7 +16,7 @@ pub(super) const MAX_GENERATION_ENTRIES: usize = 28_672;
 
 /// Name of a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::redis) struct CounterName {
+pub(super) struct CounterName {
     pub(super) cell: CellKey,
     pub(super) record: RecordId,
 }
@@ -25,7 +25,7 @@ type Generation<T> = HashTable<(CounterName, T)>;
 
 /// Values by counter.
 #[derive(Debug)]
-pub(in crate::redis) struct TwoGenerationMap<T> {
+pub(super) struct TwoGenerationMap<T> {
     newer: Generation<T>,
     older: Generation<T>,
     /// Entries of the latest evicted generation.
@@ -41,17 +41,17 @@ impl<T> Default for TwoGenerationMap<T> {
 }
 
 impl<T> TwoGenerationMap<T> {
-    pub(in crate::redis) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.newer.is_empty() && self.older.is_empty()
     }
 
     /// The value of a counter, if any.
-    pub(in crate::redis) fn get(&mut self, cell: &CellKey, record: RecordId) -> Option<&mut T> {
+    pub(super) fn get(&mut self, cell: &CellKey, record: RecordId) -> Option<&mut T> {
         self.find(cell, record, || None)
     }
 
     /// The value of a counter, which is set to `new` if absent.
-    pub(in crate::redis) fn get_or_insert(
+    pub(super) fn get_or_insert(
         &mut self,
         cell: &CellKey,
         record: RecordId,
@@ -62,22 +62,28 @@ impl<T> TwoGenerationMap<T> {
 
     /// Hash of a counter's name.
     pub(super) fn hash(&self, cell: &CellKey, record: RecordId) -> u64 {
-        hash(&self.hasher, cell, record)
+        self.hasher.hash_one((cell.as_bytes(), record.as_bytes()))
     }
 
     /// Bytes of the tables, without those that the entries refer to.
     #[cfg(test)]
-    pub(in crate::redis) fn allocated_bytes(&self) -> usize {
+    pub(super) fn allocated_bytes(&self) -> usize {
         [&self.newer, &self.older, &self.evicted].iter().map(|table| table.allocation_size()).sum()
     }
 
     /// Takes the entries evicted since the last call.
-    pub(in crate::redis) fn take_evicted(&mut self) -> impl Iterator<Item = (CounterName, T)> + use<T> {
+    pub(super) fn take_evicted(&mut self) -> impl Iterator<Item = (CounterName, T)> + use<T> {
         mem::take(&mut self.evicted).into_iter()
     }
 
-    fn find(&mut self, cell: &CellKey, record: RecordId, new: impl FnOnce() -> Option<T>) -> Option<&mut T> {
-        let hash = hash(&self.hasher, cell, record);
+    /// The value of a counter, which is set to that of `new`, if there is one, if absent.
+    pub(super) fn find(
+        &mut self,
+        cell: &CellKey,
+        record: RecordId,
+        new: impl FnOnce() -> Option<T>,
+    ) -> Option<&mut T> {
+        let hash = self.hash(cell, record);
         let matches = |(name, _): &(CounterName, T)| name.record == record && name.cell == *cell;
         let newer = match self.newer.find_entry(hash, matches) {
             Ok(entry) => return Some(&mut entry.into_mut().1),
@@ -90,17 +96,11 @@ impl<T> TwoGenerationMap<T> {
         if newer.len() >= MAX_GENERATION_ENTRIES {
             self.evicted = mem::replace(&mut self.older, mem::take(newer));
         }
-        let rehash = |(name, _): &(CounterName, T)| hash_of(&self.hasher, name);
+        let hasher = &self.hasher;
+        let rehash =
+            |(name, _): &(CounterName, T)| hasher.hash_one((name.cell.as_bytes(), name.record.as_bytes()));
         Some(&mut newer.insert_unique(hash, map, rehash).into_mut().1)
     }
-}
-
-fn hash(hasher: &RandomState, cell: &CellKey, record: RecordId) -> u64 {
-    hasher.hash_one((cell.as_bytes(), record.as_bytes()))
-}
-
-fn hash_of(hasher: &RandomState, name: &CounterName) -> u64 {
-    hash(hasher, &name.cell, name.record)
 }
 
 #[cfg(test)]

@@ -1,12 +1,7 @@
 //! Command and reply of the decision script; `lua/decide/entry.lua` documents both.
 
-#[cfg(any(test, feature = "fuzzing"))]
-pub(super) mod fuzzing;
-mod bans;
 mod pack;
 mod reply;
-mod reservations;
-mod shares;
 
 use std::sync::LazyLock;
 
@@ -15,9 +10,9 @@ use sha1_smol::Sha1;
 use smallvec::SmallVec;
 use tollgate_core::algorithm::Prefetch;
 
-pub(super) use self::{
+pub(crate) use self::{
     pack::{command, pack_parameter},
-    reply::{check_error, is_unreached, read_replies},
+    reply::{check_error, is_unreached, read_replies, time_of},
 };
 use crate::{
     key::CellKey,
@@ -72,7 +67,7 @@ static DIGEST_ACROSS_SLOTS: LazyLock<String> =
 pub enum CommandKeys {
     /// Declared keys of any hash tags: the server has no slots.
     #[default]
-    Any,
+    NoSlots,
     /// Declared keys of one slot.
     OneSlot,
     /// Keys in arguments, of the slots that one node of a cluster serves.
@@ -107,7 +102,7 @@ pub struct RunOutcome {
 }
 
 /// Outcomes in the order of the runs, with the server's error for a run that failed.
-pub(super) type Outcomes = Vec<Result<RunOutcome, RedisError>>;
+pub(crate) type Outcomes = Vec<Result<RunOutcome, RedisError>>;
 
 /// The command that loads the script of commands with these keys.
 pub(super) fn load(keys: CommandKeys) -> Cmd {
@@ -129,14 +124,14 @@ pub(super) fn probe_across_slots(key_prefix: &[u8], keys: [&CellKey; 2]) -> Cmd 
 impl CommandKeys {
     const fn source(self) -> &'static str {
         match self {
-            Self::Any | Self::OneSlot => SOURCE,
+            Self::NoSlots | Self::OneSlot => SOURCE,
             Self::AnySlotOfNode => SOURCE_ACROSS_SLOTS,
         }
     }
 
     fn digest(self) -> &'static str {
         match self {
-            Self::Any | Self::OneSlot => &DIGEST,
+            Self::NoSlots | Self::OneSlot => &DIGEST,
             Self::AnySlotOfNode => &DIGEST_ACROSS_SLOTS,
         }
     }

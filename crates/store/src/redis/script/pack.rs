@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use ::redis::{Cmd, cmd};
 use tollgate_core::{
-    algorithm::{Charging, Policy, Prefetch},
-    ban::BanEffect,
+    algorithm::{Budget, Charging, Policy, Prefetch, RegionShare},
+    ban::{BanCheck, BanEffect},
     clock::Timestamp,
     descriptor::Hits,
 };
 
-use super::{CommandKeys, Run, bans, reservations, shares};
+use super::{CommandKeys, Run};
 use crate::{
     redis::ScriptClock,
     request::{Cell, Check, Veto},
@@ -32,8 +32,20 @@ const ORDINARY_BESIDE_SPECIAL: u8 = 16;
 const HAS_BAN: u8 = 128;
 const HAS_TAIL: u8 = 8;
 
+/// Position of the operation in the second parameter of a budget.
+const OPERATION_BIT: u32 = 46;
+
+/// Operations on a budget.
+const CHARGE: i64 = 0;
+const RESERVE: i64 = 1;
+const SETTLE: i64 = 2;
+const CANCEL: i64 = 3;
+
+/// Added to the number of bans that follow the checks of a cell: shares follow these.
+const HAS_SHARES: u16 = 1 << 15;
+
 /// The command that decides `runs`, in order, at about `store_time`.
-pub(in crate::redis) fn command<'a>(
+pub(crate) fn command<'a>(
     key_prefix: &[u8],
     runs: impl Iterator<Item = Run<'a>> + Clone,
     clock: ScriptClock,
@@ -64,8 +76,8 @@ pub(in crate::redis) fn command<'a>(
             packed.extend_from_slice(&call_keys.to_le_bytes());
             packed.extend_from_slice(&run.times.to_le_bytes());
             pack_cell(&mut packed, cell, run.request.charging, is_special, &mut prefetches, &store_time);
-            let ban_count = bans::pack(&mut packed, cell, &mut reported);
-            shares::pack(&mut packed, cell, ban_count);
+            let ban_count = pack_bans(&mut packed, cell, &mut reported);
+            pack_shares(&mut packed, cell, ban_count);
             command.arg(packed.as_slice());
             // The other cells belong to the same request.
             call_keys = 0;
@@ -94,7 +106,7 @@ fn pack_cell<'a>(
     prefetches: &mut impl Iterator<Item = &'a Prefetch>,
     store_time: &impl Fn() -> Timestamp,
 ) {
-    let has_tail = bans::has_bans(cell) || shares::has_shares(cell);
+    let has_tail = has_bans(cell) || has_shares(cell);
     for check in &cell.checks {
         let role = match (charging, check.sync) {
             (Charging::Independent, _) if check.counting(charging) == Charging::Independent => 0,
@@ -120,7 +132,7 @@ fn pack_cell<'a>(
             (special, _) => role | special,
         });
         if let Policy::Budget(budget) = &check.policy {
-            reservations::pack(packed, budget, check.hits);
+            pack_budget(packed, budget, check.hits);
             prefetches.next();
             continue;
         }
@@ -198,15 +210,113 @@ fn pack_prefetch(prefetch: Prefetch) -> [u8; 8] {
 }
 
 /// Every parameter is below 2^53, so a double is exact.
-pub(in crate::redis) const fn pack_parameter(number: i64) -> [u8; 8] {
+pub(crate) const fn pack_parameter(number: i64) -> [u8; 8] {
     f64::to_le_bytes(number as f64)
 }
 
 /// Every number here is below 2^53, so a double is exact.
-pub(super) const fn pack_number(number: u64) -> [u8; 8] {
+const fn pack_number(number: u64) -> [u8; 8] {
     f64::to_le_bytes(number as f64)
 }
 
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Appends hits, parameters and the last field of a check.
+#[allow(clippy::float_arithmetic)] // A sign changes no digits.
+fn pack_budget(packed: &mut Vec<u8>, budget: &Budget, hits: Hits) {
+    let number = |number: u64| number as f64;
+    let none = [0; 8];
+    let (operation, signed, extra) = match hits {
+        Hits::Peek => (CHARGE, 0.0, none),
+        Hits::Charge(amount) | Hits::Overdraw(amount) => (CHARGE, number(amount.get()), none),
+        Hits::Refund(amount) => (CHARGE, -number(amount.get()), none),
+        // Zeros would mean a refund without the time of its charge.
+        Hits::RefundCharge { amount, made_at } => {
+            (CHARGE, -number(amount.get()), pack_number(made_at.as_micros().max(1)))
+        }
+        Hits::Acquire { amount, lease } => (RESERVE, number(amount.get()), lease.to_bytes()),
+        Hits::Settle { lease, used } => (SETTLE, number(used.min(Hits::MAX)), lease.to_bytes()),
+        Hits::Release(lease) => (CANCEL, 0.0, lease.to_bytes()),
+    };
+    let [limit, terms] = budget.script_parameters();
+    packed.extend_from_slice(&f64::to_le_bytes(signed));
+    packed.extend_from_slice(&pack_parameter(limit));
+    packed.extend_from_slice(&pack_parameter(terms | (operation << OPERATION_BIT)));
+    packed.extend_from_slice(&extra);
+}
+
+/// Whether a check of the cell has a ban.
+fn has_bans(cell: &Cell) -> bool {
+    cell.checks.iter().any(|check| check.applied_ban().is_some())
+}
+
+/// Packs the bans of a cell after its checks, takes what is reported of each check, and returns their number.
+fn pack_bans<'a>(packed: &mut Vec<u8>, cell: &Cell, reported: &mut impl Iterator<Item = &'a u16>) -> u16 {
+    let mut count = 0_u16;
+    for check in &cell.checks {
+        let hits = reported.next().copied().unwrap_or_default();
+        if let Some(ban) = check.applied_ban() {
+            pack_ban(packed, &ban, hits);
+            count = count.saturating_add(1);
+        }
+    }
+    count
+}
+
+fn pack_ban(packed: &mut Vec<u8>, BanCheck { policy, effect }: &BanCheck, reported: u16) {
+    packed.extend_from_slice(&policy.threshold().to_le_bytes());
+    packed.extend_from_slice(&policy.interval().to_le_bytes());
+    for number in [policy.duration(), policy.max_duration(), policy.forgive(), policy.grain()] {
+        packed.extend_from_slice(&number.to_le_bytes());
+    }
+    packed.extend_from_slice(&reported.to_le_bytes());
+    packed.push(policy.max_level());
+    packed.push(match effect {
+        BanEffect::Watch => 0,
+        BanEffect::Enforce => 1,
+        BanEffect::Lift => 2,
+        BanEffect::Forgive => 3,
+    });
+}
+
+/// The share of a check's region, if the limit may be lent.
+pub(super) fn effective_share(check: &Check) -> Option<&RegionShare> {
+    check.share.as_ref().filter(|_| check.policy.can_be_lent())
+}
+
+/// Whether a check of the cell has a share.
+fn has_shares(cell: &Cell) -> bool {
+    cell.checks.iter().any(|check| effective_share(check).is_some())
+}
+
+/// Packs the shares of a cell after its checks and bans, each with the number of its check, and ends the argument with
+/// their number and that of the bans.
+fn pack_shares(packed: &mut Vec<u8>, cell: &Cell, bans: u16) {
+    let mut count = 0_u16;
+    for (at, check) in (0_u16..).zip(&cell.checks) {
+        if let Some(share) = effective_share(check) {
+            packed.extend_from_slice(&at.to_le_bytes());
+            packed.extend_from_slice(&pack_share(share));
+            count = count.saturating_add(1);
+        }
+    }
+    if count > 0 {
+        packed.extend_from_slice(&count.to_le_bytes());
+        packed.extend_from_slice(&(bans | HAS_SHARES).to_le_bytes());
+    } else if bans > 0 {
+        packed.extend_from_slice(&bans.to_le_bytes());
+    }
+}
+
+/// The share as the scripts read it: the hits of the region, those of the whole limit (4 bytes each), and the ticks in
+/// which a bucket emits the latter (a double).
+fn pack_share(share: &RegionShare) -> [u8; 16] {
+    let mut packed = [0; 16];
+    // Below 2^53, so a double is exact.
+    let parts = share.base().to_le_bytes().into_iter().chain(share.limit().get().to_le_bytes());
+    let parts = parts.chain(f64::to_le_bytes(share.refill() as f64));
+    packed.iter_mut().zip(parts).for_each(|(byte, part)| *byte = part);
+    packed
 }

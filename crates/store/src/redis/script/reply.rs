@@ -1,18 +1,21 @@
 //! Parsing of the script's reply.
 
-use std::time::Duration;
+use std::{num::NonZeroU8, time::Duration};
 
 use ::redis::{RedisError, Value};
 use smallvec::SmallVec;
 use tollgate_core::{
-    algorithm::{Algorithm, Charging, CounterState, Policy, QueueSummary, StateSummary, Verdict},
-    ban::Ban,
+    algorithm::{
+        Algorithm, Charging, CounterState, LedgerSummary, Policy, QueueSummary, StateSummary, Verdict,
+    },
+    ban::{Ban, BanCheck},
     clock::Timestamp,
     descriptor::Hits,
 };
 
 use super::{
-    Outcomes, Run, RunOutcome, bans, pack::effective_prefetch, reservations, shares::effective_share,
+    Outcomes, Run, RunOutcome,
+    pack::{effective_prefetch, effective_share},
 };
 use crate::request::{Check, Verdicts};
 
@@ -29,7 +32,7 @@ const UNREACHED: [&str; 3] = [
 ///
 /// # Errors
 /// The error reply of the server.
-pub(in crate::redis) fn check_error(reply: Value) -> Result<Value, RedisError> {
+pub(crate) fn check_error(reply: Value) -> Result<Value, RedisError> {
     match reply {
         Value::ServerError(error) => Err(error.into()),
         reply => Ok(reply),
@@ -38,16 +41,13 @@ pub(in crate::redis) fn check_error(reply: Value) -> Result<Value, RedisError> {
 
 /// Whether the error of a call, in a command on several slots, is that its keys are not on the node: since the script reads
 /// every key of a call before it writes one, the call had no effect.
-pub(in crate::redis) fn is_unreached(error: &RedisError) -> bool {
+pub(crate) fn is_unreached(error: &RedisError) -> bool {
     error.detail().is_some_and(|detail| UNREACHED.iter().any(|begin| detail.starts_with(begin)))
 }
 
 /// The outcome of each run, or the server's error for it; `None` for a malformed reply. The reply must have passed
 /// [`check_error`].
-pub(in crate::redis) fn read_replies<'a>(
-    runs: impl Iterator<Item = Run<'a>>,
-    reply: Value,
-) -> Option<Outcomes> {
+pub(crate) fn read_replies<'a>(runs: impl Iterator<Item = Run<'a>>, reply: Value) -> Option<Outcomes> {
     match reply {
         Value::BulkString(bytes) => read_outcomes(runs, &bytes),
         Value::Array(parts) => read_parts(runs, parts),
@@ -87,10 +87,15 @@ fn read_parts<'a>(mut runs: impl Iterator<Item = Run<'a>>, parts: Vec<Value>) ->
 /// Kind of records from which on they have three words.
 const THREE_WORDS: u8 = 8;
 
-/// Bits of the first byte of a verdict.
+/// Bits of the first byte of a verdict; the last: whether the lease of a reservation is a known one that does not hold its hits.
 const IS_ADMITTED: u8 = 1;
 const HAS_BAN: u8 = 2;
 const HAS_LOANS: u8 = 4;
+const HAS_CONFLICT: u8 = 8;
+
+/// Bits of the first byte of a ban.
+const IS_ACTIVE: u8 = 1;
+const IS_NEW: u8 = 2;
 
 /// Reads outcomes from the packed reply.
 struct Reader<'b> {
@@ -180,7 +185,7 @@ impl Reader<'_> {
     /// The active ban of a check's counter.
     fn ban(&mut self, check: &Check) -> Option<Option<Ban>> {
         let Some(ban) = check.applied_ban() else { return Some(None) };
-        let (active, rest) = bans::read(&ban, self.rest)?;
+        let (active, rest) = read_ban(&ban, self.rest)?;
         self.rest = rest;
         Some(active)
     }
@@ -197,7 +202,7 @@ impl Reader<'_> {
     /// State summary of a counter, after the first byte of a verdict on it.
     fn summary(&mut self, check: &Check, outcome: u8) -> Option<StateSummary> {
         if check.policy.algorithm() == Algorithm::Budget {
-            let (summary, rest) = reservations::read(outcome, self.rest)?;
+            let (summary, rest) = read_budget(outcome, self.rest)?;
             self.rest = rest;
             return Some(StateSummary::Ledger(summary));
         }
@@ -240,11 +245,44 @@ fn under(verdict: Verdict, ban: Option<Ban>, check: &Check) -> Verdict {
 fn read_time(bytes: &[u8]) -> Option<(Timestamp, &[u8])> {
     let (seconds, rest) = read_word(bytes)?;
     let (micros, rest) = read_word(rest)?;
-    let whole = u64::from(seconds).saturating_mul(1_000_000);
-    Some((Timestamp::from_micros(whole.saturating_add(u64::from(micros))), rest))
+    Some((time_of(seconds, micros), rest))
+}
+
+/// The time in the two words that the scripts reply.
+#[allow(clippy::arithmetic_side_effects)] // Words have 32 bits.
+pub(crate) fn time_of(seconds: u32, micros: u32) -> Timestamp {
+    Timestamp::from_micros(u64::from(seconds) * 1_000_000 + u64::from(micros))
 }
 
 fn read_word(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let (word, rest) = bytes.split_first_chunk::<4>()?;
     Some((u32::from_le_bytes(*word), rest))
+}
+
+/// Reads the active ban of a check, if any, and the rest of the reply; `None` for a malformed one.
+fn read_ban<'b>(check: &BanCheck, bytes: &'b [u8]) -> Option<(Option<Ban>, &'b [u8])> {
+    let (flags, rest) = bytes.split_first()?;
+    if flags & IS_ACTIVE == 0 {
+        return Some((None, rest));
+    }
+    let (until, rest) = rest.split_first_chunk::<4>()?;
+    let (level, rest) = rest.split_first()?;
+    let ban = Ban {
+        until: u32::from_le_bytes(*until),
+        level: NonZeroU8::new(*level)?,
+        is_new: flags & IS_NEW > 0,
+        is_enforced: false,
+    };
+    Some((check.report(Some(ban)), rest))
+}
+
+/// The summary of a budget in the reply after the first byte of a verdict, and the rest.
+fn read_budget(outcome: u8, bytes: &[u8]) -> Option<(LedgerSummary, &[u8])> {
+    let (used, rest) = bytes.split_first_chunk::<8>()?;
+    let (held, rest) = rest.split_first_chunk::<8>()?;
+    let (ends, rest) = rest.split_first_chunk::<4>()?;
+    // Whole numbers below 2^53.
+    let [used, held] = [used, held].map(|bytes| f64::from_le_bytes(*bytes) as u64);
+    let has_conflict = outcome & HAS_CONFLICT > 0;
+    Some((LedgerSummary { used, held, ends: u32::from_le_bytes(*ends), has_conflict }, rest))
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use ::redis::Value;
 
+use crate::redis::connection::text;
+
 /// Memory of a server, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Memory {
@@ -31,15 +33,6 @@ pub(super) struct ReplicaLag {
     pub(super) bytes: u64,
     /// Time since its last acknowledgement, which it sends every second.
     pub(super) seconds: u64,
-}
-
-/// The text of a reply to `INFO`, if the server did not refuse it.
-pub(in crate::redis) fn text(reply: &Value) -> Option<&str> {
-    match reply {
-        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
-        Value::VerbatimString { text, .. } => Some(text),
-        _ => None,
-    }
 }
 
 pub(in crate::redis) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
@@ -76,6 +69,7 @@ pub(super) fn run_id(text: &str) -> Option<Box<str>> {
 }
 
 /// Reads the text of `INFO replication`; `None` unless the server is a master.
+#[allow(clippy::arithmetic_side_effects)] // Numbers of lines.
 pub(super) fn replication(text: &str) -> Option<Replication> {
     if field(text, "role") != Some("master") {
         return None;
@@ -89,10 +83,10 @@ pub(super) fn replication(text: &str) -> Option<Replication> {
             replica.trim().split(',').find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
         };
         if part("state") != Some("online") {
-            found.syncing = found.syncing.saturating_add(1);
+            found.syncing += 1;
             continue;
         }
-        found.online = found.online.saturating_add(1);
+        found.online += 1;
         let count = |name| part(name)?.parse::<u64>().ok();
         if let (Some(acknowledged), Some(seconds)) = (count("offset"), count("lag")) {
             let bytes = offset.saturating_sub(acknowledged);
@@ -108,9 +102,8 @@ pub(super) fn replication(text: &str) -> Option<Replication> {
 pub(super) fn time(reply: &Value) -> Option<Duration> {
     let Value::Array(parts) = reply else { return None };
     let number = |part: &Value| match part {
-        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok()?.parse::<u64>().ok(),
         Value::Int(number) => u64::try_from(*number).ok(),
-        _ => None,
+        part => text(part)?.parse::<u64>().ok(),
     };
     let [seconds, micros] = parts.as_slice() else { return None };
     Duration::from_secs(number(seconds)?).checked_add(Duration::from_micros(number(micros)?))

@@ -31,18 +31,22 @@ struct Entry {
     /// Number of [`Server`] values of this name.
     handles: usize,
     /// Connections by [`LinkState`].
-    connections: [usize; LinkState::ALL.len()],
+    connections: [usize; LinkState::NAMES.len()],
     open_breakers: usize,
     samples: Samples,
 }
 
 impl Entry {
     /// Changes the number of connections in a state.
-    fn count(&mut self, state: LinkState, change: impl FnOnce(usize) -> usize) {
+    fn count(&mut self, state: LinkState, by: isize) {
         if let Some(count) = self.connections.get_mut(state as usize) {
-            *count = change(*count);
+            change(count, by);
         }
     }
+}
+
+fn change(count: &mut usize, by: isize) {
+    *count = count.saturating_add_signed(by);
 }
 
 /// A server, listed until this is dropped. Its name is an address, or that of a master of Sentinel.
@@ -61,12 +65,12 @@ impl Server {
         let name: Arc<str> = name.into();
         let mut servers = SERVERS.lock();
         let entry = servers.entry(Arc::clone(&name)).or_default();
-        entry.handles = entry.handles.saturating_add(1);
+        change(&mut entry.handles, 1);
         Arc::new(Self(name))
     }
 
-    fn update<T>(&self, change: impl FnOnce(&mut Entry) -> T) -> Option<T> {
-        SERVERS.lock().get_mut(&self.0).map(change)
+    fn update<T>(&self, update: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        SERVERS.lock().get_mut(&self.0).map(update)
     }
 }
 
@@ -74,7 +78,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         let mut servers = SERVERS.lock();
         if let Some(entry) = servers.get_mut(&self.0) {
-            entry.handles = entry.handles.saturating_sub(1);
+            change(&mut entry.handles, -1);
             if entry.handles == 0 {
                 servers.remove(&self.0);
             }
@@ -94,15 +98,8 @@ pub(super) enum LinkState {
 }
 
 impl LinkState {
-    const ALL: [Self; 3] = [Self::Connecting, Self::Up, Self::Down];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Connecting => "connecting",
-            Self::Up => "up",
-            Self::Down => "down",
-        }
-    }
+    /// Labels of the states in metrics, in their order.
+    const NAMES: [&'static str; 3] = ["connecting", "up", "down"];
 }
 
 /// A worker's connection to a server, counted by its state until this is dropped.
@@ -116,7 +113,7 @@ impl ConnectionGauge {
     /// A connection that was not established before.
     pub(super) fn connecting(server: Arc<Server>) -> Self {
         let state = LinkState::Connecting;
-        server.update(|entry| entry.count(state, |count| count.saturating_add(1)));
+        server.update(|entry| entry.count(state, 1));
         Self { server, state }
     }
 
@@ -124,8 +121,8 @@ impl ConnectionGauge {
     pub(super) fn set(&mut self, state: LinkState) {
         let former = std::mem::replace(&mut self.state, state);
         self.server.update(|entry| {
-            entry.count(former, |count| count.saturating_sub(1));
-            entry.count(state, |count| count.saturating_add(1));
+            entry.count(former, -1);
+            entry.count(state, 1);
         });
     }
 }
@@ -133,7 +130,7 @@ impl ConnectionGauge {
 impl Drop for ConnectionGauge {
     fn drop(&mut self) {
         let state = self.state;
-        self.server.update(|entry| entry.count(state, |count| count.saturating_sub(1)));
+        self.server.update(|entry| entry.count(state, -1));
     }
 }
 
@@ -144,19 +141,19 @@ pub(super) struct OpenBreaker(Arc<Server>);
 impl OpenBreaker {
     /// Counts a circuit breaker that opened.
     pub(super) fn new(server: Arc<Server>) -> Self {
-        server.update(|entry| entry.open_breakers = entry.open_breakers.saturating_add(1));
+        server.update(|entry| change(&mut entry.open_breakers, 1));
         Self(server)
     }
 }
 
 impl Drop for OpenBreaker {
     fn drop(&mut self) {
-        self.0.update(|entry| entry.open_breakers = entry.open_breakers.saturating_sub(1));
+        self.0.update(|entry| change(&mut entry.open_breakers, -1));
     }
 }
 
 /// Number of open circuit breakers.
-pub(super) fn breakers_open() -> u64 {
+pub fn breakers_open() -> u64 {
     SERVERS.lock().values().map(|entry| entry.open_breakers as u64).fold(0, u64::saturating_add)
 }
 
@@ -174,8 +171,8 @@ pub(super) static CONNECTIONS: Computed<1> = Computed::gauge(
     "Connections to Redis servers by state and server.",
     |[declared], page| {
         by_server(declared, page, |entry, sample| {
-            for (state, count) in LinkState::ALL.iter().zip(entry.connections) {
-                sample(&[state.name()], count);
+            for (name, count) in LinkState::NAMES.iter().zip(entry.connections) {
+                sample(&[name], count);
             }
         });
     },

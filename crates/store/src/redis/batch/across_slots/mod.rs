@@ -15,11 +15,13 @@ use ::redis::{Pipeline, Value};
 use tokio::time::Instant;
 use tollgate_core::{RecordId, algorithm::Algorithm};
 
-use super::group::{BoxedGroup, Group};
+use super::pending_request::PendingRequest;
 use crate::{
+    after,
     key::CellKey,
     redis::{
-        connection::{Connection, LiveConnection, SendError},
+        connection::{Connection, LiveConnection},
+        error::SendError,
         metrics::{CommandSlots, CommandSlotsGauge},
         script::{self, CommandKeys},
     },
@@ -88,14 +90,14 @@ enum Permission {
 #[derive(Debug)]
 pub(super) struct Command {
     pub(super) keys: CommandKeys,
-    pub(super) groups: Vec<BoxedGroup>,
+    pub(super) pending: Vec<Box<PendingRequest>>,
 }
 
 impl AcrossSlots {
     /// For a server whose commands have these keys without further ado.
     pub(super) const fn new(keys: CommandKeys) -> Self {
         let permission = match keys {
-            CommandKeys::Any => Permission::Unneeded,
+            CommandKeys::NoSlots => Permission::Unneeded,
             CommandKeys::OneSlot | CommandKeys::AnySlotOfNode => Permission::Unknown,
         };
         Self { permission, pause: INITIAL_PAUSE, distrust: 0, decided: 0, apart: Vec::new(), gauge: None }
@@ -120,11 +122,15 @@ impl AcrossSlots {
     }
 
     /// Two keys of different slots to probe, if the server is to be probed.
-    pub(super) fn keys_to_probe(&mut self, groups: &[BoxedGroup], now: Instant) -> Option<[CellKey; 2]> {
+    pub(super) fn keys_to_probe(
+        &mut self,
+        pending: &[Box<PendingRequest>],
+        now: Instant,
+    ) -> Option<[CellKey; 2]> {
         if !self.is_due(now) {
             return None;
         }
-        let mut keys = groups.iter().filter_map(|group| key(group));
+        let mut keys = pending.iter().filter_map(|pending| pending.request.key());
         let first = keys.next()?;
         let second = keys.find(|key| key.slot() != first.slot())?;
         self.permission = Permission::Probed;
@@ -162,7 +168,7 @@ impl AcrossSlots {
     /// Sends commands of one slot from now on, until another probe.
     pub(super) fn refuse(&mut self, now: Instant) {
         if self.permission != Permission::Unneeded {
-            self.permission = Permission::Refused(now.checked_add(self.pause).unwrap_or(now));
+            self.permission = Permission::Refused(after(now, self.pause));
             self.pause = self.pause.saturating_mul(2).min(MAX_PAUSE);
             self.distrust = 0;
             self.count(CommandSlots::One);
@@ -180,7 +186,7 @@ impl AcrossSlots {
         if self.distrust > MAX_DISTRUST && self.is_granted() {
             return self.refuse(now);
         }
-        let until = now.checked_add(APART_TIME).unwrap_or(now);
+        let until = after(now, APART_TIME);
         for slot in unreached {
             self.apart.retain(|(known, _)| known != slot);
             if self.apart.len() < MAX_APART {
@@ -192,42 +198,42 @@ impl AcrossSlots {
     /// Distributes calls over commands: those of a command are decided by the same clock. In commands of several, calls with
     /// the same checks follow each other, since the script reads the checks of such calls once; otherwise calls keep their
     /// order.
-    pub(super) fn split(&mut self, mut groups: Vec<BoxedGroup>, now: Instant) -> Vec<Command> {
+    pub(super) fn split(&mut self, mut pending: Vec<Box<PendingRequest>>, now: Instant) -> Vec<Command> {
         self.apart.retain(|(_, until)| *until > now);
         let (keys, max_calls) = match self.permission {
-            Permission::Unneeded => (CommandKeys::Any, MAX_CALLS),
+            Permission::Unneeded => (CommandKeys::NoSlots, MAX_CALLS),
             Permission::Granted => (CommandKeys::AnySlotOfNode, MAX_CALLS),
             Permission::Unknown | Permission::Probed | Permission::Refused(_) => (CommandKeys::OneSlot, 1),
         };
         if max_calls > 1 {
-            groups.sort_by_cached_key(|group| checks(group));
+            pending.sort_by_cached_key(|pending| checks(pending));
         }
-        let mut commands: Vec<Command> = Vec::with_capacity(groups.len().div_ceil(max_calls));
+        let mut commands: Vec<Command> = Vec::with_capacity(pending.len().div_ceil(max_calls));
         let (mut alone, mut work_left) = (Vec::new(), 0_u64);
-        for group in groups {
-            if self.is_apart(&group) {
-                alone.push(Command { keys: CommandKeys::OneSlot, groups: vec![group] });
+        for pending in pending {
+            if self.is_apart(&pending) {
+                alone.push(Command { keys: CommandKeys::OneSlot, pending: vec![pending] });
                 continue;
             }
-            let work = work(&group);
+            let work = work(&pending);
             match commands.last_mut() {
                 Some(command)
                     if command.keys == keys
-                        && command.groups.len() < max_calls
+                        && command.pending.len() < max_calls
                         && work <= work_left
-                        && command.groups.first().is_some_and(|first| first.clock == group.clock) =>
+                        && command.pending.first().is_some_and(|first| first.clock == pending.clock) =>
                 {
                     work_left = work_left.saturating_sub(work);
-                    command.groups.push(group);
+                    command.pending.push(pending);
                 }
                 _ => {
                     work_left = MAX_WORK.saturating_sub(work);
-                    commands.push(Command { keys, groups: vec![group] });
+                    commands.push(Command { keys, pending: vec![pending] });
                 }
             }
         }
         // A call alone is redirected by the server itself.
-        let single = commands.iter_mut().filter(|command| command.groups.len() == 1);
+        let single = commands.iter_mut().filter(|command| command.pending.len() == 1);
         single.filter(|command| command.keys == CommandKeys::AnySlotOfNode).for_each(|command| {
             command.keys = CommandKeys::OneSlot;
         });
@@ -243,12 +249,12 @@ impl AcrossSlots {
         }
     }
 
-    fn is_apart(&self, group: &Group) -> bool {
-        !self.apart.is_empty()
-            && key(group).is_some_and(|key| {
-                let slot = key.slot();
-                self.apart.iter().any(|(apart, _)| *apart == slot)
-            })
+    fn is_apart(&self, pending: &PendingRequest) -> bool {
+        if self.apart.is_empty() {
+            return false;
+        }
+        let slot = pending.request.slot();
+        self.apart.iter().any(|(apart, _)| *apart == slot)
     }
 
     fn count(&mut self, keys: CommandSlots) {
@@ -258,27 +264,23 @@ impl AcrossSlots {
 }
 
 /// Key of an order in which calls with the same checks follow each other.
-fn checks(group: &Group) -> (usize, Option<RecordId>, usize) {
-    let mut checks = group.request.checks();
+fn checks(pending: &PendingRequest) -> (usize, Option<RecordId>, usize) {
+    let mut checks = pending.request.checks();
     let first = checks.next().map(|check| check.record);
-    (checks.count(), first, group.waiters.len())
+    (checks.count(), first, pending.waiters.len())
 }
 
 /// Work of a call, in checks: where hits are stored one by one, those of logs take a sixteenth of it, and permits as much each;
 /// a release may return many.
-fn work(group: &Group) -> u64 {
-    let times = u64::from(group.times());
+fn work(pending: &PendingRequest) -> u64 {
+    let times = u64::from(pending.times());
     let of_check = |check: &Check| match check.policy.algorithm() {
         Algorithm::Concurrency if check.hits.is_refund() => 3,
         Algorithm::Concurrency => check.hits.charged().saturating_mul(times),
         Algorithm::SlidingWindowLog => check.hits.charged().saturating_mul(times) >> 4,
         _ => 1,
     };
-    group.request.checks().map(|check| of_check(check).clamp(1, MAX_WORK)).sum()
-}
-
-fn key(group: &Group) -> Option<&CellKey> {
-    group.request.cells.first().map(|cell| &cell.key)
+    pending.request.checks().map(|check| of_check(check).clamp(1, MAX_WORK)).sum()
 }
 
 /// Has the script of commands on several slots read two keys. It was loaded when connecting, and is loaded again where the

@@ -14,7 +14,7 @@ use tollgate_core::{
 
 use super::*;
 use crate::{
-    redis::{ScriptClock, batch::group::Waiter},
+    redis::{ScriptClock, batch::pending_request::Waiter},
     request::{Cell, Check, TagRequest, Veto},
 };
 
@@ -27,22 +27,22 @@ fn request(value: &str) -> TagRequest {
     TagRequest::new(Charging::Independent, CellKey::open("d", [Entry { key: "k", value }].into_iter()), check)
 }
 
-fn group_with(value: &str, clock: ScriptClock) -> BoxedGroup {
+fn pending_with(value: &str, clock: ScriptClock) -> Box<PendingRequest> {
     let (sender, _) = oneshot::channel();
-    Box::new(Group::new(request(value), clock, Waiter::new(sender, Instant::now()), None))
+    Box::new(PendingRequest::new(request(value), clock, Waiter::new(sender, Instant::now()), None))
 }
 
-fn groups(count: usize) -> Vec<BoxedGroup> {
-    (0..count).map(|number| group_with(&number.to_string(), ScriptClock::Server)).collect()
+fn several(count: usize) -> Vec<Box<PendingRequest>> {
+    (0..count).map(|number| pending_with(&number.to_string(), ScriptClock::Server)).collect()
 }
 
-fn slot_of(group: &Group) -> u16 {
-    group.request.cells[0].key.slot()
+fn slot_of(pending: &PendingRequest) -> u16 {
+    pending.request.cells[0].key.slot()
 }
 
 /// The keys of each command, and how many calls it has.
 fn sizes(commands: &[Command]) -> Vec<(CommandKeys, usize)> {
-    commands.iter().map(|command| (command.keys, command.groups.len())).collect()
+    commands.iter().map(|command| (command.keys, command.pending.len())).collect()
 }
 
 fn refusal(text: &str) -> SendError {
@@ -55,24 +55,24 @@ fn refusal(text: &str) -> SendError {
 fn granted(now: Instant) -> AcrossSlots {
     let mut slots = AcrossSlots::new(CommandKeys::OneSlot);
     slots.connected();
-    assert!(slots.keys_to_probe(&groups(2), now).is_some());
+    assert!(slots.keys_to_probe(&several(2), now).is_some());
     assert!(slots.probed(Ok(()), now).is_none());
     slots
 }
 
 #[test]
 fn a_server_without_slots_is_not_probed() {
-    let (mut slots, now) = (AcrossSlots::new(CommandKeys::Any), Instant::now());
+    let (mut slots, now) = (AcrossSlots::new(CommandKeys::NoSlots), Instant::now());
     slots.connected();
-    assert!(slots.keys_to_probe(&groups(2), now).is_none());
-    let expected = [(CommandKeys::Any, 64), (CommandKeys::Any, 6)];
-    assert_eq!(sizes(&slots.split(groups(70), now)), expected);
+    assert!(slots.keys_to_probe(&several(2), now).is_none());
+    let expected = [(CommandKeys::NoSlots, 64), (CommandKeys::NoSlots, 6)];
+    assert_eq!(sizes(&slots.split(several(70), now)), expected);
 }
 
 /// Calls of a hundred checks, or of as many permits, and releases.
 #[test]
 fn commands_have_a_bounded_number_of_checks() {
-    let (mut slots, now) = (AcrossSlots::new(CommandKeys::Any), Instant::now());
+    let (mut slots, now) = (AcrossSlots::new(CommandKeys::NoSlots), Instant::now());
     slots.connected();
     let concurrency = RecordId::alone(Algorithm::Concurrency);
     let quota = Quota { limit: 1_000, window: Window::from_seconds(60).expect("in range") };
@@ -81,9 +81,9 @@ fn commands_have_a_bounded_number_of_checks() {
     let lease = LeaseId::random();
     let amount = NonZeroU64::new(64).expect("not 0");
     let mut sizes_of = |change: &dyn Fn(&mut Cell)| {
-        let mut groups = groups(70);
-        groups.iter_mut().for_each(|group| change(&mut group.request.cells[0]));
-        slots.split(groups, now).iter().map(|command| command.groups.len()).take(2).collect::<Vec<_>>()
+        let mut pending = several(70);
+        pending.iter_mut().for_each(|pending| change(&mut pending.request.cells[0]));
+        slots.split(pending, now).iter().map(|command| command.pending.len()).take(2).collect::<Vec<_>>()
     };
     let with = |policy, hits| move |cell: &mut Cell| cell.checks[0] = Check::own(concurrency, policy, hits);
     assert_eq!(sizes_of(&|cell| cell.checks = smallvec![cell.checks[0]; 64]), [3, 3]);
@@ -97,25 +97,25 @@ fn commands_have_a_bounded_number_of_checks() {
 fn order(commands: &[Command]) -> Vec<CellKey> {
     commands
         .iter()
-        .flat_map(|command| &command.groups)
-        .map(|group| group.request.cells[0].key.clone())
+        .flat_map(|command| &command.pending)
+        .map(|pending| pending.request.cells[0].key.clone())
         .collect()
 }
 
 /// Calls with two kinds of checks in turn, and their keys.
-fn mixed() -> (Vec<BoxedGroup>, Vec<CellKey>) {
-    let mut mixed = groups(6);
-    for group in mixed.iter_mut().step_by(2) {
-        group.request.cells[0].checks[0].record = RecordId::numbered(7, Algorithm::FixedWindow);
+fn mixed() -> (Vec<Box<PendingRequest>>, Vec<CellKey>) {
+    let mut mixed = several(6);
+    for pending in mixed.iter_mut().step_by(2) {
+        pending.request.cells[0].checks[0].record = RecordId::numbered(7, Algorithm::FixedWindow);
     }
-    let keys = mixed.iter().map(|group| group.request.cells[0].key.clone()).collect();
+    let keys = mixed.iter().map(|pending| pending.request.cells[0].key.clone()).collect();
     (mixed, keys)
 }
 
 #[test]
 fn calls_with_the_same_checks_follow_each_other_in_order_of_arrival() {
     let (mixed, keys) = mixed();
-    let order = order(&AcrossSlots::new(CommandKeys::Any).split(mixed, Instant::now()));
+    let order = order(&AcrossSlots::new(CommandKeys::NoSlots).split(mixed, Instant::now()));
     let [evens, odds] = [0, 1].map(|first| keys.iter().skip(first).step_by(2).cloned().collect::<Vec<_>>());
     assert!(order == [odds.clone(), evens.clone()].concat() || order == [evens, odds].concat(), "{order:?}");
 }
@@ -130,27 +130,27 @@ fn calls_with_a_command_each_keep_their_order() {
 fn commands_have_one_slot_until_a_probe_of_two_slots_succeeds() {
     let (mut slots, now) = (AcrossSlots::new(CommandKeys::OneSlot), Instant::now());
     slots.connected();
-    assert_eq!(sizes(&slots.split(groups(3), now)), [(CommandKeys::OneSlot, 1); 3]);
-    let same = || vec![group_with("a", ScriptClock::Server), group_with("a", ScriptClock::Server)];
+    assert_eq!(sizes(&slots.split(several(3), now)), [(CommandKeys::OneSlot, 1); 3]);
+    let same = || vec![pending_with("a", ScriptClock::Server), pending_with("a", ScriptClock::Server)];
     assert!(slots.keys_to_probe(&same(), now).is_none());
-    let [first, second] = slots.keys_to_probe(&groups(3), now).expect("two slots");
+    let [first, second] = slots.keys_to_probe(&several(3), now).expect("two slots");
     assert_ne!(first.slot(), second.slot());
-    assert!(slots.keys_to_probe(&groups(3), now).is_none(), "one probe at a time");
-    assert_eq!(sizes(&slots.split(groups(3), now)), [(CommandKeys::OneSlot, 1); 3]);
+    assert!(slots.keys_to_probe(&several(3), now).is_none(), "one probe at a time");
+    assert_eq!(sizes(&slots.split(several(3), now)), [(CommandKeys::OneSlot, 1); 3]);
     assert!(slots.probed(Ok(()), now).is_none());
     let expected = [(CommandKeys::AnySlotOfNode, 64), (CommandKeys::AnySlotOfNode, 6)];
-    assert_eq!(sizes(&slots.split(groups(70), now)), expected);
+    assert_eq!(sizes(&slots.split(several(70), now)), expected);
     // Another connection may lead to another server.
     slots.connected();
-    assert_eq!(sizes(&slots.split(groups(2), now)), [(CommandKeys::OneSlot, 1); 2]);
+    assert_eq!(sizes(&slots.split(several(2), now)), [(CommandKeys::OneSlot, 1); 2]);
 }
 
 #[test]
 fn a_call_alone_and_calls_of_different_clocks_have_commands_of_their_own() {
     let now = Instant::now();
     let mut slots = granted(now);
-    let fixed = |value| group_with(value, ScriptClock::Fixed(Timestamp::from_micros(7)));
-    let parts = [groups(2), vec![fixed("a"), fixed("b"), fixed("c")], groups(1)];
+    let fixed = |value| pending_with(value, ScriptClock::Fixed(Timestamp::from_micros(7)));
+    let parts = [several(2), vec![fixed("a"), fixed("b"), fixed("c")], several(1)];
     let mixed = parts.into_iter().flatten().collect();
     let across = CommandKeys::AnySlotOfNode;
     assert_eq!(sizes(&slots.split(mixed, now)), [(across, 2), (across, 3), (CommandKeys::OneSlot, 1)]);
@@ -162,7 +162,7 @@ fn a_refused_probe_is_repeated_after_longer_and_longer_pauses() {
     slots.connected();
     let mut pauses = Vec::new();
     for attempt in 0..9 {
-        assert!(slots.keys_to_probe(&groups(2), now).is_some());
+        assert!(slots.keys_to_probe(&several(2), now).is_some());
         let logged = slots.probed(Err(refusal("ERR Error compiling script")), now);
         assert_eq!(logged.is_some(), attempt == 0, "logged once");
         let mut seconds = 0;
@@ -179,12 +179,12 @@ fn a_refused_probe_is_repeated_after_longer_and_longer_pauses() {
 fn calls_of_an_unreached_slot_are_alone_for_a_while() {
     let now = Instant::now();
     let mut slots = granted(now);
-    let unreached = slot_of(&groups(3)[1]);
+    let unreached = slot_of(&several(3)[1]);
     slots.decided(2, &[unreached], now);
-    let commands = slots.split(groups(3), now);
+    let commands = slots.split(several(3), now);
     assert_eq!(sizes(&commands), [(CommandKeys::AnySlotOfNode, 2), (CommandKeys::OneSlot, 1)]);
-    assert_eq!(slot_of(&commands[1].groups[0]), unreached);
-    assert_eq!(sizes(&slots.split(groups(3), now + APART_TIME)), [(CommandKeys::AnySlotOfNode, 3)]);
+    assert_eq!(slot_of(&commands[1].pending[0]), unreached);
+    assert_eq!(sizes(&slots.split(several(3), now + APART_TIME)), [(CommandKeys::AnySlotOfNode, 3)]);
     let many: Vec<u16> = (0..2 * MAX_APART as u16).collect();
     slots.decided(1_000, &many, now);
     assert_eq!(slots.apart.len(), MAX_APART);
@@ -200,11 +200,11 @@ fn a_server_that_reaches_too_few_slots_gets_commands_of_one_slot() {
     // One of two: any node may get a command.
     (0..20).for_each(|_| slots.decided(32, &[1; 32], now));
     assert!(!slots.is_granted());
-    assert_eq!(sizes(&slots.split(groups(2), now + APART_TIME)), [(CommandKeys::OneSlot, 1); 2]);
+    assert_eq!(sizes(&slots.split(several(2), now + APART_TIME)), [(CommandKeys::OneSlot, 1); 2]);
     let probed_after = |slots: &mut AcrossSlots, now: Instant, seconds: u32| {
         let at = now + INITIAL_PAUSE * seconds;
-        assert!(slots.keys_to_probe(&groups(2), at - Duration::from_millis(1)).is_none());
-        assert!(slots.keys_to_probe(&groups(2), at).is_some());
+        assert!(slots.keys_to_probe(&several(2), at - Duration::from_millis(1)).is_none());
+        assert!(slots.keys_to_probe(&several(2), at).is_some());
         slots.probed(Ok(()), at);
         at
     };

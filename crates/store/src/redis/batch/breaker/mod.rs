@@ -116,7 +116,7 @@ impl Breaker {
             }
         }
         match self.logged {
-            OutageState::Recovering(since) if now.saturating_duration_since(since) >= RECOVERY_LOG_DELAY => {
+            OutageState::Recovering(since) if now.duration_since(since) >= RECOVERY_LOG_DELAY => {
                 self.logged = OutageState::None;
                 BreakerEvent::OutageEnded
             }
@@ -175,8 +175,7 @@ impl Silence {
     /// Adds the time since the last tick; returns the total.
     fn extend_to(&mut self, now: Instant) -> Duration {
         let since = self.seen_at.replace(now).unwrap_or(now);
-        self.duration =
-            self.duration.saturating_add(now.saturating_duration_since(since).min(MAX_OBSERVED_GAP));
+        self.duration = self.duration.saturating_add(now.duration_since(since).min(MAX_OBSERVED_GAP));
         self.duration
     }
 }

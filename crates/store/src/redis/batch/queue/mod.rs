@@ -1,9 +1,13 @@
 //! Queue of requests waiting to be sent.
+//!
+//! A server executes all commands that it receives, even those whose callers no longer wait; beyond its capacity, it
+//! soon does nothing else. So a request that would miss its deadline, as `LatencyEstimate` has it, is not sent at all.
 
 use std::{
     collections::VecDeque,
     hash::{BuildHasher as _, Hasher as _},
     mem,
+    time::Duration,
 };
 
 use foldhash::quality::RandomState;
@@ -16,13 +20,21 @@ use tollgate_core::{
 
 use super::{
     DecisionResult, Submission,
-    group::{BoxedGroup, Group, Waiter},
-    latency_estimate::LatencyEstimate,
+    pending_request::{PendingRequest, Waiter},
 };
 use crate::{
-    redis::connection::SendError,
+    redis::error::SendError,
     request::{Check, TagRequest},
 };
+
+/// Requests ahead from which on the estimate applies: fewer take hardly any time.
+const MIN_QUEUED_CALLS: usize = 512;
+
+/// Smallest batch that is sampled. The time of a smaller one is mostly that of the network.
+const MIN_SAMPLE_CALLS: usize = 256;
+
+/// Divisor of the moving average: a sample has the weight 1/4.
+const SMOOTHING_DIVISOR: u64 = 4;
 
 /// Maximum number of queued requests, coalesced ones counted once: as many as a server decides in some tens of
 /// milliseconds, so one more would hardly meet its deadline.
@@ -34,7 +46,7 @@ const MAX_QUEUED_CALLERS: usize = 32_768;
 /// Requests in order of arrival. Identical ones are coalesced.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    queued: VecDeque<BoxedGroup>,
+    queued: VecDeque<Box<PendingRequest>>,
     /// Sequence numbers of requests that can be coalesced, by the hash of the request.
     coalescable: HashTable<u64>,
     /// Sequence number of the first queued request.
@@ -96,7 +108,7 @@ impl Queue {
         let was_empty = self.queued.is_empty();
         self.earliest_deadline = earlier(self.earliest_deadline, Some(submission.deadline));
         let Submission { request, clock, made_at, deadline } = submission;
-        let time_left = deadline.saturating_duration_since(made_at);
+        let time_left = deadline.duration_since(made_at);
         let has_room = self.queued.len() < MAX_QUEUED_REQUESTS
             && self.latency.meets_deadline(self.queued.len(), time_left);
         let waiter = Waiter::new(sender, deadline);
@@ -104,16 +116,16 @@ impl Queue {
         if let Some(hash) = hash {
             let Self { queued, coalescable, head, callers, .. } = self;
             let is_identical = |sequence: &u64| {
-                group_at(queued, *head, *sequence).is_some_and(|group| {
+                pending_at(queued, *head, *sequence).is_some_and(|pending| {
                     // Requests that can be coalesced have the same charging.
-                    group.clock == clock && group.request.cells == request.cells
+                    pending.clock == clock && pending.request.cells == request.cells
                 })
             };
-            if let Some(group) = coalescable.find(hash, is_identical).copied().and_then(|sequence| {
+            if let Some(pending) = coalescable.find(hash, is_identical).copied().and_then(|sequence| {
                 let at = usize::try_from(sequence.wrapping_sub(*head)).ok()?;
                 queued.get_mut(at)
             }) {
-                group.waiters.push(waiter);
+                pending.waiters.push(waiter);
                 *callers = callers.saturating_add(1);
                 return Ok(was_empty);
             }
@@ -122,41 +134,41 @@ impl Queue {
             }
             let sequence = head.wrapping_add(queued.len() as u64);
             coalescable.insert_unique(hash, sequence, |sequence| {
-                group_at(queued, *head, *sequence).and_then(|group| group.hash).unwrap_or_default()
+                pending_at(queued, *head, *sequence).and_then(|pending| pending.hash).unwrap_or_default()
             });
         }
         if !has_room {
             return Err(SendError::Overloaded);
         }
         self.callers = self.callers.saturating_add(1);
-        self.queued.push_back(Box::new(Group::new(request.clone(), clock, waiter, hash)));
+        self.queued.push_back(Box::new(PendingRequest::new(request.clone(), clock, waiter, hash)));
         Ok(was_empty)
     }
 
     /// Removes the first requests, up to `max_requests`, without abandoned ones.
-    pub(super) fn take(&mut self, max_requests: usize) -> Vec<BoxedGroup> {
+    pub(super) fn take(&mut self, max_requests: usize) -> Vec<Box<PendingRequest>> {
         let mut taken = Vec::with_capacity(max_requests.min(self.queued.len()));
         while taken.len() < max_requests
-            && let Some(mut group) = self.pop()
+            && let Some(mut pending) = self.pop()
         {
-            if group.retain_waiting() {
-                taken.push(group);
+            if pending.retain_waiting() {
+                taken.push(pending);
             }
         }
         taken
     }
 
-    fn pop(&mut self) -> Option<BoxedGroup> {
-        let group = self.queued.pop_front()?;
+    fn pop(&mut self) -> Option<Box<PendingRequest>> {
+        let pending = self.queued.pop_front()?;
         let sequence = self.head;
         self.head = sequence.wrapping_add(1);
-        self.callers = self.callers.saturating_sub(group.waiters.len());
-        if let Some(hash) = group.hash
+        self.callers = self.callers.saturating_sub(pending.waiters.len());
+        if let Some(hash) = pending.hash
             && let Ok(entry) = self.coalescable.find_entry(hash, |known| *known == sequence)
         {
             entry.remove();
         }
-        Some(group)
+        Some(pending)
     }
 
     /// Fails all queued requests, and new ones from now on.
@@ -164,8 +176,8 @@ impl Queue {
         self.coalescable.clear();
         self.callers = 0;
         self.head = self.head.wrapping_add(self.queued.len() as u64);
-        for mut group in mem::take(&mut self.queued) {
-            group.fail(error);
+        for mut pending in mem::take(&mut self.queued) {
+            pending.fail(error);
         }
         self.admission = Admission::Closed(error.clone());
     }
@@ -178,14 +190,14 @@ impl Queue {
         }
         self.earliest_deadline = None;
         let mut abandoned = 0_usize;
-        for group in &mut self.queued {
-            group.expire(now, &SendError::QueueTimeout);
-            self.earliest_deadline = earlier(self.earliest_deadline, group.earliest_deadline());
-            let is_abandoned = group.is_abandoned();
+        for pending in &mut self.queued {
+            pending.expire(now, &SendError::QueueTimeout);
+            self.earliest_deadline = earlier(self.earliest_deadline, pending.earliest_deadline());
+            let is_abandoned = pending.is_abandoned();
             abandoned = abandoned.saturating_add(usize::from(is_abandoned));
         }
         // Abandoned requests count until they are removed, and so do their callers.
-        while self.queued.front().is_some_and(|group| group.is_abandoned()) {
+        while self.queued.front().is_some_and(|pending| pending.is_abandoned()) {
             drop(self.pop());
             abandoned = abandoned.saturating_sub(1);
         }
@@ -198,14 +210,14 @@ impl Queue {
     fn sweep(&mut self) {
         let Self { queued, coalescable, head, callers, .. } = self;
         *head = head.wrapping_add(queued.len() as u64);
-        queued.retain_mut(|group| group.retain_waiting());
-        *callers = queued.iter().map(|group| group.waiters.len()).sum();
+        queued.retain_mut(|pending| pending.retain_waiting());
+        *callers = queued.iter().map(|pending| pending.waiters.len()).sum();
         coalescable.clear();
         let hash_at = |sequence: &u64| {
-            group_at(queued, *head, *sequence).and_then(|group| group.hash).unwrap_or_default()
+            pending_at(queued, *head, *sequence).and_then(|pending| pending.hash).unwrap_or_default()
         };
-        for (at, group) in (0_u64..).zip(queued.iter()) {
-            if let Some(hash) = group.hash {
+        for (at, pending) in (0_u64..).zip(queued.iter()) {
+            if let Some(hash) = pending.hash {
                 coalescable.insert_unique(hash, head.wrapping_add(at), hash_at);
             }
         }
@@ -225,8 +237,8 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     one.into_iter().chain(other).min()
 }
 
-fn group_at(queued: &VecDeque<BoxedGroup>, head: u64, sequence: u64) -> Option<&Group> {
-    queued.get(usize::try_from(sequence.wrapping_sub(head)).ok()?).map(|group| &**group)
+fn pending_at(queued: &VecDeque<Box<PendingRequest>>, head: u64, sequence: u64) -> Option<&PendingRequest> {
+    queued.get(usize::try_from(sequence.wrapping_sub(head)).ok()?).map(|pending| &**pending)
 }
 
 /// Whether repeating the request equals repeating each of its checks: its counters are charged independently, and each
@@ -241,6 +253,59 @@ fn is_coalescable(request: &TagRequest) -> bool {
     };
     request.charging == Charging::Independent
         && cell.checks.iter().all(|check| is_replayable(check) && cell.checks_once(check.record))
+}
+
+/// Moving average of the time per request, and the number of requests in flight.
+#[derive(Debug, Default)]
+pub(super) struct LatencyEstimate {
+    in_flight: usize,
+    /// Moving average of the time per request.
+    nanos_per_call: u64,
+    completed_at: Option<Instant>,
+}
+
+impl LatencyEstimate {
+    /// Records that `calls` requests were sent.
+    pub(super) const fn sent(&mut self, calls: usize) {
+        self.in_flight = self.in_flight.saturating_add(calls);
+    }
+
+    /// Number of requests sent and not yet answered.
+    pub(super) const fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Records that `calls` requests are no longer awaited.
+    pub(super) const fn remove(&mut self, calls: usize) {
+        self.in_flight = self.in_flight.saturating_sub(calls);
+    }
+
+    /// Records the response to `calls` requests that were sent together.
+    pub(super) fn complete(&mut self, calls: usize, sent_at: Instant, now: Instant) {
+        self.remove(calls);
+        // Earlier batches are executed first.
+        let started =
+            self.completed_at.replace(now).map_or(sent_at, |completed_at| completed_at.max(sent_at));
+        if calls < MIN_SAMPLE_CALLS {
+            return;
+        }
+        let sample = now.duration_since(started).as_nanos().checked_div(calls as u128);
+        let sample = sample.and_then(|sample| u64::try_from(sample).ok()).unwrap_or(u64::MAX);
+        let part = |of: u64| of / SMOOTHING_DIVISOR;
+        self.nanos_per_call = match self.nanos_per_call {
+            0 => sample,
+            nanos_per_call => {
+                nanos_per_call.saturating_sub(part(nanos_per_call)).saturating_add(part(sample))
+            }
+        };
+    }
+
+    /// Whether a request behind `waiting` queued ones would be answered within `time_left`.
+    pub(super) fn meets_deadline(&self, waiting: usize, time_left: Duration) -> bool {
+        let ahead = self.in_flight.saturating_add(waiting);
+        let nanos = self.nanos_per_call.saturating_mul(ahead as u64);
+        ahead < MIN_QUEUED_CALLS || Duration::from_nanos(nanos) < time_left
+    }
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ impl Queued {
 
     /// Takes requests; returns the number of callers of each.
     fn take(&mut self, max_requests: usize) -> Vec<usize> {
-        self.queue.take(max_requests).iter().map(|group| group.waiters.len()).collect()
+        self.queue.take(max_requests).iter().map(|pending| pending.waiters.len()).collect()
     }
 
     fn error(&mut self, at: usize) -> Option<String> {
@@ -220,4 +220,53 @@ fn abandoned_requests_behind_others_are_dropped() {
     queued.queue.expire(queued.started + Duration::from_millis(5));
     assert_eq!(queued.queue.queued.len(), 1);
     assert_eq!(queued.take(9), [1]);
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Estimate for a server that takes 4 µs for a request.
+fn latency(in_flight: usize) -> LatencyEstimate {
+    let (mut latency, mut now) = (LatencyEstimate::default(), Instant::now());
+    for _ in 0..10 {
+        latency.sent(500);
+        latency.complete(500, now, now + 2 * MS);
+        now += 2 * MS;
+    }
+    latency.sent(in_flight);
+    latency
+}
+
+#[test]
+fn a_request_is_accepted_while_those_ahead_leave_time() {
+    assert!(latency(1_000).meets_deadline(1_400, 10 * MS));
+    assert!(!latency(1_000).meets_deadline(1_600, 10 * MS));
+    assert!(latency(1_000).meets_deadline(1_600, 20 * MS));
+}
+
+#[test]
+fn the_time_of_a_second_batch_counts_from_the_end_of_the_first() {
+    let (mut latency, now) = (LatencyEstimate::default(), Instant::now());
+    latency.sent(500);
+    latency.sent(500);
+    latency.complete(500, now, now + 2 * MS);
+    latency.complete(500, now, now + 4 * MS);
+    assert_eq!((latency.nanos_per_call, latency.in_flight), (4_000, 0));
+}
+
+#[test]
+fn small_batches_are_not_sampled_and_short_queues_always_accepted() {
+    let (mut latency, now) = (LatencyEstimate::default(), Instant::now());
+    latency.sent(1);
+    latency.complete(1, now, now + MS);
+    assert!(latency.meets_deadline(4_000, MS), "no sample yet");
+    let mut slow = LatencyEstimate::default();
+    slow.sent(300);
+    slow.complete(300, now, now + 1_000 * MS);
+    assert!(slow.meets_deadline(MIN_QUEUED_CALLS - 1, MS) && !slow.meets_deadline(MIN_QUEUED_CALLS, MS));
+    // The estimate falls when the server is fast again.
+    (0..20).for_each(|_| {
+        slow.sent(300);
+        slow.complete(300, now + 2_000 * MS, now + 2_000 * MS);
+    });
+    assert!(slow.meets_deadline(MIN_QUEUED_CALLS, 10 * MS), "{slow:?}");
 }

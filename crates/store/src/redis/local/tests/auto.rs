@@ -1,6 +1,6 @@
 //! `sync: auto`: leases of hot counters.
 
-use super::{super::heat, *};
+use super::{super::demand, *};
 
 fn auto(limit: u32) -> TagRequest {
     one(policy(Algorithm::FixedWindow, limit), 1, SyncMode::Auto)
@@ -19,7 +19,7 @@ fn send(server: &mut Server, request: &TagRequest, per_second: u64, from: u64, m
 fn a_hot_counter_is_leased_and_a_cool_one_is_not() {
     let mut server = Server::new();
     let request = auto(1_000_000);
-    let per_second = u64::from(heat::HOT_REQUESTS);
+    let per_second = u64::from(demand::HOT_REQUESTS);
     // Windows of a minute begin at 30 s.
     assert_eq!(
         send(&mut server, &request, per_second / 2, 0, 3_000),
@@ -31,7 +31,7 @@ fn a_hot_counter_is_leased_and_a_cool_one_is_not() {
         send(&mut server, &request, per_second * 2 / 3, 5_000, 3_000) < per_second as usize,
         "still warm"
     );
-    let cool_at = 8_000 + heat::COOLING_TIME.as_millis() as u64;
+    let cool_at = 8_000 + demand::COOLING_TIME.as_millis() as u64;
     assert_eq!(send(&mut server, &request, 5, cool_at, 3_000), 15, "cool");
 }
 
@@ -99,7 +99,7 @@ fn cold_counters_take_no_memory() {
             cache.record_demand(&request, at);
             requested += 1;
             let cell = &request.cells[0];
-            entries += u64::from(second == 4 && cache.may_be_leased((cell, &check)));
+            entries += u64::from(second == 4 && cache.may_be_leased(cell, &check));
         }
     }
     assert!(entries < 400, "{entries} of 20,000 counters with a request a second each of {requested}");

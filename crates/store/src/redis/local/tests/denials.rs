@@ -188,7 +188,7 @@ fn the_cache_stays_within_its_documented_memory() {
         let value = number.to_string();
         let key = CellKey::open("d", [Entry { key: "k", value: &value }].into_iter());
         let cell = Cell { key, checks: [check].into_iter().collect() };
-        cache.learn((&cell, &check), &verdict, true, 0, now);
+        cache.learn(&cell, &check, &verdict, true, 0, now);
         largest = largest.max(cache.allocated_bytes());
         cache.collect_evicted();
         lasting = lasting.max(cache.allocated_bytes());

@@ -87,10 +87,9 @@ impl Fleet {
                 let verdict = policy.verdict(summary, time, Hits::ONE, passes, charging);
                 let prefetched = prefetches
                     .iter()
-                    .map(|prefetch| match passes {
-                        true => policy.prefetch(&mut self.state, time, *prefetch),
-                        false => 0,
-                    })
+                    .map(
+                        |prefetch| if passes { policy.prefetch(&mut self.state, time, *prefetch) } else { 0 },
+                    )
                     .collect();
                 let verdicts = SmallVec::from_iter([Verdicts::from_iter([(0, verdict)])]);
                 worker.replies.push_back((millis + self.delay, millis, RunOutcome { verdicts, prefetched }));

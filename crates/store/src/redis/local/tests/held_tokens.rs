@@ -58,11 +58,11 @@ fn a_counter_has_one_grant_and_an_evicted_one_none() {
         Cell { key, checks: [check].into_iter().collect() }
     };
     for _ in 0..10 {
-        cache.learn((&cell(0), &check), &verdict, false, 5, now);
+        cache.learn(&cell(0), &check, &verdict, false, 5, now);
     }
     assert_eq!(cache.granted(), 1);
     for number in 0..5 * MAX_GENERATION_ENTRIES {
-        cache.learn((&cell(number), &check), &verdict, false, 5, now);
+        cache.learn(&cell(number), &check, &verdict, false, 5, now);
         cache.collect_evicted();
     }
     assert!(cache.granted() <= 2 * MAX_GENERATION_ENTRIES, "{}", cache.granted());
@@ -164,7 +164,7 @@ fn tokens_of_many_counters_are_refunded_in_parts() {
     for number in 0..5_000 {
         let key = CellKey::open("d", [Entry { key: "k", value: &number.to_string() }].into_iter());
         let cell = Cell { key, checks: [check].into_iter().collect() };
-        cache.learn((&cell, &check), &verdict, false, 5, now);
+        cache.learn(&cell, &check, &verdict, false, 5, now);
     }
     let (mut parts, mut all) = (0, 0);
     while cache.may_owe_refunds() {

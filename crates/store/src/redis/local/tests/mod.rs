@@ -18,7 +18,10 @@ use tollgate_core::{
 };
 
 use super::{two_generation_map::MAX_GENERATION_ENTRIES, *};
-use crate::{key::CellKey, request::Veto};
+use crate::{
+    key::CellKey,
+    request::{Cell, Veto},
+};
 
 /// A second of the clock of Redis, in the middle of a minute.
 const NOW: Timestamp = Timestamp::from_micros(1_700_000_010_000_000);

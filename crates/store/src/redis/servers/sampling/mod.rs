@@ -14,7 +14,13 @@ use super::{
     SERVERS, Server,
     info::{self, Memory, Replication},
 };
-use crate::redis::connection::{Connection, SendError};
+use crate::{
+    after,
+    redis::{
+        connection::{Connection, text},
+        error::SendError,
+    },
+};
 
 /// Interval of the samples of a server, which the workers of a process take in turns.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(5);
@@ -113,8 +119,8 @@ impl Samples {
         if self.next.is_some_and(|next| next > now) {
             return None;
         }
-        self.next = now.checked_add(SAMPLE_INTERVAL);
-        let is_cpu_only = self.taken.checked_rem(SAMPLES_PER_REPORT).is_some_and(|rest| rest > 0);
+        self.next = Some(after(now, SAMPLE_INTERVAL));
+        let is_cpu_only = self.taken % SAMPLES_PER_REPORT > 0;
         self.taken = self.taken.wrapping_add(1);
         Some(if is_cpu_only { Due::Cpu } else { Due::Everything })
     }
@@ -129,7 +135,7 @@ impl Samples {
                 // A restarted server, or another one behind the name, counts from zero.
                 let last = last.filter(|last| sample.at > last.at && sample.seconds >= last.seconds);
                 self.utilization = last.map(|last| {
-                    let elapsed = sample.at.saturating_duration_since(last.at).as_secs_f64();
+                    let elapsed = sample.at.duration_since(last.at).as_secs_f64();
                     (sample.seconds - last.seconds) / elapsed
                 });
                 false
@@ -141,7 +147,7 @@ impl Samples {
             }
             Err(NoReport::Refused) => {
                 (self.cpu, self.utilization, self.report, self.taken) = (None, None, None, 0);
-                self.next = now.checked_add(REFUSED_INTERVAL);
+                self.next = Some(after(now, REFUSED_INTERVAL));
                 !std::mem::replace(&mut self.is_refusal_logged, true)
             }
         }
@@ -155,7 +161,7 @@ impl Samples {
 
     /// The utilization, and the report, unless they are too old.
     fn recent(&self, now: Instant) -> (Option<f64>, Option<&Report>) {
-        let is_recent = |at: Instant| now.saturating_duration_since(at) <= MAX_SAMPLE_AGE;
+        let is_recent = |at: Instant| now.duration_since(at) <= MAX_SAMPLE_AGE;
         let utilization = self.utilization.filter(|_| self.cpu.is_some_and(|cpu| is_recent(cpu.at)));
         (utilization, self.report.as_ref().filter(|report| is_recent(report.at)))
     }
@@ -202,7 +208,7 @@ async fn section<T>(
     let mut command = cmd("INFO");
     command.arg(name);
     match timeout(SAMPLE_TIMEOUT, connection.send(&command)).await {
-        Ok(Ok(reply)) => info::text(&reply).and_then(read).ok_or(NoReport::Refused),
+        Ok(Ok(reply)) => text(&reply).and_then(read).ok_or(NoReport::Refused),
         Ok(Err(SendError::Failed(error))) if error.code().is_some() => Err(NoReport::Refused),
         Ok(Err(_)) | Err(_) => Err(NoReport::Silent),
     }

@@ -1,15 +1,12 @@
-//! Counters under one lock.
+//! Counters under one lock, their names, and the policy of their eviction.
+
+use std::hash::{BuildHasher as _, Hasher as _};
 
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
-use tollgate_core::{algorithm::CounterState, clock::Timestamp};
+use tollgate_core::{RecordId, algorithm::CounterState, clock::Timestamp};
 
-use super::{
-    counter_key::{CounterKey, StoredKey},
-    eviction::EvictionRank,
-    loans::LoanBook,
-    slab::Slab,
-};
+use super::{loans::LoanBook, slab::Slab};
 
 /// Slots that each insertion examines for expired counters. More than one, so that expired counters are found faster
 /// than new ones are added.
@@ -17,6 +14,13 @@ const SWEEP_SLOTS: usize = 2;
 
 /// Slots compared when the shard is full.
 const EVICTION_CANDIDATES: usize = 32;
+
+/// Uses that weigh as much as being exhausted. More than each name of a flood is used; less than a limit that is about
+/// to be reached.
+const EXHAUSTED_BONUS: u8 = 4;
+
+/// Longest name that is stored within its slot.
+const INLINE_BYTES: usize = 38;
 
 /// Counters in one slab, with an index beside it.
 ///
@@ -52,6 +56,7 @@ struct Slot {
     eviction: EvictionRank,
 }
 
+#[allow(clippy::arithmetic_side_effects)] // Numbers of counters in memory and of their words.
 impl Shard {
     /// An empty shard for at most `capacity` counters of a few words, and at least one counter of any size. Names are
     /// hashed by `hasher`.
@@ -93,7 +98,7 @@ impl Shard {
         let before = slot.state.weight();
         let result = inspect(&mut slot.state);
         let after = slot.state.weight();
-        self.weight = self.weight.saturating_add(after).saturating_sub(before);
+        self.weight = self.weight + after - before;
         result
     }
 
@@ -117,7 +122,7 @@ impl Shard {
         let (result, eviction) = decide(&mut slot.state);
         slot.eviction = eviction.after(slot.eviction, cycle);
         let after = slot.state.weight();
-        self.weight = self.weight.saturating_add(after).saturating_sub(before);
+        self.weight = self.weight + after - before;
         if after > before {
             self.make_room(0, Some(name), now);
         }
@@ -131,7 +136,7 @@ impl Shard {
         self.make_room(weight, None, now);
         let Ok(at) = u32::try_from(self.slots.len()) else { return };
         self.slots.push(Slot { name: name.to_stored(), state, eviction: eviction.at_cycle(self.cycle) });
-        self.weight = self.weight.saturating_add(weight);
+        self.weight += weight;
         self.make_room_in_index(at);
         let (slots, hasher) = (&self.slots, &self.hasher);
         self.index.insert_unique(name.hash, at, |at| hash_at(slots, hasher, *at));
@@ -141,13 +146,13 @@ impl Shard {
     /// though far from full.
     fn make_room_in_index(&mut self, count: u32) {
         let buckets = self.index.num_buckets();
-        let max_entries = (buckets / 16).saturating_mul(13);
+        let max_entries = buckets / 16 * 13;
         if self.index.len() < self.index.capacity() || self.index.len() > max_entries {
             return;
         }
         let (slots, hasher) = (&self.slots, &self.hasher);
         // The number of buckets stays.
-        self.index = HashTable::with_capacity((buckets / 8).saturating_mul(7));
+        self.index = HashTable::with_capacity(buckets / 8 * 7);
         for at in 0..count {
             self.index.insert_unique(hash_at(slots, hasher, at), at, |at| hash_at(slots, hasher, *at));
         }
@@ -166,7 +171,7 @@ impl Shard {
             self.hand = 0;
         }
         let at = self.hand;
-        self.hand = at.saturating_add(1);
+        self.hand = at + 1;
         at
     }
 
@@ -184,7 +189,7 @@ impl Shard {
 
     /// Evicts counters, except `spared`, until there is room for one more of that weight.
     fn make_room(&mut self, weight: usize, spared: Option<&CounterKey<'_>>, now: Timestamp) {
-        while self.weight.saturating_add(weight) > self.capacity && self.evict(spared, now) {}
+        while self.weight + weight > self.capacity && self.evict(spared, now) {}
     }
 
     /// Removes the next expired counter, or evicts the lowest ranked of the next few. Returns false without a
@@ -208,8 +213,8 @@ impl Shard {
         }
         if let Some((_, at)) = least {
             self.remove(at);
-            self.evicted = self.evicted.saturating_add(1);
-            self.cycle_evictions = self.cycle_evictions.saturating_add(1);
+            self.evicted += 1;
+            self.cycle_evictions += 1;
             if self.cycle_evictions > self.slots.len() {
                 self.cycle_evictions = 0;
                 self.cycle = self.cycle.wrapping_add(1);
@@ -220,7 +225,7 @@ impl Shard {
 
     fn remove(&mut self, at: usize) {
         let Some(removed) = self.slots.swap_remove(at) else { return };
-        self.weight = self.weight.saturating_sub(removed.state.weight());
+        self.weight -= removed.state.weight();
         let hash = removed.name.hash(&self.hasher);
         if let Ok(entry) = self.index.find_entry(hash, |known| *known as usize == at) {
             entry.remove();
@@ -241,71 +246,114 @@ fn hash_at(slots: &Slab<Slot>, hasher: &RandomState, at: u32) -> u64 {
     slots.get(at as usize).map_or(0, |slot| slot.name.hash(hasher))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tollgate_core::{RecordId, algorithm::Algorithm};
+/// The properties by which a counter is ranked for eviction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EvictionRank {
+    /// Whether nothing remained after the last decision: the limit currently denies.
+    exhausted: bool,
+    /// Number of uses, halved with each cycle.
+    uses: u8,
+    /// Cycle to which `uses` refers.
+    cycle: u8,
+    /// Time from which the state equals an unused one, in seconds since 1970.
+    expires_at: u32,
+}
 
-    #[test]
-    fn churn_does_not_grow_the_index() {
-        let hasher = RandomState::default();
-        let mut shard = Shard::new(500, hasher.clone());
-        let record = RecordId::alone(Algorithm::FixedWindow);
-        let eviction = EvictionRank::new(false, 100);
-        for number in 0..100_000 {
-            let cell = format!("{number}");
-            let name = CounterKey::new(&hasher, cell.as_bytes(), &record);
-            shard.decide(&name, Timestamp::from_micros(0), |state| {
-                *state = CounterState::Words([number, 0, 0]);
-                ((), eviction)
-            });
-            assert_eq!(shard.inspect(&name, |state| state.clone()), CounterState::Words([number, 0, 0]));
-        }
-        assert_eq!((shard.len(), shard.index.len(), shard.index.num_buckets()), (500, 500, 1024));
-        let held = (0..100_000_u32).filter(|number| {
-            let cell = format!("{number}");
-            let name = CounterKey::new(&hasher, cell.as_bytes(), &record);
-            shard.inspect(&name, |state| *state == CounterState::Words([*number, 0, 0]))
-                && shard.slot(&name).is_some()
-        });
-        assert_eq!(held.count(), 500);
+impl EvictionRank {
+    /// The rank of a counter after its first use.
+    pub(super) const fn new(exhausted: bool, expires_at: u32) -> Self {
+        Self { exhausted, uses: 1, cycle: 0, expires_at }
     }
 
-    #[test]
-    fn expired_counters_are_removed_before_live_ones() {
-        let hasher = RandomState::default();
-        let mut shard = Shard::new(1_000, hasher.clone());
-        let record = RecordId::alone(Algorithm::FixedWindow);
-        let mut charge = |number: u32, exhausted, expires_at, second: u64| {
-            let cell = format!("{number}");
-            let name = CounterKey::new(&hasher, cell.as_bytes(), &record);
-            let now = Timestamp::from_micros(second * 1_000_000);
-            shard.decide(&name, now, |state| {
-                let CounterState::Words([count, ..]) = *state else {
-                    return (0, EvictionRank::new(exhausted, expires_at));
-                };
-                *state = CounterState::Words([count + 1, 0, 0]);
-                (count + 1, EvictionRank::new(exhausted, expires_at))
-            })
-        };
-        // Most counters held are exhausted and expire soon.
-        for number in 0..900 {
-            charge(number, true, 10, 0);
+    /// Number of uses, decayed to `cycle`.
+    const fn uses(self, cycle: u8) -> u8 {
+        match self.uses.checked_shr(cycle.wrapping_sub(self.cycle) as u32) {
+            Some(uses) => uses,
+            None => 0,
         }
-        for number in 900..1_000 {
-            charge(number, false, 1_000, 0);
-        }
-        for number in 1_000..1_900 {
-            charge(number, false, 1_000, 20);
-        }
-        for number in 900..1_000 {
-            assert_eq!(charge(number, false, 1_000, 20), 2, "a live counter was evicted");
-        }
-        assert_eq!(shard.evicted(), 0);
     }
 
-    #[test]
-    fn a_slot_is_one_cache_line() {
-        assert_eq!(size_of::<Slot>(), 64);
+    /// This rank for a counter added in `cycle`.
+    const fn at_cycle(self, cycle: u8) -> Self {
+        Self { cycle, ..self }
+    }
+
+    /// This rank, of the latest use, with the uses of `before` added.
+    const fn after(self, before: Self, cycle: u8) -> Self {
+        Self { uses: before.uses(cycle).saturating_add(1), cycle, ..self }
+    }
+
+    /// Sort key: the counter with the lowest is evicted first.
+    const fn rank(self, cycle: u8) -> (u8, u32) {
+        let bonus = if self.exhausted { EXHAUSTED_BONUS } else { 0 };
+        (self.uses(cycle).saturating_add(bonus), self.expires_at)
     }
 }
+
+/// The name of a counter, in its two parts, with its hash.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct CounterKey<'a> {
+    cell: &'a [u8],
+    record: &'a [u8],
+    hash: u64,
+}
+
+/// The stored name of a counter: the name of the cell, then the id of the record.
+#[derive(Debug)]
+enum StoredKey {
+    Inline { length: u8, bytes: [u8; INLINE_BYTES] },
+    Heap(Box<[u8]>),
+}
+
+impl<'a> CounterKey<'a> {
+    pub(super) fn new(hasher: &RandomState, cell: &'a [u8], record: &'a RecordId) -> Self {
+        Self::of(hasher, cell, record.as_bytes())
+    }
+
+    fn of(hasher: &RandomState, cell: &'a [u8], record: &'a [u8]) -> Self {
+        let mut state = hasher.build_hasher();
+        state.write(cell);
+        state.write(record);
+        Self { cell, record, hash: state.finish() }
+    }
+
+    fn matches(&self, stored: &StoredKey) -> bool {
+        stored.bytes().strip_prefix(self.cell).is_some_and(|rest| rest == self.record)
+    }
+
+    fn to_stored(self) -> StoredKey {
+        let whole = || [self.cell, self.record].concat().into();
+        let length = self.cell.len().saturating_add(self.record.len());
+        let mut bytes = [0; INLINE_BYTES];
+        match (bytes.split_at_mut_checked(self.cell.len()), u8::try_from(length)) {
+            (Some((cell, rest)), Ok(length)) => match rest.get_mut(..self.record.len()) {
+                Some(record) => {
+                    cell.copy_from_slice(self.cell);
+                    record.copy_from_slice(self.record);
+                    StoredKey::Inline { length, bytes }
+                }
+                None => StoredKey::Heap(whole()),
+            },
+            _ => StoredKey::Heap(whole()),
+        }
+    }
+}
+
+impl StoredKey {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Inline { length, bytes } => bytes.get(..usize::from(*length)).unwrap_or_default(),
+            Self::Heap(bytes) => bytes,
+        }
+    }
+
+    /// Recomputes [`CounterKey::hash`].
+    fn hash(&self, hasher: &RandomState) -> u64 {
+        let bytes = self.bytes();
+        let parts = bytes.split_at_checked(bytes.len().saturating_sub(RecordId::LENGTH));
+        parts.map_or(0, |(cell, record)| CounterKey::of(hasher, cell, record).hash)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,15 +1,16 @@
-//! URLs of Redis servers.
+//! URLs of Redis servers, and addresses of servers.
 
-use std::{borrow::Cow, fmt, str::FromStr};
+use std::{borrow::Cow, fmt, str::FromStr, sync::Arc};
 
 use percent_encoding::percent_decode_str;
 use redis::IntoConnectionInfo as _;
 use tollgate_runtime::redact;
 
-use super::address::Address;
-
 const EXPECTED: &str = "expected redis://HOST:PORT, rediss://HOST:PORT, redis+unix:///PATH, \
      redis+sentinel://HOST:PORT,…/MASTER or redis+cluster://HOST:PORT,…";
+
+/// Maximum length of a host name, that of DNS.
+const MAX_HOST_BYTES: usize = 253;
 
 /// The servers of a store. `Display` and `Debug` show no secret.
 #[derive(Clone, PartialEq, Eq)]
@@ -227,72 +228,82 @@ fn write_several(
     Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// A host name or an IP address, and a port.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Address {
+    pub(super) host: Arc<str>,
+    pub(super) port: u16,
+}
 
-    fn shown(url: &str) -> String {
-        url.parse::<RedisUrl>().map_or_else(|error| format!("! {error}"), |servers| servers.to_string())
+impl Address {
+    pub(super) fn new(host: &str, port: u16) -> Self {
+        Self { host: host.into(), port }
     }
 
-    #[test]
-    fn several_servers_are_read_and_shown_without_their_secrets() {
-        for (url, expected) in [
-            ("redis+cluster://a:1,b,[::1]:3", "redis+cluster://a:1,b:6379,[::1]:3"),
-            ("rediss+cluster://u:s%40c@a", "rediss+cluster://u:***@a:6379"),
-            ("redis+sentinel:// a , b:1 /main", "redis+sentinel://a:26379,b:1/main"),
-            ("redis+cluster://u:p@ a, b:1", "redis+cluster://u:***@a:6379,b:1"),
-            ("redis+sentinel://a,b:1/main", "redis+sentinel://a:26379,b:1/main"),
-            (
-                "rediss+sentinel://:secret@a/my%2Dmain?db=3&sentinel_username=u&sentinel_password=secret",
-                "rediss+sentinel://:***@a:26379/my-main?db=3&sentinel_username=u&sentinel_password=***",
-            ),
-            (
-                "redis+sentinel://a/m?sentinel_password=p@ss",
-                "redis+sentinel://a:26379/m?sentinel_password=***",
-            ),
-        ] {
-            assert_eq!(shown(url), expected);
-        }
-        let Ok(RedisUrl::Cluster(cluster)) = "redis+cluster://me%3a:p%C3%A9%25@a".parse() else {
-            panic!("valid")
+    /// Parses a comma-separated list without empty items, with or without blanks around them. The error does not quote
+    /// them: they may be the rest of a password that was not escaped.
+    pub(super) fn parse_list(text: &str, default_port: u16) -> Result<Vec<Self>, String> {
+        let malformed =
+            || "malformed server list; expected comma-separated HOST:PORT or [IPV6]:PORT".to_owned();
+        text.split(',')
+            .map(|address| Self::parse(address.trim(), default_port).ok_or_else(malformed))
+            .collect()
+    }
+
+    fn parse(text: &str, default_port: u16) -> Option<Self> {
+        let (host, port) = match text.strip_prefix('[') {
+            Some(bracketed) => bracketed.split_once(']')?,
+            None => text.find(':').map_or((text, ""), |at| text.split_at(at)),
         };
-        let login = cluster.login.map(|login| (login.user, login.password));
-        assert_eq!(login, Some(("me:".into(), "pé%".into())));
+        let port = match port {
+            "" => default_port,
+            port => port.strip_prefix(':')?.parse().ok().filter(|port| *port != 0)?,
+        };
+        let is_valid = !host.is_empty() && host.bytes().all(|byte| is_host_byte(byte) && byte != b'%');
+        is_valid.then(|| Self::new(host, port))
     }
 
-    #[test]
-    fn malformed_urls_are_refused_without_quoting_them() {
-        for url in [
-            "redis+cluster://",
-            "redis+cluster://a,",
-            "redis+cluster://a/1",
-            "redis+cluster://a?db=1",
-            "redis+cluster://secret@a",
-            "redis+cluster://u:secr%e@a",
-            "redis+cluster://u:secret/more@a",
-            "redis+sentinel://a",
-            "redis+sentinel://a/",
-            "redis+sentinel:///m",
-            "redis+sentinel://a/m?db=x",
-            "redis+sentinel://a/m?sentinel_username=u",
-            "redis+sentinel://a/m?secret=1",
-            "redis+sentinel://u:sec/ret@a/m",
-            "redis://a,b",
-            "redis://secret@a",
-            "redis://u:@a:1/2",
-            "redis+cluster://u:@a",
-            "rediss://u:secret@a:1/#insecure",
-            "rediss://a#insecure",
-            "http://a",
-            "redis://a b",
-            "redis://a\nb",
-            "redis+sentinel://a, ,b/m",
-            "redis+sentinel://a b/m",
-            "redis+cluster://a:1 b:2",
-        ] {
-            let error = shown(url);
-            assert!(error.starts_with("! ") && !error.contains("sec"), "{url}: {error}");
+    /// Parses an address of a cluster's redirection: an IPv6 address has no brackets there, and an absent host stands
+    /// for that of the `queried` node.
+    pub(super) fn from_redirect(text: &str, queried: &Self) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        Self::from_node(host, port.parse().ok()?, queried)
+    }
+
+    /// The address of a node that announces `host`; `?` stands for a host unknown to the node itself. A text that cannot be
+    /// the name of a host counts as unknown too.
+    pub(super) fn from_node(host: &str, port: u16, queried: &Self) -> Option<Self> {
+        match host {
+            // Not announced yet.
+            _ if port == 0 => None,
+            "?" => None,
+            "" => Some(Self { host: Arc::clone(&queried.host), port }),
+            host if host.len() > MAX_HOST_BYTES || !host.bytes().all(is_host_byte) => None,
+            host => Some(Self::new(host, port)),
         }
     }
 }
+
+/// Whether a host name or an IP address, possibly with a zone, can contain a byte.
+const fn is_host_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'%')
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests;

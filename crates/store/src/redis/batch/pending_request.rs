@@ -8,18 +8,15 @@ use crate::{
     LateOutcome, LateReply,
     redis::{
         ScriptClock,
-        connection::SendError,
+        error::SendError,
         local::{Prefetches, Reported},
     },
     request::TagRequest,
 };
 
-/// A queued or sent group, boxed since it is moved several times.
-pub(super) type BoxedGroup = Box<Group>;
-
-/// A request and all callers that made it.
+/// A queued or sent request and all callers that made it; boxed, since it is moved several times.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct PendingRequest {
     pub(super) request: TagRequest,
     pub(super) clock: ScriptClock,
     pub(super) waiters: SmallVec<[Waiter; 1]>,
@@ -40,7 +37,7 @@ pub(super) struct Waiter {
     late: Option<LateReply>,
 }
 
-impl Group {
+impl PendingRequest {
     pub(super) fn new(request: TagRequest, clock: ScriptClock, first: Waiter, hash: Option<u64>) -> Self {
         let waiters = SmallVec::from_iter([first]);
         Self {
