@@ -32,7 +32,10 @@
 //!
 //! The shares add up to the limit, so the effective limits of all regions add up to at most that.
 
-#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::print_stdout, clippy::float_arithmetic))]
+// Amounts have 32 bits and are added up in 64. Times are microseconds or seconds of a clock, below 2^53, and so are the
+// numbers of a record; what a peer sends is bounded by its skew, or saturates.
+#![allow(clippy::arithmetic_side_effects)]
+#![cfg_attr(test, allow(clippy::print_stdout, clippy::float_arithmetic))]
 
 mod fault;
 pub mod ledger;

@@ -95,7 +95,7 @@ impl Kind {
             | Self::TokenBucket { window, .. } => window.max(1),
             Self::Concurrency { .. } => 1,
         };
-        u64::from(seconds).saturating_mul(1_000_000)
+        u64::from(seconds) * 1_000_000
     }
 
     /// Time from the start of a loan to its end, in the unit of labels.
@@ -106,17 +106,17 @@ impl Kind {
         let Some(step) = self.label_step() else { return LOAN_MICROS };
         let windows = LOAN_MICROS.div_ceil(self.window_micros());
         let windows = match self {
-            Self::FixedWindow { .. } if self.window_micros() > LOAN_MICROS => windows.saturating_sub(1),
+            Self::FixedWindow { .. } if self.window_micros() > LOAN_MICROS => windows - 1,
             _ => windows,
         };
-        windows.saturating_mul(step)
+        windows * step
     }
 
     /// Time before the end of a loan at which it is prolonged, in the unit of labels; 0 if it is not.
     pub fn renewal_lead(self) -> u64 {
         let Some(step) = self.label_step() else { return RENEWAL_MICROS };
         let windows = RENEWAL_MICROS.div_ceil(self.window_micros());
-        windows.saturating_mul(step).min(self.loan_span())
+        (windows * step).min(self.loan_span())
     }
 
     /// Time for which a hit still counts at the borrower after its loan has ended, in the unit of labels.
@@ -133,7 +133,7 @@ impl Kind {
     pub fn booking_span(self) -> u64 {
         let margin = if self.label_step().is_some() { 0 } else { MARGIN_MICROS };
         let tail = if is_injected(Fault::NoTail) { 0 } else { self.tail() };
-        self.loan_span().saturating_add(tail).saturating_add(margin)
+        self.loan_span() + tail + margin
     }
 
     /// Maximum difference of labels between two regions that lend.
@@ -160,7 +160,7 @@ impl Kind {
     /// Level of a full bucket: at most 2^20; 0 for other algorithms.
     pub fn full_level(self) -> u64 {
         match self {
-            Self::TokenBucket { capacity, .. } => capacity.checked_div(self.level_micros()).unwrap_or(0),
+            Self::TokenBucket { capacity, .. } => capacity / self.level_micros(),
             _ => 0,
         }
     }

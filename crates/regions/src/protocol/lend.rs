@@ -1,10 +1,6 @@
 //! The lender's answer.
 
-use super::{
-    Ignored, Usage,
-    fill::{Raise, level, raised},
-    settle,
-};
+use super::{Ignored, Raise, Usage, level, raised, settle};
 use crate::{
     fault::{Fault, is_injected},
     ledger::{Account, Ledger, Loan, MAX_BORROWED, MAX_LENT},
@@ -58,7 +54,7 @@ pub fn lend(
     let brought = level(terms.kind, full_at.max(now.micros).saturating_add(reserve), now.micros);
 
     let returned = give_back(ledger, terms, now, usage, peer, request.want);
-    let want = request.want.saturating_sub(returned);
+    let want = request.want - returned;
     // Ends that are times count from the receipt, whatever the borrower's clock shows.
     let from = if terms.kind.label_step().is_some() { request.label.max(now.label) } else { now.label };
     let effective = is_injected(Fault::StaleEffective).then_some(after_reconcile);
@@ -66,10 +62,9 @@ pub fn lend(
     let (amount, added) = book(ledger, terms, now, usage, peer, booking);
 
     let spare = ledger.effective(terms, now.label).saturating_sub(usage.kept());
-    let lacking = booking.amount.saturating_sub(amount);
+    let lacking = booking.amount - amount;
     let lent = u32::try_from(ledger.lent(now.label)).unwrap_or(u32::MAX);
-    let recall = lacking
-        .min(lent.saturating_sub(ledger.account(peer).map_or(0, |account| account.lent_at(now.label))));
+    let recall = lacking.min(lent - ledger.account(peer).map_or(0, |account| account.lent_at(now.label)));
     let (have, resolved) = standing(ledger, peer);
     let reply = Reply {
         id: request.id,
@@ -95,7 +90,7 @@ fn check(
     if request.have.len() > MAX_BORROWED {
         return Err(Ignored::Long);
     }
-    if request.id > now.micros.saturating_add(MAX_AHEAD_MICROS) {
+    if request.id > now.micros + MAX_AHEAD_MICROS {
         return Err(Ignored::Ahead);
     }
     if terms.kind.max_skew().is_some_and(|skew| request.label.abs_diff(now.label) > skew) {
@@ -121,7 +116,7 @@ fn reconcile(account: &mut Account, label: u64, request: &LoanRequest) {
         }
         kept.push(Loan { amount: listed, ..*loan });
         if request.label > label && !is_injected(Fault::AbsentFreedAtOnce) {
-            kept.push(Loan { until: request.label.saturating_sub(1), ..*loan });
+            kept.push(Loan { until: request.label - 1, ..*loan });
         }
     }
     kept.retain(|loan| loan.amount > 0);
@@ -147,12 +142,11 @@ fn give_back(
         account.borrowed.retain(|loan| loan.until >= now.label);
     }
     // While a request to that peer is in flight, this region itself is short.
-    let is_in_flight =
-        account.outstanding != 0 && now.micros < account.sent_at.saturating_add(REPLY_TIMEOUT_MICROS);
+    let is_in_flight = account.outstanding != 0 && now.micros < account.sent_at + REPLY_TIMEOUT_MICROS;
     let borrowed = account.borrowed_at(now.label);
     let amount = if is_in_flight { 0 } else { borrowed.min(spare).min(want) };
     if amount > 0 {
-        cut(account, now.label, borrowed.saturating_sub(amount));
+        cut(account, now.label, borrowed - amount);
     }
     amount
 }
@@ -163,7 +157,7 @@ fn standing(ledger: &Ledger, peer: &RegionName) -> (Vec<Holding>, u64) {
     let have = account.borrowed.iter().map(|loan| Holding { id: loan.id, amount: loan.amount }).collect();
     let resolved = match account.outstanding {
         0 => ledger.last_id,
-        outstanding => outstanding.saturating_sub(1),
+        outstanding => outstanding - 1,
     };
     (have, resolved)
 }
@@ -199,13 +193,13 @@ fn book(
     let Some(account) = ledger.account_mut(peer) else { return (0, 0) };
     let old = account.lent_at(now.label);
     // What the region has beyond its own need, with what the peer has of it already.
-    let available = effective.saturating_add(old.into()).saturating_sub(usage.kept().into());
+    let available = (effective + u64::from(old)).saturating_sub(usage.kept().into());
     // Only the region's own share is lent.
-    let own = u64::from(terms.base).saturating_sub(lent.saturating_sub(old.into()));
+    let own = u64::from(terms.base).saturating_sub(lent - u64::from(old));
     let amount = u64::from(booking.amount).min(available).min(own);
     let amount = match u32::try_from(amount).unwrap_or(u32::MAX) {
         // The borrower lists each smaller loan until its hits have expired: few steps need few entries.
-        less if less < old => less.saturating_sub(less.checked_rem((terms.base / STEPS).max(1)).unwrap_or(0)),
+        less if less < old => less - less % (terms.base / STEPS).max(1),
         amount => amount,
     };
     if amount == 0 || account.lent.len() >= MAX_LENT {

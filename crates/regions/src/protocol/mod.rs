@@ -14,17 +14,19 @@
 //! none, so that the lender's fill is diluted. The fill is passed as the time at which the bucket will be full, in
 //! microseconds; other algorithms pass 0.
 
-mod fill;
 mod lend;
-mod request;
-mod settle;
 mod take;
 
 pub use self::{
     lend::{Lent, lend},
-    request::{Share, request_loans},
-    settle::settle,
     take::{Taken, take},
+};
+use crate::{
+    fault::{Fault, is_injected},
+    ledger::{Ledger, MAX_BORROWED},
+    message::{Holding, LoanRequest},
+    table::RegionName,
+    terms::{Kind, Moment, Terms},
 };
 
 /// Use of the counter in this region at the moment of a transition.
@@ -66,4 +68,127 @@ pub enum Ignored {
     /// No room for another region.
     #[error("the record has loans with too many regions")]
     Full,
+}
+
+/// Part of a loan request that goes to one region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The region.
+    pub peer: RegionName,
+    /// Amount of its loans to prolong.
+    pub hold: u32,
+    /// Amount beyond that.
+    pub want: u32,
+}
+
+/// Numbers a loan request and returns its message to each region, and when the bucket will be full.
+///
+/// Replies to earlier requests are stale from here on: the message lists what the region has now, and the lender drops
+/// all that is not listed.
+pub fn request_loans(
+    ledger: &mut Ledger,
+    terms: &Terms,
+    now: Moment,
+    usage: Usage,
+    shares: &[Share],
+) -> (Vec<(RegionName, LoanRequest)>, u64) {
+    let full_at = settle(ledger, terms, now, usage.full_at);
+    if usage.used <= ledger.effective(terms, now.label) || is_injected(Fault::FreedInTail) {
+        // Loans that have ended, and all of whose hits the region's own limit covers.
+        for account in ledger.accounts_mut() {
+            account.borrowed.retain(|loan| loan.until >= now.label);
+        }
+    }
+    let id = (ledger.last_id + 1).max(now.micros);
+    ledger.last_id = id;
+    let mut requests = Vec::with_capacity(shares.len());
+    for share in shares {
+        let Some(account) = ledger.open(&share.peer) else { continue };
+        account.outstanding = id;
+        account.sent_at = now.micros;
+        account.wanted = share.hold.saturating_add(share.want);
+        let listed = account.borrowed.iter().map(|loan| Holding { id: loan.id, amount: loan.amount });
+        let have = listed.take(MAX_BORROWED).collect();
+        let request = LoanRequest { id, label: now.label, hold: share.hold, want: share.want, have };
+        requests.push((share.peer.clone(), request));
+    }
+    (requests, full_at)
+}
+
+/// Drops the loans that have ended before `now`, and returns when the bucket will be full.
+///
+/// A borrowed loan stays listed while its hits may count. The ends are processed in their order, since what a bucket
+/// refills after one of them is refilled under another limit.
+pub fn settle(ledger: &mut Ledger, terms: &Terms, now: Moment, full_at: u64) -> u64 {
+    let full_at = match terms.kind {
+        Kind::TokenBucket { .. } => refill(ledger, terms, now, full_at),
+        _ => full_at,
+    };
+    let tail = terms.kind.tail();
+    for account in ledger.accounts_mut() {
+        account.lent.retain(|loan| loan.until >= now.label);
+        account.borrowed.retain(|loan| loan.until.saturating_add(tail) >= now.label);
+    }
+    full_at
+}
+
+/// Fill of a bucket after all ends before `now`.
+fn refill(ledger: &Ledger, terms: &Terms, now: Moment, full_at: u64) -> u64 {
+    let loans = ledger.accounts().flat_map(|(_, account)| account.lent.iter().chain(&account.borrowed));
+    let mut ends: Vec<u64> = loans.map(|loan| loan.until).filter(|until| *until < now.label).collect();
+    ends.sort_unstable();
+    ends.dedup();
+    let mut full_at = full_at;
+    for end in ends {
+        let next = end + 1;
+        let borrowed = |label| u32::try_from(ledger.borrowed(label)).unwrap_or(u32::MAX);
+        let returned = borrowed(end).saturating_sub(borrowed(next));
+        let before = ledger.effective(terms, end).saturating_sub(returned);
+        full_at = raised(terms.kind, full_at, next, Raise::empty(before, ledger.effective(terms, next)));
+    }
+    full_at
+}
+
+/// Level of the bucket at `micros`, rounded down.
+fn level(kind: Kind, full_at: u64, micros: u64) -> u64 {
+    let step = kind.level_micros();
+    if step == 0 {
+        return 0;
+    }
+    kind.full_level().saturating_sub(full_at.saturating_sub(micros).div_ceil(step))
+}
+
+/// When the bucket will be full, after its effective limit rose from `before` to `after` by an amount of which `added`
+/// came with tokens at the level `brought`, and the rest with none.
+///
+/// The capacity is a time, so that a bucket of twice the limit refills twice as many tokens in the same time. At an equal
+/// fill, a changed limit changes the tokens in proportion.
+fn raised(kind: Kind, full_at: u64, micros: u64, change: Raise) -> u64 {
+    let Raise { before, after, added, brought } = change;
+    let step = kind.level_micros();
+    if step == 0 || after <= before || is_injected(Fault::TokensFromNothing) {
+        return full_at;
+    }
+    let full = kind.full_level();
+    let own = level(kind, full_at, micros) * u64::from(before);
+    let new = brought.min(full) * u64::from(added.min(after - before));
+    let filled = (own + new) / u64::from(after);
+    // Rounding never fills.
+    full_at.max(micros + (full - filled) * step)
+}
+
+/// Rise of an effective limit.
+#[derive(Clone, Copy, Debug)]
+struct Raise {
+    before: u32,
+    after: u32,
+    added: u32,
+    brought: u64,
+}
+
+impl Raise {
+    /// One without tokens.
+    const fn empty(before: u32, after: u32) -> Self {
+        Self { before, after, added: 0, brought: 0 }
+    }
 }

@@ -1,11 +1,6 @@
 //! The borrower's taking of a reply.
 
-use super::{
-    Ignored, Usage,
-    fill::{Raise, raised},
-    lend::cut,
-    settle,
-};
+use super::{Ignored, Raise, Usage, lend::cut, raised, settle};
 use crate::{
     fault::{Fault, is_injected},
     ledger::{Account, Ledger, Loan, MAX_BORROWED, MAX_LENT},
@@ -73,7 +68,7 @@ fn release(account: &mut Account, label: u64, reply: &Reply) {
         }
         kept.push(Loan { amount: left, ..*loan });
         if from > label {
-            kept.push(Loan { until: from.saturating_sub(1), ..*loan });
+            kept.push(Loan { until: from - 1, ..*loan });
         }
     }
     kept.retain(|loan| loan.amount > 0);
