@@ -1,4 +1,4 @@
--- Bans of counters; twin of crates/core/src/ban/record.rs, which explains them. Calls on cells with nothing but one counter
+-- Bans of counters; twin of crates/core/src/ban/mod.rs, which explains them. Calls on cells with nothing but one counter
 -- and its record of bans are decided here, before the definitions of the others.
 --
 -- The record of a counter's bans stands in the counter's cell, under the counter's id with kind 11, in three words:

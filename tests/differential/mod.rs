@@ -99,7 +99,7 @@ static UNEVEN: LazyLock<Calendar> = LazyLock::new(|| {
         *next += quarters * 900;
         Some(*next)
     });
-    Calendar::new(Unit::Day, ("Test".into(), None), starts).expect("ascending quarters")
+    Calendar::new(Unit::Day, "Test".into(), None, starts).expect("ascending quarters")
 });
 
 /// Origin of a policy.

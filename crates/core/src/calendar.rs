@@ -14,7 +14,7 @@ use std::{
     ptr,
 };
 
-use crate::{clock::Timestamp, unit::Unit};
+use crate::{clock::Timestamp, saturating::Seconds, unit::Unit};
 
 /// Seconds in a quarter of an hour. Bounds are multiples: so are the offsets of all time zones since the seventies.
 const QUARTER: u32 = 900;
@@ -56,6 +56,13 @@ pub struct Bounds {
     pub end: u32,
 }
 
+impl Bounds {
+    /// Length of the window in seconds.
+    pub(crate) fn seconds(self) -> u32 {
+        (Seconds(self.end) - self.start).0
+    }
+}
+
 /// Error of instants that are not those of a calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected ascending instants at quarters of an hour, about as far apart as the unit is long")]
@@ -69,7 +76,8 @@ impl Calendar {
     /// [`NotACalendar`] for other instants, and for fewer than two.
     pub fn new(
         unit: Unit,
-        (time_zone, anchor): (Box<str>, Option<Box<str>>),
+        time_zone: Box<str>,
+        anchor: Option<Box<str>>,
         starts: impl IntoIterator<Item = u32>,
     ) -> Result<Self, NotACalendar> {
         let mut starts = starts.into_iter();
@@ -117,9 +125,9 @@ impl Calendar {
         if second >= *end {
             return Bounds { start: *end, end: u32::MAX };
         }
-        let earlier = second.saturating_sub(run.start) / run.length;
-        let start = run.start.saturating_add(earlier.saturating_mul(run.length.get()));
-        Bounds { start, end: start.saturating_add(run.length.get()) }
+        let (first, length) = (Seconds(run.start), Seconds(run.length.get()));
+        let start = first + length * ((Seconds(second) - first).0 / run.length);
+        Bounds { start: start.0, end: (start + length).0 }
     }
 
     /// The windows around `now` as the script has them, or with `has_next` that of `now` and the next one: minus a number of 52 bits. From the highest, these are 32 of the
@@ -128,13 +136,14 @@ impl Calendar {
     pub(crate) fn script_window(self, now: Timestamp, has_next: bool) -> i64 {
         let second = now.seconds();
         let Bounds { start, end } = self.window(second);
-        let is_first_half = second.saturating_sub(start) < end.saturating_sub(second);
+        let is_first_half = Seconds(second) - start < Seconds(end) - second;
         let middle = if is_first_half && !has_next { start } else { end };
         let excess = |window: Bounds| {
-            let quarters = window.end.saturating_sub(window.start) / QUARTER;
-            i64::from(quarters.saturating_sub(shortest(self.0.unit)).min(MAX_EXCESS))
+            let quarters = Seconds(window.seconds() / QUARTER);
+            i64::from((quarters - shortest(self.0.unit)).0.min(MAX_EXCESS))
         };
-        let (before, after) = (excess(self.window(middle.saturating_sub(1))), excess(self.window(middle)));
+        let last = Seconds(middle) - 1;
+        let (before, after) = (excess(self.window(last.0)), excess(self.window(middle)));
         let unit = match self.0.unit {
             Unit::Second | Unit::Minute | Unit::Hour | Unit::Day => 0,
             Unit::Week => 1,
@@ -198,7 +207,7 @@ pub(crate) mod tests {
             *next += length;
             Some(*next)
         });
-        Calendar::new(Unit::Day, ("Test".into(), None), [first].into_iter().chain(starts)).expect("days")
+        Calendar::new(Unit::Day, "Test".into(), None, [first].into_iter().chain(starts)).expect("days")
     }
 
     #[test]
@@ -223,7 +232,7 @@ pub(crate) mod tests {
     #[test]
     fn instants_that_are_no_calendar_are_refused() {
         let made = |unit, starts: &[u32]| {
-            Calendar::new(unit, ("Test".into(), None), starts.iter().copied()).map(|_| ())
+            Calendar::new(unit, "Test".into(), None, starts.iter().copied()).map(|_| ())
         };
         let day = 86_400;
         assert_eq!(made(Unit::Day, &[0, day, 2 * day]), Ok(()));

@@ -3,12 +3,15 @@
 //! Functions that decide take the time as an argument, so that tests can pass one.
 
 use std::{
+    num::NonZeroU32,
     sync::{
         Arc,
         atomic::{AtomicI64, AtomicU64, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
+
+use crate::saturating::Seconds;
 
 /// A point in time: whole microseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +45,12 @@ impl Timestamp {
     /// Microseconds past the whole second, below 1,000,000.
     pub const fn subsec_micros(self) -> u32 {
         (self.0 % 1_000_000) as u32
+    }
+
+    /// End of the window of `length` seconds, aligned to the epoch, that contains this time, in seconds since the epoch.
+    pub(crate) fn window_end(self, length: NonZeroU32) -> Seconds {
+        let second = self.seconds();
+        Seconds(second) - second % length + length.get()
     }
 
     /// Returns this time plus `duration`, at most [`Timestamp::MAX`].

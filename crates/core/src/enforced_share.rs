@@ -2,7 +2,7 @@
 
 use std::{fmt, num::NonZeroU64};
 
-use crate::RecordId;
+use crate::{RecordId, hash::Fnv};
 
 /// Share of a limit's keys for which it denies; for the others it is in shadow mode. In hundredths of a percent, 0 to
 /// [`EnforcedShare::WHOLE`].
@@ -38,10 +38,7 @@ impl EnforcedShare {
     /// # Errors
     /// [`NotAShare`] if it is more than the whole.
     pub const fn from_hundredths(hundredths: u16) -> Result<Self, NotAShare> {
-        match hundredths <= Self::WHOLE {
-            true => Ok(Self(hundredths)),
-            false => Err(NotAShare),
-        }
+        if hundredths <= Self::WHOLE { Ok(Self(hundredths)) } else { Err(NotAShare) }
     }
 
     /// Returns the share of a percentage.
@@ -52,9 +49,10 @@ impl EnforcedShare {
     pub fn from_percent(percent: f64) -> Result<Self, NotAShare> {
         let hundredths = (percent * 100.0).round();
         let is_exact = (percent * 100.0 - hundredths).abs() < 1e-6;
-        match is_exact && (0.0..=f64::from(Self::WHOLE)).contains(&hundredths) {
-            true => Ok(Self(hundredths as u16)),
-            false => Err(NotAShare),
+        if is_exact && (0.0..=f64::from(Self::WHOLE)).contains(&hundredths) {
+            Ok(Self(hundredths as u16))
+        } else {
+            Err(NotAShare)
         }
     }
 
@@ -87,10 +85,8 @@ impl fmt::Display for EnforcedShare {
     }
 }
 
-/// Hash of what a limit counts: its domain, its rule without the algorithm, and the values that it leaves open.
-///
-/// FNV-1a with the finalizer of MurmurHash3 (`fmix64`): fixed forever, and independent of the slots of a Redis Cluster and of
-/// the hashes that choose shards.
+/// Hash of what a limit counts: its domain, its rule without the algorithm, and the values that it leaves open. Fixed
+/// forever, as [`Fnv`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CountedKey(u64);
 
@@ -110,37 +106,6 @@ impl CountedKey {
     /// The hash.
     pub const fn hash(self) -> u64 {
         self.0
-    }
-}
-
-struct Fnv(u64);
-
-impl Default for Fnv {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Fnv {
-    fn bytes(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-    }
-
-    /// Adds a text after its length, which separates adjacent texts.
-    fn text(&mut self, text: &str) {
-        self.bytes(&(text.len() as u64).to_le_bytes());
-        self.bytes(text.as_bytes());
-    }
-
-    const fn finish(self) -> u64 {
-        let mut hash = self.0;
-        hash ^= hash >> 33;
-        hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
-        hash ^= hash >> 33;
-        hash = hash.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-        hash ^ (hash >> 33)
     }
 }
 

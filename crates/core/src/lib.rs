@@ -13,16 +13,50 @@ pub mod clock;
 pub mod descriptor;
 pub mod duration;
 mod enforced_share;
+mod hash;
 pub mod lease;
 pub mod quota;
 mod record_id;
 pub mod region;
+mod saturating;
 pub mod shedding;
-mod sync_mode;
 mod unit;
 
 pub use self::{
     enforced_share::{CountedKey, EnforcedShare, NotAShare},
+    hash::Fnv,
     record_id::{PathStep, RecordId},
-    sync_mode::SyncMode,
 };
+
+/// Whether an instance may decide a rule's counter from hits that it charged ahead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SyncMode {
+    /// The store makes each decision.
+    #[default]
+    Strict,
+    /// An instance may charge a few hits ahead and decide from them for up to their hold. The limit is never exceeded; a
+    /// request is rarely denied while another instance holds unused hits.
+    Leased,
+    /// Like [`Self::Leased`] for a counter that gets many requests in a worker and is not near its limit, and otherwise
+    /// like [`Self::Strict`], except that only admitted hits count.
+    Auto,
+}
+
+impl SyncMode {
+    /// Every mode.
+    pub const ALL: [Self; 3] = [Self::Strict, Self::Leased, Self::Auto];
+
+    /// Value of the `sync` key.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::Leased => "leased",
+            Self::Auto => "auto",
+        }
+    }
+
+    /// Whether an instance may charge a counter ahead.
+    pub const fn may_lease(self) -> bool {
+        matches!(self, Self::Leased | Self::Auto)
+    }
+}

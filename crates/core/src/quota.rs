@@ -6,10 +6,7 @@ use std::{
 };
 
 pub use crate::unit::{Unit, UnknownUnit};
-use crate::{
-    calendar::{Bounds, Calendar},
-    clock::Timestamp,
-};
+use crate::{calendar::Calendar, clock::Timestamp};
 
 /// Length of a window: a multiple of a unit, in whole seconds, from 1 to [`Window::MAX_SECONDS`]; or the windows of a
 /// calendar, about as long as a unit.
@@ -92,9 +89,7 @@ impl Window {
 
     /// The length in seconds of the window that contains a time.
     pub fn seconds_at(self, time: Timestamp) -> u32 {
-        let Some(calendar) = self.calendar else { return self.seconds() };
-        let Bounds { start, end } = calendar.window(time.seconds());
-        end.saturating_sub(start)
+        self.calendar.map_or(self.seconds(), |calendar| calendar.window(time.seconds()).seconds())
     }
 
     /// The window's length in seconds, as a divisor.

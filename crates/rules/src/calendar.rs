@@ -94,7 +94,7 @@ pub(crate) fn calendar(unit: Unit, time_zone: &str, anchor: Option<&str>) -> Res
     }
     let (_, time_zone, stated) = name.clone();
     let made =
-        Calendar::new(unit, (time_zone, stated), starts(day, &zone)).map_err(|_| CalendarError::Uneven)?;
+        Calendar::new(unit, time_zone, stated, starts(day, &zone)).map_err(|_| CalendarError::Uneven)?;
     calendars.insert(name, made);
     Ok(made)
 }
@@ -386,8 +386,8 @@ mod tests {
                 let day =
                     Anchor::parse(unit, Some(anchor).filter(|anchor| !anchor.is_empty())).expect("valid");
                 let library = TimeZoneDatabase::bundled().get(zone.as_str()).expect("a zone");
-                let name = (zone.as_str().into(), None);
-                assert!(Calendar::new(unit, name, starts(day, &library)).is_ok(), "{unit} in {zone}");
+                let calendar = Calendar::new(unit, zone.as_str().into(), None, starts(day, &library));
+                assert!(calendar.is_ok(), "{unit} in {zone}");
             }
             zones += 1;
         }

@@ -26,9 +26,14 @@ use std::{
 
 use super::{
     FixedWindow, LastVerdict, Ledger, LedgerSummary, MAX_STEP_BACK_WINDOWS, Verdict,
-    ledger::{Lease, LeaseState},
+    state::{Lease, LeaseState},
 };
-use crate::{clock::Timestamp, descriptor::Hits, lease::LeaseId};
+use crate::{
+    clock::Timestamp,
+    descriptor::Hits,
+    lease::LeaseId,
+    saturating::{Count, Seconds},
+};
 
 /// Maximum number of leases of a counter, open or settled: 0.1 kB each in Redis.
 pub const MAX_LEASES: usize = 65_536;
@@ -79,8 +84,8 @@ pub struct Reserve {
 /// A fixed window with reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    window: FixedWindow,
-    reserve: Reserve,
+    pub(super) window: FixedWindow,
+    pub(super) reserve: Reserve,
 }
 
 impl Reserve {
@@ -103,7 +108,7 @@ impl Reserve {
     /// Hits that one reservation takes of a limit, of the `wanted` ones.
     pub fn capped(&self, wanted: NonZeroU64, limit: u64) -> NonZeroU64 {
         let Some(cap) = self.cap else { return wanted.min(NonZeroU64::new(Hits::MAX).unwrap_or(wanted)) };
-        let most = limit.saturating_mul(cap.get().into()).checked_div(WHOLE).unwrap_or(limit);
+        let most = (Count(limit) * u64::from(cap.get())).0 / WHOLE;
         wanted.min(NonZeroU64::new(most).unwrap_or(NonZeroU64::MIN))
     }
 }
@@ -121,15 +126,6 @@ impl Budget {
         Self { window: self.window.shared_by(instances), ..self }
     }
 
-    pub(super) const fn window(&self) -> &FixedWindow {
-        &self.window
-    }
-
-    /// Terms of the reservations.
-    pub const fn reserve(&self) -> Reserve {
-        self.reserve
-    }
-
     /// Limit in hits, and the other parameters in one number: the window in seconds (26 bits), the time to live in seconds
     /// (20 bits), three bits for the operation, and whether a lease without a known usage is charged.
     pub fn script_parameters(&self) -> [i64; 2] {
@@ -143,7 +139,7 @@ impl Budget {
     /// State of this share of the `whole` limit after its last verdict.
     pub(super) fn after(&self, whole: &Self, last: &LastVerdict, instances: NonZeroU32) -> Ledger {
         let [ends, used, _] = self.window.after(&whole.window, last, instances);
-        Ledger { ends, used: used.into(), ..Ledger::default() }
+        Ledger { ends, used: Count(used.into()), ..Ledger::default() }
     }
 
     /// Time from which the ledger equals an unused one, in seconds since the epoch: what a lease holds may count until the
@@ -170,12 +166,12 @@ impl Budget {
             Hits::Acquire { amount, lease } if let Some(known) = ledger.leases.get(&lease) => {
                 known.holds(amount)
             }
-            hits => self.admits(ledger, earlier.saturating_add(hits.charged())),
+            hits => self.admits(ledger, Count(earlier) + hits.charged()),
         }
     }
 
-    fn admits(&self, ledger: &Ledger, hits: u64) -> bool {
-        ledger.used.saturating_add(ledger.held).saturating_add(hits) <= self.window.limit()
+    fn admits(&self, ledger: &Ledger, hits: impl Into<Count>) -> bool {
+        ledger.used + ledger.held + hits <= self.window.limit
     }
 
     pub(super) fn apply(&self, ledger: &mut Ledger, now: Timestamp, hits: Hits) -> bool {
@@ -197,15 +193,15 @@ impl Budget {
                 }
                 let admitted = self.admits(ledger, amount.get());
                 if admitted {
-                    ledger.held = ledger.held.saturating_add(amount.get());
+                    ledger.held += amount.get();
                     self.insert(ledger, now, lease, LeaseState::Open(amount.get()));
                 }
                 return admitted;
             }
-            Hits::Refund(amount) => ledger.used = ledger.used.saturating_sub(amount.get()),
+            Hits::Refund(amount) => ledger.used -= amount.get(),
             Hits::RefundCharge { amount, made_at } => {
                 if self.window.window_end(made_at) == ledger.ends {
-                    ledger.used = ledger.used.saturating_sub(amount.get());
+                    ledger.used -= amount.get();
                 }
             }
             Hits::Release(lease) => ledger.cancel(lease),
@@ -226,7 +222,7 @@ impl Budget {
         match before {
             LeaseState::Open(held) => {
                 known.state = LeaseState::Settled;
-                ledger.held = ledger.held.saturating_sub(held);
+                ledger.held -= held;
                 ledger.charge(match (used, self.reserve.unsettled) {
                     (0, Unsettled::Charge) => held,
                     (0, Unsettled::Release) => 0,
@@ -238,7 +234,7 @@ impl Budget {
                 // Hits of other windows are of other requests.
                 let returned = if window == ledger.ends { hits } else { hits.min(used) };
                 ledger.charge(used);
-                ledger.used = ledger.used.saturating_sub(returned);
+                ledger.used -= returned;
             }
             LeaseState::Charged { .. } | LeaseState::Settled => {}
         }
@@ -273,7 +269,7 @@ impl Budget {
         let Some(Lease { until, state }) = ledger.leases.get(&id).copied().filter(is_due) else { return };
         ledger.leases.remove(&id);
         let LeaseState::Open(held) = state else { return };
-        ledger.held = ledger.held.saturating_sub(held);
+        ledger.held -= held;
         let counts = self.counts(ledger, until);
         ledger.charge(if counts { held } else { 0 });
         if self.is_remembered(until, now) {
@@ -284,8 +280,8 @@ impl Budget {
 
     /// Whether a lease that ended at this time is charged to the window. What ended before it counts no more.
     fn counts(&self, ledger: &Ledger, until: u32) -> bool {
-        let length = u32::try_from(self.window.length().as_secs()).unwrap_or(u32::MAX);
-        self.reserve.unsettled == Unsettled::Charge && until >= ledger.ends.saturating_sub(length)
+        self.reserve.unsettled == Unsettled::Charge
+            && Seconds(until) >= Seconds(ledger.ends) - self.window.window.get()
     }
 
     /// Whether a lease with this end, of which hits are charged, is remembered.
@@ -301,7 +297,7 @@ impl Budget {
         let (count_now, until) = (self.counts(ledger, first.until), last.until);
         let is_remembered = ledger.held > 0 && self.is_remembered(until, now);
         if is_due(until) && count_now == self.counts(ledger, until) && !is_remembered {
-            ledger.charge(if count_now { ledger.held } else { 0 });
+            ledger.charge(if count_now { ledger.held.0 } else { 0 });
             *ledger = Ledger { ends: ledger.ends, used: ledger.used, ..Ledger::default() };
             return;
         }
@@ -316,18 +312,17 @@ impl Budget {
 
     /// Begins the window of `now`, and ends the leases that are due.
     fn advance(&self, ledger: &mut Ledger, now: Timestamp, hits: Hits) {
-        let ends = self.window.window_end(now);
-        let length = u32::try_from(self.window.length().as_secs()).unwrap_or(u32::MAX);
-        let last_ends = ends.saturating_add(length.saturating_mul(MAX_STEP_BACK_WINDOWS));
+        let (ends, length) = (Seconds(self.window.window_end(now)), Seconds(self.window.window.get()));
+        let last_ends = ends + length * MAX_STEP_BACK_WINDOWS;
         ledger.ends = match ledger.ends {
             // An unused window leaves nothing.
             known if known <= now.seconds() || ledger.used == 0 => {
-                ledger.used = 0;
-                ends
+                ledger.used = Count(0);
+                ends.0
             }
-            known if known <= last_ends => known.max(ends),
+            known if last_ends >= known => known.max(ends.0),
             // The clock was ahead.
-            _ => ends.saturating_add(length),
+            _ => (ends + length).0,
         };
         self.end_leases(ledger, now, hits);
     }
@@ -340,32 +335,29 @@ impl Budget {
         hits: Hits,
         admitted: bool,
     ) -> Verdict {
-        let limit = self.window.limit();
+        let limit = self.window.limit;
         let LedgerSummary { used, held, ends, has_conflict } = summary;
-        let spent = used.saturating_add(held);
+        let spent = Count(used) + held;
         let left = Timestamp::from_seconds(ends).since(now);
         let retry_after = match admitted {
             true => Duration::ZERO,
             false if has_conflict || hits.charged() > limit => Duration::MAX,
-            false if used.saturating_add(hits.charged()) > limit => left,
+            false if Count(used) + hits.charged() > limit => left,
             // A lease may be settled at any moment.
             false => left.min(SETTLE_DELAY),
         };
         // Hits that do not pass count nowhere.
         let wanted = if hits.is_overdraft() { 0 } else { hits.charged() };
-        let over =
-            if admitted || has_conflict { 0 } else { spent.saturating_add(wanted).saturating_sub(limit) };
+        let over = if admitted || has_conflict { 0 } else { (spent + wanted - limit).0 };
         Verdict {
             admitted,
-            remaining: limit.saturating_sub(spent),
+            remaining: (Count(limit) - spent).0,
             reset_after: left,
             retry_after,
             used,
-            decaying: 0,
             held,
             over: over.min(hits.charged()),
-            decided_at: now,
-            ban: None,
+            ..Verdict::empty(now)
         }
     }
 }

@@ -24,8 +24,8 @@ type Held = Queue<LeaseId>;
 /// At most `limit` permits held at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Concurrency {
-    limit: u32,
-    lease_ttl: Duration,
+    pub(super) limit: u32,
+    pub(super) lease_ttl: Duration,
 }
 
 impl Concurrency {
@@ -41,10 +41,6 @@ impl Concurrency {
         Self { limit: word_share_of(self.limit, instances), ..self }
     }
 
-    pub(super) const fn limit(&self) -> u32 {
-        self.limit
-    }
-
     /// Time for which a permit is held unless it is returned earlier.
     pub const fn lease_ttl(&self) -> Duration {
         self.lease_ttl
@@ -52,7 +48,7 @@ impl Concurrency {
 
     pub(super) fn passes(&self, held: &mut Held, now: Timestamp, earlier: u64, hits: Hits) -> bool {
         held.advance(now, self.lease_ttl);
-        held.used().saturating_add(earlier).saturating_add(hits.charged()) <= u64::from(self.limit)
+        held.used() + earlier + hits.charged() <= u64::from(self.limit)
     }
 
     pub(super) fn apply(&self, held: &mut Held, now: Timestamp, hits: Hits) -> bool {
@@ -69,7 +65,7 @@ impl Concurrency {
                 return hits.is_refund() || held.used() <= u64::from(self.limit);
             }
         };
-        let admitted = held.used().saturating_add(amount) <= u64::from(self.limit);
+        let admitted = held.used() + amount <= u64::from(self.limit);
         if admitted {
             let at = held.next_time(now);
             let known = held.remove_tagged(lease);

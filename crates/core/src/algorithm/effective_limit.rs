@@ -14,9 +14,9 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use super::{
     CounterState, Policy, TokenBucket, Verdict,
-    token_bucket::{self, TICKS_PER_MICRO, TICKS_PER_SECOND},
+    token_bucket::{self, TICKS_PER_MICRO, TICKS_PER_SECOND, ticks_of},
 };
-use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
+use crate::{clock::Timestamp, descriptor::Hits, quota::Quota, saturating::Count};
 
 /// Share of a limit that a region owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +50,9 @@ impl RegionShare {
     pub fn new(quota: Quota, base: u32) -> Option<Self> {
         let limit = NonZeroU32::new(u32::try_from(quota.limit).ok()?)?;
         // As a bucket of the whole limit rounds its emission interval.
-        let window = u64::from(quota.window.seconds()).saturating_mul(TICKS_PER_SECOND);
-        let refill = window.div_ceil(limit.get().into()).saturating_mul(limit.get().into());
-        Some(Self { base: base.min(limit.get()), limit, refill })
+        let hits = u64::from(limit.get());
+        let refill = Count(ticks_of(quota.window).div_ceil(hits)) * hits;
+        Some(Self { base: base.min(limit.get()), limit, refill: refill.0 })
     }
 
     /// Hits that the region owns.
@@ -88,7 +88,7 @@ impl RegionShare {
         let seconds = match policy {
             Policy::FixedWindow(policy) => policy.length().as_secs(),
             Policy::SlidingWindow(policy) => policy.length().as_secs(),
-            Policy::SlidingWindowLog(policy) => policy.window().as_secs(),
+            Policy::SlidingWindowLog(policy) => policy.window.as_secs(),
             Policy::TokenBucket(_) => self.refill / TICKS_PER_SECOND,
             Policy::Concurrency(_) | Policy::Budget(_) => 0,
         };
@@ -97,7 +97,7 @@ impl RegionShare {
 
     /// The limit under which a counter of a region was decided: its verdict shows it, but a limit below what is used as that.
     pub fn effective_in(&self, policy: &Policy, verdict: &Verdict) -> u32 {
-        let seen = verdict.used.saturating_add(verdict.remaining);
+        let Count(seen) = Count(verdict.used) + verdict.remaining;
         let effective = match policy {
             // The verdict counts tokens, which are in proportion to the rate.
             Policy::TokenBucket(bucket) => {
@@ -105,11 +105,7 @@ impl RegionShare {
                 let rate = ticks.checked_div(bucket.capacity().into()).unwrap_or_default();
                 u64::try_from(rate).unwrap_or(u64::MAX)
             }
-            Policy::FixedWindow(_)
-            | Policy::SlidingWindow(_)
-            | Policy::SlidingWindowLog(_)
-            | Policy::Concurrency(_)
-            | Policy::Budget(_) => seen,
+            _ => seen,
         };
         u32::try_from(effective).unwrap_or(u32::MAX).min(self.limit.get())
     }
@@ -145,11 +141,7 @@ impl LoanTotals {
 pub fn fill_micros(policy: &Policy) -> u64 {
     match policy {
         Policy::TokenBucket(bucket) => bucket.capacity().div_ceil(TICKS_PER_MICRO),
-        Policy::FixedWindow(_)
-        | Policy::SlidingWindow(_)
-        | Policy::SlidingWindowLog(_)
-        | Policy::Concurrency(_)
-        | Policy::Budget(_) => 0,
+        _ => 0,
     }
 }
 
@@ -157,18 +149,14 @@ pub fn fill_micros(policy: &Policy) -> u64 {
 pub fn full_at(policy: &Policy, state: &CounterState) -> u64 {
     match policy {
         Policy::TokenBucket(_) => token_bucket::full_at(state.pair()).div_ceil(TICKS_PER_MICRO),
-        Policy::FixedWindow(_)
-        | Policy::SlidingWindow(_)
-        | Policy::SlidingWindowLog(_)
-        | Policy::Concurrency(_)
-        | Policy::Budget(_) => 0,
+        _ => 0,
     }
 }
 
 /// Makes a bucket full later by some microseconds, but no emptier than empty. Has no effect on others.
 pub fn fill_later(policy: &Policy, state: &mut CounterState, now: Timestamp, micros: u64) {
     if let Policy::TokenBucket(bucket) = policy
-        && let Some(later) = NonZeroU64::new(micros.saturating_mul(TICKS_PER_MICRO))
+        && let Some(later) = NonZeroU64::new((Count(micros) * TICKS_PER_MICRO).0)
     {
         let charge = bucket.with_emission(Some(later));
         state.on_pair(|pair| charge.apply(pair, now, Hits::Overdraw(NonZeroU64::MIN)));
@@ -181,9 +169,7 @@ pub fn label(policy: &Policy, state: &CounterState, now: Timestamp) -> u32 {
     match policy {
         Policy::FixedWindow(window) => window.label([first, second, third], now),
         Policy::SlidingWindow(window) => window.label([first, second, third], now),
-        Policy::SlidingWindowLog(_) | Policy::TokenBucket(_) | Policy::Concurrency(_) | Policy::Budget(_) => {
-            now.seconds().saturating_add(1)
-        }
+        _ => now.seconds().saturating_add(1),
     }
 }
 

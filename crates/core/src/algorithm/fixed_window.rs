@@ -28,6 +28,7 @@ use crate::{
     clock::Timestamp,
     descriptor::Hits,
     quota::{Quota, share_of, word_share_of},
+    saturating::{Count, Seconds},
 };
 
 /// Number that marks counters with a limit of more than 32 bits, whose states have three words.
@@ -47,7 +48,7 @@ pub struct FixedWindow {
     /// With a calendar, the length of its unit.
     pub(super) window: NonZeroU32,
     pub(super) calendar: Option<Calendar>,
-    /// Maximum number of hits beyond the limit that count in the next windows.
+    /// Maximum number of hits beyond the limit that count in the next windows; 0 without a carry.
     pub(super) max_carried: u32,
     /// Share of the unused hits that is carried to the next window, in percent.
     pub(super) unused_percent: u8,
@@ -97,18 +98,9 @@ impl FixedWindow {
         if self.carries_unused() {
             return None;
         }
-        let max_carried = if self.calendar.is_some() {
-            self.limit.min(self.max_carried.into())
-        } else {
-            self.max_carried.into()
-        };
-        let max_used = self.limit.saturating_add(max_carried);
-        (self.limit > 0 && self.max_carried > 0).then_some(max_used)
-    }
-
-    /// Maximum number of hits that count in the next windows; 0 without a carry.
-    pub const fn max_carried(&self) -> u32 {
-        self.max_carried
+        let max_carried = u64::from(self.max_carried);
+        let max_carried = if self.calendar.is_some() { self.limit.min(max_carried) } else { max_carried };
+        (self.limit > 0 && self.max_carried > 0).then_some((Count(self.limit) + max_carried).0)
     }
 
     /// Limit in hits, and window in seconds or around the store's time in a calendar.
@@ -122,22 +114,12 @@ impl FixedWindow {
         [self.limit.cast_signed(), window]
     }
 
-    /// Whether the windows are those of a calendar.
-    pub(super) const fn has_calendar(&self) -> bool {
-        self.calendar.is_some()
-    }
-
     /// End of the window that contains `now`, in seconds since the epoch.
     pub(super) fn window_end(&self, now: Timestamp) -> u32 {
-        if let Some(calendar) = self.calendar {
-            return calendar.window(now.seconds()).end;
+        match self.calendar {
+            None => now.window_end(self.window).0,
+            Some(calendar) => calendar.window(now.seconds()).end,
         }
-        let start = now.seconds().saturating_sub(now.seconds() % self.window);
-        start.saturating_add(self.window.get())
-    }
-
-    pub(super) const fn limit(&self) -> u64 {
-        self.limit
     }
 
     /// State of this share of the `whole` limit after its last verdict.
@@ -149,41 +131,40 @@ impl FixedWindow {
             None if self.carries_unused() => self.next_ends(last.decided_at).1,
             None => last.reset_at.seconds(),
         };
-        self.state(end, used)
+        self.state(Seconds(end), Count(used))
     }
 
     /// Time from the start of the window that contains `now`.
     pub(super) fn elapsed(&self, now: Timestamp) -> Duration {
         let start = match self.calendar {
-            None => self.window_end(now).saturating_sub(self.window.get()),
+            None => (now.window_end(self.window) - self.window.get()).0,
             Some(calendar) => calendar.window(now.seconds()).start,
         };
         now.since(Timestamp::from_seconds(start))
     }
 
     /// End of the window in which the hits count, and their number.
-    fn counts(&self, state: Words, now: Timestamp) -> (u32, u64) {
-        let ([ends, ..], count) = (state, hits_of(state));
+    fn counts(&self, state: Words, now: Timestamp) -> (Seconds, Count) {
+        let (ends, count) = (Seconds(state[0]), hits_of(state));
         if self.carries_unused() {
-            return self.counts_with_unused((ends, count), now);
+            return self.counts_with_unused(ends, count, now);
         }
-        let end = self.window_end(now);
-        let last_end = end.saturating_add(self.window.get().saturating_mul(MAX_STEP_BACK_WINDOWS));
+        let (end, window) = (Seconds(self.window_end(now)), Seconds(self.window.get()));
         match ends {
-            _ if ends <= now.seconds() => (end, 0),
+            _ if ends <= now.seconds() => (end, Count(0)),
             _ if ends > end
                 && let Some(max_used) = self.max_used() =>
             {
                 let windows = match self.calendar {
-                    None => ends.saturating_sub(end).div_ceil(self.window.get()),
+                    None => (ends - end).0.div_ceil(window.0),
                     Some(_) => 1,
                 };
-                let used = u64::from(windows).saturating_mul(self.limit).saturating_add(count);
-                (end, used.min(max_used))
+                let used = Count(windows.into()) * self.limit + count;
+                (end, used.min(Count(max_used)))
             }
-            _ if ends <= last_end => (ends.max(end), count),
+            _ if ends <= end + window * MAX_STEP_BACK_WINDOWS => (ends.max(end), count),
             _ if self.calendar.is_some() => (end, count),
-            _ => (end.saturating_add(self.window.get()), count),
+            _ => (end + window, count),
         }
     }
 
@@ -198,28 +179,24 @@ impl FixedWindow {
     }
 
     /// The state with `count` hits in the window that ends at `end`.
-    fn state(&self, end: u32, count: u64) -> Words {
+    fn state(&self, mut end: Seconds, mut count: Count) -> Words {
         if self.carries_unused() {
-            return [end, self.bounded_with_unused(count), 0];
+            return [end.0, self.bounded_with_unused(count), 0];
         }
-        let (mut end, mut count) = (end, count);
         if let Some(max_used) = self.max_used() {
-            count = count.min(max_used);
+            count = count.min(Count(max_used));
             // The last second since the epoch that a state can have bounds the windows.
-            let left = u64::from(u32::MAX.saturating_sub(end) / self.window);
-            let full = count.saturating_sub(1).checked_div(self.limit).unwrap_or(0).min(left);
+            let left = u64::from((Seconds(u32::MAX) - end).0 / self.window);
+            let full = (count - 1).0.checked_div(self.limit).unwrap_or(0).min(left);
             end = match self.calendar {
-                None => {
-                    end.saturating_add(u32::try_from(full).unwrap_or(0).saturating_mul(self.window.get()))
-                }
-                Some(calendar) if full > 0 => calendar.window(end).end,
+                None => end + Seconds(self.window.get()) * u32::try_from(full).unwrap_or(0),
+                Some(calendar) if full > 0 => Seconds(calendar.window(end.0).end),
                 Some(_) => end,
             };
-            count = count.saturating_sub(full.saturating_mul(self.limit));
+            count -= Count(full) * self.limit;
         }
-        let count = count.min(self.max_counted());
-        let word = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-        [end, word(count & u64::from(u32::MAX)), word(count >> u32::BITS)]
+        let Count(count) = count.min(Count(self.max_counted()));
+        [end.0, Count(count & u64::from(u32::MAX)).word(), Count(count >> u32::BITS).word()]
     }
 
     /// Length of a window, approximately with a calendar.
@@ -229,7 +206,7 @@ impl FixedWindow {
 
     /// End of the window that a charge counts in, for one without a carry.
     pub(super) fn label(&self, state: Words, now: Timestamp) -> u32 {
-        self.counts(state, now).0
+        self.counts(state, now).0.0
     }
 
     pub(super) fn apply(&self, state: &mut Words, now: Timestamp, hits: Hits, charging: Charging) -> bool {
@@ -244,9 +221,9 @@ impl FixedWindow {
         let after = match hits {
             Hits::Peek | Hits::Release(_) | Hits::Settle { .. } => count,
             Hits::Charge(amount) | Hits::Overdraw(amount) | Hits::Acquire { amount, .. } => {
-                count.saturating_add(amount.get())
+                count + amount.get()
             }
-            Hits::Refund(amount) | Hits::RefundCharge { amount, .. } => count.saturating_sub(amount.get()),
+            Hits::Refund(amount) | Hits::RefundCharge { amount, .. } => count - amount.get(),
         };
         let may_be_uncounted = charging == Charging::AllOrNone && !hits.is_overdraft();
         let is_uncounted = may_be_uncounted && hits.charged() > 0 && after > limit;
@@ -256,9 +233,9 @@ impl FixedWindow {
 
     pub(super) fn prefetch(&self, state: &mut Words, now: Timestamp, prefetch: Prefetch) -> u32 {
         let (end, count) = self.counts(*state, now);
-        let tokens = prefetch.granted(self.ceiling().saturating_sub(count));
+        let tokens = prefetch.granted((Count(self.ceiling()) - count).0);
         if tokens > 0 {
-            *state = self.state(end, count.saturating_add(u64::from(tokens)));
+            *state = self.state(end, count + u64::from(tokens));
         }
         tokens
     }
@@ -284,33 +261,30 @@ impl FixedWindow {
         let counted = match charging {
             Charging::Independent => self.counted(state, used, hits, admitted),
             Charging::AllOrNone if admitted || hits.is_overdraft() => used,
-            Charging::AllOrNone => used.saturating_add(hits.charged()),
+            Charging::AllOrNone => used + hits.charged(),
         };
         Verdict {
             admitted,
-            remaining: limit.saturating_sub(used),
+            remaining: (Count(limit) - used).0,
             reset_after,
             retry_after: if admitted { Duration::ZERO } else { retry_after },
-            used,
-            decaying: 0,
-            over: counted.saturating_sub(limit).min(hits.charged()),
-            held: 0,
-            decided_at: now,
-            ban: None,
+            used: used.0,
+            over: (counted - limit).0.min(hits.charged()),
+            ..Verdict::empty(now)
         }
     }
 
     /// Time until denied hits may pass, without a carry of unused hits.
-    fn retry_after(&self, state: Words, used: u64, now: Timestamp, hits: Hits) -> Duration {
+    fn retry_after(&self, state: Words, used: Count, now: Timestamp, hits: Hits) -> Duration {
         let limit = self.ceiling();
         if hits.charged() > limit {
             return Duration::MAX;
         }
         // In the last window that the carried hits take part of.
-        if used > limit && hits_of(state).saturating_add(hits.charged()) <= limit {
+        if used > limit && hits_of(state) + hits.charged() <= limit {
             let end = match self.calendar {
-                None => state[0].saturating_sub(self.window.get()),
-                Some(calendar) => calendar.window(state[0].saturating_sub(1)).start,
+                None => (Seconds(state[0]) - self.window.get()).0,
+                Some(calendar) => calendar.window((Seconds(state[0]) - 1).0).start,
             };
             return until(end, now);
         }
@@ -318,14 +292,12 @@ impl FixedWindow {
     }
 
     /// Hits that a counter has with those of a charge that was counted whether admitted or not.
-    fn counted(&self, state: Words, used: u64, hits: Hits, admitted: bool) -> u64 {
+    fn counted(&self, state: Words, used: Count, hits: Hits, admitted: bool) -> Count {
         // The state holds no more hits. The charge was made on a full counter or, if it is larger than that alone, on an
         // unused one, as far as the state shows.
         if hits_of(state) == self.max_counted() && !admitted {
-            return match hits.charged() {
-                more if more > used => more,
-                hits => used.saturating_add(hits),
-            };
+            let charged = Count(hits.charged());
+            return if charged > used { charged } else { used + charged };
         }
         used
     }
@@ -343,6 +315,6 @@ pub(super) const fn expires_at(state: Words) -> u32 {
 }
 
 /// Hits in a state.
-fn hits_of([_, low, high]: Words) -> u64 {
-    u64::from(high) << u32::BITS | u64::from(low)
+fn hits_of([_, low, high]: Words) -> Count {
+    Count(u64::from(high) << u32::BITS | u64::from(low))
 }

@@ -18,6 +18,7 @@ use crate::{
     clock::Timestamp,
     descriptor::Hits,
     quota::{Quota, Window},
+    saturating::Count,
 };
 
 /// Knowledge of a counter since its last verdict.
@@ -51,10 +52,12 @@ impl LastVerdict {
 
 /// Hits of a share that corresponds to `used` hits of a limit: it admits the remaining ones, divided by `instances`.
 pub(super) fn used_of_share(limit: u64, used: u64, share: u64, instances: NonZeroU32) -> u64 {
-    match limit.checked_sub(used) {
-        Some(remaining) => share.saturating_sub(remaining / NonZeroU64::from(instances)),
-        None => share.saturating_add(in_proportion(used.saturating_sub(limit), share, limit)),
-    }
+    let (remaining, excess) = (Count(limit) - used, Count(used) - limit);
+    let used = match excess {
+        Count(0) => Count(share) - remaining.0 / NonZeroU64::from(instances),
+        Count(excess) => Count(share) + in_proportion(excess, share, limit),
+    };
+    used.0
 }
 
 /// Hits of a share that correspond to `hits` of a limit, rounded up.
@@ -64,24 +67,18 @@ pub(super) fn in_proportion(hits: u64, share: u64, limit: u64) -> u64 {
 }
 
 /// Part of a share, as a divisor, that is not granted while the store is slow and still charges the counter.
-const RESERVED_PART: u32 = 8;
-
-/// [`RESERVED_PART`], as the divisor of limits of more than 32 bits.
-const WIDE_RESERVED_PART: NonZeroU64 = match NonZeroU64::new(RESERVED_PART as u64) {
-    Some(part) => part,
-    None => NonZeroU64::MIN,
-};
+const RESERVED_PART: u64 = 8;
 
 impl Policy {
     /// Maximum number of hits that count at the same time, without an overdraft.
     pub fn limit(&self) -> u64 {
         match self {
-            Self::FixedWindow(policy) => policy.limit(),
-            Self::SlidingWindow(policy) => policy.limit().into(),
-            Self::SlidingWindowLog(policy) => policy.limit().into(),
+            Self::FixedWindow(policy) => policy.limit,
+            Self::SlidingWindow(policy) => policy.limit.into(),
+            Self::SlidingWindowLog(policy) => policy.limit.into(),
             Self::TokenBucket(policy) => policy.burst(),
-            Self::Concurrency(policy) => policy.limit().into(),
-            Self::Budget(policy) => policy.window().limit(),
+            Self::Concurrency(policy) => policy.limit.into(),
+            Self::Budget(policy) => policy.window.limit,
         }
     }
 
@@ -89,17 +86,14 @@ impl Policy {
     pub fn window_end(&self, now: Timestamp) -> Option<u32> {
         match self {
             Self::FixedWindow(policy) => Some(policy.window_end(now)),
-            Self::Budget(policy) => Some(policy.window().window_end(now)),
-            Self::SlidingWindow(_)
-            | Self::SlidingWindowLog(_)
-            | Self::TokenBucket(_)
-            | Self::Concurrency(_) => None,
+            Self::Budget(policy) => Some(policy.window.window_end(now)),
+            _ => None,
         }
     }
 
     /// Whether the limit may have more than 32 bits.
     pub(super) const fn can_be_wide(&self) -> bool {
-        matches!(self, Self::FixedWindow(policy) if policy.max_carried() == 0 && !policy.carries_unused())
+        matches!(self, Self::FixedWindow(policy) if policy.max_carried == 0 && !policy.carries_unused())
     }
 
     /// Number that marks the counters in a store.
@@ -130,13 +124,13 @@ impl Policy {
     #[must_use]
     pub fn region_share(self, share: u32, whole: u32) -> Self {
         let part = |of: u32| {
-            let part = u64::from(of).saturating_mul(share.into()).checked_div(whole.into()).unwrap_or(0);
+            let part = (Count(of.into()) * u64::from(share)).0.checked_div(whole.into()).unwrap_or(0);
             u32::try_from(part).unwrap_or(of)
         };
         match self {
-            Self::FixedWindow(policy) => Self::FixedWindow(
-                policy.with_limit(share.into()).with_max_carried(part(policy.max_carried())),
-            ),
+            Self::FixedWindow(policy) => {
+                Self::FixedWindow(policy.with_limit(share.into()).with_max_carried(part(policy.max_carried)))
+            }
             Self::SlidingWindow(policy) => Self::SlidingWindow(policy.with_limit(share).rounded_up()),
             Self::SlidingWindowLog(policy) => {
                 Self::SlidingWindowLog(policy.with_limit(share.min(MAX_QUEUED)))
@@ -153,10 +147,10 @@ impl Policy {
         match self {
             Self::FixedWindow(policy) => policy.tail(),
             Self::SlidingWindow(policy) => policy.length().saturating_mul(3),
-            Self::SlidingWindowLog(policy) => policy.window(),
+            Self::SlidingWindowLog(policy) => policy.window,
             Self::TokenBucket(policy) => policy.time_to_fill(),
-            Self::Concurrency(policy) => policy.lease_ttl(),
-            Self::Budget(policy) => policy.window().tail(),
+            Self::Concurrency(policy) => policy.lease_ttl,
+            Self::Budget(policy) => policy.window.tail(),
         }
     }
 
@@ -177,18 +171,18 @@ impl Policy {
     /// on is reduced by an eighth.
     #[must_use]
     pub fn with_reserve(self) -> Self {
-        let wide = |limit: u64| limit.saturating_sub(limit / WIDE_RESERVED_PART);
-        let reduced = |limit: u32| limit.saturating_sub(limit / RESERVED_PART);
+        let wide = |limit: u64| (Count(limit) - limit / RESERVED_PART).0;
+        let reduced = |limit: u32| Count(wide(limit.into())).word();
         match self {
-            Self::FixedWindow(policy) => Self::FixedWindow(policy.with_limit(wide(policy.limit()))),
-            Self::SlidingWindow(policy) => Self::SlidingWindow(policy.with_limit(reduced(policy.limit()))),
+            Self::FixedWindow(policy) => Self::FixedWindow(policy.with_limit(wide(policy.limit))),
+            Self::SlidingWindow(policy) => Self::SlidingWindow(policy.with_limit(reduced(policy.limit))),
             Self::SlidingWindowLog(policy) => {
-                Self::SlidingWindowLog(policy.with_limit(reduced(policy.limit())))
+                Self::SlidingWindowLog(policy.with_limit(reduced(policy.limit)))
             }
-            Self::TokenBucket(policy) if policy.burst() >= u64::from(RESERVED_PART) => {
-                Self::TokenBucket(policy.without_part(RESERVED_PART.into()))
+            Self::TokenBucket(policy) if policy.burst() >= RESERVED_PART => {
+                Self::TokenBucket(policy.without_part(RESERVED_PART))
             }
-            Self::Budget(policy) => Self::Budget(policy.with_limit(wide(policy.window().limit()))),
+            Self::Budget(policy) => Self::Budget(policy.with_limit(wide(policy.window.limit))),
             Self::TokenBucket(_) | Self::Concurrency(_) => self,
         }
     }
@@ -204,12 +198,10 @@ impl Policy {
                 policy.next_window_end(decided_at).max(reset_at)
             }
             Self::SlidingWindow(policy) => policy.reset_with(verdict, prefetched),
-            Self::FixedWindow(_) | Self::SlidingWindowLog(_) | Self::Concurrency(_) | Self::Budget(_) => {
-                reset_at
-            }
+            _ => reset_at,
         };
         LastVerdict {
-            used: verdict.used.saturating_add(verdict.held).saturating_add(prefetched.into()),
+            used: (Count(verdict.used) + verdict.held + u64::from(prefetched)).0,
             decaying: u32::try_from(verdict.decaying).unwrap_or(u32::MAX),
             is_of_override: matches!(self, Self::TokenBucket(policy) if policy.is_owed_by_override(verdict)),
             decided_at,
@@ -240,9 +232,9 @@ impl Policy {
                 CounterState::Words([seconds, ticks, 0])
             }
             (Self::SlidingWindowLog(policy), Self::SlidingWindowLog(share)) => {
-                let used = used_of_share(policy.limit().into(), whole, share.limit().into(), instances);
+                let used = used_of_share(policy.limit.into(), whole, share.limit.into(), instances);
                 let mut state = CounterState::default();
-                state.on_log(|log| share.fill(log, used, last, whole >= policy.limit().into()));
+                state.on_log(|log| share.fill(log, used, last, whole >= policy.limit.into()));
                 state
             }
             (Self::Budget(policy), Self::Budget(share)) => {
@@ -288,10 +280,10 @@ impl Policy {
         let within = match self {
             Self::FixedWindow(policy) => policy.elapsed(from),
             Self::SlidingWindow(policy) => policy.length(),
-            Self::SlidingWindowLog(policy) => policy.window(),
+            Self::SlidingWindowLog(policy) => policy.window,
             Self::TokenBucket(policy) => return policy.refill(elapsed),
             Self::Concurrency(_) => return 0,
-            Self::Budget(policy) => policy.window().elapsed(from),
+            Self::Budget(policy) => policy.window.elapsed(from),
         };
         let product = u128::from(used).saturating_mul(elapsed.as_micros());
         let expected = product.checked_div(within.as_micros().max(1)).unwrap_or(0);

@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use super::{
-    Algorithm, Budget, Charging, Concurrency, CounterState, FixedWindow, LedgerSummary, Prefetch,
-    QueueSummary, Reserve, SlidingWindow, SlidingWindowLog, StateSummary, TokenBucket, Verdict, fixed_window,
-    parameters::{Parameters, PolicyError},
-    queue::MAX_QUEUED,
-    sliding_window, token_bucket,
+    Algorithm, Budget, Charging, Concurrency, CounterState, FixedWindow, LedgerSummary, Parameters,
+    PolicyError, Prefetch, QueueSummary, Reserve, SlidingWindow, SlidingWindowLog, StateSummary, TokenBucket,
+    Verdict, fixed_window, queue::MAX_QUEUED, sliding_window, token_bucket,
 };
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
@@ -49,7 +47,7 @@ impl Policy {
         match Self::nearest(algorithm, quota, parameters) {
             _ if algorithm.stores_hits() && quota.word() > MAX_QUEUED => Err(PolicyError::TooMany),
             policy if quota.is_wide() && !policy.can_be_wide() => Err(PolicyError::TooLarge),
-            Self::SlidingWindowLog(log) if min_interval > log.window() => Err(PolicyError::TooRare),
+            Self::SlidingWindowLog(log) if min_interval > log.window => Err(PolicyError::TooRare),
             policy => Ok(policy),
         }
     }
@@ -92,14 +90,14 @@ impl Policy {
     pub fn with_quota(&self, quota: Quota) -> Self {
         let defaults = Parameters::default();
         let parameters = match self {
-            Self::SlidingWindowLog(log) => Parameters { min_interval: log.min_interval(), ..defaults },
-            Self::Concurrency(policy) => Parameters { lease_ttl: policy.lease_ttl(), ..defaults },
+            Self::SlidingWindowLog(log) => Parameters { min_interval: log.min_interval, ..defaults },
+            Self::Concurrency(policy) => Parameters { lease_ttl: policy.lease_ttl, ..defaults },
             Self::FixedWindow(policy) => {
-                let carry = policy.max_carried() > 0;
-                Parameters { overdraft: carry, carry, unused_percent: policy.unused_percent(), ..defaults }
+                let carry = policy.max_carried > 0;
+                Parameters { overdraft: carry, carry, unused_percent: policy.unused_percent, ..defaults }
             }
             Self::TokenBucket(_) => Parameters { overdraft: self.has_bound(), ..defaults },
-            Self::Budget(policy) => Parameters { reserve: Some(policy.reserve()), ..defaults },
+            Self::Budget(policy) => Parameters { reserve: Some(policy.reserve), ..defaults },
             Self::SlidingWindow(_) => defaults,
         };
         match (Self::nearest(self.algorithm(), quota, &parameters), self) {
@@ -121,17 +119,8 @@ impl Policy {
     #[must_use]
     pub fn succeeding(self, former: &Self, now: Timestamp) -> Self {
         let Self::SlidingWindow(policy) = self else { return self };
-        Self::SlidingWindow(policy.succeeding(
-            match former {
-                Self::SlidingWindow(former) => Some(*former),
-                Self::FixedWindow(_)
-                | Self::SlidingWindowLog(_)
-                | Self::TokenBucket(_)
-                | Self::Concurrency(_)
-                | Self::Budget(_) => None,
-            },
-            now,
-        ))
+        let former = if let Self::SlidingWindow(former) = former { Some(*former) } else { None };
+        Self::SlidingWindow(policy.succeeding(former, now))
     }
 
     /// Whether hits that it denies are counted, where each counter is charged for itself: not those on a limit of 0, so that
@@ -159,9 +148,9 @@ impl Policy {
         match self {
             Self::FixedWindow(policy) => policy.script_parameters(store_time),
             Self::SlidingWindow(policy) => policy.script_parameters(),
-            Self::SlidingWindowLog(policy) => [i64::from(policy.limit()), micros(policy.window())],
+            Self::SlidingWindowLog(policy) => [i64::from(policy.limit), micros(policy.window)],
             Self::TokenBucket(policy) => policy.script_parameters(),
-            Self::Concurrency(policy) => [i64::from(policy.limit()), micros(policy.lease_ttl())],
+            Self::Concurrency(policy) => [i64::from(policy.limit), micros(policy.lease_ttl)],
             Self::Budget(policy) => policy.script_parameters(),
         }
     }
@@ -169,7 +158,7 @@ impl Policy {
     /// The time of a charge that is to be refunded, as the script has it: of a window in a calendar, its end.
     pub fn script_charge_time(&self, made_at: Timestamp) -> Timestamp {
         match self {
-            Self::FixedWindow(policy) if policy.has_calendar() => {
+            Self::FixedWindow(policy) if policy.calendar.is_some() => {
                 Timestamp::from_seconds(policy.window_end(made_at))
             }
             _ => made_at,
@@ -191,10 +180,8 @@ impl Policy {
     pub fn max_debt(&self) -> Option<u64> {
         let max_debt = match self {
             Self::TokenBucket(policy) => Some(policy.max_debt()),
-            Self::FixedWindow(policy) => Some(policy.max_carried().into()),
-            Self::SlidingWindow(_) | Self::SlidingWindowLog(_) | Self::Concurrency(_) | Self::Budget(_) => {
-                None
-            }
+            Self::FixedWindow(policy) => Some(policy.max_carried.into()),
+            _ => None,
         };
         max_debt.filter(|debt| *debt > 0 && self.has_bound())
     }
@@ -202,7 +189,7 @@ impl Policy {
     /// Share of the unused hits of a window that raises the next one, in percent; 0 for none.
     pub const fn unused_percent(&self) -> u8 {
         match self {
-            Self::FixedWindow(policy) => policy.unused_percent(),
+            Self::FixedWindow(policy) => policy.unused_percent,
             _ => 0,
         }
     }
@@ -213,9 +200,7 @@ impl Policy {
         match self {
             Self::FixedWindow(policy) => policy.carries_unused() || policy.max_used().is_some(),
             Self::TokenBucket(policy) => policy.max_debt_ticks() > policy.capacity(),
-            Self::SlidingWindow(_) | Self::SlidingWindowLog(_) | Self::Concurrency(_) | Self::Budget(_) => {
-                false
-            }
+            _ => false,
         }
     }
 
@@ -223,7 +208,7 @@ impl Policy {
     pub fn can_be_lent(&self) -> bool {
         match self {
             // Loans end with windows of one length.
-            Self::FixedWindow(policy) if policy.has_calendar() => false,
+            Self::FixedWindow(policy) if policy.calendar.is_some() => false,
             // The bound of an overdraft is not a part of loans.
             Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::TokenBucket(_) => !self.has_bound(),
             Self::SlidingWindowLog(_) | Self::Concurrency(_) | Self::Budget(_) => false,
@@ -234,11 +219,7 @@ impl Policy {
     pub fn burst(&self) -> Option<u64> {
         match self {
             Self::TokenBucket(policy) => Some(policy.burst()),
-            Self::FixedWindow(_)
-            | Self::SlidingWindow(_)
-            | Self::SlidingWindowLog(_)
-            | Self::Concurrency(_)
-            | Self::Budget(_) => None,
+            _ => None,
         }
     }
 
@@ -250,7 +231,7 @@ impl Policy {
     /// Terms of the reservations; `None` for limits without any.
     pub const fn reserve_terms(&self) -> Option<Reserve> {
         match self {
-            Self::Budget(policy) => Some(policy.reserve()),
+            Self::Budget(policy) => Some(policy.reserve),
             _ => None,
         }
     }
@@ -258,24 +239,16 @@ impl Policy {
     /// Maximum time for which a permit is held; `None` for algorithms without permits.
     pub const fn lease_ttl(&self) -> Option<Duration> {
         match self {
-            Self::Concurrency(policy) => Some(policy.lease_ttl()),
-            Self::FixedWindow(_)
-            | Self::SlidingWindow(_)
-            | Self::SlidingWindowLog(_)
-            | Self::TokenBucket(_)
-            | Self::Budget(_) => None,
+            Self::Concurrency(policy) => Some(policy.lease_ttl),
+            _ => None,
         }
     }
 
     /// Minimum time between two admitted requests; zero without one.
     pub const fn min_interval(&self) -> Duration {
         match self {
-            Self::SlidingWindowLog(policy) => policy.min_interval(),
-            Self::FixedWindow(_)
-            | Self::SlidingWindow(_)
-            | Self::TokenBucket(_)
-            | Self::Concurrency(_)
-            | Self::Budget(_) => Duration::ZERO,
+            Self::SlidingWindowLog(policy) => policy.min_interval,
+            _ => Duration::ZERO,
         }
     }
 
@@ -345,8 +318,8 @@ impl Policy {
             Self::FixedWindow(policy) => policy.verdict(words, now, hits, admitted, charging),
             Self::SlidingWindow(policy) => policy.verdict(words, now, hits, admitted),
             Self::TokenBucket(policy) => policy.verdict([first, second], now, hits, admitted),
-            Self::SlidingWindowLog(policy) => queued.verdict(policy.limit(), now, hits, admitted),
-            Self::Concurrency(policy) => queued.verdict(policy.limit(), now, hits, admitted),
+            Self::SlidingWindowLog(policy) => queued.verdict(policy.limit, now, hits, admitted),
+            Self::Concurrency(policy) => queued.verdict(policy.limit, now, hits, admitted),
             Self::Budget(policy) => policy.verdict(ledger, now, hits, admitted),
         }
     }
@@ -359,10 +332,10 @@ impl Policy {
             (Self::SlidingWindow(_), state) => sliding_window::expires_at(state.words()),
             (Self::TokenBucket(_), state) => token_bucket::expires_at(state.pair()),
             (Self::SlidingWindowLog(policy), CounterState::Log(log)) => {
-                log.expires_at(policy.window().saturating_mul(2))
+                log.expires_at(policy.window.saturating_mul(2))
             }
             (Self::Concurrency(policy), CounterState::Leases(held)) => {
-                held.expires_at(policy.lease_ttl().saturating_mul(2))
+                held.expires_at(policy.lease_ttl.saturating_mul(2))
             }
             (Self::Budget(policy), CounterState::Ledger(ledger)) => policy.expires_at(ledger),
             (Self::SlidingWindowLog(_) | Self::Concurrency(_) | Self::Budget(_), _) => 0,

@@ -7,7 +7,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use super::{MAX_STEP_BACK_WINDOWS, QueueSummary, Verdict};
-use crate::{clock::Timestamp, descriptor::Hits};
+use crate::{clock::Timestamp, descriptor::Hits, saturating::Count};
 
 /// Maximum number of hits in a queue. In Redis a hit takes 8 to 12 bytes of a log, and 40 to 110 under a lease.
 pub const MAX_QUEUED: u32 = 10_000;
@@ -15,26 +15,26 @@ pub const MAX_QUEUED: u32 = 10_000;
 /// Hits in the order of their times; hits of equal times in the order of a tag that the algorithm defines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queue<T> {
-    used: u64,
+    used: Count,
     entries: VecDeque<Entry<T>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry<T> {
     at: Timestamp,
-    hits: u64,
+    hits: Count,
     tag: T,
 }
 
 impl<T> Default for Queue<T> {
     fn default() -> Self {
-        Self { used: 0, entries: VecDeque::new() }
+        Self { used: Count(0), entries: VecDeque::new() }
     }
 }
 
 impl<T: Copy + Ord> Queue<T> {
     /// Hits in the queue.
-    pub(super) const fn used(&self) -> u64 {
+    pub(super) const fn used(&self) -> Count {
         self.used
     }
 
@@ -52,7 +52,7 @@ impl<T: Copy + Ord> Queue<T> {
             self.entries.make_contiguous().sort_unstable_by_key(|entry| (entry.at, entry.tag));
         }
         while let Some(first) = self.entries.front().filter(|first| first.at.plus(lifetime) <= now) {
-            self.used = self.used.saturating_sub(first.hits);
+            self.used -= first.hits;
             self.entries.pop_front();
         }
         self.shrink();
@@ -71,8 +71,8 @@ impl<T: Copy + Ord> Queue<T> {
         let is_later = |entry: &&Entry<T>| (entry.at, entry.tag) > (at, tag);
         let later = self.entries.iter().rev().take_while(is_later).count();
         let index = self.entries.len().saturating_sub(later);
-        self.entries.insert(index, Entry { at, hits, tag });
-        self.used = self.used.saturating_add(hits);
+        self.entries.insert(index, Entry { at, hits: Count(hits), tag });
+        self.used += hits;
     }
 
     /// Time of the newest hit.
@@ -88,9 +88,9 @@ impl<T: Copy + Ord> Queue<T> {
 
     /// Removes up to `hits` of the newest hits.
     pub(super) fn remove_newest(&mut self, hits: u64) {
-        let mut left = hits;
+        let mut left = Count(hits);
         while let Some(last) = self.entries.back_mut().filter(|_| left > 0) {
-            left = left.saturating_sub(take(last, left, &mut self.used));
+            left -= take(last, left, &mut self.used);
             if last.hits == 0 {
                 self.entries.pop_back();
             }
@@ -99,9 +99,9 @@ impl<T: Copy + Ord> Queue<T> {
 
     /// Removes up to `hits` of the oldest hits.
     pub(super) fn remove_oldest(&mut self, hits: u64) {
-        let mut left = hits;
+        let mut left = Count(hits);
         while let Some(first) = self.entries.front_mut().filter(|_| left > 0) {
-            left = left.saturating_sub(take(first, left, &mut self.used));
+            left -= take(first, left, &mut self.used);
             if first.hits == 0 {
                 self.entries.pop_front();
             }
@@ -110,9 +110,9 @@ impl<T: Copy + Ord> Queue<T> {
 
     /// Removes up to `hits` of the hits of time `at`.
     pub(super) fn remove_at(&mut self, at: Timestamp, hits: u64) {
-        let mut left = hits;
+        let mut left = Count(hits);
         for entry in self.entries.iter_mut().rev().filter(|entry| entry.at == at) {
-            left = left.saturating_sub(take(entry, left, &mut self.used));
+            left -= take(entry, left, &mut self.used);
         }
         self.entries.retain(|entry| entry.hits > 0);
     }
@@ -120,10 +120,10 @@ impl<T: Copy + Ord> Queue<T> {
     /// Removes all hits with the tag, and returns their number.
     pub(super) fn remove_tagged(&mut self, tag: T) -> u64 {
         let tagged = self.entries.iter().filter(|entry| entry.tag == tag);
-        let hits = tagged.map(|entry| entry.hits).sum();
+        let hits = tagged.map(|entry| entry.hits.0).sum();
         if hits > 0 {
             self.entries.retain(|entry| entry.tag != tag);
-            self.used = self.used.saturating_sub(hits);
+            self.used -= hits;
         }
         hits
     }
@@ -131,7 +131,7 @@ impl<T: Copy + Ord> Queue<T> {
     /// Summary of a queue that was advanced to `now`, for a request of `hits` under `limit`.
     pub(super) fn summary(&self, now: Timestamp, lifetime: Duration, limit: u32, hits: u64) -> QueueSummary {
         let reset = self.newest().map_or(Duration::ZERO, |newest| newest.plus(lifetime).since(now));
-        QueueSummary { used: self.used, wait: self.wait(now, lifetime, limit, hits), reset }
+        QueueSummary { used: self.used.0, wait: self.wait(now, lifetime, limit, hits), reset }
     }
 
     /// Time until `hits` are within `limit`; `None` if they exceed it by themselves.
@@ -139,13 +139,13 @@ impl<T: Copy + Ord> Queue<T> {
         if hits > u64::from(limit) {
             return None;
         }
-        let mut excess = self.used.saturating_add(hits).saturating_sub(u64::from(limit));
+        let mut excess = self.used + hits - u64::from(limit);
         let mut wait = Duration::ZERO;
         for entry in &self.entries {
             if excess == 0 {
                 break;
             }
-            excess = excess.saturating_sub(entry.hits);
+            excess -= entry.hits;
             wait = entry.at.plus(lifetime).since(now);
         }
         Some(wait)
@@ -163,29 +163,26 @@ impl<T: Copy + Ord> Queue<T> {
 impl QueueSummary {
     /// Returns the verdict of a decision after which the queue has this summary.
     pub(super) fn verdict(&self, limit: u32, now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
-        let limit = u64::from(limit);
+        let limit = Count(limit.into());
         let uncounted = if hits.is_overdraft() { 0 } else { hits.charged() };
-        let over = self.used.saturating_add(uncounted).saturating_sub(limit).min(hits.charged());
+        let over = (Count(self.used) + uncounted - limit).0.min(hits.charged());
         Verdict {
             admitted,
-            remaining: limit.saturating_sub(self.used),
+            remaining: (limit - self.used).0,
             reset_after: self.reset,
             retry_after: if admitted { Duration::ZERO } else { self.wait.unwrap_or(Duration::MAX) },
             used: self.used,
-            decaying: 0,
             // A request before the minimum interval fits the limit, and is counted as over it all the same.
             over: if admitted { 0 } else { over.max(u64::from(hits.charged() > 0)) },
-            held: 0,
-            decided_at: now,
-            ban: None,
+            ..Verdict::empty(now)
         }
     }
 }
 
 /// Removes up to `hits` from an entry, and returns their number.
-fn take<T>(entry: &mut Entry<T>, hits: u64, used: &mut u64) -> u64 {
+fn take<T>(entry: &mut Entry<T>, hits: Count, used: &mut Count) -> Count {
     let taken = hits.min(entry.hits);
-    entry.hits = entry.hits.saturating_sub(taken);
-    *used = used.saturating_sub(taken);
+    entry.hits -= taken;
+    *used -= taken;
     taken
 }

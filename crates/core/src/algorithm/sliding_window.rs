@@ -31,6 +31,7 @@ use crate::{
     clock::Timestamp,
     descriptor::Hits,
     quota::{Quota, word_share_of},
+    saturating::{Count, Seconds},
 };
 
 /// Maximum number of steps of a window.
@@ -44,7 +45,7 @@ const SINCE_BITS: u32 = 27;
 /// At most `limit` hits in a sliding window, by estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {
-    limit: u32,
+    pub(super) limit: u32,
     /// Length in seconds.
     window: NonZeroU32,
     /// Second since the epoch since which the counter has this length; 0 if it is not known to have had another one.
@@ -56,10 +57,10 @@ pub struct SlidingWindow {
 /// State as of a given time.
 #[derive(Clone, Copy, Debug)]
 struct Counts {
-    /// End of the current window, in seconds since the epoch.
-    end: u32,
-    count: u64,
-    previous: u64,
+    /// End of the current window, since the epoch.
+    end: Seconds,
+    count: Count,
+    previous: Count,
 }
 
 impl SlidingWindow {
@@ -103,29 +104,24 @@ impl SlidingWindow {
         [i64::from(self.limit), if self.rounds_up { window.saturating_neg() } else { window }]
     }
 
-    pub(super) const fn limit(&self) -> u32 {
-        self.limit
-    }
-
     /// State of this share of the `whole` limit after its last verdict.
     pub(super) fn after(&self, whole: &Self, last: &LastVerdict, instances: NonZeroU32) -> Words {
         let (limit, share) = (u64::from(whole.limit), u64::from(self.limit));
-        let used = used_of_share(limit, last.used, share, instances);
-        let count = in_proportion(last.current(), share, limit).min(used);
-        let counts = Counts {
-            end: whole.end_of((last.decided_at, last.reset_at), last.current()),
-            count,
-            previous: 0,
-        };
+        let used = Count(used_of_share(limit, last.used, share, instances));
+        let current = Count(last.current());
+        let count = Count(in_proportion(current.0, share, limit)).min(used);
+        let end = whole.end_of(last.decided_at, last.reset_at, current);
+        let counts = Counts { end, count, previous: Count(0) };
         if self.is_changed_within(counts.end) {
             // All hits count in full until the end of the window.
             return self.words(&Counts { count: used, ..counts });
         }
-        let left = Self::until_end(&counts, last.decided_at).div_ceil(self.step()).clamp(1, self.steps());
-        let mut previous = self.previous_of(used.saturating_sub(count), left);
+        let until_end = Self::until_end(&counts, last.decided_at);
+        let left = until_end.0.div_ceil(self.step()).clamp(1, self.steps());
+        let mut previous = self.previous_of(used - count, left);
         if last.used >= limit {
-            let of_whole = self.previous_of(last.decaying.into(), left);
-            let (room, room_of_share) = (limit.saturating_sub(last.current()), share.saturating_sub(count));
+            let of_whole = self.previous_of(Count(last.decaying.into()), left);
+            let (room, room_of_share) = (Count(limit) - current, Count(share) - count);
             previous = previous.max(self.previous_that_fills(room_of_share, of_whole, room));
         }
         self.words(&Counts { previous, ..counts })
@@ -137,43 +133,45 @@ impl SlidingWindow {
         if prefetched == 0 {
             return reset_at;
         }
-        let current = verdict.used.saturating_sub(verdict.decaying);
-        let end = Timestamp::from_seconds(self.end_of((verdict.decided_at, reset_at), current));
-        let left = self.last_left(current.saturating_add(prefetched.into()), 0);
-        end.plus(Duration::from_micros(self.micros().saturating_sub(left)))
+        let current = Count(verdict.used) - verdict.decaying;
+        let end = Timestamp::from_seconds(self.end_of(verdict.decided_at, reset_at, current).0);
+        let left = self.last_left(current + u64::from(prefetched), Count(0));
+        end.plus(Duration::from_micros((self.micros() - left).0))
     }
 
     /// End of the window of a verdict whose `current` hits, or those of the window before without any, expire at `reset_at`.
     /// It may be ahead, after a step back of the clock or a change of length.
-    fn end_of(&self, (decided_at, reset_at): (Timestamp, Timestamp), current: u64) -> u32 {
+    fn end_of(&self, decided_at: Timestamp, reset_at: Timestamp, current: Count) -> Seconds {
+        let reset_at = Count(reset_at.as_micros());
         let end = match current {
-            0 => self.window_end(Timestamp::from_micros(reset_at.as_micros().saturating_sub(1))),
+            Count(0) => Timestamp::from_micros((reset_at - 1).0).window_end(self.window),
             _ => {
-                let behind = self.micros().saturating_sub(self.last_left(current, 0));
-                Timestamp::from_micros(reset_at.as_micros().saturating_sub(behind)).seconds()
+                let behind = self.micros() - self.last_left(current, Count(0));
+                Seconds(Timestamp::from_micros((reset_at - behind).0).seconds())
             }
         };
-        end.max(self.window_end(decided_at))
+        end.max(decided_at.window_end(self.window))
     }
 
     /// Maximum number of hits of the previous window of which `share` count when `left` steps of this one are left.
-    fn previous_of(&self, share: u64, left: u64) -> u64 {
+    fn previous_of(&self, share: Count, left: u64) -> Count {
         let steps = self.steps();
-        match self.rounds_up {
-            true => share.saturating_mul(steps).checked_div(left).unwrap_or(0),
-            false => share.saturating_add(1).saturating_mul(steps).div_ceil(left).saturating_sub(1),
+        if self.rounds_up {
+            Count((share * steps).0.checked_div(left).unwrap_or(0))
+        } else {
+            Count(((share + 1) * steps).0.div_ceil(left)) - 1
         }
     }
 
     /// Minimum number of hits of the previous window that keep a share with `room_of_share` for them full for as long as
     /// `previous` hits keep a whole full that has `room` for them. The hits of a share are fewer, so that its next one may
     /// expire earlier.
-    fn previous_that_fills(&self, room_of_share: u64, previous: u64, room: u64) -> u64 {
+    fn previous_that_fills(&self, room_of_share: Count, previous: Count, room: Count) -> Count {
         // Rounded up, a hit counts until nothing of it is left.
         let rest = u64::from(self.rounds_up);
-        match room.saturating_sub(rest) {
-            0 => 0,
-            room => previous.saturating_mul(room_of_share.saturating_sub(rest)).div_ceil(room),
+        match (room - rest).0 {
+            0 => Count(0),
+            room => Count((previous * (room_of_share - rest)).0.div_ceil(room)),
         }
     }
 
@@ -184,75 +182,79 @@ impl SlidingWindow {
 
     /// Length of one step in microseconds.
     fn step(&self) -> u64 {
-        self.micros().div_ceil(MAX_STEPS)
+        self.micros().0.div_ceil(MAX_STEPS)
     }
 
-    fn micros(&self) -> u64 {
-        u64::from(self.window.get()).saturating_mul(1_000_000)
+    fn micros(&self) -> Count {
+        Count(self.window.get().into()) * 1_000_000
     }
 
     /// Number of whole steps of the window.
     fn steps(&self) -> u64 {
-        self.micros().checked_div(self.step()).unwrap_or(1)
+        self.micros().0.checked_div(self.step()).unwrap_or(1)
     }
 
     /// End of the window that contains `time`, in seconds since the epoch.
     pub(super) fn window_end(&self, time: Timestamp) -> u32 {
-        let start = time.seconds().saturating_sub(time.seconds() % self.window);
-        start.saturating_add(self.window.get())
+        time.window_end(self.window).0
     }
 
     /// Whether states in the window that ends at `end` may be of another length.
-    const fn is_changed_within(&self, end: u32) -> bool {
-        self.since > end.saturating_sub(self.window.get())
+    fn is_changed_within(&self, end: Seconds) -> bool {
+        Seconds(self.since) > end - self.window.get()
     }
 
     /// The counts as of `now`.
     fn counts(&self, [ends, count, previous]: Words, now: Timestamp) -> Counts {
-        let window = self.window.get();
-        let end = self.window_end(now);
-        let next_end = end.saturating_add(window);
-        let last_end = next_end.saturating_add(window.saturating_mul(MAX_STEP_BACK_WINDOWS));
+        let (window, ends) = (Seconds(self.window.get()), Seconds(ends));
+        let end = now.window_end(self.window);
+        let next_end = end + window;
+        let last_end = next_end + window * MAX_STEP_BACK_WINDOWS;
         let is_changed = self.is_changed_within(end);
-        let all = count.saturating_add(previous).into();
-        let (count, previous) = (u64::from(count), u64::from(previous));
+        // No more than a state holds.
+        let all = Count(count.saturating_add(previous).into());
+        let (count, previous, none) = (Count(count.into()), Count(previous.into()), Count(0));
         match ends {
-            _ if ends <= now.seconds() => Counts { end, count: 0, previous: 0 },
+            _ if ends <= now.seconds() => Counts { end, count: none, previous: none },
             _ if ends == next_end && !is_changed => Counts { end, count, previous },
-            _ if ends == end && !is_changed => Counts { end, count: 0, previous: count },
+            _ if ends == end && !is_changed => Counts { end, count: none, previous: count },
             // Hits counted with another length count in full, and until an edge of this length.
-            _ if ends <= next_end => Counts { end, count: all, previous: 0 },
-            _ if ends <= last_end => Counts { end: ends.saturating_sub(window), count, previous },
+            _ if ends <= next_end => Counts { end, count: all, previous: none },
+            _ if ends <= last_end => Counts { end: ends - window, count, previous },
             _ => Counts { end: next_end, count, previous },
         }
     }
 
     /// End of the window that a charge counts in.
     pub(super) fn label(&self, state: Words, now: Timestamp) -> u32 {
-        self.counts(state, now).end
+        self.counts(state, now).end.0
     }
 
     /// Microseconds from `now` to the end of the current window.
-    fn until_end(counts: &Counts, now: Timestamp) -> u64 {
-        u64::from(counts.end).saturating_mul(1_000_000).saturating_sub(now.as_micros())
+    fn until_end(counts: &Counts, now: Timestamp) -> Count {
+        Count(counts.end.0.into()) * 1_000_000 - now.as_micros()
     }
 
     /// Number of hits of the previous window that count `left` microseconds before the end of the current one.
-    fn share(&self, previous: u64, left: u64) -> u64 {
+    fn share(&self, previous: Count, left: Count) -> Count {
         let steps = self.steps();
-        let product = previous.saturating_mul(left.div_ceil(self.step()).min(steps));
-        if self.rounds_up { product.div_ceil(steps.max(1)) } else { product.checked_div(steps).unwrap_or(0) }
+        let Count(product) = previous * left.0.div_ceil(self.step()).min(steps);
+        Count(if self.rounds_up {
+            product.div_ceil(steps.max(1))
+        } else {
+            product.checked_div(steps).unwrap_or(0)
+        })
     }
 
-    fn used(&self, counts: &Counts, now: Timestamp) -> u64 {
-        self.share(counts.previous, Self::until_end(counts, now)).saturating_add(counts.count)
+    fn used(&self, counts: &Counts, now: Timestamp) -> Count {
+        self.share(counts.previous, Self::until_end(counts, now)) + counts.count
     }
 
     pub(super) fn apply(&self, state: &mut Words, now: Timestamp, hits: Hits) -> bool {
         if let Hits::RefundCharge { made_at, .. } = hits {
             // Time at which the charge expires if it is among the current hits; one window later if among the previous.
-            let expires_at = self.window_end(made_at).saturating_add(self.window.get());
-            if state[0] != expires_at && state[0] != expires_at.saturating_add(self.window.get()) {
+            let (ends, expires_at) = (Seconds(state[0]), made_at.window_end(self.window) + self.window.get());
+            if ends != expires_at && ends != expires_at + self.window.get() {
                 // The charge has expired, or one of the two was counted with another length and may not count any more.
                 return true;
             }
@@ -263,19 +265,19 @@ impl SlidingWindow {
         let mut admitted = used <= limit;
         match hits {
             Hits::Charge(amount) | Hits::Acquire { amount, .. } => {
-                admitted = used.saturating_add(amount.get()) <= limit;
+                admitted = used + amount.get() <= limit;
                 if admitted {
-                    counts.count = counts.count.saturating_add(amount.get());
+                    counts.count += amount.get();
                 }
             }
             Hits::Overdraw(amount) => {
-                admitted = used.saturating_add(amount.get()) <= limit;
-                counts.count = counts.count.saturating_add(amount.get());
+                admitted = used + amount.get() <= limit;
+                counts.count += amount.get();
             }
             Hits::Refund(amount) => {
-                let more = amount.get().saturating_sub(counts.count);
-                counts.count = counts.count.saturating_sub(amount.get());
-                counts.previous = counts.previous.saturating_sub(more);
+                let more = Count(amount.get()) - counts.count;
+                counts.count -= amount.get();
+                counts.previous -= more;
                 admitted = true;
             }
             Hits::RefundCharge { amount, made_at } => {
@@ -290,26 +292,25 @@ impl SlidingWindow {
 
     pub(super) fn prefetch(&self, state: &mut Words, now: Timestamp, prefetch: Prefetch) -> u32 {
         let mut counts = self.counts(*state, now);
-        let tokens = prefetch.granted(u64::from(self.limit).saturating_sub(self.used(&counts, now)));
+        let tokens = prefetch.granted((Count(self.limit.into()) - self.used(&counts, now)).0);
         if tokens > 0 {
-            counts.count = counts.count.saturating_add(u64::from(tokens));
+            counts.count += u64::from(tokens);
             *state = self.words(&counts);
         }
         tokens
     }
 
     fn words(&self, counts: &Counts) -> Words {
-        let word = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-        [counts.end.saturating_add(self.window.get()), word(counts.count), word(counts.previous)]
+        [(counts.end + self.window.get()).0, counts.count.word(), counts.previous.word()]
     }
 
     /// Refunds a charge of time `made_at`, which is among the current hits or among the previous ones.
     fn refund_charge(&self, counts: &mut Counts, amount: u64, made_at: Timestamp) {
-        let window_end = self.window_end(made_at);
+        let window_end = made_at.window_end(self.window);
         if window_end == counts.end {
-            counts.count = counts.count.saturating_sub(amount);
-        } else if window_end.saturating_add(self.window.get()) == counts.end {
-            counts.previous = counts.previous.saturating_sub(amount);
+            counts.count -= amount;
+        } else if window_end + self.window.get() == counts.end {
+            counts.previous -= amount;
         }
     }
 
@@ -318,46 +319,42 @@ impl SlidingWindow {
         let used = self.used(&counts, now);
         let limit = u64::from(self.limit);
         let uncounted = if hits.is_overdraft() { 0 } else { hits.charged() };
-        let over = used.saturating_add(uncounted).saturating_sub(limit).min(hits.charged());
+        let over = (used + uncounted - limit).0.min(hits.charged());
         Verdict {
             admitted,
-            remaining: limit.saturating_sub(used),
-            reset_after: self.until_room(&counts, now, 0),
+            remaining: (Count(limit) - used).0,
+            reset_after: self.until_room(&counts, now, Count(0)),
             retry_after: match limit.checked_sub(hits.charged()) {
                 _ if admitted => Duration::ZERO,
-                Some(room) => self.until_room(&counts, now, room),
+                Some(room) => self.until_room(&counts, now, Count(room)),
                 None => Duration::MAX,
             },
-            used,
-            decaying: used.saturating_sub(counts.count),
+            used: used.0,
+            decaying: (used - counts.count).0,
             over: if admitted { 0 } else { over },
-            held: 0,
-            decided_at: now,
-            ban: None,
+            ..Verdict::empty(now)
         }
     }
 
     /// Time until at most `room` hits count.
-    fn until_room(&self, counts: &Counts, now: Timestamp, room: u64) -> Duration {
+    fn until_room(&self, counts: &Counts, now: Timestamp, room: Count) -> Duration {
         let left = Self::until_end(counts, now);
-        let micros = match room.checked_sub(counts.count) {
-            Some(room) => left.saturating_sub(self.last_left(counts.previous, room)),
+        let micros = if room >= counts.count {
+            left - self.last_left(counts.previous, room - counts.count)
+        } else {
             // At the earliest when the current hits are those of the previous window.
-            None => left.saturating_add(self.micros()).saturating_sub(self.last_left(counts.count, room)),
+            left + self.micros() - self.last_left(counts.count, room)
         };
-        Duration::from_micros(micros)
+        Duration::from_micros(micros.0)
     }
 
     /// Maximum number of microseconds left of a window at which at most `room` of the `previous` hits count.
-    fn last_left(&self, previous: u64, room: u64) -> u64 {
+    fn last_left(&self, previous: Count, room: Count) -> Count {
         // share <= room  <=>  previous × steps < (room + 1) × all steps, or <= room × all steps if rounded up
-        let bound = match self.rounds_up {
-            true => room.saturating_mul(self.steps()).saturating_add(1),
-            false => room.saturating_add(1).saturating_mul(self.steps()),
-        };
-        match bound.saturating_sub(1).checked_div(previous) {
-            Some(steps) if steps < self.steps() => steps.saturating_mul(self.step()),
-            Some(_) | None => u64::MAX,
+        let bound = if self.rounds_up { room * self.steps() + 1 } else { (room + 1) * self.steps() };
+        match (bound - 1).0.checked_div(previous.0) {
+            Some(steps) if steps < self.steps() => Count(steps) * self.step(),
+            Some(_) | None => Count(u64::MAX),
         }
     }
 }

@@ -15,7 +15,7 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use super::{LastVerdict, QueueSummary, queue::Queue};
-use crate::{clock::Timestamp, descriptor::Hits, quota::word_share_of};
+use crate::{clock::Timestamp, descriptor::Hits, quota::word_share_of, saturating::Count};
 
 /// Maximum number of times at which the hits of an earlier log are taken to have been logged.
 const MAX_START_ENTRIES: u64 = 64;
@@ -23,10 +23,10 @@ const MAX_START_ENTRIES: u64 = 64;
 /// At most `limit` hits in any interval of a window's length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindowLog {
-    limit: u32,
-    window: Duration,
+    pub(super) limit: u32,
+    pub(super) window: Duration,
     /// Minimum time between two admitted requests.
-    min_interval: Duration,
+    pub(super) min_interval: Duration,
 }
 
 impl SlidingWindowLog {
@@ -43,21 +43,9 @@ impl SlidingWindowLog {
         Self { limit: word_share_of(self.limit, instances), min_interval, ..self }
     }
 
-    pub(super) const fn limit(&self) -> u32 {
-        self.limit
-    }
-
     /// Maximum number of hits that the log keeps after an overdraft.
     pub(super) fn max_logged(&self) -> u64 {
-        u64::from(self.limit).saturating_mul(2).max(1)
-    }
-
-    pub(super) const fn window(&self) -> Duration {
-        self.window
-    }
-
-    pub(super) const fn min_interval(&self) -> Duration {
-        self.min_interval
+        (Count(self.limit.into()) * 2).0.max(1)
     }
 
     /// Logs `used` hits after the last verdict. Only the time of the newest one is known and, if the log is full, of those
@@ -65,7 +53,7 @@ impl SlidingWindowLog {
     pub(super) fn fill(&self, log: &mut Queue<()>, used: u64, last: &LastVerdict, is_full: bool) {
         let logged_at = |expires_at: Timestamp| {
             let window = u64::try_from(self.window.as_micros()).unwrap_or(u64::MAX);
-            Timestamp::from_micros(expires_at.as_micros().saturating_sub(window))
+            Timestamp::from_micros((Count(expires_at.as_micros()) - window).0)
         };
         let newest = logged_at(last.reset_at);
         if !is_full || last.retry_at <= last.decided_at || last.retry_at > last.reset_at {
@@ -78,15 +66,16 @@ impl SlidingWindowLog {
             return;
         }
         let oldest = logged_at(last.retry_at);
-        let first = used.min(used.saturating_sub(self.limit.into()).saturating_add(1));
-        log.push(oldest, first, ());
-        let others = used.saturating_sub(first);
-        let groups = u32::try_from(others.min(MAX_START_ENTRIES)).unwrap_or(0);
-        let mut logged = 0_u64;
+        let used = Count(used);
+        let first = used.min(used - u64::from(self.limit) + 1);
+        log.push(oldest, first.0, ());
+        let others = used - first;
+        let groups = u32::try_from(others.0.min(MAX_START_ENTRIES)).unwrap_or(0);
+        let mut logged = Count(0);
         for group in 1..=groups {
-            let until = others.saturating_mul(group.into()).checked_div(groups.into()).unwrap_or(others);
+            let until = (others * u64::from(group)).0.checked_div(groups.into()).map_or(others, Count);
             let after = newest.since(oldest).saturating_mul(group).checked_div(groups).unwrap_or_default();
-            log.push(oldest.plus(after), until.saturating_sub(logged), ());
+            log.push(oldest.plus(after), (until - logged).0, ());
             logged = until;
         }
     }
@@ -94,7 +83,7 @@ impl SlidingWindowLog {
     /// Whether a charge of `hits` would pass a log that was advanced to `now`; the interval does not apply to reads.
     fn has_room(&self, log: &Queue<()>, now: Timestamp, hits: u64) -> bool {
         let is_due = hits == 0 || self.until_due(log, now).is_zero();
-        is_due && log.used().saturating_add(hits) <= u64::from(self.limit)
+        is_due && log.used() + hits <= u64::from(self.limit)
     }
 
     /// Time until the minimum interval has passed.
@@ -109,12 +98,10 @@ impl SlidingWindowLog {
         log.advance(now, self.window);
         let (hits, is_overdraft) = (hits.charged(), hits.is_overdraft());
         if is_overdraft {
-            return log.used().saturating_add(earlier).saturating_add(hits) <= u64::from(self.limit);
+            return log.used() + earlier + hits <= u64::from(self.limit);
         }
         let is_due = hits == 0 || earlier == 0 || self.min_interval.is_zero();
-        is_due && self.has_room(log, now, hits) && {
-            log.used().saturating_add(earlier).saturating_add(hits) <= u64::from(self.limit)
-        }
+        is_due && self.has_room(log, now, hits) && { log.used() + earlier + hits <= u64::from(self.limit) }
     }
 
     pub(super) fn apply(&self, log: &mut Queue<()>, now: Timestamp, hits: Hits) -> bool {
@@ -128,9 +115,9 @@ impl SlidingWindowLog {
                 return admitted;
             }
             Hits::Overdraw(amount) => {
-                let is_within = log.used().saturating_add(amount.get()) <= u64::from(self.limit);
+                let is_within = log.used() + amount.get() <= u64::from(self.limit);
                 log.push(log.next_time(now), amount.get().min(self.max_logged()), ());
-                log.remove_oldest(log.used().saturating_sub(self.max_logged()));
+                log.remove_oldest((log.used() - self.max_logged()).0);
                 return is_within;
             }
             Hits::Refund(amount) => log.remove_newest(amount.get()),

@@ -40,8 +40,13 @@ use std::{
     time::Duration,
 };
 
-use super::{LastVerdict, PolicyError, Prefetch, Verdict, bucket_size::BucketSize};
-use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
+use super::{LastVerdict, PolicyError, Prefetch, Verdict};
+use crate::{
+    clock::Timestamp,
+    descriptor::Hits,
+    quota::{Quota, Window},
+    saturating::Count,
+};
 
 pub(super) const TICKS_PER_MICRO: u64 = 100;
 const TICKS_PER_MILLI: u64 = 1_000 * TICKS_PER_MICRO;
@@ -53,6 +58,12 @@ const MAX_FILL_TICKS: u64 = (1 << 53) - (1 << 48);
 /// Debt above which a clock that was ahead wrote the state, as a multiple of the size.
 const MAX_STEP_BACK_SIZES: u64 = 8;
 
+/// Capacity of size 0 in ticks, about 82 ms; each further size has four times as much, and size 10 a day.
+const MIN_SIZE_TICKS: u64 = 8_239_747;
+
+/// Size of the maximum time to fill, which fits 4 bits.
+const MAX_SIZE: u32 = 15;
+
 const SIZE_SHIFT: u32 = 27;
 const TICKS_MASK: u32 = (1 << SIZE_SHIFT) - 1;
 
@@ -60,7 +71,7 @@ const TICKS_MASK: u32 = (1 << SIZE_SHIFT) - 1;
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     /// Theoretical arrival time, in ticks since the epoch.
-    full_at: u64,
+    full_at: Count,
     size: BucketSize,
 }
 
@@ -70,11 +81,11 @@ pub struct TokenBucket {
     /// Ticks to refill one token; `None` if the limit is 0 and the bucket never refills.
     emission: Option<NonZeroU64>,
     /// Debt of an empty bucket in ticks.
-    capacity: u64,
+    capacity: Count,
     /// Whether a limit override uses it on the rule's counter.
     is_override: bool,
     /// Maximum debt in ticks that hits charged as an overdraft leave.
-    max_debt: u64,
+    max_debt: Count,
 }
 
 impl TokenBucket {
@@ -85,29 +96,27 @@ impl TokenBucket {
     /// [`PolicyError`] if it takes longer than 2.8 years to fill, or if its rounded rate differs by more than 1 %.
     pub fn new(quota: Quota, burst: u32, max_debt: u32) -> Result<Self, PolicyError> {
         let bucket = Self::rounded(quota, burst, max_debt);
-        let window = u64::from(quota.window.seconds()).saturating_mul(TICKS_PER_SECOND);
-        let emission = bucket.emission.map_or(0, NonZeroU64::get);
-        let rounded = emission.saturating_mul(quota.limit).saturating_sub(window);
-        let total = u64::from(burst).saturating_add(max_debt.into());
+        let window = ticks_of(quota.window);
+        let emission = Count(bucket.emission_ticks());
+        let (burst, max_debt) = (Count(burst.into()), u64::from(max_debt));
         match () {
             () if quota.is_wide() => Err(PolicyError::TooLarge),
-            () if emission.saturating_mul(u64::from(burst)) > MAX_FILL_TICKS => Err(PolicyError::TooSlow),
-            () if emission.saturating_mul(total) > MAX_FILL_TICKS => Err(PolicyError::TooDeep),
-            () if rounded > window / 100 => Err(PolicyError::TooFast),
+            () if emission * burst > MAX_FILL_TICKS => Err(PolicyError::TooSlow),
+            () if emission * (burst + max_debt) > MAX_FILL_TICKS => Err(PolicyError::TooDeep),
+            () if emission * quota.limit - window > window / 100 => Err(PolicyError::TooFast),
             () => Ok(bucket),
         }
     }
 
     /// Returns the nearest enforceable bucket: a rate of at most 100 million per second, and at most 2.8 years to fill.
     pub(super) fn rounded(quota: Quota, burst: u32, max_debt: u32) -> Self {
-        let window = u64::from(quota.window.seconds()).saturating_mul(TICKS_PER_SECOND);
-        let emission = NonZeroU64::new(quota.limit).map(|limit| window.div_ceil(limit.get()));
-        let ticks = |tokens: u64| emission.unwrap_or(0).saturating_mul(tokens).min(MAX_FILL_TICKS);
-        let max_debt = u64::from(burst).saturating_add(max_debt.into());
+        let emission = NonZeroU64::new(quota.limit).map(|limit| ticks_of(quota.window).div_ceil(limit.get()));
+        let ticks = |tokens: Count| (tokens * emission.unwrap_or(0)).min(Count(MAX_FILL_TICKS));
+        let burst = Count(burst.into());
         Self {
             emission: emission.and_then(NonZeroU64::new),
-            capacity: ticks(burst.into()),
-            max_debt: ticks(max_debt),
+            capacity: ticks(burst),
+            max_debt: ticks(burst + u64::from(max_debt)),
             is_override: false,
         }
     }
@@ -121,8 +130,8 @@ impl TokenBucket {
     pub(super) fn with_rate(self, quota: Quota) -> Self {
         let Self { emission, .. } = Self::rounded(quota, quota.word(), 0);
         let capacity = match emission {
-            Some(least) if self.capacity > 0 => self.capacity.max(least.get()),
-            Some(_) | None => 0,
+            Some(least) if self.capacity > 0 => self.capacity.max(Count(least.get())),
+            Some(_) | None => Count(0),
         };
         Self { emission, capacity, max_debt: self.max_debt.max(capacity), ..self }
     }
@@ -131,8 +140,8 @@ impl TokenBucket {
     pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
         let longest = NonZeroU64::new(MAX_FILL_TICKS).unwrap_or(NonZeroU64::MAX);
         let emission = self.emission.map(|interval| interval.saturating_mul(instances.into()).min(longest));
-        let least = emission.map_or(0, NonZeroU64::get);
-        let capacity = if self.capacity == 0 { 0 } else { self.capacity.max(least) };
+        let least = Count(emission.map_or(0, NonZeroU64::get));
+        let capacity = if self.capacity == 0 { self.capacity } else { self.capacity.max(least) };
         Self { emission, capacity, max_debt: self.max_debt.max(capacity), ..self }
     }
 
@@ -157,7 +166,7 @@ impl TokenBucket {
     /// Returns this bucket without a part of its tokens.
     pub(super) fn without_part(self, divisor: u64) -> Self {
         let part = self.cost(self.burst().checked_div(divisor).unwrap_or(0));
-        Self { capacity: self.capacity.saturating_sub(part), ..self }
+        Self { capacity: self.capacity - part, ..self }
     }
 
     /// Returns this bucket with the same capacity in time and another emission interval.
@@ -177,39 +186,43 @@ impl TokenBucket {
 
     /// Capacity in tokens.
     pub(super) fn burst(&self) -> u64 {
-        self.emission.map_or(0, |interval| self.capacity / interval)
+        self.tokens(self.capacity)
+    }
+
+    /// Whole tokens that refill in some ticks.
+    fn tokens(&self, ticks: Count) -> u64 {
+        self.emission.map_or(0, |interval| ticks.0 / interval)
     }
 
     /// Debt of an empty bucket in ticks.
     pub(super) const fn capacity(&self) -> u64 {
-        self.capacity
+        self.capacity.0
     }
 
     /// Maximum debt in ticks that hits charged as an overdraft leave: the capacity, without an overdraft.
     pub(super) const fn max_debt_ticks(&self) -> u64 {
-        self.max_debt
+        self.max_debt.0
     }
 
     /// Maximum number of tokens that an overdraft takes beyond the capacity.
     pub fn max_debt(&self) -> u64 {
-        self.emission.map_or(0, |interval| self.max_debt.saturating_sub(self.capacity) / interval)
+        self.tokens(self.max_debt - self.capacity)
     }
 
     /// Emission interval and capacity, both in ticks of 10 ns; an interval of 0 is a bucket that never refills. The capacity
     /// of a limit override is negative, and -1 if it is 0.
     pub(super) fn script_parameters(&self) -> [i64; 2] {
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        let capacity = signed(self.capacity);
+        let capacity = signed(self.capacity.0);
         let signed_capacity = if self.is_override { capacity.max(1).saturating_neg() } else { capacity };
         [signed(self.emission_ticks()), signed_capacity]
     }
 
     /// State of this share of a bucket after the last verdict: a share has the capacity of the whole in time.
     pub(super) fn after(&self, last: &LastVerdict) -> [u32; 2] {
-        let owed = last.reset_at.since(last.decided_at).as_micros();
-        let owed = u64::try_from(owed).unwrap_or(u64::MAX).saturating_mul(TICKS_PER_MICRO);
+        let owed = ticks_in(last.reset_at.since(last.decided_at));
         if last.is_of_override {
-            let size = BucketSize { exponent: BucketSize::exponent_of(owed), of_override: true };
+            let size = BucketSize { exponent: BucketSize::exponent_of(owed.0), of_override: true };
             return self.bucket(last.decided_at, owed, size).write();
         }
         self.bucket(last.decided_at, owed.min(self.max_debt), BucketSize::default()).write()
@@ -222,39 +235,36 @@ impl TokenBucket {
 
     /// Time in which `amount` tokens refill, at most.
     pub(super) fn time_of(&self, amount: u64) -> Duration {
-        duration(self.cost(amount).min(MAX_FILL_TICKS))
+        duration(self.cost(amount).min(Count(MAX_FILL_TICKS)))
     }
 
     /// Tokens that refill in a time.
     pub(super) fn refill(&self, time: Duration) -> u64 {
-        let ticks = u64::try_from(time.as_micros()).unwrap_or(u64::MAX).saturating_mul(TICKS_PER_MICRO);
-        self.emission.map_or(0, |interval| ticks / interval)
+        self.tokens(ticks_in(time))
     }
 
     /// Debt of `amount` tokens.
-    fn cost(&self, amount: u64) -> u64 {
-        self.emission.map_or(u64::MAX, |interval| interval.get().saturating_mul(amount))
+    fn cost(&self, amount: u64) -> Count {
+        self.emission.map_or(Count(u64::MAX), |interval| Count(interval.get()) * amount)
     }
 
     pub(super) fn apply(&self, state: &mut [u32; 2], now: Timestamp, hits: Hits) -> bool {
         let (owed, size) = self.debt(*state, now);
         let (admitted, after) = match hits {
             Hits::Peek | Hits::Release(_) | Hits::Settle { .. } => (owed <= self.capacity, owed),
-            Hits::Charge(amount) | Hits::Acquire { amount, .. } => {
-                match owed.saturating_add(self.cost(amount.get())) {
-                    charged if charged <= self.capacity => (true, charged),
-                    _ => (false, owed),
-                }
-            }
-            Hits::Overdraw(amount) => match owed.saturating_add(self.cost(amount.get())) {
+            Hits::Charge(amount) | Hits::Acquire { amount, .. } => match owed + self.cost(amount.get()) {
+                charged if charged <= self.capacity => (true, charged),
+                _ => (false, owed),
+            },
+            Hits::Overdraw(amount) => match owed + self.cost(amount.get()) {
                 charged if charged <= self.capacity => (true, charged),
                 charged => (false, charged.min(self.max_debt).max(owed)),
             },
-            Hits::Refund(amount) => (true, owed.saturating_sub(self.cost(amount.get()))),
+            Hits::Refund(amount) => (true, owed - self.cost(amount.get())),
             Hits::RefundCharge { amount, made_at } => {
                 // The part refilled since the charge is no longer owed.
-                let refilled = now_in_ticks(now).saturating_sub(now_in_ticks(made_at));
-                (true, owed.saturating_sub(self.cost(amount.get()).saturating_sub(refilled)))
+                let refilled = now_in_ticks(now) - now_in_ticks(made_at);
+                (true, owed - (self.cost(amount.get()) - refilled))
             }
         };
         *state = self.bucket(now, after, size).write();
@@ -263,18 +273,17 @@ impl TokenBucket {
 
     pub(super) fn prefetch(&self, state: &mut [u32; 2], now: Timestamp, prefetch: Prefetch) -> u32 {
         let (owed, size) = self.debt(*state, now);
-        let held = owed.max(u64::from(prefetch.hold_millis).saturating_mul(TICKS_PER_MILLI));
-        let remaining = self.emission.map_or(0, |interval| self.capacity.saturating_sub(held) / interval);
-        let tokens = prefetch.granted(remaining);
+        let held = owed.max(Count(prefetch.hold_millis.into()) * TICKS_PER_MILLI);
+        let tokens = prefetch.granted(self.tokens(self.capacity - held));
         if tokens > 0 {
-            let after = held.saturating_add(self.cost(u64::from(tokens)));
+            let after = held + self.cost(u64::from(tokens));
             *state = self.bucket(now, after, size).write();
         }
         tokens
     }
 
     /// Debt in ticks, and the size of the state.
-    fn debt(&self, state: [u32; 2], now: Timestamp) -> (u64, BucketSize) {
+    fn debt(&self, state: [u32; 2], now: Timestamp) -> (Count, BucketSize) {
         let bucket = Bucket::read(state);
         let owed = bucket.owed(now);
         let known = if owed == 0 { BucketSize::default() } else { bucket.size };
@@ -282,26 +291,25 @@ impl TokenBucket {
     }
 
     /// The part of a debt that counts.
-    fn bounded(&self, owed: u64, size: BucketSize) -> u64 {
-        let room = size.room();
+    fn bounded(&self, owed: Count, size: BucketSize) -> Count {
+        let room = Count(size.room());
         let most = if self.is_override || size.of_override { room.max(self.max_debt) } else { self.max_debt };
-        let is_step_back =
-            owed > room.max(most) && owed <= room.max(most).saturating_mul(MAX_STEP_BACK_SIZES);
+        let is_step_back = owed > room.max(most) && owed <= room.max(most) * MAX_STEP_BACK_SIZES;
         if owed <= most || is_step_back { owed } else { most }
     }
 
     /// The bucket that is full `owed` ticks after `now`, after a use of this one on a state of that size. A size that a
     /// debt exceeds because the clock stepped back is not reduced.
-    fn bucket(&self, now: Timestamp, owed: u64, known: BucketSize) -> Bucket {
+    fn bucket(&self, now: Timestamp, owed: Count, known: BucketSize) -> Bucket {
         if owed == 0 {
-            return Bucket { full_at: 0, size: BucketSize::default() };
+            return Bucket { full_at: Count(0), size: BucketSize::default() };
         }
-        let full_at = now_in_ticks(now).saturating_add(owed);
-        if owed > known.room().max(self.max_debt) {
+        let full_at = now_in_ticks(now) + owed;
+        if owed > self.max_debt.max(Count(known.room())) {
             // Nor is it raised, or the debt would be reduced at the next use.
             return Bucket { full_at, size: known };
         }
-        let exponent = BucketSize::exponent_of(self.max_debt);
+        let exponent = BucketSize::exponent_of(self.max_debt.0);
         let of_override = known.of_override || (self.is_override && exponent >= known.exponent);
         let keeps = self.is_override || known.of_override || owed > self.max_debt;
         let size =
@@ -311,53 +319,81 @@ impl TokenBucket {
 
     pub(super) fn verdict(&self, state: [u32; 2], now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
         let owed = Bucket::read(state).owed(now);
-        let free = self.capacity.saturating_sub(owed);
-        let tokens = |ticks: u64| self.emission.map_or(0, |interval| ticks / interval);
-        let excess = owed.saturating_sub(self.capacity);
+        let remaining = self.tokens(self.capacity - owed);
+        let excess = (owed - self.capacity).0;
         let excess = self.emission.map_or(0, |interval| excess.div_ceil(interval.get()));
         Verdict {
             admitted,
-            remaining: tokens(free),
+            remaining,
             reset_after: duration(owed),
             retry_after: if admitted { Duration::ZERO } else { self.retry_after(owed, hits) },
-            used: tokens(self.capacity).saturating_sub(tokens(free)).saturating_add(excess),
-            decaying: 0,
+            used: (Count(self.burst()) - remaining + excess).0,
             over: match hits {
                 _ if admitted => 0,
                 Hits::Overdraw(amount) if self.emission.is_some() => excess.min(amount.get()),
                 _ => hits.charged(),
             },
-            held: 0,
-            decided_at: now,
-            ban: None,
+            ..Verdict::empty(now)
         }
     }
 
     /// Time until `hits` would pass a bucket with that debt, which may exceed the capacity.
-    fn retry_after(&self, debt: u64, hits: Hits) -> Duration {
+    fn retry_after(&self, debt: Count, hits: Hits) -> Duration {
         match self.cost(hits.charged()) {
             cost if cost > self.capacity => Duration::MAX,
-            cost => duration(debt.saturating_add(cost).saturating_sub(self.capacity)),
+            cost => duration(debt + cost - self.capacity),
         }
     }
 }
 
 impl Bucket {
     fn read([seconds, word]: [u32; 2]) -> Self {
-        let ticks = u64::from(seconds).saturating_mul(TICKS_PER_SECOND);
-        let full_at = ticks.saturating_add(u64::from(word & TICKS_MASK));
+        let full_at = Count(seconds.into()) * TICKS_PER_SECOND + u64::from(word & TICKS_MASK);
         Self { full_at, size: BucketSize::from_bits(word >> SIZE_SHIFT) }
     }
 
     /// Ticks from `now` until the bucket is full.
-    fn owed(self, now: Timestamp) -> u64 {
-        self.full_at.saturating_sub(now_in_ticks(now))
+    fn owed(self, now: Timestamp) -> Count {
+        self.full_at - now_in_ticks(now)
     }
 
     fn write(self) -> [u32; 2] {
-        let seconds = u32::try_from(self.full_at / TICKS_PER_SECOND).unwrap_or(u32::MAX);
+        let Count(full_at) = self.full_at;
         // The remainder is below 100,000,000, so it fits.
-        [seconds, (self.full_at % TICKS_PER_SECOND) as u32 | self.size.bits() << SIZE_SHIFT]
+        [
+            Count(full_at / TICKS_PER_SECOND).word(),
+            (full_at % TICKS_PER_SECOND) as u32 | self.size.bits() << SIZE_SHIFT,
+        ]
+    }
+}
+
+/// Size of the rule's bucket or of the largest one used by limit overrides: a power of four, which bounds its debt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct BucketSize {
+    exponent: u32,
+    /// Whether the bucket is that of a limit override.
+    of_override: bool,
+}
+
+impl BucketSize {
+    /// Exponent of the size of a capacity in ticks.
+    fn exponent_of(capacity: u64) -> u32 {
+        let steps = capacity.div_ceil(MIN_SIZE_TICKS).max(1);
+        steps.next_power_of_two().trailing_zeros().div_ceil(2).min(MAX_SIZE)
+    }
+
+    /// Upper bound of the debt of buckets of this size, less than four times the largest possible debt.
+    const fn room(self) -> u64 {
+        MIN_SIZE_TICKS << (self.exponent << 1)
+    }
+
+    /// The 5 bits of a state.
+    const fn from_bits(bits: u32) -> Self {
+        Self { exponent: bits / 2, of_override: bits % 2 == 1 }
+    }
+
+    const fn bits(self) -> u32 {
+        self.exponent << 1 | self.of_override as u32
     }
 }
 
@@ -368,14 +404,23 @@ pub(super) const fn expires_at([seconds, word]: [u32; 2]) -> u32 {
 
 /// TAT in ticks since the epoch.
 pub(super) fn full_at(state: [u32; 2]) -> u64 {
-    Bucket::read(state).full_at
+    Bucket::read(state).full_at.0
 }
 
-fn now_in_ticks(now: Timestamp) -> u64 {
-    now.as_micros().saturating_mul(TICKS_PER_MICRO)
+fn now_in_ticks(now: Timestamp) -> Count {
+    Count(now.as_micros()) * TICKS_PER_MICRO
+}
+
+fn ticks_in(time: Duration) -> Count {
+    Count(u64::try_from(time.as_micros()).unwrap_or(u64::MAX)) * TICKS_PER_MICRO
+}
+
+/// Ticks of a window.
+pub(super) fn ticks_of(window: Window) -> u64 {
+    (Count(window.seconds().into()) * TICKS_PER_SECOND).0
 }
 
 /// Ticks as a duration, rounded up to a whole microsecond.
-const fn duration(ticks: u64) -> Duration {
-    Duration::from_micros(ticks.div_ceil(TICKS_PER_MICRO))
+const fn duration(ticks: Count) -> Duration {
+    Duration::from_micros(ticks.0.div_ceil(TICKS_PER_MICRO))
 }

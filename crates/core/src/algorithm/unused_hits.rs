@@ -8,7 +8,11 @@
 use std::time::Duration;
 
 use super::{FixedWindow, MAX_STEP_BACK_WINDOWS};
-use crate::{clock::Timestamp, descriptor::Hits};
+use crate::{
+    clock::Timestamp,
+    descriptor::Hits,
+    saturating::{Count, Seconds},
+};
 
 /// Lower bits of the script's bound, with the maximum debt; above them is the share in percent.
 const DEBT_BITS: u32 = 36;
@@ -20,22 +24,17 @@ impl FixedWindow {
         Self { unused_percent: percent, ..self }
     }
 
-    /// Share of the unused hits that is carried, in percent.
-    pub const fn unused_percent(&self) -> u8 {
-        self.unused_percent
-    }
-
     pub(super) const fn carries_unused(&self) -> bool {
         self.unused_percent > 0 && self.limit > 0
     }
 
-    fn share_of(&self, hits: u64) -> u64 {
-        hits.saturating_mul(self.unused_percent.into()) / 100
+    fn share_of(&self, hits: Count) -> Count {
+        Count((hits * u64::from(self.unused_percent)).0 / 100)
     }
 
     /// Hits up to which a window admits.
     pub(super) fn ceiling(&self) -> u64 {
-        self.limit.saturating_add(self.share_of(self.limit))
+        (Count(self.limit) + self.share_of(Count(self.limit))).0
     }
 
     fn max_next_debt(&self) -> u64 {
@@ -49,12 +48,13 @@ impl FixedWindow {
     }
 
     /// Hits with which the window after one with `count` hits begins.
-    fn next(&self, count: u64) -> u64 {
-        let ceiling = self.ceiling();
-        let headroom = ceiling.saturating_sub(self.limit);
-        match count.checked_sub(ceiling) {
-            Some(debt) => headroom.saturating_add(debt.min(self.max_next_debt())),
-            None => headroom.saturating_sub(self.share_of(ceiling.saturating_sub(count))),
+    fn next(&self, count: Count) -> Count {
+        let ceiling = Count(self.ceiling());
+        let headroom = ceiling - self.limit;
+        if count >= ceiling {
+            headroom + (count - ceiling).min(Count(self.max_next_debt()))
+        } else {
+            headroom - self.share_of(ceiling - count)
         }
     }
 
@@ -70,12 +70,13 @@ impl FixedWindow {
     }
 
     /// End of the next window, or of one that is ahead of the clock, and the hits of the present one.
-    pub(super) fn counts_with_unused(&self, (ends, count): (u32, u64), now: Timestamp) -> (u32, u64) {
+    pub(super) fn counts_with_unused(&self, ends: Seconds, count: Count, now: Timestamp) -> (Seconds, Count) {
         let (end, next) = self.next_ends(now);
-        let ahead = next.saturating_sub(end).saturating_mul(MAX_STEP_BACK_WINDOWS);
-        let kept = if ends > next && ends <= next.saturating_add(ahead) { ends } else { next };
+        let (end, next) = (Seconds(end), Seconds(next));
+        let ahead = (next - end) * MAX_STEP_BACK_WINDOWS;
+        let kept = if ends > next && ends <= next + ahead { ends } else { next };
         let count = match ends {
-            _ if ends <= now.seconds() => 0,
+            _ if ends <= now.seconds() => Count(0),
             _ if ends <= end => self.next(count),
             _ => count,
         };
@@ -83,19 +84,18 @@ impl FixedWindow {
     }
 
     /// The hits of a state: no more than the debt allows.
-    pub(super) fn bounded_with_unused(&self, count: u64) -> u32 {
-        let max_counted = match self.max_next_debt() {
-            0 => u64::MAX,
-            debt => self.ceiling().saturating_add(debt),
-        };
-        u32::try_from(count.min(max_counted)).unwrap_or(u32::MAX)
+    pub(super) fn bounded_with_unused(&self, count: Count) -> u32 {
+        match self.max_next_debt() {
+            0 => count.word(),
+            debt => count.min(Count(self.ceiling()) + debt).word(),
+        }
     }
 
     /// Time until the window ends, and until denied hits would pass in a window with `used` hits.
-    pub(super) fn waits_with_unused(&self, used: u64, now: Timestamp, hits: Hits) -> (Duration, Duration) {
+    pub(super) fn waits_with_unused(&self, used: Count, now: Timestamp, hits: Hits) -> (Duration, Duration) {
         let (end, next) = self.next_ends(now);
         let until = |end: u32| Timestamp::from_seconds(end).since(now);
-        let passes_next = self.next(used).saturating_add(hits.charged()) <= self.ceiling();
+        let passes_next = self.next(used) + hits.charged() <= self.ceiling();
         let retry = match hits.charged() > self.ceiling() {
             true => Duration::MAX,
             false if passes_next => until(end),

@@ -1,9 +1,8 @@
 //! Shares of a limit that several regions enforce together.
 //!
-//! - [`weights`]: the division of a limit by weight.
-//! - [`demarcation`]: changes of the weights.
-//! - [`record`]: their text form, which a region's store keeps.
-//! - [`shares`]: own shares as decisions need them.
+//! - [`RegionWeights`]: the division of a limit by weight.
+//! - [`demarcation`]: changes of the weights, and [their text form](record), which a region's store keeps.
+//! - [`RegionShares`]: own shares as decisions need them.
 //!
 //! Each region's store owns a fixed share of every limit with `scope: global`, its *base*: in proportion to its weight, and
 //! rounded so that the bases of all regions add up to the limit, for each counter. Hits that rounding leaves go one by one
@@ -16,19 +15,177 @@
 
 mod demarcation;
 mod record;
-mod shares;
 #[cfg(test)]
 mod table_tests;
 #[cfg(test)]
 mod tests;
-mod weights;
+
+use std::time::Duration;
 
 pub use self::{
     demarcation::{Demarcation, FormerWeights, RefusedTable, TableState, WeightTable},
     record::InvalidTables,
-    shares::RegionShares,
-    weights::{RegionWeight, RegionWeights, hash_of},
+};
+use crate::{
+    algorithm::Policy,
+    clock::Timestamp,
+    hash::{Fnv, mixed},
+    saturating::Count,
 };
 
 /// Maximum number of regions that share limits.
 pub const MAX_REGIONS: usize = 16;
+
+/// Time beyond the tail of a hit after which a share grows: loans of the former share are booked for 5.5 s, and the clocks
+/// of two regions that lend may differ by 5 s.
+const TAIL_MARGIN: Duration = Duration::from_secs(11);
+
+/// Own share of every global limit, as of one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionShares {
+    /// Generation of the region table.
+    pub generation: u64,
+    weights: RegionWeights,
+    former: Box<[FormerWeights]>,
+}
+
+impl RegionShares {
+    /// Returns the shares of a table after changes from `former` weights, if there were any.
+    pub fn new(generation: u64, weights: RegionWeights, former: Vec<FormerWeights>) -> Self {
+        Self { generation, weights, former: former.into() }
+    }
+
+    /// The weights of the generation, which apply once a change has ended.
+    pub const fn weights(&self) -> &RegionWeights {
+        &self.weights
+    }
+
+    /// Own share of a limit that `policy` enforces, at `now`, for the counter with the hash that `counter` returns.
+    pub fn share(
+        &self,
+        limit: u32,
+        policy: &Policy,
+        now: impl FnOnce() -> Timestamp,
+        counter: impl Fn() -> u64,
+    ) -> u32 {
+        let share = self.weights.base(limit, &counter);
+        if self.former.is_empty() {
+            return share;
+        }
+        let (now, tail) = (now(), policy.tail().saturating_add(TAIL_MARGIN));
+        let counts =
+            |former: &&FormerWeights| former.lowered_at.is_none_or(|lowered_at| now.since(lowered_at) < tail);
+        let former =
+            self.former.iter().filter(counts).map(|former| former.table.weights.base(limit, &counter));
+        former.fold(share, u32::min)
+    }
+}
+
+/// A region and its part of every global limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionWeight {
+    /// The region's name.
+    pub name: Box<str>,
+    /// Its part, in proportion to those of all regions.
+    pub weight: u32,
+}
+
+/// Weights of all regions in one generation of the region table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionWeights {
+    regions: Box<[(RegionWeight, u64)]>,
+    own: usize,
+    total: u64,
+    /// Whether the hits that rounding leaves are given to regions.
+    gives_rest: bool,
+}
+
+impl RegionWeights {
+    /// Returns the weights of `regions` as the region at the index `own` has them; `None` if there is no such region, or
+    /// every weight is 0.
+    pub fn new(regions: impl IntoIterator<Item = RegionWeight>, own: &str) -> Option<Self> {
+        let regions: Box<[_]> = regions
+            .into_iter()
+            .map(|region| {
+                let hash = hash_of(region.name.as_bytes());
+                (region, hash)
+            })
+            .collect();
+        let own = regions.iter().position(|(region, _)| &*region.name == own)?;
+        let total: u64 = regions.iter().map(|(region, _)| u64::from(region.weight)).sum();
+        (total > 0).then_some(Self { regions, own, total, gives_rest: true })
+    }
+
+    /// The weights of a table in which the own region has no share.
+    pub(super) fn none() -> Self {
+        Self { regions: Box::default(), own: 0, total: 0, gives_rest: false }
+    }
+
+    /// Returns weights whose own base is at most that of both, for each limit and counter.
+    pub(super) fn lower(self, other: Self) -> Self {
+        let part = |of: &Self, total: u64| u128::from(of.own_weight()).saturating_mul(total.into());
+        let is_lower =
+            self.total == 0 || other.total > 0 && part(&self, other.total) <= part(&other, self.total);
+        // A region may have a part of what rounding leaves in one of them alone.
+        Self { gives_rest: false, ..if is_lower { self } else { other } }
+    }
+
+    /// Without the hits that rounding leaves.
+    pub(super) fn rounded_down(self) -> Self {
+        Self { gives_rest: false, ..self }
+    }
+
+    /// Whether the hits that rounding leaves are given to regions.
+    pub(super) const fn gives_rest(&self) -> bool {
+        self.gives_rest
+    }
+
+    /// Name of the own region, if it is in the table.
+    pub(super) fn own(&self) -> Option<&str> {
+        self.regions.get(self.own).map(|(region, _)| &*region.name)
+    }
+
+    fn own_weight(&self) -> u32 {
+        self.regions.get(self.own).map_or(0, |(region, _)| region.weight)
+    }
+
+    /// The regions in their order.
+    pub fn regions(&self) -> impl Iterator<Item = &RegionWeight> {
+        self.regions.iter().map(|(region, _)| region)
+    }
+
+    /// Sum of all weights.
+    pub const fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Own base of a limit for the counter with the hash that `counter` returns: the bases of all regions add up to `limit`.
+    pub fn base(&self, limit: u32, counter: impl FnOnce() -> u64) -> u32 {
+        let whole = |weight: u32| {
+            let product = Count(limit.into()) * u64::from(weight);
+            product.0.checked_div(self.total).unwrap_or_default()
+        };
+        let Some((own, own_hash)) = self.regions.get(self.own).filter(|(own, _)| own.weight > 0) else {
+            return 0;
+        };
+        let given: u64 = self.regions().map(|region| whole(region.weight)).sum();
+        let left = Count(limit.into()) - given;
+        let own_base = Count(whole(own.weight));
+        let has_more = self.gives_rest && left > 0 && {
+            let counter = counter();
+            let own_rank = (mixed(counter ^ own_hash), &own.name);
+            let ranks = self.regions.iter().filter(|(region, _)| region.weight > 0);
+            let before = ranks.filter(|(region, hash)| (mixed(counter ^ hash), &region.name) < own_rank);
+            left > before.count() as u64
+        };
+        u32::try_from((own_base + u64::from(has_more)).0).unwrap_or(limit)
+    }
+}
+
+/// Hash of a region's name or of a counter. Its values are part of the regions' behaviour: instances of two versions must
+/// agree.
+pub fn hash_of(bytes: &[u8]) -> u64 {
+    let mut hash = Fnv::default();
+    hash.bytes(bytes);
+    hash.unmixed()
+}

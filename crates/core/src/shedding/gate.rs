@@ -1,4 +1,4 @@
-//! The part of a rule that requests use.
+//! The part of a rule that requests use: their priorities, the pass rates, and counts.
 
 use std::{
     sync::{
@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{PassRates, Priority, Utilization};
+use super::Utilization;
 
 /// Snapshot of a rule's pass rates, and the counts since its start. Requests never wait here.
 #[derive(Debug)]
@@ -128,5 +128,123 @@ impl SheddingGate {
 fn add(counts: &[AtomicU64; Priority::COUNT], priority: Priority, hits: u64) {
     if let Some(count) = counts.get(priority.index()) {
         count.fetch_add(hits, Ordering::Relaxed);
+    }
+}
+
+/// Probabilities of passing, one for each priority, in 1/65,535.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PassRates([u16; Priority::COUNT]);
+
+impl Default for PassRates {
+    fn default() -> Self {
+        Self::OPEN
+    }
+}
+
+impl PassRates {
+    /// All requests pass.
+    pub const OPEN: Self = Self([u16::MAX; Priority::COUNT]);
+
+    /// Returns the rates with which the part `passed` of all requests passes, if these shares of them have each priority:
+    /// requests of a higher priority first, and the part `floor` of each.
+    #[allow(clippy::float_arithmetic)] // Probabilities.
+    pub fn of(passed: f64, shares: [f64; Priority::COUNT], floor: f64) -> Self {
+        let floor = floor.clamp(0.0, 1.0);
+        if passed >= 1.0 {
+            return Self::OPEN;
+        }
+        let mut left = (passed - floor * shares.iter().sum::<f64>()).max(0.0);
+        Self(shares.map(|share| {
+            let above_floor = share * (1.0 - floor);
+            let taken = left.min(above_floor);
+            // Where no requests are known, there is room for one unless higher priorities have taken all of it.
+            let part = if above_floor > 0.0 { taken / above_floor } else { f64::from(u8::from(left > 0.0)) };
+            left -= taken;
+            // Rounded up, so that the floor is one; a cast saturates.
+            ((floor + part * (1.0 - floor)) * f64::from(u16::MAX)).ceil() as u16
+        }))
+    }
+
+    /// The rate of a priority, 0 to 1.
+    #[allow(clippy::float_arithmetic)]
+    pub fn of_priority(self, priority: Priority) -> f64 {
+        f64::from(self.threshold(priority)) / f64::from(u16::MAX)
+    }
+
+    /// Whether a request passes, given a random number.
+    pub fn admits(self, priority: Priority, random: u16) -> bool {
+        let threshold = self.threshold(priority);
+        threshold == u16::MAX || random < threshold
+    }
+
+    /// The part of all requests that passes, if these shares of them have each priority.
+    #[allow(clippy::float_arithmetic)]
+    pub fn passed_part(self, shares: [f64; Priority::COUNT]) -> f64 {
+        let rates = Priority::ALL.map(|priority| self.of_priority(priority));
+        rates.into_iter().zip(shares).map(|(rate, share)| rate * share).sum()
+    }
+
+    fn threshold(self, priority: Priority) -> u16 {
+        let Self([critical, high, default, low]) = self;
+        match priority {
+            Priority::Critical => critical,
+            Priority::High => high,
+            Priority::Default => default,
+            Priority::Low => low,
+        }
+    }
+
+    /// The rates in one word.
+    pub(super) fn to_word(self) -> u64 {
+        self.0.into_iter().fold(0, |word, rate| word << 16 | u64::from(rate))
+    }
+
+    /// The rates of a word.
+    #[allow(clippy::cast_possible_truncation)] // Each takes the lowest 16 bits.
+    pub(super) const fn from_word(word: u64) -> Self {
+        Self([(word >> 48) as u16, (word >> 32) as u16, (word >> 16) as u16, word as u16])
+    }
+}
+
+/// Priority of a request; the lowest is shed first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    /// Shed last.
+    Critical,
+    /// Shed after default requests.
+    High,
+    /// Requests without a priority, or with an unknown one.
+    #[default]
+    Default,
+    /// Shed first.
+    Low,
+}
+
+impl Priority {
+    /// Number of priorities.
+    pub const COUNT: usize = 4;
+
+    /// All priorities, the one that is shed last first.
+    pub const ALL: [Self; Self::COUNT] = [Self::Critical, Self::High, Self::Default, Self::Low];
+
+    /// The value that requests carry.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Critical => "critical",
+            Self::High => "high",
+            Self::Default => "default",
+            Self::Low => "low",
+        }
+    }
+
+    /// Position in [`Self::ALL`].
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Returns the priority of that name in any case, and the default one for any other text.
+    pub fn of(name: &str) -> Self {
+        let named = Self::ALL.into_iter().find(|priority| priority.name().eq_ignore_ascii_case(name));
+        named.unwrap_or_default()
     }
 }

@@ -12,23 +12,17 @@
 
 mod controller;
 mod gate;
-mod pass_rates;
-mod priority;
-mod instance;
-mod shared;
 mod sums;
+#[cfg(test)]
+mod tests;
 mod utilization;
 
 use std::time::Duration;
 
 pub use self::{
-    controller::SheddingController,
-    gate::{GateCounts, SheddingGate, SheddingState},
-    instance::SheddingInstance,
-    pass_rates::PassRates,
-    priority::Priority,
-    shared::{SharedSums, SheddingReading},
-    sums::UtilizationSums,
+    controller::{SheddingController, SheddingInstance},
+    gate::{GateCounts, PassRates, Priority, SheddingGate, SheddingState},
+    sums::{SharedSums, SheddingReading, UtilizationSums},
     utilization::{ReportError, Utilization},
 };
 
@@ -53,6 +47,3 @@ impl SheddingPolicy {
     /// Time until reports are stale where none is stated.
     pub const DEFAULT_STALE_AFTER: Duration = Duration::from_secs(10);
 }
-
-#[cfg(test)]
-mod tests;
