@@ -262,15 +262,9 @@ mod tests {
     fn decision(admitted: bool) -> Decisions {
         let verdict = Verdict {
             admitted,
-            remaining: 0,
             reset_after: Duration::from_secs(9),
-            retry_after: Duration::ZERO,
             used: 3,
-            decaying: 0,
-            held: 0,
-            over: 0,
-            decided_at: Timestamp::from_micros(1_700_000_000_000_000),
-            ban: None,
+            ..Verdict::empty(Timestamp::from_micros(1_700_000_000_000_000))
         };
         Decisions::from_iter([Ok([(0, verdict)].into_iter().collect())])
     }

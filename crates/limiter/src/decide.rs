@@ -165,9 +165,10 @@ impl Limiter {
             return Ok((self.decide_without_rules(&active, domain, descriptors), None));
         };
         let canonical = CanonicalAddresses::of(rules, descriptors);
-        match canonical.is_empty() {
-            true => self.decide_by(active, rules, descriptors, deadline).await,
-            false => Box::pin(self.decide_by(active, rules, &canonical.apply(descriptors), deadline)).await,
+        if canonical.is_empty() {
+            self.decide_by(active, rules, descriptors, deadline).await
+        } else {
+            Box::pin(self.decide_by(active, rules, &canonical.apply(descriptors), deadline)).await
         }
     }
 

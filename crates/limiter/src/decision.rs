@@ -84,10 +84,7 @@ pub struct Limited<'r> {
 impl<'r> Limited<'r> {
     /// The descriptor's code: a limit in shadow mode is never over.
     pub const fn code(&self) -> Code {
-        match self.verdict.admitted || self.is_shadow {
-            true => Code::Ok,
-            false => Code::OverLimit,
-        }
+        if self.verdict.admitted || self.is_shadow { Code::Ok } else { Code::OverLimit }
     }
 
     /// The ban that denies, if the counter is banned.

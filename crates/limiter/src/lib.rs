@@ -18,13 +18,12 @@
 //! - [`unknown_domains`]: requests for domains without rules.
 //! - [`demand`]: demand of keys, and the limits that it recommends.
 //! - [`spread`]: delays that spread the times at which denied clients return.
-//! - [`thresholds`]: shares of limits that were used, of which operators are notified.
+//! - [`operator_events`]: bans that begin and thresholds that are reached, of which operators are notified.
 //! - [`fallback`]: decisions while the store fails, shared out by the number of [`replicas`].
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
 mod awaited_loans;
-mod bans;
 pub mod candidates;
 mod counters;
 mod decide;
@@ -40,6 +39,7 @@ mod lists;
 mod matched;
 mod matching;
 pub mod metrics;
+mod operator_events;
 mod precheck;
 mod refund;
 mod regions;
@@ -48,7 +48,6 @@ mod requests;
 mod shedding;
 mod spread;
 pub mod talkers;
-mod thresholds;
 mod unknown_domains;
 
 use std::time::Duration;
@@ -58,16 +57,15 @@ use tollgate_store::request::Requests;
 
 pub use self::{
     awaited_loans::AwaitedLoans,
-    bans::{BegunBan, BegunBans},
     counters::{CounterInspector, CounterReading, CounterRequests},
     decide::Limiter,
     fallback::Fallback,
     leases::{HeldPermits, NotRepeatable},
+    operator_events::{BegunBan, BegunBans, ReachedThreshold, ReachedThresholds},
     regions::OwnShares,
     replicas::Replicas,
     requests::cell_of,
     spread::Spread,
-    thresholds::{ReachedThreshold, ReachedThresholds},
 };
 use self::{
     matched::{Match, Matches},

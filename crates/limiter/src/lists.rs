@@ -39,26 +39,24 @@ pub(super) fn apply(
     let is_allowed =
         charging().any(|descriptor| lists.allowing(domain, &descriptor.entries, now_ms).is_some());
     // Patterns can be slow on long values, so denying entries are looked up once.
-    let denying = |(descriptor, matched): (&Descriptor<'_>, &Match<'_>)| match is_refund(descriptor, matched)
-    {
-        true => None,
-        false => lists.denying(domain, &descriptor.entries, now_ms).map(|entry| retry_after(entry, now_ms)),
+    let denying = |(descriptor, matched): (&Descriptor<'_>, &Match<'_>)| {
+        if is_refund(descriptor, matched) {
+            None
+        } else {
+            lists.denying(domain, &descriptor.entries, now_ms).map(|entry| retry_after(entry, now_ms))
+        }
     };
-    let denied: SmallVec<[Option<Duration>; 2]> = match is_allowed {
-        true => SmallVec::new(),
-        false => descriptors.iter().zip(&*matches).map(denying).collect(),
-    };
-    let listed = match is_allowed {
-        true => Listed::Allowed,
-        false => Listed::Denied { retry_after: denied.iter().copied().flatten().max()? },
+    let denied: SmallVec<[Option<Duration>; 2]> =
+        if is_allowed { SmallVec::new() } else { descriptors.iter().zip(&*matches).map(denying).collect() };
+    let listed = if is_allowed {
+        Listed::Allowed
+    } else {
+        Listed::Denied { retry_after: denied.iter().copied().flatten().max()? }
     };
     let is_denied = denied.iter().map(Option::is_some).chain(repeat(false));
     for ((descriptor, matched), is_denied) in descriptors.iter().zip(matches).zip(is_denied) {
         if !is_refund(descriptor, matched) {
-            *matched = match is_denied {
-                true => Match::Denied,
-                false => Match::None,
-            };
+            *matched = if is_denied { Match::Denied } else { Match::None };
         }
     }
     Some(listed)

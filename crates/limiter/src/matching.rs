@@ -114,10 +114,7 @@ fn match_rule<'r>(
 /// The side of the key that a request with these entries counts under, if the rule is enforced for a share of its keys.
 fn side(domain: &Domain, switched: &Switched, rule: &Rule, entries: &[Entry<'_>]) -> Option<Side> {
     let share = switched.share_of(rule)?;
-    Some(match share.contains(rule.counted_key(&domain.name, entries)) {
-        true => Side::Enforced,
-        false => Side::Shadow,
-    })
+    Some(if share.contains(rule.counted_key(&domain.name, entries)) { Side::Enforced } else { Side::Shadow })
 }
 
 /// The report or the request with a priority that the entries are to a rule that sheds. Only they count, and no limit

@@ -36,9 +36,10 @@ async fn precheck(store: &Store, calls: &mut Requests, deadline: Option<Instant>
         return store.decide(calls, deadline).await;
     }
     calls.iter_mut().for_each(make_peek);
-    match calls.iter().any(has_overdraft) {
-        true => charge_overdrafts(store, calls, prechecked, deadline).await,
-        false => prechecked,
+    if calls.iter().any(has_overdraft) {
+        charge_overdrafts(store, calls, prechecked, deadline).await
+    } else {
+        prechecked
     }
 }
 

@@ -86,11 +86,12 @@ impl OwnShares {
         let hit = until.and_then(|_| waiting_hit(calls, &decided));
         let awaited = hit.and_then(|(cell, record)| self.awaited.register(cell, record));
         match (awaited, until) {
-            // Boxed, so that the future of the common case stays small. Without a shortage the whole limit is used up.
-            (Some(awaited), Some(until)) => match watch.observe_waiting(calls, &decided) {
-                true => Box::pin(awaited.decide_again(store, calls, decided, until)).await,
-                false => decided,
-            },
+            (Some(awaited), Some(until)) if watch.observe_waiting(calls, &decided) => {
+                // Boxed, so that the future of the common case stays small.
+                Box::pin(awaited.decide_again(store, calls, decided, until)).await
+            }
+            // Without a shortage the whole limit is used up.
+            (Some(_), Some(_)) => decided,
             _ => {
                 watch.observe(calls, &decided);
                 decided

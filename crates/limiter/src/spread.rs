@@ -5,7 +5,10 @@
 
 use std::time::Duration;
 
-use tollgate_core::descriptor::{Descriptor, Entry};
+use tollgate_core::{
+    Fnv, RecordId,
+    descriptor::{Descriptor, Entry},
+};
 use tollgate_rules::Rule;
 
 use crate::decision::Limited;
@@ -35,54 +38,34 @@ impl Spread<'_, '_> {
         Duration::from_secs(self.hash(at, limited.rule).checked_rem(choices).unwrap_or_default())
     }
 
-    /// Hash of the counter's key. All values of the request stand for a counter that its clients share, because their
+    /// Hash of the counter's key, on which instances of two versions must agree. All values of the request stand for a counter that its clients share, because their
     /// delays would be equal otherwise.
     fn hash(&self, at: usize, rule: Option<&Rule>) -> u64 {
-        let mut hash = Hash::new();
-        hash.write(self.domain.as_bytes());
+        let mut hash = Fnv::default();
+        hash.text(self.domain);
         let entries = self.descriptors.get(at).map_or(&[][..], |descriptor| &descriptor.entries);
         let Some(rule) = rule else {
-            hash.write_entries(entries.iter().copied());
+            write_entries(&mut hash, entries.iter().copied());
             return hash.finish();
         };
-        hash.write(&rule.record_id().path());
+        hash.bytes(&(RecordId::LENGTH as u64).to_le_bytes());
+        hash.bytes(&rule.record_id().path());
         let mut open = rule.open(entries).map(|(_, entry)| entry).peekable();
         match open.peek() {
-            Some(_) => hash.write_entries(open),
-            None => hash.write_entries(self.descriptors.iter().flat_map(|each| each.entries.iter().copied())),
+            Some(_) => write_entries(&mut hash, open),
+            None => {
+                let all = self.descriptors.iter().flat_map(|each| each.entries.iter().copied());
+                write_entries(&mut hash, all);
+            }
         }
         hash.finish()
     }
 }
 
-/// FNV-1a with a final mix. Its values are part of the fleet's behaviour: instances of two versions must agree.
-struct Hash(u64);
-
-impl Hash {
-    const fn new() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        // The length separates adjacent texts: `ab`, `c` differs from `a`, `bc`.
-        let length = (bytes.len() as u64).to_le_bytes();
-        for byte in length.iter().chain(bytes) {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-
-    fn write_entries<'a>(&mut self, entries: impl Iterator<Item = Entry<'a>>) {
-        for entry in entries {
-            self.write(entry.key.as_bytes());
-            self.write(entry.value.as_bytes());
-        }
-    }
-
-    /// Mixes the bits as MurmurHash3 does, so that similar keys differ in the low bits too.
-    const fn finish(self) -> u64 {
-        let mixed = (self.0 ^ (self.0 >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        let mixed = (mixed ^ (mixed >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-        mixed ^ (mixed >> 33)
+fn write_entries<'a>(hash: &mut Fnv, entries: impl Iterator<Item = Entry<'a>>) {
+    for entry in entries {
+        hash.text(entry.key);
+        hash.text(entry.value);
     }
 }
 
@@ -139,15 +122,11 @@ descriptors:
     fn limited(rule: Option<&Rule>, quota: Quota, algorithm: Algorithm, wait: Duration) -> Limited<'_> {
         let verdict = Verdict {
             admitted: false,
-            remaining: 0,
             reset_after: wait,
             retry_after: wait,
             used: 5,
-            decaying: 0,
-            held: 0,
             over: 1,
-            decided_at: Timestamp::from_micros(0),
-            ban: None,
+            ..Verdict::empty(Timestamp::from_micros(0))
         };
         Limited { rule, quota, algorithm, verdict, is_quota: false, is_shadow: false, is_degraded: false }
     }

@@ -119,7 +119,7 @@ pub(super) fn compare(
             continue;
         }
         let outcome = Outcome::of(of_rule.admitted, verdict.admitted);
-        counters.compared(domain, rule, outcome, hits);
+        counters.rollouts.compared(domain, rule, outcome, hits);
         if matches!(outcome, Outcome::RuleOnly | Outcome::CandidateOnly) {
             let entries = descriptor.entries.get(..*depth).unwrap_or_default();
             record_key(domain, rule, entries, outcome, hits);

@@ -49,10 +49,7 @@ pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
 /// A value as it is, or quoted where it might be taken for something else.
 fn value_text(value: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:".contains(&byte);
-    match !value.is_empty() && value.bytes().all(is_plain) {
-        true => value.to_owned(),
-        false => format!("{value:?}"),
-    }
+    if !value.is_empty() && value.bytes().all(is_plain) { value.to_owned() } else { format!("{value:?}") }
 }
 
 /// Text form of weights, such as `large 3, small 2, others 1`; of many values, only their number.
@@ -132,13 +129,12 @@ fn overdraft_text(policy: &Policy) -> String {
 
 /// Bans, such as `ban 10m up to 1d after 180 bad seconds in 5m, forgiven after 1d (watch)`.
 fn ban_text(ban: &BanPolicy) -> String {
-    let growth = match ban.grows() {
-        true => format!(" up to {}", seconds_text(ban.max_duration())),
-        false => String::new(),
-    };
-    let forgiven = match ban.remembers() {
-        true => format!(", one doubling less after {}", seconds_text(ban.forgive())),
-        false => String::new(),
+    let growth =
+        if ban.grows() { format!(" up to {}", seconds_text(ban.max_duration())) } else { String::new() };
+    let forgiven = if ban.remembers() {
+        format!(", one doubling less after {}", seconds_text(ban.forgive()))
+    } else {
+        String::new()
     };
     let listed = match ban.list_after() {
         Some(count) => format!(", listed after {count} of the longest in a row"),

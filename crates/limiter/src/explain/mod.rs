@@ -307,9 +307,10 @@ impl fmt::Display for Explained {
             rule.fmt(f)?;
             counter.iter().try_for_each(|counter| counter.fmt(f))?;
         }
-        match self.extra.is_empty() {
-            true => Ok(()),
-            false => writeln!(f, "     charged to all of these limits, or to none if one denies"),
+        if self.extra.is_empty() {
+            Ok(())
+        } else {
+            writeln!(f, "     charged to all of these limits, or to none if one denies")
         }
     }
 }

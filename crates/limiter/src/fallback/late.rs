@@ -93,9 +93,10 @@ impl FallbackVerdicts {
     /// The charges of a call whose substitute the store may have decided otherwise.
     fn late_charges(&self, call: &TagRequest, is_refunded: bool) -> Vec<LateCharge> {
         let vetoes = |check: &Check| check.veto == Veto::Alone && self.has_denied(check.descriptor);
-        let is_withdrawn = match call.is_of_rule {
-            true => call.checks().any(vetoes),
-            false => is_refunded && call.charging == Charging::AllOrNone,
+        let is_withdrawn = if call.is_of_rule {
+            call.checks().any(vetoes)
+        } else {
+            is_refunded && call.charging == Charging::AllOrNone
         };
         let late = |at: usize, check: &Check| {
             let Hits::Charge(hits) = check.hits else { return None };

@@ -86,14 +86,9 @@ pub(super) fn denied(check: &Check) -> Verdict {
     let after = if admitted { Duration::ZERO } else { DENIED_RETRY_AFTER };
     Verdict {
         admitted,
-        remaining: 0,
         reset_after: after,
         retry_after: after,
-        used: 0,
-        decaying: 0,
-        held: 0,
         over: if admitted { 0 } else { check.hits.charged() },
-        decided_at: Timestamp::from_micros(0),
-        ban: None,
+        ..Verdict::empty(Timestamp::from_micros(0))
     }
 }

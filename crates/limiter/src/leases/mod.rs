@@ -151,9 +151,10 @@ pub(super) fn check(calls: &Requests, matches: &Matches<'_>) -> Result<(), NotRe
     if cells.any(|cell| cell.checks.iter().any(|check| charges(&check) && !cell.checks_once(check.record))) {
         return Err(NotRepeatable::SharedCounter);
     }
-    match calls.len() > 1 && calls.iter().flat_map(TagRequest::checks).any(|check| charges(&check)) {
-        true => Err(NotRepeatable::SeveralTags),
-        false => Ok(()),
+    if calls.len() > 1 && calls.iter().flat_map(TagRequest::checks).any(|check| charges(&check)) {
+        Err(NotRepeatable::SeveralTags)
+    } else {
+        Ok(())
     }
 }
 

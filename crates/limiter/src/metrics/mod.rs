@@ -1,6 +1,5 @@
 //! Metrics of decisions: rules, lists, and decisions without the store.
 
-mod algorithms;
 mod by_rule;
 mod lists;
 mod rollout;
@@ -15,7 +14,11 @@ use std::{
     },
 };
 
-use tollgate_metrics::{Gauge, Metric, Sink, Striped, StripedCounter, StripedFamily};
+use tollgate_core::algorithm::Algorithm;
+use tollgate_metrics::{
+    Computed, Declared, Gauge, Metric, MetricKind, Sink, Striped, StripedCounter, StripedFamily,
+    series::KINDS,
+};
 use tollgate_rules::{Domain, OnStoreError};
 use tollgate_store::StoreError;
 
@@ -40,7 +43,7 @@ use crate::{
 pub static METRICS: &[&dyn Metric] = &[
     &rules::RULE_METRICS,
     &rules::SERIES_DROPPED,
-    &algorithms::BY_ALGORITHM,
+    &BY_ALGORITHM,
     &by_rule::BANS,
     &rollout::ENFORCEMENT,
     &rollout::CANDIDATES,
@@ -217,4 +220,72 @@ pub fn degraded_requests() -> u64 {
 /// Records how many instances share the limits, as counted in Redis.
 pub(super) fn replicas(count: u32) {
     REPLICAS.set(f64::from(count));
+}
+
+/// Number of algorithms.
+const ALGORITHMS: usize = Algorithm::ALL.len();
+
+/// Sums of the series of rules of one algorithm, in the order of the counters of a series. The rules' counters publish to
+/// these too, so that a decision counts once.
+type Sums = [Arc<AtomicU64>; KINDS];
+
+static SUMS: LazyLock<[Sums; ALGORITHMS]> = LazyLock::new(Default::default);
+
+/// Index of an algorithm among those that rules can state; a window with reservations is a fixed window.
+fn algorithm_index(algorithm: Algorithm) -> usize {
+    Algorithm::ALL.iter().position(|known| known.name() == algorithm.name()).unwrap_or_default()
+}
+
+/// The sums of an algorithm.
+fn algorithm_sums(algorithm: Algorithm) -> Option<&'static Sums> {
+    SUMS.get(algorithm_index(algorithm))
+}
+
+const fn declare(name: &'static str, help: &'static str) -> Declared {
+    Declared { name, kind: MetricKind::Counter, labels: &["algorithm"], help }
+}
+
+static BY_ALGORITHM: Computed<3> = Computed::group(
+    [
+        declare("tollgate_algorithm_hits_total", "Hits decided by rules of the algorithm."),
+        declare("tollgate_algorithm_over_limit_total", "Hits over limits of the algorithm."),
+        declare(
+            "tollgate_algorithm_degraded_total",
+            "Hits of limits of the algorithm that were decided without the store (degraded mode).",
+        ),
+    ],
+    |[hits, over_limit, degraded], page| {
+        for (declared, kind) in [(hits, HITS_AT), (over_limit, OVER_LIMIT_AT), (degraded, DEGRADED_AT)] {
+            page.begin(declared);
+            for (algorithm, sums) in Algorithm::ALL.iter().zip(&*SUMS) {
+                let sum = sums.get(kind).map_or(0, |sum| sum.load(Ordering::Relaxed));
+                page.sample(declared, &[algorithm.name()], sum);
+            }
+        }
+    },
+);
+
+/// Indexes of counters of a series.
+const HITS_AT: usize = 0;
+const OVER_LIMIT_AT: usize = 3;
+const DEGRADED_AT: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counters_of_a_series_are_those_of_the_metrics() {
+        assert_eq!(
+            [HITS_AT, OVER_LIMIT_AT, DEGRADED_AT].map(|at| RULE_KINDS[at]),
+            ["total_hits", "over_limit", "degraded"]
+        );
+    }
+
+    #[test]
+    fn each_algorithm_has_sums_of_its_own_and_reservations_are_a_fixed_window() {
+        let indexes = Algorithm::ALL.map(algorithm_index);
+        assert_eq!(indexes, [0, 1, 2, 3, 4]);
+        assert_eq!(algorithm_index(Algorithm::Budget), algorithm_index(Algorithm::FixedWindow));
+    }
 }

@@ -72,7 +72,7 @@ static COMPARED: SeriesByRule<COUNTS> = SeriesByRule::new(MAX_RULES);
 
 /// Counters of the rules of one version, by their index; each is made when it is first used.
 #[derive(Debug, Default)]
-pub(super) struct RolloutCounters(Vec<RuleRollout>);
+pub(crate) struct RolloutCounters(Vec<RuleRollout>);
 
 #[derive(Debug, Default)]
 struct RuleRollout {
@@ -123,7 +123,7 @@ impl RolloutCounters {
     }
 
     /// Counts a decision of a rule and its candidate.
-    pub(super) fn compared(&self, domain: &Domain, rule: &Rule, outcome: Outcome, hits: u64) {
+    pub(crate) fn compared(&self, domain: &Domain, rule: &Rule, outcome: Outcome, hits: u64) {
         let Some(of_rule) = self.0.get(rule.index().as_usize()) else { return };
         let counters = of_rule.outcomes.get_or_init(|| COMPARED.of(&domain.name, &rule.path()).counters());
         let mut counts = [0; COUNTS];

@@ -27,15 +27,9 @@ fn call(charging: Charging, hits: Hits, admitted: bool) -> (TagRequest, Verdicts
     let check = Check { veto: Veto::Alone, ..Check::own(record, policy, hits) };
     let verdict = Verdict {
         admitted,
-        remaining: 0,
         reset_after: Duration::ZERO,
-        retry_after: Duration::ZERO,
         used: 1,
-        decaying: 0,
-        held: 0,
-        over: 0,
-        decided_at: Timestamp::from_micros(1),
-        ban: None,
+        ..Verdict::empty(Timestamp::from_micros(1))
     };
     (TagRequest::new(charging, CellKey::global("d", record), check), Verdicts::from_iter([(0, verdict)]))
 }

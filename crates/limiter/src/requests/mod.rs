@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use tollgate_core::{
     RecordId, SyncMode,
     algorithm::{Algorithm, Charging, Policy},
+    ban::{BanCheck, BanEffect, BanMode},
     clock::Clock,
     descriptor::{Descriptor, Entry, Hits},
     lease::LeaseId,
@@ -20,7 +21,7 @@ use tollgate_store::{
 };
 
 use super::{
-    Match, Matches, Modes, OwnShares, bans, candidates::marked, extra_limits::ExtraLimits, leases,
+    Match, Matches, Modes, OwnShares, candidates::marked, extra_limits::ExtraLimits, leases,
     matched::CounterMatch,
 };
 
@@ -61,7 +62,7 @@ pub(super) fn requests(
             Charging::AllOrNone => SyncMode::Strict,
         };
         // Neither do its bans.
-        let ban = rule.and_then(|rule| bans::check_of(rule, matched.is_shadow(), modes));
+        let ban = rule.and_then(|rule| ban_check(rule, matched.is_shadow(), modes));
         let check = Check { descriptor: at, record, policy, hits, veto, sync, ban, share };
         if charging == Charging::Independent && matched.is_of_several() {
             push_to_rule(&mut calls, &mut calls_of_rules, limits.origin(at), key, check);
@@ -128,10 +129,7 @@ impl<'r> Counted<'r> {
 
 /// Charging of the request: all or none where it reserves hits, so that a denied request holds none.
 fn charging(domain: &Domain, matches: &Matches<'_>, lease: Option<LeaseId>) -> Charging {
-    match lease.is_some() && matches.iter().any(Match::reserves) {
-        true => Charging::AllOrNone,
-        false => domain.charging,
-    }
+    if lease.is_some() && matches.iter().any(Match::reserves) { Charging::AllOrNone } else { domain.charging }
 }
 
 /// The index of the call of each descriptor with several limits.
@@ -189,6 +187,14 @@ fn settle_quotas(calls: &mut Requests, matches: &Matches<'_>) {
     checks.filter(|check| is_quota(check)).for_each(|check| check.veto = veto);
 }
 
+/// The ban that the decision on a rule's counter applies: only watched where the rule does not deny by itself.
+fn ban_check(rule: &Rule, is_shadow: bool, modes: Modes) -> Option<BanCheck> {
+    let policy = rule.ban?;
+    let denies = policy.mode() == BanMode::Enforce && !is_shadow && !modes.shadow && !modes.quota;
+    let effect = if denies { BanEffect::Enforce } else { BanEffect::Watch };
+    Some(BanCheck { policy, effect })
+}
+
 /// Makes a charge of a limit with an overdraft one that counts in full.
 const fn overdrawn(hits: Hits, is_overdraft: bool) -> Hits {
     match hits {
@@ -218,9 +224,10 @@ pub fn cell_of(domain: &Domain, rule: &Rule, entries: &[Entry<'_>]) -> CellKey {
     if rule.scope == Scope::Primary {
         shared = shared.at_primary(&domain.name);
     }
-    match rule.algorithm().is_some_and(Algorithm::has_own_key) {
-        true => shared.dedicated(rule.record_id()),
-        false => shared,
+    if rule.algorithm().is_some_and(Algorithm::has_own_key) {
+        shared.dedicated(rule.record_id())
+    } else {
+        shared
     }
 }
 

@@ -125,12 +125,13 @@ impl SamplingRate {
             1 => hits,
             stride => {
                 // Most calls have one hit, which needs no division.
-                let (whole, rest) = match hits < stride {
-                    true => (0, hits),
-                    false => (
+                let (whole, rest) = if hits < stride {
+                    (0, hits)
+                } else {
+                    (
                         hits.checked_div(stride).unwrap_or_default(),
                         hits.checked_rem(stride).unwrap_or_default(),
-                    ),
+                    )
                 };
                 let is_picked = random.u64(..stride) < rest;
                 stride.saturating_mul(whole.saturating_add(u64::from(is_picked)))

@@ -90,10 +90,7 @@ impl Summary {
         let mut counted: Vec<_> = self.counters.values().map(own).collect();
         let rest = self.total.saturating_sub(counted.iter().fold(0, |sum, hits| sum.saturating_add(*hits)));
         let middle = counted.len() / 2;
-        let heaviest_light = match middle < counted.len() {
-            true => *counted.select_nth_unstable(middle).1,
-            false => 0,
-        };
+        let heaviest_light = if middle < counted.len() { *counted.select_nth_unstable(middle).1 } else { 0 };
         let light = counted.iter().filter(|hits| **hits <= heaviest_light).count() as u64;
         let part = rest.checked_div(light).unwrap_or_default();
         self.counters.iter().map(move |(key, known)| {

@@ -24,10 +24,10 @@ use tollgate_metrics::{
 use tollgate_rules::{Companion, Domain, List, Rule, Rules};
 
 use super::{
-    algorithms::{self, ALGORITHMS},
+    ALGORITHMS, algorithm_index, algorithm_sums,
     by_rule::{self, CountersByRule},
     lists::ListCounters,
-    rollout::{Outcome, RolloutCounters},
+    rollout::RolloutCounters,
 };
 use crate::decision::{Limited, Shed};
 
@@ -88,7 +88,7 @@ pub struct RuleCounters {
     with_values: usize,
     domains: Vec<OfDomain>,
     pub(super) bans: CountersByRule<4>,
-    pub(super) rollouts: RolloutCounters,
+    pub(crate) rollouts: RolloutCounters,
     pub(super) shares: CountersByRule<1>,
 }
 
@@ -166,11 +166,6 @@ impl RuleCounters {
         }
     }
 
-    /// Counts the decision of a rule and its candidate.
-    pub(crate) fn compared(&self, domain: &Domain, rule: &Rule, outcome: Outcome, hits: u64) {
-        self.rollouts.compared(domain, rule, outcome, hits);
-    }
-
     /// Counts the decision of a rule that sheds.
     pub(crate) fn shedding(&self, domain: &Domain, shed: &Shed<'_>, hits: u64) {
         let Some(counters) = self.of(shed.rule) else { return };
@@ -206,7 +201,7 @@ impl OfRule {
     fn of(&self, rule: &Rule) -> &OfAlgorithm {
         let algorithm = rule.algorithm().filter(|_| rule.is_override());
         let overriding = || self.overriding.get_or_init(Box::default);
-        algorithm.and_then(|algorithm| overriding().get(algorithms::index(algorithm))).unwrap_or(&self.stated)
+        algorithm.and_then(|algorithm| overriding().get(algorithm_index(algorithm))).unwrap_or(&self.stated)
     }
 }
 
@@ -299,7 +294,7 @@ impl PathCounters {
 
 /// Counters that are published to a series, and to the sums of its algorithm if the rule has one.
 fn counters(series: &Series, algorithm: Option<Algorithm>) -> Arc<Striped<KINDS>> {
-    match algorithm.and_then(algorithms::sums) {
+    match algorithm.and_then(algorithm_sums) {
         Some(sums) => series.counters_in(sums),
         None => series.counters(),
     }

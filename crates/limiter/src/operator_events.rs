@@ -1,9 +1,9 @@
-//! Thresholds of limits that were reached, of which operators are notified.
+//! Events of decisions that operators are notified of: bans that begin, and thresholds of limits that are reached.
 //!
-//! A counter above a threshold is reported by whichever instance decides on it first, not only by the one whose charge
-//! crossed the threshold: so a crossing is noticed though it was part of a batch or of a lease, or though the instance
-//! that made it stopped. Each process reports a threshold of a window once, as far as it remembers; the log of events
-//! keeps one of all reports.
+//! Bans are shown only: the counters' own records decide. A counter above a threshold is reported by whichever instance
+//! decides on it first, not only by the one whose charge crossed the threshold: so a crossing is noticed though it was part
+//! of a batch or of a lease, or though the instance that made it stopped. Each process reports a threshold of a window once,
+//! as far as it remembers; the log of events keeps one of all reports.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -12,17 +12,104 @@ use std::{
 
 use foldhash::quality::RandomState;
 use parking_lot::Mutex;
-use tollgate_core::{CountedKey, algorithm::Policy, descriptor::Descriptor, quota::Quota};
+use tollgate_core::{
+    CountedKey,
+    algorithm::Policy,
+    ban::Ban,
+    descriptor::{Descriptor, Entry},
+    quota::Quota,
+};
 use tollgate_rules::{Domain, Rule};
 
-use super::Match;
 use crate::{
+    Match,
     decision::{Limited, Status},
     talkers::key,
 };
 
+/// Maximum number of begun bans that wait to be taken.
+const MAX_WAITING_BANS: usize = 1_024;
+
+/// Maximum length of the entries of one ban in bytes.
+const MAX_ENTRY_BYTES: usize = 4_096;
+
+/// A ban that began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BegunBan {
+    /// The domain of the rule.
+    pub domain: Box<str>,
+    /// The rule's path.
+    pub rule: Box<str>,
+    /// Entries of the descriptor, which identify the counter: keys and values.
+    pub entries: Box<[(Box<str>, Box<str>)]>,
+    /// The ban; whether it is enforced.
+    pub ban: Ban,
+    /// Whether the client is to be listed until its end.
+    pub is_listed: bool,
+}
+
+/// Bans that began in this process, oldest first, until they are taken. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct BegunBans {
+    waiting: Arc<Mutex<WaitingBans>>,
+}
+
+#[derive(Debug, Default)]
+struct WaitingBans {
+    bans: VecDeque<BegunBan>,
+    dropped: u64,
+}
+
+impl BegunBans {
+    /// Takes up to `max` of the bans, oldest first.
+    pub fn take(&self, max: usize) -> Vec<BegunBan> {
+        let mut waiting = self.waiting.lock();
+        let count = max.min(waiting.bans.len());
+        waiting.bans.drain(..count).collect()
+    }
+
+    /// Number of bans that were not recorded since the start, because too many waited or their entries were too long.
+    pub fn dropped(&self) -> u64 {
+        self.waiting.lock().dropped
+    }
+
+    /// Records the bans that began with a decision.
+    pub(super) fn record(
+        &self,
+        domain: &Domain,
+        descriptors: &[Descriptor<'_>],
+        matches: &[Match<'_>],
+        statuses: &[Status<'_>],
+    ) {
+        for ((descriptor, matched), status) in descriptors.iter().zip(matches).zip(statuses) {
+            let ban = status.limited().and_then(|limited| limited.verdict.ban).filter(|ban| ban.is_new);
+            if let (Some(ban), Match::Rule { rule, depth, .. }) = (ban, matched) {
+                let entries = descriptor.entries.get(..*depth).unwrap_or_default();
+                self.push(domain, rule, entries, ban);
+            }
+        }
+    }
+
+    fn push(&self, domain: &Domain, rule: &Rule, entries: &[Entry<'_>], ban: Ban) {
+        let bytes: usize =
+            entries.iter().map(|entry| entry.key.len().saturating_add(entry.value.len())).sum();
+        let mut waiting = self.waiting.lock();
+        if waiting.bans.len() >= MAX_WAITING_BANS || bytes > MAX_ENTRY_BYTES {
+            waiting.dropped = waiting.dropped.saturating_add(1);
+            return;
+        }
+        waiting.bans.push_back(BegunBan {
+            domain: (*domain.name).into(),
+            rule: rule.path().into(),
+            entries: entries.iter().map(|entry| (entry.key.into(), entry.value.into())).collect(),
+            ban,
+            is_listed: ban.is_enforced && rule.ban.is_some_and(|policy| policy.lists(ban.level.get())),
+        });
+    }
+}
+
 /// Maximum number of reached thresholds that wait to be taken. Further ones are reported with later hits.
-const MAX_WAITING: usize = 1_024;
+const MAX_WAITING_THRESHOLDS: usize = 1_024;
 
 /// Parts of the memory of windows, each with a lock of its own.
 const SHARDS: usize = 16;
@@ -129,7 +216,7 @@ impl ReachedThresholds {
         };
         let new = reached.get(reported..).unwrap_or_default();
         let mut waiting = self.0.waiting.lock();
-        if new.is_empty() || waiting.len().saturating_add(new.len()) > MAX_WAITING {
+        if new.is_empty() || waiting.len().saturating_add(new.len()) > MAX_WAITING_THRESHOLDS {
             return;
         }
         waiting.extend(new.iter().map(|percent| ReachedThreshold {
@@ -195,15 +282,9 @@ descriptors:
         let Limit::Quota { quota, policy } = rule.limit else { panic!("unlimited") };
         let verdict = Verdict {
             admitted: used <= 200,
-            remaining: 0,
             reset_after: Duration::from_secs(1),
-            retry_after: Duration::ZERO,
             used,
-            over: 0,
-            decided_at: Timestamp::from_micros(second * 1_000_000),
-            ban: None,
-            decaying: 0,
-            held: 0,
+            ..Verdict::empty(Timestamp::from_micros(second * 1_000_000))
         };
         let limited = Limited {
             rule: Some(rule),
@@ -260,13 +341,13 @@ descriptors:
     #[test]
     fn what_finds_no_room_is_reported_by_a_later_hit_and_memory_is_bounded() {
         let reached = ReachedThresholds::default();
-        for user in 0..MAX_WAITING + 5 {
+        for user in 0..MAX_WAITING_THRESHOLDS + 5 {
             decide(&reached, "user", &user.to_string(), 100, 0, false);
         }
-        assert_eq!(reached.take(usize::MAX).len(), MAX_WAITING);
-        decide(&reached, "user", &(MAX_WAITING + 4).to_string(), 100, 0, false);
+        assert_eq!(reached.take(usize::MAX).len(), MAX_WAITING_THRESHOLDS);
+        decide(&reached, "user", &(MAX_WAITING_THRESHOLDS + 4).to_string(), 100, 0, false);
         assert_eq!(taken(&reached), [(50, 60)]);
         let windows: usize = reached.0.windows.iter().map(|windows| windows.lock().len()).sum();
-        assert_eq!(windows, MAX_WAITING + 1);
+        assert_eq!(windows, MAX_WAITING_THRESHOLDS + 1);
     }
 }
