@@ -85,7 +85,7 @@ impl RedisSettings {
         Ok(match self.clients()? {
             Clients::Standalone(client) => single(Target::Server(client)),
             Clients::Master(template, sentinels) => {
-                single(Target::Master(Box::new(Master::new(*template, sentinels))))
+                single(Target::Master(Box::new(Master::new(*template, *sentinels))))
             }
             Clients::Cluster(template, seeds) => {
                 Topology::Cluster(Cluster::open(*template, seeds, options.clone()))
@@ -115,7 +115,7 @@ impl RedisSettings {
                 let redis = template(sentinels, login, *database, *has_tls)?;
                 let sentinel = template(sentinels, sentinel_login, 0, *has_tls)?;
                 let sentinels = Sentinels::new(master.clone(), sentinel, sentinels.clone());
-                Clients::Master(Box::new(redis), sentinels)
+                Clients::Master(Box::new(redis), Box::new(sentinels))
             }
             RedisUrl::Cluster(cluster) => {
                 let url::Cluster { seeds, login, has_tls } = &**cluster;
@@ -144,7 +144,7 @@ impl RedisSettings {
 pub(super) enum Clients {
     Standalone(Box<Client>),
     /// Of the master that the sentinels name.
-    Master(Box<ConnectTemplate>, Sentinels),
+    Master(Box<ConnectTemplate>, Box<Sentinels>),
     /// Of nodes of a cluster, some of which are listed.
     Cluster(Box<ConnectTemplate>, Vec<Address>),
 }

@@ -20,7 +20,7 @@ use super::{
     RequestOptions, SharedQueue,
     across_slots::{self, AcrossSlots, Command},
     breaker::{Breaker, BreakerEvent, OpenCause},
-    pending_request::PendingRequest,
+    pending_request::{BoxedRequest, PendingRequest},
     responses::{Batch, InFlight, Response},
 };
 use crate::{
@@ -64,7 +64,7 @@ pub(super) struct Driver {
     /// Sent writes, oldest first.
     pub(super) in_flight: Vec<InFlight>,
     /// Requests that had no effect because the server lacked the script.
-    pub(super) retries: Vec<Box<PendingRequest>>,
+    pub(super) retries: Vec<BoxedRequest>,
     pub(super) across_slots: AcrossSlots,
     batches_sent: u64,
 }

@@ -14,7 +14,10 @@ use crate::{
     request::TagRequest,
 };
 
-/// A queued or sent request and all callers that made it; boxed, since it is moved several times.
+/// A queued or sent request, boxed since it is moved several times.
+pub(super) type BoxedRequest = Box<PendingRequest>;
+
+/// A request and all callers that made it.
 #[derive(Debug)]
 pub(super) struct PendingRequest {
     pub(super) request: TagRequest,

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 use super::{
     across_slots::Command,
     driver::{Driver, run},
-    pending_request::PendingRequest,
+    pending_request::{BoxedRequest, PendingRequest},
 };
 use crate::{
     key::CellKey,
@@ -144,12 +144,7 @@ impl Driver {
 
     /// Fails the requests of a command that the server refused, or retries them if it lacked the script or has another time.
     /// If loading the script failed, that error is the reason.
-    fn command_failed(
-        &mut self,
-        pending: Vec<Box<PendingRequest>>,
-        error: RedisError,
-        reason: Option<&RedisError>,
-    ) {
+    fn command_failed(&mut self, pending: Vec<BoxedRequest>, error: RedisError, reason: Option<&RedisError>) {
         let is_outside_windows = self.options.store_clock.correct(&error);
         let (error, may_repeat) = match (SendError::Failed(error), reason) {
             (error, Some(reason)) if error.is_unknown_script() => (SendError::Failed(reason.clone()), false),
@@ -170,12 +165,7 @@ impl Driver {
 
     /// Fails the requests of a command on several slots that the server refused. Those that another node decides, or that a
     /// command on one slot may decide, are sent again by their callers.
-    fn slots_failed(
-        &mut self,
-        pending: Vec<Box<PendingRequest>>,
-        error: RedisError,
-        reason: Option<&RedisError>,
-    ) {
+    fn slots_failed(&mut self, pending: Vec<BoxedRequest>, error: RedisError, reason: Option<&RedisError>) {
         let is_unknown = SendError::Failed(error.clone()).is_unknown_script();
         let is_unreached = script::is_unreached(&error) || error::is_demoted(&error);
         if !is_unknown && is_unreached {

@@ -15,7 +15,7 @@ use ::redis::{Pipeline, Value};
 use tokio::time::Instant;
 use tollgate_core::{RecordId, algorithm::Algorithm};
 
-use super::pending_request::PendingRequest;
+use super::pending_request::{BoxedRequest, PendingRequest};
 use crate::{
     after,
     key::CellKey,
@@ -90,7 +90,7 @@ enum Permission {
 #[derive(Debug)]
 pub(super) struct Command {
     pub(super) keys: CommandKeys,
-    pub(super) pending: Vec<Box<PendingRequest>>,
+    pub(super) pending: Vec<BoxedRequest>,
 }
 
 impl AcrossSlots {
@@ -122,11 +122,7 @@ impl AcrossSlots {
     }
 
     /// Two keys of different slots to probe, if the server is to be probed.
-    pub(super) fn keys_to_probe(
-        &mut self,
-        pending: &[Box<PendingRequest>],
-        now: Instant,
-    ) -> Option<[CellKey; 2]> {
+    pub(super) fn keys_to_probe(&mut self, pending: &[BoxedRequest], now: Instant) -> Option<[CellKey; 2]> {
         if !self.is_due(now) {
             return None;
         }
@@ -198,7 +194,7 @@ impl AcrossSlots {
     /// Distributes calls over commands: those of a command are decided by the same clock. In commands of several, calls with
     /// the same checks follow each other, since the script reads the checks of such calls once; otherwise calls keep their
     /// order.
-    pub(super) fn split(&mut self, mut pending: Vec<Box<PendingRequest>>, now: Instant) -> Vec<Command> {
+    pub(super) fn split(&mut self, mut pending: Vec<BoxedRequest>, now: Instant) -> Vec<Command> {
         self.apart.retain(|(_, until)| *until > now);
         let (keys, max_calls) = match self.permission {
             Permission::Unneeded => (CommandKeys::NoSlots, MAX_CALLS),

@@ -27,12 +27,12 @@ fn request(value: &str) -> TagRequest {
     TagRequest::new(Charging::Independent, CellKey::open("d", [Entry { key: "k", value }].into_iter()), check)
 }
 
-fn pending_with(value: &str, clock: ScriptClock) -> Box<PendingRequest> {
+fn pending_with(value: &str, clock: ScriptClock) -> BoxedRequest {
     let (sender, _) = oneshot::channel();
     Box::new(PendingRequest::new(request(value), clock, Waiter::new(sender, Instant::now()), None))
 }
 
-fn several(count: usize) -> Vec<Box<PendingRequest>> {
+fn several(count: usize) -> Vec<BoxedRequest> {
     (0..count).map(|number| pending_with(&number.to_string(), ScriptClock::Server)).collect()
 }
 
@@ -103,7 +103,7 @@ fn order(commands: &[Command]) -> Vec<CellKey> {
 }
 
 /// Calls with two kinds of checks in turn, and their keys.
-fn mixed() -> (Vec<Box<PendingRequest>>, Vec<CellKey>) {
+fn mixed() -> (Vec<BoxedRequest>, Vec<CellKey>) {
     let mut mixed = several(6);
     for pending in mixed.iter_mut().step_by(2) {
         pending.request.cells[0].checks[0].record = RecordId::numbered(7, Algorithm::FixedWindow);

@@ -20,7 +20,7 @@ use tollgate_core::{
 
 use super::{
     DecisionResult, Submission,
-    pending_request::{PendingRequest, Waiter},
+    pending_request::{BoxedRequest, PendingRequest, Waiter},
 };
 use crate::{
     redis::error::SendError,
@@ -46,7 +46,7 @@ const MAX_QUEUED_CALLERS: usize = 32_768;
 /// Requests in order of arrival. Identical ones are coalesced.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    queued: VecDeque<Box<PendingRequest>>,
+    queued: VecDeque<BoxedRequest>,
     /// Sequence numbers of requests that can be coalesced, by the hash of the request.
     coalescable: HashTable<u64>,
     /// Sequence number of the first queued request.
@@ -146,7 +146,7 @@ impl Queue {
     }
 
     /// Removes the first requests, up to `max_requests`, without abandoned ones.
-    pub(super) fn take(&mut self, max_requests: usize) -> Vec<Box<PendingRequest>> {
+    pub(super) fn take(&mut self, max_requests: usize) -> Vec<BoxedRequest> {
         let mut taken = Vec::with_capacity(max_requests.min(self.queued.len()));
         while taken.len() < max_requests
             && let Some(mut pending) = self.pop()
@@ -158,7 +158,7 @@ impl Queue {
         taken
     }
 
-    fn pop(&mut self) -> Option<Box<PendingRequest>> {
+    fn pop(&mut self) -> Option<BoxedRequest> {
         let pending = self.queued.pop_front()?;
         let sequence = self.head;
         self.head = sequence.wrapping_add(1);
@@ -237,7 +237,7 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     one.into_iter().chain(other).min()
 }
 
-fn pending_at(queued: &VecDeque<Box<PendingRequest>>, head: u64, sequence: u64) -> Option<&PendingRequest> {
+fn pending_at(queued: &VecDeque<BoxedRequest>, head: u64, sequence: u64) -> Option<&PendingRequest> {
     queued.get(usize::try_from(sequence.wrapping_sub(head)).ok()?).map(|pending| &**pending)
 }
 

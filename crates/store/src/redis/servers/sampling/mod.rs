@@ -120,7 +120,7 @@ impl Samples {
             return None;
         }
         self.next = Some(after(now, SAMPLE_INTERVAL));
-        let is_cpu_only = self.taken % SAMPLES_PER_REPORT > 0;
+        let is_cpu_only = !self.taken.is_multiple_of(SAMPLES_PER_REPORT);
         self.taken = self.taken.wrapping_add(1);
         Some(if is_cpu_only { Due::Cpu } else { Due::Everything })
     }
