@@ -11,24 +11,16 @@
 
 mod addresses;
 mod calendar;
-mod cidr;
 pub mod config;
 mod level;
 mod lists;
-mod notify;
-mod on_store_error;
 mod path;
-mod regex;
-mod rollout;
-mod region_table;
+mod pattern;
 mod rule;
+mod rule_keys;
 mod rule_overrides;
-mod scope;
 mod shedding;
 mod snapshot;
-mod stated_value;
-mod weights;
-mod wildcard;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -43,27 +35,23 @@ use tollgate_core::{
 };
 
 pub use self::{
-    addresses::{CanonicalAddresses, lacks_address},
-    cidr::CidrTable,
+    addresses::{CanonicalAddresses, CidrTable, lacks_address},
+    config::region_table::{RegionEntry, RegionTable},
     level::{Branch, Duplicate, Level, Matcher, Node, join},
     lists::{ALL_NAMES, List, Listing, ListingError, Lists, StatedPair, SwitchMode, Switched, ValueMatch},
-    notify::NotifyThresholds,
-    on_store_error::OnStoreError,
     path::unescaped as unescaped_path,
-    regex::{Regex, RegexError},
-    region_table::{RegionEntry, RegionTable},
-    rollout::{Candidate, Rollout},
+    pattern::{Regex, RegexError, Wildcard},
     rule::{Derived, Limit, LimitPart, MAX_RETRY_AFTER_SPREAD, Rule, RuleIndex, Segment, Value},
+    rule_keys::{
+        Candidate, NotifyThresholds, OnShareExhausted, OnStoreError, Rollout, Scope, StatedValue, TableSize,
+        Weights,
+    },
     rule_overrides::{
         Overridden, OverriddenCounts, OverrideId, OverrideKey, OverrideKeyError, RuleOverride, RuleOverrides,
         UnmatchedOverride,
     },
-    scope::{OnShareExhausted, Scope, TableSize},
     shedding::{Shedding, UTILIZATION_KEY},
     snapshot::{ActiveSet, Companion, OverrideTarget, Snapshot, SnapshotGuard},
-    stated_value::StatedValue,
-    weights::Weights,
-    wildcard::Wildcard,
 };
 
 /// Rules of all domains in one version of the configuration.

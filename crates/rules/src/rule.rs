@@ -11,16 +11,9 @@ use tollgate_core::{
     quota::{Quota, Window},
 };
 
-use super::{
-    level::join,
-    notify::NotifyThresholds,
-    on_store_error::OnStoreError,
-    path,
-    rollout::Rollout,
-    scope::{OnShareExhausted, Scope},
-    shedding::Shedding,
-    stated_value::StatedValue,
-    weights::Weights,
+use super::{level::join, path, shedding::Shedding};
+use crate::rule_keys::{
+    NotifyThresholds, OnShareExhausted, OnStoreError, Rollout, Scope, StatedValue, Weights,
 };
 
 /// Time by which the store's clock may be ahead of this process' for changed rules to know all former counters.

@@ -21,14 +21,7 @@ pub(super) fn file(name: Rc<str>, config: RateLimitConfig, problems: &mut Proble
     let mut converter = Converter { file: &name, problems };
     let domain = converter.text(&config.domain, &Path::Root.key("domain"));
     let descriptors = converter.descriptors(config.descriptors, &Path::Root, 0);
-    RawFile {
-        domain,
-        hash_tag: Field::Absent,
-        atomic: Field::Absent,
-        defaults: RawRateLimit::default(),
-        descriptors,
-        name,
-    }
+    RawFile { domain, descriptors, name, ..RawFile::default() }
 }
 
 struct Converter<'a> {
@@ -64,7 +57,7 @@ impl Converter<'_> {
         path: &Path<'_>,
         level: usize,
     ) -> Box<RawDescriptor> {
-        let mut raw = Box::new(RawDescriptor::new(Position::WHOLE, index));
+        let mut raw = Box::new(RawDescriptor { index, ..RawDescriptor::default() });
         raw.key = self.text(&stated.key, &path.key("key"));
         raw.value = self.text(&stated.value, &path.key("value"));
         raw.shadow_mode = flag(stated.shadow_mode);

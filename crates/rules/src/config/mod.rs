@@ -27,7 +27,7 @@ pub mod problem;
 #[doc(hidden)]
 pub mod raw;
 mod reader;
-mod scalar;
+pub(crate) mod region_table;
 pub mod schema;
 #[cfg(test)]
 mod tests;
@@ -51,7 +51,7 @@ pub use self::{
     fingerprint::Fingerprint,
     layers::{Laid, Overlay, OverlaySlot},
     problem::{Problem, Report, Severity},
-    reader::read_regions,
+    region_table::read_regions,
     vocabulary::{is_of_reference, nearest},
     watch::{Reload, Watcher, load_finished},
 };

@@ -1,16 +1,26 @@
-//! Configuration as written: the shape of a file without its meaning.
+//! Configuration as written: the shape of a file without its meaning, and all keys of the language.
 //!
 //! [`reader`](super::reader) fills these types from YAML, and [`compile`](super::compile) compiles them to rules.
 
 use std::rc::Rc;
 
-use tollgate_core::EnforcedShare;
+use tollgate_core::{
+    EnforcedShare, SyncMode,
+    algorithm::{Algorithm, Unsettled},
+    ban::BanMode,
+};
 
 use super::{
     problem::Path,
-    reader::{ReadValue as _, Reader},
+    reader::{KeyValue, Reader},
+    vocabulary::{
+        Key, Language, Mapping, Presence, Section,
+        Shape::{Duration, RequiredText, Unit, Words},
+        keys, words,
+    },
     yaml::{Node, Position},
 };
+use crate::{OnShareExhausted, OnStoreError, Scope};
 
 /// Value of an optional key.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +44,33 @@ pub struct Stated<T> {
 impl<T> Field<T> {
     /// The value with its position, if it is valid.
     pub const fn stated(&self) -> Option<&Stated<T>> {
+        match self {
+            Self::Stated(stated) => Some(stated),
+            Self::Absent | Self::Invalid => None,
+        }
+    }
+
+    /// The position of the value, if it is valid.
+    pub fn at(&self) -> Option<Position> {
+        self.stated().map(|stated| stated.at)
+    }
+
+    /// The value if the key has one; the outer `None` if it is invalid, and was reported.
+    pub const fn valid(&self) -> Option<Option<&Stated<T>>> {
+        match self {
+            Self::Absent => Some(None),
+            Self::Invalid => None,
+            Self::Stated(stated) => Some(Some(stated)),
+        }
+    }
+
+    /// The value as `read` has it, or the default; `None` if it is invalid.
+    pub fn read_or<U>(&self, default: U, read: impl FnOnce(&Stated<T>) -> Option<U>) -> Option<U> {
+        self.valid()?.map_or(Some(default), read)
+    }
+
+    /// The value with its position, if it is valid.
+    pub fn into_stated(self) -> Option<Stated<T>> {
         match self {
             Self::Stated(stated) => Some(stated),
             Self::Absent | Self::Invalid => None,
@@ -69,165 +106,144 @@ impl Field<Rc<str>> {
     }
 }
 
-/// A configuration file.
-#[derive(Debug)]
-pub struct RawFile {
-    /// The name, relative to the configuration's directory.
-    pub name: Rc<str>,
-    pub domain: Field<Rc<str>>,
-    pub hash_tag: Field<Vec<Stated<Rc<str>>>>,
-    pub atomic: Field<bool>,
-    pub defaults: RawRateLimit,
-    pub descriptors: RawDescriptors,
+keys! {
+    /// A configuration file.
+    #[derive(Clone, Debug, Default)]
+    pub struct RawFile in File {
+        {
+            /// The name, relative to the configuration's directory.
+            pub name: Rc<str>,
+        }
+
+        /// Domain of the requests that the file applies to.
+        Reference domain: Field<Rc<str>> as RequiredText;
+        /// Descriptors, or those of the next entry.
+        Reference descriptors: RawDescriptors;
+        /// Keys of the limits of this file that do not state them.
+        Extension defaults: RawRateLimit;
+        /// Keys whose entries share a shard of Redis Cluster.
+        Extension hash_tag: Field<Vec<Stated<Rc<str>>>>;
+        /// Whether a request is charged to all of its limits or to none.
+        Extension atomic: Field<bool>;
+    }
 }
 
 /// The list under `descriptors`. Each is freed as soon as it is compiled, unlike an element in the memory of a list.
 #[allow(clippy::vec_box)]
 pub type RawDescriptors = Vec<Box<RawDescriptor>>;
 
-/// An element of `descriptors`.
-#[derive(Debug)]
-pub struct RawDescriptor {
-    /// The position of its beginning.
-    pub at: Position,
-    /// The index in the file's list, in which invalid elements count too.
-    pub index: usize,
-    pub key: Field<Rc<str>>,
-    pub value: Field<Rc<str>>,
-    pub regex: Field<Rc<str>>,
-    pub cidr: Field<Rc<str>>,
-    pub rate_limit: Field<RawRateLimit>,
-    pub rate_limits: Field<Vec<RawLimit>>,
-    pub load_shedding: Field<RawShedding>,
-    pub descriptors: RawDescriptors,
-    pub shadow_mode: Field<bool>,
-    pub quota_mode: Field<bool>,
-    pub detailed_metric: Field<bool>,
-    pub value_to_metric: Field<bool>,
-    pub share_threshold: Field<bool>,
-    pub metadata: Field<Node>,
-    pub weight: Field<Node>,
+keys! {
+    /// An element of `descriptors`.
+    #[derive(Clone, Debug, Default)]
+    pub struct RawDescriptor in Descriptor {
+        {
+            /// The position of its beginning.
+            pub at: Position,
+            /// The index in the file's list, in which invalid elements count too.
+            pub index: usize,
+        }
+
+        /// Key of a descriptor's entry; `*` at its end matches any rest.
+        Reference key: Field<Rc<str>> as RequiredText;
+        /// Value of the entry, or a pattern with `*`. Without it, each value has a counter of its own.
+        Reference value: Field<Rc<str>>;
+        /// Regular expression that the whole value matches.
+        Extension regex: Field<Rc<str>>;
+        /// Range of addresses that contains the value, such as 10.0.0.0/8.
+        Extension cidr: Field<Rc<str>>;
+        /// Limit of requests with this descriptor.
+        Reference rate_limit: Field<RawRateLimit>;
+        /// Several limits of requests with this descriptor: all are charged, or none.
+        Extension rate_limits: Field<Vec<RawLimit>>;
+        /// Descriptors, or those of the next entry.
+        Reference descriptors: RawDescriptors;
+        /// Whether the limit is counted but denies nothing.
+        Reference shadow_mode: Field<bool>;
+        /// Whether requests pass as long as any of the quotas has some left.
+        Reference quota_mode: Field<bool>;
+        /// Whether metrics have the value of each key of the descriptor.
+        Reference detailed_metric: Field<bool>;
+        /// Whether metrics have the value of this key.
+        Reference value_to_metric: Field<bool>;
+        /// Whether all values that match the pattern share a counter.
+        Reference share_threshold: Field<bool>;
+        /// Metadata of responses that this descriptor decides.
+        Reference metadata: Field<Node>;
+        /// Hits that a hit of a value counts as, by value.
+        Extension weight: Field<Node>;
+        /// Sheds load of a service by the utilization that it reports.
+        Extension load_shedding: Field<RawShedding>;
+    }
 }
 
 impl RawDescriptor {
-    pub const fn new(at: Position, index: usize) -> Self {
-        Self {
-            at,
-            index,
-            key: Field::Absent,
-            value: Field::Absent,
-            regex: Field::Absent,
-            cidr: Field::Absent,
-            rate_limit: Field::Absent,
-            rate_limits: Field::Absent,
-            load_shedding: Field::Absent,
-            descriptors: Vec::new(),
-            shadow_mode: Field::Absent,
-            quota_mode: Field::Absent,
-            detailed_metric: Field::Absent,
-            value_to_metric: Field::Absent,
-            share_threshold: Field::Absent,
-            metadata: Field::Absent,
-            weight: Field::Absent,
-        }
-    }
-
     /// Whether it has a limit, or several.
     pub(super) const fn is_limited(&self) -> bool {
         self.rate_limit.is_present() || self.rate_limits.is_present()
     }
-
-    /// The flags, with their keys, and whether each needs a limit in the same descriptor.
-    pub(super) const fn flags(&self) -> [(&'static str, &Field<bool>, bool); 5] {
-        [
-            ("shadow_mode", &self.shadow_mode, true),
-            ("quota_mode", &self.quota_mode, true),
-            ("detailed_metric", &self.detailed_metric, true),
-            ("value_to_metric", &self.value_to_metric, false),
-            ("share_threshold", &self.share_threshold, false),
-        ]
-    }
-
-    /// The flags in the same order.
-    pub(super) const fn flags_mut(&mut self) -> [&mut Field<bool>; 5] {
-        [
-            &mut self.shadow_mode,
-            &mut self.quota_mode,
-            &mut self.detailed_metric,
-            &mut self.value_to_metric,
-            &mut self.share_threshold,
-        ]
-    }
 }
 
-/// Defines [`RawRateLimit`] from its keys with a single value, each of which is read by its type.
-macro_rules! raw_rate_limit {
-    ($($key:ident: $value:ty,)*) => {
-        /// The mapping under `rate_limit`, or the one under `defaults`.
-        #[derive(Clone, Debug, Default)]
-        pub struct RawRateLimit {
-            $(pub $key: Field<$value>,)*
-            pub replaces: Vec<RawReplaces>,
-        }
-
-        impl RawRateLimit {
-            /// Reads the value of a key; others than those with a single value are ignored.
-            pub(super) fn read_key(&mut self, key: &str, value: &Node, path: &Path<'_>, reader: &mut Reader<'_>) {
-                match key {
-                    $(stringify!($key) => self.$key = <$value>::read(value, path, reader),)*
-                    _ => {}
-                }
-            }
-
-            /// Fills each absent key that `takes` accepts with the value of `base`.
-            pub(super) fn fill(&mut self, base: &Self, takes: impl Fn(&'static str) -> bool) {
-                $(if !self.$key.is_present() && takes(stringify!($key)) {
-                    self.$key = base.$key.clone();
-                })*
-                if self.replaces.is_empty() && takes("replaces") {
-                    self.replaces.clone_from(&base.replaces);
-                }
-            }
-
-            /// Keys with a valid single value, with their positions.
-            pub(super) fn stated_keys(&self) -> impl Iterator<Item = (&'static str, Position)> {
-                let positions = [
-                    $((stringify!($key), self.$key.stated().map(|stated| stated.at)),)*
-                ];
-                positions.into_iter().filter_map(|(key, at)| Some((key, at?)))
-            }
-        }
-    };
-}
-
-raw_rate_limit! {
-    inherit: RawInherit,
-    unit: Rc<str>,
-    unit_multiplier: u32,
-    window: Rc<str>,
-    timezone: Rc<str>,
-    anchor: Rc<str>,
-    requests_per_unit: u64,
-    unlimited: bool,
-    algorithm: Rc<str>,
-    burst: u32,
-    min_interval: Rc<str>,
-    lease_ttl: Rc<str>,
-    overdraft: bool,
-    max_debt: u32,
-    carry: RawCarry,
-    reserve: RawReserve,
-    sync: Rc<str>,
-    scope: Rc<str>,
-    on_share_exhausted: Rc<str>,
-    on_store_error: Rc<str>,
-    degraded_limit: u32,
-    ban: RawBan,
-    notify: RawThresholds,
-    enforce_percent: EnforcedShare,
-    candidate: RawCandidate,
-    retry_after_spread: Rc<str>,
-    name: Rc<str>,
+keys! {
+    /// The mapping under `rate_limit`, or the one under `defaults` or `candidate`.
+    #[derive(Clone, Debug, Default)]
+    pub struct RawRateLimit in RateLimit {
+        /// Window of the limit; several of them by `unit_multiplier`.
+        Reference unit: Field<Rc<str>> as Unit, Defaults, Candidate;
+        /// Requests admitted in a window.
+        Reference requests_per_unit: Field<u64>, Defaults, Candidate;
+        /// Whether requests pass without being counted.
+        Reference unlimited: Field<bool>;
+        /// Name of the limit, by which others replace it.
+        Reference name: Field<Rc<str>>;
+        /// Limits that do not apply to a request where this one does.
+        Reference replaces: Vec<RawReplaces>;
+        /// Algorithm of the limit; a fixed window by default.
+        Extension algorithm: Field<Rc<str>> as Words(words::<Algorithm>), Defaults, Candidate;
+        /// Capacity of a token bucket, or its burst beyond the rate.
+        Extension burst: Field<u32>, Defaults, Candidate;
+        /// Least time between two requests of a sliding window log.
+        Extension min_interval: Field<Rc<str>>, Defaults, Candidate;
+        /// Time after which a permit of a concurrency limit expires.
+        Extension lease_ttl: Field<Rc<str>>, Defaults;
+        /// Whether a request may exceed what is left, which later ones make up for.
+        Extension overdraft: Field<bool>, Defaults, Candidate;
+        /// Hits by which an overdraft may exceed the limit.
+        Extension max_debt: Field<u32>, Defaults, Candidate;
+        #[doc = "What the next window gets of this one: its overdraft, a share of its unused hits."]
+        Extension carry: Field<RawCarry>, Defaults, Candidate;
+        /// Reserves hits until the response shows how many were used.
+        Extension reserve: Field<RawReserve>;
+        /// Window of the limit, in place of `unit`, such as 30s or 1h30m.
+        Extension window: Field<Rc<str>> as Duration, Defaults, Candidate;
+        /// Number of units in a window.
+        Extension unit_multiplier: Field<u32>, Defaults, Candidate;
+        /// Time zone of a window that follows the calendar, such as Europe/Berlin.
+        Extension timezone: Field<Rc<str>>, Candidate;
+        /// Day on which a window of a calendar begins: of the month, of the week, or of the year.
+        Extension anchor: Field<Rc<str>>, Candidate;
+        /// Whether instances lease parts of the limit in place of a call per request.
+        Extension sync: Field<Rc<str>> as Words(words::<SyncMode>), Defaults;
+        /// Whether regions share the limit.
+        Extension scope: Field<Rc<str>> as Words(words::<Scope>), Defaults;
+        /// Decision of a hit that the region's share denies: `deny`, or `wait` for a loan from other regions.
+        Extension on_share_exhausted: Field<Rc<str>> as Words(words::<OnShareExhausted>), Defaults;
+        /// Decision while Redis does not respond.
+        Extension on_store_error: Field<Rc<str>> as Words(words::<OnStoreError>), Defaults;
+        /// Requests per window and instance while Redis does not respond.
+        Extension degraded_limit: Field<u32>;
+        /// Takes absent keys from the nearest limit above (true), or from the limit with this name.
+        Extension inherit: Field<RawInherit>;
+        /// Ban of a client that continues while it is denied.
+        Extension ban: Field<RawBan>;
+        /// Shares of the limit of whose use operators are notified.
+        Extension notify: Field<RawThresholds>;
+        /// Part of the keys that the limit is enforced for; others are shadowed.
+        Extension enforce_percent: Field<EnforcedShare>;
+        /// Another limit, counted beside this one and compared with it.
+        Extension candidate: Field<RawCandidate>;
+        /// Longest random time that is added to `Retry-After`.
+        Extension retry_after_spread: Field<Rc<str>> as Duration, Defaults;
+    }
 }
 
 /// The limit whose keys a limit takes.
@@ -258,54 +274,93 @@ pub struct RawCandidate(pub Box<Stated<RawRateLimit>>);
 pub struct RawThresholds(pub Vec<u16>);
 
 /// The value of `carry`: whether it has a debt, or the mapping.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawCarry {
     pub debt: bool,
     /// The share of unused hits, in percent.
     pub unused: u8,
 }
 
-/// The mapping under `load_shedding`.
-#[derive(Clone, Debug, Default)]
-pub struct RawShedding {
-    pub target: Field<Ratio>,
-    pub half_life: Field<Rc<str>>,
-    pub floor: Field<Ratio>,
-    pub priority_key: Field<Rc<str>>,
-    pub stale_after: Field<Rc<str>>,
+keys! {
+    /// The mapping under `carry`.
+    #[derive(Debug, Default)]
+    pub struct RawCarryKeys in Carry {
+        /// Whether an overdraft is carried to the next window.
+        Extension debt: Field<bool>;
+        /// Share of the unused hits that raises the next window.
+        Extension unused: Field<u8>;
+    }
+}
+
+keys! {
+    /// The mapping under `load_shedding`.
+    #[derive(Clone, Debug, Default)]
+    pub struct RawShedding in LoadShedding {
+        /// Utilization to aim at, such as 80%.
+        Extension target: Field<Ratio>;
+        /// Time in which the weight of a report halves.
+        Extension half_life: Field<Rc<str>> as Duration;
+        /// Least part of requests that pass.
+        Extension floor: Field<Ratio>;
+        /// Key whose value is the priority of a request.
+        Extension priority_key: Field<Rc<str>>;
+        /// Time after which a report does not count.
+        Extension stale_after: Field<Rc<str>> as Duration;
+    }
 }
 
 /// A part of a whole, as a number or a percentage.
 #[derive(Clone, Copy, Debug)]
 pub struct Ratio(pub f64);
 
-/// The mapping under `reserve`.
-#[derive(Clone, Debug, Default)]
-pub struct RawReserve {
-    pub ttl: Field<Rc<str>>,
-    pub unsettled: Field<Rc<str>>,
-    pub add: Field<u32>,
-    pub cap: Field<Ratio>,
+keys! {
+    /// The mapping under `reserve`.
+    #[derive(Clone, Debug, Default)]
+    pub struct RawReserve in Reserve {
+        /// Time after which a reservation that was not settled ends.
+        Extension ttl: Field<Rc<str>> as Duration;
+        /// Effect of a reservation that was not settled: its hits count as used, or return.
+        Extension unsettled: Field<Rc<str>> as Words(words::<Unsettled>);
+        /// Hits that are reserved beyond those of the request.
+        Extension add: Field<u32>;
+        /// Largest part of the limit that one reservation takes.
+        Extension cap: Field<Ratio>;
+    }
 }
 
-/// The mapping under `ban`.
-#[derive(Clone, Debug, Default)]
-pub struct RawBan {
-    pub threshold: Field<u32>,
-    pub interval: Field<Rc<str>>,
-    pub duration: Field<Rc<str>>,
-    pub max_duration: Field<Rc<str>>,
-    pub forgive: Field<Rc<str>>,
-    pub list_after: Field<u32>,
-    pub mode: Field<Rc<str>>,
+keys! {
+    /// The mapping under `ban`.
+    #[derive(Clone, Debug, Default)]
+    pub struct RawBan in Ban {
+        /// Denied requests that lead to a ban.
+        Extension threshold: Field<u32>;
+        /// Time within which they are counted.
+        Extension interval: Field<Rc<str>> as Duration;
+        /// Length of the first ban.
+        Extension duration: Field<Rc<str>> as Duration;
+        /// Longest ban; each next one is twice as long.
+        Extension max_duration: Field<Rc<str>> as Duration;
+        /// Time after which earlier ones do not count.
+        Extension forgive: Field<Rc<str>> as Duration;
+        /// Longest bans in a row after which the client is listed until the end of the last one.
+        Extension list_after: Field<u32>;
+        /// Whether bans are enforced or only counted.
+        Extension mode: Field<Rc<str>> as Words(words::<BanMode>);
+    }
 }
 
-/// An element of `replaces`.
-#[derive(Clone, Debug)]
-pub struct RawReplaces {
-    /// The position of its beginning.
-    pub at: Position,
-    /// The index in the list.
-    pub index: usize,
-    pub name: Field<Rc<str>>,
+keys! {
+    /// An element of `replaces`.
+    #[derive(Clone, Debug, Default)]
+    pub struct RawReplaces in Replaces {
+        {
+            /// The position of its beginning.
+            pub at: Position,
+            /// The index in the list.
+            pub index: usize,
+        }
+
+        /// Name of a limit that does not apply where this one does.
+        Reference name: Field<Rc<str>> as RequiredText;
+    }
 }

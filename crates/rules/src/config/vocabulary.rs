@@ -1,4 +1,22 @@
-//! Keys of the configuration language.
+//! Keys of the configuration language. Each is declared once, by [`keys`] in [`raw`](super::raw): the reader, the messages
+//! about unknown keys and the JSON schema follow the declaration.
+
+use std::borrow::Cow;
+
+use tollgate_core::{
+    SyncMode,
+    algorithm::{Algorithm, Unsettled},
+    ban::BanMode,
+    quota::Unit,
+};
+
+use super::{
+    problem::Path,
+    raw::{RawBan, RawCarryKeys, RawDescriptor, RawFile, RawRateLimit, RawReplaces, RawReserve, RawShedding},
+    reader::Reader,
+    yaml::{Node, Position},
+};
+use crate::{OnShareExhausted, OnStoreError, Scope};
 
 /// Mapping of the language that has keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,98 +58,182 @@ pub(super) enum KeyStatus {
 
 /// Language that defines a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Language {
+pub(super) enum Language {
     /// envoyproxy/ratelimit.
     Reference,
     /// tollgate only.
     Extension,
 }
 
-use Language::{Extension, Reference};
-use Section::{
-    Ban, Candidate, Carry, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces, Reserve,
-};
+use Language::Reference;
 
-/// Key of the language.
-struct Key {
-    name: &'static str,
-    language: Language,
-    /// Sections that have the key; a misplaced key belongs to the first.
-    sections: &'static [Section],
+/// Key of a mapping.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Key {
+    pub(super) name: &'static str,
+    pub(super) language: Language,
+    /// Sections with this mapping that have the key.
+    pub(super) sections: &'static [Section],
+    pub(super) shape: Shape,
+    /// Description for editors.
+    pub(super) help: &'static str,
 }
 
-const fn key(name: &'static str, language: Language, sections: &'static [Section]) -> Key {
-    Key { name, language, sections }
+/// Values of a key, for the schema.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Shape {
+    /// A text; numbers and bools are read as they are written.
+    Text,
+    /// A text that is not empty.
+    RequiredText,
+    /// A list of texts.
+    Texts,
+    /// A whole number of 32 bits.
+    Number,
+    /// A whole number of hits, of 53 bits.
+    Hits,
+    /// A list of whole percentages.
+    Percentages,
+    /// True or false.
+    Flag,
+    /// A part of a whole, 0 to 1 or a percentage.
+    Ratio,
+    /// A percentage, 0 to 100.
+    Percent,
+    /// A duration such as 1h30m.
+    Duration,
+    /// A unit of time, in any case.
+    Unit,
+    /// One of some words.
+    Words(fn() -> Vec<&'static str>),
+    /// A mapping of any content.
+    Mapping,
+    /// A mapping with keys of the language.
+    Section(Section),
+    /// Such a mapping, or true or false.
+    FlagOrSection(Section),
+    /// A list of such mappings.
+    Sections(Section),
 }
 
-/// All keys of the language, in the order of messages.
-const KEYS: &[Key] = &[
-    key("domain", Reference, &[File]),
-    key("key", Reference, &[Descriptor]),
-    key("value", Reference, &[Descriptor]),
-    key("regex", Extension, &[Descriptor]),
-    key("cidr", Extension, &[Descriptor]),
-    key("rate_limit", Reference, &[Descriptor]),
-    key("rate_limits", Extension, &[Descriptor]),
-    key("descriptors", Reference, &[Descriptor, File]),
-    key("defaults", Extension, &[File]),
-    key("hash_tag", Extension, &[File]),
-    key("atomic", Extension, &[File]),
-    key("shadow_mode", Reference, &[Descriptor]),
-    key("quota_mode", Reference, &[Descriptor]),
-    key("detailed_metric", Reference, &[Descriptor]),
-    key("value_to_metric", Reference, &[Descriptor]),
-    key("share_threshold", Reference, &[Descriptor]),
-    key("metadata", Reference, &[Descriptor]),
-    key("weight", Extension, &[Descriptor]),
-    key("unit", Reference, &[RateLimit, Defaults, Candidate]),
-    key("requests_per_unit", Reference, &[RateLimit, Defaults, Candidate]),
-    key("unlimited", Reference, &[RateLimit]),
-    key("name", Reference, &[RateLimit, Replaces]),
-    key("replaces", Reference, &[RateLimit]),
-    key("algorithm", Extension, &[RateLimit, Defaults, Candidate]),
-    key("burst", Extension, &[RateLimit, Defaults, Candidate]),
-    key("min_interval", Extension, &[RateLimit, Defaults, Candidate]),
-    key("lease_ttl", Extension, &[RateLimit, Defaults]),
-    key("overdraft", Extension, &[RateLimit, Defaults, Candidate]),
-    key("max_debt", Extension, &[RateLimit, Defaults, Candidate]),
-    key("carry", Extension, &[RateLimit, Defaults, Candidate]),
-    key("reserve", Extension, &[RateLimit]),
-    key("ttl", Extension, &[Reserve]),
-    key("unsettled", Extension, &[Reserve]),
-    key("add", Extension, &[Reserve]),
-    key("cap", Extension, &[Reserve]),
-    key("window", Extension, &[RateLimit, Defaults, Candidate]),
-    key("unit_multiplier", Extension, &[RateLimit, Defaults, Candidate]),
-    key("timezone", Extension, &[RateLimit, Candidate]),
-    key("anchor", Extension, &[RateLimit, Candidate]),
-    key("sync", Extension, &[RateLimit, Defaults]),
-    key("scope", Extension, &[RateLimit, Defaults]),
-    key("on_share_exhausted", Extension, &[RateLimit, Defaults]),
-    key("on_store_error", Extension, &[RateLimit, Defaults]),
-    key("degraded_limit", Extension, &[RateLimit]),
-    key("inherit", Extension, &[RateLimit]),
-    key("ban", Extension, &[RateLimit]),
-    key("notify", Extension, &[RateLimit]),
-    key("enforce_percent", Extension, &[RateLimit]),
-    key("candidate", Extension, &[RateLimit]),
-    key("threshold", Extension, &[Ban]),
-    key("interval", Extension, &[Ban]),
-    key("duration", Extension, &[Ban]),
-    key("max_duration", Extension, &[Ban]),
-    key("forgive", Extension, &[Ban]),
-    key("list_after", Extension, &[Ban]),
-    key("mode", Extension, &[Ban]),
-    key("retry_after_spread", Extension, &[RateLimit, Defaults]),
-    key("load_shedding", Extension, &[Descriptor]),
-    key("target", Extension, &[LoadShedding]),
-    key("half_life", Extension, &[LoadShedding]),
-    key("floor", Extension, &[LoadShedding]),
-    key("priority_key", Extension, &[LoadShedding]),
-    key("stale_after", Extension, &[LoadShedding]),
-    key("debt", Extension, &[Carry]),
-    key("unused", Extension, &[Carry]),
-];
+/// Mapping whose keys [`keys`] declares.
+pub(super) trait Mapping {
+    /// The keys, in the order of messages.
+    const KEYS: &'static [Key];
+
+    /// Reads the value of a key.
+    fn read_key(&mut self, key: &str, value: &Node, path: &Path<'_>, reader: &mut Reader<'_>);
+
+    /// Takes the value of each key of `from` for which `takes` returns true, given its name and whether it is present here
+    /// and there.
+    fn copy_keys(&mut self, from: &Self, takes: impl FnMut(&'static str, Presence) -> bool);
+
+    /// The keys with a valid value, and their positions.
+    fn stated_keys(&self) -> impl Iterator<Item = (&'static str, Position)>;
+
+    /// The position of the value of a key, if it is valid.
+    fn at(&self, key: &str) -> Option<Position> {
+        self.stated_keys().find(|(name, _)| *name == key).map(|(_, at)| at)
+    }
+}
+
+/// Whether a key is present in two mappings, with any value.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Presence {
+    pub(super) here: bool,
+    pub(super) there: bool,
+}
+
+/// Defines the struct of a mapping by its keys. Of each the documentation is the description for editors, the word before it
+/// the language that has it, the shape behind `as` the one for the schema where the type allows more, and behind the comma
+/// are further sections that have it. Fields in braces are no keys.
+macro_rules! keys {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident in $section:ident {
+            $({ $($(#[$extra_meta:meta])* pub $extra:ident: $extra_type:ty,)+ })?
+            $($(#[doc = $help:literal])+ $language:ident $key:ident: $type:ty $(as $shape:expr)? $(, $also:ident)*;)+
+        }
+    ) => {
+        $(#[$meta])*
+        pub struct $name {
+            $($($(#[$extra_meta])* pub $extra: $extra_type,)+)?
+            $($(#[doc = $help])+ pub $key: $type,)+
+        }
+
+        impl Mapping for $name {
+            const KEYS: &'static [Key] = &[$(Key {
+                name: stringify!($key),
+                language: Language::$language,
+                sections: &[Section::$section, $(Section::$also),*],
+                shape: {
+                    let [shape, ..] = [$($shape,)? <$type as KeyValue>::SHAPE];
+                    shape
+                },
+                help: concat!($($help),+).trim_ascii(),
+            }),+];
+
+            fn read_key(&mut self, key: &str, value: &Node, path: &Path<'_>, reader: &mut Reader<'_>) {
+                match key {
+                    $(stringify!($key) => self.$key = KeyValue::read(value, path, reader),)+
+                    _ => {}
+                }
+            }
+
+            fn copy_keys(&mut self, from: &Self, mut takes: impl FnMut(&'static str, Presence) -> bool) {
+                $({
+                    let presence = Presence { here: self.$key.is_present(), there: from.$key.is_present() };
+                    if takes(stringify!($key), presence) {
+                        self.$key.clone_from(&from.$key);
+                    }
+                })+
+            }
+
+            fn stated_keys(&self) -> impl Iterator<Item = (&'static str, Position)> {
+                let positions = [$((stringify!($key), KeyValue::at(&self.$key))),+];
+                positions.into_iter().filter_map(|(key, at)| Some((key, at?)))
+            }
+        }
+    };
+}
+pub(super) use keys;
+
+/// Values that are words.
+pub(super) trait Word: Copy + 'static {
+    /// Noun of such a value in messages.
+    const NOUN: &'static str;
+
+    /// All values by their words.
+    fn named() -> Vec<(&'static str, Self)>;
+}
+
+macro_rules! words {
+    ($($type:ty: $noun:literal,)+) => {
+        $(impl Word for $type {
+            const NOUN: &'static str = $noun;
+
+            fn named() -> Vec<(&'static str, Self)> {
+                Self::ALL.map(|value| (value.name(), value)).to_vec()
+            }
+        })+
+    };
+}
+
+words! {
+    Algorithm: "an algorithm",
+    SyncMode: "a sync mode",
+    OnStoreError: "an on_store_error policy",
+    Scope: "a scope",
+    OnShareExhausted: "a decision",
+    BanMode: "a mode of bans",
+    Unsettled: "an effect",
+    Unit: "a unit",
+}
+
+/// The words of a type of values.
+pub(super) fn words<W: Word>() -> Vec<&'static str> {
+    W::named().into_iter().map(|(name, _)| name).collect()
+}
 
 /// Maximum length in bytes of a word that is compared with others: the comparison takes time for the product of the
 /// lengths.
@@ -153,51 +255,70 @@ impl Section {
     ];
 
     /// Keys of the section.
-    pub(super) fn keys(self) -> impl Iterator<Item = &'static str> {
-        KEYS.iter().filter(move |key| key.sections.contains(&self)).map(|key| key.name)
+    pub(super) fn keys(self) -> impl Iterator<Item = &'static Key> {
+        let keys = match self {
+            Self::File => RawFile::KEYS,
+            Self::Descriptor => RawDescriptor::KEYS,
+            Self::RateLimit | Self::Defaults | Self::Candidate => RawRateLimit::KEYS,
+            Self::Replaces => RawReplaces::KEYS,
+            Self::Ban => RawBan::KEYS,
+            Self::LoadShedding => RawShedding::KEYS,
+            Self::Carry => RawCarryKeys::KEYS,
+            Self::Reserve => RawReserve::KEYS,
+        };
+        keys.iter().filter(move |key| key.sections.contains(&self))
+    }
+
+    fn key(self, name: &str) -> Option<&'static Key> {
+        self.keys().find(|key| key.name == name)
+    }
+
+    /// Name of the section in the schema, which is its key where it has one.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Defaults => "defaults",
+            Self::Descriptor => "descriptor",
+            Self::RateLimit => "rate_limit",
+            Self::Replaces => "replaces",
+            Self::Ban => "ban",
+            Self::LoadShedding => "load_shedding",
+            Self::Candidate => "candidate",
+            Self::Carry => "carry",
+            Self::Reserve => "reserve",
+        }
     }
 
     /// Name of the section in messages.
-    pub(super) const fn name(self) -> &'static str {
+    pub(super) fn name(self) -> Cow<'static, str> {
         match self {
-            Self::File => "the root of a file",
-            Self::Defaults => "`defaults`",
-            Self::Descriptor => "a descriptor",
-            Self::RateLimit => "`rate_limit`",
-            Self::Replaces => "an element of `replaces`",
-            Self::Ban => "`ban`",
-            Self::LoadShedding => "`load_shedding`",
-            Self::Candidate => "`candidate`",
-            Self::Carry => "`carry`",
-            Self::Reserve => "`reserve`",
+            Self::File => "the root of a file".into(),
+            Self::Descriptor => "a descriptor".into(),
+            Self::Replaces => "an element of `replaces`".into(),
+            section => format!("`{}`", section.word()).into(),
         }
     }
 
-    /// Status of the key `name` in the section.
+    /// Status of the key `name` in the section. A misplaced key belongs to the first section that has it.
     pub(super) fn status_of(self, name: &str) -> KeyStatus {
-        let Some(key) = KEYS.iter().find(|key| key.name == name) else {
-            return KeyStatus::Unknown(nearest(name, self.keys()));
-        };
-        match key.sections {
-            sections if sections.contains(&self) => KeyStatus::Known,
+        if self.key(name).is_some() {
+            return KeyStatus::Known;
+        }
+        let home = Self::ALL.into_iter().find_map(|section| Some((section, section.key(name)?.language)));
+        match home {
             // envoyproxy/ratelimit has no `defaults`, so no file relies on an ignored key there.
-            [home, ..] if key.language == Reference && !matches!(self, Defaults | Candidate) => {
-                KeyStatus::Ignored(*home)
+            Some((home, Reference)) if !matches!(self, Self::Defaults | Self::Candidate) => {
+                KeyStatus::Ignored(home)
             }
-            [home, ..] => KeyStatus::Misplaced(*home),
-            [] => KeyStatus::Unknown(None),
+            Some((home, _)) => KeyStatus::Misplaced(home),
+            None => KeyStatus::Unknown(nearest(name, self.keys().map(|key| key.name))),
         }
     }
-}
-
-/// Names of all keys.
-pub(super) fn all_keys() -> impl Iterator<Item = &'static str> {
-    KEYS.iter().map(|key| key.name)
 }
 
 /// Whether the language of envoyproxy/ratelimit has the key.
 pub fn is_of_reference(name: &str) -> bool {
-    KEYS.iter().any(|key| key.name == name && key.language == Reference)
+    Section::ALL.into_iter().any(|section| section.key(name).is_some_and(|key| key.language == Reference))
 }
 
 /// The most similar of `words`, if `word` is likely a misspelling of it.
@@ -216,7 +337,10 @@ pub fn nearest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Opti
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        Section::{Defaults, Descriptor, File, RateLimit},
+        *,
+    };
 
     #[test]
     fn misspelt_keys_have_a_suggestion() {
@@ -246,10 +370,12 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_unique_and_have_a_section() {
-        for (at, key) in KEYS.iter().enumerate() {
-            assert!(!key.sections.is_empty(), "{}", key.name);
-            assert!(KEYS.iter().skip(at + 1).all(|other| other.name != key.name), "{}", key.name);
+    fn keys_are_unique_in_a_section_and_have_a_description() {
+        for section in Section::ALL {
+            let names: Vec<_> = section.keys().map(|key| key.name).collect();
+            assert!(!names.is_empty(), "{}", section.name());
+            assert!(names.iter().all(|name| names.iter().filter(|other| *other == name).count() == 1));
+            assert!(section.keys().all(|key| key.help.ends_with('.')), "{}", section.name());
         }
     }
 }

@@ -6,7 +6,7 @@ use foldhash::quality::RandomState;
 use ipnet::IpNet;
 use tollgate_core::descriptor::Entry;
 
-use super::{listing::Listing, pattern::Pattern};
+use super::listing::{Listing, Pattern};
 use crate::{CidrTable, Wildcard};
 
 type Map<K, V> = HashMap<K, V, RandomState>;

@@ -2,7 +2,6 @@
 
 mod index;
 mod listing;
-mod pattern;
 #[cfg(test)]
 mod tests;
 

@@ -7,10 +7,7 @@ use hashbrown::HashTable;
 use smallvec::SmallVec;
 use tollgate_core::{algorithm::Charging, descriptor::Entry};
 
-use super::{
-    OverrideId, OverrideKey, RuleOverride, RuleOverrides,
-    key::{in_domain, of_request},
-};
+use super::{OverrideId, OverrideKey, RuleOverride, RuleOverrides, in_domain, of_request};
 use crate::{Domain, Rule, Rules, config};
 
 /// Maximum number of overrides without effect that are listed with their reasons.

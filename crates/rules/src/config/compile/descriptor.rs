@@ -10,16 +10,15 @@ use tollgate_core::{
 
 use super::{
     Origin, Site,
-    budget::Budget,
     domain::DomainBuilder,
     limit::Defaults,
     limit_keys::LimitKeys,
-    metadata::metadata_of,
+    mappings::metadata_of,
     overdraft,
     parameters::Reporter,
     pattern::{Pattern, PatternCompiler},
     several, shedding,
-    tree_level::LevelBuilder,
+    tree_level::{Budget, LevelBuilder},
 };
 use crate::{
     Derived, Node, Rule, Segment, Wildcard,
@@ -78,6 +77,16 @@ pub(super) struct Compiler<'a> {
 impl Compiler<'_> {
     pub(super) fn error(&mut self, at: Position, path: &Path<'_>, message: impl fmt::Display) {
         self.problems.error(self.file, at, path, message);
+    }
+
+    /// Reports an error, and returns `None`.
+    pub(super) fn refuse<T>(
+        &mut self,
+        at: Position,
+        path: &Path<'_>,
+        message: impl fmt::Display,
+    ) -> Option<T> {
+        self.reporter().refuse(at, path, message)
     }
 
     pub(super) fn warning(&mut self, at: Position, path: &Path<'_>, message: impl fmt::Display) {
@@ -252,7 +261,7 @@ impl Compiler<'_> {
         let metadata = raw.metadata.stated();
         let metadata = metadata
             .and_then(|metadata| metadata_of(&mut self.reporter(), &metadata.value, &path.key("metadata")));
-        let keys = LimitKeys::read(self, raw, limit, segments, (path, &limit_path));
+        let keys = LimitKeys::read(self, raw, limit, segments, path, &limit_path);
         let stated = keys.limit?;
         let part = site.is_of_several.then(|| several::part_of(&limit.value, &stated, segments));
         let at = if part.is_some() { limit.at } else { raw.at };
@@ -310,7 +319,7 @@ impl Compiler<'_> {
                  fewer rules below long ones",
                 Budget::path_mib()
             );
-            self.error(raw.at, path, message);
+            self.problems.error(self.file, raw.at, path, message);
             self.problems.abort();
             return None;
         }

@@ -9,16 +9,16 @@ use tollgate_core::{
 };
 
 use super::{
-    algorithm_parameters::{AlgorithmParameters, window_of_leases},
-    calendar::{check_calendar, in_calendar},
     descriptor::Compiler,
-    parameters::{ChosenAlgorithm, Reporter},
+    parameters::{AlgorithmParameters, Reporter},
+    window::{check_calendar, in_calendar, window_of_leases},
 };
 use crate::{
     Limit, OnShareExhausted, OnStoreError, Rule, Scope,
     config::{
         problem::{Path, Problems},
         raw::{Field, RawRateLimit, Stated},
+        vocabulary::Mapping as _,
         yaml::Position,
     },
 };
@@ -31,7 +31,7 @@ use crate::{
 /// limits that can be leased. No default applies to an `unlimited` limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Defaults {
-    pub(super) algorithm: Option<ChosenAlgorithm>,
+    pub(super) algorithm: Option<Stated<Algorithm>>,
     parameters: AlgorithmParameters,
     pub(super) states_overdraft: bool,
     requests_per_unit: Option<Stated<u64>>,
@@ -41,33 +41,28 @@ pub(super) struct Defaults {
     pub(super) scope: Option<Stated<Scope>>,
     pub(super) on_share_exhausted: Option<Stated<OnShareExhausted>>,
     pub(super) on_store_error: Option<Stated<OnStoreError>>,
-    retry_after_spread: Option<Stated<Duration>>,
+    pub(super) retry_after_spread: Option<Stated<Duration>>,
 }
 
 impl Defaults {
     pub(super) fn read(file: &str, raw: &RawRateLimit, problems: &mut Problems) -> Self {
         let path = Path::Root.key("defaults");
         let mut reporter = Reporter { file, problems };
-        let algorithm = reporter.algorithm(&raw.algorithm, &path);
-        let parameters = reporter.default_parameters(raw, &path);
-        let window = reporter.window(raw, None, &path);
         Self {
-            algorithm,
-            parameters,
+            algorithm: reporter.word(&raw.algorithm, &path.key("algorithm")),
+            parameters: reporter.default_parameters(raw, &path),
+            window: reporter.window(raw, None, &path).flatten(),
             states_overdraft: raw.overdraft.is_present(),
             requests_per_unit: raw.requests_per_unit.stated().copied(),
             unit: raw.unit.text().parse().ok(),
-            window: window.stated().map(|stated| stated.value),
-            sync: reporter.sync(&raw.sync, &path),
-            scope: reporter.scope(&raw.scope, &path),
-            on_share_exhausted: reporter.on_share_exhausted(&raw.on_share_exhausted, &path),
-            on_store_error: reporter.on_store_error(&raw.on_store_error, &path),
+            sync: reporter.word(&raw.sync, &path.key("sync")),
+            scope: reporter.word(&raw.scope, &path.key("scope")),
+            on_share_exhausted: reporter.word(&raw.on_share_exhausted, &path.key("on_share_exhausted")),
+            on_store_error: reporter.word(&raw.on_store_error, &path.key("on_store_error")),
             retry_after_spread: reporter.retry_after_spread(&raw.retry_after_spread, &path),
         }
     }
-}
 
-impl Defaults {
     /// The values of a rule, as defaults of an override of it. An unlimited rule has none.
     pub(super) fn of_rule(rule: &Rule) -> Self {
         fn stated<T>(value: T) -> Stated<T> {
@@ -84,7 +79,7 @@ impl Defaults {
         // The window of a concurrency limit is not one.
         let window = Some(quota.window).filter(|_| !policy.algorithm().holds_permits());
         Self {
-            algorithm: Some(ChosenAlgorithm { algorithm: policy.algorithm().stated(), at: Position::WHOLE }),
+            algorithm: Some(stated(policy.algorithm().stated())),
             parameters: AlgorithmParameters::of_rule(rule, *quota, policy),
             requests_per_unit: Some(stated(quota.limit)),
             unit: window.map(Window::unit),
@@ -100,14 +95,11 @@ impl Defaults {
 impl Compiler<'_> {
     /// Compiles a `rate_limit`, and whether it has an overdraft; `None` if it is invalid.
     pub(super) fn limit(&mut self, raw: &Stated<RawRateLimit>, path: &Path<'_>) -> Option<(Limit, bool)> {
-        match &raw.value.unlimited {
-            Field::Invalid => None,
-            Field::Stated(Stated { value: true, .. }) => {
-                self.check_unlimited(&raw.value, path);
-                Some((Limit::Unlimited, false))
-            }
-            Field::Stated(_) | Field::Absent => self.quota(raw, path),
+        if raw.value.unlimited.valid()?.is_some_and(|unlimited| unlimited.value) {
+            self.check_unlimited(&raw.value, path);
+            return Some((Limit::Unlimited, false));
         }
+        self.quota(raw, path)
     }
 
     /// Reports keys that contradict `unlimited`. envoyproxy/ratelimit accepts an invalid unit, and a number.
@@ -138,17 +130,13 @@ impl Compiler<'_> {
         let mut reporter = self.reporter();
         let Stated { at, value: stated } = raw;
         let chosen = match &stated.algorithm {
-            Field::Absent => Some(defaults.algorithm.map(|default| default.algorithm).unwrap_or_default()),
-            stated => reporter.algorithm(stated, path).map(|chosen| chosen.algorithm),
+            Field::Absent => Some(defaults.algorithm.map(|default| default.value).unwrap_or_default()),
+            stated => reporter.word(stated, &path.key("algorithm")).map(|chosen| chosen.value),
         };
-        let limit = match &stated.requests_per_unit {
-            Field::Stated(limit) => Some(limit.value),
-            Field::Invalid => None,
-            Field::Absent => {
-                let default = defaults.requests_per_unit.map(|default| default.value);
-                default.or_else(|| reporter.no_limit(*at, path))
-            }
-        };
+        let limit = stated.requests_per_unit.valid().and_then(|limit| {
+            let limit = limit.or(defaults.requests_per_unit.as_ref()).map(|limit| limit.value);
+            limit.or_else(|| reporter.no_limit(*at, path))
+        });
         let parameters =
             chosen.and_then(|chosen| reporter.parameters(chosen, stated, &defaults.parameters, path));
         let window = match chosen {
@@ -156,18 +144,14 @@ impl Compiler<'_> {
                 let is_valid = reporter.check_no_window(stated, path);
                 parameters.filter(|_| is_valid).map(|(parameters, _)| window_of_leases(parameters.lease_ttl))
             }
-            chosen => match reporter.window(stated, defaults.unit, path) {
-                Field::Stated(window) => Some(window.value),
-                Field::Invalid => None,
+            chosen => reporter.window(stated, defaults.unit, path).and_then(|window| {
                 // With an invalid algorithm, the one that was meant may need no window.
-                Field::Absent => {
-                    defaults.window.or_else(|| chosen.and_then(|_| reporter.no_window(*at, path)))
-                }
-            },
+                window.or(defaults.window).or_else(|| chosen.and_then(|_| reporter.no_window(*at, path)))
+            }),
         };
-        let window = window.and_then(|window| in_calendar(&mut reporter, raw, window, path));
+        let in_calendar = window.and_then(|window| in_calendar(&mut reporter, raw, window, path));
         // All keys are checked before the first invalid one ends the compilation.
-        let quota = Quota { limit: limit?, window: window? };
+        let quota = Quota { limit: limit?, window: in_calendar? };
         let (parameters, is_overdraft) = parameters?;
         match Policy::new(chosen?, quota, &parameters) {
             Ok(policy) => {
@@ -183,111 +167,25 @@ impl Compiler<'_> {
 
     /// Reports a limit that cannot be enforced, at the key that causes the error.
     fn report_policy_error(&mut self, error: PolicyError, raw: &Stated<RawRateLimit>, path: &Path<'_>) {
-        let at = |number: &Field<u32>| number.stated().map(|stated| stated.at);
         let Stated { at: whole, value: stated } = raw;
         let AlgorithmParameters { burst, min_interval, overdraft, .. } = self.defaults.parameters;
-        let own_limit = stated.requests_per_unit.stated().map(|limit| limit.at);
-        let number = (own_limit, self.defaults.requests_per_unit.map(|limit| limit.at));
-        let (key, (own, default), problem) = match error {
-            PolicyError::TooSlow => {
-                ("burst", (at(&stated.burst), burst.map(|burst| burst.at)), "this bucket refills too slowly")
-            }
+        let number = self.defaults.requests_per_unit.map(|limit| limit.at);
+        let (key, default, problem) = match error {
+            PolicyError::TooSlow => ("burst", burst.map(|burst| burst.at), "this bucket refills too slowly"),
             PolicyError::TooDeep => {
-                let default = overdraft.max_debt.map(|debt| debt.at);
-                ("max_debt", (at(&stated.max_debt), default), "this debt refills too slowly")
+                ("max_debt", overdraft.max_debt.map(|debt| debt.at), "this debt refills too slowly")
             }
             PolicyError::TooFast => ("requests_per_unit", number, "this bucket refills too fast"),
             PolicyError::TooMany | PolicyError::TooLarge => ("requests_per_unit", number, "is too large"),
-            PolicyError::TooRare => {
-                let own = stated.min_interval.stated().map(|stated| stated.at);
-                ("min_interval", (own, min_interval.map(|interval| interval.at)), "is too long")
-            }
+            PolicyError::TooRare => ("min_interval", min_interval.map(|interval| interval.at), "is too long"),
         };
-        match (own, default) {
-            (Some(at), _) => self.error(at, &path.key(key), format!("{problem}; {error}")),
+        match stated.at(key) {
+            Some(at) => self.error(at, &path.key(key), format!("{problem}; {error}")),
             // A key that the limit omits is from the defaults.
-            (None, default) => {
+            None => {
                 let line = default.map_or(whole.line(), |at| at.line());
                 let message = format!("`{key}` of `defaults` at {}:{line}: {problem}; {error}", self.file);
                 self.error(*whole, path, message);
-            }
-        }
-    }
-
-    /// Spread of the times at which a limit's clients return: its own, else the default. A concurrency limit has none: a
-    /// permit may be released at any moment.
-    pub(super) fn retry_after_spread(
-        &mut self,
-        raw: &RawRateLimit,
-        limit: Option<&Limit>,
-        path: &Path<'_>,
-    ) -> Option<Duration> {
-        let stated = self.reporter().retry_after_spread(&raw.retry_after_spread, path);
-        match (limit, stated) {
-            // Beside `unlimited`, the key was reported.
-            (None | Some(Limit::Unlimited), _) => None,
-            (Some(Limit::Quota { policy, .. }), stated) if policy.algorithm().holds_permits() => {
-                if let Some(Stated { at, .. }) = stated {
-                    let message = "is not a key of concurrency, which denies for a second at a time; expected a \
-                                   limit with a window";
-                    self.error(at, &path.key("retry_after_spread"), message);
-                }
-                None
-            }
-            (Some(Limit::Quota { .. }), stated) => {
-                stated.or(self.defaults.retry_after_spread).map(|stated| stated.value)
-            }
-        }
-    }
-
-    /// Synchronization of a limit's counters: its own, else the default if the algorithm supports it. `None` if the own one
-    /// is invalid; checked also if the limit is invalid.
-    pub(super) fn sync(
-        &mut self,
-        raw: &RawRateLimit,
-        limit: Option<&Limit>,
-        path: &Path<'_>,
-    ) -> Option<SyncMode> {
-        let algorithm = match limit {
-            Some(Limit::Quota { policy, .. }) => Some(policy.algorithm()),
-            // A `sync` beside `unlimited` was reported.
-            Some(Limit::Unlimited) => return Some(SyncMode::Strict),
-            None => None,
-        };
-        match &raw.sync {
-            Field::Invalid => None,
-            Field::Absent => {
-                let can_be_leased = algorithm.is_none_or(|algorithm| algorithm.can_be_leased());
-                let default = self.defaults.sync.filter(|_| can_be_leased);
-                Some(default.map(|default| default.value).unwrap_or_default())
-            }
-            field => {
-                let Stated { at, value } = self.reporter().sync(field, path)?;
-                let path = path.key("sync");
-                let Some(algorithm) = algorithm.filter(|algorithm| !algorithm.can_be_leased()) else {
-                    if value.may_lease() {
-                        self.domain.leased.push((self.site(at, &path), value));
-                    }
-                    return Some(value);
-                };
-                let name = match algorithm {
-                    Algorithm::Budget => "a limit with `reserve`",
-                    algorithm => algorithm.name(),
-                };
-                match value {
-                    SyncMode::Strict => {}
-                    SyncMode::Leased => {
-                        self.error(at, &path, format!("{name} cannot be leased; expected `strict`"));
-                        return None;
-                    }
-                    SyncMode::Auto => {
-                        let message = format!(
-                            "works as `strict`: {name} cannot be leased, so each request is a call to the store"
-                        );
-                        self.warning(at, &path, message);
-                    }
-                }
-                Some(SyncMode::Strict)
             }
         }
     }

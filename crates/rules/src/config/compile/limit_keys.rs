@@ -2,21 +2,42 @@
 
 use std::time::Duration;
 
-use tollgate_core::{SyncMode, ban::BanPolicy};
-
-use super::{
-    ban::{self, Banned},
-    degraded,
-    descriptor::Compiler,
-    notify, overdraft, rollout, scope, weight,
+use tollgate_core::{
+    SyncMode,
+    algorithm::{Algorithm, Policy, queue::MAX_QUEUED},
+    ban::BanPolicy,
 };
+
+use super::{ban, descriptor::Compiler, mappings, overdraft, rollout, scope};
 use crate::{
     Limit, NotifyThresholds, OnShareExhausted, OnStoreError, Rollout, Scope, Segment, Weights,
     config::{
         problem::Path,
-        raw::{RawDescriptor, RawRateLimit, Stated},
+        raw::{Field, RawDescriptor, RawRateLimit, Stated},
     },
 };
+
+/// A limit as it is stated, with what its other keys depend on.
+#[derive(Clone, Copy)]
+pub(super) struct StatedLimit<'a> {
+    pub(super) descriptor: &'a RawDescriptor,
+    pub(super) segments: &'a [Segment],
+    pub(super) raw: &'a Stated<RawRateLimit>,
+    pub(super) path: &'a Path<'a>,
+    /// The compiled limit; `None` if it is invalid, which was reported.
+    pub(super) limit: Option<&'a Limit>,
+    pub(super) is_overdraft: bool,
+}
+
+impl<'a> StatedLimit<'a> {
+    /// The policy of a valid limit that is not unlimited. A key beside `unlimited` was reported.
+    pub(super) const fn policy(&self) -> Option<&'a Policy> {
+        match self.limit {
+            Some(Limit::Quota { policy, .. }) => Some(policy),
+            Some(Limit::Unlimited) | None => None,
+        }
+    }
+}
 
 /// Values of the keys; the outer `None` of a value states that it is invalid.
 pub(super) struct LimitKeys {
@@ -38,40 +59,148 @@ impl LimitKeys {
     /// Reads the keys of the limit at `limit_path` of the descriptor at `path`.
     pub(super) fn read(
         compiler: &mut Compiler<'_>,
-        raw: &RawDescriptor,
-        stated: &Stated<RawRateLimit>,
+        descriptor: &RawDescriptor,
+        raw: &Stated<RawRateLimit>,
         segments: &[Segment],
-        (path, limit_path): (&Path<'_>, &Path<'_>),
+        path: &Path<'_>,
+        limit_path: &Path<'_>,
     ) -> Self {
-        let keys = &stated.value;
-        let (limit, overdraft) = compiler.limit(stated, limit_path).unzip();
-        let (limit_ref, is_overdraft) = (limit.as_ref(), overdraft.unwrap_or_default());
-        let sync = compiler.sync(keys, limit_ref, limit_path);
-        let sync = overdraft::sync_beside(compiler, is_overdraft, keys, sync, limit_path);
-        let scope = scope::read(compiler, stated, (limit_ref, is_overdraft), limit_path);
-        let rolled_out = rollout::RolledOut { limit: limit_ref, segments, scope };
-        let rollout = rollout::read(compiler, raw, keys, rolled_out, limit_path);
-        let sync = rollout::sync_beside(compiler, rollout.as_ref(), keys, sync, limit_path);
-        let (on_store_error, degraded_limit) = degraded::read(compiler, keys, limit_ref, limit_path);
-        let banned = Banned { limit: limit_ref, is_overdraft, segments };
-        let ban = ban::read(compiler, raw, &keys.ban, banned, limit_path);
-        let weights = weight::read(compiler, raw, limit_ref, path);
-        let notify = notify::read(compiler, keys, (limit_ref, scope), limit_path);
-        let retry_after_spread = compiler.retry_after_spread(keys, limit_ref, limit_path);
-        let on_share_exhausted = scope::on_share_exhausted(compiler, stated, (limit_ref, scope), limit_path);
+        let (limit, overdraft) = compiler.limit(raw, limit_path).unzip();
+        let is_overdraft = overdraft.unwrap_or_default();
+        let stated =
+            &StatedLimit { descriptor, segments, raw, path: limit_path, limit: limit.as_ref(), is_overdraft };
+        let own_sync = own_sync(compiler, stated);
+        let overdraft_sync = overdraft::sync_beside(compiler, stated, own_sync);
+        let scope = scope::read(compiler, stated);
+        let rollout = rollout::read(compiler, stated, scope);
+        let sync = rollout::sync_beside(compiler, stated, rollout.as_ref(), overdraft_sync);
+        let (on_store_error, degraded_limit) = degraded(compiler, stated);
         Self {
-            limit,
             is_overdraft,
             sync,
             scope,
-            on_share_exhausted,
             rollout,
             on_store_error,
             degraded_limit,
-            ban,
-            weights,
-            notify,
-            retry_after_spread,
+            ban: ban::read(compiler, stated),
+            weights: mappings::weights(compiler, descriptor, limit.as_ref(), path),
+            notify: notify(compiler, stated, scope),
+            retry_after_spread: retry_after_spread(compiler, stated),
+            on_share_exhausted: scope::on_share_exhausted(compiler, stated, scope),
+            limit,
         }
     }
+}
+
+/// Synchronization of a limit's counters: its own, else the default if the algorithm supports it. `None` if the own one
+/// is invalid; checked also if the limit is invalid.
+fn own_sync(compiler: &mut Compiler<'_>, limit: &StatedLimit<'_>) -> Option<SyncMode> {
+    if limit.limit == Some(&Limit::Unlimited) {
+        return Some(SyncMode::Strict);
+    }
+    let unleased = limit.policy().map(|policy| policy.algorithm()).filter(|one| !one.can_be_leased());
+    if matches!(limit.raw.value.sync, Field::Absent) {
+        let default = compiler.defaults.sync.filter(|_| unleased.is_none());
+        return Some(default.map(|default| default.value).unwrap_or_default());
+    }
+    let path = limit.path.key("sync");
+    let Stated { at, value } = compiler.reporter().word::<SyncMode>(&limit.raw.value.sync, &path)?;
+    let Some(algorithm) = unleased else {
+        if value.may_lease() {
+            compiler.domain.leased.push((compiler.site(at, &path), value));
+        }
+        return Some(value);
+    };
+    let name = match algorithm {
+        Algorithm::Budget => "a limit with `reserve`",
+        algorithm => algorithm.name(),
+    };
+    match value {
+        SyncMode::Strict => {}
+        SyncMode::Leased => {
+            return compiler.refuse(at, &path, format!("{name} cannot be leased; expected `strict`"));
+        }
+        SyncMode::Auto => {
+            let message =
+                format!("works as `strict`: {name} cannot be leased, so each request is a call to the store");
+            compiler.warning(at, &path, message);
+        }
+    }
+    Some(SyncMode::Strict)
+}
+
+/// Reads the policy and the limit while the store fails. The policy is the limit's own, else `local` for one with a
+/// `degraded_limit`, else the default.
+fn degraded(compiler: &mut Compiler<'_>, limit: &StatedLimit<'_>) -> (Option<OnStoreError>, Option<u32>) {
+    let raw = &limit.raw.value;
+    let stated = compiler.reporter().word(&raw.on_store_error, &limit.path.key("on_store_error"));
+    let Some(Stated { at, value: degraded }) = raw.degraded_limit.stated().copied() else {
+        return (stated.or(compiler.defaults.on_store_error).map(|stated| stated.value), None);
+    };
+    let path = limit.path.key("degraded_limit");
+    if let Some(policy) = stated.map(|stated| stated.value).filter(|policy| *policy != OnStoreError::Local) {
+        let message = format!(
+            "has no effect with `on_store_error: {}`; expected `on_store_error: local`, or only one of the keys",
+            policy.name()
+        );
+        compiler.error(at, &path, message);
+    }
+    if let Some(Limit::Quota { quota, policy }) = limit.limit {
+        if policy.algorithm().stores_hits() && degraded > MAX_QUEUED {
+            let message = format!(
+                "is too large; expected a limit of at most {MAX_QUEUED}, since this algorithm stores each hit"
+            );
+            compiler.error(at, &path, message);
+        } else if u64::from(degraded) > quota.limit {
+            let message = "is above `requests_per_unit`: more requests pass while the store fails; \
+                           expected a lower limit";
+            compiler.warning(at, &path, message);
+        }
+    }
+    (Some(OnStoreError::Local), Some(degraded))
+}
+
+/// Reads the thresholds of a limit; `None` if they are invalid.
+fn notify(
+    compiler: &mut Compiler<'_>,
+    limit: &StatedLimit<'_>,
+    scope: Scope,
+) -> Option<Option<NotifyThresholds>> {
+    let stated = limit.raw.value.notify.valid()?;
+    let Some(Stated { at, value }) = stated.filter(|stated| !stated.value.0.is_empty()) else {
+        return Some(None);
+    };
+    let path = limit.path.key("notify");
+    let Some(thresholds) = NotifyThresholds::new(value.0.iter().copied()) else {
+        let max = NotifyThresholds::MAX_THRESHOLDS;
+        return compiler.refuse(*at, &path, format!("has too many percentages; expected at most {max}"));
+    };
+    let algorithm = limit.policy()?.algorithm();
+    if algorithm.stated() != Algorithm::FixedWindow {
+        let message = format!(
+            "is not a key of {}, whose usage never begins anew; expected `algorithm: fixed_window`",
+            algorithm.name()
+        );
+        return compiler.refuse(*at, &path, message);
+    }
+    if scope != Scope::Regional {
+        let message = format!(
+            "contradicts `scope: {}`, of whose use each region would notify; remove one of them",
+            scope.name()
+        );
+        return compiler.refuse(*at, &path, message);
+    }
+    Some(Some(thresholds))
+}
+
+/// Spread of the times at which a limit's clients return: its own, else the default. A concurrency limit has none: a
+/// permit may be released at any moment.
+fn retry_after_spread(compiler: &mut Compiler<'_>, limit: &StatedLimit<'_>) -> Option<Duration> {
+    let stated = compiler.reporter().retry_after_spread(&limit.raw.value.retry_after_spread, limit.path);
+    if !limit.policy()?.algorithm().holds_permits() {
+        return stated.or(compiler.defaults.retry_after_spread).map(|stated| stated.value);
+    }
+    let message =
+        "is not a key of concurrency, which denies for a second at a time; expected a limit with a window";
+    compiler.refuse(stated?.at, &limit.path.key("retry_after_spread"), message)
 }

@@ -3,34 +3,28 @@
 //! An invalid part is reported and omitted, and the rest is compiled nevertheless, so that one run finds all problems.
 
 mod ban;
-mod budget;
-mod calendar;
-mod charging;
-mod degraded;
+mod window;
 mod descriptor;
 mod domain;
 mod tree_level;
-mod weight;
+mod mappings;
 mod limit;
 mod limit_keys;
-mod metadata;
-mod notify;
 mod overdraft;
 mod overriding;
 mod parameters;
-mod algorithm_parameters;
 mod pattern;
-mod reserve;
 mod rollout;
 mod scope;
 mod several;
 mod shedding;
-mod suspicious;
 
 use std::{collections::BTreeMap, fmt, mem, rc::Rc};
 
 pub use self::overriding::override_rule;
-use self::{budget::Budget, descriptor::Compiler, domain::DomainBuilder, limit::Defaults};
+use self::{
+    descriptor::Compiler, domain::DomainBuilder, limit::Defaults, pattern::doubt, tree_level::Budget,
+};
 use super::{
     Options,
     problem::{Path, Problems},
@@ -79,7 +73,7 @@ pub(super) fn compile(files: Vec<RawFile>, options: Options, problems: &mut Prob
 fn domain_of(file: &RawFile, problems: &mut Problems) -> Option<Rc<str>> {
     let at = match &file.domain {
         Field::Stated(domain) if !domain.value.is_empty() => {
-            if let Some(doubt) = suspicious::doubt(&domain.value) {
+            if let Some(doubt) = doubt(&domain.value) {
                 problems.warning(&file.name, domain.at, Path::Root.key("domain"), doubt);
             }
             return Some(domain.value.clone());

@@ -1,17 +1,21 @@
-//! Overdrafts: `overdraft`, `max_debt` and `carry`, and limits that are likely charged after the response without them.
+//! Charges after the response: `overdraft`, `max_debt`, `carry` and `reserve`, and limits that likely need one of them.
+
+use std::num::NonZeroU32;
 
 use tollgate_core::{
     SyncMode,
-    algorithm::{Algorithm, Policy},
+    algorithm::{Algorithm, Policy, Reserve, Unsettled},
+    duration::parse_seconds,
     quota::Quota,
 };
 
-use super::{descriptor::Compiler, parameters::Reporter};
+use super::{descriptor::Compiler, limit_keys::StatedLimit, parameters::Reporter};
 use crate::{
     Limit, Rule,
     config::{
         problem::Path,
-        raw::{Field, RawCarry, RawRateLimit, Stated},
+        raw::{Ratio, RawCarry, RawRateLimit, RawReserve, Stated},
+        reader::excerpt,
         yaml::Position,
     },
 };
@@ -90,10 +94,7 @@ pub(super) fn read_defaults(
         overdraft: raw.overdraft.or_default(),
         max_debt: raw.max_debt.stated().and_then(|debt| read_max_debt(reporter, debt, path)),
         carry: Carry::of(raw.carry.or_default()),
-        at: DefaultPositions {
-            overdraft: raw.overdraft.stated().map(|stated| stated.at),
-            carry: raw.carry.stated().map(|stated| stated.at),
-        },
+        at: DefaultPositions { overdraft: raw.overdraft.at(), carry: raw.carry.at() },
     }
 }
 
@@ -106,16 +107,14 @@ pub(super) fn read(
     path: &Path<'_>,
 ) -> Option<Overdraft> {
     let is_possible = !chosen.holds_permits();
-    let is_stated = match &raw.overdraft {
-        Field::Invalid => return None,
-        Field::Stated(Stated { at, value: true }) if !is_possible => {
+    let is_stated = match raw.overdraft.valid()? {
+        Some(Stated { at, value: true }) if !is_possible => {
             let message = "a concurrency limit has no overdraft, since a permit is free again after its request; \
                            expected false";
-            reporter.error(*at, &path.key("overdraft"), message);
-            return None;
+            return reporter.refuse(*at, &path.key("overdraft"), message);
         }
-        Field::Stated(stated) => stated.value,
-        Field::Absent => defaults.overdraft && is_possible,
+        Some(stated) => stated.value,
+        None => defaults.overdraft && is_possible,
     };
     if is_stated && let Some(interval) = raw.min_interval.stated() {
         let message = "has no effect beside `overdraft: true`, with which every charge counts";
@@ -132,15 +131,13 @@ pub(super) fn read(
         unused_percent: if is_window { defaults.carry.unused_percent } else { 0 },
     });
     let has_debt = is_stated && (carry.debt || chosen == Algorithm::TokenBucket);
-    let max_debt = match &raw.max_debt {
-        Field::Invalid => return None,
-        Field::Absent => defaults.max_debt.filter(|_| has_debt),
-        Field::Stated(stated) if has_debt => Some(read_max_debt(reporter, stated, path)?),
-        Field::Stated(stated) => {
+    let max_debt = match raw.max_debt.valid()? {
+        None => defaults.max_debt.filter(|_| has_debt),
+        Some(stated) if has_debt => Some(read_max_debt(reporter, stated, path)?),
+        Some(stated) => {
             let message = "has no effect here; expected `overdraft: true` with `algorithm: token_bucket`, or with \
                            `carry: true`";
-            reporter.error(stated.at, &path.key("max_debt"), message);
-            return None;
+            return reporter.refuse(stated.at, &path.key("max_debt"), message);
         }
     };
     Some(Overdraft { is_stated, max_debt: max_debt.map(|debt| debt.value), carry, default_at })
@@ -154,11 +151,7 @@ fn read_carry(
     is_overdraft: bool,
     path: &Path<'_>,
 ) -> Option<Option<Carry>> {
-    let Stated { at, value } = match &raw.carry {
-        Field::Invalid => return None,
-        Field::Absent => return Some(None),
-        Field::Stated(stated) => stated,
-    };
+    let Some(Stated { at, value }) = raw.carry.valid()? else { return Some(None) };
     let carry = Carry::of(*value);
     let message = match carry {
         Carry { debt: false, unused_percent: 0 } => return Some(Some(carry)),
@@ -170,42 +163,38 @@ fn read_carry(
         }
         _ => return Some(Some(carry)),
     };
-    reporter.error(*at, &path.key("carry"), message);
-    None
+    reporter.refuse(*at, &path.key("carry"), message)
 }
 
 fn read_max_debt(reporter: &mut Reporter<'_>, stated: &Stated<u32>, path: &Path<'_>) -> Option<Stated<u32>> {
     if stated.value == 0 {
         let message = "is 0, so no charge counts beyond the limit; expected at least 1";
-        reporter.error(stated.at, &path.key("max_debt"), message);
+        return reporter.refuse(stated.at, &path.key("max_debt"), message);
     }
-    Some(*stated).filter(|debt| debt.value > 0)
+    Some(*stated)
 }
 
 /// Synchronization of a limit that may have an overdraft, each charge of which is sent to the store.
 pub(super) fn sync_beside(
     compiler: &mut Compiler<'_>,
-    is_overdraft: bool,
-    raw: &RawRateLimit,
+    limit: &StatedLimit<'_>,
     sync: Option<SyncMode>,
-    path: &Path<'_>,
 ) -> Option<SyncMode> {
-    if !is_overdraft {
-        // The store counts every hit of a limit that carries unused ones.
-        return if raw.carry.stated().is_some_and(|carry| carry.value.unused > 0) {
-            sync.map(|_| SyncMode::Strict)
-        } else {
-            sync
-        };
+    let raw = &limit.raw.value;
+    // The store counts every hit of a limit that carries unused ones.
+    if !limit.is_overdraft && raw.carry.or_default().unused == 0 {
+        return sync;
     }
-    if let (Some(sync @ (SyncMode::Leased | SyncMode::Auto)), Some(stated)) = (sync, raw.sync.stated()) {
+    let path = limit.path.key("sync");
+    let own = raw.sync.stated().filter(|_| limit.is_overdraft);
+    if let (Some(sync @ (SyncMode::Leased | SyncMode::Auto)), Some(stated)) = (sync, own) {
         let message = match sync {
             SyncMode::Auto => {
                 "works as `strict` beside `overdraft: true`, with which the store counts every charge"
             }
             _ => "has no effect beside `overdraft: true`, with which the store counts every charge",
         };
-        compiler.warning(stated.at, &path.key("sync"), message);
+        compiler.warning(stated.at, &path, message);
     }
     sync.map(|_| SyncMode::Strict)
 }
@@ -234,4 +223,109 @@ pub(super) fn warn_of_lost_charges(
         );
         compiler.warning(at, path, message);
     }
+}
+
+/// Time to live of a lease by default, and the shortest and longest one, in seconds.
+const DEFAULT_TTL: NonZeroU32 = NonZeroU32::new(600).unwrap();
+const MIN_TTL: u32 = 2;
+const MAX_TTL: u32 = 7 * 24 * 60 * 60;
+
+/// Reads the reservations of a limit with the algorithm `chosen` and this overdraft: its own, else those of the rule that it
+/// overrides. `None` if they are invalid.
+pub(super) fn read_reserve(
+    reporter: &mut Reporter<'_>,
+    chosen: Algorithm,
+    raw: &RawRateLimit,
+    of_rule: Option<Reserve>,
+    overdraft: Option<&Overdraft>,
+    path: &Path<'_>,
+) -> Option<Option<Reserve>> {
+    let is_window = chosen.stated() == Algorithm::FixedWindow;
+    let reserve = match raw.reserve.valid()? {
+        None => match of_rule.filter(|_| is_window) {
+            Some(reserve) => Some(reserve),
+            None => return Some(None),
+        },
+        Some(stated) => {
+            let path = path.key("reserve");
+            let reserve = terms(reporter, &stated.value, &path);
+            if !is_window {
+                let message =
+                    format!("is not a key of {}; expected `algorithm: fixed_window`", chosen.name());
+                return reporter.refuse(stated.at, &path, message);
+            }
+            reserve
+        }
+    };
+    let is_possible = check_overdraft(reporter, raw, overdraft?, path);
+    reserve.filter(|_| is_possible).map(Some)
+}
+
+/// Reads the keys; `None` if one is invalid.
+fn terms(reporter: &mut Reporter<'_>, raw: &RawReserve, path: &Path<'_>) -> Option<Reserve> {
+    let ttl = raw.ttl.read_or(DEFAULT_TTL, |stated| {
+        let range = MIN_TTL..=MAX_TTL;
+        let seconds =
+            reporter.duration(stated, &path.key("ttl"), parse_seconds, range, "2 seconds to 7 days")?;
+        NonZeroU32::new(seconds)
+    });
+    let unsettled = raw.unsettled.read_or(Unsettled::default(), |Stated { at, value }| {
+        let known = Unsettled::ALL.into_iter().find(|effect| effect.name() == &**value);
+        known.or_else(|| {
+            let message = format!("`{}` is not an effect; expected `charge` or `release`", excerpt(value));
+            reporter.refuse(*at, &path.key("unsettled"), message)
+        })
+    });
+    let cap = raw.cap.read_or(None, |Stated { at, value: Ratio(share) }| {
+        let cap = ten_thousandths(*share).or_else(|| {
+            let message = "is out of range; expected a share of the limit from 0.01% to 100%";
+            reporter.refuse(*at, &path.key("cap"), message)
+        });
+        cap.map(Some)
+    });
+    let add = raw.add.read_or(0, |add| Some(add.value));
+    // All keys are checked before the first invalid one ends the compilation.
+    Some(Reserve { ttl: ttl?, unsettled: unsettled?, add: add?, cap: cap? })
+}
+
+#[allow(clippy::float_arithmetic)] // A stated share, once.
+fn ten_thousandths(share: f64) -> Option<NonZeroU32> {
+    let parts = (share * 10_000.0).round();
+    (1.0..=10_000.0).contains(&parts).then(|| NonZeroU32::new(parts as u32)).flatten()
+}
+
+/// Reports the overdraft or the carry of a limit with reservations, whether it states them or `defaults` do. Returns whether
+/// it has neither.
+fn check_overdraft(
+    reporter: &mut Reporter<'_>,
+    raw: &RawRateLimit,
+    overdraft: &Overdraft,
+    path: &Path<'_>,
+) -> bool {
+    let (key, stated, reason, own, default, without) = if overdraft.is_stated {
+        let reason = "the hits that a lease is settled with count beyond the limit too";
+        let own = raw.overdraft.at();
+        ("overdraft", "`overdraft: true`", reason, own, overdraft.default_at.overdraft, "overdraft: false")
+    } else if overdraft.carry.unused_percent > 0 {
+        let reason = "what leases hold is neither used nor unused";
+        let own = raw.carry.at();
+        ("carry", "`carry` of unused hits", reason, own, overdraft.default_at.carry, "carry: false")
+    } else {
+        return true;
+    };
+    let (at, at_key, message) = match (raw.reserve.at(), own, default) {
+        (Some(at), None, Some(default)) => {
+            let line = default.line();
+            let place = format!("{stated} of `defaults` at {}:{line}", reporter.file);
+            (Some(at), "reserve", format!("contradicts {place}: {reason}; expected `{without}` beside it"))
+        }
+        (Some(at), ..) => {
+            (Some(at), "reserve", format!("contradicts {stated}: {reason}; remove one of them"))
+        }
+        (None, own, _) => {
+            (own, key, format!("contradicts the `reserve` of the rule: {reason}; expected `{without}`"))
+        }
+    };
+    reporter.error(at.unwrap_or(Position::WHOLE), &path.key(at_key), message);
+    false
 }

@@ -12,6 +12,7 @@ use crate::{
         problem::{Path, Problems, Severity},
         raw::{Field, RawDescriptor, RawRateLimit, Stated},
         reader::read_rate_limit,
+        vocabulary::Mapping as _,
         yaml::Position,
     },
 };
@@ -112,7 +113,7 @@ fn descriptor_of(rule: &Rule) -> RawDescriptor {
         shadow_mode: flag(rule.shadow_mode),
         quota_mode: flag(rule.quota_mode),
         detailed_metric: flag(rule.detailed_metric),
-        ..RawDescriptor::new(Position::WHOLE, 0)
+        ..RawDescriptor::default()
     }
 }
 

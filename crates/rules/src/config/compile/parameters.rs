@@ -1,35 +1,24 @@
 //! Parameters of limits, common to `rate_limit` and `defaults`.
 
-use std::{fmt, rc::Rc, time::Duration};
+use std::{fmt, ops::RangeInclusive, rc::Rc, time::Duration};
 
 use tollgate_core::{
-    SyncMode,
-    algorithm::Algorithm,
-    ban::BanMode,
-    duration::parse_seconds,
-    quota::{Unit, Window},
+    algorithm::{Algorithm, Parameters, Policy, Reserve},
+    duration::{DurationError, parse_micros, parse_seconds},
+    quota::{Quota, Unit},
 };
 
+use super::overdraft::{self, Overdraft, OverdraftDefaults};
 use crate::{
-    MAX_RETRY_AFTER_SPREAD, OnShareExhausted, OnStoreError, Scope,
+    MAX_RETRY_AFTER_SPREAD, Rule,
     config::{
         problem::{Path, Problems},
         raw::{Field, RawRateLimit, Stated},
         reader::excerpt,
-        vocabulary::nearest,
+        vocabulary::{Word, nearest, words},
         yaml::Position,
     },
 };
-
-/// Algorithm with the position where it is stated.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ChosenAlgorithm {
-    pub(super) algorithm: Algorithm,
-    pub(super) at: Position,
-}
-
-/// Window of a limit, if it states a valid one.
-type WindowField = Field<Window>;
 
 /// Reads parameters of one file, and reports its problems.
 pub(super) struct Reporter<'a> {
@@ -42,52 +31,19 @@ impl Reporter<'_> {
         self.problems.error(self.file, at, path, message);
     }
 
+    /// Reports an error, and returns `None`.
+    pub(super) fn refuse<T>(
+        &mut self,
+        at: Position,
+        path: &Path<'_>,
+        message: impl fmt::Display,
+    ) -> Option<T> {
+        self.error(at, path, message);
+        None
+    }
+
     pub(super) fn warning(&mut self, at: Position, path: &Path<'_>, message: impl fmt::Display) {
         self.problems.warning(self.file, at, path, message);
-    }
-
-    pub(super) fn algorithm(&mut self, field: &Field<Rc<str>>, path: &Path<'_>) -> Option<ChosenAlgorithm> {
-        let named = Algorithm::ALL.map(|algorithm| (algorithm.name(), algorithm));
-        let Stated { at, value } = self.one_of(field, &named, "an algorithm", &path.key("algorithm"))?;
-        Some(ChosenAlgorithm { algorithm: value, at })
-    }
-
-    /// Reads `sync`; `None` if it is absent or invalid.
-    pub(super) fn sync(&mut self, field: &Field<Rc<str>>, path: &Path<'_>) -> Option<Stated<SyncMode>> {
-        let named = SyncMode::ALL.map(|sync| (sync.name(), sync));
-        self.one_of(field, &named, "a sync mode", &path.key("sync"))
-    }
-
-    /// Reads `on_store_error`; `None` if it is absent or invalid.
-    pub(super) fn on_store_error(
-        &mut self,
-        field: &Field<Rc<str>>,
-        path: &Path<'_>,
-    ) -> Option<Stated<OnStoreError>> {
-        let named = OnStoreError::ALL.map(|policy| (policy.name(), policy));
-        self.one_of(field, &named, "an on_store_error policy", &path.key("on_store_error"))
-    }
-
-    /// Reads `scope`; `None` if it is absent or invalid.
-    pub(super) fn scope(&mut self, field: &Field<Rc<str>>, path: &Path<'_>) -> Option<Stated<Scope>> {
-        let named = Scope::ALL.map(|scope| (scope.name(), scope));
-        self.one_of(field, &named, "a scope", &path.key("scope"))
-    }
-
-    /// Reads `on_share_exhausted`; `None` if it is absent or invalid.
-    pub(super) fn on_share_exhausted(
-        &mut self,
-        field: &Field<Rc<str>>,
-        path: &Path<'_>,
-    ) -> Option<Stated<OnShareExhausted>> {
-        let named = OnShareExhausted::ALL.map(|policy| (policy.name(), policy));
-        self.one_of(field, &named, "a decision", &path.key("on_share_exhausted"))
-    }
-
-    /// Reads the `mode` of bans; `None` if it is absent or invalid.
-    pub(super) fn ban_mode(&mut self, field: &Field<Rc<str>>, path: &Path<'_>) -> Option<BanMode> {
-        let named = BanMode::ALL.map(|mode| (mode.name(), mode));
-        self.one_of(field, &named, "a mode of bans", &path.key("mode")).map(|mode| mode.value)
     }
 
     /// Reads `retry_after_spread`, in whole seconds; `None` if it is absent or invalid.
@@ -97,96 +53,42 @@ impl Reporter<'_> {
         path: &Path<'_>,
     ) -> Option<Stated<Duration>> {
         let stated = field.stated()?;
-        let seconds = parse_seconds(&stated.value).map(|seconds| Duration::from_secs(seconds.into()));
-        let message = match seconds {
-            Ok(value) if value <= MAX_RETRY_AFTER_SPREAD => return Some(Stated { at: stated.at, value }),
-            Ok(_) => format!("`{}` is out of range; expected 0 seconds to 24 hours", stated.value),
-            Err(expected) => format!("`{}` is not a duration; {expected}", excerpt(&stated.value)),
-        };
-        self.problems.error(self.file, stated.at, path.key("retry_after_spread"), message);
-        None
+        let max = MAX_RETRY_AFTER_SPREAD.as_secs() as u32;
+        let seconds = self.duration(
+            stated,
+            &path.key("retry_after_spread"),
+            parse_seconds,
+            0..=max,
+            "0 seconds to 24 hours",
+        )?;
+        Some(Stated { at: stated.at, value: Duration::from_secs(seconds.into()) })
     }
 
-    /// Reads one of the named values; `None` if it is absent or invalid.
-    pub(super) fn one_of<T: Copy>(
+    /// Reads a duration in a range, which `expected` describes; `None` if it is invalid.
+    pub(super) fn duration<T: PartialOrd>(
         &mut self,
-        field: &Field<Rc<str>>,
-        named: &[(&'static str, T)],
-        kind: &str,
+        stated: &Stated<Rc<str>>,
         path: &Path<'_>,
-    ) -> Option<Stated<T>> {
+        parse: fn(&str) -> Result<T, DurationError>,
+        range: RangeInclusive<T>,
+        expected: &str,
+    ) -> Option<T> {
+        let text = excerpt(&stated.value);
+        match parse(&stated.value) {
+            Ok(duration) if range.contains(&duration) => Some(duration),
+            Ok(_) => self.refuse(stated.at, path, format!("`{text}` is out of range; expected {expected}")),
+            Err(error) => self.refuse(stated.at, path, format!("`{text}` is not a duration; {error}")),
+        }
+    }
+
+    /// Reads a value that is a word; `None` if it is absent or invalid.
+    pub(super) fn word<W: Word>(&mut self, field: &Field<Rc<str>>, path: &Path<'_>) -> Option<Stated<W>> {
         let Stated { at, value: word } = field.stated()?;
-        if let Some((_, value)) = named.iter().find(|(name, _)| *name == &**word) {
-            return Some(Stated { at: *at, value: *value });
+        let value = W::named().into_iter().find(|(name, _)| *name == &**word).map(|(_, value)| value);
+        if value.is_none() {
+            self.error(*at, path, unknown::<W>(word));
         }
-        let names: Vec<_> = named.iter().map(|(name, _)| *name).collect();
-        self.problems.error(self.file, *at, path, unknown(kind, word, &names));
-        None
-    }
-
-    /// Reads the window that `unit`, `unit_multiplier` and `window` state together. A multiplier alone applies to `default`.
-    pub(super) fn window(
-        &mut self,
-        raw: &RawRateLimit,
-        default: Option<Unit>,
-        path: &Path<'_>,
-    ) -> WindowField {
-        match (&raw.window, &raw.unit, &raw.unit_multiplier) {
-            (Field::Absent, Field::Absent, Field::Absent) => Field::Absent,
-            (Field::Invalid, ..) | (_, Field::Invalid, _) | (.., Field::Invalid) => Field::Invalid,
-            (Field::Stated(window), Field::Absent, Field::Absent) => self.window_seconds(window, path),
-            (Field::Stated(window), ..) => {
-                let message = "contradicts `unit` and `unit_multiplier`; expected only one of them";
-                self.problems.error(self.file, window.at, path.key("window"), message);
-                Field::Invalid
-            }
-            (Field::Absent, Field::Stated(unit), multiplier) => self.unit(unit, multiplier, path),
-            (Field::Absent, Field::Absent, Field::Stated(multiplier)) => match default {
-                Some(unit) => self.multiple(unit, multiplier, path),
-                None => {
-                    let message = "has no `unit`; expected one to multiply";
-                    self.problems.error(self.file, multiplier.at, path.key("unit_multiplier"), message);
-                    Field::Invalid
-                }
-            },
-        }
-    }
-
-    fn window_seconds(&mut self, stated: &Stated<Rc<str>>, path: &Path<'_>) -> WindowField {
-        let seconds = parse_seconds(&stated.value).map_err(|error| error.to_string());
-        let window =
-            seconds.and_then(|seconds| Window::from_seconds(seconds).map_err(|error| error.to_string()));
-        match window {
-            Ok(value) => Field::Stated(Stated { at: stated.at, value }),
-            Err(expected) => {
-                let message = format!("`{}` is not a window; {expected}", stated.value);
-                self.problems.error(self.file, stated.at, path.key("window"), message);
-                Field::Invalid
-            }
-        }
-    }
-
-    fn unit(&mut self, stated: &Stated<Rc<str>>, multiplier: &Field<u32>, path: &Path<'_>) -> WindowField {
-        let Ok(unit) = stated.value.parse::<Unit>() else {
-            let message = unknown("a unit", &stated.value, &Unit::ALL.map(Unit::name));
-            self.problems.error(self.file, stated.at, path.key("unit"), message);
-            return Field::Invalid;
-        };
-        match multiplier.stated() {
-            Some(multiplier) => self.multiple(unit, multiplier, path),
-            None => Field::Stated(Stated { at: stated.at, value: Window::of(unit) }),
-        }
-    }
-
-    fn multiple(&mut self, unit: Unit, multiplier: &Stated<u32>, path: &Path<'_>) -> WindowField {
-        match Window::new(unit, multiplier.value) {
-            Ok(value) => Field::Stated(Stated { at: multiplier.at, value }),
-            Err(error) => {
-                let message = format!("{} × {unit} is not a window; {error}", multiplier.value);
-                self.problems.error(self.file, multiplier.at, path.key("unit_multiplier"), message);
-                Field::Invalid
-            }
-        }
+        value.map(|value| Stated { at: *at, value })
     }
 
     pub(super) fn no_limit(&mut self, at: Position, path: &Path<'_>) -> Option<u64> {
@@ -194,22 +96,141 @@ impl Reporter<'_> {
         self.problems.warning(self.file, at, path, message);
         Some(0)
     }
-
-    pub(super) fn no_window(&mut self, at: Position, path: &Path<'_>) -> Option<Window> {
-        let units = Unit::ALL.map(Unit::name).join(", ");
-        let message = format!(
-            "has no `unit` and no `window`; expected one of {units} as `unit`, or a `window` such as 30s"
-        );
-        self.problems.error(self.file, at, path, message);
-        None
-    }
 }
 
 /// Message for an unknown word.
-pub(super) fn unknown(kind: &str, word: &str, known: &[&'static str]) -> String {
-    let word = excerpt(word);
+pub(super) fn unknown<W: Word>(word: &str) -> String {
+    let (word, noun, known) = (excerpt(word), W::NOUN, words::<W>());
     match nearest(&word, known.iter().copied()) {
-        Some(meant) => format!("`{word}` is not {kind}; did you mean `{meant}`?"),
-        None => format!("`{word}` is not {kind}; expected one of {}", known.join(", ")),
+        Some(meant) => format!("`{word}` is not {noun}; did you mean `{meant}`?"),
+        None => format!("`{word}` is not {noun}; expected one of {}", known.join(", ")),
+    }
+}
+
+const MIN_LEASE_TTL: Duration = Duration::from_secs(1);
+const MAX_LEASE_TTL: Duration = Duration::from_secs(Unit::Month.seconds() as u64);
+
+/// Key and the algorithm that uses it.
+#[derive(Clone, Copy)]
+struct ParameterKey {
+    name: &'static str,
+    home: Algorithm,
+}
+
+const BURST: ParameterKey = ParameterKey { name: "burst", home: Algorithm::TokenBucket };
+const MIN_INTERVAL: ParameterKey = ParameterKey { name: "min_interval", home: Algorithm::SlidingWindowLog };
+const LEASE_TTL: ParameterKey = ParameterKey { name: "lease_ttl", home: Algorithm::Concurrency };
+
+/// Parameters in `defaults`, for the limits of their algorithms.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct AlgorithmParameters {
+    pub(super) burst: Option<Stated<u32>>,
+    pub(super) min_interval: Option<Stated<Duration>>,
+    lease_ttl: Option<Stated<Duration>>,
+    pub(super) overdraft: OverdraftDefaults,
+    /// Of a rule, for an override of it.
+    reserve: Option<Reserve>,
+}
+
+impl AlgorithmParameters {
+    /// The parameters of a rule, as defaults of an override of it.
+    pub(super) fn of_rule(rule: &Rule, quota: Quota, policy: &Policy) -> Self {
+        fn stated<T>(value: T) -> Stated<T> {
+            Stated { at: Position::WHOLE, value }
+        }
+        // A burst as large as the limit is the default, which follows the limit.
+        let burst = policy.burst().and_then(|burst| u32::try_from(burst).ok());
+        let min_interval = Some(policy.min_interval()).filter(|interval| !interval.is_zero());
+        Self {
+            burst: burst.filter(|burst| u64::from(*burst) != quota.limit).map(stated),
+            min_interval: min_interval.map(stated),
+            lease_ttl: policy.lease_ttl().map(stated),
+            overdraft: OverdraftDefaults::of_rule(rule, quota, policy),
+            reserve: policy.reserve_terms(),
+        }
+    }
+}
+
+impl Reporter<'_> {
+    /// Reads the parameters in `defaults`.
+    pub(super) fn default_parameters(&mut self, raw: &RawRateLimit, path: &Path<'_>) -> AlgorithmParameters {
+        AlgorithmParameters {
+            burst: raw.burst.stated().and_then(|burst| self.burst(burst, path)),
+            min_interval: raw.min_interval.stated().and_then(|text| self.min_interval(text, path)),
+            lease_ttl: raw.lease_ttl.stated().and_then(|text| self.lease_ttl(text, path)),
+            overdraft: overdraft::read_defaults(self, raw, path),
+            reserve: None,
+        }
+    }
+
+    /// Reads the parameters of a limit: its own, else the defaults. `None` if one is invalid.
+    pub(super) fn parameters(
+        &mut self,
+        chosen: Algorithm,
+        raw: &RawRateLimit,
+        defaults: &AlgorithmParameters,
+        path: &Path<'_>,
+    ) -> Option<(Parameters, bool)> {
+        let burst = self.parameter(BURST, chosen, &raw.burst, defaults.burst, path, Self::burst);
+        let AlgorithmParameters { min_interval, lease_ttl, .. } = *defaults;
+        let min_interval =
+            self.parameter(MIN_INTERVAL, chosen, &raw.min_interval, min_interval, path, Self::min_interval);
+        let lease_ttl = self.parameter(LEASE_TTL, chosen, &raw.lease_ttl, lease_ttl, path, Self::lease_ttl);
+        let overdraft = overdraft::read(self, chosen, raw, &defaults.overdraft, path);
+        let reserve = overdraft::read_reserve(self, chosen, raw, defaults.reserve, overdraft.as_ref(), path);
+        // All parameters are checked before the first invalid one ends the compilation.
+        let (burst, min_interval, lease_ttl) = (burst?, min_interval?, lease_ttl?);
+        let Overdraft { is_stated, max_debt, carry, .. } = overdraft?;
+        let absent = Parameters::default();
+        let parameters = Parameters {
+            burst: burst.map(|burst| burst.value),
+            min_interval: min_interval.map_or(absent.min_interval, |interval| interval.value),
+            lease_ttl: lease_ttl.map_or(absent.lease_ttl, |ttl| ttl.value),
+            overdraft: is_stated,
+            max_debt,
+            carry: carry.debt,
+            unused_percent: carry.unused_percent,
+            reserve: reserve?,
+        };
+        Some((parameters, is_stated))
+    }
+
+    /// Reads a parameter, else its default, if the limit has its algorithm. `None` if it is invalid.
+    fn parameter<T, U>(
+        &mut self,
+        key: ParameterKey,
+        chosen: Algorithm,
+        field: &Field<T>,
+        default: Option<Stated<U>>,
+        path: &Path<'_>,
+        read: impl FnOnce(&mut Self, &Stated<T>, &Path<'_>) -> Option<Stated<U>>,
+    ) -> Option<Option<Stated<U>>> {
+        let Some(stated) = field.valid()? else { return Some(default.filter(|_| chosen == key.home)) };
+        if chosen == key.home {
+            return read(self, stated, path).map(Some);
+        }
+        let message = format!("is not a key of {}; expected `algorithm: {}`", chosen.name(), key.home.name());
+        self.refuse(stated.at, &path.key(key.name), message)
+    }
+
+    fn burst(&mut self, stated: &Stated<u32>, path: &Path<'_>) -> Option<Stated<u32>> {
+        if stated.value == 0 {
+            let message = "is 0, so the bucket admits no requests; expected at least 1";
+            return self.refuse(stated.at, &path.key("burst"), message);
+        }
+        Some(*stated)
+    }
+
+    fn min_interval(&mut self, stated: &Stated<Rc<str>>, path: &Path<'_>) -> Option<Stated<Duration>> {
+        let any = Duration::ZERO..=Duration::MAX;
+        let value = self.duration(stated, &path.key("min_interval"), parse_micros, any, "any")?;
+        Some(Stated { at: stated.at, value })
+    }
+
+    fn lease_ttl(&mut self, stated: &Stated<Rc<str>>, path: &Path<'_>) -> Option<Stated<Duration>> {
+        let range = MIN_LEASE_TTL..=MAX_LEASE_TTL;
+        let value =
+            self.duration(stated, &path.key("lease_ttl"), parse_micros, range, "1 second to 30 days")?;
+        Some(Stated { at: stated.at, value })
     }
 }

@@ -2,57 +2,31 @@
 
 use tollgate_core::{EnforcedShare, PathStep, SyncMode, algorithm::Policy};
 
-use super::descriptor::Compiler;
+use super::{descriptor::Compiler, limit_keys::StatedLimit};
 use crate::{
-    Candidate, Limit, Rollout, Scope, Segment, Value,
-    config::{
-        problem::Path,
-        raw::{Field, RawDescriptor, RawRateLimit, Stated},
-    },
+    Candidate, Limit, Rollout, Scope, Value,
+    config::raw::{Field, Stated},
     rule::record_id_of,
 };
 
-/// The limit that is rolled out.
-#[derive(Clone, Copy)]
-pub(super) struct RolledOut<'a> {
-    pub(super) limit: Option<&'a Limit>,
-    pub(super) segments: &'a [Segment],
-    pub(super) scope: Scope,
-}
-
-/// Reads the rollout of a limit at `path`; `None` if it is invalid.
-pub(super) fn read(
-    compiler: &mut Compiler<'_>,
-    descriptor: &RawDescriptor,
-    raw: &RawRateLimit,
-    limit: RolledOut<'_>,
-    path: &Path<'_>,
-) -> Option<Rollout> {
-    let enforced = enforced(compiler, descriptor, raw, limit.segments, path);
-    let candidate = candidate(compiler, raw, limit, path);
+/// Reads the rollout of a limit; `None` if it is invalid.
+pub(super) fn read(compiler: &mut Compiler<'_>, limit: &StatedLimit<'_>, scope: Scope) -> Option<Rollout> {
+    let enforced = enforced(compiler, limit);
+    let candidate = candidate(compiler, limit, scope);
     Some(Rollout { enforced: enforced?, candidate: candidate?.map(Box::new) })
 }
 
-fn enforced(
-    compiler: &mut Compiler<'_>,
-    descriptor: &RawDescriptor,
-    raw: &RawRateLimit,
-    segments: &[Segment],
-    path: &Path<'_>,
-) -> Option<Option<EnforcedShare>> {
-    let Stated { at, value: share } = match &raw.enforce_percent {
-        Field::Absent => return Some(None),
-        Field::Invalid => return None,
-        Field::Stated(stated) => *stated,
+fn enforced(compiler: &mut Compiler<'_>, limit: &StatedLimit<'_>) -> Option<Option<EnforcedShare>> {
+    let Some(&Stated { at, value: share }) = limit.raw.value.enforce_percent.valid()? else {
+        return Some(None);
     };
-    let path = path.key("enforce_percent");
-    if descriptor.shadow_mode.or_default() {
+    let path = limit.path.key("enforce_percent");
+    if limit.descriptor.shadow_mode.or_default() {
         let message =
             "contradicts `shadow_mode: true`, which enforces the limit for no key; remove one of them";
-        compiler.error(at, &path, message);
-        return None;
+        return compiler.refuse(at, &path, message);
     }
-    if share.is_partial() && segments.iter().all(|segment| segment.value != Value::Open) {
+    if share.is_partial() && limit.segments.iter().all(|segment| segment.value != Value::Open) {
         let message = "enforces all or nothing: all requests share one counter, and so one key; expected a limit \
                        whose counters differ by client";
         compiler.warning(at, &path, message);
@@ -62,29 +36,18 @@ fn enforced(
 
 fn candidate(
     compiler: &mut Compiler<'_>,
-    raw: &RawRateLimit,
-    RolledOut { limit, segments, scope }: RolledOut<'_>,
-    path: &Path<'_>,
+    limit: &StatedLimit<'_>,
+    scope: Scope,
 ) -> Option<Option<Candidate>> {
-    let stated = match &raw.candidate {
-        Field::Absent => return Some(None),
-        Field::Invalid => return None,
-        Field::Stated(stated) => stated,
-    };
-    let path = path.key("candidate");
+    let Some(stated) = limit.raw.value.candidate.valid()? else { return Some(None) };
+    let path = limit.path.key("candidate");
     let (candidate, overdraft) = compiler.quota(&stated.value.0, &path)?;
     let Limit::Quota { quota, policy } = candidate else { return None };
-    let of_rule = match limit {
-        Some(Limit::Quota { policy, .. }) => policy,
-        // Beside `unlimited`, the key was reported.
-        Some(Limit::Unlimited) | None => return None,
-    };
-    if let Some(reason) = reason_not_to_compare(of_rule, &policy, scope) {
-        compiler.error(stated.at, &path, reason);
-        return None;
+    if let Some(reason) = reason_not_to_compare(limit.policy()?, &policy, scope) {
+        return compiler.refuse(stated.at, &path, reason);
     }
     compiler.domain.candidates.push(compiler.site(stated.at, &path));
-    let record = record_id_of(segments, &[PathStep::Candidate], policy.algorithm()).under(&policy);
+    let record = record_id_of(limit.segments, &[PathStep::Candidate], policy.algorithm()).under(&policy);
     Some(Some(Candidate { quota, policy, overdraft, record }))
 }
 
@@ -118,21 +81,20 @@ fn reason_not_to_compare(of_rule: &Policy, candidate: &Policy, scope: Scope) -> 
 /// the candidate is to be charged by the same requests.
 pub(super) fn sync_beside(
     compiler: &mut Compiler<'_>,
+    limit: &StatedLimit<'_>,
     rollout: Option<&Rollout>,
-    raw: &RawRateLimit,
     sync: Option<SyncMode>,
-    path: &Path<'_>,
 ) -> Option<SyncMode> {
     let has_candidate = rollout.is_some_and(|rollout| rollout.candidate.is_some());
     if !has_candidate || !sync.is_some_and(SyncMode::may_lease) {
         return sync;
     }
-    if let (Field::Stated(stated), Some(sync)) = (&raw.sync, sync) {
+    if let (Field::Stated(stated), Some(sync)) = (&limit.raw.value.sync, sync) {
         let message = format!(
             "works as `strict` beside a `candidate`, which is charged with each request; expected strict, not {}",
             sync.name()
         );
-        compiler.warning(stated.at, &path.key("sync"), message);
+        compiler.warning(stated.at, &limit.path.key("sync"), message);
     }
     Some(SyncMode::Strict)
 }

@@ -1,6 +1,6 @@
 //! Several limits of one descriptor: `rate_limits`.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, rc::Rc, sync::Arc};
 
 use tollgate_core::{PathStep, algorithm::Algorithm};
 
@@ -11,6 +11,7 @@ use crate::{
         problem::Path,
         raw::{Field, RawDescriptor, RawInherit, RawLimit, RawRateLimit, Stated},
         reader::excerpt,
+        vocabulary::Mapping as _,
     },
     rule::record_id_of,
 };
@@ -37,8 +38,7 @@ pub(super) fn rules(
         let is_possible = check_keys(compiler, &limit.value, &limit_path);
         let site = LimitSite { path: &limit_path, is_of_several: true };
         let Some(rule) = compiler.rule_at(raw, limit, segments, path, site) else { continue };
-        let is_possible = is_possible && check_scope(compiler, limit, &rule, &limit_path);
-        if !is_possible || !check_algorithm(compiler, limit, &rule, &limit_path) {
+        if !is_possible || !check_rule(compiler, limit, &rule, &limit_path) {
             continue;
         }
         let label = rule.part.iter().map(|part| part.label.clone()).collect::<String>();
@@ -93,34 +93,41 @@ fn check_list(
 
 /// Reports keys that one of several limits cannot have.
 fn check_keys(compiler: &mut Compiler<'_>, raw: &RawRateLimit, path: &Path<'_>) -> bool {
-    let unlimited = raw.unlimited.stated().filter(|unlimited| unlimited.value).map(|stated| stated.at);
-    let leased = raw.sync.stated().filter(|sync| &*sync.value != "strict").map(|stated| stated.at);
-    let waits =
-        raw.on_share_exhausted.stated().filter(|stated| &*stated.value == "wait").map(|stated| stated.at);
-    let inherit =
-        raw.inherit.stated().filter(|inherit| inherit.value != RawInherit::No).map(|stated| stated.at);
+    let word = |field: &Field<Rc<str>>, means: fn(&str) -> bool| {
+        field.stated().filter(|stated| means(&stated.value)).map(|stated| stated.at)
+    };
+    let unlimited = raw.unlimited.stated().filter(|unlimited| unlimited.value);
+    let inherit = raw.inherit.stated().filter(|inherit| inherit.value != RawInherit::No);
     let keys = [
-        ("unlimited", unlimited, "has no effect beside other limits; expected a limit, or no element"),
+        (
+            "unlimited",
+            unlimited.map(|stated| stated.at),
+            "has no effect beside other limits; expected a limit, or no element",
+        ),
         (
             "sync",
-            leased,
+            word(&raw.sync, |sync| sync != "strict"),
             "cannot be leased: several limits are charged all or none, in one step; expected `sync: strict`",
         ),
         (
             "on_share_exhausted",
-            waits,
+            word(&raw.on_share_exhausted, |decision| decision == "wait"),
             "cannot wait for a loan: several limits are charged all or none, in one step; expected \
              `on_share_exhausted: deny`",
         ),
         (
             "reserve",
-            raw.reserve.stated().map(|stated| stated.at),
+            raw.reserve.at(),
             "is not a key of `rate_limits`: a lease settles one limit of a descriptor; expected one `rate_limit`",
         ),
-        ("inherit", inherit, "is not a key of `rate_limits`; expected all keys of the limit"),
+        (
+            "inherit",
+            inherit.map(|stated| stated.at),
+            "is not a key of `rate_limits`; expected all keys of the limit",
+        ),
         (
             "candidate",
-            raw.candidate.stated().map(|stated| stated.at),
+            raw.candidate.at(),
             "is not a key of `rate_limits`: denials of the other limits hide the demand; expected one `rate_limit`",
         ),
     ];
@@ -134,36 +141,24 @@ fn check_keys(compiler: &mut Compiler<'_>, raw: &RawRateLimit, path: &Path<'_>) 
     is_possible && !matches!(raw.sync, Field::Invalid)
 }
 
-/// Reports a limit whose permits would be held beside charges that are not.
-fn check_algorithm(
+/// Reports a limit that cannot be charged all or none with others: its permits would be held, or the primary region decides it.
+fn check_rule(
     compiler: &mut Compiler<'_>,
     limit: &Stated<RawRateLimit>,
     rule: &Rule,
     path: &Path<'_>,
 ) -> bool {
-    if !rule.algorithm().is_some_and(Algorithm::holds_permits) {
+    let (key, message) = if rule.scope == Scope::Primary {
+        let message = "cannot be `primary` for one of several limits: they are charged all or none, in one region; \
+                       expected another scope, or one `rate_limit`";
+        ("scope", message)
+    } else if rule.algorithm().is_some_and(Algorithm::holds_permits) {
+        let message = "`concurrency` cannot be one of several limits: a lease releases the permits of one limit of a \
+                       descriptor; expected a descriptor of its own, which the request has too";
+        ("algorithm", message)
+    } else {
         return true;
-    }
-    let at = limit.value.algorithm.stated().map_or(limit.at, |algorithm| algorithm.at);
-    let message = "`concurrency` cannot be one of several limits: a lease releases the permits of one limit of a \
-                   descriptor; expected a descriptor of its own, which the request has too";
-    compiler.error(at, &path.key("algorithm"), message);
-    false
-}
-
-/// Reports a limit that the primary region decides, which cannot be charged all or none with others.
-fn check_scope(
-    compiler: &mut Compiler<'_>,
-    limit: &Stated<RawRateLimit>,
-    rule: &Rule,
-    path: &Path<'_>,
-) -> bool {
-    if rule.scope != Scope::Primary {
-        return true;
-    }
-    let at = limit.value.scope.stated().map_or(limit.at, |scope| scope.at);
-    let message = "cannot be `primary` for one of several limits: they are charged all or none, in one region; \
-                   expected another scope, or one `rate_limit`";
-    compiler.error(at, &path.key("scope"), message);
+    };
+    compiler.error(limit.value.at(key).unwrap_or(limit.at), &path.key(key), message);
     false
 }

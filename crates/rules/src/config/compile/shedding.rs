@@ -1,15 +1,15 @@
 //! Compilation of `load_shedding`.
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use tollgate_core::{SyncMode, duration::parse_micros, shedding::SheddingPolicy};
 
-use super::{budget::Budget, descriptor::Compiler};
+use super::{descriptor::Compiler, tree_level::Budget};
 use crate::{
     Derived, Limit, OnShareExhausted, Rollout, Rule, Scope, Segment, Shedding, UTILIZATION_KEY, Value,
     config::{
         problem::Path,
-        raw::{Field, Ratio, RawDescriptor, RawShedding, Stated},
+        raw::{Ratio, RawDescriptor, RawShedding, Stated},
         reader::excerpt,
         yaml::Position,
     },
@@ -19,10 +19,10 @@ use crate::{
 const DEFAULT_PRIORITY_KEY: &str = "priority";
 
 /// Range of `half_life`. Reports arrive late and are read twice a second, so nothing shorter is stable.
-const HALF_LIVES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+const HALF_LIVES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60);
 
 /// Range of `stale_after`.
-const STALE_TIMES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(600));
+const STALE_TIMES: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(600);
 
 /// Range of `target`: it must be possible to be above it.
 const MAX_TARGET: f64 = 0.95;
@@ -54,31 +54,23 @@ fn check_place(
     segments: &[Segment],
     own_path: &Path<'_>,
 ) -> Option<()> {
-    if raw.is_limited() {
-        let key = if raw.rate_limit.is_present() { "rate_limit" } else { "rate_limits" };
-        let message =
-            format!("contradicts `{key}`; expected a descriptor of its own, which the request carries too");
-        compiler.error(at, own_path, message);
-        return None;
-    }
-    if compiler.budget.charge_shedding().is_err() {
-        let most = Budget::shedding_rules();
-        let message =
-            format!("is one of too many; expected at most {most} in all domains, each for a service");
-        compiler.error(at, own_path, message);
-        return None;
-    }
     let open = segments.iter().find(|segment| segment.value == Value::Open);
-    if let Some(segment) = open {
+    let message = if raw.is_limited() {
+        let key = if raw.rate_limit.is_present() { "rate_limit" } else { "rate_limits" };
+        format!("contradicts `{key}`; expected a descriptor of its own, which the request carries too")
+    } else if compiler.budget.charge_shedding().is_err() {
+        let most = Budget::shedding_rules();
+        format!("is one of too many; expected at most {most} in all domains, each for a service")
+    } else if let Some(segment) = open {
         let key = excerpt(&segment.key);
-        let message = format!(
+        format!(
             "the key `{key}` has no value, and all of its values would share one utilization; expected a `value` for \
              each service"
-        );
-        compiler.error(at, own_path, message);
-        return None;
-    }
-    Some(())
+        )
+    } else {
+        return Some(());
+    };
+    compiler.refuse(at, own_path, message)
 }
 
 fn rule_of(compiler: &Compiler<'_>, raw: &RawDescriptor, segments: &[Segment], shedding: Shedding) -> Rule {
@@ -115,71 +107,44 @@ fn policy(
     Stated { at, value: raw }: &Stated<RawShedding>,
     path: &Path<'_>,
 ) -> Option<SheddingPolicy> {
-    let target = match &raw.target {
-        Field::Invalid => None,
-        Field::Absent => {
+    let target = match raw.target.valid() {
+        None => None,
+        Some(None) => {
             let message = "has no `target`; expected the utilization to aim at, such as 80%";
-            compiler.error(*at, path, message);
-            None
+            compiler.refuse(*at, path, message)
         }
-        Field::Stated(Stated { value: Ratio(target), .. }) if (0.05..=MAX_TARGET).contains(target) => {
+        Some(Some(Stated { value: Ratio(target), .. })) if (0.05..=MAX_TARGET).contains(target) => {
             Some(*target)
         }
-        Field::Stated(stated) => {
-            compiler.error(stated.at, &path.key("target"), "is out of range; expected 5% to 95%");
-            None
+        Some(Some(stated)) => {
+            compiler.refuse(stated.at, &path.key("target"), "is out of range; expected 5% to 95%")
         }
     };
-    let floor = match &raw.floor {
-        Field::Invalid => None,
-        Field::Absent => Some(SheddingPolicy::DEFAULT_FLOOR),
-        Field::Stated(Stated { value: Ratio(floor), .. }) if (0.001..=1.0).contains(floor) => Some(*floor),
-        Field::Stated(stated) => {
-            let message =
-                "is out of range; expected 0.1% to 100%: with nothing passing, nothing would report";
-            compiler.error(stated.at, &path.key("floor"), message);
-            None
+    let floor = raw.floor.read_or(SheddingPolicy::DEFAULT_FLOOR, |Stated { at, value: Ratio(floor) }| {
+        if (0.001..=1.0).contains(floor) {
+            return Some(*floor);
         }
-    };
-    let half_life = (&raw.half_life, SheddingPolicy::DEFAULT_HALF_LIFE, HALF_LIVES);
-    let half_life = duration(compiler, half_life, &path.key("half_life"));
-    let stale_after = (&raw.stale_after, SheddingPolicy::DEFAULT_STALE_AFTER, STALE_TIMES);
-    let stale_after = duration(compiler, stale_after, &path.key("stale_after"));
+        let message = "is out of range; expected 0.1% to 100%: with nothing passing, nothing would report";
+        compiler.refuse(*at, &path.key("floor"), message)
+    });
+    let mut reporter = compiler.reporter();
+    let half_life = raw.half_life.read_or(SheddingPolicy::DEFAULT_HALF_LIFE, |stated| {
+        reporter.duration(stated, &path.key("half_life"), parse_micros, HALF_LIVES, "1s to 60s")
+    });
+    let stale_after = raw.stale_after.read_or(SheddingPolicy::DEFAULT_STALE_AFTER, |stated| {
+        reporter.duration(stated, &path.key("stale_after"), parse_micros, STALE_TIMES, "2s to 600s")
+    });
     Some(SheddingPolicy { target: target?, half_life: half_life?, floor: floor?, stale_after: stale_after? })
 }
 
-/// Reads a duration between the least and the greatest one, else the default. `None` if it is invalid.
-fn duration(
-    compiler: &mut Compiler<'_>,
-    (field, default, (least, greatest)): (&Field<Rc<str>>, Duration, (Duration, Duration)),
-    path: &Path<'_>,
-) -> Option<Duration> {
-    let stated = match field {
-        Field::Invalid => return None,
-        Field::Absent => return Some(default),
-        Field::Stated(stated) => stated,
-    };
-    let message = match parse_micros(&stated.value) {
-        Ok(duration) if (least..=greatest).contains(&duration) => return Some(duration),
-        Ok(_) => format!("`{}` is out of range; expected {least:?} to {greatest:?}", stated.value),
-        Err(expected) => format!("`{}` is not a duration; {expected}", excerpt(&stated.value)),
-    };
-    compiler.error(stated.at, path, message);
-    None
-}
-
 fn priority_key(compiler: &mut Compiler<'_>, raw: &RawShedding, path: &Path<'_>) -> Option<Box<str>> {
-    let stated = match &raw.priority_key {
-        Field::Invalid => return None,
-        Field::Absent => return Some(DEFAULT_PRIORITY_KEY.into()),
-        Field::Stated(stated) => stated,
-    };
-    if stated.value.is_empty() || *stated.value == *UTILIZATION_KEY {
-        let message = "is not a key for priorities; expected e.g. `priority`, and not `utilization`";
-        compiler.error(stated.at, &path.key("priority_key"), message);
-        return None;
-    }
-    Some((*stated.value).into())
+    raw.priority_key.read_or(DEFAULT_PRIORITY_KEY.into(), |stated| {
+        if stated.value.is_empty() || *stated.value == *UTILIZATION_KEY {
+            let message = "is not a key for priorities; expected e.g. `priority`, and not `utilization`";
+            return compiler.refuse(stated.at, &path.key("priority_key"), message);
+        }
+        Some((*stated.value).into())
+    })
 }
 
 /// Warns of keys of the descriptor that have no effect on shedding.

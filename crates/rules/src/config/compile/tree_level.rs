@@ -1,10 +1,11 @@
-//! Builder of one level of the tree: reports duplicates and descriptors that never match.
+//! Builder of one level of the tree, and the budget of memory and time that compiling a configuration takes: a few lines could
+//! take gigabytes or minutes.
 
 use std::collections::HashMap;
 
-use super::{Origin, Site, budget::Budget, pattern::Pattern};
+use super::{Origin, Site, pattern::Pattern};
 use crate::{
-    Level, Matcher, Node, Wildcard,
+    Level, Matcher, Node, Regex, RegexError, Segment, Wildcard,
     config::{problem::Problems, reader::excerpt},
 };
 
@@ -87,5 +88,150 @@ impl LevelBuilder {
             excerpt(text),
             earlier.origin
         ))
+    }
+}
+
+/// Maximum size of all compiled expressions in bytes.
+const MAX_REGEX_BYTES: usize = 128 << 20;
+/// Cost in bytes of repeating a compiled expression, besides its text.
+const REPEATED_REGEX_BYTES: usize = 256;
+/// Maximum size of the paths of all rules in bytes: each rule has its own copy of the keys and values above it.
+const MAX_PATH_BYTES: usize = 128 << 20;
+/// Maximum number of steps of comparing wildcards, which finds those that never match: enough for some ten thousand on a
+/// level. Later ones cause no warnings.
+const MAX_STEPS: usize = 20_000_000;
+/// Cost of a full comparison in steps; comparing the prefixes costs one.
+const COMPARISON_STEPS: usize = 20;
+
+/// Maximum number of rules that shed: each is shared by the instances twice a second.
+const MAX_SHEDDING_RULES: usize = 200;
+
+/// Remaining budget of a configuration.
+#[derive(Debug)]
+pub(super) struct Budget {
+    /// Bytes for expressions; `None` once it was exceeded and reported.
+    regex_bytes: Option<usize>,
+    /// Expressions by text: equal ones are common, and share their memory.
+    compiled: HashMap<Box<str>, Regex>,
+    path_bytes: usize,
+    comparison_steps: usize,
+    shedding_rules: usize,
+}
+
+/// Error of an exceeded budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BudgetExceeded;
+
+/// Error of an expression.
+#[derive(Debug)]
+pub(super) enum RegexFailure {
+    /// The expression is invalid.
+    Invalid(RegexError),
+    /// The budget is exceeded.
+    BudgetExceeded,
+    /// The budget was exceeded by an earlier expression, and reported.
+    ExceededBefore,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            regex_bytes: Some(MAX_REGEX_BYTES),
+            compiled: HashMap::new(),
+            path_bytes: MAX_PATH_BYTES,
+            comparison_steps: MAX_STEPS,
+            shedding_rules: MAX_SHEDDING_RULES,
+        }
+    }
+}
+
+impl Budget {
+    /// Compiles an expression. A rejected one is charged too: it took as long to compile.
+    pub(super) fn regex(&mut self, text: &str) -> Result<Regex, RegexFailure> {
+        let left = self.regex_bytes.ok_or(RegexFailure::ExceededBefore)?;
+        let known = self.compiled.get(text).cloned();
+        let is_known = known.is_some();
+        let regex = known.map_or_else(|| Regex::new(text), Ok);
+        let cost = match &regex {
+            Ok(_) if is_known => REPEATED_REGEX_BYTES.saturating_add(text.len()),
+            Ok(regex) => regex.bytes(),
+            Err(RegexError::TooLarge) => Regex::MAX_BYTES,
+            Err(RegexError::Syntax(_)) => 0,
+        };
+        if let Ok(regex) = &regex
+            && !is_known
+        {
+            self.compiled.insert(text.into(), regex.clone());
+        }
+        self.regex_bytes = left.checked_sub(cost);
+        match self.regex_bytes {
+            Some(_) => regex.map_err(RegexFailure::Invalid),
+            None => Err(RegexFailure::BudgetExceeded),
+        }
+    }
+
+    /// Charges the path of one rule.
+    ///
+    /// # Errors
+    /// [`BudgetExceeded`] if the paths up to this one take too much together.
+    pub(super) fn charge_path(&mut self, path: &[Segment]) -> Result<(), BudgetExceeded> {
+        let bytes = path.iter().fold(size_of_val(path), |bytes, segment| {
+            bytes.saturating_add(segment.key.len()).saturating_add(segment.stated.len())
+        });
+        self.path_bytes = self.path_bytes.checked_sub(bytes).ok_or(BudgetExceeded)?;
+        Ok(())
+    }
+
+    /// Charges a rule that sheds.
+    ///
+    /// # Errors
+    /// [`BudgetExceeded`] if there are too many.
+    pub(super) fn charge_shedding(&mut self) -> Result<(), BudgetExceeded> {
+        self.shedding_rules = self.shedding_rules.checked_sub(1).ok_or(BudgetExceeded)?;
+        Ok(())
+    }
+
+    /// Maximum number of rules that shed, for messages.
+    pub(super) const fn shedding_rules() -> usize {
+        MAX_SHEDDING_RULES
+    }
+
+    /// Charges the comparison of two prefixes. Returns whether the budget sufficed.
+    pub(super) const fn charge_prefix(&mut self) -> bool {
+        self.comparison_steps = self.comparison_steps.saturating_sub(1);
+        self.comparison_steps > 0
+    }
+
+    /// Charges the comparison of two wildcards. Returns whether the budget sufficed.
+    pub(super) const fn charge_comparison(&mut self) -> bool {
+        self.comparison_steps = self.comparison_steps.saturating_sub(COMPARISON_STEPS);
+        self.comparison_steps > 0
+    }
+
+    /// Maximum size of all expressions in MiB, for messages.
+    pub(super) const fn regex_mib() -> usize {
+        MAX_REGEX_BYTES >> 20
+    }
+
+    /// Maximum size of the paths of all rules in MiB, for messages.
+    pub(super) const fn path_mib() -> usize {
+        MAX_PATH_BYTES >> 20
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_expression_costs_little() {
+        let mut budget = Budget::default();
+        budget.regex(r"^/api/\w+$").expect("valid");
+        let left = budget.regex_bytes.expect("not exceeded");
+        for _ in 0..1_000 {
+            assert!(budget.regex(r"^/api/\w+$").expect("valid").is_match("/api/x"));
+        }
+        let spent = left - budget.regex_bytes.expect("not exceeded");
+        assert!(spent < 1 << 20, "{spent}");
     }
 }

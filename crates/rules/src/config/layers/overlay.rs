@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, path::Path as FilePath, rc::Rc, sync::Arc};
 use arc_swap::ArcSwapOption;
 
 use super::{
-    merge::{Identity, default_algorithm, fill},
+    Identity, KEYS_OF_LIMITS, OTHER_KEYS, default_algorithm, fill,
     pattern::{DescriptorPattern, TextPattern},
 };
 use crate::config::{
@@ -18,6 +18,7 @@ use crate::config::{
     problem::{Path, Problems},
     raw::{Field, RawDescriptor, RawFile, RawRateLimit, Stated},
     reader,
+    vocabulary::Mapping as _,
     yaml::Position,
 };
 
@@ -284,13 +285,11 @@ impl Laying<'_> {
         let over = pattern.raw;
         let mut is_laid = self.lay_limits(over, descriptor);
         let has_limit = descriptor.is_limited() || descriptor.load_shedding.is_present();
-        if has_limit {
-            is_laid |= replace(&mut descriptor.load_shedding, &over.load_shedding);
-            is_laid |= replace(&mut descriptor.metadata, &over.metadata);
-        }
-        for (flag, (_, over, needs_limit)) in descriptor.flags_mut().into_iter().zip(over.flags()) {
-            is_laid |= (has_limit || !needs_limit) && replace(flag, over);
-        }
+        descriptor.copy_keys(over, |key, presence| {
+            let is_effective = (has_limit && KEYS_OF_LIMITS.contains(&key)) || OTHER_KEYS.contains(&key);
+            is_laid |= is_effective && presence.there;
+            is_effective && presence.there
+        });
         if is_laid {
             self.matched.insert(pattern.index);
         }

@@ -1,6 +1,10 @@
 //! Patterns of an overlay: a tree of keys and values with `*`.
 
-use crate::{Wildcard, config::raw::RawDescriptor};
+use super::{KEYS_OF_LIMITS, OTHER_KEYS};
+use crate::{
+    Wildcard,
+    config::{raw::RawDescriptor, vocabulary::Mapping as _},
+};
 
 /// Key that stands for any number of levels.
 const ANY_DEPTH: &str = "**";
@@ -76,10 +80,7 @@ impl<'a> DescriptorPattern<'a> {
 
     /// Whether it has keys to lay over the descriptors that it matches.
     pub(super) fn has_keys(&self) -> bool {
-        let RawDescriptor { load_shedding, metadata, .. } = self.raw;
-        self.raw.is_limited()
-            || load_shedding.is_present()
-            || metadata.is_present()
-            || self.raw.flags().into_iter().any(|(_, flag, _)| flag.is_present())
+        let is_effective = |key: &str| KEYS_OF_LIMITS.contains(&key) || OTHER_KEYS.contains(&key);
+        self.raw.is_limited() || self.raw.stated_keys().any(|(key, _)| is_effective(key))
     }
 }

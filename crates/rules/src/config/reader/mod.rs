@@ -1,22 +1,16 @@
 //! Reader from YAML to [`raw`](super::raw): checks shapes, types and keys.
 
-mod regions;
 mod values;
 
 use std::{borrow::Borrow, rc::Rc};
 
-pub use self::regions::read_regions;
-pub(super) use self::values::{ReadValue, describe, excerpt};
+pub(super) use self::values::{describe, excerpt};
 use self::values::{is_null, stated_if};
 use super::{
     problem::{Path, Problems},
-    raw::{
-        Field, RawBan, RawDescriptor, RawDescriptors, RawFile, RawLimit, RawRateLimit, RawReplaces,
-        RawReserve, RawShedding, Stated,
-    },
-    scalar::Meaning,
-    vocabulary::{KeyStatus, Section, is_of_reference},
-    yaml::{Content, Layer, Node, Position, parse},
+    raw::{Field, RawDescriptor, RawFile, RawRateLimit, RawReplaces, Stated},
+    vocabulary::{KeyStatus, Mapping, Section, Shape, is_of_reference},
+    yaml::{Content, Layer, Meaning, Node, Position, parse},
 };
 
 /// Reads a file; `None` if it is not YAML. Its positions are in `layer`.
@@ -31,21 +25,14 @@ pub(super) fn read(name: &str, bytes: &[u8], layer: Layer, problems: &mut Proble
     for warning in document.warnings {
         problems.warning(name, warning.at, warning.path, warning.message);
     }
-    let mut file = RawFile {
-        name: name.into(),
-        domain: Field::Absent,
-        hash_tag: Field::Absent,
-        atomic: Field::Absent,
-        defaults: RawRateLimit::default(),
-        descriptors: Vec::new(),
-    };
+    let mut file = RawFile { name: name.into(), ..RawFile::default() };
     if let Some(mut root) = document.root {
         let mut reader = Reader { file: name, problems };
         let items = root.take_list("descriptors");
-        reader.file(&root, &mut file);
+        reader.keys(&root, &Path::Root, Section::File, &mut file);
         // Each node is freed before the next one is read: there may be a hundred thousand.
         let path = &Path::Root.key("descriptors");
-        file.descriptors.extend(reader.each_of(items, path, Reader::descriptor));
+        file.descriptors.extend(reader.each_of(items, path, ReadItem::read));
     }
     Some(file)
 }
@@ -61,7 +48,7 @@ pub(super) fn read_rate_limit(
         problems.error(name, mistake.at, mistake.path, mistake.message);
     });
     let root = document.ok()?.root?;
-    match (Reader { file: name, problems }).rate_limit(&root, path, Section::RateLimit) {
+    match (Reader { file: name, problems }).section(&root, path, Section::RateLimit) {
         Field::Stated(limit) => Some(limit),
         Field::Absent | Field::Invalid => None,
     }
@@ -69,163 +56,23 @@ pub(super) fn read_rate_limit(
 
 /// Reads the nodes of one file.
 pub(super) struct Reader<'a> {
-    file: &'a str,
-    problems: &'a mut Problems,
+    pub(super) file: &'a str,
+    pub(super) problems: &'a mut Problems,
 }
 
 impl Reader<'_> {
-    fn file(&mut self, root: &Node, file: &mut RawFile) {
-        let path = &Path::Root;
-        self.each_key(root, path, Section::File, |reader, key, value, path| match key {
-            "domain" => file.domain = reader.text(value, path),
-            "hash_tag" => file.hash_tag = reader.texts(value, path),
-            "atomic" => file.atomic = reader.flag(value, path),
-            "descriptors" => file.descriptors = reader.descriptors(value, path),
-            "defaults" => {
-                if let Field::Stated(defaults) = reader.rate_limit(value, path, Section::Defaults) {
-                    file.defaults = defaults.value;
-                }
-            }
-            _ => {}
-        });
-    }
-
-    fn descriptors(&mut self, list: &Node, path: &Path<'_>) -> RawDescriptors {
-        self.each_item(list, path, Self::descriptor)
-    }
-
-    fn descriptor(&mut self, index: usize, node: &Node, path: &Path<'_>) -> Option<Box<RawDescriptor>> {
-        let mut descriptor = Box::new(RawDescriptor::new(node.at, index));
-        let was_read = self.each_key(node, path, Section::Descriptor, |reader, key, value, path| {
-            reader.descriptor_key(&mut descriptor, key, value, path);
-        });
-        was_read.then_some(descriptor)
-    }
-
-    fn descriptor_key(&mut self, into: &mut RawDescriptor, key: &str, value: &Node, path: &Path<'_>) {
-        match key {
-            "key" => into.key = self.text(value, path),
-            "value" => into.value = self.text(value, path),
-            "regex" => into.regex = self.text(value, path),
-            "cidr" => into.cidr = self.text(value, path),
-            "rate_limit" => into.rate_limit = self.rate_limit(value, path, Section::RateLimit),
-            "rate_limits" => into.rate_limits = self.rate_limits(value, path),
-            "load_shedding" => into.load_shedding = self.load_shedding(value, path),
-            "descriptors" => into.descriptors = self.descriptors(value, path),
-            "shadow_mode" => into.shadow_mode = self.flag(value, path),
-            "quota_mode" => into.quota_mode = self.flag(value, path),
-            "detailed_metric" => into.detailed_metric = self.flag(value, path),
-            "value_to_metric" => into.value_to_metric = self.flag(value, path),
-            "share_threshold" => into.share_threshold = self.flag(value, path),
-            "metadata" => into.metadata = self.mapping(value, path),
-            "weight" => into.weight = self.mapping(value, path),
-            _ => {}
-        }
-    }
-
-    /// Reads a list of limits; invalid if one of them is.
-    fn rate_limits(&mut self, list: &Node, path: &Path<'_>) -> Field<Vec<RawLimit>> {
-        if is_null(list) {
-            return Field::Absent;
-        }
-        let mut is_valid = matches!(list.content, Content::List(_));
-        let limits = self.each_item(list, path, |reader, index, node, path| {
-            match reader.rate_limit(node, path, Section::RateLimit) {
-                Field::Stated(limit) => Some(RawLimit { index, limit }),
-                Field::Absent => {
-                    reader.wrong_type(node, path, "a mapping");
-                    is_valid = false;
-                    None
-                }
-                Field::Invalid => {
-                    is_valid = false;
-                    None
-                }
-            }
-        });
-        stated_if(is_valid, list, limits)
-    }
-
-    fn rate_limit(&mut self, node: &Node, path: &Path<'_>, section: Section) -> Field<RawRateLimit> {
+    /// Reads a mapping with keys of the language.
+    fn section<T: Mapping + Default>(&mut self, node: &Node, path: &Path<'_>, section: Section) -> Field<T> {
         if is_null(node) {
             return Field::Absent;
         }
-        let mut limit = RawRateLimit::default();
-        let was_read = self.each_key(node, path, section, |reader, key, value, path| match key {
-            "replaces" => limit.replaces = reader.replaces(value, path),
-            key => limit.read_key(key, value, path, reader),
-        });
-        stated_if(was_read, node, limit)
+        let mut mapping = T::default();
+        let was_read = self.keys(node, path, section, &mut mapping);
+        stated_if(was_read, node, mapping)
     }
 
-    fn load_shedding(&mut self, node: &Node, path: &Path<'_>) -> Field<RawShedding> {
-        if is_null(node) {
-            return Field::Absent;
-        }
-        let mut shedding = RawShedding::default();
-        let was_read =
-            self.each_key(node, path, Section::LoadShedding, |reader, key, value, path| match key {
-                "target" => shedding.target = reader.ratio(value, path),
-                "half_life" => shedding.half_life = reader.text(value, path),
-                "floor" => shedding.floor = reader.ratio(value, path),
-                "priority_key" => shedding.priority_key = reader.text(value, path),
-                "stale_after" => shedding.stale_after = reader.text(value, path),
-                _ => {}
-            });
-        stated_if(was_read, node, shedding)
-    }
-
-    fn ban(&mut self, node: &Node, path: &Path<'_>) -> Field<RawBan> {
-        if is_null(node) {
-            return Field::Absent;
-        }
-        let mut ban = RawBan::default();
-        let was_read = self.each_key(node, path, Section::Ban, |reader, key, value, path| match key {
-            "threshold" => ban.threshold = reader.number(value, path),
-            "interval" => ban.interval = reader.text(value, path),
-            "duration" => ban.duration = reader.text(value, path),
-            "max_duration" => ban.max_duration = reader.text(value, path),
-            "forgive" => ban.forgive = reader.text(value, path),
-            "list_after" => ban.list_after = reader.number(value, path),
-            "mode" => ban.mode = reader.text(value, path),
-            _ => {}
-        });
-        stated_if(was_read, node, ban)
-    }
-
-    fn reserve(&mut self, node: &Node, path: &Path<'_>) -> Field<RawReserve> {
-        if is_null(node) {
-            return Field::Absent;
-        }
-        let mut reserve = RawReserve::default();
-        let was_read = self.each_key(node, path, Section::Reserve, |reader, key, value, path| match key {
-            "ttl" => reserve.ttl = reader.text(value, path),
-            "unsettled" => reserve.unsettled = reader.text(value, path),
-            "add" => reserve.add = reader.number(value, path),
-            "cap" => reserve.cap = reader.ratio(value, path),
-            _ => {}
-        });
-        stated_if(was_read, node, reserve)
-    }
-
-    fn replaces(&mut self, list: &Node, path: &Path<'_>) -> Vec<RawReplaces> {
-        self.each_item(list, path, |reader, index, node, path| {
-            let mut replaces = RawReplaces { at: node.at, index, name: Field::Absent };
-            let was_read = reader.each_key(node, path, Section::Replaces, |reader, _, value, path| {
-                replaces.name = reader.text(value, path);
-            });
-            was_read.then_some(replaces)
-        })
-    }
-
-    /// Calls `read` for each key that belongs to `section`, and reports the others. Returns `false` if there is no mapping.
-    fn each_key(
-        &mut self,
-        node: &Node,
-        path: &Path<'_>,
-        section: Section,
-        mut read: impl FnMut(&mut Self, &str, &Node, &Path<'_>),
-    ) -> bool {
+    /// Reads each key that belongs to `section`, and reports the others. Returns `false` if there is no mapping.
+    fn keys(&mut self, node: &Node, path: &Path<'_>, section: Section, into: &mut impl Mapping) -> bool {
         let Content::Map(pairs) = &node.content else {
             self.wrong_type(node, path, "a mapping");
             return false;
@@ -237,7 +84,7 @@ impl Reader<'_> {
             let Some(name) = self.key(key, path) else { continue };
             let path = path.key(&name);
             match section.status_of(&name) {
-                KeyStatus::Known => read(self, &name, value, &path),
+                KeyStatus::Known => into.read_key(&name, value, &path, self),
                 status => self.unknown_key(key.at, value, &path, section, status),
             }
         }
@@ -245,7 +92,7 @@ impl Reader<'_> {
     }
 
     /// Returns the text of a key.
-    fn key(&mut self, key: &Node, path: &Path<'_>) -> Option<Rc<str>> {
+    pub(super) fn key(&mut self, key: &Node, path: &Path<'_>) -> Option<Rc<str>> {
         if let Content::Scalar(scalar) = &key.content
             && scalar.meaning() == Meaning::Text
         {
@@ -313,7 +160,7 @@ impl Reader<'_> {
             KeyStatus::Misplaced(home) => format!("does not belong to {here}; it belongs to {}", home.name()),
             KeyStatus::Unknown(Some(meant)) => format!("unknown key; did you mean `{meant}`?"),
             KeyStatus::Unknown(None) => {
-                let keys: Vec<_> = section.keys().collect();
+                let keys: Vec<_> = section.keys().map(|key| key.name).collect();
                 format!("unknown key; expected one of {} in {here}", keys.join(", "))
             }
         };
@@ -345,5 +192,103 @@ impl Reader<'_> {
                 }
             }
         }
+    }
+}
+
+/// Value of a key.
+pub(super) trait KeyValue: Sized {
+    /// Values that the schema permits.
+    const SHAPE: Shape;
+
+    /// Reads the value.
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Self;
+
+    /// Whether the key is present, with any value.
+    fn is_present(&self) -> bool;
+
+    /// The position of a valid single value.
+    fn at(&self) -> Option<Position>;
+}
+
+/// Type of a single value.
+pub(super) trait ReadValue: Sized {
+    const SHAPE: Shape;
+
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self>;
+}
+
+impl<T: ReadValue> KeyValue for Field<T> {
+    const SHAPE: Shape = T::SHAPE;
+
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Self {
+        T::read(node, path, reader)
+    }
+
+    fn is_present(&self) -> bool {
+        !matches!(self, Self::Absent)
+    }
+
+    fn at(&self) -> Option<Position> {
+        self.stated().map(|stated| stated.at)
+    }
+}
+
+/// The defaults of a file, which are empty if they are invalid.
+impl KeyValue for RawRateLimit {
+    const SHAPE: Shape = Shape::Section(Section::Defaults);
+
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Self {
+        let defaults = reader.section(node, path, Section::Defaults).into_stated();
+        defaults.map(|defaults| defaults.value).unwrap_or_default()
+    }
+
+    fn is_present(&self) -> bool {
+        self.stated_keys().next().is_some()
+    }
+
+    fn at(&self) -> Option<Position> {
+        None
+    }
+}
+
+/// Element of a list of mappings with keys of the language.
+trait ReadItem: Sized {
+    const SECTION: Section;
+
+    /// Reads an element; `None` if it is no mapping.
+    fn read(reader: &mut Reader<'_>, index: usize, node: &Node, path: &Path<'_>) -> Option<Self>;
+}
+
+impl ReadItem for RawReplaces {
+    const SECTION: Section = Section::Replaces;
+
+    fn read(reader: &mut Reader<'_>, index: usize, node: &Node, path: &Path<'_>) -> Option<Self> {
+        let mut replaces = Self { at: node.at, index, ..Self::default() };
+        reader.keys(node, path, Self::SECTION, &mut replaces).then_some(replaces)
+    }
+}
+
+impl ReadItem for Box<RawDescriptor> {
+    const SECTION: Section = Section::Descriptor;
+
+    fn read(reader: &mut Reader<'_>, index: usize, node: &Node, path: &Path<'_>) -> Option<Self> {
+        let mut descriptor = Self::new(RawDescriptor { at: node.at, index, ..RawDescriptor::default() });
+        reader.keys(node, path, Self::SECTION, &mut *descriptor).then_some(descriptor)
+    }
+}
+
+impl<T: ReadItem> KeyValue for Vec<T> {
+    const SHAPE: Shape = Shape::Sections(T::SECTION);
+
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Self {
+        reader.each_item(node, path, T::read)
+    }
+
+    fn is_present(&self) -> bool {
+        !self.is_empty()
+    }
+
+    fn at(&self) -> Option<Position> {
+        None
     }
 }

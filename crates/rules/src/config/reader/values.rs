@@ -4,20 +4,22 @@ use std::rc::Rc;
 
 use tollgate_core::{EnforcedShare, descriptor::Hits};
 
-use super::Reader;
+use super::{ReadValue, Reader};
 use crate::{
     NotifyThresholds,
     config::{
         problem::Path,
-        raw::{Field, Ratio, RawBan, RawCandidate, RawCarry, RawInherit, RawReserve, RawThresholds, Stated},
-        scalar::Meaning,
-        vocabulary::Section,
-        yaml::{Content, Node, Position, Scalar},
+        raw::{
+            Field, Ratio, RawBan, RawCandidate, RawCarry, RawCarryKeys, RawInherit, RawLimit, RawRateLimit,
+            RawReserve, RawShedding, RawThresholds, Stated,
+        },
+        vocabulary::{Section, Shape},
+        yaml::{Content, Meaning, Node, Position, Scalar},
     },
 };
 
 impl Reader<'_> {
-    pub(super) fn text(&mut self, node: &Node, path: &Path<'_>) -> Field<Rc<str>> {
+    pub(in crate::config) fn text(&mut self, node: &Node, path: &Path<'_>) -> Field<Rc<str>> {
         let Content::Scalar(scalar) = &node.content else {
             return self.invalid(node, path, "a text");
         };
@@ -35,26 +37,15 @@ impl Reader<'_> {
     }
 
     /// Reads a list of texts; invalid if one of them is.
-    pub(super) fn texts(&mut self, node: &Node, path: &Path<'_>) -> Field<Vec<Stated<Rc<str>>>> {
-        self.list(node, path, ("a list", "a text"), Self::text)
-    }
-
-    /// Reads a list, of which `expected` describes the whole and an item.
-    fn list<T>(
-        &mut self,
-        node: &Node,
-        path: &Path<'_>,
-        expected: (&str, &str),
-        read: impl Fn(&mut Self, &Node, &Path<'_>) -> Field<T>,
-    ) -> Field<Vec<Stated<T>>> {
+    fn texts(&mut self, node: &Node, path: &Path<'_>) -> Field<Vec<Stated<Rc<str>>>> {
         let Content::List(items) = &node.content else {
-            return if is_null(node) { Field::Absent } else { self.invalid(node, path, expected.0) };
+            return if is_null(node) { Field::Absent } else { self.invalid(node, path, "a list") };
         };
         let mut values = Vec::new();
         for (index, item) in items.iter().enumerate() {
             let path = path.item(index);
-            match read(self, item, &path) {
-                Field::Absent => self.wrong_type(item, &path, expected.1),
+            match self.text(item, &path) {
+                Field::Absent => self.wrong_type(item, &path, "a text"),
                 Field::Invalid => {}
                 Field::Stated(value) => values.push(value),
             }
@@ -71,7 +62,7 @@ impl Reader<'_> {
         }
     }
 
-    pub(super) fn number(&mut self, node: &Node, path: &Path<'_>) -> Field<u32> {
+    pub(in crate::config) fn number(&mut self, node: &Node, path: &Path<'_>) -> Field<u32> {
         // The bound is that of the type.
         self.whole_number(node, path, u32::MAX.into()).map(|number| number as u32)
     }
@@ -98,7 +89,7 @@ impl Reader<'_> {
 
     /// Reads a part of a whole: `0.8` or `80%`.
     #[allow(clippy::float_arithmetic)] // A setting, whose last digit does not matter.
-    pub(super) fn ratio(&mut self, node: &Node, path: &Path<'_>) -> Field<Ratio> {
+    fn ratio(&mut self, node: &Node, path: &Path<'_>) -> Field<Ratio> {
         const EXPECTED: &str = "a part such as 0.8 or 80%";
         let Content::Scalar(scalar) = &node.content else { return self.invalid(node, path, EXPECTED) };
         let number = match scalar.meaning() {
@@ -118,7 +109,7 @@ impl Reader<'_> {
     }
 
     /// Reads a percentage.
-    pub(super) fn share(&mut self, node: &Node, path: &Path<'_>) -> Field<EnforcedShare> {
+    fn share(&mut self, node: &Node, path: &Path<'_>) -> Field<EnforcedShare> {
         const EXPECTED: &str = "a percentage from 0 to 100 with at most two decimals, such as 10 or 0.5";
         let Content::Scalar(scalar) = &node.content else { return self.invalid(node, path, EXPECTED) };
         let number = match scalar.meaning() {
@@ -155,15 +146,43 @@ impl Reader<'_> {
         stated_if(percentages.len() == items.len(), node, RawThresholds(percentages))
     }
 
+    /// Reads a list of limits; invalid if one of them is.
+    fn limits(&mut self, list: &Node, path: &Path<'_>) -> Field<Vec<RawLimit>> {
+        if is_null(list) {
+            return Field::Absent;
+        }
+        let mut is_valid = matches!(list.content, Content::List(_));
+        let limits = self.each_item(list, path, |reader, index, node, path| {
+            let limit = reader.section(node, path, Section::RateLimit);
+            if matches!(limit, Field::Absent) {
+                reader.wrong_type(node, path, "a mapping");
+            }
+            is_valid &= limit.stated().is_some();
+            limit.into_stated().map(|limit| RawLimit { index, limit })
+        });
+        stated_if(is_valid, list, limits)
+    }
+
+    fn limit(&mut self, node: &Node, path: &Path<'_>) -> Field<RawRateLimit> {
+        self.section(node, path, Section::RateLimit)
+    }
+
     /// Reads a limit that is compared with the one around it.
     fn candidate(&mut self, node: &Node, path: &Path<'_>) -> Field<RawCandidate> {
-        match self.rate_limit(node, path, Section::Candidate) {
-            Field::Absent => Field::Absent,
-            Field::Invalid => Field::Invalid,
-            Field::Stated(stated) => {
-                Field::Stated(Stated { at: stated.at, value: RawCandidate(Box::new(stated)) })
-            }
-        }
+        let limit = self.section(node, path, Section::Candidate);
+        limit.map(|value| RawCandidate(Box::new(Stated { at: node.at, value })))
+    }
+
+    fn ban(&mut self, node: &Node, path: &Path<'_>) -> Field<RawBan> {
+        self.section(node, path, Section::Ban)
+    }
+
+    fn reserve(&mut self, node: &Node, path: &Path<'_>) -> Field<RawReserve> {
+        self.section(node, path, Section::Reserve)
+    }
+
+    fn shedding(&mut self, node: &Node, path: &Path<'_>) -> Field<RawShedding> {
+        self.section(node, path, Section::LoadShedding)
     }
 
     /// Reads `true`, `false` or a mapping of `debt` and `unused`.
@@ -171,14 +190,13 @@ impl Reader<'_> {
         if !matches!(node.content, Content::Map(_)) {
             return self.flag(node, path).map(|debt| RawCarry { debt, unused: 0 });
         }
-        let (mut debt, mut unused) = (Field::Absent, Field::Absent);
-        let was_read = self.each_key(node, path, Section::Carry, |reader, key, value, path| match key {
-            "debt" => debt = reader.flag(value, path),
-            "unused" => unused = reader.percent(value, path),
-            _ => {}
-        });
-        let is_valid = was_read && !matches!(debt, Field::Invalid) && !matches!(unused, Field::Invalid);
-        stated_if(is_valid, node, RawCarry { debt: debt.or_default(), unused: unused.or_default() })
+        match self.section::<RawCarryKeys>(node, path, Section::Carry) {
+            Field::Stated(Stated { value: RawCarryKeys { debt, unused }, .. }) => {
+                let is_valid = debt.valid().is_some() && unused.valid().is_some();
+                stated_if(is_valid, node, RawCarry { debt: debt.or_default(), unused: unused.or_default() })
+            }
+            Field::Absent | Field::Invalid => Field::Invalid,
+        }
     }
 
     /// Reads a whole percentage: `20%` or `0.2`.
@@ -196,7 +214,7 @@ impl Reader<'_> {
         Field::Stated(Stated { at: node.at, value: percent.round() as u8 })
     }
 
-    pub(super) fn flag(&mut self, node: &Node, path: &Path<'_>) -> Field<bool> {
+    pub(in crate::config) fn flag(&mut self, node: &Node, path: &Path<'_>) -> Field<bool> {
         let Content::Scalar(scalar) = &node.content else {
             return self.invalid(node, path, "true or false");
         };
@@ -222,7 +240,7 @@ impl Reader<'_> {
         }
     }
 
-    pub(super) fn mapping(&mut self, node: &Node, path: &Path<'_>) -> Field<Node> {
+    fn mapping(&mut self, node: &Node, path: &Path<'_>) -> Field<Node> {
         match &node.content {
             Content::Map(_) => Field::Stated(Stated { at: node.at, value: node.clone() }),
             _ if is_null(node) => Field::Absent,
@@ -235,22 +253,18 @@ impl Reader<'_> {
         Field::Invalid
     }
 
-    pub(super) fn wrong_type(&mut self, node: &Node, path: &Path<'_>, expected: &str) {
+    pub(in crate::config) fn wrong_type(&mut self, node: &Node, path: &Path<'_>, expected: &str) {
         let message = format!("expected {expected}, found {}", describe(node));
         self.problems.error(self.file, node.at, path, message);
     }
 }
 
-/// Type of a single value.
-pub(in crate::config) trait ReadValue: Sized {
-    /// Reads a value of this type.
-    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self>;
-}
-
 /// Reads each type by a method of [`Reader`].
 macro_rules! read_by {
-    ($($method:ident: $type:ty,)*) => {
+    ($($method:ident: $type:ty as $shape:expr,)*) => {
         $(impl ReadValue for $type {
+            const SHAPE: Shape = $shape;
+
             fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
                 reader.$method(node, path)
             }
@@ -259,17 +273,24 @@ macro_rules! read_by {
 }
 
 read_by! {
-    text: Rc<str>,
-    number: u32,
-    hits: u64,
-    flag: bool,
-    share: EnforcedShare,
-    candidate: RawCandidate,
-    thresholds: RawThresholds,
-    carry: RawCarry,
-    inherit: RawInherit,
-    ban: RawBan,
-    reserve: RawReserve,
+    text: Rc<str> as Shape::Text,
+    texts: Vec<Stated<Rc<str>>> as Shape::Texts,
+    number: u32 as Shape::Number,
+    hits: u64 as Shape::Hits,
+    flag: bool as Shape::Flag,
+    ratio: Ratio as Shape::Ratio,
+    percent: u8 as Shape::Ratio,
+    share: EnforcedShare as Shape::Percent,
+    thresholds: RawThresholds as Shape::Percentages,
+    inherit: RawInherit as Shape::Text,
+    mapping: Node as Shape::Mapping,
+    carry: RawCarry as Shape::FlagOrSection(Section::Carry),
+    ban: RawBan as Shape::Section(Section::Ban),
+    reserve: RawReserve as Shape::Section(Section::Reserve),
+    shedding: RawShedding as Shape::Section(Section::LoadShedding),
+    limit: RawRateLimit as Shape::Section(Section::RateLimit),
+    candidate: RawCandidate as Shape::Section(Section::Candidate),
+    limits: Vec<RawLimit> as Shape::Sections(Section::RateLimit),
 }
 
 /// The value of a node whose content was read, unless a part of it is invalid.

@@ -9,10 +9,8 @@
 //! a deployment may delete files before it writes others.
 
 mod settling;
-mod startup;
 mod surroundings;
 mod watcher;
-mod writers;
 
 use std::{
     io, mem,
@@ -26,14 +24,11 @@ use notify::{
     event::{AccessKind, AccessMode},
 };
 
-pub(super) use self::startup::read_finished;
+pub(super) use self::watcher::read_finished;
+pub use self::watcher::{Reload, Watcher, load_finished};
 use self::{
     settling::{Settling, wall_clock},
     surroundings::Surroundings,
-};
-pub use self::{
-    startup::load_finished,
-    watcher::{Reload, Watcher},
 };
 use super::{
     Fingerprint, LoadError,

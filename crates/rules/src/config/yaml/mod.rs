@@ -4,20 +4,23 @@
 //! first invalid value and does not report positions, while users need all mistakes of a file with their lines.
 
 mod builder;
-mod keyed;
+mod scalar;
 
 use std::{mem, rc::Rc};
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 
-use self::builder::{Builder, Frame};
-use super::scalar::{Meaning, meaning_of};
+pub(super) use self::scalar::Meaning;
+use self::{
+    builder::{Builder, Frame},
+    scalar::meaning_of,
+};
 
 /// Maximum length of a text in bytes: no request contains a longer one.
 pub const MAX_SCALAR_BYTES: usize = 64 << 10;
 
 /// Position in a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     // 64 bits together, since each node has a position, and files are small enough.
     file: Layer,

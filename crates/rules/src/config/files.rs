@@ -1,18 +1,15 @@
-//! Files of a configuration's directory: listing, content and change detection.
-
-mod content;
+//! Files of a configuration's directory: listing, bounded reading, and change detection.
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs,
+    io::{self, ErrorKind},
     path::{Path, PathBuf},
     time::SystemTime,
 };
 
-use tollgate_runtime::bounded_file::kind_of;
+use tollgate_runtime::bounded_file::{self, kind_of};
 
-use self::content::Allowance;
-pub(super) use self::content::revalidate;
 use super::{
     fingerprint::{Fingerprint, Hash},
     problem::{Path as TreePath, Problems},
@@ -213,7 +210,7 @@ impl DirectoryListing {
 }
 
 fn is_deleted(path: &Path) -> bool {
-    path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
 fn is_yaml(name: &str) -> bool {
@@ -319,4 +316,50 @@ impl Sources {
         }
         self.files.iter().filter_map(|(name, content)| Some((&**name, content.as_deref().ok()?)))
     }
+}
+
+/// Maximum size of all files in bytes.
+const MAX_TOTAL_BYTES: u64 = 64 << 20;
+
+/// Bytes that may still be read; `None` once the bound was exceeded and reported.
+#[derive(Debug)]
+struct Allowance(Option<u64>);
+
+impl Default for Allowance {
+    fn default() -> Self {
+        Self(Some(MAX_TOTAL_BYTES))
+    }
+}
+
+impl Allowance {
+    /// Whether the bound was exceeded.
+    const fn is_spent(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// The reason, for the report.
+    fn read(&mut self, path: &Path) -> Result<Vec<u8>, String> {
+        let left = self.0.unwrap_or_default();
+        match bounded_file::read_up_to(path, left.min(bounded_file::MAX_BYTES)) {
+            Ok(content) => {
+                self.0 = left.checked_sub(content.len() as u64);
+                Ok(content)
+            }
+            Err(error) if error.kind() == ErrorKind::FileTooLarge && left < bounded_file::MAX_BYTES => {
+                self.0 = None;
+                let max_mib = MAX_TOTAL_BYTES >> 20;
+                Err(format!("the files up to this one are larger than {max_mib} MiB, the maximum total size"))
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// Makes a network file system look up the size and time of a file, as it does when a file is opened.
+pub(in crate::config) fn revalidate(path: &Path) {
+    // A file that cannot be opened is reported when it is read.
+    let _ = bounded_file::open(path);
 }

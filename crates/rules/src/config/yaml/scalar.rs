@@ -2,7 +2,7 @@
 
 /// Meaning of a scalar.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Meaning {
+pub(in crate::config) enum Meaning {
     /// `~`, `null` or an empty text.
     Null,
     /// `yes`, `no`, `on`, `off`, `true`, `false`, `y` or `n`.

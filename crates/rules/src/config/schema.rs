@@ -2,13 +2,10 @@
 //!
 //! A schema cannot express relations between keys, such as `burst` that needs `token_bucket`; `tollgate check` reports them.
 
-mod keys;
-
 use serde_json::{Map, Value, json};
 use tollgate_core::{descriptor::Hits, quota::Unit};
 
-use self::keys::{KeySchema, Shape, key_schema};
-use super::vocabulary::{KeyStatus, Section, all_keys};
+use super::vocabulary::{KeyStatus, Section, Shape};
 
 /// Names that YAML 1.1 reads as a bool; other parsers read texts.
 const BOOL_WORDS: [&str; 18] = [
@@ -29,7 +26,7 @@ const WHOLE_PERCENTAGE: &str = "^(1000|[1-9][0-9]{0,2})%$";
 pub fn schema() -> Value {
     let mut definitions = Map::new();
     for section in Section::ALL.into_iter().filter(|section| *section != Section::File) {
-        definitions.insert(name_of(section).to_owned(), mapping(section));
+        definitions.insert(section.word().to_owned(), mapping(section));
     }
     let mut root = mapping(Section::File);
     if let Some(root) = root.as_object_mut() {
@@ -43,18 +40,18 @@ pub fn schema() -> Value {
 /// A mapping with the keys of a section. A key that envoyproxy/ratelimit ignores there is permitted and marked.
 fn mapping(section: Section) -> Value {
     let mut properties = Map::new();
-    for name in all_keys() {
-        match section.status_of(name) {
-            KeyStatus::Known => {
-                properties.insert(name.to_owned(), property(section, name));
-            }
-            KeyStatus::Ignored(home) => {
-                let description =
-                    format!("Has no effect in {}; it belongs to {}.", section.name(), home.name());
-                properties.insert(name.to_owned(), json!({"description": description, "deprecated": true}));
-            }
-            KeyStatus::Misplaced(_) | KeyStatus::Unknown(_) => {}
+    for key in Section::ALL.into_iter().flat_map(Section::keys) {
+        if let KeyStatus::Ignored(home) = section.status_of(key.name) {
+            let description = format!("Has no effect in {}; it belongs to {}.", section.name(), home.name());
+            properties.insert(key.name.to_owned(), json!({"description": description, "deprecated": true}));
         }
+    }
+    for key in section.keys() {
+        let mut value = value_of(key.shape);
+        if let Some(value) = value.as_object_mut() {
+            value.insert("description".to_owned(), json!(key.help));
+        }
+        properties.insert(key.name.to_owned(), value);
     }
     let required: &[&str] = match section {
         Section::File => &["domain"],
@@ -68,15 +65,6 @@ fn mapping(section: Section) -> Value {
         mapping.insert("required".to_owned(), json!(required));
     }
     mapping
-}
-
-fn property(section: Section, name: &str) -> Value {
-    let Some(KeySchema { shape, description, .. }) = key_schema(section, name) else { return json!({}) };
-    let mut value = value_of(*shape);
-    if let Some(value) = value.as_object_mut() {
-        value.insert("description".to_owned(), json!(description));
-    }
-    value
 }
 
 /// Schema of a value. A key without a value counts as absent, so null is permitted.
@@ -124,39 +112,5 @@ fn any_case(words: &[&str]) -> String {
 }
 
 fn reference(section: Section) -> String {
-    format!("#/definitions/{}", name_of(section))
-}
-
-const fn name_of(section: Section) -> &'static str {
-    match section {
-        Section::File => "file",
-        Section::Defaults => "defaults",
-        Section::Descriptor => "descriptor",
-        Section::RateLimit => "rate_limit",
-        Section::Replaces => "replaces",
-        Section::Ban => "ban",
-        Section::LoadShedding => "load_shedding",
-        Section::Candidate => "candidate",
-        Section::Carry => "carry",
-        Section::Reserve => "reserve",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_key_of_every_section_has_a_schema() {
-        for section in Section::ALL {
-            for name in section.keys() {
-                let found = key_schema(section, name);
-                assert!(
-                    found.is_some_and(|key| key.description.ends_with('.')),
-                    "{name} in {}",
-                    section.name()
-                );
-            }
-        }
-    }
+    format!("#/definitions/{}", section.word())
 }
