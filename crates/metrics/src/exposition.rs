@@ -1,8 +1,6 @@
-//! Metrics that write themselves, and Prometheus' text format.
+//! Declarations of metrics, metrics that write themselves, and the page with all of them in Prometheus' text format.
 
 use std::fmt::{self, Display, Write as _};
-
-use super::declared::Declared;
 
 /// One metric, or a few that are collected together.
 pub trait Metric: Sync {
@@ -120,10 +118,95 @@ fn write(text: &mut String, added: fmt::Arguments<'_>) {
     let _ = text.write_fmt(added);
 }
 
+/// Type of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    /// Only grows.
+    Counter,
+    /// Rises and falls.
+    Gauge,
+    /// Counts of observations in buckets.
+    Histogram,
+}
+
+impl MetricKind {
+    /// The name that Prometheus uses.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// Declaration of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Declared {
+    /// The name, with its unit.
+    pub name: &'static str,
+    /// The type.
+    pub kind: MetricKind,
+    /// Keys of its labels.
+    pub labels: &'static [&'static str],
+    /// Description for people.
+    pub help: &'static str,
+}
+
+/// Metrics that one function adds to the page.
+pub struct Computed<const N: usize> {
+    declared: [Declared; N],
+    write: fn(&[Declared; N], &mut Page),
+}
+
+impl<const N: usize> Computed<N> {
+    /// Metrics that are collected together.
+    pub const fn group(declared: [Declared; N], write: fn(&[Declared; N], &mut Page)) -> Self {
+        Self { declared, write }
+    }
+}
+
+impl Computed<1> {
+    /// A gauge with labels; `write` begins it, unless it has no series.
+    pub const fn gauge(
+        name: &'static str,
+        labels: &'static [&'static str],
+        help: &'static str,
+        write: fn(&[Declared; 1], &mut Page),
+    ) -> Self {
+        Self::group([Declared { name, kind: MetricKind::Gauge, labels, help }], write)
+    }
+
+    /// A counter with labels; `write` begins it, unless it has no series.
+    pub const fn counter(
+        name: &'static str,
+        labels: &'static [&'static str],
+        help: &'static str,
+        write: fn(&[Declared; 1], &mut Page),
+    ) -> Self {
+        Self::group([Declared { name, kind: MetricKind::Counter, labels, help }], write)
+    }
+}
+
+impl<const N: usize> Metric for Computed<N> {
+    fn declared(&self) -> &[Declared] {
+        &self.declared
+    }
+
+    fn write(&self, page: &mut Page) {
+        (self.write)(&self.declared, page);
+    }
+}
+
+impl<const N: usize> fmt::Debug for Computed<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Computed").field(&self.declared).finish()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MetricKind;
 
     #[test]
     fn label_values_are_escaped_and_a_metric_begins_with_its_help_and_type() {

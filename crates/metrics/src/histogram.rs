@@ -15,8 +15,7 @@ use std::{
 };
 
 use super::{
-    declared::{Declared, MetricKind},
-    exposition::{Distribution, Metric, Page},
+    exposition::{Declared, Distribution, Metric, MetricKind, Page},
     striped_counter,
 };
 

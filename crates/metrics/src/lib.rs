@@ -12,26 +12,47 @@
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
-mod computed;
-mod counter;
-mod declared;
 mod deltas;
-mod exporter;
 mod exposition;
-mod family;
-mod gauge;
 mod histogram;
+mod recorded;
 pub mod series;
 mod striped_counter;
 
+use std::{fmt, sync::Arc};
+
+use self::recorded::RECORDER;
 pub use self::{
-    computed::Computed,
-    counter::{Counter, CounterFamily},
-    declared::{Declared, MetricKind},
     deltas::{Delta, DeltaSources, Deltas, Measure, Reader, Receipt},
-    exporter::Exporter,
-    exposition::{Metric, Page},
-    gauge::{Gauge, GaugeFamily},
+    exposition::{Computed, Declared, Metric, MetricKind, Page},
     histogram::{Histogram, Observed, Unit},
+    recorded::{Counter, CounterFamily, Gauge, GaugeFamily},
     striped_counter::{Sink, Striped, StripedCounter, StripedFamily, publish},
 };
+
+/// Renders metrics. Clones render the same ones.
+#[derive(Clone)]
+pub struct Exporter(Arc<[&'static dyn Metric]>);
+
+impl Exporter {
+    /// An exporter of these metrics.
+    pub fn new(metrics: impl IntoIterator<Item = &'static dyn Metric>) -> Self {
+        let metrics: Arc<[_]> = metrics.into_iter().collect();
+        metrics.iter().for_each(|metric| metric.register());
+        Self(metrics)
+    }
+
+    /// Every series so far, in Prometheus' text format.
+    pub fn render(&self) -> String {
+        publish();
+        let mut page = Page::after(RECORDER.handle().render());
+        self.0.iter().for_each(|metric| metric.write(&mut page));
+        page.into_text()
+    }
+}
+
+impl fmt::Debug for Exporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Exporter")
+    }
+}

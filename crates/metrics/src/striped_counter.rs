@@ -14,10 +14,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{
-    declared::{Declared, MetricKind},
-    exposition::{Metric, Page},
-};
+use super::exposition::{Declared, Metric, MetricKind, Page};
 
 /// More threads than this share stripes.
 const MAX_STRIPES: usize = 16;

@@ -16,7 +16,10 @@ use tokio::{
 };
 use tonic::Code;
 
-use super::{error::RequestError, request, settings::Target};
+use super::{
+    request::{self, RequestError},
+    settings::Target,
+};
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 

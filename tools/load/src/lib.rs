@@ -6,29 +6,23 @@
 //!   └─ progress             └─ stream: open_loop (when) ─> keys (which key) ─> request ─> response ─> tally
 //! ```
 //!
-//! - `request` encodes a request by filling the number of a key into a template of `messages`; `connection` sends it.
+//! - `request` encodes a request by filling the number of a key into a template; `connection` sends it.
 //!   Both are cheap, so that the server is measured and not the generator.
-//! - `open_loop` releases requests when they are due, with a `timer` more precise than a runtime's; `keys` draws keys.
-//! - `tally` holds the measurements of a thread, `admissions` the hits granted to each key. `report` sums them up, and
-//!   `table` prints them.
+//! - `open_loop` releases requests when they are due, with a timer more precise than a runtime's; `keys` draws keys.
+//! - `tally` holds the measurements of a thread, and the hits granted to each key. `report` sums them up and prints them.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
-mod admissions;
 mod connection;
-mod error;
 mod keys;
-mod messages;
 mod open_loop;
 mod progress;
 mod report;
 mod request;
 mod settings;
 mod stream;
-mod table;
 mod tally;
 mod thread;
-mod timer;
 
 use std::{
     io::{self, Write},
@@ -43,8 +37,12 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::settings::{Descriptor, InvalidTarget, KEY, LoadSettings, Target};
 use self::{
-    admissions::Admissions, error::RequestError, keys::Keys, progress::Progress, report::Report,
-    request::Requests, tally::Tally, thread::Ready,
+    keys::Keys,
+    progress::Progress,
+    report::Report,
+    request::{RequestError, Requests},
+    tally::{Admissions, Tally},
+    thread::Ready,
 };
 
 /// State that all threads share.
@@ -92,7 +90,7 @@ pub fn run(settings: &LoadSettings, out: &mut impl Write, errors: &mut impl Writ
             if settings.json {
                 writeln!(out, "{}", report.json())?;
             } else {
-                table::write(out, &report)?;
+                report::write(out, &report)?;
             }
             for failure in report.failures() {
                 writeln!(errors, "{failure}")?;

@@ -1,13 +1,13 @@
-//! Encodes a request for each key, and decodes the verdict of a response.
+//! Requests of the load, in the fields of `envoy.service.ratelimit.v3` that a load generator needs, and the reasons why one
+//! has no verdict.
+
+use std::{fmt, time::Duration};
 
 use bytes::Bytes;
-use prost::Message as _;
+use prost::{Enumeration, Message};
+use tonic::Code;
 
-use super::{
-    error::RequestError,
-    messages::{Code, Entry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse},
-    settings::{Descriptor, KEY, LoadSettings},
-};
+use crate::settings::{Descriptor, KEY, LoadSettings};
 
 /// Bytes of the gRPC prefix of a message: the compression flag and the length.
 const PREFIX_BYTES: usize = 5;
@@ -93,12 +93,89 @@ pub(super) fn passes(response: &[u8]) -> Result<bool, RequestError> {
         None => return Err(RequestError::malformed("empty response; expected a message")),
     };
     match RateLimitResponse::decode(message).map(|response| response.overall_code()) {
-        Ok(Code::Ok) => Ok(true),
-        Ok(Code::OverLimit) => Ok(false),
-        Ok(Code::Unknown) => {
+        Ok(OverallCode::Ok) => Ok(true),
+        Ok(OverallCode::OverLimit) => Ok(false),
+        Ok(OverallCode::Unknown) => {
             Err(RequestError::malformed("response without a code; expected OK or OVER_LIMIT"))
         }
         Err(_) => Err(RequestError::malformed("undecodable response; expected a RateLimitResponse")),
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RateLimitRequest {
+    #[prost(string, tag = "1")]
+    pub(super) domain: String,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) descriptors: Vec<RateLimitDescriptor>,
+    #[prost(uint32, tag = "3")]
+    pub(super) hits_addend: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RateLimitDescriptor {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) entries: Vec<Entry>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Entry {
+    #[prost(string, tag = "1")]
+    pub(super) key: String,
+    #[prost(string, tag = "2")]
+    pub(super) value: String,
+}
+
+/// A response; the decoder skips its other fields.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(super) struct RateLimitResponse {
+    #[prost(enumeration = "OverallCode", tag = "1")]
+    pub(super) overall_code: i32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
+#[repr(i32)]
+pub(super) enum OverallCode {
+    Unknown = 0,
+    Ok = 1,
+    OverLimit = 2,
+}
+
+/// Reason why a request has no verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RequestError {
+    pub(super) code: Code,
+    message: String,
+    /// Whether no response came in time.
+    pub(super) is_timeout: bool,
+}
+
+impl RequestError {
+    pub(super) fn new(code: Code, message: impl fmt::Display) -> Self {
+        Self { code, message: message.to_string(), is_timeout: false }
+    }
+
+    /// A response that can't be understood.
+    pub(super) fn malformed(message: &str) -> Self {
+        Self::new(Code::Internal, message)
+    }
+
+    /// No response in time.
+    pub(super) fn timed_out(timeout: Duration) -> Self {
+        let message = format!("no response within {timeout:?}");
+        Self { code: Code::DeadlineExceeded, message, is_timeout: true }
+    }
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<h2::Error> for RequestError {
+    fn from(error: h2::Error) -> Self {
+        Self::new(Code::Unavailable, error)
     }
 }
 
@@ -167,15 +244,15 @@ mod tests {
 
     #[test]
     fn a_response_states_whether_the_request_passes() {
-        let response = |code: Code| {
+        let response = |code: OverallCode| {
             let message = RateLimitResponse { overall_code: code.into() }.encode_to_vec();
             // Field 5, `raw_body`, which is skipped.
             let raw_body = [vec![0x2a, 0xac, 0x02], vec![1; 300]].concat();
             [vec![0; PREFIX_BYTES], message, raw_body].concat()
         };
-        assert_eq!(passes(&response(Code::Ok)).ok(), Some(true));
-        assert_eq!(passes(&response(Code::OverLimit)).ok(), Some(false));
-        for wrong in [response(Code::Unknown), vec![], vec![1; 9], vec![0, 0, 0, 0, 1, 0xff]] {
+        assert_eq!(passes(&response(OverallCode::Ok)).ok(), Some(true));
+        assert_eq!(passes(&response(OverallCode::OverLimit)).ok(), Some(false));
+        for wrong in [response(OverallCode::Unknown), vec![], vec![1; 9], vec![0, 0, 0, 0, 1, 0xff]] {
             assert!(passes(&wrong).is_err(), "{wrong:?}");
         }
     }

@@ -16,8 +16,8 @@ use tokio::{
 use super::{
     Phases, Run,
     connection::{Connection, Handle},
-    error::RequestError,
     open_loop::OpenLoop,
+    request::RequestError,
 };
 
 /// When the streams of a thread send requests.

@@ -16,10 +16,9 @@ use tokio::{
 use super::{
     Phases, Run,
     connection::Connection,
-    error::RequestError,
-    open_loop::OpenLoop,
+    open_loop::{OpenLoop, Timer},
+    request::RequestError,
     stream::{Pacing, Stream},
-    timer::Timer,
 };
 
 /// The start signal of a thread that is connected, or the error that prevented it.

@@ -9,7 +9,7 @@ use tollgate::{
     store::redis::RedisUrl,
 };
 
-use crate::verdict::{self, VariableReport};
+use crate::plan::{self, VariableReport};
 
 /// The settings of `tollgate serve` that an environment resolves to.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl EffectiveSettings {
             .collect();
         // An environment with a problem has no settings, although some may be valid.
         let (settings, changed) = if problems.is_empty() { (settings, changed) } else { (None, Vec::new()) };
-        let (variables, others) = verdict::report(names, &environment, &found, &changed_flags);
+        let (variables, others) = plan::report(names, &environment, &found, &changed_flags);
         let directory =
             words.iter().find_map(|word| word.to_str()?.strip_prefix("--config=").map(PathBuf::from));
         let ignores_hidden = environment.get("RUNTIME_IGNOREDOTFILES").map(boolean) == Some(Ok(true));

@@ -11,7 +11,6 @@
 
 mod effective;
 mod env_file;
-mod flags;
 mod manifest;
 mod plan;
 mod report;
@@ -20,19 +19,20 @@ mod source;
 #[cfg(test)]
 mod tests;
 mod text;
-mod verdict;
 mod yaml;
 
 use std::{
     ffi::OsString,
     io::{self, Write},
+    path::PathBuf,
 };
 
+use clap::{Parser, ValueEnum};
+
 pub use self::{
-    flags::{MigrateFlags, ReportFormat},
+    plan::{VariableOutcome, VariableReport},
     report::{Report, Setting, Verdict},
     rules::{Difference, RulesReport},
-    verdict::{VariableOutcome, VariableReport},
 };
 
 /// Writes the report to `out`, or the reason for its absence to `errors`. `environment` has the variables of this process.
@@ -62,4 +62,35 @@ pub fn run(
         }
     }
     Ok(report.verdict == Verdict::Unchanged)
+}
+
+/// Plans the migration from envoyproxy/ratelimit to tollgate.
+///
+/// Reports the equivalent settings, the differences, and the steps, from its variables and rules. Exit code 0: works
+/// unchanged; 1: needs changes. Starts and changes nothing.
+#[derive(Debug, Parser)]
+#[command(name = "tollgate-migrate", version)]
+pub struct MigrateFlags {
+    /// File with the variables of the deployment: lines KEY=VALUE, as in `printenv`, `docker run --env-file` and `kubectl
+    /// set env --list`, or the output of `docker inspect`. Default: the variables of this process.
+    #[arg(long, value_name = "FILE", conflicts_with = "manifest")]
+    pub env_file: Option<PathBuf>,
+    /// Kubernetes manifest or compose file with the variables of the deployment.
+    #[arg(long, value_name = "FILE")]
+    pub manifest: Option<PathBuf>,
+    /// Directory of its rules. Default: the directory that its variables name.
+    #[arg(long, value_name = "DIR")]
+    pub config: Option<PathBuf>,
+    /// Format of the report: text, or one JSON object.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = ReportFormat::Text)]
+    pub output: ReportFormat,
+}
+
+/// Format of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ReportFormat {
+    /// Plain text.
+    Text,
+    /// One JSON object.
+    Json,
 }

@@ -7,10 +7,9 @@ use tollgate::{config::Options, control::RulesSource};
 
 use crate::{
     effective::EffectiveSettings,
-    plan,
+    plan::{self, VariableReport},
     rules::{self, RulesReport},
     source::Deployment,
-    verdict::VariableReport,
 };
 
 /// Default directory of the rules of the reference.

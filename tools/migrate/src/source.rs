@@ -5,8 +5,8 @@ use std::{ffi::OsString, io, path::Path};
 use tollgate::bounded_file;
 
 use crate::{
+    MigrateFlags,
     env_file::{self, FileVariables},
-    flags::MigrateFlags,
     manifest,
 };
 

@@ -13,7 +13,7 @@ use tollgate::{
     rules::{Rule, Rules},
 };
 
-use super::{files::IgnoredFiles, names, texts};
+use super::{IgnoredFiles, texts};
 use crate::yaml::documents;
 
 /// Difference in behaviour.
@@ -86,7 +86,7 @@ pub(super) fn of_rules(directory: &Path, rules: &Rules, options: Options) -> Vec
             "joined_names",
             "envoyproxy/ratelimit joins keys and values with `_`, so that requests of these pairs can share a counter (`a` = \
              `b_c` and `a_b` = `c`); in tollgate each has its own",
-            names::joined(rules).iter().map(|(a, b)| format!("{} and {}", place(a), place(b))).collect(),
+            super::joined(rules).iter().map(|(a, b)| format!("{} and {}", place(a), place(b))).collect(),
         ),
         Difference::new(
             "metadata_kept",

@@ -1,0 +1,362 @@
+//! Counters and gauges of rare events, kept by the exporter of Prometheus' format.
+
+use std::{
+    collections::BTreeMap,
+    fmt, slice,
+    sync::{
+        Arc, LazyLock, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use metrics::{Key, KeyName, Label, Level, Metadata, Recorder as _, SharedString};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
+use parking_lot::RwLock;
+
+use crate::exposition::{Declared, Metric, MetricKind};
+
+/// A counter without labels, exported once it is used.
+pub struct Counter {
+    declared: Declared,
+    handle: OnceLock<metrics::Counter>,
+}
+
+impl Counter {
+    /// Declares a counter.
+    pub const fn new(name: &'static str, help: &'static str) -> Self {
+        let declared = Declared { name, kind: MetricKind::Counter, labels: &[], help };
+        Self { declared, handle: OnceLock::new() }
+    }
+
+    fn handle(&self) -> &metrics::Counter {
+        self.handle.get_or_init(|| register(&self.declared, &[]))
+    }
+
+    /// Exports the counter from now on, though it may be zero: `rate()` does not see a first event that makes the series.
+    pub fn export(&self) {
+        self.add(0);
+    }
+
+    /// Adds to the counter.
+    pub fn add(&self, amount: u64) {
+        self.handle().increment(amount);
+    }
+
+    /// Sets a counter that is kept by other code; it never falls.
+    pub fn raise_to(&self, total: u64) {
+        self.handle().absolute(total);
+    }
+}
+
+impl fmt::Debug for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Counter").field(&self.declared.name).finish()
+    }
+}
+
+impl Metric for Counter {
+    fn declared(&self) -> &[Declared] {
+        slice::from_ref(&self.declared)
+    }
+}
+
+/// A counter with labels, whose series are exported once they are used.
+#[derive(Debug)]
+pub struct CounterFamily<const L: usize>(Family<metrics::Counter, L>);
+
+impl<const L: usize> CounterFamily<L> {
+    /// Declares a counter.
+    pub const fn new(name: &'static str, labels: &'static [&'static str; L], help: &'static str) -> Self {
+        Self::starting_with(name, labels, help, &[])
+    }
+
+    /// Declares a counter some of whose series are exported from the start, at zero: `rate()` does not see a first event
+    /// that makes its series.
+    pub const fn starting_with(
+        name: &'static str,
+        labels: &'static [&'static str; L],
+        help: &'static str,
+        series: &'static [Values<L>],
+    ) -> Self {
+        Self(Family::new(MetricKind::Counter, name, labels, help, series))
+    }
+
+    /// Exports a series from now on, though it may be zero.
+    pub fn export(&self, values: Values<L>) {
+        self.add(values, 0);
+    }
+
+    /// Adds one to a series.
+    pub fn increment(&self, values: Values<L>) {
+        self.add(values, 1);
+    }
+
+    /// Adds to a series.
+    pub fn add(&self, values: Values<L>, amount: u64) {
+        self.0.series(values).increment(amount);
+    }
+}
+
+impl<const L: usize> Metric for CounterFamily<L> {
+    fn declared(&self) -> &[Declared] {
+        self.0.declared()
+    }
+
+    fn register(&self) {
+        self.0.register_initial();
+    }
+}
+
+/// A gauge without labels, exported once it is used.
+pub struct Gauge {
+    declared: Declared,
+    is_initial: bool,
+    handle: OnceLock<metrics::Gauge>,
+    /// The bits of the value, to be read in this process.
+    value: AtomicU64,
+}
+
+impl Gauge {
+    /// Declares a gauge.
+    pub const fn new(name: &'static str, help: &'static str) -> Self {
+        Self::declare(name, help, false)
+    }
+
+    /// Declares a gauge that is exported from the start, at zero.
+    pub const fn at_zero(name: &'static str, help: &'static str) -> Self {
+        Self::declare(name, help, true)
+    }
+
+    const fn declare(name: &'static str, help: &'static str, is_initial: bool) -> Self {
+        let declared = Declared { name, kind: MetricKind::Gauge, labels: &[], help };
+        Self { declared, is_initial, handle: OnceLock::new(), value: AtomicU64::new(0) }
+    }
+
+    fn handle(&self) -> &metrics::Gauge {
+        self.handle.get_or_init(|| register(&self.declared, &[]))
+    }
+
+    /// Exports the gauge from now on, though it may be zero.
+    pub fn export(&self) {
+        self.add(0.0);
+    }
+
+    /// Sets the value; a count is exact up to 2^53.
+    pub fn set(&self, value: f64) {
+        self.value.store(value.to_bits(), Ordering::Relaxed);
+        self.handle().set(value);
+    }
+
+    /// Adds to the value, or takes from it.
+    #[allow(clippy::float_arithmetic)] // Exact for counts, which are all that is added.
+    pub fn add(&self, change: f64) {
+        let added = |bits| Some((f64::from_bits(bits) + change).to_bits());
+        // It is always changed.
+        let _ = self.value.fetch_update(Ordering::Relaxed, Ordering::Relaxed, added);
+        self.handle().increment(change);
+    }
+
+    /// The value now.
+    pub fn value(&self) -> f64 {
+        f64::from_bits(self.value.load(Ordering::Relaxed))
+    }
+}
+
+impl fmt::Debug for Gauge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Gauge").field(&self.declared.name).finish()
+    }
+}
+
+impl Metric for Gauge {
+    fn declared(&self) -> &[Declared] {
+        slice::from_ref(&self.declared)
+    }
+
+    fn register(&self) {
+        if self.is_initial {
+            self.handle();
+        }
+    }
+}
+
+/// A gauge with labels, whose series are exported once they are used.
+#[derive(Debug)]
+pub struct GaugeFamily<const L: usize>(Family<metrics::Gauge, L>);
+
+impl<const L: usize> GaugeFamily<L> {
+    /// Declares a gauge some of whose series are exported from the start, at zero.
+    pub const fn new(
+        name: &'static str,
+        labels: &'static [&'static str; L],
+        help: &'static str,
+        series: &'static [Values<L>],
+    ) -> Self {
+        Self(Family::new(MetricKind::Gauge, name, labels, help, series))
+    }
+
+    /// Sets the value of a series.
+    pub fn set(&self, values: Values<L>, value: f64) {
+        self.0.series(values).set(value);
+    }
+
+    /// Adds to a series, or takes from it.
+    pub fn add(&self, values: Values<L>, change: f64) {
+        self.0.series(values).increment(change);
+    }
+}
+
+impl<const L: usize> Metric for GaugeFamily<L> {
+    fn declared(&self) -> &[Declared] {
+        self.0.declared()
+    }
+
+    fn register(&self) {
+        self.0.register_initial();
+    }
+}
+
+/// Values of the labels of one series.
+pub(super) type Values<const L: usize> = [&'static str; L];
+
+/// Counters and gauges of the process. It is not the recorder of the `metrics` macros: handles are kept beside the
+/// declarations, so that no name is looked up when something is counted.
+pub(super) static RECORDER: LazyLock<PrometheusRecorder> =
+    LazyLock::new(|| PrometheusBuilder::new().build_recorder());
+
+const METADATA: Metadata<'static> = Metadata::new("tollgate", Level::INFO, None);
+
+/// A handle of a series.
+pub(super) trait Handle: Clone + Sized {
+    /// Registers the series `key`.
+    fn register(key: &Key) -> Self;
+}
+
+impl Handle for metrics::Counter {
+    fn register(key: &Key) -> Self {
+        RECORDER.register_counter(key, &METADATA)
+    }
+}
+
+impl Handle for metrics::Gauge {
+    fn register(key: &Key) -> Self {
+        RECORDER.register_gauge(key, &METADATA)
+    }
+}
+
+/// Registers the series of `declared` whose labels have these values.
+pub(super) fn register<H: Handle>(declared: &Declared, values: &[&'static str]) -> H {
+    let (name, help) = (KeyName::from_const_str(declared.name), SharedString::const_str(declared.help));
+    match declared.kind {
+        MetricKind::Counter => RECORDER.describe_counter(name, None, help),
+        MetricKind::Gauge => RECORDER.describe_gauge(name, None, help),
+        MetricKind::Histogram => {}
+    }
+    let labels = declared.labels.iter().zip(values).map(|(key, value)| Label::from_static_parts(key, value));
+    H::register(&Key::from_parts(declared.name, labels.collect::<Vec<_>>()))
+}
+
+/// Series that are made when they are first used.
+pub(super) struct Family<H, const L: usize> {
+    declared: Declared,
+    /// Exported from the start.
+    initial: &'static [Values<L>],
+    series: RwLock<BTreeMap<Values<L>, Arc<H>>>,
+}
+
+impl<H: Handle, const L: usize> Family<H, L> {
+    pub(super) const fn new(
+        kind: MetricKind,
+        name: &'static str,
+        labels: &'static [&'static str; L],
+        help: &'static str,
+        initial: &'static [Values<L>],
+    ) -> Self {
+        let declared = Declared { name, kind, labels, help };
+        Self { declared, initial, series: RwLock::new(BTreeMap::new()) }
+    }
+
+    /// The series with these values.
+    pub(super) fn series(&self, values: Values<L>) -> Arc<H> {
+        if let Some(known) = self.series.read().get(&values) {
+            return Arc::clone(known);
+        }
+        let register = || Arc::new(register(&self.declared, &values));
+        Arc::clone(self.series.write().entry(values).or_insert_with(register))
+    }
+
+    pub(super) fn declared(&self) -> &[Declared] {
+        slice::from_ref(&self.declared)
+    }
+
+    /// Registers the series that are exported from the start.
+    pub(super) fn register_initial(&self) {
+        for values in self.initial {
+            self.series(*values);
+        }
+    }
+}
+
+impl<H, const L: usize> fmt::Debug for Family<H, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Family").field(&self.declared.name).finish()
+    }
+}
+
+#[cfg(test)]
+pub(super) fn exported(name: &str) -> Vec<String> {
+    let page = RECORDER.handle().render();
+    let is_of = |line: &&str| line.starts_with(name);
+    let mut lines: Vec<String> = page.lines().filter(is_of).map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_is_exported_once_it_is_used() {
+        let counter = Counter::new("counter_test_total", "X.");
+        assert!(exported("counter_test_total").is_empty());
+        counter.export();
+        assert_eq!(exported("counter_test_total"), ["counter_test_total 0"]);
+        counter.add(2);
+        counter.raise_to(7);
+        counter.raise_to(5);
+        assert_eq!(exported("counter_test_total"), ["counter_test_total 7"]);
+        assert_eq!(exported("# HELP counter_test_total"), ["# HELP counter_test_total X."]);
+    }
+
+    #[test]
+    fn a_family_exports_its_first_series_and_those_that_are_used() {
+        let family = CounterFamily::starting_with("family_test_total", &["a"], "X.", &[["one"], ["two"]]);
+        family.register();
+        family.increment(["two"]);
+        family.export(["three"]);
+        let expected = [
+            "family_test_total{a=\"one\"} 0",
+            "family_test_total{a=\"three\"} 0",
+            "family_test_total{a=\"two\"} 1",
+        ];
+        assert_eq!(exported("family_test_total"), expected);
+        CounterFamily::new("unused_test_total", &["a"], "Y.").register();
+        assert!(exported("unused_test_total").is_empty());
+    }
+
+    #[test]
+    fn a_gauge_rises_and_falls() {
+        let gauge = Gauge::new("gauge_test", "X.");
+        gauge.register();
+        assert!(exported("gauge_test").is_empty());
+        gauge.add(3.0);
+        gauge.add(-1.0);
+        assert_eq!(exported("gauge_test"), ["gauge_test 2"]);
+        assert_eq!(gauge.value(), 2.0);
+        let family = GaugeFamily::new("gauges_test", &["a"], "Y.", &[["b"]]);
+        family.register();
+        family.set(["c"], 1.5);
+        assert_eq!(exported("gauges_test"), ["gauges_test{a=\"b\"} 0", "gauges_test{a=\"c\"} 1.5"]);
+    }
+}
