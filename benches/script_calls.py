@@ -37,8 +37,8 @@ def sources():
     return {
         "decide": composed("crates/store/src/redis/script/mod.rs", "concat!("),
         "loans": composed("crates/store/src/redis/loans.rs", "concat!("),
-        "control": composed("crates/control/src/scripts.rs", "pub const CONTROL"),
-        "overrides": composed("crates/control/src/scripts.rs", "pub const OVERRIDES"),
+        "control": composed("crates/control/src/redis/script_client.rs", "pub const CONTROL_SCRIPT"),
+        "overrides": composed("crates/control/src/redis/script_client.rs", "pub const OVERRIDES_SCRIPT"),
         "fleet": (ROOT / "lua/fleet.lua").read_text(),
         "copy": (ROOT / "lua/copy.lua").read_text(),
     }

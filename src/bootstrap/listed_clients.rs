@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tollgate_control::{
-    Added, AutomaticEntry, Control, EventKind, EventPhase, OperatorEvent, bounds::MAX_BAN_BATCH, metrics,
+    Added, AutomaticEntry, Control, EventKind, OperatorEvent, bounds::MAX_BAN_BATCH, metrics,
 };
 
 /// Entries for the deny list that the control store did not take yet.
@@ -58,7 +58,6 @@ fn event(domain: String, rule: String, keys: Vec<String>) -> OperatorEvent {
     let plural = if count == 1 { "" } else { "s" };
     OperatorEvent {
         kind: EventKind::AbuseListed,
-        phase: EventPhase::Occurred,
         message: format!(
             "Rule {rule} of domain {domain}: {count} client{plural} listed after bans in a row."
         ),
@@ -66,5 +65,6 @@ fn event(domain: String, rule: String, keys: Vec<String>) -> OperatorEvent {
         rule: Some(rule),
         key: keys.into_iter().next().filter(|_| count == 1),
         figures: vec![("listed_keys", u64::try_from(count).unwrap_or(u64::MAX))],
+        occasion: None,
     }
 }

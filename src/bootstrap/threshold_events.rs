@@ -3,7 +3,7 @@
 use std::{convert::Infallible, time::Duration};
 
 use tokio::time::{MissedTickBehavior, interval};
-use tollgate_control::{Control, EventKind, EventPhase, Occasion, OperatorEvent};
+use tollgate_control::{Control, EventKind, Occasion, OperatorEvent};
 use tollgate_core::clock::Clock;
 use tollgate_limiter::{ReachedThreshold, ReachedThresholds};
 
@@ -34,8 +34,7 @@ impl ThresholdEvents {
             let room = self.control.event_room().saturating_sub(RESERVED_ROOM);
             let now_s = Clock::System.now().as_micros() / 1_000_000;
             for reached in self.reached.take(room) {
-                let occasion = occasion(&reached, now_s);
-                self.control.raise_event_once(event(reached), occasion);
+                self.control.raise_event(event(reached, now_s));
             }
         }
     }
@@ -50,14 +49,14 @@ fn occasion(reached: &ReachedThreshold, now_s: u64) -> Occasion {
     }
 }
 
-fn event(reached: ReachedThreshold) -> OperatorEvent {
+fn event(reached: ReachedThreshold, now_s: u64) -> OperatorEvent {
+    let occasion = Some(occasion(&reached, now_s));
     let ReachedThreshold { domain, rule, key, counted_key: _, percent, used, quota, window_ends_at } =
         reached;
     let window = quota.window;
     let message = format!("{percent}% of {} hits per {window} are used: {used} hits.", quota.limit);
     OperatorEvent {
         kind: EventKind::ThresholdReached,
-        phase: EventPhase::Occurred,
         domain: domain.into(),
         rule: Some(rule.into()),
         key: Some(key),
@@ -69,5 +68,6 @@ fn event(reached: ReachedThreshold) -> OperatorEvent {
             ("window_seconds", window.seconds().into()),
             ("window_ends_at_ms", u64::from(window_ends_at).saturating_mul(1_000)),
         ],
+        occasion,
     }
 }

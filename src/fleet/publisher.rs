@@ -3,7 +3,7 @@
 use std::{convert::Infallible, time::Duration};
 
 use tokio::{task::spawn_blocking, time::sleep};
-use tollgate_control::{Control, ControlError};
+use tollgate_control::{Control, ControlError, ReportTopic};
 use tollgate_runtime::backoff::Backoff;
 
 use super::{
@@ -57,7 +57,9 @@ impl Publisher {
         let is_sampling = self.is_sampling;
         let text = spawn_blocking(move || Report::of_this_instance(is_sampling).into_text()).await;
         let text = text.map_err(|error| ControlError::Unavailable(error.to_string()))?;
-        let Some(server_ms) = self.control.store_report(text).await? else { return Ok(()) };
+        let Some(server_ms) = self.control.store_report(ReportTopic::Traffic, text).await? else {
+            return Ok(());
+        };
         self.view.set_store_time(server_ms);
         for interval in history::take_unpublished() {
             let number = self.intervals.next(self.view.store_time(interval.at_ms));

@@ -11,7 +11,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use tokio::{sync::Mutex, task::spawn_blocking, time::Instant};
-use tollgate_control::{Control, ControlError, InstanceReport, Totals};
+use tollgate_control::{Control, ControlError, InstanceReport, ReportTopic, Totals};
 use tollgate_core::clock::Clock;
 use tollgate_limiter::talkers::{self, DomainCounts, DomainTop, Span, SpanCounts};
 
@@ -123,7 +123,8 @@ impl FleetView {
         {
             return Ok(Arc::clone(reports));
         }
-        let reports = if self.is_shared() { self.0.control.reports().await? } else { Vec::new() };
+        let reports =
+            if self.is_shared() { self.0.control.reports(ReportTopic::Traffic).await? } else { Vec::new() };
         let own = (!self.is_shared()).then(|| self.0.control.instance().to_owned());
         let is_sampling = self.0.is_sampling;
         let read = spawn_blocking(move || match own {

@@ -4,6 +4,9 @@
 //! - `admin` serves operators: the API, the dashboard, metrics and listings.
 //! - `port` serves a router on a listening socket, with limits on connections and requests.
 
+// Sums of lengths in memory, and times within ranges that are checked where requests are read.
+#![allow(clippy::arithmetic_side_effects)]
+
 pub(crate) mod admin;
 mod cached_page;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -11,7 +14,6 @@ pub(crate) mod fuzzing;
 mod origin;
 mod port;
 mod public;
-mod write_deadline;
 
 pub(crate) use self::port::{ConnectionLimits, HttpPort};
 pub use self::{

@@ -116,7 +116,7 @@ fn within(keys: &BTreeMap<u32, SampledKey>, max_age_s: u64) -> EnforcedKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollgate_control::{Ramp, SwitchMode};
+    use tollgate_control::{Ramp, RampPlan, SwitchMode};
     use tollgate_core::EnforcedShare;
 
     fn share(percent: f64) -> EnforcedShare {
@@ -124,8 +124,16 @@ mod tests {
     }
 
     fn switch() -> Switch {
-        let ramp =
-            Ramp::begin([10.0, 100.0].map(share).to_vec(), 60_000, share(5.0), (100, EnforcedShare::NONE), 0);
+        let ramp = Ramp::begin(
+            RampPlan {
+                steps: [10.0, 100.0].map(share).to_vec(),
+                step_ms: 60_000,
+                max_denied_percent: share(5.0),
+                min_hits: 100,
+                back_to_percent: EnforcedShare::NONE,
+            },
+            0,
+        );
         Switch {
             domain: "edge".to_owned(),
             rule: "api_key".to_owned(),

@@ -3,7 +3,7 @@
 use std::{convert::Infallible, mem, sync::Arc, time::Duration};
 
 use tokio::{task::spawn_blocking, time::sleep};
-use tollgate_control::{Control, ControlError, EventKind, EventPhase, OperatorEvent, RampState, Switch};
+use tollgate_control::{Control, ControlError, EventKind, OperatorEvent, RampState, ReportTopic, Switch};
 use tollgate_core::clock::Clock;
 use tollgate_limiter::ActiveRules;
 use tollgate_runtime::backoff::Backoff;
@@ -59,7 +59,7 @@ impl Task {
         let report = self.report().await;
         let is_reporting = !report.is_empty();
         if self.control.is_shared() && (is_reporting || mem::replace(&mut self.was_reporting, is_reporting)) {
-            self.control.store_rollout_report(report.clone().into_text()).await?;
+            self.control.store_report(ReportTopic::Rollouts, report.clone().into_text()).await?;
         }
         self.was_reporting = is_reporting;
         self.view.set_own(report);
@@ -113,12 +113,12 @@ impl Task {
             let denied = ramp.denied_percent.map_or(0, |share| u64::from(share.hundredths()));
             self.control.raise_event(OperatorEvent {
                 kind: EventKind::RampRolledBack,
-                phase: EventPhase::Occurred,
                 message: format!("Rule {} of domain {}: {note}.", switch.rule, switch.domain),
                 domain: switch.domain,
                 rule: Some(switch.rule),
                 key: None,
                 figures: vec![("denied_hundredths_of_percent", denied)],
+                occasion: None,
             });
         }
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 use tokio::{sync::Mutex, time::Instant};
-use tollgate_control::{Control, ControlError};
+use tollgate_control::{Control, ControlError, ReportTopic};
 use tollgate_limiter::candidates::Outcome;
 
 use super::{
@@ -128,7 +128,7 @@ impl RolloutView {
             let own = RolloutReport::clone(&self.0.own.load());
             return Ok(vec![(self.0.control.instance().to_owned(), own)]);
         }
-        let stored = self.0.control.rollout_reports().await?;
+        let stored = self.0.control.reports(ReportTopic::Rollouts).await?;
         let read = stored.into_iter().filter_map(|stored| {
             let (age_ms, text) = stored.report?;
             // One of another release may be unreadable.

@@ -9,7 +9,7 @@ const HEAD: &str = "head";
 /// Runs an operation on keys and arguments that are as the script has them.
 fn run(redis: &Redis, versions: &[&str], arguments: &[&str]) -> Value {
     let mut command = cmd("EVAL");
-    command.arg(tollgate::control::scripts::CONTROL).arg(6 + versions.len());
+    command.arg(tollgate::control::CONTROL_SCRIPT).arg(6 + versions.len());
     command.arg(&[HEAD, "audit", "entries", "switches", "instances", "seen"]).arg(versions);
     let (name, rest) = arguments.split_first().expect("a name");
     command.arg(name).arg("changes").arg(rest);

@@ -12,9 +12,7 @@ use std::{
 use serde_json::Value;
 use tokio_util::task::AbortOnDropHandle;
 use tollgate::{
-    control::{
-        Control, EventKind, EventPhase, OperatorEvent, Reconciler, RulesSource, RulesStatus, log_events,
-    },
+    control::{Control, EventKind, OperatorEvent, Reconciler, RulesSource, RulesStatus, log_events},
     limiter::ActiveRules,
 };
 
@@ -151,12 +149,12 @@ async fn the_sums_of_three_instances_are_shown_and_a_fourth_that_is_missing() {
     let _logging = AbortOnDropHandle::new(tokio::spawn(log_events(older.clone())));
     older.raise_event(OperatorEvent {
         kind: EventKind::RampRolledBack,
-        phase: EventPhase::Began,
         domain: "api".to_owned(),
         rule: None,
         key: Some("api_key=<b>loud</b>".to_owned()),
         message: "A test of events.".to_owned(),
         figures: Vec::new(),
+        occasion: None,
     });
     let walked = tokio::task::spawn_blocking(move || walk(&instances[1], &["fleet"])).await;
     walked.expect("the dashboard shows it");

@@ -13,7 +13,7 @@ use std::{
 use serde_json::Value;
 use tokio::time::sleep;
 use tollgate::control::{
-    Control, EventKind, EventPhase, LoggedEvent, OperatorEvent, RulesSource, Totals, log_events,
+    Control, EventKind, LoggedEvent, Occasion, OperatorEvent, RulesSource, Totals, log_events,
 };
 
 use self::receiver::Receiver;
@@ -41,15 +41,15 @@ fn control(url: &str, prefix: &str) -> Control {
     Control::redis(RulesSource::Directory, &settings).expect("valid settings")
 }
 
-fn event(key: &str, phase: EventPhase) -> OperatorEvent {
+fn event(key: &str) -> OperatorEvent {
     OperatorEvent {
         kind: EventKind::RampRolledBack,
-        phase,
         domain: "edge".to_owned(),
         rule: None,
         key: Some(key.to_owned()),
         message: "A test.".to_owned(),
         figures: vec![("hits_per_second", 7)],
+        occasion: None,
     }
 }
 
@@ -199,8 +199,8 @@ async fn share(first: &Control, second: &Control) {
         events.into_iter().filter_map(|event| event.key).collect()
     };
     for key in ["1", "2", "3"] {
-        first.raise_event(event(key, EventPhase::Began));
-        second.raise_event(event(key, EventPhase::Began));
+        first.raise_event(event(key));
+        second.raise_event(event(key));
         let count: usize = key.parse().expect("a number");
         until(async || keys(first.events(None, 10).await.expect("events")), |keys| keys.len() == count).await;
     }
@@ -210,7 +210,9 @@ async fn share(first: &Control, second: &Control) {
     assert_eq!(keys(second.undelivered_events(10).await.expect("events")), ["3"]);
     let newest = second.events(None, 1).await.expect("events");
     assert_eq!(keys(second.events(Some(&newest[0].id), 10).await.expect("events")), ["2", "1"]);
-    first.raise_event(event("3", EventPhase::Ended));
+    // Of another occasion.
+    let occasion = Occasion { id: "window 7".to_owned(), lifetime: Duration::from_secs(60) };
+    first.raise_event(OperatorEvent { occasion: Some(occasion), ..event("3") });
     until(async || first.events(None, 10).await.expect("events").len(), |count| *count == 4).await;
 }
 
@@ -219,7 +221,7 @@ async fn events_of_a_newer_release_hide_no_others() {
     let redis = Redis::start();
     let control = control(&redis.url(), "");
     let _logging = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(log_events(control.clone())));
-    control.raise_event(event("known", EventPhase::Occurred));
+    control.raise_event(event("known"));
     until(async || control.events(None, 1).await.expect("events").len(), |count| *count == 1).await;
     for _ in 0..3 {
         let mut newer = redis::cmd("XADD");
@@ -229,6 +231,15 @@ async fn events_of_a_newer_release_hide_no_others() {
     for limit in [1, 2, 10] {
         let events = control.events(None, limit).await.expect("events");
         assert_eq!(events.len(), 1, "of {limit}");
+    }
+    // Nor do they keep those behind them from the webhook.
+    let first = control.undelivered_events(1).await.expect("events");
+    control.event_delivered(&first[0].id).await.expect("recorded");
+    control.raise_event(event("behind"));
+    until(async || control.events(None, 2).await.expect("events").len(), |count| *count == 2).await;
+    for limit in [1, 2, 10] {
+        let events = control.undelivered_events(limit).await.expect("events");
+        assert_eq!(events[0].key.as_deref(), Some("behind"), "of {limit}");
     }
 }
 
@@ -271,7 +282,7 @@ async fn a_webhook_gets_each_event_once_from_three_instances_though_it_fails_hal
         .each_ref()
         .map(|control| tokio_util::task::AbortOnDropHandle::new(tokio::spawn(log_events(control.clone()))));
     for key in ["1", "2", "3"] {
-        controls.iter().for_each(|control| control.raise_event(event(key, EventPhase::Occurred)));
+        controls.iter().for_each(|control| control.raise_event(event(key)));
     }
     let accepted =
         || receiver.received().into_iter().filter(|request| request.is_accepted).collect::<Vec<_>>();
@@ -346,7 +357,7 @@ async fn each_used_share_of_a_limit_is_delivered_once_from_three_instances_to_a_
     found.sort();
     assert_eq!(found, Vec::from_iter(expected));
     for event in accepted() {
-        assert_eq!((&event["kind"], &event["phase"]), (&"threshold_reached".into(), &"occurred".into()));
+        assert_eq!(event["kind"], "threshold_reached");
         let figures = &event["figures"];
         let (used, limit) = (figures["used_hits"].as_u64(), figures["limit_hits"].as_u64());
         assert_eq!((limit, figures["window_seconds"].as_u64()), (Some(1_000), Some(31_536_000)));

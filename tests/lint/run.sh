@@ -35,7 +35,7 @@ loan_script() {
 # Scripts of the control plane that stand in a folder of their own.
 control_script() { # folder
     local parts
-    parts=$(sed -n "/^pub const ${1^^}:/,/^);/p" crates/control/src/scripts.rs | grep -oE 'lua/[a-z_/]+\.lua')
+    parts=$(sed -n "/^pub const ${1^^}_SCRIPT:/,/^);/p" crates/control/src/redis/script_client.rs | grep -oE 'lua/[a-z_/]+\.lua')
     [ "$(grep -c "^lua/$1/" <<<"$parts")" = "$(find "lua/$1" -name '*.lua' | wc -l)" ] || return 1
     # shellcheck disable=SC2086 # One word a path.
     cat $parts

@@ -6,7 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Action, AuditEntry, Control, ControlError, ListPair, ListedBan, ListedBanMode, Pair,
+    Action, AuditEntry, Control, ControlResult, ListPair, ListedBan, ListedBanMode, Pair,
+    backend::Backend,
     bounds::truncated,
     lists,
     pairs::pairs_text,
@@ -127,13 +128,17 @@ impl Control {
     ///
     /// # Errors
     /// When the store does not respond; then some may have been added.
-    pub async fn add_automatic(&self, new: Vec<AutomaticEntry>) -> Result<Vec<Added>, ControlError> {
+    pub async fn add_automatic(&self, new: Vec<AutomaticEntry>) -> ControlResult<Vec<Added>> {
         let audited = new.into_iter().map(|entry| {
             let comment = format!("rule {}: {}", entry.rule, entry.reason);
             let audit = entry.audit(&entry.author, Action::AddEntry, comment);
             (entry, audit)
         });
-        let results = self.backend().add_automatic(audited.collect()).await?;
+        let audited = audited.collect();
+        let results = match self.backend() {
+            Backend::Memory(memory) => memory.update(|state| Ok(state.add_automatic(audited)))?,
+            Backend::Redis(redis) => redis.add_automatic(audited).await?,
+        };
         if results.contains(&Added::Listed) {
             self.changed().notify_one();
         }
@@ -144,7 +149,7 @@ impl Control {
     ///
     /// # Errors
     /// When the store does not respond.
-    pub async fn automatic(&self, id: &str) -> Result<Option<AutomaticEntry>, ControlError> {
+    pub async fn automatic(&self, id: &str) -> ControlResult<Option<AutomaticEntry>> {
         let runtime = self.runtime().await?;
         Ok(runtime.automatic.into_iter().find(|entry| entry.id == id))
     }
@@ -153,7 +158,7 @@ impl Control {
     ///
     /// # Errors
     /// When the store does not respond.
-    pub async fn lift_automatic(&self, entry: &AutomaticEntry, author: &str) -> Result<bool, ControlError> {
+    pub async fn lift_automatic(&self, entry: &AutomaticEntry, author: &str) -> ControlResult<bool> {
         let audit = entry.audit(author, Action::RemoveEntry, String::new());
         self.lift(&entry.id, None, audit).await
     }
@@ -162,7 +167,7 @@ impl Control {
     ///
     /// # Errors
     /// When the store does not respond.
-    pub async fn lift_automatic_of(&self, ban: &str, author: &str) -> Result<(), ControlError> {
+    pub async fn lift_automatic_of(&self, ban: &str, author: &str) -> ControlResult<()> {
         match self.automatic(&id_of(ban)).await? {
             Some(entry) if entry.mode == AutomaticMode::Enforce => {
                 self.lift_automatic(&entry, author).await.map(drop)
@@ -182,7 +187,7 @@ impl Control {
         author: &str,
         reason: &str,
         expires_at_ms: u64,
-    ) -> Result<Option<AutomaticEntry>, ControlError> {
+    ) -> ControlResult<Option<AutomaticEntry>> {
         let audit = entry.audit(author, Action::RemoveEntry, format!("lifted and exempt: {reason}"));
         let exemption = AutomaticEntry {
             mode: AutomaticMode::Exempt,
@@ -196,13 +201,17 @@ impl Control {
         Ok(is_made.then_some(exemption))
     }
 
+    /// Removes an automatic entry, or replaces it by an exemption; whether there was one.
     async fn lift(
         &self,
         id: &str,
         exemption: Option<&AutomaticEntry>,
         audit: AuditEntry,
-    ) -> Result<bool, ControlError> {
-        let lifted = self.backend().lift_automatic(id, exemption, audit).await;
+    ) -> ControlResult<bool> {
+        let lifted = match self.backend() {
+            Backend::Memory(memory) => memory.update(|state| Ok(state.lift_automatic(id, exemption, audit))),
+            Backend::Redis(redis) => redis.lift_automatic(id, exemption, audit).await,
+        };
         self.changed().notify_one();
         lifted
     }

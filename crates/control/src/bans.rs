@@ -3,14 +3,25 @@
 //! The record in the counter's cell decides; the list shows. A ban is missing in the list when very many begin at once, or
 //! while the control store is unavailable.
 
-use std::fmt;
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashSet},
+    fmt,
+    ops::Bound,
+};
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tollgate_rules::config::Fingerprint;
 
-use super::{
-    Pair,
-    bounds::{MAX_BAN_KEY_BYTES, MAX_BAN_PAGE},
+use crate::{
+    Action, AuditEntry, BanRemoval, Control, ControlResult, Pair,
+    backend::Backend,
+    bounds::{MAX_BAN_BATCH, MAX_BAN_KEY_BYTES, MAX_BAN_PAGE, MAX_BANS},
+    lists::Change,
+    metrics,
+    pairs::pairs_text,
+    stored::now_ms,
 };
 
 /// Effect of a ban.
@@ -80,18 +91,16 @@ impl ListedBan {
                 is_truncated |= text.len() > room;
                 let end = (0..=room.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
                 text.truncate(end.unwrap_or_default());
-                room = room.saturating_sub(text.len());
+                room -= text.len();
             }
         }
         self.is_truncated |= is_truncated;
         self
     }
 
-    /// The descriptor as text: `key=value` pairs, joined by commas.
+    /// The descriptor as text.
     pub fn key_text(&self) -> String {
-        let pairs: Vec<String> =
-            self.descriptor.iter().map(|pair| format!("{}={}", pair.key, pair.value)).collect();
-        pairs.join(",") + if self.is_truncated { "…" } else { "" }
+        pairs_text(&self.descriptor) + if self.is_truncated { "…" } else { "" }
     }
 
     /// Its place in the list.
@@ -156,6 +165,81 @@ impl BanFilter<'_> {
     }
 }
 
+impl Control {
+    /// Adds bans that began to the list of active bans, and returns the number of those. Each replaces an earlier ban of
+    /// its counter. At most [`MAX_BAN_BATCH`] are added.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn record_bans(&self, bans: Vec<ListedBan>) -> ControlResult<BanCounts> {
+        let listed = |ban: ListedBan| ListedBan { instance: self.instance().to_owned(), ..ban.bounded() };
+        let bans: Vec<ListedBan> = bans.into_iter().take(MAX_BAN_BATCH).map(listed).collect();
+        let counts = match self.backend() {
+            Backend::Memory(memory) => memory.bans.record(&bans, now_ms()),
+            Backend::Redis(redis) => redis.record_bans(&bans).await?,
+        };
+        metrics::active_bans(counts);
+        Ok(counts)
+    }
+
+    /// Returns at most `limit` active bans that pass the filter, from behind a position.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn bans(
+        &self,
+        filter: BanFilter<'_>,
+        after: Option<BanPosition>,
+        limit: usize,
+    ) -> ControlResult<BanPage> {
+        match self.backend() {
+            Backend::Memory(memory) => Ok(memory.bans.page(filter, after, limit, now_ms())),
+            Backend::Redis(redis) => redis.bans(filter, after, limit).await,
+        }
+    }
+
+    /// Returns the active ban with this id, if it is listed.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn ban(&self, id: &str) -> ControlResult<Option<ListedBan>> {
+        match self.backend() {
+            Backend::Memory(memory) => Ok(memory.bans.get(id, now_ms())),
+            Backend::Redis(redis) => redis.ban(id).await,
+        }
+    }
+
+    /// Removes a ban that was lifted from the list; whether it was listed. All instances read the bans of their counters
+    /// again.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn remove_ban(&self, id: &str) -> ControlResult<bool> {
+        let removed = match self.backend() {
+            Backend::Memory(memory) => Ok(memory.bans.remove(id)),
+            Backend::Redis(redis) => redis.remove_ban(id).await,
+        };
+        self.changed().notify_one();
+        removed
+    }
+
+    /// Records in the audit log that an operator removes a ban.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn record_ban_removal(
+        &self,
+        author: &str,
+        ban: &ListedBan,
+        removal: BanRemoval,
+        comment: &str,
+    ) -> ControlResult<()> {
+        let subject = format!("ban {} {} {}", ban.domain, ban.rule, ban.key_text());
+        let audit = AuditEntry::new(author, Action::ResetCounter, subject, comment.to_owned());
+        self.change(Change::AuditOnly, AuditEntry { ban: Some(removal), ..audit }).await.map(drop)
+    }
+}
+
 /// A page being filled from the list.
 #[derive(Debug)]
 pub(super) struct PageBuilder<'a> {
@@ -194,8 +278,64 @@ impl<'a> PageBuilder<'a> {
     }
 }
 
+/// The list in this process, by the places of bans, the latest end first. It is not persisted: the counters in this process end
+/// with it too.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryBans(Mutex<BTreeMap<Reverse<BanPosition>, ListedBan>>);
+
+impl MemoryBans {
+    /// Adds bans, which replace earlier ones of their counters.
+    pub(crate) fn record(&self, bans: &[ListedBan], now_ms: u64) -> BanCounts {
+        let replaced: HashSet<&str> = bans.iter().map(|ban| &*ban.id).collect();
+        let mut list = self.0.lock();
+        list.retain(|_, ban| ban.ends_at_ms > now_ms && !replaced.contains(&*ban.id));
+        let active = bans.iter().filter(|ban| ban.ends_at_ms > now_ms);
+        list.extend(active.map(|ban| (Reverse(ban.position()), ban.clone())));
+        while list.len() > MAX_BANS {
+            let watched = list.iter().rev().find(|(_, ban)| ban.mode == ListedBanMode::Watch);
+            let first_to_end =
+                watched.or_else(|| list.last_key_value()).map(|(position, _)| position.clone());
+            first_to_end.and_then(|position| list.remove(&position));
+        }
+        let count = |mode| list.values().filter(|ban| ban.mode == mode).count() as u64;
+        BanCounts { enforce: count(ListedBanMode::Enforce), watch: count(ListedBanMode::Watch) }
+    }
+
+    /// Returns bans behind a position.
+    pub(crate) fn page(
+        &self,
+        filter: BanFilter<'_>,
+        after: Option<BanPosition>,
+        limit: usize,
+        now_ms: u64,
+    ) -> BanPage {
+        let list = self.0.lock();
+        let begin = after.clone().map_or(Bound::Unbounded, |after| Bound::Excluded(Reverse(after)));
+        let mut page = PageBuilder::new(filter, after, limit);
+        for (Reverse(position), ban) in list.range((begin, Bound::Unbounded)) {
+            if ban.ends_at_ms > now_ms && !page.push(position.clone(), Some(ban.clone())) {
+                return page.part();
+            }
+        }
+        page.last()
+    }
+
+    pub(crate) fn get(&self, id: &str, now_ms: u64) -> Option<ListedBan> {
+        self.0.lock().values().find(|ban| ban.id == id && ban.ends_at_ms > now_ms).cloned()
+    }
+
+    /// Removes a ban; whether it existed.
+    pub(crate) fn remove(&self, id: &str) -> bool {
+        let mut list = self.0.lock();
+        let before = list.len();
+        list.retain(|_, ban| ban.id != id);
+        list.len() < before
+    }
+}
+
 #[cfg(test)]
 mod tests {
+
     use super::*;
 
     fn ban(pairs: &[(&str, &str)]) -> ListedBan {

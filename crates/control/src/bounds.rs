@@ -2,7 +2,7 @@
 
 use tollgate_rules::Listing;
 
-use super::{ControlError, Files};
+use crate::{ControlError, ControlResult, Files};
 
 /// Maximum number of retained versions; older ones are dropped.
 pub const MAX_VERSIONS: u64 = 1_000;
@@ -47,24 +47,23 @@ pub fn truncated(mut text: String) -> String {
 
 /// Size of a version's files in bytes.
 pub(super) fn size(files: &Files) -> usize {
-    files.iter().fold(0, |sum, (name, text)| sum.saturating_add(name.len()).saturating_add(text.len()))
+    files.iter().map(|(name, text)| name.len() + text.len()).sum()
 }
 
 /// Checks the size of a version's files.
 ///
 /// # Errors
 /// When they are too large.
-pub fn check_files(files: &Files) -> Result<(), ControlError> {
-    match size(files) > MAX_VERSION_BYTES {
-        true => Err(ControlError::TooLarge { what: "a version", most: MAX_VERSION_BYTES }),
-        false => Ok(()),
-    }
+pub fn check_files(files: &Files) -> ControlResult<()> {
+    check_size("a version", size(files), MAX_VERSION_BYTES)
 }
 
-/// Checks the length of a name.
-pub(super) fn check_name(what: &'static str, name: &str, most: usize) -> Result<(), ControlError> {
-    match name.len() > most {
-        true => Err(ControlError::TooLarge { what, most }),
-        false => Ok(()),
-    }
+/// Checks the size of a text, or of several.
+pub(crate) fn check_size(what: &'static str, bytes: usize, most: usize) -> ControlResult<()> {
+    if bytes > most { Err(ControlError::TooLarge { what, most }) } else { Ok(()) }
+}
+
+/// Checks a number of elements.
+pub(crate) fn check_count(what: &'static str, count: usize, most: usize) -> ControlResult<()> {
+    if count > most { Err(ControlError::TooMany { what, most }) } else { Ok(()) }
 }

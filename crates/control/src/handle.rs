@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    future::pending,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -12,18 +13,15 @@ use arc_swap::ArcSwapOption;
 use tokio::{sync::Notify, task::spawn_blocking};
 use tollgate_store::{StoreError, redis::RedisSettings};
 
-use super::{
-    Action, AuditEntry, BanCounts, BanFilter, BanPage, BanPosition, BanRemoval, ControlError, Draft, Files,
-    Instance, ListEntry, ListedBan, RulesSource, Runtime, Switch, Version,
+use crate::{
+    Action, AuditEntry, ControlError, ControlResult, Draft, Files, Instance, ListEntry, RegionRecord,
+    RulesSource, Runtime, Switch, Version,
     backend::Backend,
-    bounds::MAX_BAN_BATCH,
-    change::Change,
     events::EventQueue,
-    instance_id::instance_id,
+    lists::Change,
     memory::Memory,
-    metrics,
+    model::instance_id,
     redis::Redis,
-    region_record::RegionRecord,
     rule_overrides::OverrideReplica,
     stored::{ActiveState, SYSTEM_AUTHOR, StoreHead, StoredVersion},
 };
@@ -98,10 +96,13 @@ impl Control {
     ///
     /// # Errors
     /// When the store does not respond.
-    pub async fn versions(&self, before: Option<u64>, limit: usize) -> Result<Vec<Version>, ControlError> {
-        match self.0.source {
-            RulesSource::Directory | RulesSource::Xds => Ok(Vec::new()),
-            RulesSource::Redis | RulesSource::Memory => self.0.backend.versions(before, limit).await,
+    pub async fn versions(&self, before: Option<u64>, limit: usize) -> ControlResult<Vec<Version>> {
+        if !self.0.source.has_versions() {
+            return Ok(Vec::new());
+        }
+        match &self.0.backend {
+            Backend::Memory(memory) => Ok(memory.state().versions(before, limit)),
+            Backend::Redis(redis) => redis.versions(before, limit).await,
         }
     }
 
@@ -109,11 +110,11 @@ impl Control {
     ///
     /// # Errors
     /// When the store does not respond.
-    pub async fn version(&self, number: u64) -> Result<Option<(Version, Files)>, ControlError> {
-        let stored = match self.0.source {
-            RulesSource::Directory | RulesSource::Xds => None,
-            RulesSource::Redis | RulesSource::Memory => self.0.backend.version(number).await?,
-        };
+    pub async fn version(&self, number: u64) -> ControlResult<Option<(Version, Files)>> {
+        if !self.0.source.has_versions() {
+            return Ok(None);
+        }
+        let stored = self.0.backend.version(number).await?;
         Ok(stored.map(|stored| (stored.version.clone(), Files::clone(&stored.files))))
     }
 
@@ -121,10 +122,13 @@ impl Control {
     ///
     /// # Errors
     /// When the store does not respond.
-    pub async fn current(&self) -> Result<Option<u64>, ControlError> {
-        match self.0.source {
-            RulesSource::Directory | RulesSource::Xds => Ok(None),
-            RulesSource::Redis | RulesSource::Memory => self.0.backend.current().await,
+    pub async fn current(&self) -> ControlResult<Option<u64>> {
+        if !self.0.source.has_versions() {
+            return Ok(None);
+        }
+        match &self.0.backend {
+            Backend::Memory(memory) => Ok(memory.state().current().map(|stored| stored.version.number)),
+            Backend::Redis(redis) => redis.current().await,
         }
     }
 
@@ -134,21 +138,23 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError::Stale`] when another version is current; then nothing has changed.
-    pub async fn apply(&self, draft: Draft) -> Result<Version, ControlError> {
+    pub async fn apply(&self, draft: Draft) -> ControlResult<Version> {
         if !self.0.source.has_versions() {
             return Err(ControlError::ReadOnly);
         }
         self.require_writable()?;
         // Hashing large files takes a while.
-        let stored = spawn_blocking(move || StoredVersion::of(draft)).await;
-        let stored = stored.unwrap_or_else(|error| Err(ControlError::Unavailable(error.to_string())))?;
+        let stored = spawn_blocking(move || StoredVersion::of(draft)).await??;
         let version = &stored.version;
         let (action, subject) = match version.rollback_to {
             None => (Action::Apply, format!("version {}", version.number)),
             Some(earlier) => (Action::Rollback, format!("version {}, as {earlier} was", version.number)),
         };
         let audit = AuditEntry::new(&version.author, action, subject, version.comment.clone());
-        let applied = self.0.backend.apply(stored, audit).await;
+        let applied = match &self.0.backend {
+            Backend::Memory(memory) => memory.update(|state| state.apply(stored, audit)),
+            Backend::Redis(redis) => redis.apply(stored, audit).await,
+        };
         self.0.changed.notify_one();
         applied
     }
@@ -157,7 +163,7 @@ impl Control {
     ///
     /// # Errors
     /// When the store does not respond.
-    pub async fn runtime(&self) -> Result<Runtime, ControlError> {
+    pub async fn runtime(&self) -> ControlResult<Runtime> {
         self.0.backend.runtime().await.map(|stored| stored.runtime)
     }
 
@@ -165,10 +171,9 @@ impl Control {
     ///
     /// # Errors
     /// When there are too many entries, or the store does not respond.
-    pub async fn put_entry(&self, entry: ListEntry) -> Result<(), ControlError> {
+    pub async fn put_entry(&self, entry: ListEntry) -> ControlResult<()> {
         let entry = entry.bounded()?;
-        let (author, reason) = (entry.author.clone(), entry.reason.clone());
-        let audit = AuditEntry::new(&author, Action::AddEntry, entry.subject(), reason);
+        let audit = AuditEntry::new(&entry.author, Action::AddEntry, entry.subject(), entry.reason.clone());
         self.change(Change::PutEntry(entry), audit).await.map(drop)
     }
 
@@ -176,7 +181,7 @@ impl Control {
     ///
     /// # Errors
     /// When the store does not respond.
-    pub async fn remove_entry(&self, id: &str, author: &str) -> Result<bool, ControlError> {
+    pub async fn remove_entry(&self, id: &str, author: &str) -> ControlResult<bool> {
         let runtime = self.runtime().await?;
         let Some(entry) = runtime.entries.iter().find(|entry| entry.id == id) else { return Ok(false) };
         let audit = AuditEntry::new(author, Action::RemoveEntry, entry.subject(), String::new());
@@ -187,10 +192,10 @@ impl Control {
     ///
     /// # Errors
     /// When there are too many switches, or the store does not respond.
-    pub async fn put_switch(&self, switch: Switch) -> Result<(), ControlError> {
+    pub async fn put_switch(&self, switch: Switch) -> ControlResult<()> {
         let switch = switch.bounded()?;
-        let (author, reason) = (switch.author.clone(), switch.reason.clone());
-        let audit = AuditEntry::new(&author, Action::SetSwitch, switch.subject(), reason);
+        let audit =
+            AuditEntry::new(&switch.author, Action::SetSwitch, switch.subject(), switch.reason.clone());
         self.change(Change::PutSwitch(switch), audit).await.map(drop)
     }
 
@@ -198,12 +203,7 @@ impl Control {
     ///
     /// # Errors
     /// When the store does not respond.
-    pub async fn replace_switch(
-        &self,
-        from: Switch,
-        to: Switch,
-        comment: String,
-    ) -> Result<bool, ControlError> {
+    pub async fn replace_switch(&self, from: Switch, to: Switch, comment: String) -> ControlResult<bool> {
         let audit = AuditEntry::new(SYSTEM_AUTHOR, Action::SetSwitch, to.subject(), comment);
         self.change(Change::ReplaceSwitch { from: Box::new(from), to: Box::new(to) }, audit).await
     }
@@ -212,7 +212,7 @@ impl Control {
     ///
     /// # Errors
     /// When the store does not respond.
-    pub async fn remove_switch(&self, domain: &str, rule: &str, author: &str) -> Result<bool, ControlError> {
+    pub async fn remove_switch(&self, domain: &str, rule: &str, author: &str) -> ControlResult<bool> {
         let runtime = self.runtime().await?;
         let known = runtime.switches.iter().find(|switch| switch.is_of(domain, rule));
         let Some(switch) = known else { return Ok(false) };
@@ -230,110 +230,58 @@ impl Control {
         action: Action,
         subject: &str,
         comment: &str,
-    ) -> Result<(), ControlError> {
+    ) -> ControlResult<()> {
         let audit = AuditEntry::new(author, action, subject.to_owned(), comment.to_owned());
         self.change(Change::AuditOnly, audit).await.map(drop)
-    }
-
-    /// Adds bans that began to the list of active bans, and returns the number of those. Each replaces an earlier ban of
-    /// its counter. At most [`MAX_BAN_BATCH`] are added.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn record_bans(&self, bans: Vec<ListedBan>) -> Result<BanCounts, ControlError> {
-        let bans: Vec<ListedBan> = bans.into_iter().take(MAX_BAN_BATCH).map(|ban| self.listed(ban)).collect();
-        let counts = self.0.backend.record_bans(&bans).await?;
-        metrics::active_bans(counts);
-        Ok(counts)
-    }
-
-    /// The ban as this instance lists it.
-    fn listed(&self, ban: ListedBan) -> ListedBan {
-        ListedBan { instance: self.0.instance.clone(), ..ban.bounded() }
-    }
-
-    /// Returns at most `limit` active bans that pass the filter, from behind a position.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn bans(
-        &self,
-        filter: BanFilter<'_>,
-        after: Option<BanPosition>,
-        limit: usize,
-    ) -> Result<BanPage, ControlError> {
-        self.0.backend.bans(filter, after, limit).await
-    }
-
-    /// Returns the active ban with this id, if it is listed.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn ban(&self, id: &str) -> Result<Option<ListedBan>, ControlError> {
-        self.0.backend.ban(id).await
-    }
-
-    /// Removes a ban that was lifted from the list; whether it was listed. All instances read the bans of their counters
-    /// again.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn remove_ban(&self, id: &str) -> Result<bool, ControlError> {
-        let removed = self.0.backend.remove_ban(id).await;
-        self.0.changed.notify_one();
-        removed
-    }
-
-    /// Records in the audit log that an operator removes a ban.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn record_ban_removal(
-        &self,
-        author: &str,
-        ban: &ListedBan,
-        removal: BanRemoval,
-        comment: &str,
-    ) -> Result<(), ControlError> {
-        let subject = format!("ban {} {} {}", ban.domain, ban.rule, ban.key_text());
-        let audit = AuditEntry::new(author, Action::ResetCounter, subject, comment.to_owned());
-        self.change(Change::AuditOnly, AuditEntry { ban: Some(removal), ..audit }).await.map(drop)
     }
 
     /// Returns the latest audit log entries before the entry `before`, or of all, newest first.
     ///
     /// # Errors
     /// When the store does not respond.
-    pub async fn audit(&self, before: Option<&str>, limit: usize) -> Result<Vec<AuditEntry>, ControlError> {
-        self.0.backend.audit(before, limit).await
+    pub async fn audit(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<AuditEntry>> {
+        match &self.0.backend {
+            Backend::Memory(memory) => Ok(memory.state().audit(before, limit)),
+            Backend::Redis(redis) => redis.audit(before, limit).await,
+        }
     }
 
     /// Returns every instance with a recent heartbeat, this one included.
     ///
     /// # Errors
     /// When the store does not respond.
-    pub async fn instances(&self) -> Result<Vec<Instance>, ControlError> {
-        self.0.backend.instances().await
+    pub async fn instances(&self) -> ControlResult<Vec<Instance>> {
+        match &self.0.backend {
+            Backend::Memory(memory) => Ok(memory.instances()),
+            Backend::Redis(redis) => redis.instances().await,
+        }
     }
 
-    async fn change(&self, change: Change, audit: AuditEntry) -> Result<bool, ControlError> {
+    /// Changes lists or switches; whether there was something to change.
+    pub(crate) async fn change(&self, change: Change, audit: AuditEntry) -> ControlResult<bool> {
         let affects_instances = change != Change::AuditOnly;
         if affects_instances {
             self.require_writable()?;
         }
-        let changed = self.0.backend.change(change, audit).await;
+        let changed = match &self.0.backend {
+            Backend::Memory(memory) => memory.update(|state| state.change(change, audit)),
+            Backend::Redis(redis) => redis.change(change, audit).await,
+        };
         if affects_instances {
             self.0.changed.notify_one();
         }
         changed
     }
 
-    /// Returns a record of the region, `""` for none.
+    /// Returns a record of the region, `""` for none. A store in this process has none: a restart forgets its hits as well.
     ///
     /// # Errors
     /// When the store does not respond.
-    pub async fn region_record(&self, record: RegionRecord) -> Result<String, ControlError> {
-        self.0.backend.region_record(record).await
+    pub async fn region_record(&self, record: RegionRecord) -> ControlResult<String> {
+        match &self.0.backend {
+            Backend::Memory(_) => Ok(String::new()),
+            Backend::Redis(redis) => redis.region_record(record, None).await.map(|(_, record)| record),
+        }
     }
 
     /// Replaces a record of the region, unless another instance did since it was read; whether it did.
@@ -345,48 +293,61 @@ impl Control {
         record: RegionRecord,
         from: &str,
         to: String,
-    ) -> Result<bool, ControlError> {
-        self.0.backend.replace_region_record(record, from, to).await
+    ) -> ControlResult<bool> {
+        match &self.0.backend {
+            Backend::Memory(_) => Ok(true),
+            Backend::Redis(redis) => {
+                let (is_replaced, record) = redis.region_record(record, Some((from, &to))).await?;
+                // An attempt without a reply may have replaced it.
+                Ok(is_replaced || record == to)
+            }
+        }
     }
 
     /// Subscribes to changes by other instances; never returns.
-    pub(super) async fn subscribe(&self) -> Infallible {
-        self.0.backend.subscribe(&self.0.changed).await
+    pub(crate) async fn subscribe(&self) -> Infallible {
+        match &self.0.backend {
+            // There are no other instances.
+            Backend::Memory(_) => pending().await,
+            Backend::Redis(redis) => redis.subscribe(&self.0.changed).await,
+        }
     }
 
     /// The overrides that this instance holds.
-    pub(super) fn overrides(&self) -> &OverrideReplica {
+    pub(crate) fn overrides(&self) -> &OverrideReplica {
         &self.0.overrides
     }
 
     /// The backend, for the reconciler.
-    pub(super) fn backend(&self) -> &Backend {
+    pub(crate) fn backend(&self) -> &Backend {
         &self.0.backend
     }
 
     /// The region that writes what this store has, unless it is this one.
-    pub(super) fn writing_region(&self) -> &ArcSwapOption<String> {
+    pub(crate) fn writing_region(&self) -> &ArcSwapOption<String> {
         &self.0.writing_region
     }
 
     /// Events that are not logged yet.
-    pub(super) fn event_queue(&self) -> &EventQueue {
+    pub(crate) fn event_queue(&self) -> &EventQueue {
         &self.0.events
     }
 
     /// Notified when something may have changed.
-    pub(super) fn changed(&self) -> &Arc<Notify> {
+    pub(crate) fn changed(&self) -> &Arc<Notify> {
         &self.0.changed
     }
 
     /// Records the heartbeat of this instance, and returns the head of the store.
-    pub(super) async fn heartbeat(
+    pub(crate) async fn heartbeat(
         &self,
         instance: Instance,
         active: ActiveState,
-    ) -> Result<StoreHead, ControlError> {
-        let held = self.0.overrides.with(|book| book.head().clone());
-        let head = self.0.backend.heartbeat(instance, active, &held).await;
+    ) -> ControlResult<StoreHead> {
+        let head = match &self.0.backend {
+            Backend::Memory(memory) => Ok(memory.heartbeat(instance, self.0.overrides.head())),
+            Backend::Redis(redis) => redis.heartbeat(&instance, active).await,
+        };
         self.0.is_reachable.store(head.is_ok(), Ordering::Relaxed);
         head
     }

@@ -14,37 +14,34 @@
 //! - Every instance reports what it enforces in a heartbeat, its [`Instance`] record.
 //! - Instances share figures of their traffic, and log each [`OperatorEvent`] once.
 
-#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
+// Numbers here are counts, sizes and revisions, far from their ends; those of users and of the store are checked where they
+// are read.
+#![allow(clippy::arithmetic_side_effects)]
+#![cfg_attr(test, allow(clippy::float_arithmetic))]
 
 mod automatic;
 mod backend;
 mod bans;
 pub mod bounds;
-mod change;
 mod copier;
 mod copies;
-mod error;
 pub mod events;
 mod fleet;
 mod handle;
-mod instance_id;
 mod lists;
-mod lock_file;
 mod memory;
 pub mod metrics;
 mod model;
-mod overriding;
 mod pairs;
 pub mod ramp;
 mod reconcile;
 mod redis;
-mod region_record;
 mod rule_overrides;
-#[doc(hidden)]
-pub mod scripts;
 mod status;
 mod stored;
 
+#[doc(hidden)]
+pub use self::redis::{CONTROL_SCRIPT, OVERRIDES_SCRIPT};
 pub use self::{
     automatic::{Added, AutomaticEntry, AutomaticMode},
     bans::{BanCounts, BanFilter, BanPage, BanPosition, ListedBan, ListedBanMode},
@@ -53,21 +50,18 @@ pub use self::{
         Adopted, CopiedChange, CopiedOverrides, CopyClaim, CopyState, ListsCopy, OverridesHead,
         OverridesPage, RulesCopy, RulesIdentity, StoredField, VersionCopy,
     },
-    error::ControlError,
-    events::{EventKind, EventPhase, LoggedEvent, Occasion, OperatorEvent, log_events},
-    fleet::{InstanceReport, MAX_REPORT_BYTES, Totals},
+    events::{EventKind, LoggedEvent, Occasion, OperatorEvent, log_events},
+    fleet::{InstanceReport, MAX_REPORT_BYTES, ReportTopic, Totals},
     handle::Control,
     lists::{SwitchError, check_entry, check_switch, compile as compile_lists},
     model::{
-        Action, AuditEntry, BanRemoval, Draft, Files, Instance, List, ListEntry, ListPair, Pair, Runtime,
-        Switch, SwitchMode, ValueMatch, Version,
+        Action, AuditEntry, BanRemoval, ControlError, ControlResult, Draft, Files, Instance, List, ListEntry,
+        ListPair, Pair, RegionRecord, Runtime, Switch, SwitchMode, ValueMatch, Version,
     },
-    overriding::OverridePage,
     pairs::{pairs_text, parse_pairs},
-    ramp::{EnforcedKeys, Ramp, RampError, RampEvidence, RampState},
+    ramp::{EnforcedKeys, Ramp, RampError, RampEvidence, RampPlan, RampState},
     reconcile::{ActiveDomains, Reconciler, Rules},
-    region_record::RegionRecord,
-    rule_overrides::{JournalError, OverrideEntry, OverrideError},
+    rule_overrides::{JournalError, OverrideEntry, OverrideError, OverridePage},
     status::{ControlPlane, Link, RulesSource, RulesState, RulesStatus},
     stored::is_like_system_author,
 };

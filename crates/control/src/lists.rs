@@ -1,8 +1,17 @@
-//! Compiles lists and switches for enforcement.
+//! Lists and switches: their validation, changes, and compilation for enforcement.
 
 use tollgate_rules::{ALL_NAMES, Listing, ListingError, Lists};
 
-use super::{AutomaticEntry, AutomaticMode, List, ListEntry, RampError, Runtime, Switch, SwitchMode};
+use crate::{
+    Action, AuditEntry, AutomaticEntry, AutomaticMode, ControlResult, List, ListEntry, RampError, Runtime,
+    Switch, SwitchMode,
+    bounds::{
+        MAX_ENTRIES, MAX_NAME_BYTES, MAX_PAIRS, MAX_SWITCHES, MAX_VALUE_BYTES, check_count, check_size,
+        truncated,
+    },
+    pairs::pairs_text,
+    stored::{SYSTEM_AUTHOR, now_ms},
+};
 
 /// Error of an invalid switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,7 +35,8 @@ pub enum SwitchError {
 /// # Errors
 /// When it is invalid.
 pub fn check_entry(entry: &ListEntry) -> Result<Listing, ListingError> {
-    listing(entry)
+    let pairs = entry.descriptor.iter().map(|pair| (&*pair.key, &*pair.value, pair.value_match));
+    Listing::new(&entry.id, entry.list, &entry.domain, pairs, entry.expires_at_ms)
 }
 
 /// Validates a switch before it is set.
@@ -56,7 +66,7 @@ pub fn compile(runtime: &Runtime, now_ms: u64) -> (Lists, Vec<String>) {
     let mut problems = Vec::new();
     let mut listings = Vec::new();
     for entry in runtime.entries.iter().filter(|entry| is_active(entry.expires_at_ms)) {
-        match listing(entry) {
+        match check_entry(entry) {
             Ok(listing) => listings.push(listing),
             Err(error) => {
                 problems.push(format!("entry {} of the {} list: {error}", entry.id, entry.list.name()));
@@ -86,23 +96,152 @@ pub fn compile(runtime: &Runtime, now_ms: u64) -> (Lists, Vec<String>) {
     (Lists::new(runtime.generation, listings, switches).with_shares(shares), problems)
 }
 
-fn listing(entry: &ListEntry) -> Result<Listing, ListingError> {
-    let pairs = entry.descriptor.iter().map(|pair| (&*pair.key, &*pair.value, pair.value_match));
-    Listing::new(&entry.id, entry.list, &entry.domain, pairs, entry.expires_at_ms)
-}
-
 /// Returns the compiled form of an automatic entry.
 pub(super) fn automatic_listing(entry: &AutomaticEntry) -> Result<Listing, ListingError> {
     let pairs = entry.descriptor.iter().map(|pair| (&*pair.key, &*pair.value, pair.value_match));
     Listing::new(&entry.id, List::Deny, &entry.domain, pairs, Some(entry.expires_at_ms))
 }
 
+/// A change of lists or switches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    PutEntry(ListEntry),
+    /// By its id.
+    RemoveEntry(String),
+    PutSwitch(Switch),
+    /// Only if the rule has the first switch now.
+    ReplaceSwitch {
+        from: Box<Switch>,
+        to: Box<Switch>,
+    },
+    RemoveSwitch {
+        domain: String,
+        rule: String,
+    },
+    /// Only an audit log entry, for a change outside the control store.
+    AuditOnly,
+}
+
+impl ListEntry {
+    /// The entry as the subject of an audit log entry.
+    pub(super) fn subject(&self) -> String {
+        format!("{} {} {}", self.list.name(), self.domain, pairs_text(&self.descriptor))
+    }
+
+    /// The entry with bounded texts, if it may be stored.
+    pub(super) fn bounded(mut self) -> ControlResult<Self> {
+        check_size("an id", self.id.len(), MAX_VALUE_BYTES)?;
+        check_size("a domain", self.domain.len(), MAX_VALUE_BYTES)?;
+        check_count("pairs of an entry", self.descriptor.len(), MAX_PAIRS)?;
+        for pair in &self.descriptor {
+            check_size("a key", pair.key.len(), MAX_VALUE_BYTES)?;
+            check_size("a value", pair.value.len(), MAX_VALUE_BYTES)?;
+        }
+        self.reason = truncated(self.reason);
+        self.author = truncated(self.author);
+        Ok(self)
+    }
+}
+
+impl Switch {
+    /// Whether it is the switch of this rule.
+    pub(super) fn is_of(&self, domain: &str, rule: &str) -> bool {
+        self.domain == domain && self.rule == rule
+    }
+
+    /// The switch as the subject of an audit log entry.
+    pub(super) fn subject(&self) -> String {
+        let mode = match self.enforce_percent {
+            Some(share) => format!("enforce {share}%"),
+            None => self.mode.name().to_owned(),
+        };
+        format!("{mode} {} {}", self.domain, self.rule)
+    }
+
+    /// The switch with bounded texts, if it may be stored.
+    pub(super) fn bounded(mut self) -> ControlResult<Self> {
+        check_size("a domain", self.domain.len(), MAX_NAME_BYTES)?;
+        check_size("a rule", self.rule.len(), MAX_NAME_BYTES)?;
+        self.reason = truncated(self.reason);
+        self.author = truncated(self.author);
+        Ok(self)
+    }
+}
+
+impl AuditEntry {
+    /// An entry without an id yet.
+    pub(super) fn new(author: &str, action: Action, subject: String, comment: String) -> Self {
+        let [author, subject, comment] = [author.to_owned(), subject, comment].map(truncated);
+        Self { id: String::new(), at_ms: now_ms(), author, action, subject, comment, ban: None }
+    }
+
+    /// An entry for state that the store had lost and an instance restored.
+    pub(super) fn restored(action: Action, subject: String) -> Self {
+        Self::new(SYSTEM_AUTHOR, action, subject, "restored: the store had lost it".to_owned())
+    }
+}
+
+impl Runtime {
+    /// Applies a change; whether there was something to change. Removes expired entries and switches too.
+    pub(super) fn apply(&mut self, change: Change, now_ms: u64) -> ControlResult<bool> {
+        let mut next = self.clone();
+        next.generation += 1;
+        let is_active = |expires_at_ms: Option<u64>| expires_at_ms.is_none_or(|end| end > now_ms);
+        next.entries.retain(|entry| is_active(entry.expires_at_ms));
+        next.switches.retain(|switch| is_active(switch.expires_at_ms));
+        let (entries, switches) = (next.entries.len(), next.switches.len());
+        match change {
+            Change::PutEntry(entry) => {
+                next.entries.retain(|known| known.id != entry.id);
+                next.entries.push(entry);
+                check_count("entries of lists", next.entries.len(), MAX_ENTRIES)?;
+            }
+            Change::RemoveEntry(id) => {
+                next.entries.retain(|known| known.id != id);
+                if next.entries.len() == entries {
+                    return Ok(false);
+                }
+            }
+            Change::PutSwitch(switch) => {
+                next.switches.retain(|known| !known.is_of(&switch.domain, &switch.rule));
+                next.switches.push(switch);
+                check_count("switches", next.switches.len(), MAX_SWITCHES)?;
+            }
+            Change::ReplaceSwitch { from, to } => {
+                let Some(known) = next.switches.iter_mut().find(|known| **known == *from) else {
+                    return Ok(false);
+                };
+                *known = *to;
+            }
+            Change::RemoveSwitch { domain, rule } => {
+                next.switches.retain(|known| !known.is_of(&domain, &rule));
+                if next.switches.len() == switches {
+                    return Ok(false);
+                }
+            }
+            Change::AuditOnly => return Ok(true),
+        }
+        *self = next;
+        Ok(true)
+    }
+
+    /// The next expiry of an entry or a switch after `now_ms`.
+    pub(super) fn next_expiry(&self, now_ms: u64) -> Option<u64> {
+        let entries = self.entries.iter().filter_map(|entry| entry.expires_at_ms);
+        let switches = self.switches.iter().filter_map(|switch| switch.expires_at_ms);
+        let automatic = self.automatic.iter().map(|entry| entry.expires_at_ms);
+        entries.chain(switches).chain(automatic).filter(|end| *end > now_ms).min()
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{ListPair, SwitchMode};
     use tollgate_core::descriptor::Entry;
     use tollgate_rules::List;
+
+    use crate::ListPair;
+
+    use super::*;
 
     fn entry(id: &str, key: &str, expires_at_ms: Option<u64>) -> ListEntry {
         ListEntry {

@@ -1,17 +1,17 @@
-//! Versions of the rules, lists and switches, the audit log, and heartbeat records.
+//! Versions of the rules, lists and switches, the audit log, heartbeat records, and errors of the store that has them.
 
 use std::{collections::BTreeMap, fmt};
 
-use serde::{Deserialize, Serialize};
-
-pub use tollgate_rules::{List, SwitchMode, ValueMatch};
-
-use tollgate_core::EnforcedShare;
-
 use crate::{
     automatic::AutomaticEntry,
+    bounds::truncated,
     ramp::{Ramp, share_as_percent},
 };
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinError;
+use tollgate_core::EnforcedShare;
+
+pub use tollgate_rules::{List, SwitchMode, ValueMatch};
 
 /// Rule files by name, relative to the directory of rules: `edge.yaml`, `teams/search.yaml`.
 pub type Files = BTreeMap<String, String>;
@@ -228,14 +228,117 @@ pub struct Instance {
     pub problem: Option<String>,
 }
 
+/// Error of a read or a change.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ControlError {
+    /// Another version is current than the one that a change is based on.
+    #[error("version {} is current, made by {}; expected the version that the change is based on", .current.number, .current.author)]
+    Stale {
+        /// The current version.
+        current: Box<Version>,
+    },
+    /// Rules from a directory or a control plane are changed there.
+    #[error("the rules come from files; change them there")]
+    ReadOnly,
+    /// Another region writes the rules, lists and switches.
+    #[error("region {region} writes the rules, lists and switches of all regions; change them there")]
+    OtherRegion {
+        /// Its name.
+        region: String,
+    },
+    #[error("too many {what}; expected at most {most}")]
+    TooMany { what: &'static str, most: usize },
+    #[error("{what} is too large; expected at most {most} bytes")]
+    TooLarge {
+        what: &'static str,
+        /// Maximum size in bytes.
+        most: usize,
+    },
+    /// The store did not respond or refused; whether the change was made is unknown.
+    #[error("the control store is unavailable: {0}")]
+    Unavailable(String),
+    #[error("malformed data in the control store: {0}")]
+    Malformed(String),
+}
+
+/// Result of a read or a change.
+pub type ControlResult<T> = Result<T, ControlError>;
+
+/// A task on another thread has panicked, which is logged.
+impl From<JoinError> for ControlError {
+    fn from(error: JoinError) -> Self {
+        Self::Unavailable(error.to_string())
+    }
+}
+
+/// Errors of a server for a missing permission, of the user directly or in a script, also in Redis 7 and before.
+const ACL_ERRORS: [&str; 3] = ["NOPERM", "ACL failure in script", "can't run this command or subcommand"];
+
+impl ControlError {
+    /// Whether the server's ACL denies the operation.
+    pub(crate) fn is_acl_denial(&self) -> bool {
+        let Self::Unavailable(reason) = self else { return false };
+        ACL_ERRORS.iter().any(|denial| reason.contains(denial))
+    }
+
+    /// Label of the error in metrics and responses.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Stale { .. } => "stale",
+            Self::ReadOnly => "read_only",
+            Self::OtherRegion { .. } => "other_region",
+            Self::TooMany { .. } => "too_many",
+            Self::TooLarge { .. } => "too_large",
+            Self::Unavailable(_) => "unavailable",
+            Self::Malformed(_) => "malformed_reply",
+        }
+    }
+}
+
+/// Record that a region keeps for instances that start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegionRecord {
+    /// The region's tables that may count.
+    Tables,
+    /// The primary region by the last table, and whether the own region waits to become it.
+    Primary,
+}
+
+impl RegionRecord {
+    /// Name of its key.
+    pub(crate) const fn key(self) -> &'static str {
+        match self {
+            Self::Tables => "region-tables",
+            Self::Primary => "region-primary",
+        }
+    }
+}
+
+/// A unique id: the host's name and a random part.
+pub(crate) fn instance_id() -> String {
+    format!("{}-{:08x}", truncated(host_name()), fastrand::u32(..))
+}
+
+#[cfg(target_os = "linux")]
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The host name is read on Linux only.
+#[cfg(not(target_os = "linux"))]
+fn host_name() -> String {
+    "tollgate".to_owned()
+}
+
 #[cfg(test)]
 mod tests {
+
     use super::*;
 
     #[test]
     fn list_entries_of_an_earlier_release_keep_their_meaning() {
         let text = r#"{"id": "1", "list": "deny", "domain": "d", "descriptor": [{"key": "k", "value": "ab*"}],
-            "reason": "", "author": "ada", "created_at_ms": 1, "expires_at_ms": null}"#;
+        "reason": "", "author": "ada", "created_at_ms": 1, "expires_at_ms": null}"#;
         let entry: ListEntry = serde_json::from_str(text).expect("an entry");
         assert_eq!(entry.descriptor, [ListPair::pattern("k", "ab*")]);
     }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tollgate_core::clock::Clock;
 use tollgate_rules::config::Fingerprint;
 
-use super::{
+use crate::{
     Draft, Files, Runtime, Version,
     bounds::{check_files, truncated},
-    error::ControlError,
+    model::ControlError,
     rule_overrides::BookHead,
 };
 

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     fleet::{InstanceStatus, ReportStatus},
-    http::admin::api::talkers::ShownTop,
+    http::admin::api::traffic::ShownTop,
     settings::{EventsQuery, TopQuery},
 };
 
@@ -96,13 +96,12 @@ pub(super) fn events(api: &ApiClient, query: &EventsQuery) -> Result<CommandOutp
         [
             utc(event.at_ms),
             escape_line(&event.kind),
-            escape_line(&event.phase),
             escape_line(&event.domain),
             object.map_or_else(String::new, |object| escape_line(object)),
             escape_line(&event.message),
         ]
     });
-    let head = ["TIME", "KIND", "PHASE", "DOMAIN", "OBJECT", "MESSAGE"];
+    let head = ["TIME", "KIND", "DOMAIN", "OBJECT", "MESSAGE"];
     Ok(CommandOutput { text: table(head, &rows.collect::<Vec<_>>()), json })
 }
 

@@ -1,6 +1,6 @@
 //! `/rlconfig`: the active rules as text, in the format of envoyproxy/ratelimit.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::{sync::Arc, time::Duration};
 
 use tollgate_core::{
     SyncMode,
@@ -13,7 +13,7 @@ use tollgate_limiter::{
     ActiveRules,
     explain::{candidate_text, limit_text, weights_text},
 };
-use tollgate_rules::{Domain, Limit, OnShareExhausted, Overridden, Rollout, Rule, Rules, Scope};
+use tollgate_rules::{Domain, Limit, OnShareExhausted, Overridden, Rule, Rules, Scope};
 
 use crate::http::cached_page::CachedPage;
 
@@ -37,42 +37,12 @@ fn list(rules: &Rules, overridden: &Overridden) -> String {
 fn overridden_line(domain: &Domain, rule: &Rule, overridden: &Overridden) -> String {
     let now_ms = Clock::System.now().as_micros() / 1_000;
     let whole = overridden.whole(rule, now_ms);
-    let mut line = line(domain, whole.map_or(rule, |(_, decider)| decider));
-    let keys = overridden.keys_of(rule);
-    if whole.is_none() && keys == 0 {
-        return line;
-    }
-    line.truncate(line.trim_end().len());
-    // Writing to a string cannot fail.
-    if let Some((stated, _)) = whole {
-        let _ = write!(line, ", override: {}", stated.id);
-    }
-    if keys > 0 {
-        let _ = write!(line, ", key_overrides: {keys}");
-    }
-    line.push('\n');
-    line
-}
-
-fn line(domain: &Domain, rule: &Rule) -> String {
-    let mut line = head(domain, rule);
-    if rule.shedding.is_some() {
-        // Writing to a string cannot fail.
-        let _ = write!(line, ", {}", limit_text(domain, rule));
-    }
-    if let Limit::Quota { quota, policy } = &rule.limit {
-        add_algorithm(&mut line, *quota, policy);
-        add_window(&mut line, *quota, policy);
-        add_reservations(&mut line, policy);
-        add_overdraft(&mut line, rule, policy);
-        rule.ban.iter().for_each(|ban| add_ban(&mut line, ban));
-        add_weights(&mut line, rule);
-        add_stores(&mut line, domain, rule);
-        add_rollout(&mut line, &rule.rollout);
-        add_charging(&mut line, domain);
-    }
-    line.push('\n');
-    line
+    let rule_that_decides = whole.map_or(rule, |(_, decider)| decider);
+    let mut parts = vec![head(domain, rule_that_decides)];
+    parts.extend(options(domain, rule_that_decides));
+    parts.extend(whole.map(|(stated, _)| format!("override: {}", stated.id)));
+    parts.extend(some(overridden.keys_of(rule), 0).map(|keys| format!("key_overrides: {keys}")));
+    parts.join(", ") + "\n"
 }
 
 /// The part of the line that envoyproxy/ratelimit prints.
@@ -93,151 +63,120 @@ fn head(domain: &Domain, rule: &Rule) -> String {
     )
 }
 
-/// Algorithm, and capacity of a bucket.
-fn add_algorithm(line: &mut String, quota: Quota, policy: &Policy) {
-    // Writing to a string cannot fail.
-    if policy.algorithm() != Algorithm::default() {
-        let _ = write!(line, ", algorithm: {}", policy.algorithm().name());
+/// The options that envoyproxy/ratelimit lacks, as far as they are not the default.
+fn options(domain: &Domain, rule: &Rule) -> Vec<String> {
+    let mut options: Vec<String> = rule.shedding.iter().map(|_| limit_text(domain, rule)).collect();
+    if let Limit::Quota { quota, policy } = &rule.limit {
+        options.extend(of_window(*quota, policy));
+        options.extend(of_charges(rule, policy));
+        options.extend(of_rule(domain, rule));
+        options.extend(of_domain(domain));
     }
-    if let Some(burst) = policy.burst().filter(|burst| *burst != quota.limit) {
-        let _ = write!(line, ", burst: {burst}");
-    }
+    options
 }
 
-/// Times: time to live of permits, length and calendar of windows, and the interval between hits.
-fn add_window(line: &mut String, quota: Quota, policy: &Policy) {
-    // Writing to a string cannot fail.
-    match policy.lease_ttl() {
-        Some(lease_ttl) => {
-            let _ = write!(line, ", lease_ttl: {lease_ttl:?}");
-        }
-        None if quota.window.multiplier().get() != 1 => {
-            let _ = write!(line, ", window: {}s", quota.window.seconds());
-        }
-        None => {}
-    }
-    if let Some(calendar) = quota.window.calendar() {
-        let _ = write!(line, ", timezone: {}", calendar.time_zone());
-        if let Some(anchor) = calendar.anchor() {
-            let _ = write!(line, ", anchor: {anchor}");
-        }
-    }
-    if !policy.min_interval().is_zero() {
-        let _ = write!(line, ", min_interval: {:?}", policy.min_interval());
-    }
+/// The value, unless it is the default.
+fn some<T: PartialEq>(value: T, default: T) -> Option<T> {
+    (value != default).then_some(value)
 }
 
-fn add_reservations(line: &mut String, policy: &Policy) {
-    let Some(reserve) = policy.reserve_terms() else { return };
-    // Writing to a string cannot fail.
-    let _ = write!(line, ", reserve: {{ttl: {}s, unsettled: {}", reserve.ttl, reserve.unsettled.name());
-    let _ = write!(line, ", add: {}", reserve.add);
-    if let Some(percent) = reserve.cap_percent() {
-        let _ = write!(line, ", cap: {percent}%");
-    }
-    line.push('}');
+/// Algorithm, capacity of a bucket, and times: time to live of permits, length and calendar of windows, and the interval
+/// between hits.
+fn of_window(quota: Quota, policy: &Policy) -> impl Iterator<Item = String> {
+    let algorithm = some(policy.algorithm(), Algorithm::default());
+    let burst = policy.burst().filter(|burst| *burst != quota.limit);
+    let lease_ttl = policy.lease_ttl();
+    let has_window = lease_ttl.is_none() && quota.window.multiplier().get() != 1;
+    let calendar = quota.window.calendar();
+    let anchor = calendar.and_then(|calendar| calendar.anchor());
+    let min_interval = some(policy.min_interval(), Duration::ZERO);
+    [
+        algorithm.map(|algorithm| format!("algorithm: {}", algorithm.name())),
+        burst.map(|burst| format!("burst: {burst}")),
+        lease_ttl.map(|lease_ttl| format!("lease_ttl: {lease_ttl:?}")),
+        has_window.then(|| format!("window: {}s", quota.window.seconds())),
+        calendar.map(|calendar| format!("timezone: {}", calendar.time_zone())),
+        anchor.map(|anchor| format!("anchor: {anchor}")),
+        min_interval.map(|interval| format!("min_interval: {interval:?}")),
+    ]
+    .into_iter()
+    .flatten()
 }
 
-/// Charges beyond the limit, and what later windows carry.
-fn add_overdraft(line: &mut String, rule: &Rule, policy: &Policy) {
-    // Writing to a string cannot fail.
-    if rule.overdraft {
-        line.push_str(", overdraft: true");
-        let is_carried = policy.algorithm() == Algorithm::FixedWindow && policy.max_debt().is_some();
-        if is_carried && policy.unused_percent() == 0 {
-            line.push_str(", carry: true");
-        }
-        if let Some(max_debt) = policy.max_debt() {
-            let _ = write!(line, ", max_debt: {max_debt}");
-        }
-    }
-    if policy.unused_percent() > 0 {
-        let (debt, unused) = (policy.max_debt().is_some(), policy.unused_percent());
-        let _ = write!(line, ", carry: {{debt: {debt}, unused: {unused}%}}");
-    }
+/// Reservations, charges beyond the limit, what later windows carry, bans, weights, and thresholds.
+fn of_charges(rule: &Rule, policy: &Policy) -> impl Iterator<Item = String> {
+    let reserve = policy.reserve_terms().map(|reserve| {
+        let cap = reserve.cap_percent().map(|percent| format!(", cap: {percent}%")).unwrap_or_default();
+        let (ttl, unsettled, add) = (reserve.ttl, reserve.unsettled.name(), reserve.add);
+        format!("reserve: {{ttl: {ttl}s, unsettled: {unsettled}, add: {add}{cap}}}")
+    });
+    let (max_debt, unused) = (policy.max_debt(), policy.unused_percent());
+    let is_carried = policy.algorithm() == Algorithm::FixedWindow && max_debt.is_some() && unused == 0;
+    [
+        reserve,
+        rule.overdraft.then(|| "overdraft: true".to_owned()),
+        (rule.overdraft && is_carried).then(|| "carry: true".to_owned()),
+        max_debt.filter(|_| rule.overdraft).map(|max_debt| format!("max_debt: {max_debt}")),
+        (unused > 0).then(|| format!("carry: {{debt: {}, unused: {unused}%}}", max_debt.is_some())),
+        rule.ban.as_ref().map(ban_text),
+        rule.weights.as_ref().map(|weights| format!("weights: {{{}}}", weights_text(weights))),
+        rule.notify.as_ref().map(|notify| format!("notify: [{notify}]")),
+    ]
+    .into_iter()
+    .flatten()
 }
 
-/// Weights of hits, and the thresholds of which operators are notified.
-fn add_weights(line: &mut String, rule: &Rule) {
-    // Writing to a string cannot fail.
-    if let Some(weights) = &rule.weights {
-        let _ = write!(line, ", weights: {{{}}}", weights_text(weights));
-    }
-    if let Some(notify) = &rule.notify {
-        let _ = write!(line, ", notify: [{notify}]");
-    }
-}
-
-/// Use of the store, by one region or several, and decisions without it.
-fn add_stores(line: &mut String, domain: &Domain, rule: &Rule) {
-    // Writing to a string cannot fail.
-    let sync = domain.sync_of(rule);
-    if sync != SyncMode::default() {
-        let _ = write!(line, ", sync: {}", sync.name());
-    }
-    if let Some(policy) = rule.on_store_error {
-        let _ = write!(line, ", on_store_error: {}", policy.name());
-    }
-    if rule.scope != Scope::Regional {
-        let _ = write!(line, ", scope: {}", rule.scope.name());
-    }
-    if rule.on_share_exhausted != OnShareExhausted::Deny {
-        let _ = write!(line, ", on_share_exhausted: {}", rule.on_share_exhausted.name());
-    }
-    if let Some(limit) = rule.degraded_limit {
-        let _ = write!(line, ", degraded_limit: {limit}");
-    }
-    if let Some(spread) = rule.retry_after_spread {
-        let _ = write!(line, ", retry_after_spread: {}s", spread.as_secs());
-    }
-}
-
-/// Gradual changes of the limit.
-fn add_rollout(line: &mut String, rollout: &Rollout) {
-    // Writing to a string cannot fail.
-    if let Some(share) = rollout.enforced {
-        let _ = write!(line, ", enforce_percent: {share}");
-    }
-    if let Some(candidate) = &rollout.candidate {
-        let _ = write!(line, ", candidate: {{{}}}", candidate_text(candidate));
-    }
+/// Use of the store, by one region or several, decisions without it, and gradual changes of the limit.
+fn of_rule(domain: &Domain, rule: &Rule) -> impl Iterator<Item = String> {
+    let sync = some(domain.sync_of(rule), SyncMode::default());
+    let scope = some(rule.scope, Scope::Regional);
+    let on_share_exhausted = some(rule.on_share_exhausted, OnShareExhausted::Deny);
+    let candidate = rule.rollout.candidate.as_ref();
+    [
+        sync.map(|sync| format!("sync: {}", sync.name())),
+        rule.on_store_error.map(|policy| format!("on_store_error: {}", policy.name())),
+        scope.map(|scope| format!("scope: {}", scope.name())),
+        on_share_exhausted.map(|policy| format!("on_share_exhausted: {}", policy.name())),
+        rule.degraded_limit.map(|limit| format!("degraded_limit: {limit}")),
+        rule.retry_after_spread.map(|spread| format!("retry_after_spread: {}s", spread.as_secs())),
+        rule.rollout.enforced.map(|share| format!("enforce_percent: {share}")),
+        candidate.map(|candidate| format!("candidate: {{{}}}", candidate_text(candidate))),
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// Keys of the domain on how its limits are charged.
-fn add_charging(line: &mut String, domain: &Domain) {
-    if domain.counts_denied {
-        line.push_str(", stop_when_denied: true");
-    } else if domain.charging == Charging::AllOrNone {
-        line.push_str(", atomic: true");
-    }
-    if !domain.hash_tag.is_empty() {
-        // Writing to a string cannot fail.
-        let _ = write!(line, ", hash_tag: [{}]", domain.hash_tag.join(", "));
-    }
+fn of_domain(domain: &Domain) -> impl Iterator<Item = String> {
+    let is_atomic = !domain.counts_denied && domain.charging == Charging::AllOrNone;
+    let hash_tag = (!domain.hash_tag.is_empty()).then(|| domain.hash_tag.join(", "));
+    [
+        domain.counts_denied.then(|| "stop_when_denied: true".to_owned()),
+        is_atomic.then(|| "atomic: true".to_owned()),
+        hash_tag.map(|keys| format!("hash_tag: [{keys}]")),
+    ]
+    .into_iter()
+    .flatten()
 }
 
-fn add_ban(line: &mut String, ban: &BanPolicy) {
+fn ban_text(ban: &BanPolicy) -> String {
     let (threshold, interval, mode) = (ban.threshold(), ban.interval(), ban.mode().name());
     let (duration, max_duration, forgive) = (ban.duration(), ban.max_duration(), ban.forgive());
     let list_after = ban.list_after().map(|count| format!(", list_after: {count}")).unwrap_or_default();
-    // Writing to a string cannot fail.
-    let _ = write!(
-        line,
-        ", ban: {{threshold: {threshold}, interval: {interval}s, duration: {duration}s, max_duration: \
+    format!(
+        "ban: {{threshold: {threshold}, interval: {interval}s, duration: {duration}s, max_duration: \
          {max_duration}s, forgive: {forgive}s{list_after}, mode: {mode}}}"
-    );
+    )
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use tollgate_core::{
         algorithm::Parameters,
         quota::{Unit, Window},
     };
-    use tollgate_rules::{Derived, DomainIndex, Level, Matcher, Node, Segment, Value};
+    use tollgate_rules::{Derived, DomainIndex, Level, Matcher, Node, Rollout, Segment, Value};
 
     fn limit(algorithm: Algorithm, limit: u32, unit: Unit, multiplier: u32) -> Limit {
         let quota = Quota { limit: limit.into(), window: Window::new(unit, multiplier).expect("in range") };

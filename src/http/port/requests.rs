@@ -1,11 +1,11 @@
-//! Requests of a connection.
+//! Requests of a connection, and the bodies of their responses.
 
 use std::{
     convert::Infallible,
-    future::ready,
+    future, io,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
 
@@ -25,7 +25,6 @@ use tollgate_runtime::panics::{CatchUnwind, Panicked};
 use tonic::codegen::Service as _;
 
 use crate::{
-    http::write_deadline::WriteDeadline,
     net::{
         idle_connections::{ConnectionActivity, RequestInProgress},
         unfinished::Unfinished,
@@ -92,7 +91,7 @@ impl hyper::service::Service<Request<Incoming>> for RequestService {
         self.first_request.cancel();
         // A connection that was just closed for another one has no use for a response.
         let Some(in_progress) = self.activity.begin_request().map(Arc::new) else {
-            return Box::pin(ready(Ok(closing(StatusCode::SERVICE_UNAVAILABLE))));
+            return Box::pin(future::ready(Ok(closing(StatusCode::SERVICE_UNAVAILABLE))));
         };
         if request.body().is_end_stream() {
             in_progress.received();
@@ -122,4 +121,61 @@ fn closing(status: StatusCode) -> Response {
     let mut response = status.into_response();
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
+}
+
+/// Maximum bytes of a frame.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// A body that fails when it is polled after its deadline, so that a slow client does not keep the rest in memory. It is
+/// handed out in small chunks, so that the deadline is checked often.
+#[derive(Debug)]
+struct WriteDeadline<H> {
+    body: Body,
+    /// Data taken from the body and not handed out yet.
+    rest: Bytes,
+    deadline: Option<Instant>,
+    _held: H,
+}
+
+impl<H> WriteDeadline<H> {
+    /// Drops `held` once the whole body was handed out, or failed.
+    fn new(body: Body, deadline: Option<Instant>, held: H) -> Self {
+        Self { body, rest: Bytes::new(), deadline, _held: held }
+    }
+}
+
+impl<H: Unpin> hyper::body::Body for WriteDeadline<H> {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.rest.is_empty() {
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.rest = data,
+                    Err(frame) => return Poll::Ready(Some(Ok(frame))),
+                },
+                other => return Poll::Ready(other),
+            }
+        }
+        if self.deadline.is_some_and(|deadline| Instant::now() > deadline) {
+            let late = io::Error::new(io::ErrorKind::TimedOut, "timed out sending the response");
+            return Poll::Ready(Some(Err(axum::Error::new(late))));
+        }
+        let length = self.rest.len().min(CHUNK_BYTES);
+        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(length)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let hint = self.body.size_hint();
+        let rest = self.rest.len() as u64;
+        hint.exact().map_or(hint, |exact| SizeHint::with_exact(exact.saturating_add(rest)))
+    }
 }

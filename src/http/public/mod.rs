@@ -1,24 +1,25 @@
 //! Public HTTP port: the rate-limit call as JSON, health and metrics.
 
-mod health;
 pub(super) mod json;
-mod metrics_page;
 
 use std::sync::Arc;
 
 use axum::{
     Router,
-    extract::DefaultBodyLimit,
+    extract::{DefaultBodyLimit, State},
+    http::{StatusCode, Uri, header::CONTENT_TYPE},
     middleware::from_fn,
-    routing::{any, get},
+    response::IntoResponse,
+    routing::{MethodRouter, any, get},
 };
 use tollgate_metrics::Exporter;
 
-pub(super) use self::{health::health_route, metrics_page::metrics_route};
-pub use self::{json::DescriptorError, metrics_page::metrics_router};
+use super::cached_page::CachedPage;
 use crate::{
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService, readiness::Readiness,
 };
+
+pub use self::json::DescriptorError;
 
 /// Dependencies of the public port.
 #[derive(Debug)]
@@ -47,4 +48,36 @@ pub fn router<T: RateLimitService>(parts: PublicParts<T>) -> Result<Router, Desc
         .route("/live", get("OK"))
         .route("/metrics", metrics_route(parts.exporter))
         .layer(DefaultBodyLimit::max(parts.max_body)))
+}
+
+/// Route that responds with 200 and `OK`, or 500, as envoyproxy/ratelimit does, and the reason.
+pub(super) fn health_route(readiness: Readiness) -> MethodRouter {
+    get(health).with_state(readiness)
+}
+
+async fn health(State(readiness): State<Readiness>) -> Result<&'static str, (StatusCode, String)> {
+    readiness.problem().map_or(Ok("OK"), |problem| Err((StatusCode::INTERNAL_SERVER_ERROR, problem)))
+}
+
+/// Route of the metrics.
+pub(super) fn metrics_route(exporter: Option<Exporter>) -> MethodRouter {
+    get(metrics).with_state(page(exporter))
+}
+
+/// Routes of a port that serves metrics at `path`, and nothing else.
+pub fn metrics_router(path: String, exporter: Option<Exporter>) -> Router {
+    let route = get(async move |uri: Uri, page: State<CachedPage>| match uri.path() == path {
+        true => metrics(page).await.map(IntoResponse::into_response),
+        false => Err(StatusCode::NOT_FOUND),
+    });
+    Router::new().fallback(route.with_state(page(exporter)))
+}
+
+fn page(exporter: Option<Exporter>) -> CachedPage {
+    CachedPage::new(move || exporter.as_ref().map(Exporter::render).unwrap_or_default())
+}
+
+async fn metrics(State(page): State<CachedPage>) -> Result<impl IntoResponse, StatusCode> {
+    let text = page.get().await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
 }

@@ -17,7 +17,7 @@ impl Steps {
         (step, revision): (&str, u64),
         changes: &[(u64, &str, &str)],
     ) -> String {
-        let script = redis::Script::new(tollgate::control::scripts::OVERRIDES);
+        let script = redis::Script::new(tollgate::control::OVERRIDES_SCRIPT);
         let mut call = script.prepare_invoke();
         for name in [
             "head",

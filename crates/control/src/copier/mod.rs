@@ -1,8 +1,6 @@
 //! Task that copies the rules of the writing region.
 
-mod handle;
 mod overrides;
-mod whole_copy;
 
 use std::{convert::Infallible, fmt, pin::Pin, sync::Arc, time::Duration};
 
@@ -108,8 +106,8 @@ impl RulesCopier {
         let head = copy.overrides.clone();
         let mut adopted = self.control.adopt_copy(region, claim, copy).await.map_err(text)?;
         if let Some(head) = head {
-            let access = (&self.control, &*self.regions);
-            adopted.overrides = self.overrides.copy(access, region, claim, &head).await?;
+            let (control, regions) = (&self.control, &*self.regions);
+            adopted.overrides = self.overrides.copy(control, regions, region, claim, &head).await?;
             if adopted.overrides {
                 self.control.changed().notify_one();
             }

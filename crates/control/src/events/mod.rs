@@ -10,22 +10,21 @@
 //! - An event is stored as JSON whose texts are not interpreted, so that instances of other releases list and deliver
 //!   events of kinds that they do not have.
 
-mod log;
-mod logging;
 mod queue;
 
-use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    fmt::Write as _,
+    time::Duration,
+};
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-pub use self::logging::log_events;
-pub use self::queue::Occasion;
-pub(crate) use self::{
-    log::EventLog,
-    queue::{EventQueue, QueuedEvent},
-};
-use crate::bounds::truncated;
+pub(crate) use self::queue::EventQueue;
+pub use self::queue::log_events;
+use crate::{Control, ControlResult, backend::Backend, bounds::truncated};
 
 /// Maximum number of retained events; older ones are dropped.
 pub const MAX_EVENTS: usize = 1_000;
@@ -33,13 +32,8 @@ pub const MAX_EVENTS: usize = 1_000;
 /// Time for which events are retained.
 pub const EVENT_LIFETIME: Duration = Duration::from_secs(7 * 24 * 3_600);
 
-/// Time for which an equal event is not logged again: one of the same kind and phase about the same object. A condition that
-/// begins again within this time is to be raised after it.
+/// Time for which an equal event is not logged again: one of the same kind about the same object.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
-
-/// Time for which the end of a condition is not logged again: for attempts of several instances at once. Ends are not
-/// suppressed otherwise, because the log would show the condition as lasting.
-const END_REPEAT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Maximum number of figures of an event.
 const MAX_FIGURES: usize = 16;
@@ -69,35 +63,10 @@ impl EventKind {
     }
 }
 
-/// Phase of the condition that an event reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum EventPhase {
-    /// The condition began; its end is reported too.
-    Began,
-    /// The condition ended.
-    Ended,
-    /// An occurrence without a duration.
-    Occurred,
-}
-
-impl EventPhase {
-    /// Name of the phase in the API and in webhooks.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Began => "began",
-            Self::Ended => "ended",
-            Self::Occurred => "occurred",
-        }
-    }
-}
-
 /// An event before it is logged. Texts are truncated to [`bounds::MAX_TEXT_BYTES`](crate::bounds::MAX_TEXT_BYTES).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperatorEvent {
-    /// Kind.
     pub kind: EventKind,
-    /// Phase.
-    pub phase: EventPhase,
     /// Domain; empty for an event about the whole service.
     pub domain: String,
     /// Path of the rule, if the event is about one.
@@ -108,28 +77,34 @@ pub struct OperatorEvent {
     pub message: String,
     /// Numbers by name. A name ends with its unit, as in `hits_per_second`.
     pub figures: Vec<(&'static str, u64)>,
+    /// Occasion that the event is raised once for, if equal ones are not suppressed for the usual time only.
+    pub occasion: Option<Occasion>,
+}
+
+/// Something that an event is raised once for, by all instances together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Occasion {
+    /// Identifier, equal in every instance.
+    pub id: String,
+    /// Time after which no instance raises the event for it.
+    pub lifetime: Duration,
 }
 
 impl OperatorEvent {
-    /// Time for which an equal event is not logged again.
-    pub(crate) const fn repeat_interval(&self) -> Duration {
-        match self.phase {
-            EventPhase::Began | EventPhase::Occurred => REPEAT_INTERVAL,
-            EventPhase::Ended => END_REPEAT_INTERVAL,
+    /// Time for which an equal event is not logged again, if events wait for this time at most before they are logged.
+    fn repeat_interval(&self, max_wait: Duration) -> Duration {
+        match &self.occasion {
+            Some(occasion) => occasion.lifetime.saturating_add(max_wait),
+            None => REPEAT_INTERVAL,
         }
     }
 
-    /// Digest of what makes two events equal: the kind, the phase, the object and the occasion.
-    pub(crate) fn digest(&self, occasion: Option<&str>) -> String {
+    /// Digest of what makes two events equal: the kind, the object and the occasion.
+    fn digest(&self) -> String {
         let mut hash = Sha256::new();
-        let texts = [
-            self.kind.name(),
-            self.phase.name(),
-            &*self.domain,
-            self.rule.as_deref().unwrap_or_default(),
-            self.key.as_deref().unwrap_or_default(),
-        ];
-        for text in texts.into_iter().chain(occasion) {
+        let (rule, key) = (self.rule.as_deref(), self.key.as_deref());
+        let texts = [self.kind.name(), &*self.domain, rule.unwrap_or_default(), key.unwrap_or_default()];
+        for text in texts.into_iter().chain(self.occasion.as_ref().map(|occasion| &*occasion.id)) {
             hash.update(text.len().to_le_bytes());
             hash.update(text);
         }
@@ -141,23 +116,18 @@ impl OperatorEvent {
         })
     }
 
-    pub(crate) fn logged(self, instance: &str, at_ms: u64) -> LoggedEvent {
+    fn logged(self, instance: &str, at_ms: u64) -> LoggedEvent {
+        let figures = self.figures.into_iter().take(MAX_FIGURES);
         LoggedEvent {
             id: String::new(),
             at_ms,
             instance: instance.to_owned(),
             kind: self.kind.name().to_owned(),
-            phase: self.phase.name().to_owned(),
             domain: truncated(self.domain),
             rule: self.rule.map(truncated),
             key: self.key.map(truncated),
             message: truncated(self.message),
-            figures: self
-                .figures
-                .into_iter()
-                .take(MAX_FIGURES)
-                .map(|(name, value)| (name.to_owned(), value))
-                .collect(),
+            figures: figures.map(|(name, value)| (name.to_owned(), value)).collect(),
         }
     }
 }
@@ -174,8 +144,6 @@ pub struct LoggedEvent {
     pub instance: String,
     /// Name of the kind; see [`EventKind::name`].
     pub kind: String,
-    /// Name of the phase; see [`EventPhase::name`].
-    pub phase: String,
     /// Domain; empty for an event about the whole service.
     pub domain: String,
     /// Path of the rule, if the event is about one.
@@ -191,6 +159,108 @@ pub struct LoggedEvent {
     pub figures: BTreeMap<String, u64>,
 }
 
+impl Control {
+    /// Returns the latest events before the event `before`, or of all, newest first.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn events(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
+        match self.backend() {
+            Backend::Memory(memory) => Ok(memory.events.events(before, limit)),
+            Backend::Redis(redis) => redis.events(before, limit).await,
+        }
+    }
+
+    /// Returns the oldest events that no instance has delivered yet, oldest first. For the holder of a lease.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn undelivered_events(&self, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
+        match self.backend() {
+            Backend::Memory(memory) => Ok(memory.events.undelivered(limit)),
+            Backend::Redis(redis) => redis.undelivered(limit).await,
+        }
+    }
+
+    /// Records that all events up to this one were delivered.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn event_delivered(&self, id: &str) -> ControlResult<()> {
+        match self.backend() {
+            Backend::Memory(memory) => {
+                memory.events.delivered(id);
+                Ok(())
+            }
+            Backend::Redis(redis) => redis.delivered(id).await,
+        }
+    }
+}
+
+/// The latest events of this process, and the position of the delivery.
+#[derive(Debug, Default)]
+pub(crate) struct EventLog(Mutex<LogState>);
+
+#[derive(Debug, Default)]
+struct LogState {
+    /// Oldest first.
+    events: VecDeque<LoggedEvent>,
+    /// Number of events so far, which is the id of the latest.
+    logged: u64,
+    /// End of the time in which equal events are suppressed, by their digest.
+    suppressed: HashMap<String, u64>,
+    /// Id of the last delivered event.
+    delivered: u64,
+}
+
+impl EventLog {
+    /// Appends an event, unless an equal one was logged within the interval; whether it did.
+    fn append(&self, event: LoggedEvent, digest: String, interval_ms: u64) -> bool {
+        let mut state = self.0.lock();
+        let now = event.at_ms;
+        state.suppressed.retain(|_, end| *end > now);
+        if state.suppressed.contains_key(&digest) {
+            return false;
+        }
+        // As many as there are events, which bounds them.
+        if state.suppressed.len() >= MAX_EVENTS {
+            state.suppressed.clear();
+        }
+        state.suppressed.insert(digest, now.saturating_add(interval_ms));
+        state.logged += 1;
+        let id = state.logged.to_string();
+        state.events.push_back(LoggedEvent { id, ..event });
+        if state.events.len() > MAX_EVENTS {
+            state.events.pop_front();
+        }
+        true
+    }
+
+    /// Returns the latest events before `before`, or of all, newest first.
+    fn events(&self, before: Option<&str>, limit: usize) -> Vec<LoggedEvent> {
+        let before = before.map_or(u64::MAX, number);
+        let state = self.0.lock();
+        state.events.iter().rev().filter(|event| number(&event.id) < before).take(limit).cloned().collect()
+    }
+
+    /// Returns the oldest events that were not delivered yet, oldest first.
+    fn undelivered(&self, limit: usize) -> Vec<LoggedEvent> {
+        let state = self.0.lock();
+        let later = state.events.iter().filter(|event| number(&event.id) > state.delivered);
+        later.take(limit).cloned().collect()
+    }
+
+    /// Records that all events up to this one were delivered.
+    fn delivered(&self, id: &str) {
+        self.0.lock().delivered = number(id);
+    }
+}
+
+/// The number that an id is; 0 if it is none.
+fn number(id: &str) -> u64 {
+    id.parse().unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,12 +268,12 @@ mod tests {
     fn event(domain: &str, key: &str) -> OperatorEvent {
         OperatorEvent {
             kind: EventKind::RampRolledBack,
-            phase: EventPhase::Began,
             domain: domain.to_owned(),
             rule: None,
             key: Some(key.to_owned()),
             message: "x".repeat(5_000),
             figures: vec![("hits_per_second", 7); 40],
+            occasion: None,
         }
     }
 
@@ -211,13 +281,14 @@ mod tests {
     fn events_about_the_same_object_are_equal_and_no_others() {
         let first = event("a", "b");
         let later = OperatorEvent { figures: Vec::new(), message: String::new(), ..first.clone() };
-        assert_eq!(first.digest(None), later.digest(None));
-        assert_eq!(first.digest(None).len(), 32);
-        let ended = OperatorEvent { phase: EventPhase::Ended, ..first.clone() };
+        assert_eq!(first.digest(), later.digest());
+        assert_eq!(first.digest().len(), 32);
         let of_rule = OperatorEvent { rule: Some("b".to_owned()), key: None, ..first.clone() };
-        assert_ne!(first.digest(None), first.digest(Some("window 7")));
-        for other in [event("ab", ""), event("a", "c"), ended, of_rule] {
-            assert_ne!(first.digest(None), other.digest(None));
+        let listed = OperatorEvent { kind: EventKind::AbuseListed, ..first.clone() };
+        let occasion = Occasion { id: "window 7".to_owned(), lifetime: Duration::ZERO };
+        let of_window = OperatorEvent { occasion: Some(occasion), ..first.clone() };
+        for other in [event("ab", ""), event("a", "c"), of_rule, listed, of_window] {
+            assert_ne!(first.digest(), other.digest());
         }
     }
 
@@ -227,8 +298,29 @@ mod tests {
         assert_eq!((logged.message.len(), logged.figures.len()), (1_024, 1));
         let text = serde_json::to_string(&logged).expect("JSON");
         assert_eq!(serde_json::from_str::<LoggedEvent>(&text).expect("readable"), logged);
-        let newer =
-            r#"{"at_ms":1,"instance":"i","kind":"new","phase":"began","domain":"","message":"m","more":[]}"#;
+        let newer = r#"{"at_ms":1,"instance":"i","kind":"new","domain":"","message":"m","more":[]}"#;
         assert_eq!(serde_json::from_str::<LoggedEvent>(newer).expect("readable").kind, "new");
+    }
+
+    #[test]
+    fn the_latest_events_are_kept_and_equal_ones_suppressed_for_a_while() {
+        let log = EventLog::default();
+        let append =
+            |at_ms, digest: &str| log.append(event("", "").logged("", at_ms), digest.to_owned(), 500);
+        assert!(append(1_000, "a"));
+        assert!(!append(1_499, "a"));
+        assert!(append(1_499, "b"));
+        assert!(append(1_500, "a"));
+        let ids = |events: Vec<LoggedEvent>| events.into_iter().map(|event| event.id).collect::<Vec<_>>();
+        assert_eq!(ids(log.events(None, 2)), ["3", "2"]);
+        assert_eq!(ids(log.events(Some("3"), 9)), ["2", "1"]);
+        assert_eq!(ids(log.undelivered(2)), ["1", "2"]);
+        log.delivered("2");
+        assert_eq!(ids(log.undelivered(2)), ["3"]);
+        for at in 0..2_000_u64 {
+            assert!(append(2_000, &at.to_string()));
+        }
+        assert_eq!(log.events(None, 5_000).len(), MAX_EVENTS);
+        assert!(log.0.lock().suppressed.len() <= MAX_EVENTS);
     }
 }

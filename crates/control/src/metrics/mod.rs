@@ -53,8 +53,8 @@ static CONFIG_LOADS: Computed<1> = Computed::counter(
     "Attempts to load rules.",
     |[declared], page| {
         page.begin(declared);
-        for load in ConfigLoad::ALL {
-            page.sample(declared, &[load.label()], load.count().load(Ordering::Relaxed));
+        for (load, count) in ConfigLoad::ALL.into_iter().zip(&LOADS) {
+            page.sample(declared, &[load.label()], count.load(Ordering::Relaxed));
         }
     },
 );
@@ -201,10 +201,8 @@ static EVENTS_DROPPED: Counter = Counter::new(
     "Events for operators that this instance could not log.",
 );
 
-static LOADS_SUCCEEDED: AtomicU64 = AtomicU64::new(0);
-static LOADS_FAILED: AtomicU64 = AtomicU64::new(0);
-static LOADS_REFUSED: AtomicU64 = AtomicU64::new(0);
-static LOADS_UNFINISHED: AtomicU64 = AtomicU64::new(0);
+/// Attempts to load rules, by result.
+static LOADS: [AtomicU64; ConfigLoad::ALL.len()] = [const { AtomicU64::new(0) }; ConfigLoad::ALL.len()];
 
 /// Result of an attempt to load rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,15 +228,6 @@ impl ConfigLoad {
             Self::Unfinished => "unfinished",
         }
     }
-
-    const fn count(self) -> &'static AtomicU64 {
-        match self {
-            Self::Success => &LOADS_SUCCEEDED,
-            Self::Error => &LOADS_FAILED,
-            Self::Refused => &LOADS_REFUSED,
-            Self::Unfinished => &LOADS_UNFINISHED,
-        }
-    }
 }
 
 /// Result of the last attempt.
@@ -253,14 +242,16 @@ pub fn config_load(succeeded: bool) {
 
 /// Counts an attempt to load rules.
 pub fn count_load(load: ConfigLoad) {
-    load.count().fetch_add(1, Ordering::Relaxed);
+    if let Some(count) = LOADS.get(load as usize) {
+        count.fetch_add(1, Ordering::Relaxed);
+    }
     LATEST_LOAD.store(u8::from(load == ConfigLoad::Success), Ordering::Relaxed);
 }
 
 /// Attempts to load rules so far: successful ones and all others.
 pub fn config_loads() -> [u64; 2] {
-    let [succeeded, failed @ ..] = ConfigLoad::ALL.map(|load| load.count().load(Ordering::Relaxed));
-    [succeeded, failed.iter().fold(0, |sum, count| sum.saturating_add(*count))]
+    let [succeeded, failed @ ..] = &LOADS;
+    [succeeded.load(Ordering::Relaxed), failed.iter().map(|count| count.load(Ordering::Relaxed)).sum()]
 }
 
 /// Records the number of active domains and rules.

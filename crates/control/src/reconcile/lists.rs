@@ -11,7 +11,7 @@ use tollgate_runtime::task_slot::TaskSlot;
 use tollgate_store::redis::recheck_bans;
 
 use crate::{
-    Action, AuditEntry, Control, ControlError, RulesStatus, Runtime,
+    Action, AuditEntry, Control, ControlError, ControlResult, RulesStatus, Runtime,
     bounds::truncated,
     compile_lists, metrics,
     stored::{Connectivity, Restore, StoreHead, StoredRuntime, now_ms},
@@ -36,7 +36,7 @@ pub(super) struct ListsReconciler {
     active: Arc<StoredRuntime>,
     /// When they were compiled, without those that had expired by then.
     compiled_at_ms: u64,
-    task: TaskSlot<Result<Activated, ControlError>>,
+    task: TaskSlot<ControlResult<Activated>>,
     /// Time of the next expiry.
     next_expiry: Option<Instant>,
     fetched: Option<Instant>,
@@ -91,10 +91,8 @@ impl ListsReconciler {
         let lost = is_lost.then(|| Arc::clone(&self.active));
         let lost_automatic = head.automatic_token.is_empty() && self.active.has_automatic_at(now_ms());
         let lost_automatic = lost_automatic.then(|| Arc::clone(&self.active));
-        let now = Instant::now();
-        let spread = now.checked_add(fetch_delay(active, fastrand::u64)).unwrap_or(now);
-        let begin =
-            self.fetched.and_then(|at| at.checked_add(FETCH_INTERVAL)).map_or(spread, |at| at.max(spread));
+        let spread = Instant::now() + fetch_delay(active, fastrand::u64);
+        let begin = self.fetched.map_or(spread, |at| spread.max(at + FETCH_INTERVAL));
         self.fetched = Some(begin);
         let before = Arc::clone(&self.active);
         self.task.start(async move {
@@ -161,8 +159,7 @@ impl ListsReconciler {
             0 => overdue,
             wait => Duration::from_millis(wait.min(MAX_EXPIRY_WAIT_MS)),
         };
-        let now = Instant::now();
-        Some(now.checked_add(wait).unwrap_or(now))
+        Some(Instant::now() + wait)
     }
 
     /// Reports why lists or switches are not active, if so.
@@ -193,18 +190,13 @@ impl ListsReconciler {
 /// number in a range.
 fn fetch_delay(active: &Runtime, random: impl FnOnce(RangeInclusive<u64>) -> u64) -> Duration {
     let Runtime { entries, automatic, switches, .. } = active;
-    let count = entries.len().saturating_add(automatic.len()).saturating_add(switches.len());
-    let spread = count.checked_div(ENTRIES_PER_SPREAD_MS).and_then(|ms| u64::try_from(ms).ok());
-    Duration::from_millis(random(0..=spread.unwrap_or_default().min(MAX_SPREAD_MS)))
+    let spread = (entries.len() + automatic.len() + switches.len()) / ENTRIES_PER_SPREAD_MS;
+    Duration::from_millis(random(0..=MAX_SPREAD_MS.min(spread as u64)))
 }
 
 /// Restores lists and switches that the store has lost, unless an operator continued without them: then the present
 /// ones are adopted.
-async fn restore(
-    control: &Control,
-    lost: &StoredRuntime,
-    connectivity: Connectivity,
-) -> Result<(), ControlError> {
+async fn restore(control: &Control, lost: &StoredRuntime, connectivity: Connectivity) -> ControlResult<()> {
     metrics::store_error("lost");
     let subject = format!("lists and switches after {} changes", lost.runtime.generation);
     let audit = AuditEntry::restored(Action::AddEntry, subject);
@@ -218,7 +210,7 @@ async fn restore(
 }
 
 /// Restores automatic entries that the store has lost, unless another instance did.
-async fn restore_automatic(control: &Control, lost: &StoredRuntime) -> Result<(), ControlError> {
+async fn restore_automatic(control: &Control, lost: &StoredRuntime) -> ControlResult<()> {
     metrics::store_error("lost");
     let now_ms = now_ms();
     let entries = lost.runtime.automatic.iter().filter(|entry| entry.expires_at_ms > now_ms);
@@ -232,7 +224,7 @@ async fn activate(
     stored: Arc<StoredRuntime>,
     status: RulesStatus,
     snapshot: Arc<dyn OverrideTarget>,
-) -> Result<Activated, ControlError> {
+) -> ControlResult<Activated> {
     let at_ms = now_ms();
     let compiled = spawn_blocking(move || {
         let (lists, mut problems) = compile_lists(&stored.runtime, at_ms);
@@ -244,8 +236,7 @@ async fn activate(
         let omitted = (!problems.is_empty()).then(|| problems.join("; "));
         Activated { stored, at_ms, omitted }
     });
-    // Fails only by a panic, which is logged.
-    compiled.await.map_err(|error| ControlError::Unavailable(error.to_string()))
+    Ok(compiled.await?)
 }
 
 #[cfg(test)]

@@ -14,10 +14,7 @@
 //! A notification reaches all instances at once. Each waits for a random time, so that hundreds of them do not keep Redis
 //! from decisions.
 
-mod acl;
-mod heartbeat;
 mod lists;
-mod load;
 mod outage;
 mod overrides;
 mod rules;
@@ -34,15 +31,17 @@ use tollgate_rules::OverrideTarget;
 use tollgate_runtime::task_slot::TaskSlot;
 
 use self::{
-    acl::AclDenial, heartbeat::Heartbeat, lists::ListsReconciler, load::LoadResult, outage::StoreOutage,
-    overrides::OverridesReconciler, rules::RulesReconciler,
+    lists::ListsReconciler,
+    outage::{AclDenial, StoreOutage},
+    overrides::OverridesReconciler,
+    rules::{LoadResult, RulesReconciler},
 };
-pub use self::{heartbeat::ActiveDomains, rules::Rules};
-use super::{
-    Control, ControlError, RulesSource, RulesStatus,
-    stored::{ActiveState, StoreHead},
+use crate::{
+    Control, ControlResult, Instance, RulesSource, RulesState, RulesStatus, metrics,
+    stored::{ActiveState, StoreHead, now_ms},
 };
-use crate::metrics;
+
+pub use self::rules::Rules;
 
 /// Time between two heartbeats without notifications.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
@@ -65,7 +64,7 @@ struct ReconcileTask {
     control: Control,
     status: RulesStatus,
     heartbeat: Heartbeat,
-    in_flight: TaskSlot<Result<StoreHead, ControlError>>,
+    in_flight: TaskSlot<ControlResult<StoreHead>>,
     /// Whether there was a notification after the heartbeat in flight began.
     is_notified: bool,
     /// When the last heartbeat began.
@@ -154,9 +153,9 @@ impl ReconcileTask {
             return;
         }
         self.is_notified = false;
-        let now = Instant::now();
-        let earliest = self.heartbeat_at.and_then(|at| at.checked_add(MIN_HEARTBEAT_INTERVAL));
-        let begin = earliest.max(now.checked_add(delay)).unwrap_or(now);
+        let earliest = self.heartbeat_at.map(|at| at + MIN_HEARTBEAT_INTERVAL);
+        let due = Instant::now() + delay;
+        let begin = earliest.unwrap_or(due).max(due);
         self.heartbeat_at = Some(begin);
         let (control, instance) = (self.control.clone(), self.heartbeat.record(&self.status.now()));
         let active = ActiveState {
@@ -169,7 +168,7 @@ impl ReconcileTask {
         });
     }
 
-    fn handle_head(&mut self, head: Option<Result<StoreHead, ControlError>>) {
+    fn handle_head(&mut self, head: Option<ControlResult<StoreHead>>) {
         match head {
             Some(Ok(head)) => {
                 self.outage.recovered();
@@ -244,7 +243,7 @@ impl ReconcileTask {
 
 /// Delay after a notification; `random` returns a number in a range.
 fn notification_delay(random: impl FnOnce(RangeInclusive<u64>) -> u64) -> Duration {
-    NOTIFICATION_DELAY.saturating_add(Duration::from_millis(random(0..=MAX_NOTIFICATION_SPREAD_MS)))
+    NOTIFICATION_DELAY + Duration::from_millis(random(0..=MAX_NOTIFICATION_SPREAD_MS))
 }
 
 /// Waits until this time, if there is one.
@@ -255,8 +254,49 @@ async fn at(time: Option<Instant>) {
     }
 }
 
+/// Maximum number of domains in a heartbeat, and maximum length of their names.
+const MAX_DOMAINS: usize = 100;
+const MAX_DOMAIN_BYTES: usize = 256;
+
+/// Returns the domains that had requests within the last minute, the latest first.
+pub type ActiveDomains = fn() -> Vec<String>;
+
+/// Source of heartbeat records: the constant facts about this instance.
+#[derive(Debug)]
+pub(super) struct Heartbeat {
+    id: String,
+    started_at_ms: u64,
+    active_domains: ActiveDomains,
+}
+
+impl Heartbeat {
+    pub(super) fn new(id: &str, active_domains: ActiveDomains) -> Self {
+        Self { id: id.to_owned(), started_at_ms: now_ms(), active_domains }
+    }
+
+    /// Returns the record of an instance in this state.
+    pub(super) fn record(&self, state: &RulesState) -> Instance {
+        let mut active_domains = (self.active_domains)();
+        active_domains.retain(|domain| domain.len() <= MAX_DOMAIN_BYTES);
+        active_domains.truncate(MAX_DOMAINS);
+        Instance {
+            id: self.id.clone(),
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            version: state.version,
+            fingerprint: state.fingerprint.clone(),
+            generation: state.generation,
+            region_generation: state.region_generation,
+            started_at_ms: self.started_at_ms,
+            seen_at_ms: now_ms(),
+            active_domains,
+            problem: state.problems(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+
     use super::*;
 
     #[test]

@@ -4,14 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{
     sync::mpsc,
-    task::{JoinError, spawn_blocking},
-    time::{Instant, sleep_until},
+    task::spawn_blocking,
+    time::{Instant, sleep},
 };
 use tollgate_rules::{OverriddenCounts, OverrideTarget};
 use tollgate_runtime::task_slot::TaskSlot;
 
 use crate::{
-    Control, ControlError, RulesStatus,
+    Action, AuditEntry, Control, ControlError, ControlResult, RulesStatus,
     backend::Backend,
     bounds::truncated,
     metrics,
@@ -41,7 +41,7 @@ pub(super) struct OverridesReconciler {
     control: Control,
     status: RulesStatus,
     snapshot: Arc<dyn OverrideTarget>,
-    task: TaskSlot<Result<Activated, ControlError>>,
+    task: TaskSlot<ControlResult<Activated>>,
     next_end: Option<Instant>,
     /// Earliest time of the next activation because of an end.
     rested: Option<Instant>,
@@ -75,7 +75,7 @@ impl OverridesReconciler {
         if !self.task.is_idle() {
             return;
         }
-        let held = self.control.overrides().with(|book| book.head().clone());
+        let held = self.control.overrides().head();
         let plan = match self.control.backend() {
             Backend::Redis(_) => Plan::of(&held, &head.overrides),
             // A store in this process is what the instance holds.
@@ -112,8 +112,8 @@ impl OverridesReconciler {
         let is_activated = finished.is_ok();
         match finished {
             Ok(Activated { counts, unmatched, took, problems }) => {
-                let rest = ACTIVATION_INTERVAL.max(took.saturating_mul(ACTIVATION_PART));
-                self.rested = now.checked_add(rest);
+                let rest = ACTIVATION_INTERVAL.max(took * ACTIVATION_PART);
+                self.rested = Some(now + rest);
                 if let (true, Some(reason)) = (counts.unmatched != self.unmatched, unmatched) {
                     tracing::warn!(overrides = counts.unmatched, %reason, "overrides without effect");
                 }
@@ -131,7 +131,7 @@ impl OverridesReconciler {
         let now_ms = now_ms();
         let end = self.control.overrides().with(|book| book.next_end(now_ms))?;
         let wait = Duration::from_millis(end.saturating_sub(now_ms).min(MAX_END_WAIT_MS));
-        now.checked_add(wait).max(self.rested)
+        Some(now + wait).max(self.rested)
     }
 
     pub(super) const fn next_end(&self) -> Option<Instant> {
@@ -185,7 +185,7 @@ async fn follow(
     plan: Plan,
     held: BookHead,
     store: &BookHead,
-) -> Result<Vec<String>, ControlError> {
+) -> ControlResult<Vec<String>> {
     let Backend::Redis(redis) = control.backend() else { return Ok(Vec::new()) };
     match plan {
         Plan::Nothing => Ok(Vec::new()),
@@ -199,11 +199,7 @@ async fn follow(
 }
 
 /// Fetches what has later revisions.
-async fn fetch_changes(
-    control: &Control,
-    redis: &Redis,
-    held: BookHead,
-) -> Result<Vec<String>, ControlError> {
+async fn fetch_changes(control: &Control, redis: &Redis, held: BookHead) -> ControlResult<Vec<String>> {
     let (mut next, mut problems) = (Some(held.revision), Vec::new());
     while let Some(from) = next {
         let page = overrides::since(redis.client(), from).await?;
@@ -217,13 +213,13 @@ async fn fetch_changes(
             problems.extend(control.overrides().record(&changes, finish));
             problems
         });
-        problems.extend(recorded.await.map_err(|error| panicked(&error))?);
+        problems.extend(recorded.await?);
     }
     Ok(problems)
 }
 
 /// Fetches everything in place of what is held.
-async fn fetch_everything(control: &Control, redis: &Redis) -> Result<Vec<String>, ControlError> {
+async fn fetch_everything(control: &Control, redis: &Redis) -> ControlResult<Vec<String>> {
     let (pages, mut fetched) = mpsc::channel::<ChangesPage>(PAGES_AHEAD);
     let control = control.clone();
     // A page is read while the store makes the next one.
@@ -256,17 +252,15 @@ async fn fetch_everything(control: &Control, redis: &Redis) -> Result<Vec<String
         }
     }
     drop(pages);
-    replaced.await.map_err(|error| panicked(&error))
+    Ok(replaced.await?)
 }
 
 /// Restores what the store has lost, or what was set over another store, without what has a later revision there: all with
 /// later revisions than `from`.
-async fn restore(control: &Control, redis: &Redis, from: u64, store: &BookHead) -> Result<(), ControlError> {
+async fn restore(control: &Control, redis: &Redis, from: u64, store: &BookHead) -> ControlResult<()> {
     let count = control.overrides().with(OverrideBook::len);
-    let spread = count.checked_div(CHANGES_PER_SPREAD_MS);
-    let spread = spread.and_then(|ms| u64::try_from(ms).ok()).unwrap_or_default().min(MAX_SPREAD_MS);
-    let now = Instant::now();
-    sleep_until(now.checked_add(Duration::from_millis(fastrand::u64(0..=spread))).unwrap_or(now)).await;
+    let spread = MAX_SPREAD_MS.min((count / CHANGES_PER_SPREAD_MS) as u64);
+    sleep(Duration::from_millis(fastrand::u64(0..=spread))).await;
     let (head, changes) = control.overrides().with(|book| (book.head().clone(), book.since(from, now_ms())));
     if changes.is_empty() && count == 0 {
         return Ok(());
@@ -275,14 +269,14 @@ async fn restore(control: &Control, redis: &Redis, from: u64, store: &BookHead) 
     if !store.lineage.is_empty() && store.lineage != head.lineage {
         let control = control.clone();
         let keep = spawn_blocking(move || control.overrides().keep_file());
-        kept = keep.await.map_err(|error| panicked(&error))?;
+        kept = keep.await?;
     }
-    match overrides::restore(redis.client(), &head, &changes, Control::restored_audit(changed)).await? {
-        true => {
-            metrics::store_error("lost");
-            tracing::error!(changes = changed, kept, "restored overrides that the store lacked");
-        }
-        false => tracing::error!(kept, "control store was reset; adopting its overrides"),
+    let audit = AuditEntry::restored(Action::SetOverride, format!("{changed} changes of overrides"));
+    if overrides::restore(redis.client(), &head, &changes, audit).await? {
+        metrics::store_error("lost");
+        tracing::error!(changes = changed, kept, "restored overrides that the store lacked");
+    } else {
+        tracing::error!(kept, "control store was reset; adopting its overrides");
     }
     Ok(())
 }
@@ -291,7 +285,7 @@ async fn activate(
     control: Control,
     snapshot: Arc<dyn OverrideTarget>,
     problems: Vec<String>,
-) -> Result<Activated, ControlError> {
+) -> ControlResult<Activated> {
     let activated = spawn_blocking(move || {
         let begun = Instant::now();
         control.overrides().sweep();
@@ -304,12 +298,7 @@ async fn activate(
         let unmatched = overridden.unmatched().first().map(|found| format!("{}: {}", found.id, found.reason));
         Activated { counts, unmatched, took: begun.elapsed(), problems }
     });
-    // Fails only by a panic, which is logged.
-    activated.await.map_err(|error| panicked(&error))
-}
-
-fn panicked(error: &JoinError) -> ControlError {
-    ControlError::Unavailable(error.to_string())
+    Ok(activated.await?)
 }
 
 #[cfg(test)]

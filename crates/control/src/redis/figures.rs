@@ -5,14 +5,12 @@ use std::{ops::Range, time::Duration};
 use tollgate_store::redis::Reply;
 
 use super::{
-    script_client::{
-        ATTEMPT_TIMEOUT, ControlResult, ScriptClient, bytes, list, malformed, number, read_json, text,
-        to_json,
-    },
-    streams::Cursor,
+    Cursor, Redis,
+    reply::{Parts, argument, bytes, items, list, malformed, number, parse, read_json, text, to_json},
+    script_client::ATTEMPT_TIMEOUT,
 };
 use crate::{
-    InstanceReport, LoggedEvent, Totals,
+    ControlResult, InstanceReport, LoggedEvent, ReportTopic, Totals,
     events::{EVENT_LIFETIME, MAX_EVENTS},
 };
 
@@ -31,19 +29,14 @@ const POSITION_LIFETIME: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// Age of the oldest event that is delivered when no event ever was.
 const FIRST_DELIVERY_AGE: Duration = Duration::from_secs(60);
 
-/// Content of the reports of instances.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReportTopic {
-    Traffic,
-    Rollouts,
-}
-
-/// Figures of the fleet.
-pub(crate) struct SharedFigures<'c>(pub(super) &'c ScriptClient);
-
-impl SharedFigures<'_> {
-    async fn run(&self, operation: &str, keys: &[Vec<u8>], arguments: &[Vec<u8>]) -> ControlResult<Reply> {
-        self.0.run_shared(operation, keys, arguments, ATTEMPT_TIMEOUT).await
+impl Redis {
+    async fn run_shared(
+        &self,
+        operation: &str,
+        keys: &[Vec<u8>],
+        arguments: &[Vec<u8>],
+    ) -> ControlResult<Reply> {
+        self.client.run_shared(operation, keys, arguments, ATTEMPT_TIMEOUT).await
     }
 
     fn report_key(&self, topic: ReportTopic, instance: &str) -> Vec<u8> {
@@ -51,19 +44,19 @@ impl SharedFigures<'_> {
             ReportTopic::Traffic => "report",
             ReportTopic::Rollouts => "rollout-report",
         };
-        self.0.keys.named(&format!("{name}:{instance}"))
+        self.client.keys.named(&format!("{name}:{instance}"))
     }
 
     fn totals_key(&self, interval: u64) -> Vec<u8> {
-        self.0.keys.named(&format!("totals:{interval}"))
+        self.client.keys.named(&format!("totals:{interval}"))
     }
 
     fn events_key(&self) -> Vec<u8> {
-        self.0.keys.named("events")
+        self.client.keys.named("events")
     }
 
     fn position_key(&self) -> Vec<u8> {
-        self.0.keys.named("delivered")
+        self.client.keys.named("delivered")
     }
 
     pub(crate) async fn store_report(
@@ -72,8 +65,8 @@ impl SharedFigures<'_> {
         instance: &str,
         report: String,
     ) -> ControlResult<u64> {
-        let arguments = [report.into_bytes(), millis(REPORT_LIFETIME)];
-        number(&bytes(self.run("report", &[self.report_key(topic, instance)], &arguments).await?)?)
+        let arguments = [report.into(), millis(REPORT_LIFETIME)];
+        number(self.run_shared("report", &[self.report_key(topic, instance)], &arguments).await?)
     }
 
     pub(crate) async fn reports(
@@ -95,17 +88,17 @@ impl SharedFigures<'_> {
         instances: &[String],
     ) -> ControlResult<Vec<InstanceReport>> {
         let keys: Vec<_> = instances.iter().map(|instance| self.report_key(topic, instance)).collect();
-        let [now, reports] = list(self.run("reports", &keys, &[]).await?)?;
-        let (now, Reply::List(reports)) = (number(&bytes(now)?)?, reports) else {
-            return Err(malformed("no reports"));
-        };
+        let [now, reports] = list(self.run_shared("reports", &keys, &[]).await?)?;
+        let now = number(now)?;
         let read = |reply| -> ControlResult<Option<(u64, String)>> {
-            let Reply::Bytes(stored) = reply else { return Ok(None) };
-            let stored = text(stored)?;
+            if !matches!(reply, Reply::Bytes(_)) {
+                return Ok(None);
+            }
+            let stored = text(reply)?;
             let (at, report) = stored.split_once('\n').ok_or_else(|| malformed("no time of a report"))?;
-            Ok(Some((now.saturating_sub(number(at.as_bytes())?), report.to_owned())))
+            Ok(Some((now.saturating_sub(parse(at.as_bytes())?), report.to_owned())))
         };
-        let pairs = instances.iter().cloned().zip(reports);
+        let pairs = instances.iter().cloned().zip(items(reports)?);
         pairs.map(|(instance, reply)| Ok(InstanceReport { instance, report: read(reply)? })).collect()
     }
 
@@ -117,10 +110,10 @@ impl SharedFigures<'_> {
     ) -> ControlResult<()> {
         let mut arguments = vec![millis(lifetime)];
         for (name, amount) in totals {
-            arguments.extend([name.clone().into_bytes(), amount.to_string().into_bytes()]);
+            arguments.extend([name.as_str().into(), argument(amount)]);
         }
         // Not repeated: an attempt whose outcome is unknown may have added.
-        self.run("add_totals", &[self.totals_key(interval)], &arguments).await.map(drop)
+        self.run_shared("add_totals", &[self.totals_key(interval)], &arguments).await.map(drop)
     }
 
     pub(crate) async fn totals(&self, intervals: Range<u64>) -> ControlResult<Vec<Totals>> {
@@ -128,10 +121,7 @@ impl SharedFigures<'_> {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        let Reply::List(hashes) = self.run("totals", &keys, &[]).await? else {
-            return Err(malformed("no totals"));
-        };
-        hashes.into_iter().map(read_totals).collect()
+        items(self.run_shared("totals", &keys, &[]).await?)?.into_iter().map(read_totals).collect()
     }
 
     pub(crate) async fn hold_lease(
@@ -140,34 +130,29 @@ impl SharedFigures<'_> {
         holder: &str,
         lifetime: Duration,
     ) -> ControlResult<bool> {
-        let key = self.0.keys.named(&format!("lease:{name}"));
-        let arguments = [holder.as_bytes().to_vec(), millis(lifetime)];
-        Ok(self.run("lease", &[key], &arguments).await? == Reply::Integer(1))
+        let key = self.client.keys.named(&format!("lease:{name}"));
+        let arguments = [holder.into(), millis(lifetime)];
+        Ok(self.run_shared("lease", &[key], &arguments).await? == Reply::Integer(1))
     }
 
-    pub(crate) async fn log(
+    pub(crate) async fn log_event(
         &self,
         event: &LoggedEvent,
         digest: &str,
         token: &str,
         interval: Duration,
     ) -> ControlResult<bool> {
-        let keys = [self.events_key(), self.0.keys.named(&format!("event:{digest}"))];
-        let arguments = [
-            token.as_bytes().to_vec(),
-            to_json(event)?,
-            MAX_EVENTS.to_string().into_bytes(),
-            millis(EVENT_LIFETIME),
-            millis(interval),
-        ];
-        Ok(self.run("log", &keys, &arguments).await? == Reply::Integer(1))
+        let keys = [self.events_key(), self.client.keys.named(&format!("event:{digest}"))];
+        let arguments =
+            [token.into(), to_json(event)?, argument(MAX_EVENTS), millis(EVENT_LIFETIME), millis(interval)];
+        Ok(self.run_shared("log", &keys, &arguments).await? == Reply::Integer(1))
     }
 
     pub(crate) async fn events(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
         let (mut all, mut cursor) = (Vec::new(), Cursor::before(before));
         while let Some((start, most)) = cursor.next(limit.saturating_sub(all.len())) {
-            let arguments = [start, most.to_string().into_bytes()];
-            let part = read_events(self.run("events", &[self.events_key()], &arguments).await?)?;
+            let arguments = [start, argument(most)];
+            let part = read_events(self.run_shared("events", &[self.events_key()], &arguments).await?)?;
             cursor.passed(part.len(), part.last().map(|(id, _)| id.as_str()));
             all.extend(part.into_iter().filter_map(|(_, event)| event));
         }
@@ -175,41 +160,45 @@ impl SharedFigures<'_> {
     }
 
     pub(crate) async fn undelivered(&self, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
-        let arguments =
-            [limit.to_string().into_bytes(), millis(POSITION_LIFETIME), millis(FIRST_DELIVERY_AGE)];
+        let arguments = [argument(limit), millis(POSITION_LIFETIME), millis(FIRST_DELIVERY_AGE)];
         let keys = [self.events_key(), self.position_key()];
-        let events = read_events(self.run("undelivered", &keys, &arguments).await?)?;
-        Ok(events.into_iter().filter_map(|(_, event)| event).collect())
+        loop {
+            let page = read_events(self.run_shared("undelivered", &keys, &arguments).await?)?;
+            let last = page.last().filter(|_| page.len() >= limit).map(|(id, _)| id.clone());
+            let events: Vec<_> = page.into_iter().filter_map(|(_, event)| event).collect();
+            match last {
+                // A page of nothing but unreadable ones, of another release, must not keep later ones back.
+                Some(last) if events.is_empty() => self.delivered(&last).await?,
+                _ => return Ok(events),
+            }
+        }
     }
 
     pub(crate) async fn delivered(&self, id: &str) -> ControlResult<()> {
-        let arguments = [id.as_bytes().to_vec(), millis(POSITION_LIFETIME)];
-        self.run("delivered", &[self.position_key()], &arguments).await.map(drop)
+        let arguments = [id.into(), millis(POSITION_LIFETIME)];
+        self.run_shared("delivered", &[self.position_key()], &arguments).await.map(drop)
     }
 }
 
 /// Whole milliseconds, at least one, as an expiry has to be.
 fn millis(time: Duration) -> Vec<u8> {
-    time.as_millis().max(1).to_string().into_bytes()
+    argument(time.as_millis().max(1))
 }
 
 fn read_totals(reply: Reply) -> ControlResult<Totals> {
-    let Reply::List(parts) = reply else { return Err(malformed("no totals")) };
-    let mut parts = parts.into_iter();
-    let mut totals = Totals::new();
-    while let (Some(name), Some(amount)) = (parts.next(), parts.next()) {
-        totals.insert(text(bytes(name)?)?, number(&bytes(amount)?)?);
+    let (mut parts, mut totals) = (Parts::of(reply)?, Totals::new());
+    while !parts.is_empty() {
+        totals.insert(parts.text()?, parts.number()?);
     }
     Ok(totals)
 }
 
 /// Reads events with their ids. An unreadable one of another release does not hide the others.
 fn read_events(reply: Reply) -> ControlResult<Vec<(String, Option<LoggedEvent>)>> {
-    let Reply::List(items) = reply else { return Err(malformed("no events")) };
     let read = |item| {
         let [id, event] = list(item)?;
-        let (id, event) = (text(bytes(id)?)?, read_json(&bytes(event)?).ok());
+        let (id, event) = (text(id)?, read_json(&bytes(event)?).ok());
         Ok((id.clone(), event.map(|event| LoggedEvent { id, ..event })))
     };
-    items.into_iter().map(read).collect()
+    items(reply)?.into_iter().map(read).collect()
 }

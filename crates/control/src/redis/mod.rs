@@ -3,15 +3,13 @@
 //! Each operation is one run of the script in `lua/control/`, on keys of one hash tag. An operation whose result is
 //! unknown after an outage or a failover is repeated: the script recognizes by its token what it has already done.
 
-pub(super) mod automatic;
-pub(super) mod bans;
+mod bans;
 mod copies;
 mod figures;
-mod keys;
 pub(super) mod overrides;
+mod reply;
+mod runtime;
 mod script_client;
-mod streams;
-mod values;
 mod versions;
 
 use std::{
@@ -27,22 +25,16 @@ use tollgate_store::{
     redis::{RedisSettings, Reply},
 };
 
-use self::script_client::{
-    ControlResult, HEARTBEAT_TIMEOUT, Operation, ScriptClient, bytes, list, malformed, number, read_json,
-    text, to_json,
+#[doc(hidden)]
+pub use self::script_client::{CONTROL_SCRIPT, OVERRIDES_SCRIPT};
+use self::{
+    reply::{Parts, argument, bytes, items, list, malformed, number, parse, read_json, text, to_json},
+    script_client::{HEARTBEAT_TIMEOUT, Operation, ScriptClient},
 };
-use self::streams::{Cursor, parts_of_id};
-pub(super) use self::{
-    copies::SharedCopies,
-    figures::{ReportTopic, SharedFigures},
-};
-use super::{
-    AuditEntry, ControlError, Instance, ListEntry, Runtime, Switch,
-    change::Change,
-    copies::MAX_LISTS_BYTES,
-    region_record::RegionRecord,
+use crate::{
+    AuditEntry, ControlResult, Instance, RegionRecord,
     rule_overrides::BookHead,
-    stored::{ActiveState, Connectivity, FilesPresence, Restore, StoreHead, StoredRuntime, VersionId, token},
+    stored::{ActiveState, Connectivity, FilesPresence, Restore, StoreHead, VersionId},
 };
 
 /// Time between two attempts to subscribe with invalid settings, which were valid at the start.
@@ -54,30 +46,28 @@ const REGION_RECORD_TTL_MS: u64 = 30 * 24 * 3_600_000;
 /// Records of instances that are read at once, which bounds the time that one call takes in Redis.
 const INSTANCES_OF_CALL: usize = 50;
 
+/// Entries of a stream that are read at once, for the same reason.
+const ENTRIES_OF_CALL: usize = 250;
+
 /// Backend in Redis.
 #[derive(Debug)]
 pub(super) struct Redis {
     client: ScriptClient,
     settings: RedisSettings,
     /// Whether this instance enforces lists or switches, so that a store that never had any has lost them.
-    has_overrides: AtomicBool,
+    has_changes: AtomicBool,
 }
 
 impl Redis {
     /// Connects in the background, by tasks on the current runtime.
     pub(super) fn open(settings: &RedisSettings) -> Result<Self, StoreError> {
         let client = ScriptClient::open(settings)?;
-        Ok(Self { client, settings: settings.clone(), has_overrides: AtomicBool::new(false) })
+        Ok(Self { client, settings: settings.clone(), has_changes: AtomicBool::new(false) })
     }
 
-    /// Figures of the fleet.
-    pub(super) const fn figures(&self) -> SharedFigures<'_> {
-        SharedFigures(&self.client)
-    }
-
-    /// Copies of the rules of another region.
-    pub(super) const fn copies(&self) -> SharedCopies<'_> {
-        SharedCopies(&self.client)
+    /// Client of the scripts.
+    pub(super) const fn client(&self) -> &ScriptClient {
+        &self.client
     }
 
     /// Notifies `changed` of changes by other instances.
@@ -98,125 +88,49 @@ impl Redis {
         instance: &Instance,
         active: ActiveState,
     ) -> ControlResult<StoreHead> {
-        self.has_overrides.store(!active.runtime_token.is_empty(), Ordering::Relaxed);
+        self.has_changes.store(!active.runtime_token.is_empty(), Ordering::Relaxed);
         let key = active.version.as_ref().map(|version| self.client.keys.version(version.number));
         let (active_number, active_token) =
             active.version.map(|version| (version.number.to_string(), version.token)).unwrap_or_default();
         let operation = Operation::new("beat").on(key).with([
-            instance.id.as_bytes().to_vec(),
+            instance.id.as_str().into(),
             to_json(instance)?,
-            active_number.into_bytes(),
-            active_token.into_bytes(),
-            active.runtime_token.into_bytes(),
+            active_number.into(),
+            active_token.into(),
+            active.runtime_token.into(),
         ]);
-        let reply = self.client.run_once(&operation, HEARTBEAT_TIMEOUT).await?;
-        let [current, token, has_files, generation, runtime_token, size, automatic, of @ ..]: [Reply; 11] =
-            list(reply)?;
-        let current = match (current, token) {
-            (Reply::Bytes(current), Reply::Bytes(token)) => {
-                Some(VersionId { number: number(&current)?, token: text(token)? })
-            }
-            _ => None,
-        };
-        let files = match has_files {
-            Reply::Integer(1) => FilesPresence::Present,
-            Reply::Integer(_) => FilesPresence::Lost,
-            _ => FilesPresence::Unknown,
-        };
-        let (generation, size) = (number(&bytes(generation)?)?, number(&bytes(size)?)?);
-        let [runtime_token, automatic_token] = [text(bytes(runtime_token)?)?, text(bytes(automatic)?)?];
-        let [lineage, revision, epoch, floor] = of;
-        let number_of = |reply| number(&bytes(reply)?);
-        let overrides = BookHead {
-            lineage: text(bytes(lineage)?)?,
-            revision: number_of(revision)?,
-            epoch: number_of(epoch)?,
-            floor: number_of(floor)?,
-        };
-        Ok(StoreHead { current, files, size, generation, runtime_token, automatic_token, overrides })
+        let mut parts = Parts::of(self.client.run_once(&operation, HEARTBEAT_TIMEOUT).await?)?;
+        // In the order of the reply.
+        Ok(StoreHead {
+            current: match (parts.reply()?, parts.reply()?) {
+                (Reply::Bytes(number), token @ Reply::Bytes(_)) => {
+                    Some(VersionId { number: parse(&number)?, token: text(token)? })
+                }
+                _ => None,
+            },
+            files: match parts.reply()? {
+                Reply::Integer(1) => FilesPresence::Present,
+                Reply::Integer(_) => FilesPresence::Lost,
+                _ => FilesPresence::Unknown,
+            },
+            generation: parts.number()?,
+            runtime_token: parts.text()?,
+            size: parts.number()?,
+            automatic_token: parts.text()?,
+            overrides: BookHead {
+                lineage: parts.text()?,
+                revision: parts.number()?,
+                epoch: parts.number()?,
+                floor: parts.number()?,
+            },
+        })
     }
 
     pub(super) async fn current(&self) -> ControlResult<Option<u64>> {
         match self.client.run(&Operation::new("current")).await? {
             Reply::Nil => Ok(None),
-            reply => number(&bytes(reply)?).map(Some),
+            reply => number(reply).map(Some),
         }
-    }
-
-    pub(super) async fn runtime(&self) -> ControlResult<StoredRuntime> {
-        let reply = self.client.run(&Operation::new("runtime")).await?;
-        let [generation, token, trail, entries, switches] = list(reply)?;
-        let mut problems = Vec::new();
-        let mut entries: Vec<ListEntry> = values::read("an entry of a list", entries, &mut problems)?;
-        let mut switches: Vec<Switch> = values::read("a switch", switches, &mut problems)?;
-        // Hashes in Redis are unordered.
-        entries.sort_by(|a, b| (a.created_at_ms, &a.id).cmp(&(b.created_at_ms, &b.id)));
-        switches.sort_by(|a, b| (&a.domain, &a.rule).cmp(&(&b.domain, &b.rule)));
-        let (automatic_token, automatic) = automatic::active(&self.client, &mut problems).await?;
-        let runtime = Runtime { generation: number(&bytes(generation)?)?, entries, automatic, switches };
-        let (token, trail) = (text(bytes(token)?)?, text(bytes(trail)?)?);
-        Ok(StoredRuntime { runtime, token, trail, automatic_token, problems })
-    }
-
-    pub(super) async fn change(&self, change: Change, audit: AuditEntry) -> ControlResult<bool> {
-        let what = match &change {
-            Change::PutEntry(_) | Change::RemoveEntry(_) => "entries of lists",
-            Change::PutSwitch(_)
-            | Change::ReplaceSwitch { .. }
-            | Change::RemoveSwitch { .. }
-            | Change::AuditOnly => "switches",
-        };
-        let replaced = values::replaced(&change)?;
-        let (action, key, field, value, most) = values::arguments(change)?;
-        let operation = Operation::new("change").with([
-            token().into_bytes(),
-            to_json(&audit)?,
-            action.into(),
-            key.into(),
-            field.into_bytes(),
-            value,
-            most.to_string().into_bytes(),
-            self.earlier_overrides().into(),
-            replaced,
-        ]);
-        match bytes(self.client.run(&operation).await?)?.as_slice() {
-            b"made" => Ok(true),
-            b"none" => Ok(false),
-            b"full" => Err(ControlError::TooMany { what, most }),
-            b"large" => Err(ControlError::TooLarge { what: "all lists and switches", most: MAX_LISTS_BYTES }),
-            b"lost" => Err(ControlError::Unavailable(
-                "it has lost the lists and switches, which are restored soon".into(),
-            )),
-            _ => Err(malformed("no result")),
-        }
-    }
-
-    /// Whether this instance enforces lists or switches, as the script takes it.
-    fn earlier_overrides(&self) -> &'static [u8] {
-        if self.has_overrides.load(Ordering::Relaxed) { b"some" } else { b"none" }
-    }
-
-    pub(super) async fn restore_runtime(
-        &self,
-        stored: &StoredRuntime,
-        audit: AuditEntry,
-        connectivity: Connectivity,
-    ) -> ControlResult<Restore> {
-        let StoredRuntime { runtime, token, trail, .. } = stored;
-        let mut arguments = vec![
-            token.clone().into_bytes(),
-            runtime.generation.to_string().into_bytes(),
-            trail.clone().into_bytes(),
-            to_json(&audit)?,
-            script_name(connectivity),
-        ];
-        for entry in &runtime.entries {
-            arguments.extend(values::entry_arguments(entry)?);
-        }
-        for switch in &runtime.switches {
-            arguments.extend(values::switch_arguments(switch)?);
-        }
-        restored(self.client.run(&Operation::new("put_runtime_back").with(arguments)).await?)
     }
 
     pub(super) async fn audit(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<AuditEntry>> {
@@ -230,31 +144,22 @@ impl Redis {
     }
 
     async fn some_audit(&self, start: Vec<u8>, limit: usize) -> ControlResult<Vec<AuditEntry>> {
-        let of_overrides = overrides::audit(start.clone(), limit);
-        let operators = Operation::new("audit").with([start, limit.to_string().into_bytes()]);
-        let automatic = operators.clone().on([self.client.keys.automatic_audit().to_vec()]);
+        let [_, _, log_of_automatic] = &self.client.keys.automatic;
+        let arguments = [start, argument(limit)];
         let mut all = Vec::new();
-        for log in [operators, automatic, of_overrides] {
-            all.extend(self.audit_of(&log).await?);
+        for log in [
+            Operation::new("audit"),
+            Operation::new("audit").on([log_of_automatic.clone()]),
+            Operation::of_overrides("audit"),
+        ] {
+            for item in items(self.client.run(&log.with(arguments.clone())).await?)? {
+                let [id, entry] = list(item)?;
+                all.push(AuditEntry { id: text(id)?, ..read_json(&bytes(entry)?)? });
+            }
         }
         all.sort_by_key(|entry| Reverse(parts_of_id(&entry.id)));
         all.truncate(limit);
         Ok(all)
-    }
-
-    /// Client of the scripts.
-    pub(super) const fn client(&self) -> &ScriptClient {
-        &self.client
-    }
-
-    /// Reads one of the audit logs.
-    async fn audit_of(&self, operation: &Operation) -> ControlResult<Vec<AuditEntry>> {
-        let Reply::List(items) = self.client.run(operation).await? else { return Err(malformed("no list")) };
-        let read = |item| {
-            let [id, entry] = list(item)?;
-            Ok(AuditEntry { id: text(bytes(id)?)?, ..read_json(&bytes(entry)?)? })
-        };
-        items.into_iter().map(read).collect()
     }
 
     /// Reads a record of the region, or replaces the one given first. Returns whether it was replaced, and unless it was,
@@ -266,24 +171,22 @@ impl Redis {
     ) -> ControlResult<(bool, String)> {
         let (from, to) = change.unwrap_or_default();
         let key = self.client.keys.named(record.key());
-        let arguments = [from.into(), to.into(), REGION_RECORD_TTL_MS.to_string().into_bytes()];
+        let arguments = [from.into(), to.into(), argument(REGION_RECORD_TTL_MS)];
         let operation = Operation::new("region_tables").on([key]).with(arguments);
         match self.client.run_once(&operation, HEARTBEAT_TIMEOUT).await? {
             Reply::Integer(1) => Ok((true, String::new())),
-            record => Ok((false, text(bytes(record)?)?)),
+            record => Ok((false, text(record)?)),
         }
     }
 
     pub(super) async fn instances(&self) -> ControlResult<Vec<Instance>> {
         let read = |at, record| -> ControlResult<Instance> {
-            Ok(Instance { seen_at_ms: number(&bytes(at)?)?, ..read_json(&bytes(record)?)? })
+            Ok(Instance { seen_at_ms: number(at)?, ..read_json(&bytes(record)?)? })
         };
         let (mut instances, mut after) = (Vec::new(), Vec::new());
         loop {
-            let operation = Operation::new("instances").with([after, INSTANCES_OF_CALL.to_string().into()]);
-            let Reply::List(records) = self.client.run(&operation).await? else {
-                return Err(malformed("no list"));
-            };
+            let operation = Operation::new("instances").with([after, argument(INSTANCES_OF_CALL)]);
+            let records = items(self.client.run(&operation).await?)?;
             let is_last = records.len() < INSTANCES_OF_CALL;
             after = Vec::new();
             for record in records {
@@ -300,8 +203,8 @@ impl Redis {
     }
 }
 
-/// Name of the connectivity in the script.
-fn script_name(connectivity: Connectivity) -> Vec<u8> {
+/// The connectivity as the script takes it.
+fn connectivity_argument(connectivity: Connectivity) -> Vec<u8> {
     match connectivity {
         Connectivity::Steady => b"steady".to_vec(),
         Connectivity::Interrupted => b"cut off".to_vec(),
@@ -316,4 +219,42 @@ fn restored(reply: Reply) -> ControlResult<Restore> {
         b"other" => Ok(Restore::Superseded),
         _ => Err(malformed("no result")),
     }
+}
+
+/// Position in a stream, which is read from the latest entry on.
+#[derive(Debug)]
+struct Cursor {
+    /// Where the next read starts, as `XREVRANGE` takes it; `None` at the end.
+    start: Option<String>,
+    /// Number of entries of the last read at most.
+    most: usize,
+}
+
+impl Cursor {
+    /// Before the latest entry, or before the one with this id: at the end if that is no id.
+    fn before(id: Option<&str>) -> Self {
+        let start = match id {
+            None => Some("+".to_owned()),
+            Some(id) => parts_of_id(id).map(|_| format!("({id}")),
+        };
+        Self { start, most: 0 }
+    }
+
+    /// Where the next read starts, and its number of entries, of which `wanted` are missing; `None` if there is no other.
+    fn next(&mut self, wanted: usize) -> Option<(Vec<u8>, usize)> {
+        let start = self.start.take().filter(|_| wanted > 0)?;
+        self.most = wanted.min(ENTRIES_OF_CALL);
+        Some((start.into_bytes(), self.most))
+    }
+
+    /// Notes the number of entries that were read, and the id of the last one.
+    fn passed(&mut self, count: usize, last: Option<&str>) {
+        self.start = last.filter(|_| count >= self.most).map(|id| format!("({id}"));
+    }
+}
+
+/// The time and the sequence number of an entry's id.
+fn parts_of_id(text: &str) -> Option<(u64, u64)> {
+    let (time, sequence) = text.split_once('-')?;
+    Some((time.parse().ok()?, sequence.parse().ok()?))
 }

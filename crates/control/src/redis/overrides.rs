@@ -4,16 +4,15 @@ use tollgate_rules::OverrideId;
 use tollgate_store::redis::Reply;
 
 use super::{
-    script_client::{
-        ControlResult, Operation, ScriptClient, bytes, malformed, number, read_json, text, to_json,
-    },
-    token,
+    reply::{Parts, argument, bytes, is_made, malformed, read_json, to_json},
+    script_client::{Operation, ScriptClient},
 };
 use crate::{
-    AuditEntry, ControlError,
+    AuditEntry, ControlError, ControlResult,
     bounds::MAX_OVERRIDES,
     copies::{CopiedChange, OverridesHead, OverridesPage},
     rule_overrides::{BookHead, OverrideChange, OverrideEntry},
+    stored::token,
 };
 
 /// Maximum number of changes that are read by one step; fewer if they are large.
@@ -29,17 +28,16 @@ pub(crate) struct ChangesPage {
     pub(crate) head: BookHead,
     /// The revision from which the next page follows, if there may be more.
     pub(crate) next: Option<u64>,
-    /// Revision, identifier and payload of each change.
-    stated: Vec<(u64, Vec<u8>, Vec<u8>)>,
+    stated: Vec<CopiedChange>,
 }
 
 impl ChangesPage {
     /// The changes, and why some could not be read. Slow.
     pub(crate) fn changes(self) -> (Vec<OverrideChange>, Vec<String>) {
         let (mut changes, mut problems) = (Vec::with_capacity(self.stated.len()), Vec::new());
-        for (revision, id, payload) in self.stated {
+        for stated in self.stated {
             // An unreadable one, which a newer release may have written, does not affect the others.
-            match change(revision, id, &payload) {
+            match change(&stated) {
                 Ok(change) => changes.push(change),
                 Err(error) => problems.push(format!("an override is omitted: {error}")),
             }
@@ -55,10 +53,10 @@ pub(crate) async fn put(
     audit: AuditEntry,
     lineage: &str,
 ) -> ControlResult<u64> {
-    let mut arguments = vec![token().into_bytes(), to_json(&audit)?, MAX_OVERRIDES.to_string().into_bytes()];
+    let mut arguments = vec![token().into(), to_json(&audit)?, argument(MAX_OVERRIDES)];
     arguments.extend(lineage_arguments(lineage));
     for entry in entries {
-        arguments.extend([entry.id.clone().into_bytes(), end(entry), to_json(entry)?]);
+        arguments.extend([entry.id.as_str().into(), end(entry), to_json(entry)?]);
     }
     let operation = Operation::of_overrides("put").with(arguments);
     made(client.run(&operation).await?)?.ok_or_else(|| malformed("no result"))
@@ -72,28 +70,18 @@ pub(crate) async fn remove(
     lineage: &str,
 ) -> ControlResult<Option<u64>> {
     let [known, new] = lineage_arguments(lineage);
-    let arguments = [token().into_bytes(), to_json(&audit)?, known, new, id.as_bytes().to_vec()];
+    let arguments = [token().into(), to_json(&audit)?, known, new, id.into()];
     made(client.run(&Operation::of_overrides("remove").with(arguments)).await?)
 }
 
 /// Reads the first changes after a revision.
 pub(crate) async fn since(client: &ScriptClient, revision: u64) -> ControlResult<ChangesPage> {
-    let arguments = [revision, PAGE_CHANGES as u64].map(|number| number.to_string().into_bytes());
-    let Reply::List(reply) = client.run(&Operation::of_overrides("since").with(arguments)).await? else {
-        return Err(malformed("no list"));
-    };
-    let mut parts = reply.into_iter();
-    let mut part = || parts.next().ok_or_else(|| malformed("a short list")).and_then(bytes);
-    let lineage = text(part()?)?;
-    let head = BookHead { lineage, revision: number(&part()?)?, epoch: number(&part()?)?, floor: 0 };
-    let (mut stated, mut last) = (Vec::with_capacity(PAGE_CHANGES), revision);
-    while let Some(part) = parts.next() {
-        let mut next = || parts.next().ok_or_else(|| malformed("a short list")).and_then(bytes);
-        last = number(&bytes(part)?)?;
-        stated.push((last, next()?, next()?));
-    }
-    let next = (!stated.is_empty() && last < head.revision).then_some(last);
-    Ok(ChangesPage { head, next, stated })
+    let operation = Operation::of_overrides("since").with([argument(revision), argument(PAGE_CHANGES)]);
+    let mut parts = Parts::of(client.run(&operation).await?)?;
+    let (lineage, last, epoch) = (parts.text()?, parts.number()?, parts.number()?);
+    let stated = read_changes(parts)?;
+    let next = stated.last().map(|change| change.revision).filter(|revision| *revision < last);
+    Ok(ChangesPage { head: BookHead { lineage, revision: last, epoch, floor: 0 }, next, stated })
 }
 
 /// Reads changes for another region, whose copy is one of the state `known`.
@@ -103,30 +91,28 @@ pub(crate) async fn read(
     is_continued: bool,
 ) -> ControlResult<OverridesPage> {
     let page: &[u8] = if is_continued { b"next" } else { b"first" };
-    let number_of = |number: u64| number.to_string().into_bytes();
     let arguments = [
-        known.lineage.clone().into_bytes(),
-        number_of(known.revision),
-        number_of(known.epoch),
-        page.to_vec(),
-        number_of(PAGE_CHANGES as u64),
+        known.lineage.as_str().into(),
+        argument(known.revision),
+        argument(known.epoch),
+        page.into(),
+        argument(PAGE_CHANGES),
     ];
-    let Reply::List(reply) = client.run(&Operation::of_overrides("read").with(arguments)).await? else {
-        return Err(malformed("no list"));
-    };
-    let mut parts = reply.into_iter();
-    let mut part = || parts.next().ok_or_else(|| malformed("a short list")).and_then(bytes);
-    let (lineage, revision) = (text(part()?)?, number(&part()?)?);
-    let head = OverridesHead { lineage, revision, epoch: number(&part()?)? };
-    let is_whole = part()? == b"whole";
+    let mut parts = Parts::of(client.run(&Operation::of_overrides("read").with(arguments)).await?)?;
+    let (lineage, revision, epoch) = (parts.text()?, parts.number()?, parts.number()?);
+    let is_whole = parts.bytes()? == b"whole";
+    let changes = read_changes(parts)?;
+    let has_more = changes.last().is_some_and(|last| last.revision < revision);
+    Ok(OverridesPage { head: OverridesHead { lineage, revision, epoch }, is_whole, has_more, changes })
+}
+
+fn read_changes(mut parts: Parts) -> ControlResult<Vec<CopiedChange>> {
     let mut changes = Vec::new();
-    while let Some(revision) = parts.next() {
-        let mut next = || parts.next().ok_or_else(|| malformed("a short list")).and_then(bytes);
-        let (id, payload) = (text(next()?)?, next()?);
-        changes.push(CopiedChange { revision: number(&bytes(revision)?)?, id, payload });
+    while !parts.is_empty() {
+        let (revision, id, payload) = (parts.number()?, parts.text()?, parts.bytes()?);
+        changes.push(CopiedChange { revision, id, payload });
     }
-    let has_more = changes.last().is_some_and(|last: &CopiedChange| last.revision < head.revision);
-    Ok(OverridesPage { head, is_whole, has_more, changes })
+    Ok(changes)
 }
 
 /// Step of a copy of another region's overrides.
@@ -167,22 +153,21 @@ pub(crate) async fn adopt(
     changes: &[OverrideChange],
     audit: &AuditEntry,
 ) -> ControlResult<bool> {
-    let number_of = |number: usize| number.to_string().into_bytes();
     let (name, own) = match step {
-        CopyStep::Part { from } => ("part", vec![from.to_string().into_bytes()]),
+        CopyStep::Part { from } => ("part", vec![argument(from)]),
         CopyStep::Begin => ("begin", vec![Vec::new()]),
         CopyStep::More => ("more", vec![Vec::new()]),
         CopyStep::End { overrides, ending } => {
-            ("end", vec![token().into_bytes(), number_of(overrides), number_of(ending)])
+            ("end", vec![token().into(), argument(overrides), argument(ending)])
         }
         CopyStep::Release => ("release", vec![Vec::new()]),
     };
     let mut arguments = vec![
-        token().into_bytes(),
+        token().into(),
         to_json(audit)?,
-        sources.before.as_bytes().to_vec(),
-        sources.after.as_bytes().to_vec(),
-        sources.revision.to_string().into_bytes(),
+        sources.before.into(),
+        sources.after.into(),
+        argument(sources.revision),
         name.into(),
     ];
     arguments.extend(own);
@@ -205,7 +190,7 @@ fn change_arguments(change: &OverrideChange) -> ControlResult<[Vec<u8>; 4]> {
         Some(entry) => (end(entry), to_json(entry)?),
         None => (b"0".to_vec(), Vec::new()),
     };
-    Ok([change.revision.to_string().into_bytes(), change.id.to_string().into_bytes(), ends, payload])
+    Ok([argument(change.revision), argument(change.id), ends, payload])
 }
 
 /// Restores changes that the store lacks, up to the revision of `head`. Not if it has another lineage and is a copy of another
@@ -224,47 +209,38 @@ pub(crate) async fn restore(
         let part = parts.next().unwrap_or_default();
         let is_last = parts.peek().is_none();
         let mut arguments = vec![
-            token.clone().into_bytes(),
+            token.as_str().into(),
             audit.clone(),
-            lineage.clone().into_bytes(),
-            head.revision.to_string().into_bytes(),
-            if is_last { b"last".to_vec() } else { b"more".to_vec() },
+            lineage.as_str().into(),
+            argument(head.revision),
+            if is_last { "last".into() } else { "more".into() },
         ];
         for change in part {
             arguments.extend(change_arguments(change)?);
         }
         let operation = Operation::of_overrides("restore").with(arguments);
-        match bytes(client.run(&operation).await?)?.as_slice() {
-            b"made" if is_last => return Ok(true),
-            b"made" => {}
-            b"other" => return Ok(false),
-            _ => return Err(malformed("no result")),
+        let made = is_made(client.run(&operation).await?, b"other")?;
+        if is_last || !made {
+            return Ok(made);
         }
     }
-}
-
-/// Audit log entries of overrides, newest first.
-pub(super) fn audit(start: Vec<u8>, limit: usize) -> Operation {
-    Operation::of_overrides("audit").with([start, limit.to_string().into_bytes()])
 }
 
 /// Whether the instance has earlier changes, and the lineage that begins if there were none at all.
 fn lineage_arguments(lineage: &str) -> [Vec<u8>; 2] {
     let known: &[u8] = if lineage.is_empty() { b"none" } else { b"some" };
-    [known.to_vec(), token().into_bytes()]
+    [known.to_vec(), token().into()]
 }
 
 fn end(entry: &OverrideEntry) -> Vec<u8> {
-    entry.expires_at_ms.unwrap_or_default().to_string().into_bytes()
+    argument(entry.expires_at_ms.unwrap_or_default())
 }
 
 /// The revision of a change that was made; `None` if there was nothing to change.
 fn made(reply: Reply) -> ControlResult<Option<u64>> {
-    let Reply::List(reply) = reply else { return Err(malformed("no result")) };
-    let mut parts = reply.into_iter();
-    let mut part = || parts.next().ok_or_else(|| malformed("no result")).and_then(bytes);
-    match part()?.as_slice() {
-        b"made" => number(&part()?).map(Some),
+    let mut parts = Parts::of(reply)?;
+    match parts.bytes()?.as_slice() {
+        b"made" => parts.number().map(Some),
         b"none" => Ok(None),
         b"full" => Err(ControlError::TooMany { what: "overrides", most: MAX_OVERRIDES }),
         b"lost" => {
@@ -274,11 +250,12 @@ fn made(reply: Reply) -> ControlResult<Option<u64>> {
     }
 }
 
-pub(crate) fn change(revision: u64, id: Vec<u8>, payload: &[u8]) -> ControlResult<OverrideChange> {
-    let id = u128::from_str_radix(&text(id)?, 16).map_err(|_| malformed("no identifier"))?;
-    let entry = match payload {
+/// Reads a change as it is stored.
+pub(crate) fn change(stated: &CopiedChange) -> ControlResult<OverrideChange> {
+    let id = u128::from_str_radix(&stated.id, 16).map_err(|_| malformed("no identifier"))?;
+    let entry = match &*stated.payload {
         [] => None,
         payload => Some(read_json(payload)?),
     };
-    Ok(OverrideChange { revision, id: OverrideId(id), entry })
+    Ok(OverrideChange { revision: stated.revision, id: OverrideId(id), entry })
 }

@@ -1,20 +1,46 @@
 //! Runs operations of the script, and reads its replies.
 
-use std::{convert::Infallible, fmt, time::Duration};
+use std::{convert::Infallible, time::Duration};
 
 use parking_lot::Mutex;
-use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::{Instant, sleep};
 use tollgate_store::{
     RedisStore, StoreError,
+    key::slot_of,
     redis::{RedisSettings, Reply, Script},
 };
 
-use super::keys::Keys;
-use crate::{ControlError, metrics, scripts};
+use crate::{ControlError, ControlResult, metrics};
 
+/// Operations on figures of the fleet.
 const FLEET_SOURCE: &str = include_str!("../../../../lua/fleet.lua");
+/// Operations on copies of another region's rules.
 const COPY_SOURCE: &str = include_str!("../../../../lua/copy.lua");
+
+/// Operations on versions, lists, switches, bans and heartbeats; `lua/control/entry.lua` documents keys and arguments.
+pub const CONTROL_SCRIPT: &str = concat!(
+    include_str!("../../../../lua/control/entry.lua"),
+    include_str!("../../../../lua/control/audit.lua"),
+    include_str!("../../../../lua/control/versions.lua"),
+    include_str!("../../../../lua/control/runtime.lua"),
+    include_str!("../../../../lua/control/automatic.lua"),
+    include_str!("../../../../lua/control/bans.lua"),
+    include_str!("../../../../lua/control/instances.lua"),
+    include_str!("../../../../lua/control/regions.lua"),
+    include_str!("../../../../lua/control/dispatch.lua"),
+);
+
+/// Operations on overrides; `lua/overrides/entry.lua` documents keys and arguments.
+pub const OVERRIDES_SCRIPT: &str = concat!(
+    include_str!("../../../../lua/overrides/entry.lua"),
+    include_str!("../../../../lua/control/audit.lua"),
+    include_str!("../../../../lua/overrides/entries.lua"),
+    include_str!("../../../../lua/overrides/changes.lua"),
+    include_str!("../../../../lua/overrides/pages.lua"),
+    include_str!("../../../../lua/overrides/restoration.lua"),
+    include_str!("../../../../lua/overrides/copies.lua"),
+    include_str!("../../../../lua/overrides/dispatch.lua"),
+);
 
 /// Timeout of one attempt.
 pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1_500);
@@ -29,8 +55,6 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 const ACL_PAUSE: Duration = Duration::from_secs(30);
 /// Timeout of a heartbeat.
 pub(super) const HEARTBEAT_TIMEOUT: Duration = Duration::from_millis(800);
-
-pub(super) type ControlResult<T> = Result<T, ControlError>;
 
 /// One operation of the script.
 #[derive(Clone)]
@@ -95,7 +119,7 @@ impl ScriptClient {
         let store = RedisStore::open(settings)?;
         let keys = Keys::new(&settings.key_prefix);
         let [script, overrides_script, fleet_script, copy_script] =
-            [scripts::CONTROL, scripts::OVERRIDES, FLEET_SOURCE, COPY_SOURCE].map(Script::new);
+            [CONTROL_SCRIPT, OVERRIDES_SCRIPT, FLEET_SOURCE, COPY_SOURCE].map(Script::new);
         let denied_at = Mutex::default();
         Ok(Self { store, keys, script, overrides_script, fleet_script, copy_script, denied_at })
     }
@@ -106,7 +130,7 @@ impl ScriptClient {
         settings: &RedisSettings,
         changed: impl Fn(),
     ) -> Result<Infallible, StoreError> {
-        self.store.subscribe(settings, self.keys.channel(), changed).await
+        self.store.subscribe(settings, &self.keys.channel, changed).await
     }
 
     /// Runs an operation, and again if it may not have run: every operation may run twice.
@@ -120,19 +144,7 @@ impl ScriptClient {
         operation: &Operation,
         timeout: Duration,
     ) -> ControlResult<Reply> {
-        let begun = Instant::now();
-        let mut attempt: &[u8] = b"first";
-        loop {
-            let error = match self.attempt(operation, attempt, timeout).await {
-                Ok(reply) => return Ok(reply),
-                Err(error) => error,
-            };
-            if is_permanent(&error) || begun.elapsed() > RETRY_PERIOD {
-                return Err(control_error(&error));
-            }
-            attempt = b"again";
-            sleep(RETRY_INTERVAL).await;
-        }
+        retried(|attempt| self.attempt(operation, attempt, timeout)).await
     }
 
     /// Runs an operation without retries, because it is repeated soon anyway.
@@ -165,7 +177,7 @@ impl ScriptClient {
         arguments: &[Vec<u8>],
         timeout: Duration,
     ) -> ControlResult<Reply> {
-        let start = [operation.as_bytes(), self.keys.channel()];
+        let start = [operation.as_bytes(), &self.keys.channel];
         let arguments: Vec<&[u8]> = start.into_iter().chain(arguments.iter().map(Vec::as_slice)).collect();
         let reply = self.store.run(&self.copy_script, Keys::slot(), keys, &arguments, timeout).await;
         reply.inspect_err(|error| self.failed(error)).map_err(|error| control_error(&error))
@@ -173,18 +185,11 @@ impl ScriptClient {
 
     /// Reads fields of a hash.
     pub(super) async fn read(&self, key: &[u8], fields: &[&str]) -> ControlResult<Reply> {
-        let begun = Instant::now();
-        loop {
+        retried(move |_| async move {
             let read = self.store.read_hash(Keys::slot(), key, fields, READ_TIMEOUT).await;
-            let error = match read.inspect_err(|error| metrics::store_error(error.label())) {
-                Ok(reply) => return Ok(reply),
-                Err(error) => error,
-            };
-            if is_permanent(&error) || begun.elapsed() > RETRY_PERIOD {
-                return Err(control_error(&error));
-            }
-            sleep(RETRY_INTERVAL).await;
-        }
+            read.inspect_err(|error| metrics::store_error(error.label()))
+        })
+        .await
     }
 
     async fn attempt(
@@ -194,11 +199,11 @@ impl ScriptClient {
         timeout: Duration,
     ) -> Result<Reply, StoreError> {
         let (script, keys) = match operation.script {
-            ScriptName::Control => (&self.script, self.keys.fixed()),
-            ScriptName::Overrides => (&self.overrides_script, self.keys.overrides()),
+            ScriptName::Control => (&self.script, &self.keys.fixed),
+            ScriptName::Overrides => (&self.overrides_script, &self.keys.overrides),
         };
         let keys: Vec<Vec<u8>> = keys.iter().chain(&operation.versions).cloned().collect();
-        let start = [operation.name.as_bytes(), self.keys.channel(), attempt];
+        let start = [operation.name.as_bytes(), &self.keys.channel, attempt];
         let arguments: Vec<&[u8]> =
             start.into_iter().chain(operation.arguments.iter().map(Vec::as_slice)).collect();
         let reply = self.store.run(script, Keys::slot(), &keys, &arguments, timeout).await;
@@ -213,8 +218,25 @@ impl ScriptClient {
     }
 }
 
-fn is_permanent(error: &StoreError) -> bool {
-    matches!(error, StoreError::Refused(_) | StoreError::MalformedReply)
+/// Repeats an attempt that fails. Each takes the word for the script: `first` or `again`.
+async fn retried<F>(attempt: impl Fn(&'static [u8]) -> F) -> ControlResult<Reply>
+where
+    F: Future<Output = Result<Reply, StoreError>>,
+{
+    let begun = Instant::now();
+    let mut number: &'static [u8] = b"first";
+    loop {
+        match attempt(number).await {
+            Ok(reply) => return Ok(reply),
+            Err(error @ (StoreError::Refused(_) | StoreError::MalformedReply)) => {
+                return Err(control_error(&error));
+            }
+            Err(error) if begun.elapsed() > RETRY_PERIOD => return Err(control_error(&error)),
+            Err(_) => {}
+        }
+        number = b"again";
+        sleep(RETRY_INTERVAL).await;
+    }
 }
 
 fn control_error(error: &StoreError) -> ControlError {
@@ -224,40 +246,63 @@ fn control_error(error: &StoreError) -> ControlError {
     }
 }
 
-/// Error of malformed data, which is counted.
-pub(super) fn malformed(what: impl fmt::Display) -> ControlError {
-    metrics::store_error("malformed_reply");
-    ControlError::Malformed(what.to_string())
+/// Hash tag of all keys.
+const TAG: &str = "tollgate-rules";
+
+/// The keys of one installation.
+#[derive(Debug)]
+pub(super) struct Keys {
+    /// Common prefix.
+    start: String,
+    /// Keys of every operation.
+    pub(super) fixed: [Vec<u8>; 6],
+    /// Keys of every operation on overrides of rules.
+    overrides: [Vec<u8>; 6],
+    /// Keys of automatic entries, as the script's operations on them take them; the last one is their audit log.
+    pub(super) automatic: [Vec<u8>; 3],
+    /// Keys of the list of active bans, as the script's operations on it take them.
+    pub(super) bans: [Vec<u8>; 3],
+    channel: Vec<u8>,
 }
 
-pub(super) fn to_json(value: &impl Serialize) -> ControlResult<Vec<u8>> {
-    serde_json::to_vec(value).map_err(malformed)
-}
-
-pub(super) fn read_json<T: DeserializeOwned>(text: &[u8]) -> ControlResult<T> {
-    serde_json::from_slice(text).map_err(malformed)
-}
-
-/// Returns the parts of a list of this length.
-pub(super) fn list<const N: usize>(reply: Reply) -> ControlResult<[Reply; N]> {
-    match reply {
-        Reply::List(parts) => parts.try_into().map_err(|_| malformed("unexpected number of parts")),
-        _ => Err(malformed("no list")),
+impl Keys {
+    fn new(prefix: &str) -> Self {
+        let start = format!("{prefix}{{{TAG}}}:");
+        let named = |name: &str| format!("{start}{name}").into_bytes();
+        Self {
+            fixed: ["head", "audit", "entries", "switches", "instances", "seen"].map(named),
+            overrides: [
+                "head",
+                "override-audit",
+                "overrides",
+                "override-revisions",
+                "override-removals",
+                "override-ends",
+            ]
+            .map(named),
+            automatic: ["automatic", "automatic-entries", "automatic-audit"].map(named),
+            bans: ["bans", "ban-records", "watched-bans"].map(named),
+            channel: named("changes"),
+            start,
+        }
     }
-}
 
-pub(super) fn bytes(reply: Reply) -> ControlResult<Vec<u8>> {
-    match reply {
-        Reply::Bytes(bytes) => Ok(bytes),
-        _ => Err(malformed("no text")),
+    /// A key of this name.
+    pub(super) fn named(&self, name: &str) -> Vec<u8> {
+        format!("{}{name}", self.start).into_bytes()
     }
-}
 
-pub(super) fn text(bytes: Vec<u8>) -> ControlResult<String> {
-    String::from_utf8(bytes).map_err(|_| malformed("no text"))
-}
+    /// Keys of what a whole copy of overrides has gathered.
+    pub(super) fn gathered_overrides(&self) -> [Vec<u8>; 3] {
+        ["copied-overrides", "copied-override-revisions", "copied-override-ends"].map(|name| self.named(name))
+    }
 
-pub(super) fn number(text: &[u8]) -> ControlResult<u64> {
-    let number = str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-    number.ok_or_else(|| malformed("no number"))
+    pub(super) fn version(&self, number: u64) -> Vec<u8> {
+        self.named(&format!("version:{number}"))
+    }
+
+    /// Slot of all keys in a cluster.
+    const fn slot() -> u16 {
+        slot_of(TAG.as_bytes())
+    }
 }

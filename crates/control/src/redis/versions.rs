@@ -6,15 +6,13 @@ use tokio::task::spawn_blocking;
 use tollgate_store::redis::Reply;
 
 use super::{
-    Redis, restored,
-    script_client::{
-        ATTEMPT_TIMEOUT, ControlResult, Operation, ScriptClient, bytes, list, malformed, number, read_json,
-        text, to_json,
-    },
-    script_name,
+    Redis, connectivity_argument,
+    reply::{argument, items, list, malformed, number, read_json, text, to_json},
+    restored,
+    script_client::{ATTEMPT_TIMEOUT, Operation, ScriptClient},
 };
 use crate::{
-    AuditEntry, ControlError, Files, Version,
+    AuditEntry, ControlError, ControlResult, Files, Version,
     bounds::{MAX_STORED_BYTES, MAX_VERSION_BYTES, MAX_VERSIONS},
     stored::{Connectivity, Restore, StoredVersion},
 };
@@ -22,7 +20,7 @@ use crate::{
 /// Versions that are read or dropped by one operation.
 const PAGE_VERSIONS: u64 = 200;
 /// Maximum size of a version's files as stored: with what escaping adds, which for text is little.
-const MAX_PACKED_BYTES: usize = MAX_VERSION_BYTES.saturating_mul(9).saturating_div(8);
+const MAX_PACKED_BYTES: usize = MAX_VERSION_BYTES * 9 / 8;
 
 impl Redis {
     pub(crate) async fn versions(&self, before: Option<u64>, limit: usize) -> ControlResult<Vec<Version>> {
@@ -33,9 +31,7 @@ impl Redis {
         while next > oldest && versions.len() < limit {
             let first = next.saturating_sub(PAGE_VERSIONS).max(oldest);
             let keys = (first..next).rev().map(|number| self.client.keys.version(number));
-            let reply = self.client.run(&Operation::new("versions").on(keys)).await?;
-            let Reply::List(metas) = reply else { return Err(malformed("no versions")) };
-            for meta in metas {
+            for meta in items(self.client.run(&Operation::new("versions").on(keys)).await?)? {
                 // A missing one was lost or dropped, or never existed.
                 if let Reply::Bytes(meta) = meta {
                     versions.push(read_json(&meta)?);
@@ -52,14 +48,13 @@ impl Redis {
         let fields = ["meta", "token", "trail", "files"];
         let [meta, token, trail, files] =
             list(self.client.read(&self.client.keys.version(number), &fields).await?)?;
-        let (Reply::Bytes(meta), Reply::Bytes(token), Reply::Bytes(files)) = (meta, token, files) else {
+        let (Reply::Bytes(meta), token @ Reply::Bytes(_), Reply::Bytes(files)) = (meta, token, files) else {
             return Ok(None);
         };
         // Parsing large files takes a while.
         let read = spawn_blocking(move || {
-            let (version, files) = (read_json(&meta)?, read_json(&files)?);
-            let trail = text(bytes(trail)?)?;
-            Ok(Arc::new(StoredVersion { version, token: text(token)?, files: Arc::new(files), trail }))
+            let (version, files) = (read_json(&meta)?, Arc::new(read_json(&files)?));
+            Ok(Arc::new(StoredVersion { version, token: text(token)?, files, trail: text(trail)? }))
         });
         read.await.unwrap_or_else(|error| Err(malformed(error))).map(Some)
     }
@@ -68,24 +63,18 @@ impl Redis {
         let StoredVersion { version, token, files, trail: _ } = stored;
         let files = packed(files).await?;
         let timeout = timeout_for(&files);
-        let based_on = version.based_on.map(|number| number.to_string()).unwrap_or_default();
         let operation = Operation::new("apply").on([self.client.keys.version(version.number)]).with([
-            token.into_bytes(),
-            based_on.into_bytes(),
-            version.number.to_string().into_bytes(),
+            token.into(),
+            version.based_on.map(argument).unwrap_or_default(),
+            argument(version.number),
             to_json(&version)?,
             files,
             to_json(&audit)?,
         ]);
-        let reply = self.client.run_with_timeout(&operation, timeout).await?;
-        let Reply::List(reply) = reply else { return Err(malformed("no result")) };
-        let mut reply = reply.into_iter();
+        let mut reply = items(self.client.run_with_timeout(&operation, timeout).await?)?.into_iter();
         match (reply.next(), reply.next(), reply.next()) {
             (Some(Reply::Bytes(result)), Some(oldest), Some(bytes)) if result == b"made" => {
-                // The next change drops them if this one cannot.
-                if let Err(error) = trim(&self.client, version.number, oldest, bytes).await {
-                    tracing::warn!(%error, "cannot drop old versions of the rules");
-                }
+                trim(&self.client, version.number, oldest, bytes).await;
                 Ok(version)
             }
             (Some(Reply::Bytes(result)), Some(Reply::Bytes(meta)), _) if result == b"stale" => {
@@ -108,62 +97,58 @@ impl Redis {
         let files = packed(files).await?;
         let timeout = timeout_for(&files);
         let operation = Operation::new("put_back").on([self.client.keys.version(version.number)]).with([
-            token.into_bytes(),
-            version.number.to_string().into_bytes(),
+            token.into(),
+            argument(version.number),
             to_json(&version)?,
-            trail.into_bytes(),
+            trail.into(),
             files,
             to_json(&audit)?,
-            oldest(version.number).to_string().into_bytes(),
-            script_name(connectivity),
+            argument(oldest(version.number)),
+            connectivity_argument(connectivity),
         ]);
         restored(self.client.run_with_timeout(&operation, timeout).await?)
     }
 }
 
-/// Drops the oldest versions until the others are few and small enough.
-pub(super) async fn trim(
-    client: &ScriptClient,
-    current: u64,
-    first: Reply,
-    stored: Reply,
-) -> ControlResult<()> {
-    let (mut first, mut stored) = (number(&bytes(first)?)?, number(&bytes(stored)?)?);
-    let (least, max_bytes) = (oldest(current), u64::try_from(MAX_STORED_BYTES).unwrap_or(u64::MAX));
+/// Drops the oldest versions until the others are few and small enough. If this change cannot, the next one does.
+pub(super) async fn trim(client: &ScriptClient, current: u64, oldest: Reply, stored: Reply) {
+    if let Err(error) = try_to_trim(client, current, oldest, stored).await {
+        tracing::warn!(%error, "cannot drop old versions of the rules");
+    }
+}
+
+async fn try_to_trim(client: &ScriptClient, current: u64, first: Reply, stored: Reply) -> ControlResult<()> {
+    let (mut first, mut stored) = (number(first)?, number(stored)?);
+    let (least, max_bytes) = (oldest(current), MAX_STORED_BYTES as u64);
     while first < current && (first < least || stored > max_bytes) {
         let last = first.saturating_add(PAGE_VERSIONS).min(current);
-        let operation =
-            Operation::new("trim").on((first..last).map(|number| client.keys.version(number))).with([
-                first.to_string().into_bytes(),
-                least.to_string().into_bytes(),
-                max_bytes.to_string().into_bytes(),
-            ]);
+        let keys = (first..last).map(|number| client.keys.version(number));
+        let operation = Operation::new("trim").on(keys).with([first, least, max_bytes].map(argument));
         let [lowest, bytes_left] = list(client.run(&operation).await?)?;
-        let next = number(&bytes(lowest)?)?;
+        let next = number(lowest)?;
         if next <= first {
             break;
         }
-        (first, stored) = (next, number(&bytes(bytes_left)?)?);
+        (first, stored) = (next, number(bytes_left)?);
     }
     Ok(())
 }
 
 /// Number of the oldest version to retain.
 fn oldest(current: u64) -> u64 {
-    current.saturating_sub(MAX_VERSIONS).saturating_add(1)
+    current.saturating_sub(MAX_VERSIONS) + 1
 }
 
 async fn packed(files: Arc<Files>) -> ControlResult<Vec<u8>> {
     let packed = spawn_blocking(move || to_json(&*files)).await;
     let packed = packed.unwrap_or_else(|error| Err(malformed(error)))?;
-    match packed.len() > MAX_PACKED_BYTES {
-        true => Err(ControlError::TooLarge { what: "an escaped version", most: MAX_PACKED_BYTES }),
-        false => Ok(packed),
+    if packed.len() > MAX_PACKED_BYTES {
+        return Err(ControlError::TooLarge { what: "an escaped version", most: MAX_PACKED_BYTES });
     }
+    Ok(packed)
 }
 
 /// Timeout of an attempt that sends these files, over a slow network with half a MiB in a second.
 fn timeout_for(files: &[u8]) -> Duration {
-    let bytes = u64::try_from(files.len()).unwrap_or(u64::MAX);
-    ATTEMPT_TIMEOUT.saturating_add(Duration::from_millis(bytes.saturating_div(512)))
+    ATTEMPT_TIMEOUT + Duration::from_millis(files.len() as u64 / 512)
 }

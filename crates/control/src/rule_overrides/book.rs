@@ -164,10 +164,10 @@ impl OverrideBook {
 
     /// Forgets the oldest removals if there are too many.
     fn trim(&mut self) {
-        if self.removals.len() > MAX_REMOVALS.saturating_mul(2) {
+        if self.removals.len() > 2 * MAX_REMOVALS {
             let mut revisions: Vec<u64> = self.removals.values().copied().collect();
             revisions.sort_unstable();
-            let excess = revisions.len().saturating_sub(MAX_REMOVALS);
+            let excess = revisions.len() - MAX_REMOVALS;
             let oldest = revisions.get(excess).copied().unwrap_or_default();
             self.removals.retain(|_, revision| *revision >= oldest);
         }

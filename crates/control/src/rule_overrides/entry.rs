@@ -1,15 +1,14 @@
 //! Overrides as operators write them.
 
-use std::fmt::Write as _;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 use tollgate_rules::{OverrideId, OverrideKey, OverrideKeyError, RuleOverride};
 
 use crate::{
-    ControlError, Pair,
-    bounds::{MAX_NAME_BYTES, check_name, truncated},
+    ControlResult, Pair,
+    bounds::{MAX_NAME_BYTES, check_size, truncated},
+    pairs::pairs_text,
 };
 
 /// Maximum size of the `rate_limit` of an override as JSON, in bytes.
@@ -117,15 +116,9 @@ impl OverrideEntry {
         serde_json::to_string(&self.rate_limit).unwrap_or_default()
     }
 
-    /// The key as `key=value` pairs, joined by commas; empty for the whole rule.
+    /// The key as text; empty for the whole rule.
     pub fn key_text(&self) -> String {
-        let mut text = String::new();
-        for pair in &self.key {
-            let comma = if text.is_empty() { "" } else { "," };
-            // Writing to a string cannot fail.
-            let _ = write!(text, "{comma}{}={}", pair.key, pair.value);
-        }
-        text
+        pairs_text(&self.key)
     }
 
     /// The override as the subject of an audit log entry.
@@ -136,9 +129,9 @@ impl OverrideEntry {
     }
 
     /// The entry with bounded texts, if it may be stored.
-    pub(crate) fn bounded(mut self) -> Result<Self, ControlError> {
-        check_name("a domain", &self.domain, MAX_NAME_BYTES)?;
-        check_name("a rule", &self.rule, MAX_NAME_BYTES)?;
+    pub(crate) fn bounded(mut self) -> ControlResult<Self> {
+        check_size("a domain", self.domain.len(), MAX_NAME_BYTES)?;
+        check_size("a rule", self.rule.len(), MAX_NAME_BYTES)?;
         self.reason = truncated(self.reason);
         self.author = truncated(self.author);
         Ok(self.identified())

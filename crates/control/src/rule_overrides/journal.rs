@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, File, OpenOptions},
+    fs::{self, File, OpenOptions, TryLockError},
     io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
@@ -16,7 +16,6 @@ use super::{
     OverrideEntry,
     book::{BookHead, OverrideBook, OverrideChange},
 };
-use crate::lock_file::{FILE_MODE, lock};
 
 /// Format version of the file.
 const FORMAT: u32 = 1;
@@ -85,7 +84,7 @@ impl Journal {
 
     /// Whether most lines are outdated, with this number of overrides.
     pub(crate) const fn is_outdated(&self, overrides: usize) -> bool {
-        self.lines > overrides.saturating_mul(2).saturating_add(MAX_OUTDATED_LINES)
+        self.lines > 2 * overrides + MAX_OUTDATED_LINES
     }
 
     /// Appends changes after which the state has this identity.
@@ -98,7 +97,7 @@ impl Journal {
         // One write, so that a process that is killed leaves at most one incomplete line.
         let written = self.file.write_all(&text).and_then(|()| self.file.sync_data());
         self.lines = match written {
-            Ok(()) => self.lines.saturating_add(changes.len()).saturating_add(1),
+            Ok(()) => self.lines.saturating_add(changes.len() + 1),
             Err(_) => UNUSABLE,
         };
         written
@@ -153,7 +152,7 @@ fn write(path: &Path, book: &OverrideBook) -> io::Result<(File, usize)> {
         text.clear();
         push(&mut text, &line_of(&change))?;
         writer.write_all(&text)?;
-        lines = lines.saturating_add(1);
+        lines += 1;
     }
     text.clear();
     push(&mut text, &head_line(book.head()))?;
@@ -187,11 +186,11 @@ fn read(path: &Path) -> Result<OverrideBook, String> {
     let (mut reader, mut line, mut number) = (BufReader::new(file), Vec::new(), 0_usize);
     loop {
         line.clear();
-        let mut bounded = reader.by_ref().take(MAX_LINE_BYTES.saturating_add(1));
+        let mut bounded = reader.by_ref().take(MAX_LINE_BYTES + 1);
         if bounded.read_until(b'\n', &mut line).map_err(|error| error.to_string())? == 0 {
             return Ok(book);
         }
-        number = number.saturating_add(1);
+        number += 1;
         // The error itself may quote the content.
         let damaged = || format!("not a file of overrides, or damaged at line {number}");
         if line.len() as u64 > MAX_LINE_BYTES {
@@ -224,10 +223,25 @@ fn apply(book: &mut OverrideBook, line: Line) -> Option<()> {
     book.apply(change).ok()
 }
 
+/// Permissions of files: only the user of the process, because overrides may contain the keys of clients.
+const FILE_MODE: u32 = 0o600;
+
+/// Locks an empty file, which is never removed: otherwise two processes could hold files of the same name.
+fn lock(path: &Path) -> Result<File, String> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).open(path);
+    let file = file.map_err(|error| error.to_string())?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err("another process uses it".to_owned()),
+        Err(TryLockError::Error(error)) => Err(format!("cannot lock it: {error}")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::Pair;
+
+    use super::*;
 
     fn change(revision: u64, value: &str, is_removal: bool) -> OverrideChange {
         let entry = OverrideEntry {

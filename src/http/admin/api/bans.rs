@@ -1,8 +1,6 @@
 //! `/bans`: active bans of counters, which rules with `ban` impose.
 
-use std::sync::Arc;
-
-use axum::{Extension, extract::State, http::StatusCode, response::IntoResponse as _};
+use axum::{http::StatusCode, response::IntoResponse as _};
 use serde::Deserialize;
 use serde_json::json;
 use tollgate_control::{
@@ -12,12 +10,10 @@ use tollgate_core::descriptor::{Descriptor, Entry, Hits};
 use tollgate_limiter::CounterRequests;
 
 use super::{
-    error::ApiError,
+    Api,
     extract::{PathParam, QueryParams, page_size},
-    limits::Lane,
-    response::{self, ApiResult},
-    state::Api,
-    timeouts,
+    limits::{self, Lane},
+    response::{self, ApiError, ApiResult},
 };
 use crate::http::admin::auth::Caller;
 
@@ -40,44 +36,41 @@ pub(super) struct RemovalQuery {
 }
 
 /// Lists active bans, the latest end first.
-pub(super) async fn list(
-    State(api): State<Arc<Api>>,
-    QueryParams(query): QueryParams<BansQuery>,
-) -> ApiResult {
+pub(super) async fn list(api: Api, QueryParams(query): QueryParams<BansQuery>) -> ApiResult {
     let limit = page_size(query.limit, DEFAULT_BANS, MAX_BAN_PAGE)?;
     let after = query.before.map(|text| BanPosition::read(&text));
     let filter = BanFilter { domain: query.domain.as_deref(), mode: query.mode };
     let page = match after {
         // Nothing follows an unknown position, as in the audit log.
         Some(None) => BanPage::default(),
-        after => timeouts::read(api.parts.control.bans(filter, after.flatten(), limit)).await?,
+        after => limits::read(api.parts.control.bans(filter, after.flatten(), limit)).await?,
     };
     response::json(&json!({ "bans": page.bans, "next": page.next.map(|next| next.to_string()) }))
 }
 
 /// Lifts a ban: the client is limited by the rule again.
 pub(super) async fn remove(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Caller>,
+    api: Api,
+    caller: Caller,
     PathParam(id): PathParam<String>,
     QueryParams(RemovalQuery { forgive }): QueryParams<RemovalQuery>,
 ) -> ApiResult {
     let control = &api.parts.control;
     let unknown = || ApiError::NotFound("no active ban has this id".to_owned());
-    let ban = timeouts::read(control.ban(&id)).await?.ok_or_else(unknown)?;
+    let ban = limits::read(control.ban(&id)).await?.ok_or_else(unknown)?;
     if ban.is_truncated {
         let message = "the descriptor of this ban is known only in part; reset its counter instead";
         return Err(ApiError::BadRequest(message.to_owned()));
     }
     let removal = if forgive { BanRemoval::Forgive } else { BanRemoval::Lift };
     end(&api, &caller, &ban, removal).await?;
-    timeouts::write(control.lift_automatic_of(&id, &caller.name)).await?;
+    limits::write(control.lift_automatic_of(&id, &caller.name)).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// Ends a ban.
 pub(super) async fn end(
-    api: &Arc<Api>,
+    api: &Api,
     caller: &Caller,
     ban: &ListedBan,
     removal: BanRemoval,
@@ -85,18 +78,18 @@ pub(super) async fn end(
     let control = &api.parts.control;
     let requests = lifts(api, ban, removal == BanRemoval::Forgive).await?;
     // Before the change: no change without a record.
-    timeouts::write(control.record_ban_removal(&caller.name, ban, removal, "")).await?;
+    limits::write(control.record_ban_removal(&caller.name, ban, removal, "")).await?;
     if let Some(requests) = requests {
         let readings = api.parts.counters.send(&requests).await;
         readings.into_iter().flatten().try_for_each(|reading| reading.map(drop))?;
     }
-    timeouts::write(control.remove_ban(&ban.id)).await?;
+    limits::write(control.remove_ban(&ban.id)).await?;
     Ok(())
 }
 
 /// Returns the request that lifts the ban; `None` if its rule is not active any more, so that the ban denies nothing.
-async fn lifts(api: &Arc<Api>, ban: &ListedBan, forgive: bool) -> Result<Option<CounterRequests>, ApiError> {
-    let (shared, ban) = (Arc::clone(api), ban.clone());
+async fn lifts(api: &Api, ban: &ListedBan, forgive: bool) -> Result<Option<CounterRequests>, ApiError> {
+    let (shared, ban) = (api.clone(), ban.clone());
     let requests = api.limits.scan(Lane::Write, move || {
         let (active, overridden) = shared.parts.rules.load_overridden()?;
         let domain = active.domain(&ban.domain)?;
@@ -120,6 +113,6 @@ pub(super) async fn forget(
     descriptor: &[Pair],
 ) -> Result<(), ApiError> {
     let id = ListedBan::id_of(domain, rule, descriptor);
-    let _ = timeouts::write(api.parts.control.remove_ban(&id)).await;
-    Ok(timeouts::write(api.parts.control.lift_automatic_of(&id, &caller.name)).await?)
+    let _ = limits::write(api.parts.control.remove_ban(&id)).await;
+    Ok(limits::write(api.parts.control.lift_automatic_of(&id, &caller.name)).await?)
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::{Extension, extract::State};
 use serde::{Deserialize, Serialize};
 use tollgate_control::Action;
 use tollgate_core::{
@@ -14,13 +13,11 @@ use tollgate_limiter::{CounterRequests, explain::limit_text};
 use tollgate_rules::{CanonicalAddresses, Limit, Rule};
 
 use super::{
-    bans,
-    error::ApiError,
-    extract::{ApiDescriptor, DescriptorText, Integer, JsonBody, QueryParams, Reason, now_ms},
-    limits::Lane,
-    response::{self, ApiResult},
-    state::Api,
-    timeouts,
+    Api, bans,
+    extract::{JsonBody, QueryParams},
+    fields::{ApiDescriptor, DescriptorText, Integer, Reason, now_ms},
+    limits::{self, Lane},
+    response::{self, ApiError, ApiResult},
 };
 use crate::http::admin::auth::Caller;
 
@@ -116,22 +113,15 @@ struct TargetRule {
 }
 
 /// Reads the use of the limits that a descriptor matches.
-pub(super) async fn usage(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Caller>,
-    QueryParams(query): QueryParams<UsageQuery>,
-) -> ApiResult {
-    let UsageQuery { domain, descriptor: DescriptorText(descriptor) } = query;
+pub(super) async fn usage(api: Api, caller: Caller, query: QueryParams<UsageQuery>) -> ApiResult {
+    let QueryParams(UsageQuery { domain, descriptor: DescriptorText(descriptor) }) = query;
     let target = find(&api, Lane::Read(&caller), domain.clone(), descriptor, Hits::Peek).await?;
     respond(&api, domain, target).await
 }
 
 /// Resets a counter to unused.
-pub(super) async fn reset(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Caller>,
-    JsonBody(request, _permit): JsonBody<ResetRequest>,
-) -> ApiResult {
+pub(super) async fn reset(api: Api, caller: Caller, body: JsonBody<ResetRequest>) -> ApiResult {
+    let JsonBody(request, _permit) = body;
     let subject = format!("{} {}", request.domain, request.descriptor.to_text());
     let (domain, descriptor) = (request.domain.clone(), request.descriptor.clone());
     let target = find(&api, Lane::Write, request.domain, request.descriptor, Hits::reset()).await?;
@@ -146,11 +136,8 @@ pub(super) async fn reset(
 }
 
 /// Refunds hits to a counter.
-pub(super) async fn refund(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Caller>,
-    JsonBody(request, _permit): JsonBody<RefundRequest>,
-) -> ApiResult {
+pub(super) async fn refund(api: Api, caller: Caller, body: JsonBody<RefundRequest>) -> ApiResult {
+    let JsonBody(request, _permit) = body;
     let Integer(hits) = request.hits;
     if hits == 0 {
         return Err(ApiError::BadRequest("hits: expected 1 or more".to_owned()));
@@ -169,14 +156,14 @@ fn counter_not_found() -> ApiError {
 /// Finds the counter that a descriptor matches. Runs on a blocking thread: long values and many regular expressions are
 /// slow.
 async fn find(
-    api: &Arc<Api>,
+    api: &Api,
     lane: Lane<'_>,
     domain: String,
     descriptor: ApiDescriptor,
     hits: Hits,
 ) -> Result<CounterTarget, ApiError> {
     descriptor.check(&api.parts.bounds)?;
-    let shared = Arc::clone(api);
+    let shared = api.clone();
     let target = api.limits.scan(lane, move || {
         let (active, overridden) = shared.parts.rules.load_overridden()?;
         let domain = active.domain(&domain)?;
@@ -227,7 +214,7 @@ async fn audit(
     }
     let reason = reason.map(|Reason(text)| text).unwrap_or_default();
     let note = api.parts.control.record_audit(&caller.name, action, &subject, &reason);
-    Ok(timeouts::write(note).await?)
+    Ok(limits::write(note).await?)
 }
 
 /// Sends the requests, and responds with the use of the limits after them.

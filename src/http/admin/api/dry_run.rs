@@ -1,25 +1,27 @@
 //! `POST /try`: a dry run of a request under the active or other rules, which charges nothing.
 
-use std::sync::Arc;
+use std::{iter, sync::Arc};
 
-use axum::{Extension, extract::State};
 use serde::{Deserialize, Serialize};
 use tollgate_control::ListEntry;
-use tollgate_core::descriptor::{Descriptor, Hits};
-use tollgate_limiter::{
-    CounterInspector, CounterRequests, Modes,
-    explain::{Explained, Explanation, explain},
+use tollgate_core::{
+    algorithm::Verdict,
+    descriptor::{Descriptor, Hits},
 };
-use tollgate_rules::{List, Lists, Overridden, Rules};
+use tollgate_limiter::{
+    CounterInspector, CounterReading, CounterRequests, Modes,
+    explain::{Explained, Explanation, MatchedCounter, MatchedRule, Step, explain},
+};
+use tollgate_rules::{List, Listing, Lists, Overridden, Rules, SwitchMode};
+use tollgate_store::StoreError;
 
 use super::{
-    draft::{self, DraftFiles},
-    dry_run_view::{DescriptorView, Listing},
-    extract::{ApiDescriptor, JsonBody, check_descriptors, now_ms},
-    limits::Lane,
+    Api,
+    extract::JsonBody,
+    fields::{ApiDescriptor, check_descriptors, now_ms},
+    files::{self, DraftFiles},
+    limits::{self, Lane},
     response::{self, ApiResult},
-    state::Api,
-    timeouts,
 };
 use crate::http::admin::auth::Caller;
 
@@ -55,24 +57,21 @@ struct MatchedRequest {
 }
 
 /// Runs a request without charging it.
-pub(super) async fn run(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Caller>,
-    JsonBody(request, _permit): JsonBody<DryRunRequest>,
-) -> ApiResult {
+pub(super) async fn run(api: Api, caller: Caller, body: JsonBody<DryRunRequest>) -> ApiResult {
+    let JsonBody(request, _permit) = body;
     check_descriptors(&request.descriptors, &api.parts.bounds)?;
     let lane = Lane::Read(&caller);
     let DryRunRequest { domain, descriptors, files } = request;
     let drafted = match files {
         Some(DraftFiles(files)) => {
             let options = api.parts.options;
-            let load = move || draft::load_valid(&files, options).map(|loaded| Arc::new(loaded.rules));
+            let load = move || files::load_valid(&files, options).map(|loaded| Arc::new(loaded.rules));
             Some(api.limits.load(lane, load).await??)
         }
         None => None,
     };
     let lists = api.parts.rules.lists();
-    let (shared, active_lists) = (Arc::clone(&api), Arc::clone(&lists));
+    let (shared, active_lists) = (api.clone(), Arc::clone(&lists));
     let find = move || {
         let active = &shared.parts.rules;
         let (rules, overridden) = match drafted {
@@ -82,7 +81,7 @@ pub(super) async fn run(
             }
             None => active.load_overridden().unwrap_or_default(),
         };
-        find_matches((&rules, &overridden), &shared.parts.counters, &active_lists, &domain, descriptors)
+        find_matches(&rules, &overridden, &shared.parts.counters, &active_lists, &domain, descriptors)
     };
     let matched = api.limits.scan(lane, find).await?;
     response::json(&evaluate(&api, matched, &lists).await)
@@ -90,7 +89,8 @@ pub(super) async fn run(
 
 /// Matches the descriptors. Slow for long values and many regular expressions.
 fn find_matches(
-    (rules, overridden): (&Rules, &Overridden),
+    rules: &Rules,
+    overridden: &Overridden,
     counters: &CounterInspector,
     lists: &Lists,
     domain: &str,
@@ -131,11 +131,11 @@ async fn evaluate(api: &Api, matched: MatchedRequest, lists: &Lists) -> DryRunRe
         .map(|(((descriptor, explained), reading), listed)| {
             let count = explained.as_ref().map_or(0, |explained| explained.extra.len());
             let beside = beside.by_ref().take(count);
-            DescriptorView::new(descriptor, explained, reading, beside, (listed, lists))
+            DescriptorView::new(descriptor, explained, reading, beside, listed, lists)
         })
         .collect();
     let min_interval_note =
-        || views.iter().any(DescriptorView::may_violate_min_interval).then(|| INTERVAL_UNKNOWN.to_owned());
+        || views.iter().any(|view| view.may_violate_min_interval).then(|| INTERVAL_UNKNOWN.to_owned());
     let problem = unknown.or_else(min_interval_note);
     let is_over_limit = is_over_limit(&views, api.parts.counters.modes());
     DryRunResponse { is_over_limit, descriptors: views, text, problem }
@@ -146,7 +146,7 @@ async fn complete_entries(api: &Api, found: Vec<Option<ListEntry>>) -> Vec<Optio
     if found.iter().all(Option::is_none) {
         return found;
     }
-    let runtime = timeouts::read(api.parts.control.runtime()).await.unwrap_or_default();
+    let runtime = limits::read(api.parts.control.runtime()).await.unwrap_or_default();
     let complete = |partial: ListEntry| match runtime.entries.iter().find(|entry| entry.id == partial.id) {
         Some(entry) => entry.clone(),
         None => partial,
@@ -170,18 +170,19 @@ fn active_part(listing: &Listing, domain: &str) -> ListEntry {
 
 /// Whether a request with these descriptors is over its limit, if known.
 fn is_over_limit(views: &[DescriptorView], modes: Modes) -> Option<bool> {
-    let is_listed = |list: List| views.iter().any(|view| view.list() == Some(list));
+    let is_listed =
+        |list: List| views.iter().any(|view| view.listed.as_ref().is_some_and(|entry| entry.list == list));
     if modes.shadow || is_listed(List::Allow) {
         return Some(false);
     }
     let (mut is_over, mut is_unknown) = (is_listed(List::Deny), false);
-    let (mut quotas, mut exhausted) = (0_usize, 0_usize);
+    let (mut quotas, mut exhausted) = (0, 0);
     for view in views {
-        let is_quota = modes.quota || view.is_quota();
-        quotas = quotas.saturating_add(usize::from(is_quota));
-        match view.denies() {
+        let is_quota = modes.quota || view.is_quota;
+        quotas += usize::from(is_quota);
+        match view.denies {
             Some(false) => {}
-            Some(true) if is_quota => exhausted = exhausted.saturating_add(1),
+            Some(true) if is_quota => exhausted += 1,
             Some(true) => is_over = true,
             None => is_unknown = true,
         }
@@ -189,5 +190,182 @@ fn is_over_limit(views: &[DescriptorView], modes: Modes) -> Option<bool> {
     match is_over || (quotas > 0 && quotas == exhausted) {
         true => Some(true),
         false => (!is_unknown).then_some(false),
+    }
+}
+
+/// The rule, counter and list entry that a descriptor matches.
+#[derive(Debug, Serialize)]
+struct DescriptorView {
+    descriptor: ApiDescriptor,
+    steps: Vec<Step>,
+    rule: Option<MatchedRuleView>,
+    counter: Option<MatchedCounterView>,
+    /// The other ones of several limits.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    beside: Vec<LimitView>,
+    listed: Option<ListEntry>,
+    #[serde(skip)]
+    denies: Option<bool>,
+    #[serde(skip)]
+    is_quota: bool,
+    #[serde(skip)]
+    may_violate_min_interval: bool,
+}
+
+/// A limit and its counter.
+#[derive(Debug, Serialize)]
+struct LimitView {
+    rule: MatchedRuleView,
+    counter: Option<MatchedCounterView>,
+    #[serde(skip)]
+    denies: Option<bool>,
+    #[serde(skip)]
+    is_quota: bool,
+    #[serde(skip)]
+    may_violate_min_interval: bool,
+}
+
+/// A rule and its switch.
+#[derive(Debug, Serialize)]
+struct MatchedRuleView {
+    #[serde(flatten)]
+    rule: MatchedRule,
+    switch: Option<SwitchMode>,
+}
+
+/// A counter, with its state if the store responds.
+#[derive(Debug, Serialize)]
+struct MatchedCounterView {
+    cell: String,
+    tag: String,
+    slot: u16,
+    used: Option<u64>,
+    reserved: Option<u64>,
+    remaining: Option<u64>,
+    would_pass: Option<bool>,
+    reset_after_ms: Option<u64>,
+}
+
+/// State of a counter.
+#[derive(Clone, Copy, Debug)]
+struct CounterState {
+    used: u64,
+    /// Hits that open leases hold, neither used nor remaining.
+    reserved: u64,
+    remaining: u64,
+    /// Whether one hit would pass; unknown with `min_interval`, as a read does not return the time of the last hit.
+    would_pass: Option<bool>,
+    reset_after_ms: u64,
+}
+
+impl CounterState {
+    /// The state that a read returned; `has_min_interval` with `min_interval`.
+    fn new(verdict: Verdict, has_min_interval: bool) -> Self {
+        // A read charges nothing, so it is admitted without room for a hit.
+        let has_room = verdict.admitted && verdict.remaining > 0;
+        let is_known = !has_room || !has_min_interval || verdict.used == 0;
+        Self {
+            used: verdict.used,
+            reserved: verdict.held,
+            remaining: verdict.remaining,
+            would_pass: is_known.then_some(has_room),
+            reset_after_ms: u64::try_from(verdict.reset_after.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+impl DescriptorView {
+    /// Combines the explanation of a descriptor with the readings of its counters: that of the rule, then those of the
+    /// limits beside it.
+    fn new(
+        descriptor: ApiDescriptor,
+        explained: Option<Explained>,
+        reading: CounterReading,
+        beside: impl Iterator<Item = CounterReading>,
+        listed: Option<ListEntry>,
+        lists: &Lists,
+    ) -> Self {
+        let mut view = Self {
+            descriptor,
+            steps: Vec::new(),
+            rule: None,
+            counter: None,
+            beside: Vec::new(),
+            listed,
+            denies: Some(false),
+            is_quota: false,
+            may_violate_min_interval: false,
+        };
+        let Some(explained) = explained else { return view };
+        view.steps = explained.steps;
+        let Some(rule) = explained.rule else { return view };
+        let first = LimitView::new(rule, explained.counter, reading, explained.releases_lease, lists);
+        let beside = explained.extra.into_iter().zip(beside);
+        view.beside = beside
+            .map(|((rule, counter), reading)| LimitView::new(rule, counter, reading, false, lists))
+            .collect();
+        let each = || iter::once(&first).chain(&view.beside);
+        // One limit that denies suffices, whatever is unknown of the others.
+        view.denies = match each().any(|limit| limit.denies == Some(true)) {
+            true => Some(true),
+            false => each().all(|limit| limit.denies.is_some()).then_some(false),
+        };
+        view.may_violate_min_interval =
+            view.denies.is_none() && each().any(|limit| limit.may_violate_min_interval);
+        (view.rule, view.counter, view.is_quota) = (Some(first.rule), first.counter, first.is_quota);
+        view
+    }
+}
+
+impl LimitView {
+    fn new(
+        rule: MatchedRule,
+        counter: Option<MatchedCounter>,
+        reading: CounterReading,
+        releases_lease: bool,
+        lists: &Lists,
+    ) -> Self {
+        let mode_of = |path: &str| lists.mode_of(&rule.domain, path);
+        let switch = mode_of(&rule.path).or_else(|| mode_of(&rule.descriptor));
+        let state = reading.map(|reading| {
+            let state = reading.map(|verdict| CounterState::new(verdict, rule.has_min_interval));
+            state.map(|state| CounterState {
+                would_pass: if releases_lease { Some(true) } else { state.would_pass },
+                ..state
+            })
+        });
+        let denies = denies(&rule, switch, state.as_ref());
+        let state = state.and_then(Result::ok);
+        let counter = counter.map(|counter| MatchedCounterView {
+            cell: counter.cell,
+            tag: counter.tag,
+            slot: counter.slot,
+            used: state.map(|state| state.used),
+            reserved: state.map(|state| state.reserved),
+            remaining: state.map(|state| state.remaining),
+            would_pass: state.and_then(|state| state.would_pass),
+            reset_after_ms: state.map(|state| state.reset_after_ms),
+        });
+        Self {
+            counter,
+            denies,
+            is_quota: rule.is_quota,
+            may_violate_min_interval: denies.is_none() && state.is_some(),
+            rule: MatchedRuleView { rule, switch },
+        }
+    }
+}
+
+fn denies(
+    rule: &MatchedRule,
+    switch: Option<SwitchMode>,
+    state: Option<&Result<CounterState, StoreError>>,
+) -> Option<bool> {
+    // A rule that is off, in shadow mode or without a counter denies nothing.
+    match (switch, state) {
+        (Some(SwitchMode::Off | SwitchMode::Shadow), _) | (_, None) => Some(false),
+        _ if rule.is_shadow => Some(false),
+        (None | Some(SwitchMode::Emergency), Some(Ok(state))) => state.would_pass.map(|passes| !passes),
+        (None | Some(SwitchMode::Emergency), Some(Err(_))) => None,
     }
 }

@@ -1,4 +1,5 @@
-//! Concurrency limits of expensive requests: bodies and responses of megabytes, and loading rules.
+//! Limits of requests: the concurrency of expensive ones, with bodies and responses of megabytes or loads of rules, and the time
+//! of calls to the control store.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -8,8 +9,9 @@ use tokio::{
     task::spawn_blocking,
     time::timeout,
 };
+use tollgate_control::ControlError;
 
-use super::error::ApiError;
+use super::response::ApiError;
 use crate::http::admin::auth::Caller;
 
 /// Maximum number of large responses held at once.
@@ -154,12 +156,37 @@ async fn acquire(semaphore: &Arc<Semaphore>) -> Result<ApiPermit, ApiError> {
     }
 }
 
+/// Timeout of a read from the control store: a page is answered within a second, also during an outage.
+const READ_TIMEOUT: Duration = Duration::from_millis(800);
+
+/// Timeout of a write to it: longer, as its outcome is unknown after a timeout.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Awaits a read from the control store.
+pub(super) async fn read<T>(call: impl Future<Output = Result<T, ControlError>>) -> Result<T, ControlError> {
+    within(READ_TIMEOUT, call).await
+}
+
+/// Awaits a write to the control store.
+pub(super) async fn write<T>(call: impl Future<Output = Result<T, ControlError>>) -> Result<T, ControlError> {
+    within(WRITE_TIMEOUT, call).await
+}
+
+async fn within<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, ControlError>>,
+) -> Result<T, ControlError> {
+    let late = |_| Err(ControlError::Unavailable(format!("no response within {limit:?}")));
+    timeout(limit, call).await.unwrap_or_else(late)
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
 
-    use super::*;
     use crate::http::admin::auth::Role;
+
+    use super::*;
 
     fn viewer(name: &str) -> Caller {
         Caller { name: name.into(), role: Role::Viewer }

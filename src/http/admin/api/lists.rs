@@ -1,21 +1,17 @@
 //! `/lists`: the allow and deny lists.
 
-use std::sync::Arc;
-
-use axum::{Extension, extract::State, http::StatusCode, response::IntoResponse as _};
+use axum::{http::StatusCode, response::IntoResponse as _};
 use serde::Deserialize;
 use serde_json::json;
 use tollgate_control::{AutomaticEntry, AutomaticMode, BanRemoval, List, ListEntry, ListPair, check_entry};
 
 use super::{
-    bans,
-    error::ApiError,
-    extract::{Force, Integer, JsonBody, PathParam, Reason, expires_at, now_ms},
-    guardrails::lists::violations_of,
-    limits::Lane,
-    response::{self, ApiResult},
-    state::Api,
-    timeouts,
+    Api, bans,
+    extract::{JsonBody, PathParam},
+    fields::{Integer, Reason, expires_at, now_ms},
+    guardrails::violations_of_entry,
+    limits::{self, Lane},
+    response::{self, ApiError, ApiResult},
 };
 use crate::http::admin::auth::Caller;
 
@@ -28,7 +24,7 @@ pub(super) struct AddEntryRequest {
     reason: Reason,
     expires_in_s: Option<Integer>,
     #[serde(default)]
-    force: Force,
+    force: bool,
 }
 
 /// Lifetime of an exemption that states none: 7 days.
@@ -42,19 +38,16 @@ pub(super) struct ExemptRequest {
 }
 
 /// Returns the entries of both lists, and the automatic entries.
-pub(super) async fn list(State(api): State<Arc<Api>>) -> ApiResult {
-    let runtime = timeouts::read(api.parts.control.runtime()).await?;
+pub(super) async fn list(api: Api) -> ApiResult {
+    let runtime = limits::read(api.parts.control.runtime()).await?;
     response::json(
         &json!({ "generation": runtime.generation, "entries": runtime.entries, "automatic": runtime.automatic }),
     )
 }
 
 /// Adds an entry.
-pub(super) async fn add(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Caller>,
-    JsonBody(request, _permit): JsonBody<AddEntryRequest>,
-) -> ApiResult {
+pub(super) async fn add(api: Api, caller: Caller, body: JsonBody<AddEntryRequest>) -> ApiResult {
+    let JsonBody(request, _permit) = body;
     let created_at_ms = now_ms();
     let entry = ListEntry {
         id: format!("{:016x}", fastrand::u64(..)),
@@ -67,29 +60,25 @@ pub(super) async fn add(
         expires_at_ms: expires_at(created_at_ms, request.expires_in_s)?,
     };
     let listing = check_entry(&entry).map_err(|error| ApiError::BadRequest(error.to_string()))?;
-    if request.force == Force::Off {
-        let violations = api.limits.scan(Lane::Write, move || violations_of(&listing)).await?;
+    if !request.force {
+        let violations = api.limits.scan(Lane::Write, move || violations_of_entry(&listing)).await?;
         if !violations.is_empty() {
             return Err(ApiError::NeedsForce(violations));
         }
     }
-    timeouts::write(api.parts.control.put_entry(entry.clone())).await?;
+    limits::write(api.parts.control.put_entry(entry.clone())).await?;
     response::created(&entry)
 }
 
 /// Removes an entry; with an automatic one, its ban too.
-pub(super) async fn remove(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Caller>,
-    PathParam(id): PathParam<String>,
-) -> ApiResult {
+pub(super) async fn remove(api: Api, caller: Caller, PathParam(id): PathParam<String>) -> ApiResult {
     let control = &api.parts.control;
-    if timeouts::write(control.remove_entry(&id, &caller.name)).await? {
+    if limits::write(control.remove_entry(&id, &caller.name)).await? {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    if let Some(entry) = timeouts::read(control.automatic(&id)).await? {
+    if let Some(entry) = limits::read(control.automatic(&id)).await? {
         end_ban_of(&api, &caller, &entry).await?;
-        if timeouts::write(control.lift_automatic(&entry, &caller.name)).await? {
+        if limits::write(control.lift_automatic(&entry, &caller.name)).await? {
             return Ok(StatusCode::NO_CONTENT.into_response());
         }
     }
@@ -97,7 +86,7 @@ pub(super) async fn remove(
 }
 
 /// Ends the ban for which a client was listed, which would deny it still.
-async fn end_ban_of(api: &Arc<Api>, caller: &Caller, entry: &AutomaticEntry) -> Result<(), ApiError> {
+async fn end_ban_of(api: &Api, caller: &Caller, entry: &AutomaticEntry) -> Result<(), ApiError> {
     match entry.mode {
         AutomaticMode::Enforce => bans::end(api, caller, &entry.ban(), BanRemoval::Forgive).await,
         AutomaticMode::Exempt => Ok(()),
@@ -106,8 +95,8 @@ async fn end_ban_of(api: &Arc<Api>, caller: &Caller, entry: &AutomaticEntry) -> 
 
 /// Removes an automatic entry with its ban, and exempts the client from another entry for some time.
 pub(super) async fn exempt(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Caller>,
+    api: Api,
+    caller: Caller,
     PathParam(id): PathParam<String>,
     JsonBody(request, _permit): JsonBody<ExemptRequest>,
 ) -> ApiResult {
@@ -115,8 +104,8 @@ pub(super) async fn exempt(
     let end = expires_at(now_ms(), lifetime)?.unwrap_or_default();
     let control = &api.parts.control;
     let unknown = || ApiError::NotFound("no automatic entry has this id".to_owned());
-    let entry = timeouts::read(control.automatic(&id)).await?.ok_or_else(unknown)?;
+    let entry = limits::read(control.automatic(&id)).await?.ok_or_else(unknown)?;
     end_ban_of(&api, &caller, &entry).await?;
     let exempted = control.exempt_automatic(entry, &caller.name, &request.reason.0, end);
-    response::json(&timeouts::write(exempted).await?.ok_or_else(unknown)?)
+    response::json(&limits::write(exempted).await?.ok_or_else(unknown)?)
 }

@@ -1,44 +1,222 @@
 //! The admin API: REST and JSON under `/api/v1`, described by `openapi.json`.
 //!
-//! - `routes` is the table of paths, with the role that each requires.
-//! - `extract` has the extractors of requests, `response` and `error` the forms of responses.
-//! - `origin_check` refuses requests that a web page of another origin makes an operator's browser send.
-//! - `limits` bounds expensive work: it runs on blocking threads, a few tasks at a time. `timeouts` bounds calls to the
-//!   control store.
+//! - This file has the table of paths, with the role that each requires.
+//! - `extract` has the extractors of requests, `fields` their field types, `response` the forms of responses and errors.
+//! - `limits` bounds expensive work, which runs on blocking threads, a few tasks at a time, and calls to the control store.
 //! - Each other file serves one resource.
 
 mod bans;
 pub(crate) mod counters;
 pub(crate) mod diff;
-mod draft;
 mod dry_run;
-mod dry_run_view;
-mod error;
 mod extract;
+mod fields;
 mod files;
 mod guardrails;
 mod limits;
 mod lists;
-mod logs;
-mod me;
-mod origin_check;
 mod overrides;
-mod regions;
 mod response;
-mod rollouts;
-mod routes;
 mod rules;
-mod state;
 mod status;
 mod switches;
-pub(crate) mod talkers;
-mod timeouts;
-mod validate;
+pub(crate) mod traffic;
 mod versions;
+#[cfg(test)]
+mod tests;
 
-pub use self::state::{ApiParts, StoreInfo};
-pub(super) use self::{
-    error::ApiError,
-    origin_check::refuse_other_origins,
-    routes::{openapi, routes},
+use std::{convert::Infallible, ops::Deref, path::PathBuf, sync::Arc};
+
+use axum::{
+    Router,
+    extract::{FromRequestParts, Request},
+    http::{header::CONTENT_TYPE, request::Parts},
+    middleware::{Next, from_fn, from_fn_with_state},
+    response::{IntoResponse, Response},
+    routing::{MethodRouter, delete, get, post, put},
 };
+use tollgate_control::{Control, ControlError, RulesStatus};
+use tollgate_limiter::{ActiveRules, CounterInspector, Replicas};
+use tollgate_rules::config::Options;
+use tollgate_store::MemoryStore;
+
+use self::{extract::WriteRequest, fields::now_ms, limits::ApiLimits};
+use super::auth::{self, Authenticator, Caller, Role};
+use crate::{
+    fleet::FleetView, readiness::Readiness, regions::Regions, rollouts::RolloutView, service::RequestBounds,
+};
+
+pub(super) use self::response::ApiError;
+
+type Route = MethodRouter<Api>;
+
+/// Routes that change nothing.
+fn viewer_routes() -> [(&'static str, Route); 21] {
+    [
+        ("/me", get(status::me)),
+        ("/status", get(status::status)),
+        ("/rules", get(rules::list)),
+        ("/history", get(traffic::history)),
+        ("/top", get(traffic::top)),
+        ("/versions", get(versions::list)),
+        ("/versions/{number}", get(versions::show)),
+        ("/versions/{number}/diff", get(diff::versions)),
+        ("/diff", post(diff::draft)),
+        ("/validate", post(versions::validate)),
+        ("/try", post(dry_run::run)),
+        ("/usage", get(counters::usage)),
+        ("/lists", get(lists::list)),
+        ("/bans", get(bans::list)),
+        ("/candidates", get(traffic::candidates)),
+        ("/recommendations", get(traffic::recommendations)),
+        ("/switches", get(switches::list)),
+        ("/overrides", get(overrides::list)),
+        ("/audit", get(status::audit)),
+        ("/events", get(status::events)),
+        ("/regions", get(status::regions)),
+    ]
+}
+
+/// Routes that change something.
+fn operator_routes() -> [(&'static str, Route); 12] {
+    [
+        ("/versions", post(versions::apply)),
+        ("/versions/{number}/rollback", post(versions::rollback)),
+        ("/counters/reset", post(counters::reset)),
+        ("/counters/refund", post(counters::refund)),
+        ("/lists", post(lists::add)),
+        ("/lists/{id}", delete(lists::remove)),
+        ("/automatic/{id}/exempt", post(lists::exempt)),
+        ("/bans/{id}", delete(bans::remove)),
+        ("/switches", put(switches::set).delete(switches::remove)),
+        ("/overrides", put(overrides::set)),
+        ("/overrides/batch", post(overrides::set_many)),
+        ("/overrides/{id}", delete(overrides::remove)),
+    ]
+}
+
+/// Every path below `/api/v1`, for authenticated callers.
+pub(super) fn routes(parts: ApiParts, authenticator: Authenticator) -> Router {
+    let is_token_required = authenticator.tokens.is_some();
+    let started_at_ms = now_ms();
+    let api =
+        Api(Arc::new(ApiState { parts, limits: ApiLimits::default(), started_at_ms, is_token_required }));
+    let mut router: Router<Api> = Router::new();
+    for (path, route) in viewer_routes() {
+        router = router.route(path, route);
+    }
+    for (path, route) in operator_routes() {
+        router = router.route(path, route.route_layer(from_fn(require_operator)));
+    }
+    router
+        .fallback(async || ApiError::NotFound("unknown path".to_owned()))
+        .method_not_allowed_fallback(async || ApiError::Method)
+        .layer(from_fn_with_state(authenticator, auth::refuse_other_origins))
+        .with_state(api)
+}
+
+/// Serves the OpenAPI document.
+pub(super) async fn openapi() -> impl IntoResponse {
+    ([(CONTENT_TYPE, "application/json")], include_str!("openapi.json"))
+}
+
+async fn require_operator(mut request: Request, next: Next) -> Response {
+    request.extensions_mut().insert(WriteRequest);
+    let role = request.extensions().get::<Caller>().map(|caller| caller.role);
+    match role.is_some_and(|role| role >= Role::Operator) {
+        true => next.run(request).await,
+        false => ApiError::Forbidden("insufficient role; expected operator".to_owned()).into_response(),
+    }
+}
+
+/// Dependencies of the API.
+#[derive(Debug)]
+pub struct ApiParts {
+    /// Stored versions, lists, switches and the audit log.
+    pub control: Control,
+    /// Source and version of the active rules.
+    pub status: RulesStatus,
+    /// Active rules and overrides.
+    pub rules: Arc<ActiveRules>,
+    /// Options for loading rules.
+    pub options: Options,
+    /// Bounds of the descriptors of a request.
+    pub bounds: RequestBounds,
+    /// Directory of rules that have no versions.
+    pub directory: PathBuf,
+    /// Phase of the process.
+    pub readiness: Readiness,
+    /// Counters, on the runtime that serves the API.
+    pub counters: CounterInspector,
+    /// Traffic of all instances.
+    pub(crate) fleet: FleetView,
+    /// Comparisons with candidates.
+    pub(crate) rollouts: RolloutView,
+    /// Description of the counters' store.
+    pub store: StoreInfo,
+    /// The regions, with a region table.
+    pub regions: Option<Regions>,
+}
+
+/// Description of the counters' store.
+#[derive(Clone, Debug)]
+pub struct StoreInfo {
+    /// `memory` or `redis`.
+    pub kind: &'static str,
+    /// Its address, without secrets.
+    pub address: String,
+    /// The counters of this process.
+    pub memory: MemoryStore,
+    /// The number of instances that share the limits, where there can be more than one.
+    pub replicas: Option<Replicas>,
+}
+
+/// Dependencies of the API, and its own state.
+#[derive(Debug)]
+struct ApiState {
+    parts: ApiParts,
+    limits: ApiLimits,
+    started_at_ms: u64,
+    /// Whether callers need a token.
+    is_token_required: bool,
+}
+
+/// State of the API, an argument of handlers; clones share it.
+#[derive(Clone, Debug)]
+struct Api(Arc<ApiState>);
+
+impl Deref for Api {
+    type Target = ApiState;
+
+    fn deref(&self) -> &ApiState {
+        &self.0
+    }
+}
+
+impl FromRequestParts<Self> for Api {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(_: &mut Parts, api: &Self) -> Result<Self, Infallible> {
+        Ok(api.clone())
+    }
+}
+
+impl Api {
+    /// Whether the rules have versions.
+    fn has_versions(&self) -> bool {
+        self.parts.status.now().source.has_versions()
+    }
+
+    /// Whether versions of the rules are made through this API.
+    fn is_editable(&self) -> bool {
+        self.require_editable().is_ok()
+    }
+
+    /// Returns an error if the rules can't be edited.
+    fn require_editable(&self) -> Result<(), ApiError> {
+        match self.has_versions() {
+            true => Ok(self.parts.control.require_writable()?),
+            false => Err(ControlError::ReadOnly.into()),
+        }
+    }
+}

@@ -5,20 +5,19 @@ use std::{
     sync::Arc,
 };
 
-use axum::{Extension, extract::State, http::StatusCode, response::IntoResponse as _};
+use axum::{http::StatusCode, response::IntoResponse as _};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tollgate_control::{OverrideEntry, Pair};
 use tollgate_rules::{Overridden, RuleOverrides};
 
 use super::{
-    error::ApiError,
-    extract::{Force, Integer, JsonBody, PathParam, QueryParams, Reason, expires_at, now_ms, page_size},
-    guardrails::overrides::violations_of,
-    limits::Lane,
-    response::{self, ApiResult},
-    state::Api,
-    timeouts,
+    Api,
+    extract::{JsonBody, PathParam, QueryParams, page_size},
+    fields::{Integer, Reason, expires_at, now_ms},
+    guardrails::violations_of_overrides,
+    limits::{self, Lane},
+    response::{self, ApiError, ApiResult},
 };
 use crate::http::admin::auth::Caller;
 
@@ -53,15 +52,11 @@ struct StatedOverride {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SetOverrideRequest {
-    domain: String,
-    rule: String,
-    #[serde(default)]
-    key: Vec<Pair>,
-    rate_limit: Map<String, Value>,
-    expires_in_s: Option<Integer>,
+    #[serde(flatten)]
+    stated: StatedOverride,
     reason: Reason,
     #[serde(default)]
-    force: Force,
+    force: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -70,7 +65,7 @@ pub(super) struct SetOverridesRequest {
     overrides: Vec<StatedOverride>,
     reason: Reason,
     #[serde(default)]
-    force: Force,
+    force: bool,
 }
 
 /// An override, and whether it has an effect.
@@ -83,14 +78,11 @@ struct OverrideView {
 }
 
 /// Lists overrides, in the order of their identifiers.
-pub(super) async fn list(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Caller>,
-    QueryParams(query): QueryParams<OverridesQuery>,
-) -> ApiResult {
+pub(super) async fn list(api: Api, caller: Caller, query: QueryParams<OverridesQuery>) -> ApiResult {
+    let QueryParams(query) = query;
     let limit = page_size(query.limit, DEFAULT_OVERRIDES, MAX_OVERRIDES)?;
     let permit = api.limits.large_response().await?;
-    let shared = Arc::clone(&api);
+    let shared = api.clone();
     let text = api.limits.scan(Lane::Read(&caller), move || {
         let OverridesQuery { domain, rule, after, limit: _ } = query;
         let control = &shared.parts.control;
@@ -119,23 +111,16 @@ pub(super) async fn list(
 }
 
 /// Sets the override of a rule or of a key.
-pub(super) async fn set(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Caller>,
-    JsonBody(request, _permit): JsonBody<SetOverrideRequest>,
-) -> ApiResult {
-    let SetOverrideRequest { domain, rule, key, rate_limit, expires_in_s, reason, force } = request;
-    let stated = StatedOverride { domain, rule, key, rate_limit, expires_in_s };
+pub(super) async fn set(api: Api, caller: Caller, body: JsonBody<SetOverrideRequest>) -> ApiResult {
+    let JsonBody(request, _permit) = body;
+    let SetOverrideRequest { stated, reason, force } = request;
     let entries = put(&api, &caller, vec![stated], reason, force).await?;
     response::json(&entries.first())
 }
 
 /// Sets many overrides.
-pub(super) async fn set_many(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Caller>,
-    JsonBody(request, _permit): JsonBody<SetOverridesRequest>,
-) -> ApiResult {
+pub(super) async fn set_many(api: Api, caller: Caller, body: JsonBody<SetOverridesRequest>) -> ApiResult {
+    let JsonBody(request, _permit) = body;
     let SetOverridesRequest { overrides, reason, force } = request;
     if overrides.is_empty() || overrides.len() > MAX_BATCH {
         return Err(ApiError::BadRequest(format!("overrides: expected 1 to {MAX_BATCH}")));
@@ -145,12 +130,8 @@ pub(super) async fn set_many(
 }
 
 /// Removes an override.
-pub(super) async fn remove(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Caller>,
-    PathParam(id): PathParam<String>,
-) -> ApiResult {
-    match timeouts::write(api.parts.control.remove_override(&id, &caller.name)).await? {
+pub(super) async fn remove(api: Api, caller: Caller, PathParam(id): PathParam<String>) -> ApiResult {
+    match limits::write(api.parts.control.remove_override(&id, &caller.name)).await? {
         true => Ok(StatusCode::NO_CONTENT.into_response()),
         false => Err(ApiError::NotFound("no override has this id".to_owned())),
     }
@@ -158,11 +139,11 @@ pub(super) async fn remove(
 
 /// Validates overrides and puts them.
 async fn put(
-    api: &Arc<Api>,
+    api: &Api,
     caller: &Caller,
     stated: Vec<StatedOverride>,
     reason: Reason,
-    force: Force,
+    force: bool,
 ) -> Result<Vec<OverrideEntry>, ApiError> {
     let created_at_ms = now_ms();
     let entry = |stated: StatedOverride| {
@@ -180,14 +161,14 @@ async fn put(
         Ok(entry.identified())
     };
     let entries: Vec<_> = stated.into_iter().map(entry).collect::<Result<_, ApiError>>()?;
-    let (shared, checked) = (Arc::clone(api), entries.clone());
+    let (shared, checked) = (api.clone(), entries.clone());
     api.limits.scan(Lane::Write, move || check(&shared, &checked, force)).await??;
-    timeouts::write(api.parts.control.put_overrides(entries.clone())).await?;
+    limits::write(api.parts.control.put_overrides(entries.clone())).await?;
     Ok(entries)
 }
 
 /// Checks that each override has an effect on the active rules, and that none violates a guardrail.
-fn check(api: &Api, entries: &[OverrideEntry], force: Force) -> Result<(), ApiError> {
+fn check(api: &Api, entries: &[OverrideEntry], force: bool) -> Result<(), ApiError> {
     let rejected = |entry: &OverrideEntry, reason: &str| {
         let reason = match entries.len() {
             1 => reason.to_owned(),
@@ -220,8 +201,8 @@ fn check(api: &Api, entries: &[OverrideEntry], force: Force) -> Result<(), ApiEr
         let entry = entries.iter().find(|entry| entry.id == id);
         return Err(entry.map_or(ApiError::Internal, |entry| rejected(entry, &first.reason)));
     }
-    match violations_of(&rules, &overridden, &overrides, now_ms()) {
-        violations if force == Force::On || violations.is_empty() => Ok(()),
+    match violations_of_overrides(&rules, &overridden, &overrides, now_ms()) {
+        violations if force || violations.is_empty() => Ok(()),
         violations => Err(ApiError::NeedsForce(violations)),
     }
 }

@@ -1,8 +1,5 @@
 //! `GET /rules`: the active rules and their hit counts on this instance.
 
-use std::sync::Arc;
-
-use axum::{Extension, extract::State};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tollgate_core::shedding::{GateCounts, Priority, SheddingGate, SheddingState};
@@ -10,13 +7,14 @@ use tollgate_limiter::{
     explain::limit_text,
     metrics::{self, RuleTotal, RuleTotals},
 };
-use tollgate_rules::{Domain, Limit, Lists, Overridden, Rule, Rules, SwitchMode};
+use tollgate_rules::{Domain, Limit, Lists, Overridden, Rule, SwitchMode};
 
 use super::{
-    extract::{QueryParams, now_ms, page_size},
+    Api,
+    extract::{QueryParams, page_size},
+    fields::now_ms,
     limits::Lane,
     response::{self, ApiResult},
-    state::Api,
 };
 use crate::http::admin::auth::Caller;
 
@@ -110,78 +108,72 @@ impl SheddingView {
 }
 
 /// Lists the active rules, sorted by domain and path.
-pub(super) async fn list(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Caller>,
-    QueryParams(query): QueryParams<RulesQuery>,
-) -> ApiResult {
+pub(super) async fn list(api: Api, caller: Caller, QueryParams(query): QueryParams<RulesQuery>) -> ApiResult {
     let limit = page_size(query.limit, DEFAULT_RULES, MAX_RULES)?;
     let permit = api.limits.large_response().await?;
     let (rules, lists) = (api.parts.rules.load_overridden(), api.parts.rules.lists());
     let text = api.limits.scan(Lane::Read(&caller), move || {
-        let views = rules
-            .map(|(rules, overridden)| views(&rules, (&lists, &overridden), query.domain.as_deref(), limit));
-        let (rules, is_truncated) = views.unwrap_or_default();
+        let (rules, overridden) = rules.unwrap_or_default();
+        let all =
+            rules.domains().filter(|found| query.domain.as_ref().is_none_or(|name| *found.name == **name));
+        let mut found: Vec<RuleOfDomain<'_>> = all
+            .flat_map(|domain| {
+                domain.root.rules().map(move |rule| RuleOfDomain { domain, path: rule.path(), rule })
+            })
+            .collect();
+        found.sort_by(|a, b| (&a.domain.name, &a.path).cmp(&(&b.domain.name, &b.path)));
+        let is_truncated = found.len() > limit;
+        let totals = metrics::rule_totals();
+        let found = found.into_iter().take(limit);
+        let rules: Vec<_> = found.map(|rule| rule.view(&lists, &overridden, &totals)).collect();
         response::to_vec(&json!({ "rules": rules, "is_truncated": is_truncated }))
     });
     Ok(response::large(text.await??, permit))
 }
 
-/// The first `max` rules by domain and path, and whether there are more.
-fn views(
-    rules: &Rules,
-    lists: (&Lists, &Overridden),
-    domain: Option<&str>,
-    max: usize,
-) -> (Vec<RuleView>, bool) {
-    let domains = rules.domains().filter(|found| domain.is_none_or(|name| *found.name == *name));
-    let mut found: Vec<(&Domain, String, &Rule)> = domains
-        .flat_map(|domain| domain.root.rules().map(move |rule| (domain, rule.path(), &**rule)))
-        .collect();
-    found.sort_by(|(a, path_of_a, _), (b, path_of_b, _)| (&a.name, path_of_a).cmp(&(&b.name, path_of_b)));
-    let is_truncated = found.len() > max;
-    let totals = metrics::rule_totals();
-    let views = found.into_iter().take(max).map(|rule| view(rule, lists, &totals)).collect();
-    (views, is_truncated)
+/// An active rule with its domain and path.
+struct RuleOfDomain<'r> {
+    domain: &'r Domain,
+    path: String,
+    rule: &'r Rule,
 }
 
-fn view(
-    (domain, path, rule): (&Domain, String, &Rule),
-    (lists, overridden): (&Lists, &Overridden),
-    totals: &RuleTotals,
-) -> RuleView {
-    let (file, line) = &rule.origin;
-    let quota = match rule.limit {
-        Limit::Unlimited => None,
-        Limit::Quota { quota, .. } => Some(quota),
-    };
-    let RuleTotal { hits, within, near, over, shadow, degraded } = totals.of(&domain.name, &path);
-    RuleView {
-        name: rule.name.to_string(),
-        limit: limit_text(domain, rule),
-        requests_per_unit: quota.map(|quota| quota.limit),
-        unit: quota.map(|quota| quota.window.unit().name()),
-        unit_multiplier: quota.map(|quota| quota.window.multiplier().get()),
-        algorithm: rule.algorithm().map(|algorithm| algorithm.name()),
-        shadow_mode: rule.shadow_mode,
-        quota_mode: rule.quota_mode,
-        switch: lists.mode_of(&domain.name, &path),
-        by_override: overridden.whole(rule, now_ms()).map(|(stated, decider)| WholeOverrideView {
-            id: stated.id.to_string(),
-            limit: limit_text(domain, decider),
-            expires_at_ms: stated.ends_at_ms,
-        }),
-        key_overrides: overridden.keys_of(rule),
-        file: file.to_string(),
-        line: *line,
-        hits,
-        within,
-        near,
-        over,
-        shadow,
-        degraded,
-        shedding: rule.shedding.as_ref().map(|shedding| SheddingView::new(shedding.gate())),
-        domain: domain.name.to_string(),
-        rule: path,
+impl RuleOfDomain<'_> {
+    fn view(self, lists: &Lists, overridden: &Overridden, totals: &RuleTotals) -> RuleView {
+        let Self { domain, path, rule } = self;
+        let (file, line) = &rule.origin;
+        let quota = match rule.limit {
+            Limit::Unlimited => None,
+            Limit::Quota { quota, .. } => Some(quota),
+        };
+        let RuleTotal { hits, within, near, over, shadow, degraded } = totals.of(&domain.name, &path);
+        RuleView {
+            name: rule.name.to_string(),
+            limit: limit_text(domain, rule),
+            requests_per_unit: quota.map(|quota| quota.limit),
+            unit: quota.map(|quota| quota.window.unit().name()),
+            unit_multiplier: quota.map(|quota| quota.window.multiplier().get()),
+            algorithm: rule.algorithm().map(|algorithm| algorithm.name()),
+            shadow_mode: rule.shadow_mode,
+            quota_mode: rule.quota_mode,
+            switch: lists.mode_of(&domain.name, &path),
+            by_override: overridden.whole(rule, now_ms()).map(|(stated, decider)| WholeOverrideView {
+                id: stated.id.to_string(),
+                limit: limit_text(domain, decider),
+                expires_at_ms: stated.ends_at_ms,
+            }),
+            key_overrides: overridden.keys_of(rule),
+            file: file.to_string(),
+            line: *line,
+            hits,
+            within,
+            near,
+            over,
+            shadow,
+            degraded,
+            shedding: rule.shedding.as_ref().map(|shedding| SheddingView::new(shedding.gate())),
+            domain: domain.name.to_string(),
+            rule: path,
+        }
     }
 }

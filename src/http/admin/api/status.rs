@@ -1,21 +1,19 @@
-//! `GET /status`: this instance, its rules and store, and the other instances.
+//! What an instance shows of itself and of others: `GET /status`, `/me`, `/regions`, and the logs `/audit` and `/events`.
 
-use std::sync::Arc;
-
-use axum::extract::State;
 use serde_json::{Value, json};
 use tollgate_store::redis::metrics::{self, CommandSlots};
 
 use super::{
+    Api,
+    extract::{LogQuery, QueryParams},
+    limits,
     response::{self, ApiResult},
-    state::Api,
-    timeouts,
 };
-use crate::readiness::Phase;
+use crate::{http::admin::auth::Caller, readiness::Phase};
 
 /// Returns the status of this instance, and of the others if the control store responds.
-pub(super) async fn show(State(api): State<Arc<Api>>) -> ApiResult {
-    let (instances, problem) = match timeouts::read(api.parts.control.instances()).await {
+pub(super) async fn status(api: Api) -> ApiResult {
+    let (instances, problem) = match limits::read(api.parts.control.instances()).await {
         Ok(instances) => (instances, None),
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
@@ -58,4 +56,39 @@ fn store(api: &Api) -> Value {
         "replicas": facts.replicas.as_ref().map_or(1, |replicas| replicas.known().get()),
         "counters": facts.memory.occupancy().counters,
     })
+}
+
+/// Returns the caller's name and role.
+pub(super) async fn me(api: Api, caller: Caller) -> ApiResult {
+    response::json(&json!({
+        "name": caller.name,
+        "role": caller.role,
+        "is_token_required": api.is_token_required,
+    }))
+}
+
+/// Returns the regions, without a region table none, and the state of copied rules.
+pub(super) async fn regions(api: Api) -> ApiResult {
+    let view = api.parts.regions.as_ref().map(|regions| regions.view());
+    let mut body = match view.map(serde_json::to_value) {
+        Some(Ok(Value::Object(view))) => view,
+        _ => serde_json::Map::from_iter([
+            ("region".to_owned(), Value::Null),
+            ("regions".to_owned(), json!([])),
+        ]),
+    };
+    body.insert("rules".to_owned(), json!(api.parts.status.now().copy));
+    response::json(&Value::Object(body))
+}
+
+/// Lists the latest changes.
+pub(super) async fn audit(api: Api, QueryParams(query): QueryParams<LogQuery>) -> ApiResult {
+    let entries = api.parts.control.audit(query.before.as_deref(), query.limit()?);
+    response::json(&json!({ "entries": limits::read(entries).await? }))
+}
+
+/// Lists the latest events of all instances.
+pub(super) async fn events(api: Api, QueryParams(query): QueryParams<LogQuery>) -> ApiResult {
+    let events = api.parts.control.events(query.before.as_deref(), query.limit()?);
+    response::json(&json!({ "events": limits::read(events).await? }))
 }

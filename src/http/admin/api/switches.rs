@@ -1,21 +1,18 @@
 //! `/switches`: single rules that are turned off or put in shadow mode, for all keys or all but a share of them, and emergencies, in which instances decide alone.
 
-use std::sync::Arc;
-
-use axum::{Extension, extract::State, http::StatusCode, response::IntoResponse as _};
+use axum::{http::StatusCode, response::IntoResponse as _};
 use serde::Deserialize;
 use serde_json::json;
-use tollgate_control::{Ramp, Switch, SwitchMode, check_switch, ramp::share_as_percent};
+use tollgate_control::{Ramp, RampPlan, Switch, SwitchMode, check_switch, ramp::share_as_percent};
 use tollgate_core::EnforcedShare;
 use tollgate_rules::{ALL_NAMES, Rule};
 
 use super::{
-    error::ApiError,
-    extract::{Integer, JsonBody, QueryParams, Reason, expires_at, now_ms},
-    limits::Lane,
-    response::{self, ApiResult},
-    state::Api,
-    timeouts,
+    Api,
+    extract::{JsonBody, QueryParams},
+    fields::{Integer, Reason, expires_at, now_ms},
+    limits::{self, Lane},
+    response::{self, ApiError, ApiResult},
 };
 use crate::http::admin::auth::Caller;
 
@@ -53,10 +50,14 @@ impl RampRequest {
             share.map_err(|error| ApiError::BadRequest(format!("{percent} is not a share; {error}")))
         };
         let steps: Vec<_> = self.steps.into_iter().map(share).collect::<Result<_, _>>()?;
-        let count = u64::try_from(steps.len()).unwrap_or(u64::MAX);
-        let step_ms = self.over_s.0.saturating_mul(1_000).checked_div(count).unwrap_or_default();
-        let min_hits = self.min_hits.map_or(DEFAULT_MIN_HITS, |hits| hits.0.max(1));
-        Ok(Ramp::begin(steps, step_ms, share(self.max_denied_percent)?, (min_hits, back_to), now_ms))
+        let plan = RampPlan {
+            step_ms: self.over_s.0.saturating_mul(1_000).checked_div(steps.len() as u64).unwrap_or_default(),
+            steps,
+            max_denied_percent: share(self.max_denied_percent)?,
+            min_hits: self.min_hits.map_or(DEFAULT_MIN_HITS, |hits| hits.0.max(1)),
+            back_to_percent: back_to,
+        };
+        Ok(Ramp::begin(plan, now_ms))
     }
 }
 
@@ -68,17 +69,14 @@ pub(super) struct SwitchQuery {
 }
 
 /// Returns every switch that is set.
-pub(super) async fn list(State(api): State<Arc<Api>>) -> ApiResult {
-    let runtime = timeouts::read(api.parts.control.runtime()).await?;
+pub(super) async fn list(api: Api) -> ApiResult {
+    let runtime = limits::read(api.parts.control.runtime()).await?;
     response::json(&json!({ "generation": runtime.generation, "switches": runtime.switches }))
 }
 
 /// Sets the switch of a rule.
-pub(super) async fn set(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Caller>,
-    JsonBody(request, _permit): JsonBody<SetSwitchRequest>,
-) -> ApiResult {
+pub(super) async fn set(api: Api, caller: Caller, body: JsonBody<SetSwitchRequest>) -> ApiResult {
+    let JsonBody(request, _permit) = body;
     let created_at_ms = now_ms();
     let ramp = match request.ramp {
         Some(ramp) => {
@@ -108,18 +106,15 @@ pub(super) async fn set(
     if !is_emergency && !has_rule(&api, &switch.domain, &switch.rule).await? {
         return Err(ApiError::NotFound("no active rule of this domain has this path".to_owned()));
     }
-    timeouts::write(api.parts.control.put_switch(switch.clone())).await?;
+    limits::write(api.parts.control.put_switch(switch.clone())).await?;
     response::json(&switch)
 }
 
 /// Removes the switch of a rule.
-pub(super) async fn remove(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Caller>,
-    QueryParams(query): QueryParams<SwitchQuery>,
-) -> ApiResult {
+pub(super) async fn remove(api: Api, caller: Caller, query: QueryParams<SwitchQuery>) -> ApiResult {
+    let QueryParams(query) = query;
     let removed = api.parts.control.remove_switch(&query.domain, &query.rule, &caller.name);
-    match timeouts::write(removed).await? {
+    match limits::write(removed).await? {
         true => Ok(StatusCode::NO_CONTENT.into_response()),
         false => Err(ApiError::NotFound("the rule has no switch".to_owned())),
     }

@@ -2,21 +2,18 @@
 
 use std::sync::Arc;
 
-use axum::{Extension, extract::State};
 use serde::Deserialize;
 use serde_json::json;
 use tollgate_control::{ControlError, Draft, Files, Version, bounds::check_files};
 
 use super::{
-    draft::{self, DraftFiles},
-    error::ApiError,
-    extract::{Force, Integer, JsonBody, PathParam, QueryParams, VersionSelector, page_size},
-    files::{self, RuleFiles},
+    Api,
+    extract::{JsonBody, PathParam, QueryParams, VersionSelector, page_size},
+    fields::Integer,
+    files::{self, DraftFiles, RuleFiles},
     guardrails::{self, Traffic},
-    limits::Lane,
-    response::{self, ApiResult},
-    state::Api,
-    timeouts,
+    limits::{self, Lane},
+    response::{self, ApiError, ApiResult, Invalid, ProblemView},
 };
 use crate::http::admin::auth::Caller;
 
@@ -42,7 +39,7 @@ pub(super) struct ApplyRequest {
     files: DraftFiles,
     comment: String,
     #[serde(default)]
-    force: Force,
+    force: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -52,27 +49,21 @@ pub(super) struct RollbackRequest {
     #[serde(default)]
     comment: String,
     #[serde(default)]
-    force: Force,
+    force: bool,
 }
 
 /// Lists the latest versions.
-pub(super) async fn list(
-    State(api): State<Arc<Api>>,
-    QueryParams(query): QueryParams<VersionsQuery>,
-) -> ApiResult {
+pub(super) async fn list(api: Api, QueryParams(query): QueryParams<VersionsQuery>) -> ApiResult {
     let limit = page_size(query.limit, DEFAULT_VERSIONS, MAX_VERSIONS)?;
     let control = &api.parts.control;
     let read = async { Ok((control.current().await?, control.versions(query.before, limit).await?)) };
-    let (current, versions) = timeouts::read(read).await?;
+    let (current, versions) = limits::read(read).await?;
     response::json(&json!({ "current": current, "versions": versions }))
 }
 
 /// Returns one version with its files.
-pub(super) async fn show(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Caller>,
-    PathParam(selector): PathParam<VersionSelector>,
-) -> ApiResult {
+pub(super) async fn show(api: Api, caller: Caller, selector: PathParam<VersionSelector>) -> ApiResult {
+    let PathParam(selector) = selector;
     let permit = api.limits.large_response().await?;
     let lane = Lane::Read(&caller);
     let RuleFiles { version, files } = files::read(&api, lane, selector).await?;
@@ -82,11 +73,8 @@ pub(super) async fn show(
 }
 
 /// Makes a version of files, and makes it current.
-pub(super) async fn apply(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Caller>,
-    JsonBody(request, _permit): JsonBody<ApplyRequest>,
-) -> ApiResult {
+pub(super) async fn apply(api: Api, caller: Caller, body: JsonBody<ApplyRequest>) -> ApiResult {
+    let JsonBody(request, _permit) = body;
     api.require_editable()?;
     let files = Arc::new(request.files.0);
     check(&api, &files, request.force).await?;
@@ -97,13 +85,13 @@ pub(super) async fn apply(
         author: caller.name.to_string(),
         comment: request.comment,
     };
-    created(&timeouts::write(api.parts.control.apply(draft)).await?)
+    created(&limits::write(api.parts.control.apply(draft)).await?)
 }
 
 /// Makes the files of an earlier version current again.
 pub(super) async fn rollback(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Caller>,
+    api: Api,
+    caller: Caller,
     PathParam(number): PathParam<u64>,
     JsonBody(request, _permit): JsonBody<RollbackRequest>,
 ) -> ApiResult {
@@ -114,7 +102,7 @@ pub(super) async fn rollback(
         check(&api, &files, request.force).await?;
         let based_on = match request.based_on {
             Some(Integer(number)) => Some(number),
-            None => timeouts::read(api.parts.control.current()).await?,
+            None => limits::read(api.parts.control.current()).await?,
         };
         let draft = Draft {
             files: Files::clone(&files),
@@ -123,8 +111,8 @@ pub(super) async fn rollback(
             author: caller.name.to_string(),
             comment: request.comment.clone(),
         };
-        attempts = attempts.saturating_sub(1);
-        match timeouts::write(api.parts.control.apply(draft)).await {
+        attempts -= 1;
+        match limits::write(api.parts.control.apply(draft)).await {
             Err(ControlError::Stale { .. }) if attempts > 0 => {}
             applied => return created(&applied?),
         }
@@ -136,17 +124,15 @@ fn created(version: &Version) -> ApiResult {
 }
 
 /// Checks that files may become current: they are valid, and pass the guardrails.
-async fn check(api: &Api, files: &Arc<Files>, force: Force) -> Result<(), ApiError> {
+async fn check(api: &Api, files: &Arc<Files>, force: bool) -> Result<(), ApiError> {
     let (options, files) = (api.parts.options, Arc::clone(files));
     let compared = match force {
-        Force::On => None,
-        Force::Off => {
-            Some((files::current_rules(api, Lane::Write).await?, Traffic::of_all_instances(api).await?))
-        }
+        true => None,
+        false => Some((files::current_rules(api, Lane::Write).await?, Traffic::of_all_instances(api).await?)),
     };
     let checked = api.limits.load(Lane::Write, move || {
         check_files(&files)?;
-        let loaded = draft::load_valid(&files, options)?;
+        let loaded = files::load_valid(&files, options)?;
         let violations = compared
             .map(|(current, traffic)| guardrails::violations(current.as_deref(), &loaded.rules, &traffic));
         match violations.unwrap_or_default() {
@@ -155,4 +141,44 @@ async fn check(api: &Api, files: &Arc<Files>, force: Force) -> Result<(), ApiErr
         }
     });
     checked.await?
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ValidateRequest {
+    files: DraftFiles,
+}
+
+/// Returns the report of `tollgate check` and the guardrails that applying these files would violate.
+pub(super) async fn validate(api: Api, caller: Caller, body: JsonBody<ValidateRequest>) -> ApiResult {
+    let JsonBody(request, _permit) = body;
+    let (options, files) = (api.parts.options, request.files.0);
+    let (lane, has_versions) = (Lane::Read(&caller), api.has_versions());
+    // The control store may be down. Then the active rules and the traffic of this instance stand in.
+    let current = match files::current_rules(&api, lane).await {
+        Ok(rules) => rules,
+        Err(_) => api.parts.rules.load(),
+    };
+    let traffic = match Traffic::of_all_instances(&api).await {
+        Ok(traffic) => traffic,
+        Err(_) => Traffic::of_this_instance().await?,
+    };
+    let load = if has_versions { files::load_version } else { files::load };
+    let validated = api.limits.load(lane, move || match load(&files, options) {
+        Ok(loaded) => {
+            let problems: Vec<_> = loaded.warnings.problems().iter().map(ProblemView::from).collect();
+            json!({
+                "is_valid": true,
+                "domains": loaded.rules.domains().count(),
+                "rules": loaded.rules.rule_count(),
+                "problems": problems,
+                "report": loaded.report(),
+                "reasons": guardrails::violations(current.as_deref(), &loaded.rules, &traffic),
+            })
+        }
+        Err(Invalid { problems, report }) => json!({
+            "is_valid": false, "domains": 0, "rules": 0, "problems": problems, "report": report, "reasons": [],
+        }),
+    });
+    response::json(&validated.await?)
 }

@@ -1,19 +1,26 @@
-//! Tokens of the admin port, reloaded when their file changes.
+//! Tokens of the admin port, reloaded when their file changes. Only their digests are kept.
 
 use std::{
+    collections::HashMap,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
 use arc_swap::ArcSwap;
+use sha2::{Digest as _, Sha256};
+use subtle::{ConditionallySelectable as _, ConstantTimeEq as _};
 use tokio::{
     task::spawn_blocking,
     time::{MissedTickBehavior, interval},
 };
-use tollgate_runtime::{bounded_file, redact};
+use tollgate_control::is_like_system_author;
+use tollgate_runtime::{
+    bounded_file,
+    redact::{self, is_printable},
+};
 
-use super::{roles::Caller, token_file::TokenTable};
+use super::{Caller, Role};
 
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
@@ -99,6 +106,112 @@ fn read(path: &Path) -> Result<TokenTable, TokenError> {
     TokenTable::parse(&text).map_err(error)
 }
 
+const MIN_TOKEN_BYTES: usize = 16;
+
+const MAX_NAME_BYTES: usize = 64;
+
+/// Maximum number of tokens in a file: a request's token is compared with each of them.
+const MAX_TOKENS: usize = 1_000;
+
+/// The name of the caller whose token is alone in a file, without a name.
+const DEFAULT_NAME: &str = "admin";
+
+/// Inserted by some editors; it would become part of the first word.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
+type TokenDigest = [u8; 32];
+
+/// Callers by the digests of their tokens, in the file's order.
+#[derive(Clone, PartialEq, Eq)]
+struct TokenTable(Vec<(TokenDigest, Caller)>);
+
+impl std::fmt::Debug for TokenTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(_, caller)| caller)).finish()
+    }
+}
+
+impl TokenTable {
+    /// Parses lines `NAME ROLE TOKEN`, or a token alone. Errors contain nothing of the file's content.
+    fn parse(text: &[u8]) -> Result<Self, String> {
+        if text.starts_with(BYTE_ORDER_MARK) {
+            return Err("unexpected byte order mark; expected plain UTF-8".to_owned());
+        }
+        let is_content = |line: &&[u8]| !line.is_empty() && !line.starts_with(b"#");
+        let lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).zip(1_usize..);
+        let lines: Vec<(&[u8], usize)> = lines.filter(|(line, _)| is_content(line)).collect();
+        match &*lines {
+            [] => Err(format!("no token; expected one of {MIN_TOKEN_BYTES} bytes or more")),
+            [(line, at)] if !line.iter().any(u8::is_ascii_whitespace) => {
+                let caller = Caller { name: DEFAULT_NAME.into(), role: Role::Operator };
+                Ok(Self(vec![(digest(line, *at)?, caller)]))
+            }
+            lines if lines.len() > MAX_TOKENS => Err(format!("expected at most {MAX_TOKENS} tokens")),
+            lines => Self::parse_lines(lines),
+        }
+    }
+
+    fn parse_lines(lines: &[(&[u8], usize)]) -> Result<Self, String> {
+        let mut callers = Vec::with_capacity(lines.len());
+        let (mut names, mut digests) = (HashMap::new(), HashMap::new());
+        for (line, at) in lines {
+            let (digest, caller) = parse_line(line, *at)?;
+            if let Some(before) = names.insert(Arc::clone(&caller.name), *at) {
+                return Err(format!("line {at}: duplicate of the name in line {before}"));
+            }
+            if let Some(before) = digests.insert(digest, *at) {
+                return Err(format!("line {at}: duplicate of the token in line {before}"));
+            }
+            callers.push((digest, caller));
+        }
+        Ok(Self(callers))
+    }
+
+    /// The caller with this token, found in a time that depends neither on how many of its bytes are right nor on its
+    /// position.
+    fn caller(&self, token: &[u8]) -> Option<&Caller> {
+        let digest: TokenDigest = Sha256::digest(token).into();
+        let mut found = u32::MAX;
+        for ((known, _), at) in self.0.iter().zip(0_u32..) {
+            found.conditional_assign(&at, digest.ct_eq(known));
+        }
+        self.0.get(usize::try_from(found).ok()?).map(|(_, caller)| caller)
+    }
+}
+
+fn parse_line(line: &[u8], at: usize) -> Result<(TokenDigest, Caller), String> {
+    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let (Some(name), Some(role), Some(token), None) =
+        (words.next(), words.next(), words.next(), words.next())
+    else {
+        return Err(format!("line {at}: expected NAME ROLE TOKEN"));
+    };
+    let is_valid = |name: &&str| name.len() <= MAX_NAME_BYTES && name.chars().all(is_printable);
+    if str::from_utf8(name).is_ok_and(is_like_system_author) {
+        return Err(format!(
+            "line {at}: the name is reserved for the program's own changes, or looks like it; expected another name"
+        ));
+    }
+    let Some(name) = str::from_utf8(name).ok().filter(is_valid) else {
+        return Err(format!("line {at}: expected a printable name of at most {MAX_NAME_BYTES} bytes"));
+    };
+    let Some(role) = str::from_utf8(role).ok().and_then(Role::parse) else {
+        return Err(format!("line {at}: expected viewer or operator after the name"));
+    };
+    Ok((digest(token, at)?, Caller { name: name.into(), role }))
+}
+
+fn digest(token: &[u8], at: usize) -> Result<TokenDigest, String> {
+    // Clients do not agree on other characters in a header.
+    if !token.iter().all(u8::is_ascii_graphic) {
+        return Err(format!("line {at}: expected a token of printable ASCII characters"));
+    }
+    match token.len() >= MIN_TOKEN_BYTES {
+        true => Ok(Sha256::digest(token).into()),
+        false => Err(format!("line {at}: expected a token of {MIN_TOKEN_BYTES} bytes or more")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -138,5 +251,64 @@ mod tests {
 
         fs::write(&path, vec![b'x'; (1 << 20) + 1]).expect("written");
         assert!(read(&path).is_err());
+    }
+
+    const FILE: &str = "# tokens\n\nann  operator  ann-0123456789abcd\n bob\tviewer bob-0123456789abcd \n";
+
+    fn lookup(text: &str, token: &str) -> Option<(String, Role)> {
+        let table = TokenTable::parse(text.as_bytes()).expect("good");
+        table.caller(token.as_bytes()).map(|caller| (caller.name.to_string(), caller.role))
+    }
+
+    #[test]
+    fn each_token_identifies_its_caller() {
+        assert_eq!(lookup(FILE, "ann-0123456789abcd"), Some(("ann".to_owned(), Role::Operator)));
+        assert_eq!(lookup(FILE, "bob-0123456789abcd"), Some(("bob".to_owned(), Role::Viewer)));
+        for wrong in ["", "ann", "ann-0123456789abc", "ann operator ann-0123456789abcd", "# tokens"] {
+            assert_eq!(lookup(FILE, wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_token_alone_belongs_to_admin() {
+        for file in ["first-0123456789", " first-0123456789\n", "# today's\r\nfirst-0123456789\r\n"] {
+            assert_eq!(
+                lookup(file, "first-0123456789"),
+                Some(("admin".to_owned(), Role::Operator)),
+                "{file}"
+            );
+        }
+    }
+
+    #[test]
+    fn errors_have_the_line_and_nothing_of_its_text() {
+        let other = "\nsecret-name viewer secret-0123456789";
+        for (file, expected) in [
+            ("secret".to_owned(), "line 1: expected a token of 16 bytes"),
+            ("# nothing\n".to_owned(), "no token; expected one of 16 bytes"),
+            (format!("secret operator{other}"), "line 1: expected NAME ROLE TOKEN"),
+            (format!("secret operator secret-0123456789 x{other}"), "line 1: expected NAME ROLE TOKEN"),
+            (
+                format!("\n\nsecret-0123456789 secret secret-0123456789{other}"),
+                "line 3: expected viewer or operator",
+            ),
+            ("\u{feff}secret-0123456789".to_owned(), "unexpected byte order mark; expected plain UTF-8"),
+            ("secret-0123456789é".to_owned(), "line 1: expected a token of printable ASCII"),
+            ("secret-0123456789\0".to_owned(), "line 1: expected a token of printable ASCII"),
+            (format!("\u{202e}secret viewer secret-9876543210{other}"), "line 1: expected a printable name"),
+            (format!("toll.gate viewer secret-9876543210{other}"), "line 1: the name is reserved"),
+            (format!("secret viewer secret-01234567{other}"), "line 1: expected a token of 16 bytes"),
+            (format!("secret viewer secret-0123456789{other}"), "line 2: duplicate of the token in line 1"),
+            (
+                format!("secret-name viewer secret-9876543210{other}"),
+                "line 2: duplicate of the name in line 1",
+            ),
+        ] {
+            let error = TokenTable::parse(file.as_bytes()).expect_err("refused");
+            assert!(error.starts_with(expected) && !error.contains("secret"), "{file:?}: {error}");
+        }
+        let many: String = (0..=MAX_TOKENS).map(|at| format!("n{at} viewer token-{at:020}\n")).collect();
+        assert!(TokenTable::parse(many.as_bytes()).is_err());
+        assert!(!format!("{:?}", TokenTable::parse(FILE.as_bytes())).contains("0123"));
     }
 }

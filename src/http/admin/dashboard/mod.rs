@@ -6,7 +6,10 @@
 //!            └─> js/main.js ──> routes ──> views/ ──> poll, api ──> /api/v1
 //! ```
 
-mod assets;
+#[cfg(test)]
+mod tests;
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use axum::{
     Router,
@@ -15,8 +18,6 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-
-use self::assets::{ASSETS, Asset, PAGE};
 
 /// Content security policy: scripts, styles and requests of the same origin only; no text is parsed as markup or script.
 const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
@@ -59,5 +60,36 @@ fn respond(asset: Option<&Asset>, request: &HeaderMap) -> Response {
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// A file of the dashboard.
+#[derive(Debug)]
+struct Asset {
+    /// Path below `/assets/`.
+    name: &'static str,
+    text: &'static str,
+}
+
+impl Asset {
+    /// Value of the `ETag` header.
+    fn etag(&self) -> String {
+        let mut hasher = DefaultHasher::new();
+        self.text.hash(&mut hasher);
+        format!("\"{:016x}\"", hasher.finish())
+    }
+
+    /// Value of the `Content-Type` header, by the file extension.
+    fn content_type(&self) -> &'static str {
+        match self.name.rsplit('.').next() {
+            Some("html") => "text/html; charset=utf-8",
+            Some("css") => "text/css; charset=utf-8",
+            Some("js") => "text/javascript; charset=utf-8",
+            Some("svg") => "image/svg+xml",
+            _ => "text/plain; charset=utf-8",
+        }
+    }
+}
+
+/// The document.
+const PAGE: Asset = Asset { name: "index.html", text: include_str!("index.html") };
+
+/// Every other file of the folder.
+static ASSETS: &[Asset] = include!(concat!(env!("OUT_DIR"), "/dashboard.rs"));

@@ -1,5 +1,8 @@
 use tollgate_limiter::talkers::OwnedEntry;
-use tollgate_rules::config::{Options, load_files};
+use tollgate_rules::{
+    ValueMatch,
+    config::{Options, load_files},
+};
 
 use super::*;
 
@@ -103,4 +106,32 @@ fn removing_all_rules_is_reported_without_traffic() {
         assert_eq!(codes(None, empty, &quiet), []);
     }
     assert_eq!(codes(Some(&two), &domain("a", &[limit("k", 5, "")]), &quiet), []);
+}
+
+fn codes_of_entry(
+    list: List,
+    domain: &str,
+    value: &str,
+    value_match: ValueMatch,
+) -> Vec<(ViolationCode, String)> {
+    let listing = Listing::new("1", list, domain, [("k", value, value_match)], None).expect("valid");
+    violations_of_entry(&listing).into_iter().map(|found| (found.code, found.domain)).collect()
+}
+
+#[test]
+fn denying_all_values_of_a_key_is_reported_without_traffic() {
+    let denied = |domain: &str| [(ViolationCode::DeniesAll, domain.to_owned())];
+    assert_eq!(codes_of_entry(List::Deny, "quiet", "*", ValueMatch::Pattern), denied("quiet"));
+    assert_eq!(codes_of_entry(List::Deny, "*", "**", ValueMatch::Pattern), denied("*"));
+    assert_eq!(codes_of_entry(List::Deny, "quiet", "0.0.0.0/0", ValueMatch::Pattern), denied("quiet"));
+    for value in ["*", "0.0.0.0/0", "a*", ""] {
+        assert_eq!(codes_of_entry(List::Deny, "quiet", value, ValueMatch::Exact), [], "{value}");
+    }
+    assert_eq!(codes_of_entry(List::Deny, "quiet", "a*", ValueMatch::Pattern), []);
+    assert_eq!(codes_of_entry(List::Allow, "quiet", "*", ValueMatch::Pattern), []);
+}
+
+#[test]
+fn shares_are_percentages() {
+    assert_eq!([0, 50, 51, 1_000].map(percent), ["0", "5", "5.1", "100"]);
 }

@@ -2,7 +2,7 @@
 
 import { call, query } from '../api.js';
 import { all } from '../observable.js';
-import { badge, button, head, panel, troubles } from '../controls.js';
+import { button, head, panel, troubles } from '../controls.js';
 import { busy } from '../dialog.js';
 import { h } from '../dom.js';
 import { date } from '../format.js';
@@ -12,9 +12,6 @@ import { data, watch } from '../poll.js';
 import { table } from '../table.js';
 
 const MAX_LATEST = 5;
-const PHASES = { began: ['began', 'warn'], ended: ['ended', 'ok'], occurred: ['event', 'accent'] };
-
-const phase = (event) => badge(...(PHASES[event.phase] ?? [event.phase]));
 
 const eventTable = (empty) => table({
   caption: 'Events, newest first',
@@ -23,7 +20,6 @@ const eventTable = (empty) => table({
   empty,
   columns: [
     { id: 'at', label: 'When', kind: 'tight', text: (event) => date(event.at_ms) },
-    { id: 'phase', label: 'Phase', mark: (event) => event.phase, node: (get) => phase(get()) },
     { id: 'kind', label: 'Kind', text: (event) => event.kind.replaceAll('_', ' ') },
     { id: 'object', label: 'Object', isHead: true, node: (get) => object(get()) },
     { id: 'message', label: 'Event', kind: 'most', text: (event) => event.message },

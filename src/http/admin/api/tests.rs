@@ -24,7 +24,7 @@ fn router() -> Router {
         control,
         status: RulesStatus::default(),
         rules: Arc::default(),
-        options: tollgate_rules::config::Options::default(),
+        options: Options::default(),
         bounds: RequestBounds::default(),
         directory: "nowhere".into(),
         readiness: Readiness::new(),
@@ -36,7 +36,7 @@ fn router() -> Router {
 }
 
 fn documented() -> BTreeSet<(String, &'static str)> {
-    let document: Value = serde_json::from_str(include_str!("../openapi.json")).expect("JSON");
+    let document: Value = serde_json::from_str(include_str!("openapi.json")).expect("JSON");
     let paths = document["paths"].as_object().expect("paths");
     let methods = |(path, item): (&String, &Value)| {
         let (path, item) = (path.clone(), item.clone());

@@ -1,21 +1,24 @@
-//! `GET /history` and `GET /top`: decisions and top talkers of the last minutes, of all instances or of this one.
+//! `GET /history` and `GET /top`: decisions and top talkers of the last minutes, of all instances or of this one;
+//! `GET /candidates`: comparisons of rules with their candidates; `GET /recommendations`: limits that would deny certain parts of
+//! what was requested.
 
 use std::sync::Arc;
 
-use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::task::spawn_blocking;
 use tollgate_limiter::talkers::DomainTop;
 
 use super::{
-    error::ApiError,
-    extract::{QueryParams, page_size},
-    response::{self, ApiResult},
-    state::Api,
-    timeouts,
+    Api,
+    extract::{QueryParams, RuleQuery, page_size},
+    limits::{self, Lane},
+    response::{self, ApiError, ApiResult},
 };
-use crate::fleet::{FleetReports, InstanceStatus, history};
+use crate::{
+    fleet::{FleetReports, InstanceStatus, history},
+    http::admin::auth::Caller,
+};
 
 const DEFAULT_KEYS: usize = 10;
 /// Maximum keys of each domain in a response.
@@ -69,14 +72,11 @@ struct Traffic<T> {
 }
 
 /// Returns the decisions of the last 15 minutes.
-pub(super) async fn history(
-    State(api): State<Arc<Api>>,
-    QueryParams(query): QueryParams<HistoryQuery>,
-) -> ApiResult {
+pub(super) async fn history(api: Api, QueryParams(query): QueryParams<HistoryQuery>) -> ApiResult {
     let fleet = &api.parts.fleet;
     let of_fleet = match query.scope {
         Scope::Fleet => Some(
-            timeouts::read(async { Ok((fleet.history().await?, fleet.reports().await?.instances.clone())) })
+            limits::read(async { Ok((fleet.history().await?, fleet.reports().await?.instances.clone())) })
                 .await,
         ),
         Scope::Instance => None,
@@ -93,14 +93,11 @@ pub(super) async fn history(
 }
 
 /// Returns the keys with the most hits and the most denied hits.
-pub(super) async fn top(
-    State(api): State<Arc<Api>>,
-    QueryParams(query): QueryParams<TalkersQuery>,
-) -> ApiResult {
+pub(super) async fn top(api: Api, QueryParams(query): QueryParams<TalkersQuery>) -> ApiResult {
     let limit = page_size(query.limit, DEFAULT_KEYS, MAX_KEYS)?;
     let fleet = &api.parts.fleet;
     let of_fleet = match query.scope {
-        Scope::Fleet => Some(timeouts::read(fleet.reports()).await),
+        Scope::Fleet => Some(limits::read(fleet.reports()).await),
         Scope::Instance => None,
     };
     let Traffic { scope, value: reports, problem } =
@@ -143,4 +140,26 @@ async fn own_reports(api: &Api) -> Result<FleetReports, ApiError> {
 
 async fn own_instances(api: &Api) -> Result<Vec<InstanceStatus>, ApiError> {
     own_reports(api).await.map(|reports| reports.instances)
+}
+
+/// Lists the comparisons of the fleet, by domain and rule.
+pub(super) async fn candidates(api: Api, QueryParams(query): QueryParams<RuleQuery>) -> ApiResult {
+    let mut candidates = limits::read(api.parts.rollouts.candidates()).await?;
+    candidates.retain(|found| query.selects(&found.domain, &found.rule));
+    response::json(&json!({ "candidates": candidates }))
+}
+
+/// Recommends limits for the active rules, by domain and rule.
+pub(super) async fn recommendations(api: Api, caller: Caller, query: QueryParams<RuleQuery>) -> ApiResult {
+    let QueryParams(query) = query;
+    let parts = &api.parts;
+    let (demand, rules) = (parts.rollouts.demand().clone(), Arc::clone(&parts.rules));
+    let instances = parts.store.replicas.as_ref().map_or(1, |replicas| replicas.known().get());
+    let found = api.limits.scan(Lane::Read(&caller), move || {
+        let mut found = demand.recommendations(&rules, instances);
+        found.retain(|found| query.selects(&found.domain, &found.rule));
+        found
+    });
+    let recommendations = found.await?;
+    response::json(&json!({ "instances": instances, "recommendations": recommendations }))
 }

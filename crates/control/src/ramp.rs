@@ -3,9 +3,6 @@
 //! A ramp is part of the rule's switch, so that it is stored, replicated, listed and restored with it. One instance of the
 //! fleet advances it; the decision is a pure function of the ramp, the time, and the hits and keys of the whole fleet.
 
-#[cfg(test)]
-mod tests;
-
 use serde::{Deserialize, Serialize};
 use tollgate_core::EnforcedShare;
 
@@ -39,6 +36,16 @@ pub struct Ramp {
     /// Part of the enforced keys that was denied when the ramp was rolled back.
     #[serde(default, with = "share_as_percent", skip_serializing_if = "Option::is_none")]
     pub denied_percent: Option<EnforcedShare>,
+}
+
+/// Settings of a ramp, with the meanings of [`Ramp`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RampPlan {
+    pub steps: Vec<EnforcedShare>,
+    pub step_ms: u64,
+    pub max_denied_percent: EnforcedShare,
+    pub min_hits: u64,
+    pub back_to_percent: EnforcedShare,
 }
 
 /// State of a ramp.
@@ -111,13 +118,8 @@ impl EnforcedKeys {
 
 impl Ramp {
     /// Begins a ramp at `now_ms` with its first step.
-    pub fn begin(
-        steps: Vec<EnforcedShare>,
-        step_ms: u64,
-        max_denied_percent: EnforcedShare,
-        (min_hits, back_to_percent): (u64, EnforcedShare),
-        now_ms: u64,
-    ) -> Self {
+    pub fn begin(plan: RampPlan, now_ms: u64) -> Self {
+        let RampPlan { steps, step_ms, max_denied_percent, min_hits, back_to_percent } = plan;
         Self {
             steps,
             step_ms,
@@ -137,11 +139,10 @@ impl Ramp {
     /// When there are too few or too many, or one is not above the one before, too short or too long.
     pub fn check(&self) -> Result<(), RampError> {
         let increases = self.steps.is_sorted_by(|one, next| one < next);
-        match (1..=MAX_RAMP_STEPS).contains(&self.steps.len()) && increases {
-            false => Err(RampError::Steps),
-            true if !STEP_MS.contains(&self.step_ms) => Err(RampError::StepTime),
-            true => Ok(()),
+        if !(1..=MAX_RAMP_STEPS).contains(&self.steps.len()) || !increases {
+            return Err(RampError::Steps);
         }
+        if STEP_MS.contains(&self.step_ms) { Ok(()) } else { Err(RampError::StepTime) }
     }
 
     /// The share of the active step, or of what a ramp that ended has left.
@@ -157,18 +158,16 @@ impl Ramp {
     /// The ramp after `now_ms`, if it changes: the next step, its end, or the way back if the denied part is too large,
     /// over the last minute or over the whole step.
     pub fn next(&self, now_ms: u64, evidence: RampEvidence) -> Option<Self> {
-        if self.state != RampState::Running {
-            return None;
-        }
-        if evidence.hits < self.min_hits {
+        if self.state != RampState::Running || evidence.hits < self.min_hits {
             return None;
         }
         let judged = [evidence.recent, evidence.step].into_iter();
         let worst = judged.filter_map(EnforcedKeys::denied_share).max();
         if let Some(denied) = worst.filter(|denied| *denied > self.max_denied_percent) {
+            let denied_percent = Some(denied);
             return Some(Self {
                 state: RampState::RolledBack,
-                denied_percent: Some(denied),
+                denied_percent,
                 step_began_ms: now_ms,
                 ..self.clone()
             });
@@ -268,5 +267,100 @@ mod shares_as_percents {
         deserializer: D,
     ) -> Result<Vec<EnforcedShare>, D::Error> {
         Ok(Vec::<Percent>::deserialize(deserializer)?.into_iter().map(|Percent(share)| share).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(percent: f64) -> EnforcedShare {
+        EnforcedShare::from_percent(percent).expect("a share")
+    }
+
+    fn ramp() -> Ramp {
+        let steps = [1.0, 10.0, 50.0, 100.0].map(share).to_vec();
+        let (max_denied_percent, back_to_percent) = (share(5.0), share(0.0));
+        let plan = RampPlan { steps, step_ms: 1_000, max_denied_percent, min_hits: 100, back_to_percent };
+        Ramp::begin(plan, 10_000)
+    }
+
+    fn evidence(hits: u64, denied: usize) -> RampEvidence {
+        let keys = EnforcedKeys { keys: 100, denied };
+        RampEvidence { hits, step: keys, recent: keys }
+    }
+
+    #[test]
+    fn a_ramp_takes_its_steps_and_ends_with_the_last() {
+        let mut ramp = ramp();
+        let mut shares = vec![ramp.share().percent()];
+        let mut now = 10_000;
+        while ramp.state == RampState::Running {
+            now += 500;
+            if let Some(next) = ramp.next(now, evidence(100, 5)) {
+                ramp = next;
+                shares.push(ramp.share().percent());
+            }
+        }
+        assert_eq!(shares, [1.0, 10.0, 50.0, 100.0, 100.0]);
+        assert_eq!((ramp.state, ramp.note().as_str()), (RampState::Done, "ramp: done at 100%"));
+        assert_eq!(ramp.next(now + 1_000_000, evidence(1_000, 100)), None, "it has ended");
+    }
+
+    #[test]
+    fn a_step_lasts_until_its_hits_can_be_judged() {
+        let ramp = ramp();
+        assert_eq!(ramp.next(10_999, evidence(1_000, 0)), None);
+        assert_eq!(ramp.next(1_000_000, evidence(99, 0)), None);
+        assert_eq!(ramp.next(1_000_000, evidence(99, 99)), None, "too few hits for a judgement");
+        assert_eq!(ramp.next(11_000, evidence(100, 0)).expect("the next step").step, 1);
+    }
+
+    #[test]
+    fn a_ramp_goes_back_on_the_denied_share_of_the_last_minute_or_of_the_step() {
+        let ramp = ramp();
+        for evidence in [
+            evidence(100, 6),
+            RampEvidence {
+                recent: EnforcedKeys { keys: 10, denied: 2 },
+                step: EnforcedKeys { keys: 250, denied: 3 },
+                hits: 100_000,
+            },
+            RampEvidence { recent: EnforcedKeys::default(), ..evidence(200, 20) },
+        ] {
+            let back = ramp.next(10_001, evidence).expect("back");
+            assert_eq!((back.state, back.share()), (RampState::RolledBack, share(0.0)), "{evidence:?}");
+            assert!(back.next(1_000_000, evidence).is_none());
+        }
+        let back = ramp.next(10_001, evidence(200, 10)).expect("back");
+        assert_eq!(back.note(), "ramp: rolled back to 0% in step 1 of 4: 10% of keys denied, above 5%");
+    }
+
+    #[test]
+    fn one_key_that_is_denied_does_not_set_a_ramp_back() {
+        let one = EnforcedKeys { keys: 4, denied: 1 };
+        let evidence = RampEvidence { hits: 1 << 60, step: one, recent: EnforcedKeys { keys: 1, denied: 1 } };
+        assert_eq!(ramp().next(11_000, evidence).expect("the next step").step, 1);
+    }
+
+    #[test]
+    fn steps_increase_and_have_a_length() {
+        assert_eq!(ramp().check(), Ok(()));
+        let of = |percents: &[f64]| Ramp { steps: percents.iter().copied().map(share).collect(), ..ramp() };
+        for steps in [&[][..], &[10.0, 10.0], &[10.0, 5.0]] {
+            assert_eq!(of(steps).check(), Err(RampError::Steps), "{steps:?}");
+        }
+        let many: Vec<f64> = (1..=21).map(f64::from).collect();
+        assert_eq!(of(&many).check(), Err(RampError::Steps));
+        assert_eq!(Ramp { step_ms: 999, ..ramp() }.check(), Err(RampError::StepTime));
+    }
+
+    #[test]
+    fn the_stored_form_has_percentages() {
+        let ramp = Ramp { denied_percent: Some(share(7.25)), ..ramp() };
+        let json = serde_json::to_value(&ramp).expect("json");
+        assert_eq!(json["steps"], serde_json::json!([1, 10, 50, 100]));
+        assert_eq!(json["denied_percent"], serde_json::json!(7.25));
+        assert_eq!(serde_json::from_value::<Ramp>(json).expect("the same"), ramp);
     }
 }

@@ -1,20 +1,18 @@
 //! Guardrails: refuse rules that would deny all traffic of a domain, or remove a domain with traffic or all rules,
-//! unless the request sets `force`. [`lists`] has those of the deny list.
+//! unless the request sets `force`; likewise entries of the deny list that would deny more than a share of the traffic, or all
+//! requests with their keys, and overrides that would deny all requests of a rule that admits some.
 //!
 //! Only deterioration is reported: the proposed rules are compared with the current ones.
-
-pub(super) mod lists;
-pub(super) mod overrides;
 
 use std::collections::HashMap;
 
 use serde::Serialize;
 use tokio::task::spawn_blocking;
 use tollgate_core::descriptor::{Entries, Entry};
-use tollgate_limiter::talkers::{self, DomainTop, Talker};
-use tollgate_rules::{Domain, Limit, Rule, Rules};
+use tollgate_limiter::talkers::{self, DomainTop, Talker, TrafficShare};
+use tollgate_rules::{Domain, Limit, List, Listing, Overridden, Rule, RuleOverrides, Rules};
 
-use super::{error::ApiError, state::Api, timeouts};
+use super::{Api, limits, response::ApiError};
 
 /// Number of top-talker keys of each domain that are examined.
 const KEYS_PER_DOMAIN: usize = 100;
@@ -53,7 +51,7 @@ pub(super) struct Traffic {
 impl Traffic {
     /// Traffic of all instances, as far as their heartbeats report it.
     pub(super) async fn of_all_instances(api: &Api) -> Result<Self, ApiError> {
-        let instances = timeouts::read(api.parts.control.instances()).await?;
+        let instances = limits::read(api.parts.control.instances()).await?;
         let Self { mut domains, talkers } = Self::of_this_instance().await?;
         domains.extend(instances.into_iter().flat_map(|instance| instance.active_domains));
         domains.sort_unstable();
@@ -153,6 +151,67 @@ fn is_zero(rule: &Rule) -> bool {
 fn entries(talker: &Talker) -> Entries<'_> {
     let known = talker.descriptor.iter().flatten();
     known.map(|entry| Entry { key: &entry.key, value: &entry.value }).collect()
+}
+
+/// Share of a domain's requests that an entry may deny, in thousandths.
+pub(super) const MAX_DENIED_PER_MILLE: u64 = 50;
+
+/// The guardrails that adding an entry would violate, with the traffic of the last minute on this instance. Takes some
+/// milliseconds for each domain.
+pub(super) fn violations_of_entry(listing: &Listing) -> Vec<Violation> {
+    match listing.list() {
+        List::Allow => Vec::new(),
+        List::Deny if listing.is_unselective() => vec![Violation {
+            code: ViolationCode::DeniesAll,
+            domain: listing.domain().unwrap_or("*").to_owned(),
+            message: "the entry would deny all requests with its keys, whatever their values are".to_owned(),
+        }],
+        List::Deny => exceeding(&talkers::shares_of(listing)),
+    }
+}
+
+/// Violations of the domains of which the entry would deny too much.
+fn exceeding(shares: &[TrafficShare]) -> Vec<Violation> {
+    let exceeding = shares.iter().filter(|share| share.per_mille() > MAX_DENIED_PER_MILLE);
+    let violation = |share: &TrafficShare| Violation {
+        code: ViolationCode::DeniesTraffic,
+        domain: share.domain.clone(),
+        message: format!(
+            "the entry would deny {} % of the requests of the last minute; expected at most {} %",
+            percent(share.per_mille()),
+            percent(MAX_DENIED_PER_MILLE),
+        ),
+    };
+    exceeding.map(violation).take(MAX_REPORTED_DOMAINS).collect()
+}
+
+/// A share in percent, with a decimal if it needs one.
+fn percent(per_mille: u64) -> String {
+    match (per_mille / 10, per_mille % 10) {
+        (whole, 0) => whole.to_string(),
+        (whole, tenths) => format!("{whole}.{tenths}"),
+    }
+}
+
+/// The guardrails that overrides of these rules would violate.
+pub(super) fn violations_of_overrides(
+    rules: &Rules,
+    overridden: &Overridden,
+    overrides: &RuleOverrides,
+    now_ms: u64,
+) -> Vec<Violation> {
+    let whole = overrides.iter().filter(|stated| stated.key.is_empty());
+    let denying = whole.filter_map(|stated| {
+        let mut rules = rules.domain(&stated.domain)?.root.rules();
+        let rule = rules.find(|rule| *rule.path() == *stated.rule)?;
+        let (_, decider) = overridden.whole(rule, now_ms)?;
+        (is_denying(decider) && !is_denying(rule)).then(|| Violation {
+            code: ViolationCode::DeniesAll,
+            domain: stated.domain.to_string(),
+            message: format!("the override would deny all requests of {}", stated.rule),
+        })
+    });
+    denying.take(MAX_REPORTED_DOMAINS).collect()
 }
 
 #[cfg(test)]
