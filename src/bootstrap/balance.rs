@@ -12,7 +12,7 @@ use std::{
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::{
-    grpc::stalled_reader::{StallDetector, nanos_of},
+    grpc::unread_responses::{StallDetector, nanos_of},
     net::metrics,
 };
 
@@ -132,7 +132,7 @@ impl<C> Balancer<C> {
 
     /// Number of open connections of all workers.
     pub(super) fn live(&self) -> usize {
-        self.workers.iter().fold(0, |all, worker| all.saturating_add(worker.live.load(Ordering::Relaxed)))
+        self.workers.iter().map(|worker| worker.live.load(Ordering::Relaxed)).sum()
     }
 
     /// Assigns `connection` to a worker; a worker that has ended drops it.
@@ -145,9 +145,8 @@ impl<C> Balancer<C> {
         let permit = ConnectionPermit::acquire(&worker.live);
         self.calls.add(nanos_of(Instant::now()), permit.detector.clone());
         let _ = worker.connections.send((connection, permit));
-        let chosen = self.next.saturating_add(skipped).saturating_add(1);
-        self.next = chosen.checked_rem(self.workers.len()).unwrap_or(0);
-        if self.calls.connections.len() > self.live().saturating_mul(2).saturating_add(ENDED_ENTRIES) {
+        self.next = (self.next + skipped + 1) % self.workers.len();
+        if self.calls.connections.len() > self.live() * 2 + ENDED_ENTRIES {
             self.calls.connections.retain(|_, connection| !connection.has_ended());
         }
     }

@@ -1,21 +1,26 @@
-//! Listener of the gRPC port or Unix socket.
+//! Listener of the gRPC port or Unix socket, and its connections.
 
 use std::{
     io,
+    net::TcpStream as StdTcpStream,
     os::unix::{fs::FileTypeExt as _, net::UnixStream as StdUnixStream},
     path::{Path, PathBuf},
 };
 
 use futures_util::FutureExt as _;
+use rustix::io::ioctl_fionread;
 use tokio::{
-    net::{TcpListener, UnixListener},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
     select,
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{either::Either, sync::CancellationToken};
 
-use super::{balance::Balancer, io::Accepted};
+use super::balance::Balancer;
 use crate::{
-    net::{accept_limit::AcceptLimit, bind},
+    net::{
+        accept::{self, AcceptLimit},
+        read_budget::Unread,
+    },
     settings::{GrpcListen, Port},
 };
 
@@ -44,7 +49,7 @@ impl Listener {
     /// Starts listening. Replaces a socket file left by an earlier process.
     pub(super) async fn bind(listen: &GrpcListen) -> io::Result<Self> {
         match listen {
-            GrpcListen::Tcp(address) => bind::listen(*address).await.map(Self::Tcp),
+            GrpcListen::Tcp(address) => accept::listen(*address).await.map(Self::Tcp),
             GrpcListen::Unix(path) => {
                 remove_stale(path)?;
                 Ok(Self::Unix(UnixListener::bind(path)?, SocketFile(path.clone())))
@@ -78,7 +83,7 @@ impl Listener {
         stop: CancellationToken,
     ) {
         let mut limit = AcceptLimit::new(Port::Grpc, max_connections);
-        let max_closing = max_connections.div_euclid(4).saturating_add(MAX_CLOSING);
+        let max_closing = max_connections / 4 + MAX_CLOSING;
         let bound = max_connections.saturating_add(max_closing);
         loop {
             let accepted = select! {
@@ -120,6 +125,39 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens on the socket")),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
         Err(error) => Err(error),
+    }
+}
+
+/// Accepted connection, not registered with a runtime yet.
+#[derive(Debug)]
+pub(super) enum Accepted {
+    Tcp(StdTcpStream),
+    Unix(StdUnixStream),
+}
+
+impl Accepted {
+    /// Registers the connection with the current runtime.
+    pub(super) fn register(self) -> io::Result<Io> {
+        Ok(match self {
+            Self::Tcp(stream) => {
+                stream.set_nodelay(true)?;
+                Io::Left(TcpStream::from_std(stream)?)
+            }
+            Self::Unix(stream) => Io::Right(UnixStream::from_std(stream)?),
+        })
+    }
+}
+
+/// Connection registered with its worker's runtime.
+pub(super) type Io = Either<TcpStream, UnixStream>;
+
+impl Unread for Io {
+    fn unread_bytes(&self) -> u64 {
+        let unread = match self {
+            Self::Left(stream) => ioctl_fionread(stream),
+            Self::Right(stream) => ioctl_fionread(stream),
+        };
+        unread.unwrap_or(0)
     }
 }
 

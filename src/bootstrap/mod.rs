@@ -10,37 +10,23 @@
 //! crosses threads.
 
 mod activation;
-mod ban_list;
 mod balance;
-mod busy_time;
-mod drain;
-mod instance;
-mod io;
-mod listed_clients;
 mod listener;
-mod memory_gauge;
 mod metrics;
 mod ports;
-mod regions;
-mod removal;
 mod reports;
-mod rlimit;
-mod routes;
 mod rule_sources;
 mod run;
-mod services;
-mod signals;
+mod running;
 mod start;
 mod stores;
-mod tasks;
-mod threshold_events;
 mod workers;
 
 pub use self::{
-    drain::Running,
     metrics::catalogue,
     run::{RunError, run},
-    start::{Server, StartError},
+    running::Running,
+    start::StartError,
     workers::WorkerLost,
 };
 

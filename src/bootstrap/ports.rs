@@ -1,4 +1,4 @@
-//! Opening and serving of the ports.
+//! Opening and serving of the ports, with the routes of HTTP.
 
 use std::{future::pending, io, net::SocketAddr, time::Duration};
 
@@ -9,11 +9,19 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tollgate_metrics::Exporter;
 
-use super::{listener::Listener, start::StartError};
+use super::{
+    listener::Listener,
+    running::{Instance, TaskViews},
+    start::StartError,
+    stores::AdminStore,
+};
 use crate::{
-    http::{ConnectionLimits, HttpPort, Tokens},
+    grpc::service::UnaryService,
+    http::{self, AdminParts, ApiParts, ConnectionLimits, DescriptorError, HttpPort, PublicParts, Tokens},
     net::tls::{Protocol, Tls},
+    regions::Regions,
     settings::{AdminSettings, Port, Settings, TlsSettings},
 };
 
@@ -170,12 +178,12 @@ impl ServedPorts {
         })
     }
 
-    /// Completes when serving of a port ends, which only a panic causes.
-    pub(super) async fn failed(&mut self) -> Port {
+    /// Completes when serving of a port ends, which only a panic causes, and returns its name.
+    pub(super) async fn failed(&mut self) -> &'static str {
         select! {
-            () = self.http.failed() => Port::Http,
-            () = port_failed(&mut self.metrics) => Port::Metrics,
-            () = port_failed(&mut self.admin) => Port::Admin,
+            () = self.http.failed() => "HTTP port",
+            () = port_failed(&mut self.metrics) => "metrics port",
+            () = port_failed(&mut self.admin) => "admin port",
         }
     }
 
@@ -195,5 +203,64 @@ async fn port_failed(port: &mut Option<ServedPort>) {
     match port {
         Some(port) => port.failed().await,
         None => pending().await,
+    }
+}
+
+/// Sources of the routes.
+pub(super) struct Routes<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) instance: &'a Instance,
+    /// Rendered by `/metrics`.
+    pub(super) exporter: Option<&'a Exporter>,
+}
+
+impl Routes<'_> {
+    /// Routes of the public port, with `rate_limit` behind `/json`.
+    pub(super) fn public<T: UnaryService>(&self, rate_limit: T) -> Result<Router, DescriptorError> {
+        http::public_router(PublicParts {
+            rate_limit,
+            readiness: self.instance.readiness.clone(),
+            exporter: self.exporter.cloned(),
+            max_body: self.settings.grpc.max_message_bytes,
+        })
+    }
+
+    /// Routes of the metrics port, if there are settings of one.
+    pub(super) fn metrics(&self) -> Option<Router> {
+        let path = &self.settings.metrics.as_ref()?.path;
+        Some(http::metrics_router(path.clone(), self.exporter.cloned()))
+    }
+
+    /// Routes of the admin port.
+    pub(super) fn admin(
+        &self,
+        tokens: Option<Tokens>,
+        AdminStore { counters, facts }: AdminStore,
+        TaskViews { fleet, rollouts }: TaskViews,
+        regions: Option<Regions>,
+    ) -> Router {
+        let Self { settings, instance, exporter } = self;
+        let api = ApiParts {
+            control: instance.control.clone(),
+            status: instance.status.clone(),
+            rules: instance.rules.clone(),
+            options: settings.rules.options,
+            bounds: settings.bounds,
+            directory: settings.rules.directory.clone(),
+            readiness: instance.readiness.clone(),
+            counters,
+            fleet,
+            rollouts,
+            store: facts,
+            regions,
+        };
+        let requires_client_certificate =
+            settings.admin.as_ref().is_some_and(AdminSettings::requires_client_certificate);
+        http::admin_router(AdminParts {
+            api,
+            exporter: exporter.cloned(),
+            tokens,
+            requires_client_certificate,
+        })
     }
 }

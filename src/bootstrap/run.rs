@@ -5,6 +5,7 @@ use std::{convert::Infallible, io, time::Duration};
 use tokio::{
     runtime::Handle,
     select,
+    signal::unix::{Signal, SignalKind, signal},
     time::{self, MissedTickBehavior},
 };
 use tollgate_limiter::talkers;
@@ -12,11 +13,9 @@ use tollgate_rules::config::Reload;
 use tollgate_runtime::panics;
 
 use super::{
-    busy_time::BusyTime,
-    drain::{ComponentFailure, Running},
-    metrics, rlimit,
-    signals::{Signals, StopSignal},
-    start::{Server, StartError},
+    metrics::{self, BusyTime},
+    running::{ComponentFailure, Running},
+    start::{StartError, start},
 };
 use crate::{
     fleet::history,
@@ -67,7 +66,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     // Installed first, so that a signal during startup is not lost.
     let mut signals = Signals::install()?;
     panics::install_hook(metrics::panicked);
-    rlimit::raise(settings.grpc.max_connections);
+    raise(settings.grpc.max_connections);
     talkers::start(settings.top_talkers)?;
     let exporter = metrics::exporter(settings.process.metric_names);
     let _busy_time = BusyTime::of(&"main", &Handle::current());
@@ -80,7 +79,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
             tracing::info!(signal = stop.name(), "stopped during startup");
             return Ok(());
         }
-        started = Server::start(settings, Some(exporter)) => started?,
+        started = start(settings, Some(exporter)) => started?,
     };
     log_start(&running, &store, workers.get());
 
@@ -134,8 +133,8 @@ const fn forced(stop: StopSignal) -> RunError {
 
 /// Logs the addresses and the store of the running server.
 fn log_start(running: &Running, store: &StoreSettings, workers: usize) {
-    let rules = running.rules().load().map_or(0, |rules| rules.rules().count());
-    let (grpc, http) = (running.grpc_address(), running.http_address());
+    let rules = running.instance.rules.load().map_or(0, |rules| rules.rules().count());
+    let (grpc, http) = (&running.grpc_address, running.http_address());
     let admin = running.admin_address().map_or_else(|| "off".to_owned(), |address| address.to_string());
     if let Some(metrics) = running.metrics_address() {
         tracing::info!(%metrics, "metrics port open");
@@ -159,3 +158,80 @@ async fn maintain() -> Infallible {
         metrics::maintain();
     }
 }
+
+/// Receiver of SIGTERM, SIGINT and SIGHUP.
+#[derive(Debug)]
+pub(super) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StopSignal {
+    Terminate,
+    Interrupt,
+}
+
+impl StopSignal {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Terminate => "SIGTERM",
+            Self::Interrupt => "SIGINT",
+        }
+    }
+
+    /// Exit status that a shell reports for a process ended by the signal: 128 plus its number.
+    pub(super) const fn exit_code(self) -> u8 {
+        match self {
+            Self::Terminate => 143,
+            Self::Interrupt => 130,
+        }
+    }
+}
+
+impl Signals {
+    /// Installs handlers; from now on the signals no longer end the process by themselves.
+    pub(super) fn install() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for a signal that stops the process, and calls `reload` for each SIGHUP until then.
+    pub(super) async fn next(&mut self, reload: impl Fn()) -> StopSignal {
+        loop {
+            select! {
+                _ = self.terminate.recv() => return StopSignal::Terminate,
+                _ = self.interrupt.recv() => return StopSignal::Interrupt,
+                _ = self.hang_up.recv() => reload(),
+            }
+        }
+    }
+}
+
+/// File descriptors reserved for everything but gRPC connections: 1,024 for each of the three HTTP ports, and 512 for Redis,
+/// files and so on.
+#[cfg(target_os = "linux")]
+const RESERVED_DESCRIPTORS: u64 = 3 * 1_024 + 512;
+
+/// Raises the limit to the maximum that the system allows, and warns if `connections` may exceed it.
+#[cfg(target_os = "linux")]
+pub(super) fn raise(connections: usize) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    let before = getrlimit(Resource::Nofile);
+    let highest = Rlimit { current: before.maximum, maximum: before.maximum };
+    // A refusal is logged below if it matters.
+    let limit = if setrlimit(Resource::Nofile, highest).is_ok() { highest } else { before };
+    let needed = (connections as u64).saturating_add(RESERVED_DESCRIPTORS);
+    if let Some(limit) = limit.current.filter(|limit| *limit < needed) {
+        tracing::warn!(limit, needed, "too few file descriptors for --max-connections (ulimit -n)");
+    }
+}
+
+/// Leaves the limit unchanged on other systems.
+#[cfg(not(target_os = "linux"))]
+pub(super) const fn raise(_connections: usize) {}

@@ -12,18 +12,12 @@ use tollgate_store::{BackgroundQueue, StoreError, loans::ShareWatch, primary::Pr
 
 use super::{
     activation::Activator,
-    drain::Running,
-    instance::Instance,
-    memory_gauge,
-    ports::{Ports, ServedPorts},
-    regions::RegionTasks,
+    ports::{Ports, Routes, ServedPorts},
     reports::LimiterReports,
-    routes::Routes,
     rule_sources::{self, FirstRules},
-    services::ServiceFactory,
-    stores::{AdminStore, Stores},
-    tasks::Tasks,
-    workers::{WorkerLost, start_workers, worker_config},
+    running::{Instance, RegionTasks, Running, Tasks},
+    stores::{AdminStore, ServiceFactory, Stores, report_memory},
+    workers::{WorkerConfig, WorkerLost, start_workers},
 };
 use crate::{
     grpc::{dispatch::ReflectionError, service::UnaryService},
@@ -34,10 +28,6 @@ use crate::{
     settings::{Port, Settings},
     tracing::{TraceExporter, TracingError},
 };
-
-/// Entry point: starts a server.
-#[derive(Debug)]
-pub struct Server;
 
 /// Reason that a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -89,57 +79,54 @@ pub enum StartError {
     Reflection(#[from] ReflectionError),
 }
 
-impl Server {
-    /// Starts the server that `settings` describe, and returns when it is ready, or as ready as it can be without rules.
-    /// `/metrics` renders `exporter`.
-    ///
-    /// The acceptor and the HTTP ports run on the current runtime.
-    ///
-    /// # Errors
-    /// [`StartError`]; components started by then end by themselves.
-    pub async fn start(mut settings: Settings, exporter: Option<Exporter>) -> Result<Running, StartError> {
-        let shares = OwnShares::default();
-        let (calls, queue) = PrimaryCalls::new();
-        let regions = load_regions(&mut settings, &shares, &calls)?;
-        let peers = settings.region.as_ref().and_then(|region| region.peers.clone());
-        let background = BackgroundQueue::default();
-        let stores = Stores::new(&settings, regions.as_ref().map(|_| calls));
-        let memory_gauge = memory_gauge::report(stores.memory().clone());
-        let memory_gauge = AbortOnDropHandle::new(tokio::spawn(memory_gauge));
-        let tracing = settings.traces.as_ref().map(TraceExporter::start).transpose()?;
-        let tracer = tracing.as_ref().map(|tracing| tracing.tracer().clone());
-        // Each worker opens a store, and so does the HTTP port.
-        let readiness = stores.readiness(settings.process.workers.get().saturating_add(1));
-        let admin_store = settings.admin.as_ref().map(|_| AdminStore::open(&stores, &settings, &shares));
-        let admin_store = admin_store.transpose()?;
-        let watch = peers.as_ref().map(|_| ShareWatch::default());
-        let lending_store = watch.as_ref().map(|_| stores.background()).transpose()?;
-        let replicas = stores.replicas();
-        let reports = LimiterReports::default();
-        let parts = StartParts {
-            exporter,
-            readiness: readiness.clone(),
-            background,
-            admin_store,
-            regions: regions.clone(),
-        };
-        let watched = shares.clone().with_watch(watch.clone());
-        let services = ServiceFactory::new(&settings, (stores, readiness), watched, reports.clone(), tracer);
-        let open = move |rules: &Arc<ActiveRules>, background| services.open(rules, background);
-        let mut running = start_with(settings, parts, open).await?;
-        let instance = &running.instance;
-        let tasks = [memory_gauge, reports.list_bans(instance), reports.raise_events(instance)];
-        running.tasks.add(tasks);
-        let lending = lending_store.zip(watch).map(|(store, watch)| {
-            let rules = Arc::clone(&running.instance.rules);
-            Lending { rules, shares, store, watch, replicas, calls: queue }
-        });
-        let regions = match regions {
-            Some(regions) => Some(RegionTasks::start(regions, peers.zip(lending), &running).await?),
-            None => None,
-        };
-        Ok(Running { regions, tracing, ..running })
+/// Starts the server that `settings` describe, and returns when it is ready, or as ready as it can be without rules.
+/// `/metrics` renders `exporter`.
+///
+/// The acceptor and the HTTP ports run on the current runtime.
+///
+/// # Errors
+/// [`StartError`]; components started by then end by themselves.
+pub(super) async fn start(mut settings: Settings, exporter: Option<Exporter>) -> Result<Running, StartError> {
+    let shares = OwnShares::default();
+    let (calls, queue) = PrimaryCalls::new();
+    let regions = load_regions(&mut settings, &shares, &calls)?;
+    let peers = settings.region.as_ref().and_then(|region| region.peers.clone());
+    let stores = Stores::new(&settings, regions.as_ref().map(|_| calls));
+    let memory_gauge = AbortOnDropHandle::new(tokio::spawn(report_memory(stores.memory().clone())));
+    let tracing = settings.traces.as_ref().map(TraceExporter::start).transpose()?;
+    // Each worker opens a store, and so does the HTTP port.
+    let readiness = stores.readiness(settings.process.workers.get().saturating_add(1));
+    let admin_store = settings.admin.as_ref().map(|_| AdminStore::open(&stores, &settings, &shares));
+    let admin_store = admin_store.transpose()?;
+    let watch = peers.as_ref().map(|_| ShareWatch::default());
+    let lending_store = watch.as_ref().map(|_| stores.background(BackgroundQueue::default())).transpose()?;
+    let replicas = stores.replicas().unwrap_or_default();
+    let reports = LimiterReports::default();
+    let parts = StartParts { exporter, readiness: readiness.clone(), admin_store, regions: regions.clone() };
+    let services = ServiceFactory {
+        stores,
+        readiness,
+        shares: shares.clone().with_watch(watch.clone()),
+        reports: reports.clone(),
+        tracer: tracing.as_ref().map(|tracing| tracing.tracer().clone()),
+        response: settings.response.clone(),
+        bounds: settings.bounds,
+        modes: settings.modes,
+        is_shared: Arc::default(),
+    };
+    let open = move |rules: &Arc<ActiveRules>, background| services.open(rules, background);
+    let mut running = start_with(settings, parts, open).await?;
+    let instance = &running.instance;
+    running.tasks.of_limiters =
+        vec![memory_gauge, reports.list_bans(instance), reports.raise_events(instance)];
+    let lending = lending_store.zip(watch).map(|(store, watch)| {
+        let rules = Arc::clone(&running.instance.rules);
+        Lending { rules, shares, store, watch, replicas, calls: queue }
+    });
+    if let Some(regions) = regions {
+        running.regions = Some(RegionTasks::start(regions, peers.zip(lending), &running.instance).await?);
     }
+    Ok(Running { tracing, ..running })
 }
 
 /// Reads the region table, if there is one, by which the rules are checked and the primary region is called.
@@ -160,8 +147,6 @@ pub(super) struct StartParts {
     /// Rendered by `/metrics`.
     pub(super) exporter: Option<Exporter>,
     pub(super) readiness: Readiness,
-    /// Queue of background refunds of the workers.
-    pub(super) background: BackgroundQueue,
     /// Store of the admin API, if there is an admin port.
     pub(super) admin_store: Option<AdminStore>,
     pub(super) regions: Option<Regions>,
@@ -180,7 +165,7 @@ where
 {
     // Before any task on which others depend runs on this thread.
     let panicked = panic_token();
-    let StartParts { exporter, readiness, background, admin_store, regions } = parts;
+    let StartParts { exporter, readiness, admin_store, regions } = parts;
     let (instance, activator, first_rules) = load_rules(&settings, readiness, regions.as_ref()).await?;
     let Ports { grpc, grpc_tls, http, metrics, admin, credentials } = Ports::open(&settings).await?;
     let grpc_address = grpc.address().map_err(StartError::System)?;
@@ -192,9 +177,8 @@ where
     let admin = admin
         .zip(admin_store)
         .map(|((port, tokens), store)| (port, routes.admin(tokens, store, views, regions)));
-    let config = worker_config(&settings, grpc_tls, &instance.readiness, background)?;
-    let (workers, worker_failures) =
-        start_workers(settings.process.workers, config, &instance.rules, open).await?;
+    let (config, mut worker_failures) = WorkerConfig::new(&settings, grpc_tls, &instance.readiness)?;
+    let workers = start_workers(config, &mut worker_failures, &instance.rules, open).await?;
     let alarm = CancelOnPanic(panicked.clone());
     let rule_sources = first_rules.follow(&settings.rules, activator, alarm).map_err(StartError::System)?;
     let stop_accepting = CancellationToken::new();

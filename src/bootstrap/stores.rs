@@ -1,6 +1,7 @@
-//! Stores of counters: one handle for each worker, and one for the admin API.
+//! Stores of counters, one handle for each worker and one for the admin API, and the services that decide with them.
 
 use std::{
+    convert::Infallible,
     num::NonZeroU32,
     sync::{
         Arc,
@@ -9,96 +10,91 @@ use std::{
     time::Duration,
 };
 
+use tokio::time;
 use tollgate_core::clock::Clock;
 use tollgate_limiter::{ActiveRules, CounterInspector, Fallback, Limiter, Modes, OwnShares, Replicas};
 use tollgate_runtime::bounded_file;
 use tollgate_store::{
-    BackgroundQueue, LastVerdicts, MemoryStore, RedisStore, Store, StoreError,
+    BackgroundQueue, LastVerdicts, MemoryStore, RedisStore, Store, StoreError, metrics as store_metrics,
     primary::{PrimaryCalls, PrimaryRouter},
     redis::{RedisSettings, first_decision},
 };
 
-use super::metrics;
-use super::start::StartError;
+use super::{metrics, reports::LimiterReports};
 use crate::{
+    grpc::service::RateLimitAdapter,
     http::StoreInfo,
     net::tls::TlsClient,
     readiness::Readiness,
+    service::{RequestBounds, ResponseOptions, Service},
     settings::{Settings, StoreSettings},
+    tracing::Tracer,
 };
 
-/// Minimum store timeout of the admin API: its requests delay no rate-limit calls.
-const MIN_ADMIN_TIMEOUT: Duration = Duration::from_millis(500);
+/// Minimum store timeout of the admin API and of loans, which delay no rate-limit calls.
+const MIN_BACKGROUND_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Interval of the metrics of the memory store.
+const MEMORY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Factory of store handles.
 #[derive(Clone, Debug)]
-pub(super) enum Stores {
-    /// One store, shared by all workers.
-    Memory {
-        store: MemoryStore,
-        /// Calls to the primary region and decisions without it, in a region.
-        primary: Option<(PrimaryCalls, Fallback)>,
-    },
-    /// Each worker has its own connections.
-    Redis {
-        settings: Box<RedisSettings>,
-        /// Counters of this instance while Redis is unavailable.
-        local: MemoryStore,
-        /// Verdicts from which they start.
-        last_verdicts: LastVerdicts,
-        fallback: Fallback,
-        replica_count: ReplicaCount,
-        ready_without_store: bool,
-        primary: Option<PrimaryCalls>,
-    },
+pub(super) struct Stores {
+    /// Redis, to which each worker has its own connections, if the counters are there.
+    redis: Option<RedisStores>,
+    /// Counters in this process: of all workers, or of this instance while Redis is unavailable.
+    memory: MemoryStore,
+    /// Decisions without Redis or the primary region.
+    fallback: Option<Fallback>,
+    /// Calls to the primary region, in a region.
+    primary: Option<PrimaryCalls>,
 }
 
-/// Number of instances, counted by one worker unless it is configured.
+/// Factory of handles on Redis.
 #[derive(Clone, Debug)]
-pub(super) struct ReplicaCount {
+struct RedisStores {
+    settings: Box<RedisSettings>,
+    /// Verdicts from which the counters in this process start.
+    last_verdicts: LastVerdicts,
     replicas: Replicas,
-    /// Whether a task counts the instances already, or counting is unnecessary.
-    has_counter: Arc<AtomicBool>,
+    /// Whether a task counts the instances already, or their number is configured.
+    has_replica_counter: Arc<AtomicBool>,
+    ready_without_store: bool,
 }
 
 impl Stores {
     /// Opens stores that call the primary region by `primary`, in a region.
     pub(super) fn new(settings: &Settings, primary: Option<PrimaryCalls>) -> Self {
         let on_store_error = settings.on_store_error;
+        let fallback = |memory, replicas| Fallback::new(on_store_error.policy, memory, replicas);
         let (redis, max_counters) = match &settings.store {
             StoreSettings::Memory { max_counters } => {
                 let memory = || MemoryStore::new(*max_counters, Clock::System);
-                let fallback = || {
-                    let replicas = Replicas::new(on_store_error.replicas.unwrap_or(NonZeroU32::MIN));
-                    Fallback::new(on_store_error.policy, memory(), replicas)
-                };
-                let primary = primary.map(|primary| (primary, fallback()));
-                return Self::Memory { store: memory(), primary };
+                let replicas = Replicas::new(on_store_error.replicas.unwrap_or(NonZeroU32::MIN));
+                let fallback = primary.is_some().then(|| fallback(memory(), replicas));
+                return Self { redis: None, memory: memory(), fallback, primary };
             }
             StoreSettings::Redis { redis, max_counters } => (redis, *max_counters),
         };
         metrics::export_redis();
         record_client_certificate(redis);
         let last_verdicts = LastVerdicts::default();
-        let local = MemoryStore::new(max_counters, last_verdicts.clock());
+        let memory = MemoryStore::new(max_counters, last_verdicts.clock());
         let replicas = on_store_error.replicas.map(Replicas::new).unwrap_or_default();
-        Self::Redis {
+        let fallback = Some(fallback(memory.clone(), replicas.clone()));
+        let redis = Some(RedisStores {
             settings: Box::new(redis.clone()),
-            local: local.clone(),
             last_verdicts,
-            fallback: Fallback::new(on_store_error.policy, local, replicas.clone()),
-            replica_count: ReplicaCount {
-                replicas,
-                has_counter: Arc::new(AtomicBool::new(on_store_error.replicas.is_some())),
-            },
+            replicas,
+            has_replica_counter: Arc::new(AtomicBool::new(on_store_error.replicas.is_some())),
             ready_without_store: on_store_error.ready_without_store,
-            primary,
-        }
+        });
+        Self { redis, memory, fallback, primary }
     }
 
-    /// The store of a region, if this is one, that calls the primary region.
-    fn beside(store: Store, primary: Option<&PrimaryCalls>, background: BackgroundQueue) -> Store {
-        match primary {
+    /// Routes requests between `store` and the primary region, in a region.
+    fn routed(&self, store: Store, background: BackgroundQueue) -> Store {
+        match &self.primary {
             Some(primary) => Store::PrimaryRouter(PrimaryRouter::new(store, primary.clone(), background)),
             None => store,
         }
@@ -106,71 +102,65 @@ impl Stores {
 
     /// Counters in this process.
     pub(super) const fn memory(&self) -> &MemoryStore {
-        match self {
-            Self::Memory { store, .. } => store,
-            Self::Redis { local, .. } => local,
-        }
+        &self.memory
     }
 
     /// Readiness that waits until `handles` store handles have decided, if required.
     pub(super) fn readiness(&self, handles: usize) -> Readiness {
-        match self {
-            Self::Memory { .. } => Readiness::new(),
-            Self::Redis { ready_without_store: true, .. } => Readiness::new(),
-            Self::Redis { .. } => Readiness::with_stores(handles),
+        match &self.redis {
+            Some(redis) if !redis.ready_without_store => Readiness::with_stores(handles),
+            _ => Readiness::new(),
         }
     }
 
-    /// Opens a store handle on the current runtime for transactions that no request waits for.
-    pub(super) fn background(&self) -> Result<Store, StoreError> {
-        let redis = match self {
-            Self::Memory { store, .. } => return Ok(Store::Memory(store.clone())),
-            Self::Redis { settings, .. } => settings,
+    /// Opens a store handle on the current runtime that delays no rate-limit calls.
+    pub(super) fn background(&self, queue: BackgroundQueue) -> Result<Store, StoreError> {
+        let Some(RedisStores { settings, .. }) = &self.redis else {
+            return Ok(Store::Memory(self.memory.clone()));
         };
-        let redis =
-            RedisSettings { timeout: redis.timeout.max(MIN_ADMIN_TIMEOUT), ..RedisSettings::clone(redis) };
-        RedisStore::open_with(&redis, BackgroundQueue::default()).map(Store::Redis)
+        let timeout = settings.timeout.max(MIN_BACKGROUND_TIMEOUT);
+        let settings = RedisSettings { timeout, ..RedisSettings::clone(settings) };
+        RedisStore::open_with(&settings, queue).map(Store::Redis)
     }
 
-    /// Number of instances that share the limits.
-    pub(super) fn replicas(&self) -> Replicas {
-        match self {
-            Self::Memory { .. } => Replicas::default(),
-            Self::Redis { replica_count, .. } => replica_count.replicas.clone(),
-        }
+    /// Number of instances that share the limits, if they may be several.
+    pub(super) fn replicas(&self) -> Option<Replicas> {
+        self.redis.as_ref().map(|redis| redis.replicas.clone())
     }
 
     /// Opens a store handle for a limiter on the current runtime, and updates `readiness` until it has decided.
-    pub(super) fn limiter(
+    fn limiter(
         &self,
         rules: Arc<ActiveRules>,
         modes: Modes,
         readiness: &Readiness,
         background: BackgroundQueue,
     ) -> Result<Limiter, StoreError> {
-        let (settings, last_verdicts, fallback, replica_count, primary) = match self {
-            Self::Memory { store, primary: None } => {
-                return Ok(Limiter::new(rules, Store::Memory(store.clone()), modes));
-            }
-            Self::Memory { store, primary: Some((primary, fallback)) } => {
-                let store = Self::beside(Store::Memory(store.clone()), Some(primary), background);
-                return Ok(Limiter::new(rules, store, modes).with_fallback(fallback.clone()));
-            }
-            Self::Redis { settings, last_verdicts, fallback, replica_count, primary, .. } => {
-                (settings, last_verdicts, fallback, replica_count, primary)
-            }
+        let store = match &self.redis {
+            Some(redis) => Store::Redis(redis.open(readiness.clone(), background.clone())?),
+            None => Store::Memory(self.memory.clone()),
         };
-        let store = RedisStore::open_sharing(settings, background.clone(), last_verdicts.clone())?;
-        let (undecided, readiness) = (store.clone(), readiness.clone());
+        let limiter = Limiter::new(rules, self.routed(store, background), modes);
+        Ok(match &self.fallback {
+            Some(fallback) => limiter.with_fallback(fallback.clone()),
+            None => limiter,
+        })
+    }
+}
+
+impl RedisStores {
+    /// Opens a store handle on the current runtime, and updates `readiness` until it has decided.
+    fn open(&self, readiness: Readiness, background: BackgroundQueue) -> Result<RedisStore, StoreError> {
+        let store = RedisStore::open_sharing(&self.settings, background, self.last_verdicts.clone())?;
+        let undecided = store.clone();
         tokio::spawn(async move {
             first_decision(&undecided, |why| readiness.store_failed(why)).await;
             readiness.store_decided();
         });
-        if !replica_count.has_counter.swap(true, Ordering::Relaxed) {
-            tokio::spawn(replica_count.replicas.clone().count(store.clone()));
+        if !self.has_replica_counter.swap(true, Ordering::Relaxed) {
+            tokio::spawn(self.replicas.clone().count(store.clone()));
         }
-        let store = Self::beside(Store::Redis(store), primary.as_ref(), background);
-        Ok(Limiter::new(rules, store, modes).with_fallback(fallback.clone()))
+        Ok(store)
     }
 }
 
@@ -192,43 +182,71 @@ pub(super) struct AdminStore {
 
 impl AdminStore {
     /// Opens the store on the current runtime. Readiness does not depend on whether it connects.
-    pub(super) fn open(stores: &Stores, settings: &Settings, shares: &OwnShares) -> Result<Self, StartError> {
+    pub(super) fn open(stores: &Stores, settings: &Settings, shares: &OwnShares) -> Result<Self, StoreError> {
         let background = BackgroundQueue::default();
-        let (redis, replicas, primary) = match stores {
-            Stores::Memory { store, primary } => {
-                let Self { facts, .. } = Self::memory(store.clone(), settings.modes);
-                let primary = primary.as_ref().map(|(primary, _)| primary);
-                let store = Stores::beside(Store::Memory(store.clone()), primary, background);
-                let counters = CounterInspector::new(store, settings.modes).with_shares(shares.clone());
-                return Ok(Self { counters, facts });
-            }
-            Stores::Redis { settings, replica_count, primary, .. } => {
-                (settings, replica_count.replicas.clone(), primary)
-            }
-        };
-        let redis =
-            RedisSettings { timeout: redis.timeout.max(MIN_ADMIN_TIMEOUT), ..RedisSettings::clone(redis) };
-        let store = Store::Redis(RedisStore::open_with(&redis, background.clone())?);
-        let store = Stores::beside(store, primary.as_ref(), background);
+        let store = stores.routed(stores.background(background.clone())?, background);
         Ok(Self {
             counters: CounterInspector::new(store, settings.modes).with_shares(shares.clone()),
             facts: StoreInfo {
-                kind: "redis",
+                kind: if stores.redis.is_some() { "redis" } else { "memory" },
                 address: settings.store.to_string(),
-                memory: stores.memory().clone(),
-                replicas: Some(replicas),
+                memory: stores.memory.clone(),
+                replicas: stores.replicas(),
             },
         })
     }
+}
 
-    /// Counters in this process.
-    pub(super) fn memory(memory: MemoryStore, modes: Modes) -> Self {
-        let facts = StoreInfo {
-            kind: "memory",
-            address: "memory".to_owned(),
-            memory: memory.clone(),
-            replicas: None,
-        };
-        Self { counters: CounterInspector::new(Store::Memory(memory), modes), facts }
+/// Opens services that share the rules and, but for their store handles, their parts.
+#[derive(Clone)]
+pub(super) struct ServiceFactory {
+    pub(super) stores: Stores,
+    /// Waits for the store handles.
+    pub(super) readiness: Readiness,
+    /// Shares of limits that are enforced.
+    pub(super) shares: OwnShares,
+    pub(super) reports: LimiterReports,
+    pub(super) tracer: Option<Tracer>,
+    pub(super) response: ResponseOptions,
+    pub(super) bounds: RequestBounds,
+    pub(super) modes: Modes,
+    /// Whether a limiter shares reports of utilization: the first one, of the HTTP port, which outlives the workers.
+    pub(super) is_shared: Arc<AtomicBool>,
+}
+
+impl ServiceFactory {
+    /// Opens a service on the current runtime.
+    pub(super) fn open(
+        &self,
+        rules: &Arc<ActiveRules>,
+        background: BackgroundQueue,
+    ) -> Result<RateLimitAdapter, StoreError> {
+        let limiter = self.stores.limiter(Arc::clone(rules), self.modes, &self.readiness, background)?;
+        let limiter = self.reports.of(limiter).with_shares(self.shares.clone());
+        if !self.is_shared.swap(true, Ordering::Relaxed) {
+            tokio::spawn(limiter.share_utilization());
+        }
+        Ok(RateLimitAdapter {
+            service: Service::new(limiter, self.response.clone(), self.bounds),
+            tracer: self.tracer.clone(),
+        })
+    }
+}
+
+/// Updates the metrics of the memory store, and logs the first eviction of live counters. Never returns.
+pub(super) async fn report_memory(store: MemoryStore) -> Infallible {
+    let mut ticks = time::interval(MEMORY_INTERVAL);
+    let mut was_full = false;
+    loop {
+        ticks.tick().await;
+        let occupancy = store.occupancy();
+        store_metrics::memory_store(occupancy.counters, occupancy.evicted);
+        if occupancy.evicted > 0 && !was_full {
+            was_full = true;
+            tracing::warn!(
+                counters = occupancy.counters,
+                "memory store full; evicting counters (see --max-counters)"
+            );
+        }
     }
 }

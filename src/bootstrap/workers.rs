@@ -1,6 +1,6 @@
 //! Workers: each is one thread with its own runtime, service and connections.
 
-use std::{io, num::NonZeroUsize, sync::Arc, thread, time::Duration};
+use std::{io, sync::Arc, thread, time::Duration};
 
 use tokio::{
     runtime::Builder,
@@ -18,8 +18,8 @@ use tonic::service::Routes;
 
 use super::{
     balance::{Balancer, ConnectionPermit},
-    busy_time::BusyTime,
-    io::{Accepted, Io},
+    listener::Accepted,
+    metrics::BusyTime,
     start::StartError,
 };
 use crate::{
@@ -37,14 +37,29 @@ use crate::{
 /// Settings and handles of every worker.
 #[derive(Clone)]
 pub(super) struct WorkerConfig {
-    pub(super) grpc: GrpcSettings,
-    pub(super) process: ProcessSettings,
-    pub(super) tls: Option<Tls>,
-    pub(super) side_services: Routes,
+    grpc: GrpcSettings,
+    process: ProcessSettings,
+    tls: Option<Tls>,
+    side_services: Routes,
     /// Queue of background refunds, flushed at shutdown.
-    pub(super) background: BackgroundQueue,
+    background: BackgroundQueue,
     /// Receives the workers that failed; closed once all have ended.
-    pub(super) failures: UnboundedSender<WorkerLost>,
+    failures: UnboundedSender<WorkerLost>,
+}
+
+impl WorkerConfig {
+    /// Returns the configuration of the workers, and the receiver of those that fail.
+    pub(super) fn new(
+        settings: &Settings,
+        tls: Option<Tls>,
+        readiness: &Readiness,
+    ) -> Result<(Self, UnboundedReceiver<WorkerLost>), StartError> {
+        let side_services = side_services(readiness.clone())?;
+        let (grpc, process) = (settings.grpc.clone(), settings.process);
+        let (failures, failed) = unbounded_channel();
+        let background = BackgroundQueue::default();
+        Ok((Self { grpc, process, tls, side_services, background, failures }, failed))
+    }
 }
 
 /// A worker ended unexpectedly, or a task in it panicked outside of a single call, which may leave a broken state.
@@ -138,10 +153,14 @@ async fn serve<T: UnaryService>(
 ) {
     let tasks = TaskTracker::new();
     while let Some((accepted, permit)) = incoming.recv().await {
-        let detector = permit.detector().clone();
-        match Io::new(accepted, permit) {
+        match accepted.register() {
             Ok(io) => {
-                tasks.spawn(CatchUnwind::new(connections.clone().serve(io, services.clone(), detector)));
+                let (connections, services) = (connections.clone(), services.clone());
+                tasks.spawn(CatchUnwind::new(async move {
+                    connections.serve(io, services, permit.detector().clone()).await;
+                    // The connection is closed.
+                    drop(permit);
+                }));
             }
             Err(error) => tracing::warn!(%error, "accepted connection failed"),
         }
@@ -157,34 +176,20 @@ async fn serve<T: UnaryService>(
     }
 }
 
-/// Returns the configuration of the workers, but for the receiver of their failures.
-pub(super) fn worker_config(
-    settings: &Settings,
-    tls: Option<Tls>,
-    readiness: &Readiness,
-    background: BackgroundQueue,
-) -> Result<impl FnOnce(UnboundedSender<WorkerLost>) -> WorkerConfig, StartError> {
-    let side_services = side_services(readiness.clone())?;
-    let (grpc, process) = (settings.grpc.clone(), settings.process);
-    Ok(move |failures| WorkerConfig { grpc, process, tls, side_services, background, failures })
-}
-
-/// Starts the workers and waits until each is ready.
+/// Starts the workers of `config` and waits until each is ready.
 pub(super) async fn start_workers<T, O>(
-    count: NonZeroUsize,
-    config: impl FnOnce(UnboundedSender<WorkerLost>) -> WorkerConfig,
+    config: WorkerConfig,
+    failures: &mut UnboundedReceiver<WorkerLost>,
     rules: &Arc<ActiveRules>,
     open: O,
-) -> Result<(Balancer<Accepted>, UnboundedReceiver<WorkerLost>), StartError>
+) -> Result<Balancer<Accepted>, StartError>
 where
     T: UnaryService,
     O: Fn(&Arc<ActiveRules>, BackgroundQueue) -> Result<T, StoreError> + Clone + Send + 'static,
 {
-    let (report, mut failures) = unbounded_channel();
-    let config = config(report);
     let mut balancer = Balancer::new();
-    let mut starting = Vec::with_capacity(count.get());
-    for worker in 0..count.get() {
+    let mut starting = Vec::new();
+    for worker in 0..config.process.workers.get() {
         let (open, rules, background) = (open.clone(), Arc::clone(rules), config.background.clone());
         let connections = balancer.add_worker();
         let ready = start(worker, config.clone(), move || open(&rules, background), connections);
@@ -192,6 +197,7 @@ where
     }
     // The workers keep the only senders, so that the channel closes when the last worker ends.
     drop(config);
+    let unknown_reason = || StartError::System(io::Error::other("a worker ended without an error"));
     for ready in starting {
         match ready.await {
             Ok(opened) => opened?,
@@ -199,9 +205,5 @@ where
             Err(_) => return Err(failures.recv().await.map_or_else(unknown_reason, StartError::Worker)),
         }
     }
-    Ok((balancer, failures))
-}
-
-fn unknown_reason() -> StartError {
-    StartError::System(io::Error::other("a worker ended without an error"))
+    Ok(balancer)
 }

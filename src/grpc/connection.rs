@@ -17,10 +17,9 @@ use tollgate_runtime::{backoff, panics::CatchUnwindExecutor};
 
 use super::{
     dispatch::Dispatch,
-    frame_filter::FrameFilter,
-    http2_errors,
+    http2::{self, filter::FrameFilter},
     service::UnaryService,
-    stalled_reader::{CloseReason, StallDetector},
+    unread_responses::{CloseReason, StallDetector},
 };
 use crate::{
     net::{
@@ -165,7 +164,7 @@ fn log_stalled() {
 
 fn log_error(result: Result<(), hyper::Error>) {
     if let Err(error) = result {
-        http2_errors::connection_ended(&error);
+        http2::connection_ended(&error);
         tracing::debug!(%error, "connection failed");
     }
 }

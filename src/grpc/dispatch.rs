@@ -13,16 +13,15 @@ use tonic::{Status, body::Body, codegen::Service as _, service::Routes};
 use tonic_health::pb::health_server::HealthServer;
 
 use super::{
+    call_headers::NotGrpc,
     health::HealthService,
     overload::{AdmissionControl, EarlyAdmission},
-    protocol::NotGrpc,
     request_body::{MessageLimits, WholeMessages},
     reservations::Reservations,
     response_body::ResponseBody,
     service::UnaryService,
-    shed_call::ShedCall,
-    stalled_reader::StallDetector,
-    unary::{self, IncomingCall},
+    unary::{self, ShedCall},
+    unread_responses::StallDetector,
 };
 use crate::{
     net::{read_budget::ReadBudget, unfinished},
@@ -134,22 +133,18 @@ impl<T: UnaryService> hyper::service::Service<Request<Incoming>> for Dispatch<T>
             }
             return ResponseFuture::NotGrpc(reason);
         }
-        match is_rate_limit {
-            true => {
-                let Ok(permit) = self.admission.admit(request.headers(), &self.read_budget) else {
-                    return ResponseFuture::Shed(ShedCall::new(request.into_body(), self.limits));
-                };
-                let call = IncomingCall::new(request, permit, self.read_budget.has_reset());
-                let response = unary::respond(Arc::clone(&self.rate_limit), call, self.limits);
-                ResponseFuture::RateLimit(CatchUnwind::new(Box::pin(response)), self.detector.clone())
-            }
-            false => {
-                let headers = unfinished::bytes_of(request.headers());
-                let body = |body| Body::new(WholeMessages::new(body, Port::Grpc, self.limits, headers));
-                let response = self.side_services.clone().call(request.map(body));
-                ResponseFuture::SideService(CatchUnwind::new(Box::pin(response)), self.detector.clone())
-            }
+        if !is_rate_limit {
+            let headers = unfinished::bytes_of(request.headers());
+            let body = |body| Body::new(WholeMessages::new(body, Port::Grpc, self.limits, headers));
+            let response = self.side_services.clone().call(request.map(body));
+            return ResponseFuture::SideService(CatchUnwind::new(Box::pin(response)), self.detector.clone());
         }
+        let Ok(permit) = self.admission.admit(request.headers(), &self.read_budget) else {
+            return ResponseFuture::Shed(ShedCall::new(request.into_body(), self.limits));
+        };
+        let (service, may_be_reset) = (Arc::clone(&self.rate_limit), self.read_budget.has_reset());
+        let response = unary::respond(service, request, permit, may_be_reset, self.limits);
+        ResponseFuture::RateLimit(CatchUnwind::new(Box::pin(response)), self.detector.clone())
     }
 }
 

@@ -42,10 +42,10 @@ impl HealthService {
 }
 
 fn check_service(request: &Request<HealthCheckRequest>) -> Result<(), Status> {
-    match SERVICE_NAMES.contains(&request.get_ref().service.as_str()) {
-        true => Ok(()),
-        false => Err(Status::not_found("unknown service")),
+    if SERVICE_NAMES.contains(&request.get_ref().service.as_str()) {
+        return Ok(());
     }
+    Err(Status::not_found("unknown service"))
 }
 
 fn status(phase: Phase) -> HealthCheckResponse {

@@ -1,32 +1,23 @@
 //! gRPC server: HTTP/2 connections, admission control, and the unary path of `ShouldRateLimit`.
 //!
 //! ```text
-//! connection ──> frame_filter ──> dispatch ──┬──> overload ──> unary ──> request_body ──> service ──> response_body
-//!                                            └──> health, reflection
+//! connection ──> http2 ──> dispatch ──┬──> overload ──> unary ──> request_body ──> service ──> response_body
+//!                                     └──> health, reflection, reservations
 //! ```
 
+mod call_headers;
 pub(crate) mod connection;
-mod deadline;
 pub(crate) mod dispatch;
-mod frame_filter;
-mod frame_scanner;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
-mod header_block;
 mod health;
-pub(crate) mod http2_errors;
-mod huffman;
+pub(crate) mod http2;
 mod overload;
-mod protocol;
-mod received_frames;
-mod refusals;
 pub(crate) mod request_body;
 mod reservations;
 mod response_body;
 pub(crate) mod service;
-mod shed_call;
-pub(crate) mod stalled_reader;
 #[cfg(test)]
 mod tests;
 pub(crate) mod unary;
-mod unread_leases;
+pub(crate) mod unread_responses;

@@ -2,12 +2,13 @@
 
 use std::{
     future::poll_fn,
+    mem,
     pin::Pin,
     task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
 
-use bytes::BytesMut;
+use bytes::{Buf as _, BytesMut};
 use hyper::{
     body::{Body, Bytes, Frame, Incoming},
     header::HeaderMap,
@@ -15,7 +16,7 @@ use hyper::{
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
-use super::overload::Permit;
+use super::{call_headers::reject_compression, overload::Permit};
 use crate::{
     net::unfinished::{self, Unfinished},
     service::frame::PREFIX_BYTES,
@@ -78,7 +79,7 @@ impl RequestBody {
 
     /// Returns the next frame, or `None` after the last one. The permit is paused while waiting: the call costs the
     /// worker nothing, and a client that never sends the rest must not keep others out.
-    pub(super) async fn next(
+    async fn next(
         &mut self,
         permit: &mut Permit,
         headers: &HeaderMap,
@@ -103,9 +104,25 @@ impl RequestBody {
         next
     }
 
-    /// Whether no further frame follows.
-    pub(super) fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+    /// Reads the message.
+    pub(super) async fn receive(
+        &mut self,
+        headers: &HeaderMap,
+        max_bytes: usize,
+        permit: &mut Permit,
+    ) -> Result<Bytes, Status> {
+        reject_compression(headers)?;
+        let mut buffer = MessageBuffer::default();
+        while let Some(frame) = self.next(permit, headers).await {
+            if let Ok(data) = frame?.into_data() {
+                buffer.push(data, max_bytes)?;
+            }
+            // Known without another poll.
+            if self.body.is_end_stream() {
+                break;
+            }
+        }
+        buffer.into_message(max_bytes)
     }
 
     /// Time at which the message of a call admitted at `admitted_at` was complete.
@@ -128,7 +145,7 @@ pub(crate) struct WholeMessages<B> {
 impl<B> WholeMessages<B> {
     /// Body of a call whose headers take so much memory.
     pub(crate) fn new(body: B, port: Port, limits: MessageLimits, headers: usize) -> Self {
-        let arrival = Arrival::new(port, limits.timeout, headers.saturating_add(SIDE_BUFFER_BYTES));
+        let arrival = Arrival::new(port, limits.timeout, headers + SIDE_BUFFER_BYTES);
         Self { body, port, limits, arrival, buffer: BytesMut::new() }
     }
 
@@ -139,7 +156,7 @@ impl<B> WholeMessages<B> {
         if length > message.len() && length <= self.limits.max_bytes {
             return None;
         }
-        let end = length.min(message.len()).saturating_add(PREFIX_BYTES);
+        let end = length.min(message.len()) + PREFIX_BYTES;
         self.arrival = Arrival::new(self.port, self.limits.timeout, SIDE_BUFFER_BYTES);
         Some(Frame::data(self.buffer.split_to(end).freeze()))
     }
@@ -185,9 +202,92 @@ where
     }
 }
 
+/// Buffer that assembles one length-prefixed message from the chunks of a body.
+#[derive(Debug, Default)]
+pub(super) struct MessageBuffer {
+    /// First chunk, if it is the whole message, as nearly always.
+    whole: Bytes,
+    /// All chunks of another message: a chunk may be a small part of memory that it keeps.
+    joined: BytesMut,
+}
+
+impl MessageBuffer {
+    fn bytes(&self) -> &[u8] {
+        if self.joined.is_empty() { &self.whole } else { &self.joined }
+    }
+
+    /// Appends a chunk; data after the message is discarded.
+    pub(super) fn push(&mut self, chunk: Bytes, max_bytes: usize) -> Result<(), Status> {
+        if self.bytes().is_empty() {
+            self.whole = chunk;
+            if !self.is_complete(max_bytes)? {
+                self.joined.extend_from_slice(&mem::take(&mut self.whole));
+            }
+        } else if !self.is_complete(max_bytes)? {
+            self.joined.extend_from_slice(&chunk);
+        }
+        // An invalid prefix is rejected immediately, before the rest arrives.
+        self.message_end(max_bytes).map(drop)
+    }
+
+    fn is_complete(&self, max_bytes: usize) -> Result<bool, Status> {
+        Ok(self.message_end(max_bytes)?.is_some_and(|end| self.bytes().len() >= end))
+    }
+
+    /// End of the message in the buffer, once its length is known.
+    fn message_end(&self, max_bytes: usize) -> Result<Option<usize>, Status> {
+        let Some(([flag, length @ ..], _)) = self.bytes().split_first_chunk::<PREFIX_BYTES>() else {
+            return Ok(None);
+        };
+        match flag {
+            0 => {}
+            1 => {
+                return Err(Status::internal(
+                    "protocol error: received message with compressed-flag but no grpc-encoding was specified",
+                ));
+            }
+            flag => {
+                let text = format!(
+                    "protocol error: received message with invalid compression flag: {flag} (valid flags are 0 and 1)"
+                );
+                return Err(Status::internal(text));
+            }
+        }
+        let length = u32::from_be_bytes(*length) as usize;
+        if length > max_bytes {
+            let text = format!(
+                "Error, decoded message length too large: found {length} bytes, the limit is: {max_bytes} bytes (--max-message-bytes)"
+            );
+            return Err(Status::out_of_range(text));
+        }
+        Ok(Some(length + PREFIX_BYTES))
+    }
+
+    /// Returns the message without its prefix.
+    pub(super) fn message(&self, max_bytes: usize) -> Result<&[u8], Status> {
+        if self.bytes().is_empty() {
+            return Err(Status::internal("Missing request message."));
+        }
+        let end = self.message_end(max_bytes)?;
+        let message = end.and_then(|end| self.bytes().get(PREFIX_BYTES..end));
+        message.ok_or_else(|| Status::internal("Unexpected EOF decoding stream."))
+    }
+
+    /// Takes the message without its prefix.
+    fn into_message(self, max_bytes: usize) -> Result<Bytes, Status> {
+        let end = self.message(max_bytes)?.len() + PREFIX_BYTES;
+        let mut bytes = if self.joined.is_empty() { self.whole } else { self.joined.freeze() };
+        bytes.truncate(end);
+        bytes.advance(PREFIX_BYTES);
+        Ok(bytes)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::{collections::VecDeque, convert::Infallible};
+
+    use tonic::Code;
 
     use super::*;
 
@@ -230,5 +330,40 @@ mod tests {
         // Too long, at once; and one that breaks off, at the end.
         assert_eq!(handed_over(&[b"\0\0\0\0\x05a", b"b"]).await, [b"\0\0\0\0\x05a".to_vec(), b"b".to_vec()]);
         assert_eq!(handed_over(&[b"\0\0\0\0\x03", b"ab"]).await, [b"\0\0\0\0\x03ab"]);
+    }
+
+    fn assemble(chunks: &[&[u8]]) -> Result<Vec<u8>, Status> {
+        let mut buffer = MessageBuffer::default();
+        for chunk in chunks {
+            buffer.push(Bytes::copy_from_slice(chunk), 4)?;
+        }
+        buffer.into_message(4).map(Vec::from)
+    }
+
+    #[test]
+    fn a_message_may_arrive_in_any_chunks_and_data_after_it_is_discarded() {
+        let whole = b"\0\0\0\0\x03abc\0\0\0\0\x01d";
+        assert_eq!(assemble(&[whole]).expect("a message"), b"abc");
+        for at in 0..whole.len() {
+            let (head, tail) = whole.split_at(at);
+            assert_eq!(assemble(&[head, b"", tail]).expect("a message"), b"abc", "cut at {at}");
+        }
+        let bytes: Vec<&[u8]> = whole.chunks(1).collect();
+        assert_eq!(assemble(&bytes).expect("a message"), b"abc");
+        assert_eq!(assemble(&[b"\0\0\0\0\0"]).expect("an empty message"), b"");
+    }
+
+    #[test]
+    fn malformed_messages_are_rejected_with_the_codes_of_tonic() {
+        let code = |chunks: &[&[u8]]| assemble(chunks).expect_err("is rejected").code();
+        assert_eq!(code(&[]), Code::Internal);
+        assert_eq!(code(&[b"\0\0\0\0\x03ab"]), Code::Internal);
+        assert_eq!(code(&[b"\x01\0\0\0\x01a"]), Code::Internal);
+        assert_eq!(code(&[b"\x02\0\0\0\x01a"]), Code::Internal);
+        assert_eq!(code(&[b"\0\0\0\0\x05", b"abcde"]), Code::OutOfRange);
+        // Rejected before the rest arrives.
+        for started in [b"\0\0\0\0\x05", b"\x02\0\0\0\x01"] {
+            assert!(MessageBuffer::default().push(Bytes::from_static(started), 4).is_err());
+        }
     }
 }

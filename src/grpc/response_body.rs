@@ -13,11 +13,11 @@ use hyper::{
 use tollgate_limiter::HeldPermits;
 use tonic::{Status, body::Body};
 
-use super::stalled_reader::{PendingResponse, StallDetector};
+use super::unread_responses::{PendingResponse, StallDetector};
 
 /// Body of a response. If it names a lease, it holds the lease's permits until its last frame is taken for writing: a
 /// caller that has reset the call by then drops the body unread, which releases them. For a caller that resets it later,
-/// without having read it, see [`super::unread_leases`].
+/// without having read it, see [`super::unread_responses`].
 #[derive(Debug)]
 pub(crate) struct ResponseBody {
     payload: Payload,

@@ -7,18 +7,18 @@ use std::{
 };
 
 use futures_util::FutureExt as _;
-use hyper::{body::Bytes, http::Extensions};
+use hyper::body::Bytes;
 use prost::Message as _;
 use tollgate_core::lease::LeaseId;
 use tollgate_limiter::Deadline;
 use tonic::{Request, Response, Status, metadata::MetadataMap};
 
-use super::deadline;
+use super::call_headers;
 use crate::{
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
     },
-    service::{Answer, RequestError, Service, ServiceResponse, frame, refused},
+    service::{Answer, RequestError, Service, refused},
     tracing::{Span, Tracer},
 };
 
@@ -35,56 +35,53 @@ impl RateLimitAdapter {
     }
 
     async fn answer_call(&self, call: &Call, deadline: Deadline) -> AnswerResult {
-        let Some(request) = self.service.read(&call.message) else {
+        let Some(request) = self.service.read(call.get_ref()) else {
             // Boxed, so that the future of the usual case stays small.
             return Box::pin(self.answer_message(call, deadline)).await;
         };
-        let mut span = self.span(&call.metadata, request.domain, request.descriptors.len());
+        let mut span = self.span(call.metadata(), request.domain, request.descriptors.len());
         self.service.answer(&request, deadline, &mut span).await.map_err(|error| status(&error))
     }
 
     /// Answers a call whose message has to be decoded.
     async fn answer_message(&self, call: &Call, deadline: Deadline) -> AnswerResult {
-        let request = decode(&call.message)?;
-        let mut span = self.span(&call.metadata, &request.domain, request.descriptors.len());
-        let response = self.service.respond(&request, deadline, &mut span).await;
-        let ServiceResponse { message, permits } = response.map_err(|error| status(&error))?;
-        Ok(Answer { frame: frame::of(&message), permits })
+        let request = decode(call.get_ref())?;
+        let mut span = self.span(call.metadata(), &request.domain, request.descriptors.len());
+        let answer = self.service.respond(&request, deadline, &mut span).await;
+        answer.map(Answer::framed).map_err(|error| status(&error))
     }
 }
 
-/// A call whose message has been received.
-#[derive(Debug)]
-pub(crate) struct Call {
-    pub(super) metadata: MetadataMap,
-    pub(super) extensions: Extensions,
-    pub(super) message: Bytes,
-}
+/// A call with the bytes of its message.
+pub(crate) type Call = Request<Bytes>;
 
-pub(super) type AnswerResult = Result<Answer, Status>;
+pub(super) type AnswerResult = Result<Answer<Bytes>, Status>;
 
 /// Service that answers a call from the bytes of its message.
 pub(crate) trait UnaryService: RateLimitService {
     /// Answers a call.
-    fn answer(&self, call: Call) -> AnswerFuture<'_> {
-        let Call { metadata, extensions, message } = call;
-        let request = match decode(&message) {
-            Ok(message) => Request::from_parts(metadata, extensions, message),
-            Err(status) => return AnswerFuture::Ready(ready(Err(status))),
-        };
-        let response = self.should_rate_limit(request);
-        AnswerFuture::Boxed(Box::pin(response.map(|response| {
-            let mut response = response?;
-            let permits = response.extensions_mut().remove();
-            Ok(Answer { frame: frame::of(response.get_ref()), permits })
-        })))
-    }
+    fn answer(&self, call: Call) -> AnswerFuture<'_>;
+}
+
+/// Answers a call with a service that is a stub.
+#[cfg(test)]
+pub(crate) fn answer_decoded(service: &impl RateLimitService, call: Call) -> AnswerFuture<'_> {
+    let (metadata, extensions, message) = call.into_parts();
+    let request = match decode(&message) {
+        Ok(message) => Request::from_parts(metadata, extensions, message),
+        Err(status) => return AnswerFuture::Ready(ready(Err(status))),
+    };
+    let response = service.should_rate_limit(request);
+    AnswerFuture::Boxed(Box::pin(response.map(|response| {
+        let message = response?.into_inner();
+        Ok(Answer { message, code: tollgate_limiter::decision::Code::Ok, permits: None }.framed())
+    })))
 }
 
 impl UnaryService for RateLimitAdapter {
     fn answer(&self, call: Call) -> AnswerFuture<'_> {
         if !self.service.decides_at_once() {
-            let deadline = deadline::store_deadline(&call.metadata, &call.extensions);
+            let deadline = call_headers::store_deadline(call.metadata(), call.extensions());
             return AnswerFuture::Boxed(Box::pin(async move { self.answer_call(&call, deadline).await }));
         }
         // A future that is ready at once need not be boxed.
@@ -136,7 +133,7 @@ impl RateLimitService for RateLimitAdapter {
         match named.as_ref().unwrap_or(&self.service).respond_immediately(message, &mut span) {
             Some(result) => Box::pin(ready(response(result))),
             None => {
-                let deadline = deadline::store_deadline(request.metadata(), request.extensions());
+                let deadline = call_headers::store_deadline(request.metadata(), request.extensions());
                 Box::pin(async move {
                     let service = named.as_ref().unwrap_or(&self.service);
                     response(service.respond(request.get_ref(), deadline, &mut span).await)
@@ -146,8 +143,10 @@ impl RateLimitService for RateLimitAdapter {
     }
 }
 
-fn response(result: Result<ServiceResponse, RequestError>) -> Result<Response<RateLimitResponse>, Status> {
-    let ServiceResponse { message, permits } = result.map_err(|error| status(&error))?;
+fn response(
+    result: Result<Answer<RateLimitResponse>, RequestError>,
+) -> Result<Response<RateLimitResponse>, Status> {
+    let Answer { message, permits, .. } = result.map_err(|error| status(&error))?;
     let mut response = Response::new(message);
     if let Some(permits) = permits {
         response.extensions_mut().insert(permits);

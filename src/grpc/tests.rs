@@ -16,9 +16,9 @@ use super::{
     connection::Connections,
     dispatch::{Dispatch, side_services},
     request_body::MessageLimits,
-    service::UnaryService,
-    stalled_reader::StallDetector,
+    service::{AnswerFuture, Call, UnaryService, answer_decoded},
     unary::SHOULD_RATE_LIMIT_PATH,
+    unread_responses::StallDetector,
 };
 use crate::{
     proto::envoy::service::ratelimit::v3::{
@@ -55,7 +55,11 @@ impl RateLimitService for Recorder {
     }
 }
 
-impl UnaryService for Recorder {}
+impl UnaryService for Recorder {
+    fn answer(&self, call: Call) -> AnswerFuture<'_> {
+        answer_decoded(self, call)
+    }
+}
 
 /// A worker with a service that records.
 struct Worker {

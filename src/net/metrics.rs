@@ -62,28 +62,8 @@ static CLIENT_CERTIFICATE_EXPIRY: GaugeFamily<1> = GaugeFamily::new(
     &[],
 );
 
-/// Result of a TLS handshake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Handshake {
-    /// The connection is established.
-    Done,
-    /// One side refused the other.
-    Refused,
-    /// The time limit passed.
-    TimedOut,
-}
-
-impl Handshake {
-    const ALL: [Self; 3] = [Self::Done, Self::Refused, Self::TimedOut];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Done => "success",
-            Self::Refused => "refused",
-            Self::TimedOut => "timeout",
-        }
-    }
-}
+/// Results of a TLS handshake: the connection is established, one side refused the other, or the time limit passed.
+const HANDSHAKES: [&str; 3] = ["success", "refused", "timeout"];
 
 /// Counts a gRPC connection that opened.
 pub(crate) fn connection_opened() {
@@ -102,10 +82,7 @@ pub(crate) fn connection_refused(port: &'static str) {
 
 /// Counts a connection that was closed because its port has its maximum: an idle one for a new one, or the new one.
 pub(super) fn connection_limit_reached(port: &'static str, has_evicted: bool) {
-    match has_evicted {
-        true => connection_evicted(port),
-        false => connection_refused(port),
-    }
+    if has_evicted { connection_evicted(port) } else { connection_refused(port) }
 }
 
 /// Counts an idle connection that was closed to make room for another one.
@@ -118,15 +95,15 @@ pub(super) fn unfinished_refused(port: &'static str) {
     UNFINISHED_REFUSED.increment([port]);
 }
 
-/// Counts a TLS handshake.
-pub(super) fn handshake(port: &'static str, result: Handshake) {
-    TLS_HANDSHAKES.increment([port, result.name()]);
+/// Counts a TLS handshake by its result, one of [`HANDSHAKES`].
+pub(super) fn handshake(port: &'static str, result: &'static str) {
+    TLS_HANDSHAKES.increment([port, result]);
 }
 
 /// Records that a port uses TLS, and when the first of its certificates expires, in seconds since 1970, if that can be
 /// read.
 pub(super) fn tls_in_use(port: &'static str, expiry: Option<i64>) {
-    Handshake::ALL.into_iter().for_each(|result| TLS_HANDSHAKES.export([port, result.name()]));
+    HANDSHAKES.into_iter().for_each(|result| TLS_HANDSHAKES.export([port, result]));
     ["success", "error"].into_iter().for_each(|result| TLS_RELOADS.export([port, result]));
     if let Some(expiry) = expiry {
         // Exact up to 2^53.

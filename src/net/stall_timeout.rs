@@ -12,8 +12,6 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-use super::http2_preface::PrefaceReader;
-
 /// Connection that fails with [`io::ErrorKind::TimedOut`] when a write makes no progress for too long, or when the HTTP/2
 /// preface is late.
 ///
@@ -111,6 +109,36 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for StallTimeout<I> {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let written = Pin::new(&mut self.io).poll_shutdown(cx);
         self.check_write(cx, written)
+    }
+}
+
+/// Length of the fixed preface string.
+const PREFACE_BYTES: usize = 24;
+
+/// Length of a frame header.
+const FRAME_HEADER_BYTES: usize = 9;
+
+/// Position of the payload length in the first frame's header.
+const FRAME_LENGTH_RANGE: std::ops::Range<usize> = PREFACE_BYTES..27;
+
+/// Progress of a client through the preface and its first frame.
+#[derive(Debug, Default)]
+pub(super) struct PrefaceReader {
+    bytes: usize,
+    /// Payload length of the first frame.
+    frame_length: usize,
+}
+
+impl PrefaceReader {
+    /// Adds received bytes, and returns whether the preface is complete. Validating it is left to the HTTP/2 server.
+    pub(super) fn is_complete_with(&mut self, bytes: &[u8]) -> bool {
+        for byte in bytes {
+            if FRAME_LENGTH_RANGE.contains(&self.bytes) {
+                self.frame_length = self.frame_length << 8 | usize::from(*byte);
+            }
+            self.bytes += 1;
+        }
+        self.bytes >= PREFACE_BYTES + FRAME_HEADER_BYTES + self.frame_length
     }
 }
 

@@ -53,7 +53,7 @@ impl Unfinished {
 
     /// Notes further bytes of the message.
     pub(crate) const fn add(&mut self, bytes: usize) {
-        self.uncounted = self.uncounted.saturating_add(bytes);
+        self.uncounted += bytes;
     }
 
     /// Counts the bytes, since the rest of the message has to be waited for, unless there are too many of all messages.
@@ -62,9 +62,9 @@ impl Unfinished {
         if bytes == 0 {
             return Ok(());
         }
-        self.counted = self.counted.saturating_add(bytes);
+        self.counted += bytes;
         let (used, max_bytes) = self.bound();
-        if used.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) <= max_bytes {
+        if used.fetch_add(bytes, Ordering::Relaxed) + bytes <= max_bytes {
             return Ok(());
         }
         metrics::unfinished_refused(self.port.name());
@@ -96,7 +96,7 @@ impl Drop for Unfinished {
 /// Memory that headers take.
 pub(crate) fn bytes_of(headers: &HeaderMap) -> usize {
     let bytes = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
-        name.as_str().len().saturating_add(value.len()).saturating_add(HEADER_BYTES)
+        name.as_str().len() + value.len() + HEADER_BYTES
     };
-    headers.iter().map(bytes).fold(0, usize::saturating_add)
+    headers.iter().map(bytes).sum()
 }

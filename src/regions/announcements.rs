@@ -17,6 +17,9 @@ use crate::proto::tollgate::region::v1::{Announcement, CounterLoanRequest, Count
 /// Maximum number of messages of a region in a second: some of each of its instances.
 const MAX_MESSAGES: u32 = 2_000;
 
+/// Maximum number of calls of a region that are answered in a second.
+const MAX_CALLS: u32 = 10_000;
+
 /// Difference of clocks above which it is not shown exactly.
 const MAX_OFFSET: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -34,8 +37,26 @@ pub(super) struct Announced {
     pub(super) round_trip: Duration,
     /// Loan requests to be sent to it.
     pub(super) loan_requests: Option<mpsc::Sender<OutgoingLoanRequest>>,
-    /// Messages received in the second since that time.
-    received: (Option<Instant>, u32),
+    messages: SecondCount,
+    calls: SecondCount,
+}
+
+/// Messages or calls of a region that were received within a second.
+#[derive(Clone, Copy, Debug, Default)]
+struct SecondCount {
+    since: Option<Instant>,
+    count: u32,
+}
+
+impl SecondCount {
+    /// Counts another one at `now`. Whether it is within the maximum.
+    fn admits(&mut self, max: u32, now: Instant) -> bool {
+        if self.since.is_none_or(|since| now.duration_since(since) >= Duration::from_secs(1)) {
+            *self = Self { since: Some(now), count: 0 };
+        }
+        self.count += 1;
+        self.count <= max
+    }
 }
 
 /// Loan request that waits to be sent.
@@ -121,13 +142,13 @@ impl Regions {
     /// Whether a region may send a further message within this second.
     pub(super) fn admits_message(&self, region: &str) -> bool {
         let mut state = self.state.lock();
-        let (since, count) = &mut state.announced.entry(region.into()).or_default().received;
-        let now = Instant::now();
-        if since.is_none_or(|since| now.saturating_duration_since(since) >= Duration::from_secs(1)) {
-            (*since, *count) = (Some(now), 0);
-        }
-        *count = count.saturating_add(1);
-        *count <= MAX_MESSAGES
+        let known = state.announced.entry(region.into()).or_default();
+        known.messages.admits(MAX_MESSAGES, Instant::now())
+    }
+
+    /// Whether a further call of a region to this one, as the primary region, is answered within the second of `now`.
+    pub(super) fn admits_call(&self, region: &str, now: Instant) -> bool {
+        self.state.lock().announced.entry(region.into()).or_default().calls.admits(MAX_CALLS, now)
     }
 
     /// The own announcement.
@@ -168,10 +189,10 @@ impl Regions {
         self.announced(sender);
         let Exchange { sent_at, round_trip } = exchange;
         let half = u64::try_from(round_trip.as_micros() / 2).unwrap_or(u64::MAX);
-        let own = sent_at.as_micros().saturating_add(half);
+        let own = sent_at.as_micros() + half;
         let bound = i64::try_from(MAX_OFFSET.as_micros()).unwrap_or(i64::MAX);
         let offset = i64::try_from(sender.clock_us.abs_diff(own)).unwrap_or(bound).min(bound);
-        let offset = if sender.clock_us < own { offset.saturating_neg() } else { offset };
+        let offset = if sender.clock_us < own { -offset } else { offset };
         let mut state = self.state.lock();
         let known = state.announced.entry(sender.region.as_str().into()).or_default();
         let was_up = std::mem::replace(&mut known.is_up, true);

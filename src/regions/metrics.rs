@@ -260,7 +260,7 @@ pub(super) fn called(region: &str, result: CallResult, time: Duration) {
     count(region, |counts| {
         increment(&mut counts.calls, result as usize);
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        counts.call_micros = counts.call_micros.saturating_add(micros);
+        counts.call_micros += micros;
     });
 }
 
@@ -272,7 +272,7 @@ pub(super) fn answered(region: &str, outcome: PrimaryOutcome) {
 
 fn increment(counts: &mut [u64], at: usize) {
     if let Some(count) = counts.get_mut(at) {
-        *count = count.saturating_add(1);
+        *count += 1;
     }
 }
 
@@ -280,15 +280,15 @@ fn increment(counts: &mut [u64], at: usize) {
 pub(super) fn loan_requested(region: &str, result: LoanRequestResult, gained: u32, time: Duration) {
     count(region, |counts| {
         increment(&mut counts.loan_requests, result as usize);
-        counts.borrowed = counts.borrowed.saturating_add(gained.into());
+        counts.borrowed += u64::from(gained);
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        counts.loan_request_micros = counts.loan_request_micros.saturating_add(micros);
+        counts.loan_request_micros += micros;
     });
 }
 
 /// Counts what was lent to a region.
 pub(super) fn lent(region: &str, hits: u32) {
-    count(region, |counts| counts.lent = counts.lent.saturating_add(hits.into()));
+    count(region, |counts| counts.lent += u64::from(hits));
 }
 
 /// Counts of one other region.
@@ -373,13 +373,13 @@ pub(super) fn down(region: &str) {
 /// Counts an exchange that succeeded.
 pub(super) fn exchanged(region: &str, time: Duration) {
     count(region, |counts| {
-        counts.exchanges = counts.exchanges.saturating_add(1);
+        counts.exchanges += 1;
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        counts.micros = counts.micros.saturating_add(micros);
+        counts.micros += micros;
     });
 }
 
 /// Counts an exchange that failed.
 pub(super) fn exchange_failed(region: &str) {
-    count(region, |counts| counts.failures = counts.failures.saturating_add(1));
+    count(region, |counts| counts.failures += 1);
 }

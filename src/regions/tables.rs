@@ -76,10 +76,10 @@ async fn replace(
     to: Option<String>,
 ) -> Result<(), ControlError> {
     let Some(to) = to else { return Ok(()) };
-    match control.replace_region_record(record, from, to).await? {
-        true => Ok(()),
-        false => Err(ControlError::Unavailable("the record of region tables changed".into())),
+    if control.replace_region_record(record, from, to).await? {
+        return Ok(());
     }
+    Err(ControlError::Unavailable("the record of region tables changed".into()))
 }
 
 /// Whether another instance that shares the store has the table.

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tollgate_core::{algorithm::Algorithm, ban::Ban, quota::Quota};
 use tollgate_limiter::decision::{Code, Limited, Status};
 
-use super::{Parts, times::whole_seconds};
+use super::{Parts, headers::whole_seconds};
 
 /// Number of retained responses of a worker.
 const SLOTS: usize = 64;

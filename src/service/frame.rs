@@ -1,18 +1,25 @@
-//! Encoding of a response as a frame of gRPC: a length-prefixed message.
+//! Encoding of a decision as a response: as a message, or without one as a frame of gRPC, a length-prefixed message.
+
+use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes};
 use prost::Message as _;
 use smallvec::SmallVec;
-use tollgate_core::ban::Ban;
+use tollgate_core::{
+    ban::Ban,
+    quota::{Quota, Unit},
+};
+use tollgate_limiter::decision::{Code, Decision, Limited, Status};
 
 use super::{
     Parts, ResponseOptions,
-    encode::{self, WireLimit, WireStatus},
-    headers::{self, HeaderSink},
-    metadata,
-    named_decision::{self, NamedDecision},
+    headers::{self, HeaderSink, whole_seconds},
+    metadata::{self, NamedDecision},
 };
-use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
+use crate::proto::envoy::service::ratelimit::v3::{
+    RateLimitResponse, rate_limit_response as wire,
+    rate_limit_response::{DescriptorStatus, rate_limit::Unit as WireUnit},
+};
 
 /// Compression flag and length.
 pub(crate) const PREFIX_BYTES: usize = 5;
@@ -36,7 +43,7 @@ type FrameBytes = SmallVec<[u8; FRAME_BYTES]>;
 /// Encodes any response.
 pub(crate) fn of(message: &RateLimitResponse) -> Bytes {
     let length = message.encoded_len();
-    let mut frame = Vec::with_capacity(length.saturating_add(PREFIX_BYTES));
+    let mut frame = Vec::with_capacity(length + PREFIX_BYTES);
     frame.put_slice(&prefix(length));
     message.encode_raw(&mut frame);
     frame.into()
@@ -50,7 +57,7 @@ pub(super) fn encode(options: &ResponseOptions, parts: &Parts<'_, '_, '_>) -> By
     let ban = decision.ban();
     let mut bytes = FrameBytes::new();
     bytes.extend_from_slice(&prefix(0));
-    number(&mut bytes, OVERALL_CODE, encode::code(decision.code) as u64);
+    number(&mut bytes, OVERALL_CODE, code(decision.code) as u64);
     for each in &decision.statuses {
         message(&mut bytes, STATUSES, |bytes| status(bytes, WireStatus::of(each, decision.shed)));
     }
@@ -58,7 +65,7 @@ pub(super) fn encode(options: &ResponseOptions, parts: &Parts<'_, '_, '_>) -> By
     if ban.is_some() || named.is_some() {
         add_metadata(&mut bytes, ban.as_ref(), named.as_ref());
     }
-    let prefix = prefix(bytes.len().saturating_sub(PREFIX_BYTES));
+    let prefix = prefix(bytes.len() - PREFIX_BYTES);
     if let Some(place) = bytes.first_chunk_mut() {
         *place = prefix;
     }
@@ -103,7 +110,7 @@ fn add_metadata(bytes: &mut FrameBytes, ban: Option<&Ban>, named: Option<&NamedD
             });
         }
         if let Some(named) = named {
-            struct_value(bytes, named_decision::KEY, |bytes| {
+            struct_value(bytes, metadata::KEY, |bytes| {
                 text_value(bytes, "code", named.code());
                 text_value(bytes, "key", named.key.as_str());
                 text_value(bytes, "policy", named.policy.name());
@@ -189,7 +196,7 @@ fn message(bytes: &mut FrameBytes, field: u8, content: impl FnOnce(&mut FrameByt
     let at = bytes.len();
     bytes.push(0);
     content(bytes);
-    let length = bytes.len().saturating_sub(at).saturating_sub(1);
+    let length = bytes.len() - at - 1;
     if length < 0x80 {
         if let Some(place) = bytes.get_mut(at) {
             *place = length as u8;
@@ -200,4 +207,118 @@ fn message(bytes: &mut FrameBytes, field: u8, content: impl FnOnce(&mut FrameByt
     varint(&mut encoded, length as u64);
     bytes.remove(at);
     bytes.insert_from_slice(at, &encoded);
+}
+
+/// Status of a descriptor, as the protocol has it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WireStatus<'r> {
+    pub(super) code: wire::Code,
+    pub(super) limit: Option<WireLimit<'r>>,
+    pub(super) remaining: u32,
+    /// Until the limit is reset.
+    pub(super) seconds: Option<i64>,
+}
+
+/// Limit as reported to Envoy.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WireLimit<'r> {
+    pub(super) requests_per_unit: u32,
+    pub(super) unit: WireUnit,
+    pub(super) name: &'r str,
+    pub(super) multiplier: Option<u32>,
+}
+
+/// Returns the response without headers, body and metadata.
+pub(super) fn response(decision: &Decision<'_>) -> RateLimitResponse {
+    let statuses = decision.statuses.iter().map(|status| WireStatus::of(status, decision.shed));
+    RateLimitResponse {
+        overall_code: code(decision.code).into(),
+        statuses: statuses.map(WireStatus::into_message).collect(),
+        ..Default::default()
+    }
+}
+
+impl<'r> WireStatus<'r> {
+    /// Encodes a status; `retry_after` is the time after which a request that was shed may be retried.
+    pub(super) fn of(status: &Status<'r>, retry_after: Option<Duration>) -> Self {
+        let plain = Self { code: code(status.code()), limit: None, remaining: 0, seconds: None };
+        match status {
+            Status::NoLimit | Status::Denied => plain,
+            Status::Shedding(shed) => Self {
+                remaining: if shed.denies() { 0 } else { u32::MAX },
+                seconds: retry_after.filter(|_| shed.denies()).map(seconds),
+                ..plain
+            },
+            Status::Unlimited | Status::Off { .. } => Self { remaining: u32::MAX, ..plain },
+            Status::Limited(limited) => Self {
+                limit: Some(WireLimit::of(limited)),
+                remaining: word(limited.verdict.remaining),
+                seconds: Some(seconds(limited.until_reset())),
+                ..plain
+            },
+        }
+    }
+
+    fn into_message(self) -> DescriptorStatus {
+        DescriptorStatus {
+            code: self.code.into(),
+            current_limit: self.limit.map(|limit| wire::RateLimit {
+                requests_per_unit: limit.requests_per_unit,
+                unit: limit.unit.into(),
+                name: limit.name.into(),
+                unit_multiplier: limit.multiplier,
+            }),
+            limit_remaining: self.remaining,
+            duration_until_reset: self.seconds.map(|seconds| prost_types::Duration { seconds, nanos: 0 }),
+        }
+    }
+}
+
+impl<'r> WireLimit<'r> {
+    /// A concurrency limit has no unit of time, so that Envoy's headers name no window.
+    fn of(limited: &Limited<'r>) -> Self {
+        let Quota { limit, window } = limited.quota;
+        let (requests_per_unit, name) = (word(limit), limited.name());
+        if limited.algorithm.holds_permits() {
+            return Self { requests_per_unit, unit: WireUnit::Unknown, name, multiplier: None };
+        }
+        let multiplier = window.multiplier().get();
+        Self {
+            requests_per_unit,
+            unit: unit(window.unit()),
+            name,
+            multiplier: (multiplier > 1).then_some(multiplier),
+        }
+    }
+}
+
+/// Hits as the protocol has them: in 32 bits, where a larger number is the largest one. Headers and metadata have it
+/// exactly.
+fn word(hits: u64) -> u32 {
+    u32::try_from(hits).unwrap_or(u32::MAX)
+}
+
+/// A time in whole seconds, as envoyproxy/ratelimit sends it. Rounded up: Envoy truncates fractions, and clients
+/// would retry too early.
+fn seconds(duration: Duration) -> i64 {
+    i64::try_from(whole_seconds(duration)).unwrap_or(i64::MAX)
+}
+
+pub(super) const fn code(code: Code) -> wire::Code {
+    match code {
+        Code::Ok => wire::Code::Ok,
+        Code::OverLimit => wire::Code::OverLimit,
+    }
+}
+
+const fn unit(unit: Unit) -> WireUnit {
+    match unit {
+        Unit::Second => WireUnit::Second,
+        Unit::Minute => WireUnit::Minute,
+        Unit::Hour => WireUnit::Hour,
+        Unit::Day => WireUnit::Day,
+        Unit::Week => WireUnit::Week,
+        Unit::Month => WireUnit::Month,
+        Unit::Year => WireUnit::Year,
+    }
 }

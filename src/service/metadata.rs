@@ -1,5 +1,5 @@
-//! Dynamic metadata of a response, in the format of envoyproxy/ratelimit: the decoded request, and the metadata of the
-//! rules that let it pass.
+//! Dynamic metadata of a response, in the format of envoyproxy/ratelimit: the decoded request, the metadata of the rules
+//! that let it pass, and what decided.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,15 @@ use prost_types::{ListValue, Struct, Value, value::Kind};
 use serde_json::{Map, Value as Json};
 use tollgate_core::{
     ban::{Ban, BanMode},
+    descriptor::Descriptor,
     lease::{self, LeaseId},
 };
-use tollgate_limiter::decision::{Code, Decision, Degraded, Limited, Shed, Status};
+use tollgate_limiter::{
+    deciding_rule::{AppliedPolicy, NamedText},
+    decision::{Code, Decision, Degraded, Limited, Shed, Status},
+};
 
-use super::named_decision::{self, NamedDecision};
+use super::{NamedDecisions, ResponseOptions};
 use crate::proto::envoy::{
     extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
     service::ratelimit::v3::RateLimitRequest,
@@ -80,7 +84,7 @@ pub(super) fn add_decision(metadata: &mut Struct, named: &NamedDecision) {
     if let Some(remaining) = named.remaining {
         fields.insert("remaining".to_owned(), number(remaining as f64));
     }
-    metadata.fields.insert(named_decision::KEY.to_owned(), value(Kind::StructValue(Struct { fields })));
+    metadata.fields.insert(KEY.to_owned(), value(Kind::StructValue(Struct { fields })));
 }
 
 /// Adds the id of the lease, which releases its permits when sent back in a `lease` entry.
@@ -106,7 +110,7 @@ fn limit(limited: &Limited<'_>) -> Value {
     let fields = BTreeMap::from([
         ("name".to_owned(), text(label)),
         ("remaining".to_owned(), number(limited.verdict.remaining as f64)),
-        ("code".to_owned(), text(named_decision::code_name(limited.code()))),
+        ("code".to_owned(), text(code_name(limited.code()))),
     ]);
     value(Kind::StructValue(Struct { fields }))
 }
@@ -197,4 +201,53 @@ fn list(values: impl Iterator<Item = Value>) -> Value {
 
 const fn value(kind: Kind) -> Value {
     Value { kind: Some(kind) }
+}
+
+/// Key of the metadata.
+pub(super) const KEY: &str = "decision";
+
+/// Rule, key and policy that decided a request. Texts are bounded, and may be empty.
+#[derive(Debug)]
+pub(super) struct NamedDecision {
+    pub(super) rule: NamedText,
+    pub(super) key: NamedText,
+    pub(super) code: Code,
+    pub(super) policy: AppliedPolicy,
+    pub(super) remaining: Option<u64>,
+}
+
+impl NamedDecision {
+    /// Names what decided, if the options request it.
+    pub(super) fn of(
+        options: &ResponseOptions,
+        decision: &Decision<'_>,
+        descriptors: &[Descriptor<'_>],
+    ) -> Option<Self> {
+        let is_named = match options.decision_metadata {
+            NamedDecisions::Off => false,
+            NamedDecisions::Denials => decision.has_denial(),
+            NamedDecisions::All => true,
+        };
+        let deciding = is_named.then(|| decision.deciding()).flatten()?;
+        Some(Self {
+            rule: deciding.rule(),
+            key: if options.decision_key { deciding.key(descriptors) } else { NamedText::default() },
+            code: deciding.code,
+            policy: deciding.policy,
+            remaining: deciding.remaining,
+        })
+    }
+
+    /// Name of the code, as in protobuf.
+    pub(super) const fn code(&self) -> &'static str {
+        code_name(self.code)
+    }
+}
+
+/// Name of a code, as in protobuf.
+pub(super) const fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::OverLimit => "OVER_LIMIT",
+    }
 }

@@ -1,10 +1,14 @@
-//! Metrics of requests.
+//! Requests in metrics and in the log.
 
+use std::time::Duration;
+
+use tollgate_core::descriptor::Descriptor;
 use tollgate_limiter as limiter;
+use tollgate_limiter::decision::{Code, Decision, Status};
 use tollgate_metrics::{Histogram, Metric, Observed, StripedFamily, Unit};
-use tollgate_store::{self as store, StoreError};
-
-use super::refusals::REFUSED;
+use tollgate_runtime::{foreign_text::bounded, log_budget::LogBudget};
+use tollgate_store as store;
+use tollgate_store::StoreError;
 
 /// Metrics of requests.
 pub static METRICS: &[&dyn Metric] = &[&REQUESTS, &REFUSED, &REQUEST_DURATION];
@@ -43,7 +47,7 @@ pub(crate) fn answered(result: &'static str) {
 }
 
 /// Counts calls that were refused because their worker is overloaded.
-pub(crate) fn refused(count: u64) {
+pub(crate) fn shed(count: u64) {
     REQUESTS.add(RESULTS.map(|result| if result == "overloaded" { count } else { 0 }));
 }
 
@@ -67,15 +71,84 @@ impl ResponseCounts {
         // A request that its client cancelled has no response.
         let results = RESULTS.into_iter().zip(REQUESTS.totals()).filter(|(result, _)| *result != "cancelled");
         for (result, count) in results {
-            counts.all = counts.all.saturating_add(count);
+            counts.all += count;
             let count_of_result = match result {
                 "ok" => continue,
                 "over_limit" => &mut counts.over_limit,
                 "invalid" | "no_rules" | "panic" => &mut counts.other_errors,
                 _ => &mut counts.store_errors,
             };
-            *count_of_result = count_of_result.saturating_add(count);
+            *count_of_result += count;
         }
         counts
+    }
+}
+
+/// Reasons for which a request is refused. A bound is named like its flag.
+const REASONS: [&str; 9] = [
+    "domain",
+    "descriptors",
+    "max_descriptors",
+    "max_entries",
+    "max_text_bytes",
+    "max_message_bytes",
+    "limit",
+    "lease",
+    "malformed",
+];
+
+/// Lines of refused requests: some at once, and then one in ten seconds.
+static REFUSAL_LINES: LogBudget = LogBudget::new(8, Duration::from_secs(10));
+
+static REFUSED: StripedFamily<{ REASONS.len() }, 1> = StripedFamily::with_series(
+    "tollgate_refused_requests_total",
+    &["reason"],
+    "Requests that were refused because they are malformed or exceed a bound.",
+    || REASONS.map(|reason| [reason]),
+)
+.at_zero();
+
+/// Counts and logs a request that is refused for one of [`REASONS`]. The domain is unknown if it was not decoded.
+pub(crate) fn refused(reason: &'static str, domain: Option<&str>, error: &str) {
+    answered("invalid");
+    let at = REASONS.iter().position(|known| *known == reason);
+    debug_assert!(at.is_some(), "{reason} is not a reason that is counted");
+    at.iter().for_each(|at| REFUSED.increment(*at));
+    if let Some(suppressed) = REFUSAL_LINES.take() {
+        let (domain, error) = (domain.map(bounded), bounded(error));
+        tracing::warn!(reason, domain, error, suppressed, "request refused");
+    }
+}
+
+/// Lines of decisions: a hundred a second.
+static DECISION_LINES: LogBudget = LogBudget::new(100, Duration::from_millis(10));
+
+/// Logs the decision of each descriptor, with values of the request.
+#[cold]
+pub(super) fn log_decision(domain: &str, descriptors: &[Descriptor<'_>], decision: &Decision<'_>) {
+    for (descriptor, status) in descriptors.iter().zip(&decision.statuses) {
+        let Some(suppressed) = DECISION_LINES.take() else { continue };
+        let pairs: Vec<String> =
+            descriptor.entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
+        let limited = status.limited();
+        let rule = match status {
+            Status::Limited(limited) => limited.rule.map(|rule| rule.path()),
+            Status::Shedding(shed) => Some(shed.rule.path()),
+            Status::Unlimited => Some("unlimited".to_owned()),
+            Status::NoLimit | Status::Off { .. } | Status::Denied => None,
+        };
+        tracing::debug!(
+            domain = bounded(domain),
+            descriptor = bounded(&pairs.join(",")),
+            rule = rule.as_deref().unwrap_or("none"),
+            verdict = if status.code() == Code::Ok { "ok" } else { "over_limit" },
+            hits = descriptor.hits.charged(),
+            limit = limited.map(|limited| limited.quota.limit),
+            remaining = limited.map(|limited| limited.verdict.remaining),
+            list = decision.listed.map(|listed| listed.list().name()),
+            degraded = decision.degraded.map(|degraded| degraded.reason),
+            suppressed,
+            "descriptor decided"
+        );
     }
 }

@@ -1,21 +1,15 @@
 //! The rate-limit service: decodes protobuf requests, calls the limiter, and encodes its decision.
 
 mod banned_frames;
-mod decision_log;
 mod decode;
-mod encode;
 pub(crate) mod frame;
 mod headers;
 mod metadata;
 pub mod metrics;
-mod named_decision;
-mod plain_request;
 mod problem;
-mod refusals;
 mod settings;
 #[cfg(test)]
 mod tests;
-mod times;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -26,16 +20,17 @@ use tollgate_limiter::{
 };
 use tollgate_store::StoreError;
 
-pub(crate) use self::{plain_request::PlainRequest, refusals::refused};
+use self::{banned_frames::BannedFrames, headers::ResponseTimes, metadata::NamedDecision};
+use crate::{
+    proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse},
+    tracing::Span,
+};
+
+pub(crate) use self::{decode::PlainRequest, metrics::refused};
 pub use tollgate_core::descriptor::RequestBounds;
 
 pub use self::settings::{
     DegradedRemaining, HeaderNames, HeaderStyle, NamedDecisions, ResetFormat, ResponseOptions,
-};
-use self::{banned_frames::BannedFrames, named_decision::NamedDecision, times::ResponseTimes};
-use crate::{
-    proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse},
-    tracing::Span,
 };
 
 /// Rate-limit service; one for each worker.
@@ -47,22 +42,22 @@ pub struct Service {
     banned: BannedFrames,
 }
 
-/// Response to a request.
+/// Answer to a request.
 #[derive(Debug)]
-pub struct ServiceResponse {
-    /// The message.
-    pub message: RateLimitResponse,
+pub struct Answer<M> {
+    /// The message, or its frame.
+    pub message: M,
+    /// Code of the decision.
+    pub code: Code,
     /// Permits of the lease that the message names. Dropping them releases them, unless they are marked as handed over.
     pub permits: Option<HeldPermits>,
 }
 
-/// Encoded response to a request.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    /// The message, framed for gRPC.
-    pub(crate) frame: Bytes,
-    /// Permits of the lease that the message names, as in [`ServiceResponse`].
-    pub(crate) permits: Option<HeldPermits>,
+impl Answer<RateLimitResponse> {
+    /// Frames the message for gRPC.
+    pub(crate) fn framed(self) -> Answer<Bytes> {
+        Answer { message: frame::of(&self.message), code: self.code, permits: self.permits }
+    }
 }
 
 /// Content of a response.
@@ -71,13 +66,6 @@ struct Parts<'a, 'r, 'd> {
     times: ResponseTimes<'a>,
     descriptors: &'a [Descriptor<'d>],
     permits: Option<&'a HeldPermits>,
-}
-
-/// A decision that is encoded as a message or as a frame.
-struct Decided<T> {
-    content: T,
-    code: Code,
-    permits: Option<HeldPermits>,
 }
 
 /// Failure of a request.
@@ -134,16 +122,16 @@ impl Service {
         request: &RateLimitRequest,
         deadline: Deadline,
         span: &mut Span,
-    ) -> Result<ServiceResponse, RequestError> {
-        let decided = match decode::descriptors(request, &self.bounds) {
+    ) -> Result<Answer<RateLimitResponse>, RequestError> {
+        let answer = match decode::descriptors(request, &self.bounds) {
             Ok(descriptors) => {
                 let encode = |parts: &Parts<'_, '_, '_>| self.message(Some(request), parts);
                 self.decide(&request.domain, &descriptors, deadline, span, encode).await
             }
             Err(error) => Err(error),
         };
-        record(&request.domain, &decided, span);
-        decided.map(|Decided { content: message, permits, .. }| ServiceResponse { message, permits })
+        record(&request.domain, &answer, span);
+        answer
     }
 
     /// Reads a request whose response needs no more than its domain and descriptors. Returns `None` for others, and for
@@ -161,15 +149,20 @@ impl Service {
         request: &PlainRequest<'_>,
         deadline: Deadline,
         span: &mut Span,
-    ) -> Result<Answer, RequestError> {
-        let encode = |parts: &Parts<'_, '_, '_>| match self.has_plain_response(parts) {
-            true if self.options.has_unix_times() => frame::encode(&self.options, parts),
-            true => self.banned.get(request.bytes, parts, || frame::encode(&self.options, parts)),
-            false => frame::of(&self.message(None, parts)),
+    ) -> Result<Answer<Bytes>, RequestError> {
+        let encode = |parts: &Parts<'_, '_, '_>| {
+            let encode = || frame::encode(&self.options, parts);
+            if !self.has_plain_response(parts) {
+                frame::of(&self.message(None, parts))
+            } else if self.options.has_unix_times() {
+                encode()
+            } else {
+                self.banned.get(request.bytes, parts, encode)
+            }
         };
-        let decided = self.decide(request.domain, &request.descriptors, deadline, span, encode).await;
-        record(request.domain, &decided, span);
-        decided.map(|Decided { content: frame, permits, .. }| Answer { frame, permits })
+        let answer = self.decide(request.domain, &request.descriptors, deadline, span, encode).await;
+        record(request.domain, &answer, span);
+        answer
     }
 
     /// Whether the store never waits, so that [`Self::answer`] and [`Self::respond`] are ready when first polled.
@@ -183,7 +176,7 @@ impl Service {
         &self,
         request: &RateLimitRequest,
         span: &mut Span,
-    ) -> Option<Result<ServiceResponse, RequestError>> {
+    ) -> Option<Result<Answer<RateLimitResponse>, RequestError>> {
         if !self.decides_at_once() {
             return None;
         }
@@ -193,14 +186,14 @@ impl Service {
         Some(response.unwrap_or(Err(RequestError::Store(StoreError::MalformedReply))))
     }
 
-    async fn decide<T>(
+    async fn decide<M>(
         &self,
         domain: &str,
         descriptors: &[Descriptor<'_>],
         deadline: Deadline,
         span: &mut Span,
-        encode: impl FnOnce(&Parts<'_, '_, '_>) -> T,
-    ) -> Result<Decided<T>, RequestError> {
+        encode: impl FnOnce(&Parts<'_, '_, '_>) -> M,
+    ) -> Result<Answer<M>, RequestError> {
         let rules = self.limiter.rules();
         let rules = rules.get().ok_or(RequestError::NoRules)?;
         let refused = self.limiter.check_lease(&rules, domain, descriptors).err();
@@ -212,19 +205,19 @@ impl Service {
         span.decided(decided.as_ref().ok().and_then(|(decision, _)| decision.degraded));
         let (decision, permits) = decided?;
         if tracing::enabled!(tracing::Level::DEBUG) {
-            decision_log::log(domain, descriptors, &decision);
+            metrics::log_decision(domain, descriptors, &decision);
         }
         if self.limiter.has_id_conflict(&decision) {
             return Err(RequestError::IdConflict);
         }
         let (clock, spread) = (self.limiter.clock(), self.options.retry_after_spread);
-        let content = encode(&Parts {
+        let message = encode(&Parts {
             decision: &decision,
             times: ResponseTimes::of(clock, &decision, domain, descriptors, spread),
             descriptors,
             permits: permits.as_ref(),
         });
-        Ok(Decided { content, code: decision.code, permits })
+        Ok(Answer { message, code: decision.code, permits })
     }
 
     /// Whether the response has only statuses, headers, and metadata of a ban and of what decided.
@@ -237,7 +230,7 @@ impl Service {
     /// The response message. Metadata that describes the request is added if `request` is given.
     fn message(&self, request: Option<&RateLimitRequest>, parts: &Parts<'_, '_, '_>) -> RateLimitResponse {
         let Parts { decision, times, descriptors, permits } = parts;
-        let (mut message, ban) = (encode::response(decision), decision.ban());
+        let (mut message, ban) = (frame::response(decision), decision.ban());
         headers::add(&mut message.response_headers_to_add, &self.options, decision, times, ban.as_ref());
         if self.options.problem_body && decision.code == Code::OverLimit {
             problem::add(&mut message, decision, times);
@@ -265,17 +258,17 @@ impl Service {
 }
 
 /// Records the outcome of a request in metrics and in `span`, and logs one that is refused.
-fn record<T>(domain: &str, decided: &Result<Decided<T>, RequestError>, span: &mut Span) {
-    let result = match decided {
-        Ok(Decided { code: Code::OverLimit, .. }) => "over_limit",
-        Ok(Decided { code: Code::Ok, .. }) => "ok",
+fn record<M>(domain: &str, answer: &Result<Answer<M>, RequestError>, span: &mut Span) {
+    let result = match answer {
+        Ok(Answer { code: Code::OverLimit, .. }) => "over_limit",
+        Ok(Answer { code: Code::Ok, .. }) => "ok",
         Err(error) => error.label(),
     };
-    match decided {
+    match answer {
         Err(RequestError::Invalid { reason, text }) => refused(reason, Some(domain), text),
         _ => metrics::answered(result),
     }
-    match decided {
+    match answer {
         Ok(_) => span.answered(result),
         Err(_) => span.failed(result),
     }

@@ -10,7 +10,7 @@ use tollgate_core::{
 use tollgate_limiter::decision::{Code, Decision, Degraded, Limited};
 use tollgate_rules::OnStoreError;
 
-use super::{headers::header, times::ResponseTimes};
+use super::headers::{ResponseTimes, header};
 use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 
 /// Problem types of draft-ietf-httpapi-ratelimit-headers-10.
@@ -121,9 +121,9 @@ fn window_text(window: Window) -> String {
     let units = [Unit::Day, Unit::Hour, Unit::Minute];
     let longest = units.into_iter().find(|unit| seconds.is_multiple_of(unit.seconds()));
     let unit = longest.filter(|_| seconds > MAX_WINDOW_IN_SECONDS).unwrap_or(Unit::Second);
-    match seconds.checked_div(unit.seconds()) {
-        Some(1) | None => unit.name().to_owned(),
-        Some(count) => counted(count.into(), unit.name()),
+    match seconds / unit.seconds() {
+        1 => unit.name().to_owned(),
+        count => counted(count.into(), unit.name()),
     }
 }
 

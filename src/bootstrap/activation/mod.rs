@@ -6,7 +6,11 @@ mod tests;
 use std::{fmt::Display, path::PathBuf, sync::Arc, thread, time::Duration};
 
 use tokio::task::spawn_blocking;
-use tollgate_control::{RulesStatus, Version, bounds::truncated, metrics, metrics::ConfigLoad};
+use tollgate_control::{
+    RulesStatus, Version,
+    bounds::truncated,
+    metrics::{self, ConfigLoad},
+};
 use tollgate_core::clock::Clock;
 use tollgate_limiter::ActiveRules;
 use tollgate_rules::{
@@ -16,7 +20,6 @@ use tollgate_rules::{
 use tollgate_runtime::log_budget::LogBudget;
 use tollgate_store::redis::recheck_bans;
 
-use super::removal::{EmptiedOverlay, Removal};
 use crate::{
     readiness::{Phase, Readiness},
     settings::RulesSettings,
@@ -135,7 +138,7 @@ impl Activator {
                     0 if before > 0 => {
                         tracing::warn!(removed = before, "control plane removed all rules");
                     }
-                    rules if rules.saturating_mul(2) < before => {
+                    rules if rules * 2 < before => {
                         tracing::warn!(rules, before, "control plane removed most rules");
                     }
                     rules => {
@@ -248,5 +251,41 @@ impl Activator {
         });
         self.readiness.rules_loaded();
         count
+    }
+}
+
+/// Number of active rules below which other rules may replace them all: to rename a few is a usual change.
+const FEW_RULES: usize = 10;
+
+/// A change that would leave fewer than half of the active rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{missing} of {active} active rules are missing in the changed files; expected at most half of them, \
+     --allow-empty or a file .allow-empty in the directory"
+)]
+pub(super) struct Removal {
+    missing: usize,
+    active: usize,
+}
+
+/// An overlay that would leave nothing of the active one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the changed overlay states nothing; expected files with descriptors, --allow-empty or a file .allow-empty in \
+     its directory"
+)]
+pub(super) struct EmptiedOverlay;
+
+impl Removal {
+    /// The removal that replacing `active` by `loaded` would be, unless it is permitted.
+    pub(super) fn by(loaded: &Loaded, active: &Rules) -> Option<Self> {
+        if loaded.allow_empty {
+            return None;
+        }
+        let (missing, active) = (active.missing_in(&loaded.rules), active.rule_count());
+        let lacks_most = |missing: usize| missing * 2 > active;
+        let are_replaced =
+            active < FEW_RULES && !lacks_most(active.saturating_sub(loaded.rules.rule_count()));
+        (lacks_most(missing) && !are_replaced).then_some(Self { missing, active })
     }
 }

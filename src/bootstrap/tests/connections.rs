@@ -64,7 +64,7 @@ async fn a_connection_past_its_maximum_age_gets_goaway_and_is_closed() {
 }
 
 fn tcp(stage: &TestServer) -> SocketAddr {
-    match *stage.running.grpc_address() {
+    match stage.running.grpc_address {
         GrpcListen::Tcp(address) => address,
         GrpcListen::Unix(_) => panic!("no port"),
     }

@@ -5,7 +5,7 @@ use tokio::sync::Notify;
 use tollgate_runtime::panics;
 
 use super::*;
-use crate::bootstrap::drain::ComponentFailure;
+use crate::bootstrap::running::ComponentFailure;
 
 #[tokio::test]
 async fn a_stop_waits_for_the_calls_in_flight_and_answers_them_all() {
@@ -17,9 +17,9 @@ async fn a_stop_waits_for_the_calls_in_flight_and_answers_them_all() {
     for _ in 0..calls.len() {
         stage.begun.recv().await.expect("a call begins");
     }
-    let GrpcListen::Tcp(grpc) = *stage.running.grpc_address() else { panic!("no port") };
+    let GrpcListen::Tcp(grpc) = stage.running.grpc_address else { panic!("no port") };
 
-    let readiness = stage.running.readiness().clone();
+    let readiness = stage.running.instance.readiness.clone();
     let stopped = tokio::spawn(stage.running.stop());
     while readiness.phase() != Phase::Stopping || TcpStream::connect(grpc).is_ok() {
         tokio::task::yield_now().await;
@@ -39,7 +39,7 @@ async fn the_drain_delay_fails_health_checks_and_serves_all_else() {
     let mut stage = stage(GOOD, "--drain-delay=4s", 10_000).await;
     let http = stage.running.http_address();
     let old = stage.connect().await;
-    let address = stage.running.grpc_address().clone();
+    let address = stage.running.grpc_address.clone();
     let drain_began = tokio::time::Instant::now();
     let draining = stage.running.begin_drain();
     let callers = async {
@@ -113,7 +113,7 @@ async fn health_reflects_the_rules_and_the_shutdown() {
 async fn startup_fails_without_valid_rules() {
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), BAD);
-    let error = Server::start(settings(directory.path(), ""), None).await.expect_err("refused");
+    let error = start::start(settings(directory.path(), ""), None).await.expect_err("refused");
     assert!(matches!(error, StartError::Rules(_)), "{error}");
 }
 

@@ -31,7 +31,10 @@ use super::{
     *,
 };
 use crate::{
-    grpc::{service::UnaryService, unary},
+    grpc::{
+        service::{AnswerFuture, Call, UnaryService, answer_decoded},
+        unary,
+    },
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_service_client::RateLimitServiceClient,
         rate_limit_service_server::RateLimitService,
@@ -62,7 +65,11 @@ impl RateLimitService for Stub {
     }
 }
 
-impl UnaryService for Stub {}
+impl UnaryService for Stub {
+    fn answer(&self, call: Call) -> AnswerFuture<'_> {
+        answer_decoded(self, call)
+    }
+}
 
 /// Server of [`Stub`]s, with handles to control them.
 struct TestServer {
@@ -106,7 +113,7 @@ async fn stage(rules: &str, flags: &str, permits: usize) -> TestServer {
 
 impl TestServer {
     async fn connect(&self) -> Channel {
-        connect(self.running.grpc_address()).await
+        connect(&self.running.grpc_address).await
     }
 }
 

@@ -7,7 +7,6 @@
 //! for a reply; and when even that would take too long, the call is rejected immediately. The estimate is made again when
 //! the call's task runs, from the time that it actually waited.
 
-mod early;
 #[cfg(test)]
 mod tests;
 
@@ -23,8 +22,7 @@ use hyper::{HeaderMap, http::Extensions};
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeMetrics};
 
-pub(super) use self::early::EarlyAdmission;
-use super::deadline::{self, SkipStore, Waited};
+use super::call_headers::{self, SkipStore, Waited};
 use crate::net::read_budget::ReadBudget;
 
 /// Largest expected time to a response at which the store is still called, in percent of the caller's timeout.
@@ -131,9 +129,9 @@ impl AdmissionControl {
             self.sample();
         }
         let waited = self.waited(read_budget, now);
-        let expected = waited.saturating_add(self.queue_delay());
+        let expected = waited + self.queue_delay();
         let is_contended = expected >= NEGLIGIBLE_DELAY;
-        let timeout = if is_contended { deadline::grpc_timeout(headers) } else { None };
+        let timeout = if is_contended { call_headers::grpc_timeout(headers) } else { None };
         let has_store_time = self.has_store_time(expected, timeout)?;
         self.active.fetch_add(1, Ordering::Relaxed);
         Ok(Permit {
@@ -154,31 +152,30 @@ impl AdmissionControl {
 
     /// Expected time to the response of such a call.
     fn expected(&self, read_budget: &ReadBudget, now: Instant) -> Duration {
-        self.waited(read_budget, now).saturating_add(self.queue_delay())
+        self.waited(read_budget, now) + self.queue_delay()
     }
 
     /// Estimate of the time that the worker's queues take for a new call.
     fn queue_delay(&self) -> Duration {
         let calls = self.active.load(Ordering::Relaxed) as u64;
-        let nanos = calls.saturating_mul(self.call_cost.load(Ordering::Relaxed));
-        Duration::from_nanos(nanos).saturating_mul(QUEUES)
+        Duration::from_nanos(calls * self.call_cost.load(Ordering::Relaxed)) * QUEUES
     }
 
     /// Bound on the time from the arrival of bytes on an idle connection to the poll of its task: the worker's queue as it
     /// was measured last, less the time since, and the interval at which the runtime looks for events.
     fn wakeup_delay(&self, now: Instant) -> Duration {
         let measured_at = Duration::from_nanos(self.queue_wait_at.load(Ordering::Relaxed));
-        let since = now.saturating_duration_since(self.started_at).saturating_sub(measured_at);
+        let since = now.duration_since(self.started_at).saturating_sub(measured_at);
         let wait = Duration::from_nanos(self.queue_wait.load(Ordering::Relaxed));
-        wait.saturating_sub(since).saturating_add(EVENT_INTERVAL)
+        wait.saturating_sub(since) + EVENT_INTERVAL
     }
 
     fn has_store_time(&self, expected: Duration, timeout: Option<Duration>) -> Result<bool, Overloaded> {
         let Some(timeout) = timeout else { return Ok(true) };
-        if expected <= deadline::percent_of(timeout, STORE_PERCENT) {
+        if expected <= call_headers::percent_of(timeout, STORE_PERCENT) {
             return Ok(true);
         }
-        if expected <= deadline::percent_of(timeout, ADMISSION_PERCENT) {
+        if expected <= call_headers::percent_of(timeout, ADMISSION_PERCENT) {
             return Ok(false);
         }
         self.warn(expected);
@@ -199,7 +196,7 @@ impl AdmissionControl {
     fn queue_waited(&self, wait: Duration, now: Instant) {
         let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.queue_wait.store(nanos(wait), Ordering::Relaxed);
-        self.queue_wait_at.store(nanos(now.saturating_duration_since(self.started_at)), Ordering::Relaxed);
+        self.queue_wait_at.store(nanos(now.duration_since(self.started_at)), Ordering::Relaxed);
     }
 
     /// Measures the cost of a call from the busy time of the worker's runtime.
@@ -217,7 +214,7 @@ impl AdmissionControl {
             return;
         }
         // A worker that is often idle does other things too, and has time for them.
-        let has_slack = spent.saturating_mul(2) < sample.at.elapsed();
+        let has_slack = spent * 2 < sample.at.elapsed();
         sample.busy = now;
         sample.at = Instant::now();
         self.record(spent, self.completed_units.swap(0, Ordering::Relaxed), has_slack);
@@ -226,14 +223,12 @@ impl AdmissionControl {
     /// Adds a sample to the moving average: `units` of work in `spent`, an upper bound if the worker had slack for other
     /// work.
     fn record(&self, spent: Duration, units: usize, has_slack: bool) {
-        let cost = spent.as_nanos().saturating_mul(CALL_UNITS as u128);
+        let cost = spent.as_nanos() * CALL_UNITS as u128;
         let cost = cost.checked_div(units as u128).unwrap_or_default();
         let cost = u64::try_from(cost).unwrap_or(u64::MAX);
         let before = self.call_cost.load(Ordering::Relaxed);
         let cost = if has_slack { cost.min(before) } else { cost };
-        let rest = before.saturating_sub(before.checked_div(SMOOTHING).unwrap_or_default());
-        let average = rest.saturating_add(cost.checked_div(SMOOTHING).unwrap_or_default());
-        self.call_cost.store(average, Ordering::Relaxed);
+        self.call_cost.store(before - before / SMOOTHING + cost / SMOOTHING, Ordering::Relaxed);
     }
 }
 
@@ -275,11 +270,11 @@ impl Permit {
     }
 
     fn begin_at(&mut self, now: Instant) -> Result<(), Overloaded> {
-        let queued = now.saturating_duration_since(self.admitted_at);
+        let queued = now.duration_since(self.admitted_at);
         self.control.queue_waited(queued, now);
-        self.waited = self.waited.saturating_add(queued);
+        self.waited += queued;
         // The response waits in a queue of the same length.
-        let expected = self.waited.saturating_add(queued);
+        let expected = self.waited + queued;
         match self.control.has_store_time(expected, self.timeout) {
             Ok(has_time) => self.has_store_time = self.has_store_time && has_time,
             Err(Overloaded) => {
@@ -323,5 +318,66 @@ impl Drop for Permit {
         if self.state != PermitState::Rejected {
             self.control.completed_units.fetch_add(CALL_UNITS, Ordering::Relaxed);
         }
+    }
+}
+
+/// Largest expected time to a response at which a call is left to HTTP/2, in percent of the caller's timeout. Below that
+/// at which a call is rejected there, since the estimate is made earlier and a rejection costs more.
+const EARLY_PERCENT: u32 = 40;
+
+/// Admission of the calls of one connection.
+#[derive(Debug)]
+pub(in crate::grpc) struct EarlyAdmission {
+    control: Arc<AdmissionControl>,
+    read_budget: ReadBudget,
+    /// Calls that were left to HTTP/2 in the poll with the number `poll`, and are not counted as active yet.
+    admitted: u32,
+    poll: usize,
+    /// Expected time to the response of the next call, less that of the admitted ones, since the latest read.
+    expected: Option<Duration>,
+    /// Whether a call of the latest read was refused.
+    has_refused: bool,
+}
+
+impl EarlyAdmission {
+    pub(in crate::grpc) const fn new(control: Arc<AdmissionControl>, read_budget: ReadBudget) -> Self {
+        Self { control, read_budget, admitted: 0, poll: 0, expected: None, has_refused: false }
+    }
+
+    /// Begins a read.
+    pub(in crate::grpc) fn begin_read(&mut self) {
+        (self.expected, self.has_refused) = (None, false);
+        let poll = self.read_budget.number();
+        if self.poll != poll {
+            (self.poll, self.admitted) = (poll, 0);
+        }
+    }
+
+    /// Whether to refuse a call with a timeout, that was just read.
+    pub(in crate::grpc) fn refuses(&mut self, timeout: Option<Duration>) -> bool {
+        self.refuses_at(timeout, Instant::now)
+    }
+
+    pub(super) fn refuses_at(&mut self, timeout: Option<Duration>, now: impl FnOnce() -> Instant) -> bool {
+        timeout.is_some_and(|timeout| self.is_late(timeout, now))
+    }
+
+    /// Counts a call that was left to HTTP/2.
+    pub(in crate::grpc) const fn admitted(&mut self) {
+        self.admitted += 1;
+    }
+
+    fn is_late(&mut self, timeout: Duration, now: impl FnOnce() -> Instant) -> bool {
+        let (control, read_budget) = (&self.control, &self.read_budget);
+        let expected = *self.expected.get_or_insert_with(|| control.expected(read_budget, now()));
+        let cost = Duration::from_nanos(control.call_cost.load(Ordering::Relaxed));
+        let expected = cost * (self.admitted * QUEUES) + expected;
+        let is_late =
+            expected >= NEGLIGIBLE_DELAY && expected > call_headers::percent_of(timeout, EARLY_PERCENT);
+        if is_late && !self.has_refused {
+            self.has_refused = true;
+            control.warn(expected);
+        }
+        is_late
     }
 }

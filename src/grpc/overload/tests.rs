@@ -5,7 +5,7 @@ use hyper::header::HeaderValue;
 use super::*;
 
 fn headers(timeout: &'static str) -> HeaderMap {
-    HeaderMap::from_iter([(deadline::GRPC_TIMEOUT, HeaderValue::from_static(timeout))])
+    HeaderMap::from_iter([(call_headers::GRPC_TIMEOUT, HeaderValue::from_static(timeout))])
 }
 
 /// Admits a call that did not wait.

@@ -23,9 +23,7 @@ use tollgate_runtime::panics::CatchUnwind;
 use self::requests::RequestService;
 use crate::{
     net::{
-        accept_limit::AcceptLimit,
-        bind,
-        idle_connections::{ConnectionActivity, IdleConnections},
+        accept::{self, AcceptLimit, ConnectionActivity, IdleConnections},
         stall_timeout::StallTimeout,
         tls::Tls,
     },
@@ -84,7 +82,7 @@ impl HttpPort {
         tls: Option<Tls>,
         limits: ConnectionLimits,
     ) -> io::Result<Self> {
-        let listener = bind::listen(address).await?;
+        let listener = accept::listen(address).await?;
         Ok(Self { port, listener, tls, limits })
     }
 

@@ -26,7 +26,7 @@ use tonic::codegen::Service as _;
 
 use crate::{
     net::{
-        idle_connections::{ConnectionActivity, RequestInProgress},
+        accept::{ConnectionActivity, RequestInProgress},
         unfinished::Unfinished,
     },
     settings::Port,

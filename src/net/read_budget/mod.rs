@@ -5,10 +5,11 @@
 //! So each poll of a connection's task has a budget of a few kilobytes. Then the calls in them and all other connections
 //! are served.
 
-mod marks;
-mod timer;
+#[cfg(test)]
+mod tests;
 
 use std::{
+    collections::VecDeque,
     future::poll_fn,
     io,
     pin::{Pin, pin},
@@ -20,10 +21,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use hyper::rt::{Sleep, Timer};
+use hyper_util::rt::TokioTimer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-
-use self::marks::{Marks, NEVER};
-pub(crate) use self::timer::ReadBudgetTimer;
 
 /// Bytes after which a poll of a connection reads no more, about a hundred calls. The last read may exceed it.
 const READ_BUDGET_BYTES: usize = 8 * 1024;
@@ -85,21 +85,20 @@ impl ReadBudget {
     /// Time at which this poll began.
     pub(crate) fn began_at(&self) -> Instant {
         let after = Duration::from_nanos(self.0.began_after.load(Ordering::Relaxed));
-        self.0.opened_at.checked_add(after).unwrap_or(self.0.opened_at)
+        self.0.opened_at + after
     }
 
     /// Upper bound on the time that the oldest bytes of this poll had waited by `now`. `wakeup_delay` bounds the time from
     /// the arrival of bytes to the poll that they cause on a connection that had none.
     pub(crate) fn age(&self, now: Instant, wakeup_delay: Duration) -> Duration {
         let arrived_after = self.0.arrived_after.load(Ordering::Relaxed);
-        let age = |since: u64| {
-            now.saturating_duration_since(self.0.opened_at).saturating_sub(Duration::from_nanos(since))
-        };
+        let age =
+            |since: u64| now.duration_since(self.0.opened_at).saturating_sub(Duration::from_nanos(since));
         match self.0.woken_at.load(Ordering::Relaxed) {
             NEVER => age(arrived_after),
             woken_at => {
                 let before = Duration::from_nanos(woken_at.saturating_sub(arrived_after));
-                age(woken_at).saturating_add(before.min(wakeup_delay))
+                age(woken_at) + before.min(wakeup_delay)
             }
         }
     }
@@ -185,7 +184,7 @@ impl<I: AsyncRead + Unread + Unpin> AsyncRead for BudgetedReader<I> {
             this.mark(0);
         }
         ready!(polled)?;
-        let bytes = buffer.filled().len().saturating_sub(before);
+        let bytes = buffer.filled().len() - before;
         this.left = this.left.saturating_sub(bytes);
         this.marks.read(bytes);
         this.is_marked = false;
@@ -219,135 +218,98 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for BudgetedReader<I> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::{
-        cell::Cell,
-        collections::VecDeque,
-        rc::Rc,
-        task::{Wake, Waker},
-    };
+/// Marks kept of a connection that does not catch up with what it receives.
+const MAX_MARKS: usize = 64;
 
-    use tokio::{
-        io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
-        task::LocalSet,
-    };
+/// Time of a poll that bytes did not cause.
+pub(super) const NEVER: u64 = u64::MAX;
 
-    use super::*;
+/// Bounds on the times at which bytes arrived.
+#[derive(Debug)]
+pub(super) struct Marks {
+    /// Bytes read so far.
+    read: u64,
+    /// Totals of bytes received by a time, oldest first: later bytes arrived later. The first total was read.
+    marks: VecDeque<Mark>,
+}
 
-    const CAPACITY: usize = 64 * READ_BUDGET_BYTES;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    total: u64,
+    pub(super) nanos: u64,
+    /// When the poll began that later bytes caused, or [`NEVER`] if earlier bytes were unread.
+    pub(super) woken_at: u64,
+}
 
-    impl Unread for DuplexStream {
-        fn unread_bytes(&self) -> u64 {
-            0
+impl Marks {
+    pub(super) fn new() -> Self {
+        Self { read: 0, marks: VecDeque::from([Mark { total: 0, nanos: 0, woken_at: NEVER }]) }
+    }
+
+    /// Counts bytes that were read.
+    pub(super) fn read(&mut self, bytes: usize) {
+        self.read += bytes as u64;
+    }
+
+    /// Returns the mark that the next bytes follow, in a poll that begins at `nanos`.
+    pub(super) fn next(&mut self, nanos: u64) -> Mark {
+        while self.marks.get(1).is_some_and(|mark| mark.total <= self.read) {
+            self.marks.pop_front();
+        }
+        let is_only = self.marks.len() == 1;
+        let Some(mark) = self.marks.front_mut() else { return Mark { total: 0, nanos, woken_at: nanos } };
+        if is_only && mark.total == self.read {
+            mark.woken_at = nanos;
+        }
+        *mark
+    }
+
+    /// Notes that `unread` bytes remain at a time.
+    pub(super) fn add(&mut self, unread: u64, nanos: u64) {
+        let total = self.read + unread;
+        // Of marks with one total, the last is the closest bound.
+        while self.marks.back().is_some_and(|mark| mark.total >= total) {
+            self.marks.pop_back();
+        }
+        if self.marks.len() >= MAX_MARKS {
+            self.thin_out();
+        }
+        self.marks.push_back(Mark { total, nanos, woken_at: NEVER });
+    }
+
+    /// Removes the mark without which the bounds get least worse.
+    fn thin_out(&mut self) {
+        let later = self.marks.iter().skip(2);
+        let gaps =
+            self.marks.iter().zip(later).map(|(before, after)| after.nanos.saturating_sub(before.nanos));
+        if let Some((at, _)) = gaps.enumerate().min_by_key(|(_, gap)| *gap) {
+            self.marks.remove(at + 1);
         }
     }
+}
 
-    #[tokio::test]
-    async fn a_connection_with_much_to_read_lets_others_go_between() {
-        let (near, mut far) = duplex(CAPACITY);
-        far.write_all(&vec![7; 10 * READ_BUDGET_BYTES]).await.expect("room");
-        drop(far);
-        let others = Rc::new(Cell::new(0));
-        let work = async {
-            let read_budget = ReadBudget::default();
-            let mut io = BudgetedReader::new(near, read_budget.clone());
-            let reading = async {
-                let (mut read, mut buffer) = (0, vec![0; READ_BUDGET_BYTES / 2]);
-                loop {
-                    match io.read(&mut buffer).await.expect("reads") {
-                        0 => return read,
-                        bytes => read += bytes,
-                    }
-                }
-            };
-            read_budget.limit(reading).await
-        };
-        let local = LocalSet::new();
-        let counted = Rc::clone(&others);
-        local.spawn_local(async move {
-            poll_fn(|cx| {
-                counted.set(counted.get() + 1);
-                cx.waker().wake_by_ref();
-                Poll::<()>::Pending
-            })
-            .await;
-        });
-        let read = local.run_until(async { tokio::task::spawn_local(work).await });
-        assert_eq!(read.await.expect("no panic"), 10 * READ_BUDGET_BYTES);
-        assert!(others.get() >= 5, "{} polls of another task", others.get());
+/// Timer for HTTP/2, which notes the time of every frame for its keepalive: by the time at which the poll began that reads
+/// the frame.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadBudgetTimer {
+    pub(crate) read_budget: ReadBudget,
+    pub(crate) timer: TokioTimer,
+}
+
+impl Timer for ReadBudgetTimer {
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Sleep>> {
+        self.timer.sleep(duration)
     }
 
-    /// Counts how often it was woken.
-    #[derive(Default)]
-    struct Wakes(AtomicUsize);
-
-    impl Wake for Wakes {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
+    fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Sleep>> {
+        self.timer.sleep_until(deadline)
     }
 
-    /// Connection that is read as scripted: a number of bytes, or `None` if it has to wait.
-    struct Script(VecDeque<Option<usize>>);
-
-    impl Unread for Script {
-        fn unread_bytes(&self) -> u64 {
-            self.0.iter().map_while(|bytes| *bytes).sum::<usize>() as u64
-        }
+    fn reset(&self, sleep: &mut Pin<Box<dyn Sleep>>, deadline: Instant) {
+        self.timer.reset(sleep, deadline);
     }
 
-    impl AsyncRead for Script {
-        fn poll_read(
-            mut self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-            buffer: &mut ReadBuf<'_>,
-        ) -> Poll<io::Result<()>> {
-            let Some(bytes) = self.0.pop_front().flatten() else { return Poll::Pending };
-            buffer.put_slice(&vec![0; bytes]);
-            Poll::Ready(Ok(()))
-        }
-    }
-
-    /// Reads in a poll until the reader has to wait `waits` times. Returns the number of bytes.
-    fn read_in_a_poll(reader: &mut BudgetedReader<Script>, waits: usize, cx: &mut Context<'_>) -> usize {
-        reader.read_budget.begin();
-        let (mut read, mut left) = (0, waits);
-        while left > 0 {
-            let mut bytes = vec![0; READ_BUDGET_BYTES];
-            let mut buffer = ReadBuf::new(&mut bytes);
-            match Pin::new(&mut *reader).poll_read(cx, &mut buffer) {
-                Poll::Pending => left -= 1,
-                Poll::Ready(_) => read += buffer.filled().len(),
-            }
-        }
-        read
-    }
-
-    #[test]
-    fn a_poll_that_ends_after_a_pause_wakes_the_connection() {
-        let script = [Some(1), None, Some(READ_BUDGET_BYTES), Some(1), None];
-        let mut reader = BudgetedReader::new(Script(script.into()), ReadBudget::default());
-        let wakes = Arc::new(Wakes::default());
-        let waker = Waker::from(Arc::clone(&wakes));
-        let mut cx = Context::from_waker(&waker);
-        for (waits, read) in [(2, READ_BUDGET_BYTES + 1), (1, 1)] {
-            assert_eq!(read_in_a_poll(&mut reader, waits, &mut cx), read);
-            assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
-        }
-    }
-
-    #[test]
-    fn the_age_of_what_woke_a_connection_is_at_most_the_delay_of_its_wakeup() {
-        let read_budget = ReadBudget::default();
-        let (second, delay) = (Duration::from_secs(1), Duration::from_millis(3));
-        let later = read_budget.0.opened_at + second;
-        read_budget.0.woken_at.store(1_000_000_000, Ordering::Relaxed);
-        assert_eq!(read_budget.age(later, delay), delay);
-        assert_eq!(read_budget.age(later + delay, delay), 2 * delay, "a later poll of the burst");
-        read_budget.0.woken_at.store(0, Ordering::Relaxed);
-        assert_eq!(read_budget.age(read_budget.0.opened_at, delay), Duration::ZERO);
-        read_budget.0.woken_at.store(NEVER, Ordering::Relaxed);
-        assert_eq!(read_budget.age(later, delay), second);
+    fn now(&self) -> Instant {
+        self.read_budget.began_at()
     }
 }

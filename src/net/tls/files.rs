@@ -1,18 +1,24 @@
-//! TLS configuration from certificate and key files.
+//! TLS configuration from certificate and key files, with the names that clients must have.
 
 use std::{io, ops::RangeInclusive, path::Path, sync::Arc};
 
 use rustls::{
-    RootCertStore, ServerConfig,
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig,
+    SignatureScheme,
+    client::danger::HandshakeSignatureValid,
     crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-    server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
+    pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject as _},
+    server::{
+        NoServerSessionStorage, WebPkiClientVerifier,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
 };
 use sha2::{Digest as _, Sha256};
 use tollgate_runtime::{bounded_file, redact};
+use webpki::EndEntityCert;
 use x509_cert::{Certificate, der::Decode as _, time::Time};
 
-use super::{Protocol, names::NamedClients};
+use super::Protocol;
 use crate::settings::{ClientSettings, TlsFile, TlsSettings};
 
 /// Error of a TLS file. Never contains file contents.
@@ -158,5 +164,71 @@ fn verifier(
     match clients.names.as_slice() {
         [] => Ok(signed),
         names => Ok(Arc::new(NamedClients { signed, names: names.to_vec() })),
+    }
+}
+
+/// Requires one of `names` in the client certificate, in addition to the checks of `signed`.
+#[derive(Debug)]
+pub(super) struct NamedClients {
+    pub(super) signed: Arc<dyn ClientCertVerifier>,
+    pub(super) names: Vec<String>,
+}
+
+impl NamedClients {
+    /// Compares names literally: a wildcard in a certificate matches only itself.
+    fn allows(&self, certificate: &EndEntityCert<'_>) -> bool {
+        let mut presented = certificate.valid_dns_names().chain(certificate.valid_uri_names());
+        presented.any(|name| self.names.iter().any(|allowed| allowed == name))
+    }
+}
+
+impl ClientCertVerifier for NamedClients {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.signed.root_hint_subjects()
+    }
+
+    fn offer_client_auth(&self) -> bool {
+        true
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        true
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let verified = self.signed.verify_client_cert(end_entity, intermediates, now)?;
+        let certificate = EndEntityCert::try_from(end_entity);
+        let certificate = certificate.map_err(|_| Error::from(CertificateError::BadEncoding))?;
+        if !self.allows(&certificate) {
+            return Err(CertificateError::ApplicationVerificationFailure.into());
+        }
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.signed.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.signed.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.signed.supported_verify_schemes()
     }
 }

@@ -1,8 +1,6 @@
 //! TLS with certificates that are reloaded at run time.
 
 mod files;
-mod names;
-mod reload;
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,17 +8,17 @@ use arc_swap::ArcSwap;
 use rustls::ServerConfig;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    time::timeout,
+    task::spawn_blocking,
+    time::{MissedTickBehavior, interval, timeout},
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tollgate_core::clock::Clock;
 
+use self::files::{Fingerprint, TlsFiles};
+use super::metrics;
+use crate::settings::{Port, TlsSettings};
+
 pub use self::files::TlsError;
-use self::{files::TlsFiles, reload::Reloader};
-use crate::{
-    net::metrics::{self, Handshake},
-    settings::{Port, TlsSettings},
-};
 
 /// TLS of a port. Clones share the active certificate.
 #[derive(Clone)]
@@ -117,14 +115,187 @@ impl Tls {
     {
         let acceptor = TlsAcceptor::from(self.current.load_full());
         let (stream, outcome) = match timeout(limit, Box::pin(acceptor.accept(io))).await {
-            Ok(Ok(stream)) => (Some(stream), Handshake::Done),
+            Ok(Ok(stream)) => (Some(stream), "success"),
             Ok(Err(error)) => {
                 tracing::debug!(port = %self.port, %error, "TLS handshake failed");
-                (None, Handshake::Refused)
+                (None, "refused")
             }
-            Err(_) => (None, Handshake::TimedOut),
+            Err(_) => (None, "timeout"),
         };
         metrics::handshake(self.port.name(), outcome);
         stream
+    }
+}
+
+/// Interval between two polls of the files. Their contents are compared: a mounted secret changes by a symlink in a parent
+/// directory, which a watch on the file does not report.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Activates valid changes of the files for new connections; keeps the active configuration while they are invalid.
+pub(super) struct Reloader {
+    settings: TlsSettings,
+    protocol: Protocol,
+    /// Digest of the files last handled.
+    seen: Fingerprint,
+    /// Change seen at the previous poll. Handled only if the files are the same at the next: they are not replaced
+    /// atomically, and a part of a chain is a valid file too.
+    changed: Option<Fingerprint>,
+    /// Certificates that were not valid at their time, which may come.
+    untimely: Option<Fingerprint>,
+    current: Arc<ArcSwap<ServerConfig>>,
+}
+
+impl Reloader {
+    pub(super) const fn new(
+        settings: TlsSettings,
+        protocol: Protocol,
+        seen: Fingerprint,
+        current: Arc<ArcSwap<ServerConfig>>,
+    ) -> Self {
+        Self { settings, protocol, seen, changed: None, untimely: None, current }
+    }
+
+    /// Polls the files; completes only after a panic.
+    pub(super) async fn run(mut self) {
+        let mut ticks = interval(POLL_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let poll = move || {
+                self.poll(now_seconds());
+                self
+            };
+            match spawn_blocking(poll).await {
+                Ok(reloader) => self = reloader,
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Activates the files if they changed, stay the same until the second poll, and are valid at the time `now`, in seconds
+    /// since the Unix epoch. A certificate that becomes valid later is activated then.
+    fn poll(&mut self, now: i64) {
+        let files = TlsFiles::read(&self.settings);
+        let fingerprint = files.fingerprint();
+        if fingerprint == self.seen {
+            (self.changed, self.untimely) = (None, None);
+            return;
+        }
+        if self.changed.replace(fingerprint) != Some(fingerprint) {
+            return;
+        }
+        let untimely = files.check_validity(&self.settings, now).err();
+        if untimely.is_none() {
+            self.seen = fingerprint;
+        } else if self.untimely.replace(fingerprint) == Some(fingerprint) {
+            return;
+        }
+        let config = files.config(&self.settings, self.protocol);
+        let config = untimely.map_or(config, Err);
+        metrics::tls_reload(self.settings.port.name(), config.is_ok());
+        match config {
+            Ok(config) => {
+                self.current.store(config);
+                metrics::tls_in_use(self.settings.port.name(), files.expiry());
+                tracing::info!(port = %self.settings.port, "TLS certificate reloaded");
+            }
+            Err(error) => tracing::error!(%error, "invalid TLS files; keeping the active certificate"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+    use tempfile::TempDir;
+
+    use crate::settings::Port;
+
+    use super::*;
+
+    /// A certificate that is valid from one year to another, with its issuer after it, and its key.
+    fn pair(from: i32, to: i32) -> (String, String, String) {
+        let mut issuer = CertificateParams::new([]).expect("valid");
+        issuer.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer =
+            CertifiedIssuer::self_signed(issuer, KeyPair::generate().expect("a key")).expect("signed");
+        let mut params = CertificateParams::new(["localhost".to_owned()]).expect("valid");
+        (params.not_before, params.not_after) = (date_time_ymd(from, 1, 1), date_time_ymd(to, 1, 1));
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &issuer).expect("signed").pem();
+        (certificate, issuer.pem(), key.serialize_pem())
+    }
+
+    fn write(directory: &Path, certificate: &str, key: &str) {
+        fs::write(directory.join("cert.pem"), certificate).expect("written");
+        fs::write(directory.join("key.pem"), key).expect("written");
+    }
+
+    fn reloader(directory: &TempDir) -> Reloader {
+        let settings = TlsSettings {
+            port: Port::Grpc,
+            certificate: directory.path().join("cert.pem"),
+            key: directory.path().join("key.pem"),
+            clients: None,
+        };
+        let files = TlsFiles::read(&settings);
+        let config = files.config(&settings, Protocol::Http2).expect("valid");
+        Reloader::new(settings, Protocol::Http2, files.fingerprint(), Arc::new(ArcSwap::new(config)))
+    }
+
+    /// Polls, and returns whether another configuration is active.
+    fn activates(reloader: &mut Reloader, now: i64) -> bool {
+        let before = reloader.current.load_full();
+        reloader.poll(now);
+        !Arc::ptr_eq(&before, &reloader.current.load_full())
+    }
+
+    #[test]
+    fn a_chain_that_is_being_written_is_not_activated_in_part() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (old, _, old_key) = pair(2020, 4000);
+        write(directory.path(), &old, &old_key);
+        let mut reloader = reloader(&directory);
+        let (certificate, issuer, key) = pair(2020, 4000);
+        write(directory.path(), &certificate, &key);
+        assert!(!activates(&mut reloader, now_seconds()), "the issuer is still to come");
+        write(directory.path(), &format!("{certificate}{issuer}"), &key);
+        assert!(!activates(&mut reloader, now_seconds()));
+        assert!(activates(&mut reloader, now_seconds()));
+        assert!(!activates(&mut reloader, now_seconds()));
+    }
+
+    #[test]
+    fn an_expired_certificate_does_not_replace_the_active_one() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (old, _, old_key) = pair(2020, 4000);
+        write(directory.path(), &old, &old_key);
+        let mut reloader = reloader(&directory);
+        let (expired, _, key) = pair(2001, 2002);
+        write(directory.path(), &expired, &key);
+        for _ in 0..4 {
+            assert!(!activates(&mut reloader, now_seconds()));
+        }
+        let (good, _, key) = pair(2020, 4000);
+        write(directory.path(), &good, &key);
+        assert!(!activates(&mut reloader, now_seconds()));
+        assert!(activates(&mut reloader, now_seconds()));
+    }
+
+    #[test]
+    fn a_certificate_that_is_not_valid_yet_is_activated_once_it_is() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (old, _, old_key) = pair(2020, 4000);
+        write(directory.path(), &old, &old_key);
+        let mut reloader = reloader(&directory);
+        let (future, _, key) = pair(2030, 4000);
+        write(directory.path(), &future, &key);
+        let begins = date_time_ymd(2030, 1, 1).unix_timestamp();
+        for now in [begins - 10, begins - 8, begins - 1] {
+            assert!(!activates(&mut reloader, now), "{now}");
+        }
+        assert!(activates(&mut reloader, begins));
     }
 }

@@ -1,6 +1,12 @@
 //! Requests loans from other regions.
 
-use std::{convert::Infallible, future::pending, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    convert::Infallible,
+    future::pending,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
@@ -9,10 +15,11 @@ use tokio::{
     sync::Notify,
     time::{Instant, sleep, sleep_until, timeout},
 };
-use tollgate_core::clock::Clock;
+use tollgate_core::{RecordId, clock::Clock};
 use tollgate_limiter::{AwaitedLoans, Replicas};
 use tollgate_store::{
     Store,
+    key::CellKey,
     loans::{
         Loans, ShareWatch, SharedCounter,
         regions::{
@@ -24,13 +31,9 @@ use tollgate_store::{
     },
 };
 
-use super::{
-    LEDGER_TIMEOUT,
-    renewals::{Begun, Renewals},
-    wire,
-};
+use super::LEDGER_TIMEOUT;
 use crate::regions::{
-    Regions,
+    Regions, loans,
     metrics::{self, LoanRequestResult},
 };
 
@@ -46,9 +49,9 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Requests loans for counters whose share does not suffice.
 #[derive(Clone, Debug)]
 pub(in crate::regions) struct Borrower {
-    regions: Regions,
-    store: Store,
-    watch: ShareWatch,
+    pub(super) regions: Regions,
+    pub(super) store: Store,
+    pub(super) watch: ShareWatch,
     replicas: Replicas,
     awaited: AwaitedLoans,
     budgets: Arc<Mutex<LoanRequestBudgets>>,
@@ -72,7 +75,8 @@ impl Borrower {
         regions: Regions,
         store: Store,
         watch: ShareWatch,
-        (replicas, awaited): (Replicas, AwaitedLoans),
+        replicas: Replicas,
+        awaited: AwaitedLoans,
     ) -> Self {
         let (budgets, renewals, ended) = (Arc::default(), Arc::default(), Arc::default());
         Self { regions, store, watch, replicas, awaited, budgets, renewals, ended }
@@ -119,7 +123,7 @@ impl Borrower {
                 Some(_) if is_renewal => None,
                 _ => borrower.until_renewal(&counter).await,
             };
-            let due = renewal.and_then(|renewal| Instant::now().checked_add(renewal));
+            let due = renewal.map(|renewal| Instant::now() + renewal);
             borrower.renewals.lock().end(counter.clone(), due);
             // After its end, so that a hit that begins to wait now leads to a further request.
             borrower.awaited.conclude(&counter, pause.unwrap_or_default());
@@ -134,7 +138,7 @@ impl Borrower {
             return Some(UNCONNECTED_PAUSE);
         }
         let round_trip = self.regions.longest_round_trip();
-        let step = |loans: &mut Loans| prepare(loans, (denied, demand), &peers, round_trip);
+        let step = |loans: &mut Loans| prepare(loans, denied, demand, &peers, round_trip);
         match self.store.with_loans(counter, LEDGER_TIMEOUT, step).await {
             Ok(Prepared::Requests { requests, wanted }) => {
                 self.send(counter, requests, wanted).await;
@@ -151,8 +155,8 @@ impl Borrower {
 
     /// Waits until the loan request of another instance of the region has ended, for hits that wait for its loan.
     async fn await_claim(&self, counter: &SharedCounter, until: Duration) {
-        let end = Instant::now().checked_add(until.min(REPLY_TIMEOUT));
-        while end.is_some_and(|end| Instant::now() < end) && self.awaited.is_awaited(counter) {
+        let end = Instant::now() + until.min(REPLY_TIMEOUT);
+        while Instant::now() < end && self.awaited.is_awaited(counter) {
             sleep(CLAIM_INTERVAL).await;
             let step = |loans: &mut Loans| {
                 let is_in_flight =
@@ -194,7 +198,7 @@ impl Borrower {
     async fn exchange(&self, counter: &SharedCounter, peer: &RegionName, request: &LoanRequest) -> u32 {
         let started = Instant::now();
         let is_within_budget = self.budgets.lock().take(peer, Clock::System.now().as_micros());
-        let message = wire::request_of(counter, request);
+        let message = loans::request_of(counter, request);
         let receiver =
             if is_within_budget { self.regions.request_loan(peer.as_str(), message) } else { None };
         let reply = match receiver {
@@ -205,7 +209,7 @@ impl Borrower {
             metrics::loan_requested(peer.as_str(), LoanRequestResult::Timeout, 0, started.elapsed());
             return 0;
         };
-        let (result, gained) = match wire::read_reply(&message) {
+        let (result, gained) = match loans::read_reply(&message) {
             None => (LoanRequestResult::of_refusal(message.result()), 0),
             Some(reply) => {
                 let step = |loans: &mut Loans| {
@@ -235,7 +239,8 @@ impl Borrower {
 /// Prepares the loan requests of a counter, unless one is in flight, or its share suffices after all.
 fn prepare(
     loans: &mut Loans,
-    (denied, demand): (u32, &Demand),
+    denied: u32,
+    demand: &Demand,
     peers: &[RegionName],
     round_trip: Duration,
 ) -> Prepared {
@@ -245,10 +250,8 @@ fn prepare(
     let renews = policy::must_renew(ledger, terms, *now);
     if !renews && !policy::may_request(ledger, *now) {
         let until = Duration::from_micros(ledger.claim_until.saturating_sub(now.micros));
-        return match ledger.has_outstanding_request() {
-            true => Prepared::Claimed { until },
-            false => Prepared::Nothing { pause: until },
-        };
+        let is_claimed = ledger.has_outstanding_request();
+        return if is_claimed { Prepared::Claimed { until } } else { Prepared::Nothing { pause: until } };
     }
     let effective = ledger.effective(terms, now.label);
     let lacking = policy::shortage(terms, *now, effective, *used, denied, demand);
@@ -265,4 +268,140 @@ fn prepare(
     policy::claim(ledger, *now, u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX));
     loans.full_at = full_at;
     Prepared::Requests { requests, wanted: lacking.unwrap_or(0) }
+}
+
+/// Maximum number of counters whose loans are prolonged; the shares of others fall at the end of their loans, and they
+/// request loans again.
+const MAX_RENEWALS: usize = 4_096;
+
+/// Maximum number of counters for which loan requests are in flight.
+const MAX_IN_FLIGHT: usize = 1_024;
+
+type CounterName = (CellKey, RecordId);
+
+/// Counters for which this instance requests loans.
+#[derive(Debug, Default)]
+pub(super) struct Renewals {
+    in_flight: HashSet<CounterName>,
+    due: BTreeMap<(Instant, u64), SharedCounter>,
+    due_at: HashMap<CounterName, (Instant, u64)>,
+    /// Number of the last renewal, so that several of one time differ.
+    last: u64,
+}
+
+/// Outcome of the attempt to begin a loan request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begun {
+    /// The request begins.
+    Request,
+    /// One of the counter is in flight.
+    InFlight,
+    /// Too many are in flight; shares stay.
+    Full,
+}
+
+impl Renewals {
+    /// Begins a loan request of a counter, which takes the place of its renewal, if none is in flight and there is room.
+    pub(super) fn begin(&mut self, counter: &SharedCounter) -> Begun {
+        let name = name(counter);
+        if self.in_flight.contains(&name) {
+            return Begun::InFlight;
+        }
+        if self.in_flight.len() >= MAX_IN_FLIGHT {
+            return Begun::Full;
+        }
+        if let Some(at) = self.due_at.remove(&name) {
+            self.due.remove(&at);
+        }
+        self.in_flight.insert(name);
+        Begun::Request
+    }
+
+    /// Ends a loan request of a counter, whose loans have to be prolonged at a time, if any.
+    pub(super) fn end(&mut self, counter: SharedCounter, due: Option<Instant>) {
+        let name = name(&counter);
+        self.in_flight.remove(&name);
+        let Some(due) = due.filter(|_| self.due.len() < MAX_RENEWALS) else { return };
+        self.last = self.last.wrapping_add(1);
+        let at = (due, self.last);
+        if let Some(before) = self.due_at.insert(name, at) {
+            self.due.remove(&before);
+        }
+        self.due.insert(at, counter);
+    }
+
+    /// When the next loans have to be prolonged.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.due.keys().next().map(|(due, _)| *due)
+    }
+
+    /// Takes a counter whose loans have to be prolonged at `now`.
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<SharedCounter> {
+        let first = self.due.first_entry().filter(|entry| entry.key().0 <= now)?;
+        let counter = first.remove();
+        self.due_at.remove(&name(&counter));
+        Some(counter)
+    }
+}
+
+fn name(counter: &SharedCounter) -> CounterName {
+    (counter.cell.clone(), counter.record)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tollgate_core::{
+        algorithm::{Algorithm, Parameters, Policy, RegionShare},
+        descriptor::Entry,
+        quota::{Quota, Unit, Window},
+    };
+
+    use super::*;
+
+    fn counter(number: usize) -> SharedCounter {
+        let quota = Quota { limit: 600, window: Window::of(Unit::Minute) };
+        let value = number.to_string();
+        SharedCounter {
+            cell: CellKey::open("d", [Entry { key: "k", value: &value }].into_iter()),
+            record: RecordId::alone(Algorithm::SlidingWindow),
+            policy: Policy::nearest(Algorithm::SlidingWindow, quota, &Parameters::default()),
+            share: RegionShare::new(quota, 200).expect("a limit"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_counter_has_one_request_at_a_time_and_is_prolonged_once_however_often_it_is_short() {
+        let (mut renewals, now) = (Renewals::default(), Instant::now());
+        let at = |seconds| now + Duration::from_secs(seconds);
+        for round in 1..100 {
+            assert_eq!(renewals.begin(&counter(1)), Begun::Request);
+            assert_eq!(renewals.begin(&counter(1)), Begun::InFlight);
+            renewals.end(counter(1), Some(at(round)));
+            assert_eq!((renewals.due.len(), renewals.due_at.len()), (1, 1));
+        }
+        renewals.begin(&counter(2));
+        renewals.end(counter(2), Some(at(50)));
+        assert_eq!((renewals.next(), renewals.take_due(at(49))), (Some(at(50)), None));
+        assert_eq!(renewals.take_due(at(100)), Some(counter(2)), "in the order of their ends");
+        assert_eq!([renewals.take_due(at(100)), renewals.take_due(at(100))], [Some(counter(1)), None]);
+        assert!(renewals.due_at.is_empty() && renewals.in_flight.is_empty());
+    }
+
+    #[tokio::test]
+    async fn renewals_and_requests_are_bounded_and_a_counter_in_renewal_leaves_others_their_requests() {
+        let (mut renewals, now) = (Renewals::default(), Instant::now());
+        for number in 0..10_000 {
+            assert_eq!(renewals.begin(&counter(number)), Begun::Request);
+            renewals.end(counter(number), Some(now));
+        }
+        assert_eq!(
+            (renewals.due.len(), renewals.due_at.len(), renewals.in_flight.len()),
+            (MAX_RENEWALS, MAX_RENEWALS, 0)
+        );
+        let begun =
+            (20_000..30_000).filter(|number| renewals.begin(&counter(*number)) == Begun::Request).count();
+        assert_eq!(begun, MAX_IN_FLIGHT);
+    }
 }

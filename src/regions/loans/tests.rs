@@ -18,10 +18,10 @@ use tollgate_store::{
     },
 };
 
-use super::{Borrower, Lender, wire};
+use super::{Borrower, Lender};
 use crate::{
     proto::tollgate::region::v1::{CounterLoanRequest, counter_reply::Result as Outcome},
-    regions::Regions,
+    regions::{Regions, loans},
     settings::RegionSettings,
 };
 
@@ -66,9 +66,8 @@ fn bench() -> Bench {
     let clock = Clock::manual(Timestamp::from_micros(NOW));
     let store = Store::Memory(MemoryStore::new(1_000, clock));
     let watch = ShareWatch::default();
-    let waits = (Replicas::default(), shares.awaited().clone());
-    let borrower = Borrower::new(regions.clone(), store.clone(), watch.clone(), waits);
-    let lender = Lender::new(regions, rules, shares, (store, watch, borrower));
+    let borrower = Borrower::new(regions, store, watch, Replicas::default(), shares.awaited().clone());
+    let lender = Lender::new(rules, shares, borrower);
     Bench { lender, shared, regional: counter("r").0 }
 }
 
@@ -86,15 +85,15 @@ impl Bench {
 #[tokio::test]
 async fn a_request_of_any_amount_brings_no_more_than_the_share_and_a_replayed_one_nothing() {
     let bench = bench();
-    let message = wire::request_of(&bench.shared, &request(NOW, u32::MAX));
+    let message = loans::request_of(&bench.shared, &request(NOW, u32::MAX));
     let (result, amount) = bench.answer("eu", &message).await;
     assert_eq!(result, Outcome::Answered);
     // A lender keeps a twentieth for itself.
     assert!((200..=300).contains(&amount), "{amount}");
     assert_eq!(bench.answer("eu", &message).await, (Outcome::Ignored, 0));
-    let earlier = wire::request_of(&bench.shared, &request(NOW - 1, 5));
+    let earlier = loans::request_of(&bench.shared, &request(NOW - 1, 5));
     assert_eq!(bench.answer("eu", &earlier).await, (Outcome::Ignored, 0));
-    let other = wire::request_of(&bench.shared, &request(NOW, u32::MAX));
+    let other = loans::request_of(&bench.shared, &request(NOW, u32::MAX));
     let (result, more) = bench.answer("ap", &other).await;
     assert_eq!(result, Outcome::Answered);
     assert!(amount + more <= 300, "{amount} and {more} of 300");
@@ -103,7 +102,7 @@ async fn a_request_of_any_amount_brings_no_more_than_the_share_and_a_replayed_on
 #[tokio::test]
 async fn forged_and_malformed_requests_change_nothing() {
     let bench = bench();
-    let good = wire::request_of(&bench.shared, &request(NOW, 5));
+    let good = loans::request_of(&bench.shared, &request(NOW, 5));
     let (cell, record) = &bench.regional;
     let far = LoanRequest { label: 7, ..request(NOW, 5) };
     let long = LoanRequest { have: (0..17).map(|id| Holding { id, amount: 1 }).collect(), ..request(NOW, 5) };
@@ -120,9 +119,9 @@ async fn forged_and_malformed_requests_change_nothing() {
             Outcome::Rule,
         ),
         (CounterLoanRequest { record: vec![1; 5], ..good.clone() }, Outcome::Ignored),
-        (wire::request_of(&bench.shared, &request(u64::MAX, 5)), Outcome::Ignored),
-        (wire::request_of(&bench.shared, &far), Outcome::Ignored),
-        (wire::request_of(&bench.shared, &long), Outcome::Ignored),
+        (loans::request_of(&bench.shared, &request(u64::MAX, 5)), Outcome::Ignored),
+        (loans::request_of(&bench.shared, &far), Outcome::Ignored),
+        (loans::request_of(&bench.shared, &long), Outcome::Ignored),
     ] {
         assert_eq!(bench.answer("eu", &message).await, (expected, 0), "{message:?}");
     }
@@ -135,7 +134,7 @@ async fn requests_beyond_the_bound_are_not_answered() {
     let bench = bench();
     let mut answered = 0;
     for number in 0..3_000 {
-        let message = wire::request_of(&bench.shared, &request(NOW + number, 0));
+        let message = loans::request_of(&bench.shared, &request(NOW + number, 0));
         answered += u32::from(bench.answer("eu", &message).await.0 != Outcome::Busy);
     }
     assert!(answered < 3_000, "all were answered");

@@ -1,16 +1,12 @@
 //! Exchange of messages with the other regions, over a port of its own with mutual TLS.
 //!
 //! - [`client`]: a task for each other region, which connects and sends.
-//! - [`connect`]: its connection.
-//! - [`service`]: answers other regions.
-//! - [`port`]: the port of the service.
+//! - [`service`]: answers other regions, on its port.
 //! - [`rules`]: copies of the rules that another region writes.
 //!
 //! Decisions wait for none of it, except those of rules with `scope: primary` or `on_share_exhausted: wait`.
 
 mod client;
-mod connect;
-mod port;
 mod rules;
 mod service;
 
@@ -33,6 +29,7 @@ use super::{
     tables,
 };
 use crate::{
+    net::accept,
     net::tls::{Protocol, Tls, TlsError},
     settings::PeerSettings,
 };
@@ -92,17 +89,16 @@ impl Peers {
     ) -> Result<Self, PeersError> {
         let (tls, reload) = Tls::load(settings.tls.clone(), Protocol::Http2)?;
         let listen = |error| PeersError::Listen { address: settings.address, error };
-        let listener = crate::net::bind::listen(settings.address).await.map_err(listen)?;
+        let listener = accept::listen(settings.address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let mut tasks = JoinSet::new();
         tasks.spawn(reload);
         let Lending { rules, shares, store, watch, replicas, calls } = lending;
         let primary = PrimaryServer::new(regions.clone(), Arc::clone(&rules), store.clone());
-        let waits = (replicas, shares.awaited().clone());
-        let borrower = Borrower::new(regions.clone(), store.clone(), watch.clone(), waits);
-        let lender = Lender::new(regions.clone(), rules, shares, (store, watch, borrower.clone()));
-        let service = RegionsService::new(regions.clone(), control.clone(), (lender, primary));
-        tasks.spawn(port::serve(listener, tls, service));
+        let borrower = Borrower::new(regions.clone(), store, watch, replicas, shares.awaited().clone());
+        let lender = Lender::new(rules, shares, borrower.clone());
+        let service = RegionsService { regions: regions.clone(), control: control.clone(), lender, primary };
+        tasks.spawn(service::serve(listener, tls, service));
         tasks.spawn(async move { match borrower.run().await {} });
         let sender = send_all(calls, regions.clone());
         tasks.spawn(async move { match sender.await {} });

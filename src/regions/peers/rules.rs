@@ -55,13 +55,10 @@ pub(super) async fn answer_overrides(
 }
 
 fn require_writing(regions: &Regions) -> Result<(), Status> {
-    match regions.is_writing() {
-        true => Ok(()),
-        false => {
-            let reason = "this region does not write the rules; expected the same region table";
-            Err(Status::failed_precondition(reason))
-        }
+    if regions.is_writing() {
+        return Ok(());
     }
+    Err(Status::failed_precondition("this region does not write the rules; expected the same region table"))
 }
 
 impl ReadRules for Regions {

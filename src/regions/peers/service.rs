@@ -1,26 +1,55 @@
-//! Service that other regions call.
+//! Service that other regions call, and its port.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
+use futures_util::{future::join_all, stream};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpListener, TcpStream},
+    select,
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    task::JoinSet,
+};
+use tokio_rustls::server::TlsStream;
 use tollgate_control::Control;
 use tollgate_runtime::log_budget::LogBudget;
-use tonic::{Request, Response, Status, async_trait};
+use tonic::{
+    Request, Response, Status, async_trait,
+    body::Body,
+    transport::{Server, server::Connected},
+};
+use tower::util::MapRequestLayer;
+use webpki::EndEntityCert;
 
-use super::{port::PeerNames, rules};
+use super::rules;
 use crate::{
+    grpc::request_body::{MessageLimits, WholeMessages},
+    net::{
+        accept::{AcceptLimit, ConnectionActivity, IdleConnections},
+        metrics as port_metrics,
+        tls::Tls,
+        unfinished,
+    },
     proto::tollgate::region::v1::{
         Announcement, CounterLoanRequest, CounterReply, DecideReply, DecideRequest, ExchangeReply,
         ExchangeRequest, ReadOverridesReply, ReadOverridesRequest, ReadRulesReply, ReadRulesRequest,
-        counter_reply::Result as Outcome, regions_server,
+        counter_reply::Result as Outcome,
+        regions_server::{self, RegionsServer},
     },
     regions::{
         Regions,
-        loans::{Lender, wire::refused},
+        loans::{Lender, refused},
         metrics,
         primary::{MAX_CALLS, PrimaryServer},
     },
+    settings::Port,
 };
-use futures_util::future::join_all;
 
 /// Reason of a refused message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,21 +115,13 @@ static REFUSAL_LOG: LogBudget = LogBudget::new(REFUSALS_LOGGED, REFUSAL_LOG_INTE
 /// Answers the messages of other regions.
 #[derive(Clone, Debug)]
 pub(super) struct RegionsService {
-    regions: Regions,
-    control: Control,
-    lender: Lender,
-    primary: PrimaryServer,
+    pub(super) regions: Regions,
+    pub(super) control: Control,
+    pub(super) lender: Lender,
+    pub(super) primary: PrimaryServer,
 }
 
 impl RegionsService {
-    pub(super) fn new(
-        regions: Regions,
-        control: Control,
-        (lender, primary): (Lender, PrimaryServer),
-    ) -> Self {
-        Self { regions, control, lender, primary }
-    }
-
     /// A reply to each loan request, in their order.
     async fn answers(&self, sender: &Announcement, requests: &[CounterLoanRequest]) -> Vec<CounterReply> {
         if !self.regions.has_same_table(sender) {
@@ -117,7 +138,21 @@ impl RegionsService {
         replies
     }
 
-    /// The announcement of a message whose sender has a certificate of its region.
+    /// Takes over the announcement of a message whose sender has a certificate of its region, and whose parts are not too
+    /// many.
+    fn accept<T>(
+        &self,
+        request: &Request<T>,
+        sender: Option<&Announcement>,
+        is_bounded: bool,
+    ) -> Result<Announcement, Status> {
+        let sender = self.sender(request, sender);
+        let sender = if is_bounded { sender } else { sender.and(Err(Refusal::Flood)) };
+        let sender = sender.map_err(Refusal::recorded)?;
+        self.regions.announced(&sender);
+        Ok(sender)
+    }
+
     fn sender<T>(
         &self,
         request: &Request<T>,
@@ -126,7 +161,7 @@ impl RegionsService {
         let names = request.extensions().get::<PeerNames>().ok_or(Refusal::Certificate)?;
         let sender = sender.ok_or(Refusal::Malformed)?;
         let entry = self.regions.other(&sender.region).ok_or(Refusal::UnknownRegion)?;
-        if !names.contain(&entry.certificate_name) {
+        if !names.0.contains(&entry.certificate_name) {
             return Err(Refusal::Certificate);
         }
         if !self.regions.admits_message(&sender.region) {
@@ -139,13 +174,8 @@ impl RegionsService {
 #[async_trait]
 impl regions_server::Regions for RegionsService {
     async fn exchange(&self, request: Request<ExchangeRequest>) -> Result<Response<ExchangeReply>, Status> {
-        let loan_requests = &request.get_ref().loan_requests;
-        let sender = self.sender(&request, request.get_ref().sender.as_ref());
-        let sender = sender.and_then(|sender| {
-            if loan_requests.len() > MAX_LOAN_REQUESTS { Err(Refusal::Flood) } else { Ok(sender) }
-        });
-        let sender = sender.map_err(Refusal::recorded)?;
-        self.regions.announced(&sender);
+        let ExchangeRequest { sender, loan_requests } = request.get_ref();
+        let sender = self.accept(&request, sender.as_ref(), loan_requests.len() <= MAX_LOAN_REQUESTS)?;
         let replies = self.answers(&sender, loan_requests).await;
         Ok(Response::new(ExchangeReply { sender: Some(self.regions.announcement()), replies }))
     }
@@ -154,9 +184,7 @@ impl regions_server::Regions for RegionsService {
         &self,
         request: Request<ReadRulesRequest>,
     ) -> Result<Response<ReadRulesReply>, Status> {
-        let sender = self.sender(&request, request.get_ref().sender.as_ref());
-        let sender = sender.map_err(Refusal::recorded)?;
-        self.regions.announced(&sender);
+        self.accept(&request, request.get_ref().sender.as_ref(), true)?;
         rules::answer(&self.regions, &self.control, request.into_inner()).await.map(Response::new)
     }
 
@@ -164,30 +192,155 @@ impl regions_server::Regions for RegionsService {
         &self,
         request: Request<ReadOverridesRequest>,
     ) -> Result<Response<ReadOverridesReply>, Status> {
-        let sender = self.sender(&request, request.get_ref().sender.as_ref());
-        let sender = sender.map_err(Refusal::recorded)?;
-        self.regions.announced(&sender);
+        self.accept(&request, request.get_ref().sender.as_ref(), true)?;
         rules::answer_overrides(&self.regions, &self.control, request.into_inner()).await.map(Response::new)
     }
 
     async fn decide(&self, request: Request<DecideRequest>) -> Result<Response<DecideReply>, Status> {
-        let calls = &request.get_ref().calls;
-        let sender = self.sender(&request, request.get_ref().sender.as_ref());
-        let sender =
-            sender.and_then(|sender| if calls.len() > MAX_CALLS { Err(Refusal::Flood) } else { Ok(sender) });
-        let sender = sender.map_err(Refusal::recorded)?;
-        self.regions.announced(&sender);
+        let DecideRequest { sender, calls } = request.get_ref();
+        let sender = self.accept(&request, sender.as_ref(), calls.len() <= MAX_CALLS)?;
         let replies = self.primary.answer(&sender.region, calls).await;
         Ok(Response::new(DecideReply { replies }))
     }
 }
 
-/// Names of the certificate of a connection's client.
-impl PeerNames {
-    fn contain(&self, name: &str) -> bool {
-        self.0.iter().any(|known| **known == *name)
+/// Maximum number of connections, some of each instance of each region, and of handshakes, of which a further one takes the
+/// place of the longest.
+const MAX_CONNECTIONS: usize = 1_024;
+
+/// Time limit of a handshake, and of one message.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Maximum number of messages of a connection in progress, and their maximum length in bytes.
+const MAX_MESSAGES: u32 = 64;
+const MAX_MESSAGE_BYTES: usize = 1 << 20;
+
+const MESSAGE_LIMITS: MessageLimits =
+    MessageLimits { max_bytes: MAX_MESSAGE_BYTES, timeout: MESSAGE_TIMEOUT };
+
+/// Names of the certificate of a connection's client: DNS names and URIs.
+#[derive(Clone, Debug)]
+pub(super) struct PeerNames(Arc<[Box<str>]>);
+
+/// Connection whose client has a certificate of the CA.
+struct PeerStream {
+    stream: TlsStream<TcpStream>,
+    names: PeerNames,
+    /// Place among the connections, until it is closed.
+    _place: OwnedSemaphorePermit,
+}
+
+/// Serves the port; completes only after a panic.
+pub(super) async fn serve(listener: TcpListener, tls: Tls, service: RegionsService) {
+    let (accepted, connections) = mpsc::channel(MAX_CONNECTIONS);
+    let service = RegionsServer::new(service).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let incoming = stream::unfold(connections, |mut connections: mpsc::Receiver<PeerStream>| async move {
+        connections.recv().await.map(|connection| (Ok::<_, io::Error>(connection), connections))
+    });
+    let serving = Server::builder()
+        .timeout(MESSAGE_TIMEOUT)
+        .max_concurrent_streams(MAX_MESSAGES)
+        .concurrency_limit_per_connection(MAX_MESSAGES as usize)
+        .http2_keepalive_interval(Some(Duration::from_secs(20)))
+        .http2_keepalive_timeout(Some(Duration::from_secs(10)))
+        .layer(MapRequestLayer::new(|call: hyper::Request<Body>| {
+            let headers = unfinished::bytes_of(call.headers());
+            call.map(|body| Body::new(WholeMessages::new(body, Port::Region, MESSAGE_LIMITS, headers)))
+        }))
+        .add_service(service)
+        .serve_with_incoming(incoming);
+    select! {
+        result = serving => {
+            if let Err(error) = result {
+                tracing::error!(%error, "service between regions ended");
+            }
+        }
+        () = accept(listener, tls, accepted) => {}
     }
 }
 
-/// The shared names of a certificate.
-pub(super) type Names = Arc<[Box<str>]>;
+/// Accepts connections and performs their handshakes.
+async fn accept(listener: TcpListener, tls: Tls, accepted: mpsc::Sender<PeerStream>) {
+    let mut limit = AcceptLimit::new(Port::Region, MAX_CONNECTIONS);
+    let idle = Arc::<IdleConnections>::default();
+    let mut handshakes = JoinSet::new();
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let connection = select! {
+            biased;
+            Some(_) = handshakes.join_next() => continue,
+            connection = listener.accept() => connection,
+        };
+        match connection {
+            Ok((stream, _)) if limit.admits_evicting(handshakes.len(), || idle.close_longest()) => {
+                let handshake = ConnectionActivity::new(&idle);
+                let (tls, accepted, places) = (tls.clone(), accepted.clone(), Arc::clone(&places));
+                handshakes.spawn(async move {
+                    let _ = stream.set_nodelay(true);
+                    let stream = select! {
+                        stream = tls.accept(stream, HANDSHAKE_TIMEOUT) => stream,
+                        () = handshake.closed() => None,
+                    };
+                    let Some(stream) = stream else { return };
+                    if let Ok(place) = places.try_acquire_owned() {
+                        let names = names_of(&stream);
+                        // Only a stopped server does not take it.
+                        let _ = accepted.send(PeerStream { stream, names, _place: place }).await;
+                    } else {
+                        port_metrics::connection_refused(Port::Region.name());
+                    }
+                });
+            }
+            Ok(_) => {}
+            Err(error) => _ = limit.accept_failed(&error, || idle.close_longest()).await,
+        }
+    }
+}
+
+/// Names of the client's certificate, which the handshake verified.
+fn names_of(stream: &TlsStream<TcpStream>) -> PeerNames {
+    let (_, connection) = stream.get_ref();
+    let certificate = connection.peer_certificates().and_then(<[_]>::first);
+    let Some(certificate) = certificate.and_then(|der| EndEntityCert::try_from(der).ok()) else {
+        return PeerNames(Arc::default());
+    };
+    let names = certificate.valid_dns_names().chain(certificate.valid_uri_names());
+    PeerNames(names.map(Box::from).collect())
+}
+
+impl Connected for PeerStream {
+    type ConnectInfo = PeerNames;
+
+    fn connect_info(&self) -> PeerNames {
+        self.names.clone()
+    }
+}
+
+impl AsyncRead for PeerStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for PeerStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -73,7 +73,7 @@ impl Breaker {
         match self.state {
             BreakerState::Closed => false,
             BreakerState::Open(until) => now < until,
-            BreakerState::HalfOpen(since) => now.saturating_duration_since(since) < PROBE_TIMEOUT,
+            BreakerState::HalfOpen(since) => now.duration_since(since) < PROBE_TIMEOUT,
         }
     }
 
@@ -88,10 +88,9 @@ impl Breaker {
     /// Records a message that had no reply in time. Whether the region is still called.
     pub(super) fn failed(&mut self, attempt: Attempt, now: Instant) -> bool {
         if self.counts(attempt) {
-            self.failures = self.failures.saturating_add(1);
+            self.failures += 1;
             if attempt.probe.is_some() || self.failures >= MAX_FAILURES {
-                let until = now.checked_add(self.backoff.pause()).unwrap_or(now);
-                self.state = BreakerState::Open(until);
+                self.state = BreakerState::Open(now + self.backoff.pause());
             }
         }
         attempt.region == self.region

@@ -3,27 +3,31 @@
 //! A call is sent at once, or with all others a few milliseconds after the last message. A call that cannot be sent is
 //! answered at once, with an error that rules out a charge; one that was sent is never sent again.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+#[cfg(test)]
+mod tests;
+
+use std::{convert::Infallible, error::Error, pin::pin, sync::Arc, time::Duration};
 
 use tokio::{
     select,
-    sync::{Semaphore, mpsc},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
     task::JoinSet,
     time::{Instant, timeout_at},
 };
-use tollgate_runtime::log_budget::LogBudget;
+use tollgate_runtime::{error_text::with_sources, log_budget::LogBudget};
 use tollgate_store::{
     StoreError,
     primary::{PrimaryCall, PrimaryQueue},
+    request::Verdicts,
 };
+use tonic::{Code, Response, Status, transport::Channel};
 
 use super::{
     breaker::{Attempt, Breaker},
-    exchange::{Message, Progress},
     wire,
 };
 use crate::{
-    proto::tollgate::region::v1::DecideRequest,
+    proto::tollgate::region::v1::{DecideReply, DecideRequest, regions_client::RegionsClient},
     regions::{
         Regions,
         metrics::{self, CallResult},
@@ -144,12 +148,10 @@ impl PrimaryClient {
                     sender: Some(self.regions.announcement()),
                     calls: due
                         .iter()
-                        .map(|call| {
-                            wire::call_of(&call.request, call.deadline.saturating_duration_since(now))
-                        })
+                        .map(|call| wire::call_of(&call.request, call.deadline.duration_since(now)))
                         .collect(),
                 };
-                self.due = now.checked_add(MESSAGE_INTERVAL).unwrap_or(now);
+                self.due = now + MESSAGE_INTERVAL;
                 let place = Arc::clone(&self.places).try_acquire_owned().ok();
                 let progress = self.progress.clone();
                 let message = Message { region, calls: due, attempt, place, progress };
@@ -186,80 +188,114 @@ fn refuse(region: &str, calls: Vec<PrimaryCall>, error: &StoreError) {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::{fs, path::Path};
+/// Maximum length of a reply in bytes.
+const MAX_REPLY_BYTES: usize = 1 << 20;
 
-    use tokio::{net::TcpListener, time::timeout};
-    use tokio_util::task::AbortOnDropHandle;
-    use tollgate_core::{
-        RecordId,
-        algorithm::{Algorithm, Charging, Parameters, Policy},
-        clock::Clock,
-        descriptor::{Entry, Hits},
-        quota::{Quota, Unit, Window},
-    };
-    use tollgate_limiter::OwnShares;
-    use tollgate_store::{
-        BackgroundQueue, MemoryStore, Store,
-        key::CellKey,
-        primary::{PrimaryCalls, PrimaryRole, PrimaryRouter},
-        request::{Check, TagRequest},
-    };
-    use tonic::transport::Endpoint;
+/// Time after which a message without a reply has failed, even if its callers wait for more or less.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
-    use super::*;
-    use crate::settings::RegionSettings;
+/// Time for which a reply is awaited beyond that and the deadlines of its calls, to correct what was decided meanwhile.
+const LATE_TIMEOUT: Duration = Duration::from_secs(2);
 
-    /// Regions of which another one is the primary region.
-    fn regions(directory: &Path) -> Regions {
-        let file = directory.join("regions.yaml");
-        let text = "generation: 1\nprimary: eu\nregions:\n  us: {address: 'https://us:1'}\n  \
-                    eu: {address: 'https://eu:1'}\n";
-        fs::write(&file, text).expect("written");
-        let settings = RegionSettings { name: "us".to_owned(), table: file, peers: None };
-        Regions::load(&settings, OwnShares::default()).expect("valid")
+/// Results of the calls of a message.
+type Results = Vec<Result<Verdicts, StoreError>>;
+
+/// Progress of a message.
+#[derive(Debug)]
+pub(super) struct Progress {
+    pub(super) attempt: Attempt,
+    /// The region, and the error if there is no reply in time, or none at all.
+    pub(super) failure: Option<(String, StoreError)>,
+}
+
+/// A message on its way.
+pub(super) struct Message {
+    pub(super) region: String,
+    pub(super) calls: Vec<PrimaryCall>,
+    pub(super) attempt: Attempt,
+    /// Its place among the messages on their way, until there is progress.
+    pub(super) place: Option<OwnedSemaphorePermit>,
+    pub(super) progress: mpsc::Sender<Progress>,
+}
+
+impl Message {
+    /// Sends the message, and answers its calls.
+    pub(super) async fn send(self, channel: Channel, request: DecideRequest) {
+        let mut client = RegionsClient::new(channel).max_decoding_message_size(MAX_REPLY_BYTES);
+        self.exchange(client.decide(request), Instant::now()).await;
     }
 
-    fn request() -> TagRequest {
-        let quota = Quota { limit: 5, window: Window::of(Unit::Year) };
-        let policy = Policy::nearest(Algorithm::FixedWindow, quota, &Parameters::default());
-        let check = Check::own(RecordId::alone(Algorithm::FixedWindow), policy, Hits::ONE);
-        let key = CellKey::open("d", [Entry { key: "k", value: "v" }].into_iter()).at_primary("d");
-        TagRequest::new(Charging::Independent, key, check)
-    }
-
-    #[tokio::test]
-    async fn calls_do_not_wait_behind_messages_that_hang() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let regions = regions(directory.path());
-        // Accepts connections, and never replies.
-        let hanging = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = format!("http://{}", hanging.local_addr().expect("bound"));
-        let channel = Endpoint::from_shared(address).expect("a URL").connect_lazy();
-        regions.set_channel("eu", Some(channel));
-        let (calls, queue) = PrimaryCalls::new();
-        calls.set_role(PrimaryRole::Other);
-        let own = Store::Memory(MemoryStore::new(100, Clock::System));
-        let store = Store::PrimaryRouter(PrimaryRouter::new(own, calls, BackgroundQueue::default()));
-        let _client = AbortOnDropHandle::new(tokio::spawn(send_all(queue, regions)));
-        // Those that were sent hang for a minute, and so would those that are not sent.
-        let (refused, mut was_refused) = mpsc::channel(1);
-        let mut waiting = JoinSet::new();
-        let is_refused = async {
-            loop {
-                let (store, refused) = (store.clone(), refused.clone());
-                waiting.spawn(async move {
-                    let deadline = Instant::now().checked_add(Duration::from_secs(60));
-                    if store.decide(&[request()], deadline).await[0] == Err(StoreError::BreakerOpen) {
-                        let _ = refused.send(()).await;
-                    }
-                });
-                if timeout(MESSAGE_INTERVAL, was_refused.recv()).await.is_ok() {
-                    return;
+    /// Awaits the reply to a message that began at this time, and answers the calls.
+    async fn exchange(
+        mut self,
+        reply: impl Future<Output = Result<Response<DecideReply>, Status>>,
+        began: Instant,
+    ) {
+        let due = began + REPLY_TIMEOUT;
+        let last = self.calls.iter().map(|call| call.deadline).fold(due, Instant::max);
+        let mut reply = pin!(reply);
+        let replied = match timeout_at(due, &mut reply).await {
+            // Also one that lay ready while this process was paused: the region does reply.
+            Ok(replied) => {
+                let replied = self.results(replied);
+                // A region that declines replies nevertheless.
+                let failed = replied.as_ref().err().filter(|error| !error.charged_nothing());
+                self.progressed(failed.cloned()).await;
+                replied
+            }
+            Err(_) => {
+                self.progressed(Some(StoreError::Timeout(began.elapsed(), None))).await;
+                match timeout_at(last + LATE_TIMEOUT, reply).await {
+                    Ok(replied) => self.results(replied),
+                    Err(_) => Err(StoreError::Timeout(began.elapsed(), None)),
                 }
             }
         };
-        timeout(Duration::from_secs(30), is_refused).await.expect("a call is refused while others hang");
+        let (time, now) = (began.elapsed(), Instant::now());
+        let Self { region, calls, .. } = self;
+        let results = match replied {
+            Ok(results) => results,
+            Err(error) => calls.iter().map(|_| Err(error.clone())).collect(),
+        };
+        for (call, result) in calls.into_iter().zip(results) {
+            metrics::called(&region, CallResult::of(&result, now > call.deadline), time);
+            call.answer(result);
+        }
+    }
+
+    /// Results of the calls.
+    fn results(&self, replied: Result<Response<DecideReply>, Status>) -> Result<Results, StoreError> {
+        replies(&self.calls, replied.map_err(|status| error_of(&status))?.get_ref())
+    }
+
+    /// Reports progress, once, and leaves the place to another message.
+    async fn progressed(&mut self, failed: Option<StoreError>) {
+        self.place = None;
+        let failure = failed.map(|error| (self.region.clone(), error));
+        // An error means that the process ends.
+        let _ = self.progress.send(Progress { attempt: self.attempt, failure }).await;
+    }
+}
+
+/// Results of the calls.
+fn replies(calls: &[PrimaryCall], reply: &DecideReply) -> Result<Results, StoreError> {
+    if reply.replies.len() != calls.len() {
+        return Err(StoreError::MalformedReply);
+    }
+    Ok(calls.iter().zip(&reply.replies).map(|(call, reply)| wire::read_reply(&call.request, reply)).collect())
+}
+
+/// The error of calls whose message failed. Only a status that the service returns before any decision rules out a charge.
+fn error_of(status: &Status) -> StoreError {
+    let text = format!("primary region: {}", with_sources(status));
+    // Of the transport, not of the service: the call may have been decided.
+    if Error::source(status).is_some() {
+        return StoreError::Disconnected(text);
+    }
+    match status.code() {
+        Code::InvalidArgument | Code::PermissionDenied | Code::ResourceExhausted | Code::Unimplemented => {
+            StoreError::Declined(text)
+        }
+        _ => StoreError::Disconnected(text),
     }
 }

@@ -3,13 +3,13 @@
 //! The own active rules decide, whatever the calling region has: a call names a counter, and is refused unless a rule with
 //! `scope: primary` has it.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures_util::future::join_all;
-use parking_lot::Mutex;
-use tokio::time::Instant;
 use tollgate_core::{
-    RecordId,
     ban::BanCheck,
     clock::Clock,
     descriptor::{Entry, Hits},
@@ -26,30 +26,17 @@ use tollgate_store::{
 use super::wire::{self, ReceivedCheck};
 use crate::{
     proto::tollgate::region::v1::{PrimaryCall, PrimaryReply, primary_reply::Result as Outcome},
-    regions::{Regions, metrics},
+    regions::{Regions, RuleIndex, ScopedRules, metrics},
 };
 
-/// Maximum number of calls of a region that are answered in a second, and of checks in a call.
-const MAX_CALLS_PER_SECOND: u32 = 10_000;
+/// Maximum number of checks in a call.
 const MAX_CHECKS: usize = 32;
 
 /// Maximum number of permits that one call acquires.
 const MAX_PERMITS: u64 = 100;
 
-/// Time for which the calls of a region are counted.
-const BUDGET_PERIOD: Duration = Duration::from_secs(1);
-
 /// Longest time for a decision.
 const MAX_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Rules with `scope: primary` of one version with their domains, by the path of their counters.
-type PrimaryRules = HashMap<[u8; RecordId::LENGTH], Vec<(Box<str>, Arc<Rule>)>>;
-
-/// Rules, and their index.
-type IndexedRules = (Arc<Rules>, Arc<PrimaryRules>);
-
-/// Calls of each region, by name, since a time.
-type CallBudgets = HashMap<Box<str>, (Instant, u32)>;
 
 /// Decides calls with the store of the own region.
 #[derive(Clone, Debug)]
@@ -57,13 +44,12 @@ pub(in crate::regions) struct PrimaryServer {
     regions: Regions,
     rules: Arc<ActiveRules>,
     store: Store,
-    index: Arc<Mutex<Option<IndexedRules>>>,
-    budgets: Arc<Mutex<CallBudgets>>,
+    primary: ScopedRules,
 }
 
 impl PrimaryServer {
     pub(in crate::regions) fn new(regions: Regions, rules: Arc<ActiveRules>, store: Store) -> Self {
-        Self { regions, rules, store, index: Arc::default(), budgets: Arc::default() }
+        Self { regions, rules, store, primary: ScopedRules::new(Scope::Primary) }
     }
 
     /// A reply to each call of `peer`, in their order.
@@ -74,7 +60,7 @@ impl PrimaryServer {
     }
 
     async fn reply(&self, peer: &str, call: &PrimaryCall) -> PrimaryReply {
-        if !self.takes_call_at(peer, Instant::now()) {
+        if !self.regions.admits_call(peer, Instant::now()) {
             return wire::refusal(Outcome::Busy, "");
         }
         if self.regions.role() != PrimaryRole::Own {
@@ -96,33 +82,17 @@ impl PrimaryServer {
         }
     }
 
-    /// Whether a further call of `peer` is answered within this second.
-    pub(super) fn takes_call_at(&self, peer: &str, now: Instant) -> bool {
-        let mut budgets = self.budgets.lock();
-        let is_counted = |since: Instant| now.saturating_duration_since(since) < BUDGET_PERIOD;
-        let count = match budgets.get_mut(peer) {
-            Some((since, count)) if is_counted(*since) => count,
-            _ => {
-                // Of regions of former tables none is left.
-                budgets.retain(|_, (since, _)| is_counted(*since));
-                &mut budgets.entry(peer.into()).or_insert((now, 0)).1
-            }
-        };
-        *count = count.saturating_add(1);
-        *count <= MAX_CALLS_PER_SECOND
-    }
-
     /// The request of a call to the own store. The descriptor of each check is its position.
     fn request(&self, call: &PrimaryCall) -> Result<TagRequest, Outcome> {
         if call.checks.is_empty() || call.checks.len() > MAX_CHECKS {
             return Err(Outcome::Malformed);
         }
         let (rules, overridden) = self.rules.load_overridden().ok_or(Outcome::Rule)?;
-        let (index, active) = (self.index(&rules), (&*rules, &*overridden));
+        let index = self.primary.index(&rules);
         let mut requests = Requests::new();
         for (at, check) in call.checks.iter().enumerate() {
             let received = wire::read_check(check).ok_or(Outcome::Malformed)?;
-            let (key, check) = check_of(&index, active, &received)?;
+            let (key, check) = check_of(&index, &rules, &overridden, &received)?;
             push_check(&mut requests, wire::read_charging(call), key, Check { descriptor: at, ..check });
         }
         let mut requests = requests.into_iter();
@@ -132,32 +102,13 @@ impl PrimaryServer {
             _ => Err(Outcome::Malformed),
         }
     }
-
-    /// The rules of the primary region, indexed once for each version.
-    fn index(&self, rules: &Arc<Rules>) -> Arc<PrimaryRules> {
-        let mut index = self.index.lock();
-        if let Some((known, index)) = &*index
-            && Arc::ptr_eq(known, rules)
-        {
-            return Arc::clone(index);
-        }
-        let mut made = PrimaryRules::new();
-        for domain in rules.domains() {
-            for rule in domain.root.rules().filter(|rule| rule.scope == Scope::Primary) {
-                let path = rule.record_id().path();
-                made.entry(path).or_default().push((domain.name.clone(), Arc::clone(rule)));
-            }
-        }
-        let made = Arc::new(made);
-        *index = Some((Arc::clone(rules), Arc::clone(&made)));
-        made
-    }
 }
 
 /// The check of the own rule that has the counter.
 fn check_of(
-    index: &PrimaryRules,
-    (rules, overridden): (&Rules, &Overridden),
+    index: &RuleIndex,
+    rules: &Rules,
+    overridden: &Overridden,
     received: &ReceivedCheck<'_>,
 ) -> Result<(CellKey, Check), Outcome> {
     let ReceivedCheck { cell, record, hits, veto, effect } = *received;
@@ -214,8 +165,7 @@ fn decider(rule: &Arc<Rule>, domain: &str, cell: &CellKey, overridden: &Overridd
 }
 
 /// The verdicts in the order of the call's checks; the store returns them cell by cell.
-fn in_order(request: &TagRequest, verdicts: Verdicts) -> Verdicts {
-    let mut verdicts = verdicts;
+fn in_order(request: &TagRequest, mut verdicts: Verdicts) -> Verdicts {
     debug_assert_eq!(request.checks().count(), verdicts.len(), "a verdict for each check");
     verdicts.sort_unstable_by_key(|(descriptor, _)| *descriptor);
     verdicts

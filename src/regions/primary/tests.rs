@@ -1,6 +1,11 @@
-//! Answers of the primary region to calls that a hostile region may send.
+//! Answers of the primary region to calls that a hostile region may send, and the change of the primary region.
 
-use std::{fs, num::NonZeroU64, sync::Arc, time::Duration};
+use std::{
+    fs,
+    num::NonZeroU64,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tollgate_core::{
     RecordId,
@@ -12,18 +17,17 @@ use tollgate_core::{
 };
 use tollgate_limiter::{ActiveRules, OwnShares, cell_of};
 use tollgate_rules::{
-    OverrideId, OverrideKey, RuleOverride, RuleOverrides,
-    config::{Options, load_files},
+    OverrideId, OverrideKey, RegionTable, RuleOverride, RuleOverrides,
+    config::{Options, load_files, read_regions},
 };
 use tollgate_store::{
     MemoryStore, Store,
     key::CellKey,
+    primary::{PrimaryCalls, PrimaryRole},
     request::{Check, TagRequest},
 };
 
-use tokio::time::Instant;
-
-use super::{PrimaryServer, wire};
+use super::{Primacy, PrimaryServer, wire};
 use crate::{
     proto::tollgate::region::v1::{
         PrimaryCall, PrimaryCheck, PrimaryReply, primary_reply::Result as Outcome,
@@ -42,6 +46,7 @@ const RULES: &str = "domain: d\ndescriptors:\n\
 
 /// The answers of `us` by a table whose primary region is `primary`.
 struct Bench {
+    regions: Regions,
     server: PrimaryServer,
     rules: Arc<ActiveRules>,
     _directory: tempfile::TempDir,
@@ -60,7 +65,8 @@ fn bench(primary: &str) -> Bench {
     rules.replace(Arc::new(loaded.rules));
     let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
     let store = Store::Memory(MemoryStore::new(1_000, clock));
-    Bench { server: PrimaryServer::new(regions, Arc::clone(&rules), store), rules, _directory: directory }
+    let server = PrimaryServer::new(regions.clone(), Arc::clone(&rules), store);
+    Bench { regions, server, rules, _directory: directory }
 }
 
 impl Bench {
@@ -179,7 +185,7 @@ async fn another_region_than_the_primary_one_decides_nothing() {
 #[tokio::test]
 async fn calls_of_a_region_beyond_the_bound_of_a_second_are_refused() {
     let (bench, now) = (bench("us"), Instant::now());
-    let taken = |peer, now| (0..20_000).filter(|_| bench.server.takes_call_at(peer, now)).count();
+    let taken = |peer, now| (0..20_000).filter(|_| bench.regions.admits_call(peer, now)).count();
     assert_eq!(taken("eu", now), 10_000);
     assert_eq!(taken("eu", now + Duration::from_millis(999)), 0);
     assert_eq!(taken("ap", now + Duration::from_millis(999)), 10_000, "another region has its own bound");
@@ -210,4 +216,162 @@ async fn overrides_of_the_primary_region_decide() {
             assert_eq!(reply.verdicts[0].admitted, at < limit, "{value}: {at}");
         }
     }
+}
+
+fn table(generation: u32, primary: &str) -> RegionTable {
+    let primary = if primary.is_empty() { String::new() } else { format!("primary: {primary}\n") };
+    let text = format!(
+        "generation: {generation}\n{primary}regions:\n  us: {{address: 'https://us:1'}}\n  \
+         eu: {{address: 'https://eu:1'}}\n"
+    );
+    read_regions("regions.yaml", text.as_bytes()).expect("valid")
+}
+
+/// The role of an instance of `us` that starts with the table and the record of its region, and the next record.
+fn started((generation, primary): (u32, &str), record: &str) -> (PrimaryRole, Option<String>) {
+    let table = table(generation, primary);
+    let mut primacy = Primacy::start("us", &table, true);
+    let next = primacy.take_over("us", &table, record);
+    (primacy.role("us", &table), next)
+}
+
+#[test]
+fn an_instance_that_starts_decides_only_if_no_other_region_may() {
+    use PrimaryRole::{Other, Own, Pending};
+    for (stated, record, role) in [
+        ((1, "us"), "", Own),
+        ((2, "us"), "", Pending),
+        ((2, "us"), "1 eu confirmed", Pending),
+        ((2, "us"), "2 us pending", Pending),
+        ((2, "us"), "2 us confirmed", Own),
+        ((3, "us"), "2 us confirmed", Own),
+        ((3, "us"), "2 us pending", Pending),
+        // A table between them may have named another region.
+        ((4, "us"), "2 us confirmed", Pending),
+        ((3, "us"), "4 us confirmed", Own),
+        ((3, "us"), "4 us pending", Pending),
+        ((1, "us"), "2 eu confirmed", Pending),
+        ((2, "us"), "2 us confirmed with a word of later versions", Own),
+        ((2, "us"), "unreadable", Pending),
+        ((2, "eu"), "1 us confirmed", Other),
+    ] {
+        assert_eq!(started(stated, record).0, role, "{stated:?} {record}");
+    }
+    let table = table(2, "us");
+    assert_eq!(Primacy::start("us", &table, false).role("us", &table), Own, "no record is kept");
+}
+
+#[test]
+fn the_record_has_the_last_table_and_is_replaced_by_no_earlier_one() {
+    for (stated, record, next) in [
+        ((1, "us"), "", Some("1 us confirmed")),
+        ((2, "us"), "1 eu confirmed", Some("2 us pending")),
+        ((2, "eu"), "1 us confirmed", Some("2 eu confirmed")),
+        ((2, "us"), "2 us pending", None),
+        ((2, "us"), "2 us confirmed", None),
+        ((2, "us"), "3 eu confirmed", None),
+        ((2, "us"), "unreadable", None),
+        ((2, ""), "", None),
+    ] {
+        assert_eq!(started(stated, record).1.as_deref(), next, "{stated:?} {record}");
+    }
+}
+
+#[test]
+fn one_instance_confirms_the_role_for_all_of_its_region() {
+    let (former, next) = (table(1, "eu"), table(2, "us"));
+    let mut instances = [Primacy::default(), Primacy::default()];
+    let mut record = "1 eu confirmed".to_owned();
+    for instance in &mut instances {
+        instance.change("us", &former, &next);
+        record = instance.take_over("us", &next, &record).unwrap_or(record);
+    }
+    assert_eq!(record, "2 us pending");
+    instances[0].succeed();
+    let confirmed = instances[0].take_over("us", &next, &record).expect("a new record");
+    assert_eq!(instances[1].role("us", &next), PrimaryRole::Pending);
+    assert_eq!(instances[1].take_over("us", &next, &confirmed), None);
+    assert_eq!(instances[1].role("us", &next), PrimaryRole::Own);
+}
+
+/// Roles of `us` while the tables name these primary regions, one after the other.
+fn roles(named: &[&str]) -> (Primacy, Vec<PrimaryRole>) {
+    let (mut primacy, mut roles, mut active) = (Primacy::default(), Vec::new(), None);
+    for (generation, primary) in (1..).zip(named) {
+        let next = table(generation, primary);
+        if let Some(former) = &active {
+            primacy.change("us", former, &next);
+        }
+        roles.push(primacy.role("us", &next));
+        active = Some(next);
+    }
+    (primacy, roles)
+}
+
+#[test]
+fn a_region_is_the_primary_one_at_start_if_the_table_names_it() {
+    for (primary, role) in [("", PrimaryRole::Absent), ("eu", PrimaryRole::Other), ("us", PrimaryRole::Own)] {
+        assert_eq!(roles(&[primary]).1, [role]);
+    }
+    let (_, roles) = roles(&["", "us"]);
+    assert_eq!(roles[1], PrimaryRole::Own, "there was no former one");
+}
+
+#[test]
+fn a_region_that_becomes_the_primary_one_waits_until_no_other_calls_the_former_one() {
+    let (mut primacy, roles) = roles(&["eu", "us", "us"]);
+    assert_eq!(roles, [PrimaryRole::Other, PrimaryRole::Pending, PrimaryRole::Pending]);
+    primacy.succeed();
+    assert_eq!(primacy.role("us", &table(3, "us")), PrimaryRole::Own);
+    primacy.change("us", &table(3, "us"), &table(4, "us"));
+    assert_eq!(primacy.role("us", &table(4, "us")), PrimaryRole::Own);
+    primacy.change("us", &table(4, "us"), &table(5, "eu"));
+    assert_eq!(primacy.role("us", &table(5, "eu")), PrimaryRole::Other, "a former one ends at once");
+}
+
+#[test]
+fn an_instance_that_missed_a_table_waits_until_its_region_is_confirmed() {
+    let (former, next) = (table(1, "us"), table(3, "us"));
+    // The table between them named `eu`, and other instances of `us` had it or not.
+    for (record, has_role) in [
+        ("1 us confirmed", PrimaryRole::Pending),
+        ("2 eu confirmed", PrimaryRole::Pending),
+        ("3 us pending", PrimaryRole::Pending),
+        ("2 us confirmed", PrimaryRole::Own),
+        ("3 us confirmed", PrimaryRole::Own),
+    ] {
+        let mut primacy = Primacy::start("us", &former, true);
+        primacy.take_over("us", &former, "1 us confirmed");
+        assert_eq!(primacy.role("us", &former), PrimaryRole::Own);
+        primacy.change("us", &former, &next);
+        assert_eq!(primacy.role("us", &next), PrimaryRole::Pending, "at once");
+        let written = primacy.take_over("us", &next, record).unwrap_or_else(|| record.to_owned());
+        assert_eq!(primacy.role("us", &next), has_role, "{record}");
+        let state = if has_role == PrimaryRole::Own { "3 us confirmed" } else { "3 us pending" };
+        assert_eq!(written, state, "{record}");
+        primacy.succeed();
+        assert_eq!(primacy.role("us", &next), PrimaryRole::Own, "all regions have the table");
+    }
+    let mut primacy = Primacy::default();
+    primacy.change("us", &table(1, ""), &next);
+    assert_eq!(primacy.role("us", &next), PrimaryRole::Pending, "the first table named none");
+    primacy.change("us", &next, &table(7, "eu"));
+    assert_eq!(primacy.role("us", &table(7, "eu")), PrimaryRole::Other);
+}
+
+#[test]
+fn a_wait_ends_with_the_role() {
+    let (_, roles) = roles(&["eu", "us", "eu", "us"]);
+    assert_eq!(roles[2..], [PrimaryRole::Other, PrimaryRole::Pending]);
+}
+
+#[test]
+fn calls_have_the_published_role() {
+    let (calls, _queue) = PrimaryCalls::new();
+    let mut primacy = Primacy::default();
+    primacy.publish("us", &table(1, "eu"));
+    assert_eq!(calls.role(), PrimaryRole::Absent);
+    primacy.set_calls(calls.clone());
+    primacy.publish("us", &table(1, "eu"));
+    assert_eq!(calls.role(), PrimaryRole::Other);
 }

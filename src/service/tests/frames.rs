@@ -41,11 +41,11 @@ impl Twins {
             }
         };
         let frame = frame::of(&message);
-        assert_eq!(answer.frame, frame, "{message:?}");
+        assert_eq!(answer.message, frame, "{message:?}");
         let [flag, length @ .., _] = frame.first_chunk::<6>().expect("a message");
         assert_eq!((*flag, u32::from_be_bytes(*length) as usize), (0, message.encoded_len()));
         answer.permits.inspect(HeldPermits::hand_over);
-        Some(answer.frame)
+        Some(answer.message)
     }
 
     fn advance(&self, seconds: u64) {

@@ -1,0 +1,230 @@
+//! A running server, its tasks and its shutdown.
+
+use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+
+use tokio::{
+    select,
+    sync::mpsc::UnboundedReceiver,
+    task::{JoinHandle, spawn_blocking},
+    time::{Instant, sleep, timeout},
+};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::AbortOnDropHandle,
+};
+use tollgate_control::{Control, RulesCopier, RulesStatus};
+use tollgate_limiter::ActiveRules;
+
+use super::{
+    activation::Activator,
+    ports::{CredentialReloads, ServedPorts},
+    rule_sources::RuleSources,
+    workers::WorkerLost,
+};
+use crate::{
+    fleet::{FleetTasks, FleetView},
+    readiness::Readiness,
+    regions::{Lending, Peers, PeersError, Regions},
+    rollouts::{RolloutTasks, RolloutView},
+    settings::{GrpcListen, PeerSettings, ProcessSettings, Settings},
+    tracing::TraceExporter,
+};
+
+/// Minimum time for the HTTP port to finish requests in flight, and for an idle thread to end.
+const MIN_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A running server. Dropping it stops it without waiting; see [`Running::stop`] for a graceful shutdown.
+#[derive(Debug)]
+pub struct Running {
+    pub(super) grpc_address: GrpcListen,
+    pub(super) instance: Instance,
+    pub(super) rule_sources: RuleSources,
+    pub(super) acceptor: JoinHandle<()>,
+    pub(super) stop_accepting: DropGuard,
+    /// Failed workers; closed once all workers have ended.
+    pub(super) worker_failures: UnboundedReceiver<WorkerLost>,
+    /// Cancelled by a panic outside the workers.
+    pub(super) panicked: CancellationToken,
+    pub(super) ports: ServedPorts,
+    pub(super) credentials: CredentialReloads,
+    pub(super) process: ProcessSettings,
+    /// Tasks beside the ports and the workers; aborted on drop.
+    pub(super) tasks: Tasks,
+    /// Region table and service between regions; stopped on drop.
+    pub(super) regions: Option<RegionTasks>,
+    /// Exporter of traces, if enabled.
+    pub(super) tracing: Option<TraceExporter>,
+}
+
+impl Running {
+    /// Address of the HTTP port, with the port that was assigned.
+    pub const fn http_address(&self) -> SocketAddr {
+        self.ports.http.address
+    }
+
+    /// Address of the admin port, if enabled.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.ports.admin.as_ref().map(|admin| admin.address)
+    }
+
+    /// Address of the separate metrics port, if enabled.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.ports.metrics.as_ref().map(|metrics| metrics.address)
+    }
+
+    /// Address of the service between regions, if enabled.
+    pub fn region_address(&self) -> Option<SocketAddr> {
+        self.regions.as_ref().and_then(RegionTasks::address)
+    }
+
+    /// Completes when an essential component ends. The only remedy is to stop.
+    pub async fn failed(&mut self) -> ComponentFailure {
+        select! {
+            lost = self.worker_failures.recv() => lost.map_or(GRPC_PORT, ComponentFailure::Worker),
+            _ = &mut self.acceptor => GRPC_PORT,
+            () = self.panicked.cancelled() => ComponentFailure::Panic,
+            port = self.ports.failed() => ComponentFailure::Part(port),
+            () = self.credentials.failed() => ComponentFailure::Part("reload of certificates and tokens"),
+        }
+    }
+
+    /// Fails health checks, and keeps serving for the drain delay, so that callers move to other instances before any call
+    /// is refused. Returns early if an essential component ends.
+    pub async fn begin_drain(&mut self) -> Option<ComponentFailure> {
+        self.instance.readiness.stop();
+        let delay = self.process.drain_delay;
+        select! {
+            failure = self.failed() => Some(failure),
+            () = sleep(delay) => None,
+        }
+    }
+
+    /// Shuts down in order: fails health checks; accepts no more connections; finishes calls in flight, and aborts those
+    /// that exceed the drain timeout; ends threads and closes ports.
+    pub async fn stop(mut self) {
+        let begun = Instant::now();
+        self.instance.readiness.stop();
+        drop((self.tasks, self.stop_accepting));
+        let rule_sources = self.rule_sources;
+        let sources_stopped = spawn_blocking(move || rule_sources.stop());
+        if !self.acceptor.is_finished() {
+            // Fails only by a panic, which is logged.
+            let _ = self.acceptor.await;
+        }
+        // The workers apply the drain timeout themselves.
+        let workers_ended = async { while self.worker_failures.recv().await.is_some() {} };
+        if timeout(self.process.drain_timeout.saturating_add(MIN_SHUTDOWN_TIMEOUT), workers_ended)
+            .await
+            .is_err()
+        {
+            tracing::error!("worker did not end in time");
+        }
+        if timeout(MIN_SHUTDOWN_TIMEOUT, sources_stopped).await.is_err() {
+            tracing::warn!("rules still loading; stopping without waiting");
+        }
+        // HTTP reports the shutdown until now; its requests in flight have as long as gRPC calls.
+        let left = self.process.drain_timeout.saturating_sub(begun.elapsed()).max(MIN_SHUTDOWN_TIMEOUT);
+        self.ports.stop(left).await;
+        if let Some(tracing) = self.tracing {
+            tracing.stop().await;
+        }
+    }
+}
+
+/// Essential component that ended unexpectedly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ComponentFailure {
+    /// A worker thread.
+    #[error(transparent)]
+    Worker(#[from] WorkerLost),
+    /// A task that watches rules, or that runs on the thread of the acceptor and HTTP.
+    #[error("a background task panicked")]
+    Panic,
+    /// A port, or the reload of its credentials.
+    #[error("the {0} failed")]
+    Part(&'static str),
+}
+
+/// Failure of the acceptor of gRPC connections.
+const GRPC_PORT: ComponentFailure = ComponentFailure::Part("gRPC port");
+
+/// Rules, control store and readiness of the instance.
+#[derive(Debug)]
+pub(super) struct Instance {
+    pub(super) readiness: Readiness,
+    pub(super) rules: Arc<ActiveRules>,
+    pub(super) control: Control,
+    pub(super) status: RulesStatus,
+}
+
+impl Instance {
+    /// The instance whose rules `activator` activates.
+    pub(super) fn new(readiness: Readiness, control: Control, activator: &Activator) -> Self {
+        let (rules, status) = (Arc::clone(&activator.rules), activator.status.clone());
+        Self { readiness, rules, control, status }
+    }
+}
+
+/// Running tasks; aborted on drop.
+#[derive(Debug)]
+pub(super) struct Tasks {
+    /// Figures and events of the fleet.
+    _fleet: FleetTasks,
+    /// Reports and ramps of rollouts.
+    _rollouts: RolloutTasks,
+    /// Tasks of the limiters and of their stores.
+    pub(super) of_limiters: Vec<AbortOnDropHandle<Infallible>>,
+}
+
+/// Results of the tasks, for the admin API.
+pub(super) struct TaskViews {
+    pub(super) fleet: FleetView,
+    pub(super) rollouts: RolloutView,
+}
+
+impl Tasks {
+    /// Starts the tasks of every instance on the current runtime.
+    pub(super) fn start(settings: &Settings, instance: &Instance) -> (Self, TaskViews) {
+        let Instance { control, rules, .. } = instance;
+        let fleet = FleetView::new(control.clone(), settings.top_talkers);
+        let (rollout_tasks, rollouts) = RolloutTasks::start(control, rules);
+        let fleet_tasks = FleetTasks::start(settings.webhook.clone(), control, &fleet, settings.top_talkers);
+        let tasks = Self { _fleet: fleet_tasks, _rollouts: rollout_tasks, of_limiters: Vec::new() };
+        (tasks, TaskViews { fleet, rollouts })
+    }
+}
+
+/// Running tasks; aborted on drop.
+#[derive(Debug)]
+pub(super) struct RegionTasks {
+    _table: AbortOnDropHandle<Option<Infallible>>,
+    /// Copies the rules of the region that writes them.
+    _copier: AbortOnDropHandle<Infallible>,
+    peers: Option<Peers>,
+}
+
+impl RegionTasks {
+    /// Follows the region table, and opens the service between regions if there are settings of one.
+    pub(super) async fn start(
+        regions: Regions,
+        peers: Option<(PeerSettings, Lending)>,
+        instance: &Instance,
+    ) -> Result<Self, PeersError> {
+        let (control, status) = (instance.control.clone(), instance.status.clone());
+        let copier = RulesCopier::new(control.clone(), status.clone(), Arc::new(regions.clone()));
+        let copier = AbortOnDropHandle::new(tokio::spawn(copier.run()));
+        let peers = match peers {
+            Some((settings, lending)) => {
+                Some(Peers::start(&settings, &regions, control, status, lending).await?)
+            }
+            None => None,
+        };
+        let table = AbortOnDropHandle::new(tokio::spawn(regions.follow()));
+        Ok(Self { _table: table, _copier: copier, peers })
+    }
+
+    /// Address of the service between regions.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        self.peers.as_ref().map(Peers::address)
+    }
+}
