@@ -28,22 +28,23 @@ pub(crate) fn agent(roots: RootCerts, identity: Option<ClientCert>, timeout: Dur
 
 /// The CAs in a PEM file, or the Mozilla root CAs.
 pub(crate) fn roots(file: Option<&Path>) -> Result<RootCerts, String> {
-    file.map_or(Ok(RootCerts::WebPki), |file| Ok(RootCerts::new_with_certs(&certificates(file)?)))
-}
-
-fn certificates(file: &Path) -> Result<Vec<Certificate<'static>>, String> {
+    let Some(file) = file else { return Ok(RootCerts::WebPki) };
     let shown = redact::path(file);
     let text = bounded_file::read(file).map_err(|error| format!("CA file {shown}: {error}"))?;
-    let certificates: Vec<_> = parse_pem(&text)
-        .filter_map(|item| match item {
-            Ok(PemItem::Certificate(certificate)) => Some(certificate),
-            _ => None,
-        })
-        .collect();
-    match certificates.is_empty() {
-        true => Err(format!("CA file {shown} has no certificate; expected PEM")),
-        false => Ok(certificates),
+    let certificates = certificates(&text);
+    if certificates.is_empty() {
+        return Err(format!("CA file {shown} has no certificate; expected PEM"));
     }
+    Ok(RootCerts::new_with_certs(&certificates))
+}
+
+/// The certificates in a PEM text.
+pub(crate) fn certificates(text: &[u8]) -> Vec<Certificate<'static>> {
+    let certificate = |item| match item {
+        Ok(PemItem::Certificate(certificate)) => Some(certificate),
+        _ => None,
+    };
+    parse_pem(text).filter_map(certificate).collect()
 }
 
 /// Reason of a failure, without the URL.

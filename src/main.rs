@@ -10,7 +10,7 @@ use mimalloc::MiMalloc;
 use tokio::runtime::Builder;
 use tollgate::{
     bootstrap,
-    cli::{admin_client, check, docs, explain, schema, shell},
+    cli::{self, admin_client, check, docs},
     settings::{self, Command, Settings},
 };
 
@@ -20,12 +20,14 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 fn main() -> ExitCode {
     match settings::parse(env::args_os(), env::vars_os()) {
         Ok(Command::Serve(settings)) => serve(*settings),
-        Ok(Command::Check(flags)) => exit_code(&check::run(&flags, &mut io::stdout(), &mut io::stderr())),
-        Ok(Command::Explain(flags)) => exit_code(&explain::run(&flags, &mut io::stdout(), &mut io::stderr())),
-        Ok(Command::Schema) => exit_code(&schema::run(&mut io::stdout())),
-        Ok(Command::Completions(shell)) => exit_code(&shell::completions(shell, &mut io::stdout())),
+        Ok(Command::Check(flags)) => exit_code(&check::check(&flags, &mut io::stdout(), &mut io::stderr())),
+        Ok(Command::Explain(flags)) => {
+            exit_code(&check::explain(&flags, &mut io::stdout(), &mut io::stderr()))
+        }
+        Ok(Command::Schema) => exit_code(&check::schema(&mut io::stdout())),
+        Ok(Command::Completions(shell)) => exit_code(&cli::completions(shell, &mut io::stdout())),
         Ok(Command::Man(directory)) => {
-            exit_code(&shell::man(directory.as_deref(), &mut io::stdout(), &mut io::stderr()))
+            exit_code(&cli::man(directory.as_deref(), &mut io::stdout(), &mut io::stderr()))
         }
         Ok(Command::Docs(page)) => exit_code(&docs::run(page, &mut io::stdout())),
         Ok(Command::AdminClient(settings)) => {

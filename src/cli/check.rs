@@ -1,20 +1,28 @@
-//! `tollgate check`: validates a configuration.
+//! `tollgate check`, `explain` and `schema`: rules in files, without a server.
 
-use std::io::{self, Write};
-
-use tollgate_rules::{
-    TableSize,
-    config::{self, Options},
+use std::{
+    io::{self, Write},
+    path::Path,
 };
 
-use crate::{regions, settings::CheckFlags};
+use tollgate_core::descriptor::{Descriptor, Entry, Hits};
+use tollgate_limiter::explain;
+use tollgate_rules::{
+    Overridden, TableSize,
+    config::{self, Loaded, Options},
+};
+
+use crate::{
+    regions,
+    settings::{CheckFlags, DescriptorArgument, ExplainFlags},
+};
 
 /// Loads the configuration and writes problems and warnings to `errors`, and the summary of a valid one to `out`.
 /// Returns whether it is valid.
 ///
 /// # Errors
 /// If the output can't be written.
-pub fn run(flags: &CheckFlags, out: &mut impl Write, errors: &mut impl Write) -> io::Result<bool> {
+pub fn check(flags: &CheckFlags, out: &mut impl Write, errors: &mut impl Write) -> io::Result<bool> {
     let regions = match &flags.regions {
         None => TableSize::Unknown,
         Some(file) => match regions::size_of(file) {
@@ -26,39 +34,75 @@ pub fn run(flags: &CheckFlags, out: &mut impl Write, errors: &mut impl Write) ->
         },
     };
     let options = Options { regions, ..flags.options() };
-    let overlay = config::load_overlay(flags.overlay(), &options);
-    match overlay.and_then(|()| config::load(&flags.directory, &options)) {
-        Ok(loaded) => {
-            if !loaded.warnings.is_empty() {
-                writeln!(errors, "{}", loaded.warnings)?;
-            }
-            writeln!(out, "{}", loaded.summary())?;
-            Ok(true)
-        }
+    let Some(loaded) = load(&flags.directory, flags.overlay(), &options, errors)? else { return Ok(false) };
+    if !loaded.warnings.is_empty() {
+        writeln!(errors, "{}", loaded.warnings)?;
+    }
+    writeln!(out, "{}", loaded.summary())?;
+    Ok(true)
+}
+
+/// Loads the configuration and writes the rules that the request matches to `out`, or the problems of an invalid
+/// configuration to `errors`. Returns whether the configuration is valid. Charges nothing.
+///
+/// # Errors
+/// If the output can't be written.
+pub fn explain(flags: &ExplainFlags, out: &mut impl Write, errors: &mut impl Write) -> io::Result<bool> {
+    let Some(loaded) = load(&flags.config, flags.overlay(), &flags.options(), errors)? else {
+        return Ok(false);
+    };
+    let requests: Vec<Descriptor<'_>> = flags.descriptors.iter().map(request).collect();
+    write!(out, "{}", explain::explain(&loaded.rules, &Overridden::default(), &flags.domain, &requests))?;
+    Ok(true)
+}
+
+/// Prints the JSON Schema of the rules.
+///
+/// # Errors
+/// The output is closed.
+pub fn schema(out: &mut impl Write) -> io::Result<bool> {
+    writeln!(out, "{:#}", config::schema::schema())?;
+    Ok(true)
+}
+
+/// Loads the configuration, or reports its problems.
+fn load(
+    directory: &Path,
+    overlay: Option<&Path>,
+    options: &Options,
+    errors: &mut impl Write,
+) -> io::Result<Option<Loaded>> {
+    match config::load_overlay(overlay, options).and_then(|()| config::load(directory, options)) {
+        Ok(loaded) => Ok(Some(loaded)),
         Err(error) => {
             writeln!(errors, "{error}")?;
-            Ok(false)
+            Ok(None)
         }
     }
 }
 
+fn request(DescriptorArgument(pairs): &DescriptorArgument) -> Descriptor<'_> {
+    let entries = pairs.iter().map(|(key, value)| Entry { key, value }).collect();
+    Descriptor { entries, limit: None, hits: Hits::Peek }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::{ffi::OsString, path::Path};
+    use std::ffi::OsString;
 
     use super::*;
     use crate::settings::{self, Command};
 
-    fn check(directory: &Path) -> (bool, String, String) {
-        check_with(&[], directory)
+    fn run(directory: &Path) -> (bool, String, String) {
+        run_with(&[], directory)
     }
 
-    fn check_with(flags: &[&str], directory: &Path) -> (bool, String, String) {
+    fn run_with(flags: &[&str], directory: &Path) -> (bool, String, String) {
         let flags = flags.iter().map(OsString::from);
         let words = ["tollgate".into(), "check".into()].into_iter().chain(flags).chain([directory.into()]);
         let Ok(Command::Check(flags)) = settings::parse(words, []) else { panic!("no check") };
         let (mut out, mut errors) = (Vec::new(), Vec::new());
-        let is_good = run(&flags, &mut out, &mut errors).expect("written");
+        let is_good = check(&flags, &mut out, &mut errors).expect("written");
         let text = |bytes| String::from_utf8(bytes).expect("text");
         (is_good, text(out), text(errors))
     }
@@ -68,11 +112,11 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("rules.yaml");
         std::fs::write(&file, "domain: web\ndescriptors: []\n").expect("written");
-        let (is_good, out, _) = check(directory.path());
+        let (is_good, out, _) = run(directory.path());
         assert!(is_good && out.starts_with("all rate limit configs ok: "), "{out}");
 
         std::fs::write(&file, "domain: [").expect("written");
-        let (is_good, out, errors) = check(directory.path());
+        let (is_good, out, errors) = run(directory.path());
         assert!(!is_good && out.is_empty() && !errors.is_empty(), "{out} {errors}");
     }
 
@@ -87,11 +131,11 @@ mod tests {
             "generation: 1\nregions: {us: {address: 'https://us:1'}, eu: {address: 'https://eu:1'}}";
         std::fs::write(&table, regions).expect("written");
         let flag = format!("--regions={}", table.display());
-        let (is_good, _, errors) = check_with(&[&flag], &rules);
+        let (is_good, _, errors) = run_with(&[&flag], &rules);
         assert!(is_good && errors.contains("shares of 4 hits, for 2 regions"), "{errors}");
-        assert!(check(&rules).2.is_empty());
+        assert!(run(&rules).2.is_empty());
         std::fs::write(&table, "generation: 0").expect("written");
-        let (is_good, _, errors) = check_with(&[&flag], &rules);
+        let (is_good, _, errors) = run_with(&[&flag], &rules);
         assert!(!is_good && errors.contains("regions.yaml:1: generation: is 0"), "{errors}");
     }
 
@@ -100,8 +144,8 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let text = "domain: d\ndescriptors:\n- {key: a, descriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 9}}]}\n";
         std::fs::write(directory.path().join("rules.yaml"), text).expect("written");
-        assert!(check(directory.path()).2.is_empty());
-        let (is_good, _, errors) = check_with(&["--max-entries=1"], directory.path());
+        assert!(run(directory.path()).2.is_empty());
+        let (is_good, _, errors) = run_with(&["--max-entries=1"], directory.path());
         assert!(
             is_good && errors.contains("more than 1 entries") && errors.contains("--max-entries"),
             "{errors}"
@@ -111,11 +155,11 @@ mod tests {
     #[test]
     fn an_empty_directory_is_a_warning_and_an_error_if_strict_unless_it_is_allowed() {
         let directory = tempfile::tempdir().expect("a directory");
-        let (is_good, _, errors) = check(directory.path());
+        let (is_good, _, errors) = run(directory.path());
         assert!(is_good && errors.contains("warning: no files, so every request passes"), "{errors}");
-        let (is_good, _, errors) = check_with(&["--strict"], directory.path());
+        let (is_good, _, errors) = run_with(&["--strict"], directory.path());
         assert!(!is_good && errors.contains("no files, so every request passes"), "{errors}");
-        let (is_good, _, errors) = check_with(&["--strict", "--allow-empty"], directory.path());
+        let (is_good, _, errors) = run_with(&["--strict", "--allow-empty"], directory.path());
         assert!(is_good && errors.is_empty(), "{errors}");
     }
 
@@ -125,12 +169,12 @@ mod tests {
         let file = directory.path().join("rules.yaml");
         std::fs::write(&file, "domain: web\ndescriptors: [{key: k}]\n").expect("written");
         std::fs::write(directory.path().join("other.yaml"), "domain: [").expect("written");
-        let (is_good, out, errors) = check(&file);
+        let (is_good, out, errors) = run(&file);
         assert!(is_good && out.contains("domains 1"), "{errors}");
         std::fs::write(&file, "domain: web\ndescriptors: [{kye: k}]\n").expect("written");
-        let (is_good, _, errors) = check(&file);
+        let (is_good, _, errors) = run(&file);
         assert!(!is_good && errors.contains("rules.yaml:2: descriptors[0].kye: unknown key"), "{errors}");
         let missing = directory.path().join("missing.yaml");
-        assert!(check(&missing).2.contains(&missing.display().to_string()));
+        assert!(run(&missing).2.contains(&missing.display().to_string()));
     }
 }

@@ -1,30 +1,34 @@
 //! `tollgate counters` and `tollgate usage`.
 
 use serde_json::{Value, json};
+use tollgate_control::ListedBan;
 
 use super::{
-    CommandOutput,
-    api::ApiClient,
-    bans,
-    error::ClientError,
-    lists::descriptor,
-    text::{escape_line, utc},
+    client::{ApiClient, ClientError},
+    controls::descriptor,
+    output::{CommandOutput, escape_line, table_or, utc},
 };
 use crate::{
     http::admin::api::counters::{LimitUsage, UsageView},
-    settings::{CounterCommand, CounterSelector, DescriptorArgument},
+    settings::{BanModeArgument, CounterCommand, CounterSelector, DescriptorArgument},
 };
+
+/// Bans of one request.
+const PAGE_SIZE: &str = "500";
 
 pub(super) fn run(api: &ApiClient, command: &CounterCommand) -> Result<CommandOutput, ClientError> {
     let json = match command {
-        CounterCommand::Reset { counter, reason } => {
-            api.post("counters/reset", &body(counter, None, reason.as_deref()))?
+        CounterCommand::Reset { counter: CounterSelector { domain, descriptor: of }, reason } => {
+            let body = json!({ "domain": domain, "descriptor": descriptor(of), "reason": reason });
+            api.post("counters/reset", &body)?
         }
-        CounterCommand::Refund { counter, hits, reason } => {
-            api.post("counters/refund", &body(counter, Some(hits.get()), reason.as_deref()))?
+        CounterCommand::Refund { counter: CounterSelector { domain, descriptor: of }, hits, reason } => {
+            let body =
+                json!({ "domain": domain, "descriptor": descriptor(of), "hits": hits, "reason": reason });
+            api.post("counters/refund", &body)?
         }
-        CounterCommand::Bans { domain, mode } => return bans::list(api, domain.as_deref(), *mode),
-        CounterCommand::Lift { id, forgive } => return bans::lift(api, id, *forgive),
+        CounterCommand::Bans { domain, mode } => return bans(api, domain.as_deref(), *mode),
+        CounterCommand::Lift { id, forgive } => return lift(api, id, *forgive),
     };
     output(api, json)
 }
@@ -32,10 +36,9 @@ pub(super) fn run(api: &ApiClient, command: &CounterCommand) -> Result<CommandOu
 /// Shows the use of the limits of a descriptor.
 pub(super) fn usage(api: &ApiClient, counter: &CounterSelector) -> Result<CommandOutput, ClientError> {
     let DescriptorArgument(pairs) = &counter.descriptor;
-    let pairs: Vec<String> =
-        pairs.iter().map(|(key, value)| format!("{key}={}", Value::from(&**value))).collect();
-    let descriptor = pairs.join(",");
-    let json = api.get("usage", &[("domain", &counter.domain), ("descriptor", &descriptor)])?;
+    let pairs = pairs.iter().map(|(key, value)| format!("{key}={}", Value::from(&**value)));
+    let descriptor = pairs.collect::<Vec<_>>().join(",");
+    let json = api.get("usage", &[("domain", Some(&counter.domain)), ("descriptor", Some(&descriptor))])?;
     output(api, json)
 }
 
@@ -44,13 +47,48 @@ fn output(api: &ApiClient, json: Value) -> Result<CommandOutput, ClientError> {
     Ok(CommandOutput { text: texts.join("\n"), json })
 }
 
-fn body(counter: &CounterSelector, hits: Option<u64>, reason: Option<&str>) -> Value {
-    let mut body = json!({ "domain": counter.domain, "descriptor": descriptor(&counter.descriptor) });
-    if let Some(body) = body.as_object_mut() {
-        body.extend(hits.map(|hits| ("hits".to_owned(), hits.into())));
-        body.extend(reason.map(|reason| ("reason".to_owned(), reason.into())));
+/// Lists all active bans.
+fn bans(
+    api: &ApiClient,
+    domain: Option<&str>,
+    mode: Option<BanModeArgument>,
+) -> Result<CommandOutput, ClientError> {
+    let mode = mode.map(BanModeArgument::name);
+    let (mut bans, mut before) = (Vec::<ListedBan>::new(), None::<String>);
+    loop {
+        let query =
+            [("limit", Some(PAGE_SIZE)), ("domain", domain), ("mode", mode), ("before", before.as_deref())];
+        let (page, json) = api.list::<ListedBan>("bans", &query)?;
+        bans.extend(page);
+        before = api.field(&json, "next")?;
+        if before.is_none() {
+            break;
+        }
     }
-    body
+    let text = table_or(
+        "there are no active bans",
+        &bans,
+        &[
+            ("ID", |ban| ban.id.clone()),
+            ("DOMAIN", |ban| ban.domain.clone()),
+            ("RULE", |ban| ban.rule.clone()),
+            ("DESCRIPTOR", ListedBan::key_text),
+            ("MODE", |ban| ban.mode.name().to_owned()),
+            ("LEVEL", |ban| ban.level.to_string()),
+            ("ENDS", |ban| utc(ban.ends_at_ms)),
+        ],
+    );
+    Ok(CommandOutput { text, json: json!({ "bans": bans }) })
+}
+
+/// Lifts a ban.
+fn lift(api: &ApiClient, id: &str, forgive: bool) -> Result<CommandOutput, ClientError> {
+    api.delete(&format!("bans/{id}"), &[("forgive", forgive.then_some("true"))])?;
+    let done = if forgive { "lifted and forgiven" } else { "lifted" };
+    Ok(CommandOutput {
+        text: format!("ban {id} is {done}\n"),
+        json: json!({ "id": id, "forgiven": forgive }),
+    })
 }
 
 impl LimitUsage {
@@ -62,27 +100,17 @@ impl LimitUsage {
             remaining => self.used.saturating_add(self.reserved).saturating_add(remaining),
         };
         let percent = if whole == 0 { 100.0 } else { self.used as f64 / whole as f64 * 100.0 };
-        let held = match self.held {
-            0 => String::new(),
-            held => format!(", {held} of them held by the instance"),
-        };
+        let unless_zero = |hits, text: String| if hits == 0 { String::new() } else { text };
+        let held = unless_zero(self.held, format!(", {} of them held by the instance", self.held));
+        let reserved = unless_zero(self.reserved, format!("reserved    {}\n", self.reserved));
         format!(
-            "rule        {}\nlimit       {}\nused        {} ({percent:.1} %{held})\n{}remaining   {}\nresets at   {}\n",
+            "rule        {}\nlimit       {}\nused        {} ({percent:.1} %{held})\n{reserved}remaining   {}\nresets at   {}\n",
             escape_line(&self.rule),
             escape_line(&self.limit),
             self.used,
-            reserved(self.reserved),
             self.remaining,
             utc(self.resets_at_ms),
         )
-    }
-}
-
-/// The line of hits that open leases hold; none for limits without any.
-fn reserved(hits: u64) -> String {
-    match hits {
-        0 => String::new(),
-        hits => format!("reserved    {hits}\n"),
     }
 }
 

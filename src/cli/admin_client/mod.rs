@@ -1,30 +1,21 @@
-//! `tollgate rules`, `counters`, `lists`, `switch`, `override`, `regions`, `top` and `events`: operate a running tollgate
-//! over its admin API.
+//! `tollgate rules`, `counters`, `lists`, `switch`, `override`, `regions`, `top`, `candidates`, `recommend` and `events`:
+//! operate a running tollgate over its admin API.
 //!
-//! Each subcommand has a file with its paths and the text form of its responses. `api` makes the calls, `error` has the
-//! errors, and `text` formats text.
+//! `client` makes the calls, `output` formats text, and the other files have the commands with their paths and the text
+//! form of their responses.
 
-mod api;
-mod bans;
-mod candidates;
-mod difference;
+mod client;
+mod controls;
 mod counters;
-mod error;
-mod lists;
-mod recommend;
-mod overrides;
+mod output;
 mod regions;
+mod rollouts;
 mod rules;
-mod switches;
-mod text;
 mod traffic;
-mod versions;
 
 use std::io::{self, Write};
 
-use serde_json::Value;
-
-use self::api::ApiClient;
+use self::{client::ApiClient, output::CommandOutput};
 use crate::settings::{AdminClientSettings, AdminCommand, OutputFormat};
 
 /// Calls the API and writes the result to `out`, or the error to `errors`. Returns whether the call succeeded.
@@ -40,13 +31,13 @@ pub fn run(
         AdminCommand::Rules(command) => rules::run(&api, command),
         AdminCommand::Counter(command) => counters::run(&api, command),
         AdminCommand::Usage(counter) => counters::usage(&api, counter),
-        AdminCommand::List(command) => lists::run(&api, command),
-        AdminCommand::Override(command) => overrides::run(&api, command),
-        AdminCommand::Switch(command) => switches::run(&api, command),
+        AdminCommand::List(command) => controls::lists(&api, command),
+        AdminCommand::Override(command) => controls::overrides(&api, command),
+        AdminCommand::Switch(command) => controls::switches(&api, command),
         AdminCommand::Regions(command) => regions::run(&api, command),
         AdminCommand::Top(query) => traffic::top(&api, query),
-        AdminCommand::Candidates(query) => candidates::show(&api, query),
-        AdminCommand::Recommend(query) => recommend::show(&api, query),
+        AdminCommand::Candidates(query) => rollouts::candidates(&api, query),
+        AdminCommand::Recommend(query) => rollouts::recommend(&api, query),
         AdminCommand::Events(query) => traffic::events(&api, query),
     });
     match (result, settings.output) {
@@ -63,11 +54,4 @@ pub fn run(
     }
     out.flush()?;
     Ok(true)
-}
-
-/// Result of a call, as text and as JSON.
-#[derive(Debug)]
-struct CommandOutput {
-    text: String,
-    json: Value,
 }

@@ -9,10 +9,8 @@ use tollgate_rules::{RegionTable, config::read_regions};
 use tollgate_runtime::{bounded_file, redact};
 
 use super::{
-    CommandOutput,
-    api::ApiClient,
-    error::ClientError,
-    text::{escape_line, table, utc},
+    client::{ApiClient, ClientError},
+    output::{Column, CommandOutput, escape_line, table, utc_or_never},
 };
 use crate::{
     regions::{RegionView, RegionsView},
@@ -46,34 +44,30 @@ pub(super) fn run(api: &ApiClient, command: &RegionsCommand) -> Result<CommandOu
 fn read(api: &ApiClient) -> Result<(Regions, Value), ClientError> {
     let json = api.get("regions", &[])?;
     // An instance without a region table names none.
-    match json.get("region").is_some_and(Value::is_null) {
-        true => Err(ClientError::NoRegions),
-        false => Ok((api.read(&json)?, json)),
+    if json.get("region").is_some_and(Value::is_null) {
+        return Err(ClientError::NoRegions);
     }
+    Ok((api.read(&json)?, json))
 }
 
 fn list(Regions { view: regions, rules }: &Regions) -> String {
-    let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
-    let rows: Vec<_> = regions
-        .regions
-        .iter()
-        .map(|region| {
-            [
-                escape_line(&region.name),
-                state(region).to_owned(),
-                region.weight.to_string(),
-                share(regions, region),
-                number(region.generation),
-                region.round_trip_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms")),
-                region.clock_offset_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms")),
-                number(region.counts.as_ref().map(|counts| counts.borrowed_hits)),
-                number(region.counts.as_ref().map(|counts| counts.lent_hits)),
-            ]
-        })
-        .collect();
-    let head =
-        ["REGION", "STATE", "WEIGHT", "SHARE", "GENERATION", "ROUND TRIP", "OFFSET", "BORROWED", "LENT"];
-    table(head, &rows) + &notes(regions, rules.as_ref())
+    let rows: Vec<_> = regions.regions.iter().map(|region| (region, share(regions, region))).collect();
+    let columns: [Column<(&RegionView, String)>; 9] = [
+        ("REGION", |(region, _)| region.name.clone()),
+        ("STATE", |(region, _)| state(region).to_owned()),
+        ("WEIGHT", |(region, _)| region.weight.to_string()),
+        ("SHARE", |(_, share)| share.clone()),
+        ("GENERATION", |(region, _)| or_dash(region.generation)),
+        ("ROUND TRIP", |(region, _)| or_dash(region.round_trip_ms.map(|ms| format!("{ms} ms")))),
+        ("OFFSET", |(region, _)| or_dash(region.clock_offset_ms.map(|ms| format!("{ms} ms")))),
+        ("BORROWED", |(region, _)| or_dash(region.counts.as_ref().map(|counts| counts.borrowed_hits))),
+        ("LENT", |(region, _)| or_dash(region.counts.as_ref().map(|counts| counts.lent_hits))),
+    ];
+    table(&rows, &columns) + &notes(regions, rules.as_ref())
+}
+
+fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
 const fn state(region: &RegionView) -> &'static str {
@@ -99,11 +93,10 @@ fn notes(regions: &RegionsView, rules: Option<&CopyState>) -> String {
     let mut notes = String::new();
     if regions.unfinished_changes > 0 {
         let waiting: Vec<String> = regions.waiting_for.iter().map(|name| escape_line(name)).collect();
+        let (generation, waiting) = (regions.generation, waiting.join(", "));
         let _ = writeln!(
             notes,
-            "generation {} is not announced by {}; until then the smaller share counts",
-            regions.generation,
-            waiting.join(", ")
+            "generation {generation} is not announced by {waiting}; until then the smaller share counts"
         );
     }
     for region in regions.regions.iter().filter(|region| !region.own && !region.lost) {
@@ -120,16 +113,17 @@ fn notes(regions: &RegionsView, rules: Option<&CopyState>) -> String {
     }
     if let Some(primary) = &regions.primary {
         let primary = escape_line(primary);
-        let _ = match regions.primary_pending {
-            false => writeln!(notes, "limits of `scope: primary` are decided by {primary}"),
-            true => writeln!(notes, "limits of `scope: primary` wait until all regions have the table"),
+        let _ = if regions.primary_pending {
+            writeln!(notes, "limits of `scope: primary` wait until all regions have the table")
+        } else {
+            writeln!(notes, "limits of `scope: primary` are decided by {primary}")
         };
     }
     if let Some(error) = &regions.file_error {
         let _ = writeln!(notes, "the region table is not valid: {}", escape_line(error));
     }
     if let Some(CopyState { region, compared_ms, problem }) = rules {
-        let compared = compared_ms.map_or_else(|| "never".to_owned(), utc);
+        let compared = utc_or_never(*compared_ms);
         let _ = writeln!(notes, "rules are copied from {}; last comparison: {compared}", escape_line(region));
         if let Some(problem) = problem {
             let _ = writeln!(notes, "rules are not compared: {}", escape_line(problem));
@@ -174,13 +168,11 @@ fn drop_region(name: &str, file: &Path, write: bool) -> Result<CommandOutput, Cl
     }
     let generation = before.generation().saturating_add(1);
     let json = json!({ "dropped": name, "generation": generation, "table": text });
-    let text = match write {
-        true => format!(
-            "{name} is lost as of generation {generation}; roll {} out to all regions\n",
-            redact::path(file)
-        ),
-        false => text,
-    };
+    if !write {
+        return Ok(CommandOutput { text, json });
+    }
+    let file = redact::path(file);
+    let text = format!("{name} is lost as of generation {generation}; roll {file} out to all regions\n");
     Ok(CommandOutput { text, json })
 }
 

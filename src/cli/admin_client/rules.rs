@@ -1,22 +1,41 @@
-//! `tollgate rules`.
+//! `tollgate rules`: versions of the rules, and their files in a directory.
 
-use std::path::Path;
+use std::{
+    fs, io,
+    path::{Component, Path},
+};
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tollgate_control::{Files, Version};
 use tollgate_rules::config::{self, Options};
+use tollgate_runtime::bounded_file;
 
 use super::{
-    CommandOutput,
-    api::ApiClient,
-    error::ClientError,
-    text::escape_line,
-    versions::{VersionFiles, VersionList, read_base_version, write_base_version},
+    client::{ApiClient, ClientError},
+    output::{Column, CommandOutput, escape, escape_line, table, utc},
 };
 use crate::{
-    http::admin::api::diff::DiffResponse,
+    http::admin::api::diff::{Change, DiffResponse, RuleChange},
     settings::{BaseVersion, DiffSource, RulesCommand, VersionSelector},
 };
+
+/// File with the number of the version that the other files were made from. Hidden, so that it is not loaded as rules.
+const VERSION_FILE: &str = ".tollgate-version";
+
+/// The latest versions, and the number of the current one.
+#[derive(Debug, Deserialize)]
+struct VersionList {
+    current: Option<u64>,
+    versions: Vec<Version>,
+}
+
+/// A version, unless the files come from a directory, and its files.
+#[derive(Debug, Deserialize)]
+struct VersionFiles {
+    version: Option<Version>,
+    files: Files,
+}
 
 pub(super) fn run(api: &ApiClient, command: &RulesCommand) -> Result<CommandOutput, ClientError> {
     match command {
@@ -48,7 +67,7 @@ pub(super) fn run(api: &ApiClient, command: &RulesCommand) -> Result<CommandOutp
 }
 
 fn list(api: &ApiClient, limit: usize) -> Result<CommandOutput, ClientError> {
-    let json = api.get("versions", &[("limit", &limit.to_string())])?;
+    let json = api.get("versions", &[("limit", Some(&limit.to_string()))])?;
     Ok(CommandOutput { text: api.read::<VersionList>(&json)?.to_text(), json })
 }
 
@@ -65,8 +84,8 @@ fn diff_versions(
     against: Option<VersionSelector>,
 ) -> Result<CommandOutput, ClientError> {
     let against = against.map(name);
-    let query: Vec<_> = against.iter().map(|against| ("against", against.as_str())).collect();
-    let json = api.get(&format!("versions/{}/diff", name(version)), &query)?;
+    let path = format!("versions/{}/diff", name(version));
+    let json = api.get(&path, &[("against", against.as_deref())])?;
     Ok(CommandOutput { text: api.read::<DiffResponse>(&json)?.to_text(), json })
 }
 
@@ -76,11 +95,11 @@ fn diff_files(
     files: &Files,
     against: Option<VersionSelector>,
 ) -> Result<Value, ClientError> {
-    let mut body = json!({ "files": files });
-    if let (Some(VersionSelector::Number(number)), Some(body)) = (against, body.as_object_mut()) {
-        body.insert("against".to_owned(), number.into());
-    }
-    api.post("diff", &body)
+    let against = match against {
+        Some(VersionSelector::Number(number)) => Some(number),
+        Some(VersionSelector::Current) | None => None,
+    };
+    api.post("diff", &json!({ "files": files, "against": against }))
 }
 
 fn apply(
@@ -90,7 +109,7 @@ fn apply(
     based_on: Option<BaseVersion>,
     force: bool,
 ) -> Result<CommandOutput, ClientError> {
-    let latest: VersionList = api.read(&api.get("versions", &[("limit", "1")])?)?;
+    let latest: VersionList = api.read(&api.get("versions", &[("limit", Some("1"))])?)?;
     let based_on = based_on.map_or(latest.current, BaseVersion::number);
     let diff = diff_files(api, files, None)?;
     let difference: DiffResponse = api.read(&diff)?;
@@ -105,7 +124,7 @@ fn apply(
 }
 
 fn applied(api: &ApiClient, made: &Value) -> Result<String, ClientError> {
-    let version: Version = api.read(made.get("version").unwrap_or(&Value::Null))?;
+    let version: Version = api.field(made, "version")?;
     let files = version.rollback_to.map(|to| format!(", with the files of version {to}"));
     let (number, author) = (version.number, escape_line(&version.author));
     Ok(format!("version {number} is current, made by {author}{}\n", files.unwrap_or_default()))
@@ -128,4 +147,198 @@ fn files(directory: &Path) -> Result<Files, ClientError> {
         name: directory.display().to_string(),
         reason: "not found; expected a directory or a version".to_owned(),
     })
+}
+
+impl VersionList {
+    fn to_text(&self) -> String {
+        if self.versions.is_empty() {
+            return "there is no version yet\n".to_owned();
+        }
+        let rows: Vec<_> = self.versions.iter().map(|version| (version, self.current)).collect();
+        let columns: [Column<(&Version, Option<u64>)>; 5] = [
+            ("VERSION", |(version, _)| version.number.to_string()),
+            (
+                "",
+                |(version, current)| {
+                    if Some(version.number) == *current { "current".to_owned() } else { String::new() }
+                },
+            ),
+            ("CREATED", |(version, _)| utc(version.created_at_ms)),
+            ("AUTHOR", |(version, _)| version.author.clone()),
+            ("COMMENT", |(version, _)| match (version.rollback_to, version.comment.trim()) {
+                (Some(to), "") => format!("back to {to}"),
+                (Some(to), comment) => format!("back to {to}: {comment}"),
+                (None, comment) => comment.to_owned(),
+            }),
+        ];
+        table(&rows, &columns)
+    }
+}
+
+impl VersionFiles {
+    fn to_text(&self) -> String {
+        let files = self.files.iter().map(|(name, text)| {
+            let end = if text.ends_with('\n') { "" } else { "\n" };
+            format!("# {}\n{}{end}", escape_line(name), escape(text))
+        });
+        std::iter::once(self.head()).chain(files).collect()
+    }
+
+    fn head(&self) -> String {
+        match &self.version {
+            None => "# the rules come from a directory\n".to_owned(),
+            Some(version) => format!(
+                "# version {}, made {} by {}: {}\n",
+                version.number,
+                utc(version.created_at_ms),
+                escape_line(&version.author),
+                escape_line(&version.comment)
+            ),
+        }
+    }
+
+    /// Writes the files into a new or empty directory.
+    fn write(&self, directory: &Path) -> Result<String, ClientError> {
+        let fails = |path: &Path| {
+            let name = path.display().to_string();
+            move |error: io::Error| ClientError::File { name, reason: error.to_string() }
+        };
+        fs::create_dir_all(directory).map_err(fails(directory))?;
+        if fs::read_dir(directory).map_err(fails(directory))?.next().is_some() {
+            return Err(fails(directory)(io::Error::other(
+                "expected an empty directory, so that nothing is mixed up",
+            )));
+        }
+        for (name, text) in &self.files {
+            // Names come from the server and are not trusted.
+            if !Path::new(name).components().all(|part| matches!(part, Component::Normal(_))) {
+                return Err(fails(directory)(io::Error::other(format!("the name {name:?} leads out of it"))));
+            }
+            let file = directory.join(name);
+            if let Some(parent) = file.parent() {
+                fs::create_dir_all(parent).map_err(fails(parent))?;
+            }
+            fs::write(&file, text).map_err(fails(&file))?;
+        }
+        if let Some(version) = &self.version {
+            write_base_version(directory, version.number)?;
+        }
+        Ok(format!("{}files written: {}\n", self.head(), self.files.len()))
+    }
+}
+
+/// The version that a directory's files were made from, if it is recorded.
+fn read_base_version(directory: &Path) -> Result<Option<u64>, ClientError> {
+    let path = directory.join(VERSION_FILE);
+    let fails = |reason: String| ClientError::File { name: path.display().to_string(), reason };
+    match bounded_file::read_text(&path, bounded_file::MAX_BYTES) {
+        Ok(text) => match text.trim().parse() {
+            Ok(number) => Ok(Some(number)),
+            Err(_) => Err(fails("expected the number of a version".to_owned())),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(fails(error.to_string())),
+    }
+}
+
+/// Records in a directory the version of its files.
+fn write_base_version(directory: &Path, number: u64) -> Result<(), ClientError> {
+    let path = directory.join(VERSION_FILE);
+    let fails =
+        |error: io::Error| ClientError::File { name: path.display().to_string(), reason: error.to_string() };
+    fs::write(&path, format!("{number}\n")).map_err(fails)
+}
+
+impl Change {
+    const fn sign(self) -> char {
+        match self {
+            Self::Added => '+',
+            Self::Removed => '-',
+            Self::Changed => '~',
+        }
+    }
+}
+
+impl DiffResponse {
+    /// Whether the files are equal.
+    const fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Patches of the files, and the changed rules.
+    fn to_text(&self) -> String {
+        if self.is_empty() {
+            return "no difference\n".to_owned();
+        }
+        let patches: String = self.files.iter().map(|file| with_line_feed(escape(&file.patch))).collect();
+        format!("{patches}\n{}", self.summary())
+    }
+
+    /// Names of the changed files and rules.
+    fn summary(&self) -> String {
+        let files =
+            self.files.iter().map(|file| format!("{} {}\n", file.change.sign(), escape_line(&file.name)));
+        let rules = self.rules.iter().map(RuleChange::to_text);
+        let problem =
+            self.problem.iter().map(|report| format!("the rules are not compared:\n{}", escape(report)));
+        files.chain(rules).chain(problem.map(with_line_feed)).collect()
+    }
+}
+
+impl RuleChange {
+    fn to_text(&self) -> String {
+        let limit = |text: &Option<String>| escape_line(text.as_deref().unwrap_or("no limit"));
+        let limits = match self.change {
+            Change::Added => limit(&self.after),
+            Change::Removed => limit(&self.before),
+            Change::Changed => format!("{} -> {}", limit(&self.before), limit(&self.after)),
+        };
+        let (domain, rule) = (escape_line(&self.domain), escape_line(&self.rule));
+        format!("{} rule {domain}.{rule}: {limits}\n", self.change.sign())
+    }
+}
+
+/// The text with a final line feed.
+fn with_line_feed(text: String) -> String {
+    if text.is_empty() || text.ends_with('\n') { text } else { text + "\n" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version_files(name: &str) -> VersionFiles {
+        VersionFiles { version: None, files: Files::from([(name.to_owned(), "domain: d\n".to_owned())]) }
+    }
+
+    #[test]
+    fn files_are_written_only_below_an_empty_directory() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let inner = directory.path().join("rules");
+        for name in ["../out.yaml", "/tmp/out.yaml", "a/../../out.yaml", ""] {
+            assert!(version_files(name).write(&inner).is_err(), "{name}");
+        }
+        version_files("teams/search.yaml").write(&inner).expect("written");
+        assert_eq!(fs::read_to_string(inner.join("teams/search.yaml")).expect("is there"), "domain: d\n");
+        assert!(version_files("other.yaml").write(&inner).is_err(), "it is not empty");
+        assert!(!directory.path().join("out.yaml").exists());
+    }
+
+    #[test]
+    fn a_difference_is_printed_as_patches_and_then_rules() {
+        let response = json!({
+            "from": 1, "to": null, "problem": null,
+            "files": [{"name": "edge.yaml", "change": "changed", "patch": "-a\n+b"}],
+            "rules": [
+                {"domain": "edge", "rule": "path", "change": "changed", "before": "5 per minute", "after": "6 per minute"},
+                {"domain": "edge", "rule": "user", "change": "removed", "before": "unlimited", "after": null},
+            ],
+        });
+        let difference: DiffResponse = serde_json::from_value(response).expect("a difference");
+        let expected = "-a\n+b\n\n~ edge.yaml\n~ rule edge.path: 5 per minute -> 6 per minute\n- rule edge.user: unlimited\n";
+        assert_eq!(difference.to_text(), expected);
+        let none: DiffResponse =
+            serde_json::from_value(json!({"files": [], "rules": []})).expect("a difference");
+        assert_eq!(none.to_text(), "no difference\n");
+    }
 }

@@ -5,10 +5,8 @@ use tollgate_control::LoggedEvent;
 use tollgate_limiter::talkers::{DomainTop, Talker};
 
 use super::{
-    CommandOutput,
-    api::{ApiClient, stated},
-    error::ClientError,
-    text::{escape_line, table, utc},
+    client::{ApiClient, ClientError},
+    output::{Column, CommandOutput, escape_line, table_or, utc},
 };
 use crate::{
     fleet::{InstanceStatus, ReportStatus},
@@ -25,16 +23,20 @@ struct Top {
     problem: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
-struct Events {
-    events: Vec<LoggedEvent>,
+/// Row of a table of top talkers.
+struct TopRow<'a> {
+    domain: String,
+    hits: &'static str,
+    talker: &'a Talker,
 }
 
 /// Shows top talkers.
 pub(super) fn top(api: &ApiClient, query: &TopQuery) -> Result<CommandOutput, ClientError> {
-    let limit = query.limit.to_string();
-    let scope = query.instance.then_some("instance");
-    let query = stated([("limit", Some(&*limit)), ("domain", query.domain.as_deref()), ("scope", scope)]);
+    let query = [
+        ("limit", Some(&*query.limit.to_string())),
+        ("domain", query.domain.as_deref()),
+        ("scope", query.instance.then_some("instance")),
+    ];
     let json = api.get("top", &query)?;
     Ok(CommandOutput { text: top_text(&api.read(&json)?), json })
 }
@@ -42,41 +44,36 @@ pub(super) fn top(api: &ApiClient, query: &TopQuery) -> Result<CommandOutput, Cl
 fn top_text(top: &Top) -> String {
     let mut rows = Vec::new();
     for ShownTop { top: DomainTop { domain, heaviest, denied }, has_rules } in &top.domains {
-        let domain = escape_line(domain) + if *has_rules { "" } else { " (no rules)" };
+        let domain = format!("{domain}{}", if *has_rules { "" } else { " (no rules)" });
         for (talkers, hits) in [(heaviest, "requested"), (denied, "denied")] {
-            rows.extend(talkers.iter().map(|talker| row(&domain, hits, talker)));
+            rows.extend(talkers.iter().map(|talker| TopRow { domain: domain.clone(), hits, talker }));
         }
     }
-    let keys = match rows.is_empty() {
-        true => "no requests within the last minute\n".to_owned(),
-        false => table(["DOMAIN", "HITS", "IN A MINUTE", "AT MOST TOO HIGH BY", "KEY"], &rows),
-    };
-    keys + &origin(top)
-}
-
-fn row(domain: &str, hits: &str, talker: &Talker) -> [String; 5] {
-    let (count, error) = (talker.hits.to_string(), talker.error.to_string());
-    [domain.to_owned(), hits.to_owned(), count, error, escape_line(&talker.key)]
+    let columns: [Column<TopRow<'_>>; 5] = [
+        ("DOMAIN", |row| row.domain.clone()),
+        ("HITS", |row| row.hits.to_owned()),
+        ("IN A MINUTE", |row| row.talker.hits.to_string()),
+        ("AT MOST TOO HIGH BY", |row| row.talker.error.to_string()),
+        ("KEY", |row| row.talker.key.clone()),
+    ];
+    table_or("no requests within the last minute", &rows, &columns) + &origin(top)
 }
 
 /// Lines that name the instances in the sum, and those that are missing.
 fn origin(top: &Top) -> String {
-    let is_included = |instance: &&InstanceStatus| instance.status == ReportStatus::Included;
-    let names = |instances: Vec<String>| instances.join(", ");
-    let included: Vec<_> =
-        top.instances.iter().filter(is_included).map(|instance| escape_line(&instance.id)).collect();
-    let missing: Vec<_> = top
-        .instances
-        .iter()
-        .filter(|instance| !is_included(instance))
-        .map(|instance| format!("{} ({})", escape_line(&instance.id), instance.status.name()))
-        .collect();
+    let (included, missing): (Vec<_>, Vec<_>) =
+        top.instances.iter().partition(|instance| instance.status == ReportStatus::Included);
+    let included: Vec<_> = included.into_iter().map(|instance| escape_line(&instance.id)).collect();
+    let missing = missing
+        .into_iter()
+        .map(|instance| format!("{} ({})", escape_line(&instance.id), instance.status.name()));
+    let missing: Vec<_> = missing.collect();
     let mut lines = String::new();
     if !included.is_empty() {
-        lines += &format!("sum of {}: {}\n", included.len(), names(included));
+        lines += &format!("sum of {}: {}\n", included.len(), included.join(", "));
     }
     if !missing.is_empty() {
-        lines += &format!("not in the sum: {}\n", names(missing));
+        lines += &format!("not in the sum: {}\n", missing.join(", "));
     }
     if let Some(problem) = &top.problem {
         lines += &format!("one instance only: {}\n", escape_line(problem));
@@ -86,23 +83,19 @@ fn origin(top: &Top) -> String {
 
 /// Shows events.
 pub(super) fn events(api: &ApiClient, query: &EventsQuery) -> Result<CommandOutput, ClientError> {
-    let json = api.get("events", &[("limit", &query.limit.to_string())])?;
-    let events = api.read::<Events>(&json)?.events;
-    if events.is_empty() {
-        return Ok(CommandOutput { text: "no events\n".to_owned(), json });
-    }
-    let rows = events.iter().map(|event| {
-        let object = event.key.as_ref().or(event.rule.as_ref());
-        [
-            utc(event.at_ms),
-            escape_line(&event.kind),
-            escape_line(&event.domain),
-            object.map_or_else(String::new, |object| escape_line(object)),
-            escape_line(&event.message),
-        ]
-    });
-    let head = ["TIME", "KIND", "DOMAIN", "OBJECT", "MESSAGE"];
-    Ok(CommandOutput { text: table(head, &rows.collect::<Vec<_>>()), json })
+    let (events, json) = api.list::<LoggedEvent>("events", &[("limit", Some(&query.limit.to_string()))])?;
+    let text = table_or(
+        "no events",
+        &events,
+        &[
+            ("TIME", |event| utc(event.at_ms)),
+            ("KIND", |event| event.kind.clone()),
+            ("DOMAIN", |event| event.domain.clone()),
+            ("OBJECT", |event| event.key.as_ref().or(event.rule.as_ref()).cloned().unwrap_or_default()),
+            ("MESSAGE", |event| event.message.clone()),
+        ],
+    );
+    Ok(CommandOutput { text, json })
 }
 
 #[cfg(test)]

@@ -1,7 +1,20 @@
-//! Text output: untrusted text, timestamps and tables.
+//! Output of a command: untrusted text, timestamps and tables.
+
+use std::iter;
 
 use jiff::Timestamp;
+use serde_json::Value;
 use tollgate_runtime::redact::is_printable;
+
+/// Result of a call, as text and as JSON.
+#[derive(Debug)]
+pub(super) struct CommandOutput {
+    pub(super) text: String,
+    pub(super) json: Value,
+}
+
+/// Head and text of a column.
+pub(super) type Column<T> = (&'static str, fn(&T) -> String);
 
 /// Escapes control and invisible characters, which a terminal would execute or hide, except line feed and tab.
 pub(super) fn escape(text: &str) -> String {
@@ -32,19 +45,26 @@ pub(super) fn utc_or_never(millis: Option<u64>) -> String {
     millis.map_or_else(|| "never".to_owned(), utc)
 }
 
-/// Formats rows under a header, with columns as wide as their widest text.
-pub(super) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
-    let widths: [usize; N] = std::array::from_fn(|column| {
-        let texts = rows.iter().filter_map(|row| row.get(column)).map(|text| text.chars().count());
-        texts.chain(head.get(column).map(|text| text.len())).max().unwrap_or_default()
-    });
-    let line = |texts: &[String; N]| {
-        let padded = texts.iter().zip(widths).map(|(text, width)| format!("{text:width$}"));
-        let line = padded.collect::<Vec<_>>().join("  ");
-        format!("{}\n", line.trim_end())
+/// Formats a table, or states that there are no rows.
+pub(super) fn table_or<T>(none: &str, rows: &[T], columns: &[Column<T>]) -> String {
+    if rows.is_empty() { format!("{none}\n") } else { table(rows, columns) }
+}
+
+/// Formats rows under a header, with columns as wide as their widest text. Escapes all texts.
+pub(super) fn table<T>(rows: &[T], columns: &[Column<T>]) -> String {
+    let head = columns.iter().map(|(head, _)| (*head).to_owned()).collect();
+    let cells = rows.iter().map(|row| columns.iter().map(|(_, cell)| escape_line(&cell(row))).collect());
+    let lines: Vec<Vec<String>> = iter::once(head).chain(cells).collect();
+    let width = |column: usize| {
+        let texts = lines.iter().filter_map(|line| line.get(column));
+        texts.map(|text| text.chars().count()).max().unwrap_or_default()
     };
-    let head = line(&head.map(str::to_owned));
-    rows.iter().fold(head, |table, row| table + &line(row))
+    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
+    let lines = lines.iter().map(|line| {
+        let padded = line.iter().zip(&widths).map(|(text, width)| format!("{text:width$}"));
+        format!("{}\n", padded.collect::<Vec<_>>().join("  ").trim_end())
+    });
+    lines.collect()
 }
 
 #[cfg(test)]
@@ -78,8 +98,9 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_text() {
-        let row = |a: &str, b: &str| [a.to_owned(), b.to_owned()];
-        let expected = "A     BB\nwide  x\näöü\n";
-        assert_eq!(table(["A", "BB"], &[row("wide", "x"), row("äöü", "")]), expected);
+        let columns: [Column<[&str; 2]>; 2] =
+            [("A", |row| row[0].to_owned()), ("BB", |row| row[1].to_owned())];
+        assert_eq!(table(&[["wide", "x"], ["äöü", ""]], &columns), "A     BB\nwide  x\näöü\n");
+        assert_eq!(table_or("none", &[], &columns), "none\n");
     }
 }
