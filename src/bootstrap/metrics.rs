@@ -35,7 +35,7 @@ const OWN_METRICS: [&[&dyn Metric]; 15] = [
     grpc::http2::METRICS,
     talkers::METRICS,
     fleet::metrics::METRICS,
-    rollouts::metrics::METRICS,
+    rollouts::METRICS,
     regions::metrics::METRICS,
     tracing::metrics::METRICS,
     METRICS,

@@ -188,7 +188,7 @@ impl Tasks {
         let Instance { control, rules, .. } = instance;
         let fleet = FleetView::new(control.clone(), settings.top_talkers);
         let (rollout_tasks, rollouts) = RolloutTasks::start(control, rules);
-        let fleet_tasks = FleetTasks::start(settings.webhook.clone(), control, &fleet, settings.top_talkers);
+        let fleet_tasks = FleetTasks::start(settings.webhook.clone(), control, &fleet);
         let tasks = Self { _fleet: fleet_tasks, _rollouts: rollout_tasks, of_limiters: Vec::new() };
         (tasks, TaskViews { fleet, rollouts })
     }

@@ -44,14 +44,10 @@ static RATES: Computed<3> = Computed::group(
         }
         domains.truncate(MAX_DOMAINS);
         domains.sort_by(|a, b| a.domain.cmp(&b.domain));
-        for (declared, rate) in
-            [(heaviest, DomainRates::heaviest as fn(&DomainRates) -> u64), (denied, DomainRates::denied)]
-        {
-            page.begin(declared);
-            for rates in &domains {
-                page.sample(declared, &[&rates.domain], rate(rates));
-            }
-        }
+        page.begin(heaviest);
+        domains.iter().for_each(|rates| page.sample(heaviest, &[&rates.domain], rates.heaviest));
+        page.begin(denied);
+        domains.iter().for_each(|rates| page.sample(denied, &[&rates.domain], rates.denied));
         page.begin(instances);
         for (status, count) in statuses {
             page.sample(instances, &[status], count);
@@ -72,16 +68,6 @@ pub(super) struct DomainRates {
     pub(super) domain: String,
     pub(super) heaviest: u64,
     pub(super) denied: u64,
-}
-
-impl DomainRates {
-    const fn heaviest(&self) -> u64 {
-        self.heaviest
-    }
-
-    const fn denied(&self) -> u64 {
-        self.denied
-    }
 }
 
 /// Rates and instances of the last round.

@@ -1,4 +1,4 @@
-//! Traffic of all instances, as an instance sees it.
+//! Reports of the instances about their traffic, and the traffic of all as an instance sees it.
 
 use std::{
     collections::BTreeMap,
@@ -11,26 +11,53 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use tokio::{sync::Mutex, task::spawn_blocking, time::Instant};
-use tollgate_control::{Control, ControlError, InstanceReport, ReportTopic, Totals};
+use tollgate_control::{Control, ControlError, InstanceReport, MAX_REPORT_BYTES, ReportTopic, Totals};
 use tollgate_core::clock::Clock;
 use tollgate_limiter::talkers::{self, DomainCounts, DomainTop, Span, SpanCounts};
 
-use super::{
-    history::{self, History, Intervals, MAX_SAMPLES},
-    report::Report,
-};
+use super::history::{self, History, Intervals, MAX_SAMPLES};
 
 /// Time for which reports are not read again, for any number of requests.
 const CACHE_LIFETIME: Duration = Duration::from_secs(1);
 
 /// Age above which a report is not part of a sum, in milliseconds: several report intervals.
-const MAX_AGE_MS: u64 = 10_000;
+pub(crate) const MAX_REPORT_AGE_MS: u64 = 10_000;
 
 /// Latest intervals that may still change, because instances publish a little later.
 const OPEN_INTERVALS: u64 = 2;
 
 /// Intervals whose totals are read at once, which bounds the time that one read takes in Redis.
 const READ_INTERVALS: u64 = 20;
+
+/// Size of a report: less than the maximum, for names that need escapes.
+const TARGET_BYTES: usize = MAX_REPORT_BYTES / 2;
+
+/// Report of an instance, stored as JSON. A release ignores fields that it does not have, and lacks those of others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Report {
+    /// Heaviest keys by domain; `None` if they are not sampled.
+    #[serde(default)]
+    top: Option<Vec<DomainCounts>>,
+}
+
+impl Report {
+    /// The report of this instance. Takes up to a millisecond for each domain.
+    fn of_this_instance(is_sampling: bool) -> Self {
+        Self { top: is_sampling.then(|| talkers::counts(TARGET_BYTES)) }
+    }
+
+    /// The report as JSON of at most [`MAX_REPORT_BYTES`]; without the lightest domains if they do not fit.
+    pub(super) fn into_text(mut self) -> String {
+        loop {
+            // Maps with text keys and numbers always have a JSON form.
+            let text = serde_json::to_string(&self).unwrap_or_default();
+            match &mut self.top {
+                Some(top) if text.len() > MAX_REPORT_BYTES && !top.is_empty() => top.truncate(top.len() / 2),
+                _ => return text,
+            }
+        }
+    }
+}
 
 /// Whether an instance is part of a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,7 +113,7 @@ pub(crate) struct FleetView(Arc<Inner>);
 struct Inner {
     control: Control,
     is_sampling: bool,
-    reports: Mutex<Option<(Instant, Arc<FleetReports>)>>,
+    reports: Cached<FleetReports>,
     /// Totals of intervals that no longer change.
     totals: Mutex<BTreeMap<u64, Totals>>,
     /// Time by which the clock of the control store is ahead of this process' clock, in milliseconds.
@@ -95,8 +122,13 @@ struct Inner {
 
 impl FleetView {
     pub(crate) fn new(control: Control, is_sampling: bool) -> Self {
-        let (reports, totals, clock_ahead_ms) = Default::default();
-        Self(Arc::new(Inner { control, is_sampling, reports, totals, clock_ahead_ms }))
+        Self(Arc::new(Inner {
+            control,
+            is_sampling,
+            reports: Cached::default(),
+            totals: Mutex::default(),
+            clock_ahead_ms: AtomicI64::default(),
+        }))
     }
 
     /// Whether there may be other instances.
@@ -106,7 +138,7 @@ impl FleetView {
 
     /// Records the time of the control store, in milliseconds since 1970.
     pub(super) fn set_store_time(&self, store_ms: u64) {
-        let ahead = i128::from(store_ms).saturating_sub(i128::from(now_ms()));
+        let ahead = i128::from(store_ms) - i128::from(now_ms());
         self.0.clock_ahead_ms.store(i64::try_from(ahead).unwrap_or_default(), Ordering::Relaxed);
     }
 
@@ -117,30 +149,29 @@ impl FleetView {
 
     /// Returns the reports of all instances; without a shared store, of this one.
     pub(crate) async fn reports(&self) -> Result<Arc<FleetReports>, ControlError> {
-        let mut cached = self.0.reports.lock().await;
-        if let Some((at, reports)) = &*cached
-            && at.elapsed() < CACHE_LIFETIME
-        {
-            return Ok(Arc::clone(reports));
-        }
-        let reports =
-            if self.is_shared() { self.0.control.reports(ReportTopic::Traffic).await? } else { Vec::new() };
-        let own = (!self.is_shared()).then(|| self.0.control.instance().to_owned());
-        let is_sampling = self.0.is_sampling;
-        let read = spawn_blocking(move || match own {
-            Some(id) => FleetReports::of_one(id, Report::of_this_instance(is_sampling)),
-            None => FleetReports::read(reports),
-        });
-        let reports = Arc::new(read.await.map_err(|error| ControlError::Unavailable(error.to_string()))?);
-        *cached = Some((Instant::now(), Arc::clone(&reports)));
-        Ok(reports)
+        let read = async {
+            if !self.is_shared() {
+                return self.own_reports().await;
+            }
+            let stored = self.0.control.reports(ReportTopic::Traffic).await?;
+            blocking(move || FleetReports::read(stored)).await
+        };
+        self.0.reports.get_or(read).await
     }
 
     /// Returns the reports of this instance alone.
     pub(crate) async fn own_reports(&self) -> Result<FleetReports, ControlError> {
-        let (id, is_sampling) = (self.0.control.instance().to_owned(), self.0.is_sampling);
-        let read = move || FleetReports::of_one(id, Report::of_this_instance(is_sampling));
-        spawn_blocking(read).await.map_err(|error| ControlError::Unavailable(error.to_string()))
+        let id = self.0.control.instance().to_owned();
+        self.own_report(move |report| FleetReports::of_one(id, report)).await
+    }
+
+    /// The report of this instance, in some form.
+    pub(super) async fn own_report<T: Send + 'static>(
+        &self,
+        form: impl FnOnce(Report) -> T + Send + 'static,
+    ) -> Result<T, ControlError> {
+        let is_sampling = self.0.is_sampling;
+        blocking(move || form(Report::of_this_instance(is_sampling))).await
     }
 
     /// Returns the samples of all instances; without a shared store, of this one.
@@ -152,20 +183,45 @@ impl FleetView {
         let first = now.saturating_sub(MAX_SAMPLES as u64).saturating_sub(OPEN_INTERVALS);
         let mut totals = self.0.totals.lock().await;
         totals.retain(|interval, _| (first..now).contains(interval));
-        let mut unread = totals.last_key_value().map_or(first, |(last, _)| last.saturating_add(1));
+        let mut unread = totals.last_key_value().map_or(first, |(last, _)| last + 1);
         while unread < now {
-            let end = unread.saturating_add(READ_INTERVALS).min(now);
+            let end = (unread + READ_INTERVALS).min(now);
             let read = self.0.control.totals(unread..end).await?;
             totals.extend((unread..end).zip(read));
             unread = end;
         }
         // The latest interval is incomplete, and is not shown.
         let closed = now.saturating_sub(OPEN_INTERVALS);
-        let samples = totals.range(first..closed.saturating_add(1));
+        let samples = totals.range(first..closed + 1);
         let samples =
             samples.filter_map(|(interval, totals)| history::sample_of(*interval, totals)).collect();
         totals.split_off(&closed);
         Ok(History { interval_s: history::INTERVAL_S, samples })
+    }
+}
+
+/// Value that is read at most once a second.
+#[derive(Debug)]
+pub(crate) struct Cached<T>(Mutex<Option<(Instant, Arc<T>)>>);
+
+impl<T> Default for Cached<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> Cached<T> {
+    /// Returns the value, which is read if the last one is too old.
+    pub(crate) async fn get_or<E>(&self, read: impl Future<Output = Result<T, E>>) -> Result<Arc<T>, E> {
+        let mut cached = self.0.lock().await;
+        if let Some((at, value)) = &*cached
+            && at.elapsed() < CACHE_LIFETIME
+        {
+            return Ok(Arc::clone(value));
+        }
+        let value = Arc::new(read.await?);
+        *cached = Some((Instant::now(), Arc::clone(&value)));
+        Ok(value)
     }
 }
 
@@ -194,7 +250,7 @@ impl FleetReports {
 
     fn add(&mut self, id: String, age_ms: u64, report: Report) {
         let status = match report.top {
-            _ if age_ms > MAX_AGE_MS => ReportStatus::Stale,
+            _ if age_ms > MAX_REPORT_AGE_MS => ReportStatus::Stale,
             None => ReportStatus::NotSampling,
             Some(counts) => {
                 self.counts.push(counts);
@@ -222,6 +278,11 @@ impl FleetReports {
     }
 }
 
+/// Runs something that takes some milliseconds. The only error is a panic.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ControlError> {
+    spawn_blocking(work).await.map_err(|error| ControlError::Unavailable(error.to_string()))
+}
+
 /// Time of this process, in milliseconds since 1970.
 fn now_ms() -> u64 {
     Clock::System.now().as_micros() / 1_000
@@ -245,8 +306,8 @@ mod tests {
         };
         let stored = [
             ("a", report(100, &counts(5))),
-            ("b", report(MAX_AGE_MS, &counts(7))),
-            ("late", report(MAX_AGE_MS + 1, &counts(100))),
+            ("b", report(MAX_REPORT_AGE_MS, &counts(7))),
+            ("late", report(MAX_REPORT_AGE_MS + 1, &counts(100))),
             ("older", None),
             ("off", report(0, "{}")),
             ("broken", report(0, "[")),

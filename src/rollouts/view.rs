@@ -1,10 +1,9 @@
 //! Comparisons of all instances, for the API.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
-use tokio::{sync::Mutex, time::Instant};
 use tollgate_control::{Control, ControlError, ReportTopic};
 use tollgate_limiter::candidates::Outcome;
 
@@ -12,12 +11,7 @@ use super::{
     demand::DemandView,
     report::{CandidateReport, RolloutReport},
 };
-
-/// Time for which reports are not read again, for any number of requests.
-const CACHE_LIFETIME: Duration = Duration::from_secs(1);
-
-/// Age above which a report is not part of a sum, in milliseconds: several report intervals.
-const MAX_AGE_MS: u64 = 10_000;
+use crate::fleet::{Cached, MAX_REPORT_AGE_MS};
 
 /// Maximum number of keys that are shown, for each outcome.
 const MAX_KEYS: usize = 10;
@@ -34,7 +28,7 @@ struct Inner {
     control: Control,
     own: ArcSwap<RolloutReport>,
     demand: DemandView,
-    cached: Mutex<Option<(Instant, Arc<Reports>)>>,
+    reports: Cached<Reports>,
 }
 
 /// Comparison of a rule with its candidate, summed over the fleet.
@@ -108,7 +102,7 @@ impl RolloutView {
             control,
             own: ArcSwap::default(),
             demand: DemandView::default(),
-            cached: Mutex::default(),
+            reports: Cached::default(),
         }))
     }
 
@@ -133,24 +127,14 @@ impl RolloutView {
             let (age_ms, text) = stored.report?;
             // One of another release may be unreadable.
             let report = serde_json::from_str(&text).ok()?;
-            (age_ms <= MAX_AGE_MS).then_some((stored.instance, report))
+            (age_ms <= MAX_REPORT_AGE_MS).then_some((stored.instance, report))
         });
         Ok(read.collect())
     }
 
     /// Comparisons of all instances, by domain and rule.
     pub(crate) async fn candidates(&self) -> Result<Vec<CandidateView>, ControlError> {
-        let mut cached = self.0.cached.lock().await;
-        let known = cached.as_ref().filter(|(at, _)| at.elapsed() < CACHE_LIFETIME);
-        let reports = match known {
-            Some((_, reports)) => Arc::clone(reports),
-            None => {
-                let reports = Arc::new(self.fresh_reports().await?);
-                *cached = Some((Instant::now(), Arc::clone(&reports)));
-                reports
-            }
-        };
-        drop(cached);
+        let reports = self.0.reports.get_or(self.fresh_reports()).await?;
         Ok(merged(&reports))
     }
 }

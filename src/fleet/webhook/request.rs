@@ -1,7 +1,14 @@
-//! One request to the receiver, and its signature.
+//! URL of the receiver, one request to it, and its signature.
 
-use std::{fmt::Write as _, path::Path, sync::Arc, time::Duration};
+use std::{
+    fmt::{self, Write as _},
+    path::Path,
+    str::FromStr,
+    sync::Arc,
+    time::Duration,
+};
 
+use http::Uri;
 use ring::hmac;
 use tollgate_control::LoggedEvent;
 use tollgate_runtime::{bounded_file, redact};
@@ -18,6 +25,53 @@ const MIN_SECRET_BYTES: usize = 16;
 
 /// Statuses below 500 after which another attempt may succeed: timeout, too early and too many requests.
 const TEMPORARY_STATUSES: [u16; 3] = [408, 425, 429];
+
+/// An `http` or `https` URL; shown without its path and query, which are often a secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct WebhookUrl {
+    scheme: &'static str,
+    authority: String,
+    whole: String,
+}
+
+impl WebhookUrl {
+    /// The URL with its path and query.
+    fn secret(&self) -> &str {
+        &self.whole
+    }
+}
+
+impl FromStr for WebhookUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const EXPECTED: &str = "expected http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH, without a user";
+        let uri: Uri = text.parse().map_err(|_| EXPECTED)?;
+        let scheme = match uri.scheme_str() {
+            Some("http") => "http",
+            Some("https") => "https",
+            _ => return Err(EXPECTED.to_owned()),
+        };
+        match uri.authority() {
+            Some(authority) if !authority.as_str().contains('@') => {
+                Ok(Self { scheme, authority: authority.to_string(), whole: text.to_owned() })
+            }
+            _ => Err(EXPECTED.to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for WebhookUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}/***", self.scheme, self.authority)
+    }
+}
+
+impl fmt::Debug for WebhookUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
 
 /// Result of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,10 +154,10 @@ fn secret(file: &Path) -> Result<Vec<u8>, String> {
     let text =
         bounded_file::read(file).map_err(|error| format!("secret file {}: {error}", redact::path(file)))?;
     let secret = text.trim_ascii();
-    match secret.len() >= MIN_SECRET_BYTES {
-        true => Ok(secret.to_vec()),
-        false => Err(format!("the secret is too short; expected {MIN_SECRET_BYTES} bytes or more")),
+    if secret.len() < MIN_SECRET_BYTES {
+        return Err(format!("the secret is too short; expected {MIN_SECRET_BYTES} bytes or more"));
     }
+    Ok(secret.to_vec())
 }
 
 #[cfg(test)]
@@ -133,5 +187,24 @@ mod tests {
         }
         let error = secret(Path::new("open-sesame-20-bytes")).expect_err("no file");
         assert!(!error.contains("open-sesame"), "{error}");
+    }
+
+    #[test]
+    fn the_path_of_a_url_is_not_shown() {
+        let text = "https://hooks.example.org:8443/services/open-sesame?token=1";
+        let url: WebhookUrl = text.parse().expect("valid");
+        assert_eq!(url.secret(), text);
+        assert_eq!(
+            format!("{url} {url:?}"),
+            "https://hooks.example.org:8443/*** https://hooks.example.org:8443/***"
+        );
+    }
+
+    #[test]
+    fn a_url_has_a_scheme_and_a_host_and_no_user() {
+        for text in ["", "hooks.example.org", "ftp://h/", "https://user:password@h/", "https://", "/path"] {
+            let error = text.parse::<WebhookUrl>().expect_err("invalid");
+            assert!(!error.contains("password"), "{error}");
+        }
     }
 }

@@ -1,31 +1,39 @@
 //! History of the last minutes, of this process and of all instances, for the dashboard.
 
-mod intervals;
-mod totals;
-
 use std::{collections::VecDeque, time::Instant};
 
 use parking_lot::Mutex;
 use serde::Serialize;
+use tollgate_control::Totals;
 use tollgate_core::clock::Clock;
 use tollgate_limiter as limiter;
 use tollgate_metrics::publish;
-use tollgate_store as store;
+use tollgate_store::metrics::{self as store_metrics, TIME_BOUNDS, TIME_BUCKETS};
 
-pub(super) use self::{
-    intervals::Intervals,
-    totals::{IntervalTotals, sample_of},
-};
 use crate::service::metrics::{REQUEST_DURATION, ResponseCounts, Times};
 
 /// Seconds between two samples.
 pub const INTERVAL_S: u64 = 5;
+
+const INTERVAL_MS: u64 = INTERVAL_S * 1_000;
+
+/// Longest distance, in milliseconds, between the middle of a sample and the middle of its interval. Above half an
+/// interval, so that a sample that ends near the boundary of two intervals is not counted in one and then in the other.
+const MAX_DISTANCE_MS: u64 = INTERVAL_MS * 3 / 4;
 
 /// Number of samples that are kept: 15 minutes.
 pub(super) const MAX_SAMPLES: usize = 180;
 
 /// Maximum number of intervals that wait to be published; older ones are dropped.
 const MAX_UNPUBLISHED: usize = 4;
+
+/// Name of the number of instances.
+const INSTANCES: &str = "instances";
+/// Beginning of the names of buckets: of requests, and of decisions that waited for Redis. Their largest value in
+/// nanoseconds follows, or [`ABOVE`]. Other releases may have other bounds.
+const CALLS: &str = "call_le_";
+const STORE: &str = "store_le_";
+const ABOVE: &str = "inf";
 
 /// Totals of one interval. Requests, not descriptors; amounts, not rates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -67,9 +75,10 @@ pub struct History {
     pub samples: Vec<Sample>,
 }
 
-/// Totals at a moment, in milliseconds since 1970.
+/// Totals since the start, at a moment.
 #[derive(Clone, Copy, Debug)]
-struct Totals {
+struct Moment {
+    /// Time in milliseconds since 1970.
     at_ms: u64,
     at: Instant,
     responses: ResponseCounts,
@@ -82,7 +91,7 @@ struct Totals {
 /// Samples of the last minutes.
 #[derive(Debug)]
 struct Ring {
-    latest: Option<Totals>,
+    latest: Option<Moment>,
     samples: VecDeque<Sample>,
     /// Intervals to be published to other instances, oldest first.
     unpublished: VecDeque<IntervalTotals>,
@@ -104,20 +113,20 @@ pub(super) fn take_unpublished() -> VecDeque<IntervalTotals> {
 /// Ends an interval; to be called every [`INTERVAL_S`].
 pub(crate) fn sample() {
     publish();
-    let totals = Totals {
+    let now = Moment {
         at_ms: Clock::System.now().as_micros() / 1_000,
         at: Instant::now(),
         responses: ResponseCounts::read(),
         listed: limiter::metrics::listed_requests(),
         calls: REQUEST_DURATION.observed(),
-        store: store::metrics::DURATION.observed(),
+        store: store_metrics::DURATION.observed(),
     };
-    RING.lock().record(totals);
+    RING.lock().record(now);
 }
 
 impl Ring {
     /// Adds the interval that ends with these totals.
-    fn record(&mut self, mut now: Totals) {
+    fn record(&mut self, mut now: Moment) {
         // Clocks may be set back.
         now.at_ms = now.at_ms.max(self.latest.map_or(0, |before| before.at_ms));
         let Some(before) = self.latest.replace(now) else { return };
@@ -134,7 +143,7 @@ impl Ring {
     }
 }
 
-impl Totals {
+impl Moment {
     fn since(&self, before: &Self) -> Sample {
         let requests =
             |of: fn(&ResponseCounts) -> u64| of(&self.responses).saturating_sub(of(&before.responses));
@@ -165,59 +174,105 @@ fn percentile_us(times: &Times, percent: u64) -> Option<u64> {
     times.percentile(percent).map(|nanoseconds| nanoseconds / 1_000)
 }
 
-#[cfg(test)]
-mod tests {
-    use std::{sync::LazyLock, time::Duration};
+/// Totals of one instance over one interval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct IntervalTotals {
+    /// The interval's end by this process' clock, in milliseconds since 1970.
+    pub(super) at_ms: u64,
+    pub(super) totals: Totals,
+}
 
-    use super::*;
-
-    static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
-
-    fn totals(at_ms: u64, all: u64, listed: [u64; 2]) -> Totals {
-        let responses = ResponseCounts {
-            all,
-            over_limit: all / 2,
-            store_errors: all / 10,
-            other_errors: 1,
-            degraded: all / 5,
-        };
-        // Time goes on, whatever the clock is set to.
-        let at = *BEGUN + Duration::from_millis(all);
-        Totals {
-            at_ms,
-            at,
-            responses,
-            listed,
-            calls: REQUEST_DURATION.observed(),
-            store: store::metrics::DURATION.observed(),
-        }
-    }
-
-    #[test]
-    fn a_sample_has_the_increase_since_the_one_before() {
-        let mut ring = Ring { latest: None, samples: VecDeque::new(), unpublished: VecDeque::new() };
-        ring.record(totals(5_000, 100, [1, 2]));
-        assert!(ring.samples.is_empty(), "of the time before it nothing is known");
-        (0..100).for_each(|_| store::metrics::DURATION.observe_time(Duration::from_micros(75)));
-        ring.record(totals(10_000, 150, [1, 5]));
-        let sample = ring.samples.back().expect("one");
-        let counted = (sample.decisions, sample.over_limit, sample.errors, sample.degraded);
-        assert_eq!((sample.at_ms, counted), (10_000, (50, 25, 5, 10)));
-        assert_eq!((sample.list_denied, sample.list_allowed, sample.elapsed_ms), (3, 0, 50));
-        ring.record(totals(9_000, 160, [1, 5]));
-        let later = ring.samples.back().expect("one");
-        assert_eq!((later.at_ms, later.elapsed_ms), (10_000, 10), "the clock was set back");
-        let sample = ring.samples.front().expect("the first");
-        // Between 50 and 100 µs, whatever other tests do.
-        assert!(sample.store_p50_us.is_some_and(|micros| (50..=100).contains(&micros)), "{sample:?}");
-    }
-
-    #[test]
-    fn only_the_last_minutes_are_kept() {
-        let mut ring = Ring { latest: None, samples: VecDeque::new(), unpublished: VecDeque::new() };
-        (0..1_000).for_each(|round| ring.record(totals(round * 5_000, round, [0, 0])));
-        assert_eq!((ring.samples.len(), ring.unpublished.len()), (MAX_SAMPLES, MAX_UNPUBLISHED));
-        assert_eq!(ring.samples.front().expect("the oldest").at_ms, 820 * 5_000);
-        assert!(ring.samples.iter().all(|sample| sample.decisions == 1));
+impl IntervalTotals {
+    fn of(sample: &Sample, calls: &Times, store: &Times) -> Self {
+        let mut totals = Totals::from([(INSTANCES.to_owned(), 1)]);
+        let counts = counts(sample).into_iter().map(|(name, count)| (name.to_owned(), count));
+        let buckets = [(CALLS, calls), (STORE, store)].into_iter().flat_map(|(start, times)| {
+            times.buckets().map(move |(bound, count)| {
+                let bound = bound.map_or_else(|| ABOVE.to_owned(), |bound| bound.to_string());
+                (format!("{start}{bound}"), count)
+            })
+        });
+        totals.extend(counts.chain(buckets).filter(|(_, count)| *count > 0));
+        Self { at_ms: sample.at_ms, totals }
     }
 }
+
+const fn counts(sample: &Sample) -> [(&'static str, u64); 6] {
+    [
+        ("decisions", sample.decisions),
+        ("over_limit", sample.over_limit),
+        ("errors", sample.errors),
+        ("degraded", sample.degraded),
+        ("list_denied", sample.list_denied),
+        ("list_allowed", sample.list_allowed),
+    ]
+}
+
+/// The sample of an interval with these totals of all instances, unless there are none.
+pub(super) fn sample_of(interval: u64, totals: &Totals) -> Option<Sample> {
+    let total = |name: &str| totals.get(name).copied().unwrap_or_default();
+    let instances = Some(total(INSTANCES)).filter(|instances| *instances > 0)?;
+    let (calls, store) = (times(totals, CALLS), times(totals, STORE));
+    Some(Sample {
+        at_ms: Intervals::end_ms(interval),
+        elapsed_ms: INTERVAL_MS,
+        instances,
+        decisions: total("decisions"),
+        over_limit: total("over_limit"),
+        errors: total("errors"),
+        degraded: total("degraded"),
+        list_denied: total("list_denied"),
+        list_allowed: total("list_allowed"),
+        call_p50_us: percentile_us(&calls, 50),
+        call_p99_us: percentile_us(&calls, 99),
+        store_p50_us: percentile_us(&store, 50),
+        store_p99_us: percentile_us(&store, 99),
+    })
+}
+
+/// The histogram whose buckets have this beginning. A bucket with another bound counts in the next larger one.
+fn times(totals: &Totals, start: &str) -> Times {
+    let (mut buckets, mut above) = ([0_u64; TIME_BUCKETS], 0_u64);
+    for (name, count) in totals {
+        let Some(bound) = name.strip_prefix(start) else { continue };
+        let bound = bound.parse().unwrap_or(u64::MAX);
+        let mut larger = TIME_BOUNDS.iter().zip(&mut buckets).filter(|(of_bucket, _)| bound <= **of_bucket);
+        let bucket = larger.next().map_or(&mut above, |(_, bucket)| bucket);
+        *bucket = bucket.saturating_add(*count);
+    }
+    Times::of(TIME_BOUNDS, buckets, above)
+}
+
+/// Assigns an interval to each sample of an instance.
+#[derive(Debug, Default)]
+pub(super) struct Intervals {
+    last: Option<u64>,
+}
+
+impl Intervals {
+    /// The interval of a sample that ends at this time: the one after that of the sample before it, unless another one is
+    /// much nearer.
+    pub(super) fn next(&mut self, end_ms: u64) -> u64 {
+        let nearest = Self::at(end_ms);
+        let middle = end_ms.saturating_sub(INTERVAL_MS / 2);
+        let is_near = |interval: &u64| {
+            let its_middle = interval.saturating_mul(INTERVAL_MS).saturating_add(INTERVAL_MS / 2);
+            its_middle.abs_diff(middle) <= MAX_DISTANCE_MS
+        };
+        let following = self.last.map(|last| last + 1).filter(is_near);
+        *self.last.insert(following.unwrap_or(nearest))
+    }
+
+    /// The interval whose middle is nearest to that of a sample which ends at this time.
+    pub(super) const fn at(end_ms: u64) -> u64 {
+        end_ms.saturating_sub(INTERVAL_MS / 2) / INTERVAL_MS
+    }
+
+    /// The end of an interval, in milliseconds since 1970.
+    pub(super) const fn end_ms(interval: u64) -> u64 {
+        interval.saturating_add(1).saturating_mul(INTERVAL_MS)
+    }
+}
+
+#[cfg(test)]
+mod tests;
