@@ -2,20 +2,19 @@
 
 import { call, query } from '../api.js';
 import { all } from '../observable.js';
-import { badge, button, head, panel, troubles, viewerNotice, writeButton } from '../controls.js';
+import { badge, head, panel, troubles, viewerNotice, writeButton } from '../controls.js';
 import { writeDescriptor } from '../descriptor.js';
-import { busy, openDialog } from '../dialog.js';
+import { openDialog } from '../dialog.js';
 import { h } from '../dom.js';
 import { date, until } from '../format.js';
 import { say } from '../messages.js';
-import { data, refresh, watch } from '../poll.js';
+import { paged } from '../paging.js';
+import { refresh } from '../poll.js';
 import { table } from '../table.js';
 
 const keyOf = (ban) => writeDescriptor(ban.descriptor) + (ban.is_truncated ? '…' : '');
 
 export function bans() {
-  let further = [];
-  let next;
   const list = table({
     caption: 'Active bans, the latest end first',
     keyOf: (ban) => ban.id,
@@ -36,37 +35,14 @@ export function bans() {
     ],
     order: { id: 'end', isDescending: true },
   });
-  const more = button('Show further bans', load, '', { hidden: true });
+  const pages = paged(list, { resource: 'bans', label: 'Show further bans', limit: 500, hasTokens: true });
   const viewer = viewerNotice();
   const trouble = troubles('bans');
-  const first = () => data.bans.get()?.bans ?? [];
-  const shown = () => {
-    const ids = new Set(first().map((ban) => ban.id));
-    return [...first(), ...further.filter((ban) => !ids.has(ban.id))];
-  };
-  const draw = () => {
-    more.hidden = (next === undefined ? data.bans.get()?.next ?? null : next) === null;
-    list.update(shown());
-  };
-  const stop = all(viewer.stop, trouble.stop, watch('bans'), data.bans.subscribe((answer) => answer && draw()));
-
-  async function load() {
-    busy(more, true);
-    try {
-      const page = await call('GET', query('bans', { before: next ?? data.bans.get()?.next, limit: 500 }));
-      further = [...further, ...page.bans];
-      next = page.next;
-      draw();
-    } catch (error) {
-      say(error.message, 'bad');
-    }
-    busy(more, false);
-  }
 
   const node = h('div', { class: 'view' },
     head('Bans', 'Clients that a rule with ban denies until the end. With watch, nothing is denied. Entries of the deny list are on Lists.'),
-    viewer.node, trouble.node, panel('Active bans', '', list.node), h('div', { class: 'row' }, more));
-  return { title: 'Bans', node, stop };
+    viewer.node, trouble.node, panel('Active bans', '', list.node), h('div', { class: 'row' }, pages.more));
+  return { title: 'Bans', node, stop: all(viewer.stop, trouble.stop, pages.stop) };
 
   function remove(ban, isForgiven) {
     openDialog({
@@ -80,7 +56,7 @@ export function bans() {
       submit: async () => {
         await call('DELETE', query(`bans/${encodeURIComponent(ban.id)}`, { forgive: isForgiven || undefined }));
         say(isForgiven ? 'Client forgiven.' : 'Ban lifted.');
-        further = further.filter((other) => other.id !== ban.id);
+        pages.drop(ban);
         refresh('bans', 'audit');
         return true;
       },

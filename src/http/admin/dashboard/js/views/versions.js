@@ -1,25 +1,22 @@
 // The versions of the rules: author, reason, instances, and rollback.
 
-import { call, query } from '../api.js';
 import { all } from '../observable.js';
 import { badge, button, head, panel, troubles, viewerNotice, writeButton } from '../controls.js';
-import { busy } from '../dialog.js';
 import { h } from '../dom.js';
 import { ago, date } from '../format.js';
-import { say } from '../messages.js';
-import { data, watch } from '../poll.js';
+import { paged } from '../paging.js';
+import { data } from '../poll.js';
 import { go } from '../links.js';
 import { table } from '../table.js';
 import { sourceNotice } from './source_notice.js';
 import { rollbackDialog, versionDiff } from './version_dialogs.js';
 
 export function versions() {
-  let older = [];
   const current = () => data.versions.get()?.current;
   const list = table({
     caption: 'Versions of the rules, newest first',
     keyOf: (version) => version.number,
-    most: 2000,
+    max: 2000,
     empty: 'No versions yet. Applying rules makes the first one.',
     columns: [
       { id: 'number', label: 'Version', isHead: true, mark: (version) => version.number === current(),
@@ -41,39 +38,17 @@ export function versions() {
       button(['Diff', h('span', { class: 'unseen' }, ` ${about}`)], () => versionDiff(get().number), 'small'));
   }
 
-  const more = button('Show older versions', load);
+  const pages = paged(list, { resource: 'versions', id: 'number', label: 'Show older versions', limit: 50,
+    isLast: (version) => (version?.number ?? 1) <= 1 });
   const viewer = viewerNotice();
   const trouble = troubles('versions');
-  const shown = () => {
-    const newest = data.versions.get()?.versions ?? [];
-    const numbers = new Set(newest.map((version) => version.number));
-    return [...newest, ...older.filter((version) => !numbers.has(version.number))];
-  };
-  const draw = () => {
-    list.update(shown());
-    more.hidden = (shown().at(-1)?.number ?? 1) <= 1;
-  };
   const source = sourceNotice();
-  const stop = all(viewer.stop, trouble.stop, source.stop, watch('versions'),
-    data.versions.subscribe((answer) => answer && draw()), data.status.subscribe((status) => status && draw()));
-
-  async function load() {
-    busy(more, true);
-    try {
-      const answer = await call('GET', query('versions', { before: shown().at(-1)?.number, limit: 50 }));
-      older = [...shown(), ...answer.versions];
-      draw();
-      if (answer.versions.length === 0) more.hidden = true;
-    } catch (error) {
-      say(error.message, 'bad');
-    }
-    busy(more, false);
-  }
+  const stop = all(viewer.stop, trouble.stop, source.stop, pages.stop, data.status.subscribe((status) => status && pages.draw()));
 
   const node = h('div', { class: 'view' },
     head('Versions', 'Every change of the rules makes an immutable version. Rolling back makes a new one.',
       button('Edit rules', () => go('editor'), 'primary')),
-    source.node, viewer.node, trouble.node, panel('History', '', list.node), h('div', { class: 'row' }, more));
+    source.node, viewer.node, trouble.node, panel('History', '', list.node), h('div', { class: 'row' }, pages.more));
   return { title: 'Versions', node, stop };
 }
 
