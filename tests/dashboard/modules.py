@@ -95,7 +95,7 @@ def telling(browser):
     same(told("[0, 0.0001, 0.034, 0.5, 1].map(it.percent)"), ["0 %", "<0.1 %", "3.4 %", "50 %", "100 %"], "parts")
     same(told("[null, 12, 1234, 56789, 2500000].map(it.micros)"), ["–", "12 µs", "1.2 ms", "57 ms", "2.5 s"], "latencies")
     same(told("[900, 61000, 3700000, 90000000, 200000000].map(it.span)"), ["1 s", "1 min", "1 h 1 min", "1 day", "2 days"], "times")
-    same(evaluate(browser, "scale.js", "[0, 1, 7, 1900].map(it.ticks)"), [[0, 1], [0, 0.5, 1], [0, 2.5, 5, 7.5], [0, 1000, 2000]], "scales")
+    same(evaluate(browser, "chart.js", "[0, 1, 7, 1900].map(it.ticks)"), [[0, 1], [0, 0.5, 1], [0, 2.5, 5, 7.5], [0, 1000, 2000]], "scales")
 
 
 def forcing(browser):

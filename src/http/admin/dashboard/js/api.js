@@ -1,8 +1,7 @@
 // Client of the admin API, which has the same origin as this page.
 
-import { author } from './author.js';
-import { adjustClock } from './server_clock.js';
-import { token } from './token.js';
+import { author, token } from './caller.js';
+import { adjustClock } from './format.js';
 
 // Longer than the server's own time limits of reads and of changes.
 const READ_TIMEOUT_MS = 15_000;

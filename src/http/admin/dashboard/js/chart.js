@@ -2,7 +2,6 @@
 
 import { h, redraw, svg, text } from './dom.js';
 import { clock, minute } from './format.js';
-import { ticks } from './scale.js';
 
 const FOOT = 20;
 const HEAD = 8;
@@ -150,4 +149,17 @@ function shape({ samples, heights, x, y, first }, one, at, isStacked) {
   return svg('g', { class: one.kind },
     isStacked && svg('path', { class: 'area', d: drawn.map(area).join('') }),
     svg('path', { class: 'edge', d: drawn.map((run) => `M${edge(run)}`).join('') }));
+}
+
+const STEPS = [1, 2, 2.5, 5, 10];
+
+/** The lines of an axis from 0 to at least `most`: about three of them. */
+export function ticks(most) {
+  if (!(most > 0)) return [0, 1];
+  const rough = most / 3;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * STEPS.find((candidate) => candidate * power >= rough * 0.999);
+  const lines = [];
+  for (let at = 0; at < most + step * 0.999; at += step) lines.push(Number(at.toPrecision(12)));
+  return lines;
 }

@@ -1,7 +1,6 @@
 // Text field for files: a textarea with line numbers and marks beside it and highlighting behind it.
 
 import { h, text as put } from './dom.js';
-import { highlightLine } from './highlight.js';
 
 const MAX_HIGHLIGHTED_LINES = 3000;
 const LINE_REM = 1.25;
@@ -92,4 +91,20 @@ function indent(event) {
   const line = area.value.slice(0, area.selectionStart).split('\n').at(-1);
   // Deprecated, but the only way to insert text that keeps undo.
   document.execCommand('insertText', false, `\n${/^ */.exec(line)[0]}`);
+}
+
+const PARTS = /(?<comment>(?<=^|\s)#.*$)|(?<key>[\w.-]+)(?=\s*:(\s|$))|(?<value>"[^"]*"|'[^']*')|(?<amount>(?<![\w.-])\d[\d_.]*(?![\w.-]))/g;
+
+/** Renders one line. */
+function highlightLine(line) {
+  const node = h('div');
+  let done = 0;
+  for (const found of line.matchAll(PARTS)) {
+    const kind = Object.keys(found.groups).find((name) => found.groups[name] !== undefined);
+    node.append(line.slice(done, found.index), h('span', { class: kind }, found[0]));
+    done = found.index + found[0].length;
+  }
+  // An empty line must have the height of the others.
+  node.append(line.slice(done) || (done === 0 ? ' ' : ''));
+  return node;
 }

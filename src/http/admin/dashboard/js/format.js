@@ -1,6 +1,16 @@
-// Formats of numbers and times.
+// Formats of numbers and times, by the instance's clock, which is estimated from the dates of its responses.
 
-import { now } from './server_clock.js';
+let ahead = 0;
+
+/** Adjusts the estimate to the date of a response, which has a resolution of a second. */
+export function adjustClock(date) {
+  const theirs = Date.parse(date ?? '');
+  const difference = theirs + 500 - Date.now();
+  if (Number.isFinite(difference)) ahead = Math.abs(difference) < 2000 ? 0 : difference;
+}
+
+/** Milliseconds since 1970, by the instance's clock. */
+export const now = () => Date.now() + ahead;
 
 const SECOND = 1000;
 const MINUTE = 60 * SECOND;

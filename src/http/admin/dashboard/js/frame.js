@@ -1,14 +1,15 @@
 // The frame around every view: facts of the instance, the caller, and outages.
 
-import { badge, button, notice } from './controls.js';
+import { author, token } from './caller.js';
+import { badge, button, field, notice } from './controls.js';
+import { openDialog } from './dialog.js';
 import { h, redraw, text } from './dom.js';
-import { ago, clock, plural } from './format.js';
-import { data, isTokenRequired, outage, pollNow, trouble } from './poll.js';
+import { draft } from './draft.js';
+import { ago, clock, count, plural } from './format.js';
+import { data, isTokenRequired, outage, pollNow, refresh, trouble } from './poll.js';
 import { signOut } from './session.js';
 import { themeButton } from './theme.js';
-import { token } from './token.js';
 import { emergencyDialog } from './views/emergency_dialog.js';
-import { nameDialog } from './views/name_dialog.js';
 
 const PHASES = { ready: 'ok', starting: 'warn', stopping: 'warn' };
 
@@ -101,4 +102,27 @@ function countdown(banner) {
   const place = banner.querySelector('[data-countdown]');
   const held = outage.get();
   if (place && held) text(place, `Retrying in ${Math.max(0, Math.ceil((held.again - Date.now()) / 1000))} s.`);
+}
+
+const put = (name, value) => text(document.querySelector(`[data-count="${name}"]`), value);
+
+export function startNavCounts() {
+  data.status.subscribe((status) => put('rules', status ? count(status.rule_count) : ''));
+  data.lists.subscribe((answer) => put('lists', answer?.entries.length ? count(answer.entries.length) : ''));
+  data.bans.subscribe((answer) => put('bans', answer?.bans.length ? count(answer.bans.length) + (answer.next ? '+' : '') : ''));
+  draft.changed.subscribe(() => put('draft', draft.isChanged() ? 'draft' : ''));
+}
+
+function nameDialog() {
+  const name = h('input', { type: 'text', maxlength: 60, autocomplete: 'username', value: author.get() });
+  openDialog({
+    title: 'Your name',
+    content: field('Name', name, 'The audit log records it with your changes. Without a token it cannot be verified.'),
+    label: 'Save',
+    submit: async () => {
+      author.set(name.value.trim());
+      await refresh('me');
+      return true;
+    },
+  });
 }

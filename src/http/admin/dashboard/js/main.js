@@ -1,7 +1,6 @@
 // Starts the page.
 
-import { startNavCounts } from './nav_counts.js';
-import { startFrame } from './frame.js';
+import { startFrame, startNavCounts } from './frame.js';
 import { watch } from './poll.js';
 import { startRoutes } from './routes.js';
 

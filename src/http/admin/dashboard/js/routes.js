@@ -4,6 +4,7 @@ import { isTokenRequired } from './poll.js';
 import { audit } from './views/audit.js';
 import { bans } from './views/bans.js';
 import { candidates } from './views/candidates.js';
+import { dryRun } from './views/dry_run.js';
 import { editor } from './views/editor.js';
 import { events } from './views/events.js';
 import { lists } from './views/lists.js';
@@ -12,7 +13,6 @@ import { regions } from './views/regions.js';
 import { rules } from './views/rules.js';
 import { signInForm } from './views/sign_in.js';
 import { talkers } from './views/talkers.js';
-import { dryRun } from './views/dry_run.js';
 import { versions } from './views/versions.js';
 
 /** Each returns its title, its node and a function that stops it. */

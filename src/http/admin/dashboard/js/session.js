@@ -1,8 +1,8 @@
 // The caller and its permissions.
 
 import { Refused, call } from './api.js';
+import { token } from './caller.js';
 import { data, forget, isTokenRequired, poll } from './poll.js';
-import { token } from './token.js';
 
 /** Whether the caller may make changes; undefined before the API has responded. */
 export const mayWrite = () => data.me.get() && data.me.get().role === 'operator';

@@ -1,9 +1,9 @@
 // The audit log.
 
-import { all } from '../observable.js';
 import { head, panel, troubles } from '../controls.js';
 import { h } from '../dom.js';
 import { date } from '../format.js';
+import { all } from '../observable.js';
 import { paged } from '../paging.js';
 import { table } from '../table.js';
 

@@ -1,13 +1,13 @@
 // Active bans of counters, which rules with `ban` impose.
 
 import { call, query } from '../api.js';
-import { all } from '../observable.js';
 import { badge, head, panel, troubles, viewerNotice, writeButton } from '../controls.js';
 import { writeDescriptor } from '../descriptor.js';
 import { openDialog } from '../dialog.js';
 import { h } from '../dom.js';
 import { date, until } from '../format.js';
 import { say } from '../messages.js';
+import { all } from '../observable.js';
 import { paged } from '../paging.js';
 import { refresh } from '../poll.js';
 import { table } from '../table.js';

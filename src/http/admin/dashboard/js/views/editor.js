@@ -1,21 +1,17 @@
 // The editor of rules: files, one of them open, and their problems.
 
-import { all } from '../observable.js';
-import { head, notice, viewerNotice } from '../controls.js';
+import { changedLines } from '../changed_lines.js';
 import { codeField } from '../code_field.js';
+import { head, notice, viewerNotice } from '../controls.js';
 import { h } from '../dom.js';
 import { draft } from '../draft.js';
+import { all } from '../observable.js';
 import { data } from '../poll.js';
-import { changedLines } from '../changed_lines.js';
 import { validator } from '../validator.js';
-import { applyBar } from './apply_bar.js';
-import { applyDialog } from './apply_dialog.js';
-import { checkedLine, problemList } from './problems.js';
+import { applyBar, applyDialog } from './apply.js';
 import { fileList } from './editor_files.js';
-import { rolloutNotice } from './rollout_notice.js';
-import { locateNotice } from './locate_notice.js';
-import { newerNotice, rebasedNotice } from './rebase_notice.js';
-import { sourceNotice } from './source_notice.js';
+import { locateNotice, newerNotice, rebasedNotice, rolloutNotice, sourceNotice } from './notices.js';
+import { checkedLine, problemList } from './problems.js';
 
 export function editor(parameters) {
   let open = null;

@@ -1,10 +1,10 @@
 // Events that operators are notified of.
 
-import { all } from '../observable.js';
 import { head, panel, troubles } from '../controls.js';
 import { h } from '../dom.js';
 import { date } from '../format.js';
 import { link } from '../links.js';
+import { all } from '../observable.js';
 import { paged } from '../paging.js';
 import { data, watch } from '../poll.js';
 import { table } from '../table.js';

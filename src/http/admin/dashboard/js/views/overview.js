@@ -1,18 +1,17 @@
 // Overview of traffic, latency, rules, keys and instances.
 
-import { all } from '../observable.js';
 import { chart } from '../chart.js';
 import { head, notice, panel, troubles } from '../controls.js';
 import { h, redraw } from '../dom.js';
 import { micros, percent, rate } from '../format.js';
-import { statistics } from '../statistics.js';
+import { all } from '../observable.js';
 import { data, watch } from '../poll.js';
+import { statistics } from '../statistics.js';
 import { latestEvents } from './events.js';
 import { instances } from './instances.js';
 import { origin } from './origin.js';
-import { topRules } from './top_rules.js';
-import { noRules } from './talkers.js';
-import { topKeys } from './top_keys.js';
+import { topRules } from './rules.js';
+import { noRules, topKeys } from './talkers.js';
 
 const SPAN_MS = 15 * 60_000;
 

@@ -1,13 +1,13 @@
-// The active rules, their counts, and actions on them.
+// The rules with their rates, and those that deny the most.
 
-import { all } from '../observable.js';
-import { button, field, head, notice, panel, select, troubles, viewerNotice, writeButton } from '../controls.js';
+import { badge, button, field, head, notice, panel, select, troubles, viewerNotice, writeButton } from '../controls.js';
 import { h, redraw } from '../dom.js';
+import { count, percent, rate } from '../format.js';
+import { go, link } from '../links.js';
+import { all } from '../observable.js';
 import { data, watch } from '../poll.js';
-import { go } from '../links.js';
 import { keyOf, ratedRules } from '../rule_rates.js';
 import { table } from '../table.js';
-import { limitCell, limitMark, numbers, ruleName, ruleState, stateMark } from './rule_cells.js';
 import { emergencyDialog } from './emergency_dialog.js';
 import { overrideDialog } from './override_dialog.js';
 import { switchDialog } from './switch_dialog.js';
@@ -77,4 +77,93 @@ function tools(get) {
     writeButton('Override…', () => overrideDialog(get()), 'small', about),
     writeButton('Switch…', () => switchDialog(get()), 'small', about),
     button(label('Try'), () => go('try', { domain: get().domain }), 'quiet small'));
+}
+
+/** The name and location of a rule. */
+function ruleName(get) {
+  const rule = get();
+  const below = [rule.domain, rule.name, rule.line ? `${rule.file}:${rule.line}` : rule.file].filter(Boolean).join(' · ');
+  return h('div', {}, h('span', { class: 'path' }, rule.rule), h('span', { class: 'below' }, below));
+}
+
+const STATES = { off: ['off', 'bad'], shadow: ['shadow', 'warn'] };
+
+/** The state of a rule that sheds: what its service reports, and what passes. */
+function sheddingLine({ utilization, passed, is_shared: isShared }) {
+  const reported = utilization === null ? 'no utilization reported' : `utilization ${percent(utilization)}`;
+  const source = utilization === null || isShared ? '' : ' (reports to this instance)';
+  return h('span', { class: 'below number' }, `${reported}${source}, ${percent(passed)} pass`);
+}
+
+/** A limit in two lines, its amount and its options, and the state of one that sheds. */
+function limitCell(get) {
+  const rule = get();
+  const [amount, ...rest] = rule.limit.split(', ');
+  const grouped = amount.replace(/^\d+/, (digits) => BigInt(digits).toLocaleString('en'));
+  return h('div', { class: 'limit' }, h('span', { class: 'strong number' }, grouped), h('span', { class: 'below' }, rest.join(', ')),
+    rule.shedding && sheddingLine(rule.shedding), overrideLine(rule));
+}
+
+/** What overrides do to a rule, if there are any. */
+function overrideLine({ override, key_overrides: keys }) {
+  const words = [override && `override: ${override.limit}`, keys > 0 && `${keys} ${keys === 1 ? 'key' : 'keys'} overridden`];
+  const text = words.filter(Boolean).join('; ');
+  return text && h('span', { class: 'below' }, text);
+}
+
+const limitMark = (rule) => `${rule.limit}${rule.shedding ? sheddingLine(rule.shedding).textContent : ''}`
+  + `${rule.override?.limit ?? ''}${rule.key_overrides}`;
+
+/** The enforcement state of a rule. */
+function ruleState(rule) {
+  if (rule.switch) return badge(`switched ${STATES[rule.switch][0]}`, STATES[rule.switch][1]);
+  if (rule.override) return badge('overridden', 'accent');
+  if (rule.shadow_mode) return badge('shadow mode', 'warn');
+  if (rule.quota_mode) return badge('quota mode', 'accent');
+  return badge('enforced', 'ok');
+}
+
+const stateMark = (rule) => `${rule.switch}${rule.override?.id}${rule.shadow_mode}${rule.quota_mode}`;
+const rateText = (value) => (value === null ? '…' : rate(value));
+const overPart = (rule) => (rule.hits === 0 ? 0 : rule.over / rule.hits);
+
+const numbers = {
+  hitsRate: { id: 'hitsRate', label: 'Hits/s', kind: 'numeric', text: (rule) => rateText(rule.hitsRate),
+    sort: (rule) => rule.hitsRate ?? rule.hits },
+  overRate: { id: 'overRate', label: 'Denied/s', kind: 'numeric', text: (rule) => rateText(rule.overRate),
+    sort: (rule) => rule.overRate ?? rule.over },
+  hits: { id: 'hits', label: 'Hits', kind: 'numeric', text: (rule) => count(rule.hits), sort: (rule) => rule.hits },
+  over: { id: 'over', label: 'Denied', kind: 'numeric', text: (rule) => count(rule.over), sort: (rule) => rule.over },
+  near: { id: 'near', label: 'Near', kind: 'numeric', text: (rule) => count(rule.near), sort: (rule) => rule.near },
+  shadow: { id: 'shadow', label: 'Shadow', kind: 'numeric', text: (rule) => count(rule.shadow), sort: (rule) => rule.shadow },
+  part: { id: 'part', label: 'Denied %', kind: 'numeric', text: (rule) => percent(overPart(rule)), sort: overPart },
+};
+
+const MAX_RULES = 6;
+
+export function topRules() {
+  const list = table({
+    caption: 'The rules that deny the most',
+    keyOf,
+    empty: 'No rule has been hit since this instance started.',
+    columns: [
+      { id: 'rule', label: 'Rule', isHead: true, node: ruleName },
+      { id: 'limit', label: 'Limit', mark: limitMark, node: limitCell },
+      { ...numbers.hitsRate, sort: undefined },
+      { ...numbers.overRate, sort: undefined },
+      { ...numbers.part, sort: undefined },
+      { id: 'state', label: 'State', mark: stateMark, node: (get) => ruleState(get()) },
+    ],
+  });
+  const more = h('a', { href: link('rules'), class: 'small' }, 'All rules');
+  const stop = all(watch('rules'), ratedRules.subscribe((rules) => rules && list.update(worst(rules))));
+  return { node: panel('Rules that deny the most', more, list.node), stop };
+}
+
+const weight = (rule) => [rule.overRate ?? 0, rule.over, rule.hits];
+
+function worst(rules) {
+  const hit = rules.filter((rule) => rule.hits > 0);
+  const order = (a, b) => weight(b).map((value, at) => value - weight(a)[at]).find((difference) => difference !== 0) ?? 0;
+  return hit.sort(order).slice(0, MAX_RULES);
 }

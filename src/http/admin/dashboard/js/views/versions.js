@@ -1,14 +1,14 @@
 // The versions of the rules: author, reason, instances, and rollback.
 
-import { all } from '../observable.js';
 import { badge, button, head, panel, troubles, viewerNotice, writeButton } from '../controls.js';
 import { h } from '../dom.js';
 import { ago, date } from '../format.js';
+import { go } from '../links.js';
+import { all } from '../observable.js';
 import { paged } from '../paging.js';
 import { data } from '../poll.js';
-import { go } from '../links.js';
 import { table } from '../table.js';
-import { sourceNotice } from './source_notice.js';
+import { sourceNotice } from './notices.js';
 import { rollbackDialog, versionDiff } from './version_dialogs.js';
 
 export function versions() {

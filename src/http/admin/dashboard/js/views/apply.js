@@ -1,17 +1,64 @@
-// Review of a draft before it is applied: its changes, a comment, and violated guardrails.
+// The bar and the dialog that apply an edit.
 
 import { Refused, call } from '../api.js';
 import { button, field, notice } from '../controls.js';
-import { diffView } from '../diff_view.js';
 import { openDialog } from '../dialog.js';
+import { diffView } from '../diff_view.js';
 import { h } from '../dom.js';
 import { draft } from '../draft.js';
 import { ago } from '../format.js';
 import { say } from '../messages.js';
 import { refresh } from '../poll.js';
+import { WHY_NOT, mayWrite } from '../session.js';
 import { forceGate } from './force.js';
+import { isEditable, rebase } from './notices.js';
 import { versionDiff } from './version_dialogs.js';
-import { rebase } from './rebase.js';
+
+export function applyBar({ checks, apply, discard, show }) {
+  const forward = button('Review and apply…', press, 'primary');
+  const back = button('Discard edits…', confirmDiscard);
+
+  function closed() {
+    const result = checks.result.get();
+    if (mayWrite() === false) return WHY_NOT;
+    if (isEditable() === false) return 'The rules come from another source; change them there.';
+    if (!draft.isChanged()) return 'Nothing has been changed yet.';
+    if (result?.state === 'checked' && !result.answer.is_valid) return 'Solve the problems first.';
+    return null;
+  }
+
+  function press() {
+    const why = closed();
+    if (!why) return apply();
+    say(why, 'bad');
+    if (mayWrite() && isEditable()) show();
+  }
+
+  function confirmDiscard() {
+    if (!draft.isChanged()) return say('There are no edits to discard.');
+    openDialog({
+      title: 'Discard your edits?',
+      content: h('p', {}, 'Your changes are lost, and the files are those of the current version.'),
+      label: 'Discard',
+      danger: true,
+      submit: () => {
+        discard();
+        return true;
+      },
+    });
+  }
+
+  function update() {
+    const why = closed();
+    forward.title = why ?? '';
+    if (why) forward.setAttribute('aria-disabled', 'true');
+    else forward.removeAttribute('aria-disabled');
+    back.hidden = !draft.isChanged();
+  }
+
+  update();
+  return { node: h('div', { class: 'row' }, back, forward), update };
+}
 
 /** Opens the dialog. `reasons` are the guardrails that validation reported; `done(outcome)` is called at the end. */
 export async function applyDialog(reasons, done) {
