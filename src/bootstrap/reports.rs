@@ -11,8 +11,8 @@ use std::{
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::task::AbortOnDropHandle;
 use tollgate_control::{
-    Added, AutomaticEntry, BanCounts, Control, EventKind, ListedBan, ListedBanMode, Occasion,
-    OperatorEvent, Pair, bounds::MAX_BAN_BATCH, metrics,
+    Added, AutomaticEntry, BanCounts, Control, EventKind, ListedBan, ListedBanMode, Occasion, OperatorEvent,
+    Pair, bounds::MAX_BAN_BATCH, metrics,
 };
 use tollgate_core::clock::Clock;
 use tollgate_limiter::{ActiveRules, BegunBan, BegunBans, Limiter, ReachedThreshold, ReachedThresholds};

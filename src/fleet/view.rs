@@ -156,7 +156,7 @@ impl FleetView {
             let stored = self.0.control.reports(ReportTopic::Traffic).await?;
             blocking(move || FleetReports::read(stored)).await
         };
-        self.0.reports.get_or(read).await
+        self.0.reports.get_or(Box::pin(read)).await
     }
 
     /// Returns the reports of this instance alone.

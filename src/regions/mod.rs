@@ -278,11 +278,14 @@ fn size(table: &RegionTable) -> TableSize {
 /// Rules with their domains, by the path of their counters.
 type RuleIndex = HashMap<[u8; RecordId::LENGTH], Vec<(Box<str>, Arc<Rule>)>>;
 
+/// Rules of one version, and their index.
+type IndexedRules = (Arc<Rules>, Arc<RuleIndex>);
+
 /// Rules of one scope, which are indexed once for each version. Clones share them.
 #[derive(Clone, Debug)]
 struct ScopedRules {
     scope: Scope,
-    latest: Arc<Mutex<Option<(Arc<Rules>, Arc<RuleIndex>)>>>,
+    latest: Arc<Mutex<Option<IndexedRules>>>,
 }
 
 impl ScopedRules {

@@ -134,7 +134,7 @@ impl RolloutView {
 
     /// Comparisons of all instances, by domain and rule.
     pub(crate) async fn candidates(&self) -> Result<Vec<CandidateView>, ControlError> {
-        let reports = self.0.reports.get_or(self.fresh_reports()).await?;
+        let reports = self.0.reports.get_or(Box::pin(self.fresh_reports())).await?;
         Ok(merged(&reports))
     }
 }

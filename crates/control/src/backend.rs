@@ -13,7 +13,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) enum Backend {
     /// This process, which loses nothing.
-    Memory(Memory),
+    Memory(Box<Memory>),
     /// The Redis that instances share.
     Redis(Box<Redis>),
 }

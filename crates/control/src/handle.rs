@@ -19,7 +19,6 @@ use crate::{
     backend::Backend,
     events::EventQueue,
     lists::Change,
-    memory::Memory,
     model::instance_id,
     redis::Redis,
     rule_overrides::OverrideReplica,
@@ -51,7 +50,7 @@ struct Inner {
 impl Control {
     /// Opens a store in this process.
     pub fn memory(source: RulesSource) -> Self {
-        Self::new(source, Backend::Memory(Memory::default()))
+        Self::new(source, Backend::Memory(Box::default()))
     }
 
     /// Opens a store in Redis, connected in the background by tasks on the current runtime. An unreachable server is no

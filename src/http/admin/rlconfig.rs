@@ -76,7 +76,7 @@ fn options(domain: &Domain, rule: &Rule) -> Vec<String> {
 }
 
 /// The value, unless it is the default.
-fn some<T: PartialEq>(value: T, default: T) -> Option<T> {
+fn some<T: PartialEq + Copy>(value: T, default: T) -> Option<T> {
     (value != default).then_some(value)
 }
 

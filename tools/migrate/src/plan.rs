@@ -8,7 +8,7 @@ use tollgate::settings::{
     reference_variables,
 };
 
-use crate::{Difference, Report, VariableOutcome, Verdict};
+use crate::{Difference, Report, Verdict};
 
 /// All steps, in order.
 pub(super) fn of(report: &Report, settings: Option<&Settings>) -> Vec<String> {

@@ -8,7 +8,7 @@ use tollgate_store::redis::Reply;
 use crate::{ControlError, ControlResult, metrics};
 
 /// A number as an argument.
-pub(super) fn argument(number: impl ToString) -> Vec<u8> {
+pub(super) fn argument(number: impl Copy + ToString) -> Vec<u8> {
     number.to_string().into_bytes()
 }
 

@@ -40,8 +40,8 @@ pub(super) static BANS: Computed<2> = Computed::group(
         publish();
         BAN_SERIES.export_other();
         let modes = || BanMode::ALL.into_iter().map(BanMode::name);
-        BAN_SERIES.write(page, bans, modes().zip(0..));
-        BAN_SERIES.write(page, hits, modes().zip(BanMode::ALL.len()..));
+        BAN_SERIES.write(page, bans, &modes().zip(0..));
+        BAN_SERIES.write(page, hits, &modes().zip(BanMode::ALL.len()..));
     },
 );
 
@@ -108,10 +108,13 @@ impl<const N: usize> CountersByRule<N> {
     }
 }
 
+/// Domain and path of a rule.
+type RuleName = (Box<str>, Box<str>);
+
 /// Series of rules, by domain and path. They outlive the versions of the rules.
 #[derive(Debug)]
 pub(super) struct SeriesByRule<const N: usize, T = ()> {
-    all: Mutex<BTreeMap<(Box<str>, Box<str>), RuleSeries<N, T>>>,
+    all: Mutex<BTreeMap<RuleName, RuleSeries<N, T>>>,
     max_rules: usize,
 }
 
@@ -147,9 +150,9 @@ impl<const N: usize, T: Clone + Default> SeriesByRule<N, T> {
     }
 
     /// Writes a metric with a third label, whose values have counts at these positions.
-    pub(super) fn write<L>(&self, page: &mut Page, declared: &Declared, labels: L)
+    pub(super) fn write<L>(&self, page: &mut Page, declared: &Declared, labels: &L)
     where
-        L: Iterator<Item = (&'static str, usize)> + Clone,
+        L: IntoIterator<Item = (&'static str, usize)> + Clone,
     {
         page.begin(declared);
         for ((domain, rule), series) in &*self.all.lock() {

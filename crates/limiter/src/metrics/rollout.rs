@@ -47,8 +47,8 @@ pub(super) static ENFORCEMENT: Computed<2> = Computed::group(
     ],
     |[hits, over], page| {
         publish();
-        ENFORCED.write(page, hits, [("enforced", 0), ("shadow", 2)].into_iter());
-        ENFORCED.write(page, over, [("enforced", 1), ("shadow", 3)].into_iter());
+        ENFORCED.write(page, hits, &[("enforced", 0), ("shadow", 2)]);
+        ENFORCED.write(page, over, &[("enforced", 1), ("shadow", 3)]);
     },
 );
 
@@ -60,7 +60,7 @@ pub(super) static CANDIDATES: Computed<1> = Computed::group(
     )],
     |[hits], page| {
         publish();
-        COMPARED.write(page, hits, Outcome::ALL.into_iter().map(Outcome::name).zip(0..));
+        COMPARED.write(page, hits, &Outcome::ALL.into_iter().map(Outcome::name).zip(0..));
     },
 );
 

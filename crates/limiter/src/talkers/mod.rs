@@ -101,6 +101,8 @@ pub struct DomainTop {
 /// rest of a sample.
 const TICK: Duration = Duration::from_millis(100);
 
+const TICK_MILLIS: u128 = TICK.as_millis();
+
 const TICKS_PER_SECOND: u32 = 10;
 
 /// State of the process.
@@ -217,7 +219,7 @@ impl Collector {
         loop {
             thread::sleep(TICK);
             let passed = begun.elapsed();
-            let ticks = passed.as_millis() / TICK.as_millis();
+            let ticks = passed.as_millis() / TICK_MILLIS;
             // Enough for thirteen years.
             let now = u32::try_from(ticks).unwrap_or(u32::MAX);
             self.now.store(now, Ordering::Relaxed);
