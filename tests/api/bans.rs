@@ -125,7 +125,10 @@ fn a_watched_ban_is_listed_and_lifted_by_command_at_another_instance() {
     let id = ban["id"].as_str().expect("an id");
     assert_eq!(code_of_list, Some(0));
     let row = list.lines().nth(1).expect("a row");
-    assert!(row.starts_with(id) && row.contains("watched=a\\u{1b}b") && row.contains("watch  1"), "{list}");
+    assert!(
+        row.starts_with(id) && row.contains("watched=\"a\\u001bb\"") && row.contains("watch  1"),
+        "{list}"
+    );
     assert_eq!(
         run(&["counters", "bans", "--mode", "enforce"]),
         (Some(0), "there are no active bans\n".into())

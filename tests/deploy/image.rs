@@ -124,7 +124,10 @@ fn compiled() -> BTreeSet<String> {
     let lists: Vec<String> = lists.map(read).collect();
     // What the build itself has made is in the directory for that.
     let sources = lists.iter().flat_map(|list| list.split_whitespace());
-    sources.filter(|path| !path.contains("/build/tollgate-")).map(without_detours).collect()
+    let sources = sources.filter(|path| !path.contains("/build/tollgate-"));
+    // What a build script names is absolute.
+    let root = project("").to_string_lossy().into_owned();
+    sources.map(|path| without_detours(path.strip_prefix(&root).unwrap_or(path))).collect()
 }
 
 /// A path without `..` in it: what is included is named from where it is included.

@@ -256,7 +256,7 @@ impl EventLog {
     }
 }
 
-/// The number that an id is; 0 if it is none.
+/// Number of an id; 0 if the id is not a number.
 fn number(id: &str) -> u64 {
     id.parse().unwrap_or(0)
 }

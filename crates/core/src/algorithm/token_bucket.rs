@@ -40,7 +40,7 @@ use std::{
     time::Duration,
 };
 
-use super::{LastVerdict, PolicyError, Prefetch, Verdict};
+use super::{LastVerdict, PolicyError, Prefetch, Verdict, state::BucketSize};
 use crate::{
     clock::Timestamp,
     descriptor::Hits,
@@ -57,12 +57,6 @@ const MAX_FILL_TICKS: u64 = (1 << 53) - (1 << 48);
 
 /// Debt above which a clock that was ahead wrote the state, as a multiple of the size.
 const MAX_STEP_BACK_SIZES: u64 = 8;
-
-/// Capacity of size 0 in ticks, about 82 ms; each further size has four times as much, and size 10 a day.
-const MIN_SIZE_TICKS: u64 = 8_239_747;
-
-/// Size of the maximum time to fill, which fits 4 bits.
-const MAX_SIZE: u32 = 15;
 
 const SIZE_SHIFT: u32 = 27;
 const TICKS_MASK: u32 = (1 << SIZE_SHIFT) - 1;
@@ -364,36 +358,6 @@ impl Bucket {
             Count(full_at / TICKS_PER_SECOND).word(),
             (full_at % TICKS_PER_SECOND) as u32 | self.size.bits() << SIZE_SHIFT,
         ]
-    }
-}
-
-/// Size of the rule's bucket or of the largest one used by limit overrides: a power of four, which bounds its debt.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct BucketSize {
-    exponent: u32,
-    /// Whether the bucket is that of a limit override.
-    of_override: bool,
-}
-
-impl BucketSize {
-    /// Exponent of the size of a capacity in ticks.
-    fn exponent_of(capacity: u64) -> u32 {
-        let steps = capacity.div_ceil(MIN_SIZE_TICKS).max(1);
-        steps.next_power_of_two().trailing_zeros().div_ceil(2).min(MAX_SIZE)
-    }
-
-    /// Upper bound of the debt of buckets of this size, less than four times the largest possible debt.
-    const fn room(self) -> u64 {
-        MIN_SIZE_TICKS << (self.exponent << 1)
-    }
-
-    /// The 5 bits of a state.
-    const fn from_bits(bits: u32) -> Self {
-        Self { exponent: bits / 2, of_override: bits % 2 == 1 }
-    }
-
-    const fn bits(self) -> u32 {
-        self.exponent << 1 | self.of_override as u32
     }
 }
 

@@ -1,4 +1,4 @@
-//! What an instance shows of itself and of others: `GET /status`, `/me`, `/regions`, and the logs `/audit` and `/events`.
+//! Status of an instance and of the others: `GET /status`, `/me`, `/regions`, and the logs `/audit` and `/events`.
 
 use serde_json::{Value, json};
 use tollgate_store::redis::metrics::{self, CommandSlots};
