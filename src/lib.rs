@@ -20,7 +20,7 @@
 //!    pipelined write, and cached verdicts need no call ([`store::redis`]).
 //! 5. A counter that the store does not decide in time is decided by the limit's `on_store_error` policy, by default
 //!    within this instance's share of the limit ([`limiter::Fallback`]).
-//! 6. [`limiter`] folds the verdicts of the counters into one [`verdict`]; [`service`] encodes it. Being over the limit is
+//! 6. [`limiter`] folds the verdicts of the counters into one [`decision`]; [`service`] encodes it. Being over the limit is
 //!    a value, never an error.
 //!
 //! [`config`] compiles YAML into rules and watches its files; `xds` receives rules from a control plane; [`control`] keeps

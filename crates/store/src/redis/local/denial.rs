@@ -26,7 +26,7 @@ use crate::{
 const MAX_DENIAL_AGE: Duration = Duration::from_millis(500);
 
 /// Longest validity of an enforced ban: the delay with which its end before its time may be noticed, where this process is
-/// not notified of it by [`recheck_bans`](super::recheck_bans).
+/// not notified of it by [`recheck_bans`].
 const MAX_BAN_AGE: Duration = Duration::from_secs(10);
 
 /// Longest validity for leased counters, of which other workers may refund unused tokens, and for those of which the region
