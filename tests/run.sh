@@ -118,10 +118,10 @@ step "dependencies"
 command -v cargo-deny >/dev/null || cargo install --locked --quiet --debug cargo-deny
 cargo deny --log-level error check bans licenses sources
 
-# Builds the image without a container engine; tests compare the Dockerfile with this script. Without optimizations: they
-# take minutes, and change only the program's speed and size.
+# Builds the image without a container engine; tests compare the Dockerfile with this script. With few optimizations: all
+# of them take minutes, and change only the program's speed and size.
 step "image"
-PROFILE_GUIDED=no CARGO_PROFILE_DIST_LTO=off CARGO_PROFILE_DIST_CODEGEN_UNITS=16 CARGO_PROFILE_DIST_OPT_LEVEL=0 deploy/docker/build.sh
+PROFILE_GUIDED=no CARGO_PROFILE_DIST_LTO=off CARGO_PROFILE_DIST_CODEGEN_UNITS=16 CARGO_PROFILE_DIST_OPT_LEVEL=1 deploy/docker/build.sh
 
 step "tests"
 output=target/tests.log
