@@ -12,26 +12,9 @@ use crate::support::{
 };
 
 /// Modules of a crate that may import each other in a cycle until the imports are cut; the list may only shrink.
-const ALLOWED_CYCLES: &[(&str, &[&str])] = &[(
-    // A feature's file has its records, which the backends store, and the operations on them, which call a backend.
-    "control",
-    &[
-        "automatic",
-        "backend",
-        "bans",
-        "copies",
-        "events",
-        "lists",
-        "memory",
-        "metrics",
-        "model",
-        "redis",
-        "rule_overrides",
-        "stored",
-    ],
-)];
+const ALLOWED_CYCLES: &[(&str, &[&str])] = &[];
 
-/// The maximum number of lines of a file, without the tests in it.
+/// The maximum number of lines of a file, with the tests in it.
 const MAX_FILE_LINES: usize = 400;
 
 /// Lines by which a crate may be below its ceiling, so that the ceiling follows what is removed.
@@ -262,7 +245,7 @@ fn files_have_at_most_400_lines() {
     let is_code = |file: &PathBuf| file.extension().is_none_or(|extension| extension != "json");
     for (_, root) in crate_sources() {
         for file in files_below(&root).into_iter().filter(is_code).filter(|file| !is_test_file(file)) {
-            let lines = without_tests(&fs::read_to_string(&file).expect("a text")).lines().count();
+            let lines = fs::read_to_string(&file).expect("a text").lines().count();
             assert!(lines <= MAX_FILE_LINES, "{} has {lines} lines", file.display());
         }
     }

@@ -6,10 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Action, AuditEntry, Control, ControlResult, ListPair, ListedBan, ListedBanMode, Pair,
-    backend::Backend,
-    bounds::truncated,
-    lists,
+    Action, AuditEntry, ListPair, ListedBan, ListedBanMode, Pair, lists,
     pairs::pairs_text,
     stored::{SYSTEM_AUTHOR, now_ms},
 };
@@ -113,106 +110,12 @@ impl AutomaticEntry {
     }
 
     /// An audit log entry about it.
-    fn audit(&self, author: &str, action: Action, comment: String) -> AuditEntry {
+    pub(crate) fn audit(&self, author: &str, action: Action, comment: String) -> AuditEntry {
         AuditEntry::new(author, action, format!("deny {} {}", self.domain, self.key_text()), comment)
     }
 }
 
 /// Id of the entry for the client of a ban.
-fn id_of(ban: &str) -> String {
+pub(crate) fn id_of(ban: &str) -> String {
     format!("auto-{ban}")
-}
-
-impl Control {
-    /// Adds automatic entries, each unless its counter has one; returns the result for each.
-    ///
-    /// # Errors
-    /// When the store does not respond; then some may have been added.
-    pub async fn add_automatic(&self, new: Vec<AutomaticEntry>) -> ControlResult<Vec<Added>> {
-        let audited = new.into_iter().map(|entry| {
-            let comment = format!("rule {}: {}", entry.rule, entry.reason);
-            let audit = entry.audit(&entry.author, Action::AddEntry, comment);
-            (entry, audit)
-        });
-        let audited = audited.collect();
-        let results = match self.backend() {
-            Backend::Memory(memory) => memory.update(|state| Ok(state.add_automatic(audited)))?,
-            Backend::Redis(redis) => redis.add_automatic(audited).await?,
-        };
-        if results.contains(&Added::Listed) {
-            self.changed().notify_one();
-        }
-        Ok(results)
-    }
-
-    /// Returns the automatic entry with this id.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn automatic(&self, id: &str) -> ControlResult<Option<AutomaticEntry>> {
-        let runtime = self.runtime().await?;
-        Ok(runtime.automatic.into_iter().find(|entry| entry.id == id))
-    }
-
-    /// Removes an automatic entry; whether it existed.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn lift_automatic(&self, entry: &AutomaticEntry, author: &str) -> ControlResult<bool> {
-        let audit = entry.audit(author, Action::RemoveEntry, String::new());
-        self.lift(&entry.id, None, audit).await
-    }
-
-    /// Removes the automatic entry for the client of a ban that an operator has ended, if there is one.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn lift_automatic_of(&self, ban: &str, author: &str) -> ControlResult<()> {
-        match self.automatic(&id_of(ban)).await? {
-            Some(entry) if entry.mode == AutomaticMode::Enforce => {
-                self.lift_automatic(&entry, author).await.map(drop)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Replaces an automatic entry by an exemption: the client is not listed again before its end. Returns the exemption, if
-    /// the entry existed.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn exempt_automatic(
-        &self,
-        entry: AutomaticEntry,
-        author: &str,
-        reason: &str,
-        expires_at_ms: u64,
-    ) -> ControlResult<Option<AutomaticEntry>> {
-        let audit = entry.audit(author, Action::RemoveEntry, format!("lifted and exempt: {reason}"));
-        let exemption = AutomaticEntry {
-            mode: AutomaticMode::Exempt,
-            reason: truncated(reason.to_owned()),
-            author: truncated(author.to_owned()),
-            created_at_ms: audit.at_ms,
-            expires_at_ms,
-            ..entry
-        };
-        let is_made = self.lift(&exemption.id, Some(&exemption), audit).await?;
-        Ok(is_made.then_some(exemption))
-    }
-
-    /// Removes an automatic entry, or replaces it by an exemption; whether there was one.
-    async fn lift(
-        &self,
-        id: &str,
-        exemption: Option<&AutomaticEntry>,
-        audit: AuditEntry,
-    ) -> ControlResult<bool> {
-        let lifted = match self.backend() {
-            Backend::Memory(memory) => memory.update(|state| Ok(state.lift_automatic(id, exemption, audit))),
-            Backend::Redis(redis) => redis.lift_automatic(id, exemption, audit).await,
-        };
-        self.changed().notify_one();
-        lifted
-    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     AuditEntry, AutomaticEntry, ControlResult,
     memory::Memory,
-    redis::Redis,
+    redis::{Redis, versions},
     stored::{Connectivity, Restore, StoredRuntime, StoredVersion},
 };
 
@@ -22,7 +22,7 @@ impl Backend {
     pub(crate) async fn version(&self, number: u64) -> ControlResult<Option<Arc<StoredVersion>>> {
         match self {
             Self::Memory(memory) => Ok(memory.state().version(number)),
-            Self::Redis(redis) => redis.version(number).await,
+            Self::Redis(redis) => versions::version(redis, number).await,
         }
     }
 
@@ -42,7 +42,7 @@ impl Backend {
     ) -> ControlResult<Restore> {
         match self {
             Self::Memory(_) => Ok(Restore::Present),
-            Self::Redis(redis) => redis.restore_version(stored, audit, connectivity).await,
+            Self::Redis(redis) => versions::restore_version(redis, stored, audit, connectivity).await,
         }
     }
 

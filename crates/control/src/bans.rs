@@ -15,13 +15,9 @@ use serde::{Deserialize, Serialize};
 use tollgate_rules::config::Fingerprint;
 
 use crate::{
-    Action, AuditEntry, BanRemoval, Control, ControlResult, Pair,
-    backend::Backend,
-    bounds::{MAX_BAN_BATCH, MAX_BAN_KEY_BYTES, MAX_BAN_PAGE, MAX_BANS},
-    lists::Change,
-    metrics,
+    Pair,
+    bounds::{MAX_BAN_KEY_BYTES, MAX_BAN_PAGE, MAX_BANS},
     pairs::pairs_text,
-    stored::now_ms,
 };
 
 /// Effect of a ban.
@@ -162,81 +158,6 @@ pub struct BanFilter<'a> {
 impl BanFilter<'_> {
     pub(super) fn passes(&self, ban: &ListedBan) -> bool {
         self.domain.is_none_or(|domain| ban.domain == domain) && self.mode.is_none_or(|mode| ban.mode == mode)
-    }
-}
-
-impl Control {
-    /// Adds bans that began to the list of active bans, and returns the number of those. Each replaces an earlier ban of
-    /// its counter. At most [`MAX_BAN_BATCH`] are added.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn record_bans(&self, bans: Vec<ListedBan>) -> ControlResult<BanCounts> {
-        let listed = |ban: ListedBan| ListedBan { instance: self.instance().to_owned(), ..ban.bounded() };
-        let bans: Vec<ListedBan> = bans.into_iter().take(MAX_BAN_BATCH).map(listed).collect();
-        let counts = match self.backend() {
-            Backend::Memory(memory) => memory.bans.record(&bans, now_ms()),
-            Backend::Redis(redis) => redis.record_bans(&bans).await?,
-        };
-        metrics::active_bans(counts);
-        Ok(counts)
-    }
-
-    /// Returns at most `limit` active bans that pass the filter, from behind a position.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn bans(
-        &self,
-        filter: BanFilter<'_>,
-        after: Option<BanPosition>,
-        limit: usize,
-    ) -> ControlResult<BanPage> {
-        match self.backend() {
-            Backend::Memory(memory) => Ok(memory.bans.page(filter, after, limit, now_ms())),
-            Backend::Redis(redis) => redis.bans(filter, after, limit).await,
-        }
-    }
-
-    /// Returns the active ban with this id, if it is listed.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn ban(&self, id: &str) -> ControlResult<Option<ListedBan>> {
-        match self.backend() {
-            Backend::Memory(memory) => Ok(memory.bans.get(id, now_ms())),
-            Backend::Redis(redis) => redis.ban(id).await,
-        }
-    }
-
-    /// Removes a ban that was lifted from the list; whether it was listed. All instances read the bans of their counters
-    /// again.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn remove_ban(&self, id: &str) -> ControlResult<bool> {
-        let removed = match self.backend() {
-            Backend::Memory(memory) => Ok(memory.bans.remove(id)),
-            Backend::Redis(redis) => redis.remove_ban(id).await,
-        };
-        self.changed().notify_one();
-        removed
-    }
-
-    /// Records in the audit log that an operator removes a ban.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn record_ban_removal(
-        &self,
-        author: &str,
-        ban: &ListedBan,
-        removal: BanRemoval,
-        comment: &str,
-    ) -> ControlResult<()> {
-        let subject = format!("ban {} {} {}", ban.domain, ban.rule, ban.key_text());
-        let audit = AuditEntry::new(author, Action::ResetCounter, subject, comment.to_owned());
-        self.change(Change::AuditOnly, AuditEntry { ban: Some(removal), ..audit }).await.map(drop)
     }
 }
 

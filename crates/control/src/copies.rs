@@ -10,15 +10,13 @@
 //! of a region compares at a time, by a claim in its store that ends by itself. A copy replaces only the state that was
 //! compared, so that concurrent copies do not undo each other.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 
 use crate::{
-    Action, AuditEntry, Control, ControlError, ControlResult, Version,
-    backend::Backend,
+    Action, AuditEntry, ControlError, ControlResult, Version,
     bounds::{MAX_ENTRIES, MAX_SWITCHES, check_count, check_size},
-    redis::{Redis, overrides},
 };
 
 /// Maximum size of a token.
@@ -180,108 +178,12 @@ impl CopyResult {
     }
 }
 
-impl Control {
-    /// Sets the region that writes the rules, lists, switches and overrides of this store, unless it is this one. Then changes of
-    /// them are refused here.
-    pub fn set_writing_region(&self, region: Option<&str>) {
-        let present = self.writing_region().load();
-        if present.as_ref().map(|present| present.as_str()) != region {
-            self.writing_region().store(region.map(|region| Arc::new(region.to_owned())));
-            self.changed().notify_one();
-        }
-    }
-
-    /// Returns an error if another region writes the rules.
-    pub fn require_writable(&self) -> ControlResult<()> {
-        match self.writing_region().load().as_deref() {
-            Some(region) => Err(ControlError::OtherRegion { region: String::clone(region) }),
-            None => Ok(()),
-        }
-    }
-
-    /// Returns what this store has that differs from a known state.
-    ///
-    /// # Errors
-    /// When the store does not respond, or is in this process.
-    pub async fn rules_after(&self, known: &RulesIdentity) -> ControlResult<RulesCopy> {
-        self.copied_store()?.rules_after(known, self.source().has_versions()).await
-    }
-
-    /// Claims the next comparison with the writing region, at most once in `interval` for all instances of the region.
-    ///
-    /// # Errors
-    /// When the store does not respond, or is in this process.
-    pub async fn claim_copy(&self, interval: Duration) -> ControlResult<CopyClaim> {
-        self.copied_store()?.claim_copy(interval).await
-    }
-
-    /// Replaces the version, the lists and the switches that differ from the writing region, unless they were replaced since
-    /// `claim`.
-    ///
-    /// # Errors
-    /// When the copy is malformed, or the store does not respond; then a part may have been replaced.
-    pub async fn adopt_copy(
-        &self,
-        region: &str,
-        claim: &CopyClaim,
-        copy: RulesCopy,
-    ) -> ControlResult<Adopted> {
-        let redis = self.copied_store()?;
-        let mut adopted = Adopted::default();
-        let version = copy.version.filter(|_| self.source().has_versions());
-        if let Some(version) = version {
-            check_version(&version)?;
-            let audit = audit(region, Action::Apply, format!("version {}", version.number));
-            adopted.version = redis.adopt_version(&claim.has.version, version, &audit).await?;
-        }
-        if let Some(lists) = copy.lists {
-            check_lists(&lists)?;
-            let subject = format!("lists and switches after {} changes", lists.generation);
-            let audit = audit(region, Action::AddEntry, subject);
-            adopted.lists = redis.adopt_lists(&claim.has.lists, lists, &audit).await?;
-        }
-        if adopted != Adopted::default() {
-            self.changed().notify_one();
-        }
-        Ok(adopted)
-    }
-
-    /// Records that a comparison with the writing region has succeeded.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn compared(&self, claim: &CopyClaim) -> ControlResult<()> {
-        self.copied_store()?.record_comparison(claim.now_ms).await
-    }
-
-    /// Returns the changes of overrides that a copy of the state `known` lacks.
-    ///
-    /// # Errors
-    /// When the store does not respond, or is in this process.
-    pub async fn overrides_after(
-        &self,
-        known: &OverridesHead,
-        is_continued: bool,
-    ) -> ControlResult<OverridesPage> {
-        overrides::read(self.copied_store()?.client(), known, is_continued).await
-    }
-
-    pub(super) fn copied_store(&self) -> ControlResult<&Redis> {
-        match self.backend() {
-            Backend::Redis(redis) => Ok(redis),
-            Backend::Memory(_) => {
-                Err(ControlError::Unavailable("rules are copied between Redis servers".into()))
-            }
-        }
-    }
-}
-
 pub(super) fn audit(region: &str, action: Action, subject: String) -> AuditEntry {
     let audit = AuditEntry::restored(action, subject);
     AuditEntry { comment: format!("copied from region {region}"), ..audit }
 }
 
-fn check_version(copy: &VersionCopy) -> ControlResult<()> {
+pub(crate) fn check_version(copy: &VersionCopy) -> ControlResult<()> {
     check_identity(&copy.token, &copy.trail)?;
     let version: Version = serde_json::from_slice(&copy.meta).map_err(|error| malformed(&error))?;
     if version.number != copy.number || copy.number == 0 {
@@ -293,7 +195,7 @@ fn check_version(copy: &VersionCopy) -> ControlResult<()> {
         .map_err(|error| malformed(&error))
 }
 
-fn check_lists(copy: &ListsCopy) -> ControlResult<()> {
+pub(crate) fn check_lists(copy: &ListsCopy) -> ControlResult<()> {
     check_identity(&copy.token, &copy.trail)?;
     check_count("entries of lists", copy.entries.len(), MAX_ENTRIES)?;
     check_count("switches", copy.switches.len(), MAX_SWITCHES)?;

@@ -10,7 +10,7 @@ use crate::{
     Control, ControlResult,
     backend::Backend,
     bounds::{check_count, check_size},
-    redis::Redis,
+    redis::{Redis, figures},
 };
 
 /// Maximum size of a report.
@@ -52,7 +52,7 @@ impl Control {
     pub async fn store_report(&self, topic: ReportTopic, report: String) -> ControlResult<Option<u64>> {
         check_size("a report", report.len(), MAX_REPORT_BYTES)?;
         match self.shared_store() {
-            Some(redis) => redis.store_report(topic, self.instance(), report).await.map(Some),
+            Some(redis) => figures::store_report(redis, topic, self.instance(), report).await.map(Some),
             None => Ok(None),
         }
     }
@@ -65,7 +65,8 @@ impl Control {
         match self.shared_store() {
             Some(redis) => {
                 let instances = self.instances().await?;
-                redis.reports(topic, instances.into_iter().map(|instance| instance.id).collect()).await
+                figures::reports(redis, topic, instances.into_iter().map(|instance| instance.id).collect())
+                    .await
             }
             None => Ok(Vec::new()),
         }
@@ -78,7 +79,7 @@ impl Control {
     pub async fn add_totals(&self, interval: u64, totals: &Totals, lifetime: Duration) -> ControlResult<()> {
         check_count("totals", totals.len(), MAX_TOTALS)?;
         match self.shared_store() {
-            Some(redis) => redis.add_totals(interval, totals, lifetime).await,
+            Some(redis) => figures::add_totals(redis, interval, totals, lifetime).await,
             None => Ok(()),
         }
     }
@@ -89,7 +90,7 @@ impl Control {
     /// When the store does not respond.
     pub async fn totals(&self, intervals: Range<u64>) -> ControlResult<Vec<Totals>> {
         match self.shared_store() {
-            Some(redis) => redis.totals(intervals).await,
+            Some(redis) => figures::totals(redis, intervals).await,
             None => Ok(Vec::new()),
         }
     }
@@ -100,7 +101,7 @@ impl Control {
     /// When the store does not respond; then the lease is not held.
     pub async fn hold_lease(&self, name: &str, lifetime: Duration) -> ControlResult<bool> {
         match self.shared_store() {
-            Some(redis) => redis.hold_lease(name, self.instance(), lifetime).await,
+            Some(redis) => figures::hold_lease(redis, name, self.instance(), lifetime).await,
             None => Ok(true),
         }
     }

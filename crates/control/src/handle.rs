@@ -20,7 +20,7 @@ use crate::{
     events::EventQueue,
     lists::Change,
     model::instance_id,
-    redis::Redis,
+    redis::{Redis, versions},
     rule_overrides::OverrideReplica,
     stored::{ActiveState, SYSTEM_AUTHOR, StoreHead, StoredVersion},
 };
@@ -101,7 +101,7 @@ impl Control {
         }
         match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.state().versions(before, limit)),
-            Backend::Redis(redis) => redis.versions(before, limit).await,
+            Backend::Redis(redis) => versions::versions(redis, before, limit).await,
         }
     }
 
@@ -152,7 +152,7 @@ impl Control {
         let audit = AuditEntry::new(&version.author, action, subject, version.comment.clone());
         let applied = match &self.0.backend {
             Backend::Memory(memory) => memory.update(|state| state.apply(stored, audit)),
-            Backend::Redis(redis) => redis.apply(stored, audit).await,
+            Backend::Redis(redis) => versions::apply(redis, stored, audit).await,
         };
         self.0.changed.notify_one();
         applied

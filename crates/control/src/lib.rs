@@ -32,6 +32,7 @@ mod lists;
 mod memory;
 pub mod metrics;
 mod model;
+mod operations;
 mod pairs;
 pub mod ramp;
 mod reconcile;
@@ -50,7 +51,7 @@ pub use self::{
         Adopted, CopiedChange, CopiedOverrides, CopyClaim, CopyState, ListsCopy, OverridesHead,
         OverridesPage, RulesCopy, RulesIdentity, StoredField, VersionCopy,
     },
-    events::{EventKind, LoggedEvent, Occasion, OperatorEvent, log_events},
+    events::{EventKind, LoggedEvent, Occasion, OperatorEvent},
     fleet::{InstanceReport, MAX_REPORT_BYTES, ReportTopic, Totals},
     handle::Control,
     lists::{SwitchError, check_entry, check_switch, compile as compile_lists},
@@ -58,6 +59,7 @@ pub use self::{
         Action, AuditEntry, BanRemoval, ControlError, ControlResult, Draft, Files, Instance, List, ListEntry,
         ListPair, Pair, RegionRecord, Runtime, Switch, SwitchMode, ValueMatch, Version,
     },
+    operations::log_events,
     pairs::{pairs_text, parse_pairs},
     ramp::{EnforcedKeys, Ramp, RampError, RampEvidence, RampPlan, RampState},
     reconcile::{ActiveDomains, Reconciler, Rules},

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use crate::{
-    automatic::AutomaticEntry,
+    AutomaticEntry,
     bounds::truncated,
     ramp::{Ramp, share_as_percent},
 };

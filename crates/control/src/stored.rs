@@ -6,9 +6,8 @@ use tollgate_core::clock::Clock;
 use tollgate_rules::config::Fingerprint;
 
 use crate::{
-    Draft, Files, Runtime, Version,
+    ControlError, Draft, Files, Runtime, Version,
     bounds::{check_files, truncated},
-    model::ControlError,
     rule_overrides::BookHead,
 };
 

@@ -22,9 +22,8 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-pub(crate) use self::queue::EventQueue;
-pub use self::queue::log_events;
-use crate::{Control, ControlResult, backend::Backend, bounds::truncated};
+pub(crate) use self::queue::{EventQueue, MAX_WAIT, QueuedEvent};
+use crate::bounds::truncated;
 
 /// Maximum number of retained events; older ones are dropped.
 pub const MAX_EVENTS: usize = 1_000;
@@ -92,7 +91,7 @@ pub struct Occasion {
 
 impl OperatorEvent {
     /// Time for which an equal event is not logged again, if events wait for this time at most before they are logged.
-    fn repeat_interval(&self, max_wait: Duration) -> Duration {
+    pub(crate) fn repeat_interval(&self, max_wait: Duration) -> Duration {
         match &self.occasion {
             Some(occasion) => occasion.lifetime.saturating_add(max_wait),
             None => REPEAT_INTERVAL,
@@ -100,7 +99,7 @@ impl OperatorEvent {
     }
 
     /// Digest of what makes two events equal: the kind, the object and the occasion.
-    fn digest(&self) -> String {
+    pub(crate) fn digest(&self) -> String {
         let mut hash = Sha256::new();
         let (rule, key) = (self.rule.as_deref(), self.key.as_deref());
         let texts = [self.kind.name(), &*self.domain, rule.unwrap_or_default(), key.unwrap_or_default()];
@@ -116,7 +115,7 @@ impl OperatorEvent {
         })
     }
 
-    fn logged(self, instance: &str, at_ms: u64) -> LoggedEvent {
+    pub(crate) fn logged(self, instance: &str, at_ms: u64) -> LoggedEvent {
         let figures = self.figures.into_iter().take(MAX_FIGURES);
         LoggedEvent {
             id: String::new(),
@@ -159,44 +158,6 @@ pub struct LoggedEvent {
     pub figures: BTreeMap<String, u64>,
 }
 
-impl Control {
-    /// Returns the latest events before the event `before`, or of all, newest first.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn events(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
-        match self.backend() {
-            Backend::Memory(memory) => Ok(memory.events.events(before, limit)),
-            Backend::Redis(redis) => redis.events(before, limit).await,
-        }
-    }
-
-    /// Returns the oldest events that no instance has delivered yet, oldest first. For the holder of a lease.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn undelivered_events(&self, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
-        match self.backend() {
-            Backend::Memory(memory) => Ok(memory.events.undelivered(limit)),
-            Backend::Redis(redis) => redis.undelivered(limit).await,
-        }
-    }
-
-    /// Records that all events up to this one were delivered.
-    ///
-    /// # Errors
-    /// When the store does not respond.
-    pub async fn event_delivered(&self, id: &str) -> ControlResult<()> {
-        match self.backend() {
-            Backend::Memory(memory) => {
-                memory.events.delivered(id);
-                Ok(())
-            }
-            Backend::Redis(redis) => redis.delivered(id).await,
-        }
-    }
-}
-
 /// The latest events of this process, and the position of the delivery.
 #[derive(Debug, Default)]
 pub(crate) struct EventLog(Mutex<LogState>);
@@ -215,7 +176,7 @@ struct LogState {
 
 impl EventLog {
     /// Appends an event, unless an equal one was logged within the interval; whether it did.
-    fn append(&self, event: LoggedEvent, digest: String, interval_ms: u64) -> bool {
+    pub(crate) fn append(&self, event: LoggedEvent, digest: String, interval_ms: u64) -> bool {
         let mut state = self.0.lock();
         let now = event.at_ms;
         state.suppressed.retain(|_, end| *end > now);
@@ -237,21 +198,21 @@ impl EventLog {
     }
 
     /// Returns the latest events before `before`, or of all, newest first.
-    fn events(&self, before: Option<&str>, limit: usize) -> Vec<LoggedEvent> {
+    pub(crate) fn events(&self, before: Option<&str>, limit: usize) -> Vec<LoggedEvent> {
         let before = before.map_or(u64::MAX, number);
         let state = self.0.lock();
         state.events.iter().rev().filter(|event| number(&event.id) < before).take(limit).cloned().collect()
     }
 
     /// Returns the oldest events that were not delivered yet, oldest first.
-    fn undelivered(&self, limit: usize) -> Vec<LoggedEvent> {
+    pub(crate) fn undelivered(&self, limit: usize) -> Vec<LoggedEvent> {
         let state = self.0.lock();
         let later = state.events.iter().filter(|event| number(&event.id) > state.delivered);
         later.take(limit).cloned().collect()
     }
 
     /// Records that all events up to this one were delivered.
-    fn delivered(&self, id: &str) {
+    pub(crate) fn delivered(&self, id: &str) {
         self.0.lock().delivered = number(id);
     }
 }

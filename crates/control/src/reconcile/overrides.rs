@@ -288,7 +288,7 @@ async fn activate(
 ) -> ControlResult<Activated> {
     let activated = spawn_blocking(move || {
         let begun = Instant::now();
-        control.overrides().sweep();
+        control.overrides().sweep(now_ms());
         let overrides = Arc::new(control.overrides().with(OverrideBook::compiled));
         let revision = overrides.revision();
         let overridden = snapshot.override_rules(overrides);

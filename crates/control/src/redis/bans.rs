@@ -14,62 +14,60 @@ use crate::{
     stored::token,
 };
 
-impl Redis {
-    fn on_bans(&self, name: &'static str) -> Operation {
-        Operation::new(name).on(self.client.keys.bans.iter().cloned())
-    }
+fn on_bans(redis: &Redis, name: &'static str) -> Operation {
+    Operation::new(name).on(redis.client.keys.bans.iter().cloned())
+}
 
-    pub(crate) async fn record_bans(&self, bans: &[ListedBan]) -> ControlResult<BanCounts> {
-        let mut arguments = vec![argument(MAX_BANS)];
-        for ban in bans {
-            let (id, mode) = (ban.id.as_str().into(), ban.mode.name().into());
-            arguments.extend([id, argument(ban.ends_at_ms), mode, to_json(ban)?]);
-        }
-        let operation = self.on_bans("record_bans").with(arguments);
-        // Repeated by the caller, with what began since.
-        let [enforce, watch] = list(self.client.run_once(&operation, ATTEMPT_TIMEOUT).await?)?;
-        Ok(BanCounts { enforce: count(&enforce)?, watch: count(&watch)? })
+pub(crate) async fn record(redis: &Redis, bans: &[ListedBan]) -> ControlResult<BanCounts> {
+    let mut arguments = vec![argument(MAX_BANS)];
+    for ban in bans {
+        let (id, mode) = (ban.id.as_str().into(), ban.mode.name().into());
+        arguments.extend([id, argument(ban.ends_at_ms), mode, to_json(ban)?]);
     }
+    let operation = on_bans(redis, "record_bans").with(arguments);
+    // Repeated by the caller, with what began since.
+    let [enforce, watch] = list(redis.client.run_once(&operation, ATTEMPT_TIMEOUT).await?)?;
+    Ok(BanCounts { enforce: count(&enforce)?, watch: count(&watch)? })
+}
 
-    /// Returns bans behind a position, read in chunks so that no call takes long.
-    pub(crate) async fn bans(
-        &self,
-        filter: BanFilter<'_>,
-        after: Option<BanPosition>,
-        limit: usize,
-    ) -> ControlResult<BanPage> {
-        let mut page = PageBuilder::new(filter, after, limit);
-        loop {
-            let BanPosition { ends_at_ms, id } =
-                page.position().cloned().unwrap_or(BanPosition { ends_at_ms: u64::MAX, id: String::new() });
-            let arguments = [argument(ends_at_ms), id.into(), argument(MAX_BAN_PAGE)];
-            let elements = items(self.client.run(&self.on_bans("bans").with(arguments)).await?)?;
-            let is_last = elements.len() < MAX_BAN_PAGE;
-            for element in elements {
-                let [id, end, record] = list(element)?;
-                let position = BanPosition { ends_at_ms: number(end)?, id: text(id)? };
-                // An unreadable record of another release does not hide the others.
-                let ban = bytes(record).ok().and_then(|record| read_json(&record).ok());
-                if !page.push(position, ban) {
-                    return Ok(page.part());
-                }
-            }
-            if is_last {
-                return Ok(page.last());
+/// Returns bans behind a position, read in chunks so that no call takes long.
+pub(crate) async fn page(
+    redis: &Redis,
+    filter: BanFilter<'_>,
+    after: Option<BanPosition>,
+    limit: usize,
+) -> ControlResult<BanPage> {
+    let mut page = PageBuilder::new(filter, after, limit);
+    loop {
+        let BanPosition { ends_at_ms, id } =
+            page.position().cloned().unwrap_or(BanPosition { ends_at_ms: u64::MAX, id: String::new() });
+        let arguments = [argument(ends_at_ms), id.into(), argument(MAX_BAN_PAGE)];
+        let elements = items(redis.client.run(&on_bans(redis, "bans").with(arguments)).await?)?;
+        let is_last = elements.len() < MAX_BAN_PAGE;
+        for element in elements {
+            let [id, end, record] = list(element)?;
+            let position = BanPosition { ends_at_ms: number(end)?, id: text(id)? };
+            // An unreadable record of another release does not hide the others.
+            let ban = bytes(record).ok().and_then(|record| read_json(&record).ok());
+            if !page.push(position, ban) {
+                return Ok(page.part());
             }
         }
-    }
-
-    pub(crate) async fn ban(&self, id: &str) -> ControlResult<Option<ListedBan>> {
-        match self.client.run(&self.on_bans("ban").with([id.into()])).await? {
-            Reply::Nil => Ok(None),
-            reply => read_json(&bytes(reply)?).map(Some),
+        if is_last {
+            return Ok(page.last());
         }
     }
+}
 
-    pub(crate) async fn remove_ban(&self, id: &str) -> ControlResult<bool> {
-        let arguments = [id.into(), token().into(), self.earlier_changes().to_vec()];
-        let reply = self.client.run(&self.on_bans("remove_ban").with(arguments)).await?;
-        Ok(count(&reply)? > 0)
+pub(crate) async fn get(redis: &Redis, id: &str) -> ControlResult<Option<ListedBan>> {
+    match redis.client.run(&on_bans(redis, "ban").with([id.into()])).await? {
+        Reply::Nil => Ok(None),
+        reply => read_json(&bytes(reply)?).map(Some),
     }
+}
+
+pub(crate) async fn remove(redis: &Redis, id: &str) -> ControlResult<bool> {
+    let arguments = [id.into(), token().into(), redis.earlier_changes().to_vec()];
+    let reply = redis.client.run(&on_bans(redis, "remove_ban").with(arguments)).await?;
+    Ok(count(&reply)? > 0)
 }

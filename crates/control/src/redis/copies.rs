@@ -21,110 +21,105 @@ use crate::{
 /// Timeout of an operation that carries a version or lists.
 const COPY_TIMEOUT: Duration = Duration::from_secs(6);
 
-impl Redis {
-    pub(crate) async fn rules_after(
-        &self,
-        known: &RulesIdentity,
-        has_versions: bool,
-    ) -> ControlResult<RulesCopy> {
-        let known_lists = if known.lists == NO_LISTS { "" } else { &known.lists };
-        let mut parts =
-            Parts::of(self.run_copy("read", None, vec![known_lists.into()], COPY_TIMEOUT).await?)?;
-        let (current, token, generation) = (parts.number()?, parts.text()?, parts.number()?);
-        let (mut lists_token, trail) = (parts.text()?, parts.text()?);
-        let (entries, switches) = (fields(parts.reply()?)?, fields(parts.reply()?)?);
-        let (lineage, revision, epoch) = (parts.text()?, parts.number()?, parts.number()?);
-        let mut copy =
-            RulesCopy { overrides: Some(OverridesHead { lineage, revision, epoch }), ..RulesCopy::default() };
-        if has_versions && current > 0 && token != known.version {
-            copy.version = Some(self.version_copy(current, &token).await?);
-        }
-        if lists_token.is_empty() {
-            NO_LISTS.clone_into(&mut lists_token);
-        }
-        if lists_token != known.lists {
-            copy.lists = Some(ListsCopy { generation, token: lists_token, trail, entries, switches });
-        }
-        Ok(copy)
+pub(crate) async fn rules_after(
+    redis: &Redis,
+    known: &RulesIdentity,
+    has_versions: bool,
+) -> ControlResult<RulesCopy> {
+    let known_lists = if known.lists == NO_LISTS { "" } else { &known.lists };
+    let mut parts = Parts::of(run_copy(redis, "read", None, vec![known_lists.into()], COPY_TIMEOUT).await?)?;
+    let (current, token, generation) = (parts.number()?, parts.text()?, parts.number()?);
+    let (mut lists_token, trail) = (parts.text()?, parts.text()?);
+    let (entries, switches) = (fields(parts.reply()?)?, fields(parts.reply()?)?);
+    let (lineage, revision, epoch) = (parts.text()?, parts.number()?, parts.number()?);
+    let mut copy =
+        RulesCopy { overrides: Some(OverridesHead { lineage, revision, epoch }), ..RulesCopy::default() };
+    if has_versions && current > 0 && token != known.version {
+        copy.version = Some(version_copy(redis, current, &token).await?);
     }
+    if lists_token.is_empty() {
+        NO_LISTS.clone_into(&mut lists_token);
+    }
+    if lists_token != known.lists {
+        copy.lists = Some(ListsCopy { generation, token: lists_token, trail, entries, switches });
+    }
+    Ok(copy)
+}
 
-    async fn version_copy(&self, number: u64, expected: &str) -> ControlResult<VersionCopy> {
-        let fields = ["meta", "token", "trail", "files"];
-        let [meta, token, trail, files] =
-            list(self.client.read(&self.client.keys.version(number), &fields).await?)?;
-        let (token, trail) = (text(token)?, text(trail)?);
-        if token != expected {
-            return Err(malformed("another version"));
+async fn version_copy(redis: &Redis, number: u64, expected: &str) -> ControlResult<VersionCopy> {
+    let fields = ["meta", "token", "trail", "files"];
+    let [meta, token, trail, files] =
+        list(redis.client.read(&redis.client.keys.version(number), &fields).await?)?;
+    let (token, trail) = (text(token)?, text(trail)?);
+    if token != expected {
+        return Err(malformed("another version"));
+    }
+    Ok(VersionCopy { number, token, trail, meta: bytes(meta)?, files: bytes(files)? })
+}
+
+pub(crate) async fn claim_copy(redis: &Redis, interval: Duration) -> ControlResult<CopyClaim> {
+    let arguments = vec![argument(interval.as_millis())];
+    let [is_claimed, now, compared, version, lists, source, revision] =
+        list(run_copy(redis, "claim", None, arguments, HEARTBEAT_TIMEOUT).await?)?;
+    Ok(CopyClaim {
+        is_claimed: is_claimed == Reply::Integer(1),
+        now_ms: number(now)?,
+        compared_ms: Some(number(compared)?).filter(|at| *at > 0),
+        has: RulesIdentity { version: text(version)?, lists: text(lists)? },
+        overrides: CopiedOverrides { source: text(source)?, revision: number(revision)? },
+    })
+}
+
+pub(crate) async fn record_comparison(redis: &Redis, began_ms: u64) -> ControlResult<()> {
+    run_copy(redis, "compared", None, vec![argument(began_ms)], HEARTBEAT_TIMEOUT).await.map(drop)
+}
+
+/// Makes a version current; false if the current one is not `known`.
+pub(crate) async fn adopt_version(
+    redis: &Redis,
+    known: &str,
+    copy: VersionCopy,
+    audit: &AuditEntry,
+) -> ControlResult<bool> {
+    let VersionCopy { number: version, token, trail, meta, files } = copy;
+    let arguments =
+        vec![known.into(), token.into(), argument(version), meta, trail.into(), files, to_json(audit)?];
+    let [result, oldest, stored] =
+        list(run_copy(redis, "version", Some(version), arguments, COPY_TIMEOUT).await?)?;
+    let is_adopted = bytes(result)? == b"made";
+    if is_adopted {
+        super::versions::trim(&redis.client, version, oldest, stored).await;
+    }
+    Ok(is_adopted)
+}
+
+/// Replaces lists and switches; false if the present ones are not `known`.
+pub(crate) async fn adopt_lists(
+    redis: &Redis,
+    known: &str,
+    copy: ListsCopy,
+    audit: &AuditEntry,
+) -> ControlResult<bool> {
+    let ListsCopy { generation, token, trail, entries, switches } = copy;
+    let mut arguments = vec![known.into(), token.into(), argument(generation), trail.into(), to_json(audit)?];
+    for (key, fields) in [(ENTRIES_KEY, entries), (SWITCHES_KEY, switches)] {
+        for StoredField { name, value } in fields {
+            arguments.extend([key.into(), name, value]);
         }
-        Ok(VersionCopy { number, token, trail, meta: bytes(meta)?, files: bytes(files)? })
     }
+    Ok(bytes(run_copy(redis, "lists", None, arguments, COPY_TIMEOUT).await?)? == b"made")
+}
 
-    pub(crate) async fn claim_copy(&self, interval: Duration) -> ControlResult<CopyClaim> {
-        let arguments = vec![argument(interval.as_millis())];
-        let [is_claimed, now, compared, version, lists, source, revision] =
-            list(self.run_copy("claim", None, arguments, HEARTBEAT_TIMEOUT).await?)?;
-        Ok(CopyClaim {
-            is_claimed: is_claimed == Reply::Integer(1),
-            now_ms: number(now)?,
-            compared_ms: Some(number(compared)?).filter(|at| *at > 0),
-            has: RulesIdentity { version: text(version)?, lists: text(lists)? },
-            overrides: CopiedOverrides { source: text(source)?, revision: number(revision)? },
-        })
-    }
-
-    pub(crate) async fn record_comparison(&self, began_ms: u64) -> ControlResult<()> {
-        self.run_copy("compared", None, vec![argument(began_ms)], HEARTBEAT_TIMEOUT).await.map(drop)
-    }
-
-    /// Makes a version current; false if the current one is not `known`.
-    pub(crate) async fn adopt_version(
-        &self,
-        known: &str,
-        copy: VersionCopy,
-        audit: &AuditEntry,
-    ) -> ControlResult<bool> {
-        let VersionCopy { number: version, token, trail, meta, files } = copy;
-        let arguments =
-            vec![known.into(), token.into(), argument(version), meta, trail.into(), files, to_json(audit)?];
-        let [result, oldest, stored] =
-            list(self.run_copy("version", Some(version), arguments, COPY_TIMEOUT).await?)?;
-        let is_adopted = bytes(result)? == b"made";
-        if is_adopted {
-            super::versions::trim(&self.client, version, oldest, stored).await;
-        }
-        Ok(is_adopted)
-    }
-
-    /// Replaces lists and switches; false if the present ones are not `known`.
-    pub(crate) async fn adopt_lists(
-        &self,
-        known: &str,
-        copy: ListsCopy,
-        audit: &AuditEntry,
-    ) -> ControlResult<bool> {
-        let ListsCopy { generation, token, trail, entries, switches } = copy;
-        let mut arguments =
-            vec![known.into(), token.into(), argument(generation), trail.into(), to_json(audit)?];
-        for (key, fields) in [(ENTRIES_KEY, entries), (SWITCHES_KEY, switches)] {
-            for StoredField { name, value } in fields {
-                arguments.extend([key.into(), name, value]);
-            }
-        }
-        Ok(bytes(self.run_copy("lists", None, arguments, COPY_TIMEOUT).await?)? == b"made")
-    }
-
-    async fn run_copy(
-        &self,
-        operation: &str,
-        version: Option<u64>,
-        arguments: Vec<Vec<u8>>,
-        timeout: Duration,
-    ) -> ControlResult<Reply> {
-        let fixed = self.client.keys.fixed.iter().take(4).cloned();
-        let keys: Vec<Vec<u8>> =
-            fixed.chain(version.map(|number| self.client.keys.version(number))).collect();
-        self.client.run_copy(operation, &keys, &arguments, timeout.max(ATTEMPT_TIMEOUT)).await
-    }
+async fn run_copy(
+    redis: &Redis,
+    operation: &str,
+    version: Option<u64>,
+    arguments: Vec<Vec<u8>>,
+    timeout: Duration,
+) -> ControlResult<Reply> {
+    let fixed = redis.client.keys.fixed.iter().take(4).cloned();
+    let keys: Vec<Vec<u8>> = fixed.chain(version.map(|number| redis.client.keys.version(number))).collect();
+    redis.client.run_copy(operation, &keys, &arguments, timeout.max(ATTEMPT_TIMEOUT)).await
 }
 
 /// Reads the fields of a hash.

@@ -29,155 +29,157 @@ const POSITION_LIFETIME: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// Age of the oldest event that is delivered when no event ever was.
 const FIRST_DELIVERY_AGE: Duration = Duration::from_secs(60);
 
-impl Redis {
-    async fn run_shared(
-        &self,
-        operation: &str,
-        keys: &[Vec<u8>],
-        arguments: &[Vec<u8>],
-    ) -> ControlResult<Reply> {
-        self.client.run_shared(operation, keys, arguments, ATTEMPT_TIMEOUT).await
-    }
+async fn run_shared(
+    redis: &Redis,
+    operation: &str,
+    keys: &[Vec<u8>],
+    arguments: &[Vec<u8>],
+) -> ControlResult<Reply> {
+    redis.client.run_shared(operation, keys, arguments, ATTEMPT_TIMEOUT).await
+}
 
-    fn report_key(&self, topic: ReportTopic, instance: &str) -> Vec<u8> {
-        let name = match topic {
-            ReportTopic::Traffic => "report",
-            ReportTopic::Rollouts => "rollout-report",
-        };
-        self.client.keys.named(&format!("{name}:{instance}"))
-    }
+fn report_key(redis: &Redis, topic: ReportTopic, instance: &str) -> Vec<u8> {
+    let name = match topic {
+        ReportTopic::Traffic => "report",
+        ReportTopic::Rollouts => "rollout-report",
+    };
+    redis.client.keys.named(&format!("{name}:{instance}"))
+}
 
-    fn totals_key(&self, interval: u64) -> Vec<u8> {
-        self.client.keys.named(&format!("totals:{interval}"))
-    }
+fn totals_key(redis: &Redis, interval: u64) -> Vec<u8> {
+    redis.client.keys.named(&format!("totals:{interval}"))
+}
 
-    fn events_key(&self) -> Vec<u8> {
-        self.client.keys.named("events")
-    }
+fn events_key(redis: &Redis) -> Vec<u8> {
+    redis.client.keys.named("events")
+}
 
-    fn position_key(&self) -> Vec<u8> {
-        self.client.keys.named("delivered")
-    }
+fn position_key(redis: &Redis) -> Vec<u8> {
+    redis.client.keys.named("delivered")
+}
 
-    pub(crate) async fn store_report(
-        &self,
-        topic: ReportTopic,
-        instance: &str,
-        report: String,
-    ) -> ControlResult<u64> {
-        let arguments = [report.into(), millis(REPORT_LIFETIME)];
-        number(self.run_shared("report", &[self.report_key(topic, instance)], &arguments).await?)
-    }
+pub(crate) async fn store_report(
+    redis: &Redis,
+    topic: ReportTopic,
+    instance: &str,
+    report: String,
+) -> ControlResult<u64> {
+    let arguments = [report.into(), millis(REPORT_LIFETIME)];
+    number(run_shared(redis, "report", &[report_key(redis, topic, instance)], &arguments).await?)
+}
 
-    pub(crate) async fn reports(
-        &self,
-        topic: ReportTopic,
-        mut instances: Vec<String>,
-    ) -> ControlResult<Vec<InstanceReport>> {
-        instances.truncate(MAX_REPORTS);
-        let mut found = Vec::with_capacity(instances.len());
-        for some in instances.chunks(REPORTS_OF_CALL) {
-            found.extend(self.some_reports(topic, some).await?);
+pub(crate) async fn reports(
+    redis: &Redis,
+    topic: ReportTopic,
+    mut instances: Vec<String>,
+) -> ControlResult<Vec<InstanceReport>> {
+    instances.truncate(MAX_REPORTS);
+    let mut found = Vec::with_capacity(instances.len());
+    for some in instances.chunks(REPORTS_OF_CALL) {
+        found.extend(some_reports(redis, topic, some).await?);
+    }
+    Ok(found)
+}
+
+async fn some_reports(
+    redis: &Redis,
+    topic: ReportTopic,
+    instances: &[String],
+) -> ControlResult<Vec<InstanceReport>> {
+    let keys: Vec<_> = instances.iter().map(|instance| report_key(redis, topic, instance)).collect();
+    let [now, reports] = list(run_shared(redis, "reports", &keys, &[]).await?)?;
+    let now = number(now)?;
+    let read = |reply| -> ControlResult<Option<(u64, String)>> {
+        if !matches!(reply, Reply::Bytes(_)) {
+            return Ok(None);
         }
-        Ok(found)
-    }
+        let stored = text(reply)?;
+        let (at, report) = stored.split_once('\n').ok_or_else(|| malformed("no time of a report"))?;
+        Ok(Some((now.saturating_sub(parse(at.as_bytes())?), report.to_owned())))
+    };
+    let pairs = instances.iter().cloned().zip(items(reports)?);
+    pairs.map(|(instance, reply)| Ok(InstanceReport { instance, report: read(reply)? })).collect()
+}
 
-    async fn some_reports(
-        &self,
-        topic: ReportTopic,
-        instances: &[String],
-    ) -> ControlResult<Vec<InstanceReport>> {
-        let keys: Vec<_> = instances.iter().map(|instance| self.report_key(topic, instance)).collect();
-        let [now, reports] = list(self.run_shared("reports", &keys, &[]).await?)?;
-        let now = number(now)?;
-        let read = |reply| -> ControlResult<Option<(u64, String)>> {
-            if !matches!(reply, Reply::Bytes(_)) {
-                return Ok(None);
-            }
-            let stored = text(reply)?;
-            let (at, report) = stored.split_once('\n').ok_or_else(|| malformed("no time of a report"))?;
-            Ok(Some((now.saturating_sub(parse(at.as_bytes())?), report.to_owned())))
-        };
-        let pairs = instances.iter().cloned().zip(items(reports)?);
-        pairs.map(|(instance, reply)| Ok(InstanceReport { instance, report: read(reply)? })).collect()
+pub(crate) async fn add_totals(
+    redis: &Redis,
+    interval: u64,
+    totals: &Totals,
+    lifetime: Duration,
+) -> ControlResult<()> {
+    let mut arguments = vec![millis(lifetime)];
+    for (name, amount) in totals {
+        arguments.extend([name.as_str().into(), argument(amount)]);
     }
+    // Not repeated: an attempt whose outcome is unknown may have added.
+    run_shared(redis, "add_totals", &[totals_key(redis, interval)], &arguments).await.map(drop)
+}
 
-    pub(crate) async fn add_totals(
-        &self,
-        interval: u64,
-        totals: &Totals,
-        lifetime: Duration,
-    ) -> ControlResult<()> {
-        let mut arguments = vec![millis(lifetime)];
-        for (name, amount) in totals {
-            arguments.extend([name.as_str().into(), argument(amount)]);
-        }
-        // Not repeated: an attempt whose outcome is unknown may have added.
-        self.run_shared("add_totals", &[self.totals_key(interval)], &arguments).await.map(drop)
+pub(crate) async fn totals(redis: &Redis, intervals: Range<u64>) -> ControlResult<Vec<Totals>> {
+    let keys: Vec<_> = intervals.map(|interval| totals_key(redis, interval)).collect();
+    if keys.is_empty() {
+        return Ok(Vec::new());
     }
+    items(run_shared(redis, "totals", &keys, &[]).await?)?.into_iter().map(read_totals).collect()
+}
 
-    pub(crate) async fn totals(&self, intervals: Range<u64>) -> ControlResult<Vec<Totals>> {
-        let keys: Vec<_> = intervals.map(|interval| self.totals_key(interval)).collect();
-        if keys.is_empty() {
-            return Ok(Vec::new());
-        }
-        items(self.run_shared("totals", &keys, &[]).await?)?.into_iter().map(read_totals).collect()
+pub(crate) async fn hold_lease(
+    redis: &Redis,
+    name: &str,
+    holder: &str,
+    lifetime: Duration,
+) -> ControlResult<bool> {
+    let key = redis.client.keys.named(&format!("lease:{name}"));
+    let arguments = [holder.into(), millis(lifetime)];
+    Ok(run_shared(redis, "lease", &[key], &arguments).await? == Reply::Integer(1))
+}
+
+pub(crate) async fn log_event(
+    redis: &Redis,
+    event: &LoggedEvent,
+    digest: &str,
+    token: &str,
+    interval: Duration,
+) -> ControlResult<bool> {
+    let keys = [events_key(redis), redis.client.keys.named(&format!("event:{digest}"))];
+    let arguments =
+        [token.into(), to_json(event)?, argument(MAX_EVENTS), millis(EVENT_LIFETIME), millis(interval)];
+    Ok(run_shared(redis, "log", &keys, &arguments).await? == Reply::Integer(1))
+}
+
+pub(crate) async fn events(
+    redis: &Redis,
+    before: Option<&str>,
+    limit: usize,
+) -> ControlResult<Vec<LoggedEvent>> {
+    let (mut all, mut cursor) = (Vec::new(), Cursor::before(before));
+    while let Some((start, most)) = cursor.next(limit.saturating_sub(all.len())) {
+        let arguments = [start, argument(most)];
+        let part = read_events(run_shared(redis, "events", &[events_key(redis)], &arguments).await?)?;
+        cursor.passed(part.len(), part.last().map(|(id, _)| id.as_str()));
+        all.extend(part.into_iter().filter_map(|(_, event)| event));
     }
+    Ok(all)
+}
 
-    pub(crate) async fn hold_lease(
-        &self,
-        name: &str,
-        holder: &str,
-        lifetime: Duration,
-    ) -> ControlResult<bool> {
-        let key = self.client.keys.named(&format!("lease:{name}"));
-        let arguments = [holder.into(), millis(lifetime)];
-        Ok(self.run_shared("lease", &[key], &arguments).await? == Reply::Integer(1))
-    }
-
-    pub(crate) async fn log_event(
-        &self,
-        event: &LoggedEvent,
-        digest: &str,
-        token: &str,
-        interval: Duration,
-    ) -> ControlResult<bool> {
-        let keys = [self.events_key(), self.client.keys.named(&format!("event:{digest}"))];
-        let arguments =
-            [token.into(), to_json(event)?, argument(MAX_EVENTS), millis(EVENT_LIFETIME), millis(interval)];
-        Ok(self.run_shared("log", &keys, &arguments).await? == Reply::Integer(1))
-    }
-
-    pub(crate) async fn events(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
-        let (mut all, mut cursor) = (Vec::new(), Cursor::before(before));
-        while let Some((start, most)) = cursor.next(limit.saturating_sub(all.len())) {
-            let arguments = [start, argument(most)];
-            let part = read_events(self.run_shared("events", &[self.events_key()], &arguments).await?)?;
-            cursor.passed(part.len(), part.last().map(|(id, _)| id.as_str()));
-            all.extend(part.into_iter().filter_map(|(_, event)| event));
-        }
-        Ok(all)
-    }
-
-    pub(crate) async fn undelivered(&self, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
-        let arguments = [argument(limit), millis(POSITION_LIFETIME), millis(FIRST_DELIVERY_AGE)];
-        let keys = [self.events_key(), self.position_key()];
-        loop {
-            let page = read_events(self.run_shared("undelivered", &keys, &arguments).await?)?;
-            let last = page.last().filter(|_| page.len() >= limit).map(|(id, _)| id.clone());
-            let events: Vec<_> = page.into_iter().filter_map(|(_, event)| event).collect();
-            match last {
-                // A page of nothing but unreadable ones, of another release, must not keep later ones back.
-                Some(last) if events.is_empty() => self.delivered(&last).await?,
-                _ => return Ok(events),
-            }
+pub(crate) async fn undelivered(redis: &Redis, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
+    let arguments = [argument(limit), millis(POSITION_LIFETIME), millis(FIRST_DELIVERY_AGE)];
+    let keys = [events_key(redis), position_key(redis)];
+    loop {
+        let page = read_events(run_shared(redis, "undelivered", &keys, &arguments).await?)?;
+        let last = page.last().filter(|_| page.len() >= limit).map(|(id, _)| id.clone());
+        let events: Vec<_> = page.into_iter().filter_map(|(_, event)| event).collect();
+        match last {
+            // A page of nothing but unreadable ones, of another release, must not keep later ones back.
+            Some(last) if events.is_empty() => delivered(redis, &last).await?,
+            _ => return Ok(events),
         }
     }
+}
 
-    pub(crate) async fn delivered(&self, id: &str) -> ControlResult<()> {
-        let arguments = [id.into(), millis(POSITION_LIFETIME)];
-        self.run_shared("delivered", &[self.position_key()], &arguments).await.map(drop)
-    }
+pub(crate) async fn delivered(redis: &Redis, id: &str) -> ControlResult<()> {
+    let arguments = [id.into(), millis(POSITION_LIFETIME)];
+    run_shared(redis, "delivered", &[position_key(redis)], &arguments).await.map(drop)
 }
 
 /// Whole milliseconds, at least one, as an expiry has to be.

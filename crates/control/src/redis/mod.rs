@@ -3,14 +3,14 @@
 //! Each operation is one run of the script in `lua/control/`, on keys of one hash tag. An operation whose result is
 //! unknown after an outage or a failover is repeated: the script recognizes by its token what it has already done.
 
-mod bans;
-mod copies;
-mod figures;
+pub(super) mod bans;
+pub(super) mod copies;
+pub(super) mod figures;
 pub(super) mod overrides;
 mod reply;
 mod runtime;
 mod script_client;
-mod versions;
+pub(super) mod versions;
 
 use std::{
     cmp::Reverse,

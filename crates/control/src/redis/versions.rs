@@ -22,92 +22,94 @@ const PAGE_VERSIONS: u64 = 200;
 /// Maximum size of a version's files as stored: with what escaping adds, which for text is little.
 const MAX_PACKED_BYTES: usize = MAX_VERSION_BYTES * 9 / 8;
 
-impl Redis {
-    pub(crate) async fn versions(&self, before: Option<u64>, limit: usize) -> ControlResult<Vec<Version>> {
-        let Some(current) = self.current().await? else { return Ok(Vec::new()) };
-        let oldest = oldest(current);
-        let mut next = before.unwrap_or(u64::MAX).min(current.saturating_add(1));
-        let mut versions = Vec::new();
-        while next > oldest && versions.len() < limit {
-            let first = next.saturating_sub(PAGE_VERSIONS).max(oldest);
-            let keys = (first..next).rev().map(|number| self.client.keys.version(number));
-            for meta in items(self.client.run(&Operation::new("versions").on(keys)).await?)? {
-                // A missing one was lost or dropped, or never existed.
-                if let Reply::Bytes(meta) = meta {
-                    versions.push(read_json(&meta)?);
-                }
+pub(crate) async fn versions(
+    redis: &Redis,
+    before: Option<u64>,
+    limit: usize,
+) -> ControlResult<Vec<Version>> {
+    let Some(current) = redis.current().await? else { return Ok(Vec::new()) };
+    let oldest = oldest(current);
+    let mut next = before.unwrap_or(u64::MAX).min(current.saturating_add(1));
+    let mut versions = Vec::new();
+    while next > oldest && versions.len() < limit {
+        let first = next.saturating_sub(PAGE_VERSIONS).max(oldest);
+        let keys = (first..next).rev().map(|number| redis.client.keys.version(number));
+        for meta in items(redis.client.run(&Operation::new("versions").on(keys)).await?)? {
+            // A missing one was lost or dropped, or never existed.
+            if let Reply::Bytes(meta) = meta {
+                versions.push(read_json(&meta)?);
             }
-            next = first;
         }
-        versions.truncate(limit);
-        Ok(versions)
+        next = first;
     }
+    versions.truncate(limit);
+    Ok(versions)
+}
 
-    pub(crate) async fn version(&self, number: u64) -> ControlResult<Option<Arc<StoredVersion>>> {
-        // A version never changes, so it need not be read by a script.
-        let fields = ["meta", "token", "trail", "files"];
-        let [meta, token, trail, files] =
-            list(self.client.read(&self.client.keys.version(number), &fields).await?)?;
-        let (Reply::Bytes(meta), token @ Reply::Bytes(_), Reply::Bytes(files)) = (meta, token, files) else {
-            return Ok(None);
-        };
-        // Parsing large files takes a while.
-        let read = spawn_blocking(move || {
-            let (version, files) = (read_json(&meta)?, Arc::new(read_json(&files)?));
-            Ok(Arc::new(StoredVersion { version, token: text(token)?, files, trail: text(trail)? }))
-        });
-        read.await.unwrap_or_else(|error| Err(malformed(error))).map(Some)
-    }
+pub(crate) async fn version(redis: &Redis, number: u64) -> ControlResult<Option<Arc<StoredVersion>>> {
+    // A version never changes, so it need not be read by a script.
+    let fields = ["meta", "token", "trail", "files"];
+    let [meta, token, trail, files] =
+        list(redis.client.read(&redis.client.keys.version(number), &fields).await?)?;
+    let (Reply::Bytes(meta), token @ Reply::Bytes(_), Reply::Bytes(files)) = (meta, token, files) else {
+        return Ok(None);
+    };
+    // Parsing large files takes a while.
+    let read = spawn_blocking(move || {
+        let (version, files) = (read_json(&meta)?, Arc::new(read_json(&files)?));
+        Ok(Arc::new(StoredVersion { version, token: text(token)?, files, trail: text(trail)? }))
+    });
+    read.await.unwrap_or_else(|error| Err(malformed(error))).map(Some)
+}
 
-    pub(crate) async fn apply(&self, stored: StoredVersion, audit: AuditEntry) -> ControlResult<Version> {
-        let StoredVersion { version, token, files, trail: _ } = stored;
-        let files = packed(files).await?;
-        let timeout = timeout_for(&files);
-        let operation = Operation::new("apply").on([self.client.keys.version(version.number)]).with([
-            token.into(),
-            version.based_on.map(argument).unwrap_or_default(),
-            argument(version.number),
-            to_json(&version)?,
-            files,
-            to_json(&audit)?,
-        ]);
-        let mut reply = items(self.client.run_with_timeout(&operation, timeout).await?)?.into_iter();
-        match (reply.next(), reply.next(), reply.next()) {
-            (Some(Reply::Bytes(result)), Some(oldest), Some(bytes)) if result == b"made" => {
-                trim(&self.client, version.number, oldest, bytes).await;
-                Ok(version)
-            }
-            (Some(Reply::Bytes(result)), Some(Reply::Bytes(meta)), _) if result == b"stale" => {
-                Err(ControlError::Stale { current: Box::new(read_json(&meta)?) })
-            }
-            (Some(Reply::Bytes(result)), ..) if result == b"lost" => Err(ControlError::Unavailable(
-                "it has lost the current version, which is restored soon".into(),
-            )),
-            _ => Err(malformed("no result")),
+pub(crate) async fn apply(redis: &Redis, stored: StoredVersion, audit: AuditEntry) -> ControlResult<Version> {
+    let StoredVersion { version, token, files, trail: _ } = stored;
+    let files = packed(files).await?;
+    let timeout = timeout_for(&files);
+    let operation = Operation::new("apply").on([redis.client.keys.version(version.number)]).with([
+        token.into(),
+        version.based_on.map(argument).unwrap_or_default(),
+        argument(version.number),
+        to_json(&version)?,
+        files,
+        to_json(&audit)?,
+    ]);
+    let mut reply = items(redis.client.run_with_timeout(&operation, timeout).await?)?.into_iter();
+    match (reply.next(), reply.next(), reply.next()) {
+        (Some(Reply::Bytes(result)), Some(oldest), Some(bytes)) if result == b"made" => {
+            trim(&redis.client, version.number, oldest, bytes).await;
+            Ok(version)
         }
+        (Some(Reply::Bytes(result)), Some(Reply::Bytes(meta)), _) if result == b"stale" => {
+            Err(ControlError::Stale { current: Box::new(read_json(&meta)?) })
+        }
+        (Some(Reply::Bytes(result)), ..) if result == b"lost" => {
+            Err(ControlError::Unavailable("it has lost the current version, which is restored soon".into()))
+        }
+        _ => Err(malformed("no result")),
     }
+}
 
-    pub(crate) async fn restore_version(
-        &self,
-        stored: &StoredVersion,
-        audit: AuditEntry,
-        connectivity: Connectivity,
-    ) -> ControlResult<Restore> {
-        let StoredVersion { version, token, files, trail } = stored.clone();
-        let files = packed(files).await?;
-        let timeout = timeout_for(&files);
-        let operation = Operation::new("put_back").on([self.client.keys.version(version.number)]).with([
-            token.into(),
-            argument(version.number),
-            to_json(&version)?,
-            trail.into(),
-            files,
-            to_json(&audit)?,
-            argument(oldest(version.number)),
-            connectivity_argument(connectivity),
-        ]);
-        restored(self.client.run_with_timeout(&operation, timeout).await?)
-    }
+pub(crate) async fn restore_version(
+    redis: &Redis,
+    stored: &StoredVersion,
+    audit: AuditEntry,
+    connectivity: Connectivity,
+) -> ControlResult<Restore> {
+    let StoredVersion { version, token, files, trail } = stored.clone();
+    let files = packed(files).await?;
+    let timeout = timeout_for(&files);
+    let operation = Operation::new("put_back").on([redis.client.keys.version(version.number)]).with([
+        token.into(),
+        argument(version.number),
+        to_json(&version)?,
+        trail.into(),
+        files,
+        to_json(&audit)?,
+        argument(oldest(version.number)),
+        connectivity_argument(connectivity),
+    ]);
+    restored(redis.client.run_with_timeout(&operation, timeout).await?)
 }
 
 /// Drops the oldest versions until the others are few and small enough. If this change cannot, the next one does.

@@ -12,18 +12,11 @@ mod journal;
 use std::{path::PathBuf, time::Duration};
 
 use parking_lot::Mutex;
-use tokio::{sync::watch, task::spawn_blocking, time::timeout};
-use tollgate_rules::{OverrideId, RuleOverride};
+use tokio::{sync::watch, time::timeout};
+use tollgate_rules::OverrideId;
 
 use self::journal::Journal;
-use crate::{
-    Action, AuditEntry, Control, ControlResult,
-    backend::Backend,
-    bounds::{MAX_OVERRIDES, check_count},
-    metrics,
-    redis::overrides,
-    stored::now_ms,
-};
+use crate::metrics;
 
 pub(crate) use self::book::{BookHead, OverrideBook, OverrideChange};
 pub use self::{
@@ -39,121 +32,6 @@ pub struct OverridePage {
     pub overrides: Vec<OverrideEntry>,
     /// Whether more follow.
     pub is_truncated: bool,
-}
-
-impl Control {
-    /// Opens the file in which this instance keeps the overrides that it holds, before it reconciles them.
-    ///
-    /// # Errors
-    /// When the file is unusable.
-    pub fn open_overrides(&self, file: PathBuf) -> Result<(), JournalError> {
-        self.overrides().open(file)
-    }
-
-    /// Puts overrides, each in the place of the one of the same rule and key. The caller validates them. Returns once this
-    /// instance enforces them, or after a second.
-    ///
-    /// # Errors
-    /// When there are too many, another region writes them, or the store does not respond; then some of more than 50 may
-    /// have been put.
-    pub async fn put_overrides(&self, entries: Vec<OverrideEntry>) -> ControlResult<()> {
-        self.require_writable()?;
-        let entries: Vec<_> = entries.into_iter().map(OverrideEntry::bounded).collect::<Result<_, _>>()?;
-        let mut last = 0;
-        for some in entries.chunks(overrides::STEP_CHANGES) {
-            let Some(first) = some.first() else { continue };
-            let subject = match some.len() - 1 {
-                0 => first.subject(),
-                more => format!("{} and {more} more", first.subject()),
-            };
-            let audit = AuditEntry::new(&first.author, Action::SetOverride, subject, first.reason.clone());
-            last = self.put_some(some.to_vec(), audit).await?;
-            self.changed().notify_one();
-        }
-        self.overrides().wait_for(last).await;
-        Ok(())
-    }
-
-    async fn put_some(&self, entries: Vec<OverrideEntry>, audit: AuditEntry) -> ControlResult<u64> {
-        let memory = match self.backend() {
-            Backend::Redis(redis) => {
-                let lineage = self.overrides().head().lineage;
-                return overrides::put(redis.client(), &entries, audit, &lineage).await;
-            }
-            Backend::Memory(memory) => memory,
-        };
-        let entry_id = |entry: &OverrideEntry| OverrideEntry::id_of(&entry.domain, &entry.rule, &entry.key);
-        let count = self.overrides().with(|book| {
-            let new = entries.iter().filter(|entry| book.get(entry_id(entry)).is_none()).count();
-            book.len() + new
-        });
-        check_count("overrides", count, MAX_OVERRIDES)?;
-        memory.update(|state| {
-            state.audit_override(audit);
-            Ok(())
-        })?;
-        let changes = entries.into_iter().map(|entry| (entry_id(&entry), Some(entry))).collect();
-        self.record_own(changes).await
-    }
-
-    /// Records changes of a store in this process, on a thread that may wait for the disk.
-    async fn record_own(&self, changes: Vec<(OverrideId, Option<OverrideEntry>)>) -> ControlResult<u64> {
-        let control = self.clone();
-        Ok(spawn_blocking(move || control.overrides().record_own(changes)).await?)
-    }
-
-    /// Removes an override; whether it existed. Returns once this instance enforces that, or after a second.
-    ///
-    /// # Errors
-    /// When another region writes them, or the store does not respond.
-    pub async fn remove_override(&self, id: &str, author: &str) -> ControlResult<bool> {
-        self.require_writable()?;
-        let Ok(id) = u128::from_str_radix(id, 16).map(OverrideId) else { return Ok(false) };
-        let entry = self.overrides().with(|book| book.get(id));
-        let is_active = |entry: &OverrideEntry| entry.expires_at_ms.is_none_or(|end| end > now_ms());
-        let Some(entry) = entry.filter(is_active) else { return Ok(false) };
-        let audit = AuditEntry::new(author, Action::RemoveOverride, entry.subject(), String::new());
-        let removed = match self.backend() {
-            Backend::Redis(redis) => {
-                let lineage = self.overrides().head().lineage;
-                overrides::remove(redis.client(), &id.to_string(), audit, &lineage).await?
-            }
-            Backend::Memory(memory) => {
-                memory.update(|state| {
-                    state.audit_override(audit);
-                    Ok(())
-                })?;
-                Some(self.record_own(vec![(id, None)]).await?)
-            }
-        };
-        self.changed().notify_one();
-        if let Some(revision) = removed {
-            self.overrides().wait_for(revision).await;
-        }
-        Ok(removed.is_some())
-    }
-
-    /// At most `limit` overrides after an identifier, of a domain and of a rule if these are given, in the order of their
-    /// identifiers, without those that have ended: those that this instance holds.
-    pub fn rule_overrides(
-        &self,
-        domain: Option<&str>,
-        rule: Option<&str>,
-        after: Option<&str>,
-        limit: usize,
-    ) -> OverridePage {
-        let after = after.and_then(|id| u128::from_str_radix(id, 16).ok()).map(OverrideId);
-        let now_ms = now_ms();
-        let is_selected = |stated: &RuleOverride| {
-            stated.is_active_at(now_ms)
-                && domain.is_none_or(|domain| *stated.domain == *domain)
-                && rule.is_none_or(|rule| *stated.rule == *rule)
-        };
-        self.overrides().with(|book| {
-            let (overrides, is_truncated) = book.page(after, limit, is_selected);
-            OverridePage { revision: book.head().revision, overrides, is_truncated }
-        })
-    }
 }
 
 /// Longest wait for this instance to enforce a change that it has made.
@@ -177,10 +55,10 @@ impl Default for OverrideReplica {
 
 impl OverrideReplica {
     /// Opens a file, whose overrides replace those held so far.
-    pub(crate) fn open(&self, file: PathBuf) -> Result<(), JournalError> {
+    pub(crate) fn open(&self, file: PathBuf, now_ms: u64) -> Result<(), JournalError> {
         let mut journal = self.journal.lock();
         let (opened, mut book) = Journal::open(file)?;
-        book.sweep(now_ms());
+        book.sweep(now_ms);
         *self.book.lock() = book;
         *journal = Some(opened);
         Ok(())
@@ -208,9 +86,9 @@ impl OverrideReplica {
     }
 
     /// Records changes that only this instance makes, with the next revisions, and returns the last one. Slow with a file.
-    pub(crate) fn record_own(&self, changes: Vec<(OverrideId, Option<OverrideEntry>)>) -> u64 {
+    pub(crate) fn record_own(&self, changes: Vec<(OverrideId, Option<OverrideEntry>)>, now_ms: u64) -> u64 {
         let mut journal = self.journal.lock();
-        let first = self.head().revision.saturating_add(1).max(now_ms() * 1_000);
+        let first = self.head().revision.saturating_add(1).max(now_ms * 1_000);
         let changes = changes.into_iter().zip(first..);
         let changes: Vec<_> =
             changes.map(|((id, entry), revision)| OverrideChange { revision, id, entry }).collect();
@@ -264,8 +142,8 @@ impl OverrideReplica {
     }
 
     /// Drops the overrides that have ended.
-    pub(crate) fn sweep(&self) {
-        self.book.lock().sweep(now_ms());
+    pub(crate) fn sweep(&self, now_ms: u64) {
+        self.book.lock().sweep(now_ms);
     }
 
     /// Reports that the overrides of a revision are active.

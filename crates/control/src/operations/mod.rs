@@ -1,0 +1,290 @@
+//! Operations of operators, and of the tasks of an instance, on the records of the store: bans, automatic entries and events
+//! here, overrides and copies in a file of their own.
+
+mod overrides;
+
+use std::{convert::Infallible, time::Duration};
+
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    Action, Added, AuditEntry, AutomaticEntry, AutomaticMode, BanCounts, BanFilter, BanPage, BanPosition,
+    BanRemoval, Control, ControlError, ControlResult, ListedBan, LoggedEvent, OperatorEvent,
+    automatic::id_of,
+    backend::Backend,
+    bounds::{MAX_BAN_BATCH, truncated},
+    events::{MAX_WAIT, QueuedEvent},
+    lists::Change,
+    metrics,
+    redis::{bans, figures},
+    stored::{now_ms, token},
+};
+
+/// Time between two attempts to log an event.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Time after which an event that cannot be logged is dropped.
+const RETRY_PERIOD: Duration = Duration::from_secs(600);
+
+/// Bans.
+impl Control {
+    /// Adds bans that began to the list of active bans, and returns the number of those. Each replaces an earlier ban of
+    /// its counter. At most [`MAX_BAN_BATCH`] are added.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn record_bans(&self, bans: Vec<ListedBan>) -> ControlResult<BanCounts> {
+        let listed = |ban: ListedBan| ListedBan { instance: self.instance().to_owned(), ..ban.bounded() };
+        let bans: Vec<ListedBan> = bans.into_iter().take(MAX_BAN_BATCH).map(listed).collect();
+        let counts = match self.backend() {
+            Backend::Memory(memory) => memory.bans.record(&bans, now_ms()),
+            Backend::Redis(redis) => bans::record(redis, &bans).await?,
+        };
+        metrics::active_bans(counts);
+        Ok(counts)
+    }
+
+    /// Returns at most `limit` active bans that pass the filter, from behind a position.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn bans(
+        &self,
+        filter: BanFilter<'_>,
+        after: Option<BanPosition>,
+        limit: usize,
+    ) -> ControlResult<BanPage> {
+        match self.backend() {
+            Backend::Memory(memory) => Ok(memory.bans.page(filter, after, limit, now_ms())),
+            Backend::Redis(redis) => bans::page(redis, filter, after, limit).await,
+        }
+    }
+
+    /// Returns the active ban with this id, if it is listed.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn ban(&self, id: &str) -> ControlResult<Option<ListedBan>> {
+        match self.backend() {
+            Backend::Memory(memory) => Ok(memory.bans.get(id, now_ms())),
+            Backend::Redis(redis) => bans::get(redis, id).await,
+        }
+    }
+
+    /// Removes a ban that was lifted from the list; whether it was listed. All instances read the bans of their counters
+    /// again.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn remove_ban(&self, id: &str) -> ControlResult<bool> {
+        let removed = match self.backend() {
+            Backend::Memory(memory) => Ok(memory.bans.remove(id)),
+            Backend::Redis(redis) => bans::remove(redis, id).await,
+        };
+        self.changed().notify_one();
+        removed
+    }
+
+    /// Records in the audit log that an operator removes a ban.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn record_ban_removal(
+        &self,
+        author: &str,
+        ban: &ListedBan,
+        removal: BanRemoval,
+        comment: &str,
+    ) -> ControlResult<()> {
+        let subject = format!("ban {} {} {}", ban.domain, ban.rule, ban.key_text());
+        let audit = AuditEntry::new(author, Action::ResetCounter, subject, comment.to_owned());
+        self.change(Change::AuditOnly, AuditEntry { ban: Some(removal), ..audit }).await.map(drop)
+    }
+}
+
+/// Automatic entries of the deny list.
+impl Control {
+    /// Adds automatic entries, each unless its counter has one; returns the result for each.
+    ///
+    /// # Errors
+    /// When the store does not respond; then some may have been added.
+    pub async fn add_automatic(&self, new: Vec<AutomaticEntry>) -> ControlResult<Vec<Added>> {
+        let audited = new.into_iter().map(|entry| {
+            let comment = format!("rule {}: {}", entry.rule, entry.reason);
+            let audit = entry.audit(&entry.author, Action::AddEntry, comment);
+            (entry, audit)
+        });
+        let audited = audited.collect();
+        let results = match self.backend() {
+            Backend::Memory(memory) => memory.update(|state| Ok(state.add_automatic(audited)))?,
+            Backend::Redis(redis) => redis.add_automatic(audited).await?,
+        };
+        if results.contains(&Added::Listed) {
+            self.changed().notify_one();
+        }
+        Ok(results)
+    }
+
+    /// Returns the automatic entry with this id.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn automatic(&self, id: &str) -> ControlResult<Option<AutomaticEntry>> {
+        let runtime = self.runtime().await?;
+        Ok(runtime.automatic.into_iter().find(|entry| entry.id == id))
+    }
+
+    /// Removes an automatic entry; whether it existed.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn lift_automatic(&self, entry: &AutomaticEntry, author: &str) -> ControlResult<bool> {
+        let audit = entry.audit(author, Action::RemoveEntry, String::new());
+        self.lift(&entry.id, None, audit).await
+    }
+
+    /// Removes the automatic entry for the client of a ban that an operator has ended, if there is one.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn lift_automatic_of(&self, ban: &str, author: &str) -> ControlResult<()> {
+        match self.automatic(&id_of(ban)).await? {
+            Some(entry) if entry.mode == AutomaticMode::Enforce => {
+                self.lift_automatic(&entry, author).await.map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Replaces an automatic entry by an exemption: the client is not listed again before its end. Returns the exemption, if
+    /// the entry existed.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn exempt_automatic(
+        &self,
+        entry: AutomaticEntry,
+        author: &str,
+        reason: &str,
+        expires_at_ms: u64,
+    ) -> ControlResult<Option<AutomaticEntry>> {
+        let audit = entry.audit(author, Action::RemoveEntry, format!("lifted and exempt: {reason}"));
+        let exemption = AutomaticEntry {
+            mode: AutomaticMode::Exempt,
+            reason: truncated(reason.to_owned()),
+            author: truncated(author.to_owned()),
+            created_at_ms: audit.at_ms,
+            expires_at_ms,
+            ..entry
+        };
+        let is_made = self.lift(&exemption.id, Some(&exemption), audit).await?;
+        Ok(is_made.then_some(exemption))
+    }
+
+    /// Removes an automatic entry, or replaces it by an exemption; whether there was one.
+    async fn lift(
+        &self,
+        id: &str,
+        exemption: Option<&AutomaticEntry>,
+        audit: AuditEntry,
+    ) -> ControlResult<bool> {
+        let lifted = match self.backend() {
+            Backend::Memory(memory) => memory.update(|state| Ok(state.lift_automatic(id, exemption, audit))),
+            Backend::Redis(redis) => redis.lift_automatic(id, exemption, audit).await,
+        };
+        self.changed().notify_one();
+        lifted
+    }
+}
+
+/// Events.
+impl Control {
+    /// Queues an event, which is logged in the background, unless an equal one was logged recently, or for its occasion by any
+    /// instance. Never waits.
+    pub fn raise_event(&self, event: OperatorEvent) {
+        self.event_queue().push(QueuedEvent { event, at_ms: now_ms(), token: token() });
+    }
+
+    /// Number of events that can be raised before the oldest is dropped.
+    pub fn event_room(&self) -> usize {
+        self.event_queue().room()
+    }
+
+    /// Returns the latest events before the event `before`, or of all, newest first.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn events(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
+        match self.backend() {
+            Backend::Memory(memory) => Ok(memory.events.events(before, limit)),
+            Backend::Redis(redis) => figures::events(redis, before, limit).await,
+        }
+    }
+
+    /// Returns the oldest events that no instance has delivered yet, oldest first. For the holder of a lease.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn undelivered_events(&self, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
+        match self.backend() {
+            Backend::Memory(memory) => Ok(memory.events.undelivered(limit)),
+            Backend::Redis(redis) => figures::undelivered(redis, limit).await,
+        }
+    }
+
+    /// Records that all events up to this one were delivered.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn event_delivered(&self, id: &str) -> ControlResult<()> {
+        match self.backend() {
+            Backend::Memory(memory) => {
+                memory.events.delivered(id);
+                Ok(())
+            }
+            Backend::Redis(redis) => figures::delivered(redis, id).await,
+        }
+    }
+}
+
+/// Logs queued events, oldest first; never returns.
+pub async fn log_events(control: Control) -> Infallible {
+    // Exported at zero, so that a first loss is seen as a change.
+    metrics::events_dropped(0);
+    loop {
+        let queued = control.event_queue().oldest().await;
+        let (token, kind) = (queued.token.clone(), queued.event.kind);
+        let begun = Instant::now();
+        let logged = loop {
+            match log(&control, queued.clone()).await {
+                Err(ControlError::Unavailable(_)) if begun.elapsed() < RETRY_PERIOD => {
+                    sleep(RETRY_INTERVAL).await;
+                }
+                logged => break logged,
+            }
+        };
+        match logged {
+            Ok(true) => metrics::event_logged(kind),
+            Ok(false) => {}
+            Err(error) => {
+                metrics::events_dropped(1);
+                tracing::warn!(%error, kind = kind.name(), "event dropped: the log is unavailable");
+            }
+        }
+        control.event_queue().remove(&token);
+    }
+}
+
+/// Appends a queued event to the log; whether no equal one was there.
+async fn log(control: &Control, queued: QueuedEvent) -> ControlResult<bool> {
+    let QueuedEvent { event, at_ms, token } = queued;
+    let (digest, interval) = (event.digest(), event.repeat_interval(MAX_WAIT));
+    let logged = event.logged(control.instance(), at_ms);
+    match control.backend() {
+        Backend::Memory(memory) => {
+            let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
+            Ok(memory.events.append(logged, digest, interval_ms))
+        }
+        Backend::Redis(redis) => figures::log_event(redis, &logged, &digest, &token, interval).await,
+    }
+}

@@ -1,0 +1,229 @@
+//! Operations on overrides, and on copies for other regions.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use tokio::task::spawn_blocking;
+use tollgate_rules::{OverrideId, RuleOverride};
+
+use crate::{
+    Action, Adopted, AuditEntry, Control, ControlError, ControlResult, CopyClaim, JournalError,
+    OverrideEntry, OverridePage, OverridesHead, OverridesPage, RulesCopy, RulesIdentity,
+    backend::Backend,
+    bounds::{MAX_OVERRIDES, check_count},
+    copies::{audit, check_lists, check_version},
+    redis::{Redis, copies, overrides},
+    stored::now_ms,
+};
+
+/// Overrides.
+impl Control {
+    /// Opens the file in which this instance keeps the overrides that it holds, before it reconciles them.
+    ///
+    /// # Errors
+    /// When the file is unusable.
+    pub fn open_overrides(&self, file: PathBuf) -> Result<(), JournalError> {
+        self.overrides().open(file, now_ms())
+    }
+
+    /// Puts overrides, each in the place of the one of the same rule and key. The caller validates them. Returns once this
+    /// instance enforces them, or after a second.
+    ///
+    /// # Errors
+    /// When there are too many, another region writes them, or the store does not respond; then some of more than 50 may
+    /// have been put.
+    pub async fn put_overrides(&self, entries: Vec<OverrideEntry>) -> ControlResult<()> {
+        self.require_writable()?;
+        let entries: Vec<_> = entries.into_iter().map(OverrideEntry::bounded).collect::<Result<_, _>>()?;
+        let mut last = 0;
+        for some in entries.chunks(overrides::STEP_CHANGES) {
+            let Some(first) = some.first() else { continue };
+            let subject = match some.len() - 1 {
+                0 => first.subject(),
+                more => format!("{} and {more} more", first.subject()),
+            };
+            let audit = AuditEntry::new(&first.author, Action::SetOverride, subject, first.reason.clone());
+            last = self.put_some(some.to_vec(), audit).await?;
+            self.changed().notify_one();
+        }
+        self.overrides().wait_for(last).await;
+        Ok(())
+    }
+
+    async fn put_some(&self, entries: Vec<OverrideEntry>, audit: AuditEntry) -> ControlResult<u64> {
+        let memory = match self.backend() {
+            Backend::Redis(redis) => {
+                let lineage = self.overrides().head().lineage;
+                return overrides::put(redis.client(), &entries, audit, &lineage).await;
+            }
+            Backend::Memory(memory) => memory,
+        };
+        let entry_id = |entry: &OverrideEntry| OverrideEntry::id_of(&entry.domain, &entry.rule, &entry.key);
+        let count = self.overrides().with(|book| {
+            let new = entries.iter().filter(|entry| book.get(entry_id(entry)).is_none()).count();
+            book.len() + new
+        });
+        check_count("overrides", count, MAX_OVERRIDES)?;
+        memory.update(|state| {
+            state.audit_override(audit);
+            Ok(())
+        })?;
+        let changes = entries.into_iter().map(|entry| (entry_id(&entry), Some(entry))).collect();
+        self.record_own(changes).await
+    }
+
+    /// Records changes of a store in this process, on a thread that may wait for the disk.
+    async fn record_own(&self, changes: Vec<(OverrideId, Option<OverrideEntry>)>) -> ControlResult<u64> {
+        let control = self.clone();
+        Ok(spawn_blocking(move || control.overrides().record_own(changes, now_ms())).await?)
+    }
+
+    /// Removes an override; whether it existed. Returns once this instance enforces that, or after a second.
+    ///
+    /// # Errors
+    /// When another region writes them, or the store does not respond.
+    pub async fn remove_override(&self, id: &str, author: &str) -> ControlResult<bool> {
+        self.require_writable()?;
+        let Ok(id) = u128::from_str_radix(id, 16).map(OverrideId) else { return Ok(false) };
+        let entry = self.overrides().with(|book| book.get(id));
+        let is_active = |entry: &OverrideEntry| entry.expires_at_ms.is_none_or(|end| end > now_ms());
+        let Some(entry) = entry.filter(is_active) else { return Ok(false) };
+        let audit = AuditEntry::new(author, Action::RemoveOverride, entry.subject(), String::new());
+        let removed = match self.backend() {
+            Backend::Redis(redis) => {
+                let lineage = self.overrides().head().lineage;
+                overrides::remove(redis.client(), &id.to_string(), audit, &lineage).await?
+            }
+            Backend::Memory(memory) => {
+                memory.update(|state| {
+                    state.audit_override(audit);
+                    Ok(())
+                })?;
+                Some(self.record_own(vec![(id, None)]).await?)
+            }
+        };
+        self.changed().notify_one();
+        if let Some(revision) = removed {
+            self.overrides().wait_for(revision).await;
+        }
+        Ok(removed.is_some())
+    }
+
+    /// At most `limit` overrides after an identifier, of a domain and of a rule if these are given, in the order of their
+    /// identifiers, without those that have ended: those that this instance holds.
+    pub fn rule_overrides(
+        &self,
+        domain: Option<&str>,
+        rule: Option<&str>,
+        after: Option<&str>,
+        limit: usize,
+    ) -> OverridePage {
+        let after = after.and_then(|id| u128::from_str_radix(id, 16).ok()).map(OverrideId);
+        let now_ms = now_ms();
+        let is_selected = |stated: &RuleOverride| {
+            stated.is_active_at(now_ms)
+                && domain.is_none_or(|domain| *stated.domain == *domain)
+                && rule.is_none_or(|rule| *stated.rule == *rule)
+        };
+        self.overrides().with(|book| {
+            let (overrides, is_truncated) = book.page(after, limit, is_selected);
+            OverridePage { revision: book.head().revision, overrides, is_truncated }
+        })
+    }
+}
+
+/// Copies.
+impl Control {
+    /// Sets the region that writes the rules, lists, switches and overrides of this store, unless it is this one. Then changes of
+    /// them are refused here.
+    pub fn set_writing_region(&self, region: Option<&str>) {
+        let present = self.writing_region().load();
+        if present.as_ref().map(|present| present.as_str()) != region {
+            self.writing_region().store(region.map(|region| Arc::new(region.to_owned())));
+            self.changed().notify_one();
+        }
+    }
+
+    /// Returns an error if another region writes the rules.
+    pub fn require_writable(&self) -> ControlResult<()> {
+        match self.writing_region().load().as_deref() {
+            Some(region) => Err(ControlError::OtherRegion { region: String::clone(region) }),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns what this store has that differs from a known state.
+    ///
+    /// # Errors
+    /// When the store does not respond, or is in this process.
+    pub async fn rules_after(&self, known: &RulesIdentity) -> ControlResult<RulesCopy> {
+        copies::rules_after(self.copied_store()?, known, self.source().has_versions()).await
+    }
+
+    /// Claims the next comparison with the writing region, at most once in `interval` for all instances of the region.
+    ///
+    /// # Errors
+    /// When the store does not respond, or is in this process.
+    pub async fn claim_copy(&self, interval: Duration) -> ControlResult<CopyClaim> {
+        copies::claim_copy(self.copied_store()?, interval).await
+    }
+
+    /// Replaces the version, the lists and the switches that differ from the writing region, unless they were replaced since
+    /// `claim`.
+    ///
+    /// # Errors
+    /// When the copy is malformed, or the store does not respond; then a part may have been replaced.
+    pub async fn adopt_copy(
+        &self,
+        region: &str,
+        claim: &CopyClaim,
+        copy: RulesCopy,
+    ) -> ControlResult<Adopted> {
+        let redis = self.copied_store()?;
+        let mut adopted = Adopted::default();
+        let version = copy.version.filter(|_| self.source().has_versions());
+        if let Some(version) = version {
+            check_version(&version)?;
+            let audit = audit(region, Action::Apply, format!("version {}", version.number));
+            adopted.version = copies::adopt_version(redis, &claim.has.version, version, &audit).await?;
+        }
+        if let Some(lists) = copy.lists {
+            check_lists(&lists)?;
+            let subject = format!("lists and switches after {} changes", lists.generation);
+            let audit = audit(region, Action::AddEntry, subject);
+            adopted.lists = copies::adopt_lists(redis, &claim.has.lists, lists, &audit).await?;
+        }
+        if adopted != Adopted::default() {
+            self.changed().notify_one();
+        }
+        Ok(adopted)
+    }
+
+    /// Records that a comparison with the writing region has succeeded.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn compared(&self, claim: &CopyClaim) -> ControlResult<()> {
+        copies::record_comparison(self.copied_store()?, claim.now_ms).await
+    }
+
+    /// Returns the changes of overrides that a copy of the state `known` lacks.
+    ///
+    /// # Errors
+    /// When the store does not respond, or is in this process.
+    pub async fn overrides_after(
+        &self,
+        known: &OverridesHead,
+        is_continued: bool,
+    ) -> ControlResult<OverridesPage> {
+        overrides::read(self.copied_store()?.client(), known, is_continued).await
+    }
+
+    pub(crate) fn copied_store(&self) -> ControlResult<&Redis> {
+        match self.backend() {
+            Backend::Redis(redis) => Ok(redis),
+            Backend::Memory(_) => {
+                Err(ControlError::Unavailable("rules are copied between Redis servers".into()))
+            }
+        }
+    }
+}
