@@ -53,15 +53,17 @@ fn now() -> u64 {
     Clock::System.now().as_micros()
 }
 
-/// Sends requests for one hit until `end`, and returns the times of those that passed.
+/// Sends requests for one hit until `end`, and to a limit of a year until it is reached; returns the times of those that passed.
 async fn hammer(mut client: Client, key: &str, name: &str, end: Instant) -> Vec<Passed> {
     let request = request("d", &[&[(key, name)]]);
-    let mut passed = Vec::new();
-    while Instant::now() < end {
+    let (mut passed, mut is_waiting) = (Vec::new(), key.ends_with("total"));
+    while is_waiting || Instant::now() < end {
         let sent = now();
         let answer = client.call(request.clone()).await.expect("an answer");
         if answer.overall_code() == Code::Ok {
             passed.push((sent, now()));
+        } else {
+            is_waiting = false;
         }
     }
     passed
@@ -115,9 +117,9 @@ fn assert_aligned(passed: &[Passed], what: &str) {
     assert!(windows.values().all(|count| *count <= LIMIT), "{what}: {windows:?}");
 }
 
-/// The least hits that are admitted: in a minute, `expected` ones; in seconds, on a busy machine, some.
+/// The admitted hits of a limit that is reached in a minute, and not in seconds if the machine is busy.
 const fn least_of(expected: usize, seconds: u64) -> usize {
-    if seconds < 60 { 1 } else { expected }
+    if seconds < 60 { expected / 10 } else { expected }
 }
 
 fn check(key: &str, name: &str, mut passed: Vec<Passed>, seconds: u64) {
@@ -197,7 +199,7 @@ async fn run(clients: usize, seconds: u64) {
         taken += taken_by_one;
     }
     // On a busy machine, a short run has few holders at once.
-    let least = least_of(PERMITS as usize, seconds) as i64;
+    let least = least_of(PERMITS as usize, seconds).max(1) as i64;
     assert!((least..=PERMITS).contains(&most), "{most} places held at once");
     println!(
         "{clients} clients, {seconds} s: {passed} passed, {taken} places taken, at most {most} at once; none over a limit"
