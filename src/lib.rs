@@ -43,6 +43,7 @@ pub use tollgate_runtime::{bounded_file, panics, redact};
 pub use tollgate_store as store;
 
 // In the order of imports, lowest first.
+mod flag_values;
 mod http_client;
 pub mod proto;
 pub mod readiness;

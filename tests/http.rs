@@ -20,7 +20,7 @@ const RULES: &str = "
 domain: d
 descriptors:
 - key: k
-  rate_limit: {unit: year, requests_per_unit: 1, name: once}
+  rate_limit: {unit: year, requests_per_unit: 1, name: once, retry_after_spread: 24h}
 - key: open
   rate_limit: {unlimited: true}
 ";
@@ -32,7 +32,7 @@ fn post(tollgate: &Tollgate, json: &str) -> http::Answer {
 #[test]
 fn the_json_endpoint_answers_with_matching_status_codes() {
     let config = rules(RULES);
-    let options = ["--response-headers=x-ratelimit", "--reset-format=unix-time", "--retry-after-spread=24h"];
+    let options = ["--response-headers=x-ratelimit", "--header-names=reset-at=X-RateLimit-Reset"];
     let tollgate = Tollgate::start(config.path(), &options);
     let request = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
     let first = post(&tollgate, request);

@@ -164,10 +164,11 @@ fn a_secret_given_in_place_of_a_path_is_not_shown() {
     let good = config.path().join("rules.yaml").display().to_string();
     for secret in [SECRET, &key] {
         for flags in [
-            &["--grpc-tls-cert", secret, "--grpc-tls-key", &good][..],
-            &["--grpc-tls-cert", &good, "--grpc-tls-key", secret],
-            &["--http-tls-cert", secret, "--http-tls-key", &good],
-            &[&format!("--admin-tls-cert={secret}"), &format!("--admin-tls-key={secret}")],
+            &["--grpc-tls", &format!("{secret},{good}")][..],
+            &["--grpc-tls", &format!("{good},{secret}")],
+            &["--http-tls", &format!("{secret},{good}")],
+            &["--http-tls", secret],
+            &[&format!("--admin-tls={secret},{secret}")],
             &["--admin-token-file", secret],
             &["--store", "rediss://127.0.0.1:1", "--redis-ca", secret],
         ] {

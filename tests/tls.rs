@@ -39,10 +39,8 @@ fn files(clients: &Authority, server: &Pair) -> TempDir {
 fn flags(port: &str, directory: &Path, names: &[&str]) -> Vec<String> {
     let file = |name: &str| directory.join(name).display().to_string();
     let mut flags = vec![
-        format!("--{port}-tls-cert"),
-        file("cert.pem"),
-        format!("--{port}-tls-key"),
-        file("key.pem"),
+        format!("--{port}-tls"),
+        ["cert.pem", "key.pem"].map(file).join(","),
         format!("--{port}-tls-client-ca"),
         file("ca.pem"),
     ];
@@ -170,7 +168,7 @@ async fn a_secret_swapped_by_symlink_is_noticed() {
     link(0);
     let data = directory.path().join("..data");
     let config = rules(RULES);
-    let tollgate = start(config.path(), &flags("grpc", &data, &[])[..4]);
+    let tollgate = start(config.path(), &flags("grpc", &data, &[])[..2]);
     let client = authority.client(None, "h2");
     assert_eq!(
         Connection::open(&client, tollgate.grpc_port).await.expect("served").certificate,
@@ -223,7 +221,7 @@ async fn a_stalled_handshake_times_out_and_delays_no_other() {
     let authority = Authority::new("ours");
     let directory = files(&authority, &authority.sign(&["localhost"]));
     let config = rules(RULES);
-    let mut all = flags("grpc", directory.path(), &[])[..4].to_vec();
+    let mut all = flags("grpc", directory.path(), &[])[..2].to_vec();
     all.extend(["--handshake-timeout", "1s", "--workers", "1"].map(str::to_owned));
     let tollgate = start(config.path(), &all);
     let silent: Vec<_> = (0..200)
@@ -251,7 +249,7 @@ async fn incomplete_handshakes_delay_no_other() {
     let authority = Authority::new("ours");
     let directory = files(&authority, &authority.sign(&["localhost"]));
     let config = rules(RULES);
-    let mut all = flags("grpc", directory.path(), &[])[..4].to_vec();
+    let mut all = flags("grpc", directory.path(), &[])[..2].to_vec();
     all.extend(["--handshake-timeout", "60s", "--workers", "1"].map(str::to_owned));
     let tollgate = start(config.path(), &all);
     let client = authority.client(None, "h2");
@@ -285,7 +283,7 @@ async fn clients_connected_before_a_stop_are_served_over_tls_too() {
     let authority = Authority::new("ours");
     let directory = files(&authority, &authority.sign(&["localhost"]));
     let config = rules(RULES);
-    let mut all = flags("grpc", directory.path(), &[])[..4].to_vec();
+    let mut all = flags("grpc", directory.path(), &[])[..2].to_vec();
     all.extend(["--handshake-timeout", "60s", "--drain-timeout", "60s"].map(str::to_owned));
     let mut tollgate = start(config.path(), &all);
     let port = tollgate.grpc_port;
@@ -322,12 +320,12 @@ fn unusable_files_stop_the_start_with_flag_and_path_but_not_their_content() {
     let secret = pair.key.lines().nth(1).expect("a line").to_owned();
     // The key where the certificate belongs, and so on.
     for (file, text, flag) in [
-        ("cert.pem", None, "--grpc-tls-cert: "),
-        ("cert.pem", Some(pair.key.as_str()), "--grpc-tls-cert: "),
-        ("cert.pem", Some(&other.certificate), "--grpc-tls-cert: "),
-        ("key.pem", None, "--grpc-tls-key: "),
-        ("key.pem", Some(&pair.key.replace("-----END", "----END")), "--grpc-tls-key: "),
-        ("key.pem", Some(&pair.certificate), "--grpc-tls-key: "),
+        ("cert.pem", None, "--grpc-tls: "),
+        ("cert.pem", Some(pair.key.as_str()), "--grpc-tls: "),
+        ("cert.pem", Some(&other.certificate), "--grpc-tls: "),
+        ("key.pem", None, "--grpc-tls: "),
+        ("key.pem", Some(&pair.key.replace("-----END", "----END")), "--grpc-tls: "),
+        ("key.pem", Some(&pair.certificate), "--grpc-tls: "),
         ("ca.pem", None, "--grpc-tls-client-ca: "),
         ("ca.pem", Some(&pair.key), "--grpc-tls-client-ca: "),
         ("ca.pem", Some(""), "--grpc-tls-client-ca: "),

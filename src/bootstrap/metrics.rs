@@ -17,9 +17,7 @@ use tollgate_store as store;
 
 use crate::{
     fleet::{self, history},
-    grpc, http, legacy_stats, net, regions, rollouts, service,
-    settings::MetricNames,
-    tracing, xds,
+    grpc, http, legacy_stats, net, regions, rollouts, service, tracing, xds,
 };
 
 /// Metrics of each module.
@@ -94,12 +92,9 @@ static PROCESS: Computed<6> = Computed::group(
 static STARTED: OnceLock<u32> = OnceLock::new();
 
 /// The exporter of all metrics under these names.
-pub(super) fn exporter(names: MetricNames) -> Exporter {
+pub(super) fn exporter(has_reference_names: bool) -> Exporter {
     STARTED.get_or_init(|| Clock::System.now().seconds());
-    let legacy = match names {
-        MetricNames::Own => &[],
-        MetricNames::WithLegacy => legacy_stats::METRICS,
-    };
+    let legacy = if has_reference_names { legacy_stats::METRICS } else { &[] };
     Exporter::new(OWN_METRICS.into_iter().chain([legacy]).flatten().copied())
 }
 

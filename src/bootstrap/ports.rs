@@ -22,7 +22,8 @@ use crate::{
     http::{self, AdminParts, ApiParts, ConnectionLimits, DescriptorError, HttpPort, PublicParts, Tokens},
     net::tls::{Protocol, Tls},
     regions::Regions,
-    settings::{AdminSettings, Port, Settings, TlsSettings},
+    service::RequestBounds,
+    settings::{Port, Settings, TlsSettings},
 };
 
 /// Open ports that are not served yet: connections wait in the backlog.
@@ -65,22 +66,22 @@ impl Ports {
     /// Reads the certificates and tokens, then opens the ports.
     pub(super) async fn open(settings: &Settings) -> Result<Self, StartError> {
         let mut credentials = CredentialReloads::default();
-        let grpc_tls = credentials.tls(settings.grpc.tls.as_ref(), Protocol::Http2)?;
-        let http_tls = credentials.tls(settings.http.tls.as_ref(), Protocol::Http1)?;
+        let grpc_tls = credentials.tls(settings.grpc.tls().as_ref(), Protocol::Http2)?;
+        let http_tls = credentials.tls(settings.http.tls().as_ref(), Protocol::Http1)?;
         let listen = &settings.grpc.listen;
         let grpc = Listener::bind(listen).await.map_err(|error| listen_error(Port::Grpc, listen, error))?;
         let http = http_port(Port::Http, settings.http.address, http_tls, settings).await?;
-        let metrics = match &settings.metrics {
+        let metrics = match &settings.http.metrics {
             Some(metrics) => Some(http_port(Port::Metrics, metrics.address, None, settings).await?),
             None => None,
         };
-        let admin = match &settings.admin {
-            Some(admin) => match open_admin(admin, settings, &mut credentials).await {
+        let admin = match settings.admin.address {
+            Some(address) => match open_admin(address, settings, &mut credentials).await {
                 // Another instance on this machine has the default port, which was not requested explicitly.
                 Err(StartError::Listen { error, .. })
-                    if admin.is_default() && error.kind() == io::ErrorKind::AddrInUse =>
+                    if settings.admin.is_default() && error.kind() == io::ErrorKind::AddrInUse =>
                 {
-                    tracing::warn!(address = %admin.address, "admin port in use; running without one");
+                    tracing::warn!(%address, "admin port in use; running without one");
                     None
                 }
                 opened => Some(opened?),
@@ -92,11 +93,11 @@ impl Ports {
 }
 
 async fn open_admin(
-    admin: &AdminSettings,
+    address: SocketAddr,
     settings: &Settings,
     credentials: &mut CredentialReloads,
 ) -> Result<(HttpPort, Option<Tokens>), StartError> {
-    let tokens = match &admin.token_file {
+    let tokens = match &settings.admin.token_file {
         Some(path) => {
             let (tokens, reload) = Tokens::load(path.clone())?;
             credentials.spawn(reload);
@@ -104,8 +105,8 @@ async fn open_admin(
         }
         None => None,
     };
-    let tls = credentials.tls(admin.tls.as_ref(), Protocol::Http1)?;
-    Ok((http_port(Port::Admin, admin.address, tls, settings).await?, tokens))
+    let tls = credentials.tls(settings.admin.tls().as_ref(), Protocol::Http1)?;
+    Ok((http_port(Port::Admin, address, tls, settings).await?, tokens))
 }
 
 async fn http_port(
@@ -227,7 +228,7 @@ impl Routes<'_> {
 
     /// Routes of the metrics port, if there are settings of one.
     pub(super) fn metrics(&self) -> Option<Router> {
-        let path = &self.settings.metrics.as_ref()?.path;
+        let path = &self.settings.http.metrics.as_ref()?.path;
         Some(http::metrics_router(path.clone(), self.exporter.cloned()))
     }
 
@@ -245,7 +246,7 @@ impl Routes<'_> {
             status: instance.status.clone(),
             rules: instance.rules.clone(),
             options: settings.rules.options,
-            bounds: settings.bounds,
+            bounds: RequestBounds::default(),
             directory: settings.rules.directory.clone(),
             readiness: instance.readiness.clone(),
             counters,
@@ -254,13 +255,11 @@ impl Routes<'_> {
             store: facts,
             regions,
         };
-        let requires_client_certificate =
-            settings.admin.as_ref().is_some_and(AdminSettings::requires_client_certificate);
         http::admin_router(AdminParts {
             api,
             exporter: exporter.cloned(),
             tokens,
-            requires_client_certificate,
+            requires_client_certificate: settings.admin.requires_client_certificate(),
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{io, sync::Arc, time::Duration};
 
+use http::Uri;
 use tokio::{runtime::Handle, task::spawn_blocking, time::timeout};
 use tollgate_control::{Control, Reconciler, Rules, RulesSource};
 use tollgate_limiter::ActiveRules;
@@ -10,7 +11,7 @@ use tollgate_runtime::panics::CancelOnPanic;
 
 use super::{activation::Activator, start::StartError};
 use crate::{
-    settings::{RulesSettings, Settings, StoreSettings, XdsSettings},
+    settings::{RulesSettings, Settings},
     xds,
 };
 
@@ -20,9 +21,9 @@ const FIRST_VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 /// Opens the control store: in the Redis of the counters, or in this process.
 pub(super) fn open_control(settings: &Settings) -> Result<Control, StartError> {
     let RulesSettings { source, overrides_file, .. } = &settings.rules;
-    let control = match &settings.store {
-        StoreSettings::Memory { .. } => Control::memory(*source),
-        StoreSettings::Redis { redis, .. } => Control::redis(*source, redis)?,
+    let control = match settings.store.redis() {
+        None => Control::memory(*source),
+        Some(redis) => Control::redis(*source, &redis)?,
     };
     if let Some(file) = overrides_file {
         control.open_overrides(file.clone())?;
@@ -76,11 +77,11 @@ pub(super) async fn load_first(
         let reconciler = reconcile(None);
         return Ok(FirstRules { reconciler, xds: None, recompile: None, loaded: Some(fingerprint) });
     }
-    if let Some(xds) = &settings.xds {
+    if let Some(server) = &settings.xds.server {
         let overlay = settings.clone();
-        let read = move || config::load_overlay_finished(overlay.overlay.as_deref(), &overlay.options);
+        let read = move || config::load_overlay_finished(overlay.overlay(), &overlay.options);
         spawn_blocking(read).await.map_err(|error| StartError::System(error.into()))??;
-        let (xds, recompile) = follow_xds(xds, settings, activator).await;
+        let (xds, recompile) = follow_xds(server, settings, activator).await;
         let (reconciler, xds) = (reconcile(None), Some(xds));
         return Ok(FirstRules { reconciler, xds, recompile: Some(recompile), loaded: None });
     }
@@ -100,7 +101,7 @@ pub(super) async fn load_first(
 
 /// Subscribes to a control plane, and waits for its first rules unless the ports may open without.
 async fn follow_xds(
-    xds: &XdsSettings,
+    server: &Uri,
     settings: &RulesSettings,
     activator: &Activator,
 ) -> (xds::Subscription, Recompile) {
@@ -113,9 +114,9 @@ async fn follow_xds(
         held: Arc::default(),
     };
     let again = rules.clone();
-    let mut follower = xds::Subscription::start(xds.clone(), rules);
+    let mut follower = xds::Subscription::start(server, settings.xds.clone(), rules);
     if required {
-        tracing::info!(server = %xds.server, "waiting for rules before opening ports");
+        tracing::info!(%server, "waiting for rules before opening ports");
         follower.first_accepted().await;
     }
     let runtime = Handle::current();
@@ -150,7 +151,7 @@ impl FirstRules {
         });
         let watcher = watcher.transpose()?;
         let reload = watcher.as_ref().map(Watcher::reload);
-        let overlay = settings.overlay.as_deref().zip(settings.options.overlay).map(|(directory, slot)| {
+        let overlay = settings.overlay().zip(settings.options.overlay).map(|(directory, slot)| {
             let seen = slot.get().map(|overlay| overlay.fingerprint());
             Watcher::spawn_overlay(directory, seen, move |overlay| {
                 let _held = &held;

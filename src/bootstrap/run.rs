@@ -67,10 +67,11 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     let mut signals = Signals::install()?;
     panics::install_hook(metrics::panicked);
     raise(settings.grpc.max_connections);
-    talkers::start(settings.top_talkers)?;
-    let exporter = metrics::exporter(settings.process.metric_names);
+    talkers::start(settings.admin.top_talkers)?;
+    let exporter = metrics::exporter(settings.process.reference_metrics);
     let _busy_time = BusyTime::of(&"main", &Handle::current());
-    let statsd = settings.statsd.clone().map(StatsdExporter::start).transpose()?;
+    let statsd = settings.statsd.server.clone();
+    let statsd = statsd.map(|server| StatsdExporter::start(server, settings.statsd.clone())).transpose()?;
     let store = settings.store.clone();
     let workers = settings.process.workers;
     let mut running = select! {
@@ -144,7 +145,7 @@ fn log_start(running: &Running, store: &StoreSettings, workers: usize) {
     }
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(version, %grpc, %http, %admin, %store, rules, workers, "tollgate started");
-    if let StoreSettings::Memory { .. } = store {
+    if store.redis().is_none() {
         tracing::info!("memory store: limits apply per instance");
     }
 }

@@ -186,7 +186,7 @@ impl Tasks {
     /// Starts the tasks of every instance on the current runtime.
     pub(super) fn start(settings: &Settings, instance: &Instance) -> (Self, TaskViews) {
         let Instance { control, rules, .. } = instance;
-        let fleet = FleetView::new(control.clone(), settings.top_talkers);
+        let fleet = FleetView::new(control.clone(), settings.admin.top_talkers);
         let (rollout_tasks, rollouts) = RolloutTasks::start(control, rules);
         let fleet_tasks = FleetTasks::start(settings.webhook.clone(), control, &fleet);
         let tasks = Self { _fleet: fleet_tasks, _rollouts: rollout_tasks, of_limiters: Vec::new() };

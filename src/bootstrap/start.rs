@@ -25,6 +25,7 @@ use crate::{
     net::tls::TlsError,
     readiness::Readiness,
     regions::{self, Lending, PeersError, RegionTableError, Regions},
+    service::RequestBounds,
     settings::{Port, Settings},
     tracing::{TraceExporter, TracingError},
 };
@@ -93,10 +94,15 @@ pub(super) async fn start(mut settings: Settings, exporter: Option<Exporter>) ->
     let peers = settings.region.as_ref().and_then(|region| region.peers.clone());
     let stores = Stores::new(&settings, regions.as_ref().map(|_| calls));
     let memory_gauge = AbortOnDropHandle::new(tokio::spawn(report_memory(stores.memory().clone())));
-    let tracing = settings.traces.as_ref().map(TraceExporter::start).transpose()?;
+    let tracing = settings
+        .traces
+        .endpoint
+        .as_deref()
+        .map(|url| TraceExporter::start(url, &settings.traces))
+        .transpose()?;
     // Each worker opens a store, and so does the HTTP port.
     let readiness = stores.readiness(settings.process.workers.get().saturating_add(1));
-    let admin_store = settings.admin.as_ref().map(|_| AdminStore::open(&stores, &settings, &shares));
+    let admin_store = settings.admin.address.map(|_| AdminStore::open(&stores, &settings, &shares));
     let admin_store = admin_store.transpose()?;
     let watch = peers.as_ref().map(|_| ShareWatch::default());
     let lending_store = watch.as_ref().map(|_| stores.background(BackgroundQueue::default())).transpose()?;
@@ -110,8 +116,8 @@ pub(super) async fn start(mut settings: Settings, exporter: Option<Exporter>) ->
         reports: reports.clone(),
         tracer: tracing.as_ref().map(|tracing| tracing.tracer().clone()),
         response: settings.response.clone(),
-        bounds: settings.bounds,
-        modes: settings.modes,
+        bounds: RequestBounds::default(),
+        modes: settings.modes(),
         is_shared: Arc::default(),
     };
     let open = move |rules: &Arc<ActiveRules>, background| services.open(rules, background);

@@ -27,7 +27,7 @@ use crate::{
     net::tls::TlsClient,
     readiness::Readiness,
     service::{RequestBounds, ResponseOptions, Service},
-    settings::{Settings, StoreSettings},
+    settings::Settings,
     tracing::Tracer,
 };
 
@@ -67,23 +67,21 @@ impl Stores {
     pub(super) fn new(settings: &Settings, primary: Option<PrimaryCalls>) -> Self {
         let on_store_error = settings.on_store_error;
         let fallback = |memory, replicas| Fallback::new(on_store_error.policy, memory, replicas);
-        let (redis, max_counters) = match &settings.store {
-            StoreSettings::Memory { max_counters } => {
-                let memory = || MemoryStore::new(*max_counters, Clock::System);
-                let replicas = Replicas::new(on_store_error.replicas.unwrap_or(NonZeroU32::MIN));
-                let fallback = primary.is_some().then(|| fallback(memory(), replicas));
-                return Self { redis: None, memory: memory(), fallback, primary };
-            }
-            StoreSettings::Redis { redis, max_counters } => (redis, *max_counters),
+        let max_counters = settings.store.max_counters;
+        let Some(redis) = settings.store.redis() else {
+            let memory = || MemoryStore::new(max_counters, Clock::System);
+            let replicas = Replicas::new(on_store_error.replicas.unwrap_or(NonZeroU32::MIN));
+            let fallback = primary.is_some().then(|| fallback(memory(), replicas));
+            return Self { redis: None, memory: memory(), fallback, primary };
         };
         metrics::export_redis();
-        record_client_certificate(redis);
+        record_client_certificate(&redis);
         let last_verdicts = LastVerdicts::default();
         let memory = MemoryStore::new(max_counters, last_verdicts.clock());
         let replicas = on_store_error.replicas.map(Replicas::new).unwrap_or_default();
         let fallback = Some(fallback(memory.clone(), replicas.clone()));
         let redis = Some(RedisStores {
-            settings: Box::new(redis.clone()),
+            settings: Box::new(redis),
             last_verdicts,
             replicas,
             has_replica_counter: Arc::new(AtomicBool::new(on_store_error.replicas.is_some())),
@@ -186,7 +184,7 @@ impl AdminStore {
         let background = BackgroundQueue::default();
         let store = stores.routed(stores.background(background.clone())?, background);
         Ok(Self {
-            counters: CounterInspector::new(store, settings.modes).with_shares(shares.clone()),
+            counters: CounterInspector::new(store, settings.modes()).with_shares(shares.clone()),
             facts: StoreInfo {
                 kind: if stores.redis.is_some() { "redis" } else { "memory" },
                 address: settings.store.to_string(),

@@ -140,19 +140,6 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_checked_against_the_bounds_of_requests() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let text = "domain: d\ndescriptors:\n- {key: a, descriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 9}}]}\n";
-        std::fs::write(directory.path().join("rules.yaml"), text).expect("written");
-        assert!(run(directory.path()).2.is_empty());
-        let (is_good, _, errors) = run_with(&["--max-entries=1"], directory.path());
-        assert!(
-            is_good && errors.contains("more than 1 entries") && errors.contains("--max-entries"),
-            "{errors}"
-        );
-    }
-
-    #[test]
     fn an_empty_directory_is_a_warning_and_an_error_if_strict_unless_it_is_allowed() {
         let directory = tempfile::tempdir().expect("a directory");
         let (is_good, _, errors) = run(directory.path());

@@ -256,7 +256,7 @@ impl MessageBuffer {
         let length = u32::from_be_bytes(*length) as usize;
         if length > max_bytes {
             let text = format!(
-                "Error, decoded message length too large: found {length} bytes, the limit is: {max_bytes} bytes (--max-message-bytes)"
+                "Error, decoded message length too large: found {length} bytes, the limit is: {max_bytes} bytes"
             );
             return Err(Status::out_of_range(text));
         }

@@ -25,7 +25,7 @@ use crate::{
         RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
     },
     readiness::Readiness,
-    settings::{GrpcListen, GrpcSettings},
+    settings::{self, Command},
 };
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -70,17 +70,12 @@ struct Worker {
 
 impl Worker {
     fn new() -> Self {
-        let settings = GrpcSettings {
-            listen: GrpcListen::Tcp(([127, 0, 0, 1], 0).into()),
-            tls: None,
-            max_connections: 10,
-            max_connection_age: None,
-            max_connection_age_grace: None,
-            keepalive_interval: None,
-            keepalive_timeout: TIMEOUT,
-            max_streams: Some(1024),
-            max_message_bytes: 1024,
-        };
+        let Ok(Command::Serve(settings)) = settings::parse(["tollgate".into()], []) else { panic!("valid") };
+        let mut settings = settings.grpc;
+        settings.keepalive_interval = None;
+        settings.keepalive_timeout = TIMEOUT;
+        settings.max_connection_age = None;
+        settings.max_message_bytes = 1024;
         let decided = Recorder::default();
         let side = side_services(Readiness::new()).expect("valid descriptors");
         let limits = MessageLimits { max_bytes: 1024, timeout: TIMEOUT };

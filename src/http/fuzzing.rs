@@ -1,9 +1,6 @@
 //! Fuzz target: any bytes as a request, in protobuf or in JSON.
 
-use std::{
-    sync::{Arc, LazyLock},
-    time::Duration,
-};
+use std::sync::{Arc, LazyLock};
 
 use futures_util::FutureExt as _;
 use prost::Message as _;
@@ -19,8 +16,7 @@ use super::public::json::JsonCodec;
 use crate::{
     proto::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code},
     service::{
-        DegradedRemaining, HeaderStyle, NamedDecisions, RequestBounds, RequestError, ResetFormat,
-        ResponseOptions, Service,
+        HeaderNames, HeaderStyle, NamedDecisions, RequestBounds, RequestError, ResponseOptions, Service,
     },
     tracing::Span,
 };
@@ -36,16 +32,11 @@ static PARTS: LazyLock<Option<(Service, JsonCodec)>> = LazyLock::new(|| {
     let store = MemoryStore::new(1_000, Clock::manual(Timestamp::from_micros(1_700_000_900_500_000)));
     let response_options = ResponseOptions {
         headers: HeaderStyle::Ietf,
-        reset_format: ResetFormat::UnixTime,
-        reset_at_header: Some("RateLimit-Reset-At".to_owned()),
-        degraded_remaining: DegradedRemaining::MinusOne,
+        header_names: HeaderNames { reset_at: Some("RateLimit-Reset-At".to_owned()), ..Default::default() },
         retry_after_header: true,
-        retry_after_spread: Duration::from_secs(10),
         problem_body: true,
-        degraded_header: true,
         dynamic_metadata: true,
         decision_metadata: NamedDecisions::All,
-        decision_key: true,
     };
     let limiter = Limiter::new(rules, Store::Memory(store), Modes::default());
     Some((Service::new(limiter, response_options, RequestBounds::default()), JsonCodec::new().ok()?))

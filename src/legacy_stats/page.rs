@@ -103,7 +103,7 @@ fn summed(all: &[Arc<Series>]) -> BTreeMap<Labels, [u64; KINDS]> {
 
 /// The labels of a path, whose parts are separated by dots, also by those of its keys and values.
 fn labels(domain: &str, path: &str) -> Option<Labels> {
-    let name = stat_name::of(domain, path);
+    let name = stat_name(domain, path);
     let mut parts = name.split('.').map(str::to_owned);
     Some((parts.next()?, parts.next()?, parts.next()))
 }

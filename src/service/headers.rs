@@ -12,7 +12,7 @@ use tollgate_limiter::{
     decision::{Decision, Limited},
 };
 
-use super::{DegradedRemaining, HeaderNames, HeaderStyle, ResetFormat, ResponseOptions};
+use super::{HeaderStyle, ResponseOptions};
 use crate::proto::envoy::config::core::v3::HeaderValue;
 
 /// Mark of a response decided without the store.
@@ -23,6 +23,12 @@ const SHED_HEADER: (&str, &str) = ("x-ratelimit-policy", "shed");
 
 /// Mark of a response to a banned client.
 const BANNED_HEADER: (&str, &str) = ("x-ratelimit-policy", "banned");
+
+/// Names of limit, remaining hits and reset, as envoyproxy/ratelimit has them.
+const RATELIMIT: [&str; 3] = ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"];
+
+/// The most widespread names.
+const X_RATELIMIT: [&str; 3] = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
 
 /// Receiver of the headers of a response.
 pub(super) trait HeaderSink {
@@ -48,18 +54,20 @@ pub(super) fn add(
     if options.headers != HeaderStyle::Off
         && let Some((_, governing)) = decision.governing()
     {
-        // Whether the governing limit is the degraded one does not matter: the request's state is uncertain.
-        let is_unknown =
-            decision.degraded.is_some() && options.degraded_remaining == DegradedRemaining::MinusOne;
-        let remaining = (!is_unknown).then_some(governing.verdict.remaining);
-        match &options.headers {
-            HeaderStyle::Off => {}
-            HeaderStyle::Triple(names) => {
-                add_triple(headers, names, options.reset_format, governing, remaining, times);
+        let reset = match options.headers {
+            HeaderStyle::Off => None,
+            HeaderStyle::Ratelimit => Some(add_triple(headers, options, governing, RATELIMIT)),
+            HeaderStyle::XRatelimit => Some(add_triple(headers, options, governing, X_RATELIMIT)),
+            HeaderStyle::Ietf => {
+                add_ietf(headers, decision, governing);
+                None
             }
-            HeaderStyle::Ietf => add_ietf(headers, decision, governing, remaining),
+        };
+        let reset_at = options.header_names.reset_at.as_deref();
+        if let Some(name) = reset.filter(|name| Some(*name) != reset_at) {
+            push_number(headers, name, whole_seconds(governing.until_reset()));
         }
-        if let Some(name) = &options.reset_at_header {
+        if let Some(name) = reset_at {
             push_number(headers, name, times.unix_seconds(governing.until_reset()));
         }
     }
@@ -68,7 +76,7 @@ pub(super) fn add(
     }
     let is_banned = ban.is_some_and(|ban| ban.is_enforced);
     for (is_marked, (name, value)) in [
-        (options.degraded_header && decision.degraded.is_some(), DEGRADED_HEADER),
+        (decision.degraded.is_some(), DEGRADED_HEADER),
         (is_banned, BANNED_HEADER),
         (decision.shed.is_some(), SHED_HEADER),
     ] {
@@ -86,35 +94,21 @@ pub(super) fn header(name: &str, value: String) -> HeaderValue {
     HeaderValue { key: name.into(), value, raw_value: Vec::new() }
 }
 
-/// Adds limit, remaining hits and reset. Remaining hits that are unknown are -1.
-fn add_triple(
+/// Adds limit and remaining hits, and returns the name of the reset.
+fn add_triple<'a>(
     headers: &mut impl HeaderSink,
-    names: &HeaderNames,
-    format: ResetFormat,
+    options: &'a ResponseOptions,
     governing: &Limited<'_>,
-    remaining: Option<u64>,
-    times: &ResponseTimes<'_>,
-) {
-    let reset = match format {
-        ResetFormat::Seconds => whole_seconds(governing.until_reset()),
-        ResetFormat::UnixTime => times.unix_seconds(governing.until_reset()),
-    };
-    push_number(headers, &names.limit, governing.quota.limit);
-    match remaining {
-        Some(hits) => push_number(headers, &names.remaining, hits),
-        None => headers.push(&names.remaining, "-1"),
-    }
-    push_number(headers, &names.reset, reset);
+    [limit, remaining, reset]: [&'a str; 3],
+) -> &'a str {
+    let names = &options.header_names;
+    push_number(headers, names.limit.as_deref().unwrap_or(limit), governing.quota.limit);
+    push_number(headers, names.remaining.as_deref().unwrap_or(remaining), governing.verdict.remaining);
+    names.reset.as_deref().unwrap_or(reset)
 }
 
-/// Adds `RateLimit-Policy` with every limit of the request, and `RateLimit` with the state of the governing one, whose
-/// remaining hits must be stated and cannot be negative: without them, there is no state.
-fn add_ietf(
-    headers: &mut impl HeaderSink,
-    decision: &Decision<'_>,
-    governing: &Limited<'_>,
-    remaining: Option<u64>,
-) {
+/// Adds `RateLimit-Policy` with every limit of the request, and `RateLimit` with the state of the governing one.
+fn add_ietf(headers: &mut impl HeaderSink, decision: &Decision<'_>, governing: &Limited<'_>) {
     let policy = |limited: &Limited<'_>| {
         let (name, quota) = (policy_name(limited), limited.quota);
         if limited.algorithm.holds_permits() {
@@ -131,10 +125,8 @@ fn add_ietf(
         }
     }
     headers.push("RateLimit-Policy", &policies.join(", "));
-    if let Some(remaining) = remaining {
-        let until = whole_seconds(governing.until_reset());
-        headers.push("RateLimit", &format!("{};r={remaining};t={until}", policy_name(governing)));
-    }
+    let (remaining, until) = (governing.verdict.remaining, whole_seconds(governing.until_reset()));
+    headers.push("RateLimit", &format!("{};r={remaining};t={until}", policy_name(governing)));
 }
 
 /// Label of the limit as a structured-field string (RFC 9651).
@@ -163,15 +155,14 @@ pub(super) struct ResponseTimes<'a> {
 }
 
 impl<'a> ResponseTimes<'a> {
-    /// Times of a response to a request with these descriptors. Limits that state no spread have `default_spread`.
+    /// Times of a response to a request with these descriptors.
     pub(super) fn of(
         clock: &'a Clock,
         decision: &Decision<'_>,
         domain: &str,
         descriptors: &[Descriptor<'_>],
-        default_spread: Duration,
     ) -> Self {
-        let spread = Spread { domain, descriptors, default: default_spread };
+        let spread = Spread { domain, descriptors };
         let retry_after = decision.spread_retry_after(&spread);
         Self { clock, retry_after: retry_after.map(|wait| whole_seconds(wait).max(1)) }
     }

@@ -225,13 +225,17 @@ impl NamedDecision {
     ) -> Option<Self> {
         let is_named = match options.decision_metadata {
             NamedDecisions::Off => false,
-            NamedDecisions::Denials => decision.has_denial(),
-            NamedDecisions::All => true,
+            NamedDecisions::Denials | NamedDecisions::DenialsWithoutKey => decision.has_denial(),
+            NamedDecisions::All | NamedDecisions::AllWithoutKey => true,
         };
         let deciding = is_named.then(|| decision.deciding()).flatten()?;
         Some(Self {
             rule: deciding.rule(),
-            key: if options.decision_key { deciding.key(descriptors) } else { NamedText::default() },
+            key: if options.decision_metadata.have_key() {
+                deciding.key(descriptors)
+            } else {
+                NamedText::default()
+            },
             code: deciding.code,
             policy: deciding.policy,
             remaining: deciding.remaining,

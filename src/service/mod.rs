@@ -29,9 +29,7 @@ use crate::{
 pub(crate) use self::{decode::PlainRequest, metrics::refused};
 pub use tollgate_core::descriptor::RequestBounds;
 
-pub use self::settings::{
-    DegradedRemaining, HeaderNames, HeaderStyle, NamedDecisions, ResetFormat, ResponseOptions,
-};
+pub use self::settings::{HeaderNames, HeaderStyle, NamedDecisions, ResponseOptions};
 
 /// Rate-limit service; one for each worker.
 #[derive(Clone, Debug)]
@@ -154,7 +152,7 @@ impl Service {
             let encode = || frame::encode(&self.options, parts);
             if !self.has_plain_response(parts) {
                 frame::of(&self.message(None, parts))
-            } else if self.options.has_unix_times() {
+            } else if self.options.header_names.reset_at.is_some() {
                 encode()
             } else {
                 self.banned.get(request.bytes, parts, encode)
@@ -210,10 +208,9 @@ impl Service {
         if self.limiter.has_id_conflict(&decision) {
             return Err(RequestError::IdConflict);
         }
-        let (clock, spread) = (self.limiter.clock(), self.options.retry_after_spread);
         let message = encode(&Parts {
             decision: &decision,
-            times: ResponseTimes::of(clock, &decision, domain, descriptors, spread),
+            times: ResponseTimes::of(self.limiter.clock(), &decision, domain, descriptors),
             descriptors,
             permits: permits.as_ref(),
         });

@@ -135,7 +135,7 @@ fn counted(count: u64, noun: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::{num::NonZeroU8, time::Duration};
+    use std::num::NonZeroU8;
 
     use tollgate_core::{
         algorithm::{Algorithm, Verdict},
@@ -185,7 +185,7 @@ mod tests {
             several: SeveralLimits::default(),
         };
         let clock = Clock::manual(now);
-        let times = ResponseTimes::of(&clock, &decision, "d", &[], Duration::from_secs(3_600));
+        let times = ResponseTimes::of(&clock, &decision, "d", &[]);
         let mut response = RateLimitResponse::default();
         add(&mut response, &decision, &times);
         let body: Value = serde_json::from_slice(&response.raw_body).expect("JSON");

@@ -5,10 +5,15 @@ use std::{
     ffi::OsString,
 };
 
-use clap::{Arg, ArgAction, Command};
+use clap::{Arg, ArgAction, Command, error::ErrorKind};
 use tollgate_rules::config::nearest;
 
-use super::{admin_client, error::Problem, parsers::boolean, reference};
+use super::{
+    admin_client,
+    error::Problem,
+    reference::{self, Inputs},
+};
+use crate::flag_values::boolean;
 
 const PREFIX: &str = "TOLLGATE_";
 
@@ -60,7 +65,7 @@ impl Environment {
 
     /// Reports empty variables that would make a port more secure: most likely their source is missing.
     fn unsafely_empty(&self, verb: &Command) -> impl Iterator<Item = Problem> {
-        let guards = |flag: &&str| flag.contains("-tls-") || flag.ends_with("-token-file");
+        let guards = |flag: &&str| flag.contains("-tls") || flag.ends_with("-token-file");
         let guards = flags(verb).filter(guards).map(variable);
         guards.filter(|name| self.empty.contains(name)).map(|name| {
             Problem::new(name, "is set but empty, which would disable this protection; unset it to confirm")
@@ -97,9 +102,9 @@ impl Environment {
         if has_flag(verb, "grpc-address") {
             found.problems.extend(self.unknown(root));
             found.problems.extend(self.unsafely_empty(verb));
-            reference::review(self, &mut found, is_given);
+            reference::review(Inputs::new(self, &is_given), &mut found);
         }
-        for setting in reference::settings(self, is_given, &mut found.problems) {
+        for setting in reference::settings(Inputs::new(self, &is_given), &mut found.problems) {
             if has_flag(verb, setting.flag) {
                 found.add(verb, setting.flag, &setting.variable, setting.value.into());
             }
@@ -135,6 +140,8 @@ impl EnvironmentFlags {
         word.push(value);
         let alone = only_flags(verb.clone());
         let invalid = alone.try_get_matches_from([OsString::from("tollgate"), word.clone()]).err();
+        // Another word may have the flag that this one requires.
+        let invalid = invalid.filter(|error| error.kind() != ErrorKind::MissingRequiredArgument);
         let invalid = invalid.map(|error| Problem::of_variable(variable, &error));
         let multi_line = multi_line(std::slice::from_ref(&word)).pop().map(|problem| problem.of(variable));
         match multi_line.or(invalid) {
@@ -186,7 +193,7 @@ pub(super) fn multi_line(words: &[OsString]) -> Vec<Problem> {
 }
 
 /// `verb` without required arguments, so that one flag can be parsed alone.
-fn only_flags(verb: Command) -> Command {
+pub(super) fn only_flags(verb: Command) -> Command {
     verb.mut_args(|arg| arg.required(false)).subcommand_required(false).arg_required_else_help(false)
 }
 

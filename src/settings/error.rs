@@ -62,8 +62,8 @@ impl Problem {
             false => argument.trim_end_matches("..."),
         };
         let text = context(ContextKind::InvalidValue);
-        // Values of headers and the path of a webhook are secrets.
-        let is_secret = flag.ends_with("headers") || flag == "--webhook-url";
+        // Values of headers and the path of a webhook are secrets; files of keys may be mistaken for their content.
+        let is_secret = ["headers", "webhook-url", "-tls", "cert"].iter().any(|end| flag.ends_with(end));
         let text = if is_secret && !text.contains(char::is_control) { "" } else { &text };
         Some(Self::of_text(name.unwrap_or(flag), text, &reason))
     }

@@ -1,123 +1,175 @@
-//! Settings: flags and environment variables, resolved into [`Settings`].
+//! Settings: flags and environment variables.
 //!
 //! ```text
 //! environment ─ reference (variables of envoyproxy/ratelimit) ─┐
-//!             └ TOLLGATE_* ────────────────────────────────────┴─> flags ── resolve ──> Settings
+//!             └ TOLLGATE_* ────────────────────────────────────┴─> words of a command line ── clap ──> Settings
 //! ```
 //!
 //! A flag overrides its `TOLLGATE_*` variable, which overrides the variable of envoyproxy/ratelimit, which overrides the
-//! default. The `*Flags` types hold the input; [`Settings`] holds the result, so that no other module depends on the
-//! source of a value. Each section has one file with its flags, its values and their resolution.
+//! default. [`Settings`] is the flags of `tollgate serve`, parsed; the sections of a part of the program are declared there.
 
-mod admin;
+mod admin_client;
+mod command_line;
 mod environment;
 mod error;
-mod flags;
-mod grpc;
-mod metrics_port;
-mod on_store_error;
-mod otlp;
-mod admin_client;
-mod parsers;
-mod process;
-mod regions;
+mod ports;
 mod reference;
-mod response;
 mod rules;
-mod statsd;
 mod store;
-mod tls;
-mod webhook;
-mod xds;
+#[cfg(test)]
+mod tests;
 
+use std::{num::NonZeroUsize, thread, time::Duration};
+
+use clap::{ArgAction::Set, Args};
 use tollgate_limiter::Modes;
 
 pub use self::{
-    admin::AdminSettings,
     admin_client::{
-        AdminClientSettings, AdminCommand, AdminUrl, BanModeArgument, BaseVersion, ClientIdentity,
-        ConnectionSettings, CounterCommand, CounterSelector, DiffSource, EventsQuery, LimitArgument,
-        ListCommand, OutputFormat, OverrideCommand, RegionsCommand, RuleQuery, RuleSelector, RulesCommand,
-        SwitchCommand, TopQuery, VersionSelector,
+        AdminClientSettings, AdminCommand, AdminUrl, BanModeArgument, BaseVersion, ConnectionSettings,
+        CounterCommand, CounterSelector, DiffSource, EventsQuery, LimitArgument, ListCommand,
+        OverrideCommand, RegionsCommand, RuleQuery, RuleSelector, RulesCommand, SwitchCommand, TopQuery,
+        VersionSelector,
     },
+    command_line::{CheckFlags, Command, DocsPage, ExplainFlags, collects, command, parse, served, serving},
     environment::{Environment, EnvironmentFlags, variable},
     error::{Problem, SettingsError},
-    flags::{CheckFlags, DocsPage, ExplainFlags, collects, command, parse, served, serving},
-    grpc::{GrpcListen, GrpcSettings},
-    metrics_port::MetricsSettings,
-    on_store_error::StoreErrorSettings,
-    parsers::{DescriptorArgument, boolean},
-    process::{HttpSettings, MetricNames, ProcessSettings},
-    reference::catalogue::{Mapping, ValueType, Variable, all as reference_variables},
-    regions::{PeerSettings, RegionSettings},
-    rules::RulesSettings,
-    store::StoreSettings,
-    tls::{ClientSettings, Port, TlsFile, TlsSettings},
-    xds::{BackoffSettings, XdsSettings, XdsTlsSettings},
+    ports::{
+        AdminSettings, ClientSettings, GrpcListen, GrpcSettings, HttpSettings, MetricsSettings, PeerSettings,
+        Port, RegionSettings, TlsFile, TlsSettings,
+    },
+    reference::{
+        catalogue::all as reference_variables,
+        variable::{Mapping, ValueType, Variable},
+    },
+    rules::{BackoffSettings, RulesSettings, XdsSettings},
+    store::{StoreErrorSettings, StoreSettings},
 };
+pub use crate::flag_values::{DescriptorArgument, KeyPair, boolean};
 use crate::{
+    flag_values::{count, duration, positive_duration, ratio},
     fleet::WebhookSettings,
-    service::{RequestBounds, ResponseOptions},
+    service::ResponseOptions,
     statsd::StatsdSettings,
-    tracing::TraceSettings,
+    tracing::{LogSettings, TraceSettings},
 };
-
-/// A parsed command line.
-#[derive(Debug)]
-pub enum Command {
-    /// Serve requests until a signal.
-    Serve(Box<Settings>),
-    /// Validate a configuration.
-    Check(CheckFlags),
-    /// Explain the rules that a request matches.
-    Explain(ExplainFlags),
-    /// Call the admin API of a running server.
-    AdminClient(AdminClientSettings),
-    /// Print the JSON Schema of the rules.
-    Schema,
-    /// Print the completions of a shell.
-    Completions(clap_complete::Shell),
-    /// Print the manual page, or write all to a directory.
-    Man(Option<std::path::PathBuf>),
-    /// Print a generated page of the documentation.
-    Docs(DocsPage),
-}
 
 /// Settings of `tollgate serve`, by section. `Debug` shows no secret.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Args, Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Source of the rules, and its options.
+    #[command(flatten)]
     pub rules: RulesSettings,
     /// Store of the counters.
+    #[command(flatten)]
     pub store: StoreSettings,
-    /// Own region and the region table, if limits are enforced together.
-    pub region: Option<RegionSettings>,
     /// Decisions while the store fails.
+    #[command(flatten)]
     pub on_store_error: StoreErrorSettings,
     /// gRPC port and connections.
+    #[command(flatten)]
     pub grpc: GrpcSettings,
-    /// HTTP port.
-    pub http: HttpSettings,
-    /// Port for metrics only.
-    pub metrics: Option<MetricsSettings>,
-    /// Admin port.
-    pub admin: Option<AdminSettings>,
-    /// Whether top talkers are sampled.
-    pub top_talkers: bool,
-    /// Receiver of events, if there is one.
-    pub webhook: Option<WebhookSettings>,
-    /// Threads, shutdown, log and metric names.
-    pub process: ProcessSettings,
     /// Content of responses.
+    #[command(flatten)]
     pub response: ResponseOptions,
-    /// Bounds of a request.
-    pub bounds: RequestBounds,
-    /// Global modes of the limiter.
-    pub modes: Modes,
+    #[command(flatten)]
+    modes: ModeSettings,
+    /// HTTP port and the port for metrics only.
+    #[command(flatten)]
+    pub http: HttpSettings,
+    /// Threads, shutdown, log and metric names.
+    #[command(flatten)]
+    pub process: ProcessSettings,
+    /// Admin port.
+    #[command(flatten)]
+    pub admin: AdminSettings,
+    /// Own region and the region table, if limits are enforced together.
+    #[command(flatten)]
+    pub region: Option<RegionSettings>,
+    // Not in `region`: a group that may be left out can have no group in it.
+    #[command(flatten)]
+    peers: Option<PeerSettings>,
+    /// Receiver of events, if there is one.
+    #[command(flatten)]
+    pub webhook: Option<WebhookSettings>,
     /// Exporter of traces.
-    pub traces: Option<TraceSettings>,
+    #[command(flatten)]
+    pub traces: TraceSettings,
     /// StatsD exporter.
-    pub statsd: Option<StatsdSettings>,
+    #[command(flatten)]
+    pub statsd: StatsdSettings,
     /// Variables without effect, to be logged once the log is set up.
+    #[arg(skip)]
     pub notices: Vec<String>,
+}
+
+/// Settings of the process, passed down whole: a new setting changes this file and its use.
+#[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
+#[command(next_help_heading = "Process")]
+pub struct ProcessSettings {
+    /// Time that a client has for its TLS handshake; then for the HTTP/2 preface, or the head of each HTTP/1 request; and
+    /// for the rest of a gRPC call that has begun.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive_duration)]
+    pub handshake_timeout: Duration,
+    /// Threads that serve gRPC calls; auto: the number of processors.
+    #[arg(long, value_name = "COUNT|auto", default_value = "auto", value_parser = workers)]
+    pub workers: NonZeroUsize,
+    /// Time after SIGTERM during which everything is still served while health checks fail, so that callers move to
+    /// another instance.
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    pub drain_delay: Duration,
+    /// Time after the drain delay for calls in flight to finish.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub drain_timeout: Duration,
+    /// Level and format of the log.
+    #[command(flatten)]
+    pub log: LogSettings,
+    /// Metrics also under the names of envoyproxy/ratelimit.
+    #[arg(long, value_name = "BOOL", default_value = "false", action = Set, value_parser = boolean)]
+    pub reference_metrics: bool,
+}
+
+/// Global modes of the limiter.
+#[derive(Args, Clone, Copy, Debug, PartialEq)]
+#[command(next_help_heading = "Modes")]
+struct ModeSettings {
+    /// Global shadow mode: requests over a limit are allowed and counted.
+    #[arg(long, value_name = "BOOL", default_value = "false", action = Set, value_parser = boolean)]
+    shadow_mode: bool,
+    /// Quota mode of every limit: a request is denied only when all of its limits are exhausted.
+    #[arg(long, value_name = "BOOL", default_value = "false", action = Set, value_parser = boolean)]
+    quota_mode: bool,
+    /// Share of a limit, from 0 to 1, above which hits count as near the limit in metrics.
+    #[arg(long, value_name = "RATIO", default_value = "0.8", value_parser = ratio)]
+    near_limit_ratio: f64,
+}
+
+impl Settings {
+    /// Global modes of the limiter.
+    pub const fn modes(&self) -> Modes {
+        let ModeSettings { shadow_mode: shadow, quota_mode: quota, near_limit_ratio } = self.modes;
+        Modes { shadow, quota, near_limit_ratio }
+    }
+
+    /// The settings, checked where they concern several flags.
+    fn resolved(mut self, notices: Vec<String>) -> Result<Self, SettingsError> {
+        let checked = self.rules.check(&self.store).and_then(|()| self.http.check());
+        let checked = checked
+            .and_then(|()| self.admin.check())
+            .and_then(|()| self.statsd.check().map_err(|reason| Problem::new("--statsd-rewrite", reason)));
+        checked.map_err(|problem| vec![problem])?;
+        self.rules.options = self.rules.reading.options();
+        if let Some(region) = &mut self.region {
+            region.peers = self.peers.take();
+        }
+        self.notices = notices;
+        Ok(self)
+    }
+}
+
+fn workers(text: &str) -> Result<NonZeroUsize, String> {
+    match text {
+        "auto" => Ok(thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)),
+        text => count(text),
+    }
 }

@@ -1,51 +1,23 @@
-//! Settings of the store.
+//! Settings of the store, and of decisions while it fails.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{fmt, num::NonZeroU32, path::PathBuf, time::Duration};
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction::Set, Args};
+use tollgate_rules::OnStoreError;
 use tollgate_store::redis::{RedisSettings, RedisUrl};
 
-use super::{
-    error::Problem,
-    parsers::{boolean, count, positive_duration},
-};
+use crate::flag_values::{KeyPair, boolean, count, key_pair, positive_duration};
 
 /// Store of the counters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreSettings {
-    /// Memory of this process.
-    Memory {
-        /// Maximum number of counters.
-        max_counters: usize,
-    },
-    /// Redis.
-    Redis {
-        /// Connection settings.
-        redis: RedisSettings,
-        /// Maximum number of counters in this process while Redis fails.
-        max_counters: usize,
-    },
-}
-
-/// Shows `memory`, or the URL with `***` in place of the password.
-impl fmt::Display for StoreSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Memory { .. } => f.write_str("memory"),
-            Self::Redis { redis, .. } => redis.servers.fmt(f),
-        }
-    }
-}
-
-#[derive(Args)]
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
 #[command(next_help_heading = "Store")]
-pub(super) struct StoreFlags {
+pub struct StoreSettings {
     /// Store of the counters: `memory` (limits apply to each instance separately),
     /// `redis://[user:password@]host:port[/db]`, `redis+unix:///path/to/socket`,
     /// `redis+sentinel://[user:password@]host:port,…/master[?db=N&sentinel_username=…&sentinel_password=…]`, or
     /// `redis+cluster://[user:password@]host:port,…`. `rediss` instead of `redis` enables TLS.
     #[arg(long, value_name = "memory|URL", default_value = "memory", value_parser = location)]
-    store: Location,
+    store: StoreLocation,
     /// Timeout of a decision in Redis. Envoy waits 20 ms by default.
     #[arg(long, value_name = "DURATION", default_value = "10ms", value_parser = positive_duration)]
     store_timeout: Duration,
@@ -56,61 +28,72 @@ pub(super) struct StoreFlags {
     /// PEM file of the CAs for the certificate of Redis. Default: the Mozilla root CAs.
     #[arg(long, value_name = "FILE")]
     redis_ca: Option<PathBuf>,
-    /// PEM file of the client certificate for Redis; requires --redis-client-key.
-    #[arg(long, value_name = "FILE")]
-    redis_client_cert: Option<PathBuf>,
-    /// PEM file of the key of that certificate.
-    #[arg(long, value_name = "FILE")]
-    redis_client_key: Option<PathBuf>,
+    /// PEM files of the client certificate for Redis and of its key.
+    #[arg(long, value_name = "CERT,KEY", value_parser = key_pair)]
+    redis_client_cert: Option<KeyPair>,
     /// Metrics of CPU, memory, evictions, replication and clock of each Redis server, by `INFO` and `TIME` every 5 to 15 s.
-    #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true)]
-    #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
+    #[arg(long, value_name = "BOOL", default_value = "true", action = Set, value_parser = boolean)]
     redis_server_metrics: bool,
     /// Maximum number of counters in this process, of the memory store or while Redis fails. Four hits of a sliding window
     /// log, or four permits of a concurrency limit, count as one.
     #[arg(long, value_name = "COUNT", default_value = "1000000", value_parser = count::<usize>)]
-    max_counters: usize,
+    pub max_counters: usize,
 }
 
-impl StoreFlags {
-    pub(super) fn resolve(self) -> Result<StoreSettings, Problem> {
-        let client_certificate = match (self.redis_client_cert, self.redis_client_key) {
-            (Some(certificate), Some(key)) => Some((certificate, key)),
-            (None, None) => None,
-            (Some(_), None) => {
-                return Err(Problem::new("--redis-client-cert", "requires --redis-client-key"));
-            }
-            (None, Some(_)) => {
-                return Err(Problem::new("--redis-client-key", "requires --redis-client-cert"));
-            }
-        };
-        Ok(match self.store {
-            Location::Memory => StoreSettings::Memory { max_counters: self.max_counters },
-            Location::Redis(servers) => {
-                let redis = RedisSettings {
-                    servers,
-                    timeout: self.store_timeout,
-                    key_prefix: self.key_prefix,
-                    ca_certificate: self.redis_ca,
-                    client_certificate,
-                    samples_servers: self.redis_server_metrics,
-                };
-                StoreSettings::Redis { redis, max_counters: self.max_counters }
-            }
-        })
-    }
+/// Decisions while the store fails.
+#[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
+#[command(next_help_heading = "Store errors")]
+pub struct StoreErrorSettings {
+    /// Policy of limits without `on_store_error` while the store fails: `local` (each instance enforces its share of the
+    /// limit), `allow`, `deny`, or `error` (gRPC UNAVAILABLE, so that Envoy's failure_mode_deny decides).
+    #[arg(id = "on-store-error", long, value_name = "local|allow|deny|error", default_value = "local")]
+    #[arg(value_parser = policy)]
+    pub policy: OnStoreError,
+    /// Number of instances that share the limits, for the share of each with `local`. Default: the number counted in the
+    /// store while it is reachable.
+    #[arg(id = "replicas-hint", long, value_name = "COUNT", value_parser = count::<NonZeroU32>)]
+    pub replicas: Option<NonZeroU32>,
+    /// Readiness before the first decision of the store.
+    #[arg(long, value_name = "BOOL", default_value = "false", action = Set, value_parser = boolean)]
+    pub ready_without_store: bool,
 }
 
-#[derive(Clone)]
-enum Location {
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum StoreLocation {
     Memory,
     Redis(RedisUrl),
 }
 
-fn location(text: &str) -> Result<Location, String> {
+impl StoreSettings {
+    /// Settings of Redis, unless counters are in memory.
+    pub fn redis(&self) -> Option<RedisSettings> {
+        let StoreLocation::Redis(servers) = &self.store else { return None };
+        let client = self.redis_client_cert.clone();
+        Some(RedisSettings {
+            servers: servers.clone(),
+            timeout: self.store_timeout,
+            key_prefix: self.key_prefix.clone(),
+            ca_certificate: self.redis_ca.clone(),
+            client_certificate: client.map(|pair| (pair.certificate, pair.key)),
+            samples_servers: self.redis_server_metrics,
+        })
+    }
+}
+
+/// Shows `memory`, or the URL with `***` in place of the password.
+impl fmt::Display for StoreSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.store {
+            StoreLocation::Memory => f.write_str("memory"),
+            StoreLocation::Redis(servers) => servers.fmt(f),
+        }
+    }
+}
+
+fn location(text: &str) -> Result<StoreLocation, String> {
     match text {
-        "memory" => Ok(Location::Memory),
-        url => url.parse().map(Location::Redis).map_err(|error| match url.contains("://") {
+        "memory" => Ok(StoreLocation::Memory),
+        url => url.parse().map(StoreLocation::Redis).map_err(|error| match url.contains("://") {
             true => error,
             false => format!("{error}; or memory"),
         }),
@@ -127,16 +110,21 @@ fn key_prefix(text: &str) -> Result<String, String> {
     }
 }
 
+fn policy(text: &str) -> Result<OnStoreError, String> {
+    let known = OnStoreError::ALL.into_iter().find(|policy| policy.name() == text);
+    known.ok_or_else(|| "expected local, allow, deny or error".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn only_valid_stores_are_accepted() {
-        assert!(matches!(location("memory"), Ok(Location::Memory)));
+        assert!(matches!(location("memory"), Ok(StoreLocation::Memory)));
         for url in ["redis://h", "rediss://u:p@h:1/2", "redis+unix:///run/redis.sock", "redis+cluster://a,b"]
         {
-            assert!(matches!(location(url), Ok(Location::Redis(_))), "{url}");
+            assert!(matches!(location(url), Ok(StoreLocation::Redis(_))), "{url}");
         }
         for url in [
             "",

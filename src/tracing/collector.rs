@@ -1,6 +1,6 @@
 //! A collector: sends spans by OTLP, over gRPC or over HTTP with protobuf, with time limits and further attempts.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -21,7 +21,7 @@ use tonic::{
 use ureq::Agent;
 
 use super::settings::{OtlpProtocol, TraceSettings};
-use crate::http_client;
+use crate::{flag_values::Headers, http_client};
 
 /// Time limit for a message with further attempts.
 pub(super) const EXPORT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -79,20 +79,21 @@ struct ExportError {
 }
 
 impl Collector {
-    pub(super) fn new(settings: &TraceSettings) -> Result<Self, CollectorError> {
-        let headers: HeaderMap = settings.headers.iter().cloned().collect();
+    pub(super) fn new(url: &str, settings: &TraceSettings) -> Result<Self, CollectorError> {
+        let headers: HeaderMap =
+            settings.headers.iter().flat_map(|Headers(headers)| headers.iter().cloned()).collect();
         // A file without a certificate is an error at the start, and not of each export.
         let roots = http_client::roots(settings.ca_certificate.as_deref());
         let roots = roots.map_err(CollectorError::Authorities)?;
-        Ok(match settings.protocol {
+        Ok(match settings.protocol() {
             OtlpProtocol::Grpc => Self::Grpc(Box::new(GrpcClient {
-                endpoint: endpoint(settings)?,
+                endpoint: endpoint(url, settings.ca_certificate.as_deref())?,
                 headers: MetadataMap::from_headers(headers),
                 client: None,
             })),
             OtlpProtocol::Http => Self::Http(HttpClient {
                 agent: http_client::agent(roots, None, EXPORT_TIMEOUT),
-                url: url(&settings.endpoint),
+                url: traces_url(url),
                 headers,
             }),
         })
@@ -123,7 +124,7 @@ impl Collector {
                 }
             };
             let pause = backoff.pause();
-            if !error.is_temporary || Instant::now().checked_add(pause).is_none_or(|next| next >= until) {
+            if !error.is_temporary || Instant::now() + pause >= until {
                 return Err(error.reason);
             }
             last = Some(error.reason);
@@ -216,17 +217,17 @@ fn refused(status: &Status) -> ExportError {
     ExportError { reason: foreign_text::bounded(&reason), is_temporary }
 }
 
-fn endpoint(settings: &TraceSettings) -> Result<Endpoint, CollectorError> {
+fn endpoint(url: &str, authorities: Option<&Path>) -> Result<Endpoint, CollectorError> {
     let unusable = |error: tonic::transport::Error| {
         let source = std::error::Error::source(&error).map(ToString::to_string);
         CollectorError::Endpoint(source.unwrap_or_else(|| error.to_string()))
     };
-    let endpoint = Endpoint::from_shared(settings.endpoint.clone()).map_err(unusable)?;
+    let endpoint = Endpoint::from_shared(url.to_owned()).map_err(unusable)?;
     let endpoint = endpoint.connect_timeout(EXPORT_TIMEOUT).user_agent(USER_AGENT).map_err(unusable)?;
     if endpoint.uri().scheme_str() != Some("https") {
         return Ok(endpoint);
     }
-    let tls = match &settings.ca_certificate {
+    let tls = match authorities {
         None => ClientTlsConfig::new().with_enabled_roots(),
         Some(path) => {
             let unread = |error| CollectorError::Authorities(format!("{}: {error}", redact::path(path)));
@@ -238,7 +239,7 @@ fn endpoint(settings: &TraceSettings) -> Result<Endpoint, CollectorError> {
 }
 
 /// The URL of traces: their path is added to an empty one, and to one that ends in a slash.
-fn url(endpoint: &str) -> String {
+fn traces_url(endpoint: &str) -> String {
     let has_path = endpoint.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
     match has_path {
         true if endpoint.ends_with('/') => format!("{endpoint}v1/traces"),
@@ -253,15 +254,14 @@ mod tests {
 
     use super::*;
 
-    fn settings(endpoint: &str, protocol: OtlpProtocol) -> TraceSettings {
+    fn settings(protocol: OtlpProtocol) -> TraceSettings {
         TraceSettings {
-            endpoint: endpoint.to_owned(),
-            protocol,
-            ca_certificate: None,
-            headers: Vec::new(),
-            service_name: "tollgate".to_owned(),
-            resource: Vec::new(),
+            endpoint: None,
             sample_ratio: 1.0,
+            protocol: Some(protocol),
+            headers: None,
+            ca_certificate: None,
+            resource: None,
         }
     }
 
@@ -275,9 +275,8 @@ mod tests {
             ("https://localhost:1", Some("Cargo.toml"), OtlpProtocol::Http),
             ("http://[:1", None, OtlpProtocol::Grpc),
         ] {
-            let settings =
-                TraceSettings { ca_certificate: ca.map(Into::into), ..settings(endpoint, protocol) };
-            assert!(Collector::new(&settings).is_err(), "{endpoint} {protocol:?}");
+            let settings = TraceSettings { ca_certificate: ca.map(Into::into), ..settings(protocol) };
+            assert!(Collector::new(endpoint, &settings).is_err(), "{endpoint} {protocol:?}");
         }
     }
 
@@ -286,7 +285,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let endpoint = format!("http://{address}");
-        let mut collector = Collector::new(&settings(&endpoint, OtlpProtocol::Grpc)).expect("valid");
+        let mut collector = Collector::new(&endpoint, &settings(OtlpProtocol::Grpc)).expect("valid");
         let exports = async {
             // Most of a busy machine's rounds may end before they connect.
             for _ in 0..200 {
@@ -330,7 +329,7 @@ mod tests {
             ("https://c/otlp/", "https://c/otlp/v1/traces"),
             ("https://c/api/v1/push", "https://c/api/v1/push"),
         ] {
-            assert_eq!(url(endpoint), expected);
+            assert_eq!(traces_url(endpoint), expected);
         }
     }
 }

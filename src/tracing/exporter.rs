@@ -26,9 +26,10 @@ use super::{
     TraceSettings,
     collector::{Collector, EXPORT_TIMEOUT},
     metrics,
-    record::Record,
+    span::Record,
     tracer::{FINAL_EXPORT_TIMEOUT, TracingError},
 };
+use crate::flag_values::DescriptorArgument;
 
 /// Maximum number of calls in a batch.
 const MAX_BATCH_CALLS: usize = 512;
@@ -38,14 +39,15 @@ const BATCH_DELAY: Duration = Duration::from_secs(1);
 
 /// Starts the exporter thread. The thread ends on `stop`, or when every tracer is dropped; then it drops `end`.
 pub(super) fn start(
+    url: &str,
     settings: &TraceSettings,
     records: mpsc::Receiver<Box<Record>>,
     stop: CancellationToken,
     end: oneshot::Sender<()>,
 ) -> Result<(), TracingError> {
     let worker = ExportWorker {
-        collector: Collector::new(settings)?,
-        resource: (&resource(settings)).into(),
+        collector: Collector::new(url, settings)?,
+        resource: (&resource(settings.resource.as_ref())).into(),
         scope: scope(),
         records,
         outage: OutageLog::default(),
@@ -75,15 +77,15 @@ pub(super) fn start(
     Ok(())
 }
 
-/// The attributes that identify this process, by the semantic conventions of OpenTelemetry. Stated attributes override them,
-/// except for `service.name`, which has its own setting.
-fn resource(settings: &TraceSettings) -> Resource {
+/// The attributes that identify this process, by the semantic conventions of OpenTelemetry. Stated attributes override them.
+fn resource(stated: Option<&DescriptorArgument>) -> Resource {
     let own = [
+        ("service.name".to_owned(), env!("CARGO_PKG_NAME").to_owned()),
         ("service.version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
         ("service.instance.id".to_owned(), uuid(fastrand::u128(..))),
     ];
-    let name = ("service.name".to_owned(), settings.service_name.clone());
-    let all = own.into_iter().chain(settings.resource.iter().cloned()).chain([name]);
+    let stated = stated.into_iter().flat_map(|DescriptorArgument(pairs)| pairs.iter().cloned());
+    let all = own.into_iter().chain(stated);
     Resource::builder_empty().with_attributes(all.map(|(key, value)| KeyValue::new(key, value))).build()
 }
 
@@ -140,8 +142,7 @@ impl ExportWorker {
         let spans: Vec<_> = batch.drain(..).flat_map(|record| record.spans(&self.scope)).collect();
         let count = spans.len();
         let resource_spans = group_spans_by_resource_and_scope(spans, &self.resource);
-        let now = Instant::now();
-        let until = now.checked_add(EXPORT_TIMEOUT).unwrap_or(now);
+        let until = Instant::now() + EXPORT_TIMEOUT;
         let result = self.collector.export(&ExportTraceServiceRequest { resource_spans }, until).await;
         let count = count as u64;
         let refused = result.as_ref().map_or(count, |refused| count.min(*refused));
@@ -170,7 +171,7 @@ async fn fill_batch(records: &mut mpsc::Receiver<Box<Record>>, batch: &mut Recor
         if received == 0 {
             return false;
         }
-        until = until.or_else(|| Instant::now().checked_add(BATCH_DELAY));
+        until = until.or_else(|| Some(Instant::now() + BATCH_DELAY));
     }
     true
 }
@@ -178,23 +179,12 @@ async fn fill_batch(records: &mut mpsc::Receiver<Box<Record>>, batch: &mut Recor
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tracing::OtlpProtocol;
 
     #[test]
-    fn stated_attributes_override_those_of_the_process_except_the_name() {
+    fn stated_attributes_override_those_of_the_process() {
         let attributes = |stated: &[(&str, &str)]| {
-            let resource = resource(&TraceSettings {
-                endpoint: String::new(),
-                protocol: OtlpProtocol::Grpc,
-                ca_certificate: None,
-                headers: Vec::new(),
-                service_name: "limits".to_owned(),
-                resource: stated
-                    .iter()
-                    .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-                    .collect(),
-                sample_ratio: 1.0,
-            });
+            let pairs = stated.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+            let resource = resource(Some(&DescriptorArgument(pairs.collect())));
             let mut found: Vec<_> =
                 resource.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
             found.sort_unstable();
@@ -202,7 +192,7 @@ mod tests {
         };
         let expected = [
             ("service.instance.id", "pod-1"),
-            ("service.name", "limits"),
+            ("service.name", "x"),
             ("service.version", env!("CARGO_PKG_VERSION")),
             ("zone", "a"),
         ];

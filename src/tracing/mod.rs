@@ -5,11 +5,9 @@
 //! unreachable collector costs spans and nothing else.
 
 mod collector;
-mod context;
 mod exporter;
 mod log;
 pub mod metrics;
-mod record;
 mod settings;
 mod span;
 mod tracer;

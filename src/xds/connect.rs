@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use http::Uri;
 use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use tokio::{task::spawn_blocking, time::timeout};
@@ -19,7 +20,7 @@ use tower::ServiceExt as _;
 
 use crate::{
     net::tls::TlsClient,
-    settings::{XdsSettings, XdsTlsSettings},
+    settings::{KeyPair, XdsSettings},
 };
 
 /// Time limit for name resolution, TCP and TLS together.
@@ -71,18 +72,18 @@ impl Connection {
     }
 }
 
-pub(super) async fn connect(settings: &XdsSettings) -> Result<Connection, ConnectError> {
+pub(super) async fn connect(server: &Uri, settings: &XdsSettings) -> Result<Connection, ConnectError> {
     let transport = |error: tonic::transport::Error| ConnectError::Transport(with_sources(&error));
     let agent = concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION"));
-    let mut endpoint = Endpoint::from(settings.server.clone())
+    let mut endpoint = Endpoint::from(server.clone())
         .user_agent(agent)
         .map_err(transport)?
         .connect_timeout(CONNECT_TIMEOUT)
         .http2_keep_alive_interval(settings.keepalive)
         .keep_alive_timeout(PING_TIMEOUT.min(settings.keepalive))
         .keep_alive_while_idle(true);
-    if let Some(tls) = &settings.tls {
-        let (tls, host) = (tls.clone(), settings.server.host().unwrap_or_default().to_owned());
+    if settings.has_tls() {
+        let (tls, host) = (settings.clone(), server.host().unwrap_or_default().to_owned());
         let config = spawn_blocking(move || tls_config(&tls, &host)).await;
         endpoint = endpoint.tls_config(config.map_err(|_| ConnectError::Stopping)??).map_err(transport)?;
     }
@@ -115,7 +116,7 @@ fn tcp() -> HttpConnector {
 }
 
 /// TLS configuration from the current files. Blocks.
-fn tls_config(settings: &XdsTlsSettings, host: &str) -> Result<ClientTlsConfig, ConnectError> {
+fn tls_config(settings: &XdsSettings, host: &str) -> Result<ClientTlsConfig, ConnectError> {
     // A URL has an IPv6 address in brackets.
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let name = settings.server_name.as_deref().unwrap_or(host);
@@ -124,10 +125,10 @@ fn tls_config(settings: &XdsTlsSettings, host: &str) -> Result<ClientTlsConfig, 
         None => config.with_webpki_roots(),
         Some(path) => config.ca_certificate(Certificate::from_pem(certificates("--xds-ca", path)?)),
     };
-    if let Some((certificate, key)) = &settings.client {
+    if let Some(KeyPair { certificate, key }) = &settings.client {
         let chain = certificates("--xds-client-cert", certificate)?;
         TlsClient::Xds.presents(&chain);
-        config = config.identity(Identity::from_pem(chain, private_key("--xds-client-key", key)?));
+        config = config.identity(Identity::from_pem(chain, private_key("--xds-client-cert", key)?));
     }
     Ok(config)
 }

@@ -8,27 +8,23 @@
 //! ```
 //!
 //! - [`Subscription`] is the interface to the rest of the process.
-//! - `client` opens one stream after the other, with backoff; `status` reports whether the control plane is connected.
-//! - `stream` is one stream, `session` the state that outlives it; `pacing` bounds how often responses are processed.
-//! - `response` compiles rules from the resources of a response (`resource`), on a blocking thread; `codec` leaves
-//!   messages encoded until then.
+//! - `client` opens one stream after the other, with backoff, and has the state that outlives a stream.
+//! - `stream` is one stream, which leaves messages encoded; `pacing` bounds how often responses are processed.
+//! - `response` compiles rules from the resources of a response (`resource`), on a blocking thread.
 //!
 //! Accepted rules stay active until others are accepted, whether or not the control plane can be reached.
 
 mod client;
-mod codec;
 mod connect;
-mod held;
 mod pacing;
 pub(crate) mod metrics;
 mod resource;
 mod response;
-mod session;
-mod status;
 mod stream;
 
 use std::{convert::Infallible, sync::Arc};
 
+use http::Uri;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
@@ -36,7 +32,7 @@ use tollgate_control::RulesStatus;
 use tollgate_rules::config::{Loaded, Options};
 
 use self::client::Client;
-pub(crate) use self::{held::HeldResources, response::Rejected};
+pub(crate) use self::response::{HeldResources, Rejected};
 use crate::settings::XdsSettings;
 
 /// Activates rules, or reports why they were rejected. Called on a blocking thread.
@@ -65,10 +61,10 @@ pub(crate) struct Subscription {
 }
 
 impl Subscription {
-    /// Subscribes, on the current runtime.
-    pub(crate) fn start(settings: XdsSettings, rules: RulesSink) -> Self {
+    /// Subscribes to the rules of a server, on the current runtime.
+    pub(crate) fn start(server: &Uri, settings: XdsSettings, rules: RulesSink) -> Self {
         let (accepted_sender, accepted) = watch::channel(false);
-        let task = tokio::spawn(Client::new(settings, rules, accepted_sender).run());
+        let task = tokio::spawn(Client::new(server.clone(), settings, rules, accepted_sender).run());
         Self { _task: AbortOnDropHandle::new(task), accepted }
     }
 

@@ -31,7 +31,7 @@ impl ResponsePacing {
     /// Adds a response. Returns the pause before the next may be read, if many superseded another.
     pub(super) fn add(&mut self, response: Bytes) -> Option<Duration> {
         self.latest.replace(response)?;
-        self.superseded = self.superseded.saturating_add(1);
+        self.superseded += 1;
         if self.superseded < SUPERSEDED_AT_ONCE {
             return None;
         }
@@ -46,7 +46,7 @@ impl ResponsePacing {
             return None;
         }
         let response = self.latest.take()?;
-        self.spent = self.spent.saturating_add(1);
+        self.spent += 1;
         Some(response)
     }
 

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use futures_util::{Stream, StreamExt as _, TryFutureExt as _, stream};
 use http::{HeaderMap, uri::PathAndQuery};
 use tokio::{
@@ -18,16 +18,22 @@ use tokio::{
 use tollgate_control::metrics;
 use tollgate_rules::config::Fingerprint;
 use tollgate_runtime::{error_text::with_sources, foreign_text};
-use tonic::{Request, Response, Status, client::Grpc, metadata::MetadataMap, transport::Channel};
+use tonic::{
+    Request, Response, Status,
+    client::Grpc,
+    codec::{Codec, DecodeBuf, Decoder},
+    metadata::MetadataMap,
+    transport::Channel,
+};
+use tonic_prost::ProstEncoder;
 
 use super::{
     client::Client,
-    codec::RawCodec,
     connect::Connection,
     pacing::ResponsePacing,
     response::{self, PreviousResponses, ProcessedResponse, ResponseDecodeError, ResponseOutcome},
 };
-use crate::proto::envoy::service::discovery::v3::DiscoveryRequest;
+use crate::{flag_values::Headers, proto::envoy::service::discovery::v3::DiscoveryRequest};
 
 /// gRPC method.
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
@@ -134,7 +140,8 @@ fn open(
         Some((request, outgoing))
     });
     let mut request = Request::new(outgoing);
-    let headers: HeaderMap = client.settings.headers.iter().cloned().collect();
+    let headers: HeaderMap =
+        client.settings.headers.iter().flat_map(|Headers(headers)| headers.iter().cloned()).collect();
     *request.metadata_mut() = MetadataMap::from_headers(headers);
     let mut service = Grpc::new(channel).max_decoding_message_size(client.settings.max_message_bytes);
     // A server may send no headers before its first message, so the call is part of the stream.
@@ -245,4 +252,32 @@ fn describe(status: &Status, client: &Client) -> String {
         text = format!("{text}; --xds-max-message-bytes is {max}");
     }
     text
+}
+
+/// Encodes requests; returns responses as bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RawCodec;
+
+impl Codec for RawCodec {
+    type Encode = DiscoveryRequest;
+    type Decode = Bytes;
+    type Encoder = ProstEncoder<DiscoveryRequest>;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstEncoder::default()
+    }
+
+    fn decoder(&mut self) -> Self {
+        *self
+    }
+}
+
+impl Decoder for RawCodec {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(message.copy_to_bytes(message.remaining())))
+    }
 }

@@ -49,18 +49,13 @@ fn a_tls_port_is_verified_by_its_authority_and_gets_a_client_certificate() {
     let write = |name, text: &str| write(files.path(), name, text);
     let ca = write("ca.pem", &authority.pem());
     let (certificate, key) = (write("cert.pem", &server.certificate), write("key.pem", &server.key));
-    let served = Served::with(&[
-        "--admin-tls-cert",
-        &certificate,
-        "--admin-tls-key",
-        &key,
-        "--admin-tls-client-ca",
-        &ca,
-    ]);
+    let pair = format!("{certificate},{key}");
+    let served = Served::with(&["--admin-tls", &pair, "--admin-tls-client-ca", &ca]);
     let url = served.tollgate.admin_url("").replace("http:", "https:");
     let list_rules = |words: &[&str]| run(&url, &[&["rules", "list"], words].concat());
     let shown = [write("client.pem", &client.certificate), write("client.key", &client.key)];
-    let identity = ["--cert", &shown[0], "--key", &shown[1]];
+    let shown = shown.join(",");
+    let identity = ["--cert", &shown];
     let good = list_rules(&[&["--ca", &ca], &identity[..]].concat());
     assert_eq!(good.status.code(), Some(0), "{}", text(&good.stderr));
     for (words, why) in [

@@ -224,7 +224,7 @@ fn covered_by_kubernetes(command: &str, words: &[&str]) {
             let Ok(settings::Command::Serve(defaults)) = settings::parse(["tollgate".into()], []) else {
                 panic!("it serves");
             };
-            assert_eq!(defaults.admin.expect("an admin port").address.port().to_string(), *port);
+            assert_eq!(defaults.admin.address.expect("an admin port").port().to_string(), *port);
         }
         _ => panic!("nothing covers the command `{command}`"),
     }

@@ -70,7 +70,7 @@ fn every_denial_is_in_the_access_log_with_the_rule_that_denied_it() {
 #[test]
 fn logs_of_all_requests_name_those_in_shadow_mode_and_those_that_pass() {
     let config = rules(RULES);
-    let tollgate = Tollgate::start(config.path(), &["--decision-metadata", "all", "--decision-key=false"]);
+    let tollgate = Tollgate::start(config.path(), &["--decision-metadata", "all-without-key"]);
     let indented = |text: &str| text.lines().map(|line| format!("          {line}\n")).collect::<String>();
     let filter = "            filter:\n              response_flag_filter: {flags: [RL]}\n";
     let envoy = Bootstrap::read("edge", tollgate.grpc_port, None)

@@ -101,13 +101,13 @@ fn limits_are_enforced_under_the_name_of_a_cluster_of_istio() {
 #[test]
 fn a_denial_has_the_configured_headers_and_body() {
     let config = rules(&per_path(1).replace("name:", "retry_after_spread: 1h, name:"));
-    let at = "X-RateLimit-Reset-At";
+    let at = "reset-at=X-RateLimit-Reset-At";
     for (style, names) in [
         ("ratelimit", ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"]),
         ("x-ratelimit", ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset-at"]),
         ("ietf", ["ratelimit-policy", "ratelimit", "retry-after"]),
     ] {
-        let arguments = ["--response-headers", style, "--problem-body", "--reset-at-header", at];
+        let arguments = ["--response-headers", style, "--problem-body", "--header-names", at];
         let tollgate = Tollgate::start(config.path(), &arguments);
         let envoy = Envoy::edge(tollgate.grpc_port);
         let (_, denied) = until_denied(&envoy, "/a");
@@ -202,8 +202,7 @@ fn envoy_presents_its_certificate_as_documented() {
     let tollgate = Tollgate::start(
         config.path(),
         &[
-            &format!("--grpc-tls-cert={}", file("cert.pem")),
-            &format!("--grpc-tls-key={}", file("key.pem")),
+            &format!("--grpc-tls={},{}", file("cert.pem"), file("key.pem")),
             &format!("--grpc-tls-client-ca={}", file("ca.pem")),
             "--grpc-tls-client-san=spiffe://mesh/ns/edge/sa/envoy",
         ],

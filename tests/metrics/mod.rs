@@ -65,9 +65,9 @@ impl Instances {
         let degraded = Tollgate::start(config.path(), &unreachable);
         let files = tempfile::tempdir().expect("a temporary directory");
         Authority::new("ours").sign(&["localhost"]).write(files.path());
-        let [certificate, key] =
-            ["cert.pem", "key.pem"].map(|name| files.path().join(name).display().to_string());
-        let tls = ["--grpc-tls-cert", &certificate, "--grpc-tls-key", &key];
+        let pair =
+            ["cert.pem", "key.pem"].map(|name| files.path().join(name).display().to_string()).join(",");
+        let tls = ["--grpc-tls", &pair];
         let memory = Tollgate::start(config.path(), &tls);
         let plane = ControlPlane::start();
         plane.push("1", &[]);

@@ -63,7 +63,8 @@ fn counts_have_lines_on_the_debug_port() {
 fn the_metrics_port_serves_only_its_path() {
     let config = rules(RULES);
     let address = format!("127.0.0.1:{}", free_port());
-    let variables = [("TOLLGATE_METRICS_ADDRESS", &*address), ("TOLLGATE_METRICS_PATH", "/a/b")];
+    let listen = format!("{address}/a/b");
+    let variables = [("TOLLGATE_METRICS_ADDRESS", &*listen)];
     let running = start(&config, &variables);
     let page = http::get(&format!("http://{address}/a/b"));
     assert!(page.header("content-type").is_some_and(|kind| kind.starts_with("text/plain; version=0.0.4")));

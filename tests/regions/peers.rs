@@ -72,14 +72,12 @@ impl Mesh {
         let path = |name: &str| own.join(name).display().to_string();
         let (table, ca) = (self.file("regions.yaml"), self.file("ca.pem"));
         let (table, ca) = (table.display().to_string(), ca.display().to_string());
-        let (certificate, key) = (path("cert.pem"), path("key.pem"));
+        let files = [path("cert.pem"), path("key.pem"), ca].join(",");
         let flags = [
             ["--region", NAMES[at]],
             ["--regions", &table],
             ["--region-address", &address],
-            ["--region-tls-cert", &certificate],
-            ["--region-tls-key", &key],
-            ["--region-tls-ca", &ca],
+            ["--region-tls", &files],
         ];
         let instance = Tollgate::spawn_by(program, self.rules.path(), &[flags.as_flattened(), more].concat());
         instance.wait_until_ready();

@@ -107,11 +107,15 @@ async fn the_documented_example_sends_the_documented_lines() {
     let server = Server::udp();
     let shown = docs::block("statsd");
     let example = docs::page("docs/reference/statsd.md").text;
-    let example = example.lines().find(|line| line.contains(" --statsd udp://")).expect("an example");
+    let example =
+        example.lines().find(|line| line.contains(" --statsd dogstatsd+udp://")).expect("an example");
     let words: Vec<String> = example
         .split_whitespace()
         .skip(1)
-        .map(|word| if word.starts_with("udp://") { server.url.clone() } else { word.to_owned() })
+        .map(|word| match word.strip_prefix("dogstatsd+udp://") {
+            Some(_) => format!("dogstatsd+{}", server.url),
+            None => word.to_owned(),
+        })
         .collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let tollgate = Tollgate::start(&project("config/default"), &words);

@@ -144,9 +144,7 @@ impl World {
             ("--region", NAMES[region].to_owned()),
             ("--regions", file("regions.yaml")),
             ("--region-address", format!("127.0.0.1:{port}")),
-            ("--region-tls-cert", file("cert.pem")),
-            ("--region-tls-key", file("key.pem")),
-            ("--region-tls-ca", file("ca.pem")),
+            ("--region-tls", ["cert.pem", "key.pem", "ca.pem"].map(file).join(",")),
         ];
         arguments.extend(values.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
         arguments.extend(self.arguments.iter().cloned());

@@ -77,9 +77,9 @@ async fn one_server_with_tls() {
 fn shows_the_client_certificate(certificates: &Certificates, url: &str) {
     let config =
         rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 9}\n");
-    let [ca, certificate, key] =
-        ["ca.pem", "cert.pem", "key.pem"].map(|name| certificates.path(name).display().to_string());
-    let files = ["--redis-ca", &ca, "--redis-client-cert", &certificate, "--redis-client-key", &key];
+    let path = |name: &str| certificates.path(name).display().to_string();
+    let (ca, pair) = (path("ca.pem"), ["cert.pem", "key.pem"].map(path).join(","));
+    let files = ["--redis-ca", &ca, "--redis-client-cert", &pair];
     let tollgate =
         Tollgate::start(config.path(), &[&["--store", url, "--store-timeout", "5s"], &files[..]].concat());
     let page = http::get(&tollgate.url("/metrics")).body;

@@ -54,7 +54,7 @@ async fn fifty_thousand_rules_are_accepted_while_serving() {
 async fn a_message_above_the_size_limit_is_logged_and_the_rules_stay() {
     let plane = ControlPlane::start();
     plane.push("1", &[config("web", "key", 0)]);
-    let flags = ["--xds-max-message-bytes", "10000", "--xds-backoff-max", "500ms"];
+    let flags = ["--xds-max-message-bytes", "10000", "--xds-backoff", "500ms,500ms,0.5"];
     let instance = XdsInstance::start(&plane.url(), &flags);
     let mut client = instance.client().await;
     plane.wait_for_ack("1");

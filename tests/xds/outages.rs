@@ -16,7 +16,7 @@ async fn rules_stay_while_the_control_plane_is_down_and_changes_apply_once_it_re
     let plane = ControlPlane::start();
     let port = plane.port;
     plane.push("7", &[config("web", "key", 0)]);
-    let instance = XdsInstance::start(&plane.url(), &["--xds-backoff-max", "500ms"]);
+    let instance = XdsInstance::start(&plane.url(), &["--xds-backoff", "500ms,500ms,0.5"]);
     let mut client = instance.client().await;
     plane.wait_for_ack("7");
     drop(plane);
@@ -51,7 +51,7 @@ async fn different_rules_under_a_known_version_are_adopted_after_an_outage() {
     let plane = ControlPlane::start();
     let port = plane.port;
     plane.push("1", &[config("web", "key", 0)]);
-    let instance = XdsInstance::start(&plane.url(), &["--xds-backoff-max", "500ms"]);
+    let instance = XdsInstance::start(&plane.url(), &["--xds-backoff", "500ms,500ms,0.5"]);
     let mut client = instance.client().await;
     plane.wait_for_ack("1");
     assert!(!client.passes("web", &[("key", "a")]).await);
@@ -68,7 +68,7 @@ fn unchanged_rules_stay_active_after_an_outage() {
     let plane = ControlPlane::start();
     let port = plane.port;
     plane.push("1", &[config("web", "key", 5)]);
-    let instance = XdsInstance::start(&plane.url(), &["--xds-backoff-max", "500ms"]);
+    let instance = XdsInstance::start(&plane.url(), &["--xds-backoff", "500ms,500ms,0.5"]);
     plane.wait_for_ack("1");
     let before = instance.rules();
     drop(plane);
@@ -99,7 +99,7 @@ fn a_silently_lost_control_plane_is_noticed() {
     let plane = ControlPlane::start();
     plane.push("1", &[config("web", "key", 5)]);
     let proxy = Proxy::to(plane.port);
-    let flags = ["--xds-keepalive", "1s", "--xds-backoff-max", "500ms"];
+    let flags = ["--xds-keepalive", "1s", "--xds-backoff", "500ms,500ms,0.5"];
     let instance = XdsInstance::start(&format!("http://127.0.0.1:{}", proxy.port()), &flags);
     plane.wait_for_ack("1");
     proxy.set_both(Way::Silent);

@@ -14,7 +14,8 @@ use crate::support::{free_port, http};
 #[test]
 fn ports_open_once_there_are_rules() {
     let port = free_port();
-    let instance = XdsInstance::spawn(&format!("http://127.0.0.1:{port}"), &["--xds-backoff-max", "500ms"]);
+    let instance =
+        XdsInstance::spawn(&format!("http://127.0.0.1:{port}"), &["--xds-backoff", "500ms,500ms,0.5"]);
     let log = instance.wait_for_log("control plane unreachable");
     let waiting = log.lines().find(|line| line.contains("waiting for rules before opening ports"));
     assert!(waiting.is_some_and(|line| line.contains(&format!("http://127.0.0.1:{port}/"))), "{log}");
@@ -39,7 +40,8 @@ fn a_start_that_waits_for_rules_can_be_ended() {
 #[tokio::test]
 async fn ports_that_open_without_rules_are_ready_once_there_are_some() {
     let port = free_port();
-    let flags = ["--start-without-rules", "--xds-backoff-max", "500ms", "--xds-initial-fetch-timeout", "60s"];
+    let flags =
+        ["--start-without-rules", "--xds-backoff", "500ms,500ms,0.5", "--xds-initial-fetch-timeout", "60s"];
     let instance = XdsInstance::spawn(&format!("http://127.0.0.1:{port}"), &flags);
     let rules = super::until("an answer", || http::try_get(&instance.tollgate.admin_url("/api/v1/status")));
     assert_eq!(rules.status, 200);
@@ -83,7 +85,7 @@ fn a_hanging_control_plane_differs_from_one_without_rules() {
     let hanging = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let url = format!("http://{}", hanging.local_addr().expect("an address"));
     let flags =
-        ["--start-without-rules", "--xds-initial-fetch-timeout", "500ms", "--xds-backoff-max", "500ms"];
+        ["--start-without-rules", "--xds-initial-fetch-timeout", "500ms", "--xds-backoff", "500ms,500ms,0.5"];
     let instance = XdsInstance::spawn(&url, &flags);
     instance.wait_for_log("connected, but no response within 0.5 s");
     assert!(!instance.is_ready());
@@ -98,7 +100,7 @@ fn a_control_plane_with_rejected_rules_has_rules_even_if_silent_later() {
     let port = plane.port;
     plane.push("bad", &[config("", "key", 0)]);
     let flags =
-        ["--start-without-rules", "--xds-initial-fetch-timeout", "500ms", "--xds-backoff-max", "500ms"];
+        ["--start-without-rules", "--xds-initial-fetch-timeout", "500ms", "--xds-backoff", "500ms,500ms,0.5"];
     let instance = XdsInstance::spawn(&plane.url(), &flags);
     plane.wait_for_nack("domain: is missing or empty");
     drop(plane);

@@ -30,9 +30,9 @@ fn put(directory: &Path, trusted: &Authority, shown: &Pair) {
 /// A tollgate that uses them.
 fn spawn(port: u16, directory: &Path, flags: &[&str]) -> XdsInstance {
     let file = |name: &str| directory.join(name).display().to_string();
-    let (ca, certificate, key) = (file("ca.crt"), file("tls.crt"), file("tls.key"));
-    let own = ["--xds-ca", &ca, "--xds-client-cert", &certificate, "--xds-client-key", &key];
-    let steady = ["--xds-backoff-max", "500ms", "--start-without-rules"];
+    let (ca, pair) = (file("ca.crt"), ["tls.crt", "tls.key"].map(file).join(","));
+    let own = ["--xds-ca", &ca, "--xds-client-cert", &pair];
+    let steady = ["--xds-backoff", "500ms,500ms,0.5", "--start-without-rules"];
     XdsInstance::spawn(&format!("https://localhost:{port}"), &[&own[..], &steady, flags].concat())
 }
 
@@ -117,7 +117,7 @@ fn an_unusable_file_is_named_and_reread() {
     let directory = files(&authority, &own);
     write(directory.path(), "tls.key", "nothing of use");
     let instance = spawn(plane.port, directory.path(), &[]);
-    let log = instance.wait_for_log("--xds-client-key: ");
+    let log = instance.wait_for_log("--xds-client-cert: ");
     assert!(log.contains("expected a private key in PEM form") && !log.contains("nothing of use"), "{log}");
     write(directory.path(), "tls.key", &own.key);
     instance.tollgate.wait_until_ready();

@@ -20,8 +20,6 @@ pub struct Spread<'a, 'e> {
     pub domain: &'a str,
     /// The request's descriptors.
     pub descriptors: &'a [Descriptor<'e>],
-    /// Maximum delay by limits whose rule states none, in whole seconds. Zero disables it.
-    pub default: Duration,
 }
 
 impl Spread<'_, '_> {
@@ -30,7 +28,7 @@ impl Spread<'_, '_> {
     /// A concurrency limit has none: its permits are released at any moment, so its clients do not wait for the same one.
     /// Neither has a ban, whose end is that of one client.
     pub(super) fn delay(&self, at: usize, limited: &Limited<'_>) -> Duration {
-        let max = limited.rule.and_then(|rule| rule.retry_after_spread).unwrap_or(self.default);
+        let max = limited.rule.and_then(|rule| rule.retry_after_spread).unwrap_or_default();
         if max.as_secs() == 0 || limited.algorithm.holds_permits() || limited.enforced_ban().is_some() {
             return Duration::ZERO;
         }
@@ -135,7 +133,7 @@ descriptors:
     fn delay(descriptors: &[Descriptor<'_>]) -> u64 {
         let rules = rules();
         let limited = denied(&rules, &descriptors[0], Duration::from_secs(1));
-        Spread { domain: "d", descriptors, default: Duration::ZERO }.delay(0, &limited).as_secs()
+        Spread { domain: "d", descriptors }.delay(0, &limited).as_secs()
     }
 
     #[test]
@@ -167,7 +165,7 @@ descriptors:
             let client = format!("client-{client}");
             let descriptors = [descriptor(&[("client", &client)])];
             let limited = denied(&rules, &descriptors[0], Duration::from_secs(30));
-            let spread = Spread { domain: "d", descriptors: &descriptors, default: Duration::ZERO };
+            let spread = Spread { domain: "d", descriptors: &descriptors };
             returning[usize::try_from(spread.delay(0, &limited).as_secs()).expect("small")] += 1;
         }
         // 91 on average, with a standard deviation of 9; without a spread, 1,000 return in one second.
@@ -175,13 +173,12 @@ descriptors:
     }
 
     #[test]
-    fn a_rule_without_a_spread_has_the_default_and_zero_a_ban_and_permits_have_none() {
+    fn a_rule_without_a_spread_has_none_and_neither_have_a_ban_and_permits() {
         let rules = rules();
-        let default = Duration::from_secs(1 << 40);
-        for (key, is_spread) in [("unstated", true), ("never", false)] {
-            let descriptors = [descriptor(&[(key, "x")])];
+        for (key, is_spread) in [("client", true), ("never", false), ("unstated", false)] {
+            let descriptors = [descriptor(&[(key, "ann")])];
             let limited = denied(&rules, &descriptors[0], Duration::from_secs(1));
-            let spread = Spread { domain: "d", descriptors: &descriptors, default };
+            let spread = Spread { domain: "d", descriptors: &descriptors };
             assert_eq!(!spread.delay(0, &limited).is_zero(), is_spread, "{key}");
             let ban = Ban { until: 60, level: NonZeroU8::MIN, is_new: false, is_enforced: true };
             for (is_enforced, is_exact) in [(true, true), (false, !is_spread)] {
@@ -198,12 +195,11 @@ descriptors:
         #[test]
         fn a_denial_is_never_shorter_and_at_most_the_spread_longer(
             waits in prop::collection::vec((1_u64..200_000_000, any::<bool>(), "[a-z]{0,3}"), 1..4),
-            seconds in 0_u64..100,
             listed in prop::option::of(0_u64..100_000),
         ) {
-            let (rules, default) = (rules(), Duration::from_secs(seconds));
+            let rules = rules();
             let descriptors: Vec<_> =
-                waits.iter().map(|(_, _, value)| descriptor(&[("unstated", value)])).collect();
+                waits.iter().map(|(_, _, value)| descriptor(&[("client", value)])).collect();
             let statuses = waits.iter().zip(&descriptors).map(|((wait, is_quota, _), descriptor)| {
                 let limited = denied(&rules, descriptor, Duration::from_micros(*wait));
                 Status::Limited(Limited { is_quota: *is_quota, ..limited })
@@ -211,10 +207,10 @@ descriptors:
             let listed = listed.map(|wait| Listed::Denied { retry_after: Duration::from_millis(wait) });
             let decision =
                 Decision { code: Code::OverLimit, degraded: None, listed, shed: None, statuses: statuses.collect(), several: SeveralLimits::default() };
-            let spread = Spread { domain: "d", descriptors: &descriptors, default };
+            let spread = Spread { domain: "d", descriptors: &descriptors };
             let exact = decision.retry_after().expect("denied");
             let delayed = decision.spread_retry_after(&spread).expect("denied");
-            prop_assert!(exact <= delayed && delayed <= exact + default, "{exact:?} {delayed:?}");
+            prop_assert!(exact <= delayed && delayed <= exact + Duration::from_secs(10), "{exact:?} {delayed:?}");
             prop_assert_eq!(decision.spread_retry_after(&spread), Some(delayed));
             let passing = Decision { code: Code::Ok, ..decision };
             prop_assert_eq!(passing.spread_retry_after(&spread), None);

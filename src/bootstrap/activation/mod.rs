@@ -57,7 +57,7 @@ impl Activator {
     /// unless the settings allow starting without.
     pub(super) fn load_directory(&self, settings: &RulesSettings) -> Result<Fingerprint, LoadError> {
         // Rules without their overlay are others: not even to start without rules.
-        config::load_overlay_finished(settings.overlay.as_deref(), &settings.options)?;
+        config::load_overlay_finished(settings.overlay(), &settings.options)?;
         let loaded = config::load_finished(&self.directory, &settings.options);
         metrics::config_load(loaded.is_ok());
         match loaded {

@@ -1,20 +1,16 @@
 //! Activation of rules and overlays from a directory.
 
-use std::path::Path;
+use std::{ffi::OsString, path::Path};
 
 use super::*;
-use tollgate_control::RulesSource;
+use crate::settings::{self, Command};
 use tollgate_rules::Limit;
 
 fn settings(directory: &Path) -> RulesSettings {
-    RulesSettings {
-        source: RulesSource::Directory,
-        directory: directory.into(),
-        overrides_file: None,
-        xds: None,
-        overlay: None,
-        options: config::Options::default(),
-        start_without_rules: false,
+    let words = [OsString::from("tollgate"), "--config".into(), directory.into()];
+    match settings::parse(words, []) {
+        Ok(Command::Serve(settings)) => settings.rules,
+        other => panic!("{other:?}"),
     }
 }
 
@@ -97,8 +93,9 @@ fn an_overlay_that_becomes_empty_is_refused_unless_that_is_meant() {
     assert!(!take(&settings, Some("domain: web\n")), "the file is emptied");
     assert!(!take(&settings, None), "the directory is emptied");
     assert!(take(&settings, Some("domain: web\ndefaults: {algorithm: token_bucket}\n")));
-    let options = config::Options { allow_empty: true, ..settings.options };
-    assert!(take(&RulesSettings { options, ..settings.clone() }, None));
+    let mut allowing = settings.clone();
+    allowing.options.allow_empty = true;
+    assert!(take(&allowing, None));
     assert!(take(&settings, Some(stated)));
     std::fs::write(directory.path().join(".allow-empty"), "").expect("written");
     assert!(take(&settings, None));
@@ -129,16 +126,7 @@ fn invalid_rules_leave_the_valid_ones_active() {
 #[test]
 fn a_changed_sliding_window_is_decided_by_the_time_of_the_change() {
     let directory = tempfile::tempdir().expect("a directory");
-    let options = config::Options::default();
-    let settings = RulesSettings {
-        source: RulesSource::Directory,
-        directory: directory.path().into(),
-        overrides_file: None,
-        xds: None,
-        overlay: None,
-        options,
-        start_without_rules: false,
-    };
+    let settings = settings(directory.path());
     let activator = Activator::new(Readiness::new(), &settings);
     let changes = |algorithm: &str, unit: &str| {
         let limit = format!("{{unit: {unit}, requests_per_unit: 1, algorithm: {algorithm}}}");

@@ -1,6 +1,6 @@
 //! Accepting, balancing and serving of connections.
 
-use std::future::poll_fn;
+use std::{future::poll_fn, time::Duration};
 
 use bytes::Bytes;
 use h2::client::SendRequest;
@@ -26,7 +26,7 @@ async fn instances_run_side_by_side_on_ports_and_sockets() {
     let directory = tempfile::tempdir().expect("a directory");
     let socket = directory.path().join("grpc.sock");
     let on_port = stage(GOOD, "", 1).await;
-    let on_socket = stage(GOOD, &format!("--grpc-unix-socket={}", socket.display()), 1).await;
+    let on_socket = stage(GOOD, &format!("--grpc-address=unix:{}", socket.display()), 1).await;
     assert_eq!(decide(on_port.connect().await).await, Ok(()));
     assert_eq!(decide(on_socket.connect().await).await, Ok(()));
     on_port.running.stop().await;
@@ -154,7 +154,7 @@ async fn a_client_without_a_preface_is_closed_and_an_idle_one_with_it_is_not() {
     for closed in silent.await {
         closed.expect("closed");
     }
-    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(decide(idle).await, Ok(()));
     stage.running.stop().await;
 }
@@ -244,10 +244,18 @@ async fn a_call_with_an_incomplete_message_times_out_and_others_are_answered() {
     stage.running.stop().await;
 }
 
+/// A server with another keepalive.
+async fn stage_with_pings(interval: Option<Duration>, timeout: Duration, permits: usize) -> TestServer {
+    let change = |settings: &mut Settings| {
+        settings.grpc.keepalive_interval = interval;
+        settings.grpc.keepalive_timeout = timeout;
+    };
+    stage_with(GOOD, "", permits, change).await
+}
+
 #[tokio::test]
 async fn a_client_that_does_not_acknowledge_pings_is_closed() {
-    let flags = "--grpc-keepalive-interval=50ms --grpc-keepalive-timeout=50ms";
-    let stage = stage(GOOD, flags, 0).await;
+    let stage = stage_with_pings(Some(Duration::from_millis(50)), Duration::from_millis(50), 0).await;
     let address = tcp(&stage);
     let frames = spawn_blocking(move || frames_until_the_end(address)).await.expect("closed");
     const PING: u8 = 6;
@@ -258,12 +266,11 @@ async fn a_client_that_does_not_acknowledge_pings_is_closed() {
 #[tokio::test]
 async fn a_client_that_never_reads_is_closed() {
     // Keepalive does not help here: the PING would have to be written.
-    let flags = "--grpc-keepalive-interval=0 --grpc-keepalive-timeout=200ms";
-    let stage = stage(GOOD, flags, 0).await;
+    let stage = stage_with_pings(None, Duration::from_millis(200), 0).await;
     let address = tcp(&stage);
     let closed = spawn_blocking(move || {
         let mut stream = TcpStream::connect(address).expect("connected");
-        stream.set_write_timeout(Some(std::time::Duration::from_secs(30))).expect("set");
+        stream.set_write_timeout(Some(Duration::from_secs(30))).expect("set");
         stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").expect("sent");
         // Each needs an acknowledgement; once the server cannot write any more, it stops reading.
         let pings = b"\0\0\x08\x06\0\0\0\0\0reflect!".repeat(1000);
@@ -280,8 +287,7 @@ async fn a_client_that_never_reads_is_closed() {
 
 #[tokio::test]
 async fn a_client_with_a_closed_window_is_closed_although_it_acknowledges_pings() {
-    let flags = "--grpc-keepalive-interval=50ms --grpc-keepalive-timeout=500ms";
-    let stage = stage(GOOD, flags, 1).await;
+    let stage = stage_with_pings(Some(Duration::from_millis(50)), Duration::from_millis(500), 1).await;
     let stream = tokio::net::TcpStream::connect(tcp(&stage)).await.expect("connected");
     let mut client = h2::client::Builder::new();
     let (mut requests, connection) =

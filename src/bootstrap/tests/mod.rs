@@ -100,12 +100,23 @@ fn settings(directory: &Path, flags: &str) -> Settings {
 }
 
 async fn stage(rules: &str, flags: &str, permits: usize) -> TestServer {
+    stage_with(rules, flags, permits, |_| {}).await
+}
+
+/// A server whose settings are changed before it starts.
+async fn stage_with(
+    rules: &str,
+    flags: &str,
+    permits: usize,
+    change: impl FnOnce(&mut Settings),
+) -> TestServer {
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), rules);
     let (begin, begun) = mpsc::unbounded_channel();
     let permits = Arc::new(Semaphore::new(permits));
     let stub = Stub { permits: Arc::clone(&permits), begun: begin };
-    let settings = settings(directory.path(), flags);
+    let mut settings = settings(directory.path(), flags);
+    change(&mut settings);
     let running =
         start_with(settings, StartParts::default(), move |_, _| Ok(stub.clone())).await.expect("started");
     TestServer { running, permits, begun, directory }

@@ -15,7 +15,7 @@ use ureq::{
 use super::output::{escape, escape_line};
 use crate::{
     http_client,
-    settings::{AdminUrl, ClientIdentity, ConnectionSettings},
+    settings::{AdminUrl, ConnectionSettings, KeyPair},
 };
 
 /// Time limit of a call: longer than the server's, so that the server reports a timeout.
@@ -41,16 +41,16 @@ pub(super) struct ApiClient {
 impl ApiClient {
     pub(super) fn new(settings: &ConnectionSettings) -> Result<Self, ClientError> {
         let token = settings.token_file.as_deref().map(token).transpose()?;
-        let roots = match &settings.authorities {
+        let roots = match &settings.ca {
             Some(file) => RootCerts::new_with_certs(&certificates("--ca", file)?),
             None => RootCerts::WebPki,
         };
-        let identity = settings.identity.as_ref().map(identity).transpose()?;
+        let identity = settings.cert.as_ref().map(identity).transpose()?;
         let agent = http_client::agent(roots, identity, TIMEOUT);
         let token = token.map(|token| ("authorization", format!("Bearer {token}")));
         let author = settings.author.clone().map(|author| (AUTHOR_HEADER, author));
         let caller = token.into_iter().chain(author).collect();
-        Ok(Self { agent, url: settings.url.clone(), caller })
+        Ok(Self { agent, url: settings.admin_url.clone(), caller })
     }
 
     /// Calls with the parameters that are stated.
@@ -131,10 +131,10 @@ fn token(file: &Path) -> Result<String, ClientError> {
     Ok(token.to_owned())
 }
 
-fn identity(identity: &ClientIdentity) -> Result<ClientCert, ClientError> {
+fn identity(identity: &KeyPair) -> Result<ClientCert, ClientError> {
     let chain = certificates("--cert", &identity.certificate)?;
-    let key = PrivateKey::from_pem(read_file("--key", &identity.key)?.as_bytes());
-    let key = key.map_err(|_| unusable_file("--key", &identity.key, "holds no key in PEM form"))?;
+    let key = PrivateKey::from_pem(read_file("--cert", &identity.key)?.as_bytes());
+    let key = key.map_err(|_| unusable_file("--cert", &identity.key, "holds no key in PEM form"))?;
     Ok(ClientCert::new_with_certs(&chain, key))
 }
 

@@ -16,7 +16,7 @@ mod traffic;
 use std::io::{self, Write};
 
 use self::{client::ApiClient, output::CommandOutput};
-use crate::settings::{AdminClientSettings, AdminCommand, OutputFormat};
+use crate::settings::{AdminClientSettings, AdminCommand};
 
 /// Calls the API and writes the result to `out`, or the error to `errors`. Returns whether the call succeeded.
 ///
@@ -29,9 +29,9 @@ pub fn run(
 ) -> io::Result<bool> {
     let result = ApiClient::new(&settings.connection).and_then(|api| match &settings.command {
         AdminCommand::Rules(command) => rules::run(&api, command),
-        AdminCommand::Counter(command) => counters::run(&api, command),
+        AdminCommand::Counters(command) => counters::run(&api, command),
         AdminCommand::Usage(counter) => counters::usage(&api, counter),
-        AdminCommand::List(command) => controls::lists(&api, command),
+        AdminCommand::Lists(command) => controls::lists(&api, command),
         AdminCommand::Override(command) => controls::overrides(&api, command),
         AdminCommand::Switch(command) => controls::switches(&api, command),
         AdminCommand::Regions(command) => regions::run(&api, command),
@@ -40,14 +40,14 @@ pub fn run(
         AdminCommand::Recommend(query) => rollouts::recommend(&api, query),
         AdminCommand::Events(query) => traffic::events(&api, query),
     });
-    match (result, settings.output) {
-        (Ok(CommandOutput { text, .. }), OutputFormat::Text) => out.write_all(text.as_bytes())?,
-        (Ok(CommandOutput { json, .. }), OutputFormat::Json) => writeln!(out, "{json}")?,
-        (Err(error), OutputFormat::Text) => {
+    match (result, settings.connection.json) {
+        (Ok(CommandOutput { text, .. }), false) => out.write_all(text.as_bytes())?,
+        (Ok(CommandOutput { json, .. }), true) => writeln!(out, "{json}")?,
+        (Err(error), false) => {
             writeln!(errors, "{error}")?;
             return Ok(false);
         }
-        (Err(error), OutputFormat::Json) => {
+        (Err(error), true) => {
             writeln!(errors, "{}", error.to_json())?;
             return Ok(false);
         }

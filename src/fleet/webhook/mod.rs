@@ -20,14 +20,21 @@ pub use self::request::WebhookUrl;
 use self::request::{Attempt, Receiver};
 use super::{metrics, reachable};
 
+use clap::Args;
+
 /// Receiver of events.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[command(next_help_heading = "Events")]
 pub struct WebhookSettings {
-    /// URL that events are sent to.
+    /// Receiver of events, to which each is sent as JSON at least once: http://HOST:PORT/PATH, or https:// for TLS. Its path
+    /// and query are treated as a secret.
+    #[arg(id = "webhook-url", long, value_name = "URL", required = false)]
     pub url: WebhookUrl,
-    /// File with the secret that signs events, read for each event.
+    /// File with the secret, of 16 bytes or more, that signs events (HMAC-SHA256). Read again for each event.
+    #[arg(id = "webhook-secret-file", long, value_name = "FILE", requires = "webhook-url")]
     pub secret_file: Option<PathBuf>,
-    /// PEM file of the CAs for the certificate of the receiver. `None`: the Mozilla root CAs.
+    /// PEM file of the CAs for the certificate of the receiver. Default: the Mozilla root CAs.
+    #[arg(id = "webhook-ca", long, value_name = "FILE", requires = "webhook-url")]
     pub ca_certificate: Option<PathBuf>,
 }
 

@@ -169,12 +169,12 @@ pub(super) fn descriptors<'a>(
     }
     if request.domain.len() > bounds.max_text_bytes {
         let (found, max) = (request.domain.len(), bounds.max_text_bytes);
-        let text = format!("the domain has {found} bytes; expected at most {max} (--max-text-bytes)");
+        let text = format!("the domain has {found} bytes; expected at most {max}");
         return invalid("max_text_bytes", text);
     }
     if request.descriptors.len() > bounds.max_descriptors {
         let (found, max) = (request.descriptors.len(), bounds.max_descriptors);
-        let text = format!("{found} descriptors; expected at most {max} (--max-descriptors)");
+        let text = format!("{found} descriptors; expected at most {max}");
         return invalid("max_descriptors", text);
     }
     let addend = u64::from(request.hits_addend.max(1));
@@ -194,12 +194,12 @@ fn descriptor<'a>(
 ) -> Result<Descriptor<'a>, (&'static str, String)> {
     if message.entries.len() > bounds.max_entries {
         let (found, max) = (message.entries.len(), bounds.max_entries);
-        return Err(("max_entries", format!("{found} entries; expected at most {max} (--max-entries)")));
+        return Err(("max_entries", format!("{found} entries; expected at most {max}")));
     }
     let longest = message.entries.iter().map(|entry| entry.key.len().max(entry.value.len())).max();
     if let Some(found) = longest.filter(|found| *found > bounds.max_text_bytes) {
         let max = bounds.max_text_bytes;
-        let text = format!("a key or value of {found} bytes; expected at most {max} (--max-text-bytes)");
+        let text = format!("a key or value of {found} bytes; expected at most {max}");
         return Err(("max_text_bytes", text));
     }
     let amount = message.hits_addend.unwrap_or(addend);

@@ -170,15 +170,15 @@ fn a_request_over_a_bound_is_rejected() {
     let entry = with_entry("k", "v");
     let mut wide = entry.clone();
     wide.entries = vec![entry.entries[0].clone(); 3];
-    let descriptors = "3 descriptors; expected at most 2 (--max-descriptors)";
+    let descriptors = "3 descriptors; expected at most 2";
     assert_eq!(reason(&request(vec![entry.clone(); 3])), descriptors);
-    let entries = "descriptor 1: 3 entries; expected at most 2 (--max-entries)";
+    let entries = "descriptor 1: 3 entries; expected at most 2";
     assert_eq!(reason(&request(vec![entry, wide])), entries);
-    let long = "descriptor 0: a key or value of 5 bytes; expected at most 4 (--max-text-bytes)";
+    let long = "descriptor 0: a key or value of 5 bytes; expected at most 4";
     assert_eq!(reason(&request(vec![with_entry("k", "12345")])), long);
     assert_eq!(reason(&request(vec![with_entry("12345", "v")])), long);
     let domain = RateLimitRequest { domain: "12345".into(), ..request(vec![with_entry("k", "v")]) };
-    assert_eq!(reason(&domain), "the domain has 5 bytes; expected at most 4 (--max-text-bytes)");
+    assert_eq!(reason(&domain), "the domain has 5 bytes; expected at most 4");
 }
 
 #[test]

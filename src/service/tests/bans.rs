@@ -16,7 +16,7 @@ descriptors:
 ";
 
 fn service(modes: Modes) -> TestService {
-    TestService::with_rules(BANNING, modes, options(HeaderStyle::Triple(HeaderNames::ratelimit())))
+    TestService::with_rules(BANNING, modes, options(HeaderStyle::Ratelimit))
 }
 
 /// Calls once a second until `count` calls are made, and returns the last response.

@@ -124,7 +124,7 @@ async fn texts_of_a_request_are_bounded_and_may_be_left_out() {
     let response = service.call(vec![descriptor("none", &long)]).await;
     let metadata = response.dynamic_metadata.expect("names the rule");
     assert!(metadata.encoded_len() < 300, "{}", metadata.encoded_len());
-    let options = ResponseOptions { decision_key: false, ..naming(NamedDecisions::Denials) };
+    let options = naming(NamedDecisions::DenialsWithoutKey);
     let response = TestService::with(Modes::default(), options).call_times(1, &["none"]).await;
     assert_eq!(named(&response), "code=OVER_LIMIT policy=enforced remaining=0 rule=none");
 }

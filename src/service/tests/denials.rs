@@ -70,7 +70,7 @@ async fn retry_after_is_a_header_only_where_it_is_on() {
         let options = ResponseOptions {
             retry_after_header: is_on,
             problem_body: true,
-            ..options(HeaderStyle::Triple(HeaderNames::x_ratelimit()))
+            ..options(HeaderStyle::XRatelimit)
         };
         let denied = service(options).call_times(3, &["minute"]).await;
         assert_eq!(denied.overall_code(), OverLimit);
@@ -97,8 +97,7 @@ async fn the_body_states_the_limit_that_the_client_waits_for() {
 
 #[tokio::test]
 async fn a_thousand_clients_of_one_window_return_over_the_spread_while_the_reset_is_exact() {
-    let options =
-        ResponseOptions { problem_body: true, ..options(HeaderStyle::Triple(HeaderNames::ratelimit())) };
+    let options = ResponseOptions { problem_body: true, ..options(HeaderStyle::Ratelimit) };
     let service = service(options);
     let mut returning = [0_u32; 31];
     for client in 0..1_000 {
@@ -118,31 +117,16 @@ async fn a_thousand_clients_of_one_window_return_over_the_spread_while_the_reset
 }
 
 #[tokio::test]
-async fn a_setting_spreads_the_limits_that_state_nothing() {
-    let plain = service(options(HeaderStyle::Off));
-    let spread = Duration::from_secs(86_400);
-    let spread = service(ResponseOptions { retry_after_spread: spread, ..options(HeaderStyle::Off) });
-    let mut retries = Vec::new();
-    for service in [plain, spread] {
-        let response = service.call_times(3, &["minute"]).await;
-        retries.push(header(&response, "Retry-After").expect("is set").parse::<u64>().expect("a number"));
-        let permits = service.call_times(3, &["job"]).await;
-        assert_eq!(header(&permits, "Retry-After"), Some("1"));
-    }
-    assert_eq!(retries[0], 40);
-    assert!((41..=86_440).contains(&retries[1]), "{retries:?}");
-}
-
-#[tokio::test]
 async fn the_reset_is_unix_time_in_its_header_or_beside_it() {
-    let names = || HeaderStyle::Triple(HeaderNames::x_ratelimit());
-    let beside = Some("X-RateLimit-Reset-At".to_owned());
-    let in_header = ResponseOptions { reset_format: ResetFormat::UnixTime, ..options(names()) };
+    let style = HeaderStyle::XRatelimit;
+    let reset_at = |name: &str| HeaderNames { reset_at: Some(name.to_owned()), ..HeaderNames::default() };
+    let in_header = ResponseOptions { header_names: reset_at("X-RateLimit-Reset"), ..options(style) };
     let response = service(in_header).call_times(1, &["minute"]).await;
     assert_eq!(header(&response, "X-RateLimit-Reset"), Some("1700000940"));
     assert_eq!(header(&response, "X-RateLimit-Reset-At"), None);
-    for style in [names(), HeaderStyle::Ietf] {
-        let beside = ResponseOptions { reset_at_header: beside.clone(), ..options(style.clone()) };
+    let header_names = reset_at("X-RateLimit-Reset-At");
+    for style in [style, HeaderStyle::Ietf] {
+        let beside = ResponseOptions { header_names: header_names.clone(), ..options(style) };
         let response = service(beside).call_times(1, &["minute"]).await;
         assert_eq!(header(&response, "X-RateLimit-Reset-At"), Some("1700000940"));
         match style {
@@ -150,6 +134,6 @@ async fn the_reset_is_unix_time_in_its_header_or_beside_it() {
             _ => assert_eq!(header(&response, "X-RateLimit-Reset"), Some("40")),
         }
     }
-    let off = ResponseOptions { reset_at_header: beside, ..options(HeaderStyle::Off) };
+    let off = ResponseOptions { header_names, ..options(HeaderStyle::Off) };
     assert_eq!(service(off).call_times(1, &["minute"]).await.response_headers_to_add, []);
 }

@@ -58,17 +58,12 @@ impl Twins {
 #[tokio::test]
 async fn a_frame_is_the_encoding_of_the_message() {
     let plain = ResponseOptions { dynamic_metadata: false, ..options(HeaderStyle::Off) };
-    let triple = HeaderStyle::Triple(HeaderNames::x_ratelimit());
-    let reset_at_header = Some("X-Reset-At".to_owned());
+    let header_names = HeaderNames { reset_at: Some("X-Reset-At".to_owned()), ..HeaderNames::default() };
     let all = [
         plain.clone(),
-        ResponseOptions {
-            headers: HeaderStyle::Ietf,
-            retry_after_spread: Duration::from_secs(9),
-            ..plain.clone()
-        },
+        ResponseOptions { headers: HeaderStyle::Ietf, ..plain.clone() },
         ResponseOptions { retry_after_header: false, ..plain.clone() },
-        ResponseOptions { headers: triple, reset_at_header, ..plain.clone() },
+        ResponseOptions { headers: HeaderStyle::XRatelimit, header_names, ..plain.clone() },
         ResponseOptions { decision_metadata: NamedDecisions::All, ..plain.clone() },
         ResponseOptions { problem_body: true, ..plain },
     ];
@@ -159,7 +154,7 @@ proptest! {
         let headers = match style {
             0 => HeaderStyle::Off,
             1 => HeaderStyle::Ietf,
-            _ => HeaderStyle::Triple(HeaderNames::ratelimit()),
+            _ => HeaderStyle::Ratelimit,
         };
         let options = ResponseOptions {
             dynamic_metadata: false,

@@ -76,7 +76,7 @@ impl TestService {
     }
 
     fn plain() -> Self {
-        Self::with(Modes::default(), options(HeaderStyle::Triple(HeaderNames::ratelimit())))
+        Self::with(Modes::default(), options(HeaderStyle::Ratelimit))
     }
 
     async fn call(&self, descriptors: Vec<RateLimitDescriptor>) -> RateLimitResponse {
@@ -97,19 +97,14 @@ impl TestService {
     }
 }
 
-const fn options(headers: HeaderStyle) -> ResponseOptions {
+fn options(headers: HeaderStyle) -> ResponseOptions {
     ResponseOptions {
         headers,
-        reset_format: ResetFormat::Seconds,
-        reset_at_header: None,
-        degraded_remaining: DegradedRemaining::Share,
+        header_names: HeaderNames::default(),
         retry_after_header: true,
-        retry_after_spread: Duration::ZERO,
         problem_body: false,
-        degraded_header: true,
         dynamic_metadata: true,
         decision_metadata: NamedDecisions::Off,
-        decision_key: true,
     }
 }
 

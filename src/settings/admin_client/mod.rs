@@ -1,97 +1,241 @@
 //! Arguments of the commands that call the admin API: `rules`, `counters`, `usage`, `lists`, `switch`, `override`,
 //! `regions`, `top`, `candidates`, `recommend` and `events`.
 
-mod connection;
-mod counters;
-mod lists;
-mod overrides;
-mod regions;
-mod rules;
-mod switches;
-mod traffic;
+mod changes;
 #[cfg(test)]
 mod tests;
 
-use clap::{Args, Subcommand};
+use std::{fmt, num::NonZeroU64, path::PathBuf};
 
-use self::connection::ConnectionFlags;
-pub(super) use self::connection::FLAGS;
-pub use self::{
-    connection::{AdminUrl, ClientIdentity, ConnectionSettings, OutputFormat},
-    counters::{BanModeArgument, CounterCommand, CounterSelector},
-    lists::ListCommand,
-    overrides::{LimitArgument, OverrideCommand},
-    regions::RegionsCommand,
-    rules::{BaseVersion, DiffSource, RulesCommand, VersionSelector},
-    switches::{RuleSelector, SwitchCommand},
-    traffic::{EventsQuery, RuleQuery, TopQuery},
+use clap::{Args, Subcommand, ValueEnum};
+
+use self::changes::path_id;
+pub use self::changes::{
+    BaseVersion, DiffSource, LimitArgument, ListCommand, OverrideCommand, RuleSelector, RulesCommand,
+    SwitchCommand, VersionSelector,
 };
-use super::{Command, error::Problem};
+use crate::flag_values::{DescriptorArgument, KeyPair, count, descriptor, key_pair, web_url, whole};
+
+/// Flags that have a variable: `TOLLGATE_ADMIN_URL`. The others have none, because a name similar to a variable of the
+/// server might leave a port without its token.
+pub(super) const FLAGS: [&str; 1] = ["admin-url"];
 
 /// Settings of a call to the admin API.
 #[derive(Clone, Debug)]
 pub struct AdminClientSettings {
     /// Connection to the admin port.
     pub connection: ConnectionSettings,
-    /// Format of the output.
-    pub output: OutputFormat,
     /// Command.
     pub command: AdminCommand,
 }
 
 /// Command of a call to the admin API.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Subcommand)]
 pub enum AdminCommand {
-    /// Rule versions.
+    /// List, compare and change the rule versions of a running server.
+    #[command(subcommand)]
     Rules(RulesCommand),
-    /// A counter.
-    Counter(CounterCommand),
-    /// Use of the limits of a descriptor.
+    /// Reset and refund counters of a running server, and list and lift their bans.
+    #[command(subcommand)]
+    Counters(CounterCommand),
+    /// Show what a key has used of its limit on a running server, and when it resets. Charges nothing.
     Usage(CounterSelector),
-    /// Allow and deny lists.
-    List(ListCommand),
-    /// Overrides of rules.
-    Override(OverrideCommand),
-    /// Switches of rules.
+    /// Deny or allow requests on a running server, by the deny and allow lists. For bans of rules see `counters bans`.
+    #[command(subcommand)]
+    Lists(ListCommand),
+    /// Switch rules of a running server off, to shadow mode, or to decide without Redis (`emergency`).
+    #[command(subcommand)]
     Switch(SwitchCommand),
-    /// Regions.
+    /// Override the limit of a rule, or of one key of it, on a running server, with or without an end.
+    #[command(subcommand)]
+    Override(OverrideCommand),
+    /// Show the regions of a running server, and drop one from a region table.
+    #[command(subcommand)]
     Regions(RegionsCommand),
-    /// Top talkers.
+    /// Show the keys with the most hits and the most denied hits of the last minute, in all instances.
     Top(TopQuery),
-    /// Comparisons of rules with their candidates.
+    /// Compare rules with their candidates: hits that only one of both denied, in all instances.
     Candidates(RuleQuery),
-    /// Recommended limits.
+    /// Recommend limits for the rules of a running server, from the demand of their keys.
     Recommend(RuleQuery),
-    /// Events.
+    /// Show the events of all instances, newest first.
     Events(EventsQuery),
 }
 
-/// Arguments of a command with subcommands.
-#[derive(Args, Debug)]
-pub(super) struct SubcommandFlags<C: Subcommand> {
-    #[command(subcommand)]
-    command: C,
-    #[command(flatten)]
-    connection: ConnectionFlags,
+/// Connection to the admin API. `Debug` shows no secret: these are in files.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Connection")]
+pub struct ConnectionSettings {
+    /// URL of the admin port, http or https. [env: TOLLGATE_ADMIN_URL]
+    #[arg(long, global = true, value_name = "URL", default_value = "http://127.0.0.1:6070", value_parser = url)]
+    pub admin_url: AdminUrl,
+    /// File with the token of the caller.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Name of the caller in the audit log, for a port without tokens.
+    #[arg(long, global = true, value_name = "NAME", value_parser = author)]
+    pub author: Option<String>,
+    /// PEM file of the CAs for the certificate of the port. Default: the Mozilla root CAs.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// PEM files of the client certificate and of its key.
+    #[arg(long, global = true, value_name = "CERT,KEY", value_parser = key_pair)]
+    pub cert: Option<KeyPair>,
+    /// Response of the API as one line of JSON.
+    #[arg(long, global = true)]
+    pub json: bool,
 }
 
-/// Arguments of a command without subcommands.
-#[derive(Args, Debug)]
-pub(super) struct QueryFlags<Q: Args> {
-    #[command(flatten)]
-    query: Q,
-    #[command(flatten)]
-    connection: ConnectionFlags,
+/// Command about counters and bans.
+#[derive(Clone, Debug, Subcommand)]
+pub enum CounterCommand {
+    /// Reset the counter of a descriptor.
+    Reset {
+        #[command(flatten)]
+        counter: CounterSelector,
+        /// Reason, for the audit log.
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
+    /// Refund hits to the counter of a descriptor, at most to zero.
+    Refund {
+        #[command(flatten)]
+        counter: CounterSelector,
+        /// Number of hits.
+        #[arg(long, value_name = "COUNT", value_parser = count::<NonZeroU64>)]
+        hits: NonZeroU64,
+        /// Reason, for the audit log.
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
+    /// List active bans, which rules with `ban` impose.
+    Bans {
+        /// Domain of the rules. Default: all domains.
+        #[arg(long, value_name = "NAME")]
+        domain: Option<String>,
+        /// Effect of the bans. Default: both.
+        #[arg(long, value_enum)]
+        mode: Option<BanModeArgument>,
+    },
+    /// Lift a ban: requests are limited by the rule again.
+    Lift {
+        /// Id of the ban, from `bans`.
+        #[arg(value_name = "ID", value_parser = path_id)]
+        id: String,
+        /// Resets the level too: the next ban has the first duration.
+        #[arg(long)]
+        forgive: bool,
+    },
 }
 
-impl<C: Subcommand> SubcommandFlags<C> {
-    pub(super) fn resolve(self, command: impl FnOnce(C) -> AdminCommand) -> Result<Command, Problem> {
-        self.connection.resolve(command(self.command))
+/// Effect of bans on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BanModeArgument {
+    /// Bans that deny nothing.
+    Watch,
+    /// Bans that deny.
+    Enforce,
+}
+
+impl BanModeArgument {
+    /// Name in the API.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Watch => "watch",
+            Self::Enforce => "enforce",
+        }
     }
 }
 
-impl<Q: Args> QueryFlags<Q> {
-    pub(super) fn resolve(self, command: impl FnOnce(Q) -> AdminCommand) -> Result<Command, Problem> {
-        self.connection.resolve(command(self.query))
+/// Counter of a descriptor.
+#[derive(Args, Clone, Debug)]
+pub struct CounterSelector {
+    /// Domain of the rule.
+    #[arg(long, value_name = "NAME")]
+    pub domain: String,
+    /// Descriptor, its entries separated by commas as for `explain`.
+    #[arg(value_name = "KEY=VALUE,…", value_parser = descriptor)]
+    pub descriptor: DescriptorArgument,
+}
+
+/// Command about the regions.
+#[derive(Clone, Debug, Subcommand)]
+pub enum RegionsCommand {
+    /// List the regions with their shares, and whether the instance that answers reaches them.
+    List,
+    /// Mark a region as lost, so that the others use its share: print the region table with the region as `lost: true`
+    /// and the next generation.
+    Drop {
+        /// Name of the region.
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Region table.
+        #[arg(long, value_name = "FILE")]
+        file: PathBuf,
+        /// Replace the file.
+        #[arg(long)]
+        write: bool,
+        /// Skips the guardrails: accepts a region that answers, and an instance that cannot be reached.
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+/// Query of top talkers.
+#[derive(Args, Clone, Debug)]
+pub struct TopQuery {
+    /// Domain. Default: all.
+    #[arg(long, value_name = "NAME")]
+    pub domain: Option<String>,
+    /// Maximum number of keys of each table.
+    #[arg(long, value_name = "COUNT", default_value = "10", value_parser = |text: &str| whole::<u16>(text, 1..=100))]
+    pub limit: u16,
+    /// Only the instance that answers.
+    #[arg(long)]
+    pub instance: bool,
+}
+
+/// Query of events.
+#[derive(Args, Clone, Debug)]
+pub struct EventsQuery {
+    /// Maximum number of events.
+    #[arg(long, value_name = "COUNT", default_value = "20", value_parser = |text: &str| whole::<u16>(text, 1..=1000))]
+    pub limit: u16,
+}
+
+/// Query about rules.
+#[derive(Args, Clone, Debug)]
+pub struct RuleQuery {
+    /// Domain. Default: all.
+    #[arg(long, value_name = "NAME")]
+    pub domain: Option<String>,
+    /// Path of one rule, as in `/rlconfig` and metrics. Default: all.
+    #[arg(long, value_name = "PATH")]
+    pub rule: Option<String>,
+}
+
+/// URL of the admin port: a scheme, a host and an optional port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminUrl(String);
+
+impl fmt::Display for AdminUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
+}
+
+fn url(text: &str) -> Result<AdminUrl, String> {
+    const EXPECTED: &str = "expected a URL such as http://127.0.0.1:6070, without a path";
+    let url = web_url(text, EXPECTED)?;
+    let is_bare = matches!(url.path(), "" | "/") && url.query().is_none();
+    match (url.scheme_str(), url.authority()) {
+        (Some(scheme), Some(authority)) if is_bare => Ok(AdminUrl(format!("{scheme}://{authority}"))),
+        _ => Err(EXPECTED.to_owned()),
+    }
+}
+
+/// Parses a name that is valid in a header.
+fn author(text: &str) -> Result<String, String> {
+    let is_good = !text.trim().is_empty() && text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    if is_good { Ok(text.to_owned()) } else { Err("expected a name in ASCII".to_owned()) }
 }

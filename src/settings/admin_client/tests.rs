@@ -27,7 +27,7 @@ fn is_refused(words: &[&str]) -> bool {
 fn the_admin_url_is_a_flag_before_or_after_the_verb_or_a_variable() {
     let url = |words: &[&str], variable: &str| {
         let settings = read(words, &[("TOLLGATE_ADMIN_URL", variable)]).expect("accepted");
-        settings.connection.url.to_string()
+        settings.connection.admin_url.to_string()
     };
     assert_eq!(url(&["rules", "list"], ""), "http://127.0.0.1:6070");
     assert_eq!(url(&["rules", "list"], "https://b"), "https://b");
@@ -45,10 +45,10 @@ fn the_admin_url_is_a_flag_before_or_after_the_verb_or_a_variable() {
 
 #[test]
 fn credentials_of_a_caller_are_complete_and_in_files() {
-    let settings = read(&["rules", "list", "--cert", "c", "--key", "k", "--json"], &[]).expect("accepted");
-    assert!(settings.connection.identity.is_some() && settings.output == OutputFormat::Json);
+    let settings = read(&["rules", "list", "--cert", "c,k", "--json"], &[]).expect("accepted");
+    assert!(settings.connection.cert.is_some() && settings.connection.json);
     assert!(is_refused(&["rules", "list", "--cert", "c"]));
-    assert!(is_refused(&["rules", "list", "--key", "k"]));
+    assert!(is_refused(&["rules", "list", "--cert", ",k"]));
     assert!(is_refused(&["rules", "list", "--token", "sesame"]));
     assert!(is_refused(&["rules", "list", "--author", "a\nb"]));
 }
@@ -96,7 +96,7 @@ fn entries_and_switches_need_a_reason() {
         "1h",
         "--allow",
     ]) {
-        AdminCommand::List(ListCommand::Add { allow: true, descriptor, lifetime, .. }) => {
+        AdminCommand::Lists(ListCommand::Add { allow: true, descriptor, lifetime, .. }) => {
             assert_eq!(descriptor.0[1], ListPair::pattern("k", "a*"));
             assert_eq!(lifetime, Some(Duration::from_secs(3600)));
         }
@@ -116,4 +116,13 @@ fn entries_and_switches_need_a_reason() {
     assert!(is_refused(&[&["switch", "set", "on", "--reason", "why"][..], &rule].concat()));
     assert!(is_refused(&[&["switch", "set", "off"][..], &rule].concat()));
     assert!(is_refused(&["counters", "refund", "--domain", "d", "k=v", "--hits", "0"]));
+}
+
+#[test]
+fn a_url_has_a_scheme_and_a_host() {
+    assert_eq!(url("http://[::1]:6070/").map(|url| url.to_string()).as_deref(), Ok("http://[::1]:6070"));
+    assert!(url("https://admin.example").is_ok());
+    for text in ["", "localhost:6070", "ftp://a", "http://a/b", "http://a/?b", "http://me:secret@a"] {
+        assert!(url(text).is_err(), "{text}");
+    }
 }

@@ -1,133 +1,18 @@
-//! Catalogue of the environment variables of envoyproxy/ratelimit, with the treatment of each.
+//! Catalogue of the environment variables of envoyproxy/ratelimit, with the effect of each.
 
-use std::fmt;
-
-use self::{
-    Mapping::{Always, DetailOf, Flag, NoEffect, PartOf, Refused, Switch},
-    ValueType::{Boolean, Decimal, Duration, Number, Text},
-};
-use super::trace_variables;
-use crate::settings::parsers::{boolean, duration};
-
-/// A variable of envoyproxy/ratelimit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Variable {
-    /// Name.
-    pub name: &'static str,
-    /// Default in envoyproxy/ratelimit; empty if there is no default.
-    pub default: &'static str,
-    /// Syntax of the value.
-    pub value_type: ValueType,
-    /// Effect on tollgate.
-    pub mapping: Mapping,
-}
-
-/// Syntax of a variable's value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ValueType {
-    /// Boolean, in the forms that Go's `strconv.ParseBool` accepts.
-    Boolean,
-    /// Duration, in the syntax of Go.
-    Duration,
-    /// Whole number.
-    Number,
-    /// Decimal number.
-    Decimal,
-    /// Text. The case of keywords is ignored.
-    Text,
-}
-
-/// Effect of a variable on tollgate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mapping {
-    /// Value of this flag.
-    Flag(&'static str),
-    /// Part of the value of this flag, or its value in another syntax.
-    PartOf(&'static str),
-    /// Switch for other variables.
-    Switch(&'static str),
-    /// Behaviour that is always on.
-    Always(&'static str),
-    /// Without effect. A startup warning gives the reason, or the replacement.
-    NoEffect(&'static str),
-    /// Fails startup for this reason, unless the value is the default or the replacing flag is given.
-    Refused {
-        /// The replacing flag, without its dashes.
-        unless: &'static str,
-        /// Reason, and the remedy.
-        reason: &'static str,
+use super::{
+    exports, ports, redis, traces,
+    variable::{
+        Mapping::{Always, DetailOf, Flag, NoEffect, Refused, Switch},
+        ValueType::{Boolean, Decimal, Duration, Number, Text},
+        Variable, part,
     },
-    /// Detail of another variable, which is reported in its place.
-    DetailOf(&'static str),
-}
+    xds,
+};
 
 /// Every variable, in the order of the documentation.
 pub fn all() -> impl Iterator<Item = &'static Variable> {
-    VARIABLES.iter().chain(trace_variables::VARIABLES)
-}
-
-/// Whether a variable is set to another value than its default in envoyproxy/ratelimit.
-pub(super) fn is_changed(name: &str, value: Option<&str>) -> bool {
-    let is_default = |value| all().any(|known| known.name == name && known.is_default(value) == Ok(true));
-    value.is_some_and(|value| !is_default(value))
-}
-
-impl Variable {
-    pub(super) const fn new(
-        name: &'static str,
-        default: &'static str,
-        value_type: ValueType,
-        mapping: Mapping,
-    ) -> Self {
-        Self { name, default, value_type, mapping }
-    }
-
-    /// The flag that the variable sets, in whole or in part, without its dashes.
-    pub const fn flag(&self) -> Option<&'static str> {
-        match self.mapping {
-            Flag(flag) | PartOf(flag) => Some(flag),
-            Switch(_) | Always(_) | NoEffect(_) | Refused { .. } | DetailOf(_) => None,
-        }
-    }
-
-    /// Whether `value` is the default, in any of its spellings.
-    ///
-    /// # Errors
-    /// The value does not parse.
-    pub fn is_default(&self, value: &str) -> Result<bool, String> {
-        fn same<T: PartialEq>(
-            read: impl Fn(&str) -> Result<T, String>,
-            value: &str,
-            default: &str,
-        ) -> Result<bool, String> {
-            let value = read(value)?;
-            Ok(read(default).is_ok_and(|default| default == value))
-        }
-        let number = |text: &str| text.parse::<i64>().map_err(|_| "expected a whole number".to_owned());
-        let decimal = |text: &str| text.parse::<f64>().map_err(|_| "expected a number".to_owned());
-        match self.value_type {
-            Boolean => same(boolean, value, self.default),
-            Duration => same(duration, value, self.default),
-            Number => same(number, value, self.default),
-            Decimal => same(decimal, value, self.default),
-            Text => Ok(value.eq_ignore_ascii_case(self.default)),
-        }
-    }
-}
-
-/// Effect in the form of the documentation.
-impl fmt::Display for Mapping {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Flag(flag) => write!(f, "`--{flag}`"),
-            Self::PartOf(flag) => write!(f, "part of `--{flag}`"),
-            Self::Switch(what) => f.write_str(what),
-            Self::Always(what) => write!(f, "always on: {what}"),
-            Self::NoEffect(reason) => write!(f, "no effect: {reason}"),
-            Self::Refused { unless, reason } => write!(f, "refused unless `--{unless}` is given: {reason}"),
-            Self::DetailOf(other) => write!(f, "see `{other}`"),
-        }
-    }
+    VARIABLES.iter()
 }
 
 /// Reason for the variables that size a connection pool.
@@ -136,19 +21,22 @@ const NO_POOL: &str = "each worker multiplexes its calls over one connection to 
 /// Reason for the variables that shape pipelines.
 const BATCHES: &str = "concurrent calls are pipelined without a wait";
 
+/// Reason for the variables that name a client certificate of the exporter.
+const NO_CERTIFICATE: &str = "the exporter presents no client certificate";
+
 /// Reason for the variables about the first connection.
 const NO_WAIT: &str = "startup does not wait for Redis; it reconnects until Redis answers";
 
-/// All variables but those of traces and of OpenTelemetry, in the order of the documentation.
-const VARIABLES: [Variable; 110] = [
+/// All variables, in the order of the documentation.
+static VARIABLES: [Variable; 133] = [
     // Ports.
-    Variable::new("HOST", "0.0.0.0", Text, PartOf("http-address")),
-    Variable::new("PORT", "8080", Number, PartOf("http-address")),
-    Variable::new("DEBUG_HOST", "0.0.0.0", Text, PartOf("admin-address")),
-    Variable::new("DEBUG_PORT", "6070", Number, PartOf("admin-address")),
-    Variable::new("GRPC_HOST", "0.0.0.0", Text, PartOf("grpc-address")),
-    Variable::new("GRPC_PORT", "8081", Number, PartOf("grpc-address")),
-    Variable::new("GRPC_UDS", "", Text, Flag("grpc-unix-socket")),
+    Variable::new("HOST", "0.0.0.0", Text, part("http-address", ports::http)),
+    Variable::new("PORT", "8080", Number, part("http-address", ports::http)),
+    Variable::new("DEBUG_HOST", "0.0.0.0", Text, part("admin-address", ports::admin)),
+    Variable::new("DEBUG_PORT", "6070", Number, part("admin-address", ports::admin)),
+    Variable::new("GRPC_HOST", "0.0.0.0", Text, part("grpc-address", ports::grpc)),
+    Variable::new("GRPC_PORT", "8081", Number, part("grpc-address", ports::grpc)),
+    Variable::new("GRPC_UDS", "", Text, part("grpc-address", ports::grpc)),
     Variable::new("GRPC_MAX_CONNECTION_AGE", "24h", Duration, Flag("grpc-max-connection-age")),
     Variable::new("GRPC_MAX_CONNECTION_AGE_GRACE", "1h", Duration, Flag("grpc-max-connection-age-grace")),
     Variable::new(
@@ -157,17 +45,17 @@ const VARIABLES: [Variable; 110] = [
         Boolean,
         Switch("enables the four `GRPC_SERVER_TLS_*` and `GRPC_CLIENT_TLS_*` variables"),
     ),
-    Variable::new("GRPC_SERVER_TLS_CERT", "", Text, PartOf("grpc-tls-cert")),
-    Variable::new("GRPC_SERVER_TLS_KEY", "", Text, PartOf("grpc-tls-key")),
-    Variable::new("GRPC_CLIENT_TLS_CACERT", "", Text, PartOf("grpc-tls-client-ca")),
-    Variable::new("GRPC_CLIENT_TLS_SAN", "", Text, PartOf("grpc-tls-client-san")),
+    Variable::new("GRPC_SERVER_TLS_CERT", "", Text, part("grpc-tls", ports::tls)),
+    Variable::new("GRPC_SERVER_TLS_KEY", "", Text, part("grpc-tls", ports::tls)),
+    Variable::new("GRPC_CLIENT_TLS_CACERT", "", Text, part("grpc-tls-client-ca", ports::with_tls)),
+    Variable::new("GRPC_CLIENT_TLS_SAN", "", Text, part("grpc-tls-client-san", ports::with_tls)),
     // Log.
     Variable::new("LOG_LEVEL", "WARN", Text, Flag("log-level")),
     Variable::new("LOG_FORMAT", "text", Text, Flag("log-format")),
     // Rules.
-    Variable::new("RUNTIME_ROOT", "/srv/runtime_data/current", Text, PartOf("config")),
-    Variable::new("RUNTIME_SUBDIRECTORY", "", Text, PartOf("config")),
-    Variable::new("RUNTIME_APPDIRECTORY", "config", Text, PartOf("config")),
+    Variable::new("RUNTIME_ROOT", "/srv/runtime_data/current", Text, part("config", super::directory)),
+    Variable::new("RUNTIME_SUBDIRECTORY", "", Text, part("config", super::directory)),
+    Variable::new("RUNTIME_APPDIRECTORY", "config", Text, part("config", super::directory)),
     Variable::new(
         "RUNTIME_IGNOREDOTFILES",
         "false",
@@ -189,27 +77,37 @@ const VARIABLES: [Variable; 110] = [
         NoEffect("readiness requires loaded rules, with or without domains"),
     ),
     // Rules from a control plane.
-    Variable::new("CONFIG_TYPE", "FILE", Text, PartOf("rules")),
-    Variable::new("CONFIG_GRPC_XDS_NODE_ID", "default", Text, PartOf("xds-node-id")),
-    Variable::new("CONFIG_GRPC_XDS_NODE_METADATA", "", Text, PartOf("xds-node-metadata")),
-    Variable::new("CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000", Text, PartOf("xds-server")),
+    Variable::new("CONFIG_TYPE", "FILE", Text, part("rules", xds::source)),
+    Variable::new("CONFIG_GRPC_XDS_NODE_ID", "default", Text, part("xds-node-id", xds::value)),
+    Variable::new("CONFIG_GRPC_XDS_NODE_METADATA", "", Text, part("xds-node-metadata", xds::value)),
+    Variable::new("CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000", Text, part("xds-server", xds::server)),
     Variable::new(
         "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL",
         "3s",
         Duration,
-        PartOf("xds-backoff-initial"),
+        part("xds-backoff", xds::backoff),
     ),
-    Variable::new("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "", Text, PartOf("xds-headers")),
-    Variable::new("CONFIG_GRPC_XDS_SERVER_USE_TLS", "false", Boolean, PartOf("xds-server")),
-    Variable::new("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "", Text, PartOf("xds-client-cert")),
-    Variable::new("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "", Text, PartOf("xds-client-key")),
-    Variable::new("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "", Text, PartOf("xds-ca")),
-    Variable::new("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "", Text, PartOf("xds-server-name")),
-    Variable::new("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "10s", Duration, PartOf("xds-backoff-initial")),
-    Variable::new("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "60s", Duration, PartOf("xds-backoff-max")),
-    Variable::new("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "0.5", Decimal, PartOf("xds-backoff-jitter")),
-    Variable::new("XDS_CLIENT_BACKOFF_JITTER", "true", Boolean, PartOf("xds-backoff-jitter")),
-    Variable::new("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "0", Number, PartOf("xds-max-message-bytes")),
+    Variable::new("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "", Text, part("xds-headers", xds::headers)),
+    Variable::new("CONFIG_GRPC_XDS_SERVER_USE_TLS", "false", Boolean, part("xds-server", xds::server)),
+    Variable::new(
+        "CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
+        "",
+        Text,
+        part("xds-client-cert", xds::client_certificate),
+    ),
+    Variable::new(
+        "CONFIG_GRPC_XDS_CLIENT_TLS_KEY",
+        "",
+        Text,
+        part("xds-client-cert", xds::client_certificate),
+    ),
+    Variable::new("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "", Text, part("xds-ca", xds::with_tls)),
+    Variable::new("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "", Text, part("xds-server-name", xds::with_tls)),
+    Variable::new("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "10s", Duration, part("xds-backoff", xds::backoff)),
+    Variable::new("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "60s", Duration, part("xds-backoff", xds::backoff)),
+    Variable::new("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "0.5", Decimal, part("xds-backoff", xds::backoff)),
+    Variable::new("XDS_CLIENT_BACKOFF_JITTER", "true", Boolean, part("xds-backoff", xds::backoff)),
+    Variable::new("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "0", Number, part("xds-max-message-bytes", xds::value)),
     // Redis.
     Variable::new(
         "BACKEND_TYPE",
@@ -220,15 +118,15 @@ const VARIABLES: [Variable; 110] = [
             reason: "memcached is not supported; expected redis (with REDIS_URL), or --store memory",
         },
     ),
-    Variable::new("REDIS_URL", "/var/run/nutcracker/ratelimit.sock", Text, PartOf("store")),
-    Variable::new("REDIS_SOCKET_TYPE", "unix", Text, PartOf("store")),
-    Variable::new("REDIS_TYPE", "SINGLE", Text, PartOf("store")),
-    Variable::new("REDIS_TLS", "false", Boolean, PartOf("store")),
-    Variable::new("REDIS_AUTH", "", Text, PartOf("store")),
-    Variable::new("REDIS_SENTINEL_AUTH", "", Text, PartOf("store")),
+    Variable::new("REDIS_URL", "/var/run/nutcracker/ratelimit.sock", Text, part("store", redis::url)),
+    Variable::new("REDIS_SOCKET_TYPE", "unix", Text, part("store", redis::url)),
+    Variable::new("REDIS_TYPE", "SINGLE", Text, part("store", redis::url)),
+    Variable::new("REDIS_TLS", "false", Boolean, part("store", redis::url)),
+    Variable::new("REDIS_AUTH", "", Text, part("store", redis::url)),
+    Variable::new("REDIS_SENTINEL_AUTH", "", Text, part("store", redis::url)),
     Variable::new("REDIS_TLS_CACERT", "", Text, Flag("redis-ca")),
-    Variable::new("REDIS_TLS_CLIENT_CERT", "", Text, Flag("redis-client-cert")),
-    Variable::new("REDIS_TLS_CLIENT_KEY", "", Text, Flag("redis-client-key")),
+    Variable::new("REDIS_TLS_CLIENT_CERT", "", Text, part("redis-client-cert", redis::client_certificate)),
+    Variable::new("REDIS_TLS_CLIENT_KEY", "", Text, part("redis-client-cert", redis::client_certificate)),
     Variable::new(
         "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION",
         "false",
@@ -319,27 +217,37 @@ const VARIABLES: [Variable; 110] = [
     Variable::new("MEMCACHE_TLS_CACERT", "", Text, DetailOf("BACKEND_TYPE")),
     Variable::new("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", "false", Boolean, DetailOf("BACKEND_TYPE")),
     // Responses.
-    Variable::new("LIMIT_RESPONSE_HEADERS_ENABLED", "false", Boolean, PartOf("response-headers")),
-    Variable::new("LIMIT_LIMIT_HEADER", "RateLimit-Limit", Text, Flag("limit-header")),
-    Variable::new("LIMIT_REMAINING_HEADER", "RateLimit-Remaining", Text, Flag("remaining-header")),
-    Variable::new("LIMIT_RESET_HEADER", "RateLimit-Reset", Text, Flag("reset-header")),
+    Variable::new(
+        "LIMIT_RESPONSE_HEADERS_ENABLED",
+        "false",
+        Boolean,
+        part("response-headers", super::header_style),
+    ),
+    Variable::new("LIMIT_LIMIT_HEADER", "RateLimit-Limit", Text, part("header-names", super::header_names)),
+    Variable::new(
+        "LIMIT_REMAINING_HEADER",
+        "RateLimit-Remaining",
+        Text,
+        part("header-names", super::header_names),
+    ),
+    Variable::new("LIMIT_RESET_HEADER", "RateLimit-Reset", Text, part("header-names", super::header_names)),
     Variable::new("RESPONSE_DYNAMIC_METADATA", "false", Boolean, Flag("dynamic-metadata")),
     Variable::new("SHADOW_MODE", "false", Boolean, Flag("shadow-mode")),
     Variable::new("QUOTA_MODE", "false", Boolean, Flag("quota-mode")),
     Variable::new("NEAR_LIMIT_RATIO", "0.8", Decimal, Flag("near-limit-ratio")),
     Variable::new("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "false", Boolean, Flag("stop-when-denied")),
     // Metrics.
-    Variable::new("USE_STATSD", "true", Boolean, PartOf("statsd")),
-    Variable::new("STATSD_HOST", "localhost", Text, PartOf("statsd")),
-    Variable::new("STATSD_PORT", "8125", Number, PartOf("statsd")),
-    Variable::new("USE_DOG_STATSD", "false", Boolean, PartOf("statsd")),
-    Variable::new("USE_DOG_STATSD_MOGRIFIERS", "", Text, PartOf("statsd-rewrite")),
+    Variable::new("USE_STATSD", "true", Boolean, part("statsd", exports::statsd)),
+    Variable::new("STATSD_HOST", "localhost", Text, part("statsd", exports::statsd)),
+    Variable::new("STATSD_PORT", "8125", Number, part("statsd", exports::statsd)),
+    Variable::new("USE_DOG_STATSD", "false", Boolean, part("statsd", exports::statsd)),
+    Variable::new("USE_DOG_STATSD_MOGRIFIERS", "", Text, part("statsd-rewrite", |_, _| None)),
     Variable::new("EXTRA_TAGS", "", Text, Flag("statsd-tags")),
     Variable::new("STATS_FLUSH_INTERVAL", "10s", Duration, Flag("statsd-interval")),
-    Variable::new("DISABLE_STATS", "false", Boolean, PartOf("statsd")),
+    Variable::new("DISABLE_STATS", "false", Boolean, part("statsd", exports::statsd)),
     Variable::new("USE_PROMETHEUS", "false", Boolean, Flag("reference-metrics")),
-    Variable::new("PROMETHEUS_ADDR", ":9090", Text, PartOf("metrics-address")),
-    Variable::new("PROMETHEUS_PATH", "/metrics", Text, PartOf("metrics-path")),
+    Variable::new("PROMETHEUS_ADDR", ":9090", Text, part("metrics-address", exports::metrics_address)),
+    Variable::new("PROMETHEUS_PATH", "/metrics", Text, part("metrics-address", exports::metrics_address)),
     Variable::new(
         "PROMETHEUS_MAPPER_YAML",
         "",
@@ -352,6 +260,68 @@ const VARIABLES: [Variable; 110] = [
         Boolean,
         NoEffect("ratelimit_service_response_time_seconds is in seconds"),
     ),
+    // Traces, and the variables that the specification of OpenTelemetry defines.
+    Variable::new(
+        "TRACING_ENABLED",
+        "false",
+        Boolean,
+        Switch(
+            "false: disables traces; true: requires `OTEL_EXPORTER_OTLP_ENDPOINT`, with the service name, protocol and \
+             sampling rate of envoyproxy/ratelimit by default; unset: traces if an endpoint is set",
+        ),
+    ),
+    Variable::new("OTEL_EXPORTER_OTLP_ENDPOINT", "", Text, part("otlp-endpoint", traces::endpoint)),
+    Variable::new("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "", Text, part("otlp-endpoint", traces::endpoint)),
+    Variable::new(
+        "OTEL_TRACES_EXPORTER",
+        "otlp",
+        Text,
+        Switch("any other value than `otlp` disables traces"),
+    ),
+    Variable::new(
+        "OTEL_SDK_DISABLED",
+        "false",
+        Text,
+        Switch("true: disables traces, unless `--otlp-endpoint` is given"),
+    ),
+    Variable::new("OTEL_EXPORTER_OTLP_CERTIFICATE", "", Text, Flag("otlp-ca")),
+    Variable::new(
+        "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE",
+        "",
+        Text,
+        NoEffect("set `OTEL_EXPORTER_OTLP_CERTIFICATE`"),
+    ),
+    Variable::new("OTEL_SERVICE_NAME", "", Text, part("otlp-resource-attributes", traces::resource)),
+    Variable::new(
+        "TRACING_SERVICE_NAME",
+        "RateLimit",
+        Text,
+        part("otlp-resource-attributes", traces::resource),
+    ),
+    Variable::new("OTEL_RESOURCE_ATTRIBUTES", "", Text, part("otlp-resource-attributes", traces::resource)),
+    Variable::new("TRACING_SERVICE_NAMESPACE", "", Text, part("otlp-resource-attributes", traces::resource)),
+    Variable::new(
+        "TRACING_SERVICE_INSTANCE_ID",
+        "",
+        Text,
+        part("otlp-resource-attributes", traces::resource),
+    ),
+    Variable::new("TRACING_SAMPLING_RATE", "1", Decimal, Flag("trace-sample-ratio")),
+    Variable::new("TRACING_EXPORTER_PROTOCOL", "http", Text, part("otlp-protocol", traces::protocol)),
+    Variable::new("OTEL_EXPORTER_OTLP_PROTOCOL", "", Text, part("otlp-protocol", traces::protocol)),
+    Variable::new("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "", Text, part("otlp-protocol", traces::protocol)),
+    Variable::new("OTEL_EXPORTER_OTLP_HEADERS", "", Text, part("otlp-headers", traces::headers)),
+    Variable::new("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "", Text, part("otlp-headers", traces::headers)),
+    Variable::new("OTEL_EXPORTER_OTLP_INSECURE", "", Text, DetailOf("OTEL_EXPORTER_OTLP_ENDPOINT")),
+    Variable::new(
+        "OTEL_EXPORTER_OTLP_TIMEOUT",
+        "",
+        Text,
+        NoEffect("an export of traces times out after 2 s"),
+    ),
+    Variable::new("OTEL_EXPORTER_OTLP_COMPRESSION", "none", Text, NoEffect("exports are not compressed")),
+    Variable::new("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "", Text, NoEffect(NO_CERTIFICATE)),
+    Variable::new("OTEL_EXPORTER_OTLP_CLIENT_KEY", "", Text, NoEffect(NO_CERTIFICATE)),
 ];
 
 #[cfg(test)]

@@ -1,24 +1,59 @@
 //! The variables of envoyproxy/ratelimit ("the reference"): each sets a flag or is reported, so that its image can be
-//! replaced with its environment unchanged.
+//! replaced with its environment unchanged. [`catalogue`] has a row for each, with the function of its flag's value.
 
-mod addresses;
 pub(super) mod catalogue;
-mod metrics;
+mod exports;
+mod ports;
 mod redis;
-mod statsd;
-mod trace_variables;
-mod tls;
 mod traces;
+pub(super) mod variable;
 mod xds;
 
 use std::path::Path;
 
-use self::catalogue::{Mapping, Variable};
+use self::variable::{FlagValue, Mapping, Variable};
 use super::{
     environment::{Environment, EnvironmentFlags, Setting},
     error::Problem,
-    parsers::boolean,
 };
+use crate::flag_values::boolean;
+
+/// Variables, and the flags that are set otherwise.
+#[derive(Clone, Copy)]
+pub(super) struct Inputs<'a> {
+    pub(super) environment: &'a Environment,
+    given: &'a dyn Fn(&str) -> bool,
+}
+
+impl<'a> Inputs<'a> {
+    pub(super) const fn new(environment: &'a Environment, given: &'a dyn Fn(&str) -> bool) -> Self {
+        Self { environment, given }
+    }
+
+    fn get(&self, name: &str) -> Option<&'a str> {
+        self.environment.get(name)
+    }
+
+    fn is_given(&self, flag: &str) -> bool {
+        (self.given)(flag)
+    }
+
+    /// The value of a switch, unless it is unset or invalid.
+    fn switch(&self, name: &str) -> Option<bool> {
+        boolean(self.get(name)?).ok()
+    }
+
+    /// The files of a certificate and its key, which these variables name.
+    fn pair(&self, certificate: &str, key: &str) -> Option<Result<String, Problem>> {
+        let requires = |name: &str, other: &str| Err(Problem::new(name, format!("requires {other}")));
+        match (self.get(certificate), self.get(key)) {
+            (None, None) => None,
+            (Some(chain), Some(key)) => Some(Ok(format!("{chain},{key}"))),
+            (Some(_), None) => Some(requires(certificate, key)),
+            (None, Some(_)) => Some(requires(key, certificate)),
+        }
+    }
+}
 
 /// The variables of the reference that set a flag.
 pub(super) fn variables(flag: &str) -> impl Iterator<Item = &'static str> {
@@ -26,104 +61,87 @@ pub(super) fn variables(flag: &str) -> impl Iterator<Item = &'static str> {
 }
 
 /// Reports variables without effect and refused ones.
-pub(super) fn review(environment: &Environment, found: &mut EnvironmentFlags, given: impl Fn(&str) -> bool) {
-    let is_exporting = traces::are_exported(environment, &given);
+pub(super) fn review(inputs: Inputs<'_>, found: &mut EnvironmentFlags) {
+    let is_exporting = traces::are_exported(inputs);
     for variable in catalogue::all() {
         // OpenTelemetry variables are often set cluster-wide, and matter only if traces are exported.
         let is_supported = is_exporting || !variable.name.starts_with("OTEL_");
-        if let Some(value) = environment.get(variable.name).filter(|_| is_supported) {
-            review_variable(variable, value, found, &given);
+        if let Some(value) = inputs.get(variable.name).filter(|_| is_supported) {
+            review_variable(variable, value, found, inputs);
         }
     }
-    if !given("config") {
-        found.notices.extend(unnamed_directory(environment));
+    if !inputs.is_given("config") {
+        found.notices.extend(unnamed_directory(inputs));
     }
-    addresses::review(environment, found, &given);
-    redis::review(environment, found, &given);
-    statsd::review(environment, found, &given);
-    tls::review(environment, found, &given);
-    traces::review(environment, found, &given);
-    xds::review(environment, found, &given);
+    ports::review(inputs, found);
+    redis::review(inputs, found);
+    exports::review(inputs, found);
+    traces::review(inputs, found);
+    xds::review(inputs, found);
 }
 
 /// Reports the effect of a variable by itself.
-fn review_variable(
-    variable: &Variable,
-    value: &str,
-    found: &mut EnvironmentFlags,
-    given: impl Fn(&str) -> bool,
-) {
+fn review_variable(variable: &Variable, value: &str, found: &mut EnvironmentFlags, inputs: Inputs<'_>) {
     let name = variable.name;
     let is_default = match (variable.mapping, variable.is_default(value)) {
         // The parsers of their flags, or the review of the other variable, report them.
-        (Mapping::Flag(_) | Mapping::PartOf(_) | Mapping::DetailOf(_), _) => return,
+        (Mapping::Flag(_) | Mapping::PartOf(..) | Mapping::DetailOf(_), _) => return,
         (_, Err(reason)) => return found.problems.push(Problem::of_text(name, value, &reason)),
         (_, Ok(is_default)) => is_default,
     };
     match variable.mapping {
-        Mapping::NoEffect(reason) if !is_default && !metrics::has_no_effect_anyway(name, value) => {
+        Mapping::NoEffect(reason) if !is_default && !exports::is_usual_mapping(name, value) => {
             found.notices.push(format!("{name} has no effect: {reason}"));
         }
-        Mapping::Refused { unless, reason } if !is_default && !given(unless) => {
+        Mapping::Refused { unless, reason } if !is_default && !inputs.is_given(unless) => {
             found.problems.push(Problem::new(name, reason));
         }
         _ => {}
     }
 }
 
-/// The flags that variables of the reference set, without those that are `given` otherwise.
-pub(super) fn settings(
-    environment: &Environment,
-    given: impl Fn(&str) -> bool,
-    problems: &mut Vec<Problem>,
-) -> Vec<Setting> {
-    let mut settings = Vec::new();
-    let mut made = |flag, value: Option<Result<String, Problem>>| match value {
-        Some(Ok(value)) if !given(flag) => {
-            let set: Vec<&str> = variables(flag).filter(|name| environment.get(name).is_some()).collect();
-            settings.push(Setting { flag, variable: set.join(" with "), value });
-        }
-        Some(Err(problem)) if !given(flag) => problems.push(problem),
-        _ => {}
-    };
-    made("config", directory(environment).map(Ok));
-    made("store", redis::url(environment));
-    made("grpc-address", addresses::grpc(environment).map(Ok));
-    made("http-address", addresses::http(environment).map(Ok));
-    made("admin-address", addresses::admin(environment, &given).map(Ok));
-    made("response-headers", headers(environment));
-    made("otlp-resource-attributes", traces::resource(environment).map(Ok));
-    settings.extend(tls::settings(environment, &given));
-    settings.extend(metrics::settings(environment, &given));
-    settings.extend(statsd::settings(environment, &given, problems));
-    settings.extend(traces::settings(environment, &given));
-    settings.extend(xds::settings(environment, &given));
+/// The flags that variables of the reference set, without those that are given otherwise.
+pub(super) fn settings(inputs: Inputs<'_>, problems: &mut Vec<Problem>) -> Vec<Setting> {
+    let mut settings: Vec<Setting> = Vec::new();
     for variable in catalogue::all() {
-        let Mapping::Flag(flag) = variable.mapping else { continue };
-        if let Some(value) = environment.get(variable.name).filter(|_| !given(flag)) {
-            settings.push(Setting { flag, variable: variable.name.to_owned(), value: value.to_owned() });
+        let Some(flag) = variable.flag().filter(|flag| !inputs.is_given(flag)) else { continue };
+        let label = match variable.mapping {
+            Mapping::PartOf(..) => {
+                let set: Vec<&str> = variables(flag).filter(|name| inputs.get(name).is_some()).collect();
+                if set.is_empty() { variable.name.to_owned() } else { set.join(" with ") }
+            }
+            _ => variable.name.to_owned(),
+        };
+        let value = match variable.mapping {
+            // The first row of a flag has its value.
+            Mapping::PartOf(_, _) if variables(flag).next() != Some(variable.name) => None,
+            Mapping::PartOf(_, FlagValue(value)) => value(inputs, variable.name),
+            _ => inputs.get(variable.name).map(|value| Ok(value.to_owned())),
+        };
+        match value {
+            Some(Ok(value)) => settings.push(Setting { flag, variable: label, value }),
+            Some(Err(problem)) => problems.push(problem),
+            None => {}
         }
     }
-    traces::adjust(environment, &mut settings, &given);
+    settings.extend(exports::rewrites(inputs, problems));
+    traces::add_defaults(inputs, &mut settings);
     settings
 }
 
 /// Directory of the rules of the reference.
-fn directory(environment: &Environment) -> Option<String> {
+fn directory(inputs: Inputs<'_>, _: &str) -> Option<Result<String, Problem>> {
     let [root, below, app] =
-        ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"].map(|name| environment.get(name));
-    if root.is_none() && below.is_none() && app.is_none() {
-        return None;
-    }
+        ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"].map(|name| inputs.get(name));
+    root.or(below).or(app)?;
     let parts = [root.or(Some("/srv/runtime_data/current")), below, app.or(Some("config"))];
-    let parts: Vec<&str> = parts.into_iter().flatten().collect();
-    Some(parts.join("/"))
+    Some(Ok(parts.into_iter().flatten().collect::<Vec<_>>().join("/")))
 }
 
 /// Reports that the rules are not where RUNTIME_SUBDIRECTORY points to: the reference looks into a directory below it.
-fn unnamed_directory(environment: &Environment) -> Option<String> {
-    environment.get("RUNTIME_SUBDIRECTORY").filter(|_| environment.get("RUNTIME_APPDIRECTORY").is_none())?;
-    let directory = directory(environment)?;
+fn unnamed_directory(inputs: Inputs<'_>) -> Option<String> {
+    inputs.get("RUNTIME_SUBDIRECTORY").filter(|_| inputs.get("RUNTIME_APPDIRECTORY").is_none())?;
+    let directory = directory(inputs, "")?.ok()?;
     let above = Path::new(&directory).parent()?;
     (above.is_dir() && !Path::new(&directory).exists()).then(|| {
         format!("RUNTIME_APPDIRECTORY is not set: rules are read from {directory}, which does not exist; expected e.g. `.`")
@@ -131,8 +149,20 @@ fn unnamed_directory(environment: &Environment) -> Option<String> {
 }
 
 /// Style of the headers, which the reference has only on or off.
-fn headers(environment: &Environment) -> Option<Result<String, Problem>> {
-    const SWITCH: &str = "LIMIT_RESPONSE_HEADERS_ENABLED";
-    let is_on = boolean(environment.get(SWITCH)?).map_err(|reason| environment.invalid(SWITCH, &reason));
-    Some(is_on.map(|is_on| if is_on { "ratelimit" } else { "off" }.to_owned()))
+fn header_style(inputs: Inputs<'_>, name: &str) -> Option<Result<String, Problem>> {
+    let style = |is_on| if is_on { "ratelimit" } else { "off" }.to_owned();
+    let is_on = boolean(inputs.get(name)?).map_err(|reason| inputs.environment.invalid(name, &reason));
+    Some(is_on.map(style))
+}
+
+/// Names of the headers.
+fn header_names(inputs: Inputs<'_>, _: &str) -> Option<Result<String, Problem>> {
+    let names = [
+        ("limit", "LIMIT_LIMIT_HEADER"),
+        ("remaining", "LIMIT_REMAINING_HEADER"),
+        ("reset", "LIMIT_RESET_HEADER"),
+    ];
+    let stated = names.into_iter().filter_map(|(header, name)| Some((header, inputs.get(name)?)));
+    let stated: Vec<String> = stated.map(|(header, name)| format!("{header}={name}")).collect();
+    (!stated.is_empty()).then(|| Ok(stated.join(",")))
 }

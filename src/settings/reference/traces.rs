@@ -2,9 +2,10 @@
 
 use http::Uri;
 
+use super::Inputs;
 use crate::settings::{
-    environment::{Environment, EnvironmentFlags, Setting},
-    parsers::boolean,
+    environment::{EnvironmentFlags, Setting},
+    error::Problem,
 };
 
 /// Switch of traces, which overrides all other variables.
@@ -13,116 +14,104 @@ const SWITCH: &str = "TRACING_ENABLED";
 /// Port of OTLP over gRPC.
 const GRPC_PORT: u16 = 4317;
 
-/// Flags with the defaults of the reference while traces are on.
-const DEFAULTS: [(&str, &str); 2] = [("trace-sample-ratio", "1"), ("otlp-service-name", "RateLimit")];
-
-/// A variable that is set, with its value as the flag has it.
-type Found = (&'static str, String);
-
 /// Whether traces are exported.
-pub(super) fn are_exported(environment: &Environment, given: impl Fn(&str) -> bool) -> bool {
-    let is_off = environment.get(SWITCH).map(boolean) == Some(Ok(false));
-    given("otlp-endpoint") || !is_off && endpoint(environment).is_some()
+pub(super) fn are_exported(inputs: Inputs<'_>) -> bool {
+    let is_off = inputs.switch(SWITCH) == Some(false);
+    inputs.is_given("otlp-endpoint") || !is_off && base_or_url(inputs).is_some()
 }
 
-/// The flags that the variables of OpenTelemetry set.
-pub(super) fn settings(environment: &Environment, given: impl Fn(&str) -> bool) -> Vec<Setting> {
-    if !are_exported(environment, &given) {
-        return Vec::new();
-    }
-    let headers = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
-    let found = [
-        ("otlp-endpoint", endpoint(environment)),
-        ("otlp-protocol", protocol(environment)),
-        ("otlp-headers", first(environment, &headers)),
-    ];
-    let set = found.into_iter().filter(|(flag, _)| !given(flag));
-    set.filter_map(|(flag, found)| {
-        let (variable, value) = found?;
-        Some(Setting { flag, variable: variable.to_owned(), value })
-    })
-    .collect()
+fn is_on(inputs: Inputs<'_>) -> bool {
+    inputs.switch(SWITCH) == Some(true)
+}
+
+/// The collector of traces.
+pub(super) fn endpoint(inputs: Inputs<'_>, _: &str) -> Option<Result<String, Problem>> {
+    base_or_url(inputs).filter(|_| are_exported(inputs)).map(Ok)
 }
 
 /// The endpoint of traces. That of all signals is a base, to which their path is added.
-fn endpoint(environment: &Environment) -> Option<Found> {
-    let is_disabled = environment.get("OTEL_SDK_DISABLED").map(boolean) == Some(Ok(true));
+fn base_or_url(inputs: Inputs<'_>) -> Option<String> {
     let is_otlp = |exporter: &str| exporter.trim().eq_ignore_ascii_case("otlp");
     let is_other = |exporters: &str| !exporters.split(',').any(is_otlp);
-    if is_disabled || environment.get("OTEL_TRACES_EXPORTER").is_some_and(is_other) {
+    let is_disabled = inputs.switch("OTEL_SDK_DISABLED") == Some(true);
+    if is_disabled || inputs.get("OTEL_TRACES_EXPORTER").is_some_and(is_other) {
         return None;
     }
-    first(environment, &["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"]).or_else(|| {
-        let (name, mut endpoint) = first(environment, &["OTEL_EXPORTER_OTLP_ENDPOINT"])?;
+    let of_traces = inputs.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").map(ToOwned::to_owned);
+    of_traces.or_else(|| {
+        let mut endpoint = inputs.get("OTEL_EXPORTER_OTLP_ENDPOINT")?.to_owned();
         let has_path = endpoint.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
         if has_path && !endpoint.ends_with('/') {
             endpoint.push('/');
         }
-        Some((name, endpoint))
+        Some(endpoint)
     })
 }
 
-/// The first of these variables that is set.
-fn first(environment: &Environment, names: &[&'static str]) -> Option<Found> {
-    names.iter().find_map(|name| Some((*name, environment.get(name)?.to_owned())))
+/// Headers for the collector.
+pub(super) fn headers(inputs: Inputs<'_>, _: &str) -> Option<Result<String, Problem>> {
+    let of_traces = inputs.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS");
+    let headers = of_traces.or(inputs.get("OTEL_EXPORTER_OTLP_HEADERS"))?;
+    are_exported(inputs).then(|| Ok(headers.to_owned()))
+}
+
+/// The protocol of traces. The variable of the reference counts only if traces are on by its switch.
+pub(super) fn protocol(inputs: Inputs<'_>, _: &str) -> Option<Result<String, Problem>> {
+    let of_reference = inputs.get("TRACING_EXPORTER_PROTOCOL").filter(|_| is_on(inputs));
+    let of_traces = of_reference.or(inputs.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"));
+    let protocol = of_traces.or(inputs.get("OTEL_EXPORTER_OTLP_PROTOCOL"))?;
+    are_exported(inputs).then(|| Ok(protocol.to_owned()))
+}
+
+/// Resource attributes: those of OpenTelemetry, of its name of the service, and of variables of the reference.
+pub(super) fn resource(inputs: Inputs<'_>, _: &str) -> Option<Result<String, Problem>> {
+    let own = [
+        ("TRACING_SERVICE_NAMESPACE", "namespace"),
+        ("TRACING_SERVICE_INSTANCE_ID", "instance.id"),
+        ("OTEL_SERVICE_NAME", "name"),
+        // The last one of an attribute applies.
+        ("TRACING_SERVICE_NAME", "name"),
+    ];
+    let own = own.into_iter().filter_map(|(name, attribute)| {
+        // A comma separates attributes.
+        let value = inputs.get(name)?.replace('%', "%25").replace(',', "%2C");
+        Some(format!("service.{attribute}={value}"))
+    });
+    let default = is_on(inputs).then(|| "service.name=RateLimit".to_owned());
+    let stated = inputs.get("OTEL_RESOURCE_ATTRIBUTES").map(ToOwned::to_owned);
+    let all: Vec<String> = default.into_iter().chain(stated).chain(own).collect();
+    (!all.is_empty()).then(|| Ok(all.join(",")))
 }
 
 /// Reports a missing endpoint.
-pub(super) fn review(environment: &Environment, found: &mut EnvironmentFlags, given: impl Fn(&str) -> bool) {
-    if is_on(environment) && !are_exported(environment, given) {
+pub(super) fn review(inputs: Inputs<'_>, found: &mut EnvironmentFlags) {
+    if is_on(inputs) && !are_exported(inputs) {
         found.notices.push(format!("{SWITCH} has no effect: OTEL_EXPORTER_OTLP_ENDPOINT is not set"));
     }
 }
 
-fn is_on(environment: &Environment) -> bool {
-    environment.get(SWITCH).map(boolean) == Some(Ok(true))
-}
-
-/// The protocol of traces, with its variable. The reference's default is HTTP; a collector at the port of gRPC, which would not
+/// Adds the reference's defaults if traces are on. Its protocol is HTTP; a collector at the port of gRPC, which would not
 /// accept that, is called by gRPC.
-fn protocol(environment: &Environment) -> Option<Found> {
-    const STATED: [&str; 3] =
-        ["TRACING_EXPORTER_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
-    let [_, general @ ..] = STATED;
-    if !is_on(environment) {
-        return first(environment, &general);
-    }
-    let port = |(_, endpoint): Found| endpoint.parse::<Uri>().ok()?.port_u16();
-    let is_grpc = endpoint(environment).and_then(port) == Some(GRPC_PORT);
-    let default = || (!is_grpc).then(|| (SWITCH, "http/protobuf".to_owned()));
-    first(environment, &STATED).or_else(default)
-}
-
-/// Adds the reference's defaults if traces are on.
-pub(super) fn adjust(environment: &Environment, settings: &mut Vec<Setting>, given: impl Fn(&str) -> bool) {
-    // The catalogue review reports an invalid switch.
-    if !is_on(environment) {
+pub(super) fn add_defaults(inputs: Inputs<'_>, settings: &mut Vec<Setting>) {
+    // The review of the catalogue reports an invalid switch.
+    if !is_on(inputs) {
         return;
     }
-    for (flag, value) in DEFAULTS {
-        if !given(flag) && settings.iter().all(|setting| setting.flag != flag) {
+    let port = base_or_url(inputs).and_then(|url| url.parse::<Uri>().ok()?.port_u16());
+    let is_http = are_exported(inputs) && port != Some(GRPC_PORT);
+    let defaults = [("trace-sample-ratio", "1", true), ("otlp-protocol", "http/protobuf", is_http)];
+    for (flag, value, applies) in defaults {
+        let is_set = inputs.is_given(flag) || settings.iter().any(|setting| setting.flag == flag);
+        if applies && !is_set {
             settings.push(Setting { flag, variable: SWITCH.to_owned(), value: value.to_owned() });
         }
     }
 }
 
-/// Resource attributes: those of OpenTelemetry, and those of two variables of the reference.
-pub(super) fn resource(environment: &Environment) -> Option<String> {
-    let all = environment.get("OTEL_RESOURCE_ATTRIBUTES").map(str::to_owned);
-    let own = [("TRACING_SERVICE_NAMESPACE", "namespace"), ("TRACING_SERVICE_INSTANCE_ID", "instance.id")]
-        .into_iter()
-        .filter_map(|(name, attribute)| {
-            // A comma separates attributes.
-            let value = environment.get(name)?.replace('%', "%25").replace(',', "%2C");
-            Some(format!("service.{attribute}={value}"))
-        });
-    let all: Vec<String> = all.into_iter().chain(own).collect();
-    (!all.is_empty()).then(|| all.join(","))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::{environment::Environment, reference};
 
     fn environment(variables: &[(&str, &str)]) -> Environment {
         Environment::new(variables.iter().map(|(name, value)| ((*name).into(), (*value).into())))
@@ -130,7 +119,10 @@ mod tests {
 
     #[test]
     fn the_protocol_is_http_where_the_reference_has_it_unless_the_port_is_that_of_grpc() {
-        let of = |variables: &[(&str, &str)]| protocol(&environment(variables)).map(|(_, protocol)| protocol);
+        let of = |variables: &[(&str, &str)]| {
+            let found = flags(variables).into_iter().find(|(flag, _)| *flag == "otlp-protocol");
+            found.map(|(_, value)| value)
+        };
         let (http, grpc) = (Some("http/protobuf".to_owned()), Some("grpc".to_owned()));
         let at = |endpoint| ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint);
         let on = ("TRACING_ENABLED", "true");
@@ -147,7 +139,8 @@ mod tests {
     }
 
     fn flags(variables: &[(&str, &str)]) -> Vec<(&'static str, String)> {
-        let settings = settings(&environment(variables), |_| false);
+        let environment = environment(variables);
+        let settings = reference::settings(Inputs::new(&environment, &|_| false), &mut Vec::new());
         settings.into_iter().map(|setting| (setting.flag, setting.value)).collect()
     }
 
@@ -189,7 +182,8 @@ mod tests {
     fn a_switch_without_an_endpoint_is_reported() {
         let noticed = |variables: &[(&str, &str)]| {
             let mut found = EnvironmentFlags::default();
-            review(&environment(variables), &mut found, |_| false);
+            let environment = environment(variables);
+            review(Inputs::new(&environment, &|_| false), &mut found);
             found.notices.len()
         };
         let (on, endpoint) = (("TRACING_ENABLED", "true"), ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1"));
@@ -203,8 +197,11 @@ mod tests {
             ("TRACING_SERVICE_NAMESPACE", "x,y"),
             ("TRACING_SERVICE_INSTANCE_ID", "50%"),
         ];
-        let attributes = resource(&environment(&variables));
-        assert_eq!(attributes.as_deref(), Some("a=b,service.namespace=x%2Cy,service.instance.id=50%25"));
-        assert_eq!(resource(&environment(&[])), None);
+        let attributes = vec![(
+            "otlp-resource-attributes",
+            "a=b,service.namespace=x%2Cy,service.instance.id=50%25".to_owned(),
+        )];
+        assert_eq!(flags(&variables), attributes);
+        assert_eq!(flags(&[]), []);
     }
 }

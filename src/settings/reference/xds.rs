@@ -1,126 +1,110 @@
 //! Control plane of the reference: one variable selects it, the others configure it.
 
-use super::catalogue;
-use crate::settings::{
-    environment::{Environment, EnvironmentFlags, Setting},
-    parsers::boolean,
-};
+use super::{Inputs, catalogue};
+use crate::settings::{environment::EnvironmentFlags, error::Problem};
 
 /// Source of the rules.
 const SOURCE: &str = "CONFIG_TYPE";
-const SERVER: &str = "CONFIG_GRPC_XDS_SERVER_URL";
 const USE_TLS: &str = "CONFIG_GRPC_XDS_SERVER_USE_TLS";
 const JITTER: &str = "XDS_CLIENT_BACKOFF_JITTER";
-const MAX_MESSAGE: &str = "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES";
 
-/// Flags and their variables; the first variable of a flag overrides the second.
-const FLAGS: [(&str, &str); 9] = [
-    ("xds-node-id", "CONFIG_GRPC_XDS_NODE_ID"),
-    ("xds-node-metadata", "CONFIG_GRPC_XDS_NODE_METADATA"),
-    ("xds-headers", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"),
-    ("xds-backoff-initial", "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL"),
-    ("xds-backoff-initial", "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL"),
-    ("xds-backoff-max", "XDS_CLIENT_BACKOFF_MAX_INTERVAL"),
-    ("xds-backoff-jitter", "XDS_CLIENT_BACKOFF_RANDOM_FACTOR"),
-    ("xds-max-message-bytes", MAX_MESSAGE),
-    ("xds-server-name", "CONFIG_GRPC_XDS_SERVER_TLS_SAN"),
-];
-
-/// Flags and their variables if the control plane has TLS.
-const TLS_FLAGS: [(&str, &str); 3] = [
-    ("xds-ca", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT"),
-    ("xds-client-cert", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT"),
-    ("xds-client-key", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY"),
-];
+/// Flags that apply if the control plane has TLS.
+const TLS_FLAGS: [&str; 3] = ["xds-ca", "xds-client-cert", "xds-server-name"];
 
 /// Whether the reference has its rules from a control plane, and no flag of tollgate overrides it.
-fn selects_xds(environment: &Environment, given: impl Fn(&str) -> bool) -> bool {
-    !given("rules") && environment.get(SOURCE).is_some_and(|kind| kind.eq_ignore_ascii_case("GRPC_XDS_SOTW"))
+fn selects_xds(inputs: Inputs<'_>) -> bool {
+    let kind = inputs.get(SOURCE);
+    !inputs.is_given("rules") && kind.is_some_and(|kind| kind.eq_ignore_ascii_case("GRPC_XDS_SOTW"))
 }
 
-fn has_tls(environment: &Environment) -> bool {
-    matches!(environment.get(USE_TLS).map(boolean), Some(Ok(true)))
+fn has_tls(inputs: Inputs<'_>) -> bool {
+    selects_xds(inputs) && inputs.switch(USE_TLS) == Some(true)
 }
 
 /// Reports invalid variables and those without effect.
-pub(super) fn review(environment: &Environment, found: &mut EnvironmentFlags, given: impl Fn(&str) -> bool) {
+pub(super) fn review(inputs: Inputs<'_>, found: &mut EnvironmentFlags) {
     let known = ["FILE", "GRPC_XDS_SOTW"];
-    if let Some(kind) = environment.get(SOURCE)
+    if let Some(kind) = inputs.get(SOURCE)
         && !known.iter().any(|known| kind.eq_ignore_ascii_case(known))
     {
-        found.problems.push(environment.invalid(SOURCE, "expected FILE or GRPC_XDS_SOTW"));
+        found.problems.push(inputs.environment.invalid(SOURCE, "expected FILE or GRPC_XDS_SOTW"));
     }
     for switch in [USE_TLS, JITTER] {
-        found.problems.extend(environment.invalid_boolean(switch));
+        found.problems.extend(inputs.environment.invalid_boolean(switch));
     }
-    let selects_xds = selects_xds(environment, &given);
-    let others = FLAGS.iter().chain(&TLS_FLAGS).chain(&[("xds-server", SERVER)]);
-    for (flag, variable) in
-        others.filter(|(_, variable)| catalogue::is_changed(variable, environment.get(variable)))
-    {
-        let is_of_tls = TLS_FLAGS.iter().any(|(known, _)| known == flag) || *flag == "xds-server-name";
-        if !selects_xds {
-            let why = match given("rules") {
-                true => "--rules selects the source; use the --xds flags",
-                false => "CONFIG_TYPE is not GRPC_XDS_SOTW",
-            };
-            found.notices.push(format!("{variable} has no effect: {why}"));
-        } else if is_of_tls && !has_tls(environment) && !given(flag) {
-            found.notices.push(format!("{variable} has no effect: {USE_TLS} is not true"));
+    let selects_xds = selects_xds(inputs);
+    for variable in catalogue::all().filter(|variable| ![USE_TLS, JITTER].contains(&variable.name)) {
+        let Some(flag) = variable.flag().filter(|flag| flag.starts_with("xds-")) else { continue };
+        if inputs.get(variable.name).is_none_or(|value| variable.is_default(value) == Ok(true)) {
+            continue;
         }
+        let why = match () {
+            () if !selects_xds && inputs.is_given("rules") => {
+                "--rules selects the source; use the --xds flags"
+            }
+            () if !selects_xds => "CONFIG_TYPE is not GRPC_XDS_SOTW",
+            () if TLS_FLAGS.contains(&flag) && !has_tls(inputs) && !inputs.is_given(flag) => {
+                "CONFIG_GRPC_XDS_SERVER_USE_TLS is not true"
+            }
+            () => continue,
+        };
+        found.notices.push(format!("{} has no effect: {why}", variable.name));
     }
 }
 
-/// The flags that the variables set.
-pub(super) fn settings(environment: &Environment, given: impl Fn(&str) -> bool) -> Vec<Setting> {
-    if !selects_xds(environment, &given) {
-        return Vec::new();
-    }
-    let has_tls = has_tls(environment);
-    let mut settings = vec![Setting { flag: "rules", variable: SOURCE.to_owned(), value: "xds".to_owned() }];
-    if !given("xds-server") {
-        let server = environment.get(SERVER).unwrap_or("localhost:18000");
-        settings.push(Setting {
-            flag: "xds-server",
-            variable: SERVER.to_owned(),
-            value: url(server, has_tls),
-        });
-    }
-    let tls: &[_] = if has_tls { &TLS_FLAGS } else { &[] };
-    for (flag, variable) in FLAGS.iter().chain(tls).copied().filter(|(flag, _)| !given(flag)) {
-        let is_set = settings.iter().any(|known: &Setting| known.flag == flag);
-        let applies = flag != "xds-server-name" || has_tls;
-        // In the reference, a size of 0 means the default of its library.
-        let selects_xds = |value: &&str| !is_set && applies && (variable, *value) != (MAX_MESSAGE, "0");
-        if let Some(value) = environment.get(variable).filter(selects_xds) {
-            let value = match variable {
-                "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS" => headers(value),
-                _ => value.to_owned(),
-            };
-            settings.push(Setting { flag, variable: variable.to_owned(), value });
-        }
-    }
-    // The factor of the reference may exceed 1, and is not a share then.
-    if matches!(environment.get(JITTER).map(boolean), Some(Ok(false))) && !given("xds-backoff-jitter") {
-        settings.retain(|setting| setting.flag != "xds-backoff-jitter");
-        let flag = "xds-backoff-jitter";
-        settings.push(Setting { flag, variable: JITTER.to_owned(), value: "0".to_owned() });
-    }
-    settings
+/// Source of the rules, if it is a control plane.
+pub(super) fn source(inputs: Inputs<'_>, _: &str) -> Option<Result<String, Problem>> {
+    selects_xds(inputs).then(|| Ok("xds".to_owned()))
 }
 
-/// URL of a grpc-go target.
-fn url(server: &str, has_tls: bool) -> String {
+/// URL of the control plane, which the reference has as a target of grpc-go.
+pub(super) fn server(inputs: Inputs<'_>, _: &str) -> Option<Result<String, Problem>> {
+    let server = inputs.get("CONFIG_GRPC_XDS_SERVER_URL").unwrap_or("localhost:18000");
     let address = server.strip_prefix("dns:").map_or(server, |name| name.trim_start_matches('/'));
     let address = address.strip_prefix("passthrough:///").unwrap_or(address);
-    format!("{}://{address}", if has_tls { "https" } else { "http" })
+    let scheme = if has_tls(inputs) { "https" } else { "http" };
+    selects_xds(inputs).then(|| Ok(format!("{scheme}://{address}")))
+}
+
+/// Value of a variable, if there is a control plane. In the reference, a size of 0 means the default of its library.
+pub(super) fn value(inputs: Inputs<'_>, name: &str) -> Option<Result<String, Problem>> {
+    let is_stated = |value: &&str| (name, *value) != ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "0");
+    let value = inputs.get(name).filter(|_| selects_xds(inputs)).filter(is_stated);
+    value.map(|value| Ok(value.to_owned()))
+}
+
+/// Value of a variable, if the control plane has TLS.
+pub(super) fn with_tls(inputs: Inputs<'_>, name: &str) -> Option<Result<String, Problem>> {
+    inputs.get(name).filter(|_| has_tls(inputs)).map(|value| Ok(value.to_owned()))
+}
+
+/// Files of the client certificate, if the control plane has TLS.
+pub(super) fn client_certificate(inputs: Inputs<'_>, _: &str) -> Option<Result<String, Problem>> {
+    let pair = inputs.pair("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY");
+    pair.filter(|_| has_tls(inputs))
 }
 
 /// Headers in the syntax of the flag; the reference separates names and values by a colon.
-fn headers(text: &str) -> String {
-    let pairs = text.split(',').map(|pair| match pair.split_once(':') {
+pub(super) fn headers(inputs: Inputs<'_>, name: &str) -> Option<Result<String, Problem>> {
+    let pairs = inputs.get(name).filter(|_| selects_xds(inputs))?.split(',');
+    let pairs = pairs.map(|pair| match pair.split_once(':') {
         Some((name, value)) => format!("{name}={value}"),
         None => pair.to_owned(),
     });
-    pairs.collect::<Vec<_>>().join(",")
+    Some(Ok(pairs.collect::<Vec<_>>().join(",")))
+}
+
+/// Pauses between connection attempts, with the defaults of the flag for those that are not set.
+pub(super) fn backoff(inputs: Inputs<'_>, _: &str) -> Option<Result<String, Problem>> {
+    let retry = inputs.get("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL");
+    let initial = inputs.get("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL").or(retry);
+    let max = inputs.get("XDS_CLIENT_BACKOFF_MAX_INTERVAL");
+    // The factor of the reference may exceed 1, and is not a share then.
+    let jitter = match inputs.switch(JITTER) {
+        Some(false) => Some("0"),
+        _ => inputs.get("XDS_CLIENT_BACKOFF_RANDOM_FACTOR"),
+    };
+    initial.or(max).or(jitter).filter(|_| selects_xds(inputs))?;
+    let (initial, max) = (initial.unwrap_or("500ms"), max.unwrap_or("30s"));
+    Some(Ok(format!("{initial},{max},{}", jitter.unwrap_or("0.5"))))
 }

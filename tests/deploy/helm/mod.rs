@@ -99,11 +99,12 @@ fn thirty_combinations_are_valid_and_accepted_by_the_program() {
         let pod = find(documents, "Deployment", name).and_then(|it| it.pointer("/spec/template/spec"));
         let pod = pod.expect("a pod");
         let mounts = pod["containers"][0]["volumeMounts"].as_array().expect("a list");
-        for path in variables.values().filter(|value| value.starts_with('/')) {
+        let paths = variables.values().flat_map(|value| value.split(','));
+        for path in paths.filter(|path| path.starts_with('/')) {
             let mounted = |mount: &Value| path.starts_with(mount["mountPath"].as_str().expect("a path"));
             assert!(mounts.iter().any(mounted), "{values}: nothing is mounted at {path}");
         }
-        assert_eq!(settings.grpc.tls.is_some(), values["tls"]["enabled"] == true, "{values}");
+        assert_eq!(settings.grpc.tls().is_some(), values["tls"]["enabled"] == true, "{values}");
         assert_eq!(find(documents, "HorizontalPodAutoscaler", name).is_some(), {
             !memory && values["autoscaling"]["enabled"] != false
         });

@@ -117,7 +117,7 @@ fn the_program_accepts_its_settings() {
         assert_eq!(u64::from(settings.http.address.port()), port("http"));
         assert!(grpc.ip().is_unspecified() && settings.http.address.ip().is_unspecified());
         // No other address, unless a token is required.
-        let admin = settings.admin.as_ref().expect("an admin port").address;
+        let admin = settings.admin.address.expect("an admin port");
         let is_open = overlay.ends_with("operators");
         assert_eq!(admin.ip().is_loopback(), !is_open);
         assert!(!is_open || u64::from(admin.port()) == port("admin"));
@@ -127,11 +127,13 @@ fn the_program_accepts_its_settings() {
             mounts.iter().any(|mount| path.starts_with(mount["mountPath"].as_str().expect("a path")))
         };
         assert!(mounted(&settings.rules.directory));
-        for path in environment(documents, "").values().filter(|value| value.starts_with('/')) {
+        let environment = environment(documents, "");
+        let paths = environment.values().flat_map(|value| value.split(','));
+        for path in paths.filter(|path| path.starts_with('/')) {
             assert!(mounted(path.as_ref()), "{overlay}: nothing is mounted at {path}");
         }
         let with_tls = overlay.ends_with("production") || overlay.ends_with("operators");
-        assert_eq!(settings.grpc.tls.is_some(), with_tls);
+        assert_eq!(settings.grpc.tls().is_some(), with_tls);
         for address in [grpc, settings.http.address] {
             assert_eq!(address.is_ipv6(), is_open, "{overlay}");
         }

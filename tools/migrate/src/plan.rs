@@ -4,8 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 use tollgate::settings::{
-    Environment, EnvironmentFlags, Mapping, MetricNames, Settings, StoreSettings, Variable, boolean,
-    reference_variables,
+    Environment, EnvironmentFlags, Mapping, Settings, Variable, boolean, reference_variables,
 };
 
 use crate::{Difference, Report, Verdict};
@@ -57,7 +56,7 @@ fn todo(difference: &Difference) -> Option<String> {
 
 /// Steps for Redis.
 fn store(report: &Report, settings: &Settings) -> Vec<String> {
-    let StoreSettings::Redis { redis, .. } = &settings.store else {
+    let Some(redis) = settings.store.redis() else {
         return vec![
             "Configure a Redis: without REDIS_URL each instance counts separately in memory, so that three instances \
              admit three times the limit."
@@ -100,13 +99,13 @@ pub(super) fn is_behind_twemproxy(settings: &Settings) -> bool {
 
 /// Step of a trial.
 fn beside(settings: Option<&Settings>) -> Vec<String> {
-    let shadow = match settings.is_some_and(|settings| settings.modes.shadow) {
+    let shadow = match settings.is_some_and(|settings| settings.modes().shadow) {
         true => "SHADOW_MODE is already on, so that it denies nothing.",
         false => "With SHADOW_MODE=true it denies nothing.",
     };
-    let redis = match settings.map(|settings| &settings.store) {
-        Some(StoreSettings::Redis { .. }) => " Both can use one Redis: their keys differ.",
-        _ => "",
+    let redis = match settings.and_then(|settings| settings.store.redis()) {
+        Some(_) => " Both can use one Redis: their keys differ.",
+        None => "",
     };
     vec![format!("Run it beside envoyproxy/ratelimit, called by a second Envoy filter. {shadow}{redis}")]
 }
@@ -143,9 +142,9 @@ fn switch(report: &Report, settings: Option<&Settings>) -> Vec<String> {
         ));
     }
     steps.push(anew);
-    let names = match settings.map(|settings| settings.process.metric_names) {
-        Some(MetricNames::WithLegacy) => "; the Prometheus names of envoyproxy/ratelimit are exported too",
-        _ => "",
+    let names = match settings.is_some_and(|settings| settings.process.reference_metrics) {
+        true => "; the Prometheus names of envoyproxy/ratelimit are exported too",
+        false => "",
     };
     steps.push(format!(
         "Monitor tollgate_requests_total and tollgate_degraded_total (alerts: deploy/prometheus/alerts.yaml){names}. An \
@@ -274,12 +273,12 @@ fn by_mapping(
     let is_default = variable.is_default(value) == Ok(true) || boolean(value) == Ok(false);
     match variable.mapping {
         // A flag with a problem is not set.
-        Mapping::Flag(flag) | Mapping::PartOf(flag)
+        Mapping::Flag(flag) | Mapping::PartOf(flag, _)
             if !changed.iter().any(|known| known == flag) && (is_default || found.problems.is_empty()) =>
         {
             (VariableOutcome::Default, String::new())
         }
-        Mapping::Flag(flag) | Mapping::PartOf(flag) => (VariableOutcome::Flag, format!("--{flag}")),
+        Mapping::Flag(flag) | Mapping::PartOf(flag, _) => (VariableOutcome::Flag, format!("--{flag}")),
         Mapping::Switch(what) => (VariableOutcome::Switch, what.replace('`', "")),
         Mapping::Always(what) => (VariableOutcome::Always, what.replace('`', "")),
         Mapping::DetailOf(other) => with(other),

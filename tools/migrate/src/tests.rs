@@ -95,7 +95,10 @@ fn served(
 ) -> Option<Settings> {
     let words = ["tollgate".into(), "serve".into()].into_iter().chain(flags);
     match settings::parse(words, environment) {
-        Ok(Command::Serve(settings)) => Some(Settings { notices: Vec::new(), ..*settings }),
+        Ok(Command::Serve(mut settings)) => {
+            settings.notices.clear();
+            Some(*settings)
+        }
         _ => None,
     }
 }

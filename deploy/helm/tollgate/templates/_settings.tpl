@@ -13,8 +13,7 @@
 {{- $_ := set $all "TOLLGATE_HTTP_ADDRESS" "[::]:8080" -}}
 {{- end -}}
 {{- if .Values.tls.enabled -}}
-{{- $_ := set $all "TOLLGATE_GRPC_TLS_CERT" "/etc/tollgate/tls/tls.crt" -}}
-{{- $_ := set $all "TOLLGATE_GRPC_TLS_KEY" "/etc/tollgate/tls/tls.key" -}}
+{{- $_ := set $all "TOLLGATE_GRPC_TLS" "/etc/tollgate/tls/tls.crt,/etc/tollgate/tls/tls.key" -}}
 {{- if .Values.tls.clientCertificates }}{{ $_ := set $all "TOLLGATE_GRPC_TLS_CLIENT_CA" "/etc/tollgate/tls/ca.crt" }}{{ end -}}
 {{- end -}}
 {{- if .Values.operators.enabled -}}
@@ -26,9 +25,8 @@
 {{- $_ := set $all "TOLLGATE_REGION" .Values.regions.region -}}
 {{- $_ := set $all "TOLLGATE_REGIONS" "/etc/tollgate/regions/regions.yaml" -}}
 {{- $_ := set $all "TOLLGATE_REGION_ADDRESS" "0.0.0.0:8444" -}}
-{{- $_ := set $all "TOLLGATE_REGION_TLS_CERT" "/etc/tollgate/region-tls/tls.crt" -}}
-{{- $_ := set $all "TOLLGATE_REGION_TLS_KEY" "/etc/tollgate/region-tls/tls.key" -}}
-{{- $_ := set $all "TOLLGATE_REGION_TLS_CA" "/etc/tollgate/region-tls/ca.crt" -}}
+{{- $files := "/etc/tollgate/region-tls/tls.crt,/etc/tollgate/region-tls/tls.key,/etc/tollgate/region-tls/ca.crt" -}}
+{{- $_ := set $all "TOLLGATE_REGION_TLS" $files -}}
 {{- end -}}
 {{- range $name, $value := .Values.settings }}{{ $_ := set $all $name ($value | toString) }}{{ end -}}
 {{- range $name, $value := $all }}

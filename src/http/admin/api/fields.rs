@@ -140,13 +140,12 @@ impl ApiDescriptor {
         let RequestBounds { max_entries, max_text_bytes, .. } = *bounds;
         let is_short = |pair: &Pair| pair.key.len().max(pair.value.len()) <= max_text_bytes;
         match self.0.iter().all(is_short) {
-            _ if self.0.len() > max_entries => Err(ApiError::BadRequest(format!(
-                "{} entries; expected 1 to {max_entries} (--max-entries)",
-                self.0.len()
-            ))),
+            _ if self.0.len() > max_entries => {
+                Err(ApiError::BadRequest(format!("{} entries; expected 1 to {max_entries}", self.0.len())))
+            }
             true => Ok(()),
             false => Err(ApiError::BadRequest(format!(
-                "a key or value is too long; expected at most {max_text_bytes} bytes (--max-text-bytes)"
+                "a key or value is too long; expected at most {max_text_bytes} bytes"
             ))),
         }
     }

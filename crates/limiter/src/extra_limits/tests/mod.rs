@@ -143,7 +143,7 @@ async fn of_two_limits_that_deny_the_longer_wait_is_reported() {
     instance.statuses(&one("k"), None).await;
     let requested = one("k");
     let wait = instance.decide(&requested, None, |decision| {
-        let spread = Spread { domain: "d", descriptors: &[], default: std::time::Duration::ZERO };
+        let spread = Spread { domain: "d", descriptors: &[] };
         (
             decision.retry_after(),
             decision.spread_retry_after(&spread),

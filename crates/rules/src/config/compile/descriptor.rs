@@ -145,7 +145,7 @@ impl Compiler<'_> {
         let RequestBounds { max_descriptors, max_entries, .. } = self.options.bounds;
         if let Some(first) = raw.first().filter(|_| depth == max_entries) {
             let message = format!(
-                "never match: requests with more than {max_entries} entries in a descriptor are refused (--max-entries)"
+                "never match: requests with more than {max_entries} entries in a descriptor are refused"
             );
             self.warning(first.at, list, message);
         }
@@ -153,7 +153,7 @@ impl Compiler<'_> {
             let mut keys = HashSet::new();
             if let Some(beyond) = raw.iter().filter(|raw| keys.insert(raw.key.text())).nth(max_descriptors) {
                 let message = format!(
-                    "have more than {max_descriptors} keys: a request with a descriptor for each is refused (--max-descriptors)"
+                    "have more than {max_descriptors} keys: a request with a descriptor for each is refused"
                 );
                 // Requests may have descriptors for some of them alone.
                 self.problems.lenient_warning(self.file, beyond.at, list, message);

@@ -1,8 +1,9 @@
-//! Parsers of single values: durations and booleans in the syntax of Go, addresses, ratios.
+//! Values of flags: parsers of durations and booleans in the syntax of Go, of addresses, ratios, headers and files.
 
 use std::{
     net::{SocketAddr, ToSocketAddrs as _},
     ops::RangeInclusive,
+    path::PathBuf,
     str::FromStr,
     time::Duration,
 };
@@ -13,12 +14,12 @@ use tollgate_core::duration::parse_go;
 use tracing::level_filters::LevelFilter;
 
 /// Parses a duration in the syntax of Go.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     parse_go(text).map_err(|error| error.to_string())
 }
 
 /// Parses a duration above zero.
-pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("expected more than zero".to_owned()),
         duration => Ok(duration),
@@ -38,7 +39,7 @@ pub fn boolean(text: &str) -> Result<bool, String> {
 }
 
 /// Parses `ADDRESS:PORT`; a host name resolves to its first address.
-pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     const EXPECTED: &str = "expected ADDRESS:PORT, such as 0.0.0.0:8081 or [::]:8081";
     if let Ok(address) = text.parse() {
         return Ok(address);
@@ -49,7 +50,7 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
 
 /// Parses a number from 0 to 1, or a percentage with its sign.
 #[allow(clippy::float_arithmetic)] // Once, at the start.
-pub(super) fn ratio(text: &str) -> Result<f64, String> {
+pub(crate) fn ratio(text: &str) -> Result<f64, String> {
     let is_percentage = text.ends_with('%');
     let ratio = percentage(text).map(|number| if is_percentage { number / 100.0 } else { number });
     ratio
@@ -59,7 +60,7 @@ pub(super) fn ratio(text: &str) -> Result<f64, String> {
 }
 
 /// Parses a percentage from 0 to 100, with or without its sign.
-pub(super) fn percentage(text: &str) -> Result<f64, String> {
+pub(crate) fn percentage(text: &str) -> Result<f64, String> {
     match text.strip_suffix('%').unwrap_or(text).trim_end().parse::<f64>() {
         Ok(number) if (0.0..=100.0).contains(&number) => Ok(number),
         _ => Err("expected a percentage from 0 to 100, such as 20 or 20%".to_owned()),
@@ -67,12 +68,12 @@ pub(super) fn percentage(text: &str) -> Result<f64, String> {
 }
 
 /// Parses a whole number.
-pub(super) fn number<T: FromStr>(text: &str) -> Result<T, String> {
+pub(crate) fn number<T: FromStr>(text: &str) -> Result<T, String> {
     whole(text, 0..=max::<T>())
 }
 
 /// Parses a whole number above zero.
-pub(super) fn count<T: FromStr>(text: &str) -> Result<T, String> {
+pub(crate) fn count<T: FromStr>(text: &str) -> Result<T, String> {
     whole(text, 1..=max::<T>())
 }
 
@@ -85,7 +86,7 @@ fn max<T>() -> u64 {
 }
 
 /// Parses a whole number in a range.
-pub(super) fn whole<T: FromStr>(text: &str, range: RangeInclusive<u64>) -> Result<T, String> {
+pub(crate) fn whole<T: FromStr>(text: &str, range: RangeInclusive<u64>) -> Result<T, String> {
     let number = text.parse::<u64>().ok().filter(|number| range.contains(number));
     number.and_then(|_| text.parse().ok()).ok_or_else(|| match (*range.start(), *range.end()) {
         (0, u64::MAX) => "expected a whole number".to_owned(),
@@ -96,10 +97,10 @@ pub(super) fn whole<T: FromStr>(text: &str, range: RangeInclusive<u64>) -> Resul
 
 /// Headers whose values are marked as sensitive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Headers(pub(super) Vec<(HeaderName, HeaderValue)>);
+pub struct Headers(pub Vec<(HeaderName, HeaderValue)>);
 
 /// Parses headers with encoded values. Errors omit the values, which may be secret.
-pub(super) fn headers(text: &str, decoded: impl Fn(&str) -> Option<String>) -> Result<Headers, String> {
+pub(crate) fn headers(text: &str, decoded: impl Fn(&str) -> Option<String>) -> Result<Headers, String> {
     let header = |pair: &str| {
         let (name, value) = pair.split_once('=')?;
         let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
@@ -113,7 +114,7 @@ pub(super) fn headers(text: &str, decoded: impl Fn(&str) -> Option<String>) -> R
 }
 
 /// Parses the URL of an HTTP server without a user, as it is logged.
-pub(super) fn web_url(text: &str, expected: &str) -> Result<Uri, String> {
+pub(crate) fn web_url(text: &str, expected: &str) -> Result<Uri, String> {
     let is_valid = |uri: &Uri| {
         let host = uri.authority().map(Authority::as_str).unwrap_or_default();
         let (name, port) = (uri.host().unwrap_or_default(), host.rsplit_once(':').map(|(_, port)| port));
@@ -128,7 +129,7 @@ pub(super) fn web_url(text: &str, expected: &str) -> Result<Uri, String> {
 }
 
 /// Parses a log level. Levels that only envoyproxy/ratelimit has map to the nearest one.
-pub(super) fn level(text: &str) -> Result<LevelFilter, String> {
+pub(crate) fn level(text: &str) -> Result<LevelFilter, String> {
     match text.to_ascii_lowercase().as_str() {
         "off" => Ok(LevelFilter::OFF),
         "error" | "fatal" | "panic" => Ok(LevelFilter::ERROR),
@@ -141,7 +142,7 @@ pub(super) fn level(text: &str) -> Result<LevelFilter, String> {
 }
 
 /// Reads the name of an HTTP header.
-pub(super) fn header_name(text: &str) -> Result<String, String> {
+pub(crate) fn header_name(text: &str) -> Result<String, String> {
     match HeaderName::from_bytes(text.as_bytes()) {
         Ok(_) => Ok(text.to_owned()),
         Err(_) => Err("expected the name of an HTTP header".to_owned()),
@@ -153,14 +154,54 @@ pub(super) fn header_name(text: &str) -> Result<String, String> {
 pub struct DescriptorArgument(pub Vec<(String, String)>);
 
 /// Parses a descriptor in the syntax of [`parse_pairs`].
-pub(super) fn descriptor(text: &str) -> Result<DescriptorArgument, String> {
+pub(crate) fn descriptor(text: &str) -> Result<DescriptorArgument, String> {
     let pairs = parse_pairs(text)?.into_iter().map(|pair| (pair.key, pair.value));
     Ok(DescriptorArgument(pairs.collect()))
+}
+
+/// PEM files of a certificate chain and of its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyPair {
+    /// Certificate chain.
+    pub certificate: PathBuf,
+    /// Key of the certificate.
+    pub key: PathBuf,
+}
+
+/// Parses the files of a certificate and its key.
+pub(crate) fn key_pair(text: &str) -> Result<KeyPair, String> {
+    let [certificate, key] =
+        files(text).ok_or("expected CERT,KEY, the files of a certificate and its key")?;
+    Ok(KeyPair { certificate, key })
+}
+
+/// Splits a list of files, unless it has another number of them or an empty one.
+pub(crate) fn files<const COUNT: usize>(text: &str) -> Option<[PathBuf; COUNT]> {
+    let files: Vec<PathBuf> = text.split(',').map(|file| file.trim().into()).collect();
+    let files: [PathBuf; COUNT] = files.try_into().ok()?;
+    files.iter().all(|file| !file.as_os_str().is_empty()).then_some(files)
+}
+
+/// Parses one name of a list.
+pub(crate) fn name(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("has an empty name; expected NAME,…".to_owned()),
+        name => Ok(name.to_owned()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_certificate_has_a_key() {
+        let pair = key_pair("c.pem, k.pem").expect("a pair");
+        assert_eq!(pair, KeyPair { certificate: "c.pem".into(), key: "k.pem".into() });
+        for bad in ["", "c", "c,", ",k", "c,k,a"] {
+            assert!(key_pair(bad).is_err_and(|error| error.starts_with("expected CERT,KEY")), "{bad}");
+        }
+    }
 
     #[test]
     fn a_positive_duration_is_not_zero() {

@@ -1,17 +1,15 @@
 mod reference;
 mod reference_redis;
+mod statsd;
 mod xds;
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, ffi::OsString, path::PathBuf, time::Duration};
 
 use tollgate_control::RulesSource;
 use tollgate_store::redis::RedisUrl;
 
 use super::*;
-use crate::{
-    service::{HeaderNames, HeaderStyle},
-    settings::{GrpcListen, StoreSettings},
-};
+use crate::service::{HeaderNames, HeaderStyle};
 
 fn read(line: &str, variables: &[(&str, &str)]) -> Result<Command, SettingsError> {
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
@@ -33,7 +31,7 @@ fn refusal(line: &str, variables: &[(&str, &str)]) -> String {
 
 #[test]
 fn the_command_line_is_consistent() {
-    Cli::command().debug_assert();
+    command().debug_assert();
 }
 
 #[test]
@@ -50,9 +48,9 @@ fn a_flag_overrides_its_variable_which_overrides_that_of_the_reference() {
 
 #[test]
 fn a_flag_can_switch_off_what_the_environment_switched_on() {
-    assert!(settings("", &[("SHADOW_MODE", "T")]).modes.shadow);
-    assert!(!settings("--shadow-mode=false", &[("SHADOW_MODE", "T")]).modes.shadow);
-    assert!(settings("--shadow-mode", &[("TOLLGATE_SHADOW_MODE", "0")]).modes.shadow);
+    assert!(settings("", &[("SHADOW_MODE", "T")]).modes().shadow);
+    assert!(!settings("--shadow-mode=false", &[("SHADOW_MODE", "T")]).modes().shadow);
+    assert!(settings("--shadow-mode", &[("TOLLGATE_SHADOW_MODE", "0")]).modes().shadow);
 }
 
 #[test]
@@ -92,7 +90,36 @@ fn a_wrong_flag_is_named_and_its_secret_is_not_shown() {
     assert!(
         refusal("--store-timeout 10", &[]).contains("--store-timeout: `10` is invalid; expected a duration")
     );
-    assert!(refusal("--redis-client-key k", &[]).contains("requires --redis-client-cert"));
+    assert!(refusal("--redis-client-cert c", &[]).contains("--redis-client-cert: expected CERT,KEY"));
+    for (line, expected) in [
+        ("--grpc-tls-client-ca a", "--grpc-tls-client-ca: requires --grpc-tls"),
+        ("--http-tls c,k --http-tls-client-san a", "--http-tls-client-san: requires --http-tls-client-ca"),
+        ("--webhook-ca c", "--webhook-ca: requires --webhook-url"),
+        ("--region us", "--region: requires --regions"),
+        ("--regions f", "--regions: requires --region"),
+        ("--region us --regions f --region-address 1.2.3.4:5", "--region-address: requires --region-tls"),
+        ("--region us --regions f --region-tls c,k,a", "--region-tls: requires --region-address"),
+        ("--grpc-tls-client-san ,a", "--grpc-tls-client-san: has an empty name; expected NAME"),
+    ] {
+        let text = refusal(line, &[]);
+        assert!(text.contains(&format!("settings:\n  {expected}")), "{text}");
+    }
+    let text = refusal("", &[("TOLLGATE_WEBHOOK_CA", "c")]);
+    assert!(text.contains("\n  --webhook-ca: requires --webhook-url"), "{text}");
+    // Words and variables supply each other.
+    let tls = settings("--grpc-tls-client-ca a", &[("TOLLGATE_GRPC_TLS", "c,k")]).grpc.tls().expect("on");
+    assert_eq!((tls.key, tls.clients.expect("clients").authorities), ("k".into(), "a".into()));
+}
+
+#[test]
+fn the_service_between_regions_has_mutual_tls() {
+    assert_eq!(settings("", &[]).region, None);
+    let region = settings("--region us --regions f", &[]).region.expect("a region");
+    assert_eq!((&*region.name, region.table, region.peers), ("us", "f".into(), None));
+    let line = "--region us --regions f --region-address 127.0.0.1:8444 --region-tls c,k,a";
+    let peers = settings(line, &[]).region.expect("a region").peers.expect("a service");
+    assert_eq!((peers.tls.certificate, peers.tls.key), ("c".into(), "k".into()));
+    assert_eq!(peers.tls.clients.expect("mutual").authorities, PathBuf::from("a"));
 }
 
 #[test]
@@ -106,22 +133,21 @@ fn settings_in_debug_form_hold_no_password() {
 fn an_empty_variable_is_unset_and_those_of_kubernetes_are_ignored() {
     let variables =
         [("TOLLGATE_STORE", ""), ("LIMIT_LIMIT_HEADER", ""), ("TOLLGATE_PORT", "tcp://10.0.0.1:80")];
-    assert!(matches!(settings("", &variables).store, StoreSettings::Memory { .. }));
+    assert!(settings("", &variables).store.redis().is_none());
 }
 
 #[test]
 fn an_empty_variable_that_would_guard_a_port_is_refused() {
-    for name in ["TOLLGATE_GRPC_TLS_CERT", "TOLLGATE_HTTP_TLS_CLIENT_CA", "TOLLGATE_ADMIN_TOKEN_FILE"] {
+    for name in ["TOLLGATE_GRPC_TLS", "TOLLGATE_HTTP_TLS_CLIENT_CA", "TOLLGATE_ADMIN_TOKEN_FILE"] {
         assert!(refusal("", &[(name, "")]).contains(name));
     }
 }
 
 #[test]
 fn clients_may_have_one_of_several_names() {
-    let line =
-        "--grpc-tls-cert c --grpc-tls-key k --grpc-tls-client-ca a --grpc-tls-client-san x,spiffe://m/y";
+    let line = "--grpc-tls c,k --grpc-tls-client-ca a --grpc-tls-client-san x,spiffe://m/y";
     let names = |line: &str, variables| {
-        settings(line, variables).grpc.tls.expect("on").clients.expect("clients").names
+        settings(line, variables).grpc.tls().expect("on").clients.expect("clients").names
     };
     assert_eq!(names(&format!("{line} --grpc-tls-client-san z"), &[]), ["x", "spiffe://m/y", "z"]);
     // A flag overrides its variable here too, so that the variable accepts no further clients.
@@ -131,7 +157,7 @@ fn clients_may_have_one_of_several_names() {
 #[test]
 fn only_a_loopback_admin_port_needs_no_authentication() {
     let admin = |line: &str, variables: &[(&str, &str)]| {
-        settings(line, variables).admin.map(|admin| admin.address.to_string())
+        settings(line, variables).admin.address.map(|address| address.to_string())
     };
     assert_eq!(admin("", &[]).as_deref(), Some("127.0.0.1:6070"));
     assert_eq!(admin("--admin-address off", &[]), None);
@@ -153,9 +179,9 @@ fn only_a_loopback_admin_port_needs_no_authentication() {
             "{refused}"
         );
         // A server certificate does not authenticate clients.
-        let refused = refusal(&format!("{line} --admin-tls-cert c --admin-tls-key k"), &[]);
+        let refused = refusal(&format!("{line} --admin-tls c,k"), &[]);
         assert!(refused.contains("--admin-address: "), "{refused}");
-        for key in ["--admin-token-file t", "--admin-tls-cert c --admin-tls-key k --admin-tls-client-ca a"] {
+        for key in ["--admin-token-file t", "--admin-tls c,k --admin-tls-client-ca a"] {
             let line = format!("{line} {key}");
             assert_eq!(admin(&line, &[]).as_deref(), Some(open));
         }
@@ -165,18 +191,17 @@ fn only_a_loopback_admin_port_needs_no_authentication() {
 #[test]
 fn headers_have_the_configured_names() {
     let variables = [("LIMIT_RESPONSE_HEADERS_ENABLED", "true"), ("LIMIT_RESET_HEADER", "X-Reset")];
-    let names = HeaderNames { reset: "X-Reset".to_owned(), ..HeaderNames::ratelimit() };
-    assert_eq!(settings("", &variables).response.headers, HeaderStyle::Triple(names));
-    let names = HeaderNames::x_ratelimit();
+    let names = HeaderNames { reset: Some("X-Reset".to_owned()), ..HeaderNames::default() };
+    let response = settings("", &variables).response;
+    assert_eq!((response.headers, response.header_names), (HeaderStyle::Ratelimit, names));
     let line = "--response-headers x-ratelimit";
-    assert_eq!(settings(line, &[]).response.headers, HeaderStyle::Triple(names));
+    assert_eq!(settings(line, &[]).response.headers, HeaderStyle::XRatelimit);
 }
 
 #[test]
-fn zero_switches_ages_and_bounds_of_connections_off() {
-    let grpc =
-        settings("--grpc-max-connection-age 0 --grpc-max-streams 0 --grpc-keepalive-interval 0s", &[]).grpc;
-    assert_eq!((grpc.max_connection_age, grpc.max_streams, grpc.keepalive_interval), (None, None, None));
+fn zero_switches_ages_of_connections_off() {
+    let grpc = settings("--grpc-max-connection-age 0 --grpc-max-connection-age-grace 0s", &[]).grpc;
+    assert_eq!((grpc.max_connection_age, grpc.max_connection_age_grace), (None, None));
 }
 
 #[test]
@@ -184,7 +209,7 @@ fn a_unix_socket_stands_in_for_the_port_unless_something_stronger_names_one() {
     let variables = [("GRPC_UDS", "/run/rl.sock"), ("GRPC_PORT", "1")];
     let socket = GrpcListen::Unix("/run/rl.sock".into());
     assert_eq!(settings("", &variables).grpc.listen, socket);
-    assert_eq!(settings("--grpc-unix-socket /run/rl.sock", &[]).grpc.listen, socket);
+    assert_eq!(settings("--grpc-address unix:/run/rl.sock", &[]).grpc.listen, socket);
     let listen = settings("--grpc-address 127.0.0.1:1", &variables).grpc.listen;
     assert_eq!(listen.to_string(), "127.0.0.1:1");
 }
@@ -210,14 +235,29 @@ fn help_is_no_failure_and_names_every_variable() {
     let error = read("--help", &[("TOLLGATE_TYPO", "1")]).expect_err("help");
     assert_eq!(error.exit_code(), 0);
     let text = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
-    for part in ["[env: TOLLGATE_GRPC_ADDRESS, GRPC_HOST, GRPC_PORT]", "[default: 0.0.0.0:8081]", "Store:"] {
+    for part in
+        ["[env: TOLLGATE_GRPC_ADDRESS, GRPC_HOST, GRPC_PORT, GRPC_UDS]", "[default: 0.0.0.0:8081]", "Store:"]
+    {
         assert!(text.contains(part), "{part} in {text}");
     }
 }
 
 #[test]
+fn an_operator_sees_at_most_80_flags_and_the_basic_ones_in_short_help() {
+    let command = command();
+    let hidden = command.get_arguments().filter(|arg| arg.is_hide_set()).count();
+    assert!(hidden <= 5, "{hidden} are for tests");
+    assert!(command.get_arguments().count() <= 80 + hidden);
+    for line in ["-h", "serve -h"] {
+        let text = read(line, &[]).expect_err("help").to_string();
+        let shown = text.lines().filter(|line| line.starts_with("      --")).count();
+        assert!((10..=20).contains(&shown) && text.contains("--store "), "{shown} in {text}");
+    }
+}
+
+#[test]
 fn no_setting_has_the_name_of_a_variable_that_kubernetes_creates() {
-    let command = Cli::command();
+    let command = command();
     let names: HashSet<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
     assert!(names.len() > 30);
     // As in TOLLGATE_SERVICE_HOST, TOLLGATE_SERVICE_PORT and TOLLGATE_PORT.
@@ -263,10 +303,7 @@ fn an_error_shows_the_whole_name_the_text_and_the_expected_form() {
             "--replicas-hint=-1",
             "cannot start; invalid settings:\n  --replicas-hint: `-1` is invalid; expected a whole",
         ),
-        (
-            "--grpc-max-streams x",
-            "--grpc-max-streams: `x` is invalid; expected a whole number from 0 to 4294967295",
-        ),
+        ("--max-connections x", "--max-connections: `x` is invalid; expected a whole number above zero"),
         ("--region-address here", "--region-address: `here` is invalid; expected ADDRESS:PORT"),
         ("--otlp-endpoint http://me:sesame@h", "`http://me:***@h` is invalid; expected http://HOST:PORT"),
         ("--otlp-endpoint http://h:99999", "`http://h:99999` is invalid; expected http://HOST:PORT"),
@@ -304,11 +341,11 @@ fn texts_are_trimmed_and_have_one_line() {
     assert_eq!(settings.store.to_string(), "redis://host:1");
     let key = "-----BEGIN KEY-----\nsesame\n-----END KEY-----";
     for (flag, text) in
-        [("store", "redis://ho\nst:1"), ("config", "a\tb"), ("grpc-tls-key", key), ("region", "a\u{85}b")]
+        [("store", "redis://ho\nst:1"), ("config", "a\tb"), ("grpc-tls", key), ("region", "a\u{85}b")]
     {
         let by_flag = parse(["tollgate".to_owned(), format!("--{flag}={text}")].map(OsString::from), []);
         let by_flag = by_flag.expect_err("refused").to_string();
-        let name = environment::variable(flag);
+        let name = variable(flag);
         let by_variable = refusal("", &[(&name, text)]);
         for (text, name) in [(by_flag, format!("--{flag}")), (by_variable, name)] {
             assert_eq!(text.lines().count(), 2, "{text}");

@@ -9,10 +9,9 @@ fn defaults_are_the_ones_of_the_reference() {
     assert_eq!(settings.http.address.to_string(), "0.0.0.0:8080");
     assert_eq!(settings.grpc.max_connection_age, Some(Duration::from_secs(24 * 3600)));
     assert_eq!(settings.grpc.max_connection_age_grace, Some(Duration::from_secs(3600)));
-    assert_eq!(settings.modes.near_limit_ratio, 0.8);
+    assert_eq!(settings.modes().near_limit_ratio, 0.8);
     assert_eq!(settings.response.headers, HeaderStyle::Off);
-    assert_eq!(settings.bounds, Default::default());
-    assert!(matches!(settings.store, StoreSettings::Memory { max_counters: 1_000_000 }));
+    assert!(settings.store.redis().is_none() && settings.store.max_counters == 1_000_000);
 }
 
 #[test]
@@ -47,16 +46,16 @@ fn reference_tls_is_switched_on_by_one_variable_and_configured_by_four() {
         ("GRPC_CLIENT_TLS_SAN", "envoy.mesh"),
     ];
     let off = settings("", &files);
-    assert_eq!((off.grpc.tls, off.notices.len()), (None, 4));
+    assert_eq!((off.grpc.tls(), off.notices.len()), (None, 4));
 
     let on = [&[("GRPC_SERVER_USE_TLS", "true")], &files[..]].concat();
-    let tls = settings("", &on).grpc.tls.expect("on");
+    let tls = settings("", &on).grpc.tls().expect("on");
     assert_eq!((tls.certificate, tls.key), ("cert.pem".into(), "key.pem".into()));
     let clients = tls.clients.expect("clients");
     assert_eq!((clients.authorities, clients.names), ("ca.pem".into(), vec!["envoy.mesh".to_owned()]));
     assert!(refusal("", &on[..1]).contains("GRPC_SERVER_USE_TLS: set, but GRPC_SERVER_TLS_CERT is not"));
     assert!(refusal("", &on[..2]).contains("GRPC_SERVER_USE_TLS: set, but GRPC_SERVER_TLS_KEY is not"));
-    let tls = settings("--grpc-tls-cert mine.pem", &on).grpc.tls.expect("on");
+    let tls = settings("--grpc-tls mine.pem,mine.key", &on).grpc.tls().expect("on");
     assert_eq!(tls.certificate, PathBuf::from("mine.pem"));
 }
 
@@ -64,11 +63,13 @@ fn reference_tls_is_switched_on_by_one_variable_and_configured_by_four() {
 fn trace_variables_of_the_reference_switch_as_there() {
     let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317");
     let traces = |variables: &[(&str, &str)]| settings("", variables).traces;
-    assert_eq!(traces(&[("TRACING_ENABLED", "true")]), None);
-    assert_eq!(traces(&[("TRACING_ENABLED", "false"), endpoint]), None);
+    assert_eq!(traces(&[("TRACING_ENABLED", "true")]).endpoint, None);
+    assert_eq!(traces(&[("TRACING_ENABLED", "false"), endpoint]).endpoint, None);
     let named_and_sampled = |variables: &[(&str, &str)]| {
-        let traces = traces(variables).expect("on");
-        (traces.service_name, traces.sample_ratio)
+        let traces = traces(variables);
+        let DescriptorArgument(attributes) = traces.resource.unwrap_or(DescriptorArgument(Vec::new()));
+        let name = attributes.into_iter().rev().find(|(key, _)| key == "service.name");
+        (name.map_or_else(|| "tollgate".to_owned(), |(_, name)| name), traces.sample_ratio)
     };
     let on = ("TRACING_ENABLED", "true");
     assert_eq!(named_and_sampled(&[endpoint]), ("tollgate".to_owned(), 0.01));
@@ -76,18 +77,18 @@ fn trace_variables_of_the_reference_switch_as_there() {
     let named = [on, endpoint, ("OTEL_SERVICE_NAME", "limits"), ("TRACING_SAMPLING_RATE", "0.5")];
     assert_eq!(named_and_sampled(&named), ("limits".to_owned(), 0.5));
     assert_eq!(
-        named_and_sampled(&[on, endpoint, ("TOLLGATE_OTLP_SERVICE_NAME", "mine")]),
+        named_and_sampled(&[on, endpoint, ("TOLLGATE_OTLP_RESOURCE_ATTRIBUTES", "service.name=mine")]),
         ("mine".to_owned(), 1.0)
     );
     // The variable for traces overrides the general one.
     let own = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://other:4317");
-    assert_eq!(traces(&[endpoint, own]).expect("on").endpoint, "http://other:4317");
+    assert_eq!(traces(&[endpoint, own]).endpoint.as_deref(), Some("http://other:4317"));
 }
 
 #[test]
 fn prometheus_variables_of_the_reference_open_a_separate_port() {
     let metrics = |variables: &[(&str, &str)]| {
-        let metrics = settings("", variables).metrics;
+        let metrics = settings("", variables).http.metrics;
         metrics.map(|metrics| (metrics.address.to_string(), metrics.path))
     };
     let at = |address: &str, path: &str| Some((address.to_owned(), path.to_owned()));

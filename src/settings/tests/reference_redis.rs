@@ -3,12 +3,9 @@
 use super::*;
 
 fn redis_url(variables: &[(&str, &str)]) -> String {
-    match settings("", variables).store {
-        StoreSettings::Redis { redis, .. } => match redis.servers {
-            RedisUrl::Standalone(url) => url,
-            servers => panic!("{servers}"),
-        },
-        StoreSettings::Memory { .. } => panic!("memory"),
+    match settings("", variables).store.redis().expect("Redis").servers {
+        RedisUrl::Standalone(url) => url,
+        servers => panic!("{servers}"),
     }
 }
 
@@ -36,9 +33,8 @@ fn redis_variables_of_the_reference_become_a_url() {
 
 #[test]
 fn sentinel_and_cluster_variables_of_the_reference_become_urls() {
-    let servers = |variables: &[(&str, &str)]| match settings("", variables).store {
-        StoreSettings::Redis { redis, .. } => redis.servers.to_string(),
-        StoreSettings::Memory { .. } => panic!("no Redis"),
+    let servers = |variables: &[(&str, &str)]| {
+        settings("", variables).store.redis().expect("Redis").servers.to_string()
     };
     let sentinels = [("REDIS_TYPE", "Sentinel"), ("REDIS_URL", "mymaster,a:26379,b:26380")];
     assert_eq!(servers(&sentinels), "redis+sentinel://a:26379,b:26380/mymaster");

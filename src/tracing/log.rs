@@ -1,19 +1,56 @@
-//! Lines of dependencies, at most one a minute from each place in their code, and those of `debug` only at `trace`.
+//! The log: one line per event, on stderr. Lines of dependencies are at most one a minute from each place in their code, and
+//! those of `debug` only at `trace`.
 //!
 //! Clients cause some of them: h2 logs a warning for each connection that resets too many calls, and for each PING
 //! acknowledgement that it did not request; at `debug` it logs every frame. This process logs changes of state instead, which
 //! clients cannot cause at will.
 
 use std::{
+    backtrace::Backtrace,
     collections::HashMap,
     hash::Hash,
+    io, panic,
     time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
 use tracing::{Event, Level, Metadata, Subscriber, callsite::Identifier, level_filters::LevelFilter};
 use tracing_log::NormalizeEvent as _;
-use tracing_subscriber::{Layer, layer::Context};
+use tracing_subscriber::{
+    Layer,
+    layer::{Context, SubscriberExt as _},
+    util::TryInitError,
+};
+
+use super::{LogFormat, LogSettings};
+
+/// Installs the subscriber, once per process, and a hook that logs panics.
+///
+/// # Errors
+/// If a subscriber is already installed.
+pub fn install(settings: LogSettings) -> Result<(), TryInitError> {
+    use tracing_subscriber::util::SubscriberInitExt as _;
+
+    let lines = tracing_subscriber::fmt().with_writer(io::stderr).with_max_level(settings.level);
+    let dependencies = DependencyLines::new(settings.level);
+    match settings.format {
+        LogFormat::Text => {
+            let lines = lines.with_ansi(io::IsTerminal::is_terminal(&io::stderr()));
+            lines.finish().with(dependencies).try_init()?;
+        }
+        LogFormat::Json => lines.json().flatten_event(true).finish().with(dependencies).try_init()?,
+    }
+    panic::set_hook(Box::new(|panic| {
+        let text = panic.payload().downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.payload().downcast_ref::<String>().map(String::as_str));
+        let location = panic.location().map(ToString::to_string).unwrap_or_default();
+        // Empty unless RUST_BACKTRACE is set.
+        let backtrace = Backtrace::capture();
+        let message = text.unwrap_or("no message");
+        tracing::error!(error = message, %location, %backtrace, "panic");
+    }));
+    Ok(())
+}
 
 /// Shortest time between two lines of one place.
 const LINE_INTERVAL: Duration = Duration::from_secs(60);

@@ -9,14 +9,17 @@ const SELECTS_XDS: (&str, &str) = ("CONFIG_TYPE", "GRPC_XDS_SOTW");
 fn of_reference(variables: &[(&str, &str)]) -> XdsSettings {
     let settings = settings("", &[&[SELECTS_XDS], variables].concat());
     assert_eq!(settings.rules.source, RulesSource::Xds);
-    settings.rules.xds.expect("named")
+    settings.rules.xds
 }
 
 #[test]
 fn variables_of_the_reference_configure_the_control_plane() {
     let usual = of_reference(&[]);
-    assert_eq!((&*usual.server.to_string(), &*usual.node_id), ("http://localhost:18000/", "default"));
-    assert!(usual.tls.is_none());
+    assert_eq!(
+        (&*usual.server.as_ref().expect("named").to_string(), &*usual.node_id),
+        ("http://localhost:18000/", "default")
+    );
+    assert!(!usual.has_tls());
     let plane = of_reference(&[
         ("CONFIG_GRPC_XDS_SERVER_URL", "dns:///plane:18001"),
         ("CONFIG_GRPC_XDS_NODE_ID", "edge"),
@@ -24,9 +27,12 @@ fn variables_of_the_reference_configure_the_control_plane() {
         ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "authorization:Bearer x:y,x-tenant:t"),
         ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "1000"),
     ]);
-    assert_eq!((&*plane.server.to_string(), &*plane.node_id), ("http://plane:18001/", "edge"));
-    assert_eq!(plane.node_metadata.len(), 2);
-    assert_eq!(plane.headers[0].1, "Bearer x:y");
+    assert_eq!(
+        (&*plane.server.as_ref().expect("named").to_string(), &*plane.node_id),
+        ("http://plane:18001/", "edge")
+    );
+    assert_eq!(plane.node_metadata.expect("stated").0.len(), 2);
+    assert_eq!(plane.headers.expect("stated").0[0].1, "Bearer x:y");
     assert_eq!(plane.max_message_bytes, 1_000);
 }
 
@@ -40,13 +46,11 @@ fn tls_variables_of_the_reference_apply_only_with_its_switch() {
     ];
     let on = [&[("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true")], &files[..]].concat();
     let plane = of_reference(&on);
-    assert_eq!(plane.server.scheme_str(), Some("https"));
-    let tls = plane.tls.expect("on");
-    assert!(tls.authorities.is_some() && tls.client.is_some());
-    assert_eq!(tls.server_name.as_deref(), Some("plane"));
+    assert!(plane.has_tls() && plane.authorities.is_some() && plane.client.is_some());
+    assert_eq!(plane.server_name.as_deref(), Some("plane"));
 
     let off = settings("", &[&[SELECTS_XDS], &files[..]].concat());
-    assert!(off.rules.xds.expect("named").tls.is_none());
+    assert!(!off.rules.xds.has_tls() && off.rules.xds.client.is_none());
     assert_eq!(off.notices.len(), 4, "{:?}", off.notices);
     assert!(off.notices[0].contains("CONFIG_GRPC_XDS_SERVER_USE_TLS is not true"));
 }
@@ -71,8 +75,9 @@ fn backoff_variables_of_the_reference_apply() {
 #[test]
 fn flags_configure_the_control_plane() {
     let line = "--rules xds --xds-server https://plane:18001 --xds-ca /ca.pem --xds-server-name other";
-    let plane = settings(line, &[]).rules.xds.expect("named");
-    assert_eq!(plane.tls.expect("https").server_name.as_deref(), Some("other"));
+    let plane = settings(line, &[]).rules.xds;
+    assert!(plane.has_tls());
+    assert_eq!(plane.server_name.as_deref(), Some("other"));
     assert_eq!(plane.keepalive.as_secs(), 360);
     for (line, flag) in [
         ("--rules xds", "--rules: `xds` without a control plane; expected --xds-server"),
@@ -83,7 +88,7 @@ fn flags_configure_the_control_plane() {
         ),
         (
             "--rules xds --xds-server https://plane:1 --xds-client-cert /c",
-            "--xds-client-cert: requires --xds-client-key",
+            "--xds-client-cert: expected CERT,KEY",
         ),
         ("--rules xds --xds-server plane:1", "--xds-server"),
         ("--rules xds --xds-server http://plane:1 --xds-headers secret", "--xds-headers"),
@@ -101,7 +106,7 @@ fn variables_of_a_control_plane_have_no_effect_without_one() {
         ("--rules directory", vec![SELECTS_XDS, server], "--rules selects the source; use the --xds flags"),
     ] {
         let settings = settings(line, &variables);
-        assert_eq!((settings.rules.source, settings.rules.xds), (RulesSource::Directory, None));
+        assert_eq!((settings.rules.source, settings.rules.xds.server), (RulesSource::Directory, None));
         assert!(settings.notices[0].contains(why), "{:?}", settings.notices);
     }
     assert!(refusal("", &[("CONFIG_TYPE", "ETCD")]).contains("expected FILE or GRPC_XDS_SOTW"));

@@ -1,0 +1,357 @@
+//! Command line: its commands, and the settings of each from words and environment.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+
+use clap::{
+    ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
+    error::{ContextKind, ContextValue, ErrorKind},
+    parser::ValueSource,
+};
+use tollgate_rules::config::Options;
+
+use super::{
+    Settings, SettingsError,
+    admin_client::{AdminClientSettings, AdminCommand, ConnectionSettings},
+    environment::{self, Environment, EnvironmentFlags},
+    error::Problem,
+    rules::ReadingFlags,
+};
+use crate::flag_values::{DescriptorArgument, descriptor};
+
+/// Flags of `tollgate serve` that `-h` shows; `--help` shows all.
+const BASIC: [&str; 16] = [
+    "config",
+    "rules",
+    "store",
+    "store-timeout",
+    "on-store-error",
+    "grpc-address",
+    "grpc-tls",
+    "response-headers",
+    "shadow-mode",
+    "http-address",
+    "workers",
+    "drain-delay",
+    "log-level",
+    "admin-address",
+    "admin-token-file",
+    "otlp-endpoint",
+];
+
+/// A parsed command line.
+#[derive(Debug)]
+pub enum Command {
+    /// Serve requests until a signal.
+    Serve(Box<Settings>),
+    /// Validate a configuration.
+    Check(CheckFlags),
+    /// Explain the rules that a request matches.
+    Explain(ExplainFlags),
+    /// Call the admin API of a running server.
+    AdminClient(AdminClientSettings),
+    /// Print the JSON Schema of the rules.
+    Schema,
+    /// Print the completions of a shell.
+    Completions(clap_complete::Shell),
+    /// Print the manual page, or write all to a directory.
+    Man(Option<PathBuf>),
+    /// Print a generated page of the documentation.
+    Docs(DocsPage),
+}
+
+/// A rate-limit service for Envoy and Istio.
+///
+/// Implements envoy.service.ratelimit.v3 with rules from YAML files, a control plane or its admin API, and counters in
+/// Redis or in memory. Without a command it serves.
+///
+/// Every option is a flag and an environment variable. A flag overrides its TOLLGATE_ variable, which overrides the
+/// variables of envoyproxy/ratelimit (listed after it), which override the default. An empty variable counts as unset; an
+/// unknown TOLLGATE_ variable or an invalid value fails startup with exit code 2. Durations have the syntax of Go (10ms,
+/// 1h30m). A BOOL is true or false; a BOOL flag without a value is true.
+#[derive(Parser)]
+#[command(name = "tollgate", version, args_conflicts_with_subcommands = true, args_override_self = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    #[command(flatten)]
+    serve: Settings,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Serve requests until SIGTERM or SIGINT. The default command.
+    Serve(Box<Settings>),
+    /// Validate a configuration: report every problem, and exit with 1 if there is one.
+    Check(CheckFlags),
+    /// Explain the rules that a request matches: the branch that each entry takes and those it passes over, the limit, the
+    /// counter, its hash tag and its Redis Cluster slot. Charges nothing.
+    Explain(ExplainFlags),
+    #[command(flatten)]
+    AdminClient(AdminCommand),
+    /// Print the JSON Schema of the rules and of overlays, for editors.
+    Schema,
+    /// Print the completions of a shell, for a file that it loads.
+    Completions {
+        /// Shell that loads the completions.
+        #[arg(value_name = "SHELL", value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write one for each command to a directory.
+    Man {
+        /// Directory for the pages, which is created.
+        #[arg(value_name = "DIR")]
+        directory: Option<PathBuf>,
+    },
+    /// Print a generated page of the documentation, in Markdown.
+    #[command(hide = true)]
+    Docs {
+        /// Page of docs/reference.
+        #[arg(value_name = "PAGE", value_enum)]
+        page: DocsPage,
+    },
+}
+
+/// Arguments of `tollgate check`.
+#[derive(Args, Debug)]
+pub struct CheckFlags {
+    /// Directory of the rules, or a single file.
+    #[arg(value_name = "DIR|FILE")]
+    pub directory: PathBuf,
+    #[command(flatten)]
+    reading: ReadingFlags,
+    /// Region table, for warnings of limits of `scope: global`.
+    #[arg(long, value_name = "FILE")]
+    pub regions: Option<PathBuf>,
+}
+
+/// Arguments of `tollgate explain`.
+#[derive(Args, Debug)]
+pub struct ExplainFlags {
+    /// Directory of the rules, or a single file.
+    #[arg(long, value_name = "DIR|FILE", default_value = "config/default")]
+    pub config: PathBuf,
+    #[command(flatten)]
+    reading: ReadingFlags,
+    /// Domain of the request.
+    #[arg(long, value_name = "NAME")]
+    pub domain: String,
+    /// Descriptors of the request, each with its entries separated by commas. A comma without a following `KEY=` is part of
+    /// the value before it, and a value in double quotes is escaped as in JSON: `'forwarded="for=a, for=b"'`.
+    #[arg(value_name = "KEY=VALUE,…", required = true, value_parser = descriptor)]
+    pub descriptors: Vec<DescriptorArgument>,
+}
+
+/// Generated page of the documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DocsPage {
+    /// Flags and variables of `tollgate serve`.
+    Settings,
+    /// Variables of envoyproxy/ratelimit.
+    Environment,
+    /// Subcommands.
+    Cli,
+    /// Metrics.
+    Metrics,
+}
+
+impl CheckFlags {
+    /// Directory of files to lay over the rules.
+    pub fn overlay(&self) -> Option<&Path> {
+        self.reading.rules_overlay.as_deref()
+    }
+
+    /// Options for reading the files.
+    pub fn options(&self) -> Options {
+        self.reading.options()
+    }
+}
+
+impl ExplainFlags {
+    /// Directory of files to lay over the rules.
+    pub fn overlay(&self) -> Option<&Path> {
+        self.reading.rules_overlay.as_deref()
+    }
+
+    /// Options for reading the files.
+    pub fn options(&self) -> Options {
+        self.reading.options()
+    }
+}
+
+/// Parses a command line, whose first word is the name of the program, and the environment.
+///
+/// # Errors
+/// Every invalid setting, or the requested help.
+pub fn parse(
+    words: impl IntoIterator<Item = OsString>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Command, SettingsError> {
+    let command = command();
+    let words: Vec<OsString> = words.into_iter().map(environment::trimmed).collect();
+    let verb = words.get(1).and_then(|word| command.find_subcommand(word)).map(clap::Command::get_name);
+    let verb = verb.filter(|verb| *verb != SERVE).map(ToOwned::to_owned);
+    parse_words(&command, words, environment).map_err(|error| error.of_command(verb))
+}
+
+fn parse_words(
+    command: &clap::Command,
+    mut words: Vec<OsString>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Command, SettingsError> {
+    // The words alone are parsed first: help and usage errors do not depend on the environment, which may have a flag that
+    // another one requires.
+    let stated = match command.clone().try_get_matches_from(&words) {
+        Err(error) if error.kind() == ErrorKind::MissingRequiredArgument => {
+            command.clone().ignore_errors(true).try_get_matches_from(&words)?
+        }
+        stated => stated?,
+    };
+    let stated = stated.subcommand().map_or(&stated, |(_, matches)| matches);
+    let multi_line = environment::multi_line(&words);
+    if !multi_line.is_empty() {
+        return Err(multi_line.into());
+    }
+    let verb = words.get(1).and_then(|word| command.find_subcommand(word));
+    let is_given = |flag: &str| {
+        let mut arguments = verb.unwrap_or(command).get_arguments();
+        let id = arguments.find(|arg| arg.get_long() == Some(flag)).map(clap::Arg::get_id);
+        id.is_some_and(|id| stated.value_source(id.as_str()) == Some(ValueSource::CommandLine))
+    };
+    let found = match verb.map(clap::Command::get_name) {
+        // These print files for other programs.
+        Some(DOCS | SCHEMA | COMPLETIONS | MAN) => EnvironmentFlags::default(),
+        Some(_) | None => Environment::new(environment).flags_of(verb.unwrap_or(command), command, is_given),
+    };
+    if !found.problems.is_empty() {
+        return Err(found.problems.into());
+    }
+    // The last occurrence of a flag applies, so the environment goes before the words.
+    let at = words.len().min(if verb.is_some() { 2 } else { 1 });
+    words.splice(at..at, found.words);
+    let matches = command.clone().try_get_matches_from(&words);
+    let matches = matches.map_err(|error| match lacking(command, &words, &error) {
+        Some(problem) => vec![problem].into(),
+        None => SettingsError::from(error),
+    })?;
+    stated_command(&matches, found.notices)
+}
+
+/// The command that arguments state. `notices` are about variables of the environment.
+fn stated_command(matches: &ArgMatches, notices: Vec<String>) -> Result<Command, SettingsError> {
+    let cli = Cli::from_arg_matches(matches)?;
+    Ok(match cli.verb.unwrap_or_else(|| Verb::Serve(Box::new(cli.serve))) {
+        Verb::Serve(settings) => Command::Serve(Box::new(settings.resolved(notices)?)),
+        Verb::Check(flags) => Command::Check(flags),
+        Verb::Explain(flags) => Command::Explain(flags),
+        Verb::AdminClient(command) => {
+            let matches = matches.subcommand().map_or(matches, |(_, matches)| matches);
+            let connection = ConnectionSettings::from_arg_matches(matches)?;
+            Command::AdminClient(AdminClientSettings { connection, command })
+        }
+        Verb::Schema => Command::Schema,
+        Verb::Completions { shell } => Command::Completions(shell),
+        Verb::Man { directory } => Command::Man(directory),
+        Verb::Docs { page } => Command::Docs(page),
+    })
+}
+
+/// The problem of a flag that requires another one, if that is the error. The parser names only the one that is required.
+fn lacking(command: &clap::Command, words: &[OsString], error: &clap::Error) -> Option<Problem> {
+    let required = required_flags(error).next()?;
+    let matches = command.clone().ignore_errors(true).try_get_matches_from(words).ok()?;
+    let (verb, matches) = match matches.subcommand() {
+        Some((verb, matches)) => (command.find_subcommand(verb)?, matches),
+        None => (command, &matches),
+    };
+    let alone = environment::only_flags(verb.clone());
+    let lacks = |flag: &str, value: &std::ffi::OsStr| {
+        let mut word = OsString::from(format!("--{flag}="));
+        word.push(value);
+        let parsed = alone.clone().try_get_matches_from([OsString::from("tollgate"), word]);
+        parsed.is_err_and(|error| required_flags(&error).any(|flag| flag == required))
+    };
+    let stated = verb.get_arguments().filter_map(|arg| {
+        let id = arg.get_id().as_str();
+        let is_stated = matches.value_source(id) == Some(ValueSource::CommandLine);
+        Some((arg.get_long().filter(|_| is_stated)?, matches.get_raw(id)?.next()?))
+    });
+    let (flag, _) = stated.into_iter().find(|(flag, value)| lacks(flag, value))?;
+    Some(Problem::new(format!("--{flag}"), format!("requires {required}")))
+}
+
+/// The flags that are missing.
+fn required_flags(error: &clap::Error) -> impl Iterator<Item = String> {
+    let missing = match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::MissingRequiredArgument, Some(ContextValue::Strings(missing))) => missing.as_slice(),
+        _ => &[],
+    };
+    let flags = missing.iter().filter(|argument| argument.starts_with("--"));
+    flags.filter_map(|flag| flag.split(' ').next().map(ToOwned::to_owned))
+}
+
+const SERVE: &str = "serve";
+const DOCS: &str = "docs";
+const SCHEMA: &str = "schema";
+const COMPLETIONS: &str = "completions";
+const MAN: &str = "man";
+
+/// The command line, with the variables of each flag in its help.
+pub fn command() -> clap::Command {
+    let verb = |verb: clap::Command| {
+        let verb = verb.mut_args(boolean);
+        match verb.get_name() {
+            SERVE => verb.mut_args(brief),
+            name if AdminCommand::has_subcommand(name) => {
+                // The connection has a description of its own.
+                let about = verb.get_about().cloned().unwrap_or_default();
+                ConnectionSettings::augment_args(verb).about(about)
+            }
+            _ => verb,
+        }
+    };
+    let command = Cli::command().mut_args(boolean).mut_args(brief).mut_subcommands(verb);
+    environment::shown_in_help(command)
+}
+
+/// A flag whose value may be left out if it is a boolean.
+fn boolean(arg: clap::Arg) -> clap::Arg {
+    match arg.get_value_names() {
+        Some([name]) if name == "BOOL" => {
+            arg.num_args(0..=1).require_equals(true).default_missing_value("true")
+        }
+        _ => arg,
+    }
+}
+
+/// A flag that `-h` shows only if it is a basic one.
+fn brief(arg: clap::Arg) -> clap::Arg {
+    let is_basic = arg.get_long().is_none_or(|flag| BASIC.contains(&flag));
+    arg.hide_short_help(!is_basic)
+}
+
+/// The flags that an environment sets for `tollgate serve`.
+pub fn serving(environment: &Environment) -> EnvironmentFlags {
+    let command = command();
+    let verb = command.find_subcommand("serve").unwrap_or(&command);
+    environment.flags_of(verb, &command, |_| false)
+}
+
+/// Whether a flag of `tollgate serve`, given with its dashes, accumulates its values.
+pub fn collects(flag: &str) -> bool {
+    environment::collects(&Cli::command(), flag.trim_start_matches('-'))
+}
+
+/// The settings that flags of `tollgate serve` resolve to, without an environment.
+///
+/// # Errors
+/// Every invalid flag.
+pub fn served(flags: &[OsString]) -> Result<Box<Settings>, SettingsError> {
+    let words = ["tollgate", "serve"].map(OsString::from).into_iter().chain(flags.iter().cloned());
+    match parse(words, [])? {
+        Command::Serve(settings) => Ok(settings),
+        _ => Err(vec![Problem::new("serve", "expected only flags")].into()),
+    }
+}
