@@ -40,7 +40,6 @@ def sources():
         "control": composed("crates/control/src/redis/script_client.rs", "pub const CONTROL_SCRIPT"),
         "overrides": composed("crates/control/src/redis/script_client.rs", "pub const OVERRIDES_SCRIPT"),
         "fleet": (ROOT / "lua/fleet.lua").read_text(),
-        "copy": (ROOT / "lua/copy.lua").read_text(),
     }
 
 
@@ -328,13 +327,9 @@ def control_cases(redis):
     yield case("100 bans are added to 10,000", "record_bans", 10_000, *new, more=[bans, records, watched])
     middle = f"{5_000:032x}"
     yield case("a page of 500 bans that end together", "bans", active, middle, 500, more=[bans, records, watched])
-    yield "copy", "lists and switches are read by another region", keys[:4], ["read", "channel", ""]
-    yield "copy", "lists and switches are replaced", keys[:4], [
-        "lists", "channel", "t0", "token", 2, "", "audit", *fields,
-    ]
-    yield "copy", "a version is copied", [*keys[:4], b"next"], [
-        "version", "channel", "", "token", 1_001, meta, "", files, "audit",
-    ]
+    yield case("lists and switches are read by another region", "rules", "")
+    yield case("lists and switches are replaced", "copy_runtime", "token", 2, "", "audit", "t0", *fields)
+    yield case("a version is copied", "copy_version", "", "token", 1_001, meta, "", files, "audit", more=[b"next"])
 
 
 def override_cases(redis):

@@ -21,10 +21,7 @@ for number in string.gmatch(redis.call('GET', KEYS[1]) or '', '%S+') do
   end
 end
 local is_known = #stored == 9
-local updated_at, reported_at = now, 0
-if is_known then
-  updated_at, reported_at = stored[1], stored[2]
-end
+local updated_at, reported_at = is_known and stored[1] or now, is_known and stored[2] or 0
 
 -- A server's clock may be set back, or be that of another server after a failover.
 local factor = 2 ^ (-math.max(0, now - updated_at) / half_life)
@@ -39,8 +36,5 @@ end
 local text = table.concat(sums, ' ')
 redis.call('SET', KEYS[1], string.format('%.0f %.0f ', now, reported_at) .. text, 'PX', ttl)
 
-local age = -1
-if reported_at > 0 then
-  age = math.max(0, now - reported_at)
-end
+local age = reported_at > 0 and math.max(0, now - reported_at) or -1
 return { string.format('%.0f', age), unpack(sums) }

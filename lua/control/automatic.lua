@@ -3,13 +3,6 @@
 -- Time in milliseconds for which their audit log is kept.
 local AUTOMATIC_AUDIT_TTL_MS = 2592000000
 
-local function drop_automatic(ids)
-  for _, id in ipairs(ids) do
-    redis.call('ZREM', KEYS[7], id)
-    redis.call('HDEL', KEYS[8], id)
-  end
-end
-
 local function put_automatic(id, ends, payload)
   redis.call('ZADD', KEYS[7], ends, id)
   redis.call('HSET', KEYS[8], id, payload)
@@ -17,10 +10,7 @@ end
 
 -- Sets the token of the last change, and lets the keys expire with the last entry.
 local function commit_automatic(token)
-  local last = redis.call('ZRANGE', KEYS[7], -1, -1, 'WITHSCORES')
-  for i = 7, last[2] and 8 or 0 do
-    redis.call('PEXPIRE', KEYS[i], math.max(1, tonumber(last[2]) - now_ms()))
-  end
+  expire_with_last(8)
   redis.call('HSET', head, 'automatic_token', token)
 end
 
@@ -41,7 +31,7 @@ end
 -- entry. Replies for each 'listed', 'known' if the id has an entry, or 'full'.
 OPERATIONS.add_automatic = function()
   local replies, is_changed = {}, false
-  drop_automatic(redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms()))
+  drop(redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms()))
   local count = redis.call('ZCARD', KEYS[7])
   for i = 6, #ARGV, 4 do
     local id, payload = ARGV[i], ARGV[i + 2]
@@ -72,11 +62,10 @@ OPERATIONS.lift_automatic = function()
   if is_applied(ARGV[4]) then
     return 'made'
   end
-  local ends = redis.call('ZMSCORE', KEYS[7], id)[1]
-  if not ends or tonumber(ends) <= now_ms() then
+  if not is_active(id) then
     return 'none'
   end
-  drop_automatic({ id })
+  drop({ id })
   if ARGV[8] ~= '' then
     put_automatic(id, ARGV[7], ARGV[8])
   end

@@ -2,9 +2,8 @@
 
 -- Removes bans from the list.
 local function drop_bans(ids)
+  drop(ids)
   for _, id in ipairs(ids) do
-    redis.call('ZREM', KEYS[7], id)
-    redis.call('HDEL', KEYS[8], id)
     redis.call('ZREM', KEYS[9], id)
   end
 end
@@ -35,12 +34,7 @@ OPERATIONS.record_bans = function()
       drop_bans(redis.call('ZRANGE', key, 0, excess - 1))
     end
   end
-  local last = redis.call('ZRANGE', bans, -1, -1, 'WITHSCORES')
-  if last[2] then
-    for i = 7, 9 do
-      redis.call('PEXPIRE', KEYS[i], math.max(1, tonumber(last[2]) - now))
-    end
-  end
+  expire_with_last(9)
   local watching = redis.call('ZCOUNT', watched, '(' .. now, '+inf')
   return { redis.call('ZCOUNT', bans, '(' .. now, '+inf') - watching, watching }
 end
@@ -78,8 +72,7 @@ end
 
 -- Replies the record of an active ban, if it is listed. ARGV: its id.
 OPERATIONS.ban = function()
-  local ends = redis.call('ZMSCORE', KEYS[7], ARGV[4])[1]
-  return ends and tonumber(ends) > now_ms() and redis.call('HGET', KEYS[8], ARGV[4])
+  return is_active(ARGV[4]) and redis.call('HGET', KEYS[8], ARGV[4])
 end
 
 -- Removes a ban from the list, and lets all instances activate the lists again, after which they request each ban again.

@@ -3,7 +3,9 @@
 --             when an instance last reported that it enforces that version; `oldest`, the lowest retained number, and
 --             `bytes`, the total size of the files of all versions. Of lists and switches: `generation`, the number of
 --             their changes, `runtime_token` of the last one, `runtime_trail` and `runtime_confirmed`. Of automatic entries:
---             `automatic_token` of the last change
+--             `automatic_token` of the last change. Of copies: `copied`, when this region last compared itself with the
+--             writing region, and `copy_claim`, when an instance last began to; both by the server's clock in
+--             milliseconds since 1970
 --   KEYS[2]   the audit log, a stream whose entries have a `token` and an `entry`
 --   KEYS[3]   the entries of lists, KEYS[4] the switches: hashes; each value is its expiry in milliseconds since 1970
 --             (0 for never), a line feed, and the payload
@@ -51,6 +53,28 @@ end
 
 -- Number of changes among which an earlier attempt of the same one may be.
 local RECENT_CHANGES = 2000
+
+-- Removes ids from the sorted set KEYS[7], which has their ends, and from the hash KEYS[8].
+local function drop(ids)
+  for _, id in ipairs(ids) do
+    redis.call('ZREM', KEYS[7], id)
+    redis.call('HDEL', KEYS[8], id)
+  end
+end
+
+-- Lets the keys from KEYS[7] to another one expire with the last id of KEYS[7].
+local function expire_with_last(last_key)
+  local last = redis.call('ZRANGE', KEYS[7], -1, -1, 'WITHSCORES')
+  for i = 7, last[2] and last_key or 0 do
+    redis.call('PEXPIRE', KEYS[i], math.max(1, tonumber(last[2]) - now_ms()))
+  end
+end
+
+-- Whether an id of KEYS[7] has not ended.
+local function is_active(id)
+  local ends = redis.call('ZMSCORE', KEYS[7], id)[1]
+  return ends and tonumber(ends) > now_ms()
+end
 
 -- The operations by name, which the parts of the script add.
 local OPERATIONS = {}

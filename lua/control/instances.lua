@@ -19,8 +19,10 @@ OPERATIONS.beat = function()
   end
   redis.call('PEXPIRE', instances, 2 * PRESENCE_MS)
   redis.call('PEXPIRE', seen, 2 * PRESENCE_MS)
-  local state = redis.call('HMGET', head, 'current', 'token', 'generation', 'runtime_token', 'size', 'automatic_token')
-  local of = redis.call('HMGET', head, 'override_lineage', 'override_revision', 'override_epoch', 'override_floor')
+  local state = redis.call(
+    'HMGET', head, 'current', 'token', 'generation', 'runtime_token', 'size', 'automatic_token', 'override_lineage',
+    'override_revision', 'override_epoch', 'override_floor'
+  )
   local is_whole = false
   if state[1] and state[1] == ARGV[6] and state[2] == ARGV[7] then
     redis.call('HSET', head, 'confirmed', now)
@@ -29,9 +31,10 @@ OPERATIONS.beat = function()
   if state[4] and state[4] == ARGV[8] then
     redis.call('HSET', head, 'runtime_confirmed', now)
   end
-  local reply = { state[1], state[2], is_whole, state[3] or '0', state[4] or '', state[5] or '0', state[6] or '' }
-  reply[8], reply[9], reply[10], reply[11] = of[1] or '', of[2] or '0', of[3] or '0', of[4] or '0'
-  return reply
+  return {
+    state[1], state[2], is_whole, state[3] or '0', state[4] or '', state[5] or '0', state[6] or '', state[7] or '',
+    state[8] or '0', state[9] or '0', state[10] or '0',
+  }
 end
 
 -- Replies for each of the next present instances its id, the time of its last heartbeat and its record. ARGV: the id after

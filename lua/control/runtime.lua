@@ -71,6 +71,17 @@ OPERATIONS.change = function()
   return 'made'
 end
 
+-- Replaces all lists and switches. ARGV as below.
+local function replace_runtime()
+  redis.call('DEL', entries, switches)
+  for i = 9, #ARGV, 3 do
+    redis.call('HSET', KEYS[tonumber(ARGV[i])], ARGV[i + 1], ARGV[i + 2])
+  end
+  redis.call('HSET', head, 'generation', ARGV[5], 'runtime_token', ARGV[4], 'runtime_trail', ARGV[6])
+  commit(ARGV[4], ARGV[7])
+  return 'made'
+end
+
 -- Restores lost lists and switches. ARGV: the token, the generation, the trail, the audit log entry, 'steady' or
 -- 'cut off' as for `put_back`, and for each field the index in KEYS of its hash, the field and its value.
 -- Replies 'made', or 'other' if the present state stands, as for `put_back`.
@@ -82,11 +93,5 @@ OPERATIONS.put_runtime_back = function()
   if ARGV[8] == 'cut off' and state[2] and is_confirmed('runtime_confirmed') then
     return 'other'
   end
-  redis.call('DEL', entries, switches)
-  for i = 9, #ARGV, 3 do
-    redis.call('HSET', KEYS[tonumber(ARGV[i])], ARGV[i + 1], ARGV[i + 2])
-  end
-  redis.call('HSET', head, 'generation', ARGV[5], 'runtime_token', ARGV[4], 'runtime_trail', ARGV[6])
-  commit(ARGV[4], ARGV[7])
-  return 'made'
+  return replace_runtime()
 end

@@ -1,6 +1,6 @@
 -- Versions of the rules.
 
--- Creates KEYS[7] and makes it the current version. If its bytes are already counted, `is_counted` must be set.
+-- Creates KEYS[7] and makes it the current version. Counts its bytes, unless `is_counted`.
 local function make_current(number, token, meta, trail, files, is_counted)
   local size = string.len(files)
   redis.call('DEL', KEYS[7])
@@ -45,8 +45,7 @@ OPERATIONS.apply = function()
     make_current(ARGV[6], token, ARGV[7], trail_after(state[3], state[4]), ARGV[8])
     commit(token, ARGV[9])
   end
-  local state = retained()
-  return { 'made', state[1], state[2] }
+  return { 'made', unpack(retained()) }
 end
 
 -- Deletes KEYS[7…], oldest first, until the rest fit. ARGV: the number of the first of them, the lowest number that

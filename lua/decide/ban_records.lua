@@ -65,9 +65,8 @@ make_ban_records = function()
       if hits <= 0 or check.reported.active or check.withheld and check.passes then
         return
       end
-      local passing = is_admitted and times * hits
-        or times > 1 and passing_hits(algorithm_of(check.kind), a, b, c, times, hits, check.p1, check.p2)
-        or 0
+      local passing =
+        passing_hits(is_admitted, algorithm_of(check.kind), a, b, c, times, hits, check.p1, check.p2)
       local cell, record = open(whole, check)
       -- Another check of the call may have begun a ban.
       if not record.active and (record.at or passing < times * hits) then

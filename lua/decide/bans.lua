@@ -9,7 +9,6 @@
 -- An open record is a table {forgiven_at, ends_at, bad, level, second, balance, active = whether it is that of an active
 -- ban}; a ban is a table of the parameters.
 fast_path = fast_path or make_fast_path()
-local decide_words = fast_path.decide_words
 local BANNED, MAX_BALANCE, ZERO = 4095, 511, 512
 local ENFORCE, LIFT, FORGIVE = 1, 2, 3
 local MAX_WORD = 4294967295
@@ -139,9 +138,9 @@ local function count_hits(ban, record, admitted, denied)
   add_hits(ban, record, admitted, denied)
 end
 
--- The hits admitted of a call that is repeated, given that not all are: as many as pass together.
-local function passing_hits(algorithm, a, b, c, times, hits, p1, p2)
-  local low, high = 0, times - 1
+-- The hits admitted of a call that may be repeated: as many as pass together.
+local function passing_hits(is_admitted, algorithm, a, b, c, times, hits, p1, p2)
+  local low, high = is_admitted and times or 0, is_admitted and times or times - 1
   while low < high do
     local middle = math.ceil((low + high) / 2)
     if algorithm.apply(a, b, c, hits, p1, p2, nil, now, middle, true) == 1 then
@@ -201,9 +200,7 @@ local function decide_banned(call)
   if is_denied then
     a2, b2, c2 = a, b, c
   elseif not record.active then
-    local passing = admitted == 1 and times * hits
-      or times > 1 and passing_hits(algorithm, a, b, c, times, hits, p1, p2)
-      or 0
+    local passing = passing_hits(admitted == 1, algorithm, a, b, c, times, hits, p1, p2)
     count_hits(ban, record, passing + tokens, times * hits - passing)
   end
   if not is_short and math.max(b2, c2) > 65535 then

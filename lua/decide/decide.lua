@@ -153,6 +153,4 @@ local function decide_call(call)
   return table.concat(outcomes, '', call.first, call.last)
 end
 
-return decide_deferred(function(call)
-  return try(decide_call, call)
-end)
+return decide_deferred(decide_call)

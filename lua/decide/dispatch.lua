@@ -18,18 +18,6 @@ local function failure(problem)
   return { err = string.find(text, '^%u+ ') and text or 'ERR ' .. text }
 end
 
--- Decides a call that may write more than once. An error of the only call is that of the script.
-local function try(decide, call)
-  if not one_call then
-    return decide(call)
-  end
-  local fine, outcome = pcall(decide, call)
-  if not fine then
-    error(half_written and 'half written: ' .. (type(outcome) == 'table' and outcome.err or outcome) or outcome, 0)
-  end
-  return outcome
-end
-
 -- Leaves a call to the parts below.
 local function defer(from, to, times)
   deferred, deferred_keys = deferred or {}, deferred_keys or {}
@@ -39,23 +27,12 @@ local function defer(from, to, times)
   end
 end
 
--- Replaces the last bytes of the cell at a key from a position, a text, and returns whether it did. The cell was read, and its
--- expiry is the same. Not without the permission for SETRANGE, see whole_cells.lua.
-local function patch_cell(key, position, bytes)
-  if may_patch and not sets_expiry then
-    may_patch = type(redis.pcall('SETRANGE', key, position, bytes)) == 'number'
-    return may_patch
-  end
-  return false
-end
-
 -- Decides a call on counters of one cell; nil if it needs the parts below. raw: the content of its key, if any.
 local function decide_cell(i, role, times, raw)
   fast_path = fast_path or make_fast_path()
-  if role == 1 or role == 2 or role == 6 then
-    return times == 1 and fast_path.decide_together(i, raw) or nil
-  elseif role == 0 or role == 3 or role == 8 or role == 11 or role == 128 or role == 131 then
-    return fast_path.decide_several(i, times, raw)
+  local is_withheld = role == 1 or role == 2 or role == 6
+  if is_withheld and times == 1 or role == 0 or role == 3 or role == 8 or role == 11 or role == 128 or role == 131 then
+    return fast_path.decide_records(i, times, raw, is_withheld)
   end
 end
 
@@ -65,11 +42,11 @@ local first = 1
 -- Whether a call was read: without one, an error is that the input is malformed.
 local is_read = false
 local function decide_calls()
-  local KEYS, ARGV, pack, unpack, s = KEYS, ARGV, struct.pack, struct.unpack, now.s
+  local KEYS, ARGV, pack, unpack = KEYS, ARGV, struct.pack, struct.unpack
   while first <= #KEYS do
     local i, packed, key, result = first, ARGV[1 + first], KEYS[first], nil
     is_read = false
-    local keys, times, id, role, hits, p1, p2, extra = unpack('<I2I2I6BdddI8', packed)
+    local keys, times, id, role, hits, p1, p2, extra = unpack('<I2I2I6Bdddc8', packed)
     if keys == 0 then
       error('a call without keys')
     end
@@ -83,7 +60,7 @@ local function decide_calls()
     local is_plain, has_ban = role == 0 or role == 3, role == 128 or role == 131
     local is_single = is_plain and #packed == 43 or has_ban and #packed == 69 or role == 11 and #packed == 65
     if algorithm and is_single and (not raw or #raw == 21) then
-      local is_short, is_known, charged_at = kind < 8, true, nil
+      local is_short, is_known = kind < 8, true
       local layout = is_short and '<I3I4I6I4I4' or '<I3I4I6I4I2I2'
       local a, b, c, old_ends = 0, 0, 0, 0
       if raw then
@@ -92,24 +69,9 @@ local function decide_calls()
         c = is_short and 0 or c
         is_known = head == 257 and known == id
       end
-      if hits < 0 and extra ~= 0 then
-        charged_at = unpack('<d', packed, 36)
-      end
-      local admitted, a2, b2, c2 =
-        algorithm.apply(a, b, c, hits, p1, p2, charged_at, now, times, role % 4 == 3)
-      if times > 1 then
-        result = pack(is_short and '<I4I4' or '<I4I4I4', a, b, c)
-      else
-        result = pack(is_short and '<BI4I4' or '<BI4I4I4', admitted, a2, b2, c2)
-      end
-      if hits > 0 and extra ~= 0 then
-        local tokens = 0
-        if admitted == 1 then
-          fast_path = fast_path or make_fast_path()
-          tokens, a2, b2, c2 = fast_path.reserve(algorithm, a2, b2, c2, p1, p2, packed, 36)
-        end
-        result = result .. pack('<I4', tokens)
-      end
+      local a2, b2, c2, admitted
+      a2, b2, c2, result, admitted =
+        decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra, role % 4 == 3)
       if times > 1 and not is_plain then
         result = result .. '\0'
       end
@@ -118,9 +80,7 @@ local function decide_calls()
         result = nil
       elseif a2 ~= a or b2 ~= b or c2 ~= c then
         local ends = algorithm.ends_at(a2, b2, c2)
-        local is_patched = ends == old_ends and ends > s
-          and patch_cell(key, '13', pack(is_short and '<I4I4' or '<I4I2I2', a2, b2, c2))
-        if not is_patched and (raw or ends > s) then
+        if raw or ends > now.s then
           write_cell(i, pack(layout, 257, ends, id, a2, b2, c2), ends, old_ends)
         end
       end
@@ -160,14 +120,12 @@ local function decide_deferred(decide)
   while deferred[next_deferred] do
     local call = deferred[next_deferred]
     half_written = false
-    local fine, outcome = true, nil
-    if one_call then
-      outcome = decide(call)
-    else
-      fine, outcome = pcall(decide, call)
-    end
+    local fine, outcome = pcall(decide, call)
     if fine and not outcome then
       return nil
+    elseif not fine and one_call then
+      -- An error of the only call is that of the script.
+      error(half_written and 'half written: ' .. (type(outcome) == 'table' and outcome.err or outcome) or outcome, 0)
     end
     reply[call.place] = fine and outcome or failure(outcome)
     next_deferred = next_deferred + 1

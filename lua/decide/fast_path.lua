@@ -1,51 +1,51 @@
--- Fast path: one cell with independent charging, where each checked record exists (or the cell is new), checked
--- entirely and in order, or in part. Equivalent to the general path, but needs only a fraction of its definitions.
--- decide_several and decide_together are one function each, however long: a function for a part of them would cost its
--- definition, with each local variable that it captures, in every command that comes here, and a call for every check.
+-- Fast path: one cell where each checked record exists (or the cell is new), checked entirely and in order, or in part.
+-- Equivalent to the general path, but needs only a fraction of its definitions.
+-- decide_records is one function, however long: a function for a part of it would cost its definition, with each local
+-- variable that it captures, in every command that comes here, and a call for every check.
+
+-- Reserves tokens after a charge that passed, for a record with the words a, b, c. Returns the number of tokens and the
+-- new words.
+local function reserve(algorithm, a, b, c, p1, p2, reservation)
+  local max_tokens, share, hold = struct.unpack('<I4I2I2', reservation)
+  local remaining, a2, b2, c2 = algorithm.remaining(a, b, c, p1, p2, hold, now)
+  local tokens = math.min(max_tokens, math.floor(remaining * share / 65536))
+  -- A few tokens are not worth holding: the quota is nearly used up.
+  if tokens <= 0 or tokens < math.floor(max_tokens / 2) then
+    return 0, a, b, c
+  end
+  return tokens, select(2, algorithm.apply(a2, b2, c2, tokens, p1, p2, nil, now, 1))
+end
+
+-- Decides a check of a record with the words a, b, c. Returns its new words, its part of the reply, 1 or 0 for whether it
+-- was admitted, and the number of reserved tokens. passes: for a withheld check, 1 or 0 for whether it would have passed;
+-- otherwise nil. is_charged: whether such a check is charged nevertheless.
+local function decide_words(
+  algorithm, is_short, a, b, c, times, hits, p1, p2, extra, only_passing, passes, is_charged
+)
+  local is_plain, charged_at = extra == '\0\0\0\0\0\0\0\0', nil
+  if hits < 0 and not is_plain then
+    charged_at = struct.unpack('<d', extra)
+  end
+  local requested, tokens = passes and not is_charged and 0 or hits, 0
+  local admitted, a2, b2, c2 = algorithm.apply(a, b, c, requested, p1, p2, charged_at, now, times, only_passing)
+  local result
+  if times > 1 then
+    result = struct.pack(is_short and '<I4I4' or '<I4I4I4', a, b, c)
+  else
+    result = struct.pack(is_short and '<BI4I4' or '<BI4I4I4', passes or admitted, a2, b2, c2)
+  end
+  if hits > 0 and not is_plain then
+    if admitted == 1 and not passes then
+      tokens, a2, b2, c2 = reserve(algorithm, a2, b2, c2, p1, p2, extra)
+    end
+    result = result .. struct.pack('<I4', tokens)
+  end
+  return a2, b2, c2, result, passes or admitted, tokens
+end
 
 -- Functions that not every command needs: make_fast_path is called on first use.
 local fast_path
 local function make_fast_path()
-  -- Reserves tokens after a charge that passed, for a record with the words a, b, c. The reservation is at a position of
-  -- an argument. Returns the number of tokens and the new words.
-  local function reserve(algorithm, a, b, c, p1, p2, packed, position)
-    local max_tokens, share, hold = struct.unpack('<I4I2I2', packed, position)
-    local remaining, a2, b2, c2 = algorithm.remaining(a, b, c, p1, p2, hold, now)
-    local tokens = math.min(max_tokens, math.floor(remaining * share / 65536))
-    -- A few tokens are not worth holding: the quota is nearly used up.
-    if tokens <= 0 or tokens < math.floor(max_tokens / 2) then
-      return 0, a, b, c
-    end
-    return tokens, select(2, algorithm.apply(a2, b2, c2, tokens, p1, p2, nil, now, 1))
-  end
-
-  -- Decides a check of a record with the words a, b, c. Returns its new words, its part of the reply, 1 or 0 for whether it
-  -- was admitted, and the number of reserved tokens. passes: for a withheld check, 1 or 0 for whether it would have passed;
-  -- otherwise nil. is_charged: whether such a check is charged nevertheless.
-  local function decide_words(
-    algorithm, is_short, a, b, c, times, hits, p1, p2, extra, only_passing, passes, is_charged
-  )
-    local is_plain, charged_at = extra == '\0\0\0\0\0\0\0\0', nil
-    if hits < 0 and not is_plain then
-      charged_at = struct.unpack('<d', extra)
-    end
-    local requested, tokens = passes and not is_charged and 0 or hits, 0
-    local admitted, a2, b2, c2 = algorithm.apply(a, b, c, requested, p1, p2, charged_at, now, times, only_passing)
-    local result
-    if times > 1 then
-      result = struct.pack(is_short and '<I4I4' or '<I4I4I4', a, b, c)
-    else
-      result = struct.pack(is_short and '<BI4I4' or '<BI4I4I4', passes or admitted, a2, b2, c2)
-    end
-    if hits > 0 and not is_plain then
-      if admitted == 1 and not passes then
-        tokens, a2, b2, c2 = reserve(algorithm, a2, b2, c2, p1, p2, extra, 1)
-      end
-      result = result .. struct.pack('<I4', tokens)
-    end
-    return a2, b2, c2, result, passes or admitted, tokens
-  end
-
   -- The size of what follows the checks of an argument, and the positions of its shares by the number of their check, nil
   -- without any.
   local function read_tail(packed)
@@ -126,11 +126,21 @@ local function make_fast_path()
     end
   end
 
-  -- Returns the result of a call that checks counters of key i, or nil if the fast path does not apply. raw: the content
-  -- of the key, if any.
-  local function decide_several(i, times, raw)
+  -- The hits of the loan of a kind, if there is one, that count at a label.
+  local function loan_of(raw, id, kind, states, label)
+    local found = find_id(raw, loan_id(id, kind), states)
+    if found then
+      local until_label, hits = struct.unpack('<I4I4', raw, states + 1 + (found - 8) / 6 * 8)
+      return label <= until_label and hits or 0
+    end
+  end
+
+  -- Returns the result of a call that checks counters of key i, each of them once; nil if the fast path does not apply. raw:
+  -- the content of the key, if any. is_withheld: whether all charges pass or none; denied: of a second round of such a call,
+  -- which charges nothing but denied checks of role 6, the checks that the first one denied, by number.
+  local function decide_records(i, times, raw, is_withheld, denied)
     local packed, tail_bytes, shares = ARGV[1 + i], 0, nil
-    if string.byte(packed, 11) > 3 then
+    if string.byte(packed, 11) > 7 then
       tail_bytes, shares = read_tail(packed)
     end
     local count = (#packed - 4 - tail_bytes) / 39
@@ -141,18 +151,18 @@ local function make_fast_path()
     -- If the cell has more records than are checked, only the changed ones are patched.
     local has_more, states = records > count, 7 + records * 6
     local last_end, patched = has_more and old_ends or 0, raw
-    local outcomes, ids, kept, changed = {}, {}, {}, false
+    local outcomes, ids, kept, changed, new_denied, is_vetoed = {}, {}, {}, false, denied or {}, false
     for at = 0, count - 1 do
       local id, role, hits, p1, p2, extra = struct.unpack('<c6Bdddc8', packed, 5 + at * 39)
       local kind = string.byte(id, 6) % 16
       local is_short, algorithm = kind < 8, algorithm_of(kind)
       local layout = is_short and '<I4I4' or '<I4I2I2'
       local a, b, c, place = 0, 0, 0, at
-      if not algorithm then
+      -- A counter that is checked twice needs the general path.
+      if not algorithm or ids[id] then
         return nil
       end
-      -- A counter that is checked twice needs the general path.
-      if ids[id] then
+      if is_withheld and (role ~= 1 and role ~= 2 and role ~= 6 or hits < 0 or extra ~= '\0\0\0\0\0\0\0\0') then
         return nil
       end
       ids[id] = true
@@ -170,28 +180,25 @@ local function make_fast_path()
       end
       local effective = nil
       if shares and shares[at] and has_more then
-        local borrowed_at = find_id(raw, loan_id(id, 4), states)
-        local lent_at = find_id(raw, loan_id(id, 5), states)
-        if borrowed_at or lent_at then
-          -- A bucket prolongs what it has lent.
-          if lent_at and kind == 1 then
-            return nil
-          end
-          local label = label_of(kind, a, p2)
-          local borrowed, lent = 0, 0
-          if borrowed_at then
-            local until_label, amount = struct.unpack('<I4I4', raw, states + 1 + (borrowed_at - 8) / 6 * 8)
-            borrowed = label <= until_label and amount or 0
-          end
-          if lent_at then
-            local until_label, amount = struct.unpack('<I4I4', raw, states + 1 + (lent_at - 8) / 6 * 8)
-            lent = label <= until_label and amount or 0
-          end
-          effective, p1 = effective_limit(packed, shares[at], kind, borrowed, lent)
+        local label = label_of(kind, a, p2)
+        local borrowed, lent = loan_of(raw, id, 4, states, label), loan_of(raw, id, 5, states, label)
+        -- A bucket prolongs what it has lent.
+        if lent and kind == 1 then
+          return nil
+        elseif borrowed or lent then
+          effective, p1 = effective_limit(packed, shares[at], kind, borrowed or 0, lent or 0)
         end
       end
+      local passes, is_charged = nil, false
+      if denied then
+        passes, is_charged = denied[at] and 0 or 1, role == 6 and denied[at]
+      end
+      local only_passing = role % 8 == 3 or is_withheld and not is_charged
       local a2, b2, c2, result, admitted =
-        decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra, role % 8 == 3)
+        decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra, only_passing, passes, is_charged)
+      if is_withheld and admitted == 0 then
+        new_denied[at], is_vetoed = true, is_vetoed or role ~= 2
+      end
       if role > 127 then
         -- A denial makes a record of bans.
         if admitted == 0 then
@@ -208,7 +215,7 @@ local function make_fast_path()
         or has_more and ends < old_ends and algorithm.ends_at(a, b, c) >= old_ends then
         return nil
       end
-      if raw or ends > now.s then
+      if (raw or ends > now.s) and (denied or not is_vetoed) then
         local state, has_changed = struct.pack(layout, a2, b2, c2), a2 ~= a or b2 ~= b or c2 ~= c
         changed, last_end = changed or has_changed, math.max(last_end, ends)
         if not has_more then
@@ -219,6 +226,9 @@ local function make_fast_path()
         end
       end
       outcomes[at + 1] = result
+    end
+    if is_vetoed and not denied then
+      return decide_records(i, times, raw, true, new_denied)
     end
     if changed then
       local body
@@ -232,85 +242,8 @@ local function make_fast_path()
     return table.concat(outcomes)
   end
 
-  -- Returns the result of a call that charges the counters of key i all or none, each of them checked once; nil if there is
-  -- more to it. raw: the content of the key, if any.
-  local function decide_together(i, raw)
-    local packed = ARGV[1 + i]
-    local count = (#packed - 4) / 39
-    local records, old_ends = read_header(raw, count)
-    if not records then
-      return nil
-    end
-    local states, checks, seen, is_vetoed = 7 + records * 6, {}, {}, false
-    local has_more = records > count
-    for at = 0, count - 1 do
-      local id, role, hits, p1, p2, extra = struct.unpack('<c6BdddI8', packed, 5 + at * 39)
-      local kind = string.byte(id, 6) % 16
-      local is_plain = (role == 1 or role == 2 or role == 6) and hits >= 0 and extra == 0
-      local algorithm = is_plain and not seen[id] and algorithm_of(kind)
-      if not algorithm then
-        return nil
-      end
-      seen[id] = true
-      local a, b, c, place = 0, 0, 0, 8 + at * 6
-      if raw then
-        if string.sub(raw, place, place + 5) ~= id then
-          place = has_more and find_id(raw, id, states)
-          if not place then
-            return nil
-          end
-        end
-        if kind < 8 then
-          a, b = struct.unpack('<I4I4', raw, states + 1 + (place - 8) / 6 * 8)
-        else
-          a, b, c = struct.unpack('<I4I2I2', raw, states + 1 + (place - 8) / 6 * 8)
-        end
-      end
-      local passes, a2, b2, c2 = algorithm.apply(a, b, c, hits, p1, p2, nil, now, 1, true)
-      is_vetoed = is_vetoed or passes == 0 and role ~= 2
-      -- Counted though denied.
-      local counted = role == 6 and passes == 0 and hits or 0
-      checks[at] = { id, kind < 8, algorithm, a, b, c, place, passes, a2, b2, c2, p1, p2, counted }
-    end
-    local outcomes, ids, kept, changed = {}, {}, {}, false
-    local last_end = has_more and old_ends or 0
-    for at = 0, count - 1 do
-      local id, is_short, algorithm, a, b, c, place, passes, a2, b2, c2, p1, p2, counted = unpack(checks[at])
-      if is_vetoed then
-        local _
-        _, a2, b2, c2 = algorithm.apply(a, b, c, counted, p1, p2, nil, now, 1, counted == 0)
-      end
-      local ends = algorithm.ends_at(a2, b2, c2)
-      -- The state may overflow its size, or the record may have been the last to expire.
-      if not is_short and math.max(b2, c2) > 65535
-        or has_more and ends < old_ends and algorithm.ends_at(a, b, c) >= old_ends then
-        return nil
-      end
-      outcomes[at + 1] = struct.pack(is_short and '<BI4I4' or '<BI4I4I4', passes, a2, b2, c2)
-      local has_changed = a2 ~= a or b2 ~= b or c2 ~= c
-      if raw or ends > now.s then
-        local state = struct.pack(is_short and '<I4I4' or '<I4I2I2', a2, b2, c2)
-        changed, last_end = changed or has_changed, math.max(last_end, ends)
-        if not has_more then
-          ids[#ids + 1], kept[#kept + 1] = id, state
-        elseif has_changed then
-          local from = states + (place - 8) / 6 * 8
-          raw = string.sub(raw, 1, from) .. state .. string.sub(raw, from + 9)
-        end
-      end
-    end
-    if changed then
-      local body = has_more and string.sub(raw, 8) or table.concat(ids) .. table.concat(kept)
-      write_cell(i, struct.pack('<BI2I4', 1, has_more and records or #ids, last_end) .. body, last_end, old_ends)
-    end
-    return table.concat(outcomes)
-  end
-
   return {
-    reserve = reserve,
-    decide_words = decide_words,
-    decide_several = decide_several,
-    decide_together = decide_together,
+    decide_records = decide_records,
     read_tail = read_tail,
     loan_id = loan_id,
     label_of = label_of,

@@ -22,14 +22,8 @@ MAKE[0] = function(max)
     else
       local rest = -window % 1048576
       local middle, unit = (-window - rest) / 1048576, math.floor(rest / 262144)
-      local shortest, length = 0, 86400
-      if unit == 1 then
-        shortest, length = 480, 604800
-      elseif unit == 2 then
-        shortest, length = 2592, 2592000
-      elseif unit == 3 then
-        shortest, length = 34944, 31536000
-      end
+      local shortest = unit == 0 and 0 or unit == 1 and 480 or unit == 2 and 2592 or 34944
+      local length = unit == 0 and 86400 or unit == 1 and 604800 or unit == 2 and 2592000 or 31536000
       ends = s < middle and middle or middle + (shortest + rest % 512) * 900
       local starts = s < middle and middle - (shortest + math.floor(rest / 512) % 512) * 900 or middle
       if s < starts or s >= ends then

@@ -106,49 +106,39 @@ end
 -- Functions that few calls need: make_upkeep is called on first use.
 local upkeep
 local function make_upkeep()
-  -- Calls visit(at, position, size, ends) for each record: its position among the records, counted from 0; the position
-  -- and size of its state in bytes; and when it expires, nil if its algorithm is unknown.
+  -- Calls visit(id, state, ends) for each record: its packed state, and when it expires, nil if its algorithm is unknown.
   local function each_record(cell, visit)
     local position = 1
     for at = 0, #cell.ids / ID - 1 do
       local kind = kind_at(cell.ids, at)
-      local size, algorithm = size_of(kind), algorithm_of(kind)
-      visit(at, position, size, algorithm and algorithm.ends_at(read_state(cell.states, position, kind)))
-      position = position + size
+      local id, next_position, algorithm =
+        string.sub(cell.ids, at * ID + 1, at * ID + ID), position + size_of(kind), algorithm_of(kind)
+      local ends = algorithm and algorithm.ends_at(read_state(cell.states, position, kind))
+      visit(id, string.sub(cell.states, position, next_position - 1), ends)
+      position = next_position
     end
   end
 
   return {
-    -- The size of the state of the record at a position.
-    size_at = function(ids, at)
-      return size_of(kind_at(ids, at))
-    end,
+    each_record = each_record,
 
     -- Drops the records that have expired, and returns whether there were any. A record of an unknown algorithm, such as
     -- one of a newer version, is retained.
     drop_ended = function(cell)
-      local ended = false
-      each_record(cell, function(_, _, _, ends)
-        ended = ended or ends and ends <= now.s
-      end)
-      if not ended then
-        return false
-      end
-      local ids, states = {}, {}
-      each_record(cell, function(at, position, size, ends)
+      local count, ids, states = #cell.ids / ID, {}, {}
+      each_record(cell, function(id, state, ends)
         if not ends or ends > now.s then
-          ids[#ids + 1] = string.sub(cell.ids, at * ID + 1, at * ID + ID)
-          states[#states + 1] = string.sub(cell.states, position, position + size - 1)
+          ids[#ids + 1], states[#states + 1] = id, state
         end
       end)
       cell.ids, cell.states = table.concat(ids), table.concat(states)
-      return true
+      return #ids < count
     end,
 
     -- The second at which the last record expires. One of an unknown algorithm counts with the expiry of the cell.
     last_end = function(cell)
       local last = 0
-      each_record(cell, function(_, _, _, ends)
+      each_record(cell, function(_, _, ends)
         last = math.max(last, ends or cell.ends)
       end)
       return last

@@ -1,7 +1,7 @@
 -- Checks of counters with packed records, in cells of any form.
 
--- Decides a check with a bound: a charge in full, or any check of a window with a carry or of a bucket with debt.
-local function apply_bounded(check, a, b, c, hits, only_passing)
+-- Decides a check, once; one with a bound is a charge in full, or any of a window with a carry or of a bucket with debt.
+local function apply_check(check, a, b, c, hits, only_passing)
   -- The fixed window with a carry: the state is the end of the last of the windows, and the hits left for it.
   local function carry(limit, window, bound)
     local ends, _, following = algorithm_of(0).counts(0, 0, window, now)
@@ -72,13 +72,7 @@ local function record_passes(cell, check)
   local simulated = cell.simulated or {}
   cell.simulated = simulated
   local known = simulated[check.id] or { read_record(cell, check.id, check.kind) }
-  local admitted, a, b, c
-  if check.bound then
-    admitted, a, b, c = apply_bounded(check, known[1], known[2], known[3], check.hits, not check.overdraws)
-  else
-    admitted, a, b, c =
-      algorithm_of(check.kind).apply(known[1], known[2], known[3], check.hits, check.p1, check.p2, nil, now, 1, true)
-  end
+  local admitted, a, b, c = apply_check(check, known[1], known[2], known[3], check.hits, not check.overdraws)
   simulated[check.id] = { a, b, c }
   return admitted == 1
 end
@@ -95,7 +89,7 @@ local function decide_record(cell, check, times)
   local tokens = 0
   if check.bound then
     admitted, a2, b2, c2 =
-      apply_bounded(check, a, b, c, is_charged and check.hits or 0, only_passing and not check.overdraws)
+      apply_check(check, a, b, c, is_charged and check.hits or 0, only_passing and not check.overdraws)
     admitted = passes or admitted
     result = struct.pack(is_short and '<BI4I4' or '<BI4I4I4', admitted, a2, b2, c2)
   else

@@ -43,19 +43,11 @@ local function make_budgets()
     budget.used = math.min(budget.used + hits, MAX_COUNT)
   end
 
-  -- Sets a field of the hash when the budget is closed.
-  local function set(budget, name, value)
-    local fields = budget.fields
-    fields[#fields + 1] = name
-    fields[#fields + 1] = value
-  end
-
   -- Adds a lease that ends after this time, and with those before it at the earliest. rest: its content after its end.
   local function push(budget, name, ttl, rest)
     local until_second = math.max(math.min(now.s + ttl, 4294967295), budget.last_end)
     if #budget.pending >= MAX_BATCH * NAME or #budget.pending > 0 and budget.last_end ~= until_second then
-      local field, batch = batch_name(budget.last), struct.pack('<I4', budget.last_end) .. budget.pending
-      budget.new_batches[field] = batch
+      budget.changes[batch_name(budget.last)] = struct.pack('<I4', budget.last_end) .. budget.pending
       budget.last, budget.pending = budget.last + 1, ''
     end
     budget.pending, budget.last_end, budget.count = budget.pending .. name, until_second, budget.count + 1
@@ -63,13 +55,13 @@ local function make_budgets()
       budget.first_end = until_second
     end
     local lease = struct.pack('<I4', until_second) .. rest
-    budget.leases[name], budget.changed_leases[name] = lease, lease
+    budget.leases[name], budget.changes[name] = lease, lease
   end
 
   -- Ends a lease, which is removed. One that was charged is remembered, unless it ends early.
   local function end_lease(budget, name, raw, until_second)
     budget.gone[#budget.gone + 1] = name
-    budget.leases[name], budget.changed_leases[name] = false, nil
+    budget.leases[name], budget.changes[name] = false, nil
     if #raw ~= OPEN then
       return
     end
@@ -109,7 +101,7 @@ local function make_budgets()
     end
     local found = #numbers > 0 and redis.call('HMGET', budget.key, unpack(numbers)) or {}
     for at, raw in ipairs(found) do
-      raw = raw or budget.new_batches[numbers[at]]
+      raw = raw or budget.changes[numbers[at]]
       local until_second = raw and struct.unpack('<I4', raw) or 0
       if not is_early and (until_second > time or ended_leases + #names >= MAX_ENDED_LEASES) then
         budget.first_end = until_second
@@ -120,7 +112,7 @@ local function make_budgets()
         names[#names + 1], ends[#ends + 1] = string.sub(raw, from, from + NAME - 1), until_second
       end
       budget.gone[#budget.gone + 1] = numbers[at]
-      budget.new_batches[numbers[at]] = nil
+      budget.changes[numbers[at]] = nil
     end
     budget.first = budget.first + ended
     if ended == #found then
@@ -212,28 +204,22 @@ local function make_budgets()
       charges = math.floor(checks[1].p2 / 562949953421312) % 2 == 1,
       ttl = checks[1].ttl,
       leases = {},
-      changed_leases = {},
-      new_batches = {},
+      -- Fields of the hash that are set and removed when the budget is closed: leases and batches.
+      changes = {},
       gone = {},
-      fields = {},
     }
     local found = redis.call('HMGET', key, unpack(names))
-    if found[1] then
-      local ends, used, held, first, last, first_end, last_end, count, expires =
-        struct.unpack(BUDGET_HEADER, found[1])
-      budget.ends, budget.used, budget.held, budget.first, budget.last = ends, used, held, first, last
-      budget.first_end, budget.last_end, budget.count, budget.expires = first_end, last_end, count, expires
-      budget.exists, budget.pending, budget.old_count = true, found[2] or '', count
-      -- Each batch has a lease at least. A header with more batches than leases would keep the loop below busy.
-      if first > last or last - first > count then
-        error('budget with a malformed header')
-      end
-      for at = 3, #names do
-        budget.leases[names[at]] = found[at]
-      end
-    else
-      budget.ends, budget.used, budget.held, budget.first, budget.last = 0, 0, 0, 0, 0
-      budget.first_end, budget.last_end, budget.count, budget.expires, budget.pending = 0, 0, 0, 0, ''
+    local ends, used, held, first, last, first_end, last_end, count, expires =
+      struct.unpack(BUDGET_HEADER, found[1] or string.rep('\0', struct.size(BUDGET_HEADER)))
+    budget.ends, budget.used, budget.held, budget.first, budget.last = ends, used, held, first, last
+    budget.first_end, budget.last_end, budget.count, budget.expires = first_end, last_end, count, expires
+    budget.exists, budget.pending, budget.old_count = found[1], found[2] or '', count
+    -- Each batch has a lease at least. A header with more batches than leases would keep the loop below busy.
+    if first > last or last - first > count then
+      error('budget with a malformed header')
+    end
+    for at = 3, #names do
+      budget.leases[names[at]] = found[at]
     end
     advance(budget)
     return budget
@@ -278,14 +264,14 @@ local function make_budgets()
       return
     end
     lease = string.sub(lease, 1, 4)
-    budget.leases[check.extra], budget.changed_leases[check.extra], budget.changed = lease, lease, true
+    budget.leases[check.extra], budget.changes[check.extra], budget.changed = lease, lease, true
   end
 
   local function cancel(budget, check)
     local lease = budget.leases[check.extra]
     if lease and #lease == OPEN then
       local _, held = struct.unpack(BUDGET_LEASE, lease)
-      budget.leases[check.extra], budget.changed_leases[check.extra] = false, nil
+      budget.leases[check.extra], budget.changes[check.extra] = false, nil
       budget.gone[#budget.gone + 1] = check.extra
       budget.held, budget.changed = budget.held - held, true
     end
@@ -391,19 +377,15 @@ local function make_budgets()
     if sets_expiry then
       budget.expires = math.min(ends + check.ttl, 4294967295)
     end
-    for name, lease in pairs(budget.changed_leases) do
-      set(budget, name, lease)
-    end
-    for name, batch in pairs(budget.new_batches) do
-      set(budget, name, batch)
-    end
-    set(budget, 'p', budget.pending)
-    local b = budget
+    local b, fields = budget, {}
     local header = struct.pack(
       BUDGET_HEADER, b.ends, b.used, b.held, b.first, b.last, b.first_end, b.last_end, b.count, b.expires
     )
-    set(budget, 'h', header)
-    write_command('HSET', budget.key, unpack(budget.fields))
+    for name, value in pairs(budget.changes) do
+      fields[#fields + 1] = name
+      fields[#fields + 1] = value
+    end
+    write_command('HSET', budget.key, 'p', budget.pending, 'h', header, unpack(fields))
     if sets_expiry then
       local millis = now.given and 3600000 or budget.expires * 1000 - math.floor(now.micros / 1000)
       write_command('PEXPIRE', budget.key, string.format('%.0f', millis))

@@ -27,7 +27,7 @@ make_segments = function()
   local MAX_FIELDS = 250
 
   upkeep = upkeep or make_upkeep()
-  local drop_ended, last_end, size_at = upkeep.drop_ended, upkeep.last_end, upkeep.size_at
+  local drop_ended, last_end = upkeep.drop_ended, upkeep.last_end
   local account, store
 
   local function modulus_of(count)
@@ -139,19 +139,15 @@ make_segments = function()
 
   -- Replaces the content of the segments that the records of a packed cell belong to.
   local function distribute(cell, packed)
-    local ids, states, position = {}, {}, 1
-    for at = 0, #packed.ids / ID - 1 do
-      local id, size = string.sub(packed.ids, at * ID + 1, at * ID + ID), size_at(packed.ids, at)
+    local ids, states = {}, {}
+    upkeep.each_record(packed, function(id, state)
       local number = number_of(cell, id)
-      local some_ids, some_states = ids[number], states[number]
-      if not some_ids then
-        some_ids, some_states = {}, {}
-        ids[number], states[number] = some_ids, some_states
+      if not ids[number] then
+        ids[number], states[number] = {}, {}
       end
-      some_ids[#some_ids + 1] = id
-      some_states[#some_states + 1] = string.sub(packed.states, position, position + size - 1)
-      position = position + size
-    end
+      table.insert(ids[number], id)
+      table.insert(states[number], state)
+    end)
     for number in pairs(ids) do
       local segment = cell.segments[number] or add_segment(cell, number)
       segment.ids, segment.states = table.concat(ids[number]), table.concat(states[number])

@@ -61,7 +61,7 @@ local function decide_lease(call)
   else
     admitted = used + held + hits <= limit and 1 or 0
     if admitted == 1 then
-      local pending, full, ttl = found[3], nil, math.floor(p2 / 67108864) % 1048576
+      local pending, ttl = found[3], math.floor(p2 / 67108864) % 1048576
       local until_second = math.max(s + ttl, last_end)
       local counts_until = until_second
       if p2 >= 562949953421312 then
@@ -72,24 +72,19 @@ local function decide_lease(call)
         return nil
       end
       held, count = held + hits, count + 1
-      if #pending > 0 and (last_end ~= until_second or #pending >= 56) then
-        full = pending
-        pending = name
-      else
-        pending = pending .. name
-      end
+      local full = #pending > 0 and (last_end ~= until_second or #pending >= 56) and pending
+      pending = full and name or pending .. name
       if first_end == 0 then
         first_end = until_second
       end
       lease = pack(BUDGET_LEASE, until_second, hits)
+      local next_last = full and last + 1 or last
+      local packed_header =
+        pack(BUDGET_HEADER, ends, used, held, first, next_last, first_end, until_second, count, expires)
       if full then
         local field, batch = 'b' .. pack('<I6', last), pack('<I4', last_end) .. full
-        local packed_header =
-          pack(BUDGET_HEADER, ends, used, held, first, last + 1, first_end, until_second, count, expires)
         redis_call('HSET', key, name, lease, 'p', pending, 'h', packed_header, field, batch)
       else
-        local packed_header =
-          pack(BUDGET_HEADER, ends, used, held, first, last, first_end, until_second, count, expires)
         redis_call('HSET', key, name, lease, 'p', pending, 'h', packed_header)
       end
     end
@@ -128,7 +123,7 @@ end
 do
   local all = decide_deferred(function(call)
     if call.first == call.last and call.times == 1 and string.byte(ARGV[1 + call.first], 10) % 16 == BUDGET then
-      return decide_lease(call) or try(decide_budget, call)
+      return decide_lease(call) or decide_budget(call)
     end
   end)
   if all then

@@ -59,27 +59,8 @@ MAKE[1] = function()
 
   return {
     apply = function(a, b, c, hits, emission, capacity, charged_at, now, times, only_passing, bound, overdraws)
-      if hits > 0 and times == 1 and not bound then
-        -- The usual case: tokens are owed, and the size of the state remains.
-        local us, ticks = now.us * 100, b % SIZE_UNIT
-        local owed, size = (a - now.s) * TICKS_PER_SECOND + (ticks - us), (b - ticks) / SIZE_UNIT
-        local room = SMALLEST * 2 ^ size
-        if owed > 0 and owed <= capacity and size % 2 == 0
-          and room >= capacity and (size == 0 or room < capacity * 4)
-        then
-          local full = us + owed + emission * hits
-          if emission == 0 or full - us > capacity then
-            return 0, a, b, 0
-          end
-          local rest = full % TICKS_PER_SECOND
-          a = now.s + (full - rest) / TICKS_PER_SECOND
-          return 1, a < 4294967295 and a or 4294967295, rest + size * SIZE_UNIT, 0
-        end
-      end
       local is_override = capacity < 0
-      if is_override then
-        capacity = -capacity
-      end
+      capacity = math.abs(capacity)
       local most = bound or capacity
       local owed, size = debt(a, b, most, now, is_override)
       local admitted = true
@@ -108,9 +89,7 @@ MAKE[1] = function()
 
     remaining = function(a, b, c, emission, capacity, hold, now)
       local is_override = capacity < 0
-      if is_override then
-        capacity = -capacity
-      end
+      capacity = math.abs(capacity)
       local owed, size = debt(a, b, capacity, now, is_override)
       local held = math.max(owed, hold * 100000)
       local tokens = emission > 0 and math.floor((capacity - held) / emission) or 0

@@ -13,7 +13,6 @@ local may_patch = true
 -- The keys of the calls that are left: later calls on these are left too, to preserve the order.
 local left
 do
-  local list = unpack
   local KEYS, ARGV, pack, unpack, sub, try = KEYS, ARGV, struct.pack, struct.unpack, string.sub, redis.pcall
   local s, us, floor, last_written, expiry = now.s, now.us, math.floor, nil, nil
   -- Properties of the last argument, which the calls of a rule have in common: the size of its cells, with the first bytes
@@ -21,11 +20,10 @@ do
   local known, keys, times, count, is_plain, is_withheld, has_ban, cell_size, head, ids, position
   -- Its check, or if there are more, the present one, and all of them, a row of values for each. Of windows: the end of this
   -- one and of the next one, and the weight of the previous one; of buckets: the part of the state that is its size.
-  local id, role, hits, limit, window, most, share, hold, kind, ends, following, weight, steps, size
+  local id, role, hits, limit, window, most, share, hold, kind, ends
+  local following, weight, steps, size = 0, 0, 0, 0
   local checks
   local ROW = 12
-  -- Numbers of the replies and of the states, and the layouts of these, if all of several checks have two words.
-  local replies, words, reply_layout, state_layout = {}, {}, nil, nil
   local i, place = 1, 1
   while i <= #KEYS do
     local packed, key, result = ARGV[1 + i], KEYS[i], nil
@@ -37,7 +35,6 @@ do
       is_plain = keys == 1 and count % 1 == 0 and count < 17 and (times == 1 or not is_withheld)
       head, cell_size, position, ids = 1 + count * 256, 7 + count * 14, tostring(7 + count * 6), nil
       checks = is_plain and (count > 1 or is_withheld) and (checks or {}) or nil
-      local are_short = true
       for at = 1, is_plain and count or 0 do
         local from = at * 39 - 34
         id, role, hits, limit, window, most, share, hold = unpack('<I6BdddI4I2I2', packed, from)
@@ -45,7 +42,6 @@ do
         kind = floor(id / 1099511627776) % 16
         is_plain = is_plain and hits > 0 and (most > 0 or share + hold == 0)
           and (kind == 0 or window > 0 and (kind == 1 and limit > 0 or kind == 8 and window < 67108864))
-        are_short = are_short and kind < 8 and most == 0
         if is_withheld then
           is_plain = is_plain and (role == 1 or role == 2 or role == 6) and most + share + hold == 0
         elseif role ~= 0 and role ~= 3 then
@@ -78,25 +74,9 @@ do
           local row = at * ROW - ROW
           checks[row + 1], checks[row + 2], checks[row + 3], checks[row + 4] = role, hits, limit, window
           checks[row + 5], checks[row + 6], checks[row + 7] = kind, ends, kind == 1 and size or following
-          if kind == 8 then
-            checks[row + 8], checks[row + 9] = weight, steps
-          end
-          checks[row + 10] = most
-          if most > 0 then
-            checks[row + 11], checks[row + 12] = share, hold
-          end
-        end
-      end
-      reply_layout = nil
-      if checks and is_plain then
-        if times == 1 and are_short then
-          reply_layout = count == 2 and '<BI4I4BI4I4' or count == 3 and '<BI4I4BI4I4BI4I4'
-            or '<' .. string.rep('BI4I4', count)
-          state_layout = count == 2 and '<I4I4I4I4' or count == 3 and '<I4I4I4I4I4I4' or '<' .. string.rep('I4I4', count)
-        end
-        ids = sub(packed, 5, 10) .. (count > 1 and sub(packed, 44, 49) or '') .. (count > 2 and sub(packed, 83, 88) or '')
-        for at = 4, count do
-          ids = ids .. sub(packed, at * 39 - 34, at * 39 - 29)
+          checks[row + 8], checks[row + 9], checks[row + 10] = weight, steps, most
+          checks[row + 11], checks[row + 12] = share, hold
+          ids = ids and ids .. sub(packed, from, from + 5) or sub(packed, from, from + 5)
         end
       end
     end
@@ -127,14 +107,8 @@ do
           local row = at * ROW - ROW
           role, hits, limit, window = checks[row + 1], checks[row + 2], checks[row + 3], checks[row + 4]
           kind, ends, following = checks[row + 5], checks[row + 6], checks[row + 7]
-          size = following
-          if kind == 8 then
-            weight, steps = checks[row + 8], checks[row + 9]
-          end
-          most = checks[row + 10]
-          if most > 0 then
-            share, hold = checks[row + 11], checks[row + 12]
-          end
+          size, weight, steps = following, checks[row + 8], checks[row + 9]
+          most, share, hold = checks[row + 10], checks[row + 11], checks[row + 12]
           if raw then
             a, b, c = unpack(kind == 8 and '<I4I2I2' or '<I4I4', raw, state_at)
             state_at = state_at + 8
@@ -226,26 +200,20 @@ do
         if a2 ~= a or b2 ~= b or before ~= c then
           has_changed = true
         end
-        if reply_layout then
-          local to = at * 3
-          replies[to - 2], replies[to - 1], replies[to] = passes and 1 or 0, a1, b1
-          words[at * 2 - 1], words[at * 2] = a2, b2
+        local part
+        if times > 1 then
+          part = kind == 8 and pack('<I4I4I4', a, b, c) or pack('<I4I4', a, b)
         else
-          local part
-          if times > 1 then
-            part = kind == 8 and pack('<I4I4I4', a, b, c) or pack('<I4I4', a, b)
-          else
-            part = kind == 8 and pack('<BI4I4I4', passes and 1 or 0, a1, b1, before)
-              or pack('<BI4I4', passes and 1 or 0, a1, b1)
-          end
-          if reserves then
-            part = part .. pack('<I4', tokens)
-          end
-          result = result and result .. part or part
-          if has_changed or checks then
-            local state = kind == 8 and pack('<I4I2I2', a2, b2, before) or pack('<I4I4', a2, b2)
-            states = states and states .. state or state
-          end
+          part = kind == 8 and pack('<BI4I4I4', passes and 1 or 0, a1, b1, before)
+            or pack('<BI4I4', passes and 1 or 0, a1, b1)
+        end
+        if reserves then
+          part = part .. pack('<I4', tokens)
+        end
+        result = result and result .. part or part
+        if has_changed or checks then
+          local state = kind == 8 and pack('<I4I2I2', a2, b2, before) or pack('<I4I4', a2, b2)
+          states = states and states .. state or state
         end
         last_end = until_second > last_end and until_second or last_end
         at = at + 1
@@ -260,9 +228,6 @@ do
       end
       if not is_ordinary then
         result = nil
-      elseif reply_layout then
-        result = pack(reply_layout, list(replies, 1, count * 3))
-        states = has_changed and pack(state_layout, list(words, 1, count * 2))
       elseif times > 1 and role > 3 then
         result = result .. '\0'
       end

@@ -52,7 +52,7 @@ OPERATIONS.put = function()
       return nil, 'full'
     end
     for i = 9, #ARGV, 3 do
-      put(ARGV[i], revision + (i - 9) / 3, ARGV[i + 1], ARGV[i + 2])
+      apply(ACTIVE, ARGV[i], text(revision + (i - 9) / 3), ARGV[i + 1], ARGV[i + 2])
     end
     return revision + (#ARGV - 11) / 3
   end)
@@ -66,7 +66,7 @@ OPERATIONS.remove = function()
       return nil, 'none'
     end
     sweep(now)
-    remove(ARGV[8], revision)
+    apply(ACTIVE, ARGV[8], text(revision), '0', '')
     trim()
     return revision
   end)

@@ -11,9 +11,8 @@ local function adopt_part(revision)
     return false
   end
   for i = 11, #ARGV, 4 do
-    local id, changed = ARGV[i + 1], tonumber(ARGV[i])
-    if changed > last then
-      apply(id, changed, ARGV[i + 2], ARGV[i + 3])
+    if tonumber(ARGV[i]) > last then
+      apply(ACTIVE, ARGV[i + 1], ARGV[i], ARGV[i + 2], ARGV[i + 3])
     end
   end
   trim()
@@ -28,17 +27,7 @@ end
 -- Gathers the changes of ARGV for a whole copy.
 local function gather()
   for i = 11, #ARGV, 4 do
-    local id = ARGV[i + 1]
-    redis.call('HDEL', KEYS[7], id)
-    redis.call('ZREM', KEYS[8], id)
-    redis.call('ZREM', KEYS[9], id)
-    if ARGV[i + 3] ~= '' then
-      redis.call('HSET', KEYS[7], id, ARGV[i + 3])
-      redis.call('ZADD', KEYS[8], ARGV[i], id)
-      if ARGV[i + 2] ~= '0' then
-        redis.call('ZADD', KEYS[9], ARGV[i + 2], id)
-      end
-    end
+    apply(GATHERED, ARGV[i + 1], ARGV[i], ARGV[i + 2], ARGV[i + 3])
   end
   -- A key that is renamed keeps its expiry, so without permission to remove it none is set.
   if type(redis.pcall('PERSIST', KEYS[7])) == 'number' then
@@ -88,9 +77,9 @@ OPERATIONS.adopt = function()
     return adopt_part(ARGV[8]) and 'made' or 'other'
   end
   if step == 'begin' or step == 'release' then
-    free(KEYS[7])
-    free(KEYS[8])
-    free(KEYS[9])
+    for key = 7, 9 do
+      free(KEYS[key])
+    end
   elseif step == 'more' then
     gather()
   else

@@ -3,34 +3,33 @@
 -- Retained removals, and the number of ended overrides that one change removes at most.
 local MAX_REMOVALS, MAX_SWEPT = 10000, 200
 
-local function drop(id)
-  redis.call('HDEL', overrides, id)
-  redis.call('ZREM', revisions, id)
-  redis.call('ZREM', ends, id)
+-- The keys of a set of overrides: those that decide, and what a whole copy has gathered, which remembers no removals.
+local ACTIVE = { overrides = overrides, revisions = revisions, ends = ends, removals = removals }
+local GATHERED = { overrides = KEYS[7], revisions = KEYS[8], ends = KEYS[9] }
+
+local function drop(set, id)
+  redis.call('HDEL', set.overrides, id)
+  redis.call('ZREM', set.revisions, id)
+  redis.call('ZREM', set.ends, id)
 end
 
-local function put(id, revision, ends_at, payload)
-  redis.call('HSET', overrides, id, payload)
-  redis.call('ZADD', revisions, text(revision), id)
-  redis.call('ZREM', removals, id)
-  if ends_at == '0' then
-    redis.call('ZREM', ends, id)
-  else
-    redis.call('ZADD', ends, ends_at, id)
-  end
-end
-
-local function remove(id, revision)
-  drop(id)
-  redis.call('ZADD', removals, text(revision), id)
-end
-
--- Applies a change that was made before: an override with its end or '0', or a removal, whose payload is ''.
-local function apply(id, revision, ends_at, payload)
+-- Applies a change to a set: an override with its end or '0', or a removal, whose payload is ''.
+local function apply(set, id, revision, ends_at, payload)
   if payload == '' then
-    remove(id, revision)
+    drop(set, id)
   else
-    put(id, revision, ends_at, payload)
+    redis.call('HSET', set.overrides, id, payload)
+    redis.call('ZADD', set.revisions, revision, id)
+    if ends_at == '0' then
+      redis.call('ZREM', set.ends, id)
+    else
+      redis.call('ZADD', set.ends, ends_at, id)
+    end
+  end
+  if set.removals and payload == '' then
+    redis.call('ZADD', set.removals, revision, id)
+  elseif set.removals then
+    redis.call('ZREM', set.removals, id)
   end
 end
 
@@ -49,6 +48,6 @@ end
 local function sweep(now)
   local ended = redis.call('ZRANGEBYSCORE', ends, '-inf', text(now / 1000), 'LIMIT', 0, MAX_SWEPT)
   for _, id in ipairs(ended) do
-    drop(id)
+    drop(ACTIVE, id)
   end
 end

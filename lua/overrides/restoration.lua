@@ -18,7 +18,7 @@ OPERATIONS.restore = function()
     local known = redis.call('ZMSCORE', revisions, id)[1] or redis.call('ZMSCORE', removals, id)[1]
     if not known or tonumber(known) < revision then
       restored = restored + 1
-      apply(id, revision, ARGV[i + 2], ARGV[i + 3])
+      apply(ACTIVE, id, ARGV[i], ARGV[i + 2], ARGV[i + 3])
     end
   end
   trim()

@@ -1,4 +1,4 @@
-//! Copies of rules in Redis. `lua/copy.lua` has the operations.
+//! Copies of rules in Redis. `lua/control/copies.lua` has the operations.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::{
     Redis,
     reply::{Parts, argument, bytes, list, malformed, number, text, to_json},
     runtime::{ENTRIES_KEY, SWITCHES_KEY},
-    script_client::{ATTEMPT_TIMEOUT, HEARTBEAT_TIMEOUT},
+    script_client::{ATTEMPT_TIMEOUT, Operation},
 };
 use crate::{
     AuditEntry, ControlResult,
@@ -27,7 +27,8 @@ pub(crate) async fn rules_after(
     has_versions: bool,
 ) -> ControlResult<RulesCopy> {
     let known_lists = if known.lists == NO_LISTS { "" } else { &known.lists };
-    let mut parts = Parts::of(run_copy(redis, "read", None, vec![known_lists.into()], COPY_TIMEOUT).await?)?;
+    let operation = Operation::new("rules").with([known_lists.into()]);
+    let mut parts = Parts::of(redis.client.run_once(&operation, COPY_TIMEOUT).await?)?;
     let (current, token, generation) = (parts.number()?, parts.text()?, parts.number()?);
     let (mut lists_token, trail) = (parts.text()?, parts.text()?);
     let (entries, switches) = (fields(parts.reply()?)?, fields(parts.reply()?)?);
@@ -58,9 +59,9 @@ async fn version_copy(redis: &Redis, number: u64, expected: &str) -> ControlResu
 }
 
 pub(crate) async fn claim_copy(redis: &Redis, interval: Duration) -> ControlResult<CopyClaim> {
-    let arguments = vec![argument(interval.as_millis())];
+    let operation = Operation::new("claim_copy").with([argument(interval.as_millis())]);
     let [is_claimed, now, compared, version, lists, source, revision] =
-        list(run_copy(redis, "claim", None, arguments, HEARTBEAT_TIMEOUT).await?)?;
+        list(redis.client.run_once(&operation, ATTEMPT_TIMEOUT).await?)?;
     Ok(CopyClaim {
         is_claimed: is_claimed == Reply::Integer(1),
         now_ms: number(now)?,
@@ -71,7 +72,8 @@ pub(crate) async fn claim_copy(redis: &Redis, interval: Duration) -> ControlResu
 }
 
 pub(crate) async fn record_comparison(redis: &Redis, began_ms: u64) -> ControlResult<()> {
-    run_copy(redis, "compared", None, vec![argument(began_ms)], HEARTBEAT_TIMEOUT).await.map(drop)
+    let operation = Operation::new("compared").with([argument(began_ms)]);
+    redis.client.run_once(&operation, ATTEMPT_TIMEOUT).await.map(drop)
 }
 
 /// Makes a version current; false if the current one is not `known`.
@@ -82,10 +84,11 @@ pub(crate) async fn adopt_version(
     audit: &AuditEntry,
 ) -> ControlResult<bool> {
     let VersionCopy { number: version, token, trail, meta, files } = copy;
+    let key = redis.client.keys.version(version);
     let arguments =
-        vec![known.into(), token.into(), argument(version), meta, trail.into(), files, to_json(audit)?];
-    let [result, oldest, stored] =
-        list(run_copy(redis, "version", Some(version), arguments, COPY_TIMEOUT).await?)?;
+        [known.into(), token.into(), argument(version), meta, trail.into(), files, to_json(audit)?];
+    let operation = Operation::new("copy_version").on([key]).with(arguments);
+    let [result, oldest, stored] = list(redis.client.run_once(&operation, COPY_TIMEOUT).await?)?;
     let is_adopted = bytes(result)? == b"made";
     if is_adopted {
         super::versions::trim(&redis.client, version, oldest, stored).await;
@@ -101,25 +104,14 @@ pub(crate) async fn adopt_lists(
     audit: &AuditEntry,
 ) -> ControlResult<bool> {
     let ListsCopy { generation, token, trail, entries, switches } = copy;
-    let mut arguments = vec![known.into(), token.into(), argument(generation), trail.into(), to_json(audit)?];
+    let arguments = [token.into(), argument(generation), trail.into(), to_json(audit)?, known.into()];
+    let mut operation = Operation::new("copy_runtime").with(arguments);
     for (key, fields) in [(ENTRIES_KEY, entries), (SWITCHES_KEY, switches)] {
         for StoredField { name, value } in fields {
-            arguments.extend([key.into(), name, value]);
+            operation = operation.with([key.into(), name, value]);
         }
     }
-    Ok(bytes(run_copy(redis, "lists", None, arguments, COPY_TIMEOUT).await?)? == b"made")
-}
-
-async fn run_copy(
-    redis: &Redis,
-    operation: &str,
-    version: Option<u64>,
-    arguments: Vec<Vec<u8>>,
-    timeout: Duration,
-) -> ControlResult<Reply> {
-    let fixed = redis.client.keys.fixed.iter().take(4).cloned();
-    let keys: Vec<Vec<u8>> = fixed.chain(version.map(|number| redis.client.keys.version(number))).collect();
-    redis.client.run_copy(operation, &keys, &arguments, timeout.max(ATTEMPT_TIMEOUT)).await
+    Ok(bytes(redis.client.run_once(&operation, COPY_TIMEOUT).await?)? == b"made")
 }
 
 /// Reads the fields of a hash.

@@ -14,10 +14,8 @@ use crate::{ControlError, ControlResult, metrics};
 
 /// Operations on figures of the fleet.
 const FLEET_SOURCE: &str = include_str!("../../../../lua/fleet.lua");
-/// Operations on copies of another region's rules.
-const COPY_SOURCE: &str = include_str!("../../../../lua/copy.lua");
 
-/// Operations on versions, lists, switches, bans and heartbeats; `lua/control/entry.lua` documents keys and arguments.
+/// Operations on versions, lists, switches, bans, heartbeats and copies; `lua/control/entry.lua` documents keys and arguments.
 pub const CONTROL_SCRIPT: &str = concat!(
     include_str!("../../../../lua/control/entry.lua"),
     include_str!("../../../../lua/control/audit.lua"),
@@ -27,6 +25,7 @@ pub const CONTROL_SCRIPT: &str = concat!(
     include_str!("../../../../lua/control/bans.lua"),
     include_str!("../../../../lua/control/instances.lua"),
     include_str!("../../../../lua/control/regions.lua"),
+    include_str!("../../../../lua/control/copies.lua"),
     include_str!("../../../../lua/control/dispatch.lua"),
 );
 
@@ -108,8 +107,6 @@ pub(crate) struct ScriptClient {
     overrides_script: Script,
     /// Operations on figures of the fleet.
     fleet_script: Script,
-    /// Operations on copies of another region's rules.
-    copy_script: Script,
     /// Time of the last denial by the ACL.
     denied_at: Mutex<Option<Instant>>,
 }
@@ -118,10 +115,10 @@ impl ScriptClient {
     pub(super) fn open(settings: &RedisSettings) -> Result<Self, StoreError> {
         let store = RedisStore::open(settings)?;
         let keys = Keys::new(&settings.key_prefix);
-        let [script, overrides_script, fleet_script, copy_script] =
-            [CONTROL_SCRIPT, OVERRIDES_SCRIPT, FLEET_SOURCE, COPY_SOURCE].map(Script::new);
+        let [script, overrides_script, fleet_script] =
+            [CONTROL_SCRIPT, OVERRIDES_SCRIPT, FLEET_SOURCE].map(Script::new);
         let denied_at = Mutex::default();
-        Ok(Self { store, keys, script, overrides_script, fleet_script, copy_script, denied_at })
+        Ok(Self { store, keys, script, overrides_script, fleet_script, denied_at })
     }
 
     /// Calls `changed` after each change by another instance.
@@ -166,20 +163,6 @@ impl ScriptClient {
         let named = [operation.as_bytes()];
         let arguments: Vec<&[u8]> = named.into_iter().chain(arguments.iter().map(Vec::as_slice)).collect();
         let reply = self.store.run(&self.fleet_script, Keys::slot(), keys, &arguments, timeout).await;
-        reply.inspect_err(|error| self.failed(error)).map_err(|error| control_error(&error))
-    }
-
-    /// Runs an operation on copies, without retries, because it is repeated soon anyway.
-    pub(super) async fn run_copy(
-        &self,
-        operation: &str,
-        keys: &[Vec<u8>],
-        arguments: &[Vec<u8>],
-        timeout: Duration,
-    ) -> ControlResult<Reply> {
-        let start = [operation.as_bytes(), &self.keys.channel];
-        let arguments: Vec<&[u8]> = start.into_iter().chain(arguments.iter().map(Vec::as_slice)).collect();
-        let reply = self.store.run(&self.copy_script, Keys::slot(), keys, &arguments, timeout).await;
         reply.inspect_err(|error| self.failed(error)).map_err(|error| control_error(&error))
     }
 
