@@ -24,12 +24,17 @@ export function writeButton(label, press, kind = '', describe = '') {
 
 function permit(made) {
   const isViewer = mayWrite() === false;
-  if (isViewer) made.setAttribute('aria-disabled', 'true');
-  else made.removeAttribute('aria-disabled');
+  busy(made, isViewer);
   made.title = isViewer ? WHY_NOT : '';
 }
 
 data.me.subscribe(() => document.querySelectorAll('[data-writes]').forEach(permit));
+
+/** Disables a button, such as while its action runs, without taking the focus from it. */
+export function busy(node, is) {
+  if (is) node.setAttribute('aria-disabled', 'true');
+  else node.removeAttribute('aria-disabled');
+}
 
 /** The head of a view: title, description and actions. */
 export function head(title, about, ...tools) {

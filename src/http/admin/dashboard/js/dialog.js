@@ -1,7 +1,7 @@
 // Dialogs: the browser traps the focus, closes them on Escape, and restores the focus.
 
 import { h, text, unique } from './dom.js';
-import { button } from './controls.js';
+import { busy, button } from './controls.js';
 import { say } from './messages.js';
 
 /**
@@ -54,10 +54,4 @@ export function openDialog({ title, content, label, danger = false, wide = false
   document.body.append(node);
   node.showModal();
   return handle;
-}
-
-/** Disables a button while its action runs, without taking the focus from it. */
-export function busy(node, is) {
-  if (is) node.setAttribute('aria-disabled', 'true');
-  else node.removeAttribute('aria-disabled');
 }

@@ -16,7 +16,7 @@ function build(node, props, children) {
   node.append(...children.flat(2).filter(isShown).map(visible));
   for (const [name, value] of Object.entries(props ?? {})) {
     if (!isShown(value)) continue;
-    if (name === 'on') listen(node, value);
+    if (name === 'on') Object.entries(value).forEach(([event, handle]) => node.addEventListener(event, handle));
     else if (name === 'data') Object.assign(node.dataset, value);
     else if (name === 'value') node.value = value;
     else node.setAttribute(name, value === true ? '' : value);
@@ -32,10 +32,6 @@ const visible = (value) => typeof value === 'string'
   ? value.replace(HIDDEN, (character) => `\\u{${character.codePointAt(0).toString(16)}}`) : value;
 
 const isShown = (value) => value !== undefined && value !== null && value !== false;
-
-function listen(node, listeners) {
-  for (const [event, handle] of Object.entries(listeners)) node.addEventListener(event, handle);
-}
 
 /** Sets a text only if it differs, which keeps selections and avoids repeated announcements. */
 export function text(node, value) {

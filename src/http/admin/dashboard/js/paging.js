@@ -1,8 +1,7 @@
 // Lists that arrive in pages: the first page is polled, and a button loads those after it.
 
 import { call, query } from './api.js';
-import { button } from './controls.js';
-import { busy } from './dialog.js';
+import { busy, button } from './controls.js';
 import { say } from './messages.js';
 import { all } from './observable.js';
 import { data, watch } from './poll.js';

@@ -2,15 +2,10 @@
 
 const sum = (samples, name) => samples.reduce((total, sample) => total + (sample[name] ?? 0), 0);
 
-/** The worst interval represents a high percentile, the middle one a median. */
-function worst(samples, name) {
-  const values = samples.map((sample) => sample[name]).filter((value) => value > 0);
-  return values.length === 0 ? null : Math.max(...values);
-}
-
-function middle(samples, name) {
+/** The value of one interval: the worst represents a high percentile, the middle one a median. */
+function ranked(samples, name, place) {
   const values = samples.map((sample) => sample[name]).filter((value) => value > 0).sort((a, b) => a - b);
-  return values.length === 0 ? null : values[Math.floor(values.length / 2)];
+  return values.at(place === 'worst' ? -1 : Math.floor(values.length / 2)) ?? null;
 }
 
 /** Aggregates samples. Fractions are from 0 to 1, times are in microseconds. */
@@ -27,9 +22,9 @@ export function statistics(samples, interval) {
     // Counts descriptors; a request may have several.
     degradedRate: sum(samples, 'degraded') / seconds,
     errors: part(sum(samples, 'errors')),
-    call_p50: middle(samples, 'call_p50_us'),
-    call_p99: worst(samples, 'call_p99_us'),
-    store_p50: middle(samples, 'store_p50_us'),
-    store_p99: worst(samples, 'store_p99_us'),
+    call_p50: ranked(samples, 'call_p50_us', 'middle'),
+    call_p99: ranked(samples, 'call_p99_us', 'worst'),
+    store_p50: ranked(samples, 'store_p50_us', 'middle'),
+    store_p99: ranked(samples, 'store_p99_us', 'worst'),
   };
 }

@@ -1,7 +1,7 @@
 // The bar and the dialog that apply an edit.
 
 import { Refused, call } from '../api.js';
-import { button, field, notice } from '../controls.js';
+import { busy, button, field, notice } from '../controls.js';
 import { openDialog } from '../dialog.js';
 import { diffView } from '../diff_view.js';
 import { h } from '../dom.js';
@@ -51,8 +51,7 @@ export function applyBar({ checks, apply, discard, show }) {
   function update() {
     const why = closed();
     forward.title = why ?? '';
-    if (why) forward.setAttribute('aria-disabled', 'true');
-    else forward.removeAttribute('aria-disabled');
+    busy(forward, Boolean(why));
     back.hidden = !draft.isChanged();
   }
 

@@ -1,9 +1,9 @@
 // Tries a request against the current rules or an edit, and shows the result.
 
 import { call } from '../api.js';
-import { badge, field, head, notice, panel, select, writeButton } from '../controls.js';
+import { badge, busy, field, head, notice, panel, select, writeButton } from '../controls.js';
 import { readDescriptor, writeDescriptor } from '../descriptor.js';
-import { busy, openDialog } from '../dialog.js';
+import { openDialog } from '../dialog.js';
 import { h, redraw, svg, text, unique } from '../dom.js';
 import { draft } from '../draft.js';
 import { count, span } from '../format.js';

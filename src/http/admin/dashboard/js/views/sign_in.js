@@ -1,7 +1,6 @@
 // Sign-in form.
 
-import { field, notice } from '../controls.js';
-import { busy } from '../dialog.js';
+import { busy, field, notice } from '../controls.js';
 import { h, text } from '../dom.js';
 import { signIn } from '../session.js';
 
