@@ -7,14 +7,13 @@
 -- The reply; false for a call that is left.
 local reply = { struct.pack('<I4I4', now.s, now.us), nil }
 
--- Whether the user has the permission for SETRANGE, which costs Redis half as much as to store another string.
-local may_patch = true
-
 -- The keys of the calls that are left: later calls on these are left too, to preserve the order.
 local left
 do
   local KEYS, ARGV, pack, unpack, sub, try = KEYS, ARGV, struct.pack, struct.unpack, string.sub, redis.pcall
   local s, us, floor, last_written, expiry = now.s, now.us, math.floor, nil, nil
+  -- Whether the user has the permission for SETRANGE, which costs Redis half as much as to store another string.
+  local may_patch = true
   -- Properties of the last argument, which the calls of a rule have in common: the size of its cells, with the first bytes
   -- and those of the ids, and the position of the states.
   local known, keys, times, count, is_plain, is_withheld, has_ban, cell_size, head, ids, position
