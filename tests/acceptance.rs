@@ -1,15 +1,8 @@
 //! Scenarios of users from end to end: real Envoys, real instances and a real Redis.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
-
 use crate::support::{
-    envoy::{Bootstrap, Envoy},
     http::{self, Answer},
-    redis::Redis,
-    tollgate::{Tollgate, rules},
+    prelude::*,
 };
 
 /// A trading API: each key may place 100 orders in any minute.
@@ -38,8 +31,7 @@ fn order(envoy: &Envoy, key: &str) -> Answer {
 #[test]
 fn a_bot_that_sends_500_requests_at_once_gets_100_a_minute() {
     let redis = Redis::start();
-    let config = rules(RULES);
-    let start = || Tollgate::start(config.path(), &["--store", &redis.url(), "--store-timeout", "5s"]);
+    let start = || Tollgate::serving(RULES, &["--store", &redis.url(), "--store-timeout", "5s"]);
     let tollgates = [start(), start()];
     let envoys = tollgates.each_ref().map(|tollgate| {
         Bootstrap::read("edge", tollgate.grpc_port, None)

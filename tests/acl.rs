@@ -1,25 +1,14 @@
 //! Permissions that the Redis user needs.
 
-use std::{
-    collections::BTreeSet,
-    fs::{self, File},
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::fs::{self, File};
 
-use tempfile::TempDir;
-use tokio::time::sleep;
-use tollgate::{
-    control::{Control, Draft, Files, List, ListEntry, ListPair, RulesSource, Switch, SwitchMode},
-    store::redis::RedisSettings,
-};
+use tollgate::control::{Draft, Files, List, ListEntry, ListPair, RulesSource, Switch, SwitchMode};
 
 use crate::{
     docs::block,
     support::{
-        http,
-        redis::{COMMANDS, RULES_COMMANDS, Redis, guarded, settings},
-        tollgate::{Client, Tollgate, command, request, rules},
+        prelude::*,
+        redis::{COMMANDS, RULES_COMMANDS, guarded},
     },
 };
 
@@ -42,7 +31,7 @@ fn server() -> (Redis, String) {
 /// The commands that the server refused, by its log.
 fn refused(redis: &Redis) -> Vec<String> {
     let log: Vec<redis::Value> =
-        redis::cmd("ACL").arg("LOG").query(&mut redis.connect()).expect("the server reports");
+        cmd("ACL").arg("LOG").query(&mut redis.connect()).expect("the server reports");
     log.iter().map(|entry| format!("{entry:?}")).collect()
 }
 
@@ -90,7 +79,7 @@ async fn subscribed(redis: &Redis) {
     let channel = "p:{tollgate-rules}:changes";
     let begun = Instant::now();
     let hearers = || -> usize {
-        let mut reply = redis::cmd("PUBSUB");
+        let mut reply = cmd("PUBSUB");
         let reply: (String, usize) =
             reply.arg("NUMSUB").arg(channel).query(&mut redis.connect()).expect("a reply");
         reply.1
@@ -211,8 +200,7 @@ async fn a_user_for_limits_alone_suffices_with_rules_from_a_directory() {
 #[tokio::test]
 async fn without_setrange_cells_are_stored_whole_and_limits_are_as_exact() {
     let (redis, url) = Redis::lacking("setrange");
-    let directory = rules(&text(40));
-    let tollgate = Tollgate::start(directory.path(), &["--store", &url, "--store-timeout", "5s"]);
+    let tollgate = Tollgate::serving(&text(40), &["--store", &url, "--store-timeout", "5s"]);
     let mut client = tollgate.client().await;
     let mut admitted = 0;
     for _ in 0..60 {

@@ -1,11 +1,7 @@
 //! docs/admitted.svg is what the algorithms do now, and shows what the documentation states.
 
-use std::fs;
-
-use tollgate::algorithm::Algorithm;
-
 use self::admitted::{FILE, LIMIT, WINDOW_MS, admitted, draw, max_within};
-use crate::support::tollgate::project;
+use crate::support::prelude::*;
 
 #[path = "../examples/admitted.rs"]
 mod admitted;

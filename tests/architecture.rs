@@ -1,14 +1,8 @@
 //! Structure of the sources: which modules import which, and how long crates, files and functions are.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::{Path, PathBuf},
-};
-
 use crate::support::{
+    prelude::*,
     rust_tokens::{Kind, Token, tokens},
-    tollgate::project,
 };
 
 /// Modules of a crate that may import each other in a cycle until the imports are cut; the list may only shrink.

@@ -2,22 +2,10 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
-    net::TcpStream,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
+    sync::atomic::AtomicUsize,
 };
 
-use tokio::{task::JoinSet, time::sleep};
-use tollgate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code};
-
-use crate::support::{
-    redis::Redis,
-    tollgate::{Client, Tollgate, request, rules},
-};
+use crate::support::prelude::*;
 
 /// A client's own limit, one for each of its endpoints, and one for what it does at the same time; and a team's.
 const RULES: &str = "
@@ -43,7 +31,7 @@ descriptors:
 
 const ARGUMENTS: [&str; 4] = ["--store-timeout", "10s", "--workers", "2"];
 
-fn start(redis: &Redis, rules: &tempfile::TempDir) -> Tollgate {
+fn start(redis: &Redis, rules: &TempDir) -> Tollgate {
     Tollgate::start(rules.path(), &[&["--store", &redis.url()], &ARGUMENTS[..]].concat())
 }
 

@@ -1,23 +1,19 @@
 //! Random groups of limits, quotas, shadow rules and buckets that are charged all or none, against an exact model.
 
-use std::{collections::HashMap, fmt::Write as _, fs, num::NonZeroU64, sync::Arc};
+use std::{collections::HashMap, fmt::Write as _};
 
 use futures_util::FutureExt as _;
 use proptest::{collection::vec, prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
 use tollgate::{
-    algorithm::{Algorithm, Charging, CounterState, Policy},
+    algorithm::CounterState,
     clock::{Clock, Timestamp},
     config,
-    descriptor::{Descriptor, Entry, Hits},
-    lease::LeaseId,
+    descriptor::Descriptor,
     limiter::{ActiveRules, Deadline, Limiter, Modes, decision::Code},
-    store::{BackgroundQueue, MemoryStore, RedisStore, Store, redis::ScriptClock},
+    store::{BackgroundQueue, MemoryStore, Store},
 };
 
-use crate::support::{
-    redis::{Redis, settings},
-    stores::{at, policy},
-};
+use crate::support::prelude::*;
 
 /// Number of histories, of some thirty requests each.
 const HISTORIES: u32 = 300;

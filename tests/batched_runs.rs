@@ -1,22 +1,12 @@
 //! Several runs in one command: what fails is alone in it, and keys end when they should.
 
-use std::time::Duration;
-
 use redis::Commands as _;
 use tollgate::{
-    algorithm::{Algorithm, Prefetch},
-    descriptor::Hits,
-    store::{
-        StoreError,
-        redis::{CommandKeys, Run, RunOutcome},
-        request::TagRequest,
-    },
+    algorithm::Prefetch,
+    store::redis::{CommandKeys, Run, RunOutcome},
 };
 
-use crate::support::{
-    redis::Redis,
-    stores::{call, policy},
-};
+use crate::support::prelude::*;
 
 fn charge(name: &str, algorithm: Algorithm, seconds: u32) -> TagRequest {
     call(name, &[(0, policy(algorithm, 1_000, seconds), Hits::ONE)])
@@ -154,7 +144,7 @@ async fn a_changed_end_updates_the_expiry() {
     assert_eq!(ttl(&redis, &day), -2);
     let second = charge_for(1);
     store.decide(&second).await.expect("it is decided");
-    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    sleep(Duration::from_millis(1_100)).await;
     assert_eq!(ttl(&redis, &second), -2);
 }
 
@@ -164,8 +154,7 @@ fn charge_for(seconds: u32) -> TagRequest {
 
 /// Connections that the server has had.
 fn connections(redis: &Redis) -> u64 {
-    let stats: String =
-        redis::cmd("INFO").arg("stats").query(&mut redis.connect_as("", "")).expect("an answer");
+    let stats: String = cmd("INFO").arg("stats").query(&mut redis.connect_as("", "")).expect("an answer");
     let line = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
     line.and_then(|count| count.trim().parse().ok()).expect("a figure")
 }
@@ -177,7 +166,7 @@ async fn a_demoted_server_is_replaced_by_a_new_connection() {
     let calls = ["a", "b"].map(|name| charge(name, Algorithm::FixedWindow, 31_536_000));
     let runs = calls.each_ref().map(Run::once);
     store.decide_runs(&runs, CommandKeys::NoSlots).await.expect("all are decided");
-    redis::cmd("REPLICAOF").arg("127.0.0.1").arg(1).query::<()>(&mut redis.connect()).expect("an answer");
+    cmd("REPLICAOF").arg("127.0.0.1").arg(1).query::<()>(&mut redis.connect()).expect("an answer");
     let before = connections(&redis);
     let outcomes = store.decide_runs(&runs, CommandKeys::NoSlots).await.expect("an answer");
     for outcome in outcomes {
@@ -187,7 +176,7 @@ async fn a_demoted_server_is_replaced_by_a_new_connection() {
     let mut looks = 1;
     while connections(&redis) <= before + looks {
         assert!(looks < 500, "the connection is kept");
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        sleep(Duration::from_millis(10)).await;
         looks += 1;
     }
 }

@@ -2,24 +2,13 @@
 
 use std::{
     collections::VecDeque,
-    env,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
-    time::Duration,
+    sync::atomic::{AtomicU64, Ordering::SeqCst},
 };
 
-use tokio::{
-    task::JoinSet,
-    time::{Instant, sleep, sleep_until},
-};
-use tollgate::{
-    lease::LeaseId,
-    proto::tollgate::reservation::v1::{
-        CommitRequest, ReserveRequest, reservation_service_client::ReservationServiceClient,
-        reserve_response::Code as Reserved,
-    },
+use tokio::time::{Instant, sleep_until};
+use tollgate::proto::tollgate::reservation::v1::{
+    CommitRequest, ReserveRequest, reservation_service_client::ReservationServiceClient,
+    reserve_response::Code as Reserved,
 };
 use tonic::transport::Channel;
 
@@ -28,8 +17,7 @@ use crate::{
     support::{
         cluster,
         http2::{Leaver, SHOULD_RATE_LIMIT},
-        redis::Redis,
-        tollgate::{Client, Tollgate, request, rules},
+        prelude::*,
     },
 };
 

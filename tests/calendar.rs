@@ -1,20 +1,12 @@
 //! Windows of calendars in the stores: the same in memory and in Redis, by Redis' clock.
 
-use std::time::Duration;
-
 use futures_util::future::join_all;
 use tollgate::{
-    algorithm::{Charging, Policy, Verdict},
     clock::Timestamp,
     config::{Options, load_files},
-    descriptor::{Entry, Hits},
-    store::request::Veto,
 };
 
-use crate::support::{
-    redis::Redis,
-    stores::{Subject, call, charging_with},
-};
+use crate::support::{prelude::*, stores::charging_with};
 
 const DAY: u64 = 86_400;
 
@@ -119,7 +111,7 @@ async fn a_key_lives_until_the_end_of_its_window() {
 }
 
 /// Decides these calls at the same time, by the server's clock.
-async fn decide_all(store: &tollgate::store::RedisStore, calls: &[(String, Policy)]) -> Vec<Verdict> {
+async fn decide_all(store: &RedisStore, calls: &[(String, Policy)]) -> Vec<Verdict> {
     let store = tollgate::store::Store::Redis(store.clone());
     let decide = |(name, policy): &(String, Policy)| {
         let (store, request) = (store.clone(), call(name, &[(0, *policy, Hits::ONE)]));
@@ -158,7 +150,7 @@ async fn a_refund_is_of_the_window_in_which_its_charge_was_made() {
     let policy = policies(&["unit: day, timezone: Europe/Berlin".into()])[0];
     for subject in [Subject::Redis(redis.store()), Subject::memory()] {
         let first = at_second(SECONDS[4]);
-        let refund = |made_at| Hits::RefundCharge { amount: std::num::NonZeroU64::MIN, made_at };
+        let refund = |made_at| Hits::RefundCharge { amount: NonZeroU64::MIN, made_at };
         let used = async |at, hits| subject.decide_one(at, "refund", policy, hits).await.used;
         assert_eq!(used(first, Hits::charge(3)).await, 3);
         assert_eq!(used(first, refund(first)).await, 2);

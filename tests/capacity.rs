@@ -1,8 +1,6 @@
 //! The documented figures of capacity follow from `benches/RESULTS.md`.
 
-use std::{fs, process::Command};
-
-use crate::support::tollgate::project;
+use crate::support::prelude::*;
 
 #[test]
 fn the_tables_of_capacity_follow_from_the_results() {

@@ -1,8 +1,6 @@
 //! The commands that look at a configuration.
 
-use std::{fs, path::Path, process::Output};
-
-use crate::support::tollgate::{command, project, rules};
+use crate::support::prelude::*;
 
 fn run(arguments: &[&str]) -> Output {
     command().args(arguments).output().expect("it runs")

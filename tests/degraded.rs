@@ -1,17 +1,8 @@
 //! Responses in degraded mode.
 
-use std::time::{Duration, Instant};
-
 use prost_types::value::Kind;
-use tokio::time::sleep;
-use tollgate::proto::envoy::service::ratelimit::v3::{RateLimitResponse, rate_limit_response::Code};
 
-use crate::support::{
-    free_port, http,
-    redis::Redis,
-    timing::keeps_to_async,
-    tollgate::{Client, Tollgate, request, rules},
-};
+use crate::support::{prelude::*, timing::keeps_to_async};
 
 const RULES: &str = "
 domain: d
@@ -112,7 +103,7 @@ async fn each_limit_follows_its_on_store_error_policy_while_redis_is_down() {
     let waits = send(&mut client, &["waits"]).await.expect("an answer");
     assert_eq!(waits.response_headers_to_add.iter().filter(|header| header.key == "Retry-After").count(), 1);
     assert_eq!(remaining(&waits), Some("0"), "that of the share");
-    let body: serde_json::Value = serde_json::from_slice(&waits.raw_body).expect("JSON");
+    let body: Value = serde_json::from_slice(&waits.raw_body).expect("JSON");
     assert!(body["type"].as_str().expect("a text").ends_with("#temporary-reduced-capacity"), "{body}");
     assert_eq!(body["detail"], "Rate limits cannot be checked at present; retry in 1 second.");
 
@@ -152,13 +143,12 @@ async fn local_permits_are_released_locally() {
 
 #[tokio::test]
 async fn a_local_permit_is_free_in_the_next_outage_once_redis_confirmed_its_release() {
-    let config = rules(RULES);
     let port = free_port();
     let mut redis = Some(Redis::start_on(port, &[]));
     let url = format!("redis://127.0.0.1:{port}");
     let arguments =
         ["--store", &url, "--store-timeout", "2s", "--on-store-error", "local", "--replicas-hint", "4"];
-    let tollgate = Tollgate::start(config.path(), &arguments);
+    let tollgate = Tollgate::serving(RULES, &arguments);
     let mut client = tollgate.client().await;
     for _ in 0..2 {
         redis.take();
@@ -196,11 +186,10 @@ async fn instances_count_each_other_while_redis_works() {
 
 #[tokio::test]
 async fn without_redis_at_the_start_the_policy_applies_and_readiness_follows_its_setting() {
-    let config = rules(RULES);
     let url = format!("redis://127.0.0.1:{}", free_port());
     let headers = "--response-headers=x-ratelimit";
     let arguments = ["--store", &url, "--on-store-error", "local", "--ready-without-store", headers];
-    let tollgate = Tollgate::start(config.path(), &arguments);
+    let tollgate = Tollgate::serving(RULES, &arguments);
     let mut client = tollgate.client().await;
     for (key, left) in [("bucket", "5"), ("waits", "0")] {
         let answer = send(&mut client, &[key]).await.expect("an answer");

@@ -1,19 +1,9 @@
 //! Traces of requests that are not limited as meant: in the log, in metrics and in `top`.
 
-use std::{
-    fs,
-    process::Stdio,
-    time::{Duration, Instant},
-};
-
-use tokio::time::sleep;
 use tollgate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code as Decision;
 use tonic::Code;
 
-use crate::support::{
-    http,
-    tollgate::{Tollgate, command, request},
-};
+use crate::support::prelude::*;
 
 const RULES: &str = "
 domain: edge
@@ -25,7 +15,7 @@ descriptors:
 /// A program that runs, with its log.
 struct Logging {
     tollgate: Tollgate,
-    directory: tempfile::TempDir,
+    directory: TempDir,
 }
 
 impl Logging {
@@ -56,7 +46,7 @@ impl Logging {
         http::get(&self.tollgate.url("/metrics")).body
     }
 
-    fn top(&self) -> serde_json::Value {
+    fn top(&self) -> Value {
         serde_json::from_str(&http::get(&self.tollgate.admin_url("/api/v1/top")).body).expect("JSON")
     }
 }

@@ -1,23 +1,11 @@
 //! Over-admission, counted by the clients: three instances on a 3+3 cluster, every algorithm at once.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::AtomicI64;
 
-use tokio::{task::JoinSet, time::Instant};
-use tollgate::{
-    clock::Clock,
-    proto::envoy::service::ratelimit::v3::{RateLimitResponse, rate_limit_response::Code},
-};
+use tokio::time::Instant;
+use tollgate::clock::Clock;
 
-use crate::support::{
-    cluster::Cluster,
-    tollgate::{Client, Tollgate, request, rules},
-};
+use crate::support::prelude::*;
 
 const RULES: &str = "
 domain: d
@@ -84,12 +72,12 @@ async fn hold(mut client: Client, name: &str, held: &AtomicI64, end: Instant) ->
     while Instant::now() < end {
         let answer = client.call(request("d", &[&[("places", name)]])).await.expect("an answer");
         if answer.overall_code() == Code::OverLimit {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            sleep(Duration::from_millis(1)).await;
             continue;
         }
         most = most.max(held.fetch_add(1, Ordering::SeqCst) + 1);
         taken += 1;
-        tokio::time::sleep(Duration::from_millis(taken as u64 % 5)).await;
+        sleep(Duration::from_millis(taken as u64 % 5)).await;
         held.fetch_sub(1, Ordering::SeqCst);
         let lease = lease(&answer);
         client.call(request("d", &[&[("places", name), ("lease", &lease)]])).await.expect("an answer");
@@ -185,7 +173,7 @@ async fn run(clients: usize, seconds: u64) {
             key => drop(callers.spawn(async move { (key, at, hammer(client, key, NAMES[at], end).await) })),
         }
     }
-    let (mut by_counter, mut passed) = (std::collections::BTreeMap::<_, Vec<Passed>>::new(), 0);
+    let (mut by_counter, mut passed) = (BTreeMap::<_, Vec<Passed>>::new(), 0);
     for (key, at, of_one) in callers.join_all().await {
         passed += of_one.len();
         by_counter.entry((key, at)).or_default().extend(of_one);

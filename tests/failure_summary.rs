@@ -1,13 +1,8 @@
 //! Summary at the end of a failed test run, and the repetition of failed tests.
 
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt,
-    path::Path,
-    process::{Command, Output},
-};
+use std::os::unix::fs::PermissionsExt;
 
-use crate::support::tollgate::project;
+use crate::support::prelude::*;
 
 /// Output of `cargo test` for two failing tests, one of which panics twice, and a crate that does not compile.
 const CARGO_OUTPUT: &str = "\
@@ -90,7 +85,7 @@ fn failures(program: &Path, names: &[&str]) -> String {
 }
 
 /// A program of tests in which `steady` passes, `broken` fails, and `rare` fails the third time.
-fn test_program(directory: &Path) -> std::path::PathBuf {
+fn test_program(directory: &Path) -> PathBuf {
     let path = directory.join("tests");
     let script = "#!/bin/sh\necho \"$2\" >>\"$0.runs\"\ncase $2 in\n*steady) ;;\nrare) [ $(grep -c rare \"$0.runs\") -lt 3 ] ;;\n*) exit 1 ;;\nesac\n";
     fs::write(&path, script).expect("written");

@@ -1,8 +1,6 @@
 //! The pages of `docs/reference` that `tollgate docs` generates are up to date.
 
-use std::fs;
-
-use crate::support::tollgate::{command, project};
+use crate::support::prelude::*;
 
 fn assert_is_generated(page: &str) {
     let output = command().args(["docs", page]).output().expect("it runs");

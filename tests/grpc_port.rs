@@ -1,23 +1,13 @@
 //! Bytes of clients before a call is decided: invalid authorities, messages that end never, connections without calls.
 
-use std::{
-    io::{Read as _, Write as _},
-    net::TcpStream,
-    path::Path,
-    time::Duration,
-};
+use std::io::Read as _;
 
 use bytes::{BufMut as _, Bytes};
 use h2::client::{self, SendRequest};
 use prost::Message as _;
-use tokio::time::{sleep, timeout};
-use tollgate::proto::envoy::service::ratelimit::v3::{RateLimitResponse, rate_limit_response::Code};
+use tokio::time::timeout;
 
-use crate::support::{
-    cluster::wait,
-    http,
-    tollgate::{Tollgate, request, rules},
-};
+use crate::support::prelude::*;
 
 const RULES: &str =
     "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: year, requests_per_unit: 3}}\n- {key: free}\n";
@@ -287,8 +277,7 @@ fn half_bodies_keep_no_operator_out() {
     const VIEWER: &str = "viewers-secret-0123456789";
     let config = rules(RULES);
     let tokens = tempfile::NamedTempFile::new().expect("a file");
-    std::fs::write(tokens.path(), format!("ann operator {OPERATOR}\nbob viewer {VIEWER}\n"))
-        .expect("written");
+    fs::write(tokens.path(), format!("ann operator {OPERATOR}\nbob viewer {VIEWER}\n")).expect("written");
     let tollgate = start(config.path(), &["--admin-token-file", tokens.path().to_str().expect("a path")]);
     let half = |port: u16, path: &str, length: usize| {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");

@@ -1,20 +1,8 @@
 //! The HTTP side.
 
-use std::{
-    fs,
-    io::Write as _,
-    net::TcpStream,
-    process::Command,
-    thread,
-    time::{Duration, Instant},
-};
-
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::support::{
-    free_port, http,
-    tollgate::{Tollgate, rules},
-};
+use crate::support::prelude::*;
 
 const RULES: &str = "
 domain: d
@@ -31,13 +19,12 @@ fn post(tollgate: &Tollgate, json: &str) -> http::Answer {
 
 #[test]
 fn the_json_endpoint_answers_with_matching_status_codes() {
-    let config = rules(RULES);
     let options = ["--response-headers=x-ratelimit", "--header-names=reset-at=X-RateLimit-Reset"];
-    let tollgate = Tollgate::start(config.path(), &options);
+    let tollgate = Tollgate::serving(RULES, &options);
     let request = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
     let first = post(&tollgate, request);
     assert_eq!((first.status, first.header("content-type")), (200, Some("application/json")));
-    let body: serde_json::Value = serde_json::from_str(&first.body).expect("JSON");
+    let body: Value = serde_json::from_str(&first.body).expect("JSON");
     assert_eq!(body["overallCode"], "OK");
     assert_eq!(body["statuses"][0]["currentLimit"]["unit"], "YEAR");
     assert_eq!(body["statuses"][0]["currentLimit"]["requestsPerUnit"], 1);
@@ -47,7 +34,7 @@ fn the_json_endpoint_answers_with_matching_status_codes() {
 
     let second = post(&tollgate, request);
     assert_eq!(second.status, 429);
-    let body: serde_json::Value = serde_json::from_str(&second.body).expect("JSON");
+    let body: Value = serde_json::from_str(&second.body).expect("JSON");
     assert_eq!(body["overallCode"], "OVER_LIMIT");
     let header = |name: &str| -> u64 {
         let headers = body["responseHeadersToAdd"].as_array().expect("a list");
@@ -76,8 +63,7 @@ fn the_json_endpoint_answers_with_matching_status_codes() {
 
 #[test]
 fn metrics_and_rules_can_be_read() {
-    let config = rules(RULES);
-    let tollgate = Tollgate::start(config.path(), &[]);
+    let tollgate = Tollgate::serving(RULES, &[]);
     let request = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
     for _ in 0..3 {
         post(&tollgate, request);
@@ -105,12 +91,11 @@ fn metrics_and_rules_can_be_read() {
 
 #[test]
 fn the_admin_port_requires_the_current_token_of_its_file() {
-    let config = rules(RULES);
     let directory = tempfile::tempdir().expect("a temporary directory");
     let token = directory.path().join("token");
     fs::write(&token, "first-0123456789\n").expect("written");
     let path = token.display().to_string();
-    let tollgate = Tollgate::start(config.path(), &["--admin-token-file", &path]);
+    let tollgate = Tollgate::serving(RULES, &["--admin-token-file", &path]);
     let status = |path: &str, shown: &str| http::get_with(&tollgate.admin_url(path), shown).status;
     for path in ["/rlconfig", "/stats", "/metrics", "/healthcheck", "/nothing"] {
         let refused = http::get(&tollgate.admin_url(path));
@@ -140,10 +125,8 @@ fn idle_connections_leave_every_port_its_probes() {
     let maximum = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).expect("raised");
     // No connection times out by itself before the probe.
-    let config = rules(RULES);
     let metrics = format!("127.0.0.1:{}", free_port());
-    let tollgate =
-        Tollgate::start(config.path(), &["--metrics-address", &metrics, "--handshake-timeout", "10m"]);
+    let tollgate = Tollgate::serving(RULES, &["--metrics-address", &metrics, "--handshake-timeout", "10m"]);
     for url in [
         tollgate.url("/healthcheck"),
         tollgate.url("/live"),

@@ -1,25 +1,6 @@
 //! Several instances on one Redis.
 
-use std::{
-    num::NonZeroU64,
-    sync::Arc,
-    time::{Duration, Instant},
-};
-
-use tokio::{task::JoinSet, time::sleep};
-use tollgate::{
-    algorithm::Algorithm,
-    descriptor::Hits,
-    lease::LeaseId,
-    store::{RedisStore, redis::RedisSettings},
-};
-
-use crate::support::{
-    free_port, http,
-    redis::{Redis, guarded, settings},
-    stores::{Subject, at, call, policy},
-    tollgate::{Client, Tollgate, request, rules},
-};
+use crate::support::{prelude::*, redis::guarded};
 
 const LIMIT: usize = 1_000;
 const CLIENTS: usize = 64;
@@ -67,7 +48,7 @@ async fn a_flushed_script_is_loaded_again_and_an_absent_redis_is_an_error_and_no
     let mut client = tollgate.client().await;
     for _ in 0..4 {
         assert!(client.passes("d", &[("k", "v")]).await);
-        redis::cmd("SCRIPT").arg("FLUSH").exec(&mut redis.connect()).expect("flushed");
+        cmd("SCRIPT").arg("FLUSH").exec(&mut redis.connect()).expect("flushed");
     }
     drop(redis);
     let request = request("d", &[&[("k", "v")]]);
@@ -89,10 +70,7 @@ async fn a_unix_socket_and_a_password_lead_to_redis() {
     let mut client = tollgate.client().await;
     assert!(client.passes("d", &[("k", "v")]).await);
     assert!(!client.passes("d", &[("k", "v")]).await);
-    assert_eq!(
-        redis::cmd("KEYS").arg("{d*").query::<Vec<String>>(&mut redis.connect()).expect("keys"),
-        ["{d|k=v}"]
-    );
+    assert_eq!(cmd("KEYS").arg("{d*").query::<Vec<String>>(&mut redis.connect()).expect("keys"), ["{d|k=v}"]);
 
     let guarded =
         Redis::start_with(&["--user", "app", "on", ">pass%word", "~*", "+@all", "--user", "default", "off"]);
@@ -135,19 +113,18 @@ async fn an_instance_that_never_reached_redis_is_not_ready() {
 
 #[tokio::test]
 async fn a_demoted_redis_is_replaced_by_a_new_connection() {
-    let config = rules(ONE_RULE);
     let (redis, master) = (Redis::start(), Redis::start());
     let arguments = ["--store", &redis.url(), "--store-timeout", "2s", "--workers", "1"];
-    let tollgate = Tollgate::start(config.path(), &arguments);
+    let tollgate = Tollgate::serving(ONE_RULE, &arguments);
     let mut client = tollgate.client().await;
     assert!(client.passes("d", &[("k", "v")]).await);
     let received = || {
-        let info: String = redis::cmd("INFO").arg("stats").query(&mut redis.connect()).expect("statistics");
+        let info: String = cmd("INFO").arg("stats").query(&mut redis.connect()).expect("statistics");
         let line = info.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
         line.expect("a count").parse::<u64>().expect("a number")
     };
     let before = received();
-    redis::cmd("REPLICAOF").arg("127.0.0.1").arg(master.port()).exec(&mut redis.connect()).expect("demoted");
+    cmd("REPLICAOF").arg("127.0.0.1").arg(master.port()).exec(&mut redis.connect()).expect("demoted");
     let error = client.call(request("d", &[&[("k", "v")]])).await.expect_err("it takes no writes");
     assert_eq!(error.code(), tonic::Code::Unavailable);
     // The looks themselves are connections: two before, and each from now on; the rest is tollgate's.
@@ -157,15 +134,14 @@ async fn a_demoted_redis_is_replaced_by_a_new_connection() {
         assert!(looks < 500, "no new connection was made");
         sleep(Duration::from_millis(20)).await;
     }
-    redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut redis.connect()).expect("promoted");
+    cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut redis.connect()).expect("promoted");
     recovers(&mut client).await;
 }
 
 #[tokio::test]
 async fn a_silent_redis_fails_calls_within_the_timeout_and_is_used_after_recovery() {
-    let config = rules(ONE_RULE);
     let redis = Redis::start();
-    let tollgate = Tollgate::start(config.path(), &["--store", &redis.url(), "--store-timeout", "50ms"]);
+    let tollgate = Tollgate::serving(ONE_RULE, &["--store", &redis.url(), "--store-timeout", "50ms"]);
     let mut client = tollgate.client().await;
     assert!(client.passes("d", &[("k", "v")]).await);
     redis.signal("STOP");
@@ -187,16 +163,15 @@ async fn records_of_an_unknown_algorithm_are_retained() {
     let mut checks: Vec<_> = (0..16).map(|number| (number, policy, Hits::ONE)).collect();
     checks[1].1 = crate::support::stores::policy(Algorithm::SlidingWindow, 10, 3_600);
     subject.decide(at(0), &call("a", &checks)).await;
-    let mut cell: Vec<u8> =
-        redis::cmd("GET").arg("{test|name=a}").query(&mut redis.connect()).expect("a cell");
+    let mut cell: Vec<u8> = cmd("GET").arg("{test|name=a}").query(&mut redis.connect()).expect("a cell");
     // The kinds of two records become 7 and 10, of two words and of three; a seventeenth has the cell searched.
     cell[7 + 5] |= 7;
     cell[7 + 11] |= 10;
-    redis::cmd("SET").arg("{test|name=a}").arg(&cell).exec(&mut redis.connect()).expect("written");
+    cmd("SET").arg("{test|name=a}").arg(&cell).exec(&mut redis.connect()).expect("written");
     let verdicts =
         subject.decide(at(1), &call("a", &[(16, policy, Hits::ONE), (2, policy, Hits::ONE)])).await;
     assert_eq!((verdicts[0].remaining, verdicts[1].remaining), (9, 8));
-    let after: Vec<u8> = redis::cmd("GET").arg("{test|name=a}").query(&mut redis.connect()).expect("a cell");
+    let after: Vec<u8> = cmd("GET").arg("{test|name=a}").query(&mut redis.connect()).expect("a cell");
     assert_eq!((after[1], &after[7..19]), (17, &cell[7..19]));
     let (before, after) = (&cell[7 + 16 * 6..][..16], &after[7 + 17 * 6..][..16]);
     assert_eq!(before, after, "their states");
@@ -240,8 +215,8 @@ async fn a_key_lives_for_as_long_as_its_counters_count() {
         let decide = async |seconds, hits| {
             let call = call(algorithm.name(), &[(0, policy(algorithm, 3, seconds), hits)]);
             store.decide(&call).await.expect("decides");
-            let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut redis.connect()).expect("keys");
-            let left = |key| redis::cmd("PTTL").arg(key).query::<i64>(&mut redis.connect()).expect("a time");
+            let keys: Vec<String> = cmd("KEYS").arg("*").query(&mut redis.connect()).expect("keys");
+            let left = |key| cmd("PTTL").arg(key).query::<i64>(&mut redis.connect()).expect("a time");
             keys.iter().map(left).collect::<Vec<_>>()
         };
         let left = decide(60, Hits::ONE).await;
@@ -260,6 +235,6 @@ async fn a_key_lives_for_as_long_as_its_counters_count() {
         .await
         .expect("decides");
     store.decide(&call("two", &[check(1, 31_536_000, Hits::reset())])).await.expect("decides");
-    let left: i64 = redis::cmd("PTTL").arg("{test|name=two}").query(&mut redis.connect()).expect("a time");
+    let left: i64 = cmd("PTTL").arg("{test|name=two}").query(&mut redis.connect()).expect("a time");
     assert!(left <= 1_000, "{left}");
 }

@@ -1,19 +1,14 @@
 //! Leases of cancelled calls and with failing stores, with Redis.
 
-use std::time::Duration;
-
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
-    time::{sleep, timeout},
+    time::timeout,
 };
-use tollgate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
 use crate::support::{
-    http,
     http2::{SHOULD_RATE_LIMIT, call, frame, greeting, reset},
-    redis::Redis,
-    tollgate::{Client, Tollgate, request, rules},
+    prelude::*,
 };
 
 const RULES: &str = "
@@ -30,7 +25,7 @@ struct Subject {
     redis: Redis,
     tollgate: Tollgate,
     client: Client,
-    _config: tempfile::TempDir,
+    _config: TempDir,
 }
 
 impl Subject {
@@ -84,7 +79,7 @@ async fn a_cancelled_call_refunds_its_charges() {
     assert_eq!((subject.held(USER).await, subject.held(TENANT).await), (0, 0));
     // The permit had been taken: its key existed, and is deleted.
     let info: String =
-        redis::cmd("INFO").arg("commandstats").query(&mut subject.redis.connect()).expect("statistics");
+        cmd("INFO").arg("commandstats").query(&mut subject.redis.connect()).expect("statistics");
     assert!(info.contains("cmdstat_zadd:calls=2"), "{info}");
 }
 
@@ -99,7 +94,7 @@ async fn a_call_with_a_late_reply_refunds_its_charges() {
     subject.has_refunded("success").await;
     assert_eq!(subject.held(USER).await, 0);
     let info: String =
-        redis::cmd("INFO").arg("commandstats").query(&mut subject.redis.connect()).expect("statistics");
+        cmd("INFO").arg("commandstats").query(&mut subject.redis.connect()).expect("statistics");
     assert!(info.contains("cmdstat_zadd:calls=1"), "{info}");
 }
 
@@ -108,9 +103,9 @@ async fn a_failure_of_one_tag_refunds_the_others() {
     let mut subject = Subject::start("5s").await;
     subject.take(&[TENANT]).await.expect("a place");
     let mut connection = subject.redis.connect();
-    let keys: Vec<String> = redis::cmd("KEYS").arg("{d|*").query(&mut connection).expect("keys");
+    let keys: Vec<String> = cmd("KEYS").arg("{d|*").query(&mut connection).expect("keys");
     assert_eq!(keys.len(), 1, "{keys:?}");
-    redis::cmd("SET").arg(&keys[0]).arg("broken").exec(&mut connection).expect("written");
+    cmd("SET").arg(&keys[0]).arg("broken").exec(&mut connection).expect("written");
     let error = subject.take(&[USER, TENANT]).await.expect_err("one of them does not decide");
     assert_eq!(error.code(), tonic::Code::Unavailable);
     subject.has_refunded("success").await;
@@ -119,8 +114,7 @@ async fn a_failure_of_one_tag_refunds_the_others() {
 
 #[tokio::test]
 async fn a_release_is_not_counted_as_a_hit() {
-    let config = rules(RULES);
-    let tollgate = Tollgate::start(config.path(), &[]);
+    let tollgate = Tollgate::serving(RULES, &[]);
     let mut client = tollgate.client().await;
     client.call(request("d", &[&[USER]])).await.expect("a place");
     client.call(request("d", &[&[USER, ("lease", "00000000000000ff")]])).await.expect("an answer");
@@ -187,8 +181,7 @@ async fn a_reset_after_the_response_releases_its_permits() {
 
 #[tokio::test]
 async fn an_unread_response_refunds_its_charges() {
-    let config = rules(RULES);
-    let tollgate = Tollgate::start(config.path(), &[]);
+    let tollgate = Tollgate::serving(RULES, &[]);
     let held = async || {
         let mut look = request("d", &[&[USER]]);
         look.descriptors[0].hits_addend = Some(0);
@@ -215,8 +208,7 @@ async fn an_unread_response_refunds_its_charges() {
 
 #[tokio::test]
 async fn a_call_that_arrives_with_its_reset_charges_nothing() {
-    let config = rules(RULES);
-    let tollgate = Tollgate::start(config.path(), &[]);
+    let tollgate = Tollgate::serving(RULES, &[]);
     let call = call_with_window(0, &request("d", &[&[USER]]));
     let mut at_once = TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).await.expect("tollgate listens");
     at_once.write_all(&[call, reset(1)].concat()).await.expect("sent");

@@ -4,20 +4,12 @@
 //! The models state what a store has to know, and no more: hits that had ended by the former rule before the first use
 //! under the new one are not part of it.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
 
 use futures_util::future::join_all;
 use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
-use tollgate::{
-    algorithm::{Algorithm, Parameters, Policy, Verdict},
-    descriptor::Hits,
-    quota::{Quota, Window},
-};
 
-use crate::support::{
-    redis::Redis,
-    stores::{Subject, at},
-};
+use crate::support::prelude::*;
 
 const SECOND: u64 = 1_000_000;
 

@@ -1,17 +1,6 @@
 //! `tollgate-load`, against tollgate.
 
-use std::{
-    process::{Output, Stdio},
-    thread,
-    time::{Duration, Instant},
-};
-
-use serde_json::Value;
-
-use crate::support::{
-    free_port, signal,
-    tollgate::{Tollgate, rules, tool},
-};
+use crate::support::{prelude::*, signal};
 
 const RULES: &str = "
 domain: d
@@ -39,8 +28,7 @@ fn json(output: &Output) -> Value {
 
 #[test]
 fn every_key_is_admitted_exactly_its_limit() {
-    let config = rules(RULES);
-    let tollgate = Tollgate::start(config.path(), &[]);
+    let tollgate = Tollgate::serving(RULES, &[]);
     let line =
         "--descriptor client={key} --keys 50 --threads 2 --connections 3 --warmup 0 --duration 2s --json";
     let output = load(tollgate.grpc_port, &format!("{line} --admitted-limit 100"));
@@ -83,14 +71,13 @@ fn over_admission_by_instances_without_a_shared_store_is_counted() {
 
 #[test]
 fn hits_and_descriptors_match_the_flags() {
-    let config = rules(RULES);
-    let tollgate = Tollgate::start(config.path(), &[]);
+    let tollgate = Tollgate::serving(RULES, &[]);
     let line = "--descriptor client=a{key} --descriptor client=b --hits 30 --keys 5 --zipf 1.1 \
                 --duration 300ms --warmup 100ms --json";
     let report = json(&load(tollgate.grpc_port, line));
     // The second limit is that of all keys together.
     assert_eq!(report["keys"]["admitted"]["total"], 90, "{report}");
-    let metrics = crate::support::http::get(&tollgate.url("/metrics")).body;
+    let metrics = http::get(&tollgate.url("/metrics")).body;
     let hits = metrics
         .lines()
         .find_map(|line| line.strip_prefix("tollgate_rule_hits_total{domain=\"d\",rule=\"client\"} "));
@@ -100,8 +87,7 @@ fn hits_and_descriptors_match_the_flags() {
 
 #[test]
 fn an_open_loop_reports_how_long_unsent_requests_waited() {
-    let config = rules(RULES);
-    let tollgate = Tollgate::start(config.path(), &[]);
+    let tollgate = Tollgate::serving(RULES, &[]);
     let line = "--descriptor open={key} --connections 1 --streams 4 --duration 2s --warmup 0 --json";
     let pause = Duration::from_millis(500);
     let closed = json(&during_a_pause(&tollgate, line, pause));
@@ -119,8 +105,7 @@ fn an_open_loop_reports_how_long_unsent_requests_waited() {
 
 #[test]
 fn a_timed_out_request_counts_with_its_waiting_time() {
-    let config = rules(RULES);
-    let tollgate = Tollgate::start(config.path(), &[]);
+    let tollgate = Tollgate::serving(RULES, &[]);
     let line =
         "--descriptor open={key} --connections 1 --streams 4 --duration 2s --warmup 0 --timeout 200ms --json";
     let report = json(&during_a_pause(&tollgate, line, Duration::from_millis(1_500)));
@@ -132,8 +117,7 @@ fn a_timed_out_request_counts_with_its_waiting_time() {
 
 #[test]
 fn an_interrupted_load_has_counted_all_sent_requests() {
-    let config = rules(RULES);
-    let tollgate = Tollgate::start(config.path(), &[]);
+    let tollgate = Tollgate::serving(RULES, &[]);
     for rate in ["", " --rate 2000"] {
         let target = format!("http://127.0.0.1:{}", tollgate.grpc_port);
         let line = format!("--domain d --descriptor open={{key}} --duration 1h --warmup 0 --json{rate}");
@@ -152,7 +136,7 @@ fn an_interrupted_load_has_counted_all_sent_requests() {
 
 /// Requests that the server let pass.
 fn passed(tollgate: &Tollgate) -> u64 {
-    let metrics = crate::support::http::get(&tollgate.url("/metrics")).body;
+    let metrics = http::get(&tollgate.url("/metrics")).body;
     let count = metrics.lines().find_map(|line| line.strip_prefix("tollgate_requests_total{result=\"ok\"} "));
     count.map_or(0, |count| count.parse().expect("a number"))
 }
@@ -190,7 +174,7 @@ fn a_failing_server_is_reported_by_its_status_codes() {
     let port = free_port();
     let store = format!("redis://127.0.0.1:{port}");
     let tollgate = Tollgate::spawn(config.path(), &["--store", &store, "--log-level", "off"]);
-    while std::net::TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).is_err() {
+    while TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).is_err() {
         thread::sleep(Duration::from_millis(5));
     }
     let output = load(tollgate.grpc_port, "--descriptor client=a --duration 200ms --warmup 0");
@@ -201,8 +185,7 @@ fn a_failing_server_is_reported_by_its_status_codes() {
 
 #[test]
 fn a_recovered_server_is_called_again() {
-    let config = rules(RULES);
-    let tollgate = Tollgate::start(config.path(), &["--grpc-max-connection-age", "300ms"]);
+    let tollgate = Tollgate::serving(RULES, &["--grpc-max-connection-age", "300ms"]);
     let line = "--descriptor open={key} --connections 2 --streams 2 --rate 200 --duration 1500ms --json";
     let report = json(&load(tollgate.grpc_port, line));
     // A connection that is not made again answers 60.

@@ -1,16 +1,6 @@
 //! Load shedding by instances that share a Redis, and without one.
 
-use std::time::{Duration, Instant};
-
-use serde_json::Value;
-use tokio::time::sleep;
-use tollgate::proto::envoy::service::ratelimit::v3::{RateLimitResponse, rate_limit_response::Code};
-
-use crate::support::{
-    http,
-    redis::Redis,
-    tollgate::{Client, Tollgate, command, request, rules},
-};
+use crate::support::prelude::*;
 
 const RULES: &str = "domain: shop\ndescriptors:\n- {key: service, value: cart, load_shedding: {target: 80%, half_life: 1s}}\n";
 

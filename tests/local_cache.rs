@@ -1,19 +1,6 @@
 //! Local cache of counters: stale entries must not persist.
 
-use std::time::{Duration, Instant};
-
-use tokio::time::sleep;
-use tollgate::{
-    algorithm::Algorithm, descriptor::Hits, proto::envoy::service::ratelimit::v3::RateLimitRequest,
-};
-
-use crate::support::{
-    http,
-    redis::Redis,
-    stores::{Subject, at, policy},
-    timing::mostly_keep_to,
-    tollgate::{Client, Tollgate, request, rules},
-};
+use crate::support::{prelude::*, timing::mostly_keep_to};
 
 const RULES: &str = "
 domain: d
@@ -93,8 +80,7 @@ async fn a_refund_of_another_windows_charge_leaves_the_counter_alone() {
             };
             assert!(decide(0, hour, Hits::charge(10)).await.admitted);
             // More than the one that is denied, which counts in a fixed window.
-            let undo =
-                Hits::RefundCharge { amount: std::num::NonZeroU64::MIN.saturating_add(2), made_at: at(0) };
+            let undo = Hits::RefundCharge { amount: NonZeroU64::MIN.saturating_add(2), made_at: at(0) };
             decide(1_000_000, minute, undo).await;
             assert!(!decide(180_000_000, hour, Hits::ONE).await.admitted, "{algorithm:?}: it was forgotten");
             decide(181_000_000, hour, undo).await;

@@ -1,29 +1,22 @@
 //! Three instances on one Redis that stops and comes back: what passes, and what Redis counts afterwards.
 
-use std::{
-    env,
-    num::NonZeroU32,
-    process::Command,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::num::NonZeroU32;
 
-use tokio::{task::JoinSet, time::sleep};
 use tollgate::{
     clock::Clock,
     config::{self, Options},
     decision::{Code, Decision, Status},
-    descriptor::{Descriptor, Entry, Hits},
+    descriptor::Descriptor,
     limiter::{ActiveRules, Deadline, Fallback, Limiter, Modes, Replicas},
     proto::envoy::service::ratelimit::v3::rate_limit_response::Code as AnswerCode,
     rules::{Lists, OnStoreError, SwitchMode},
-    store::{MemoryStore, RedisStore, Store, redis::RedisSettings},
+    store::{MemoryStore, Store},
 };
 
 use crate::support::{
+    prelude::*,
     proxy::{Direction, Proxy, Way},
-    redis::{Redis, settings},
-    tollgate::{Tollgate, command, request, rules as rules_of},
+    tollgate::rules as rules_of,
 };
 
 const INSTANCES: usize = 3;

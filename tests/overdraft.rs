@@ -1,22 +1,18 @@
 //! Charges after the response, beyond the limit: each counts in full, in every algorithm, mode and store.
 
-use std::{num::NonZeroU32, sync::Arc};
+use std::num::NonZeroU32;
 
 use tollgate::{
-    algorithm::Verdict,
     clock::{Clock, Timestamp},
     config::{self, Options},
     decision::{Code, Status},
-    descriptor::{Descriptor, Entry, Hits},
+    descriptor::Descriptor,
     limiter::{ActiveRules, Deadline, Fallback, Limiter, Modes, Replicas},
     rules::OnStoreError,
-    store::{BackgroundQueue, MemoryStore, RedisStore, Store, redis::ScriptClock},
+    store::{BackgroundQueue, MemoryStore, Store},
 };
 
-use crate::support::{
-    redis::{Redis, settings},
-    stores::at,
-};
+use crate::support::prelude::*;
 
 /// Algorithms, with the debt's time after 60 and 80 hits of 100 a minute, in whole seconds: a window until its end, of a
 /// sliding one until 100 of 140 count, and a bucket until 40 tokens are refilled.

@@ -1,20 +1,6 @@
 //! Starting and stopping.
 
-use std::{
-    fs,
-    net::TcpStream,
-    process::Command,
-    thread,
-    time::{Duration, Instant},
-};
-
-use tokio::task::JoinSet;
-
-use crate::support::{
-    http,
-    redis::{Redis, hits},
-    tollgate::{Tollgate, command, request, rules},
-};
+use crate::support::{prelude::*, redis::hits};
 
 const RULES: &str =
     "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 4000000000}\n";
@@ -33,9 +19,8 @@ async fn a_first_signal_refunds_reserved_tokens() {
 }
 
 async fn stop_under_load(yaml: &str) {
-    let config = rules(yaml);
     let redis = Redis::start();
-    let mut tollgate = Tollgate::start(config.path(), &["--store", &redis.url(), "--store-timeout", "5s"]);
+    let mut tollgate = Tollgate::serving(yaml, &["--store", &redis.url(), "--store-timeout", "5s"]);
     let mut clients = JoinSet::new();
     for _ in 0..16 {
         let mut client = tollgate.client().await;
@@ -47,36 +32,35 @@ async fn stop_under_load(yaml: &str) {
             answered
         });
     }
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    sleep(Duration::from_millis(500)).await;
     tollgate.signal("TERM");
     let answered: u32 = clients.join_all().await.into_iter().sum();
     assert_eq!(tollgate.wait(), Some(0));
     assert!(answered > 0, "no call was answered");
-    let cell: Vec<u8> = redis::cmd("GET").arg("{d|k=v}").query(&mut redis.connect()).expect("the cell");
+    let cell: Vec<u8> = cmd("GET").arg("{d|k=v}").query(&mut redis.connect()).expect("the cell");
     assert_eq!(hits(&cell), answered);
 }
 
 #[tokio::test]
 async fn a_second_signal_ends_at_once() {
-    let config = rules(RULES);
     let redis = Redis::start();
-    let mut tollgate = Tollgate::start(config.path(), &["--store", &redis.url(), "--store-timeout", "60s"]);
+    let mut tollgate = Tollgate::serving(RULES, &["--store", &redis.url(), "--store-timeout", "60s"]);
     let mut client = tollgate.client().await;
     assert!(client.passes("d", &[("k", "v")]).await);
     // A call that would take a minute holds up the end.
-    redis::cmd("CLIENT").arg("PAUSE").arg(60_000).exec(&mut redis.connect()).expect("paused");
+    cmd("CLIENT").arg("PAUSE").arg(60_000).exec(&mut redis.connect()).expect("paused");
     let call = tokio::spawn(async move { client.call(request("d", &[&[("k", "v")]])).await });
     let is_sent = || {
         let page = http::get(&tollgate.url("/metrics")).body;
         !page.lines().any(|line| line == "tollgate_redis_calls_in_flight 0")
     };
     while !is_sent() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        sleep(Duration::from_millis(10)).await;
     }
     tollgate.signal("TERM");
     // Two signals that are pending at once are one.
     while http::get(&tollgate.url("/healthcheck")).status != 500 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        sleep(Duration::from_millis(10)).await;
     }
     let begun = Instant::now();
     tollgate.signal("TERM");
@@ -88,8 +72,7 @@ async fn a_second_signal_ends_at_once() {
 /// While health checks fail already, callers that did not notice yet are served, new ones too.
 #[tokio::test]
 async fn a_drain_delay_serves_until_a_second_signal() {
-    let config = rules(RULES);
-    let mut tollgate = Tollgate::start(config.path(), &["--drain-delay", "60s"]);
+    let mut tollgate = Tollgate::serving(RULES, &["--drain-delay", "60s"]);
     tollgate.signal("TERM");
     eventually("the failing health check", || http::get(&tollgate.url("/healthcheck")).status == 500);
     assert_eq!(http::get(&tollgate.url("/live")).status, 200);
@@ -101,7 +84,7 @@ async fn a_drain_delay_serves_until_a_second_signal() {
 }
 
 /// Rules that take longer to load than a signal to arrive.
-fn many_rules() -> tempfile::TempDir {
+fn many_rules() -> TempDir {
     let mut yaml = "domain: d\ndescriptors:\n".to_owned();
     for key in 0..60_000 {
         yaml += &format!("- {{key: k{key}, rate_limit: {{unit: year, requests_per_unit: 1}}}}\n");
@@ -164,7 +147,7 @@ async fn accepting_waits_when_file_descriptors_run_out() {
     eventually("a warning", || warnings() == 1);
     for _ in 0..20 {
         assert!(client.passes("d", &[("k", "v")]).await);
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(warnings(), 1);
     drop(idle);
@@ -217,8 +200,7 @@ fn an_unknown_tollgate_variable_stops_the_start_and_is_named() {
 
 #[tokio::test]
 async fn a_hang_up_reads_the_rules_again_and_stops_nothing() {
-    let config = rules(RULES);
-    let mut tollgate = Tollgate::start(config.path(), &[]);
+    let mut tollgate = Tollgate::serving(RULES, &[]);
     let loads = || {
         let page = http::get(&tollgate.url("/metrics")).body;
         let line =

@@ -1,11 +1,9 @@
 //! The recipes of CONTRIBUTING.md name every file that an existing example of their kind touches, and no more than
 //! promised.
 
-use std::{fs, path::Path};
-
 use crate::{
     architecture::{crate_sources, files_below, is_test_file},
-    support::tollgate::project,
+    support::prelude::*,
 };
 
 /// A recipe, an example of what it adds, and the maximum number of files to touch, tests and documentation apart.
@@ -50,7 +48,7 @@ fn naming(directory: &Path, extension: &str, words: &[&str]) -> Vec<String> {
             place.components().any(|part| part.as_os_str().to_string_lossy().starts_with("fuzzing"));
         file.extension().is_some_and(|found| found == extension) && !is_test_file(place) && !is_fuzzing
     });
-    let is_naming = |file: &std::path::PathBuf| {
+    let is_naming = |file: &PathBuf| {
         let text = fs::read_to_string(file).expect("a text");
         let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
         let is_comment =
@@ -58,9 +56,8 @@ fn naming(directory: &Path, extension: &str, words: &[&str]) -> Vec<String> {
         code.lines().filter(|line| !is_comment(line)).any(|line| words.iter().any(|word| names(line, word)))
     };
     let root = project("");
-    let relative = |file: std::path::PathBuf| {
-        file.strip_prefix(&root).expect("in the project").to_string_lossy().into_owned()
-    };
+    let relative =
+        |file: PathBuf| file.strip_prefix(&root).expect("in the project").to_string_lossy().into_owned();
     files.filter(is_naming).map(relative).collect()
 }
 

@@ -1,18 +1,8 @@
 //! Metrics of each Redis server: memory, evictions, replication and clock, connections and breakers.
 
-use std::{
-    collections::BTreeMap,
-    fs::{self, File},
-};
+use std::fs::{self, File};
 
-use redis::cmd;
-
-use crate::support::{
-    cluster::{self, wait},
-    http,
-    redis::Redis,
-    tollgate::{Tollgate, command, rules},
-};
+use crate::support::{cluster, prelude::*};
 
 const RULES: &str =
     "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 1000}\n";

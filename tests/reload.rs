@@ -1,25 +1,11 @@
 //! Reloads of a large configuration while requests flow.
 
-use std::{
-    fs,
-    io::Write as _,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Duration, Instant},
-};
-
 use tokio::{
-    task::{JoinHandle, JoinSet, spawn_blocking},
-    time::{MissedTickBehavior, interval, sleep},
+    task::{JoinHandle, spawn_blocking},
+    time::{MissedTickBehavior, interval},
 };
 
-use crate::support::{
-    http,
-    tollgate::{Client, Tollgate, request, rules},
-};
+use crate::support::prelude::*;
 
 const DOMAINS: usize = 50;
 const RULES_PER_DOMAIN: usize = 20;

@@ -1,12 +1,9 @@
 //! Reservations over the gRPC port, `/json` and the reservation service, with memory and Redis.
 
-use std::time::Duration;
-
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tollgate::proto::{
     envoy::{
         extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride,
-        service::ratelimit::v3::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
         r#type::v3::RateLimitUnit,
     },
     tollgate::reservation::v1::{
@@ -16,11 +13,7 @@ use tollgate::proto::{
 };
 use tonic::transport::Channel;
 
-use crate::support::{
-    http,
-    redis::Redis,
-    tollgate::{Client, Tollgate, request, rules},
-};
+use crate::support::prelude::*;
 
 const RULES: &str = "
 domain: llm
@@ -45,7 +38,7 @@ pub(crate) struct BudgetStore {
     redis: Option<Redis>,
     pub(crate) tollgate: Tollgate,
     pub(crate) client: Client,
-    _config: tempfile::TempDir,
+    _config: TempDir,
 }
 
 impl BudgetStore {
@@ -331,7 +324,7 @@ async fn reservations_work_over_json() {
             Some(&body),
         );
         assert_eq!(answer.status, 200, "{}", answer.body);
-        serde_json::from_str::<serde_json::Value>(&answer.body).expect("JSON")
+        serde_json::from_str::<Value>(&answer.body).expect("JSON")
     };
     let user = r#"{"key": "user", "value": "me"}"#;
     let reserved = post(user, 480);

@@ -1,12 +1,8 @@
 //! `benches/scale.sh` divides processors, measures and computes as it states.
 
-use std::{
-    fs,
-    path::Path,
-    process::{self, Command, Output},
-};
+use std::process;
 
-use crate::support::tollgate::{project, tool};
+use crate::support::prelude::*;
 
 fn run(program: &str, arguments: &[&str]) -> Output {
     let output = Command::new(program).args(arguments).current_dir(project("")).output();

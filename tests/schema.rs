@@ -1,7 +1,5 @@
 //! The JSON Schema of the rules against the parser: examples, one mistake each, and random documents.
 
-use std::fs;
-
 use jsonschema::Validator;
 use proptest::{
     prelude::*,
@@ -9,10 +7,10 @@ use proptest::{
     strategy::ValueTree as _,
     test_runner::TestRunner,
 };
-use serde_json::{Map, Value, json};
+use serde_json::Map;
 use tollgate_rules::config::{Options, load, schema::schema};
 
-use crate::support::tollgate::project;
+use crate::support::prelude::*;
 
 /// Random documents.
 const DOCUMENTS: usize = 2_000;

@@ -1,20 +1,6 @@
 //! Secrets stay where they were put: no log, page, answer, help or error shows them.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output, Stdio},
-    thread,
-    time::{Duration, Instant},
-};
-
-use tempfile::TempDir;
-
-use crate::support::{
-    Process, free_port, http,
-    redis::Redis,
-    tollgate::{command, rules},
-};
+use crate::support::{Process, prelude::*};
 
 const SECRET: &str = "open-sesame-20-bytes";
 const RULES: &str = "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 1}\n";

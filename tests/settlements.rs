@@ -1,12 +1,8 @@
 //! Settlements that are malformed or late, reservations that are repeated or cancelled, and limits of 0.
 
-use std::time::Duration;
-
-use tokio::time::sleep;
 use tollgate::proto::{
     envoy::{
         extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride,
-        service::ratelimit::v3::{RateLimitResponse, rate_limit_response::Code},
         r#type::v3::RateLimitUnit,
     },
     tollgate::reservation::v1::{
@@ -19,12 +15,7 @@ use tonic::transport::Channel;
 use crate::{
     budget_sum::RESERVE,
     reservations::{BudgetStore, descriptors, reservations, with_hits},
-    support::{
-        http,
-        http2::Leaver,
-        redis::Redis,
-        tollgate::{Client, Tollgate, request, rules},
-    },
+    support::{http2::Leaver, prelude::*},
 };
 
 const USER: (&str, &str) = ("user", "me");

@@ -1,19 +1,19 @@
 //! Several limits of one descriptor in Redis, against the memory store; and under concurrent requests.
 
-use std::{num::NonZeroU32, sync::Arc};
+use std::num::NonZeroU32;
 
 use futures_util::future::join_all;
 use proptest::{collection::vec, prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
 use tollgate::{
     clock::{Clock, Timestamp},
     config,
-    descriptor::{Descriptor, Entries, Entry, Hits},
+    descriptor::{Descriptor, Entries},
     limiter::{ActiveRules, Deadline, Fallback, Limiter, Modes, Replicas, decision::Code},
     rules::OnStoreError,
-    store::{MemoryStore, Store, redis::ScriptClock},
+    store::{MemoryStore, Store},
 };
 
-use crate::support::{redis::Redis, stores::at};
+use crate::support::prelude::*;
 
 const HISTORIES: usize = 60;
 

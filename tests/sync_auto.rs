@@ -1,17 +1,6 @@
 //! `sync: auto` on a real server: three instances, keys by Zipf, and counts by the callers.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
-
-use tokio::{task::JoinSet, time::sleep};
-
-use crate::support::{
-    http,
-    redis::Redis,
-    tollgate::{Client, Tollgate, rules},
-};
+use crate::support::prelude::*;
 
 /// Keys, of which [`NEAR`] have a limit that they meet.
 const KEYS: usize = 300;
@@ -145,7 +134,7 @@ async fn shows_held_hits(instance: &Tollgate, client: &mut Client) {
         }
         let answer = http::get(&instance.admin_url("/api/v1/usage?domain=d&descriptor=auto%3Dk0"));
         assert_eq!(answer.status, 200, "{}", answer.body);
-        let usage: serde_json::Value = serde_json::from_str(&answer.body).expect("JSON");
+        let usage: Value = serde_json::from_str(&answer.body).expect("JSON");
         let counter = &usage["limits"][0];
         if counter["held"].as_u64().is_some_and(|held| held > 0) {
             return assert!(counter["used"].as_u64() > counter["held"].as_u64(), "{counter}");

@@ -1,17 +1,8 @@
 //! TLS on the ports of the program.
 
-use std::{
-    fs,
-    io::{Read as _, Write as _},
-    net::TcpStream,
-    path::Path,
-    process::Output,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::io::Read as _;
 
 use rustls::ClientConnection;
-use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     time::timeout,
@@ -19,9 +10,8 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 
 use crate::support::{
-    certificates::{Authority, Connection, Pair},
-    http,
-    tollgate::{Tollgate, command, rules},
+    certificates::{Connection, Pair},
+    prelude::*,
 };
 
 const RULES: &str = "domain: d\ndescriptors: []\n";
@@ -70,7 +60,7 @@ async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !condition().await {
         assert!(Instant::now() < deadline, "{what} does not come about");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        sleep(Duration::from_millis(50)).await;
     }
 }
 

@@ -1,25 +1,14 @@
 //! Traces, as a collector receives them.
 
-use std::{
-    collections::BTreeMap,
-    net::TcpListener,
-    time::{Duration, Instant},
-};
+use std::net::TcpListener;
 
 use opentelemetry_proto::tonic::{
     common::v1::{KeyValue, any_value::Value},
     trace::v1::{Span, span::SpanKind, status::StatusCode},
 };
-use tollgate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use tonic::Request;
 
-use crate::support::{
-    certificates::Authority,
-    collector::Collector,
-    free_port, http,
-    timing::keeps_to_async,
-    tollgate::{Tollgate, command, request, rules},
-};
+use crate::support::{collector::Collector, prelude::*, timing::keeps_to_async};
 
 const RULES: &str = "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: year, requests_per_unit: 1}}\n\
                      - {key: free, rate_limit: {unit: year, requests_per_unit: 1000000}}\n";
@@ -39,7 +28,7 @@ async fn wait_for(collector: &Collector, count: usize) -> Vec<Span> {
     let deadline = Instant::now() + Duration::from_secs(30);
     while spans(collector).len() < count {
         assert!(Instant::now() < deadline, "{:?}", spans(collector));
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        sleep(Duration::from_millis(10)).await;
     }
     spans(collector)
 }
@@ -70,7 +59,7 @@ async fn a_collector_behind_tls_is_trusted_by_its_authority_and_by_no_other() {
     let (config, authority) = (rules(RULES), Authority::new("ours"));
     let (received, url) = Collector::grpc_by_tls(&authority).await;
     let ca = config.path().join("ca.pem");
-    std::fs::write(&ca, authority.pem()).expect("written");
+    fs::write(&ca, authority.pem()).expect("written");
     let always = ["--otlp-endpoint", &url, "--trace-sample-ratio", "1"];
     let public = Tollgate::start(config.path(), &always);
     assert!(public.client().await.passes("d", &[("free", "x")]).await);
@@ -107,7 +96,7 @@ async fn wait_for_dropped(tollgate: &Tollgate) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !http::get(&tollgate.url("/metrics")).body.lines().any(is_more) {
         assert!(Instant::now() < deadline, "nothing was dropped");
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        sleep(Duration::from_millis(10)).await;
     }
 }
 
@@ -210,7 +199,7 @@ async fn unsampled_spans_are_not_sent_and_untraced_calls_are_sampled_by_ratio() 
     let deadline = Instant::now() + Duration::from_secs(30);
     while sent(&spans(&received)) < 2 || spans(&received).len() < 12 {
         assert!(Instant::now() < deadline, "{:?}", spans(&received));
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        sleep(Duration::from_millis(10)).await;
     }
     let spans = spans(&received);
     let begun: Vec<_> =
@@ -241,8 +230,7 @@ async fn buffered_spans_are_delivered_at_shutdown() {
 
 /// The time to stop with a collector that does not work.
 async fn without_collector(url: &str) -> Duration {
-    let config = rules(RULES);
-    let mut tollgate = Tollgate::start(config.path(), &["--otlp-endpoint", url, "--trace-sample-ratio", "1"]);
+    let mut tollgate = Tollgate::serving(RULES, &["--otlp-endpoint", url, "--trace-sample-ratio", "1"]);
     let mut client = tollgate.client().await;
     // More than may wait.
     for _ in 0..3_000 {

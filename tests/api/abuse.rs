@@ -1,23 +1,7 @@
 //! Banned clients on the deny list, by three instances on one Redis.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Duration, Instant},
-};
-
-use serde_json::{Value, json};
-use tokio::{task::JoinSet, time::sleep};
-
 use super::{Admin, code, k};
-use crate::support::{
-    http,
-    redis::Redis,
-    tollgate::{Tollgate, request, rules},
-};
+use crate::support::prelude::*;
 
 /// Keys in one request. Those of abusive clients have the same rate, and so are listed together.
 const BATCH: usize = 16;
@@ -38,7 +22,7 @@ fn config(keys: &str) -> String {
 struct AbusedFleet {
     instances: Arc<Vec<Tollgate>>,
     _redis: Redis,
-    _config: tempfile::TempDir,
+    _config: TempDir,
 }
 
 impl AbusedFleet {

@@ -1,13 +1,7 @@
 //! Addresses that rules match by ranges: one client has one counter, one override and one entry of a list.
 
-use serde_json::{Value, json};
-
 use super::{Admin, until};
-use crate::support::{
-    http,
-    redis::Redis,
-    tollgate::{Tollgate, rules},
-};
+use crate::support::prelude::*;
 
 const SPELLINGS: [&str; 5] =
     ["1.2.3.4", "::ffff:1.2.3.4", "::FFFF:102:304", "1.2.3.4:5678", "[::ffff:1.2.3.4]:80"];
@@ -38,10 +32,9 @@ fn hits(tollgate: &Tollgate) -> Vec<u16> {
 
 #[test]
 fn a_client_has_one_counter_however_its_address_is_written() {
-    let config = rules(RULES);
     let redis = Redis::start();
     for store in ["memory", &redis.url()] {
-        let tollgate = Tollgate::start(config.path(), &["--store", store, "--store-timeout", "5s"]);
+        let tollgate = Tollgate::serving(RULES, &["--store", store, "--store-timeout", "5s"]);
         assert_eq!(hits(&tollgate), [200; 5], "{store}");
         assert_eq!(hits(&tollgate), [429; 5], "{store}");
     }
@@ -49,8 +42,7 @@ fn a_client_has_one_counter_however_its_address_is_written() {
 
 #[test]
 fn operators_reach_that_counter_by_each_of_its_texts() {
-    let config = rules(RULES);
-    let tollgate = Tollgate::start(config.path(), &[]);
+    let tollgate = Tollgate::serving(RULES, &[]);
     let admin = Admin::of(&tollgate);
     assert_eq!(hits(&tollgate), [200; 5]);
     assert_eq!(hits(&tollgate), [429; 5]);
@@ -91,8 +83,8 @@ fn operators_reach_that_counter_by_each_of_its_texts() {
 
 #[test]
 fn a_list_entry_of_an_address_denies_it_however_it_is_written() {
-    let config = rules(&RULES.replace("requests_per_unit: 5", "requests_per_unit: 500000"));
-    let tollgate = Tollgate::start(config.path(), &[]);
+    let tollgate =
+        Tollgate::serving(&RULES.replace("requests_per_unit: 5", "requests_per_unit: 500000"), &[]);
     let entry = json!({"list": "deny", "domain": "web", "descriptor": [{"key": "ip", "value": "1.2.3.4"}], "reason": "r"});
     Admin::of(&tollgate).done("POST", "/lists", &entry, 201);
     until("it is denied", || hits(&tollgate) == [429; 5]);

@@ -1,15 +1,7 @@
 //! Roles, and protection of secrets.
 
-use std::fs;
-
-use serde_json::json;
-
 use super::{Admin, code, draft, k, limit};
-use crate::support::{
-    http,
-    redis::Redis,
-    tollgate::{Tollgate, command, rules},
-};
+use crate::support::prelude::*;
 
 const OPERATOR: &str = "operators-secret-0123456789";
 const VIEWER: &str = "viewers-secret-0123456789";
@@ -20,11 +12,10 @@ fn tokens() -> String {
 
 #[test]
 fn tokens_have_names_and_roles() {
-    let config = rules(&limit(5));
     let file = tempfile::NamedTempFile::new().expect("a file");
     fs::write(file.path(), tokens()).expect("written");
     let path = file.path().display().to_string();
-    let tollgate = Tollgate::start(config.path(), &["--rules", "memory", "--admin-token-file", &path]);
+    let tollgate = Tollgate::serving(&limit(5), &["--rules", "memory", "--admin-token-file", &path]);
     let anonymous = Admin::of(&tollgate);
     let (ann, bob) = (anonymous.with_token(OPERATOR), anonymous.with_token(VIEWER));
 
@@ -91,8 +82,7 @@ fn assert_a_viewer_changes_nothing(bob: &Admin) {
 
 #[test]
 fn without_tokens_operators_name_themselves_and_foreign_pages_are_refused() {
-    let config = rules(&limit(5));
-    let tollgate = Tollgate::start(config.path(), &["--rules", "memory"]);
+    let tollgate = Tollgate::serving(&limit(5), &["--rules", "memory"]);
     let admin = Admin::of(&tollgate);
     assert_eq!(
         admin.get("/me"),

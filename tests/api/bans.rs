@@ -1,15 +1,7 @@
 //! Bans of counters: listed, lifted and forgiven.
 
-use std::process::Command;
-
-use serde_json::{Value, json};
-
 use super::{Admin, code, k, until};
-use crate::support::{
-    http,
-    redis::Redis,
-    tollgate::{Tollgate, command, rules},
-};
+use crate::support::prelude::*;
 
 /// A client that does not wait is banned within seconds.
 const RULES: &str = "
@@ -52,8 +44,7 @@ fn lift(admin: &Admin, ban: &Value, query: &str) -> u16 {
 }
 
 fn bans_are_lifted_and_forgiven(store: &str) {
-    let config = rules(RULES);
-    let tollgate = Tollgate::start(config.path(), &["--store", store, "--store-timeout", "5s"]);
+    let tollgate = Tollgate::serving(RULES, &["--store", store, "--store-timeout", "5s"]);
     let admin = Admin::of(&tollgate).with("tollgate-author", "ada");
     assert_eq!(admin.get("/bans"), json!({ "bans": [], "next": null }));
     let first = banned(&tollgate, &admin, &k("x"));

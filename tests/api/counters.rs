@@ -1,12 +1,7 @@
 //! Looking at counters, giving hits back, and trying what a request would meet.
 
-use serde_json::{Value, json};
-
 use super::{Admin, code, k, limit, until};
-use crate::support::{
-    http,
-    tollgate::{Tollgate, rules},
-};
+use crate::support::prelude::*;
 
 const REQUEST: &str = r#"{"domain": "web", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
 
@@ -70,8 +65,7 @@ const USAGE_RULES: &str = "domain: web\ndescriptors:\n- {key: team, rate_limit: 
 
 #[test]
 fn usage_of_a_descriptor_is_read_without_a_charge() {
-    let config = rules(USAGE_RULES);
-    let tollgate = Tollgate::start(config.path(), &[]);
+    let tollgate = Tollgate::serving(USAGE_RULES, &[]);
     let admin = Admin::of(&tollgate);
     let charge = r#"{"domain": "web", "descriptors": [{"entries": [{"key": "team", "value": "a,b"}], "hitsAddend": "30000000001"}]}"#;
     assert_eq!(http::post(&tollgate.url("/json"), charge).status, 200);
@@ -159,8 +153,7 @@ fn a_dry_run_uses_the_active_or_other_rules_and_charges_nothing() {
     }
     assert_eq!(admin.done("POST", "/try", &proposed(2), 200)["is_over_limit"], true);
     let arguments = ["explain", "--domain", "web", "k=v", "--config"];
-    let explained =
-        crate::support::tollgate::command().args(arguments).arg(config.path()).output().expect("it runs");
+    let explained = command().args(arguments).arg(config.path()).output().expect("it runs");
     assert_eq!(
         admin.done("POST", "/try", &request, 200)["text"],
         String::from_utf8_lossy(&explained.stdout).as_ref()
@@ -260,8 +253,7 @@ fn the_predicted_verdict_matches_the_next_hit_for_every_algorithm() {
     };
     let spaced = "- {key: spaced, rate_limit: {algorithm: sliding_window_log, unit: year, requests_per_unit: 2, min_interval: 60s}}\n";
     let all = limits.iter().map(rule).collect::<String>();
-    let config = rules(&format!("domain: web\ndescriptors:\n{all}{spaced}"));
-    let tollgate = Tollgate::start(config.path(), &[]);
+    let tollgate = Tollgate::serving(&format!("domain: web\ndescriptors:\n{all}{spaced}"), &[]);
     let admin = Admin::of(&tollgate);
     let descriptor = |key: &str| json!([{"key": key, "value": "v"}]);
     let said = |key: &str| {
@@ -294,9 +286,8 @@ fn the_predicted_verdict_matches_the_next_hit_for_every_algorithm() {
 
 #[test]
 fn descriptors_have_the_entries_that_requests_may_have() {
-    let config = rules(&limit(3));
     let entries = |count: usize| vec![json!({"key": "k", "value": "v"}); count];
-    let tollgate = Tollgate::start(config.path(), &[]);
+    let tollgate = Tollgate::serving(&limit(3), &[]);
     let admin = Admin::of(&tollgate);
     for (count, status) in [(264, 200), (265, 400)] {
         admin.done("POST", "/try", &json!({"domain": "web", "descriptors": [entries(count)]}), status);

@@ -1,17 +1,10 @@
 //! Three instances that share a Redis Cluster: a change on one is enforced by all.
 
-use std::{
-    env,
-    time::{Duration, Instant},
-};
-
-use serde_json::{Value, json};
-
 use super::{Admin, code, draft, k, limit, until};
 use crate::support::{
-    cluster, http,
+    cluster,
+    prelude::*,
     timing::{keeps_to, mostly_keep_to},
-    tollgate::{Tollgate, rules},
 };
 
 /// By when a change is to be enforced everywhere.
@@ -19,7 +12,7 @@ const MAX_PROPAGATION: Duration = Duration::from_secs(2);
 
 struct Fleet {
     instances: Vec<(Tollgate, Admin)>,
-    _config: tempfile::TempDir,
+    _config: TempDir,
 }
 
 impl Fleet {

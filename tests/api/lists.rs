@@ -1,13 +1,7 @@
 //! Entries of lists: hostile values of top talkers, and guardrails.
 
-use serde_json::{Value, json};
-
 use super::{Admin, code, limit, until};
-use crate::support::{
-    http,
-    redis::Redis,
-    tollgate::{Tollgate, rules},
-};
+use crate::support::prelude::*;
 
 /// Values that clients may choose, each a key of its own.
 const HOSTILE: [&str; 9] = ["*", "a,b=c", "a", "", "ü…", r"a\,b", r"\*", "10.0.0.0/8", "line\nbreak"];
@@ -50,8 +44,7 @@ fn exactly(descriptor: &Value) -> Value {
 
 /// Denies each hostile value as it is reported, and expects that it alone is denied.
 fn bans_deny_only_their_value(arguments: &[&str]) {
-    let config = rules(&limit(1_000_000));
-    let tollgate = Tollgate::start(config.path(), arguments);
+    let tollgate = Tollgate::serving(&limit(1_000_000), arguments);
     let admin = Admin::of(&tollgate);
     assert_eq!(hits(&tollgate, &k("honest"), 1_000), 200);
     for value in HOSTILE {
@@ -88,8 +81,7 @@ fn bans_of_hostile_values_deny_only_them_with_redis() {
 
 #[test]
 fn values_that_are_not_known_as_a_whole_are_refused() {
-    let config = rules(&limit(1_000_000));
-    let tollgate = Tollgate::start(config.path(), &["--store", "memory"]);
+    let tollgate = Tollgate::serving(&limit(1_000_000), &["--store", "memory"]);
     let admin = Admin::of(&tollgate);
     let long = "x".repeat(300);
     assert_eq!(hits(&tollgate, &k(&long), 1), 200);
@@ -113,8 +105,7 @@ fn forced(entry: &Value) -> Value {
 
 #[test]
 fn entries_that_deny_much_want_force() {
-    let config = rules(&limit(1_000_000));
-    let tollgate = Tollgate::start(config.path(), &["--store", "memory"]);
+    let tollgate = Tollgate::serving(&limit(1_000_000), &["--store", "memory"]);
     let admin = Admin::of(&tollgate);
     let reasons = |entry: &Value| {
         let answer = admin.post("/lists", entry);

@@ -11,11 +11,7 @@ mod instances;
 mod lists;
 mod store_outage;
 
-use std::time::{Duration, Instant};
-
-use serde_json::{Value, json};
-
-use crate::support::{http, tollgate::Tollgate};
+use crate::support::prelude::*;
 
 /// A client of the API of an instance.
 #[derive(Clone, Debug)]
@@ -103,7 +99,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
-        std::thread::sleep(Duration::from_millis(2));
+        thread::sleep(Duration::from_millis(2));
     }
     begun.elapsed()
 }

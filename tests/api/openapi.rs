@@ -1,21 +1,16 @@
 //! The API's description, held against what is answered.
 
-use std::{fs, process::Command};
-
 use super::{Admin, limit};
-use crate::{
-    docs::block,
-    support::tollgate::{Tollgate, project, rules},
-};
+use crate::{docs::block, support::prelude::*};
 
 const TOKEN: &str = "operators-token-0123456789";
 
 /// The number of operations that the document describes, without its own, which Schemathesis leaves out.
 fn operations() -> usize {
     let text = fs::read_to_string(project("src/http/admin/api/openapi.json")).expect("the document");
-    let document: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let document: Value = serde_json::from_str(&text).expect("JSON");
     let paths = document["paths"].as_object().expect("paths");
-    let methods = |(_, item): (&String, &serde_json::Value)| {
+    let methods = |(_, item): (&String, &Value)| {
         let methods = ["get", "post", "put", "delete", "patch"];
         methods.into_iter().filter(|method| item.get(*method).is_some()).count()
     };

@@ -1,15 +1,7 @@
 //! Admin API while Redis does not respond: local state is reported promptly.
 
-use std::time::{Duration, Instant};
-
-use serde_json::{Value, json};
-
 use super::{Admin, code, draft, k, limit, until};
-use crate::support::{
-    redis::Redis,
-    timing::keeps_to,
-    tollgate::{Tollgate, rules},
-};
+use crate::support::{prelude::*, timing::keeps_to};
 
 #[test]
 fn local_state_is_reported_promptly_and_the_rest_is_unavailable() {

@@ -1,16 +1,11 @@
 //! Versions: validated, compared, applied, and taken back.
 
-use std::{fs, sync::Barrier, thread};
-
-use serde_json::{Value, json};
+use std::sync::Barrier;
 
 use super::{Admin, Answered, code, draft, k, limit, until};
-use crate::support::{
-    http,
-    tollgate::{Tollgate, rules},
-};
+use crate::support::prelude::*;
 
-fn start(config: &tempfile::TempDir) -> (Tollgate, Admin) {
+fn start(config: &TempDir) -> (Tollgate, Admin) {
     let tollgate = Tollgate::start(config.path(), &["--rules", "memory"]);
     let admin = Admin::of(&tollgate);
     (tollgate, admin)
@@ -62,8 +57,7 @@ fn invalid_rules_are_refused_with_the_report_of_check() {
     assert_eq!(refused.1["error"]["report"], validated["report"]);
     assert_eq!(refused.1["error"]["problems"], validated["problems"]);
     let directory = rules(broken);
-    let check =
-        crate::support::tollgate::command().arg("check").arg(directory.path()).output().expect("it runs");
+    let check = command().arg("check").arg(directory.path()).output().expect("it runs");
     assert_eq!(String::from_utf8_lossy(&check.stderr).trim_end(), validated["report"]);
 
     let good = admin.done("POST", "/validate", &json!({"files": {"rules.yaml": limit(6)}}), 200);
@@ -171,8 +165,7 @@ fn versions_are_compared_with_each_other_and_with_drafts() {
 
 #[test]
 fn rules_from_a_directory_are_shown_and_read_only() {
-    let config = rules(&limit(5));
-    let tollgate = Tollgate::start(config.path(), &[]);
+    let tollgate = Tollgate::serving(&limit(5), &[]);
     let admin = Admin::of(&tollgate);
     assert_eq!(admin.get("/status")["is_editable"], false);
     assert_eq!(admin.get("/versions"), json!({"current": null, "versions": []}));

@@ -2,6 +2,5 @@
 
 mod client;
 mod populations;
-mod rule;
 mod storm;
 mod storm_through_envoy;

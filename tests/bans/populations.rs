@@ -2,19 +2,10 @@
 
 use fastrand::Rng;
 use futures_util::future::join_all;
-use tollgate::{
-    algorithm::Algorithm,
-    ban::{BanMode, BanParameters},
-};
+use tollgate::ban::{BanMode, BanParameters};
 
-use super::{
-    client::{Behaviour, Client, WhenDenied},
-    rule::RuleUnderTest,
-};
-use crate::support::{
-    redis::Redis,
-    stores::{Subject, at},
-};
+use super::client::{Behaviour, Client, RuleUnderTest, WhenDenied};
+use crate::support::prelude::*;
 
 const fn client(name: &'static str, demand: f64, when_denied: WhenDenied) -> Behaviour {
     Behaviour { name, demand, is_even: false, when_denied }

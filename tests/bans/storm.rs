@@ -1,20 +1,9 @@
 //! A client that ignores `Retry-After`, beside clients that behave.
 
-use std::time::{Duration, Instant};
+use tollgate::ban::{BanMode, BanParameters};
 
-use tollgate::{
-    algorithm::Algorithm,
-    ban::{BanMode, BanParameters},
-    proto::envoy::service::ratelimit::v3::{RateLimitResponse, rate_limit_response::Code},
-};
-
-use super::rule::RuleUnderTest;
-use crate::support::{
-    http,
-    redis::Redis,
-    stores::{Subject, at},
-    tollgate::{Client, Tollgate, request, rules},
-};
+use super::client::RuleUnderTest;
+use crate::support::prelude::*;
 
 const SECOND: u64 = 1_000_000;
 

@@ -1,26 +1,12 @@
 //! A retry storm through a real Envoy: what it costs, and what other clients notice.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    env,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::TcpStream,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    io::{BufRead as _, BufReader, Read as _},
+    sync::{Mutex, atomic::AtomicUsize},
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
 };
 
-use serde_json::Value;
-
-use crate::support::{
-    envoy::Envoy,
-    http,
-    redis::Redis,
-    tollgate::{Tollgate, rules},
-};
+use crate::support::prelude::*;
 
 const RULES: &str = "
 domain: edge

@@ -1,9 +1,7 @@
 //! Permissions, TLS and servers that do not respond.
 
-use serde_json::Value;
-
 use super::{Served, TOKENS, run, text, write};
-use crate::support::certificates::Authority;
+use crate::support::prelude::*;
 
 #[test]
 fn missing_permission_is_reported_and_no_token_is_shown() {
@@ -69,7 +67,7 @@ fn a_tls_port_is_verified_by_its_authority_and_gets_a_client_certificate() {
 
 #[test]
 fn an_unreachable_server_is_a_failure_and_a_wrong_argument_is_usage() {
-    let port = crate::support::free_port();
+    let port = free_port();
     let url = format!("http://127.0.0.1:{port}");
     let gone = run(&url, &["rules", "list"]);
     assert_eq!(gone.status.code(), Some(1));

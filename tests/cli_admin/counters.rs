@@ -1,9 +1,7 @@
 //! Counters and bans.
 
-use serde_json::json;
-
 use super::Served;
-use crate::support::http;
+use crate::support::prelude::*;
 
 #[test]
 fn counters_are_read_refunded_and_reset() {

@@ -4,20 +4,7 @@ mod connection;
 mod counters;
 mod rules;
 
-use std::{
-    fs,
-    path::Path,
-    process::Output,
-    thread,
-    time::{Duration, Instant},
-};
-
-use serde_json::{Value, json};
-
-use crate::support::{
-    http,
-    tollgate::{Tollgate, command},
-};
+use crate::support::prelude::*;
 
 const TOKENS: &str = "alice operator 0123456789-alice\nbob viewer 0123456789-bobby\n";
 
@@ -33,7 +20,7 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A server whose rules have versions.
 struct Served {
-    directory: tempfile::TempDir,
+    directory: TempDir,
     tollgate: Tollgate,
 }
 

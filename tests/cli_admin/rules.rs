@@ -1,9 +1,7 @@
 //! Versions of the rules, and switches.
 
-use std::{fs, path::Path};
-
 use super::{RULES, Served, text};
-use crate::support::tollgate::command;
+use crate::support::prelude::*;
 
 #[test]
 fn rules_are_compared_applied_and_rolled_back() {

@@ -1,16 +1,10 @@
 //! Calls that charge all of their counters or none.
 
-use std::time::Duration;
-
-use tollgate::{
-    algorithm::{Algorithm, Charging, Parameters, Policy, Verdict},
-    descriptor::Hits,
-    quota::{Quota, Window},
-    store::request::Veto,
-};
-
 use super::limited;
-use crate::support::stores::{Subject, at, call, charging, charging_with, policy};
+use crate::support::{
+    prelude::*,
+    stores::{charging, charging_with},
+};
 
 promises!(
     one_denial_leaves_all_counters_untouched,

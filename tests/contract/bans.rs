@@ -1,15 +1,9 @@
 //! Bans of counters that keep denying.
 
-use tollgate::{
-    algorithm::{Algorithm, Charging, Verdict},
-    ban::{BanCheck, BanEffect, BanParameters, BanPolicy},
-    descriptor::Hits,
-    quota::{Quota, Window},
-    store::request::TagRequest,
-};
+use tollgate::ban::{BanCheck, BanEffect, BanParameters, BanPolicy};
 
 use super::SECOND;
-use crate::support::stores::{Subject, at, call, charging, policy};
+use crate::support::{prelude::*, stores::charging};
 
 promises!(
     a_counter_that_keeps_denying_is_banned_until_an_end_that_requests_do_not_extend,

@@ -1,15 +1,7 @@
 //! Counters whose rule changes: what was used stays known.
 
-use std::time::Duration;
-
-use tollgate::{
-    algorithm::{Algorithm, Parameters, Policy},
-    descriptor::Hits,
-    quota::{Quota, Window},
-};
-
 use super::{SECOND, limited};
-use crate::support::stores::{Subject, at, policy};
+use crate::support::prelude::*;
 
 promises!(
     a_limit_that_changes_keeps_the_usage,

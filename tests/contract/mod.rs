@@ -28,21 +28,15 @@ macro_rules! promises {
     };
 }
 
+mod leases;
 mod all_or_none;
 mod bans;
-mod buckets;
-mod budgets;
 mod changed_rules;
 mod charges;
-mod clocks;
 mod overdraft;
-mod permits;
-mod refunds;
 mod windows;
 
-use tollgate::algorithm::{Algorithm, Policy};
-
-use crate::support::stores::policy;
+use crate::support::prelude::*;
 
 const SECOND: u64 = 1_000_000;
 

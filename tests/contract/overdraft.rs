@@ -1,16 +1,10 @@
 //! Charges beyond the limit, and the debts that they leave.
 
-use std::num::NonZeroU64;
-
-use tollgate::{
-    algorithm::{Algorithm, Charging, Parameters, Policy},
-    descriptor::Hits,
-    quota::{Quota, Window},
-    store::request::Veto,
-};
-
 use super::{SECOND, limited};
-use crate::support::stores::{Subject, at, charging, charging_with, policy};
+use crate::support::{
+    prelude::*,
+    stores::{charging, charging_with},
+};
 
 promises!(
     a_charge_beyond_the_limit_is_refused_for_exactly_its_debt,

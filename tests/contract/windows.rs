@@ -1,17 +1,9 @@
-//! Windows and logs: what they admit, count and free.
-
-use std::time::Duration;
-
-use tollgate::{
-    algorithm::{Algorithm, Parameters, Policy},
-    descriptor::Hits,
-    quota::{Quota, Window},
-};
+//! Windows, logs and buckets: what they admit, count and free, also when a clock steps back or is put right.
 
 use super::{SECOND, limited};
-use crate::support::stores::{Subject, at, call, policy};
+use crate::support::prelude::*;
 
-promises!(
+promises! {
     a_window_admits_its_limit_and_no_more,
     a_window_counts_hits_that_it_denies,
     a_window_ends_at_its_edge,
@@ -19,7 +11,12 @@ promises!(
     a_count_that_grows_large_leaves_its_neighbours_alone,
     a_log_frees_each_hit_when_a_window_has_passed,
     a_log_enforces_the_minimum_interval,
-);
+    a_bucket_admits_its_burst_at_once_then_its_rate,
+    a_bucket_admits_at_retry_after_and_not_a_microsecond_earlier,
+    a_bucket_does_not_count_hits_that_it_denies,
+    a_clock_that_steps_back_grants_nothing_twice,
+    a_clock_that_is_put_right_grants_nothing_twice,
+}
 
 async fn a_window_admits_its_limit_and_no_more(store: &Subject) {
     for remaining in [2, 1, 0] {
@@ -105,4 +102,84 @@ async fn a_log_enforces_the_minimum_interval(store: &Subject) {
     assert_eq!((early.admitted, early.remaining, early.retry_after.as_micros()), (false, 90, 1));
     assert!(store.decide_one(at(49_999), "a", policy, Hits::Peek).await.admitted);
     assert!(store.decide_one(at(50_000), "a", policy, Hits::ONE).await.admitted);
+}
+
+async fn a_bucket_admits_its_burst_at_once_then_its_rate(store: &Subject) {
+    let quota = Quota { limit: 60, window: Window::from_seconds(60).expect("in range") };
+    let policy =
+        Policy::new(Algorithm::TokenBucket, quota, &Parameters { burst: Some(5), ..Parameters::default() })
+            .expect("valid");
+    for remaining in (0..5).rev() {
+        let verdict = store.decide_one(at(0), "a", policy, Hits::ONE).await;
+        assert!(verdict.admitted);
+        assert_eq!(verdict.remaining, remaining);
+    }
+    assert!(!store.decide_one(at(0), "a", policy, Hits::ONE).await.admitted);
+    for second in 1..10 {
+        assert!(store.decide_one(at(second * SECOND), "a", policy, Hits::ONE).await.admitted);
+        assert!(!store.decide_one(at(second * SECOND + 1), "a", policy, Hits::ONE).await.admitted);
+    }
+}
+
+async fn a_bucket_admits_at_retry_after_and_not_a_microsecond_earlier(store: &Subject) {
+    // 7 per minute: an interval that is no whole number of microseconds.
+    let policy = policy(Algorithm::TokenBucket, 7, 60);
+    let mut now = 123;
+    for _ in 0..20 {
+        while store.decide_one(at(now), "a", policy, Hits::ONE).await.admitted {}
+        let denied = store.decide_one(at(now), "a", policy, Hits::ONE).await;
+        let wait = u64::try_from(denied.retry_after.as_micros()).expect("short");
+        assert!(!store.decide_one(at(now + wait - 1), "a", policy, Hits::ONE).await.admitted);
+        now += wait;
+        assert!(store.decide_one(at(now), "a", policy, Hits::ONE).await.admitted);
+    }
+}
+
+async fn a_bucket_does_not_count_hits_that_it_denies(store: &Subject) {
+    let policy = limited(Algorithm::TokenBucket);
+    store.decide_one(at(0), "a", policy, Hits::charge(3)).await;
+    let first = store.decide_one(at(0), "a", policy, Hits::ONE).await;
+    for _ in 0..10 {
+        assert_eq!(store.decide_one(at(0), "a", policy, Hits::ONE).await, first);
+    }
+    assert_eq!(first.retry_after.as_secs(), 20);
+}
+
+async fn a_clock_that_steps_back_grants_nothing_twice(store: &Subject) {
+    for algorithm in Algorithm::ALL {
+        let policy = limited(algorithm);
+        store.decide_one(at(61 * SECOND), "a", policy, Hits::charge(3)).await;
+        assert!(!store.decide_one(at(59 * SECOND), "a", policy, Hits::ONE).await.admitted);
+        assert!(!store.decide_one(at(61 * SECOND), "a", policy, Hits::ONE).await.admitted);
+        // Nor does a clock that was hours ahead keep anyone waiting for hours.
+        store.decide_one(at(7200 * SECOND), "b", policy, Hits::charge(3)).await;
+        assert!(!store.decide_one(at(0), "b", policy, Hits::ONE).await.admitted);
+        assert!(store.decide_one(at(121 * SECOND), "b", policy, Hits::ONE).await.admitted);
+    }
+}
+
+async fn a_clock_that_is_put_right_grants_nothing_twice(store: &Subject) {
+    const DAY: u64 = 86_400 * SECOND;
+    let quota = Quota { limit: 10, window: Window::from_seconds(86_400).expect("in range") };
+    let parameters = Parameters { lease_ttl: Duration::from_secs(86_400), ..Parameters::default() };
+    for algorithm in Algorithm::ALL {
+        let (name, policy) = (algorithm.name(), Policy::new(algorithm, quota, &parameters).expect("valid"));
+        let right = 30 * DAY;
+        let decide = async |micros, hits| store.decide_one(at(micros), name, policy, hits).await;
+        assert!(decide(right, Hits::charge(8)).await.admitted, "{name}");
+        // What passes meanwhile counts too; a bucket that is full later than it may be admits nothing.
+        let meanwhile = if algorithm == Algorithm::TokenBucket { right } else { right - 3 * DAY };
+        assert!(decide(meanwhile, Hits::charge(2)).await.admitted, "{name}");
+        for (micros, hits) in [
+            (right - 3 * DAY, Hits::ONE),
+            (right - 3 * DAY + SECOND, Hits::Peek),
+            (right + SECOND, Hits::ONE),
+            (right - 2 * DAY, Hits::ONE),
+            (right + 2 * SECOND, Hits::ONE),
+        ] {
+            let verdict = decide(micros, hits).await;
+            assert!(hits == Hits::Peek || !verdict.admitted, "{name} at {micros}: {verdict:?}");
+            assert_eq!(verdict.remaining, 0, "{name} at {micros}");
+        }
+    }
 }

@@ -1,13 +1,7 @@
 //! Stores that lost what an instance knows, and went on without it.
 
-use redis::cmd;
-use tollgate::control::Control;
-
 use super::{ban, draft, limit, redis_control, until};
-use crate::support::{
-    redis::Redis,
-    tollgate::{Tollgate, rules},
-};
+use crate::support::prelude::*;
 
 const HEAD: &str = "{tollgate-rules}:head";
 const ENTRIES: &str = "{tollgate-rules}:entries";
@@ -22,10 +16,9 @@ struct Follower {
 impl Follower {
     fn start() -> Self {
         let redis = Redis::start();
-        let directory = rules(&limit(1));
         let url = redis.url();
         let arguments = ["--store", &url, "--store-timeout", "5s", "--rules", "redis", "--log-level", "warn"];
-        let instance = Tollgate::start(directory.path(), &arguments);
+        let instance = Tollgate::serving(&limit(1), &arguments);
         Self { control: redis_control(&redis.url(), ""), redis, instance }
     }
 
@@ -79,7 +72,7 @@ impl Follower {
         let mut client = self.instance.client().await;
         let mut limits = Vec::new();
         for value in values {
-            let request = crate::support::tollgate::request("web", &[&[("k", value)]]);
+            let request = request("web", &[&[("k", value)]]);
             let answer = client.call(request).await.expect("answered");
             limits.push(answer.statuses[0].current_limit.as_ref().map(|limit| limit.requests_per_unit));
         }

@@ -1,14 +1,7 @@
 //! Ramps, by real instances.
 
-use redis::cmd;
-use serde_json::{Value, json};
-
 use super::{found, until};
-use crate::support::{
-    http,
-    redis::Redis,
-    tollgate::{Client, Tollgate, request, rules},
-};
+use crate::support::prelude::*;
 
 fn api(instance: &Tollgate, method: &str, path: &str, body: &Value) -> (u16, Value) {
     let body = (!body.is_null()).then(|| body.to_string());
@@ -94,8 +87,7 @@ async fn exceed(client: &mut Client, value: &str) {
 
 #[tokio::test]
 async fn a_ramp_is_not_set_back_by_one_client_but_by_many() {
-    let config = rules(PLAIN);
-    let instance = Tollgate::start(config.path(), &[]);
+    let instance = Tollgate::serving(PLAIN, &[]);
     let ramp = json!({"steps": [50, 100], "over_s": 4, "max_denied_percent": 5, "min_hits": 10});
     let body = json!({"domain": "web", "rule": "k", "mode": "shadow", "ramp": ramp, "reason": "new"});
     for (is_bad, expected) in [(false, "done"), (true, "rolled_back")] {

@@ -1,24 +1,13 @@
 //! Several instances that follow one store.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
-
-use redis::cmd;
-use tokio::time::sleep;
-use tollgate::control::{Control, Draft, Instance, List, ListEntry, ListPair};
+use tollgate::control::{Draft, Instance, List, ListEntry, ListPair};
 
 use super::{all_enforced, draft, limit, limit_of, now_ms, redis_control};
 use crate::support::{
-    cluster::{self, Cluster},
-    redis::{RULES_COMMANDS, Redis, guarded},
+    cluster,
+    prelude::*,
+    redis::{RULES_COMMANDS, guarded},
     timing::{keeps_to_async, mostly_keep_to},
-    tollgate::{Client, Tollgate, rules},
 };
 
 /// The maximum time until a change takes effect.
@@ -153,9 +142,8 @@ async fn a_bad_version_is_not_activated_and_every_instance_reports_why() {
 async fn without_permission_to_publish_or_subscribe_polling_is_fast_enough() {
     let redis = Redis::start_with(&guarded("word", &RULES_COMMANDS));
     let url = format!("redis://app:word@127.0.0.1:{}", redis.port());
-    let directory = rules(&limit(1));
     let arguments = ["--store", &url, "--rules", "redis", "--key-prefix", "guarded:", "--log-level", "warn"];
-    let tollgate = Tollgate::start(directory.path(), &arguments);
+    let tollgate = Tollgate::serving(&limit(1), &arguments);
     let control = redis_control(&url, "guarded:");
     let mut fleet = Fleet { clients: vec![tollgate.client().await], _instances: vec![tollgate], control };
     keeps_to_async(MAX_PROPAGATION, "a change", async || {

@@ -1,15 +1,9 @@
 //! Isolation of bad versions and foreign records, and the cost of many changes.
 
-use std::time::{Duration, Instant};
-
-use redis::cmd;
 use tollgate::control::{Action, ListPair};
 
 use super::{ban, draft, enforced, limit, limit_of, redis_control, until};
-use crate::support::{
-    redis::Redis,
-    tollgate::{Tollgate, rules},
-};
+use crate::support::prelude::*;
 
 /// The number of times that the server has run a command.
 fn calls(redis: &Redis, command: &str) -> u64 {
@@ -41,7 +35,7 @@ async fn records_of_another_release_are_reported_and_hide_nothing_else() {
     let begun = Instant::now();
     while limit_of(&mut client).await.is_some() {
         assert!(begun.elapsed() < Duration::from_secs(20), "the ban has no effect");
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        sleep(Duration::from_millis(20)).await;
     }
     until("the problem is reported", async || {
         let reported = control.instances().await.expect("one is readable");
@@ -113,8 +107,7 @@ async fn an_instance_that_starts_with_a_bad_or_lost_version_enforces_an_earlier_
 #[tokio::test]
 async fn many_list_changes_are_fetched_rarely_and_notes_never() {
     let redis = Redis::start();
-    let directory = rules(&limit(1));
-    let _tollgate = Tollgate::start(directory.path(), &["--store", &redis.url(), "--log-level", "error"]);
+    let _tollgate = Tollgate::serving(&limit(1), &["--store", &redis.url(), "--log-level", "error"]);
     let control = redis_control(&redis.url(), "");
     // A fetch reads the entries, the switches and the automatic entries.
     let count = || (calls(&redis, "hvals") / 3, calls(&redis, "pexpire") / 2);

@@ -13,25 +13,18 @@ mod isolation;
 mod propagation;
 mod raised_limits;
 
-use std::time::{Duration, Instant};
-
-use tokio::time::sleep;
 use tollgate::{
     clock::Clock,
     control::{
-        AutomaticEntry, Control, Draft, Files, List, ListEntry, ListPair, ListedBan, ListedBanMode, Pair,
-        RulesSource,
+        AutomaticEntry, Draft, Files, List, ListEntry, ListPair, ListedBan, ListedBanMode, Pair, RulesSource,
     },
 };
 
-use crate::support::{
-    redis::settings,
-    tollgate::{Client, request},
-};
+use crate::support::prelude::*;
 
 /// A control plane on a Redis.
 fn redis_control(url: &str, prefix: &str) -> Control {
-    let settings = tollgate::store::redis::RedisSettings { key_prefix: prefix.into(), ..settings(url) };
+    let settings = RedisSettings { key_prefix: prefix.into(), ..settings(url) };
     Control::redis(RulesSource::Redis, &settings).expect("valid settings")
 }
 

@@ -1,19 +1,9 @@
 //! Times without the store.
 
-use std::{
-    fs,
-    time::{Duration, Instant},
-};
-
-use tokio::time::sleep;
-use tollgate::control::{Added, Control, ListEntry};
+use tollgate::control::{Added, ListEntry};
 
 use super::{automatic, ban, draft, enforced, limit, limit_of, redis_control};
-use crate::support::{
-    free_port, http,
-    redis::Redis,
-    tollgate::{Tollgate, rules},
-};
+use crate::support::prelude::*;
 
 fn arguments(url: &str) -> Vec<String> {
     let arguments =
@@ -28,8 +18,7 @@ fn strs(arguments: &[String]) -> Vec<&str> {
 #[tokio::test]
 async fn the_last_good_rules_stay_while_redis_is_silent_and_newer_ones_follow_its_recovery() {
     let redis = Redis::start();
-    let directory = rules(&limit(1));
-    let tollgate = Tollgate::start(directory.path(), &strs(&arguments(&redis.url())));
+    let tollgate = Tollgate::serving(&limit(1), &strs(&arguments(&redis.url())));
     let mut client = tollgate.client().await;
     let control = redis_control(&redis.url(), "");
     control.apply(draft(Some(1), &limit(2))).await.expect("made");
@@ -91,7 +80,7 @@ async fn a_version_lost_by_redis_is_restored_under_its_number() {
     lists_enforced(&control, lists.generation, deadline).await;
 
     assert_eq!(lists.automatic.len(), 1);
-    redis::cmd("FLUSHALL").exec(&mut redis.connect()).expect("flushed");
+    cmd("FLUSHALL").exec(&mut redis.connect()).expect("flushed");
     while control.current().await != Ok(Some(5)) || control.runtime().await != Ok(lists.clone()) {
         assert!(Instant::now() < deadline, "nothing is put back");
         sleep(Duration::from_millis(20)).await;
@@ -102,7 +91,7 @@ async fn a_version_lost_by_redis_is_restored_under_its_number() {
     assert!(audit.len() == 2 && audit.iter().all(|entry| entry.author == "tollgate"), "{audit:?}");
 
     // Only the version, as where memory is short.
-    redis::cmd("DEL").arg("{tollgate-rules}:version:5").exec(&mut redis.connect()).expect("removed");
+    cmd("DEL").arg("{tollgate-rules}:version:5").exec(&mut redis.connect()).expect("removed");
     while control.version(5).await != Ok(kept.clone()) {
         assert!(Instant::now() < deadline, "the version is not put back");
         sleep(Duration::from_millis(20)).await;

@@ -1,15 +1,5 @@
 //! Overrides of rules and of keys on several instances.
 
-use std::{
-    fs,
-    path::PathBuf,
-    sync::Arc,
-    time::{Duration, Instant},
-};
-
-use redis::cmd;
-use serde_json::{Value, json};
-use tempfile::TempDir;
 use tollgate::{
     config::{Options, load_files},
     control::{OverrideEntry, Pair, Reconciler, RulesStatus},
@@ -17,12 +7,7 @@ use tollgate::{
 };
 
 use super::{all_enforced, enforced, limit_of, now_ms, redis_control, until};
-use crate::support::{
-    http,
-    redis::Redis,
-    timing::mostly_keep_to,
-    tollgate::{Client, Tollgate, command, rules},
-};
+use crate::support::{prelude::*, timing::mostly_keep_to};
 
 /// The maximum time until an override or its end takes effect.
 const MAX_PROPAGATION: Duration = Duration::from_secs(1);
@@ -375,6 +360,6 @@ async fn hundred_thousand_overrides_of_keys_are_loaded_from_redis_and_from_a_fil
         let bytes = resident().saturating_sub(before) / COUNT as u64;
         eprintln!("loaded from {source}: {:?}, {bytes} bytes each", begun.elapsed());
         drop((reconciler, fresh));
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        sleep(Duration::from_millis(200)).await;
     }
 }

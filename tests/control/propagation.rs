@@ -2,23 +2,20 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, mpsc},
+    sync::mpsc,
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
 };
 
-use redis::cmd;
-use tempfile::TempDir;
-use tokio::{runtime, time::sleep};
+use tokio::runtime;
 use tokio_util::sync::CancellationToken;
 use tollgate::{
     config::Options,
-    control::{Control, Reconciler, Rules, RulesState, RulesStatus},
+    control::{Reconciler, Rules, RulesState, RulesStatus},
     limiter::ActiveRules,
 };
 
 use super::{ban, draft, limit, redis_control};
-use crate::support::redis::Redis;
+use crate::support::prelude::*;
 
 /// A bound on failures only: a busy machine takes a while for many followers.
 const DEADLINE: Duration = Duration::from_secs(60);

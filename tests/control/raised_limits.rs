@@ -1,12 +1,6 @@
 //! Hits that a client gets at once when an override of its limit is lowered, raised and removed.
 
-use serde_json::{Value, json};
-
-use crate::support::{
-    http,
-    redis::Redis,
-    tollgate::{Client, Tollgate, request, rules},
-};
+use crate::support::prelude::*;
 
 const ALGORITHMS: [&str; 4] = ["fixed_window", "sliding_window", "sliding_window_log", "token_bucket"];
 
@@ -32,8 +26,10 @@ fn set(tollgate: &Tollgate, key: &Value, limit: u32) -> String {
 
 async fn raised(store: &str, algorithm: &str, key: Value) {
     let limit = format!("algorithm: {algorithm}, unit: year, requests_per_unit: 50");
-    let config = rules(&format!("domain: web\ndescriptors:\n- key: k\n  rate_limit: {{{limit}}}\n"));
-    let tollgate = Tollgate::start(config.path(), &["--store", store, "--store-timeout", "5s"]);
+    let tollgate = Tollgate::serving(
+        &format!("domain: web\ndescriptors:\n- key: k\n  rate_limit: {{{limit}}}\n"),
+        &["--store", store, "--store-timeout", "5s"],
+    );
     let mut client = tollgate.client().await;
     set(&tollgate, &key, 1);
     assert_eq!(hit(&mut client).await, (true, 0), "{algorithm}");
@@ -58,6 +54,6 @@ async fn a_raised_limit_admits_the_difference_at_once_in_every_algorithm() {
     for algorithm in ALGORITHMS {
         raised("memory", algorithm, json!([{"key": "k", "value": "v"}])).await;
         raised(&redis.url(), algorithm, json!([])).await;
-        redis::cmd("FLUSHALL").exec(&mut redis.connect()).expect("done");
+        cmd("FLUSHALL").exec(&mut redis.connect()).expect("done");
     }
 }

@@ -1,8 +1,8 @@
 //! Replies of the script in situations that take too long to wait for.
 
-use redis::{Value, cmd};
+use redis::Value;
 
-use crate::support::redis::Redis;
+use crate::support::prelude::*;
 
 const HEAD: &str = "head";
 

@@ -1,17 +1,13 @@
 //! Bytes of counters.
 
-use std::time::Duration;
-
-use tollgate::{algorithm::Algorithm, descriptor::Hits, store::redis::ScriptClock};
-
 use super::{HOUR, charge, decide, hourly, info, request};
-use crate::support::{redis::Redis, stores::at};
+use crate::support::prelude::*;
 
 /// Bytes that the server uses, once they are steady.
 async fn used_memory(redis: &Redis) -> f64 {
     let mut before = info(redis, "memory", "used_memory");
     loop {
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        sleep(Duration::from_millis(500)).await;
         let now = info(redis, "memory", "used_memory");
         if (now - before).abs() < 10_000.0 {
             return now;

@@ -7,24 +7,17 @@ mod memory;
 mod processor;
 mod reservations;
 
-use std::{num::NonZeroU64, time::Duration};
-
 use futures_util::{StreamExt as _, stream};
 use smallvec::SmallVec;
 use tollgate::{
-    RecordId, SyncMode,
-    algorithm::{Algorithm, Charging, Parameters, Policy},
-    descriptor::{Entry, Hits},
-    lease::LeaseId,
-    quota::{Quota, Window},
+    SyncMode,
     store::{
-        RedisStore,
         key::CellKey,
-        request::{Cell, Check, TagRequest, Veto},
+        request::{Cell, Check},
     },
 };
 
-use crate::support::redis::Redis;
+use crate::support::prelude::*;
 
 /// Calls that await their answers at the same time.
 const IN_FLIGHT: usize = 200;
@@ -90,7 +83,7 @@ async fn decide(store: &RedisStore, calls: impl Iterator<Item = TagRequest>, adm
 
 /// A figure of `INFO`.
 fn info(redis: &Redis, section: &str, name: &str) -> f64 {
-    let text: String = redis::cmd("INFO").arg(section).query(&mut redis.connect()).expect("an answer");
+    let text: String = cmd("INFO").arg(section).query(&mut redis.connect()).expect("an answer");
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.and_then(|figure| figure.trim().parse().ok()).unwrap_or_else(|| panic!("no {name}"))
 }

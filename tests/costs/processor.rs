@@ -4,19 +4,16 @@ use futures_util::{StreamExt as _, stream};
 use redis::aio::MultiplexedConnection;
 use smallvec::SmallVec;
 use tollgate::{
-    PathStep, RecordId, SyncMode,
-    algorithm::{Algorithm, Charging, Policy},
-    descriptor::{Entry, Hits},
+    PathStep, SyncMode,
     store::{
-        RedisStore,
         key::CellKey,
         redis::{CommandKeys, Run},
-        request::{Cell, Check, TagRequest, Veto},
+        request::{Cell, Check},
     },
 };
 
 use super::{IN_FLIGHT, UNREACHED_LIMIT, charge, decide, hourly, median, processor_time, request};
-use crate::support::redis::Redis;
+use crate::support::prelude::*;
 
 /// Clients whose decisions are measured, each with a key of its own.
 const CLIENTS: u32 = 100_000;
@@ -153,12 +150,12 @@ async fn processor() {
     let client = redis::Client::open(redis.url()).expect("a valid URL");
     let connection = client.get_multiplexed_async_connection().await.expect("it answers");
     let script = redis::Script::new("return 1");
-    let mut load = redis::cmd("SCRIPT");
+    let mut load = cmd("SCRIPT");
     load.arg("LOAD").arg("return 1");
     load.query::<()>(&mut redis.connect()).expect("an answer");
-    let mut nothing = redis::cmd("EVALSHA");
+    let mut nothing = cmd("EVALSHA");
     nothing.arg(script.get_hash()).arg(0);
-    let commands = [("PING", redis::cmd("PING")), ("EVALSHA of `return 1`", nothing)];
+    let commands = [("PING", cmd("PING")), ("EVALSHA of `return 1`", nothing)];
 
     let all = all_decisions();
     for decisions in &all {
@@ -261,7 +258,7 @@ async fn processor_for_a_tag_with_many_counters() {
             }
             costs.push((processor_time(&redis) - before) / CALLS as f64 * 1e6);
         }
-        let mut usage = redis::cmd("MEMORY");
+        let mut usage = cmd("MEMORY");
         let usage = usage.arg("USAGE").arg("{edge|api_key=many}").arg("SAMPLES").arg(0);
         let bytes: usize = usage.query(&mut redis.connect()).expect("a number");
         println!("{counters:>6} {costs:>7.1?} {:>5.1}", bytes as f64 / counters as f64);

@@ -1,17 +1,9 @@
 //! Processor time and bytes of reservations.
 
-use std::num::NonZeroU64;
-
-use tollgate::{
-    algorithm::{Algorithm, Parameters, Policy, Reserve, Unsettled},
-    descriptor::Hits,
-    lease::LeaseId,
-    quota::{Quota, Window},
-    store::{RedisStore, request::TagRequest},
-};
+use tollgate::algorithm::{Reserve, Unsettled};
 
 use super::{UNREACHED_LIMIT, client_id, decide, hourly, median, processor_time, request};
-use crate::support::redis::Redis;
+use crate::support::prelude::*;
 
 /// A limit so high that it denies nothing, with leases of an hour.
 fn with_reservations() -> Policy {
@@ -82,8 +74,8 @@ async fn print_bytes(redis: &Redis, store: &RedisStore, budget: Policy) {
             });
             decide(store, hits.map(|hits| request(client, 1, budget, hits)), true).await;
             let mut server = redis.connect();
-            let keys: Vec<String> = redis::cmd("KEYS").arg(&name).query(&mut server).expect("keys");
-            let mut usage = redis::cmd("MEMORY");
+            let keys: Vec<String> = cmd("KEYS").arg(&name).query(&mut server).expect("keys");
+            let mut usage = cmd("MEMORY");
             usage.arg("USAGE").arg(&keys[0]).arg("SAMPLES").arg(0);
             let used: u64 = usage.query(&mut server).expect("a number");
             bytes.push(used as f64 / f64::from(count));
@@ -122,7 +114,7 @@ async fn leases_in_one_string() {
     println!("leases of 20 bytes in one string; microseconds of Redis' processor for each change");
     for leases in [1, 10, 100, 1_000, 10_000, 65_000_usize] {
         let content: Vec<u8> = (0..leases * 20).map(|_| fastrand::u8(..)).collect();
-        redis::cmd("SET").arg("leases").arg(content).query::<()>(&mut server).expect("stored");
+        cmd("SET").arg("leases").arg(content).query::<()>(&mut server).expect("stored");
         let before = processor_time(&redis);
         for _ in 0..CALLS {
             let lease: Vec<u8> = (0..20).map(|_| fastrand::u8(..)).collect();

@@ -2,31 +2,21 @@
 //!
 //! `TOLLGATE_SCREENSHOTS` is the folder for what is to be seen, `target/dashboard` without it.
 
-use std::{
-    env, fs,
-    path::PathBuf,
-    process::{Child, Command, Stdio},
-    sync::Arc,
-};
+use std::process::Child;
 
-use serde_json::Value;
 use tokio_util::task::AbortOnDropHandle;
 use tollgate::{
-    control::{Control, EventKind, OperatorEvent, Reconciler, RulesSource, RulesStatus, log_events},
+    control::{EventKind, OperatorEvent, Reconciler, RulesSource, RulesStatus, log_events},
     limiter::ActiveRules,
 };
 
-use crate::support::{
-    Process, http,
-    redis::{Redis, settings},
-    tollgate::{Tollgate, command, project, tool},
-};
+use crate::support::{Process, prelude::*};
 
 /// Versions in the process, as an operator's first look at tollgate has them.
 const EDITABLE: &[&str] = &["--store", "memory", "--rules", "memory"];
 
 /// The tiers of the examples, and what else is walked through.
-fn config() -> tempfile::TempDir {
+fn config() -> TempDir {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let files = [
         "config/examples/tiers.yaml",

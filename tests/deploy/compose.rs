@@ -1,16 +1,9 @@
 //! `deploy/compose`: its files are those of the project and valid, and its services fit each other. No engine runs it here.
 
-use std::{collections::BTreeSet, fs, process::Command};
-
-use serde_json::Value;
 use tollgate::settings;
 
 use super::yaml;
-use crate::support::{
-    envoy::{self, Bootstrap},
-    redis::Redis,
-    tollgate::{Tollgate, command, project, rules, tool},
-};
+use crate::support::{envoy, prelude::*};
 
 const FOLDER: &str = "deploy/compose";
 
@@ -184,7 +177,7 @@ fn the_demo_shows_what_it_narrates() {
     let flags = ["--store", &redis.url(), "--store-timeout", "500ms", "--on-store-error", "local"];
     let tollgate = Tollgate::start(config.path(), &flags);
     let envoy = Bootstrap::read("edge", tollgate.grpc_port, None).run(&[tollgate.grpc_port]);
-    let server: String = redis::cmd("INFO").arg("server").query(&mut redis.connect()).expect("a reply");
+    let server: String = cmd("INFO").arg("server").query(&mut redis.connect()).expect("a reply");
     let process = server.lines().find_map(|line| line.strip_prefix("process_id:")).expect("a number");
     let demo = Command::new(project("deploy/compose/demo.sh"))
         .env("ENVOY", format!("http://127.0.0.1:{}", envoy.port))

@@ -1,10 +1,6 @@
 //! The Debian package: its files are where Debian expects them, and its service is confined and starts the program.
 
-use std::{fs, process::Command};
-
-use tempfile::TempDir;
-
-use crate::support::tollgate::{command, project};
+use crate::support::prelude::*;
 
 /// A package of the program, and its content.
 fn package() -> (TempDir, String) {

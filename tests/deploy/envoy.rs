@@ -1,21 +1,9 @@
 //! The files of `deploy/envoy`, each before a live tollgate with its rules.
 
-use std::{
-    fs,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::TcpStream,
-    thread,
-    time::{Duration, Instant},
-};
-
-use tempfile::TempDir;
+use std::io::{BufRead as _, BufReader, Read as _};
 
 use super::by_the_hour;
-use crate::support::{
-    envoy::{self, Bootstrap, Envoy},
-    http,
-    tollgate::{Tollgate, project},
-};
+use crate::support::{envoy, prelude::*};
 
 /// Names of the files, without `.yaml`.
 fn files() -> Vec<String> {

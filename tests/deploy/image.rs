@@ -1,22 +1,11 @@
 //! The image: what it says of the program is so, and the program needs no more than it has. `deploy/docker/build.sh`
 //! builds it, which takes too long to be a test.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::os::unix::fs::PermissionsExt as _;
 
-use tempfile::TempDir;
 use tollgate::settings;
 
-use crate::support::{
-    free_port,
-    redis::Redis,
-    tollgate::{command, project},
-};
+use crate::support::prelude::*;
 
 fn read(path: &str) -> String {
     fs::read_to_string(project(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -199,7 +188,7 @@ fn tried(image: &TempDir, command: &[&str], variables: &[(&str, &str)]) -> Vec<S
         .arg(&port)
         .args(command)
         .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("PATH", env::var_os("PATH").unwrap_or_default())
         .envs(variables)
         .output()
         .expect("a shell");

@@ -1,18 +1,9 @@
 //! The EnvoyFilters of `deploy/istio`, applied to proxies that are shaped as Istio's are, before a live tollgate.
 
-use std::{fs, time::Duration};
-
-use serde_json::json;
-use tempfile::TempDir;
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::task::spawn_blocking;
 
 use super::{by_the_hour, documents, python};
-use crate::support::{
-    envoy::{self, Envoy},
-    free_port, http,
-    tollgate::{Tollgate, project},
-    upstream::Upstream,
-};
+use crate::support::{envoy, prelude::*, upstream::Upstream};
 
 const TOLLGATE: &str = "outbound|8081||tollgate.tollgate.svc.cluster.local";
 
@@ -115,7 +106,7 @@ async fn a_sidecar_holds_permits_until_streams_end_and_fails_closed() {
         held.spawn(get(url.clone()));
     }
     while upstream.inside() < 2 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(get(url.clone()).await.expect("no panic"), 429);
     upstream.open();

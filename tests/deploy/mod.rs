@@ -12,18 +12,7 @@ mod pgo;
 mod redis;
 mod rolling_restart;
 
-use std::{
-    fs,
-    io::Write as _,
-    path::PathBuf,
-    process::{Command, Stdio},
-    thread,
-};
-
-use serde_json::Value;
-use tempfile::TempDir;
-
-use crate::support::tollgate::project;
+use crate::support::prelude::*;
 
 /// A copy of rules of the project, with windows of an hour in place of a minute, which would end on the way.
 fn by_the_hour(rules: &str) -> TempDir {

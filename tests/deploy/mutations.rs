@@ -1,15 +1,8 @@
 //! `mutate.py` breaks every file of `deploy/`. It takes minutes; that it knows them all, and that what it names is there, is
 //! seen in every run.
 
-use std::{
-    collections::BTreeSet,
-    env, fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
-
 use super::python;
-use crate::support::tollgate::project;
+use crate::support::prelude::*;
 
 /// All files below a directory, as paths of the project.
 fn files(directory: &Path) -> Vec<PathBuf> {

@@ -1,18 +1,8 @@
 //! Profile-guided optimization of the image's program, with stand-ins for the compiler.
 
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt as _,
-    path::Path,
-    process::{Command, Output},
-};
+use std::os::unix::fs::PermissionsExt as _;
 
-use tempfile::TempDir;
-
-use crate::support::{
-    free_port,
-    tollgate::{command, project, tool},
-};
+use crate::support::prelude::*;
 
 /// A directory with `compile.sh`, beside stand-ins for what it calls: each appends a line to `log`.
 struct Build(TempDir);
@@ -64,7 +54,7 @@ impl Build {
     fn run(&self, profile_guided: Option<&str>) -> (Output, Vec<String>) {
         let log = self.path("log");
         fs::write(&log, "").expect("writable");
-        let path = format!("{}:{}", self.path("bin"), std::env::var("PATH").expect("a text"));
+        let path = format!("{}:{}", self.path("bin"), env::var("PATH").expect("a text"));
         let mut compile = Command::new("sh");
         compile.arg(self.path("docker/compile.sh")).arg("root").env("PATH", path).env("LOG", &log);
         compile.env("CARGO_TARGET_DIR", self.path("target")).env_remove("PROFILE_GUIDED");

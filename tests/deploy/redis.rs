@@ -1,18 +1,6 @@
 //! The scripts that make a Redis Cluster, and a Redis with sentinels, in Kubernetes: run with real servers.
 
-use std::{
-    path::Path,
-    process::{Command, Output, Stdio},
-};
-
-use tempfile::TempDir;
-
-use crate::support::{
-    Process,
-    cluster::wait,
-    free_port, http,
-    tollgate::{Tollgate, project, rules},
-};
+use crate::support::{Process, prelude::*};
 
 const RULES: &str =
     "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: hour, requests_per_unit: 1000000}\n";
@@ -38,7 +26,7 @@ impl Server {
     }
 }
 
-fn component(file: &str) -> std::path::PathBuf {
+fn component(file: &str) -> PathBuf {
     project("deploy/kubernetes/components").join(file)
 }
 
@@ -96,9 +84,8 @@ fn six_nodes_form_a_cluster_once_and_find_each_other_again() {
     let again = create();
     assert!(again.status.success() && again.stdout.ends_with(b"there is a cluster\n"), "{again:?}");
 
-    let config = rules(RULES);
     let url = format!("redis+cluster://{}", names[0]);
-    let start = |url: &str| Tollgate::start(config.path(), &["--store", url, "--store-timeout", "5s"]);
+    let start = |url: &str| Tollgate::serving(RULES, &["--store", url, "--store-timeout", "5s"]);
     assert!(decides(&start(&url)));
 
     // All pods at once, with the directories that they had.
@@ -144,10 +131,9 @@ fn sentinels_find_a_new_master_and_the_old_one_follows_it() {
         })
     });
 
-    let config = rules(RULES);
     let places: Vec<_> = sentinels.iter().map(|port| format!("localhost:{port}")).collect();
     let url = format!("redis+sentinel://{}/tollgate", places.join(","));
-    let tollgate = Tollgate::start(config.path(), &["--store", &url, "--store-timeout", "1s"]);
+    let tollgate = Tollgate::serving(RULES, &["--store", &url, "--store-timeout", "1s"]);
     // A master takes writes once its replicas have acknowledged something, which it checks each second.
     wait("the master takes no writes", || decides(&tollgate));
     drop(servers.remove(0));

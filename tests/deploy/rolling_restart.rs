@@ -1,30 +1,15 @@
 //! Instances behind an Envoy are replaced one after the other, as Kubernetes does it, and callers notice nothing.
 
-use std::{
-    collections::BTreeMap,
-    env,
-    path::Path,
-    str::FromStr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::str::FromStr;
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
-    task::{JoinSet, spawn_blocking},
+    task::spawn_blocking,
     time::{MissedTickBehavior, interval},
 };
 
-use crate::support::{
-    envoy::{Bootstrap, Envoy},
-    free_port,
-    redis::Redis,
-    tollgate::{Tollgate, command, rules},
-};
+use crate::support::prelude::*;
 
 const RULES: &str = "\
 domain: edge
@@ -45,7 +30,7 @@ fn stated<T: FromStr>(variable: &str, short: T) -> T {
 struct Front {
     envoy: Envoy,
     places: [u16; 3],
-    config: tempfile::TempDir,
+    config: TempDir,
 }
 
 impl Front {

@@ -2,23 +2,17 @@
 
 use proptest::{prelude::*, test_runner::TestRunner};
 use tollgate::{
-    RecordId, SyncMode,
-    algorithm::{Algorithm, Charging, CounterState, Policy, Verdict},
+    SyncMode,
+    algorithm::CounterState,
     ban::{BanCheck, BanEffect, BanParameters, BanPolicy, BanRecord},
     clock::Timestamp,
-    descriptor::Hits,
-    quota::{Quota, Window},
-    store::{
-        RedisStore,
-        redis::{CommandKeys, Run, ScriptClock},
-        request::{TagRequest, Veto},
-    },
+    store::redis::{CommandKeys, Run},
 };
 
 use super::replay_all;
 use crate::support::{
-    redis::Redis,
-    stores::{NumberedCheck, Subject, at, charging_with, policy},
+    prelude::*,
+    stores::{NumberedCheck, charging_with},
 };
 
 /// Histories; each is some forty calls of one to three checks.

@@ -3,10 +3,7 @@
 use proptest::collection::vec;
 use tollgate::{
     algorithm::Prefetch,
-    store::{
-        RedisStore,
-        redis::{CommandKeys, Run, RunOutcome, ScriptClock},
-    },
+    store::redis::{CommandKeys, Run, RunOutcome},
 };
 
 use super::*;

@@ -9,7 +9,7 @@ mod reservations;
 mod segmented_cells;
 mod utilization;
 
-use std::{collections::HashMap, num::NonZeroU64, sync::LazyLock, time::Duration};
+use std::{collections::HashMap, sync::LazyLock};
 
 use futures_util::future::join_all;
 use proptest::{
@@ -18,19 +18,13 @@ use proptest::{
     test_runner::{Config, TestRunner},
 };
 use tollgate::{
-    RecordId, SyncMode,
-    algorithm::{Algorithm, Charging, CounterState, Parameters, Policy, Verdict},
-    calendar::Calendar,
-    clock::Timestamp,
-    descriptor::Hits,
-    lease::LeaseId,
-    quota::{Quota, Unit, Window},
-    store::request::{Check, TagRequest, Veto},
+    SyncMode, algorithm::CounterState, calendar::Calendar, clock::Timestamp, quota::Unit,
+    store::request::Check,
 };
 
 use crate::support::{
-    redis::Redis,
-    stores::{NumberedCheck, Subject, at, charging_with},
+    prelude::*,
+    stores::{NumberedCheck, charging_with},
 };
 
 /// Histories of all algorithms; each is some forty calls of one to three checks.

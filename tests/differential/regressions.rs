@@ -2,11 +2,11 @@
 
 use tollgate::{
     algorithm::{Reserve, Unsettled},
-    store::redis::{CommandKeys, Run, ScriptClock},
+    store::redis::{CommandKeys, Run},
 };
 
 use super::*;
-use crate::support::stores::{call, policy as plain};
+use crate::support::stores::policy as plain;
 
 /// The wait of a denied check after a refund of all hits and new ones, in one call.
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn what_an_unsettled_lease_reserved_counts_after_idle_time_in_redis() {
     let policy = budget(10, 31_536_000, 1, Unsettled::Charge);
     let hold = Hits::Acquire { amount: NonZeroU64::new(8).expect("not 0"), lease: lease_of(1) };
     assert!(store.decide(&call("idle", &[(0, policy, hold)])).await.expect("decided")[0].1.admitted);
-    tokio::time::sleep(Duration::from_millis(3_200)).await;
+    sleep(Duration::from_millis(3_200)).await;
     let seen = store.decide(&call("idle", &[(0, policy, Hits::Peek)])).await.expect("decided")[0].1;
     assert_eq!((seen.used, seen.remaining), (8, 2));
 }

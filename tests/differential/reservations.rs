@@ -126,8 +126,8 @@ async fn replay_budgets(lua: &Subject, number: u64, history: Vec<Step>) -> (u64,
 /// Number of fields of a budget's hash.
 fn fields_of(redis: &Redis) -> u64 {
     let mut connection = redis.connect();
-    let keys: Vec<String> = redis::cmd("KEYS").arg("*many*").query(&mut connection).expect("keys");
-    redis::cmd("HLEN").arg(keys.first().expect("a budget")).query(&mut connection).expect("a number")
+    let keys: Vec<String> = cmd("KEYS").arg("*many*").query(&mut connection).expect("keys");
+    cmd("HLEN").arg(keys.first().expect("a budget")).query(&mut connection).expect("a number")
 }
 
 /// Leases that end together are ended by several calls, each of which does a bounded part of the work.
@@ -166,7 +166,7 @@ async fn many_leases_that_end_together_are_ended_by_several_calls() {
         }
         // Charged ones may be remembered.
         assert!(fields < 10 || unsettled == Unsettled::Charge, "all leases but one have ended: {fields}");
-        redis::cmd("FLUSHALL").query::<()>(&mut redis.connect()).expect("deleted");
+        cmd("FLUSHALL").query::<()>(&mut redis.connect()).expect("deleted");
     }
 }
 

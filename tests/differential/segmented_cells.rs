@@ -1,21 +1,13 @@
 //! Tags whose cell is a hash of segments because they have many counters, against the Rust twins.
 
-use std::collections::BTreeMap;
-
 use proptest::collection::vec;
-use tollgate::store::{
-    RedisStore, StoreError,
-    redis::{RedisSettings, Run, ScriptClock},
-};
+use tollgate::store::redis::Run;
 
 use super::{
     batched_runs::{in_order, possible, prefetches},
     *,
 };
-use crate::support::{
-    redis::{guarded, settings},
-    stores::{call, policy as window},
-};
+use crate::support::{redis::guarded, stores::policy as window};
 
 /// Histories of some forty commands.
 const HISTORIES_OF_MANY: u64 = 160;
@@ -97,11 +89,11 @@ impl Model {
 }
 
 fn type_of(redis: &Redis, key: &str) -> String {
-    redis::cmd("TYPE").arg(key).query(&mut redis.connect()).expect("a type")
+    cmd("TYPE").arg(key).query(&mut redis.connect()).expect("a type")
 }
 
 fn fields(redis: &Redis, key: &str) -> BTreeMap<String, Vec<u8>> {
-    redis::cmd("HGETALL").arg(key).query(&mut redis.connect()).expect("a hash")
+    cmd("HGETALL").arg(key).query(&mut redis.connect()).expect("a hash")
 }
 
 /// Numbers of changes of a key's type.
@@ -194,13 +186,7 @@ fn packed(ends: u32, records: &[([u8; 6], Vec<u8>)]) -> Vec<u8> {
 }
 
 fn set(redis: &Redis, key: &str, cell: &[u8]) {
-    redis::cmd("SET")
-        .arg(key)
-        .arg(cell)
-        .arg("PX")
-        .arg(3_600_000)
-        .exec(&mut redis.connect())
-        .expect("written");
+    cmd("SET").arg(key).arg(cell).arg("PX").arg(3_600_000).exec(&mut redis.connect()).expect("written");
 }
 
 /// The state of a record of a hash, under its id; an error if it is there twice.
@@ -263,7 +249,7 @@ async fn a_packed_cell_of_an_older_version_is_converted_with_all_of_its_records(
     let used: Vec<_> = subject.decide(at(0), &charge).await.iter().map(|verdict| verdict.used).collect();
     assert_eq!((used, type_of(&redis, &key)), (vec![8, 70_001, 1], "hash".into()));
     check_form(&redis, &key);
-    let left: i64 = redis::cmd("PTTL").arg(&key).query(&mut redis.connect()).expect("a time");
+    let left: i64 = cmd("PTTL").arg(&key).query(&mut redis.connect()).expect("a time");
     assert!(left > 3_500_000, "{left}");
 
     for (number, (id, state)) in records.iter().enumerate().take(1_000).step_by(37) {
@@ -279,7 +265,7 @@ async fn a_packed_cell_of_an_older_version_is_converted_with_all_of_its_records(
             break;
         }
     }
-    let cell: Vec<u8> = redis::cmd("GET").arg(&key).query(&mut redis.connect()).expect("a packed cell");
+    let cell: Vec<u8> = cmd("GET").arg(&key).query(&mut redis.connect()).expect("a packed cell");
     assert!(cell[HEADER_BYTES..].windows(6).any(|id| id == numbered(3, UNKNOWN_KIND)), "{cell:?}");
 }
 
@@ -329,7 +315,7 @@ async fn without_permission_for_hashes_a_cell_stays_packed() {
 
 /// Commands of Redis that one call executes.
 fn commands_of(redis: &Redis) -> usize {
-    let text: String = redis::cmd("INFO").arg("commandstats").query(&mut redis.connect()).expect("an answer");
+    let text: String = cmd("INFO").arg("commandstats").query(&mut redis.connect()).expect("an answer");
     let calls = |line: &str| line.split("calls=").nth(1)?.split(',').next()?.parse::<usize>().ok();
     text.lines().filter(|line| !line.contains("_info") && !line.contains("_config")).filter_map(calls).sum()
 }
@@ -348,7 +334,7 @@ async fn a_call_on_many_records_reads_and_writes_few() {
     for checks in [1, 64] {
         let numbered: Vec<_> = (1..=checks).map(|number| (number, policy, Hits::ONE)).collect();
         store.decide(&call("wide", &numbered)).await.expect("decided");
-        redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut redis.connect()).expect("reset");
+        cmd("CONFIG").arg("RESETSTAT").exec(&mut redis.connect()).expect("reset");
         store.decide(&call("wide", &numbered)).await.expect("decided");
         let commands = commands_of(&redis);
         assert!(commands <= 12, "{commands} for {checks} checks");

@@ -1,19 +1,12 @@
 //! Sums of reported utilization: Lua against Rust.
 
-use std::time::Duration;
-
 use fastrand::Rng;
 use tollgate::{
-    RecordId,
-    algorithm::Algorithm,
     shedding::{SharedSums, SheddingPolicy, UtilizationSums},
-    store::{
-        key::CellKey,
-        redis::{ScriptClock, add_utilization},
-    },
+    store::{key::CellKey, redis::add_utilization},
 };
 
-use crate::support::{redis::Redis, stores::at};
+use crate::support::prelude::*;
 
 fn interval(random: &mut Rng) -> UtilizationSums {
     let weight = if random.bool() { random.f64() } else { 0.0 };
@@ -66,7 +59,7 @@ async fn shared_sums_are_those_of_one_instance() {
             assert!(is_near(&shared.sums, &expected.sums), "{history}.{step}: {shared:?}, {expected:?}");
             assert_eq!(shared.report_age, expected.report_age, "{history}.{step}");
         }
-        let left: i64 = redis::cmd("PTTL").arg(key.as_bytes()).query(&mut redis.connect()).expect("answers");
+        let left: i64 = cmd("PTTL").arg(key.as_bytes()).query(&mut redis.connect()).expect("answers");
         assert!((1..=960_000).contains(&left), "{left}");
     }
 }
@@ -90,7 +83,7 @@ async fn shared_sums_that_are_no_numbers_are_begun_anew() {
             let mut numbers: Vec<_> = good.split(' ').collect();
             numbers[at] = broken;
             let stored = numbers.join(" ");
-            redis::cmd("SET").arg(key.as_bytes()).arg(&stored).exec(&mut redis.connect()).expect("set");
+            cmd("SET").arg(key.as_bytes()).arg(&stored).exec(&mut redis.connect()).expect("set");
             let shared = add_utilization(&store, &key, &policy, &added, Duration::from_secs(5)).await;
             assert!(is_near(&shared.expect("Redis responds").sums, &added), "{stored}");
         }

@@ -1,15 +1,12 @@
 //! Blocks of YAML and JSON: each is of a known kind, and loads.
 
-use std::fs;
-
-use serde_json::Value;
 use tollgate::{
     config::{self, Options},
     control::{EventKind, LoggedEvent},
 };
 
 use super::{Block, block, pages, read};
-use crate::support::prometheus::promtool;
+use crate::support::{prelude::*, prometheus::promtool};
 
 #[test]
 fn every_block_is_of_a_kind_that_is_checked() {

@@ -2,20 +2,10 @@
 //!
 //! The list is closed: a command that is not known here fails, until something here covers it.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
-
 use tollgate::settings;
 
 use super::{block, commands, read};
-use crate::{
-    architecture::files_below,
-    deploy::manifests,
-    support::tollgate::{command, project, tool},
-};
+use crate::{architecture::files_below, deploy::manifests, support::prelude::*};
 
 const LOGIN: &str = "curl -s -o /dev/null -w '%{http_code} ' http://127.0.0.1:10000/login; done; echo";
 

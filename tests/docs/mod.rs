@@ -2,14 +2,11 @@
 
 mod blocks;
 mod coverage;
-mod form;
 mod links;
 mod tables;
 mod walkthroughs;
 
-use std::{collections::BTreeSet, fs, path::PathBuf};
-
-use crate::{architecture::files_below, support::tollgate::project};
+use crate::{architecture::files_below, support::prelude::*};
 
 /// Markdown files beside `docs/` that are documentation.
 const TOP: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"];

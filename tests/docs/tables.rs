@@ -1,13 +1,11 @@
 //! Names of flags, keys, algorithms, metrics and log messages.
 
-use std::{collections::BTreeSet, fs};
-
-use tollgate::{algorithm::Algorithm, settings};
+use tollgate::settings;
 
 use super::{Page, page, pages, quoted, read, rows};
 use crate::{
     architecture::{crate_sources, files_below},
-    support::tollgate::{command, tool},
+    support::prelude::*,
 };
 
 #[test]
@@ -67,7 +65,7 @@ fn flags_and_variables_are_named_as_they_are() {
 #[test]
 fn every_key_of_the_language_is_in_its_table_and_no_other() {
     let output = command().arg("schema").output().expect("it runs");
-    let schema: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let schema: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let keys_of = |place: &str| -> BTreeSet<String> {
         let mapping = if place == "file" { &schema } else { &schema["definitions"][place] };
         let keys = mapping["properties"].as_object().expect("keys").iter();

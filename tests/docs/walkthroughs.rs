@@ -1,14 +1,6 @@
 //! Commands that call a server, and what they print.
 
-use std::{
-    fs,
-    process::Command,
-    thread,
-    time::{Duration, Instant},
-};
-
-use serde_json::Value;
-use tollgate::{clock::Clock, proto::envoy::service::ratelimit::v3::rate_limit_response::Code};
+use tollgate::clock::Clock;
 
 use super::{
     block, commands, commands_of,
@@ -16,13 +8,12 @@ use super::{
     page,
 };
 use crate::support::{
-    envoy::Envoy,
     http::{self, Answer},
-    tollgate::{Tollgate, project, request, tool},
+    prelude::*,
 };
 
 /// A copy of the rules that `cargo run` serves, to be edited.
-fn copy_of_the_default() -> tempfile::TempDir {
+fn copy_of_the_default() -> TempDir {
     let directory = tempfile::tempdir().expect("a temporary directory");
     fs::copy(project("config/default/basic.yaml"), directory.path().join("basic.yaml")).expect("writable");
     directory

@@ -1,17 +1,7 @@
 //! The access log of a stock Envoy, which names the rule of every denial.
 
-use std::fs;
-
-use serde_json::{Value, json};
-
 use super::eventually;
-use crate::{
-    docs,
-    support::{
-        envoy::{Bootstrap, Envoy},
-        tollgate::{Tollgate, project, rules},
-    },
-};
+use crate::{docs, support::prelude::*};
 
 const RULES: &str = "
 domain: edge
@@ -42,8 +32,7 @@ fn log_of(path: &str) -> String {
 
 #[test]
 fn every_denial_is_in_the_access_log_with_the_rule_that_denied_it() {
-    let config = rules(RULES);
-    let tollgate = Tollgate::start(config.path(), &[]);
+    let tollgate = Tollgate::serving(RULES, &[]);
     let envoy = Envoy::edge(tollgate.grpc_port);
     let paths = ["/search", "/b", "/none"];
     let mut denied = Vec::new();
@@ -69,8 +58,7 @@ fn every_denial_is_in_the_access_log_with_the_rule_that_denied_it() {
 
 #[test]
 fn logs_of_all_requests_name_those_in_shadow_mode_and_those_that_pass() {
-    let config = rules(RULES);
-    let tollgate = Tollgate::start(config.path(), &["--decision-metadata", "all-without-key"]);
+    let tollgate = Tollgate::serving(RULES, &["--decision-metadata", "all-without-key"]);
     let indented = |text: &str| text.lines().map(|line| format!("          {line}\n")).collect::<String>();
     let filter = "            filter:\n              response_flag_filter: {flags: [RL]}\n";
     let envoy = Bootstrap::read("edge", tollgate.grpc_port, None)

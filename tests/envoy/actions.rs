@@ -1,24 +1,9 @@
 //! Descriptors that Envoy sends by its actions, by the page on them and the examples: one path is one key however it is written.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    io::{Read as _, Write as _},
-    net::TcpStream,
-    time::Duration,
-};
-
-use serde_json::Value;
+use std::io::Read as _;
 
 use super::eventually;
-use crate::{
-    docs,
-    support::{
-        envoy::{Bootstrap, Envoy},
-        http,
-        tollgate::{Tollgate, project, rules},
-    },
-};
+use crate::{docs, support::prelude::*};
 
 /// Spellings of `/login` that services take for it.
 const SPELLINGS: [&str; 22] = [
@@ -128,7 +113,7 @@ fn every_example_normalizes_paths_and_counts_none_as_it_is_sent() {
 }
 
 /// An Envoy with these limits behind one trusted proxy, whose descriptors are named by their heaviest keys.
-fn behind_a_proxy(limits: &str) -> (tempfile::TempDir, Tollgate, Envoy) {
+fn behind_a_proxy(limits: &str) -> (TempDir, Tollgate, Envoy) {
     let config =
         rules("domain: edge\ndescriptors:\n- {key: none, rate_limit: {unit: year, requests_per_unit: 1}}\n");
     let tollgate = Tollgate::start(config.path(), &[]);

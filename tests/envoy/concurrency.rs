@@ -1,29 +1,15 @@
 //! Concurrency limits behind a real Envoy, by `deploy/envoy/concurrency.yaml`.
 
-use std::{
-    process::Command,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::SeqCst},
-    },
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use fastrand::Rng;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
-    task::JoinSet,
-    time::{sleep, timeout},
+    time::timeout,
 };
 
-use crate::support::{
-    envoy::{Envoy, program},
-    http,
-    redis::Redis,
-    tollgate::{Client, Tollgate, project, request, rules},
-    upstream::Upstream,
-};
+use crate::support::{envoy::program, prelude::*, upstream::Upstream};
 
 /// The outcome of a request at its client.
 #[derive(Debug)]
@@ -182,8 +168,7 @@ fn metric(tollgate: &Tollgate, series: &str) -> u64 {
 /// Runs the soak, with the seed in `SOAK_SEED` if there is one. The upstream sees a request that its client left end
 /// when Envoy closes the connection, which it does before it gives the lease back.
 async fn soak_with(store: &str, arguments: &[&str]) {
-    let seed =
-        std::env::var("SOAK_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(fastrand::u64(..));
+    let seed = env::var("SOAK_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(fastrand::u64(..));
     println!("{store}: SOAK_SEED={seed}");
     let mut random = Rng::with_seed(seed);
     // For the upstream, which is on this thread.

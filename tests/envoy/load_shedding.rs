@@ -2,11 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst},
-    },
-    time::{Duration, Instant},
+    sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst},
 };
 
 use axum::{
@@ -19,15 +15,13 @@ use parking_lot::Mutex;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
-    task::{JoinSet, spawn_blocking},
-    time::{MissedTickBehavior, interval, sleep, sleep_until, timeout},
+    task::spawn_blocking,
+    time::{MissedTickBehavior, interval, sleep_until, timeout},
 };
 
 use crate::support::{
-    envoy::{Bootstrap, Envoy},
     http::{self, Answer},
-    redis::Redis,
-    tollgate::{Tollgate, project, rules},
+    prelude::*,
 };
 
 const HEADER: &str = "endpoint-load-metrics";
@@ -234,7 +228,7 @@ async fn offer(port: u16, path: &'static str, rate: u32, seconds: Arc<Vec<Second
 #[tokio::test]
 #[ignore = "takes a minute of an idle machine"]
 async fn a_service_offered_three_times_its_capacity_settles_behind_envoy() {
-    let length = std::env::var("SHED_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
+    let length = env::var("SHED_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
     let work_state = Mutex::new(Work { free_at: Instant::now(), done: VecDeque::new() });
     let service = Arc::new(Service { state: work_state, rejected: AtomicUsize::new(0) });
     let upstream = serve(Router::new().fallback(work).with_state(Arc::clone(&service))).await;

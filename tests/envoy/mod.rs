@@ -6,24 +6,9 @@ mod concurrency;
 mod llm_budget;
 mod load_shedding;
 
-use std::{
-    fs,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
-
 use crate::{
     docs,
-    support::{
-        certificates::Authority,
-        envoy::{Bootstrap, Envoy},
-        http::Answer,
-        tollgate::{Tollgate, rules},
-    },
+    support::{http::Answer, prelude::*},
 };
 
 fn per_path(limit: u32) -> String {
@@ -86,8 +71,7 @@ fn envoy_passes_until_the_limit_then_answers_429_before_and_after_an_edit() {
 #[test]
 fn limits_are_enforced_under_the_name_of_a_cluster_of_istio() {
     const ISTIO: &str = "outbound|8081||ratelimit.default.svc.cluster.local";
-    let config = rules(&per_path(3));
-    let tollgate = Tollgate::start(config.path(), &[]);
+    let tollgate = Tollgate::serving(&per_path(3), &[]);
     let bootstrap = Bootstrap::read("edge", tollgate.grpc_port, None)
         .with("cluster_name: tollgate", &format!("cluster_name: {ISTIO}"))
         .with("- name: tollgate\n", &format!("- name: {ISTIO}\n"));
@@ -100,7 +84,6 @@ fn limits_are_enforced_under_the_name_of_a_cluster_of_istio() {
 
 #[test]
 fn a_denial_has_the_configured_headers_and_body() {
-    let config = rules(&per_path(1).replace("name:", "retry_after_spread: 1h, name:"));
     let at = "reset-at=X-RateLimit-Reset-At";
     for (style, names) in [
         ("ratelimit", ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"]),
@@ -108,7 +91,8 @@ fn a_denial_has_the_configured_headers_and_body() {
         ("ietf", ["ratelimit-policy", "ratelimit", "retry-after"]),
     ] {
         let arguments = ["--response-headers", style, "--problem-body", "--header-names", at];
-        let tollgate = Tollgate::start(config.path(), &arguments);
+        let tollgate =
+            Tollgate::serving(&per_path(1).replace("name:", "retry_after_spread: 1h, name:"), &arguments);
         let envoy = Envoy::edge(tollgate.grpc_port);
         let (_, denied) = until_denied(&envoy, "/a");
         for name in names {
@@ -119,7 +103,7 @@ fn a_denial_has_the_configured_headers_and_body() {
             assert!(denied.header("ratelimit").expect("is set").starts_with("\"per-path\";r=0;t="));
         }
         assert_eq!(denied.header("content-type"), Some("application/problem+json"));
-        let body: serde_json::Value = serde_json::from_str(&denied.body).expect("JSON");
+        let body: Value = serde_json::from_str(&denied.body).expect("JSON");
         assert_eq!(body["status"], 429);
         assert_eq!(body["violated-policies"][0]["name"], "per-path");
         assert_eq!(body["violated-policies"][0]["limit"], 1);
@@ -146,8 +130,7 @@ fn a_denial_has_the_configured_headers_and_body() {
 
 #[test]
 fn envoy_lets_requests_pass_when_tollgate_is_down() {
-    let config = rules(&per_path(1));
-    let tollgate = Tollgate::start(config.path(), &[]);
+    let tollgate = Tollgate::serving(&per_path(1), &[]);
     let envoy = Envoy::edge(tollgate.grpc_port);
     until_denied(&envoy, "/a");
     drop(tollgate);

@@ -1,22 +1,14 @@
 //! Faults of a cluster of three masters and three replicas.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
-
-use redis::cmd;
-use tollgate::{descriptor::Entry, store::key::CellKey};
+use tollgate::store::key::CellKey;
 
 use super::{
-    charge_audit::{Losses, compare},
-    harness::{Harness, Times},
-    profile::Profile,
-    report::ReportRow,
-    samples::{Samples, millis},
+    harness::{Harness, Profile, Times},
+    samples::{Losses, Samples, compare, millis},
+    table::ReportRow,
 };
 use crate::support::{
-    cluster::{Cluster, wait},
+    prelude::*,
     proxy::{Proxy, Way},
 };
 

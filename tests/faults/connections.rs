@@ -1,23 +1,16 @@
 //! Many idle connections, and clients that send requests and read no response.
 
-use std::{
-    io::{ErrorKind, Write as _},
-    net::TcpStream,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::Duration,
-};
+use std::io::ErrorKind;
 
 use bytes::{BufMut as _, Bytes};
 
 use super::{
-    harness::{Harness, names},
+    harness::{Harness, Profile, names},
     messages::for_names,
-    profile::Profile,
-    report::ReportRow,
     samples::millis,
+    table::ReportRow,
 };
-use crate::support::redis::Redis;
+use crate::support::prelude::*;
 
 /// HTTP/2 preface of a client, with settings that change nothing.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";

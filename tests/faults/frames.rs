@@ -3,12 +3,11 @@
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
-    time::Duration,
 };
 
+use ::http::{HeaderMap, Request};
 use bytes::Bytes;
 use h2::client::{self, SendRequest};
-use http::{HeaderMap, Request};
 use tokio::net::TcpStream;
 use tonic::Code;
 
@@ -16,6 +15,7 @@ use super::{
     messages::outcome_of,
     samples::{By, Outcome},
 };
+use crate::support::prelude::*;
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 

@@ -1,23 +1,17 @@
 //! Requests that never repeat: what tollgate remembers of them is bounded.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use fastrand::Rng;
 use tollgate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 
 use super::{
-    closed_loop::{ClosedLoop, Tally},
+    harness::Profile,
+    load::{ClosedLoop, Tally},
     messages::framed,
-    profile::Profile,
-    report::ReportRow,
     samples::millis,
+    table::ReportRow,
 };
-use crate::support::{
-    http,
-    redis::Redis,
-    tollgate::{Tollgate, request, rules},
-};
+use crate::support::prelude::*;
 
 const RULES: &str = "
 domain: d
@@ -86,9 +80,8 @@ fn page(tollgate: &Tollgate) -> usize {
 
 /// Sends requests, and reports the memory that they leave in use. `most` is the bound, in MB.
 fn judge(mut row: ReportRow, store: &[&str], requests: u64, most: u64) -> ReportRow {
-    let config = rules(RULES);
     let arguments = [store, &["--log-level", "error", "--on-store-error", "local"]].concat();
-    let tollgate = Tollgate::start(config.path(), &arguments);
+    let tollgate = Tollgate::serving(RULES, &arguments);
     let empty = resident(&tollgate);
     let (tally, memory) = flood(&tollgate, requests);
     let unknown = tally.errors as f64 / tally.sent as f64;
@@ -120,8 +113,7 @@ pub(super) fn redis_store(profile: &Profile) -> ReportRow {
 /// With metrics for every value, which are bounded by their number.
 pub(super) fn metrics_of_values(profile: &Profile) -> ReportRow {
     let requests = if profile.is_timed() { 500_000 } else { 10_000 };
-    let config = rules(&detailed());
-    let tollgate = Tollgate::start(config.path(), &["--log-level", "error", "--on-store-error", "local"]);
+    let tollgate = Tollgate::serving(&detailed(), &["--log-level", "error", "--on-store-error", "local"]);
     let (tally, memory) = flood(&tollgate, requests);
     let mut row = ReportRow::new(format!("{requests} requests that never repeat, value_to_metric"), profile);
     row.must("errors 0", tally.errors, tally.errors == 0);

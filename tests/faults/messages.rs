@@ -2,13 +2,10 @@
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use prost::Message as _;
-use tollgate::proto::envoy::{
-    config::core::v3::HeaderValue,
-    service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code},
-};
+use tollgate::proto::envoy::config::core::v3::HeaderValue;
 
 use super::samples::{By, Outcome};
-use crate::support::tollgate::request;
+use crate::support::prelude::*;
 
 /// A request as it is sent.
 pub(super) fn framed(message: &RateLimitRequest) -> Bytes {

@@ -3,23 +3,17 @@
 //! Each scenario is run in a short form by a test of its own, which checks outcomes but no times. `tests/faults/run.sh`
 //! runs all of them at full length, and writes `tests/faults/RESULTS.md`.
 
+mod load;
 mod cluster;
-mod charge_audit;
 mod connections;
-mod closed_loop;
-mod profile;
-mod open_loop;
 mod memory;
 mod overload;
 mod random;
-mod messages;
-mod report;
-mod resets;
 mod samples;
 mod sentinel;
 mod standalone;
 mod table;
-mod network;
-mod admissions;
 mod frames;
+mod messages;
+mod resets;
 mod harness;

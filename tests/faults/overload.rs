@@ -1,22 +1,16 @@
 //! More load than the capacity of tollgate and Redis.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use fastrand::Rng;
 
 use super::{
-    closed_loop::ClosedLoop,
+    harness::Profile,
+    load::{ClosedLoop, OpenLoop, Plan},
     messages::framed,
-    open_loop::{OpenLoop, Plan},
-    profile::Profile,
-    report::ReportRow,
     samples::{By, Outcome, Sample, millis},
+    table::ReportRow,
 };
-use crate::support::{
-    redis::Redis,
-    tollgate::{Tollgate, request, rules},
-};
+use crate::support::prelude::*;
 
 const RULES: &str =
     "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 4000000000}\n";
@@ -33,7 +27,6 @@ fn costly_request(random: &mut Rng) -> Bytes {
 
 /// Calls with Envoy's timeout, four times as many as can be decided.
 pub(super) fn four_times(profile: &Profile) -> ReportRow {
-    let config = rules(RULES);
     let redis = Redis::start();
     let arguments = [
         "--store",
@@ -47,14 +40,14 @@ pub(super) fn four_times(profile: &Profile) -> ReportRow {
         "--workers",
         "1",
     ];
-    let tollgate = Tollgate::start(config.path(), &arguments);
+    let tollgate = Tollgate::serving(RULES, &arguments);
     let peak = peak(&tollgate, profile);
     let rate = 4.0 * peak;
     let mut random = Rng::with_seed(2);
     let bodies = (0..5_000).map(|_| costly_request(&mut random)).collect();
     let plan = Plan { rate: rate as u32, connections: 4, deadline: profile.deadline, bodies };
     let load = OpenLoop::start(tollgate.grpc_port, plan);
-    std::thread::sleep(profile.fault);
+    thread::sleep(profile.fault);
     let end = load.now();
     let samples = load.end();
     // The first requests meet empty queues.

@@ -1,26 +1,18 @@
 //! Faults at random, one after the other and two at a time, on a cluster with a proxy before every node.
 
-use std::{
-    env,
-    ops::Range,
-    thread,
-    time::{Duration, Instant},
-};
+use std::ops::Range;
 
 use fastrand::Rng;
-use redis::cmd;
 use tollgate::clock::Clock;
 
 use super::{
-    admissions::{Admissions, admissions},
     cluster::{names, start},
-    harness::{Harness, Times},
-    profile::Profile,
-    report::ReportRow,
-    samples::millis,
+    harness::{Harness, Profile, Times},
+    samples::{Admissions, admissions, millis},
+    table::ReportRow,
 };
 use crate::support::{
-    cluster::{Cluster, wait},
+    prelude::*,
     proxy::{Direction, Proxy, Way},
 };
 

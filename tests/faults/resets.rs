@@ -1,18 +1,12 @@
 //! Calls that their callers reset at once.
 
-use std::{
-    io::{Read as _, Write as _},
-    net::TcpStream,
-};
+use std::io::Read as _;
 
 use super::{
     connections::{PREFACE, connect, frame, headers, request_frames},
     messages::for_names,
 };
-use crate::support::{
-    redis::Redis,
-    tollgate::{Tollgate, request, rules},
-};
+use crate::support::prelude::*;
 
 const LIMIT: u32 = 1_000_000;
 

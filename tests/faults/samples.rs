@@ -1,8 +1,12 @@
-//! Outcomes of all requests of a load.
+//! Outcomes of all requests of a load, and what they are checked for: that each counter admitted at most its limit in each
+//! second, and that the charges in Redis are those of the responses, none lost and none doubled.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::HashMap, ops::Range};
 
 use tonic::Code;
+
+use super::table::ReportRow;
+use crate::support::{prelude::*, redis::hits};
 
 /// One request.
 #[derive(Clone, Copy, Debug)]
@@ -156,5 +160,101 @@ pub(super) fn millis(time: Duration) -> String {
         0.0..10.0 => format!("{millis:.2} ms"),
         10.0..1_000.0 => format!("{millis:.0} ms"),
         _ => format!("{:.1} s", millis / 1e3),
+    }
+}
+
+/// The limit of a counter per second; the load exceeds it.
+const LIMIT: usize = 20;
+
+/// Admissions per window of the counters.
+#[derive(Debug, Default)]
+pub(super) struct Admissions {
+    /// Windows without a fault in which Redis decided every request.
+    pub(super) whole: usize,
+    /// Hits admitted beyond the limit in these windows.
+    pub(super) beyond: usize,
+    /// Windows without a fault in which Redis was nevertheless too slow for some requests.
+    pub(super) mixed: usize,
+}
+
+/// Examines the windows that do not overlap `touched`; samples are relative to `origin`.
+pub(super) fn admissions(samples: &Samples, origin: Duration, touched: &[Range<Duration>]) -> Admissions {
+    let mut admitted = HashMap::<(usize, u64), (usize, bool)>::new();
+    for sample in samples.iter() {
+        let (sent, answered) = (origin + sample.due, origin + sample.answered());
+        for second in sent.as_secs()..=answered.as_secs() {
+            let (count, is_mixed) = admitted.entry((sample.key, second)).or_default();
+            *is_mixed |= !sample.is_normal();
+            // A request in flight at a window's end may belong to either.
+            *count += usize::from(sent.as_secs() == answered.as_secs() && sample.outcome == Outcome::Ok);
+        }
+    }
+    let mut windows = Admissions::default();
+    for ((_, second), (count, is_mixed)) in admitted {
+        let begin = Duration::from_secs(second).saturating_sub(origin);
+        let end = begin + Duration::from_secs(1);
+        match touched.iter().all(|range| end <= range.start || begin >= range.end) {
+            true if is_mixed => windows.mixed += 1,
+            true => {
+                windows.whole += 1;
+                windows.beyond += count.saturating_sub(LIMIT);
+            }
+            false => {}
+        }
+    }
+    windows
+}
+
+/// Charges as Redis has them, and as the answers have them; of all names together, but judged for each.
+#[derive(Clone, Copy, Debug, Default)]
+struct Charges {
+    counted: usize,
+    known: usize,
+    unknown: usize,
+    twice: usize,
+    lost: usize,
+}
+
+/// Whether charges may be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Losses {
+    /// Charges that a master had not replicated are lost with it.
+    WithTheMaster,
+    Never,
+}
+
+/// The key of a name's counter.
+pub(super) fn key(name: &str) -> String {
+    format!("{{d|k={name}}}")
+}
+
+/// Compares, and says so in the row. `holder` gives a connection to the server that has a name's counter.
+pub(super) fn compare(
+    row: &mut ReportRow,
+    samples: &Samples,
+    names: &[String],
+    losses: Losses,
+    mut holder: impl FnMut(&str) -> redis::Connection,
+) {
+    let mut sum = Charges::default();
+    for (number, name) in names.iter().enumerate() {
+        let cell: Option<Vec<u8>> =
+            cmd("GET").arg(key(name)).query(&mut holder(name)).expect("the server has the slot");
+        let counted = cell.map_or(0, |cell| hits(&cell)) as usize;
+        let mine = samples.such(|sample| sample.key == number);
+        let known = mine.count(|sample| sample.is_normal());
+        let unknown = mine.len() - known;
+        sum.counted += counted;
+        sum.known += known;
+        sum.unknown += unknown;
+        sum.twice += counted.saturating_sub(known + unknown);
+        sum.lost += known.saturating_sub(counted);
+    }
+    let Charges { counted, known, unknown, twice, lost } = sum;
+    let of = format!("Redis counts {counted}, callers {known} and perhaps {unknown}");
+    row.must("double charges 0", format!("{twice}: {of}"), twice == 0 && counted > 0);
+    match losses {
+        Losses::Never => row.must("lost charges 0", lost, lost == 0),
+        Losses::WithTheMaster => row.note(format!("{lost} charges lost with the master")),
     }
 }

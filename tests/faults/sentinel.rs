@@ -1,15 +1,12 @@
 //! A master that sentinels look after.
 
-use std::time::Duration;
-
 use super::{
-    harness::{Harness, Times, names},
-    profile::Profile,
-    report::ReportRow,
+    harness::{Harness, Profile, Times, names},
     samples::millis,
+    table::ReportRow,
 };
 use crate::support::{
-    cluster::wait,
+    prelude::*,
     sentinel::{MASTER, Options, Sentinel},
 };
 
@@ -56,7 +53,7 @@ pub(super) fn master_dies(profile: &Profile) -> ReportRow {
 
 pub(super) fn is_ordered(profile: &Profile) -> ReportRow {
     fails_over("Sentinel: SENTINEL FAILOVER", profile, |group| {
-        let mut order = redis::cmd("SENTINEL");
+        let mut order = cmd("SENTINEL");
         order.arg("FAILOVER").arg(MASTER).exec(&mut group.sentinel()).expect("obeyed");
     })
 }

@@ -2,28 +2,12 @@
 
 mod receiver;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    io::Write as _,
-    process::{Command, Stdio},
-    time::{Duration, Instant},
-};
-
-use serde_json::Value;
-use tokio::time::sleep;
-use tollgate::control::{
-    Control, EventKind, LoggedEvent, Occasion, OperatorEvent, RulesSource, Totals, log_events,
-};
+use tollgate::control::{EventKind, LoggedEvent, Occasion, OperatorEvent, RulesSource, Totals, log_events};
 
 use self::receiver::Receiver;
 use crate::{
     docs::block,
-    support::{
-        cluster, http,
-        redis::{Redis, settings},
-        tollgate::{Tollgate, rules},
-    },
+    support::{cluster, prelude::*},
 };
 
 const RULES: &str =
@@ -33,11 +17,8 @@ const RULES: &str =
 const DEADLINE: Duration = Duration::from_secs(60);
 
 fn control(url: &str, prefix: &str) -> Control {
-    let settings = tollgate::store::redis::RedisSettings {
-        key_prefix: prefix.to_owned(),
-        timeout: Duration::from_secs(5),
-        ..settings(url)
-    };
+    let settings =
+        RedisSettings { key_prefix: prefix.to_owned(), timeout: Duration::from_secs(5), ..settings(url) };
     Control::redis(RulesSource::Directory, &settings).expect("valid settings")
 }
 
@@ -131,7 +112,7 @@ async fn top_talkers_of_three_instances_are_their_sum_and_one_exports_the_rates(
     let _reconciler = tollgate::control::Reconciler::start(
         &older,
         tollgate::control::RulesStatus::default(),
-        std::sync::Arc::<tollgate::limiter::ActiveRules>::default(),
+        Arc::<tollgate::limiter::ActiveRules>::default(),
         None,
         Vec::new,
     );
@@ -224,7 +205,7 @@ async fn events_of_a_newer_release_hide_no_others() {
     control.raise_event(event("known"));
     until(async || control.events(None, 1).await.expect("events").len(), |count| *count == 1).await;
     for _ in 0..3 {
-        let mut newer = redis::cmd("XADD");
+        let mut newer = cmd("XADD");
         newer.arg("{tollgate-rules}:events").arg("*").arg("event").arg("{\"kind\": 7}");
         newer.query::<String>(&mut redis.connect()).expect("added");
     }
@@ -251,10 +232,10 @@ async fn instances_share_totals_leases_and_events_in_redis_and_in_a_cluster() {
     share(&control(&url, "fleet:shared:"), &control(&url, "fleet:shared:")).await;
     // Nothing stays for ever.
     let mut connection = redis.connect();
-    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).expect("keys");
+    let keys: Vec<String> = cmd("KEYS").arg("*").query(&mut connection).expect("keys");
     assert!(keys.len() >= 6, "{keys:?}");
     for key in keys {
-        let ttl: i64 = redis::cmd("PTTL").arg(&key).query(&mut connection).expect("a time");
+        let ttl: i64 = cmd("PTTL").arg(&key).query(&mut connection).expect("a time");
         assert!(ttl > 0, "{key} has no end");
     }
 }
@@ -269,7 +250,7 @@ async fn a_webhook_gets_each_event_once_from_three_instances_though_it_fails_hal
     let url = format!("http://127.0.0.1:{}/hooks/open-sesame-20-bytes?token=1", receiver.port);
     let logs = tempfile::tempdir().expect("a directory");
     let instance = |at: usize| {
-        let mut program = crate::support::tollgate::command();
+        let mut program = command();
         program.stderr(fs::File::create(logs.path().join(at.to_string())).expect("writable"));
         let arguments = ["--store", &redis.url(), "--log-level", "trace", "--webhook-url", &url];
         let secret_file = ["--webhook-secret-file", file.path().to_str().expect("UTF-8")];
@@ -403,8 +384,7 @@ fn an_event_has_the_documented_fields() {
     let event: LoggedEvent = serde_json::from_value(documented.clone()).expect("an event");
     assert_eq!(fields(&serde_json::to_value(&event).expect("JSON")), fields(&documented));
     assert!(EventKind::ALL.iter().any(|kind| kind.name() == event.kind));
-    let guide =
-        fs::read_to_string(crate::support::tollgate::project("docs/guides/events.md")).expect("a text");
+    let guide = fs::read_to_string(project("docs/guides/events.md")).expect("a text");
     for kind in EventKind::ALL {
         let name = format!("`{}`", kind.name());
         let has_row = guide.lines().any(|line| line.starts_with("| `") && line.contains(&name));

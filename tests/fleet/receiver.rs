@@ -1,12 +1,12 @@
 //! Receiver of a webhook, which fails as often as a test wants.
 
 use std::{
-    collections::BTreeMap,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::{TcpListener, TcpStream},
-    sync::{Arc, Mutex},
-    thread,
+    io::{BufRead as _, BufReader, Read as _},
+    net::TcpListener,
+    sync::Mutex,
 };
+
+use crate::support::prelude::*;
 
 /// A request that the receiver got.
 #[derive(Clone, Debug)]

@@ -1,12 +1,7 @@
 //! The alerts and their runbooks.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-};
-
 use super::read;
-use crate::support::{prometheus::promtool, tollgate::project};
+use crate::support::{prelude::*, prometheus::promtool};
 
 pub(super) const ALERTS: &str = "deploy/prometheus/alerts.yaml";
 

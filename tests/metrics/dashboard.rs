@@ -1,20 +1,14 @@
 //! The Grafana dashboard: its expressions and its layout.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    time::{Duration, Instant},
-};
-
-use serde_json::Value;
-use tokio::time::sleep;
-
 use super::{
     Instances,
     alerts::{ALERTS, alerts},
     names, page, read, samples,
 };
-use crate::{docs::rows, support::prometheus::Prometheus};
+use crate::{
+    docs::rows,
+    support::{prelude::*, prometheus::Prometheus},
+};
 
 const DASHBOARD: &str = "deploy/grafana/tollgate.json";
 

@@ -6,20 +6,7 @@ mod anomalies;
 mod dashboard;
 mod page;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-};
-
-use crate::{
-    support::{
-        certificates::Authority,
-        http,
-        redis::Redis,
-        tollgate::{Tollgate, project, request, rules},
-    },
-    xds::control_plane::ControlPlane,
-};
+use crate::{support::prelude::*, xds::control_plane::ControlPlane};
 
 const RULES: &str = "
 domain: edge
@@ -51,7 +38,7 @@ struct Instances {
     with_control_plane: Tollgate,
     server: Redis,
     _plane: ControlPlane,
-    _directories: [tempfile::TempDir; 2],
+    _directories: [TempDir; 2],
 }
 
 impl Instances {

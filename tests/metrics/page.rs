@@ -1,19 +1,9 @@
 //! The metrics page of running instances.
 
-use std::{
-    fs,
-    time::{Duration, Instant},
-};
-
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::{Instances, RULES, page, read, samples};
-use crate::support::{
-    http,
-    prometheus::promtool,
-    redis::Redis,
-    tollgate::{Tollgate, request, rules},
-};
+use crate::support::{prelude::*, prometheus::promtool};
 
 #[tokio::test]
 async fn promtool_accepts_the_page_except_for_the_references_names() {
@@ -77,8 +67,7 @@ async fn hits_are_summed_by_the_algorithm_that_decided() {
         format!("- {{key: {name}, rate_limit: {{algorithm: {name}, unit: day, requests_per_unit: 2}}}}\n")
     };
     let text = format!("domain: d\ndescriptors:\n{}", algorithms.iter().map(rule).collect::<String>());
-    let config = rules(&text);
-    let tollgate = Tollgate::start(config.path(), &[]);
+    let tollgate = Tollgate::serving(&text, &[]);
     let mut client = tollgate.client().await;
     for (calls, name) in (1..).zip(algorithms) {
         for _ in 0..calls {
@@ -149,8 +138,7 @@ async fn invalid_rules_are_reported_from_the_start_until_they_are_fixed() {
 
 #[tokio::test]
 async fn instance_local_versions_do_not_count_as_lag_of_others() {
-    let config = rules(RULES);
-    let tollgate = Tollgate::start(config.path(), &["--rules", "memory"]);
+    let tollgate = Tollgate::serving(RULES, &["--rules", "memory"]);
     wait_for(&tollgate, "tollgate_rules_version 1").await;
     assert!(!page(&tollgate).contains("tollgate_rules_latest_version"));
 }

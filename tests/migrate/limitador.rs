@@ -1,16 +1,6 @@
 //! Documented translation of Limitador's limits: both sides, evaluated by their own semantics, decide alike.
 
-use std::collections::BTreeMap;
-
-use serde_json::{Value, json};
-
-use crate::{
-    docs::page,
-    support::{
-        http,
-        tollgate::{Tollgate, rules},
-    },
-};
+use crate::{docs::page, support::prelude::*};
 
 /// The attributes of a request, by key.
 type Attributes = BTreeMap<&'static str, &'static str>;
@@ -190,8 +180,7 @@ fn rows() -> Vec<(String, String)> {
 
 /// Where the two differ, if they do.
 fn difference(theirs: &[Limit], ours: &str) -> Option<String> {
-    let directory = rules(ours);
-    let tollgate = Tollgate::start(directory.path(), &[]);
+    let tollgate = Tollgate::serving(ours, &[]);
     let mut limitador = Limitador::default();
     let (mut passed, mut denied) = (0, 0);
     for request in requests() {

@@ -2,19 +2,7 @@
 
 mod limitador;
 
-use std::{fs, path::Path, process::Output};
-
-use serde_json::{Value, json};
-
-use crate::{
-    docs,
-    support::{
-        envoy::{Bootstrap, Envoy},
-        free_port, http,
-        redis::Redis,
-        tollgate::{Tollgate, command, project, tool},
-    },
-};
+use crate::{docs, support::prelude::*};
 
 fn migrate(arguments: &[String]) -> Output {
     tool("tollgate-migrate").args(arguments).output().expect("it runs")

@@ -5,18 +5,12 @@
 mod names;
 mod texts;
 
-use std::{
-    collections::BTreeMap,
-    env, fs,
-    path::{Path, PathBuf},
-};
-
 use self::texts::Text;
 use crate::{
     architecture::{crate_sources, files_below},
     support::{
+        prelude::*,
         rust_tokens::{Token, tokens},
-        tollgate::project,
     },
 };
 

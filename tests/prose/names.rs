@@ -1,16 +1,11 @@
 //! Names of constants, types and files, and the messages of logs.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-};
-
 use super::{Check, Finding, Source};
 use crate::{
     architecture::is_test_file,
     support::{
+        prelude::*,
         rust_tokens::{Kind, Token},
-        tollgate::project,
     },
 };
 

@@ -3,21 +3,9 @@
 mod setups;
 mod uncharged;
 
-use std::{
-    fs::{self, File},
-    path::PathBuf,
-    time::Instant,
-};
+use std::fs::{self, File};
 
-use serde_json::Value;
-use tempfile::TempDir;
-use tollgate::proto::envoy::service::ratelimit::v3::{RateLimitResponse, rate_limit_response::Code};
-
-use crate::support::{
-    cluster::wait,
-    http,
-    tollgate::{Client, Tollgate, command, request, rules},
-};
+use crate::support::prelude::*;
 
 const RULES: &str = "
 domain: d

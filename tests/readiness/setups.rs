@@ -2,27 +2,19 @@
 
 use std::{
     io::{Read, Write},
-    net::{Ipv4Addr, TcpListener, TcpStream},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    net::{Ipv4Addr, TcpListener},
     thread::{self, JoinHandle},
 };
 
 use super::Instance;
 use crate::{
-    support::{
-        cluster::wait,
-        free_port,
-        redis::{COMMANDS, Redis},
-    },
+    support::{prelude::*, redis::COMMANDS},
     topologies::tls::Certificates,
 };
 
 /// Runs a command as the default user.
 fn run(redis: &Redis, password: &str, words: &[&str]) {
-    let mut command = redis::cmd(words[0]);
+    let mut command = cmd(words[0]);
     command.arg(&words[1..]).exec(&mut redis.connect_as("default", password)).expect("done");
 }
 

@@ -1,22 +1,14 @@
 //! Errors that prove that nothing was charged, and those that do not.
 
-use tollgate::{
-    algorithm::Algorithm,
-    descriptor::Hits,
-    store::{RedisStore, StoreError},
-};
-
 use super::{Instance, is_degraded, send};
 use crate::support::{
-    cluster::wait,
-    http,
-    redis::{Redis, settings},
-    stores::{NumberedCheck, call, charging, policy},
+    prelude::*,
+    stores::{NumberedCheck, charging},
 };
 
 /// Changes the permissions of the user.
 fn permit(redis: &Redis, changes: &[&str]) {
-    let mut command = redis::cmd("ACL");
+    let mut command = cmd("ACL");
     command.arg("SETUSER").arg("app").arg(changes).exec(&mut redis.connect_as("default", "")).expect("set");
 }
 
@@ -103,7 +95,7 @@ async fn an_error_after_the_first_write_proves_nothing() {
     // The second cell of a call that charges both.
     let both =
         [Algorithm::FixedWindow, Algorithm::SlidingWindowLog].map(|algorithm| (check(algorithm), true));
-    let both = charging(tollgate::algorithm::Charging::AllOrNone, "b", &both);
+    let both = charging(Charging::AllOrNone, "b", &both);
     assert_eq!(both.cells.len(), 2);
     permit(&redis, &["-rpush"]);
     let error = store.decide(&both).await.expect_err("it is not permitted");

@@ -4,23 +4,13 @@
 //! In their files, `{…}` stands for what differs from run to run, and `#!` before a warning that is expected.
 
 use std::{
-    fs,
     net::{TcpListener, UdpSocket},
     os::unix::fs::symlink,
 };
 
-use tempfile::TempDir;
-use tollgate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
-
 use super::program::{Running, Variables, read};
 use crate::{
-    support::{
-        cluster::Cluster,
-        free_port, http,
-        redis::Redis,
-        sentinel,
-        tollgate::{project, request},
-    },
+    support::{prelude::*, sentinel},
     topologies::tls::Certificates,
 };
 

@@ -1,8 +1,6 @@
 //! Compatibility with envoyproxy/ratelimit: its variables, kinds of rules, and environments, unchanged.
 
 mod environments;
-mod expected;
-mod ports;
 mod rules;
 mod program;
 mod variables;

@@ -1,13 +1,8 @@
 //! No variable of the reference is forgotten.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-};
-
 use tollgate::settings::{self, Command, Mapping, reference_variables};
 
-use crate::support::tollgate::{command, project};
+use crate::support::prelude::*;
 
 /// The variables and their defaults, as they were found there.
 fn found() -> BTreeMap<String, String> {

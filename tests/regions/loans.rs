@@ -1,13 +1,7 @@
 //! Loans between regions through real servers.
 
-use std::time::{Duration, Instant};
-
-use tokio::time::sleep;
-
-use tollgate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
-
 use super::peers::Mesh;
-use crate::support::{http, redis::Redis, tollgate::request};
+use crate::support::prelude::*;
 
 const LIMIT: u32 = 900;
 

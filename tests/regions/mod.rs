@@ -3,17 +3,7 @@
 mod loans;
 mod peers;
 
-use std::{fs, path::Path};
-
-use tempfile::TempDir;
-use tollgate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
-
-use crate::support::{
-    cluster::wait,
-    http,
-    redis::Redis,
-    tollgate::{Tollgate, request, rules},
-};
+use crate::support::prelude::*;
 
 /// Regions of the tests, with their weights.
 const REGIONS: [(&str, u32); 3] = [("ap", 1), ("eu", 2), ("us", 4)];

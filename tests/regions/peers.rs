@@ -1,9 +1,5 @@
 //! The service between regions: changes of weights, regions that are away, and hostile clients.
 
-use std::{fs, net::TcpStream, process::Command};
-
-use tempfile::TempDir;
-use tokio::task::JoinSet;
 use tollgate::proto::{
     envoy::service::ratelimit::v3::rate_limit_response::Code as Verdict,
     tollgate::region::v1::{
@@ -16,13 +12,7 @@ use tonic::{
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
 
-use crate::support::{
-    certificates::{Authority, Pair},
-    cluster::wait,
-    free_port, http,
-    redis::Redis,
-    tollgate::{Tollgate, command, request, rules},
-};
+use crate::support::{certificates::Pair, prelude::*};
 
 const NAMES: [&str; 3] = ["ap", "eu", "us"];
 
@@ -84,11 +74,11 @@ impl Mesh {
         instance
     }
 
-    fn file(&self, name: &str) -> std::path::PathBuf {
+    fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    fn named(&self, region: &str) -> std::path::PathBuf {
+    fn named(&self, region: &str) -> PathBuf {
         let directory = self.file(region);
         fs::create_dir_all(&directory).expect("created");
         directory
@@ -138,7 +128,7 @@ impl Mesh {
                 return;
             }
             assert!(key.len() < 9, "{}: the share stays {found}, not {share}", NAMES[at]);
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            sleep(Duration::from_millis(5)).await;
         }
     }
 
@@ -228,13 +218,13 @@ async fn an_instance_that_starts_during_a_change_does_not_use_a_raised_share() {
     mesh.wait_for(2, "tollgate_region_generation 2");
     wait("the record lacks a table", || {
         let record: Option<String> =
-            redis::cmd("GET").arg("{tollgate-rules}:region-tables").query(&mut server).expect("a record");
+            cmd("GET").arg("{tollgate-rules}:region-tables").query(&mut server).expect("a record");
         record.is_some_and(|record| record.lines().count() == 2)
     });
     restart(&mut mesh, 2, flags, || ());
     assert_eq!(share_of(&mesh, 2, "restarted").await, 450, "the file alone has 700 of 900");
     // A region that returns with an empty store has no share until the others have announced its table.
-    restart(&mut mesh, 2, flags, || redis::cmd("FLUSHALL").exec(&mut server).expect("flushed"));
+    restart(&mut mesh, 2, flags, || cmd("FLUSHALL").exec(&mut server).expect("flushed"));
     assert_eq!(share_of(&mesh, 2, "joining").await, 0);
 }
 
@@ -315,7 +305,7 @@ async fn assert_absurd_loan_requests_are_ignored(mesh: &Mesh, eu: &Pair) {
 /// Sends more messages of a region of the table than it may.
 async fn assert_flood_is_refused_and_counted(mesh: &Mesh, eu: &Pair) {
     let client = mesh.connect(2, eu).await.expect("connected");
-    let (mut callers, begun) = (JoinSet::new(), std::time::Instant::now());
+    let (mut callers, begun) = (JoinSet::new(), Instant::now());
     for _ in 0..40 {
         let mut client = client.clone();
         let request = ExchangeRequest { sender: Some(announcement("eu")), loan_requests: Vec::new() };
@@ -335,7 +325,7 @@ async fn assert_flood_is_refused_and_counted(mesh: &Mesh, eu: &Pair) {
     let name = "tollgate_region_refused_messages_total{reason=\"flood\"} ";
     let counted = page.lines().find_map(|line| line.strip_prefix(name)?.parse::<u32>().ok());
     // Messages of the region's own instance are refused with them. A machine that is too busy for a flood makes none.
-    let is_flood = begun.elapsed() < std::time::Duration::from_secs(1);
+    let is_flood = begun.elapsed() < Duration::from_secs(1);
     assert!(
         counted.is_some_and(|counted| (floods > 0 || !is_flood) && counted >= floods),
         "{floods} of {counted:?}"

@@ -2,13 +2,10 @@
 
 mod exports;
 mod outages;
-mod reference;
 mod server;
 
-use std::{collections::BTreeMap, path::Path};
-
 use self::server::Server;
-use crate::support::tollgate::{Client, Tollgate, request};
+use crate::support::prelude::*;
 
 const RULES: &str = "
 domain: edge

@@ -4,20 +4,13 @@ use std::{
     fs::{self, File},
     net::UdpSocket,
     os::unix::net::UnixDatagram,
-    path::Path,
-    process::Command,
-    thread,
-    time::{Duration, Instant},
 };
 
 use super::{
     CALL, RULES, end, expected, send,
     server::{Server, Way},
 };
-use crate::support::{
-    free_port,
-    tollgate::{Tollgate, command, rules},
-};
+use crate::support::prelude::*;
 
 /// A command whose log is in a file.
 fn logging(log: &Path) -> Command {

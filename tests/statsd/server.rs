@@ -1,18 +1,14 @@
 //! A StatsD server that reads what it is sent.
 
 use std::{
-    collections::BTreeMap,
     io::{ErrorKind, Read as _},
-    net::{TcpListener, TcpStream, UdpSocket},
+    net::{TcpListener, UdpSocket},
     os::unix::net::UnixDatagram,
-    path::Path,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Mutex,
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
 };
+
+use crate::support::prelude::*;
 
 /// The transport to a server.
 pub(super) enum Way {

@@ -1,6 +1,6 @@
 //! Certificates, and clients that show them.
 
-use std::{fs, net::SocketAddr, path::Path, sync::Arc};
+use std::net::SocketAddr;
 
 use h2::client::SendRequest;
 use hyper::body::Bytes;
@@ -12,6 +12,8 @@ use rustls::{
 };
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+
+use super::prelude::*;
 
 /// Someone who signs certificates.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -108,7 +110,7 @@ impl Connection {
 
     /// Requests the health of the service.
     pub(crate) async fn check_health(&mut self) -> Result<(), String> {
-        let request = http::Request::post("https://localhost/grpc.health.v1.Health/Check")
+        let request = ::http::Request::post("https://localhost/grpc.health.v1.Health/Check")
             .header("content-type", "application/grpc")
             .header("te", "trailers")
             .body(())

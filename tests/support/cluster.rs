@@ -1,20 +1,8 @@
 //! A Redis Cluster.
 
-use std::{
-    fmt::Write as _,
-    ops::RangeInclusive,
-    sync::LazyLock,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{fmt::Write as _, ops::RangeInclusive, sync::LazyLock};
 
-use redis::cmd;
-use tollgate::store::{RedisStore, redis::RedisSettings};
-
-use super::{
-    free_port,
-    redis::{Redis, settings},
-};
+use super::prelude::*;
 
 /// Masters, and as many replicas behind them: replica `n` is node `masters + n`. They end with the test.
 #[derive(Debug)]

@@ -1,16 +1,6 @@
 //! A real Envoy.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-    thread,
-    time::{Duration, Instant},
-};
-
-use tempfile::TempDir;
-
-use super::{Process, free_port, http, tollgate::project};
+use super::{Process, prelude::*};
 
 /// File of what it writes to its standard output.
 const ACCESS_LOG: &str = "access.log";

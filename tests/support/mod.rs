@@ -30,6 +30,56 @@ use std::{
     time::Duration,
 };
 
+/// What most tests import.
+pub(crate) mod prelude {
+    pub(crate) use std::{
+        collections::{BTreeMap, BTreeSet},
+        env, fs,
+        io::Write as _,
+        net::TcpStream,
+        num::NonZeroU64,
+        path::{Path, PathBuf},
+        process::{Command, Output, Stdio},
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering},
+        },
+        thread,
+        time::{Duration, Instant},
+    };
+
+    pub(crate) use redis::cmd;
+    pub(crate) use serde_json::{Value, json};
+    pub(crate) use tempfile::TempDir;
+    pub(crate) use tokio::{task::JoinSet, time::sleep};
+    pub(crate) use tollgate::{
+        RecordId,
+        algorithm::{Algorithm, Charging, Parameters, Policy, Verdict},
+        control::Control,
+        descriptor::{Entry, Hits},
+        lease::LeaseId,
+        proto::envoy::service::ratelimit::v3::{
+            RateLimitRequest, RateLimitResponse, rate_limit_response::Code,
+        },
+        quota::{Quota, Window},
+        store::{
+            RedisStore, StoreError,
+            redis::{RedisSettings, ScriptClock},
+            request::{TagRequest, Veto},
+        },
+    };
+
+    pub(crate) use crate::support::{
+        certificates::Authority,
+        cluster::{Cluster, wait},
+        envoy::{Bootstrap, Envoy},
+        free_port, http,
+        redis::{Redis, settings},
+        stores::{Subject, at, call, policy},
+        tollgate::{Client, Tollgate, command, project, request, rules, tool},
+    };
+}
+
 /// The ports that tests use: with those of clusters' buses, which are 10,000 above, they end below the range that
 /// systems usually give out by themselves.
 const PORTS: std::ops::Range<u16> = 10_100..20_100;

@@ -2,15 +2,11 @@
 
 use std::{
     io::{self, Read, Write},
-    net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
-    sync::{Arc, Mutex, OnceLock},
-    thread,
-    time::Duration,
+    net::{Ipv4Addr, Shutdown, TcpListener},
+    sync::{Mutex, OnceLock},
 };
 
-use redis::cmd;
-
-use super::cluster::{Cluster, wait};
+use super::prelude::*;
 
 /// The interval at which a connection that is cut reads whether it still is.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);

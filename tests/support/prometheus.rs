@@ -1,19 +1,8 @@
 //! A real Prometheus, and its tool.
 
-use std::{
-    fmt::Write as _,
-    fs,
-    io::Write as _,
-    path::Path,
-    process::{Command, Stdio},
-    thread,
-    time::{Duration, Instant},
-};
+use std::fmt::Write as _;
 
-use serde_json::Value;
-use tempfile::TempDir;
-
-use super::{Process, free_port, http, tollgate::Tollgate};
+use super::{Process, prelude::*};
 
 /// A server that scrapes instances every second; it ends with the test.
 #[derive(Debug)]

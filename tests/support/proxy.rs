@@ -2,11 +2,11 @@
 
 use std::{
     io::{self, Read, Write},
-    net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
-    sync::{Arc, Mutex},
-    thread,
-    time::{Duration, Instant},
+    net::{Ipv4Addr, Shutdown, TcpListener},
+    sync::Mutex,
 };
+
+use super::prelude::*;
 
 /// The interval at which a direction reads its mode.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);

@@ -1,20 +1,10 @@
 //! A private Redis.
 
-use std::{
-    env, fs,
-    os::unix::net::UnixStream,
-    process::{Command, Stdio},
-    thread,
-    time::{Duration, Instant},
-};
+use std::os::unix::net::UnixStream;
 
-use tempfile::TempDir;
-use tollgate::store::{
-    RedisStore,
-    redis::{CommandKeys, RedisSettings},
-};
+use tollgate::store::redis::CommandKeys;
 
-use super::{Process, free_port};
+use super::{Process, prelude::*};
 
 /// The commands that a user needs wherever Redis runs, as docs/guides/redis.md has them.
 pub(crate) const COMMANDS: [&str; 27] = [
@@ -230,7 +220,7 @@ pub(crate) fn settings(url: &str) -> RedisSettings {
 
 /// The major version of a server, or that of the Redis whose functions it has.
 pub(crate) fn major_version(server: &mut redis::Connection) -> u32 {
-    let facts: String = redis::cmd("INFO").arg("server").query(server).expect("the server reports");
+    let facts: String = cmd("INFO").arg("server").query(server).expect("the server reports");
     let version = facts.lines().find_map(|line| line.strip_prefix("redis_version:")).expect("a version");
     version.split('.').next().and_then(|major| major.parse().ok()).expect("a number")
 }

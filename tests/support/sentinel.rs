@@ -2,13 +2,7 @@
 
 use std::sync::LazyLock;
 
-use tollgate::store::RedisStore;
-
-use super::{
-    cluster::wait,
-    free_port,
-    redis::{Redis, settings},
-};
+use super::prelude::*;
 
 /// The name that the sentinels know the master by.
 pub(crate) const MASTER: &str = "main";
@@ -84,12 +78,12 @@ impl Sentinel {
         let mut connections: Vec<_> = self.sentinels.iter().flatten().map(connect).collect();
         for connection in &mut connections {
             // Sentinels announce themselves every two seconds, which is long for a test. Before 7.0 this is an error.
-            let mut hurry = redis::cmd("SENTINEL");
+            let mut hurry = cmd("SENTINEL");
             let _ = hurry.arg("DEBUG").arg("PUBLISH-PERIOD").arg(100).exec(connection);
         }
         for connection in &mut connections {
             wait("the sentinels don't find each other", || {
-                let mut question = redis::cmd("SENTINEL");
+                let mut question = cmd("SENTINEL");
                 question.arg("MASTER").arg(MASTER);
                 let reply: Vec<String> = question.query(connection).expect("the sentinel answers");
                 let fact = |name| reply.iter().skip_while(|word| *word != name).nth(1).map(String::as_str);
@@ -111,8 +105,7 @@ impl Sentinel {
     /// A store whose keys begin with `prefix`.
     pub(crate) fn store(&self, prefix: &str) -> RedisStore {
         let settings = settings(&self.url());
-        RedisStore::open(&tollgate::store::redis::RedisSettings { key_prefix: prefix.into(), ..settings })
-            .expect("valid settings")
+        RedisStore::open(&RedisSettings { key_prefix: prefix.into(), ..settings }).expect("valid settings")
     }
 
     /// A connection to a sentinel that runs.
@@ -129,13 +122,13 @@ impl Sentinel {
 
     /// Whether a server says that it is a master. Sentinels end its connections, these too, when they change that.
     pub(crate) fn is_master(&self, number: usize) -> bool {
-        let reply = redis::cmd("ROLE").query::<redis::Value>(&mut self.server(number));
+        let reply = cmd("ROLE").query::<redis::Value>(&mut self.server(number));
         matches!(&reply, Ok(redis::Value::Array(parts)) if parts[0] == redis::Value::BulkString(b"master".into()))
     }
 
     /// The number of decisions of a server.
     pub(crate) fn decisions(&self, number: usize) -> u64 {
-        let mut question = redis::cmd("INFO");
+        let mut question = cmd("INFO");
         let reply: String = question.arg("commandstats").query(&mut self.server(number)).expect("a reply");
         let calls = reply.split_once("cmdstat_evalsha:calls=").and_then(|(_, rest)| rest.split(',').next());
         calls.map_or(0, |calls| calls.parse().expect("a number"))
@@ -153,6 +146,6 @@ impl Sentinel {
 }
 
 fn is_followed(master: &mut redis::Connection) -> bool {
-    let reply: String = redis::cmd("INFO").arg("replication").query(master).expect("a reply");
+    let reply: String = cmd("INFO").arg("replication").query(master).expect("a reply");
     reply.contains("state=online")
 }

@@ -1,18 +1,16 @@
 //! Every store, under a time that the test sets.
 
 use tollgate::{
-    RecordId, SyncMode,
-    algorithm::{Algorithm, Charging, Parameters, Policy, Verdict},
+    SyncMode,
     clock::{Clock, Timestamp},
-    descriptor::{Entry, Hits},
-    quota::{Quota, Window},
     store::{
-        MemoryStore, RedisStore, Store,
+        MemoryStore, Store,
         key::CellKey,
-        redis::ScriptClock,
-        request::{Check, Requests, TagRequest, Veto, push_check},
+        request::{Check, Requests, push_check},
     },
 };
+
+use super::prelude::*;
 
 /// A store under test.
 #[derive(Debug)]

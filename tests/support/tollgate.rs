@@ -1,28 +1,21 @@
 //! The program under test.
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-    thread,
-    time::{Duration, Instant, SystemTime},
-};
+use std::time::SystemTime;
 
 use tollgate::proto::envoy::{
     extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
-    service::ratelimit::v3::{
-        RateLimitRequest, RateLimitResponse, rate_limit_response::Code,
-        rate_limit_service_client::RateLimitServiceClient,
-    },
+    service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient,
 };
 use tonic::transport::{Channel, Endpoint};
 
-use super::{Process, free_port, http};
+use super::{Process, prelude::*};
 
 /// A running tollgate; it ends with the test.
 #[derive(Debug)]
 pub(crate) struct Tollgate {
     process: Process,
+    /// Directory of its rules, if it has one of its own.
+    _config: Option<TempDir>,
     pub(crate) grpc_port: u16,
     pub(crate) http_port: u16,
     pub(crate) admin_port: u16,
@@ -50,6 +43,14 @@ pub(crate) fn project(path: &str) -> PathBuf {
 }
 
 impl Tollgate {
+    /// Serves these rules and waits until it is ready.
+    pub(crate) fn serving(yaml: &str, arguments: &[&str]) -> Self {
+        let config = rules(yaml);
+        let mut tollgate = Self::start(config.path(), arguments);
+        tollgate._config = Some(config);
+        tollgate
+    }
+
     /// Serves the rules in `config` and waits until it is ready.
     pub(crate) fn start(config: &Path, arguments: &[&str]) -> Self {
         let tollgate = Self::spawn(config, arguments);
@@ -83,7 +84,7 @@ impl Tollgate {
             .stdin(Stdio::null())
             .spawn()
             .expect("the program starts");
-        Self { process: Process::of(child, None), grpc_port, http_port, admin_port }
+        Self { process: Process::of(child, None), _config: None, grpc_port, http_port, admin_port }
     }
 
     pub(crate) fn wait_until_ready(&self) {
@@ -212,7 +213,7 @@ pub(crate) fn age(directory: &Path) {
 }
 
 /// A directory with one file of rules.
-pub(crate) fn rules(yaml: &str) -> tempfile::TempDir {
+pub(crate) fn rules(yaml: &str) -> TempDir {
     let directory = tempfile::tempdir().expect("a temporary directory");
     fs::write(directory.path().join("rules.yaml"), yaml).expect("writable");
     directory

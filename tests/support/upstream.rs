@@ -1,15 +1,11 @@
 //! A server behind Envoy that takes its time and counts.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::SeqCst},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use axum::{Router, extract::State};
-use tokio::{net::TcpListener, sync::watch, time::sleep};
+use tokio::{net::TcpListener, sync::watch};
+
+use super::prelude::*;
 
 /// An upstream on the current runtime. A request is in it from the moment its handler begins until the handler is
 /// about to answer, or is dropped because the connection was closed.

@@ -2,14 +2,14 @@
 
 use std::{
     io::{self, Read, Write},
-    net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
+    net::{Ipv4Addr, Shutdown, TcpListener},
     sync::{
-        Arc, Mutex,
+        Mutex,
         mpsc::{Receiver, SyncSender, sync_channel},
     },
-    thread,
-    time::{Duration, Instant},
 };
+
+use super::prelude::*;
 
 /// Interval at which what is due is looked at while nothing passes.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);

@@ -1,18 +1,7 @@
 //! Cost of regions for decisions that need none of the others: processor time of the service and of Redis.
 
-use std::{
-    env,
-    process::Stdio,
-    time::{Duration, Instant},
-};
-
-use serde_json::Value;
-
 use super::{Network, World};
-use crate::support::{
-    redis::Redis,
-    tollgate::{Tollgate, rules, tool},
-};
+use crate::support::prelude::*;
 
 /// Limits far above what a run sends, and a share of them too.
 const RULES: &str = "
@@ -39,7 +28,7 @@ fn number(name: &str, default: u64) -> u64 {
 
 /// Processor time that a Redis has used.
 fn used(redis: &Redis) -> Duration {
-    let text: String = redis::cmd("INFO").arg("cpu").query(&mut redis.connect()).expect("the server reports");
+    let text: String = cmd("INFO").arg("cpu").query(&mut redis.connect()).expect("the server reports");
     let part = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("reported");
         line.trim_start_matches(':').parse::<f64>().expect("a number")

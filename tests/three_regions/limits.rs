@@ -2,10 +2,8 @@
 
 use std::cell::Cell;
 
-use tollgate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code};
-
 use super::{Network, World, admitted};
-use crate::{control::until, support::tollgate::request};
+use crate::{control::until, support::prelude::*};
 
 /// Windows that end in no test but those of a second.
 const RULES: &str = "

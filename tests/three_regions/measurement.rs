@@ -1,19 +1,14 @@
 //! Three regions on three continents under traffic at nine tenths of their limits, partitions, and the loss of a region.
 //! Tables of the figures are printed at the end; `docs/internals/testing.md` has the command.
 
-use std::{
-    env, thread,
-    time::{Duration, Instant},
-};
-
 use futures_util::future::join_all;
-use tokio::{runtime, time::sleep};
+use tokio::runtime;
 
 use super::{
     Network, World,
     traffic::{Bound, Outcome, Pattern, Stream, excess, mean, now, passed, passed_by_region, quantile, send},
 };
-use crate::support::tollgate::{Client, Tollgate, rules};
+use crate::support::prelude::*;
 
 const RULES: &str = "
 domain: web
@@ -81,8 +76,10 @@ fn is_measured(part: &str) -> bool {
 
 /// One counter for all.
 async fn ideal() -> (Tollgate, Client) {
-    let directory = rules(&RULES.replace(", scope: global", "").replace(", on_share_exhausted: wait", ""));
-    let tollgate = Tollgate::start(directory.path(), &["--store", "memory"]);
+    let tollgate = Tollgate::serving(
+        &RULES.replace(", scope: global", "").replace(", on_share_exhausted: wait", ""),
+        &["--store", "memory"],
+    );
     let client = tollgate.client().await;
     (tollgate, client)
 }

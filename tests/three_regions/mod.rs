@@ -8,18 +8,13 @@ mod primary;
 mod rules;
 mod traffic;
 
-use std::{collections::BTreeMap, fmt::Write as _, fs, path::PathBuf, time::Duration};
+use std::fmt::Write as _;
 
 use futures_util::future::join_all;
-use serde_json::Value;
-use tempfile::TempDir;
 
 use crate::support::{
-    certificates::Authority,
-    cluster::wait,
-    free_port, http,
-    redis::Redis,
-    tollgate::{Client, Tollgate, rules as rules_directory},
+    prelude::*,
+    tollgate::rules as rules_directory,
     wan::{Conditions, Link},
 };
 

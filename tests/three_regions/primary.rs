@@ -1,21 +1,9 @@
 //! Limits with `scope: primary`.
 
-use std::time::Duration;
-
-use tollgate::proto::envoy::service::ratelimit::v3::{
-    RateLimitRequest, RateLimitResponse, rate_limit_response::Code,
-};
 use tonic::Status;
 
 use super::{NAMES, Network, Roles, World};
-use crate::{
-    control::until,
-    support::{
-        cluster::wait,
-        http,
-        tollgate::{Client, request},
-    },
-};
+use crate::{control::until, support::prelude::*};
 
 /// Windows that end in no test.
 const RULES: &str = "
@@ -201,7 +189,7 @@ fn wait_until_recorded(world: &World) {
     let mut store = world.regions[2].redis.connect();
     wait("the change is not recorded", || {
         let record: Option<String> =
-            redis::cmd("GET").arg("{tollgate-rules}:region-primary").query(&mut store).expect("a reply");
+            cmd("GET").arg("{tollgate-rules}:region-primary").query(&mut store).expect("a reply");
         record.is_some_and(|record| record == format!("2 {} pending", NAMES[2]))
     });
 }

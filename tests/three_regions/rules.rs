@@ -1,12 +1,9 @@
 //! Rule versions, lists and switches that one region writes.
 
-use serde_json::{Value, json};
-use tollgate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
-
 use super::{Network, World};
 use crate::{
     control::{limit, until},
-    support::{http, tollgate::request},
+    support::prelude::*,
 };
 
 /// Applies a version in a region.

@@ -1,20 +1,10 @@
 //! Traffic from three regions, and what is checked of its decisions.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::sync::atomic::AtomicU64;
 
-use tokio::{
-    task::JoinSet,
-    time::{sleep_until, timeout},
-};
-use tollgate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use tokio::time::{sleep_until, timeout};
 
-use crate::support::tollgate::{Client, request};
+use crate::support::prelude::*;
 
 /// Distribution of the traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

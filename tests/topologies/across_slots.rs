@@ -1,29 +1,17 @@
 //! Commands on several slots of one node: every call is charged once, whichever slots move, or alone where the servers do
 //! not permit such commands.
 
-use std::{
-    num::NonZeroU64,
-    time::{Duration, Instant},
-};
-
 use futures_util::future::join_all;
 use redis::Commands as _;
-use tollgate::{
-    algorithm::Algorithm,
-    descriptor::Hits,
-    lease::LeaseId,
-    store::{
-        RedisStore, StoreError,
-        redis::{CommandKeys, Run, ScriptClock},
-        request::{Check, TagRequest},
-    },
+use tollgate::store::{
+    redis::{CommandKeys, Run},
+    request::Check,
 };
 
 use super::{charge, connected, one, used};
 use crate::support::{
-    cluster::Cluster,
+    prelude::*,
     redis::{guarded, major_version},
-    stores::{at, call, policy},
 };
 
 /// Hits that a counter of the tests under load admits.

@@ -1,30 +1,15 @@
 //! Partitions between the nodes of a cluster, with a master and an instance on the minority's side.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::sync::atomic::AtomicU64;
 
-use redis::cmd;
-use tempfile::TempDir;
-use tokio::{task::JoinHandle, time::sleep};
-use tollgate::{
-    descriptor::{Entry, Hits},
-    proto::envoy::service::ratelimit::v3::rate_limit_response::Code,
-    store::{RedisStore, StoreError, key::CellKey, redis::RedisSettings},
-};
+use tokio::task::JoinHandle;
+use tollgate::store::key::CellKey;
 
 use super::{Requests, charge, cluster::name_like, one, recovered, wait};
 use crate::support::{
-    cluster::Cluster,
-    http,
     network::{Network, Party},
-    redis::{hits, settings},
-    tollgate::{Client, Tollgate, request, rules},
+    prelude::*,
+    redis::hits,
 };
 
 const PREFIX: &str = "partition:";

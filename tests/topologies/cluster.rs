@@ -1,25 +1,12 @@
 //! Redis Cluster.
 
-use std::{
-    cell::RefCell,
-    time::{Duration, Instant},
-};
+use std::cell::RefCell;
 
 use proptest::test_runner::{Config, TestRunner};
-use redis::cmd;
-use tollgate::{
-    RecordId,
-    algorithm::Algorithm,
-    descriptor::{Entry, Hits},
-    store::{RedisStore, StoreError, key::CellKey, redis::RedisSettings},
-};
+use tollgate::store::key::CellKey;
 
 use super::{Requests, assert_counted, charge, connected, one, recovered, wait};
-use crate::support::{
-    cluster::{self, Cluster},
-    redis::{guarded, settings},
-    tollgate::{Tollgate, rules},
-};
+use crate::support::{cluster, prelude::*, redis::guarded};
 
 /// A name whose counter is on a master's slots, as they are at first.
 fn name_on(cluster: &Cluster, master: usize) -> String {
@@ -143,7 +130,7 @@ async fn failovers_are_followed_with_minimal_permissions() {
         let calm: Vec<Requests> = others.map(|(_, name)| Requests::start(&store, name)).collect();
         let name = name_like("met", &cluster, master);
         let met = Requests::start(&store, &name);
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        sleep(Duration::from_millis(200)).await;
         let begun = Instant::now();
         let promoted = replace_master(&mut cluster, master).await;
         let took = recovered(&brief, &names[master], promoted).await;
@@ -151,7 +138,7 @@ async fn failovers_are_followed_with_minimal_permissions() {
             "{event}: promoted after {:?}, decides again {took:?} after the promotion",
             promoted - begun
         );
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        sleep(Duration::from_millis(300)).await;
         let met = met.end().await;
         println!(
             "{event}: {} of {} calls failed",

@@ -4,23 +4,17 @@ use std::{
     collections::HashSet,
     io::{BufReader, Write},
     net::{IpAddr, TcpListener},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
+    sync::{Mutex, atomic::AtomicUsize},
 };
 
 use futures_util::future::join_all;
-use tollgate::{descriptor::Hits, store::RedisStore};
 
 use super::{
     charge,
     misbehaving_nodes::{listen, read},
     one,
 };
-use crate::support::redis::settings;
+use crate::support::prelude::*;
 
 /// The answer to a command.
 type Answer = dyn Fn(&[String]) -> String + Send + Sync;
@@ -109,7 +103,7 @@ async fn a_node_that_names_thousands_of_masters_causes_no_connection_to_them() {
             break;
         }
         assert!(begun.elapsed() < Duration::from_secs(20), "{error}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        sleep(Duration::from_millis(10)).await;
     }
     assert!(slot_reads.load(Ordering::SeqCst) > 4);
     assert_eq!(callers.count(), 0);
@@ -169,7 +163,7 @@ async fn a_connection_whose_replies_are_those_to_other_commands_is_replaced() {
         let begun = Instant::now();
         while connections.load(Ordering::SeqCst) < 2 {
             assert!(begun.elapsed() < Duration::from_secs(20), "it is kept");
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            sleep(Duration::from_millis(10)).await;
         }
     }
 }

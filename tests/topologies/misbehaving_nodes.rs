@@ -2,23 +2,14 @@
 
 use std::{
     io::{self, BufRead, BufReader, Write},
-    net::{TcpListener, TcpStream},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
+    net::TcpListener,
+    sync::{Mutex, atomic::AtomicUsize},
 };
 
-use tollgate::{
-    descriptor::Hits,
-    store::{RedisStore, StoreError, redis::RedisSettings},
-};
 use tracing::subscriber::DefaultGuard;
 
 use super::{charge, connected, one};
-use crate::support::redis::{Redis, settings};
+use crate::support::prelude::*;
 
 /// Answers to `EVALSHA`, given how many there were before; without one, the connection is closed.
 type Script = dyn Fn(usize) -> Option<String> + Send + Sync;
@@ -108,7 +99,7 @@ async fn a_charge_with_unknown_outcome_is_not_resent() {
     let store = connected(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port), "").await;
     let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("no answer");
     assert!(matches!(error, StoreError::Disconnected(_)), "{error:?}");
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    sleep(Duration::from_millis(300)).await;
     assert_eq!(nodes[0].evaluated.load(Ordering::SeqCst), 1);
 }
 
@@ -212,7 +203,7 @@ async fn slot_refreshes_back_off_while_they_change_nothing() {
         let (before, begun) = (slot_reads(), Instant::now());
         while begun.elapsed() < Duration::from_secs(3) {
             charge(&store, &one("a", Hits::ONE)).await.expect_err("no decision");
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            sleep(Duration::from_millis(5)).await;
         }
         assert!(slot_reads() - before <= most, "{answer}: {}", slot_reads() - before);
     }
@@ -224,17 +215,17 @@ async fn the_script_is_loaded_before_the_first_call() {
     let store = redis.store();
     assert!(store.connected().await);
     charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
-    let reply: String = redis::cmd("INFO").arg("errorstats").query(&mut redis.connect()).expect("a reply");
+    let reply: String = cmd("INFO").arg("errorstats").query(&mut redis.connect()).expect("a reply");
     assert!(!reply.contains("NOSCRIPT"), "{reply}");
     // A user who may not load it uses what is there; then, it is missed.
     let mut admin = redis.connect();
-    let mut user = redis::cmd("ACL");
+    let mut user = cmd("ACL");
     user.arg(&["SETUSER", "app", "on", ">secret", "~*", "+@all", "-script"]);
     user.exec(&mut admin).expect("set");
     let url = redis.url().replace("://", "://app:secret@");
     let store = RedisStore::open(&settings(&url)).expect("valid settings");
     charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
-    redis::cmd("SCRIPT").arg("FLUSH").exec(&mut admin).expect("flushed");
+    cmd("SCRIPT").arg("FLUSH").exec(&mut admin).expect("flushed");
     let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("it is not there");
     assert!(matches!(&error, StoreError::Declined(_)), "{error:?}");
     charge(&redis.store(), &one("a", Hits::ONE)).await.expect("loaded");
@@ -282,11 +273,11 @@ async fn a_read_only_server_is_logged_once() {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(4) {
         charge(&store, &one("a", Hits::ONE)).await.expect_err("it takes no writes");
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        sleep(Duration::from_millis(20)).await;
     }
-    redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut replica.connect()).expect("promoted");
+    cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut replica.connect()).expect("promoted");
     super::recovered(&store, "a", Instant::now()).await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    sleep(Duration::from_secs(3)).await;
     assert_eq!(lines.count("Redis connection lost"), 1, "{}", lines.text());
     assert_eq!(lines.count("Redis connection recovered"), 1, "{}", lines.text());
 }

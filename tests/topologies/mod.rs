@@ -1,37 +1,21 @@
 //! Stores of several servers: Sentinel, Cluster, TLS to all of them.
 
+mod migrations;
 mod across_slots;
-mod budget_migration;
 mod bus_partition;
-mod cell_migration;
 mod cluster;
 mod lying_nodes;
 mod misbehaving_nodes;
 mod outages;
-mod queue_migration;
 mod resharding;
 mod sentinel;
 mod sentinel_disagreement;
 pub(crate) mod tls;
 
-use std::time::{Duration, Instant};
-
-use tokio::{task::JoinHandle, time::sleep};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tollgate::{
-    algorithm::{Algorithm, Verdict},
-    descriptor::Hits,
-    store::{
-        RedisStore, StoreError,
-        redis::{RedisSettings, ScriptClock},
-        request::TagRequest,
-    },
-};
 
-use crate::support::{
-    redis::settings,
-    stores::{at, call, policy},
-};
+use crate::support::prelude::*;
 
 /// A store at `url` whose keys begin with `prefix`, once it is connected.
 async fn connected(url: &str, prefix: &str) -> RedisStore {

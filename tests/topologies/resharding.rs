@@ -1,28 +1,12 @@
 //! Slots that move while calls go on: every charge that is answered is counted, once.
 
-use std::{
-    collections::HashMap,
-    sync::atomic::{AtomicBool, Ordering},
-    time::{Duration, Instant},
-};
+use std::collections::HashMap;
 
-use tokio::{sync::Mutex, task::JoinSet, time::sleep};
-use tollgate::{
-    RecordId, SyncMode,
-    algorithm::Algorithm,
-    descriptor::Hits,
-    store::{
-        RedisStore,
-        request::{Check, TagRequest, Veto},
-    },
-};
+use tokio::sync::Mutex;
+use tollgate::{SyncMode, store::request::Check};
 
 use super::{charge, one, used};
-use crate::support::{
-    cluster::{self, Cluster},
-    redis::major_version,
-    stores::policy,
-};
+use crate::support::{cluster, prelude::*, redis::major_version};
 
 /// Tests take turns: a cluster is to move its slots at one's order.
 static EXCLUSIVE: Mutex<()> = Mutex::const_new(());
@@ -75,7 +59,7 @@ async fn a_migrating_slot_causes_no_error_and_loses_no_count() {
     cluster.move_key(&key, 2, 0);
     // Sent to the other node after ASKING: it does not have the script yet, and may lose it later.
     answered(&store, &single).await;
-    let mut flush = redis::cmd("SCRIPT");
+    let mut flush = cmd("SCRIPT");
     flush.arg("FLUSH").exec(&mut cluster.node(0)).expect("flushed");
     answered(&store, &single).await;
     // One cell here, one there: not before the slot has moved.

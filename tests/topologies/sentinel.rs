@@ -1,16 +1,13 @@
 //! Redis with Sentinel.
 
-use std::{sync::LazyLock, time::Instant};
-
-use redis::cmd;
+use std::sync::LazyLock;
 
 use super::{Requests, assert_counted, charge, connected, one, recovered, wait};
 use crate::support::{
+    prelude::*,
     redis::guarded,
     sentinel::{self, MASTER, Options, Sentinel},
-    tollgate::{Tollgate, rules},
 };
-use tollgate::descriptor::Hits;
 
 #[tokio::test]
 async fn a_dead_sentinel_does_not_matter_and_an_unknown_master_is_an_error() {
@@ -24,8 +21,8 @@ async fn a_dead_sentinel_does_not_matter_and_an_unknown_master_is_an_error() {
     assert_eq!(keys, 1, "the database is not the one of the URL");
 
     let url = format!("redis+sentinel://{}/unknown", group.addresses());
-    let settings = crate::support::redis::settings(&url);
-    let store = tollgate::store::RedisStore::open(&settings).expect("valid settings");
+    let settings = settings(&url);
+    let store = RedisStore::open(&settings).expect("valid settings");
     let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("there is no such master");
     assert!(error.to_string().contains("no master named unknown"), "{error}");
 }

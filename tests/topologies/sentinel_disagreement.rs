@@ -2,20 +2,15 @@
 
 use std::{
     io::{BufReader, Write},
-    net::TcpStream,
-    sync::{Arc, Mutex},
-    thread,
-    time::{Duration, Instant},
+    sync::Mutex,
 };
-
-use tollgate::{descriptor::Hits, store::RedisStore};
 
 use super::{
     charge, connected,
     misbehaving_nodes::{listen, read},
     one,
 };
-use crate::support::redis::{Redis, settings};
+use crate::support::prelude::*;
 
 /// The reply of a sentinel: the master's port, and the epoch if the user may read it; or nothing at all.
 type Word = Option<(u16, Option<u64>)>;
@@ -78,7 +73,7 @@ fn url(sentinels: &[Sentinel]) -> String {
 
 /// The number of keys of a server.
 fn keys(server: &Redis) -> usize {
-    redis::cmd("DBSIZE").query(&mut server.connect()).expect("a number")
+    cmd("DBSIZE").query(&mut server.connect()).expect("a number")
 }
 
 /// Calls for longer than it takes to call the sentinels twice, and all are answered.
@@ -86,7 +81,7 @@ async fn decides_throughout(store: &RedisStore) {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(2_700) {
         charge(store, &one("a", Hits::ONE)).await.expect("an answer");
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        sleep(Duration::from_millis(10)).await;
     }
 }
 
@@ -168,7 +163,7 @@ async fn after_losing_the_master_stale_addresses_are_not_followed() {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(2) {
         charge(&store, &one("a", Hits::ONE)).await.expect_err("there is no master");
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        sleep(Duration::from_millis(10)).await;
     }
     // Were they all set up anew, most would say so.
     sentinels[0].say(old.port(), Some(0));
@@ -191,7 +186,7 @@ async fn a_server_that_is_not_the_named_master_is_left() {
         while keys(master) == 0 {
             assert!(begun.elapsed() < Duration::from_secs(20), "it is not followed");
             let _ = charge(&store, &one("a", Hits::ONE)).await;
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            sleep(Duration::from_millis(10)).await;
         }
     }
 }

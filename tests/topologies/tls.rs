@@ -1,21 +1,7 @@
 //! TLS to every server.
 
-use std::{fs, path::PathBuf};
-
-use tempfile::TempDir;
-use tollgate::{
-    descriptor::Hits,
-    store::{RedisStore, redis::RedisSettings},
-};
-
 use super::{charge, one};
-use crate::support::{
-    certificates::Authority,
-    cluster::Cluster,
-    free_port, http,
-    redis::{Redis, settings},
-    tollgate::{Tollgate, rules},
-};
+use crate::support::prelude::*;
 
 /// An authority, and a certificate of its own for this machine, as files.
 pub(crate) struct Certificates {

@@ -1,9 +1,7 @@
 //! `.github`: workflows keep rules of security, and each step that is a command runs, with stand-ins for the programs that
 //! reach others. `tests/lint/run.sh` has actionlint.
 
-use serde_json::json;
-
-use crate::deploy::python;
+use crate::{deploy::python, support::prelude::*};
 
 fn dry_run(workflow: &str) {
     let problems = python(&["tests/workflows/dry_run.py", workflow], Vec::new());

@@ -5,10 +5,8 @@
 //! with a quota for all models of a backend. At a request the filter sends an entry for each backend that may serve it, of
 //! one hit; at the end of the response one of the backend that did, with its tokens.
 
-use tollgate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
-
 use super::{XdsInstance, control_plane::ControlPlane, overlay::snapshot_of};
-use crate::support::tollgate::{Client, request};
+use crate::support::prelude::*;
 
 const DOMAIN: &str = "ai-gateway-quota";
 

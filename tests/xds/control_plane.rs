@@ -3,12 +3,7 @@
 use std::{
     net::{Ipv4Addr, SocketAddr},
     pin::Pin,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
+    sync::{Mutex, atomic::AtomicUsize},
 };
 
 use futures_util::{Stream, StreamExt as _, stream};
@@ -35,10 +30,7 @@ use tonic::{
     transport::{Certificate, Identity, Server, ServerTlsConfig, server::TcpIncoming},
 };
 
-use crate::support::{
-    certificates::{Authority, Pair},
-    free_port,
-};
+use crate::support::{certificates::Pair, prelude::*};
 
 pub(crate) const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
 

@@ -1,29 +1,15 @@
 //! Envoy Gateway's rate-limit deployment, with tollgate in it.
 
-use std::{
-    fs::File,
-    os::unix::fs::symlink,
-    path::Path,
-    process::{Command, Stdio},
-};
+use std::{fs::File, os::unix::fs::symlink};
 
-use tempfile::TempDir;
-use tollgate::proto::envoy::service::ratelimit::v3::{
-    rate_limit_response::Code, rate_limit_service_client::RateLimitServiceClient,
-};
+use tollgate::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use super::{
     control_plane::{ControlPlane, Manner, config, mutual_tls, until},
     write,
 };
-use crate::support::{
-    Process,
-    certificates::{Authority, Pair},
-    free_port, http,
-    redis::Redis,
-    tollgate::{command, project, request},
-};
+use crate::support::{Process, certificates::Pair, prelude::*};
 
 /// The deployment's container.
 struct Container {
@@ -42,7 +28,7 @@ impl Container {
         write(directory.path(), "tls.crt", &own.certificate);
         write(directory.path(), "tls.key", &own.key);
         let mapping = project("src/settings/reference/envoy_gateway_mapping.yaml");
-        std::fs::copy(mapping, directory.path().join("conf.yaml")).expect("copied");
+        fs::copy(mapping, directory.path().join("conf.yaml")).expect("copied");
         let program = directory.path().join("ratelimit");
         symlink(command().get_program(), &program).expect("a link");
         let (grpc_port, http_port) = (free_port(), free_port());
@@ -75,7 +61,7 @@ impl Container {
     }
 
     fn log(&self) -> String {
-        std::fs::read_to_string(self.directory.path().join("log")).expect("a text")
+        fs::read_to_string(self.directory.path().join("log")).expect("a text")
     }
 
     /// The lines of the log that are more than information.
@@ -103,7 +89,7 @@ impl Container {
 
 /// The variables of a file.
 fn variables(path: &Path) -> Vec<(String, String)> {
-    let text = std::fs::read_to_string(path).expect("a text");
+    let text = fs::read_to_string(path).expect("a text");
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
         .map(|line| {
@@ -135,7 +121,7 @@ async fn the_deployment_of_envoy_gateway_runs_with_tollgate_in_place_of_its_imag
         codes.push(answer.get_ref().overall_code());
     }
     assert_eq!(codes, [Code::Ok, Code::Ok, Code::OverLimit]);
-    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut redis.connect()).expect("answers");
+    let keys: Vec<String> = cmd("KEYS").arg("*").query(&mut redis.connect()).expect("answers");
     assert!(!keys.is_empty(), "counters are in Redis");
     assert_eq!(container.problems(), Vec::<String>::new());
 

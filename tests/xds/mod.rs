@@ -3,28 +3,16 @@
 mod ai_gateway;
 mod envoy_gateway;
 mod hostile;
-mod large_responses;
-mod outages;
 mod overlay;
 mod updates;
 pub(crate) mod control_plane;
 mod startup;
 mod tls;
 
-use std::{
-    fs::File,
-    path::{Path, PathBuf},
-    process::Stdio,
-};
-
-use serde_json::Value;
-use tempfile::TempDir;
+use std::fs::File;
 
 use self::control_plane::until;
-use crate::support::{
-    http,
-    tollgate::{Client, Tollgate, command},
-};
+use crate::support::prelude::*;
 
 /// A tollgate with the rules of a control plane, and its log.
 struct XdsInstance {
@@ -52,7 +40,7 @@ impl XdsInstance {
     }
 
     fn log(&self) -> String {
-        std::fs::read_to_string(self.directory.path().join("log")).expect("a text")
+        fs::read_to_string(self.directory.path().join("log")).expect("a text")
     }
 
     /// Waits until the log has `part` in it, and gives it all.
@@ -92,7 +80,7 @@ impl XdsInstance {
 /// Writes a file and gives its path.
 fn write(directory: &Path, name: &str, text: &str) -> PathBuf {
     let (path, new) = (directory.join(name), directory.join(format!("{name}.new")));
-    std::fs::write(&new, text).expect("written");
-    std::fs::rename(&new, &path).expect("renamed");
+    fs::write(&new, text).expect("written");
+    fs::rename(&new, &path).expect("renamed");
     path
 }

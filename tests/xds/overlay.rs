@@ -1,8 +1,5 @@
 //! Keys of tollgate laid over the rules of a control plane.
 
-use std::{fs, path::Path, time::Instant};
-
-use serde_json::Value;
 use tollgate::proto::ratelimit::config::ratelimit::v3::{
     RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit,
 };
@@ -10,11 +7,7 @@ use tollgate::proto::ratelimit::config::ratelimit::v3::{
 use super::{XdsInstance, control_plane::ControlPlane, until, write};
 use crate::{
     docs,
-    support::{
-        envoy::{Bootstrap, Envoy},
-        http,
-        tollgate::{Tollgate, age, command, project, rules},
-    },
+    support::{prelude::*, tollgate::age},
 };
 
 fn text<'v>(value: &'v Value, key: &str) -> &'v str {
@@ -66,7 +59,7 @@ fn configs(json: &str) -> Vec<RateLimitConfig> {
 }
 
 /// A directory with an overlay.
-fn overlay(yaml: &str) -> (tempfile::TempDir, String) {
+fn overlay(yaml: &str) -> (TempDir, String) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     write(directory.path(), "limits.yaml", yaml);
     age(directory.path());
@@ -172,7 +165,7 @@ async fn a_changed_overlay_is_active_without_a_push_and_an_invalid_one_is_report
     let begun = Instant::now();
     while !client.passes("shop/shared-limits", &entries).await {
         assert!(begun.elapsed().as_secs() < 20, "{}", instance.log());
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        sleep(Duration::from_millis(5)).await;
     }
 
     // Invalid by itself.
@@ -239,7 +232,7 @@ async fn an_overlay_of_a_directory_changes_with_its_files() {
     let begun = Instant::now();
     while !client.passes("web", &[("k", "v")]).await {
         assert!(begun.elapsed().as_secs() < 20, "the overlay is not active");
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        sleep(Duration::from_millis(5)).await;
     }
     // The rules below it change too.
     write(

@@ -1,18 +1,11 @@
 //! TLS to the control plane, with certificates on both sides.
 
-use std::path::Path;
-
-use tempfile::TempDir;
-
 use super::{
     XdsInstance,
     control_plane::{ControlPlane, Manner, config, mutual_tls},
     write,
 };
-use crate::support::{
-    certificates::{Authority, Pair},
-    free_port, http,
-};
+use crate::support::{certificates::Pair, prelude::*};
 
 /// The files of one side: what it trusts, and what it shows.
 fn files(trusted: &Authority, shown: &Pair) -> TempDir {

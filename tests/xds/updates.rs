@@ -1,7 +1,5 @@
 //! Valid updates, and invalid ones.
 
-use std::time::{Duration, Instant};
-
 use prost_types::Any;
 use tollgate::proto::ratelimit::config::ratelimit::v3::{RateLimitConfig, RateLimitDescriptor};
 
@@ -9,14 +7,14 @@ use super::{
     XdsInstance,
     control_plane::{ControlPlane, EVENT_TIMEOUT, TYPE_URL, any, config},
 };
-use crate::support::{http, tollgate::Client};
+use crate::support::prelude::*;
 
 /// Waits until a request of the domain passes, or does not, and says how long that took.
 async fn wait_until_it_passes(client: &mut Client, passes: bool) -> Duration {
     let begun = Instant::now();
     while client.passes("web", &[("key", "a")]).await != passes {
         assert!(begun.elapsed() < EVENT_TIMEOUT, "what was pushed is not enforced");
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        sleep(Duration::from_millis(1)).await;
     }
     begun.elapsed()
 }
@@ -112,7 +110,7 @@ fn repeated_rejected_pushes_are_answered_more_slowly() {
     plane.push("1", &[config("", "key", 5)]);
     let instance = XdsInstance::spawn(&plane.url(), &["--start-without-rules"]);
     plane.wait_for_nack("domain: is missing or empty");
-    std::thread::sleep(Duration::from_secs(2));
+    thread::sleep(Duration::from_secs(2));
     let nacks = plane.requests().into_iter().filter(|request| request.error_detail.is_some()).count();
     assert!((2..=6).contains(&nacks), "{nacks} in two seconds");
     assert_eq!(instance.log().matches("control plane sent invalid rules").count(), 1, "{}", instance.log());

@@ -1,13 +1,8 @@
 //! Bans that instances report.
 
-use std::time::Duration;
+use tollgate::control::{Action, BanCounts, BanFilter, BanRemoval, ListedBan, ListedBanMode, Pair, bounds};
 
-use tokio::time::sleep;
-use tollgate::control::{
-    Action, BanCounts, BanFilter, BanRemoval, Control, ListedBan, ListedBanMode, Pair, bounds,
-};
-
-use crate::control::now_ms;
+use crate::{control::now_ms, support::prelude::*};
 
 promises!(
     bans_are_listed_by_their_ends_until_they_end_or_are_removed,

@@ -31,10 +31,8 @@ macro_rules! promises {
     };
 }
 
-mod automatic_entries;
 mod bans;
 mod lists;
-mod lost_responses;
 mod versions;
 
 use tollgate::control::{List, ListEntry, ListPair};

@@ -1,17 +1,24 @@
-//! Versions of the rules.
+//! Versions of the rules; changes whose response is lost are made once.
 
 use tokio::join;
-use tollgate::control::{Action, Control, ControlError, Draft, Files, bounds};
+use tollgate::control::{Action, ControlError, Draft, Files, bounds};
 
-use crate::control::{draft, files, now_ms};
+use super::entry;
+use crate::{
+    control::{draft, files, now_ms, redis_control},
+    support::{
+        prelude::*,
+        proxy::{Direction, Proxy, Way},
+    },
+};
 
-promises!(
+promises! {
     versions_count_up_and_never_change,
     of_two_racing_writers_one_wins_and_the_other_changes_nothing,
     a_rollback_is_a_version_of_its_own,
     too_large_versions_are_refused_and_the_oldest_versions_make_room,
     the_oldest_files_make_room_for_others,
-);
+}
 
 async fn versions_count_up_and_never_change(control: &Control) {
     assert_eq!(control.current().await, Ok(None));
@@ -108,4 +115,45 @@ async fn the_oldest_files_make_room_for_others(control: &Control) {
     // What is as small as most are fits beside.
     control.apply(draft(Some(made), "# small")).await.expect("made");
     assert!(control.versions(None, 1_000).await.expect("a reply").len() >= fits - 1);
+}
+
+#[tokio::test]
+async fn an_apply_with_a_lost_response_makes_one_version() {
+    let redis = Redis::start();
+    let proxy = Proxy::to(redis.port());
+    let control = redis_control(&format!("redis://127.0.0.1:{}", proxy.port()), "");
+    let mut current = control.apply(draft(None, "# 0")).await.expect("made").number;
+    for round in 1..20_usize {
+        // The server obeys, and the answer is cut off, at once or halfway.
+        proxy.set(Direction::ToClient, Way::CutAfter(round % 4));
+        let (applied, ()) = join!(control.apply(draft(Some(current), &format!("# {round}"))), async {
+            sleep(Duration::from_millis(40)).await;
+            proxy.set(Direction::ToClient, Way::Open);
+        });
+        current = applied.expect("made").number;
+        assert_eq!(current, 1 + u64::try_from(round).expect("small"));
+        control.put_entry(entry("same", None)).await.expect("put");
+    }
+    let direct = redis_control(&redis.url(), "");
+    assert_eq!(direct.versions(None, 100).await.expect("a reply").len(), 20);
+    assert_eq!(direct.audit(None, 100).await.expect("a reply").len(), 20 + 19);
+}
+
+#[tokio::test]
+async fn a_list_change_with_a_lost_response_is_audited_once() {
+    let redis = Redis::start();
+    let proxy = Proxy::to(redis.port());
+    let control = redis_control(&format!("redis://127.0.0.1:{}", proxy.port()), "");
+    control.put_entry(entry("0", None)).await.expect("put");
+    for round in 1..10_usize {
+        proxy.set(Direction::ToClient, Way::CutAfter(round % 4));
+        let (put, ()) = join!(control.put_entry(entry(&round.to_string(), None)), async {
+            sleep(Duration::from_millis(40)).await;
+            proxy.set(Direction::ToClient, Way::Open);
+        });
+        put.expect("put");
+    }
+    let direct = redis_control(&redis.url(), "");
+    assert_eq!(direct.runtime().await.expect("a reply").generation, 10);
+    assert_eq!(direct.audit(None, 100).await.expect("a reply").len(), 10);
 }

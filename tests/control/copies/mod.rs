@@ -1,23 +1,14 @@
 //! Copies of the rules, lists and switches that another region writes, from one Redis to another.
 
-mod cut_off;
 mod overrides;
 mod rules;
 mod steps;
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
-
 use parking_lot::Mutex;
-use tollgate::control::{Adopted, Control, OverridesHead, OverridesPage, ReadRules, Reading, RulesIdentity};
+use tollgate::control::{Adopted, OverridesHead, OverridesPage, ReadRules, Reading, RulesIdentity};
 
 use super::{draft, redis_control};
-use crate::support::redis::Redis;
+use crate::support::prelude::*;
 
 /// The stores of a region that writes and of one that copies.
 struct Pair {
@@ -78,14 +69,14 @@ impl Peer {
 fn lose(url: &str) {
     let client = redis::Client::open(url).expect("a valid URL");
     let mut connection = client.get_connection().expect("a connection");
-    let mut source = redis::cmd("HGET");
+    let mut source = cmd("HGET");
     let source = source.arg("{tollgate-rules}:head").arg("override_source");
     let source: String = source.query(&mut connection).expect("a source");
     let gathered = source.rsplit(':').next().and_then(|number| number.parse().ok()).unwrap_or(0);
     assert!(gathered > 0, "each step names the one before: {source}");
     let names = ["copied-overrides", "copied-override-revisions", "copied-override-ends"];
     let keys = names.map(|name| format!("{{tollgate-rules}}:{name}"));
-    redis::cmd("DEL").arg(&keys).exec(&mut connection).expect("deleted");
+    cmd("DEL").arg(&keys).exec(&mut connection).expect("deleted");
 }
 
 impl ReadRules for Peer {

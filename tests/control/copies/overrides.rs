@@ -1,17 +1,16 @@
 //! Copies of overrides, page by page.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    future::pending,
-    sync::Arc,
-};
+use std::future::pending;
 
 use tokio::select;
 use tokio_util::task::AbortOnDropHandle;
-use tollgate::control::{Control, ControlError, OverrideEntry, OverridesHead, RulesCopier, RulesStatus};
+use tollgate::control::{ControlError, OverrideEntry, OverridesHead, RulesCopier, RulesStatus};
 
 use super::{Pair, Peer};
-use crate::control::{found, until};
+use crate::{
+    control::{found, until},
+    support::prelude::*,
+};
 
 /// Starts to copy what `writing` has to `copying`.
 fn start_copier(writing: &Control, copying: &Control) -> AbortOnDropHandle<std::convert::Infallible> {
@@ -133,7 +132,7 @@ async fn overrides_that_are_removed_or_lost_are_removed_from_the_copy() {
     };
     has(&["a", "b"]).await;
     let known = head_of(&pair.writing).await;
-    redis::cmd("FLUSHALL").exec(&mut pair._redis[0].connect()).expect("flushed");
+    cmd("FLUSHALL").exec(&mut pair._redis[0].connect()).expect("flushed");
     put(&pair.writing, vec![rule_override("c", 1)]).await;
     let after = head_of(&pair.writing).await;
     assert_ne!(known.lineage, after.lineage);
@@ -151,7 +150,7 @@ async fn a_copy_that_is_cut_midway_hides_no_override() {
     let copier = RulesCopier::new(pair.copying.clone(), RulesStatus::default(), Arc::new(peer));
     let _copier = AbortOnDropHandle::new(tokio::spawn(copier.run()));
     let fetched = || -> usize {
-        let mut length = redis::cmd("HLEN");
+        let mut length = cmd("HLEN");
         let length = length.arg("{tollgate-rules}:copied-overrides");
         length.query(&mut pair._redis[1].connect()).expect("a reply")
     };

@@ -1,8 +1,6 @@
 //! Steps of copies of overrides, in the script.
 
-use std::collections::BTreeMap;
-
-use crate::support::redis::Redis;
+use crate::support::prelude::*;
 
 /// Steps of copies of overrides, as instances of a region make them.
 struct Steps(redis::Connection);
@@ -44,16 +42,16 @@ impl Steps {
 
     /// Time after which a key expires, in milliseconds, -1 for never; `None` for an absent one.
     fn time_to_live(&mut self, name: &str) -> Option<i64> {
-        let mut expiry = redis::cmd("PTTL");
+        let mut expiry = cmd("PTTL");
         let millis = expiry.arg(format!("{{tollgate-rules}}:{name}")).query(&mut self.0).expect("a reply");
         (millis != -2).then_some(millis)
     }
 
     /// The last revision, and the overrides.
     fn state(&mut self) -> (String, BTreeMap<String, String>) {
-        let mut revision = redis::cmd("HGET");
+        let mut revision = cmd("HGET");
         let revision = revision.arg("{tollgate-rules}:head").arg("override_revision").query(&mut self.0);
-        let all = redis::cmd("HGETALL").arg("{tollgate-rules}:overrides").query(&mut self.0);
+        let all = cmd("HGETALL").arg("{tollgate-rules}:overrides").query(&mut self.0);
         (revision.expect("a revision"), all.expect("a hash"))
     }
 }
@@ -115,7 +113,7 @@ fn what_a_whole_copy_has_gathered_expires_until_it_replaces_overrides() {
     let mut steps = Steps(redis.connect());
     let mut source = "";
     for (permission, does_expire) in [("-persist", false), ("+persist", true)] {
-        redis::cmd("ACL").arg("SETUSER").arg("default").arg(permission).exec(&mut steps.0).expect("changed");
+        cmd("ACL").arg("SETUSER").arg("default").arg(permission).exec(&mut steps.0).expect("changed");
         steps.adopt("first", (source, "copying:0"), ("begin", 0), &[]);
         steps.adopt("first", ("copying:0", "copying:1"), ("more", 1), &[(1, "a", "1")]);
         for name in ["copied-overrides", "copied-override-revisions"] {
@@ -136,7 +134,7 @@ fn what_a_whole_copy_replaces_is_freed_in_the_background_if_the_acl_permits_that
     let mut steps = Steps(redis.connect());
     let mut source = "";
     for (permission, is_freed) in [("-unlink", false), ("+unlink", true)] {
-        redis::cmd("ACL").arg("SETUSER").arg("default").arg(permission).exec(&mut steps.0).expect("changed");
+        cmd("ACL").arg("SETUSER").arg("default").arg(permission).exec(&mut steps.0).expect("changed");
         assert_eq!(steps.adopt("first", (source, "copying"), ("begin", 3), &[]), "made");
         let changes = [(3, permission, "1")];
         assert_eq!(steps.adopt("first", ("copying", "copying"), ("more", 3), &changes), "made");
@@ -144,7 +142,7 @@ fn what_a_whole_copy_replaces_is_freed_in_the_background_if_the_acl_permits_that
         source = "us";
         let all = BTreeMap::from([(permission.to_owned(), "1".to_owned())]);
         assert_eq!(steps.state(), ("3".to_owned(), all));
-        let counts: String = redis::cmd("INFO").arg("commandstats").query(&mut steps.0).expect("a reply");
+        let counts: String = cmd("INFO").arg("commandstats").query(&mut steps.0).expect("a reply");
         let calls = counts.lines().find_map(|line| line.strip_prefix("cmdstat_unlink:calls="));
         assert_eq!(calls.is_some_and(|calls| !calls.starts_with('0')), is_freed, "{calls:?}");
     }

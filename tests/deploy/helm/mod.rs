@@ -1,10 +1,6 @@
 //! `deploy/helm`: the chart makes the objects of kustomize, refuses broken values, and agrees with the program. No cluster
 //! runs here.
 
-use std::{collections::BTreeMap, fs, process::Command};
-
-use serde_json::{Value, json};
-use tempfile::TempDir;
 use tollgate::config::{self, Options};
 
 use super::{
@@ -12,10 +8,7 @@ use super::{
     manifests::{OVERLAYS, built, consistency_check, find, settings},
     python, yaml,
 };
-use crate::{
-    docs,
-    support::tollgate::{Tollgate, project},
-};
+use crate::{docs, support::prelude::*};
 
 const CHART: &str = "deploy/helm/tollgate";
 

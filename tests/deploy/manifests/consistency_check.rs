@@ -1,8 +1,6 @@
 //! Consistency of a set of manifests: references resolve, and pods have minimal privileges.
 
-use std::collections::BTreeSet;
-
-use serde_json::Value;
+use crate::support::prelude::*;
 
 /// Objects that are made apart, as the files say where they refer to them.
 const EXTERNAL_OBJECTS: [&str; 5] = [

@@ -1,12 +1,10 @@
 //! `deploy/envoy-gateway`: words that its API knows, and the Deployment that Envoy Gateway makes of them.
 
-use std::{collections::BTreeMap, fs};
-
-use serde_json::{Map, Value, json};
+use serde_json::Map;
 use tollgate::{config, settings};
 
 use super::{consistency_check, network, python, yaml};
-use crate::support::tollgate::project;
+use crate::support::prelude::*;
 
 /// A file, held to what Envoy Gateway knows.
 fn checked(name: &str) -> Value {

@@ -9,9 +9,8 @@ mod operators;
 mod redis;
 mod regions;
 
-use std::{collections::BTreeMap, fs, process::Command, sync::LazyLock};
+use std::sync::LazyLock;
 
-use serde_json::Value;
 use tollgate::{
     config::{self, Options},
     settings::{self, GrpcListen, Settings},
@@ -22,10 +21,7 @@ use tonic_health::pb::{
 };
 
 use super::{installed, python, yaml};
-use crate::support::{
-    http,
-    tollgate::{Tollgate, command, project},
-};
+use crate::support::prelude::*;
 
 /// All that is built: what `deploy/` has for others, and the rest of the components.
 pub(crate) const OVERLAYS: [&str; 6] = [
@@ -123,7 +119,7 @@ fn the_program_accepts_its_settings() {
         assert!(!is_open || u64::from(admin.port()) == port("admin"));
 
         let mounts = container["volumeMounts"].as_array().expect("a list");
-        let mounted = |path: &std::path::Path| {
+        let mounted = |path: &Path| {
             mounts.iter().any(|mount| path.starts_with(mount["mountPath"].as_str().expect("a path")))
         };
         assert!(mounted(&settings.rules.directory));

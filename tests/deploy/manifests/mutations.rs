@@ -1,8 +1,7 @@
 //! Mutation test of the consistency check: one field at a time is broken, and the check must report it.
 
-use serde_json::{Value, json};
-
 use super::{OVERLAYS, built, consistency_check, find};
+use crate::support::prelude::*;
 
 /// A document by kind and name, the place in it, and what it becomes (nothing: it is removed).
 type Mutation = (&'static str, &'static str, &'static str, Option<Value>);

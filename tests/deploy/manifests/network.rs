@@ -1,16 +1,7 @@
 //! Network policies let through exactly the traffic of tollgate, Redis and their clients.
 
-use std::collections::BTreeSet;
-
-use serde_json::{Value, json};
-
 use super::{OVERLAYS, built, environment, find};
-use crate::support::{
-    Process,
-    cluster::wait,
-    free_port, http,
-    tollgate::{command, project},
-};
+use crate::support::{Process, prelude::*};
 
 /// Who is on the other side of a rule, and the ports, as text: `namespace/labels: protocol port`.
 pub(super) fn passes(rules: &Value, side: &str) -> BTreeSet<String> {

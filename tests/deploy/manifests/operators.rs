@@ -1,16 +1,7 @@
 //! The component `operators`: rules in Redis, changed by any instance, by who has a token.
 
-use std::fs;
-
-use serde_json::{Value, json};
-
 use super::{built, environment, find};
-use crate::support::{
-    cluster::wait,
-    http,
-    redis::Redis,
-    tollgate::{Tollgate, command, project},
-};
+use crate::support::prelude::*;
 
 const OVERLAY: &str = "tests/deploy/overlays/operators";
 const TOKENS: &str = "ann operator 0123456789abcdef\ngrafana viewer fedcba9876543210\n";

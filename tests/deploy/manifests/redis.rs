@@ -1,10 +1,7 @@
 //! The components for Redis: everyone knows all pods by their names, and tollgate where to find them.
 
-use std::{collections::BTreeSet, process::Command};
-
-use serde_json::Value;
-
 use super::{built, environment, find, settings};
+use crate::support::prelude::*;
 
 /// `redis-N.service:port` of all pods that a StatefulSet makes.
 fn pods(documents: &[Value], name: &str, port: u16) -> BTreeSet<String> {

@@ -1,9 +1,9 @@
 //! The overlay of two regions: each has the same table, and the certificate name and the port that the table states.
 
-use serde_json::Value;
 use tollgate::config::read_regions;
 
 use super::{built, environment, find, settings};
+use crate::support::prelude::*;
 
 const OVERLAYS: [(&str, &str); 2] = [
     ("us-east", "deploy/kubernetes/overlays/two-regions/us-east"),

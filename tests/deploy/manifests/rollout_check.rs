@@ -1,8 +1,7 @@
 //! Checks of rollouts, and of isolation from other workloads.
 
-use serde_json::Value;
-
 use super::consistency_check::{list, plain_name, text};
+use crate::support::prelude::*;
 
 /// No pod ends before another has taken its place, and none is ended in a way that it does not know.
 pub(super) fn problems(documents: &[Value]) -> Vec<String> {

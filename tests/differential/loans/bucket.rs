@@ -1,18 +1,14 @@
 //! Loans of a bucket that hits empty while they are made.
 
 use tollgate::{
-    RecordId,
-    algorithm::{Algorithm, Charging, RegionShare},
-    descriptor::Hits,
-    quota::{Quota, Unit, Window},
+    algorithm::RegionShare,
+    quota::Unit,
     store::{
         Store,
         loans::{
             SharedCounter,
             regions::{message::LoanRequest, protocol},
         },
-        redis::ScriptClock,
-        request::{TagRequest, Veto},
     },
 };
 
@@ -20,10 +16,7 @@ use super::{
     LentLimit, call_of,
     transactions::{TIME_LIMIT, peer},
 };
-use crate::support::{
-    redis::Redis,
-    stores::{Subject, at, policy},
-};
+use crate::support::prelude::*;
 
 /// Charges a counter once by a store of its own, on another thread: connections of this one's runtime stand still meanwhile.
 fn hit(redis: &Redis, call: &TagRequest, micros: u64) -> bool {
@@ -34,7 +27,7 @@ fn hit(redis: &Redis, call: &TagRequest, micros: u64) -> bool {
             Subject::Redis(store).decide(at(micros), call).await[0].admitted
         })
     };
-    std::thread::scope(|scope| scope.spawn(hit).join().expect("decided"))
+    thread::scope(|scope| scope.spawn(hit).join().expect("decided"))
 }
 
 /// Answers a loan request while hits empty the bucket between the read and the write of the first attempts.

@@ -1,27 +1,22 @@
 //! Shares of regions under loans, in the scripts and in Rust: every verdict and every ledger the same.
 
 mod bucket;
-mod repeated;
 mod transactions;
 
 use proptest::{prelude::*, test_runner::TestRunner};
 use tollgate::{
-    RecordId, SyncMode,
-    algorithm::{Algorithm, Charging, Policy, RegionShare, Verdict},
+    SyncMode,
+    algorithm::RegionShare,
     ban::{BanCheck, BanEffect, BanParameters, BanPolicy},
-    descriptor::Hits,
-    quota::{Quota, Unit, Window},
-    store::{
-        loans::SharedCounter,
-        request::{TagRequest, Veto},
-    },
+    quota::Unit,
+    store::loans::SharedCounter,
 };
 
 use self::transactions::{Move, moves, transact};
 use super::replay_all;
 use crate::support::{
-    redis::Redis,
-    stores::{NumberedCheck, Subject, at, charging_with, policy},
+    prelude::*,
+    stores::{NumberedCheck, charging_with},
 };
 
 /// Histories; each is some forty calls and transactions.

@@ -3,11 +3,7 @@
 mod monitor;
 mod soak;
 
-use std::{
-    collections::BTreeMap,
-    convert::Infallible,
-    time::{Duration, Instant},
-};
+use std::convert::Infallible;
 
 use axum::{
     Router,
@@ -21,15 +17,9 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
     sync::Barrier,
-    task::JoinSet,
-    time::sleep,
 };
 
-use crate::support::{
-    envoy::{Bootstrap, Envoy},
-    redis::Redis,
-    tollgate::{Client, Tollgate, request, rules},
-};
+use crate::support::prelude::*;
 
 const LIMIT: u32 = 2_000;
 
@@ -114,10 +104,10 @@ async fn spends(client: &mut Client, tokens: u32) {
 
 /// Sends 20 requests of 480 tokens at once; returns the number of each status.
 async fn twenty(port: u16) -> BTreeMap<u16, usize> {
-    let barrier = std::sync::Arc::new(Barrier::new(20));
+    let barrier = Arc::new(Barrier::new(20));
     let mut requests = JoinSet::new();
     for _ in 0..20 {
-        let barrier = std::sync::Arc::clone(&barrier);
+        let barrier = Arc::clone(&barrier);
         requests.spawn(async move {
             barrier.wait().await;
             status_of(port, "/json/480", 480).await
@@ -137,8 +127,8 @@ fn envoy(tollgate: &Tollgate, model: u16) -> Envoy {
 #[tokio::test]
 async fn parallel_requests_do_not_overspend_a_budget_with_reservations() {
     let redis = Redis::start();
-    let config = rules(&budget("reserve: {ttl: 1h}"));
-    let tollgate = Tollgate::start(config.path(), &["--store", &redis.url(), "--store-timeout", "5s"]);
+    let tollgate =
+        Tollgate::serving(&budget("reserve: {ttl: 1h}"), &["--store", &redis.url(), "--store-timeout", "5s"]);
     let envoy = envoy(&tollgate, model().await);
     assert_eq!(twenty(envoy.port).await, BTreeMap::from([(200, 4), (429, 16)]));
     spends(&mut tollgate.client().await, 1_920).await;

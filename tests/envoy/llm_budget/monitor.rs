@@ -1,6 +1,6 @@
 //! Operations on leases that Redis receives, as `MONITOR` writes them.
 
-use crate::support::redis::Redis;
+use crate::support::prelude::*;
 
 /// An operation that Redis received on a lease, at a time in seconds.
 #[derive(Clone, Copy, Debug)]
@@ -72,17 +72,17 @@ pub(super) fn received(line: &str) -> Vec<([u8; 8], Sent)> {
 }
 
 /// Lines of `MONITOR` since now.
-pub(super) fn monitor(redis: &Redis) -> std::sync::Arc<std::sync::Mutex<Vec<String>>> {
+pub(super) fn monitor(redis: &Redis) -> Arc<std::sync::Mutex<Vec<String>>> {
     use std::io::{BufRead as _, BufReader, Write as _};
-    let mut stream = std::net::TcpStream::connect(("127.0.0.1", redis.port())).expect("listens");
+    let mut stream = TcpStream::connect(("127.0.0.1", redis.port())).expect("listens");
     stream.write_all(b"MONITOR\r\n").expect("sent");
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).expect("an answer");
     assert_eq!(line.trim_end(), "+OK");
-    let lines = std::sync::Arc::<std::sync::Mutex<Vec<String>>>::default();
-    let seen = std::sync::Arc::clone(&lines);
-    std::thread::spawn(move || {
+    let lines = Arc::<std::sync::Mutex<Vec<String>>>::default();
+    let seen = Arc::clone(&lines);
+    thread::spawn(move || {
         for line in std::io::BufRead::lines(reader).map_while(Result::ok) {
             seen.lock().expect("no panic").push(line);
         }

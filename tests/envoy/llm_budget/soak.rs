@@ -1,26 +1,15 @@
 //! Ten thousand requests, of which many fail, and what they leave.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
-
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
-    task::JoinSet,
-    time::sleep,
 };
 
 use super::{
     budget, model,
     monitor::{Sent, monitor, received},
 };
-use crate::support::{
-    envoy::Bootstrap,
-    redis::Redis,
-    tollgate::{Client, Tollgate, request, rules},
-};
+use crate::support::prelude::*;
 
 /// Requests of the soak, and how many are in flight at once.
 const REQUESTS: usize = 10_000;
@@ -51,8 +40,8 @@ async fn try_status_of(port: u16, path: &str, max_tokens: u64) -> Option<u16> {
 }
 
 async fn soak(
-    port: std::sync::Arc<std::sync::atomic::AtomicU16>,
-    begun: std::sync::Arc<std::sync::atomic::AtomicUsize>,
+    port: Arc<std::sync::atomic::AtomicU16>,
+    begun: Arc<std::sync::atomic::AtomicUsize>,
     mut random: fastrand::Rng,
 ) -> Outcomes {
     use std::sync::atomic::Ordering::SeqCst;
@@ -201,8 +190,7 @@ async fn ten_thousand_requests_leave_what_they_used() {
         reaches(round * REQUESTS / 3).await;
         tollgate.signal("KILL");
         drop(tollgate);
-        tollgate =
-            Tollgate::spawn_at(grpc_port, crate::support::tollgate::command(), config.path(), &arguments);
+        tollgate = Tollgate::spawn_at(grpc_port, command(), config.path(), &arguments);
         tollgate.wait_until_ready();
         envoy.wait_for(&format!("tollgate::127.0.0.1:{grpc_port}::health_flags::healthy"));
         reaches(round * REQUESTS / 3 + REQUESTS / 6).await;

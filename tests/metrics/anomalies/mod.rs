@@ -1,18 +1,15 @@
 //! Unusual traffic: the rules of Prometheus on four weeks of synthetic traffic.
 
-mod history;
 mod traffic;
 
-use std::{env, fs, iter, thread};
-
-use serde_json::{Value, json};
+use std::iter;
 
 use self::{
-    history::{Change, History},
     traffic::DAY,
+    traffic::{Change, History},
 };
 use super::{alerts::ALERTS, read};
-use crate::support::prometheus::promtool;
+use crate::support::{prelude::*, prometheus::promtool};
 
 const DAYS: u64 = 28;
 /// By default; promtool takes minutes for 50.

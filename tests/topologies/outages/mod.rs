@@ -4,17 +4,11 @@ mod overload;
 mod recovery;
 mod reports;
 
-use std::time::{Duration, Instant};
-
-use tokio::{task::JoinHandle, time::sleep};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tollgate::{
-    descriptor::Hits,
-    store::{RedisStore, StoreError, redis::RedisSettings},
-};
 
 use super::{charge, one};
-use crate::support::redis::settings;
+use crate::support::prelude::*;
 
 /// The store timeout of these tests: the default.
 const TIMEOUT: Duration = Duration::from_millis(10);

@@ -1,14 +1,10 @@
 //! Servers that are full or overloaded, and calls that are not sent to them.
 
-use std::time::{Duration, Instant};
-
-use redis::cmd;
-use tokio::{task::JoinHandle, time::sleep};
-use tollgate::{descriptor::Hits, store::StoreError};
+use tokio::task::JoinHandle;
 
 use super::{assert_most, some_names, timed};
 use crate::{
-    support::{redis::Redis, timing::keeps_to_async},
+    support::{prelude::*, timing::keeps_to_async},
     topologies::{charge, one, recovered, used},
 };
 

@@ -1,24 +1,10 @@
 //! Servers that stall, slow down, end or recover.
 
-use std::time::{Duration, Instant};
-
-use redis::cmd;
-use tokio::time::sleep;
-use tollgate::{
-    descriptor::Hits,
-    store::{RedisStore, StoreError, redis::RedisSettings},
-};
-
 use super::{
     Done, HEAL_TIMEOUT, Load, REFUSAL_TIMEOUT, TIMEOUT, assert_at_once, assert_most, brief, some_names, timed,
 };
 use crate::{
-    support::{
-        cluster::Cluster,
-        free_port,
-        redis::{Redis, settings},
-        timing::keeps_to_async,
-    },
+    support::{prelude::*, timing::keeps_to_async},
     topologies::{charge, one, recovered},
 };
 

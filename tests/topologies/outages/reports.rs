@@ -1,17 +1,8 @@
 //! Logs and metrics of outages.
 
-use std::time::{Duration, Instant};
-
-use tokio::time::sleep;
-use tollgate::descriptor::Hits;
-
 use super::{HEAL_TIMEOUT, Load, brief, some_names, timed};
 use crate::{
-    support::{
-        http,
-        redis::Redis,
-        tollgate::{Tollgate, request, rules},
-    },
+    support::prelude::*,
     topologies::{misbehaving_nodes::Lines, one},
 };
 
