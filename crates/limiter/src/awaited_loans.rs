@@ -233,15 +233,11 @@ pub(super) fn waiting_hit<'a>(calls: &'a Requests, decided: &Decisions) -> Optio
 
 #[cfg(test)]
 mod tests {
-    use tollgate_core::{
-        algorithm::{Algorithm, Charging, Parameters, Policy, RegionShare, Verdict},
-        clock::Timestamp,
-        descriptor::{Entry, Hits},
-        quota::{Quota, Unit, Window},
-    };
-    use tollgate_store::{StoreError, request::Check};
+    use tollgate_core::algorithm::{Charging, RegionShare};
+    use tollgate_store::request::Check;
 
     use super::*;
+    use crate::test_prelude::*;
 
     const RECORD: RecordId = RecordId::alone(Algorithm::FixedWindow);
 

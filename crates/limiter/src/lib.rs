@@ -111,3 +111,37 @@ impl Deadline {
     /// Deadline of a caller that states none.
     pub const UNKNOWN: Self = Self::At(None);
 }
+
+/// What most unit tests import.
+#[cfg(test)]
+mod test_prelude {
+    pub(crate) use std::{
+        num::{NonZeroU8, NonZeroU32, NonZeroU64},
+        sync::{
+            Arc,
+            atomic::{AtomicU64, Ordering},
+        },
+        time::Duration,
+    };
+
+    pub(crate) use tollgate_core::{
+        RecordId,
+        algorithm::{Algorithm, Parameters, Policy, Verdict},
+        clock::{Clock, Timestamp},
+        descriptor::{Descriptor, Entries, Entry, Hits},
+        lease::LeaseId,
+        quota::{Quota, Unit, Window},
+    };
+    pub(crate) use tollgate_rules::{
+        Limit, Lists, OnStoreError, Overridden, Rules, SwitchMode, Switched,
+        config::{Options, load_files},
+    };
+    pub(crate) use tollgate_store::{MemoryStore, Store, StoreError, key::CellKey};
+
+    pub(crate) use crate::{
+        ActiveRules, Deadline, Limiter, Modes, Replicas,
+        decision::{Code, Decision},
+        matched::Changes,
+        matching,
+    };
+}

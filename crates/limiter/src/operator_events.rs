@@ -243,18 +243,10 @@ impl ReachedThresholds {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use smallvec::smallvec;
-    use tollgate_core::{
-        algorithm::Verdict,
-        clock::Timestamp,
-        descriptor::{Entry, Hits},
-    };
-    use tollgate_rules::{Limit, Overridden, Rules, Switched, config};
 
     use super::*;
-    use crate::{matched::Changes, matching::matches};
+    use crate::{matching::matches, test_prelude::*};
 
     const RULES: &str = "
 domain: d
@@ -265,7 +257,7 @@ descriptors:
 
     fn rules() -> Rules {
         let file = ("rules.yaml".to_owned(), RULES.as_bytes().to_vec());
-        config::load_files([file], config::Options::default()).expect("valid").rules
+        load_files([file], Options::default()).expect("valid").rules
     }
 
     /// Records a verdict with these used hits at this second.
@@ -274,7 +266,7 @@ descriptors:
         let domain = rules.domain("d").expect("stated");
         let descriptors =
             [Descriptor { entries: smallvec![Entry { key, value }], limit: None, hits: Hits::ONE }];
-        let clock = tollgate_core::clock::Clock::System;
+        let clock = Clock::System;
         let (switched, overridden) = (Switched::default(), Overridden::default());
         let changes = Changes { switched: &switched, overridden: &overridden, clock: &clock };
         let (matches, _) = matches(domain, changes, &descriptors);

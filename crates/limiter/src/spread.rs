@@ -69,20 +69,14 @@ fn write_entries<'a>(hash: &mut Fnv, entries: impl Iterator<Item = Entry<'a>>) {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU8;
-
     use proptest::prelude::*;
-    use tollgate_core::{
-        algorithm::{Algorithm, Verdict},
-        ban::Ban,
-        clock::Timestamp,
-        descriptor::Hits,
-        quota::Quota,
-    };
-    use tollgate_rules::{Limit, Rules, config};
+    use tollgate_core::ban::Ban;
 
     use super::*;
-    use crate::decision::{Code, Decision, Listed, SeveralLimits, Status};
+    use crate::{
+        decision::{Listed, SeveralLimits, Status},
+        test_prelude::*,
+    };
 
     /// Delays of `client=ann` and three others.
     const DELAYS: [u64; 4] = [9, 3, 2, 10];
@@ -102,7 +96,7 @@ descriptors:
 
     fn rules() -> Rules {
         let file = ("rules.yaml".to_owned(), RULES.as_bytes().to_vec());
-        config::load_files([file], config::Options::default()).expect("valid").rules
+        load_files([file], Options::default()).expect("valid").rules
     }
 
     fn descriptor<'a>(entries: &[(&'a str, &'a str)]) -> Descriptor<'a> {

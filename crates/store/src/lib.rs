@@ -164,3 +164,24 @@ impl Store {
 pub(crate) fn after(now: Instant, time: Duration) -> Instant {
     now.checked_add(time).unwrap_or(now)
 }
+
+/// What most unit tests import.
+#[cfg(test)]
+mod test_prelude {
+    pub(crate) use std::{num::NonZeroU64, time::Duration};
+
+    pub(crate) use tollgate_core::{
+        RecordId, SyncMode,
+        algorithm::{Algorithm, Charging, Parameters, Policy},
+        clock::{Clock, Timestamp},
+        descriptor::{Entry, Hits},
+        lease::LeaseId,
+        quota::{Quota, Unit, Window},
+    };
+
+    pub(crate) use crate::{
+        MemoryStore,
+        key::CellKey,
+        request::{Check, TagRequest, Veto},
+    };
+}

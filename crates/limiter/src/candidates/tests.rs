@@ -1,25 +1,9 @@
 //! Decisions of rules with a candidate, and of rules that are enforced for a share of their keys.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
-
-use tollgate_core::{
-    clock::Clock,
-    descriptor::{Entries, Entry, Hits},
-};
-use tollgate_rules::{
-    Lists, SwitchMode,
-    config::{Options, load_files},
-};
-use tollgate_store::{MemoryStore, Store};
-
 use super::*;
 use crate::{
-    ActiveRules, Deadline, Limiter, Modes,
-    decision::Code,
     metrics::{MAX_SAMPLED_KEYS, candidate_totals, enforcement_totals},
+    test_prelude::*,
 };
 
 const SECOND: u64 = 1_000_000;

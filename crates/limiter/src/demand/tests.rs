@@ -1,8 +1,7 @@
 //! Recommendations for synthetic traffic with known quantiles.
 
-use tollgate_rules::config::{Options, load_files};
-
 use super::*;
+use crate::test_prelude::*;
 
 const BEGIN: u64 = 1_800_000_000;
 

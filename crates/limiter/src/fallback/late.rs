@@ -141,25 +141,12 @@ fn made_charge(call: &TagRequest, at: usize, outcome: &LateOutcome) -> Option<Ve
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        num::NonZeroU32,
-        sync::{Arc, atomic::AtomicU64},
-        time::Duration,
-    };
-
     use smallvec::SmallVec;
-    use tollgate_core::{
-        RecordId, SyncMode,
-        algorithm::{Algorithm, Parameters},
-        clock::Clock,
-        descriptor::Entry,
-        quota::{Quota, Unit, Window},
-    };
-    use tollgate_rules::OnStoreError;
-    use tollgate_store::{LateReply, MemoryStore, key::CellKey};
+    use tollgate_core::SyncMode;
+    use tollgate_store::LateReply;
 
     use super::*;
-    use crate::Replicas;
+    use crate::test_prelude::*;
 
     const LIMIT: u32 = 5;
 

@@ -1,28 +1,7 @@
-use std::{
-    num::{NonZeroU32, NonZeroU64},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
-
-use tollgate_core::{
-    clock::Clock,
-    descriptor::{Descriptor, Entry, Hits},
-    lease::LeaseId,
-};
-use tollgate_rules::{
-    Lists, OnStoreError, SwitchMode,
-    config::{Options, load_files},
-};
-use tollgate_store::{Decisions, MemoryStore, Store, StoreError};
+use tollgate_store::Decisions;
 
 use super::{DegradedRequest, Fallback};
-use crate::{
-    ActiveRules, Deadline, Limiter, Modes, OwnShares, Replicas, decision::Code, matched::Changes, matching,
-    requests,
-};
+use crate::{OwnShares, requests, test_prelude::*};
 
 const RULES: &str = "
 domain: d

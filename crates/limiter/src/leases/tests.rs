@@ -1,23 +1,7 @@
 //! Requests under leases that their callers name.
 
-use std::{
-    num::{NonZeroU32, NonZeroU64},
-    sync::{Arc, atomic::AtomicU64},
-};
-
-use tollgate_core::{
-    clock::Clock,
-    descriptor::{Descriptor, Entry},
-    lease::LeaseId,
-};
-use tollgate_rules::{
-    Lists, OnStoreError, SwitchMode,
-    config::{Options, load_files},
-};
-use tollgate_store::{MemoryStore, Store};
-
 use super::*;
-use crate::{ActiveRules, Deadline, Fallback, HeldPermits, Limiter, Modes, Replicas, decision::Code};
+use crate::{Fallback, HeldPermits, test_prelude::*};
 
 const RULES: &str = "
 domain: d

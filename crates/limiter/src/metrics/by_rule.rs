@@ -188,10 +188,8 @@ impl<const N: usize, T> RuleSeries<N, T> {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU8;
-
     use super::*;
-    use tollgate_rules::config::{Options, load_files};
+    use crate::test_prelude::*;
 
     #[test]
     fn bans_and_their_hits_are_counted_by_mode_from_zero_on() {

@@ -1,17 +1,9 @@
 //! Refunds and releases by charge and result.
 
-use std::time::Duration;
-
-use tollgate_core::{
-    RecordId,
-    algorithm::{Algorithm, Parameters, Policy},
-    clock::Timestamp,
-    lease::LeaseId,
-    quota::{Quota, Unit, Window},
-};
-use tollgate_store::{StoreError, key::CellKey, request::Veto};
+use tollgate_store::request::Veto;
 
 use super::*;
+use crate::test_prelude::*;
 
 const LEASE: LeaseId = LeaseId::new(NonZeroU64::MIN);
 

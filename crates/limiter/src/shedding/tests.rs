@@ -1,20 +1,9 @@
 //! Decisions of rules that shed, beside limits, lists and switches.
 
-use std::sync::Arc;
-
-use tollgate_core::{
-    clock::{Clock, Timestamp},
-    descriptor::{Entry, Hits},
-    shedding::{PassRates, SheddingGate, SheddingState},
-};
-use tollgate_rules::config::{self, Options};
-use tollgate_store::{MemoryStore, Store};
+use tollgate_core::shedding::{PassRates, SheddingGate, SheddingState};
 
 use super::*;
-use crate::{
-    ActiveRules, Deadline, Limiter,
-    decision::{Code, Decision},
-};
+use crate::test_prelude::*;
 
 const RULES: &str = "
 domain: d
@@ -32,7 +21,7 @@ struct Subject {
 
 impl Subject {
     fn new(modes: Modes) -> Self {
-        let loaded = config::load_files([("a.yaml".to_owned(), RULES.into())], Options::default());
+        let loaded = load_files([("a.yaml".to_owned(), RULES.into())], Options::default());
         let rules = Arc::new(ActiveRules::default());
         rules.replace(Arc::new(loaded.expect("valid").rules));
         let clock = Clock::manual(Timestamp::from_micros(1_000_000));
@@ -161,9 +150,9 @@ fn a_rule_that_is_switched_off_sheds_nothing_and_still_takes_reports() {
     assert_eq!(subject.gate("shop").take_reports(), Some(0.5));
 }
 
-fn switched_off() -> tollgate_rules::Lists {
-    let switch = ("d".into(), "service_shop".into(), tollgate_rules::SwitchMode::Off);
-    tollgate_rules::Lists::new(1, [], [switch])
+fn switched_off() -> Lists {
+    let switch = ("d".into(), "service_shop".into(), SwitchMode::Off);
+    Lists::new(1, [], [switch])
 }
 
 #[tokio::test(start_paused = true)]

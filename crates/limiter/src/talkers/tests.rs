@@ -1,10 +1,6 @@
 //! Sketches against exact counts.
 
-use std::{
-    collections::HashMap,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, thread, time::Instant};
 
 use proptest::prelude::*;
 

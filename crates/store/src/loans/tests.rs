@@ -1,13 +1,6 @@
 //! Regions with a memory store each, which exchange messages that get lost: all of them together keep the limit.
 
-use tollgate_core::{
-    SyncMode,
-    algorithm::{Algorithm, Charging, Parameters},
-    clock::Clock,
-    descriptor::{Entry, Hits},
-    quota::{Quota, Window},
-    region::{FormerWeights, RegionShares, RegionWeight, RegionWeights, WeightTable},
-};
+use tollgate_core::region::{FormerWeights, RegionShares, RegionWeight, RegionWeights, WeightTable};
 use tollgate_regions::{
     protocol::{self, Share},
     table::RegionName,
@@ -15,10 +8,7 @@ use tollgate_regions::{
 };
 
 use super::*;
-use crate::{
-    MemoryStore, memory,
-    request::{Check, TagRequest, Veto},
-};
+use crate::{memory, test_prelude::*};
 
 const NAMES: [&str; 3] = ["ap", "eu", "us"];
 

@@ -233,16 +233,10 @@ fn moment(terms: &Terms, policy: &Policy, now: Timestamp) -> Moment {
 #[cfg(test)]
 mod tests {
     use tokio::time::{Duration, timeout};
-    use tollgate_core::{
-        SyncMode,
-        algorithm::{Algorithm, Charging, Parameters, RegionShare},
-        clock::Clock,
-        descriptor::{Entry as Item, Hits},
-        quota::{Quota, Window},
-    };
+    use tollgate_core::{algorithm::RegionShare, descriptor::Entry as Item};
 
     use super::*;
-    use crate::{MemoryStore, request::Veto};
+    use crate::test_prelude::*;
 
     fn request(value: &str, base: u32) -> TagRequest {
         request_in(60, value, base)

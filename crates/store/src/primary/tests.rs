@@ -1,22 +1,10 @@
 //! A region's store beside the primary region, which a test plays.
 
-use std::{num::NonZeroU64, time::Duration};
-
 use tokio::time::Instant;
-use tollgate_core::{
-    RecordId,
-    algorithm::{Algorithm, Charging, Parameters, Policy, Verdict},
-    clock::{Clock, Timestamp},
-    descriptor::{Entry, Hits},
-    quota::{Quota, Unit, Window},
-};
+use tollgate_core::algorithm::Verdict;
 
 use super::{PrimaryCalls, PrimaryQueue, PrimaryRole, PrimaryRouter};
-use crate::{
-    BackgroundQueue, LateOutcome, MemoryStore, Store, StoreError,
-    key::CellKey,
-    request::{Check, TagRequest, Verdicts, Veto},
-};
+use crate::{BackgroundQueue, LateOutcome, Store, StoreError, request::Verdicts, test_prelude::*};
 
 const LIMIT: u32 = 2;
 

@@ -2,24 +2,8 @@
 
 mod properties;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
-
-use tollgate_core::{
-    clock::Clock,
-    descriptor::{Entries, Entry, Hits},
-    quota::{Quota, Unit, Window},
-};
-use tollgate_rules::{
-    Lists, SwitchMode,
-    config::{Options, load_files},
-};
-use tollgate_store::{MemoryStore, Store};
-
 use super::*;
-use crate::{ActiveRules, CounterInspector, Deadline, Limiter, Modes, Spread, decision::Decision};
+use crate::{CounterInspector, Spread, test_prelude::*};
 
 const SECOND: u64 = 1_000_000;
 

@@ -1,6 +1,7 @@
-use super::*;
 use tollgate_metrics::{Metric as _, Page};
-use tollgate_rules::config::{Options, load_files};
+
+use super::*;
+use crate::test_prelude::*;
 
 #[test]
 fn a_path_has_counters_unless_it_is_too_long() {

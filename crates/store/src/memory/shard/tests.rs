@@ -1,6 +1,5 @@
-use tollgate_core::{RecordId, algorithm::Algorithm};
-
 use super::*;
+use crate::test_prelude::*;
 
 #[test]
 fn churn_does_not_grow_the_index() {

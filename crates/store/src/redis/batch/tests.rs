@@ -5,23 +5,11 @@ use std::{
     net::{Ipv4Addr, TcpListener, TcpStream},
     sync::mpsc::{self, Receiver, Sender},
     thread,
-    time::Duration,
 };
 
 use tokio::{sync::oneshot, task::yield_now, time::Instant};
-use tollgate_core::{
-    RecordId, SyncMode,
-    algorithm::{Algorithm, Charging, Parameters, Policy},
-    descriptor::{Entry, Hits},
-    quota::{Quota, Unit, Window},
-};
 
-use crate::{
-    LateOutcome, RedisStore, StoreError,
-    key::CellKey,
-    redis::RedisSettings,
-    request::{Check, TagRequest, Veto},
-};
+use crate::{LateOutcome, RedisStore, StoreError, redis::RedisSettings, test_prelude::*};
 
 /// Longer than a command takes to be sent, even on a busy machine.
 const TIME_LEFT: Duration = Duration::from_millis(60);

@@ -238,12 +238,8 @@ impl LeaseTiming {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_core::{
-        algorithm::{Algorithm, Parameters},
-        quota::{Quota, Window},
-    };
-
     use super::*;
+    use crate::test_prelude::*;
 
     #[test]
     fn the_horizons_of_a_fixed_window_are_parts_of_it_within_bounds() {

@@ -199,19 +199,15 @@ impl CachedBans {
 
 #[cfg(test)]
 mod tests {
-    use std::{num::NonZeroU8, time::Duration};
+    use std::num::NonZeroU8;
 
     use tollgate_core::{
-        RecordId, SyncMode,
-        algorithm::{Algorithm, Charging, Parameters, Policy, StateSummary},
+        algorithm::StateSummary,
         ban::{Ban, BanCheck, BanParameters, BanPolicy},
-        clock::Timestamp,
-        descriptor::{Entry, Hits},
-        quota::{Quota, Unit, Window},
     };
 
     use super::*;
-    use crate::{key::CellKey, request::Veto};
+    use crate::test_prelude::*;
 
     const NOW: Timestamp = Timestamp::from_micros(1_700_000_010_000_000);
 

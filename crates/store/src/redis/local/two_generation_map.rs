@@ -106,7 +106,7 @@ impl<T> TwoGenerationMap<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollgate_core::{algorithm::Algorithm, descriptor::Entry};
+    use crate::test_prelude::*;
 
     fn cell(number: usize) -> CellKey {
         CellKey::open("d", [Entry { key: "k", value: &number.to_string() }].into_iter())

@@ -1,21 +1,12 @@
-use std::num::NonZeroU64;
-
 use ::redis::RedisError;
 use smallvec::smallvec;
 use tokio::sync::oneshot;
-use tollgate_core::{
-    RecordId, SyncMode,
-    algorithm::{Algorithm, Charging, Parameters, Policy},
-    clock::Timestamp,
-    descriptor::{Entry, Hits},
-    lease::LeaseId,
-    quota::{Quota, Window},
-};
 
 use super::*;
 use crate::{
     redis::{ScriptClock, batch::pending_request::Waiter},
-    request::{Cell, Check, TagRequest, Veto},
+    request::Cell,
+    test_prelude::*,
 };
 
 fn request(value: &str) -> TagRequest {

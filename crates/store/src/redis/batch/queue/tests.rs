@@ -1,15 +1,5 @@
-use std::{num::NonZeroU64, time::Duration};
-
-use tollgate_core::{
-    RecordId,
-    algorithm::{Algorithm, Parameters, Policy},
-    descriptor::Entry,
-    lease::LeaseId,
-    quota::{Quota, Window},
-};
-
 use super::*;
-use crate::{key::CellKey, redis::ScriptClock, request::Veto};
+use crate::{redis::ScriptClock, test_prelude::*};
 
 fn request(value: &str, hits: Hits) -> TagRequest {
     request_of(Algorithm::FixedWindow, value, hits)
@@ -68,7 +58,7 @@ fn identical_requests_are_coalesced_and_others_keep_their_order() {
     assert!(!queued.push_now(&request("a", Hits::ONE)));
     queued.push_now(&request("a", Hits::charge(2)));
     queued.push_now(&request("a", Hits::charge(2)));
-    let other_clock = ScriptClock::Fixed(tollgate_core::clock::Timestamp::from_micros(1));
+    let other_clock = ScriptClock::Fixed(Timestamp::from_micros(1));
     queued.push(&request("a", Hits::ONE), other_clock, 10);
     assert_eq!(queued.take(9), [2, 1, 2, 1]);
     assert!(queued.queue.is_empty());
@@ -185,7 +175,7 @@ fn the_queue_is_bounded_and_abandoned_requests_make_room() {
     // The first one lives long, so those behind it are not at the front when they die.
     queued.push(&name(0), ScriptClock::Server, 1_000);
     (1..MAX_QUEUED_REQUESTS).for_each(|number| assert!(!queued.push_now(&name(number))));
-    for clock in [ScriptClock::Server, ScriptClock::Fixed(tollgate_core::clock::Timestamp::from_micros(1))] {
+    for clock in [ScriptClock::Server, ScriptClock::Fixed(Timestamp::from_micros(1))] {
         let refused = queued.try_push(&name(MAX_QUEUED_REQUESTS), clock, 10);
         assert!(matches!(refused, Err(SendError::Overloaded)), "{refused:?}");
     }

@@ -105,8 +105,8 @@ fn permits_are_always_requested_from_the_store() {
     let mut server = Server::new();
     let policy = policy(Algorithm::Concurrency, 1);
     for _ in 0..3 {
-        let lease = tollgate_core::lease::LeaseId::random();
-        let hits = Hits::Acquire { amount: std::num::NonZeroU64::MIN, lease };
+        let lease = LeaseId::random();
+        let hits = Hits::Acquire { amount: NonZeroU64::MIN, lease };
         server.decide(&request(Charging::Independent, [check(0, policy, hits, SyncMode::Strict)]), 0);
     }
     assert_eq!(server.sent, 3);

@@ -5,23 +5,16 @@ mod denials;
 mod fleet;
 mod held_tokens;
 
-use std::{num::NonZeroU8, time::Duration};
+use std::num::NonZeroU8;
 
 use smallvec::SmallVec;
 use tollgate_core::{
-    RecordId,
-    algorithm::{Algorithm, CounterState, Parameters, Policy, StateSummary, Verdict},
+    algorithm::{CounterState, StateSummary, Verdict},
     ban::{Ban, BanCheck, BanEffect, BanParameters, BanPolicy},
-    clock::Timestamp,
-    descriptor::{Entry, Hits},
-    quota::{Quota, Window},
 };
 
 use super::{two_generation_map::MAX_GENERATION_ENTRIES, *};
-use crate::{
-    key::CellKey,
-    request::{Cell, Veto},
-};
+use crate::{request::Cell, test_prelude::*};
 
 /// A second of the clock of Redis, in the middle of a minute.
 const NOW: Timestamp = Timestamp::from_micros(1_700_000_010_000_000);
