@@ -191,7 +191,7 @@ async fn a_user_for_limits_alone_suffices_with_rules_from_a_directory() {
     until(&mut client, "fixed_window", |limit, passes| limit == 1_000 && passes, "the limit").await;
     let log_text = log_text();
     assert_eq!((log_text.matches(" WARN ").count(), log_text.matches("ERROR").count()), (1, 0), "{log_text}");
-    let page = http::get(&tollgate.url("/metrics")).body;
+    let page = tollgate.metrics();
     assert!(page.contains("tollgate_rules_store_up 1\n"), "{page}");
     let refused = refused(&redis);
     assert!(refused.len() == 1 && refused[0].contains("hset"), "{refused:?}");

@@ -212,12 +212,14 @@ async fn uses_the_sum(name: &str, store: &[&str]) {
     let (requests, seed) = (number("BUDGET_REQUESTS").unwrap_or(REQUESTS), number("BUDGET_SEED"));
     let seed = seed.unwrap_or_else(|| fastrand::u64(..));
     println!("{name}: seed {seed}");
-    let config = rules(&format!(
-        "domain: llm\ndescriptors:\n- key: user\n  rate_limit: {{unit: year, requests_per_unit: {LIMIT}, reserve: \
+    let tollgate = Tollgate::serving(
+        &format!(
+            "domain: llm\ndescriptors:\n- key: user\n  rate_limit: {{unit: year, requests_per_unit: {LIMIT}, reserve: \
          {{ttl: {}s}}}}\n",
-        TTL.as_secs()
-    ));
-    let tollgate = Tollgate::start(config.path(), &[store, &["--store-timeout", "20s"]].concat());
+            TTL.as_secs()
+        ),
+        &[store, &["--store-timeout", "20s"]].concat(),
+    );
     let (sent, began) = (Arc::new(AtomicU64::new(0)), Instant::now());
     let mut callers = JoinSet::new();
     for number in 0..CALLERS {

@@ -71,7 +71,7 @@ fn lease(answer: &RateLimitResponse) -> String {
 
 #[tokio::test]
 async fn each_limit_follows_its_on_store_error_policy_while_redis_is_down() {
-    let (config, redis) = (rules(RULES), Redis::start());
+    let redis = Redis::start();
     let arguments = [
         "--store",
         &redis.url(),
@@ -84,7 +84,7 @@ async fn each_limit_follows_its_on_store_error_policy_while_redis_is_down() {
         "--response-headers=x-ratelimit",
         "--problem-body",
     ];
-    let tollgate = Tollgate::start(config.path(), &arguments);
+    let tollgate = Tollgate::serving(RULES, &arguments);
     let mut client = tollgate.client().await;
     let whole = send(&mut client, &["plain"]).await.expect("an answer");
     assert_eq!((whole.overall_code(), mark(&whole)), (Code::Ok, None));
@@ -110,7 +110,7 @@ async fn each_limit_follows_its_on_store_error_policy_while_redis_is_down() {
     let error = send(&mut client, &["passes", "fails"]).await.expect_err("one of them fails");
     assert_eq!(error.code(), tonic::Code::Unavailable);
     assert_eq!(code(&mut client, &["fails", "waits"]).await, Code::OverLimit, "denied, whatever else");
-    let page = http::get(&tollgate.url("/metrics")).body;
+    let page = tollgate.metrics();
     for policy in ["local", "allow", "deny", "error"] {
         let series = format!("tollgate_degraded_total{{policy=\"{policy}\",");
         let mut counts = page.lines().filter(|line| line.starts_with(&series));
@@ -120,10 +120,10 @@ async fn each_limit_follows_its_on_store_error_policy_while_redis_is_down() {
 
 #[tokio::test]
 async fn local_permits_are_released_locally() {
-    let (config, redis) = (rules(RULES), Redis::start());
+    let redis = Redis::start();
     let url = redis.url();
     let arguments = ["--store", &url, "--on-store-error", "local", "--replicas-hint", "2"];
-    let tollgate = Tollgate::start(config.path(), &arguments);
+    let tollgate = Tollgate::serving(RULES, &arguments);
     let mut client = tollgate.client().await;
     drop(redis);
     let mut leases = Vec::new();
@@ -156,24 +156,23 @@ async fn a_local_permit_is_free_in_the_next_outage_once_redis_confirmed_its_rele
         assert_eq!((answer.overall_code(), mark(&answer).is_some()), (Code::Ok, true));
         let lease = lease(&answer);
         redis = Some(Redis::start_on(port, &[]));
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while mark(&send(&mut client, &["plain"]).await.expect("an answer")).is_some() {
-            assert!(Instant::now() < deadline, "it does not recover");
-            sleep(Duration::from_millis(20)).await;
-        }
+        until("it does not recover", async || {
+            mark(&send(&mut client, &["plain"]).await.expect("an answer")).is_none()
+        })
+        .await;
         client.call(request("d", &[&[("place", "me"), ("lease", &lease)]])).await.expect("an answer");
     }
 }
 
 #[tokio::test]
 async fn instances_count_each_other_while_redis_works() {
-    let (config, redis) = (rules(RULES), Redis::start());
+    let redis = Redis::start();
     let url = redis.url();
     let arguments = ["--store", &url, "--on-store-error", "local"];
-    let both = [(); 2].map(|()| Tollgate::start(config.path(), &arguments));
+    let both = [(); 2].map(|()| Tollgate::serving(RULES, &arguments));
     let deadline = Instant::now() + Duration::from_secs(20);
     for tollgate in &both {
-        while !http::get(&tollgate.url("/metrics")).body.contains("tollgate_replicas 2\n") {
+        while !tollgate.metrics().contains("tollgate_replicas 2\n") {
             assert!(Instant::now() < deadline, "they do not find each other");
             sleep(Duration::from_millis(50)).await;
         }
@@ -201,18 +200,17 @@ async fn without_redis_at_the_start_the_policy_applies_and_readiness_follows_its
 
 #[tokio::test]
 async fn a_decision_meets_the_deadline_of_its_caller() {
-    let (config, redis) = (rules(RULES), Redis::start());
+    let redis = Redis::start();
     let arguments = ["--store", &redis.url(), "--store-timeout", "5s", "--on-store-error", "local"];
-    let tollgate = Tollgate::start(config.path(), &arguments);
+    let tollgate = Tollgate::serving(RULES, &arguments);
     let mut client = tollgate.client().await;
     assert_eq!(code(&mut client, &["plain"]).await, Code::Ok);
     keeps_to_async(Duration::from_secs(1), "the answer", async || {
         redis.signal("CONT");
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while mark(&send(&mut client, &["plain"]).await.expect("an answer")).is_some() {
-            assert!(Instant::now() < deadline, "it does not recover");
-            sleep(Duration::from_millis(20)).await;
-        }
+        until("it does not recover", async || {
+            mark(&send(&mut client, &["plain"]).await.expect("an answer")).is_none()
+        })
+        .await;
         redis.signal("STOP");
         let begun = Instant::now();
         let patient = client.call_within(Duration::from_secs(1), request("d", &[&[("plain", "me")]]));

@@ -43,20 +43,11 @@ impl Logging {
     }
 
     fn metrics(&self) -> String {
-        http::get(&self.tollgate.url("/metrics")).body
+        self.tollgate.metrics()
     }
 
     fn top(&self) -> Value {
-        serde_json::from_str(&http::get(&self.tollgate.admin_url("/api/v1/top")).body).expect("JSON")
-    }
-}
-
-/// Waits until a condition holds.
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}");
-        sleep(Duration::from_millis(20)).await;
+        self.tollgate.api("/top")
     }
 }
 
@@ -89,8 +80,8 @@ async fn a_domain_without_rules_is_logged_once_counted_by_name_and_shown_in_top(
         let named = domains.iter().map(|one| (one["domain"].clone(), one["has_rules"].clone()));
         named.collect::<Vec<_>>()
     };
-    until("it is not shown", || shown().contains(&("egde".into(), false.into()))).await;
-    until("it has no rules", || shown().contains(&("edge".into(), true.into()))).await;
+    until("it is not shown", async || shown().contains(&("egde".into(), false.into()))).await;
+    until("it has no rules", async || shown().contains(&("edge".into(), true.into()))).await;
     let text = command().arg("top").args(["--admin-url", &server.tollgate.admin_url("")]).output();
     let text = String::from_utf8(text.expect("it runs").stdout).expect("a text");
     assert!(text.contains("egde (no rules)"), "{text}");

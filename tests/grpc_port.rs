@@ -85,10 +85,7 @@ fn connect(tollgate: &Tollgate, bytes: &[u8]) -> TcpStream {
 }
 
 fn metric(tollgate: &Tollgate, series: &str) -> f64 {
-    let page = http::get(&tollgate.url("/metrics")).body;
-    let value =
-        page.lines().find_map(|line| line.strip_prefix(series)).unwrap_or_else(|| panic!("no {series}"));
-    value.trim().parse().expect("a number")
+    tollgate.metric(series).unwrap_or_else(|| panic!("no {series}"))
 }
 
 fn start(config: &Path, arguments: &[&str]) -> Tollgate {
@@ -166,7 +163,7 @@ fn what_http2_refuses_is_counted() {
     // A malformed header block.
     let _malformed = connect(&tollgate, &frame(1, 4, 1, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff]));
     wait("not counted", || {
-        let page = http::get(&tollgate.url("/metrics")).body;
+        let page = tollgate.metrics();
         page.lines().any(|line| {
             line.starts_with("tollgate_http2_refused_total{reason=")
                 && line.ends_with("compression_error\"} 1")

@@ -24,7 +24,7 @@ fn the_json_endpoint_answers_with_matching_status_codes() {
     let request = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
     let first = post(&tollgate, request);
     assert_eq!((first.status, first.header("content-type")), (200, Some("application/json")));
-    let body: Value = serde_json::from_str(&first.body).expect("JSON");
+    let body = first.json();
     assert_eq!(body["overallCode"], "OK");
     assert_eq!(body["statuses"][0]["currentLimit"]["unit"], "YEAR");
     assert_eq!(body["statuses"][0]["currentLimit"]["requestsPerUnit"], 1);
@@ -34,7 +34,7 @@ fn the_json_endpoint_answers_with_matching_status_codes() {
 
     let second = post(&tollgate, request);
     assert_eq!(second.status, 429);
-    let body: Value = serde_json::from_str(&second.body).expect("JSON");
+    let body = second.json();
     assert_eq!(body["overallCode"], "OVER_LIMIT");
     let header = |name: &str| -> u64 {
         let headers = body["responseHeadersToAdd"].as_array().expect("a list");
@@ -110,11 +110,7 @@ fn the_admin_port_requires_the_current_token_of_its_file() {
     assert_eq!(http::get(&tollgate.url("/metrics")).status, 200);
 
     fs::write(&token, "second-0123456789").expect("written");
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while status("/rlconfig", "Bearer second-0123456789") != 200 {
-        assert!(Instant::now() < deadline, "the new token does not count");
-        thread::sleep(Duration::from_millis(50));
-    }
+    wait("the new token does not count", || status("/rlconfig", "Bearer second-0123456789") == 200);
     assert_eq!(status("/rlconfig", "Bearer first-0123456789"), 401);
 }
 
@@ -143,7 +139,7 @@ fn idle_connections_leave_every_port_its_probes() {
         assert_eq!(http::get(&url).status, 200, "{url}");
     }
     // The one that has been idle longest makes room, and is counted.
-    let page = http::get(&tollgate.url("/metrics")).body;
+    let page = tollgate.metrics();
     let evicted = |line: &str| line.starts_with("tollgate_connections_evicted_total{port=\"http\"} ");
     assert!(page.lines().any(|line| evicted(line) && !line.ends_with(" 0")), "{page}");
 }

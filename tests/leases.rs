@@ -25,16 +25,15 @@ struct Subject {
     redis: Redis,
     tollgate: Tollgate,
     client: Client,
-    _config: TempDir,
 }
 
 impl Subject {
     async fn start(store_timeout: &str) -> Self {
-        let (config, redis) = (rules(RULES), Redis::start());
+        let redis = Redis::start();
         let arguments = ["--store", &redis.url(), "--store-timeout", store_timeout, "--replicas-hint", "1"];
-        let tollgate = Tollgate::start(config.path(), &arguments);
+        let tollgate = Tollgate::serving(RULES, &arguments);
         let client = tollgate.client().await;
-        Self { redis, tollgate, client, _config: config }
+        Self { redis, tollgate, client }
     }
 
     async fn take(&mut self, entries: &[(&str, &str)]) -> Result<RateLimitResponse, tonic::Status> {
@@ -52,16 +51,7 @@ impl Subject {
     async fn has_refunded(&self, result: &str) {
         let series = format!(r#"tollgate_refunds_total{{result="{result}"}} "#);
         let is_more = |line: &str| line.strip_prefix(&series).is_some_and(|count| count != "0");
-        let look = || http::get(&self.tollgate.url("/metrics")).body.lines().any(is_more);
-        timeout(Duration::from_secs(30), async {
-            while !look() {
-                sleep(Duration::from_millis(10)).await;
-            }
-        })
-        .await
-        .unwrap_or_else(|_| {
-            panic!("it gives nothing back: {}", http::get(&self.tollgate.url("/metrics")).body)
-        });
+        read_until(async || self.tollgate.metrics(), |page| page.lines().any(is_more)).await;
     }
 }
 
@@ -118,7 +108,7 @@ async fn a_release_is_not_counted_as_a_hit() {
     let mut client = tollgate.client().await;
     client.call(request("d", &[&[USER]])).await.expect("a place");
     client.call(request("d", &[&[USER, ("lease", "00000000000000ff")]])).await.expect("an answer");
-    let page = http::get(&tollgate.url("/metrics")).body;
+    let page = tollgate.metrics();
     for name in ["hits", "within_limit"] {
         let line = format!("tollgate_rule_{name}_total{{domain=\"d\",rule=\"user\"}} 1\n");
         assert!(page.contains(&line), "{page}");
@@ -151,9 +141,9 @@ async fn read_response(connection: &mut TcpStream) {
 /// The reset of a caller that cancels a call crosses its response: the caller will not read the lease.
 #[tokio::test]
 async fn a_reset_after_the_response_releases_its_permits() {
-    let (config, redis) = (rules(RULES), Redis::start());
+    let redis = Redis::start();
     for store in ["memory", &redis.url()] {
-        let tollgate = Tollgate::start(config.path(), &["--store", store, "--store-timeout", "10s"]);
+        let tollgate = Tollgate::serving(RULES, &["--store", store, "--store-timeout", "10s"]);
         let held = async || {
             let mut look = request("d", &[&[USER]]);
             look.descriptors[0].hits_addend = Some(0);
@@ -171,7 +161,7 @@ async fn a_reset_after_the_response_releases_its_permits() {
         assert_eq!(held().await, 2, "{store}");
         for _ in 0..2 {
             crossed.write_all(&reset(1)).await.expect("sent");
-            eventually(async || held().await == 1).await;
+            until("it does not come about", async || held().await == 1).await;
         }
         // A caller whose connection ends may have read the lease.
         drop(closed);
@@ -192,9 +182,9 @@ async fn an_unread_response_refunds_its_charges() {
 
     let mut waits = TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).await.expect("tollgate listens");
     waits.write_all(&call).await.expect("sent");
-    eventually(async || held().await == 1).await;
+    until("it does not come about", async || held().await == 1).await;
     waits.write_all(&reset).await.expect("sent");
-    eventually(async || held().await == 0).await;
+    until("it does not come about", async || held().await == 0).await;
 
     // The end of a read budget comes between the call and its reset: frames of an unknown kind, which HTTP/2 ignores.
     let between = frame(0xfa, 0, 0, &[0; 16_384]).repeat(4);
@@ -202,7 +192,7 @@ async fn an_unread_response_refunds_its_charges() {
         TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).await.expect("tollgate listens");
     in_two_parts.write_all(&[&call[..], &between, &reset].concat()).await.expect("sent");
     let given_back = r#"tollgate_refunds_total{result="success"} 2"#;
-    eventually(async || http::get(&tollgate.url("/metrics")).body.contains(given_back)).await;
+    until("it does not come about", async || tollgate.metrics().contains(given_back)).await;
     assert_eq!(held().await, 0);
 }
 
@@ -213,24 +203,14 @@ async fn a_call_that_arrives_with_its_reset_charges_nothing() {
     let mut at_once = TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).await.expect("tollgate listens");
     at_once.write_all(&[call, reset(1)].concat()).await.expect("sent");
     let cancelled = r#"tollgate_requests_total{result="cancelled"} 1"#;
-    eventually(async || http::get(&tollgate.url("/metrics")).body.contains(cancelled)).await;
-    let page = http::get(&tollgate.url("/metrics")).body;
+    until("it does not come about", async || tollgate.metrics().contains(cancelled)).await;
+    let page = tollgate.metrics();
     assert!(!page.contains(r#"tollgate_requests_total{result="ok"} 1"#), "{page}");
     assert!(!page.contains(r#"tollgate_refunds_total{result="success"} 1"#), "{page}");
     let mut look = request("d", &[&[USER]]);
     look.descriptors[0].hits_addend = Some(0);
     let response = tollgate.client().await.call(look).await.expect("an answer");
     assert_eq!(response.statuses[0].limit_remaining, 5);
-}
-
-async fn eventually(mut condition: impl AsyncFnMut() -> bool) {
-    timeout(Duration::from_secs(30), async {
-        while !condition().await {
-            sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await
-    .expect("it comes about");
 }
 
 #[tokio::test]

@@ -77,7 +77,7 @@ fn hits_and_descriptors_match_the_flags() {
     let report = json(&load(tollgate.grpc_port, line));
     // The second limit is that of all keys together.
     assert_eq!(report["keys"]["admitted"]["total"], 90, "{report}");
-    let metrics = http::get(&tollgate.url("/metrics")).body;
+    let metrics = tollgate.metrics();
     let hits = metrics
         .lines()
         .find_map(|line| line.strip_prefix("tollgate_rule_hits_total{domain=\"d\",rule=\"client\"} "));
@@ -136,18 +136,14 @@ fn an_interrupted_load_has_counted_all_sent_requests() {
 
 /// Requests that the server let pass.
 fn passed(tollgate: &Tollgate) -> u64 {
-    let metrics = http::get(&tollgate.url("/metrics")).body;
+    let metrics = tollgate.metrics();
     let count = metrics.lines().find_map(|line| line.strip_prefix("tollgate_requests_total{result=\"ok\"} "));
     count.map_or(0, |count| count.parse().expect("a number"))
 }
 
 /// Waits until the server has let this many requests pass.
 fn until_passed(tollgate: &Tollgate, count: u64) {
-    let begun = Instant::now();
-    while passed(tollgate) < count {
-        assert!(begun.elapsed() < Duration::from_secs(60), "the load does not begin");
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait("the load does not begin", || passed(tollgate) >= count);
 }
 
 /// Runs a load, during which the server stands still for some time.

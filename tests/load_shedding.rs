@@ -16,17 +16,8 @@ fn report(tollgate: &Tollgate) {
 
 /// The state of the rule, as the admin API shows it.
 fn state(tollgate: &Tollgate) -> Value {
-    let rules: Value =
-        serde_json::from_str(&http::get(&tollgate.admin_url("/api/v1/rules")).body).expect("JSON");
+    let rules = tollgate.api("/rules");
     rules["rules"][0]["shedding"].clone()
-}
-
-async fn eventually(mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !condition().await {
-        assert!(Instant::now() < deadline, "it does not come about");
-        sleep(Duration::from_millis(20)).await;
-    }
 }
 
 async fn call(client: &mut Client, entries: &[(&str, &str)]) -> RateLimitResponse {
@@ -43,7 +34,7 @@ async fn instances_shed_by_the_reports_to_all_of_them_and_without_redis_by_their
     let other = Tollgate::start(config.path(), &arguments);
     let mut client = other.client().await;
     let mut shed = None;
-    eventually(async || {
+    until("it does not come about", async || {
         report(&reported);
         let answer = call(&mut client, LOW).await;
         shed = (answer.overall_code() == Code::OverLimit).then_some(answer);
@@ -58,7 +49,7 @@ async fn instances_shed_by_the_reports_to_all_of_them_and_without_redis_by_their
     assert!(shared["priorities"][3]["shed"].as_u64() >= Some(1), "{shared}");
 
     drop(redis);
-    eventually(async || {
+    until("it does not come about", async || {
         report(&reported);
         let own = state(&reported);
         own["is_shared"] == false && own["utilization"].as_f64().is_some_and(|known| known > 0.9)

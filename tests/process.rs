@@ -51,7 +51,7 @@ async fn a_second_signal_ends_at_once() {
     cmd("CLIENT").arg("PAUSE").arg(60_000).exec(&mut redis.connect()).expect("paused");
     let call = tokio::spawn(async move { client.call(request("d", &[&[("k", "v")]])).await });
     let is_sent = || {
-        let page = http::get(&tollgate.url("/metrics")).body;
+        let page = tollgate.metrics();
         !page.lines().any(|line| line == "tollgate_redis_calls_in_flight 0")
     };
     while !is_sent() {
@@ -74,7 +74,9 @@ async fn a_second_signal_ends_at_once() {
 async fn a_drain_delay_serves_until_a_second_signal() {
     let mut tollgate = Tollgate::serving(RULES, &["--drain-delay", "60s"]);
     tollgate.signal("TERM");
-    eventually("the failing health check", || http::get(&tollgate.url("/healthcheck")).status == 500);
+    wait("the failing health check does not come about", || {
+        http::get(&tollgate.url("/healthcheck")).status == 500
+    });
     assert_eq!(http::get(&tollgate.url("/live")).status, 200);
     assert!(tollgate.client().await.passes("d", &[("k", "v")]).await);
     let begun = Instant::now();
@@ -99,7 +101,7 @@ fn a_signal_during_the_start_ends_it() {
     let log = tempfile::NamedTempFile::new().expect("a temporary file");
     program.stderr(log.reopen().expect("opened"));
     let mut tollgate = Tollgate::spawn_by(program, config.path(), &[]);
-    eventually("the ear for signals", || tollgate.handles_terminate());
+    wait("the ear for signals does not come about", || tollgate.handles_terminate());
     tollgate.signal("TERM");
     assert_eq!(tollgate.wait(), Some(0));
     let text = fs::read_to_string(log.path()).expect("readable");
@@ -144,7 +146,7 @@ async fn accepting_waits_when_file_descriptors_run_out() {
     let idle: Vec<_> = (0..80).map(|_| connect()).collect();
     let warnings =
         || fs::read_to_string(&log).expect("readable").matches("cannot accept connections").count();
-    eventually("a warning", || warnings() == 1);
+    wait("a warning does not come about", || warnings() == 1);
     for _ in 0..20 {
         assert!(client.passes("d", &[("k", "v")]).await);
         sleep(Duration::from_millis(10)).await;
@@ -152,14 +154,6 @@ async fn accepting_waits_when_file_descriptors_run_out() {
     assert_eq!(warnings(), 1);
     drop(idle);
     assert!(tollgate.client().await.passes("d", &[("k", "v")]).await);
-}
-
-fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !condition() {
-        assert!(Instant::now() < deadline, "{what} does not come about");
-        thread::sleep(Duration::from_millis(10));
-    }
 }
 
 #[test]
@@ -202,14 +196,14 @@ fn an_unknown_tollgate_variable_stops_the_start_and_is_named() {
 async fn a_hang_up_reads_the_rules_again_and_stops_nothing() {
     let mut tollgate = Tollgate::serving(RULES, &[]);
     let loads = || {
-        let page = http::get(&tollgate.url("/metrics")).body;
+        let page = tollgate.metrics();
         let line =
             page.lines().find(|line| line.starts_with("tollgate_config_loads_total{result=\"success\"}"));
         line.expect("the metric").to_owned()
     };
     let before = loads();
     tollgate.signal("HUP");
-    eventually("another load", || loads() != before);
+    wait("another load does not come about", || loads() != before);
     assert!(tollgate.client().await.passes("d", &[("k", "v")]).await);
     tollgate.signal("TERM");
     assert_eq!(tollgate.wait(), Some(0));

@@ -10,7 +10,7 @@ const RULES: &str =
 /// The samples that name a server, by metric and other labels.
 fn samples(tollgate: &Tollgate, port: u16) -> BTreeMap<String, f64> {
     let label = format!("server=\"127.0.0.1:{port}\"}} ");
-    let page = http::get(&tollgate.url("/metrics")).body;
+    let page = tollgate.metrics();
     let lines = page.lines().filter_map(|line| line.split_once(&label));
     lines
         .map(|(series, value)| {

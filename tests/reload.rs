@@ -97,7 +97,7 @@ fn hundred_rules(limit: u32) -> String {
 async fn wait_for(tollgate: &Tollgate, line: &str) {
     let begun = Instant::now();
     loop {
-        let page = http::get(&tollgate.url("/metrics")).body;
+        let page = tollgate.metrics();
         if page.lines().any(|found| found.starts_with(line)) {
             return;
         }
@@ -150,7 +150,7 @@ async fn an_emptied_directory_keeps_its_rules_active_until_a_file_permits_it() {
 }
 
 fn page_has(tollgate: &Tollgate, line: &str) -> bool {
-    http::get(&tollgate.url("/metrics")).body.lines().any(|found| found == line)
+    tollgate.metrics().lines().any(|found| found == line)
 }
 
 /// Prints figures instead of judging them, as they depend on the machine:

@@ -1,6 +1,5 @@
 //! Reservations over the gRPC port, `/json` and the reservation service, with memory and Redis.
 
-use tokio::time::timeout;
 use tollgate::proto::{
     envoy::{
         extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride,
@@ -38,7 +37,6 @@ pub(crate) struct BudgetStore {
     redis: Option<Redis>,
     pub(crate) tollgate: Tollgate,
     pub(crate) client: Client,
-    _config: TempDir,
 }
 
 impl BudgetStore {
@@ -56,12 +54,11 @@ impl BudgetStore {
     }
 
     async fn start_with(name: &'static str, redis: Option<Redis>, yaml: &str) -> Self {
-        let config = rules(yaml);
         let url = redis.as_ref().map(Redis::url);
         let store = url.as_deref().map_or(vec![], |url| vec!["--store", url, "--store-timeout", "5s"]);
-        let tollgate = Tollgate::start(config.path(), &store);
+        let tollgate = Tollgate::serving(yaml, &store);
         let client = tollgate.client().await;
-        Self { name, redis, tollgate, client, _config: config }
+        Self { name, redis, tollgate, client }
     }
 
     async fn call(&mut self, entries: &[(&str, &str)], hits: u64) -> RateLimitResponse {
@@ -88,12 +85,7 @@ impl BudgetStore {
 
     /// Waits until that many hits are left: what a denied request reserved in other tags returns in the background.
     pub(crate) async fn has_left(&mut self, entry: (&str, &str), hits: u32) {
-        let waits = timeout(Duration::from_secs(30), async {
-            while self.left(entry).await != hits {
-                sleep(Duration::from_millis(5)).await;
-            }
-        });
-        assert!(waits.await.is_ok(), "{}: {entry:?} has not {hits} left", self.name);
+        read_until(async || self.left(entry).await, |left| *left == hits).await;
     }
 }
 
@@ -185,12 +177,7 @@ async fn a_settlement_during_an_outage_of_redis_is_sent_later() {
         let header = keys.first().and_then(header)?;
         Some(f64::from_le_bytes(header[4..12].try_into().expect("8 bytes")))
     };
-    let waits = timeout(Duration::from_secs(30), async {
-        while used() != Some(120.0) {
-            sleep(Duration::from_millis(20)).await;
-        }
-    });
-    assert!(waits.await.is_ok(), "the settlement did not arrive: {:?}", used());
+    read_until(async || used(), |used| *used == Some(120.0)).await;
 }
 
 #[tokio::test]
@@ -324,7 +311,7 @@ async fn reservations_work_over_json() {
             Some(&body),
         );
         assert_eq!(answer.status, 200, "{}", answer.body);
-        serde_json::from_str::<Value>(&answer.body).expect("JSON")
+        answer.json()
     };
     let user = r#"{"key": "user", "value": "me"}"#;
     let reserved = post(user, 480);

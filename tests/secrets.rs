@@ -34,12 +34,8 @@ fn serve(directory: &Path, variables: &[(&str, String)]) -> Watched {
 impl Watched {
     /// Every page there is, and what the program wrote until its end.
     fn everything(mut self) -> String {
-        let deadline = Instant::now() + Duration::from_secs(20);
         let url = |port: u16, path: &str| format!("http://127.0.0.1:{port}{path}");
-        while http::try_get(&url(self.http_port, "/live")).is_none() {
-            assert!(Instant::now() < deadline, "it does not listen");
-            thread::sleep(Duration::from_millis(10));
-        }
+        wait("it does not listen", || http::try_get(&url(self.http_port, "/live")).is_some());
         let mut all = String::new();
         let json = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
         for _ in 0..3 {

@@ -49,7 +49,7 @@ async fn what_was_used_counts_whatever_names_the_lease_of_its_settlement() {
             subject.settle(USER, lease, 7).await;
             assert_eq!(subject.left(USER).await, left - 7, "{}: {lease}", subject.name);
         }
-        let page = http::get(&subject.tollgate.url("/metrics")).body;
+        let page = subject.tollgate.metrics();
         let counted = format!("tollgate_malformed_leases_total {}\n", 2 * malformed.len() + 1);
         assert!(page.contains(&counted), "{}: {page}", subject.name);
     }
@@ -221,9 +221,6 @@ async fn a_limit_of_0_denies_peeks_too() {
 
 #[tokio::test]
 async fn a_limit_of_0_denies_peeks_without_its_store() {
-    let config = rules(&format!(
-        "{ZERO}- {{key: degraded, rate_limit: {{unit: hour, requests_per_unit: 100, degraded_limit: 0}}}}\n"
-    ));
     let redis = Redis::start();
     let arguments = [
         "--store",
@@ -235,7 +232,12 @@ async fn a_limit_of_0_denies_peeks_without_its_store() {
         "--replicas-hint",
         "1",
     ];
-    let tollgate = Tollgate::start(config.path(), &arguments);
+    let tollgate = Tollgate::serving(
+        &format!(
+            "{ZERO}- {{key: degraded, rate_limit: {{unit: hour, requests_per_unit: 100, degraded_limit: 0}}}}\n"
+        ),
+        &arguments,
+    );
     let mut client = tollgate.client().await;
     assert_eq!(peek(&mut client, &[("degraded", "x")], None).await.overall_code(), Code::Ok);
     drop(redis);

@@ -43,7 +43,7 @@ fn sum(instances: &[Tollgate], series: &str) -> u64 {
         let line = page.lines().find(|line| line.starts_with(series)).expect("exported").to_owned();
         line.rsplit(' ').next().and_then(|value| value.parse().ok()).expect("a count")
     };
-    instances.iter().map(|instance| value(http::get(&instance.url("/metrics")).body)).sum()
+    instances.iter().map(|instance| value(instance.metrics())).sum()
 }
 
 /// Sends the requests for a sequence of keys at several callers at once. Returns the number of admitted ones by key.
@@ -134,7 +134,7 @@ async fn shows_held_hits(instance: &Tollgate, client: &mut Client) {
         }
         let answer = http::get(&instance.admin_url("/api/v1/usage?domain=d&descriptor=auto%3Dk0"));
         assert_eq!(answer.status, 200, "{}", answer.body);
-        let usage: Value = serde_json::from_str(&answer.body).expect("JSON");
+        let usage = answer.json();
         let counter = &usage["limits"][0];
         if counter["held"].as_u64().is_some_and(|held| held > 0) {
             return assert!(counter["used"].as_u64() > counter["held"].as_u64(), "{counter}");
@@ -148,7 +148,7 @@ async fn shows_the_utilization(instances: &[Tollgate], redis: &Redis) {
     let series = format!("tollgate_redis_server_utilization{{server=\"127.0.0.1:{}\"}}", redis.port());
     let begun = Instant::now();
     loop {
-        let page = http::get(&instances[0].url("/metrics")).body;
+        let page = instances[0].metrics();
         let value = page.lines().find_map(|line| line.strip_prefix(&series)?.trim().parse::<f64>().ok());
         if let Some(part) = value {
             return assert!((0.0..2.0).contains(&part), "{part}");

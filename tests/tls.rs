@@ -49,21 +49,6 @@ fn start(config: &Path, flags: &[String]) -> Tollgate {
     Tollgate::start(config, &flags.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// The value of a metric.
-fn metric(tollgate: &Tollgate, name: &str) -> Option<u64> {
-    let text = http::get(&tollgate.url("/metrics")).body;
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
-    Some(line.parse().expect("a number"))
-}
-
-async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !condition().await {
-        assert!(Instant::now() < deadline, "{what} does not come about");
-        sleep(Duration::from_millis(50)).await;
-    }
-}
-
 #[tokio::test]
 async fn only_clients_with_a_certificate_of_the_authority_and_a_name_on_the_list_are_served() {
     let (authority, stranger) = (Authority::new("ours"), Authority::new("another"));
@@ -86,8 +71,8 @@ async fn only_clients_with_a_certificate_of_the_authority_and_a_name_on_the_list
         let served = open(shown).await;
         assert_eq!(served.is_ok(), is_served, "{who}: {served:?}");
     }
-    assert_eq!(metric(&tollgate, "tollgate_tls_handshakes_total{port=\"grpc\",result=\"success\"}"), Some(2));
-    assert_eq!(metric(&tollgate, "tollgate_tls_handshakes_total{port=\"grpc\",result=\"refused\"}"), Some(6));
+    assert_eq!(tollgate.metric("tollgate_tls_handshakes_total{port=\"grpc\",result=\"success\"}"), Some(2.0));
+    assert_eq!(tollgate.metric("tollgate_tls_handshakes_total{port=\"grpc\",result=\"refused\"}"), Some(6.0));
     // Nor does anyone get in who does not speak TLS.
     let mut plain = TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).expect("it listens");
     plain.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").expect("sent");
@@ -111,31 +96,33 @@ async fn changed_certificates_are_used_for_new_connections_and_bad_ones_are_not(
     // The new certificate is there before its key, and then a half of that.
     let failures = "tollgate_tls_reloads_total{port=\"grpc\",result=\"error\"}";
     for (count, file, text) in [
-        (1, "cert.pem", pairs[1].certificate.as_str()),
-        (2, "key.pem", &pairs[1].key[..pairs[1].key.len() / 2]),
+        (1.0, "cert.pem", pairs[1].certificate.as_str()),
+        (2.0, "key.pem", &pairs[1].key[..pairs[1].key.len() / 2]),
     ] {
         replace(&directory.path().join(file), text);
-        eventually("the failure", async || metric(&tollgate, failures) == Some(count)).await;
+        until("the failure does not come about", async || tollgate.metric(failures) == Some(count)).await;
         let new = Connection::open(&client, tollgate.grpc_port).await.expect("served");
         assert_eq!(new.certificate, pairs[0].der());
     }
     fs::remove_file(directory.path().join("key.pem")).expect("removed");
-    eventually("the failure", async || metric(&tollgate, failures) == Some(3)).await;
+    until("the failure does not come about", async || tollgate.metric(failures) == Some(3.0)).await;
 
     replace(&directory.path().join("key.pem"), &pairs[1].key);
     let is_new = async || {
         let new = Connection::open(&client, tollgate.grpc_port).await.expect("served");
         new.certificate == pairs[1].der()
     };
-    eventually("the new certificate", is_new).await;
-    assert_eq!(metric(&tollgate, "tollgate_tls_reloads_total{port=\"grpc\",result=\"success\"}"), Some(1));
+    until("the new certificate does not come about", is_new).await;
+    assert_eq!(tollgate.metric("tollgate_tls_reloads_total{port=\"grpc\",result=\"success\"}"), Some(1.0));
     old.check_health().await.expect("it lives on");
 
     // Another authority of clients: who was let in by the old one is so no more.
     let other = Authority::new("another");
     fs::write(directory.path().join("ca.pem"), other.pem()).expect("written");
-    eventually("the new authority", async || Connection::open(&client, tollgate.grpc_port).await.is_err())
-        .await;
+    until("the new authority does not come about", async || {
+        Connection::open(&client, tollgate.grpc_port).await.is_err()
+    })
+    .await;
     let shown = other.sign(&["envoy.mesh"]);
     let client = authority.client(Some(&shown), "h2");
     Connection::open(&client, tollgate.grpc_port).await.expect("served");
@@ -169,7 +156,7 @@ async fn a_secret_swapped_by_symlink_is_noticed() {
         let new = Connection::open(&client, tollgate.grpc_port).await.expect("served");
         new.certificate == pairs[1].der()
     };
-    eventually("the new certificate", is_new).await;
+    until("the new certificate does not come about", is_new).await;
 }
 
 #[tokio::test]
@@ -198,7 +185,7 @@ async fn http_and_admin_ports_support_tls() {
             .await
             .is_some_and(|text| text.starts_with("HTTP/1.1 200"))
     };
-    eventually("readiness", is_ready).await;
+    until("readiness does not come about", is_ready).await;
     let rules = get(tollgate.admin_port, "operator.mesh", "/rlconfig").await.expect("an answer");
     assert!(rules.starts_with("HTTP/1.1 200"), "{rules}");
     assert_eq!(get(tollgate.admin_port, "probe.mesh", "/rlconfig").await, None);
@@ -219,7 +206,7 @@ async fn a_stalled_handshake_times_out_and_delays_no_other() {
         .collect();
     Connection::open(&authority.client(None, "h2"), tollgate.grpc_port).await.expect("served");
     let given_up = "tollgate_tls_handshakes_total{port=\"grpc\",result=\"timeout\"}";
-    eventually("the end", async || metric(&tollgate, given_up) == Some(200)).await;
+    until("the end does not come about", async || tollgate.metric(given_up) == Some(200.0)).await;
     for mut silent in silent {
         assert_eq!(silent.read(&mut [0]).expect("closed"), 0);
     }
@@ -279,7 +266,10 @@ async fn clients_connected_before_a_stop_are_served_over_tls_too() {
     let port = tollgate.grpc_port;
     let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.expect("it listens");
     tollgate.signal("TERM");
-    eventually("the end of the port", async || TcpStream::connect(("127.0.0.1", port)).is_err()).await;
+    until("the end of the port does not come about", async || {
+        TcpStream::connect(("127.0.0.1", port)).is_err()
+    })
+    .await;
 
     let name = "localhost".try_into().expect("a name");
     let mut stream = authority.client(None, "h2").connect(name, stream).await.expect("shaken");

@@ -25,12 +25,7 @@ fn spans(collector: &Collector) -> Vec<Span> {
 
 /// Waits for this many spans.
 async fn wait_for(collector: &Collector, count: usize) -> Vec<Span> {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while spans(collector).len() < count {
-        assert!(Instant::now() < deadline, "{:?}", spans(collector));
-        sleep(Duration::from_millis(10)).await;
-    }
-    spans(collector)
+    read_until(async || spans(collector), |spans| spans.len() >= count).await
 }
 
 #[tokio::test]
@@ -93,11 +88,7 @@ async fn wait_for_dropped(tollgate: &Tollgate) {
         let count = line.strip_prefix("tollgate_trace_spans_total{result=\"dropped\"} ");
         count.is_some_and(|count| count != "0")
     };
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !http::get(&tollgate.url("/metrics")).body.lines().any(is_more) {
-        assert!(Instant::now() < deadline, "nothing was dropped");
-        sleep(Duration::from_millis(10)).await;
-    }
+    until("nothing was dropped", async || tollgate.metrics().lines().any(is_more)).await;
 }
 
 /// A call whose caller is part of a trace.

@@ -1,7 +1,6 @@
 //! Banned clients on the deny list, by three instances on one Redis.
 
-use super::{Admin, code, k};
-use crate::support::prelude::*;
+use super::*;
 
 /// Keys in one request. Those of abusive clients have the same rate, and so are listed together.
 const BATCH: usize = 16;

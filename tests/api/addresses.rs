@@ -1,7 +1,6 @@
 //! Addresses that rules match by ranges: one client has one counter, one override and one entry of a list.
 
-use super::{Admin, until};
-use crate::support::prelude::*;
+use super::*;
 
 const SPELLINGS: [&str; 5] =
     ["1.2.3.4", "::ffff:1.2.3.4", "::FFFF:102:304", "1.2.3.4:5678", "[::ffff:1.2.3.4]:80"];
@@ -78,7 +77,7 @@ fn operators_reach_that_counter_by_each_of_its_texts() {
             .map(|it| it["hits"].clone())
             .next()
     };
-    until("all are the hits of one client", || listed("heaviest") == Some(json!(25)));
+    wait("all are the hits of one client", || listed("heaviest") == Some(json!(25)));
 }
 
 #[test]
@@ -87,6 +86,6 @@ fn a_list_entry_of_an_address_denies_it_however_it_is_written() {
         Tollgate::serving(&RULES.replace("requests_per_unit: 5", "requests_per_unit: 500000"), &[]);
     let entry = json!({"list": "deny", "domain": "web", "descriptor": [{"key": "ip", "value": "1.2.3.4"}], "reason": "r"});
     Admin::of(&tollgate).done("POST", "/lists", &entry, 201);
-    until("it is denied", || hits(&tollgate) == [429; 5]);
+    wait("it is denied", || hits(&tollgate) == [429; 5]);
     assert_eq!(hit(&tollgate, &descriptor("1.2.3.5")), 200);
 }

@@ -1,7 +1,6 @@
 //! Roles, and protection of secrets.
 
-use super::{Admin, code, draft, k, limit};
-use crate::support::prelude::*;
+use super::*;
 
 const OPERATOR: &str = "operators-secret-0123456789";
 const VIEWER: &str = "viewers-secret-0123456789";
@@ -53,7 +52,7 @@ fn assert_a_token_is_required(tollgate: &Tollgate, anonymous: &Admin) {
         let shown = format!("Bearer {VIEWER}");
         assert_eq!(http::get_with(&tollgate.admin_url(path), &shown).status, 200, "{path}");
     }
-    let page = http::get(&tollgate.url("/metrics")).body;
+    let page = tollgate.metrics();
     for (token, refused) in [("missing", 13), ("wrong", 4)] {
         let line = format!("tollgate_admin_unauthorized_total{{token=\"{token}\"}} {refused}\n");
         assert!(page.contains(&line), "{line}");

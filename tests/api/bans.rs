@@ -1,7 +1,6 @@
 //! Bans of counters: listed, lifted and forgiven.
 
-use super::{Admin, code, k, until};
-use crate::support::prelude::*;
+use super::*;
 
 /// A client that does not wait is banned within seconds.
 const RULES: &str = "
@@ -27,7 +26,7 @@ fn status(tollgate: &Tollgate, entries: &Value) -> u16 {
 /// Sends requests without waiting until the only listed ban is that of the descriptor.
 fn banned(tollgate: &Tollgate, admin: &Admin, entries: &Value) -> Value {
     let mut listed = Value::Null;
-    until("a ban is listed", || {
+    wait("a ban is listed", || {
         for _ in 0..5 {
             status(tollgate, entries);
         }
@@ -62,13 +61,13 @@ fn bans_are_lifted_and_forgiven(store: &str) {
 
     assert_eq!(lift(&admin, &first, ""), 204);
     assert_eq!(admin.get("/bans")["bans"], json!([]));
-    until("requests pass", || status(&tollgate, &k("x")) == 200);
+    wait("requests pass", || status(&tollgate, &k("x")) == 200);
     assert_eq!(lift(&admin, &first, ""), 404);
 
     let second = banned(&tollgate, &admin, &k("x"));
     assert_eq!((&second["level"], &second["id"]), (&json!(2), &first["id"]));
     assert_eq!(lift(&admin, &second, "?forgive=true"), 204);
-    until("requests pass", || status(&tollgate, &k("x")) == 200);
+    wait("requests pass", || status(&tollgate, &k("x")) == 200);
     let third = banned(&tollgate, &admin, &k("x"));
     assert_eq!(third["level"], 1, "it was forgiven");
 
@@ -76,7 +75,7 @@ fn bans_are_lifted_and_forgiven(store: &str) {
     let reset = json!({ "domain": "web", "descriptor": k("x"), "reason": "by mistake" });
     admin.done("POST", "/counters/reset", &reset, 200);
     assert_eq!(admin.get("/bans")["bans"], json!([]));
-    until("requests pass", || status(&tollgate, &k("x")) == 200);
+    wait("requests pass", || status(&tollgate, &k("x")) == 200);
     let audit = admin.get("/audit");
     let removed = |at: usize| (audit["entries"][at]["ban"].clone(), audit["entries"][at]["subject"].clone());
     let subject = json!("ban web k k=x");
@@ -105,7 +104,7 @@ fn a_watched_ban_is_listed_and_lifted_by_command_at_another_instance() {
     let (admin, watched) = (Admin::of(&tollgate), json!([{ "key": "watched", "value": "a\u{1b}b" }]));
     let ban = banned(&tollgate, &admin, &watched);
     assert_eq!((&ban["mode"], &ban["rule"]), (&json!("watch"), &json!("watched")));
-    until("a request passes: nothing is denied by the ban", || status(&tollgate, &watched) == 200);
+    wait("a request passes: nothing is denied by the ban", || status(&tollgate, &watched) == 200);
     let run = |words: &[&str]| {
         let mut program: Command = command();
         program.args(words).args(["--admin-url", &other.admin_url("")]);
@@ -125,14 +124,14 @@ fn a_watched_ban_is_listed_and_lifted_by_command_at_another_instance() {
         (Some(0), "there are no active bans\n".into())
     );
     let is_shown = |server: &Tollgate, count: &str| {
-        let page = http::get(&server.url("/metrics")).body;
+        let page = server.metrics();
         page.lines().any(|line| line == format!("tollgate_bans_active{{mode=\"watch\"}} {count}"))
     };
-    until("both instances count it", || is_shown(&tollgate, "1") && is_shown(&other, "1"));
+    wait("both instances count it", || is_shown(&tollgate, "1") && is_shown(&other, "1"));
     let lifted = run(&["counters", "lift", id, "--forgive"]);
     assert_eq!(lifted, (Some(0), format!("ban {id} is lifted and forgiven\n")));
     assert_eq!(run(&["counters", "lift", id]).0, Some(1));
     let unknown = admin.request("DELETE", "/bans/unknown", None);
     assert_eq!(code(&unknown), (404, "not_found"));
-    until("no instance counts it", || is_shown(&tollgate, "0") && is_shown(&other, "0"));
+    wait("no instance counts it", || is_shown(&tollgate, "0") && is_shown(&other, "0"));
 }

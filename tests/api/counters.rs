@@ -1,7 +1,6 @@
 //! Looking at counters, giving hits back, and trying what a request would meet.
 
-use super::{Admin, code, k, limit, until};
-use crate::support::prelude::*;
+use super::*;
 
 const REQUEST: &str = r#"{"domain": "web", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
 
@@ -11,8 +10,8 @@ fn hit(tollgate: &Tollgate) -> u16 {
 
 #[test]
 fn counters_are_read_reset_and_refunded() {
-    let config = rules(&format!("{}- key: free\n  rate_limit: {{unlimited: true}}\n", limit(3)));
-    let tollgate = Tollgate::start(config.path(), &[]);
+    let tollgate =
+        Tollgate::serving(&format!("{}- key: free\n  rate_limit: {{unlimited: true}}\n", limit(3)), &[]);
     let admin = Admin::of(&tollgate);
     let counter = json!({"domain": "web", "descriptor": k("v")});
     for _ in 0..3 {
@@ -107,7 +106,7 @@ fn assert_held_hits_are_neither_used_nor_left(tollgate: &Tollgate, admin: &Admin
         );
         let answer = http::post(&tollgate.url("/json"), &body);
         assert_eq!(answer.status, 200, "{}", answer.body);
-        serde_json::from_str::<Value>(&answer.body).expect("JSON")
+        answer.json()
     };
     let user = r#"{"key": "user", "value": "me"}"#;
     let lease = send(user, 480)["dynamicMetadata"]["lease"].as_str().expect("a lease").to_owned();
@@ -173,14 +172,14 @@ fn a_dry_run_uses_the_active_or_other_rules_and_charges_nothing() {
 fn assert_a_dry_run_shows_lists_and_switches(admin: &Admin, body: &Value) {
     let entry = json!({"list": "allow", "domain": "web", "descriptor": k("v*"), "reason": "a friend"});
     let id = admin.done("POST", "/lists", &entry, 201)["id"].clone();
-    until("the entry is in force", || {
+    wait("the entry is in force", || {
         let tried = admin.done("POST", "/try", body, 200);
         tried["is_over_limit"] == false && tried["descriptors"][0]["listed"]["id"] == id
     });
     assert_eq!(admin.request("DELETE", &format!("/lists/{}", id.as_str().expect("an id")), None).0, 204);
     let switch = json!({"domain": "web", "rule": "k", "mode": "off", "reason": "down"});
     admin.done("PUT", "/switches", &switch, 200);
-    until("the switch is in force", || {
+    wait("the switch is in force", || {
         let tried = admin.done("POST", "/try", body, 200);
         tried["is_over_limit"] == false && tried["descriptors"][0]["rule"]["switch"] == "off"
     });
@@ -211,12 +210,11 @@ fn slow(hits: u64, lease: Option<&str>) -> String {
 #[test]
 fn reads_and_refunds_of_hits_leave_the_permits_of_a_lease_alone() {
     let places = "- key: slow\n  rate_limit: {algorithm: concurrency, requests_per_unit: 1}\n";
-    let config = rules(&format!("{}{places}", limit(3)));
-    let tollgate = Tollgate::start(config.path(), &[]);
+    let tollgate = Tollgate::serving(&format!("{}{places}", limit(3)), &[]);
     let admin = Admin::of(&tollgate);
     let send = |hits, lease: Option<&str>| http::post(&tollgate.url("/json"), &slow(hits, lease));
     let taken = send(1, None);
-    let lease: Value = serde_json::from_str(&taken.body).expect("JSON");
+    let lease = taken.json();
     let lease = lease["dynamicMetadata"]["lease"].as_str().expect("a lease");
     let descriptor = json!([{"key": "slow", "value": "v"}, {"key": "lease", "value": lease}]);
     let one = json!({"domain": "web", "descriptor": descriptor});

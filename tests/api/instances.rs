@@ -1,11 +1,7 @@
 //! Three instances that share a Redis Cluster: a change on one is enforced by all.
 
-use super::{Admin, code, draft, k, limit, until};
-use crate::support::{
-    cluster,
-    prelude::*,
-    timing::{keeps_to, mostly_keep_to},
-};
+use super::*;
+use crate::support::{cluster, timing::mostly_keep_to};
 
 /// By when a change is to be enforced everywhere.
 const MAX_PROPAGATION: Duration = Duration::from_secs(2);
@@ -37,7 +33,7 @@ impl Fleet {
     fn decide(&self, number: usize, key: &str, value: &str) -> (u16, Value) {
         let request = json!({"domain": "web", "descriptors": [{"entries": [{"key": key, "value": value}]}]});
         let answer = http::post(&self.instances[number].0.url("/json"), &request.to_string());
-        let body: Value = serde_json::from_str(&answer.body).expect("JSON");
+        let body = answer.json();
         (answer.status, body["statuses"][0]["currentLimit"]["requestsPerUnit"].clone())
     }
 
@@ -45,7 +41,7 @@ impl Fleet {
     /// before.
     fn everywhere(&self, begun: Instant, what: &str, is_so: impl Fn(usize) -> bool) -> Duration {
         for number in 0..self.instances.len() {
-            until(what, || is_so(number));
+            wait(what, || is_so(number));
         }
         begun.elapsed()
     }
@@ -88,7 +84,7 @@ fn changes_and_rollbacks_by_any_instance_are_enforced_by_all_within_two_seconds(
     }
     print_latencies("a change", changes);
     print_latencies("a rollback", rollbacks);
-    until("every instance reports its version", || {
+    wait("every instance reports its version", || {
         let status = fleet.admin(0).get("/status");
         let instances = status["instances"].as_array().expect("instances");
         instances.len() == 3

@@ -1,7 +1,6 @@
 //! Entries of lists: hostile values of top talkers, and guardrails.
 
-use super::{Admin, code, limit, until};
-use crate::support::prelude::*;
+use super::*;
 
 /// Values that clients may choose, each a key of its own.
 const HOSTILE: [&str; 9] = ["*", "a,b=c", "a", "", "ü…", r"a\,b", r"\*", "10.0.0.0/8", "line\nbreak"];
@@ -10,7 +9,7 @@ fn hits(tollgate: &Tollgate, entries: &Value, hits: u32) -> u16 {
     let request = json!({ "domain": "web", "descriptors": [{ "entries": entries, "hitsAddend": hits }] });
     let mut status = 503;
     // A busy machine may keep the store from deciding in time; such a request is not counted.
-    until("the request is decided", || {
+    wait("the request is decided", || {
         status = http::post(&tollgate.url("/json"), &request.to_string()).status;
         status != 503
     });
@@ -28,7 +27,7 @@ fn talkers(admin: &Admin, total: u64) -> Vec<Value> {
         top["domains"][0]["heaviest"].as_array().cloned().unwrap_or_default()
     };
     let hits = |all: &[Value]| all.iter().filter_map(|talker| talker["hits"].as_u64()).sum::<u64>();
-    until("all hits are counted", || hits(&heaviest()) >= total);
+    wait("all hits are counted", || hits(&heaviest()) >= total);
     heaviest()
 }
 
@@ -56,7 +55,7 @@ fn bans_deny_only_their_value(arguments: &[&str]) {
         let entry = deny(&exactly(&talker.unwrap_or_else(|| panic!("{value:?}"))["descriptor"]));
         let added = admin.done("POST", "/lists", &entry, 201);
         assert_eq!(added["descriptor"], entry["descriptor"]);
-        until("the value is denied", || hits(&tollgate, &k(value), 0) == 429);
+        wait("the value is denied", || hits(&tollgate, &k(value), 0) == 429);
         let passing =
             HOSTILE.iter().copied().filter(|other| *other != value).chain(["honest", "10.1.2.3", "b"]);
         for other in passing {
@@ -64,7 +63,7 @@ fn bans_deny_only_their_value(arguments: &[&str]) {
         }
         let id = added["id"].as_str().expect("an id").to_owned();
         assert_eq!(admin.request("DELETE", &format!("/lists/{id}"), None).0, 204);
-        until("the value passes", || hits(&tollgate, &k(value), 0) == 200);
+        wait("the value passes", || hits(&tollgate, &k(value), 0) == 200);
     }
 }
 
@@ -94,7 +93,7 @@ fn values_that_are_not_known_as_a_whole_are_refused() {
     let prefix = deny(&json!([{"key": "k", "value": format!("{}*", "x".repeat(200)), "match": "pattern"}]));
     assert_eq!(code(&admin.post("/lists", &prefix)), (422, "needs_force"), "it is all the traffic");
     admin.done("POST", "/lists", &forced(&prefix), 201);
-    until("the long value is denied", || hits(&tollgate, &k(&long), 0) == 429);
+    wait("the long value is denied", || hits(&tollgate, &k(&long), 0) == 429);
 }
 
 fn forced(entry: &Value) -> Value {

@@ -11,7 +11,7 @@ mod instances;
 mod lists;
 mod store_outage;
 
-use crate::support::prelude::*;
+use crate::support::{prelude::*, timing::keeps_to};
 
 /// A client of the API of an instance.
 #[derive(Clone, Debug)]
@@ -92,14 +92,4 @@ fn limit(limit: u32) -> String {
 /// The descriptor `k=value`.
 fn k(value: &str) -> Value {
     json!([{ "key": "k", "value": value }])
-}
-
-/// Waits until a condition holds, and returns how long that took.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
-        thread::sleep(Duration::from_millis(2));
-    }
-    begun.elapsed()
 }

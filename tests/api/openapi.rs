@@ -1,7 +1,7 @@
 //! The API's description, held against what is answered.
 
-use super::{Admin, limit};
-use crate::{docs::block, support::prelude::*};
+use super::*;
+use crate::docs::block;
 
 const TOKEN: &str = "operators-token-0123456789";
 

@@ -1,7 +1,6 @@
 //! Admin API while Redis does not respond: local state is reported promptly.
 
-use super::{Admin, code, draft, k, limit, until};
-use crate::support::{prelude::*, timing::keeps_to};
+use super::*;
 
 #[test]
 fn local_state_is_reported_promptly_and_the_rest_is_unavailable() {
@@ -36,6 +35,6 @@ fn local_state_is_reported_promptly_and_the_rest_is_unavailable() {
     assert_eq!(code(&soon(usage, &|| admin.request("GET", usage, None))), (503, "unavailable"));
     assert_eq!(code(&admin.apply(1, &limit(6))), (503, "unavailable"));
     redis.signal("CONT");
-    until("it is back", || admin.request("GET", "/versions", None).0 == 200);
+    wait("it is back", || admin.request("GET", "/versions", None).0 == 200);
     assert_eq!(admin.post("/versions", &draft(admin.current(), &limit(7))).0, 201);
 }

@@ -2,8 +2,7 @@
 
 use std::sync::Barrier;
 
-use super::{Admin, Answered, code, draft, k, limit, until};
-use crate::support::prelude::*;
+use super::*;
 
 fn start(config: &TempDir) -> (Tollgate, Admin) {
     let tollgate = Tollgate::start(config.path(), &["--rules", "memory"]);
@@ -118,8 +117,8 @@ fn denying_all_or_dropping_an_active_domain_requires_force() {
     assert_eq!(admin.post("/versions", &draft(1, &limit(5))).0, 201);
     admin.done("POST", "/versions/1/rollback", &json!({}), 201);
     let request = r#"{"domain": "other", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
-    until("its rules are back", || http::post(&tollgate.url("/json"), request).body.contains("currentLimit"));
-    until("its traffic is noticed", || {
+    wait("its rules are back", || http::post(&tollgate.url("/json"), request).body.contains("currentLimit"));
+    wait("its traffic is noticed", || {
         http::post(&tollgate.url("/json"), request);
         let validated = admin.done("POST", "/validate", &json!({"files": {"a.yaml": limit(5)}}), 200);
         validated["reasons"][0]["code"] == "drops_domain"
@@ -178,7 +177,7 @@ fn rules_from_a_directory_are_shown_and_read_only() {
     assert_eq!(admin.get("/rules")["rules"][0]["limit"], "5 per year, fixed_window");
     let switch = json!({"domain": "web", "rule": "k", "mode": "shadow", "reason": "to see"});
     admin.done("PUT", "/switches", &switch, 200);
-    until("the switch is in force", || admin.get("/rules")["rules"][0]["switch"] == "shadow");
+    wait("the switch is in force", || admin.get("/rules")["rules"][0]["switch"] == "shadow");
     admin.done("POST", "/counters/reset", &json!({"domain": "web", "descriptor": k("v")}), 200);
     assert_eq!(admin.get("/audit")["entries"].as_array().map(Vec::len), Some(2));
 }

@@ -2,14 +2,13 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use fastrand::Rng;
 use tollgate::{
     SyncMode,
-    ban::{BanCheck, BanEffect, BanMode, BanParameters, BanPolicy},
+    ban::{BanCheck, BanEffect, BanPolicy},
     store::{key::CellKey, request::Check},
 };
 
-use crate::support::prelude::*;
+use super::*;
 
 const SECOND: u64 = 1_000_000;
 

@@ -4,3 +4,8 @@ mod client;
 mod populations;
 mod storm;
 mod storm_through_envoy;
+
+use fastrand::Rng;
+use tollgate::ban::{BanMode, BanParameters};
+
+use crate::support::prelude::*;

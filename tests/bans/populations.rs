@@ -1,11 +1,11 @@
 //! Populations of clients: which of them a rule with the default `ban` bans, and after how long.
 
-use fastrand::Rng;
 use futures_util::future::join_all;
-use tollgate::ban::{BanMode, BanParameters};
 
-use super::client::{Behaviour, Client, RuleUnderTest, WhenDenied};
-use crate::support::prelude::*;
+use super::{
+    client::{Behaviour, Client, RuleUnderTest, WhenDenied},
+    *,
+};
 
 const fn client(name: &'static str, demand: f64, when_denied: WhenDenied) -> Behaviour {
     Behaviour { name, demand, is_even: false, when_denied }

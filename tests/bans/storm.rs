@@ -1,9 +1,6 @@
 //! A client that ignores `Retry-After`, beside clients that behave.
 
-use tollgate::ban::{BanMode, BanParameters};
-
-use super::client::RuleUnderTest;
-use crate::support::prelude::*;
+use super::{client::RuleUnderTest, *};
 
 const SECOND: u64 = 1_000_000;
 
@@ -74,7 +71,7 @@ fn is_banned(response: &RateLimitResponse) -> bool {
 
 /// Calls that were sent to Redis for decisions.
 fn sent_calls(tollgate: &Tollgate) -> u64 {
-    let page = http::get(&tollgate.url("/metrics")).body;
+    let page = tollgate.metrics();
     let line =
         page.lines().find_map(|line| line.strip_prefix("tollgate_redis_calls_total{source=\"sent\"} "));
     line.and_then(|count| count.parse().ok()).expect("a count")

@@ -6,7 +6,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use crate::support::prelude::*;
+use super::*;
 
 const RULES: &str = "
 domain: edge
@@ -155,15 +155,14 @@ impl<'a> Meter<'a> {
 
 /// Calls that were sent to Redis.
 fn sent_calls(tollgate: &Tollgate) -> f64 {
-    let page = http::get(&tollgate.url("/metrics")).body;
+    let page = tollgate.metrics();
     let mut lines = page.lines();
     let line = lines.find_map(|line| line.strip_prefix("tollgate_redis_calls_total{source=\"sent\"} "));
     line.and_then(|count| count.parse().ok()).expect("a count")
 }
 
 fn bans(tollgate: &Tollgate) -> Vec<Value> {
-    let page: Value =
-        serde_json::from_str(&http::get(&tollgate.admin_url("/api/v1/bans")).body).expect("JSON");
+    let page = tollgate.api("/bans");
     page["bans"].as_array().expect("a list").clone()
 }
 

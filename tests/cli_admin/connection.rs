@@ -1,7 +1,6 @@
 //! Permissions, TLS and servers that do not respond.
 
-use super::{Served, TOKENS, run, text, write};
-use crate::support::prelude::*;
+use super::*;
 
 #[test]
 fn missing_permission_is_reported_and_no_token_is_shown() {

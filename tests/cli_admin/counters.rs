@@ -1,7 +1,6 @@
 //! Counters and bans.
 
-use super::Served;
-use crate::support::prelude::*;
+use super::*;
 
 #[test]
 fn counters_are_read_refunded_and_reset() {

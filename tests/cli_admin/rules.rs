@@ -1,7 +1,6 @@
 //! Versions of the rules, and switches.
 
-use super::{RULES, Served, text};
-use crate::support::prelude::*;
+use super::*;
 
 #[test]
 fn rules_are_compared_applied_and_rolled_back() {

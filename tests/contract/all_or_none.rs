@@ -1,10 +1,6 @@
 //! Calls that charge all of their counters or none.
 
-use super::limited;
-use crate::support::{
-    prelude::*,
-    stores::{charging, charging_with},
-};
+use super::*;
 
 promises!(
     one_denial_leaves_all_counters_untouched,

@@ -2,8 +2,7 @@
 
 use tollgate::ban::{BanCheck, BanEffect, BanParameters, BanPolicy};
 
-use super::SECOND;
-use crate::support::{prelude::*, stores::charging};
+use super::*;
 
 promises!(
     a_counter_that_keeps_denying_is_banned_until_an_end_that_requests_do_not_extend,

@@ -1,7 +1,6 @@
 //! Counters whose rule changes: what was used stays known.
 
-use super::{SECOND, limited};
-use crate::support::prelude::*;
+use super::*;
 
 promises!(
     a_limit_that_changes_keeps_the_usage,

@@ -3,11 +3,9 @@
 use tollgate::SyncMode;
 
 use super::{
-    SECOND,
     leases::{acquire, release},
-    limited,
+    *,
 };
-use crate::support::prelude::*;
 
 promises! {
     a_counter_that_may_be_leased_counts_no_hits_that_it_denies,

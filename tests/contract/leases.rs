@@ -4,8 +4,7 @@ use std::num::NonZeroU32;
 
 use tollgate::algorithm::{Reserve, Unsettled};
 
-use super::{SECOND, limited};
-use crate::support::prelude::*;
+use super::*;
 
 promises! {
     a_late_settlement_replaces_the_charge_of_the_end,

@@ -36,7 +36,10 @@ mod charges;
 mod overdraft;
 mod windows;
 
-use crate::support::prelude::*;
+use crate::support::{
+    prelude::*,
+    stores::{charging, charging_with},
+};
 
 const SECOND: u64 = 1_000_000;
 

@@ -1,10 +1,6 @@
 //! Charges beyond the limit, and the debts that they leave.
 
-use super::{SECOND, limited};
-use crate::support::{
-    prelude::*,
-    stores::{charging, charging_with},
-};
+use super::*;
 
 promises!(
     a_charge_beyond_the_limit_is_refused_for_exactly_its_debt,

@@ -1,7 +1,6 @@
 //! Windows, logs and buckets: what they admit, count and free, also when a clock steps back or is put right.
 
-use super::{SECOND, limited};
-use crate::support::prelude::*;
+use super::*;
 
 promises! {
     a_window_admits_its_limit_and_no_more,

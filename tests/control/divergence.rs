@@ -1,7 +1,6 @@
 //! Stores that lost what an instance knows, and went on without it.
 
-use super::{ban, draft, limit, redis_control, until};
-use crate::support::prelude::*;
+use super::*;
 
 const HEAD: &str = "{tollgate-rules}:head";
 const ENTRIES: &str = "{tollgate-rules}:entries";

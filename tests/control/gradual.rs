@@ -1,7 +1,6 @@
 //! Ramps, by real instances.
 
-use super::{found, until};
-use crate::support::prelude::*;
+use super::*;
 
 fn api(instance: &Tollgate, method: &str, path: &str, body: &Value) -> (u16, Value) {
     let body = (!body.is_null()).then(|| body.to_string());

@@ -1,13 +1,12 @@
 //! Several instances that follow one store.
 
-use tollgate::control::{Draft, Instance, List, ListEntry, ListPair};
+use tollgate::control::Instance;
 
-use super::{all_enforced, draft, limit, limit_of, now_ms, redis_control};
+use super::*;
 use crate::support::{
     cluster,
-    prelude::*,
     redis::{RULES_COMMANDS, guarded},
-    timing::{keeps_to_async, mostly_keep_to},
+    timing::keeps_to_async,
 };
 
 /// The maximum time until a change takes effect.
@@ -65,16 +64,12 @@ async fn a_change_and_a_rollback_are_enforced_by_all_instances_soon() {
     eprintln!("slowest: {:?}", times.iter().max());
     mostly_keep_to(MAX_PROPAGATION, "a change", &times);
     // Instances report it with their next heartbeat.
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
-        let instances = fleet.control.instances().await.expect("a reply");
-        let is_reported = |reported: &Instance| reported.problem.is_none() && reported.version == Some(21);
-        if instances.len() == 3 && instances.iter().all(is_reported) {
-            break;
-        }
-        assert!(Instant::now() < deadline, "{instances:?}");
-        sleep(Duration::from_millis(20)).await;
-    }
+    let is_reported = |reported: &Instance| reported.problem.is_none() && reported.version == Some(21);
+    read_until(
+        async || fleet.control.instances().await.expect("a reply"),
+        |instances| instances.len() == 3 && instances.iter().all(is_reported),
+    )
+    .await;
 }
 
 #[tokio::test]

@@ -1,9 +1,8 @@
 //! Isolation of bad versions and foreign records, and the cost of many changes.
 
-use tollgate::control::{Action, ListPair};
+use tollgate::control::Action;
 
-use super::{ban, draft, enforced, limit, limit_of, redis_control, until};
-use crate::support::prelude::*;
+use super::*;
 
 /// The number of times that the server has run a command.
 fn calls(redis: &Redis, command: &str) -> u64 {
@@ -32,11 +31,7 @@ async fn records_of_another_release_are_reported_and_hide_nothing_else() {
     let control = redis_control(&redis.url(), "");
     control.put_entry(ban("v")).await.expect("put");
     let mut client = tollgate.client().await;
-    let begun = Instant::now();
-    while limit_of(&mut client).await.is_some() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "the ban has no effect");
-        sleep(Duration::from_millis(20)).await;
-    }
+    crate::support::until("the ban has no effect", async || limit_of(&mut client).await.is_none()).await;
     until("the problem is reported", async || {
         let reported = control.instances().await.expect("one is readable");
         let problem = reported.first().and_then(|reported| reported.problem.clone()).unwrap_or_default();

@@ -15,12 +15,15 @@ mod raised_limits;
 
 use tollgate::{
     clock::Clock,
+    config::{Options, load_files},
     control::{
-        AutomaticEntry, Draft, Files, List, ListEntry, ListPair, ListedBan, ListedBanMode, Pair, RulesSource,
+        AutomaticEntry, Draft, Files, List, ListEntry, ListPair, ListedBan, ListedBanMode, Pair, Reconciler,
+        RulesSource, RulesStatus,
     },
+    limiter::ActiveRules,
 };
 
-use crate::support::prelude::*;
+use crate::support::{prelude::*, timing::mostly_keep_to};
 
 /// A control plane on a Redis.
 fn redis_control(url: &str, prefix: &str) -> Control {

@@ -1,9 +1,8 @@
 //! Times without the store.
 
-use tollgate::control::{Added, ListEntry};
+use tollgate::control::Added;
 
-use super::{automatic, ban, draft, enforced, limit, limit_of, redis_control};
-use crate::support::prelude::*;
+use super::*;
 
 fn arguments(url: &str) -> Vec<String> {
     let arguments =
@@ -109,12 +108,11 @@ async fn an_instance_that_starts_without_redis_waits_for_its_rules() {
     let directory = rules(&limit(1));
     let url = format!("redis://127.0.0.1:{port}");
     let tollgate = Tollgate::spawn(directory.path(), &strs(&arguments(&url)));
-    let deadline = Instant::now() + Duration::from_secs(20);
     // It listens, and is not ready.
-    while http::try_get(&tollgate.url("/healthcheck")).is_none_or(|answer| answer.status != 500) {
-        assert!(Instant::now() < deadline, "it does not listen");
-        sleep(Duration::from_millis(20)).await;
-    }
+    until("it does not listen", async || {
+        http::try_get(&tollgate.url("/healthcheck")).is_some_and(|answer| answer.status == 500)
+    })
+    .await;
     let _redis = Redis::start_on(port, &[]);
     tollgate.wait_until_ready();
     assert_eq!(limit_of(&mut tollgate.client().await).await, Some(1));

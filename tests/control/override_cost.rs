@@ -1,15 +1,13 @@
 //! Cost of many overrides of keys for decisions: a measurement.
 
 use tollgate::{
-    clock::Clock,
-    config::{Options, load_files},
     descriptor::{Descriptor, Entries},
-    limiter::{ActiveRules, Deadline, Limiter, Modes},
+    limiter::{Deadline, Limiter, Modes},
     rules::{OverrideId, OverrideKey, RuleOverride, RuleOverrides},
     store::{MemoryStore, Store},
 };
 
-use crate::support::prelude::*;
+use super::*;
 
 const RULES: &str =
     "domain: web\ndescriptors:\n- {key: k, rate_limit: {unit: hour, requests_per_unit: 1000000}}\n";

@@ -1,13 +1,8 @@
 //! Overrides of rules and of keys on several instances.
 
-use tollgate::{
-    config::{Options, load_files},
-    control::{OverrideEntry, Pair, Reconciler, RulesStatus},
-    limiter::ActiveRules,
-};
+use tollgate::control::OverrideEntry;
 
-use super::{all_enforced, enforced, limit_of, now_ms, redis_control, until};
-use crate::support::{prelude::*, timing::mostly_keep_to};
+use super::*;
 
 /// The maximum time until an override or its end takes effect.
 const MAX_PROPAGATION: Duration = Duration::from_secs(1);
@@ -124,7 +119,7 @@ async fn overrides_of_a_rule_and_of_a_key_are_enforced_by_all_instances_until_th
     all_enforced(&mut fleet.clients, 2_003, Instant::now()).await;
     assert!(now_ms() >= ends_at_ms, "it ended too early");
     until("the metric", async || {
-        let page = http::get(&fleet.instances[1].url("/metrics")).body;
+        let page = fleet.instances[1].metrics();
         page.contains("tollgate_rule_overrides{kind=\"key\"} 0\n")
             && page.contains("tollgate_rule_overrides{kind=\"rule\"} 1\n")
     })
@@ -281,7 +276,7 @@ async fn an_override_without_effect_is_refused_and_reported_once_its_rule_is_rem
     assert_eq!(fleet.request(0, "POST", "/versions", Some(&version)).0, 201);
     until("the report", async || {
         let listed = fleet.request(1, "GET", "/overrides", None).1;
-        let page = http::get(&fleet.instances[1].url("/metrics")).body;
+        let page = fleet.instances[1].metrics();
         listed["overrides"][0]["problem"].as_str().is_some_and(|problem| problem.contains("no active rule"))
             && page.contains("tollgate_rule_overrides_unmatched 1\n")
     })

@@ -8,14 +8,9 @@ use std::{
 
 use tokio::runtime;
 use tokio_util::sync::CancellationToken;
-use tollgate::{
-    config::Options,
-    control::{Reconciler, Rules, RulesState, RulesStatus},
-    limiter::ActiveRules,
-};
+use tollgate::control::{Rules, RulesState};
 
-use super::{ban, draft, limit, redis_control};
-use crate::support::prelude::*;
+use super::*;
 
 /// A bound on failures only: a busy machine takes a while for many followers.
 const DEADLINE: Duration = Duration::from_secs(60);

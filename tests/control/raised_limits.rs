@@ -1,6 +1,6 @@
 //! Hits that a client gets at once when an override of its limit is lowered, raised and removed.
 
-use crate::support::prelude::*;
+use super::*;
 
 const ALGORITHMS: [&str; 4] = ["fixed_window", "sliding_window", "sliding_window_log", "token_bucket"];
 
@@ -20,7 +20,7 @@ fn set(tollgate: &Tollgate, key: &Value, limit: u32) -> String {
     let url = tollgate.admin_url("/api/v1/overrides");
     let answer = http::send("PUT", &url, &headers, Some(&body.to_string()));
     assert_eq!(answer.status, 200, "{}", answer.body);
-    let entry: Value = serde_json::from_str(&answer.body).expect("JSON");
+    let entry = answer.json();
     format!("{url}/{}", entry["id"].as_str().expect("an id"))
 }
 

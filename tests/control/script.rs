@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use crate::support::prelude::*;
+use super::*;
 
 const HEAD: &str = "head";
 
@@ -33,7 +33,7 @@ fn put(redis: &Redis, attempt: &str, token: &str, field: &str) -> String {
 }
 
 fn confirmed_ago(redis: &Redis, field: &str, ms: u64) {
-    let now = tollgate::clock::Clock::System.now().as_micros() / 1_000;
+    let now = Clock::System.now().as_micros() / 1_000;
     cmd("HSET").arg(HEAD).arg(field).arg(now - ms).exec(&mut redis.connect()).expect("set");
 }
 

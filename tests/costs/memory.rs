@@ -1,7 +1,6 @@
 //! Bytes of counters.
 
-use super::{HOUR, charge, decide, hourly, info, request};
-use crate::support::prelude::*;
+use super::*;
 
 /// Bytes that the server uses, once they are steady.
 async fn used_memory(redis: &Redis) -> f64 {

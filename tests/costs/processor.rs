@@ -1,19 +1,12 @@
 //! Processor time of decisions.
 
-use futures_util::{StreamExt as _, stream};
 use redis::aio::MultiplexedConnection;
-use smallvec::SmallVec;
 use tollgate::{
-    PathStep, SyncMode,
-    store::{
-        key::CellKey,
-        redis::{CommandKeys, Run},
-        request::{Cell, Check},
-    },
+    PathStep,
+    store::redis::{CommandKeys, Run},
 };
 
-use super::{IN_FLIGHT, UNREACHED_LIMIT, charge, decide, hourly, median, processor_time, request};
-use crate::support::prelude::*;
+use super::*;
 
 /// Clients whose decisions are measured, each with a key of its own.
 const CLIENTS: u32 = 100_000;

@@ -2,8 +2,7 @@
 
 use tollgate::algorithm::{Reserve, Unsettled};
 
-use super::{UNREACHED_LIMIT, client_id, decide, hourly, median, processor_time, request};
-use crate::support::prelude::*;
+use super::*;
 
 /// A limit so high that it denies nothing, with leases of an hour.
 fn with_reservations() -> Policy {

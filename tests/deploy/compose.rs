@@ -1,9 +1,7 @@
 //! `deploy/compose`: its files are those of the project and valid, and its services fit each other. No engine runs it here.
 
-use tollgate::settings;
-
-use super::yaml;
-use crate::support::{envoy, prelude::*};
+use super::*;
+use crate::support::envoy;
 
 const FOLDER: &str = "deploy/compose";
 

@@ -1,6 +1,6 @@
 //! The Debian package: its files are where Debian expects them, and its service is confined and starts the program.
 
-use crate::support::prelude::*;
+use super::*;
 
 /// A package of the program, and its content.
 fn package() -> (TempDir, String) {

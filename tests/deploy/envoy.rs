@@ -2,8 +2,8 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 
-use super::by_the_hour;
-use crate::support::{envoy, prelude::*};
+use super::*;
+use crate::support::envoy;
 
 /// Names of the files, without `.yaml`.
 fn files() -> Vec<String> {
@@ -206,7 +206,7 @@ fn a_flood_is_denied_by_envoy_and_not_counted_by_tollgate() {
     let found: Vec<_> = answers.iter().map(of).collect();
     let expected = [[(200, false, false); 10], [(429, true, false); 10], [(429, false, true); 10]];
     assert_eq!(found, expected.concat());
-    let page = http::get(&tollgate.url("/metrics")).body;
+    let page = tollgate.metrics();
     let hits = "tollgate_rule_hits_total{domain=\"local\",rule=\"remote_address\"} 20";
     assert!(page.lines().any(|line| line == hits), "{page}");
 }

@@ -1,11 +1,7 @@
 //! The image: what it says of the program is so, and the program needs no more than it has. `deploy/docker/build.sh`
 //! builds it, which takes too long to be a test.
 
-use std::os::unix::fs::PermissionsExt as _;
-
-use tollgate::settings;
-
-use crate::support::prelude::*;
+use super::*;
 
 fn read(path: &str) -> String {
     fs::read_to_string(project(path)).unwrap_or_else(|error| panic!("{path}: {error}"))

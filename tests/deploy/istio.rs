@@ -1,9 +1,7 @@
 //! The EnvoyFilters of `deploy/istio`, applied to proxies that are shaped as Istio's are, before a live tollgate.
 
-use tokio::task::spawn_blocking;
-
-use super::{by_the_hour, documents, python};
-use crate::support::{envoy, prelude::*, upstream::Upstream};
+use super::*;
+use crate::support::{envoy, upstream::Upstream};
 
 const TOLLGATE: &str = "outbound|8081||tollgate.tollgate.svc.cluster.local";
 

@@ -12,6 +12,14 @@ mod pgo;
 mod redis;
 mod rolling_restart;
 
+use std::os::unix::fs::PermissionsExt as _;
+
+use tokio::task::spawn_blocking;
+use tollgate::{
+    config::{self, Options},
+    settings,
+};
+
 use crate::support::prelude::*;
 
 /// A copy of rules of the project, with windows of an hour in place of a minute, which would end on the way.

@@ -1,8 +1,7 @@
 //! `mutate.py` breaks every file of `deploy/`. It takes minutes; that it knows them all, and that what it names is there, is
 //! seen in every run.
 
-use super::python;
-use crate::support::prelude::*;
+use super::*;
 
 /// All files below a directory, as paths of the project.
 fn files(directory: &Path) -> Vec<PathBuf> {

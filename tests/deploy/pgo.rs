@@ -1,8 +1,6 @@
 //! Profile-guided optimization of the image's program, with stand-ins for the compiler.
 
-use std::os::unix::fs::PermissionsExt as _;
-
-use crate::support::prelude::*;
+use super::*;
 
 /// A directory with `compile.sh`, beside stand-ins for what it calls: each appends a line to `log`.
 struct Build(TempDir);

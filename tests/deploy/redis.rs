@@ -1,6 +1,7 @@
 //! The scripts that make a Redis Cluster, and a Redis with sentinels, in Kubernetes: run with real servers.
 
-use crate::support::{Process, prelude::*};
+use super::*;
+use crate::support::Process;
 
 const RULES: &str =
     "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: hour, requests_per_unit: 1000000}\n";

@@ -5,11 +5,10 @@ use std::str::FromStr;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
-    task::spawn_blocking,
     time::{MissedTickBehavior, interval},
 };
 
-use crate::support::prelude::*;
+use super::*;
 
 const RULES: &str = "\
 domain: edge

@@ -1,19 +1,9 @@
 //! Bans in the scripts against those in Rust: every verdict the same, with its ban.
 
-use proptest::{prelude::*, test_runner::TestRunner};
-use tollgate::{
-    SyncMode,
-    algorithm::CounterState,
-    ban::{BanCheck, BanEffect, BanParameters, BanPolicy, BanRecord},
-    clock::Timestamp,
-    store::redis::{CommandKeys, Run},
-};
+use tollgate::ban::BanRecord;
 
-use super::replay_all;
-use crate::support::{
-    prelude::*,
-    stores::{NumberedCheck, charging_with},
-};
+use super::*;
+use crate::support::stores::policy;
 
 /// Histories; each is some forty calls of one to three checks.
 const HISTORIES: u64 = 640;
@@ -94,7 +84,7 @@ type Banned = (NumberedCheck, Veto, Option<BanCheck>);
 type Step = (u64, Charging, Vec<Banned>);
 
 fn history() -> impl Strategy<Value = (bool, Vec<Step>)> {
-    let rules = proptest::collection::vec((limits(), proptest::option::weighted(0.8, ban_policies(1))), 1..4);
+    let rules = vec((limits(), proptest::option::weighted(0.8, ban_policies(1))), 1..4);
     let steps = rules.prop_flat_map(|rules| {
         let check = (0..rules.len(), hits(), veto(), effect()).prop_map(move |(at, hits, veto, effect)| {
             let (policy, ban) = rules[at];
@@ -102,7 +92,7 @@ fn history() -> impl Strategy<Value = (bool, Vec<Step>)> {
             ((u8::try_from(at).expect("few"), policy, hits), veto, ban)
         });
         let charging = prop_oneof![3 => Just(Charging::Independent), 1 => Just(Charging::AllOrNone)];
-        proptest::collection::vec((step(), charging, proptest::collection::vec(check, 1..4)), 1..80)
+        vec((step(), charging, vec(check, 1..4)), 1..80)
     });
     (proptest::bool::weighted(0.3), steps)
 }
@@ -240,7 +230,7 @@ fn runs() -> impl Strategy<Value = (Policy, BanPolicy, Vec<(u64, Repeated, BanEf
         let hits = prop_oneof![4 => Just(1_u64), 1 => 1..=u64::from(scale)];
         let reported = prop_oneof![3 => Just(0_u16), 1 => any::<u16>()];
         let repeated = (prop_oneof![Just(1_u16), 1..=9_u16, 1..=300_u16], hits, reported);
-        let steps = proptest::collection::vec((step(), repeated, effect()), 1..60);
+        let steps = vec((step(), repeated, effect()), 1..60);
         (Just(limits), ban_policies(scale), steps)
     })
 }

@@ -1,10 +1,6 @@
 //! Several runs in one command, against as many decisions of the Rust twins, one after the other.
 
-use proptest::collection::vec;
-use tollgate::{
-    algorithm::Prefetch,
-    store::redis::{CommandKeys, Run, RunOutcome},
-};
+use tollgate::{algorithm::Prefetch, store::redis::RunOutcome};
 
 use super::*;
 

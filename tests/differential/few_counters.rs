@@ -1,8 +1,5 @@
 //! Calls on two or three counters that are all of their cell, as those of a rule with a candidate or with several limits.
 
-use proptest::collection::vec;
-use tollgate::store::redis::{CommandKeys, Run};
-
 use super::{batched_runs::in_order, *};
 
 /// Histories of some forty commands.

@@ -13,13 +13,22 @@ use std::{collections::HashMap, sync::LazyLock};
 
 use futures_util::future::join_all;
 use proptest::{
+    collection::vec,
     prelude::*,
     strategy::ValueTree as _,
     test_runner::{Config, TestRunner},
 };
 use tollgate::{
-    SyncMode, algorithm::CounterState, calendar::Calendar, clock::Timestamp, quota::Unit,
-    store::request::Check,
+    SyncMode,
+    algorithm::{CounterState, Reserve, Unsettled},
+    ban::{BanCheck, BanEffect, BanParameters, BanPolicy},
+    calendar::Calendar,
+    clock::Timestamp,
+    quota::Unit,
+    store::{
+        redis::{CommandKeys, Run},
+        request::Check,
+    },
 };
 
 use crate::support::{
@@ -168,11 +177,11 @@ type Step = (i64, Charging, Vec<(NumberedCheck, Veto)>);
 
 fn history() -> impl Strategy<Value = Vec<Step>> {
     // Few policies for few counters, so that counters meet changed limits and windows.
-    proptest::collection::vec(policy(), 1..4).prop_flat_map(|policies| {
+    vec(policy(), 1..4).prop_flat_map(|policies| {
         let check = (0..3_u8, proptest::sample::select(policies), hits());
-        let checks = proptest::collection::vec((check, veto()), 1..4);
+        let checks = vec((check, veto()), 1..4);
         let charging = prop_oneof![Just(Charging::Independent), Just(Charging::AllOrNone)];
-        proptest::collection::vec((step(), charging, checks), 1..80)
+        vec((step(), charging, checks), 1..80)
     })
 }
 

@@ -1,10 +1,5 @@
 //! Histories in which the scripts once differed from the algorithms or from their documentation.
 
-use tollgate::{
-    algorithm::{Reserve, Unsettled},
-    store::redis::{CommandKeys, Run},
-};
-
 use super::*;
 use crate::support::stores::policy as plain;
 

@@ -2,8 +2,6 @@
 
 use std::collections::HashSet;
 
-use tollgate::algorithm::{Reserve, Unsettled};
-
 use super::*;
 
 /// Histories; each is some forty calls of one to three checks.
@@ -53,16 +51,16 @@ fn settled_twice(mut checks: Vec<(NumberedCheck, Veto)>) -> Vec<(NumberedCheck, 
 }
 
 fn budgets() -> impl Strategy<Value = Vec<Step>> {
-    let policies = proptest::collection::vec(prop_oneof![4 => budget(), 1 => policy()], 1..4);
+    let policies = vec(prop_oneof![4 => budget(), 1 => policy()], 1..4);
     policies.prop_flat_map(|policies| {
         let check = (0..2_u8, proptest::sample::select(policies), operation());
-        let checks = proptest::collection::vec((check, veto()), 1..4);
+        let checks = vec((check, veto()), 1..4);
         let checks = (checks, any::<bool>()).prop_map(|(checks, is_last)| match is_last {
             true => settled_twice(checks),
             false => checks,
         });
         let charging = prop_oneof![Just(Charging::Independent), Just(Charging::AllOrNone)];
-        proptest::collection::vec((step(), charging, checks), 1..80)
+        vec((step(), charging, checks), 1..80)
     })
 }
 

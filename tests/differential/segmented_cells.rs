@@ -1,8 +1,5 @@
 //! Tags whose cell is a hash of segments because they have many counters, against the Rust twins.
 
-use proptest::collection::vec;
-use tollgate::store::redis::Run;
-
 use super::{
     batched_runs::{in_order, possible, prefetches},
     *,

@@ -6,7 +6,7 @@ use tollgate::{
     store::{key::CellKey, redis::add_utilization},
 };
 
-use crate::support::prelude::*;
+use super::*;
 
 fn interval(random: &mut Rng) -> UtilizationSums {
     let weight = if random.bool() { random.f64() } else { 0.0 };

@@ -5,8 +5,8 @@ use tollgate::{
     control::{EventKind, LoggedEvent},
 };
 
-use super::{Block, block, pages, read};
-use crate::support::{prelude::*, prometheus::promtool};
+use super::*;
+use crate::support::prometheus::promtool;
 
 #[test]
 fn every_block_is_of_a_kind_that_is_checked() {

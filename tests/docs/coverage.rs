@@ -2,10 +2,8 @@
 //!
 //! The list is closed: a command that is not known here fails, until something here covers it.
 
-use tollgate::settings;
-
-use super::{block, commands, read};
-use crate::{architecture::files_below, deploy::manifests, support::prelude::*};
+use super::*;
+use crate::deploy::manifests;
 
 const LOGIN: &str = "curl -s -o /dev/null -w '%{http_code} ' http://127.0.0.1:10000/login; done; echo";
 

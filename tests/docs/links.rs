@@ -1,7 +1,6 @@
 //! Links, the summary and the index; length and beginning of pages.
 
-use super::{Page, page, pages, quoted};
-use crate::support::prelude::*;
+use super::*;
 
 /// The targets of the links in a text.
 fn links(text: &str) -> Vec<&str> {

@@ -6,6 +6,8 @@ mod links;
 mod tables;
 mod walkthroughs;
 
+use tollgate::settings;
+
 use crate::{architecture::files_below, support::prelude::*};
 
 /// Markdown files beside `docs/` that are documentation.

@@ -1,12 +1,7 @@
 //! Names of flags, keys, algorithms, metrics and log messages.
 
-use tollgate::settings;
-
-use super::{Page, page, pages, quoted, read, rows};
-use crate::{
-    architecture::{crate_sources, files_below},
-    support::prelude::*,
-};
+use super::*;
+use crate::architecture::crate_sources;
 
 #[test]
 fn flags_and_variables_are_named_as_they_are() {

@@ -3,14 +3,10 @@
 use tollgate::clock::Clock;
 
 use super::{
-    block, commands, commands_of,
     coverage::{JSON, TWIN},
-    page,
+    *,
 };
-use crate::support::{
-    http::{self, Answer},
-    prelude::*,
-};
+use crate::support::http::{self, Answer};
 
 /// A copy of the rules that `cargo run` serves, to be edited.
 fn copy_of_the_default() -> TempDir {

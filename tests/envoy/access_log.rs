@@ -1,7 +1,6 @@
 //! The access log of a stock Envoy, which names the rule of every denial.
 
-use super::eventually;
-use crate::{docs, support::prelude::*};
+use super::*;
 
 const RULES: &str = "
 domain: edge
@@ -16,7 +15,7 @@ descriptors:
 
 /// Waits for this many lines, and returns the decisions that they name, by path.
 fn decisions(envoy: &Envoy, lines: usize) -> Vec<(String, Value)> {
-    eventually(|| envoy.access_log().len() >= lines);
+    wait("it does not come about", || envoy.access_log().len() >= lines);
     let log = envoy.access_log();
     let lines = log.iter().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     lines.map(|line| (line["path"].as_str().expect("a path").to_owned(), line["decision"].clone())).collect()

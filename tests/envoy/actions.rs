@@ -1,9 +1,8 @@
 //! Descriptors that Envoy sends by its actions, by the page on them and the examples: one path is one key however it is written.
 
-use std::io::Read as _;
+use std::{io::Read as _, net::TcpStream};
 
-use super::eventually;
-use crate::{docs, support::prelude::*};
+use super::*;
 
 /// Spellings of `/login` that services take for it.
 const SPELLINGS: [&str; 22] = [
@@ -56,9 +55,8 @@ fn limit(spellings: usize) -> String {
 
 #[test]
 fn every_spelling_of_a_path_counts_as_one() {
-    let config = rules(&limit(SPELLINGS.len()));
     for name in ["edge", "fail_closed"] {
-        let tollgate = Tollgate::start(config.path(), &[]);
+        let tollgate = Tollgate::serving(&limit(SPELLINGS.len()), &[]);
         let envoy = Bootstrap::read(name, tollgate.grpc_port, None).run(&[tollgate.grpc_port]);
         for spelling in SPELLINGS {
             assert_eq!(get(&envoy, spelling, "").0, 200, "{name}: {spelling}");
@@ -140,7 +138,7 @@ fn sent(tollgate: &Tollgate, count: usize) -> BTreeSet<String> {
         };
         heaviest.iter().map(|talker| pairs(talker).join(",")).collect()
     };
-    eventually(|| keys().len() >= count);
+    wait("it does not come about", || keys().len() >= count);
     keys()
 }
 

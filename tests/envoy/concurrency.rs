@@ -1,15 +1,9 @@
 //! Concurrency limits behind a real Envoy, by `deploy/envoy/concurrency.yaml`.
 
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-
 use fastrand::Rng;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-    time::timeout,
-};
 
-use crate::support::{envoy::program, prelude::*, upstream::Upstream};
+use super::*;
+use crate::support::{envoy::program, upstream::Upstream};
 
 /// The outcome of a request at its client.
 #[derive(Debug)]
@@ -52,14 +46,6 @@ async fn held(client: &mut Client, limit: u32, entries: &[(&str, &str)]) -> u32 
     limit - client.call(look).await.expect("an answer").statuses[0].limit_remaining
 }
 
-async fn eventually(mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !condition().await {
-        assert!(Instant::now() < deadline, "it does not come about");
-        sleep(Duration::from_millis(10)).await;
-    }
-}
-
 #[test]
 fn envoy_accepts_the_file() {
     let path = project("deploy/envoy/concurrency.yaml").display().to_string();
@@ -88,17 +74,17 @@ async fn requests_beyond_the_limit_are_denied_until_others_end() {
             let denied = responses.join_next().await.expect("there are more").expect("no panic");
             assert_eq!((denied.status(), denied.header("retry-after")), (429, Some("1")));
         }
-        eventually(async || upstream.inside() == limit).await;
+        until("it does not come about", async || upstream.inside() == limit).await;
         assert_eq!(held(&mut client, limit as u32, &entries).await as usize, limit);
         // Others have places of their own.
         let other = tokio::spawn(get(envoy.port, Some("other")));
-        eventually(async || upstream.inside() == limit + 1).await;
+        until("it does not come about", async || upstream.inside() == limit + 1).await;
         assert!(!other.is_finished(), "is held by the upstream");
         other.abort();
 
         upstream.open();
         assert_eq!(statuses(&responses.join_all().await), vec![200; limit]);
-        eventually(async || held(&mut client, limit as u32, &entries).await == 0).await;
+        until("it does not come about", async || held(&mut client, limit as u32, &entries).await == 0).await;
         assert_eq!(statuses(&burst(envoy.port, user, limit).join_all().await), vec![200; limit]);
         assert_eq!(upstream.most(), limit + 1, "the limit's and the other one");
     }
@@ -160,7 +146,7 @@ async fn soak(port: u16, mut random: Rng, seen: Arc<Seen>) {
 
 /// The value of a metric; 0 when it was never counted.
 fn metric(tollgate: &Tollgate, series: &str) -> u64 {
-    let page = http::get(&tollgate.url("/metrics")).body;
+    let page = tollgate.metrics();
     let value = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     value.map_or(0, |value| value.parse().expect("a number"))
 }
@@ -173,11 +159,13 @@ async fn soak_with(store: &str, arguments: &[&str]) {
     let mut random = Rng::with_seed(seed);
     // For the upstream, which is on this thread.
     fastrand::seed(random.u64(..));
-    let config = rules(&format!(
-        "domain: concurrency\ndescriptors:\n- key: user\n  rate_limit: {{algorithm: concurrency, requests_per_unit: {LIMIT}, lease_ttl: {}s}}\n",
-        LEASE_TTL.as_secs()
-    ));
-    let tollgate = Tollgate::start(config.path(), arguments);
+    let tollgate = Tollgate::serving(
+        &format!(
+            "domain: concurrency\ndescriptors:\n- key: user\n  rate_limit: {{algorithm: concurrency, requests_per_unit: {LIMIT}, lease_ttl: {}s}}\n",
+            LEASE_TTL.as_secs()
+        ),
+        arguments,
+    );
     let upstream =
         Upstream::between(Duration::from_micros(MAX_WAIT_US), Duration::from_micros(MAX_WAIT_US + 20_000))
             .await;
@@ -190,7 +178,7 @@ async fn soak_with(store: &str, arguments: &[&str]) {
         (0..CLIENTS).map(|_| soak(envoy.port, random.fork(), Arc::clone(&seen))).collect();
     clients.join_all().await;
     let took = began.elapsed();
-    eventually(async || held(&mut client, LIMIT, &[("user", "soak")]).await == 0).await;
+    until("it does not come about", async || held(&mut client, LIMIT, &[("user", "soak")]).await == 0).await;
     let granted = metric(&tollgate, r#"tollgate_rule_within_limit_total{domain="concurrency",rule="user"}"#);
     // Every answer that was no denial either granted a place or was one to a lease given back.
     let released = metric(&tollgate, r#"tollgate_requests_total{result="ok"}"#) - granted;

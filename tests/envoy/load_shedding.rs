@@ -1,28 +1,15 @@
 //! Load shedding behind a real Envoy, by `deploy/envoy/load_shedding.yaml`.
 
-use std::{
-    collections::VecDeque,
-    sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst},
-};
+use std::{collections::VecDeque, sync::atomic::AtomicU32};
 
-use axum::{
-    Router,
-    extract::State,
-    http::StatusCode,
-    response::{IntoResponse, Response},
-};
+use axum::{extract::State, response::IntoResponse};
 use parking_lot::Mutex;
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
     task::spawn_blocking,
-    time::{MissedTickBehavior, interval, sleep_until, timeout},
+    time::{MissedTickBehavior, interval, sleep_until},
 };
 
-use crate::support::{
-    http::{self, Answer},
-    prelude::*,
-};
+use super::*;
 
 const HEADER: &str = "endpoint-load-metrics";
 
@@ -42,12 +29,6 @@ async fn serve(router: Router) -> u16 {
     let port = listener.local_addr().expect("is bound").port();
     tokio::spawn(async move { axum::serve(listener, router).await });
     port
-}
-
-fn gauge(tollgate: &Tollgate, series: &str) -> Option<f64> {
-    let page = http::get(&tollgate.url("/metrics")).body;
-    let value = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-    value.map(|value| value.parse().expect("a number"))
 }
 
 const UTILIZATION: &str = r#"tollgate_rule_utilization_ratio{domain="shed",rule="service_checkout"}"#;
@@ -73,11 +54,11 @@ fn until(envoy: &Envoy, is_done: impl Fn(&Answer) -> bool) -> Answer {
 
 #[tokio::test]
 async fn reports_of_the_upstream_shed_low_priorities_and_then_open_again() {
-    let config = rules(
-        "domain: shed\ndescriptors:\n- {key: service, value: checkout, load_shedding: {target: 80%, half_life: 1s}}\n",
-    );
     let redis = Redis::start();
-    let tollgate = Tollgate::start(config.path(), &["--store", &redis.url(), "--store-timeout", "2s"]);
+    let tollgate = Tollgate::serving(
+        "domain: shed\ndescriptors:\n- {key: service, value: checkout, load_shedding: {target: 80%, half_life: 1s}}\n",
+        &["--store", &redis.url(), "--store-timeout", "2s"],
+    );
     let percent = Arc::new(AtomicU32::new(97));
     let upstream = reporting(Arc::clone(&percent)).await;
     let envoy =
@@ -87,14 +68,14 @@ async fn reports_of_the_upstream_shed_low_priorities_and_then_open_again() {
         assert_eq!(shed.header("x-ratelimit-policy"), Some("shed"));
         let retry_after: u32 = shed.header("retry-after").expect("is set").parse().expect("a number");
         assert!((1..=5).contains(&retry_after), "{retry_after}");
-        assert!(gauge(&tollgate, SHED_LOW).is_some_and(|hits| hits >= 1.0));
-        let utilization = gauge(&tollgate, UTILIZATION).expect("reported");
+        assert!(tollgate.metric(SHED_LOW).is_some_and(|hits| hits >= 1.0));
+        let utilization = tollgate.metric(UTILIZATION).expect("reported");
         assert!((utilization - 0.97).abs() < 1e-9, "{utilization}");
         let paid = envoy.get("/pay");
         assert_eq!((paid.status, paid.header(HEADER)), (200, None), "clients do not get the report");
 
         percent.store(10, SeqCst);
-        until(&envoy, |_| gauge(&tollgate, PASS_LOW) == Some(1.0));
+        until(&envoy, |_| tollgate.metric(PASS_LOW) == Some(1.0));
     })
     .await
     .expect("no panic");

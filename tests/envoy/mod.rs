@@ -6,6 +6,15 @@ mod concurrency;
 mod llm_budget;
 mod load_shedding;
 
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use axum::{Router, http::StatusCode, response::Response};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
+
 use crate::{
     docs,
     support::{http::Answer, prelude::*},
@@ -29,15 +38,6 @@ fn until_denied(envoy: &Envoy, path: &str) -> (Vec<Answer>, Answer) {
     }
 }
 
-/// Waits until `condition` holds; a reload takes a moment.
-fn eventually(condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !condition() {
-        assert!(Instant::now() < deadline, "it does not come about");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
 fn envoy_passes_until_the_limit_then_answers_429_before_and_after_an_edit() {
     let config = rules(&per_path(3));
@@ -57,7 +57,7 @@ fn envoy_passes_until_the_limit_then_answers_429_before_and_after_an_edit() {
     assert!(retry_after.abs_diff(reset) <= 1);
 
     fs::write(config.path().join("rules.yaml"), per_path(5)).expect("writable");
-    eventually(|| {
+    wait("it does not come about", || {
         envoy.get("/look").header("x-ratelimit-limit").is_some_and(|limit| limit.starts_with("5,"))
     });
     let (passed, denied) = until_denied(&envoy, "/b");
@@ -103,7 +103,7 @@ fn a_denial_has_the_configured_headers_and_body() {
             assert!(denied.header("ratelimit").expect("is set").starts_with("\"per-path\";r=0;t="));
         }
         assert_eq!(denied.header("content-type"), Some("application/problem+json"));
-        let body: Value = serde_json::from_str(&denied.body).expect("JSON");
+        let body = denied.json();
         assert_eq!(body["status"], 429);
         assert_eq!(body["violated-policies"][0]["name"], "per-path");
         assert_eq!(body["violated-policies"][0]["limit"], 1);
@@ -165,7 +165,7 @@ fn edits_while_requests_flow_cause_no_error() {
         let shows_it = |answer: &Answer| {
             answer.header("x-ratelimit-limit").is_some_and(|text| text.starts_with(&limit.to_string()))
         };
-        eventually(|| shows_it(&envoy.get("/edit")));
+        wait("it does not come about", || shows_it(&envoy.get("/edit")));
     }
     stop.store(true, Ordering::Relaxed);
     assert!(flow.join().expect("no request failed") > 20);

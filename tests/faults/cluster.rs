@@ -6,10 +6,7 @@ use super::{
     harness::{Harness, Profile, Times},
     samples::{Losses, Samples, compare, millis},
     table::ReportRow,
-};
-use crate::support::{
-    prelude::*,
-    proxy::{Proxy, Way},
+    *,
 };
 
 /// After which Redis calls a node lost. The shortest that a busy machine bears.

@@ -1,12 +1,6 @@
 //! One HTTP/2 connection to tollgate, as one of Envoy's: each call has a deadline, and is reset when that is over.
 
-use std::{
-    cell::{Cell, RefCell},
-    rc::Rc,
-};
-
 use ::http::{HeaderMap, Request};
-use bytes::Bytes;
 use h2::client::{self, SendRequest};
 use tokio::net::TcpStream;
 use tonic::Code;
@@ -14,8 +8,8 @@ use tonic::Code;
 use super::{
     messages::outcome_of,
     samples::{By, Outcome},
+    *,
 };
-use crate::support::prelude::*;
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 

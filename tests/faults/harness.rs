@@ -4,8 +4,8 @@ use super::{
     load::{OpenLoop, Plan},
     messages::for_names,
     samples::Samples,
+    *,
 };
-use crate::support::prelude::*;
 
 /// The length of a scenario.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +76,6 @@ const RULES: &str =
 pub(super) struct Harness {
     pub(super) tollgate: Tollgate,
     pub(super) load: OpenLoop,
-    _config: TempDir,
 }
 
 /// When a fault was there, by the load's time.
@@ -98,7 +97,6 @@ impl Harness {
     }
 
     pub(super) fn with_rules(yaml: &str, store: &str, profile: &Profile, names: &[String]) -> Self {
-        let config = rules(yaml);
         let arguments = [
             "--store",
             store,
@@ -109,11 +107,11 @@ impl Harness {
             "--on-store-error",
             "local",
         ];
-        let tollgate = Tollgate::start(config.path(), &arguments);
+        let tollgate = Tollgate::serving(yaml, &arguments);
         let bodies = for_names(names);
         let plan = Plan { rate: profile.rate, connections: 4, deadline: profile.deadline, bodies };
         let load = OpenLoop::start(tollgate.grpc_port, plan);
-        Self { tollgate, load, _config: config }
+        Self { tollgate, load }
     }
 
     /// Lets a fault be there for its time.
@@ -152,7 +150,7 @@ impl Harness {
 
 /// The sum of a metric, whatever its labels say.
 fn metric(tollgate: &Tollgate, name: &str) -> f64 {
-    let page = http::get(&tollgate.url("/metrics")).body;
+    let page = tollgate.metrics();
     let values = page.lines().filter_map(|line| {
         let rest = line.strip_prefix(name)?;
         rest.starts_with([' ', '{']).then(|| rest.rsplit(' ').next())??.parse::<f64>().ok()

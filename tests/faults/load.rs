@@ -2,14 +2,10 @@
 //! number of requests in flight, as fast as responses arrive.
 
 use std::{
-    cell::{Cell, RefCell},
-    rc::Rc,
     sync::atomic::AtomicU64,
     thread::{self, JoinHandle},
 };
 
-use bytes::Bytes;
-use fastrand::Rng;
 use tokio::{
     sync::mpsc::{UnboundedReceiver, unbounded_channel},
     task::LocalSet,
@@ -18,8 +14,8 @@ use tokio::{
 use super::{
     frames::Connection,
     samples::{By, Outcome, Sample, Samples},
+    *,
 };
-use crate::support::prelude::*;
 
 /// The load to generate.
 #[derive(Clone, Debug)]

@@ -1,7 +1,5 @@
 //! Requests that never repeat: what tollgate remembers of them is bounded.
 
-use bytes::Bytes;
-use fastrand::Rng;
 use tollgate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 
 use super::{
@@ -10,8 +8,8 @@ use super::{
     messages::framed,
     samples::millis,
     table::ReportRow,
+    *,
 };
-use crate::support::prelude::*;
 
 const RULES: &str = "
 domain: d
@@ -75,7 +73,7 @@ fn flood(tollgate: &Tollgate, requests: u64) -> (Tally, Vec<u64>) {
 }
 
 fn page(tollgate: &Tollgate) -> usize {
-    http::get(&tollgate.url("/metrics")).body.len()
+    tollgate.metrics().len()
 }
 
 /// Sends requests, and reports the memory that they leave in use. `most` is the bound, in MB.

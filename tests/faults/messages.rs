@@ -1,11 +1,13 @@
 //! Messages, framed for gRPC.
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::BytesMut;
 use prost::Message as _;
 use tollgate::proto::envoy::config::core::v3::HeaderValue;
 
-use super::samples::{By, Outcome};
-use crate::support::prelude::*;
+use super::{
+    samples::{By, Outcome},
+    *,
+};
 
 /// A request as it is sent.
 pub(super) fn framed(message: &RateLimitRequest) -> Bytes {

@@ -17,3 +17,17 @@ mod frames;
 mod messages;
 mod resets;
 mod harness;
+
+use std::{
+    cell::{Cell, RefCell},
+    ops::Range,
+    rc::Rc,
+};
+
+use bytes::{BufMut as _, Bytes};
+use fastrand::Rng;
+
+use crate::support::{
+    prelude::*,
+    proxy::{Direction, Proxy, Way},
+};

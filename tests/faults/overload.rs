@@ -1,16 +1,13 @@
 //! More load than the capacity of tollgate and Redis.
 
-use bytes::Bytes;
-use fastrand::Rng;
-
 use super::{
     harness::Profile,
     load::{ClosedLoop, OpenLoop, Plan},
     messages::framed,
     samples::{By, Outcome, Sample, millis},
     table::ReportRow,
+    *,
 };
-use crate::support::prelude::*;
 
 const RULES: &str =
     "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 4000000000}\n";

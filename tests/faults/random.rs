@@ -1,8 +1,5 @@
 //! Faults at random, one after the other and two at a time, on a cluster with a proxy before every node.
 
-use std::ops::Range;
-
-use fastrand::Rng;
 use tollgate::clock::Clock;
 
 use super::{
@@ -10,10 +7,7 @@ use super::{
     harness::{Harness, Profile, Times},
     samples::{Admissions, admissions, millis},
     table::ReportRow,
-};
-use crate::support::{
-    prelude::*,
-    proxy::{Direction, Proxy, Way},
+    *,
 };
 
 const NODES: usize = 6;

@@ -5,8 +5,8 @@ use std::io::Read as _;
 use super::{
     connections::{PREFACE, connect, frame, headers, request_frames},
     messages::for_names,
+    *,
 };
-use crate::support::prelude::*;
 
 const LIMIT: u32 = 1_000_000;
 
@@ -67,12 +67,12 @@ async fn resets_of_calls_cost_no_decision() {
     let yaml = format!(
         "domain: d\ndescriptors:\n- key: k\n  rate_limit: {{unit: year, requests_per_unit: {LIMIT}}}\n"
     );
-    let (config, redis) = (rules(&yaml), Redis::start());
+    let redis = Redis::start();
     let body = for_names(&["flood".to_owned()]).remove(0);
     for store in ["memory", &redis.url()] {
         // A fallback would count separately.
         let arguments = ["--store", store, "--store-timeout", "10s", "--workers", "1"];
-        let tollgate = Tollgate::start(config.path(), &arguments);
+        let tollgate = Tollgate::serving(&yaml, &arguments);
         let mut flood = Flood::open(tollgate.grpc_port);
         flood.send(|stream| frame(1, 4, stream, &headers()));
         assert_eq!(charged(&tollgate).await, 0, "{store}: calls without a message");

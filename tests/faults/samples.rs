@@ -1,12 +1,12 @@
 //! Outcomes of all requests of a load, and what they are checked for: that each counter admitted at most its limit in each
 //! second, and that the charges in Redis are those of the responses, none lost and none doubled.
 
-use std::{collections::HashMap, ops::Range};
+use std::collections::HashMap;
 
 use tonic::Code;
 
-use super::table::ReportRow;
-use crate::support::{prelude::*, redis::hits};
+use super::{table::ReportRow, *};
+use crate::support::redis::hits;
 
 /// One request.
 #[derive(Clone, Copy, Debug)]

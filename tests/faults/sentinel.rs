@@ -4,11 +4,9 @@ use super::{
     harness::{Harness, Profile, Times, names},
     samples::millis,
     table::ReportRow,
+    *,
 };
-use crate::support::{
-    prelude::*,
-    sentinel::{MASTER, Options, Sentinel},
-};
+use crate::support::sentinel::{MASTER, Options, Sentinel};
 
 const OPTIONS: Options = Options {
     server: &[],

@@ -6,10 +6,7 @@ use super::{
     harness::{Harness, Profile, Times, names},
     samples::{Samples, millis},
     table::ReportRow,
-};
-use crate::support::{
-    prelude::*,
-    proxy::{Direction, Proxy, Way},
+    *,
 };
 
 /// Answers that come at once don't wait for a server.

@@ -7,13 +7,10 @@ use std::{
 };
 
 use super::{
-    cluster, connections,
     harness::{Profile, Times},
-    memory, overload, random,
     samples::{Samples, millis},
-    sentinel, standalone,
+    *,
 };
-use crate::support::prelude::*;
 
 type Scenario = fn(&Profile) -> ReportRow;
 

@@ -13,9 +13,6 @@ use crate::{
 const RULES: &str =
     "domain: edge\ndescriptors:\n- {key: k, rate_limit: {unit: year, requests_per_unit: 10}}\n";
 
-/// Longer than any wait on an idle machine.
-const DEADLINE: Duration = Duration::from_secs(60);
-
 fn control(url: &str, prefix: &str) -> Control {
     let settings =
         RedisSettings { key_prefix: prefix.to_owned(), timeout: Duration::from_secs(5), ..settings(url) };
@@ -34,23 +31,8 @@ fn event(key: &str) -> OperatorEvent {
     }
 }
 
-/// Reads until the result is right, and returns it.
-async fn until<T: std::fmt::Debug>(mut read: impl AsyncFnMut() -> T, is_right: impl Fn(&T) -> bool) -> T {
-    let deadline = Instant::now() + DEADLINE;
-    loop {
-        let result = read().await;
-        if is_right(&result) {
-            return result;
-        }
-        assert!(Instant::now() < deadline, "{result:?}");
-        sleep(Duration::from_millis(50)).await;
-    }
-}
-
 fn api(tollgate: &Tollgate, path: &str) -> Value {
-    let answer = http::get(&tollgate.admin_url(&format!("/api/v1/{path}")));
-    assert_eq!(answer.status, 200, "{}", answer.body);
-    serde_json::from_str(&answer.body).expect("JSON")
+    tollgate.api(&format!("/{path}"))
 }
 
 fn send(tollgate: &Tollgate, value: &str, hits: u32) {
@@ -80,7 +62,7 @@ async fn assert_fleet_is_whole(instance: &Tollgate, requested: &BTreeMap<String,
         exact(&edge["heaviest"]).as_ref() == Some(requested)
             && exact(&edge["denied"]).is_some_and(|found| found["k=a"] == 48_000)
     };
-    let top = until(async || api(instance, "top?domain=edge&limit=100"), is_whole).await;
+    let top = read_until(async || api(instance, "top?domain=edge&limit=100"), is_whole).await;
     let statuses: Vec<&Value> =
         top["instances"].as_array().expect("instances").iter().map(|one| &one["status"]).collect();
     assert!(statuses.len() == 3 && statuses.iter().all(|status| **status == "included"), "{top}");
@@ -120,10 +102,10 @@ async fn top_talkers_of_three_instances_are_their_sum_and_one_exports_the_rates(
         let instances = top["instances"].as_array().expect("instances").iter();
         instances.filter(|one| one["status"] == "missing").map(|one| one["id"].clone()).collect::<Vec<_>>()
     };
-    until(async || missing(&api(&instances[0], "top")), |missing| *missing == [older.instance()]).await;
+    read_until(async || missing(&api(&instances[0], "top")), |missing| *missing == [older.instance()]).await;
 
     let rate = |instance: &Tollgate| -> Option<f64> {
-        let page = http::get(&instance.url("/metrics")).body;
+        let page = instance.metrics();
         let prefix = "tollgate_heaviest_key_hits_per_second{domain=\"edge\"} ";
         page.lines().find_map(|line| line.strip_prefix(prefix)?.parse().ok())
     };
@@ -132,18 +114,18 @@ async fn top_talkers_of_three_instances_are_their_sum_and_one_exports_the_rates(
         instances.iter().filter_map(rate).collect::<Vec<_>>()
     };
     // That of the last complete window.
-    let rates = until(exported, |rates| rates.iter().any(|rate| *rate > 0.0)).await;
+    let rates = read_until(exported, |rates| rates.iter().any(|rate| *rate > 0.0)).await;
     assert_eq!(rates.len(), 1, "one instance exports the rates: {rates:?}");
 }
 
 #[tokio::test]
 async fn without_redis_an_instance_reports_itself_alone() {
-    let (config, redis) = (rules(RULES), Redis::start());
-    let tollgate = Tollgate::start(config.path(), &["--store", &redis.url(), "--on-store-error", "local"]);
+    let redis = Redis::start();
+    let tollgate = Tollgate::serving(RULES, &["--store", &redis.url(), "--on-store-error", "local"]);
     drop(redis);
     send(&tollgate, "a", 7);
     let is_own = |top: &Value| top["scope"] == "instance" && top["domains"][0]["heaviest"][0]["hits"] == 7;
-    let top = until(async || api(&tollgate, "top"), is_own).await;
+    let top = read_until(async || api(&tollgate, "top"), is_own).await;
     assert!(top["problem"].as_str().is_some_and(|problem| problem.contains("unavailable")), "{top}");
     let history = api(&tollgate, "history");
     assert_eq!(
@@ -170,7 +152,7 @@ async fn share(first: &Control, second: &Control) {
     assert_eq!(first.hold_lease("test", lifetime).await, Ok(true));
     assert_eq!(second.hold_lease("test", lifetime).await, Ok(false));
     assert_eq!(second.hold_lease("short", Duration::from_millis(20)).await, Ok(true));
-    let _ = until(async || first.hold_lease("short", lifetime).await, |held| *held == Ok(true)).await;
+    let _ = read_until(async || first.hold_lease("short", lifetime).await, |held| *held == Ok(true)).await;
 
     // Each raises the same events; the log has each once, in order, until it is delivered.
     let _logging: Vec<_> = [first, second]
@@ -183,7 +165,8 @@ async fn share(first: &Control, second: &Control) {
         first.raise_event(event(key));
         second.raise_event(event(key));
         let count: usize = key.parse().expect("a number");
-        until(async || keys(first.events(None, 10).await.expect("events")), |keys| keys.len() == count).await;
+        read_until(async || keys(first.events(None, 10).await.expect("events")), |keys| keys.len() == count)
+            .await;
     }
     let undelivered = first.undelivered_events(2).await.expect("events");
     assert_eq!(keys(undelivered.clone()), ["1", "2"]);
@@ -194,7 +177,7 @@ async fn share(first: &Control, second: &Control) {
     // Of another occasion.
     let occasion = Occasion { id: "window 7".to_owned(), lifetime: Duration::from_secs(60) };
     first.raise_event(OperatorEvent { occasion: Some(occasion), ..event("3") });
-    until(async || first.events(None, 10).await.expect("events").len(), |count| *count == 4).await;
+    read_until(async || first.events(None, 10).await.expect("events").len(), |count| *count == 4).await;
 }
 
 #[tokio::test]
@@ -203,7 +186,7 @@ async fn events_of_a_newer_release_hide_no_others() {
     let control = control(&redis.url(), "");
     let _logging = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(log_events(control.clone())));
     control.raise_event(event("known"));
-    until(async || control.events(None, 1).await.expect("events").len(), |count| *count == 1).await;
+    read_until(async || control.events(None, 1).await.expect("events").len(), |count| *count == 1).await;
     for _ in 0..3 {
         let mut newer = cmd("XADD");
         newer.arg("{tollgate-rules}:events").arg("*").arg("event").arg("{\"kind\": 7}");
@@ -217,7 +200,7 @@ async fn events_of_a_newer_release_hide_no_others() {
     let first = control.undelivered_events(1).await.expect("events");
     control.event_delivered(&first[0].id).await.expect("recorded");
     control.raise_event(event("behind"));
-    until(async || control.events(None, 2).await.expect("events").len(), |count| *count == 2).await;
+    read_until(async || control.events(None, 2).await.expect("events").len(), |count| *count == 2).await;
     for limit in [1, 2, 10] {
         let events = control.undelivered_events(limit).await.expect("events");
         assert_eq!(events[0].key.as_deref(), Some("behind"), "of {limit}");
@@ -267,7 +250,7 @@ async fn a_webhook_gets_each_event_once_from_three_instances_though_it_fails_hal
     }
     let accepted =
         || receiver.received().into_iter().filter(|request| request.is_accepted).collect::<Vec<_>>();
-    until(async || accepted().len(), |count| *count >= 3).await;
+    read_until(async || accepted().len(), |count| *count >= 3).await;
     // Time for one that would be sent again.
     sleep(Duration::from_millis(1_500)).await;
     let (all, accepted) = (receiver.received(), accepted());
@@ -326,14 +309,14 @@ async fn each_used_share_of_a_limit_is_delivered_once_from_three_instances_to_a_
     let have = |found: &[Value], expected: &BTreeSet<(String, u64)>| {
         expected.is_subset(&found.iter().map(share).collect())
     };
-    until(async || accepted(), |found| have(found, &expected)).await;
+    read_until(async || accepted(), |found| have(found, &expected)).await;
     // Further hits raise nothing; the last events follow whatever they raise.
     for instance in &instances {
         send(instance, "a", 1);
     }
     send(&instances[1], "last", 5_000);
     expected.extend(shares_of("k=last"));
-    until(async || accepted(), |found| have(found, &expected)).await;
+    read_until(async || accepted(), |found| have(found, &expected)).await;
     let mut found: Vec<_> = accepted().iter().map(share).collect();
     found.sort();
     assert_eq!(found, Vec::from_iter(expected));

@@ -6,7 +6,7 @@ use std::{
     sync::Mutex,
 };
 
-use crate::support::prelude::*;
+use super::*;
 
 /// A request that the receiver got.
 #[derive(Clone, Debug)]

@@ -1,7 +1,6 @@
 //! The alerts and their runbooks.
 
-use super::read;
-use crate::support::{prelude::*, prometheus::promtool};
+use super::*;
 
 pub(super) const ALERTS: &str = "deploy/prometheus/alerts.yaml";
 

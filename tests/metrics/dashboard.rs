@@ -1,14 +1,10 @@
 //! The Grafana dashboard: its expressions and its layout.
 
 use super::{
-    Instances,
     alerts::{ALERTS, alerts},
-    names, page, read, samples,
+    *,
 };
-use crate::{
-    docs::rows,
-    support::{prelude::*, prometheus::Prometheus},
-};
+use crate::{docs::rows, support::prometheus::Prometheus};
 
 const DASHBOARD: &str = "deploy/grafana/tollgate.json";
 

@@ -6,7 +6,10 @@ mod anomalies;
 mod dashboard;
 mod page;
 
-use crate::{support::prelude::*, xds::control_plane::ControlPlane};
+use crate::{
+    support::{prelude::*, prometheus::promtool},
+    xds::control_plane::ControlPlane,
+};
 
 const RULES: &str = "
 domain: edge
@@ -26,7 +29,7 @@ fn read(path: &str) -> String {
 }
 
 fn page(tollgate: &Tollgate) -> String {
-    http::get(&tollgate.url("/metrics")).body
+    tollgate.metrics()
 }
 
 /// Instances of every kind: with a Redis that has versions of the rules, with one that is not there, and without any but

@@ -2,8 +2,7 @@
 
 use tokio::time::timeout;
 
-use super::{Instances, RULES, page, read, samples};
-use crate::support::{prelude::*, prometheus::promtool};
+use super::*;
 
 #[tokio::test]
 async fn promtool_accepts_the_page_except_for_the_references_names() {
@@ -112,22 +111,14 @@ async fn durations_degraded_hits_and_certificates_are_exported() {
 
 /// Waits until a page has a line.
 async fn wait_for(tollgate: &Tollgate, line: &str) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !page(tollgate).lines().any(|known| known == line) {
-        assert!(Instant::now() < deadline, "no {line}");
-        sleep(Duration::from_millis(20)).await;
-    }
+    until(&format!("no {line}"), async || page(tollgate).lines().any(|known| known == line)).await;
 }
 
 #[tokio::test]
 async fn invalid_rules_are_reported_from_the_start_until_they_are_fixed() {
     let config = rules("domain: [");
     let tollgate = Tollgate::spawn(config.path(), &["--start-without-rules"]);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while http::try_get(&tollgate.url("/metrics")).is_none() {
-        assert!(Instant::now() < deadline, "it does not start");
-        sleep(Duration::from_millis(5)).await;
-    }
+    until("it does not start", async || http::try_get(&tollgate.url("/metrics")).is_some()).await;
     for (rules, value) in [(None, "0"), (Some(RULES), "1"), (Some("domain: ["), "0"), (Some(RULES), "1")] {
         if let Some(rules) = rules {
             fs::write(config.path().join("rules.yaml"), rules).expect("written");

@@ -1,6 +1,7 @@
 //! Documented translation of Limitador's limits: both sides, evaluated by their own semantics, decide alike.
 
-use crate::{docs::page, support::prelude::*};
+use super::*;
+use crate::docs::page;
 
 /// The attributes of a request, by key.
 type Attributes = BTreeMap<&'static str, &'static str>;

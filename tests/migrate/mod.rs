@@ -16,7 +16,7 @@ fn decide(tollgate: &Tollgate, key: &str, value: &str) -> (u16, Value) {
     let entries = json!([{ "key": key, "value": value }]);
     let body = json!({ "domain": "shop", "descriptors": [{ "entries": entries }] });
     let answer = http::post(&tollgate.url("/json"), &body.to_string());
-    let body: Value = serde_json::from_str(&answer.body).expect("JSON");
+    let body = answer.json();
     (answer.status, body["statuses"][0]["limitRemaining"].clone())
 }
 
@@ -103,7 +103,7 @@ fn on_trial(tollgate: &Tollgate, obeyed: u32) -> Envoy {
 fn an_envoy_that_mirrors_to_tollgate_denies_nothing() {
     let tollgate = Tollgate::start(&project("config/default"), &[]);
     let over_limit = || {
-        let page = http::get(&tollgate.url("/metrics")).body;
+        let page = tollgate.metrics();
         let line =
             page.lines().find(|line| line.starts_with("tollgate_requests_total{result=\"over_limit\"}"));
         line.and_then(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).expect("a number")

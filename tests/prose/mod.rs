@@ -10,7 +10,7 @@ use crate::{
     architecture::{crate_sources, files_below},
     support::{
         prelude::*,
-        rust_tokens::{Token, tokens},
+        rust_tokens::{Kind, Token, tokens},
     },
 };
 

@@ -1,13 +1,7 @@
 //! Names of constants, types and files, and the messages of logs.
 
-use super::{Check, Finding, Source};
-use crate::{
-    architecture::is_test_file,
-    support::{
-        prelude::*,
-        rust_tokens::{Kind, Token},
-    },
-};
+use super::*;
+use crate::architecture::is_test_file;
 
 /// Names of constants that lack a noun and a unit.
 const BARE: [&str; 12] =

@@ -1,7 +1,6 @@
 //! The prose of a file: comments, docs, and the texts that users and developers read.
 
-use super::Source;
-use crate::support::rust_tokens::{Kind, Token};
+use super::*;
 
 /// A piece of prose.
 pub(super) struct Text {

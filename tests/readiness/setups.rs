@@ -6,11 +6,8 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use super::Instance;
-use crate::{
-    support::{prelude::*, redis::COMMANDS},
-    topologies::tls::Certificates,
-};
+use super::*;
+use crate::{support::redis::COMMANDS, topologies::tls::Certificates};
 
 /// Runs a command as the default user.
 fn run(redis: &Redis, password: &str, words: &[&str]) {

@@ -1,10 +1,7 @@
 //! Errors that prove that nothing was charged, and those that do not.
 
-use super::{Instance, is_degraded, send};
-use crate::support::{
-    prelude::*,
-    stores::{NumberedCheck, charging},
-};
+use super::*;
+use crate::support::stores::{NumberedCheck, charging};
 
 /// Changes the permissions of the user.
 fn permit(redis: &Redis, changes: &[&str]) {
@@ -44,9 +41,7 @@ async fn a_limit_is_not_exceeded_after_a_permission_is_back() {
         let meanwhile = passing(&instance, true).await;
         permit(&redis, &[&format!("+{lost}")]);
         let charged = format!("tollgate_deferred_hits_total{{result=\"charged\"}} {meanwhile}\n");
-        wait("what passed is not charged", || {
-            http::get(&instance.tollgate.url("/metrics")).body.contains(&charged)
-        });
+        wait("what passed is not charged", || instance.tollgate.metrics().contains(&charged));
         let afterwards = passing(&instance, false).await;
         assert!(meanwhile > 20, "{lost}: {meanwhile} passed meanwhile");
         assert_eq!(20 + meanwhile + afterwards, 50, "{lost}: {meanwhile} passed meanwhile");

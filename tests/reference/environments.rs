@@ -8,11 +8,11 @@ use std::{
     os::unix::fs::symlink,
 };
 
-use super::program::{Running, Variables, read};
-use crate::{
-    support::{prelude::*, sentinel},
-    topologies::tls::Certificates,
+use super::{
+    program::{Running, Variables, read},
+    *,
 };
+use crate::{support::sentinel, topologies::tls::Certificates};
 
 /// The surroundings that an environment needs; they end with the test.
 struct World {

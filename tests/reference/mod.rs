@@ -4,3 +4,5 @@ mod environments;
 mod rules;
 mod program;
 mod variables;
+
+use crate::support::prelude::*;

@@ -6,7 +6,8 @@ use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
 
-use crate::support::{Process, prelude::*};
+use super::*;
+use crate::support::Process;
 
 /// The variables of an environment, by name.
 pub(super) type Variables = BTreeMap<String, String>;

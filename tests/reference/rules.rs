@@ -7,8 +7,10 @@ use tollgate::proto::envoy::{
     service::ratelimit::v3::rate_limit_response::{DescriptorStatus, rate_limit::Unit},
 };
 
-use super::program::{Running, Variables};
-use crate::support::prelude::*;
+use super::{
+    program::{Running, Variables},
+    *,
+};
 
 /// Serves the rules of a case with a Redis, and checks every line that is expected of them.
 async fn check(case: &str) {

@@ -2,7 +2,7 @@
 
 use tollgate::settings::{self, Command, Mapping, reference_variables};
 
-use crate::support::prelude::*;
+use super::*;
 
 /// The variables and their defaults, as they were found there.
 fn found() -> BTreeMap<String, String> {

@@ -1,7 +1,6 @@
 //! Loans between regions through real servers.
 
-use super::peers::Mesh;
-use crate::support::prelude::*;
+use super::{peers::Mesh, *};
 
 const LIMIT: u32 = 900;
 

@@ -85,7 +85,7 @@ async fn the_shares_of_all_regions_add_up_to_the_limit_in_memory() {
     let (table, rules) = (table_file(1), limits());
     let instances = REGIONS.map(|(name, _)| start(name, table.path(), rules.path(), &[]));
     add_up(&instances).await;
-    let page = http::get(&instances[0].url("/metrics")).body;
+    let page = instances[0].metrics();
     let denied = "tollgate_rule_share_denials_total{domain=\"d\",rule=\"fixed_window\"} ";
     assert!(page.lines().any(|line| line.starts_with(denied) && !line.ends_with(" 0")), "{page}");
     assert!(!page.contains("tollgate_rule_share_denials_total{domain=\"d\",rule=\"regional\"}"));
@@ -118,9 +118,7 @@ async fn a_changed_table_lowers_a_share_at_once_and_raises_none_alone() {
         let file = table_file.path().join("regions.yaml");
         fs::write(&file, changed).expect("written");
         let expected = format!("tollgate_region_generation {generation}");
-        wait("the table is not activated", || {
-            http::get(&instance.url("/metrics")).body.lines().any(|line| line == expected)
-        });
+        wait("the table is not activated", || instance.metrics().lines().any(|line| line == expected));
     };
     change(2, 97);
     assert!((57..=58).contains(&admitted(&instance, "fixed_window", "raised").await.0));
@@ -128,7 +126,7 @@ async fn a_changed_table_lowers_a_share_at_once_and_raises_none_alone() {
     assert_eq!(admitted(&instance, "fixed_window", "lowered").await.0, LIMIT / 4);
     fs::write(table_file.path().join("regions.yaml"), "generation: 2").expect("written");
     wait("the mistake is not counted", || {
-        let page = http::get(&instance.url("/metrics")).body;
+        let page = instance.metrics();
         page.lines().any(|line| line == "tollgate_region_table_reload_failures_total 1")
     });
     assert_eq!(admitted(&instance, "fixed_window", "kept").await.0, LIMIT / 4);

@@ -12,7 +12,8 @@ use tonic::{
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
 
-use crate::support::{certificates::Pair, prelude::*};
+use super::*;
+use crate::support::certificates::Pair;
 
 const NAMES: [&str; 3] = ["ap", "eu", "us"];
 

@@ -1,11 +1,10 @@
 //! Lines of decisions, over every transport, and environments of envoyproxy/ratelimit.
 
 use super::{
-    CALL, RULES, end, expected, send,
     server::{Line, Received, Server, Value},
-    tollgate,
+    *,
 };
-use crate::{docs, support::prelude::*};
+use crate::docs;
 
 #[tokio::test]
 async fn decisions_are_exported_exactly_over_every_transport() {

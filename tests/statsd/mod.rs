@@ -4,6 +4,8 @@ mod exports;
 mod outages;
 mod server;
 
+use std::{net::UdpSocket, os::unix::net::UnixDatagram};
+
 use self::server::Server;
 use crate::support::prelude::*;
 

@@ -2,13 +2,12 @@
 
 use std::{
     io::{ErrorKind, Read as _},
-    net::{TcpListener, UdpSocket},
-    os::unix::net::UnixDatagram,
+    net::TcpListener,
     sync::Mutex,
     thread::{self, JoinHandle},
 };
 
-use crate::support::prelude::*;
+use super::*;
 
 /// The transport to a server.
 pub(super) enum Way {

@@ -253,12 +253,3 @@ impl Cluster {
         epochs
     }
 }
-
-/// Polls until the condition holds.
-pub(crate) fn wait(complaint: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{complaint}");
-        thread::sleep(Duration::from_millis(5));
-    }
-}

@@ -115,11 +115,9 @@ impl Envoy {
         for endpoint in healthy {
             envoy.wait_for(&format!("{endpoint}::health_flags::healthy"));
         }
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while http::try_get(&envoy.admin_url("/ready")).is_none_or(|answer| answer.status != 200) {
-            assert!(Instant::now() < deadline, "Envoy does not become ready");
-            thread::sleep(Duration::from_millis(20));
-        }
+        wait("Envoy does not become ready", || {
+            http::try_get(&envoy.admin_url("/ready")).is_some_and(|answer| answer.status == 200)
+        });
         envoy
     }
 

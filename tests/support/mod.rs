@@ -27,8 +27,11 @@ use std::{
         LazyLock,
         atomic::{AtomicU32, Ordering},
     },
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
+
+use tokio::time::sleep;
 
 /// What most tests import.
 pub(crate) mod prelude {
@@ -71,13 +74,53 @@ pub(crate) mod prelude {
 
     pub(crate) use crate::support::{
         certificates::Authority,
-        cluster::{Cluster, wait},
+        cluster::Cluster,
         envoy::{Bootstrap, Envoy},
-        free_port, http,
+        free_port, http, read_until,
         redis::{Redis, settings},
         stores::{Subject, at, call, policy},
         tollgate::{Client, Tollgate, command, project, request, rules, tool},
+        until, wait,
     };
+}
+
+/// Time that a busy machine takes at the longest for what an idle one does at once.
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Waits until it is so, and returns how long that took. Fails with the complaint.
+pub(crate) fn wait(complaint: &str, mut is_so: impl FnMut() -> bool) -> Duration {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < WAIT_TIMEOUT, "{complaint}");
+        thread::sleep(Duration::from_millis(5));
+    }
+    begun.elapsed()
+}
+
+/// Waits while other tasks go on until it is so, and returns how long that took. Fails with the complaint.
+pub(crate) async fn until(complaint: &str, mut is_so: impl AsyncFnMut() -> bool) -> Duration {
+    let begun = Instant::now();
+    while !is_so().await {
+        assert!(begun.elapsed() < WAIT_TIMEOUT, "{complaint}");
+        sleep(Duration::from_millis(5)).await;
+    }
+    begun.elapsed()
+}
+
+/// Reads while other tasks go on until the result is right, and returns it.
+pub(crate) async fn read_until<T: std::fmt::Debug>(
+    mut read: impl AsyncFnMut() -> T,
+    is_right: impl Fn(&T) -> bool,
+) -> T {
+    let begun = Instant::now();
+    loop {
+        let result = read().await;
+        if is_right(&result) {
+            return result;
+        }
+        assert!(begun.elapsed() < WAIT_TIMEOUT, "not as expected: {result:?}");
+        sleep(Duration::from_millis(5)).await;
+    }
 }
 
 /// The ports that tests use: with those of clusters' buses, which are 10,000 above, they end below the range that

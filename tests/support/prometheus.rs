@@ -34,11 +34,9 @@ impl Prometheus {
             .expect("prometheus is installed; `tests/run.sh` installs it");
         let process = Process::of(child, Some(directory.path()));
         let prometheus = Self { _process: process, _directory: directory, port };
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while http::try_get(&prometheus.url("/-/ready")).is_none_or(|answer| answer.status != 200) {
-            assert!(Instant::now() < deadline, "Prometheus does not become ready");
-            thread::sleep(Duration::from_millis(50));
-        }
+        wait("Prometheus does not become ready", || {
+            http::try_get(&prometheus.url("/-/ready")).is_some_and(|answer| answer.status == 200)
+        });
         prometheus
     }
 
@@ -53,14 +51,14 @@ impl Prometheus {
             write!(query, "%{byte:02x}").expect("a string");
         }
         let answer = http::get(&self.url(&format!("/api/v1/query?query={query}")));
-        let answer: Value = serde_json::from_str(&answer.body).expect("JSON");
+        let answer = answer.json();
         assert_eq!(answer["status"], "success", "{expression}: {answer}");
         answer["data"]["result"].as_array().expect("series").len()
     }
 
     /// Every rule with its health: `ok` once it was evaluated.
     pub(crate) fn rules(&self) -> Vec<(String, String)> {
-        let answer: Value = serde_json::from_str(&http::get(&self.url("/api/v1/rules")).body).expect("JSON");
+        let answer: Value = http::get(&self.url("/api/v1/rules")).json();
         let groups = answer["data"]["groups"].as_array().expect("groups").iter();
         let rules = groups.flat_map(|group| group["rules"].as_array().expect("rules"));
         rules

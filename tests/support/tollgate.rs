@@ -88,11 +88,9 @@ impl Tollgate {
     }
 
     pub(crate) fn wait_until_ready(&self) {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while http::try_get(&self.url("/healthcheck")).is_none_or(|answer| answer.status != 200) {
-            assert!(Instant::now() < deadline, "tollgate does not become ready");
-            thread::sleep(Duration::from_millis(5));
-        }
+        wait("tollgate does not become ready", || {
+            http::try_get(&self.url("/healthcheck")).is_some_and(|answer| answer.status == 200)
+        });
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -101,6 +99,25 @@ impl Tollgate {
 
     pub(crate) fn admin_url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}{path}", self.admin_port)
+    }
+
+    /// Its page of metrics.
+    pub(crate) fn metrics(&self) -> String {
+        http::get(&self.url("/metrics")).body
+    }
+
+    /// A metric's value, by its name and labels; none if it was not recorded.
+    pub(crate) fn metric(&self, series: &str) -> Option<f64> {
+        let page = self.metrics();
+        let value = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
+        Some(value.parse().expect("a number"))
+    }
+
+    /// What its admin API returns at a path such as `/rules`.
+    pub(crate) fn api(&self, path: &str) -> Value {
+        let answer = http::get(&self.admin_url(&format!("/api/v1{path}")));
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        answer.json()
     }
 
     /// A client on a connection of its own.

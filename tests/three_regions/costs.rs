@@ -1,7 +1,6 @@
 //! Cost of regions for decisions that need none of the others: processor time of the service and of Redis.
 
-use super::{Network, World};
-use crate::support::prelude::*;
+use super::*;
 
 /// Limits far above what a run sends, and a share of them too.
 const RULES: &str = "

@@ -2,8 +2,7 @@
 
 use std::cell::Cell;
 
-use super::{Network, World, admitted};
-use crate::{control::until, support::prelude::*};
+use super::*;
 
 /// Windows that end in no test but those of a second.
 const RULES: &str = "

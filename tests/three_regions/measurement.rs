@@ -1,14 +1,12 @@
 //! Three regions on three continents under traffic at nine tenths of their limits, partitions, and the loss of a region.
 //! Tables of the figures are printed at the end; `docs/internals/testing.md` has the command.
 
-use futures_util::future::join_all;
 use tokio::runtime;
 
 use super::{
-    Network, World,
     traffic::{Bound, Outcome, Pattern, Stream, excess, mean, now, passed, passed_by_region, quantile, send},
+    *,
 };
-use crate::support::prelude::*;
 
 const RULES: &str = "
 domain: web

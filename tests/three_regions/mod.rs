@@ -12,10 +12,13 @@ use std::fmt::Write as _;
 
 use futures_util::future::join_all;
 
-use crate::support::{
-    prelude::*,
-    tollgate::rules as rules_directory,
-    wan::{Conditions, Link},
+use crate::{
+    control::until,
+    support::{
+        prelude::*,
+        tollgate::rules as rules_directory,
+        wan::{Conditions, Link},
+    },
 };
 
 const NAMES: [&str; 3] = ["ap-south", "eu-west", "us-east"];
@@ -209,7 +212,7 @@ impl World {
     fn view(&self, region: usize) -> Value {
         let page = http::get(&self.tollgate(region).admin_url("/api/v1/regions"));
         assert_eq!(page.status, 200, "{}", page.body);
-        serde_json::from_str(&page.body).expect("JSON")
+        page.json()
     }
 
     /// State of another region as a region has it.

@@ -2,8 +2,7 @@
 
 use tonic::Status;
 
-use super::{NAMES, Network, Roles, World};
-use crate::{control::until, support::prelude::*};
+use super::*;
 
 /// Windows that end in no test.
 const RULES: &str = "

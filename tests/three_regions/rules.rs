@@ -1,10 +1,7 @@
 //! Rule versions, lists and switches that one region writes.
 
-use super::{Network, World};
-use crate::{
-    control::{limit, until},
-    support::prelude::*,
-};
+use super::*;
+use crate::control::limit;
 
 /// Applies a version in a region.
 fn apply(world: &World, region: usize, based_on: u64, version: u32) -> http::Answer {
@@ -65,9 +62,9 @@ fn copy(world: &World, region: usize) -> Value {
 fn assert_changes_are_refused(world: &World) {
     for refused in [apply(world, 1, 2, 3), deny(world, 2, "worse"), override_limit(world, 1, "vip", 71)] {
         assert_eq!(refused.status, 409, "{}", refused.body);
-        let body: Value = serde_json::from_str(&refused.body).expect("JSON");
+        let body = refused.json();
         assert_eq!(body["error"]["code"], "other_region");
-        assert!(body["error"]["message"].as_str().expect("a text").contains(super::NAMES[0]), "{body}");
+        assert!(body["error"]["message"].as_str().expect("a text").contains(NAMES[0]), "{body}");
     }
 }
 
@@ -88,7 +85,7 @@ async fn a_region_that_is_cut_off_serves_its_last_rules_and_catches_up_by_itself
         limits(&world, region, "vip", 70).await;
     }
     assert_eq!(copy(&world, 0), Value::Null, "the writing region copies nothing");
-    assert_eq!(copy(&world, 1)["region"], super::NAMES[0]);
+    assert_eq!(copy(&world, 1)["region"], NAMES[0]);
     assert_changes_are_refused(&world);
 
     world.set_cut_off(2, true);

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 
 use tokio::time::{sleep_until, timeout};
 
-use crate::support::prelude::*;
+use super::*;
 
 /// Distribution of the traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,18 +1,10 @@
 //! Commands on several slots of one node: every call is charged once, whichever slots move, or alone where the servers do
 //! not permit such commands.
 
-use futures_util::future::join_all;
 use redis::Commands as _;
-use tollgate::store::{
-    redis::{CommandKeys, Run},
-    request::Check,
-};
+use tollgate::store::redis::{CommandKeys, Run};
 
-use super::{charge, connected, one, used};
-use crate::support::{
-    prelude::*,
-    redis::{guarded, major_version},
-};
+use super::*;
 
 /// Hits that a counter of the tests under load admits.
 const LIMIT: u32 = 60;

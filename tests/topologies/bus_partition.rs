@@ -2,13 +2,9 @@
 
 use std::sync::atomic::AtomicU64;
 
-use tokio::task::JoinHandle;
-use tollgate::store::key::CellKey;
-
-use super::{Requests, charge, cluster::name_like, one, recovered, wait};
+use super::{cluster::name_like, *};
 use crate::support::{
     network::{Network, Party},
-    prelude::*,
     redis::hits,
 };
 
@@ -106,22 +102,21 @@ struct Counts {
 /// A caller of one instance, which sends one request after the other.
 struct Caller {
     instance: Tollgate,
-    _config: TempDir,
     client: Client,
     name: String,
 }
 
 impl Caller {
     async fn start(network: &Network, user: &str, name: &str) -> Self {
-        let config = rules(&format!(
+        let yaml = format!(
             "domain: d\ndescriptors:\n- key: k\n  rate_limit: {{unit: year, requests_per_unit: {LIMIT}}}\n"
-        ));
+        );
         let url = network.url(user, "word");
         let arguments = ["--store", &url, "--store-timeout", "100ms", "--replicas-hint", "2"];
         let others = ["--on-store-error", "local", "--key-prefix", PREFIX, "--workers", "1"];
-        let instance = Tollgate::start(config.path(), &[&arguments[..], &others].concat());
+        let instance = Tollgate::serving(&yaml, &[&arguments[..], &others].concat());
         let client = instance.client().await;
-        Self { instance, _config: config, client, name: name.into() }
+        Self { instance, client, name: name.into() }
     }
 
     async fn passes(&mut self) -> bool {
@@ -144,7 +139,7 @@ impl Caller {
 
     /// The calls whose charge is unknown: each may have passed here without being counted there.
     fn unknown(&self) -> u64 {
-        let metrics = http::get(&self.instance.url("/metrics")).body;
+        let metrics = self.instance.metrics();
         let of_reason = |reason: &str| {
             let name = format!("tollgate_degraded_total{{policy=\"local\",reason=\"{reason}\"}} ");
             metrics.lines().find_map(|line| line.strip_prefix(&name)?.parse::<u64>().ok()).unwrap_or(0)
@@ -171,11 +166,11 @@ async fn a_partitioned_master_loses_its_own_charges_only_and_none_counts_twice()
     let [name, other] = ["met", "other"].map(|begin| name_like(begin, &cluster, MASTER));
     let before = 50;
     assert_eq!(answered(&charges(&minority, &name, 50).await), (before, before));
-    wait("a replica does not follow", || counted(&cluster, REPLICA, &name) == before).await;
+    until("a replica does not follow", async || counted(&cluster, REPLICA, &name) == before).await;
 
     network.cut_off(&[Party::Node(MASTER), Party::User(MINORITY)]);
     let (of_minority, of_majority) = (Requests::start(&minority, &name), Requests::start(&majority, &name));
-    wait("the master goes on alone", || is_down(&cluster, MASTER)).await;
+    until("the master goes on alone", async || is_down(&cluster, MASTER)).await;
     let lost = answered(&of_minority.end().await);
     assert!(lost.0 > 0, "the master decided nothing after the cut");
     // By the election at the latest, it decides nothing; and what it declines is not charged.
@@ -187,14 +182,14 @@ async fn a_partitioned_master_loses_its_own_charges_only_and_none_counts_twice()
     }
     assert_counts("with the minority", counted(&cluster, MASTER, &name) - before, lost);
 
-    wait("the replica is not promoted", || cluster.is_master(REPLICA)).await;
+    until("the replica is not promoted", async || cluster.is_master(REPLICA)).await;
     recovered(&majority, &other, Instant::now()).await;
     let mut kept = of_majority.end().await;
     kept.extend(charges(&majority, &name, 20).await);
     assert_counts("with the majority", counted(&cluster, REPLICA, &name) - before, answered(&kept));
 
     network.heal();
-    wait("the former master does not follow", || {
+    until("the former master does not follow", async || {
         cluster.info(MASTER, "replication").contains("master_link_status:up")
     })
     .await;
@@ -204,7 +199,7 @@ async fn a_partitioned_master_loses_its_own_charges_only_and_none_counts_twice()
     }
     assert_counts("afterwards", counted(&cluster, REPLICA, &name) - before, answered(&kept));
     let follows = || counted(&cluster, MASTER, &name) == counted(&cluster, REPLICA, &name);
-    wait("the former master keeps its own charges", follows).await;
+    until("the former master keeps its own charges", async || follows()).await;
 }
 
 #[tokio::test]
@@ -223,7 +218,7 @@ async fn each_side_of_a_partition_admits_at_most_what_remained() {
         info.lines().find_map(|line| line.strip_prefix(field)?.parse::<u64>().ok()).expect("an offset")
     };
     let sent = offset(MASTER, "master_repl_offset:");
-    wait("a replica does not follow", || offset(REPLICA, "slave_repl_offset:") >= sent).await;
+    until("a replica does not follow", async || offset(REPLICA, "slave_repl_offset:") >= sent).await;
 
     network.cut_off(&[Party::Node(MASTER), Party::User(MINORITY)]);
     let stop = Arc::<AtomicBool>::default();
@@ -232,17 +227,17 @@ async fn each_side_of_a_partition_admits_at_most_what_remained() {
     for (caller, counts) in callers.into_iter().zip(&counts) {
         ended.push(caller.go_on(&stop, counts));
     }
-    wait("the master goes on alone", || is_down(&cluster, MASTER)).await;
-    wait("the replica is not promoted", || cluster.is_master(REPLICA)).await;
+    until("the master goes on alone", async || is_down(&cluster, MASTER)).await;
+    until("the replica is not promoted", async || cluster.is_master(REPLICA)).await;
     // Both sides meet a limit: the minority's instance that of its master, the other that of the new one.
     let denied = |side: usize| counts[side].denied.load(Ordering::Relaxed);
     let before = [denied(0), denied(1)];
-    wait("the limit is not met", || (0..2).all(|side| denied(side) > before[side] + 50)).await;
+    until("the limit is not met", async || (0..2).all(|side| denied(side) > before[side] + 50)).await;
     // The majority's instance first denies by its share of what remained, while it does not reach the new master.
     let is_used_up = || counted_in(&cluster, REPLICA, &cell_of(&name)) >= LIMIT;
-    wait("the limit is not used up at the new master", is_used_up).await;
+    until("the limit is not used up at the new master", async || is_used_up()).await;
     network.heal();
-    wait("the former master does not follow", || {
+    until("the former master does not follow", async || {
         cluster.info(MASTER, "replication").contains("master_link_status:up")
     })
     .await;

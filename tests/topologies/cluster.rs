@@ -3,10 +3,9 @@
 use std::cell::RefCell;
 
 use proptest::test_runner::{Config, TestRunner};
-use tollgate::store::key::CellKey;
 
-use super::{Requests, assert_counted, charge, connected, one, recovered, wait};
-use crate::support::{cluster, prelude::*, redis::guarded};
+use super::*;
+use crate::support::cluster;
 
 /// A name whose counter is on a master's slots, as they are at first.
 fn name_on(cluster: &Cluster, master: usize) -> String {
@@ -98,14 +97,15 @@ async fn replace_master(cluster: &mut Cluster, master: usize) -> Instant {
         _ => cluster.stop(master),
     }
     let mut again = Instant::now() + Duration::from_secs(6);
-    wait("the replica is not promoted", || {
+    until("the replica is not promoted", async || {
         if master == 0 && Instant::now() > again {
             cluster.fail_over(replica);
             again += Duration::from_secs(6);
         }
         cluster.is_master(replica)
     })
-    .await
+    .await;
+    Instant::now()
 }
 
 #[tokio::test]

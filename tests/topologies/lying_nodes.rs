@@ -1,20 +1,11 @@
 //! Nodes that lie about the topology, or about whose reply a reply is.
 
-use std::{
-    collections::HashSet,
-    io::{BufReader, Write},
-    net::{IpAddr, TcpListener},
-    sync::{Mutex, atomic::AtomicUsize},
-};
-
-use futures_util::future::join_all;
+use std::{collections::HashSet, net::IpAddr};
 
 use super::{
-    charge,
     misbehaving_nodes::{listen, read},
-    one,
+    *,
 };
-use crate::support::prelude::*;
 
 /// The answer to a command.
 type Answer = dyn Fn(&[String]) -> String + Send + Sync;
@@ -131,7 +122,7 @@ async fn redirections_to_ever_new_hosts_cause_few_connections() {
         "PING" => "+PONG\r\n".to_owned(),
         _ => "+OK\r\n".to_owned(),
     });
-    let store = super::connected(&format!("redis+cluster://127.0.0.1:{own}"), "").await;
+    let store = connected(&format!("redis+cluster://127.0.0.1:{own}"), "").await;
     for round in 0..4 {
         let requests: Vec<_> = (0..200).map(|number| one(&format!("{round} {number}"), Hits::ONE)).collect();
         for outcome in join_all(requests.iter().map(|request| charge(&store, request))).await {
@@ -159,11 +150,7 @@ async fn a_connection_whose_replies_are_those_to_other_commands_is_replaced() {
             "PING" => reply.to_owned(),
             _ => "+OK\r\n".to_owned(),
         });
-        let _store = super::connected(&format!("redis://127.0.0.1:{port}"), "").await;
-        let begun = Instant::now();
-        while connections.load(Ordering::SeqCst) < 2 {
-            assert!(begun.elapsed() < Duration::from_secs(20), "it is kept");
-            sleep(Duration::from_millis(10)).await;
-        }
+        let _store = connected(&format!("redis://127.0.0.1:{port}"), "").await;
+        until("it is kept", async || connections.load(Ordering::SeqCst) >= 2).await;
     }
 }

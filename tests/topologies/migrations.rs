@@ -6,7 +6,7 @@ use tollgate::{
     clock::Timestamp,
 };
 
-use crate::support::prelude::*;
+use super::*;
 
 #[tokio::test]
 async fn a_budget_whose_leases_ended_keeps_its_usage_while_its_slot_migrates() {

@@ -1,15 +1,10 @@
 //! Nodes that misbehave: servers of these tests' own, which speak as much of the protocol as it takes.
 
-use std::{
-    io::{self, BufRead, BufReader, Write},
-    net::TcpListener,
-    sync::{Mutex, atomic::AtomicUsize},
-};
+use std::io::{self, BufRead};
 
 use tracing::subscriber::DefaultGuard;
 
-use super::{charge, connected, one};
-use crate::support::prelude::*;
+use super::*;
 
 /// Answers to `EVALSHA`, given how many there were before; without one, the connection is closed.
 type Script = dyn Fn(usize) -> Option<String> + Send + Sync;
@@ -276,7 +271,7 @@ async fn a_read_only_server_is_logged_once() {
         sleep(Duration::from_millis(20)).await;
     }
     cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut replica.connect()).expect("promoted");
-    super::recovered(&store, "a", Instant::now()).await;
+    recovered(&store, "a", Instant::now()).await;
     sleep(Duration::from_secs(3)).await;
     assert_eq!(lines.count("Redis connection lost"), 1, "{}", lines.text());
     assert_eq!(lines.count("Redis connection recovered"), 1, "{}", lines.text());
@@ -292,5 +287,5 @@ async fn a_store_that_is_dropped_leaves_no_connection() {
     charge(&other, &one("a", Hits::ONE)).await.expect_err("it refuses");
     assert!(clients() > 0);
     drop(other);
-    super::wait("connections are left", || clients() == 0).await;
+    until("connections are left", async || clients() == 0).await;
 }

@@ -12,10 +12,21 @@ mod sentinel;
 mod sentinel_disagreement;
 pub(crate) mod tls;
 
+use std::{
+    io::{BufReader, Write},
+    net::TcpListener,
+    sync::{Mutex, atomic::AtomicUsize},
+};
+
+use futures_util::future::join_all;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tollgate::store::{key::CellKey, request::Check};
 
-use crate::support::prelude::*;
+use crate::support::{
+    prelude::*,
+    redis::{guarded, major_version},
+};
 
 /// A store at `url` whose keys begin with `prefix`, once it is connected.
 async fn connected(url: &str, prefix: &str) -> RedisStore {
@@ -83,16 +94,6 @@ async fn assert_counted(store: &RedisStore, name: &str, results: &[Result<(), St
     println!("{name}: {answered} answered, {unknown} unknown, {counted} counted");
     assert!(counted + lost >= answered, "{counted} of {answered} are counted");
     assert!(counted <= answered + unknown, "{counted} are counted, of {answered} and perhaps {unknown}");
-}
-
-/// Waits while calls go on.
-async fn wait(complaint: &str, mut is_so: impl FnMut() -> bool) -> Instant {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{complaint}");
-        sleep(Duration::from_millis(5)).await;
-    }
-    Instant::now()
 }
 
 /// Lets the calls go on until one succeeds that began after `promoted`; how long that took.

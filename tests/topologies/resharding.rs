@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use tokio::sync::Mutex;
-use tollgate::{SyncMode, store::request::Check};
+use tollgate::SyncMode;
 
-use super::{charge, one, used};
-use crate::support::{cluster, prelude::*, redis::major_version};
+use super::*;
+use crate::support::cluster;
 
 /// Tests take turns: a cluster is to move its slots at one's order.
 static EXCLUSIVE: Mutex<()> = Mutex::const_new(());

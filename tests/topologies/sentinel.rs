@@ -2,12 +2,8 @@
 
 use std::sync::LazyLock;
 
-use super::{Requests, assert_counted, charge, connected, one, recovered, wait};
-use crate::support::{
-    prelude::*,
-    redis::guarded,
-    sentinel::{self, MASTER, Options, Sentinel},
-};
+use super::*;
+use crate::support::sentinel::{self, MASTER, Options, Sentinel};
 
 #[tokio::test]
 async fn a_dead_sentinel_does_not_matter_and_an_unknown_master_is_an_error() {
@@ -64,17 +60,19 @@ async fn failovers_are_followed_with_minimal_permissions() {
     let store = connected(&url, "guarded:").await;
     let calls = Requests::start(&store, "a");
 
-    wait("no failover begins", || {
+    until("no failover begins", async || {
         let begun = cmd("SENTINEL").arg("FAILOVER").arg(MASTER).exec(&mut group.sentinel());
         begun.is_ok() || begun.is_err_and(|error| error.to_string().contains("INPROG"))
     })
     .await;
-    let promoted = wait("no replica is promoted", || group.is_master(1)).await;
+    until("no replica is promoted", async || group.is_master(1)).await;
+    let promoted = Instant::now();
     // Until the sentinels demote the old master, it decides as before.
-    let took = wait("the new master is not verified", || decides(&mut group.server(1))).await - promoted;
+    until("the new master is not verified", async || decides(&mut group.server(1))).await;
+    let took = promoted.elapsed();
     recovered(&store, "b", promoted).await;
     println!("SENTINEL FAILOVER: decides again {took:?} after the promotion");
-    wait("the old master does not follow", || {
+    until("the old master does not follow", async || {
         let mut replicas = cmd("SENTINEL");
         let reply: Vec<Vec<String>> =
             replicas.arg("REPLICAS").arg(MASTER).query(&mut group.sentinel()).expect("a reply");
@@ -88,7 +86,8 @@ async fn failovers_are_followed_with_minimal_permissions() {
 
     group.kill_sentinel(2);
     group.kill(1);
-    let promoted = wait("no replica is promoted", || group.is_master(0)).await;
+    until("no replica is promoted", async || group.is_master(0)).await;
+    let promoted = Instant::now();
     let took = recovered(&store, "b", promoted).await;
     println!("Sentinel, master killed: decides again {took:?} after the promotion");
     let results = calls.end().await;

@@ -1,16 +1,9 @@
 //! Sentinels that disagree: servers of these tests' own, each with a word for the master.
 
-use std::{
-    io::{BufReader, Write},
-    sync::Mutex,
-};
-
 use super::{
-    charge, connected,
     misbehaving_nodes::{listen, read},
-    one,
+    *,
 };
-use crate::support::prelude::*;
 
 /// The reply of a sentinel: the master's port, and the epoch if the user may read it; or nothing at all.
 type Word = Option<(u16, Option<u64>)>;
@@ -168,7 +161,7 @@ async fn after_losing_the_master_stale_addresses_are_not_followed() {
     // Were they all set up anew, most would say so.
     sentinels[0].say(old.port(), Some(0));
     sentinels[1].say(old.port(), Some(0));
-    super::recovered(&store, "a", Instant::now()).await;
+    recovered(&store, "a", Instant::now()).await;
 }
 
 #[tokio::test]

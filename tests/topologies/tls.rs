@@ -1,7 +1,6 @@
 //! TLS to every server.
 
-use super::{charge, one};
-use crate::support::prelude::*;
+use super::*;
 
 /// An authority, and a certificate of its own for this machine, as files.
 pub(crate) struct Certificates {
@@ -68,7 +67,7 @@ fn shows_the_client_certificate(certificates: &Certificates, url: &str) {
     let files = ["--redis-ca", &ca, "--redis-client-cert", &pair];
     let tollgate =
         Tollgate::start(config.path(), &[&["--store", url, "--store-timeout", "5s"], &files[..]].concat());
-    let page = http::get(&tollgate.url("/metrics")).body;
+    let page = tollgate.metrics();
     let series = "tollgate_tls_client_certificate_expiry_timestamp_seconds{client=\"redis\"} ";
     let expiry = page.lines().find_map(|line| line.strip_prefix(series)?.parse::<f64>().ok());
     // As rcgen makes them: valid until the year 4096.

@@ -5,8 +5,7 @@
 //! with a quota for all models of a backend. At a request the filter sends an entry for each backend that may serve it, of
 //! one hit; at the end of the response one of the backend that did, with its tokens.
 
-use super::{XdsInstance, control_plane::ControlPlane, overlay::snapshot_of};
-use crate::support::prelude::*;
+use super::{control_plane::ControlPlane, overlay::snapshot_of, *};
 
 const DOMAIN: &str = "ai-gateway-quota";
 

@@ -1,36 +1,30 @@
 //! A control plane that responds like go-control-plane, and misbehaves as tests request.
 
 use std::{
-    net::{Ipv4Addr, SocketAddr},
+    net::SocketAddr,
     pin::Pin,
     sync::{Mutex, atomic::AtomicUsize},
 };
 
 use futures_util::{Stream, StreamExt as _, stream};
 use prost::Message as _;
-use prost_types::Any;
 use tokio::{
     net::TcpListener,
     runtime::Builder,
     select,
     sync::{mpsc, oneshot, watch},
 };
-use tollgate::proto::{
-    envoy::service::discovery::v3::{
-        DiscoveryRequest, DiscoveryResponse,
-        aggregated_discovery_service_server::{AggregatedDiscoveryService, AggregatedDiscoveryServiceServer},
-    },
-    ratelimit::config::ratelimit::v3::{
-        RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit,
-    },
+use tollgate::proto::envoy::service::discovery::v3::{
+    DiscoveryRequest, DiscoveryResponse,
+    aggregated_discovery_service_server::{AggregatedDiscoveryService, AggregatedDiscoveryServiceServer},
 };
 use tonic::{
     Request, Response, Status, Streaming, async_trait,
     metadata::MetadataMap,
-    transport::{Certificate, Identity, Server, ServerTlsConfig, server::TcpIncoming},
+    transport::{Server, ServerTlsConfig, server::TcpIncoming},
 };
 
-use crate::support::{certificates::Pair, prelude::*};
+use super::*;
 
 pub(crate) const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
 

@@ -1,15 +1,15 @@
 //! Envoy Gateway's rate-limit deployment, with tollgate in it.
 
-use std::{fs::File, os::unix::fs::symlink};
+use std::os::unix::fs::symlink;
 
 use tollgate::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 
 use super::{
     control_plane::{ControlPlane, Manner, config, mutual_tls, until},
-    write,
+    *,
 };
-use crate::support::{Process, certificates::Pair, prelude::*};
+use crate::support::Process;
 
 /// The deployment's container.
 struct Container {

@@ -1,12 +1,9 @@
 //! A control plane that is broken or hostile, and large responses.
 
-use tollgate::proto::ratelimit::config::ratelimit::v3::{RateLimitConfig, RateLimitDescriptor};
-
 use super::{
-    XdsInstance,
     control_plane::{ControlPlane, EVENT_TIMEOUT, Manner, config},
+    *,
 };
-use crate::support::prelude::*;
 
 fn lines(log: &str, part: &str) -> usize {
     log.lines().filter(|line| line.contains(part)).count()

@@ -9,10 +9,16 @@ pub(crate) mod control_plane;
 mod startup;
 mod tls;
 
-use std::fs::File;
+use std::{fs::File, net::Ipv4Addr};
+
+use prost_types::Any;
+use tollgate::proto::ratelimit::config::ratelimit::v3::{
+    RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit,
+};
+use tonic::transport::{Certificate, Identity};
 
 use self::control_plane::until;
-use crate::support::prelude::*;
+use crate::support::{certificates::Pair, prelude::*};
 
 /// A tollgate with the rules of a control plane, and its log.
 struct XdsInstance {
@@ -50,10 +56,7 @@ impl XdsInstance {
 
     /// The rules section of `/api/v1/status`.
     fn rules(&self) -> Value {
-        let answer = http::get(&self.tollgate.admin_url("/api/v1/status"));
-        assert_eq!(answer.status, 200, "{}", answer.body);
-        let status: Value = serde_json::from_str(&answer.body).expect("JSON");
-        status["rules"].clone()
+        self.tollgate.api("/status")["rules"].clone()
     }
 
     /// Waits until that is so.
@@ -63,9 +66,7 @@ impl XdsInstance {
 
     /// A metric's value.
     fn metric(&self, name: &str) -> f64 {
-        let page = http::get(&self.tollgate.url("/metrics")).body;
-        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("no {name} in {page}")).parse().expect("a number")
+        self.tollgate.metric(name).unwrap_or_else(|| panic!("no {name}"))
     }
 
     async fn client(&self) -> Client {

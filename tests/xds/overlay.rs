@@ -1,14 +1,7 @@
 //! Keys of tollgate laid over the rules of a control plane.
 
-use tollgate::proto::ratelimit::config::ratelimit::v3::{
-    RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit,
-};
-
-use super::{XdsInstance, control_plane::ControlPlane, until, write};
-use crate::{
-    docs,
-    support::{prelude::*, tollgate::age},
-};
+use super::{control_plane::ControlPlane, *};
+use crate::{docs, support::tollgate::age};
 
 fn text<'v>(value: &'v Value, key: &str) -> &'v str {
     value[key].as_str().unwrap_or_default()
@@ -229,11 +222,8 @@ async fn an_overlay_of_a_directory_changes_with_its_files() {
     let mut client = tollgate.client().await;
     assert!(!client.passes("web", &[("k", "v")]).await);
     write(directory.path(), "limits.yaml", &all(1_000_000));
-    let begun = Instant::now();
-    while !client.passes("web", &[("k", "v")]).await {
-        assert!(begun.elapsed().as_secs() < 20, "the overlay is not active");
-        sleep(Duration::from_millis(5)).await;
-    }
+    crate::support::until("the overlay is not active", async || client.passes("web", &[("k", "v")]).await)
+        .await;
     // The rules below it change too.
     write(
         generated.path(),

@@ -1,15 +1,12 @@
 //! Startup before there are rules or a control plane, and times without one.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::TcpListener;
 
 use super::{
-    XdsInstance,
     control_plane::{ControlPlane, Manner, config},
+    *,
 };
-use crate::support::{
-    prelude::*,
-    proxy::{Proxy, Way},
-};
+use crate::support::proxy::{Proxy, Way};
 
 #[test]
 fn ports_open_once_there_are_rules() {
@@ -43,7 +40,7 @@ async fn ports_that_open_without_rules_are_ready_once_there_are_some() {
     let flags =
         ["--start-without-rules", "--xds-backoff", "500ms,500ms,0.5", "--xds-initial-fetch-timeout", "60s"];
     let instance = XdsInstance::spawn(&format!("http://127.0.0.1:{port}"), &flags);
-    let rules = super::until("an answer", || http::try_get(&instance.tollgate.admin_url("/api/v1/status")));
+    let rules = until("an answer", || http::try_get(&instance.tollgate.admin_url("/api/v1/status")));
     assert_eq!(rules.status, 200);
     instance.wait_for_rules(|rules| !rules["control_plane"]["problem"].is_null());
     assert!(!instance.is_ready());

@@ -1,11 +1,9 @@
 //! TLS to the control plane, with certificates on both sides.
 
 use super::{
-    XdsInstance,
     control_plane::{ControlPlane, Manner, config, mutual_tls},
-    write,
+    *,
 };
-use crate::support::{certificates::Pair, prelude::*};
 
 /// The files of one side: what it trusts, and what it shows.
 fn files(trusted: &Authority, shown: &Pair) -> TempDir {
@@ -60,7 +58,7 @@ fn a_control_plane_gets_the_current_client_certificate() {
     put(directory.path(), &servers, &clients.sign(&["tollgate"]));
     instance.tollgate.wait_until_ready();
     plane.wait_for_ack("1");
-    let page = http::get(&instance.tollgate.url("/metrics")).body;
+    let page = instance.tollgate.metrics();
     assert!(
         page.contains("tollgate_tls_client_certificate_expiry_timestamp_seconds{client=\"xds\"} "),
         "{page}"

@@ -1,13 +1,9 @@
 //! Valid updates, and invalid ones.
 
-use prost_types::Any;
-use tollgate::proto::ratelimit::config::ratelimit::v3::{RateLimitConfig, RateLimitDescriptor};
-
 use super::{
-    XdsInstance,
     control_plane::{ControlPlane, EVENT_TIMEOUT, TYPE_URL, any, config},
+    *,
 };
-use crate::support::prelude::*;
 
 /// Waits until a request of the domain passes, or does not, and says how long that took.
 async fn wait_until_it_passes(client: &mut Client, passes: bool) -> Duration {

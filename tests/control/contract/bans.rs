@@ -1,8 +1,8 @@
 //! Bans that instances report.
 
-use tollgate::control::{Action, BanCounts, BanFilter, BanRemoval, ListedBan, ListedBanMode, Pair, bounds};
+use tollgate::control::{BanCounts, BanFilter, BanRemoval};
 
-use crate::{control::now_ms, support::prelude::*};
+use super::*;
 
 promises!(
     bans_are_listed_by_their_ends_until_they_end_or_are_removed,

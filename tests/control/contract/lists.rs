@@ -1,16 +1,9 @@
 //! Lists, switches, automatic entries and the audit log of changes.
 
-use tokio::join;
-use tollgate::control::{
-    Action, Added, AuditEntry, AutomaticEntry, AutomaticMode, ControlError, List, ListEntry, ListPair,
-    Switch, SwitchMode, bounds, compile_lists,
-};
+use tollgate::control::{Added, AuditEntry, AutomaticMode, Switch, SwitchMode, compile_lists};
 
-use super::entry;
-use crate::{
-    control::{automatic, draft, now_ms},
-    support::prelude::*,
-};
+use super::*;
+use crate::control::automatic;
 
 promises! {
     the_audit_log_has_every_change_in_order,

@@ -35,9 +35,11 @@ mod bans;
 mod lists;
 mod versions;
 
-use tollgate::control::{List, ListEntry, ListPair};
+use tokio::join;
+use tollgate::control::{Action, ControlError, bounds};
 
-use super::now_ms;
+use super::*;
+use crate::control::{draft, now_ms};
 
 fn entry(id: &str, expires_at_ms: Option<u64>) -> ListEntry {
     ListEntry {

@@ -1,15 +1,9 @@
 //! Versions of the rules; changes whose response is lost are made once.
 
-use tokio::join;
-use tollgate::control::{Action, ControlError, Draft, Files, bounds};
-
-use super::entry;
+use super::*;
 use crate::{
-    control::{draft, files, now_ms, redis_control},
-    support::{
-        prelude::*,
-        proxy::{Direction, Proxy, Way},
-    },
+    control::{files, redis_control},
+    support::proxy::{Direction, Proxy, Way},
 };
 
 promises! {

@@ -5,10 +5,13 @@ mod rules;
 mod steps;
 
 use parking_lot::Mutex;
-use tollgate::control::{Adopted, OverridesHead, OverridesPage, ReadRules, Reading, RulesIdentity};
+use tokio_util::task::AbortOnDropHandle;
+use tollgate::control::{
+    Adopted, ControlError, OverridesHead, OverridesPage, ReadRules, Reading, RulesCopier, RulesIdentity,
+};
 
-use super::{draft, redis_control};
-use crate::support::prelude::*;
+use super::*;
+use crate::control::until;
 
 /// The stores of a region that writes and of one that copies.
 struct Pair {

@@ -3,14 +3,10 @@
 use std::future::pending;
 
 use tokio::select;
-use tokio_util::task::AbortOnDropHandle;
-use tollgate::control::{ControlError, OverrideEntry, OverridesHead, RulesCopier, RulesStatus};
+use tollgate::control::OverrideEntry;
 
-use super::{Pair, Peer};
-use crate::{
-    control::{found, until},
-    support::prelude::*,
-};
+use super::*;
+use crate::control::found;
 
 /// Starts to copy what `writing` has to `copying`.
 fn start_copier(writing: &Control, copying: &Control) -> AbortOnDropHandle<std::convert::Infallible> {

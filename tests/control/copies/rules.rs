@@ -1,16 +1,9 @@
 //! Copies of versions, lists and switches, also when the writing region is cut off.
 
-use tokio_util::task::AbortOnDropHandle;
-use tollgate::control::{
-    Adopted, ControlError, RulesCopier, RulesCopy, RulesIdentity, RulesStatus, Switch, SwitchMode,
-    VersionCopy,
-};
+use tollgate::control::{RulesCopy, Switch, SwitchMode, VersionCopy};
 
-use super::{Pair, Peer};
-use crate::{
-    control::{ban, draft, files, limit, until},
-    support::prelude::*,
-};
+use super::*;
+use crate::control::{ban, draft, files, limit};
 
 const NOTHING: Adopted = Adopted { version: false, lists: false, overrides: false };
 
@@ -131,7 +124,7 @@ async fn malformed_copies_change_nothing() {
 
 #[tokio::test]
 async fn a_store_in_a_process_has_no_copies() {
-    let memory = Control::memory(tollgate::control::RulesSource::Memory);
+    let memory = Control::memory(RulesSource::Memory);
     let refused = memory.rules_after(&RulesIdentity::default()).await;
     assert!(matches!(refused, Err(ControlError::Unavailable(_))), "{refused:?}");
 }

@@ -1,6 +1,6 @@
 //! Steps of copies of overrides, in the script.
 
-use crate::support::prelude::*;
+use super::*;
 
 /// Steps of copies of overrides, as instances of a region make them.
 struct Steps(redis::Connection);

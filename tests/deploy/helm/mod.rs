@@ -1,14 +1,11 @@
 //! `deploy/helm`: the chart makes the objects of kustomize, refuses broken values, and agrees with the program. No cluster
 //! runs here.
 
-use tollgate::config::{self, Options};
-
 use super::{
-    installed,
     manifests::{OVERLAYS, built, consistency_check, find, settings},
-    python, yaml,
+    *,
 };
-use crate::{docs, support::prelude::*};
+use crate::docs;
 
 const CHART: &str = "deploy/helm/tollgate";
 

@@ -1,6 +1,6 @@
 //! Consistency of a set of manifests: references resolve, and pods have minimal privileges.
 
-use crate::support::prelude::*;
+use super::*;
 
 /// Objects that are made apart, as the files say where they refer to them.
 const EXTERNAL_OBJECTS: [&str; 5] = [
@@ -56,8 +56,8 @@ pub(in crate::deploy) fn problems(documents: &[Value]) -> Vec<String> {
     let mut problems = of_pods(documents);
     problems.extend(references(documents));
     problems.extend(selections(documents));
-    problems.extend(super::rollout_check::problems(documents));
-    problems.extend(super::rollout_check::guards(documents));
+    problems.extend(rollout_check::problems(documents));
+    problems.extend(rollout_check::guards(documents));
     problems
 }
 

@@ -1,10 +1,8 @@
 //! `deploy/envoy-gateway`: words that its API knows, and the Deployment that Envoy Gateway makes of them.
 
 use serde_json::Map;
-use tollgate::{config, settings};
 
-use super::{consistency_check, network, python, yaml};
-use crate::support::prelude::*;
+use super::*;
 
 /// A file, held to what Envoy Gateway knows.
 fn checked(name: &str) -> Value {
@@ -202,7 +200,7 @@ fn the_overlay_for_envoy_gateway_matches_the_limits_of_the_policy() {
          masked_remote_address\n    value: 0.0.0.0/0\n    descriptors:\n    - {{key: remote_address, rate_limit: {{unit: \
          minute, requests_per_unit: 100}}}}\n"
     );
-    let options = config::Options { overlay: Some(slot), ..config::Options::default() };
+    let options = Options { overlay: Some(slot), ..Options::default() };
     let loaded = config::load_files([("pushed.yaml".to_owned(), generated.into_bytes())], options);
     let loaded = loaded.unwrap_or_else(|error| panic!("{error}"));
     assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);

@@ -11,17 +11,13 @@ mod regions;
 
 use std::sync::LazyLock;
 
-use tollgate::{
-    config::{self, Options},
-    settings::{self, GrpcListen, Settings},
-};
+use tollgate::settings::{GrpcListen, Settings};
 use tonic::transport::Endpoint;
 use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
 
-use super::{installed, python, yaml};
-use crate::support::prelude::*;
+use super::*;
 
 /// All that is built: what `deploy/` has for others, and the rest of the components.
 pub(crate) const OVERLAYS: [&str; 6] = [

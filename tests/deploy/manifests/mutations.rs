@@ -1,7 +1,6 @@
 //! Mutation test of the consistency check: one field at a time is broken, and the check must report it.
 
-use super::{OVERLAYS, built, consistency_check, find};
-use crate::support::prelude::*;
+use super::*;
 
 /// A document by kind and name, the place in it, and what it becomes (nothing: it is removed).
 type Mutation = (&'static str, &'static str, &'static str, Option<Value>);

@@ -1,7 +1,7 @@
 //! Network policies let through exactly the traffic of tollgate, Redis and their clients.
 
-use super::{OVERLAYS, built, environment, find};
-use crate::support::{Process, prelude::*};
+use super::*;
+use crate::support::Process;
 
 /// Who is on the other side of a rule, and the ports, as text: `namespace/labels: protocol port`.
 pub(super) fn passes(rules: &Value, side: &str) -> BTreeSet<String> {

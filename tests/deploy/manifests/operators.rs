@@ -1,7 +1,6 @@
 //! The component `operators`: rules in Redis, changed by any instance, by who has a token.
 
-use super::{built, environment, find};
-use crate::support::prelude::*;
+use super::*;
 
 const OVERLAY: &str = "tests/deploy/overlays/operators";
 const TOKENS: &str = "ann operator 0123456789abcdef\ngrafana viewer fedcba9876543210\n";
@@ -35,7 +34,7 @@ fn operators_change_the_rules_of_all_pods_through_any_pod() {
     for pod in &pods {
         let seen = status(pod, "fedcba9876543210");
         assert_eq!(seen.status, 200, "{}", seen.body);
-        let version: Value = serde_json::from_str(&seen.body).expect("JSON");
+        let version = seen.json();
         assert_eq!(
             version["version"]["number"], 1,
             "the files of the ConfigMap are the first version: {version}"

@@ -1,7 +1,6 @@
 //! The components for Redis: everyone knows all pods by their names, and tollgate where to find them.
 
-use super::{built, environment, find, settings};
-use crate::support::prelude::*;
+use super::*;
 
 /// `redis-N.service:port` of all pods that a StatefulSet makes.
 fn pods(documents: &[Value], name: &str, port: u16) -> BTreeSet<String> {

@@ -2,8 +2,7 @@
 
 use tollgate::config::read_regions;
 
-use super::{built, environment, find, settings};
-use crate::support::prelude::*;
+use super::*;
 
 const OVERLAYS: [(&str, &str); 2] = [
     ("us-east", "deploy/kubernetes/overlays/two-regions/us-east"),

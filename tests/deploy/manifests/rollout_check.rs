@@ -1,7 +1,9 @@
 //! Checks of rollouts, and of isolation from other workloads.
 
-use super::consistency_check::{list, plain_name, text};
-use crate::support::prelude::*;
+use super::{
+    consistency_check::{list, plain_name, text},
+    *,
+};
 
 /// No pod ends before another has taken its place, and none is ended in a way that it does not know.
 pub(super) fn problems(documents: &[Value]) -> Vec<String> {

@@ -1,22 +1,9 @@
 //! Loans of a bucket that hits empty while they are made.
 
-use tollgate::{
-    algorithm::RegionShare,
-    quota::Unit,
-    store::{
-        Store,
-        loans::{
-            SharedCounter,
-            regions::{message::LoanRequest, protocol},
-        },
-    },
-};
-
 use super::{
-    LentLimit, call_of,
     transactions::{TIME_LIMIT, peer},
+    *,
 };
-use crate::support::prelude::*;
 
 /// Charges a counter once by a store of its own, on another thread: connections of this one's runtime stand still meanwhile.
 fn hit(redis: &Redis, call: &TagRequest, micros: u64) -> bool {

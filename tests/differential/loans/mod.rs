@@ -3,21 +3,20 @@
 mod bucket;
 mod transactions;
 
-use proptest::{prelude::*, test_runner::TestRunner};
 use tollgate::{
-    SyncMode,
     algorithm::RegionShare,
-    ban::{BanCheck, BanEffect, BanParameters, BanPolicy},
-    quota::Unit,
-    store::loans::SharedCounter,
+    store::{
+        Store,
+        loans::{
+            SharedCounter,
+            regions::{message::LoanRequest, protocol},
+        },
+    },
 };
 
 use self::transactions::{Move, moves, transact};
-use super::replay_all;
-use crate::support::{
-    prelude::*,
-    stores::{NumberedCheck, charging_with},
-};
+use super::*;
+use crate::support::stores::policy;
 
 /// Histories; each is some forty calls and transactions.
 const HISTORIES: u64 = 320;
@@ -80,16 +79,16 @@ fn step() -> impl Strategy<Value = u64> {
 }
 
 fn history() -> impl Strategy<Value = (bool, Vec<LentLimit>, Vec<(u64, Work)>)> {
-    let rules = proptest::collection::vec(limits(), 1..4);
+    let rules = vec(limits(), 1..4);
     let steps = rules.prop_flat_map(|rules| {
         let veto = prop_oneof![2 => Just(Veto::Never), 6 => Just(Veto::Alone), 1 => Just(Veto::Always)];
-        let checks = proptest::collection::vec((0..rules.len(), hits(), veto), 1..4);
+        let checks = vec((0..rules.len(), hits(), veto), 1..4);
         let charging = prop_oneof![3 => Just(Charging::Independent), 1 => Just(Charging::AllOrNone)];
         let work = prop_oneof![
             3 => (charging, checks).prop_map(|(charging, checks)| Work::Decide(charging, checks)),
             2 => (0..rules.len(), moves()).prop_map(|(at, change)| Work::Move(at, change)),
         ];
-        (Just(rules), proptest::collection::vec((step(), work), 1..80))
+        (Just(rules), vec((step(), work), 1..80))
     });
     (proptest::bool::weighted(0.2), steps).prop_map(|(is_large, (rules, steps))| (is_large, rules, steps))
 }

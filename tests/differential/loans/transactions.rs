@@ -1,22 +1,17 @@
 //! Transactions on loans: their steps, what each gives, and repeated calls.
 
-use proptest::{prelude::*, test_runner::TestRunner};
-use tollgate::store::{
-    Store,
-    loans::{
-        Loans, SharedCounter,
-        regions::{
-            ledger::Loan,
-            message::{Holding, LoanRequest, Reply},
-            protocol::{self, Share},
-            table::RegionName,
-        },
+use tollgate::store::loans::{
+    Loans,
+    regions::{
+        ledger::Loan,
+        message::{Holding, Reply},
+        protocol::Share,
+        table::RegionName,
     },
-    redis::{CommandKeys, Run},
 };
 
-use super::{HISTORIES, LentLimit, call_of, limits, step};
-use crate::{differential::replay_all, support::prelude::*};
+use super::*;
+use crate::differential::replay_all;
 
 pub(super) const TIME_LIMIT: Duration = Duration::from_secs(20);
 
@@ -204,7 +199,7 @@ async fn repeated_calls_under_loans_decide_like_their_rust_twins() {
     let store = redis.store();
     let mut runner = TestRunner::deterministic();
     let steps = (step(), prop_oneof![Just(1_u16), 1..=40_u16], 1..=3_u64, proptest::option::of(moves()));
-    let runs = (limits(), proptest::collection::vec(steps, 1..40));
+    let runs = (limits(), vec(steps, 1..40));
     let replayed = replay_all(&mut runner, runs, HISTORIES / 2, |number, history| {
         replay_runs(&store, redis.command_keys(number), number, history)
     });

@@ -6,20 +6,14 @@ mod soak;
 use std::convert::Infallible;
 
 use axum::{
-    Router,
     body::{Body, Bytes},
     extract::Request,
-    http::{StatusCode, header::CONTENT_TYPE},
-    response::Response,
+    http::header::CONTENT_TYPE,
 };
 use futures_util::StreamExt as _;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
-    sync::Barrier,
-};
+use tokio::sync::Barrier;
 
-use crate::support::prelude::*;
+use super::*;
 
 const LIMIT: u32 = 2_000;
 
@@ -91,15 +85,7 @@ async fn spent(client: &mut Client) -> u32 {
 
 /// Waits until that many tokens are spent: the end of a stream is reported after its client has the answer.
 async fn spends(client: &mut Client, tokens: u32) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        let spent = spent(client).await;
-        if spent == tokens {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{spent} tokens are spent, not {tokens}");
-        sleep(Duration::from_millis(10)).await;
-    }
+    read_until(async || spent(client).await, |spent| *spent == tokens).await;
 }
 
 /// Sends 20 requests of 480 tokens at once; returns the number of each status.
@@ -137,8 +123,8 @@ async fn parallel_requests_do_not_overspend_a_budget_with_reservations() {
 #[tokio::test]
 async fn each_end_of_a_stream_settles_its_reservation() {
     for (unsettled, lost) in [("charge", 300), ("release", 0)] {
-        let config = rules(&budget(&format!("reserve: {{ttl: 1h, unsettled: {unsettled}}}")));
-        let tollgate = Tollgate::start(config.path(), &[]);
+        let tollgate =
+            Tollgate::serving(&budget(&format!("reserve: {{ttl: 1h, unsettled: {unsettled}}}")), &[]);
         let envoy = envoy(&tollgate, model().await);
         let mut client = tollgate.client().await;
         let mut used = 0;

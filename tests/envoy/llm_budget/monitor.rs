@@ -1,6 +1,8 @@
 //! Operations on leases that Redis receives, as `MONITOR` writes them.
 
-use crate::support::prelude::*;
+use std::net::TcpStream;
+
+use super::*;
 
 /// An operation that Redis received on a lease, at a time in seconds.
 #[derive(Clone, Copy, Debug)]

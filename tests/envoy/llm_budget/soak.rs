@@ -1,15 +1,9 @@
 //! Ten thousand requests, of which many fail, and what they leave.
 
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-};
-
 use super::{
-    budget, model,
     monitor::{Sent, monitor, received},
+    *,
 };
-use crate::support::prelude::*;
 
 /// Requests of the soak, and how many are in flight at once.
 const REQUESTS: usize = 10_000;
@@ -41,7 +35,7 @@ async fn try_status_of(port: u16, path: &str, max_tokens: u64) -> Option<u16> {
 
 async fn soak(
     port: Arc<std::sync::atomic::AtomicU16>,
-    begun: Arc<std::sync::atomic::AtomicUsize>,
+    begun: Arc<AtomicUsize>,
     mut random: fastrand::Rng,
 ) -> Outcomes {
     use std::sync::atomic::Ordering::SeqCst;
@@ -55,7 +49,7 @@ async fn soak(
             50..70 => (format!("/sse/{tokens}"), Duration::from_secs(30)),
             _ => (format!("/json/{tokens}"), Duration::from_secs(30)),
         };
-        match tokio::time::timeout(patience, try_status_of(port.load(SeqCst), &path, 480)).await {
+        match timeout(patience, try_status_of(port.load(SeqCst), &path, 480)).await {
             Ok(Some(status)) => *seen.statuses.entry(status).or_default() += 1,
             Ok(None) => seen.failed += 1,
             Err(_) => seen.left += 1,

@@ -4,12 +4,8 @@ mod traffic;
 
 use std::iter;
 
-use self::{
-    traffic::DAY,
-    traffic::{Change, History},
-};
-use super::{alerts::ALERTS, read};
-use crate::support::{prelude::*, prometheus::promtool};
+use self::traffic::{Change, DAY, History};
+use super::{alerts::ALERTS, *};
 
 const DAYS: u64 = 28;
 /// By default; promtool takes minutes for 50.

@@ -4,11 +4,11 @@ mod overload;
 mod recovery;
 mod reports;
 
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
-
-use super::{charge, one};
-use crate::support::prelude::*;
+use super::*;
+use crate::{
+    support::timing::keeps_to_async,
+    topologies::{charge, one, recovered},
+};
 
 /// The store timeout of these tests: the default.
 const TIMEOUT: Duration = Duration::from_millis(10);

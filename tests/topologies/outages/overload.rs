@@ -1,12 +1,7 @@
 //! Servers that are full or overloaded, and calls that are not sent to them.
 
-use tokio::task::JoinHandle;
-
-use super::{assert_most, some_names, timed};
-use crate::{
-    support::{prelude::*, timing::keeps_to_async},
-    topologies::{charge, one, recovered, used},
-};
+use super::*;
+use crate::topologies::used;
 
 #[tokio::test]
 async fn a_full_server_charges_nothing_and_reports_it_until_it_has_room() {
@@ -21,7 +16,7 @@ async fn a_full_server_charges_nothing_and_reports_it_until_it_has_room() {
     // Several together, as one command.
     let names: Vec<String> = some_names().chain(["a".to_owned()]).collect();
     let calls = names.iter().map(|name| timed(&store, name));
-    for done in futures_util::future::join_all(calls).await {
+    for done in join_all(calls).await {
         let error = done.result.expect_err("there is no room");
         assert!(matches!(&error, StoreError::Declined(text) if text.contains("OOM")), "{error:?}");
         assert!(error.charged_nothing());
@@ -48,7 +43,7 @@ async fn excess_calls_to_an_overloaded_server_are_refused_at_once() {
     let names: Vec<String> = (0..8_000).map(|number| format!("name{number}")).collect();
     let all = tokio::spawn({
         let store = store.clone();
-        async move { futures_util::future::join_all(names.iter().map(|name| timed(&store, name))).await }
+        async move { join_all(names.iter().map(|name| timed(&store, name))).await }
     });
     sleep(Duration::from_millis(300)).await;
     redis.signal("CONT");
@@ -130,7 +125,7 @@ async fn a_master_with_too_few_replicas_charges_nothing_until_it_has_enough() {
     // Alone, and several together as one command.
     let names: Vec<String> = some_names().chain(["a".to_owned()]).collect();
     let mut refused = vec![timed(&store, "a").await];
-    refused.extend(futures_util::future::join_all(names.iter().map(|name| timed(&store, name))).await);
+    refused.extend(join_all(names.iter().map(|name| timed(&store, name))).await);
     for done in refused {
         let error = done.result.expect_err("there are no replicas");
         assert!(

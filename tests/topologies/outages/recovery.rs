@@ -1,12 +1,6 @@
 //! Servers that stall, slow down, end or recover.
 
-use super::{
-    Done, HEAL_TIMEOUT, Load, REFUSAL_TIMEOUT, TIMEOUT, assert_at_once, assert_most, brief, some_names, timed,
-};
-use crate::{
-    support::{prelude::*, timing::keeps_to_async},
-    topologies::{charge, one, recovered},
-};
+use super::*;
 
 /// The detection time of a silent server: 100 ms, or some more checks if a busy machine delays these.
 const OPENS_WITHIN: Duration = Duration::from_secs(1);

@@ -1,10 +1,7 @@
 //! Logs and metrics of outages.
 
-use super::{HEAL_TIMEOUT, Load, brief, some_names, timed};
-use crate::{
-    support::prelude::*,
-    topologies::{misbehaving_nodes::Lines, one},
-};
+use super::*;
+use crate::topologies::misbehaving_nodes::Lines;
 
 #[tokio::test]
 async fn an_outage_is_logged_once_however_often_the_server_fails() {
@@ -78,7 +75,7 @@ async fn metrics_report_an_outage_for_as_long_as_it_lasts() {
         rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 1000}\n");
     let tollgate = Tollgate::start(config.path(), &["--store", &redis.url(), "--store-timeout", "500ms"]);
     let metric = |name: &str| {
-        let body = http::get(&tollgate.url("/metrics")).body;
+        let body = tollgate.metrics();
         let line = body.lines().find(|line| line.starts_with(name)).map(str::to_owned);
         line.and_then(|line| line.rsplit_once(' ').and_then(|(_, value)| value.parse::<f64>().ok()))
     };
