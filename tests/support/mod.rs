@@ -33,7 +33,7 @@ use std::{
 
 use tokio::time::sleep;
 
-/// What most tests import.
+/// The imports of most tests.
 pub(crate) mod prelude {
     pub(crate) use std::{
         collections::{BTreeMap, BTreeSet},

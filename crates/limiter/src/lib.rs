@@ -112,7 +112,7 @@ impl Deadline {
     pub const UNKNOWN: Self = Self::At(None);
 }
 
-/// What most unit tests import.
+/// The imports of most unit tests.
 #[cfg(test)]
 mod test_prelude {
     pub(crate) use std::{

@@ -165,7 +165,7 @@ pub(crate) fn after(now: Instant, time: Duration) -> Instant {
     now.checked_add(time).unwrap_or(now)
 }
 
-/// What most unit tests import.
+/// The imports of most unit tests.
 #[cfg(test)]
 mod test_prelude {
     pub(crate) use std::{num::NonZeroU64, time::Duration};
