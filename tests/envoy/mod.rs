@@ -114,7 +114,7 @@ fn a_denial_has_the_configured_headers_and_body() {
         // The year's end, from the Unix epoch in years of 365 days.
         let reset_at = body["reset_at"].as_u64().expect("a time");
         assert_eq!(reset_at % 31_536_000, 0);
-        assert_eq!(denied.header(&at.to_ascii_lowercase()), Some(&*reset_at.to_string()));
+        assert_eq!(denied.header("x-ratelimit-reset-at"), Some(&*reset_at.to_string()));
         let [retry_after, reset] = ["retry-after", "ratelimit-reset"]
             .map(|name| denied.header(name).and_then(|seconds| seconds.parse::<u64>().ok()));
         if let Some((retry_after, reset)) = retry_after.zip(reset) {
