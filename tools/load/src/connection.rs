@@ -88,7 +88,7 @@ impl Connection {
         }
         match connect(&self.target, self.timeout).await {
             Ok(requests) => {
-                *handle = Handle { requests, generation: current.generation.saturating_add(1) };
+                *handle = Handle { requests, generation: current.generation + 1 };
                 *self.current.lock() = handle.clone();
                 Ok(())
             }

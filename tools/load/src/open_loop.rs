@@ -40,7 +40,7 @@ impl Schedule {
         if elapsed < 0.0 {
             return 0;
         }
-        ((elapsed / self.interval).floor() as u64).saturating_add(1)
+        (elapsed / self.interval).floor() as u64 + 1
     }
 }
 
@@ -78,7 +78,7 @@ impl OpenLoop {
         }
         // Ends the streams that wait; requests still due stay unsent.
         self.due.close();
-        announced.into_inner().saturating_sub(self.taken.load(Ordering::Relaxed))
+        announced.into_inner() - self.taken.load(Ordering::Relaxed)
     }
 
     async fn announce_until_end(&self, timer: &mut Timer, so_far: &AtomicU64) {
@@ -88,7 +88,7 @@ impl OpenLoop {
         let mut announced = 0_u64;
         while announced < all {
             let count = self.schedule.count_due(self.phases.start.elapsed()).min(all);
-            let more = usize::try_from(count.saturating_sub(announced)).unwrap_or(usize::MAX);
+            let more = usize::try_from(count - announced).unwrap_or(usize::MAX);
             self.due.add_permits(more.min(Semaphore::MAX_PERMITS));
             announced = count;
             so_far.store(announced, Ordering::Relaxed);

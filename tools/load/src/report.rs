@@ -1,15 +1,16 @@
-//! The report: totals of all threads, as text and as JSON.
+//! Output of a run: a progress line on the terminal, and the report with the totals of all threads, as text and as JSON.
 
 use std::{
-    io::{self, Write},
-    time::Duration,
+    io::{self, IsTerminal as _, Write},
+    time::{Duration, Instant},
 };
 
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
+use tokio::time::{sleep, sleep_until};
 
 use crate::{
-    LoadError, Run,
+    LoadError, Phases, Run,
     settings::LoadSettings,
     tally::{AdmissionSummary, Tally},
 };
@@ -76,7 +77,7 @@ impl Report {
         }
         json!({
             "seconds": self.measured.as_secs_f64(),
-            "requests": self.tally.answered().saturating_add(self.tally.failed()),
+            "requests": self.tally.answered() + self.tally.failed(),
             "rate": self.rate(),
             "ok": self.tally.ok,
             "over_limit": self.tally.over_limit,
@@ -115,7 +116,7 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     let model = settings.rate.map_or("closed loop".to_owned(), |rate| format!("{rate} per second"));
     let (connections, streams) = (settings.connections, settings.streams);
     writeln!(out, "load        {connections} connections with {streams} streams, {model}")?;
-    let all = tally.answered().saturating_add(tally.failed());
+    let all = tally.answered() + tally.failed();
     let (time, rate) = (report.measured, report.rate());
     writeln!(out, "requests    {all} in {time:.1?}, {rate:.0} answered per second")?;
     let mut row = |what: &str, count, why: &str| {
@@ -144,7 +145,7 @@ fn write_latencies(out: &mut impl Write, report: &Report) -> io::Result<()> {
     let rows = rows(&report.tally.latencies);
     let largest = rows.iter().map(|(_, count)| *count).max().unwrap_or_default();
     for (bound, count) in rows {
-        let length = count.saturating_mul(BAR_CHARS).checked_div(largest).unwrap_or_default();
+        let length = (count * BAR_CHARS).checked_div(largest).unwrap_or_default();
         let bar = "█".repeat(usize::try_from(length).unwrap_or_default());
         let share = percent(count, report.tally.latencies.len());
         let row = format!("  up to {:>7} {share:>5} % {bar}", time(bound));
@@ -172,10 +173,10 @@ fn rows(latencies: &Histogram<u64>) -> Vec<(u64, u64)> {
     let mut rows: Vec<(u64, u64)> = Vec::new();
     for step in latencies.iter_recorded() {
         let bound = bounds().find(|bound| *bound >= step.value_iterated_to()).unwrap_or(u64::MAX);
-        let first = rows.last().map_or(bound, |(last, _)| last.saturating_add(1));
+        let first = rows.last().map_or(bound, |(last, _)| last + 1);
         rows.extend(bounds().filter(|between| (first..=bound).contains(between)).map(|bound| (bound, 0)));
         if let Some((_, count)) = rows.last_mut() {
-            *count = count.saturating_add(step.count_at_value());
+            *count += step.count_at_value();
         }
     }
     rows
@@ -183,7 +184,7 @@ fn rows(latencies: &Histogram<u64>) -> Vec<(u64, u64)> {
 
 /// Upper bounds of the buckets, up to 10,000 seconds.
 fn bounds() -> impl Iterator<Item = u64> {
-    (0..10).flat_map(|power| [1, 2, 5].map(|first: u64| first.saturating_mul(10_u64.pow(power))))
+    (0..10).flat_map(|power| [1, 2, 5].map(|first: u64| first * 10_u64.pow(power)))
 }
 
 /// A duration in a readable unit.
@@ -195,8 +196,79 @@ fn time(micros: u64) -> String {
 
 /// A percentage with one decimal.
 fn percent(count: u64, all: u64) -> String {
-    let permille = u128::from(count).saturating_mul(1000).checked_div(u128::from(all)).unwrap_or_default();
+    let permille = (u128::from(count) * 1000).checked_div(all.into()).unwrap_or_default();
     format!("{}.{}", permille / 10, permille % 10)
+}
+
+/// Interval between updates of the progress line.
+const UPDATE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Width of its bar in characters.
+const PROGRESS_CHARS: u128 = 30;
+
+/// A progress line on the terminal.
+#[derive(Debug)]
+pub(super) struct Progress<'a, W> {
+    run: &'a Run,
+    phases: Phases,
+    out: &'a mut W,
+    is_shown: bool,
+    /// Time of the last update, and the requests that had ended by then.
+    last: (Instant, u64),
+}
+
+impl<'a, W: Write> Progress<'a, W> {
+    pub(super) fn new(run: &'a Run, phases: Phases, out: &'a mut W) -> Self {
+        let is_shown = !run.settings.quiet && io::stderr().is_terminal();
+        Self { run, phases, out, is_shown, last: (phases.start, 0) }
+    }
+
+    /// Updates the line until the end.
+    pub(super) async fn show(&mut self) {
+        while self.is_shown && self.phases.end.saturating_duration_since(Instant::now()) > UPDATE_INTERVAL {
+            sleep(UPDATE_INTERVAL).await;
+            self.draw();
+        }
+        sleep_until(self.phases.end.into()).await;
+    }
+
+    /// Erases the line.
+    pub(super) fn clear(self) {
+        if self.is_shown {
+            // The line is cosmetic, so a closed terminal is no error.
+            let _ = write!(self.out, "\r\x1b[2K").and_then(|()| self.out.flush());
+        }
+    }
+
+    fn draw(&mut self) {
+        let (mut ended, mut failed) = (0_u64, 0_u64);
+        for tally in &self.run.tallies {
+            let tally = tally.lock();
+            ended += tally.ended;
+            failed += tally.failed();
+        }
+        let now = Instant::now();
+        let (before, ended_before) = std::mem::replace(&mut self.last, (now, ended));
+        let rate = per_second(ended - ended_before, now.saturating_duration_since(before));
+        let line = progress_line(
+            now.saturating_duration_since(self.phases.start),
+            self.phases.end.saturating_duration_since(self.phases.start),
+            rate,
+            failed,
+        );
+        let _ = write!(self.out, "\r\x1b[2K{line}").and_then(|()| self.out.flush());
+    }
+}
+
+fn per_second(count: u64, time: Duration) -> u128 {
+    (u128::from(count) * 1_000_000).checked_div(time.as_micros()).unwrap_or_default()
+}
+
+fn progress_line(passed: Duration, all: Duration, rate: u128, failed: u64) -> String {
+    let done = (passed.as_micros() * PROGRESS_CHARS).checked_div(all.as_micros()).unwrap_or(PROGRESS_CHARS);
+    let done = usize::try_from(done.min(PROGRESS_CHARS)).unwrap_or_default();
+    let bar = format!("{:-<1$}", "#".repeat(done), PROGRESS_CHARS as usize);
+    format!("[{bar}] {} of {} s, {rate} per second, {failed} errors", passed.as_secs(), all.as_secs())
 }
 
 #[cfg(test)]
@@ -223,5 +295,12 @@ mod tests {
             (percent(1, 3), percent(0, 0), percent(7, 7)),
             ("33.3".into(), "0.0".into(), "100.0".into())
         );
+    }
+
+    #[test]
+    fn the_line_shows_time_rate_and_errors() {
+        let line = progress_line(Duration::from_millis(2600), Duration::from_secs(8), 12_345, 7);
+        assert_eq!(line, "[#########---------------------] 2 of 8 s, 12345 per second, 7 errors");
+        assert_eq!(per_second(100, Duration::from_millis(200)), 500);
     }
 }

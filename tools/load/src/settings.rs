@@ -130,22 +130,18 @@ impl fmt::Display for Target {
     }
 }
 
-/// A text that is not the URL of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected http://HOST:PORT")]
-pub struct InvalidTarget;
-
 impl FromStr for Target {
-    type Err = InvalidTarget;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, InvalidTarget> {
-        let uri: Uri = text.parse().map_err(|_| InvalidTarget)?;
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        const EXPECTED: &str = "expected http://HOST:PORT";
+        let uri: Uri = text.parse().map_err(|_| EXPECTED)?;
         let (Some("http"), Some(host), Some(port)) = (uri.scheme_str(), uri.host(), uri.port_u16()) else {
-            return Err(InvalidTarget);
+            return Err(EXPECTED);
         };
         match uri.path_and_query().map(|path| path.as_str()) {
             None | Some("/") if !host.is_empty() => Ok(Self(format!("{host}:{port}"))),
-            _ => Err(InvalidTarget),
+            _ => Err(EXPECTED),
         }
     }
 }

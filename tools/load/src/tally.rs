@@ -40,12 +40,12 @@ impl Tally {
     /// Counts the outcome of a request and its latency.
     pub(super) fn count(&mut self, outcome: Result<bool, RequestError>, latency: Duration) {
         match outcome {
-            Ok(true) => self.ok = self.ok.saturating_add(1),
-            Ok(false) => self.over_limit = self.over_limit.saturating_add(1),
+            Ok(true) => self.ok += 1,
+            Ok(false) => self.over_limit += 1,
             Err(error) => {
                 let (count, _) =
                     self.errors.entry(name(error.code)).or_insert_with(|| (0, error.to_string()));
-                *count = count.saturating_add(1);
+                *count += 1;
                 if !error.is_timeout {
                     return;
                 }
@@ -57,13 +57,13 @@ impl Tally {
 
     /// Adds the measurements of another thread.
     pub(super) fn add(&mut self, other: &Self) {
-        self.ended = self.ended.saturating_add(other.ended);
-        self.ok = self.ok.saturating_add(other.ok);
-        self.over_limit = self.over_limit.saturating_add(other.over_limit);
-        self.unsent = self.unsent.saturating_add(other.unsent);
+        self.ended += other.ended;
+        self.ok += other.ok;
+        self.over_limit += other.over_limit;
+        self.unsent += other.unsent;
         for (code, (more, message)) in &other.errors {
             let (count, _) = self.errors.entry(code.clone()).or_insert_with(|| (0, message.clone()));
-            *count = count.saturating_add(*more);
+            *count += more;
         }
         // Fails only if the bounds differ.
         let _ = self.latencies.add(&other.latencies);
@@ -71,12 +71,12 @@ impl Tally {
 
     /// Requests with a verdict.
     pub(super) const fn answered(&self) -> u64 {
-        self.ok.saturating_add(self.over_limit)
+        self.ok + self.over_limit
     }
 
     /// Requests without a verdict.
     pub(super) fn failed(&self) -> u64 {
-        self.errors.values().fold(0, |sum, (count, _)| sum.saturating_add(*count))
+        self.errors.values().map(|(count, _)| count).sum()
     }
 }
 
@@ -161,38 +161,37 @@ impl Admissions {
         // Whatever the server decided before this denial has been answered or is in flight.
         let unanswered = u64::from(key.unanswered.fetch_sub(1, Ordering::AcqRel).saturating_sub(1));
         let passed = key.passed.load(Ordering::Relaxed);
-        if self.limit_requests().is_some_and(|due| passed.saturating_add(unanswered) < due) {
+        if self.limit_requests().is_some_and(|due| passed + unanswered < due) {
             key.early.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Requests that a key may be admitted; a request is admitted whole or not at all.
     fn limit_requests(&self) -> Option<u64> {
-        self.limit.map(|limit| limit.checked_div(self.hits).unwrap_or_default())
+        self.limit.map(|limit| limit / self.hits)
     }
 
     pub(super) fn summary(&self) -> AdmissionSummary {
         let mut sum = AdmissionSummary { least: u64::MAX, ..AdmissionSummary::default() };
         for (number, key) in self.keys.iter().enumerate() {
             let (passed, denied) = (key.passed.load(Ordering::Relaxed), key.denied.load(Ordering::Relaxed));
-            let answered = passed.saturating_add(denied);
+            let answered = passed + denied;
             if answered == 0 {
                 continue;
             }
-            let admitted = passed.saturating_mul(self.hits);
-            sum.seen = sum.seen.saturating_add(1);
-            sum.total = sum.total.saturating_add(admitted);
+            let admitted = passed * self.hits;
+            sum.seen += 1;
+            sum.total += admitted;
             sum.least = sum.least.min(admitted);
             if admitted > sum.most {
                 (sum.most, sum.key) = (admitted, number);
             }
-            sum.denied_early = sum.denied_early.saturating_add(key.early.load(Ordering::Relaxed).into());
+            sum.denied_early += u64::from(key.early.load(Ordering::Relaxed));
             if let (Some(limit), Some(due)) = (self.limit, self.limit_requests()) {
                 let beyond = admitted.saturating_sub(limit);
-                sum.keys_beyond = sum.keys_beyond.saturating_add(u64::from(beyond > 0));
-                sum.beyond = sum.beyond.saturating_add(beyond);
-                let missing = due.min(answered).saturating_sub(passed).saturating_mul(self.hits);
-                sum.denied_within = sum.denied_within.saturating_add(missing);
+                sum.keys_beyond += u64::from(beyond > 0);
+                sum.beyond += beyond;
+                sum.denied_within += due.min(answered).saturating_sub(passed) * self.hits;
             }
         }
         sum.least = sum.least.min(sum.most);
