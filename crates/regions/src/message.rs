@@ -38,7 +38,7 @@ pub struct Reply {
     pub amount: u32,
     /// Part of it by which the lender's own limit fell: the part that brings tokens of a bucket.
     pub added: u32,
-    /// Fill of the lender's bucket; see [`Kind::full_level`](crate::terms::Kind::full_level).
+    /// Fill of the lender's bucket; see [`LimitKind::full_level`](crate::terms::LimitKind::full_level).
     pub level: u64,
     /// All loans of the borrower that the lender has, or whose hits still count: at most
     /// [`MAX_BORROWED`](crate::ledger::MAX_BORROWED). What it returned is missing or less.

@@ -15,7 +15,7 @@ use crate::{
     ledger::Ledger,
     protocol::Share,
     table::{MAX_REGIONS, RegionName},
-    terms::{Kind, LOAN_MICROS, Moment, Terms},
+    terms::{LOAN_MICROS, LimitKind, Moment, Terms},
 };
 
 /// Share below which a region requests all and keeps nothing.
@@ -57,7 +57,7 @@ pub fn range(terms: &Terms, now: Moment, used: u32, demand: &Demand) -> Range {
             };
             (within(1_000_000), within(LOAN_MICROS))
         }
-        Kind::Concurrency { .. } => rate_range(u64::from(used) + demand.within(now.micros, 1_000_000)),
+        LimitKind::Concurrency { .. } => rate_range(u64::from(used) + demand.within(now.micros, 1_000_000)),
         kind => rate_range(demand.within(now.micros, kind.window_micros())),
     };
     let bounded = |amount: u64| u32::try_from(amount).unwrap_or(u32::MAX).min(terms.limit);
@@ -95,7 +95,7 @@ pub fn need(terms: &Terms, now: Moment, used: u32, demand: &Demand) -> u32 {
     }
     let kept = u64::from(terms.base) / KEPT_PART;
     let part = match terms.kind {
-        Kind::FixedWindow { .. } => {
+        LimitKind::FixedWindow { .. } => {
             let left = until_window_ends(terms.kind, now) / 1_000;
             kept.saturating_mul(left) / (terms.kind.window_micros() / 1_000)
         }
@@ -147,15 +147,15 @@ pub fn conclude(ledger: &mut Ledger, now: Moment, wanted: u32, gained: u32) {
 }
 
 /// Whether a window is longer than a loan.
-fn is_long(kind: Kind) -> bool {
-    let has_window = !matches!(kind, Kind::TokenBucket { .. } | Kind::Concurrency { .. });
+fn is_long(kind: LimitKind) -> bool {
+    let has_window = !matches!(kind, LimitKind::TokenBucket { .. } | LimitKind::Concurrency { .. });
     has_window && kind.window_micros() > LOAN_MICROS
 }
 
 /// Time to the end of a fixed window; for ever for others, which have none.
-fn until_window_ends(kind: Kind, now: Moment) -> u64 {
+fn until_window_ends(kind: LimitKind, now: Moment) -> u64 {
     match kind {
-        Kind::FixedWindow { .. } => (now.label * 1_000_000).saturating_sub(now.micros),
+        LimitKind::FixedWindow { .. } => (now.label * 1_000_000).saturating_sub(now.micros),
         _ => u64::MAX,
     }
 }

@@ -24,7 +24,7 @@ const MAX_LEVELS: u64 = 1 << 20;
 
 /// Algorithm of a limit, with the lengths that loans depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum LimitKind {
     /// Windows aligned to the epoch, of this many seconds.
     FixedWindow {
         /// Length in seconds.
@@ -58,7 +58,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// Algorithm.
-    pub kind: Kind,
+    pub kind: LimitKind,
     /// Limit over all regions.
     pub limit: u32,
     /// Share of this region without loans; at most the limit.
@@ -75,7 +75,7 @@ pub struct Moment {
     pub micros: u64,
 }
 
-impl Kind {
+impl LimitKind {
     /// Length of a window in seconds, if ends are window labels.
     pub const fn label_step(self) -> Option<u64> {
         match self {
@@ -170,11 +170,11 @@ impl Terms {
     /// Digest by which two regions compare that they have the same limit.
     pub fn digest(&self) -> u64 {
         let (number, first, second) = match self.kind {
-            Kind::FixedWindow { window } => (0, window.into(), 0),
-            Kind::TokenBucket { window, capacity } => (1, window.into(), capacity),
-            Kind::SlidingWindowLog { window } => (2, window.into(), 0),
-            Kind::Concurrency { lease_ttl } => (3, lease_ttl, 0),
-            Kind::SlidingWindow { window } => (8, window.into(), 0),
+            LimitKind::FixedWindow { window } => (0, window.into(), 0),
+            LimitKind::TokenBucket { window, capacity } => (1, window.into(), capacity),
+            LimitKind::SlidingWindowLog { window } => (2, window.into(), 0),
+            LimitKind::Concurrency { lease_ttl } => (3, lease_ttl, 0),
+            LimitKind::SlidingWindow { window } => (8, window.into(), 0),
         };
         [number, first, second, u64::from(self.limit)]
             .iter()

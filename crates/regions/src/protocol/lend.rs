@@ -1,6 +1,6 @@
 //! The lender's answer.
 
-use super::{Ignored, Raise, Usage, level, raised, settle};
+use super::{Ignored, Raise, Usage, level, lower_bookings, raised, settle};
 use crate::{
     fault::{Fault, is_injected},
     ledger::{Account, Ledger, Loan, MAX_BORROWED, MAX_LENT},
@@ -46,7 +46,10 @@ pub fn lend(
     let before = ledger.effective(terms, now.label);
     let account = ledger.open(peer).ok_or(Ignored::Full)?;
     account.seen = request.id;
-    reconcile(account, now.label, request);
+    let listed =
+        |loan: &Loan| request.have.iter().find(|held| held.id == loan.id).map_or(0, |held| held.amount);
+    let from = if is_injected(Fault::AbsentFreedAtOnce) { 0 } else { request.label };
+    lower_bookings(account, now.label, from, listed);
     let after_reconcile = ledger.effective(terms, now.label);
     let raise = Raise::empty(before, after_reconcile);
     full_at = raised(terms.kind, full_at, now.micros, raise);
@@ -101,27 +104,6 @@ fn check(
             Err(Ignored::Replayed)
         }
         _ => Ok(()),
-    }
-}
-
-/// Lowers the bookings to what the borrower has, from its label on: for the windows before, it may have used more.
-fn reconcile(account: &mut Account, label: u64, request: &LoanRequest) {
-    let mut kept = Vec::with_capacity(MAX_LENT);
-    for loan in &account.lent {
-        let listed =
-            request.have.iter().find(|holding| holding.id == loan.id).map_or(0, |holding| holding.amount);
-        if loan.amount <= listed || loan.until < request.label && !is_injected(Fault::AbsentFreedAtOnce) {
-            kept.push(*loan);
-            continue;
-        }
-        kept.push(Loan { amount: listed, ..*loan });
-        if request.label > label && !is_injected(Fault::AbsentFreedAtOnce) {
-            kept.push(Loan { until: request.label - 1, ..*loan });
-        }
-    }
-    kept.retain(|loan| loan.amount > 0);
-    if kept.len() <= MAX_LENT {
-        account.lent = kept;
     }
 }
 

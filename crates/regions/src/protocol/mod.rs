@@ -23,10 +23,10 @@ pub use self::{
 };
 use crate::{
     fault::{Fault, is_injected},
-    ledger::{Ledger, MAX_BORROWED},
+    ledger::{Account, Ledger, Loan, MAX_BORROWED, MAX_LENT},
     message::{Holding, LoanRequest},
     table::RegionName,
-    terms::{Kind, Moment, Terms},
+    terms::{LimitKind, Moment, Terms},
 };
 
 /// Use of the counter in this region at the moment of a transition.
@@ -121,7 +121,7 @@ pub fn request_loans(
 /// refills after one of them is refilled under another limit.
 pub fn settle(ledger: &mut Ledger, terms: &Terms, now: Moment, full_at: u64) -> u64 {
     let full_at = match terms.kind {
-        Kind::TokenBucket { .. } => refill(ledger, terms, now, full_at),
+        LimitKind::TokenBucket { .. } => refill(ledger, terms, now, full_at),
         _ => full_at,
     };
     let tail = terms.kind.tail();
@@ -130,6 +130,27 @@ pub fn settle(ledger: &mut Ledger, terms: &Terms, now: Moment, full_at: u64) -> 
         account.borrowed.retain(|loan| loan.until.saturating_add(tail) >= now.label);
     }
     full_at
+}
+
+/// Lowers the bookings to what is `left` of each by the peer's list, from the label `from` of the peer on: for the windows
+/// before, it may have used more.
+fn lower_bookings(account: &mut Account, label: u64, from: u64, left: impl Fn(&Loan) -> u32) {
+    let mut kept = Vec::with_capacity(MAX_LENT);
+    for loan in &account.lent {
+        let left = left(loan);
+        if loan.amount <= left || loan.until < from {
+            kept.push(*loan);
+            continue;
+        }
+        kept.push(Loan { amount: left, ..*loan });
+        if from > label {
+            kept.push(Loan { until: from - 1, ..*loan });
+        }
+    }
+    kept.retain(|loan| loan.amount > 0);
+    if kept.len() <= MAX_LENT {
+        account.lent = kept;
+    }
 }
 
 /// Fill of a bucket after all ends before `now`.
@@ -150,7 +171,7 @@ fn refill(ledger: &Ledger, terms: &Terms, now: Moment, full_at: u64) -> u64 {
 }
 
 /// Level of the bucket at `micros`, rounded down.
-fn level(kind: Kind, full_at: u64, micros: u64) -> u64 {
+fn level(kind: LimitKind, full_at: u64, micros: u64) -> u64 {
     let step = kind.level_micros();
     if step == 0 {
         return 0;
@@ -163,7 +184,7 @@ fn level(kind: Kind, full_at: u64, micros: u64) -> u64 {
 ///
 /// The capacity is a time, so that a bucket of twice the limit refills twice as many tokens in the same time. At an equal
 /// fill, a changed limit changes the tokens in proportion.
-fn raised(kind: Kind, full_at: u64, micros: u64, change: Raise) -> u64 {
+fn raised(kind: LimitKind, full_at: u64, micros: u64, change: Raise) -> u64 {
     let Raise { before, after, added, brought } = change;
     let step = kind.level_micros();
     if step == 0 || after <= before || is_injected(Fault::TokensFromNothing) {

@@ -1,9 +1,9 @@
 //! The borrower's taking of a reply.
 
-use super::{Ignored, Raise, Usage, lend::cut, raised, settle};
+use super::{Ignored, Raise, Usage, lend::cut, lower_bookings, raised, settle};
 use crate::{
     fault::{Fault, is_injected},
-    ledger::{Account, Ledger, Loan, MAX_BORROWED, MAX_LENT},
+    ledger::{Account, Ledger, Loan, MAX_BORROWED},
     message::Reply,
     table::RegionName,
     terms::{Moment, Terms},
@@ -43,7 +43,14 @@ pub fn take(
     let mut full_at = settle(ledger, terms, now, usage.full_at);
     let start = ledger.effective(terms, now.label);
     let Some(account) = ledger.account_mut(peer) else { return Ok(Taken { full_at, ..Taken::default() }) };
-    release(account, now.label, reply);
+    let left = |loan: &Loan| match reply.have.iter().find(|held| held.id == loan.id) {
+        Some(held) => held.amount,
+        // A loan that the peer may still take is not listed either.
+        None if loan.id > reply.resolved => u32::MAX,
+        None => 0,
+    };
+    let from = if is_injected(Fault::ReturnWithoutLabel) { 0 } else { reply.label };
+    lower_bookings(account, now.label, from, left);
     let before = ledger.effective(terms, now.label);
     full_at = raised(terms.kind, full_at, now.micros, Raise::empty(start, before));
 
@@ -52,29 +59,6 @@ pub fn take(
     let raise = Raise { before, after, added: reply.added, brought: reply.level };
     full_at = raised(terms.kind, full_at, now.micros, raise);
     Ok(Taken { full_at, gained: after.saturating_sub(start), is_expected })
-}
-
-/// Lowers the bookings to what the peer has, from its label on: for the windows before, it may have used more.
-fn release(account: &mut Account, label: u64, reply: &Reply) {
-    let from = if is_injected(Fault::ReturnWithoutLabel) { 0 } else { reply.label };
-    let mut kept = Vec::with_capacity(MAX_LENT);
-    for loan in &account.lent {
-        let listed = reply.have.iter().find(|holding| holding.id == loan.id).map(|holding| holding.amount);
-        // A loan that the peer may still take is not listed either.
-        let left = listed.unwrap_or(if loan.id <= reply.resolved { 0 } else { u32::MAX });
-        if loan.amount <= left || loan.until < from {
-            kept.push(*loan);
-            continue;
-        }
-        kept.push(Loan { amount: left, ..*loan });
-        if from > label {
-            kept.push(Loan { until: from - 1, ..*loan });
-        }
-    }
-    kept.retain(|loan| loan.amount > 0);
-    if kept.len() <= MAX_LENT {
-        account.lent = kept;
-    }
 }
 
 /// Takes the loan; returns whether it was to the outstanding request.

@@ -1,21 +1,21 @@
 //! Runs outside the assumptions of the protocol: what is over stays within its stated bound.
 
 use super::sim::{Mishap, Plan, Traffic, run};
-use crate::terms::Kind;
+use crate::terms::LimitKind;
 
 const SECOND: u64 = 1_000_000;
 
 /// A busy limit in which much is lent.
-fn busy(kind: Kind, seed: u64) -> Plan {
+fn busy(kind: LimitKind, seed: u64) -> Plan {
     Plan { seed, load: 1.5, length: 60 * SECOND, warm_up: 0, ..Plan::quiet(kind, 300, Traffic::Shift) }
 }
 
-fn kinds() -> [Kind; 4] {
+fn kinds() -> [LimitKind; 4] {
     [
-        Kind::FixedWindow { window: 1 },
-        Kind::SlidingWindow { window: 10 },
-        Kind::SlidingWindowLog { window: 2 },
-        Kind::Concurrency { lease_ttl: 10 * SECOND },
+        LimitKind::FixedWindow { window: 1 },
+        LimitKind::SlidingWindow { window: 10 },
+        LimitKind::SlidingWindowLog { window: 2 },
+        LimitKind::Concurrency { lease_ttl: 10 * SECOND },
     ]
 }
 
@@ -54,7 +54,7 @@ fn clocks_that_differ_admit_no_more_by_label() {
     let mut most = 0;
     for seed in 0..6 {
         let offsets = vec![-50_000, 0, 50_000];
-        let report = run(&Plan { offsets, ..busy(Kind::FixedWindow { window: 1 }, seed) });
+        let report = run(&Plan { offsets, ..busy(LimitKind::FixedWindow { window: 1 }, seed) });
         assert_eq!(report.over, 0);
         most = most.max(report.true_over);
     }

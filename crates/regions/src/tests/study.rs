@@ -2,7 +2,7 @@
 //! docs/internals/share-loans.md.
 
 use super::sim::{Borrowing, Plan, Report, Traffic, run};
-use crate::terms::Kind;
+use crate::terms::LimitKind;
 
 const MINUTE: u64 = 60_000_000;
 
@@ -11,21 +11,21 @@ const ALL: [Traffic; 4] = [Traffic::Uniform, Traffic::Hot, Traffic::Shift, Traff
 /// The limits of the study.
 fn studied() -> Vec<(&'static str, Plan)> {
     let quiet = |kind, limit| Plan::quiet(kind, limit, Traffic::Uniform);
-    let bucket = Kind::TokenBucket { window: 1, capacity: 100_000 };
+    let bucket = LimitKind::TokenBucket { window: 1, capacity: 100_000 };
     vec![
-        ("fixed 6000/min", quiet(Kind::FixedWindow { window: 60 }, 6_000)),
-        ("fixed 1000/s", quiet(Kind::FixedWindow { window: 1 }, 1_000)),
-        ("sliding 6000/min", quiet(Kind::SlidingWindow { window: 60 }, 6_000)),
-        ("log 6000/min", quiet(Kind::SlidingWindowLog { window: 60 }, 6_000)),
+        ("fixed 6000/min", quiet(LimitKind::FixedWindow { window: 60 }, 6_000)),
+        ("fixed 1000/s", quiet(LimitKind::FixedWindow { window: 1 }, 1_000)),
+        ("sliding 6000/min", quiet(LimitKind::SlidingWindow { window: 60 }, 6_000)),
+        ("log 6000/min", quiet(LimitKind::SlidingWindowLog { window: 60 }, 6_000)),
         ("bucket 1000/s", Plan { burst: 100, ..quiet(bucket, 1_000) }),
-        ("fixed 100/s", quiet(Kind::FixedWindow { window: 1 }, 100)),
+        ("fixed 100/s", quiet(LimitKind::FixedWindow { window: 1 }, 100)),
         (
             "bucket 100/s",
-            Plan { burst: 100, ..quiet(Kind::TokenBucket { window: 1, capacity: 1_000_000 }, 100) },
+            Plan { burst: 100, ..quiet(LimitKind::TokenBucket { window: 1, capacity: 1_000_000 }, 100) },
         ),
-        ("concurrency 1000", quiet(Kind::Concurrency { lease_ttl: 30_000_000 }, 1_000)),
-        ("fixed 10/min", quiet(Kind::FixedWindow { window: 60 }, 10)),
-        ("fixed 600/min", quiet(Kind::FixedWindow { window: 60 }, 600)),
+        ("concurrency 1000", quiet(LimitKind::Concurrency { lease_ttl: 30_000_000 }, 1_000)),
+        ("fixed 10/min", quiet(LimitKind::FixedWindow { window: 60 }, 10)),
+        ("fixed 600/min", quiet(LimitKind::FixedWindow { window: 60 }, 600)),
     ]
 }
 
@@ -84,7 +84,7 @@ fn study_of_small_limits() {
             for (borrowing, waits) in
                 [(Borrowing::Never, false), (Borrowing::Policy, false), (Borrowing::Policy, true)]
             {
-                let plan = Plan::quiet(Kind::FixedWindow { window: 60 }, limit, traffic);
+                let plan = Plan::quiet(LimitKind::FixedWindow { window: 60 }, limit, traffic);
                 let plan = Plan { borrowing, waits, length: 3_000 * MINUTE, ..plan };
                 let report = run(&plan);
                 let waits = report.waited as f64 / report.decisions as f64 * 100.0;
@@ -128,7 +128,7 @@ fn study_of_five_regions_and_of_overload() {
 
 #[test]
 fn a_small_limit_loses_little_when_requests_wait() {
-    let plan = Plan::quiet(Kind::FixedWindow { window: 60 }, 10, Traffic::Hot);
+    let plan = Plan::quiet(LimitKind::FixedWindow { window: 60 }, 10, Traffic::Hot);
     let report = run(&Plan { waits: true, length: 300 * MINUTE, ..plan });
     assert_eq!((report.over, report.over_committed), (0, 0));
     assert!(report.lost() < 0.01, "{:.3} % lost", report.lost() * 100.0);

@@ -8,45 +8,45 @@ use crate::{
     policy::{Demand, conclude, may_request, must_renew, need, range, shortage, until_renewal},
     protocol::{Ignored, Share, Usage, lend, request_loans, take},
     table::RegionName,
-    terms::{Kind, Moment, Terms},
+    terms::{LimitKind, Moment, Terms},
 };
 
 const NOW: u64 = 1_700_000_000_000_000;
-const PERMITS: Kind = Kind::Concurrency { lease_ttl: 10_000_000 };
+const PERMITS: LimitKind = LimitKind::Concurrency { lease_ttl: 10_000_000 };
 
 fn name(text: &str) -> RegionName {
     text.parse().expect("a name")
 }
 
-fn terms(kind: Kind) -> Terms {
+fn terms(kind: LimitKind) -> Terms {
     Terms { kind, limit: 300, base: 100 }
 }
 
-fn now(kind: Kind) -> Moment {
+fn now(kind: LimitKind) -> Moment {
     let seconds = NOW / 1_000_000;
     Moment { label: kind.label_step().map_or(NOW, |step| seconds - seconds % step + step), micros: NOW }
 }
 
-fn plain_request(kind: Kind, want: u32) -> LoanRequest {
+fn plain_request(kind: LimitKind, want: u32) -> LoanRequest {
     LoanRequest { id: NOW, label: now(kind).label, hold: 0, want, have: Vec::new() }
 }
 
 #[test]
 fn loans_last_as_the_windows_require() {
-    let spans = |kind: Kind| (kind.loan_span(), kind.tail(), kind.booking_span(), kind.renewal_lead());
-    assert_eq!(spans(Kind::FixedWindow { window: 60 }), (0, 0, 0, 0));
-    assert_eq!(spans(Kind::FixedWindow { window: 5 }), (5, 0, 5, 5));
-    assert_eq!(spans(Kind::FixedWindow { window: 1 }), (5, 0, 5, 2));
-    assert_eq!(spans(Kind::SlidingWindow { window: 60 }), (60, 60, 120, 60));
-    assert_eq!(spans(Kind::SlidingWindow { window: 1 }), (5, 1, 6, 2));
+    let spans = |kind: LimitKind| (kind.loan_span(), kind.tail(), kind.booking_span(), kind.renewal_lead());
+    assert_eq!(spans(LimitKind::FixedWindow { window: 60 }), (0, 0, 0, 0));
+    assert_eq!(spans(LimitKind::FixedWindow { window: 5 }), (5, 0, 5, 5));
+    assert_eq!(spans(LimitKind::FixedWindow { window: 1 }), (5, 0, 5, 2));
+    assert_eq!(spans(LimitKind::SlidingWindow { window: 60 }), (60, 60, 120, 60));
+    assert_eq!(spans(LimitKind::SlidingWindow { window: 1 }), (5, 1, 6, 2));
     assert_eq!(spans(PERMITS), (5_000_000, 10_000_000, 15_500_000, 2_000_000));
-    let bucket = Kind::TokenBucket { window: 1, capacity: 100_000 };
+    let bucket = LimitKind::TokenBucket { window: 1, capacity: 100_000 };
     assert_eq!(spans(bucket), (5_000_000, 0, 5_500_000, 2_000_000));
 }
 
 #[test]
 fn a_booking_that_ends_at_a_time_ends_whatever_the_clock_of_the_borrower() {
-    for kind in [PERMITS, Kind::TokenBucket { window: 1, capacity: 1_000_000 }] {
+    for kind in [PERMITS, LimitKind::TokenBucket { window: 1, capacity: 1_000_000 }] {
         for label in [0, NOW + 3_600_000_000, u64::MAX] {
             let (mut ledger, terms) = (Ledger::default(), terms(kind));
             let request = LoanRequest { label, ..plain_request(kind, 60) };
@@ -104,7 +104,7 @@ fn a_lost_reply_is_made_good_by_the_next_request() {
 #[test]
 fn absurd_requests_get_no_more_than_the_spare_share() {
     let us = name("us");
-    for kind in [PERMITS, Kind::FixedWindow { window: 60 }, Kind::SlidingWindow { window: 1 }] {
+    for kind in [PERMITS, LimitKind::FixedWindow { window: 60 }, LimitKind::SlidingWindow { window: 1 }] {
         let terms = terms(kind);
         let mut lender = Ledger::default();
         let usage = Usage { used: 40, need: 40, full_at: 0, reserve: 0 };
@@ -121,7 +121,7 @@ fn absurd_requests_get_no_more_than_the_spare_share() {
 #[test]
 fn replayed_early_skewed_and_long_messages_change_nothing() {
     let us = name("us");
-    let kind = Kind::FixedWindow { window: 1 };
+    let kind = LimitKind::FixedWindow { window: 1 };
     let terms = terms(kind);
     let mut lender = Ledger::default();
     lend(&mut lender, &terms, now(kind), Usage::default(), &us, &plain_request(kind, 10)).expect("answered");
@@ -146,7 +146,7 @@ fn replayed_early_skewed_and_long_messages_change_nothing() {
 #[test]
 fn forged_replies_bring_no_more_than_was_requested() {
     let eu = name("eu");
-    let kind = Kind::FixedWindow { window: 1 };
+    let kind = LimitKind::FixedWindow { window: 1 };
     let terms = terms(kind);
     let mut borrower = Ledger::default();
     let label = now(kind).label;
@@ -270,7 +270,7 @@ fn demand_is_the_rate_of_two_seconds() {
 
 #[test]
 fn a_region_requests_a_loan_when_it_runs_short_and_a_lender_keeps_a_margin() {
-    let kind = Kind::FixedWindow { window: 60 };
+    let kind = LimitKind::FixedWindow { window: 60 };
     let terms = Terms { kind, limit: 6_000, base: 2_000 };
     // Half the window is left.
     let now = Moment { label: NOW / 1_000_000 + 30, micros: NOW };
@@ -291,11 +291,11 @@ fn a_region_requests_a_loan_when_it_runs_short_and_a_lender_keeps_a_margin() {
 fn loans_are_prolonged_shortly_before_their_end_even_in_a_pause() {
     let eu = name("eu");
     for (kind, until_due) in [
-        (Kind::FixedWindow { window: 60 }, None),
-        (Kind::FixedWindow { window: 1 }, Some(4_000_000)),
+        (LimitKind::FixedWindow { window: 60 }, None),
+        (LimitKind::FixedWindow { window: 1 }, Some(4_000_000)),
         (
-            Kind::SlidingWindow { window: 60 },
-            Some(now(Kind::SlidingWindow { window: 60 }).label * 1_000_000 - NOW),
+            LimitKind::SlidingWindow { window: 60 },
+            Some(now(LimitKind::SlidingWindow { window: 60 }).label * 1_000_000 - NOW),
         ),
         (PERMITS, Some(3_000_001)),
     ] {

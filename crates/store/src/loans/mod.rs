@@ -22,7 +22,7 @@ pub use tollgate_regions as regions;
 use tollgate_regions::{
     ledger::Ledger,
     protocol::{self, Usage},
-    terms::{Kind, Moment, Terms},
+    terms::{LimitKind, Moment, Terms},
 };
 
 pub use self::watch::{ShareWatch, Shortage};
@@ -112,11 +112,11 @@ impl SharedCounter {
         let window = self.share.window_seconds(&self.policy);
         let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let kind = match &self.policy {
-            Policy::FixedWindow(_) | Policy::Budget(_) => Kind::FixedWindow { window },
-            Policy::SlidingWindow(_) => Kind::SlidingWindow { window },
-            Policy::SlidingWindowLog(_) => Kind::SlidingWindowLog { window },
-            Policy::TokenBucket(_) => Kind::TokenBucket { window, capacity: fill_micros(&self.policy) },
-            Policy::Concurrency(policy) => Kind::Concurrency { lease_ttl: micros(policy.lease_ttl()) },
+            Policy::FixedWindow(_) | Policy::Budget(_) => LimitKind::FixedWindow { window },
+            Policy::SlidingWindow(_) => LimitKind::SlidingWindow { window },
+            Policy::SlidingWindowLog(_) => LimitKind::SlidingWindowLog { window },
+            Policy::TokenBucket(_) => LimitKind::TokenBucket { window, capacity: fill_micros(&self.policy) },
+            Policy::Concurrency(policy) => LimitKind::Concurrency { lease_ttl: micros(policy.lease_ttl()) },
         };
         Terms { kind, limit: self.share.limit().get(), base: self.share.base() }
     }
@@ -217,7 +217,7 @@ fn totals_of(ledger: &Ledger, terms: &Terms, label: u64) -> LoanTotals {
     // Unless the end is settled before, a bucket has what it lent again when its refill since then would fill it: that
     // makes no tokens.
     let lent_until = match terms.kind {
-        Kind::TokenBucket { capacity, .. } => lent_until.saturating_add(capacity),
+        LimitKind::TokenBucket { capacity, .. } => lent_until.saturating_add(capacity),
         _ => lent_until,
     };
     let is_label = terms.kind.label_step().is_some();

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::terms::{Kind, Moment};
+use crate::terms::{LimitKind, Moment};
 
 /// State of a counter.
 #[derive(Clone, Debug)]
@@ -20,18 +20,18 @@ pub(crate) enum Cell {
 }
 
 impl Cell {
-    pub(crate) fn new(kind: Kind) -> Self {
+    pub(crate) fn new(kind: LimitKind) -> Self {
         match kind {
-            Kind::FixedWindow { .. } => Self::Fixed { label: 0, count: 0 },
-            Kind::SlidingWindow { .. } => Self::Sliding { label: 0, count: 0, previous: 0 },
-            Kind::SlidingWindowLog { .. } => Self::Log(VecDeque::new()),
-            Kind::TokenBucket { .. } => Self::Bucket { full_at: 0 },
-            Kind::Concurrency { .. } => Self::Permits(VecDeque::new()),
+            LimitKind::FixedWindow { .. } => Self::Fixed { label: 0, count: 0 },
+            LimitKind::SlidingWindow { .. } => Self::Sliding { label: 0, count: 0, previous: 0 },
+            LimitKind::SlidingWindowLog { .. } => Self::Log(VecDeque::new()),
+            LimitKind::TokenBucket { .. } => Self::Bucket { full_at: 0 },
+            LimitKind::Concurrency { .. } => Self::Permits(VecDeque::new()),
         }
     }
 
     /// The time at the counter, by its region's clock.
-    pub(crate) fn moment(&self, kind: Kind, micros: u64) -> Moment {
+    pub(crate) fn moment(&self, kind: LimitKind, micros: u64) -> Moment {
         let Some(step) = kind.label_step() else { return Moment { label: micros, micros } };
         let seconds = micros / 1_000_000;
         let end = seconds - seconds % step + step;
@@ -43,7 +43,7 @@ impl Cell {
     }
 
     /// Moves the counter to `now`, and returns the hits that count; 0 for a bucket.
-    pub(crate) fn used(&mut self, kind: Kind, now: Moment) -> u64 {
+    pub(crate) fn used(&mut self, kind: LimitKind, now: Moment) -> u64 {
         match self {
             Self::Fixed { label, count } => {
                 if *label < now.label {
@@ -78,7 +78,7 @@ impl Cell {
     }
 
     /// Decides `hits` under an effective limit; `id` names permits.
-    pub(crate) fn admit(&mut self, kind: Kind, now: Moment, effective: u32, hits: u64, id: u64) -> bool {
+    pub(crate) fn admit(&mut self, kind: LimitKind, now: Moment, effective: u32, hits: u64, id: u64) -> bool {
         let used = self.used(kind, now);
         if !matches!(self, Self::Bucket { .. }) && used + hits > u64::from(effective) {
             return false;
@@ -87,7 +87,7 @@ impl Cell {
             Self::Fixed { count, .. } | Self::Sliding { count, .. } => *count += hits,
             Self::Log(times) => times.extend((0..hits).map(|_| now.micros)),
             Self::Bucket { full_at } => {
-                let Kind::TokenBucket { capacity, .. } = kind else { return false };
+                let LimitKind::TokenBucket { capacity, .. } = kind else { return false };
                 let cost = (kind.window_micros() * 1_000).div_ceil(effective.max(1).into()) * hits;
                 let owed = full_at.saturating_sub(now.micros * 1_000);
                 if effective == 0 || owed + cost > capacity * 1_000 {
@@ -96,7 +96,7 @@ impl Cell {
                 *full_at = now.micros * 1_000 + owed + cost;
             }
             Self::Permits(held) => {
-                let Kind::Concurrency { lease_ttl } = kind else { return false };
+                let LimitKind::Concurrency { lease_ttl } = kind else { return false };
                 held.extend((0..hits).map(|_| (id, now.micros + lease_ttl)));
             }
         }

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::cell::release;
-use crate::terms::{Kind, Moment};
+use crate::terms::{LimitKind, Moment};
 
 /// Judge of one run.
 #[derive(Debug)]
 pub(crate) struct Oracle {
-    kind: Kind,
+    kind: LimitKind,
     limit: u64,
     /// Hits by window label.
     windows: BTreeMap<u64, u64>,
@@ -29,7 +29,7 @@ pub(crate) struct Oracle {
 }
 
 impl Oracle {
-    pub(crate) fn new(kind: Kind, limit: u32, burst: u64) -> Self {
+    pub(crate) fn new(kind: LimitKind, limit: u32, burst: u64) -> Self {
         let burst = i128::from(burst) * 1_000_000;
         Self {
             kind,
@@ -49,27 +49,27 @@ impl Oracle {
     /// Judges an admission at the true time `time`, which its region sees as `now`.
     pub(crate) fn admitted(&mut self, time: u64, now: Moment, hits: u64, id: u64) {
         match self.kind {
-            Kind::FixedWindow { .. } | Kind::SlidingWindow { .. } => {
+            LimitKind::FixedWindow { .. } | LimitKind::SlidingWindow { .. } => {
                 let total = add(&mut self.windows, now.label, hits);
                 self.over = self.over.max(total.saturating_sub(self.limit));
                 let total = add(&mut self.true_windows, time / self.kind.window_micros(), hits);
                 self.true_over = self.true_over.max(total.saturating_sub(self.limit));
             }
-            Kind::SlidingWindowLog { .. } => {
+            LimitKind::SlidingWindowLog { .. } => {
                 while self.log.front().is_some_and(|logged| logged + self.kind.window_micros() <= time) {
                     self.log.pop_front();
                 }
                 self.log.extend((0..hits).map(|_| time));
                 self.over = self.over.max((self.log.len() as u64).saturating_sub(self.limit));
             }
-            Kind::Concurrency { lease_ttl } => {
+            LimitKind::Concurrency { lease_ttl } => {
                 while self.held.front().is_some_and(|(_, expires_at)| *expires_at <= time) {
                     self.held.pop_front();
                 }
                 self.held.extend((0..hits).map(|_| (id, time + lease_ttl)));
                 self.over = self.over.max((self.held.len() as u64).saturating_sub(self.limit));
             }
-            Kind::TokenBucket { .. } => {
+            LimitKind::TokenBucket { .. } => {
                 let gained = i128::from(time - self.refilled_at) * i128::from(self.limit) * 1_000_000;
                 self.tokens = self.burst.min(self.tokens + gained / i128::from(self.kind.window_micros()));
                 self.refilled_at = time;

@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-use crate::terms::Kind;
+use crate::terms::LimitKind;
 
 /// Where hits arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(crate) struct Network {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
-    pub(crate) kind: Kind,
+    pub(crate) kind: LimitKind,
     pub(crate) limit: u32,
     /// Capacity of a bucket in hits.
     pub(crate) burst: u64,
@@ -94,7 +94,7 @@ pub(crate) enum Mishap {
 
 impl Plan {
     /// A run without faults, of three regions as in the study.
-    pub(crate) fn quiet(kind: Kind, limit: u32, traffic: Traffic) -> Self {
+    pub(crate) fn quiet(kind: LimitKind, limit: u32, traffic: Traffic) -> Self {
         Self {
             seed: 1,
             kind,
@@ -128,7 +128,7 @@ impl Plan {
         let limit = [3, 10, 30, 100, 300, 1_000, 3_000][rng.usize(..7)] + rng.u32(..10);
         let burst = u64::from(limit) * [1, 2, 10][rng.usize(..3)] / [1, 2, 10][rng.usize(..3)];
         let burst = burst.max(1);
-        let kind = Kind::random(&mut rng, window, limit, burst);
+        let kind = LimitKind::random(&mut rng, window, limit, burst);
         let load = [0.5, 0.9, 1.1, 1.5, 4.0][rng.usize(..5)];
         let hold = rng.u64(100_000..4_000_000);
         let seconds_of = |hits: f64| hits / (load * f64::from(limit) / kind.period(hold));
@@ -137,7 +137,7 @@ impl Plan {
         let is_synchronised = rng.bool();
         // The study's bound for sliding windows, whose labels are compared by weight.
         let max_offset = match kind {
-            Kind::SlidingWindow { window } => (u64::from(window) * 450_000).min(3_000_000),
+            LimitKind::SlidingWindow { window } => (u64::from(window) * 450_000).min(3_000_000),
             _ => 3_000_000,
         } as i64;
         let offset = |rng: &mut Rng| if is_synchronised { 0 } else { rng.i64(-max_offset..=max_offset) };
@@ -172,7 +172,7 @@ impl Plan {
     }
 }
 
-impl Kind {
+impl LimitKind {
     fn random(rng: &mut Rng, window: u32, limit: u32, burst: u64) -> Self {
         match rng.u8(..5) {
             0 => Self::FixedWindow { window },

@@ -8,7 +8,7 @@ use crate::{
     policy::Demand,
     protocol::{self, Usage},
     table::RegionName,
-    terms::{Kind, Moment, Terms},
+    terms::{LimitKind, Moment, Terms},
 };
 
 /// Time of all clocks at the start of a run, in microseconds since the epoch; no multiple of any window.
@@ -57,7 +57,7 @@ pub(crate) struct InFlight {
 }
 
 impl Record {
-    pub(crate) fn new(kind: Kind) -> Self {
+    pub(crate) fn new(kind: LimitKind) -> Self {
         Self {
             cell: Cell::new(kind),
             ledger: Ledger::default(),
@@ -89,7 +89,12 @@ impl Record {
         self.base = terms.base;
     }
 
-    pub(crate) fn usage(&mut self, kind: Kind, now: Moment, need: impl FnOnce(u32, &Demand) -> u32) -> Usage {
+    pub(crate) fn usage(
+        &mut self,
+        kind: LimitKind,
+        now: Moment,
+        need: impl FnOnce(u32, &Demand) -> u32,
+    ) -> Usage {
         let used = u32::try_from(self.cell.used(kind, now)).unwrap_or(u32::MAX);
         let (need, full_at) = (need(used, &self.demand), self.cell.full_at());
         Usage { used, need, full_at, reserve: kind.reserve_micros() }
@@ -102,7 +107,7 @@ impl Region {
         (EPOCH + time).saturating_add_signed(self.offset)
     }
 
-    pub(crate) fn moment(&self, kind: Kind, time: u64) -> Moment {
+    pub(crate) fn moment(&self, kind: LimitKind, time: u64) -> Moment {
         self.record.cell.moment(kind, self.micros(time))
     }
 

@@ -13,7 +13,7 @@ use super::plan::Plan;
 use crate::{
     fault::{Fault, is_injected},
     table::RegionName,
-    terms::Kind,
+    terms::LimitKind,
 };
 
 /// A region's file: weights by region, 0 for a lost one.
@@ -184,11 +184,11 @@ impl Tables {
 /// The limit as decisions have it.
 fn policy(plan: &Plan) -> Policy {
     let (algorithm, window, lease_ttl) = match plan.kind {
-        Kind::FixedWindow { window } => (Algorithm::FixedWindow, window, 1),
-        Kind::SlidingWindow { window } => (Algorithm::SlidingWindow, window, 1),
-        Kind::SlidingWindowLog { window } => (Algorithm::SlidingWindowLog, window, 1),
-        Kind::TokenBucket { window, .. } => (Algorithm::TokenBucket, window, 1),
-        Kind::Concurrency { lease_ttl } => (Algorithm::Concurrency, 1, lease_ttl),
+        LimitKind::FixedWindow { window } => (Algorithm::FixedWindow, window, 1),
+        LimitKind::SlidingWindow { window } => (Algorithm::SlidingWindow, window, 1),
+        LimitKind::SlidingWindowLog { window } => (Algorithm::SlidingWindowLog, window, 1),
+        LimitKind::TokenBucket { window, .. } => (Algorithm::TokenBucket, window, 1),
+        LimitKind::Concurrency { lease_ttl } => (Algorithm::Concurrency, 1, lease_ttl),
     };
     let burst = u32::try_from(plan.burst).ok().and_then(NonZeroU32::new).map(NonZeroU32::get);
     let parameters =

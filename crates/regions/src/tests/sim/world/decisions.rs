@@ -12,7 +12,7 @@ use crate::{
     policy,
     protocol::{self, Share},
     table::RegionName,
-    terms::{Kind, Moment, Terms},
+    terms::{LimitKind, Moment, Terms},
     tests::sim::{
         cell::Cell,
         plan::{Borrowing, Mishap, Traffic},
@@ -306,7 +306,7 @@ impl World {
         peer: &RegionName,
         request: &LoanRequest,
     ) -> Option<protocol::Lent> {
-        let has_races = self.plan.races && matches!(terms.kind, Kind::TokenBucket { .. });
+        let has_races = self.plan.races && matches!(terms.kind, LimitKind::TokenBucket { .. });
         for attempt in 0..MAX_ATTEMPTS {
             let record = &mut self.regions[at].record;
             let usage = record.usage(terms.kind, now, &need);
