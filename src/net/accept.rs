@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::{net::TcpListener, time::sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::metrics;
+use super::metrics::{CONNECTIONS_EVICTED, CONNECTIONS_REFUSED};
 use crate::settings::Port;
 
 /// Listens on an address. On a machine without IPv6, `[::]` falls back to `0.0.0.0`: operators write `[::]` for "all
@@ -75,7 +75,8 @@ impl AcceptLimit {
     pub(crate) fn admits_evicting(&mut self, live: usize, evict: impl FnOnce() -> bool) -> bool {
         if live >= self.max_connections {
             let has_evicted = evict();
-            metrics::connection_limit_reached(self.port.name(), has_evicted);
+            let closed = if has_evicted { &CONNECTIONS_EVICTED } else { &CONNECTIONS_REFUSED };
+            closed.increment([self.port.name()]);
             if self.state != AcceptState::Full {
                 self.state = AcceptState::Full;
                 let closing = if has_evicted { "idle" } else { "new" };
@@ -110,7 +111,7 @@ impl AcceptLimit {
         }
         let has_evicted = evict();
         if has_evicted {
-            metrics::connection_evicted(self.port.name());
+            CONNECTIONS_EVICTED.increment([self.port.name()]);
         } else {
             // It does not change within microseconds.
             sleep(RETRY_DELAY).await;

@@ -2,8 +2,6 @@
 
 use tollgate_metrics::{CounterFamily, Gauge, GaugeFamily, Metric};
 
-use super::tls::TlsClient;
-
 /// Metrics of ports and connections.
 pub static METRICS: &[&dyn Metric] = &[
     &GRPC_CONNECTIONS,
@@ -16,33 +14,34 @@ pub static METRICS: &[&dyn Metric] = &[
     &CLIENT_CERTIFICATE_EXPIRY,
 ];
 
-static GRPC_CONNECTIONS: Gauge = Gauge::at_zero("tollgate_grpc_connections", "Open gRPC connections.");
+pub(crate) static GRPC_CONNECTIONS: Gauge =
+    Gauge::at_zero("tollgate_grpc_connections", "Open gRPC connections.");
 
-static CONNECTIONS_REFUSED: CounterFamily<1> = CounterFamily::starting_with(
+pub(crate) static CONNECTIONS_REFUSED: CounterFamily<1> = CounterFamily::starting_with(
     "tollgate_connections_refused_total",
     &["port"],
     "Connections closed at once because the port had its maximum of connections.",
     &[["grpc"], ["http"], ["admin"]],
 );
 
-static CONNECTIONS_EVICTED: CounterFamily<1> = CounterFamily::starting_with(
+pub(super) static CONNECTIONS_EVICTED: CounterFamily<1> = CounterFamily::starting_with(
     "tollgate_connections_evicted_total",
     &["port"],
     "Idle connections closed to make room for new ones.",
     &[["grpc"], ["http"], ["admin"]],
 );
 
-static UNFINISHED_REFUSED: CounterFamily<1> = CounterFamily::starting_with(
+pub(super) static UNFINISHED_REFUSED: CounterFamily<1> = CounterFamily::starting_with(
     "tollgate_unfinished_messages_refused_total",
     &["port"],
     "Messages that were refused before they had arrived in full, because too many bytes of such messages are in memory.",
     &[["grpc"], ["http"], ["admin"]],
 );
 
-static TLS_HANDSHAKES: CounterFamily<2> =
+pub(super) static TLS_HANDSHAKES: CounterFamily<2> =
     CounterFamily::new("tollgate_tls_handshakes_total", &["port", "result"], "TLS handshakes by result.");
 
-static TLS_RELOADS: CounterFamily<2> = CounterFamily::new(
+pub(super) static TLS_RELOADS: CounterFamily<2> = CounterFamily::new(
     "tollgate_tls_reloads_total",
     &["port", "result"],
     "Reloads of changed TLS files by result.",
@@ -55,7 +54,7 @@ static CERTIFICATE_EXPIRY: GaugeFamily<1> = GaugeFamily::new(
     &[],
 );
 
-static CLIENT_CERTIFICATE_EXPIRY: GaugeFamily<1> = GaugeFamily::new(
+pub(super) static CLIENT_CERTIFICATE_EXPIRY: GaugeFamily<1> = GaugeFamily::new(
     "tollgate_tls_client_certificate_expiry_timestamp_seconds",
     &["client"],
     "Time when the first certificate that this instance presents as a client expires, in seconds since 1970.",
@@ -64,41 +63,6 @@ static CLIENT_CERTIFICATE_EXPIRY: GaugeFamily<1> = GaugeFamily::new(
 
 /// Results of a TLS handshake: the connection is established, one side refused the other, or the time limit passed.
 const HANDSHAKES: [&str; 3] = ["success", "refused", "timeout"];
-
-/// Counts a gRPC connection that opened.
-pub(crate) fn connection_opened() {
-    GRPC_CONNECTIONS.add(1.0);
-}
-
-/// Counts a gRPC connection that closed.
-pub(crate) fn connection_closed() {
-    GRPC_CONNECTIONS.add(-1.0);
-}
-
-/// Counts a connection that was closed at once, because its port has its maximum.
-pub(crate) fn connection_refused(port: &'static str) {
-    CONNECTIONS_REFUSED.increment([port]);
-}
-
-/// Counts a connection that was closed because its port has its maximum: an idle one for a new one, or the new one.
-pub(super) fn connection_limit_reached(port: &'static str, has_evicted: bool) {
-    if has_evicted { connection_evicted(port) } else { connection_refused(port) }
-}
-
-/// Counts an idle connection that was closed to make room for another one.
-pub(super) fn connection_evicted(port: &'static str) {
-    CONNECTIONS_EVICTED.increment([port]);
-}
-
-/// Counts a message that was refused because too much memory waits for the rest of others.
-pub(super) fn unfinished_refused(port: &'static str) {
-    UNFINISHED_REFUSED.increment([port]);
-}
-
-/// Counts a TLS handshake by its result, one of [`HANDSHAKES`].
-pub(super) fn handshake(port: &'static str, result: &'static str) {
-    TLS_HANDSHAKES.increment([port, result]);
-}
 
 /// Records that a port uses TLS, and when the first of its certificates expires, in seconds since 1970, if that can be
 /// read.
@@ -109,15 +73,4 @@ pub(super) fn tls_in_use(port: &'static str, expiry: Option<i64>) {
         // Exact up to 2^53.
         CERTIFICATE_EXPIRY.set([port], expiry as f64);
     }
-}
-
-/// Records when the first certificate of a client expires, in seconds since 1970.
-pub(super) fn client_certificate(client: TlsClient, expiry: i64) {
-    // Exact up to 2^53.
-    CLIENT_CERTIFICATE_EXPIRY.set([client.name()], expiry as f64);
-}
-
-/// Counts a reload of a port's TLS files.
-pub(super) fn tls_reload(port: &'static str, succeeded: bool) {
-    TLS_RELOADS.increment([port, if succeeded { "success" } else { "error" }]);
 }

@@ -13,7 +13,7 @@ use std::{
 use http::HeaderMap;
 use tollgate_runtime::log_budget::LogBudget;
 
-use super::metrics;
+use super::metrics::UNFINISHED_REFUSED;
 use crate::settings::Port;
 
 /// Bytes of unfinished messages beyond which a further one is refused: of the gRPC port, and of others.
@@ -67,7 +67,7 @@ impl Unfinished {
         if used.fetch_add(bytes, Ordering::Relaxed) + bytes <= max_bytes {
             return Ok(());
         }
-        metrics::unfinished_refused(self.port.name());
+        UNFINISHED_REFUSED.increment([self.port.name()]);
         if let Some(suppressed) = LOG.take() {
             tracing::warn!(port = %self.port, suppressed, "too many unfinished messages; refusing calls");
         }

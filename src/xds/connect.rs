@@ -19,7 +19,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tower::ServiceExt as _;
 
 use crate::{
-    net::tls::TlsClient,
+    net::tls,
     settings::{KeyPair, XdsSettings},
 };
 
@@ -127,7 +127,7 @@ fn tls_config(settings: &XdsSettings, host: &str) -> Result<ClientTlsConfig, Con
     };
     if let Some(KeyPair { certificate, key }) = &settings.client {
         let chain = certificates("--xds-client-cert", certificate)?;
-        TlsClient::Xds.presents(&chain);
+        tls::client_presents("xds", &chain);
         config = config.identity(Identity::from_pem(chain, private_key("--xds-client-cert", key)?));
     }
     Ok(config)

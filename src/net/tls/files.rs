@@ -18,8 +18,7 @@ use tollgate_runtime::{bounded_file, redact};
 use webpki::EndEntityCert;
 use x509_cert::{Certificate, der::Decode as _, time::Time};
 
-use super::Protocol;
-use crate::settings::{ClientSettings, TlsFile, TlsSettings};
+use crate::settings::{ClientSettings, Port, TlsFile, TlsSettings};
 
 /// Error of a TLS file. Never contains file contents.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -81,11 +80,7 @@ impl TlsFiles {
         Err(TlsError { flag, path, reason: reason.to_owned() })
     }
 
-    pub(super) fn config(
-        &self,
-        settings: &TlsSettings,
-        protocol: Protocol,
-    ) -> Result<Arc<ServerConfig>, TlsError> {
+    pub(super) fn config(&self, settings: &TlsSettings) -> Result<Arc<ServerConfig>, TlsError> {
         let fails = |file, path: &Path| {
             let (flag, path) = (settings.flag(file), redact::path(path));
             move |reason: String| TlsError { flag, path, reason }
@@ -110,11 +105,19 @@ impl TlsFiles {
         let mut config = config.map_err(|error| {
             fails(TlsFile::Certificate, &settings.certificate)(format!("unusable with its key: {error}"))
         })?;
-        config.alpn_protocols = protocol.alpn();
+        config.alpn_protocols = vec![protocol(settings.port).to_vec()];
         // Connections live long, so there is little to resume; and without resumption every one presents its certificate.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Arc::new(config))
+    }
+}
+
+/// Application protocol of a port, negotiated by ALPN.
+const fn protocol(port: Port) -> &'static [u8] {
+    match port {
+        Port::Grpc | Port::Region => b"h2",
+        Port::Http | Port::Admin | Port::Metrics => b"http/1.1",
     }
 }
 

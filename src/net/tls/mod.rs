@@ -33,49 +33,12 @@ impl std::fmt::Debug for Tls {
     }
 }
 
-/// Application protocol, negotiated by ALPN.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
-    /// HTTP/1.1
-    Http1,
-    /// HTTP/2
-    Http2,
-}
-
-impl Protocol {
-    fn alpn(self) -> Vec<Vec<u8>> {
-        match self {
-            Self::Http1 => vec![b"http/1.1".to_vec()],
-            Self::Http2 => vec![b"h2".to_vec()],
-        }
-    }
-}
-
-/// Client with a certificate of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TlsClient {
-    /// Of Redis.
-    Redis,
-    /// Of a control plane.
-    Xds,
-    /// Of other regions.
-    Region,
-}
-
-impl TlsClient {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Redis => "redis",
-            Self::Xds => "xds",
-            Self::Region => "region",
-        }
-    }
-
-    /// Records the certificates of a PEM file that this client presents from now on.
-    pub(crate) fn presents(self, pem: &[u8]) {
-        if let Some(expiry) = files::first_expiry(pem) {
-            metrics::client_certificate(self, expiry);
-        }
+/// Records the certificates of a PEM file that a client of this name in metrics presents from now on: `redis`, `xds` or
+/// `region`.
+pub(crate) fn client_presents(client: &'static str, pem: &[u8]) {
+    if let Some(expiry) = files::first_expiry(pem) {
+        // Exact up to 2^53.
+        metrics::CLIENT_CERTIFICATE_EXPIRY.set([client], expiry as f64);
     }
 }
 
@@ -91,17 +54,16 @@ impl Tls {
     /// When a file is unreadable or invalid.
     pub(crate) fn load(
         settings: TlsSettings,
-        protocol: Protocol,
     ) -> Result<(Self, impl Future<Output = ()> + Send + 'static), TlsError> {
         let files = TlsFiles::read(&settings);
-        let config = files.config(&settings, protocol)?;
+        let config = files.config(&settings)?;
         metrics::tls_in_use(settings.port.name(), files.expiry());
         if let Err(error) = files.check_validity(&settings, now_seconds()) {
             tracing::warn!(%error, "TLS certificate not valid at this time");
         }
         let current = Arc::new(ArcSwap::new(config));
         let tls = Self { port: settings.port, current: Arc::clone(&current) };
-        let reloader = Reloader::new(settings, protocol, files.fingerprint(), current);
+        let reloader = Reloader::new(settings, files.fingerprint(), current);
         Ok((tls, reloader.run()))
     }
 
@@ -122,7 +84,7 @@ impl Tls {
             }
             Err(_) => (None, "timeout"),
         };
-        metrics::handshake(self.port.name(), outcome);
+        metrics::TLS_HANDSHAKES.increment([self.port.name(), outcome]);
         stream
     }
 }
@@ -134,7 +96,6 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Activates valid changes of the files for new connections; keeps the active configuration while they are invalid.
 pub(super) struct Reloader {
     settings: TlsSettings,
-    protocol: Protocol,
     /// Digest of the files last handled.
     seen: Fingerprint,
     /// Change seen at the previous poll. Handled only if the files are the same at the next: they are not replaced
@@ -148,11 +109,10 @@ pub(super) struct Reloader {
 impl Reloader {
     pub(super) const fn new(
         settings: TlsSettings,
-        protocol: Protocol,
         seen: Fingerprint,
         current: Arc<ArcSwap<ServerConfig>>,
     ) -> Self {
-        Self { settings, protocol, seen, changed: None, untimely: None, current }
+        Self { settings, seen, changed: None, untimely: None, current }
     }
 
     /// Polls the files; completes only after a panic.
@@ -190,9 +150,10 @@ impl Reloader {
         } else if self.untimely.replace(fingerprint) == Some(fingerprint) {
             return;
         }
-        let config = files.config(&self.settings, self.protocol);
+        let config = files.config(&self.settings);
         let config = untimely.map_or(config, Err);
-        metrics::tls_reload(self.settings.port.name(), config.is_ok());
+        let result = if config.is_ok() { "success" } else { "error" };
+        metrics::TLS_RELOADS.increment([self.settings.port.name(), result]);
         match config {
             Ok(config) => {
                 self.current.store(config);
@@ -241,8 +202,8 @@ mod tests {
             clients: None,
         };
         let files = TlsFiles::read(&settings);
-        let config = files.config(&settings, Protocol::Http2).expect("valid");
-        Reloader::new(settings, Protocol::Http2, files.fingerprint(), Arc::new(ArcSwap::new(config)))
+        let config = files.config(&settings).expect("valid");
+        Reloader::new(settings, files.fingerprint(), Arc::new(ArcSwap::new(config)))
     }
 
     /// Polls, and returns whether another configuration is active.
