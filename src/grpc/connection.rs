@@ -110,7 +110,7 @@ impl Connections {
         // Also while draining: earlier connections are served, as on a plaintext port.
         let accepted = select! {
             accepted = tls.accept(io, self.handshake_timeout) => accepted,
-            _ = services.detector().stalled(self.stall_timeout) => None,
+            _ = services.detector.stalled(self.stall_timeout) => None,
         };
         if let Some(stream) = accepted {
             Box::pin(self.serve_http2(stream, services)).await;
@@ -123,8 +123,8 @@ impl Connections {
         T: UnaryService,
     {
         let io = StallTimeout::new(io, self.stall_timeout).with_preface_timeout(self.handshake_timeout);
-        let detector = services.detector().clone();
-        let read_budget = services.read_budget().clone();
+        let detector = services.detector.clone();
+        let read_budget = services.read_budget.clone();
         let io =
             FrameFilter::new(io, services.early_admission(), detector.leases().clone(), read_budget.clone());
         let mut http2 = self.http2.clone();

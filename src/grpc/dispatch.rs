@@ -5,6 +5,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Instant,
 };
 
 use hyper::{Request, Response, body::Incoming};
@@ -42,9 +43,9 @@ pub(crate) struct Dispatch<T> {
     limits: MessageLimits,
     side_services: Routes,
     admission: Arc<AdmissionControl>,
-    /// One per connection.
-    detector: StallDetector,
-    read_budget: ReadBudget,
+    /// One per connection, as the read budget.
+    pub(super) detector: StallDetector,
+    pub(super) read_budget: ReadBudget,
 }
 
 /// Size limit of a message to health or reflection, which names a service or a file.
@@ -90,19 +91,9 @@ impl<T: UnaryService> Dispatch<T> {
         Self { detector, read_budget, ..self.clone() }
     }
 
-    /// Read budget of the connection.
-    pub(super) const fn read_budget(&self) -> &ReadBudget {
-        &self.read_budget
-    }
-
     /// Admission of the connection's calls before they are dispatched.
     pub(super) fn early_admission(&self) -> EarlyAdmission {
         EarlyAdmission::new(Arc::clone(&self.admission), self.read_budget.clone())
-    }
-
-    /// Stall detector of the connection.
-    pub(super) const fn detector(&self) -> &StallDetector {
-        &self.detector
     }
 }
 
@@ -139,7 +130,7 @@ impl<T: UnaryService> hyper::service::Service<Request<Incoming>> for Dispatch<T>
             let response = self.side_services.clone().call(request.map(body));
             return ResponseFuture::SideService(CatchUnwind::new(Box::pin(response)), self.detector.clone());
         }
-        let Ok(permit) = self.admission.admit(request.headers(), &self.read_budget) else {
+        let Ok(permit) = self.admission.admit(request.headers(), &self.read_budget, Instant::now()) else {
             return ResponseFuture::Shed(ShedCall::new(request.into_body(), self.limits));
         };
         let (service, may_be_reset) = (Arc::clone(&self.rate_limit), self.read_budget.has_reset());

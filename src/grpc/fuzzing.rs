@@ -116,7 +116,7 @@ fn filter<'a>(chunks: impl Iterator<Item = &'a [u8]>, refused: u8) -> Option<Fil
         }
     }
     let (answers, has_replaced) = (refusals.frames().to_vec(), received.has_own_table);
-    (!received.is_lost()).then_some(Filtered { passed, answers, has_replaced })
+    (!received.is_lost).then_some(Filtered { passed, answers, has_replaced })
 }
 
 fn take_ready(received: &mut ReceivedFrames, passed: &mut Vec<u8>) {

@@ -1,11 +1,11 @@
 //! Reservations for callers other than Envoy, in terms of the rate-limit service.
 
-use std::{num::NonZeroU64, pin::Pin, sync::Arc};
+use std::{num::NonZeroU64, sync::Arc};
 
 use prost_types::value::Kind;
 use sha2::{Digest as _, Sha256};
 use tollgate_core::lease::{self, LeaseId};
-use tonic::{Code, Request, Response, Status};
+use tonic::{Code, Request, Response, Status, async_trait};
 
 use crate::proto::{
     envoy::{
@@ -28,13 +28,9 @@ const MAX_ID_BYTES: usize = 128;
 #[derive(Debug)]
 pub(super) struct Reservations<T>(pub(super) Arc<T>);
 
-type Answer<'a, M> = Pin<Box<dyn Future<Output = Result<Response<M>, Status>> + Send + 'a>>;
-
-impl<T: RateLimitService> Reservations<T> {
-    async fn reserve_all(
-        &self,
-        request: Request<ReserveRequest>,
-    ) -> Result<Response<ReserveResponse>, Status> {
+#[async_trait]
+impl<T: RateLimitService> ReservationService for Reservations<T> {
+    async fn reserve(&self, request: Request<ReserveRequest>) -> Result<Response<ReserveResponse>, Status> {
         let (metadata, mut extensions, message) = request.into_parts();
         let ReserveRequest { domain, descriptors, amount, id } = message;
         let amount = NonZeroU64::new(amount)
@@ -56,7 +52,7 @@ impl<T: RateLimitService> Reservations<T> {
         }
     }
 
-    async fn commit_all(&self, request: Request<CommitRequest>) -> Result<Response<CommitResponse>, Status> {
+    async fn commit(&self, request: Request<CommitRequest>) -> Result<Response<CommitResponse>, Status> {
         let (metadata, extensions, message) = request.into_parts();
         let CommitRequest { domain, descriptors, id, used } = message;
         if id.is_empty() {
@@ -67,24 +63,6 @@ impl<T: RateLimitService> Reservations<T> {
         let request = RateLimitRequest { domain, descriptors, ..RateLimitRequest::default() };
         self.0.should_rate_limit(Request::from_parts(metadata, extensions, request)).await?;
         Ok(Response::new(CommitResponse {}))
-    }
-}
-
-impl<T: RateLimitService> ReservationService for Reservations<T> {
-    fn reserve<'s, 'a>(&'s self, request: Request<ReserveRequest>) -> Answer<'a, ReserveResponse>
-    where
-        's: 'a,
-        Self: 'a,
-    {
-        Box::pin(self.reserve_all(request))
-    }
-
-    fn commit<'s, 'a>(&'s self, request: Request<CommitRequest>) -> Answer<'a, CommitResponse>
-    where
-        's: 'a,
-        Self: 'a,
-    {
-        Box::pin(self.commit_all(request))
     }
 }
 

@@ -130,28 +130,22 @@ impl RateLimitService for RateLimitAdapter {
         // Named by the caller.
         let lease = request.extensions().get::<LeaseId>().copied();
         let named = lease.map(|lease| self.service.clone().with_lease(lease));
-        match named.as_ref().unwrap_or(&self.service).respond_immediately(message, &mut span) {
-            Some(result) => Box::pin(ready(response(result))),
-            None => {
-                let deadline = call_headers::store_deadline(request.metadata(), request.extensions());
-                Box::pin(async move {
-                    let service = named.as_ref().unwrap_or(&self.service);
-                    response(service.respond(request.get_ref(), deadline, &mut span).await)
-                })
+        let deadline = if self.service.decides_at_once() {
+            Deadline::UNKNOWN
+        } else {
+            call_headers::store_deadline(request.metadata(), request.extensions())
+        };
+        Box::pin(async move {
+            let service = named.as_ref().unwrap_or(&self.service);
+            let answer = service.respond(request.get_ref(), deadline, &mut span).await;
+            let Answer { message, permits, .. } = answer.map_err(|error| status(&error))?;
+            let mut response = Response::new(message);
+            if let Some(permits) = permits {
+                response.extensions_mut().insert(permits);
             }
-        }
+            Ok(response)
+        })
     }
-}
-
-fn response(
-    result: Result<Answer<RateLimitResponse>, RequestError>,
-) -> Result<Response<RateLimitResponse>, Status> {
-    let Answer { message, permits, .. } = result.map_err(|error| status(&error))?;
-    let mut response = Response::new(message);
-    if let Some(permits) = permits {
-        response.extensions_mut().insert(permits);
-    }
-    Ok(response)
 }
 
 /// Maps failures to UNAVAILABLE, so that the proxy's `failure_mode_deny` applies. Being over the limit is not an

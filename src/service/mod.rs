@@ -12,7 +12,6 @@ mod settings;
 mod tests;
 
 use bytes::Bytes;
-use futures_util::FutureExt as _;
 use tollgate_core::{descriptor::Descriptor, lease::LeaseId};
 use tollgate_limiter::{
     Deadline, HeldPermits, Limiter,
@@ -166,22 +165,6 @@ impl Service {
     /// Whether the store never waits, so that [`Self::answer`] and [`Self::respond`] are ready when first polled.
     pub(crate) const fn decides_at_once(&self) -> bool {
         self.limiter.decides_at_once()
-    }
-
-    /// Decides `request` synchronously, if the store never waits; otherwise returns `None`. Equivalent to
-    /// [`Self::respond`] without allocating its large future.
-    pub fn respond_immediately(
-        &self,
-        request: &RateLimitRequest,
-        span: &mut Span,
-    ) -> Option<Result<Answer<RateLimitResponse>, RequestError>> {
-        if !self.decides_at_once() {
-            return None;
-        }
-        let response = self.respond(request, Deadline::UNKNOWN, span).now_or_never();
-        debug_assert!(response.is_some(), "the memory store never waits");
-        // The dropped attempt may have charged, and must not be repeated.
-        Some(response.unwrap_or(Err(RequestError::Store(StoreError::MalformedReply))))
     }
 
     async fn decide<M>(

@@ -49,7 +49,7 @@ struct Calls {
 
 impl Gate for Calls {
     fn refuses(&mut self, call: &Head) -> bool {
-        call.is_rate_limit && self.admission.refuses(call.timeout)
+        call.is_rate_limit && self.admission.refuses(call.timeout, Instant::now)
     }
 
     fn passed(&mut self) {
@@ -89,7 +89,7 @@ impl SentFrames {
                 payload.extend_from_slice(part);
                 match <[u8; 4]>::try_from(payload.as_slice()) {
                     _ if payload.len() < frame.length => {}
-                    Ok(code) if frame.kind == RST_STREAM => super::call_reset(u32::from_be_bytes(code)),
+                    Ok(code) if frame.kind == RST_STREAM => super::record(u32::from_be_bytes(code), "call"),
                     _ => leases.written(frame.stream, payload),
                 }
             }
@@ -153,8 +153,8 @@ impl<I: AsyncRead + Unpin> FrameFilter<I> {
             if received.take_ready(buffer) {
                 return Poll::Ready(Ok(()));
             }
-            if received.is_lost() {
-                super::malformed_headers();
+            if received.is_lost {
+                super::record(super::COMPRESSION_ERROR, "connection");
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "malformed headers")));
             }
             let missing = received.missing();

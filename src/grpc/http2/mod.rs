@@ -31,15 +31,8 @@ static HTTP2_REFUSED: CounterFamily<1> = CounterFamily::starting_with(
 /// Lines logged at once, and the time after which there is another one.
 static LOG: LogBudget = LogBudget::new(4, Duration::from_secs(60));
 
-/// Records a call that HTTP/2 resets.
-fn call_reset(code: u32) {
-    record(code, "call");
-}
-
-/// Records a connection that ends with a header block that cannot be read.
-fn malformed_headers() {
-    record(9, "connection");
-}
+/// Error code of a header block that cannot be read.
+const COMPRESSION_ERROR: u32 = 9;
 
 /// Records a connection that HTTP/2 ends for a fault of the client.
 pub(super) fn connection_ended(error: &hyper::Error) {
@@ -49,6 +42,7 @@ pub(super) fn connection_ended(error: &hyper::Error) {
     }
 }
 
+/// Records a call that HTTP/2 resets, or a connection that it ends.
 fn record(code: u32, scope: &'static str) {
     // RFC 9113, section 7.
     let reason = match code {
@@ -57,7 +51,7 @@ fn record(code: u32, scope: &'static str) {
         1 => "protocol_error",
         6 => "frame_size_error",
         7 => "refused_stream",
-        9 => "compression_error",
+        COMPRESSION_ERROR => "compression_error",
         11 => "enhance_your_calm",
         _ => "other",
     };

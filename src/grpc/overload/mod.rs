@@ -115,14 +115,6 @@ impl AdmissionControl {
         self: &Arc<Self>,
         headers: &HeaderMap,
         read_budget: &ReadBudget,
-    ) -> Result<Permit, Overloaded> {
-        self.admit_at(headers, read_budget, Instant::now())
-    }
-
-    fn admit_at(
-        self: &Arc<Self>,
-        headers: &HeaderMap,
-        read_budget: &ReadBudget,
         now: Instant,
     ) -> Result<Permit, Overloaded> {
         if self.completed_units.load(Ordering::Relaxed) >= SAMPLE_UNITS {
@@ -354,20 +346,12 @@ impl EarlyAdmission {
     }
 
     /// Whether to refuse a call with a timeout, that was just read.
-    pub(in crate::grpc) fn refuses(&mut self, timeout: Option<Duration>) -> bool {
-        self.refuses_at(timeout, Instant::now)
-    }
-
-    pub(super) fn refuses_at(&mut self, timeout: Option<Duration>, now: impl FnOnce() -> Instant) -> bool {
-        timeout.is_some_and(|timeout| self.is_late(timeout, now))
-    }
-
-    /// Counts a call that was left to HTTP/2.
-    pub(in crate::grpc) const fn admitted(&mut self) {
-        self.admitted += 1;
-    }
-
-    fn is_late(&mut self, timeout: Duration, now: impl FnOnce() -> Instant) -> bool {
+    pub(in crate::grpc) fn refuses(
+        &mut self,
+        timeout: Option<Duration>,
+        now: impl FnOnce() -> Instant,
+    ) -> bool {
+        let Some(timeout) = timeout else { return false };
         let (control, read_budget) = (&self.control, &self.read_budget);
         let expected = *self.expected.get_or_insert_with(|| control.expected(read_budget, now()));
         let cost = Duration::from_nanos(control.call_cost.load(Ordering::Relaxed));
@@ -379,5 +363,10 @@ impl EarlyAdmission {
             control.warn(expected);
         }
         is_late
+    }
+
+    /// Counts a call that was left to HTTP/2.
+    pub(in crate::grpc) const fn admitted(&mut self) {
+        self.admitted += 1;
     }
 }

@@ -11,7 +11,7 @@ fn headers(timeout: &'static str) -> HeaderMap {
 /// Admits a call that did not wait.
 fn admit(control: &Arc<AdmissionControl>, headers: &HeaderMap) -> Result<Permit, Overloaded> {
     let now = Instant::now();
-    control.admit_at(headers, &ReadBudget::default(), now)
+    control.admit(headers, &ReadBudget::default(), now)
 }
 
 /// Admission control of a worker that spends 100 µs on a call.
@@ -118,7 +118,7 @@ async fn the_cost_is_measured_from_the_busy_time_of_the_runtime() {
 fn left_to_http2(admission: &mut EarlyAdmission, timeout: Duration, now: Instant) -> usize {
     admission.begin_read();
     let is_left = |_: &usize| {
-        let is_left = !admission.refuses_at(Some(timeout), || now);
+        let is_left = !admission.refuses(Some(timeout), || now);
         if is_left {
             admission.admitted();
         }
@@ -135,7 +135,7 @@ fn calls_are_refused_early_before_they_would_be_rejected_and_never_in_a_short_qu
     assert!((40..=41).contains(&left), "4 ms of 20 in each queue: {left}");
     // They still count in a second read of the poll, though not yet as active.
     assert_eq!(left_to_http2(&mut admission, Duration::from_millis(20), now), 0);
-    assert!(!admission.refuses_at(None, || now), "without a deadline");
+    assert!(!admission.refuses(None, || now), "without a deadline");
     let mut other = EarlyAdmission::new(Arc::clone(&control), ReadBudget::default());
     let left = left_to_http2(&mut other, Duration::from_millis(2), now);
     assert!((10..=11).contains(&left), "a millisecond in each queue: {left}");

@@ -81,7 +81,8 @@ pub(in crate::grpc) struct ReceivedFrames {
     pub(in crate::grpc) has_own_table: bool,
     /// Headers that depend on no table, as HTTP/2 receives them then.
     replacement: BytesMut,
-    is_lost: bool,
+    /// Whether the connection cannot go on.
+    pub(in crate::grpc) is_lost: bool,
     /// The latest stream, and the latest that HTTP/2 has seen.
     latest: u32,
     latest_passed: u32,
@@ -104,11 +105,6 @@ impl ReceivedFrames {
             latest_passed: 0,
             incomplete: VecDeque::new(),
         }
-    }
-
-    /// Whether the connection cannot go on.
-    pub(in crate::grpc) const fn is_lost(&self) -> bool {
-        self.is_lost
     }
 
     /// Appends frames that pass other than where they were read to `buffer`. Returns whether there was any.
