@@ -5,12 +5,9 @@ use std::{collections::BTreeMap, time::Duration};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tollgate_metrics::{Computed, Counter, CounterFamily, Declared, Gauge, Metric, MetricKind, Page};
-use tollgate_store::StoreError;
 
 use super::peers::Refusal;
-use crate::proto::tollgate::region::v1::{
-    counter_reply::Result as Outcome, primary_reply::Result as PrimaryOutcome,
-};
+use crate::proto::tollgate::region::v1::primary_reply::Result as PrimaryOutcome;
 
 /// Metrics of regions.
 pub static METRICS: &[&dyn Metric] =
@@ -23,170 +20,95 @@ static UNFINISHED: Gauge = Gauge::new(
     "Changes of weights that other regions have not announced, so that raised shares do not apply yet.",
 );
 
-static RELOAD_FAILURES: Counter = Counter::new(
+pub(super) static RELOAD_FAILURES: Counter = Counter::new(
     "tollgate_region_table_reload_failures_total",
     "Changes of the region table's file that were refused.",
 );
 
-static REFUSED: CounterFamily<1> = CounterFamily::new(
+pub(super) static REFUSED: CounterFamily<1> = CounterFamily::new(
     "tollgate_region_refused_messages_total",
     &["reason"],
     "Messages of other regions that were refused.",
 );
 
-const fn declare(name: &'static str, kind: MetricKind, help: &'static str) -> Declared {
+/// Metric of each other region.
+const fn metric(kind: MetricKind, name: &'static str, help: &'static str) -> Declared {
     Declared { name, kind, labels: &["region"], help }
+}
+
+const fn gauge(name: &'static str, help: &'static str) -> Declared {
+    metric(MetricKind::Gauge, name, help)
+}
+
+const fn counter(name: &'static str, help: &'static str) -> Declared {
+    metric(MetricKind::Counter, name, help)
 }
 
 /// Metrics of the exchange of messages with each other region.
 static PEERS: Computed<9> = Computed::group(
     [
-        declare(
-            "tollgate_region_up",
-            MetricKind::Gauge,
-            "Whether the last exchange of messages with the region succeeded.",
-        ),
-        declare(
-            "tollgate_region_exchanges_total",
-            MetricKind::Counter,
-            "Exchanges of messages with the region that succeeded.",
-        ),
-        declare(
+        gauge("tollgate_region_up", "Whether the last exchange of messages with the region succeeded."),
+        counter("tollgate_region_exchanges_total", "Exchanges of messages with the region that succeeded."),
+        counter(
             "tollgate_region_exchange_failures_total",
-            MetricKind::Counter,
             "Exchanges of messages with the region that failed.",
         ),
-        declare(
+        counter(
             "tollgate_region_exchange_seconds_total",
-            MetricKind::Counter,
             "Time of the exchanges that succeeded, in seconds.",
         ),
-        declare(
+        gauge(
             "tollgate_region_clock_offset_seconds",
-            MetricKind::Gauge,
             "Offset of the clock of the region from that of this one, in seconds, at the last exchange; positive if it is ahead.",
         ),
-        declare(
-            "tollgate_region_borrowed_hits_total",
-            MetricKind::Counter,
-            "Hits of limits that the region lent, or returned.",
-        ),
-        declare(
-            "tollgate_region_lent_hits_total",
-            MetricKind::Counter,
-            "Hits of limits that were lent to the region.",
-        ),
-        declare(
+        counter("tollgate_region_borrowed_hits_total", "Hits of limits that the region lent, or returned."),
+        counter("tollgate_region_lent_hits_total", "Hits of limits that were lent to the region."),
+        counter(
             "tollgate_region_loan_request_seconds_total",
-            MetricKind::Counter,
             "Time from loan requests to the region to their replies, in seconds.",
         ),
-        declare(
+        counter(
             "tollgate_region_primary_call_seconds_total",
-            MetricKind::Counter,
             "Time from calls to the primary region to their replies, in seconds.",
         ),
     ],
-    write,
+    write_peers,
 );
 
-/// Result of a loan request to another region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LoanRequestResult {
-    /// All that was wanted.
-    Granted,
-    /// A part of it.
-    Part,
-    /// Nothing.
-    Refused,
-    /// No reply.
-    Timeout,
-    /// The region tables differ.
-    Generation,
-}
+/// Values of [`PEERS`], in their order.
+#[allow(clippy::float_arithmetic)] // Seconds are exported as such.
+const PEER_VALUES: [fn(&PeerCounts) -> f64; 9] = [
+    |counts| f64::from(u8::from(counts.is_up)),
+    |counts| counts.exchanges as f64,
+    |counts| counts.failures as f64,
+    |counts| counts.micros as f64 / 1e6,
+    |counts| counts.clock_offset_us as f64 / 1e6,
+    |counts| counts.named.borrowed_hits as f64,
+    |counts| counts.named.lent_hits as f64,
+    |counts| counts.loan_request_micros as f64 / 1e6,
+    |counts| counts.call_micros as f64 / 1e6,
+];
 
-impl LoanRequestResult {
-    const ALL: [Self; 5] = [Self::Granted, Self::Part, Self::Refused, Self::Timeout, Self::Generation];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Granted => "granted",
-            Self::Part => "part",
-            Self::Refused => "refused",
-            Self::Timeout => "timeout",
-            Self::Generation => "generation",
-        }
+fn write_peers(declared: &[Declared; 9], page: &mut Page) {
+    let counts = COUNTS.lock().clone();
+    if counts.is_empty() {
+        return;
     }
-
-    /// Result of a loan request that was not answered.
-    pub(super) const fn of_refusal(outcome: Outcome) -> Self {
-        match outcome {
-            Outcome::Generation => Self::Generation,
-            _ => Self::Refused,
-        }
+    for (declared, value) in declared.iter().zip(PEER_VALUES) {
+        page.begin(declared);
+        counts.iter().for_each(|(region, counts)| page.sample(declared, &[region], value(counts)));
     }
 }
 
-static LOAN_REQUESTS: Computed<1> = Computed::counter(
-    "tollgate_region_loan_requests_total",
-    &["region", "result"],
-    "Loan requests for a part of the region's share of a limit, by result.",
-    |[declared], page| {
-        write_results(declared, page, LoanRequestResult::ALL.map(LoanRequestResult::name), |counts| {
-            counts.loan_requests
-        });
-    },
-);
+/// Results of a loan request to another region: all that was wanted, a part of it, nothing, no reply, or a region with another
+/// table.
+const LOAN_RESULTS: [&str; 5] = ["granted", "part", "refused", "timeout", "generation"];
 
-/// Result of a call to the primary region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CallResult {
-    /// Decided in time.
-    Decided,
-    /// Decided after the caller's deadline.
-    Late,
-    /// Not decided, and nothing was charged.
-    Declined,
-    /// Failed; the outcome is unknown.
-    Failed,
-    /// The call was not sent.
-    NotSent,
-}
+/// Results of a call to the primary region: decided, decided after the caller's deadline, not decided and not charged, failed
+/// with an unknown outcome, or not sent.
+const CALL_RESULTS: [&str; 5] = ["decided", "late", "declined", "failed", "not_sent"];
 
-impl CallResult {
-    const ALL: [Self; 5] = [Self::Decided, Self::Late, Self::Declined, Self::Failed, Self::NotSent];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Decided => "decided",
-            Self::Late => "late",
-            Self::Declined => "declined",
-            Self::Failed => "failed",
-            Self::NotSent => "not_sent",
-        }
-    }
-
-    /// Result of a call that was sent.
-    pub(super) const fn of<T>(result: &Result<T, StoreError>, is_late: bool) -> Self {
-        match result {
-            Ok(_) if is_late => Self::Late,
-            Ok(_) => Self::Decided,
-            Err(error) if error.charged_nothing() => Self::Declined,
-            Err(_) => Self::Failed,
-        }
-    }
-}
-
-static CALLS: Computed<1> = Computed::counter(
-    "tollgate_region_primary_calls_total",
-    &["region", "result"],
-    "Calls to the primary region about limits of `scope: primary`, by result.",
-    |[declared], page| {
-        write_results(declared, page, CallResult::ALL.map(CallResult::name), |counts| counts.calls);
-    },
-);
-
-/// Results of calls that were answered, in their order.
+/// Results of calls that were answered.
 const ANSWERS_NAMED: [(PrimaryOutcome, &str); 7] = [
     (PrimaryOutcome::Decided, "decided"),
     (PrimaryOutcome::Role, "role"),
@@ -197,36 +119,41 @@ const ANSWERS_NAMED: [(PrimaryOutcome, &str); 7] = [
     (PrimaryOutcome::Unknown, "unknown"),
 ];
 
+static LOAN_REQUESTS: Computed<1> = Computed::counter(
+    "tollgate_region_loan_requests_total",
+    &["region", "result"],
+    "Loan requests for a part of the region's share of a limit, by result.",
+    |[declared], page| write_results(declared, page, |counts| &counts.loan_requests),
+);
+
+static CALLS: Computed<1> = Computed::counter(
+    "tollgate_region_primary_calls_total",
+    &["region", "result"],
+    "Calls to the primary region about limits of `scope: primary`, by result.",
+    |[declared], page| write_results(declared, page, |counts| &counts.primary_calls),
+);
+
 static ANSWERS: Computed<1> = Computed::counter(
     "tollgate_region_primary_answers_total",
     &["region", "result"],
     "Calls of the region that this one, as the primary region, answered, by result.",
-    |[declared], page| {
-        write_results(declared, page, ANSWERS_NAMED.map(|(_, name)| name), |counts| counts.answers);
-    },
+    |[declared], page| write_results(declared, page, |counts| &counts.primary_answers),
 );
 
 /// Writes a sample for each region and result.
-fn write_results<const N: usize>(
-    declared: &Declared,
-    page: &mut Page,
-    names: [&str; N],
-    of: impl Fn(&PeerCounts) -> [u64; N],
-) {
+fn write_results(declared: &Declared, page: &mut Page, of: fn(&RegionCounts) -> &BTreeMap<String, u64>) {
     let counts = COUNTS.lock().clone();
     if counts.is_empty() {
         return;
     }
     page.begin(declared);
     for (region, counts) in &counts {
-        for (name, count) in names.into_iter().zip(of(counts)) {
-            page.sample(declared, &[region, name], count);
-        }
+        of(&counts.named).iter().for_each(|(name, count)| page.sample(declared, &[region, name], count));
     }
 }
 
 /// Messages about limits that were exchanged with another region since the start of the process.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionCounts {
     /// Loan requests for a part of its share, by result.
     pub loan_requests: BTreeMap<String, u64>,
@@ -240,106 +167,82 @@ pub struct RegionCounts {
     pub primary_answers: BTreeMap<String, u64>,
 }
 
-/// The counts of another region.
-pub(super) fn counts_of(region: &str) -> RegionCounts {
-    let counts = COUNTS.lock().get(region).copied().unwrap_or_default();
-    let named = |names: &[&str], counts: &[u64]| -> BTreeMap<String, u64> {
-        names.iter().zip(counts).map(|(name, count)| ((*name).to_owned(), *count)).collect()
-    };
-    RegionCounts {
-        loan_requests: named(&LoanRequestResult::ALL.map(LoanRequestResult::name), &counts.loan_requests),
-        borrowed_hits: counts.borrowed,
-        lent_hits: counts.lent,
-        primary_calls: named(&CallResult::ALL.map(CallResult::name), &counts.calls),
-        primary_answers: named(&ANSWERS_NAMED.map(|(_, name)| name), &counts.answers),
+impl Default for RegionCounts {
+    /// Counts every result at zero.
+    fn default() -> Self {
+        let none = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), 0)).collect();
+        Self {
+            loan_requests: none(&LOAN_RESULTS),
+            borrowed_hits: 0,
+            lent_hits: 0,
+            primary_calls: none(&CALL_RESULTS),
+            primary_answers: none(&ANSWERS_NAMED.map(|(_, name)| name)),
+        }
     }
 }
 
-/// Counts a call to the primary region.
-pub(super) fn called(region: &str, result: CallResult, time: Duration) {
+/// The counts of another region.
+pub(super) fn counts_of(region: &str) -> RegionCounts {
+    COUNTS.lock().get(region).map(|counts| counts.named.clone()).unwrap_or_default()
+}
+
+/// Counts a call to the primary region, by one of [`CALL_RESULTS`].
+pub(super) fn called(region: &str, result: &'static str, time: Duration) {
     count(region, |counts| {
-        increment(&mut counts.calls, result as usize);
-        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        counts.call_micros += micros;
+        increment(&mut counts.named.primary_calls, result);
+        counts.call_micros += micros(time);
     });
 }
 
 /// Counts a call of another region that was answered.
 pub(super) fn answered(region: &str, outcome: PrimaryOutcome) {
-    let at = ANSWERS_NAMED.iter().position(|(named, _)| *named == outcome);
-    count(region, |counts| at.into_iter().for_each(|at| increment(&mut counts.answers, at)));
+    if let Some((_, name)) = ANSWERS_NAMED.into_iter().find(|(named, _)| *named == outcome) {
+        count(region, |counts| increment(&mut counts.named.primary_answers, name));
+    }
 }
 
-fn increment(counts: &mut [u64], at: usize) {
-    if let Some(count) = counts.get_mut(at) {
+fn increment(counts: &mut BTreeMap<String, u64>, name: &str) {
+    if let Some(count) = counts.get_mut(name) {
         *count += 1;
     }
 }
 
-/// Counts a loan request, with the amount gained.
-pub(super) fn loan_requested(region: &str, result: LoanRequestResult, gained: u32, time: Duration) {
+/// Counts a loan request by one of [`LOAN_RESULTS`], with the amount gained.
+pub(super) fn loan_requested(region: &str, result: &'static str, gained: u32, time: Duration) {
     count(region, |counts| {
-        increment(&mut counts.loan_requests, result as usize);
-        counts.borrowed += u64::from(gained);
-        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        counts.loan_request_micros += micros;
+        increment(&mut counts.named.loan_requests, result);
+        counts.named.borrowed_hits += u64::from(gained);
+        counts.loan_request_micros += micros(time);
     });
 }
 
 /// Counts what was lent to a region.
 pub(super) fn lent(region: &str, hits: u32) {
-    count(region, |counts| counts.lent += u64::from(hits));
+    count(region, |counts| counts.named.lent_hits += u64::from(hits));
 }
 
 /// Counts of one other region.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct PeerCounts {
     is_up: bool,
     exchanges: u64,
     failures: u64,
     micros: u64,
     clock_offset_us: i64,
-    /// In the order of [`LoanRequestResult`].
-    loan_requests: [u64; 5],
-    /// In the order of [`CallResult`].
-    calls: [u64; 5],
     call_micros: u64,
-    /// In the order of [`ANSWERS_NAMED`].
-    answers: [u64; 7],
-    borrowed: u64,
-    lent: u64,
     loan_request_micros: u64,
+    named: RegionCounts,
 }
 
 /// By region; as many as tables had regions with different names.
 static COUNTS: Mutex<BTreeMap<Box<str>, PeerCounts>> = Mutex::new(BTreeMap::new());
 
-#[allow(clippy::float_arithmetic)] // Seconds are exported as such.
-fn write(declared: &[Declared; 9], page: &mut Page) {
-    let counts = COUNTS.lock().clone();
-    if counts.is_empty() {
-        return;
-    }
-    let [up, exchanges, failures, seconds, offset, borrowed, lent, loan_request_seconds, call_seconds] =
-        declared;
-    for (declared, value) in [
-        (up, (|counts| f64::from(u8::from(counts.is_up))) as fn(&PeerCounts) -> f64),
-        (exchanges, |counts| counts.exchanges as f64),
-        (failures, |counts| counts.failures as f64),
-        (seconds, |counts| counts.micros as f64 / 1e6),
-        (offset, |counts| counts.clock_offset_us as f64 / 1e6),
-        (borrowed, |counts| counts.borrowed as f64),
-        (lent, |counts| counts.lent as f64),
-        (loan_request_seconds, |counts| counts.loan_request_micros as f64 / 1e6),
-        (call_seconds, |counts| counts.call_micros as f64 / 1e6),
-    ] {
-        page.begin(declared);
-        counts.iter().for_each(|(region, counts)| page.sample(declared, &[region], value(counts)));
-    }
-}
-
 fn count(region: &str, change: impl FnOnce(&mut PeerCounts)) {
     change(COUNTS.lock().entry(region.into()).or_default());
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Records the active table.
@@ -348,16 +251,6 @@ pub(super) fn table(generation: u64, unfinished: usize) {
     Refusal::ALL.into_iter().for_each(|refusal| REFUSED.export([refusal.name()]));
     GENERATION.set(generation as f64);
     UNFINISHED.set(unfinished as f64);
-}
-
-/// Counts a refused change of the table.
-pub(super) fn reload_failed() {
-    RELOAD_FAILURES.add(1);
-}
-
-/// Counts a refused message.
-pub(super) fn refused(refusal: Refusal) {
-    REFUSED.increment([refusal.name()]);
 }
 
 /// Records that a region replied, and the difference of the clocks in microseconds.
@@ -374,8 +267,7 @@ pub(super) fn down(region: &str) {
 pub(super) fn exchanged(region: &str, time: Duration) {
     count(region, |counts| {
         counts.exchanges += 1;
-        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        counts.micros += micros;
+        counts.micros += micros(time);
     });
 }
 

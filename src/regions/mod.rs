@@ -94,7 +94,7 @@ impl Regions {
     #[must_use]
     pub fn with_primary_calls(self, calls: PrimaryCalls) -> Self {
         let mut state = self.state.lock();
-        state.primacy.set_calls(calls);
+        state.primacy.calls = Some(calls);
         self.publish(&state);
         drop(state);
         self
@@ -165,7 +165,7 @@ impl Regions {
         };
         state.file_error = proposed.err();
         if let Some(error) = &state.file_error {
-            metrics::reload_failed();
+            metrics::RELOAD_FAILURES.add(1);
             tracing::error!(%error, "invalid region table; keeping the active one");
         }
         self.publish(&state);
@@ -206,7 +206,7 @@ impl Regions {
     /// record, and its counters begin unused.
     fn has_no_records(&self) {
         let mut state = self.state.lock();
-        state.primacy.succeed();
+        state.primacy.is_pending = false;
         self.publish(&state);
     }
 

@@ -117,9 +117,9 @@ impl State {
 
     /// Lets the own region decide as the primary one once no other region calls the former one. Returns whether it begins.
     pub(super) fn settle_primary(&mut self) -> bool {
-        let begins = self.primacy.is_pending() && self.demarcation.waiting_for().next().is_none();
+        let begins = self.primacy.is_pending && self.demarcation.waiting_for().next().is_none();
         if begins {
-            self.primacy.succeed();
+            self.primacy.is_pending = false;
         }
         begins
     }
@@ -168,7 +168,7 @@ impl State {
             region: self.own.to_string(),
             generation: self.table.generation(),
             primary: self.table.primary().map(str::to_owned),
-            primary_pending: self.primacy.is_pending(),
+            primary_pending: self.primacy.is_pending,
             share_denials: tollgate_limiter::metrics::share_denials(),
             file_error: self.file_error.clone(),
             unfinished_changes: self.demarcation.unfinished(),

@@ -19,7 +19,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 
 use super::service::MAX_LOAN_REQUESTS;
 use crate::{
-    net::tls::TlsClient,
+    net::tls,
     proto::tollgate::region::v1::{ExchangeReply, ExchangeRequest, regions_client::RegionsClient},
     regions::{Regions, announcements::OutgoingLoanRequest, metrics, state::Exchange},
     settings::{TlsFile, TlsSettings},
@@ -199,7 +199,7 @@ fn tls_config(settings: &TlsSettings, name: String) -> Result<ClientTlsConfig, S
             .map_err(|error| format!("{}: {}: {error}", settings.flag(file), redact::path(path)))
     };
     let certificate = read(TlsFile::Certificate, &settings.certificate)?;
-    TlsClient::Region.presents(&certificate);
+    tls::client_presents("region", &certificate);
     let key = read(TlsFile::Key, &settings.key)?;
     let mut config = ClientTlsConfig::new()
         .domain_name(name)

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     net::accept,
-    net::tls::{Protocol, Tls, TlsError},
+    net::tls::{Tls, TlsError},
     settings::PeerSettings,
 };
 
@@ -87,7 +87,7 @@ impl Peers {
         status: RulesStatus,
         lending: Lending,
     ) -> Result<Self, PeersError> {
-        let (tls, reload) = Tls::load(settings.tls.clone(), Protocol::Http2)?;
+        let (tls, reload) = Tls::load(settings.tls.clone())?;
         let listen = |error| PeersError::Listen { address: settings.address, error };
         let listener = accept::listen(settings.address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;

@@ -32,7 +32,7 @@ use crate::{
     grpc::request_body::{MessageLimits, WholeMessages},
     net::{
         accept::{AcceptLimit, ConnectionActivity, IdleConnections},
-        metrics as port_metrics,
+        metrics::CONNECTIONS_REFUSED,
         tls::Tls,
         unfinished,
     },
@@ -81,14 +81,10 @@ impl Refusal {
 
     /// Counts and logs a refused message, and returns its status.
     fn recorded(self) -> Status {
-        metrics::refused(self);
+        metrics::REFUSED.increment([self.name()]);
         if let Some(suppressed) = REFUSAL_LOG.take() {
             tracing::warn!(reason = self.name(), suppressed, "message between regions refused");
         }
-        self.status()
-    }
-
-    fn status(self) -> Status {
         match self {
             Self::Malformed => Status::invalid_argument("no sender; expected an announcement"),
             Self::UnknownRegion => {
@@ -288,7 +284,7 @@ async fn accept(listener: TcpListener, tls: Tls, accepted: mpsc::Sender<PeerStre
                         // Only a stopped server does not take it.
                         let _ = accepted.send(PeerStream { stream, names, _place: place }).await;
                     } else {
-                        port_metrics::connection_refused(Port::Region.name());
+                        CONNECTIONS_REFUSED.increment([Port::Region.name()]);
                     }
                 });
             }

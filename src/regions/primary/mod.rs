@@ -31,8 +31,9 @@ pub(super) use self::{
 #[derive(Debug, Default)]
 pub(super) struct Primacy {
     /// Whether others may still call a former primary region, so that the own one does not decide.
-    is_pending: bool,
-    calls: Option<PrimaryCalls>,
+    pub(super) is_pending: bool,
+    /// Calls to which the role is passed on.
+    pub(super) calls: Option<PrimaryCalls>,
 }
 
 /// A record that was read.
@@ -112,21 +113,6 @@ impl Primacy {
             Some(_) if self.is_pending => PrimaryRole::Pending,
             Some(_) => PrimaryRole::Own,
         }
-    }
-
-    /// Whether the own region waits for the others.
-    pub(super) const fn is_pending(&self) -> bool {
-        self.is_pending
-    }
-
-    /// Records that no other region calls the former primary one.
-    pub(super) const fn succeed(&mut self) {
-        self.is_pending = false;
-    }
-
-    /// Passes the role on to these calls, from the next [`Self::publish`] on.
-    pub(super) fn set_calls(&mut self, calls: PrimaryCalls) {
-        self.calls = Some(calls);
     }
 
     /// Passes the role on to the stores.

@@ -287,7 +287,7 @@ fn one_instance_confirms_the_role_for_all_of_its_region() {
         record = instance.take_over("us", &next, &record).unwrap_or(record);
     }
     assert_eq!(record, "2 us pending");
-    instances[0].succeed();
+    instances[0].is_pending = false;
     let confirmed = instances[0].take_over("us", &next, &record).expect("a new record");
     assert_eq!(instances[1].role("us", &next), PrimaryRole::Pending);
     assert_eq!(instances[1].take_over("us", &next, &confirmed), None);
@@ -321,7 +321,7 @@ fn a_region_is_the_primary_one_at_start_if_the_table_names_it() {
 fn a_region_that_becomes_the_primary_one_waits_until_no_other_calls_the_former_one() {
     let (mut primacy, roles) = roles(&["eu", "us", "us"]);
     assert_eq!(roles, [PrimaryRole::Other, PrimaryRole::Pending, PrimaryRole::Pending]);
-    primacy.succeed();
+    primacy.is_pending = false;
     assert_eq!(primacy.role("us", &table(3, "us")), PrimaryRole::Own);
     primacy.change("us", &table(3, "us"), &table(4, "us"));
     assert_eq!(primacy.role("us", &table(4, "us")), PrimaryRole::Own);
@@ -349,7 +349,7 @@ fn an_instance_that_missed_a_table_waits_until_its_region_is_confirmed() {
         assert_eq!(primacy.role("us", &next), has_role, "{record}");
         let state = if has_role == PrimaryRole::Own { "3 us confirmed" } else { "3 us pending" };
         assert_eq!(written, state, "{record}");
-        primacy.succeed();
+        primacy.is_pending = false;
         assert_eq!(primacy.role("us", &next), PrimaryRole::Own, "all regions have the table");
     }
     let mut primacy = Primacy::default();
@@ -371,7 +371,7 @@ fn calls_have_the_published_role() {
     let mut primacy = Primacy::default();
     primacy.publish("us", &table(1, "eu"));
     assert_eq!(calls.role(), PrimaryRole::Absent);
-    primacy.set_calls(calls.clone());
+    primacy.calls = Some(calls.clone());
     primacy.publish("us", &table(1, "eu"));
     assert_eq!(calls.role(), PrimaryRole::Other);
 }

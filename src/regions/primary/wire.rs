@@ -43,7 +43,7 @@ pub(super) fn call_of(request: &TagRequest, left: Duration) -> PrimaryCall {
             lease,
             made_at_us,
             veto: veto_of(check.veto).into(),
-            ban: effect_of(check).into(),
+            ban: effect_of(check.ban.map(|ban| ban.effect)).into(),
         }
     });
     PrimaryCall {
@@ -59,8 +59,8 @@ pub(super) fn read_check(check: &PrimaryCheck) -> Option<ReceivedCheck<'_>> {
         cell: &check.cell,
         record: RecordId::from_bytes(check.record.as_slice().try_into().ok()?),
         hits: read_hits(check)?,
-        veto: read_veto(SentVeto::try_from(check.veto).ok()?),
-        effect: read_effect(Effect::try_from(check.ban).ok()?),
+        veto: read_veto(check.veto)?,
+        effect: read_effect(check.ban)?,
     })
 }
 
@@ -150,19 +150,14 @@ const fn veto_of(veto: Veto) -> SentVeto {
     }
 }
 
-const fn read_veto(veto: SentVeto) -> Veto {
-    match veto {
-        SentVeto::Never => Veto::Never,
-        SentVeto::Alone => Veto::Alone,
-        SentVeto::WithQuotas => Veto::WithQuotas,
-        SentVeto::AcrossTags => Veto::AcrossTags,
-        SentVeto::Always => Veto::Always,
-        SentVeto::Counted => Veto::Counted,
-    }
+fn read_veto(number: i32) -> Option<Veto> {
+    use Veto::{AcrossTags, Alone, Always, Counted, Never, WithQuotas};
+    let all = [Never, Alone, WithQuotas, AcrossTags, Always, Counted];
+    all.into_iter().find(|veto| veto_of(*veto) as i32 == number)
 }
 
-fn effect_of(check: &Check) -> Effect {
-    match check.ban.map(|ban| ban.effect) {
+const fn effect_of(effect: Option<BanEffect>) -> Effect {
+    match effect {
         None => Effect::None,
         Some(BanEffect::Watch) => Effect::Watch,
         Some(BanEffect::Enforce) => Effect::Enforce,
@@ -171,14 +166,10 @@ fn effect_of(check: &Check) -> Effect {
     }
 }
 
-const fn read_effect(effect: Effect) -> Option<BanEffect> {
-    match effect {
-        Effect::None => None,
-        Effect::Watch => Some(BanEffect::Watch),
-        Effect::Enforce => Some(BanEffect::Enforce),
-        Effect::Lift => Some(BanEffect::Lift),
-        Effect::Forgive => Some(BanEffect::Forgive),
-    }
+fn read_effect(number: i32) -> Option<Option<BanEffect>> {
+    use BanEffect::{Enforce, Forgive, Lift, Watch};
+    let all = [None, Some(Watch), Some(Enforce), Some(Lift), Some(Forgive)];
+    all.into_iter().find(|effect| effect_of(*effect) as i32 == number)
 }
 
 fn verdict_of(verdict: &Verdict) -> PrimaryVerdict {

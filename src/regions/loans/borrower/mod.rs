@@ -35,9 +35,9 @@ use tollgate_store::{
 };
 
 use super::LEDGER_TIMEOUT;
-use crate::regions::{
-    Regions, loans,
-    metrics::{self, LoanRequestResult},
+use crate::{
+    proto::tollgate::region::v1::counter_reply::Result as Outcome,
+    regions::{Regions, loans, metrics},
 };
 
 /// Time for which hits do not wait while no other region is connected.
@@ -209,11 +209,12 @@ impl Borrower {
             None => None,
         };
         let Some(message) = reply else {
-            metrics::loan_requested(peer.as_str(), LoanRequestResult::Timeout, 0, started.elapsed());
+            metrics::loan_requested(peer.as_str(), "timeout", 0, started.elapsed());
             return 0;
         };
         let (result, gained) = match loans::read_reply(&message) {
-            None => (LoanRequestResult::of_refusal(message.result()), 0),
+            None if message.result() == Outcome::Generation => ("generation", 0),
+            None => ("refused", 0),
             Some(reply) => {
                 let step = |loans: &mut Loans| {
                     let usage = loans.usage(0);
@@ -223,11 +224,9 @@ impl Borrower {
                     Some(taken.gained)
                 };
                 match self.store.with_loans(counter, LEDGER_TIMEOUT, step).await.ok().flatten() {
-                    Some(gained) if gained >= request.want && gained > 0 => {
-                        (LoanRequestResult::Granted, gained)
-                    }
-                    Some(gained @ 1..) => (LoanRequestResult::Part, gained),
-                    Some(0) | None => (LoanRequestResult::Refused, 0),
+                    Some(gained @ 1..) if gained >= request.want => ("granted", gained),
+                    Some(gained @ 1..) => ("part", gained),
+                    Some(0) | None => ("refused", 0),
                 }
             }
         };

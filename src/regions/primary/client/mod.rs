@@ -28,10 +28,7 @@ use super::{
 };
 use crate::{
     proto::tollgate::region::v1::{DecideReply, DecideRequest, regions_client::RegionsClient},
-    regions::{
-        Regions,
-        metrics::{self, CallResult},
-    },
+    regions::{Regions, metrics},
 };
 
 /// Shortest time from one message to the next.
@@ -183,7 +180,7 @@ impl PrimaryClient {
 /// Answers calls that are not sent.
 fn refuse(region: &str, calls: Vec<PrimaryCall>, error: &StoreError) {
     for call in calls {
-        metrics::called(region, CallResult::NotSent, Duration::ZERO);
+        metrics::called(region, "not_sent", Duration::ZERO);
         call.answer(Err(error.clone()));
     }
 }
@@ -258,7 +255,13 @@ impl Message {
             Err(error) => calls.iter().map(|_| Err(error.clone())).collect(),
         };
         for (call, result) in calls.into_iter().zip(results) {
-            metrics::called(&region, CallResult::of(&result, now > call.deadline), time);
+            let label = match &result {
+                Ok(_) if now > call.deadline => "late",
+                Ok(_) => "decided",
+                Err(error) if error.charged_nothing() => "declined",
+                Err(_) => "failed",
+            };
+            metrics::called(&region, label, time);
             call.answer(result);
         }
     }
