@@ -2,7 +2,6 @@
 
 use std::{path::Path, time::Duration};
 
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tollgate_control::{
     AutomaticEntry, AutomaticMode, List, ListEntry, OverrideEntry, Switch, SwitchMode, pairs_text,
@@ -13,8 +12,11 @@ use super::{
     client::{ApiClient, ClientError},
     output::{CommandOutput, escape_line, table_or, utc, utc_or_never},
 };
-use crate::settings::{
-    DescriptorArgument, LimitArgument, ListCommand, OverrideCommand, RuleSelector, SwitchCommand,
+use crate::{
+    http::admin::api::controls::OverrideView,
+    settings::{
+        DescriptorArgument, LimitArgument, ListCommand, OverrideCommand, RuleSelector, SwitchCommand,
+    },
 };
 
 /// Maximum size of a file of overrides in bytes: more than that of all that there may be.
@@ -53,7 +55,7 @@ pub(super) fn lists(api: &ApiClient, command: &ListCommand) -> Result<CommandOut
         }
         ListCommand::Remove { id } => {
             api.delete(&format!("lists/{id}"), &[])?;
-            Ok(CommandOutput { text: format!("entry {id} is removed\n"), json: json!({ "id": id }) })
+            Ok(CommandOutput::removed("entry", id))
         }
     }
 }
@@ -125,7 +127,7 @@ pub(super) fn overrides(api: &ApiClient, command: &OverrideCommand) -> Result<Co
         OverrideCommand::Import { file, reason, force } => import(api, file, reason, *force),
         OverrideCommand::Remove { id } => {
             api.delete(&format!("overrides/{id}"), &[])?;
-            Ok(CommandOutput { text: format!("override {id} is removed\n"), json: json!({ "id": id }) })
+            Ok(CommandOutput::removed("override", id))
         }
     }
 }
@@ -198,14 +200,6 @@ fn mode_text(switch: &Switch) -> String {
     let Some(share) = switch.enforce_percent else { return mode.to_owned() };
     let ramp = switch.ramp.as_ref().map(|ramp| format!(", {}", ramp.note()));
     format!("{mode}, {share}% of keys enforced{}", ramp.unwrap_or_default())
-}
-
-/// An override, and the reason if it has no effect.
-#[derive(Debug, Deserialize)]
-struct OverrideView {
-    #[serde(flatten)]
-    entry: OverrideEntry,
-    problem: Option<String>,
 }
 
 fn show_overrides(

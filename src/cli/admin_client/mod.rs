@@ -9,7 +9,6 @@ mod controls;
 mod counters;
 mod output;
 mod regions;
-mod rollouts;
 mod rules;
 mod traffic;
 
@@ -36,8 +35,8 @@ pub fn run(
         AdminCommand::Switch(command) => controls::switches(&api, command),
         AdminCommand::Regions(command) => regions::run(&api, command),
         AdminCommand::Top(query) => traffic::top(&api, query),
-        AdminCommand::Candidates(query) => rollouts::candidates(&api, query),
-        AdminCommand::Recommend(query) => rollouts::recommend(&api, query),
+        AdminCommand::Candidates(query) => traffic::candidates(&api, query),
+        AdminCommand::Recommend(query) => traffic::recommend(&api, query),
         AdminCommand::Events(query) => traffic::events(&api, query),
     });
     match (result, settings.connection.json) {

@@ -3,7 +3,7 @@
 use std::iter;
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tollgate_runtime::redact::is_printable;
 
 /// Result of a call, as text and as JSON.
@@ -11,6 +11,13 @@ use tollgate_runtime::redact::is_printable;
 pub(super) struct CommandOutput {
     pub(super) text: String,
     pub(super) json: Value,
+}
+
+impl CommandOutput {
+    /// The result of a removal, with the identifier of what was removed.
+    pub(super) fn removed(what: &str, id: &str) -> Self {
+        Self { text: format!("{what} {id} is removed\n"), json: json!({ "id": id }) }
+    }
 }
 
 /// Head and text of a column.

@@ -16,7 +16,10 @@ use super::{
     output::{Column, CommandOutput, escape, escape_line, table, utc},
 };
 use crate::{
-    http::admin::api::diff::{Change, DiffResponse, RuleChange},
+    http::admin::api::{
+        diff::{Change, DiffResponse, RuleChange},
+        versions::RuleFiles,
+    },
     settings::{BaseVersion, DiffSource, RulesCommand, VersionSelector},
 };
 
@@ -28,13 +31,6 @@ const VERSION_FILE: &str = ".tollgate-version";
 struct VersionList {
     current: Option<u64>,
     versions: Vec<Version>,
-}
-
-/// A version, unless the files come from a directory, and its files.
-#[derive(Debug, Deserialize)]
-struct VersionFiles {
-    version: Option<Version>,
-    files: Files,
 }
 
 pub(super) fn run(api: &ApiClient, command: &RulesCommand) -> Result<CommandOutput, ClientError> {
@@ -73,7 +69,7 @@ fn list(api: &ApiClient, limit: usize) -> Result<CommandOutput, ClientError> {
 
 fn show(api: &ApiClient, version: VersionSelector, to: Option<&Path>) -> Result<CommandOutput, ClientError> {
     let json = api.get(&format!("versions/{}", name(version)), &[])?;
-    let version_files: VersionFiles = api.read(&json)?;
+    let version_files: RuleFiles = api.read(&json)?;
     let text = to.map_or_else(|| Ok(version_files.to_text()), |directory| version_files.write(directory))?;
     Ok(CommandOutput { text, json })
 }
@@ -175,7 +171,7 @@ impl VersionList {
     }
 }
 
-impl VersionFiles {
+impl RuleFiles {
     fn to_text(&self) -> String {
         let files = self.files.iter().map(|(name, text)| {
             let end = if text.ends_with('\n') { "" } else { "\n" };
@@ -307,8 +303,8 @@ fn with_line_feed(text: String) -> String {
 mod tests {
     use super::*;
 
-    fn version_files(name: &str) -> VersionFiles {
-        VersionFiles { version: None, files: Files::from([(name.to_owned(), "domain: d\n".to_owned())]) }
+    fn version_files(name: &str) -> RuleFiles {
+        RuleFiles { version: None, files: Files::from([(name.to_owned(), "domain: d\n".to_owned())]) }
     }
 
     #[test]

@@ -70,7 +70,6 @@ fn options(domain: &Domain, rule: &Rule) -> Vec<String> {
         options.extend(of_window(*quota, policy));
         options.extend(of_charges(rule, policy));
         options.extend(of_rule(domain, rule));
-        options.extend(of_domain(domain));
     }
     options
 }
@@ -126,12 +125,15 @@ fn of_charges(rule: &Rule, policy: &Policy) -> impl Iterator<Item = String> {
     .flatten()
 }
 
-/// Use of the store, by one region or several, decisions without it, and gradual changes of the limit.
+/// Use of the store, by one region or several, decisions without it, gradual changes of the limit, and how the limits of the
+/// domain are charged.
 fn of_rule(domain: &Domain, rule: &Rule) -> impl Iterator<Item = String> {
     let sync = some(domain.sync_of(rule), SyncMode::default());
     let scope = some(rule.scope, Scope::Regional);
     let on_share_exhausted = some(rule.on_share_exhausted, OnShareExhausted::Deny);
     let candidate = rule.rollout.candidate.as_ref();
+    let is_atomic = !domain.counts_denied && domain.charging == Charging::AllOrNone;
+    let hash_tag = (!domain.hash_tag.is_empty()).then(|| domain.hash_tag.join(", "));
     [
         sync.map(|sync| format!("sync: {}", sync.name())),
         rule.on_store_error.map(|policy| format!("on_store_error: {}", policy.name())),
@@ -141,16 +143,6 @@ fn of_rule(domain: &Domain, rule: &Rule) -> impl Iterator<Item = String> {
         rule.retry_after_spread.map(|spread| format!("retry_after_spread: {}s", spread.as_secs())),
         rule.rollout.enforced.map(|share| format!("enforce_percent: {share}")),
         candidate.map(|candidate| format!("candidate: {{{}}}", candidate_text(candidate))),
-    ]
-    .into_iter()
-    .flatten()
-}
-
-/// Keys of the domain on how its limits are charged.
-fn of_domain(domain: &Domain) -> impl Iterator<Item = String> {
-    let is_atomic = !domain.counts_denied && domain.charging == Charging::AllOrNone;
-    let hash_tag = (!domain.hash_tag.is_empty()).then(|| domain.hash_tag.join(", "));
-    [
         domain.counts_denied.then(|| "stop_when_denied: true".to_owned()),
         is_atomic.then(|| "atomic: true".to_owned()),
         hash_tag.map(|keys| format!("hash_tag: [{keys}]")),

@@ -68,7 +68,7 @@ impl ConnectionLimits {
 /// A listening port.
 #[derive(Debug)]
 pub(crate) struct HttpPort {
-    port: Port,
+    pub(crate) port: Port,
     listener: TcpListener,
     tls: Option<Tls>,
     limits: ConnectionLimits,

@@ -66,10 +66,11 @@ pub(super) fn metrics_route(exporter: Option<Exporter>) -> MethodRouter {
 
 /// Routes of a port that serves metrics at `path`, and nothing else.
 pub fn metrics_router(path: String, exporter: Option<Exporter>) -> Router {
-    let route = get(async move |uri: Uri, page: State<CachedPage>| match uri.path() == path {
-        true => metrics(page).await.map(IntoResponse::into_response),
-        false => Err(StatusCode::NOT_FOUND),
-    });
+    let route = get(
+        async move |uri: Uri, page: State<CachedPage>| {
+            if uri.path() == path { metrics(page).await } else { Err(StatusCode::NOT_FOUND) }
+        },
+    );
     Router::new().fallback(route.with_state(page(exporter)))
 }
 

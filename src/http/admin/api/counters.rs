@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tollgate_control::Action;
+use tollgate_control::{Action, pairs_text};
 use tollgate_core::{
     algorithm::{Algorithm, Verdict},
     descriptor::Hits,
@@ -13,10 +13,10 @@ use tollgate_limiter::{CounterRequests, explain::limit_text};
 use tollgate_rules::{CanonicalAddresses, Limit, Rule};
 
 use super::{
-    Api, bans,
-    extract::{JsonBody, QueryParams},
-    fields::{ApiDescriptor, DescriptorText, Integer, Reason, now_ms},
+    Api,
+    extract::{ApiDescriptor, DescriptorText, Integer, JsonBody, QueryParams, Reason, now_ms},
     limits::{self, Lane},
+    lists,
     response::{self, ApiError, ApiResult},
 };
 use crate::http::admin::auth::Caller;
@@ -122,7 +122,7 @@ pub(super) async fn usage(api: Api, caller: Caller, query: QueryParams<UsageQuer
 /// Resets a counter to unused.
 pub(super) async fn reset(api: Api, caller: Caller, body: JsonBody<ResetRequest>) -> ApiResult {
     let JsonBody(request, _permit) = body;
-    let subject = format!("{} {}", request.domain, request.descriptor.to_text());
+    let subject = format!("{} {}", request.domain, pairs_text(&request.descriptor.0));
     let (domain, descriptor) = (request.domain.clone(), request.descriptor.clone());
     let target = find(&api, Lane::Write, request.domain, request.descriptor, Hits::reset()).await?;
     audit(&api, &caller, &target, Action::ResetCounter, subject, request.reason).await?;
@@ -130,7 +130,7 @@ pub(super) async fn reset(api: Api, caller: Caller, body: JsonBody<ResetRequest>
     let banning: Vec<String> = banning.map(|rule| rule.rule.clone()).collect();
     let response = respond(&api, domain.clone(), target).await?;
     for rule in banning {
-        bans::forget(&api, &caller, &domain, &rule, descriptor.pairs()).await?;
+        lists::forget_ban(&api, &caller, &domain, &rule, &descriptor.0).await?;
     }
     Ok(response)
 }
@@ -142,7 +142,7 @@ pub(super) async fn refund(api: Api, caller: Caller, body: JsonBody<RefundReques
     if hits == 0 {
         return Err(ApiError::BadRequest("hits: expected 1 or more".to_owned()));
     }
-    let subject = format!("{} {} by {hits}", request.domain, request.descriptor.to_text());
+    let subject = format!("{} {} by {hits}", request.domain, pairs_text(&request.descriptor.0));
     let (domain, hits) = (request.domain.clone(), Hits::refund(hits));
     let target = find(&api, Lane::Write, request.domain, request.descriptor, hits).await?;
     audit(&api, &caller, &target, Action::RefundCounter, subject, request.reason).await?;
@@ -232,8 +232,5 @@ async fn respond(
             limits.push(LimitUsage::new(rule, quota, &verdict?, held));
         }
     }
-    match limits.is_empty() {
-        true => Err(counter_not_found()),
-        false => response::json(&UsageView { domain, limits }),
-    }
+    if limits.is_empty() { Err(counter_not_found()) } else { response::json(&UsageView { domain, limits }) }
 }

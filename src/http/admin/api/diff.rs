@@ -14,11 +14,10 @@ use tollgate_rules::{Domain, Rule, Rules, Weights, config::Options};
 
 use super::{
     Api,
-    extract::{JsonBody, PathParam, QueryParams, VersionSelector},
-    fields::Integer,
-    files::{self, DraftFiles, RuleFiles},
+    extract::{Integer, JsonBody, PathParam, QueryParams, VersionSelector},
     limits::{ApiPermit, Lane},
     response::{self, ApiResult},
+    versions::{self, DraftFiles, RuleFiles},
 };
 use crate::http::admin::auth::Caller;
 
@@ -75,10 +74,10 @@ pub(super) async fn versions(
 ) -> ApiResult {
     let permit = api.limits.large_response().await?;
     let lane = Lane::Read(&caller);
-    let to = files::read(&api, lane, to).await?;
+    let to = versions::read(&api, lane, to).await?;
     let based_on = to.version.as_ref().and_then(|version| version.based_on);
     let from = match query.against.or(based_on.map(VersionSelector::Number)) {
-        Some(from) => files::read(&api, lane, from).await?,
+        Some(from) => versions::read(&api, lane, from).await?,
         // The first version is based on nothing.
         None => RuleFiles { version: None, files: Files::new() },
     };
@@ -92,15 +91,15 @@ pub(super) async fn draft(api: Api, caller: Caller, body: JsonBody<DraftDiffRequ
     let lane = Lane::Read(&caller);
     let against =
         request.against.map_or(VersionSelector::Current, |Integer(number)| VersionSelector::Number(number));
-    let from = files::read(&api, lane, against).await?;
+    let from = versions::read(&api, lane, against).await?;
     let to = RuleFiles { version: None, files: request.files.0 };
     respond(&api, lane, from, to, permit).await
 }
 
 async fn respond(api: &Api, lane: Lane<'_>, from: RuleFiles, to: RuleFiles, permit: ApiPermit) -> ApiResult {
     let options = api.parts.options;
-    let text = api.limits.load(lane, move || response::to_vec(&compare(&from, &to, options)));
-    Ok(response::large(text.await??, permit))
+    let compared = api.limits.load(lane, move || compare(&from, &to, options)).await?;
+    response::large(api, lane, permit, || compared).await
 }
 
 fn compare(from: &RuleFiles, to: &RuleFiles, options: Options) -> DiffResponse {
@@ -114,7 +113,7 @@ fn compare(from: &RuleFiles, to: &RuleFiles, options: Options) -> DiffResponse {
 }
 
 fn load_both(from: &Files, to: &Files, options: Options) -> Result<(Rules, Rules), String> {
-    let load = |files: &Files| files::load(files, options).map(|loaded| loaded.rules);
+    let load = |files: &Files| versions::load(files, options).map(|loaded| loaded.rules);
     let both = load(from).and_then(|from| Ok((from, load(to)?)));
     both.map_err(|invalid| invalid.report)
 }

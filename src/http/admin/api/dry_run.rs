@@ -17,11 +17,10 @@ use tollgate_store::StoreError;
 
 use super::{
     Api,
-    extract::JsonBody,
-    fields::{ApiDescriptor, check_descriptors, now_ms},
-    files::{self, DraftFiles},
+    extract::{ApiDescriptor, JsonBody, check_descriptors, now_ms},
     limits::{self, Lane},
     response::{self, ApiResult},
+    versions::{self, DraftFiles},
 };
 use crate::http::admin::auth::Caller;
 
@@ -65,7 +64,7 @@ pub(super) async fn run(api: Api, caller: Caller, body: JsonBody<DryRunRequest>)
     let drafted = match files {
         Some(DraftFiles(files)) => {
             let options = api.parts.options;
-            let load = move || files::load_valid(&files, options).map(|loaded| Arc::new(loaded.rules));
+            let load = move || versions::load_valid(&files, options).map(|loaded| Arc::new(loaded.rules));
             Some(api.limits.load(lane, load).await??)
         }
         None => None,
@@ -135,7 +134,7 @@ async fn evaluate(api: &Api, matched: MatchedRequest, lists: &Lists) -> DryRunRe
         })
         .collect();
     let min_interval_note =
-        || views.iter().any(|view| view.may_violate_min_interval).then(|| INTERVAL_UNKNOWN.to_owned());
+        || views.iter().any(|view| view.limit.may_violate_min_interval).then(|| INTERVAL_UNKNOWN.to_owned());
     let problem = unknown.or_else(min_interval_note);
     let is_over_limit = is_over_limit(&views, api.parts.counters.modes());
     DryRunResponse { is_over_limit, descriptors: views, text, problem }
@@ -178,19 +177,17 @@ fn is_over_limit(views: &[DescriptorView], modes: Modes) -> Option<bool> {
     let (mut is_over, mut is_unknown) = (is_listed(List::Deny), false);
     let (mut quotas, mut exhausted) = (0, 0);
     for view in views {
-        let is_quota = modes.quota || view.is_quota;
+        let is_quota = modes.quota || view.limit.is_quota;
         quotas += usize::from(is_quota);
-        match view.denies {
+        match view.limit.denies {
             Some(false) => {}
             Some(true) if is_quota => exhausted += 1,
             Some(true) => is_over = true,
             None => is_unknown = true,
         }
     }
-    match is_over || (quotas > 0 && quotas == exhausted) {
-        true => Some(true),
-        false => (!is_unknown).then_some(false),
-    }
+    let denies = is_over || (quotas > 0 && quotas == exhausted);
+    (denies || !is_unknown).then_some(denies)
 }
 
 /// The rule, counter and list entry that a descriptor matches.
@@ -198,24 +195,19 @@ fn is_over_limit(views: &[DescriptorView], modes: Modes) -> Option<bool> {
 struct DescriptorView {
     descriptor: ApiDescriptor,
     steps: Vec<Step>,
-    rule: Option<MatchedRuleView>,
-    counter: Option<MatchedCounterView>,
+    /// The limit of the rule, with the effect of all limits.
+    #[serde(flatten)]
+    limit: LimitView,
     /// The other ones of several limits.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     beside: Vec<LimitView>,
     listed: Option<ListEntry>,
-    #[serde(skip)]
-    denies: Option<bool>,
-    #[serde(skip)]
-    is_quota: bool,
-    #[serde(skip)]
-    may_violate_min_interval: bool,
 }
 
-/// A limit and its counter.
+/// A limit and its counter; by default that of no rule.
 #[derive(Debug, Serialize)]
 struct LimitView {
-    rule: MatchedRuleView,
+    rule: Option<MatchedRuleView>,
     counter: Option<MatchedCounterView>,
     #[serde(skip)]
     denies: Option<bool>,
@@ -239,37 +231,34 @@ struct MatchedCounterView {
     cell: String,
     tag: String,
     slot: u16,
+    #[serde(flatten)]
+    state: CounterState,
+}
+
+/// State of a counter; unknown if the store does not respond.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct CounterState {
     used: Option<u64>,
+    /// Hits that open leases hold, neither used nor remaining.
     reserved: Option<u64>,
     remaining: Option<u64>,
+    /// Whether one hit would pass; unknown with `min_interval`, as a read does not return the time of the last hit.
     would_pass: Option<bool>,
     reset_after_ms: Option<u64>,
 }
 
-/// State of a counter.
-#[derive(Clone, Copy, Debug)]
-struct CounterState {
-    used: u64,
-    /// Hits that open leases hold, neither used nor remaining.
-    reserved: u64,
-    remaining: u64,
-    /// Whether one hit would pass; unknown with `min_interval`, as a read does not return the time of the last hit.
-    would_pass: Option<bool>,
-    reset_after_ms: u64,
-}
-
 impl CounterState {
     /// The state that a read returned; `has_min_interval` with `min_interval`.
-    fn new(verdict: Verdict, has_min_interval: bool) -> Self {
+    fn new(verdict: &Verdict, has_min_interval: bool) -> Self {
         // A read charges nothing, so it is admitted without room for a hit.
         let has_room = verdict.admitted && verdict.remaining > 0;
         let is_known = !has_room || !has_min_interval || verdict.used == 0;
         Self {
-            used: verdict.used,
-            reserved: verdict.held,
-            remaining: verdict.remaining,
+            used: Some(verdict.used),
+            reserved: Some(verdict.held),
+            remaining: Some(verdict.remaining),
             would_pass: is_known.then_some(has_room),
-            reset_after_ms: u64::try_from(verdict.reset_after.as_millis()).unwrap_or(u64::MAX),
+            reset_after_ms: Some(u64::try_from(verdict.reset_after.as_millis()).unwrap_or(u64::MAX)),
         }
     }
 }
@@ -285,39 +274,43 @@ impl DescriptorView {
         listed: Option<ListEntry>,
         lists: &Lists,
     ) -> Self {
-        let mut view = Self {
-            descriptor,
-            steps: Vec::new(),
-            rule: None,
-            counter: None,
-            beside: Vec::new(),
-            listed,
-            denies: Some(false),
-            is_quota: false,
-            may_violate_min_interval: false,
+        let Some(Explained { steps, rule, counter, releases_lease, extra, .. }) = explained else {
+            return Self {
+                descriptor,
+                steps: Vec::new(),
+                limit: LimitView::NONE,
+                beside: Vec::new(),
+                listed,
+            };
         };
-        let Some(explained) = explained else { return view };
-        view.steps = explained.steps;
-        let Some(rule) = explained.rule else { return view };
-        let first = LimitView::new(rule, explained.counter, reading, explained.releases_lease, lists);
-        let beside = explained.extra.into_iter().zip(beside);
-        view.beside = beside
+        let Some(rule) = rule else {
+            return Self { descriptor, steps, limit: LimitView::NONE, beside: Vec::new(), listed };
+        };
+        let mut limit = LimitView::new(rule, counter, reading, releases_lease, lists);
+        let beside: Vec<LimitView> = extra
+            .into_iter()
+            .zip(beside)
             .map(|((rule, counter), reading)| LimitView::new(rule, counter, reading, false, lists))
             .collect();
-        let each = || iter::once(&first).chain(&view.beside);
+        let each = || iter::once(&limit).chain(&beside);
         // One limit that denies suffices, whatever is unknown of the others.
-        view.denies = match each().any(|limit| limit.denies == Some(true)) {
-            true => Some(true),
-            false => each().all(|limit| limit.denies.is_some()).then_some(false),
-        };
-        view.may_violate_min_interval =
-            view.denies.is_none() && each().any(|limit| limit.may_violate_min_interval);
-        (view.rule, view.counter, view.is_quota) = (Some(first.rule), first.counter, first.is_quota);
-        view
+        let is_denied = each().any(|limit| limit.denies == Some(true));
+        let denies = (is_denied || each().all(|limit| limit.denies.is_some())).then_some(is_denied);
+        let may_violate_min_interval = denies.is_none() && each().any(|limit| limit.may_violate_min_interval);
+        (limit.denies, limit.may_violate_min_interval) = (denies, may_violate_min_interval);
+        Self { descriptor, steps, limit, beside, listed }
     }
 }
 
 impl LimitView {
+    const NONE: Self = Self {
+        rule: None,
+        counter: None,
+        denies: Some(false),
+        is_quota: false,
+        may_violate_min_interval: false,
+    };
+
     fn new(
         rule: MatchedRule,
         counter: Option<MatchedCounter>,
@@ -328,30 +321,24 @@ impl LimitView {
         let mode_of = |path: &str| lists.mode_of(&rule.domain, path);
         let switch = mode_of(&rule.path).or_else(|| mode_of(&rule.descriptor));
         let state = reading.map(|reading| {
-            let state = reading.map(|verdict| CounterState::new(verdict, rule.has_min_interval));
-            state.map(|state| CounterState {
-                would_pass: if releases_lease { Some(true) } else { state.would_pass },
-                ..state
-            })
+            let mut state = CounterState::new(&reading?, rule.has_min_interval);
+            state.would_pass = if releases_lease { Some(true) } else { state.would_pass };
+            Ok(state)
         });
         let denies = denies(&rule, switch, state.as_ref());
         let state = state.and_then(Result::ok);
-        let counter = counter.map(|counter| MatchedCounterView {
-            cell: counter.cell,
-            tag: counter.tag,
-            slot: counter.slot,
-            used: state.map(|state| state.used),
-            reserved: state.map(|state| state.reserved),
-            remaining: state.map(|state| state.remaining),
-            would_pass: state.and_then(|state| state.would_pass),
-            reset_after_ms: state.map(|state| state.reset_after_ms),
+        let counter = counter.map(|MatchedCounter { cell, tag, slot, .. }| MatchedCounterView {
+            cell,
+            tag,
+            slot,
+            state: state.unwrap_or_default(),
         });
         Self {
             counter,
             denies,
             is_quota: rule.is_quota,
             may_violate_min_interval: denies.is_none() && state.is_some(),
-            rule: MatchedRuleView { rule, switch },
+            rule: Some(MatchedRuleView { rule, switch }),
         }
     }
 }

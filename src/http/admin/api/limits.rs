@@ -47,41 +47,21 @@ pub(super) enum Lane<'c> {
 #[derive(Debug)]
 pub(super) struct ApiLimits {
     large_responses: Arc<Semaphore>,
-    large_bodies: LanePermits,
-    rule_loads: LanePermits,
-    rule_scans: LanePermits,
+    large_bodies: [Arc<Semaphore>; 2],
+    rule_loads: [Arc<Semaphore>; 2],
+    rule_scans: [Arc<Semaphore>; 2],
     /// One permit for each caller that loads rules.
     caller_loads: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
 }
 
-/// Semaphores of one kind of work.
-#[derive(Debug)]
-struct LanePermits {
-    read: Arc<Semaphore>,
-    write: Arc<Semaphore>,
-}
-
-impl LanePermits {
-    fn new(permits: [usize; 2]) -> Self {
-        let [read, write] = permits.map(|permits| Arc::new(Semaphore::new(permits)));
-        Self { read, write }
-    }
-
-    const fn of(&self, lane: Lane<'_>) -> &Arc<Semaphore> {
-        match lane {
-            Lane::Read(_) => &self.read,
-            Lane::Write => &self.write,
-        }
-    }
-}
-
 impl Default for ApiLimits {
     fn default() -> Self {
+        let semaphore = |permits| Arc::new(Semaphore::new(permits));
         Self {
-            large_responses: Arc::new(Semaphore::new(MAX_LARGE_RESPONSES)),
-            large_bodies: LanePermits::new(MAX_LARGE_BODIES),
-            rule_loads: LanePermits::new(MAX_RULE_LOADS),
-            rule_scans: LanePermits::new(MAX_RULE_SCANS),
+            large_responses: semaphore(MAX_LARGE_RESPONSES),
+            large_bodies: MAX_LARGE_BODIES.map(semaphore),
+            rule_loads: MAX_RULE_LOADS.map(semaphore),
+            rule_scans: MAX_RULE_SCANS.map(semaphore),
             caller_loads: Mutex::default(),
         }
     }
@@ -95,7 +75,7 @@ impl ApiLimits {
 
     /// Permit for holding a large body, or anything parsed from it.
     pub(super) async fn large_body(&self, lane: Lane<'_>) -> Result<ApiPermit, ApiError> {
-        acquire(self.large_bodies.of(lane)).await
+        acquire(of_lane(&self.large_bodies, lane)).await
     }
 
     /// Loads rules, or does work of that order, on a blocking thread.
@@ -108,12 +88,8 @@ impl ApiLimits {
             Lane::Read(caller) => Some(acquire(&self.caller_loads(caller)).await?),
             Lane::Write => None,
         };
-        let work = move || {
-            let done = work();
-            drop(caller_permit);
-            done
-        };
-        run_with_permit(self.rule_loads.of(lane), work).await
+        let permit = acquire(of_lane(&self.rule_loads, lane)).await?;
+        run((caller_permit, permit), work).await
     }
 
     /// Scans the active rules on a blocking thread.
@@ -122,7 +98,7 @@ impl ApiLimits {
         lane: Lane<'_>,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
-        run_with_permit(self.rule_scans.of(lane), work).await
+        run(acquire(of_lane(&self.rule_scans, lane)).await?, work).await
     }
 
     fn caller_loads(&self, caller: &Caller) -> Arc<Semaphore> {
@@ -134,15 +110,22 @@ impl ApiLimits {
     }
 }
 
-/// Runs work on a blocking thread. It runs to its end and holds its permit until then, even if the request is cancelled.
-async fn run_with_permit<T: Send + 'static>(
-    semaphore: &Arc<Semaphore>,
+/// The semaphore of a lane, of those for reads and for writes.
+const fn of_lane<'s>([read, write]: &'s [Arc<Semaphore>; 2], lane: Lane<'_>) -> &'s Arc<Semaphore> {
+    match lane {
+        Lane::Read(_) => read,
+        Lane::Write => write,
+    }
+}
+
+/// Runs work on a blocking thread. It runs to its end and holds its permits until then, even if the request is cancelled.
+async fn run<T: Send + 'static>(
+    permits: impl Send + 'static,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ApiError> {
-    let permit = acquire(semaphore).await?;
     let task = spawn_blocking(move || {
         let done = work();
-        drop(permit);
+        drop(permits);
         done
     });
     // The only error is a panic, which is logged.
@@ -217,7 +200,7 @@ mod tests {
         first.sort_unstable();
         assert_eq!(first, ["ann", "bob"], "each caller has one permit");
         let bodies =
-            (0..MAX_LARGE_BODIES[0]).map(|_| Arc::clone(&limits.large_bodies.read).try_acquire_owned());
+            (0..MAX_LARGE_BODIES[0]).map(|_| Arc::clone(&limits.large_bodies[0]).try_acquire_owned());
         let _held: Vec<ApiPermit> = bodies.map(|permit| permit.expect("free")).collect();
         assert!(limits.large_body(Lane::Write).await.is_ok());
         assert_eq!(limits.load(Lane::Write, || 7).await.ok(), Some(7));

@@ -1,27 +1,22 @@
 //! The admin API: REST and JSON under `/api/v1`, described by `openapi.json`.
 //!
 //! - This file has the table of paths, with the role that each requires.
-//! - `extract` has the extractors of requests, `fields` their field types, `response` the forms of responses and errors.
+//! - `extract` has the extractors of requests and their field types, `response` the forms of responses and errors.
 //! - `limits` bounds expensive work, which runs on blocking threads, a few tasks at a time, and calls to the control store.
 //! - Each other file serves one resource.
 
-mod bans;
+pub(crate) mod controls;
 pub(crate) mod counters;
 pub(crate) mod diff;
 mod dry_run;
 mod extract;
-mod fields;
-mod files;
 mod guardrails;
 mod limits;
 mod lists;
-mod overrides;
 mod response;
 mod rules;
-mod status;
-mod switches;
 pub(crate) mod traffic;
-mod versions;
+pub(crate) mod versions;
 #[cfg(test)]
 mod tests;
 
@@ -40,7 +35,10 @@ use tollgate_limiter::{ActiveRules, CounterInspector, Replicas};
 use tollgate_rules::config::Options;
 use tollgate_store::MemoryStore;
 
-use self::{extract::WriteRequest, fields::now_ms, limits::ApiLimits};
+use self::{
+    extract::{WriteRequest, now_ms},
+    limits::ApiLimits,
+};
 use super::auth::{self, Authenticator, Caller, Role};
 use crate::{
     fleet::FleetView, readiness::Readiness, regions::Regions, rollouts::RolloutView, service::RequestBounds,
@@ -53,8 +51,8 @@ type Route = MethodRouter<Api>;
 /// Routes that change nothing.
 fn viewer_routes() -> [(&'static str, Route); 21] {
     [
-        ("/me", get(status::me)),
-        ("/status", get(status::status)),
+        ("/me", get(traffic::me)),
+        ("/status", get(traffic::status)),
         ("/rules", get(rules::list)),
         ("/history", get(traffic::history)),
         ("/top", get(traffic::top)),
@@ -66,14 +64,14 @@ fn viewer_routes() -> [(&'static str, Route); 21] {
         ("/try", post(dry_run::run)),
         ("/usage", get(counters::usage)),
         ("/lists", get(lists::list)),
-        ("/bans", get(bans::list)),
+        ("/bans", get(lists::list_bans)),
         ("/candidates", get(traffic::candidates)),
         ("/recommendations", get(traffic::recommendations)),
-        ("/switches", get(switches::list)),
-        ("/overrides", get(overrides::list)),
-        ("/audit", get(status::audit)),
-        ("/events", get(status::events)),
-        ("/regions", get(status::regions)),
+        ("/switches", get(controls::list_switches)),
+        ("/overrides", get(controls::list_overrides)),
+        ("/audit", get(traffic::audit)),
+        ("/events", get(traffic::events)),
+        ("/regions", get(traffic::regions)),
     ]
 }
 
@@ -87,11 +85,11 @@ fn operator_routes() -> [(&'static str, Route); 12] {
         ("/lists", post(lists::add)),
         ("/lists/{id}", delete(lists::remove)),
         ("/automatic/{id}/exempt", post(lists::exempt)),
-        ("/bans/{id}", delete(bans::remove)),
-        ("/switches", put(switches::set).delete(switches::remove)),
-        ("/overrides", put(overrides::set)),
-        ("/overrides/batch", post(overrides::set_many)),
-        ("/overrides/{id}", delete(overrides::remove)),
+        ("/bans/{id}", delete(lists::remove_ban)),
+        ("/switches", put(controls::set_switch).delete(controls::remove_switch)),
+        ("/overrides", put(controls::set_override)),
+        ("/overrides/batch", post(controls::set_overrides)),
+        ("/overrides/{id}", delete(controls::remove_override)),
     ]
 }
 
@@ -123,10 +121,10 @@ pub(super) async fn openapi() -> impl IntoResponse {
 async fn require_operator(mut request: Request, next: Next) -> Response {
     request.extensions_mut().insert(WriteRequest);
     let role = request.extensions().get::<Caller>().map(|caller| caller.role);
-    match role.is_some_and(|role| role >= Role::Operator) {
-        true => next.run(request).await,
-        false => ApiError::Forbidden("insufficient role; expected operator".to_owned()).into_response(),
+    if role.is_some_and(|role| role >= Role::Operator) {
+        return next.run(request).await;
     }
+    ApiError::Forbidden("insufficient role; expected operator".to_owned()).into_response()
 }
 
 /// Dependencies of the API.
@@ -214,9 +212,9 @@ impl Api {
 
     /// Returns an error if the rules can't be edited.
     fn require_editable(&self) -> Result<(), ApiError> {
-        match self.has_versions() {
-            true => Ok(self.parts.control.require_writable()?),
-            false => Err(ControlError::ReadOnly.into()),
+        if !self.has_versions() {
+            return Err(ControlError::ReadOnly.into());
         }
+        Ok(self.parts.control.require_writable()?)
     }
 }

@@ -16,7 +16,12 @@ use tollgate_control::ControlError;
 use tollgate_rules::config::{LoadError, Problem, Severity};
 use tollgate_store::StoreError;
 
-use super::{extract::MAX_BODY_BYTES, guardrails::Violation, limits::ApiPermit};
+use super::{
+    Api,
+    extract::MAX_BODY_BYTES,
+    guardrails::Violation,
+    limits::{ApiPermit, Lane},
+};
 
 /// Result of an API handler.
 pub(super) type ApiResult = Result<Response, ApiError>;
@@ -31,8 +36,22 @@ pub(super) fn created(value: &impl Serialize) -> ApiResult {
     Ok(respond(StatusCode::CREATED, Bytes::from(to_vec(value)?)))
 }
 
+/// A 204 response to the removal of something, or the error that it does not exist.
+pub(super) fn removed(existed: bool, unknown: &str) -> ApiResult {
+    if existed {
+        Ok(StatusCode::NO_CONTENT.into_response())
+    } else {
+        Err(ApiError::NotFound(unknown.to_owned()))
+    }
+}
+
+/// The error of guardrails that a change violates, if any.
+pub(super) fn require_force(violations: Vec<Violation>) -> Result<(), ApiError> {
+    if violations.is_empty() { Ok(()) } else { Err(ApiError::NeedsForce(violations)) }
+}
+
 /// Serialises a value.
-pub(super) fn to_vec(value: &impl Serialize) -> Result<Vec<u8>, ApiError> {
+fn to_vec(value: &impl Serialize) -> Result<Vec<u8>, ApiError> {
     serde_json::to_vec(value).map_err(|error| {
         tracing::error!(%error, "failed to serialise an API response");
         ApiError::Internal
@@ -56,9 +75,15 @@ impl AsRef<[u8]> for LargeBody {
     }
 }
 
-/// A 200 response of serialised JSON, which holds `permit` until it is sent.
-pub(super) fn large(text: Vec<u8>, permit: ApiPermit) -> Response {
-    respond(StatusCode::OK, Bytes::from_owner(LargeBody { text, _permit: permit }))
+/// A 200 response of a large value, which is made and serialised on a blocking thread and holds `permit` until it is sent.
+pub(super) async fn large<T: Serialize>(
+    api: &Api,
+    lane: Lane<'_>,
+    permit: ApiPermit,
+    make: impl FnOnce() -> T + Send + 'static,
+) -> ApiResult {
+    let text = api.limits.scan(lane, move || to_vec(&make())).await??;
+    Ok(respond(StatusCode::OK, Bytes::from_owner(LargeBody { text, _permit: permit })))
 }
 
 /// Error of an API request.

@@ -11,8 +11,7 @@ use tollgate_rules::{Domain, Limit, Lists, Overridden, Rule, SwitchMode};
 
 use super::{
     Api,
-    extract::{QueryParams, page_size},
-    fields::now_ms,
+    extract::{QueryParams, now_ms, page_size},
     limits::Lane,
     response::{self, ApiResult},
 };
@@ -49,12 +48,8 @@ struct RuleView {
     key_overrides: usize,
     file: String,
     line: usize,
-    hits: u64,
-    within: u64,
-    near: u64,
-    over: u64,
-    shadow: u64,
-    degraded: u64,
+    #[serde(flatten)]
+    total: RuleTotal,
     shedding: Option<SheddingView>,
 }
 
@@ -112,7 +107,7 @@ pub(super) async fn list(api: Api, caller: Caller, QueryParams(query): QueryPara
     let limit = page_size(query.limit, DEFAULT_RULES, MAX_RULES)?;
     let permit = api.limits.large_response().await?;
     let (rules, lists) = (api.parts.rules.load_overridden(), api.parts.rules.lists());
-    let text = api.limits.scan(Lane::Read(&caller), move || {
+    let make = move || {
         let (rules, overridden) = rules.unwrap_or_default();
         let all =
             rules.domains().filter(|found| query.domain.as_ref().is_none_or(|name| *found.name == **name));
@@ -126,9 +121,9 @@ pub(super) async fn list(api: Api, caller: Caller, QueryParams(query): QueryPara
         let totals = metrics::rule_totals();
         let found = found.into_iter().take(limit);
         let rules: Vec<_> = found.map(|rule| rule.view(&lists, &overridden, &totals)).collect();
-        response::to_vec(&json!({ "rules": rules, "is_truncated": is_truncated }))
-    });
-    Ok(response::large(text.await??, permit))
+        json!({ "rules": rules, "is_truncated": is_truncated })
+    };
+    response::large(&api, Lane::Read(&caller), permit, make).await
 }
 
 /// An active rule with its domain and path.
@@ -146,7 +141,6 @@ impl RuleOfDomain<'_> {
             Limit::Unlimited => None,
             Limit::Quota { quota, .. } => Some(quota),
         };
-        let RuleTotal { hits, within, near, over, shadow, degraded } = totals.of(&domain.name, &path);
         RuleView {
             name: rule.name.to_string(),
             limit: limit_text(domain, rule),
@@ -165,12 +159,7 @@ impl RuleOfDomain<'_> {
             key_overrides: overridden.keys_of(rule),
             file: file.to_string(),
             line: *line,
-            hits,
-            within,
-            near,
-            over,
-            shadow,
-            degraded,
+            total: totals.of(&domain.name, &path),
             shedding: rule.shedding.as_ref().map(|shedding| SheddingView::new(shedding.gate())),
             domain: domain.name.to_string(),
             rule: path,

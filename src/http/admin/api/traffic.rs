@@ -1,24 +1,109 @@
-//! `GET /history` and `GET /top`: decisions and top talkers of the last minutes, of all instances or of this one;
-//! `GET /candidates`: comparisons of rules with their candidates; `GET /recommendations`: limits that would deny certain parts of
-//! what was requested.
+//! Instances and their traffic: `GET /status` and `/me`, of this instance and its caller; `/regions`; the logs `/audit` and
+//! `/events`; `/history` and `/top`, decisions and top talkers of the last minutes; `/candidates`, comparisons of rules with
+//! their candidates; `/recommendations`, limits that would deny certain parts of what was requested.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
+use tollgate_control::ControlError;
 use tollgate_limiter::talkers::DomainTop;
+use tollgate_store::redis::metrics::{self, CommandSlots};
 
 use super::{
     Api,
-    extract::{QueryParams, RuleQuery, page_size},
+    extract::{LogQuery, QueryParams, RuleQuery, page_size},
     limits::{self, Lane},
     response::{self, ApiError, ApiResult},
 };
 use crate::{
-    fleet::{FleetReports, InstanceStatus, history},
+    fleet::{FleetReports, history},
     http::admin::auth::Caller,
+    readiness::Phase,
 };
+
+/// Returns the status of this instance, and of the others if the control store responds.
+pub(super) async fn status(api: Api) -> ApiResult {
+    let (instances, problem) = match limits::read(api.parts.control.instances()).await {
+        Ok(instances) => (instances, None),
+        Err(error) => (Vec::new(), Some(error.to_string())),
+    };
+    let rules = api.parts.rules.load();
+    response::json(&json!({
+        "program": env!("CARGO_PKG_VERSION"),
+        "instance": api.parts.control.instance(),
+        "started_at_ms": api.started_at_ms,
+        "phase": phase_name(api.parts.readiness.phase()),
+        "not_ready": api.parts.readiness.problem(),
+        "is_editable": api.is_editable(),
+        "rules": *api.parts.status.now(),
+        "domains": rules.as_ref().map_or(0, |rules| rules.domains().count()),
+        "rule_count": rules.as_ref().map_or(0, |rules| rules.rule_count()),
+        "store": store(&api),
+        "emergencies": api.parts.rules.lists().emergencies(),
+        "instances": instances,
+        "problem": problem,
+    }))
+}
+
+const fn phase_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Starting => "starting",
+        Phase::Ready => "ready",
+        Phase::Stopping => "stopping",
+    }
+}
+
+fn store(api: &Api) -> Value {
+    let facts = &api.parts.store;
+    json!({
+        "kind": facts.kind,
+        "address": facts.address,
+        "breakers_open": metrics::breakers_open(),
+        "cluster_connections": {
+            "one_slot": CommandSlots::One.connections(),
+            "any_slot": CommandSlots::Any.connections(),
+        },
+        "replicas": facts.replicas.as_ref().map_or(1, |replicas| replicas.known().get()),
+        "counters": facts.memory.occupancy().counters,
+    })
+}
+
+/// Returns the caller's name and role.
+pub(super) async fn me(api: Api, caller: Caller) -> ApiResult {
+    response::json(&json!({
+        "name": caller.name,
+        "role": caller.role,
+        "is_token_required": api.is_token_required,
+    }))
+}
+
+/// Returns the regions, without a region table none, and the state of copied rules.
+pub(super) async fn regions(api: Api) -> ApiResult {
+    let view = api.parts.regions.as_ref().map(|regions| regions.view());
+    let mut body = match view.map(serde_json::to_value) {
+        Some(Ok(Value::Object(view))) => view,
+        _ => serde_json::Map::from_iter([
+            ("region".to_owned(), Value::Null),
+            ("regions".to_owned(), json!([])),
+        ]),
+    };
+    body.insert("rules".to_owned(), json!(api.parts.status.now().copy));
+    response::json(&Value::Object(body))
+}
+
+/// Lists the latest changes.
+pub(super) async fn audit(api: Api, QueryParams(query): QueryParams<LogQuery>) -> ApiResult {
+    let entries = api.parts.control.audit(query.before.as_deref(), query.limit()?);
+    response::json(&json!({ "entries": limits::read(entries).await? }))
+}
+
+/// Lists the latest events of all instances.
+pub(super) async fn events(api: Api, QueryParams(query): QueryParams<LogQuery>) -> ApiResult {
+    let events = api.parts.control.events(query.before.as_deref(), query.limit()?);
+    response::json(&json!({ "events": limits::read(events).await? }))
+}
 
 const DEFAULT_KEYS: usize = 10;
 /// Maximum keys of each domain in a response.
@@ -74,15 +159,10 @@ struct Traffic<T> {
 /// Returns the decisions of the last 15 minutes.
 pub(super) async fn history(api: Api, QueryParams(query): QueryParams<HistoryQuery>) -> ApiResult {
     let fleet = &api.parts.fleet;
-    let of_fleet = match query.scope {
-        Scope::Fleet => Some(
-            limits::read(async { Ok((fleet.history().await?, fleet.reports().await?.instances.clone())) })
-                .await,
-        ),
-        Scope::Instance => None,
-    };
+    let of_fleet = async { Ok((fleet.history().await?, fleet.reports().await?.instances.clone())) };
+    let own = async || Ok((history::history(), own_reports(&api).await?.instances));
     let Traffic { scope, value: (history, instances), problem } =
-        or_own(of_fleet, async || Ok((history::history(), own_instances(&api).await?))).await?;
+        of_scope(query.scope, of_fleet, own).await?;
     response::json(&json!({
         "interval_s": history.interval_s,
         "samples": history.samples,
@@ -95,13 +175,9 @@ pub(super) async fn history(api: Api, QueryParams(query): QueryParams<HistoryQue
 /// Returns the keys with the most hits and the most denied hits.
 pub(super) async fn top(api: Api, QueryParams(query): QueryParams<TalkersQuery>) -> ApiResult {
     let limit = page_size(query.limit, DEFAULT_KEYS, MAX_KEYS)?;
-    let fleet = &api.parts.fleet;
-    let of_fleet = match query.scope {
-        Scope::Fleet => Some(limits::read(fleet.reports()).await),
-        Scope::Instance => None,
-    };
+    let own = async || own_reports(&api).await.map(Arc::new);
     let Traffic { scope, value: reports, problem } =
-        or_own(of_fleet, async || own_reports(&api).await.map(Arc::new)).await?;
+        of_scope(query.scope, api.parts.fleet.reports(), own).await?;
     let instances = reports.instances.clone();
     let rules = api.parts.rules.load();
     let shown = move |top: DomainTop| {
@@ -120,26 +196,24 @@ pub(super) async fn top(api: Api, QueryParams(query): QueryParams<TalkersQuery>)
     }))
 }
 
-/// The traffic of all instances, or that of this one if it is not requested or not available.
-async fn or_own<T>(
-    of_fleet: Option<Result<T, tollgate_control::ControlError>>,
+/// The traffic of all instances, or of this one if it is not requested or not available.
+async fn of_scope<T>(
+    scope: Scope,
+    of_fleet: impl Future<Output = Result<T, ControlError>>,
     own: impl AsyncFnOnce() -> Result<T, ApiError>,
 ) -> Result<Traffic<T>, ApiError> {
-    Ok(match of_fleet {
-        Some(Ok(value)) => Traffic { scope: "fleet", value, problem: None },
-        Some(Err(error)) => {
-            Traffic { scope: "instance", value: own().await?, problem: Some(error.to_string()) }
-        }
-        None => Traffic { scope: "instance", value: own().await?, problem: None },
-    })
+    let problem = match scope {
+        Scope::Instance => None,
+        Scope::Fleet => match limits::read(of_fleet).await {
+            Ok(value) => return Ok(Traffic { scope: "fleet", value, problem: None }),
+            Err(error) => Some(error.to_string()),
+        },
+    };
+    Ok(Traffic { scope: "instance", value: own().await?, problem })
 }
 
 async fn own_reports(api: &Api) -> Result<FleetReports, ApiError> {
     api.parts.fleet.own_reports().await.map_err(|_| ApiError::Internal)
-}
-
-async fn own_instances(api: &Api) -> Result<Vec<InstanceStatus>, ApiError> {
-    own_reports(api).await.map(|reports| reports.instances)
 }
 
 /// Lists the comparisons of the fleet, by domain and rule.

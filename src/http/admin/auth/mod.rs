@@ -118,21 +118,6 @@ pub(super) enum Role {
     Operator,
 }
 
-impl Role {
-    /// The name in the token file.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Viewer => "viewer",
-            Self::Operator => "operator",
-        }
-    }
-
-    /// Parses a name of the token file.
-    fn parse(name: &str) -> Option<Self> {
-        [Self::Viewer, Self::Operator].into_iter().find(|role| role.name() == name)
-    }
-}
-
 /// A caller, by its token or, where no tokens are configured, by the name it states.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Caller {

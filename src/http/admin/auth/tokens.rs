@@ -195,8 +195,10 @@ fn parse_line(line: &[u8], at: usize) -> Result<(TokenDigest, Caller), String> {
     let Some(name) = str::from_utf8(name).ok().filter(is_valid) else {
         return Err(format!("line {at}: expected a printable name of at most {MAX_NAME_BYTES} bytes"));
     };
-    let Some(role) = str::from_utf8(role).ok().and_then(Role::parse) else {
-        return Err(format!("line {at}: expected viewer or operator after the name"));
+    let role = match role {
+        b"viewer" => Role::Viewer,
+        b"operator" => Role::Operator,
+        _ => return Err(format!("line {at}: expected viewer or operator after the name")),
     };
     Ok((digest(token, at)?, Caller { name: name.into(), role }))
 }
@@ -206,10 +208,10 @@ fn digest(token: &[u8], at: usize) -> Result<TokenDigest, String> {
     if !token.iter().all(u8::is_ascii_graphic) {
         return Err(format!("line {at}: expected a token of printable ASCII characters"));
     }
-    match token.len() >= MIN_TOKEN_BYTES {
-        true => Ok(Sha256::digest(token).into()),
-        false => Err(format!("line {at}: expected a token of {MIN_TOKEN_BYTES} bytes or more")),
+    if token.len() < MIN_TOKEN_BYTES {
+        return Err(format!("line {at}: expected a token of {MIN_TOKEN_BYTES} bytes or more"));
     }
+    Ok(Sha256::digest(token).into())
 }
 
 #[cfg(test)]

@@ -52,12 +52,10 @@ fn respond(asset: Option<&Asset>, request: &HeaderMap) -> Response {
     let is_cached = request.get(header::IF_NONE_MATCH).is_some_and(|tag| tag.as_bytes() == etag.as_bytes());
     // The browser revalidates each time, as it must not mix files of two releases.
     let caching = [(header::ETAG, etag), (header::CACHE_CONTROL, "no-cache".to_owned())];
-    match is_cached {
-        true => (StatusCode::NOT_MODIFIED, HEADERS, caching).into_response(),
-        false => {
-            (HEADERS, caching, [(header::CONTENT_TYPE, asset.content_type())], asset.text).into_response()
-        }
+    if is_cached {
+        return (StatusCode::NOT_MODIFIED, HEADERS, caching).into_response();
     }
+    (HEADERS, caching, [(header::CONTENT_TYPE, asset.content_type())], asset.text).into_response()
 }
 
 /// A file of the dashboard.

@@ -13,6 +13,7 @@ use std::{
 };
 
 use parking_lot::RwLock;
+use serde::Serialize;
 use tollgate_core::{
     algorithm::{Algorithm, Verdict},
     descriptor::{Entry, Hits},
@@ -311,7 +312,7 @@ fn near_limit(limit: u64, ratio: f64) -> u64 {
 }
 
 /// Hits of a rule since the start of the process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RuleTotal {
     /// Decided.
     pub hits: u64,
