@@ -10,7 +10,6 @@
 //! crosses threads.
 
 mod activation;
-mod balance;
 mod listener;
 mod metrics;
 mod ports;

@@ -1,26 +1,21 @@
 //! Opening and serving of the ports, with the routes of HTTP.
 
-use std::{future::pending, io, net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr, time::Duration};
 
 use axum::Router;
+use futures_util::future::{join_all, select_all};
 use tokio::{
-    join, select,
     task::{JoinHandle, JoinSet},
     time::timeout,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tollgate_metrics::Exporter;
 
-use super::{
-    listener::Listener,
-    running::{Instance, TaskViews},
-    start::StartError,
-    stores::AdminStore,
-};
+use super::{listener::Listener, running::Instance, start::StartError, stores::AdminStore};
 use crate::{
     grpc::service::UnaryService,
     http::{self, AdminParts, ApiParts, ConnectionLimits, DescriptorError, HttpPort, PublicParts, Tokens},
-    net::tls::{Protocol, Tls},
+    net::tls::Tls,
     regions::Regions,
     service::RequestBounds,
     settings::{Port, Settings, TlsSettings},
@@ -34,40 +29,24 @@ pub(super) struct Ports {
     pub(super) http: HttpPort,
     pub(super) metrics: Option<HttpPort>,
     pub(super) admin: Option<(HttpPort, Option<Tokens>)>,
-    pub(super) credentials: CredentialReloads,
+    /// Tasks that reload certificates and tokens; aborted on drop.
+    pub(super) reloads: JoinSet<()>,
 }
 
-/// Tasks that reload certificates and tokens; aborted on drop.
-#[derive(Debug, Default)]
-pub(super) struct CredentialReloads(JoinSet<()>);
-
-impl CredentialReloads {
-    fn spawn(&mut self, reload: impl Future<Output = ()> + Send + 'static) {
-        self.0.spawn(reload);
-    }
-
-    fn tls(&mut self, settings: Option<&TlsSettings>, protocol: Protocol) -> Result<Option<Tls>, StartError> {
-        let Some(settings) = settings else { return Ok(None) };
-        let (tls, reload) = Tls::load(settings.clone(), protocol)?;
-        self.spawn(reload);
-        Ok(Some(tls))
-    }
-
-    /// Completes when a task ends, which only a panic causes.
-    pub(super) async fn failed(&mut self) {
-        match self.0.join_next().await {
-            Some(_) => {}
-            None => pending().await,
-        }
-    }
+/// Reads the certificates of a port with TLS, and adds the task that reloads them.
+fn load_tls(reloads: &mut JoinSet<()>, settings: Option<TlsSettings>) -> Result<Option<Tls>, StartError> {
+    let Some(settings) = settings else { return Ok(None) };
+    let (tls, reload) = Tls::load(settings)?;
+    reloads.spawn(reload);
+    Ok(Some(tls))
 }
 
 impl Ports {
     /// Reads the certificates and tokens, then opens the ports.
     pub(super) async fn open(settings: &Settings) -> Result<Self, StartError> {
-        let mut credentials = CredentialReloads::default();
-        let grpc_tls = credentials.tls(settings.grpc.tls().as_ref(), Protocol::Http2)?;
-        let http_tls = credentials.tls(settings.http.tls().as_ref(), Protocol::Http1)?;
+        let mut reloads = JoinSet::new();
+        let grpc_tls = load_tls(&mut reloads, settings.grpc.tls())?;
+        let http_tls = load_tls(&mut reloads, settings.http.tls())?;
         let listen = &settings.grpc.listen;
         let grpc = Listener::bind(listen).await.map_err(|error| listen_error(Port::Grpc, listen, error))?;
         let http = http_port(Port::Http, settings.http.address, http_tls, settings).await?;
@@ -76,7 +55,7 @@ impl Ports {
             None => None,
         };
         let admin = match settings.admin.address {
-            Some(address) => match open_admin(address, settings, &mut credentials).await {
+            Some(address) => match open_admin(address, settings, &mut reloads).await {
                 // Another instance on this machine has the default port, which was not requested explicitly.
                 Err(StartError::Listen { error, .. })
                     if settings.admin.is_default() && error.kind() == io::ErrorKind::AddrInUse =>
@@ -88,24 +67,24 @@ impl Ports {
             },
             None => None,
         };
-        Ok(Self { grpc, grpc_tls, http, metrics, admin, credentials })
+        Ok(Self { grpc, grpc_tls, http, metrics, admin, reloads })
     }
 }
 
 async fn open_admin(
     address: SocketAddr,
     settings: &Settings,
-    credentials: &mut CredentialReloads,
+    reloads: &mut JoinSet<()>,
 ) -> Result<(HttpPort, Option<Tokens>), StartError> {
     let tokens = match &settings.admin.token_file {
         Some(path) => {
             let (tokens, reload) = Tokens::load(path.clone())?;
-            credentials.spawn(reload);
+            reloads.spawn(reload);
             Some(tokens)
         }
         None => None,
     };
-    let tls = credentials.tls(settings.admin.tls().as_ref(), Protocol::Http1)?;
+    let tls = load_tls(reloads, settings.admin.tls())?;
     Ok((http_port(Port::Admin, address, tls, settings).await?, tokens))
 }
 
@@ -124,86 +103,54 @@ fn listen_error(port: Port, address: &dyn ToString, error: io::Error) -> StartEr
     StartError::Listen { port, address: address.to_string(), error }
 }
 
-/// HTTP port that is being served.
+/// HTTP ports that are being served; the public one is the first.
 #[derive(Debug)]
-pub(super) struct ServedPort {
-    pub(super) address: SocketAddr,
+pub(super) struct ServedPorts(Vec<ServedPort>);
+
+#[derive(Debug)]
+struct ServedPort {
+    port: Port,
+    address: SocketAddr,
     task: JoinHandle<()>,
     stop: DropGuard,
 }
 
-impl ServedPort {
-    /// Serves `router` on the current runtime.
-    pub(super) fn serve(port: HttpPort, router: Router) -> io::Result<Self> {
-        let address = port.address()?;
-        let stop = CancellationToken::new();
-        let task = tokio::spawn(port.serve(router, stop.clone()));
-        Ok(Self { address, task, stop: stop.drop_guard() })
-    }
-
-    /// Completes when serving ends, which only a panic causes.
-    pub(super) async fn failed(&mut self) {
-        // The panic is logged.
-        let _ = (&mut self.task).await;
-    }
-
-    /// Finishes the requests in flight, and aborts those that take longer than `limit`.
-    pub(super) async fn stop(mut self, limit: Duration) {
-        drop(self.stop);
-        if !self.task.is_finished() && timeout(limit, &mut self.task).await.is_err() {
-            self.task.abort();
-        }
-    }
-}
-
-/// HTTP ports that are being served.
-#[derive(Debug)]
-pub(super) struct ServedPorts {
-    pub(super) http: ServedPort,
-    pub(super) metrics: Option<ServedPort>,
-    pub(super) admin: Option<ServedPort>,
-}
-
 impl ServedPorts {
-    /// Serves the routers on the current runtime.
-    pub(super) fn serve(
-        http: (HttpPort, Router),
-        metrics: Option<(HttpPort, Router)>,
-        admin: Option<(HttpPort, Router)>,
-    ) -> io::Result<Self> {
-        let serve = |(port, router)| ServedPort::serve(port, router);
-        Ok(Self {
-            http: serve(http)?,
-            metrics: metrics.map(serve).transpose()?,
-            admin: admin.map(serve).transpose()?,
-        })
+    /// Serves each port with its routes on the current runtime.
+    pub(super) fn serve(ports: impl IntoIterator<Item = (HttpPort, Router)>) -> io::Result<Self> {
+        let serve = |(port, router): (HttpPort, Router)| {
+            let (name, address, stop) = (port.port, port.address()?, CancellationToken::new());
+            let task = tokio::spawn(port.serve(router, stop.clone()));
+            Ok(ServedPort { port: name, address, task, stop: stop.drop_guard() })
+        };
+        ports.into_iter().map(serve).collect::<io::Result<_>>().map(Self)
+    }
+
+    /// Address of a port, if it is open.
+    pub(super) fn address(&self, port: Port) -> Option<SocketAddr> {
+        self.0.iter().find(|served| served.port == port).map(|served| served.address)
     }
 
     /// Completes when serving of a port ends, which only a panic causes, and returns its name.
     pub(super) async fn failed(&mut self) -> &'static str {
-        select! {
-            () = self.http.failed() => "HTTP port",
-            () = port_failed(&mut self.metrics) => "metrics port",
-            () = port_failed(&mut self.admin) => "admin port",
+        // The panic is logged.
+        let (_, at, _) = select_all(self.0.iter_mut().map(|served| &mut served.task)).await;
+        match self.0.get(at).map(|served| served.port) {
+            Some(Port::Metrics) => "metrics port",
+            Some(Port::Admin) => "admin port",
+            _ => "HTTP port",
         }
     }
 
     /// Finishes the requests in flight, and aborts those that take longer than `limit`.
     pub(super) async fn stop(self, limit: Duration) {
-        join!(self.http.stop(limit), stop_port(self.metrics, limit), stop_port(self.admin, limit));
-    }
-}
-
-async fn stop_port(port: Option<ServedPort>, limit: Duration) {
-    if let Some(port) = port {
-        port.stop(limit).await;
-    }
-}
-
-async fn port_failed(port: &mut Option<ServedPort>) {
-    match port {
-        Some(port) => port.failed().await,
-        None => pending().await,
+        let stop = async |ServedPort { mut task, stop, .. }: ServedPort| {
+            drop(stop);
+            if !task.is_finished() && timeout(limit, &mut task).await.is_err() {
+                task.abort();
+            }
+        };
+        join_all(self.0.into_iter().map(stop)).await;
     }
 }
 
@@ -237,7 +184,6 @@ impl Routes<'_> {
         &self,
         tokens: Option<Tokens>,
         AdminStore { counters, facts }: AdminStore,
-        TaskViews { fleet, rollouts }: TaskViews,
         regions: Option<Regions>,
     ) -> Router {
         let Self { settings, instance, exporter } = self;
@@ -250,8 +196,8 @@ impl Routes<'_> {
             directory: settings.rules.directory.clone(),
             readiness: instance.readiness.clone(),
             counters,
-            fleet,
-            rollouts,
+            fleet: instance.fleet.clone(),
+            rollouts: instance.rollouts.clone(),
             store: facts,
             regions,
         };

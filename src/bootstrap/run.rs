@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     fleet::history,
-    settings::{Settings, StoreSettings},
+    settings::{Port, Settings, StoreSettings},
     statsd::StatsdExporter,
 };
 
@@ -77,7 +77,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     let mut running = select! {
         biased;
         stop = signals.next(|| {}) => {
-            tracing::info!(signal = stop.name(), "stopped during startup");
+            tracing::info!(signal = stop.name, "stopped during startup");
             return Ok(());
         }
         started = start(settings, Some(exporter)) => started?,
@@ -90,7 +90,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     };
     select! {
         biased;
-        stop = signals.next(|| {}) => return Err(forced(stop)),
+        stop = signals.next(|| {}) => return Err(RunError::Forced { code: stop.exit_code }),
         () = stop(running, statsd) => tracing::info!("stopped"),
     }
     failure.map_or(Ok(()), |failure| Err(failure.into()))
@@ -113,10 +113,10 @@ async fn serve(running: &mut Running, signals: &mut Signals) -> Result<Option<Co
     };
     let failure = select! {
         stop = signals.next(reload) => {
-            tracing::info!(signal = stop.name(), "draining: failing health checks, finishing calls");
+            tracing::info!(signal = stop.name, "draining: failing health checks, finishing calls");
             select! {
                 biased;
-                stop = signals.next(|| {}) => return Err(forced(stop)),
+                stop = signals.next(|| {}) => return Err(RunError::Forced { code: stop.exit_code }),
                 failure = running.begin_drain() => failure,
             }
         }
@@ -128,19 +128,16 @@ async fn serve(running: &mut Running, signals: &mut Signals) -> Result<Option<Co
     Ok(failure)
 }
 
-const fn forced(stop: StopSignal) -> RunError {
-    RunError::Forced { code: stop.exit_code() }
-}
-
 /// Logs the addresses and the store of the running server.
 fn log_start(running: &Running, store: &StoreSettings, workers: usize) {
     let rules = running.instance.rules.load().map_or(0, |rules| rules.rules().count());
-    let (grpc, http) = (&running.grpc_address, running.http_address());
-    let admin = running.admin_address().map_or_else(|| "off".to_owned(), |address| address.to_string());
-    if let Some(metrics) = running.metrics_address() {
+    let address =
+        |port| running.address(port).map_or_else(|| "off".to_owned(), |address| address.to_string());
+    let (grpc, http, admin) = (&running.grpc_address, address(Port::Http), address(Port::Admin));
+    if let Some(metrics) = running.address(Port::Metrics) {
         tracing::info!(%metrics, "metrics port open");
     }
-    if let Some(region) = running.region_address() {
+    if let Some(region) = running.address(Port::Region) {
         tracing::info!(%region, "service between regions open");
     }
     let version = env!("CARGO_PKG_VERSION");
@@ -162,38 +159,26 @@ async fn maintain() -> Infallible {
 
 /// Receiver of SIGTERM, SIGINT and SIGHUP.
 #[derive(Debug)]
-pub(super) struct Signals {
+struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
 }
 
+/// Signal that stops the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StopSignal {
-    Terminate,
-    Interrupt,
-}
-
-impl StopSignal {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Terminate => "SIGTERM",
-            Self::Interrupt => "SIGINT",
-        }
-    }
-
+struct StopSignal {
+    name: &'static str,
     /// Exit status that a shell reports for a process ended by the signal: 128 plus its number.
-    pub(super) const fn exit_code(self) -> u8 {
-        match self {
-            Self::Terminate => 143,
-            Self::Interrupt => 130,
-        }
-    }
+    exit_code: u8,
 }
+
+const TERMINATE: StopSignal = StopSignal { name: "SIGTERM", exit_code: 143 };
+const INTERRUPT: StopSignal = StopSignal { name: "SIGINT", exit_code: 130 };
 
 impl Signals {
     /// Installs handlers; from now on the signals no longer end the process by themselves.
-    pub(super) fn install() -> io::Result<Self> {
+    fn install() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
@@ -202,11 +187,11 @@ impl Signals {
     }
 
     /// Waits for a signal that stops the process, and calls `reload` for each SIGHUP until then.
-    pub(super) async fn next(&mut self, reload: impl Fn()) -> StopSignal {
+    async fn next(&mut self, reload: impl Fn()) -> StopSignal {
         loop {
             select! {
-                _ = self.terminate.recv() => return StopSignal::Terminate,
-                _ = self.interrupt.recv() => return StopSignal::Interrupt,
+                _ = self.terminate.recv() => return TERMINATE,
+                _ = self.interrupt.recv() => return INTERRUPT,
                 _ = self.hang_up.recv() => reload(),
             }
         }
@@ -220,7 +205,7 @@ const RESERVED_DESCRIPTORS: u64 = 3 * 1_024 + 512;
 
 /// Raises the limit to the maximum that the system allows, and warns if `connections` may exceed it.
 #[cfg(target_os = "linux")]
-pub(super) fn raise(connections: usize) {
+fn raise(connections: usize) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
     let before = getrlimit(Resource::Nofile);
@@ -235,4 +220,4 @@ pub(super) fn raise(connections: usize) {
 
 /// Leaves the limit unchanged on other systems.
 #[cfg(not(target_os = "linux"))]
-pub(super) const fn raise(_connections: usize) {}
+const fn raise(_connections: usize) {}

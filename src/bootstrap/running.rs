@@ -5,7 +5,7 @@ use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
     select,
     sync::mpsc::UnboundedReceiver,
-    task::{JoinHandle, spawn_blocking},
+    task::{JoinHandle, JoinSet, spawn_blocking},
     time::{Instant, sleep, timeout},
 };
 use tokio_util::{
@@ -15,18 +15,13 @@ use tokio_util::{
 use tollgate_control::{Control, RulesCopier, RulesStatus};
 use tollgate_limiter::ActiveRules;
 
-use super::{
-    activation::Activator,
-    ports::{CredentialReloads, ServedPorts},
-    rule_sources::RuleSources,
-    workers::WorkerLost,
-};
+use super::{ports::ServedPorts, rule_sources::RuleSources, workers::WorkerLost};
 use crate::{
-    fleet::{FleetTasks, FleetView},
+    fleet::{self, FleetView},
     readiness::Readiness,
     regions::{Lending, Peers, PeersError, Regions},
-    rollouts::{RolloutTasks, RolloutView},
-    settings::{GrpcListen, PeerSettings, ProcessSettings, Settings},
+    rollouts::{self, RolloutView},
+    settings::{GrpcListen, PeerSettings, Port, ProcessSettings, Settings},
     tracing::TraceExporter,
 };
 
@@ -46,10 +41,11 @@ pub struct Running {
     /// Cancelled by a panic outside the workers.
     pub(super) panicked: CancellationToken,
     pub(super) ports: ServedPorts,
-    pub(super) credentials: CredentialReloads,
+    /// Tasks that reload certificates and tokens.
+    pub(super) reloads: JoinSet<()>,
     pub(super) process: ProcessSettings,
     /// Tasks beside the ports and the workers; aborted on drop.
-    pub(super) tasks: Tasks,
+    pub(super) tasks: Vec<AbortOnDropHandle<Infallible>>,
     /// Region table and service between regions; stopped on drop.
     pub(super) regions: Option<RegionTasks>,
     /// Exporter of traces, if enabled.
@@ -57,24 +53,12 @@ pub struct Running {
 }
 
 impl Running {
-    /// Address of the HTTP port, with the port that was assigned.
-    pub const fn http_address(&self) -> SocketAddr {
-        self.ports.http.address
-    }
-
-    /// Address of the admin port, if enabled.
-    pub fn admin_address(&self) -> Option<SocketAddr> {
-        self.ports.admin.as_ref().map(|admin| admin.address)
-    }
-
-    /// Address of the separate metrics port, if enabled.
-    pub fn metrics_address(&self) -> Option<SocketAddr> {
-        self.ports.metrics.as_ref().map(|metrics| metrics.address)
-    }
-
-    /// Address of the service between regions, if enabled.
-    pub fn region_address(&self) -> Option<SocketAddr> {
-        self.regions.as_ref().and_then(RegionTasks::address)
+    /// Address of a port other than the gRPC one, with the port that was assigned, if it is open.
+    pub fn address(&self, port: Port) -> Option<SocketAddr> {
+        match port {
+            Port::Region => self.regions.as_ref()?.peers.as_ref().map(Peers::address),
+            port => self.ports.address(port),
+        }
     }
 
     /// Completes when an essential component ends. The only remedy is to stop.
@@ -84,7 +68,8 @@ impl Running {
             _ = &mut self.acceptor => GRPC_PORT,
             () = self.panicked.cancelled() => ComponentFailure::Panic,
             port = self.ports.failed() => ComponentFailure::Part(port),
-            () = self.credentials.failed() => ComponentFailure::Part("reload of certificates and tokens"),
+            // Only a panic ends one.
+            Some(_) = self.reloads.join_next() => ComponentFailure::Part("reload of certificates and tokens"),
         }
     }
 
@@ -148,49 +133,23 @@ pub enum ComponentFailure {
 /// Failure of the acceptor of gRPC connections.
 const GRPC_PORT: ComponentFailure = ComponentFailure::Part("gRPC port");
 
-/// Rules, control store and readiness of the instance.
+/// Rules, control store and readiness of the instance, and the traffic of the fleet as it sees it.
 #[derive(Debug)]
 pub(super) struct Instance {
     pub(super) readiness: Readiness,
     pub(super) rules: Arc<ActiveRules>,
     pub(super) control: Control,
     pub(super) status: RulesStatus,
-}
-
-impl Instance {
-    /// The instance whose rules `activator` activates.
-    pub(super) fn new(readiness: Readiness, control: Control, activator: &Activator) -> Self {
-        let (rules, status) = (Arc::clone(&activator.rules), activator.status.clone());
-        Self { readiness, rules, control, status }
-    }
-}
-
-/// Running tasks; aborted on drop.
-#[derive(Debug)]
-pub(super) struct Tasks {
-    /// Figures and events of the fleet.
-    _fleet: FleetTasks,
-    /// Reports and ramps of rollouts.
-    _rollouts: RolloutTasks,
-    /// Tasks of the limiters and of their stores.
-    pub(super) of_limiters: Vec<AbortOnDropHandle<Infallible>>,
-}
-
-/// Results of the tasks, for the admin API.
-pub(super) struct TaskViews {
     pub(super) fleet: FleetView,
     pub(super) rollouts: RolloutView,
 }
 
-impl Tasks {
+impl Instance {
     /// Starts the tasks of every instance on the current runtime.
-    pub(super) fn start(settings: &Settings, instance: &Instance) -> (Self, TaskViews) {
-        let Instance { control, rules, .. } = instance;
-        let fleet = FleetView::new(control.clone(), settings.admin.top_talkers);
-        let (rollout_tasks, rollouts) = RolloutTasks::start(control, rules);
-        let fleet_tasks = FleetTasks::start(settings.webhook.clone(), control, &fleet);
-        let tasks = Self { _fleet: fleet_tasks, _rollouts: rollout_tasks, of_limiters: Vec::new() };
-        (tasks, TaskViews { fleet, rollouts })
+    pub(super) fn start_tasks(&self, settings: &Settings) -> Vec<AbortOnDropHandle<Infallible>> {
+        let mut tasks = fleet::start(settings.webhook.clone(), &self.control, &self.fleet);
+        tasks.extend(rollouts::start(&self.control, &self.rules, &self.rollouts));
+        tasks
     }
 }
 
@@ -221,10 +180,5 @@ impl RegionTasks {
         };
         let table = AbortOnDropHandle::new(tokio::spawn(regions.follow()));
         Ok(Self { _table: table, _copier: copier, peers })
-    }
-
-    /// Address of the service between regions.
-    pub(super) fn address(&self) -> Option<SocketAddr> {
-        self.peers.as_ref().map(Peers::address)
     }
 }

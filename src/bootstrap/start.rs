@@ -15,16 +15,18 @@ use super::{
     ports::{Ports, Routes, ServedPorts},
     reports::LimiterReports,
     rule_sources::{self, FirstRules},
-    running::{Instance, RegionTasks, Running, Tasks},
+    running::{Instance, RegionTasks, Running},
     stores::{AdminStore, ServiceFactory, Stores, report_memory},
     workers::{WorkerConfig, WorkerLost, start_workers},
 };
 use crate::{
+    fleet::FleetView,
     grpc::{dispatch::ReflectionError, service::UnaryService},
     http::{DescriptorError, TokenError},
     net::tls::TlsError,
     readiness::Readiness,
     regions::{self, Lending, PeersError, RegionTableError, Regions},
+    rollouts::RolloutView,
     service::RequestBounds,
     settings::{Port, Settings},
     tracing::{TraceExporter, TracingError},
@@ -123,8 +125,8 @@ pub(super) async fn start(mut settings: Settings, exporter: Option<Exporter>) ->
     let open = move |rules: &Arc<ActiveRules>, background| services.open(rules, background);
     let mut running = start_with(settings, parts, open).await?;
     let instance = &running.instance;
-    running.tasks.of_limiters =
-        vec![memory_gauge, reports.list_bans(instance), reports.raise_events(instance)];
+    let tasks = [memory_gauge, reports.list_bans(instance), reports.raise_events(instance)];
+    running.tasks.extend(tasks);
     let lending = lending_store.zip(watch).map(|(store, watch)| {
         let rules = Arc::clone(&running.instance.rules);
         Lending { rules, shares, store, watch, replicas, calls: queue }
@@ -173,16 +175,15 @@ where
     let panicked = panic_token();
     let StartParts { exporter, readiness, admin_store, regions } = parts;
     let (instance, activator, first_rules) = load_rules(&settings, readiness, regions.as_ref()).await?;
-    let Ports { grpc, grpc_tls, http, metrics, admin, credentials } = Ports::open(&settings).await?;
+    let Ports { grpc, grpc_tls, http, metrics, admin, reloads } = Ports::open(&settings).await?;
     let grpc_address = grpc.address().map_err(StartError::System)?;
-    let (tasks, views) = Tasks::start(&settings, &instance);
+    let tasks = instance.start_tasks(&settings);
     let routes = Routes { settings: &settings, instance: &instance, exporter: exporter.as_ref() };
     // A background queue of its own: HTTP outlives the workers, so its pending refunds must not delay them.
     let http = (http, routes.public(open(&instance.rules, BackgroundQueue::default())?)?);
     let metrics = metrics.zip(routes.metrics());
-    let admin = admin
-        .zip(admin_store)
-        .map(|((port, tokens), store)| (port, routes.admin(tokens, store, views, regions)));
+    let admin =
+        admin.zip(admin_store).map(|((port, tokens), store)| (port, routes.admin(tokens, store, regions)));
     let (config, mut worker_failures) = WorkerConfig::new(&settings, grpc_tls, &instance.readiness)?;
     let workers = start_workers(config, &mut worker_failures, &instance.rules, open).await?;
     let alarm = CancelOnPanic(panicked.clone());
@@ -190,7 +191,8 @@ where
     let stop_accepting = CancellationToken::new();
     let accepting = grpc.run(workers, settings.grpc.max_connections, stop_accepting.clone());
     let acceptor = tokio::spawn(accepting);
-    let ports = ServedPorts::serve(http, metrics, admin).map_err(StartError::System)?;
+    let ports =
+        ServedPorts::serve([Some(http), metrics, admin].into_iter().flatten()).map_err(StartError::System)?;
     Ok(Running {
         grpc_address,
         instance,
@@ -200,7 +202,7 @@ where
         worker_failures,
         panicked,
         ports,
-        credentials,
+        reloads,
         process: settings.process,
         tasks,
         regions: None,
@@ -233,5 +235,13 @@ async fn load_rules(
         regions::tables::settle(regions, &control).await;
     }
     let first_rules = rule_sources::load_first(&settings.rules, &activator, &control).await?;
-    Ok((Instance::new(readiness, control, &activator), activator, first_rules))
+    let instance = Instance {
+        readiness,
+        rules: Arc::clone(&activator.rules),
+        status: activator.status.clone(),
+        fleet: FleetView::new(control.clone(), settings.admin.top_talkers),
+        rollouts: RolloutView::new(control.clone()),
+        control,
+    };
+    Ok((instance, activator, first_rules))
 }

@@ -24,7 +24,7 @@ use super::{metrics, reports::LimiterReports};
 use crate::{
     grpc::service::RateLimitAdapter,
     http::StoreInfo,
-    net::tls::TlsClient,
+    net::tls,
     readiness::Readiness,
     service::{RequestBounds, ResponseOptions, Service},
     settings::Settings,
@@ -167,7 +167,7 @@ fn record_client_certificate(redis: &RedisSettings) {
     if let Some((certificate, _)) = redis.client_certificate.as_ref().filter(|_| redis.servers.has_tls())
         && let Ok(pem) = bounded_file::read(certificate)
     {
-        TlsClient::Redis.presents(&pem);
+        tls::client_presents("redis", &pem);
     }
 }
 

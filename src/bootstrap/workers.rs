@@ -17,8 +17,7 @@ use tollgate_store::{BackgroundQueue, StoreError};
 use tonic::service::Routes;
 
 use super::{
-    balance::{Balancer, ConnectionPermit},
-    listener::Accepted,
+    listener::{Accepted, Balancer, ConnectionPermit},
     metrics::BusyTime,
     start::StartError,
 };
@@ -157,7 +156,7 @@ async fn serve<T: UnaryService>(
             Ok(io) => {
                 let (connections, services) = (connections.clone(), services.clone());
                 tasks.spawn(CatchUnwind::new(async move {
-                    connections.serve(io, services, permit.detector().clone()).await;
+                    connections.serve(io, services, permit.detector.clone()).await;
                     // The connection is closed.
                     drop(permit);
                 }));

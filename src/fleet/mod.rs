@@ -25,7 +25,7 @@ use tollgate_limiter::talkers::{RECENT_SECONDS, Span, Talker};
 use tollgate_runtime::backoff::Backoff;
 
 pub(crate) use self::view::{
-    Cached, FleetReports, FleetView, InstanceStatus, MAX_REPORT_AGE_MS, ReportStatus,
+    Cached, FleetReports, FleetView, InstanceStatus, MAX_REPORT_AGE_MS, ReportStatus, now_ms,
 };
 pub use self::webhook::{WebhookSettings, WebhookUrl};
 use self::{
@@ -53,25 +53,21 @@ const TOTALS_LIFETIME: Duration = Duration::from_secs(MAX_SAMPLES as u64 * histo
 /// Time between two checks whether the control store responds.
 const REACHABLE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Background tasks, which end when this is dropped.
-#[derive(Debug)]
-pub(crate) struct FleetTasks {
-    _tasks: Vec<AbortOnDropHandle<Infallible>>,
-}
-
-impl FleetTasks {
-    /// Starts the tasks on the current runtime.
-    pub(crate) fn start(webhook: Option<WebhookSettings>, control: &Control, view: &FleetView) -> Self {
-        let mut tasks =
-            vec![spawn(log_events(control.clone())), spawn(export_rates(control.clone(), view.clone()))];
-        if control.is_shared() {
-            tasks.push(spawn(publish(control.clone(), view.clone())));
-        }
-        if let Some(webhook) = webhook {
-            tasks.push(spawn(Delivery::new(control.clone(), webhook).run()));
-        }
-        Self { _tasks: tasks }
+/// Starts the tasks of the fleet on the current runtime; each ends when its handle is dropped.
+pub(crate) fn start(
+    webhook: Option<WebhookSettings>,
+    control: &Control,
+    view: &FleetView,
+) -> Vec<AbortOnDropHandle<Infallible>> {
+    let mut tasks =
+        vec![spawn(log_events(control.clone())), spawn(export_rates(control.clone(), view.clone()))];
+    if control.is_shared() {
+        tasks.push(spawn(publish(control.clone(), view.clone())));
     }
+    if let Some(webhook) = webhook {
+        tasks.push(spawn(Delivery::new(control.clone(), webhook).run()));
+    }
+    tasks
 }
 
 fn spawn(task: impl Future<Output = Infallible> + Send + 'static) -> AbortOnDropHandle<Infallible> {

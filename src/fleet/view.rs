@@ -131,11 +131,6 @@ impl FleetView {
         }))
     }
 
-    /// Whether there may be other instances.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.0.control.is_shared()
-    }
-
     /// Records the time of the control store, in milliseconds since 1970.
     pub(super) fn set_store_time(&self, store_ms: u64) {
         let ahead = i128::from(store_ms) - i128::from(now_ms());
@@ -150,7 +145,7 @@ impl FleetView {
     /// Returns the reports of all instances; without a shared store, of this one.
     pub(crate) async fn reports(&self) -> Result<Arc<FleetReports>, ControlError> {
         let read = async {
-            if !self.is_shared() {
+            if !self.0.control.is_shared() {
                 return self.own_reports().await;
             }
             let stored = self.0.control.reports(ReportTopic::Traffic).await?;
@@ -176,7 +171,7 @@ impl FleetView {
 
     /// Returns the samples of all instances; without a shared store, of this one.
     pub(crate) async fn history(&self) -> Result<History, ControlError> {
-        if !self.is_shared() {
+        if !self.0.control.is_shared() {
             return Ok(history::history());
         }
         let now = Intervals::at(self.store_time(now_ms()));
@@ -201,14 +196,8 @@ impl FleetView {
 }
 
 /// Value that is read at most once a second.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Cached<T>(Mutex<Option<(Instant, Arc<T>)>>);
-
-impl<T> Default for Cached<T> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
 
 impl<T> Cached<T> {
     /// Returns the value, which is read if the last one is too old.
@@ -284,7 +273,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 }
 
 /// Time of this process, in milliseconds since 1970.
-fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     Clock::System.now().as_micros() / 1_000
 }
 

@@ -10,26 +10,34 @@
 //! A report is stored every two seconds, while there is anything to report. While the control store does not respond, no
 //! ramp advances.
 
-mod demand;
 mod ramps;
 mod report;
 mod view;
 
-use std::{convert::Infallible, mem, sync::Arc};
+use std::{convert::Infallible, mem, sync::Arc, time::Duration};
 
-use tokio::task::spawn_blocking;
+use parking_lot::Mutex;
+use tokio::{
+    task::spawn_blocking,
+    time::{MissedTickBehavior, interval},
+};
 use tokio_util::task::AbortOnDropHandle;
 use tollgate_control::{Control, ControlError, EventKind, OperatorEvent, RampState, ReportTopic, Switch};
 use tollgate_core::clock::Clock;
-use tollgate_limiter::ActiveRules;
+use tollgate_limiter::{
+    ActiveRules,
+    demand::{Demand, Recommendation},
+    talkers::{self, TakenDemand},
+};
 use tollgate_metrics::{GaugeFamily, Metric};
+use tollgate_runtime::slices::{self, items_per_slice};
 
 pub(crate) use self::view::{CandidateView, KeyView, RolloutView};
 use self::{
     ramps::Ramps,
     report::{Comparisons, RolloutReport},
 };
-use crate::fleet::{LEASE_LIFETIME, Pace};
+use crate::fleet::{LEASE_LIFETIME, Pace, now_ms};
 
 /// Metrics of ramps.
 pub static METRICS: &[&dyn Metric] = &[&RAMPS];
@@ -44,21 +52,15 @@ static RAMPS: GaugeFamily<1> = GaugeFamily::new(
 /// Name of the lease of the instance that advances ramps.
 const LEASE: &str = "rollouts";
 
-/// Background tasks, which end when this is dropped.
-#[derive(Debug)]
-pub(crate) struct RolloutTasks {
-    _tasks: [AbortOnDropHandle<Infallible>; 2],
-}
-
-impl RolloutTasks {
-    /// Starts the tasks on the current runtime.
-    pub(crate) fn start(control: &Control, rules: &Arc<ActiveRules>) -> (Self, RolloutView) {
-        let view = RolloutView::new(control.clone());
-        let task = advance_ramps(control.clone(), Arc::clone(rules), view.clone());
-        let demand = demand::run(Arc::clone(rules), view.demand().clone());
-        let tasks = [tokio::spawn(task), tokio::spawn(demand)];
-        (Self { _tasks: tasks.map(AbortOnDropHandle::new) }, view)
-    }
+/// Starts the tasks of rollouts on the current runtime; each ends when its handle is dropped.
+pub(crate) fn start(
+    control: &Control,
+    rules: &Arc<ActiveRules>,
+    view: &RolloutView,
+) -> [AbortOnDropHandle<Infallible>; 2] {
+    let ramps = advance_ramps(control.clone(), Arc::clone(rules), view.clone());
+    let demand = collect_demand(Arc::clone(rules), view.demand().clone());
+    [tokio::spawn(ramps), tokio::spawn(demand)].map(AbortOnDropHandle::new)
 }
 
 /// State of the task that stores the report of this instance, and advances the fleet's ramps if it holds the lease.
@@ -166,14 +168,69 @@ impl Task {
     }
 }
 
-fn now_ms() -> u64 {
-    Clock::System.now().as_micros() / 1_000
-}
-
 /// Records the ramps of the switches.
 fn record_ramps(switches: &[Switch]) {
     for state in RampState::ALL {
         let ramps = switches.iter().filter_map(|switch| switch.ramp.as_ref());
         RAMPS.set([state.name()], ramps.filter(|ramp| ramp.state == state).count() as f64);
+    }
+}
+
+/// Time between two rounds: the precision of windows.
+const DEMAND_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Maximum number of slices in a round, which take less than half of the time between two.
+const MAX_SLICES: usize = 400;
+
+/// Rounds between two removals of rules that are not active.
+const ROUNDS_OF_REMOVAL: u32 = 60;
+
+/// Demand of this instance; clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DemandView(Arc<Mutex<Demand>>);
+
+impl DemandView {
+    /// Limits for the active rules, where this many instances share the traffic evenly. Takes some milliseconds.
+    pub(crate) fn recommendations(&self, rules: &ActiveRules, instances: u32) -> Vec<Recommendation> {
+        let rules = rules.load();
+        rules.map(|rules| self.0.lock().recommendations(&rules, instances)).unwrap_or_default()
+    }
+
+    /// Adds demand for the active rules, in slices.
+    fn add(&self, mut taken: TakenDemand, rules: &ActiveRules) {
+        let items = items_per_slice(taken.count_of_keys(), MAX_SLICES);
+        // The same for all: it determines the window.
+        let now_s = Clock::System.now().as_micros() / 1_000_000;
+        loop {
+            let slice: Vec<_> = taken.by_ref().take(items).collect();
+            if slice.is_empty() {
+                return;
+            }
+            if let Some(active) = rules.active().get() {
+                self.0.lock().add(active.rules, active.overridden, &slice, now_s);
+            }
+            slices::pause();
+        }
+    }
+}
+
+/// Collects demand. Never returns.
+async fn collect_demand(rules: Arc<ActiveRules>, view: DemandView) -> Infallible {
+    let mut ticks = interval(DEMAND_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut rounds = 0_u32;
+    loop {
+        ticks.tick().await;
+        rounds = rounds.wrapping_add(1);
+        let removes = rounds.is_multiple_of(ROUNDS_OF_REMOVAL);
+        let (rules, view) = (Arc::clone(&rules), view.clone());
+        // Matches thousands of keys. Fails only by a panic, which is logged.
+        let _ = spawn_blocking(move || {
+            view.add(talkers::take_demand(), &rules);
+            if removes && let Some(active) = rules.active().get() {
+                view.0.lock().retain(active.rules);
+            }
+        })
+        .await;
     }
 }

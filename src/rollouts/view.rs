@@ -8,7 +8,7 @@ use tollgate_control::{Control, ControlError, ReportTopic};
 use tollgate_limiter::candidates::Outcome;
 
 use super::{
-    demand::DemandView,
+    DemandView,
     report::{CandidateReport, RolloutReport},
 };
 use crate::fleet::{Cached, MAX_REPORT_AGE_MS};
@@ -46,7 +46,7 @@ pub(crate) struct CandidateView {
 }
 
 /// Hits by outcome.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OutcomeHits {
     pub(crate) admitted: u64,
     pub(crate) rule_only: u64,
@@ -83,15 +83,6 @@ impl OutcomeHits {
             rule_only: of(Outcome::RuleOnly),
             candidate_only: of(Outcome::CandidateOnly),
             denied: of(Outcome::Denied),
-        }
-    }
-
-    const fn plus(self, other: Self) -> Self {
-        Self {
-            admitted: self.admitted.saturating_add(other.admitted),
-            rule_only: self.rule_only.saturating_add(other.rule_only),
-            candidate_only: self.candidate_only.saturating_add(other.candidate_only),
-            denied: self.denied.saturating_add(other.denied),
         }
     }
 }
@@ -164,7 +155,10 @@ fn sum(compared: &[(&str, &CandidateReport)]) -> Option<CandidateView> {
         .iter()
         .map(|(id, report)| InstanceView { id: (*id).to_owned(), hits: OutcomeHits::of(report.hits) })
         .collect();
-    let hits = instances.iter().fold(OutcomeHits::default(), |sum, instance| sum.plus(instance.hits));
+    let mut hits = [0_u64; 4];
+    for (_, report) in compared {
+        hits.iter_mut().zip(report.hits).for_each(|(sum, hits)| *sum = sum.saturating_add(hits));
+    }
     let keys = |of: fn(&CandidateReport) -> &[(String, u64)]| {
         let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
         for (key, hits) in compared.iter().flat_map(|(_, report)| of(report)) {
@@ -183,7 +177,7 @@ fn sum(compared: &[(&str, &CandidateReport)]) -> Option<CandidateView> {
         limit: first.limit.clone(),
         candidate: first.candidate.clone(),
         since_ms: compared.iter().map(|(_, report)| report.since_ms).min()?,
-        hits,
+        hits: OutcomeHits::of(hits),
         keys: KeysView {
             rule_only: keys(|report| &report.keys.rule_only),
             candidate_only: keys(|report| &report.keys.candidate_only),

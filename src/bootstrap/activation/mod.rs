@@ -164,8 +164,11 @@ impl Activator {
         match loaded {
             Ok(overlay) if !self.allow_empty && slot.get().is_some_and(|active| overlay.empties(&active)) => {
                 metrics::count_load(ConfigLoad::Refused);
-                tracing::warn!(error = %EmptiedOverlay, "refused an emptied overlay; keeping the previous one");
-                self.record_problem(&EmptiedOverlay);
+                tracing::warn!(
+                    error = %EMPTIED_OVERLAY,
+                    "refused an emptied overlay; keeping the previous one"
+                );
+                self.record_problem(&EMPTIED_OVERLAY);
                 false
             }
             Ok(overlay) => {
@@ -268,13 +271,9 @@ pub(super) struct Removal {
     active: usize,
 }
 
-/// An overlay that would leave nothing of the active one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the changed overlay states nothing; expected files with descriptors, --allow-empty or a file .allow-empty in \
-     its directory"
-)]
-pub(super) struct EmptiedOverlay;
+/// Problem of an overlay that would leave nothing of the active one.
+const EMPTIED_OVERLAY: &str = "the changed overlay states nothing; expected files with descriptors, --allow-empty or a file \
+     .allow-empty in its directory";
 
 impl Removal {
     /// The removal that replacing `active` by `loaded` would be, unless it is permitted.

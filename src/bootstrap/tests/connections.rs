@@ -30,7 +30,11 @@ async fn instances_run_side_by_side_on_ports_and_sockets() {
     assert_eq!(decide(on_port.connect().await).await, Ok(()));
     assert_eq!(decide(on_socket.connect().await).await, Ok(()));
     on_port.running.stop().await;
-    assert!(get(on_socket.running.http_address(), "/healthcheck").await.starts_with("HTTP/1.1 200"));
+    assert!(
+        get(on_socket.running.address(Port::Http).expect("an HTTP port"), "/healthcheck")
+            .await
+            .starts_with("HTTP/1.1 200")
+    );
     on_socket.running.stop().await;
     assert!(!socket.exists());
 }
@@ -202,8 +206,10 @@ async fn idle_connections_above_the_limit_leave_http_ports_their_probes() {
     raise_descriptors();
     let stage = stage(GOOD, "--metrics-address=127.0.0.1:0", 0).await;
     let running = &stage.running;
-    let metrics = running.metrics_address().expect("a metrics port");
-    for (address, path) in [(running.http_address(), "/healthcheck"), (metrics, "/metrics")] {
+    let metrics = running.address(Port::Metrics).expect("a metrics port");
+    for (address, path) in
+        [(running.address(Port::Http).expect("an HTTP port"), "/healthcheck"), (metrics, "/metrics")]
+    {
         let mut clients = Vec::new();
         for _ in 0..1_030 {
             clients.push(tokio::net::TcpStream::connect(address).await.expect("connected"));

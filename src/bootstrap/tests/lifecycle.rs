@@ -10,7 +10,7 @@ use crate::bootstrap::running::ComponentFailure;
 #[tokio::test]
 async fn a_stop_waits_for_the_calls_in_flight_and_answers_them_all() {
     let mut stage = stage(GOOD, "--drain-timeout=60s", 0).await;
-    let http = stage.running.http_address();
+    let http = stage.running.address(Port::Http).expect("an HTTP port");
     let channels = join_all((0..4).map(|_| stage.connect())).await;
     let calls: Vec<_> =
         (0..40).map(|call: usize| tokio::spawn(decide(channels[call % channels.len()].clone()))).collect();
@@ -37,7 +37,7 @@ async fn a_stop_waits_for_the_calls_in_flight_and_answers_them_all() {
 #[tokio::test]
 async fn the_drain_delay_fails_health_checks_and_serves_all_else() {
     let mut stage = stage(GOOD, "--drain-delay=4s", 10_000).await;
-    let http = stage.running.http_address();
+    let http = stage.running.address(Port::Http).expect("an HTTP port");
     let old = stage.connect().await;
     let address = stage.running.grpc_address.clone();
     let drain_began = tokio::time::Instant::now();
@@ -62,7 +62,7 @@ async fn the_drain_delay_fails_health_checks_and_serves_all_else() {
 #[tokio::test]
 async fn http_requests_have_the_same_drain_timeout_as_grpc_calls() {
     let mut stage = stage(GOOD, "--drain-timeout=60s", 0).await;
-    let http = stage.running.http_address();
+    let http = stage.running.address(Port::Http).expect("an HTTP port");
     let request = format!("POST /json HTTP/1.1\r\n{JSON_HEADERS}{CLOSE_HEADERS}{{\"domain\": \"d\"}}");
     let fetched = tokio::spawn(fetch(http, request));
     stage.begun.recv().await.expect("the request begins");
@@ -89,7 +89,7 @@ async fn calls_that_exceed_the_drain_timeout_are_aborted() {
 #[tokio::test]
 async fn health_reflects_the_rules_and_the_shutdown() {
     let stage = stage(BAD, "--start-without-rules", 0).await;
-    let http = stage.running.http_address();
+    let http = stage.running.address(Port::Http).expect("an HTTP port");
     let mut client = HealthClient::new(stage.connect().await);
     let request = HealthCheckRequest { service: "ratelimit".to_owned() };
     let mut watch = client.watch(request).await.expect("known").into_inner();
@@ -153,7 +153,7 @@ async fn a_panic_in_one_call_is_an_internal_error_of_that_call_only() {
     for channel in channels.iter().cycle().take(6) {
         assert_eq!(decide(channel.clone()).await, Err(Code::Internal));
     }
-    let http = stage.running.http_address();
+    let http = stage.running.address(Port::Http).expect("an HTTP port");
     let request = "{\"domain\": \"d\"}";
     let response =
         fetch(http, format!("POST /json HTTP/1.1\r\n{JSON_HEADERS}{CLOSE_HEADERS}{request}")).await;

@@ -40,7 +40,7 @@ use crate::{
         rate_limit_service_server::RateLimitService,
     },
     readiness::Phase,
-    settings::{self, Command, GrpcListen, Settings},
+    settings::{self, Command, GrpcListen, Port, Settings},
 };
 
 const GOOD: &str = "domain: web\ndescriptors: []\n";

@@ -31,14 +31,8 @@ const TEMPORARY_STATUSES: [u16; 3] = [408, 425, 429];
 pub struct WebhookUrl {
     scheme: &'static str,
     authority: String,
-    whole: String,
-}
-
-impl WebhookUrl {
     /// The URL with its path and query.
-    fn secret(&self) -> &str {
-        &self.whole
-    }
+    whole: String,
 }
 
 impl FromStr for WebhookUrl {
@@ -115,7 +109,7 @@ impl Receiver {
         let body = serde_json::to_vec(event).map_err(|error| error.to_string())?;
         let mut request = self
             .agent()?
-            .post(settings.url.secret())
+            .post(&settings.url.whole)
             .header("content-type", "application/json")
             .header("user-agent", concat!("tollgate/", env!("CARGO_PKG_VERSION")))
             .header("tollgate-event-id", &event.id)
@@ -193,7 +187,7 @@ mod tests {
     fn the_path_of_a_url_is_not_shown() {
         let text = "https://hooks.example.org:8443/services/open-sesame?token=1";
         let url: WebhookUrl = text.parse().expect("valid");
-        assert_eq!(url.secret(), text);
+        assert_eq!(url.whole, text);
         assert_eq!(
             format!("{url} {url:?}"),
             "https://hooks.example.org:8443/*** https://hooks.example.org:8443/***"
