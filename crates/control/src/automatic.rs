@@ -11,26 +11,15 @@ use crate::{
     stored::{SYSTEM_AUTHOR, now_ms},
 };
 
-/// Effect of an automatic entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AutomaticMode {
-    /// The client is denied.
-    Enforce,
-    /// An operator lifted an entry, and exempts the client from another one until the end.
-    Exempt,
-}
-
-impl AutomaticMode {
-    /// All variants.
-    pub const ALL: [Self; 2] = [Self::Enforce, Self::Exempt];
-
-    /// Name in the API and in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Enforce => "enforce",
-            Self::Exempt => "exempt",
-        }
+tollgate_core::named! {
+    /// Effect of an automatic entry.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum AutomaticMode {
+        /// The client is denied.
+        Enforce = "enforce",
+        /// An operator lifted an entry, and exempts the client from another one until the end.
+        Exempt = "exempt",
     }
 }
 

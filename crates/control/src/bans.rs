@@ -20,26 +20,15 @@ use crate::{
     pairs::pairs_text,
 };
 
-/// Effect of a ban.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ListedBanMode {
-    /// Counted and shown; denies nothing.
-    Watch,
-    /// Denies the client.
-    Enforce,
-}
-
-impl ListedBanMode {
-    /// Every effect.
-    pub const ALL: [Self; 2] = [Self::Watch, Self::Enforce];
-
-    /// The effect as a label and in the API.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Watch => "watch",
-            Self::Enforce => "enforce",
-        }
+tollgate_core::named! {
+    /// Effect of a ban.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum ListedBanMode {
+        /// Counted and shown; denies nothing.
+        Watch = "watch",
+        /// Denies the client.
+        Enforce = "enforce",
     }
 }
 

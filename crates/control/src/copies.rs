@@ -160,21 +160,13 @@ pub struct CopyState {
     pub problem: Option<String>,
 }
 
-/// Result of a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CopyResult {
-    Unchanged,
-    Copied,
-    Failed,
-}
-
-impl CopyResult {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Unchanged => "unchanged",
-            Self::Copied => "copied",
-            Self::Failed => "failed",
-        }
+tollgate_core::named! {
+    /// Result of a comparison.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum CopyResult {
+        Unchanged = "unchanged",
+        Copied = "copied",
+        Failed = "failed",
     }
 }
 

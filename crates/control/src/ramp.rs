@@ -48,29 +48,17 @@ pub struct RampPlan {
     pub back_to_percent: EnforcedShare,
 }
 
-/// State of a ramp.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RampState {
-    /// A step is active.
-    Running,
-    /// The last step has ended; its share remains.
-    Done,
-    /// Too many keys were denied, and the share is again the one before the ramp.
-    RolledBack,
-}
-
-impl RampState {
-    /// Every state.
-    pub const ALL: [Self; 3] = [Self::Running, Self::Done, Self::RolledBack];
-
-    /// Name in the API and in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Done => "done",
-            Self::RolledBack => "rolled_back",
-        }
+tollgate_core::named! {
+    /// State of a ramp.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum RampState {
+        /// A step is active.
+        Running = "running",
+        /// The last step has ended; its share remains.
+        Done = "done",
+        /// Too many keys were denied, and the share is again the one before the ramp.
+        RolledBack = "rolled_back",
     }
 }
 

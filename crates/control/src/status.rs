@@ -7,32 +7,24 @@ use serde::Serialize;
 
 use super::CopyState;
 
-/// Source of the rules.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RulesSource {
-    /// Files in a directory.
-    #[default]
-    Directory,
-    /// The Redis that instances share.
-    Redis,
-    /// This process, persisted in a file if one is set.
-    Memory,
-    /// An xDS control plane.
-    Xds,
+tollgate_core::named! {
+    /// Source of the rules.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum RulesSource {
+        /// Files in a directory.
+        #[default]
+        Directory = "directory",
+        /// The Redis that instances share.
+        Redis = "redis",
+        /// This process, persisted in a file if one is set.
+        Memory = "memory",
+        /// An xDS control plane.
+        Xds = "xds",
+    }
 }
 
 impl RulesSource {
-    /// Name of the source in settings.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Directory => "directory",
-            Self::Redis => "redis",
-            Self::Memory => "memory",
-            Self::Xds => "xds",
-        }
-    }
-
     /// Whether operators make numbered versions of the rules there.
     pub const fn has_versions(self) -> bool {
         match self {

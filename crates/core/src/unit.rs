@@ -2,30 +2,28 @@
 
 use std::{fmt, num::NonZeroU32, str::FromStr};
 
-/// Unit of time of a limit, as in envoyproxy/ratelimit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Unit {
-    /// 1 second.
-    Second,
-    /// 60 seconds.
-    Minute,
-    /// 3,600 seconds.
-    Hour,
-    /// 86,400 seconds.
-    Day,
-    /// 604,800 seconds; counted from the epoch, a week starts on Thursday.
-    Week,
-    /// 2,592,000 seconds: 30 days, not a calendar month.
-    Month,
-    /// 31,536,000 seconds: 365 days, not a calendar year.
-    Year,
+crate::named! {
+    /// Unit of time of a limit, as in envoyproxy/ratelimit.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Unit {
+        /// 1 second.
+        Second = "second",
+        /// 60 seconds.
+        Minute = "minute",
+        /// 3,600 seconds.
+        Hour = "hour",
+        /// 86,400 seconds.
+        Day = "day",
+        /// 604,800 seconds; counted from the epoch, a week starts on Thursday.
+        Week = "week",
+        /// 2,592,000 seconds: 30 days, not a calendar month.
+        Month = "month",
+        /// 31,536,000 seconds: 365 days, not a calendar year.
+        Year = "year",
+    }
 }
 
 impl Unit {
-    /// Every unit, shortest first.
-    pub const ALL: [Self; 7] =
-        [Self::Second, Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
-
     /// The unit's length in seconds.
     pub const fn seconds(self) -> u32 {
         self.length().get()
@@ -44,19 +42,6 @@ impl Unit {
         match NonZeroU32::new(seconds) {
             Some(length) => length,
             None => NonZeroU32::MIN,
-        }
-    }
-
-    /// The name that the configuration uses, in lower case.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Second => "second",
-            Self::Minute => "minute",
-            Self::Hour => "hour",
-            Self::Day => "day",
-            Self::Week => "week",
-            Self::Month => "month",
-            Self::Year => "year",
         }
     }
 }

@@ -17,40 +17,26 @@ const ELLIPSIS: &str = "…";
 /// Name of a limit override in place of a rule, as in metrics.
 const OVERRIDE_NAME: &str = "(request)";
 
-/// Policy by which a request was decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AppliedPolicy {
-    /// The rule's limit.
-    Enforced,
-    /// The rule's limit would deny, but the rule or the process is in shadow mode.
-    Shadow,
-    /// An operator's override of the rule, or of one of its keys.
-    Override,
-    /// The limit override of the request.
-    Request,
-    /// An allow or deny list.
-    List,
-    /// An active ban of the rule's counter.
-    Ban,
-    /// Load shedding by the rule.
-    Shed,
-    /// The rule's `on_store_error` policy, since the store did not decide.
-    Degraded,
-}
-
-impl AppliedPolicy {
-    /// Name in metadata.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Enforced => "enforced",
-            Self::Shadow => "shadow",
-            Self::Override => "override",
-            Self::Request => "request",
-            Self::List => "list",
-            Self::Ban => "ban",
-            Self::Shed => "shed",
-            Self::Degraded => "degraded",
-        }
+tollgate_core::named! {
+    /// Policy by which a request was decided.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum AppliedPolicy {
+        /// The rule's limit.
+        Enforced = "enforced",
+        /// The rule's limit would deny, but the rule or the process is in shadow mode.
+        Shadow = "shadow",
+        /// An operator's override of the rule, or of one of its keys.
+        Override = "override",
+        /// The limit override of the request.
+        Request = "request",
+        /// An allow or deny list.
+        List = "list",
+        /// An active ban of the rule's counter.
+        Ban = "ban",
+        /// Load shedding by the rule.
+        Shed = "shed",
+        /// The rule's `on_store_error` policy, since the store did not decide.
+        Degraded = "degraded",
     }
 }
 

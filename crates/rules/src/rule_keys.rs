@@ -32,38 +32,29 @@ pub struct Candidate {
     pub record: RecordId,
 }
 
-/// Regions whose hits a limit counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Scope {
-    /// Each region enforces the whole limit.
-    #[default]
-    Regional,
-    /// All regions enforce the limit together: each has a share.
-    Global,
-    /// The primary region decides for all regions.
-    Primary,
+tollgate_core::named! {
+    /// Regions whose hits a limit counts.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub enum Scope {
+        /// Each region enforces the whole limit.
+        #[default]
+        Regional = "regional",
+        /// All regions enforce the limit together: each has a share.
+        Global = "global",
+        /// The primary region decides for all regions.
+        Primary = "primary",
+    }
 }
 
-/// Decision of a hit that the own region's share denies while a loan request is in flight.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum OnShareExhausted {
-    /// The hit is denied.
-    #[default]
-    Deny,
-    /// The hit waits for the loan, within the caller's deadline.
-    Wait,
-}
-
-impl OnShareExhausted {
-    /// All decisions.
-    pub const ALL: [Self; 2] = [Self::Deny, Self::Wait];
-
-    /// Value of the `on_share_exhausted` key.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Deny => "deny",
-            Self::Wait => "wait",
-        }
+tollgate_core::named! {
+    /// Decision of a hit that the own region's share denies while a loan request is in flight.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub enum OnShareExhausted {
+        /// The hit is denied.
+        #[default]
+        Deny = "deny",
+        /// The hit waits for the loan, within the caller's deadline.
+        Wait = "wait",
     }
 }
 
@@ -84,46 +75,19 @@ pub enum TableSize {
     },
 }
 
-impl Scope {
-    /// All scopes.
-    pub const ALL: [Self; 3] = [Self::Regional, Self::Global, Self::Primary];
-
-    /// Value of the `scope` key.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Regional => "regional",
-            Self::Global => "global",
-            Self::Primary => "primary",
-        }
-    }
-}
-
-/// Policy for a counter that the store did not decide.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum OnStoreError {
-    /// The instance enforces its share of the limit alone.
-    #[default]
-    Local,
-    /// The request passes.
-    Allow,
-    /// The request is denied as over the limit.
-    Deny,
-    /// The request fails with an error, and the proxy's `failure_mode_deny` decides.
-    Error,
-}
-
-impl OnStoreError {
-    /// All policies.
-    pub const ALL: [Self; 4] = [Self::Local, Self::Allow, Self::Deny, Self::Error];
-
-    /// Value of the `on_store_error` key.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::Allow => "allow",
-            Self::Deny => "deny",
-            Self::Error => "error",
-        }
+tollgate_core::named! {
+    /// Policy for a counter that the store did not decide.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub enum OnStoreError {
+        /// The instance enforces its share of the limit alone.
+        #[default]
+        Local = "local",
+        /// The request passes.
+        Allow = "allow",
+        /// The request is denied as over the limit.
+        Deny = "deny",
+        /// The request fails with an error, and the proxy's `failure_mode_deny` decides.
+        Error = "error",
     }
 }
 

@@ -37,28 +37,16 @@ const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum number of figures of an event.
 const MAX_FIGURES: usize = 16;
 
-/// Kind of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum EventKind {
-    /// Clients were added to the deny list after bans in a row.
-    AbuseListed,
-    /// A ramp has set the share of its rule back, because too many hits were denied.
-    RampRolledBack,
-    /// A share of a limit was used in a window, by the limit's `notify`.
-    ThresholdReached,
-}
-
-impl EventKind {
-    /// Every kind.
-    pub const ALL: [Self; 3] = [Self::AbuseListed, Self::RampRolledBack, Self::ThresholdReached];
-
-    /// Name of the kind in the API, in webhooks and in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::AbuseListed => "abuse_listed",
-            Self::RampRolledBack => "ramp_rolled_back",
-            Self::ThresholdReached => "threshold_reached",
-        }
+tollgate_core::named! {
+    /// Kind of an event.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum EventKind {
+        /// Clients were added to the deny list after bans in a row.
+        AbuseListed = "abuse_listed",
+        /// A ramp has set the share of its rule back, because too many hits were denied.
+        RampRolledBack = "ramp_rolled_back",
+        /// A share of a limit was used in a window, by the limit's `notify`.
+        ThresholdReached = "threshold_reached",
     }
 }
 

@@ -54,7 +54,7 @@ static CONFIG_LOADS: Computed<1> = Computed::counter(
     |[declared], page| {
         page.begin(declared);
         for (load, count) in ConfigLoad::ALL.into_iter().zip(&LOADS) {
-            page.sample(declared, &[load.label()], count.load(Ordering::Relaxed));
+            page.sample(declared, &[load.name()], count.load(Ordering::Relaxed));
         }
     },
 );
@@ -204,29 +204,18 @@ static EVENTS_DROPPED: Counter = Counter::new(
 /// Attempts to load rules, by result.
 static LOADS: [AtomicU64; ConfigLoad::ALL.len()] = [const { AtomicU64::new(0) }; ConfigLoad::ALL.len()];
 
-/// Result of an attempt to load rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConfigLoad {
-    /// The rules are valid.
-    Success,
-    /// The rules are invalid.
-    Error,
-    /// The rules are valid and lack most of the active ones.
-    Refused,
-    /// A file is still being written.
-    Unfinished,
-}
-
-impl ConfigLoad {
-    const ALL: [Self; 4] = [Self::Success, Self::Error, Self::Refused, Self::Unfinished];
-
-    const fn label(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::Error => "error",
-            Self::Refused => "refused",
-            Self::Unfinished => "unfinished",
-        }
+tollgate_core::named! {
+    /// Result of an attempt to load rules.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ConfigLoad {
+        /// The rules are valid.
+        Success = "success",
+        /// The rules are invalid.
+        Error = "error",
+        /// The rules are valid and lack most of the active ones.
+        Refused = "refused",
+        /// A file is still being written.
+        Unfinished = "unfinished",
     }
 }
 

@@ -45,26 +45,15 @@ const MAX_ENDED: usize = 500;
 /// Number of ten thousandths in a whole.
 const WHOLE: u64 = 10_000;
 
-/// Effect of a lease that ends, or is settled, without a known usage.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unsettled {
-    /// The reserved hits count as used.
-    #[default]
-    Charge,
-    /// The reserved hits return.
-    Release,
-}
-
-impl Unsettled {
-    /// Every effect.
-    pub const ALL: [Self; 2] = [Self::Charge, Self::Release];
-
-    /// Value of the key.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Charge => "charge",
-            Self::Release => "release",
-        }
+crate::named! {
+    /// Effect of a lease that ends, or is settled, without a known usage.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Unsettled {
+        /// The reserved hits count as used.
+        #[default]
+        Charge = "charge",
+        /// The reserved hits return.
+        Release = "release",
     }
 }
 

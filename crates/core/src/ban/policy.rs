@@ -2,26 +2,15 @@
 
 use crate::quota::Quota;
 
-/// Whether bans deny.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum BanMode {
-    /// Bans are counted and reported, and deny nothing.
-    #[default]
-    Watch,
-    /// A banned counter denies.
-    Enforce,
-}
-
-impl BanMode {
-    /// Every mode.
-    pub const ALL: [Self; 2] = [Self::Watch, Self::Enforce];
-
-    /// Value of the `mode` key.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Watch => "watch",
-            Self::Enforce => "enforce",
-        }
+crate::named! {
+    /// Whether bans deny.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub enum BanMode {
+        /// Bans are counted and reported, and deny nothing.
+        #[default]
+        Watch = "watch",
+        /// A banned counter denies.
+        Enforce = "enforce",
     }
 }
 

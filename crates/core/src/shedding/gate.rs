@@ -206,36 +206,25 @@ impl PassRates {
     }
 }
 
-/// Priority of a request; the lowest is shed first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Priority {
-    /// Shed last.
-    Critical,
-    /// Shed after default requests.
-    High,
-    /// Requests without a priority, or with an unknown one.
-    #[default]
-    Default,
-    /// Shed first.
-    Low,
+crate::named! {
+    /// Priority of a request; the lowest is shed first.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Priority {
+        /// Shed last.
+        Critical = "critical",
+        /// Shed after default requests.
+        High = "high",
+        /// Requests without a priority, or with an unknown one.
+        #[default]
+        Default = "default",
+        /// Shed first.
+        Low = "low",
+    }
 }
 
 impl Priority {
     /// Number of priorities.
-    pub const COUNT: usize = 4;
-
-    /// All priorities, the one that is shed last first.
-    pub const ALL: [Self; Self::COUNT] = [Self::Critical, Self::High, Self::Default, Self::Low];
-
-    /// The value that requests carry.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Critical => "critical",
-            Self::High => "high",
-            Self::Default => "default",
-            Self::Low => "low",
-        }
-    }
+    pub const COUNT: usize = Self::ALL.len();
 
     /// Position in [`Self::ALL`].
     pub const fn index(self) -> usize {

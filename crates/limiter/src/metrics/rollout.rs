@@ -165,33 +165,22 @@ pub fn candidate_totals() -> Vec<(Box<str>, Box<str>, [u64; COUNTS])> {
     COMPARED.totals(|counts, ()| counts)
 }
 
-/// Decision of a rule and its candidate on the same hits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Both admit.
-    Admitted,
-    /// Only the rule denies.
-    RuleOnly,
-    /// Only the candidate denies.
-    CandidateOnly,
-    /// Both deny.
-    Denied,
+tollgate_core::named! {
+    /// Decision of a rule and its candidate on the same hits.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Outcome {
+        /// Both admit.
+        Admitted = "admitted",
+        /// Only the rule denies.
+        RuleOnly = "rule_only",
+        /// Only the candidate denies.
+        CandidateOnly = "candidate_only",
+        /// Both deny.
+        Denied = "denied",
+    }
 }
 
 impl Outcome {
-    /// Every outcome, in the order of counts.
-    pub const ALL: [Self; 4] = [Self::Admitted, Self::RuleOnly, Self::CandidateOnly, Self::Denied];
-
-    /// Name in the API and in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Admitted => "admitted",
-            Self::RuleOnly => "rule_only",
-            Self::CandidateOnly => "candidate_only",
-            Self::Denied => "denied",
-        }
-    }
-
     pub(crate) const fn of(rule_admits: bool, candidate_admits: bool) -> Self {
         match (rule_admits, candidate_admits) {
             (true, true) => Self::Admitted,

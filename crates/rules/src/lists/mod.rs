@@ -15,26 +15,15 @@ use self::index::Index;
 pub use self::listing::{Listing, ListingError, StatedPair};
 use crate::{Rule, Rules};
 
-/// List of an entry, and so its effect on the requests that it matches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum List {
-    /// The requests pass, and no limit is charged.
-    Allow,
-    /// The requests are denied as over the limit, and no limit is charged. The allow list has precedence.
-    Deny,
-}
-
-impl List {
-    /// All variants.
-    pub const ALL: [Self; 2] = [Self::Allow, Self::Deny];
-
-    /// Name in the API, metrics and metadata.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Deny => "deny",
-        }
+tollgate_core::named! {
+    /// List of an entry, and so its effect on the requests that it matches.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum List {
+        /// The requests pass, and no limit is charged.
+        Allow = "allow",
+        /// The requests are denied as over the limit, and no limit is charged. The allow list has precedence.
+        Deny = "deny",
     }
 }
 
@@ -49,29 +38,17 @@ pub enum ValueMatch {
     Exact,
 }
 
-/// Mode of a switched rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SwitchMode {
-    /// The rule is disabled: it limits and charges nothing.
-    Off,
-    /// The rule is in shadow mode: hits over its limit are counted, and pass.
-    Shadow,
-    /// Each instance decides all rules of a domain, or of every domain, by itself, as while the store fails.
-    Emergency,
-}
-
-impl SwitchMode {
-    /// All variants.
-    pub const ALL: [Self; 3] = [Self::Off, Self::Shadow, Self::Emergency];
-
-    /// Name in the API.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Shadow => "shadow",
-            Self::Emergency => "emergency",
-        }
+tollgate_core::named! {
+    /// Mode of a switched rule.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum SwitchMode {
+        /// The rule is disabled: it limits and charges nothing.
+        Off = "off",
+        /// The rule is in shadow mode: hits over its limit are counted, and pass.
+        Shadow = "shadow",
+        /// Each instance decides all rules of a domain, or of every domain, by itself, as while the store fails.
+        Emergency = "emergency",
     }
 }
 
