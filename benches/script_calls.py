@@ -36,7 +36,7 @@ def composed(source, start, skip=""):
 def sources():
     return {
         "decide": composed("crates/store/src/redis/script/mod.rs", "concat!("),
-        "loans": composed("crates/store/src/redis/loans.rs", "concat!("),
+        "loans": composed("crates/store/src/redis/auxiliary_scripts.rs", "concat!("),
         "control": composed("crates/control/src/redis/script_client.rs", "pub const CONTROL_SCRIPT"),
         "overrides": composed("crates/control/src/redis/script_client.rs", "pub const OVERRIDES_SCRIPT"),
         "fleet": (ROOT / "lua/fleet.lua").read_text(),

@@ -6,7 +6,7 @@ use tollgate_core::descriptor::Descriptor;
 use tollgate_limiter as limiter;
 use tollgate_limiter::decision::{Code, Decision, Status};
 use tollgate_metrics::{Histogram, Metric, Observed, StripedFamily, Unit};
-use tollgate_runtime::{foreign_text::bounded, log_budget::LogBudget};
+use tollgate_runtime::{log_budget::LogBudget, redact::bounded};
 use tollgate_store as store;
 use tollgate_store::StoreError;
 

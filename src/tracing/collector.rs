@@ -12,7 +12,7 @@ use tokio::{
     task::spawn_blocking,
     time::{Instant, sleep, timeout_at},
 };
-use tollgate_runtime::{backoff::Backoff, bounded_file, foreign_text, redact};
+use tollgate_runtime::{backoff::Backoff, bounded_file, redact};
 use tonic::{
     Code, Request, Response, Status,
     metadata::MetadataMap,
@@ -193,7 +193,7 @@ impl HttpClient {
 
 impl ExportError {
     fn temporary(reason: &str) -> Self {
-        Self { reason: foreign_text::bounded(reason), is_temporary: true }
+        Self { reason: redact::bounded(reason), is_temporary: true }
     }
 }
 
@@ -214,7 +214,7 @@ fn refused(status: &Status) -> ExportError {
     if let Some(source) = std::error::Error::source(status) {
         reason = format!("{reason}: {source}");
     }
-    ExportError { reason: foreign_text::bounded(&reason), is_temporary }
+    ExportError { reason: redact::bounded(&reason), is_temporary }
 }
 
 fn endpoint(url: &str, authorities: Option<&Path>) -> Result<Endpoint, CollectorError> {

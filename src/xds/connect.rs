@@ -14,7 +14,10 @@ use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use tokio::{task::spawn_blocking, time::timeout};
 use tokio_util::io::InspectReader;
-use tollgate_runtime::{bounded_file, error_text::with_sources, redact};
+use tollgate_runtime::{
+    bounded_file,
+    redact::{self, with_sources},
+};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tower::ServiceExt as _;
 

@@ -17,7 +17,7 @@ use tokio::{
 };
 use tollgate_control::metrics;
 use tollgate_rules::config::Fingerprint;
-use tollgate_runtime::{error_text::with_sources, foreign_text};
+use tollgate_runtime::redact::{self, with_sources};
 use tonic::{
     Request, Response, Status,
     client::Grpc,
@@ -240,11 +240,11 @@ fn accept(client: &mut Client, version: String, nonce: String, new: Option<Finge
 
 /// An error status with its sources and, where one helps, the flag.
 fn describe(status: &Status, client: &Client) -> String {
-    let mut text = format!("{}: {}", status.code().description(), foreign_text::bounded(status.message()));
+    let mut text = format!("{}: {}", status.code().description(), redact::bounded(status.message()));
     if let Some(source) = std::error::Error::source(status).map(with_sources)
         && !text.contains(&source)
     {
-        let source = foreign_text::bounded(&source);
+        let source = redact::bounded(&source);
         text = format!("{text}: {source}");
     }
     if status.code() == tonic::Code::OutOfRange {

@@ -27,7 +27,7 @@ decision_script() { # first part, or nothing
 # The script of loans shares parts of it, and does not use all that they define.
 loan_script() {
     local parts
-    parts=$(grep -ohE 'lua/(decide|loans)/[a-z_]+\.lua"' crates/store/src/redis/loans.rs | tr -d '"')
+    parts=$(grep -ohE 'lua/(decide|loans)/[a-z_]+\.lua"' crates/store/src/redis/auxiliary_scripts.rs | tr -d '"')
     # shellcheck disable=SC2086 # One word a path.
     cat $parts
 }

@@ -155,7 +155,8 @@ impl BanFilter<'_> {
 pub(super) struct PageBuilder<'a> {
     filter: BanFilter<'a>,
     limit: usize,
-    page: BanPage,
+    /// The page so far, which the list may continue.
+    pub(super) page: BanPage,
 }
 
 impl<'a> PageBuilder<'a> {
@@ -170,16 +171,6 @@ impl<'a> PageBuilder<'a> {
         self.page.bans.extend(ban.filter(|ban| self.filter.passes(ban)));
         self.page.next = Some(position);
         self.page.bans.len() < self.limit
-    }
-
-    /// The position to continue from.
-    pub(super) const fn position(&self) -> Option<&BanPosition> {
-        self.page.next.as_ref()
-    }
-
-    /// The page, if the list may have more.
-    pub(super) fn part(self) -> BanPage {
-        self.page
     }
 
     /// The page, if the list has ended.
@@ -224,7 +215,7 @@ impl MemoryBans {
         let mut page = PageBuilder::new(filter, after, limit);
         for (Reverse(position), ban) in list.range((begin, Bound::Unbounded)) {
             if ban.ends_at_ms > now_ms && !page.push(position.clone(), Some(ban.clone())) {
-                return page.part();
+                return page.page;
             }
         }
         page.last()

@@ -8,8 +8,8 @@ use std::{collections::BTreeMap, ops::Range, time::Duration};
 
 use crate::{
     Control, ControlResult,
-    backend::Backend,
     bounds::{check_count, check_size},
+    handle::Backend,
     redis::{Redis, figures},
 };
 

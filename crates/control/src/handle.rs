@@ -16,13 +16,13 @@ use tollgate_store::{StoreError, redis::RedisSettings};
 use crate::{
     Action, AuditEntry, ControlError, ControlResult, Draft, Files, Instance, ListEntry, RegionRecord,
     RulesSource, Runtime, Switch, Version,
-    backend::Backend,
     events::EventQueue,
     lists::Change,
+    memory::Memory,
     model::instance_id,
     redis::{Redis, versions},
     rule_overrides::OverrideReplica,
-    stored::{ActiveState, SYSTEM_AUTHOR, StoreHead, StoredVersion},
+    stored::{ActiveState, SYSTEM_AUTHOR, StoreHead, StoredRuntime, StoredVersion},
 };
 
 /// Handle on the control store; clones share it.
@@ -349,5 +349,30 @@ impl Control {
         };
         self.0.is_reachable.store(head.is_ok(), Ordering::Relaxed);
         head
+    }
+}
+
+/// Backend of the control store. [`Control`](crate::Control) has the operations of operators; those here serve the reconciler too.
+#[derive(Debug)]
+pub(crate) enum Backend {
+    /// This process, which loses nothing.
+    Memory(Box<Memory>),
+    /// The Redis that instances share.
+    Redis(Box<Redis>),
+}
+
+impl Backend {
+    pub(crate) async fn version(&self, number: u64) -> ControlResult<Option<Arc<StoredVersion>>> {
+        match self {
+            Self::Memory(memory) => Ok(memory.state().version(number)),
+            Self::Redis(redis) => versions::version(redis, number).await,
+        }
+    }
+
+    pub(crate) async fn runtime(&self) -> ControlResult<StoredRuntime> {
+        match self {
+            Self::Memory(memory) => Ok(memory.state().runtime()),
+            Self::Redis(redis) => redis.runtime().await,
+        }
     }
 }

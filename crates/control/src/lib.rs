@@ -20,7 +20,6 @@
 #![cfg_attr(test, allow(clippy::float_arithmetic))]
 
 mod automatic;
-mod backend;
 mod bans;
 pub mod bounds;
 mod copier;
@@ -34,7 +33,7 @@ pub mod metrics;
 mod model;
 mod operations;
 mod pairs;
-pub mod ramp;
+mod ramp;
 mod reconcile;
 mod redis;
 mod rule_overrides;

@@ -2,11 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use crate::{
-    AutomaticEntry,
-    bounds::truncated,
-    ramp::{Ramp, share_as_percent},
-};
+use crate::{AutomaticEntry, bounds::truncated, ramp::Ramp};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinError;
 use tollgate_core::EnforcedShare;
@@ -121,7 +117,7 @@ pub struct Switch {
     /// key.
     pub mode: SwitchMode,
     /// The keys for which the rule is enforced nevertheless.
-    #[serde(default, with = "share_as_percent", skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enforce_percent: Option<EnforcedShare>,
     /// Gradual increase of that share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -295,22 +291,14 @@ impl ControlError {
     }
 }
 
-/// Record that a region keeps for instances that start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RegionRecord {
-    /// The region's tables that may count.
-    Tables,
-    /// The primary region by the last table, and whether the own region waits to become it.
-    Primary,
-}
-
-impl RegionRecord {
-    /// Name of its key.
-    pub(crate) const fn key(self) -> &'static str {
-        match self {
-            Self::Tables => "region-tables",
-            Self::Primary => "region-primary",
-        }
+tollgate_core::named! {
+    /// Record that a region keeps for instances that start, by the name of its key.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum RegionRecord {
+        /// The region's tables that may count.
+        Tables = "region-tables",
+        /// The primary region by the last table, and whether the own region waits to become it.
+        Primary = "region-primary",
     }
 }
 

@@ -15,36 +15,30 @@ const STEP_MS: std::ops::RangeInclusive<u64> = 1_000..=7 * 24 * 3_600 * 1_000;
 /// Gradual increase of the share of the keys for which a rule is enforced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ramp {
-    /// Shares of the steps, as percentages.
-    #[serde(with = "shares_as_percents")]
-    pub steps: Vec<EnforcedShare>,
-    /// Shortest time of a step in milliseconds.
-    pub step_ms: u64,
-    /// Part of the enforced keys, as a percentage, above which the ramp is rolled back when they are denied.
-    #[serde(with = "percent")]
-    pub max_denied_percent: EnforcedShare,
-    /// Hits of enforced keys without which a step is not judged: it lasts until there were as many.
-    pub min_hits: u64,
-    /// The share after a rollback.
-    #[serde(with = "percent")]
-    pub back_to_percent: EnforcedShare,
+    #[serde(flatten)]
+    pub plan: RampPlan,
     /// Index of the active step.
     pub step: usize,
     /// Begin of the active step in milliseconds since 1970.
     pub step_began_ms: u64,
     pub state: RampState,
     /// Part of the enforced keys that was denied when the ramp was rolled back.
-    #[serde(default, with = "share_as_percent", skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub denied_percent: Option<EnforcedShare>,
 }
 
-/// Settings of a ramp, with the meanings of [`Ramp`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Settings of a ramp.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RampPlan {
+    /// Shares of the steps, as percentages.
     pub steps: Vec<EnforcedShare>,
+    /// Shortest time of a step in milliseconds.
     pub step_ms: u64,
+    /// Part of the enforced keys, as a percentage, above which the ramp is rolled back when they are denied.
     pub max_denied_percent: EnforcedShare,
+    /// Hits of enforced keys without which a step is not judged: it lasts until there were as many.
     pub min_hits: u64,
+    /// The share after a rollback.
     pub back_to_percent: EnforcedShare,
 }
 
@@ -107,18 +101,7 @@ impl EnforcedKeys {
 impl Ramp {
     /// Begins a ramp at `now_ms` with its first step.
     pub fn begin(plan: RampPlan, now_ms: u64) -> Self {
-        let RampPlan { steps, step_ms, max_denied_percent, min_hits, back_to_percent } = plan;
-        Self {
-            steps,
-            step_ms,
-            max_denied_percent,
-            min_hits,
-            back_to_percent,
-            step: 0,
-            step_began_ms: now_ms,
-            state: RampState::Running,
-            denied_percent: None,
-        }
+        Self { plan, step: 0, step_began_ms: now_ms, state: RampState::Running, denied_percent: None }
     }
 
     /// Checks the steps.
@@ -126,45 +109,44 @@ impl Ramp {
     /// # Errors
     /// When there are too few or too many, or one is not above the one before, too short or too long.
     pub fn check(&self) -> Result<(), RampError> {
-        let increases = self.steps.is_sorted_by(|one, next| one < next);
-        if !(1..=MAX_RAMP_STEPS).contains(&self.steps.len()) || !increases {
+        let increases = self.plan.steps.is_sorted_by(|one, next| one < next);
+        if !(1..=MAX_RAMP_STEPS).contains(&self.plan.steps.len()) || !increases {
             return Err(RampError::Steps);
         }
-        if STEP_MS.contains(&self.step_ms) { Ok(()) } else { Err(RampError::StepTime) }
+        if STEP_MS.contains(&self.plan.step_ms) { Ok(()) } else { Err(RampError::StepTime) }
     }
 
     /// The share of the active step, or of what a ramp that ended has left.
     pub fn share(&self) -> EnforcedShare {
         match self.state {
-            RampState::RolledBack => self.back_to_percent,
-            RampState::Running | RampState::Done => {
-                self.steps.get(self.step).or(self.steps.last()).copied().unwrap_or(EnforcedShare::NONE)
-            }
+            RampState::RolledBack => self.plan.back_to_percent,
+            RampState::Running | RampState::Done => self
+                .plan
+                .steps
+                .get(self.step)
+                .or(self.plan.steps.last())
+                .copied()
+                .unwrap_or(EnforcedShare::NONE),
         }
     }
 
     /// The ramp after `now_ms`, if it changes: the next step, its end, or the way back if the denied part is too large,
     /// over the last minute or over the whole step.
     pub fn next(&self, now_ms: u64, evidence: RampEvidence) -> Option<Self> {
-        if self.state != RampState::Running || evidence.hits < self.min_hits {
+        if self.state != RampState::Running || evidence.hits < self.plan.min_hits {
             return None;
         }
         let judged = [evidence.recent, evidence.step].into_iter();
         let worst = judged.filter_map(EnforcedKeys::denied_share).max();
-        if let Some(denied) = worst.filter(|denied| *denied > self.max_denied_percent) {
-            let denied_percent = Some(denied);
-            return Some(Self {
-                state: RampState::RolledBack,
-                denied_percent,
-                step_began_ms: now_ms,
-                ..self.clone()
-            });
+        if let Some(denied) = worst.filter(|denied| *denied > self.plan.max_denied_percent) {
+            let (state, denied_percent) = (RampState::RolledBack, Some(denied));
+            return Some(Self { state, denied_percent, step_began_ms: now_ms, ..self.clone() });
         }
-        if now_ms.saturating_sub(self.step_began_ms) < self.step_ms {
+        if now_ms.saturating_sub(self.step_began_ms) < self.plan.step_ms {
             return None;
         }
         let next = self.step.saturating_add(1);
-        Some(match next < self.steps.len() {
+        Some(match next < self.plan.steps.len() {
             true => Self { step: next, step_began_ms: now_ms, ..self.clone() },
             false => Self { state: RampState::Done, step_began_ms: now_ms, ..self.clone() },
         })
@@ -172,89 +154,18 @@ impl Ramp {
 
     /// Description of the change to this ramp, for the audit log.
     pub fn note(&self) -> String {
-        let (step, steps, share) = (self.step.saturating_add(1), self.steps.len(), self.share());
+        let (step, steps, share) = (self.step.saturating_add(1), self.plan.steps.len(), self.share());
         match (self.state, self.denied_percent) {
             (RampState::Running, _) => format!("ramp: step {step} of {steps}"),
             (RampState::Done, _) => format!("ramp: done at {share}%"),
             (RampState::RolledBack, denied) => {
                 let denied = denied.unwrap_or(EnforcedShare::ALL);
-                let most = self.max_denied_percent;
+                let most = self.plan.max_denied_percent;
                 format!(
                     "ramp: rolled back to {share}% in step {step} of {steps}: {denied}% of keys denied, above {most}%"
                 )
             }
         }
-    }
-}
-
-/// Serde form of a share: its percentage as a number.
-pub(crate) mod percent {
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-    use tollgate_core::EnforcedShare;
-
-    #[allow(clippy::trivially_copy_pass_by_ref)] // The form that serde calls.
-    pub(crate) fn serialize<S: Serializer>(share: &EnforcedShare, serializer: S) -> Result<S::Ok, S::Error> {
-        match share.hundredths() % 100 {
-            0 => serializer.serialize_u16(share.hundredths() / 100),
-            _ => serializer.serialize_f64(share.percent()),
-        }
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<EnforcedShare, D::Error> {
-        EnforcedShare::from_percent(f64::deserialize(deserializer)?).map_err(Error::custom)
-    }
-
-    /// A share in this form.
-    #[derive(serde::Serialize, serde::Deserialize)]
-    pub(crate) struct Percent(#[serde(with = "self")] pub(crate) EnforcedShare);
-}
-
-/// Serde form of a share that may be absent.
-pub mod share_as_percent {
-    use serde::{Deserialize, Deserializer, Serialize as _, Serializer};
-    use tollgate_core::EnforcedShare;
-
-    use super::percent::Percent;
-
-    /// Serializes the percentage, or null.
-    ///
-    /// # Errors
-    /// Those of the serializer.
-    #[allow(clippy::ref_option, clippy::trivially_copy_pass_by_ref)] // The form that serde calls.
-    pub fn serialize<S: Serializer>(share: &Option<EnforcedShare>, serializer: S) -> Result<S::Ok, S::Error> {
-        share.map(Percent).serialize(serializer)
-    }
-
-    /// Deserializes a percentage, or null.
-    ///
-    /// # Errors
-    /// When it is not a percentage.
-    pub fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<EnforcedShare>, D::Error> {
-        Option::<Percent>::deserialize(deserializer).map(|percent| percent.map(|Percent(share)| share))
-    }
-}
-
-/// Serde form of several shares.
-mod shares_as_percents {
-    use serde::{Deserialize, Deserializer, Serializer};
-    use tollgate_core::EnforcedShare;
-
-    use super::percent::Percent;
-
-    #[allow(clippy::ptr_arg)] // The form that serde calls.
-    pub(super) fn serialize<S: Serializer>(
-        shares: &Vec<EnforcedShare>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(shares.iter().copied().map(Percent))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Vec<EnforcedShare>, D::Error> {
-        Ok(Vec::<Percent>::deserialize(deserializer)?.into_iter().map(|Percent(share)| share).collect())
     }
 }
 

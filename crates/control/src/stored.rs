@@ -97,13 +97,15 @@ pub(super) enum FilesPresence {
     Unknown,
 }
 
-/// Recent connectivity of an instance to the store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Connectivity {
-    #[default]
-    Steady,
-    /// The instance was disconnected for so long that others may have continued without it.
-    Interrupted,
+tollgate_core::named! {
+    /// Recent connectivity of an instance to the store, by the names that the script takes.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub(super) enum Connectivity {
+        #[default]
+        Steady = "steady",
+        /// The instance was disconnected for so long that others may have continued without it.
+        Interrupted = "cut off",
+    }
 }
 
 /// Result of restoring lost state.

@@ -2,7 +2,9 @@
 
 use std::{fmt, num::NonZeroU64};
 
-use crate::{RecordId, hash::Fnv};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+use crate::record_id::{Fnv, RecordId};
 
 /// Share of a limit's keys for which it denies; for the others it is in shadow mode. In hundredths of a percent, 0 to
 /// [`EnforcedShare::WHOLE`].
@@ -82,6 +84,22 @@ impl fmt::Display for EnforcedShare {
     /// A percentage without needless decimals: `10`, `0.5`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.percent())
+    }
+}
+
+impl Serialize for EnforcedShare {
+    /// Serializes the percentage as a number.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 % 100 {
+            0 => serializer.serialize_u16(self.0 / 100),
+            _ => serializer.serialize_f64(self.percent()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for EnforcedShare {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::from_percent(f64::deserialize(deserializer)?).map_err(D::Error::custom)
     }
 }
 

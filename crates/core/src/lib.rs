@@ -13,7 +13,6 @@ pub mod clock;
 pub mod descriptor;
 pub mod duration;
 mod enforced_share;
-mod hash;
 pub mod lease;
 pub mod quota;
 mod record_id;
@@ -24,8 +23,7 @@ mod unit;
 
 pub use self::{
     enforced_share::{CountedKey, EnforcedShare, NotAShare},
-    hash::Fnv,
-    record_id::{PathStep, RecordId},
+    record_id::{Fnv, PathStep, RecordId},
 };
 
 /// Defines an enum whose variants have names, with all of them in [`ALL`](SyncMode::ALL) and the name of each.

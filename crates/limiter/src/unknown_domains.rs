@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tollgate_core::clock::Timestamp;
 use tollgate_metrics::{Computed, series::OTHER};
 use tollgate_rules::{Rules, config::nearest};
-use tollgate_runtime::{foreign_text::bounded, log_budget::LogBudget};
+use tollgate_runtime::{log_budget::LogBudget, redact::bounded};
 
 /// Maximum number of names that are known.
 const MAX_NAMES: usize = 32;

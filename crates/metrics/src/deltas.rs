@@ -3,7 +3,6 @@
 //! The exported part of each count is recorded beside it, so that a delta which could not be sent is part of the next one.
 
 use std::{
-    fmt,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -12,7 +11,7 @@ use std::{
 };
 
 use super::{
-    series::{self, KINDS, Series, evicted},
+    series::{self, KINDS, Series},
     striped_counter::publish,
 };
 
@@ -35,6 +34,7 @@ pub struct DeltaSources {
 }
 
 /// Deltas since they were last confirmed; for one exporter in a process.
+#[derive(Debug)]
 pub struct Deltas {
     sources: &'static DeltaSources,
     /// The exported part of each counter.
@@ -104,7 +104,7 @@ impl Receipt {
 impl Deltas {
     /// Deltas since the start of the process.
     pub fn new(sources: &'static DeltaSources) -> Self {
-        evicted::enable();
+        series::keep_evicted();
         let (_, times) = sources.times;
         let counters = sources.counters.iter().map(|_| Arc::default()).collect();
         let buckets = times().iter().map(|_| Arc::default()).collect();
@@ -115,7 +115,7 @@ impl Deltas {
     /// time.
     pub fn read(&self) -> impl Iterator<Item = Delta> + '_ {
         publish();
-        let evicted = evicted::all();
+        let evicted = series::evicted();
         // Weak, since sending may take long: eviction must see which series are not used any more.
         let live: Vec<_> = series::all().iter().map(Arc::downgrade).collect();
         let all = evicted.into_iter().chain(live.into_iter().filter_map(|series| series.upgrade()));
@@ -141,12 +141,6 @@ impl Deltas {
             });
         let (gauge_name, gauge) = self.sources.gauge;
         counters.chain(times).chain([delta(gauge_name, Measure::Gauge(gauge()), Record::None)])
-    }
-}
-
-impl fmt::Debug for Deltas {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Deltas")
     }
 }
 
@@ -241,10 +235,10 @@ mod tests {
 
     #[test]
     fn the_counts_of_an_evicted_series_are_exported_once() {
-        evicted::enable();
+        series::keep_evicted();
         let (series, _) = series::of_rule("evicted", "rule");
         series.counters().add([7, 0, 0, 0, 0, 0]);
-        evicted::keep(vec![Arc::clone(&series)]);
+        series::keep(vec![Arc::clone(&series)]);
         let deltas = Deltas::new(&SOURCES);
         let of_series = |delta: &Delta| delta.name.contains("evicted.rule.hits");
         // The test keeps the series, so it is found in both the registry and the evicted ones.
@@ -252,6 +246,6 @@ mod tests {
         assert_eq!(found.len(), 2);
         found.into_iter().take(1).for_each(|delta| delta.receipt.confirm());
         assert_eq!(deltas.read().filter(of_series).count(), 0);
-        assert!(!evicted::all().iter().any(|waiting| Arc::ptr_eq(waiting, &series)));
+        assert!(!series::evicted().iter().any(|waiting| Arc::ptr_eq(waiting, &series)));
     }
 }

@@ -153,7 +153,20 @@ pub struct Declared {
     pub help: &'static str,
 }
 
+impl Declared {
+    /// Declaration of a counter.
+    pub const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Self {
+        Self { name, kind: MetricKind::Counter, labels, help }
+    }
+
+    /// Declaration of a gauge.
+    pub const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Self {
+        Self { name, kind: MetricKind::Gauge, labels, help }
+    }
+}
+
 /// Metrics that one function adds to the page.
+#[derive(Debug)]
 pub struct Computed<const N: usize> {
     declared: [Declared; N],
     write: fn(&[Declared; N], &mut Page),
@@ -174,7 +187,7 @@ impl Computed<1> {
         help: &'static str,
         write: fn(&[Declared; 1], &mut Page),
     ) -> Self {
-        Self::group([Declared { name, kind: MetricKind::Gauge, labels, help }], write)
+        Self::group([Declared::gauge(name, labels, help)], write)
     }
 
     /// A counter with labels; `write` begins it, unless it has no series.
@@ -184,7 +197,7 @@ impl Computed<1> {
         help: &'static str,
         write: fn(&[Declared; 1], &mut Page),
     ) -> Self {
-        Self::group([Declared { name, kind: MetricKind::Counter, labels, help }], write)
+        Self::group([Declared::counter(name, labels, help)], write)
     }
 }
 
@@ -195,12 +208,6 @@ impl<const N: usize> Metric for Computed<N> {
 
     fn write(&self, page: &mut Page) {
         (self.write)(&self.declared, page);
-    }
-}
-
-impl<const N: usize> fmt::Debug for Computed<N> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Computed").field(&self.declared).finish()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fmt, slice,
+    slice,
     sync::{
         Arc, LazyLock, OnceLock,
         atomic::{AtomicU64, Ordering},
@@ -16,6 +16,7 @@ use parking_lot::RwLock;
 use crate::exposition::{Declared, Metric, MetricKind};
 
 /// A counter without labels, exported once it is used.
+#[derive(Debug)]
 pub struct Counter {
     declared: Declared,
     handle: OnceLock<metrics::Counter>,
@@ -24,8 +25,7 @@ pub struct Counter {
 impl Counter {
     /// Declares a counter.
     pub const fn new(name: &'static str, help: &'static str) -> Self {
-        let declared = Declared { name, kind: MetricKind::Counter, labels: &[], help };
-        Self { declared, handle: OnceLock::new() }
+        Self { declared: Declared::counter(name, &[], help), handle: OnceLock::new() }
     }
 
     fn handle(&self) -> &metrics::Counter {
@@ -45,12 +45,6 @@ impl Counter {
     /// Sets a counter that is kept by other code; it never falls.
     pub fn raise_to(&self, total: u64) {
         self.handle().absolute(total);
-    }
-}
-
-impl fmt::Debug for Counter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Counter").field(&self.declared.name).finish()
     }
 }
 
@@ -108,6 +102,7 @@ impl<const L: usize> Metric for CounterFamily<L> {
 }
 
 /// A gauge without labels, exported once it is used.
+#[derive(Debug)]
 pub struct Gauge {
     declared: Declared,
     is_initial: bool,
@@ -128,7 +123,7 @@ impl Gauge {
     }
 
     const fn declare(name: &'static str, help: &'static str, is_initial: bool) -> Self {
-        let declared = Declared { name, kind: MetricKind::Gauge, labels: &[], help };
+        let declared = Declared::gauge(name, &[], help);
         Self { declared, is_initial, handle: OnceLock::new(), value: AtomicU64::new(0) }
     }
 
@@ -159,12 +154,6 @@ impl Gauge {
     /// The value now.
     pub fn value(&self) -> f64 {
         f64::from_bits(self.value.load(Ordering::Relaxed))
-    }
-}
-
-impl fmt::Debug for Gauge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Gauge").field(&self.declared.name).finish()
     }
 }
 
@@ -257,6 +246,7 @@ pub(super) fn register<H: Handle>(declared: &Declared, values: &[&'static str]) 
 }
 
 /// Series that are made when they are first used.
+#[derive(Debug)]
 pub(super) struct Family<H, const L: usize> {
     declared: Declared,
     /// Exported from the start.
@@ -294,12 +284,6 @@ impl<H: Handle, const L: usize> Family<H, L> {
         for values in self.initial {
             self.series(*values);
         }
-    }
-}
-
-impl<H, const L: usize> fmt::Debug for Family<H, L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Family").field(&self.declared.name).finish()
     }
 }
 

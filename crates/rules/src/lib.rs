@@ -19,7 +19,6 @@ mod pattern;
 mod rule;
 mod rule_keys;
 mod rule_overrides;
-mod shedding;
 mod snapshot;
 
 use std::{
@@ -43,14 +42,13 @@ pub use self::{
     pattern::{Regex, RegexError, Wildcard},
     rule::{Derived, Limit, LimitPart, MAX_RETRY_AFTER_SPREAD, Rule, RuleIndex, Segment, Value},
     rule_keys::{
-        Candidate, NotifyThresholds, OnShareExhausted, OnStoreError, Rollout, Scope, StatedValue, TableSize,
-        Weights,
+        Candidate, NotifyThresholds, OnShareExhausted, OnStoreError, Rollout, Scope, Shedding, StatedValue,
+        TableSize, UTILIZATION_KEY, Weights,
     },
     rule_overrides::{
         Overridden, OverriddenCounts, OverrideId, OverrideKey, OverrideKeyError, RuleOverride, RuleOverrides,
         UnmatchedOverride,
     },
-    shedding::{Shedding, UTILIZATION_KEY},
     snapshot::{ActiveSet, Companion, OverrideTarget, Snapshot, SnapshotGuard},
 };
 

@@ -11,9 +11,9 @@ use tollgate_core::{
     quota::{Quota, Window},
 };
 
-use super::{level::join, path, shedding::Shedding};
+use super::{level::join, path};
 use crate::rule_keys::{
-    NotifyThresholds, OnShareExhausted, OnStoreError, Rollout, Scope, StatedValue, Weights,
+    NotifyThresholds, OnShareExhausted, OnStoreError, Rollout, Scope, Shedding, StatedValue, Weights,
 };
 
 /// Time by which the store's clock may be ahead of this process' for changed rules to know all former counters.
@@ -23,9 +23,10 @@ const CLOCK_SKEW_MARGIN: Duration = Duration::from_secs(5);
 pub const MAX_RETRY_AFTER_SPREAD: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Limit of a rule.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Limit {
     /// All requests pass, unless the rule sheds; there is no counter.
+    #[default]
     Unlimited,
     /// A quota under an algorithm.
     Quota {
@@ -71,7 +72,7 @@ pub struct LimitPart {
 }
 
 /// A limit with its path and its attributes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Rule {
     /// The limit.
     pub limit: Limit,

@@ -2,12 +2,10 @@
 //!
 //! - [`backoff`]: pauses between attempts, with jitter.
 //! - [`bounded_file`]: reading of files with bounds.
-//! - [`error_text`]: texts of errors with their sources.
-//! - [`foreign_text`]: showing what other servers send.
 //! - [`log_budget`]: a bound on log lines that other servers cause.
 //! - [`outage`]: one log line when an outage begins, and one when it ends.
 //! - [`panics`]: containment of panics, and the alarm for those that escape.
-//! - [`redact`]: showing values that may be secrets.
+//! - [`redact`]: showing errors, what other servers send, and values that may be secrets.
 //! - [`slices`]: background work that delays other threads little.
 //! - [`task_slot`]: one background task at a time.
 
@@ -17,8 +15,6 @@ pub mod backoff;
 pub mod bounded_file;
 #[doc(hidden)]
 pub mod byte_reader;
-pub mod error_text;
-pub mod foreign_text;
 pub mod log_budget;
 pub mod outage;
 pub mod panics;

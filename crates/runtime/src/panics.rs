@@ -47,9 +47,7 @@ pub fn install_hook(count: impl Fn(&'static str) + Send + Sync + 'static) {
     }));
 }
 
-/// Roles of threads, as [`install_hook`] reports them.
-pub const THREAD_ROLES: [&str; 4] = ["worker", "main", "config", "other"];
-
+/// Role of this thread.
 fn thread_role() -> &'static str {
     match thread::current().name() {
         Some("main") => "main",

@@ -1,6 +1,6 @@
 //! Showing values that may hold secrets or characters that mislead a reader.
 
-use std::path::Path;
+use std::{error::Error, path::Path};
 
 /// Stands for a secret.
 pub const MASK: &str = "***";
@@ -74,6 +74,39 @@ pub fn is_printable(character: char) -> bool {
     !character.is_control() && !is_hidden
 }
 
+/// Returns the text of an error, followed by those of its sources that it does not contain.
+pub fn with_sources(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        let reason = error.to_string();
+        if !text.contains(&reason) {
+            text = format!("{text}: {reason}");
+        }
+        next = error.source();
+    }
+    text
+}
+
+/// Maximum length of such a text, in bytes, without its mark of truncation.
+const MAX_TEXT_BYTES: usize = 512;
+
+/// The text with control and invisible characters escaped, truncated to half a kilobyte.
+pub fn bounded(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len().min(MAX_TEXT_BYTES));
+    for character in text.chars() {
+        if shown.len() >= MAX_TEXT_BYTES {
+            shown.push('…');
+            break;
+        }
+        match is_printable(character) {
+            true => shown.push(character),
+            false => shown.extend(character.escape_default()),
+        }
+    }
+    shown
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,5 +170,21 @@ mod tests {
         ] {
             assert_eq!(url(given), shown);
         }
+    }
+
+    #[test]
+    fn a_text_stays_on_its_line() {
+        assert_eq!(
+            bounded("a\n2026 ERROR \u{1b}[31mb\r\u{85}\u{2028}é\""),
+            "a\\n2026 ERROR \\u{1b}[31mb\\r\\u{85}\\u{2028}é\""
+        );
+    }
+
+    #[test]
+    fn a_long_text_is_truncated() {
+        let exact = "x".repeat(MAX_TEXT_BYTES);
+        assert_eq!(bounded(&exact), exact);
+        assert_eq!(bounded(&format!("{exact}y")), format!("{exact}…"));
+        assert!(bounded(&"\n".repeat(1 << 20)).len() < MAX_TEXT_BYTES + 8);
     }
 }

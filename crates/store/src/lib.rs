@@ -65,10 +65,17 @@ impl Store {
 
     /// The Redis of the own region, if its counters are there.
     pub fn redis(&self) -> Option<&RedisStore> {
-        match self {
-            Self::Memory(_) => None,
+        match self.own() {
             Self::Redis(store) => Some(store),
-            Self::PrimaryRouter(store) => store.own().redis(),
+            Self::Memory(_) | Self::PrimaryRouter(_) => None,
+        }
+    }
+
+    /// The store of the own region, which is none of these with calls to the primary region.
+    fn own(&self) -> &Self {
+        match self {
+            Self::PrimaryRouter(store) => store.own(),
+            own => own,
         }
     }
 
@@ -102,20 +109,12 @@ impl Store {
     /// Takes the last verdict of a counter that was in use, and the time at which a counter was decided last. A store in
     /// memory needs none.
     pub fn take_last_verdict(&self, cell: &CellKey, record: RecordId) -> Option<(LastVerdict, Timestamp)> {
-        match self {
-            Self::Memory(_) => None,
-            Self::Redis(store) => store.take_last_verdict(cell, record),
-            Self::PrimaryRouter(store) => store.own().take_last_verdict(cell, record),
-        }
+        self.redis()?.take_last_verdict(cell, record)
     }
 
     /// The denial of a check that the store did not decide, if its counter has a cached ban.
     pub fn cached_ban(&self, cell: &Cell, check: &Check) -> Option<Verdict> {
-        match self {
-            Self::Memory(_) => None,
-            Self::Redis(store) => store.cached_ban(cell, check),
-            Self::PrimaryRouter(store) => store.own().cached_ban(cell, check),
-        }
+        self.redis()?.cached_ban(cell, check)
     }
 
     /// Runs a step on the loans of a counter, and stores what it leaves. The step runs again if the counter changes in the
@@ -131,14 +130,10 @@ impl Store {
         time_limit: Duration,
         step: impl FnMut(&mut Loans) -> T,
     ) -> Result<T, StoreError> {
-        match self {
+        match self.own() {
             Self::Memory(store) => memory::with_loans(store, counter, step),
             Self::Redis(store) => redis::with_loans(store, counter, time_limit, step).await,
-            Self::PrimaryRouter(store) => match store.own() {
-                Self::Memory(store) => memory::with_loans(store, counter, step),
-                Self::Redis(store) => redis::with_loans(store, counter, time_limit, step).await,
-                Self::PrimaryRouter(_) => Err(StoreError::Overloaded),
-            },
+            Self::PrimaryRouter(_) => Err(StoreError::Overloaded),
         }
     }
 

@@ -254,11 +254,3 @@ pub fn push_check(requests: &mut Requests, charging: Charging, key: CellKey, che
         None => requests.push(TagRequest::new(charging, key, check)),
     }
 }
-
-/// Adds a check to the request with the limits of one rule.
-pub fn push_to_rule(request: &mut Option<TagRequest>, key: CellKey, check: Check) {
-    match request {
-        Some(request) => request.push(key, check),
-        None => *request = Some(TagRequest::of_rule(key, check)),
-    }
-}

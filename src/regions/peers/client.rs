@@ -14,7 +14,11 @@ use tokio::{
 };
 use tollgate_core::clock::Clock;
 use tollgate_rules::RegionEntry;
-use tollgate_runtime::{backoff::Backoff, bounded_file, error_text::with_sources, redact};
+use tollgate_runtime::{
+    backoff::Backoff,
+    bounded_file,
+    redact::{self, with_sources},
+};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use super::service::MAX_LOAN_REQUESTS;

@@ -4,7 +4,7 @@ use tollgate_control::{
     Control, CopiedChange, ListsCopy, OverridesHead, OverridesPage, ReadRules, Reading, RulesCopy,
     RulesIdentity, StoredField, VersionCopy,
 };
-use tollgate_runtime::error_text::with_sources;
+use tollgate_runtime::redact::with_sources;
 use tonic::Status;
 
 use crate::{

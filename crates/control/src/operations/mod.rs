@@ -11,12 +11,12 @@ use crate::{
     Action, Added, AuditEntry, AutomaticEntry, AutomaticMode, BanCounts, BanFilter, BanPage, BanPosition,
     BanRemoval, Control, ControlError, ControlResult, ListedBan, LoggedEvent, OperatorEvent,
     automatic::id_of,
-    backend::Backend,
     bounds::{MAX_BAN_BATCH, truncated},
     events::{MAX_WAIT, QueuedEvent},
+    handle::Backend,
     lists::Change,
     metrics,
-    redis::{bans, figures},
+    redis::{figures, runtime},
     stored::{now_ms, token},
 };
 
@@ -38,7 +38,7 @@ impl Control {
         let bans: Vec<ListedBan> = bans.into_iter().take(MAX_BAN_BATCH).map(listed).collect();
         let counts = match self.backend() {
             Backend::Memory(memory) => memory.bans.record(&bans, now_ms()),
-            Backend::Redis(redis) => bans::record(redis, &bans).await?,
+            Backend::Redis(redis) => runtime::record_bans(redis, &bans).await?,
         };
         metrics::active_bans(counts);
         Ok(counts)
@@ -56,7 +56,7 @@ impl Control {
     ) -> ControlResult<BanPage> {
         match self.backend() {
             Backend::Memory(memory) => Ok(memory.bans.page(filter, after, limit, now_ms())),
-            Backend::Redis(redis) => bans::page(redis, filter, after, limit).await,
+            Backend::Redis(redis) => runtime::bans(redis, filter, after, limit).await,
         }
     }
 
@@ -67,7 +67,7 @@ impl Control {
     pub async fn ban(&self, id: &str) -> ControlResult<Option<ListedBan>> {
         match self.backend() {
             Backend::Memory(memory) => Ok(memory.bans.get(id, now_ms())),
-            Backend::Redis(redis) => bans::get(redis, id).await,
+            Backend::Redis(redis) => runtime::ban(redis, id).await,
         }
     }
 
@@ -79,7 +79,7 @@ impl Control {
     pub async fn remove_ban(&self, id: &str) -> ControlResult<bool> {
         let removed = match self.backend() {
             Backend::Memory(memory) => Ok(memory.bans.remove(id)),
-            Backend::Redis(redis) => bans::remove(redis, id).await,
+            Backend::Redis(redis) => runtime::remove_ban(redis, id).await,
         };
         self.changed().notify_one();
         removed

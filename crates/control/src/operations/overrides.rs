@@ -8,10 +8,10 @@ use tollgate_rules::{OverrideId, RuleOverride};
 use crate::{
     Action, Adopted, AuditEntry, Control, ControlError, ControlResult, CopyClaim, JournalError,
     OverrideEntry, OverridePage, OverridesHead, OverridesPage, RulesCopy, RulesIdentity,
-    backend::Backend,
     bounds::{MAX_OVERRIDES, check_count},
     copies::{audit, check_lists, check_version},
-    redis::{Redis, copies, overrides},
+    handle::Backend,
+    redis::{Redis, overrides, versions},
     stored::now_ms,
 };
 
@@ -156,7 +156,7 @@ impl Control {
     /// # Errors
     /// When the store does not respond, or is in this process.
     pub async fn rules_after(&self, known: &RulesIdentity) -> ControlResult<RulesCopy> {
-        copies::rules_after(self.copied_store()?, known, self.source().has_versions()).await
+        versions::rules_after(self.copied_store()?, known, self.source().has_versions()).await
     }
 
     /// Claims the next comparison with the writing region, at most once in `interval` for all instances of the region.
@@ -164,7 +164,7 @@ impl Control {
     /// # Errors
     /// When the store does not respond, or is in this process.
     pub async fn claim_copy(&self, interval: Duration) -> ControlResult<CopyClaim> {
-        copies::claim_copy(self.copied_store()?, interval).await
+        versions::claim_copy(self.copied_store()?, interval).await
     }
 
     /// Replaces the version, the lists and the switches that differ from the writing region, unless they were replaced since
@@ -184,13 +184,13 @@ impl Control {
         if let Some(version) = version {
             check_version(&version)?;
             let audit = audit(region, Action::Apply, format!("version {}", version.number));
-            adopted.version = copies::adopt_version(redis, &claim.has.version, version, &audit).await?;
+            adopted.version = versions::adopt_version(redis, &claim.has.version, version, &audit).await?;
         }
         if let Some(lists) = copy.lists {
             check_lists(&lists)?;
             let subject = format!("lists and switches after {} changes", lists.generation);
             let audit = audit(region, Action::AddEntry, subject);
-            adopted.lists = copies::adopt_lists(redis, &claim.has.lists, lists, &audit).await?;
+            adopted.lists = versions::adopt_lists(redis, &claim.has.lists, lists, &audit).await?;
         }
         if adopted != Adopted::default() {
             self.changed().notify_one();
@@ -203,7 +203,7 @@ impl Control {
     /// # Errors
     /// When the store does not respond.
     pub async fn compared(&self, claim: &CopyClaim) -> ControlResult<()> {
-        copies::record_comparison(self.copied_store()?, claim.now_ms).await
+        versions::record_comparison(self.copied_store()?, claim.now_ms).await
     }
 
     /// Returns the changes of overrides that a copy of the state `known` lacks.

@@ -13,7 +13,10 @@ use tollgate_store::redis::recheck_bans;
 use crate::{
     Action, AuditEntry, Control, ControlError, ControlResult, RulesStatus, Runtime,
     bounds::truncated,
-    compile_lists, metrics,
+    compile_lists,
+    handle::Backend,
+    metrics,
+    redis::Redis,
     stored::{Connectivity, Restore, StoreHead, StoredRuntime, now_ms},
 };
 
@@ -88,20 +91,21 @@ impl ListsReconciler {
         // A copy of another region's lists may have an earlier generation.
         let is_copy = control.require_writable().is_err() && !head.runtime_token.is_empty();
         let is_lost = head.generation < active.generation && !is_copy;
-        let lost = is_lost.then(|| Arc::clone(&self.active));
-        let lost_automatic = head.automatic_token.is_empty() && self.active.has_automatic_at(now_ms());
-        let lost_automatic = lost_automatic.then(|| Arc::clone(&self.active));
+        let is_automatic_lost = head.automatic_token.is_empty() && self.active.has_automatic_at(now_ms());
         let spread = Instant::now() + fetch_delay(active, fastrand::u64);
         let begin = self.fetched.map_or(spread, |at| spread.max(at + FETCH_INTERVAL));
         self.fetched = Some(begin);
         let before = Arc::clone(&self.active);
         self.task.start(async move {
             sleep_until(begin).await;
-            if let Some(lost) = lost {
-                restore(&control, &lost, connectivity).await?;
-            }
-            if let Some(lost) = lost_automatic {
-                restore_automatic(&control, &lost).await?;
+            // A store in this process loses nothing.
+            if let Backend::Redis(redis) = control.backend() {
+                if is_lost {
+                    restore(redis, &before, connectivity).await?;
+                }
+                if is_automatic_lost {
+                    restore_automatic(redis, &before).await?;
+                }
             }
             let stored = Arc::new(control.backend().runtime().await?);
             let activated = activate(stored, status, snapshot).await?;
@@ -196,11 +200,11 @@ fn fetch_delay(active: &Runtime, random: impl FnOnce(RangeInclusive<u64>) -> u64
 
 /// Restores lists and switches that the store has lost, unless an operator continued without them: then the present
 /// ones are adopted.
-async fn restore(control: &Control, lost: &StoredRuntime, connectivity: Connectivity) -> ControlResult<()> {
+async fn restore(redis: &Redis, lost: &StoredRuntime, connectivity: Connectivity) -> ControlResult<()> {
     metrics::store_error("lost");
     let subject = format!("lists and switches after {} changes", lost.runtime.generation);
     let audit = AuditEntry::restored(Action::AddEntry, subject);
-    match control.backend().restore_runtime(lost, audit, connectivity).await? {
+    match redis.restore_runtime(lost, audit, connectivity).await? {
         Restore::Restored => tracing::error!("restored lists and switches that the store lost"),
         Restore::Present | Restore::Superseded => {
             tracing::error!("control store was reset; adopting its lists");
@@ -210,12 +214,12 @@ async fn restore(control: &Control, lost: &StoredRuntime, connectivity: Connecti
 }
 
 /// Restores automatic entries that the store has lost, unless another instance did.
-async fn restore_automatic(control: &Control, lost: &StoredRuntime) -> ControlResult<()> {
+async fn restore_automatic(redis: &Redis, lost: &StoredRuntime) -> ControlResult<()> {
     metrics::store_error("lost");
     let now_ms = now_ms();
     let entries = lost.runtime.automatic.iter().filter(|entry| entry.expires_at_ms > now_ms);
     let entries: Vec<_> = entries.cloned().collect();
-    control.backend().restore_automatic(&lost.automatic_token, &entries).await?;
+    redis.restore_automatic(&lost.automatic_token, &entries).await?;
     tracing::error!(entries = entries.len(), "restored automatic entries that the store lost");
     Ok(())
 }

@@ -12,8 +12,8 @@ use tollgate_runtime::task_slot::TaskSlot;
 
 use crate::{
     Action, AuditEntry, Control, ControlError, ControlResult, RulesStatus,
-    backend::Backend,
     bounds::truncated,
+    handle::Backend,
     metrics,
     redis::{
         Redis,

@@ -15,7 +15,9 @@ use tollgate_runtime::{
 use crate::{
     Action, AuditEntry, Control, ControlError, Draft, Files, Version,
     bounds::truncated,
+    handle::Backend,
     metrics,
+    redis::versions,
     stored::{Connectivity, FilesPresence, Restore, SYSTEM_AUTHOR, StoreHead, StoredVersion, VersionId},
 };
 
@@ -333,9 +335,11 @@ pub(super) async fn restore(
     current: Option<VersionId>,
     connectivity: Connectivity,
 ) -> LoadResult {
+    // A store in this process loses nothing.
+    let Backend::Redis(redis) = control.backend() else { return LoadResult::Changed };
     let number = active.version.number;
     let audit = AuditEntry::restored(Action::Apply, format!("version {number}"));
-    match control.backend().restore_version(active, audit, connectivity).await {
+    match versions::restore_version(redis, active, audit, connectivity).await {
         Ok(Restore::Restored) => {
             metrics::store_error("lost");
             tracing::error!(version = number, "restored a version that the store lost");

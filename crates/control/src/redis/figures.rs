@@ -7,12 +7,15 @@ use tollgate_store::redis::Reply;
 use super::{
     Cursor, Redis,
     reply::{Parts, argument, bytes, items, list, malformed, number, parse, read_json, text, to_json},
-    script_client::ATTEMPT_TIMEOUT,
 };
 use crate::{
     ControlResult, InstanceReport, LoggedEvent, ReportTopic, Totals,
     events::{EVENT_LIFETIME, MAX_EVENTS},
 };
+
+/// Names of the keys of the log of events, and of the position of their delivery in it.
+const EVENTS: &str = "events";
+const POSITION: &str = "delivered";
 
 /// Lifetime of a report after it was stored.
 const REPORT_LIFETIME: Duration = Duration::from_secs(30);
@@ -29,15 +32,6 @@ const POSITION_LIFETIME: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// Age of the oldest event that is delivered when no event ever was.
 const FIRST_DELIVERY_AGE: Duration = Duration::from_secs(60);
 
-async fn run_shared(
-    redis: &Redis,
-    operation: &str,
-    keys: &[Vec<u8>],
-    arguments: &[Vec<u8>],
-) -> ControlResult<Reply> {
-    redis.client.run_shared(operation, keys, arguments, ATTEMPT_TIMEOUT).await
-}
-
 fn report_key(redis: &Redis, topic: ReportTopic, instance: &str) -> Vec<u8> {
     let name = match topic {
         ReportTopic::Traffic => "report",
@@ -50,14 +44,6 @@ fn totals_key(redis: &Redis, interval: u64) -> Vec<u8> {
     redis.client.keys.named(&format!("totals:{interval}"))
 }
 
-fn events_key(redis: &Redis) -> Vec<u8> {
-    redis.client.keys.named("events")
-}
-
-fn position_key(redis: &Redis) -> Vec<u8> {
-    redis.client.keys.named("delivered")
-}
-
 pub(crate) async fn store_report(
     redis: &Redis,
     topic: ReportTopic,
@@ -65,7 +51,7 @@ pub(crate) async fn store_report(
     report: String,
 ) -> ControlResult<u64> {
     let arguments = [report.into(), millis(REPORT_LIFETIME)];
-    number(run_shared(redis, "report", &[report_key(redis, topic, instance)], &arguments).await?)
+    number(redis.client.run_shared("report", &[report_key(redis, topic, instance)], &arguments).await?)
 }
 
 pub(crate) async fn reports(
@@ -87,7 +73,7 @@ async fn some_reports(
     instances: &[String],
 ) -> ControlResult<Vec<InstanceReport>> {
     let keys: Vec<_> = instances.iter().map(|instance| report_key(redis, topic, instance)).collect();
-    let [now, reports] = list(run_shared(redis, "reports", &keys, &[]).await?)?;
+    let [now, reports] = list(redis.client.run_shared("reports", &keys, &[]).await?)?;
     let now = number(now)?;
     let read = |reply| -> ControlResult<Option<(u64, String)>> {
         if !matches!(reply, Reply::Bytes(_)) {
@@ -112,7 +98,7 @@ pub(crate) async fn add_totals(
         arguments.extend([name.as_str().into(), argument(amount)]);
     }
     // Not repeated: an attempt whose outcome is unknown may have added.
-    run_shared(redis, "add_totals", &[totals_key(redis, interval)], &arguments).await.map(drop)
+    redis.client.run_shared("add_totals", &[totals_key(redis, interval)], &arguments).await.map(drop)
 }
 
 pub(crate) async fn totals(redis: &Redis, intervals: Range<u64>) -> ControlResult<Vec<Totals>> {
@@ -120,7 +106,7 @@ pub(crate) async fn totals(redis: &Redis, intervals: Range<u64>) -> ControlResul
     if keys.is_empty() {
         return Ok(Vec::new());
     }
-    items(run_shared(redis, "totals", &keys, &[]).await?)?.into_iter().map(read_totals).collect()
+    items(redis.client.run_shared("totals", &keys, &[]).await?)?.into_iter().map(read_totals).collect()
 }
 
 pub(crate) async fn hold_lease(
@@ -131,7 +117,7 @@ pub(crate) async fn hold_lease(
 ) -> ControlResult<bool> {
     let key = redis.client.keys.named(&format!("lease:{name}"));
     let arguments = [holder.into(), millis(lifetime)];
-    Ok(run_shared(redis, "lease", &[key], &arguments).await? == Reply::Integer(1))
+    Ok(redis.client.run_shared("lease", &[key], &arguments).await? == Reply::Integer(1))
 }
 
 pub(crate) async fn log_event(
@@ -141,10 +127,10 @@ pub(crate) async fn log_event(
     token: &str,
     interval: Duration,
 ) -> ControlResult<bool> {
-    let keys = [events_key(redis), redis.client.keys.named(&format!("event:{digest}"))];
+    let keys = [redis.client.keys.named(EVENTS), redis.client.keys.named(&format!("event:{digest}"))];
     let arguments =
         [token.into(), to_json(event)?, argument(MAX_EVENTS), millis(EVENT_LIFETIME), millis(interval)];
-    Ok(run_shared(redis, "log", &keys, &arguments).await? == Reply::Integer(1))
+    Ok(redis.client.run_shared("log", &keys, &arguments).await? == Reply::Integer(1))
 }
 
 pub(crate) async fn events(
@@ -155,7 +141,9 @@ pub(crate) async fn events(
     let (mut all, mut cursor) = (Vec::new(), Cursor::before(before));
     while let Some((start, most)) = cursor.next(limit.saturating_sub(all.len())) {
         let arguments = [start, argument(most)];
-        let part = read_events(run_shared(redis, "events", &[events_key(redis)], &arguments).await?)?;
+        let part = read_events(
+            redis.client.run_shared("events", &[redis.client.keys.named(EVENTS)], &arguments).await?,
+        )?;
         cursor.passed(part.len(), part.last().map(|(id, _)| id.as_str()));
         all.extend(part.into_iter().filter_map(|(_, event)| event));
     }
@@ -164,9 +152,9 @@ pub(crate) async fn events(
 
 pub(crate) async fn undelivered(redis: &Redis, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
     let arguments = [argument(limit), millis(POSITION_LIFETIME), millis(FIRST_DELIVERY_AGE)];
-    let keys = [events_key(redis), position_key(redis)];
+    let keys = [redis.client.keys.named(EVENTS), redis.client.keys.named(POSITION)];
     loop {
-        let page = read_events(run_shared(redis, "undelivered", &keys, &arguments).await?)?;
+        let page = read_events(redis.client.run_shared("undelivered", &keys, &arguments).await?)?;
         let last = page.last().filter(|_| page.len() >= limit).map(|(id, _)| id.clone());
         let events: Vec<_> = page.into_iter().filter_map(|(_, event)| event).collect();
         match last {
@@ -179,7 +167,7 @@ pub(crate) async fn undelivered(redis: &Redis, limit: usize) -> ControlResult<Ve
 
 pub(crate) async fn delivered(redis: &Redis, id: &str) -> ControlResult<()> {
     let arguments = [id.into(), millis(POSITION_LIFETIME)];
-    run_shared(redis, "delivered", &[position_key(redis)], &arguments).await.map(drop)
+    redis.client.run_shared("delivered", &[redis.client.keys.named(POSITION)], &arguments).await.map(drop)
 }
 
 /// Whole milliseconds, at least one, as an expiry has to be.

@@ -3,12 +3,10 @@
 //! Each operation is one run of the script in `lua/control/`, on keys of one hash tag. An operation whose result is
 //! unknown after an outage or a failover is repeated: the script recognizes by its token what it has already done.
 
-pub(super) mod bans;
-pub(super) mod copies;
 pub(super) mod figures;
 pub(super) mod overrides;
 mod reply;
-mod runtime;
+pub(super) mod runtime;
 mod script_client;
 pub(super) mod versions;
 
@@ -34,7 +32,7 @@ use self::{
 use crate::{
     AuditEntry, ControlResult, Instance, RegionRecord,
     rule_overrides::BookHead,
-    stored::{ActiveState, Connectivity, FilesPresence, Restore, StoreHead, VersionId},
+    stored::{ActiveState, FilesPresence, Restore, StoreHead, VersionId},
 };
 
 /// Time between two attempts to subscribe with invalid settings, which were valid at the start.
@@ -170,7 +168,7 @@ impl Redis {
         change: Option<(&str, &str)>,
     ) -> ControlResult<(bool, String)> {
         let (from, to) = change.unwrap_or_default();
-        let key = self.client.keys.named(record.key());
+        let key = self.client.keys.named(record.name());
         let arguments = [from.into(), to.into(), argument(REGION_RECORD_TTL_MS)];
         let operation = Operation::new("region_tables").on([key]).with(arguments);
         match self.client.run_once(&operation, HEARTBEAT_TIMEOUT).await? {
@@ -200,14 +198,6 @@ impl Redis {
                 return Ok(instances);
             }
         }
-    }
-}
-
-/// The connectivity as the script takes it.
-fn connectivity_argument(connectivity: Connectivity) -> Vec<u8> {
-    match connectivity {
-        Connectivity::Steady => b"steady".to_vec(),
-        Connectivity::Interrupted => b"cut off".to_vec(),
     }
 }
 

@@ -1,7 +1,7 @@
-//! Lists, switches and automatic entries in Redis.
+//! Lists, switches, automatic entries and the list of active bans in Redis.
 //!
 //! Lists and switches are values of two hashes; automatic entries are a sorted set of ids by their ends and a hash of payloads,
-//! with an audit log of their own.
+//! with an audit log of their own; bans are a sorted set of ids by their ends, the watched ones of it, and a hash of records.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -9,14 +9,16 @@ use serde::{Serialize, de::DeserializeOwned};
 use tollgate_store::redis::Reply;
 
 use super::{
-    Redis, connectivity_argument,
-    reply::{argument, bytes, is_made, items, list, malformed, number, read_json, text, to_json},
+    Redis,
+    reply::{argument, bytes, count, is_made, items, list, malformed, number, read_json, text, to_json},
     restored,
-    script_client::Operation,
+    script_client::{ATTEMPT_TIMEOUT, Operation},
 };
 use crate::{
-    Added, AuditEntry, AutomaticEntry, ControlError, ControlResult, ListEntry, Runtime, Switch,
-    bounds::{MAX_AUTOMATIC_ENTRIES, MAX_ENTRIES, MAX_SWITCHES},
+    Added, AuditEntry, AutomaticEntry, BanCounts, BanFilter, BanPage, BanPosition, ControlError,
+    ControlResult, ListEntry, ListedBan, Runtime, Switch,
+    bans::PageBuilder,
+    bounds::{MAX_AUTOMATIC_ENTRIES, MAX_BAN_PAGE, MAX_BANS, MAX_ENTRIES, MAX_SWITCHES},
     copies::MAX_LISTS_BYTES,
     lists::Change,
     stored::{Connectivity, Restore, StoredRuntime, now_ms, token},
@@ -102,7 +104,7 @@ impl Redis {
             argument(runtime.generation),
             trail.as_str().into(),
             to_json(&audit)?,
-            connectivity_argument(connectivity),
+            connectivity.name().into(),
         ];
         for entry in &runtime.entries {
             arguments.extend(entry_arguments(entry)?);
@@ -219,4 +221,62 @@ fn read<T: DeserializeOwned>(what: &str, reply: Reply, problems: &mut Vec<String
         }
     }
     Ok(all)
+}
+
+fn on_bans(redis: &Redis, name: &'static str) -> Operation {
+    Operation::new(name).on(redis.client.keys.bans.iter().cloned())
+}
+
+pub(crate) async fn record_bans(redis: &Redis, bans: &[ListedBan]) -> ControlResult<BanCounts> {
+    let mut arguments = vec![argument(MAX_BANS)];
+    for ban in bans {
+        let (id, mode) = (ban.id.as_str().into(), ban.mode.name().into());
+        arguments.extend([id, argument(ban.ends_at_ms), mode, to_json(ban)?]);
+    }
+    let operation = on_bans(redis, "record_bans").with(arguments);
+    // Repeated by the caller, with what began since.
+    let [enforce, watch] = list(redis.client.run_once(&operation, ATTEMPT_TIMEOUT).await?)?;
+    Ok(BanCounts { enforce: count(&enforce)?, watch: count(&watch)? })
+}
+
+/// Returns bans behind a position, read in chunks so that no call takes long.
+pub(crate) async fn bans(
+    redis: &Redis,
+    filter: BanFilter<'_>,
+    after: Option<BanPosition>,
+    limit: usize,
+) -> ControlResult<BanPage> {
+    let mut page = PageBuilder::new(filter, after, limit);
+    loop {
+        let BanPosition { ends_at_ms, id } =
+            page.page.next.clone().unwrap_or(BanPosition { ends_at_ms: u64::MAX, id: String::new() });
+        let arguments = [argument(ends_at_ms), id.into(), argument(MAX_BAN_PAGE)];
+        let elements = items(redis.client.run(&on_bans(redis, "bans").with(arguments)).await?)?;
+        let is_last = elements.len() < MAX_BAN_PAGE;
+        for element in elements {
+            let [id, end, record] = list(element)?;
+            let position = BanPosition { ends_at_ms: number(end)?, id: text(id)? };
+            // An unreadable record of another release does not hide the others.
+            let ban = bytes(record).ok().and_then(|record| read_json(&record).ok());
+            if !page.push(position, ban) {
+                return Ok(page.page);
+            }
+        }
+        if is_last {
+            return Ok(page.last());
+        }
+    }
+}
+
+pub(crate) async fn ban(redis: &Redis, id: &str) -> ControlResult<Option<ListedBan>> {
+    match redis.client.run(&on_bans(redis, "ban").with([id.into()])).await? {
+        Reply::Nil => Ok(None),
+        reply => read_json(&bytes(reply)?).map(Some),
+    }
+}
+
+pub(crate) async fn remove_ban(redis: &Redis, id: &str) -> ControlResult<bool> {
+    let arguments = [id.into(), token().into(), redis.earlier_changes().to_vec()];
+    let reply = redis.client.run(&on_bans(redis, "remove_ban").with(arguments)).await?;
+    Ok(count(&reply)? > 0)
 }

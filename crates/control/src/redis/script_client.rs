@@ -73,16 +73,12 @@ enum ScriptName {
 
 impl Operation {
     pub(super) const fn new(name: &'static str) -> Self {
-        Self::of(ScriptName::Control, name)
-    }
-
-    const fn of(script: ScriptName, name: &'static str) -> Self {
-        Self { name, script, versions: Vec::new(), arguments: Vec::new() }
+        Self { name, script: ScriptName::Control, versions: Vec::new(), arguments: Vec::new() }
     }
 
     /// An operation on overrides of rules.
-    pub(super) const fn of_overrides(name: &'static str) -> Self {
-        Self::of(ScriptName::Overrides, name)
+    pub(super) fn of_overrides(name: &'static str) -> Self {
+        Self { script: ScriptName::Overrides, ..Self::new(name) }
     }
 
     /// Adds keys of versions.
@@ -155,15 +151,13 @@ impl ScriptClient {
         operation: &str,
         keys: &[Vec<u8>],
         arguments: &[Vec<u8>],
-        timeout: Duration,
     ) -> ControlResult<Reply> {
         if self.denied_at.lock().is_some_and(|at| at.elapsed() < ACL_PAUSE) {
             return Err(ControlError::Unavailable("the ACL of Redis denied an operation just now".into()));
         }
-        let named = [operation.as_bytes()];
-        let arguments: Vec<&[u8]> = named.into_iter().chain(arguments.iter().map(Vec::as_slice)).collect();
-        let reply = self.store.run(&self.fleet_script, Keys::slot(), keys, &arguments, timeout).await;
-        reply.inspect_err(|error| self.failed(error)).map_err(|error| control_error(&error))
+        let start = [operation.as_bytes()];
+        let reply = self.call(&self.fleet_script, keys, &start, arguments, ATTEMPT_TIMEOUT);
+        reply.await.map_err(|error| control_error(&error))
     }
 
     /// Reads fields of a hash.
@@ -187,17 +181,26 @@ impl ScriptClient {
         };
         let keys: Vec<Vec<u8>> = keys.iter().chain(&operation.versions).cloned().collect();
         let start = [operation.name.as_bytes(), &self.keys.channel, attempt];
-        let arguments: Vec<&[u8]> =
-            start.into_iter().chain(operation.arguments.iter().map(Vec::as_slice)).collect();
-        let reply = self.store.run(script, Keys::slot(), &keys, &arguments, timeout).await;
-        reply.inspect_err(|error| self.failed(error))
+        self.call(script, &keys, &start, &operation.arguments, timeout).await
     }
 
-    fn failed(&self, error: &StoreError) {
-        metrics::store_error(error.label());
-        if control_error(error).is_acl_denial() {
-            *self.denied_at.lock() = Some(Instant::now());
-        }
+    async fn call(
+        &self,
+        script: &Script,
+        keys: &[Vec<u8>],
+        start: &[&[u8]],
+        arguments: &[Vec<u8>],
+        timeout: Duration,
+    ) -> Result<Reply, StoreError> {
+        let arguments = arguments.iter().map(Vec::as_slice);
+        let arguments: Vec<&[u8]> = start.iter().copied().chain(arguments).collect();
+        let reply = self.store.run(script, Keys::slot(), keys, &arguments, timeout).await;
+        reply.inspect_err(|error| {
+            metrics::store_error(error.label());
+            if control_error(error).is_acl_denial() {
+                *self.denied_at.lock() = Some(Instant::now());
+            }
+        })
     }
 }
 

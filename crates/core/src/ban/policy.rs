@@ -47,27 +47,13 @@ impl Default for BanParameters {
     }
 }
 
-/// Error of parameters that are out of range.
+/// Error of a parameter that is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BanPolicyError {
-    /// The interval.
-    #[error("expected an interval of 1 second to 1 hour")]
-    Interval,
-    /// The threshold.
-    #[error("expected a threshold from 1 to the seconds of the interval")]
-    Threshold,
-    /// The duration.
-    #[error("expected a duration of 1 second to 30 days")]
-    Duration,
-    /// The maximum duration.
-    #[error("expected a max_duration from the duration to 365 days")]
-    MaxDuration,
-    /// The time until a ban is forgiven.
-    #[error("expected 1 second to 365 days to forgive a ban")]
-    Forgive,
-    /// The number of bans that list a client.
-    #[error("expected 1 to 31 bans, with those that are shorter than max_duration")]
-    ListAfter,
+#[error("expected {expected}")]
+pub struct BanPolicyError {
+    /// Name of the parameter.
+    pub key: &'static str,
+    expected: &'static str,
 }
 
 /// Admitted or denied hits of a second that the record distinguishes, for a client at its limit.
@@ -115,23 +101,28 @@ impl BanPolicy {
         let small = |number: u32, range: std::ops::RangeInclusive<u32>| {
             u16::try_from(number).ok().filter(|_| range.contains(&number))
         };
-        let interval = small(interval, 1..=Self::MAX_INTERVAL).ok_or(BanPolicyError::Interval)?;
-        let threshold = small(threshold, 1..=u32::from(interval)).ok_or(BanPolicyError::Threshold)?;
+        let error = |key, expected| BanPolicyError { key, expected };
+        let interval = small(interval, 1..=Self::MAX_INTERVAL)
+            .ok_or(error("interval", "an interval of 1 second to 1 hour"))?;
+        let threshold = small(threshold, 1..=u32::from(interval))
+            .ok_or(error("threshold", "a threshold from 1 to the seconds of the interval"))?;
         if !(1..=Self::MAX_FIRST).contains(&duration) {
-            return Err(BanPolicyError::Duration);
+            return Err(error("duration", "a duration of 1 second to 30 days"));
         }
         if !(duration..=Self::MAX_LENGTH).contains(&max_duration) {
-            return Err(BanPolicyError::MaxDuration);
+            return Err(error("max_duration", "a max_duration from the duration to 365 days"));
         }
         if !(1..=Self::MAX_LENGTH).contains(&forgive) {
-            return Err(BanPolicyError::Forgive);
+            return Err(error("forgive", "1 second to 365 days to forgive a ban"));
         }
         let grain = grain_of(quota);
         let policy =
             Self { threshold, interval, duration, max_duration, forgive, grain, list_after: 0, mode };
         match list_after {
             None => Ok(policy),
-            Some(count) => policy.listing_after(count).ok_or(BanPolicyError::ListAfter),
+            Some(count) => policy
+                .listing_after(count)
+                .ok_or(error("list_after", "1 to 31 bans, with those that are shorter than max_duration")),
         }
     }
 

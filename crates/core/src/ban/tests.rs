@@ -2,7 +2,7 @@ use std::num::NonZeroU8;
 
 use proptest::{collection::vec, prelude::*};
 
-use super::{Ban, BanParameters, BanPolicy, BanPolicyError, BanRecord};
+use super::{Ban, BanParameters, BanPolicy, BanRecord};
 use crate::{
     clock::Timestamp,
     quota::{Quota, Unit, Window},
@@ -262,22 +262,19 @@ fn large_limits_count_in_units() {
 #[test]
 fn parameters_out_of_range_are_refused() {
     let default = BanParameters::default;
-    for (parameters, error) in [
-        (BanParameters { interval: 0, ..default() }, BanPolicyError::Interval),
-        (BanParameters { interval: 3_601, ..default() }, BanPolicyError::Interval),
-        (BanParameters { threshold: 0, ..default() }, BanPolicyError::Threshold),
-        (BanParameters { threshold: 301, ..default() }, BanPolicyError::Threshold),
-        (BanParameters { duration: 0, ..default() }, BanPolicyError::Duration),
-        (BanParameters { max_duration: Some(599), ..default() }, BanPolicyError::MaxDuration),
-        (BanParameters { forgive: 0, ..default() }, BanPolicyError::Forgive),
-        (BanParameters { list_after: Some(0), ..default() }, BanPolicyError::ListAfter),
-        (BanParameters { list_after: Some(32), ..default() }, BanPolicyError::ListAfter),
-        (
-            BanParameters { max_duration: Some(2_400), list_after: Some(30), ..default() },
-            BanPolicyError::ListAfter,
-        ),
+    for (parameters, key) in [
+        (BanParameters { interval: 0, ..default() }, "interval"),
+        (BanParameters { interval: 3_601, ..default() }, "interval"),
+        (BanParameters { threshold: 0, ..default() }, "threshold"),
+        (BanParameters { threshold: 301, ..default() }, "threshold"),
+        (BanParameters { duration: 0, ..default() }, "duration"),
+        (BanParameters { max_duration: Some(599), ..default() }, "max_duration"),
+        (BanParameters { forgive: 0, ..default() }, "forgive"),
+        (BanParameters { list_after: Some(0), ..default() }, "list_after"),
+        (BanParameters { list_after: Some(32), ..default() }, "list_after"),
+        (BanParameters { max_duration: Some(2_400), list_after: Some(30), ..default() }, "list_after"),
     ] {
-        assert_eq!(BanPolicy::new(&parameters, MINUTE), Err(error));
+        assert_eq!(BanPolicy::new(&parameters, MINUTE).map_err(|error| error.key), Err(key));
     }
 }
 

@@ -12,7 +12,7 @@
 
 use std::{collections::BTreeMap, mem};
 
-use super::{RegionShares, RegionWeights, record, record::InvalidTables};
+use super::{InvalidTables, RegionShares, RegionWeights};
 use crate::clock::Timestamp;
 
 /// Maximum number of unfinished changes of weights.
@@ -123,7 +123,7 @@ impl Demarcation {
         let own = self.table.weights.own().unwrap_or_default();
         let tables = match record {
             "" => Ok(Vec::new()),
-            record => record::read(record, own),
+            record => super::read_tables(record, own),
         };
         let is_known = tables.as_ref().is_ok_and(|tables| !tables.is_empty());
         if is_first && !is_known && !is_running && self.table.generation > 1 {
@@ -138,7 +138,7 @@ impl Demarcation {
         let others: Vec<_> = others.collect();
         others.into_iter().for_each(|former| self.include(former));
         self.bound();
-        let text = record::write(&self.former, &self.table);
+        let text = super::write_tables(&self.former, &self.table);
         Ok((newest <= self.table.generation && text != record).then_some(text))
     }
 

@@ -1,7 +1,7 @@
 //! Shares of a limit that several regions enforce together.
 //!
 //! - [`RegionWeights`]: the division of a limit by weight.
-//! - [`demarcation`]: changes of the weights, and [their text form](record), which a region's store keeps.
+//! - [`demarcation`]: changes of the weights, and their text form, which a region's store keeps for instances that start.
 //! - [`RegionShares`]: own shares as decisions need them.
 //!
 //! Each region's store owns a fixed share of every limit with `scope: global`, its *base*: in proportion to its weight, and
@@ -14,24 +14,19 @@
 //! protocol (D. Barbará, H. Garcia-Molina, 1994). The simulator of `crates/regions` runs these transitions.
 
 mod demarcation;
-mod record;
 #[cfg(test)]
 mod table_tests;
-#[cfg(test)]
-mod tests;
 
-use std::time::Duration;
+use std::{fmt::Write as _, time::Duration};
 
-pub use self::{
-    demarcation::{Demarcation, FormerWeights, RefusedTable, TableState, WeightTable},
-    record::InvalidTables,
-};
 use crate::{
     algorithm::Policy,
     clock::Timestamp,
-    hash::{Fnv, mixed},
+    record_id::{Fnv, mixed},
     saturating::Count,
 };
+
+pub use self::demarcation::{Demarcation, FormerWeights, RefusedTable, TableState, WeightTable};
 
 /// Maximum number of regions that share limits.
 pub const MAX_REGIONS: usize = 16;
@@ -189,3 +184,72 @@ pub fn hash_of(bytes: &[u8]) -> u64 {
     hash.bytes(bytes);
     hash.unmixed()
 }
+
+/// Maximum number of tables in a record; fewer are written.
+const MAX_TABLES: usize = 256;
+
+/// Error of a record that no version of this program wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {0} of the record of region tables is not readable; expected what this version writes")]
+pub struct InvalidTables(usize);
+
+/// The text of the tables.
+fn write_tables(former: &[FormerWeights], newest: &WeightTable) -> String {
+    let mut text = String::new();
+    for FormerWeights { table, lowered_at } in former {
+        write_table(&mut text, table, *lowered_at);
+    }
+    write_table(&mut text, newest, None);
+    text
+}
+
+fn write_table(text: &mut String, table: &WeightTable, lowered_at: Option<Timestamp>) {
+    let lowered_at = lowered_at.map_or_else(|| "-".to_owned(), |at| at.as_micros().to_string());
+    let WeightTable { generation, digest, weights } = table;
+    let rest = if weights.gives_rest() { "all" } else { "none" };
+    let regions: Vec<_> =
+        weights.regions().map(|region| format!("{}:{}", region.name, region.weight)).collect();
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "{generation} {digest:x} {lowered_at} {rest} {}", regions.join(","));
+}
+
+/// Reads the tables as the region `own` has them; the newest is the last.
+///
+/// # Errors
+/// [`InvalidTables`] with the number of the first line that cannot be read.
+fn read_tables(text: &str, own: &str) -> Result<Vec<FormerWeights>, InvalidTables> {
+    let lines = text.lines().take(MAX_TABLES).enumerate();
+    lines.map(|(at, line)| read_table(line, own).ok_or(InvalidTables(at.saturating_add(1)))).collect()
+}
+
+fn read_table(line: &str, own: &str) -> Option<FormerWeights> {
+    let mut words = line.split(' ');
+    let generation = words.next()?.parse().ok()?;
+    let digest = u64::from_str_radix(words.next()?, 16).ok()?;
+    let lowered_at = match words.next()? {
+        "-" => None,
+        micros => Some(Timestamp::from_micros(micros.parse().ok()?)),
+    };
+    let gives_rest = match words.next()? {
+        "all" => true,
+        "none" => false,
+        _ => return None,
+    };
+    let regions = words.next()?.split(',').filter(|region| !region.is_empty());
+    let regions: Vec<RegionWeight> = regions
+        .map(|region| {
+            let (name, weight) = region.split_once(':')?;
+            Some(RegionWeight { name: name.into(), weight: weight.parse().ok()? })
+        })
+        .collect::<Option<_>>()?;
+    if regions.len() > MAX_REGIONS {
+        return None;
+    }
+    // Without a share in the table, the region has none.
+    let weights = RegionWeights::new(regions, own).unwrap_or_else(RegionWeights::none);
+    let weights = if gives_rest { weights } else { weights.rounded_down() };
+    Some(FormerWeights { table: WeightTable { generation, digest, weights }, lowered_at })
+}
+
+#[cfg(test)]
+mod tests;

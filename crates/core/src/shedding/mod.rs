@@ -12,18 +12,14 @@
 
 mod controller;
 mod gate;
-mod sums;
-#[cfg(test)]
-mod tests;
-mod utilization;
 
 use std::time::Duration;
+
+use crate::clock::Timestamp;
 
 pub use self::{
     controller::{SheddingController, SheddingInstance},
     gate::{GateCounts, PassRates, Priority, SheddingGate, SheddingState},
-    sums::{SharedSums, SheddingReading, UtilizationSums},
-    utilization::{ReportError, Utilization},
 };
 
 /// Parameters of a rule that sheds by utilization.
@@ -47,3 +43,220 @@ impl SheddingPolicy {
     /// Time until reports are stale where none is stated.
     pub const DEFAULT_STALE_AFTER: Duration = Duration::from_secs(10);
 }
+
+/// Utilization of a service at one time, in 1/10,000; 10,000 is all of its capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Utilization(u16);
+
+/// Error of a text that is no utilization.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected a number from 0 to 1 such as `0.83`, `83%`, or an ORCA load report with a utilization")]
+pub struct ReportError;
+
+/// Metrics of an ORCA load report, the preferred one first, as gRPC's weighted round robin reads them (gRFC A58).
+const ORCA_METRICS: [&str; 2] = ["application_utilization", "cpu_utilization"];
+
+impl Utilization {
+    /// The utilization at which all capacity is used.
+    pub const FULL: Self = Self(10_000);
+
+    /// Largest utilization; a service that reports more than its capacity counts as this.
+    pub const MAX: Self = Self(20_000);
+
+    /// Returns a utilization as a part of the capacity, at most [`Self::MAX`].
+    ///
+    /// # Errors
+    /// [`ReportError`] for a negative number, or none.
+    #[allow(clippy::float_arithmetic)] // A measurement, whose fourth digit does not matter.
+    pub fn of_ratio(ratio: f64) -> Result<Self, ReportError> {
+        match ratio >= 0.0 {
+            // A cast saturates.
+            true => Ok(Self((ratio * 10_000.0).round() as u16).min(Self::MAX)),
+            false => Err(ReportError),
+        }
+    }
+
+    /// Returns a utilization in hundredths, at most [`Self::MAX`].
+    pub fn of_percent(percent: u64) -> Self {
+        Self::of_units(percent.saturating_mul(100))
+    }
+
+    /// Returns a utilization in thousandths, at most [`Self::MAX`].
+    pub fn of_per_mille(per_mille: u64) -> Self {
+        Self::of_units(per_mille.saturating_mul(10))
+    }
+
+    fn of_units(units: u64) -> Self {
+        u16::try_from(units).map_or(Self::MAX, Self).min(Self::MAX)
+    }
+
+    /// The utilization in 1/10,000, at most 20,000.
+    pub const fn units(self) -> u16 {
+        self.0
+    }
+
+    /// Reads the value of an entry that reports: the number itself, or the unit of the hits that came with it.
+    ///
+    /// Accepted are a number (`0.83`), a percentage (`83%`), a load report of ORCA as text or JSON, and `percent` and
+    /// `per_mille`, with which `hits` is the number.
+    ///
+    /// # Errors
+    /// [`ReportError`] for any other text.
+    #[allow(clippy::float_arithmetic)]
+    pub fn parse(value: &str, hits: u64) -> Result<Self, ReportError> {
+        let value = value.trim();
+        match value {
+            "percent" => return Ok(Self::of_percent(hits)),
+            "per_mille" => return Ok(Self::of_per_mille(hits)),
+            _ => {}
+        }
+        match value.strip_suffix('%') {
+            Some(percent) => Self::of_ratio(number(percent)? / 100.0),
+            None => number(value).or_else(|_| orca(value)).and_then(Self::of_ratio),
+        }
+    }
+}
+
+/// Reads a decimal number; not `inf` or `nan`, nor one of many digits.
+fn number(text: &str) -> Result<f64, ReportError> {
+    const MAX_BYTES: usize = 32;
+    let text = text.trim();
+    let is_number =
+        text.len() <= MAX_BYTES && text.starts_with(|first: char| first.is_ascii_digit() || first == '.');
+    text.parse().ok().filter(|number: &f64| is_number && number.is_finite()).ok_or(ReportError)
+}
+
+/// Reads the utilization of an ORCA load report: `TEXT cpu_utilization=0.3,…` or `JSON {"cpu_utilization": 0.3,…}`, with
+/// or without the word before it. A metric that is 0 or absent is not reported.
+fn orca(report: &str) -> Result<f64, ReportError> {
+    const MAX_REPORT_BYTES: usize = 4_096;
+    if report.len() > MAX_REPORT_BYTES {
+        return Err(ReportError);
+    }
+    let reported = ORCA_METRICS.iter().map(|metric| value_of(report, metric));
+    let mut reported = reported.filter_map(Result::ok).peekable();
+    let first = reported.peek().copied().ok_or(ReportError)?;
+    Ok(reported.find(|value| *value > 0.0).unwrap_or(first))
+}
+
+/// The number of a metric in a report: after its name as a whole word, quotes and one `:` or `=`.
+fn value_of(report: &str, metric: &str) -> Result<f64, ReportError> {
+    let is_name = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '.' | '-');
+    let after = report.match_indices(metric).find_map(|(at, _)| {
+        let before = report.get(..at)?;
+        let rest = report.get(at.saturating_add(metric.len())..)?;
+        let rest = rest.strip_prefix('"').unwrap_or(rest).trim_start();
+        let rest = rest.strip_prefix([':', '='])?;
+        (!before.ends_with(is_name)).then(|| rest.trim_start())
+    });
+    let after = after.ok_or(ReportError)?;
+    let end = after.find([',', '}', ' ', '\n']).unwrap_or(after.len());
+    number(after.get(..end).unwrap_or_default())
+}
+
+/// Weighted sums of reports and requests, whose weights halve in every half-life. Those of several instances can be
+/// added.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct UtilizationSums {
+    /// Seconds in which utilization was reported.
+    pub weight: f64,
+    /// Utilization times weight.
+    pub utilization: f64,
+    /// Part of the requests that passed when the reported work was done, times weight.
+    pub passed: f64,
+    /// Requests of each priority.
+    pub requested: [f64; Priority::COUNT],
+}
+
+/// Weight below which no utilization is known.
+const MIN_WEIGHT: f64 = 1e-6;
+
+#[allow(clippy::float_arithmetic)] // Measurements: an error of rounding does not matter.
+impl UtilizationSums {
+    /// The factor by which weights fall in `time`.
+    pub fn decay(policy: &SheddingPolicy, time: Duration) -> f64 {
+        (-time.as_secs_f64() / policy.half_life.as_secs_f64().max(MIN_WEIGHT)).exp2()
+    }
+
+    /// Returns the sums with all weights multiplied by `factor`.
+    #[must_use]
+    pub fn scaled(self, factor: f64) -> Self {
+        Self {
+            weight: self.weight * factor,
+            utilization: self.utilization * factor,
+            passed: self.passed * factor,
+            requested: self.requested.map(|hits| hits * factor),
+        }
+    }
+
+    /// Returns the sums of both.
+    #[must_use]
+    pub fn plus(self, other: &Self) -> Self {
+        let mut requested = self.requested;
+        requested.iter_mut().zip(other.requested).for_each(|(sum, hits)| *sum += hits);
+        Self {
+            weight: self.weight + other.weight,
+            utilization: self.utilization + other.utilization,
+            passed: self.passed + other.passed,
+            requested,
+        }
+    }
+
+    /// The smoothed utilization, if it was reported recently.
+    pub fn smoothed(&self) -> Option<f64> {
+        (self.weight > MIN_WEIGHT).then(|| self.utilization / self.weight)
+    }
+
+    /// The part of the requests that passed, smoothed in the same way.
+    pub fn passed_part(&self) -> Option<f64> {
+        (self.weight > MIN_WEIGHT).then(|| self.passed / self.weight)
+    }
+
+    /// The share of each priority in all requests; equal ones if there are none.
+    pub fn shares(&self) -> [f64; Priority::COUNT] {
+        let total: f64 = self.requested.iter().sum();
+        if total > MIN_WEIGHT {
+            self.requested.map(|hits| hits / total)
+        } else {
+            [1.0 / Priority::COUNT as f64; Priority::COUNT]
+        }
+    }
+}
+
+/// Sums of reports that lose weight with time. `lua/utilization.lua` is the twin of [`SharedSums::add`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SharedSums {
+    sums: UtilizationSums,
+    updated_at: Option<Timestamp>,
+    reported_at: Option<Timestamp>,
+}
+
+/// Sums as of one time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SheddingReading {
+    /// The sums of one instance, or of all instances.
+    pub sums: UtilizationSums,
+    /// Time since the last report; `None` if there was none.
+    pub report_age: Option<Duration>,
+}
+
+impl SharedSums {
+    /// Adds the sums of an interval that ends at `now`, and returns all of them.
+    pub fn add(
+        &mut self,
+        policy: &SheddingPolicy,
+        interval: &UtilizationSums,
+        now: Timestamp,
+    ) -> SheddingReading {
+        let time = self.updated_at.map_or(Duration::ZERO, |at| now.since(at));
+        self.sums = self.sums.scaled(UtilizationSums::decay(policy, time)).plus(interval);
+        self.updated_at = Some(now);
+        if interval.weight > 0.0 {
+            self.reported_at = Some(now);
+        }
+        SheddingReading { sums: self.sums, report_age: self.reported_at.map(|at| now.since(at)) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -22,7 +22,7 @@ use crate::{
     metrics::RuleCounters,
     talkers::{
         key,
-        space_saving::{Memory, Summary},
+        sketches::{Memory, Summary},
     },
 };
 

@@ -24,24 +24,22 @@ pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
                 SyncMode::Leased => ", leased",
                 SyncMode::Auto => ", leased while hot",
             };
-            let overdraft = if rule.overdraft { overdraft_text(&policy) } else { String::new() };
-            let ban = rule.ban.as_ref().map(ban_text).unwrap_or_default();
-            let weights =
-                rule.weights.as_ref().map(|weights| format!(", weights ({})", weights_text(weights)));
-            let weights = weights.unwrap_or_default();
-            let notify =
-                rule.notify.as_ref().map(|notify| format!(", notify at {notify}")).unwrap_or_default();
-            let spread =
-                rule.retry_after_spread.map(|spread| format!(", retry_after_spread {}s", spread.as_secs()));
-            let spread = spread.unwrap_or_default();
             let scope = match (rule.scope, rule.on_share_exhausted) {
                 (Scope::Regional, _) => "",
                 (Scope::Global, OnShareExhausted::Deny) => ", global",
                 (Scope::Global, OnShareExhausted::Wait) => ", global, on_share_exhausted: wait",
                 (Scope::Primary, _) => ", primary region",
             };
-            let (quota, rollout) = (quota_text(quota, &policy), rollout_text(&rule.rollout));
-            format!("{quota}{scope}{sync}{overdraft}{ban}{weights}{notify}{spread}{rollout}{}", modes(rule))
+            let parts = [
+                rule.overdraft.then(|| overdraft_text(&policy)),
+                rule.ban.as_ref().map(ban_text),
+                rule.weights.as_ref().map(|weights| format!(", weights ({})", weights_text(weights))),
+                rule.notify.as_ref().map(|notify| format!(", notify at {notify}")),
+                rule.retry_after_spread.map(|spread| format!(", retry_after_spread {}s", spread.as_secs())),
+                Some(rollout_text(&rule.rollout)),
+            ];
+            let parts: String = parts.into_iter().flatten().collect();
+            format!("{}{scope}{sync}{parts}{}", quota_text(quota, &policy), modes(rule))
         }
     }
 }
@@ -129,22 +127,18 @@ fn overdraft_text(policy: &Policy) -> String {
 
 /// Bans, such as `ban 10m up to 1d after 180 bad seconds in 5m, forgiven after 1d (watch)`.
 fn ban_text(ban: &BanPolicy) -> String {
-    let growth =
-        if ban.grows() { format!(" up to {}", seconds_text(ban.max_duration())) } else { String::new() };
-    let forgiven = if ban.remembers() {
-        format!(", one doubling less after {}", seconds_text(ban.forgive()))
-    } else {
-        String::new()
-    };
-    let listed = match ban.list_after() {
-        Some(count) => format!(", listed after {count} of the longest in a row"),
-        None => String::new(),
-    };
+    let growth = ban.grows().then(|| format!(" up to {}", seconds_text(ban.max_duration())));
+    let forgiven =
+        ban.remembers().then(|| format!(", one doubling less after {}", seconds_text(ban.forgive())));
+    let listed = ban.list_after().map(|count| format!(", listed after {count} of the longest in a row"));
     format!(
-        ", ban {}{growth} after {} bad seconds in {}{forgiven}{listed} ({})",
+        ", ban {}{} after {} bad seconds in {}{}{} ({})",
         seconds_text(ban.duration()),
+        growth.unwrap_or_default(),
         ban.threshold(),
         seconds_text(ban.interval().into()),
+        forgiven.unwrap_or_default(),
+        listed.unwrap_or_default(),
         ban.mode().name()
     )
 }

@@ -35,13 +35,7 @@ pub(super) fn steps(root: &Level, entries: &[Entry<'_>]) -> Vec<Step> {
     let mut level = root;
     let mut steps = Vec::with_capacity(entries.len());
     for (depth, entry) in entries.iter().enumerate() {
-        let mut step = Step {
-            key: entry.key.to_owned(),
-            value: entry.value.to_owned(),
-            taken: None,
-            passed_over: Vec::new(),
-            note: None,
-        };
+        let mut step = step(*entry, None);
         let branches = level.branches(*entry);
         let Some(((taken, node), others)) = branches.split_first() else {
             step.note = Some(miss(level));
@@ -72,13 +66,7 @@ pub(super) fn lease_step(rule: &Rule, lease: &str) -> Step {
         Ok(_) => "releases this lease: its permits are free again, and nothing is charged".to_owned(),
         Err(error) => format!("would release a lease, but is invalid: {error}"),
     };
-    Step {
-        key: lease::KEY.to_owned(),
-        value: lease.to_owned(),
-        taken: None,
-        passed_over: Vec::new(),
-        note: Some(note),
-    }
+    step(Entry { key: lease::KEY, value: lease }, Some(note))
 }
 
 /// The step of the entry that states a request's priority, or reports a utilization.
@@ -93,13 +81,12 @@ pub(super) fn signal_step(entry: Entry<'_>, hits: u64) -> Step {
         },
         _ => format!("states the priority {}", Priority::of(entry.value).name()),
     };
-    Step {
-        key: entry.key.to_owned(),
-        value: entry.value.to_owned(),
-        taken: None,
-        passed_over: Vec::new(),
-        note: Some(note),
-    }
+    step(entry, Some(note))
+}
+
+fn step(entry: Entry<'_>, note: Option<String>) -> Step {
+    let (key, value) = (entry.key.to_owned(), entry.value.to_owned());
+    Step { key, value, taken: None, passed_over: Vec::new(), note }
 }
 
 fn miss(level: &Level) -> String {

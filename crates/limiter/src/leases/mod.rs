@@ -10,8 +10,7 @@
 mod tests;
 
 use std::{
-    error::Error,
-    fmt, mem,
+    mem,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -106,36 +105,24 @@ impl Drop for Inner {
 }
 
 /// Reason why a request cannot have a lease that its caller names.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotRepeatable {
     /// A limit that each attempt would charge.
+    #[error(
+        "the limit `{0}` has no `reserve`, so that a repetition is charged again; expected limits with `reserve`, or \
+         no id"
+    )]
     OtherLimit(Box<str>),
     /// Several descriptors of one budget, the sum of which is reserved.
+    #[error("several descriptors have the same counter; expected one descriptor for each, or no id")]
     SharedCounter,
     /// Limits that are decided in several calls, of which one reserves.
+    #[error(
+        "the limits have several hash tags, so that they are not decided at once; expected a common `hash_tag`, or \
+         no id"
+    )]
     SeveralTags,
 }
-
-impl fmt::Display for NotRepeatable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OtherLimit(label) => write!(
-                f,
-                "the limit `{label}` has no `reserve`, so that a repetition is charged again; expected limits with \
-                 `reserve`, or no id"
-            ),
-            Self::SharedCounter => f.write_str(
-                "several descriptors have the same counter; expected one descriptor for each, or no id",
-            ),
-            Self::SeveralTags => f.write_str(
-                "the limits have several hash tags, so that they are not decided at once; expected a common \
-                 `hash_tag`, or no id",
-            ),
-        }
-    }
-}
-
-impl Error for NotRepeatable {}
 
 /// Whether a repetition of `calls`, which reserve under a named lease, changes nothing.
 pub(super) fn check(calls: &Requests, matches: &Matches<'_>) -> Result<(), NotRepeatable> {

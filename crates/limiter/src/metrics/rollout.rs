@@ -16,7 +16,7 @@ use tollgate_core::{
     clock::Clock,
     descriptor::{Descriptor, Hits},
 };
-use tollgate_metrics::{Computed, Declared, MetricKind, Striped, publish};
+use tollgate_metrics::{Computed, Declared, Striped, publish};
 use tollgate_rules::{Domain, Rule, Rules};
 
 use super::by_rule::SeriesByRule;
@@ -28,18 +28,14 @@ const MAX_RULES: usize = 1_000;
 /// Counts of one rule.
 const COUNTS: usize = 4;
 
-const fn declare(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Declared {
-    Declared { name, kind: MetricKind::Counter, labels, help }
-}
-
 pub(super) static ENFORCEMENT: Computed<2> = Computed::group(
     [
-        declare(
+        Declared::counter(
             "tollgate_rule_enforcement_hits_total",
             &["domain", "rule", "side"],
             "Hits of a limit that is enforced for a share of its keys, by the side of the key.",
         ),
-        declare(
+        Declared::counter(
             "tollgate_rule_enforcement_over_limit_total",
             &["domain", "rule", "side"],
             "Hits over such a limit, by the side of the key: denied, or counted as shadow.",
@@ -52,12 +48,10 @@ pub(super) static ENFORCEMENT: Computed<2> = Computed::group(
     },
 );
 
-pub(super) static CANDIDATES: Computed<1> = Computed::group(
-    [declare(
-        "tollgate_rule_candidate_hits_total",
-        &["domain", "rule", "outcome"],
-        "Hits decided by a rule and its candidate, by which of them denied.",
-    )],
+pub(super) static CANDIDATES: Computed<1> = Computed::counter(
+    "tollgate_rule_candidate_hits_total",
+    &["domain", "rule", "outcome"],
+    "Hits decided by a rule and its candidate, by which of them denied.",
     |[hits], page| {
         publish();
         COMPARED.write(page, hits, &Outcome::ALL.into_iter().map(Outcome::name).zip(0..));

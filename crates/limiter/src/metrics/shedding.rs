@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tollgate_core::shedding::{Priority, SheddingGate};
-use tollgate_metrics::{Computed, Declared, MetricKind, Page};
+use tollgate_metrics::{Computed, Declared, Page};
 
 /// A rule that sheds, as metrics and operators see it.
 #[derive(Clone, Debug)]
@@ -20,38 +20,25 @@ pub struct ShownRule {
 /// The active rules that shed; the number of such rules is bounded.
 static SHOWN: Mutex<Vec<ShownRule>> = Mutex::new(Vec::new());
 
-const fn declare(
-    name: &'static str,
-    kind: MetricKind,
-    labels: &'static [&'static str],
-    help: &'static str,
-) -> Declared {
-    Declared { name, kind, labels, help }
-}
-
 pub(super) static SHEDDING: Computed<4> = Computed::group(
     [
-        declare(
+        Declared::counter(
             "tollgate_rule_shed_hits_total",
-            MetricKind::Counter,
             &["domain", "rule", "priority"],
             "Hits shed because of a high utilization; in shadow mode, hits that would be shed.",
         ),
-        declare(
+        Declared::gauge(
             "tollgate_rule_utilization_ratio",
-            MetricKind::Gauge,
             &["domain", "rule"],
             "Smoothed utilization that the service of a rule reports, 0 to 1.",
         ),
-        declare(
+        Declared::gauge(
             "tollgate_rule_pass_ratio",
-            MetricKind::Gauge,
             &["domain", "rule", "priority"],
             "Probability with which a rule that sheds lets a request pass, 0 to 1.",
         ),
-        declare(
+        Declared::gauge(
             "tollgate_rule_report_age_seconds",
-            MetricKind::Gauge,
             &["domain", "rule"],
             "Time since the last report of utilization.",
         ),
@@ -60,33 +47,26 @@ pub(super) static SHEDDING: Computed<4> = Computed::group(
 );
 
 fn write([shed, utilization, pass, age]: &[Declared; 4], page: &mut Page, shown: &[ShownRule]) {
-    let labels = |rule: &ShownRule| [rule.domain.clone(), rule.path.clone()];
     page.begin(shed);
-    for rule in shown {
-        let [domain, path] = labels(rule);
-        for (priority, hits) in Priority::ALL.into_iter().zip(rule.gate.counts().shed) {
-            page.sample(shed, &[&domain, &path, priority.name()], hits);
+    for ShownRule { domain, path, gate } in shown {
+        for (priority, hits) in Priority::ALL.into_iter().zip(gate.counts().shed) {
+            page.sample(shed, &[domain, path, priority.name()], hits);
         }
     }
     page.begin(utilization);
-    for rule in shown {
-        let [domain, path] = labels(rule);
-        let known = rule.gate.state().utilization;
-        known.iter().for_each(|known| page.sample(utilization, &[&domain, &path], known));
+    for ShownRule { domain, path, gate } in shown {
+        gate.state().utilization.iter().for_each(|known| page.sample(utilization, &[domain, path], known));
     }
     page.begin(pass);
-    for rule in shown {
-        let [domain, path] = labels(rule);
+    for ShownRule { domain, path, gate } in shown {
         for priority in Priority::ALL {
-            let rate = rule.gate.rates().of_priority(priority);
-            page.sample(pass, &[&domain, &path, priority.name()], rate);
+            page.sample(pass, &[domain, path, priority.name()], gate.rates().of_priority(priority));
         }
     }
     page.begin(age);
-    for rule in shown {
-        let [domain, path] = labels(rule);
-        let known = rule.gate.state().report_age;
-        known.iter().for_each(|known| page.sample(age, &[&domain, &path], known.as_secs_f64()));
+    for ShownRule { domain, path, gate } in shown {
+        let known = gate.state().report_age;
+        known.iter().for_each(|known| page.sample(age, &[domain, path], known.as_secs_f64()));
     }
 }
 

@@ -21,7 +21,6 @@ pub(crate) mod key;
 mod sampler;
 mod share;
 mod sketches;
-pub(crate) mod space_saving;
 #[cfg(test)]
 mod tests;
 

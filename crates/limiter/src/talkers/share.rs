@@ -51,7 +51,10 @@ mod tests {
     use tollgate_rules::{List, ValueMatch};
 
     use super::*;
-    use crate::talkers::{sampler::Sample, sketches::LastMinute, space_saving::Memory};
+    use crate::talkers::{
+        sampler::Sample,
+        sketches::{LastMinute, Memory},
+    };
 
     fn per_mille(minute: &LastMinute, key: &str, value: &str, value_match: ValueMatch) -> Option<u64> {
         let pairs = [(key, value, value_match)];

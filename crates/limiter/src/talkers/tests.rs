@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::{
     sampler::{Queue, Sample, Sampler},
     sketches::{LastMinute, Ranking, Sketches},
-    space_saving::{MAX_KEYS, MIN_KEYS, Memory, Summary},
+    sketches::{MAX_KEYS, MIN_KEYS, Memory, Summary},
     *,
 };
 

@@ -3,8 +3,6 @@
 //! Paths are those of rules, and those of rules with a request's values in them. Values are the caller's to choose, so
 //! that each kind of series has a bound, beyond which decisions are counted under a path that they share.
 
-pub(super) mod evicted;
-
 use std::{
     collections::BTreeMap,
     sync::{
@@ -304,12 +302,43 @@ pub fn round() -> u64 {
 pub fn evict_unused() {
     ROUND.fetch_add(1, Ordering::Relaxed);
     let evicted = ALL.lock().evict_unused(IS_FULL.swap(false, Ordering::Relaxed));
-    evicted::keep(evicted);
+    keep(evicted);
 }
 
 /// All series, by domain, path and rule.
 pub fn all() -> Vec<Arc<Series>> {
     ALL.lock().series.values().map(Arc::clone).collect()
+}
+
+/// Maximum number of series that are kept: as many as find room at a time. Further ones are lost.
+const MAX_SERIES: usize = 12_000;
+
+/// The series; `None` while deltas are not read.
+static KEPT: Mutex<Option<Vec<Arc<Series>>>> = Mutex::new(None);
+
+/// Keeps evicted series from now on.
+pub(crate) fn keep_evicted() {
+    KEPT.lock().get_or_insert_default();
+}
+
+/// Keeps those of the series whose counts were not all exported.
+pub(crate) fn keep(evicted: Vec<Arc<Series>>) {
+    if let Some(kept) = &mut *KEPT.lock() {
+        let room = MAX_SERIES.saturating_sub(kept.len());
+        kept.extend(evicted.into_iter().filter(has_more).take(room));
+    }
+}
+
+/// The series whose counts are still not all exported.
+pub(crate) fn evicted() -> Vec<Arc<Series>> {
+    let mut kept = KEPT.lock();
+    let Some(kept) = &mut *kept else { return Vec::new() };
+    kept.retain(has_more);
+    kept.clone()
+}
+
+fn has_more(series: &Arc<Series>) -> bool {
+    series.not_exported() != [0; KINDS]
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::{
 use tollgate_runtime::bounded_file::{self, kind_of};
 
 use super::{
+    LoadError,
     fingerprint::{Fingerprint, Hash},
     problem::{Path as TreePath, Problems},
     yaml::Position,
@@ -73,7 +74,11 @@ pub(super) struct DirectoryStamp(Vec<(String, Option<FileStamp>)>);
 
 impl DirectoryListing {
     /// Lists a directory recursively, or a single file.
-    pub(super) fn of(directory: &Path) -> io::Result<Self> {
+    pub(super) fn of(directory: &Path) -> Result<Self, LoadError> {
+        Self::list(directory).map_err(|error| LoadError::Directory { directory: directory.to_owned(), error })
+    }
+
+    fn list(directory: &Path) -> io::Result<Self> {
         let mut listing = Self { root: directory.canonicalize()?, ..Self::default() };
         let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if is_yaml(&name) && listing.root.is_file() {
@@ -239,7 +244,7 @@ enum Emptiness {
 
 impl Sources {
     /// Returns files from memory.
-    pub(super) fn of(files: Vec<(String, Vec<u8>)>) -> Self {
+    pub(super) fn of(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> Self {
         let files = files.into_iter().map(|(name, content)| (name, Ok(content))).collect();
         Self { files, ..Self::default() }
     }

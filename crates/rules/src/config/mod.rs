@@ -171,11 +171,7 @@ impl LoadError {
 /// # Errors
 /// [`LoadError`] with all problems.
 pub fn load(directory: &Path, options: &Options) -> Result<Loaded, LoadError> {
-    let listing = DirectoryListing::of(directory);
-    let listing = listing.map_err(|error| LoadError::Directory { directory: directory.to_owned(), error })?;
-    let sources = listing.read();
-    let fingerprint = sources.fingerprint(options.strict);
-    build(sources, fingerprint, *options)
+    build(DirectoryListing::of(directory)?.read(), *options)
 }
 
 /// Reads the overlay of `directory`, if there is one, for all later loads with `options`.
@@ -195,9 +191,7 @@ pub fn load_overlay(directory: Option<&Path>, options: &Options) -> Result<(), L
 /// [`LoadError`] with all problems that do not depend on the rules.
 pub fn load_overlay_finished(directory: Option<&Path>, options: &Options) -> Result<(), LoadError> {
     if let (Some(directory), Some(slot)) = (directory, options.overlay) {
-        let sources = read_finished(directory)?;
-        let fingerprint = sources.fingerprint(false);
-        slot.set(Overlay::of(directory, sources, fingerprint)?);
+        slot.set(Overlay::of(directory, read_finished(directory)?)?);
     }
     Ok(())
 }
@@ -210,9 +204,7 @@ pub fn load_files(
     files: impl IntoIterator<Item = (String, Vec<u8>)>,
     options: Options,
 ) -> Result<Loaded, LoadError> {
-    let sources = Sources::of(files.into_iter().collect());
-    let fingerprint = sources.fingerprint(options.strict);
-    build(sources, fingerprint, options)
+    build(Sources::of(files), options)
 }
 
 /// Reads the files of a directory that are readable texts, by name.
@@ -220,9 +212,7 @@ pub fn load_files(
 /// # Errors
 /// [`LoadError::Directory`] if the directory cannot be read.
 pub fn read(directory: &Path) -> Result<BTreeMap<String, String>, LoadError> {
-    let listing = DirectoryListing::of(directory);
-    let listing = listing.map_err(|error| LoadError::Directory { directory: directory.to_owned(), error })?;
-    Ok(listing.read().texts())
+    Ok(DirectoryListing::of(directory)?.read().texts())
 }
 
 /// Reads the files of a directory by name, and validates them; `None` if there is no directory.
@@ -230,12 +220,7 @@ pub fn read(directory: &Path) -> Result<BTreeMap<String, String>, LoadError> {
 /// # Errors
 /// [`LoadError`] with all problems.
 pub fn read_valid(directory: &Path, options: Options) -> Result<Option<BTreeMap<String, String>>, LoadError> {
-    let listing = match DirectoryListing::of(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        listing => listing,
-    };
-    let listing = listing.map_err(|error| LoadError::Directory { directory: directory.to_owned(), error })?;
-    texts_of(listing.read(), options).map(Some)
+    valid_texts(DirectoryListing::of(directory).map(DirectoryListing::read), options)
 }
 
 /// Reads and validates the files of a directory as [`read_valid`] does, once they are complete as for [`load_finished`].
@@ -246,19 +231,25 @@ pub fn read_valid_finished(
     directory: &Path,
     options: Options,
 ) -> Result<Option<BTreeMap<String, String>>, LoadError> {
-    match read_finished(directory) {
-        Err(LoadError::Directory { error, .. }) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        sources => texts_of(sources?, options).map(Some),
-    }
+    valid_texts(read_finished(directory), options)
 }
 
-fn texts_of(sources: Sources, options: Options) -> Result<BTreeMap<String, String>, LoadError> {
+fn valid_texts(
+    sources: Result<Sources, LoadError>,
+    options: Options,
+) -> Result<Option<BTreeMap<String, String>>, LoadError> {
+    let sources = match sources {
+        Err(LoadError::Directory { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(None);
+        }
+        sources => sources?,
+    };
+    build(sources.clone(), options)?;
+    Ok(Some(sources.texts()))
+}
+
+fn build(sources: Sources, options: Options) -> Result<Loaded, LoadError> {
     let fingerprint = sources.fingerprint(options.strict);
-    build(sources.clone(), fingerprint, options)?;
-    Ok(sources.texts())
-}
-
-fn build(sources: Sources, fingerprint: Fingerprint, options: Options) -> Result<Loaded, LoadError> {
     let allow_empty = sources.allow_empty();
     // The files are freed before their rules are compiled.
     let loaded = compile_raw(fingerprint, options, move |problems| {

@@ -133,7 +133,7 @@ impl fmt::Display for Path<'_> {
 }
 
 /// Collects problems while the files are read and compiled.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Problems {
     errors: Vec<Problem>,
     warnings: Vec<Problem>,
@@ -153,15 +153,8 @@ impl Problems {
     const MAX_TEXT_BYTES: usize = 1_000;
 
     /// Returns an empty collection; if `strict`, warnings are collected as errors.
-    pub const fn new(strict: bool) -> Self {
-        Self {
-            errors: Vec::new(),
-            warnings: Vec::new(),
-            more: 0,
-            completion: Completion::Complete,
-            strict,
-            layers: Vec::new(),
-        }
+    pub fn new(strict: bool) -> Self {
+        Self { strict, ..Self::default() }
     }
 
     /// Adds a file that is laid over others; `None` if there are too many.

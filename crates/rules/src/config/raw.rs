@@ -41,6 +41,13 @@ pub struct Stated<T> {
     pub value: T,
 }
 
+impl<T> Stated<T> {
+    /// A value that no line of a file states.
+    pub const fn whole(value: T) -> Self {
+        Self { at: Position::WHOLE, value }
+    }
+}
+
 impl<T> Field<T> {
     /// The value with its position, if it is valid.
     pub const fn stated(&self) -> Option<&Stated<T>> {

@@ -1,13 +1,13 @@
 //! Regions that enforce limits together, as an operator states them in a file.
 
-use std::rc::Rc;
+use std::{fmt::Display, rc::Rc};
 
 use tollgate_core::region::{MAX_REGIONS, RegionWeight, RegionWeights};
 
 use super::{
     problem::{Path, Problems, Report},
     raw::{Field, Stated},
-    reader::{Reader, describe},
+    reader::Reader,
     vocabulary::nearest,
     yaml::{Content, Layer, Node, Position, parse},
 };
@@ -115,13 +115,8 @@ pub fn read_regions(name: &str, bytes: &[u8]) -> Result<RegionTable, Report> {
             match &document.root {
                 Some(root) => reader.table(root),
                 None => {
-                    problems.error(
-                        name,
-                        Position::WHOLE,
-                        Path::Root,
-                        "is empty; expected generation and regions",
-                    );
-                    None
+                    let message = "is empty; expected generation and regions";
+                    reader.refuse(Position::WHOLE, &Path::Root, message)
                 }
             }
         }
@@ -149,58 +144,48 @@ impl TableReader<'_> {
             _ => regions = Some((value.at, reader.regions(value, path))),
         })?;
         let generation = match generation {
-            Field::Stated(Stated { value: 1.., .. }) => generation.stated().map(|stated| stated.value),
+            Field::Stated(Stated { value: value @ 1.., .. }) => Some(value),
             Field::Stated(Stated { at, .. }) => {
-                self.refuse(at, &path.key("generation"), "is 0; expected 1 to 4294967295");
-                None
+                self.refuse(at, &path.key("generation"), "is 0; expected 1 to 4294967295")
             }
             Field::Invalid => None,
             Field::Absent => {
                 let message = "is missing; expected a number that is higher with each change of the table";
-                self.refuse(root.at, &path.key("generation"), message);
-                None
+                self.refuse(root.at, &path.key("generation"), message)
             }
         };
         let Some((at, regions)) = regions else {
-            self.refuse(root.at, &path.key("regions"), "is missing; expected the regions by name");
-            return None;
+            return self.refuse(root.at, &path.key("regions"), "is missing; expected the regions by name");
         };
         let regions = regions?;
         let path = path.key("regions");
         if regions.len() > MAX_REGIONS {
-            self.refuse(at, &path, &format!("has too many regions; expected at most {MAX_REGIONS}"));
-        } else if regions.iter().all(|region| region.is_lost) {
-            self.refuse(at, &path, "has no region that is not lost; expected at least one");
-        } else {
-            let writing = self.role("rules", &writing, &regions, |_| true);
-            let primary = self.role("primary", &primary, &regions, |region| !region.is_lost);
-            if let (Some(generation), Ok(writing), Ok(primary)) = (generation, writing, primary) {
-                return Some(RegionTable::new(generation.into(), RegionRoles { writing, primary }, regions));
-            }
+            return self.refuse(at, &path, format!("has too many regions; expected at most {MAX_REGIONS}"));
         }
-        None
+        if regions.iter().all(|region| region.is_lost) {
+            return self.refuse(at, &path, "has no region that is not lost; expected at least one");
+        }
+        let writing = self.role("rules", &writing, &regions, |_| true);
+        let primary = self.role("primary", &primary, &regions, |region| !region.is_lost);
+        let (generation, roles) = (generation?, RegionRoles { writing: writing?, primary: primary? });
+        Some(RegionTable::new(generation.into(), roles, regions))
     }
 
-    /// Region with the role that `key` states.
+    /// Region with the role that `key` states; the outer `None` if it is invalid.
     fn role(
         &mut self,
         key: &str,
         field: &Field<Rc<str>>,
         regions: &[RegionEntry],
         is_allowed: impl Fn(&RegionEntry) -> bool,
-    ) -> Result<Option<Box<str>>, ()> {
-        let stated = match field {
-            Field::Absent => return Ok(None),
-            Field::Invalid => return Err(()),
-            Field::Stated(stated) => stated,
-        };
+    ) -> Option<Option<Box<str>>> {
+        let Some(stated) = field.valid()? else { return Some(None) };
         let message = match regions.iter().find(|region| *region.name == *stated.value) {
-            Some(region) if is_allowed(region) => return Ok(Some(region.name.clone())),
+            Some(region) if is_allowed(region) => return Some(Some(region.name.clone())),
             Some(_) => format!("is `{}`, which is lost; expected a region that is not", stated.value),
             None => format!("is `{}`; expected the name of one of the regions", stated.value),
         };
-        self.refuse(stated.at, &Path::Root.key(key), &message);
-        Err(())
+        self.refuse(stated.at, &Path::Root.key(key), message)
     }
 
     fn regions(&mut self, node: &Node, path: &Path<'_>) -> Option<Vec<RegionEntry>> {
@@ -219,7 +204,7 @@ impl TableReader<'_> {
             if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(is_name) {
                 let message =
                     format!("is not a name of a region; expected 1 to {MAX_NAME_BYTES} of a-z, 0-9 and -");
-                self.refuse(key.at, &path, &message);
+                self.refuse::<()>(key.at, &path, message);
             }
             regions.push(self.region(&name, value, &path));
         }
@@ -241,8 +226,7 @@ impl TableReader<'_> {
             Field::Stated(Stated { value: weight @ 1..=MAX_WEIGHT, .. }) => Some(weight),
             Field::Stated(Stated { at, value }) => {
                 let message = format!("is {value}; expected 1 to {MAX_WEIGHT}");
-                self.refuse(at, &path.key("weight"), &message);
-                None
+                self.refuse(at, &path.key("weight"), message)
             }
         };
         let (address, host) = self.address(node, &address, path)?;
@@ -251,15 +235,11 @@ impl TableReader<'_> {
             Field::Invalid => return None,
             Field::Stated(name) if name.value.is_empty() => {
                 let message = "is empty; expected a DNS name in the certificates of the region";
-                self.refuse(name.at, &path.key("certificate_name"), message);
-                return None;
+                return self.refuse(name.at, &path.key("certificate_name"), message);
             }
             Field::Stated(name) => (*name.value).into(),
         };
-        let is_lost = match lost {
-            Field::Invalid => return None,
-            lost => lost.or_default(),
-        };
+        let is_lost = lost.valid()?.is_some_and(|lost| lost.value);
         Some(RegionEntry { name: name.into(), address, certificate_name, weight: weight?, is_lost })
     }
 
@@ -273,10 +253,7 @@ impl TableReader<'_> {
         let path = path.key("address");
         let stated = match field {
             Field::Invalid => return None,
-            Field::Absent => {
-                self.refuse(node.at, &path, "is missing; expected https://host:port");
-                return None;
-            }
+            Field::Absent => return self.refuse(node.at, &path, "is missing; expected https://host:port"),
             Field::Stated(stated) => stated,
         };
         let authority = stated.value.strip_prefix("https://").map(|rest| rest.trim_end_matches('/'));
@@ -291,9 +268,7 @@ impl TableReader<'_> {
                 Some(((*stated.value).into(), host.into()))
             }
             None => {
-                let message = "is not the address of a region; expected https://host:port";
-                self.refuse(stated.at, &path, message);
-                None
+                self.refuse(stated.at, &path, "is not the address of a region; expected https://host:port")
             }
         }
     }
@@ -307,8 +282,7 @@ impl TableReader<'_> {
         mut read: impl FnMut(&mut Self, &str, &Node, &Path<'_>),
     ) -> Option<()> {
         let Content::Map(pairs) = &node.content else {
-            let message = format!("expected a mapping, found {}", describe(node));
-            self.refuse(node.at, path, &message);
+            self.0.wrong_type(node, path, "a mapping");
             return None;
         };
         for (key, value) in pairs {
@@ -322,12 +296,14 @@ impl TableReader<'_> {
                 Some(meant) => format!("unknown key; did you mean `{meant}`?"),
                 None => format!("unknown key; expected one of {}", known.join(", ")),
             };
-            self.refuse(key.at, &path, &message);
+            self.refuse::<()>(key.at, &path, message);
         }
         Some(())
     }
 
-    fn refuse(&mut self, at: Position, path: &Path<'_>, message: &str) {
+    /// Reports an error, and returns `None`.
+    fn refuse<T>(&mut self, at: Position, path: &Path<'_>, message: impl Display) -> Option<T> {
         self.0.problems.error(self.0.file, at, path, message);
+        None
     }
 }

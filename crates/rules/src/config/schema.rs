@@ -26,7 +26,7 @@ const WHOLE_PERCENTAGE: &str = "^(1000|[1-9][0-9]{0,2})%$";
 pub fn schema() -> Value {
     let mut definitions = Map::new();
     for section in Section::ALL.into_iter().filter(|section| *section != Section::File) {
-        definitions.insert(section.word().to_owned(), mapping(section));
+        definitions.insert(section.name().to_owned(), mapping(section));
     }
     let mut root = mapping(Section::File);
     if let Some(root) = root.as_object_mut() {
@@ -42,7 +42,8 @@ fn mapping(section: Section) -> Value {
     let mut properties = Map::new();
     for key in Section::ALL.into_iter().flat_map(Section::keys) {
         if let KeyStatus::Ignored(home) = section.status_of(key.name) {
-            let description = format!("Has no effect in {}; it belongs to {}.", section.name(), home.name());
+            let description =
+                format!("Has no effect in {}; it belongs to {}.", section.label(), home.label());
             properties.insert(key.name.to_owned(), json!({"description": description, "deprecated": true}));
         }
     }
@@ -112,5 +113,5 @@ fn any_case(words: &[&str]) -> String {
 }
 
 fn reference(section: Section) -> String {
-    format!("#/definitions/{}", section.word())
+    format!("#/definitions/{}", section.name())
 }

@@ -18,29 +18,32 @@ use super::{
 };
 use crate::{OnShareExhausted, OnStoreError, Scope};
 
-/// Mapping of the language that has keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Section {
-    /// The root of a file.
-    File,
-    /// The mapping under `defaults`.
-    Defaults,
-    /// An element of `descriptors`.
-    Descriptor,
-    /// The mapping under `rate_limit`.
-    RateLimit,
-    /// An element of `replaces`.
-    Replaces,
-    /// The mapping under `ban`.
-    Ban,
-    /// The mapping under `load_shedding`.
-    LoadShedding,
-    /// The mapping under `candidate`.
-    Candidate,
-    /// The mapping under `carry`.
-    Carry,
-    /// The mapping under `reserve`.
-    Reserve,
+tollgate_core::named! {
+    /// Mapping of the language that has keys, in the order in which a key is suggested. The name is the one in the schema, and
+    /// its key where it has one.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum Section {
+        /// An element of `descriptors`.
+        Descriptor = "descriptor",
+        /// The mapping under `rate_limit`.
+        RateLimit = "rate_limit",
+        /// The root of a file.
+        File = "file",
+        /// An element of `replaces`.
+        Replaces = "replaces",
+        /// The mapping under `defaults`.
+        Defaults = "defaults",
+        /// The mapping under `ban`.
+        Ban = "ban",
+        /// The mapping under `load_shedding`.
+        LoadShedding = "load_shedding",
+        /// The mapping under `candidate`.
+        Candidate = "candidate",
+        /// The mapping under `carry`.
+        Carry = "carry",
+        /// The mapping under `reserve`.
+        Reserve = "reserve",
+    }
 }
 
 /// Status of a key in a section.
@@ -240,20 +243,6 @@ pub(super) fn words<W: Word>() -> Vec<&'static str> {
 const MAX_COMPARED_BYTES: usize = 64;
 
 impl Section {
-    /// All sections, in the order in which a key is suggested.
-    pub(super) const ALL: [Self; 10] = [
-        Self::Descriptor,
-        Self::RateLimit,
-        Self::File,
-        Self::Replaces,
-        Self::Defaults,
-        Self::Ban,
-        Self::LoadShedding,
-        Self::Candidate,
-        Self::Carry,
-        Self::Reserve,
-    ];
-
     /// Keys of the section.
     pub(super) fn keys(self) -> impl Iterator<Item = &'static Key> {
         let keys = match self {
@@ -273,29 +262,13 @@ impl Section {
         self.keys().find(|key| key.name == name)
     }
 
-    /// Name of the section in the schema, which is its key where it has one.
-    pub(super) const fn word(self) -> &'static str {
-        match self {
-            Self::File => "file",
-            Self::Defaults => "defaults",
-            Self::Descriptor => "descriptor",
-            Self::RateLimit => "rate_limit",
-            Self::Replaces => "replaces",
-            Self::Ban => "ban",
-            Self::LoadShedding => "load_shedding",
-            Self::Candidate => "candidate",
-            Self::Carry => "carry",
-            Self::Reserve => "reserve",
-        }
-    }
-
     /// Name of the section in messages.
-    pub(super) fn name(self) -> Cow<'static, str> {
+    pub(super) fn label(self) -> Cow<'static, str> {
         match self {
             Self::File => "the root of a file".into(),
             Self::Descriptor => "a descriptor".into(),
             Self::Replaces => "an element of `replaces`".into(),
-            section => format!("`{}`", section.word()).into(),
+            section => format!("`{}`", section.name()).into(),
         }
     }
 
@@ -373,9 +346,9 @@ mod tests {
     fn keys_are_unique_in_a_section_and_have_a_description() {
         for section in Section::ALL {
             let names: Vec<_> = section.keys().map(|key| key.name).collect();
-            assert!(!names.is_empty(), "{}", section.name());
+            assert!(!names.is_empty(), "{}", section.label());
             assert!(names.iter().all(|name| names.iter().filter(|other| *other == name).count() == 1));
-            assert!(section.keys().all(|key| key.help.ends_with('.')), "{}", section.name());
+            assert!(section.keys().all(|key| key.help.ends_with('.')), "{}", section.label());
         }
     }
 }

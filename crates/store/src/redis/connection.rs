@@ -12,7 +12,7 @@ use tokio::{
     sync::watch,
     time::{sleep, timeout},
 };
-use tollgate_runtime::{backoff::Backoff, foreign_text, log_budget::LogBudget, outage::OutageLog};
+use tollgate_runtime::{backoff::Backoff, log_budget::LogBudget, outage::OutageLog, redact};
 
 use super::{
     connect::Target,
@@ -79,18 +79,9 @@ impl Connection {
         let (report, state) = watch::channel(ConnectionState::Connecting);
         let (broken, breaks) = watch::channel(0);
         let gauge = ConnectionGauge::connecting(server);
-        tokio::spawn(
-            Reconnector {
-                target,
-                report,
-                breaks,
-                generation: 0,
-                outage: OutageLog::default(),
-                failure_lines,
-                gauge,
-            }
-            .run(),
-        );
+        let (generation, outage) = (0, OutageLog::default());
+        let task = Reconnector { target, report, breaks, generation, outage, failure_lines, gauge };
+        tokio::spawn(task.run());
         Self { shared: Arc::new(SharedConnection { state, broken }) }
     }
 
@@ -99,6 +90,11 @@ impl Connection {
         let LiveConnection { mut connection, generation } = self.connection().await?;
         // An error reply arrives as a value.
         let reply = connection.send_packed_command(command).await.and_then(check_error);
+        self.replied(reply, generation)
+    }
+
+    /// A reply on the connection `generation`, which is replaced if the reply shows that it has to be.
+    fn replied(&self, reply: Result<Value, RedisError>, generation: u64) -> Result<Value, SendError> {
         if reply.as_ref().map_or_else(needs_reconnect, reply_needs_reconnect) {
             self.mark_broken(generation);
         }
@@ -123,10 +119,7 @@ impl Connection {
         let mut commands = Pipeline::with_capacity(2);
         commands.cmd("ASKING").add_command(command.clone());
         let reply = connection.send_packed_commands(&commands, 0, 2).await.and_then(asking_reply);
-        if reply.as_ref().map_or_else(needs_reconnect, reply_needs_reconnect) {
-            self.mark_broken(generation);
-        }
-        reply.map_err(SendError::Failed)
+        self.replied(reply, generation)
     }
 
     /// Sends commands in one write, once, and awaits their replies; an error among these is a value.
@@ -293,7 +286,7 @@ impl Reconnector {
                     }
                 }
                 Err(error) => {
-                    let error = foreign_text::bounded(&error.to_string());
+                    let error = redact::bounded(&error.to_string());
                     if self.outage.failed()
                         && let Some(suppressed) = self.failure_lines.take()
                     {

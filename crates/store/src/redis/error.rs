@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ::redis::{ErrorKind, RedisError, ServerErrorKind};
-use tollgate_runtime::foreign_text;
+use tollgate_runtime::redact;
 
 use super::store_clock::OUTSIDE;
 use crate::{LateReply, StoreError};
@@ -152,7 +152,7 @@ pub(super) fn shown(error: &RedisError) -> String {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ => error.to_string(),
     };
-    foreign_text::bounded(text.split(", with args").next().unwrap_or_default())
+    redact::bounded(text.split(", with args").next().unwrap_or_default())
 }
 
 /// Whether the reply rules out an effect.

@@ -1,10 +1,9 @@
 //! The first decision of a store: the proof that its servers decide, or the reason why they do not, with a remedy.
 
-use std::{collections::HashSet, fmt, time::Duration};
+use std::{collections::HashSet, time::Duration};
 
 use ::redis::{Cmd, cmd};
 use futures_util::future::join_all;
-use smallvec::smallvec;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate_core::{
     RecordId,
@@ -23,7 +22,7 @@ use super::{
 use crate::{
     StoreError, after,
     key::CellKey,
-    request::{Cell, Check, TagRequest},
+    request::{Check, TagRequest},
 };
 
 /// Pause after a failed attempt.
@@ -45,18 +44,13 @@ const MAX_TAGS: usize = 1_024;
 const MIN_VERSION: (u32, u32) = (6, 2);
 
 /// Reason why a store has not decided yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{cause}; {remedy}")]
 pub struct Undecided {
     /// The failure, in the server's own words if it replied.
     pub cause: String,
     /// Instruction for the operator.
     pub remedy: &'static str,
-}
-
-impl fmt::Display for Undecided {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; {}", self.cause, self.remedy)
-    }
 }
 
 /// Waits until the server, or each master of a cluster that responds, has made a decision that charges no counter of a
@@ -155,8 +149,7 @@ fn probe(key: CellKey) -> TagRequest {
     let quota = Quota { limit: u32::MAX.into(), window: Window::of(Unit::Second) };
     let policy = Policy::nearest(Algorithm::FixedWindow, quota, &Parameters::default());
     let check = Check::own(RecordId::alone(Algorithm::FixedWindow), policy, Hits::ONE);
-    let cell = Cell { key, checks: smallvec![check] };
-    TagRequest { cells: smallvec![cell], charging: Charging::Independent, is_of_rule: false }
+    TagRequest::new(Charging::Independent, key, check)
 }
 
 /// Codes of errors of a master that fails. Decisions of the other masters of a cluster suffice meanwhile.

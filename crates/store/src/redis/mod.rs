@@ -17,7 +17,6 @@ mod connection;
 mod error;
 mod first_decision;
 mod last_verdicts;
-mod loans;
 mod local;
 pub mod metrics;
 pub(crate) mod script;
@@ -25,7 +24,6 @@ mod sentinel;
 mod servers;
 mod settings;
 mod store_clock;
-mod subscriber;
 mod url;
 
 use std::{convert::Infallible, fmt, sync::Arc, time::Duration};
@@ -38,7 +36,7 @@ use tollgate_core::{
 };
 use tollgate_runtime::outage::SharedOutageLog;
 
-pub(crate) use self::loans::with_loans;
+pub(crate) use self::auxiliary_scripts::with_loans;
 pub use self::{
     auxiliary_scripts::{Reply, Script, add_utilization},
     first_decision::{Undecided, first_decision},

@@ -16,6 +16,7 @@ use super::{
     Topology,
     batch::{Batcher, RequestOptions},
     cluster::Cluster,
+    connect::Subscription,
     connect::{ConnectTemplate, Target},
     connection,
     last_verdicts::LastVerdicts,
@@ -23,7 +24,6 @@ use super::{
     script::CommandKeys,
     sentinel::{Master, Sentinels},
     store_clock::StoreClock,
-    subscriber::Subscription,
     url::{self, Address, Login, RedisUrl, Sentinel},
 };
 use crate::{BackgroundQueue, StoreError};

@@ -14,7 +14,7 @@ use tokio::{
     task::JoinSet,
     time::{Instant, timeout_at},
 };
-use tollgate_runtime::{error_text::with_sources, log_budget::LogBudget};
+use tollgate_runtime::{log_budget::LogBudget, redact::with_sources};
 use tollgate_store::{
     StoreError,
     primary::{PrimaryCall, PrimaryQueue},

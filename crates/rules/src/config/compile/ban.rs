@@ -4,7 +4,7 @@ use std::{borrow::Cow, rc::Rc};
 
 use tollgate_core::{
     algorithm::Algorithm,
-    ban::{BanMode, BanParameters, BanPolicy, BanPolicyError},
+    ban::{BanMode, BanParameters, BanPolicy},
     duration::parse_seconds,
 };
 
@@ -25,10 +25,10 @@ const ADDRESS_KEYS: [&str; 2] = ["remote_address", "masked_remote_address"];
 pub(super) fn read(compiler: &mut Compiler<'_>, limit: &StatedLimit<'_>) -> Option<Option<BanPolicy>> {
     let Some(stated) = limit.raw.value.ban.valid()? else { return Some(None) };
     let path = limit.path.key("ban");
-    let parameters = parameters(&mut compiler.reporter(), &stated.value, &path);
+    let parameters = parameters(&mut compiler.reporter, &stated.value, &path);
     let contradiction = contradiction(limit);
     if let Some(message) = &contradiction {
-        compiler.error(stated.at, &path, message);
+        compiler.reporter.error(stated.at, &path, message);
     }
     let parameters = parameters?;
     // An invalid limit was reported, and so was a `ban` beside `unlimited`.
@@ -40,16 +40,8 @@ pub(super) fn read(compiler: &mut Compiler<'_>, limit: &StatedLimit<'_>) -> Opti
             Some(Some(policy))
         }
         Err(error) => {
-            let key = match error {
-                BanPolicyError::Interval => "interval",
-                BanPolicyError::Threshold => "threshold",
-                BanPolicyError::Duration => "duration",
-                BanPolicyError::MaxDuration => "max_duration",
-                BanPolicyError::Forgive => "forgive",
-                BanPolicyError::ListAfter => "list_after",
-            };
-            let at = stated.value.at(key).unwrap_or(stated.at);
-            compiler.refuse(at, &path.key(key), format!("is out of range; {error}"))
+            let at = stated.value.at(error.key).unwrap_or(stated.at);
+            compiler.reporter.refuse(at, &path.key(error.key), format!("is out of range; {error}"))
         }
     }
 }
@@ -122,7 +114,7 @@ fn check_listing(
     }
     let message = "lists all clients, as the limit has one counter for all requests; expected a key whose values have \
                    counters of their own";
-    compiler.refuse(*at, &path.key("list_after"), message)
+    compiler.reporter.refuse(*at, &path.key("list_after"), message)
 }
 
 /// Warns of bans that deny more than they should, or nothing.
@@ -135,21 +127,21 @@ fn warn(
 ) {
     if let (Some(forgive), false) = (raw.forgive.stated(), policy.remembers()) {
         let message = "has no effect without a `max_duration` above the `duration`";
-        compiler.warning(forgive.at, &path.key("forgive"), message);
+        compiler.reporter.warning(forgive.at, &path.key("forgive"), message);
     }
     let mut open = limit.segments.iter().filter(|segment| segment.value == Value::Open).peekable();
     if open.peek().is_none() {
         let message = "the limit has one counter for all requests, so that a ban denies all of them";
-        return compiler.warning(*at, path, message);
+        return compiler.reporter.warning(*at, path, message);
     }
     let Some(mode) = raw.mode.stated().filter(|_| policy.mode() == BanMode::Enforce) else { return };
     let path = path.key("mode");
     if limit.descriptor.shadow_mode.or_default() {
         let message = "has no effect beside `shadow_mode: true`, with which bans are only watched";
-        compiler.warning(mode.at, &path, message);
+        compiler.reporter.warning(mode.at, &path, message);
     } else if open.all(|segment| ADDRESS_KEYS.contains(&&*segment.key)) {
         let message = "bans all clients behind an address, such as those of an office or a carrier; expected a key \
                        of one client, or `watch`";
-        compiler.warning(mode.at, &path, message);
+        compiler.reporter.warning(mode.at, &path, message);
     }
 }

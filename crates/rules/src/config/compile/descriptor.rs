@@ -1,6 +1,6 @@
 //! Compilation of nested descriptors.
 
-use std::{borrow::Borrow, collections::HashSet, fmt, num::NonZeroU64, rc::Rc, sync::Arc};
+use std::{borrow::Borrow, collections::HashSet, num::NonZeroU64, sync::Arc};
 
 use tollgate_core::{
     algorithm::Algorithm,
@@ -16,15 +16,15 @@ use super::{
     mappings::metadata_of,
     overdraft,
     parameters::Reporter,
-    pattern::{Pattern, PatternCompiler},
+    pattern::{self, Pattern},
     several, shedding,
-    tree_level::{Budget, LevelBuilder},
+    tree_level::{Budget, LevelBuilder, MAX_PATH_BYTES},
 };
 use crate::{
     Derived, Node, Rule, Segment, Wildcard,
     config::{
         Options, layers,
-        problem::{Path, Problems},
+        problem::Path,
         raw::{Field, RawDescriptor, RawDescriptors, RawRateLimit, Stated},
         reader::excerpt,
         yaml::Position,
@@ -66,39 +66,16 @@ fn is_stated_below(descriptors: &[Box<RawDescriptor>], flag: ReadFlag) -> bool {
 
 /// Compiles one file's descriptors into its domain.
 pub(super) struct Compiler<'a> {
-    pub(super) file: &'a Rc<str>,
+    pub(super) reporter: Reporter<'a>,
     pub(super) defaults: Defaults,
     pub(super) domain: &'a mut DomainBuilder,
-    pub(super) problems: &'a mut Problems,
     pub(super) budget: &'a mut Budget,
     pub(super) options: Options,
 }
 
 impl Compiler<'_> {
-    pub(super) fn error(&mut self, at: Position, path: &Path<'_>, message: impl fmt::Display) {
-        self.problems.error(self.file, at, path, message);
-    }
-
-    /// Reports an error, and returns `None`.
-    pub(super) fn refuse<T>(
-        &mut self,
-        at: Position,
-        path: &Path<'_>,
-        message: impl fmt::Display,
-    ) -> Option<T> {
-        self.reporter().refuse(at, path, message)
-    }
-
-    pub(super) fn warning(&mut self, at: Position, path: &Path<'_>, message: impl fmt::Display) {
-        self.problems.warning(self.file, at, path, message);
-    }
-
-    pub(super) fn reporter(&mut self) -> Reporter<'_> {
-        Reporter { file: self.file, problems: &mut *self.problems }
-    }
-
     pub(super) fn site(&self, at: Position, path: &Path<'_>) -> Site {
-        Site { origin: Origin { file: self.file.clone(), at }, path: path.to_string() }
+        Site { origin: Origin { file: self.reporter.file.clone(), at }, path: path.to_string() }
     }
 
     /// Adds the file's descriptors to the domain's first level, and frees each.
@@ -119,13 +96,12 @@ impl Compiler<'_> {
         let list = parent.key("descriptors");
         self.warn_of_bounds(raw.as_ref(), segments.len(), &list);
         for raw in raw {
-            if self.problems.is_full() {
+            if self.reporter.problems.is_full() {
                 return;
             }
             let raw = &**raw.borrow();
             let path = list.item(raw.index);
-            let reporter = Reporter { file: self.file, problems: &mut *self.problems };
-            let pattern = PatternCompiler { reporter, budget: &mut *self.budget }.compile(raw, &path);
+            let pattern = pattern::compile(self, raw, &path);
             if let Some(key) = raw.key.stated() {
                 self.domain.add_key(&key.value);
             }
@@ -147,7 +123,7 @@ impl Compiler<'_> {
             let message = format!(
                 "never match: requests with more than {max_entries} entries in a descriptor are refused"
             );
-            self.warning(first.at, list, message);
+            self.reporter.warning(first.at, list, message);
         }
         if raw.len() > max_descriptors {
             let mut keys = HashSet::new();
@@ -156,7 +132,7 @@ impl Compiler<'_> {
                     "have more than {max_descriptors} keys: a request with a descriptor for each is refused"
                 );
                 // Requests may have descriptors for some of them alone.
-                self.problems.lenient_warning(self.file, beyond.at, list, message);
+                self.reporter.problems.lenient_warning(self.reporter.file, beyond.at, list, message);
             }
         }
     }
@@ -168,7 +144,7 @@ impl Compiler<'_> {
             excerpt(&self.domain.name),
             excerpt(&steps.join("."))
         );
-        self.error(raw.at, path, message);
+        self.reporter.error(raw.at, path, message);
     }
 
     fn node(&mut self, raw: &RawDescriptor, segments: &mut Vec<Segment>, path: &Path<'_>) -> Node {
@@ -193,7 +169,7 @@ impl Compiler<'_> {
         }
         let mut children = LevelBuilder::default();
         self.level(&raw.descriptors, &mut children, segments, path);
-        Node { rule, beside: beside.into(), children: children.finish(self.problems, self.budget) }
+        Node { rule, beside: beside.into(), children: children.finish(self.reporter.problems, self.budget) }
     }
 
     /// Warns of limits below a concurrency limit that match the descriptors which release its leases.
@@ -207,7 +183,7 @@ impl Compiler<'_> {
         for raw in below.iter().filter(|raw| raw.is_limited() && matches(raw.key.text())) {
             let message = "matches the descriptors that release the leases of the limit above, so that each permit \
                            is held for the `lease_ttl`; rename the key";
-            self.warning(raw.at, &list.item(raw.index), message);
+            self.reporter.warning(raw.at, &list.item(raw.index), message);
         }
     }
 
@@ -218,11 +194,11 @@ impl Compiler<'_> {
         for (key, of) in FLAGS_OF_LIMITS {
             let flag = of(raw).stated().filter(|flag| flag.value);
             if let Some(flag) = flag.filter(|_| !is_stated_below(&raw.descriptors, of)) {
-                self.warning(flag.at, &path.key(key), message);
+                self.reporter.warning(flag.at, &path.key(key), message);
             }
         }
         if let Some(weight) = raw.weight.stated() {
-            self.error(
+            self.reporter.error(
                 weight.at,
                 &path.key("weight"),
                 "has no `rate_limit` in the same descriptor; expected one",
@@ -230,8 +206,8 @@ impl Compiler<'_> {
         }
         if let Some(metadata) = raw.metadata.stated() {
             let path = path.key("metadata");
-            self.warning(metadata.at, &path, message);
-            metadata_of(&mut self.reporter(), &metadata.value, &path);
+            self.reporter.warning(metadata.at, &path, message);
+            metadata_of(&mut self.reporter, &metadata.value, &path);
         }
     }
 
@@ -260,7 +236,7 @@ impl Compiler<'_> {
         let replaces = self.replaces(&limit.value, &limit_path);
         let metadata = raw.metadata.stated();
         let metadata = metadata
-            .and_then(|metadata| metadata_of(&mut self.reporter(), &metadata.value, &path.key("metadata")));
+            .and_then(|metadata| metadata_of(&mut self.reporter, &metadata.value, &path.key("metadata")));
         let keys = LimitKeys::read(self, raw, limit, segments, path, &limit_path);
         let stated = keys.limit?;
         let part = site.is_of_several.then(|| several::part_of(&limit.value, &stated, segments));
@@ -286,9 +262,9 @@ impl Compiler<'_> {
             detailed_metric: raw.detailed_metric.or_default(),
             metadata,
             segments: segments.into(),
-            origin: ((**self.file).into(), at.line()),
+            origin: ((**self.reporter.file).into(), at.line()),
             rollout: keys.rollout?,
-            stated: layers::stated_values(self.file, raw, &limit.value, self.problems),
+            stated: layers::stated_values(self.reporter.file, raw, &limit.value, self.reporter.problems),
             derived: Derived::default(),
         });
         overdraft::warn_of_lost_charges(self, &rule, &limit.value, at, &limit_path);
@@ -302,7 +278,7 @@ impl Compiler<'_> {
             let message = format!(
                 "its counters have the same identifier as those of {known}; rename a key or value of either"
             );
-            self.error(raw.at, path, message);
+            self.reporter.error(raw.at, path, message);
         }
     }
 
@@ -313,17 +289,15 @@ impl Compiler<'_> {
         segments: &[Segment],
         path: &Path<'_>,
     ) -> Option<()> {
-        if self.budget.charge_path(segments).is_err() {
+        self.budget.charge_path(segments).or_else(|| {
             let message = format!(
                 "the paths of the rules up to this one take more than {} MiB; expected shorter keys and values, or \
                  fewer rules below long ones",
-                Budget::path_mib()
+                MAX_PATH_BYTES >> 20
             );
-            self.problems.error(self.file, raw.at, path, message);
-            self.problems.abort();
-            return None;
-        }
-        Some(())
+            self.reporter.problems.abort();
+            self.reporter.refuse(raw.at, path, message)
+        })
     }
 
     /// Checks a limit's name, and returns the names that it replaces.
@@ -331,16 +305,16 @@ impl Compiler<'_> {
         if let Some(name) = raw.name.stated().filter(|name| !name.value.is_empty()) {
             // Envoy copies the name to a header.
             if name.value.chars().any(char::is_control) {
-                self.error(
+                self.reporter.error(
                     name.at,
                     &path.key("name"),
                     "has control characters; expected none, since the name is sent in headers",
                 );
             } else if name.value.contains(['"', '\\']) {
                 let message = "has quotes or backslashes, which break the headers that Envoy sends";
-                self.warning(name.at, &path.key("name"), message);
+                self.reporter.warning(name.at, &path.key("name"), message);
             }
-            self.domain.add_name(name.value.clone());
+            self.domain.names.insert(name.value.clone());
         }
         let list = path.key("replaces");
         let mut names = Vec::new();
@@ -350,7 +324,7 @@ impl Compiler<'_> {
                 Field::Invalid => {}
                 Field::Stated(name) if !name.value.is_empty() => {
                     if *name.value == *raw.name.text() {
-                        self.error(
+                        self.reporter.error(
                             name.at,
                             &path.key("name"),
                             "is the limit's own name; expected another limit",
@@ -358,11 +332,15 @@ impl Compiler<'_> {
                         continue;
                     }
                     let site = self.site(name.at, &path.key("name"));
-                    self.domain.add_replaced(name.value.clone(), site);
+                    self.domain.replaced.push((name.value.clone(), site));
                     names.push((*name.value).into());
                 }
                 Field::Absent | Field::Stated(_) => {
-                    self.error(entry.at, &path, "has no `name`; expected that of the limit to replace");
+                    self.reporter.error(
+                        entry.at,
+                        &path,
+                        "has no `name`; expected that of the limit to replace",
+                    );
                 }
             }
         }

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Domain to which files add descriptors.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct DomainBuilder {
     pub(super) name: Rc<str>,
     /// The file that stated the domain first.
@@ -49,30 +49,15 @@ pub(super) struct DomainBuilder {
     /// Keys of all descriptors.
     pub(super) keys: HashSet<Rc<str>>,
     /// Names of all limits.
-    names: HashSet<Rc<str>>,
+    pub(super) names: HashSet<Rc<str>>,
     /// Names that limits replace, with their positions.
-    replaced: Vec<(Rc<str>, Site)>,
+    pub(super) replaced: Vec<(Rc<str>, Site)>,
     counters: HashMap<RecordId, Arc<Rule>>,
 }
 
 impl DomainBuilder {
     pub(super) fn new(name: Rc<str>, first_file: Rc<str>) -> Self {
-        Self {
-            name,
-            first_file,
-            root: LevelBuilder::default(),
-            default_algorithm: None,
-            default_on_store_error: None,
-            atomic: None,
-            counts_denied: false,
-            hash_tag: None,
-            leased: Vec::new(),
-            candidates: Vec::new(),
-            keys: HashSet::new(),
-            names: HashSet::new(),
-            replaced: Vec::new(),
-            counters: HashMap::new(),
-        }
+        Self { name, first_file, ..Self::default() }
     }
 
     /// Sets the algorithm of limit overrides from a file's defaults; the first file has precedence.
@@ -110,16 +95,6 @@ impl DomainBuilder {
         if !self.keys.contains(key) {
             self.keys.insert(key.clone());
         }
-    }
-
-    /// Records the name of a limit.
-    pub(super) fn add_name(&mut self, name: Rc<str>) {
-        self.names.insert(name);
-    }
-
-    /// Records a name that a limit replaces.
-    pub(super) fn add_replaced(&mut self, name: Rc<str>, site: Site) {
-        self.replaced.push((name, site));
     }
 
     /// Records the identifier of a rule's counters.

@@ -1,23 +1,26 @@
-//! Compilation of `rate_limit` and `defaults`.
+//! Compilation of `rate_limit` and `defaults`, with the windows of limits: `unit`, `unit_multiplier` and `window`, and their
+//! calendar by `timezone` and `anchor`.
 
-use std::time::Duration;
+use std::{rc::Rc, time::Duration};
 
 use tollgate_core::{
     SyncMode,
     algorithm::{Algorithm, Policy, PolicyError},
+    duration::parse_seconds,
     quota::{Quota, Unit, Window},
 };
 
 use super::{
     descriptor::Compiler,
-    parameters::{AlgorithmParameters, Reporter},
-    window::{check_calendar, in_calendar, window_of_leases},
+    parameters::{AlgorithmParameters, Reporter, unknown},
 };
 use crate::{
     Limit, OnShareExhausted, OnStoreError, Rule, Scope,
+    calendar::{CalendarError, calendar},
     config::{
-        problem::{Path, Problems},
+        problem::Path,
         raw::{Field, RawRateLimit, Stated},
+        reader::excerpt,
         vocabulary::Mapping as _,
         yaml::Position,
     },
@@ -45,9 +48,8 @@ pub(super) struct Defaults {
 }
 
 impl Defaults {
-    pub(super) fn read(file: &str, raw: &RawRateLimit, problems: &mut Problems) -> Self {
+    pub(super) fn read(reporter: &mut Reporter<'_>, raw: &RawRateLimit) -> Self {
         let path = Path::Root.key("defaults");
-        let mut reporter = Reporter { file, problems };
         Self {
             algorithm: reporter.word(&raw.algorithm, &path.key("algorithm")),
             parameters: reporter.default_parameters(raw, &path),
@@ -65,28 +67,25 @@ impl Defaults {
 
     /// The values of a rule, as defaults of an override of it. An unlimited rule has none.
     pub(super) fn of_rule(rule: &Rule) -> Self {
-        fn stated<T>(value: T) -> Stated<T> {
-            Stated { at: Position::WHOLE, value }
-        }
         // A rule's overdraft is a choice, stated or not.
         let defaults = Self {
             states_overdraft: true,
-            on_store_error: rule.on_store_error.map(stated),
-            retry_after_spread: rule.retry_after_spread.map(stated),
+            on_store_error: rule.on_store_error.map(Stated::whole),
+            retry_after_spread: rule.retry_after_spread.map(Stated::whole),
             ..Self::default()
         };
         let Limit::Quota { quota, policy } = &rule.limit else { return defaults };
         // The window of a concurrency limit is not one.
         let window = Some(quota.window).filter(|_| !policy.algorithm().holds_permits());
         Self {
-            algorithm: Some(stated(policy.algorithm().stated())),
+            algorithm: Some(Stated::whole(policy.algorithm().stated())),
             parameters: AlgorithmParameters::of_rule(rule, *quota, policy),
-            requests_per_unit: Some(stated(quota.limit)),
+            requests_per_unit: Some(Stated::whole(quota.limit)),
             unit: window.map(Window::unit),
             window,
-            sync: Some(stated(rule.sync)),
-            scope: Some(stated(rule.scope)),
-            on_share_exhausted: Some(stated(rule.on_share_exhausted)),
+            sync: Some(Stated::whole(rule.sync)),
+            scope: Some(Stated::whole(rule.scope)),
+            on_share_exhausted: Some(Stated::whole(rule.on_share_exhausted)),
             ..defaults
         }
     }
@@ -106,28 +105,32 @@ impl Compiler<'_> {
     fn check_unlimited(&mut self, raw: &RawRateLimit, path: &Path<'_>) {
         if let Some(unit) = raw.unit.stated() {
             match unit.value.parse::<Unit>() {
-                Ok(_) => self.error(
+                Ok(_) => self.reporter.error(
                     unit.at,
                     &path.key("unit"),
                     "contradicts `unlimited: true`; remove one of them",
                 ),
-                Err(_) => self.warning(unit.at, &path.key("unit"), "has no effect beside `unlimited: true`"),
+                Err(_) => self.reporter.warning(
+                    unit.at,
+                    &path.key("unit"),
+                    "has no effect beside `unlimited: true`",
+                ),
             }
         }
         if let Some(number) = raw.requests_per_unit.stated() {
             let path = path.key("requests_per_unit");
-            self.warning(number.at, &path, "has no effect beside `unlimited: true`");
+            self.reporter.warning(number.at, &path, "has no effect beside `unlimited: true`");
         }
         // `unit` and `requests_per_unit` are reported above.
         const COMPATIBLE: [&str; 5] = ["unlimited", "name", "inherit", "unit", "requests_per_unit"];
         for (key, at) in raw.stated_keys().filter(|(key, _)| !COMPATIBLE.contains(key)) {
-            self.error(at, &path.key(key), "contradicts `unlimited: true`; remove one of them");
+            self.reporter.error(at, &path.key(key), "contradicts `unlimited: true`; remove one of them");
         }
     }
 
     pub(super) fn quota(&mut self, raw: &Stated<RawRateLimit>, path: &Path<'_>) -> Option<(Limit, bool)> {
         let defaults = self.defaults;
-        let mut reporter = self.reporter();
+        let reporter = &mut self.reporter;
         let Stated { at, value: stated } = raw;
         let chosen = match &stated.algorithm {
             Field::Absent => Some(defaults.algorithm.map(|default| default.value).unwrap_or_default()),
@@ -149,13 +152,13 @@ impl Compiler<'_> {
                 window.or(defaults.window).or_else(|| chosen.and_then(|_| reporter.no_window(*at, path)))
             }),
         };
-        let in_calendar = window.and_then(|window| in_calendar(&mut reporter, raw, window, path));
+        let in_calendar = window.and_then(|window| in_calendar(reporter, raw, window, path));
         // All keys are checked before the first invalid one ends the compilation.
         let quota = Quota { limit: limit?, window: in_calendar? };
         let (parameters, is_overdraft) = parameters?;
         match Policy::new(chosen?, quota, &parameters) {
             Ok(policy) => {
-                let is_valid = check_calendar(&mut reporter, raw, quota, &policy, path);
+                let is_valid = check_calendar(reporter, raw, quota, &policy, path);
                 is_valid.then_some((Limit::Quota { quota, policy }, is_overdraft))
             }
             Err(error) => {
@@ -180,13 +183,167 @@ impl Compiler<'_> {
             PolicyError::TooRare => ("min_interval", min_interval.map(|interval| interval.at), "is too long"),
         };
         match stated.at(key) {
-            Some(at) => self.error(at, &path.key(key), format!("{problem}; {error}")),
+            Some(at) => self.reporter.error(at, &path.key(key), format!("{problem}; {error}")),
             // A key that the limit omits is from the defaults.
             None => {
                 let line = default.map_or(whole.line(), |at| at.line());
-                let message = format!("`{key}` of `defaults` at {}:{line}: {problem}; {error}", self.file);
-                self.error(*whole, path, message);
+                let message =
+                    format!("`{key}` of `defaults` at {}:{line}: {problem}; {error}", self.reporter.file);
+                self.reporter.error(*whole, path, message);
             }
         }
     }
+}
+
+/// Time zone of an `anchor` alone.
+const DEFAULT_TIME_ZONE: &str = "UTC";
+
+impl Reporter<'_> {
+    /// Reads the window that `unit`, `unit_multiplier` and `window` state together, if they do; the outer `None` if it is
+    /// invalid. A multiplier alone applies to `default`.
+    pub(super) fn window(
+        &mut self,
+        raw: &RawRateLimit,
+        default: Option<Unit>,
+        path: &Path<'_>,
+    ) -> Option<Option<Window>> {
+        let window = match (raw.window.valid()?, raw.unit.valid()?, raw.unit_multiplier.valid()?) {
+            (None, None, None) => return Some(None),
+            (Some(window), None, None) => self.window_seconds(window, path),
+            (Some(window), ..) => {
+                let message = "contradicts `unit` and `unit_multiplier`; expected only one of them";
+                self.refuse(window.at, &path.key("window"), message)
+            }
+            (None, Some(unit), multiplier) => match unit.value.parse() {
+                Ok(unit) => multiplier.map_or(Some(Window::of(unit)), |by| self.multiple(unit, by, path)),
+                Err(_) => self.refuse(unit.at, &path.key("unit"), unknown::<Unit>(&unit.value)),
+            },
+            (None, None, Some(multiplier)) => match default {
+                Some(unit) => self.multiple(unit, multiplier, path),
+                None => {
+                    let message = "has no `unit`; expected one to multiply";
+                    self.refuse(multiplier.at, &path.key("unit_multiplier"), message)
+                }
+            },
+        };
+        window.map(Some)
+    }
+
+    fn window_seconds(&mut self, stated: &Stated<Rc<str>>, path: &Path<'_>) -> Option<Window> {
+        let seconds = parse_seconds(&stated.value).map_err(|error| error.to_string());
+        let window =
+            seconds.and_then(|seconds| Window::from_seconds(seconds).map_err(|error| error.to_string()));
+        window.map_or_else(
+            |expected| {
+                let message = format!("`{}` is not a window; {expected}", stated.value);
+                self.refuse(stated.at, &path.key("window"), message)
+            },
+            Some,
+        )
+    }
+
+    fn multiple(&mut self, unit: Unit, multiplier: &Stated<u32>, path: &Path<'_>) -> Option<Window> {
+        Window::new(unit, multiplier.value).map_or_else(
+            |error| {
+                let message = format!("{} × {unit} is not a window; {error}", multiplier.value);
+                self.refuse(multiplier.at, &path.key("unit_multiplier"), message)
+            },
+            Some,
+        )
+    }
+
+    pub(super) fn no_window(&mut self, at: Position, path: &Path<'_>) -> Option<Window> {
+        let units = Unit::ALL.map(Unit::name).join(", ");
+        let message = format!(
+            "has no `unit` and no `window`; expected one of {units} as `unit`, or a `window` such as 30s"
+        );
+        self.refuse(at, path, message)
+    }
+
+    /// Reports the window of a concurrency limit. Returns whether it has no window.
+    pub(super) fn check_no_window(&mut self, raw: &RawRateLimit, path: &Path<'_>) -> bool {
+        for key in ["unit", "unit_multiplier", "window", "timezone", "anchor"] {
+            if let Some(at) = raw.at(key) {
+                let message = "a concurrency limit has no window; expected `lease_ttl`, the maximum time for which a \
+                               permit is held";
+                self.error(at, &path.key(key), message);
+            }
+        }
+        let RawRateLimit { unit, unit_multiplier, window, timezone, anchor, .. } = raw;
+        let has_window = unit.is_present() || unit_multiplier.is_present() || window.is_present();
+        !has_window && !timezone.is_present() && !anchor.is_present()
+    }
+}
+
+/// Substitute for the window of a concurrency limit: the time to live of its leases in whole seconds.
+pub(super) fn window_of_leases(lease_ttl: Duration) -> Window {
+    let seconds = lease_ttl.as_secs().saturating_add(u64::from(lease_ttl.subsec_nanos() > 0));
+    let window = u32::try_from(seconds).ok().and_then(|seconds| Window::from_seconds(seconds).ok());
+    // The time to live is at most 30 days.
+    window.unwrap_or(Window::of(Unit::Month))
+}
+
+/// Returns the window, in the calendar that the limit states, if it states one; `None` if that is invalid.
+pub(super) fn in_calendar(
+    reporter: &mut Reporter<'_>,
+    raw: &Stated<RawRateLimit>,
+    window: Window,
+    path: &Path<'_>,
+) -> Option<Window> {
+    let RawRateLimit { timezone, anchor, .. } = &raw.value;
+    let (zone_at, anchor_at) = match (timezone, anchor) {
+        (Field::Absent, Field::Absent) => return Some(window),
+        (Field::Invalid, _) | (_, Field::Invalid) => return None,
+        _ => (timezone.at(), anchor.at()),
+    };
+    let key = if zone_at.is_some() { "timezone" } else { "anchor" };
+    let at = zone_at.or(anchor_at).unwrap_or(raw.at);
+    if window.multiplier().get() != 1 {
+        let message = format!("needs windows of a single unit; expected `unit: {}` alone", window.unit());
+        return reporter.refuse(at, &path.key(key), message);
+    }
+    let known = window.calendar();
+    let own_zone = timezone.stated().map(|zone| &*zone.value);
+    let zone = own_zone.or(known.map(|known| known.time_zone())).unwrap_or(DEFAULT_TIME_ZONE);
+    let day = anchor.stated().map(|anchor| &*anchor.value).or(known.and_then(|known| known.anchor()));
+    match calendar(window.unit(), zone, day) {
+        Ok(calendar) => Some(Window::in_calendar(calendar)),
+        Err(error) => {
+            let (key, at, text) = match (error, anchor_at) {
+                (CalendarError::Unit, _) => (key, at, window.unit().name()),
+                (error, Some(at)) if error.is_of_anchor() => ("anchor", at, anchor.text()),
+                _ => (key, at, zone),
+            };
+            reporter.refuse(at, &path.key(key), format!("`{}` {error}", excerpt(text)))
+        }
+    }
+}
+
+/// Reports a limit with windows of a calendar that cannot be enforced. Whether it can.
+pub(super) fn check_calendar(
+    reporter: &mut Reporter<'_>,
+    raw: &Stated<RawRateLimit>,
+    quota: Quota,
+    policy: &Policy,
+    path: &Path<'_>,
+) -> bool {
+    if quota.window.calendar().is_none() && policy.unused_percent() == 0 {
+        return true;
+    }
+    let own = raw.value.timezone.at().or(raw.value.anchor.at()).unwrap_or(raw.at);
+    let (key, at, message) = match policy.algorithm() {
+        Algorithm::FixedWindow if policy.max_debt().is_some_and(|debt| debt > quota.limit) => {
+            let message = "is more than the limit, but the next window is the last that a debt counts in, of a calendar \
+                           or with `unused`; expected at most the limit";
+            ("max_debt", raw.value.max_debt.at().unwrap_or(own), message)
+        }
+        Algorithm::FixedWindow => return true,
+        Algorithm::Budget => {
+            let message = "cannot be combined with windows of a calendar; expected no `timezone` or `anchor`";
+            ("reserve", raw.value.reserve.at().unwrap_or(own), message)
+        }
+        _ => ("timezone", own, "is a key of fixed windows; expected `algorithm: fixed_window`"),
+    };
+    reporter.error(at, &path.key(key), message);
+    false
 }

@@ -104,7 +104,7 @@ fn own_sync(compiler: &mut Compiler<'_>, limit: &StatedLimit<'_>) -> Option<Sync
         return Some(default.map(|default| default.value).unwrap_or_default());
     }
     let path = limit.path.key("sync");
-    let Stated { at, value } = compiler.reporter().word::<SyncMode>(&limit.raw.value.sync, &path)?;
+    let Stated { at, value } = compiler.reporter.word::<SyncMode>(&limit.raw.value.sync, &path)?;
     let Some(algorithm) = unleased else {
         if value.may_lease() {
             compiler.domain.leased.push((compiler.site(at, &path), value));
@@ -118,12 +118,16 @@ fn own_sync(compiler: &mut Compiler<'_>, limit: &StatedLimit<'_>) -> Option<Sync
     match value {
         SyncMode::Strict => {}
         SyncMode::Leased => {
-            return compiler.refuse(at, &path, format!("{name} cannot be leased; expected `strict`"));
+            return compiler.reporter.refuse(
+                at,
+                &path,
+                format!("{name} cannot be leased; expected `strict`"),
+            );
         }
         SyncMode::Auto => {
             let message =
                 format!("works as `strict`: {name} cannot be leased, so each request is a call to the store");
-            compiler.warning(at, &path, message);
+            compiler.reporter.warning(at, &path, message);
         }
     }
     Some(SyncMode::Strict)
@@ -133,7 +137,7 @@ fn own_sync(compiler: &mut Compiler<'_>, limit: &StatedLimit<'_>) -> Option<Sync
 /// `degraded_limit`, else the default.
 fn degraded(compiler: &mut Compiler<'_>, limit: &StatedLimit<'_>) -> (Option<OnStoreError>, Option<u32>) {
     let raw = &limit.raw.value;
-    let stated = compiler.reporter().word(&raw.on_store_error, &limit.path.key("on_store_error"));
+    let stated = compiler.reporter.word(&raw.on_store_error, &limit.path.key("on_store_error"));
     let Some(Stated { at, value: degraded }) = raw.degraded_limit.stated().copied() else {
         return (stated.or(compiler.defaults.on_store_error).map(|stated| stated.value), None);
     };
@@ -143,18 +147,18 @@ fn degraded(compiler: &mut Compiler<'_>, limit: &StatedLimit<'_>) -> (Option<OnS
             "has no effect with `on_store_error: {}`; expected `on_store_error: local`, or only one of the keys",
             policy.name()
         );
-        compiler.error(at, &path, message);
+        compiler.reporter.error(at, &path, message);
     }
     if let Some(Limit::Quota { quota, policy }) = limit.limit {
         if policy.algorithm().stores_hits() && degraded > MAX_QUEUED {
             let message = format!(
                 "is too large; expected a limit of at most {MAX_QUEUED}, since this algorithm stores each hit"
             );
-            compiler.error(at, &path, message);
+            compiler.reporter.error(at, &path, message);
         } else if u64::from(degraded) > quota.limit {
             let message = "is above `requests_per_unit`: more requests pass while the store fails; \
                            expected a lower limit";
-            compiler.warning(at, &path, message);
+            compiler.reporter.warning(at, &path, message);
         }
     }
     (Some(OnStoreError::Local), Some(degraded))
@@ -173,7 +177,11 @@ fn notify(
     let path = limit.path.key("notify");
     let Some(thresholds) = NotifyThresholds::new(value.0.iter().copied()) else {
         let max = NotifyThresholds::MAX_THRESHOLDS;
-        return compiler.refuse(*at, &path, format!("has too many percentages; expected at most {max}"));
+        return compiler.reporter.refuse(
+            *at,
+            &path,
+            format!("has too many percentages; expected at most {max}"),
+        );
     };
     let algorithm = limit.policy()?.algorithm();
     if algorithm.stated() != Algorithm::FixedWindow {
@@ -181,14 +189,14 @@ fn notify(
             "is not a key of {}, whose usage never begins anew; expected `algorithm: fixed_window`",
             algorithm.name()
         );
-        return compiler.refuse(*at, &path, message);
+        return compiler.reporter.refuse(*at, &path, message);
     }
     if scope != Scope::Regional {
         let message = format!(
             "contradicts `scope: {}`, of whose use each region would notify; remove one of them",
             scope.name()
         );
-        return compiler.refuse(*at, &path, message);
+        return compiler.reporter.refuse(*at, &path, message);
     }
     Some(Some(thresholds))
 }
@@ -196,11 +204,11 @@ fn notify(
 /// Spread of the times at which a limit's clients return: its own, else the default. A concurrency limit has none: a
 /// permit may be released at any moment.
 fn retry_after_spread(compiler: &mut Compiler<'_>, limit: &StatedLimit<'_>) -> Option<Duration> {
-    let stated = compiler.reporter().retry_after_spread(&limit.raw.value.retry_after_spread, limit.path);
+    let stated = compiler.reporter.retry_after_spread(&limit.raw.value.retry_after_spread, limit.path);
     if !limit.policy()?.algorithm().holds_permits() {
         return stated.or(compiler.defaults.retry_after_spread).map(|stated| stated.value);
     }
     let message =
         "is not a key of concurrency, which denies for a second at a time; expected a limit with a window";
-    compiler.refuse(stated?.at, &limit.path.key("retry_after_spread"), message)
+    compiler.reporter.refuse(stated?.at, &limit.path.key("retry_after_spread"), message)
 }

@@ -28,7 +28,7 @@ pub(super) fn weights(
     let Content::Map(pairs) = &node.content else { return None };
     if pairs.len() > Weights::MAX_VALUES {
         let message = format!("has too many values; expected at most {}", Weights::MAX_VALUES);
-        return compiler.refuse(*at, &path, message);
+        return compiler.reporter.refuse(*at, &path, message);
     }
     let weights: Vec<_> = pairs.iter().map(|(key, value)| weight(compiler, key, value, &path)).collect();
     let weights: Vec<(Box<str>, u32)> = weights.into_iter().collect::<Option<_>>()?;
@@ -43,7 +43,7 @@ pub(super) fn weights(
         }
         Some(_) => {
             let message = "multiplies hits of a window or a bucket; expected a limit that counts hits";
-            compiler.refuse(*at, &path, message)
+            compiler.reporter.refuse(*at, &path, message)
         }
     }
 }
@@ -51,7 +51,7 @@ pub(super) fn weights(
 /// The weight of a value.
 fn weight(compiler: &mut Compiler<'_>, key: &Node, value: &Node, path: &Path<'_>) -> Option<(Box<str>, u32)> {
     let Content::Scalar(name) = &key.content else {
-        return compiler.refuse(
+        return compiler.reporter.refuse(
             key.at,
             path,
             format!("expected a text as the value, found {}", describe(key)),
@@ -67,7 +67,7 @@ fn weight(compiler: &mut Compiler<'_>, key: &Node, value: &Node, path: &Path<'_>
     if number.is_none() {
         let expected =
             format!("expected a whole number from 0 to {}, found {}", Weights::MAX, describe(value));
-        compiler.error(value.at, &path.key(&excerpt(&name.text)), expected);
+        compiler.reporter.error(value.at, &path.key(&excerpt(&name.text)), expected);
     }
     Some(((*name.text).into(), number?))
 }

@@ -3,7 +3,6 @@
 //! An invalid part is reported and omitted, and the rest is compiled nevertheless, so that one run finds all problems.
 
 mod ban;
-mod window;
 mod descriptor;
 mod domain;
 mod tree_level;
@@ -23,7 +22,8 @@ use std::{collections::BTreeMap, fmt, mem, rc::Rc};
 
 pub use self::overriding::override_rule;
 use self::{
-    descriptor::Compiler, domain::DomainBuilder, limit::Defaults, pattern::doubt, tree_level::Budget,
+    descriptor::Compiler, domain::DomainBuilder, limit::Defaults, parameters::Reporter, pattern::doubt,
+    tree_level::Budget,
 };
 use super::{
     Options,
@@ -41,7 +41,8 @@ pub(super) fn compile(files: Vec<RawFile>, options: Options, problems: &mut Prob
         let descriptors = mem::take(&mut file.descriptors);
         let file = &file;
         let name = domain_of(file, problems);
-        let defaults = Defaults::read(&file.name, &file.defaults, problems);
+        let mut reporter = Reporter { file: &file.name, problems };
+        let defaults = Defaults::read(&mut reporter, &file.defaults);
         // A file without a valid domain is checked nevertheless.
         let mut discarded;
         let domain = match &name {
@@ -57,8 +58,8 @@ pub(super) fn compile(files: Vec<RawFile>, options: Options, problems: &mut Prob
         domain.set_charging(file, problems);
         domain.set_default_sync(&file.name, defaults.sync);
         domain.set_default_on_store_error(defaults.on_store_error);
-        Compiler { file: &file.name, defaults, domain, problems, budget: &mut budget, options }
-            .descriptors(descriptors);
+        let reporter = Reporter { file: &file.name, problems };
+        Compiler { reporter, defaults, domain, budget: &mut budget, options }.descriptors(descriptors);
     }
     let domains = domains.into_values().map(|mut domain| {
         if options.stop_when_denied {

@@ -194,7 +194,7 @@ pub(super) fn sync_beside(
             }
             _ => "has no effect beside `overdraft: true`, with which the store counts every charge",
         };
-        compiler.warning(stated.at, &path, message);
+        compiler.reporter.warning(stated.at, &path, message);
     }
     sync.map(|_| SyncMode::Strict)
 }
@@ -221,7 +221,7 @@ pub(super) fn warn_of_lost_charges(
             "counts `{word}`, which may be charged after the response: a charge above what remains is then dropped; \
              expected `overdraft: true`, or `overdraft: false` if requests are charged beforehand"
         );
-        compiler.warning(at, path, message);
+        compiler.reporter.warning(at, path, message);
     }
 }
 

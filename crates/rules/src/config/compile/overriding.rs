@@ -4,7 +4,7 @@ use std::{rc::Rc, sync::Arc};
 
 use tollgate_core::{algorithm::Algorithm, ban::BanPolicy};
 
-use super::{Budget, Compiler, Defaults, DomainBuilder};
+use super::{Budget, Compiler, Defaults, DomainBuilder, Reporter};
 use crate::{
     Derived, Limit, NotifyThresholds, Rollout, Rule,
     config::{
@@ -13,15 +13,11 @@ use crate::{
         raw::{Field, RawDescriptor, RawRateLimit, Stated},
         reader::read_rate_limit,
         vocabulary::Mapping as _,
-        yaml::Position,
     },
 };
 
 /// Name of the text in problems.
 const SOURCE: &str = "override";
-
-/// Keys that identify a rule among others or its counters among those of regions, which an override does not change.
-const IDENTITY: [&str; 2] = ["name", "scope"];
 
 /// Returns the rule with the keys that `rate_limit` states, a mapping of keys of `rate_limit` in YAML or JSON. The others
 /// have the values of the rule, as the limits of a file have the values of its `defaults`.
@@ -58,10 +54,9 @@ fn compiled(domain: &str, rule: &Rule, rate_limit: &str, problems: &mut Problems
     let file: Rc<str> = SOURCE.into();
     let mut builder = DomainBuilder::new(domain.into(), file.clone());
     let mut compiler = Compiler {
-        file: &file,
+        reporter: Reporter { file: &file, problems },
         defaults: Defaults::of_rule(rule),
         domain: &mut builder,
-        problems,
         budget: &mut Budget::default(),
         options: Options::default(),
     };
@@ -78,37 +73,28 @@ fn check_keys(rule: &Rule, raw: &Stated<RawRateLimit>, problems: &mut Problems, 
         problems.error(SOURCE, raw.at, Path::Root, message);
         return false;
     }
-    let mut is_empty = true;
     for (key, at) in raw.value.stated_keys() {
-        is_empty = false;
-        if key == "inherit" {
-            let message = "is not a key of an override; expected other keys: those that it omits keep the values of the rule";
-            problems.error(SOURCE, at, path.key(key), message);
-            return false;
-        }
-        if IDENTITY.contains(&key) {
-            problems.error(
-                SOURCE,
-                at,
-                path.key(key),
-                "identifies the rule and cannot be overridden; expected keys of its limit",
-            );
-            return false;
-        }
+        let message = match key {
+            "inherit" => {
+                "is not a key of an override; expected other keys: those that it omits keep the values of the rule"
+            }
+            "name" | "scope" => "identifies the rule and cannot be overridden; expected keys of its limit",
+            _ => continue,
+        };
+        problems.error(SOURCE, at, path.key(key), message);
+        return false;
     }
     if let Some(replaces) = raw.value.replaces.first() {
         let message = "concerns other rules and cannot be overridden; expected keys of the limit";
         problems.error(SOURCE, replaces.at, path.key("replaces"), message);
         return false;
     }
-    !is_empty
+    raw.value.stated_keys().next().is_some()
 }
 
 /// The descriptor of a rule, as far as the keys of its limit depend on it.
 fn descriptor_of(rule: &Rule) -> RawDescriptor {
-    fn flag(value: bool) -> Field<bool> {
-        Field::Stated(Stated { at: Position::WHOLE, value })
-    }
+    let flag = |value| Field::Stated(Stated::whole(value));
     RawDescriptor {
         shadow_mode: flag(rule.shadow_mode),
         quota_mode: flag(rule.quota_mode),
@@ -173,42 +159,16 @@ fn carry_rollout(rule: &Rollout, compiled: &mut Rollout, raw: &RawRateLimit) {
 
 /// Gives the override what identifies the rule, and what it does not state.
 fn with_identity(rule: &Rule, overridden: Rule) -> Rule {
-    // A new field needs a decision: compiled, with the rule's value as a default, or carried over here.
-    let Rule {
-        limit: _,
-        part,
-        shedding: _,
-        sync: _,
-        scope: _,
-        on_share_exhausted: _,
-        overdraft: _,
-        ban: _,
-        notify: _,
-        weights,
-        on_store_error: _,
-        degraded_limit: _,
-        retry_after_spread: _,
-        name,
-        replaces,
-        shadow_mode: _,
-        quota_mode: _,
-        detailed_metric: _,
-        metadata,
-        segments: _,
-        origin,
-        rollout: _,
-        stated,
-        derived: _,
-    } = rule;
+    // The other fields are compiled, with the rule's values as defaults.
     let holds_permits = overridden.algorithm().is_none_or(Algorithm::holds_permits);
     Rule {
-        part: part.clone(),
-        weights: weights.clone().filter(|_| !holds_permits),
-        name: name.clone(),
-        replaces: replaces.clone(),
-        metadata: metadata.clone(),
-        origin: origin.clone(),
-        stated: stated.clone(),
+        part: rule.part.clone(),
+        weights: rule.weights.clone().filter(|_| !holds_permits),
+        name: rule.name.clone(),
+        replaces: rule.replaces.clone(),
+        metadata: rule.metadata.clone(),
+        origin: rule.origin.clone(),
+        stated: rule.stated.clone(),
         derived: Derived::for_override(rule, &overridden),
         ..overridden
     }

@@ -22,7 +22,7 @@ use crate::{
 
 /// Reads parameters of one file, and reports its problems.
 pub(super) struct Reporter<'a> {
-    pub(super) file: &'a str,
+    pub(super) file: &'a Rc<str>,
     pub(super) problems: &'a mut Problems,
 }
 
@@ -135,16 +135,13 @@ pub(super) struct AlgorithmParameters {
 impl AlgorithmParameters {
     /// The parameters of a rule, as defaults of an override of it.
     pub(super) fn of_rule(rule: &Rule, quota: Quota, policy: &Policy) -> Self {
-        fn stated<T>(value: T) -> Stated<T> {
-            Stated { at: Position::WHOLE, value }
-        }
         // A burst as large as the limit is the default, which follows the limit.
         let burst = policy.burst().and_then(|burst| u32::try_from(burst).ok());
         let min_interval = Some(policy.min_interval()).filter(|interval| !interval.is_zero());
         Self {
-            burst: burst.filter(|burst| u64::from(*burst) != quota.limit).map(stated),
-            min_interval: min_interval.map(stated),
-            lease_ttl: policy.lease_ttl().map(stated),
+            burst: burst.filter(|burst| u64::from(*burst) != quota.limit).map(Stated::whole),
+            min_interval: min_interval.map(Stated::whole),
+            lease_ttl: policy.lease_ttl().map(Stated::whole),
             overdraft: OverdraftDefaults::of_rule(rule, quota, policy),
             reserve: policy.reserve_terms(),
         }

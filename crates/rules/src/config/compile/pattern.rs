@@ -5,8 +5,8 @@ use std::{net::IpAddr, rc::Rc};
 use ipnet::IpNet;
 
 use super::{
-    parameters::Reporter,
-    tree_level::{Budget, RegexFailure},
+    descriptor::Compiler,
+    tree_level::{MAX_REGEX_BYTES, RegexFailure},
 };
 use crate::{
     Matcher, Value,
@@ -27,164 +27,157 @@ pub(super) struct Pattern<'a> {
     pub(super) value: Value,
 }
 
-/// Compiles the patterns of one file's descriptors.
-pub(super) struct PatternCompiler<'a> {
-    pub(super) reporter: Reporter<'a>,
-    pub(super) budget: &'a mut Budget,
+/// Compiles a descriptor's pattern; `None` if it is invalid.
+pub(super) fn compile<'a>(
+    compiler: &mut Compiler<'_>,
+    raw: &'a RawDescriptor,
+    path: &Path<'_>,
+) -> Option<Pattern<'a>> {
+    let key = required_key(compiler, raw, path)?;
+    let stated = [("value", &raw.value), ("regex", &raw.regex), ("cidr", &raw.cidr)];
+    let mut stated = stated.into_iter().filter(|(_, field)| field.is_present());
+    let first = stated.next();
+    if let (Some((first, _)), Some((second, field))) = (first, stated.next()) {
+        let at = field.stated().map_or(raw.at, |stated| stated.at);
+        let message = format!("contradicts `{first}`; expected only one of value, regex and cidr");
+        return compiler.reporter.refuse(at, &path.key(second), message);
+    }
+    let pattern = match first {
+        Some((_, Field::Invalid)) => return None,
+        Some(("regex", Field::Stated(stated))) => regex(compiler, key, stated, path)?,
+        Some(("cidr", Field::Stated(stated))) => cidr(compiler, key, stated, path)?,
+        Some((_, Field::Stated(value))) => {
+            if let Some(doubt) = doubt_of_value(key, &value.value) {
+                compiler.reporter.warning(value.at, &path.key("value"), doubt);
+            }
+            by_text(key, &value.value)
+        }
+        _ => by_text(key, ""),
+    };
+    shared(compiler, raw, pattern, path)
 }
 
-impl PatternCompiler<'_> {
-    /// Compiles a descriptor's pattern; `None` if it is invalid.
-    pub(super) fn compile<'a>(&mut self, raw: &'a RawDescriptor, path: &Path<'_>) -> Option<Pattern<'a>> {
-        let key = self.required_key(raw, path)?;
-        let stated = [("value", &raw.value), ("regex", &raw.regex), ("cidr", &raw.cidr)];
-        let mut stated = stated.into_iter().filter(|(_, field)| field.is_present());
-        let first = stated.next();
-        if let (Some((first, _)), Some((second, field))) = (first, stated.next()) {
-            let at = field.stated().map_or(raw.at, |stated| stated.at);
-            let message = format!("contradicts `{first}`; expected only one of value, regex and cidr");
-            return self.reporter.refuse(at, &path.key(second), message);
+fn required_key<'a>(compiler: &mut Compiler<'_>, raw: &'a RawDescriptor, path: &Path<'_>) -> Option<&'a str> {
+    match &raw.key {
+        Field::Stated(key) if !key.value.is_empty() => {
+            if let Some(doubt) = doubt(&key.value) {
+                compiler.reporter.warning(key.at, &path.key("key"), doubt);
+            }
+            Some(&key.value)
         }
-        let pattern = match first {
-            Some((_, Field::Invalid)) => return None,
-            Some(("regex", Field::Stated(regex))) => self.regex(key, regex, path)?,
-            Some(("cidr", Field::Stated(cidr))) => self.cidr(key, cidr, path)?,
-            Some((_, Field::Stated(value))) => {
-                if let Some(doubt) = doubt_of_value(key, &value.value) {
-                    self.reporter.warning(value.at, &path.key("value"), doubt);
-                }
-                by_text(key, &value.value)
-            }
-            _ => by_text(key, ""),
-        };
-        self.shared(raw, pattern, path)
-    }
-
-    fn required_key<'a>(&mut self, raw: &'a RawDescriptor, path: &Path<'_>) -> Option<&'a str> {
-        match &raw.key {
-            Field::Stated(key) if !key.value.is_empty() => {
-                if let Some(doubt) = doubt(&key.value) {
-                    self.reporter.warning(key.at, &path.key("key"), doubt);
-                }
-                Some(&key.value)
-            }
-            Field::Invalid => None,
-            Field::Stated(Stated { at, .. }) => {
-                self.reporter.error(*at, &path.key("key"), "is empty; expected a key");
-                None
-            }
-            Field::Absent => {
-                self.reporter.error(raw.at, path, "has no `key`; expected one in each descriptor");
-                None
-            }
+        Field::Invalid => None,
+        Field::Stated(Stated { at, .. }) => {
+            compiler.reporter.refuse(*at, &path.key("key"), "is empty; expected a key")
+        }
+        Field::Absent => {
+            compiler.reporter.refuse(raw.at, path, "has no `key`; expected one in each descriptor")
         }
     }
+}
 
-    fn regex<'a>(
-        &mut self,
-        key: &'a str,
-        stated: &'a Stated<Rc<str>>,
-        path: &Path<'_>,
-    ) -> Option<Pattern<'a>> {
-        let path = path.key("regex");
-        let text = &*stated.value;
-        if text.is_empty() {
-            self.reporter.error(
-                stated.at,
-                &path,
-                "is empty; expected an expression, or a key alone to match every value",
+fn regex<'a>(
+    compiler: &mut Compiler<'_>,
+    key: &'a str,
+    stated: &'a Stated<Rc<str>>,
+    path: &Path<'_>,
+) -> Option<Pattern<'a>> {
+    let path = path.key("regex");
+    let text = &*stated.value;
+    if text.is_empty() {
+        let message = "is empty; expected an expression, or a key alone to match every value";
+        return compiler.reporter.refuse(stated.at, &path, message);
+    }
+    if let Some(doubt) = doubt_of_regex(text) {
+        compiler.reporter.warning(stated.at, &path, doubt);
+    }
+    let regex = match compiler.budget.regex(text) {
+        Ok(regex) => regex,
+        Err(RegexFailure::Invalid(error)) => {
+            return compiler.reporter.refuse(stated.at, &path, error);
+        }
+        Err(RegexFailure::BudgetExceeded) => {
+            let message = format!(
+                "the expressions up to this one take more than {} MiB together; expected fewer or smaller ones: \
+                 `[^/]+` takes a tenth of `\\w+`, which covers all alphabets, and (a|b|c) in one rule takes less \
+                 than three rules",
+                MAX_REGEX_BYTES >> 20
             );
-            return None;
+            return compiler.reporter.refuse(stated.at, &path, message);
         }
-        if let Some(doubt) = doubt_of_regex(text) {
-            self.reporter.warning(stated.at, &path, doubt);
-        }
-        let regex = match self.budget.regex(text) {
-            Ok(regex) => regex,
-            Err(RegexFailure::Invalid(error)) => {
-                return self.reporter.refuse(stated.at, &path, error);
-            }
-            Err(RegexFailure::BudgetExceeded) => {
-                let message = format!(
-                    "the expressions up to this one take more than {} MiB together; expected fewer or smaller ones: \
-                     `[^/]+` takes a tenth of `\\w+`, which covers all alphabets, and (a|b|c) in one rule takes less \
-                     than three rules",
-                    Budget::regex_mib()
-                );
-                return self.reporter.refuse(stated.at, &path, message);
-            }
-            Err(RegexFailure::ExceededBefore) => return None,
-        };
-        self.without_star(key, &path, stated)?;
-        let stated = format!("{key}_~{text}").into();
-        Some(Pattern { matcher: Matcher::Regex(key, regex), stated, value: Value::Open })
-    }
+        Err(RegexFailure::ExceededBefore) => return None,
+    };
+    without_star(compiler, key, &path, stated)?;
+    let stated = format!("{key}_~{text}").into();
+    Some(Pattern { matcher: Matcher::Regex(key, regex), stated, value: Value::Open })
+}
 
-    fn cidr<'a>(
-        &mut self,
-        key: &'a str,
-        stated: &'a Stated<Rc<str>>,
-        path: &Path<'_>,
-    ) -> Option<Pattern<'a>> {
-        let path = path.key("cidr");
-        let text = &*stated.value;
-        let Ok(range) = text.parse::<IpNet>() else {
-            let message =
-                format!("`{text}` is not an address range; expected e.g. 10.0.0.0/8 or 2001:db8::/32");
-            return self.reporter.refuse(stated.at, &path, message);
-        };
-        if range != range.trunc() {
-            let message = format!("means {}; expected no bits after the prefix", range.trunc());
-            self.reporter.warning(stated.at, &path, message);
-        }
-        if let IpNet::V6(range) = range
-            && range.addr().to_ipv4_mapped().is_some()
-        {
-            self.reporter.warning(
-                stated.at,
-                &path,
-                "never matches, since such addresses count as IPv4; expected an IPv4 range",
-            );
-        }
-        self.without_star(key, &path, stated)?;
-        let range = range.trunc();
-        let stated = format!("{key}_{range}").into();
-        Some(Pattern { matcher: Matcher::Cidr(key, range), stated, value: Value::Open })
+fn cidr<'a>(
+    compiler: &mut Compiler<'_>,
+    key: &'a str,
+    stated: &'a Stated<Rc<str>>,
+    path: &Path<'_>,
+) -> Option<Pattern<'a>> {
+    let path = path.key("cidr");
+    let text = &*stated.value;
+    let Ok(range) = text.parse::<IpNet>() else {
+        let message = format!("`{text}` is not an address range; expected e.g. 10.0.0.0/8 or 2001:db8::/32");
+        return compiler.reporter.refuse(stated.at, &path, message);
+    };
+    if range != range.trunc() {
+        let message = format!("means {}; expected no bits after the prefix", range.trunc());
+        compiler.reporter.warning(stated.at, &path, message);
     }
-
-    /// Rejects a pattern as the key of a condition on the value alone.
-    fn without_star(&mut self, key: &str, path: &Path<'_>, stated: &Stated<Rc<str>>) -> Option<()> {
-        if key.contains('*') {
-            let message = format!("cannot be combined with the wildcard `{key}`; expected a plain key");
-            return self.reporter.refuse(stated.at, path, message);
-        }
-        Some(())
-    }
-
-    /// Applies `share_threshold`.
-    fn shared<'a>(
-        &mut self,
-        raw: &RawDescriptor,
-        pattern: Pattern<'a>,
-        path: &Path<'_>,
-    ) -> Option<Pattern<'a>> {
-        let Some(share) = raw.share_threshold.stated().filter(|share| share.value) else {
-            return Some(pattern);
-        };
-        let is_pattern = match pattern.matcher {
-            Matcher::Stated { .. } => pattern.stated.contains('*'),
-            Matcher::Cidr(..) | Matcher::Regex(..) => true,
-        };
-        if is_pattern {
-            return Some(Pattern { value: Value::Shared, ..pattern });
-        }
-        let message = format!(
-            "has no effect on `{}`; expected a wildcard (a value that contains `*`), a regex or a cidr",
-            pattern.stated
+    if let IpNet::V6(range) = range
+        && range.addr().to_ipv4_mapped().is_some()
+    {
+        compiler.reporter.warning(
+            stated.at,
+            &path,
+            "never matches, since such addresses count as IPv4; expected an IPv4 range",
         );
-        self.reporter.error(share.at, &path.key("share_threshold"), message);
-        None
     }
+    without_star(compiler, key, &path, stated)?;
+    let range = range.trunc();
+    let stated = format!("{key}_{range}").into();
+    Some(Pattern { matcher: Matcher::Cidr(key, range), stated, value: Value::Open })
+}
+
+/// Rejects a pattern as the key of a condition on the value alone.
+fn without_star(
+    compiler: &mut Compiler<'_>,
+    key: &str,
+    path: &Path<'_>,
+    stated: &Stated<Rc<str>>,
+) -> Option<()> {
+    if key.contains('*') {
+        let message = format!("cannot be combined with the wildcard `{key}`; expected a plain key");
+        return compiler.reporter.refuse(stated.at, path, message);
+    }
+    Some(())
+}
+
+/// Applies `share_threshold`.
+fn shared<'a>(
+    compiler: &mut Compiler<'_>,
+    raw: &RawDescriptor,
+    pattern: Pattern<'a>,
+    path: &Path<'_>,
+) -> Option<Pattern<'a>> {
+    let Some(share) = raw.share_threshold.stated().filter(|share| share.value) else {
+        return Some(pattern);
+    };
+    let is_pattern = match pattern.matcher {
+        Matcher::Stated { .. } => pattern.stated.contains('*'),
+        Matcher::Cidr(..) | Matcher::Regex(..) => true,
+    };
+    if is_pattern {
+        return Some(Pattern { value: Value::Shared, ..pattern });
+    }
+    let message = format!(
+        "has no effect on `{}`; expected a wildcard (a value that contains `*`), a regex or a cidr",
+        pattern.stated
+    );
+    compiler.reporter.refuse(share.at, &path.key("share_threshold"), message)
 }
 
 /// Returns the pattern of an exact value, a wildcard, or a key alone.

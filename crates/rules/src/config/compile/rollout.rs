@@ -24,12 +24,12 @@ fn enforced(compiler: &mut Compiler<'_>, limit: &StatedLimit<'_>) -> Option<Opti
     if limit.descriptor.shadow_mode.or_default() {
         let message =
             "contradicts `shadow_mode: true`, which enforces the limit for no key; remove one of them";
-        return compiler.refuse(at, &path, message);
+        return compiler.reporter.refuse(at, &path, message);
     }
     if share.is_partial() && limit.segments.iter().all(|segment| segment.value != Value::Open) {
         let message = "enforces all or nothing: all requests share one counter, and so one key; expected a limit \
                        whose counters differ by client";
-        compiler.warning(at, &path, message);
+        compiler.reporter.warning(at, &path, message);
     }
     Some(Some(share))
 }
@@ -44,7 +44,7 @@ fn candidate(
     let (candidate, overdraft) = compiler.quota(&stated.value.0, &path)?;
     let Limit::Quota { quota, policy } = candidate else { return None };
     if let Some(reason) = reason_not_to_compare(limit.policy()?, &policy, scope) {
-        return compiler.refuse(stated.at, &path, reason);
+        return compiler.reporter.refuse(stated.at, &path, reason);
     }
     compiler.domain.candidates.push(compiler.site(stated.at, &path));
     let record = record_id_of(limit.segments, &[PathStep::Candidate], policy.algorithm()).under(&policy);
@@ -94,7 +94,7 @@ pub(super) fn sync_beside(
             "works as `strict` beside a `candidate`, which is charged with each request; expected strict, not {}",
             sync.name()
         );
-        compiler.warning(stated.at, &limit.path.key("sync"), message);
+        compiler.reporter.warning(stated.at, &limit.path.key("sync"), message);
     }
     Some(SyncMode::Strict)
 }

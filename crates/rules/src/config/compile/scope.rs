@@ -19,7 +19,7 @@ const MIN_SHARE: u32 = 20;
 /// Reads the scope of a limit: its own, else the default.
 pub(super) fn read(compiler: &mut Compiler<'_>, limit: &StatedLimit<'_>) -> Scope {
     let raw = limit.raw;
-    let own: Option<Stated<Scope>> = compiler.reporter().word(&raw.value.scope, &limit.path.key("scope"));
+    let own: Option<Stated<Scope>> = compiler.reporter.word(&raw.value.scope, &limit.path.key("scope"));
     let stated = own.or(compiler.defaults.scope);
     let (Some(Stated { value: scope, .. }), Some(Limit::Quota { quota, policy })) = (stated, limit.limit)
     else {
@@ -55,14 +55,14 @@ pub(super) fn read(compiler: &mut Compiler<'_>, limit: &StatedLimit<'_>) -> Scop
         ),
     ];
     for (_, (key, at), message) in conflicts.into_iter().filter(|(is_conflict, ..)| *is_conflict) {
-        compiler.error(raw.value.at(key).unwrap_or(at), &limit.path.key(key), message);
+        compiler.reporter.error(raw.value.at(key).unwrap_or(at), &limit.path.key(key), message);
     }
     if let Some(message) = match scope {
         Scope::Regional => None,
         Scope::Global => doubt_of_global(compiler.options.regions, limit, *quota, policy),
         Scope::Primary => doubt_of_primary(compiler.options.regions),
     } {
-        compiler.warning(at, &limit.path.key("scope"), message);
+        compiler.reporter.warning(at, &limit.path.key("scope"), message);
     }
     scope
 }
@@ -109,7 +109,7 @@ pub(super) fn on_share_exhausted(
 ) -> OnShareExhausted {
     let path = limit.path.key("on_share_exhausted");
     let raw = &limit.raw.value;
-    let own = compiler.reporter().word(&raw.on_share_exhausted, &path);
+    let own = compiler.reporter.word(&raw.on_share_exhausted, &path);
     let Some(policy) = limit.policy() else { return OnShareExhausted::Deny };
     let is_lent = scope == Scope::Global && policy.can_be_lent();
     let has_ban = raw.ban.stated().is_some();
@@ -118,7 +118,7 @@ pub(super) fn on_share_exhausted(
             if own.is_some() {
                 let message = "contradicts `ban`: a hit that waits is decided more than once, and each denial would count; \
                                remove one of them";
-                compiler.error(at, &path, message);
+                compiler.reporter.error(at, &path, message);
             }
             OnShareExhausted::Deny
         }
@@ -128,7 +128,7 @@ pub(super) fn on_share_exhausted(
                 let message = "has no effect: only limits that regions lend can wait; expected `scope: global` with a \
                                token bucket, or a fixed or sliding window without `timezone`, `anchor` or unused hits \
                                carried over";
-                compiler.error(at, &path, message);
+                compiler.reporter.error(at, &path, message);
             }
             OnShareExhausted::Deny
         }

@@ -47,7 +47,7 @@ pub(super) fn rules(
                 "has the counter of the limit in line {line}: both are `{}`; expected another window, or a `name`",
                 excerpt(&label)
             );
-            compiler.error(limit.at, &limit_path, message);
+            compiler.reporter.error(limit.at, &limit_path, message);
             continue;
         }
         rules.push(rule);
@@ -87,7 +87,7 @@ fn check_list(
     } else {
         return true;
     };
-    compiler.error(*at, list, message);
+    compiler.reporter.error(*at, list, message);
     false
 }
 
@@ -134,7 +134,7 @@ fn check_keys(compiler: &mut Compiler<'_>, raw: &RawRateLimit, path: &Path<'_>) 
     let mut is_possible = true;
     for (key, at, message) in keys {
         if let Some(at) = at {
-            compiler.error(at, &path.key(key), message);
+            compiler.reporter.error(at, &path.key(key), message);
             is_possible = false;
         }
     }
@@ -159,6 +159,6 @@ fn check_rule(
     } else {
         return true;
     };
-    compiler.error(limit.value.at(key).unwrap_or(limit.at), &path.key(key), message);
+    compiler.reporter.error(limit.value.at(key).unwrap_or(limit.at), &path.key(key), message);
     false
 }

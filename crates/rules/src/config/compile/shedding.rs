@@ -2,11 +2,11 @@
 
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
-use tollgate_core::{SyncMode, duration::parse_micros, shedding::SheddingPolicy};
+use tollgate_core::{duration::parse_micros, shedding::SheddingPolicy};
 
-use super::{descriptor::Compiler, tree_level::Budget};
+use super::{descriptor::Compiler, tree_level::MAX_SHEDDING_RULES};
 use crate::{
-    Derived, Limit, OnShareExhausted, Rollout, Rule, Scope, Segment, Shedding, UTILIZATION_KEY, Value,
+    Rule, Segment, Shedding, UTILIZATION_KEY, Value,
     config::{
         problem::Path,
         raw::{Ratio, RawDescriptor, RawShedding, Stated},
@@ -58,9 +58,10 @@ fn check_place(
     let message = if raw.is_limited() {
         let key = if raw.rate_limit.is_present() { "rate_limit" } else { "rate_limits" };
         format!("contradicts `{key}`; expected a descriptor of its own, which the request carries too")
-    } else if compiler.budget.charge_shedding().is_err() {
-        let most = Budget::shedding_rules();
-        format!("is one of too many; expected at most {most} in all domains, each for a service")
+    } else if compiler.budget.charge_shedding().is_none() {
+        format!(
+            "is one of too many; expected at most {MAX_SHEDDING_RULES} in all domains, each for a service"
+        )
     } else if let Some(segment) = open {
         let key = excerpt(&segment.key);
         format!(
@@ -70,35 +71,16 @@ fn check_place(
     } else {
         return Some(());
     };
-    compiler.refuse(at, own_path, message)
+    compiler.reporter.refuse(at, own_path, message)
 }
 
 fn rule_of(compiler: &Compiler<'_>, raw: &RawDescriptor, segments: &[Segment], shedding: Shedding) -> Rule {
     Rule {
-        limit: Limit::Unlimited,
         shedding: Some(Box::new(shedding)),
-        sync: SyncMode::Strict,
-        overdraft: false,
-        on_store_error: None,
-        degraded_limit: None,
-        ban: None,
-        notify: None,
-        weights: None,
-        scope: Scope::Regional,
-        on_share_exhausted: OnShareExhausted::Deny,
-        retry_after_spread: None,
-        name: Box::default(),
-        replaces: Box::default(),
         shadow_mode: raw.shadow_mode.or_default(),
-        quota_mode: false,
-        detailed_metric: false,
-        metadata: None,
         segments: segments.into(),
-        origin: ((**compiler.file).into(), raw.at.line()),
-        rollout: Rollout::default(),
-        stated: None,
-        part: None,
-        derived: Derived::default(),
+        origin: ((**compiler.reporter.file).into(), raw.at.line()),
+        ..Rule::default()
     }
 }
 
@@ -111,13 +93,13 @@ fn policy(
         None => None,
         Some(None) => {
             let message = "has no `target`; expected the utilization to aim at, such as 80%";
-            compiler.refuse(*at, path, message)
+            compiler.reporter.refuse(*at, path, message)
         }
         Some(Some(Stated { value: Ratio(target), .. })) if (0.05..=MAX_TARGET).contains(target) => {
             Some(*target)
         }
         Some(Some(stated)) => {
-            compiler.refuse(stated.at, &path.key("target"), "is out of range; expected 5% to 95%")
+            compiler.reporter.refuse(stated.at, &path.key("target"), "is out of range; expected 5% to 95%")
         }
     };
     let floor = raw.floor.read_or(SheddingPolicy::DEFAULT_FLOOR, |Stated { at, value: Ratio(floor) }| {
@@ -125,9 +107,9 @@ fn policy(
             return Some(*floor);
         }
         let message = "is out of range; expected 0.1% to 100%: with nothing passing, nothing would report";
-        compiler.refuse(*at, &path.key("floor"), message)
+        compiler.reporter.refuse(*at, &path.key("floor"), message)
     });
-    let mut reporter = compiler.reporter();
+    let reporter = &mut compiler.reporter;
     let half_life = raw.half_life.read_or(SheddingPolicy::DEFAULT_HALF_LIFE, |stated| {
         reporter.duration(stated, &path.key("half_life"), parse_micros, HALF_LIVES, "1s to 60s")
     });
@@ -141,7 +123,7 @@ fn priority_key(compiler: &mut Compiler<'_>, raw: &RawShedding, path: &Path<'_>)
     raw.priority_key.read_or(DEFAULT_PRIORITY_KEY.into(), |stated| {
         if stated.value.is_empty() || *stated.value == *UTILIZATION_KEY {
             let message = "is not a key for priorities; expected e.g. `priority`, and not `utilization`";
-            return compiler.refuse(stated.at, &path.key("priority_key"), message);
+            return compiler.reporter.refuse(stated.at, &path.key("priority_key"), message);
         }
         Some((*stated.value).into())
     })
@@ -160,7 +142,7 @@ fn check_beside(compiler: &mut Compiler<'_>, raw: &RawDescriptor, segments: &[Se
     let stated = flags.filter_map(|(key, flag)| Some((key, flag.stated().filter(|flag| flag.value)?.at)));
     let metadata = raw.metadata.stated().map(|metadata| ("metadata", metadata.at));
     for (key, at) in stated.chain(metadata) {
-        compiler.warning(at, &path.key(key), "has no effect beside `load_shedding`");
+        compiler.reporter.warning(at, &path.key(key), "has no effect beside `load_shedding`");
     }
 }
 
@@ -176,6 +158,6 @@ fn warn_of_hidden_signals(
     for raw in below.iter().filter(|raw| raw.is_limited() && is_signal(raw.key.text())) {
         let message = "matches descriptors that the `load_shedding` above needs, so that it does not see them; rename \
                        the key";
-        compiler.warning(raw.at, &list.item(raw.index), message);
+        compiler.reporter.warning(raw.at, &list.item(raw.index), message);
     }
 }

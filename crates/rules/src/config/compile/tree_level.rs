@@ -92,11 +92,11 @@ impl LevelBuilder {
 }
 
 /// Maximum size of all compiled expressions in bytes.
-const MAX_REGEX_BYTES: usize = 128 << 20;
+pub(super) const MAX_REGEX_BYTES: usize = 128 << 20;
 /// Cost in bytes of repeating a compiled expression, besides its text.
 const REPEATED_REGEX_BYTES: usize = 256;
 /// Maximum size of the paths of all rules in bytes: each rule has its own copy of the keys and values above it.
-const MAX_PATH_BYTES: usize = 128 << 20;
+pub(super) const MAX_PATH_BYTES: usize = 128 << 20;
 /// Maximum number of steps of comparing wildcards, which finds those that never match: enough for some ten thousand on a
 /// level. Later ones cause no warnings.
 const MAX_STEPS: usize = 20_000_000;
@@ -104,7 +104,7 @@ const MAX_STEPS: usize = 20_000_000;
 const COMPARISON_STEPS: usize = 20;
 
 /// Maximum number of rules that shed: each is shared by the instances twice a second.
-const MAX_SHEDDING_RULES: usize = 200;
+pub(super) const MAX_SHEDDING_RULES: usize = 200;
 
 /// Remaining budget of a configuration.
 #[derive(Debug)]
@@ -117,10 +117,6 @@ pub(super) struct Budget {
     comparison_steps: usize,
     shedding_rules: usize,
 }
-
-/// Error of an exceeded budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BudgetExceeded;
 
 /// Error of an expression.
 #[derive(Debug)]
@@ -170,30 +166,19 @@ impl Budget {
         }
     }
 
-    /// Charges the path of one rule.
-    ///
-    /// # Errors
-    /// [`BudgetExceeded`] if the paths up to this one take too much together.
-    pub(super) fn charge_path(&mut self, path: &[Segment]) -> Result<(), BudgetExceeded> {
+    /// Charges the path of one rule; `None` if the paths up to this one take too much together.
+    pub(super) fn charge_path(&mut self, path: &[Segment]) -> Option<()> {
         let bytes = path.iter().fold(size_of_val(path), |bytes, segment| {
             bytes.saturating_add(segment.key.len()).saturating_add(segment.stated.len())
         });
-        self.path_bytes = self.path_bytes.checked_sub(bytes).ok_or(BudgetExceeded)?;
-        Ok(())
+        self.path_bytes = self.path_bytes.checked_sub(bytes)?;
+        Some(())
     }
 
-    /// Charges a rule that sheds.
-    ///
-    /// # Errors
-    /// [`BudgetExceeded`] if there are too many.
-    pub(super) fn charge_shedding(&mut self) -> Result<(), BudgetExceeded> {
-        self.shedding_rules = self.shedding_rules.checked_sub(1).ok_or(BudgetExceeded)?;
-        Ok(())
-    }
-
-    /// Maximum number of rules that shed, for messages.
-    pub(super) const fn shedding_rules() -> usize {
-        MAX_SHEDDING_RULES
+    /// Charges a rule that sheds; `None` if there are too many.
+    pub(super) fn charge_shedding(&mut self) -> Option<()> {
+        self.shedding_rules = self.shedding_rules.checked_sub(1)?;
+        Some(())
     }
 
     /// Charges the comparison of two prefixes. Returns whether the budget sufficed.
@@ -206,16 +191,6 @@ impl Budget {
     pub(super) const fn charge_comparison(&mut self) -> bool {
         self.comparison_steps = self.comparison_steps.saturating_sub(COMPARISON_STEPS);
         self.comparison_steps > 0
-    }
-
-    /// Maximum size of all expressions in MiB, for messages.
-    pub(super) const fn regex_mib() -> usize {
-        MAX_REGEX_BYTES >> 20
-    }
-
-    /// Maximum size of the paths of all rules in MiB, for messages.
-    pub(super) const fn path_mib() -> usize {
-        MAX_PATH_BYTES >> 20
     }
 }
 

@@ -4,15 +4,11 @@
 //! its keys.
 
 mod overlay;
-mod pattern;
-#[cfg(test)]
-mod tests;
 
 use std::{collections::HashMap, rc::Rc, sync::Arc};
 
 use tollgate_core::algorithm::Algorithm;
 
-pub use self::overlay::{Laid, Overlay, OverlaySlot};
 use super::{
     problem::{Path, Problems},
     raw::{Field, RawDescriptor, RawFile, RawInherit, RawRateLimit, Stated},
@@ -20,7 +16,9 @@ use super::{
     vocabulary::{Mapping as _, nearest},
     yaml::Layer,
 };
-use crate::StatedValue;
+use crate::{StatedValue, Wildcard};
+
+pub use self::overlay::{Laid, Overlay, OverlaySlot};
 
 /// Limits of a file by their names.
 type Named = HashMap<Rc<str>, Vec<RawRateLimit>>;
@@ -251,3 +249,85 @@ pub(in crate::config) fn stated_values(
     });
     Some(stated.collect())
 }
+
+/// Key that stands for any number of levels.
+const ANY_DEPTH: &str = "**";
+
+/// A descriptor of an overlay.
+#[derive(Debug)]
+struct DescriptorPattern<'a> {
+    raw: &'a RawDescriptor,
+    /// Index among the descriptors of the file.
+    index: usize,
+    /// Path in the file, for problems.
+    path: String,
+    /// The key; `None` for any number of levels.
+    key: Option<TextPattern<'a>>,
+    /// The value; `None` for any value or none.
+    value: Option<TextPattern<'a>>,
+    children: Vec<Self>,
+}
+
+/// A text, or a pattern of texts.
+#[derive(Debug)]
+enum TextPattern<'a> {
+    Exact(&'a str),
+    Wildcard(Wildcard),
+}
+
+impl<'a> TextPattern<'a> {
+    fn new(text: &'a str) -> Self {
+        Wildcard::parse(text).map_or(Self::Exact(text), Self::Wildcard)
+    }
+
+    fn matches(&self, text: &str) -> bool {
+        match self {
+            Self::Exact(exact) => *exact == text,
+            Self::Wildcard(wildcard) => wildcard.matches(text),
+        }
+    }
+}
+
+impl<'a> DescriptorPattern<'a> {
+    /// The patterns of a list of descriptors; `count` is the number of those before them.
+    fn of_list(list: &'a [Box<RawDescriptor>], parent: &str, count: &mut usize) -> Vec<Self> {
+        let each = list.iter().map(|raw| {
+            let index = *count;
+            *count = count.saturating_add(1);
+            let path = match parent {
+                "" => format!("descriptors[{}]", raw.index),
+                parent => format!("{parent}.descriptors[{}]", raw.index),
+            };
+            let key = raw.key.text();
+            let children = Self::of_list(&raw.descriptors, &path, count);
+            Self {
+                raw,
+                index,
+                path,
+                key: (key != ANY_DEPTH).then(|| TextPattern::new(key)),
+                value: raw.value.stated().map(|value| TextPattern::new(&value.value)),
+                children,
+            }
+        });
+        each.collect()
+    }
+
+    /// Whether it stands for any number of levels.
+    const fn is_any_depth(&self) -> bool {
+        self.key.is_none()
+    }
+
+    fn matches(&self, descriptor: &RawDescriptor) -> bool {
+        self.key.as_ref().is_none_or(|key| key.matches(descriptor.key.text()))
+            && self.value.as_ref().is_none_or(|value| value.matches(descriptor.value.text()))
+    }
+
+    /// Whether it has keys to lay over the descriptors that it matches.
+    fn has_keys(&self) -> bool {
+        let is_effective = |key: &str| KEYS_OF_LIMITS.contains(&key) || OTHER_KEYS.contains(&key);
+        self.raw.is_limited() || self.raw.stated_keys().any(|(key, _)| is_effective(key))
+    }
+}
+
+#[cfg(test)]
+mod tests;

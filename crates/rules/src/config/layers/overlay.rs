@@ -8,10 +8,7 @@ use std::{collections::BTreeSet, path::Path as FilePath, rc::Rc, sync::Arc};
 
 use arc_swap::ArcSwapOption;
 
-use super::{
-    Identity, KEYS_OF_LIMITS, OTHER_KEYS, default_algorithm, fill,
-    pattern::{DescriptorPattern, TextPattern},
-};
+use super::{DescriptorPattern, Identity, KEYS_OF_LIMITS, OTHER_KEYS, TextPattern, default_algorithm, fill};
 use crate::config::{
     Fingerprint, LoadError,
     files::{DirectoryListing, Sources},
@@ -83,21 +80,13 @@ impl Overlay {
     /// # Errors
     /// [`LoadError`] with all problems that do not depend on the rules.
     pub fn load(directory: &FilePath) -> Result<Self, LoadError> {
-        let listing = DirectoryListing::of(directory);
-        let listing =
-            listing.map_err(|error| LoadError::Directory { directory: directory.to_owned(), error })?;
-        let sources = listing.read();
-        let fingerprint = sources.fingerprint(false);
-        Self::of(directory, sources, fingerprint)
+        Self::of(directory, DirectoryListing::of(directory)?.read())
     }
 
     /// Checks the files of `directory`.
-    pub(in crate::config) fn of(
-        directory: &FilePath,
-        sources: Sources,
-        fingerprint: Fingerprint,
-    ) -> Result<Self, LoadError> {
+    pub(in crate::config) fn of(directory: &FilePath, sources: Sources) -> Result<Self, LoadError> {
         let directory = directory.display().to_string();
+        let fingerprint = sources.fingerprint(false);
         let mut overlay = Self { directory, sources, fingerprint, is_empty: false };
         let mut problems = Problems::new(false);
         let states = |file: &RawFile| {

@@ -146,18 +146,20 @@ impl Reader<'_> {
         section: Section,
         status: KeyStatus,
     ) {
-        let here = section.name();
+        let here = section.label();
         let message = match status {
             KeyStatus::Known => return,
             KeyStatus::Ignored(home) => {
-                let message = format!("has no effect in {here}; it belongs to {}", home.name());
+                let message = format!("has no effect in {here}; it belongs to {}", home.label());
                 self.problems.warning(self.file, at, path, message);
                 if !matches!(path, Path::Key(_, "metadata")) {
                     self.check_ignored(value, path);
                 }
                 return;
             }
-            KeyStatus::Misplaced(home) => format!("does not belong to {here}; it belongs to {}", home.name()),
+            KeyStatus::Misplaced(home) => {
+                format!("does not belong to {here}; it belongs to {}", home.label())
+            }
             KeyStatus::Unknown(Some(meant)) => format!("unknown key; did you mean `{meant}`?"),
             KeyStatus::Unknown(None) => {
                 let keys: Vec<_> = section.keys().map(|key| key.name).collect();
@@ -207,7 +209,9 @@ pub(super) trait KeyValue: Sized {
     fn is_present(&self) -> bool;
 
     /// The position of a valid single value.
-    fn at(&self) -> Option<Position>;
+    fn at(&self) -> Option<Position> {
+        None
+    }
 }
 
 /// Type of a single value.
@@ -244,10 +248,6 @@ impl KeyValue for RawRateLimit {
 
     fn is_present(&self) -> bool {
         self.stated_keys().next().is_some()
-    }
-
-    fn at(&self) -> Option<Position> {
-        None
     }
 }
 
@@ -286,9 +286,5 @@ impl<T: ReadItem> KeyValue for Vec<T> {
 
     fn is_present(&self) -> bool {
         !self.is_empty()
-    }
-
-    fn at(&self) -> Option<Position> {
-        None
     }
 }

@@ -88,41 +88,43 @@ impl Reader<'_> {
     }
 
     /// Reads a part of a whole: `0.8` or `80%`.
-    #[allow(clippy::float_arithmetic)] // A setting, whose last digit does not matter.
     fn ratio(&mut self, node: &Node, path: &Path<'_>) -> Field<Ratio> {
-        const EXPECTED: &str = "a part such as 0.8 or 80%";
-        let Content::Scalar(scalar) = &node.content else { return self.invalid(node, path, EXPECTED) };
-        let number = match scalar.meaning() {
-            Meaning::Null => return Field::Absent,
-            Meaning::Float(number) => Some(number),
-            Meaning::Integer(number) => Some(number as f64),
-            Meaning::Bool(_) => None,
-            Meaning::Text => {
-                let percent = scalar.text.strip_suffix('%');
-                percent.and_then(|number| number.trim().parse().ok()).map(|number: f64| number / 100.0)
-            }
-        };
-        match number.filter(|number| (0.0..=1.0).contains(number)) {
-            Some(number) => Field::Stated(Stated { at: node.at, value: Ratio(number) }),
-            None => self.invalid(node, path, EXPECTED),
-        }
+        self.part(node, path, "a part such as 0.8 or 80%", 100.0, |part| {
+            (0.0..=1.0).contains(&part).then_some(Ratio(part))
+        })
     }
 
     /// Reads a percentage.
     fn share(&mut self, node: &Node, path: &Path<'_>) -> Field<EnforcedShare> {
-        const EXPECTED: &str = "a percentage from 0 to 100 with at most two decimals, such as 10 or 0.5";
-        let Content::Scalar(scalar) = &node.content else { return self.invalid(node, path, EXPECTED) };
-        let number = match scalar.meaning() {
-            Meaning::Null => return Field::Absent,
-            Meaning::Float(number) => Some(number),
-            Meaning::Integer(number) => Some(number as f64),
-            Meaning::Bool(_) => None,
-            Meaning::Text => scalar.text.strip_suffix('%').and_then(|number| number.trim().parse().ok()),
+        let expected = "a percentage from 0 to 100 with at most two decimals, such as 10 or 0.5";
+        self.part(node, path, expected, 1.0, |percent| EnforcedShare::from_percent(percent).ok())
+    }
+
+    /// Reads a number, or a percentage, which is divided.
+    #[allow(clippy::float_arithmetic)] // A setting, whose last digit does not matter.
+    fn part<T>(
+        &mut self,
+        node: &Node,
+        path: &Path<'_>,
+        expected: &str,
+        divisor: f64,
+        read: impl FnOnce(f64) -> Option<T>,
+    ) -> Field<T> {
+        let number = match &node.content {
+            _ if is_null(node) => return Field::Absent,
+            Content::Scalar(scalar) => match scalar.meaning() {
+                Meaning::Float(number) => Some(number),
+                Meaning::Integer(number) => Some(number as f64),
+                Meaning::Text => {
+                    let percent = scalar.text.strip_suffix('%');
+                    percent.and_then(|number| number.trim().parse().ok()).map(|number: f64| number / divisor)
+                }
+                Meaning::Bool(_) | Meaning::Null => None,
+            },
+            Content::List(_) | Content::Map(_) => None,
         };
-        match number.map(EnforcedShare::from_percent) {
-            Some(Ok(value)) => Field::Stated(Stated { at: node.at, value }),
-            Some(Err(_)) | None => self.invalid(node, path, EXPECTED),
-        }
+        let value = number.and_then(read).map(|value| Stated { at: node.at, value });
+        value.map_or_else(|| self.invalid(node, path, expected), Field::Stated)
     }
 
     /// Reads a list of whole percentages: `[50%, 100%]`.

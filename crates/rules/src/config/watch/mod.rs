@@ -13,7 +13,7 @@ mod surroundings;
 mod watcher;
 
 use std::{
-    io, mem,
+    mem,
     path::PathBuf,
     sync::mpsc::{Receiver, RecvTimeoutError, Sender},
     time::{Duration, Instant},
@@ -105,7 +105,7 @@ struct Stopped;
 
 impl<T, C, L, F> Watch<C, L, F>
 where
-    C: Fn(Sources, Fingerprint) -> Result<T, LoadError>,
+    C: Fn(Sources) -> Result<T, LoadError>,
     L: Fn(&T) -> bool,
     F: FnMut(Result<T, LoadError>),
 {
@@ -192,14 +192,13 @@ where
     /// Returns the time at which to look again.
     fn refresh(
         &mut self,
-        listing: io::Result<DirectoryListing>,
+        listing: Result<DirectoryListing, LoadError>,
         now: Instant,
     ) -> Result<Option<Instant>, Stopped> {
         self.stamp = listing.as_ref().ok().map(DirectoryListing::stamp);
         let listing = match listing {
             Ok(listing) => listing,
             Err(error) => {
-                let error = LoadError::Directory { directory: self.directory.clone(), error };
                 self.report(error.fingerprint(), Err(error));
                 return Ok(None);
             }
@@ -220,7 +219,7 @@ where
         if self.changed_while_reading()? {
             return Ok(Some(now));
         }
-        let outcome = (self.compile)(sources, fingerprint);
+        let outcome = (self.compile)(sources);
         let is_early = outcome.as_ref().is_ok_and(|loaded| (self.is_early)(loaded));
         if let Some(quiet_at) = self.settling.quiet_at().filter(|at| is_early && now < *at) {
             self.wait_for_writers(vec!["files that remove rules".to_owned()], now);
@@ -270,7 +269,7 @@ where
     }
 
     /// Lists the directory and watches its surroundings, in this order, so that no change is missed in between.
-    fn list(&mut self) -> io::Result<DirectoryListing> {
+    fn list(&mut self) -> Result<DirectoryListing, LoadError> {
         let mut listing = DirectoryListing::of(&self.directory);
         self.is_notifier_outdated |= self.notifier.is_none();
         // Directories may have moved while the watches were placed.

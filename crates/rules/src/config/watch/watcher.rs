@@ -55,9 +55,9 @@ impl Watcher {
         lacks_rules: impl Fn(&Rules) -> bool + Send + 'static,
         on_change: impl FnMut(Result<Loaded, LoadError>) + Send + 'static,
     ) -> io::Result<Self> {
-        let compile = move |sources: Sources, fingerprint| build(sources, fingerprint, options);
+        let compile = move |sources| build(sources, options);
         let is_early = move |loaded: &Loaded| lacks_rules(&loaded.rules);
-        Self::start(directory, options.strict, seen, (compile, is_early, on_change))
+        Self::start(directory, options.strict, seen, compile, is_early, on_change)
     }
 
     /// Calls `on_change` with each version of an overlay, valid or not, that differs from the previous one; the first
@@ -71,21 +71,18 @@ impl Watcher {
         on_change: impl FnMut(Result<Overlay, LoadError>) + Send + 'static,
     ) -> io::Result<Self> {
         let stated = directory.to_owned();
-        let compile = move |sources, fingerprint| Overlay::of(&stated, sources, fingerprint);
-        Self::start(directory, false, seen, (compile, |_: &Overlay| false, on_change))
+        let compile = move |sources| Overlay::of(&stated, sources);
+        Self::start(directory, false, seen, compile, |_| false, on_change)
     }
 
-    fn start<T, C, L, F>(
+    fn start<T>(
         directory: &Path,
         strict: bool,
         seen: Option<Fingerprint>,
-        (compile, is_early, on_change): (C, L, F),
-    ) -> io::Result<Self>
-    where
-        C: Fn(Sources, Fingerprint) -> Result<T, LoadError> + Send + 'static,
-        L: Fn(&T) -> bool + Send + 'static,
-        F: FnMut(Result<T, LoadError>) + Send + 'static,
-    {
+        compile: impl Fn(Sources) -> Result<T, LoadError> + Send + 'static,
+        is_early: impl Fn(&T) -> bool + Send + 'static,
+        on_change: impl FnMut(Result<T, LoadError>) + Send + 'static,
+    ) -> io::Result<Self> {
         let (signals, received) = channel();
         let watch = Watch {
             directory: std::path::absolute(directory)?,
@@ -143,26 +140,20 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 /// # Errors
 /// [`LoadError::Unfinished`] if files keep changing, or else [`LoadError`] with all problems.
 pub fn load_finished(directory: &Path, options: &Options) -> Result<Loaded, LoadError> {
-    let sources = read_finished(directory)?;
-    let fingerprint = sources.fingerprint(options.strict);
-    build(sources, fingerprint, *options)
+    build(read_finished(directory)?, *options)
 }
 
 /// Reads the files of a directory once none of them has changed for three seconds.
 pub(in crate::config) fn read_finished(directory: &Path) -> Result<Sources, LoadError> {
-    let list = || {
-        let listing = DirectoryListing::of(directory);
-        listing.map_err(|error| LoadError::Directory { directory: directory.to_owned(), error })
-    };
     let (start, mut settling, mut is_logged) = (Instant::now(), Settling::default(), false);
     loop {
         settling.unsettled().for_each(revalidate);
-        let listing = list()?;
+        let listing = DirectoryListing::of(directory)?;
         let unfinished = settling.observe(&listing, Instant::now(), wall_clock());
         if unfinished.is_empty() {
             let stamp = listing.stamp();
             let sources = listing.read();
-            if list()?.stamp() == stamp {
+            if DirectoryListing::of(directory)?.stamp() == stamp {
                 return Ok(sources);
             }
         } else if start.elapsed() >= MAX_WAIT {

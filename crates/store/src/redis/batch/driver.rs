@@ -20,8 +20,7 @@ use super::{
     RequestOptions, SharedQueue,
     across_slots::{self, AcrossSlots, Command},
     breaker::{Breaker, BreakerEvent, OpenCause},
-    pending_request::{BoxedRequest, PendingRequest},
-    responses::{Batch, InFlight, Response},
+    responses::{Batch, BoxedRequest, InFlight, PendingRequest, Response},
 };
 use crate::{
     key::CellKey,

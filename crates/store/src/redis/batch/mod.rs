@@ -16,7 +16,6 @@
 mod across_slots;
 mod breaker;
 mod driver;
-mod pending_request;
 mod queue;
 mod responses;
 

@@ -4,7 +4,7 @@ use std::{collections::HashSet, time::Duration};
 
 use ::redis::{Value, cmd};
 use tokio::time::timeout;
-use tollgate_runtime::foreign_text;
+use tollgate_runtime::redact;
 
 use super::SharedCluster;
 use crate::redis::{
@@ -46,7 +46,7 @@ pub(super) async fn query_slots(
         Some(connection) => read_reply(&node, connection.send(cmd("CLUSTER").arg("SLOTS"))).await,
         None => read_reply(&node, query_on_new_connection(shared, &node)).await,
     };
-    reply.map_err(|error| format!("{node}: {}", foreign_text::bounded(&error)))
+    reply.map_err(|error| format!("{node}: {}", redact::bounded(&error)))
 }
 
 /// Queries over a new connection.

@@ -8,7 +8,7 @@ use tollgate_core::{
     algorithm::{
         Algorithm, Charging, CounterState, LedgerSummary, Policy, QueueSummary, StateSummary, Verdict,
     },
-    ban::{Ban, BanCheck},
+    ban::Ban,
     clock::Timestamp,
     descriptor::Hits,
 };
@@ -57,8 +57,7 @@ pub(crate) fn read_replies<'a>(runs: impl Iterator<Item = Run<'a>>, reply: Value
 
 /// Outcomes of runs none of which failed.
 fn read_outcomes<'a>(runs: impl Iterator<Item = Run<'a>>, bytes: &[u8]) -> Option<Outcomes> {
-    let (now, rest) = read_time(bytes)?;
-    let mut reader = Reader { now, rest };
+    let mut reader = Reader::new(bytes)?;
     let outcomes = runs.map(|run| reader.outcome(run).map(Ok)).collect::<Option<_>>()?;
     reader.rest.is_empty().then_some(outcomes)
 }
@@ -67,7 +66,7 @@ fn read_outcomes<'a>(runs: impl Iterator<Item = Run<'a>>, bytes: &[u8]) -> Optio
 fn read_parts<'a>(mut runs: impl Iterator<Item = Run<'a>>, parts: Vec<Value>) -> Option<Outcomes> {
     let mut parts = parts.into_iter();
     let Some(Value::BulkString(time)) = parts.next() else { return None };
-    let (now, _) = read_time(&time)?;
+    let now = Reader::new(&time)?.now;
     let mut outcomes = Outcomes::with_capacity(parts.len());
     for part in parts {
         let run = runs.next()?;
@@ -103,7 +102,14 @@ struct Reader<'b> {
     rest: &'b [u8],
 }
 
-impl Reader<'_> {
+impl<'b> Reader<'b> {
+    /// A reader of what follows the time.
+    fn new(rest: &'b [u8]) -> Option<Self> {
+        let mut reader = Self { now: time_of(0, 0), rest };
+        reader.now = time_of(reader.word()?, reader.word()?);
+        Some(reader)
+    }
+
     fn outcome(&mut self, run: Run<'_>) -> Option<RunOutcome> {
         let mut verdicts = match run.times {
             1 => SmallVec::from_buf([Verdicts::new()]),
@@ -165,9 +171,7 @@ impl Reader<'_> {
 
     /// The script returns how many repetitions passed, which come first, and the last state.
     fn repeated_queue(&mut self, check: &Check, charging: Charging, each: &mut [Verdicts]) -> Option<()> {
-        let (passing, rest) = self.rest.split_first_chunk::<2>()?;
-        self.rest = rest;
-        let passing = usize::from(u16::from_le_bytes(*passing));
+        let passing = usize::from(u16::from_le_bytes(self.take()?));
         let StateSummary::Queue(last) = self.summary(check, 0)? else { return None };
         let (admitted, denied) = each.split_at_mut_checked(passing)?;
         let mut used = last.used;
@@ -184,10 +188,14 @@ impl Reader<'_> {
 
     /// The active ban of a check's counter.
     fn ban(&mut self, check: &Check) -> Option<Option<Ban>> {
-        let Some(ban) = check.applied_ban() else { return Some(None) };
-        let (active, rest) = read_ban(&ban, self.rest)?;
-        self.rest = rest;
-        Some(active)
+        let Some(applied) = check.applied_ban() else { return Some(None) };
+        let flags = self.byte()?;
+        if flags & IS_ACTIVE == 0 {
+            return Some(None);
+        }
+        let (until, level) = (self.word()?, NonZeroU8::new(self.byte()?)?);
+        let ban = Ban { until, level, is_new: flags & IS_NEW > 0, is_enforced: false };
+        Some(applied.report(Some(ban)))
     }
 
     /// The policy that decided a check under the loans of its counter.
@@ -202,9 +210,10 @@ impl Reader<'_> {
     /// State summary of a counter, after the first byte of a verdict on it.
     fn summary(&mut self, check: &Check, outcome: u8) -> Option<StateSummary> {
         if check.policy.algorithm() == Algorithm::Budget {
-            let (summary, rest) = read_budget(outcome, self.rest)?;
-            self.rest = rest;
-            return Some(StateSummary::Ledger(summary));
+            // Whole numbers below 2^53.
+            let (used, held) = (self.double()? as u64, self.double()? as u64);
+            let (ends, has_conflict) = (self.word()?, outcome & HAS_CONFLICT > 0);
+            return Some(StateSummary::Ledger(LedgerSummary { used, held, ends, has_conflict }));
         }
         let first = self.word()?;
         if check.policy.algorithm().has_own_key() {
@@ -220,21 +229,21 @@ impl Reader<'_> {
     }
 
     fn byte(&mut self) -> Option<u8> {
-        let (byte, rest) = self.rest.split_first()?;
-        self.rest = rest;
-        Some(*byte)
+        self.take().map(|[byte]| byte)
     }
 
     fn word(&mut self) -> Option<u32> {
-        let (word, rest) = read_word(self.rest)?;
-        self.rest = rest;
-        Some(word)
+        self.take().map(u32::from_le_bytes)
     }
 
     fn double(&mut self) -> Option<f64> {
-        let (double, rest) = self.rest.split_first_chunk::<8>()?;
+        self.take().map(f64::from_le_bytes)
+    }
+
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.rest.split_first_chunk()?;
         self.rest = rest;
-        Some(f64::from_le_bytes(*double))
+        Some(*taken)
     }
 }
 
@@ -242,47 +251,8 @@ fn under(verdict: Verdict, ban: Option<Ban>, check: &Check) -> Verdict {
     ban.map_or(verdict, |ban| verdict.under(ban, check.hits))
 }
 
-fn read_time(bytes: &[u8]) -> Option<(Timestamp, &[u8])> {
-    let (seconds, rest) = read_word(bytes)?;
-    let (micros, rest) = read_word(rest)?;
-    Some((time_of(seconds, micros), rest))
-}
-
 /// The time in the two words that the scripts reply.
 #[allow(clippy::arithmetic_side_effects)] // Words have 32 bits.
 pub(crate) fn time_of(seconds: u32, micros: u32) -> Timestamp {
     Timestamp::from_micros(u64::from(seconds) * 1_000_000 + u64::from(micros))
-}
-
-fn read_word(bytes: &[u8]) -> Option<(u32, &[u8])> {
-    let (word, rest) = bytes.split_first_chunk::<4>()?;
-    Some((u32::from_le_bytes(*word), rest))
-}
-
-/// Reads the active ban of a check, if any, and the rest of the reply; `None` for a malformed one.
-fn read_ban<'b>(check: &BanCheck, bytes: &'b [u8]) -> Option<(Option<Ban>, &'b [u8])> {
-    let (flags, rest) = bytes.split_first()?;
-    if flags & IS_ACTIVE == 0 {
-        return Some((None, rest));
-    }
-    let (until, rest) = rest.split_first_chunk::<4>()?;
-    let (level, rest) = rest.split_first()?;
-    let ban = Ban {
-        until: u32::from_le_bytes(*until),
-        level: NonZeroU8::new(*level)?,
-        is_new: flags & IS_NEW > 0,
-        is_enforced: false,
-    };
-    Some((check.report(Some(ban)), rest))
-}
-
-/// The summary of a budget in the reply after the first byte of a verdict, and the rest.
-fn read_budget(outcome: u8, bytes: &[u8]) -> Option<(LedgerSummary, &[u8])> {
-    let (used, rest) = bytes.split_first_chunk::<8>()?;
-    let (held, rest) = rest.split_first_chunk::<8>()?;
-    let (ends, rest) = rest.split_first_chunk::<4>()?;
-    // Whole numbers below 2^53.
-    let [used, held] = [used, held].map(|bytes| f64::from_le_bytes(*bytes) as u64);
-    let has_conflict = outcome & HAS_CONFLICT > 0;
-    Some((LedgerSummary { used, held, ends: u32::from_le_bytes(*ends), has_conflict }, rest))
 }

@@ -88,7 +88,7 @@ impl Simulation {
             event_delay: Duration::ZERO,
             signals,
             received,
-            compile: |sources, fingerprint| build(sources, fingerprint, Options::default()),
+            compile: |sources| build(sources, Options::default()),
             is_early: Box::new(move |loaded| compared.borrow().missing_in(&loaded.rules) > 0),
             on_change: Box::new(move |loaded| {
                 reported.borrow_mut().push(match loaded {

@@ -15,7 +15,7 @@ use ::redis::{Pipeline, Value};
 use tokio::time::Instant;
 use tollgate_core::{RecordId, algorithm::Algorithm};
 
-use super::pending_request::{BoxedRequest, PendingRequest};
+use super::responses::{BoxedRequest, PendingRequest};
 use crate::{
     after,
     key::CellKey,

@@ -4,7 +4,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::{
-    redis::{ScriptClock, batch::pending_request::Waiter},
+    redis::{ScriptClock, batch::responses::Waiter},
     request::Cell,
     test_prelude::*,
 };

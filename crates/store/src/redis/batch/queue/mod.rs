@@ -20,7 +20,7 @@ use tollgate_core::{
 
 use super::{
     DecisionResult, Submission,
-    pending_request::{BoxedRequest, PendingRequest, Waiter},
+    responses::{BoxedRequest, PendingRequest, Waiter},
 };
 use crate::{
     redis::error::SendError,

@@ -1,5 +1,7 @@
 //! A simulated service under the controller, and properties of the rates.
 
+mod reports;
+
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
