@@ -333,7 +333,7 @@ mod tests {
         assert!(log.0.lock().suppressed.len() <= MAX_EVENTS);
     }
 
-    fn event(at_ms: u64) -> QueuedEvent {
+    fn queued(at_ms: u64) -> QueuedEvent {
         let event = OperatorEvent {
             kind: EventKind::RampRolledBack,
             domain: String::new(),
@@ -349,7 +349,7 @@ mod tests {
     #[tokio::test]
     async fn a_full_queue_drops_the_oldest_event() {
         let queue = EventQueue::default();
-        (0..MAX_QUEUED as u64 + 2).for_each(|at_ms| queue.push(event(at_ms)));
+        (0..MAX_QUEUED as u64 + 2).for_each(|at_ms| queue.push(queued(at_ms)));
         assert_eq!(queue.oldest().await.at_ms, 2);
         queue.remove("1");
         assert_eq!(queue.oldest().await.at_ms, 2);

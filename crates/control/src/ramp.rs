@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tollgate_core::EnforcedShare;
 
 /// Maximum number of steps of a ramp.
-pub const MAX_RAMP_STEPS: usize = 20;
+const MAX_RAMP_STEPS: usize = 20;
 
 /// Range of the length of a step in milliseconds.
 const STEP_MS: std::ops::RangeInclusive<u64> = 1_000..=7 * 24 * 3_600 * 1_000;
@@ -245,13 +245,17 @@ mod tests {
     #[test]
     fn steps_increase_and_have_a_length() {
         assert_eq!(ramp().check(), Ok(()));
-        let of = |percents: &[f64]| Ramp { steps: percents.iter().copied().map(share).collect(), ..ramp() };
+        let of = |percents: &[f64]| {
+            let steps = percents.iter().copied().map(share).collect();
+            Ramp { plan: RampPlan { steps, ..ramp().plan }, ..ramp() }
+        };
         for steps in [&[][..], &[10.0, 10.0], &[10.0, 5.0]] {
             assert_eq!(of(steps).check(), Err(RampError::Steps), "{steps:?}");
         }
         let many: Vec<f64> = (1..=21).map(f64::from).collect();
         assert_eq!(of(&many).check(), Err(RampError::Steps));
-        assert_eq!(Ramp { step_ms: 999, ..ramp() }.check(), Err(RampError::StepTime));
+        let short = Ramp { plan: RampPlan { step_ms: 999, ..ramp().plan }, ..ramp() };
+        assert_eq!(short.check(), Err(RampError::StepTime));
     }
 
     #[test]

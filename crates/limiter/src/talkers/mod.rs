@@ -20,7 +20,7 @@ mod demand;
 pub(crate) mod key;
 mod sampler;
 mod share;
-mod sketches;
+pub(crate) mod sketches;
 #[cfg(test)]
 mod tests;
 

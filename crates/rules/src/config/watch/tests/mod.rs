@@ -41,7 +41,7 @@ const LIMITS: [u64; 2] = [10_000, 20_000];
 type Seen = Result<Vec<(String, u64)>, String>;
 
 type Simulated = Watch<
-    fn(Sources, Fingerprint) -> Result<Loaded, LoadError>,
+    fn(Sources) -> Result<Loaded, LoadError>,
     Box<dyn Fn(&Loaded) -> bool>,
     Box<dyn FnMut(Result<Loaded, LoadError>)>,
 >;
