@@ -113,7 +113,7 @@ impl Tollgate {
         Some(value.parse().expect("a number"))
     }
 
-    /// What its admin API returns at a path such as `/rules`.
+    /// The response of its admin API at a path such as `/rules`.
     pub(crate) fn api(&self, path: &str) -> Value {
         let answer = http::get(&self.admin_url(&format!("/api/v1{path}")));
         assert_eq!(answer.status, 200, "{}", answer.body);

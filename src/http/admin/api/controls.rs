@@ -9,9 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use tollgate_control::{
-    OverrideEntry, Pair, Ramp, RampPlan, Switch, SwitchMode, check_switch, ramp::share_as_percent,
-};
+use tollgate_control::{OverrideEntry, Pair, Ramp, RampPlan, Switch, SwitchMode, check_switch};
 use tollgate_core::EnforcedShare;
 use tollgate_rules::{ALL_NAMES, Overridden, Rule, RuleOverrides};
 
@@ -30,7 +28,7 @@ pub(super) struct SetSwitchRequest {
     domain: String,
     rule: String,
     mode: SwitchMode,
-    #[serde(default, with = "share_as_percent")]
+    #[serde(default)]
     enforce_percent: Option<EnforcedShare>,
     ramp: Option<RampRequest>,
     reason: Reason,
