@@ -352,7 +352,7 @@ impl Control {
     }
 }
 
-/// Backend of the control store. [`Control`](crate::Control) has the operations of operators; those here serve the reconciler too.
+/// Backend of the control store. [`Control`] has the operations of operators; those here serve the reconciler too.
 #[derive(Debug)]
 pub(crate) enum Backend {
     /// This process, which loses nothing.
