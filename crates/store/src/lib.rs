@@ -71,7 +71,7 @@ impl Store {
         }
     }
 
-    /// The store of the own region, which is none of these with calls to the primary region.
+    /// The store of the own region, behind the calls to the primary region.
     fn own(&self) -> &Self {
         match self {
             Self::PrimaryRouter(store) => store.own(),
