@@ -26,26 +26,23 @@ impl Spread<'_, '_> {
     /// Delay of the clients that the limit of the descriptor at `at` denies: whole seconds from zero to the maximum.
     ///
     /// A concurrency limit has none: its permits are released at any moment, so its clients do not wait for the same one.
-    /// Neither has a ban, whose end is that of one client.
+    /// Neither has a ban, whose end is that of one client, nor a limit override, for which no rule states one.
     pub(super) fn delay(&self, at: usize, limited: &Limited<'_>) -> Duration {
-        let max = limited.rule.and_then(|rule| rule.retry_after_spread).unwrap_or_default();
+        let Some(rule) = limited.rule else { return Duration::ZERO };
+        let max = rule.retry_after_spread.unwrap_or_default();
         if max.as_secs() == 0 || limited.algorithm.holds_permits() || limited.enforced_ban().is_some() {
             return Duration::ZERO;
         }
         let choices = max.as_secs().saturating_add(1);
-        Duration::from_secs(self.hash(at, limited.rule).checked_rem(choices).unwrap_or_default())
+        Duration::from_secs(self.hash(at, rule).checked_rem(choices).unwrap_or_default())
     }
 
-    /// Hash of the counter's key, on which instances of two versions must agree. All values of the request stand for a counter that its clients share, because their
-    /// delays would be equal otherwise.
-    fn hash(&self, at: usize, rule: Option<&Rule>) -> u64 {
+    /// Hash of the counter's key, on which instances of two versions must agree. All values of the request stand for a
+    /// counter that its clients share, because their delays would be equal otherwise.
+    fn hash(&self, at: usize, rule: &Rule) -> u64 {
         let mut hash = Fnv::default();
         hash.text(self.domain);
         let entries = self.descriptors.get(at).map_or(&[][..], |descriptor| &descriptor.entries);
-        let Some(rule) = rule else {
-            write_entries(&mut hash, entries.iter().copied());
-            return hash.finish();
-        };
         hash.bytes(&(RecordId::LENGTH as u64).to_le_bytes());
         hash.bytes(&rule.record_id().path());
         let mut open = rule.open(entries).map(|(_, entry)| entry).peekable();
