@@ -159,16 +159,42 @@ fn carry_rollout(rule: &Rollout, compiled: &mut Rollout, raw: &RawRateLimit) {
 
 /// Gives the override what identifies the rule, and what it does not state.
 fn with_identity(rule: &Rule, overridden: Rule) -> Rule {
-    // The other fields are compiled, with the rule's values as defaults.
+    // A new field needs a decision: compiled, with the rule's value as a default, or carried over here.
+    let Rule {
+        limit: _,
+        part,
+        shedding: _,
+        sync: _,
+        scope: _,
+        on_share_exhausted: _,
+        overdraft: _,
+        ban: _,
+        notify: _,
+        weights,
+        on_store_error: _,
+        degraded_limit: _,
+        retry_after_spread: _,
+        name,
+        replaces,
+        shadow_mode: _,
+        quota_mode: _,
+        detailed_metric: _,
+        metadata,
+        segments: _,
+        origin,
+        rollout: _,
+        stated,
+        derived: _,
+    } = rule;
     let holds_permits = overridden.algorithm().is_none_or(Algorithm::holds_permits);
     Rule {
-        part: rule.part.clone(),
-        weights: rule.weights.clone().filter(|_| !holds_permits),
-        name: rule.name.clone(),
-        replaces: rule.replaces.clone(),
-        metadata: rule.metadata.clone(),
-        origin: rule.origin.clone(),
-        stated: rule.stated.clone(),
+        part: part.clone(),
+        weights: weights.clone().filter(|_| !holds_permits),
+        name: name.clone(),
+        replaces: replaces.clone(),
+        metadata: metadata.clone(),
+        origin: origin.clone(),
+        stated: stated.clone(),
         derived: Derived::for_override(rule, &overridden),
         ..overridden
     }
