@@ -44,8 +44,18 @@ pub(super) fn compile<'a>(
     }
     let pattern = match first {
         Some((_, Field::Invalid)) => return None,
-        Some(("regex", Field::Stated(stated))) => regex(compiler, key, stated, path)?,
-        Some(("cidr", Field::Stated(stated))) => cidr(compiler, key, stated, path)?,
+        Some((condition @ ("regex" | "cidr"), Field::Stated(stated))) => {
+            let path = path.key(condition);
+            let (matcher, shown) = match condition {
+                "regex" => regex(compiler, key, stated, &path)?,
+                _ => cidr(compiler, key, stated, &path)?,
+            };
+            if key.contains('*') {
+                let message = format!("cannot be combined with the wildcard `{key}`; expected a plain key");
+                return compiler.reporter.refuse(stated.at, &path, message);
+            }
+            Pattern { matcher, stated: format!("{key}_{shown}").into(), value: Value::Open }
+        }
         Some((_, Field::Stated(value))) => {
             if let Some(doubt) = doubt_of_value(key, &value.value) {
                 compiler.reporter.warning(value.at, &path.key("value"), doubt);
@@ -75,25 +85,25 @@ fn required_key<'a>(compiler: &mut Compiler<'_>, raw: &'a RawDescriptor, path: &
     }
 }
 
+/// The condition that a value matches an expression, and its form in the names of rules.
 fn regex<'a>(
     compiler: &mut Compiler<'_>,
     key: &'a str,
     stated: &'a Stated<Rc<str>>,
     path: &Path<'_>,
-) -> Option<Pattern<'a>> {
-    let path = path.key("regex");
+) -> Option<(Matcher<'a>, String)> {
     let text = &*stated.value;
     if text.is_empty() {
         let message = "is empty; expected an expression, or a key alone to match every value";
-        return compiler.reporter.refuse(stated.at, &path, message);
+        return compiler.reporter.refuse(stated.at, path, message);
     }
     if let Some(doubt) = doubt_of_regex(text) {
-        compiler.reporter.warning(stated.at, &path, doubt);
+        compiler.reporter.warning(stated.at, path, doubt);
     }
     let regex = match compiler.budget.regex(text) {
         Ok(regex) => regex,
         Err(RegexFailure::Invalid(error)) => {
-            return compiler.reporter.refuse(stated.at, &path, error);
+            return compiler.reporter.refuse(stated.at, path, error);
         }
         Err(RegexFailure::BudgetExceeded) => {
             let message = format!(
@@ -102,58 +112,40 @@ fn regex<'a>(
                  than three rules",
                 MAX_REGEX_BYTES >> 20
             );
-            return compiler.reporter.refuse(stated.at, &path, message);
+            return compiler.reporter.refuse(stated.at, path, message);
         }
         Err(RegexFailure::ExceededBefore) => return None,
     };
-    without_star(compiler, key, &path, stated)?;
-    let stated = format!("{key}_~{text}").into();
-    Some(Pattern { matcher: Matcher::Regex(key, regex), stated, value: Value::Open })
+    Some((Matcher::Regex(key, regex), format!("~{text}")))
 }
 
+/// The condition that a value is an address of a range, and its form in the names of rules.
 fn cidr<'a>(
     compiler: &mut Compiler<'_>,
     key: &'a str,
     stated: &'a Stated<Rc<str>>,
     path: &Path<'_>,
-) -> Option<Pattern<'a>> {
-    let path = path.key("cidr");
+) -> Option<(Matcher<'a>, String)> {
     let text = &*stated.value;
     let Ok(range) = text.parse::<IpNet>() else {
         let message = format!("`{text}` is not an address range; expected e.g. 10.0.0.0/8 or 2001:db8::/32");
-        return compiler.reporter.refuse(stated.at, &path, message);
+        return compiler.reporter.refuse(stated.at, path, message);
     };
     if range != range.trunc() {
         let message = format!("means {}; expected no bits after the prefix", range.trunc());
-        compiler.reporter.warning(stated.at, &path, message);
+        compiler.reporter.warning(stated.at, path, message);
     }
     if let IpNet::V6(range) = range
         && range.addr().to_ipv4_mapped().is_some()
     {
         compiler.reporter.warning(
             stated.at,
-            &path,
+            path,
             "never matches, since such addresses count as IPv4; expected an IPv4 range",
         );
     }
-    without_star(compiler, key, &path, stated)?;
     let range = range.trunc();
-    let stated = format!("{key}_{range}").into();
-    Some(Pattern { matcher: Matcher::Cidr(key, range), stated, value: Value::Open })
-}
-
-/// Rejects a pattern as the key of a condition on the value alone.
-fn without_star(
-    compiler: &mut Compiler<'_>,
-    key: &str,
-    path: &Path<'_>,
-    stated: &Stated<Rc<str>>,
-) -> Option<()> {
-    if key.contains('*') {
-        let message = format!("cannot be combined with the wildcard `{key}`; expected a plain key");
-        return compiler.reporter.refuse(stated.at, path, message);
-    }
-    Some(())
+    Some((Matcher::Cidr(key, range), range.to_string()))
 }
 
 /// Applies `share_threshold`.

@@ -110,18 +110,16 @@ impl Reader<'_> {
         divisor: f64,
         read: impl FnOnce(f64) -> Option<T>,
     ) -> Field<T> {
-        let number = match &node.content {
-            _ if is_null(node) => return Field::Absent,
-            Content::Scalar(scalar) => match scalar.meaning() {
-                Meaning::Float(number) => Some(number),
-                Meaning::Integer(number) => Some(number as f64),
-                Meaning::Text => {
-                    let percent = scalar.text.strip_suffix('%');
-                    percent.and_then(|number| number.trim().parse().ok()).map(|number: f64| number / divisor)
-                }
-                Meaning::Bool(_) | Meaning::Null => None,
-            },
-            Content::List(_) | Content::Map(_) => None,
+        let Content::Scalar(scalar) = &node.content else { return self.invalid(node, path, expected) };
+        let number = match scalar.meaning() {
+            Meaning::Null => return Field::Absent,
+            Meaning::Float(number) => Some(number),
+            Meaning::Integer(number) => Some(number as f64),
+            Meaning::Text => {
+                let percent = scalar.text.strip_suffix('%');
+                percent.and_then(|number| number.trim().parse().ok()).map(|number: f64| number / divisor)
+            }
+            Meaning::Bool(_) => None,
         };
         let value = number.and_then(read).map(|value| Stated { at: node.at, value });
         value.map_or_else(|| self.invalid(node, path, expected), Field::Stated)
