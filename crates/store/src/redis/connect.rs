@@ -22,7 +22,7 @@ use super::{
     url::Address,
 };
 
-/// Time limit of one attempt to connect.
+/// Time limit of one attempt to connect, and of a response of a new connection or a subscription.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Login, database and TLS, which all servers have in common.
@@ -120,8 +120,7 @@ pub(super) async fn preload_scripts(
     connection: &mut MultiplexedConnection,
     scripts: &[CommandKeys],
 ) -> RedisResult<()> {
-    let pinged = timeout(CONNECT_TIMEOUT, connection.send_packed_command(&cmd("PING"))).await;
-    let reply = pinged.unwrap_or_else(|_| Err((ErrorKind::Io, "no response to PING").into()))?;
+    let reply = within(connection.send_packed_command(&cmd("PING")), "no response to PING").await?;
     if let Err(error) = reply.extract_error()
         && error.code() == Some("NOAUTH")
     {
@@ -129,10 +128,7 @@ pub(super) async fn preload_scripts(
     }
     for keys in scripts {
         // An error reply is a value here.
-        match timeout(CONNECT_TIMEOUT, connection.send_packed_command(&script::load(*keys))).await {
-            Ok(reply) => drop(reply?),
-            Err(_) => return Err((ErrorKind::Io, "no response to SCRIPT LOAD").into()),
-        }
+        within(connection.send_packed_command(&script::load(*keys)), "no response to SCRIPT LOAD").await?;
     }
     Ok(())
 }
@@ -188,8 +184,6 @@ impl fmt::Display for Target {
     }
 }
 
-/// Deadline for a connection, and for a response.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval of the probes of the connection.
 const PROBE_INTERVAL: Duration = Duration::from_secs(2);
 /// Time that a subscription has to last before its next failure is logged.
@@ -241,8 +235,8 @@ impl Subscription {
         notify: &impl Fn(),
     ) -> Result<Infallible, ConnectError> {
         let client = self.client(servers).await?;
-        let mut connection = with_timeout(client.get_async_pubsub()).await?;
-        with_timeout(connection.subscribe(channel)).await?;
+        let mut connection = within(client.get_async_pubsub(), LATE).await?;
+        within(connection.subscribe(channel), LATE).await?;
         notify();
         let (mut sink, mut messages) = connection.split();
         let mut probes = interval(PROBE_INTERVAL);
@@ -252,7 +246,7 @@ impl Subscription {
                     Some(_) => notify(),
                     None => return Err(broken("connection closed").into()),
                 },
-                _ = probes.tick() => drop(with_timeout(sink.ping::<Value>()).await?),
+                _ = probes.tick() => drop(within(sink.ping::<Value>(), LATE).await?),
             }
         }
     }
@@ -278,8 +272,12 @@ impl Subscription {
     }
 }
 
-async fn with_timeout<T>(response: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-    timeout(RESPONSE_TIMEOUT, response).await.unwrap_or_else(|_| Err(broken("no response in time")))
+/// Reason of a subscription whose server does not respond.
+const LATE: &str = "no response in time";
+
+/// Waits for a response, with `late` as the reason if none comes in time.
+async fn within<T>(response: impl Future<Output = RedisResult<T>>, late: &'static str) -> RedisResult<T> {
+    timeout(CONNECT_TIMEOUT, response).await.unwrap_or_else(|_| Err(broken(late)))
 }
 
 fn broken(reason: &'static str) -> RedisError {
