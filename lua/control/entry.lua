@@ -64,9 +64,9 @@ end
 
 -- Lets the keys from KEYS[7] to another one expire with the last id of KEYS[7].
 local function expire_with_last(last_key)
-  local last = redis.call('ZRANGE', KEYS[7], -1, -1, 'WITHSCORES')
+  local last, now = redis.call('ZRANGE', KEYS[7], -1, -1, 'WITHSCORES'), now_ms()
   for i = 7, last[2] and last_key or 0 do
-    redis.call('PEXPIRE', KEYS[i], math.max(1, tonumber(last[2]) - now_ms()))
+    redis.call('PEXPIRE', KEYS[i], math.max(1, tonumber(last[2]) - now))
   end
 end
 

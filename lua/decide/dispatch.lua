@@ -36,8 +36,8 @@ local function decide_cell(i, role, times, raw)
   end
 end
 
--- Decides the calls from the first key that is left, as far as the fast path has them. Decisions on a single counter, alone in
--- its cell, are inline: they cost little more than their calls of functions and the strings they create.
+-- Decides the calls from the first key that is left, as far as the fast path has them. A single counter, alone in its
+-- cell, is read and written inline, and decided by decide_words.
 local first = 1
 -- Whether a call was read: without one, an error is that the input is malformed.
 local is_read = false

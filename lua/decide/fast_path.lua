@@ -1,7 +1,7 @@
 -- Fast path: one cell where each checked record exists (or the cell is new), checked entirely and in order, or in part.
 -- Equivalent to the general path, but needs only a fraction of its definitions.
--- decide_records is one function, however long: a function for a part of it would cost its definition, with each local
--- variable that it captures, in every command that comes here, and a call for every check.
+-- decide_records is long: each further function would cost its definition, with each local variable that it captures, in
+-- every command that comes here.
 
 -- Reserves tokens after a charge that passed, for a record with the words a, b, c. Returns the number of tokens and the
 -- new words.

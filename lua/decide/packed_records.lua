@@ -106,15 +106,14 @@ end
 -- Functions that few calls need: make_upkeep is called on first use.
 local upkeep
 local function make_upkeep()
-  -- Calls visit(id, state, ends) for each record: its packed state, and when it expires, nil if its algorithm is unknown.
+  -- Calls visit(at, from, to, ends) for each record: its position among the records, counted from 0; the first and the last
+  -- byte of its state; and when it expires, nil if its algorithm is unknown.
   local function each_record(cell, visit)
     local position = 1
     for at = 0, #cell.ids / ID - 1 do
       local kind = kind_at(cell.ids, at)
-      local id, next_position, algorithm =
-        string.sub(cell.ids, at * ID + 1, at * ID + ID), position + size_of(kind), algorithm_of(kind)
-      local ends = algorithm and algorithm.ends_at(read_state(cell.states, position, kind))
-      visit(id, string.sub(cell.states, position, next_position - 1), ends)
+      local next_position, algorithm = position + size_of(kind), algorithm_of(kind)
+      visit(at, position, next_position - 1, algorithm and algorithm.ends_at(read_state(cell.states, position, kind)))
       position = next_position
     end
   end
@@ -125,20 +124,27 @@ local function make_upkeep()
     -- Drops the records that have expired, and returns whether there were any. A record of an unknown algorithm, such as
     -- one of a newer version, is retained.
     drop_ended = function(cell)
-      local count, ids, states = #cell.ids / ID, {}, {}
-      each_record(cell, function(id, state, ends)
+      local has_ended, ids, states = false, {}, {}
+      each_record(cell, function(_, _, _, ends)
+        has_ended = has_ended or ends and ends <= now.s
+      end)
+      if not has_ended then
+        return false
+      end
+      each_record(cell, function(at, from, to, ends)
         if not ends or ends > now.s then
-          ids[#ids + 1], states[#states + 1] = id, state
+          ids[#ids + 1] = string.sub(cell.ids, at * ID + 1, at * ID + ID)
+          states[#states + 1] = string.sub(cell.states, from, to)
         end
       end)
       cell.ids, cell.states = table.concat(ids), table.concat(states)
-      return #ids < count
+      return true
     end,
 
     -- The second at which the last record expires. One of an unknown algorithm counts with the expiry of the cell.
     last_end = function(cell)
       local last = 0
-      each_record(cell, function(_, _, ends)
+      each_record(cell, function(_, _, _, ends)
         last = math.max(last, ends or cell.ends)
       end)
       return last

@@ -2,6 +2,13 @@
 
 -- Decides a check, once; one with a bound is a charge in full, or any of a window with a carry or of a bucket with debt.
 local function apply_check(check, a, b, c, hits, only_passing)
+  -- Most checks need none of the functions below.
+  if not check.carries then
+    return algorithm_of(check.kind).apply(
+      a, b, c, hits, check.p1, check.p2, nil, now, 1, only_passing, check.bound, check.overdraws and hits > 0
+    )
+  end
+
   -- The fixed window with a carry: the state is the end of the last of the windows, and the hits left for it.
   local function carry(limit, window, bound)
     local ends, _, following = algorithm_of(0).counts(0, 0, window, now)
@@ -55,15 +62,11 @@ local function apply_check(check, a, b, c, hits, only_passing)
     return admitted and 1 or 0, last, math.min(count, max_debt > 0 and ceiling + max_debt or count, 4294967295), 0
   end
 
-  local percent = check.carries and math.floor(check.bound / 68719476736) or 0
+  local percent = math.floor(check.bound / 68719476736)
   if percent > 0 then
     return carry_unused(check.p1, check.p2, percent, check.bound % 68719476736)
-  elseif check.carries then
-    return carry(check.p1, check.p2, check.bound)
   end
-  return algorithm_of(check.kind).apply(
-    a, b, c, hits, check.p1, check.p2, nil, now, 1, only_passing, check.bound, check.overdraws and hits > 0
-  )
+  return carry(check.p1, check.p2, check.bound)
 end
 
 -- Whether a charge or a check passes after the preceding charges; changes only the simulated state.

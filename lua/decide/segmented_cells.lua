@@ -140,13 +140,14 @@ make_segments = function()
   -- Replaces the content of the segments that the records of a packed cell belong to.
   local function distribute(cell, packed)
     local ids, states = {}, {}
-    upkeep.each_record(packed, function(id, state)
+    upkeep.each_record(packed, function(at, from, to)
+      local id = string.sub(packed.ids, at * ID + 1, at * ID + ID)
       local number = number_of(cell, id)
       if not ids[number] then
         ids[number], states[number] = {}, {}
       end
       table.insert(ids[number], id)
-      table.insert(states[number], state)
+      table.insert(states[number], string.sub(packed.states, from, to))
     end)
     for number in pairs(ids) do
       local segment = cell.segments[number] or add_segment(cell, number)
