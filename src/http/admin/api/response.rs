@@ -51,7 +51,7 @@ pub(super) fn require_force(violations: Vec<Violation>) -> Result<(), ApiError> 
 }
 
 /// Serialises a value.
-fn to_vec(value: &impl Serialize) -> Result<Vec<u8>, ApiError> {
+pub(super) fn to_vec(value: &impl Serialize) -> Result<Vec<u8>, ApiError> {
     serde_json::to_vec(value).map_err(|error| {
         tracing::error!(%error, "failed to serialise an API response");
         ApiError::Internal
@@ -83,7 +83,12 @@ pub(super) async fn large<T: Serialize>(
     make: impl FnOnce() -> T + Send + 'static,
 ) -> ApiResult {
     let text = api.limits.scan(lane, move || to_vec(&make())).await??;
-    Ok(respond(StatusCode::OK, Bytes::from_owner(LargeBody { text, _permit: permit })))
+    Ok(large_text(text, permit))
+}
+
+/// A 200 response of serialised JSON, which holds `permit` until it is sent.
+pub(super) fn large_text(text: Vec<u8>, permit: ApiPermit) -> Response {
+    respond(StatusCode::OK, Bytes::from_owner(LargeBody { text, _permit: permit }))
 }
 
 /// Error of an API request.
