@@ -90,7 +90,7 @@ const PEER_VALUES: [fn(&PeerCounts) -> f64; 9] = [
 ];
 
 fn write_peers(declared: &[Declared; 9], page: &mut Page) {
-    let counts = COUNTS.lock().clone();
+    let counts = COUNTS.lock();
     if counts.is_empty() {
         return;
     }
@@ -142,12 +142,12 @@ static ANSWERS: Computed<1> = Computed::counter(
 
 /// Writes a sample for each region and result.
 fn write_results(declared: &Declared, page: &mut Page, of: fn(&RegionCounts) -> &BTreeMap<String, u64>) {
-    let counts = COUNTS.lock().clone();
+    let counts = COUNTS.lock();
     if counts.is_empty() {
         return;
     }
     page.begin(declared);
-    for (region, counts) in &counts {
+    for (region, counts) in counts.iter() {
         of(&counts.named).iter().for_each(|(name, count)| page.sample(declared, &[region, name], count));
     }
 }
@@ -202,6 +202,7 @@ pub(super) fn answered(region: &str, outcome: PrimaryOutcome) {
 }
 
 fn increment(counts: &mut BTreeMap<String, u64>, name: &str) {
+    debug_assert!(counts.contains_key(name), "no result is named {name}");
     if let Some(count) = counts.get_mut(name) {
         *count += 1;
     }
