@@ -11,8 +11,8 @@ use std::{
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::task::AbortOnDropHandle;
 use tollgate_control::{
-    Added, AutomaticEntry, BanCounts, Control, EventKind, ListedBan, ListedBanMode, Occasion, OperatorEvent,
-    Pair, bounds::MAX_BAN_BATCH, metrics,
+    Added, AutomaticEntry, BanCounts, Control, EventKind, ListedBan, Occasion, OperatorEvent, Pair,
+    bounds::MAX_BAN_BATCH, metrics,
 };
 use tollgate_core::clock::Clock;
 use tollgate_limiter::{ActiveRules, BegunBan, BegunBans, Limiter, ReachedThreshold, ReachedThresholds};
@@ -183,7 +183,7 @@ fn listed(BegunBan { domain, rule, entries, ban, .. }: BegunBan, now_ms: u64) ->
         descriptor,
         is_truncated: false,
         level: ban.level.get(),
-        mode: if ban.is_enforced { ListedBanMode::Enforce } else { ListedBanMode::Watch },
+        mode: ban.mode(),
         began_at_ms: now_ms,
         ends_at_ms: ban.ends_at().as_micros() / 1_000,
         instance: String::new(),

@@ -105,7 +105,7 @@ fn add_metadata(bytes: &mut FrameBytes, ban: Option<&Ban>, named: Option<&NamedD
         if let Some(ban) = ban {
             struct_value(bytes, "ban", |bytes| {
                 number_value(bytes, "level", ban.level.get().into());
-                text_value(bytes, "mode", metadata::mode_of(ban));
+                text_value(bytes, "mode", ban.mode().name());
                 number_value(bytes, "until", ban.until.into());
             });
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use prost_types::{ListValue, Struct, Value, value::Kind};
 use serde_json::{Map, Value as Json};
 use tollgate_core::{
-    ban::{Ban, BanMode},
+    ban::Ban,
     descriptor::Descriptor,
     lease::{self, LeaseId},
 };
@@ -61,14 +61,9 @@ pub(super) fn add_ban(metadata: &mut Struct, ban: &Ban) {
     let fields = BTreeMap::from([
         ("until".to_owned(), number(ban.until.into())),
         ("level".to_owned(), number(ban.level.get().into())),
-        ("mode".to_owned(), text(mode_of(ban))),
+        ("mode".to_owned(), text(ban.mode().name())),
     ]);
     metadata.fields.insert("ban".to_owned(), value(Kind::StructValue(Struct { fields })));
-}
-
-/// Whether a ban denies or is only watched.
-pub(super) const fn mode_of(ban: &Ban) -> &'static str {
-    if ban.is_enforced { BanMode::Enforce.name() } else { BanMode::Watch.name() }
 }
 
 /// Adds the rule that decided.

@@ -14,11 +14,12 @@ mod propagation;
 mod raised_limits;
 
 use tollgate::{
+    ban::BanMode,
     clock::Clock,
     config::{Options, load_files},
     control::{
-        AutomaticEntry, Draft, Files, List, ListEntry, ListPair, ListedBan, ListedBanMode, Pair, Reconciler,
-        RulesSource, RulesStatus,
+        AutomaticEntry, Draft, Files, List, ListEntry, ListPair, ListedBan, Pair, Reconciler, RulesSource,
+        RulesStatus,
     },
     limiter::ActiveRules,
 };
@@ -74,7 +75,7 @@ fn automatic(key: &str, value: &str, lasts: Duration) -> AutomaticEntry {
         descriptor,
         is_truncated: false,
         level: 3,
-        mode: ListedBanMode::Enforce,
+        mode: BanMode::Enforce,
         began_at_ms: now_ms(),
         ends_at_ms,
         instance: String::new(),

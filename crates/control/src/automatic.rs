@@ -4,9 +4,10 @@
 //! replace or shorten an operator's entry.
 
 use serde::{Deserialize, Serialize};
+use tollgate_core::ban::BanMode;
 
 use crate::{
-    Action, AuditEntry, ListPair, ListedBan, ListedBanMode, Pair, lists,
+    Action, AuditEntry, ListPair, ListedBan, Pair, lists,
     pairs::pairs_text,
     stored::{SYSTEM_AUTHOR, now_ms},
 };
@@ -86,7 +87,7 @@ impl AutomaticEntry {
             descriptor,
             is_truncated: false,
             level: self.level,
-            mode: ListedBanMode::Enforce,
+            mode: BanMode::Enforce,
             began_at_ms: self.created_at_ms,
             ends_at_ms: self.expires_at_ms,
             instance: String::new(),

@@ -12,6 +12,7 @@ use std::{
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tollgate_core::ban::BanMode;
 use tollgate_rules::config::Fingerprint;
 
 use crate::{
@@ -19,18 +20,6 @@ use crate::{
     bounds::{MAX_BAN_KEY_BYTES, MAX_BAN_PAGE, MAX_BANS},
     pairs::pairs_text,
 };
-
-tollgate_core::named! {
-    /// Effect of a ban.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-    #[serde(rename_all = "lowercase")]
-    pub enum ListedBanMode {
-        /// Counted and shown; denies nothing.
-        Watch = "watch",
-        /// Denies the client.
-        Enforce = "enforce",
-    }
-}
 
 /// A ban of one counter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +38,7 @@ pub struct ListedBan {
     /// Number of the ban in a row, from 1: each doubles the time.
     pub level: u8,
     /// Whether it denies.
-    pub mode: ListedBanMode,
+    pub mode: BanMode,
     /// Begin in milliseconds since 1970.
     pub began_at_ms: u64,
     /// End in milliseconds since 1970.
@@ -141,7 +130,7 @@ pub struct BanFilter<'a> {
     /// Bans of one domain only.
     pub domain: Option<&'a str>,
     /// Bans with this effect only.
-    pub mode: Option<ListedBanMode>,
+    pub mode: Option<BanMode>,
 }
 
 impl BanFilter<'_> {
@@ -193,13 +182,13 @@ impl MemoryBans {
         let active = bans.iter().filter(|ban| ban.ends_at_ms > now_ms);
         list.extend(active.map(|ban| (Reverse(ban.position()), ban.clone())));
         while list.len() > MAX_BANS {
-            let watched = list.iter().rev().find(|(_, ban)| ban.mode == ListedBanMode::Watch);
+            let watched = list.iter().rev().find(|(_, ban)| ban.mode == BanMode::Watch);
             let first_to_end =
                 watched.or_else(|| list.last_key_value()).map(|(position, _)| position.clone());
             first_to_end.and_then(|position| list.remove(&position));
         }
         let count = |mode| list.values().filter(|ban| ban.mode == mode).count() as u64;
-        BanCounts { enforce: count(ListedBanMode::Enforce), watch: count(ListedBanMode::Watch) }
+        BanCounts { enforce: count(BanMode::Enforce), watch: count(BanMode::Watch) }
     }
 
     /// Returns bans behind a position.
@@ -248,7 +237,7 @@ mod tests {
             descriptor: pairs.iter().map(pair).collect(),
             is_truncated: false,
             level: 1,
-            mode: ListedBanMode::Watch,
+            mode: BanMode::Watch,
             began_at_ms: 1,
             ends_at_ms: 2,
             instance: "i".into(),

@@ -44,7 +44,7 @@ mod stored;
 pub use self::redis::{CONTROL_SCRIPT, OVERRIDES_SCRIPT};
 pub use self::{
     automatic::{Added, AutomaticEntry, AutomaticMode},
-    bans::{BanCounts, BanFilter, BanPage, BanPosition, ListedBan, ListedBanMode},
+    bans::{BanCounts, BanFilter, BanPage, BanPosition, ListedBan},
     copier::{ReadRules, Reading, RulesCopier},
     copies::{
         Adopted, CopiedChange, CopiedOverrides, CopyClaim, CopyState, ListsCopy, OverridesHead,

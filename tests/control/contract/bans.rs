@@ -10,7 +10,7 @@ promises!(
     the_removal_of_a_ban_is_audited,
 );
 
-fn listed_ban(number: u64, mode: ListedBanMode, ends_at_ms: u64) -> ListedBan {
+fn listed_ban(number: u64, mode: BanMode, ends_at_ms: u64) -> ListedBan {
     ListedBan {
         id: format!("{number:016x}"),
         domain: if number.is_multiple_of(2) { "even".into() } else { "odd".into() },
@@ -40,7 +40,7 @@ async fn ban_ids(control: &Control, filter: BanFilter<'_>, limit: usize) -> Vec<
 }
 
 async fn bans_are_listed_by_their_ends_until_they_end_or_are_removed(control: &Control) {
-    use ListedBanMode::{Enforce, Watch};
+    use BanMode::{Enforce, Watch};
     let end = now_ms() + 3_600_000;
     // Several bans end at the same time.
     let ban = |number: u64| listed_ban(number, if number < 4 { Watch } else { Enforce }, end + number / 3);
@@ -84,7 +84,7 @@ async fn bans_are_listed_by_their_ends_until_they_end_or_are_removed(control: &C
 }
 
 async fn of_too_many_bans_watched_ones_and_then_the_first_to_end_make_room(control: &Control) {
-    use ListedBanMode::{Enforce, Watch};
+    use BanMode::{Enforce, Watch};
     let end = now_ms() + 3_600_000;
     let most = u64::try_from(bounds::MAX_BANS).expect("small");
     let step = bounds::MAX_BAN_BATCH;
@@ -107,7 +107,7 @@ async fn of_too_many_bans_watched_ones_and_then_the_first_to_end_make_room(contr
 }
 
 async fn the_removal_of_a_ban_is_audited(control: &Control) {
-    let ban = listed_ban(7, ListedBanMode::Enforce, now_ms() + 60_000);
+    let ban = listed_ban(7, BanMode::Enforce, now_ms() + 60_000);
     for removal in [BanRemoval::Lift, BanRemoval::Forgive] {
         control.record_ban_removal("ada", &ban, removal, "a NAT").await.expect("recorded");
         let entry = control.audit(None, 1).await.expect("a reply").remove(0);

@@ -6,14 +6,12 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use tollgate_core::ban::BanMode;
 use tollgate_metrics::{Computed, Counter, CounterFamily, Gauge, GaugeFamily, Metric};
 use tollgate_rules::{OverriddenCounts, OverrideTarget};
 use tollgate_store::StoreError;
 
-use super::{
-    AutomaticMode, BanCounts, CopyState, EventKind, List, ListedBanMode, Runtime, SwitchMode,
-    copies::CopyResult,
-};
+use super::{AutomaticMode, BanCounts, CopyState, EventKind, List, Runtime, SwitchMode, copies::CopyResult};
 
 /// Metrics of rules, lists and switches.
 pub static METRICS: &[&dyn Metric] = &[
@@ -175,7 +173,7 @@ static ACTIVE_BANS: GaugeFamily<1> = GaugeFamily::new(
     "tollgate_bans_active",
     &["mode"],
     "Active bans in the list, which the instances share.",
-    &[[ListedBanMode::Watch.name()], [ListedBanMode::Enforce.name()]],
+    &[[BanMode::Watch.name()], [BanMode::Enforce.name()]],
 );
 
 static UNLISTED_BANS: Counter = Counter::new(
@@ -327,8 +325,8 @@ pub fn rule_overrides(active: &dyn OverrideTarget) {
 
 /// Records the number of active bans.
 pub(super) fn active_bans(BanCounts { enforce, watch }: BanCounts) {
-    ACTIVE_BANS.set([ListedBanMode::Enforce.name()], enforce as f64);
-    ACTIVE_BANS.set([ListedBanMode::Watch.name()], watch as f64);
+    ACTIVE_BANS.set([BanMode::Enforce.name()], enforce as f64);
+    ACTIVE_BANS.set([BanMode::Watch.name()], watch as f64);
 }
 
 /// Counts bans that are not listed.

@@ -38,6 +38,11 @@ impl Ban {
         Timestamp::from_seconds(self.until)
     }
 
+    /// Whether the ban denies.
+    pub const fn mode(&self) -> BanMode {
+        if self.is_enforced { BanMode::Enforce } else { BanMode::Watch }
+    }
+
     /// Returns the ban as every decision but the first reports it.
     #[must_use]
     pub const fn known(self) -> Self {

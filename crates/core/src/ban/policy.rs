@@ -1,10 +1,13 @@
 //! Parameters of a rule's bans.
 
+use serde::{Deserialize, Serialize};
+
 use crate::quota::Quota;
 
 crate::named! {
     /// Whether bans deny.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
     pub enum BanMode {
         /// Bans are counted and reported, and deny nothing.
         #[default]

@@ -5,9 +5,12 @@ use serde::Deserialize;
 use serde_json::json;
 use tollgate_control::{
     AutomaticEntry, AutomaticMode, BanFilter, BanPage, BanPosition, BanRemoval, List, ListEntry, ListPair,
-    ListedBan, ListedBanMode, Pair, bounds::MAX_BAN_PAGE, check_entry,
+    ListedBan, Pair, bounds::MAX_BAN_PAGE, check_entry,
 };
-use tollgate_core::descriptor::{Descriptor, Entry, Hits};
+use tollgate_core::{
+    ban::BanMode,
+    descriptor::{Descriptor, Entry, Hits},
+};
 use tollgate_limiter::CounterRequests;
 
 use super::{
@@ -114,7 +117,7 @@ const DEFAULT_BANS: usize = 100;
 #[serde(deny_unknown_fields)]
 pub(super) struct BansQuery {
     domain: Option<String>,
-    mode: Option<ListedBanMode>,
+    mode: Option<BanMode>,
     before: Option<String>,
     limit: Option<usize>,
 }
