@@ -272,7 +272,6 @@ impl EventQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::events::EventKind;
 
     fn event(domain: &str, key: &str) -> OperatorEvent {
         OperatorEvent {

@@ -51,11 +51,14 @@ pub(crate) async fn versions(
     Ok(versions)
 }
 
-pub(crate) async fn version(redis: &Redis, number: u64) -> ControlResult<Option<Arc<StoredVersion>>> {
-    // A version never changes, so it need not be read by a script.
+/// Meta, token, trail and files of a version, which never changes, so that it need not be read by a script.
+async fn fields_of(redis: &Redis, number: u64) -> ControlResult<[Reply; 4]> {
     let fields = ["meta", "token", "trail", "files"];
-    let [meta, token, trail, files] =
-        list(redis.client.read(&redis.client.keys.version(number), &fields).await?)?;
+    list(redis.client.read(&redis.client.keys.version(number), &fields).await?)
+}
+
+pub(crate) async fn version(redis: &Redis, number: u64) -> ControlResult<Option<Arc<StoredVersion>>> {
+    let [meta, token, trail, files] = fields_of(redis, number).await?;
     let (Reply::Bytes(meta), token @ Reply::Bytes(_), Reply::Bytes(files)) = (meta, token, files) else {
         return Ok(None);
     };
@@ -190,9 +193,7 @@ pub(crate) async fn rules_after(
 }
 
 async fn version_copy(redis: &Redis, number: u64, expected: &str) -> ControlResult<VersionCopy> {
-    let fields = ["meta", "token", "trail", "files"];
-    let [meta, token, trail, files] =
-        list(redis.client.read(&redis.client.keys.version(number), &fields).await?)?;
+    let [meta, token, trail, files] = fields_of(redis, number).await?;
     let (token, trail) = (text(token)?, text(trail)?);
     if token != expected {
         return Err(malformed("another version"));
