@@ -59,31 +59,19 @@ impl Report {
     }
 }
 
-/// Whether an instance is part of a sum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum ReportStatus {
-    /// Part of the sum.
-    Included,
-    /// Its last report is too old.
-    Stale,
-    /// No report, as of an older release.
-    Missing,
-    /// Does not sample top talkers.
-    NotSampling,
-}
-
-impl ReportStatus {
-    pub(super) const ALL: [Self; 4] = [Self::Included, Self::Stale, Self::Missing, Self::NotSampling];
-
-    /// Name in the API and in metrics.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Included => "included",
-            Self::Stale => "stale",
-            Self::Missing => "missing",
-            Self::NotSampling => "not_sampling",
-        }
+tollgate_core::named! {
+    /// Whether an instance is part of a sum.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub(crate) enum ReportStatus {
+        /// Part of the sum.
+        Included = "included",
+        /// Its last report is too old.
+        Stale = "stale",
+        /// No report, as of an older release.
+        Missing = "missing",
+        /// Does not sample top talkers.
+        NotSampling = "not_sampling",
     }
 }
 

@@ -180,19 +180,21 @@ pub struct PeerSettings {
     pub tls: TlsSettings,
 }
 
-/// Port of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Port {
-    /// Rate-limit service.
-    Grpc,
-    /// JSON form of the service, health and metrics.
-    Http,
-    /// Admin API and dashboard.
-    Admin,
-    /// Metrics only.
-    Metrics,
-    /// Service between regions.
-    Region,
+tollgate_core::named! {
+    /// Port of the server.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Port {
+        /// Rate-limit service.
+        Grpc = "grpc",
+        /// JSON form of the service, health and metrics.
+        Http = "http",
+        /// Admin API and dashboard.
+        Admin = "admin",
+        /// Metrics only.
+        Metrics = "metrics",
+        /// Service between regions.
+        Region = "region",
+    }
 }
 
 /// TLS of a port, in files that are reloaded when they change.
@@ -286,19 +288,6 @@ impl TlsSettings {
         match file {
             TlsFile::Authorities if self.port != Port::Region => format!("--{}-tls-client-ca", self.port),
             TlsFile::Certificate | TlsFile::Key | TlsFile::Authorities => format!("--{}-tls", self.port),
-        }
-    }
-}
-
-impl Port {
-    /// Name in flags, metrics and logs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Grpc => "grpc",
-            Self::Http => "http",
-            Self::Admin => "admin",
-            Self::Metrics => "metrics",
-            Self::Region => "region",
         }
     }
 }

@@ -17,10 +17,6 @@ use crate::flag_values::{
     ratio, web_url,
 };
 
-/// Sources of the rules.
-const SOURCES: [RulesSource; 4] =
-    [RulesSource::Directory, RulesSource::Redis, RulesSource::Memory, RulesSource::Xds];
-
 /// Source of the rules, and its options.
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Rules")]
@@ -39,7 +35,7 @@ pub struct RulesSettings {
         default_value = "directory",
         hide_possible_values = true
     )]
-    #[arg(value_parser = PossibleValuesParser::new(SOURCES.map(RulesSource::name)).map(|name| source(&name)))]
+    #[arg(value_parser = PossibleValuesParser::new(RulesSource::ALL.map(RulesSource::name)).map(|name| source(&name)))]
     pub source: RulesSource,
     /// File in which this instance keeps the overrides of rules, with mode 0600 and a lock file beside it: they are active
     /// from the start, and restored if Redis has lost them.
@@ -205,7 +201,7 @@ impl fmt::Debug for XdsSettings {
 }
 
 fn source(name: &str) -> RulesSource {
-    SOURCES.into_iter().find(|source| source.name() == name).unwrap_or_default()
+    RulesSource::ALL.into_iter().find(|source| source.name() == name).unwrap_or_default()
 }
 
 fn backoff(text: &str) -> Result<BackoffSettings, String> {

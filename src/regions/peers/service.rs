@@ -51,34 +51,22 @@ use crate::{
     settings::Port,
 };
 
-/// Reason of a refused message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::regions) enum Refusal {
-    /// The message lacks its sender.
-    Malformed,
-    /// The sender is not another region of the table.
-    UnknownRegion,
-    /// The certificate is not one of the sender's region.
-    Certificate,
-    /// The sender exceeds the bounds of messages.
-    Flood,
+tollgate_core::named! {
+    /// Reason of a refused message.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(in crate::regions) enum Refusal {
+        /// The message lacks its sender.
+        Malformed = "malformed",
+        /// The sender is not another region of the table.
+        UnknownRegion = "unknown_region",
+        /// The certificate is not one of the sender's region.
+        Certificate = "certificate",
+        /// The sender exceeds the bounds of messages.
+        Flood = "flood",
+    }
 }
 
 impl Refusal {
-    /// Every reason.
-    pub(in crate::regions) const ALL: [Self; 4] =
-        [Self::Malformed, Self::UnknownRegion, Self::Certificate, Self::Flood];
-
-    /// Label in metrics.
-    pub(in crate::regions) const fn name(self) -> &'static str {
-        match self {
-            Self::Malformed => "malformed",
-            Self::UnknownRegion => "unknown_region",
-            Self::Certificate => "certificate",
-            Self::Flood => "flood",
-        }
-    }
-
     /// Counts and logs a refused message, and returns its status.
     fn recorded(self) -> Status {
         metrics::REFUSED.increment([self.name()]);
