@@ -84,7 +84,7 @@ impl ResponseCounts {
     }
 }
 
-/// Reasons for which a request is refused. A bound is named like its flag.
+/// Reasons for which a request is refused.
 const REASONS: [&str; 9] = [
     "domain",
     "descriptors",
