@@ -1,4 +1,4 @@
-//! Values of the keys of a rule.
+//! Values of the keys of a rule, and of load shedding.
 
 use std::{
     collections::HashMap,

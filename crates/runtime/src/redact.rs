@@ -1,4 +1,4 @@
-//! Showing values that may hold secrets or characters that mislead a reader.
+//! Showing errors, texts of other servers, and values that may hold secrets or characters that mislead a reader.
 
 use std::{error::Error, path::Path};
 
@@ -88,7 +88,7 @@ pub fn with_sources(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// Maximum length of such a text, in bytes, without its mark of truncation.
+/// Maximum length of a text that another server sent, in bytes, without its mark of truncation.
 const MAX_TEXT_BYTES: usize = 512;
 
 /// The text with control and invisible characters escaped, truncated to half a kilobyte.

@@ -193,7 +193,11 @@ const MAX_TABLES: usize = 256;
 #[error("line {0} of the record of region tables is not readable; expected what this version writes")]
 pub struct InvalidTables(usize);
 
-/// The text of the tables.
+/// The text of the tables, which a region's store keeps for instances that start.
+///
+/// A line for each table, from the oldest to the newest: `generation digest lowered_at rest name:weight,…`, where
+/// `lowered_at` is in microseconds or `-`, and `rest` is `all` or `none`, the hits that rounding leaves. Further words of a
+/// line are ignored.
 fn write_tables(former: &[FormerWeights], newest: &WeightTable) -> String {
     let mut text = String::new();
     for FormerWeights { table, lowered_at } in former {

@@ -100,12 +100,14 @@ fn explain_one(
     let signal = domain.root.rule_of_signal(entries).zip(entries.split_last());
     let (mut steps, found) = match (lease, signal) {
         (Some((rule, taken, lease)), _) => {
-            let steps = [walk::steps(&domain.root, taken), vec![walk::lease_step(rule, lease)]];
-            (steps.concat(), Some((rule, taken)))
+            let mut steps = walk::steps(&domain.root, taken);
+            steps.push(walk::lease_step(rule, lease));
+            (steps, Some((rule, taken)))
         }
         (None, Some(((rule, last), (_, taken)))) => {
-            let signal = walk::signal_step(last, request.hits.charged());
-            ([walk::steps(&domain.root, taken), vec![signal]].concat(), Some((rule, taken)))
+            let mut steps = walk::steps(&domain.root, taken);
+            steps.push(walk::signal_step(last, request.hits.charged()));
+            (steps, Some((rule, taken)))
         }
         (None, None) => {
             let rule = domain.root.rule(entries).map(|rule| (rule, entries));

@@ -311,7 +311,7 @@ pub fn all() -> Vec<Arc<Series>> {
 }
 
 /// Maximum number of series that are kept: as many as find room at a time. Further ones are lost.
-const MAX_SERIES: usize = 12_000;
+const MAX_EVICTED: usize = 12_000;
 
 /// The series; `None` while deltas are not read.
 static KEPT: Mutex<Option<Vec<Arc<Series>>>> = Mutex::new(None);
@@ -324,7 +324,7 @@ pub(crate) fn keep_evicted() {
 /// Keeps those of the series whose counts were not all exported.
 pub(crate) fn keep(evicted: Vec<Arc<Series>>) {
     if let Some(kept) = &mut *KEPT.lock() {
-        let room = MAX_SERIES.saturating_sub(kept.len());
+        let room = MAX_EVICTED.saturating_sub(kept.len());
         kept.extend(evicted.into_iter().filter(has_more).take(room));
     }
 }

@@ -183,7 +183,8 @@ fn read_utilization(reply: &Reply) -> Option<SheddingReading> {
     Some(SheddingReading { sums, report_age })
 }
 
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
+/// Script of loans between regions.
+static LOANS: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
         include_str!("../../../../lua/decide/prelude.lua"),
         include_str!("../../../../lua/decide/entry.lua"),
@@ -247,7 +248,7 @@ async fn transact(
     let written = change.map_or_else(Vec::new, |(_, change)| pack(change));
     let (before, after) = change.map_or(("", ""), |(snapshot, change)| (&*snapshot.ledger, &*change.ledger));
     let arguments: [&[u8]; 5] = [time.as_bytes(), &packed, &written, before.as_bytes(), after.as_bytes()];
-    let reply = store.run(&SCRIPT, counter.cell.slot(), &names, &arguments, time_limit).await?;
+    let reply = store.run(&LOANS, counter.cell.slot(), &names, &arguments, time_limit).await?;
     match &reply {
         Reply::List(parts) => match parts.as_slice() {
             [Reply::Integer(1)] => Ok(None),
