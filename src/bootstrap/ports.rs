@@ -17,7 +17,6 @@ use crate::{
     http::{self, AdminParts, ApiParts, ConnectionLimits, DescriptorError, HttpPort, PublicParts, Tokens},
     net::tls::Tls,
     regions::Regions,
-    service::RequestBounds,
     settings::{Port, Settings, TlsSettings},
 };
 
@@ -192,7 +191,6 @@ impl Routes<'_> {
             status: instance.status.clone(),
             rules: instance.rules.clone(),
             options: settings.rules.options,
-            bounds: RequestBounds::default(),
             directory: settings.rules.directory.clone(),
             readiness: instance.readiness.clone(),
             counters,

@@ -27,7 +27,6 @@ use crate::{
     readiness::Readiness,
     regions::{self, Lending, PeersError, RegionTableError, Regions},
     rollouts::RolloutView,
-    service::RequestBounds,
     settings::{Port, Settings},
     tracing::{TraceExporter, TracingError},
 };
@@ -118,7 +117,6 @@ pub(super) async fn start(mut settings: Settings, exporter: Option<Exporter>) ->
         reports: reports.clone(),
         tracer: tracing.as_ref().map(|tracing| tracing.tracer().clone()),
         response: settings.response.clone(),
-        bounds: RequestBounds::default(),
         modes: settings.modes(),
         is_shared: Arc::default(),
     };

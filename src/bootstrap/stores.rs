@@ -26,7 +26,7 @@ use crate::{
     http::StoreInfo,
     net::tls,
     readiness::Readiness,
-    service::{RequestBounds, ResponseOptions, Service},
+    service::{ResponseOptions, Service},
     settings::Settings,
     tracing::Tracer,
 };
@@ -206,7 +206,6 @@ pub(super) struct ServiceFactory {
     pub(super) reports: LimiterReports,
     pub(super) tracer: Option<Tracer>,
     pub(super) response: ResponseOptions,
-    pub(super) bounds: RequestBounds,
     pub(super) modes: Modes,
     /// Whether a limiter shares reports of utilization: the first one, of the HTTP port, which outlives the workers.
     pub(super) is_shared: Arc<AtomicBool>,
@@ -225,7 +224,7 @@ impl ServiceFactory {
             tokio::spawn(limiter.share_utilization());
         }
         Ok(RateLimitAdapter {
-            service: Service::new(limiter, self.response.clone(), self.bounds),
+            service: Service::new(limiter, self.response.clone()),
             tracer: self.tracer.clone(),
         })
     }

@@ -15,9 +15,7 @@ use tollgate_store::{MemoryStore, Store};
 use super::public::json::JsonCodec;
 use crate::{
     proto::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code},
-    service::{
-        HeaderNames, HeaderStyle, NamedDecisions, RequestBounds, RequestError, ResponseOptions, Service,
-    },
+    service::{HeaderNames, HeaderStyle, NamedDecisions, RequestError, ResponseOptions, Service},
     tracing::Span,
 };
 
@@ -39,7 +37,7 @@ static PARTS: LazyLock<Option<(Service, JsonCodec)>> = LazyLock::new(|| {
         decision_metadata: NamedDecisions::All,
     };
     let limiter = Limiter::new(rules, Store::Memory(store), Modes::default());
-    Some((Service::new(limiter, response_options, RequestBounds::default()), JsonCodec::new().ok()?))
+    Some((Service::new(limiter, response_options), JsonCodec::new().ok()?))
 });
 
 /// Decodes the bytes and handles the request, if they are one.

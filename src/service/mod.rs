@@ -35,7 +35,6 @@ pub use self::settings::{HeaderNames, HeaderStyle, NamedDecisions, ResponseOptio
 pub struct Service {
     limiter: Limiter,
     options: ResponseOptions,
-    bounds: RequestBounds,
     banned: BannedFrames,
 }
 
@@ -100,8 +99,8 @@ impl RequestError {
 
 impl Service {
     /// Creates a service that decides with `limiter`.
-    pub fn new(limiter: Limiter, options: ResponseOptions, bounds: RequestBounds) -> Self {
-        Self { limiter, options, bounds, banned: BannedFrames::default() }
+    pub fn new(limiter: Limiter, options: ResponseOptions) -> Self {
+        Self { limiter, options, banned: BannedFrames::default() }
     }
 
     /// Acquires permits and reserves hits under `lease`, as which the caller names them.
@@ -120,7 +119,7 @@ impl Service {
         deadline: Deadline,
         span: &mut Span,
     ) -> Result<Answer<RateLimitResponse>, RequestError> {
-        let answer = match decode::descriptors(request, &self.bounds) {
+        let answer = match decode::descriptors(request, &RequestBounds::default()) {
             Ok(descriptors) => {
                 let encode = |parts: &Parts<'_, '_, '_>| self.message(Some(request), parts);
                 self.decide(&request.domain, &descriptors, deadline, span, encode).await
@@ -137,7 +136,7 @@ impl Service {
         if self.options.dynamic_metadata {
             return None;
         }
-        PlainRequest::read(message, &self.bounds)
+        PlainRequest::read(message, &RequestBounds::default())
     }
 
     /// Decides as [`Self::respond`], and returns the encoded response.

@@ -111,7 +111,7 @@ async fn a_decision_without_the_store_is_named_as_such() {
     let fallback = Fallback::new(OnStoreError::Local, local(), Replicas::default());
     let limiter = Limiter::new(Arc::clone(&service.rules), Store::Memory(local()), Modes::default());
     let limiter = limiter.with_fallback(fallback).with_clock(service.clock.clone());
-    service.inner = Service::new(limiter, naming(NamedDecisions::Denials), RequestBounds::default());
+    service.inner = Service::new(limiter, naming(NamedDecisions::Denials));
     service.set_lists(vec![], vec![switch("*", SwitchMode::Emergency)]);
     let denied = "code=OVER_LIMIT key=two=x policy=degraded remaining=0 rule=two";
     assert_eq!(named(&service.call_times(3, &["two"]).await), denied);

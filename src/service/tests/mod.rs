@@ -72,7 +72,7 @@ impl TestService {
         let clock = Clock::manual(NOW);
         let store = Store::Memory(MemoryStore::new(1_000, clock.clone()));
         let limiter = Limiter::new(Arc::clone(&rules), store, modes).with_clock(clock.clone());
-        Self { inner: Service::new(limiter, options, RequestBounds::default()), clock, rules }
+        Self { inner: Service::new(limiter, options), clock, rules }
     }
 
     fn plain() -> Self {

@@ -162,7 +162,7 @@ async fn find(
     descriptor: ApiDescriptor,
     hits: Hits,
 ) -> Result<CounterTarget, ApiError> {
-    descriptor.check(&api.parts.bounds)?;
+    descriptor.check()?;
     let shared = api.clone();
     let target = api.limits.scan(lane, move || {
         let (active, overridden) = shared.parts.rules.load_overridden()?;

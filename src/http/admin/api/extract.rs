@@ -18,10 +18,7 @@ use tollgate_control::{
     bounds::{MAX_TEXT_BYTES, MAX_VERSION_BYTES},
     parse_pairs,
 };
-use tollgate_core::{
-    clock::Clock,
-    descriptor::{Descriptor, Entry, Hits},
-};
+use tollgate_core::descriptor::{Descriptor, Entry, Hits};
 
 use super::{
     Api,
@@ -32,6 +29,8 @@ use crate::{
     http::{admin::auth::Caller, origin::is_json},
     service::RequestBounds,
 };
+
+pub(super) use crate::fleet::now_ms;
 
 /// Maximum bytes of a body: the files of the largest version, escaped to three times their size, and the other fields.
 pub(super) const MAX_BODY_BYTES: usize = 3 * MAX_VERSION_BYTES + SMALL_BODY_BYTES;
@@ -220,11 +219,6 @@ impl TryFrom<String> for Reason {
     }
 }
 
-/// The current time in milliseconds since 1970.
-pub(super) fn now_ms() -> u64 {
-    Clock::System.now().as_micros() / 1_000
-}
-
 /// The expiry time of a change made at `created_at_ms`; `None` for one that does not expire.
 pub(super) fn expires_at(created_at_ms: u64, expires_in_s: Option<Integer>) -> Result<Option<u64>, ApiError> {
     match expires_in_s {
@@ -308,8 +302,8 @@ impl ApiDescriptor {
     }
 
     /// Checks the number of entries and their sizes.
-    pub(super) fn check(&self, bounds: &RequestBounds) -> Result<(), ApiError> {
-        let RequestBounds { max_entries, max_text_bytes, .. } = *bounds;
+    pub(super) fn check(&self) -> Result<(), ApiError> {
+        let RequestBounds { max_entries, max_text_bytes, .. } = RequestBounds::default();
         let is_short = |pair: &Pair| pair.key.len().max(pair.value.len()) <= max_text_bytes;
         let problem = if self.0.len() > max_entries {
             format!("{} entries; expected 1 to {max_entries}", self.0.len())
@@ -323,15 +317,12 @@ impl ApiDescriptor {
 }
 
 /// Checks the number of descriptors, from 1 to the maximum of a gRPC request, and their total size.
-pub(super) fn check_descriptors(
-    descriptors: &[ApiDescriptor],
-    bounds: &RequestBounds,
-) -> Result<(), ApiError> {
-    let max = bounds.max_descriptors;
+pub(super) fn check_descriptors(descriptors: &[ApiDescriptor]) -> Result<(), ApiError> {
+    let max = RequestBounds::default().max_descriptors;
     if !(1..=max).contains(&descriptors.len()) {
         return Err(ApiError::BadRequest(format!("descriptors: expected 1 to {max}")));
     }
-    descriptors.iter().try_for_each(|descriptor| descriptor.check(bounds))?;
+    descriptors.iter().try_for_each(ApiDescriptor::check)?;
     let pairs = descriptors.iter().flat_map(|ApiDescriptor(pairs)| pairs);
     let bytes: usize = pairs.map(|Pair { key, value }| key.len() + value.len()).sum();
     if bytes <= MAX_TOTAL_BYTES {
@@ -374,12 +365,12 @@ mod tests {
     }
 
     #[test]
-    fn the_bounds_are_those_of_the_settings() {
-        let pair = Pair { key: "k".into(), value: "v".into() };
-        let descriptor = ApiDescriptor::try_from(vec![pair; 32]).expect("valid");
-        let bounds =
-            |max_entries, max_text_bytes| RequestBounds { max_entries, max_text_bytes, max_descriptors: 1 };
-        assert!(descriptor.check(&bounds(32, 1)).is_ok());
-        assert!(descriptor.check(&bounds(31, 1)).is_err() && descriptor.check(&bounds(32, 0)).is_err());
+    fn the_bounds_are_those_of_requests() {
+        let check = |entries, bytes| {
+            let pair = Pair { key: "k".into(), value: "v".repeat(bytes) };
+            ApiDescriptor::try_from(vec![pair; entries]).expect("valid").check()
+        };
+        assert!(check(264, 1).is_ok() && check(1, 131_072).is_ok());
+        assert!(check(265, 1).is_err() && check(1, 131_073).is_err());
     }
 }

@@ -40,9 +40,7 @@ use self::{
     limits::ApiLimits,
 };
 use super::auth::{self, Authenticator, Caller, Role};
-use crate::{
-    fleet::FleetView, readiness::Readiness, regions::Regions, rollouts::RolloutView, service::RequestBounds,
-};
+use crate::{fleet::FleetView, readiness::Readiness, regions::Regions, rollouts::RolloutView};
 
 pub(super) use self::response::ApiError;
 
@@ -138,8 +136,6 @@ pub struct ApiParts {
     pub rules: Arc<ActiveRules>,
     /// Options for loading rules.
     pub options: Options,
-    /// Bounds of the descriptors of a request.
-    pub bounds: RequestBounds,
     /// Directory of rules that have no versions.
     pub directory: PathBuf,
     /// Phase of the process.

@@ -9,9 +9,7 @@ use tollgate_store::{MemoryStore, Store};
 use tonic::codegen::Service as _;
 
 use super::*;
-use crate::{
-    fleet::FleetView, http::StoreInfo, readiness::Readiness, rollouts::RolloutView, service::RequestBounds,
-};
+use crate::{fleet::FleetView, http::StoreInfo, readiness::Readiness, rollouts::RolloutView};
 
 const METHODS: [&str; 5] = ["get", "post", "put", "delete", "patch"];
 
@@ -25,7 +23,6 @@ fn router() -> Router {
         status: RulesStatus::default(),
         rules: Arc::default(),
         options: Options::default(),
-        bounds: RequestBounds::default(),
         directory: "nowhere".into(),
         readiness: Readiness::new(),
         counters: CounterInspector::new(Store::Memory(memory.clone()), Modes::default()),
