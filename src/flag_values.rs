@@ -113,6 +113,9 @@ pub(crate) fn headers(text: &str, decoded: impl Fn(&str) -> Option<String>) -> R
     headers.map(Headers).ok_or_else(|| "expected NAME=VALUE,… with names and values of headers".to_owned())
 }
 
+/// Expectation of the URL of a server, of which the path does not matter.
+pub(crate) const SERVER_URL: &str = "expected http://HOST:PORT or https://HOST:PORT, without a user";
+
 /// Parses the URL of an HTTP server without a user, as it is logged.
 pub(crate) fn web_url(text: &str, expected: &str) -> Result<Uri, String> {
     let is_valid = |uri: &Uri| {

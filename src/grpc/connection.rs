@@ -39,6 +39,9 @@ const SEND_BUFFER_BYTES: usize = 64 * 1024;
 /// Size limit of a call's headers.
 const MAX_HEADER_BYTES: u32 = 16 * 1024;
 
+/// Maximum number of calls in flight on a connection, at which Envoy opens another one.
+const MAX_STREAMS: u32 = 1024;
+
 /// Jitter of the maximum age, so that connections opened together do not close together.
 const MAX_AGE_JITTER_PERCENT: u32 = 10;
 
@@ -70,7 +73,7 @@ impl Connections {
         http2
             .keep_alive_interval(settings.keepalive_interval)
             .keep_alive_timeout(settings.keepalive_timeout)
-            .max_concurrent_streams(settings.max_streams)
+            .max_concurrent_streams(MAX_STREAMS)
             // A proxy resets every call that timed out, in bursts when the store is slow. That is no attack, to be
             // punished by closing the connection with all other calls on it.
             .max_pending_accept_reset_streams(MAX_PENDING_RESETS)

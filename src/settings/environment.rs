@@ -64,10 +64,10 @@ impl Environment {
     }
 
     /// Reports empty variables that would make a port more secure: most likely their source is missing.
-    fn unsafely_empty(&self, verb: &Command) -> impl Iterator<Item = Problem> {
-        let guards = |flag: &&str| flag.contains("-tls") || flag.ends_with("-token-file");
-        let guards = flags(verb).filter(guards).map(variable);
-        guards.filter(|name| self.empty.contains(name)).map(|name| {
+    fn unsafely_empty(&self) -> impl Iterator<Item = Problem> {
+        let ours = self.empty.iter().filter(|name| name.starts_with(PREFIX));
+        let guards = ours.filter(|name| name.contains("_TLS") || name.ends_with("_ADMIN_TOKEN_FILE"));
+        guards.map(|name| {
             Problem::new(name, "is set but empty, which would disable this protection; unset it to confirm")
         })
     }
@@ -101,7 +101,7 @@ impl Environment {
             |flag: &str| !has_flag(verb, flag) || given(flag) || self.variables.contains_key(&variable(flag));
         if has_flag(verb, "grpc-address") {
             found.problems.extend(self.unknown(root));
-            found.problems.extend(self.unsafely_empty(verb));
+            found.problems.extend(self.unsafely_empty());
             reference::review(Inputs::new(self, &is_given), &mut found);
         }
         for setting in reference::settings(Inputs::new(self, &is_given), &mut found.problems) {
@@ -150,7 +150,7 @@ impl EnvironmentFlags {
                 self.origins.push((flag.to_owned(), variable.to_owned()));
             }
             // OpenTelemetry variables are often set cluster-wide, and must not fail startup.
-            Some(problem) if variable.starts_with("OTEL_") => {
+            Some(problem) if variable.split(" with ").any(|name| name.starts_with("OTEL_")) => {
                 self.notices.push(format!("ignored: {problem}"));
             }
             Some(problem) => self.problems.push(problem),
@@ -162,6 +162,10 @@ impl EnvironmentFlags {
 fn unknown(name: &str, known: &[String]) -> String {
     let own = nearest(name, known.iter().map(|known| known.trim_start_matches(PREFIX)));
     let of_reference = reference::catalogue::all().map(|variable| variable.name).find(|known| *known == name);
+    // A part of a setting may once have had a variable of its own.
+    let is_part = |whole: &&str| name.strip_prefix(whole).is_some_and(|part| part.starts_with('_'));
+    let whole = known.iter().map(|known| known.trim_start_matches(PREFIX)).filter(is_part);
+    let own = own.or_else(|| whole.max_by_key(|whole| whole.len()));
     match own.map(|own| format!("{PREFIX}{own}")).or(of_reference.map(ToOwned::to_owned)) {
         Some(meant) => format!("unknown setting; did you mean `{meant}`?"),
         None => "unknown setting; expected one of those in `tollgate --help`".to_owned(),

@@ -18,9 +18,6 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(60);
 /// Timeout of the reply to a ping, and of a write that a client does not read: the default of gRPC servers.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Maximum number of calls in flight on a connection, at which Envoy opens another one.
-const MAX_STREAMS: u32 = 1024;
-
 /// Maximum size of a request message, in bytes. No proxy sends one of a tenth of that.
 const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
@@ -71,9 +68,6 @@ pub struct GrpcSettings {
     /// Timeout of the reply to a ping, and of a write that a client does not read.
     #[arg(skip = KEEPALIVE_TIMEOUT)]
     pub keepalive_timeout: Duration,
-    /// Maximum number of calls in flight on a connection.
-    #[arg(skip = Some(MAX_STREAMS))]
-    pub max_streams: Option<u32>,
     /// Maximum size of a request message, in bytes.
     #[arg(skip = MAX_MESSAGE_BYTES)]
     pub max_message_bytes: usize,

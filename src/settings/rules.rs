@@ -13,9 +13,12 @@ use tollgate_rules::config::{Options, OverlaySlot};
 
 use super::{error::Problem, store::StoreSettings};
 use crate::flag_values::{
-    self, DescriptorArgument, Headers, KeyPair, boolean, count, descriptor, key_pair, positive_duration,
-    ratio, web_url,
+    self, DescriptorArgument, Headers, KeyPair, SERVER_URL, boolean, count, descriptor, key_pair,
+    positive_duration, ratio, web_url,
 };
+
+/// Default of `--xds-backoff`.
+pub(super) const BACKOFF: &str = "500ms,30s,0.5";
 
 /// Source of the rules, and its options.
 #[derive(Args, Clone, Debug, PartialEq)]
@@ -108,7 +111,7 @@ pub struct XdsSettings {
     pub server_name: Option<String>,
     /// Pauses between connection attempts: the first one, the longest one, to which it doubles, and the random share of
     /// each, from 0 to 1, to subtract.
-    #[arg(id = "xds-backoff", long, value_name = "INITIAL,MAX,JITTER", default_value = "500ms,30s,0.5")]
+    #[arg(id = "xds-backoff", long, value_name = "INITIAL,MAX,JITTER", default_value = BACKOFF)]
     #[arg(value_parser = backoff)]
     pub backoff: BackoffSettings,
     /// Maximum size of a message from the control plane, in bytes.
@@ -216,11 +219,10 @@ fn backoff(text: &str) -> Result<BackoffSettings, String> {
 
 /// Parses the URL of a control plane, without a password, as it is logged.
 fn server(text: &str) -> Result<Uri, String> {
-    const EXPECTED: &str = "expected http://HOST:PORT or https://HOST:PORT, without a user";
-    let uri = web_url(text, EXPECTED)?;
+    let uri = web_url(text, SERVER_URL)?;
     let is_bare = matches!(uri.path_and_query().map(|rest| rest.as_str()), None | Some("/"));
     // Default ports of HTTP are not those of control planes.
-    if is_bare && uri.port().is_some() { Ok(uri) } else { Err(EXPECTED.to_owned()) }
+    if is_bare && uri.port().is_some() { Ok(uri) } else { Err(SERVER_URL.to_owned()) }
 }
 
 /// Parses headers. Errors omit the values, which may be secret.

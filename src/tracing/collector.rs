@@ -261,6 +261,7 @@ mod tests {
             protocol: Some(protocol),
             headers: None,
             ca_certificate: None,
+            service_name: String::new(),
             resource: None,
         }
     }

@@ -47,7 +47,7 @@ pub(super) fn start(
 ) -> Result<(), TracingError> {
     let worker = ExportWorker {
         collector: Collector::new(url, settings)?,
-        resource: (&resource(settings.resource.as_ref())).into(),
+        resource: (&resource(&settings.service_name, settings.resource.as_ref())).into(),
         scope: scope(),
         records,
         outage: OutageLog::default(),
@@ -77,15 +77,15 @@ pub(super) fn start(
     Ok(())
 }
 
-/// The attributes that identify this process, by the semantic conventions of OpenTelemetry. Stated attributes override them.
-fn resource(stated: Option<&DescriptorArgument>) -> Resource {
+/// The attributes that identify this process, by the semantic conventions of OpenTelemetry. Stated attributes override them,
+/// except for `service.name`, which has its own setting.
+fn resource(name: &str, stated: Option<&DescriptorArgument>) -> Resource {
     let own = [
-        ("service.name".to_owned(), env!("CARGO_PKG_NAME").to_owned()),
         ("service.version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
         ("service.instance.id".to_owned(), uuid(fastrand::u128(..))),
     ];
     let stated = stated.into_iter().flat_map(|DescriptorArgument(pairs)| pairs.iter().cloned());
-    let all = own.into_iter().chain(stated);
+    let all = own.into_iter().chain(stated).chain([("service.name".to_owned(), name.to_owned())]);
     Resource::builder_empty().with_attributes(all.map(|(key, value)| KeyValue::new(key, value))).build()
 }
 
@@ -181,10 +181,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stated_attributes_override_those_of_the_process() {
+    fn stated_attributes_override_those_of_the_process_except_the_name() {
         let attributes = |stated: &[(&str, &str)]| {
             let pairs = stated.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-            let resource = resource(Some(&DescriptorArgument(pairs.collect())));
+            let resource = resource("limits", Some(&DescriptorArgument(pairs.collect())));
             let mut found: Vec<_> =
                 resource.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
             found.sort_unstable();
@@ -192,7 +192,7 @@ mod tests {
         };
         let expected = [
             ("service.instance.id", "pod-1"),
-            ("service.name", "x"),
+            ("service.name", "limits"),
             ("service.version", env!("CARGO_PKG_VERSION")),
             ("zone", "a"),
         ];

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use http::Uri;
 use tracing::level_filters::LevelFilter;
 
-use crate::flag_values::{self, DescriptorArgument, Headers, descriptor, level, ratio, web_url};
+use crate::flag_values::{self, DescriptorArgument, Headers, SERVER_URL, descriptor, level, ratio, web_url};
 
 /// Port of OTLP over HTTP, by which a collector without a stated protocol is recognised.
 const HTTP_PORT: u16 = 4318;
@@ -63,8 +63,11 @@ pub struct TraceSettings {
     /// PEM file of the CAs for the certificate of the collector. Default: the Mozilla root CAs.
     #[arg(id = "otlp-ca", long, value_name = "FILE")]
     pub ca_certificate: Option<PathBuf>,
-    /// Resource attributes of this instance, with percent-encoded values. service.name (tollgate), service.version and
-    /// service.instance.id, a random UUID, need not be stated.
+    /// Name of the service, service.name.
+    #[arg(id = "otlp-service-name", long, value_name = "NAME", default_value = env!("CARGO_PKG_NAME"))]
+    pub service_name: String,
+    /// Resource attributes of this instance, with percent-encoded values. service.version and service.instance.id, a random
+    /// UUID, need not be stated.
     #[arg(id = "otlp-resource-attributes", long, value_name = "KEY=VALUE,…", value_parser = resource)]
     pub resource: Option<DescriptorArgument>,
 }
@@ -87,8 +90,7 @@ fn headers(text: &str) -> Result<Headers, String> {
 
 /// Parses the URL of a collector, without a password, as it is logged.
 fn endpoint(text: &str) -> Result<String, String> {
-    const EXPECTED: &str = "expected http://HOST:PORT or https://HOST:PORT, without a user";
-    web_url(text, EXPECTED).map(|_| text.to_owned())
+    web_url(text, SERVER_URL).map(|_| text.to_owned())
 }
 
 /// Parses resource attributes in the syntax of OTEL_RESOURCE_ATTRIBUTES.

@@ -291,13 +291,8 @@ static VARIABLES: [Variable; 133] = [
         Text,
         NoEffect("set `OTEL_EXPORTER_OTLP_CERTIFICATE`"),
     ),
-    Variable::new("OTEL_SERVICE_NAME", "", Text, part("otlp-resource-attributes", traces::resource)),
-    Variable::new(
-        "TRACING_SERVICE_NAME",
-        "RateLimit",
-        Text,
-        part("otlp-resource-attributes", traces::resource),
-    ),
+    Variable::new("OTEL_SERVICE_NAME", "", Text, Flag("otlp-service-name")),
+    Variable::new("TRACING_SERVICE_NAME", "RateLimit", Text, Flag("otlp-service-name")),
     Variable::new("OTEL_RESOURCE_ATTRIBUTES", "", Text, part("otlp-resource-attributes", traces::resource)),
     Variable::new("TRACING_SERVICE_NAMESPACE", "", Text, part("otlp-resource-attributes", traces::resource)),
     Variable::new(

@@ -55,16 +55,18 @@ fn lines(text: &str) -> impl Iterator<Item = &str> {
 
 /// Address and path of the Prometheus endpoint, if it is on.
 pub(super) fn metrics_address(inputs: Inputs<'_>, _: &str) -> Option<Result<String, Problem>> {
-    let path = inputs.get("PROMETHEUS_PATH").filter(|_| inputs.switch(PROMETHEUS) == Some(true));
-    if path.is_some_and(|path| !path.starts_with('/')) {
+    if inputs.switch(PROMETHEUS) != Some(true) {
+        return None;
+    }
+    let path = inputs.get("PROMETHEUS_PATH").unwrap_or_default();
+    if !path.is_empty() && !path.starts_with('/') {
         let reason = "expected a path such as /metrics";
         return Some(Err(inputs.environment.invalid("PROMETHEUS_PATH", reason)));
     }
     let address = inputs.get("PROMETHEUS_ADDR").unwrap_or(":9090");
     // In Go, a port without a host means all addresses.
     let host = if address.starts_with(':') { "[::]" } else { "" };
-    let listen = format!("{host}{address}{}", path.unwrap_or_default());
-    (inputs.switch(PROMETHEUS) == Some(true)).then_some(Ok(listen))
+    Some(Ok(format!("{host}{address}{path}")))
 }
 
 /// Reports invalid switches and variables without effect.
@@ -75,6 +77,9 @@ pub(super) fn review(inputs: Inputs<'_>, found: &mut EnvironmentFlags) {
     let is_off = scheme(inputs).is_none() && !inputs.is_given("statsd");
     if is_off && inputs.get("EXTRA_TAGS").is_some() {
         found.notices.push("EXTRA_TAGS has no effect: the StatsD exporter is off".to_owned());
+    }
+    if inputs.get(REWRITES).is_some() && inputs.is_given("statsd") && !inputs.is_given("statsd-rewrite") {
+        found.notices.push(format!("{REWRITES} has no effect: --statsd is given; expected --statsd-rewrite"));
     }
     let runs_there = ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY"].iter().any(|name| inputs.get(name).is_some());
     if is_off && runs_there && selects_no_sink(inputs) {
@@ -111,7 +116,7 @@ pub(super) fn statsd(inputs: Inputs<'_>, _: &str) -> Option<Result<String, Probl
 /// Rewrites of the UDP sink, each by variables of its own.
 pub(super) fn rewrites(inputs: Inputs<'_>, problems: &mut Vec<Problem>) -> Vec<Setting> {
     let flag = "statsd-rewrite";
-    if scheme(inputs) != Some("dogstatsd+udp") || inputs.is_given(flag) {
+    if scheme(inputs) != Some("dogstatsd+udp") || inputs.is_given(flag) || inputs.is_given("statsd") {
         return Vec::new();
     }
     let mut settings = Vec::new();

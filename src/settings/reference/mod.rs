@@ -16,7 +16,7 @@ use super::{
     environment::{Environment, EnvironmentFlags, Setting},
     error::Problem,
 };
-use crate::flag_values::boolean;
+use crate::flag_values::{boolean, header_name};
 
 /// Variables, and the flags that are set otherwise.
 #[derive(Clone, Copy)]
@@ -43,6 +43,12 @@ impl<'a> Inputs<'a> {
         boolean(self.get(name)?).ok()
     }
 
+    /// The value of a variable, empty if it is not set, if it is valid by itself.
+    fn checked<T>(&self, name: &str, read: fn(&str) -> Result<T, String>) -> Result<&'a str, Problem> {
+        let Some(value) = self.get(name) else { return Ok("") };
+        read(value).map(|_| value).map_err(|reason| self.environment.invalid(name, &reason))
+    }
+
     /// The files of a certificate and its key, which these variables name.
     fn pair(&self, certificate: &str, key: &str) -> Option<Result<String, Problem>> {
         let requires = |name: &str, other: &str| Err(Problem::new(name, format!("requires {other}")));
@@ -59,6 +65,9 @@ impl<'a> Inputs<'a> {
 pub(super) fn variables(flag: &str) -> impl Iterator<Item = &'static str> {
     catalogue::all().filter(move |variable| variable.flag() == Some(flag)).map(|variable| variable.name)
 }
+
+/// Flags with parts that variables of the reference state apart. One that is given replaces all of them.
+const MERGED: [&str; 4] = ["header-names", "metrics-address", "statsd", "xds-backoff"];
 
 /// Reports variables without effect and refused ones.
 pub(super) fn review(inputs: Inputs<'_>, found: &mut EnvironmentFlags) {
@@ -84,6 +93,9 @@ pub(super) fn review(inputs: Inputs<'_>, found: &mut EnvironmentFlags) {
 fn review_variable(variable: &Variable, value: &str, found: &mut EnvironmentFlags, inputs: Inputs<'_>) {
     let name = variable.name;
     let is_default = match (variable.mapping, variable.is_default(value)) {
+        (Mapping::PartOf(flag, _), Ok(false)) if MERGED.contains(&flag) && inputs.is_given(flag) => {
+            return found.notices.push(format!("{name} has no effect: --{flag} is given, which replaces it"));
+        }
         // The parsers of their flags, or the review of the other variable, report them.
         (Mapping::Flag(_) | Mapping::PartOf(..) | Mapping::DetailOf(_), _) => return,
         (_, Err(reason)) => return found.problems.push(Problem::of_text(name, value, &reason)),
@@ -162,7 +174,8 @@ fn header_names(inputs: Inputs<'_>, _: &str) -> Option<Result<String, Problem>> 
         ("remaining", "LIMIT_REMAINING_HEADER"),
         ("reset", "LIMIT_RESET_HEADER"),
     ];
-    let stated = names.into_iter().filter_map(|(header, name)| Some((header, inputs.get(name)?)));
-    let stated: Vec<String> = stated.map(|(header, name)| format!("{header}={name}")).collect();
-    (!stated.is_empty()).then(|| Ok(stated.join(",")))
+    let stated = names.into_iter().filter(|(_, name)| inputs.get(name).is_some());
+    let stated = stated.map(|(header, name)| Ok(format!("{header}={}", inputs.checked(name, header_name)?)));
+    let stated: Result<Vec<String>, Problem> = stated.collect();
+    stated.map(|stated| (!stated.is_empty()).then(|| stated.join(","))).transpose()
 }

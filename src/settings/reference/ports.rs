@@ -37,8 +37,7 @@ pub(super) fn admin(inputs: Inputs<'_>, _: &str) -> Option<Result<String, Proble
 /// Certificate of the gRPC port and its key, if the switch is on.
 pub(super) fn tls(inputs: Inputs<'_>, _: &str) -> Option<Result<String, Problem>> {
     // The review reports a missing file.
-    let files = inputs.get(TLS_CERTIFICATE).zip(inputs.get(TLS_KEY)).filter(|_| has_tls(inputs));
-    files.map(|(certificate, key)| Ok(format!("{certificate},{key}")))
+    inputs.pair(TLS_CERTIFICATE, TLS_KEY).filter(|pair| has_tls(inputs) && pair.is_ok())
 }
 
 /// Value of a variable of TLS, if the switch is on.

@@ -63,23 +63,16 @@ pub(super) fn protocol(inputs: Inputs<'_>, _: &str) -> Option<Result<String, Pro
     are_exported(inputs).then(|| Ok(protocol.to_owned()))
 }
 
-/// Resource attributes: those of OpenTelemetry, of its name of the service, and of variables of the reference.
+/// Resource attributes: those of OpenTelemetry, and those of two variables of the reference.
 pub(super) fn resource(inputs: Inputs<'_>, _: &str) -> Option<Result<String, Problem>> {
-    let own = [
-        ("TRACING_SERVICE_NAMESPACE", "namespace"),
-        ("TRACING_SERVICE_INSTANCE_ID", "instance.id"),
-        ("OTEL_SERVICE_NAME", "name"),
-        // The last one of an attribute applies.
-        ("TRACING_SERVICE_NAME", "name"),
-    ];
+    let own = [("TRACING_SERVICE_NAMESPACE", "namespace"), ("TRACING_SERVICE_INSTANCE_ID", "instance.id")];
     let own = own.into_iter().filter_map(|(name, attribute)| {
         // A comma separates attributes.
         let value = inputs.get(name)?.replace('%', "%25").replace(',', "%2C");
         Some(format!("service.{attribute}={value}"))
     });
-    let default = is_on(inputs).then(|| "service.name=RateLimit".to_owned());
     let stated = inputs.get("OTEL_RESOURCE_ATTRIBUTES").map(ToOwned::to_owned);
-    let all: Vec<String> = default.into_iter().chain(stated).chain(own).collect();
+    let all: Vec<String> = stated.into_iter().chain(own).collect();
     (!all.is_empty()).then(|| Ok(all.join(",")))
 }
 
@@ -99,7 +92,11 @@ pub(super) fn add_defaults(inputs: Inputs<'_>, settings: &mut Vec<Setting>) {
     }
     let port = base_or_url(inputs).and_then(|url| url.parse::<Uri>().ok()?.port_u16());
     let is_http = are_exported(inputs) && port != Some(GRPC_PORT);
-    let defaults = [("trace-sample-ratio", "1", true), ("otlp-protocol", "http/protobuf", is_http)];
+    let defaults = [
+        ("trace-sample-ratio", "1", true),
+        ("otlp-service-name", "RateLimit", true),
+        ("otlp-protocol", "http/protobuf", is_http),
+    ];
     for (flag, value, applies) in defaults {
         let is_set = inputs.is_given(flag) || settings.iter().any(|setting| setting.flag == flag);
         if applies && !is_set {

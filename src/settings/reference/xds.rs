@@ -1,7 +1,10 @@
 //! Control plane of the reference: one variable selects it, the others configure it.
 
 use super::{Inputs, catalogue};
-use crate::settings::{environment::EnvironmentFlags, error::Problem};
+use crate::{
+    flag_values::{positive_duration, ratio},
+    settings::{environment::EnvironmentFlags, error::Problem, rules::BACKOFF},
+};
 
 /// Source of the rules.
 const SOURCE: &str = "CONFIG_TYPE";
@@ -96,15 +99,28 @@ pub(super) fn headers(inputs: Inputs<'_>, name: &str) -> Option<Result<String, P
 
 /// Pauses between connection attempts, with the defaults of the flag for those that are not set.
 pub(super) fn backoff(inputs: Inputs<'_>, _: &str) -> Option<Result<String, Problem>> {
-    let retry = inputs.get("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL");
-    let initial = inputs.get("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL").or(retry);
-    let max = inputs.get("XDS_CLIENT_BACKOFF_MAX_INTERVAL");
+    let stated = match backoff_parts(inputs) {
+        Ok(parts) => parts,
+        Err(problem) => return selects_xds(inputs).then_some(Err(problem)),
+    };
+    let is_stated = stated.iter().any(|part| !part.is_empty());
+    let mut parts: Vec<&str> = BACKOFF.split(',').collect();
+    for (part, stated) in parts.iter_mut().zip(stated).filter(|(_, stated)| !stated.is_empty()) {
+        *part = stated;
+    }
+    (is_stated && selects_xds(inputs)).then(|| Ok(parts.join(",")))
+}
+
+/// First pause, longest pause and jitter, each empty if it is not set.
+fn backoff_parts(inputs: Inputs<'_>) -> Result<[&str; 3], Problem> {
+    let initial = match inputs.checked("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", positive_duration)? {
+        "" => inputs.checked("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", positive_duration)?,
+        initial => initial,
+    };
     // The factor of the reference may exceed 1, and is not a share then.
     let jitter = match inputs.switch(JITTER) {
-        Some(false) => Some("0"),
-        _ => inputs.get("XDS_CLIENT_BACKOFF_RANDOM_FACTOR"),
+        Some(false) => "0",
+        _ => inputs.checked("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", ratio)?,
     };
-    initial.or(max).or(jitter).filter(|_| selects_xds(inputs))?;
-    let (initial, max) = (initial.unwrap_or("500ms"), max.unwrap_or("30s"));
-    Some(Ok(format!("{initial},{max},{}", jitter.unwrap_or("0.5"))))
+    Ok([initial, inputs.checked("XDS_CLIENT_BACKOFF_MAX_INTERVAL", positive_duration)?, jitter])
 }

@@ -67,9 +67,7 @@ fn trace_variables_of_the_reference_switch_as_there() {
     assert_eq!(traces(&[("TRACING_ENABLED", "false"), endpoint]).endpoint, None);
     let named_and_sampled = |variables: &[(&str, &str)]| {
         let traces = traces(variables);
-        let DescriptorArgument(attributes) = traces.resource.unwrap_or(DescriptorArgument(Vec::new()));
-        let name = attributes.into_iter().rev().find(|(key, _)| key == "service.name");
-        (name.map_or_else(|| "tollgate".to_owned(), |(_, name)| name), traces.sample_ratio)
+        (traces.service_name, traces.sample_ratio)
     };
     let on = ("TRACING_ENABLED", "true");
     assert_eq!(named_and_sampled(&[endpoint]), ("tollgate".to_owned(), 0.01));
@@ -77,12 +75,77 @@ fn trace_variables_of_the_reference_switch_as_there() {
     let named = [on, endpoint, ("OTEL_SERVICE_NAME", "limits"), ("TRACING_SAMPLING_RATE", "0.5")];
     assert_eq!(named_and_sampled(&named), ("limits".to_owned(), 0.5));
     assert_eq!(
-        named_and_sampled(&[on, endpoint, ("TOLLGATE_OTLP_RESOURCE_ATTRIBUTES", "service.name=mine")]),
+        named_and_sampled(&[on, endpoint, ("TOLLGATE_OTLP_SERVICE_NAME", "mine")]),
         ("mine".to_owned(), 1.0)
     );
     // The variable for traces overrides the general one.
     let own = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://other:4317");
     assert_eq!(traces(&[endpoint, own]).endpoint.as_deref(), Some("http://other:4317"));
+}
+
+#[test]
+fn an_invalid_opentelemetry_variable_is_ignored_beside_one_of_the_reference() {
+    let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317");
+    let bad = ("OTEL_RESOURCE_ATTRIBUTES", "bad");
+    let read =
+        settings("", &[endpoint, bad, ("TRACING_SERVICE_NAMESPACE", "x"), ("OTEL_SERVICE_NAME", "limits")]);
+    assert_eq!((&*read.traces.service_name, read.traces.resource), ("limits", None));
+    assert!(
+        read.notices.iter().any(|notice| notice.contains("OTEL_RESOURCE_ATTRIBUTES")),
+        "{:?}",
+        read.notices
+    );
+}
+
+#[test]
+fn a_flag_of_several_variables_replaces_all_of_them_and_says_so() {
+    for (line, variable) in [
+        ("--header-names limit=A", ("LIMIT_RESET_HEADER", "B")),
+        ("--metrics-address 127.0.0.1:9", ("PROMETHEUS_PATH", "/p")),
+        ("--statsd udp://127.0.0.1:9", ("USE_DOG_STATSD", "true")),
+        ("--xds-backoff 1s,2s,0", ("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "9s")),
+    ] {
+        let notices = settings(line, &[variable]).notices;
+        let expected = format!("{} has no effect", variable.0);
+        assert!(notices.iter().any(|notice| notice.starts_with(&expected)), "{line}: {notices:?}");
+    }
+    let rewrites = [
+        ("USE_DOG_STATSD", "true"),
+        ("USE_DOG_STATSD_MOGRIFIERS", "A"),
+        ("DOG_STATSD_MOGRIFIER_A_PATTERN", "a"),
+        ("DOG_STATSD_MOGRIFIER_A_NAME", "b"),
+    ];
+    let notices = settings("--statsd unix:///run/statsd", &rewrites).notices;
+    assert!(notices.iter().any(|notice| notice.ends_with("expected --statsd-rewrite")), "{notices:?}");
+}
+
+#[test]
+fn an_invalid_part_of_a_flag_is_named_with_its_own_text() {
+    let xds = ("CONFIG_TYPE", "GRPC_XDS_SOTW");
+    for (variables, expected) in [
+        (
+            &[xds, ("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "1.5")][..],
+            "XDS_CLIENT_BACKOFF_RANDOM_FACTOR: `1.5` is",
+        ),
+        (&[xds, ("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "0s")], "XDS_CLIENT_BACKOFF_MAX_INTERVAL: `0s` is"),
+        (&[("LIMIT_LIMIT_HEADER", "A"), ("LIMIT_RESET_HEADER", "b c")], "LIMIT_RESET_HEADER: `b c` is"),
+        (&[("LIMIT_LIMIT_HEADER", "A,reset-at=B")], "LIMIT_LIMIT_HEADER: `A,reset-at=B` is"),
+    ] {
+        let text = refusal("", variables);
+        assert!(text.contains(&format!("settings:\n  {expected} invalid")), "{text}");
+    }
+}
+
+#[test]
+fn a_variable_of_a_former_part_names_the_whole_and_is_not_left_empty() {
+    let text = refusal("", &[("TOLLGATE_GRPC_TLS_CERT", "a")]);
+    assert!(
+        text.contains("TOLLGATE_GRPC_TLS_CERT: unknown setting; did you mean `TOLLGATE_GRPC_TLS`?"),
+        "{text}"
+    );
+    assert!(
+        refusal("", &[("TOLLGATE_GRPC_TLS_CERT", "")]).contains("TOLLGATE_GRPC_TLS_CERT: is set but empty")
+    );
 }
 
 #[test]
