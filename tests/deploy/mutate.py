@@ -131,6 +131,7 @@ MUTATIONS = [
     ("deploy/kubernetes/components/monitoring/pod-monitor.yaml", "targetLabel: instance", "targetLabel: pod", "the_autoscalers"),
     ("deploy/kubernetes/components/monitoring/prometheus-rule.yaml", "for: 5m", "for: 6m", "the_operators_alerts"),
     ("deploy/kubernetes/components/monitoring/generate.py", "name: tollgate", "name: tollgates", "the_operators_alerts"),
+    ("docs/SUMMARY.md", "  - [TollgateAbsent]", "  - [TollgateAbsence]", "the_operators_alerts"),
     ("deploy/kubernetes/components/operators/kustomization.yaml", "TOLLGATE_RULES=redis", "TOLLGATE_RULES=directory", "operators_change"),
     ("deploy/kubernetes/components/operators/kustomization.yaml", "0.0.0.0:6070", "0.0.0.0:6071", "the_program_accepts"),
     ("deploy/kubernetes/components/operators/deployment.yaml", "/etc/tollgate/operators", "/etc/operators", "the_program_accepts"),

@@ -255,23 +255,29 @@ fn the_autoscalers_metric_derives_from_an_existing_one() {
     assert!(page.contains(&format!("\n{series}{{")), "no {series}");
 }
 
-/// `deploy/kubernetes/components/monitoring/generate.py` makes one of the other.
+/// `deploy/kubernetes/components/monitoring/generate.py` makes the others of the first.
 #[test]
-fn the_operators_alerts_are_those_of_prometheus() {
+fn the_operators_alerts_and_the_lists_of_runbooks_are_those_of_prometheus() {
     let rule = find(built(OVERLAYS[1]), "PrometheusRule", "tollgate").expect("alerts");
     assert_eq!(rule["spec"], yaml("deploy/prometheus/alerts.yaml"));
     let copy = tempfile::tempdir().expect("a temporary directory");
-    let place = "kubernetes/components/monitoring";
-    for (directory, file) in [(place, "generate.py"), ("prometheus", "alerts.yaml")] {
-        fs::create_dir_all(copy.path().join(directory)).expect("writable");
-        let path = format!("{directory}/{file}");
-        fs::copy(project(&format!("deploy/{path}")), copy.path().join(path)).expect("copied");
+    let script = "deploy/kubernetes/components/monitoring/generate.py";
+    let made = [
+        "deploy/kubernetes/components/monitoring/prometheus-rule.yaml",
+        "docs/runbooks/README.md",
+        "docs/SUMMARY.md",
+    ];
+    for file in [script, "deploy/prometheus/alerts.yaml"].into_iter().chain(made) {
+        let place = copy.path().join(file);
+        fs::create_dir_all(place.parent().expect("a directory")).expect("writable");
+        fs::copy(project(file), place).expect("copied");
     }
-    let script = copy.path().join(place).join("generate.py");
-    assert!(Command::new("python3").arg(script).status().expect("python").success());
-    let made = fs::read(copy.path().join(place).join("prometheus-rule.yaml")).expect("written");
-    let kept = fs::read(project(&format!("deploy/{place}/prometheus-rule.yaml"))).expect("readable");
-    assert!(made == kept, "generate.py is to be run again");
+    assert!(Command::new("python3").arg(copy.path().join(script)).status().expect("python").success());
+    for file in made {
+        let [made, kept] =
+            [copy.path().join(file), project(file)].map(|path| fs::read(path).expect("a file"));
+        assert!(made == kept, "{script} is to be run again for {file}");
+    }
 }
 
 /// The dashboard of `deploy/grafana`, as it finds one.
