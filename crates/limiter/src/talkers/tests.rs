@@ -209,7 +209,7 @@ fn all_sketches_together_stay_within_their_bound_and_the_heavy_keys_in_them() {
     assert!(sketches.add(&Sample { domain: "another", ..sample("k", 1, 0) }));
 }
 
-/// Sketches of a busy thread, at a reduced size; `benches/talkers.rs` has the full one.
+/// Sketches of a busy thread, at a reduced size.
 fn sketches_of(keys: impl Iterator<Item = u64>, is_denied: impl Fn(u64) -> bool) -> Sketches {
     let (queue, active, mut sketches) = (Queue::default(), Active::default(), Sketches::default());
     let mut sampler = Sampler::new(Queue::clone(&queue));
