@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Nor the service between regions.
     let regions = ["tollgate/region/v1/region.proto"];
     let all = protox::compile([served, reservations].into_iter().chain(client).chain(regions), ["proto"])?;
-    tonic_prost_build::configure().build_transport(false).compile_fds(all)?;
+    tonic_prost_build::configure().build_transport(false).include_file("proto.rs").compile_fds(all)?;
     list_dashboard(&out.join("dashboard.rs"))
 }
 
