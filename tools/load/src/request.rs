@@ -181,35 +181,12 @@ impl From<h2::Error> for RequestError {
 
 #[cfg(test)]
 mod tests {
-    use std::{num::NonZeroU32, time::Duration};
-
     use super::*;
 
-    fn settings(descriptors: &[&[(&str, &str)]], keys: usize) -> LoadSettings {
-        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-        LoadSettings {
-            targets: Vec::new(),
-            domain: "d".to_owned(),
-            descriptors: descriptors
-                .iter()
-                .map(|entries| Descriptor(entries.iter().map(owned).collect()))
-                .collect(),
-            hits: NonZeroU32::new(3).expect("positive"),
-            keys,
-            zipf: 0.0,
-            connections: 1,
-            streams: 1,
-            rate: None,
-            duration: Duration::ZERO,
-            warmup: Duration::ZERO,
-            timeout: Duration::ZERO,
-            send_deadline: false,
-            threads: 1,
-            seed: 0,
-            admitted_limit: None,
-            json: false,
-            quiet: true,
-        }
+    fn settings(descriptors: &[&str], keys: usize) -> LoadSettings {
+        let words = format!("tollgate-load --domain d --hits 3 --keys {keys}");
+        let descriptors = descriptors.iter().flat_map(|descriptor| ["--descriptor", descriptor]);
+        LoadSettings::read(words.split(' ').chain(descriptors).map(Into::into)).expect("valid")
     }
 
     fn read(frame: &[u8]) -> RateLimitRequest {
@@ -221,8 +198,7 @@ mod tests {
 
     #[test]
     fn a_request_has_the_number_of_its_key_in_each_placeholder() {
-        let entries: [&[_]; 2] = [&[("client", "a{key}{key}b"), ("path", "/v1/0")], &[("{key}", "{key}")]];
-        let requests = Requests::new(&settings(&entries, 100_001));
+        let requests = Requests::new(&settings(&["client=a{key}{key}b,path=/v1/0", "{key}={key}"], 100_001));
         for key in [0, 7, 10, 99, 100, 12_345, 100_000] {
             let request = read(&requests.of(key));
             assert_eq!((&*request.domain, request.hits_addend), ("d", 3));
@@ -238,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_request_without_a_placeholder_is_constant() {
-        let requests = Requests::new(&settings(&[&[("client", "0"), ("path", "1")]], 1));
+        let requests = Requests::new(&settings(&["client=0,path=1"], 1));
         assert_eq!(read(&requests.of(0)).descriptors[0].entries[1].value, "1");
     }
 

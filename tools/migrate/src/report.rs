@@ -72,11 +72,9 @@ impl Report {
     pub(super) fn of(deployment: Deployment, directory: Option<&Path>) -> Self {
         let Deployment { source, variables, not_seen } = deployment;
         let found = EffectiveSettings::of(variables);
-        let rules = rules_of(&found, directory);
-        let (rules, rules_not_seen) = match rules {
-            RulesLookup::Found(rules) => (Some(rules), None),
-            RulesLookup::NotFound(reason) => (None, Some(reason)),
-            RulesLookup::NotInDirectory => (None, None),
+        let (rules, rules_not_seen) = match rules_of(&found, directory) {
+            Ok(rules) => (rules, None),
+            Err(reason) => (None, Some(reason)),
         };
         let is_good = found.problems.is_empty()
             && rules_not_seen.is_none()
@@ -108,33 +106,25 @@ impl Report {
     }
 }
 
-/// Result of looking for the rules.
-enum RulesLookup {
-    Found(RulesReport),
-    NotFound(String),
-    /// The rules are not in a directory.
-    NotInDirectory,
-}
-
-fn rules_of(found: &EffectiveSettings, directory: Option<&Path>) -> RulesLookup {
+/// The rules, unless they are not in a directory, or the reason why they are not found.
+fn rules_of(found: &EffectiveSettings, directory: Option<&Path>) -> Result<Option<RulesReport>, String> {
     let settings = found.settings.as_ref().map(|settings| &settings.rules);
     let options = settings.map_or_else(Options::default, |rules| rules.options);
     if let Some(directory) = directory {
-        return RulesLookup::Found(RulesReport::of(directory, options, found.reads_hidden_files));
+        return Ok(Some(RulesReport::of(directory, options, found.reads_hidden_files)));
     }
     if settings.is_some_and(|rules| rules.source != RulesSource::Directory) {
-        return RulesLookup::NotInDirectory;
+        return Ok(None);
     }
     let directory = match (&found.directory, settings) {
         (Some(directory), _) => directory.clone(),
         (None, Some(_)) => PathBuf::from(DEFAULT_DIRECTORY),
-        (None, None) => return RulesLookup::NotFound("directory unknown; expected --config DIR".to_owned()),
+        (None, None) => return Err("directory unknown; expected --config DIR".to_owned()),
     };
     match rules::exists(&directory) {
-        true => RulesLookup::Found(RulesReport::of(&directory, options, found.reads_hidden_files)),
-        false => RulesLookup::NotFound(format!(
-            "{} does not exist here; expected --config DIR with a copy",
-            directory.display()
-        )),
+        true => Ok(Some(RulesReport::of(&directory, options, found.reads_hidden_files))),
+        false => {
+            Err(format!("{} does not exist here; expected --config DIR with a copy", directory.display()))
+        }
     }
 }

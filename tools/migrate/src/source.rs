@@ -1,6 +1,6 @@
 //! Sources of the variables of a deployment.
 
-use std::{ffi::OsString, io, path::Path};
+use std::{ffi::OsString, path::Path};
 
 use tollgate::bounded_file;
 
@@ -23,40 +23,11 @@ pub(super) struct Deployment {
     pub(super) not_seen: Vec<String>,
 }
 
-/// Error of a source, without the contents of the file.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum SourceError {
-    /// The file cannot be read.
-    #[error("cannot read {path}: {error}")]
-    File {
-        /// Path of the file.
-        path: String,
-        /// I/O error.
-        error: io::Error,
-    },
-    /// The file has no variables.
-    #[error("{path} has no variables; expected {expected}")]
-    Nothing {
-        /// Path of the file.
-        path: String,
-        /// Expected contents.
-        expected: &'static str,
-    },
-    /// No variable has a known value, or the file is not valid.
-    #[error("{path} has no variable with a known value: {}", .not_seen.join("; "))]
-    Unseen {
-        /// Path of the file.
-        path: String,
-        /// Descriptions of variables with an unknown value.
-        not_seen: Vec<String>,
-    },
-}
-
-/// Reads the variables of a deployment: of a file, or `environment`.
+/// Reads the variables of a deployment: of a file, or `environment`. Errors have no contents of the file.
 pub(super) fn read(
     flags: &MigrateFlags,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
-) -> Result<Deployment, SourceError> {
+) -> Result<Deployment, String> {
     if let Some(path) = &flags.env_file {
         let expected = "lines KEY=VALUE, or the output of `docker inspect`";
         return found(path, env_file::read(&text(path)?), expected);
@@ -72,14 +43,15 @@ pub(super) fn read(
     })
 }
 
-fn found(path: &Path, found: FileVariables, expected: &'static str) -> Result<Deployment, SourceError> {
+fn found(path: &Path, found: FileVariables, expected: &str) -> Result<Deployment, String> {
     let path = path.display().to_string();
-    match (found.variables.is_empty(), found.not_seen.is_empty()) {
-        (true, true) => return Err(SourceError::Nothing { path, expected }),
-        (true, false) => return Err(SourceError::Unseen { path, not_seen: found.not_seen }),
-        (false, _) => {}
-    }
     let mut not_seen = found.not_seen;
+    if found.variables.is_empty() {
+        return Err(match &*not_seen {
+            [] => format!("{path} has no variables; expected {expected}"),
+            not_seen => format!("{path} has no variable with a known value: {}", not_seen.join("; ")),
+        });
+    }
     if let Some(first) = found.unread.first() {
         not_seen.push(format!("{} lines that are not KEY=VALUE, from line {first} on", found.unread.len()));
     }
@@ -87,7 +59,7 @@ fn found(path: &Path, found: FileVariables, expected: &'static str) -> Result<De
     Ok(Deployment { source: path, variables: variables.collect(), not_seen })
 }
 
-fn text(path: &Path) -> Result<String, SourceError> {
-    bounded_file::read_text(path, MAX_BYTES)
-        .map_err(|error| SourceError::File { path: path.display().to_string(), error })
+fn text(path: &Path) -> Result<String, String> {
+    let text = bounded_file::read_text(path, MAX_BYTES);
+    text.map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
