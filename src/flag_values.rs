@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use http::{HeaderName, HeaderValue, Uri, uri::Authority};
 use tollgate_control::parse_pairs;
 use tollgate_core::duration::parse_go;
@@ -183,6 +184,15 @@ pub(crate) fn files<const COUNT: usize>(text: &str) -> Option<[PathBuf; COUNT]> 
     let files: Vec<PathBuf> = text.split(',').map(|file| file.trim().into()).collect();
     let files: [PathBuf; COUNT] = files.try_into().ok()?;
     files.iter().all(|file| !file.as_os_str().is_empty()).then_some(files)
+}
+
+/// A parser of the values that have these names.
+pub(crate) fn named<T: Copy + Send + Sync + 'static, const COUNT: usize>(
+    all: [T; COUNT],
+    name: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T> {
+    let value = move |text: String| all.into_iter().find(|value| name(*value) == text).ok_or("unknown");
+    PossibleValuesParser::new(all.map(name)).try_map(value)
 }
 
 /// Parses one name of a list.

@@ -79,7 +79,8 @@ pub(super) async fn load_first(
     }
     if let Some(server) = &settings.xds.server {
         let overlay = settings.clone();
-        let read = move || config::load_overlay_finished(overlay.overlay(), &overlay.options);
+        let read =
+            move || config::load_overlay_finished(overlay.reading.rules_overlay.as_deref(), &overlay.options);
         spawn_blocking(read).await.map_err(|error| StartError::System(error.into()))??;
         let (xds, recompile) = follow_xds(server, settings, activator).await;
         let (reconciler, xds) = (reconcile(None), Some(xds));
@@ -143,7 +144,8 @@ impl FirstRules {
         let (active, held) = (activator.clone(), CancelOnPanic(on_panic.0.clone()));
         let watcher = loaded.map(|fingerprint| {
             let (directory, options, active) = (&settings.directory, settings.options, activator.clone());
-            let lacks_rules = move |rules: &_| active.lacks_active_rules(rules);
+            let lacks_rules =
+                move |rules: &_| active.rules.load().is_some_and(|active| active.missing_in(rules) > 0);
             Watcher::spawn(directory, options, Some(fingerprint), lacks_rules, move |version| {
                 let _held = &on_panic;
                 activator.activate_changed(version);
@@ -151,16 +153,18 @@ impl FirstRules {
         });
         let watcher = watcher.transpose()?;
         let reload = watcher.as_ref().map(Watcher::reload);
-        let overlay = settings.overlay().zip(settings.options.overlay).map(|(directory, slot)| {
-            let seen = slot.get().map(|overlay| overlay.fingerprint());
-            Watcher::spawn_overlay(directory, seen, move |overlay| {
-                let _held = &held;
-                if active.take_overlay(slot, overlay) {
-                    reload.iter().for_each(Reload::request);
-                    recompile.iter().for_each(|recompile| recompile());
-                }
-            })
-        });
+        let overlay = settings.reading.rules_overlay.as_deref().zip(settings.options.overlay).map(
+            |(directory, slot)| {
+                let seen = slot.get().map(|overlay| overlay.fingerprint());
+                Watcher::spawn_overlay(directory, seen, move |overlay| {
+                    let _held = &held;
+                    if active.take_overlay(slot, overlay) {
+                        reload.iter().for_each(Reload::request);
+                        recompile.iter().for_each(|recompile| recompile());
+                    }
+                })
+            },
+        );
         let overlay = overlay.transpose()?;
         Ok(RuleSources { _reconciler: reconciler, _xds: xds, watcher, overlay })
     }

@@ -14,7 +14,7 @@ use tollgate_rules::{
 
 use crate::{
     regions,
-    settings::{CheckFlags, DescriptorArgument, ExplainFlags},
+    settings::{CheckFlags, DescriptorArgument, ExplainFlags, ReadingFlags},
 };
 
 /// Loads the configuration and writes problems and warnings to `errors`, and the summary of a valid one to `out`.
@@ -33,8 +33,8 @@ pub fn check(flags: &CheckFlags, out: &mut impl Write, errors: &mut impl Write) 
             }
         },
     };
-    let options = Options { regions, ..flags.options() };
-    let Some(loaded) = load(&flags.directory, flags.overlay(), &options, errors)? else { return Ok(false) };
+    let options = Options { regions, ..flags.reading.options() };
+    let Some(loaded) = load(&flags.directory, &flags.reading, &options, errors)? else { return Ok(false) };
     if !loaded.warnings.is_empty() {
         writeln!(errors, "{}", loaded.warnings)?;
     }
@@ -48,9 +48,8 @@ pub fn check(flags: &CheckFlags, out: &mut impl Write, errors: &mut impl Write) 
 /// # Errors
 /// If the output can't be written.
 pub fn explain(flags: &ExplainFlags, out: &mut impl Write, errors: &mut impl Write) -> io::Result<bool> {
-    let Some(loaded) = load(&flags.config, flags.overlay(), &flags.options(), errors)? else {
-        return Ok(false);
-    };
+    let options = flags.reading.options();
+    let Some(loaded) = load(&flags.config, &flags.reading, &options, errors)? else { return Ok(false) };
     let requests: Vec<Descriptor<'_>> = flags.descriptors.iter().map(request).collect();
     write!(out, "{}", explain::explain(&loaded.rules, &Overridden::default(), &flags.domain, &requests))?;
     Ok(true)
@@ -68,11 +67,12 @@ pub fn schema(out: &mut impl Write) -> io::Result<bool> {
 /// Loads the configuration, or reports its problems.
 fn load(
     directory: &Path,
-    overlay: Option<&Path>,
+    reading: &ReadingFlags,
     options: &Options,
     errors: &mut impl Write,
 ) -> io::Result<Option<Loaded>> {
-    match config::load_overlay(overlay, options).and_then(|()| config::load(directory, options)) {
+    let laid = config::load_overlay(reading.rules_overlay.as_deref(), options);
+    match laid.and_then(|()| config::load(directory, options)) {
         Ok(loaded) => Ok(Some(loaded)),
         Err(error) => {
             writeln!(errors, "{error}")?;

@@ -1,16 +1,12 @@
 //! Command line: its commands, and the settings of each from words and environment.
 
-use std::{
-    ffi::OsString,
-    path::{Path, PathBuf},
-};
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::{
     ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
     error::{ContextKind, ContextValue, ErrorKind},
     parser::ValueSource,
 };
-use tollgate_rules::config::Options;
 
 use super::{
     Settings, SettingsError,
@@ -120,8 +116,9 @@ pub struct CheckFlags {
     /// Directory of the rules, or a single file.
     #[arg(value_name = "DIR|FILE")]
     pub directory: PathBuf,
+    /// Options for reading the files.
     #[command(flatten)]
-    reading: ReadingFlags,
+    pub reading: ReadingFlags,
     /// Region table, for warnings of limits of `scope: global`.
     #[arg(long, value_name = "FILE")]
     pub regions: Option<PathBuf>,
@@ -133,8 +130,9 @@ pub struct ExplainFlags {
     /// Directory of the rules, or a single file.
     #[arg(long, value_name = "DIR|FILE", default_value = "config/default")]
     pub config: PathBuf,
+    /// Options for reading the files.
     #[command(flatten)]
-    reading: ReadingFlags,
+    pub reading: ReadingFlags,
     /// Domain of the request.
     #[arg(long, value_name = "NAME")]
     pub domain: String,
@@ -157,30 +155,6 @@ pub enum DocsPage {
     Metrics,
 }
 
-impl CheckFlags {
-    /// Directory of files to lay over the rules.
-    pub fn overlay(&self) -> Option<&Path> {
-        self.reading.rules_overlay.as_deref()
-    }
-
-    /// Options for reading the files.
-    pub fn options(&self) -> Options {
-        self.reading.options()
-    }
-}
-
-impl ExplainFlags {
-    /// Directory of files to lay over the rules.
-    pub fn overlay(&self) -> Option<&Path> {
-        self.reading.rules_overlay.as_deref()
-    }
-
-    /// Options for reading the files.
-    pub fn options(&self) -> Options {
-        self.reading.options()
-    }
-}
-
 /// Parses a command line, whose first word is the name of the program, and the environment.
 ///
 /// # Errors
@@ -201,20 +175,23 @@ fn parse_words(
     mut words: Vec<OsString>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Command, SettingsError> {
+    let verb = words.get(1).and_then(|word| command.find_subcommand(word));
     // The words alone are parsed first: help and usage errors do not depend on the environment, which may have a flag that
     // another one requires.
     let stated = match command.clone().try_get_matches_from(&words) {
         Err(error) if error.kind() == ErrorKind::MissingRequiredArgument => {
             command.clone().ignore_errors(true).try_get_matches_from(&words)?
         }
-        stated => stated?,
+        stated => stated.map_err(|error| match unknown_word(verb.unwrap_or(command), &error) {
+            Some(problem) => vec![problem].into(),
+            None => SettingsError::from(error),
+        })?,
     };
     let stated = stated.subcommand().map_or(&stated, |(_, matches)| matches);
     let multi_line = environment::multi_line(&words);
     if !multi_line.is_empty() {
         return Err(multi_line.into());
     }
-    let verb = words.get(1).and_then(|word| command.find_subcommand(word));
     let is_given = |flag: &str| {
         let mut arguments = verb.unwrap_or(command).get_arguments();
         let id = arguments.find(|arg| arg.get_long() == Some(flag)).map(clap::Arg::get_id);
@@ -233,8 +210,8 @@ fn parse_words(
     words.splice(at..at, found.words);
     let matches = command.clone().try_get_matches_from(&words);
     let matches = matches.map_err(|error| match lacking(command, &words, &error) {
-        Some(problem) => vec![problem].into(),
-        None => SettingsError::from(error),
+        problems if problems.is_empty() => SettingsError::from(error),
+        problems => problems.into(),
     })?;
     stated_command(&matches, found.notices)
 }
@@ -258,16 +235,37 @@ fn stated_command(matches: &ArgMatches, notices: Vec<String>) -> Result<Command,
     })
 }
 
-/// The problem of a flag that requires another one, if that is the error. The parser names only the one that is required.
-fn lacking(command: &clap::Command, words: &[OsString], error: &clap::Error) -> Option<Problem> {
-    let required = required_flags(error).next()?;
-    let matches = command.clone().ignore_errors(true).try_get_matches_from(words).ok()?;
-    let (verb, matches) = match matches.subcommand() {
-        Some((verb, matches)) => (command.find_subcommand(verb)?, matches),
-        None => (command, &matches),
+/// The problem of a word that `verb` does not know, unless it is similar to a command.
+fn unknown_word(verb: &clap::Command, error: &clap::Error) -> Option<Problem> {
+    let kind = match error.kind() {
+        ErrorKind::InvalidSubcommand if error.get(ContextKind::SuggestedSubcommand).is_none() => {
+            ContextKind::InvalidSubcommand
+        }
+        ErrorKind::UnknownArgument => ContextKind::InvalidArg,
+        _ => return None,
     };
+    let word = error.get(kind)?.to_string();
+    // The first line of a PEM key begins with dashes too.
+    let of_a_flag = |letter: char| letter.is_ascii_lowercase() || letter == '-';
+    Some(match word.strip_prefix("--").filter(|flag| flag.chars().all(of_a_flag)) {
+        Some(flag) => Problem::new(&word, environment::unknown_flag(flag, verb)),
+        None => {
+            let reason = "unknown argument; expected a flag or a command of `tollgate --help`";
+            Problem::of_text("command line", &word, reason)
+        }
+    })
+}
+
+/// The problems of flags that require others, if that is the error. The parser names only those that are required.
+fn lacking(command: &clap::Command, words: &[OsString], error: &clap::Error) -> Vec<Problem> {
+    let Ok(matches) = command.clone().ignore_errors(true).try_get_matches_from(words) else {
+        return Vec::new();
+    };
+    let verb =
+        matches.subcommand().and_then(|(name, matches)| Some((command.find_subcommand(name)?, matches)));
+    let (verb, matches) = verb.unwrap_or((command, &matches));
     let alone = environment::only_flags(verb.clone());
-    let lacks = |flag: &str, value: &std::ffi::OsStr| {
+    let lacks = |flag: &str, value: &std::ffi::OsStr, required: &str| {
         let mut word = OsString::from(format!("--{flag}="));
         word.push(value);
         let parsed = alone.clone().try_get_matches_from([OsString::from("tollgate"), word]);
@@ -278,8 +276,12 @@ fn lacking(command: &clap::Command, words: &[OsString], error: &clap::Error) -> 
         let is_stated = matches.value_source(id) == Some(ValueSource::CommandLine);
         Some((arg.get_long().filter(|_| is_stated)?, matches.get_raw(id)?.next()?))
     });
-    let (flag, _) = stated.into_iter().find(|(flag, value)| lacks(flag, value))?;
-    Some(Problem::new(format!("--{flag}"), format!("requires {required}")))
+    let stated: Vec<_> = stated.collect();
+    let problem = |required: String| {
+        let (flag, _) = stated.iter().find(|(flag, value)| lacks(flag, value, &required))?;
+        Some(Problem::new(format!("--{flag}"), format!("requires {required}")))
+    };
+    required_flags(error).filter_map(problem).collect()
 }
 
 /// The flags that are missing.

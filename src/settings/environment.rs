@@ -160,16 +160,31 @@ impl EnvironmentFlags {
 
 /// Reason of an unknown variable, with the one that was likely meant. `name` has no prefix.
 fn unknown(name: &str, known: &[String]) -> String {
-    let own = nearest(name, known.iter().map(|known| known.trim_start_matches(PREFIX)));
+    let known: Vec<&str> = known.iter().map(|known| known.trim_start_matches(PREFIX)).collect();
+    let own = meant(name, &known);
     let of_reference = reference::catalogue::all().map(|variable| variable.name).find(|known| *known == name);
-    // A part of a setting may once have had a variable of its own.
-    let is_part = |whole: &&str| name.strip_prefix(whole).is_some_and(|part| part.starts_with('_'));
-    let whole = known.iter().map(|known| known.trim_start_matches(PREFIX)).filter(is_part);
-    let own = own.or_else(|| whole.max_by_key(|whole| whole.len()));
-    match own.map(|own| format!("{PREFIX}{own}")).or(of_reference.map(ToOwned::to_owned)) {
-        Some(meant) => format!("unknown setting; did you mean `{meant}`?"),
-        None => "unknown setting; expected one of those in `tollgate --help`".to_owned(),
+    let meant = own.map(|own| format!("{PREFIX}{own}")).or(of_reference.map(ToOwned::to_owned));
+    unknown_reason("setting", meant)
+}
+
+/// Reason of an unknown flag, with the one that was likely meant.
+pub(super) fn unknown_flag(flag: &str, verb: &Command) -> String {
+    let known: Vec<&str> = flags(verb).collect();
+    unknown_reason("flag", meant(flag, &known).map(|meant| format!("--{meant}")))
+}
+
+fn unknown_reason(kind: &str, meant: Option<String>) -> String {
+    match meant {
+        Some(meant) => format!("unknown {kind}; did you mean `{meant}`?"),
+        None => format!("unknown {kind}; expected one of those in `tollgate --help`"),
     }
+}
+
+/// The known name that is like `name`, or of which it is a part: that may once have had a name of its own.
+fn meant<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let is_part = |whole: &&str| name.strip_prefix(whole).is_some_and(|part| part.starts_with(['_', '-']));
+    let known = known.iter().copied();
+    nearest(name, known.clone()).or_else(|| known.filter(is_part).max_by_key(|whole| whole.len()))
 }
 
 /// A word of a command line, or a value, without blanks around it, or around the value of a flag.

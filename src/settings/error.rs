@@ -63,31 +63,10 @@ impl Problem {
         };
         let text = context(ContextKind::InvalidValue);
         // Values of headers and the path of a webhook are secrets; files of keys may be mistaken for their content.
-        let is_secret = ["headers", "webhook-url", "-tls", "cert"].iter().any(|end| flag.ends_with(end));
+        let secrets = ["otlp-headers", "xds-headers", "webhook-url", "-tls", "cert"];
+        let is_secret = secrets.iter().any(|end| flag.ends_with(end));
         let text = if is_secret && !text.contains(char::is_control) { "" } else { &text };
         Some(Self::of_text(name.unwrap_or(flag), text, &reason))
-    }
-
-    /// Problem of an unknown word, unless it is similar to a known one.
-    fn of_word(error: &clap::Error) -> Option<Self> {
-        let is_flag = || {
-            let word = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
-            // The first line of a PEM key begins with dashes too.
-            let of_a_flag = |letter: char| letter.is_ascii_lowercase() || letter == '-';
-            word.starts_with('-') && word.chars().all(of_a_flag)
-        };
-        let is_unknown = match error.kind() {
-            ErrorKind::InvalidSubcommand => error.get(ContextKind::SuggestedSubcommand).is_none(),
-            ErrorKind::UnknownArgument => !is_flag(),
-            _ => false,
-        };
-        let word = [ContextKind::InvalidSubcommand, ContextKind::InvalidArg]
-            .into_iter()
-            .find_map(|kind| error.get(kind).map(ToString::to_string));
-        is_unknown.then(|| {
-            let reason = "unknown argument; expected a flag or a command of `tollgate --help`";
-            Self::of_text("command line", word.as_deref().unwrap_or_default(), reason)
-        })
     }
 
     /// Problem of the variable `name`, from parsing its value as a flag.
@@ -179,7 +158,7 @@ impl From<Vec<Problem>> for SettingsError {
 
 impl From<clap::Error> for SettingsError {
     fn from(error: clap::Error) -> Self {
-        let problem = Problem::of_value(None, &error).or_else(|| Problem::of_word(&error));
+        let problem = Problem::of_value(None, &error);
         let usage = || ErrorCause::Usage(Box::new(error));
         Self {
             cause: problem.map_or_else(usage, |problem| ErrorCause::Problems(vec![problem])),

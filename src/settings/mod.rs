@@ -26,10 +26,9 @@ use tollgate_limiter::Modes;
 
 pub use self::{
     admin_client::{
-        AdminClientSettings, AdminCommand, AdminUrl, BanModeArgument, BaseVersion, ConnectionSettings,
-        CounterCommand, CounterSelector, DiffSource, EventsQuery, LimitArgument, ListCommand,
-        OverrideCommand, RegionsCommand, RuleQuery, RuleSelector, RulesCommand, SwitchCommand, TopQuery,
-        VersionSelector,
+        AdminClientSettings, AdminCommand, BaseVersion, ConnectionSettings, CounterCommand, CounterSelector,
+        DiffSource, EventsQuery, LimitArgument, ListCommand, OverrideCommand, RegionsCommand, RuleQuery,
+        RuleSelector, RulesCommand, SwitchCommand, TopQuery, VersionSelector,
     },
     command_line::{CheckFlags, Command, DocsPage, ExplainFlags, collects, command, parse, served, serving},
     environment::{Environment, EnvironmentFlags, variable},
@@ -42,7 +41,7 @@ pub use self::{
         catalogue::all as reference_variables,
         variable::{Mapping, ValueType, Variable},
     },
-    rules::{BackoffSettings, RulesSettings, XdsSettings},
+    rules::{BackoffSettings, ReadingFlags, RulesSettings, XdsSettings},
     store::{StoreErrorSettings, StoreSettings},
 };
 pub use crate::flag_values::{DescriptorArgument, KeyPair, boolean};

@@ -2,18 +2,14 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use clap::{
-    ArgAction::Set,
-    Args,
-    builder::{PossibleValuesParser, TypedValueParser as _},
-};
+use clap::{ArgAction::Set, Args};
 use http::Uri;
 use tollgate_control::RulesSource;
 use tollgate_rules::config::{Options, OverlaySlot};
 
 use super::{error::Problem, store::StoreSettings};
 use crate::flag_values::{
-    self, DescriptorArgument, Headers, KeyPair, SERVER_URL, boolean, count, descriptor, key_pair,
+    self, DescriptorArgument, Headers, KeyPair, SERVER_URL, boolean, count, descriptor, key_pair, named,
     positive_duration, ratio, web_url,
 };
 
@@ -31,21 +27,16 @@ pub struct RulesSettings {
     /// Source of the rules: `directory` (the files of --config), `redis` (versions in the Redis of --store, shared by all
     /// instances and changed through the admin API), `memory` (versions in this process), or `xds` (the control plane of
     /// --xds-server).
-    #[arg(
-        id = "rules",
-        long,
-        value_name = "SOURCE",
-        default_value = "directory",
-        hide_possible_values = true
-    )]
-    #[arg(value_parser = PossibleValuesParser::new(RulesSource::ALL.map(RulesSource::name)).map(|name| source(&name)))]
+    #[arg(id = "rules", long, value_name = "SOURCE", default_value = "directory")]
+    #[arg(value_parser = named(RulesSource::ALL, RulesSource::name), hide_possible_values = true)]
     pub source: RulesSource,
     /// File in which this instance keeps the overrides of rules, with mode 0600 and a lock file beside it: they are active
     /// from the start, and restored if Redis has lost them.
     #[arg(long, value_name = "FILE")]
     pub overrides_file: Option<PathBuf>,
+    /// Options for reading the files, by the flags.
     #[command(flatten)]
-    pub(super) reading: ReadingFlags,
+    pub reading: ReadingFlags,
     /// Startup without valid rules: the instance is not ready and responds UNAVAILABLE until rules are loaded. Otherwise
     /// an invalid configuration fails startup with exit code 1, and startup waits for a control plane.
     #[arg(long, value_name = "BOOL", default_value = "false", action = Set, value_parser = boolean)]
@@ -53,7 +44,7 @@ pub struct RulesSettings {
     /// Control plane of `--rules xds`.
     #[command(flatten)]
     pub xds: XdsSettings,
-    /// Options for reading the files, by the flags.
+    /// Options for reading the files.
     #[arg(skip)]
     pub options: Options,
 }
@@ -61,11 +52,11 @@ pub struct RulesSettings {
 /// Options for reading the files, which `check` and `explain` have too.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Rules")]
-pub(super) struct ReadingFlags {
+pub struct ReadingFlags {
     /// Directory of files whose keys replace those of the rules that their patterns match: for rules that a control
     /// plane pushes, or that others generate. A server applies changes of these files without a restart.
     #[arg(long, value_name = "DIR")]
-    pub(super) rules_overlay: Option<PathBuf>,
+    pub rules_overlay: Option<PathBuf>,
     /// Merging of the descriptors of several files with the same domain, which is an error otherwise.
     #[arg(long, value_name = "BOOL", default_value = "false", action = Set, value_parser = boolean)]
     merge_domains: bool,
@@ -141,11 +132,6 @@ pub struct BackoffSettings {
 }
 
 impl RulesSettings {
-    /// Directory of files that are laid over the rules.
-    pub fn overlay(&self) -> Option<&std::path::Path> {
-        self.reading.rules_overlay.as_deref()
-    }
-
     pub(super) fn check(&self, store: &StoreSettings) -> Result<(), Problem> {
         let fails = |flag, reason| Err(Problem::new(flag, reason));
         match (self.source, store.redis(), &self.xds.server) {
@@ -155,7 +141,7 @@ impl RulesSettings {
             (RulesSource::Memory, Some(_), _) => {
                 return fails("--rules", "`memory` with a Redis store; expected redis, or --store memory");
             }
-            (RulesSource::Redis | RulesSource::Memory, ..) if self.overlay().is_some() => {
+            (RulesSource::Redis | RulesSource::Memory, ..) if self.reading.rules_overlay.is_some() => {
                 return fails("--rules-overlay", "only for --rules directory or xds");
             }
             (RulesSource::Xds, _, None) => {
@@ -177,7 +163,8 @@ impl RulesSettings {
 }
 
 impl ReadingFlags {
-    pub(super) fn options(&self) -> Options {
+    /// Options for reading the files.
+    pub fn options(&self) -> Options {
         Options {
             merge_domains: self.merge_domains,
             strict: self.strict,
@@ -201,10 +188,6 @@ impl fmt::Debug for XdsSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("XdsSettings").field("server", &self.server).finish_non_exhaustive()
     }
-}
-
-fn source(name: &str) -> RulesSource {
-    RulesSource::ALL.into_iter().find(|source| source.name() == name).unwrap_or_default()
 }
 
 fn backoff(text: &str) -> Result<BackoffSettings, String> {

@@ -57,7 +57,7 @@ impl Activator {
     /// unless the settings allow starting without.
     pub(super) fn load_directory(&self, settings: &RulesSettings) -> Result<Fingerprint, LoadError> {
         // Rules without their overlay are others: not even to start without rules.
-        config::load_overlay_finished(settings.overlay(), &settings.options)?;
+        config::load_overlay_finished(settings.reading.rules_overlay.as_deref(), &settings.options)?;
         let loaded = config::load_finished(&self.directory, &settings.options);
         metrics::config_load(loaded.is_ok());
         match loaded {
@@ -73,11 +73,6 @@ impl Activator {
             }
             Err(error) => Err(error),
         }
-    }
-
-    /// Whether active rules are missing in `rules`.
-    pub(super) fn lacks_active_rules(&self, rules: &Rules) -> bool {
-        self.rules.load().is_some_and(|active| active.missing_in(rules) > 0)
     }
 
     /// Activates rules that the directory watcher loaded. Blocks; not for async threads.

@@ -12,10 +12,10 @@ use ureq::{
     tls::{Certificate, ClientCert, PrivateKey, RootCerts},
 };
 
-use super::output::{escape, escape_line};
+use super::output::{CommandOutput, escape, escape_line};
 use crate::{
     http_client,
-    settings::{AdminUrl, ConnectionSettings, KeyPair},
+    settings::{ConnectionSettings, KeyPair},
 };
 
 /// Time limit of a call: longer than the server's, so that the server reports a timeout.
@@ -33,7 +33,7 @@ pub(super) type Parameter<'a> = (&'static str, Option<&'a str>);
 /// The API of one instance.
 pub(super) struct ApiClient {
     agent: Agent,
-    url: AdminUrl,
+    url: String,
     /// Headers that identify the caller.
     caller: Vec<(&'static str, String)>,
 }
@@ -80,6 +80,15 @@ impl ApiClient {
         self.decode(self.by_caller(self.agent.put(self.path(path)), &[]).send_json(body))
     }
 
+    /// The output of a response, whose text is that of its content.
+    pub(super) fn output<T: DeserializeOwned>(
+        &self,
+        json: Value,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<CommandOutput, ClientError> {
+        Ok(CommandOutput { text: text(&self.read(&json)?), json })
+    }
+
     /// Decodes a response.
     pub(super) fn read<T: DeserializeOwned>(&self, response: &Value) -> Result<T, ClientError> {
         T::deserialize(response).map_err(|_| self.not_admin_api(200))
@@ -101,9 +110,9 @@ impl ApiClient {
     }
 
     fn decode(&self, response: Result<Response<Body>, ureq::Error>) -> Result<Value, ClientError> {
-        let unreachable = |error: ureq::Error| ClientError::Unreachable {
-            url: self.url.to_string(),
-            reason: error.to_string(),
+        let unreachable = |error: ureq::Error| ClientError::Failed {
+            code: "unreachable",
+            message: format!("{} is unreachable: {error}", self.url),
         };
         let (head, mut body) = response.map_err(unreachable)?.into_parts();
         let text = body.with_config().limit(MAX_RESPONSE_BYTES).read_to_vec().map_err(unreachable)?;
@@ -118,7 +127,10 @@ impl ApiClient {
     }
 
     fn not_admin_api(&self, status: u16) -> ClientError {
-        ClientError::NotAdminApi { url: self.url.to_string(), status }
+        let url = &self.url;
+        let message =
+            format!("unexpected response from {url} (HTTP status {status}); expected the admin API");
+        ClientError::Failed { code: "unreachable", message }
     }
 }
 
@@ -153,7 +165,7 @@ fn read_file(flag: &str, file: &Path) -> Result<String, ClientError> {
 }
 
 fn unusable_file(flag: &str, file: &Path, reason: &str) -> ClientError {
-    ClientError::File { name: flag.to_owned(), reason: format!("{}: {reason}", redact::path(file)) }
+    ClientError::of_file(flag, format_args!("{}: {reason}", redact::path(file)))
 }
 
 /// Error of a call. Contains no secret.
@@ -162,36 +174,17 @@ pub(super) enum ClientError {
     /// Rejected by the API.
     #[error("{0}")]
     Rejected(Box<ApiError>),
-    /// No response.
-    #[error("{url} is unreachable: {reason}")]
-    Unreachable {
-        /// URL of the server.
-        url: String,
-        /// Violation.
-        reason: String,
-    },
-    /// A response that is not from an admin API.
-    #[error("unexpected response from {url} (HTTP status {status}); expected the admin API")]
-    NotAdminApi {
-        /// URL of the server.
-        url: String,
-        /// HTTP status.
-        status: u16,
-    },
-    /// An instance without a region table.
-    #[error("this instance has no region table; expected one that runs with --regions")]
-    NoRegions,
-    /// An unusable file.
-    #[error("{name}: {reason}")]
-    File {
-        /// Flag that names the file, or its path.
-        name: String,
-        /// Violation.
-        reason: String,
-    },
     /// Invalid rules in a directory, with the report of `check`.
     #[error("{0}")]
     Invalid(String),
+    /// Any other error, with its code.
+    #[error("{message}")]
+    Failed {
+        /// Code, as in errors of the API.
+        code: &'static str,
+        /// Violation.
+        message: String,
+    },
 }
 
 /// Error response of the API.
@@ -226,6 +219,11 @@ impl ApiError {
 }
 
 impl ClientError {
+    /// The error of an unusable file, or of something that has the name of one.
+    pub(super) fn of_file(name: &str, reason: impl fmt::Display) -> Self {
+        Self::Failed { code: "file", message: format!("{name}: {reason}") }
+    }
+
     /// The error as JSON, in the form of the API.
     pub(super) fn to_json(&self) -> Value {
         match self {
@@ -233,11 +231,7 @@ impl ClientError {
             Self::Invalid(report) => {
                 json!({ "error": { "code": "invalid", "message": "the rules are not valid", "report": report } })
             }
-            Self::Unreachable { .. } | Self::NotAdminApi { .. } => {
-                json!({ "error": { "code": "unreachable", "message": self.to_string() } })
-            }
-            Self::NoRegions => json!({ "error": { "code": "not_found", "message": self.to_string() } }),
-            Self::File { .. } => json!({ "error": { "code": "file", "message": self.to_string() } }),
+            Self::Failed { code, message } => json!({ "error": { "code": code, "message": message } }),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `tollgate lists`, `tollgate switch` and `tollgate override`: what operators set, mostly for a time.
 
-use std::{path::Path, time::Duration};
+use std::{fmt::Display, path::Path, time::Duration};
 
 use serde_json::{Map, Value, json};
 use tollgate_control::{
@@ -38,20 +38,15 @@ pub(super) fn lists(api: &ApiClient, command: &ListCommand) -> Result<CommandOut
                 "expires_in_s": seconds(*lifetime),
                 "force": force,
             });
-            let json = api.post("lists", &body)?;
-            Ok(CommandOutput { text: added(&api.read(&json)?), json })
+            api.output(api.post("lists", &body)?, added)
         }
         ListCommand::Exempt { id, reason, lifetime } => {
             let body = json!({ "reason": reason, "expires_in_s": seconds(*lifetime) });
-            let json = api.post(&format!("automatic/{id}/exempt"), &body)?;
-            let entry: AutomaticEntry = api.read(&json)?;
-            let text = format!(
-                "{} in {} is exempt until {}\n",
-                escape_line(&pairs_text(&entry.descriptor)),
-                escape_line(&entry.domain),
-                utc(entry.expires_at_ms)
-            );
-            Ok(CommandOutput { text, json })
+            api.output(api.post(&format!("automatic/{id}/exempt"), &body)?, |entry: &AutomaticEntry| {
+                let (descriptor, domain) = (pairs_text(&entry.descriptor), escape_line(&entry.domain));
+                let until = utc(entry.expires_at_ms);
+                format!("{} in {domain} is exempt until {until}\n", escape_line(&descriptor))
+            })
         }
         ListCommand::Remove { id } => {
             api.delete(&format!("lists/{id}"), &[])?;
@@ -73,14 +68,10 @@ pub(super) fn switches(api: &ApiClient, command: &SwitchCommand) -> Result<Comma
                 "reason": reason,
                 "expires_in_s": seconds(*lifetime),
             });
-            let json = api.put("switches", &body)?;
-            let switch: Switch = api.read(&json)?;
-            let text = format!(
-                "{domain}.{rule} is switched to {} until {}\n",
-                mode_text(&switch),
-                end(switch.expires_at_ms)
-            );
-            Ok(CommandOutput { text, json })
+            api.output(api.put("switches", &body)?, |switch| {
+                let (mode, until) = (mode_text(switch), end(switch.expires_at_ms));
+                format!("{domain}.{rule} is switched to {mode} until {until}\n")
+            })
         }
         SwitchCommand::Ramp { rule, steps, over, max_denied, min_hits, reason } => {
             let RuleSelector { domain, rule } = rule;
@@ -93,9 +84,9 @@ pub(super) fn switches(api: &ApiClient, command: &SwitchCommand) -> Result<Comma
             let body = json!({
                 "domain": domain, "rule": rule, "mode": SwitchMode::Shadow, "ramp": ramp, "reason": reason,
             });
-            let json = api.put("switches", &body)?;
-            let text = format!("{domain}.{rule} is switched to {}\n", mode_text(&api.read(&json)?));
-            Ok(CommandOutput { text, json })
+            api.output(api.put("switches", &body)?, |switch| {
+                format!("{domain}.{rule} is switched to {}\n", mode_text(switch))
+            })
         }
         SwitchCommand::Remove { rule: RuleSelector { domain, rule } } => {
             api.delete("switches", &[("domain", Some(domain)), ("rule", Some(rule))])?;
@@ -121,8 +112,7 @@ pub(super) fn overrides(api: &ApiClient, command: &OverrideCommand) -> Result<Co
                 "expires_in_s": seconds(*lifetime),
                 "force": force,
             });
-            let json = api.put("overrides", &body)?;
-            Ok(CommandOutput { text: overridden(&api.read(&json)?), json })
+            api.output(api.put("overrides", &body)?, overridden)
         }
         OverrideCommand::Import { file, reason, force } => import(api, file, reason, *force),
         OverrideCommand::Remove { id } => {
@@ -244,12 +234,12 @@ fn overridden(entry: &OverrideEntry) -> String {
 
 /// Sets the overrides of a file, a line of JSON each.
 fn import(api: &ApiClient, file: &Path, reason: &str, force: bool) -> Result<CommandOutput, ClientError> {
-    let fails = |reason: String| ClientError::File { name: redact::path(file), reason };
-    let text = bounded_file::read_text(file, MAX_IMPORT_BYTES).map_err(|error| fails(error.to_string()))?;
+    let fails = |reason: &dyn Display| ClientError::of_file(&redact::path(file), reason);
+    let text = bounded_file::read_text(file, MAX_IMPORT_BYTES).map_err(|error| fails(&error))?;
     let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
     let overrides = lines.map(|(number, line)| {
         serde_json::from_str(line)
-            .map_err(|_| fails(format!("line {number} is no JSON; expected an override")))
+            .map_err(|_| fails(&format_args!("line {number} is no JSON; expected an override")))
     });
     let overrides: Vec<Value> = overrides.collect::<Result<_, _>>()?;
     for some in overrides.chunks(BATCH) {

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use tollgate_control::ListedBan;
+use tollgate_core::ban::BanMode;
 
 use super::{
     client::{ApiClient, ClientError},
@@ -10,7 +11,7 @@ use super::{
 };
 use crate::{
     http::admin::api::counters::{LimitUsage, UsageView},
-    settings::{BanModeArgument, CounterCommand, CounterSelector, DescriptorArgument},
+    settings::{CounterCommand, CounterSelector, DescriptorArgument},
 };
 
 /// Bans of one request.
@@ -30,7 +31,7 @@ pub(super) fn run(api: &ApiClient, command: &CounterCommand) -> Result<CommandOu
         CounterCommand::Bans { domain, mode } => return bans(api, domain.as_deref(), *mode),
         CounterCommand::Lift { id, forgive } => return lift(api, id, *forgive),
     };
-    output(api, json)
+    api.output(json, texts)
 }
 
 /// Shows the use of the limits of a descriptor.
@@ -39,21 +40,16 @@ pub(super) fn usage(api: &ApiClient, counter: &CounterSelector) -> Result<Comman
     let pairs = pairs.iter().map(|(key, value)| format!("{key}={}", Value::from(&**value)));
     let descriptor = pairs.collect::<Vec<_>>().join(",");
     let json = api.get("usage", &[("domain", Some(&counter.domain)), ("descriptor", Some(&descriptor))])?;
-    output(api, json)
+    api.output(json, texts)
 }
 
-fn output(api: &ApiClient, json: Value) -> Result<CommandOutput, ClientError> {
-    let texts: Vec<String> = api.read::<UsageView>(&json)?.limits.iter().map(LimitUsage::to_text).collect();
-    Ok(CommandOutput { text: texts.join("\n"), json })
+fn texts(usage: &UsageView) -> String {
+    usage.limits.iter().map(LimitUsage::to_text).collect::<Vec<_>>().join("\n")
 }
 
 /// Lists all active bans.
-fn bans(
-    api: &ApiClient,
-    domain: Option<&str>,
-    mode: Option<BanModeArgument>,
-) -> Result<CommandOutput, ClientError> {
-    let mode = mode.map(BanModeArgument::name);
+fn bans(api: &ApiClient, domain: Option<&str>, mode: Option<BanMode>) -> Result<CommandOutput, ClientError> {
+    let mode = mode.map(BanMode::name);
     let (mut bans, mut before) = (Vec::<ListedBan>::new(), None::<String>);
     loop {
         let query =

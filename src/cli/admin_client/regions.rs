@@ -45,7 +45,8 @@ fn read(api: &ApiClient) -> Result<(Regions, Value), ClientError> {
     let json = api.get("regions", &[])?;
     // An instance without a region table names none.
     if json.get("region").is_some_and(Value::is_null) {
-        return Err(ClientError::NoRegions);
+        let message = "this instance has no region table; expected one that runs with --regions".to_owned();
+        return Err(ClientError::Failed { code: "not_found", message });
     }
     Ok((api.read(&json)?, json))
 }
@@ -135,8 +136,8 @@ fn notes(regions: &RegionsView, rules: Option<&CopyState>) -> String {
 /// Returns an error if a region answers.
 fn require_down(regions: &RegionsView, name: &str) -> Result<(), ClientError> {
     let refuse = |reason: &str| {
-        let reason = format!("{reason}; expected a region that serves no traffic (--force overrides)");
-        Err(ClientError::File { name: escape_line(name), reason })
+        let expected = "expected a region that serves no traffic (--force overrides)";
+        Err(ClientError::of_file(&escape_line(name), format_args!("{reason}; {expected}")))
     };
     match regions.regions.iter().find(|region| region.name == name) {
         Some(region) if region.own => refuse("is the region that answers"),
@@ -146,7 +147,7 @@ fn require_down(regions: &RegionsView, name: &str) -> Result<(), ClientError> {
 }
 
 fn drop_region(name: &str, file: &Path, write: bool) -> Result<CommandOutput, ClientError> {
-    let unusable = |reason: String| ClientError::File { name: redact::path(file), reason };
+    let unusable = |reason: String| ClientError::of_file(&redact::path(file), reason);
     let bytes = bounded_file::read(file).map_err(|error| unusable(error.to_string()))?;
     let before = read_regions(&redact::path(file), &bytes)
         .map_err(|report| ClientError::Invalid(report.to_string()))?;

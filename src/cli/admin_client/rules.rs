@@ -1,6 +1,7 @@
 //! `tollgate rules`: versions of the rules, and their files in a directory.
 
 use std::{
+    fmt::Display,
     fs, io,
     path::{Component, Path},
 };
@@ -35,18 +36,20 @@ struct VersionList {
 
 pub(super) fn run(api: &ApiClient, command: &RulesCommand) -> Result<CommandOutput, ClientError> {
     match command {
-        RulesCommand::List { limit } => list(api, *limit),
+        RulesCommand::List { limit } => {
+            api.output(api.get("versions", &[("limit", Some(&limit.to_string()))])?, VersionList::to_text)
+        }
         RulesCommand::Show { version, to } => show(api, *version, to.as_deref()),
         RulesCommand::Diff { what: DiffSource::Version(version), against } => {
-            diff_versions(api, *version, *against)
+            let (path, against) = (format!("versions/{}/diff", name(*version)), against.map(name));
+            api.output(api.get(&path, &[("against", against.as_deref())])?, DiffResponse::to_text)
         }
         RulesCommand::Diff { what: DiffSource::Directory(directory), against } => {
-            let json = diff_files(api, &files(directory)?, *against)?;
-            Ok(CommandOutput { text: api.read::<DiffResponse>(&json)?.to_text(), json })
+            api.output(diff_files(api, &files(directory)?, *against)?, DiffResponse::to_text)
         }
         RulesCommand::Apply { directory, comment, based_on, force } => {
             let recorded = read_base_version(directory)?;
-            let based_on = based_on.or(recorded.map(BaseVersion::Number));
+            let based_on = based_on.or(recorded.map(Some));
             let output = apply(api, &files(directory)?, comment, based_on, *force)?;
             let number = output.json.pointer("/version/number").and_then(Value::as_u64);
             if let (Some(_), Some(number)) = (recorded, number) {
@@ -62,27 +65,11 @@ pub(super) fn run(api: &ApiClient, command: &RulesCommand) -> Result<CommandOutp
     }
 }
 
-fn list(api: &ApiClient, limit: usize) -> Result<CommandOutput, ClientError> {
-    let json = api.get("versions", &[("limit", Some(&limit.to_string()))])?;
-    Ok(CommandOutput { text: api.read::<VersionList>(&json)?.to_text(), json })
-}
-
 fn show(api: &ApiClient, version: VersionSelector, to: Option<&Path>) -> Result<CommandOutput, ClientError> {
     let json = api.get(&format!("versions/{}", name(version)), &[])?;
     let version_files: RuleFiles = api.read(&json)?;
     let text = to.map_or_else(|| Ok(version_files.to_text()), |directory| version_files.write(directory))?;
     Ok(CommandOutput { text, json })
-}
-
-fn diff_versions(
-    api: &ApiClient,
-    version: VersionSelector,
-    against: Option<VersionSelector>,
-) -> Result<CommandOutput, ClientError> {
-    let against = against.map(name);
-    let path = format!("versions/{}/diff", name(version));
-    let json = api.get(&path, &[("against", against.as_deref())])?;
-    Ok(CommandOutput { text: api.read::<DiffResponse>(&json)?.to_text(), json })
 }
 
 /// Compares the files with a version, by default the current one.
@@ -106,7 +93,7 @@ fn apply(
     force: bool,
 ) -> Result<CommandOutput, ClientError> {
     let latest: VersionList = api.read(&api.get("versions", &[("limit", Some("1"))])?)?;
-    let based_on = based_on.map_or(latest.current, BaseVersion::number);
+    let based_on = based_on.unwrap_or(latest.current);
     let diff = diff_files(api, files, None)?;
     let difference: DiffResponse = api.read(&diff)?;
     if difference.is_empty() && based_on.is_some() && based_on == latest.current {
@@ -139,10 +126,8 @@ fn files(directory: &Path) -> Result<Files, ClientError> {
     let options = Options { merge_domains: true, strict: false, allow_empty: false, ..Default::default() };
     let read =
         config::read_valid(directory, options).map_err(|error| ClientError::Invalid(error.to_string()))?;
-    read.ok_or_else(|| ClientError::File {
-        name: directory.display().to_string(),
-        reason: "not found; expected a directory or a version".to_owned(),
-    })
+    let missing = "not found; expected a directory or a version";
+    read.ok_or_else(|| ClientError::of_file(&directory.display().to_string(), missing))
 }
 
 impl VersionList {
@@ -197,7 +182,7 @@ impl RuleFiles {
     fn write(&self, directory: &Path) -> Result<String, ClientError> {
         let fails = |path: &Path| {
             let name = path.display().to_string();
-            move |error: io::Error| ClientError::File { name, reason: error.to_string() }
+            move |error: io::Error| ClientError::of_file(&name, error)
         };
         fs::create_dir_all(directory).map_err(fails(directory))?;
         if fs::read_dir(directory).map_err(fails(directory))?.next().is_some() {
@@ -226,23 +211,22 @@ impl RuleFiles {
 /// The version that a directory's files were made from, if it is recorded.
 fn read_base_version(directory: &Path) -> Result<Option<u64>, ClientError> {
     let path = directory.join(VERSION_FILE);
-    let fails = |reason: String| ClientError::File { name: path.display().to_string(), reason };
+    let fails = |reason: &dyn Display| ClientError::of_file(&path.display().to_string(), reason);
     match bounded_file::read_text(&path, bounded_file::MAX_BYTES) {
         Ok(text) => match text.trim().parse() {
             Ok(number) => Ok(Some(number)),
-            Err(_) => Err(fails("expected the number of a version".to_owned())),
+            Err(_) => Err(fails(&"expected the number of a version")),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(fails(error.to_string())),
+        Err(error) => Err(fails(&error)),
     }
 }
 
 /// Records in a directory the version of its files.
 fn write_base_version(directory: &Path, number: u64) -> Result<(), ClientError> {
     let path = directory.join(VERSION_FILE);
-    let fails =
-        |error: io::Error| ClientError::File { name: path.display().to_string(), reason: error.to_string() };
-    fs::write(&path, format!("{number}\n")).map_err(fails)
+    let written = fs::write(&path, format!("{number}\n"));
+    written.map_err(|error| ClientError::of_file(&path.display().to_string(), error))
 }
 
 impl Change {

@@ -41,8 +41,7 @@ pub(super) fn top(api: &ApiClient, query: &TopQuery) -> Result<CommandOutput, Cl
         ("domain", query.domain.as_deref()),
         ("scope", query.instance.then_some("instance")),
     ];
-    let json = api.get("top", &query)?;
-    Ok(CommandOutput { text: top_text(&api.read(&json)?), json })
+    api.output(api.get("top", &query)?, top_text)
 }
 
 fn top_text(top: &Top) -> String {

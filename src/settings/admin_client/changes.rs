@@ -80,24 +80,9 @@ pub enum VersionSelector {
     Number(u64),
 }
 
-/// Base of a new version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BaseVersion {
-    /// No version exists yet.
-    Nothing,
-    /// Version with this number.
-    Number(u64),
-}
-
-impl BaseVersion {
-    /// Number in the API.
-    pub const fn number(self) -> Option<u64> {
-        match self {
-            Self::Nothing => None,
-            Self::Number(number) => Some(number),
-        }
-    }
-}
+/// Number of the version that a new one is based on, unless it is the first. An alias, since clap reads an `Option` as a flag
+/// that may be left out.
+pub type BaseVersion = Option<u64>;
 
 /// Subject of a comparison with a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -260,7 +245,7 @@ pub enum ListCommand {
         /// Entries that a descriptor must have, separated by commas. A value may be a pattern with `*`, or an address range
         /// in CIDR notation. A value in double quotes, escaped as in JSON, is compared character by character:
         /// `'api_key="a*,b"'`.
-        #[arg(value_name = "KEY=VALUE,…", value_parser = list_descriptor)]
+        #[arg(value_name = "KEY=VALUE,…", value_parser = |text: &str| parse_pairs(text).map(ListDescriptorArgument))]
         descriptor: ListDescriptorArgument,
         /// Reason, for the audit log.
         #[arg(long, value_name = "TEXT")]
@@ -308,23 +293,19 @@ fn diff_source(words: OsString) -> DiffSource {
 }
 
 fn which(text: &str) -> Result<VersionSelector, String> {
-    match text {
-        "current" => Ok(VersionSelector::Current),
-        text => text
-            .parse()
-            .map(VersionSelector::Number)
-            .map_err(|_| "expected the number of a version, or current".to_owned()),
-    }
+    numbered(text, "current", VersionSelector::Current, VersionSelector::Number)
 }
 
 fn based_on(text: &str) -> Result<BaseVersion, String> {
-    match text {
-        "none" => Ok(BaseVersion::Nothing),
-        text => text
-            .parse()
-            .map(BaseVersion::Number)
-            .map_err(|_| "expected the number of a version, or none".to_owned()),
+    numbered(text, "none", None, Some)
+}
+
+/// Parses the number of a version, or a word in place of it.
+fn numbered<T>(text: &str, word: &str, of_word: T, of_number: fn(u64) -> T) -> Result<T, String> {
+    if text == word {
+        return Ok(of_word);
     }
+    text.parse().map(of_number).map_err(|_| format!("expected the number of a version, or {word}"))
 }
 
 fn mode(text: &str) -> Result<SwitchMode, String> {
@@ -341,10 +322,6 @@ fn limit(text: &str) -> Result<LimitArgument, String> {
         }
         _ => Err("expected a key of rate_limit with its value, such as requests_per_unit=500".to_owned()),
     }
-}
-
-fn list_descriptor(text: &str) -> Result<ListDescriptorArgument, String> {
-    parse_pairs(text).map(ListDescriptorArgument)
 }
 
 /// Parses the id of an entry or a ban, which becomes part of a path.

@@ -5,16 +5,17 @@ mod changes;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, num::NonZeroU64, path::PathBuf};
+use std::{num::NonZeroU64, path::PathBuf};
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
+use tollgate_core::ban::BanMode;
 
 use self::changes::path_id;
 pub use self::changes::{
     BaseVersion, DiffSource, LimitArgument, ListCommand, OverrideCommand, RuleSelector, RulesCommand,
     SwitchCommand, VersionSelector,
 };
-use crate::flag_values::{DescriptorArgument, KeyPair, count, descriptor, key_pair, web_url, whole};
+use crate::flag_values::{DescriptorArgument, KeyPair, count, descriptor, key_pair, named, web_url, whole};
 
 /// Flags that have a variable: `TOLLGATE_ADMIN_URL`. The others have none, because a name similar to a variable of the
 /// server might leave a port without its token.
@@ -68,7 +69,7 @@ pub enum AdminCommand {
 pub struct ConnectionSettings {
     /// URL of the admin port, http or https. [env: TOLLGATE_ADMIN_URL]
     #[arg(long, global = true, value_name = "URL", default_value = "http://127.0.0.1:6070", value_parser = url)]
-    pub admin_url: AdminUrl,
+    pub admin_url: String,
     /// File with the token of the caller.
     #[arg(long, global = true, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
@@ -113,9 +114,9 @@ pub enum CounterCommand {
         /// Domain of the rules. Default: all domains.
         #[arg(long, value_name = "NAME")]
         domain: Option<String>,
-        /// Effect of the bans. Default: both.
-        #[arg(long, value_enum)]
-        mode: Option<BanModeArgument>,
+        /// Effect of the bans: those of `watch` deny nothing. Default: both.
+        #[arg(long, value_parser = named(BanMode::ALL, BanMode::name))]
+        mode: Option<BanMode>,
     },
     /// Lift a ban: requests are limited by the rule again.
     Lift {
@@ -126,25 +127,6 @@ pub enum CounterCommand {
         #[arg(long)]
         forgive: bool,
     },
-}
-
-/// Effect of bans on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum BanModeArgument {
-    /// Bans that deny nothing.
-    Watch,
-    /// Bans that deny.
-    Enforce,
-}
-
-impl BanModeArgument {
-    /// Name in the API.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Watch => "watch",
-            Self::Enforce => "enforce",
-        }
-    }
 }
 
 /// Counter of a descriptor.
@@ -214,22 +196,13 @@ pub struct RuleQuery {
     pub rule: Option<String>,
 }
 
-/// URL of the admin port: a scheme, a host and an optional port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AdminUrl(String);
-
-impl fmt::Display for AdminUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-fn url(text: &str) -> Result<AdminUrl, String> {
+/// Parses the URL of the admin port: a scheme, a host and an optional port.
+fn url(text: &str) -> Result<String, String> {
     const EXPECTED: &str = "expected a URL such as http://127.0.0.1:6070, without a path";
     let url = web_url(text, EXPECTED)?;
     let is_bare = matches!(url.path(), "" | "/") && url.query().is_none();
     match (url.scheme_str(), url.authority()) {
-        (Some(scheme), Some(authority)) if is_bare => Ok(AdminUrl(format!("{scheme}://{authority}"))),
+        (Some(scheme), Some(authority)) if is_bare => Ok(format!("{scheme}://{authority}")),
         _ => Err(EXPECTED.to_owned()),
     }
 }

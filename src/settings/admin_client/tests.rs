@@ -7,33 +7,33 @@ use tollgate_control::{ListPair, SwitchMode};
 use super::*;
 use crate::settings::{Command, SettingsError, parse};
 
-fn read(words: &[&str], variables: &[(&str, &str)]) -> Result<AdminClientSettings, SettingsError> {
+fn read(line: &str, variables: &[(&str, &str)]) -> Result<AdminClientSettings, SettingsError> {
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
-    match parse(std::iter::once("tollgate").chain(words.iter().copied()).map(OsString::from), variables)? {
+    match parse(std::iter::once("tollgate").chain(line.split(' ')).map(OsString::from), variables)? {
         Command::AdminClient(settings) => Ok(settings),
         other => panic!("{other:?}"),
     }
 }
 
-fn command(words: &[&str]) -> AdminCommand {
-    read(words, &[]).expect("accepted").command
+fn command(line: &str) -> AdminCommand {
+    read(line, &[]).expect("accepted").command
 }
 
-fn is_refused(words: &[&str]) -> bool {
-    read(words, &[]).is_err_and(|error| error.exit_code() == 2)
+fn is_refused(line: &str) -> bool {
+    read(line, &[]).is_err_and(|error| error.exit_code() == 2)
 }
 
 #[test]
 fn the_admin_url_is_a_flag_before_or_after_the_verb_or_a_variable() {
-    let url = |words: &[&str], variable: &str| {
-        let settings = read(words, &[("TOLLGATE_ADMIN_URL", variable)]).expect("accepted");
+    let url = |line: &str, variable: &str| {
+        let settings = read(line, &[("TOLLGATE_ADMIN_URL", variable)]).expect("accepted");
         settings.connection.admin_url.to_string()
     };
-    assert_eq!(url(&["rules", "list"], ""), "http://127.0.0.1:6070");
-    assert_eq!(url(&["rules", "list"], "https://b"), "https://b");
-    assert_eq!(url(&["lists", "--admin-url", "http://a:1", "show"], "https://b"), "http://a:1");
-    assert_eq!(url(&["lists", "show", "--admin-url=http://a:1"], "https://b"), "http://a:1");
-    let wrong = read(&["rules", "list"], &[("TOLLGATE_ADMIN_URL", "http://:sesame@a")]).expect_err("refused");
+    assert_eq!(url("rules list", ""), "http://127.0.0.1:6070");
+    assert_eq!(url("rules list", "https://b"), "https://b");
+    assert_eq!(url("lists --admin-url http://a:1 show", "https://b"), "http://a:1");
+    assert_eq!(url("lists show --admin-url=http://a:1", "https://b"), "http://a:1");
+    let wrong = read("rules list", &[("TOLLGATE_ADMIN_URL", "http://:sesame@a")]).expect_err("refused");
     assert!(
         wrong.to_string().contains("TOLLGATE_ADMIN_URL: `http://:***@a` is invalid; expected"),
         "{wrong}"
@@ -45,67 +45,54 @@ fn the_admin_url_is_a_flag_before_or_after_the_verb_or_a_variable() {
 
 #[test]
 fn credentials_of_a_caller_are_complete_and_in_files() {
-    let settings = read(&["rules", "list", "--cert", "c,k", "--json"], &[]).expect("accepted");
+    let settings = read("rules list --cert c,k --json", &[]).expect("accepted");
     assert!(settings.connection.cert.is_some() && settings.connection.json);
-    assert!(is_refused(&["rules", "list", "--cert", "c"]));
-    assert!(is_refused(&["rules", "list", "--cert", ",k"]));
-    assert!(is_refused(&["rules", "list", "--token", "sesame"]));
-    assert!(is_refused(&["rules", "list", "--author", "a\nb"]));
+    assert!(is_refused("rules list --cert c"));
+    assert!(is_refused("rules list --cert ,k"));
+    assert!(is_refused("rules list --token sesame"));
+    assert!(is_refused("rules list --author a\nb"));
 }
 
 #[test]
 fn a_directory_is_distinguished_from_a_version_by_its_name() {
-    let compared = |what| match command(&["rules", "diff", what]) {
+    let compared = |what| match command(&format!("rules diff {what}")) {
         AdminCommand::Rules(RulesCommand::Diff { what, against: None }) => what,
         other => panic!("{other:?}"),
     };
     assert_eq!(compared("12"), DiffSource::Version(VersionSelector::Number(12)));
     assert_eq!(compared("current"), DiffSource::Version(VersionSelector::Current));
     assert_eq!(compared("./12"), DiffSource::Directory("./12".into()));
-    assert!(is_refused(&["rules", "diff", "12", "--against", "latest"]));
+    assert!(is_refused("rules diff 12 --against latest"));
 }
 
 #[test]
 fn a_new_version_has_a_comment_and_an_optional_base() {
-    let based =
-        |words: &[&str]| match command(&[&["rules", "apply", "d", "--comment", "why"], words].concat()) {
-            AdminCommand::Rules(RulesCommand::Apply { directory, comment, based_on, force: false }) => {
-                assert_eq!((directory.as_path(), &*comment), (Path::new("d"), "why"));
-                based_on
-            }
-            other => panic!("{other:?}"),
-        };
-    assert_eq!(based(&[]), None);
-    assert_eq!(based(&["--based-on", "none"]), Some(BaseVersion::Nothing));
-    assert_eq!(based(&["--based-on", "7"]).and_then(BaseVersion::number), Some(7));
-    assert!(is_refused(&["rules", "apply", "d"]), "without a comment");
-    assert!(is_refused(&["rules", "rollback", "current"]));
+    let based = |more| match command(&format!("rules apply d --comment why{more}")) {
+        AdminCommand::Rules(RulesCommand::Apply { directory, comment, based_on, force: false }) => {
+            assert_eq!((directory.as_path(), &*comment), (Path::new("d"), "why"));
+            based_on
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(based(""), None);
+    assert_eq!(based(" --based-on none"), Some(None));
+    assert_eq!(based(" --based-on 7"), Some(Some(7)));
+    assert!(is_refused("rules apply d"), "without a comment");
+    assert!(is_refused("rules rollback current"));
 }
 
 #[test]
 fn entries_and_switches_need_a_reason() {
-    match command(&[
-        "lists",
-        "add",
-        "--domain",
-        "*",
-        "ip=10.0.0.0/8,k=a*",
-        "--reason",
-        "why",
-        "--for",
-        "1h",
-        "--allow",
-    ]) {
+    match command("lists add --domain * ip=10.0.0.0/8,k=a* --reason why --for 1h --allow") {
         AdminCommand::Lists(ListCommand::Add { allow: true, descriptor, lifetime, .. }) => {
             assert_eq!(descriptor.0[1], ListPair::pattern("k", "a*"));
             assert_eq!(lifetime, Some(Duration::from_secs(3600)));
         }
         other => panic!("{other:?}"),
     }
-    assert!(is_refused(&["lists", "add", "--domain", "d", "k=v"]));
-    assert!(is_refused(&["lists", "remove", "../versions"]), "an id becomes a part of a path");
-    let rule = ["--domain", "d", "--rule", "a.b"];
-    match command(&[&["switch", "set", "shadow", "--reason", "why"][..], &rule].concat()) {
+    assert!(is_refused("lists add --domain d k=v"));
+    assert!(is_refused("lists remove ../versions"), "an id becomes a part of a path");
+    match command("switch set shadow --reason why --domain d --rule a.b") {
         AdminCommand::Switch(SwitchCommand::Set {
             mode: SwitchMode::Shadow, rule, lifetime: None, ..
         }) => {
@@ -113,14 +100,14 @@ fn entries_and_switches_need_a_reason() {
         }
         other => panic!("{other:?}"),
     }
-    assert!(is_refused(&[&["switch", "set", "on", "--reason", "why"][..], &rule].concat()));
-    assert!(is_refused(&[&["switch", "set", "off"][..], &rule].concat()));
-    assert!(is_refused(&["counters", "refund", "--domain", "d", "k=v", "--hits", "0"]));
+    assert!(is_refused("switch set on --reason why --domain d --rule a.b"));
+    assert!(is_refused("switch set off --domain d --rule a.b"));
+    assert!(is_refused("counters refund --domain d k=v --hits 0"));
 }
 
 #[test]
 fn a_url_has_a_scheme_and_a_host() {
-    assert_eq!(url("http://[::1]:6070/").map(|url| url.to_string()).as_deref(), Ok("http://[::1]:6070"));
+    assert_eq!(url("http://[::1]:6070/").as_deref(), Ok("http://[::1]:6070"));
     assert!(url("https://admin.example").is_ok());
     for text in ["", "localhost:6070", "ftp://a", "http://a/b", "http://a/?b", "http://me:secret@a"] {
         assert!(url(text).is_err(), "{text}");

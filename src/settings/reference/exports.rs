@@ -146,20 +146,7 @@ fn rewrite(inputs: Inputs<'_>, name: &str) -> Result<String, Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::{environment::Environment, reference};
-
-    fn environment(variables: &[(&str, &str)]) -> Environment {
-        Environment::new(variables.iter().map(|(name, value)| ((*name).into(), (*value).into())))
-    }
-
-    /// The flags and problems of variables.
-    fn flags(variables: &[(&str, &str)]) -> Vec<String> {
-        let mut problems = Vec::new();
-        let environment = environment(variables);
-        let settings = reference::settings(Inputs::new(&environment, &|_| false), &mut problems);
-        let flags = settings.into_iter().map(|Setting { flag, value, .. }| format!("{flag}={value}"));
-        flags.chain(problems.iter().map(ToString::to_string)).collect()
-    }
+    use crate::settings::reference::tests::{environment, flags};
 
     #[test]
     fn metrics_are_exported_only_if_a_variable_selects_a_sink() {

@@ -179,3 +179,20 @@ fn header_names(inputs: Inputs<'_>, _: &str) -> Option<Result<String, Problem>> 
     let stated: Result<Vec<String>, Problem> = stated.collect();
     stated.map(|stated| (!stated.is_empty()).then(|| stated.join(","))).transpose()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn environment(variables: &[(&str, &str)]) -> Environment {
+        Environment::new(variables.iter().map(|(name, value)| ((*name).into(), (*value).into())))
+    }
+
+    /// The flags of variables, and then the problems.
+    pub(super) fn flags(variables: &[(&str, &str)]) -> Vec<String> {
+        let mut problems = Vec::new();
+        let settings = settings(Inputs::new(&environment(variables), &|_| false), &mut problems);
+        let flags = settings.into_iter().map(|Setting { flag, value, .. }| format!("{flag}={value}"));
+        flags.chain(problems.iter().map(ToString::to_string)).collect()
+    }
+}

@@ -108,17 +108,13 @@ pub(super) fn add_defaults(inputs: Inputs<'_>, settings: &mut Vec<Setting>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::{environment::Environment, reference};
-
-    fn environment(variables: &[(&str, &str)]) -> Environment {
-        Environment::new(variables.iter().map(|(name, value)| ((*name).into(), (*value).into())))
-    }
+    use crate::settings::reference::tests::{environment, flags};
 
     #[test]
     fn the_protocol_is_http_where_the_reference_has_it_unless_the_port_is_that_of_grpc() {
         let of = |variables: &[(&str, &str)]| {
-            let found = flags(variables).into_iter().find(|(flag, _)| *flag == "otlp-protocol");
-            found.map(|(_, value)| value)
+            let flags = flags(variables);
+            flags.iter().find_map(|flag| flag.strip_prefix("otlp-protocol=")).map(ToOwned::to_owned)
         };
         let (http, grpc) = (Some("http/protobuf".to_owned()), Some("grpc".to_owned()));
         let at = |endpoint| ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint);
@@ -135,16 +131,10 @@ mod tests {
         assert_eq!(of(&[on, at("http://collector:1"), general]), grpc);
     }
 
-    fn flags(variables: &[(&str, &str)]) -> Vec<(&'static str, String)> {
-        let environment = environment(variables);
-        let settings = reference::settings(Inputs::new(&environment, &|_| false), &mut Vec::new());
-        settings.into_iter().map(|setting| (setting.flag, setting.value)).collect()
-    }
-
     #[test]
     fn a_general_endpoint_is_a_base_and_that_of_traces_is_used_as_it_is() {
         let general = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318/base");
-        let at = |endpoint: &str| vec![("otlp-endpoint", endpoint.to_owned())];
+        let at = |endpoint: &str| vec![format!("otlp-endpoint={endpoint}")];
         assert_eq!(flags(&[general]), at("http://c:4318/base/"));
         let own = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://t:1/push");
         assert_eq!((flags(&[own]), flags(&[general, own])), (at("http://t:1/push"), at("http://t:1/push")));
@@ -152,7 +142,7 @@ mod tests {
             assert_eq!(flags(&[general, ("OTEL_TRACES_EXPORTER", exporters)]), at("http://c:4318/base/"));
         }
         for off in [("OTEL_TRACES_EXPORTER", "none"), ("OTEL_SDK_DISABLED", "true")] {
-            assert_eq!(flags(&[general, off]), [], "{off:?}");
+            assert_eq!(flags(&[general, off]), Vec::<String>::new(), "{off:?}");
         }
     }
 
@@ -168,8 +158,8 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "t=u"),
         ];
         let expected = |protocol: &str, headers: &str| {
-            let endpoint = ("otlp-endpoint", "http://c:1".to_owned());
-            vec![endpoint, ("otlp-protocol", protocol.to_owned()), ("otlp-headers", headers.to_owned())]
+            let endpoint = "otlp-endpoint=http://c:1".to_owned();
+            vec![endpoint, format!("otlp-protocol={protocol}"), format!("otlp-headers={headers}")]
         };
         assert_eq!(flags(&general), expected("grpc", "a=b"));
         assert_eq!(flags(&[&general[..], &own].concat()), expected("http/protobuf", "t=u"));
@@ -194,11 +184,8 @@ mod tests {
             ("TRACING_SERVICE_NAMESPACE", "x,y"),
             ("TRACING_SERVICE_INSTANCE_ID", "50%"),
         ];
-        let attributes = vec![(
-            "otlp-resource-attributes",
-            "a=b,service.namespace=x%2Cy,service.instance.id=50%25".to_owned(),
-        )];
-        assert_eq!(flags(&variables), attributes);
-        assert_eq!(flags(&[]), []);
+        let attributes = "otlp-resource-attributes=a=b,service.namespace=x%2Cy,service.instance.id=50%25";
+        assert_eq!(flags(&variables), [attributes]);
+        assert_eq!(flags(&[]), Vec::<String>::new());
     }
 }

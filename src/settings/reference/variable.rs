@@ -77,15 +77,6 @@ pub(super) const fn part(
 }
 
 impl Variable {
-    pub(super) const fn new(
-        name: &'static str,
-        default: &'static str,
-        value_type: ValueType,
-        mapping: Mapping,
-    ) -> Self {
-        Self { name, default, value_type, mapping }
-    }
-
     /// The flag that the variable sets, in whole or in part, without its dashes.
     pub const fn flag(&self) -> Option<&'static str> {
         match self.mapping {

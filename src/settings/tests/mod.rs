@@ -29,6 +29,13 @@ fn refusal(line: &str, variables: &[(&str, &str)]) -> String {
     error.to_string()
 }
 
+/// Asserts that settings are refused with a text, which shows no secret.
+#[track_caller]
+fn assert_refused(line: &str, variables: &[(&str, &str)], expected: &str) {
+    let text = refusal(line, variables);
+    assert!(text.contains(expected) && !text.contains("sesame"), "{line} {variables:?}: {text}");
+}
+
 #[test]
 fn the_command_line_is_consistent() {
     command().debug_assert();
@@ -81,17 +88,13 @@ fn every_wrong_variable_is_named_at_once_and_its_secret_is_not_shown() {
 
 #[test]
 fn a_wrong_flag_is_named_and_its_secret_is_not_shown() {
-    let text = refusal("--store redis+cluster://:sesame@a/1", &[]);
-    assert!(
-        text.contains("--store: `redis+cluster://:***@a/1` is invalid; expected redis+cluster://"),
-        "{text}"
-    );
-    assert!(!text.contains("sesame"), "{text}");
-    assert!(
-        refusal("--store-timeout 10", &[]).contains("--store-timeout: `10` is invalid; expected a duration")
-    );
-    assert!(refusal("--redis-client-cert c", &[]).contains("--redis-client-cert: expected CERT,KEY"));
     for (line, expected) in [
+        (
+            "--store redis+cluster://:sesame@a/1",
+            "--store: `redis+cluster://:***@a/1` is invalid; expected redis+cluster://",
+        ),
+        ("--store-timeout 10", "--store-timeout: `10` is invalid; expected a duration"),
+        ("--redis-client-cert c", "--redis-client-cert: expected CERT,KEY"),
         ("--grpc-tls-client-ca a", "--grpc-tls-client-ca: requires --grpc-tls"),
         ("--http-tls c,k --http-tls-client-san a", "--http-tls-client-san: requires --http-tls-client-ca"),
         ("--webhook-ca c", "--webhook-ca: requires --webhook-url"),
@@ -99,13 +102,15 @@ fn a_wrong_flag_is_named_and_its_secret_is_not_shown() {
         ("--regions f", "--regions: requires --region"),
         ("--region us --regions f --region-address 1.2.3.4:5", "--region-address: requires --region-tls"),
         ("--region us --regions f --region-tls c,k,a", "--region-tls: requires --region-address"),
+        (
+            "--grpc-tls-client-ca a --http-tls-client-ca a",
+            "--grpc-tls-client-ca: requires --grpc-tls\n  --http-tls-client-ca: requires --http-tls",
+        ),
         ("--grpc-tls-client-san ,a", "--grpc-tls-client-san: has an empty name; expected NAME"),
     ] {
-        let text = refusal(line, &[]);
-        assert!(text.contains(&format!("settings:\n  {expected}")), "{text}");
+        assert_refused(line, &[], &format!("settings:\n  {expected}"));
     }
-    let text = refusal("", &[("TOLLGATE_WEBHOOK_CA", "c")]);
-    assert!(text.contains("\n  --webhook-ca: requires --webhook-url"), "{text}");
+    assert_refused("", &[("TOLLGATE_WEBHOOK_CA", "c")], "\n  --webhook-ca: requires --webhook-url");
     // Words and variables supply each other.
     let tls = settings("--grpc-tls-client-ca a", &[("TOLLGATE_GRPC_TLS", "c,k")]).grpc.tls().expect("on");
     assert_eq!((tls.key, tls.clients.expect("clients").authorities), ("k".into(), "a".into()));
@@ -139,7 +144,7 @@ fn an_empty_variable_is_unset_and_those_of_kubernetes_are_ignored() {
 #[test]
 fn an_empty_variable_that_would_guard_a_port_is_refused() {
     for name in ["TOLLGATE_GRPC_TLS", "TOLLGATE_HTTP_TLS_CLIENT_CA", "TOLLGATE_ADMIN_TOKEN_FILE"] {
-        assert!(refusal("", &[(name, "")]).contains(name));
+        assert_refused("", &[(name, "")], name);
     }
 }
 
@@ -173,14 +178,10 @@ fn only_a_loopback_admin_port_needs_no_authentication() {
     assert!(settings("", &[("DEBUG_HOST", "localhost")]).notices.is_empty());
     for open in ["0.0.0.0:1", "[::]:1", "10.0.0.1:1"] {
         let line = format!("--admin-address {open}");
-        let refused = refusal(&line, &[]);
-        assert!(
-            refused.contains("--admin-token-file") && refused.contains("--admin-tls-client-ca"),
-            "{refused}"
-        );
+        assert_refused(&line, &[], "--admin-token-file");
+        assert_refused(&line, &[], "--admin-tls-client-ca");
         // A server certificate does not authenticate clients.
-        let refused = refusal(&format!("{line} --admin-tls c,k"), &[]);
-        assert!(refused.contains("--admin-address: "), "{refused}");
+        assert_refused(&format!("{line} --admin-tls c,k"), &[], "--admin-address: ");
         for key in ["--admin-token-file t", "--admin-tls c,k --admin-tls-client-ca a"] {
             let line = format!("{line} {key}");
             assert_eq!(admin(&line, &[]).as_deref(), Some(open));
@@ -220,7 +221,7 @@ fn check_takes_its_own_settings_from_the_environment_and_ignores_the_others() {
     let Ok(Command::Check(flags)) = read("check --strict dir", &variables) else { panic!("no check") };
     assert_eq!(flags.directory, PathBuf::from("dir"));
     assert_eq!(
-        flags.options(),
+        flags.reading.options(),
         tollgate_rules::config::Options {
             merge_domains: true,
             strict: true,
@@ -279,11 +280,9 @@ fn rules_come_from_where_the_counters_live_or_from_a_directory() {
         assert_eq!(settings(&line, &[]).rules.source, source, "{line}");
     }
     assert_eq!(settings(redis, &[("TOLLGATE_RULES", "redis")]).rules.source, RulesSource::Redis);
-    assert!(refusal("--rules redis", &[]).contains("--rules: `redis` without a Redis"));
-    assert!(
-        refusal(&format!("{redis} --rules memory"), &[]).contains("--rules: `memory` with a Redis store")
-    );
-    assert!(refusal("--rules nowhere", &[]).contains("directory, redis, memory"));
+    assert_refused("--rules redis", &[], "--rules: `redis` without a Redis");
+    assert_refused(&format!("{redis} --rules memory"), &[], "--rules: `memory` with a Redis store");
+    assert_refused("--rules nowhere", &[], "directory, redis, memory");
 }
 
 #[test]
@@ -310,15 +309,29 @@ fn an_error_shows_the_whole_name_the_text_and_the_expected_form() {
         ("--store host:6379", "--store: `host:6379` is invalid; expected redis://HOST:PORT"),
         ("--otlp-headers sesame", "--otlp-headers: expected NAME=VALUE"),
         ("--webhook-url sesame", "--webhook-url: expected http://"),
+        ("--xds-headers sesame", "--xds-headers: expected NAME=VALUE"),
+        (
+            "--response-headers bogus",
+            "--response-headers: `bogus` is invalid; expected one of off, ratelimit",
+        ),
         ("inspect", "inspect"),
     ] {
-        let text = refusal(line, &[]);
-        assert!(text.contains(expected) && !text.contains("sesame"), "{line}: {text}");
+        assert_refused(line, &[], expected);
     }
 }
 
 #[test]
-fn an_unknown_variable_has_a_suggestion() {
+fn an_unknown_flag_or_variable_has_a_suggestion() {
+    for (flag, meant) in [
+        ("--grpc-adress", "did you mean `--grpc-address`?"),
+        ("--grpc-tls-cert", "did you mean `--grpc-tls`?"),
+        ("--rules-file", "did you mean `--rules`?"),
+        ("--grpc-unix-socket", "expected one of those in"),
+        ("--metrics-path", "expected one of those in"),
+        ("--threads", "expected one of those in"),
+    ] {
+        assert_refused(&format!("{flag} sesame"), &[], &format!("{flag}: unknown flag; {meant}"));
+    }
     for (name, meant) in [
         ("TOLLGATE_STROE", "did you mean `TOLLGATE_STORE`?"),
         ("TOLLGATE_GRPC_ADDR", "did you mean `TOLLGATE_GRPC_ADDRESS`?"),
@@ -326,8 +339,7 @@ fn an_unknown_variable_has_a_suggestion() {
         ("TOLLGATE_LOGLEVEL", "did you mean `TOLLGATE_LOG_LEVEL`?"),
         ("TOLLGATE_REDIS_URL", "did you mean `REDIS_URL`?"),
     ] {
-        let text = refusal("", &[(name, "1")]);
-        assert!(text.contains(&format!("{name}: unknown setting; {meant}")), "{text}");
+        assert_refused("", &[(name, "1")], &format!("{name}: unknown setting; {meant}"));
     }
 }
 
@@ -355,10 +367,8 @@ fn texts_are_trimmed_and_have_one_line() {
             );
         }
     }
-    assert!(
-        refusal("", &[("REDIS_TYPE", "SENTINEL"), ("REDIS_URL", "main,a:1,,b:1")])
-            .contains("malformed server list")
-    );
+    let malformed = [("REDIS_TYPE", "SENTINEL"), ("REDIS_URL", "main,a:1,,b:1")];
+    assert_refused("", &malformed, "malformed server list");
 }
 
 #[test]

@@ -20,7 +20,6 @@ use super::{
 use crate::{
     fleet::{FleetReports, history},
     http::admin::auth::Caller,
-    readiness::Phase,
 };
 
 /// Returns the status of this instance, and of the others if the control store responds.
@@ -34,7 +33,7 @@ pub(super) async fn status(api: Api) -> ApiResult {
         "program": env!("CARGO_PKG_VERSION"),
         "instance": api.parts.control.instance(),
         "started_at_ms": api.started_at_ms,
-        "phase": phase_name(api.parts.readiness.phase()),
+        "phase": api.parts.readiness.phase().name(),
         "not_ready": api.parts.readiness.problem(),
         "is_editable": api.is_editable(),
         "rules": *api.parts.status.now(),
@@ -45,14 +44,6 @@ pub(super) async fn status(api: Api) -> ApiResult {
         "instances": instances,
         "problem": problem,
     }))
-}
-
-const fn phase_name(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Starting => "starting",
-        Phase::Ready => "ready",
-        Phase::Stopping => "stopping",
-    }
 }
 
 fn store(api: &Api) -> Value {
