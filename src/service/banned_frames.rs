@@ -101,6 +101,6 @@ fn banned<'p>(parts: &'p Parts<'_, '_, '_>) -> Option<(&'p Limited<'p>, State)> 
     (decision.code == Code::OverLimit).then(|| {
         let until_reset = whole_seconds(limited.until_reset());
         let (quota, algorithm) = (limited.quota, limited.algorithm);
-        (limited, State { ban, quota, algorithm, until_reset, retry_after: parts.times.retry_after() })
+        (limited, State { ban, quota, algorithm, until_reset, retry_after: parts.times.retry_after })
     })
 }

@@ -62,9 +62,7 @@ pub(super) fn encode(options: &ResponseOptions, parts: &Parts<'_, '_, '_>) -> By
         message(&mut bytes, STATUSES, |bytes| status(bytes, WireStatus::of(each, decision.shed)));
     }
     headers::add(&mut bytes, options, decision, times, ban.as_ref());
-    if ban.is_some() || named.is_some() {
-        add_metadata(&mut bytes, ban.as_ref(), named.as_ref());
-    }
+    add_metadata(&mut bytes, ban.as_ref(), named.as_ref());
     let prefix = prefix(bytes.len() - PREFIX_BYTES);
     if let Some(place) = bytes.first_chunk_mut() {
         *place = prefix;
@@ -98,9 +96,24 @@ fn current_limit(bytes: &mut FrameBytes, limit: WireLimit<'_>) {
     }
 }
 
-/// Writes the dynamic metadata of [`metadata::add_ban`] and [`metadata::add_decision`]. The fields of each message are
-/// ordered by their names.
+/// Adds the metadata that a frame has to a message.
+pub(super) fn merge_metadata(
+    message: &mut RateLimitResponse,
+    ban: Option<&Ban>,
+    named: Option<&NamedDecision>,
+) {
+    let mut bytes = FrameBytes::new();
+    add_metadata(&mut bytes, ban, named);
+    let merged = message.merge(&*bytes);
+    debug_assert_eq!(merged, Ok(()), "a field of the message");
+}
+
+/// Writes the end of a ban, its level, and whether it is only watched; and the rule that decided. The fields of each message
+/// are ordered by their names.
 fn add_metadata(bytes: &mut FrameBytes, ban: Option<&Ban>, named: Option<&NamedDecision>) {
+    if ban.is_none() && named.is_none() {
+        return;
+    }
     message(bytes, DYNAMIC_METADATA, |bytes| {
         if let Some(ban) = ban {
             struct_value(bytes, "ban", |bytes| {

@@ -71,7 +71,7 @@ pub(super) fn add(
             push_number(headers, name, times.unix_seconds(governing.until_reset()));
         }
     }
-    if let Some(seconds) = times.retry_after().filter(|_| options.retry_after_header) {
+    if let Some(seconds) = times.retry_after.filter(|_| options.retry_after_header) {
         push_number(headers, "Retry-After", seconds);
     }
     let is_banned = ban.is_some_and(|ban| ban.is_enforced);
@@ -151,7 +151,8 @@ const CLOCK_TOLERANCE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct ResponseTimes<'a> {
     clock: &'a Clock,
-    retry_after: Option<u64>,
+    /// `Retry-After` of a denial in seconds: until the limits admit the request, and the delay of its key.
+    pub(super) retry_after: Option<u64>,
 }
 
 impl<'a> ResponseTimes<'a> {
@@ -165,11 +166,6 @@ impl<'a> ResponseTimes<'a> {
         let spread = Spread { domain, descriptors };
         let retry_after = decision.spread_retry_after(&spread);
         Self { clock, retry_after: retry_after.map(|wait| whole_seconds(wait).max(1)) }
-    }
-
-    /// `Retry-After` of a denial in seconds: until the limits admit the request, and the delay of its key.
-    pub(super) const fn retry_after(&self) -> Option<u64> {
-        self.retry_after
     }
 
     /// Unix time in seconds after `wait`, rounded up.

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use prost_types::{ListValue, Struct, Value, value::Kind};
 use serde_json::{Map, Value as Json};
 use tollgate_core::{
-    ban::Ban,
     descriptor::Descriptor,
     lease::{self, LeaseId},
 };
@@ -54,32 +53,6 @@ pub(super) fn add_shed(metadata: &mut Struct, shed: &Shed<'_>) {
     let fields = [("rule", shed.rule.path()), ("priority", shed.priority.name().to_owned())];
     let fields = fields.into_iter().map(|(key, value)| (key.to_owned(), text(&value))).collect();
     metadata.fields.insert("shed".to_owned(), value(Kind::StructValue(Struct { fields })));
-}
-
-/// Adds the end of a ban, its level, and whether it is only watched.
-pub(super) fn add_ban(metadata: &mut Struct, ban: &Ban) {
-    let fields = BTreeMap::from([
-        ("until".to_owned(), number(ban.until.into())),
-        ("level".to_owned(), number(ban.level.get().into())),
-        ("mode".to_owned(), text(ban.mode().name())),
-    ]);
-    metadata.fields.insert("ban".to_owned(), value(Kind::StructValue(Struct { fields })));
-}
-
-/// Adds the rule that decided.
-pub(super) fn add_decision(metadata: &mut Struct, named: &NamedDecision) {
-    let texts = [
-        ("code", named.code()),
-        ("key", named.key.as_str()),
-        ("policy", named.policy.name()),
-        ("rule", named.rule.as_str()),
-    ];
-    let texts = texts.into_iter().filter(|(_, value)| !value.is_empty());
-    let mut fields: BTreeMap<_, _> = texts.map(|(key, value)| (key.to_owned(), text(value))).collect();
-    if let Some(remaining) = named.remaining {
-        fields.insert("remaining".to_owned(), number(remaining as f64));
-    }
-    metadata.fields.insert(KEY.to_owned(), value(Kind::StructValue(Struct { fields })));
 }
 
 /// Adds the id of the lease, which releases its permits when sent back in a `lease` entry.

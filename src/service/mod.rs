@@ -223,12 +223,8 @@ impl Service {
         if let Some(shed) = decision.statuses.iter().find_map(Status::denying_shed) {
             metadata::add_shed(message.dynamic_metadata.get_or_insert_default(), shed);
         }
-        if let Some(ban) = &ban {
-            metadata::add_ban(message.dynamic_metadata.get_or_insert_default(), ban);
-        }
-        if let Some(named) = NamedDecision::of(&self.options, decision, descriptors) {
-            metadata::add_decision(message.dynamic_metadata.get_or_insert_default(), &named);
-        }
+        let named = NamedDecision::of(&self.options, decision, descriptors);
+        frame::merge_metadata(&mut message, ban.as_ref(), named.as_ref());
         if let Some(permits) = permits {
             metadata::add_lease(message.dynamic_metadata.get_or_insert_default(), permits.lease());
         }

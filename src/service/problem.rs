@@ -23,7 +23,7 @@ const MAX_WINDOW_IN_SECONDS: u32 = 60;
 
 /// Adds the body and its content type to a denial.
 pub(super) fn add(response: &mut RateLimitResponse, decision: &Decision<'_>, times: &ResponseTimes<'_>) {
-    let retry_after = times.retry_after().unwrap_or(1);
+    let retry_after = times.retry_after.unwrap_or(1);
     let retry = format!("retry in {}.", counted(retry_after, "second"));
     let mut body = json!({"title": "Too many requests", "status": 429, "retry_after": retry_after});
     let mut set = |key: &str, value: Value| {
@@ -135,67 +135,7 @@ fn counted(count: u64, noun: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU8;
-
-    use tollgate_core::{
-        algorithm::{Algorithm, Verdict},
-        ban::Ban,
-        clock::{Clock, Timestamp},
-        quota::Quota,
-    };
-    use tollgate_limiter::decision::{SeveralLimits, Status};
-
     use super::*;
-
-    #[test]
-    fn the_body_of_a_banned_client_states_the_ban_and_its_end() {
-        let now = Timestamp::from_micros(1_700_000_000_500_000);
-        let ban = Ban { until: 1_700_000_600, level: NonZeroU8::MIN, is_new: false, is_enforced: true };
-        let wait = ban.ends_at().since(now);
-        let verdict = Verdict {
-            admitted: false,
-            remaining: 0,
-            reset_after: wait,
-            retry_after: wait,
-            used: 0,
-            decaying: 0,
-            held: 0,
-            over: 1,
-            decided_at: now,
-            ban: Some(ban),
-        };
-        let quota = Quota { limit: 100, window: Window::of(Unit::Minute) };
-        let algorithm = Algorithm::FixedWindow;
-        let limited = Limited {
-            rule: None,
-            quota,
-            algorithm,
-            verdict,
-            is_quota: false,
-            is_shadow: false,
-            is_degraded: false,
-        };
-        let statuses = [Status::Limited(limited)].into_iter().collect();
-        let decision = Decision {
-            code: Code::OverLimit,
-            degraded: None,
-            listed: None,
-            shed: None,
-            statuses,
-            several: SeveralLimits::default(),
-        };
-        let clock = Clock::manual(now);
-        let times = ResponseTimes::of(&clock, &decision, "d", &[]);
-        let mut response = RateLimitResponse::default();
-        add(&mut response, &decision, &times);
-        let body: Value = serde_json::from_slice(&response.raw_body).expect("JSON");
-        assert_eq!(body["type"], ABNORMAL_USAGE);
-        assert_eq!(
-            body["detail"],
-            "Banned for repeated requests over the rate limit of 100 requests per 60 seconds; retry in 600 seconds."
-        );
-        assert_eq!((&body["reset_at"], &body["retry_after"]), (&1_700_000_600.into(), &600.into()));
-    }
 
     #[test]
     fn windows_are_stated_in_seconds_up_to_a_minute_and_in_the_longest_unit_beyond() {

@@ -20,7 +20,7 @@ fn service(modes: Modes) -> TestService {
 }
 
 /// Calls once a second until `count` calls are made, and returns the last response.
-async fn call_each_second(service: &TestService, keys: &[&str], count: u64) -> RateLimitResponse {
+pub(super) async fn call_each_second(service: &TestService, keys: &[&str], count: u64) -> RateLimitResponse {
     let mut response = service.call_times(1, keys).await;
     for _ in 1..count {
         service.clock.set(service.clock.now().plus(Duration::from_secs(1)));

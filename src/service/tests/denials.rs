@@ -1,6 +1,9 @@
 //! Headers and bodies of denials, in each of their formats.
 
-use super::*;
+use super::{
+    bans::{BANNING, call_each_second},
+    *,
+};
 
 const DENIALS: &str = "
 domain: d
@@ -62,6 +65,20 @@ async fn the_body_states_the_limit_in_a_sentence_and_the_time_of_the_reset() {
         assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
         assert_eq!(body["retry_after"].to_string(), header(&response, "Retry-After").expect("is set"));
     }
+}
+
+#[tokio::test]
+async fn the_body_of_a_banned_client_states_the_ban_and_its_end() {
+    let options = ResponseOptions { problem_body: true, ..options(HeaderStyle::Off) };
+    let service = TestService::with_rules(BANNING, Modes::default(), options);
+    let body = body(&call_each_second(&service, &["client"], 5).await);
+    assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#abnormal-usage-detected");
+    assert_eq!(
+        body["detail"],
+        "Banned for repeated requests over the rate limit of 1 request per hour; retry in 89 seconds."
+    );
+    let began = u64::from(service.clock.now().seconds()) - 1;
+    assert_eq!((&body["reset_at"], &body["retry_after"]), (&(began + 90).into(), &89.into()));
 }
 
 #[tokio::test]

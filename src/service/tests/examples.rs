@@ -26,15 +26,7 @@ impl Example {
             hits_addend: Some(hits.into()),
             ..Default::default()
         });
-        let request = RateLimitRequest {
-            domain: self.domain.into(),
-            descriptors: descriptors.collect(),
-            hits_addend: 0,
-        };
-        let responded = self.service.inner.respond(&request, Deadline::UNKNOWN, &mut Span::off()).await;
-        let response = responded.expect("a response");
-        response.permits.inspect(HeldPermits::hand_over);
-        response.message
+        self.service.call_about(self.domain, descriptors.collect()).await
     }
 
     async fn passes(&self, hits: u32, descriptors: &[&[(&str, &str)]]) -> bool {

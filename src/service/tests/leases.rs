@@ -51,7 +51,7 @@ impl Leases {
     }
 }
 
-fn lease_of(response: &RateLimitResponse) -> Option<String> {
+pub(super) fn lease_of(response: &RateLimitResponse) -> Option<String> {
     match response.dynamic_metadata.as_ref()?.fields.get("lease")?.kind.as_ref()? {
         Kind::StringValue(lease) => Some(lease.clone()),
         other => panic!("expected a lease id: {other:?}"),
@@ -180,9 +180,7 @@ async fn a_limit_override_without_a_concurrency_rule_acquires_no_permits() {
 async fn a_response_that_is_not_delivered_releases_its_permits() {
     let service = Leases::plain();
     let descriptors = vec![descriptor(USER.0, USER.1), descriptor(TENANT.0, TENANT.1)];
-    let request = RateLimitRequest { domain: "d".into(), descriptors, hits_addend: 0 };
-    let response =
-        service.0.inner.respond(&request, Deadline::UNKNOWN, &mut Span::off()).await.expect("a response");
+    let response = service.0.answer("d", descriptors).await;
     assert_eq!((service.free(USER).await, service.free(TENANT).await), (1, 4));
     drop(response);
     assert_eq!((service.free(USER).await, service.free(TENANT).await), (2, 5));

@@ -3,7 +3,7 @@
 use tollgate_control::{List, ListEntry, ListPair, Runtime, Switch, SwitchMode, compile_lists};
 use tollgate_core::lease;
 
-use super::*;
+use super::{leases::lease_of, *};
 
 /// Entry without an expiry, for every domain.
 fn entry(list: List, pairs: &[(&str, &str)]) -> ListEntry {
@@ -91,18 +91,7 @@ async fn an_allowed_request_passes_all_limits_and_lists_and_charges_nothing() {
 #[tokio::test]
 async fn an_entry_applies_to_its_domain_even_without_rules() {
     let service = TestService::plain();
-    let about = async |domain: &str| {
-        let descriptors = vec![descriptor("two", "x")];
-        let request = RateLimitRequest { domain: domain.into(), descriptors, hits_addend: 0 };
-        codes(
-            &service
-                .inner
-                .respond(&request, Deadline::UNKNOWN, &mut Span::off())
-                .await
-                .expect("a response")
-                .message,
-        )
-    };
+    let about = async |domain: &str| codes(&service.call_about(domain, vec![descriptor("two", "x")]).await);
     service.set_lists(vec![ListEntry { domain: "e".into(), ..deny(&[("two", "x")]) }], vec![]);
     assert_eq!(about("e").await, (OverLimit, vec![OverLimit]));
     assert_eq!(about("d").await.0, Ok);
@@ -173,13 +162,6 @@ async fn permits_are_released_by_denied_clients_and_not_held_by_allowed_ones() {
         (vec![], vec![switch("user", SwitchMode::Off)]),
     ] {
         let service = TestService::with_rules(CONCURRENCY_RULES, Modes::default(), options(HeaderStyle::Off));
-        let lease_of = |response: &RateLimitResponse| {
-            let fields = response.dynamic_metadata.as_ref()?.fields.get(lease::KEY)?;
-            match &fields.kind {
-                Some(prost_types::value::Kind::StringValue(lease)) => Some(lease.clone()),
-                _ => None,
-            }
-        };
         let lease = lease_of(&service.call_times(1, &["user"]).await).expect("a lease");
         assert_eq!(service.remaining("user").await, 1);
         service.set_lists(entries.clone(), switches.clone());

@@ -12,7 +12,6 @@ use std::{fs, sync::Arc, time::Duration};
 
 use tollgate_core::clock::{Clock, Timestamp};
 use tollgate_limiter::{ActiveRules, Modes};
-use tollgate_rules::config;
 use tollgate_store::{MemoryStore, Store};
 
 use super::*;
@@ -24,6 +23,7 @@ use crate::{
         },
         service::ratelimit::v3::rate_limit_response::{self as wire, Code::*, rate_limit::Unit},
     },
+    tests::active,
     tracing::Span,
 };
 
@@ -62,13 +62,7 @@ impl TestService {
     }
 
     fn with_rules(rules: &str, modes: Modes, options: ResponseOptions) -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
-        fs::write(directory.path().join("rules.yaml"), rules).expect("written");
-        let load_options =
-            config::Options { merge_domains: false, strict: true, allow_empty: false, ..Default::default() };
-        let loaded = config::load(directory.path(), &load_options).expect("valid rules");
-        let rules = Arc::new(ActiveRules::default());
-        rules.replace(Arc::new(loaded.rules));
+        let rules = active(rules);
         let clock = Clock::manual(NOW);
         let store = Store::Memory(MemoryStore::new(1_000, clock.clone()));
         let limiter = Limiter::new(Arc::clone(&rules), store, modes).with_clock(clock.clone());
@@ -79,10 +73,17 @@ impl TestService {
         Self::with(Modes::default(), options(HeaderStyle::Ratelimit))
     }
 
+    async fn answer(&self, domain: &str, descriptors: Vec<RateLimitDescriptor>) -> Answer<RateLimitResponse> {
+        let request = RateLimitRequest { domain: domain.into(), descriptors, hits_addend: 0 };
+        self.inner.respond(&request, Deadline::UNKNOWN, &mut Span::off()).await.expect("a response")
+    }
+
     async fn call(&self, descriptors: Vec<RateLimitDescriptor>) -> RateLimitResponse {
-        let request = RateLimitRequest { domain: "d".into(), descriptors, hits_addend: 0 };
-        let response =
-            self.inner.respond(&request, Deadline::UNKNOWN, &mut Span::off()).await.expect("a response");
+        self.call_about("d", descriptors).await
+    }
+
+    async fn call_about(&self, domain: &str, descriptors: Vec<RateLimitDescriptor>) -> RateLimitResponse {
+        let response = self.answer(domain, descriptors).await;
         response.permits.inspect(HeldPermits::hand_over);
         response.message
     }
@@ -155,14 +156,7 @@ async fn unlimited_descriptors_pass_with_a_bare_status() {
     assert_eq!(response.statuses[0].limit_remaining, 0);
     assert_eq!(response.statuses[1].limit_remaining, u32::MAX);
     assert!(response.statuses[..2].iter().all(|status| status.current_limit.is_none()));
-    let request =
-        RateLimitRequest { domain: "e".into(), descriptors: vec![descriptor("none", "x")], hits_addend: 0 };
-    let other_domain = service
-        .inner
-        .respond(&request, Deadline::UNKNOWN, &mut Span::off())
-        .await
-        .expect("a response")
-        .message;
+    let other_domain = service.call_about("e", vec![descriptor("none", "x")]).await;
     assert_eq!(codes(&other_domain), (Ok, vec![Ok]));
     assert!(other_domain.response_headers_to_add.is_empty());
 }
