@@ -16,15 +16,17 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// Causes that are logged in that time: a server may give any number of them.
 const MAX_LOGGED_CAUSES: usize = 4;
 
-/// Stage of a process's life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// Waiting for the first rules, or for the first decision of the store.
-    Starting,
-    /// Rules are active, and the store has decided at least once.
-    Ready,
-    /// Shutdown was requested. Final.
-    Stopping,
+tollgate_core::named! {
+    /// Stage of a process's life.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Phase {
+        /// Waiting for the first rules, or for the first decision of the store.
+        Starting = "starting",
+        /// Rules are active, and the store has decided at least once.
+        Ready = "ready",
+        /// Shutdown was requested. Final.
+        Stopping = "stopping",
+    }
 }
 
 /// Shared, observable [`Phase`]; clones refer to the same one.
@@ -48,10 +50,6 @@ struct Preconditions {
 }
 
 impl Preconditions {
-    const fn new(stores: usize) -> Self {
-        Self { rules: true, stores, undecided: None, logged: Vec::new() }
-    }
-
     /// Whether a cause is to be logged now.
     fn is_due(&mut self, cause: &str) -> bool {
         self.logged.retain(|(_, at)| at.elapsed() < LOG_INTERVAL);
@@ -97,7 +95,8 @@ impl Readiness {
     /// Ready once rules are active and `stores` store handles have decided.
     pub(crate) fn with_stores(stores: usize) -> Self {
         let phase = Arc::new(watch::Sender::new(Phase::Starting));
-        Self { phase, missing: Arc::new(Mutex::new(Preconditions::new(stores))) }
+        let missing = Preconditions { rules: true, stores, undecided: None, logged: Vec::new() };
+        Self { phase, missing: Arc::new(Mutex::new(missing)) }
     }
 
     /// Records that rules are active.
@@ -125,7 +124,7 @@ impl Readiness {
         match self.phase() {
             Phase::Starting => Some(self.missing.lock().to_string()),
             Phase::Ready => None,
-            Phase::Stopping => Some("stopping".to_owned()),
+            Phase::Stopping => Some(Phase::Stopping.name().to_owned()),
         }
     }
 

@@ -169,11 +169,7 @@ impl Future for ResponseFuture {
                 response
             }
         };
-        Poll::Ready(Ok(response.unwrap_or_else(|Panicked| panic_response())))
+        let status = || Status::internal("internal error; see the server log");
+        Poll::Ready(Ok(response.unwrap_or_else(|Panicked| ResponseBody::wrap(status().into_http::<Body>()))))
     }
-}
-
-/// Response to a call whose handler panicked.
-fn panic_response() -> Response<ResponseBody> {
-    ResponseBody::wrap(Status::internal("internal error; see the server log").into_http::<Body>())
 }

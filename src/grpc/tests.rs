@@ -1,6 +1,6 @@
 //! Connections that send many calls at once, beside others of the same worker.
 
-use std::{mem, pin::Pin, sync::Arc, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
 use bytes::{BufMut as _, Bytes};
 use h2::client::{self, ResponseFuture, SendRequest};
@@ -10,7 +10,7 @@ use tokio::{
     task::{JoinHandle, yield_now},
 };
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, async_trait};
 
 use super::{
     connection::Connections,
@@ -25,7 +25,7 @@ use crate::{
         RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
     },
     readiness::Readiness,
-    settings::{self, Command},
+    tests::settings,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -39,19 +39,15 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 #[derive(Clone, Default)]
 struct Recorder(Arc<Mutex<Vec<String>>>);
 
+#[async_trait]
 impl RateLimitService for Recorder {
-    fn should_rate_limit<'s, 'a>(
-        &'s self,
+    async fn should_rate_limit(
+        &self,
         request: Request<RateLimitRequest>,
-    ) -> Pin<Box<dyn Future<Output = Result<Response<RateLimitResponse>, Status>> + Send + 'a>>
-    where
-        's: 'a,
-        Self: 'a,
-    {
+    ) -> Result<Response<RateLimitResponse>, Status> {
         let trace = request.metadata().get("trace").and_then(|trace| trace.to_str().ok()).unwrap_or_default();
-        let call = format!("{}{trace}", request.get_ref().domain);
-        self.0.lock().push(call);
-        Box::pin(std::future::ready(Ok(Response::new(RateLimitResponse::default()))))
+        self.0.lock().push(format!("{}{trace}", request.get_ref().domain));
+        Ok(Response::new(RateLimitResponse::default()))
     }
 }
 
@@ -70,8 +66,7 @@ struct Worker {
 
 impl Worker {
     fn new() -> Self {
-        let Ok(Command::Serve(settings)) = settings::parse(["tollgate".into()], []) else { panic!("valid") };
-        let mut settings = settings.grpc;
+        let mut settings = settings("").grpc;
         settings.keepalive_interval = None;
         settings.keepalive_timeout = TIMEOUT;
         settings.max_connection_age = None;

@@ -42,7 +42,7 @@ impl ToTimerValue for Milliseconds {
 impl Lines {
     pub(super) fn new(format: StatsdFormat, settings: StatsdSettings) -> Self {
         let tags = settings.tags.into_iter().flat_map(|Tags(tags)| tags);
-        let mut tags: Vec<_> = tags.map(|(key, value)| (key, clean(&value))).collect();
+        let mut tags: Vec<_> = tags.map(|(key, value)| (key, value.replace(['.', ':', '|'], "_"))).collect();
         tags.sort();
         let rewrites = settings.rewrites.into_iter().flat_map(|Rewrites(rewrites)| rewrites);
         let style = match format {
@@ -93,11 +93,6 @@ fn text<'a, T: Metric + From<String>>(
     let builder = tags.iter().fold(builder, |builder, (key, value)| builder.with_tag(key, value));
     // The sink does not fail.
     builder.try_send().map(|metric| metric.as_metric_str().to_owned()).unwrap_or_default()
-}
-
-/// A tag value as in envoyproxy/ratelimit: separators are replaced.
-fn clean(value: &str) -> String {
-    value.replace(['.', ':', '|'], "_")
 }
 
 #[allow(clippy::float_arithmetic)] // For display only.

@@ -106,8 +106,12 @@ impl ExportLoop {
             ends = ends.checked_add(self.interval).unwrap_or(ends);
             match stop.recv_timeout(ends.saturating_duration_since(Instant::now())) {
                 Err(RecvTimeoutError::Timeout) => self.export(SEND_TIMEOUT),
-                Ok(()) | Err(RecvTimeoutError::Disconnected) => return self.export_last(),
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
             }
+        }
+        // There is no next interval, so every failure is logged.
+        if let Err(error) = self.send(Instant::now() + FINAL_SEND_TIMEOUT) {
+            tracing::warn!(server = %self.target, %error, "shutdown: failed to send the last counts");
         }
     }
 
@@ -128,13 +132,6 @@ impl ExportLoop {
         {
             self.has_logged_too_long = true;
             tracing::warn!(server = %target, metrics = too_long, "metrics dropped: lines longer than a packet");
-        }
-    }
-
-    /// Sends the remaining counts. There is no next interval, so every failure is logged.
-    fn export_last(&mut self) {
-        if let Err(error) = self.send(Instant::now() + FINAL_SEND_TIMEOUT) {
-            tracing::warn!(server = %self.target, %error, "shutdown: failed to send the last counts");
         }
     }
 

@@ -6,7 +6,7 @@
 
 mod request;
 
-use std::{convert::Infallible, path::PathBuf, time::Duration};
+use std::{convert::Infallible, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::{
     task::spawn_blocking,
@@ -77,7 +77,7 @@ impl Delivery {
     pub(super) fn new(control: Control, settings: WebhookSettings) -> Self {
         Self {
             control,
-            receiver: Receiver::new(settings),
+            receiver: Receiver(Arc::new(settings)),
             backoff: Backoff::new(MIN_PAUSE, MAX_PAUSE),
             resume_at: None,
             unrecorded: None,

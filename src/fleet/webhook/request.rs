@@ -80,13 +80,9 @@ pub(super) enum Attempt {
 
 /// Client of the receiver. Blocks.
 #[derive(Clone, Debug)]
-pub(super) struct Receiver(Arc<WebhookSettings>);
+pub(super) struct Receiver(pub(super) Arc<WebhookSettings>);
 
 impl Receiver {
-    pub(super) fn new(settings: WebhookSettings) -> Self {
-        Self(Arc::new(settings))
-    }
-
     /// The receiver for people, without secrets.
     pub(super) fn address(&self) -> String {
         self.0.url.to_string()

@@ -1,17 +1,15 @@
 //! Clients that stop reading, and leases of responses that are reset unread.
 
-use std::fs;
-
 use tokio::time::timeout;
 use tollgate_core::{
     clock::{Clock, Timestamp},
     descriptor::{Descriptor, Entry, Hits},
 };
-use tollgate_limiter::{ActiveRules, Deadline, Limiter, Modes};
-use tollgate_rules::config;
+use tollgate_limiter::{Deadline, Limiter, Modes};
 use tollgate_store::{MemoryStore, Store};
 
 use super::*;
+use crate::tests::active;
 
 const SHORT_TIMEOUT: Duration = Duration::from_millis(20);
 
@@ -50,16 +48,10 @@ struct Subject {
 
 impl Subject {
     fn new() -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
-        fs::write(directory.path().join("rules.yaml"), RULES).expect("written");
-        let options =
-            config::Options { merge_domains: false, strict: true, allow_empty: false, ..Default::default() };
-        let loaded = config::load(directory.path(), &options).expect("valid rules");
-        let rules = Arc::new(ActiveRules::default());
-        rules.replace(Arc::new(loaded.rules));
         let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
         let store = Store::Memory(MemoryStore::new(1_000, clock));
-        Self { limiter: Limiter::new(rules, store, Modes::default()), leases: UnreadLeases::default() }
+        let limiter = Limiter::new(active(RULES), store, Modes::default());
+        Self { limiter, leases: UnreadLeases::default() }
     }
 
     async fn decide(&self, hits: Hits) -> (u64, Option<HeldPermits>) {

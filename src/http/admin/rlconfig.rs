@@ -164,101 +164,33 @@ fn ban_text(ban: &BanPolicy) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollgate_core::{
-        algorithm::Parameters,
-        quota::{Unit, Window},
-    };
-    use tollgate_rules::{Derived, DomainIndex, Level, Matcher, Node, Rollout, Segment, Value};
-
-    fn limit(algorithm: Algorithm, limit: u32, unit: Unit, multiplier: u32) -> Limit {
-        let quota = Quota { limit: limit.into(), window: Window::new(unit, multiplier).expect("in range") };
-        let parameters = Parameters { min_interval: Duration::from_millis(50), ..Parameters::default() };
-        Limit::Quota { quota, policy: Policy::new(algorithm, quota, &parameters).expect("fills in time") }
-    }
-
-    fn bucket(limit: u32, burst: u32) -> Limit {
-        let quota = Quota { limit: limit.into(), window: Window::new(Unit::Second, 1).expect("in range") };
-        let parameters = Parameters { burst: Some(burst), ..Parameters::default() };
-        let policy = Policy::new(Algorithm::TokenBucket, quota, &parameters).expect("fills in time");
-        Limit::Quota { quota, policy }
-    }
-
-    fn insert(level: &mut Level, key: &str, limit: Limit, sync: SyncMode, shadow_mode: bool) {
-        let segment =
-            Segment { key: key.into(), stated: key.into(), value: Value::Open, value_to_metric: false };
-        let rule = Rule {
-            limit,
-            shedding: None,
-            sync,
-            overdraft: false,
-            ban: None,
-            notify: None,
-            weights: None,
-            scope: Scope::Regional,
-            on_share_exhausted: OnShareExhausted::Deny,
-            on_store_error: None,
-            degraded_limit: None,
-            retry_after_spread: shadow_mode.then_some(Duration::from_secs(10)),
-            name: "".into(),
-            replaces: Box::default(),
-            shadow_mode,
-            quota_mode: false,
-            detailed_metric: false,
-            metadata: None,
-            segments: [segment].into(),
-            origin: ("file.yaml".into(), 1),
-            rollout: Rollout::default(),
-            stated: None,
-            part: None,
-            derived: Derived::default(),
-        };
-        let node = Node { rule: Some(Arc::new(rule)), ..Node::default() };
-        level.insert(&Matcher::Stated { key, value: "" }, node).expect("distinct");
-    }
-
-    fn domain(name: &str, root: Level, charging: Charging, hash_tag: &[&str]) -> Domain {
-        Domain {
-            name: name.into(),
-            root,
-            default_algorithm: Algorithm::default(),
-            default_on_store_error: None,
-            charging,
-            counts_denied: false,
-            hash_tag: hash_tag.iter().map(|key| (*key).into()).collect(),
-            sheds: false,
-            address_keys: std::collections::BTreeSet::default(),
-            index: DomainIndex::default(),
-        }
-    }
+    use crate::tests;
 
     #[tokio::test]
     async fn every_limit_has_a_line_and_the_lines_are_sorted() {
-        let mut root = Level::default();
-        insert(&mut root, "user", limit(Algorithm::FixedWindow, 20, Unit::Minute, 1), SyncMode::Leased, true);
-        insert(&mut root, "free", Limit::Unlimited, SyncMode::Strict, false);
-        insert(
-            &mut root,
-            "path",
-            limit(Algorithm::TokenBucket, 5, Unit::Second, 30),
-            SyncMode::Leased,
-            false,
-        );
-        let web = domain("web", root, Charging::default(), &[]);
-        let mut root = Level::default();
-        insert(&mut root, "free", Limit::Unlimited, SyncMode::Strict, false);
-        insert(&mut root, "slot", limit(Algorithm::Concurrency, 5, Unit::Minute, 2), SyncMode::Strict, false);
-        insert(
-            &mut root,
-            "user",
-            limit(Algorithm::SlidingWindowLog, 5, Unit::Minute, 2),
-            SyncMode::Strict,
-            false,
-        );
-        let api = domain("api", root, Charging::AllOrNone, &["user", "slot"]);
+        let yaml = "
+domain: web
+descriptors:
+- key: user
+  shadow_mode: true
+  rate_limit: {unit: minute, requests_per_unit: 20, sync: leased, retry_after_spread: 10s}
+- {key: free, rate_limit: {unlimited: true}}
+- key: path
+  rate_limit: {algorithm: token_bucket, window: 30s, requests_per_unit: 5, sync: leased}
+---
+domain: api
+atomic: true
+hash_tag: [user, slot]
+descriptors:
+- {key: free, rate_limit: {unlimited: true}}
+- {key: slot, rate_limit: {algorithm: concurrency, requests_per_unit: 5}}
+- key: user
+  rate_limit: {algorithm: sliding_window_log, unit: minute, unit_multiplier: 2, requests_per_unit: 5, min_interval: 50ms}
+";
         let rules = Arc::new(ActiveRules::default());
         let page = page(Arc::clone(&rules));
         assert_eq!(page.get().await.expect("a page"), "");
-        rules.replace(Arc::new(Rules::new([web, api])));
+        rules.replace(Arc::new(tests::rules(yaml)));
         let expected = "\
 api.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false
 api.slot: unit=UNKNOWN requests_per_unit=5, shadow_mode: false, quota_mode: false, algorithm: concurrency, lease_ttl: 60s, atomic: true, hash_tag: [user, slot]
@@ -272,10 +204,10 @@ web.user: unit=MINUTE requests_per_unit=20, shadow_mode: true, quota_mode: false
 
     #[test]
     fn a_burst_is_listed_where_it_differs_from_the_limit() {
-        let mut root = Level::default();
-        insert(&mut root, "path", bucket(5, 20), SyncMode::Strict, false);
-        insert(&mut root, "user", bucket(5, 5), SyncMode::Strict, false);
-        let rules = Rules::new([domain("web", root, Charging::default(), &[])]);
+        let bucket = "algorithm: token_bucket, unit: second, requests_per_unit: 5, burst:";
+        let limit = |key, burst| format!("- {{key: {key}, rate_limit: {{{bucket} {burst}}}}}\n");
+        let yaml = format!("domain: web\ndescriptors:\n{}{}", limit("path", 20), limit("user", 5));
+        let rules = tests::rules(&yaml);
         let expected = "\
 web.path: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, algorithm: token_bucket, burst: 20
 web.user: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, algorithm: token_bucket

@@ -110,7 +110,9 @@ impl hyper::service::Service<Request<Incoming>> for RequestService {
             };
             in_progress.answered();
             response.map(|response| {
-                response.map(|body| Body::new(WriteDeadline::new(body, deadline, in_progress)))
+                response.map(|body| {
+                    Body::new(WriteDeadline { body, rest: Bytes::new(), deadline, _held: in_progress })
+                })
             })
         })
     }
@@ -134,14 +136,8 @@ struct WriteDeadline<H> {
     /// Data taken from the body and not handed out yet.
     rest: Bytes,
     deadline: Option<Instant>,
+    /// Dropped once the whole body was handed out, or failed.
     _held: H,
-}
-
-impl<H> WriteDeadline<H> {
-    /// Drops `held` once the whole body was handed out, or failed.
-    fn new(body: Body, deadline: Option<Instant>, held: H) -> Self {
-        Self { body, rest: Bytes::new(), deadline, _held: held }
-    }
 }
 
 impl<H: Unpin> hyper::body::Body for WriteDeadline<H> {

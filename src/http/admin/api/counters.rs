@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tollgate_control::{Action, pairs_text};
+use tollgate_control::{Action, ListedBan, pairs_text};
 use tollgate_core::{
     algorithm::{Algorithm, Verdict},
     descriptor::Hits,
@@ -16,7 +16,6 @@ use super::{
     Api,
     extract::{ApiDescriptor, DescriptorText, Integer, JsonBody, QueryParams, Reason, now_ms},
     limits::{self, Lane},
-    lists,
     response::{self, ApiError, ApiResult},
 };
 use crate::http::admin::auth::Caller;
@@ -74,12 +73,13 @@ pub(crate) struct LimitUsage {
 }
 
 impl LimitUsage {
-    fn new(rule: TargetRule, quota: Quota, verdict: &Verdict, held: u64) -> Self {
-        let TargetRule { rule, name, limit, holds_permits, .. } = rule;
+    fn new(target: TargetRule, quota: Quota, verdict: &Verdict, held: u64) -> Self {
+        let TargetRule { rule, limit } = target;
+        let holds_permits = rule.algorithm().is_some_and(Algorithm::holds_permits);
         let resets_at = verdict.decided_at.plus(verdict.reset_after);
         Self {
-            rule,
-            name,
+            rule: rule.path(),
+            name: rule.name.to_string(),
             limit,
             limit_hits: quota.limit,
             window_seconds: (!holds_permits).then(|| quota.window.seconds()),
@@ -102,14 +102,9 @@ struct CounterTarget {
 }
 
 struct TargetRule {
-    rule: String,
-    name: String,
-    /// `None` for an unlimited one.
-    quota: Option<Quota>,
-    holds_permits: bool,
+    rule: Arc<Rule>,
+    /// Text of its limit.
     limit: String,
-    /// Whether the rule bans.
-    has_ban: bool,
 }
 
 /// Reads the use of the limits that a descriptor matches.
@@ -126,11 +121,14 @@ pub(super) async fn reset(api: Api, caller: Caller, body: JsonBody<ResetRequest>
     let (domain, descriptor) = (request.domain.clone(), request.descriptor.clone());
     let target = find(&api, Lane::Write, request.domain, request.descriptor, Hits::reset()).await?;
     audit(&api, &caller, &target, Action::ResetCounter, subject, request.reason).await?;
-    let banning = target.rules.iter().filter(|rule| rule.has_ban);
-    let banning: Vec<String> = banning.map(|rule| rule.rule.clone()).collect();
+    let rules = target.rules.iter().map(|target| &target.rule);
+    let banning: Vec<String> = rules.filter(|rule| rule.ban.is_some()).map(|rule| rule.path()).collect();
     let response = respond(&api, domain.clone(), target).await?;
     for rule in banning {
-        lists::forget_ban(&api, &caller, &domain, &rule, &descriptor.0).await?;
+        let id = ListedBan::id_of(&domain, &rule, &descriptor.0);
+        // The list of bans only shows: a failure changes nothing else.
+        let _ = limits::write(api.parts.control.remove_ban(&id)).await;
+        limits::write(api.parts.control.lift_automatic_of(&id, &caller.name)).await?;
     }
     Ok(response)
 }
@@ -179,17 +177,8 @@ async fn find(
         let rules: Vec<&Arc<Rule>> =
             each.map(|rule| overridden.rule_of(rule, &descriptor.entries, now_ms).unwrap_or(rule)).collect();
         rules.iter().find_map(|rule| rule.algorithm())?;
-        let describe = |rule: &Arc<Rule>| TargetRule {
-            rule: rule.path(),
-            name: (*rule.name).to_owned(),
-            quota: match &rule.limit {
-                Limit::Quota { quota, .. } => Some(*quota),
-                Limit::Unlimited => None,
-            },
-            holds_permits: rule.algorithm().is_some_and(Algorithm::holds_permits),
-            limit: limit_text(domain, rule),
-            has_ban: rule.ban.is_some(),
-        };
+        let describe =
+            |rule: &Arc<Rule>| TargetRule { rule: Arc::clone(rule), limit: limit_text(domain, rule) };
         Some(CounterTarget {
             rules: rules.into_iter().map(describe).collect(),
             releases_lease: by_lease.is_some(),
@@ -226,10 +215,10 @@ async fn respond(
     let readings = api.parts.counters.send(&requests).await;
     let held = api.parts.counters.held_hits(&requests);
     let mut limits = Vec::new();
-    for (rule, reading) in rules.into_iter().zip(readings) {
+    for (target, reading) in rules.into_iter().zip(readings) {
         // One that an override makes unlimited has none.
-        if let (Some(verdict), Some(quota)) = (reading, rule.quota) {
-            limits.push(LimitUsage::new(rule, quota, &verdict?, held));
+        if let (Some(verdict), Limit::Quota { quota, .. }) = (reading, target.rule.limit) {
+            limits.push(LimitUsage::new(target, quota, &verdict?, held));
         }
     }
     if limits.is_empty() { Err(counter_not_found()) } else { response::json(&UsageView { domain, limits }) }

@@ -104,18 +104,13 @@ async fn respond(api: &Api, lane: Lane<'_>, from: RuleFiles, to: RuleFiles, perm
 
 fn compare(from: &RuleFiles, to: &RuleFiles, options: Options) -> DiffResponse {
     let patches = patches(&from.files, &to.files);
-    let loaded = load_both(&from.files, &to.files, options);
-    let (rules, problem) = match loaded.map(|(from, to)| changes(&from, &to)) {
+    let load = |files: &Files| versions::load(files, options).map(|loaded| loaded.rules);
+    let compared = load(&from.files).and_then(|from| Ok(changes(&from, &load(&to.files)?)));
+    let (rules, problem) = match compared {
         Ok(rules) => (rules, None),
-        Err(report) => (Vec::new(), Some(report)),
+        Err(invalid) => (Vec::new(), Some(invalid.report)),
     };
     DiffResponse { from: from.number(), to: to.number(), files: patches, rules, problem }
-}
-
-fn load_both(from: &Files, to: &Files, options: Options) -> Result<(Rules, Rules), String> {
-    let load = |files: &Files| versions::load(files, options).map(|loaded| loaded.rules);
-    let both = load(from).and_then(|from| Ok((from, load(to)?)));
-    both.map_err(|invalid| invalid.report)
 }
 
 /// Time limit for finding the shortest patches of all files; after it, longer ones are accepted.
@@ -273,9 +268,8 @@ fn text(domain: &Domain, rule: &Rule) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_rules::config::load_files;
-
     use super::*;
+    use crate::tests::rules;
 
     fn some(files: &[(&str, &str)]) -> Files {
         files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
@@ -306,11 +300,6 @@ mod tests {
         assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     }
 
-    fn loaded(yaml: &str) -> Rules {
-        let file = ("rules.yaml".to_owned(), yaml.as_bytes().to_vec());
-        load_files([file], Options::default()).expect("valid").rules
-    }
-
     #[test]
     fn rules_are_compared_by_the_texts_of_their_limits() {
         let rule = |key: &str, limit: &str| format!("- {{key: {key}, rate_limit: {{{limit}}}}}\n");
@@ -327,7 +316,7 @@ mod tests {
             rule("plan", &format!("{bucket}9")),
             rule("window", "unit: hour, requests_per_unit: 2, overdraft: true, carry: true")
         );
-        let found: Vec<_> = changes(&loaded(&before), &loaded(&after))
+        let found: Vec<_> = changes(&rules(&before), &rules(&after))
             .into_iter()
             .map(|found| (found.rule, found.change, found.before, found.after))
             .collect();
@@ -358,7 +347,7 @@ mod tests {
     fn changed_weights_are_a_change_however_many_there_are() {
         let rule = |weights: &str| {
             let limit = "rate_limit: {unit: day, requests_per_unit: 5}";
-            loaded(&format!("domain: d\ndescriptors:\n- {{key: model, weight: {{{weights}}}, {limit}}}\n"))
+            rules(&format!("domain: d\ndescriptors:\n- {{key: model, weight: {{{weights}}}, {limit}}}\n"))
         };
         let texts = |from: &str, to: &str| {
             let found = changes(&rule(from), &rule(to)).pop();

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tollgate_control::{
     AutomaticEntry, AutomaticMode, BanFilter, BanPage, BanPosition, BanRemoval, List, ListEntry, ListPair,
-    ListedBan, Pair, bounds::MAX_BAN_PAGE, check_entry,
+    ListedBan, bounds::MAX_BAN_PAGE, check_entry,
 };
 use tollgate_core::{
     ban::BanMode,
@@ -190,18 +190,4 @@ async fn lifts(api: &Api, ban: &ListedBan, forgive: bool) -> Result<Option<Count
         Some(shared.parts.counters.lifts(domain, &overridden, rule, descriptor, forgive))
     });
     requests.await
-}
-
-/// Removes the ban of a counter that was reset from the list, and its client from the deny list. The list of bans only shows:
-/// a failure changes nothing else.
-pub(super) async fn forget_ban(
-    api: &Api,
-    caller: &Caller,
-    domain: &str,
-    rule: &str,
-    descriptor: &[Pair],
-) -> Result<(), ApiError> {
-    let id = ListedBan::id_of(domain, rule, descriptor);
-    let _ = limits::write(api.parts.control.remove_ban(&id)).await;
-    Ok(limits::write(api.parts.control.lift_automatic_of(&id, &caller.name)).await?)
 }

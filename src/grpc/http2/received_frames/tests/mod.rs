@@ -106,21 +106,28 @@ fn refusing(calls: &[usize]) -> Refusing {
     Refusing { refused: calls.iter().copied().collect(), ..Refusing::default() }
 }
 
+/// Asserts what passes of frames, and what is sent in response, whether they arrive as a whole or byte by byte.
+#[track_caller]
+fn assert_filtered(all: &[u8], refused: &[usize], passed: &[u8], sent: &[(u8, u32)]) {
+    let bytes: Vec<&[u8]> = all.chunks(1).collect();
+    for (chunks, room) in [(&[all][..], 64), (&bytes, 64), (&bytes, 1)] {
+        let found = filtered(chunks, &mut refusing(refused), room);
+        assert_eq!(found, (passed.to_vec(), sent.to_vec()), "{} chunks, {room}", chunks.len());
+    }
+}
+
 #[test]
 fn refused_calls_are_dropped_and_answered_once_their_messages_are_complete() {
     let part = frame(DATA, 0, 1, b"part");
     let all = [headers(1), headers(3), headers(5), part, data(3, 9), data(5, 2), data(1, 0)].concat();
-    let (passed, sent) = filtered(&[&all], &mut refusing(&[0, 2]), 64);
-    assert_eq!(passed, [headers(3), data(3, 9)].concat());
-    assert_eq!(sent, [(HEADERS, 5), (HEADERS, 1)]);
+    assert_filtered(&all, &[0, 2], &[headers(3), data(3, 9)].concat(), &[(HEADERS, 5), (HEADERS, 1)]);
 }
 
 #[test]
 fn a_refused_call_without_a_message_is_answered_at_once() {
     let mut alone = headers(1);
     alone[4] |= END_STREAM;
-    let (passed, sent) = filtered(&[&alone], &mut refusing(&[0]), 64);
-    assert_eq!((passed.len(), sent), (0, vec![(HEADERS, 1)]));
+    assert_filtered(&alone, &[0], &[], &[(HEADERS, 1)]);
 }
 
 #[test]
@@ -155,10 +162,7 @@ fn blocks_that_depend_on_one_that_was_dropped_are_replaced() {
     block.extend_from_slice(b"\x00\x01a\x01b");
     let replaced = frame(HEADERS, END_HEADERS, 5, &block);
     let expected = [first, data(1, 1), replaced, data(5, 1), headers(7), data(7, 1)].concat();
-    let (passed, sent) = filtered(&[&all], &mut refusing(&[1]), 64);
-    assert_eq!((passed, sent), (expected.clone(), vec![(HEADERS, 3)]));
-    let bytes: Vec<&[u8]> = all.chunks(1).collect();
-    assert_eq!(filtered(&bytes, &mut refusing(&[1]), 1).0, expected);
+    assert_filtered(&all, &[1], &expected, &[(HEADERS, 3)]);
 }
 
 #[test]
@@ -169,19 +173,16 @@ fn calls_pass_after_a_block_that_was_not_read() {
     let more = frame(CONTINUATION, 0, 1, b"").repeat(MAX_CONTINUATIONS);
     let all =
         [begun.clone(), more, frame(CONTINUATION, END_HEADERS, 1, b""), headers(3), data(3, 1)].concat();
-    assert_eq!(filtered(&[&all], &mut refusing(&[0, 1]), 64), (all.clone(), vec![]));
-    let bytes: Vec<&[u8]> = all.chunks(1).collect();
-    assert_eq!(filtered(&bytes, &mut refusing(&[0, 1]), 64), (all, vec![]));
+    assert_filtered(&all, &[0, 1], &all, &[]);
     // Beyond the size of a block, in two frames.
     let half = vec![0x83; MAX_BLOCK_BYTES / 2];
     let (first, second) = (frame(HEADERS, 0, 1, &half), frame(CONTINUATION, END_HEADERS, 1, &half));
     let all = [first, second, headers(3)].concat();
-    assert_eq!(filtered(&[&all], &mut refusing(&[0, 1]), 64), (all.clone(), vec![]));
-    assert_eq!(filtered(&all.chunks(1).collect::<Vec<_>>(), &mut refusing(&[0, 1]), 64), (all, vec![]));
+    assert_filtered(&all, &[0, 1], &all, &[]);
     // In one frame.
     let all = [frame(HEADERS, END_HEADERS, 1, &vec![0x83; MAX_BLOCK_BYTES - HEADER_BYTES + 1]), headers(3)]
         .concat();
-    assert_eq!(filtered(&[&all], &mut refusing(&[0, 1]), 64), (all, vec![]));
+    assert_filtered(&all, &[0, 1], &all, &[]);
 }
 
 #[test]
@@ -203,9 +204,7 @@ fn a_block_that_http2_would_refuse_is_replaced_with_all_later_ones() {
         |stream, more: &[u8]| frame(HEADERS, END_HEADERS, stream, &[&headers(1)[9..], more].concat());
     let more = b"\x00\x01c\x01d";
     let expected = [replaced(1, more), data(1, 1), replaced(3, more), data(3, 1), replaced(5, b"")].concat();
-    assert_eq!(filtered(&[&all], &mut refusing(&[]), 64), (expected.clone(), vec![]));
-    let bytes: Vec<&[u8]> = all.chunks(1).collect();
-    assert_eq!(filtered(&bytes, &mut refusing(&[]), 64).0, expected);
+    assert_filtered(&all, &[], &expected, &[]);
 }
 
 #[test]
@@ -237,14 +236,11 @@ fn a_connection_ends_with_a_block_that_cannot_be_replaced() {
 #[test]
 fn trailers_padding_and_priorities_are_understood() {
     let trailers = frame(HEADERS, END_HEADERS | END_STREAM, 1, &[0x00, 1, b'a', 1, b'b']);
-    let (passed, sent) =
-        filtered(&[&headers(1), &frame(DATA, 0, 1, b"a"), &trailers], &mut refusing(&[0]), 64);
-    assert_eq!((passed.len(), sent), (0, vec![(HEADERS, 1)]));
+    assert_filtered(&[headers(1), frame(DATA, 0, 1, b"a"), trailers].concat(), &[0], &[], &[(HEADERS, 1)]);
     // A block within a priority of five bytes and a padding of three, which would not be a block.
     let block = [&[3][..], &[0xff; 5], &[0x83], &[0xff; 3]].concat();
     let padded = frame(HEADERS, END_HEADERS | END_STREAM | PADDED | WITH_PRIORITY, 1, &block);
-    let (passed, sent) = filtered(&[&padded], &mut refusing(&[0]), 64);
-    assert_eq!((passed.len(), sent), (0, vec![(HEADERS, 1)]));
+    assert_filtered(&padded, &[0], &[], &[(HEADERS, 1)]);
 }
 
 #[test]
@@ -252,9 +248,8 @@ fn dropped_data_opens_the_window_of_the_connection_again() {
     let length = MAX_BLOCK_BYTES / 2;
     let all: Vec<u8> =
         (0..4).flat_map(|call| [headers(2 * call + 1), data(2 * call + 1, length)].concat()).collect();
-    let (passed, sent) = filtered(&[&all], &mut refusing(&[0, 2, 3]), 64);
-    assert_eq!(passed, [headers(3), data(3, length)].concat());
-    assert_eq!(sent, [(HEADERS, 1), (HEADERS, 5), (WINDOW_UPDATE, 0), (HEADERS, 7)]);
+    let sent = [(HEADERS, 1), (HEADERS, 5), (WINDOW_UPDATE, 0), (HEADERS, 7)];
+    assert_filtered(&all, &[0, 2, 3], &[headers(3), data(3, length)].concat(), &sent);
 }
 
 #[test]
@@ -262,9 +257,8 @@ fn calls_pass_while_too_many_refused_ones_are_incomplete() {
     let count = u32::try_from(MAX_INCOMPLETE).expect("few");
     let all: Vec<u8> = (0..count + 2).flat_map(|call| headers(2 * call + 1)).collect();
     let everything: Vec<usize> = (0..MAX_INCOMPLETE + 2).collect();
-    let (passed, sent) = filtered(&[&all], &mut refusing(&everything), 64);
-    assert_eq!(passed, [headers(2 * count + 1), headers(2 * count + 3)].concat());
-    assert_eq!(sent, []);
+    let passed = [headers(2 * count + 1), headers(2 * count + 3)].concat();
+    assert_filtered(&all, &everything, &passed, &[]);
 }
 
 /// A frame on one of a few streams; calls begin in order.

@@ -1,16 +1,8 @@
 use tollgate_limiter::talkers::OwnedEntry;
-use tollgate_rules::{
-    ValueMatch,
-    config::{Options, load_files},
-};
+use tollgate_rules::ValueMatch;
 
 use super::*;
-
-fn rules(yaml: &str) -> Rules {
-    let files = yaml.split("---").map(str::trim).enumerate();
-    let files = files.map(|(at, yaml)| (format!("{at}.yaml"), yaml.as_bytes().to_vec()));
-    load_files(files, Options::default()).expect("valid").rules
-}
+use crate::tests::rules;
 
 fn limit(key: &str, limit: u32, more: &str) -> String {
     format!("- {{key: {key}, rate_limit: {{unit: minute, requests_per_unit: {limit}}}{more}}}\n")
