@@ -103,7 +103,7 @@ impl Listener {
                 Ok(connection) => {
                     let live = workers.live();
                     let closing = if live < bound { workers.closing() } else { 0 };
-                    let evict = || live < bound && workers.close_longest_idle();
+                    let evict = || live < bound && workers.calls.close_longest_idle();
                     if limit.admits_evicting(live.saturating_sub(closing), evict) {
                         workers.assign(connection);
                     }
@@ -259,11 +259,6 @@ impl Drop for ConnectionPermit {
 impl<C> Balancer<C> {
     pub(super) fn new() -> Self {
         Self { workers: Vec::new(), next: 0, calls: LatestCalls::default() }
-    }
-
-    /// Closes the connection without a call for the longest time, unless all have one; whether there was one.
-    fn close_longest_idle(&mut self) -> bool {
-        self.calls.close_longest_idle()
     }
 
     /// Number of open connections that were closed for others.

@@ -17,11 +17,11 @@ use tollgate_limiter::ActiveRules;
 
 use super::{ports::ServedPorts, rule_sources::RuleSources, workers::WorkerLost};
 use crate::{
-    fleet::{self, FleetView},
+    fleet::FleetView,
     readiness::Readiness,
     regions::{Lending, Peers, PeersError, Regions},
-    rollouts::{self, RolloutView},
-    settings::{GrpcListen, PeerSettings, Port, ProcessSettings, Settings},
+    rollouts::RolloutView,
+    settings::{GrpcListen, PeerSettings, Port, ProcessSettings},
     tracing::TraceExporter,
 };
 
@@ -142,15 +142,6 @@ pub(super) struct Instance {
     pub(super) status: RulesStatus,
     pub(super) fleet: FleetView,
     pub(super) rollouts: RolloutView,
-}
-
-impl Instance {
-    /// Starts the tasks of every instance on the current runtime.
-    pub(super) fn start_tasks(&self, settings: &Settings) -> Vec<AbortOnDropHandle<Infallible>> {
-        let mut tasks = fleet::start(settings.webhook.clone(), &self.control, &self.fleet);
-        tasks.extend(rollouts::start(&self.control, &self.rules, &self.rollouts));
-        tasks
-    }
 }
 
 /// Running tasks; aborted on drop.

@@ -20,15 +20,15 @@ use super::{
     workers::{WorkerConfig, WorkerLost, start_workers},
 };
 use crate::{
-    fleet::FleetView,
+    fleet::{self, FleetView},
     grpc::{dispatch::ReflectionError, service::UnaryService},
     http::{DescriptorError, TokenError},
     net::tls::TlsError,
     readiness::Readiness,
-    regions::{self, Lending, PeersError, RegionTableError, Regions},
-    rollouts::RolloutView,
+    regions::{self, Lending, PeersError, Regions},
+    rollouts::{self, RolloutView},
     settings::{Port, Settings},
-    tracing::{TraceExporter, TracingError},
+    tracing::TraceExporter,
 };
 
 /// Reason that a server did not start.
@@ -56,8 +56,8 @@ pub enum StartError {
     #[error(transparent)]
     Token(#[from] TokenError),
     /// The region table is invalid.
-    #[error(transparent)]
-    Regions(#[from] RegionTableError),
+    #[error("invalid region table (--regions): {0}")]
+    Regions(String),
     /// The service between regions cannot start.
     #[error(transparent)]
     Peers(#[from] PeersError),
@@ -74,8 +74,8 @@ pub enum StartError {
     #[error(transparent)]
     Descriptors(#[from] DescriptorError),
     /// Tracing cannot be started.
-    #[error(transparent)]
-    Traces(#[from] TracingError),
+    #[error("cannot export traces: {0}")]
+    Traces(String),
     /// The embedded service descriptors are broken.
     #[error(transparent)]
     Reflection(#[from] ReflectionError),
@@ -94,13 +94,14 @@ pub(super) async fn start(mut settings: Settings, exporter: Option<Exporter>) ->
     let regions = load_regions(&mut settings, &shares, &calls)?;
     let peers = settings.region.as_ref().and_then(|region| region.peers.clone());
     let stores = Stores::new(&settings, regions.as_ref().map(|_| calls));
-    let memory_gauge = AbortOnDropHandle::new(tokio::spawn(report_memory(stores.memory().clone())));
+    let memory_gauge = AbortOnDropHandle::new(tokio::spawn(report_memory(stores.memory.clone())));
     let tracing = settings
         .traces
         .endpoint
         .as_deref()
         .map(|url| TraceExporter::start(url, &settings.traces))
-        .transpose()?;
+        .transpose()
+        .map_err(StartError::Traces)?;
     // Each worker opens a store, and so does the HTTP port.
     let readiness = stores.readiness(settings.process.workers.get().saturating_add(1));
     let admin_store = settings.admin.address.map(|_| AdminStore::open(&stores, &settings, &shares));
@@ -115,7 +116,7 @@ pub(super) async fn start(mut settings: Settings, exporter: Option<Exporter>) ->
         readiness,
         shares: shares.clone().with_watch(watch.clone()),
         reports: reports.clone(),
-        tracer: tracing.as_ref().map(|tracing| tracing.tracer().clone()),
+        tracer: tracing.as_ref().map(|tracing| tracing.tracer.clone()),
         response: settings.response.clone(),
         modes: settings.modes(),
         is_shared: Arc::default(),
@@ -140,8 +141,9 @@ fn load_regions(
     settings: &mut Settings,
     shares: &OwnShares,
     calls: &PrimaryCalls,
-) -> Result<Option<Regions>, RegionTableError> {
-    let regions = settings.region.as_ref().map(|region| Regions::load(region, shares.clone())).transpose()?;
+) -> Result<Option<Regions>, StartError> {
+    let regions = settings.region.as_ref().map(|region| Regions::load(region, shares.clone()));
+    let regions = regions.transpose().map_err(StartError::Regions)?;
     let regions = regions.map(|regions| regions.with_primary_calls(calls.clone()));
     settings.rules.options.regions = regions.as_ref().map_or(TableSize::NoTable, Regions::table_size);
     Ok(regions)
@@ -175,7 +177,8 @@ where
     let (instance, activator, first_rules) = load_rules(&settings, readiness, regions.as_ref()).await?;
     let Ports { grpc, grpc_tls, http, metrics, admin, reloads } = Ports::open(&settings).await?;
     let grpc_address = grpc.address().map_err(StartError::System)?;
-    let tasks = instance.start_tasks(&settings);
+    let mut tasks = fleet::start(settings.webhook.clone(), &instance.control, &instance.fleet);
+    tasks.extend(rollouts::start(&instance.control, &instance.rules, &instance.rollouts));
     let routes = Routes { settings: &settings, instance: &instance, exporter: exporter.as_ref() };
     // A background queue of its own: HTTP outlives the workers, so its pending refunds must not delay them.
     let http = (http, routes.public(open(&instance.rules, BackgroundQueue::default())?)?);

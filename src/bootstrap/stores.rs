@@ -43,7 +43,7 @@ pub(super) struct Stores {
     /// Redis, to which each worker has its own connections, if the counters are there.
     redis: Option<RedisStores>,
     /// Counters in this process: of all workers, or of this instance while Redis is unavailable.
-    memory: MemoryStore,
+    pub(super) memory: MemoryStore,
     /// Decisions without Redis or the primary region.
     fallback: Option<Fallback>,
     /// Calls to the primary region, in a region.
@@ -96,11 +96,6 @@ impl Stores {
             Some(primary) => Store::PrimaryRouter(PrimaryRouter::new(store, primary.clone(), background)),
             None => store,
         }
-    }
-
-    /// Counters in this process.
-    pub(super) const fn memory(&self) -> &MemoryStore {
-        &self.memory
     }
 
     /// Readiness that waits until `handles` store handles have decided, if required.

@@ -66,22 +66,15 @@ impl WorkerConfig {
 #[error("worker {0} failed")]
 pub struct WorkerLost(usize);
 
-/// Reports the worker as failed when its thread ends, a panic included, unless disarmed.
+/// Reports the worker as failed if its thread panics.
 struct FailureGuard {
     worker: usize,
     failures: UnboundedSender<WorkerLost>,
-    is_disarmed: bool,
-}
-
-impl FailureGuard {
-    fn disarm(mut self) {
-        self.is_disarmed = true;
-    }
 }
 
 impl Drop for FailureGuard {
     fn drop(&mut self) {
-        if !self.is_disarmed {
+        if thread::panicking() {
             // An error means that the process is ending already.
             let _ = self.failures.send(WorkerLost(self.worker));
         }
@@ -126,7 +119,7 @@ where
         serve(services, connections, &served, config.process.drain_timeout, draining, &config.background)
             .await;
     };
-    let guard = FailureGuard { worker, failures: config.failures, is_disarmed: false };
+    let guard = FailureGuard { worker, failures: config.failures };
     thread::Builder::new().name(format!("worker-{worker}")).spawn(move || {
         let (worker, failures) = (guard.worker, guard.failures.clone());
         // An error means that the process is ending already.
@@ -136,8 +129,7 @@ where
         runtime.block_on(work);
         // Aborts remaining tasks before the end of this worker is reported.
         drop(runtime);
-        drop(busy_time);
-        guard.disarm();
+        drop((busy_time, guard));
     })?;
     Ok(ready)
 }

@@ -240,29 +240,20 @@ const fn table_state(sender: &Announcement) -> TableState {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use tollgate_limiter::OwnShares;
 
     use super::*;
-    use crate::settings::RegionSettings;
-
-    fn regions(directory: &std::path::Path, generation: u32, weight: u32) -> Regions {
-        let file = directory.join("regions.yaml");
-        let text = format!(
-            "generation: {generation}\nregions:\n  us: {{address: 'https://us:1', weight: {weight}}}\n  \
-             eu: {{address: 'https://eu:1'}}\n  ap: {{address: 'https://ap:1'}}\n"
-        );
-        fs::write(&file, text).expect("written");
-        let settings = RegionSettings { name: "us".to_owned(), table: file, peers: None };
-        Regions::load(&settings, OwnShares::default()).expect("valid")
-    }
+    use crate::tests::regions_of;
 
     /// Regions that change from the first generation to the second.
     fn changing() -> Regions {
-        let directory = tempfile::tempdir().expect("a directory");
-        let regions = regions(directory.path(), 1, 1);
-        let next = self::regions(directory.path(), 2, 3).state.lock().table.clone();
+        let at = |generation: u32, weight: u32| {
+            let us = format!("us: {{address: 'https://us:1', weight: {weight}}}");
+            let others = "eu: {address: 'https://eu:1'}, ap: {address: 'https://ap:1'}";
+            let table = format!("generation: {generation}\nregions: {{{us}, {others}}}\n");
+            regions_of(&table, OwnShares::default())
+        };
+        let (regions, next) = (at(1, 1), at(2, 3).state.lock().table.clone());
         regions.state.lock().propose(next).expect("accepted");
         regions
     }

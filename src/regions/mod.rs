@@ -47,11 +47,6 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum length of the file in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 10;
 
-/// A region table that a server cannot start with.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid region table (--regions): {0}")]
-pub struct RegionTableError(String);
-
 /// The regions, as of now. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Regions {
@@ -66,11 +61,11 @@ impl Regions {
     /// Reads the table for the first time. Own shares are kept in `shares`.
     ///
     /// # Errors
-    /// [`RegionTableError`] with every problem of the table.
-    pub fn load(settings: &RegionSettings, shares: OwnShares) -> Result<Self, RegionTableError> {
+    /// Every problem of the table.
+    pub fn load(settings: &RegionSettings, shares: OwnShares) -> Result<Self, String> {
         let RegionSettings { name, table: file, peers } = settings;
-        let table = read(file).and_then(|bytes| parse(file, &bytes)).map_err(RegionTableError)?;
-        let lacks_own = || RegionTableError(format!("{}: {}", file_name(file), lacks_own(name)));
+        let table = read(file).and_then(|bytes| parse(file, &bytes))?;
+        let lacks_own = || format!("{}: {}", file_name(file), lacks_own(name));
         let state = State::new(name, table, peers.is_some()).ok_or_else(lacks_own)?;
         let generation = Arc::new(watch::Sender::new(state.table.generation()));
         let state = Arc::new(Mutex::new(state));
@@ -360,7 +355,7 @@ mod tests {
         let file = directory.path().join("regions.yaml");
         let load = |name: &str| {
             let settings = RegionSettings { name: name.to_owned(), table: file.clone(), peers: None };
-            Regions::load(&settings, OwnShares::default()).map(|_| ()).expect_err("refused").to_string()
+            Regions::load(&settings, OwnShares::default()).map(|_| ()).expect_err("refused")
         };
         assert!(load("us").contains("regions.yaml: "), "{}", load("us"));
         fs::write(&file, table(1, 1)).expect("written");

@@ -35,17 +35,6 @@ const MAX_RESPONSE_BYTES: usize = 64 << 10;
 /// Name of this program in requests.
 const USER_AGENT: &str = concat!("tollgate/", env!("CARGO_PKG_VERSION"));
 
-/// Reason why a collector can't be used.
-#[derive(Debug, thiserror::Error)]
-pub enum CollectorError {
-    /// An unusable address.
-    #[error("unusable endpoint: {0}")]
-    Endpoint(String),
-    /// An unusable CA file.
-    #[error("unusable --otlp-ca: {0}")]
-    Authorities(String),
-}
-
 /// The trace service of a collector, which may be unreachable.
 #[derive(Debug)]
 pub(super) enum Collector {
@@ -79,12 +68,12 @@ struct ExportError {
 }
 
 impl Collector {
-    pub(super) fn new(url: &str, settings: &TraceSettings) -> Result<Self, CollectorError> {
+    pub(super) fn new(url: &str, settings: &TraceSettings) -> Result<Self, String> {
         let headers: HeaderMap =
             settings.headers.iter().flat_map(|Headers(headers)| headers.iter().cloned()).collect();
         // A file without a certificate is an error at the start, and not of each export.
         let roots = http_client::roots(settings.ca_certificate.as_deref());
-        let roots = roots.map_err(CollectorError::Authorities)?;
+        let roots = roots.map_err(unusable_authorities)?;
         Ok(match settings.protocol() {
             OtlpProtocol::Grpc => Self::Grpc(Box::new(GrpcClient {
                 endpoint: endpoint(url, settings.ca_certificate.as_deref())?,
@@ -119,7 +108,11 @@ impl Collector {
                 }
                 Ok(Err(error)) => error,
                 Err(_) => {
-                    self.abandon();
+                    // A peer that vanished does not close the connection, and the kernel needs a quarter of an hour to
+                    // notice: the next message is sent over another one.
+                    if let Self::Grpc(client) = self {
+                        client.client = None;
+                    }
                     return Err(last.unwrap_or_else(|| "timeout".to_owned()));
                 }
             };
@@ -144,14 +137,6 @@ impl Collector {
                 let sent = spawn_blocking(move || client.post(&message.encode_to_vec())).await;
                 sent.unwrap_or_else(|_| Err(ExportError::temporary("the request was cancelled")))
             }
-        }
-    }
-
-    /// Abandons a connection without a response, so that the next message is sent over another one: a peer that vanished does not
-    /// close it, and the kernel needs a quarter of an hour to notice.
-    fn abandon(&mut self) {
-        if let Self::Grpc(client) = self {
-            client.client = None;
         }
     }
 }
@@ -217,10 +202,10 @@ fn refused(status: &Status) -> ExportError {
     ExportError { reason: redact::bounded(&reason), is_temporary }
 }
 
-fn endpoint(url: &str, authorities: Option<&Path>) -> Result<Endpoint, CollectorError> {
+fn endpoint(url: &str, authorities: Option<&Path>) -> Result<Endpoint, String> {
     let unusable = |error: tonic::transport::Error| {
         let source = std::error::Error::source(&error).map(ToString::to_string);
-        CollectorError::Endpoint(source.unwrap_or_else(|| error.to_string()))
+        format!("unusable endpoint: {}", source.unwrap_or_else(|| error.to_string()))
     };
     let endpoint = Endpoint::from_shared(url.to_owned()).map_err(unusable)?;
     let endpoint = endpoint.connect_timeout(EXPORT_TIMEOUT).user_agent(USER_AGENT).map_err(unusable)?;
@@ -230,12 +215,16 @@ fn endpoint(url: &str, authorities: Option<&Path>) -> Result<Endpoint, Collector
     let tls = match authorities {
         None => ClientTlsConfig::new().with_enabled_roots(),
         Some(path) => {
-            let unread = |error| CollectorError::Authorities(format!("{}: {error}", redact::path(path)));
+            let unread = |error| unusable_authorities(format!("{}: {error}", redact::path(path)));
             ClientTlsConfig::new()
                 .ca_certificate(Certificate::from_pem(bounded_file::read(path).map_err(unread)?))
         }
     };
     endpoint.tls_config(tls).map_err(unusable)
+}
+
+fn unusable_authorities(reason: String) -> String {
+    format!("unusable --otlp-ca: {reason}")
 }
 
 /// The URL of traces: their path is added to an empty one, and to one that ends in a slash.
@@ -255,15 +244,7 @@ mod tests {
     use super::*;
 
     fn settings(protocol: OtlpProtocol) -> TraceSettings {
-        TraceSettings {
-            endpoint: None,
-            sample_ratio: 1.0,
-            protocol: Some(protocol),
-            headers: None,
-            ca_certificate: None,
-            service_name: String::new(),
-            resource: None,
-        }
+        TraceSettings { protocol: Some(protocol), ..crate::tests::settings("").traces }
     }
 
     #[tokio::test]

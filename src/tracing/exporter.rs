@@ -27,7 +27,7 @@ use super::{
     collector::{Collector, EXPORT_TIMEOUT},
     metrics,
     span::Record,
-    tracer::{FINAL_EXPORT_TIMEOUT, TracingError},
+    tracer::FINAL_EXPORT_TIMEOUT,
 };
 use crate::flag_values::DescriptorArgument;
 
@@ -44,7 +44,7 @@ pub(super) fn start(
     records: mpsc::Receiver<Box<Record>>,
     stop: CancellationToken,
     end: oneshot::Sender<()>,
-) -> Result<(), TracingError> {
+) -> Result<(), String> {
     let worker = ExportWorker {
         collector: Collector::new(url, settings)?,
         resource: (&resource(&settings.service_name, settings.resource.as_ref())).into(),
@@ -53,7 +53,7 @@ pub(super) fn start(
         outage: OutageLog::default(),
     };
     let alarm = CancelOnPanic(panics::process_token());
-    thread::Builder::new().name("traces".to_owned()).spawn(move || {
+    let thread = thread::Builder::new().name("traces".to_owned()).spawn(move || {
         let _alarm = alarm;
         match Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => {
@@ -73,8 +73,8 @@ pub(super) fn start(
             Err(error) => tracing::error!(%error, "cannot start the trace exporter"),
         }
         drop(end);
-    })?;
-    Ok(())
+    });
+    thread.map(drop).map_err(|error| error.to_string())
 }
 
 /// The attributes that identify this process, by the semantic conventions of OpenTelemetry. Stated attributes override them,
@@ -146,8 +146,7 @@ impl ExportWorker {
         let result = self.collector.export(&ExportTraceServiceRequest { resource_spans }, until).await;
         let count = count as u64;
         let refused = result.as_ref().map_or(count, |refused| count.min(*refused));
-        metrics::spans_delivered(count.saturating_sub(refused));
-        metrics::spans_dropped(refused);
+        metrics::spans(count - refused, refused);
         match &result {
             Err(error) if self.outage.failed() => tracing::warn!(%error, "trace export failed"),
             Ok(_) if self.outage.recovered() => tracing::info!("trace export recovered"),

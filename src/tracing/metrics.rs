@@ -13,12 +13,7 @@ static SPANS: StripedFamily<2, 1> = StripedFamily::with_series(
 )
 .at_zero();
 
-/// Counts spans that the collector accepted.
-pub(super) fn spans_delivered(count: u64) {
-    SPANS.add([count, 0]);
-}
-
-/// Counts spans that are lost.
-pub(super) fn spans_dropped(count: u64) {
-    SPANS.add([0, count]);
+/// Counts spans that were delivered, and those that were dropped.
+pub(super) fn spans(delivered: u64, dropped: u64) {
+    SPANS.add([delivered, dropped]);
 }

@@ -13,9 +13,8 @@ mod span;
 mod tracer;
 
 pub use self::{
-    collector::CollectorError,
     log::install,
     settings::{LogFormat, LogSettings, OtlpProtocol, TraceSettings},
     span::Span,
-    tracer::{TraceExporter, Tracer, TracingError},
+    tracer::{TraceExporter, Tracer},
 };

@@ -120,6 +120,7 @@ fn decoded(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::settings;
 
     #[test]
     fn resource_attributes_are_decoded() {
@@ -148,28 +149,11 @@ mod tests {
         }
     }
 
-    fn exporter(words: &[&str]) -> TraceSettings {
-        #[derive(clap::Parser)]
-        struct Flags {
-            #[command(flatten)]
-            otlp: TraceSettings,
-        }
-        let words = ["tollgate"].iter().chain(words);
-        <Flags as clap::Parser>::try_parse_from(words).expect("valid").otlp
-    }
-
     #[test]
     fn values_of_headers_are_not_shown() {
-        assert_eq!(exporter(&["--otlp-protocol", "grpc"]).endpoint, None);
-        let words = [
-            "--otlp-endpoint",
-            "http://c:1/x",
-            "--otlp-protocol",
-            "http/protobuf",
-            "--otlp-headers",
-            "a=b%2Cc",
-        ];
-        let traces = exporter(&words);
+        assert_eq!(settings("--otlp-protocol grpc").traces.endpoint, None);
+        let line = "--otlp-endpoint http://c:1/x --otlp-protocol http/protobuf --otlp-headers a=b%2Cc";
+        let traces = settings(line).traces;
         assert_eq!(
             (traces.endpoint.as_deref(), traces.protocol()),
             (Some("http://c:1/x"), OtlpProtocol::Http)
@@ -180,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_collector_without_a_stated_protocol_is_recognised_by_its_port() {
-        let of = |endpoint| exporter(&["--otlp-endpoint", endpoint]).protocol();
+        let of = |endpoint: &str| settings(&format!("--otlp-endpoint {endpoint}")).traces.protocol();
         assert_eq!(of("http://c:4318"), OtlpProtocol::Http);
         for other in ["http://c:4317", "https://c", "http://c:14318"] {
             assert_eq!(of(other), OtlpProtocol::Grpc, "{other}");

@@ -1,7 +1,7 @@
 //! Samples calls and starts their spans, by the trace context of the caller: the headers `traceparent` and `tracestate` (W3C
 //! Trace Context, level 1).
 
-use std::{io, time::Duration};
+use std::time::Duration;
 
 use opentelemetry::{
     Context,
@@ -18,9 +18,7 @@ use tollgate_core::clock::Clock;
 use tonic::metadata::MetadataMap;
 
 use super::{
-    TraceSettings,
-    collector::CollectorError,
-    exporter,
+    TraceSettings, exporter,
     span::{CallResult, Record, Span, random_span, random_trace},
 };
 
@@ -45,38 +43,23 @@ pub struct Tracer {
 /// Exports spans on a thread of its own. After a drop, the thread ends within a second and is not awaited.
 #[derive(Debug)]
 pub struct TraceExporter {
-    tracer: Tracer,
+    /// The tracer whose spans are exported.
+    pub tracer: Tracer,
     stop: DropGuard,
     ended: oneshot::Receiver<()>,
-}
-
-/// Reason why tracing can't start.
-#[derive(Debug, thiserror::Error)]
-pub enum TracingError {
-    /// An unusable endpoint or CA file.
-    #[error("cannot export traces: {0}")]
-    Collector(#[from] CollectorError),
-    /// A thread that can't be started.
-    #[error("cannot export traces: {0}")]
-    System(#[from] io::Error),
 }
 
 impl TraceExporter {
     /// Starts the exporter to the collector at `url`, which may be unreachable.
     ///
     /// # Errors
-    /// [`TracingError`].
-    pub fn start(url: &str, settings: &TraceSettings) -> Result<Self, TracingError> {
+    /// An unusable endpoint or CA file, or a thread that cannot be started.
+    pub fn start(url: &str, settings: &TraceSettings) -> Result<Self, String> {
         let (finished, records) = mpsc::channel(MAX_QUEUED_CALLS);
         let (stop, (end, ended)) = (CancellationToken::new(), oneshot::channel());
         exporter::start(url, settings, records, stop.clone(), end)?;
         let tracer = Tracer { sample_ratio: settings.sample_ratio, finished };
         Ok(Self { tracer, stop: stop.drop_guard(), ended })
-    }
-
-    /// The tracer whose spans are exported.
-    pub const fn tracer(&self) -> &Tracer {
-        &self.tracer
     }
 
     /// Exports the remaining spans, for at most a second.

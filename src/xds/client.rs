@@ -10,7 +10,6 @@ use tokio::{
     time::{Instant, sleep},
 };
 use tollgate_control::{ControlPlane, Link, RulesStatus, bounds::truncated};
-use tollgate_core::clock::Clock;
 use tollgate_rules::config::Fingerprint;
 use tollgate_runtime::backoff::{Backoff, Jitter};
 
@@ -22,6 +21,7 @@ use super::{
     stream::{self, StreamError},
 };
 use crate::{
+    fleet::now_ms,
     proto::{
         envoy::{config::core::v3::Node, service::discovery::v3::DiscoveryRequest},
         google::rpc::Status,
@@ -70,7 +70,7 @@ impl Client {
                     }
                     error.to_string()
                 }
-                Err(error) => error.to_string(),
+                Err(reason) => reason,
             };
             self.status.disconnected(reason);
             sleep(backoff.pause()).await;
@@ -221,30 +221,14 @@ impl ConnectionStatus {
     }
 }
 
-fn now_ms() -> u64 {
-    Clock::System.now().as_micros() / 1_000
-}
-
 #[cfg(test)]
 mod tests {
-    use crate::settings::BackoffSettings;
+    use crate::tests::settings;
 
     use super::*;
 
     fn session() -> Session {
-        Session::new(&XdsSettings {
-            server: None,
-            node_id: "edge".to_owned(),
-            node_metadata: Some(DescriptorArgument(vec![("zone".to_owned(), "a".to_owned())])),
-            headers: None,
-            authorities: None,
-            client: None,
-            server_name: None,
-            backoff: BackoffSettings { initial: Default::default(), max: Default::default(), jitter: 0.0 },
-            keepalive: Default::default(),
-            max_message_bytes: 1,
-            initial_fetch_timeout: Default::default(),
-        })
+        Session::new(&settings("--xds-node-id edge --xds-node-metadata zone=a").rules.xds)
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Connects to a control plane. Resolves names and reads files each time, so that changes take effect.
 
 use std::{
+    fmt::Display,
     path::Path,
     sync::{
         Arc,
@@ -37,30 +38,6 @@ const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Unanswered TCP keepalive probes that end a connection.
 const TCP_KEEPALIVE_RETRIES: u32 = 3;
 
-/// Reason why there is no connection. Reveals no file content.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ConnectError {
-    /// An unusable TLS file.
-    #[error("{flag}: {path}: {reason}")]
-    File {
-        /// The flag that names the file.
-        flag: &'static str,
-        /// Its path.
-        path: String,
-        /// Reason.
-        reason: String,
-    },
-    /// A TCP, TLS or HTTP/2 error.
-    #[error("{0}")]
-    Transport(String),
-    /// Timeout.
-    #[error("connect timed out after {} s", CONNECT_TIMEOUT.as_secs())]
-    TimedOut,
-    /// Shutdown of the process.
-    #[error("shutting down")]
-    Stopping,
-}
-
 /// An established connection. Possibly only the kernel of the other side has accepted it.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -75,8 +52,9 @@ impl Connection {
     }
 }
 
-pub(super) async fn connect(server: &Uri, settings: &XdsSettings) -> Result<Connection, ConnectError> {
-    let transport = |error: tonic::transport::Error| ConnectError::Transport(with_sources(&error));
+/// Connects, or returns the reason why not, which reveals no content of files.
+pub(super) async fn connect(server: &Uri, settings: &XdsSettings) -> Result<Connection, String> {
+    let transport = |error: tonic::transport::Error| with_sources(&error);
     let agent = concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION"));
     let mut endpoint = Endpoint::from(server.clone())
         .user_agent(agent)
@@ -88,7 +66,7 @@ pub(super) async fn connect(server: &Uri, settings: &XdsSettings) -> Result<Conn
     if settings.has_tls() {
         let (tls, host) = (settings.clone(), server.host().unwrap_or_default().to_owned());
         let config = spawn_blocking(move || tls_config(&tls, &host)).await;
-        endpoint = endpoint.tls_config(config.map_err(|_| ConnectError::Stopping)??).map_err(transport)?;
+        endpoint = endpoint.tls_config(config.map_err(|_| "shutting down")??).map_err(transport)?;
     }
     let has_received = Arc::new(AtomicBool::new(false));
     let received = Arc::clone(&has_received);
@@ -102,7 +80,7 @@ pub(super) async fn connect(server: &Uri, settings: &XdsSettings) -> Result<Conn
     });
     match timeout(CONNECT_TIMEOUT, endpoint.connect_with_connector(tcp)).await {
         Ok(connected) => Ok(Connection { channel: connected.map_err(transport)?, has_received }),
-        Err(_) => Err(ConnectError::TimedOut),
+        Err(_) => Err(format!("connect timed out after {} s", CONNECT_TIMEOUT.as_secs())),
     }
 }
 
@@ -119,7 +97,7 @@ fn tcp() -> HttpConnector {
 }
 
 /// TLS configuration from the current files. Blocks.
-fn tls_config(settings: &XdsSettings, host: &str) -> Result<ClientTlsConfig, ConnectError> {
+fn tls_config(settings: &XdsSettings, host: &str) -> Result<ClientTlsConfig, String> {
     // A URL has an IPv6 address in brackets.
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let name = settings.server_name.as_deref().unwrap_or(host);
@@ -136,7 +114,7 @@ fn tls_config(settings: &XdsSettings, host: &str) -> Result<ClientTlsConfig, Con
     Ok(config)
 }
 
-fn certificates(flag: &'static str, path: &Path) -> Result<Vec<u8>, ConnectError> {
+fn certificates(flag: &str, path: &Path) -> Result<Vec<u8>, String> {
     let bytes = read(flag, path)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     if found.is_ok_and(|found| !found.is_empty()) {
@@ -146,7 +124,7 @@ fn certificates(flag: &'static str, path: &Path) -> Result<Vec<u8>, ConnectError
     }
 }
 
-fn private_key(flag: &'static str, path: &Path) -> Result<Vec<u8>, ConnectError> {
+fn private_key(flag: &str, path: &Path) -> Result<Vec<u8>, String> {
     let bytes = read(flag, path)?;
     match PrivateKeyDer::from_pem_slice(&bytes) {
         Ok(_) => Ok(bytes),
@@ -154,10 +132,10 @@ fn private_key(flag: &'static str, path: &Path) -> Result<Vec<u8>, ConnectError>
     }
 }
 
-fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, ConnectError> {
+fn read(flag: &str, path: &Path) -> Result<Vec<u8>, String> {
     bounded_file::read(path).map_err(|error| unusable(flag, path, &error))
 }
 
-fn unusable(flag: &'static str, path: &Path, reason: &impl ToString) -> ConnectError {
-    ConnectError::File { flag, path: redact::path(path), reason: reason.to_string() }
+fn unusable(flag: &str, path: &Path, reason: &impl Display) -> String {
+    format!("{flag}: {}: {reason}", redact::path(path))
 }

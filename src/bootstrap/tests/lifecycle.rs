@@ -111,33 +111,28 @@ async fn health_reflects_the_rules_and_the_shutdown() {
 
 #[tokio::test]
 async fn startup_fails_without_valid_rules() {
-    let directory = tempfile::tempdir().expect("a directory");
-    write(directory.path(), BAD);
-    let error = start::start(settings(directory.path(), ""), None).await.expect_err("refused");
+    let (_directory, settings) = prepared(BAD, "");
+    let error = start::start(settings, None).await.expect_err("refused");
     assert!(matches!(error, StartError::Rules(_)), "{error}");
 }
 
 #[tokio::test]
 async fn startup_fails_if_the_store_cannot_be_opened() {
-    let directory = tempfile::tempdir().expect("a directory");
-    write(directory.path(), GOOD);
+    let (_directory, settings) = prepared(GOOD, "");
     let refuse = |_: &_, _| Err::<Stub, _>(StoreError::Refused("no such file".to_owned()));
-    let error =
-        start_with(settings(directory.path(), ""), StartParts::default(), refuse).await.expect_err("refused");
+    let error = start_with(settings, StartParts::default(), refuse).await.expect_err("refused");
     assert!(matches!(error, StartError::Store(_)), "{error}");
 }
 
 #[tokio::test]
 async fn a_panic_of_a_worker_is_reported() {
-    let directory = tempfile::tempdir().expect("a directory");
-    write(directory.path(), GOOD);
-    let (begin, _begun) = mpsc::unbounded_channel();
-    let stub = Stub { permits: Arc::new(Semaphore::new(0)), begun: begin };
+    let (_directory, settings) = prepared(GOOD, "");
+    let (stub, _begun) = Stub::new();
     let panic_in_worker_1 = move |_: &_, _| match thread::current().name() {
         Some("worker-1") => panic!("on purpose"),
         _ => Ok(stub.clone()),
     };
-    let started = start_with(settings(directory.path(), ""), StartParts::default(), panic_in_worker_1).await;
+    let started = start_with(settings, StartParts::default(), panic_in_worker_1).await;
     assert_eq!(started.expect_err("refused").to_string(), "worker 1 failed");
 }
 
@@ -169,10 +164,8 @@ async fn a_panic_in_one_call_is_an_internal_error_of_that_call_only() {
 #[tokio::test]
 async fn a_panic_in_a_shared_task_is_reported() {
     panics::install_hook(metrics::panicked);
-    let directory = tempfile::tempdir().expect("a directory");
-    write(directory.path(), GOOD);
-    let (begin, _begun) = mpsc::unbounded_channel();
-    let stub = Stub { permits: Arc::new(Semaphore::new(0)), begun: begin };
+    let (_directory, settings) = prepared(GOOD, "");
+    let (stub, _begun) = Stub::new();
     for part in ["worker-1", "http"] {
         let fail = Arc::new(Notify::new());
         let (stub, failing, test) = (stub.clone(), Arc::clone(&fail), thread::current().id());
@@ -187,8 +180,7 @@ async fn a_panic_in_a_shared_task_is_reported() {
             }
             Ok(stub.clone())
         };
-        let settings = settings(directory.path(), "");
-        let started = start_with(settings, StartParts::default(), open).await;
+        let started = start_with(settings.clone(), StartParts::default(), open).await;
         let mut running = started.expect("started");
         assert!(running.failed().now_or_never().is_none());
         fail.notify_one();
@@ -204,13 +196,10 @@ async fn a_panic_in_a_shared_task_is_reported() {
 #[tokio::test]
 async fn a_panic_during_startup_is_reported_after_it() {
     panics::install_hook(metrics::panicked);
-    let directory = tempfile::tempdir().expect("a directory");
-    write(directory.path(), GOOD);
-    let (begin, _begun) = mpsc::unbounded_channel();
-    let stub = Stub { permits: Arc::new(Semaphore::new(0)), begun: begin };
+    let (_directory, settings) = prepared(GOOD, "");
+    let (stub, _begun) = Stub::new();
     // The panic happens while startup waits for the rules.
     let first = tokio::spawn(async { panic!("on purpose") });
-    let settings = settings(directory.path(), "");
     let started = start_with(settings, StartParts::default(), move |_, _| Ok(stub.clone()));
     let mut running = started.await.expect("started");
     assert!(first.is_finished());

@@ -2,7 +2,6 @@ mod connections;
 mod lifecycle;
 
 use std::{
-    ffi::OsString,
     fs::File,
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
@@ -40,7 +39,7 @@ use crate::{
         rate_limit_service_server::RateLimitService,
     },
     readiness::Phase,
-    settings::{self, Command, GrpcListen, Port, Settings},
+    settings::{GrpcListen, Port, Settings},
 };
 
 const GOOD: &str = "domain: web\ndescriptors: []\n";
@@ -51,6 +50,14 @@ const BAD: &str = "domain: [";
 struct Stub {
     permits: Arc<Semaphore>,
     begun: mpsc::UnboundedSender<String>,
+}
+
+impl Stub {
+    /// A stub without permits.
+    fn new() -> (Self, mpsc::UnboundedReceiver<String>) {
+        let (begun, received) = mpsc::unbounded_channel();
+        (Self { permits: Arc::new(Semaphore::new(0)), begun }, received)
+    }
 }
 
 #[async_trait]
@@ -88,15 +95,18 @@ fn write(directory: &Path, rules: &str) {
 }
 
 fn settings(directory: &Path, flags: &str) -> Settings {
-    let line = format!(
-        "tollgate --grpc-address=127.0.0.1:0 --http-address=127.0.0.1:0 --admin-address=127.0.0.1:0 \
-         --workers=2 --config={} {flags}",
+    crate::tests::settings(&format!(
+        "--grpc-address=127.0.0.1:0 --http-address=127.0.0.1:0 --admin-address=127.0.0.1:0 --workers=2 --config={} {flags}",
         directory.display()
-    );
-    match settings::parse(line.split_whitespace().map(OsString::from), []) {
-        Ok(Command::Serve(settings)) => *settings,
-        other => panic!("{other:?}"),
-    }
+    ))
+}
+
+/// A directory with rules, and the settings of a server with them.
+fn prepared(rules: &str, flags: &str) -> (tempfile::TempDir, Settings) {
+    let directory = tempfile::tempdir().expect("a directory");
+    write(directory.path(), rules);
+    let settings = settings(directory.path(), flags);
+    (directory, settings)
 }
 
 async fn stage(rules: &str, flags: &str, permits: usize) -> TestServer {
@@ -110,12 +120,10 @@ async fn stage_with(
     permits: usize,
     change: impl FnOnce(&mut Settings),
 ) -> TestServer {
-    let directory = tempfile::tempdir().expect("a directory");
-    write(directory.path(), rules);
-    let (begin, begun) = mpsc::unbounded_channel();
-    let permits = Arc::new(Semaphore::new(permits));
-    let stub = Stub { permits: Arc::clone(&permits), begun: begin };
-    let mut settings = settings(directory.path(), flags);
+    let (directory, mut settings) = prepared(rules, flags);
+    let (stub, begun) = Stub::new();
+    stub.permits.add_permits(permits);
+    let permits = Arc::clone(&stub.permits);
     change(&mut settings);
     let running =
         start_with(settings, StartParts::default(), move |_, _| Ok(stub.clone())).await.expect("started");

@@ -1,14 +1,12 @@
 //! Answers of a lender to loan requests that a hostile region may send.
 
-use std::{fs, sync::Arc};
-
 use tollgate_core::{
     RecordId,
     clock::{Clock, Timestamp},
     descriptor::Entry,
 };
-use tollgate_limiter::{ActiveRules, OwnShares, Replicas, cell_of};
-use tollgate_rules::config::{Options, load_files};
+use tollgate_limiter::{OwnShares, Replicas, cell_of};
+use tollgate_rules::Limit;
 use tollgate_store::{
     MemoryStore, Store,
     key::CellKey,
@@ -21,8 +19,8 @@ use tollgate_store::{
 use super::{Borrower, Lender};
 use crate::{
     proto::tollgate::region::v1::{CounterLoanRequest, counter_reply::Result as Outcome},
-    regions::{Regions, loans},
-    settings::RegionSettings,
+    regions::loans,
+    tests::{active, regions},
 };
 
 const RULES: &str = "domain: d\ndescriptors:\n\
@@ -39,28 +37,19 @@ struct Bench {
 }
 
 fn bench() -> Bench {
-    let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("regions.yaml");
-    let region = |name: &str| format!("  {name}: {{address: 'https://{name}:1'}}\n");
-    let text = format!("generation: 1\nregions:\n{}{}{}", region("ap"), region("eu"), region("us"));
-    fs::write(&file, text).expect("written");
-    let settings = RegionSettings { name: "us".to_owned(), table: file, peers: None };
     let shares = OwnShares::default();
-    let regions = Regions::load(&settings, shares.clone()).expect("valid");
-    let loaded = load_files([("rules.yaml".to_owned(), RULES.into())], Options::default()).expect("valid");
-    let rules = Arc::new(ActiveRules::default());
-    rules.replace(Arc::new(loaded.rules));
-    let active = rules.load().expect("loaded");
-    let domain = active.domain("d").expect("stated");
+    let regions = regions("", &["ap", "eu", "us"], shares.clone());
+    let rules = active(RULES);
+    let loaded = rules.load().expect("loaded");
+    let domain = loaded.domain("d").expect("stated");
     let counter = |key: &'static str| {
         let entries = [Entry { key, value: "v" }];
         let rule = domain.root.rule(&entries).expect("stated");
         ((cell_of(domain, rule, &entries), rule.record_id()), rule.policy().expect("a limit"))
     };
     let (cell, policy) = counter("k");
-    let quota = match domain.root.rules().next().expect("stated").limit {
-        tollgate_rules::Limit::Quota { quota, .. } => quota,
-        tollgate_rules::Limit::Unlimited => panic!("limited"),
+    let Limit::Quota { quota, .. } = domain.root.rules().next().expect("stated").limit else {
+        panic!("limited")
     };
     let shared = shares.counter(quota, &policy, cell.0, cell.1, &Clock::System).expect("shared");
     let clock = Clock::manual(Timestamp::from_micros(NOW));

@@ -1,7 +1,6 @@
 //! Answers of the primary region to calls that a hostile region may send, and the change of the primary region.
 
 use std::{
-    fs,
     num::NonZeroU64,
     sync::Arc,
     time::{Duration, Instant},
@@ -17,8 +16,7 @@ use tollgate_core::{
 };
 use tollgate_limiter::{ActiveRules, OwnShares, cell_of};
 use tollgate_rules::{
-    OverrideId, OverrideKey, RegionTable, RuleOverride, RuleOverrides,
-    config::{Options, load_files, read_regions},
+    OverrideId, OverrideKey, RegionTable, RuleOverride, RuleOverrides, config::read_regions,
 };
 use tollgate_store::{
     MemoryStore, Store,
@@ -33,7 +31,7 @@ use crate::{
         PrimaryCall, PrimaryCheck, PrimaryReply, primary_reply::Result as Outcome,
     },
     regions::Regions,
-    settings::RegionSettings,
+    tests::{active, regions},
 };
 
 const RULES: &str = "domain: d\ndescriptors:\n\
@@ -49,24 +47,15 @@ struct Bench {
     regions: Regions,
     server: PrimaryServer,
     rules: Arc<ActiveRules>,
-    _directory: tempfile::TempDir,
 }
 
 fn bench(primary: &str) -> Bench {
-    let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("regions.yaml");
-    let region = |name: &str| format!("  {name}: {{address: 'https://{name}:1'}}\n");
-    let text = format!("generation: 1\nprimary: {primary}\nregions:\n{}{}", region("eu"), region("us"));
-    fs::write(&file, text).expect("written");
-    let settings = RegionSettings { name: "us".to_owned(), table: file, peers: None };
-    let regions = Regions::load(&settings, OwnShares::default()).expect("valid");
-    let loaded = load_files([("rules.yaml".to_owned(), RULES.into())], Options::default()).expect("valid");
-    let rules = Arc::new(ActiveRules::default());
-    rules.replace(Arc::new(loaded.rules));
+    let regions = regions(&format!("primary: {primary}"), &["eu", "us"], OwnShares::default());
+    let rules = active(RULES);
     let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
     let store = Store::Memory(MemoryStore::new(1_000, clock));
     let server = PrimaryServer::new(regions.clone(), Arc::clone(&rules), store);
-    Bench { regions, server, rules, _directory: directory }
+    Bench { regions, server, rules }
 }
 
 impl Bench {

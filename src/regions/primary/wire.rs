@@ -222,7 +222,7 @@ fn micros(time: Duration) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::num::NonZeroU8;
 
     use tollgate_core::{
@@ -236,7 +236,12 @@ mod tests {
 
     use super::*;
 
-    fn request(hits: Hits, veto: Veto, effect: Option<BanEffect>) -> TagRequest {
+    /// A request about one counter.
+    pub(in crate::regions::primary) fn request(
+        hits: Hits,
+        veto: Veto,
+        effect: Option<BanEffect>,
+    ) -> TagRequest {
         let quota = Quota { limit: 5, window: Window::of(Unit::Hour) };
         let policy = Policy::nearest(Algorithm::FixedWindow, quota, &Parameters::default());
         let bans = BanPolicy::new(&BanParameters::default(), quota).expect("valid");

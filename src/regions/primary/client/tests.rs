@@ -1,51 +1,28 @@
 //! Calls to a primary region that replies late or never.
 
-use std::{fs, future::pending, path::Path, sync::Arc};
+use std::{future::pending, sync::Arc};
 
 use tokio::{net::TcpListener, sync::Semaphore, task::yield_now, time::timeout};
 use tokio_util::task::AbortOnDropHandle;
-use tollgate_core::{
-    RecordId,
-    algorithm::{Algorithm, Charging, Parameters, Policy},
-    clock::Clock,
-    descriptor::{Entry, Hits},
-    quota::{Quota, Unit, Window},
-};
+use tollgate_core::{clock::Clock, descriptor::Hits};
 use tollgate_limiter::OwnShares;
 use tollgate_store::{
     BackgroundQueue, MemoryStore, Store,
-    key::CellKey,
     primary::{PrimaryCalls, PrimaryRole, PrimaryRouter},
-    request::{Check, TagRequest},
+    request::Veto,
 };
 use tonic::transport::Endpoint;
 
-use crate::{regions::primary::breaker::Breaker, settings::RegionSettings};
+use crate::{
+    regions::primary::{breaker::Breaker, wire::tests::request},
+    tests::regions,
+};
 
 use super::*;
 
-/// Regions of which another one is the primary region.
-fn regions(directory: &Path) -> Regions {
-    let file = directory.join("regions.yaml");
-    let text = "generation: 1\nprimary: eu\nregions:\n  us: {address: 'https://us:1'}\n  \
-                eu: {address: 'https://eu:1'}\n";
-    fs::write(&file, text).expect("written");
-    let settings = RegionSettings { name: "us".to_owned(), table: file, peers: None };
-    Regions::load(&settings, OwnShares::default()).expect("valid")
-}
-
-fn request() -> TagRequest {
-    let quota = Quota { limit: 5, window: Window::of(Unit::Year) };
-    let policy = Policy::nearest(Algorithm::FixedWindow, quota, &Parameters::default());
-    let check = Check::own(RecordId::alone(Algorithm::FixedWindow), policy, Hits::ONE);
-    let key = CellKey::open("d", [Entry { key: "k", value: "v" }].into_iter()).at_primary("d");
-    TagRequest::new(Charging::Independent, key, check)
-}
-
 #[tokio::test]
 async fn calls_do_not_wait_behind_messages_that_hang() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let regions = regions(directory.path());
+    let regions = regions("primary: eu", &["us", "eu"], OwnShares::default());
     // Accepts connections, and never replies.
     let hanging = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = format!("http://{}", hanging.local_addr().expect("bound"));
@@ -64,7 +41,9 @@ async fn calls_do_not_wait_behind_messages_that_hang() {
             let (store, refused) = (store.clone(), refused.clone());
             waiting.spawn(async move {
                 let deadline = Instant::now().checked_add(Duration::from_secs(60));
-                if store.decide(&[request()], deadline).await[0] == Err(StoreError::BreakerOpen) {
+                if store.decide(&[request(Hits::ONE, Veto::Alone, None)], deadline).await[0]
+                    == Err(StoreError::BreakerOpen)
+                {
                     let _ = refused.send(()).await;
                 }
             });
