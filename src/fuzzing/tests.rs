@@ -18,31 +18,16 @@ fn replay(name: &str, target: fn(&[u8])) {
 }
 
 #[test]
-fn configurations() {
-    replay("configuration", super::configuration);
-}
-
-#[test]
-fn requests() {
-    replay("request", super::request);
-}
-
-#[test]
-fn keys() {
-    replay("keys", super::keys);
-}
-
-#[test]
-fn replies() {
-    replay("replies", super::replies);
-}
-
-#[test]
-fn framing() {
-    replay("framing", super::framing);
-}
-
-#[test]
-fn received_frames() {
-    replay("received_frames", super::received_frames);
+fn every_input_of_a_corpus_passes() {
+    let targets: [(&str, fn(&[u8])); 6] = [
+        ("configuration", super::configuration),
+        ("request", super::request),
+        ("keys", super::keys),
+        ("replies", super::replies),
+        ("framing", super::framing),
+        ("received_frames", super::received_frames),
+    ];
+    for (name, target) in targets {
+        replay(name, target);
+    }
 }
