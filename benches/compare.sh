@@ -5,7 +5,8 @@
 #   ROUNDS=5 SECONDS_EACH=4 LATENCY_SECONDS=60 benches/compare.sh
 #   ONLY='cluster|3 descriptors' benches/compare.sh     rows whose id or name matches; writes nothing
 #   PARTS='latency exactness' benches/compare.sh        of those in ALL below; writes nothing
-#   TOLLGATE=… ECHO=… LOAD=… benches/compare.sh         these binaries, of `tollgate`, `benches/echo.rs` and `tollgate-load`
+#   TOLLGATE=… RELEASE=… ECHO=… LOAD=… benches/compare.sh     these binaries, of `tollgate` as in the image and as built by
+#                                                       `cargo build --release`, `benches/echo.rs` and `tollgate-load`
 #
 # Compares CPU time per decision of the server's process, as a ratio within one round: rates and latencies depend on other
 # load on the machine. Rounds alternate between the rows. In benches/compare/: `rows.sh` has the rows and their targets,
@@ -27,10 +28,11 @@ RESULTS=benches/RESULTS.md
 
 # The program of the image.
 if [ -z "${TOLLGATE:-}" ]; then sh deploy/docker/compile.sh target/shipped; fi
+if [ -z "${RELEASE:-}" ]; then cargo build --release --locked; fi
 if [ -z "${ECHO:-}" ]; then cargo build --profile dist --locked --example echo; fi
 if [ -z "${LOAD:-}" ]; then cargo build --profile dist --locked --package tollgate-load; fi
 # shellcheck disable=SC2034 # Used by the parts.
-tollgate=${TOLLGATE:-target/shipped/usr/bin/tollgate} floor=${ECHO:-target/dist/examples/echo}
+tollgate=${TOLLGATE:-target/shipped/usr/bin/tollgate} release=${RELEASE:-target/release/tollgate} floor=${ECHO:-target/dist/examples/echo}
 # shellcheck disable=SC2034
 load_generator=${LOAD:-target/dist/tollgate-load}
 work=$(mktemp -d)

@@ -24,7 +24,7 @@ build() { # commit, name
 build "$base" base
 build "$head" head
 for name in base head; do
-    TOLLGATE=$out/tollgate-$name ECHO=$out/echo benches/compare.sh >"$out/$name.md"
+    TOLLGATE=$out/tollgate-$name RELEASE=$out/tollgate-$name ECHO=$out/echo benches/compare.sh >"$out/$name.md"
 done
 rm -r "$out/target" "$out/tollgate-base" "$out/tollgate-head" "$out/echo"
 python3 .github/scripts/regressions.py "$out/base.md" "$out/head.md" >"$out/comment.md" || [ -s "$out/comment.md" ]

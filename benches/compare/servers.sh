@@ -4,6 +4,7 @@ declare -A PORTS=(
     [echo]=18091 [memory]=18092 [redis]=18093 [redis-b]=18094 [redis-c]=18095 [memory-1-rule]=18096
     [memory-10k-rules]=18097 [redis-1-rule]=18098 [redis-10k-rules]=18099 [cluster-1]=18101 [cluster-3]=18103
     [cluster-6]=18106 [memory-no-talkers]=18107 [pairs-3]=18108 [pairs-3-b]=18109 [pairs-3-c]=18110
+    [memory-release]=18111 [redis-release]=18112
 )
 # The ports of the Redis processes behind a server, and the process ids of the running servers.
 REDIS=18300 NODES=(18301 18302 18303 18304 18305 18306)
@@ -56,8 +57,9 @@ ensure_running() { # server
     if [[ $1 = echo && -n ${PIDS[echo]:-} ]]; then return; fi
     if [[ $1 != cluster-* && $1 != pairs-* || $1 =~ -[0-9]$ && -z ${PIDS[$1]:-} ]]; then stop_clusters; fi
     if [ -n "${PIDS[$1]:-}" ]; then return; fi
-    local config=$work/rules store=memory talkers=true
+    local program=$tollgate config=$work/rules store=memory talkers=true
     case $1 in
+        *-release) program=$release ;;
         *-no-talkers) talkers=false ;;
         *-1-rule) config=$work/1-rule && write_rules "$config" ;;
         *-10k-rules) config=$work/10k-rules && write_rules "$config" $(seq 0 9999) ;;
@@ -78,7 +80,7 @@ ensure_running() { # server
             ;;
     esac
     # All else as it starts by default: the workers, the timeouts, the policies.
-    start "$1" "${PORTS[$1]}" "$tollgate" --config "$config" --store "$store" --top-talkers=$talkers \
+    start "$1" "${PORTS[$1]}" "$program" --config "$config" --store "$store" --top-talkers=$talkers \
         --grpc-address "127.0.0.1:${PORTS[$1]}" --http-address "127.0.0.1:$((PORTS[$1] + 100))" \
         --admin-address "127.0.0.1:$((PORTS[$1] + 300))"
 }
