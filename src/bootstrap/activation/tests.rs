@@ -4,20 +4,20 @@ use super::*;
 use tollgate_rules::Limit;
 
 /// An activator of the rules of a directory.
-struct Bench {
+struct TestActivation {
     directory: tempfile::TempDir,
     settings: RulesSettings,
     activator: Activator,
 }
 
-fn bench() -> Bench {
+fn activation() -> TestActivation {
     let directory = tempfile::tempdir().expect("a directory");
     let settings = crate::tests::settings(&format!("--config {}", directory.path().display())).rules;
     let activator = Activator::new(Readiness::new(), &settings);
-    Bench { directory, settings, activator }
+    TestActivation { directory, settings, activator }
 }
 
-impl Bench {
+impl TestActivation {
     fn write(&self, file: &str, text: &str) {
         std::fs::write(self.directory.path().join(file), text).expect("written");
     }
@@ -46,36 +46,36 @@ fn rules(count: usize) -> String {
 
 #[test]
 fn a_change_that_removes_most_rules_is_refused_unless_it_is_meant() {
-    let bench = bench();
-    let change = |text: &str| bench.change(text).rule_count();
+    let test = activation();
+    let change = |text: &str| test.change(text).rule_count();
     assert_eq!(change(&rules(100)), 100);
     for count in [0, 1, 10, 49] {
         let text = if count == 0 { "domain: web\n".to_owned() } else { rules(count) };
         assert_eq!(change(&text), 100, "{count} rules");
     }
-    let problem = bench.activator.status.now().problem.clone().expect("a problem");
+    let problem = test.activator.status.now().problem.clone().expect("a problem");
     assert!(problem.starts_with("51 of 100 active rules are missing in the changed files; "), "{problem}");
     assert_eq!(change(&rules(100).replace("web", "other")), 100);
-    assert!(bench.activator.rules.load().is_some_and(|rules| rules.domain("web").is_some()));
+    assert!(test.activator.rules.load().is_some_and(|rules| rules.domain("web").is_some()));
     assert_eq!(change(&rules(50)), 50);
-    assert_eq!(bench.activator.status.now().problem.clone(), None);
-    bench.write("rules.yaml", &rules(9));
-    let allowing = config::Options { allow_empty: true, ..bench.settings.options };
-    assert_eq!(bench.load(allowing).rule_count(), 9);
+    assert_eq!(test.activator.status.now().problem.clone(), None);
+    test.write("rules.yaml", &rules(9));
+    let allowing = config::Options { allow_empty: true, ..test.settings.options };
+    assert_eq!(test.load(allowing).rule_count(), 9);
 
-    bench.write(".allow-empty", "");
+    test.write(".allow-empty", "");
     assert_eq!(change("domain: web\n"), 0);
     assert_eq!(change(&rules(1)), 1);
-    bench.remove("rules.yaml");
-    assert_eq!(bench.load(bench.settings.options).rule_count(), 0);
+    test.remove("rules.yaml");
+    assert_eq!(test.load(test.settings.options).rule_count(), 0);
 }
 
 #[test]
 fn a_few_rules_may_be_renamed_but_not_removed() {
-    let bench = bench();
+    let test = activation();
     let change = |text: &str| {
-        bench.change(text);
-        bench.activator.status.now().problem.is_none()
+        test.change(text);
+        test.activator.status.now().problem.is_none()
     };
     for (count, kept, lost) in [(1, 1, 0), (3, 2, 1), (9, 5, 4)] {
         assert!(change(&rules(count)), "{count} rules");
@@ -90,18 +90,18 @@ fn a_few_rules_may_be_renamed_but_not_removed() {
 
 #[test]
 fn an_overlay_that_becomes_empty_is_refused_unless_that_is_meant() {
-    let bench = bench();
+    let test = activation();
     let stated = "domain: web\ndescriptors:\n- {key: k, shadow_mode: true}\n";
     let slot = OverlaySlot::leaked();
     let take = |settings: &RulesSettings, content: Option<&str>| {
         match content {
-            Some(content) => bench.write("overlay.yaml", content),
-            None => bench.remove("overlay.yaml"),
+            Some(content) => test.write("overlay.yaml", content),
+            None => test.remove("overlay.yaml"),
         }
         let activator = Activator::new(Readiness::new(), settings);
-        activator.take_overlay(slot, Overlay::load(bench.directory.path()))
+        activator.take_overlay(slot, Overlay::load(test.directory.path()))
     };
-    let settings = &bench.settings;
+    let settings = &test.settings;
     assert!(take(settings, Some("domain: web\n")), "nothing is lost");
     assert!(take(settings, Some(stated)));
     assert!(!take(settings, Some("domain: web\n")), "the file is emptied");
@@ -111,29 +111,29 @@ fn an_overlay_that_becomes_empty_is_refused_unless_that_is_meant() {
     allowing.options.allow_empty = true;
     assert!(take(&allowing, None));
     assert!(take(settings, Some(stated)));
-    bench.write(".allow-empty", "");
+    test.write(".allow-empty", "");
     assert!(take(settings, None));
 }
 
 #[test]
 fn invalid_rules_leave_the_valid_ones_active() {
-    let bench = bench();
-    bench.write("rules.yaml", "domain: [");
-    assert!(bench.activator.load_directory(&bench.settings).is_err());
-    assert_eq!(bench.activator.readiness.phase(), Phase::Starting);
-    let good = bench.change("domain: web\ndescriptors: []\n");
-    assert_eq!(bench.activator.readiness.phase(), Phase::Ready);
-    assert!(Arc::ptr_eq(&bench.change("domain: ["), &good));
-    assert_eq!(bench.activator.readiness.phase(), Phase::Ready);
+    let test = activation();
+    test.write("rules.yaml", "domain: [");
+    assert!(test.activator.load_directory(&test.settings).is_err());
+    assert_eq!(test.activator.readiness.phase(), Phase::Starting);
+    let good = test.change("domain: web\ndescriptors: []\n");
+    assert_eq!(test.activator.readiness.phase(), Phase::Ready);
+    assert!(Arc::ptr_eq(&test.change("domain: ["), &good));
+    assert_eq!(test.activator.readiness.phase(), Phase::Ready);
 }
 
 #[test]
 fn a_changed_sliding_window_is_decided_by_the_time_of_the_change() {
-    let bench = bench();
+    let test = activation();
     let changes = |algorithm: &str, unit: &str| {
         let limit = format!("{{unit: {unit}, requests_per_unit: 1, algorithm: {algorithm}}}");
         let yaml = format!("domain: web\ndescriptors:\n- key: k\n  rate_limit: {limit}\n");
-        let rules = bench.change(&yaml);
+        let rules = test.change(&yaml);
         let rule = Arc::clone(rules.rules().next().expect("a rule"));
         let Limit::Quota { policy, .. } = &rule.limit else { panic!("a quota") };
         rule.policy() != Some(*policy)
