@@ -19,7 +19,8 @@ fn replay(name: &str, target: fn(&[u8])) {
 
 #[test]
 fn every_input_of_a_corpus_passes() {
-    let targets: [(&str, fn(&[u8])); 6] = [
+    type Target = fn(&[u8]);
+    let targets: [(&str, Target); 6] = [
         ("configuration", super::configuration),
         ("request", super::request),
         ("keys", super::keys),

@@ -73,7 +73,7 @@ impl Collector {
             settings.headers.iter().flat_map(|Headers(headers)| headers.iter().cloned()).collect();
         // A file without a certificate is an error at the start, and not of each export.
         let roots = http_client::roots(settings.ca_certificate.as_deref());
-        let roots = roots.map_err(unusable_authorities)?;
+        let roots = roots.map_err(|error| unusable_authorities(&error))?;
         Ok(match settings.protocol() {
             OtlpProtocol::Grpc => Self::Grpc(Box::new(GrpcClient {
                 endpoint: endpoint(url, settings.ca_certificate.as_deref())?,
@@ -215,7 +215,7 @@ fn endpoint(url: &str, authorities: Option<&Path>) -> Result<Endpoint, String> {
     let tls = match authorities {
         None => ClientTlsConfig::new().with_enabled_roots(),
         Some(path) => {
-            let unread = |error| unusable_authorities(format!("{}: {error}", redact::path(path)));
+            let unread = |error| unusable_authorities(&format!("{}: {error}", redact::path(path)));
             ClientTlsConfig::new()
                 .ca_certificate(Certificate::from_pem(bounded_file::read(path).map_err(unread)?))
         }
@@ -223,7 +223,7 @@ fn endpoint(url: &str, authorities: Option<&Path>) -> Result<Endpoint, String> {
     endpoint.tls_config(tls).map_err(unusable)
 }
 
-fn unusable_authorities(reason: String) -> String {
+fn unusable_authorities(reason: &str) -> String {
     format!("unusable --otlp-ca: {reason}")
 }
 

@@ -27,7 +27,7 @@ fn is_refused(line: &str) -> bool {
 fn the_admin_url_is_a_flag_before_or_after_the_verb_or_a_variable() {
     let url = |line: &str, variable: &str| {
         let settings = read(line, &[("TOLLGATE_ADMIN_URL", variable)]).expect("accepted");
-        settings.connection.admin_url.to_string()
+        settings.connection.admin_url
     };
     assert_eq!(url("rules list", ""), "http://127.0.0.1:6070");
     assert_eq!(url("rules list", "https://b"), "https://b");
