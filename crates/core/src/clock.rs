@@ -36,6 +36,11 @@ impl Timestamp {
         self.0
     }
 
+    /// Whole milliseconds since the epoch, rounded down.
+    pub const fn as_millis(self) -> u64 {
+        self.0 / 1_000
+    }
+
     /// Whole seconds since the epoch, rounded down.
     pub const fn seconds(self) -> u32 {
         // Bounded by `MAX`, so the value fits.
@@ -72,6 +77,11 @@ impl From<Timestamp> for SystemTime {
         // `MAX` is far below the maximum of `SystemTime`.
         UNIX_EPOCH.checked_add(Duration::from_micros(time.0)).unwrap_or(UNIX_EPOCH)
     }
+}
+
+/// The time by the system's clock, in milliseconds since the epoch.
+pub fn now_ms() -> u64 {
+    Clock::System.now().as_millis()
 }
 
 /// Source of the current time.

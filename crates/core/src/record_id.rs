@@ -123,7 +123,7 @@ impl fmt::Debug for RecordId {
 /// FNV-1a, with the finalizer of MurmurHash3 (`fmix64`) so that similar texts differ in all bits. Fixed forever, and
 /// independent of the slots of a Redis Cluster and of the hashes that choose shards.
 #[derive(Clone, Copy, Debug)]
-pub struct Fnv(u64);
+pub struct Fnv(pub(crate) u64);
 
 impl Default for Fnv {
     fn default() -> Self {
@@ -148,11 +148,6 @@ impl Fnv {
     /// The hash.
     pub const fn finish(self) -> u64 {
         mixed(self.0)
-    }
-
-    /// The hash without the finalizer.
-    pub(crate) const fn unmixed(self) -> u64 {
-        self.0
     }
 }
 

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, time::Instant};
 use parking_lot::Mutex;
 use serde::Serialize;
 use tollgate_control::Totals;
-use tollgate_core::clock::Clock;
+use tollgate_core::clock::now_ms;
 use tollgate_limiter as limiter;
 use tollgate_metrics::publish;
 use tollgate_store::metrics::{self as store_metrics, TIME_BOUNDS, TIME_BUCKETS};
@@ -114,7 +114,7 @@ pub(super) fn take_unpublished() -> VecDeque<IntervalTotals> {
 pub(crate) fn sample() {
     publish();
     let now = Moment {
-        at_ms: Clock::System.now().as_micros() / 1_000,
+        at_ms: now_ms(),
         at: Instant::now(),
         responses: ResponseCounts::read(),
         listed: limiter::metrics::listed_requests(),

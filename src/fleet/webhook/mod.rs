@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 use tollgate_control::{Control, ControlError, LoggedEvent};
-use tollgate_core::clock::Clock;
+use tollgate_core::clock::now_ms;
 use tollgate_runtime::{backoff::Backoff, outage::OutageLog};
 
 pub use self::request::WebhookUrl;
@@ -132,7 +132,7 @@ impl Delivery {
     /// Attempts to deliver an event; whether no other attempt is needed.
     async fn deliver(&mut self, event: LoggedEvent) -> Result<bool, ControlError> {
         let (id, kind) = (event.id.clone(), event.kind.clone());
-        let now_ms = Clock::System.now().as_micros() / 1_000;
+        let now_ms = now_ms();
         let is_expired = now_ms.saturating_sub(event.at_ms) > MAX_AGE_MS;
         let receiver = self.receiver.clone();
         let attempt = spawn_blocking(move || receiver.send(&event, now_ms / 1_000)).await;

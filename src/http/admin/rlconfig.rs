@@ -6,7 +6,7 @@ use tollgate_core::{
     SyncMode,
     algorithm::{Algorithm, Charging, Policy},
     ban::BanPolicy,
-    clock::Clock,
+    clock::now_ms,
     quota::Quota,
 };
 use tollgate_limiter::{
@@ -35,7 +35,7 @@ fn list(rules: &Rules, overridden: &Overridden) -> String {
 
 /// The line of a rule as it decides: with the limit of its override, if one is active.
 fn overridden_line(domain: &Domain, rule: &Rule, overridden: &Overridden) -> String {
-    let now_ms = Clock::System.now().as_micros() / 1_000;
+    let now_ms = now_ms();
     let whole = overridden.whole(rule, now_ms);
     let rule_that_decides = whole.map_or(rule, |(_, decider)| decider);
     let mut parts = vec![head(domain, rule_that_decides)];

@@ -125,11 +125,6 @@ impl RegionWeights {
         Self { gives_rest: false, ..if is_lower { self } else { other } }
     }
 
-    /// Without the hits that rounding leaves.
-    pub(super) fn rounded_down(self) -> Self {
-        Self { gives_rest: false, ..self }
-    }
-
     /// Whether the hits that rounding leaves are given to regions.
     pub(super) const fn gives_rest(&self) -> bool {
         self.gives_rest
@@ -182,7 +177,7 @@ impl RegionWeights {
 pub fn hash_of(bytes: &[u8]) -> u64 {
     let mut hash = Fnv::default();
     hash.bytes(bytes);
-    hash.unmixed()
+    hash.0
 }
 
 /// Maximum number of tables in a record; fewer are written.
@@ -251,7 +246,7 @@ fn read_table(line: &str, own: &str) -> Option<FormerWeights> {
     }
     // Without a share in the table, the region has none.
     let weights = RegionWeights::new(regions, own).unwrap_or_else(RegionWeights::none);
-    let weights = if gives_rest { weights } else { weights.rounded_down() };
+    let weights = RegionWeights { gives_rest: gives_rest && weights.gives_rest, ..weights };
     Some(FormerWeights { table: WeightTable { generation, digest, weights }, lowered_at })
 }
 

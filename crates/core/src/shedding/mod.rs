@@ -76,16 +76,6 @@ impl Utilization {
         }
     }
 
-    /// Returns a utilization in hundredths, at most [`Self::MAX`].
-    pub fn of_percent(percent: u64) -> Self {
-        Self::of_units(percent.saturating_mul(100))
-    }
-
-    /// Returns a utilization in thousandths, at most [`Self::MAX`].
-    pub fn of_per_mille(per_mille: u64) -> Self {
-        Self::of_units(per_mille.saturating_mul(10))
-    }
-
     fn of_units(units: u64) -> Self {
         u16::try_from(units).map_or(Self::MAX, Self).min(Self::MAX)
     }
@@ -106,8 +96,8 @@ impl Utilization {
     pub fn parse(value: &str, hits: u64) -> Result<Self, ReportError> {
         let value = value.trim();
         match value {
-            "percent" => return Ok(Self::of_percent(hits)),
-            "per_mille" => return Ok(Self::of_per_mille(hits)),
+            "percent" => return Ok(Self::of_units(hits.saturating_mul(100))),
+            "per_mille" => return Ok(Self::of_units(hits.saturating_mul(10))),
             _ => {}
         }
         match value.strip_suffix('%') {

@@ -293,8 +293,8 @@ fn a_request_of_many_hits_is_one_request() {
 #[test]
 fn reports_that_were_taken_do_not_count_again() {
     let gate = SheddingGate::default();
-    gate.report(Utilization::of_percent(50));
-    gate.report(Utilization::of_percent(100));
+    gate.report(Utilization::of_units(5_000));
+    gate.report(Utilization::FULL);
     assert_eq!((gate.take_reports(), gate.take_reports()), (Some(0.75), None));
 }
 
