@@ -166,7 +166,7 @@ mod test_prelude {
     pub(crate) use std::{num::NonZeroU64, time::Duration};
 
     pub(crate) use tollgate_core::{
-        RecordId, SyncMode,
+        RecordId,
         algorithm::{Algorithm, Charging, Parameters, Policy},
         clock::{Clock, Timestamp},
         descriptor::{Entry, Hits},
@@ -179,4 +179,26 @@ mod test_prelude {
         key::CellKey,
         request::{Check, TagRequest, Veto},
     };
+
+    /// A limit without parameters.
+    pub(crate) fn policy(algorithm: Algorithm, limit: u64, seconds: u32) -> Policy {
+        let quota = Quota { limit, window: Window::from_seconds(seconds).expect("in range") };
+        Policy::new(algorithm, quota, &Parameters::default()).expect("valid")
+    }
+
+    /// A check of the counter that its rule alone has, whose denial keeps all counters from being charged.
+    pub(crate) fn check(policy: Policy, hits: Hits) -> Check {
+        let record = RecordId::alone(policy.algorithm());
+        Check { veto: Veto::Alone, ..Check::own(record, policy, hits) }
+    }
+
+    /// The cell of a value.
+    pub(crate) fn cell(value: impl ToString) -> CellKey {
+        CellKey::open("d", [Entry { key: "k", value: &value.to_string() }].into_iter())
+    }
+
+    /// A request for one check in the cell of a value.
+    pub(crate) fn request_of(value: impl ToString, check: Check) -> TagRequest {
+        TagRequest::new(Charging::Independent, cell(value), check)
+    }
 }

@@ -30,7 +30,7 @@ impl World {
         let counter = |base: u32| {
             let share = RegionShare::new(quota, base).expect("a limit");
             SharedCounter {
-                cell: CellKey::open("d", [Entry { key: "k", value: "v" }].into_iter()),
+                cell: cell("v"),
                 record: RecordId::alone(algorithm),
                 policy: share.under(whole, base),
                 share,
@@ -49,11 +49,9 @@ impl World {
     }
 
     fn hit(&self, at: usize) -> bool {
-        let SharedCounter { cell, record, policy, share } = self.counters[at].clone();
-        let (hits, veto, sync) = (Hits::ONE, Veto::Alone, SyncMode::Strict);
-        let check = Check { descriptor: 0, record, policy, hits, veto, sync, ban: None, share: Some(share) };
-        let request = TagRequest::new(Charging::Independent, cell, check);
-        self.stores[at].decide(&request)[0].1.admitted
+        let SharedCounter { policy, share, .. } = self.counters[at];
+        let check = Check { share: Some(share), ..check(policy, Hits::ONE) };
+        self.stores[at].decide(&request_of("v", check))[0].1.admitted
     }
 
     fn transact<T>(&self, at: usize, step: impl FnMut(&mut Loans) -> T) -> T {

@@ -233,32 +233,17 @@ fn moment(terms: &Terms, policy: &Policy, now: Timestamp) -> Moment {
 #[cfg(test)]
 mod tests {
     use tokio::time::{Duration, timeout};
-    use tollgate_core::{algorithm::RegionShare, descriptor::Entry as Item};
+    use tollgate_core::algorithm::RegionShare;
 
     use super::*;
     use crate::test_prelude::*;
 
-    fn request(value: &str, base: u32) -> TagRequest {
-        request_in(60, value, base)
-    }
-
-    fn request_in(seconds: u32, value: &str, base: u32) -> TagRequest {
+    /// A hit on a counter of which the region has 200 of 600 hits.
+    fn request(value: impl ToString, seconds: u32) -> TagRequest {
         let quota = Quota { limit: 600, window: Window::from_seconds(seconds).expect("in range") };
-        let whole = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
-        let share = RegionShare::new(quota, base).expect("a limit");
-        let record = RecordId::alone(Algorithm::FixedWindow);
-        let check = Check {
-            descriptor: 0,
-            record,
-            policy: share.under(whole, base),
-            hits: Hits::ONE,
-            veto: Veto::Alone,
-            sync: SyncMode::Strict,
-            ban: None,
-            share: Some(share),
-        };
-        let key = CellKey::open("d", [Item { key: "k", value }].into_iter());
-        TagRequest::new(Charging::Independent, key, check)
+        let share = RegionShare::new(quota, 200).expect("a limit");
+        let policy = share.under(policy(Algorithm::FixedWindow, 600, seconds), 200);
+        request_of(value, Check { share: Some(share), ..check(policy, Hits::ONE) })
     }
 
     #[tokio::test]
@@ -268,7 +253,7 @@ mod tests {
         let mut reported_at = Vec::new();
         for hit in 0..220_u64 {
             clock.set(Timestamp::from_micros(1_700_000_100_000_000 + hit * 100_000));
-            let call = [request("busy", 200)];
+            let call = [request("busy", 60)];
             let decisions = Decisions::from_iter([Ok(store.decide(&call[0]))]);
             watch.observe(&call, &decisions);
             if let Ok(shortage) = timeout(Duration::ZERO, watch.shortage()).await {
@@ -286,7 +271,7 @@ mod tests {
         let clock = Clock::manual(Timestamp::from_micros(1_700_000_100_000_000));
         let (store, watch) = (MemoryStore::new(1_000, clock), ShareWatch::default());
         for (seconds, seen) in [(1, 50), (5, 50), (6, 0)] {
-            let call = [request_in(seconds, &seconds.to_string(), 200)];
+            let call = [request(seconds, seconds)];
             for _ in 0..50 {
                 watch.observe(&call, &Decisions::from_iter([Ok(store.decide(&call[0]))]));
             }
@@ -300,14 +285,11 @@ mod tests {
         let clock = Clock::manual(Timestamp::from_micros(1_700_000_100_000_000));
         let (store, watch) = (MemoryStore::new(10_000, clock), ShareWatch::default());
         for name in 0..5_000 {
-            let call = [request(&name.to_string(), 200)];
+            let call = [request(name, 60)];
             let decisions = Decisions::from_iter([Ok(store.decide(&call[0]))]);
             watch.observe(&call, &decisions);
         }
         assert!(timeout(Duration::ZERO, watch.shortage()).await.is_err());
-        assert_eq!(
-            watch.demand(&request("1", 200).cells[0].key, RecordId::alone(Algorithm::FixedWindow)),
-            Demand::default()
-        );
+        assert_eq!(watch.demand(&cell(1), RecordId::alone(Algorithm::FixedWindow)), Demand::default());
     }
 }

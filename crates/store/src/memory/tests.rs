@@ -1,28 +1,14 @@
 //! The memory store through its public interface.
 
-use std::{
-    num::{NonZeroU32, NonZeroU64},
-    time::Duration,
-};
+use std::num::NonZeroU32;
 
-use tollgate_core::{
-    RecordId,
-    algorithm::{Algorithm, Parameters, Reserve, Unsettled},
-    descriptor::Entry,
-    lease::LeaseId,
-    quota::{Quota, Unit, Window},
-};
+use tollgate_core::algorithm::{Reserve, Unsettled};
 
 use super::*;
-use crate::{key::CellKey, request::Veto};
+use crate::test_prelude::*;
 
-fn request(value: &str, limit: u32, unit: Unit) -> TagRequest {
-    let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());
-    let quota = Quota { limit: limit.into(), window: Window::of(unit) };
-    let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
-    let record = RecordId::alone(Algorithm::FixedWindow);
-    let check = Check { veto: Veto::Alone, ..Check::own(record, policy, Hits::ONE) };
-    TagRequest::new(Charging::Independent, key, check)
+fn request(value: &str, limit: u64, unit: Unit) -> TagRequest {
+    request_of(value, check(policy(Algorithm::FixedWindow, limit, unit.seconds()), Hits::ONE))
 }
 
 fn admitted(store: &MemoryStore, request: &TagRequest) -> bool {
@@ -63,19 +49,10 @@ fn a_full_store_evicts_counters_that_do_not_deny_first() {
 fn a_log_weighs_as_much_as_its_hits() {
     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000));
     let store = MemoryStore::new(64 * 100, clock.clone());
-    let window = Window::of(Unit::Hour);
-    let parameters = Parameters::default();
-    let policy = Policy::new(Algorithm::SlidingWindowLog, Quota { limit: 1_000, window }, &parameters);
-    let policy = policy.expect("valid");
-    let record = RecordId::alone(Algorithm::SlidingWindowLog);
-    let check = Check { veto: Veto::Alone, ..Check::own(record, policy, Hits::ONE) };
-    let request = |value: &str| {
-        let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());
-        TagRequest::new(Charging::Independent, key, check)
-    };
+    let check = check(policy(Algorithm::SlidingWindowLog, 1_000, 3_600), Hits::ONE);
     let mut now = 1_000_000_000;
     for log in 0..200 {
-        let request = request(&log.to_string());
+        let request = request_of(log, check);
         for hit in 0..400 {
             now += 1;
             clock.set(Timestamp::from_micros(now));
@@ -157,10 +134,9 @@ fn hits_that_expired_at_a_precheck_weigh_nothing() {
             let store = MemoryStore::new(64 * 100, clock.clone());
             // The counters of one cell are in one shard, which holds 100 of them.
             let passes = |number: u8, policy: Policy| {
-                let key = CellKey::open("d", [Entry { key: "k", value: "v" }].into_iter());
                 let record = RecordId::numbered(number, policy.algorithm());
-                let check = Check { veto: Veto::Alone, ..Check::own(record, policy, Hits::ONE) };
-                admitted(&store, &TagRequest::new(charging, key, check))
+                let check = Check { record, ..check(policy, Hits::ONE) };
+                admitted(&store, &TagRequest { charging, ..request_of("v", check) })
             };
             let (of_year, stored) =
                 (policy(Algorithm::FixedWindow, 1, 31_000_000), policy(algorithm, 100, 1));
@@ -190,12 +166,9 @@ fn what_an_unsettled_lease_holds_is_kept_until_the_end_of_the_window() {
     let parameters = Parameters { reserve: Some(reserve), ..Parameters::default() };
     let policy = Policy::new(Algorithm::FixedWindow, quota, &parameters).expect("valid");
     let reserve_all = |value: &str| {
-        let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());
         let amount = NonZeroU64::new(100).expect("not 0");
         let hits = Hits::Acquire { amount, lease: LeaseId::random() };
-        let check =
-            Check { veto: Veto::Alone, ..Check::own(RecordId::alone(policy.algorithm()), policy, hits) };
-        TagRequest::new(Charging::AllOrNone, key, check)
+        TagRequest { charging: Charging::AllOrNone, ..request_of(value, check(policy, hits)) }
     };
     assert!(admitted(&store, &reserve_all("idle")));
     clock.set(clock.now().plus(Duration::from_secs(20)));

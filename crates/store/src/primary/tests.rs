@@ -6,7 +6,7 @@ use tollgate_core::algorithm::Verdict;
 use super::{PrimaryCalls, PrimaryQueue, PrimaryRole, PrimaryRouter};
 use crate::{BackgroundQueue, LateOutcome, Store, StoreError, request::Verdicts, test_prelude::*};
 
-const LIMIT: u32 = 2;
+const LIMIT: u64 = 2;
 
 /// A store in the memory of a region, and the calls that it sends.
 fn region(role: PrimaryRole) -> (Store, PrimaryCalls, PrimaryQueue) {
@@ -19,12 +19,9 @@ fn region(role: PrimaryRole) -> (Store, PrimaryCalls, PrimaryQueue) {
 
 /// A request of the descriptor at `descriptor`, to the primary region or not.
 fn request(value: &str, is_at_primary: bool, hits: Hits, descriptor: usize) -> TagRequest {
-    let quota = Quota { limit: LIMIT.into(), window: Window::of(Unit::Year) };
-    let policy = Policy::nearest(Algorithm::FixedWindow, quota, &Parameters::default());
-    let check = Check::own(RecordId::alone(Algorithm::FixedWindow), policy, hits);
-    let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());
-    let key = if is_at_primary { key.at_primary("d") } else { key };
-    TagRequest::new(Charging::Independent, key, Check { descriptor, veto: Veto::Alone, ..check })
+    let policy = policy(Algorithm::FixedWindow, LIMIT, Unit::Year.seconds());
+    let key = if is_at_primary { cell(value).at_primary("d") } else { cell(value) };
+    TagRequest::new(Charging::Independent, key, Check { descriptor, ..check(policy, hits) })
 }
 
 fn verdict(remaining: u32) -> Verdict {
@@ -32,13 +29,8 @@ fn verdict(remaining: u32) -> Verdict {
         admitted: true,
         remaining: remaining.into(),
         reset_after: Duration::from_secs(9),
-        retry_after: Duration::ZERO,
         used: 1,
-        decaying: 0,
-        held: 0,
-        over: 0,
-        decided_at: Timestamp::from_micros(1_700_000_000_000_000),
-        ban: None,
+        ..Verdict::empty(Timestamp::from_micros(1_700_000_000_000_000))
     }
 }
 

@@ -224,57 +224,30 @@ mod tests {
     use std::{num::NonZeroU32, time::Duration};
 
     use smallvec::SmallVec;
-    use tollgate_core::{
-        SyncMode,
-        algorithm::{Algorithm, Charging, Parameters, Policy},
-        descriptor::{Entry, Hits},
-        quota::{Quota, Unit, Window},
-    };
 
     use super::*;
-    use crate::request::{Check, Veto};
+    use crate::test_prelude::{self, *};
 
     const LIMIT: u32 = 100;
 
-    fn cell(number: usize) -> CellKey {
-        CellKey::open("d", [Entry { key: "k", value: &number.to_string() }].into_iter())
-    }
-
     fn policy(algorithm: Algorithm) -> Policy {
-        let quota = Quota { limit: LIMIT.into(), window: Window::of(Unit::Hour) };
-        Policy::nearest(algorithm, quota, &Parameters::default())
+        test_prelude::policy(algorithm, LIMIT.into(), 3_600)
     }
 
     /// Records a verdict on a counter with `used` hits.
     fn record(verdicts: &LastVerdicts, number: usize, algorithm: Algorithm, used: u32, at: u64, hits: Hits) {
-        let record = RecordId::alone(algorithm);
-        let check = Check {
-            descriptor: 0,
-            record,
-            policy: policy(algorithm),
-            hits,
-            veto: Veto::Alone,
-            sync: SyncMode::Strict,
-            ban: None,
-            share: None,
-        };
         let verdict = Verdict {
             admitted: true,
             remaining: (LIMIT - used).into(),
             reset_after: Duration::from_secs(60),
-            retry_after: Duration::ZERO,
             used: used.into(),
-            decaying: 0,
-            held: 0,
-            over: 0,
-            decided_at: Timestamp::from_micros(at),
-            ban: None,
+            ..Verdict::empty(Timestamp::from_micros(at))
         };
         let outcome = RunOutcome {
             verdicts: SmallVec::from_iter([SmallVec::from_iter([(0, verdict)])]),
             prefetched: SmallVec::new(),
         };
-        verdicts.record(&TagRequest::new(Charging::Independent, cell(number), check), &outcome);
+        verdicts.record(&request_of(number, check(policy(algorithm), hits)), &outcome);
     }
 
     /// Hits that remain of the counter for one instance, as far as it is known.

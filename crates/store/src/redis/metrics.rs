@@ -48,7 +48,7 @@ static CALLS: StripedFamily<4, 1> = StripedFamily::with_series(
 static COMMANDS: Counter =
     Counter::new("tollgate_redis_commands_total", "Commands sent to Redis to decide calls.");
 
-static UNREACHED: Counter = Counter::new(
+pub(super) static UNREACHED: Counter = Counter::new(
     "tollgate_redis_unreached_calls_total",
     "Calls in a command on several slots whose slot its node did not serve; each is sent again alone.",
 );
@@ -133,11 +133,6 @@ impl Drop for CommandSlotsGauge {
     fn drop(&mut self) {
         self.0.count().fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-/// Counts calls that a command on several slots did not decide.
-pub(super) fn unreached(calls: usize) {
-    UNREACHED.add(calls as u64);
 }
 
 /// Counts a circuit breaker that opened.

@@ -292,4 +292,4 @@ impl RequestOptions {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

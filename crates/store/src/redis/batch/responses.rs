@@ -225,7 +225,7 @@ impl Driver {
             }
         }
         if keys == CommandKeys::AnySlotOfNode {
-            metrics::unreached(unreached.len());
+            metrics::UNREACHED.add(unreached.len() as u64);
             self.across_slots.decided(calls.saturating_sub(unreached.len()), &unreached, Instant::now());
         }
     }

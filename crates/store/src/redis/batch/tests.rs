@@ -83,7 +83,7 @@ fn serve(mut stream: &TcpStream, receive: &Sender<()>, allowed: &Receiver<()>, w
 }
 
 /// The next command and its arguments.
-fn read_command(reader: &mut impl BufRead) -> Option<Vec<Vec<u8>>> {
+pub(crate) fn read_command(reader: &mut impl BufRead) -> Option<Vec<Vec<u8>>> {
     let mut line = String::new();
     reader.read_line(&mut line).ok().filter(|length| *length > 0)?;
     let parts: usize = line.trim().strip_prefix('*')?.parse().ok()?;
@@ -101,19 +101,7 @@ fn read_command(reader: &mut impl BufRead) -> Option<Vec<Vec<u8>>> {
 }
 
 fn request() -> TagRequest {
-    let quota = Quota { limit: 9, window: Window::of(Unit::Hour) };
-    let check = Check {
-        descriptor: 0,
-        record: RecordId::alone(Algorithm::FixedWindow),
-        policy: Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid"),
-        hits: Hits::ONE,
-        veto: Veto::Alone,
-        sync: SyncMode::Strict,
-        ban: None,
-        share: None,
-    };
-    let key = CellKey::open("d", [Entry { key: "k", value: "v" }].into_iter());
-    TagRequest::new(Charging::Independent, key, check)
+    request_of("v", check(policy(Algorithm::FixedWindow, 9, 3_600), Hits::ONE))
 }
 
 #[tokio::test]

@@ -195,7 +195,8 @@ impl CounterCache {
         request.checks_with_cells().all(|(cell, check)| {
             let entry = self.entry(cell, check);
             let held_tokens = entry.and_then(|entry| entry.held_tokens.as_ref());
-            held_tokens.is_some_and(|held_tokens| held_tokens.is_worthwhile(check.sync, &check.policy, now))
+            held_tokens
+                .is_some_and(|held_tokens| held_tokens.wanted(check.sync, &check.policy, now).is_some())
         })
     }
 
@@ -212,7 +213,7 @@ impl CounterCache {
     pub(super) fn forget(&mut self, cell: &Cell, check: &Check) {
         if let Some(entry) = self.entry(cell, check) {
             entry.denial = None;
-            entry.held_tokens.iter_mut().for_each(|held_tokens| held_tokens.prefetch_failed());
+            entry.held_tokens.iter_mut().for_each(|held_tokens| held_tokens.is_requested = false);
         }
     }
 

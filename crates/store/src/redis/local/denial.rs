@@ -213,25 +213,13 @@ mod tests {
 
     fn request(hits: Hits, effect: BanEffect) -> TagRequest {
         let quota = Quota { limit: 9, window: Window::of(Unit::Minute) };
-        let policy = Policy::nearest(Algorithm::FixedWindow, quota, &Parameters::default());
         let ban = BanPolicy::new(&BanParameters::default(), quota).expect("in range");
-        let check = Check {
-            descriptor: 0,
-            record: RecordId::alone(Algorithm::FixedWindow),
-            policy,
-            hits,
-            veto: Veto::Alone,
-            sync: SyncMode::Strict,
-            ban: Some(BanCheck { policy: ban, effect }),
-            share: None,
-        };
-        let key = CellKey::open("d", [Entry { key: "k", value: "v" }].into_iter());
-        TagRequest::new(Charging::Independent, key, check)
+        let ban = Some(BanCheck { policy: ban, effect });
+        request_of("v", Check { ban, ..check(policy(Algorithm::FixedWindow, 9, 60), hits) })
     }
 
     fn verdict(ban: Option<Ban>) -> Verdicts {
-        let quota = Quota { limit: 9, window: Window::of(Unit::Minute) };
-        let policy = Policy::nearest(Algorithm::FixedWindow, quota, &Parameters::default());
+        let policy = policy(Algorithm::FixedWindow, 9, 60);
         let summary = StateSummary::Words([0; 3]);
         let verdict = policy.verdict(summary, NOW, Hits::ONE, true, Charging::Independent);
         Verdicts::from_iter([(0, ban.map_or(verdict, |ban| verdict.under(ban, Hits::ONE)))])

@@ -55,7 +55,7 @@ pub(super) struct HeldTokens {
     /// Demand of all workers.
     total_demand: SharedRate,
     /// Whether a request for tokens is in flight.
-    is_requested: bool,
+    pub(super) is_requested: bool,
     /// Requests, for `sync: auto`.
     heat: Heat,
     /// Capacity at the last verdict.
@@ -133,13 +133,8 @@ impl HeldTokens {
         self.spent = self.spent.saturating_sub(hits.charged());
     }
 
-    /// Whether the counter is worth charging ahead.
-    pub(super) fn is_worthwhile(&self, sync: SyncMode, policy: &Policy, now: Instant) -> bool {
-        self.wanted(sync, policy, now).is_some()
-    }
-
     /// The tokens to charge ahead, if the counter is worth it.
-    fn wanted(&self, sync: SyncMode, policy: &Policy, now: Instant) -> Option<Prefetch> {
+    pub(super) fn wanted(&self, sync: SyncMode, policy: &Policy, now: Instant) -> Option<Prefetch> {
         let is_leased = match sync {
             SyncMode::Strict => false,
             SyncMode::Leased => true,
@@ -177,11 +172,6 @@ impl HeldTokens {
         }
         self.is_requested = true;
         Some(wanted)
-    }
-
-    /// Records the failure of a request that was to charge ahead.
-    pub(super) fn prefetch_failed(&mut self) {
-        self.is_requested = false;
     }
 
     /// Records the outcome of a request sent at `sent_at` or later, with the tokens charged ahead by it. Returns the

@@ -108,10 +108,6 @@ mod tests {
     use super::*;
     use crate::test_prelude::*;
 
-    fn cell(number: usize) -> CellKey {
-        CellKey::open("d", [Entry { key: "k", value: &number.to_string() }].into_iter())
-    }
-
     #[test]
     fn entries_in_use_stay_and_others_are_evicted_once() {
         let record = RecordId::alone(Algorithm::FixedWindow);

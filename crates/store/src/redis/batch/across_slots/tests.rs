@@ -10,12 +10,7 @@ use crate::{
 };
 
 fn request(value: &str) -> TagRequest {
-    let quota = Quota { limit: 9, window: Window::from_seconds(60).expect("in range") };
-    let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
-    let record = RecordId::alone(Algorithm::FixedWindow);
-    let (hits, veto, sync) = (Hits::ONE, Veto::Alone, SyncMode::Strict);
-    let check = Check { descriptor: 0, record, policy, hits, veto, sync, ban: None, share: None };
-    TagRequest::new(Charging::Independent, CellKey::open("d", [Entry { key: "k", value }].into_iter()), check)
+    request_of(value, check(policy(Algorithm::FixedWindow, 9, 60), Hits::ONE))
 }
 
 fn pending_with(value: &str, clock: ScriptClock) -> BoxedRequest {
@@ -66,9 +61,8 @@ fn commands_have_a_bounded_number_of_checks() {
     let (mut slots, now) = (AcrossSlots::new(CommandKeys::NoSlots), Instant::now());
     slots.connected();
     let concurrency = RecordId::alone(Algorithm::Concurrency);
-    let quota = Quota { limit: 1_000, window: Window::from_seconds(60).expect("in range") };
-    let permits = Policy::new(Algorithm::Concurrency, quota, &Parameters::default()).expect("valid");
-    let log = Policy::new(Algorithm::SlidingWindowLog, quota, &Parameters::default()).expect("valid");
+    let [permits, log] =
+        [Algorithm::Concurrency, Algorithm::SlidingWindowLog].map(|algorithm| policy(algorithm, 1_000, 60));
     let lease = LeaseId::random();
     let amount = NonZeroU64::new(64).expect("not 0");
     let mut sizes_of = |change: &dyn Fn(&mut Cell)| {

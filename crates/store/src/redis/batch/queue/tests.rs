@@ -2,15 +2,7 @@ use super::*;
 use crate::{redis::ScriptClock, test_prelude::*};
 
 fn request(value: &str, hits: Hits) -> TagRequest {
-    request_of(Algorithm::FixedWindow, value, hits)
-}
-
-fn request_of(algorithm: Algorithm, value: &str, hits: Hits) -> TagRequest {
-    let quota = Quota { limit: 9, window: Window::from_seconds(60).expect("in range") };
-    let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
-    let record = RecordId::alone(algorithm);
-    let check = Check { veto: Veto::Alone, ..Check::own(record, policy, hits) };
-    TagRequest::new(Charging::Independent, CellKey::open("d", [Entry { key: "k", value }].into_iter()), check)
+    request_of(value, check(policy(Algorithm::FixedWindow, 9, 60), hits))
 }
 
 struct Queued {
@@ -73,11 +65,11 @@ fn identical_charges_of_logs_and_permits_are_coalesced_but_leases_are_not() {
     let lease = |number| LeaseId::new(NonZeroU64::new(number).expect("not 0"));
     for algorithm in [Algorithm::SlidingWindowLog, Algorithm::Concurrency] {
         for _ in 0..3 {
-            queued.push_now(&request_of(algorithm, "a", Hits::ONE));
+            queued.push_now(&request_of("a", check(policy(algorithm, 9, 60), Hits::ONE)));
         }
     }
     for hits in [1, 1, 2].map(|number| Hits::Acquire { amount: NonZeroU64::MIN, lease: lease(number) }) {
-        queued.push_now(&request_of(Algorithm::Concurrency, "a", hits));
+        queued.push_now(&request_of("a", check(policy(Algorithm::Concurrency, 9, 60), hits)));
     }
     assert_eq!(queued.take(9), [3, 3, 1, 1, 1]);
 }

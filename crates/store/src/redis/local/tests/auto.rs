@@ -93,8 +93,7 @@ fn cold_counters_take_no_memory() {
     let (mut requested, mut entries) = (0_u64, 0);
     for second in 0..5 {
         for number in 0..20_000_u64 {
-            let key = CellKey::open("d", [Entry { key: "k", value: &number.to_string() }].into_iter());
-            let request = TagRequest::new(Charging::Independent, key.clone(), check);
+            let request = request_of(number, check);
             let at = now + Duration::from_micros(second * 1_000_000 + number * 50);
             cache.record_demand(&request, at);
             requested += 1;
@@ -110,9 +109,7 @@ fn a_denial_of_a_warm_counter_is_cached_for_a_shorter_time() {
     for (requests, valid_millis) in [(1, 500), (60, 20)] {
         let mut server = Server::new();
         let request = auto(requests);
-        for _ in 0..requests {
-            assert!(server.admits(&request, 0));
-        }
+        server.admit_all(&request, (0..requests).map(|_| 0));
         assert!(!server.admits(&request, 0));
         let sent = server.sent;
         assert!(!server.admits(&request, valid_millis - 1));

@@ -21,8 +21,7 @@ fn an_enforced_ban_is_cached_for_ten_seconds_whatever_the_hits_and_the_sync_mode
         let policy = of_two.checks().next().expect("one").policy;
         let summary = StateSummary::Words([0; 3]);
         let verdict = policy.verdict(summary, NOW, Hits::charge(2), true, Charging::Independent);
-        let verdicts = Verdicts::from_iter([(0, verdict.under(ban, Hits::charge(2)))]);
-        let outcome = RunOutcome { verdicts: SmallVec::from_iter([verdicts]), prefetched: SmallVec::new() };
+        let outcome = outcome(verdict.under(ban, Hits::charge(2)), []);
         server.local.learn(&of_two, server.at(0), &outcome);
         for hits in [1, 2, 50] {
             let call = banning(600, hits, sync, BanEffect::Enforce);
@@ -67,9 +66,7 @@ fn a_refund_or_a_read_does_not_end_a_cached_ban() {
     for hits in [Hits::refund(1), Hits::Peek] {
         let mut server = Server::new();
         let call = banning(60_000, 1, SyncMode::Leased, BanEffect::Enforce);
-        for at in 0..1_000 {
-            assert!(server.admits(&call, at / 10));
-        }
+        server.admit_all(&call, (0..1_000).map(|at| at / 10));
         assert!(server.local.held_hits(&call, server.at(100)) > 1);
         // Denied hits of another instance have begun a ban, which the reply to a larger request shows.
         let ban = Ban { until: NOW.seconds() + 600, level: NonZeroU8::MIN, is_new: true, is_enforced: true };
@@ -78,9 +75,7 @@ fn a_refund_or_a_read_does_not_end_a_cached_ban() {
         let outcome = |hits: Hits, ban: Option<Ban>| {
             let summary = policy.summary(&server.states[0], NOW, hits);
             let verdict = policy.verdict(summary, NOW, hits, true, Charging::Independent);
-            let verdict = ban.map_or(verdict, |ban| verdict.under(ban, hits));
-            let verdicts = SmallVec::from_iter([Verdicts::from_iter([(0, verdict)])]);
-            RunOutcome { verdicts, prefetched: SmallVec::new() }
+            outcome(ban.map_or(verdict, |ban| verdict.under(ban, hits)), [])
         };
         server.local.learn(&large, server.at(100), &outcome(Hits::charge(1_000), Some(ban)));
         assert!(!server.local.decide(&call, server.at(100)).expect("cached")[0].1.admitted, "banned");

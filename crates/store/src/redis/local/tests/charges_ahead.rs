@@ -30,9 +30,7 @@ fn rarely_used_counters_are_not_charged_ahead() {
 fn unused_tokens_are_refunded_once() {
     let mut server = Server::new();
     let leased = one(policy(Algorithm::FixedWindow, 1_000_000), 1, SyncMode::Leased);
-    for at in 0..1_000 {
-        assert!(server.admits(&leased, at / 10));
-    }
+    server.admit_all(&leased, (0..1_000).map(|at| at / 10));
     let charged = count(&server.states[0]);
     assert!(charged > 1_000, "{charged}");
     assert!(server.local.take_unused(server.at(100)).requests.is_empty(), "still held");
@@ -48,9 +46,7 @@ fn tokens_of_an_ended_window_are_neither_refunded_nor_spent() {
     let mut server = Server::new();
     let leased = one(policy(Algorithm::FixedWindow, 1_000_000), 1, SyncMode::Leased);
     // Up to the end of the window.
-    for at in 0..1_000 {
-        assert!(server.admits(&leased, 29_890 + at / 10));
-    }
+    server.admit_all(&leased, (0..1_000).map(|at| 29_890 + at / 10));
     let sent = server.sent;
     assert!(server.admits(&leased, 30_000));
     assert!(server.sent > sent, "a token of the window before");
@@ -66,9 +62,7 @@ fn tokens_of_an_ended_window_are_neither_refunded_nor_spent() {
 fn a_changed_rule_refunds_the_tokens_held() {
     let mut server = Server::new();
     let leased = |limit| one(policy(Algorithm::FixedWindow, limit), 1, SyncMode::Leased);
-    for at in 0..1_000 {
-        assert!(server.admits(&leased(1_000_000), at / 10));
-    }
+    server.admit_all(&leased(1_000_000), (0..1_000).map(|at| at / 10));
     let held = count(&server.states[0]) - 1_000;
     assert!(held > 0);
     let sent = server.sent;
@@ -90,11 +84,7 @@ fn tokens_granted_after_a_change_of_the_rule_are_refunded() {
     let (_, verdict) = server.send(&before, 0)[0];
     // The rule changes while the request is in flight.
     assert!(server.local.decide(&after, server.at(1)).is_none());
-    let outcome = RunOutcome {
-        verdicts: SmallVec::from_iter([Verdicts::from_iter([(0, verdict)])]),
-        prefetched: SmallVec::from_iter([48]),
-    };
-    server.local.learn(&before, server.at(0), &outcome);
+    server.local.learn(&before, server.at(0), &outcome(verdict, [48]));
     let refunded: Vec<_> = server
         .local
         .take_unused(server.at(2))

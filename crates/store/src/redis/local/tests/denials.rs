@@ -185,9 +185,7 @@ fn the_cache_stays_within_its_documented_memory() {
     );
     let (mut largest, mut lasting) = (0, 0);
     for number in 0..3 * MAX_GENERATION_ENTRIES {
-        let value = number.to_string();
-        let key = CellKey::open("d", [Entry { key: "k", value: &value }].into_iter());
-        let cell = Cell { key, checks: [check].into_iter().collect() };
+        let cell = Cell { key: cell(number), checks: [check].into_iter().collect() };
         cache.learn(&cell, &check, &verdict, true, 0, now);
         largest = largest.max(cache.allocated_bytes());
         cache.collect_evicted();

@@ -161,8 +161,7 @@ impl TestRandom {
 
 /// A limit per second.
 fn limit(algorithm: Algorithm, limit: u32, seconds: u32) -> Policy {
-    let quota = Quota { limit: limit.into(), window: Window::from_seconds(seconds).expect("in range") };
-    Policy::new(algorithm, quota, &Parameters::default()).expect("valid")
+    test_prelude::policy(algorithm, limit.into(), seconds)
 }
 
 /// Checks that no more than the limit passed between two edges of windows, or than burst and rate in any stretch.

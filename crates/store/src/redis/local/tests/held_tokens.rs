@@ -8,14 +8,8 @@ fn no_tokens_are_spent_under_an_enforced_ban() {
     let call = banning(600, 1, SyncMode::Leased, BanEffect::Enforce);
     let policy = call.checks().next().expect("one").policy;
     let verdict = policy.verdict(StateSummary::Words([0; 3]), NOW, Hits::ONE, true, Charging::Independent);
-    let learn = |verdict, prefetched| {
-        let verdicts = SmallVec::from_iter([Verdicts::from_iter([(0, verdict)])]);
-        server.local.learn(
-            &call,
-            server.at(0),
-            &RunOutcome { verdicts, prefetched: SmallVec::from_iter([prefetched]) },
-        );
-    };
+    let learn =
+        |verdict, prefetched| server.local.learn(&call, server.at(0), &outcome(verdict, [prefetched]));
     learn(verdict, 48);
     assert!(server.local.decide(&call, server.at(1)).expect("held")[0].1.admitted);
     let ban = Ban { until: NOW.seconds() + 600, level: NonZeroU8::MIN, is_new: true, is_enforced: true };
@@ -28,9 +22,7 @@ async fn all_tokens_are_refunded_when_the_process_drains() {
     let background = BackgroundQueue::default();
     let mut server = Server { local: LocalCache::new(background.clone()), ..Server::new() };
     let leased = one(policy(Algorithm::FixedWindow, 1_000_000), 1, SyncMode::Leased);
-    for at in 0..1_000 {
-        assert!(server.admits(&leased, at / 10));
-    }
+    server.admit_all(&leased, (0..1_000).map(|at| at / 10));
     let held = server.local.held_hits(&leased, server.at(100));
     assert!(held > 0 && server.local.take_unused(server.at(100)).requests.is_empty(), "still held");
     let drained = tokio::spawn(async move { background.drain().await });
@@ -53,10 +45,7 @@ fn a_counter_has_one_grant_and_an_evicted_one_none() {
         true,
         Charging::Independent,
     );
-    let cell = |number: usize| {
-        let key = CellKey::open("d", [Entry { key: "k", value: &number.to_string() }].into_iter());
-        Cell { key, checks: [check].into_iter().collect() }
-    };
+    let cell = |number: usize| Cell { key: cell(number), checks: [check].into_iter().collect() };
     for _ in 0..10 {
         cache.learn(&cell(0), &check, &verdict, false, 5, now);
     }
@@ -71,12 +60,9 @@ fn a_counter_has_one_grant_and_an_evicted_one_none() {
 #[test]
 fn a_counter_of_long_windows_is_leased_for_longer() {
     let calls = |sync, seconds| {
-        let quota = Quota { limit: 1_000_000, window: Window::from_seconds(seconds).expect("in range") };
-        let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
+        let policy = test_prelude::policy(Algorithm::FixedWindow, 1_000_000, seconds);
         let (mut server, request) = (Server::new(), one(policy, 1, sync));
-        for at in 0..1_000 {
-            assert!(server.admits(&request, at * 10));
-        }
+        server.admit_all(&request, (0..1_000).map(|at| at * 10));
         server.sent
     };
     let [second, minute, hour] = [1, 60, 3_600].map(|seconds| calls(SyncMode::Auto, seconds));
@@ -93,9 +79,7 @@ fn strict_requests_for_a_leased_counter_leave_its_tokens() {
     let mut server = Server::new();
     let policy = policy(Algorithm::FixedWindow, 1_000_000);
     let leased = one(policy, 1, SyncMode::Leased);
-    for at in 0..1_000 {
-        assert!(server.admits(&leased, at));
-    }
+    server.admit_all(&leased, 0..1_000);
     let held = server.local.held_hits(&leased, server.at(1_000));
     assert!(held > 0);
     // A request that reserves hits of another limit, and a charge that was deferred during an outage.
@@ -110,9 +94,7 @@ fn strict_requests_for_a_leased_counter_leave_its_tokens() {
 fn denials_of_a_rule_that_is_leased_no_more_are_cached_once_its_tokens_are_refunded() {
     let mut server = Server::new();
     let leased = one(policy(Algorithm::FixedWindow, 1_000_000), 1, SyncMode::Leased);
-    for at in 0..1_000 {
-        assert!(server.admits(&leased, at));
-    }
+    server.admit_all(&leased, 0..1_000);
     let strict = one(policy(Algorithm::FixedWindow, 500), 1, SyncMode::Strict);
     assert!(!server.admits(&strict, 1_001), "over the new limit");
     let expired = 1_000 + 10_000;
@@ -140,16 +122,11 @@ fn limit_overrides_of_a_leased_counter_leave_its_demand() {
 #[test]
 fn a_counter_with_enough_tokens_is_not_charged_ahead_again_beside_another_one() {
     let mut server = Server::new();
-    let of = |seconds| {
-        let quota = Quota { limit: 1_000_000, window: Window::from_seconds(seconds).expect("in range") };
-        Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid")
-    };
+    let of = |seconds| test_prelude::policy(Algorithm::FixedWindow, 1_000_000, seconds);
     // The horizon of the second one is far shorter.
     let checks = [(0, of(60)), (1, of(1))].map(|(number, of)| check(number, of, Hits::ONE, SyncMode::Leased));
     let both = request(Charging::Independent, checks);
-    for at in 0..5_000 {
-        assert!(server.admits(&both, at));
-    }
+    server.admit_all(&both, 0..5_000);
     let unused = refunded(&server.local.take_unused(server.at(5_000)).requests);
     // Without regard to the tokens held, 45,000.
     assert!(server.sent > 20 && unused < 10_000, "{} sent, {unused} unused", server.sent);
@@ -162,8 +139,7 @@ fn tokens_of_many_counters_are_refunded_in_parts() {
     let summary = StateSummary::Words([NOW.seconds() + 60, 2, 0]);
     let verdict = check.policy.verdict(summary, NOW, Hits::ONE, true, Charging::Independent);
     for number in 0..5_000 {
-        let key = CellKey::open("d", [Entry { key: "k", value: &number.to_string() }].into_iter());
-        let cell = Cell { key, checks: [check].into_iter().collect() };
+        let cell = Cell { key: cell(number), checks: [check].into_iter().collect() };
         cache.learn(&cell, &check, &verdict, false, 5, now);
     }
     let (mut parts, mut all) = (0, 0);

@@ -14,34 +14,26 @@ use tollgate_core::{
 };
 
 use super::{two_generation_map::MAX_GENERATION_ENTRIES, *};
-use crate::{request::Cell, test_prelude::*};
+use crate::{
+    request::Cell,
+    test_prelude::{self, *},
+};
 
 /// A second of the clock of Redis, in the middle of a minute.
 const NOW: Timestamp = Timestamp::from_micros(1_700_000_010_000_000);
 
 fn policy(algorithm: Algorithm, limit: u32) -> Policy {
-    let quota = Quota { limit: limit.into(), window: Window::from_seconds(60).expect("in range") };
-    Policy::new(algorithm, quota, &Parameters::default()).expect("valid")
+    test_prelude::policy(algorithm, limit.into(), 60)
 }
 
 fn check(number: u8, policy: Policy, hits: Hits, sync: SyncMode) -> Check {
     let record = RecordId::numbered(number, policy.algorithm());
-    Check {
-        descriptor: usize::from(number),
-        record,
-        policy,
-        hits,
-        veto: Veto::Alone,
-        sync,
-        ban: None,
-        share: None,
-    }
+    Check { descriptor: number.into(), record, sync, ..test_prelude::check(policy, hits) }
 }
 
 fn request(charging: Charging, checks: impl IntoIterator<Item = Check>) -> TagRequest {
-    let key = CellKey::open("d", [Entry { key: "k", value: "v" }].into_iter());
     TagRequest {
-        cells: SmallVec::from_iter([Cell { key, checks: checks.into_iter().collect() }]),
+        cells: SmallVec::from_iter([Cell { key: cell("v"), checks: checks.into_iter().collect() }]),
         charging,
         is_of_rule: false,
     }
@@ -57,6 +49,12 @@ fn count(state: &CounterState) -> u32 {
 
 fn one(policy: Policy, hits: u64, sync: SyncMode) -> TagRequest {
     request(Charging::Independent, [check(0, policy, Hits::charge(hits), sync)])
+}
+
+/// The reply to a request with one check.
+fn outcome(verdict: Verdict, prefetched: impl IntoIterator<Item = u32>) -> RunOutcome {
+    let verdicts = SmallVec::from_iter([Verdicts::from_iter([(0, verdict)])]);
+    RunOutcome { verdicts, prefetched: prefetched.into_iter().collect() }
 }
 
 /// A simulated store with one state for each counter of one request.
@@ -113,6 +111,12 @@ impl Server {
 
     fn admits(&mut self, request: &TagRequest, millis: u64) -> bool {
         self.decide(request, millis).iter().all(|verdict| verdict.admitted)
+    }
+
+    /// Sends a request at each of these times, and asserts that it is admitted.
+    #[track_caller]
+    fn admit_all(&mut self, request: &TagRequest, times: impl IntoIterator<Item = u64>) {
+        times.into_iter().for_each(|millis| assert!(self.admits(request, millis), "at {millis}"));
     }
 }
 

@@ -1,5 +1,5 @@
 use std::{
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{BufReader, Write as _},
     net::{TcpListener, TcpStream},
     thread,
 };
@@ -7,7 +7,7 @@ use std::{
 use tollgate_metrics::Metric as _;
 
 use super::*;
-use crate::redis::{connect::Target, connection, servers::info::ReplicaLag};
+use crate::redis::{batch::tests::read_command, connect::Target, connection, servers::info::ReplicaLag};
 
 #[test]
 fn the_utilization_is_the_cpu_time_between_two_samples() {
@@ -125,19 +125,9 @@ fn reports_are_exported_by_server_until_they_are_old() {
 /// Answers the commands of a connection, with a clock that is two seconds ahead.
 fn serve(mut stream: &TcpStream) -> Option<()> {
     let mut reader = BufReader::new(stream);
-    let number = |reader: &mut BufReader<&TcpStream>| {
-        let mut line = String::new();
-        reader.read_line(&mut line).ok()?;
-        line.get(1..)?.trim().parse::<usize>().ok()
-    };
     loop {
-        let mut command = Vec::new();
-        for _ in 0..number(&mut reader)? {
-            let mut word = vec![0; number(&mut reader)? + 2];
-            reader.read_exact(&mut word).ok()?;
-            command.push(String::from_utf8_lossy(&word).trim().to_owned());
-        }
-        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        let command = read_command(&mut reader)?;
+        let words: Vec<&str> = command.iter().map(|word| str::from_utf8(word).expect("a word")).collect();
         let text = match words.as_slice() {
             ["INFO", "cpu"] => "used_cpu_sys:1\r\nused_cpu_user:1\r\n",
             ["INFO", "memory"] => "used_memory:7\r\nmaxmemory:9\r\n",
