@@ -61,7 +61,7 @@ pub struct Rules {
 }
 
 /// Rules of one domain.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Domain {
     /// The name that requests carry.
     pub name: Box<str>,

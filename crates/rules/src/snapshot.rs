@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
-use tollgate_core::clock::Clock;
+use tollgate_core::clock::now_ms;
 
 use super::{Lists, Overridden, OverriddenCounts, RuleOverrides, Rules, Switched};
 
@@ -212,11 +212,6 @@ impl<C: Companion> Snapshot<C> {
         drop(rules);
         is_empty
     }
-}
-
-/// Milliseconds since 1970.
-fn now_ms() -> u64 {
-    Clock::System.now().as_micros() / 1_000
 }
 
 /// Removes the elements that only this list holds: no request can obtain them any more.

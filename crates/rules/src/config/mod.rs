@@ -30,7 +30,7 @@ mod reader;
 pub(crate) mod region_table;
 pub mod schema;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod vocabulary;
 mod watch;
 #[doc(hidden)]

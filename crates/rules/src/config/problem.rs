@@ -2,6 +2,8 @@
 
 use std::{fmt, rc::Rc};
 
+use tollgate_runtime::redact::beginning;
+
 use super::yaml::{Layer, Position};
 
 /// Severity of a [`Problem`].
@@ -247,12 +249,9 @@ fn truncated(text: &dyn fmt::Display) -> String {
     impl fmt::Write for Bounded {
         fn write_str(&mut self, part: &str) -> fmt::Result {
             let room = Problems::MAX_TEXT_BYTES.saturating_sub(self.0.len());
-            let mut end = room.min(part.len());
-            while !part.is_char_boundary(end) {
-                end = end.saturating_sub(1);
-            }
-            self.0.push_str(part.get(..end).unwrap_or_default());
-            if end < part.len() { Err(fmt::Error) } else { Ok(()) }
+            let kept = beginning(part, room);
+            self.0.push_str(kept);
+            if kept.len() < part.len() { Err(fmt::Error) } else { Ok(()) }
         }
     }
     let mut bounded = Bounded(String::new());

@@ -1,10 +1,8 @@
 //! Matching compared with a naive model of envoyproxy/ratelimit's rules.
 
 use proptest::{collection::vec, prelude::*};
-use tollgate_core::SyncMode;
 
 use super::*;
-use crate::{Derived, Limit, OnShareExhausted, Rollout, Scope};
 
 /// A configured descriptor with its children.
 #[derive(Clone, Debug)]
@@ -22,32 +20,7 @@ impl Stated {
 }
 
 fn rule(name: &str) -> Arc<Rule> {
-    Arc::new(Rule {
-        limit: Limit::Unlimited,
-        shedding: None,
-        sync: SyncMode::Strict,
-        overdraft: false,
-        ban: None,
-        notify: None,
-        weights: None,
-        scope: Scope::Regional,
-        on_share_exhausted: OnShareExhausted::Deny,
-        on_store_error: None,
-        degraded_limit: None,
-        retry_after_spread: None,
-        name: name.into(),
-        replaces: Box::default(),
-        shadow_mode: false,
-        quota_mode: false,
-        detailed_metric: false,
-        metadata: None,
-        segments: Box::default(),
-        origin: (Box::default(), 0),
-        rollout: Rollout::default(),
-        stated: None,
-        part: None,
-        derived: Derived::default(),
-    })
+    Arc::new(Rule { name: name.into(), ..Rule::default() })
 }
 
 /// Builds a level without the descriptors that it rejects; `stated` is reduced likewise, so that the model has the same

@@ -1,14 +1,9 @@
 //! Lists match exactly the descriptors that their entries state.
 
 use proptest::{prelude::*, sample::select};
-use tollgate_core::SyncMode;
 
 use super::*;
-use crate::config::{Options, load_files};
-use crate::{
-    Derived, Domain, DomainIndex, Level, Limit, Matcher, Node, OnShareExhausted, Rollout, Rule, Rules, Scope,
-    Segment, Value,
-};
+use crate::{Domain, Level, Matcher, Node, Rule, Rules, Segment, Value, config::tests::rules_of};
 
 /// Definition of an entry: its domain, its pairs, and its end.
 type Stated = (&'static str, Vec<(&'static str, &'static str)>, Option<u64>);
@@ -110,47 +105,11 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
     for key in keys {
         let segment =
             Segment { key: (*key).into(), stated: (*key).into(), value: Value::Open, value_to_metric: false };
-        let rule = Rule {
-            limit: Limit::Unlimited,
-            shedding: None,
-            sync: SyncMode::Strict,
-            overdraft: false,
-            ban: None,
-            notify: None,
-            weights: None,
-            scope: Scope::Regional,
-            on_share_exhausted: OnShareExhausted::Deny,
-            on_store_error: None,
-            degraded_limit: None,
-            retry_after_spread: None,
-            name: "".into(),
-            replaces: [].into(),
-            shadow_mode: false,
-            quota_mode: false,
-            detailed_metric: false,
-            metadata: None,
-            segments: [segment].into(),
-            origin: ("rules.yaml".into(), 1),
-            rollout: Rollout::default(),
-            stated: None,
-            part: None,
-            derived: Derived::default(),
-        };
+        let rule = Rule { segments: [segment].into(), ..Rule::default() };
         let node = Node { rule: Some(rule.into()), ..Node::default() };
         root.insert(&Matcher::Stated { key, value: "" }, node).expect("distinct");
     }
-    Rules::new([Domain {
-        name: domain.into(),
-        root,
-        default_algorithm: tollgate_core::algorithm::Algorithm::default(),
-        default_on_store_error: None,
-        charging: tollgate_core::algorithm::Charging::Independent,
-        counts_denied: false,
-        hash_tag: [].into(),
-        sheds: false,
-        address_keys: std::collections::BTreeSet::default(),
-        index: DomainIndex::default(),
-    }])
+    Rules::new([Domain { name: domain.into(), root, ..Domain::default() }])
 }
 
 #[test]
@@ -174,14 +133,11 @@ fn a_switch_applies_to_its_rule_in_its_domain_also_if_the_rule_is_added_later() 
 
 #[test]
 fn a_switch_of_a_key_with_a_dot_does_not_switch_the_rule_below_another_one() {
-    let files = [(
-        "a.yaml".to_owned(),
-        b"domain: d\ndescriptors:\n\
-          - {key: a.b, rate_limit: {unit: day, requests_per_unit: 9}}\n\
-          - {key: a, descriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 9}}]}\n"
-            .to_vec(),
-    )];
-    let rules = load_files(files, Options::default()).expect("valid").rules;
+    let rules = rules_of(
+        "domain: d\ndescriptors:\n\
+         - {key: a.b, rate_limit: {unit: day, requests_per_unit: 9}}\n\
+         - {key: a, descriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 9}}]}\n",
+    );
     let root = &rules.domain("d").expect("stated").root;
     let dotted = root.rule(&[Entry { key: "a.b", value: "x" }]).expect("a rule");
     let below = root.rule(&entries(&[("a", "x"), ("b", "x")])).expect("a rule");

@@ -4,10 +4,7 @@ use proptest::{prelude::*, sample::select};
 use tollgate_core::descriptor::Entry;
 
 use super::*;
-use crate::{
-    Limit, Rules,
-    config::{Options, load_files},
-};
+use crate::{Limit, Rules, config::tests::rules_of};
 
 const NOW: u64 = 1_000;
 
@@ -17,8 +14,7 @@ fn rules() -> Rules {
         "domain: d\ndescriptors:\n- {{key: api_key, {limit}}}\n- {{key: plan, value: pro, {limit}}}\n\
          - key: tenant\n  descriptors:\n  - {{key: user, {limit}}}\n"
     );
-    let files = [("a.yaml".to_owned(), file.into_bytes())];
-    load_files(files, Options::default()).unwrap_or_else(|error| panic!("{error}")).rules
+    rules_of(&file)
 }
 
 fn stated(rule: &str, key: &[(&str, &str)], limit: u32, ends_at_ms: Option<u64>) -> Arc<RuleOverride> {
@@ -143,8 +139,7 @@ fn a_key_that_no_request_of_the_rule_has_is_without_effect() {
          \x20 - {{key: user, regex: '^a', {limit}}}\n- key: name\n  regex: '^n'\n  share_threshold: true\n  descriptors:\n\
          \x20 - {{key: user, {limit}}}\n- key: 'group_*'\n  share_threshold: true\n  descriptors:\n  - {{key: user, {limit}}}\n"
     );
-    let rules = load_files([("a.yaml".to_owned(), file.into_bytes())], Options::default());
-    let rules = rules.unwrap_or_else(|error| panic!("{error}")).rules;
+    let rules = rules_of(&file);
     let paths: Vec<String> = rules.rules().map(|rule| rule.path()).collect();
     for (rule, key, expected) in [
         ("plan", &[("plan", "free")][..], None),

@@ -103,7 +103,7 @@ impl Compiler<'_> {
             let path = list.item(raw.index);
             let pattern = pattern::compile(self, raw, &path);
             if let Some(key) = raw.key.stated() {
-                self.domain.add_key(&key.value);
+                self.domain.keys.insert(key.value.clone());
             }
             segments.push(segment(raw, pattern.as_ref()));
             let node = self.node(raw, segments, &path);

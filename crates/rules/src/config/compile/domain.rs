@@ -16,7 +16,7 @@ use super::{
     tree_level::{Budget, LevelBuilder},
 };
 use crate::{
-    Domain, DomainIndex, Limit, OnStoreError, Rule, Value, Wildcard,
+    Domain, Limit, OnStoreError, Rule, Value, Wildcard,
     config::{
         problem::{Path, Problems},
         raw::{RawFile, Stated},
@@ -90,13 +90,6 @@ impl DomainBuilder {
         self.default_on_store_error = self.default_on_store_error.or(stated);
     }
 
-    /// Records the key of a descriptor.
-    pub(super) fn add_key(&mut self, key: &Rc<str>) {
-        if !self.keys.contains(key) {
-            self.keys.insert(key.clone());
-        }
-    }
-
     /// Records the identifier of a rule's counters.
     ///
     /// # Errors
@@ -135,9 +128,7 @@ impl DomainBuilder {
             },
             counts_denied: self.counts_denied,
             hash_tag: hash_tag.map(|(key, _)| (*key).into()).collect(),
-            index: DomainIndex::default(),
-            sheds: false,
-            address_keys: std::collections::BTreeSet::default(),
+            ..Domain::default()
         }
     }
 }

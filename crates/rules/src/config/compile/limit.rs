@@ -261,7 +261,7 @@ impl Reporter<'_> {
     }
 
     /// Reports the window of a concurrency limit. Returns whether it has no window.
-    pub(super) fn check_no_window(&mut self, raw: &RawRateLimit, path: &Path<'_>) -> bool {
+    fn check_no_window(&mut self, raw: &RawRateLimit, path: &Path<'_>) -> bool {
         for key in ["unit", "unit_multiplier", "window", "timezone", "anchor"] {
             if let Some(at) = raw.at(key) {
                 let message = "a concurrency limit has no window; expected `lease_ttl`, the maximum time for which a \

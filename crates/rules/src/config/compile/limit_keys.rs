@@ -1,6 +1,6 @@
 //! Keys of a limit whose meaning depends on its quota and algorithm, or on each other.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use tollgate_core::{
     SyncMode,
@@ -8,12 +8,14 @@ use tollgate_core::{
     ban::BanPolicy,
 };
 
-use super::{ban, descriptor::Compiler, mappings, overdraft, rollout, scope};
+use super::{ban, descriptor::Compiler, mappings, overdraft, parameters::Reporter, rollout, scope};
 use crate::{
     Limit, NotifyThresholds, OnShareExhausted, OnStoreError, Rollout, Scope, Segment, Weights,
     config::{
         problem::Path,
         raw::{Field, RawDescriptor, RawRateLimit, Stated},
+        vocabulary::Mapping as _,
+        yaml::Position,
     },
 };
 
@@ -36,6 +38,24 @@ impl<'a> StatedLimit<'a> {
             Some(Limit::Quota { policy, .. }) => Some(policy),
             Some(Limit::Unlimited) | None => None,
         }
+    }
+
+    /// Reports an error of a key, at the key or at the limit without it, and returns `None`.
+    pub(super) fn refuse<T>(
+        &self,
+        reporter: &mut Reporter<'_>,
+        key: &str,
+        message: impl fmt::Display,
+    ) -> Option<T> {
+        reporter.refuse(self.at(key), &self.path.key(key), message)
+    }
+
+    pub(super) fn warn(&self, reporter: &mut Reporter<'_>, key: &str, message: impl fmt::Display) {
+        reporter.warning(self.at(key), &self.path.key(key), message);
+    }
+
+    fn at(&self, key: &str) -> Position {
+        self.raw.value.at(key).unwrap_or(self.raw.at)
     }
 }
 
@@ -118,16 +138,13 @@ fn own_sync(compiler: &mut Compiler<'_>, limit: &StatedLimit<'_>) -> Option<Sync
     match value {
         SyncMode::Strict => {}
         SyncMode::Leased => {
-            return compiler.reporter.refuse(
-                at,
-                &path,
-                format!("{name} cannot be leased; expected `strict`"),
-            );
+            let message = format!("{name} cannot be leased; expected `strict`");
+            return limit.refuse(&mut compiler.reporter, "sync", message);
         }
         SyncMode::Auto => {
             let message =
                 format!("works as `strict`: {name} cannot be leased, so each request is a call to the store");
-            compiler.reporter.warning(at, &path, message);
+            limit.warn(&mut compiler.reporter, "sync", message);
         }
     }
     Some(SyncMode::Strict)
@@ -171,34 +188,26 @@ fn notify(
     scope: Scope,
 ) -> Option<Option<NotifyThresholds>> {
     let stated = limit.raw.value.notify.valid()?;
-    let Some(Stated { at, value }) = stated.filter(|stated| !stated.value.0.is_empty()) else {
+    let Some(Stated { value, .. }) = stated.filter(|stated| !stated.value.0.is_empty()) else {
         return Some(None);
     };
-    let path = limit.path.key("notify");
     let Some(thresholds) = NotifyThresholds::new(value.0.iter().copied()) else {
         let max = NotifyThresholds::MAX_THRESHOLDS;
-        return compiler.reporter.refuse(
-            *at,
-            &path,
-            format!("has too many percentages; expected at most {max}"),
-        );
+        let message = format!("has too many percentages; expected at most {max}");
+        return limit.refuse(&mut compiler.reporter, "notify", message);
     };
-    let algorithm = limit.policy()?.algorithm();
-    if algorithm.stated() != Algorithm::FixedWindow {
-        let message = format!(
-            "is not a key of {}, whose usage never begins anew; expected `algorithm: fixed_window`",
-            algorithm.name()
-        );
-        return compiler.reporter.refuse(*at, &path, message);
-    }
-    if scope != Scope::Regional {
-        let message = format!(
-            "contradicts `scope: {}`, of whose use each region would notify; remove one of them",
-            scope.name()
-        );
-        return compiler.reporter.refuse(*at, &path, message);
-    }
-    Some(Some(thresholds))
+    let (algorithm, scope_name) = (limit.policy()?.algorithm(), scope.name());
+    let message = if algorithm.stated() != Algorithm::FixedWindow {
+        let name = algorithm.name();
+        format!("is not a key of {name}, whose usage never begins anew; expected `algorithm: fixed_window`")
+    } else if scope != Scope::Regional {
+        format!(
+            "contradicts `scope: {scope_name}`, of whose use each region would notify; remove one of them"
+        )
+    } else {
+        return Some(Some(thresholds));
+    };
+    limit.refuse(&mut compiler.reporter, "notify", message)
 }
 
 /// Spread of the times at which a limit's clients return: its own, else the default. A concurrency limit has none: a

@@ -185,16 +185,10 @@ pub(super) fn sync_beside(
     if !limit.is_overdraft && raw.carry.or_default().unused == 0 {
         return sync;
     }
-    let path = limit.path.key("sync");
-    let own = raw.sync.stated().filter(|_| limit.is_overdraft);
-    if let (Some(sync @ (SyncMode::Leased | SyncMode::Auto)), Some(stated)) = (sync, own) {
-        let message = match sync {
-            SyncMode::Auto => {
-                "works as `strict` beside `overdraft: true`, with which the store counts every charge"
-            }
-            _ => "has no effect beside `overdraft: true`, with which the store counts every charge",
-        };
-        compiler.reporter.warning(stated.at, &path, message);
+    if limit.is_overdraft && raw.sync.stated().is_some() && sync.is_some_and(SyncMode::may_lease) {
+        let effect = if sync == Some(SyncMode::Auto) { "works as `strict`" } else { "has no effect" };
+        let message = format!("{effect} beside `overdraft: true`, with which the store counts every charge");
+        limit.warn(&mut compiler.reporter, "sync", message);
     }
     sync.map(|_| SyncMode::Strict)
 }

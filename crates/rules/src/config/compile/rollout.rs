@@ -3,11 +3,7 @@
 use tollgate_core::{EnforcedShare, PathStep, SyncMode, algorithm::Policy};
 
 use super::{descriptor::Compiler, limit_keys::StatedLimit};
-use crate::{
-    Candidate, Limit, Rollout, Scope, Value,
-    config::raw::{Field, Stated},
-    rule::record_id_of,
-};
+use crate::{Candidate, Limit, Rollout, Scope, Value, config::raw::Stated, rule::record_id_of};
 
 /// Reads the rollout of a limit; `None` if it is invalid.
 pub(super) fn read(compiler: &mut Compiler<'_>, limit: &StatedLimit<'_>, scope: Scope) -> Option<Rollout> {
@@ -17,19 +13,18 @@ pub(super) fn read(compiler: &mut Compiler<'_>, limit: &StatedLimit<'_>, scope: 
 }
 
 fn enforced(compiler: &mut Compiler<'_>, limit: &StatedLimit<'_>) -> Option<Option<EnforcedShare>> {
-    let Some(&Stated { at, value: share }) = limit.raw.value.enforce_percent.valid()? else {
+    let Some(&Stated { value: share, .. }) = limit.raw.value.enforce_percent.valid()? else {
         return Some(None);
     };
-    let path = limit.path.key("enforce_percent");
     if limit.descriptor.shadow_mode.or_default() {
         let message =
             "contradicts `shadow_mode: true`, which enforces the limit for no key; remove one of them";
-        return compiler.reporter.refuse(at, &path, message);
+        return limit.refuse(&mut compiler.reporter, "enforce_percent", message);
     }
     if share.is_partial() && limit.segments.iter().all(|segment| segment.value != Value::Open) {
         let message = "enforces all or nothing: all requests share one counter, and so one key; expected a limit \
                        whose counters differ by client";
-        compiler.reporter.warning(at, &path, message);
+        limit.warn(&mut compiler.reporter, "enforce_percent", message);
     }
     Some(Some(share))
 }
@@ -89,12 +84,12 @@ pub(super) fn sync_beside(
     if !has_candidate || !sync.is_some_and(SyncMode::may_lease) {
         return sync;
     }
-    if let (Field::Stated(stated), Some(sync)) = (&limit.raw.value.sync, sync) {
+    if let (true, Some(sync)) = (limit.raw.value.sync.stated().is_some(), sync) {
         let message = format!(
             "works as `strict` beside a `candidate`, which is charged with each request; expected strict, not {}",
             sync.name()
         );
-        compiler.reporter.warning(stated.at, &limit.path.key("sync"), message);
+        limit.warn(&mut compiler.reporter, "sync", message);
     }
     Some(SyncMode::Strict)
 }

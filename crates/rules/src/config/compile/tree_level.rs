@@ -77,9 +77,9 @@ impl LevelBuilder {
         let covers = |(wide, text, _): &&(Wildcard, Box<str>, Site)| {
             // Comparing the prefixes first keeps a level of many wildcards cheap.
             let prefix = text.split('*').next().unwrap_or_default();
-            budget.charge_prefix()
+            budget.charge_comparison(1)
                 && stated.starts_with(prefix)
-                && budget.charge_comparison()
+                && budget.charge_comparison(COMPARISON_STEPS)
                 && wide.covers(wildcard)
         };
         let (_, text, earlier) = self.wildcards.iter().take(before.min(MAX_COMPARED)).find(covers)?;
@@ -181,15 +181,9 @@ impl Budget {
         Some(())
     }
 
-    /// Charges the comparison of two prefixes. Returns whether the budget sufficed.
-    pub(super) const fn charge_prefix(&mut self) -> bool {
-        self.comparison_steps = self.comparison_steps.saturating_sub(1);
-        self.comparison_steps > 0
-    }
-
-    /// Charges the comparison of two wildcards. Returns whether the budget sufficed.
-    pub(super) const fn charge_comparison(&mut self) -> bool {
-        self.comparison_steps = self.comparison_steps.saturating_sub(COMPARISON_STEPS);
+    /// Charges the steps of a comparison. Returns whether the budget sufficed.
+    const fn charge_comparison(&mut self, steps: usize) -> bool {
+        self.comparison_steps = self.comparison_steps.saturating_sub(steps);
         self.comparison_steps > 0
     }
 }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tollgate_core::{
     algorithm::Algorithm,
-    quota::{Quota, Unit, Window},
+    quota::{Unit, Window},
 };
 
 use super::*;
-use crate::{Limit, Value};
+use crate::Value;
 
 #[test]
 fn a_tree_of_limits_is_matched_level_by_level() {
@@ -19,7 +19,7 @@ fn a_tree_of_limits_is_matched_level_by_level() {
          value_to_metric: true\n        metadata: {num: 1, t: [1.5, ~, on, \"x\"], 7: a, yes: {~: b}}\n",
     ));
     let outer = rule(&loaded, &[("a", "x")]).unwrap();
-    let Limit::Quota { quota, policy } = outer.limit else { panic!("is limited") };
+    let (quota, policy) = limit_of(&outer);
     assert_eq!(quota, Quota { limit: 7, window: Window::of(Unit::Minute) });
     assert_eq!(policy.algorithm(), Algorithm::FixedWindow);
     assert_eq!(
@@ -52,8 +52,7 @@ fn scalars_keep_their_source_as_texts() {
     let loaded = clean(&domain(
         "  - key: k\n    value: '1.5'\n    rate_limit: {unit: day, requests_per_unit: 0x10}\n",
     ));
-    let Limit::Quota { quota, .. } = rule(&loaded, &[("k", "1.5")]).unwrap().limit else { panic!() };
-    assert_eq!(quota.limit, 16);
+    assert_eq!(limit_of(&rule(&loaded, &[("k", "1.5")]).unwrap()).0.limit, 16);
 }
 
 #[test]
@@ -87,10 +86,9 @@ fn a_limit_of_zero_two_limits_of_one_name_and_replacing_what_is_not_there_are_fi
 
 #[test]
 fn wildcards_stand_in_values_and_in_keys() {
-    let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
     let loaded = clean(&domain(&format!(
-        "  - key: path\n    value: /v1/*\n    {limit}\n  - key: path\n    value: /v2/*\n    \
-         share_threshold: true\n    {limit}\n  - key: foo*\n    {limit}\n"
+        "  - key: path\n    value: /v1/*\n    {LIMIT}\n  - key: path\n    value: /v2/*\n    \
+         share_threshold: true\n    {LIMIT}\n  - key: foo*\n    {LIMIT}\n"
     )));
     let open = rule(&loaded, &[("path", "/v1/x")]).unwrap();
     assert_eq!((open.segments[0].value, &*open.segments[0].stated), (Value::Open, "path_/v1/*"));
@@ -102,9 +100,8 @@ fn wildcards_stand_in_values_and_in_keys() {
 
 #[test]
 fn merged_domains_join_their_first_levels_in_the_order_of_files() {
-    let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
-    let first = domain(&format!("  - key: k\n    value: a*\n    {limit}\n"));
-    let second = domain(&format!("  - key: k\n    value: '*b'\n    {limit}\n"));
+    let first = domain(&format!("  - key: k\n    value: a*\n    {LIMIT}\n"));
+    let second = domain(&format!("  - key: k\n    value: '*b'\n    {LIMIT}\n"));
     let options = Options { merge_domains: true, ..Options::default() };
     // The order of names counts, not the one in which they were written.
     let loaded = load_all(&[("2.yaml", &second), ("1.yaml", &first)], options).unwrap();
@@ -117,8 +114,7 @@ fn merged_domains_join_their_first_levels_in_the_order_of_files() {
 
 #[test]
 fn rules_that_differ_in_open_keys_have_ids_of_their_own() {
-    let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
-    let loaded = clean(&domain(&format!("  - key: a\n    {limit}\n  - key: b\n    {limit}\n")));
+    let loaded = clean(&domain(&format!("  - key: a\n    {LIMIT}\n  - key: b\n    {LIMIT}\n")));
     let ids: Vec<_> = loaded.rules.rules().map(|rule| rule.record_id()).collect();
     assert_ne!(ids[0], ids[1]);
 }

@@ -3,26 +3,17 @@
 use std::time::Duration;
 
 use tollgate_core::{
-    algorithm::{Algorithm, Parameters, Policy, concurrency::DEFAULT_LEASE_TTL},
-    quota::{Quota, Unit, Window},
+    algorithm::{Algorithm, Parameters, concurrency::DEFAULT_LEASE_TTL},
+    quota::{Unit, Window},
 };
 
 use super::*;
-use crate::Limit;
 
 const LOG: &str = "algorithm: sliding_window_log, unit: second, requests_per_unit: 5";
 const CONCURRENCY: &str = "algorithm: concurrency, requests_per_unit: 5";
 
-/// The descriptor `k` with these parts of a limit in line 5, below these parts of `defaults` in line 2.
-fn with(defaults: &str, limit: &str) -> String {
-    format!("domain: d\ndefaults: {{{defaults}}}\ndescriptors:\n  - key: k\n    rate_limit: {{{limit}}}\n")
-}
-
 fn limit_of(defaults: &str, limit: &str) -> (Quota, Policy) {
-    match rule(&clean(&with(defaults, limit)), &[("k", "x")]).unwrap().limit {
-        Limit::Quota { quota, policy } => (quota, policy),
-        Limit::Unlimited => panic!("is unlimited"),
-    }
+    super::limit_of(&rule_of(&with(defaults, limit)))
 }
 
 /// Asserts what is said of the limit `k`.

@@ -2,21 +2,15 @@
 
 use tollgate_core::descriptor::Hits;
 
-use super::{assert_says, clean, domain, errors, rule};
-use crate::Limit;
-
-fn with(limit: &str) -> String {
-    domain(&format!("  - key: k\n    rate_limit: {{unit: month, {limit}}}\n"))
-}
+use super::{assert_says, errors, limit_of, rule_of, with};
 
 #[test]
 fn a_fixed_window_counts_up_to_what_redis_counts_exactly() {
     for (limit, kind) in
         [(u64::from(u32::MAX), 0), (u64::from(u32::MAX) + 1, 14), (50_000_000_000, 14), (Hits::MAX, 14)]
     {
-        let loaded = clean(&with(&format!("requests_per_unit: {limit}, ban: {{}}")));
-        let rule = rule(&loaded, &[("k", "v")]).expect("matches");
-        let Limit::Quota { quota, policy } = &rule.limit else { panic!("unlimited") };
+        let rule = rule_of(&with("unit: month", &format!("requests_per_unit: {limit}, ban: {{}}")));
+        let (quota, policy) = limit_of(&rule);
         assert_eq!((quota.limit, policy.limit(), policy.kind()), (limit, limit, kind));
         assert_eq!(rule.record_id().kind(), kind);
     }
@@ -44,9 +38,9 @@ fn other_limits_are_refused_with_the_reason() {
         ),
         ("scope: global", "requests_per_unit: is too large for `scope: global`; expected at most 4294967295"),
     ] {
-        assert_says(&errors(&with(&format!("{large}, {keys}"))), &[message]);
+        assert_says(&errors(&with("unit: month", &format!("{large}, {keys}"))), &[message]);
     }
     let beyond =
         "requests_per_unit: expected a whole number from 0 to 9007199254740991, found `9007199254740992`";
-    assert_says(&errors(&with("requests_per_unit: 9007199254740992")), &[beyond]);
+    assert_says(&errors(&with("unit: month", "requests_per_unit: 9007199254740992")), &[beyond]);
 }

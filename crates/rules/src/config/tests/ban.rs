@@ -2,18 +2,10 @@
 
 use tollgate_core::ban::{BanMode, BanPolicy};
 
-use super::{assert_says, clean, domain, errors, rule, warnings};
-
-/// A limit of 60 a minute with these keys besides, in a descriptor with these.
-fn with(descriptor: &str, limit: &str) -> String {
-    domain(&format!(
-        "  - key: k\n    {descriptor}\n    rate_limit: {{unit: minute, requests_per_unit: 60, {limit}}}\n"
-    ))
-}
+use super::{assert_says, clean, domain, errors, minutely as with, rule_of, warnings};
 
 fn ban(limit: &str) -> BanPolicy {
-    let loaded = clean(&with("", limit));
-    rule(&loaded, &[("k", "v")]).and_then(|rule| rule.ban).expect("has bans")
+    rule_of(&with("", limit)).ban.expect("has bans")
 }
 
 #[test]
@@ -25,8 +17,7 @@ fn an_empty_mapping_has_the_defaults_and_watches() {
         assert_eq!((ban.mode(), ban.grows()), (BanMode::Watch, false));
     }
     assert_eq!(ban("ban: {}").list_after(), None);
-    let loaded = clean(&with("", "ban:"));
-    assert_eq!(rule(&loaded, &[("k", "v")]).expect("matches").ban, None);
+    assert_eq!(rule_of(&with("", "ban:")).ban, None);
 }
 
 #[test]

@@ -1,28 +1,26 @@
 //! Windows of a calendar: `timezone` and `anchor`.
 
-use tollgate_core::{clock::Timestamp, quota::Quota};
+use tollgate_core::clock::Timestamp;
 
 use super::*;
-use crate::{Limit, config::override_rule};
+use crate::config::override_rule;
 
 fn file(limit: &str) -> String {
-    format!("domain: d\ndescriptors:\n  - key: k\n    rate_limit: {{requests_per_unit: 5, {limit}}}\n")
+    with("requests_per_unit: 5", limit)
 }
 
 fn quota_of(rule: &Rule) -> Quota {
-    let Limit::Quota { quota, .. } = rule.limit else { panic!("unlimited") };
-    quota
+    limit_of(rule).0
 }
 
 fn quota(limit: &str) -> Quota {
-    quota_of(&rule(&clean(&file(limit)), &[("k", "x")]).expect("stated"))
+    quota_of(&rule_of(&file(limit)))
 }
 
 /// The end of the window that contains a UTC time, both as civil texts.
 fn reset(limit: &str, at: &str) -> String {
     let at: jiff::Timestamp = at.parse().expect("a time");
-    let rule = rule(&clean(&file(limit)), &[("k", "x")]).expect("stated");
-    let policy = rule.policy().expect("limited");
+    let policy = rule_of(&file(limit)).policy().expect("limited");
     let micros = u64::try_from(at.as_microsecond()).expect("after the epoch");
     let end = policy.prefetched_until(Timestamp::from_micros(micros)).expect("a window");
     jiff::Timestamp::from_second(end.seconds().into()).expect("in range").to_string()
@@ -134,7 +132,7 @@ fn calendars_that_do_not_exist_are_rejected() {
             "max_debt: is more than the limit, but the next window is the last that a debt counts in",
         ),
     ] {
-        assert_says(&errors(&file(limit)), &["a.yaml:4: descriptors[0].rate_limit.", problem]);
+        assert_says(&errors(&file(limit)), &["a.yaml:5: descriptors[0].rate_limit.", problem]);
     }
     let concurrency = file("algorithm: concurrency, timezone: UTC");
     assert_says(&errors(&concurrency), &["rate_limit.timezone: a concurrency limit has no window"]);
@@ -144,8 +142,7 @@ fn calendars_that_do_not_exist_are_rejected() {
 
 #[test]
 fn an_override_keeps_the_calendar_unless_it_states_a_window() {
-    let loaded = clean(&file("unit: month, timezone: Europe/Berlin, anchor: 15"));
-    let stated = rule(&loaded, &[("k", "x")]).expect("stated");
+    let stated = rule_of(&file("unit: month, timezone: Europe/Berlin, anchor: 15"));
     let overridden = |with: &str| override_rule("d", &stated, with).map(|rule| quota_of(&rule).to_string());
     assert_eq!(overridden("requests_per_unit: 9").expect("valid"), "9 per month in Europe/Berlin from 15");
     assert_eq!(overridden("anchor: 3").expect("valid"), "5 per month in Europe/Berlin from 3");

@@ -14,7 +14,6 @@ const MERGED: Options = Options {
     stop_when_denied: false,
     bounds: RequestBounds { max_descriptors: 9, max_entries: 9, max_text_bytes: 9 },
 };
-const LIMIT: &str = "rate_limit: {unit: day, requests_per_unit: 1}";
 
 /// The domain `d` of one file with these lines at its root.
 fn with_root(lines: &str) -> String {

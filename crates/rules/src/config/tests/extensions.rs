@@ -1,54 +1,49 @@
 //! Keys that envoyproxy/ratelimit does not have.
 
 use tollgate_core::{
-    algorithm::{Algorithm, Parameters, Policy},
-    quota::{Quota, Unit, Window},
+    algorithm::{Algorithm, Parameters},
+    quota::{Unit, Window},
 };
 
 use super::*;
-use crate::{Limit, OnStoreError, Value};
+use crate::{OnStoreError, Value};
 
 /// The limit of `k`, with `defaults` for the file.
 fn limit_with(defaults: &str, limit: &str) -> (Quota, Policy) {
-    let yaml =
-        format!("domain: d\ndefaults: {defaults}\ndescriptors:\n  - key: k\n    rate_limit: {limit}\n");
-    match rule(&clean(&yaml), &[("k", "x")]).unwrap().limit {
-        Limit::Quota { quota, policy } => (quota, policy),
-        Limit::Unlimited => panic!("is unlimited"),
-    }
+    super::limit_of(&rule_of(&with(defaults, limit)))
 }
 
 fn limit_of(limit: &str) -> (Quota, Policy) {
-    limit_with("{}", limit)
+    limit_with("", limit)
 }
 
 fn limit_errors(limit: &str) -> String {
-    errors(&domain(&format!("  - key: k\n    rate_limit: {limit}\n")))
+    errors(&with("", limit))
 }
 
 #[test]
 fn windows_of_any_length() {
     for (limit, window) in [
-        ("{window: 30s, requests_per_unit: 5}", Window::new(Unit::Second, 30)),
-        ("{window: 5m, requests_per_unit: 5}", Window::new(Unit::Minute, 5)),
-        ("{window: 1h30m, requests_per_unit: 5}", Window::new(Unit::Minute, 90)),
-        ("{unit: minute, unit_multiplier: 15, requests_per_unit: 5}", Window::new(Unit::Minute, 15)),
+        ("window: 30s, requests_per_unit: 5", Window::new(Unit::Second, 30)),
+        ("window: 5m, requests_per_unit: 5", Window::new(Unit::Minute, 5)),
+        ("window: 1h30m, requests_per_unit: 5", Window::new(Unit::Minute, 90)),
+        ("unit: minute, unit_multiplier: 15, requests_per_unit: 5", Window::new(Unit::Minute, 15)),
     ] {
-        assert_eq!(limit_of(limit).0.window, window.unwrap(), "{limit}");
+        assert_eq!(limit_of(limit).0.window, window.unwrap(), "limit");
     }
     for (limit, says) in [
         (
-            "{window: 500ms, requests_per_unit: 5}",
+            "window: 500ms, requests_per_unit: 5",
             "rate_limit.window: `500ms` is not a window; expected whole seconds",
         ),
-        ("{window: 30, requests_per_unit: 5}", "`30` is not a window"),
-        ("{window: 0s, requests_per_unit: 5}", "1 second to 730 days"),
-        ("{window: 731d, requests_per_unit: 5}", "1 second to 730 days"),
-        ("{window: 30s, unit: day, requests_per_unit: 5}", "window: contradicts `unit`"),
-        ("{window: 30s, unit_multiplier: 2, requests_per_unit: 5}", "window: contradicts `unit`"),
-        ("{unit_multiplier: 2, requests_per_unit: 5}", "unit_multiplier: has no `unit`"),
-        ("{unit: day, unit_multiplier: 0, requests_per_unit: 5}", "unit_multiplier: 0 × day is not a window"),
-        ("{unit: year, unit_multiplier: 3, requests_per_unit: 5}", "3 × year is not a window"),
+        ("window: 30, requests_per_unit: 5", "`30` is not a window"),
+        ("window: 0s, requests_per_unit: 5", "1 second to 730 days"),
+        ("window: 731d, requests_per_unit: 5", "1 second to 730 days"),
+        ("window: 30s, unit: day, requests_per_unit: 5", "window: contradicts `unit`"),
+        ("window: 30s, unit_multiplier: 2, requests_per_unit: 5", "window: contradicts `unit`"),
+        ("unit_multiplier: 2, requests_per_unit: 5", "unit_multiplier: has no `unit`"),
+        ("unit: day, unit_multiplier: 0, requests_per_unit: 5", "unit_multiplier: 0 × day is not a window"),
+        ("unit: year, unit_multiplier: 3, requests_per_unit: 5", "3 × year is not a window"),
     ] {
         assert_says(&limit_errors(limit), &[says]);
     }
@@ -56,15 +51,14 @@ fn windows_of_any_length() {
 
 #[test]
 fn algorithms_and_their_parameters() {
-    let (quota, policy) =
-        limit_of("{unit: second, requests_per_unit: 5, algorithm: token_bucket, burst: 20}");
+    let (quota, policy) = limit_of("unit: second, requests_per_unit: 5, algorithm: token_bucket, burst: 20");
     assert_eq!(
         Policy::new(Algorithm::TokenBucket, quota, &Parameters { burst: Some(20), ..Parameters::default() }),
         Ok(policy)
     );
     for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| *algorithm != Algorithm::Concurrency) {
         let name = algorithm.name();
-        let (quota, policy) = limit_of(&format!("{{unit: second, requests_per_unit: 5, algorithm: {name}}}"));
+        let (quota, policy) = limit_of(&format!("unit: second, requests_per_unit: 5, algorithm: {name}"));
         assert_eq!(Policy::new(algorithm, quota, &Parameters::default()), Ok(policy));
     }
     for (limit, says) in [
@@ -84,7 +78,7 @@ fn algorithms_and_their_parameters() {
         ),
         ("algorithm: token_bucket, burst: 4000000000", "rate_limit.burst: this bucket refills too slowly"),
     ] {
-        assert_says(&limit_errors(&format!("{{unit: day, requests_per_unit: 1, {limit}}}")), &[says]);
+        assert_says(&limit_errors(&format!("unit: day, requests_per_unit: 1, {limit}")), &[says]);
     }
 }
 
@@ -102,7 +96,7 @@ fn an_unlimited_rule_takes_nothing_else() {
         "on_store_error: deny",
         "retry_after_spread: 10s",
     ] {
-        let text = limit_errors(&format!("{{unlimited: true, {key}}}"));
+        let text = limit_errors(&format!("unlimited: true, {key}"));
         assert_says(&text, &["contradicts `unlimited: true`"]);
     }
 }
@@ -111,10 +105,7 @@ fn an_unlimited_rule_takes_nothing_else() {
 fn a_limit_says_what_happens_while_the_store_does_not_decide_or_the_defaults_do() {
     let of = |defaults: &str, stated: &str| {
         let limit = format!("unit: day, requests_per_unit: 1{stated}");
-        let text = format!(
-            "domain: d\ndefaults: {{{defaults}}}\ndescriptors:\n- key: k\n  rate_limit: {{{limit}}}\n"
-        );
-        let rules = clean(&text);
+        let rules = clean(&with(defaults, &limit));
         let domain = rules.rules.domain("d").unwrap().default_on_store_error;
         (rule(&rules, &[("k", "x")]).unwrap().on_store_error, domain)
     };
@@ -131,7 +122,7 @@ fn a_limit_says_what_happens_while_the_store_does_not_decide_or_the_defaults_do(
 #[test]
 fn an_unknown_policy_and_a_misplaced_one_are_errors() {
     assert_says(
-        &limit_errors("{unit: day, requests_per_unit: 1, on_store_error: permit}"),
+        &limit_errors("unit: day, requests_per_unit: 1, on_store_error: permit"),
         &[
             "rate_limit.on_store_error: `permit` is not an on_store_error policy",
             "expected one of local, allow, deny, error",
@@ -144,11 +135,7 @@ fn an_unknown_policy_and_a_misplaced_one_are_errors() {
 #[test]
 fn a_limit_states_the_spread_of_its_clients_or_the_defaults_do() {
     let of = |defaults: &str, limit: &str| {
-        let text = format!(
-            "domain: d\ndefaults: {{{defaults}}}\ndescriptors:\n- key: k\n  rate_limit: {{{limit}}}\n"
-        );
-        let spread = rule(&clean(&text), &[("k", "x")]).unwrap().retry_after_spread;
-        spread.map(|spread| spread.as_secs())
+        rule_of(&with(defaults, limit)).retry_after_spread.map(|spread| spread.as_secs())
     };
     let limit = "unit: day, requests_per_unit: 1";
     let stated = |spread: &str| of("", &format!("{limit}, retry_after_spread: {spread}"));
@@ -170,7 +157,7 @@ fn a_spread_out_of_range_or_of_a_concurrency_limit_is_an_error() {
     ] {
         let spread = message.split('`').nth(1).expect("it is quoted");
         let message = message.trim_start_matches("`1s` ");
-        let text = limit_errors(&format!("{{{limit}, retry_after_spread: {spread}}}"));
+        let text = limit_errors(&format!("{limit}, retry_after_spread: {spread}"));
         assert_says(&text, &[&format!("rate_limit.retry_after_spread: {message}")]);
     }
 }
@@ -182,7 +169,7 @@ fn our_keys_in_the_wrong_place_are_errors() {
         &["burst: does not belong to a descriptor; it belongs to"],
     );
     assert_says(
-        &limit_errors("{regex: a}"),
+        &limit_errors("regex: a"),
         &["regex: does not belong to `rate_limit`; it belongs to a descriptor"],
     );
     assert_says(
@@ -195,11 +182,11 @@ fn our_keys_in_the_wrong_place_are_errors() {
 #[test]
 fn defaults_fill_in_what_a_limit_leaves_out() {
     let five_minutes =
-        "{unit: minute, unit_multiplier: 5, requests_per_unit: 9, algorithm: token_bucket, burst: 11}";
+        "unit: minute, unit_multiplier: 5, requests_per_unit: 9, algorithm: token_bucket, burst: 11";
     let window = Window::new(Unit::Minute, 5).unwrap();
     let quota = Quota { limit: 9, window };
     assert_eq!(
-        limit_with(five_minutes, "{}"),
+        limit_with(five_minutes, ""),
         (
             quota,
             Policy::new(
@@ -211,15 +198,15 @@ fn defaults_fill_in_what_a_limit_leaves_out() {
         )
     );
     // Unit, multiplier and window are one statement.
-    assert_eq!(limit_with(five_minutes, "{unit: hour}").0.window, Window::of(Unit::Hour));
-    assert_eq!(limit_with(five_minutes, "{window: 7s}").0.window, Window::new(Unit::Second, 7).unwrap());
+    assert_eq!(limit_with(five_minutes, "unit: hour").0.window, Window::of(Unit::Hour));
+    assert_eq!(limit_with(five_minutes, "window: 7s").0.window, Window::new(Unit::Second, 7).unwrap());
     assert_eq!(
-        limit_with(five_minutes, "{unit_multiplier: 2}").0.window,
+        limit_with(five_minutes, "unit_multiplier: 2").0.window,
         Window::new(Unit::Minute, 2).unwrap()
     );
     // A burst is for those that have one.
-    assert_eq!(limit_with(five_minutes, "{algorithm: fixed_window}").1.algorithm(), Algorithm::FixedWindow);
-    assert_eq!(limit_with("{window: 7s}", "{requests_per_unit: 1}").0.window.seconds(), 7);
+    assert_eq!(limit_with(five_minutes, "algorithm: fixed_window").1.algorithm(), Algorithm::FixedWindow);
+    assert_eq!(limit_with("window: 7s", "requests_per_unit: 1").0.window.seconds(), 7);
 }
 
 #[test]
@@ -255,11 +242,10 @@ fn the_default_algorithm_is_the_domains_too() {
 
 #[test]
 fn ranges_and_expressions() {
-    let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
     let loaded = clean(&domain(&format!(
-        "  - key: ip\n    cidr: 10.0.0.0/8\n    {limit}\n  - key: ip\n    cidr: 10.1.0.0/16\n    \
-         share_threshold: true\n    {limit}\n  - key: path\n    regex: ^/v[0-9]+/\n    share_threshold: true\n    \
-         {limit}\n  - key: path\n    {limit}\n"
+        "  - key: ip\n    cidr: 10.0.0.0/8\n    {LIMIT}\n  - key: ip\n    cidr: 10.1.0.0/16\n    \
+         share_threshold: true\n    {LIMIT}\n  - key: path\n    regex: ^/v[0-9]+/\n    share_threshold: true\n    \
+         {LIMIT}\n  - key: path\n    {LIMIT}\n"
     )));
     let segment = |key, value| {
         let rule = rule(&loaded, &[(key, value)]).unwrap();
@@ -280,13 +266,10 @@ fn ranges_and_expressions_that_are_none() {
         ("regex: '(a'", "regex: is not a regular expression: unclosed group"),
         ("regex: ''", "regex: is empty"),
         ("regex: '(a{1000}){1000}'", "regex: is too large"),
-        ("{value: a, regex: b}", "regex: contradicts `value`"),
-        ("{regex: a, cidr: 10.0.0.0/8}", "cidr: contradicts `regex`"),
+        ("value: a, regex: b", "regex: contradicts `value`"),
+        ("regex: a, cidr: 10.0.0.0/8", "cidr: contradicts `regex`"),
     ] {
-        let more = line.trim_matches(|brace| {
-            brace == '{' && line.ends_with('}') || brace == '}' && line.starts_with('{')
-        });
-        assert_says(&errors(&format!("domain: d\ndescriptors: [{{key: k, {more}}}]\n")), &[says]);
+        assert_says(&errors(&format!("domain: d\ndescriptors: [{{key: k, {line}}}]\n")), &[says]);
     }
     assert_says(
         &errors("domain: d\ndescriptors: [{key: 'k*', regex: a}]\n"),
@@ -297,15 +280,12 @@ fn ranges_and_expressions_that_are_none() {
 #[test]
 fn a_degraded_limit_is_decided_locally() {
     let stated = |defaults: &str, limit: &str| {
-        let yaml =
-            format!("domain: d\ndefaults: {defaults}\ndescriptors:\n  - key: k\n    rate_limit: {limit}\n");
-        let rules = clean(&yaml);
-        let rule = rule(&rules, &[("k", "x")]).unwrap();
+        let rule = rule_of(&with(defaults, limit));
         (rule.on_store_error, rule.degraded_limit)
     };
-    let limit = "{unit: second, requests_per_unit: 50, degraded_limit: 10}";
-    assert_eq!(stated("{}", limit), (Some(OnStoreError::Local), Some(10)));
-    assert_eq!(stated("{on_store_error: allow}", limit), (Some(OnStoreError::Local), Some(10)));
+    let limit = "unit: second, requests_per_unit: 50, degraded_limit: 10";
+    assert_eq!(stated("", limit), (Some(OnStoreError::Local), Some(10)));
+    assert_eq!(stated("on_store_error: allow", limit), (Some(OnStoreError::Local), Some(10)));
     for (limit, says) in [
         (
             "unit: second, requests_per_unit: 50, degraded_limit: 10, on_store_error: allow",
@@ -318,6 +298,6 @@ fn a_degraded_limit_is_decided_locally() {
         ),
         ("unit: second, requests_per_unit: 50, degraded_limit: many", "degraded_limit"),
     ] {
-        assert_says(&limit_errors(&format!("{{{limit}}}")), &[says]);
+        assert_says(&limit_errors(limit), &[says]);
     }
 }

@@ -30,10 +30,12 @@ mod yaml;
 use std::{fs, path::Path, sync::Arc, time::SystemTime};
 
 use tempfile::TempDir;
-use tollgate_core::descriptor::Entry;
+use tollgate_core::{algorithm::Policy, descriptor::Entry, quota::Quota};
 
 use super::{LoadError, Loaded, Options, load};
-use crate::Rule;
+use crate::{Limit, Rule, Rules};
+
+const LIMIT: &str = "rate_limit: {unit: day, requests_per_unit: 1}";
 
 /// Creates a directory with these files.
 fn directory(files: &[(&str, &str)]) -> TempDir {
@@ -63,6 +65,11 @@ fn age(directory: &Path) {
             _ => {}
         }
     }
+}
+
+/// The rules of one file.
+pub(crate) fn rules_of(yaml: &str) -> Rules {
+    loads(yaml).rules
 }
 
 fn load_all(files: &[(&str, &str)], options: Options) -> Result<Loaded, LoadError> {
@@ -101,9 +108,33 @@ fn rule(loaded: &Loaded, entries: &[(&str, &str)]) -> Option<Arc<Rule>> {
     loaded.rules.domain("d").expect("has the domain").root.rule(&entries).cloned()
 }
 
+/// The rule of the descriptor `k` in a file that causes no warnings.
+fn rule_of(yaml: &str) -> Arc<Rule> {
+    rule(&clean(yaml), &[("k", "x")]).expect("matches")
+}
+
+fn limit_of(rule: &Rule) -> (Quota, Policy) {
+    match rule.limit {
+        Limit::Quota { quota, policy } => (quota, policy),
+        Limit::Unlimited => panic!("is unlimited"),
+    }
+}
+
 /// A file of the domain `d` with these descriptors, indented by two.
 fn domain(descriptors: &str) -> String {
     format!("domain: d\ndescriptors:\n{descriptors}")
+}
+
+/// The descriptor `k` with these keys of a limit in line 5, below these keys of `defaults` in line 2.
+fn with(defaults: &str, limit: &str) -> String {
+    format!("domain: d\ndefaults: {{{defaults}}}\ndescriptors:\n  - key: k\n    rate_limit: {{{limit}}}\n")
+}
+
+/// The descriptor `k` with these keys, and a limit of 60 a minute with these keys besides in line 5.
+fn minutely(descriptor: &str, limit: &str) -> String {
+    domain(&format!(
+        "  - key: k\n    {descriptor}\n    rate_limit: {{unit: minute, requests_per_unit: 60, {limit}}}\n"
+    ))
 }
 
 /// Asserts that the text contains each of `parts`.

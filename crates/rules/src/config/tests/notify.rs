@@ -1,19 +1,13 @@
 //! `notify` of a limit: percentages, and limits that cannot have it.
 
-use super::{assert_says, clean, domain, errors, rule};
-
-/// A limit of 60 a minute with these keys besides.
-fn with(limit: &str) -> String {
-    domain(&format!("  - key: k\n    rate_limit: {{unit: minute, requests_per_unit: 60, {limit}}}\n"))
-}
+use super::{assert_says, domain, errors, minutely, rule_of};
 
 #[test]
 fn percentages_are_read_in_any_order_and_an_empty_list_has_none() {
     for (notify, expected) in
         [("[100%, 50%, 80%]", Some("50%, 80%, 100%")), ("[1000%]", Some("1000%")), ("[]", None), ("~", None)]
     {
-        let loaded = clean(&with(&format!("notify: {notify}")));
-        let rule = rule(&loaded, &[("k", "v")]).expect("matches");
+        let rule = rule_of(&minutely("", &format!("notify: {notify}")));
         assert_eq!(rule.notify.as_ref().map(ToString::to_string).as_deref(), expected);
     }
 }
@@ -31,7 +25,7 @@ fn values_that_are_no_percentages_are_reported() {
             "notify: has too many percentages; expected at most 10",
         ),
     ] {
-        assert_says(&errors(&with(notify)), &[message]);
+        assert_says(&errors(&minutely("", notify)), &[message]);
     }
 }
 
@@ -43,7 +37,7 @@ fn limits_without_windows_of_their_own_are_refused_with_the_reason() {
         ("algorithm: sliding_window_log", "is not a key of sliding_window_log"),
         ("scope: global", "contradicts `scope: global`, of whose use each region would notify"),
     ] {
-        assert_says(&errors(&with(&format!("{limit}, notify: [80%]"))), &[message]);
+        assert_says(&errors(&minutely("", &format!("{limit}, notify: [80%]"))), &[message]);
     }
     let unlimited = domain("  - key: k\n    rate_limit: {unlimited: true, notify: [80%]}\n");
     assert_says(&errors(&unlimited), &["notify: contradicts `unlimited: true`; remove one of them"]);

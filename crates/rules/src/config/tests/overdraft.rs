@@ -3,22 +3,17 @@
 use tollgate_core::{SyncMode, algorithm::Algorithm};
 
 use super::*;
-use crate::Limit;
 
 const QUOTA: &str = "unit: minute, requests_per_unit: 5";
 
-/// The descriptor `k` with these parts of a limit in line 5, below these parts of `defaults` in line 2.
 fn with(defaults: &str, limit: &str) -> String {
-    format!(
-        "domain: d\ndefaults: {{{defaults}}}\ndescriptors:\n  - key: k\n    rate_limit: {{{QUOTA}, {limit}}}\n"
-    )
+    super::with(defaults, &format!("{QUOTA}, {limit}"))
 }
 
 /// Whether the limit has an overdraft, and its bound.
 fn overdraft_of(defaults: &str, limit: &str) -> (bool, Option<u64>) {
-    let rule = rule(&clean(&with(defaults, limit)), &[("k", "x")]).unwrap();
-    let Limit::Quota { policy, .. } = rule.limit else { panic!("unlimited") };
-    (rule.overdraft, policy.max_debt())
+    let rule = rule_of(&with(defaults, limit));
+    (rule.overdraft, limit_of(&rule).1.max_debt())
 }
 
 #[test]
@@ -49,8 +44,7 @@ fn a_carry_is_a_flag_or_states_debt_and_a_share_of_unused_hits() {
         ("carry: {debt: false}", (None, 0)),
         ("carry: {}", (None, 0)),
     ] {
-        let rule = rule(&clean(&with("", limit)), &[("k", "x")]).unwrap();
-        let Limit::Quota { policy, .. } = rule.limit else { panic!("unlimited") };
+        let (_, policy) = limit_of(&rule_of(&with("", limit)));
         assert_eq!((policy.max_debt(), policy.unused_percent()), found, "{limit}");
     }
     for (limit, problem) in [
@@ -68,9 +62,8 @@ fn a_carry_is_a_flag_or_states_debt_and_a_share_of_unused_hits() {
 
 #[test]
 fn defaults_give_concurrency_limits_no_overdraft() {
-    let yaml = "domain: d\ndefaults: {overdraft: true}\ndescriptors:\n  - key: k\n    \
-                rate_limit: {algorithm: concurrency, requests_per_unit: 5}\n";
-    assert!(!rule(&clean(yaml), &[("k", "x")]).unwrap().overdraft);
+    let yaml = super::with("overdraft: true", "algorithm: concurrency, requests_per_unit: 5");
+    assert!(!rule_of(&yaml).overdraft);
 }
 
 #[test]
@@ -92,9 +85,8 @@ fn keys_of_overdrafts_in_the_wrong_place_are_rejected() {
     ] {
         assert_says(&errors(&with("", limit)), &["a.yaml:5: descriptors[0].rate_limit.", problem]);
     }
-    let concurrency = "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {algorithm: concurrency, \
-                       requests_per_unit: 5, overdraft: true}\n";
-    assert_says(&errors(concurrency), &["rate_limit.overdraft: a concurrency limit has no overdraft"]);
+    let concurrency = super::with("", "algorithm: concurrency, requests_per_unit: 5, overdraft: true");
+    assert_says(&errors(&concurrency), &["rate_limit.overdraft: a concurrency limit has no overdraft"]);
 }
 
 #[test]
@@ -103,8 +95,7 @@ fn an_overdraft_is_neither_leased_nor_spaced() {
     assert_says(&text, &["rate_limit.sync: has no effect beside `overdraft: true`"]);
     let text = warnings(&with("", "overdraft: true, sync: auto"));
     assert_says(&text, &["rate_limit.sync: works as `strict` beside `overdraft: true`"]);
-    let loaded = clean(&with("sync: leased", "overdraft: true"));
-    assert_eq!(rule(&loaded, &[("k", "x")]).unwrap().sync, SyncMode::Strict);
+    assert_eq!(rule_of(&with("sync: leased", "overdraft: true")).sync, SyncMode::Strict);
     let text = warnings(&with("", "algorithm: sliding_window_log, overdraft: true, min_interval: 1s"));
     assert_says(&text, &["rate_limit.min_interval: has no effect beside `overdraft: true`"]);
 }
@@ -120,8 +111,8 @@ fn limits_that_are_likely_charged_after_the_response_need_a_choice() {
             clean(&with(&format!("overdraft: {choice}"), &limit));
         }
     }
-    let keyed = domain("  - key: k\n    value: Cost\n    rate_limit: {unit: day, requests_per_unit: 1}\n");
+    let keyed = domain(&format!("  - key: k\n    value: Cost\n    {LIMIT}\n"));
     assert_says(&warnings(&keyed), &["counts `cost`"]);
     // Not a word, but part of one.
-    clean(&domain("  - key: costume\n    rate_limit: {unit: day, requests_per_unit: 1}\n"));
+    clean(&domain(&format!("  - key: costume\n    {LIMIT}\n")));
 }

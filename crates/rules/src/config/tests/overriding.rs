@@ -3,13 +3,10 @@
 use tollgate_core::{algorithm::Algorithm, quota::Unit};
 
 use super::*;
-use crate::{Limit, OnStoreError, config::override_rule};
+use crate::{OnStoreError, config::override_rule};
 
 fn rule(limit: &str) -> Arc<Rule> {
-    let file = format!("domain: d\ndescriptors:\n- {{key: k, rate_limit: {{{limit}}}}}\n");
-    let loaded = load_all(&[("a.yaml", &file)], Options::default()).unwrap_or_else(|error| panic!("{error}"));
-    let domain = loaded.rules.domain("d").expect("stated");
-    Arc::clone(domain.root.rule(&[Entry { key: "k", value: "x" }]).expect("stated"))
+    super::rule(&loads(&with("", limit)), &[("k", "x")]).expect("stated")
 }
 
 fn overridden(limit: &str, with: &str) -> Result<Rule, String> {
@@ -17,7 +14,7 @@ fn overridden(limit: &str, with: &str) -> Result<Rule, String> {
 }
 
 fn quota(rule: &Rule) -> (u64, u32, Algorithm, Option<u64>) {
-    let Limit::Quota { quota, policy } = rule.limit else { panic!("unlimited") };
+    let (quota, policy) = limit_of(rule);
     (quota.limit, quota.window.seconds(), policy.algorithm(), policy.burst())
 }
 

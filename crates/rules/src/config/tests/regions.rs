@@ -1,10 +1,7 @@
 //! The region table, and the scope of limits.
 
 use super::*;
-use crate::{
-    OnShareExhausted, RegionTable, Scope, TableSize,
-    config::{load_files, read_regions},
-};
+use crate::{OnShareExhausted, RegionTable, Scope, TableSize, config::read_regions};
 
 const TABLE: &str = "
 generation: 7
@@ -98,19 +95,14 @@ const fn of(sharing: u32, has_primary: bool) -> TableSize {
     TableSize::Regions { sharing, has_primary }
 }
 
-fn with_table(rate_limit: &str, regions: TableSize) -> Result<Loaded, LoadError> {
-    let text = format!("domain: d\ndescriptors:\n- {{key: k, rate_limit: {{unit: minute, {rate_limit}}}}}\n");
-    load_files([("rules.yaml".to_owned(), text.into_bytes())], Options { regions, ..Options::default() })
+fn with_table(limit: &str, regions: TableSize) -> Result<Loaded, LoadError> {
+    load_all(&[("rules.yaml", &with("unit: minute", limit))], Options { regions, ..Options::default() })
 }
 
 #[test]
 fn a_limit_is_regional_unless_it_or_the_defaults_state_another_scope() {
     let scope = |defaults: &str, own: &str| {
-        let text = format!(
-            "domain: d\ndefaults: {{{defaults}}}\ndescriptors:\n- {{key: k, rate_limit: {{unit: day, requests_per_unit: 1{own}}}}}\n"
-        );
-        let loaded = load_files([("rules.yaml".to_owned(), text.into_bytes())], Options::default()).unwrap();
-        loaded.rules.rules().next().unwrap().scope
+        rule_of(&with(defaults, &format!("unit: day, requests_per_unit: 1{own}"))).scope
     };
     assert_eq!(scope("", ""), Scope::Regional);
     assert_eq!(scope("", ", scope: global"), Scope::Global);
@@ -141,27 +133,21 @@ fn a_scope_that_has_no_effect_or_denies_too_early_is_reported() {
     ] {
         assert_eq!(warnings(&limit, regions), "", "{limit}");
     }
-    let limit = global("requests_per_unit: 600, algorithm: sliding_window_log, min_interval: 1s");
-    let error = with_table(&limit, table).unwrap_err().to_string();
-    assert!(error.contains("rate_limit.min_interval: contradicts `scope: global`"), "{error}");
-    let error =
-        with_table(&global("requests_per_unit: 600, overdraft: true"), table).unwrap_err().to_string();
-    assert!(error.contains("rate_limit.overdraft: contradicts `scope: global`"), "{error}");
-    let error = with_table("requests_per_unit: 5, scope: globl", table).unwrap_err().to_string();
-    assert!(error.contains("did you mean `global`?"), "{error}");
-    assert!(with_table("unlimited: true, scope: global", table).is_err());
-    let error = with_table(&global("requests_per_unit: 600, far: wait"), table).unwrap_err().to_string();
-    assert!(error.contains("rate_limit.far: unknown key"), "{error}");
-    for limit in [
-        "requests_per_unit: 600, on_share_exhausted: wait".to_owned(),
-        global("requests_per_unit: 600, algorithm: sliding_window_log, on_share_exhausted: wait"),
+    let log = "algorithm: sliding_window_log";
+    let wait = "on_share_exhausted: wait";
+    for (limit, expected) in [
+        (global(&format!("min_interval: 1s, {log}")), "min_interval: contradicts `scope: global`"),
+        (global("overdraft: true"), "overdraft: contradicts `scope: global`"),
+        ("scope: globl".to_owned(), "scope: `globl` is not a scope of a limit; did you mean `global`?"),
+        ("unlimited: true, scope: global".to_owned(), "scope: contradicts `unlimited: true`"),
+        (global("far: wait"), "far: unknown key"),
+        (wait.to_owned(), "on_share_exhausted: has no effect"),
+        (global(&format!("{log}, {wait}")), "on_share_exhausted: has no effect"),
+        (global(&format!("{wait}, ban: {{threshold: 3}}")), "on_share_exhausted: contradicts `ban`"),
     ] {
-        let error = with_table(&limit, table).unwrap_err().to_string();
-        assert!(error.contains("rate_limit.on_share_exhausted: has no effect"), "{error}");
+        let limit = format!("requests_per_unit: 600, {limit}");
+        assert_says(&with_table(&limit, table).unwrap_err().to_string(), &["rate_limit.", expected]);
     }
-    let banned = "requests_per_unit: 600, on_share_exhausted: wait, ban: {after: 3 denials in 10s, for: 60s}";
-    let error = with_table(&global(banned), table).unwrap_err().to_string();
-    assert!(error.contains("rate_limit.on_share_exhausted: contradicts `ban`"), "{error}");
     let policy =
         |limit: &str| with_table(limit, table).unwrap().rules.rules().next().unwrap().on_share_exhausted;
     assert_eq!(policy(&global("requests_per_unit: 600, on_share_exhausted: wait")), OnShareExhausted::Wait);
@@ -170,13 +156,8 @@ fn a_scope_that_has_no_effect_or_denies_too_early_is_reported() {
 
 #[test]
 fn limits_that_regions_lend_no_parts_of_have_fixed_shares() {
-    let read = |limit: &str| {
-        let text = format!(
-            "domain: d\ndescriptors:\n- {{key: k, rate_limit: {{requests_per_unit: 600, scope: global, {limit}}}}}\n"
-        );
-        let options = Options { regions: of(3, true), ..Options::default() };
-        load_files([("rules.yaml".to_owned(), text.into_bytes())], options)
-    };
+    let read =
+        |limit: &str| with_table(&format!("requests_per_unit: 600, scope: global, {limit}"), of(3, true));
     for (limit, is_lent) in [
         ("unit: day", true),
         ("unit: day, algorithm: sliding_window", true),

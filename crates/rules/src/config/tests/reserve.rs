@@ -5,19 +5,14 @@ use std::num::NonZeroU32;
 use tollgate_core::algorithm::{Reserve, Unsettled};
 
 use super::*;
-use crate::{Limit, config::override_rule};
+use crate::config::override_rule;
 
-/// The descriptor `k` with these parts of a limit in line 4.
 fn with(limit: &str) -> String {
-    format!(
-        "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {{unit: day, requests_per_unit: 2000, {limit}}}\n"
-    )
+    super::with("", &format!("unit: day, requests_per_unit: 2000, {limit}"))
 }
 
 fn reserve_of(yaml: &str) -> Option<Reserve> {
-    let rule = rule(&clean(yaml), &[("k", "x")]).unwrap();
-    let Limit::Quota { policy, .. } = rule.limit else { panic!("unlimited") };
-    policy.reserve_terms()
+    limit_of(&rule_of(yaml)).1.reserve_terms()
 }
 
 #[test]
@@ -54,8 +49,7 @@ fn an_inheriting_limit_takes_the_terms_of_its_algorithm() {
     };
     let reserve_below = |yaml: &str| {
         let rule = rule(&clean(yaml), &[("k", "x"), ("b", "y")]).unwrap();
-        let Limit::Quota { policy, .. } = rule.limit else { panic!("unlimited") };
-        policy.reserve_terms().map(|reserve| reserve.ttl.get())
+        limit_of(&rule).1.reserve_terms().map(|reserve| reserve.ttl.get())
     };
     assert_eq!(reserve_below(&nested("requests_per_unit: 5")), Some(3));
     assert_eq!(reserve_below(&nested("algorithm: token_bucket")), None);
@@ -92,27 +86,25 @@ fn wrong_terms_are_rejected() {
             "candidate: cannot be compared: hits are reserved",
         ),
     ] {
-        assert_says(&errors(&with(limit)), &["a.yaml:4: ", "descriptors[0].rate_limit.", problem]);
+        assert_says(&errors(&with(limit)), &["a.yaml:5: ", "descriptors[0].rate_limit.", problem]);
     }
 }
 
 #[test]
 fn defaults_and_overrides_contradict_reservations_too() {
     let of_defaults = |defaults: &str, limit: &str| {
-        format!(
-            "domain: d\ndefaults:\n  {defaults}\ndescriptors:\n  - key: k\n    rate_limit: {{unit: day, requests_per_unit: 9, {limit}}}\n"
-        )
+        super::with(defaults, &format!("unit: day, requests_per_unit: 9, {limit}"))
     };
     for (defaults, limit, problem) in [
-        ("overdraft: true", "reserve: {}", "contradicts `overdraft: true` of `defaults` at a.yaml:3: "),
+        ("overdraft: true", "reserve: {}", "contradicts `overdraft: true` of `defaults` at a.yaml:2: "),
         (
             "carry: {unused: 20%}",
             "reserve: {}",
-            "contradicts `carry` of unused hits of `defaults` at a.yaml:3: ",
+            "contradicts `carry` of unused hits of `defaults` at a.yaml:2: ",
         ),
         ("overdraft: false", "overdraft: true, reserve: {}", "contradicts `overdraft: true`: "),
     ] {
-        let place = ["a.yaml:6: ", "descriptors[0].rate_limit.reserve: ", problem];
+        let place = ["a.yaml:5: ", "descriptors[0].rate_limit.reserve: ", problem];
         assert_says(&errors(&of_defaults(defaults, limit)), &place);
     }
     // Stated to be otherwise.
@@ -123,7 +115,7 @@ fn defaults_and_overrides_contradict_reservations_too() {
     ] {
         clean(&of_defaults(defaults, limit));
     }
-    let reserves = rule(&clean(&with("reserve: {}")), &[("k", "x")]).unwrap();
+    let reserves = rule_of(&with("reserve: {}"));
     for (stated, problem) in [
         ("overdraft: true", "rate_limit.overdraft: contradicts the `reserve` of the rule: "),
         ("carry: {unused: 20%}", "rate_limit.carry: contradicts the `reserve` of the rule: "),
@@ -134,12 +126,12 @@ fn defaults_and_overrides_contradict_reservations_too() {
         assert!(refused.contains(problem), "{refused}");
     }
     let overridden = override_rule("d", &reserves, "requests_per_unit: 7").expect("valid");
-    let Limit::Quota { policy, .. } = overridden.limit else { panic!("unlimited") };
+    let (_, policy) = limit_of(&overridden);
     assert!(policy.is_budget() && policy.limit() == 7, "{policy:?}");
 }
 
 #[test]
 fn the_limit_of_an_outage_is_as_large_as_that_of_other_windows() {
     let limit = "unit: day, requests_per_unit: 50000000, degraded_limit: 20000000, reserve: {}";
-    clean(&format!("domain: d\ndescriptors:\n  - key: k\n    rate_limit: {{{limit}}}\n"));
+    clean(&super::with("", limit));
 }

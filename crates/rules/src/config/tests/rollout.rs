@@ -2,19 +2,11 @@
 
 use tollgate_core::{SyncMode, algorithm::Algorithm};
 
-use super::{assert_says, clean, domain, errors, rule, warnings};
+use super::{assert_says, clean, domain, errors, minutely as with, rule_of, warnings};
 use crate::Rollout;
 
-/// A limit of 60 a minute with these keys besides, in a descriptor with these.
-fn with(descriptor: &str, limit: &str) -> String {
-    domain(&format!(
-        "  - key: k\n    {descriptor}\n    rate_limit: {{unit: minute, requests_per_unit: 60, {limit}}}\n"
-    ))
-}
-
 fn rollout(limit: &str) -> Rollout {
-    let loaded = clean(&with("", limit));
-    rule(&loaded, &[("k", "v")]).expect("matches").rollout.clone()
+    rule_of(&with("", limit)).rollout.clone()
 }
 
 #[test]
@@ -48,8 +40,7 @@ fn a_candidate_is_a_limit_with_counters_of_its_own() {
     let candidate = candidate.candidate.expect("a candidate");
     assert_eq!((candidate.policy.algorithm(), candidate.quota.limit), (Algorithm::TokenBucket, 1));
     assert_eq!(candidate.policy.burst(), Some(9));
-    let same = clean(&with("", "candidate: {unit: minute, requests_per_unit: 60}"));
-    let rule = rule(&same, &[("k", "v")]).expect("matches");
+    let rule = rule_of(&with("", "candidate: {unit: minute, requests_per_unit: 60}"));
     let candidate = rule.rollout.candidate.as_ref().expect("a candidate");
     assert_ne!(candidate.record, rule.record_id());
     assert_ne!(candidate.record.path(), rule.record_id().path());
@@ -61,8 +52,7 @@ fn a_candidate_is_beside_a_strict_limit() {
     let text = with("", &format!("sync: leased, {candidate}"));
     assert_says(&warnings(&text), &["rate_limit.sync", "works as `strict` beside a `candidate`"]);
     let by_default = format!("defaults: {{sync: leased}}\n{}", with("", candidate));
-    let loaded = clean(&by_default);
-    assert_eq!(rule(&loaded, &[("k", "v")]).expect("matches").sync, SyncMode::Strict);
+    assert_eq!(rule_of(&by_default).sync, SyncMode::Strict);
 }
 
 #[test]

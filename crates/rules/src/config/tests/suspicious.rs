@@ -4,8 +4,6 @@ use tollgate_core::descriptor::RequestBounds;
 
 use super::*;
 
-const LIMIT: &str = "rate_limit: {unit: day, requests_per_unit: 1}";
-
 #[test]
 fn known_keys_in_the_wrong_place() {
     let yaml = domain("  - key: a\n    rate_limit: {unit: day, requests_per_unit: 1, shadow_mode: true}\n");

@@ -6,13 +6,8 @@ use super::*;
 
 const QUOTA: &str = "unit: minute, requests_per_unit: 5";
 
-/// The descriptor `k` with these parts of a limit in line 5, below these parts of `defaults` in line 2.
-fn with(defaults: &str, limit: &str) -> String {
-    format!("domain: d\ndefaults: {{{defaults}}}\ndescriptors:\n  - key: k\n    rate_limit: {{{limit}}}\n")
-}
-
 fn sync_of(defaults: &str, limit: &str) -> SyncMode {
-    rule(&clean(&with(defaults, limit)), &[("k", "x")]).unwrap().sync
+    rule_of(&with(defaults, limit)).sync
 }
 
 /// A limit of the algorithm that is right but for what may be said of it besides.

@@ -276,15 +276,15 @@ fn soak(seed: u64) -> (usize, isize) {
     let seen = load(directory.path(), &Options::default()).unwrap();
     let active = Arc::new(std::sync::Mutex::new(Arc::new(seen.rules)));
     let (compared, (reports, received)) = (Arc::clone(&active), channel());
-    let lacks_rules = move |rules: &crate::Rules| compared.lock().unwrap().missing_in(rules) > 0;
+    let lacks_rules = move |rules: &Rules| compared.lock().unwrap().missing_in(rules) > 0;
     let options = Options::default();
     let watcher =
         Watcher::spawn(directory.path(), options, Some(seen.fingerprint), lacks_rules, move |loaded| {
             let Ok(loaded) = loaded else { return };
             let count = loaded.rules.rule_count();
             let limits = loaded.rules.rules().map(|rule| match rule.limit {
-                crate::Limit::Quota { quota, .. } => quota.limit,
-                crate::Limit::Unlimited => 0,
+                Limit::Quota { quota, .. } => quota.limit,
+                Limit::Unlimited => 0,
             });
             assert!(limits.into_iter().all(|limit| [10_000, 20_000].contains(&limit)));
             *active.lock().unwrap() = Arc::new(loaded.rules);

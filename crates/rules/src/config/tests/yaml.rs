@@ -11,10 +11,7 @@ fn anchors_aliases_and_merge_keys() {
          - key: c\n    rate_limit:\n      <<: *limit\n      unit: hour\n  - key: e\n    rate_limit:\n      \
          <<: [{unit: second}, *limit]\n",
     ));
-    let quota = |key| match rule(&loaded, &[(key, "")]).unwrap().limit {
-        crate::Limit::Quota { quota, .. } => quota.to_string(),
-        crate::Limit::Unlimited => panic!("is unlimited"),
-    };
+    let quota = |key| limit_of(&rule(&loaded, &[(key, "")]).unwrap()).0.to_string();
     assert_eq!(["a", "b", "c", "e"].map(quota), ["5 per day", "5 per day", "5 per hour", "5 per second"]);
 }
 
@@ -34,11 +31,8 @@ fn merging_after_a_key_that_it_has_too_is_warned_of() {
 #[test]
 fn pairs_take_effect_in_order_and_limits_by_field_as_in_envoyproxy_ratelimit() {
     let quota = |yaml: &str| {
-        let rule = rule(&load_all(&[("a.yaml", yaml)], Options::default()).unwrap(), &[("k", "")]).unwrap();
-        match rule.limit {
-            crate::Limit::Quota { quota, .. } => format!("{quota}, {}", rule.name),
-            crate::Limit::Unlimited => panic!("is unlimited"),
-        }
+        let rule = rule(&loads(yaml), &[("k", "")]).unwrap();
+        format!("{}, {}", limit_of(&rule).0, rule.name)
     };
     let named = "- &a {key: a, rate_limit: &al {unit: day, requests_per_unit: 1, name: n}}\n- &b {key: b, rate_limit: {unit: hour, requests_per_unit: 2}}\n";
     for (pairs, expected) in [
@@ -96,20 +90,12 @@ fn deep_nesting_is_rejected_in_any_notation() {
     assert_says(&errors(&format!("domain: d\nmetadata: {open}\n")), &["a.yaml:"]);
     let dashes = "- ".repeat(1_000);
     assert_says(&errors(&format!("domain: d\ndescriptors:\n  {dashes}\n")), &["a.yaml:3", "64 levels deep"]);
-    let deep: String = (0..40)
-        .map(|level| {
-            let indent = "  ".repeat(level);
-            format!("{indent}descriptors:\n{indent}- key: k\n")
-        })
-        .collect();
-    assert_says(&errors(&format!("domain: d\n{deep}")), &["64 levels deep"]);
-    let deep: String = (0..25)
-        .map(|level| {
-            let indent = "  ".repeat(level);
-            format!("{indent}descriptors:\n{indent}- key: k\n")
-        })
-        .collect();
-    clean(&format!("domain: d\n{deep}"));
+    let nested = |levels: usize| -> String {
+        let indents = (0..levels).map(|level| "  ".repeat(level));
+        indents.map(|indent| format!("{indent}descriptors:\n{indent}- key: k\n")).collect()
+    };
+    assert_says(&errors(&format!("domain: d\n{}", nested(40))), &["64 levels deep"]);
+    clean(&format!("domain: d\n{}", nested(25)));
 }
 
 #[test]

@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use super::{CLOSED, Simulation, assert_reports, file, small};
+use super::{CLOSED, Simulation, assert_reports, being_written, file, small};
 
 #[test]
 fn a_file_that_is_never_closed_is_read_once_it_has_not_changed_for_thirty_seconds() {
-    let mut simulation = Simulation::of(&[("a.yaml", small(3))], true);
-    let mut file = simulation.create("a.yaml");
-    simulation.write(&mut file, "a.yaml", small(4).as_bytes());
+    let (mut simulation, mut file) = being_written(4);
     simulation.pass(Duration::from_secs(20));
     simulation.write(&mut file, "a.yaml", b"# more to come\n");
     simulation.pass(Duration::from_secs(29));

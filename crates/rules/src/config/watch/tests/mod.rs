@@ -184,6 +184,14 @@ fn small(rules: usize) -> String {
     file("web", rules, LIMITS[0])
 }
 
+/// A directory whose file of three rules is being overwritten by one of `rules`, with events.
+fn being_written(rules: usize) -> (Simulation, File) {
+    let mut simulation = Simulation::of(&[("a.yaml", small(3))], true);
+    let mut file = simulation.create("a.yaml");
+    simulation.write(&mut file, "a.yaml", small(rules).as_bytes());
+    (simulation, file)
+}
+
 /// Names of the rules reported, and nothing else.
 #[track_caller]
 fn assert_reports(simulation: &Simulation, rules: usize) {
@@ -193,9 +201,7 @@ fn assert_reports(simulation: &Simulation, rules: usize) {
 
 #[test]
 fn a_file_is_read_as_soon_as_its_writer_has_closed_it() {
-    let mut simulation = Simulation::of(&[("a.yaml", small(3))], true);
-    let mut file = simulation.create("a.yaml");
-    simulation.write(&mut file, "a.yaml", small(4).as_bytes());
+    let (mut simulation, _file) = being_written(4);
     simulation.pass(Duration::from_secs(29));
     let reported = simulation.reported();
     assert!(matches!(&reported[..], [Err(error)] if error.contains("a.yaml still being written after 10 s")));
@@ -206,9 +212,7 @@ fn a_file_is_read_as_soon_as_its_writer_has_closed_it() {
 
 #[test]
 fn a_reported_writer_that_leaves_the_file_as_it_was_is_reported_as_finished() {
-    let mut simulation = Simulation::of(&[("a.yaml", small(3))], true);
-    let mut file = simulation.create("a.yaml");
-    simulation.write(&mut file, "a.yaml", small(3).as_bytes());
+    let (mut simulation, _file) = being_written(3);
     simulation.pass(Duration::from_secs(11));
     assert!(matches!(&simulation.reported()[..], [Err(_)]));
     simulation.event(CLOSED, &["a.yaml"]);
@@ -251,9 +255,7 @@ fn without_events_a_file_is_read_three_seconds_after_its_last_change() {
 
 #[test]
 fn after_lost_events_an_open_file_is_read_once_it_does_not_change() {
-    let mut simulation = Simulation::of(&[("a.yaml", small(3))], true);
-    let mut file = simulation.create("a.yaml");
-    simulation.write(&mut file, "a.yaml", small(4).as_bytes());
+    let (mut simulation, _file) = being_written(4);
     simulation.pass(Duration::from_millis(500));
     simulation.watch.settling.lose_events(simulation.now);
     simulation.pass(Duration::from_secs(2));
