@@ -4,7 +4,7 @@ use std::str;
 
 use smallvec::SmallVec;
 use tollgate_core::descriptor::{Descriptor, Entry};
-use tollgate_runtime::redact::is_printable;
+use tollgate_runtime::redact::{beginning, is_printable};
 
 use crate::decision::{Code, Decision, Limited, Shed, Status};
 
@@ -219,27 +219,17 @@ impl NamedText {
     /// Makes room for the mark, and returns the part of `text` that fits before it.
     fn make_room<'t>(&mut self, text: &'t str) -> &'t str {
         let most = MAX_NAMED_BYTES.saturating_sub(ELLIPSIS.len());
-        let kept = floor_boundary(self.as_str(), most);
+        let kept = beginning(self.as_str(), most).len();
         if kept < self.0.len() {
             self.0.truncate(kept);
             return "";
         }
-        let room = floor_boundary(text, most.saturating_sub(kept));
-        text.get(..room).unwrap_or_default()
+        beginning(text, most.saturating_sub(kept))
     }
 
     fn is_truncated(&self) -> bool {
         self.0.ends_with(ELLIPSIS.as_bytes())
     }
-}
-
-/// The last boundary of characters up to `most`.
-fn floor_boundary(text: &str, most: usize) -> usize {
-    let mut end = most.min(text.len());
-    while !text.is_char_boundary(end) {
-        end = end.saturating_sub(1);
-    }
-    end
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ impl Limiter {
         }
         match denied || (quotas > 0 && exhausted == quotas) {
             true if self.modes.shadow => {
-                metrics::shadow_mode_pass();
+                metrics::SHADOW_MODE_PASSES.increment(0);
                 Code::Ok
             }
             true => Code::OverLimit,

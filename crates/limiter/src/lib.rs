@@ -133,15 +133,46 @@ mod test_prelude {
         quota::{Quota, Unit, Window},
     };
     pub(crate) use tollgate_rules::{
-        Limit, Lists, OnStoreError, Overridden, Rules, SwitchMode, Switched,
-        config::{Options, load_files},
+        Limit, Lists, OnStoreError, Overridden, Rules, SwitchMode, Switched, config::Options,
     };
     pub(crate) use tollgate_store::{MemoryStore, Store, StoreError, key::CellKey};
 
     pub(crate) use crate::{
-        ActiveRules, Deadline, Limiter, Modes, Replicas,
+        ActiveRules, Deadline, HeldPermits, Limiter, Modes, Replicas,
         decision::{Code, Decision},
         matched::Changes,
         matching,
     };
+
+    /// The rules of one file.
+    pub(crate) fn rules_of(yaml: &str, options: Options) -> Rules {
+        let file = ("rules.yaml".to_owned(), yaml.as_bytes().to_vec());
+        tollgate_rules::config::load_files([file], options).expect("valid").rules
+    }
+
+    /// Active rules, which are those of one file.
+    pub(crate) fn active_rules(yaml: &str, options: Options) -> Arc<ActiveRules> {
+        let active = Arc::new(ActiveRules::default());
+        active.replace(Arc::new(rules_of(yaml, options)));
+        active
+    }
+
+    pub(crate) fn descriptor<'e>(entries: &[(&'e str, &'e str)], hits: Hits) -> Descriptor<'e> {
+        let entries = entries.iter().map(|(key, value)| Entry { key, value }).collect();
+        Descriptor { entries, limit: None, hits }
+    }
+
+    /// Decides a request by the active rules, and reads the decision.
+    pub(crate) async fn decided<T>(
+        limiter: &Limiter,
+        domain: &str,
+        descriptors: &[Descriptor<'_>],
+        read: impl FnOnce(Decision<'_>, Option<HeldPermits>) -> T,
+    ) -> T {
+        let rules = limiter.rules();
+        let active = rules.get().expect("rules");
+        let decided = limiter.decide(active, domain, descriptors, Deadline::UNKNOWN).await;
+        let (decision, permits) = decided.expect("decided");
+        read(decision, permits)
+    }
 }

@@ -26,7 +26,7 @@ pub(super) fn apply(
     if !lists.has_lists() {
         return None;
     }
-    let now_ms = clock.now().as_micros() / 1_000;
+    let now_ms = clock.now().as_millis();
     let is_refund = |descriptor: &Descriptor<'_>, matched: &Match<'_>| {
         matched.is_report() || matched.hits().unwrap_or(descriptor.hits).is_refund()
     };

@@ -64,7 +64,7 @@ pub(super) struct Changes<'r, 'c> {
 impl<'r> Changes<'r, '_> {
     /// The rule that decides: `rule`, unless an override is active for it or for this key of it.
     pub(super) fn deciding(&self, rule: &'r Arc<Rule>, entries: &[Entry<'_>]) -> &'r Arc<Rule> {
-        let now_ms = || self.clock.now().as_micros() / 1_000;
+        let now_ms = || self.clock.now().as_millis();
         self.overridden.rule_of(rule, entries, now_ms).unwrap_or(rule)
     }
 }

@@ -243,7 +243,6 @@ impl ReachedThresholds {
 
 #[cfg(test)]
 mod tests {
-    use smallvec::smallvec;
 
     use super::*;
     use crate::{matching::matches, test_prelude::*};
@@ -255,17 +254,11 @@ descriptors:
 - {key: other, rate_limit: {unit: minute, requests_per_unit: 200}}
 ";
 
-    fn rules() -> Rules {
-        let file = ("rules.yaml".to_owned(), RULES.as_bytes().to_vec());
-        load_files([file], Options::default()).expect("valid").rules
-    }
-
     /// Records a verdict with these used hits at this second.
     fn decide(reached: &ReachedThresholds, key: &str, value: &str, used: u64, second: u64, degraded: bool) {
-        let rules = rules();
+        let rules = rules_of(RULES, Options::default());
         let domain = rules.domain("d").expect("stated");
-        let descriptors =
-            [Descriptor { entries: smallvec![Entry { key, value }], limit: None, hits: Hits::ONE }];
+        let descriptors = [descriptor(&[(key, value)], Hits::ONE)];
         let clock = Clock::System;
         let (switched, overridden) = (Switched::default(), Overridden::default());
         let changes = Changes { switched: &switched, overridden: &overridden, clock: &clock };

@@ -78,7 +78,7 @@ impl Replicas {
             if let Some((_, verdict)) = counted.as_ref().and_then(|verdicts| verdicts.last()) {
                 let most = counts.add(Instant::now(), u32::try_from(verdict.used).unwrap_or(u32::MAX));
                 self.0.store(most, Ordering::Relaxed);
-                metrics::replicas(most);
+                metrics::REPLICAS.set(most.into());
             }
             let pause = match early_counts {
                 _ if counts.is_empty() => FIRST_COUNT_INTERVAL,

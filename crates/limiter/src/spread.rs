@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::{
         decision::{Listed, SeveralLimits, Status},
-        test_prelude::*,
+        test_prelude::{self, *},
     };
 
     /// Delays of `client=ann` and three others.
@@ -92,13 +92,11 @@ descriptors:
 ";
 
     fn rules() -> Rules {
-        let file = ("rules.yaml".to_owned(), RULES.as_bytes().to_vec());
-        load_files([file], Options::default()).expect("valid").rules
+        rules_of(RULES, Options::default())
     }
 
-    fn descriptor<'a>(entries: &[(&'a str, &'a str)]) -> Descriptor<'a> {
-        let entries = entries.iter().map(|(key, value)| Entry { key, value }).collect();
-        Descriptor { entries, limit: None, hits: Hits::ONE }
+    fn descriptor<'e>(entries: &[(&'e str, &'e str)]) -> Descriptor<'e> {
+        test_prelude::descriptor(entries, Hits::ONE)
     }
 
     /// Denial of the rule of a descriptor until `wait` has passed.

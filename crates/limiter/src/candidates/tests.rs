@@ -21,21 +21,15 @@ impl Instance {
     fn new(yaml: &str) -> Self {
         let now = Arc::new(AtomicU64::new(BEGIN));
         let clock = Clock::Manual(Arc::clone(&now));
-        let files = [("rules.yaml".to_owned(), yaml.as_bytes().to_vec())];
-        let rules = Arc::new(ActiveRules::default());
-        rules.replace(Arc::new(load_files(files, Options::default()).expect("valid").rules));
+        let rules = active_rules(yaml, Options::default());
         let store = Store::Memory(MemoryStore::new(100_000, clock.clone()));
         let limiter = Limiter::new(Arc::clone(&rules), store, Modes::default()).with_clock(clock);
         Self { limiter, rules, now }
     }
 
     async fn passes(&self, domain: &str, value: &str) -> bool {
-        let entries = Entries::from_iter([Entry { key: "api_key", value }]);
-        let descriptors = [Descriptor { entries, limit: None, hits: Hits::ONE }];
-        let active = self.limiter.rules();
-        let active = active.get().expect("rules");
-        let decided = self.limiter.decide(active, domain, &descriptors, Deadline::UNKNOWN).await;
-        decided.expect("decided").0.code == Code::Ok
+        let descriptors = [descriptor(&[("api_key", value)], Hits::ONE)];
+        decided(&self.limiter, domain, &descriptors, |decision, _| decision.code == Code::Ok).await
     }
 
     async fn enforced(&self, domain: &str, keys: std::ops::Range<u32>) -> Vec<u32> {

@@ -10,8 +10,7 @@ fn rules(limit: u32) -> Rules {
         "domain: demand\ndescriptors:\n- {{key: api_key, rate_limit: {{unit: minute, requests_per_unit: {limit}}}}}\n\
          - {{key: permits, rate_limit: {{algorithm: concurrency, requests_per_unit: 9}}}}\n"
     );
-    let files = [("rules.yaml".to_owned(), text.into_bytes())];
-    load_files(files, Options::default()).expect("valid").rules
+    rules_of(&text, Options::default())
 }
 
 fn demand_of(key: &str, value: impl std::fmt::Display, hits: u64) -> KeyDemand {

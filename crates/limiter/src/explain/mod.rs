@@ -8,7 +8,7 @@ use std::fmt;
 use serde::Serialize;
 use tollgate_core::{
     algorithm::Charging,
-    clock::Clock,
+    clock::now_ms,
     descriptor::{Descriptor, Entry},
 };
 use tollgate_rules::{
@@ -119,7 +119,7 @@ fn explain_one(
             step.note.get_or_insert_with(|| walk::NO_ADDRESS.to_owned());
         }
     }
-    let now_ms = Clock::System.now().as_micros() / 1_000;
+    let now_ms = now_ms();
     let describe = |rule: &Rule, entries: &[Entry<'_>]| {
         let by_override = overridden.deciding(rule, entries, now_ms);
         let decider = by_override.map_or(rule, |(_, decider)| decider);

@@ -142,7 +142,6 @@ fn made_charge(call: &TagRequest, at: usize, outcome: &LateOutcome) -> Option<Ve
 #[cfg(test)]
 mod tests {
     use smallvec::SmallVec;
-    use tollgate_core::SyncMode;
     use tollgate_store::LateReply;
 
     use super::*;
@@ -152,16 +151,9 @@ mod tests {
 
     fn call(algorithm: Algorithm, charging: Charging) -> TagRequest {
         let quota = Quota { limit: LIMIT.into(), window: Window::of(Unit::Hour) };
-        let check = Check {
-            descriptor: 0,
-            record: RecordId::alone(algorithm),
-            policy: Policy::nearest(algorithm, quota, &Parameters::default()),
-            hits: Hits::ONE,
-            veto: Veto::Alone,
-            sync: SyncMode::Strict,
-            ban: None,
-            share: None,
-        };
+        let policy = Policy::nearest(algorithm, quota, &Parameters::default());
+        let own = Check::own(RecordId::alone(algorithm), policy, Hits::ONE);
+        let check = Check { veto: Veto::Alone, ..own };
         let key = CellKey::open("d", [Entry { key: "k", value: "v" }].into_iter());
         TagRequest::new(charging, key, check)
     }

@@ -18,14 +18,11 @@ async fn decide(limiter: &Limiter, micros: &AtomicU64, seconds: &[u64]) -> Vec<(
     let mut results = Vec::new();
     for second in seconds {
         micros.store(second * 1_000_000, Ordering::Relaxed);
-        let guard = limiter.rules();
-        let entries = [Entry { key: "k", value: "v" }].into_iter().collect();
-        let descriptors = [Descriptor { entries, limit: None, hits: Hits::ONE }];
-        let active = guard.get().expect("rules");
-        let (decision, _) =
-            limiter.decide(active, "d", &descriptors, Deadline::UNKNOWN).await.expect("decided");
-        let is_banned = decision.statuses[0].limited().is_some_and(|limited| limited.verdict.ban.is_some());
-        results.push((decision.code == Code::Ok, is_banned));
+        let read = |decision: Decision<'_>, _| {
+            let limited = decision.statuses[0].limited();
+            (decision.code == Code::Ok, limited.is_some_and(|limited| limited.verdict.ban.is_some()))
+        };
+        results.push(decided(limiter, "d", &[descriptor(&[("k", "v")], Hits::ONE)], read).await);
     }
     results
 }
@@ -34,10 +31,7 @@ async fn decide(limiter: &Limiter, micros: &AtomicU64, seconds: &[u64]) -> Vec<(
 async fn a_share_of_a_limit_bans_no_client() {
     let micros = Arc::new(AtomicU64::new(0));
     let store = || MemoryStore::new(64, Clock::Manual(Arc::clone(&micros)));
-    let rules = load_files([("rules.yaml".to_owned(), RULES.as_bytes().to_vec())], Options::default());
-    let active = ActiveRules::default();
-    active.replace(Arc::new(rules.expect("valid").rules));
-    let active = Arc::new(active);
+    let active = active_rules(RULES, Options::default());
     let fallback = Fallback::new(OnStoreError::Local, store(), Replicas::new(NonZeroU32::MIN));
     let limiter =
         Limiter::new(Arc::clone(&active), Store::Memory(store()), Modes::default()).with_fallback(fallback);
@@ -63,18 +57,12 @@ fn held_beside(policy: &str, domain: &str, lease: u64, fallback: &Fallback) -> u
          descriptors: [{{key: user, \
          rate_limit: {{unit: day, requests_per_unit: 1000, reserve: {{}}, on_store_error: {policy}}}}}]}}]}}"
     );
-    let loaded = load_files([("rules.yaml".to_owned(), rules.into_bytes())], Options::default());
-    let active = ActiveRules::default();
-    active.replace(Arc::new(loaded.expect("valid").rules));
+    let active = active_rules(&rules, Options::default());
     let (guard, clock) = (active.active(), Clock::System);
     let active = guard.get().expect("rules");
     let rules = active.rules.domain("d").expect("the domain");
-    let descriptor = |entries: &[(&'static str, &'static str)]| Descriptor {
-        entries: entries.iter().map(|(key, value)| Entry { key, value }).collect(),
-        limit: None,
-        hits: Hits::charge(400),
-    };
-    let descriptors = [descriptor(&[("team", "a")]), descriptor(&[("team", "a"), ("user", "me")])];
+    let entries = [&[("team", "a")][..], &[("team", "a"), ("user", "me")]];
+    let descriptors = entries.map(|entries| descriptor(entries, Hits::charge(400)));
     let changes = Changes { switched: active.switched, overridden: active.overridden, clock: &clock };
     let (mut matches, limits) = matching::matches(rules, changes, &descriptors);
     let (modes, shares) = (Modes::default(), OwnShares::default());

@@ -1,7 +1,7 @@
 //! Requests under leases that their callers name.
 
 use super::*;
-use crate::{Fallback, HeldPermits, test_prelude::*};
+use crate::{Fallback, test_prelude::*};
 
 const RULES: &str = "
 domain: d
@@ -43,9 +43,7 @@ struct Attempts {
 impl Attempts {
     fn new() -> Self {
         let clock = Clock::Manual(Arc::new(AtomicU64::new(1_800_057_600_000_000)));
-        let files = [("rules.yaml".to_owned(), RULES.as_bytes().to_vec())];
-        let rules = Arc::new(ActiveRules::default());
-        rules.replace(Arc::new(load_files(files, Options::default()).expect("valid").rules));
+        let rules = active_rules(RULES, Options::default());
         let store = || MemoryStore::new(1_000, clock.clone());
         let fallback = Fallback::new(OnStoreError::Local, store(), Replicas::new(NonZeroU32::MIN));
         let limiter = Limiter::new(Arc::clone(&rules), Store::Memory(store()), Modes::default())
@@ -60,30 +58,20 @@ impl Attempts {
 }
 
 fn descriptors<'e>(entries: &[Entries<'e>], hits: u64) -> Vec<Descriptor<'e>> {
-    let descriptor = |entries: &Entries<'e>| Descriptor {
-        entries: entries.iter().map(|(key, value)| Entry { key, value }).collect(),
-        limit: None,
-        hits: Hits::charge(hits),
-    };
-    entries.iter().map(descriptor).collect()
+    entries.iter().map(|entries| descriptor(entries, Hits::charge(hits))).collect()
 }
 
 async fn decide(limiter: &Limiter, entries: &[Entries<'_>], hits: u64) -> (Code, Option<HeldPermits>) {
-    let guard = limiter.rules();
-    let descriptors = descriptors(entries, hits);
-    let decided = limiter.decide(guard.get().expect("rules"), "d", &descriptors, Deadline::UNKNOWN).await;
-    let (decision, permits) = decided.expect("decided");
-    (decision.code, permits)
+    decided(limiter, "d", &descriptors(entries, hits), |decision, permits| (decision.code, permits)).await
 }
 
 /// Hits that are used or held of the team's budget.
 async fn taken(limiter: &Limiter) -> (u64, u64) {
-    let guard = limiter.rules();
-    let look = descriptors(&[TEAM], 0);
-    let decided = limiter.decide(guard.get().expect("rules"), "d", &look, Deadline::UNKNOWN).await;
-    let (decision, _) = decided.expect("decided");
-    let verdict = decision.statuses[0].limited().expect("a limit").verdict;
-    (verdict.used, verdict.held)
+    decided(limiter, "d", &descriptors(&[TEAM], 0), |decision, _| {
+        let verdict = decision.statuses[0].limited().expect("a limit").verdict;
+        (verdict.used, verdict.held)
+    })
+    .await
 }
 
 #[tokio::test]

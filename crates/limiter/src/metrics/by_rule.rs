@@ -195,8 +195,7 @@ mod tests {
     fn bans_and_their_hits_are_counted_by_mode_from_zero_on() {
         let text = "domain: bans\ndescriptors:\n- {key: k, rate_limit: {unit: day, requests_per_unit: 9, ban: {}}}\n\
                     - {key: other, rate_limit: {unit: day, requests_per_unit: 9}}\n";
-        let files = [("rules.yaml".to_owned(), text.as_bytes().to_vec())];
-        let rules = load_files(files, Options::default()).expect("valid").rules;
+        let rules = rules_of(text, Options::default());
         let counters = ban_counters(&rules);
         let samples = || {
             let mut page = Page::default();

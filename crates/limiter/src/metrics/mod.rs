@@ -110,13 +110,13 @@ static DEFERRED_CHARGES: StripedFamily<4, 1> = StripedFamily::with_series(
     || [["charged"], ["expired"], ["unknown"], ["dropped"]],
 );
 
-static SHADOW_MODE_PASSES: StripedCounter = StripedCounter::new(
+pub(super) static SHADOW_MODE_PASSES: StripedCounter = StripedCounter::new(
     "tollgate_shadow_mode_passes_total",
     "Requests that passed only because of the process's shadow mode.",
 )
 .at_zero();
 
-static REPLICAS: Gauge = Gauge::new("tollgate_replicas", "Instances that share the limits.");
+pub(super) static REPLICAS: Gauge = Gauge::new("tollgate_replicas", "Instances that share the limits.");
 
 /// Requests in which the store did not decide everything. Other metrics show them under other names.
 static DEGRADED_REQUESTS: LazyLock<(Arc<Striped<1>>, Arc<AtomicU64>)> = LazyLock::new(|| {
@@ -196,11 +196,6 @@ pub(super) fn deferred(result: DeferredResult, hits: u64) {
     DEFERRED_CHARGES.add(amounts);
 }
 
-/// Counts a request that passed only because of the process's shadow mode.
-pub(super) fn shadow_mode_pass() {
-    SHADOW_MODE_PASSES.increment(0);
-}
-
 /// Requests that passed so far only because of the process's shadow mode.
 pub fn shadow_mode_passes() -> u64 {
     let [total] = SHADOW_MODE_PASSES.totals();
@@ -215,11 +210,6 @@ pub(super) fn degraded_request() {
 /// Requests so far in which the store did not decide everything.
 pub fn degraded_requests() -> u64 {
     DEGRADED_REQUESTS.1.load(Ordering::Relaxed)
-}
-
-/// Records how many instances share the limits, as counted in Redis.
-pub(super) fn replicas(count: u32) {
-    REPLICAS.set(f64::from(count));
 }
 
 /// Number of algorithms.

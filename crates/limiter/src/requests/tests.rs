@@ -1,16 +1,9 @@
 //! Cells of descriptors, and the calls that they share.
 
-use std::fs;
-
-use tollgate_core::{
-    clock::Clock,
-    quota::{Quota, Unit, Window},
-};
-use tollgate_rules::{Overridden, Switched, config};
 use tollgate_store::request::TagRequest;
 
 use super::*;
-use crate::{matched::Changes, matching};
+use crate::test_prelude::*;
 
 /// Requests for descriptors, all with the limit override if there is one.
 fn requested(rules: &str, descriptors: &[&[(&str, &str)]], limit: Option<Quota>) -> Requests {
@@ -19,20 +12,10 @@ fn requested(rules: &str, descriptors: &[&[(&str, &str)]], limit: Option<Quota>)
 }
 
 fn requested_hits(rules: &str, descriptors: &[(&[(&str, &str)], Hits)], limit: Option<Quota>) -> Requests {
-    let directory = tempfile::tempdir().expect("a directory");
-    fs::write(directory.path().join("rules.yaml"), rules).expect("written");
-    let options =
-        config::Options { merge_domains: false, strict: false, allow_empty: false, ..Default::default() };
-    let rules = config::load(directory.path(), &options).expect("valid rules").rules;
+    let rules = rules_of(rules, Options::default());
     let domain = rules.domain("d").expect("is there");
-    let descriptors: Vec<Descriptor<'_>> = descriptors
-        .iter()
-        .map(|(entries, hits)| Descriptor {
-            entries: entries.iter().map(|(key, value)| Entry { key, value }).collect(),
-            limit,
-            hits: *hits,
-        })
-        .collect();
+    let of = |(entries, hits): &(&[(_, _)], Hits)| Descriptor { limit, ..descriptor(entries, *hits) };
+    let descriptors: Vec<_> = descriptors.iter().map(of).collect();
     let (switched, overridden) = (Switched::default(), Overridden::default());
     let changes = Changes { switched: &switched, overridden: &overridden, clock: &Clock::System };
     let (mut matches, limits) = matching::matches(domain, changes, &descriptors);

@@ -21,9 +21,7 @@ struct Subject {
 
 impl Subject {
     fn new(modes: Modes) -> Self {
-        let loaded = load_files([("a.yaml".to_owned(), RULES.into())], Options::default());
-        let rules = Arc::new(ActiveRules::default());
-        rules.replace(Arc::new(loaded.expect("valid").rules));
+        let rules = active_rules(RULES, Options::default());
         let clock = Clock::manual(Timestamp::from_micros(1_000_000));
         let store = Store::Memory(MemoryStore::new(100, clock.clone()));
         let limiter = Limiter::new(Arc::clone(&rules), store, modes).with_clock(clock.clone());
@@ -48,19 +46,9 @@ impl Subject {
     }
 
     fn call_with(&self, hits: Hits, descriptors: &[&[(&str, &str)]], check: impl FnOnce(&Decision<'_>)) {
-        let descriptors: Vec<Descriptor<'_>> = descriptors
-            .iter()
-            .map(|entries| Descriptor {
-                entries: entries.iter().map(|(key, value)| Entry { key, value }).collect(),
-                limit: None,
-                hits,
-            })
-            .collect();
-        let active = self.limiter.rules();
-        let active = active.get().expect("loaded");
-        let decided = self.limiter.decide(active, "d", &descriptors, Deadline::UNKNOWN);
-        let decided = futures_util::FutureExt::now_or_never(decided).expect("at once").expect("decided");
-        check(&decided.0);
+        let descriptors: Vec<_> = descriptors.iter().map(|entries| descriptor(entries, hits)).collect();
+        let decided = decided(&self.limiter, "d", &descriptors, |decision, _| check(&decision));
+        futures_util::FutureExt::now_or_never(decided).expect("at once");
     }
 
     fn code(&self, descriptors: &[&[(&str, &str)]]) -> Code {

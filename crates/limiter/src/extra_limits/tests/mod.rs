@@ -31,9 +31,7 @@ impl Instance {
     fn with_options(descriptors: &str, options: Options) -> Self {
         let now = Arc::new(AtomicU64::new(BEGIN));
         let clock = Clock::Manual(Arc::clone(&now));
-        let files = [("rules.yaml".to_owned(), format!("domain: d\n{descriptors}").into_bytes())];
-        let rules = Arc::new(ActiveRules::default());
-        rules.replace(Arc::new(load_files(files, options).expect("valid").rules));
+        let rules = active_rules(&format!("domain: d\n{descriptors}"), options);
         let store = Store::Memory(MemoryStore::new(100_000, clock.clone()));
         let limiter = Limiter::new(Arc::clone(&rules), store.clone(), Modes::default()).with_clock(clock);
         Self { limiter, rules, now, store }
@@ -65,29 +63,19 @@ impl Instance {
         limit: Option<Quota>,
         read: impl FnOnce(&Decision<'_>) -> T,
     ) -> T {
-        let descriptors: Vec<Descriptor<'_>> = descriptors
-            .iter()
-            .map(|(key, hits)| Descriptor {
-                entries: Entries::from_iter([Entry { key, value: "x" }]),
-                limit,
-                hits: *hits,
-            })
-            .collect();
-        let active = self.limiter.rules();
-        let active = active.get().expect("rules");
-        let decided = self.limiter.decide(active, "d", &descriptors, Deadline::UNKNOWN).await;
-        let decision = decided.expect("decided").0;
-        read(&decision)
+        let descriptors = descriptors.iter();
+        let descriptors: Vec<_> =
+            descriptors.map(|&(key, hits)| Descriptor { limit, ..descriptor(&[(key, "x")], hits) }).collect();
+        decided(&self.limiter, "d", &descriptors, |decision, _| read(&decision)).await
     }
 
     /// Used hits of each limit of a descriptor, in the order of the file.
     async fn used(&self, key: &str) -> Vec<u64> {
         let inspector = CounterInspector::new(self.store.clone(), Modes::default());
         let (rules, overridden) = self.rules.load_overridden().expect("rules");
-        let entries = Entries::from_iter([Entry { key, value: "x" }]);
-        let descriptor = Descriptor { entries, limit: None, hits: Hits::Peek };
         let domain = rules.domain("d").expect("is there");
-        let requests = inspector.requests(domain, &overridden, &[descriptor]);
+        let peek = descriptor(&[(key, "x")], Hits::Peek);
+        let requests = inspector.requests(domain, &overridden, &[peek]);
         let readings = inspector.send(&requests).await;
         readings.into_iter().map(|reading| reading.expect("a counter").expect("read").used).collect()
     }

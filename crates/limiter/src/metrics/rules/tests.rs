@@ -20,8 +20,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
         format!("- {{key: {key}, detailed_metric: true, rate_limit: {{unit: day, requests_per_unit: 9}}}}\n")
     };
     let text = format!("domain: {domain}\ndescriptors:\n{}", keys.iter().map(rule).collect::<String>());
-    let files = [("rules.yaml".to_owned(), text.into_bytes())];
-    load_files(files, Options::default()).expect("valid").rules
+    rules_of(&text, Options::default())
 }
 
 #[test]
