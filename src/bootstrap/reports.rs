@@ -108,7 +108,7 @@ impl BanLister {
         self.list_clients(now_ms).await;
         self.pending.retain(|ban| ban.ends_at_ms > now_ms);
         let unlisted = self.begun.dropped();
-        metrics::unlisted_bans(unlisted - self.unlisted);
+        metrics::UNLISTED_BANS.add(unlisted - self.unlisted);
         self.unlisted = unlisted;
         if self.pending.is_empty() && !self.is_update_due() {
             return;
@@ -145,7 +145,7 @@ impl BanLister {
             tracing::info!(%domain, %rule, clients = keys.len(), "banned clients listed");
             self.control.raise_event(listing_event(domain, rule, keys));
         }
-        metrics::automatic_refused(full);
+        metrics::AUTOMATIC_REFUSED.add(full);
         if full > 0 {
             tracing::warn!(clients = full, "no room for automatic list entries");
         }

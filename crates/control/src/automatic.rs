@@ -4,13 +4,9 @@
 //! replace or shorten an operator's entry.
 
 use serde::{Deserialize, Serialize};
-use tollgate_core::ban::BanMode;
+use tollgate_core::{ban::BanMode, clock::now_ms};
 
-use crate::{
-    Action, AuditEntry, ListPair, ListedBan, Pair, lists,
-    pairs::pairs_text,
-    stored::{SYSTEM_AUTHOR, now_ms},
-};
+use crate::{Action, AuditEntry, ListPair, ListedBan, Pair, lists, pairs::pairs_text, stored::SYSTEM_AUTHOR};
 
 tollgate_core::named! {
     /// Effect of an automatic entry.

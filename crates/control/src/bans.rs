@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tollgate_core::ban::BanMode;
 use tollgate_rules::config::Fingerprint;
+use tollgate_runtime::redact::beginning;
 
 use crate::{
     Pair,
@@ -63,8 +64,7 @@ impl ListedBan {
         for Pair { key, value } in &mut self.descriptor {
             for text in [key, value] {
                 is_truncated |= text.len() > room;
-                let end = (0..=room.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
-                text.truncate(end.unwrap_or_default());
+                text.truncate(beginning(text, room).len());
                 room -= text.len();
             }
         }

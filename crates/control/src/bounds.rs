@@ -1,6 +1,7 @@
 //! Bounds of the control store.
 
 use tollgate_rules::Listing;
+use tollgate_runtime::redact::beginning;
 
 use crate::{ControlError, ControlResult, Files};
 
@@ -40,8 +41,7 @@ pub const MAX_BAN_KEY_BYTES: usize = 1_024;
 
 /// The first [`MAX_TEXT_BYTES`] bytes of a text, or a little less so that no character is split.
 pub fn truncated(mut text: String) -> String {
-    let end = (0..=MAX_TEXT_BYTES.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
-    text.truncate(end.unwrap_or_default());
+    text.truncate(beginning(&text, MAX_TEXT_BYTES).len());
     text
 }
 

@@ -242,7 +242,7 @@ impl EventQueue {
         let mut events = self.events.lock();
         if events.len() >= MAX_QUEUED {
             events.pop_front();
-            metrics::events_dropped(1);
+            metrics::EVENTS_DROPPED.add(1);
         }
         events.push_back(event);
         drop(events);
@@ -333,16 +333,7 @@ mod tests {
     }
 
     fn queued(at_ms: u64) -> QueuedEvent {
-        let event = OperatorEvent {
-            kind: EventKind::RampRolledBack,
-            domain: String::new(),
-            rule: None,
-            key: None,
-            message: String::new(),
-            figures: Vec::new(),
-            occasion: None,
-        };
-        QueuedEvent { event, at_ms, token: at_ms.to_string() }
+        QueuedEvent { event: event("", ""), at_ms, token: at_ms.to_string() }
     }
 
     #[tokio::test]

@@ -107,7 +107,7 @@ impl Control {
     }
 
     fn shared_store(&self) -> Option<&Redis> {
-        match self.backend() {
+        match &self.0.backend {
             Backend::Memory(_) => None,
             Backend::Redis(redis) => Some(redis),
         }

@@ -27,24 +27,24 @@ use crate::{
 
 /// Handle on the control store; clones share it.
 #[derive(Clone, Debug)]
-pub struct Control(Arc<Inner>);
+pub struct Control(pub(crate) Arc<Inner>);
 
 #[derive(Debug)]
-struct Inner {
+pub(crate) struct Inner {
     source: RulesSource,
-    backend: Backend,
+    pub(crate) backend: Backend,
     /// Unique id of this instance.
     instance: String,
     /// Notifies the reconciler that something may have changed.
-    changed: Arc<Notify>,
+    pub(crate) changed: Arc<Notify>,
     /// Events that are not logged yet.
-    events: EventQueue,
+    pub(crate) events: EventQueue,
     /// Whether the store responded to the last heartbeat.
     is_reachable: AtomicBool,
     /// The region that writes what this store has, unless it is this one.
-    writing_region: ArcSwapOption<String>,
+    pub(crate) writing_region: ArcSwapOption<String>,
     /// The overrides that this instance holds.
-    overrides: OverrideReplica,
+    pub(crate) overrides: OverrideReplica,
 }
 
 impl Control {
@@ -310,31 +310,6 @@ impl Control {
             Backend::Memory(_) => pending().await,
             Backend::Redis(redis) => redis.subscribe(&self.0.changed).await,
         }
-    }
-
-    /// The overrides that this instance holds.
-    pub(crate) fn overrides(&self) -> &OverrideReplica {
-        &self.0.overrides
-    }
-
-    /// The backend, for the reconciler.
-    pub(crate) fn backend(&self) -> &Backend {
-        &self.0.backend
-    }
-
-    /// The region that writes what this store has, unless it is this one.
-    pub(crate) fn writing_region(&self) -> &ArcSwapOption<String> {
-        &self.0.writing_region
-    }
-
-    /// Events that are not logged yet.
-    pub(crate) fn event_queue(&self) -> &EventQueue {
-        &self.0.events
-    }
-
-    /// Notified when something may have changed.
-    pub(crate) fn changed(&self) -> &Arc<Notify> {
-        &self.0.changed
     }
 
     /// Records the heartbeat of this instance, and returns the head of the store.

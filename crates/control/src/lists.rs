@@ -1,5 +1,6 @@
 //! Lists and switches: their validation, changes, and compilation for enforcement.
 
+use tollgate_core::clock::now_ms;
 use tollgate_rules::{ALL_NAMES, Listing, ListingError, Lists};
 
 use crate::{
@@ -10,7 +11,7 @@ use crate::{
         truncated,
     },
     pairs::pairs_text,
-    stored::{SYSTEM_AUTHOR, now_ms},
+    stored::SYSTEM_AUTHOR,
 };
 
 /// Error of an invalid switch.
@@ -235,7 +236,7 @@ impl Runtime {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use tollgate_core::descriptor::Entry;
     use tollgate_rules::List;
 
@@ -256,7 +257,7 @@ mod tests {
         }
     }
 
-    fn switch(rule: &str, expires_at_ms: Option<u64>) -> Switch {
+    pub(crate) fn switch(rule: &str, expires_at_ms: Option<u64>) -> Switch {
         Switch {
             domain: "d".into(),
             rule: rule.into(),

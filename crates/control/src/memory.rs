@@ -8,6 +8,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use tollgate_core::clock::now_ms;
 
 use crate::{
     Added, AuditEntry, AutomaticEntry, ControlError, ControlResult, Instance, Runtime, Version,
@@ -16,7 +17,7 @@ use crate::{
     events::EventLog,
     lists::Change,
     rule_overrides::BookHead,
-    stored::{FilesPresence, StoreHead, StoredRuntime, StoredVersion, now_ms},
+    stored::{FilesPresence, StoreHead, StoredRuntime, StoredVersion},
 };
 
 /// Store in this process.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use serde::Serialize;
 
-use super::CopyState;
+use crate::{CopyState, bounds::truncated};
 
 tollgate_core::named! {
     /// Source of the rules.
@@ -108,6 +108,20 @@ impl RulesStatus {
     /// Returns the current status.
     pub fn now(&self) -> Arc<RulesState> {
         self.0.load_full()
+    }
+
+    /// Sets one of the problems, truncated. Returns it if it differs from the one before.
+    pub(crate) fn set_problem(
+        &self,
+        of: fn(&mut RulesState) -> &mut Option<String>,
+        problem: Option<String>,
+    ) -> Option<String> {
+        let problem = problem.map(truncated);
+        if *of(&mut RulesState::clone(&self.now())) == problem {
+            return None;
+        }
+        self.update(|state| of(state).clone_from(&problem));
+        problem
     }
 
     /// Updates the status.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate_core::clock::Clock;
+use tollgate_core::clock::now_ms;
 use tollgate_rules::config::Fingerprint;
 
 use crate::{
@@ -151,11 +151,6 @@ impl StoredVersion {
 /// Returns a unique token.
 pub(super) fn token() -> String {
     format!("{:032x}", fastrand::u128(..))
-}
-
-/// Milliseconds since 1970.
-pub(super) fn now_ms() -> u64 {
-    Clock::System.now().as_micros() / 1_000
 }
 
 #[cfg(test)]

@@ -109,7 +109,7 @@ impl RulesCopier {
             let (control, regions) = (&self.control, &*self.regions);
             adopted.overrides = self.overrides.copy(control, regions, region, claim, &head).await?;
             if adopted.overrides {
-                self.control.changed().notify_one();
+                self.control.0.changed.notify_one();
             }
         }
         self.control.compared(claim).await.map_err(text)?;

@@ -191,7 +191,7 @@ impl<'c> Copying<'c> {
         let subject = format!("{} changes of overrides", self.changes + changes.len());
         let audit = audit(self.region, Action::SetOverride, subject);
         let sources = CopySources { before: &self.source, after, revision };
-        match overrides::adopt(redis.client(), step, sources, changes, &audit).await {
+        match overrides::adopt(&redis.client, step, sources, changes, &audit).await {
             Ok(true) => Ok(()),
             Ok(false) => Err("the overrides of this region were changed meanwhile".to_owned()),
             Err(error) => Err(error.to_string()),

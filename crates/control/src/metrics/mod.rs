@@ -83,7 +83,7 @@ static UNMATCHED_OVERLAY_PATTERNS: Gauge = Gauge::at_zero(
 static RULES_VERSION: Gauge =
     Gauge::new("tollgate_rules_version", "Active version of the rules; 0 where versions have no numbers.");
 
-static LATEST_VERSION: Gauge =
+pub(super) static LATEST_VERSION: Gauge =
     Gauge::new("tollgate_rules_latest_version", "Current version of the rules in their store; 0 for none.");
 
 static RULES_LOADED: Gauge = Gauge::new(
@@ -145,7 +145,8 @@ static AUTOMATIC_ENTRIES: GaugeFamily<1> = GaugeFamily::new(
     &[[AutomaticMode::Enforce.name()], [AutomaticMode::Exempt.name()]],
 );
 
-static AUTOMATIC_REFUSED: Counter = Counter::new(
+/// Clients without room among the automatic entries.
+pub static AUTOMATIC_REFUSED: Counter = Counter::new(
     "tollgate_abuse_refused_total",
     "Clients that were banned often enough and are not listed, because there are too many automatic entries.",
 );
@@ -176,12 +177,13 @@ static ACTIVE_BANS: GaugeFamily<1> = GaugeFamily::new(
     &[[BanMode::Watch.name()], [BanMode::Enforce.name()]],
 );
 
-static UNLISTED_BANS: Counter = Counter::new(
+/// Bans that are not listed.
+pub static UNLISTED_BANS: Counter = Counter::new(
     "tollgate_bans_unlisted_total",
     "Bans that are missing in the list, because too many began or the store of the list failed.",
 );
 
-static EVENTS: CounterFamily<1> = CounterFamily::starting_with(
+pub(super) static EVENTS: CounterFamily<1> = CounterFamily::starting_with(
     "tollgate_operator_events_total",
     &["kind"],
     "Events for operators that this instance logged.",
@@ -194,7 +196,7 @@ const EVENT_KINDS: [[&str; 1]; EventKind::ALL.len()] = {
     [[a.name()], [b.name()], [c.name()]]
 };
 
-static EVENTS_DROPPED: Counter = Counter::new(
+pub(super) static EVENTS_DROPPED: Counter = Counter::new(
     "tollgate_operator_events_dropped_total",
     "Events for operators that this instance could not log.",
 );
@@ -260,11 +262,6 @@ pub fn rules_version(version: Option<u64>, since_ms: u64) {
     RULES_LOADED.set(Duration::from_millis(since_ms).as_secs_f64());
 }
 
-/// Records the current version in the store, 0 for none.
-pub(super) fn latest_version(version: u64) {
-    LATEST_VERSION.set(version as f64);
-}
-
 /// Records the last comparison with the region that writes the rules, if another one does.
 pub(super) fn rules_compared(state: Option<&CopyState>) {
     let at_ms = state.map_or(WRITES_RULES, |state| state.compared_ms.unwrap_or_default());
@@ -327,26 +324,6 @@ pub fn rule_overrides(active: &dyn OverrideTarget) {
 pub(super) fn active_bans(BanCounts { enforce, watch }: BanCounts) {
     ACTIVE_BANS.set([BanMode::Enforce.name()], enforce as f64);
     ACTIVE_BANS.set([BanMode::Watch.name()], watch as f64);
-}
-
-/// Counts bans that are not listed.
-pub fn unlisted_bans(bans: u64) {
-    UNLISTED_BANS.add(bans);
-}
-
-/// Counts clients without room among the automatic entries.
-pub fn automatic_refused(clients: u64) {
-    AUTOMATIC_REFUSED.add(clients);
-}
-
-/// Counts an event that was logged.
-pub(super) fn event_logged(kind: EventKind) {
-    EVENTS.increment([kind.name()]);
-}
-
-/// Counts events that could not be logged.
-pub(super) fn events_dropped(count: u64) {
-    EVENTS_DROPPED.add(count);
 }
 
 #[cfg(test)]

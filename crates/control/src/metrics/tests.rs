@@ -4,6 +4,7 @@ use std::{
     time::Duration,
 };
 
+use tollgate_metrics::Exporter;
 use tollgate_rules::{Lists, Overridden, RuleOverrides};
 
 use super::*;
@@ -43,5 +44,6 @@ fn the_counts_of_a_change_do_not_replace_those_of_a_later_one() {
         // The earlier change may have been recorded by now.
         let _ = end.send(());
     });
-    assert_eq!(UNMATCHED_OVERRIDES.value(), 2.0);
+    let page = Exporter::new([&UNMATCHED_OVERRIDES as &dyn Metric]).render();
+    assert!(page.contains("\ntollgate_rule_overrides_unmatched 2\n"), "{page}");
 }

@@ -6,6 +6,7 @@ mod overrides;
 use std::{convert::Infallible, time::Duration};
 
 use tokio::time::{Instant, sleep};
+use tollgate_core::clock::now_ms;
 
 use crate::{
     Action, Added, AuditEntry, AutomaticEntry, AutomaticMode, BanCounts, BanFilter, BanPage, BanPosition,
@@ -17,7 +18,7 @@ use crate::{
     lists::Change,
     metrics,
     redis::{figures, runtime},
-    stored::{now_ms, token},
+    stored::token,
 };
 
 /// Time between two attempts to log an event.
@@ -36,7 +37,7 @@ impl Control {
     pub async fn record_bans(&self, bans: Vec<ListedBan>) -> ControlResult<BanCounts> {
         let listed = |ban: ListedBan| ListedBan { instance: self.instance().to_owned(), ..ban.bounded() };
         let bans: Vec<ListedBan> = bans.into_iter().take(MAX_BAN_BATCH).map(listed).collect();
-        let counts = match self.backend() {
+        let counts = match &self.0.backend {
             Backend::Memory(memory) => memory.bans.record(&bans, now_ms()),
             Backend::Redis(redis) => runtime::record_bans(redis, &bans).await?,
         };
@@ -54,7 +55,7 @@ impl Control {
         after: Option<BanPosition>,
         limit: usize,
     ) -> ControlResult<BanPage> {
-        match self.backend() {
+        match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.bans.page(filter, after, limit, now_ms())),
             Backend::Redis(redis) => runtime::bans(redis, filter, after, limit).await,
         }
@@ -65,7 +66,7 @@ impl Control {
     /// # Errors
     /// When the store does not respond.
     pub async fn ban(&self, id: &str) -> ControlResult<Option<ListedBan>> {
-        match self.backend() {
+        match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.bans.get(id, now_ms())),
             Backend::Redis(redis) => runtime::ban(redis, id).await,
         }
@@ -77,11 +78,11 @@ impl Control {
     /// # Errors
     /// When the store does not respond.
     pub async fn remove_ban(&self, id: &str) -> ControlResult<bool> {
-        let removed = match self.backend() {
+        let removed = match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.bans.remove(id)),
             Backend::Redis(redis) => runtime::remove_ban(redis, id).await,
         };
-        self.changed().notify_one();
+        self.0.changed.notify_one();
         removed
     }
 
@@ -115,12 +116,12 @@ impl Control {
             (entry, audit)
         });
         let audited = audited.collect();
-        let results = match self.backend() {
+        let results = match &self.0.backend {
             Backend::Memory(memory) => memory.update(|state| Ok(state.add_automatic(audited)))?,
             Backend::Redis(redis) => redis.add_automatic(audited).await?,
         };
         if results.contains(&Added::Listed) {
-            self.changed().notify_one();
+            self.0.changed.notify_one();
         }
         Ok(results)
     }
@@ -188,11 +189,11 @@ impl Control {
         exemption: Option<&AutomaticEntry>,
         audit: AuditEntry,
     ) -> ControlResult<bool> {
-        let lifted = match self.backend() {
+        let lifted = match &self.0.backend {
             Backend::Memory(memory) => memory.update(|state| Ok(state.lift_automatic(id, exemption, audit))),
             Backend::Redis(redis) => redis.lift_automatic(id, exemption, audit).await,
         };
-        self.changed().notify_one();
+        self.0.changed.notify_one();
         lifted
     }
 }
@@ -202,12 +203,12 @@ impl Control {
     /// Queues an event, which is logged in the background, unless an equal one was logged recently, or for its occasion by any
     /// instance. Never waits.
     pub fn raise_event(&self, event: OperatorEvent) {
-        self.event_queue().push(QueuedEvent { event, at_ms: now_ms(), token: token() });
+        self.0.events.push(QueuedEvent { event, at_ms: now_ms(), token: token() });
     }
 
     /// Number of events that can be raised before the oldest is dropped.
     pub fn event_room(&self) -> usize {
-        self.event_queue().room()
+        self.0.events.room()
     }
 
     /// Returns the latest events before the event `before`, or of all, newest first.
@@ -215,7 +216,7 @@ impl Control {
     /// # Errors
     /// When the store does not respond.
     pub async fn events(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
-        match self.backend() {
+        match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.events.events(before, limit)),
             Backend::Redis(redis) => figures::events(redis, before, limit).await,
         }
@@ -226,7 +227,7 @@ impl Control {
     /// # Errors
     /// When the store does not respond.
     pub async fn undelivered_events(&self, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
-        match self.backend() {
+        match &self.0.backend {
             Backend::Memory(memory) => Ok(memory.events.undelivered(limit)),
             Backend::Redis(redis) => figures::undelivered(redis, limit).await,
         }
@@ -237,7 +238,7 @@ impl Control {
     /// # Errors
     /// When the store does not respond.
     pub async fn event_delivered(&self, id: &str) -> ControlResult<()> {
-        match self.backend() {
+        match &self.0.backend {
             Backend::Memory(memory) => {
                 memory.events.delivered(id);
                 Ok(())
@@ -250,9 +251,9 @@ impl Control {
 /// Logs queued events, oldest first; never returns.
 pub async fn log_events(control: Control) -> Infallible {
     // Exported at zero, so that a first loss is seen as a change.
-    metrics::events_dropped(0);
+    metrics::EVENTS_DROPPED.export();
     loop {
-        let queued = control.event_queue().oldest().await;
+        let queued = control.0.events.oldest().await;
         let (token, kind) = (queued.token.clone(), queued.event.kind);
         let begun = Instant::now();
         let logged = loop {
@@ -264,14 +265,14 @@ pub async fn log_events(control: Control) -> Infallible {
             }
         };
         match logged {
-            Ok(true) => metrics::event_logged(kind),
+            Ok(true) => metrics::EVENTS.increment([kind.name()]),
             Ok(false) => {}
             Err(error) => {
-                metrics::events_dropped(1);
+                metrics::EVENTS_DROPPED.add(1);
                 tracing::warn!(%error, kind = kind.name(), "event dropped: the log is unavailable");
             }
         }
-        control.event_queue().remove(&token);
+        control.0.events.remove(&token);
     }
 }
 
@@ -280,7 +281,7 @@ async fn log(control: &Control, queued: QueuedEvent) -> ControlResult<bool> {
     let QueuedEvent { event, at_ms, token } = queued;
     let (digest, interval) = (event.digest(), event.repeat_interval(MAX_WAIT));
     let logged = event.logged(control.instance(), at_ms);
-    match control.backend() {
+    match &control.0.backend {
         Backend::Memory(memory) => {
             let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
             Ok(memory.events.append(logged, digest, interval_ms))

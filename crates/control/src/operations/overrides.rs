@@ -3,6 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::task::spawn_blocking;
+use tollgate_core::clock::now_ms;
 use tollgate_rules::{OverrideId, RuleOverride};
 
 use crate::{
@@ -12,7 +13,6 @@ use crate::{
     copies::{audit, check_lists, check_version},
     handle::Backend,
     redis::{Redis, overrides, versions},
-    stored::now_ms,
 };
 
 /// Overrides.
@@ -22,7 +22,7 @@ impl Control {
     /// # Errors
     /// When the file is unusable.
     pub fn open_overrides(&self, file: PathBuf) -> Result<(), JournalError> {
-        self.overrides().open(file, now_ms())
+        self.0.overrides.open(file, now_ms())
     }
 
     /// Puts overrides, each in the place of the one of the same rule and key. The caller validates them. Returns once this
@@ -43,22 +43,22 @@ impl Control {
             };
             let audit = AuditEntry::new(&first.author, Action::SetOverride, subject, first.reason.clone());
             last = self.put_some(some.to_vec(), audit).await?;
-            self.changed().notify_one();
+            self.0.changed.notify_one();
         }
-        self.overrides().wait_for(last).await;
+        self.0.overrides.wait_for(last).await;
         Ok(())
     }
 
     async fn put_some(&self, entries: Vec<OverrideEntry>, audit: AuditEntry) -> ControlResult<u64> {
-        let memory = match self.backend() {
+        let memory = match &self.0.backend {
             Backend::Redis(redis) => {
-                let lineage = self.overrides().head().lineage;
-                return overrides::put(redis.client(), &entries, audit, &lineage).await;
+                let lineage = self.0.overrides.head().lineage;
+                return overrides::put(&redis.client, &entries, audit, &lineage).await;
             }
             Backend::Memory(memory) => memory,
         };
         let entry_id = |entry: &OverrideEntry| OverrideEntry::id_of(&entry.domain, &entry.rule, &entry.key);
-        let count = self.overrides().with(|book| {
+        let count = self.0.overrides.with(|book| {
             let new = entries.iter().filter(|entry| book.get(entry_id(entry)).is_none()).count();
             book.len() + new
         });
@@ -74,7 +74,7 @@ impl Control {
     /// Records changes of a store in this process, on a thread that may wait for the disk.
     async fn record_own(&self, changes: Vec<(OverrideId, Option<OverrideEntry>)>) -> ControlResult<u64> {
         let control = self.clone();
-        Ok(spawn_blocking(move || control.overrides().record_own(changes, now_ms())).await?)
+        Ok(spawn_blocking(move || control.0.overrides.record_own(changes, now_ms())).await?)
     }
 
     /// Removes an override; whether it existed. Returns once this instance enforces that, or after a second.
@@ -84,14 +84,14 @@ impl Control {
     pub async fn remove_override(&self, id: &str, author: &str) -> ControlResult<bool> {
         self.require_writable()?;
         let Ok(id) = u128::from_str_radix(id, 16).map(OverrideId) else { return Ok(false) };
-        let entry = self.overrides().with(|book| book.get(id));
+        let entry = self.0.overrides.with(|book| book.get(id));
         let is_active = |entry: &OverrideEntry| entry.expires_at_ms.is_none_or(|end| end > now_ms());
         let Some(entry) = entry.filter(is_active) else { return Ok(false) };
         let audit = AuditEntry::new(author, Action::RemoveOverride, entry.subject(), String::new());
-        let removed = match self.backend() {
+        let removed = match &self.0.backend {
             Backend::Redis(redis) => {
-                let lineage = self.overrides().head().lineage;
-                overrides::remove(redis.client(), &id.to_string(), audit, &lineage).await?
+                let lineage = self.0.overrides.head().lineage;
+                overrides::remove(&redis.client, &id.to_string(), audit, &lineage).await?
             }
             Backend::Memory(memory) => {
                 memory.update(|state| {
@@ -101,9 +101,9 @@ impl Control {
                 Some(self.record_own(vec![(id, None)]).await?)
             }
         };
-        self.changed().notify_one();
+        self.0.changed.notify_one();
         if let Some(revision) = removed {
-            self.overrides().wait_for(revision).await;
+            self.0.overrides.wait_for(revision).await;
         }
         Ok(removed.is_some())
     }
@@ -124,7 +124,7 @@ impl Control {
                 && domain.is_none_or(|domain| *stated.domain == *domain)
                 && rule.is_none_or(|rule| *stated.rule == *rule)
         };
-        self.overrides().with(|book| {
+        self.0.overrides.with(|book| {
             let (overrides, is_truncated) = book.page(after, limit, is_selected);
             OverridePage { revision: book.head().revision, overrides, is_truncated }
         })
@@ -136,16 +136,16 @@ impl Control {
     /// Sets the region that writes the rules, lists, switches and overrides of this store, unless it is this one. Then changes of
     /// them are refused here.
     pub fn set_writing_region(&self, region: Option<&str>) {
-        let present = self.writing_region().load();
+        let present = self.0.writing_region.load();
         if present.as_ref().map(|present| present.as_str()) != region {
-            self.writing_region().store(region.map(|region| Arc::new(region.to_owned())));
-            self.changed().notify_one();
+            self.0.writing_region.store(region.map(|region| Arc::new(region.to_owned())));
+            self.0.changed.notify_one();
         }
     }
 
     /// Returns an error if another region writes the rules.
     pub fn require_writable(&self) -> ControlResult<()> {
-        match self.writing_region().load().as_deref() {
+        match self.0.writing_region.load().as_deref() {
             Some(region) => Err(ControlError::OtherRegion { region: String::clone(region) }),
             None => Ok(()),
         }
@@ -193,7 +193,7 @@ impl Control {
             adopted.lists = versions::adopt_lists(redis, &claim.has.lists, lists, &audit).await?;
         }
         if adopted != Adopted::default() {
-            self.changed().notify_one();
+            self.0.changed.notify_one();
         }
         Ok(adopted)
     }
@@ -215,11 +215,11 @@ impl Control {
         known: &OverridesHead,
         is_continued: bool,
     ) -> ControlResult<OverridesPage> {
-        overrides::read(self.copied_store()?.client(), known, is_continued).await
+        overrides::read(&self.copied_store()?.client, known, is_continued).await
     }
 
     pub(crate) fn copied_store(&self) -> ControlResult<&Redis> {
-        match self.backend() {
+        match &self.0.backend {
             Backend::Redis(redis) => Ok(redis),
             Backend::Memory(_) => {
                 Err(ControlError::Unavailable("rules are copied between Redis servers".into()))

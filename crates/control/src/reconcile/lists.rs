@@ -6,18 +6,17 @@ use tokio::{
     task::spawn_blocking,
     time::{Instant, sleep_until},
 };
+use tollgate_core::clock::now_ms;
 use tollgate_rules::OverrideTarget;
 use tollgate_runtime::task_slot::TaskSlot;
 use tollgate_store::redis::recheck_bans;
 
 use crate::{
-    Action, AuditEntry, Control, ControlError, ControlResult, RulesStatus, Runtime,
-    bounds::truncated,
-    compile_lists,
+    Action, AuditEntry, Control, ControlError, ControlResult, RulesStatus, Runtime, compile_lists,
     handle::Backend,
     metrics,
     redis::Redis,
-    stored::{Connectivity, Restore, StoreHead, StoredRuntime, now_ms},
+    stored::{Connectivity, Restore, StoreHead, StoredRuntime},
 };
 
 /// Longest wait for an expiry; a later one is checked again then.
@@ -45,7 +44,6 @@ pub(super) struct ListsReconciler {
     fetched: Option<Instant>,
     /// Active entries and switches that are omitted, with the reasons.
     omitted: Option<String>,
-    problem: Option<String>,
 }
 
 /// Lists and switches that were activated.
@@ -69,7 +67,6 @@ impl ListsReconciler {
             next_expiry: None,
             fetched: None,
             omitted: None,
-            problem: None,
         }
     }
 
@@ -99,7 +96,7 @@ impl ListsReconciler {
         self.task.start(async move {
             sleep_until(begin).await;
             // A store in this process loses nothing.
-            if let Backend::Redis(redis) = control.backend() {
+            if let Backend::Redis(redis) = &control.0.backend {
                 if is_lost {
                     restore(redis, &before, connectivity).await?;
                 }
@@ -107,7 +104,7 @@ impl ListsReconciler {
                     restore_automatic(redis, &before).await?;
                 }
             }
-            let stored = Arc::new(control.backend().runtime().await?);
+            let stored = Arc::new(control.0.backend.runtime().await?);
             let activated = activate(stored, status, snapshot).await?;
             let StoredRuntime { runtime, token, .. } = &*activated.stored;
             // A lifted ban counts as a change of the lists; automatic entries come with bans.
@@ -167,16 +164,10 @@ impl ListsReconciler {
     }
 
     /// Reports why lists or switches are not active, if so.
-    fn report(&mut self, problem: Option<String>) {
-        let problem = problem.map(truncated);
-        if problem == self.problem {
-            return;
-        }
-        if let Some(problem) = &problem {
+    fn report(&self, problem: Option<String>) {
+        if let Some(problem) = self.status.set_problem(|state| &mut state.lists_problem, problem) {
             tracing::error!(%problem, "lists or switches are not active");
         }
-        self.problem.clone_from(&problem);
-        self.status.update(|state| state.lists_problem.clone_from(&problem));
     }
 
     /// Time of the next expiry.
@@ -246,23 +237,12 @@ async fn activate(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Switch, SwitchMode};
+    use crate::lists::tests::switch;
 
     #[test]
     fn the_fetches_of_long_lists_are_spread_and_those_of_short_ones_are_not() {
         let longest = |count| {
-            let switch = Switch {
-                domain: "web".into(),
-                rule: "*".into(),
-                mode: SwitchMode::Off,
-                enforce_percent: None,
-                ramp: None,
-                reason: String::new(),
-                author: "ada".into(),
-                created_at_ms: 0,
-                expires_at_ms: None,
-            };
-            let runtime = Runtime { switches: vec![switch; count], ..Runtime::default() };
+            let runtime = Runtime { switches: vec![switch("*", None); count], ..Runtime::default() };
             fetch_delay(&runtime, |range| *range.end()).as_millis()
         };
         assert_eq!([0, 9, 1_000, 100_000].map(longest), [0, 0, 100, 500]);

@@ -27,6 +27,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 use tokio_util::task::AbortOnDropHandle;
+use tollgate_core::clock::now_ms;
 use tollgate_rules::OverrideTarget;
 use tollgate_runtime::task_slot::TaskSlot;
 
@@ -38,7 +39,7 @@ use self::{
 };
 use crate::{
     Control, ControlResult, Instance, RulesSource, RulesState, RulesStatus, metrics,
-    stored::{ActiveState, StoreHead, now_ms},
+    stored::{ActiveState, StoreHead},
 };
 
 pub use self::rules::Rules;
@@ -120,7 +121,7 @@ impl ReconcileTask {
     async fn run(mut self) -> Infallible {
         let mut ticks = interval(HEARTBEAT_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let changed = Arc::clone(self.control.changed());
+        let changed = Arc::clone(&self.control.0.changed);
         loop {
             let (expiry, end) = (self.lists.next_expiry(), self.overrides.next_end());
             select! {
@@ -236,7 +237,8 @@ impl ReconcileTask {
     fn record_latest_version(&self, head: &StoreHead) {
         // In memory each instance has its own numbers, which would look like version skew.
         if self.control.source() == RulesSource::Redis {
-            metrics::latest_version(head.current.as_ref().map_or(0, |current| current.number));
+            let latest = head.current.as_ref().map_or(0, |current| current.number);
+            metrics::LATEST_VERSION.set(latest as f64);
         }
     }
 }

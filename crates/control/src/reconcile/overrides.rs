@@ -7,12 +7,12 @@ use tokio::{
     task::spawn_blocking,
     time::{Instant, sleep},
 };
+use tollgate_core::clock::now_ms;
 use tollgate_rules::{OverriddenCounts, OverrideTarget};
 use tollgate_runtime::task_slot::TaskSlot;
 
 use crate::{
     Action, AuditEntry, Control, ControlError, ControlResult, RulesStatus,
-    bounds::truncated,
     handle::Backend,
     metrics,
     redis::{
@@ -20,7 +20,7 @@ use crate::{
         overrides::{self, ChangesPage},
     },
     rule_overrides::{BookHead, OverrideBook},
-    stored::{StoreHead, now_ms},
+    stored::StoreHead,
 };
 
 /// Longest wait for an end; a later one is checked again then.
@@ -45,7 +45,6 @@ pub(super) struct OverridesReconciler {
     next_end: Option<Instant>,
     /// Earliest time of the next activation because of an end.
     rested: Option<Instant>,
-    problem: Option<String>,
     unmatched: usize,
 }
 
@@ -63,8 +62,8 @@ impl OverridesReconciler {
     /// Activates the overrides of the file at once, whether the store responds or not.
     pub(super) fn new(control: Control, status: RulesStatus, snapshot: Arc<dyn OverrideTarget>) -> Self {
         let (task, next_end, rested) = (TaskSlot::default(), None, None);
-        let mut new = Self { control, status, snapshot, task, next_end, rested, problem: None, unmatched: 0 };
-        if !new.control.overrides().with(OverrideBook::is_empty) {
+        let mut new = Self { control, status, snapshot, task, next_end, rested, unmatched: 0 };
+        if !new.control.0.overrides.with(OverrideBook::is_empty) {
             new.activate();
         }
         new
@@ -75,14 +74,14 @@ impl OverridesReconciler {
         if !self.task.is_idle() {
             return;
         }
-        let held = self.control.overrides().head();
-        let plan = match self.control.backend() {
+        let held = self.control.0.overrides.head();
+        let plan = match &self.control.0.backend {
             Backend::Redis(_) => Plan::of(&held, &head.overrides),
             // A store in this process is what the instance holds.
             Backend::Memory(_) => Plan::Nothing,
         };
         if plan == Plan::Nothing {
-            if held.revision != self.control.overrides().active() {
+            if held.revision != self.control.0.overrides.active() {
                 self.activate();
             }
             return;
@@ -129,7 +128,7 @@ impl OverridesReconciler {
     /// Time of the next end.
     fn end_after(&self, now: Instant) -> Option<Instant> {
         let now_ms = now_ms();
-        let end = self.control.overrides().with(|book| book.next_end(now_ms))?;
+        let end = self.control.0.overrides.with(|book| book.next_end(now_ms))?;
         let wait = Duration::from_millis(end.saturating_sub(now_ms).min(MAX_END_WAIT_MS));
         Some(now + wait).max(self.rested)
     }
@@ -138,16 +137,10 @@ impl OverridesReconciler {
         self.next_end
     }
 
-    fn report(&mut self, problem: Option<String>) {
-        let problem = problem.map(truncated);
-        if problem == self.problem {
-            return;
-        }
-        if let Some(problem) = &problem {
+    fn report(&self, problem: Option<String>) {
+        if let Some(problem) = self.status.set_problem(|state| &mut state.overrides_problem, problem) {
             tracing::error!(%problem, "overrides are not active");
         }
-        self.problem.clone_from(&problem);
-        self.status.update(|state| state.overrides_problem.clone_from(&problem));
     }
 }
 
@@ -186,7 +179,7 @@ async fn follow(
     held: BookHead,
     store: &BookHead,
 ) -> ControlResult<Vec<String>> {
-    let Backend::Redis(redis) = control.backend() else { return Ok(Vec::new()) };
+    let Backend::Redis(redis) = &control.0.backend else { return Ok(Vec::new()) };
     match plan {
         Plan::Nothing => Ok(Vec::new()),
         Plan::Changes => fetch_changes(control, redis, held).await,
@@ -202,7 +195,7 @@ async fn follow(
 async fn fetch_changes(control: &Control, redis: &Redis, held: BookHead) -> ControlResult<Vec<String>> {
     let (mut next, mut problems) = (Some(held.revision), Vec::new());
     while let Some(from) = next {
-        let page = overrides::since(redis.client(), from).await?;
+        let page = overrides::since(&redis.client, from).await?;
         next = page.next;
         // Until the last page the revision is that of the last change.
         let head = next.is_none().then(|| page.head.clone().in_epoch_of(&held));
@@ -210,7 +203,7 @@ async fn fetch_changes(control: &Control, redis: &Redis, held: BookHead) -> Cont
         let recorded = spawn_blocking(move || {
             let (changes, mut problems) = page.changes();
             let finish = |book: &mut OverrideBook| head.into_iter().for_each(|head| book.set_head(head));
-            problems.extend(control.overrides().record(&changes, finish));
+            problems.extend(control.0.overrides.record(&changes, finish));
             problems
         });
         problems.extend(recorded.await?);
@@ -235,7 +228,7 @@ async fn fetch_everything(control: &Control, redis: &Redis) -> ControlResult<Vec
             book.set_head(if is_first { head } else { head.in_epoch_of(book.head()) });
             is_first = false;
             if is_last {
-                problems.extend(control.overrides().replace(book));
+                problems.extend(control.0.overrides.replace(book));
                 return problems;
             }
         }
@@ -244,7 +237,7 @@ async fn fetch_everything(control: &Control, redis: &Redis) -> ControlResult<Vec
     });
     let mut next = Some(0);
     while let Some(from) = next {
-        let page = overrides::since(redis.client(), from).await?;
+        let page = overrides::since(&redis.client, from).await?;
         next = page.next;
         if pages.send(page).await.is_err() {
             // The thread has panicked.
@@ -258,21 +251,21 @@ async fn fetch_everything(control: &Control, redis: &Redis) -> ControlResult<Vec
 /// Restores what the store has lost, or what was set over another store, without what has a later revision there: all with
 /// later revisions than `from`.
 async fn restore(control: &Control, redis: &Redis, from: u64, store: &BookHead) -> ControlResult<()> {
-    let count = control.overrides().with(OverrideBook::len);
+    let count = control.0.overrides.with(OverrideBook::len);
     let spread = MAX_SPREAD_MS.min((count / CHANGES_PER_SPREAD_MS) as u64);
     sleep(Duration::from_millis(fastrand::u64(0..=spread))).await;
-    let (head, changes) = control.overrides().with(|book| (book.head().clone(), book.since(from, now_ms())));
+    let (head, changes) = control.0.overrides.with(|book| (book.head().clone(), book.since(from, now_ms())));
     if changes.is_empty() && count == 0 {
         return Ok(());
     }
     let (changed, mut kept) = (changes.len(), None);
     if !store.lineage.is_empty() && store.lineage != head.lineage {
         let control = control.clone();
-        let keep = spawn_blocking(move || control.overrides().keep_file());
+        let keep = spawn_blocking(move || control.0.overrides.keep_file());
         kept = keep.await?;
     }
     let audit = AuditEntry::restored(Action::SetOverride, format!("{changed} changes of overrides"));
-    if overrides::restore(redis.client(), &head, &changes, audit).await? {
+    if overrides::restore(&redis.client, &head, &changes, audit).await? {
         metrics::store_error("lost");
         tracing::error!(changes = changed, kept, "restored overrides that the store lacked");
     } else {
@@ -288,13 +281,13 @@ async fn activate(
 ) -> ControlResult<Activated> {
     let activated = spawn_blocking(move || {
         let begun = Instant::now();
-        control.overrides().sweep(now_ms());
-        let overrides = Arc::new(control.overrides().with(OverrideBook::compiled));
+        control.0.overrides.sweep(now_ms());
+        let overrides = Arc::new(control.0.overrides.with(OverrideBook::compiled));
         let revision = overrides.revision();
         let overridden = snapshot.override_rules(overrides);
         let counts = overridden.counts();
         metrics::rule_overrides(&*snapshot);
-        control.overrides().activated(revision);
+        control.0.overrides.activated(revision);
         let unmatched = overridden.unmatched().first().map(|found| format!("{}: {}", found.id, found.reason));
         Activated { counts, unmatched, took: begun.elapsed(), problems }
     });

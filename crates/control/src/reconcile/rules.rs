@@ -280,7 +280,7 @@ pub(super) async fn load(control: &Control, rules: Rules, request: LoadRequest) 
         sleep(Duration::from_millis(fastrand::u64(..MAX_SPREAD_MS))).await;
     }
     let number = id.number;
-    let (problem, is_permanent) = match control.backend().version(number).await {
+    let (problem, is_permanent) = match control.0.backend.version(number).await {
         Ok(Some(stored)) if stored.token == id.token => match activate(stored, rules.clone()).await {
             Ok(Ok(stored)) => return LoadResult::Activated(stored),
             Ok(Err(reason)) => (LoadProblem::Invalid(id, reason), true),
@@ -303,7 +303,7 @@ pub(super) async fn load(control: &Control, rules: Rules, request: LoadRequest) 
 async fn activate_earlier(control: &Control, rules: Rules, number: u64, problem: LoadProblem) -> LoadResult {
     let first = number.saturating_sub(MAX_EARLIER_VERSIONS).max(1);
     for before in (first..number).rev() {
-        let Ok(Some(stored)) = control.backend().version(before).await else { continue };
+        let Ok(Some(stored)) = control.0.backend.version(before).await else { continue };
         if let Ok(Ok(stored)) = activate(stored, rules.clone()).await {
             tracing::error!(version = before, current = number, "activated an earlier version of the rules");
             return LoadResult::Fallback(stored, problem);
@@ -336,7 +336,7 @@ pub(super) async fn restore(
     connectivity: Connectivity,
 ) -> LoadResult {
     // A store in this process loses nothing.
-    let Backend::Redis(redis) = control.backend() else { return LoadResult::Changed };
+    let Backend::Redis(redis) = &control.0.backend else { return LoadResult::Changed };
     let number = active.version.number;
     let audit = AuditEntry::restored(Action::Apply, format!("version {number}"));
     match versions::restore_version(redis, active, audit, connectivity).await {

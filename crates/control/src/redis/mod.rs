@@ -50,7 +50,8 @@ const ENTRIES_OF_CALL: usize = 250;
 /// Backend in Redis.
 #[derive(Debug)]
 pub(super) struct Redis {
-    client: ScriptClient,
+    /// Client of the scripts.
+    pub(crate) client: ScriptClient,
     settings: RedisSettings,
     /// Whether this instance enforces lists or switches, so that a store that never had any has lost them.
     has_changes: AtomicBool,
@@ -61,11 +62,6 @@ impl Redis {
     pub(super) fn open(settings: &RedisSettings) -> Result<Self, StoreError> {
         let client = ScriptClient::open(settings)?;
         Ok(Self { client, settings: settings.clone(), has_changes: AtomicBool::new(false) })
-    }
-
-    /// Client of the scripts.
-    pub(super) const fn client(&self) -> &ScriptClient {
-        &self.client
     }
 
     /// Notifies `changed` of changes by other instances.

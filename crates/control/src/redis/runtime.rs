@@ -6,6 +6,7 @@
 use std::{sync::atomic::Ordering, time::Duration};
 
 use serde::{Serialize, de::DeserializeOwned};
+use tollgate_core::clock::now_ms;
 use tollgate_store::redis::Reply;
 
 use super::{
@@ -21,7 +22,7 @@ use crate::{
     bounds::{MAX_AUTOMATIC_ENTRIES, MAX_BAN_PAGE, MAX_BANS, MAX_ENTRIES, MAX_SWITCHES},
     copies::MAX_LISTS_BYTES,
     lists::Change,
-    stored::{Connectivity, Restore, StoredRuntime, now_ms, token},
+    stored::{Connectivity, Restore, StoredRuntime, token},
 };
 
 /// Indexes in the script's KEYS.

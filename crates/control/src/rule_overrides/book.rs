@@ -242,30 +242,26 @@ impl OverrideBook {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::BTreeMap as Map;
 
     use proptest::prelude::*;
 
     use super::*;
 
-    fn entry(value: &str, limit: u32, expires_at_ms: Option<u64>) -> OverrideEntry {
-        let key = vec![Pair { key: "api_key".into(), value: value.into() }];
-        let rate_limit = [("requests_per_unit".to_owned(), limit.into())].into_iter().collect();
-        let (domain, rule) = ("d".into(), "api_key".into());
-        let (reason, author) = ("r".into(), "ada".into());
-        OverrideEntry {
+    pub(in super::super) fn entry(value: &str, limit: u32, expires_at_ms: Option<u64>) -> OverrideEntry {
+        let entry = OverrideEntry {
             id: String::new(),
-            domain,
-            rule,
-            key,
-            rate_limit,
-            reason,
-            author,
+            domain: "d".into(),
+            rule: "api_key".into(),
+            key: vec![Pair { key: "api_key".into(), value: value.into() }],
+            rate_limit: [("requests_per_unit".to_owned(), limit.into())].into_iter().collect(),
+            reason: "r".into(),
+            author: "ada".into(),
             created_at_ms: 0,
             expires_at_ms,
-        }
-        .identified()
+        };
+        entry.identified()
     }
 
     fn change(revision: u64, value: &str, limit: Option<u32>) -> OverrideChange {

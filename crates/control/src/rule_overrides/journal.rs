@@ -239,24 +239,12 @@ fn lock(path: &Path) -> Result<File, String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::Pair;
-
-    use super::*;
+    use super::{super::book::tests::entry, *};
 
     fn change(revision: u64, value: &str, is_removal: bool) -> OverrideChange {
-        let entry = OverrideEntry {
-            id: String::new(),
-            domain: "d".into(),
-            rule: "api_key".into(),
-            key: vec![Pair { key: "api_key".into(), value: value.into() }],
-            rate_limit: [("requests_per_unit".to_owned(), 5.into())].into_iter().collect(),
-            reason: "r".into(),
-            author: "ada".into(),
-            created_at_ms: 1,
-            expires_at_ms: Some(2),
-        };
+        let entry = OverrideEntry { created_at_ms: 1, ..entry(value, 5, Some(2)) };
         let id = OverrideEntry::id_of("d", "api_key", &entry.key);
-        OverrideChange { revision, id, entry: (!is_removal).then(|| entry.identified()) }
+        OverrideChange { revision, id, entry: (!is_removal).then_some(entry) }
     }
 
     fn record(journal: &mut Journal, book: &mut OverrideBook, changes: &[OverrideChange]) {
