@@ -3,10 +3,7 @@
 use std::{
     collections::BTreeMap,
     slice,
-    sync::{
-        Arc, LazyLock, OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, LazyLock, OnceLock},
 };
 
 use metrics::{Key, KeyName, Label, Level, Metadata, Recorder as _, SharedString};
@@ -107,8 +104,6 @@ pub struct Gauge {
     declared: Declared,
     is_initial: bool,
     handle: OnceLock<metrics::Gauge>,
-    /// The bits of the value, to be read in this process.
-    value: AtomicU64,
 }
 
 impl Gauge {
@@ -124,7 +119,7 @@ impl Gauge {
 
     const fn declare(name: &'static str, help: &'static str, is_initial: bool) -> Self {
         let declared = Declared::gauge(name, &[], help);
-        Self { declared, is_initial, handle: OnceLock::new(), value: AtomicU64::new(0) }
+        Self { declared, is_initial, handle: OnceLock::new() }
     }
 
     fn handle(&self) -> &metrics::Gauge {
@@ -138,22 +133,12 @@ impl Gauge {
 
     /// Sets the value; a count is exact up to 2^53.
     pub fn set(&self, value: f64) {
-        self.value.store(value.to_bits(), Ordering::Relaxed);
         self.handle().set(value);
     }
 
     /// Adds to the value, or takes from it.
-    #[allow(clippy::float_arithmetic)] // Exact for counts, which are all that is added.
     pub fn add(&self, change: f64) {
-        let added = |bits| Some((f64::from_bits(bits) + change).to_bits());
-        // It is always changed.
-        let _ = self.value.fetch_update(Ordering::Relaxed, Ordering::Relaxed, added);
         self.handle().increment(change);
-    }
-
-    /// The value now.
-    pub fn value(&self) -> f64 {
-        f64::from_bits(self.value.load(Ordering::Relaxed))
     }
 }
 
@@ -337,7 +322,6 @@ mod tests {
         gauge.add(3.0);
         gauge.add(-1.0);
         assert_eq!(exported("gauge_test"), ["gauge_test 2"]);
-        assert_eq!(gauge.value(), 2.0);
         let family = GaugeFamily::new("gauges_test", &["a"], "Y.", &[["b"]]);
         family.register();
         family.set(["c"], 1.5);
