@@ -174,7 +174,8 @@ pub(crate) async fn adopt(
     for change in changes {
         arguments.extend(change_arguments(change)?);
     }
-    let gathered = client.keys.gathered_overrides();
+    let gathered = ["copied-overrides", "copied-override-revisions", "copied-override-ends"];
+    let gathered = gathered.map(|name| client.keys.named(name));
     let operation = Operation::of_overrides("adopt").on(gathered).with(arguments);
     match bytes(client.run(&operation).await?)?.as_slice() {
         b"made" => Ok(true),

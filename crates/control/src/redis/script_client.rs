@@ -278,11 +278,6 @@ impl Keys {
         format!("{}{name}", self.start).into_bytes()
     }
 
-    /// Keys of what a whole copy of overrides has gathered.
-    pub(super) fn gathered_overrides(&self) -> [Vec<u8>; 3] {
-        ["copied-overrides", "copied-override-revisions", "copied-override-ends"].map(|name| self.named(name))
-    }
-
     pub(super) fn version(&self, number: u64) -> Vec<u8> {
         self.named(&format!("version:{number}"))
     }

@@ -146,7 +146,8 @@ impl Demand {
     }
 
     fn add_to(&mut self, domain: &Domain, rule: &Rule, entries: &[Entry<'_>], hits: u64, now_s: u64) {
-        let Some(window_s) = window_of(rule) else { return };
+        let Some(quota) = quota_of(rule) else { return };
+        let window_s = u64::from(quota.window.seconds());
         let name = ((*domain.name).into(), rule.path().into());
         if self.rules.len() >= MAX_RULES && !self.rules.contains_key(&name) {
             return;
@@ -200,10 +201,6 @@ fn quota_of(rule: &Rule) -> Option<Quota> {
         Limit::Quota { quota, policy } if !policy.algorithm().holds_permits() => Some(quota),
         Limit::Quota { .. } | Limit::Unlimited => None,
     }
-}
-
-fn window_of(rule: &Rule) -> Option<u64> {
-    quota_of(rule).map(|quota| quota.window.seconds().into())
 }
 
 #[allow(clippy::float_arithmetic)] // Estimates.

@@ -196,11 +196,11 @@ impl DirectoryListing {
     pub(super) fn read(self) -> Sources {
         let emptiness = if self.allows_empty { Emptiness::Allowed } else { Emptiness::Suspicious };
         let mut sources = Sources { emptiness, ..Sources::default() };
-        let mut allowance = Allowance::default();
+        let mut allowance = Allowance(Some(MAX_TOTAL_BYTES));
         for FoundFile { name, path, kind } in self.found {
             match kind {
                 // The last file read has the error.
-                FileKind::Yaml(_) if allowance.is_spent() => {}
+                FileKind::Yaml(_) if allowance.0.is_none() => {}
                 FileKind::Yaml(_) => match allowance.read(&path) {
                     // Deleted since it was listed: the watcher reloads soon.
                     Err(_) if is_deleted(&path) => {}
@@ -330,18 +330,7 @@ const MAX_TOTAL_BYTES: u64 = 64 << 20;
 #[derive(Debug)]
 struct Allowance(Option<u64>);
 
-impl Default for Allowance {
-    fn default() -> Self {
-        Self(Some(MAX_TOTAL_BYTES))
-    }
-}
-
 impl Allowance {
-    /// Whether the bound was exceeded.
-    const fn is_spent(&self) -> bool {
-        self.0.is_none()
-    }
-
     /// Reads a file.
     ///
     /// # Errors

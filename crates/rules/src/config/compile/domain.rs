@@ -35,7 +35,7 @@ pub(super) struct DomainBuilder {
     /// First level, which all files share.
     pub(super) root: LevelBuilder,
     default_algorithm: Option<(Algorithm, Origin)>,
-    default_on_store_error: Option<OnStoreError>,
+    pub(super) default_on_store_error: Option<OnStoreError>,
     /// `atomic`: whether requests are charged all or none.
     pub(super) atomic: Option<(bool, Origin)>,
     /// Whether a limit that denies counts the hits nevertheless.
@@ -82,12 +82,6 @@ impl DomainBuilder {
             }
             Some(_) => {}
         }
-    }
-
-    /// Sets the `on_store_error` policy of limit overrides from a file's defaults; the first file has precedence.
-    pub(super) fn set_default_on_store_error(&mut self, stated: Option<Stated<OnStoreError>>) {
-        let stated = stated.map(|stated| stated.value);
-        self.default_on_store_error = self.default_on_store_error.or(stated);
     }
 
     /// Records the identifier of a rule's counters.

@@ -57,7 +57,8 @@ pub(super) fn compile(files: Vec<RawFile>, options: Options, problems: &mut Prob
         domain.set_default_algorithm(file, defaults.algorithm, problems);
         domain.set_charging(file, problems);
         domain.set_default_sync(&file.name, defaults.sync);
-        domain.set_default_on_store_error(defaults.on_store_error);
+        let default_on_store_error = defaults.on_store_error.map(|stated| stated.value);
+        domain.default_on_store_error = domain.default_on_store_error.or(default_on_store_error);
         let reporter = Reporter { file: &file.name, problems };
         Compiler { reporter, defaults, domain, budget: &mut budget, options }.descriptors(descriptors);
     }

@@ -163,26 +163,10 @@ impl Reader<'_> {
         stated_if(is_valid, list, limits)
     }
 
-    fn limit(&mut self, node: &Node, path: &Path<'_>) -> Field<RawRateLimit> {
-        self.section(node, path, Section::RateLimit)
-    }
-
     /// Reads a limit that is compared with the one around it.
     fn candidate(&mut self, node: &Node, path: &Path<'_>) -> Field<RawCandidate> {
         let limit = self.section(node, path, Section::Candidate);
         limit.map(|value| RawCandidate(Box::new(Stated { at: node.at, value })))
-    }
-
-    fn ban(&mut self, node: &Node, path: &Path<'_>) -> Field<RawBan> {
-        self.section(node, path, Section::Ban)
-    }
-
-    fn reserve(&mut self, node: &Node, path: &Path<'_>) -> Field<RawReserve> {
-        self.section(node, path, Section::Reserve)
-    }
-
-    fn shedding(&mut self, node: &Node, path: &Path<'_>) -> Field<RawShedding> {
-        self.section(node, path, Section::LoadShedding)
     }
 
     /// Reads `true`, `false` or a mapping of `debt` and `unused`.
@@ -259,14 +243,14 @@ impl Reader<'_> {
     }
 }
 
-/// Reads each type by a method of [`Reader`].
+/// Reads each type by a method of [`Reader`], to which a section is named.
 macro_rules! read_by {
-    ($($method:ident: $type:ty as $shape:expr,)*) => {
+    ($($method:ident $(($section:ident))?: $type:ty as $shape:expr,)*) => {
         $(impl ReadValue for $type {
             const SHAPE: Shape = $shape;
 
             fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
-                reader.$method(node, path)
+                reader.$method(node, path $(, Section::$section)?)
             }
         })*
     };
@@ -285,10 +269,10 @@ read_by! {
     inherit: RawInherit as Shape::Text,
     mapping: Node as Shape::Mapping,
     carry: RawCarry as Shape::FlagOrSection(Section::Carry),
-    ban: RawBan as Shape::Section(Section::Ban),
-    reserve: RawReserve as Shape::Section(Section::Reserve),
-    shedding: RawShedding as Shape::Section(Section::LoadShedding),
-    limit: RawRateLimit as Shape::Section(Section::RateLimit),
+    section(Ban): RawBan as Shape::Section(Section::Ban),
+    section(Reserve): RawReserve as Shape::Section(Section::Reserve),
+    section(LoadShedding): RawShedding as Shape::Section(Section::LoadShedding),
+    section(RateLimit): RawRateLimit as Shape::Section(Section::RateLimit),
     candidate: RawCandidate as Shape::Section(Section::Candidate),
     limits: Vec<RawLimit> as Shape::Sections(Section::RateLimit),
 }

@@ -138,7 +138,7 @@ fn a_scope_that_has_no_effect_or_denies_too_early_is_reported() {
     for (limit, expected) in [
         (global(&format!("min_interval: 1s, {log}")), "min_interval: contradicts `scope: global`"),
         (global("overdraft: true"), "overdraft: contradicts `scope: global`"),
-        ("scope: globl".to_owned(), "scope: `globl` is not a scope of a limit; did you mean `global`?"),
+        ("scope: globl".to_owned(), "scope: `globl` is not a scope; did you mean `global`?"),
         ("unlimited: true, scope: global".to_owned(), "scope: contradicts `unlimited: true`"),
         (global("far: wait"), "far: unknown key"),
         (wait.to_owned(), "on_share_exhausted: has no effect"),

@@ -41,9 +41,21 @@ fn watch(directory: &Path) -> (Watcher, Reports) {
 }
 
 #[track_caller]
-fn expect(reports: &Reports, domain: &str) {
-    let report = reports.recv_timeout(TIMEOUT).expect("a report in time");
-    assert_eq!(report.as_deref(), Ok(&[domain.to_owned()][..]));
+fn next(reports: &Reports) -> Result<Vec<String>, String> {
+    reports.recv_timeout(TIMEOUT).expect("a report in time")
+}
+
+/// Expects a report of the rules of a file that is `content`.
+#[track_caller]
+fn expect(reports: &Reports, content: &str) {
+    let domain = content.trim().strip_prefix("domain: ").unwrap();
+    assert_eq!(next(reports).as_deref(), Ok(&[domain.to_owned()][..]));
+}
+
+/// Renames a new file of this content over `a.yaml`.
+fn replace(directory: &Path, content: &str) {
+    write(directory, ".new", content);
+    fs::rename(directory.join(".new"), directory.join("a.yaml")).unwrap();
 }
 
 #[track_caller]
@@ -72,7 +84,7 @@ fn a_file_that_is_written_in_place() {
     let directory = directory(&[("a.yaml", GOOD)]);
     let (_watcher, reports) = watch(directory.path());
     write(directory.path(), "a.yaml", BETTER);
-    expect(&reports, "better");
+    expect(&reports, BETTER);
     // Equal content is not reported again.
     write(directory.path(), "a.yaml", BETTER);
     expect_silence(&reports);
@@ -85,7 +97,7 @@ fn an_editor_that_renames_a_new_file_over_the_old_one() {
     for content in [BETTER, GOOD] {
         write(directory.path(), ".a.yaml.swp", content);
         fs::rename(directory.path().join(".a.yaml.swp"), directory.path().join("a.yaml")).unwrap();
-        expect(&reports, content.trim().strip_prefix("domain: ").unwrap());
+        expect(&reports, content);
     }
 }
 
@@ -93,16 +105,12 @@ fn an_editor_that_renames_a_new_file_over_the_old_one() {
 fn a_bad_version_is_reported_once_and_a_good_one_follows() {
     let directory = directory(&[("a.yaml", GOOD)]);
     let (_watcher, reports) = watch(directory.path());
-    let put = |content| {
-        write(directory.path(), ".new", content);
-        fs::rename(directory.path().join(".new"), directory.path().join("a.yaml")).unwrap();
-    };
-    put(BAD);
-    assert!(reports.recv_timeout(TIMEOUT).expect("a report in time").is_err());
-    put(BAD);
+    replace(directory.path(), BAD);
+    assert!(next(&reports).is_err());
+    replace(directory.path(), BAD);
     expect_silence(&reports);
-    put(GOOD);
-    expect(&reports, "good");
+    replace(directory.path(), GOOD);
+    expect(&reports, GOOD);
 }
 
 #[test]
@@ -115,7 +123,7 @@ fn a_half_written_file_is_reported_once_its_writer_has_closed_it() {
     expect_silence(&reports);
     file.write_all(b"ter\n").unwrap();
     drop(file);
-    expect(&reports, "better");
+    expect(&reports, BETTER);
 }
 
 #[test]
@@ -123,12 +131,11 @@ fn files_and_directories_that_are_new() {
     let directory = directory(&[]);
     let (_watcher, reports) = watch(directory.path());
     write(directory.path(), "sub/deep/a.yaml", GOOD);
-    expect(&reports, "good");
+    expect(&reports, GOOD);
     write(directory.path(), "sub/deep/a.yaml", BETTER);
-    expect(&reports, "better");
+    expect(&reports, BETTER);
     fs::remove_dir_all(directory.path().join("sub")).unwrap();
-    let report = reports.recv_timeout(TIMEOUT).expect("a report in time");
-    assert_eq!(report, Ok(Vec::new()));
+    assert_eq!(next(&reports), Ok(Vec::new()));
 }
 
 #[test]
@@ -140,10 +147,9 @@ fn a_directory_that_is_deleted_and_created_again() {
         // Atomically, so that the watcher does not read it empty before.
         fs::rename(&config, parent.path().join("deleted")).unwrap();
         fs::remove_dir_all(parent.path().join("deleted")).unwrap();
-        let report = reports.recv_timeout(TIMEOUT).expect("a report in time");
-        assert_says(&report.unwrap_err(), &["cannot be read"]);
+        assert_says(&next(&reports).unwrap_err(), &["cannot be read"]);
         write(&config, "a.yaml", content);
-        expect(&reports, content.trim().strip_prefix("domain: ").unwrap());
+        expect(&reports, content);
     }
 }
 
@@ -158,7 +164,7 @@ fn a_kubernetes_config_map_that_swaps_its_data() {
         write(mount, &format!("{version}/a.yaml"), content);
         symlink(version, mount.join("..data_tmp")).unwrap();
         fs::rename(mount.join("..data_tmp"), mount.join("..data")).unwrap();
-        expect(&reports, content.trim().strip_prefix("domain: ").unwrap());
+        expect(&reports, content);
     }
 }
 
@@ -170,10 +176,10 @@ fn a_link_above_the_directory_that_is_swapped() {
     let (_watcher, reports) = watch(&current.join("ratelimit/config"));
     symlink("v2", root.path().join("next")).unwrap();
     fs::rename(root.path().join("next"), &current).unwrap();
-    expect(&reports, "better");
+    expect(&reports, BETTER);
     // The new target is watched now.
     write(root.path(), "v2/ratelimit/config/a.yaml", GOOD);
-    expect(&reports, "good");
+    expect(&reports, GOOD);
 }
 
 #[test]
@@ -182,10 +188,9 @@ fn a_directory_above_that_is_renamed_away() {
     let (_watcher, reports) = watch(&root.path().join("app/config"));
     fs::rename(root.path().join("app"), root.path().join("old")).unwrap();
     fs::rename(root.path().join("next"), root.path().join("app")).unwrap();
-    let report = reports.recv_timeout(TIMEOUT).expect("a report in time");
     // The state between the two renames may have been reported.
-    if report.is_err() {
-        expect(&reports, "better");
+    if next(&reports).is_err() {
+        expect(&reports, BETTER);
     }
 }
 
@@ -196,7 +201,7 @@ fn a_file_that_is_a_link_to_another_directory() {
     symlink(other.path().join("real.yaml"), directory.path().join("a.yaml")).unwrap();
     let (_watcher, reports) = watch(directory.path());
     write(other.path(), "real.yaml", BETTER);
-    expect(&reports, "better");
+    expect(&reports, BETTER);
 }
 
 #[test]
@@ -206,15 +211,11 @@ fn a_pipe_or_a_bomb_in_place_of_a_file_is_reported_and_the_watching_goes_on() {
     let pipe = std::process::Command::new("mkfifo").arg(directory.path().join(".pipe")).status();
     assert!(pipe.expect("mkfifo runs").success());
     fs::rename(directory.path().join(".pipe"), directory.path().join("a.yaml")).unwrap();
-    let report = reports.recv_timeout(TIMEOUT).expect("a report in time").unwrap_err();
-    assert_says(&report, &["a.yaml: cannot be read: is a named pipe"]);
-    write(directory.path(), ".new", &format!("domain: d\nmetadata: [{}]\n", "a,".repeat(410_000)));
-    fs::rename(directory.path().join(".new"), directory.path().join("a.yaml")).unwrap();
-    let report = reports.recv_timeout(TIMEOUT).expect("a report in time").unwrap_err();
-    assert_says(&report, &["a.yaml:2", "more than 400000 values"]);
-    write(directory.path(), ".new", BETTER);
-    fs::rename(directory.path().join(".new"), directory.path().join("a.yaml")).unwrap();
-    expect(&reports, "better");
+    assert_says(&next(&reports).unwrap_err(), &["a.yaml: cannot be read: is a named pipe"]);
+    replace(directory.path(), &format!("domain: d\nmetadata: [{}]\n", "a,".repeat(410_000)));
+    assert_says(&next(&reports).unwrap_err(), &["a.yaml:2", "more than 400000 values"]);
+    replace(directory.path(), BETTER);
+    expect(&reports, BETTER);
 }
 
 #[test]

@@ -2,6 +2,19 @@
 
 use super::*;
 
+fn strict(policy: Policy, hits: Hits) -> TagRequest {
+    request(Charging::Independent, [check(0, policy, hits, SyncMode::Strict)])
+}
+
+/// A request of a hit of each of these limits.
+fn both(charging: Charging, limits: [u32; 2]) -> TagRequest {
+    let [first, second] = limits.map(|limit| policy(Algorithm::FixedWindow, limit));
+    request(
+        charging,
+        [(0, first), (1, second)].map(|(at, policy)| check(at, policy, Hits::ONE, SyncMode::Strict)),
+    )
+}
+
 #[test]
 fn a_denial_is_valid_for_its_time_and_half_a_second_at_most() {
     for (algorithm, limit, stands) in [
@@ -73,12 +86,7 @@ fn denials_from_memory_count_the_rest_of_a_limit_only_once() {
 #[test]
 fn a_denial_ends_with_a_refund_or_a_change_of_the_rule() {
     let mut server = Server::new();
-    let strict = |limit, hits| {
-        request(
-            Charging::Independent,
-            [check(0, policy(Algorithm::FixedWindow, limit), hits, SyncMode::Strict)],
-        )
-    };
+    let strict = |limit, hits| strict(policy(Algorithm::FixedWindow, limit), hits);
     assert!(server.admits(&strict(2, Hits::charge(2)), 0));
     assert!(!server.admits(&strict(2, Hits::ONE), 0));
     assert!(server.admits(&strict(9, Hits::ONE), 0), "the limit was raised");
@@ -91,11 +99,10 @@ fn a_denial_ends_with_a_refund_or_a_change_of_the_rule() {
 fn peeks_and_refunds_are_always_sent() {
     let mut server = Server::new();
     let policy = policy(Algorithm::FixedWindow, 1);
-    let hits = |hits| request(Charging::Independent, [check(0, policy, hits, SyncMode::Strict)]);
-    server.admits(&hits(Hits::ONE), 0);
-    server.admits(&hits(Hits::ONE), 0);
-    for (sent, hits) in [(3, hits(Hits::Peek)), (4, hits(Hits::refund(1)))] {
-        server.decide(&hits, 0);
+    server.admits(&strict(policy, Hits::ONE), 0);
+    server.admits(&strict(policy, Hits::ONE), 0);
+    for (sent, hits) in [(3, Hits::Peek), (4, Hits::refund(1))] {
+        server.decide(&strict(policy, hits), 0);
         assert_eq!(server.sent, sent);
     }
 }
@@ -105,9 +112,8 @@ fn permits_are_always_requested_from_the_store() {
     let mut server = Server::new();
     let policy = policy(Algorithm::Concurrency, 1);
     for _ in 0..3 {
-        let lease = LeaseId::random();
-        let hits = Hits::Acquire { amount: NonZeroU64::MIN, lease };
-        server.decide(&request(Charging::Independent, [check(0, policy, hits, SyncMode::Strict)]), 0);
+        let hits = Hits::Acquire { amount: NonZeroU64::MIN, lease: LeaseId::random() };
+        server.decide(&strict(policy, hits), 0);
     }
     assert_eq!(server.sent, 3);
 }
@@ -115,18 +121,8 @@ fn permits_are_always_requested_from_the_store() {
 #[test]
 fn independent_counters_are_sent_unless_all_are_denied() {
     let mut server = Server::new();
-    let policies = [1, 9].map(|limit| policy(Algorithm::FixedWindow, limit));
-    let both = |charging| {
-        request(
-            charging,
-            [
-                check(0, policies[0], Hits::ONE, SyncMode::Strict),
-                check(1, policies[1], Hits::ONE, SyncMode::Strict),
-            ],
-        )
-    };
     for sent in 1..=3 {
-        server.decide(&both(Charging::Independent), 0);
+        server.decide(&both(Charging::Independent, [1, 9]), 0);
         assert_eq!(server.sent, sent);
     }
     assert_eq!(count(&server.states[1]), 3, "the other counter was charged each time");
@@ -135,24 +131,15 @@ fn independent_counters_are_sent_unless_all_are_denied() {
 #[test]
 fn one_denial_suffices_for_counters_charged_all_or_none() {
     let mut server = Server::new();
-    let policies = [1, 9].map(|limit| policy(Algorithm::FixedWindow, limit));
-    let both = |first| {
-        request(
-            Charging::AllOrNone,
-            [
-                check(0, policies[0], Hits::ONE, SyncMode::Strict),
-                check(1, policies[first], Hits::ONE, SyncMode::Strict),
-            ],
-        )
-    };
-    assert!(server.admits(&both(1), 0));
-    let first = server.decide(&both(1), 0);
-    let second = server.decide(&both(1), 0);
+    let both = both(Charging::AllOrNone, [1, 9]);
+    assert!(server.admits(&both, 0));
+    let first = server.decide(&both, 0);
+    let second = server.decide(&both, 0);
     assert_eq!((server.sent, &first), (2, &second));
     assert_eq!(first.iter().map(|verdict| verdict.admitted).collect::<Vec<_>>(), [false, true]);
     // The other check alone is not denied.
-    let other = request(Charging::AllOrNone, [check(1, policies[1], Hits::ONE, SyncMode::Strict)]);
-    server.decide(&other, 0);
+    let other = check(1, policy(Algorithm::FixedWindow, 9), Hits::ONE, SyncMode::Strict);
+    server.decide(&request(Charging::AllOrNone, [other]), 0);
     assert_eq!(server.sent, 3);
 }
 
