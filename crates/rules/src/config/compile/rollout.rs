@@ -84,7 +84,7 @@ pub(super) fn sync_beside(
     if !has_candidate || !sync.is_some_and(SyncMode::may_lease) {
         return sync;
     }
-    if let (true, Some(sync)) = (limit.raw.value.sync.stated().is_some(), sync) {
+    if let Some(sync) = sync.filter(|_| limit.raw.value.sync.stated().is_some()) {
         let message = format!(
             "works as `strict` beside a `candidate`, which is charged with each request; expected strict, not {}",
             sync.name()
