@@ -193,6 +193,7 @@ mod test_prelude {
     }
 
     /// The cell of a value.
+    #[allow(clippy::needless_pass_by_value)] // Numbers and texts alike.
     pub(crate) fn cell(value: impl ToString) -> CellKey {
         CellKey::open("d", [Entry { key: "k", value: &value.to_string() }].into_iter())
     }
