@@ -107,7 +107,7 @@ pub fn bounded(text: &str) -> String {
     shown
 }
 
-/// The beginning of a text, of so many bytes or a little less so that no character is split.
+/// The beginning of a text, of at most `max_bytes` bytes: no character is split.
 pub fn beginning(text: &str, max_bytes: usize) -> &str {
     (0..=max_bytes.min(text.len())).rev().find_map(|end| text.get(..end)).unwrap_or_default()
 }
