@@ -1,7 +1,5 @@
 //! Permissions that the Redis user needs.
 
-use std::fs::{self, File};
-
 use tollgate::control::{Draft, Files, List, ListEntry, ListPair, RulesSource, Switch, SwitchMode};
 
 use crate::{
@@ -33,15 +31,6 @@ fn refused(redis: &Redis) -> Vec<String> {
     let log: Vec<redis::Value> =
         cmd("ACL").arg("LOG").query(&mut redis.connect()).expect("the server reports");
     log.iter().map(|entry| format!("{entry:?}")).collect()
-}
-
-/// An instance whose log is in the directory.
-fn instance(directory: &TempDir, log: &Path, arguments: &[&str]) -> Tollgate {
-    let mut program = command();
-    program.stderr(File::create(log).expect("writable"));
-    let tollgate = Tollgate::spawn_by(program, directory.path(), arguments);
-    tollgate.wait_until_ready();
-    tollgate
 }
 
 /// Rules with each kind of counter, under a limit that shows their version.
@@ -77,17 +66,13 @@ async fn until(client: &mut Client, key: &str, is_right: impl Fn(u32, bool) -> b
 /// Waits until both instances subscribe to changes of the rules.
 async fn subscribed(redis: &Redis) {
     let channel = "p:{tollgate-rules}:changes";
-    let begun = Instant::now();
     let hearers = || -> usize {
         let mut reply = cmd("PUBSUB");
         let reply: (String, usize) =
             reply.arg("NUMSUB").arg(channel).query(&mut redis.connect()).expect("a reply");
         reply.1
     };
-    while hearers() < 2 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "nobody listens");
-        sleep(Duration::from_millis(20)).await;
-    }
+    crate::support::until("nobody listens", async || hearers() == 2).await;
 }
 
 /// Puts and removes a list entry and a switch, each of which has to take effect.
@@ -126,10 +111,8 @@ async fn change_lists_and_switches(control: &Control, client: &mut Client) {
 #[tokio::test]
 async fn the_documented_acl_suffices_for_every_feature() {
     let (redis, url) = server();
-    let directory = rules(&text(1_000));
-    let logs = tempfile::tempdir().expect("a directory");
     let arguments = ["--store", &url, "--store-timeout", "2s", "--key-prefix", "p:", "--rules", "redis"];
-    let instances = [0, 1].map(|at| instance(&directory, &logs.path().join(format!("{at}.log")), &arguments));
+    let instances = [(); 2].map(|()| Tollgate::logging(&text(1_000), &arguments));
     let mut client = instances[0].client().await;
     for key in ["fixed_window", "sliding_window", "sliding_window_log", "token_bucket", "places"] {
         until(&mut client, key, |limit, passes| limit == 1_000 && passes, key).await;
@@ -155,8 +138,7 @@ async fn the_documented_acl_suffices_for_every_feature() {
     assert!(control.audit(None, 100).await.expect("a reply").len() >= 9);
 
     assert_eq!(refused(&redis), Vec::<String>::new());
-    for at in [0, 1] {
-        let log = fs::read_to_string(logs.path().join(format!("{at}.log"))).expect("it is there");
+    for log in instances.each_ref().map(Tollgate::log) {
         assert!(!log.contains(" WARN ") && !log.contains("ERROR"), "{log}");
     }
 }
@@ -174,23 +156,15 @@ fn the_documented_acl_names_every_tested_command() {
 async fn a_user_for_limits_alone_suffices_with_rules_from_a_directory() {
     let redis = Redis::start_with(&guarded("word", &[]));
     let url = format!("redis://app:word@127.0.0.1:{}", redis.port());
-    let directory = rules(&text(1_000));
-    let logs = tempfile::tempdir().expect("a directory");
-    let log = logs.path().join("log");
     let arguments = ["--store", &url, "--store-timeout", "2s", "--key-prefix", "guarded:"];
-    let tollgate = instance(&directory, &log, &arguments);
+    let tollgate = Tollgate::logging(&text(1_000), &arguments);
     let mut client = tollgate.client().await;
-    let log_text = || fs::read_to_string(&log).expect("it is there");
-    let begun = Instant::now();
-    while !log_text().contains("Redis ACL denies lists and switches") {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{}", log_text());
-        sleep(Duration::from_millis(20)).await;
-    }
+    tollgate.wait_for_log("Redis ACL denies lists and switches");
     // Longer than what goes well takes from one look to the next.
     sleep(Duration::from_millis(2_500)).await;
     until(&mut client, "fixed_window", |limit, passes| limit == 1_000 && passes, "the limit").await;
-    let log_text = log_text();
-    assert_eq!((log_text.matches(" WARN ").count(), log_text.matches("ERROR").count()), (1, 0), "{log_text}");
+    let log = tollgate.log();
+    assert_eq!((log.matches(" WARN ").count(), log.matches("ERROR").count()), (1, 0), "{log}");
     let page = tollgate.metrics();
     assert!(page.contains("tollgate_rules_store_up 1\n"), "{page}");
     let refused = refused(&redis);
@@ -200,8 +174,8 @@ async fn a_user_for_limits_alone_suffices_with_rules_from_a_directory() {
 #[tokio::test]
 async fn without_setrange_cells_are_stored_whole_and_limits_are_as_exact() {
     let (redis, url) = Redis::lacking("setrange");
-    let tollgate = Tollgate::serving(&text(40), &["--store", &url, "--store-timeout", "5s"]);
-    let mut client = tollgate.client().await;
+    let (_tollgate, mut client) =
+        Tollgate::serving_one(&text(40), &["--store", &url, "--store-timeout", "5s"]).await;
     let mut admitted = 0;
     for _ in 0..60 {
         let answer = client.call(request("web", &[&[("fixed_window", "v")]])).await.expect("an answer");

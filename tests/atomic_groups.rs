@@ -283,12 +283,9 @@ async fn compare(subject: TimedStore) {
 }
 
 #[tokio::test]
-async fn memory_charges_exactly_the_requests_that_pass() {
-    compare(TimedStore::memory()).await;
-}
-
-#[tokio::test]
-async fn redis_charges_exactly_the_requests_that_pass_and_refunds_nothing_within_a_tag() {
+async fn exactly_the_requests_that_pass_are_charged_and_nothing_is_refunded_within_a_tag() {
     let redis = Redis::start();
-    compare(TimedStore::redis(&redis)).await;
+    for store in [TimedStore::memory(), TimedStore::redis(&redis)] {
+        compare(store).await;
+    }
 }

@@ -22,8 +22,7 @@ fn used(outcome: &Result<RunOutcome, StoreError>) -> u64 {
 
 #[tokio::test]
 async fn a_key_of_another_type_fails_alone() {
-    let redis = Redis::start();
-    let store = redis.store();
+    let (redis, store) = Redis::start_store();
     let calls = [
         charge("before", Algorithm::FixedWindow, 31_536_000),
         charge("foreign", Algorithm::FixedWindow, 31_536_000),
@@ -62,8 +61,7 @@ async fn a_key_of_another_type_fails_alone() {
 
 #[tokio::test]
 async fn two_runs_of_one_key_see_each_other() {
-    let redis = Redis::start();
-    let store = redis.store();
+    let (_redis, store) = Redis::start_store();
     let one = charge("a", Algorithm::FixedWindow, 31_536_000);
     let other = call("a", &[(1, policy(Algorithm::TokenBucket, 1_000, 31_536_000), Hits::ONE)]);
     let both = call(
@@ -88,8 +86,7 @@ fn ttl(redis: &Redis, call: &TagRequest) -> i64 {
 #[tokio::test]
 async fn a_key_keeps_its_expiry_however_often_it_is_charged() {
     const DAY: u32 = 86_400;
-    let redis = Redis::start();
-    let store = redis.store();
+    let (redis, store) = Redis::start_store();
     for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::TokenBucket] {
         let name = algorithm.name();
         let long = charge(name, algorithm, 365 * DAY);
@@ -107,8 +104,7 @@ async fn a_key_keeps_its_expiry_however_often_it_is_charged() {
 
 #[tokio::test]
 async fn a_key_that_lost_its_expiry_gets_one() {
-    let redis = Redis::start();
-    let store = redis.store();
+    let (redis, store) = Redis::start_store();
     let charge = charge("restored", Algorithm::FixedWindow, 31_536_000);
     store.decide(&charge).await.expect("it is decided");
     let mut connection = redis.connect();
@@ -123,8 +119,7 @@ async fn a_key_that_lost_its_expiry_gets_one() {
 
 #[tokio::test]
 async fn a_changed_end_updates_the_expiry() {
-    let redis = Redis::start();
-    let store = redis.store();
+    let (redis, store) = Redis::start_store();
     let day = call("a", &[(0, policy(Algorithm::FixedWindow, 1_000, 31_536_000), Hits::ONE)]);
     let bucket = |hits| call("a", &[(1, policy(Algorithm::TokenBucket, 60, 60), hits)]);
     store.decide(&bucket(Hits::charge(20))).await.expect("it is decided");
@@ -153,16 +148,13 @@ fn charge_for(seconds: u32) -> TagRequest {
 }
 
 /// Connections that the server has had.
-fn connections(redis: &Redis) -> u64 {
-    let stats: String = cmd("INFO").arg("stats").query(&mut redis.connect_as("", "")).expect("an answer");
-    let line = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
-    line.and_then(|count| count.trim().parse().ok()).expect("a figure")
+fn connections(redis: &Redis) -> f64 {
+    redis.figure("stats", "total_connections_received")
 }
 
 #[tokio::test]
 async fn a_demoted_server_is_replaced_by_a_new_connection() {
-    let redis = Redis::start();
-    let store = redis.store();
+    let (redis, store) = Redis::start_store();
     let calls = ["a", "b"].map(|name| charge(name, Algorithm::FixedWindow, 31_536_000));
     let runs = calls.each_ref().map(Run::once);
     store.decide_runs(&runs, CommandKeys::NoSlots).await.expect("all are decided");
@@ -173,10 +165,10 @@ async fn a_demoted_server_is_replaced_by_a_new_connection() {
         assert!(matches!(outcome, Err(StoreError::Declined(error)) if error.contains("read only")));
     }
     // Looking makes one, too.
-    let mut looks = 1;
-    while connections(&redis) <= before + looks {
-        assert!(looks < 500, "the connection is kept");
-        sleep(Duration::from_millis(10)).await;
-        looks += 1;
-    }
+    let mut looks = 0.0;
+    until("the connection is kept", async || {
+        looks += 1.0;
+        connections(&redis) > before + looks
+    })
+    .await;
 }

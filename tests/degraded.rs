@@ -84,8 +84,7 @@ async fn each_limit_follows_its_on_store_error_policy_while_redis_is_down() {
         "--response-headers=x-ratelimit",
         "--problem-body",
     ];
-    let tollgate = Tollgate::serving(RULES, &arguments);
-    let mut client = tollgate.client().await;
+    let (tollgate, mut client) = Tollgate::serving_one(RULES, &arguments).await;
     let whole = send(&mut client, &["plain"]).await.expect("an answer");
     assert_eq!((whole.overall_code(), mark(&whole)), (Code::Ok, None));
     drop(redis);
@@ -123,8 +122,7 @@ async fn local_permits_are_released_locally() {
     let redis = Redis::start();
     let url = redis.url();
     let arguments = ["--store", &url, "--on-store-error", "local", "--replicas-hint", "2"];
-    let tollgate = Tollgate::serving(RULES, &arguments);
-    let mut client = tollgate.client().await;
+    let (_tollgate, mut client) = Tollgate::serving_one(RULES, &arguments).await;
     drop(redis);
     let mut leases = Vec::new();
     for _ in 0..2 {
@@ -148,8 +146,7 @@ async fn a_local_permit_is_free_in_the_next_outage_once_redis_confirmed_its_rele
     let url = format!("redis://127.0.0.1:{port}");
     let arguments =
         ["--store", &url, "--store-timeout", "2s", "--on-store-error", "local", "--replicas-hint", "4"];
-    let tollgate = Tollgate::serving(RULES, &arguments);
-    let mut client = tollgate.client().await;
+    let (_tollgate, mut client) = Tollgate::serving_one(RULES, &arguments).await;
     for _ in 0..2 {
         redis.take();
         let answer = send(&mut client, &["place"]).await.expect("an answer");
@@ -170,12 +167,9 @@ async fn instances_count_each_other_while_redis_works() {
     let url = redis.url();
     let arguments = ["--store", &url, "--on-store-error", "local"];
     let both = [(); 2].map(|()| Tollgate::serving(RULES, &arguments));
-    let deadline = Instant::now() + Duration::from_secs(20);
     for tollgate in &both {
-        while !tollgate.metrics().contains("tollgate_replicas 2\n") {
-            assert!(Instant::now() < deadline, "they do not find each other");
-            sleep(Duration::from_millis(50)).await;
-        }
+        let are_both = async || tollgate.metric("tollgate_replicas") == Some(2.0);
+        until("they do not find each other", are_both).await;
     }
     drop(redis);
     for tollgate in &both {
@@ -188,8 +182,7 @@ async fn without_redis_at_the_start_the_policy_applies_and_readiness_follows_its
     let url = format!("redis://127.0.0.1:{}", free_port());
     let headers = "--response-headers=x-ratelimit";
     let arguments = ["--store", &url, "--on-store-error", "local", "--ready-without-store", headers];
-    let tollgate = Tollgate::serving(RULES, &arguments);
-    let mut client = tollgate.client().await;
+    let (tollgate, mut client) = Tollgate::serving_one(RULES, &arguments).await;
     for (key, left) in [("bucket", "5"), ("waits", "0")] {
         let answer = send(&mut client, &[key]).await.expect("an answer");
         assert_eq!((remaining(&answer), mark(&answer).is_some()), (Some(left), true), "{key}");
@@ -202,8 +195,7 @@ async fn without_redis_at_the_start_the_policy_applies_and_readiness_follows_its
 async fn a_decision_meets_the_deadline_of_its_caller() {
     let redis = Redis::start();
     let arguments = ["--store", &redis.url(), "--store-timeout", "5s", "--on-store-error", "local"];
-    let tollgate = Tollgate::serving(RULES, &arguments);
-    let mut client = tollgate.client().await;
+    let (_tollgate, mut client) = Tollgate::serving_one(RULES, &arguments).await;
     assert_eq!(code(&mut client, &["plain"]).await, Code::Ok);
     keeps_to_async(Duration::from_secs(1), "the answer", async || {
         redis.signal("CONT");

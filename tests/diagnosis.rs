@@ -12,55 +12,25 @@ descriptors:
 - {key: free, rate_limit: {unlimited: true}}
 ";
 
-/// A program that runs, with its log.
-struct Logging {
-    tollgate: Tollgate,
-    directory: TempDir,
-}
-
-impl Logging {
-    /// Starts with variables in place of the default level.
-    fn start(yaml: &str, variables: &[(&str, &str)]) -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let config = directory.path().join("rules");
-        fs::create_dir(&config).expect("created");
-        fs::write(config.join("rules.yaml"), yaml).expect("written");
-        let mut program = command();
-        program.stderr(fs::File::create(directory.path().join("log")).expect("created"));
-        program.envs(variables.iter().copied()).stdin(Stdio::null());
-        let tollgate = Tollgate::spawn_by(program, &config, &["--workers", "2"]);
-        tollgate.wait_until_ready();
-        Self { tollgate, directory }
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.directory.path().join("log")).expect("a text")
-    }
-
-    /// Lines with a text.
-    fn lines(&self, text: &str) -> Vec<String> {
-        self.log().lines().filter(|line| line.contains(text)).map(ToOwned::to_owned).collect()
-    }
-
-    fn metrics(&self) -> String {
-        self.tollgate.metrics()
-    }
-
-    fn top(&self) -> Value {
-        self.tollgate.api("/top")
-    }
+/// Starts with variables in place of the default level.
+fn logging(variables: &[(&str, &str)]) -> (Tollgate, TempDir) {
+    let (config, mut program) = (rules(RULES), command());
+    program.envs(variables.iter().copied()).stdin(Stdio::null());
+    let tollgate = Tollgate::spawn_logging(program, config.path(), &["--workers", "2"]);
+    tollgate.wait_until_ready();
+    (tollgate, config)
 }
 
 #[tokio::test]
 async fn a_domain_without_rules_is_logged_once_counted_by_name_and_shown_in_top() {
-    let server = Logging::start(RULES, &[]);
-    let mut client = server.tollgate.client().await;
+    let (server, _config) = logging(&[]);
+    let mut client = server.client().await;
     for _ in 0..3 {
         assert!(client.passes("egde", &[("user", "a")]).await);
         assert!(client.passes("edge", &[("free", "a")]).await);
     }
     assert!(client.passes("mesh\n", &[("user", "a")]).await);
-    let lines = server.lines("domain without rules; nothing is limited");
+    let lines = server.logged("domain without rules; nothing is limited");
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(
         lines[0].contains(r#"domain="egde""#) && lines[0].contains(r#"did_you_mean="edge""#),
@@ -75,27 +45,27 @@ async fn a_domain_without_rules_is_logged_once_counted_by_name_and_shown_in_top(
         );
     }
     let shown = || {
-        let top = server.top();
+        let top = server.api("/top");
         let domains = top["domains"].as_array().expect("a list").clone();
         let named = domains.iter().map(|one| (one["domain"].clone(), one["has_rules"].clone()));
         named.collect::<Vec<_>>()
     };
     until("it is not shown", async || shown().contains(&("egde".into(), false.into()))).await;
     until("it has no rules", async || shown().contains(&("edge".into(), true.into()))).await;
-    let text = command().arg("top").args(["--admin-url", &server.tollgate.admin_url("")]).output();
+    let text = command().arg("top").args(["--admin-url", &server.admin_url("")]).output();
     let text = String::from_utf8(text.expect("it runs").stdout).expect("a text");
     assert!(text.contains("egde (no rules)"), "{text}");
 }
 
 #[tokio::test]
 async fn random_domains_fill_neither_the_log_nor_the_page() {
-    let server = Logging::start(RULES, &[]);
-    let mut client = server.tollgate.client().await;
+    let (server, _config) = logging(&[]);
+    let mut client = server.client().await;
     for number in 0..500 {
         assert!(client.passes("real", &[("user", "a")]).await);
         assert!(client.passes(&format!("random {number}"), &[("user", "a")]).await);
     }
-    let lines = server.lines("domain without rules");
+    let lines = server.logged("domain without rules");
     assert!((2..=40).contains(&lines.len()), "{}", lines.len());
     let metrics = server.metrics();
     assert!(metrics.contains("tollgate_unknown_domain_requests_total{domain=\"real\"} 500\n"), "{metrics}");
@@ -105,14 +75,14 @@ async fn random_domains_fill_neither_the_log_nor_the_page() {
 
 #[tokio::test]
 async fn debug_logs_the_rule_and_the_verdict_of_each_descriptor_and_no_frames() {
-    let server = Logging::start(RULES, &[("LOG_LEVEL", "debug")]);
-    let mut client = server.tollgate.client().await;
+    let (server, _config) = logging(&[("LOG_LEVEL", "debug")]);
+    let mut client = server.client().await;
     for _ in 0..3 {
         let answer = client
             .call(request("edge", &[&[("user", "a\nb")], &[("free", "b")], &[("other", "c"), ("d", "e")]]));
         answer.await.expect("an answer");
     }
-    let lines = server.lines("descriptor decided");
+    let lines = server.logged("descriptor decided");
     assert_eq!(lines.len(), 9, "{lines:?}");
     let has = |line: &String, texts: &[&str]| {
         assert!(texts.iter().all(|text| line.contains(text)), "{texts:?}: {line}");
@@ -146,14 +116,14 @@ async fn debug_logs_the_rule_and_the_verdict_of_each_descriptor_and_no_frames() 
     // After a pause, a line has the number of those before it.
     sleep(Duration::from_millis(50)).await;
     client.passes("edge", &[("user", "last")]).await;
-    has(&server.lines("descriptor decided").pop().expect("a line"), &["user=last", "suppressed="]);
+    has(&server.logged("descriptor decided").pop().expect("a line"), &["user=last", "suppressed="]);
 }
 
 #[tokio::test]
 async fn other_levels_have_no_values_of_requests() {
     for level in ["info", "warn"] {
-        let server = Logging::start(RULES, &[("TOLLGATE_LOG_LEVEL", level)]);
-        let mut client = server.tollgate.client().await;
+        let (server, _config) = logging(&[("TOLLGATE_LOG_LEVEL", level)]);
+        let mut client = server.client().await;
         assert!(client.passes("edge", &[("user", "sesame")]).await);
         assert!(client.passes("egde", &[("user", "sesame")]).await);
         assert!(!server.log().contains("sesame"));
@@ -162,8 +132,8 @@ async fn other_levels_have_no_values_of_requests() {
 
 #[tokio::test]
 async fn requests_above_a_bound_are_logged_and_counted() {
-    let server = Logging::start(RULES, &[]);
-    let mut client = server.tollgate.client().await;
+    let (server, _config) = logging(&[]);
+    let mut client = server.client().await;
     let (pair, long) = (&[("user", "a")][..], "x".repeat(131_073));
     let requests = [
         ("max_descriptors", request("edge", &vec![pair; 257]), "257 descriptors; expected at most 256"),
@@ -180,7 +150,7 @@ async fn requests_above_a_bound_are_logged_and_counted() {
     for (reason, request, text) in requests {
         let refused = client.call(request).await.expect_err("refused");
         assert!(matches!(refused.code(), Code::InvalidArgument | Code::OutOfRange), "{refused}");
-        let line = server.lines("request refused").pop().unwrap_or_default();
+        let line = server.logged("request refused").pop().unwrap_or_default();
         assert!(line.contains(text) && line.contains(&format!("reason=\"{reason}\"")), "{reason}: {line}");
         let counted = format!("tollgate_refused_requests_total{{reason=\"{reason}\"}} 1\n");
         assert!(server.metrics().contains(&counted), "{reason}");
@@ -188,13 +158,13 @@ async fn requests_above_a_bound_are_logged_and_counted() {
     for _ in 0..100 {
         client.call(request("edge", &[])).await.expect_err("refused");
     }
-    assert!(server.lines("request refused").len() <= 10);
+    assert!(server.logged("request refused").len() <= 10);
 }
 
 #[tokio::test]
 async fn a_request_at_the_bounds_of_envoy_gateway_is_decided() {
-    let server = Logging::start(RULES, &[]);
-    let mut client = server.tollgate.client().await;
+    let (server, _config) = logging(&[]);
+    let mut client = server.client().await;
     let entries = vec![("rule-0-match-0", "rule-0-match-0"); 8 * 16 + 8 * 16 + 5];
     let mut descriptors = vec![&*entries; 255];
     descriptors.push(&[("user", "a")]);

@@ -12,23 +12,8 @@ fn assert_is_generated(page: &str) {
 }
 
 #[test]
-fn settings_are_up_to_date() {
-    assert_is_generated("settings");
-}
-
-#[test]
-fn the_environment_is_up_to_date() {
-    assert_is_generated("environment");
-}
-
-#[test]
-fn metrics_are_up_to_date() {
-    assert_is_generated("metrics");
-}
-
-#[test]
-fn the_command_line_is_up_to_date() {
-    assert_is_generated("cli");
+fn pages_are_up_to_date() {
+    ["settings", "environment", "metrics", "cli"].into_iter().for_each(assert_is_generated);
 }
 
 #[test]

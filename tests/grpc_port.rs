@@ -88,14 +88,9 @@ fn metric(tollgate: &Tollgate, series: &str) -> f64 {
     tollgate.metric(series).unwrap_or_else(|| panic!("no {series}"))
 }
 
-fn start(config: &Path, arguments: &[&str]) -> Tollgate {
-    Tollgate::start(config, arguments)
-}
-
 #[test]
 fn calls_with_an_authority_or_a_scheme_that_http2_refuses_are_decided() {
-    let config = rules(RULES);
-    let tollgate = start(config.path(), &[]);
+    let tollgate = Tollgate::serving(RULES, &[]);
     let istio: &[u8] = b"outbound|8081||ratelimit.default.svc.cluster.local";
     let [http, empty]: [&[u8]; 2] = [b"http", b""];
     for (at, (authority, scheme)) in [
@@ -142,8 +137,7 @@ fn calls_with_an_authority_or_a_scheme_that_http2_refuses_are_decided() {
 
 #[test]
 fn what_http2_refuses_is_counted() {
-    let config = rules(RULES);
-    let tollgate = start(config.path(), &[]);
+    let tollgate = Tollgate::serving(RULES, &[]);
     let protocol_errors =
         || metric(&tollgate, "tollgate_http2_refused_total{reason=\"protocol_error\"}") as u64;
     assert_eq!(protocol_errors(), 0);
@@ -197,8 +191,7 @@ async fn status(response: client::ResponseFuture) -> Option<String> {
 
 #[tokio::test]
 async fn announced_lengths_take_no_memory() {
-    let config = rules(RULES);
-    let tollgate = start(config.path(), &[]);
+    let tollgate = Tollgate::serving(RULES, &[]);
     assert!(tollgate.client().await.passes("d", &[("free", "v")]).await);
     let before = tollgate.resident();
     let mut attack = Vec::new();
@@ -219,8 +212,7 @@ async fn announced_lengths_take_no_memory() {
 
 #[tokio::test]
 async fn unfinished_messages_of_all_connections_have_one_bound() {
-    let config = rules(RULES);
-    let tollgate = start(config.path(), &["--handshake-timeout", "60s"]);
+    let tollgate = Tollgate::serving(RULES, &["--handshake-timeout", "60s"]);
     let before = tollgate.resident();
     let refused = || metric(&tollgate, "tollgate_unfinished_messages_refused_total{port=\"grpc\"}");
     let part = Bytes::from([&[0, 0, 0x10, 0, 0][..], &[1; 60_000]].concat());
@@ -272,10 +264,9 @@ async fn unfinished_messages_of_all_connections_have_one_bound() {
 fn half_bodies_keep_no_operator_out() {
     const OPERATOR: &str = "operators-secret-0123456789";
     const VIEWER: &str = "viewers-secret-0123456789";
-    let config = rules(RULES);
     let tokens = tempfile::NamedTempFile::new().expect("a file");
     fs::write(tokens.path(), format!("ann operator {OPERATOR}\nbob viewer {VIEWER}\n")).expect("written");
-    let tollgate = start(config.path(), &["--admin-token-file", tokens.path().to_str().expect("a path")]);
+    let tollgate = Tollgate::serving(RULES, &["--admin-token-file", tokens.path().to_str().expect("a path")]);
     let half = |port: u16, path: &str, length: usize| {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
         let head = format!(
@@ -315,8 +306,7 @@ fn half_bodies_keep_no_operator_out() {
 
 #[tokio::test]
 async fn idle_connections_keep_no_caller_out_and_cost_no_call() {
-    let config = rules(RULES);
-    let tollgate = start(config.path(), &["--max-connections", "40"]);
+    let tollgate = Tollgate::serving(RULES, &["--max-connections", "40"]);
     let mut caller = tollgate.client().await;
     let idle = || {
         [connect(&tollgate, &[]), TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).expect("connected")]

@@ -41,11 +41,9 @@ async fn two_instances_admit_exactly_the_limit_whatever_the_algorithm() {
 
 #[tokio::test]
 async fn a_flushed_script_is_loaded_again_and_an_absent_redis_is_an_error_and_no_denial() {
-    let config =
-        rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 5}\n");
     let redis = Redis::start();
-    let tollgate = Tollgate::start(config.path(), &["--store", &redis.url(), "--store-timeout", "2s"]);
-    let mut client = tollgate.client().await;
+    let (tollgate, mut client) =
+        Tollgate::serving_one(&yearly(5), &["--store", &redis.url(), "--store-timeout", "2s"]).await;
     for _ in 0..4 {
         assert!(client.passes("d", &[("k", "v")]).await);
         cmd("SCRIPT").arg("FLUSH").exec(&mut redis.connect()).expect("flushed");
@@ -60,14 +58,9 @@ async fn a_flushed_script_is_loaded_again_and_an_absent_redis_is_an_error_and_no
 
 #[tokio::test]
 async fn a_unix_socket_and_a_password_lead_to_redis() {
-    let config =
-        rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 1}\n");
     let redis = Redis::start();
-    let tollgate = Tollgate::start(
-        config.path(),
-        &["--store", &redis.unix_url(), "--store-timeout", "2s", "--replicas-hint", "1"],
-    );
-    let mut client = tollgate.client().await;
+    let arguments = ["--store", &redis.unix_url(), "--store-timeout", "2s", "--replicas-hint", "1"];
+    let (_tollgate, mut client) = Tollgate::serving_one(&yearly(1), &arguments).await;
     assert!(client.passes("d", &[("k", "v")]).await);
     assert!(!client.passes("d", &[("k", "v")]).await);
     assert_eq!(cmd("KEYS").arg("{d*").query::<Vec<String>>(&mut redis.connect()).expect("keys"), ["{d|k=v}"]);
@@ -75,13 +68,10 @@ async fn a_unix_socket_and_a_password_lead_to_redis() {
     let guarded =
         Redis::start_with(&["--user", "app", "on", ">pass%word", "~*", "+@all", "--user", "default", "off"]);
     let url = format!("redis://app:pass%25word@127.0.0.1:{}", guarded.port());
-    let tollgate =
-        Tollgate::start(config.path(), &["--store", &url, "--store-timeout", "2s", "--key-prefix", "p:"]);
+    let arguments = ["--store", &url, "--store-timeout", "2s", "--key-prefix", "p:"];
+    let tollgate = Tollgate::serving(UNREACHED, &arguments);
     assert!(tollgate.client().await.passes("d", &[("k", "v")]).await);
 }
-
-const ONE_RULE: &str =
-    "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 1000}\n";
 
 /// Calls until one passes; a store that is back is found within seconds.
 async fn recovers(client: &mut Client) -> Duration {
@@ -90,13 +80,11 @@ async fn recovers(client: &mut Client) -> Duration {
 
 #[tokio::test]
 async fn an_instance_that_never_reached_redis_is_not_ready() {
-    let config = rules(ONE_RULE);
+    let config = rules(UNREACHED);
     let port = free_port();
     let url = format!("redis://127.0.0.1:{port}");
     let tollgate = Tollgate::spawn(config.path(), &["--store", &url, "--store-timeout", "2s"]);
-    while http::try_get(&tollgate.url("/live")).is_none() {
-        sleep(Duration::from_millis(10)).await;
-    }
+    wait("it does not listen", || http::try_get(&tollgate.url("/live")).is_some());
     assert_eq!(http::get(&tollgate.url("/healthcheck")).status, 500);
     let redis = Redis::start_on(port, &[]);
     tollgate.wait_until_ready();
@@ -110,25 +98,20 @@ async fn an_instance_that_never_reached_redis_is_not_ready() {
 async fn a_demoted_redis_is_replaced_by_a_new_connection() {
     let (redis, master) = (Redis::start(), Redis::start());
     let arguments = ["--store", &redis.url(), "--store-timeout", "2s", "--workers", "1"];
-    let tollgate = Tollgate::serving(ONE_RULE, &arguments);
-    let mut client = tollgate.client().await;
+    let (_tollgate, mut client) = Tollgate::serving_one(UNREACHED, &arguments).await;
     assert!(client.passes("d", &[("k", "v")]).await);
-    let received = || {
-        let info: String = cmd("INFO").arg("stats").query(&mut redis.connect()).expect("statistics");
-        let line = info.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
-        line.expect("a count").parse::<u64>().expect("a number")
-    };
+    let received = || redis.figure("stats", "total_connections_received");
     let before = received();
     cmd("REPLICAOF").arg("127.0.0.1").arg(master.port()).exec(&mut redis.connect()).expect("demoted");
     let error = client.call(request("d", &[&[("k", "v")]])).await.expect_err("it takes no writes");
     assert_eq!(error.code(), tonic::Code::Unavailable);
     // The looks themselves are connections: two before, and each from now on; the rest is tollgate's.
-    let mut looks = 2;
-    while received() <= before + looks {
-        looks += 1;
-        assert!(looks < 500, "no new connection was made");
-        sleep(Duration::from_millis(20)).await;
-    }
+    let mut looks = 1.0;
+    until("no new connection was made", async || {
+        looks += 1.0;
+        received() > before + looks
+    })
+    .await;
     cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut redis.connect()).expect("promoted");
     recovers(&mut client).await;
 }
@@ -136,8 +119,8 @@ async fn a_demoted_redis_is_replaced_by_a_new_connection() {
 #[tokio::test]
 async fn a_silent_redis_fails_calls_within_the_timeout_and_is_used_after_recovery() {
     let redis = Redis::start();
-    let tollgate = Tollgate::serving(ONE_RULE, &["--store", &redis.url(), "--store-timeout", "50ms"]);
-    let mut client = tollgate.client().await;
+    let (_tollgate, mut client) =
+        Tollgate::serving_one(UNREACHED, &["--store", &redis.url(), "--store-timeout", "50ms"]).await;
     assert!(client.passes("d", &[("k", "v")]).await);
     redis.signal("STOP");
     let begun = Instant::now();
@@ -197,8 +180,7 @@ async fn the_documented_commands_suffice_for_every_algorithm() {
 
 #[tokio::test]
 async fn a_key_lives_for_as_long_as_its_counters_count() {
-    let redis = Redis::start();
-    let store = redis.store();
+    let (redis, store) = Redis::start_store();
     for (algorithm, lives) in [
         (Algorithm::FixedWindow, 1..=60_000),
         (Algorithm::SlidingWindow, 60_000..=120_000),

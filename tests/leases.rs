@@ -104,8 +104,7 @@ async fn a_failure_of_one_tag_refunds_the_others() {
 
 #[tokio::test]
 async fn a_release_is_not_counted_as_a_hit() {
-    let tollgate = Tollgate::serving(RULES, &[]);
-    let mut client = tollgate.client().await;
+    let (tollgate, mut client) = Tollgate::serving_one(RULES, &[]).await;
     client.call(request("d", &[&[USER]])).await.expect("a place");
     client.call(request("d", &[&[USER, ("lease", "00000000000000ff")]])).await.expect("an answer");
     let page = tollgate.metrics();

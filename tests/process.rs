@@ -2,20 +2,11 @@
 
 use crate::support::{prelude::*, redis::hits};
 
-const RULES: &str =
-    "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 4000000000}\n";
-
-/// Every hit that was charged was answered: the count in Redis is that of the clients.
+/// Every hit that was charged was answered: the count in Redis is that of the clients. Prefetched tokens are refunded.
 #[tokio::test]
 async fn a_first_signal_loses_no_response_and_exits_with_success() {
-    stop_under_load(RULES).await;
-}
-
-/// Prefetched tokens are refunded.
-#[tokio::test]
-async fn a_first_signal_refunds_reserved_tokens() {
-    let leased = RULES.replace("{unit", "{sync: leased, unit");
-    stop_under_load(&leased).await;
+    stop_under_load(UNREACHED).await;
+    stop_under_load(&UNREACHED.replace("{unit", "{sync: leased, unit")).await;
 }
 
 async fn stop_under_load(yaml: &str) {
@@ -44,8 +35,8 @@ async fn stop_under_load(yaml: &str) {
 #[tokio::test]
 async fn a_second_signal_ends_at_once() {
     let redis = Redis::start();
-    let mut tollgate = Tollgate::serving(RULES, &["--store", &redis.url(), "--store-timeout", "60s"]);
-    let mut client = tollgate.client().await;
+    let (mut tollgate, mut client) =
+        Tollgate::serving_one(UNREACHED, &["--store", &redis.url(), "--store-timeout", "60s"]).await;
     assert!(client.passes("d", &[("k", "v")]).await);
     // A call that would take a minute holds up the end.
     cmd("CLIENT").arg("PAUSE").arg(60_000).exec(&mut redis.connect()).expect("paused");
@@ -72,7 +63,7 @@ async fn a_second_signal_ends_at_once() {
 /// While health checks fail already, callers that did not notice yet are served, new ones too.
 #[tokio::test]
 async fn a_drain_delay_serves_until_a_second_signal() {
-    let mut tollgate = Tollgate::serving(RULES, &["--drain-delay", "60s"]);
+    let mut tollgate = Tollgate::serving(UNREACHED, &["--drain-delay", "60s"]);
     tollgate.signal("TERM");
     wait("the failing health check does not come about", || {
         http::get(&tollgate.url("/healthcheck")).status == 500
@@ -97,21 +88,18 @@ fn many_rules() -> TempDir {
 #[test]
 fn a_signal_during_the_start_ends_it() {
     let config = many_rules();
-    let mut program = command();
-    let log = tempfile::NamedTempFile::new().expect("a temporary file");
-    program.stderr(log.reopen().expect("opened"));
-    let mut tollgate = Tollgate::spawn_by(program, config.path(), &[]);
+    let mut tollgate = Tollgate::spawn_logging(command(), config.path(), &[]);
     wait("the ear for signals does not come about", || tollgate.handles_terminate());
     tollgate.signal("TERM");
     assert_eq!(tollgate.wait(), Some(0));
-    let text = fs::read_to_string(log.path()).expect("readable");
+    let text = tollgate.log();
     assert!(text.contains("SIGTERM") && !text.contains("tollgate started"), "{text}");
 }
 
 /// A port in use, an invalid token, and a port open to every client.
 #[test]
 fn unsupported_admin_settings_stop_the_start_and_name_the_flag() {
-    let config = rules(RULES);
+    let config = rules(UNREACHED);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = taken.local_addr().expect("bound").to_string();
     let none = config.path().join("no-token").display().to_string();
@@ -132,20 +120,16 @@ fn unsupported_admin_settings_stop_the_start_and_name_the_flag() {
 /// Out of file descriptors, it neither ends nor fills the log, serves its open connections, and accepts again later.
 #[tokio::test]
 async fn accepting_waits_when_file_descriptors_run_out() {
-    let config = rules(RULES);
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let log = directory.path().join("log");
+    let config = rules(UNREACHED);
     let mut limited = Command::new("sh");
     limited.args(["-c", "ulimit -n 64; exec \"$0\" \"$@\""]).arg(command().get_program());
-    limited.stderr(fs::File::create(&log).expect("created"));
-    let tollgate = Tollgate::spawn_by(limited, config.path(), &["--workers", "1"]);
+    let tollgate = Tollgate::spawn_logging(limited, config.path(), &["--workers", "1"]);
     tollgate.wait_until_ready();
     let mut client = tollgate.client().await;
     assert!(client.passes("d", &[("k", "v")]).await);
     let connect = || TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).expect("the backlog has room");
     let idle: Vec<_> = (0..80).map(|_| connect()).collect();
-    let warnings =
-        || fs::read_to_string(&log).expect("readable").matches("cannot accept connections").count();
+    let warnings = || tollgate.logged("cannot accept connections").len();
     wait("a warning does not come about", || warnings() == 1);
     for _ in 0..20 {
         assert!(client.passes("d", &[("k", "v")]).await);
@@ -170,17 +154,11 @@ fn bad_rules_stop_the_start_with_a_report() {
 fn without_rules_it_can_start_and_becomes_ready_with_them() {
     let config = rules("domain: [");
     let tollgate = Tollgate::spawn(config.path(), &["--start-without-rules"]);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
-        if let Some(answer) = http::try_get(&tollgate.url("/healthcheck")) {
-            assert_eq!(answer.status, 500);
-            break;
-        }
-        assert!(Instant::now() < deadline, "it does not listen");
-    }
+    let answer = find("it does not listen", || http::try_get(&tollgate.url("/healthcheck")));
+    assert_eq!(answer.status, 500);
     let json = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
     assert_eq!(http::post(&tollgate.url("/json"), json).status, 503);
-    fs::write(config.path().join("rules.yaml"), RULES).expect("writable");
+    fs::write(config.path().join("rules.yaml"), UNREACHED).expect("writable");
     tollgate.wait_until_ready();
     assert_eq!(http::post(&tollgate.url("/json"), json).status, 200);
 }
@@ -194,7 +172,7 @@ fn an_unknown_tollgate_variable_stops_the_start_and_is_named() {
 
 #[tokio::test]
 async fn a_hang_up_reads_the_rules_again_and_stops_nothing() {
-    let mut tollgate = Tollgate::serving(RULES, &[]);
+    let mut tollgate = Tollgate::serving(UNREACHED, &[]);
     let loads = || {
         let page = tollgate.metrics();
         let line =

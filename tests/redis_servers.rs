@@ -1,11 +1,6 @@
 //! Metrics of each Redis server: memory, evictions, replication and clock, connections and breakers.
 
-use std::fs::{self, File};
-
 use crate::support::{cluster, prelude::*};
-
-const RULES: &str =
-    "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 1000}\n";
 
 /// The samples that name a server, by metric and other labels.
 fn samples(tollgate: &Tollgate, port: u16) -> BTreeMap<String, f64> {
@@ -30,16 +25,9 @@ fn reported(tollgate: &Tollgate, port: u16) -> BTreeMap<String, f64> {
     found
 }
 
-/// A number of the server's own report.
-fn own_number(server: &Redis, section: &str, name: &str) -> f64 {
-    let text: String = cmd("INFO").arg(section).query(&mut server.connect()).expect("a reply");
-    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    value.unwrap_or_else(|| panic!("no {name}: {text}")).trim().parse().expect("a number")
-}
-
 #[test]
 fn each_master_of_a_cluster_reports_its_memory_replication_and_clock() {
-    let (cluster, config) = (cluster::shared(), rules(RULES));
+    let (cluster, config) = (cluster::shared(), rules(UNREACHED));
     let tollgate = Tollgate::start(config.path(), &["--store", &cluster.url(), "--store-timeout", "5s"]);
     for master in 0..3 {
         // A master counts its replica only after an acknowledgement, up to a second after the replica has followed.
@@ -68,22 +56,22 @@ fn each_master_of_a_cluster_reports_its_memory_replication_and_clock() {
 
 #[test]
 fn a_full_server_reports_its_limit_and_its_evictions() {
-    let (server, config) = (Redis::start_with(&["--maxmemory-policy", "allkeys-lru"]), rules(RULES));
-    let (mut connection, max) = (server.connect(), own_number(&server, "memory", "used_memory") + 1e6);
+    let (server, config) = (Redis::start_with(&["--maxmemory-policy", "allkeys-lru"]), rules(UNREACHED));
+    let (mut connection, max) = (server.connect(), server.figure("memory", "used_memory") + 1e6);
     cmd("CONFIG").arg("SET").arg("maxmemory").arg(max.to_string()).exec(&mut connection).expect("set");
     let mut number = 0_u32;
-    while own_number(&server, "stats", "evicted_keys") < 1.0 {
+    while server.figure("stats", "evicted_keys") < 1.0 {
         number += 1;
         assert!(number < 1_000, "the server evicts nothing");
         cmd("SET").arg(number).arg("x".repeat(100_000)).exec(&mut connection).expect("set");
     }
-    let before = own_number(&server, "stats", "evicted_keys");
+    let before = server.figure("stats", "evicted_keys");
     let url = server.url();
     let arguments = ["--store", &url, "--store-timeout", "5s", "--redis-server-metrics=false"];
     let without = Tollgate::start(config.path(), &arguments);
     let tollgate = Tollgate::start(config.path(), &arguments[..4]);
     let found = reported(&tollgate, server.port());
-    let after = own_number(&server, "stats", "evicted_keys");
+    let after = server.figure("stats", "evicted_keys");
     // Those of before the first reading are not counted.
     assert!((0.0..=after - before).contains(&found["server_evicted_keys_total"]), "{found:?}");
     assert_eq!(found["server_memory_max_bytes"], max);
@@ -98,17 +86,11 @@ fn a_full_server_reports_its_limit_and_its_evictions() {
 #[test]
 fn a_server_that_refuses_info_is_logged_once_and_has_no_report() {
     let (server, url) = Redis::lacking("info");
-    let (config, logs) = (rules(RULES), tempfile::tempdir().expect("a directory"));
-    let log = logs.path().join("log");
-    let mut program = command();
-    program.stderr(File::create(&log).expect("writable"));
     let arguments = ["--store", &url, "--store-timeout", "5s", "--workers", "2"];
-    let tollgate = Tollgate::spawn_by(program, config.path(), &arguments);
-    tollgate.wait_until_ready();
-    let refusals = || fs::read_to_string(&log).expect("a log").matches("Redis refused INFO").count();
-    wait("the refusal is not logged", || refusals() > 0);
+    let tollgate = Tollgate::logging(UNREACHED, &arguments);
+    tollgate.wait_for_log("Redis refused INFO");
     let found = samples(&tollgate, server.port());
     assert!(found.keys().all(|name| !name.starts_with("server_")), "{found:?}");
     assert!(found["connections{state=\"up\""] >= 2.0, "{found:?}");
-    assert_eq!(refusals(), 1);
+    assert_eq!(tollgate.logged("Redis refused INFO").len(), 1);
 }

@@ -67,12 +67,8 @@ async fn replace_under_flow(per_millisecond: u64, versions: u32) -> (Duration, V
         // On a thread of its own: this one carries the requests.
         let path = directory.path().to_owned();
         spawn_blocking(move || write(&path, expected)).await.expect("written");
-        let begun = Instant::now();
-        while version(&mut client).await != expected {
-            assert!(begun.elapsed() < Duration::from_secs(30), "version {number} does not take effect");
-            sleep(Duration::from_millis(5)).await;
-        }
-        slowest = slowest.max(begun.elapsed());
+        let is_active = async || version(&mut client).await == expected;
+        slowest = slowest.max(until(&format!("version {number} does not take effect"), is_active).await);
     }
     stop.store(true, Ordering::Relaxed);
     let mut latencies = flow.await.expect("every request was answered");
@@ -95,16 +91,13 @@ fn hundred_rules(limit: u32) -> String {
 
 /// Waits until a line of `/metrics` begins with `line`; all rules must be active at every look before.
 async fn wait_for(tollgate: &Tollgate, line: &str) {
-    let begun = Instant::now();
-    loop {
+    until(&format!("no {line}"), async || {
         let page = tollgate.metrics();
-        if page.lines().any(|found| found.starts_with(line)) {
-            return;
-        }
-        assert!(page.contains("\ntollgate_rules 100\n"), "rules are missing");
-        assert!(begun.elapsed() < Duration::from_secs(60), "no {line}");
-        sleep(Duration::from_millis(20)).await;
-    }
+        let is_there = page.lines().any(|found| found.starts_with(line));
+        assert!(is_there || page.contains("\ntollgate_rules 100\n"), "rules are missing");
+        is_there
+    })
+    .await;
 }
 
 /// The limit of the last of a hundred rules.
@@ -151,38 +144,4 @@ async fn an_emptied_directory_keeps_its_rules_active_until_a_file_permits_it() {
 
 fn page_has(tollgate: &Tollgate, line: &str) -> bool {
     tollgate.metrics().lines().any(|found| found == line)
-}
-
-/// Prints figures instead of judging them, as they depend on the machine:
-/// `cargo test --release --test integration -- --ignored --nocapture reload::figures`
-#[tokio::test]
-#[ignore = "a measurement"]
-async fn figures() {
-    for (name, versions) in [("no reloads", 0), ("20 reloads", 20)] {
-        let run = async {
-            if versions > 0 {
-                return replace_under_flow(2, versions).await;
-            }
-            let directory = tempfile::tempdir().expect("a temporary directory");
-            write(directory.path(), 1_000_000);
-            let tollgate = Tollgate::start(directory.path(), &["--log-level", "warn"]);
-            let stop = Arc::new(AtomicBool::new(false));
-            let flow = flow(tollgate.client().await, 2, Arc::clone(&stop));
-            sleep(Duration::from_secs(10)).await;
-            stop.store(true, Ordering::Relaxed);
-            let mut latencies = flow.await.expect("every request was answered");
-            latencies.sort_unstable();
-            (Duration::ZERO, latencies)
-        };
-        let (slowest, latencies) = run.await;
-        let quantile = |part: f64| latencies[((latencies.len() - 1) as f64 * part) as usize];
-        println!(
-            "{name}: {} requests at 2,000 per second, 0 errors; p50 {:?}, p99 {:?}, p99.9 {:?}, longest {:?}; in force after {slowest:?} at most",
-            latencies.len(),
-            quantile(0.5),
-            quantile(0.99),
-            quantile(0.999),
-            quantile(1.0)
-        );
-    }
 }

@@ -3,7 +3,6 @@
 use crate::support::{Process, prelude::*};
 
 const SECRET: &str = "open-sesame-20-bytes";
-const RULES: &str = "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 1}\n";
 
 /// A program that runs, and everything that it has shown so far.
 struct Watched {
@@ -95,7 +94,7 @@ fn no_store_and_no_port_reveals_its_secret() {
         ("the reference's sentinels", sentinel),
         ("a socket", vec![("TOLLGATE_STORE", format!("redis+unix:///no/socket?pass={SECRET}"))]),
     ] {
-        let config = rules(RULES);
+        let config = rules(UNREACHED);
         assert_kept(what, &serve(config.path(), &variables).everything());
     }
 }
@@ -141,7 +140,7 @@ fn neither_help_nor_an_error_shows_a_set_value() {
 
 #[test]
 fn a_secret_given_in_place_of_a_path_is_not_shown() {
-    let config = rules(RULES);
+    let config = rules(UNREACHED);
     let key = format!("-----BEGIN PRIVATE KEY-----\nMIGH/{SECRET}\n-----END PRIVATE KEY-----\n");
     let good = config.path().join("rules.yaml").display().to_string();
     for secret in [SECRET, &key] {

@@ -232,13 +232,12 @@ async fn a_limit_of_0_denies_peeks_without_its_store() {
         "--replicas-hint",
         "1",
     ];
-    let tollgate = Tollgate::serving(
+    let (_tollgate, mut client) = Tollgate::serving_one(
         &format!(
             "{ZERO}- {{key: degraded, rate_limit: {{unit: hour, requests_per_unit: 100, degraded_limit: 0}}}}\n"
         ),
         &arguments,
-    );
-    let mut client = tollgate.client().await;
+    ).await;
     assert_eq!(peek(&mut client, &[("degraded", "x")], None).await.overall_code(), Code::Ok);
     drop(redis);
     denies_all(&mut client, "degraded").await;

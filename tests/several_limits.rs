@@ -76,8 +76,7 @@ fn hits() -> impl Strategy<Value = Hits> {
 
 #[tokio::test]
 async fn several_limits_are_decided_alike_in_redis_and_in_memory() {
-    let redis = Redis::start();
-    let store = redis.store();
+    let (_redis, store) = Redis::start_store();
     let mut runner = TestRunner::deterministic();
     for number in 0..HISTORIES {
         let history = (limits(), any::<bool>(), vec((0..4_000_000_u64, vec(hits(), 1..3)), 5..25));

@@ -45,16 +45,24 @@ fn replace(path: &Path, text: &str) {
     fs::rename(new, path).expect("renamed");
 }
 
-fn start(config: &Path, flags: &[String]) -> Tollgate {
-    Tollgate::start(config, &flags.iter().map(String::as_str).collect::<Vec<_>>())
+fn start(flags: &[String]) -> Tollgate {
+    Tollgate::serving(RULES, &flags.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// A gRPC port with TLS for all clients, the authority of its certificate, and the directory of that.
+fn start_open(more: [&str; 4]) -> (Tollgate, Authority, TempDir) {
+    let authority = Authority::new("ours");
+    let directory = files(&authority, &authority.sign(&["localhost"]));
+    let mut all = flags("grpc", directory.path(), &[])[..2].to_vec();
+    all.extend(more.map(str::to_owned));
+    (start(&all), authority, directory)
 }
 
 #[tokio::test]
 async fn only_clients_with_a_certificate_of_the_authority_and_a_name_on_the_list_are_served() {
     let (authority, stranger) = (Authority::new("ours"), Authority::new("another"));
     let directory = files(&authority, &authority.sign(&["localhost"]));
-    let config = rules(RULES);
-    let tollgate = start(config.path(), &flags("grpc", directory.path(), &[SPIFFE, "envoy.mesh"]));
+    let tollgate = start(&flags("grpc", directory.path(), &[SPIFFE, "envoy.mesh"]));
     let open = async |shown: Option<Pair>| {
         Connection::open(&authority.client(shown.as_ref(), "h2"), tollgate.grpc_port).await.map(drop)
     };
@@ -86,8 +94,7 @@ async fn changed_certificates_are_used_for_new_connections_and_bad_ones_are_not(
     let authority = Authority::new("ours");
     let pairs = [authority.sign(&["localhost"]), authority.sign(&["localhost"])];
     let directory = files(&authority, &pairs[0]);
-    let config = rules(RULES);
-    let tollgate = start(config.path(), &flags("grpc", directory.path(), &[]));
+    let tollgate = start(&flags("grpc", directory.path(), &[]));
     let shown = authority.sign(&["envoy.mesh"]);
     let client = authority.client(Some(&shown), "h2");
     let mut old = Connection::open(&client, tollgate.grpc_port).await.expect("served");
@@ -144,18 +151,12 @@ async fn a_secret_swapped_by_symlink_is_noticed() {
     };
     link(0);
     let data = directory.path().join("..data");
-    let config = rules(RULES);
-    let tollgate = start(config.path(), &flags("grpc", &data, &[])[..2]);
+    let tollgate = start(&flags("grpc", &data, &[])[..2]);
     let client = authority.client(None, "h2");
-    assert_eq!(
-        Connection::open(&client, tollgate.grpc_port).await.expect("served").certificate,
-        pairs[0].der()
-    );
+    let presented = async || Connection::open(&client, tollgate.grpc_port).await.expect("served").certificate;
+    assert_eq!(presented().await, pairs[0].der());
     link(1);
-    let is_new = async || {
-        let new = Connection::open(&client, tollgate.grpc_port).await.expect("served");
-        new.certificate == pairs[1].der()
-    };
+    let is_new = async || presented().await == pairs[1].der();
     until("the new certificate does not come about", is_new).await;
 }
 
@@ -195,12 +196,7 @@ async fn http_and_admin_ports_support_tls() {
 
 #[tokio::test]
 async fn a_stalled_handshake_times_out_and_delays_no_other() {
-    let authority = Authority::new("ours");
-    let directory = files(&authority, &authority.sign(&["localhost"]));
-    let config = rules(RULES);
-    let mut all = flags("grpc", directory.path(), &[])[..2].to_vec();
-    all.extend(["--handshake-timeout", "1s", "--workers", "1"].map(str::to_owned));
-    let tollgate = start(config.path(), &all);
+    let (tollgate, authority, _directory) = start_open(["--handshake-timeout", "1s", "--workers", "1"]);
     let silent: Vec<_> = (0..200)
         .map(|_| TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).expect("it listens"))
         .collect();
@@ -223,12 +219,7 @@ fn hello(client: &TlsConnector) -> Vec<u8> {
 
 #[tokio::test]
 async fn incomplete_handshakes_delay_no_other() {
-    let authority = Authority::new("ours");
-    let directory = files(&authority, &authority.sign(&["localhost"]));
-    let config = rules(RULES);
-    let mut all = flags("grpc", directory.path(), &[])[..2].to_vec();
-    all.extend(["--handshake-timeout", "60s", "--workers", "1"].map(str::to_owned));
-    let tollgate = start(config.path(), &all);
+    let (tollgate, authority, _directory) = start_open(["--handshake-timeout", "60s", "--workers", "1"]);
     let client = authority.client(None, "h2");
     let halfway: Vec<_> = (0..100)
         .map(|_| {
@@ -257,12 +248,8 @@ fn raw_health_check() -> Vec<u8> {
 
 #[tokio::test]
 async fn clients_connected_before_a_stop_are_served_over_tls_too() {
-    let authority = Authority::new("ours");
-    let directory = files(&authority, &authority.sign(&["localhost"]));
-    let config = rules(RULES);
-    let mut all = flags("grpc", directory.path(), &[])[..2].to_vec();
-    all.extend(["--handshake-timeout", "60s", "--drain-timeout", "60s"].map(str::to_owned));
-    let mut tollgate = start(config.path(), &all);
+    let (mut tollgate, authority, _directory) =
+        start_open(["--handshake-timeout", "60s", "--drain-timeout", "60s"]);
     let port = tollgate.grpc_port;
     let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.expect("it listens");
     tollgate.signal("TERM");

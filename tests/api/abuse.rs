@@ -152,10 +152,7 @@ async fn all_are_listed_once(abusive: usize, honest: usize, keys: &str) -> (Abus
 async fn abusive_keys_are_listed_once_by_three_instances_and_lifted_with_an_exemption() {
     let (fleet, _) = all_are_listed_once(60, 2_000, "duration: 1h, list_after: 1, mode: enforce").await;
     let entry = &fleet.automatic(0)["abusive-7"];
-    assert_eq!(
-        (&entry["mode"], &entry["rule"], &entry["level"]),
-        (&json!("enforce"), &json!("k"), &json!(1))
-    );
+    assert_eq!(members(entry, ["mode", "rule", "level"]), json!(["enforce", "k", 1]));
     for number in 0..3 {
         until("every instance denies it", 20, || !fleet.is_limited(number, "abusive-7")).await;
     }
@@ -163,7 +160,7 @@ async fn abusive_keys_are_listed_once_by_three_instances_and_lifted_with_an_exem
     let path = format!("/lists/{id}");
     let reason = json!({"reason": "our own crawler", "expires_in_s": 600});
     let exempt = fleet.admin(1).done("POST", &format!("/automatic/{id}/exempt"), &reason, 200);
-    assert_eq!((&exempt["mode"], &exempt["reason"]), (&json!("exempt"), &json!("our own crawler")));
+    assert_eq!(members(&exempt, ["mode", "reason"]), json!(["exempt", "our own crawler"]));
     for number in 0..3 {
         until("every instance applies its limit", 20, || fleet.is_limited(number, "abusive-7")).await;
         assert!(!fleet.is_limited(number, "abusive-8"));

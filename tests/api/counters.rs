@@ -19,11 +19,11 @@ fn counters_are_read_reset_and_refunded() {
     }
     for _ in 0..2 {
         let read = &admin.get("/usage?domain=web&descriptor=k%3Dv")["limits"][0];
-        assert_eq!((&read["used"], &read["remaining"], &read["held"]), (&json!(3), &json!(0), &json!(0)));
-        assert_eq!((&read["rule"], &read["limit"]), (&json!("k"), &json!("3 per year, fixed_window")));
+        assert_eq!(members(read, ["used", "remaining", "held"]), json!([3, 0, 0]));
+        assert_eq!(members(read, ["rule", "limit"]), json!(["k", "3 per year, fixed_window"]));
         let request = json!({"domain": "web", "descriptors": [k("v")]});
         let tried = &admin.done("POST", "/try", &request, 200)["descriptors"][0]["counter"];
-        assert_eq!((&tried["used"], &tried["would_pass"]), (&json!(3), &json!(false)));
+        assert_eq!(members(tried, ["used", "would_pass"]), json!([3, false]));
         assert!(
             tried["reset_after_ms"].as_u64().is_some_and(|ms| (1..=31_536_000_000).contains(&ms)),
             "{tried}"
@@ -33,7 +33,7 @@ fn counters_are_read_reset_and_refunded() {
     // The denied hit counts too.
     let refund = json!({"domain": "web", "descriptor": k("v"), "hits": 2});
     let refunded = admin.done("POST", "/counters/refund", &refund, 200)["limits"][0].clone();
-    assert_eq!((&refunded["used"], &refunded["remaining"]), (&json!(2), &json!(1)));
+    assert_eq!(members(&refunded, ["used", "remaining"]), json!([2, 1]));
     assert_eq!((hit(&tollgate), hit(&tollgate)), (200, 429));
     assert_eq!(admin.done("POST", "/counters/reset", &counter, 200)["limits"][0]["used"], 0);
     assert_eq!(hit(&tollgate), 200);
@@ -72,15 +72,9 @@ fn usage_of_a_descriptor_is_read_without_a_charge() {
         let usage = admin.get("/usage?domain=web&descriptor=team%3D%22a%2Cb%22");
         assert_eq!((&usage["domain"], usage["limits"].as_array().map(Vec::len)), (&json!("web"), Some(1)));
         let limit = &usage["limits"][0];
-        assert_eq!((&limit["rule"], &limit["name"]), (&json!("team"), &json!("dollars")));
-        assert_eq!(
-            (&limit["limit_hits"], &limit["window_seconds"]),
-            (&json!(50_000_000_000_u64), &json!(31_536_000))
-        );
-        assert_eq!(
-            (&limit["used"], &limit["remaining"]),
-            (&json!(30_000_000_001_u64), &json!(19_999_999_999_u64))
-        );
+        assert_eq!(members(limit, ["rule", "name"]), json!(["team", "dollars"]));
+        assert_eq!(members(limit, ["limit_hits", "window_seconds"]), json!([50_000_000_000_u64, 31_536_000]));
+        assert_eq!(members(limit, ["used", "remaining"]), json!([30_000_000_001_u64, 19_999_999_999_u64]));
         let window_ms = 31_536_000_000;
         assert!(limit["resets_at_ms"].as_u64().is_some_and(|ms| ms > 0 && ms % window_ms == 0), "{usage}");
     }

@@ -68,14 +68,11 @@ fn bans_deny_only_their_value(arguments: &[&str]) {
 }
 
 #[test]
-fn bans_of_hostile_values_deny_only_them_with_the_memory_store() {
-    bans_deny_only_their_value(&["--store", "memory"]);
-}
-
-#[test]
-fn bans_of_hostile_values_deny_only_them_with_redis() {
+fn bans_of_hostile_values_deny_only_them() {
     let redis = Redis::start();
-    bans_deny_only_their_value(&["--store", &redis.url()]);
+    for store in ["memory", &redis.url()] {
+        bans_deny_only_their_value(&["--store", store]);
+    }
 }
 
 #[test]

@@ -80,6 +80,11 @@ fn draft(based_on: impl Into<Value>, text: &str) -> Value {
     json!({ "based_on": based_on.into(), "comment": "why", "files": { "rules.yaml": text } })
 }
 
+/// Some members of an object.
+fn members<const N: usize>(value: &Value, names: [&str; N]) -> Value {
+    names.iter().map(|name| value[*name].clone()).collect()
+}
+
 fn code((status, body): &Answered) -> (u16, &str) {
     (*status, body["error"]["code"].as_str().unwrap_or_default())
 }

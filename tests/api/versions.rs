@@ -140,7 +140,7 @@ fn versions_are_compared_with_each_other_and_with_drafts() {
     let (_tollgate, admin) = start(&rules(&limit(5)));
     assert_eq!(admin.apply(1, &limit(6)).0, 201);
     let difference = admin.get("/versions/2/diff");
-    assert_eq!((&difference["from"], &difference["to"]), (&json!(1), &json!(2)));
+    assert_eq!(members(&difference, ["from", "to"]), json!([1, 2]));
     let patch = difference["files"][0]["patch"].as_str().expect("a patch");
     assert!(patch.contains("-  rate_limit: {unit: year, requests_per_unit: 5}\n+"), "{patch}");
     let text = |limit: u32| format!("{limit} per year, fixed_window");
@@ -156,7 +156,7 @@ fn versions_are_compared_with_each_other_and_with_drafts() {
     assert_eq!(code(&admin.request("GET", "/versions/1/diff?against=x", None)), (400, "bad_request"));
 
     let rolled = admin.done("POST", "/versions/1/rollback", &json!({"based_on": 2}), 201);
-    assert_eq!((&rolled["version"]["number"], &rolled["version"]["rollback_to"]), (&json!(3), &json!(1)));
+    assert_eq!(members(&rolled["version"], ["number", "rollback_to"]), json!([3, 1]));
     assert_eq!(admin.get("/versions/3")["files"], json!({"rules.yaml": limit(5)}), "byte for byte");
     assert_eq!(code(&admin.post("/versions/1/rollback", &json!({"based_on": 2}))), (409, "stale"));
     assert_eq!(code(&admin.post("/versions/9/rollback", &json!({}))), (404, "not_found"));

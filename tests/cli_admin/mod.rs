@@ -15,9 +15,6 @@ descriptors:
   rate_limit: {unit: year, requests_per_unit: 2}
 ";
 
-/// The maximum wait for a change on a busy machine.
-const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
-
 /// A server whose rules have versions.
 struct Served {
     directory: TempDir,
@@ -82,21 +79,15 @@ impl Served {
     /// Waits until requests with these hits have the expected status; each attempt uses another user with this
     /// prefix, so that no counter interferes.
     fn becomes(&self, user: &str, hits: u64, status: u16) {
-        let deadline = Instant::now() + CHANGE_TIMEOUT;
         let mut users = (0..).map(|number| format!("{user}{number}"));
-        while self.request(&users.next().expect("endless"), hits) != status {
-            assert!(Instant::now() < deadline, "{hits} hits of {user} do not become {status}");
-            thread::sleep(Duration::from_millis(20));
-        }
+        wait(&format!("{hits} hits of {user} do not become {status}"), || {
+            self.request(&users.next().expect("endless"), hits) == status
+        });
     }
 
     /// Waits until that is what a look of one user comes to.
     fn status_becomes(&self, user: &str, status: u16) {
-        let deadline = Instant::now() + CHANGE_TIMEOUT;
-        while self.request(user, 0) != status {
-            assert!(Instant::now() < deadline, "the status of {user} does not become {status}");
-            thread::sleep(Duration::from_millis(20));
-        }
+        wait(&format!("the status of {user} does not become {status}"), || self.request(user, 0) == status);
     }
 }
 

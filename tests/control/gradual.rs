@@ -28,9 +28,7 @@ fn switch(instance: &Tollgate) -> Value {
 }
 
 fn gauge(instance: &Tollgate, name: &str) -> f64 {
-    let text = http::get(&instance.admin_url("/metrics")).body;
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.and_then(|value| value.parse().ok()).unwrap_or_default()
+    instance.metric(name).unwrap_or_default()
 }
 
 #[tokio::test]

@@ -31,7 +31,7 @@ async fn records_of_another_release_are_reported_and_hide_nothing_else() {
     let control = redis_control(&redis.url(), "");
     control.put_entry(ban("v")).await.expect("put");
     let mut client = tollgate.client().await;
-    crate::support::until("the ban has no effect", async || limit_of(&mut client).await.is_none()).await;
+    until("the ban has no effect", async || limit_of(&mut client).await.is_none()).await;
     until("the problem is reported", async || {
         let reported = control.instances().await.expect("one is readable");
         let problem = reported.first().and_then(|reported| reported.problem.clone()).unwrap_or_default();

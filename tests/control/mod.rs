@@ -6,7 +6,6 @@ mod divergence;
 mod gradual;
 mod instances;
 mod outages;
-mod override_cost;
 mod overrides;
 mod script;
 mod isolation;
@@ -85,37 +84,10 @@ fn automatic(key: &str, value: &str, lasts: Duration) -> AutomaticEntry {
     entry
 }
 
-/// Time after which something does not happen any more: longer than a busy machine takes, and than what failed once is left
-/// alone.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
-
-/// Waits until something is found.
-pub(crate) async fn found<T>(what: &str, find: impl AsyncFn() -> Option<T>) -> T {
-    let deadline = Instant::now() + DEADLINE;
-    loop {
-        if let Some(found) = find().await {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "in vain: {what}");
-        sleep(Duration::from_millis(20)).await;
-    }
-}
-
-/// Waits until something holds. What a busy machine does not answer in time does not hold yet.
-pub(crate) async fn until(what: &str, holds: impl AsyncFn() -> bool) {
-    found(what, async || holds().await.then_some(())).await;
-}
-
 /// The limit that decides a request, if rules do. A busy machine may keep the store from deciding in time.
 async fn limit_of(client: &mut Client) -> Option<u32> {
-    let deadline = Instant::now() + DEADLINE;
-    loop {
-        match client.call(request("web", &[&[("k", "v")]])).await {
-            Ok(answer) => return Some(answer.statuses.first()?.current_limit.as_ref()?.requests_per_unit),
-            Err(error) => assert!(Instant::now() < deadline, "no answer: {error}"),
-        }
-        sleep(Duration::from_millis(5)).await;
-    }
+    let answer = found("no answer", async || client.call(request("web", &[&[("k", "v")]])).await.ok()).await;
+    Some(answer.statuses.first()?.current_limit.as_ref()?.requests_per_unit)
 }
 
 /// Waits until a limit is enforced for all clients, and returns how long that took.
@@ -128,12 +100,6 @@ async fn all_enforced(clients: &mut [Client], limit: u32, begun: Instant) -> Dur
 
 /// Waits until a limit is enforced, and says how long that took.
 async fn enforced(client: &mut Client, limit: u32, begun: Instant) -> Duration {
-    loop {
-        let found = limit_of(client).await;
-        if found == Some(limit) {
-            return begun.elapsed();
-        }
-        assert!(begun.elapsed() < DEADLINE, "{limit} is not enforced, but {found:?}");
-        sleep(Duration::from_millis(5)).await;
-    }
+    read_until(async || limit_of(client).await, |found| *found == Some(limit)).await;
+    begun.elapsed()
 }

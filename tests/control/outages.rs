@@ -17,8 +17,7 @@ fn strs(arguments: &[String]) -> Vec<&str> {
 #[tokio::test]
 async fn the_last_good_rules_stay_while_redis_is_silent_and_newer_ones_follow_its_recovery() {
     let redis = Redis::start();
-    let tollgate = Tollgate::serving(&limit(1), &strs(&arguments(&redis.url())));
-    let mut client = tollgate.client().await;
+    let (_tollgate, mut client) = Tollgate::serving_one(&limit(1), &strs(&arguments(&redis.url()))).await;
     let control = redis_control(&redis.url(), "");
     control.apply(draft(Some(1), &limit(2))).await.expect("made");
     enforced(&mut client, 2, Instant::now()).await;
@@ -80,10 +79,10 @@ async fn a_version_lost_by_redis_is_restored_under_its_number() {
 
     assert_eq!(lists.automatic.len(), 1);
     cmd("FLUSHALL").exec(&mut redis.connect()).expect("flushed");
-    while control.current().await != Ok(Some(5)) || control.runtime().await != Ok(lists.clone()) {
-        assert!(Instant::now() < deadline, "nothing is put back");
-        sleep(Duration::from_millis(20)).await;
-    }
+    until("nothing is put back", async || {
+        control.current().await == Ok(Some(5)) && control.runtime().await == Ok(lists.clone())
+    })
+    .await;
     assert_eq!(control.version(5).await, Ok(kept.clone()));
     // Once each, whichever instance did it.
     let audit = control.audit(None, 10).await.expect("a reply");
@@ -91,10 +90,7 @@ async fn a_version_lost_by_redis_is_restored_under_its_number() {
 
     // Only the version, as where memory is short.
     cmd("DEL").arg("{tollgate-rules}:version:5").exec(&mut redis.connect()).expect("removed");
-    while control.version(5).await != Ok(kept.clone()) {
-        assert!(Instant::now() < deadline, "the version is not put back");
-        sleep(Duration::from_millis(20)).await;
-    }
+    until("the version is not put back", async || control.version(5).await == Ok(kept.clone())).await;
     control.apply(draft(Some(5), &limit(99))).await.expect("made");
     for client in &mut clients {
         enforced(client, 99, Instant::now()).await;

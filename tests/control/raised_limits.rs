@@ -26,11 +26,11 @@ fn set(tollgate: &Tollgate, key: &Value, limit: u32) -> String {
 
 async fn raised(store: &str, algorithm: &str, key: Value) {
     let limit = format!("algorithm: {algorithm}, unit: year, requests_per_unit: 50");
-    let tollgate = Tollgate::serving(
+    let (tollgate, mut client) = Tollgate::serving_one(
         &format!("domain: web\ndescriptors:\n- key: k\n  rate_limit: {{{limit}}}\n"),
         &["--store", store, "--store-timeout", "5s"],
-    );
-    let mut client = tollgate.client().await;
+    )
+    .await;
     set(&tollgate, &key, 1);
     assert_eq!(hit(&mut client).await, (true, 0), "{algorithm}");
     assert_eq!(hit(&mut client).await, (false, 0), "{algorithm}");

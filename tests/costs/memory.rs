@@ -4,10 +4,10 @@ use super::*;
 
 /// Bytes that the server uses, once they are steady.
 async fn used_memory(redis: &Redis) -> f64 {
-    let mut before = info(redis, "memory", "used_memory");
+    let mut before = redis.figure("memory", "used_memory");
     loop {
         sleep(Duration::from_millis(500)).await;
-        let now = info(redis, "memory", "used_memory");
+        let now = redis.figure("memory", "used_memory");
         if (now - before).abs() < 10_000.0 {
             return now;
         }
@@ -45,8 +45,7 @@ impl Filling {
 
     /// Prints what it takes; says whether that is as promised.
     async fn weigh(&self) -> bool {
-        let redis = Redis::start();
-        let store = redis.store();
+        let (redis, store) = Redis::start_store();
         // The script and the connection take some memory too.
         let policy = hourly(self.algorithm, 10_000);
         decide(&store, [request(u32::MAX, self.counters, policy, Hits::ONE)].into_iter(), true).await;

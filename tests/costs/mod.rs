@@ -81,16 +81,9 @@ async fn decide(store: &RedisStore, calls: impl Iterator<Item = TagRequest>, adm
     }
 }
 
-/// A figure of `INFO`.
-fn info(redis: &Redis, section: &str, name: &str) -> f64 {
-    let text: String = cmd("INFO").arg(section).query(&mut redis.connect()).expect("an answer");
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    line.and_then(|figure| figure.trim().parse().ok()).unwrap_or_else(|| panic!("no {name}"))
-}
-
 /// Seconds that the server has computed.
 fn processor_time(redis: &Redis) -> f64 {
-    info(redis, "cpu", "used_cpu_user") + info(redis, "cpu", "used_cpu_sys")
+    redis.figure("cpu", "used_cpu_user") + redis.figure("cpu", "used_cpu_sys")
 }
 
 fn median(mut figures: Vec<f64>) -> f64 {

@@ -138,8 +138,7 @@ fn all_decisions() -> Vec<Decisions> {
 #[tokio::test]
 #[ignore = "a measurement"]
 async fn processor() {
-    let redis = Redis::start();
-    let store = redis.store();
+    let (redis, store) = Redis::start_store();
     let client = redis::Client::open(redis.url()).expect("a valid URL");
     let connection = client.get_multiplexed_async_connection().await.expect("it answers");
     let script = redis::Script::new("return 1");
@@ -182,8 +181,7 @@ async fn processor() {
 #[tokio::test]
 #[ignore = "a measurement"]
 async fn processor_of_several_limits() {
-    let redis = Redis::start();
-    let store = redis.store();
+    let (redis, store) = Redis::start_store();
     let calls = |limits: u8, limit: u32| {
         let first_client = u32::from(limits) * 2 + u32::from(limit == 1);
         (0..CLIENTS).map(move |number| {
@@ -232,8 +230,7 @@ async fn processor_for_a_tag_with_many_counters() {
     let policy = hourly(Algorithm::FixedWindow, UNREACHED_LIMIT);
     println!("counters in use; microseconds of Redis' processor to charge one, and 64; bytes for each");
     for counters in [1, 64, 128, 1_024, 8_192, 60_000] {
-        let redis = Redis::start();
-        let store = redis.store();
+        let (redis, store) = Redis::start_store();
         for first in (0..counters).step_by(64) {
             let filling = of_many_rules(first..counters.min(first + 64), policy);
             store.decide(&filling).await.expect("the store decides");

@@ -92,8 +92,7 @@ async fn print_bytes(redis: &Redis, store: &RedisStore, budget: Policy) {
 #[ignore = "a measurement"]
 async fn reservations() {
     let budget = with_reservations();
-    let redis = Redis::start();
-    let store = redis.store();
+    let (redis, store) = Redis::start_store();
     print_costs(&redis, &store, budget).await;
     print_bytes(&redis, &store, budget).await;
 }

@@ -75,30 +75,19 @@ fn a_newcomer_raises_the_limit_of_a_tier_within_a_minute() {
 }
 
 #[test]
-fn the_dashboard_works_by_keyboard_and_at_every_size_and_theme() {
+fn rules_keys_and_lists_are_changed_from_the_dashboard() {
     let config = config();
-    let tollgate = Tollgate::start(config.path(), EDITABLE);
-    walk(&tollgate, &["keyboard", "looks", "still", "parts"]);
-}
-
-#[test]
-fn wrong_late_or_dangerous_edits_are_reported_and_none_is_lost() {
-    let config = config();
-    let tollgate = Tollgate::start(config.path(), EDITABLE);
-    walk(&tollgate, &["invalid", "stale", "conflict", "unforced", "late", "forced", "rollback"]);
-}
-
-#[test]
-fn keys_are_denied_and_rules_switched_from_the_dashboard() {
-    let config = config();
-    let tollgate = Tollgate::start(config.path(), EDITABLE);
-    walk(&tollgate, &["talkers", "hostile", "broad", "entry", "switch", "trial", "away", "quiet", "slow"]);
-}
-
-#[test]
-fn bans_are_lifted_and_forgiven_from_the_dashboard() {
-    let tollgate = Tollgate::start(&project("tests/dashboard/rules"), &["--store", "memory"]);
-    walk(&tollgate, &["bans", "abuse"]);
+    for (folder, flags, scenarios) in [
+        (config.path(), EDITABLE, "keyboard looks still parts"),
+        (config.path(), EDITABLE, "invalid stale conflict unforced late forced rollback"),
+        (config.path(), EDITABLE, "talkers hostile broad entry switch trial away quiet slow"),
+        (&project("tests/dashboard/rules"), &EDITABLE[..2], "bans abuse"),
+        // Rules of a directory are shown with a hint how to change them.
+        (config.path(), &EDITABLE[..2], "directory by_name"),
+    ] {
+        let tollgate = Tollgate::start(folder, flags);
+        walk(&tollgate, &scenarios.split(' ').collect::<Vec<_>>());
+    }
 }
 
 #[test]
@@ -114,13 +103,6 @@ fn a_token_signs_in_and_a_viewer_changes_nothing() {
     assert_eq!(http::get(&tollgate.admin_url("/")).status, 200, "the page itself reveals nothing");
     assert_eq!(http::get(&tollgate.admin_url("/api/v1/status")).status, 401);
     walk(&tollgate, &["--operator", operator, "--viewer", viewer, "sign_in", "viewer"]);
-}
-
-#[test]
-fn rules_from_a_directory_are_shown_with_a_hint_how_to_change_them() {
-    let config = config();
-    let tollgate = Tollgate::start(config.path(), &["--store", "memory"]);
-    walk(&tollgate, &["directory", "by_name"]);
 }
 
 #[tokio::test]

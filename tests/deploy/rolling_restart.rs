@@ -150,19 +150,14 @@ async fn replaced(flags: &[&str], rounds: usize, rate: u32) -> BTreeMap<u16, u64
     statuses
 }
 
-/// `RESTART_ROUNDS` and `RESTART_RATE` make it longer and harder.
+/// Without and with counters that outlive each instance. `RESTART_ROUNDS` and `RESTART_RATE` make it longer and harder.
 #[tokio::test]
 async fn a_rolling_restart_is_not_noticed() {
-    is_not_noticed(&["--drain-delay", "1500ms"]).await;
-}
-
-/// A rolling restart with counters that outlive each instance.
-#[tokio::test]
-async fn a_rolling_restart_before_a_redis_is_not_noticed() {
     let redis = Redis::start();
     // Errors of the store are seen here, and a machine that is busy with tests may be slow.
-    let store = ["--store", &redis.url(), "--store-timeout", "5s"];
-    is_not_noticed(&[&["--drain-delay", "1500ms"], store.as_slice()].concat()).await;
+    let flags = ["--drain-delay", "1500ms", "--store", &redis.url(), "--store-timeout", "5s"];
+    is_not_noticed(&flags[..2]).await;
+    is_not_noticed(&flags).await;
 }
 
 async fn is_not_noticed(flags: &[&str]) {

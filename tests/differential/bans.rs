@@ -12,12 +12,7 @@ const HISTORIES: u64 = 640;
 const MANY: u8 = 200;
 
 fn limits() -> impl Strategy<Value = Policy> {
-    let algorithm = prop_oneof![
-        Just(Algorithm::FixedWindow),
-        Just(Algorithm::SlidingWindow),
-        Just(Algorithm::TokenBucket)
-    ];
-    (algorithm, 0..=4_u32, prop_oneof![Just(1), 2..=5_u32, Just(60)])
+    (common_algorithm(), 0..=4_u32, prop_oneof![Just(1), 2..=5_u32, Just(60)])
         .prop_map(|(algorithm, limit, seconds)| policy(algorithm, limit, seconds))
 }
 
@@ -50,25 +45,6 @@ fn effect() -> impl Strategy<Value = BanEffect> {
     ]
 }
 
-fn hits() -> impl Strategy<Value = Hits> {
-    prop_oneof![
-        8 => Just(Hits::ONE),
-        3 => (0..=3_u64).prop_map(Hits::charge),
-        1 => (1..=2_u64).prop_map(Hits::refund),
-        1 => Just(Hits::reset()),
-    ]
-}
-
-/// Forward only: the stores forget expired counters at different times.
-fn step() -> impl Strategy<Value = u64> {
-    prop_oneof![
-        4 => Just(0),
-        8 => 0..=1_200_000_u64,
-        2 => 0..=10_000_000_u64,
-        1 => 0..=300_000_000_u64,
-    ]
-}
-
 fn veto() -> impl Strategy<Value = Veto> {
     prop_oneof![
         2 => Just(Veto::Never),
@@ -86,13 +62,14 @@ type Step = (u64, Charging, Vec<Banned>);
 fn history() -> impl Strategy<Value = (bool, Vec<Step>)> {
     let rules = vec((limits(), proptest::option::weighted(0.8, ban_policies(1))), 1..4);
     let steps = rules.prop_flat_map(|rules| {
-        let check = (0..rules.len(), hits(), veto(), effect()).prop_map(move |(at, hits, veto, effect)| {
-            let (policy, ban) = rules[at];
-            let ban = ban.map(|policy| BanCheck { policy, effect });
-            ((u8::try_from(at).expect("few"), policy, hits), veto, ban)
-        });
+        let check =
+            (0..rules.len(), counted_hits(3), veto(), effect()).prop_map(move |(at, hits, veto, effect)| {
+                let (policy, ban) = rules[at];
+                let ban = ban.map(|policy| BanCheck { policy, effect });
+                ((u8::try_from(at).expect("few"), policy, hits), veto, ban)
+            });
         let charging = prop_oneof![3 => Just(Charging::Independent), 1 => Just(Charging::AllOrNone)];
-        vec((step(), charging, vec(check, 1..4)), 1..80)
+        vec((step_forward(), charging, vec(check, 1..4)), 1..80)
     });
     (proptest::bool::weighted(0.3), steps)
 }
@@ -230,15 +207,14 @@ fn runs() -> impl Strategy<Value = (Policy, BanPolicy, Vec<(u64, Repeated, BanEf
         let hits = prop_oneof![4 => Just(1_u64), 1 => 1..=u64::from(scale)];
         let reported = prop_oneof![3 => Just(0_u16), 1 => any::<u16>()];
         let repeated = (prop_oneof![Just(1_u16), 1..=9_u16, 1..=300_u16], hits, reported);
-        let steps = vec((step(), repeated, effect()), 1..60);
+        let steps = vec((step_forward(), repeated, effect()), 1..60);
         (Just(limits), ban_policies(scale), steps)
     })
 }
 
 #[tokio::test]
 async fn repeated_calls_with_reports_ban_like_their_rust_twins() {
-    let redis = Redis::start();
-    let store = redis.store();
+    let (redis, store) = Redis::start_store();
     let mut runner = TestRunner::deterministic();
     let replayed = replay_all(&mut runner, runs(), HISTORIES, |number, history| {
         replay_runs(&store, redis.command_keys(number), number, history)

@@ -179,8 +179,7 @@ async fn replay_commands(
 
 #[tokio::test]
 async fn batched_runs_decide_like_sequential_ones() {
-    let redis = Redis::start();
-    let store = redis.store();
+    let (redis, store) = Redis::start_store();
     let mut runner = TestRunner::deterministic();
     let mut all = Compared::default();
     let replayed = replay_all(&mut runner, commands(), HISTORIES_OF_COMMANDS, |number, history| {

@@ -150,6 +150,30 @@ fn hits() -> impl Strategy<Value = Hits> {
     ]
 }
 
+/// Hits of calls without leases, at most `most` at once.
+fn counted_hits(most: u64) -> impl Strategy<Value = Hits> {
+    prop_oneof![
+        8 => Just(Hits::ONE),
+        3 => (0..=most).prop_map(Hits::charge),
+        1 => (1..=2_u64).prop_map(Hits::refund),
+        1 => Just(Hits::reset()),
+    ]
+}
+
+fn common_algorithm() -> impl Strategy<Value = Algorithm> {
+    prop_oneof![Just(Algorithm::FixedWindow), Just(Algorithm::SlidingWindow), Just(Algorithm::TokenBucket)]
+}
+
+/// Forward only: the stores forget expired counters at different times.
+fn step_forward() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        4 => Just(0),
+        8 => 0..=1_200_000_u64,
+        2 => 0..=10_000_000_u64,
+        1 => 0..=300_000_000_u64,
+    ]
+}
+
 /// Clock steps before a call, in microseconds; sometimes backwards.
 fn step() -> impl Strategy<Value = i64> {
     prop_oneof![

@@ -67,8 +67,7 @@ async fn what_an_unsettled_lease_reserved_counts_after_idle_time_in_memory() {
 
 #[tokio::test]
 async fn what_an_unsettled_lease_reserved_counts_after_idle_time_in_redis() {
-    let redis = Redis::start();
-    let store = redis.store();
+    let (_redis, store) = Redis::start_store();
     let policy = budget(10, 31_536_000, 1, Unsettled::Charge);
     let hold = Hits::Acquire { amount: NonZeroU64::new(8).expect("not 0"), lease: lease_of(1) };
     assert!(store.decide(&call("idle", &[(0, policy, hold)])).await.expect("decided")[0].1.admitted);

@@ -268,8 +268,7 @@ async fn a_packed_cell_of_an_older_version_is_converted_with_all_of_its_records(
 
 #[tokio::test]
 async fn a_full_cell_refuses_new_counters_and_decides_the_others() {
-    let redis = Redis::start();
-    let store = redis.store();
+    let (redis, store) = Redis::start_store();
     let (key, ends) = (hash_key("full"), at(3_600_000_000).seconds());
     let mut records = windows(MAX_RECORDS - 1, ends);
     records.push(([0, 0, 0, 0, 1, 0], words(&[ends, 7])));

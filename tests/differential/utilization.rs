@@ -31,8 +31,7 @@ fn is_near(one: &UtilizationSums, other: &UtilizationSums) -> bool {
 
 #[tokio::test]
 async fn shared_sums_are_those_of_one_instance() {
-    let redis = Redis::start();
-    let store = redis.store();
+    let (redis, store) = Redis::start_store();
     let mut random = Rng::with_seed(7);
     for history in 0..20 {
         let policy = SheddingPolicy {
@@ -66,8 +65,7 @@ async fn shared_sums_are_those_of_one_instance() {
 
 #[tokio::test]
 async fn shared_sums_that_are_no_numbers_are_begun_anew() {
-    let redis = Redis::start();
-    let store = redis.store();
+    let (redis, store) = Redis::start_store();
     let policy = SheddingPolicy {
         target: 0.8,
         half_life: Duration::from_secs(3),

@@ -231,15 +231,12 @@ async fn a_webhook_gets_each_event_once_from_three_instances_though_it_fails_hal
     let file = tempfile::NamedTempFile::new().expect("a file");
     fs::write(file.path(), secret).expect("written");
     let url = format!("http://127.0.0.1:{}/hooks/open-sesame-20-bytes?token=1", receiver.port);
-    let logs = tempfile::tempdir().expect("a directory");
-    let instance = |at: usize| {
-        let mut program = command();
-        program.stderr(fs::File::create(logs.path().join(at.to_string())).expect("writable"));
+    let instance = |()| {
         let arguments = ["--store", &redis.url(), "--log-level", "trace", "--webhook-url", &url];
         let secret_file = ["--webhook-secret-file", file.path().to_str().expect("UTF-8")];
-        Tollgate::spawn_by(program, config.path(), &[&arguments[..], &secret_file].concat())
+        Tollgate::spawn_logging(command(), config.path(), &[&arguments[..], &secret_file].concat())
     };
-    let instances = [0, 1, 2].map(instance);
+    let instances = [(); 3].map(instance);
     instances.iter().for_each(Tollgate::wait_until_ready);
     let controls = [0; 3].map(|_| control(&redis.url(), ""));
     let _logging = controls
@@ -267,9 +264,7 @@ async fn a_webhook_gets_each_event_once_from_three_instances_though_it_fails_hal
         let forged = receiver::Delivery { body: request.body.replace('7', "8"), ..request.clone() };
         assert!(!is_genuine(secret, &forged));
     }
-    drop(instances);
-    let logs: String =
-        (0..3).map(|at| fs::read_to_string(logs.path().join(at.to_string())).expect("a log")).collect();
+    let logs: String = instances.iter().map(Tollgate::log).collect();
     assert!(logs.contains("webhook receiver failed"), "{logs}");
     assert!(!logs.contains("sesame") && !logs.contains(secret), "a secret is in a log");
 }

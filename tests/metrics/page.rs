@@ -66,8 +66,7 @@ async fn hits_are_summed_by_the_algorithm_that_decided() {
         format!("- {{key: {name}, rate_limit: {{algorithm: {name}, unit: day, requests_per_unit: 2}}}}\n")
     };
     let text = format!("domain: d\ndescriptors:\n{}", algorithms.iter().map(rule).collect::<String>());
-    let tollgate = Tollgate::serving(&text, &[]);
-    let mut client = tollgate.client().await;
+    let (tollgate, mut client) = Tollgate::serving_one(&text, &[]).await;
     for (calls, name) in (1..).zip(algorithms) {
         for _ in 0..calls {
             client.call(request("d", &[&[(name, "v")]])).await.expect("an answer");

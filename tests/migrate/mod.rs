@@ -102,18 +102,13 @@ fn on_trial(tollgate: &Tollgate, obeyed: u32) -> Envoy {
 #[test]
 fn an_envoy_that_mirrors_to_tollgate_denies_nothing() {
     let tollgate = Tollgate::start(&project("config/default"), &[]);
-    let over_limit = || {
-        let page = tollgate.metrics();
-        let line =
-            page.lines().find(|line| line.starts_with("tollgate_requests_total{result=\"over_limit\"}"));
-        line.and_then(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).expect("a number")
-    };
+    let over_limit = || tollgate.metric("tollgate_requests_total{result=\"over_limit\"}").expect("exported");
     let envoy = on_trial(&tollgate, 0);
     for _ in 0..30 {
         let answer = envoy.get("/login");
         assert_eq!((answer.status, answer.header("x-envoy-ratelimited")), (200, None));
     }
-    assert!(over_limit() >= 10, "{} were to be denied", over_limit());
+    assert!(over_limit() >= 10.0, "{} were to be denied", over_limit());
     let envoy = on_trial(&tollgate, 100);
     let denied = (0..30).filter(|_| envoy.get("/login").status == 429).count();
     assert!(denied >= 10, "{denied}");

@@ -3,8 +3,6 @@
 mod setups;
 mod uncharged;
 
-use std::fs::{self, File};
-
 use crate::support::prelude::*;
 
 const RULES: &str = "
@@ -18,43 +16,35 @@ descriptors:
 /// The message of the log line that names the cause.
 const LINE: &str = "Redis has not decided yet";
 
-/// An instance with a log of its own.
+/// An instance whose log is kept.
 struct Instance {
     tollgate: Tollgate,
     started: Instant,
-    log: PathBuf,
-    _directories: [TempDir; 2],
+    _rules: TempDir,
 }
 
 impl Instance {
     fn start(url: &str, arguments: &[&str]) -> Self {
-        let directories = [rules(RULES), tempfile::tempdir().expect("a directory")];
-        let log = directories[1].path().join("log");
-        let mut program = command();
-        program.stderr(File::create(&log).expect("writable"));
+        let rules = rules(RULES);
         let arguments =
             [&["--store", url, "--workers", "2", "--on-store-error", "local"], arguments].concat();
         let started = Instant::now();
-        let tollgate = Tollgate::spawn_by(program, directories[0].path(), &arguments);
-        Self { tollgate, started, log, _directories: directories }
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(&self.log).expect("a log")
+        let tollgate = Tollgate::spawn_logging(command(), rules.path(), &arguments);
+        Self { tollgate, started, _rules: rules }
     }
 
     /// Waits until the instance, which is never ready, names the cause and the remedy in its log and its responses.
     fn names(&self, cause: &str, remedy: &str) {
         let is_named = |text: &str| text.contains(cause) && text.contains(remedy);
         let mut seen = String::new();
-        wait("the cause is not named", || {
+        wait(&format!("{cause} is not named"), || {
             let Some(answer) = http::try_get(&self.tollgate.url("/ready")) else { return false };
             assert_eq!(answer.status, 500, "{cause}: it is ready");
             if seen != answer.body {
                 println!("{cause}: {} ms: {}", self.started.elapsed().as_millis(), answer.body);
                 seen = answer.body;
             }
-            is_named(&seen) && self.log().lines().any(|line| line.contains(LINE) && is_named(line))
+            is_named(&seen) && self.tollgate.logged(LINE).iter().any(|line| is_named(line))
         });
         println!("{cause}: named after {} ms: {seen}", self.started.elapsed().as_millis());
     }
@@ -64,8 +54,7 @@ impl Instance {
         let mended = Instant::now();
         self.tollgate.wait_until_ready();
         println!("{cause}: ready {} ms after the mending", mended.elapsed().as_millis());
-        let lines = self.log().matches(LINE).count();
-        assert!(lines < 5, "{}", self.log());
+        assert!(self.tollgate.logged(LINE).len() < 5, "{}", self.tollgate.log());
         let mut client = self.tollgate.client().await;
         // A call may take longer than the timeout on a busy machine.
         for _ in 0..100 {
@@ -73,7 +62,7 @@ impl Instance {
                 return;
             }
         }
-        panic!("every call is degraded: {}", self.log());
+        panic!("every call is degraded: {}", self.tollgate.log());
     }
 
     /// Checks that calls get the policies of their limits.
@@ -85,8 +74,7 @@ impl Instance {
         }
         assert_eq!(send(&mut client, "fails").await.expect_err("no answer").code(), tonic::Code::Unavailable);
         assert_eq!(http::get(&self.tollgate.url("/healthcheck")).status, 500);
-        let status = http::get(&self.tollgate.admin_url("/api/v1/status")).body;
-        let status: Value = serde_json::from_str(&status).expect("JSON");
+        let status = self.tollgate.api("/status");
         let problem = status["not_ready"].as_str().expect("a reason");
         assert!(status["phase"] == "starting" && problem.contains(LINE), "{status}");
     }

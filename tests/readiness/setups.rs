@@ -35,28 +35,23 @@ async fn replaced(wrong: Redis, scheme: &str, rest: &str, [cause, remedy]: [&str
     .await;
 }
 
+/// An instance with a login is ready once a command, by a user with a password, has mended a server.
+async fn configured(redis: &Redis, login: &str, [cause, remedy]: [&str; 2], password: &str, mend: &str) {
+    let instance = Instance::start(&format!("redis://{login}127.0.0.1:{}", redis.port()), &[]);
+    let words: Vec<&str> = mend.split(' ').collect();
+    mended(instance, cause, remedy, || run(redis, password, &words)).await;
+}
+
 #[tokio::test]
-async fn no_password() {
+async fn passwords_that_differ() {
     let redis = Redis::start_with(&["--requirepass", "word"]);
-    let instance = Instance::start(&redis.url(), &[]);
-    let mend = || run(&redis, "word", &["CONFIG", "SET", "requirepass", ""]);
-    mended(instance, "NOAUTH Authentication required", "set the password", mend).await;
-}
-
-#[tokio::test]
-async fn a_wrong_password() {
+    let names = ["NOAUTH Authentication required", "set the password"];
+    configured(&redis, "", names, "word", "CONFIG SET requirepass ").await;
     let redis = Redis::start_with(&["--requirepass", "another"]);
-    let instance = Instance::start(&format!("redis://:word@127.0.0.1:{}", redis.port()), &[]);
-    let mend = || run(&redis, "another", &["CONFIG", "SET", "requirepass", "word"]);
-    mended(instance, "WRONGPASS invalid username-password pair", "correct the user", mend).await;
-}
-
-#[tokio::test]
-async fn a_password_that_redis_does_not_have() {
-    let redis = Redis::start();
-    let instance = Instance::start(&format!("redis://:word@127.0.0.1:{}", redis.port()), &[]);
-    let mend = || run(&redis, "", &["CONFIG", "SET", "requirepass", "word"]);
-    mended(instance, "without any password configured", "the server has no password", mend).await;
+    let names = ["WRONGPASS invalid username-password pair", "correct the user"];
+    configured(&redis, ":word@", names, "another", "CONFIG SET requirepass word").await;
+    let names = ["without any password configured", "the server has no password"];
+    configured(&Redis::start(), ":word@", names, "", "CONFIG SET requirepass word").await;
 }
 
 #[tokio::test]
@@ -74,34 +69,22 @@ async fn keys_that_the_user_may_not_use() {
     let allowed = COMMANDS.map(|name| format!("+{name}"));
     let user = ["--user", "app", "on", ">word", "~other:*", "resetchannels", "-@all"].into_iter();
     let redis = Redis::start_with(&user.chain(allowed.iter().map(String::as_str)).collect::<Vec<_>>());
-    let instance = Instance::start(&format!("redis://app:word@127.0.0.1:{}", redis.port()), &[]);
-    let mend = || run(&redis, "", &["ACL", "SETUSER", "app", "~*"]);
-    mended(instance, "NOPERM this user has no permissions to access", "permit the user", mend).await;
+    let names = ["NOPERM this user has no permissions to access", "permit the user"];
+    configured(&redis, "app:word@", names, "", "ACL SETUSER app ~*").await;
 }
 
 #[tokio::test]
-async fn a_replica() {
+async fn servers_that_take_no_writes() {
     let master = Redis::start();
     let replica = Redis::start_with(&["--replicaof", "127.0.0.1", &master.port().to_string()]);
-    let instance = Instance::start(&replica.url(), &[]);
-    let mend = || run(&replica, "", &["REPLICAOF", "NO", "ONE"]);
-    mended(instance, "READONLY You can't write", "the server is a replica", mend).await;
-}
-
-#[tokio::test]
-async fn a_full_memory_without_eviction() {
-    let redis = Redis::start_with(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]);
-    let instance = Instance::start(&redis.url(), &[]);
-    let mend = || run(&redis, "", &["CONFIG", "SET", "maxmemory", "0"]);
-    mended(instance, "OOM command not allowed", "raise maxmemory", mend).await;
-}
-
-#[tokio::test]
-async fn too_few_replicas() {
-    let redis = Redis::start_with(&["--min-replicas-to-write", "1"]);
-    let instance = Instance::start(&redis.url(), &[]);
-    let mend = || run(&redis, "", &["CONFIG", "SET", "min-replicas-to-write", "0"]);
-    mended(instance, "NOREPLICAS Not enough", "connect the replicas", mend).await;
+    let names = ["READONLY You can't write", "the server is a replica"];
+    configured(&replica, "", names, "", "REPLICAOF NO ONE").await;
+    let full = Redis::start_with(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]);
+    let names = ["OOM command not allowed", "raise maxmemory"];
+    configured(&full, "", names, "", "CONFIG SET maxmemory 0").await;
+    let alone = Redis::start_with(&["--min-replicas-to-write", "1"]);
+    let names = ["NOREPLICAS Not enough", "connect the replicas"];
+    configured(&alone, "", names, "", "CONFIG SET min-replicas-to-write 0").await;
 }
 
 /// A node on a port that has all slots of a cluster.

@@ -42,21 +42,15 @@ async fn move_to_one_region(mesh: &Mesh, key: &str) {
 }
 
 #[tokio::test]
-async fn a_region_with_all_traffic_borrows_from_the_others_and_nothing_is_over_in_memory() {
+async fn a_region_with_all_traffic_borrows_from_the_others_and_nothing_is_over() {
     let mesh = Mesh::start([1, 1, 1]);
     for key in ["fixed", "sliding"] {
         move_to_one_region(&mesh, key).await;
     }
-}
-
-#[tokio::test]
-async fn a_region_with_all_traffic_borrows_from_the_others_and_nothing_is_over_in_redis() {
     let stores = [(); 3].map(|()| Redis::start());
     let urls = stores.each_ref().map(Redis::url);
-    let mesh = {
-        let flags = urls.each_ref().map(|url| ["--store", url, "--store-timeout", "5s"]);
-        Mesh::start_with([1, 1, 1], flags.each_ref().map(|flags| &flags[..]))
-    };
+    let flags = urls.each_ref().map(|url| ["--store", url, "--store-timeout", "5s"]);
+    let mesh = Mesh::start_with([1, 1, 1], flags.each_ref().map(|flags| &flags[..]));
     move_to_one_region(&mesh, "fixed").await;
 }
 

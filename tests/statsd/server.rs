@@ -104,11 +104,7 @@ impl Server {
 
     /// Waits until the received sums are as expected.
     pub(super) fn wait_until(&self, is_there: impl Fn(&BTreeMap<String, u64>) -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !is_there(&self.sums()) {
-            assert!(Instant::now() < deadline, "{:#?}", self.sums());
-            thread::sleep(Duration::from_millis(2));
-        }
+        wait("the sums do not come", || is_there(&self.sums()));
     }
 
     /// Reads what is there, and ends.

@@ -136,11 +136,7 @@ impl Envoy {
     }
 
     fn wait_for_page(&self, path: &str, is_so: impl Fn(&str) -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while http::try_get(&self.admin_url(path)).is_none_or(|answer| !is_so(&answer.body)) {
-            assert!(Instant::now() < deadline, "it does not come about: {path}");
-            thread::sleep(Duration::from_millis(20));
-        }
+        wait(path, || http::try_get(&self.admin_url(path)).is_some_and(|answer| is_so(&answer.body)));
     }
 
     /// The lines of its access log, which it writes with a delay.

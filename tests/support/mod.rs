@@ -76,35 +76,53 @@ pub(crate) mod prelude {
         certificates::Authority,
         cluster::Cluster,
         envoy::{Bootstrap, Envoy},
-        free_port, http, read_until,
+        find, found, free_port, http, read_until,
         redis::{Redis, settings},
         stores::{Subject, at, call, policy},
-        tollgate::{Client, Tollgate, command, project, request, rules, tool},
+        tollgate::{Client, Tollgate, UNREACHED, command, project, request, rules, tool, yearly},
         until, wait,
     };
 }
 
 /// Time that a busy machine takes at the longest for what an idle one does at once.
-pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Waits until it is so, and returns how long that took. Fails with the complaint.
 pub(crate) fn wait(complaint: &str, mut is_so: impl FnMut() -> bool) -> Duration {
     let begun = Instant::now();
-    while !is_so() {
+    find(complaint, || is_so().then_some(()));
+    begun.elapsed()
+}
+
+/// Waits until something is found. Fails with the complaint.
+pub(crate) fn find<T>(complaint: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
         assert!(begun.elapsed() < WAIT_TIMEOUT, "{complaint}");
         thread::sleep(Duration::from_millis(5));
     }
-    begun.elapsed()
 }
 
 /// Waits while other tasks go on until it is so, and returns how long that took. Fails with the complaint.
 pub(crate) async fn until(complaint: &str, mut is_so: impl AsyncFnMut() -> bool) -> Duration {
     let begun = Instant::now();
-    while !is_so().await {
+    found(complaint, async || is_so().await.then_some(())).await;
+    begun.elapsed()
+}
+
+/// Waits while other tasks go on until something is found. Fails with the complaint.
+pub(crate) async fn found<T>(complaint: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
         assert!(begun.elapsed() < WAIT_TIMEOUT, "{complaint}");
         sleep(Duration::from_millis(5)).await;
     }
-    begun.elapsed()
 }
 
 /// Reads while other tasks go on until the result is right, and returns it.

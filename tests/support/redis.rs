@@ -67,14 +67,7 @@ pub(crate) struct Redis {
 /// A connection to a server, which may be about to change its role and so close those that are new.
 fn connect_to(url: &str) -> redis::Connection {
     let client = redis::Client::open(url).expect("a valid URL");
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        match client.get_connection() {
-            Ok(connection) => return connection,
-            Err(error) => assert!(Instant::now() < deadline, "the server does not answer: {error}"),
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
+    find("the server does not answer", || client.get_connection().ok())
 }
 
 /// The hits that a counter has which is alone in its cell, in a fixed window.
@@ -199,6 +192,20 @@ impl Redis {
     pub(crate) fn command_keys(&self, number: u64) -> CommandKeys {
         let is_across = number % 2 == 1 && major_version(&mut self.connect()) >= 7;
         if is_across { CommandKeys::AnySlotOfNode } else { CommandKeys::NoSlots }
+    }
+
+    /// A figure of a section of its `INFO`.
+    pub(crate) fn figure(&self, section: &str, name: &str) -> f64 {
+        let text: String = cmd("INFO").arg(section).query(&mut self.connect()).expect("a reply");
+        let figure = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        figure.unwrap_or_else(|| panic!("no {name}: {text}")).trim().parse().expect("a number")
+    }
+
+    /// Starts a server, and a store on it.
+    pub(crate) fn start_store() -> (Self, RedisStore) {
+        let redis = Self::start();
+        let store = redis.store();
+        (redis, store)
     }
 
     pub(crate) fn store(&self) -> RedisStore {

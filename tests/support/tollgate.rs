@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use tempfile::NamedTempFile;
 use tollgate::proto::envoy::{
     extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
     service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient,
@@ -16,6 +17,8 @@ pub(crate) struct Tollgate {
     process: Process,
     /// Directory of its rules, if it has one of its own.
     _config: Option<TempDir>,
+    /// Its output, if it is kept.
+    log: Option<NamedTempFile>,
     pub(crate) grpc_port: u16,
     pub(crate) http_port: u16,
     pub(crate) admin_port: u16,
@@ -51,11 +54,51 @@ impl Tollgate {
         tollgate
     }
 
+    /// Serves these rules to a client.
+    pub(crate) async fn serving_one(yaml: &str, arguments: &[&str]) -> (Self, Client) {
+        let tollgate = Self::serving(yaml, arguments);
+        let client = tollgate.client().await;
+        (tollgate, client)
+    }
+
     /// Serves the rules in `config` and waits until it is ready.
     pub(crate) fn start(config: &Path, arguments: &[&str]) -> Self {
         let tollgate = Self::spawn(config, arguments);
         tollgate.wait_until_ready();
         tollgate
+    }
+
+    /// Serves these rules, keeps the log, and waits until it is ready.
+    pub(crate) fn logging(yaml: &str, arguments: &[&str]) -> Self {
+        let config = rules(yaml);
+        let mut tollgate = Self::spawn_logging(command(), config.path(), arguments);
+        tollgate.wait_until_ready();
+        tollgate._config = Some(config);
+        tollgate
+    }
+
+    /// Starts by a command that replaces itself with the program, and keeps the log.
+    pub(crate) fn spawn_logging(mut program: Command, config: &Path, arguments: &[&str]) -> Self {
+        let log = NamedTempFile::new().expect("a file");
+        let output = || log.as_file().try_clone().expect("a file");
+        program.stdout(output()).stderr(output());
+        Self { log: Some(log), ..Self::spawn_by(program, config, arguments) }
+    }
+
+    /// The text that it has written so far, if that is kept.
+    pub(crate) fn log(&self) -> String {
+        let text = |log: &NamedTempFile| fs::read_to_string(log.path()).expect("a text");
+        self.log.as_ref().map(text).unwrap_or_default()
+    }
+
+    /// The lines of the log with a text.
+    pub(crate) fn logged(&self, text: &str) -> Vec<String> {
+        self.log().lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
+    }
+
+    /// Waits until the log has a text in it, and returns all of it.
+    pub(crate) fn wait_for_log(&self, text: &str) -> String {
+        find(text, || Some(self.log()).filter(|log| log.contains(text)))
     }
 
     /// Serves the rules in `config`. Errors of the store are seen, unless the arguments say otherwise.
@@ -84,7 +127,7 @@ impl Tollgate {
             .stdin(Stdio::null())
             .spawn()
             .expect("the program starts");
-        Self { process: Process::of(child, None), _config: None, grpc_port, http_port, admin_port }
+        Self { process: Process::of(child, None), _config: None, log: None, grpc_port, http_port, admin_port }
     }
 
     pub(crate) fn wait_until_ready(&self) {
@@ -111,6 +154,15 @@ impl Tollgate {
         let page = self.metrics();
         let value = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
         Some(value.parse().expect("a number"))
+    }
+
+    /// The sum of a metric over its labels; none if it was not recorded.
+    pub(crate) fn sum_of(&self, name: &str) -> Option<f64> {
+        let page = self.metrics();
+        let rests = page.lines().filter_map(|line| line.strip_prefix(name));
+        let values =
+            rests.filter(|rest| rest.starts_with([' ', '{'])).filter_map(|rest| rest.rsplit(' ').next());
+        values.map(|value| value.parse::<f64>().expect("a number")).reduce(|sum, value| sum + value)
     }
 
     /// The response of its admin API at a path such as `/rules`.
@@ -228,6 +280,15 @@ pub(crate) fn age(directory: &Path) {
         }
     }
 }
+
+/// Rules with a limit a year for each value of `k` in the domain `d`.
+pub(crate) fn yearly(limit: u32) -> String {
+    format!("domain: d\ndescriptors:\n- key: k\n  rate_limit: {{unit: year, requests_per_unit: {limit}}}\n")
+}
+
+/// Rules with a limit that nothing reaches, in a window that does not end.
+pub(crate) const UNREACHED: &str =
+    "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 4000000000}\n";
 
 /// A directory with one file of rules.
 pub(crate) fn rules(yaml: &str) -> TempDir {

@@ -12,13 +12,10 @@ use std::fmt::Write as _;
 
 use futures_util::future::join_all;
 
-use crate::{
-    control::until,
-    support::{
-        prelude::*,
-        tollgate::rules as rules_directory,
-        wan::{Conditions, Link},
-    },
+use crate::support::{
+    prelude::*,
+    tollgate::rules as rules_directory,
+    wan::{Conditions, Link},
 };
 
 const NAMES: [&str; 3] = ["ap-south", "eu-west", "us-east"];
@@ -256,14 +253,7 @@ impl World {
 
     /// The sum of a metric's series over all regions.
     fn metric(&self, name: &str) -> f64 {
-        let mut sum = 0.0;
-        for region in self.running() {
-            let page = http::get(&self.tollgate(region).url("/metrics")).body;
-            let samples = page.lines().filter_map(|line| line.strip_prefix(name));
-            let samples = samples.filter(|rest| rest.starts_with(['{', ' ']));
-            sum += samples.filter_map(|rest| rest.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>();
-        }
-        sum
+        self.running().into_iter().filter_map(|region| self.tollgate(region).sum_of(name)).sum()
     }
 }
 

@@ -9,25 +9,6 @@ use super::*;
 /// Hits that a counter of the tests under load admits.
 const LIMIT: u32 = 60;
 
-/// Names whose counters are on a master's slots at first.
-fn names_on(cluster: &Cluster, master: usize, begin: &str, count: usize) -> Vec<String> {
-    let names = (0..).map(|number| format!("{begin}{number}"));
-    names.filter(|name| cluster.master_of(slot(name)) == master).take(count).collect()
-}
-
-fn slot(name: &str) -> u16 {
-    one(name, Hits::ONE).cells[0].key.slot()
-}
-
-/// A call for two cells of one tag.
-fn two(name: &str) -> TagRequest {
-    let mut call = one(name, Hits::ONE);
-    let key = call.cells[0].key.clone().limit_override(None, Algorithm::FixedWindow, 3_600);
-    let check = Check { descriptor: 1, ..call.cells[0].checks[0] };
-    call.push(key, check);
-    call
-}
-
 /// `EVALSHA` commands that a node executed.
 fn commands(cluster: &Cluster, node: usize) -> u64 {
     let stats = cluster.info(node, "commandstats");

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use super::{cluster::name_like, *};
+use super::*;
 use crate::support::{
     network::{Network, Party},
     redis::hits,
@@ -37,7 +37,7 @@ async fn store(network: &Network, user: &str) -> RedisStore {
     let timeout = if user == MAJORITY { Duration::from_millis(300) } else { Duration::from_secs(5) };
     let settings =
         RedisSettings { timeout, key_prefix: PREFIX.into(), ..settings(&network.url(user, "word")) };
-    let store = RedisStore::open(&settings).expect("valid settings");
+    let store = open(&settings);
     assert!(store.connected().await);
     store
 }
@@ -108,13 +108,10 @@ struct Caller {
 
 impl Caller {
     async fn start(network: &Network, user: &str, name: &str) -> Self {
-        let yaml = format!(
-            "domain: d\ndescriptors:\n- key: k\n  rate_limit: {{unit: year, requests_per_unit: {LIMIT}}}\n"
-        );
         let url = network.url(user, "word");
         let arguments = ["--store", &url, "--store-timeout", "100ms", "--replicas-hint", "2"];
         let others = ["--on-store-error", "local", "--key-prefix", PREFIX, "--workers", "1"];
-        let instance = Tollgate::serving(&yaml, &[&arguments[..], &others].concat());
+        let instance = Tollgate::serving(&yearly(LIMIT as u32), &[&arguments[..], &others].concat());
         let client = instance.client().await;
         Self { instance, client, name: name.into() }
     }
@@ -163,7 +160,7 @@ fn value_on(cluster: &Cluster) -> String {
 async fn a_partitioned_master_loses_its_own_charges_only_and_none_counts_twice() {
     let (cluster, network) = partitionable();
     let (minority, majority) = (store(&network, MINORITY).await, store(&network, MAJORITY).await);
-    let [name, other] = ["met", "other"].map(|begin| name_like(begin, &cluster, MASTER));
+    let [name, other] = ["met", "other"].map(|begin| name_on(&cluster, MASTER, begin));
     let before = 50;
     assert_eq!(answered(&charges(&minority, &name, 50).await), (before, before));
     until("a replica does not follow", async || counted(&cluster, REPLICA, &name) == before).await;

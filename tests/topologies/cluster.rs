@@ -7,23 +7,12 @@ use proptest::test_runner::{Config, TestRunner};
 use super::*;
 use crate::support::cluster;
 
-/// A name whose counter is on a master's slots, as they are at first.
-fn name_on(cluster: &Cluster, master: usize) -> String {
-    name_like("name", cluster, master)
-}
-
-pub(super) fn name_like(begin: &str, cluster: &Cluster, master: usize) -> String {
-    let slot = |name: &str| one(name, Hits::ONE).cells[0].key.slot();
-    let mut names = (0..).map(|number| format!("{begin}{number}"));
-    names.find(|name| cluster.master_of(slot(name)) == master).expect("endless")
-}
-
 #[tokio::test]
 async fn a_dead_seed_does_not_matter_and_no_seed_at_all_is_an_error() {
     let url = format!("redis+cluster://127.0.0.1:1,{}", cluster::shared().addresses());
     let store = connected(&url, "dead_seed:").await;
     for master in 0..3 {
-        let name = name_on(cluster::shared(), master);
+        let name = name_on(cluster::shared(), master, "name");
         charge(&store, &one(&name, Hits::ONE)).await.expect("an answer");
     }
     // A replica knows the slots as well.
@@ -31,24 +20,14 @@ async fn a_dead_seed_does_not_matter_and_no_seed_at_all_is_an_error() {
     charge(&connected(&url, "replica_seed:").await, &one("a", Hits::ONE)).await.expect("an answer");
 
     let settings = settings("redis+cluster://127.0.0.1:1,127.0.0.1:2");
-    let store = RedisStore::open(&settings).expect("valid settings");
+    let store = open(&settings);
     let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("there is no server");
     assert!(matches!(error, StoreError::Unreachable(_)), "{error}");
 }
 
 #[tokio::test]
 async fn the_program_is_ready_and_decides() {
-    let config =
-        rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 1}\n");
-    let url = cluster::shared().url();
-    let arguments = ["--store", &url, "--store-timeout", "5s", "--key-prefix", "program:"];
-    let tollgate = Tollgate::start(config.path(), &arguments);
-    let mut client = tollgate.client().await;
-    for number in 0..20 {
-        let value = format!("{number}");
-        assert!(client.passes("d", &[("k", &value)]).await);
-        assert!(!client.passes("d", &[("k", &value)]).await);
-    }
+    program_decides(&cluster::shared().url()).await;
 }
 
 #[test]
@@ -79,7 +58,7 @@ fn a_name_has_the_slot_that_redis_finds_whatever_is_in_it() {
 
 /// Moves the slot of a name from master 2 to master 0 and back. A user that may not send ASKING would fail here.
 async fn move_slot_of(cluster: &Cluster, store: &RedisStore, name: &str) {
-    let slot = one(name, Hits::ONE).cells[0].key.slot();
+    let slot = slot(name);
     cluster.begin_move(slot, 2, 0);
     charge(store, &one(name, Hits::ONE)).await.expect("decided");
     cluster.end_move(slot, 2, 0);
@@ -115,7 +94,7 @@ async fn failovers_are_followed_with_minimal_permissions() {
     let mut cluster = Cluster::start(3, 3, &arguments, "admin");
     let url = format!("redis+cluster://app:app%3ap%40ss@{}", cluster.addresses());
     let store = connected(&url, "guarded:").await;
-    let names: Vec<String> = (0..3).map(|master| name_on(&cluster, master)).collect();
+    let names: Vec<String> = (0..3).map(|master| name_on(&cluster, master, "name")).collect();
     move_slot_of(&cluster, &store, &names[2]).await;
 
     // A call to a silent node waits for its timeout.
@@ -124,11 +103,11 @@ async fn failovers_are_followed_with_minimal_permissions() {
         key_prefix: "guarded:".into(),
         ..settings(&url)
     };
-    let brief = RedisStore::open(&brief).expect("valid settings");
+    let brief = open(&brief);
     for (master, event) in ["CLUSTER FAILOVER", "master killed", "master silent"].into_iter().enumerate() {
         let others = names.iter().enumerate().filter(|(other, _)| *other != master);
         let calm: Vec<Requests> = others.map(|(_, name)| Requests::start(&store, name)).collect();
-        let name = name_like("met", &cluster, master);
+        let name = name_on(&cluster, master, "met");
         let met = Requests::start(&store, &name);
         sleep(Duration::from_millis(200)).await;
         let begun = Instant::now();

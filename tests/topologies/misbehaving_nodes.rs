@@ -88,14 +88,22 @@ pub(super) fn read(reader: &mut impl BufRead) -> Option<Vec<String>> {
         .collect()
 }
 
+/// A node, and a store that is connected to it.
+async fn connected_to(
+    script: impl Fn(usize) -> Option<String> + Send + Sync + 'static,
+) -> (Node, RedisStore) {
+    let node = nodes(vec![listen()], script).remove(0);
+    let store = connected(&format!("redis+cluster://127.0.0.1:{}", node.port), "").await;
+    (node, store)
+}
+
 #[tokio::test]
 async fn a_charge_with_unknown_outcome_is_not_resent() {
-    let nodes = nodes(vec![listen()], |_| None);
-    let store = connected(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port), "").await;
+    let (node, store) = connected_to(|_| None).await;
     let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("no answer");
     assert!(matches!(error, StoreError::Disconnected(_)), "{error:?}");
     sleep(Duration::from_millis(300)).await;
-    assert_eq!(nodes[0].evaluated.load(Ordering::SeqCst), 1);
+    assert_eq!(node.evaluated.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
@@ -132,11 +140,10 @@ async fn redirection_loops_end() {
 #[tokio::test]
 async fn a_cluster_that_is_down_or_starting_charges_nothing_and_reports_it() {
     for error in ["CLUSTERDOWN The cluster is down", "LOADING Redis is loading", "MASTERDOWN Link is down"] {
-        let nodes = nodes(vec![listen()], move |_| Some(format!("-{error}\r\n")));
-        let store = connected(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port), "").await;
+        let (node, store) = connected_to(move |_| Some(format!("-{error}\r\n"))).await;
         let found = charge(&store, &one("a", Hits::ONE)).await.expect_err("no decision");
         assert!(matches!(found, StoreError::Declined(_)), "{found:?}");
-        assert_eq!(nodes[0].evaluated.load(Ordering::SeqCst), 1);
+        assert_eq!(node.evaluated.load(Ordering::SeqCst), 1);
     }
 }
 
@@ -147,7 +154,7 @@ async fn a_slot_that_does_not_arrive_in_time_charges_nothing_and_reports_it() {
         let url = format!("redis+cluster://127.0.0.1:{}", nodes[0].port);
         drop(connected(&url, "").await);
         let settings = RedisSettings { timeout: Duration::from_millis(200), ..settings(&url) };
-        let store = RedisStore::open(&settings).expect("valid settings");
+        let store = open(&settings);
         assert!(store.connected().await);
         let mut error = charge(&store, &one("a", Hits::ONE)).await.expect_err("no decision");
         for _ in 0..10 {
@@ -173,18 +180,16 @@ async fn a_slot_that_does_not_arrive_in_time_charges_nothing_and_reports_it() {
 #[tokio::test]
 async fn waiting_for_an_owner_without_an_address_is_bounded() {
     let slot = one("a", Hits::ONE).cells[0].key.slot();
-    let nodes = nodes(vec![listen()], move |_| Some(format!("-MOVED {slot} ?:7000\r\n")));
-    let store = connected(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port), "").await;
+    let (node, store) = connected_to(move |_| Some(format!("-MOVED {slot} ?:7000\r\n"))).await;
     let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("no decision");
     assert!(matches!(error, StoreError::Declined(_)), "{error:?}");
-    let evaluated = nodes[0].evaluated.load(Ordering::SeqCst);
+    let evaluated = node.evaluated.load(Ordering::SeqCst);
     assert!((4..=20).contains(&evaluated), "{evaluated}");
 }
 
 #[tokio::test]
 async fn a_malformed_reply_may_have_charged() {
-    let nodes = nodes(vec![listen()], |_| Some("?what\r\n".to_owned()));
-    let store = connected(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port), "").await;
+    let (_node, store) = connected_to(|_| Some("?what\r\n".to_owned())).await;
     let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("no answer");
     assert!(matches!(error, StoreError::Disconnected(_)), "{error:?}");
 }
@@ -192,9 +197,8 @@ async fn a_malformed_reply_may_have_charged() {
 #[tokio::test]
 async fn slot_refreshes_back_off_while_they_change_nothing() {
     for (answer, most) in [("CLUSTERDOWN The cluster is down", 9), ("MISCONF no disk", 1)] {
-        let nodes = nodes(vec![listen()], move |_| Some(format!("-{answer}\r\n")));
-        let store = connected(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port), "").await;
-        let slot_reads = || nodes[0].slot_reads.load(Ordering::SeqCst);
+        let (node, store) = connected_to(move |_| Some(format!("-{answer}\r\n"))).await;
+        let slot_reads = || node.slot_reads.load(Ordering::SeqCst);
         let (before, begun) = (slot_reads(), Instant::now());
         while begun.elapsed() < Duration::from_secs(3) {
             charge(&store, &one("a", Hits::ONE)).await.expect_err("no decision");
@@ -206,8 +210,7 @@ async fn slot_refreshes_back_off_while_they_change_nothing() {
 
 #[tokio::test]
 async fn the_script_is_loaded_before_the_first_call() {
-    let redis = Redis::start();
-    let store = redis.store();
+    let (redis, store) = Redis::start_store();
     assert!(store.connected().await);
     charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
     let reply: String = cmd("INFO").arg("errorstats").query(&mut redis.connect()).expect("a reply");
@@ -218,7 +221,7 @@ async fn the_script_is_loaded_before_the_first_call() {
     user.arg(&["SETUSER", "app", "on", ">secret", "~*", "+@all", "-script"]);
     user.exec(&mut admin).expect("set");
     let url = redis.url().replace("://", "://app:secret@");
-    let store = RedisStore::open(&settings(&url)).expect("valid settings");
+    let store = open(&settings(&url));
     charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
     cmd("SCRIPT").arg("FLUSH").exec(&mut admin).expect("flushed");
     let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("it is not there");

@@ -31,7 +31,7 @@ use crate::support::{
 /// A store at `url` whose keys begin with `prefix`, once it is connected.
 async fn connected(url: &str, prefix: &str) -> RedisStore {
     let settings = RedisSettings { key_prefix: prefix.into(), ..settings(url) };
-    let store = RedisStore::open(&settings).expect("valid settings");
+    let store = open(&settings);
     let waited = tokio::time::timeout(Duration::from_secs(20), store.connected()).await;
     assert_eq!(waited, Ok(true), "{url} is not reached");
     store
@@ -40,6 +40,34 @@ async fn connected(url: &str, prefix: &str) -> RedisStore {
 /// A call for one counter that never denies.
 fn one(name: &str, hits: Hits) -> TagRequest {
     call(name, &[(0, policy(Algorithm::FixedWindow, u32::MAX, 3_600), hits)])
+}
+
+/// A call for two cells of one tag.
+fn two(name: &str) -> TagRequest {
+    let mut call = one(name, Hits::ONE);
+    let key = call.cells[0].key.clone().limit_override(None, Algorithm::FixedWindow, 3_600);
+    let check = Check { descriptor: 1, ..call.cells[0].checks[0] };
+    call.push(key, check);
+    call
+}
+
+/// The slot of the counter of a name.
+fn slot(name: &str) -> u16 {
+    one(name, Hits::ONE).cells[0].key.slot()
+}
+
+/// Names whose counters are on a master's slots at first.
+fn names_on(cluster: &Cluster, master: usize, begin: &str, count: usize) -> Vec<String> {
+    let names = (0..).map(|number| format!("{begin}{number}"));
+    names.filter(|name| cluster.master_of(slot(name)) == master).take(count).collect()
+}
+
+fn name_on(cluster: &Cluster, master: usize, begin: &str) -> String {
+    names_on(cluster, master, begin, 1).remove(0)
+}
+
+fn open(settings: &RedisSettings) -> RedisStore {
+    RedisStore::open(settings).expect("valid settings")
 }
 
 /// Charges one hit in a window that does not end.
@@ -51,6 +79,17 @@ async fn charge(store: &RedisStore, call: &TagRequest) -> Result<Verdict, StoreE
 /// The number of hits in the counter of a name.
 async fn used(store: &RedisStore, name: &str) -> u64 {
     charge(store, &one(name, Hits::Peek)).await.expect("an answer").used
+}
+
+/// Checks that the program decides on counters at `url`.
+async fn program_decides(url: &str) {
+    let arguments = ["--store", url, "--store-timeout", "5s", "--key-prefix", "program:"];
+    let (_tollgate, mut client) = Tollgate::serving_one(&yearly(1), &arguments).await;
+    for number in 0..20 {
+        let value = number.to_string();
+        assert!(client.passes("d", &[("k", &value)]).await);
+        assert!(!client.passes("d", &[("k", &value)]).await);
+    }
 }
 
 /// Calls, one after the other, until they are stopped.
@@ -99,9 +138,6 @@ async fn assert_counted(store: &RedisStore, name: &str, results: &[Result<(), St
 /// Lets the calls go on until one succeeds that began after `promoted`; how long that took.
 async fn recovered(store: &RedisStore, name: &str, promoted: Instant) -> Duration {
     let call = one(name, Hits::ONE);
-    while let Err(error) = charge(store, &call).await {
-        assert!(promoted.elapsed() < Duration::from_secs(20), "it does not recover: {error}");
-        sleep(Duration::from_millis(2)).await;
-    }
+    until("it does not recover", async || charge(store, &call).await.is_ok()).await;
     promoted.elapsed()
 }

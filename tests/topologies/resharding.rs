@@ -3,39 +3,12 @@
 use std::collections::HashMap;
 
 use tokio::sync::Mutex;
-use tollgate::SyncMode;
 
 use super::*;
 use crate::support::cluster;
 
 /// Tests take turns: a cluster is to move its slots at one's order.
 static EXCLUSIVE: Mutex<()> = Mutex::const_new(());
-
-/// A call for two cells of one tag: those that `one` knows, and another.
-fn two(name: &str) -> TagRequest {
-    let mut call = one(name, Hits::ONE);
-    let policy = policy(Algorithm::FixedWindow, u32::MAX, 3_600);
-    let key = call.cells[0].key.clone().limit_override(None, Algorithm::FixedWindow, 3_600);
-    let record = RecordId::alone(Algorithm::FixedWindow);
-    call.push(
-        key,
-        Check {
-            descriptor: 1,
-            record,
-            policy,
-            hits: Hits::ONE,
-            veto: Veto::Alone,
-            sync: SyncMode::Strict,
-            ban: None,
-            share: None,
-        },
-    );
-    call
-}
-
-fn slot(name: &str) -> u16 {
-    one(name, Hits::ONE).cells[0].key.slot()
-}
 
 async fn answered(store: &RedisStore, call: &TagRequest) {
     charge(store, call).await.expect("an answer");
@@ -46,8 +19,7 @@ async fn a_migrating_slot_causes_no_error_and_loses_no_count() {
     let _turn = EXCLUSIVE.lock().await;
     let cluster = cluster::shared();
     let store = cluster.store("on_its_way:");
-    let name = (0..).map(|number| format!("way{number}"));
-    let name = name.into_iter().find(|name| cluster.master_of(slot(name)) == 2).expect("endless");
+    let name = name_on(cluster, 2, "way");
     let slot = slot(&name);
     let (single, both) = (one(&name, Hits::ONE), two(&name));
     answered(&store, &both).await;
@@ -93,14 +65,8 @@ const MIGRATING_SLOTS: usize = 50;
 /// The hits of a counter, once the nodes agree on the owner of its slot: gossip about the last migrations takes time,
 /// and this read is not one of the calls that must not fail.
 async fn counted(store: &RedisStore, name: &str) -> u64 {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        match charge(store, &one(name, Hits::Peek)).await {
-            Ok(verdict) => return verdict.used,
-            Err(error) => assert!(Instant::now() < deadline, "{name}: {error}"),
-        }
-        sleep(Duration::from_millis(20)).await;
-    }
+    let call = one(name, Hits::Peek);
+    found(name, async || charge(store, &call).await.ok()).await.used
 }
 
 /// A name of a tag for each of the slots.

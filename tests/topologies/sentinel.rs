@@ -18,21 +18,14 @@ async fn a_dead_sentinel_does_not_matter_and_an_unknown_master_is_an_error() {
 
     let url = format!("redis+sentinel://{}/unknown", group.addresses());
     let settings = settings(&url);
-    let store = RedisStore::open(&settings).expect("valid settings");
+    let store = open(&settings);
     let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("there is no such master");
     assert!(error.to_string().contains("no master named unknown"), "{error}");
 }
 
 #[tokio::test]
 async fn the_program_is_ready_and_decides() {
-    let config =
-        rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 1}\n");
-    let url = sentinel::shared().url();
-    let arguments = ["--store", &url, "--store-timeout", "5s", "--key-prefix", "program:"];
-    let tollgate = Tollgate::start(config.path(), &arguments);
-    let mut client = tollgate.client().await;
-    assert!(client.passes("d", &[("k", "v")]).await);
-    assert!(!client.passes("d", &[("k", "v")]).await);
+    program_decides(&sentinel::shared().url()).await;
 }
 
 /// Whether a server has decided anything itself.

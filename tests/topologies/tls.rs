@@ -50,26 +50,23 @@ async fn one_server_with_tls() {
     arguments.extend(["--tls-port".to_owned(), port.clone()]);
     let _redis = Redis::start_on(0, &arguments.iter().map(String::as_str).collect::<Vec<_>>());
     let url = format!("rediss://127.0.0.1:{port}");
-    let store = RedisStore::open(&certificates.settings(&url)).expect("valid settings");
+    let store = open(&certificates.settings(&url));
     charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
     shows_the_client_certificate(&certificates, &url);
     // The authorities of the web did not sign this server's certificate.
-    let store = RedisStore::open(&settings(&url)).expect("valid settings");
+    let store = open(&settings(&url));
     charge(&store, &one("a", Hits::ONE)).await.expect_err("an unknown client");
 }
 
 /// An instance exports when the certificate that it presents to the servers expires.
 fn shows_the_client_certificate(certificates: &Certificates, url: &str) {
-    let config =
-        rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 9}\n");
     let path = |name: &str| certificates.path(name).display().to_string();
     let (ca, pair) = (path("ca.pem"), ["cert.pem", "key.pem"].map(path).join(","));
     let files = ["--redis-ca", &ca, "--redis-client-cert", &pair];
-    let tollgate =
-        Tollgate::start(config.path(), &[&["--store", url, "--store-timeout", "5s"], &files[..]].concat());
-    let page = tollgate.metrics();
-    let series = "tollgate_tls_client_certificate_expiry_timestamp_seconds{client=\"redis\"} ";
-    let expiry = page.lines().find_map(|line| line.strip_prefix(series)?.parse::<f64>().ok());
+    let store = ["--store", url, "--store-timeout", "5s"];
+    let tollgate = Tollgate::serving(UNREACHED, &[store, files].concat());
+    let expiry =
+        tollgate.metric("tollgate_tls_client_certificate_expiry_timestamp_seconds{client=\"redis\"}");
     // As rcgen makes them: valid until the year 4096.
     assert!(expiry.is_some_and(|expiry| (6.7e10..6.8e10).contains(&expiry)), "{expiry:?}");
 }
@@ -87,7 +84,7 @@ async fn a_sentinel_and_its_master_with_tls() {
     );
     let _sentinel = Redis::start_sentinel(0, &lines);
     let url = format!("rediss+sentinel://127.0.0.1:{sentinel_port}/main");
-    let store = RedisStore::open(&certificates.settings(&url)).expect("valid settings");
+    let store = open(&certificates.settings(&url));
     charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
 }
 
@@ -99,7 +96,7 @@ async fn a_cluster_with_tls_between_all_and_redirections_through_it() {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let cluster = Cluster::start(2, 0, &arguments, "");
     let url = format!("rediss+cluster://127.0.0.1:{}", cluster.port(0));
-    let store = RedisStore::open(&certificates.settings(&url)).expect("valid settings");
+    let store = open(&certificates.settings(&url));
     for number in 0..20 {
         charge(&store, &one(&format!("{number}"), Hits::ONE)).await.expect("an answer");
     }
@@ -119,7 +116,7 @@ async fn a_cluster_with_tls_between_all_and_redirections_through_it() {
         for node in [0, 1] {
             cluster.set(node, "cluster-preferred-endpoint-type", form);
         }
-        let store = RedisStore::open(&certificates.settings(&url)).expect("valid settings");
+        let store = open(&certificates.settings(&url));
         assert_eq!(charge(&store, &call).await.expect("an answer").used, number);
         // Either is the wrong node for some.
         for other in 0..20 {

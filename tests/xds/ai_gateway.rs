@@ -5,7 +5,7 @@
 //! with a quota for all models of a backend. At a request the filter sends an entry for each backend that may serve it, of
 //! one hit; at the end of the response one of the backend that did, with its tokens.
 
-use super::{control_plane::ControlPlane, overlay::snapshot_of, *};
+use super::{overlay::snapshot_of, *};
 
 const DOMAIN: &str = "ai-gateway-quota";
 
@@ -27,10 +27,7 @@ async fn charge(client: &mut Client, hits: u64, descriptors: &[Entries<'_>]) -> 
 
 #[tokio::test]
 async fn quotas_of_ai_gateway_deny_when_those_of_every_backend_are_spent() {
-    let plane = ControlPlane::start();
-    plane.push("1", &snapshot_of("tests/xds/ai-gateway-snapshot.json"));
-    let instance = XdsInstance::start(&plane.url(), &[]);
-    plane.wait_for_ack("1");
+    let (_plane, instance) = XdsInstance::with_rules(&snapshot_of("tests/xds/ai-gateway-snapshot.json"), &[]);
     let mut client = instance.client().await;
 
     // Ten tokens an hour for each backend.

@@ -28,9 +28,6 @@ use super::*;
 
 pub(crate) const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
 
-/// The maximum wait for an expected event.
-pub(crate) const EVENT_TIMEOUT: Duration = Duration::from_secs(20);
-
 /// The handling of streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
@@ -60,16 +57,17 @@ pub(crate) struct ControlPlane {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// The TLS of a control plane that wants to see certificates.
-pub(crate) fn mutual_tls(shown: &Pair, clients: &Authority) -> ServerTlsConfig {
-    ServerTlsConfig::new()
-        .identity(Identity::from_pem(&shown.certificate, &shown.key))
-        .client_ca_root(Certificate::from_pem(clients.pem()))
-}
-
 impl ControlPlane {
     pub(crate) fn start() -> Self {
         Self::start_as(free_port(), Manner::Serves, None)
+    }
+
+    /// Serves by TLS, and wants to see certificates.
+    pub(super) fn start_tls(port: u16, shown: &Pair, clients: &Authority) -> Self {
+        let tls = ServerTlsConfig::new()
+            .identity(Identity::from_pem(&shown.certificate, &shown.key))
+            .client_ca_root(Certificate::from_pem(clients.pem()));
+        Self::start_as(port, Manner::Serves, Some(tls))
     }
 
     pub(crate) fn start_as(port: u16, manner: Manner, tls: Option<ServerTlsConfig>) -> Self {
@@ -116,6 +114,12 @@ impl ControlPlane {
         self.push_all(version, TYPE_URL, resources);
     }
 
+    /// Sends rules, and waits until they are reported as active.
+    pub(crate) fn push_accepted(&self, version: &str, configs: &[RateLimitConfig]) {
+        self.push(version, configs);
+        self.wait_for_ack(version);
+    }
+
     pub(crate) fn push_all(&self, version: &str, type_url: &str, resources: Vec<Any>) {
         let version_info = version.to_owned();
         let response = DiscoveryResponse {
@@ -139,7 +143,7 @@ impl ControlPlane {
 
     /// Waits for a request.
     pub(crate) fn wait_for(&self, is_it: impl Fn(&DiscoveryRequest) -> bool) -> DiscoveryRequest {
-        until("a request", || self.requests().into_iter().find(|request| is_it(request)))
+        find("a request", || self.requests().into_iter().find(|request| is_it(request)))
     }
 
     /// Waits until a version is reported as active.
@@ -168,18 +172,6 @@ impl Drop for ControlPlane {
             let ended = thread.join();
             assert!(ended.is_ok() || thread::panicking(), "the control plane panicked");
         }
-    }
-}
-
-/// Waits for something.
-pub(crate) fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
-    let deadline = Instant::now() + EVENT_TIMEOUT;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what} does not come");
-        thread::sleep(Duration::from_millis(2));
     }
 }
 

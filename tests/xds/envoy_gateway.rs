@@ -6,7 +6,7 @@ use tollgate::proto::envoy::service::ratelimit::v3::rate_limit_service_client::R
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 
 use super::{
-    control_plane::{ControlPlane, Manner, config, mutual_tls, until},
+    control_plane::{ControlPlane, config},
     *,
 };
 use crate::support::Process;
@@ -102,8 +102,8 @@ fn variables(path: &Path) -> Vec<(String, String)> {
 #[tokio::test]
 async fn the_deployment_of_envoy_gateway_runs_with_tollgate_in_place_of_its_image() {
     let (authority, redis) = (Authority::new("envoy-gateway"), Redis::start());
-    let tls = mutual_tls(&authority.sign(&["envoy-gateway", "localhost"]), &authority);
-    let plane = ControlPlane::start_as(free_port(), Manner::Serves, Some(tls));
+    let plane =
+        ControlPlane::start_tls(free_port(), &authority.sign(&["envoy-gateway", "localhost"]), &authority);
     let own = authority.sign(&["envoy-ratelimit"]);
     let container = Container::start(plane.port, redis.port(), &authority, &own);
     let opening = plane.wait_for(|_| true);
@@ -112,7 +112,7 @@ async fn the_deployment_of_envoy_gateway_runs_with_tollgate_in_place_of_its_imag
 
     plane.push("1", &[config("envoy-gateway-system/eg/http", "route", 2)]);
     plane.wait_for_ack("1");
-    until("readiness", || container.is_ready().then_some(()));
+    wait("readiness", || container.is_ready());
     let mut envoy = container.envoy(&authority, &authority.sign(&["envoy"])).await;
     let mut codes = Vec::new();
     for _ in 0..3 {
@@ -142,14 +142,14 @@ async fn the_deployment_of_envoy_gateway_runs_with_tollgate_in_place_of_its_imag
 #[test]
 fn without_any_policy_the_rate_limit_deployment_is_ready_at_once() {
     let (authority, redis) = (Authority::new("envoy-gateway"), Redis::start());
-    let tls = mutual_tls(&authority.sign(&["envoy-gateway", "localhost"]), &authority);
-    let plane = ControlPlane::start_as(free_port(), Manner::Serves, Some(tls));
+    let plane =
+        ControlPlane::start_tls(free_port(), &authority.sign(&["envoy-gateway", "localhost"]), &authority);
     // For a Gateway without a policy, Envoy Gateway pushes an empty set.
     plane.push("1", &[]);
     let container =
         Container::start(plane.port, redis.port(), &authority, &authority.sign(&["envoy-ratelimit"]));
     plane.wait_for_ack("1");
-    until("readiness", || container.is_ready().then_some(()));
+    wait("readiness", || container.is_ready());
     assert!(!container.log().contains("sent no rules for this node"), "{}", container.log());
     let problems = container.problems();
     assert!(problems.iter().all(|line| line.contains("no rules: every request passes")), "{problems:?}");
@@ -158,12 +158,12 @@ fn without_any_policy_the_rate_limit_deployment_is_ready_at_once() {
 #[test]
 fn without_any_gateway_the_rate_limit_deployment_becomes_ready() {
     let (authority, redis) = (Authority::new("envoy-gateway"), Redis::start());
-    let tls = mutual_tls(&authority.sign(&["envoy-gateway", "localhost"]), &authority);
-    let plane = ControlPlane::start_as(free_port(), Manner::Serves, Some(tls));
+    let plane =
+        ControlPlane::start_tls(free_port(), &authority.sign(&["envoy-gateway", "localhost"]), &authority);
     let container =
         Container::start(plane.port, redis.port(), &authority, &authority.sign(&["envoy-ratelimit"]));
     plane.wait_for(|_| true);
     // Envoy Gateway then sends no response at all, like a control plane without rules for this node.
-    until("readiness", || container.is_ready().then_some(()));
+    wait("readiness", || container.is_ready());
     assert!(container.log().contains("control plane sent no rules for this node"), "{}", container.log());
 }

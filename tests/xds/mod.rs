@@ -17,25 +17,19 @@ use tollgate::proto::ratelimit::config::ratelimit::v3::{
 };
 use tonic::transport::{Certificate, Identity};
 
-use self::control_plane::until;
+use self::control_plane::ControlPlane;
 use crate::support::{certificates::Pair, prelude::*};
 
-/// A tollgate with the rules of a control plane, and its log.
+/// A tollgate with the rules of a control plane.
 struct XdsInstance {
     tollgate: Tollgate,
-    directory: TempDir,
 }
 
 impl XdsInstance {
     /// Starts without waiting for anything.
     fn spawn(server: &str, flags: &[&str]) -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let log = File::create(directory.path().join("log")).expect("writable");
-        let mut program = command();
-        program.stdout(Stdio::from(log.try_clone().expect("a file"))).stderr(Stdio::from(log));
         let all = [&["--rules", "xds", "--xds-server", server], flags].concat();
-        let tollgate = Tollgate::spawn_by(program, Path::new("no/rules/here"), &all);
-        Self { tollgate, directory }
+        Self { tollgate: Tollgate::spawn_logging(command(), Path::new("no/rules/here"), &all) }
     }
 
     /// Starts with rules, and waits until it is ready.
@@ -45,13 +39,22 @@ impl XdsInstance {
         instance
     }
 
+    /// Starts with rules that a control plane has pushed as version 1, and waits until it has accepted them.
+    fn with_rules(configs: &[RateLimitConfig], flags: &[&str]) -> (ControlPlane, Self) {
+        let plane = ControlPlane::start();
+        plane.push("1", configs);
+        let instance = Self::start(&plane.url(), flags);
+        plane.wait_for_ack("1");
+        (plane, instance)
+    }
+
     fn log(&self) -> String {
-        fs::read_to_string(self.directory.path().join("log")).expect("a text")
+        self.tollgate.log()
     }
 
     /// Waits until the log has `part` in it, and gives it all.
     fn wait_for_log(&self, part: &str) -> String {
-        until(part, || Some(self.log()).filter(|log| log.contains(part)))
+        self.tollgate.wait_for_log(part)
     }
 
     /// The rules section of `/api/v1/status`.
@@ -61,7 +64,7 @@ impl XdsInstance {
 
     /// Waits until that is so.
     fn wait_for_rules(&self, is_it: impl Fn(&Value) -> bool) -> Value {
-        until("that state of the rules", || Some(self.rules()).filter(&is_it))
+        find("that state of the rules", || Some(self.rules()).filter(&is_it))
     }
 
     /// A metric's value.
@@ -77,6 +80,9 @@ impl XdsInstance {
         http::try_get(&self.tollgate.url("/healthcheck")).is_some_and(|answer| answer.status == 200)
     }
 }
+
+/// Pauses between attempts to connect that a test can wait for.
+const BACKOFF: [&str; 2] = ["--xds-backoff", "500ms,500ms,0.5"];
 
 /// Writes a file and gives its path.
 fn write(directory: &Path, name: &str, text: &str) -> PathBuf {

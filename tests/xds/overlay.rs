@@ -112,8 +112,7 @@ fn enforced_through_pushes(awaited: u32, rapid: u32) {
     let bucket = "100, 100;w=300";
     assert_eq!(limit(&envoy), bucket);
     for push in 1..=awaited {
-        plane.push(&push.to_string(), &snapshot(push));
-        plane.wait_for_ack(&push.to_string());
+        plane.push_accepted(&push.to_string(), &snapshot(push));
         assert_eq!(limit(&envoy), bucket);
     }
     for push in awaited + 1..=awaited + rapid {
@@ -155,11 +154,7 @@ async fn a_changed_overlay_is_active_without_a_push_and_an_invalid_one_is_report
     assert!(!client.passes("shop/shared-limits", &entries).await);
 
     write(directory.path(), "limits.yaml", &all("requests_per_unit: 1000000"));
-    let begun = Instant::now();
-    while !client.passes("shop/shared-limits", &entries).await {
-        assert!(begun.elapsed().as_secs() < 20, "{}", instance.log());
-        sleep(Duration::from_millis(5)).await;
-    }
+    until("the overlay is not active", async || client.passes("shop/shared-limits", &entries).await).await;
 
     // Invalid by itself.
     write(directory.path(), "limits.yaml", &all("brust: 5"));
@@ -184,7 +179,7 @@ async fn a_changed_overlay_is_active_without_a_push_and_an_invalid_one_is_report
     let (before, unmatched) = (all("requests_per_unit: 2000000"), "- {key: nothing, shadow_mode: true}\n");
     write(directory.path(), "limits.yaml", &(before + unmatched));
     instance.wait_for_log("limits.yaml:6: warning: descriptors[1]: matches no limit of the rules");
-    until("the metric", || (instance.metric("tollgate_overlay_patterns_unmatched") == 1.0).then_some(()));
+    wait("the metric", || instance.metric("tollgate_overlay_patterns_unmatched") == 1.0);
 }
 
 fn output(arguments: &[&str]) -> (bool, String) {
@@ -222,17 +217,13 @@ async fn an_overlay_of_a_directory_changes_with_its_files() {
     let mut client = tollgate.client().await;
     assert!(!client.passes("web", &[("k", "v")]).await);
     write(directory.path(), "limits.yaml", &all(1_000_000));
-    crate::support::until("the overlay is not active", async || client.passes("web", &[("k", "v")]).await)
-        .await;
+    until("the overlay is not active", async || client.passes("web", &[("k", "v")]).await).await;
     // The rules below it change too.
     write(
         generated.path(),
         "rules.yaml",
         "domain: web\ndescriptors:\n- {key: k, rate_limit: {unit: day, requests_per_unit: 9}}\n",
     );
-    until("the other unit", || {
-        let page = http::get(&tollgate.admin_url("/rlconfig")).body;
-        page.contains("unit=DAY").then_some(())
-    });
+    wait("the other unit", || http::get(&tollgate.admin_url("/rlconfig")).body.contains("unit=DAY"));
     assert!(client.passes("web", &[("k", "v")]).await);
 }

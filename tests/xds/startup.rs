@@ -11,8 +11,7 @@ use crate::support::proxy::{Proxy, Way};
 #[test]
 fn ports_open_once_there_are_rules() {
     let port = free_port();
-    let instance =
-        XdsInstance::spawn(&format!("http://127.0.0.1:{port}"), &["--xds-backoff", "500ms,500ms,0.5"]);
+    let instance = XdsInstance::spawn(&format!("http://127.0.0.1:{port}"), &BACKOFF);
     let log = instance.wait_for_log("control plane unreachable");
     let waiting = log.lines().find(|line| line.contains("waiting for rules before opening ports"));
     assert!(waiting.is_some_and(|line| line.contains(&format!("http://127.0.0.1:{port}/"))), "{log}");
@@ -40,7 +39,7 @@ async fn ports_that_open_without_rules_are_ready_once_there_are_some() {
     let flags =
         ["--start-without-rules", "--xds-backoff", "500ms,500ms,0.5", "--xds-initial-fetch-timeout", "60s"];
     let instance = XdsInstance::spawn(&format!("http://127.0.0.1:{port}"), &flags);
-    let rules = until("an answer", || http::try_get(&instance.tollgate.admin_url("/api/v1/status")));
+    let rules = find("an answer", || http::try_get(&instance.tollgate.admin_url("/api/v1/status")));
     assert_eq!(rules.status, 200);
     instance.wait_for_rules(|rules| !rules["control_plane"]["problem"].is_null());
     assert!(!instance.is_ready());
@@ -70,8 +69,7 @@ async fn a_control_plane_that_sends_nothing_has_no_rules() {
     let request = request("web", &[&[("key", "a")]]);
     let refused = instance.client().await.call(request).await.expect_err("no rules");
     assert_eq!(refused.code(), tonic::Code::Unavailable);
-    plane.push("1", &[config("web", "key", 0)]);
-    plane.wait_for_ack("1");
+    plane.push_accepted("1", &[config("web", "key", 0)]);
     assert_eq!(instance.metric("tollgate_rules"), 1.0);
 }
 
@@ -115,7 +113,7 @@ async fn rules_stay_while_the_control_plane_is_down_and_changes_apply_once_it_re
     let plane = ControlPlane::start();
     let port = plane.port;
     plane.push("7", &[config("web", "key", 0)]);
-    let instance = XdsInstance::start(&plane.url(), &["--xds-backoff", "500ms,500ms,0.5"]);
+    let instance = XdsInstance::start(&plane.url(), &BACKOFF);
     let mut client = instance.client().await;
     plane.wait_for_ack("7");
     drop(plane);
@@ -147,34 +145,26 @@ async fn rules_stay_while_the_control_plane_is_down_and_changes_apply_once_it_re
 
 #[tokio::test]
 async fn different_rules_under_a_known_version_are_adopted_after_an_outage() {
-    let plane = ControlPlane::start();
+    let (plane, instance) = XdsInstance::with_rules(&[config("web", "key", 0)], &BACKOFF);
     let port = plane.port;
-    plane.push("1", &[config("web", "key", 0)]);
-    let instance = XdsInstance::start(&plane.url(), &["--xds-backoff", "500ms,500ms,0.5"]);
     let mut client = instance.client().await;
-    plane.wait_for_ack("1");
     assert!(!client.passes("web", &[("key", "a")]).await);
     drop(plane);
 
     let plane = ControlPlane::start_as(port, Manner::Serves, None);
-    plane.push("1", &[config("web", "key", 1_000)]);
-    plane.wait_for_ack("1");
+    plane.push_accepted("1", &[config("web", "key", 1_000)]);
     assert!(client.passes("web", &[("key", "a")]).await);
 }
 
 #[test]
 fn unchanged_rules_stay_active_after_an_outage() {
-    let plane = ControlPlane::start();
+    let (plane, instance) = XdsInstance::with_rules(&[config("web", "key", 5)], &BACKOFF);
     let port = plane.port;
-    plane.push("1", &[config("web", "key", 5)]);
-    let instance = XdsInstance::start(&plane.url(), &["--xds-backoff", "500ms,500ms,0.5"]);
-    plane.wait_for_ack("1");
     let before = instance.rules();
     drop(plane);
     instance.wait_for_rules(|rules| rules["control_plane"]["link"] == "connecting");
     let plane = ControlPlane::start_as(port, Manner::Serves, None);
-    plane.push("1", &[config("web", "key", 5)]);
-    plane.wait_for_ack("1");
+    plane.push_accepted("1", &[config("web", "key", 5)]);
     let after = instance.rules();
     assert_eq!(after["since_ms"], before["since_ms"]);
     assert_eq!(instance.metric("tollgate_config_loads_total{result=\"success\"}"), 1.0);

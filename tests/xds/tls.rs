@@ -1,7 +1,7 @@
 //! TLS to the control plane, with certificates on both sides.
 
 use super::{
-    control_plane::{ControlPlane, Manner, config, mutual_tls},
+    control_plane::{ControlPlane, config},
     *,
 };
 
@@ -23,15 +23,14 @@ fn spawn(port: u16, directory: &Path, flags: &[&str]) -> XdsInstance {
     let file = |name: &str| directory.join(name).display().to_string();
     let (ca, pair) = (file("ca.crt"), ["tls.crt", "tls.key"].map(file).join(","));
     let own = ["--xds-ca", &ca, "--xds-client-cert", &pair];
-    let steady = ["--xds-backoff", "500ms,500ms,0.5", "--start-without-rules"];
+    let steady = ["--start-without-rules", BACKOFF[0], BACKOFF[1]];
     XdsInstance::spawn(&format!("https://localhost:{port}"), &[&own[..], &steady, flags].concat())
 }
 
 #[test]
 fn an_untrusted_control_plane_gets_nothing_until_the_ca_file_is_fixed() {
     let (good, other) = (Authority::new("good"), Authority::new("other"));
-    let tls = mutual_tls(&good.sign(&["localhost"]), &good);
-    let plane = ControlPlane::start_as(free_port(), Manner::Serves, Some(tls));
+    let plane = ControlPlane::start_tls(free_port(), &good.sign(&["localhost"]), &good);
     plane.push("1", &[config("web", "key", 0)]);
     let own = good.sign(&["tollgate"]);
     let directory = files(&other, &own);
@@ -48,8 +47,7 @@ fn an_untrusted_control_plane_gets_nothing_until_the_ca_file_is_fixed() {
 fn a_control_plane_gets_the_current_client_certificate() {
     let (servers, clients, others) =
         (Authority::new("servers"), Authority::new("clients"), Authority::new("others"));
-    let tls = mutual_tls(&servers.sign(&["localhost"]), &clients);
-    let plane = ControlPlane::start_as(free_port(), Manner::Serves, Some(tls));
+    let plane = ControlPlane::start_tls(free_port(), &servers.sign(&["localhost"]), &clients);
     plane.push("1", &[config("web", "key", 0)]);
     let directory = files(&servers, &others.sign(&["tollgate"]));
     let instance = spawn(plane.port, directory.path(), &[]);
@@ -63,32 +61,20 @@ fn a_control_plane_gets_the_current_client_certificate() {
         page.contains("tollgate_tls_client_certificate_expiry_timestamp_seconds{client=\"xds\"} "),
         "{page}"
     );
+    let port = plane.port;
     drop(plane);
 
     // Both sides have new ones.
     let (servers, clients) = (Authority::new("servers 2"), Authority::new("clients 2"));
     put(directory.path(), &servers, &clients.sign(&["tollgate"]));
-    let plane = ControlPlane::start_as(
-        free_port_of(&instance),
-        Manner::Serves,
-        Some(mutual_tls(&servers.sign(&["localhost"]), &clients)),
-    );
-    plane.push("2", &[config("web", "key", 1)]);
-    plane.wait_for_ack("2");
-}
-
-/// The port of its control plane.
-fn free_port_of(instance: &XdsInstance) -> u16 {
-    let log = instance.log();
-    let (_, rest) = log.split_once("https://localhost:").expect("a reply");
-    rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("a port")
+    let plane = ControlPlane::start_tls(port, &servers.sign(&["localhost"]), &clients);
+    plane.push_accepted("2", &[config("web", "key", 1)]);
 }
 
 #[test]
 fn the_expected_name_of_a_certificate_can_be_configured() {
     let authority = Authority::new("one");
-    let tls = mutual_tls(&authority.sign(&["envoy-gateway"]), &authority);
-    let plane = ControlPlane::start_as(free_port(), Manner::Serves, Some(tls));
+    let plane = ControlPlane::start_tls(free_port(), &authority.sign(&["envoy-gateway"]), &authority);
     plane.push("1", &[config("web", "key", 0)]);
     let directory = files(&authority, &authority.sign(&["tollgate"]));
     let strict = spawn(plane.port, directory.path(), &[]);
@@ -101,8 +87,7 @@ fn the_expected_name_of_a_certificate_can_be_configured() {
 #[test]
 fn an_unusable_file_is_named_and_reread() {
     let authority = Authority::new("one");
-    let tls = mutual_tls(&authority.sign(&["localhost"]), &authority);
-    let plane = ControlPlane::start_as(free_port(), Manner::Serves, Some(tls));
+    let plane = ControlPlane::start_tls(free_port(), &authority.sign(&["localhost"]), &authority);
     plane.push("1", &[config("web", "key", 0)]);
     let own = authority.sign(&["tollgate"]);
     let directory = files(&authority, &own);

@@ -1,18 +1,14 @@
 //! Valid updates, and invalid ones.
 
 use super::{
-    control_plane::{ControlPlane, EVENT_TIMEOUT, TYPE_URL, any, config},
+    control_plane::{ControlPlane, TYPE_URL, any, config},
     *,
 };
 
 /// Waits until a request of the domain passes, or does not, and says how long that took.
 async fn wait_until_it_passes(client: &mut Client, passes: bool) -> Duration {
-    let begun = Instant::now();
-    while client.passes("web", &[("key", "a")]).await != passes {
-        assert!(begun.elapsed() < EVENT_TIMEOUT, "what was pushed is not enforced");
-        sleep(Duration::from_millis(1)).await;
-    }
-    begun.elapsed()
+    let is_enforced = async || client.passes("web", &[("key", "a")]).await == passes;
+    until("what was pushed is not enforced", is_enforced).await
 }
 
 #[tokio::test]
@@ -75,8 +71,7 @@ async fn a_bad_push_is_rejected_with_reasons_and_the_previous_rules_stay() {
         assert!(instance.log().contains(reason));
     }
     assert!(instance.is_ready());
-    plane.push("better", &[config("web", "key", 1_000)]);
-    plane.wait_for_ack("better");
+    plane.push_accepted("better", &[config("web", "key", 1_000)]);
     assert!(client.passes("web", &[("key", "a")]).await);
     let rules = instance.rules();
     assert!(rules["problem"].is_null(), "{rules}");
@@ -85,15 +80,12 @@ async fn a_bad_push_is_rejected_with_reasons_and_the_previous_rules_stay() {
 
 #[test]
 fn returning_from_a_bad_version_to_the_active_one_fixes_it() {
-    let plane = ControlPlane::start();
-    plane.push("1", &[config("web", "key", 5)]);
-    let instance = XdsInstance::start(&plane.url(), &[]);
+    let (plane, instance) = XdsInstance::with_rules(&[config("web", "key", 5)], &[]);
     plane.push("2", &[config("", "key", 5)]);
     plane.wait_for_nack("domain: is missing or empty");
     let before = instance.wait_for_rules(|rules| !rules["problem"].is_null());
     assert_eq!(instance.metric("tollgate_config_last_load_successful"), 0.0);
-    plane.push("3", &[config("web", "key", 5)]);
-    plane.wait_for_ack("3");
+    plane.push_accepted("3", &[config("web", "key", 5)]);
     let after = instance.rules();
     assert!(after["problem"].is_null(), "{after}");
     assert_eq!(after["since_ms"], before["since_ms"], "they were active all the time");
@@ -121,8 +113,7 @@ fn the_same_rules_under_another_version_change_only_the_version() {
     let instance = XdsInstance::start(&plane.url(), &[]);
     plane.wait_for_ack("1");
     let before = instance.rules();
-    plane.push("2", &[b, a]);
-    plane.wait_for_ack("2");
+    plane.push_accepted("2", &[b, a]);
     let after = instance.rules();
     assert_eq!((&after["since_ms"], &after["fingerprint"]), (&before["since_ms"], &before["fingerprint"]));
     assert_eq!(after["control_plane"]["version"], "2");
@@ -131,13 +122,10 @@ fn the_same_rules_under_another_version_change_only_the_version() {
 
 #[tokio::test]
 async fn an_empty_set_of_resources_is_an_empty_set_of_rules() {
-    let plane = ControlPlane::start();
-    plane.push("1", &[config("web", "key", 0)]);
-    let instance = XdsInstance::start(&plane.url(), &[]);
+    let (plane, instance) = XdsInstance::with_rules(&[config("web", "key", 0)], &[]);
     let mut client = instance.client().await;
     assert!(!client.passes("web", &[("key", "a")]).await);
-    plane.push("2", &[]);
-    plane.wait_for_ack("2");
+    plane.push_accepted("2", &[]);
     assert!(client.passes("web", &[("key", "a")]).await);
     assert!(instance.is_ready());
     let log = instance.wait_for_log("control plane removed all rules");
@@ -146,9 +134,7 @@ async fn an_empty_set_of_resources_is_an_empty_set_of_rules() {
 
 #[test]
 fn rules_from_a_control_plane_are_shown_and_read_only() {
-    let plane = ControlPlane::start();
-    plane.push("1", &[config("web", "key", 5)]);
-    let instance = XdsInstance::start(&plane.url(), &[]);
+    let (_plane, instance) = XdsInstance::with_rules(&[config("web", "key", 5)], &[]);
     let listed = http::get(&instance.tollgate.admin_url("/api/v1/rules")).body;
     assert!(listed.contains("\"file\":\"resource web-rules\""), "{listed}");
     let files = http::get(&instance.tollgate.admin_url("/api/v1/versions/current"));

@@ -11,7 +11,6 @@ use tollgate::control::{
 };
 
 use super::*;
-use crate::control::until;
 
 /// The stores of a region that writes and of one that copies.
 struct Pair {

@@ -6,7 +6,6 @@ use tokio::select;
 use tollgate::control::OverrideEntry;
 
 use super::*;
-use crate::control::found;
 
 /// Starts to copy what `writing` has to `copying`.
 fn start_copier(writing: &Control, copying: &Control) -> AbortOnDropHandle<std::convert::Infallible> {
@@ -69,7 +68,7 @@ async fn put(store: &Control, entries: Vec<OverrideEntry>) {
         })
     });
     select! {
-        () = stored => {}
+        _ = stored => {}
         () = putting => {}
     }
 }

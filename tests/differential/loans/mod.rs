@@ -34,14 +34,9 @@ struct LentLimit {
 }
 
 fn limits() -> impl Strategy<Value = LentLimit> {
-    let algorithm = prop_oneof![
-        Just(Algorithm::FixedWindow),
-        Just(Algorithm::SlidingWindow),
-        Just(Algorithm::TokenBucket)
-    ];
     let limit = prop_oneof![1..=8_u32, 20..=60_u32, Just(1_000_003)];
     let seconds = prop_oneof![Just(1), 2..=7_u32, Just(60)];
-    (algorithm, limit, seconds, 0..=100_u32, any::<bool>(), proptest::bool::weighted(0.2)).prop_map(
+    (common_algorithm(), limit, seconds, 0..=100_u32, any::<bool>(), proptest::bool::weighted(0.2)).prop_map(
         |(algorithm, limit, seconds, part, is_leased, has_ban)| {
             let whole = policy(algorithm, limit, seconds);
             let base = u32::try_from(u64::from(limit) * u64::from(part) / 100).expect("a part");
@@ -59,36 +54,17 @@ enum Work {
     Move(usize, Move),
 }
 
-fn hits() -> impl Strategy<Value = Hits> {
-    prop_oneof![
-        8 => Just(Hits::ONE),
-        3 => (0..=5_u64).prop_map(Hits::charge),
-        1 => (1..=2_u64).prop_map(Hits::refund),
-        1 => Just(Hits::reset()),
-    ]
-}
-
-/// Forward only: the stores forget expired counters at different times.
-fn step() -> impl Strategy<Value = u64> {
-    prop_oneof![
-        4 => Just(0),
-        8 => 0..=1_200_000_u64,
-        2 => 0..=10_000_000_u64,
-        1 => 0..=300_000_000_u64,
-    ]
-}
-
 fn history() -> impl Strategy<Value = (bool, Vec<LentLimit>, Vec<(u64, Work)>)> {
     let rules = vec(limits(), 1..4);
     let steps = rules.prop_flat_map(|rules| {
         let veto = prop_oneof![2 => Just(Veto::Never), 6 => Just(Veto::Alone), 1 => Just(Veto::Always)];
-        let checks = vec((0..rules.len(), hits(), veto), 1..4);
+        let checks = vec((0..rules.len(), counted_hits(5), veto), 1..4);
         let charging = prop_oneof![3 => Just(Charging::Independent), 1 => Just(Charging::AllOrNone)];
         let work = prop_oneof![
             3 => (charging, checks).prop_map(|(charging, checks)| Work::Decide(charging, checks)),
             2 => (0..rules.len(), moves()).prop_map(|(at, change)| Work::Move(at, change)),
         ];
-        (Just(rules), vec((step(), work), 1..80))
+        (Just(rules), vec((step_forward(), work), 1..80))
     });
     (proptest::bool::weighted(0.2), steps).prop_map(|(is_large, (rules, steps))| (is_large, rules, steps))
 }

@@ -195,10 +195,10 @@ async fn replay_runs(
 
 #[tokio::test]
 async fn repeated_calls_under_loans_decide_like_their_rust_twins() {
-    let redis = Redis::start();
-    let store = redis.store();
+    let (redis, store) = Redis::start_store();
     let mut runner = TestRunner::deterministic();
-    let steps = (step(), prop_oneof![Just(1_u16), 1..=40_u16], 1..=3_u64, proptest::option::of(moves()));
+    let steps =
+        (step_forward(), prop_oneof![Just(1_u16), 1..=40_u16], 1..=3_u64, proptest::option::of(moves()));
     let runs = (limits(), vec(steps, 1..40));
     let replayed = replay_all(&mut runner, runs, HISTORIES / 2, |number, history| {
         replay_runs(&store, redis.command_keys(number), number, history)

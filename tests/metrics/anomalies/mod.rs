@@ -29,6 +29,18 @@ struct Scenario {
     change: fn(u64) -> Change,
 }
 
+/// A change that begins on a day and lasts some minutes, and is found in this percentage of the domains.
+const fn steady(
+    name: &'static str,
+    kind: &'static str,
+    day: u64,
+    minutes: u64,
+    found: usize,
+    change: fn(u64) -> Change,
+) -> Scenario {
+    Scenario { name, kind, begin: day * DAY + BEGIN, minutes, found, change }
+}
+
 /// A name of domains, and their anomalies.
 struct Group {
     name: &'static str,
@@ -56,46 +68,17 @@ const GROUPS: [Group; 2] = [
         name: "busy",
         of: 1,
         scenarios: &[
-            Scenario {
-                name: "spike to 5 times for 10 minutes",
-                kind: "rate_high",
-                begin: 21 * DAY + BEGIN,
-                minutes: 10,
-                found: 90,
-                change: |_| Change { hits: 5.0, denied: 0.0 },
-            },
-            Scenario {
-                name: "drop to nothing",
-                kind: "rate_low",
-                begin: 22 * DAY + BEGIN,
-                minutes: 10,
-                found: 90,
-                change: |_| Change { hits: 0.0, denied: 0.0 },
-            },
-            Scenario {
-                name: "step to 3 times",
-                kind: "rate_high",
-                begin: 25 * DAY + BEGIN,
-                minutes: 90,
-                found: 85,
-                change: |_| Change { hits: 3.0, denied: 0.0 },
-            },
-            Scenario {
-                name: "drop to 30 %",
-                kind: "rate_low",
-                begin: 26 * DAY + BEGIN,
-                minutes: 120,
-                found: 75,
-                change: |_| Change { hits: 0.3, denied: 0.0 },
-            },
-            Scenario {
-                name: "denied share plus 50 points",
-                kind: "denied_share_high",
-                begin: 27 * DAY + BEGIN,
-                minutes: 60,
-                found: 85,
-                change: |_| Change { hits: 1.0, denied: 0.5 },
-            },
+            steady("spike to 5 times for 10 minutes", "rate_high", 21, 10, 90, |_| Change {
+                hits: 5.0,
+                denied: 0.0,
+            }),
+            steady("drop to nothing", "rate_low", 22, 10, 90, |_| Change { hits: 0.0, denied: 0.0 }),
+            steady("step to 3 times", "rate_high", 25, 90, 85, |_| Change { hits: 3.0, denied: 0.0 }),
+            steady("drop to 30 %", "rate_low", 26, 120, 75, |_| Change { hits: 0.3, denied: 0.0 }),
+            steady("denied share plus 50 points", "denied_share_high", 27, 60, 85, |_| Change {
+                hits: 1.0,
+                denied: 0.5,
+            }),
         ],
     },
 ];

@@ -5,10 +5,7 @@ mod recovery;
 mod reports;
 
 use super::*;
-use crate::{
-    support::timing::keeps_to_async,
-    topologies::{charge, one, recovered},
-};
+use crate::support::timing::keeps_to_async;
 
 /// The store timeout of these tests: the default.
 const TIMEOUT: Duration = Duration::from_millis(10);
@@ -18,8 +15,7 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_millis(5);
 
 /// A store with the usual time-out, once it is connected.
 async fn brief(url: &str) -> RedisStore {
-    let store =
-        RedisStore::open(&RedisSettings { timeout: TIMEOUT, ..settings(url) }).expect("valid settings");
+    let store = open(&RedisSettings { timeout: TIMEOUT, ..settings(url) });
     assert!(store.connected().await);
     store
 }

@@ -35,8 +35,7 @@ async fn a_full_server_charges_nothing_and_reports_it_until_it_has_room() {
 
 #[tokio::test]
 async fn excess_calls_to_an_overloaded_server_are_refused_at_once() {
-    let redis = Redis::start();
-    let store = redis.store();
+    let (redis, store) = Redis::start_store();
     assert!(store.connected().await);
     charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
     redis.signal("STOP");
@@ -58,8 +57,7 @@ async fn excess_calls_to_an_overloaded_server_are_refused_at_once() {
 
 #[tokio::test]
 async fn a_call_has_its_own_deadline_and_is_not_sent_after_it() {
-    let redis = Redis::start();
-    let store = redis.store();
+    let (redis, store) = Redis::start_store();
     assert!(store.connected().await);
     let call = one("a", Hits::ONE);
     let over = store.decide_by(&call, Instant::now().into()).await;
@@ -85,8 +83,7 @@ async fn a_call_has_its_own_deadline_and_is_not_sent_after_it() {
 
 #[tokio::test]
 async fn a_queued_call_of_a_cancelled_request_is_not_sent() {
-    let redis = Redis::start();
-    let store = redis.store();
+    let (redis, store) = Redis::start_store();
     assert!(store.connected().await);
     charge(&store, &one("first", Hits::ONE)).await.expect("an answer");
     redis.signal("STOP");

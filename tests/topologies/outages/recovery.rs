@@ -10,11 +10,7 @@ const HEALS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Waits until a counter is decided again, and then for as long as to see that it stays so.
 async fn until_fine(store: &RedisStore) {
-    let begun = Instant::now();
-    while charge(store, &one("fine", Hits::ONE)).await.is_err() {
-        assert!(begun.elapsed() < HEAL_TIMEOUT, "it does not recover");
-        sleep(Duration::from_millis(5)).await;
-    }
+    until("it does not recover", async || charge(store, &one("fine", Hits::ONE)).await.is_ok()).await;
     sleep(Duration::from_millis(500)).await;
 }
 
@@ -161,7 +157,7 @@ async fn calls_do_not_wait_long_for_an_absent_server() {
     redis.signal("STOP");
     for url in [redis.url(), format!("redis+cluster://127.0.0.1:{}", redis.port())] {
         let settings = RedisSettings { timeout: TIMEOUT, ..settings(&url) };
-        let store = RedisStore::open(&settings).expect("valid settings");
+        let store = open(&settings);
         let (begun, mut all) = (Instant::now(), Vec::new());
         // It is known once it was tried for some time.
         while begun.elapsed() < Duration::from_millis(400) || !all.last().is_some_and(Done::is_refused) {
@@ -175,7 +171,7 @@ async fn calls_do_not_wait_long_for_an_absent_server() {
     }
     // One that is there but refuses.
     let absent = RedisSettings { timeout: TIMEOUT, ..settings("redis://127.0.0.1:1") };
-    let store = RedisStore::open(&absent).expect("valid settings");
+    let store = open(&absent);
     timed(&store, "a").await.result.expect_err("no server is there");
     for _ in 0..20 {
         let done = timed(&store, "a").await;
@@ -187,11 +183,7 @@ async fn calls_do_not_wait_long_for_an_absent_server() {
 async fn a_stalled_shard_slows_no_call_to_the_others() {
     let cluster = Cluster::start(3, 0, &[], "");
     let store = brief(&cluster.url()).await;
-    let name_on = |master: usize| {
-        let slot = |name: &str| one(name, Hits::ONE).cells[0].key.slot();
-        let mut names = (0..).map(|number| format!("name{number}"));
-        names.find(|name| cluster.master_of(slot(name)) == master).expect("endless")
-    };
+    let name_on = |master: usize| name_on(&cluster, master, "name");
     let sick = Load::start(&store, [name_on(0)]);
     let fine = Load::start(&store, [name_on(1), name_on(2)]);
     sleep(Duration::from_millis(300)).await;
