@@ -3,9 +3,7 @@
 use tollgate::store::key::CellKey;
 
 use super::{
-    harness::{Harness, Profile, Times},
-    samples::{Losses, Samples, compare, millis},
-    table::ReportRow,
+    samples::{Losses, compare},
     *,
 };
 
@@ -24,7 +22,7 @@ pub(super) fn slot(name: &str) -> u16 {
 }
 
 /// Names that begin so, whose counters are with the first, second and third master in turn.
-pub(super) fn names(cluster: &Cluster, begin: &str, count: usize) -> Vec<String> {
+pub(super) fn cluster_names(cluster: &Cluster, begin: &str, count: usize) -> Vec<String> {
     let mut numbers = 0..;
     let mut next = |master: usize| {
         let mut candidates = numbers.by_ref().map(|number| format!("{begin}{number}"));
@@ -33,18 +31,12 @@ pub(super) fn names(cluster: &Cluster, begin: &str, count: usize) -> Vec<String>
     (0..count).map(|number| next(number % 3)).collect()
 }
 
-/// Samples of one master, or of the other two.
-fn of_first(samples: &Samples) -> Samples {
-    samples.such(|sample| sample.key % 3 == 0)
-}
-
-fn of_others(samples: &Samples) -> Samples {
-    samples.such(|sample| sample.key % 3 != 0)
-}
-
-/// Effects on the healthy shards.
-fn judge_others(row: &mut ReportRow, samples: &Samples, times: Times) {
-    let others = of_others(samples);
+/// Effects on the shard of the first master, and on the healthy ones.
+fn judge_shards(found: &mut Findings) {
+    let Findings { row, samples, times } = found;
+    let first = samples.such(|sample| sample.key % 3 == 0);
+    let others = samples.such(|sample| sample.key % 3 != 0);
+    row.some_by_policy("the shard's calls decided by policy", &first.between(times.fault, times.healed));
     let before = others.between(Duration::ZERO, times.fault).p99();
     let during = others.between(times.fault, times.healed);
     let measured = format!("{} before, {} during", millis(before), millis(during.p99()));
@@ -52,27 +44,23 @@ fn judge_others(row: &mut ReportRow, samples: &Samples, times: Times) {
     row.timed("their calls by policy 0", during.degraded(), during.degraded() == 0);
 }
 
-fn judge_shard(row: &mut ReportRow, samples: &Samples, times: Times) {
-    let during = of_first(samples).between(times.fault, times.healed);
-    let degraded = during.degraded();
-    row.must("the shard's calls decided by policy", format!("{degraded} of {}", during.len()), degraded > 0);
+/// Judges the charges of a cluster whose masters are those that it had at first.
+fn judge_charges(found: &mut Findings, names: &[String], cluster: &Cluster) {
+    let holder = |name: &str| cluster.node(cluster.master_of(slot(name)));
+    compare(&mut found.row, &found.samples, names, Losses::Never, holder);
 }
 
 /// A master is killed, and its replica takes over.
 pub(super) fn master_dies(profile: &Profile, cluster: &mut Cluster) -> ReportRow {
-    let names = names(cluster, "dies", 60);
-    let harness = Harness::start(&cluster.url(), profile, &names);
-    harness.calm(profile, profile.before);
-    let fault = harness.load.now();
-    cluster.kill(0);
-    wait("the replica is not promoted", || cluster.is_master(3));
-    let times = harness.healed(profile, fault);
-    let samples = harness.end();
-    let mut row = ReportRow::new("cluster: a master is killed (SIGKILL), its replica takes over", profile);
-    row.no_errors(&samples);
-    judge_shard(&mut row, &samples, times);
-    judge_others(&mut row, &samples, times);
-    row.normal_within(&samples, times, Duration::from_secs(5), "the promotion");
+    let names = cluster_names(cluster, "dies", 60);
+    let fault = "cluster: a master is killed (SIGKILL), its replica takes over";
+    let mut found = Findings::of(fault, profile, &cluster.url(), &names, || {
+        cluster.kill(0);
+        wait("the replica is not promoted", || cluster.is_master(3));
+    });
+    judge_shards(&mut found);
+    found.normal_within(Duration::from_secs(5), "the promotion");
+    let Findings { mut row, samples, times } = found;
     row.note(format!("promoted after {}", millis(times.healed - times.fault)));
     compare(&mut row, &samples, &names, Losses::WithTheMaster, |name| {
         let master = cluster.master_of(slot(name));
@@ -83,7 +71,7 @@ pub(super) fn master_dies(profile: &Profile, cluster: &mut Cluster) -> ReportRow
 
 /// Nothing passes to one master and back, while the nodes see each other.
 pub(super) fn shard_is_cut_off(profile: &Profile, cluster: &mut Cluster) -> ReportRow {
-    let names = names(cluster, "cut", 60);
+    let names = cluster_names(cluster, "cut", 60);
     let proxy = Proxy::to(cluster.port(0));
     let is_announced = |port: u16| {
         (0..6).all(|node| {
@@ -93,42 +81,39 @@ pub(super) fn shard_is_cut_off(profile: &Profile, cluster: &mut Cluster) -> Repo
     };
     cluster.announce(0, proxy.port());
     wait("the port does not get about", || is_announced(proxy.port()));
-    let harness = Harness::start(&cluster.url(), profile, &names);
-    let times = harness.during(profile, || proxy.set_both(Way::Silent), || proxy.set_both(Way::Open));
-    let samples = harness.end();
-    let mut row = ReportRow::new("cluster: one shard is partitioned from tollgate", profile);
-    row.no_errors(&samples);
-    judge_shard(&mut row, &samples, times);
-    judge_others(&mut row, &samples, times);
-    row.normal_within(&samples, times, Duration::from_secs(1), "the partition");
-    compare(&mut row, &samples, &names, Losses::Never, |name| cluster.node(cluster.master_of(slot(name))));
+    let fault = "cluster: one shard is partitioned from tollgate";
+    let mut found = Findings::of(fault, profile, &cluster.url(), &names, || {
+        proxy.set_both(Way::Silent);
+        thread::sleep(profile.fault);
+        proxy.set_both(Way::Open);
+    });
+    judge_shards(&mut found);
+    found.normal_within(Duration::from_secs(1), "the partition");
+    judge_charges(&mut found, &names, cluster);
     cluster.announce(0, 0);
     wait("the port does not get about", || is_announced(cluster.port(0)));
-    row
+    found.row
 }
 
 /// A replica is promoted by order, and demoted again.
 pub(super) fn replica_takes_over(profile: &Profile, cluster: &mut Cluster) -> ReportRow {
-    let names = names(cluster, "over", 60);
-    let harness = Harness::start(&cluster.url(), profile, &names);
-    harness.calm(profile, profile.before);
-    let (fault, begun) = (harness.load.now(), Instant::now());
+    let names = cluster_names(cluster, "over", 60);
     let mut takeovers = 0;
-    while takeovers == 0 || begun.elapsed() < profile.fault {
-        for node in [3, 0] {
-            take_over(cluster, node);
-            takeovers += 1;
-        }
-    }
-    let times = harness.healed(profile, fault);
-    let samples = harness.end();
-    let mut row = ReportRow::new("cluster: CLUSTER FAILOVER, back and forth", profile);
-    row.no_errors(&samples);
-    row.normal_within(&samples, times, Duration::from_secs(5), "the last");
-    compare(&mut row, &samples, &names, Losses::Never, |name| cluster.node(cluster.master_of(slot(name))));
-    let during = samples.between(times.fault, times.healed);
-    row.note(format!("{takeovers} failovers, {} of {} by policy", during.degraded(), during.len()));
-    row
+    let mut found =
+        Findings::of("cluster: CLUSTER FAILOVER, back and forth", profile, &cluster.url(), &names, || {
+            let begun = Instant::now();
+            while takeovers == 0 || begun.elapsed() < profile.fault {
+                for node in [3, 0] {
+                    take_over(cluster, node);
+                    takeovers += 1;
+                }
+            }
+        });
+    found.normal_within(Duration::from_secs(5), "the last");
+    judge_charges(&mut found, &names, cluster);
+    let during = found.during();
+    found.row.note(format!("{takeovers} failovers, {} of {} by policy", during.degraded(), during.len()));
+    found.row
 }
 
 /// Has a replica take over, as often as it takes.
@@ -149,33 +134,29 @@ fn take_over(cluster: &Cluster, node: usize) {
 
 /// Slots move between masters, with their counters.
 pub(super) fn slots_move(profile: &Profile, cluster: &mut Cluster) -> ReportRow {
-    let names = names(cluster, "move", 60);
+    let names = cluster_names(cluster, "move", 60);
     let mut slots: Vec<u16> = names.iter().step_by(3).map(|name| slot(name)).collect();
     slots.sort_unstable();
     slots.dedup();
-    let harness = Harness::start(&cluster.url(), profile, &names);
-    harness.calm(profile, profile.before);
-    let (fault, begun) = (harness.load.now(), Instant::now());
     let mut moves = 0;
-    while moves == 0 || begun.elapsed() < profile.fault {
-        for (from, to) in [(0, 1), (1, 0)] {
-            for slot in &slots {
-                cluster.begin_move(*slot, from, to);
-                thread::sleep(Duration::from_millis(2));
-                cluster.end_move(*slot, from, to);
-                moves += 1;
+    let mut found = Findings::of("cluster: slots move under load", profile, &cluster.url(), &names, || {
+        let begun = Instant::now();
+        while moves == 0 || begun.elapsed() < profile.fault {
+            for (from, to) in [(0, 1), (1, 0)] {
+                for slot in &slots {
+                    cluster.begin_move(*slot, from, to);
+                    thread::sleep(Duration::from_millis(2));
+                    cluster.end_move(*slot, from, to);
+                    moves += 1;
+                }
             }
         }
-    }
-    let times = harness.healed(profile, fault);
-    let samples = harness.end();
-    let mut row = ReportRow::new("cluster: slots move under load", profile);
-    row.no_errors(&samples);
-    row.normal_within(&samples, times, Duration::from_secs(1), "the last");
-    compare(&mut row, &samples, &names, Losses::Never, |name| cluster.node(cluster.master_of(slot(name))));
-    let during = samples.between(times.fault, times.healed);
-    row.note(format!("{moves} moves, {} of {} by policy", during.degraded(), during.len()));
-    row
+    });
+    found.normal_within(Duration::from_secs(1), "the last");
+    judge_charges(&mut found, &names, cluster);
+    let during = found.during();
+    found.row.note(format!("{moves} moves, {} of {} by policy", during.degraded(), during.len()));
+    found.row
 }
 
 /// On one cluster, which the last one leaves with a node less.

@@ -2,13 +2,7 @@
 
 use std::io::ErrorKind;
 
-use super::{
-    harness::{Harness, Profile, names},
-    messages::for_names,
-    samples::millis,
-    table::ReportRow,
-    *,
-};
+use super::*;
 
 /// HTTP/2 preface of a client, with settings that change nothing.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";

@@ -5,11 +5,7 @@ use h2::client::{self, SendRequest};
 use tokio::net::TcpStream;
 use tonic::Code;
 
-use super::{
-    messages::outcome_of,
-    samples::{By, Outcome},
-    *,
-};
+use super::{messages::outcome_of, *};
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 

@@ -1,11 +1,6 @@
 //! A tollgate under load, to inject a fault into, and the duration and strictness of a scenario.
 
-use super::{
-    load::{OpenLoop, Plan},
-    messages::for_names,
-    samples::Samples,
-    *,
-};
+use super::*;
 
 /// The length of a scenario.
 #[derive(Clone, Copy, Debug)]
@@ -67,10 +62,6 @@ impl Profile {
     }
 }
 
-/// Limits that nothing reaches, and a window that does not end.
-const RULES: &str =
-    "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 4000000000}\n";
-
 /// The server and its load.
 #[derive(Debug)]
 pub(super) struct Harness {
@@ -93,42 +84,17 @@ pub(super) fn names() -> Vec<String> {
 impl Harness {
     /// Serves rules that deny nothing, and sends requests for one counter of each name in turn.
     pub(super) fn start(store: &str, profile: &Profile, names: &[String]) -> Self {
-        Self::with_rules(RULES, store, profile, names)
+        Self::with_rules(UNREACHED, store, profile, names)
     }
 
     pub(super) fn with_rules(yaml: &str, store: &str, profile: &Profile, names: &[String]) -> Self {
-        let arguments = [
-            "--store",
-            store,
-            "--store-timeout",
-            profile.store_timeout,
-            "--log-level",
-            "error",
-            "--on-store-error",
-            "local",
-        ];
-        let tollgate = Tollgate::serving(yaml, &arguments);
+        let errors = ["--log-level", "error", "--on-store-error", "local"];
+        let store = ["--store", store, "--store-timeout", profile.store_timeout];
+        let tollgate = Tollgate::serving(yaml, &[store, errors].concat());
         let bodies = for_names(names);
         let plan = Plan { rate: profile.rate, connections: 4, deadline: profile.deadline, bodies };
         let load = OpenLoop::start(tollgate.grpc_port, plan);
         Self { tollgate, load }
-    }
-
-    /// Lets a fault be there for its time.
-    pub(super) fn during(&self, profile: &Profile, begin: impl FnOnce(), end: impl FnOnce()) -> Times {
-        self.calm(profile, profile.before);
-        let fault = self.load.now();
-        begin();
-        thread::sleep(profile.fault);
-        end();
-        self.healed(profile, fault)
-    }
-
-    /// Lets things calm down after a fault that was healed now.
-    pub(super) fn healed(&self, profile: &Profile, fault: Duration) -> Times {
-        let healed = self.load.now();
-        self.calm(profile, profile.after);
-        Times { fault, healed }
     }
 
     /// Lets time pass: by the clock, or on a busy machine, until nothing has happened for so long.
@@ -142,18 +108,45 @@ impl Harness {
     /// Ends the load, and the server after it. Its metric has to know of every answer by policy.
     pub(super) fn end(self) -> Samples {
         let samples = self.load.end();
-        let counted = metric(&self.tollgate, "tollgate_degraded_total");
+        let counted = self.tollgate.sum_of("tollgate_degraded_total").unwrap_or_default();
         assert!(counted >= samples.degraded() as f64, "{counted} of {} are counted", samples.degraded());
         samples
     }
 }
 
-/// The sum of a metric, whatever its labels say.
-fn metric(tollgate: &Tollgate, name: &str) -> f64 {
-    let page = tollgate.metrics();
-    let values = page.lines().filter_map(|line| {
-        let rest = line.strip_prefix(name)?;
-        rest.starts_with([' ', '{']).then(|| rest.rsplit(' ').next())??.parse::<f64>().ok()
-    });
-    values.sum()
+/// The row of a scenario, and what it has yet to judge.
+pub(super) struct Findings {
+    pub(super) row: ReportRow,
+    pub(super) samples: Samples,
+    pub(super) times: Times,
+}
+
+impl Findings {
+    /// Has a fault come over a store, and end before `inject` returns; no request may have an error.
+    pub(super) fn of(
+        fault: impl Display,
+        profile: &Profile,
+        store: &str,
+        names: &[String],
+        inject: impl FnOnce(),
+    ) -> Self {
+        let harness = Harness::start(store, profile, names);
+        harness.calm(profile, profile.before);
+        let fault_begun = harness.load.now();
+        inject();
+        let times = Times { fault: fault_begun, healed: harness.load.now() };
+        harness.calm(profile, profile.after);
+        let samples = harness.end();
+        let mut row = ReportRow::new(fault, profile);
+        row.no_errors(&samples);
+        Self { row, samples, times }
+    }
+
+    pub(super) fn during(&self) -> Samples {
+        self.samples.between(self.times.fault, self.times.healed)
+    }
+
+    pub(super) fn normal_within(&mut self, limit: Duration, since: &str) {
+        self.row.normal_within(&self.samples, self.times, limit, since);
+    }
 }

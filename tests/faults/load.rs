@@ -11,11 +11,7 @@ use tokio::{
     task::LocalSet,
 };
 
-use super::{
-    frames::Connection,
-    samples::{By, Outcome, Sample, Samples},
-    *,
-};
+use super::{frames::Connection, *};
 
 /// The load to generate.
 #[derive(Clone, Debug)]

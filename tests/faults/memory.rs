@@ -2,14 +2,7 @@
 
 use tollgate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 
-use super::{
-    harness::Profile,
-    load::{ClosedLoop, Tally},
-    messages::framed,
-    samples::millis,
-    table::ReportRow,
-    *,
-};
+use super::*;
 
 const RULES: &str = "
 domain: d

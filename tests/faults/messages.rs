@@ -4,10 +4,7 @@ use bytes::BytesMut;
 use prost::Message as _;
 use tollgate::proto::envoy::config::core::v3::HeaderValue;
 
-use super::{
-    samples::{By, Outcome},
-    *,
-};
+use super::*;
 
 /// A request as it is sent.
 pub(super) fn framed(message: &RateLimitRequest) -> Bytes {

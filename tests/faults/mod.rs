@@ -20,6 +20,7 @@ mod harness;
 
 use std::{
     cell::{Cell, RefCell},
+    fmt::{self, Display},
     ops::Range,
     rc::Rc,
 };
@@ -27,6 +28,13 @@ use std::{
 use bytes::{BufMut as _, Bytes};
 use fastrand::Rng;
 
+use self::{
+    harness::{Findings, Harness, Profile, Times, names},
+    load::{ClosedLoop, OpenLoop, Plan, Tally},
+    messages::{for_names, framed},
+    samples::{By, Outcome, Sample, Samples, millis},
+    table::ReportRow,
+};
 use crate::support::{
     prelude::*,
     proxy::{Direction, Proxy, Way},

@@ -1,16 +1,6 @@
 //! More load than the capacity of tollgate and Redis.
 
-use super::{
-    harness::Profile,
-    load::{ClosedLoop, OpenLoop, Plan},
-    messages::framed,
-    samples::{By, Outcome, Sample, millis},
-    table::ReportRow,
-    *,
-};
-
-const RULES: &str =
-    "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 4000000000}\n";
+use super::*;
 
 /// Descriptors of a request, each with a hash tag of its own, so that it costs as many calls.
 const DESCRIPTORS: usize = 64;
@@ -25,19 +15,9 @@ fn costly_request(random: &mut Rng) -> Bytes {
 /// Calls with Envoy's timeout, four times as many as can be decided.
 pub(super) fn four_times(profile: &Profile) -> ReportRow {
     let redis = Redis::start();
-    let arguments = [
-        "--store",
-        &redis.url(),
-        "--store-timeout",
-        profile.store_timeout,
-        "--on-store-error",
-        "local",
-        "--log-level",
-        "error",
-        "--workers",
-        "1",
-    ];
-    let tollgate = Tollgate::serving(RULES, &arguments);
+    let store = ["--store", &redis.url(), "--store-timeout", profile.store_timeout];
+    let others = ["--on-store-error", "local", "--log-level", "error", "--workers", "1"];
+    let tollgate = Tollgate::serving(UNREACHED, &[&store[..], &others].concat());
     let peak = peak(&tollgate, profile);
     let rate = 4.0 * peak;
     let mut random = Rng::with_seed(2);

@@ -3,10 +3,8 @@
 use tollgate::clock::Clock;
 
 use super::{
-    cluster::{names, start},
-    harness::{Harness, Profile, Times},
-    samples::{Admissions, admissions, millis},
-    table::ReportRow,
+    cluster::{cluster_names, start},
+    samples::{Admissions, admissions},
     *,
 };
 
@@ -185,7 +183,7 @@ pub(super) fn everything(profile: &Profile) -> ReportRow {
     let time = if profile.is_timed() { full } else { profile.fault * 6 };
     println!("FAULTS_SEED={seed}");
     let mut scene = Scene::start();
-    let names = names(&scene.cluster, "any", 60);
+    let names = cluster_names(&scene.cluster, "any", 60);
     let harness = Harness::with_rules(RULES, &scene.cluster.url(), profile, &names);
     let began = Duration::from_micros(Clock::System.now().as_micros()) - harness.load.now();
     harness.calm(profile, profile.before);

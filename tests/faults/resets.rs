@@ -4,7 +4,6 @@ use std::io::Read as _;
 
 use super::{
     connections::{PREFACE, connect, frame, headers, request_frames},
-    messages::for_names,
     *,
 };
 
@@ -64,15 +63,12 @@ async fn charged(tollgate: &Tollgate) -> u32 {
 
 #[tokio::test]
 async fn resets_of_calls_cost_no_decision() {
-    let yaml = format!(
-        "domain: d\ndescriptors:\n- key: k\n  rate_limit: {{unit: year, requests_per_unit: {LIMIT}}}\n"
-    );
     let redis = Redis::start();
     let body = for_names(&["flood".to_owned()]).remove(0);
     for store in ["memory", &redis.url()] {
         // A fallback would count separately.
         let arguments = ["--store", store, "--store-timeout", "10s", "--workers", "1"];
-        let tollgate = Tollgate::serving(&yaml, &arguments);
+        let tollgate = Tollgate::serving(&yearly(LIMIT), &arguments);
         let mut flood = Flood::open(tollgate.grpc_port);
         flood.send(|stream| frame(1, 4, stream, &headers()));
         assert_eq!(charged(&tollgate).await, 0, "{store}: calls without a message");

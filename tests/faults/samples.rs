@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use tonic::Code;
 
-use super::{table::ReportRow, *};
+use super::*;
 use crate::support::redis::hits;
 
 /// One request.

@@ -1,11 +1,6 @@
 //! A master that sentinels look after.
 
-use super::{
-    harness::{Harness, Profile, Times, names},
-    samples::millis,
-    table::ReportRow,
-    *,
-};
+use super::*;
 use crate::support::sentinel::{MASTER, Options, Sentinel};
 
 const OPTIONS: Options = Options {
@@ -18,27 +13,20 @@ const OPTIONS: Options = Options {
 /// The replica takes over: because the master died, or by order.
 fn fails_over(fault: &str, profile: &Profile, begin: impl FnOnce(&mut Sentinel)) -> ReportRow {
     let mut group = Sentinel::start(OPTIONS);
-    let harness = Harness::start(&group.url(), profile, &names());
-    harness.calm(profile, profile.before);
-    let begun = harness.load.now();
-    begin(&mut group);
-    wait("the replica is not promoted", || group.is_master(1));
-    let promoted = harness.load.now();
-    wait("the replica gets no calls", || group.decisions(1) > 0);
-    let times = Times { fault: begun, ..harness.healed(profile, promoted) };
-    let samples = harness.end();
-    let mut row = ReportRow::new(fault, profile);
-    row.no_errors(&samples);
-    row.normal_within(
-        &samples,
-        Times { fault: begun, healed: promoted },
-        Duration::from_secs(5),
-        "the promotion",
-    );
+    let mut promotion = Duration::ZERO;
+    let Findings { mut row, samples, times } = Findings::of(fault, profile, &group.url(), &names(), || {
+        let begun = Instant::now();
+        begin(&mut group);
+        wait("the replica is not promoted", || group.is_master(1));
+        promotion = begun.elapsed();
+        wait("the replica gets no calls", || group.decisions(1) > 0);
+    });
+    let promoted = Times { healed: times.fault + promotion, ..times };
+    row.normal_within(&samples, promoted, Duration::from_secs(5), "the promotion");
     let during = samples.between(times.fault, times.healed);
     row.note(format!(
         "promoted after {}, {} of {} by policy until the new master was used",
-        millis(promoted - times.fault),
+        millis(promotion),
         during.degraded(),
         during.len()
     ));
@@ -57,11 +45,8 @@ pub(super) fn is_ordered(profile: &Profile) -> ReportRow {
 }
 
 #[test]
-fn a_dying_master_causes_no_error_and_its_replica_is_used() {
-    master_dies(&Profile::SHORT).judge();
-}
-
-#[test]
-fn a_manual_failover_causes_no_error() {
-    is_ordered(&Profile::SHORT).judge();
+fn failovers_by_sentinels_cause_no_error_and_the_replica_is_used() {
+    for scenario in [master_dies, is_ordered] {
+        scenario(&Profile::SHORT).judge();
+    }
 }

@@ -1,16 +1,9 @@
 //! All scenarios at full length, one after the other: `tests/faults/run.sh`. A row has a fault, the requirements and the
 //! measurements.
 
-use std::{
-    fmt::{self, Display},
-    panic::{AssertUnwindSafe, catch_unwind},
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::{
-    harness::{Profile, Times},
-    samples::{Samples, millis},
-    *,
-};
+use super::*;
 
 type Scenario = fn(&Profile) -> ReportRow;
 
@@ -131,6 +124,12 @@ impl ReportRow {
         let measured =
             format!("{} of {} {}", errors.values().sum::<usize>(), samples.len(), error_counts(&errors));
         self.must("errors 0", measured.trim(), errors.is_empty() && samples.len() > 0);
+    }
+
+    /// Some of the calls during a fault were decided by policy.
+    pub(super) fn some_by_policy(&mut self, required: &str, during: &Samples) {
+        let degraded = during.degraded();
+        self.must(required, format!("{degraded} of {}", during.len()), degraded > 0);
     }
 
     /// Everything is as before the fault, soon after it was healed.
