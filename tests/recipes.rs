@@ -24,7 +24,7 @@ const RECIPES: [Recipe; 4] = [
         max_lua: 2,
     },
     Recipe { heading: "A rate-limit key", example: &["share_threshold"], max_rust: 4, max_lua: 0 },
-    Recipe { heading: "A metric", example: &["REPLICAS", "metrics::replicas"], max_rust: 2, max_lua: 0 },
+    Recipe { heading: "A metric", example: &["REPLICAS"], max_rust: 2, max_lua: 0 },
     Recipe { heading: "A setting", example: &["drain_delay"], max_rust: 2, max_lua: 0 },
 ];
 

@@ -14,7 +14,7 @@ use tollgate_control::{
     Added, AutomaticEntry, BanCounts, Control, EventKind, ListedBan, Occasion, OperatorEvent, Pair,
     bounds::MAX_BAN_BATCH, metrics,
 };
-use tollgate_core::clock::Clock;
+use tollgate_core::clock::{Clock, now_ms};
 use tollgate_limiter::{ActiveRules, BegunBan, BegunBans, Limiter, ReachedThreshold, ReachedThresholds};
 use tollgate_rules::Rules;
 
@@ -92,7 +92,7 @@ impl BanLister {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            self.step(Clock::System.now().as_micros() / 1_000).await;
+            self.step(now_ms()).await;
         }
     }
 
@@ -185,7 +185,7 @@ fn listed(BegunBan { domain, rule, entries, ban, .. }: BegunBan, now_ms: u64) ->
         level: ban.level.get(),
         mode: ban.mode(),
         began_at_ms: now_ms,
-        ends_at_ms: ban.ends_at().as_micros() / 1_000,
+        ends_at_ms: ban.ends_at().as_millis(),
         instance: String::new(),
     }
 }

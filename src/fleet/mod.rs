@@ -25,7 +25,7 @@ use tollgate_limiter::talkers::{RECENT_SECONDS, Span, Talker};
 use tollgate_runtime::backoff::Backoff;
 
 pub(crate) use self::view::{
-    Cached, FleetReports, FleetView, InstanceStatus, MAX_REPORT_AGE_MS, ReportStatus, now_ms,
+    Cached, FleetReports, FleetView, InstanceStatus, MAX_REPORT_AGE_MS, ReportStatus,
 };
 pub use self::webhook::{WebhookSettings, WebhookUrl};
 use self::{

@@ -12,7 +12,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tokio::{sync::Mutex, task::spawn_blocking, time::Instant};
 use tollgate_control::{Control, ControlError, InstanceReport, MAX_REPORT_BYTES, ReportTopic, Totals};
-use tollgate_core::clock::Clock;
+use tollgate_core::clock::now_ms;
 use tollgate_limiter::talkers::{self, DomainCounts, DomainTop, Span, SpanCounts};
 
 use super::history::{self, History, Intervals, MAX_SAMPLES};
@@ -258,11 +258,6 @@ impl FleetReports {
 /// Runs something that takes some milliseconds. The only error is a panic.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ControlError> {
     spawn_blocking(work).await.map_err(|error| ControlError::Unavailable(error.to_string()))
-}
-
-/// Time of this process, in milliseconds since 1970.
-pub(crate) fn now_ms() -> u64 {
-    Clock::System.now().as_micros() / 1_000
 }
 
 #[cfg(test)]

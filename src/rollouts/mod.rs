@@ -23,7 +23,7 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 use tollgate_control::{Control, ControlError, EventKind, OperatorEvent, RampState, ReportTopic, Switch};
-use tollgate_core::clock::Clock;
+use tollgate_core::clock::{Clock, now_ms};
 use tollgate_limiter::{
     ActiveRules,
     demand::{Demand, Recommendation},
@@ -37,7 +37,7 @@ use self::{
     ramps::Ramps,
     report::{Comparisons, RolloutReport},
 };
-use crate::fleet::{LEASE_LIFETIME, Pace, now_ms};
+use crate::fleet::{LEASE_LIFETIME, Pace};
 
 /// Metrics of ramps.
 pub static METRICS: &[&dyn Metric] = &[&RAMPS];

@@ -182,7 +182,7 @@ fn parse_words(
         Err(error) if error.kind() == ErrorKind::MissingRequiredArgument => {
             command.clone().ignore_errors(true).try_get_matches_from(&words)?
         }
-        stated => stated.map_err(|error| match unknown_word(verb.unwrap_or(command), &error) {
+        stated => stated.map_err(|error| match unknown_word(command, &words, &error) {
             Some(problem) => vec![problem].into(),
             None => SettingsError::from(error),
         })?,
@@ -235,8 +235,8 @@ fn stated_command(matches: &ArgMatches, notices: Vec<String>) -> Result<Command,
     })
 }
 
-/// The problem of a word that `verb` does not know, unless it is similar to a command.
-fn unknown_word(verb: &clap::Command, error: &clap::Error) -> Option<Problem> {
+/// The problem of a word that the command does not know, unless it is similar to a subcommand or has one dash.
+fn unknown_word(command: &clap::Command, words: &[OsString], error: &clap::Error) -> Option<Problem> {
     let kind = match error.kind() {
         ErrorKind::InvalidSubcommand if error.get(ContextKind::SuggestedSubcommand).is_none() => {
             ContextKind::InvalidSubcommand
@@ -247,13 +247,15 @@ fn unknown_word(verb: &clap::Command, error: &clap::Error) -> Option<Problem> {
     let word = error.get(kind)?.to_string();
     // The first line of a PEM key begins with dashes too.
     let of_a_flag = |letter: char| letter.is_ascii_lowercase() || letter == '-';
-    Some(match word.strip_prefix("--").filter(|flag| flag.chars().all(of_a_flag)) {
-        Some(flag) => Problem::new(&word, environment::unknown_flag(flag, verb)),
-        None => {
-            let reason = "unknown argument; expected a flag or a command of `tollgate --help`";
-            Problem::of_text("command line", &word, reason)
-        }
-    })
+    if !word.starts_with('-') || !word.chars().all(of_a_flag) {
+        let reason = "unknown argument; expected a flag or a command of `tollgate --help`";
+        return Some(Problem::of_text("command line", &word, reason));
+    }
+    let mut path = vec![command];
+    for word in words.iter().skip(1) {
+        path.extend(path.last().and_then(|verb| verb.find_subcommand(word)));
+    }
+    Some(Problem::new(&word, environment::unknown_flag(word.strip_prefix("--")?, &path)))
 }
 
 /// The problems of flags that require others, if that is the error. The parser names only those that are required.
@@ -281,7 +283,8 @@ fn lacking(command: &clap::Command, words: &[OsString], error: &clap::Error) -> 
         let (flag, _) = stated.iter().find(|(flag, value)| lacks(flag, value, &required))?;
         Some(Problem::new(format!("--{flag}"), format!("requires {required}")))
     };
-    required_flags(error).filter_map(problem).collect()
+    // Without the reason of each, the parser's own list of them is shown.
+    required_flags(error).map(problem).collect::<Option<_>>().unwrap_or_default()
 }
 
 /// The flags that are missing.

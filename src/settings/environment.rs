@@ -164,23 +164,23 @@ fn unknown(name: &str, known: &[String]) -> String {
     let own = meant(name, &known);
     let of_reference = reference::catalogue::all().map(|variable| variable.name).find(|known| *known == name);
     let meant = own.map(|own| format!("{PREFIX}{own}")).or(of_reference.map(ToOwned::to_owned));
-    unknown_reason("setting", meant)
-}
-
-/// Reason of an unknown flag, with the one that was likely meant.
-pub(super) fn unknown_flag(flag: &str, verb: &Command) -> String {
-    let known: Vec<&str> = flags(verb).collect();
-    unknown_reason("flag", meant(flag, &known).map(|meant| format!("--{meant}")))
-}
-
-fn unknown_reason(kind: &str, meant: Option<String>) -> String {
     match meant {
-        Some(meant) => format!("unknown {kind}; did you mean `{meant}`?"),
-        None => format!("unknown {kind}; expected one of those in `tollgate --help`"),
+        Some(meant) => format!("unknown setting; did you mean `{meant}`?"),
+        None => "unknown setting; expected one of those in `tollgate --help`".to_owned(),
     }
 }
 
-/// The known name that is like `name`, or of which it is a part: that may once have had a name of its own.
+/// Reason of an unknown flag, with the one that was likely meant. `path` has the program and the subcommands that are stated.
+pub(super) fn unknown_flag(flag: &str, path: &[&Command]) -> String {
+    let known: Vec<&str> = path.iter().copied().flat_map(flags).collect();
+    if let Some(meant) = meant(flag, &known) {
+        return format!("unknown flag; did you mean `--{meant}`?");
+    }
+    let names: Vec<&str> = path.iter().map(|command| command.get_name()).collect();
+    format!("unknown flag; expected one of those in `{} --help`", names.join(" "))
+}
+
+/// The known name that is like `name`, or that `name` begins with: what is now a part of a setting may have had its own name.
 fn meant<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let is_part = |whole: &&str| name.strip_prefix(whole).is_some_and(|part| part.starts_with(['_', '-']));
     let known = known.iter().copied();

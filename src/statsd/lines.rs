@@ -42,6 +42,7 @@ impl ToTimerValue for Milliseconds {
 impl Lines {
     pub(super) fn new(format: StatsdFormat, settings: StatsdSettings) -> Self {
         let tags = settings.tags.into_iter().flat_map(|Tags(tags)| tags);
+        // Separators are replaced, as in envoyproxy/ratelimit.
         let mut tags: Vec<_> = tags.map(|(key, value)| (key, value.replace(['.', ':', '|'], "_"))).collect();
         tags.sort();
         let rewrites = settings.rewrites.into_iter().flat_map(|Rewrites(rewrites)| rewrites);

@@ -10,6 +10,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 use tollgate_control::{ControlPlane, Link, RulesStatus, bounds::truncated};
+use tollgate_core::clock::now_ms;
 use tollgate_rules::config::Fingerprint;
 use tollgate_runtime::backoff::{Backoff, Jitter};
 
@@ -21,7 +22,6 @@ use super::{
     stream::{self, StreamError},
 };
 use crate::{
-    fleet::now_ms,
     proto::{
         envoy::{config::core::v3::Node, service::discovery::v3::DiscoveryRequest},
         google::rpc::Status,

@@ -117,15 +117,16 @@ impl RulesStatus {
         problem: Option<String>,
     ) -> Option<String> {
         let problem = problem.map(truncated);
-        if *of(&mut RulesState::clone(&self.now())) == problem {
-            return None;
-        }
-        self.update(|state| of(state).clone_from(&problem));
-        problem
+        let mut is_new = false;
+        self.update(|state| {
+            is_new = *of(state) != problem;
+            of(state).clone_from(&problem);
+        });
+        problem.filter(|_| is_new)
     }
 
     /// Updates the status.
-    pub fn update(&self, change: impl Fn(&mut RulesState)) {
+    pub fn update(&self, mut change: impl FnMut(&mut RulesState)) {
         self.0.rcu(|state| {
             let mut state = RulesState::clone(state);
             change(&mut state);

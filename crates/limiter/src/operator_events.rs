@@ -243,7 +243,6 @@ impl ReachedThresholds {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
     use crate::{matching::matches, test_prelude::*};
 

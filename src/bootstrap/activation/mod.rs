@@ -11,7 +11,7 @@ use tollgate_control::{
     bounds::truncated,
     metrics::{self, ConfigLoad},
 };
-use tollgate_core::clock::Clock;
+use tollgate_core::clock::{Clock, now_ms};
 use tollgate_limiter::ActiveRules;
 use tollgate_rules::{
     Rules,
@@ -241,7 +241,7 @@ impl Activator {
         self.rules.replace(rules);
         metrics::rule_overrides(&*self.rules);
         recheck_bans();
-        let (fingerprint, since_ms) = (fingerprint.to_string(), Clock::System.now().as_micros() / 1_000);
+        let (fingerprint, since_ms) = (fingerprint.to_string(), now_ms());
         metrics::rules_version(version, since_ms);
         self.status.update(|state| {
             state.fingerprint.clone_from(&fingerprint);

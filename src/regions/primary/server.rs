@@ -11,7 +11,7 @@ use std::{
 use futures_util::future::join_all;
 use tollgate_core::{
     ban::BanCheck,
-    clock::Clock,
+    clock::now_ms,
     descriptor::{Entry, Hits},
 };
 use tollgate_limiter::ActiveRules;
@@ -143,7 +143,6 @@ fn check_of(
 
 /// The rule that decides on a counter in the place of `rule`, if an override is active for it.
 fn decider(rule: &Arc<Rule>, domain: &str, cell: &CellKey, overridden: &Overridden) -> Arc<Rule> {
-    let now_ms = || Clock::System.now().as_micros() / 1_000;
     // A hashed name has no key, so that only an override of the whole rule applies.
     let values = cell.open_values(domain).unwrap_or_default();
     let entries: Vec<Entry<'_>> = rule

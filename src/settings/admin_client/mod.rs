@@ -114,7 +114,7 @@ pub enum CounterCommand {
         /// Domain of the rules. Default: all domains.
         #[arg(long, value_name = "NAME")]
         domain: Option<String>,
-        /// Effect of the bans: those of `watch` deny nothing. Default: both.
+        /// Effect of the bans; a ban of `watch` denies nothing. Default: both.
         #[arg(long, value_parser = named(BanMode::ALL, BanMode::name))]
         mode: Option<BanMode>,
     },

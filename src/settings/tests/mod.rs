@@ -328,9 +328,13 @@ fn an_unknown_flag_or_variable_has_a_suggestion() {
         ("--rules-file", "did you mean `--rules`?"),
         ("--grpc-unix-socket", "expected one of those in"),
         ("--metrics-path", "expected one of those in"),
-        ("--threads", "expected one of those in"),
+        ("--threads", "expected one of those in `tollgate --help`"),
+        ("rules apply d --coment", "did you mean `--comment`?"),
+        ("rules apply d --urll", "did you mean `--url`?"),
+        ("check d --colour", "expected one of those in `tollgate check --help`"),
     ] {
-        assert_refused(&format!("{flag} sesame"), &[], &format!("{flag}: unknown flag; {meant}"));
+        let word = flag.rsplit(' ').next().expect("a word");
+        assert_refused(&format!("{flag} sesame"), &[], &format!("{word}: unknown flag; {meant}"));
     }
     for (name, meant) in [
         ("TOLLGATE_STROE", "did you mean `TOLLGATE_STORE`?"),

@@ -177,6 +177,7 @@ impl RegionWeights {
 pub fn hash_of(bytes: &[u8]) -> u64 {
     let mut hash = Fnv::default();
     hash.bytes(bytes);
+    // Without the finalizer, from the first version on.
     hash.0
 }
 

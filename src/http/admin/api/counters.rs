@@ -86,7 +86,7 @@ impl LimitUsage {
             used: verdict.used,
             reserved: verdict.held,
             remaining: verdict.remaining,
-            resets_at_ms: resets_at.as_micros() / 1_000,
+            resets_at_ms: resets_at.as_millis(),
             held,
         }
     }

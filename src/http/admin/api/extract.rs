@@ -30,7 +30,7 @@ use crate::{
     service::RequestBounds,
 };
 
-pub(super) use crate::fleet::now_ms;
+pub(super) use tollgate_core::clock::now_ms;
 
 /// Maximum bytes of a body: the files of the largest version, escaped to three times their size, and the other fields.
 pub(super) const MAX_BODY_BYTES: usize = 3 * MAX_VERSION_BYTES + SMALL_BODY_BYTES;

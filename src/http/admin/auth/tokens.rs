@@ -152,19 +152,17 @@ impl TokenTable {
     }
 
     fn parse_lines(lines: &[(&[u8], usize)]) -> Result<Self, String> {
-        let mut callers = HashMap::with_capacity(lines.len());
-        let (mut names, mut digests) = (HashMap::new(), HashMap::new());
+        let (mut names, mut callers) = (HashMap::new(), HashMap::new());
         for (line, at) in lines {
             let (digest, caller) = parse_line(line, *at)?;
             if let Some(before) = names.insert(Arc::clone(&caller.name), *at) {
                 return Err(format!("line {at}: duplicate of the name in line {before}"));
             }
-            if let Some(before) = digests.insert(digest, *at) {
+            if let Some((before, _)) = callers.insert(digest, (*at, caller)) {
                 return Err(format!("line {at}: duplicate of the token in line {before}"));
             }
-            callers.insert(digest, caller);
         }
-        Ok(Self(callers))
+        Ok(Self(callers.into_iter().map(|(digest, (_, caller))| (digest, caller)).collect()))
     }
 
     /// The caller with this token.

@@ -29,7 +29,7 @@ fn windows_of_any_length() {
         ("window: 1h30m, requests_per_unit: 5", Window::new(Unit::Minute, 90)),
         ("unit: minute, unit_multiplier: 15, requests_per_unit: 5", Window::new(Unit::Minute, 15)),
     ] {
-        assert_eq!(limit_of(limit).0.window, window.unwrap(), "limit");
+        assert_eq!(limit_of(limit).0.window, window.unwrap(), "{limit}");
     }
     for (limit, says) in [
         (

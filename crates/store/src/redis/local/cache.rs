@@ -213,7 +213,7 @@ impl CounterCache {
     pub(super) fn forget(&mut self, cell: &Cell, check: &Check) {
         if let Some(entry) = self.entry(cell, check) {
             entry.denial = None;
-            entry.held_tokens.iter_mut().for_each(|held_tokens| held_tokens.is_requested = false);
+            entry.held_tokens.iter_mut().for_each(|held_tokens| held_tokens.prefetch_failed());
         }
     }
 

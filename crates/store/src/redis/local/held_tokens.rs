@@ -55,7 +55,7 @@ pub(super) struct HeldTokens {
     /// Demand of all workers.
     total_demand: SharedRate,
     /// Whether a request for tokens is in flight.
-    pub(super) is_requested: bool,
+    is_requested: bool,
     /// Requests, for `sync: auto`.
     heat: Heat,
     /// Capacity at the last verdict.
@@ -172,6 +172,11 @@ impl HeldTokens {
         }
         self.is_requested = true;
         Some(wanted)
+    }
+
+    /// Records the failure of a request that was to charge ahead.
+    pub(super) fn prefetch_failed(&mut self) {
+        self.is_requested = false;
     }
 
     /// Records the outcome of a request sent at `sent_at` or later, with the tokens charged ahead by it. Returns the
