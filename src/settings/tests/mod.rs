@@ -330,7 +330,7 @@ fn an_unknown_flag_or_variable_has_a_suggestion() {
         ("--metrics-path", "expected one of those in"),
         ("--threads", "expected one of those in `tollgate --help`"),
         ("rules apply d --coment", "did you mean `--comment`?"),
-        ("rules apply d --urll", "did you mean `--url`?"),
+        ("rules apply d --admin-ulr", "did you mean `--admin-url`?"),
         ("check d --colour", "expected one of those in `tollgate check --help`"),
     ] {
         let word = flag.rsplit(' ').next().expect("a word");
