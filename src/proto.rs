@@ -1,4 +1,4 @@
-//! The generated protobuf types, in modules as their packages.
+//! The generated protobuf types, in one module for each package.
 //!
 //! Used only at the edges: by the gRPC service, its JSON endpoint, and the xDS client, which converts resources into rules.
 //! The other modules use [`descriptor`](tollgate_core::descriptor) and [`verdict`](tollgate_limiter::decision).

@@ -96,7 +96,7 @@ fn current_limit(bytes: &mut FrameBytes, limit: WireLimit<'_>) {
     }
 }
 
-/// Adds the metadata that a frame has to a message.
+/// Adds the dynamic metadata to a message, as a frame has it.
 pub(super) fn merge_metadata(
     message: &mut RateLimitResponse,
     ban: Option<&Ban>,

@@ -34,7 +34,7 @@ pub struct RulesSettings {
     /// from the start, and restored if Redis has lost them.
     #[arg(long, value_name = "FILE")]
     pub overrides_file: Option<PathBuf>,
-    /// Options for reading the files, by the flags.
+    /// Flags of how files are read.
     #[command(flatten)]
     pub reading: ReadingFlags,
     /// Startup without valid rules: the instance is not ready and responds UNAVAILABLE until rules are loaded. Otherwise
@@ -44,7 +44,7 @@ pub struct RulesSettings {
     /// Control plane of `--rules xds`.
     #[command(flatten)]
     pub xds: XdsSettings,
-    /// Options for reading the files.
+    /// Options for reading the files: `reading`, and what other flags state.
     #[arg(skip)]
     pub options: Options,
 }

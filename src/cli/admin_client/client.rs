@@ -80,7 +80,7 @@ impl ApiClient {
         self.decode(self.by_caller(self.agent.put(self.path(path)), &[]).send_json(body))
     }
 
-    /// The output of a response, whose text is that of its content.
+    /// The output for a response: its JSON, and the text that `text` makes of its content.
     pub(super) fn output<T: DeserializeOwned>(
         &self,
         json: Value,
