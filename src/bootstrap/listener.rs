@@ -301,11 +301,11 @@ mod tests {
     use std::os::unix::net::UnixListener as StdUnixListener;
 
     use super::*;
+    use crate::tests::temporary_file;
 
     #[tokio::test]
     async fn a_stale_socket_is_replaced_and_removed_on_drop() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("grpc.sock");
+        let (_directory, path) = temporary_file("grpc.sock");
         // Dropping it leaves the file.
         drop(StdUnixListener::bind(&path).expect("bound"));
         let listener = Listener::bind(&GrpcListen::Unix(path.clone())).await.expect("replaced");
@@ -316,12 +316,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_socket_in_use_and_a_regular_file_are_kept() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("grpc.sock");
+        let (_directory, path) = temporary_file("grpc.sock");
         let _other = StdUnixListener::bind(&path).expect("bound");
         let error = Listener::bind(&GrpcListen::Unix(path.clone())).await.expect_err("in use");
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-        let file = directory.path().join("file");
+        let file = path.with_file_name("file");
         std::fs::write(&file, "text").expect("written");
         let error = Listener::bind(&GrpcListen::Unix(file.clone())).await.expect_err("not a socket");
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);

@@ -91,7 +91,10 @@ mod tests {
     use std::ffi::OsString;
 
     use super::*;
-    use crate::settings::{self, Command};
+    use crate::{
+        settings::{self, Command},
+        tests::temporary_file,
+    };
 
     fn run(directory: &Path) -> (bool, String, String) {
         run_with(&[], directory)
@@ -109,8 +112,7 @@ mod tests {
 
     #[test]
     fn a_good_configuration_is_summed_up_and_a_bad_one_reported() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let file = directory.path().join("rules.yaml");
+        let (directory, file) = temporary_file("rules.yaml");
         std::fs::write(&file, "domain: web\ndescriptors: []\n").expect("written");
         let (is_good, out, _) = run(directory.path());
         assert!(is_good && out.starts_with("all rate limit configs ok: "), "{out}");
@@ -152,16 +154,15 @@ mod tests {
 
     #[test]
     fn a_single_file_is_checked_by_its_path() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let file = directory.path().join("rules.yaml");
+        let (_directory, file) = temporary_file("rules.yaml");
         std::fs::write(&file, "domain: web\ndescriptors: [{key: k}]\n").expect("written");
-        std::fs::write(directory.path().join("other.yaml"), "domain: [").expect("written");
+        std::fs::write(file.with_file_name("other.yaml"), "domain: [").expect("written");
         let (is_good, out, errors) = run(&file);
         assert!(is_good && out.contains("domains 1"), "{errors}");
         std::fs::write(&file, "domain: web\ndescriptors: [{kye: k}]\n").expect("written");
         let (is_good, _, errors) = run(&file);
         assert!(!is_good && errors.contains("rules.yaml:2: descriptors[0].kye: unknown key"), "{errors}");
-        let missing = directory.path().join("missing.yaml");
+        let missing = file.with_file_name("missing.yaml");
         assert!(run(&missing).2.contains(&missing.display().to_string()));
     }
 }

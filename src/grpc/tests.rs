@@ -1,6 +1,6 @@
 //! Connections that send many calls at once, beside others of the same worker.
 
-use std::{mem, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use bytes::{BufMut as _, Bytes};
 use h2::client::{self, ResponseFuture, SendRequest};
@@ -25,15 +25,13 @@ use crate::{
         RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
     },
     readiness::Readiness,
-    tests::settings,
+    tests::{HTTP2_START, settings},
 };
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Room for everything that a client sends.
 const CAPACITY: usize = 8 << 20;
-
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 /// Records the domains of the calls that it decides, each followed by its header `trace`.
 #[derive(Clone, Default)]
@@ -142,6 +140,16 @@ async fn status(response: ResponseFuture) -> String {
     headers.get("grpc-status").and_then(|status| status.to_str().ok()).expect("a status").to_owned()
 }
 
+/// A frame of HTTP/2.
+pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    frame.put_uint(payload.len() as u64, 3);
+    frame.extend_from_slice(&[kind, flags]);
+    frame.put_u32(stream);
+    frame.extend_from_slice(payload);
+    frame
+}
+
 /// Bytes that a client sends.
 struct Client {
     bytes: Vec<u8>,
@@ -150,14 +158,11 @@ struct Client {
 
 impl Client {
     fn new() -> Self {
-        Self { bytes: PREFACE.to_vec(), stream: 1 }
+        Self { bytes: HTTP2_START.to_vec(), stream: 1 }
     }
 
     fn frame(&mut self, kind: u8, flags: u8, payload: &[u8]) {
-        self.bytes.put_uint(payload.len() as u64, 3);
-        self.bytes.extend_from_slice(&[kind, flags]);
-        self.bytes.put_u32(self.stream);
-        self.bytes.extend_from_slice(payload);
+        self.bytes.extend(frame(kind, flags, self.stream, payload));
     }
 
     fn headers(&mut self) {
@@ -190,9 +195,7 @@ impl Client {
     }
 
     fn ping(&mut self) {
-        let stream = mem::take(&mut self.stream);
-        self.frame(6, 0, &[0; 8]);
-        self.stream = stream;
+        self.bytes.extend(frame(6, 0, 0, &[0; 8]));
     }
 
     fn next_call(&mut self) {
@@ -222,19 +225,22 @@ async fn a_connection_with_a_thousand_calls_does_not_keep_another_one_waiting() 
 }
 
 #[tokio::test]
-async fn calls_that_are_reset_at_once_are_not_decided_and_the_connection_stays_open() {
-    let (mut flood, mut one) = (Client::new(), Client::new());
-    for _ in 0..10_000 {
-        flood.headers();
-        flood.reset();
-        flood.next_call();
+async fn floods_do_not_keep_others_waiting_and_the_connection_stays_open() {
+    let reset: fn(&mut Client) = |client| {
+        client.headers();
+        client.reset();
+        client.next_call();
+    };
+    for (flood, count, send) in [("calls reset at once", 10_000, reset), ("pings", 40_000, Client::ping)] {
+        let (mut many, mut one) = (Client::new(), Client::new());
+        (0..count).for_each(|_| send(&mut many));
+        many.call("last");
+        one.call("one");
+        let worker = Worker::new();
+        let (_many, _one) = (worker.serve(&many.bytes).await, worker.serve(&one.bytes).await);
+        assert_eq!(worker.decided_before("one").await, 0, "{flood}");
+        assert_eq!(worker.decided_before("last").await, 1, "{flood}");
     }
-    flood.call("last");
-    one.call("one");
-    let worker = Worker::new();
-    let (_flood, _one) = (worker.serve(&flood.bytes).await, worker.serve(&one.bytes).await);
-    assert_eq!(worker.decided_before("one").await, 0, "the flood does not keep it waiting");
-    assert_eq!(worker.decided_before("last").await, 1);
 }
 
 #[tokio::test]
@@ -252,17 +258,6 @@ async fn whole_calls_are_not_decided_if_their_reset_is_read_with_them() {
     // The end of a read budget may come between a call and its reset.
     let decided = worker.decided_before("last").await;
     assert!(decided < 100, "{decided} decided");
-}
-
-#[tokio::test]
-async fn a_flood_of_pings_lets_others_be_served() {
-    let (mut flood, mut one) = (Client::new(), Client::new());
-    (0..40_000).for_each(|_| flood.ping());
-    flood.call("last");
-    one.call("one");
-    let worker = Worker::new();
-    let (_flood, _one) = (worker.serve(&flood.bytes).await, worker.serve(&one.bytes).await);
-    assert_eq!(worker.decided_before("last").await, 1, "the other connection is served first");
 }
 
 /// A message with a domain of one character.

@@ -178,11 +178,8 @@ mod tests {
             let mut near = StallTimeout::new(near, LONG_TIMEOUT).with_preface_timeout(SHORT_TIMEOUT);
             far.write_all(sent).await.expect("room");
             near.read_exact(&mut vec![0; sent.len()]).await.expect("sent");
-            let next = tokio::time::timeout(
-                if is_complete { SHORT_TIMEOUT * 4 } else { LONG_TIMEOUT },
-                near.read_u8(),
-            )
-            .await;
+            let timeout = if is_complete { SHORT_TIMEOUT * 4 } else { LONG_TIMEOUT };
+            let next = tokio::time::timeout(timeout, near.read_u8()).await;
             match (is_complete, next) {
                 (true, Err(_)) => {}
                 (false, Ok(Err(error))) => assert_eq!(error.kind(), io::ErrorKind::TimedOut),

@@ -243,14 +243,12 @@ mod tests {
     use tollgate_limiter::OwnShares;
 
     use super::*;
-    use crate::tests::regions_of;
+    use crate::tests::{region_table, regions_of};
 
     /// Regions that change from the first generation to the second.
     fn changing() -> Regions {
         let at = |generation: u32, weight: u32| {
-            let us = format!("us: {{address: 'https://us:1', weight: {weight}}}");
-            let others = "eu: {address: 'https://eu:1'}, ap: {address: 'https://ap:1'}";
-            let table = format!("generation: {generation}\nregions: {{{us}, {others}}}\n");
+            let table = region_table(generation, "", &[("us", weight), ("eu", 1), ("ap", 1)]);
             regions_of(&table, OwnShares::default())
         };
         let (regions, next) = (at(1, 1), at(2, 3).state.lock().table.clone());

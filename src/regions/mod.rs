@@ -314,17 +314,15 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::tests::{region_table, temporary_file};
 
     fn table(generation: u32, weight: u32) -> String {
-        format!(
-            "generation: {generation}\nregions:\n  us: {{address: 'https://us:1', weight: {weight}}}\n  eu: {{address: 'https://eu:1'}}\n"
-        )
+        region_table(generation, "", &[("us", weight), ("eu", 1)])
     }
 
     #[test]
     fn a_change_is_activated_once_it_is_complete_and_a_mistake_leaves_the_active_table() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let file = directory.path().join("regions.yaml");
+        let (_directory, file) = temporary_file("regions.yaml");
         fs::write(&file, table(1, 1)).expect("written");
         let settings = RegionSettings { name: "us".to_owned(), table: file.clone(), peers: None };
         let regions = Regions::load(&settings, OwnShares::default()).expect("valid");
@@ -351,8 +349,7 @@ mod tests {
 
     #[test]
     fn a_server_does_not_start_with_an_invalid_table_or_one_without_its_region() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let file = directory.path().join("regions.yaml");
+        let (_directory, file) = temporary_file("regions.yaml");
         let load = |name: &str| {
             let settings = RegionSettings { name: name.to_owned(), table: file.clone(), peers: None };
             Regions::load(&settings, OwnShares::default()).map(|_| ()).expect_err("refused")

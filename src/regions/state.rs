@@ -208,14 +208,10 @@ mod tests {
     use tollgate_rules::config::read_regions;
 
     use super::*;
+    use crate::tests::region_table;
 
     fn table(generation: u32, weights: &[(&str, u32)]) -> RegionTable {
-        let region = |(name, weight): &(&str, u32)| {
-            format!("  {name}: {{address: 'https://{name}:1', weight: {weight}}}\n")
-        };
-        let regions: String = weights.iter().map(region).collect();
-        let text = format!("generation: {generation}\nregions:\n{regions}");
-        read_regions("regions.yaml", text.as_bytes()).expect("valid")
+        read_regions("regions.yaml", region_table(generation, "", weights).as_bytes()).expect("valid")
     }
 
     fn share(state: &State, now: u64) -> u32 {

@@ -1,6 +1,6 @@
 //! Accepting, balancing and serving of connections.
 
-use std::{future::poll_fn, time::Duration};
+use std::future::poll_fn;
 
 use bytes::Bytes;
 use h2::{Reason, client::SendRequest};
@@ -23,18 +23,14 @@ async fn connections_are_balanced_over_the_workers() {
 
 #[tokio::test]
 async fn instances_run_side_by_side_on_ports_and_sockets() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let socket = directory.path().join("grpc.sock");
+    let (_directory, socket) = temporary_file("grpc.sock");
     let on_port = stage(GOOD, "", 1).await;
     let on_socket = stage(GOOD, &format!("--grpc-address=unix:{}", socket.display()), 1).await;
     assert_eq!(decide(on_port.connect().await).await, Ok(()));
     assert_eq!(decide(on_socket.connect().await).await, Ok(()));
     on_port.running.stop().await;
-    assert!(
-        get(on_socket.running.address(Port::Http).expect("an HTTP port"), "/healthcheck")
-            .await
-            .starts_with("HTTP/1.1 200")
-    );
+    let http = on_socket.running.address(Port::Http).expect("an HTTP port");
+    assert!(get(http, "/healthcheck").await.starts_with("HTTP/1.1 200"));
     on_socket.running.stop().await;
     assert!(!socket.exists());
 }
@@ -42,7 +38,7 @@ async fn instances_run_side_by_side_on_ports_and_sockets() {
 /// Types of the frames that the server sends until it closes the connection.
 fn frames_until_the_end(address: SocketAddr) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).expect("connected");
-    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").expect("sent");
+    stream.write_all(HTTP2_START).expect("sent");
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).expect("closed");
     let mut types = Vec::new();
@@ -177,9 +173,7 @@ fn post(url: &str) -> hyper::Request<()> {
 #[tokio::test]
 async fn requests_that_are_no_grpc_calls_are_refused_and_reach_no_service() {
     let mut stage = stage(GOOD, "", 1).await;
-    let stream = tokio::net::TcpStream::connect(tcp(&stage)).await.expect("connected");
-    let (mut requests, connection) = h2::client::handshake(stream).await.expect("opened");
-    tokio::spawn(connection);
+    let mut requests = client(&stage).await;
     for path in [unary::SHOULD_RATE_LIMIT_PATH, "/grpc.health.v1.Health/Check"] {
         for (method, kind, expected) in [
             ("POST", "text/plain", 415),
@@ -212,9 +206,8 @@ async fn idle_connections_above_the_limit_leave_http_ports_their_probes() {
     let stage = stage(GOOD, "--metrics-address=127.0.0.1:0", 0).await;
     let running = &stage.running;
     let metrics = running.address(Port::Metrics).expect("a metrics port");
-    for (address, path) in
-        [(running.address(Port::Http).expect("an HTTP port"), "/healthcheck"), (metrics, "/metrics")]
-    {
+    let http = running.address(Port::Http).expect("an HTTP port");
+    for (address, path) in [(http, "/healthcheck"), (metrics, "/metrics")] {
         let mut clients = Vec::new();
         for _ in 0..1_030 {
             clients.push(tokio::net::TcpStream::connect(address).await.expect("connected"));
@@ -236,9 +229,7 @@ fn raise_descriptors() {
 #[tokio::test]
 async fn a_call_with_an_incomplete_message_times_out_and_others_are_answered() {
     let stage = stage(GOOD, "--handshake-timeout=1s", 1).await;
-    let stream = tokio::net::TcpStream::connect(tcp(&stage)).await.expect("connected");
-    let (mut requests, connection) = h2::client::handshake(stream).await.expect("opened");
-    tokio::spawn(connection);
+    let mut requests = client(&stage).await;
     // One call to health, one to the rate-limit service.
     let check = post("http://t/grpc.health.v1.Health/Check");
     let (check, _body) = requests.send_request(check, false).expect("sent");
@@ -282,7 +273,7 @@ async fn a_client_that_never_reads_is_closed() {
     let closed = spawn_blocking(move || {
         let mut stream = TcpStream::connect(address).expect("connected");
         stream.set_write_timeout(Some(Duration::from_secs(30))).expect("set");
-        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").expect("sent");
+        stream.write_all(HTTP2_START).expect("sent");
         // Each needs an acknowledgement; once the server cannot write any more, it stops reading.
         let pings = b"\0\0\x08\x06\0\0\0\0\0reflect!".repeat(1000);
         loop {

@@ -47,14 +47,11 @@ async fn the_drain_delay_fails_health_checks_and_serves_all_else() {
         assert_eq!(decide(old.clone()).await, Ok(()));
         // New connections are accepted too.
         assert_eq!(decide(connect(&address).await).await, Ok(()));
-        assert!(
-            drain_began.elapsed() < std::time::Duration::from_secs(4),
-            "the machine is too slow for this test"
-        );
+        assert!(drain_began.elapsed() < Duration::from_secs(4), "the machine is too slow for this test");
     };
     let (failed, ()) = tokio::join!(draining, callers);
     assert_eq!(failed, None);
-    assert!(drain_began.elapsed() >= std::time::Duration::from_secs(4));
+    assert!(drain_began.elapsed() >= Duration::from_secs(4));
     stage.running.stop().await;
     assert!(decide(old).await.is_err());
 }
@@ -68,7 +65,7 @@ async fn http_requests_have_the_same_drain_timeout_as_grpc_calls() {
     stage.begun.recv().await.expect("the request begins");
     let stopped = tokio::spawn(stage.running.stop());
     // Longer than the rest of the shutdown takes.
-    tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
     assert!(!stopped.is_finished());
     stage.permits.add_permits(1);
     let response = fetched.await.expect("no panic");

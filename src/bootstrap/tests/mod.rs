@@ -8,7 +8,7 @@ use std::{
     path::Path,
     sync::Arc,
     thread,
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use futures_util::future::join_all;
@@ -40,6 +40,7 @@ use crate::{
     },
     readiness::Phase,
     settings::{GrpcListen, Port, Settings},
+    tests::{HTTP2_START, temporary_file},
 };
 
 const GOOD: &str = "domain: web\ndescriptors: []\n";

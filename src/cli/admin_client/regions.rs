@@ -205,6 +205,7 @@ fn dropped_table(before: &RegionTable, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::temporary_file;
 
     fn regions() -> Regions {
         let region = |name: &str, weight: u32, state: Value| {
@@ -262,8 +263,7 @@ mod tests {
         assert_eq!(after.generation(), 8);
         assert_eq!(after.region("a"), before.region("a"));
         assert!(after.region("b").expect("there").is_lost);
-        let directory = tempfile::tempdir().expect("a directory");
-        let file = directory.path().join("regions.yaml");
+        let (_directory, file) = temporary_file("regions.yaml");
         fs::write(&file, text).expect("writable");
         drop_region("b", &file, true).expect("dropped");
         assert_eq!(fs::read_to_string(&file).expect("readable"), dropped_table(&before, "b"));
@@ -273,8 +273,7 @@ mod tests {
 
     #[test]
     fn the_primary_region_is_not_dropped_before_another_one_is_named() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let file = directory.path().join("regions.yaml");
+        let (_directory, file) = temporary_file("regions.yaml");
         let regions = "regions: {a: {address: 'https://a:1'}, b: {address: 'https://b:1'}}\n";
         fs::write(&file, format!("generation: 7\nprimary: a\n{regions}")).expect("writable");
         let error = drop_region("a", &file, true).expect_err("refused").to_string();

@@ -286,6 +286,7 @@ fn with_line_feed(text: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::temporary_file;
 
     fn version_files(name: &str) -> RuleFiles {
         RuleFiles { version: None, files: Files::from([(name.to_owned(), "domain: d\n".to_owned())]) }
@@ -293,15 +294,14 @@ mod tests {
 
     #[test]
     fn files_are_written_only_below_an_empty_directory() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let inner = directory.path().join("rules");
+        let (_directory, inner) = temporary_file("rules");
         for name in ["../out.yaml", "/tmp/out.yaml", "a/../../out.yaml", ""] {
             assert!(version_files(name).write(&inner).is_err(), "{name}");
         }
         version_files("teams/search.yaml").write(&inner).expect("written");
         assert_eq!(fs::read_to_string(inner.join("teams/search.yaml")).expect("is there"), "domain: d\n");
         assert!(version_files("other.yaml").write(&inner).is_err(), "it is not empty");
-        assert!(!directory.path().join("out.yaml").exists());
+        assert!(!inner.with_file_name("out.yaml").exists());
     }
 
     #[test]

@@ -155,6 +155,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::tests::temporary_file;
 
     #[test]
     fn a_signature_is_the_hmac_of_the_time_and_the_body() {
@@ -167,8 +168,7 @@ mod tests {
 
     #[test]
     fn a_secret_has_16_bytes_or_more_and_no_space_around_it() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let file = directory.path().join("secret");
+        let (_directory, file) = temporary_file("secret");
         for (text, expected) in
             [(" 0123456789abcdef\n", Ok(b"0123456789abcdef".to_vec())), ("short\n", Err(()))]
         {

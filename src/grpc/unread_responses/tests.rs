@@ -1,15 +1,11 @@
 //! Clients that stop reading, and leases of responses that are reset unread.
 
 use tokio::time::timeout;
-use tollgate_core::{
-    clock::{Clock, Timestamp},
-    descriptor::{Descriptor, Entry, Hits},
-};
+use tollgate_core::descriptor::{Descriptor, Entry, Hits};
 use tollgate_limiter::{Deadline, Limiter, Modes};
-use tollgate_store::{MemoryStore, Store};
 
 use super::*;
-use crate::tests::active;
+use crate::tests::{active, memory_store};
 
 const SHORT_TIMEOUT: Duration = Duration::from_millis(20);
 
@@ -48,9 +44,7 @@ struct Subject {
 
 impl Subject {
     fn new() -> Self {
-        let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
-        let store = Store::Memory(MemoryStore::new(1_000, clock));
-        let limiter = Limiter::new(active(RULES), store, Modes::default());
+        let limiter = Limiter::new(active(RULES), memory_store(), Modes::default());
         Self { limiter, leases: UnreadLeases::default() }
     }
 

@@ -156,6 +156,14 @@ async fn connect_and_wait(server: &TestServer) -> TcpStream {
     client
 }
 
+/// Asserts that such a request is answered once the server waits no longer.
+async fn assert_answered(server: &TestServer, mut client: TcpStream) {
+    server.release.notify_one();
+    let mut response = [0; 12];
+    client.read_exact(&mut response).await.expect("not closed");
+    assert_eq!(&response, b"HTTP/1.1 200");
+}
+
 /// Waits until the server closes the connection, and returns what it sent.
 async fn read_all(mut client: TcpStream) -> String {
     let mut response = String::new();
@@ -180,11 +188,7 @@ async fn a_new_connection_at_the_limit_takes_the_place_of_the_longest_idle_one()
     let _new = TcpStream::connect(server.address).await.expect("connected");
     assert!(send(server.address, PROBE).await.ends_with("alive"));
     assert_eq!(read_all(started).await, "");
-    server.release.notify_one();
-    let mut rest = busy;
-    let mut response = [0; 12];
-    rest.read_exact(&mut response).await.expect("not closed");
-    assert_eq!(&response, b"HTTP/1.1 200");
+    assert_answered(&server, busy).await;
 }
 
 #[tokio::test]
@@ -235,11 +239,7 @@ async fn idle_and_slow_connections_above_the_default_limit_keep_no_client_out() 
         let response = send(server.address, FINISHED).await;
         assert!(response.ends_with("half body"), "{response}");
     }
-    server.release.notify_one();
-    let mut response = [0; 12];
-    let mut busy = busy;
-    busy.read_exact(&mut response).await.expect("not closed");
-    assert_eq!(&response, b"HTTP/1.1 200");
+    assert_answered(&server, busy).await;
 }
 
 #[tokio::test]

@@ -194,7 +194,11 @@ mod tests {
         fs::write(directory.join("key.pem"), key).expect("written");
     }
 
-    fn reloader(directory: &TempDir) -> Reloader {
+    /// A reloader with a valid certificate, and the directory of its files.
+    fn started() -> (TempDir, Reloader) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (certificate, _, key) = pair(2020, 4000);
+        write(directory.path(), &certificate, &key);
         let settings = TlsSettings {
             port: Port::Grpc,
             certificate: directory.path().join("cert.pem"),
@@ -203,7 +207,7 @@ mod tests {
         };
         let files = TlsFiles::read(&settings);
         let config = files.config(&settings).expect("valid");
-        Reloader::new(settings, files.fingerprint(), Arc::new(ArcSwap::new(config)))
+        (directory, Reloader::new(settings, files.fingerprint(), Arc::new(ArcSwap::new(config))))
     }
 
     /// Polls, and returns whether another configuration is active.
@@ -215,10 +219,7 @@ mod tests {
 
     #[test]
     fn a_chain_that_is_being_written_is_not_activated_in_part() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let (old, _, old_key) = pair(2020, 4000);
-        write(directory.path(), &old, &old_key);
-        let mut reloader = reloader(&directory);
+        let (directory, mut reloader) = started();
         let (certificate, issuer, key) = pair(2020, 4000);
         write(directory.path(), &certificate, &key);
         assert!(!activates(&mut reloader, now_seconds()), "the issuer is still to come");
@@ -230,10 +231,7 @@ mod tests {
 
     #[test]
     fn an_expired_certificate_does_not_replace_the_active_one() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let (old, _, old_key) = pair(2020, 4000);
-        write(directory.path(), &old, &old_key);
-        let mut reloader = reloader(&directory);
+        let (directory, mut reloader) = started();
         let (expired, _, key) = pair(2001, 2002);
         write(directory.path(), &expired, &key);
         for _ in 0..4 {
@@ -247,10 +245,7 @@ mod tests {
 
     #[test]
     fn a_certificate_that_is_not_valid_yet_is_activated_once_it_is() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let (old, _, old_key) = pair(2020, 4000);
-        write(directory.path(), &old, &old_key);
-        let mut reloader = reloader(&directory);
+        let (directory, mut reloader) = started();
         let (future, _, key) = pair(2030, 4000);
         write(directory.path(), &future, &key);
         let begins = date_time_ymd(2030, 1, 1).unix_timestamp();

@@ -1,14 +1,9 @@
 //! Answers of a lender to loan requests that a hostile region may send.
 
-use tollgate_core::{
-    RecordId,
-    clock::{Clock, Timestamp},
-    descriptor::Entry,
-};
-use tollgate_limiter::{OwnShares, Replicas, cell_of};
+use tollgate_core::{RecordId, clock::Clock, descriptor::Entry};
+use tollgate_limiter::{OwnShares, Replicas};
 use tollgate_rules::Limit;
 use tollgate_store::{
-    MemoryStore, Store,
     key::CellKey,
     loans::{
         ShareWatch, SharedCounter,
@@ -20,14 +15,12 @@ use super::{Borrower, Lender};
 use crate::{
     proto::tollgate::region::v1::{CounterLoanRequest, counter_reply::Result as Outcome},
     regions::loans,
-    tests::{active, regions},
+    tests::{NOW, active, counter, memory_store, regions},
 };
 
 const RULES: &str = "domain: d\ndescriptors:\n\
     - {key: k, rate_limit: {unit: day, requests_per_unit: 900, scope: global}}\n\
     - {key: r, rate_limit: {unit: day, requests_per_unit: 900}}\n";
-
-const NOW: u64 = 1_700_000_000_000_000;
 
 /// A lender with a third of the limit, and the counters of `k=v` and of the regional `r=v`.
 struct Bench {
@@ -42,22 +35,15 @@ fn bench() -> Bench {
     let rules = active(RULES);
     let loaded = rules.load().expect("loaded");
     let domain = loaded.domain("d").expect("stated");
-    let counter = |key: &'static str| {
-        let entries = [Entry { key, value: "v" }];
-        let rule = domain.root.rule(&entries).expect("stated");
-        ((cell_of(domain, rule, &entries), rule.record_id()), rule.policy().expect("a limit"))
-    };
-    let (cell, policy) = counter("k");
-    let Limit::Quota { quota, .. } = domain.root.rules().next().expect("stated").limit else {
-        panic!("limited")
-    };
-    let shared = shares.counter(quota, &policy, cell.0, cell.1, &Clock::System).expect("shared");
-    let clock = Clock::manual(Timestamp::from_micros(NOW));
-    let store = Store::Memory(MemoryStore::new(1_000, clock));
-    let watch = ShareWatch::default();
+    let rule = domain.root.rule(&[Entry { key: "k", value: "v" }]).expect("stated");
+    let (Limit::Quota { quota, .. }, Some(policy)) = (&rule.limit, rule.policy()) else { panic!("limited") };
+    let (cell, record) = counter(&rules, "k", "v");
+    let shared = shares.counter(*quota, &policy, cell, record, &Clock::System).expect("shared");
+    let regional = counter(&rules, "r", "v");
+    let (store, watch) = (memory_store(), ShareWatch::default());
     let borrower = Borrower::new(regions, store, watch, Replicas::default(), shares.awaited().clone());
     let lender = Lender::new(rules, shares, borrower);
-    Bench { lender, shared, regional: counter("r").0 }
+    Bench { lender, shared, regional }
 }
 
 fn request(id: u64, want: u32) -> LoanRequest {

@@ -9,17 +9,15 @@ use std::{
 use tollgate_core::{
     RecordId,
     algorithm::{Algorithm, Charging, Parameters, Policy},
-    clock::{Clock, Timestamp},
-    descriptor::{Entry, Hits},
+    descriptor::Hits,
     lease::LeaseId,
     quota::{Quota, Unit, Window},
 };
-use tollgate_limiter::{ActiveRules, OwnShares, cell_of};
+use tollgate_limiter::{ActiveRules, OwnShares};
 use tollgate_rules::{
     OverrideId, OverrideKey, RegionTable, RuleOverride, RuleOverrides, config::read_regions,
 };
 use tollgate_store::{
-    MemoryStore, Store,
     key::CellKey,
     primary::{PrimaryCalls, PrimaryRole},
     request::{Check, TagRequest},
@@ -31,7 +29,7 @@ use crate::{
         PrimaryCall, PrimaryCheck, PrimaryReply, primary_reply::Result as Outcome,
     },
     regions::Regions,
-    tests::{active, regions},
+    tests::{active, counter, memory_store, region_table, regions},
 };
 
 const RULES: &str = "domain: d\ndescriptors:\n\
@@ -50,22 +48,16 @@ struct Bench {
 }
 
 fn bench(primary: &str) -> Bench {
-    let regions = regions(&format!("primary: {primary}"), &["eu", "us"], OwnShares::default());
+    let regions = regions(primary, &["eu", "us"], OwnShares::default());
     let rules = active(RULES);
-    let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
-    let store = Store::Memory(MemoryStore::new(1_000, clock));
-    let server = PrimaryServer::new(regions.clone(), Arc::clone(&rules), store);
+    let server = PrimaryServer::new(regions.clone(), Arc::clone(&rules), memory_store());
     Bench { regions, server, rules }
 }
 
 impl Bench {
     /// The counter of the rule for `key`.
     fn counter(&self, key: &'static str, value: &str) -> (CellKey, RecordId) {
-        let rules = self.rules.load().expect("loaded");
-        let domain = rules.domain("d").expect("stated");
-        let entries = [Entry { key, value }];
-        let rule = domain.root.rule(&entries).expect("stated");
-        (cell_of(domain, rule, &entries), rule.record_id())
+        counter(&self.rules, key, value)
     }
 
     /// A call of another region about such a counter. The policy is not sent.
@@ -208,11 +200,7 @@ async fn overrides_of_the_primary_region_decide() {
 }
 
 fn table(generation: u32, primary: &str) -> RegionTable {
-    let primary = if primary.is_empty() { String::new() } else { format!("primary: {primary}\n") };
-    let text = format!(
-        "generation: {generation}\n{primary}regions:\n  us: {{address: 'https://us:1'}}\n  \
-         eu: {{address: 'https://eu:1'}}\n"
-    );
+    let text = region_table(generation, primary, &[("us", 1), ("eu", 1)]);
     read_regions("regions.yaml", text.as_bytes()).expect("valid")
 }
 
@@ -225,45 +213,32 @@ fn started((generation, primary): (u32, &str), record: &str) -> (PrimaryRole, Op
 }
 
 #[test]
-fn an_instance_that_starts_decides_only_if_no_other_region_may() {
-    use PrimaryRole::{Other, Own, Pending};
-    for (stated, record, role) in [
-        ((1, "us"), "", Own),
-        ((2, "us"), "", Pending),
-        ((2, "us"), "1 eu confirmed", Pending),
-        ((2, "us"), "2 us pending", Pending),
-        ((2, "us"), "2 us confirmed", Own),
-        ((3, "us"), "2 us confirmed", Own),
-        ((3, "us"), "2 us pending", Pending),
+fn an_instance_that_starts_decides_only_if_no_other_region_may_and_records_the_last_table() {
+    use PrimaryRole::{Absent, Other, Own, Pending};
+    for (stated, record, role, next) in [
+        ((1, "us"), "", Own, Some("1 us confirmed")),
+        ((2, "us"), "", Pending, Some("2 us pending")),
+        ((2, "us"), "1 eu confirmed", Pending, Some("2 us pending")),
+        ((2, "us"), "2 us pending", Pending, None),
+        ((2, "us"), "2 us confirmed", Own, None),
+        ((2, "us"), "3 eu confirmed", Pending, None),
+        ((3, "us"), "2 us confirmed", Own, Some("3 us confirmed")),
+        ((3, "us"), "2 us pending", Pending, Some("3 us pending")),
         // A table between them may have named another region.
-        ((4, "us"), "2 us confirmed", Pending),
-        ((3, "us"), "4 us confirmed", Own),
-        ((3, "us"), "4 us pending", Pending),
-        ((1, "us"), "2 eu confirmed", Pending),
-        ((2, "us"), "2 us confirmed with a word of later versions", Own),
-        ((2, "us"), "unreadable", Pending),
-        ((2, "eu"), "1 us confirmed", Other),
+        ((4, "us"), "2 us confirmed", Pending, Some("4 us pending")),
+        ((3, "us"), "4 us confirmed", Own, None),
+        ((3, "us"), "4 us pending", Pending, None),
+        ((1, "us"), "2 eu confirmed", Pending, None),
+        ((2, "us"), "2 us confirmed with a word of later versions", Own, Some("2 us confirmed")),
+        ((2, "us"), "unreadable", Pending, None),
+        ((2, "eu"), "1 us confirmed", Other, Some("2 eu confirmed")),
+        ((2, ""), "", Absent, None),
     ] {
-        assert_eq!(started(stated, record).0, role, "{stated:?} {record}");
+        let (found, written) = started(stated, record);
+        assert_eq!((found, written.as_deref()), (role, next), "{stated:?} {record}");
     }
     let table = table(2, "us");
     assert_eq!(Primacy::start("us", &table, false).role("us", &table), Own, "no record is kept");
-}
-
-#[test]
-fn the_record_has_the_last_table_and_is_replaced_by_no_earlier_one() {
-    for (stated, record, next) in [
-        ((1, "us"), "", Some("1 us confirmed")),
-        ((2, "us"), "1 eu confirmed", Some("2 us pending")),
-        ((2, "eu"), "1 us confirmed", Some("2 eu confirmed")),
-        ((2, "us"), "2 us pending", None),
-        ((2, "us"), "2 us confirmed", None),
-        ((2, "us"), "3 eu confirmed", None),
-        ((2, "us"), "unreadable", None),
-        ((2, ""), "", None),
-    ] {
-        assert_eq!(started(stated, record).1.as_deref(), next, "{stated:?} {record}");
-    }
 }
 
 #[test]
@@ -298,12 +273,18 @@ fn roles(named: &[&str]) -> (Primacy, Vec<PrimaryRole>) {
 }
 
 #[test]
-fn a_region_is_the_primary_one_at_start_if_the_table_names_it() {
-    for (primary, role) in [("", PrimaryRole::Absent), ("eu", PrimaryRole::Other), ("us", PrimaryRole::Own)] {
-        assert_eq!(roles(&[primary]).1, [role]);
+fn a_region_is_the_primary_one_at_start_if_the_table_names_it_and_a_wait_ends_with_the_role() {
+    use PrimaryRole::{Absent, Other, Own, Pending};
+    for (named, expected) in [
+        (&[""][..], &[Absent][..]),
+        (&["eu"], &[Other]),
+        (&["us"], &[Own]),
+        // There was no former one.
+        (&["", "us"], &[Absent, Own]),
+        (&["eu", "us", "eu", "us"], &[Other, Pending, Other, Pending]),
+    ] {
+        assert_eq!(roles(named).1, expected, "{named:?}");
     }
-    let (_, roles) = roles(&["", "us"]);
-    assert_eq!(roles[1], PrimaryRole::Own, "there was no former one");
 }
 
 #[test]
@@ -346,12 +327,6 @@ fn an_instance_that_missed_a_table_waits_until_its_region_is_confirmed() {
     assert_eq!(primacy.role("us", &next), PrimaryRole::Pending, "the first table named none");
     primacy.change("us", &next, &table(7, "eu"));
     assert_eq!(primacy.role("us", &table(7, "eu")), PrimaryRole::Other);
-}
-
-#[test]
-fn a_wait_ends_with_the_role() {
-    let (_, roles) = roles(&["eu", "us", "eu", "us"]);
-    assert_eq!(roles[2..], [PrimaryRole::Other, PrimaryRole::Pending]);
 }
 
 #[test]

@@ -57,10 +57,7 @@ async fn a_banned_request_has_the_time_to_the_end_of_the_ban_and_a_mark() {
     assert_eq!(header(&response, "Retry-After"), Some("90"));
     service.clock.set(service.clock.now().plus(Duration::from_secs(60)));
     let later = service.call_times(1, &["client"]).await;
-    assert_eq!(
-        (header(&later, "Retry-After"), header(&later, "x-ratelimit-policy")),
-        (Some("30"), Some("banned"))
-    );
+    assert_eq!(headers(&later, ["Retry-After", "x-ratelimit-policy"]), [Some("30"), Some("banned")]);
     service.clock.set(service.clock.now().plus(Duration::from_secs(30)));
     let after = service.call_times(1, &["client"]).await;
     assert_eq!((ban(&after), header(&after, "x-ratelimit-policy")), (None, None));

@@ -93,9 +93,7 @@ async fn a_ban_a_list_and_a_limit_override_are_named() {
     assert!(named(&denied).contains("policy=ban"), "{}", named(&denied));
 
     let service = self::service(NamedDecisions::All);
-    let limit = Some(RateLimitOverride { requests_per_unit: 0, unit: 1, unit_multiplier: None });
-    let overridden = RateLimitDescriptor { limit, ..descriptor("two", "x") };
-    let denied = service.call(vec![overridden]).await;
+    let denied = service.call(vec![overriding(0, descriptor("two", "x"))]).await;
     assert_eq!(named(&denied), "code=OVER_LIMIT key=two=x policy=request remaining=0 rule=(request)");
 
     service.set_lists(vec![deny(&[("two", "x")])], vec![]);

@@ -45,7 +45,7 @@ impl Example {
 }
 
 #[tokio::test]
-async fn tiers_limit_each_key_by_its_tier() {
+async fn tiers_limit_each_key_by_its_tier_unless_it_has_its_own_limit_there() {
     let tiers = Example::new("tiers.yaml", "example_tiers");
     let of = |tier, key| [("tier", tier), ("api_key", key)];
     assert!(tiers.limits_to(60, &of("free", "one")).await);
@@ -54,12 +54,6 @@ async fn tiers_limit_each_key_by_its_tier() {
     assert!(tiers.limits_to(539, &of("pro", "one")).await);
     assert!(tiers.limits_to(500, &of("enterprise", "one")).await);
     assert!(tiers.limits_to(60, &of("platinum", "one")).await, "an unknown tier has the free limit");
-}
-
-#[tokio::test]
-async fn a_key_with_its_own_limit_has_it_only_in_its_tier() {
-    let tiers = Example::new("tiers.yaml", "example_tiers");
-    let of = |tier, key| [("tier", tier), ("api_key", key)];
     assert!(tiers.limits_to(1500, &of("pro", "acme")).await);
     assert!(tiers.limits_to(600, &of("pro", "another")).await);
     assert!(tiers.limits_to(60, &of("free", "acme")).await);

@@ -64,11 +64,6 @@ fn releasing(key: &str, value: &str, lease: &str) -> RateLimitDescriptor {
     descriptor
 }
 
-fn overriding(limit: u32, descriptor: RateLimitDescriptor) -> RateLimitDescriptor {
-    let limit = RateLimitOverride { requests_per_unit: limit, unit: 3, unit_multiplier: None };
-    RateLimitDescriptor { limit: Some(limit), ..descriptor }
-}
-
 #[tokio::test]
 async fn one_lease_holds_the_permits_of_every_limit_of_a_request() {
     let service = Leases::plain();

@@ -95,10 +95,8 @@ async fn an_entry_applies_to_its_domain_even_without_rules() {
     service.set_lists(vec![ListEntry { domain: "e".into(), ..deny(&[("two", "x")]) }], vec![]);
     assert_eq!(about("e").await, (OverLimit, vec![OverLimit]));
     assert_eq!(about("d").await.0, Ok);
-    service.set_lists(
-        vec![deny(&[("two", "x")]), ListEntry { domain: "e".into(), ..allow(&[("two", "*")]) }],
-        vec![],
-    );
+    let allowed = ListEntry { domain: "e".into(), ..allow(&[("two", "*")]) };
+    service.set_lists(vec![deny(&[("two", "x")]), allowed], vec![]);
     assert_eq!(about("e").await.0, Ok);
     assert_eq!(about("f").await.0, OverLimit);
 }
@@ -210,12 +208,9 @@ async fn a_rule_switched_off_neither_limits_nor_charges_but_still_replaces() {
     service.set_lists(vec![], vec![switch("two", SwitchMode::Off), switch("better", SwitchMode::Off)]);
     let response = service.call_times(5, &["two"]).await;
     assert_eq!(codes(&response), (Ok, vec![Ok]));
-    assert_eq!(
-        (response.statuses[0].limit_remaining, &response.statuses[0].current_limit),
-        (u32::MAX, &None)
-    );
-    let mut overridden = descriptor("two", "x");
-    overridden.limit = Some(RateLimitOverride { requests_per_unit: 0, unit: 3, unit_multiplier: None });
+    let status = &response.statuses[0];
+    assert_eq!((status.limit_remaining, &status.current_limit), (u32::MAX, &None));
+    let overridden = overriding(0, descriptor("two", "x"));
     assert_eq!(service.call(vec![overridden]).await.overall_code(), Ok, "its limit override is off too");
     assert_eq!(service.remaining("two").await, 1);
     service.set_lists(vec![], vec![switch("better", SwitchMode::Off)]);

@@ -123,6 +123,16 @@ fn header<'a>(response: &'a RateLimitResponse, name: &str) -> Option<&'a str> {
     headers.find(|header| header.key == name).map(|header| &*header.value)
 }
 
+fn headers<'a, const N: usize>(response: &'a RateLimitResponse, names: [&str; N]) -> [Option<&'a str>; N] {
+    names.map(|name| header(response, name))
+}
+
+/// The descriptor with a limit for each hour.
+fn overriding(requests_per_unit: u32, descriptor: RateLimitDescriptor) -> RateLimitDescriptor {
+    let limit = RateLimitOverride { requests_per_unit, unit: Unit::Hour.into(), unit_multiplier: None };
+    RateLimitDescriptor { limit: Some(limit), ..descriptor }
+}
+
 #[tokio::test]
 async fn a_status_has_limit_remaining_and_reset() {
     let response = TestService::plain().call_times(1, &["two"]).await;
@@ -173,11 +183,10 @@ async fn shadow_mode_counts_and_lets_pass() {
 async fn quotas_deny_when_the_last_of_them_is_exhausted() {
     let service = TestService::plain();
     service.call_times(1, &["quota"]).await;
-    assert_eq!(codes(&service.call_times(1, &["quota", "other_quota"]).await), (Ok, vec![OverLimit, Ok]));
-    assert_eq!(
-        codes(&service.call_times(1, &["quota", "other_quota"]).await),
-        (OverLimit, vec![OverLimit, OverLimit])
-    );
+    for (overall, other) in [(Ok, Ok), (OverLimit, OverLimit)] {
+        let response = service.call_times(1, &["quota", "other_quota"]).await;
+        assert_eq!(codes(&response), (overall, vec![OverLimit, other]));
+    }
     assert_eq!(codes(&service.call_times(1, &["quota", "free"]).await).0, OverLimit);
 }
 
@@ -211,37 +220,29 @@ async fn a_replaced_limit_is_neither_charged_nor_reported() {
 #[tokio::test]
 async fn a_limit_override_shares_the_counter_of_the_rule_if_the_window_is_equal() {
     let service = TestService::plain();
-    let overridden = |key, requests_per_unit, unit| RateLimitDescriptor {
-        limit: Some(RateLimitOverride { requests_per_unit, unit, unit_multiplier: None }),
-        ..descriptor(key, "x")
-    };
     service.call_times(1, &["two"]).await;
-    let hour = service.call(vec![overridden("two", 5, 3)]).await;
-    assert_eq!(
-        (hour.statuses[0].limit_remaining, hour.statuses[0].current_limit.as_ref().unwrap().name.as_str()),
-        (3, "")
-    );
-    assert_eq!(service.call(vec![overridden("two", 5, 4)]).await.statuses[0].limit_remaining, 4);
+    let of_hour = overriding(5, descriptor("two", "x"));
+    let hour = &service.call(vec![of_hour.clone()]).await.statuses[0];
+    assert_eq!((hour.limit_remaining, &*hour.current_limit.as_ref().unwrap().name), (3, ""));
+    let mut of_day = of_hour;
+    of_day.limit.as_mut().unwrap().unit = Unit::Day.into();
+    assert_eq!(service.call(vec![of_day]).await.statuses[0].limit_remaining, 4);
     assert_eq!(service.call_times(1, &["two"]).await.overall_code(), OverLimit);
-    assert_eq!(service.call(vec![overridden("unknown", 1, 3)]).await.overall_code(), Ok);
-    assert_eq!(service.call(vec![overridden("unknown", 1, 3)]).await.overall_code(), OverLimit);
-    assert_eq!(service.call(vec![overridden("free", 0, 3)]).await.overall_code(), OverLimit);
-}
-
-#[tokio::test]
-async fn values_of_a_pattern_share_a_counter_only_with_share_threshold() {
-    let service = TestService::plain();
-    for (value, remaining) in [("f1", 1), ("f2", 0), ("g1", 1), ("g2", 1)] {
-        let response = service.call(vec![descriptor("shared", value)]).await;
-        assert_eq!(response.statuses[0].limit_remaining, remaining, "{value}");
+    for (key, limit, code) in [("unknown", 1, Ok), ("unknown", 1, OverLimit), ("free", 0, OverLimit)] {
+        let response = service.call(vec![overriding(limit, descriptor(key, "x"))]).await;
+        assert_eq!(response.overall_code(), code, "{key}");
     }
 }
 
 #[tokio::test]
-async fn a_key_equal_to_the_joined_key_and_value_of_a_rule_has_a_counter_for_each_value() {
+async fn values_have_counters_of_their_own_but_for_those_of_a_pattern_with_share_threshold() {
     let service = TestService::plain();
-    // The rule `key: stated, value: b` is found under `stated_b`, by either split of it and by the key alone.
     for (key, value, remaining) in [
+        ("shared", "f1", 1),
+        ("shared", "f2", 0),
+        ("shared", "g1", 1),
+        ("shared", "g2", 1),
+        // The rule `key: stated, value: b` is found under `stated_b`, by either split of it and by the key alone.
         ("stated", "b", 1),
         ("stated", "b", 0),
         ("stated_b", "x", 1),
@@ -257,26 +258,17 @@ async fn a_key_equal_to_the_joined_key_and_value_of_a_rule_has_a_counter_for_eac
 async fn headers_show_the_last_limit_that_denies_else_the_one_with_the_least_remaining() {
     let service = TestService::plain();
     let response = service.call_times(1, &["two", "better", "multiple"]).await;
-    assert_eq!(
-        (header(&response, "RateLimit-Limit"), header(&response, "RateLimit-Remaining")),
-        (Some("3"), Some("2"))
-    );
+    assert_eq!(headers(&response, ["RateLimit-Limit", "RateLimit-Remaining"]), [Some("3"), Some("2")]);
     let denied = service.call_times(1, &["none", "multiple"]).await;
-    assert_eq!(
-        (header(&denied, "RateLimit-Limit"), header(&denied, "RateLimit-Reset")),
-        (Some("0"), Some("1900"))
-    );
-    assert_eq!(header(&denied, "Retry-After"), Some("1900"));
+    let shown = headers(&denied, ["RateLimit-Limit", "RateLimit-Reset", "Retry-After"]);
+    assert_eq!(shown, [Some("0"), Some("1900"), Some("1900")]);
 }
 
 #[tokio::test]
 async fn retry_after_is_the_longest_wait_of_the_denying_limits() {
     let service = TestService::plain();
     let denied = service.call_times(7, &["bucket"]).await;
-    assert_eq!(
-        (header(&denied, "Retry-After"), header(&denied, "RateLimit-Reset")),
-        (Some("10"), Some("10"))
-    );
+    assert_eq!(headers(&denied, ["Retry-After", "RateLimit-Reset"]), [Some("10"); 2]);
     service.clock.set(Timestamp::from_micros(NOW.as_micros() + 9_999_999));
     assert_eq!(header(&service.call_times(1, &["bucket"]).await, "Retry-After"), Some("1"));
     let slower = service.call_times(3, &["bucket", "two"]).await;

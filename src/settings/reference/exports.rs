@@ -146,7 +146,10 @@ fn rewrite(inputs: Inputs<'_>, name: &str) -> Result<String, Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::reference::tests::{environment, flags};
+    use crate::{
+        settings::reference::tests::{environment, flags},
+        tests::temporary_file,
+    };
 
     #[test]
     fn metrics_are_exported_only_if_a_variable_selects_a_sink() {
@@ -245,8 +248,7 @@ mod tests {
 
     #[test]
     fn only_the_mapping_of_envoy_gateway_needs_no_warning() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let file = directory.path().join("conf.yaml");
+        let (_directory, file) = temporary_file("conf.yaml");
         let path = file.to_str().expect("UTF-8");
         assert!(!is_usual_mapping(MAPPER, path), "no file");
         for (text, is_usual) in [

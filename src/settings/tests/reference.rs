@@ -65,19 +65,17 @@ fn trace_variables_of_the_reference_switch_as_there() {
     let traces = |variables: &[(&str, &str)]| settings("", variables).traces;
     assert_eq!(traces(&[("TRACING_ENABLED", "true")]).endpoint, None);
     assert_eq!(traces(&[("TRACING_ENABLED", "false"), endpoint]).endpoint, None);
-    let named_and_sampled = |variables: &[(&str, &str)]| {
-        let traces = traces(variables);
-        (traces.service_name, traces.sample_ratio)
-    };
     let on = ("TRACING_ENABLED", "true");
-    assert_eq!(named_and_sampled(&[endpoint]), ("tollgate".to_owned(), 0.01));
-    assert_eq!(named_and_sampled(&[on, endpoint]), ("RateLimit".to_owned(), 1.0));
-    let named = [on, endpoint, ("OTEL_SERVICE_NAME", "limits"), ("TRACING_SAMPLING_RATE", "0.5")];
-    assert_eq!(named_and_sampled(&named), ("limits".to_owned(), 0.5));
-    assert_eq!(
-        named_and_sampled(&[on, endpoint, ("TOLLGATE_OTLP_SERVICE_NAME", "mine")]),
-        ("mine".to_owned(), 1.0)
-    );
+    let (named, sampled) = (("OTEL_SERVICE_NAME", "limits"), ("TRACING_SAMPLING_RATE", "0.5"));
+    for (variables, name, ratio) in [
+        (&[endpoint][..], "tollgate", 0.01),
+        (&[on, endpoint], "RateLimit", 1.0),
+        (&[on, endpoint, named, sampled], "limits", 0.5),
+        (&[on, endpoint, ("TOLLGATE_OTLP_SERVICE_NAME", "mine")], "mine", 1.0),
+    ] {
+        let traces = traces(variables);
+        assert_eq!((&*traces.service_name, traces.sample_ratio), (name, ratio), "{variables:?}");
+    }
     // The variable for traces overrides the general one.
     let own = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://other:4317");
     assert_eq!(traces(&[endpoint, own]).endpoint.as_deref(), Some("http://other:4317"));

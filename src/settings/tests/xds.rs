@@ -14,11 +14,12 @@ fn of_reference(variables: &[(&str, &str)]) -> XdsSettings {
 
 #[test]
 fn variables_of_the_reference_configure_the_control_plane() {
+    let named = |plane: &XdsSettings| {
+        let server = plane.server.as_ref().expect("named");
+        format!("{server} {}", plane.node_id)
+    };
     let usual = of_reference(&[]);
-    assert_eq!(
-        (&*usual.server.as_ref().expect("named").to_string(), &*usual.node_id),
-        ("http://localhost:18000/", "default")
-    );
+    assert_eq!(named(&usual), "http://localhost:18000/ default");
     assert!(!usual.has_tls());
     let plane = of_reference(&[
         ("CONFIG_GRPC_XDS_SERVER_URL", "dns:///plane:18001"),
@@ -27,10 +28,7 @@ fn variables_of_the_reference_configure_the_control_plane() {
         ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "authorization:Bearer x:y,x-tenant:t"),
         ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "1000"),
     ]);
-    assert_eq!(
-        (&*plane.server.as_ref().expect("named").to_string(), &*plane.node_id),
-        ("http://plane:18001/", "edge")
-    );
+    assert_eq!(named(&plane), "http://plane:18001/ edge");
     assert_eq!(plane.node_metadata.expect("stated").0.len(), 2);
     assert_eq!(plane.headers.expect("stated").0[0].1, "Bearer x:y");
     assert_eq!(plane.max_message_bytes, 1_000);

@@ -14,7 +14,7 @@ use crate::proto::ratelimit::config::ratelimit::v3::{
     RateLimitDescriptor, RateLimitPolicy, RateLimitReplace, RateLimitUnit,
 };
 
-/// A descriptor in forms forms.
+/// A descriptor in both forms.
 #[derive(Clone, Debug)]
 struct TwoForms {
     wire: RateLimitDescriptor,
@@ -337,25 +337,20 @@ fn numbers_of_metadata_are_whole_again_and_what_json_lacks_is_refused() {
 fn resources_beyond_the_budget_are_refused() {
     let deep =
         (0..40).fold(per(1, 1), |below, _| RateLimitDescriptor { descriptors: vec![below], ..per(1, 1) });
-    let text = errors(&[resource("n", "d", vec![deep])]);
-    assert!(text.contains("nested more than 31 levels deep"), "{text}");
-
     let long = RateLimitDescriptor { value: "x".repeat((64 << 10) + 1), ..per(1, 1) };
-    let text = errors(&[resource("n", "d", vec![long])]);
-    assert!(text.contains("descriptors[0].value: text longer than 64 KiB"), "{text}");
-
     // Two bytes each, and half a kilobyte once they are decoded.
     let many = [b"\x1a\x00".repeat(MAX_DESCRIPTORS + 1), b"\x12\x01d".to_vec()].concat();
-    let text = errors(&[Resource { type_url: TYPE_URL.into(), value: many }]);
-    assert!(text.contains("more than 250000 descriptors"), "{text}");
-
     // As small, in metadata: a list of values that state nothing.
     let values = ListValue { values: vec![Wire { kind: None }; MAX_VALUES + 1] };
     let fields = [("list".to_owned(), Wire { kind: Some(Kind::ListValue(values)) })].into();
-    let text = errors(&[resource(
-        "n",
-        "d",
-        vec![RateLimitDescriptor { metadata: Some(Struct { fields }), ..per(1, 1) }],
-    )]);
-    assert!(text.contains("more than 1000000 values"), "{text}");
+    let listing = RateLimitDescriptor { metadata: Some(Struct { fields }), ..per(1, 1) };
+    for (resource, expected) in [
+        (resource("n", "d", vec![deep]), "nested more than 31 levels deep"),
+        (resource("n", "d", vec![long]), "descriptors[0].value: text longer than 64 KiB"),
+        (Resource { type_url: TYPE_URL.into(), value: many }, "more than 250000 descriptors"),
+        (resource("n", "d", vec![listing]), "more than 1000000 values"),
+    ] {
+        let text = errors(&[resource]);
+        assert!(text.contains(expected), "expected {expected:?} in {text}");
+    }
 }

@@ -212,11 +212,11 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::tests::temporary_file;
 
     #[test]
     fn tokens_are_reloaded_and_kept_while_their_file_is_invalid() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("token");
+        let (_directory, path) = temporary_file("token");
         fs::write(&path, "too-short").expect("written");
         let error = Tokens::load(path.clone()).map(|_| ()).expect_err("refused").to_string();
         assert!(error.starts_with("--admin-token-file: ") && !error.contains("too-short"), "{error}");

@@ -22,7 +22,7 @@ use super::*;
 
 #[tokio::test]
 async fn calls_do_not_wait_behind_messages_that_hang() {
-    let regions = regions("primary: eu", &["us", "eu"], OwnShares::default());
+    let regions = regions("eu", &["us", "eu"], OwnShares::default());
     // Accepts connections, and never replies.
     let hanging = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = format!("http://{}", hanging.local_addr().expect("bound"));

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tokio::io::{AsyncWriteExt as _, duplex};
 
 use super::*;
-use crate::grpc::http2::header_field::tests::encode as coded;
+use crate::{grpc::http2::header_field::tests::encode as coded, tests::HTTP2_START};
 
 const AUTHORITIES: [&str; 7] = [
     "tollgate:8081",
@@ -170,7 +170,7 @@ impl Encoder {
 /// Decodes frames as HTTP/2 does, and compares the calls.
 async fn compare(frames: &[u8], calls: &[Call]) {
     let (mut near, far) = duplex(1 << 20);
-    near.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.expect("room");
+    near.write_all(HTTP2_START).await.expect("room");
     near.write_all(frames).await.expect("room");
     let mut server = server::handshake(far).await.expect("a preface");
     for call in calls {

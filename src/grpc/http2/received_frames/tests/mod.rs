@@ -4,12 +4,12 @@ mod decoded;
 
 use std::collections::BTreeSet;
 
-use bytes::BufMut as _;
 use proptest::prelude::*;
 
 use super::*;
 use crate::grpc::{
     http2::frames::{FrameScanner, Piece},
+    tests::frame,
     unary::SHOULD_RATE_LIMIT_PATH,
 };
 
@@ -35,15 +35,6 @@ impl Gate for Refusing {
     fn reset(&mut self, stream: u32) {
         self.resets.push(stream);
     }
-}
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut frame = Vec::new();
-    frame.put_uint(payload.len() as u64, 3);
-    frame.extend_from_slice(&[kind, flags]);
-    frame.put_u32(stream);
-    frame.extend_from_slice(payload);
-    frame
 }
 
 /// Headers that change no table.
