@@ -63,17 +63,20 @@ fn limits() -> ConnectionLimits {
 
 /// Sends `text` and returns all that the server sends until it closes the connection.
 async fn send(address: SocketAddr, text: &'static str) -> String {
-    try_send(address, text).await.expect("sent, and closed in time")
+    let (response, end) = try_send(address, text).await;
+    end.expect("sent, and closed in time");
+    response
 }
 
-/// The response on a connection of its own, which may be refused.
-async fn try_send(address: SocketAddr, text: &'static str) -> io::Result<String> {
+/// Like [`send`], also from a server that closes without reading all, which resets the connection.
+async fn try_send(address: SocketAddr, text: &'static str) -> (String, io::Result<usize>) {
     let received = spawn_blocking(move || {
-        let mut client = Client::connect(address)?;
-        client.write_all(text.as_bytes())?;
-        client.set_read_timeout(Some(LONG_TIMEOUT))?;
+        let mut client = Client::connect(address).expect("connected");
+        client.set_read_timeout(Some(LONG_TIMEOUT)).expect("set");
+        let sent = client.write_all(text.as_bytes());
         let mut response = String::new();
-        client.read_to_string(&mut response).map(|_| response)
+        let end = client.read_to_string(&mut response);
+        (response, sent.and(end))
     });
     received.await.expect("no panic")
 }
@@ -116,7 +119,7 @@ async fn a_client_that_does_not_read_is_disconnected() {
     let mut client = Client::connect(server.address).expect("connected");
     client.write_all(b"GET /large HTTP/1.1\r\nHost: t\r\n\r\n").expect("sent");
     // The server frees its slot, although the client did not disconnect.
-    while !try_send(server.address, WHOLE).await.is_ok_and(|text| text.starts_with("HTTP/1.1 200")) {
+    while !try_send(server.address, WHOLE).await.0.starts_with("HTTP/1.1 200") {
         tokio::task::yield_now().await;
     }
     drop(client);
@@ -195,12 +198,14 @@ async fn a_new_connection_at_the_limit_takes_the_place_of_the_longest_idle_one()
 async fn a_connection_at_a_limit_of_busy_ones_is_closed() {
     let server = serve(ConnectionLimits { connections: 2, ..limits() }).await;
     let busy = [connect_and_wait(&server).await, connect_and_wait(&server).await];
-    assert_eq!(try_send(server.address, PROBE).await.unwrap_or_default(), "");
+    let (response, end) = try_send(server.address, PROBE).await;
+    assert_eq!(response, "");
+    assert!(!end.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock), "closed in time");
     for _ in &busy {
         server.release.notify_one();
     }
     // A slot is free once a response is complete.
-    while !try_send(server.address, WHOLE).await.is_ok_and(|text| text.starts_with("HTTP/1.1 200")) {
+    while !try_send(server.address, WHOLE).await.0.starts_with("HTTP/1.1 200") {
         tokio::task::yield_now().await;
     }
 }
