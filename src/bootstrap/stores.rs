@@ -75,7 +75,12 @@ impl Stores {
             return Self { redis: None, memory: memory(), fallback, primary };
         };
         metrics::export_redis();
-        record_client_certificate(&redis);
+        // Unreadable files are an error of the store.
+        if let Some((certificate, _)) = redis.client_certificate.as_ref().filter(|_| redis.servers.has_tls())
+            && let Ok(pem) = bounded_file::read(certificate)
+        {
+            tls::client_presents("redis", &pem);
+        }
         let last_verdicts = LastVerdicts::default();
         let memory = MemoryStore::new(max_counters, last_verdicts.clock());
         let replicas = on_store_error.replicas.map(Replicas::new).unwrap_or_default();
@@ -154,15 +159,6 @@ impl RedisStores {
             tokio::spawn(self.replicas.clone().count(store.clone()));
         }
         Ok(store)
-    }
-}
-
-/// Records the expiry of the client certificate, if the servers get one; unreadable files are an error of the store.
-fn record_client_certificate(redis: &RedisSettings) {
-    if let Some((certificate, _)) = redis.client_certificate.as_ref().filter(|_| redis.servers.has_tls())
-        && let Ok(pem) = bounded_file::read(certificate)
-    {
-        tls::client_presents("redis", &pem);
     }
 }
 

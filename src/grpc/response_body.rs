@@ -96,18 +96,16 @@ impl Payload {
         let (frame, rest) = match self {
             Self::Other(body) => return hyper::body::Body::poll_frame(Pin::new(body), cx),
             Self::Message(message) => (Frame::data(std::mem::take(message)), Self::SuccessTrailers),
-            Self::SuccessTrailers => (Frame::trailers(success_trailers()), Self::Done),
+            Self::SuccessTrailers => {
+                let mut trailers = HeaderMap::with_capacity(1);
+                trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
+                (Frame::trailers(trailers), Self::Done)
+            }
             Self::Done => return Poll::Ready(None),
         };
         *self = rest;
         Poll::Ready(Some(Ok(frame)))
     }
-}
-
-fn success_trailers() -> HeaderMap {
-    let mut trailers = HeaderMap::with_capacity(1);
-    trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
-    trailers
 }
 
 impl hyper::body::Body for ResponseBody {

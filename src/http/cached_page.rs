@@ -66,9 +66,12 @@ impl CachedPage {
     pub(super) async fn get(&self) -> Result<Bytes, JoinError> {
         let requested_at = Instant::now();
         let mut latest = Arc::clone(&self.latest).lock_owned().await;
-        if let Some(rendered) = latest.as_ref()
-            && self.is_fresh(rendered, requested_at)
-        {
+        // Two of the references are the latest page and `self`.
+        let are_many = Arc::strong_count(&self.in_memory) > MAX_UNSHARED;
+        let is_fresh = |rendered: &&RenderedPage| {
+            rendered.started_at >= requested_at || are_many && rendered.started_at.elapsed() < MAX_SHARED_AGE
+        };
+        if let Some(rendered) = latest.as_ref().filter(is_fresh) {
             return Ok(rendered.bytes.clone());
         }
         let page = self.clone();
@@ -81,13 +84,6 @@ impl CachedPage {
             bytes
         })
         .await
-    }
-
-    /// Whether a page may be sent to a client that requested it at that time.
-    fn is_fresh(&self, rendered: &RenderedPage, requested_at: Instant) -> bool {
-        // Two of the references are the latest page and `self`.
-        let are_many = Arc::strong_count(&self.in_memory) > MAX_UNSHARED;
-        rendered.started_at >= requested_at || are_many && rendered.started_at.elapsed() < MAX_SHARED_AGE
     }
 }
 

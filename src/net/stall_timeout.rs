@@ -37,15 +37,6 @@ impl<I> StallTimeout<I> {
         Self { preface: Some((PrefaceReader::default(), Box::pin(sleep(timeout)))), ..self }
     }
 
-    fn check_preface_deadline(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        if let Some((_, deadline)) = &mut self.preface
-            && deadline.as_mut().poll(cx).is_ready()
-        {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "timed out waiting for the HTTP/2 preface"));
-        }
-        Ok(())
-    }
-
     /// Applies the write timeout to the result of a write.
     fn check_write<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
@@ -70,7 +61,12 @@ impl<I: AsyncRead + Unpin> AsyncRead for StallTimeout<I> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.check_preface_deadline(cx)?;
+        if let Some((_, deadline)) = &mut self.preface
+            && deadline.as_mut().poll(cx).is_ready()
+        {
+            let text = "timed out waiting for the HTTP/2 preface";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)));
+        }
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.io).poll_read(cx, buffer);
         if let Some((preface, _)) = &mut self.preface

@@ -11,7 +11,7 @@ use tollgate_core::{
 };
 use tollgate_limiter::{
     deciding_rule::{AppliedPolicy, NamedText},
-    decision::{Code, Decision, Degraded, Limited, Shed, Status},
+    decision::{Code, Decision, Limited, Status},
 };
 
 use super::{NamedDecisions, ResponseOptions};
@@ -41,18 +41,10 @@ pub(super) fn of(request: &RateLimitRequest, decision: &Decision<'_>) -> Struct 
     Struct { fields }
 }
 
-/// Adds the policy that replaced the store, and the reason of its failure.
-pub(super) fn add_degraded(metadata: &mut Struct, Degraded { policy, reason }: Degraded) {
-    let fields = [("policy", policy.name()), ("reason", reason)];
+/// Adds fields with these texts under a key.
+pub(super) fn add(metadata: &mut Struct, key: &str, fields: [(&str, &str); 2]) {
     let fields = fields.into_iter().map(|(key, value)| (key.to_owned(), text(value))).collect();
-    metadata.fields.insert("degraded".to_owned(), value(Kind::StructValue(Struct { fields })));
-}
-
-/// Adds the rule that sheds the request, and the request's priority.
-pub(super) fn add_shed(metadata: &mut Struct, shed: &Shed<'_>) {
-    let fields = [("rule", shed.rule.path()), ("priority", shed.priority.name().to_owned())];
-    let fields = fields.into_iter().map(|(key, value)| (key.to_owned(), text(&value))).collect();
-    metadata.fields.insert("shed".to_owned(), value(Kind::StructValue(Struct { fields })));
+    metadata.fields.insert(key.to_owned(), value(Kind::StructValue(Struct { fields })));
 }
 
 /// Adds the id of the lease, which releases its permits when sent back in a `lease` entry.
@@ -199,10 +191,10 @@ impl NamedDecision {
         let deciding = is_named.then(|| decision.deciding()).flatten()?;
         Some(Self {
             rule: deciding.rule(),
-            key: if options.decision_metadata.have_key() {
-                deciding.key(descriptors)
-            } else {
-                NamedText::default()
+            key: match options.decision_metadata {
+                // The key has values of the request.
+                NamedDecisions::Denials | NamedDecisions::All => deciding.key(descriptors),
+                _ => NamedText::default(),
             },
             code: deciding.code,
             policy: deciding.policy,

@@ -218,10 +218,12 @@ impl Service {
             message.dynamic_metadata = Some(metadata::of(request, decision));
         }
         if let Some(degraded) = decision.degraded {
-            metadata::add_degraded(message.dynamic_metadata.get_or_insert_default(), degraded);
+            let fields = [("policy", degraded.policy.name()), ("reason", degraded.reason)];
+            metadata::add(message.dynamic_metadata.get_or_insert_default(), "degraded", fields);
         }
         if let Some(shed) = decision.statuses.iter().find_map(Status::denying_shed) {
-            metadata::add_shed(message.dynamic_metadata.get_or_insert_default(), shed);
+            let fields = [("rule", &*shed.rule.path()), ("priority", shed.priority.name())];
+            metadata::add(message.dynamic_metadata.get_or_insert_default(), "shed", fields);
         }
         let named = NamedDecision::of(&self.options, decision, descriptors);
         frame::merge_metadata(&mut message, ban.as_ref(), named.as_ref());

@@ -75,13 +75,6 @@ pub enum NamedDecisions {
     AllWithoutKey,
 }
 
-impl NamedDecisions {
-    /// Whether the metadata has the counted key, which has values of the request.
-    pub(super) const fn have_key(self) -> bool {
-        matches!(self, Self::Denials | Self::All)
-    }
-}
-
 fn header_names(text: &str) -> Result<HeaderNames, String> {
     let mut names = HeaderNames::default();
     for pair in text.split(',').filter(|_| !text.is_empty()) {

@@ -142,7 +142,10 @@ impl EnvironmentFlags {
         let invalid = alone.try_get_matches_from([OsString::from("tollgate"), word.clone()]).err();
         // Another word may have the flag that this one requires.
         let invalid = invalid.filter(|error| error.kind() != ErrorKind::MissingRequiredArgument);
-        let invalid = invalid.map(|error| Problem::of_variable(variable, &error));
+        let invalid = invalid.map(|error| {
+            let problem = Problem::of_value(Some(variable), &error);
+            problem.unwrap_or_else(|| Problem::new(variable, "invalid value"))
+        });
         let multi_line = multi_line(std::slice::from_ref(&word)).pop().map(|problem| problem.of(variable));
         match multi_line.or(invalid) {
             None => {

@@ -44,7 +44,7 @@ impl Problem {
     /// Problem of an invalid value.
     ///
     /// `None` for other errors, such as an unknown flag, and for help.
-    fn of_value(name: Option<&str>, error: &clap::Error) -> Option<Self> {
+    pub(super) fn of_value(name: Option<&str>, error: &clap::Error) -> Option<Self> {
         let context = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
         let reason = match error.kind() {
             ErrorKind::ValueValidation => std::error::Error::source(error)?.to_string(),
@@ -67,11 +67,6 @@ impl Problem {
         let is_secret = secrets.iter().any(|end| flag.ends_with(end));
         let text = if is_secret && !text.contains(char::is_control) { "" } else { &text };
         Some(Self::of_text(name.unwrap_or(flag), text, &reason))
-    }
-
-    /// Problem of the variable `name`, from parsing its value as a flag.
-    pub(super) fn of_variable(name: &str, error: &clap::Error) -> Self {
-        Self::of_value(Some(name), error).unwrap_or_else(|| Self::new(name, "invalid value"))
     }
 }
 

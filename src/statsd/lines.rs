@@ -191,7 +191,8 @@ impl FromStr for Rewrite {
         let rewrite = Self { pattern, name: Template::new(name), tags, source };
         let templates = [&rewrite.name].into_iter().chain(rewrite.tags.iter().map(|(_, value)| value));
         let groups = rewrite.pattern.group_info().all_group_len();
-        match templates.filter_map(Template::last_group).max() {
+        let group = |piece: &Piece| if let Piece::Group(group) = piece { Some(*group) } else { None };
+        match templates.flat_map(|template| &template.0).filter_map(group).max() {
             Some(last) if last >= groups => Err(RewriteError::Group(last)),
             Some(_) | None => Ok(rewrite),
         }
@@ -227,14 +228,6 @@ impl Template {
             }
         }
         Self(pieces)
-    }
-
-    fn last_group(&self) -> Option<usize> {
-        let groups = self.0.iter().filter_map(|piece| match piece {
-            Piece::Group(group) => Some(*group),
-            Piece::Text(_) => None,
-        });
-        groups.max()
     }
 
     fn fill<'a>(&'a self, group: &impl Fn(usize) -> &'a str) -> String {

@@ -121,13 +121,6 @@ impl MemoryState {
         }
         let version = stored.version.clone();
         self.versions.insert(version.number, Arc::new(stored));
-        self.drop_oldest();
-        self.append_audit(audit);
-        Ok(version)
-    }
-
-    /// Drops the oldest versions until the others fit.
-    fn drop_oldest(&mut self) {
         let mut bytes: usize = self.versions.values().map(|stored| size(&stored.files)).sum();
         while self.versions.len() > 1
             && (self.versions.len() as u64 > MAX_VERSIONS || bytes > MAX_STORED_BYTES)
@@ -135,6 +128,8 @@ impl MemoryState {
             let oldest = self.versions.pop_first();
             bytes -= oldest.map_or(0, |(_, stored)| size(&stored.files));
         }
+        self.append_audit(audit);
+        Ok(version)
     }
 
     /// Changes lists or switches; whether there was something to change.

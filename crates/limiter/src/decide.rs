@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
+use tokio::time::Instant;
 use tollgate_core::{clock::Clock, descriptor::Descriptor, lease::LeaseId};
 use tollgate_rules::{CanonicalAddresses, Domain};
 use tollgate_store::{Decisions, Store, StoreError, request::Check};
@@ -118,7 +119,7 @@ impl Limiter {
 
     /// Whether decisions are made without waiting.
     pub const fn decides_at_once(&self) -> bool {
-        matches!(self.store, Store::Memory(_)) && !self.shares.may_wait()
+        matches!(self.store, Store::Memory(_)) && self.shares.watch.is_none()
     }
 
     /// Whether repeating the request under the lease that its caller names, if it does, would change nothing.
@@ -192,7 +193,10 @@ impl Limiter {
         let mut calls =
             requests::requests(rules, &limits, &mut matches, lease, self.modes, &self.shares, &self.clock);
         requests::deny_peeks_at_zero(&mut calls, &matches);
-        let permits = lease.map(|lease| self.held_permits(&calls, lease));
+        let permits = lease.map(|lease| match self.lease {
+            Some(lease) => HeldPermits::named(lease),
+            None => HeldPermits::new(self.store.clone(), &calls, lease),
+        });
         let decisions = match deadline {
             _ if self.fallback.is_some() && active.lists.is_emergency(&rules.name) => {
                 calls.iter().map(|_| Err(StoreError::Emergency)).collect()
@@ -200,7 +204,8 @@ impl Limiter {
             Deadline::Exceeded => self.store.decide_from_cache(&calls),
             Deadline::At(wait) => {
                 // In shadow mode no hit waits for what it is given anyway.
-                let until = OwnShares::waits_until(&matches, wait.filter(|_| !self.modes.shadow));
+                let left = wait.filter(|_| !self.modes.shadow && matches.iter().any(Match::waits_for_loans));
+                let until = left.and_then(|left| Instant::now().checked_add(left));
                 let decided = self.decide_in_store(&mut calls, wait).await;
                 self.shares.after_loans(&self.store, &matches, &calls, decided, until).await
             }
@@ -231,14 +236,6 @@ impl Limiter {
             fallback.charge_before(&self.store, calls);
         }
         precheck::decide(&self.store, calls, deadline).await
-    }
-
-    /// The permits that the calls acquire under a lease, before it is known whether they do.
-    fn held_permits(&self, calls: &Requests, lease: LeaseId) -> HeldPermits {
-        match self.lease {
-            Some(lease) => HeldPermits::named(lease),
-            None => HeldPermits::new(self.store.clone(), calls, lease),
-        }
     }
 
     /// Decides what the store did not decide, and releases in the local store what was released in the store.

@@ -35,7 +35,9 @@ async fn precheck(store: &Store, calls: &mut Requests, deadline: Option<Instant>
     if !is_denied(calls, &prechecked) {
         return store.decide(calls, deadline).await;
     }
-    calls.iter_mut().for_each(make_peek);
+    // Reads, as which their prechecks count, except for charges beyond the limit.
+    let checks = calls.iter_mut().flat_map(|call| &mut call.cells).flat_map(|cell| &mut cell.checks);
+    checks.filter(|check| !check.hits.is_overdraft()).for_each(|check| check.hits = Hits::Peek);
     if calls.iter().any(has_overdraft) {
         charge_overdrafts(store, calls, prechecked, deadline).await
     } else {
@@ -101,10 +103,4 @@ fn is_needed(calls: &Requests) -> bool {
         .iter()
         .filter(|call| call.charging_across_calls() == Charging::AllOrNone && call.checks().any(is_bucket))
         .any(|call| calls.iter().any(|other| !ptr::eq(call, other) && may_deny(other)))
-}
-
-/// Makes the call a read, as which its precheck counts, except for charges beyond the limit.
-fn make_peek(call: &mut TagRequest) {
-    let checks = call.cells.iter_mut().flat_map(|cell| &mut cell.checks);
-    checks.filter(|check| !check.hits.is_overdraft()).for_each(|check| check.hits = Hits::Peek);
 }

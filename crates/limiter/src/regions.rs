@@ -1,6 +1,6 @@
 //! Own region's share of the limits that all regions enforce together.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use tokio::time::Instant;
@@ -24,7 +24,7 @@ use super::{AwaitedLoans, Match, Matches, Requests, awaited_loans::waiting_hit, 
 #[derive(Clone, Debug, Default)]
 pub struct OwnShares {
     shares: Arc<ArcSwapOption<RegionShares>>,
-    watch: Option<ShareWatch>,
+    pub(super) watch: Option<ShareWatch>,
     awaited: AwaitedLoans,
 }
 
@@ -64,12 +64,6 @@ impl OwnShares {
         &self.awaited
     }
 
-    /// Time until which a hit may wait for a loan, of a call that has this time left, if one of its rules says so.
-    pub(super) fn waits_until(matches: &Matches<'_>, left: Option<Duration>) -> Option<Instant> {
-        let left = left.filter(|_| matches.iter().any(Match::waits_for_loans))?;
-        Instant::now().checked_add(left)
-    }
-
     /// Reports the decisions on counters that regions share. A hit that its share denies waits for a loan `until` a time, if
     /// it is the only one of the request.
     pub(super) async fn after_loans(
@@ -97,11 +91,6 @@ impl OwnShares {
                 decided
             }
         }
-    }
-
-    /// Whether a decision may wait for a loan.
-    pub(super) const fn may_wait(&self) -> bool {
-        self.watch.is_some()
     }
 
     /// Limits the counter of a global rule to the own share of its limit. For one of the primary region, the share is what

@@ -279,7 +279,7 @@ impl LoanRequestBudgets {
     pub fn take(&mut self, region: &RegionName, micros: u64) -> bool {
         if self.by_region.len() >= MAX_REGIONS && !self.by_region.contains_key(region) {
             // Of regions that were dropped from the table.
-            self.by_region.retain(|_, budget| !budget.is_full_at(micros));
+            self.by_region.retain(|_, budget| budget.left_at(micros) < FULL_BUDGET);
             if self.by_region.len() >= MAX_REGIONS {
                 return false;
             }
@@ -296,10 +296,6 @@ impl LoanRequestBudget {
         let left = self.left.checked_sub(ONE_REQUEST);
         self.left = left.unwrap_or(self.left);
         left.is_some()
-    }
-
-    fn is_full_at(&self, micros: u64) -> bool {
-        self.left_at(micros) >= FULL_BUDGET
     }
 
     fn left_at(&self, micros: u64) -> u64 {

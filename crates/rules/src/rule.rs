@@ -180,23 +180,6 @@ impl Segment {
     pub(super) fn is_open(&self) -> bool {
         self.value == Value::Open || (self.value == Value::Shared && self.key.contains('*'))
     }
-
-    /// The open part of an entry whose value is stated: none, unless the request's key alone equals the rule's key and
-    /// value, which matches as in envoyproxy/ratelimit, with a counter for each value.
-    fn open_though_stated<'a>(&self, entry: Entry<'a>) -> Option<Entry<'a>> {
-        let value = self.stated.strip_prefix(entry.key).and_then(|rest| rest.strip_prefix('_'));
-        (value != Some(entry.value)).then_some(entry)
-    }
-
-    /// The open part of an entry whose values share a counter. As in envoyproxy/ratelimit, they share one for each key that
-    /// the pattern matches, and a key that equals a pattern for keys is taken literally.
-    fn open_though_shared<'a>(&self, entry: Entry<'a>) -> Option<Entry<'a>> {
-        match entry.key == &*self.key {
-            true if self.key.contains('*') && self.stated == self.key => Some(entry),
-            true => None,
-            false => Some(Entry { key: entry.key, value: "" }),
-        }
-    }
 }
 
 impl Rule {
@@ -204,9 +187,20 @@ impl Rule {
     pub fn open<'a>(&self, entries: &[Entry<'a>]) -> impl Iterator<Item = (usize, Entry<'a>)> {
         self.segments.iter().zip(entries).enumerate().filter_map(|(at, (segment, entry))| {
             let open = match segment.value {
-                Value::Stated => segment.open_though_stated(*entry),
+                // A request's key alone that equals the rule's key and value matches as in envoyproxy/ratelimit, with a
+                // counter for each value.
+                Value::Stated => {
+                    let value =
+                        segment.stated.strip_prefix(entry.key).and_then(|rest| rest.strip_prefix('_'));
+                    (value != Some(entry.value)).then_some(*entry)
+                }
                 Value::Open => Some(*entry),
-                Value::Shared => segment.open_though_shared(*entry),
+                // As in envoyproxy/ratelimit, values share a counter for each key that the pattern matches, and a key that
+                // equals a pattern for keys is taken literally.
+                Value::Shared if *entry.key != *segment.key => Some(Entry { key: entry.key, value: "" }),
+                Value::Shared => {
+                    (segment.key.contains('*') && segment.stated == segment.key).then_some(*entry)
+                }
             };
             open.map(|entry| (at, entry))
         })

@@ -29,11 +29,6 @@ impl OutageLog {
     pub const fn recovered(&mut self) -> bool {
         mem::replace(&mut self.is_down, false)
     }
-
-    /// Whether an outage lasts.
-    pub const fn is_down(&self) -> bool {
-        self.is_down
-    }
 }
 
 /// Outages of something that many threads use at once, and that may fail now and then.
@@ -94,8 +89,8 @@ mod tests {
     fn an_outage_is_logged_when_it_begins_and_when_it_ends() {
         let mut log = OutageLog::default();
         assert!(!log.recovered());
-        assert!(log.failed() && !log.failed() && log.is_down());
-        assert!(log.recovered() && !log.recovered() && !log.is_down());
+        assert!(log.failed() && !log.failed() && log.is_down);
+        assert!(log.recovered() && !log.recovered() && !log.is_down);
     }
 
     #[test]

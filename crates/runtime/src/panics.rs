@@ -35,7 +35,12 @@ pub fn install_hook(count: impl Fn(&'static str) + Send + Sync + 'static) {
     let log = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         log(info);
-        count(thread_role());
+        count(match thread::current().name() {
+            Some("main") => "main",
+            Some("config-watch") => "config",
+            Some(name) if name.starts_with("worker-") => "worker",
+            Some(_) | None => "other",
+        });
         if !IS_CONTAINED.try_with(Cell::get).unwrap_or(false) {
             // Both fail only when the thread is about to end, which is noticed too.
             let _ = ALARM.try_with(|alarm| {
@@ -45,16 +50,6 @@ pub fn install_hook(count: impl Fn(&'static str) + Send + Sync + 'static) {
             });
         }
     }));
-}
-
-/// Role of this thread.
-fn thread_role() -> &'static str {
-    match thread::current().name() {
-        Some("main") => "main",
-        Some("config-watch") => "config",
-        Some(name) if name.starts_with("worker-") => "worker",
-        Some(_) | None => "other",
-    }
 }
 
 /// Makes panics on this thread call `alarm`.

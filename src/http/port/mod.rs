@@ -5,7 +5,7 @@
 
 mod requests;
 
-use std::{future::pending, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use axum::Router;
 use hyper::server::conn::http1;
@@ -15,7 +15,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     select,
     task::JoinSet,
-    time::{sleep, timeout},
+    time::timeout,
 };
 use tokio_util::sync::CancellationToken;
 use tollgate_runtime::panics::CatchUnwind;
@@ -181,29 +181,14 @@ impl ConnectionHandler {
         let ended = select! {
             biased;
             ended = connection.as_mut() => ended,
-            () = self.no_first_request(first_request) => return,
-            () = self.no_more_requests() => {
+            Err(_) = timeout(self.limits.handshake, first_request.cancelled()) => return,
+            _ = timeout(self.limits.max_age, self.stop.cancelled()) => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
         };
         if let Err(error) = ended {
             tracing::debug!(%error, "connection failed");
-        }
-    }
-
-    /// Completes if the first request does not arrive in time.
-    async fn no_first_request(&self, first_request: CancellationToken) {
-        if timeout(self.limits.handshake, first_request.cancelled()).await.is_ok() {
-            pending::<()>().await;
-        }
-    }
-
-    /// Completes when the connection should accept no more requests.
-    async fn no_more_requests(&self) {
-        select! {
-            () = self.stop.cancelled() => {}
-            () = sleep(self.limits.max_age) => {}
         }
     }
 }

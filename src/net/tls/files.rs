@@ -177,14 +177,6 @@ pub(super) struct NamedClients {
     pub(super) names: Vec<String>,
 }
 
-impl NamedClients {
-    /// Compares names literally: a wildcard in a certificate matches only itself.
-    fn allows(&self, certificate: &EndEntityCert<'_>) -> bool {
-        let mut presented = certificate.valid_dns_names().chain(certificate.valid_uri_names());
-        presented.any(|name| self.names.iter().any(|allowed| allowed == name))
-    }
-}
-
 impl ClientCertVerifier for NamedClients {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.signed.root_hint_subjects()
@@ -207,7 +199,9 @@ impl ClientCertVerifier for NamedClients {
         let verified = self.signed.verify_client_cert(end_entity, intermediates, now)?;
         let certificate = EndEntityCert::try_from(end_entity);
         let certificate = certificate.map_err(|_| Error::from(CertificateError::BadEncoding))?;
-        if !self.allows(&certificate) {
+        // Literally: a wildcard in a certificate matches only itself.
+        let mut presented = certificate.valid_dns_names().chain(certificate.valid_uri_names());
+        if !presented.any(|name| self.names.iter().any(|allowed| allowed == name)) {
             return Err(CertificateError::ApplicationVerificationFailure.into());
         }
         Ok(verified)

@@ -40,7 +40,7 @@ pub(super) struct ListsReconciler {
     compiled_at_ms: u64,
     task: TaskSlot<ControlResult<Activated>>,
     /// Time of the next expiry.
-    next_expiry: Option<Instant>,
+    pub(super) next_expiry: Option<Instant>,
     fetched: Option<Instant>,
     /// Active entries and switches that are omitted, with the reasons.
     omitted: Option<String>,
@@ -168,11 +168,6 @@ impl ListsReconciler {
         if let Some(problem) = self.status.set_problem(|state| &mut state.lists_problem, problem) {
             tracing::error!(%problem, "lists or switches are not active");
         }
-    }
-
-    /// Time of the next expiry.
-    pub(super) const fn next_expiry(&self) -> Option<Instant> {
-        self.next_expiry
     }
 
     /// Token of the last active change.

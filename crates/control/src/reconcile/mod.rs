@@ -123,7 +123,7 @@ impl ReconcileTask {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let changed = Arc::clone(&self.control.0.changed);
         loop {
-            let (expiry, end) = (self.lists.next_expiry(), self.overrides.next_end());
+            let (expiry, end) = (self.lists.next_expiry, self.overrides.next_end);
             select! {
                 _ = ticks.tick() => if !self.acl_denial.is_waiting() {
                     self.send_heartbeat();
@@ -181,7 +181,11 @@ impl ReconcileTask {
                 if let Some(rules) = &mut self.rules {
                     rules.reconcile(&head, connectivity);
                 }
-                self.record_latest_version(&head);
+                // In memory each instance has its own numbers, which would look like version skew.
+                if self.control.source() == RulesSource::Redis {
+                    let latest = head.current.as_ref().map_or(0, |current| current.number);
+                    metrics::LATEST_VERSION.set(latest as f64);
+                }
             }
             Some(Err(error)) if self.acl_denial.failed(self.control.source(), &error) => {
                 self.outage.recovered();
@@ -231,14 +235,6 @@ impl ReconcileTask {
             if self.status.now().problem != problem {
                 self.status.update(|state| state.problem.clone_from(&problem));
             }
-        }
-    }
-
-    fn record_latest_version(&self, head: &StoreHead) {
-        // In memory each instance has its own numbers, which would look like version skew.
-        if self.control.source() == RulesSource::Redis {
-            let latest = head.current.as_ref().map_or(0, |current| current.number);
-            metrics::LATEST_VERSION.set(latest as f64);
         }
     }
 }

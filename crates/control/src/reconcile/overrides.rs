@@ -42,7 +42,7 @@ pub(super) struct OverridesReconciler {
     status: RulesStatus,
     snapshot: Arc<dyn OverrideTarget>,
     task: TaskSlot<ControlResult<Activated>>,
-    next_end: Option<Instant>,
+    pub(super) next_end: Option<Instant>,
     /// Earliest time of the next activation because of an end.
     rested: Option<Instant>,
     unmatched: usize,
@@ -121,20 +121,12 @@ impl OverridesReconciler {
             }
             Err(error) => self.report(Some(format!("the current overrides are not active: {error}"))),
         }
-        self.next_end = self.end_after(now);
-        is_activated
-    }
-
-    /// Time of the next end.
-    fn end_after(&self, now: Instant) -> Option<Instant> {
         let now_ms = now_ms();
-        let end = self.control.0.overrides.with(|book| book.next_end(now_ms))?;
-        let wait = Duration::from_millis(end.saturating_sub(now_ms).min(MAX_END_WAIT_MS));
-        Some(now + wait).max(self.rested)
-    }
-
-    pub(super) const fn next_end(&self) -> Option<Instant> {
-        self.next_end
+        self.next_end = self.control.0.overrides.with(|book| book.next_end(now_ms)).and_then(|end| {
+            let wait = Duration::from_millis(end.saturating_sub(now_ms).min(MAX_END_WAIT_MS));
+            Some(now + wait).max(self.rested)
+        });
+        is_activated
     }
 
     fn report(&self, problem: Option<String>) {

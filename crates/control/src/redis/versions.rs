@@ -181,7 +181,12 @@ pub(crate) async fn rules_after(
     let mut copy =
         RulesCopy { overrides: Some(OverridesHead { lineage, revision, epoch }), ..RulesCopy::default() };
     if has_versions && current > 0 && token != known.version {
-        copy.version = Some(version_copy(redis, current, &token).await?);
+        let [meta, read_token, trail, files] = fields_of(redis, current).await?;
+        if text(read_token)? != token {
+            return Err(malformed("another version"));
+        }
+        let (trail, meta, files) = (text(trail)?, bytes(meta)?, bytes(files)?);
+        copy.version = Some(VersionCopy { number: current, token, trail, meta, files });
     }
     if lists_token.is_empty() {
         NO_LISTS.clone_into(&mut lists_token);
@@ -190,15 +195,6 @@ pub(crate) async fn rules_after(
         copy.lists = Some(ListsCopy { generation, token: lists_token, trail, entries, switches });
     }
     Ok(copy)
-}
-
-async fn version_copy(redis: &Redis, number: u64, expected: &str) -> ControlResult<VersionCopy> {
-    let [meta, token, trail, files] = fields_of(redis, number).await?;
-    let (token, trail) = (text(token)?, text(trail)?);
-    if token != expected {
-        return Err(malformed("another version"));
-    }
-    Ok(VersionCopy { number, token, trail, meta: bytes(meta)?, files: bytes(files)? })
 }
 
 pub(crate) async fn claim_copy(redis: &Redis, interval: Duration) -> ControlResult<CopyClaim> {

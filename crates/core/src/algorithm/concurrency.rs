@@ -54,7 +54,10 @@ impl Concurrency {
     pub(super) fn apply(&self, held: &mut Held, now: Timestamp, hits: Hits) -> bool {
         held.advance(now, self.lease_ttl);
         let (amount, lease) = match hits {
-            Hits::Charge(amount) | Hits::Overdraw(amount) => (amount.get(), lease_at(now)),
+            Hits::Charge(amount) | Hits::Overdraw(amount) => {
+                // Permits that are acquired without a lease expire together by time, apart from others.
+                (amount.get(), LeaseId::new(NonZeroU64::new(now.as_micros()).unwrap_or(NonZeroU64::MIN)))
+            }
             Hits::Acquire { amount, lease } => (amount.get(), lease),
             Hits::Peek
             | Hits::Refund(_)
@@ -78,11 +81,6 @@ impl Concurrency {
     pub(super) fn summary(&self, held: &Held, now: Timestamp, hits: Hits) -> QueueSummary {
         held.summary(now, self.lease_ttl, self.limit, hits.charged())
     }
-}
-
-/// Lease of the permits that are acquired without one: by time, so that they expire together and apart from others.
-fn lease_at(now: Timestamp) -> LeaseId {
-    LeaseId::new(NonZeroU64::new(now.as_micros()).unwrap_or(NonZeroU64::MIN))
 }
 
 fn refund(held: &mut Held, hits: Hits) {

@@ -13,7 +13,7 @@
 use std::num::{NonZeroU32, NonZeroU64};
 
 use super::{
-    CounterState, Policy, TokenBucket, Verdict,
+    CounterState, Policy, Verdict,
     token_bucket::{self, TICKS_PER_MICRO, TICKS_PER_SECOND, ticks_of},
 };
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota, saturating::Count};
@@ -77,7 +77,10 @@ impl RegionShare {
             Policy::FixedWindow(policy) => Policy::FixedWindow(policy.with_limit(effective.into())),
             Policy::SlidingWindow(policy) => Policy::SlidingWindow(policy.with_limit(effective).rounded_up()),
             Policy::SlidingWindowLog(policy) => Policy::SlidingWindowLog(policy.with_limit(effective)),
-            Policy::TokenBucket(policy) => Policy::TokenBucket(policy.with_refill(self.refill, effective)),
+            Policy::TokenBucket(policy) => {
+                let ticks = NonZeroU32::new(effective).map(|limit| self.refill.div_ceil(limit.get().into()));
+                Policy::TokenBucket(policy.with_emission(ticks.and_then(NonZeroU64::new)))
+            }
             Policy::Concurrency(policy) => Policy::Concurrency(policy.with_limit(effective)),
             Policy::Budget(policy) => Policy::Budget(policy.with_limit(effective.into())),
         }
@@ -102,7 +105,7 @@ impl RegionShare {
             // The verdict counts tokens, which are in proportion to the rate.
             Policy::TokenBucket(bucket) => {
                 let ticks = u128::from(seen).saturating_mul(self.refill.into());
-                let rate = ticks.checked_div(bucket.capacity().into()).unwrap_or_default();
+                let rate = ticks.checked_div(bucket.capacity.0.into()).unwrap_or_default();
                 u64::try_from(rate).unwrap_or(u64::MAX)
             }
             _ => seen,
@@ -140,7 +143,7 @@ impl LoanTotals {
 /// Microseconds in which an empty bucket fills, rounded up; 0 for other algorithms.
 pub fn fill_micros(policy: &Policy) -> u64 {
     match policy {
-        Policy::TokenBucket(bucket) => bucket.capacity().div_ceil(TICKS_PER_MICRO),
+        Policy::TokenBucket(bucket) => bucket.capacity.0.div_ceil(TICKS_PER_MICRO),
         _ => 0,
     }
 }
@@ -170,13 +173,5 @@ pub fn label(policy: &Policy, state: &CounterState, now: Timestamp) -> u32 {
         Policy::FixedWindow(window) => window.label([first, second, third], now),
         Policy::SlidingWindow(window) => window.label([first, second, third], now),
         _ => now.seconds().saturating_add(1),
-    }
-}
-
-impl TokenBucket {
-    /// Returns this bucket with the rate of `limit` hits in `refill` ticks, and the same capacity in time.
-    fn with_refill(self, refill: u64, limit: u32) -> Self {
-        let ticks = NonZeroU32::new(limit).map(|limit| refill.div_ceil(limit.get().into()));
-        self.with_emission(ticks.and_then(NonZeroU64::new))
     }
 }

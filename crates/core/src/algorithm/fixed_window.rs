@@ -65,10 +65,6 @@ impl FixedWindow {
         Self { limit, ..self }
     }
 
-    pub(super) const fn with_max_carried(self, max_carried: u32) -> Self {
-        Self { max_carried, ..self }
-    }
-
     /// Time until a window's hits do not count any more: also in the next windows, with a carry.
     pub(super) fn tail(&self) -> Duration {
         let carried = u64::from(self.max_carried).checked_div(self.limit).unwrap_or_default();

@@ -13,7 +13,9 @@ use std::{
     time::Duration,
 };
 
-use super::{Charging, CounterState, Policy, Verdict, fixed_window::WIDE_KIND, queue::MAX_QUEUED};
+use super::{
+    Charging, CounterState, FixedWindow, Policy, Verdict, fixed_window::WIDE_KIND, queue::MAX_QUEUED,
+};
 use crate::{
     clock::Timestamp,
     descriptor::Hits,
@@ -129,7 +131,8 @@ impl Policy {
         };
         match self {
             Self::FixedWindow(policy) => {
-                Self::FixedWindow(policy.with_limit(share.into()).with_max_carried(part(policy.max_carried)))
+                let max_carried = part(policy.max_carried);
+                Self::FixedWindow(FixedWindow { max_carried, ..policy.with_limit(share.into()) })
             }
             Self::SlidingWindow(policy) => Self::SlidingWindow(policy.with_limit(share).rounded_up()),
             Self::SlidingWindowLog(policy) => {
@@ -195,7 +198,8 @@ impl Policy {
             Self::TokenBucket(policy) => reset_at.plus(policy.time_of(prefetched.into())),
             // What is left of a window, or owed, counts in the next one too.
             Self::FixedWindow(policy) if policy.carries_unused() => {
-                policy.next_window_end(decided_at).max(reset_at)
+                let (_, next_end) = policy.next_ends(decided_at);
+                Timestamp::from_seconds(next_end).max(reset_at)
             }
             Self::SlidingWindow(policy) => policy.reset_with(verdict, prefetched),
             _ => reset_at,

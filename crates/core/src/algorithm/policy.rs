@@ -62,9 +62,10 @@ impl Policy {
                 let max_carried = if carry { max_debt } else { 0 };
                 match parameters.reserve {
                     Some(reserve) => Self::Budget(Budget::new(FixedWindow::new(quota, 0), reserve)),
-                    None => {
-                        Self::FixedWindow(FixedWindow::new(quota, max_carried).with_unused(unused_percent))
-                    }
+                    None => Self::FixedWindow(FixedWindow {
+                        unused_percent,
+                        ..FixedWindow::new(quota, max_carried)
+                    }),
                 }
             }
             Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(quota)),
@@ -172,7 +173,7 @@ impl Policy {
             Self::FixedWindow(policy) => policy.max_used().unwrap_or(policy.max_counted()),
             Self::SlidingWindow(_) | Self::Concurrency(_) | Self::Budget(_) => u64::from(u32::MAX),
             Self::SlidingWindowLog(policy) => policy.max_logged(),
-            Self::TokenBucket(policy) => policy.max_debt_ticks(),
+            Self::TokenBucket(policy) => policy.max_debt.0,
         }
     }
 
@@ -199,7 +200,7 @@ impl Policy {
     pub fn has_bound(&self) -> bool {
         match self {
             Self::FixedWindow(policy) => policy.carries_unused() || policy.max_used().is_some(),
-            Self::TokenBucket(policy) => policy.max_debt_ticks() > policy.capacity(),
+            Self::TokenBucket(policy) => policy.max_debt > policy.capacity,
             _ => false,
         }
     }

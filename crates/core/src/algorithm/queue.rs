@@ -55,11 +55,7 @@ impl<T: Copy + Ord> Queue<T> {
             self.used -= first.hits;
             self.entries.pop_front();
         }
-        self.shrink();
-    }
-
-    /// Frees memory after a burst, so that the memory of a queue is proportional to its entries.
-    fn shrink(&mut self) {
+        // Frees memory after a burst, so that the memory of a queue is proportional to its entries.
         let length = self.entries.len().max(4);
         if self.entries.capacity() > length.saturating_mul(4) {
             self.entries.shrink_to(length.saturating_mul(2));

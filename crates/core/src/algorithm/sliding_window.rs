@@ -281,7 +281,13 @@ impl SlidingWindow {
                 admitted = true;
             }
             Hits::RefundCharge { amount, made_at } => {
-                self.refund_charge(&mut counts, amount.get(), made_at);
+                // It is among the current hits or among the previous ones.
+                let window_end = made_at.window_end(self.window);
+                if window_end == counts.end {
+                    counts.count -= amount.get();
+                } else if window_end + self.window.get() == counts.end {
+                    counts.previous -= amount.get();
+                }
                 admitted = true;
             }
             Hits::Peek | Hits::Release(_) | Hits::Settle { .. } => {}
@@ -302,16 +308,6 @@ impl SlidingWindow {
 
     fn words(&self, counts: &Counts) -> Words {
         [(counts.end + self.window.get()).0, counts.count.word(), counts.previous.word()]
-    }
-
-    /// Refunds a charge of time `made_at`, which is among the current hits or among the previous ones.
-    fn refund_charge(&self, counts: &mut Counts, amount: u64, made_at: Timestamp) {
-        let window_end = made_at.window_end(self.window);
-        if window_end == counts.end {
-            counts.count -= amount;
-        } else if window_end + self.window.get() == counts.end {
-            counts.previous -= amount;
-        }
     }
 
     pub(super) fn verdict(&self, state: Words, now: Timestamp, hits: Hits, admitted: bool) -> Verdict {

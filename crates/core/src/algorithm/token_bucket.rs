@@ -75,11 +75,11 @@ pub struct TokenBucket {
     /// Ticks to refill one token; `None` if the limit is 0 and the bucket never refills.
     emission: Option<NonZeroU64>,
     /// Debt of an empty bucket in ticks.
-    capacity: Count,
+    pub(super) capacity: Count,
     /// Whether a limit override uses it on the rule's counter.
     is_override: bool,
     /// Maximum debt in ticks that hits charged as an overdraft leave.
-    max_debt: Count,
+    pub(super) max_debt: Count,
 }
 
 impl TokenBucket {
@@ -186,16 +186,6 @@ impl TokenBucket {
     /// Whole tokens that refill in some ticks.
     fn tokens(&self, ticks: Count) -> u64 {
         self.emission.map_or(0, |interval| ticks.0 / interval)
-    }
-
-    /// Debt of an empty bucket in ticks.
-    pub(super) const fn capacity(&self) -> u64 {
-        self.capacity.0
-    }
-
-    /// Maximum debt in ticks that hits charged as an overdraft leave: the capacity, without an overdraft.
-    pub(super) const fn max_debt_ticks(&self) -> u64 {
-        self.max_debt.0
     }
 
     /// Maximum number of tokens that an overdraft takes beyond the capacity.

@@ -18,12 +18,6 @@ use crate::{
 const DEBT_BITS: u32 = 36;
 
 impl FixedWindow {
-    /// Returns this policy with a share of the unused hits, in percent, carried to the next window.
-    #[must_use]
-    pub const fn with_unused(self, percent: u8) -> Self {
-        Self { unused_percent: percent, ..self }
-    }
-
     pub(super) const fn carries_unused(&self) -> bool {
         self.unused_percent > 0 && self.limit > 0
     }
@@ -62,11 +56,6 @@ impl FixedWindow {
     pub(super) fn next_ends(&self, now: Timestamp) -> (u32, u32) {
         let end = self.window_end(now);
         (end, self.window_end(Timestamp::from_seconds(end)))
-    }
-
-    /// End of the window after that of `now`.
-    pub(super) fn next_window_end(&self, now: Timestamp) -> Timestamp {
-        Timestamp::from_seconds(self.next_ends(now).1)
     }
 
     /// End of the next window, or of one that is ahead of the clock, and the hits of the present one.

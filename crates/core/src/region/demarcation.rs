@@ -263,7 +263,7 @@ impl Demarcation {
             Some(known) if known.id() == former.id() => {
                 known.lowered_at = known.lowered_at.max(former.lowered_at);
             }
-            Some(first) if at == 0 && !first.table.weights.gives_rest() && first.table.generation > 0 => {
+            Some(first) if at == 0 && !first.table.weights.gives_rest && first.table.generation > 0 => {
                 first.merge(former);
             }
             _ => self.former.insert(at, former),

@@ -118,25 +118,17 @@ impl RegionWeights {
 
     /// Returns weights whose own base is at most that of both, for each limit and counter.
     pub(super) fn lower(self, other: Self) -> Self {
-        let part = |of: &Self, total: u64| u128::from(of.own_weight()).saturating_mul(total.into());
+        let own = |of: &Self| of.regions.get(of.own).map_or(0, |(region, _)| region.weight);
+        let part = |of: &Self, total: u64| u128::from(own(of)).saturating_mul(total.into());
         let is_lower =
             self.total == 0 || other.total > 0 && part(&self, other.total) <= part(&other, self.total);
         // A region may have a part of what rounding leaves in one of them alone.
         Self { gives_rest: false, ..if is_lower { self } else { other } }
     }
 
-    /// Whether the hits that rounding leaves are given to regions.
-    pub(super) const fn gives_rest(&self) -> bool {
-        self.gives_rest
-    }
-
     /// Name of the own region, if it is in the table.
     pub(super) fn own(&self) -> Option<&str> {
         self.regions.get(self.own).map(|(region, _)| &*region.name)
-    }
-
-    fn own_weight(&self) -> u32 {
-        self.regions.get(self.own).map_or(0, |(region, _)| region.weight)
     }
 
     /// The regions in their order.
@@ -206,7 +198,7 @@ fn write_tables(former: &[FormerWeights], newest: &WeightTable) -> String {
 fn write_table(text: &mut String, table: &WeightTable, lowered_at: Option<Timestamp>) {
     let lowered_at = lowered_at.map_or_else(|| "-".to_owned(), |at| at.as_micros().to_string());
     let WeightTable { generation, digest, weights } = table;
-    let rest = if weights.gives_rest() { "all" } else { "none" };
+    let rest = if weights.gives_rest { "all" } else { "none" };
     let regions: Vec<_> =
         weights.regions().map(|region| format!("{}:{}", region.name, region.weight)).collect();
     // Writing to a string does not fail.

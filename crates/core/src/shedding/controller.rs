@@ -3,8 +3,8 @@
 use std::{collections::VecDeque, time::Duration};
 
 use super::{
-    GateCounts, PassRates, Priority, SharedSums, SheddingGate, SheddingPolicy, SheddingReading,
-    SheddingState, UtilizationSums,
+    GateCounts, PassRates, SharedSums, SheddingGate, SheddingPolicy, SheddingReading, SheddingState,
+    UtilizationSums,
 };
 use crate::clock::Timestamp;
 
@@ -88,7 +88,10 @@ impl SheddingController {
             // Without a report there is nothing to shed for.
             _ => f64::INFINITY,
         };
-        self.passed = self.limited(wanted, critical_part(policy, shares), step).clamp(policy.floor, 1.0);
+        let [critical, ..] = shares;
+        // At this part only the critical requests pass, and the floor of the others.
+        let critical = critical * (1.0 - policy.floor) + policy.floor;
+        self.passed = self.limited(wanted, critical, step).clamp(policy.floor, 1.0);
         self.remember(now);
         PassRates::of(self.passed, shares, policy.floor)
     }
@@ -120,12 +123,6 @@ fn counted(utilization: f64, target: f64) -> f64 {
     let middle = f64::midpoint(target, 1.0);
     let beyond = ((utilization - middle) / (1.0 - middle)).clamp(0.0, 1.0);
     utilization * (1.0 + beyond)
-}
-
-/// The passing part at which only the critical requests pass, and the floor of the others.
-#[allow(clippy::float_arithmetic)]
-fn critical_part(policy: &SheddingPolicy, [critical, ..]: [f64; Priority::COUNT]) -> f64 {
-    critical * (1.0 - policy.floor) + policy.floor
 }
 
 /// Longest interval that counts in full.

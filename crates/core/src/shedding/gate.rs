@@ -135,12 +135,6 @@ fn add(counts: &[AtomicU64; Priority::COUNT], priority: Priority, hits: u64) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassRates([u16; Priority::COUNT]);
 
-impl Default for PassRates {
-    fn default() -> Self {
-        Self::OPEN
-    }
-}
-
 impl PassRates {
     /// All requests pass.
     pub const OPEN: Self = Self([u16::MAX; Priority::COUNT]);

@@ -163,14 +163,10 @@ const MIN_WEIGHT: f64 = 1e-6;
 
 #[allow(clippy::float_arithmetic)] // Measurements: an error of rounding does not matter.
 impl UtilizationSums {
-    /// The factor by which weights fall in `time`.
-    pub fn decay(policy: &SheddingPolicy, time: Duration) -> f64 {
-        (-time.as_secs_f64() / policy.half_life.as_secs_f64().max(MIN_WEIGHT)).exp2()
-    }
-
-    /// Returns the sums with all weights multiplied by `factor`.
-    #[must_use]
-    pub fn scaled(self, factor: f64) -> Self {
+    /// Returns the sums with the weights that they have after `time`.
+    fn after(self, time: Duration, policy: &SheddingPolicy) -> Self {
+        let half_lives = time.as_secs_f64() / policy.half_life.as_secs_f64().max(MIN_WEIGHT);
+        let factor = (-half_lives).exp2();
         Self {
             weight: self.weight * factor,
             utilization: self.utilization * factor,
@@ -239,7 +235,7 @@ impl SharedSums {
         now: Timestamp,
     ) -> SheddingReading {
         let time = self.updated_at.map_or(Duration::ZERO, |at| now.since(at));
-        self.sums = self.sums.scaled(UtilizationSums::decay(policy, time)).plus(interval);
+        self.sums = self.sums.after(time, policy).plus(interval);
         self.updated_at = Some(now);
         if interval.weight > 0.0 {
             self.reported_at = Some(now);

@@ -26,7 +26,8 @@ struct Bucket {
 impl DemandSketch {
     /// Adds a key that requested `hits` in a window, on behalf of `keys` like it.
     pub(super) fn add(&mut self, hits: u64, keys: f64) {
-        let bucket = self.buckets.entry(bucket_of(hits)).or_default();
+        let at = (hits.max(1) as f64).ln() / RATIO.ln();
+        let bucket = self.buckets.entry((at.floor() as u16).min(MAX_BUCKET)).or_default();
         bucket.keys += keys;
         bucket.hits += keys * hits as f64;
     }
@@ -103,13 +104,6 @@ impl DemandSketch {
         }
         limit
     }
-}
-
-/// The bucket of a number of hits.
-#[allow(clippy::float_arithmetic)] // An estimate.
-fn bucket_of(hits: u64) -> u16 {
-    let bucket = (hits.max(1) as f64).ln() / RATIO.ln();
-    (bucket.floor() as u16).min(MAX_BUCKET)
 }
 
 #[cfg(test)]

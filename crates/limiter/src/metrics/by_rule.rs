@@ -12,7 +12,7 @@ use std::{
 use parking_lot::Mutex;
 use tollgate_core::ban::{Ban, BanMode};
 use tollgate_metrics::{Computed, Declared, MetricKind, Page, Sink, Striped, publish, series::OTHER};
-use tollgate_rules::{Rule, Rules, Scope};
+use tollgate_rules::{Rule, Rules};
 
 /// Maximum number of rules that have series of their own, of either metric.
 const MAX_RULES: usize = 2_000;
@@ -22,7 +22,7 @@ const BAN_COUNTS: usize = 2 * BanMode::ALL.len();
 
 static BAN_SERIES: SeriesByRule<BAN_COUNTS> = SeriesByRule::new(MAX_RULES);
 
-static SHARE_SERIES: SeriesByRule<1> = SeriesByRule::new(MAX_RULES);
+pub(super) static SHARE_SERIES: SeriesByRule<1> = SeriesByRule::new(MAX_RULES);
 
 const fn declare(name: &'static str, help: &'static str) -> Declared {
     Declared { name, kind: MetricKind::Counter, labels: &["domain", "rule", "mode"], help }
@@ -73,11 +73,6 @@ pub(super) fn ban_counters(rules: &Rules) -> CountersByRule<BAN_COUNTS> {
     CountersByRule::for_rules(rules, &BAN_SERIES, |rule| rule.ban.is_some())
 }
 
-/// Counters of the global rules, of hits that the share of their limit denied.
-pub(super) fn share_counters(rules: &Rules) -> CountersByRule<1> {
-    CountersByRule::for_rules(rules, &SHARE_SERIES, |rule| rule.scope == Scope::Global)
-}
-
 /// Counts the hits of a banned counter, and the ban if it is new.
 pub(super) fn count_ban(counters: &CountersByRule<BAN_COUNTS>, rule: &Rule, ban: &Ban, hits: u64) {
     let new = u64::from(ban.is_new);
@@ -90,7 +85,11 @@ pub(super) fn count_ban(counters: &CountersByRule<BAN_COUNTS>, rule: &Rule, ban:
 pub(super) struct CountersByRule<const N: usize>(HashMap<usize, Arc<Striped<N>>>);
 
 impl<const N: usize> CountersByRule<N> {
-    fn for_rules(rules: &Rules, all: &SeriesByRule<N>, has_counters: impl Fn(&Rule) -> bool) -> Self {
+    pub(super) fn for_rules(
+        rules: &Rules,
+        all: &SeriesByRule<N>,
+        has_counters: impl Fn(&Rule) -> bool,
+    ) -> Self {
         let mut counters = HashMap::new();
         for domain in rules.domains() {
             for rule in domain.root.rules().filter(|rule| has_counters(rule)) {

@@ -233,7 +233,9 @@ pub fn cell_of(domain: &Domain, rule: &Rule, entries: &[Entry<'_>]) -> CellKey {
 
 /// The cell of all counters that have the rule's open values of these entries.
 fn shared_cell(domain: &Domain, rule: &Rule, entries: &[Entry<'_>]) -> CellKey {
-    let tag = tag_of(domain, rule);
+    // Positions by the rule alone, so that the same values at other positions have another tag.
+    let position = |key: &str| rule.segments.iter().position(|segment| segment.distinguishes(key));
+    let tag: SmallVec<[usize; 4]> = domain.hash_tag.iter().filter_map(|key| position(key)).collect();
     let mut open = rule.open(entries).peekable();
     if tag.is_empty() {
         return match open.peek() {
@@ -247,13 +249,6 @@ fn shared_cell(domain: &Domain, rule: &Rule, entries: &[Entry<'_>]) -> CellKey {
         None => cell,
         Some(_) => cell.with_entries(beyond),
     }
-}
-
-/// The positions of the entries that form the domain's hash tag, in its order. They depend on the rule alone, so that
-/// the same values at other positions have another tag.
-fn tag_of(domain: &Domain, rule: &Rule) -> SmallVec<[usize; 4]> {
-    let position = |key: &str| rule.segments.iter().position(|segment| segment.distinguishes(key));
-    domain.hash_tag.iter().filter_map(|key| position(key)).collect()
 }
 
 /// The counter of a limit override.

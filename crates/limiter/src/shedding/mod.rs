@@ -48,19 +48,15 @@ pub(super) fn apply(
         }
     }
     is_denied.then(|| {
-        withhold(descriptors, matches);
+        // The other descriptors skip their limits, unless they return what was charged before.
+        for (descriptor, matched) in descriptors.iter().zip(matches) {
+            let is_refund = matched.hits().unwrap_or(descriptor.hits).is_refund();
+            if !is_refund && !matches!(matched, Match::Shedding { .. } | Match::Denied) {
+                *matched = Match::None;
+            }
+        }
         Duration::from_secs(fastrand::u64(RETRY_AFTER_S))
     })
-}
-
-/// Makes the other descriptors skip their limits, unless they return what was charged before.
-fn withhold(descriptors: &[Descriptor<'_>], matches: &mut Matches<'_>) {
-    for (descriptor, matched) in descriptors.iter().zip(matches) {
-        let is_refund = matched.hits().unwrap_or(descriptor.hits).is_refund();
-        if !is_refund && !matches!(matched, Match::Shedding { .. } | Match::Denied) {
-            *matched = Match::None;
-        }
-    }
 }
 
 /// Time between two intervals of reports.

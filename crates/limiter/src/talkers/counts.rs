@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{DomainTop, Talker, key::KeyEntries, sketches::Estimate};
 
 /// Maximum number of keys of one ranking over the last minute, and over the last complete window.
-const MAX_KEYS: [usize; 2] = [100, 50];
+pub(super) const MAX_KEYS: [usize; 2] = [100, 50];
 
 /// Bytes of a key in JSON besides its text: brackets, quotes, commas, and two numbers.
 const KEY_BYTES: usize = 24;
@@ -123,10 +123,6 @@ impl SpanCounts {
 }
 
 impl DomainCounts {
-    pub(super) const fn limits() -> [usize; 2] {
-        MAX_KEYS
-    }
-
     const fn of(&self, span: Span) -> &SpanCounts {
         match span {
             Span::Minute => &self.minute,
@@ -136,11 +132,6 @@ impl DomainCounts {
 
     const fn all(&self) -> [&KeyCounts; 4] {
         [&self.recent.heaviest, &self.recent.denied, &self.minute.heaviest, &self.minute.denied]
-    }
-
-    const fn all_mut(&mut self) -> [&mut KeyCounts; 4] {
-        let Self { minute, recent, .. } = self;
-        [&mut recent.heaviest, &mut recent.denied, &mut minute.heaviest, &mut minute.denied]
     }
 }
 
@@ -154,7 +145,11 @@ pub(super) fn fit(domains: &mut [DomainCounts], max_bytes: usize) {
     let [most, _] = MAX_KEYS;
     let fewer = |limit: &usize| (*limit > 0).then(|| limit.saturating_mul(3).saturating_div(4));
     let limit = successors(Some(most), fewer).find(|limit| bytes(*limit) <= max_bytes).unwrap_or(0);
-    domains.iter_mut().flat_map(DomainCounts::all_mut).for_each(|counts| counts.truncate(limit));
+    for SpanCounts { heaviest, denied } in domains.iter_mut().flat_map(|of| [&mut of.minute, &mut of.recent])
+    {
+        heaviest.truncate(limit);
+        denied.truncate(limit);
+    }
 }
 
 /// Sums up the counts of several instances, by domain.

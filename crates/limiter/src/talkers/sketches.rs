@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 
 use super::{
     DomainTop, Talker,
-    counts::{DomainCounts, KeyCounts, Merge, SpanCounts},
+    counts::{self, DomainCounts, KeyCounts, Merge, SpanCounts},
     sampler::Sample,
 };
 
@@ -151,7 +151,7 @@ impl LastMinute {
 
     /// Returns counts of the heaviest keys at window number `now`: of the last minute, and of the last complete window.
     pub(super) fn span_counts(&self, now: u64) -> [SpanCounts; 2] {
-        let [of_minute, of_window] = DomainCounts::limits();
+        let [of_minute, of_window] = counts::MAX_KEYS;
         let counts = |limit, is_included: &dyn Fn(u64) -> bool| SpanCounts {
             heaviest: self.counts(Ranking::Heaviest, limit, is_included),
             denied: self.counts(Ranking::Denied, limit, is_included),

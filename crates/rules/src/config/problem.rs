@@ -2,12 +2,14 @@
 
 use std::{fmt, rc::Rc};
 
+use serde::Serialize;
 use tollgate_runtime::redact::beginning;
 
 use super::yaml::{Layer, Position};
 
 /// Severity of a [`Problem`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Likely a mistake; the configuration can be loaded.
     Warning,
@@ -16,7 +18,7 @@ pub enum Severity {
 }
 
 /// A problem at a position.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// The severity.
     pub severity: Severity,
@@ -25,6 +27,7 @@ pub struct Problem {
     /// The line, from 1; 0 for the whole file.
     pub line: usize,
     /// The column, from 1; 0 for the whole file.
+    #[serde(skip)]
     pub column: usize,
     /// The path in the file's tree, such as `descriptors[2].rate_limit.unit`; empty at the root.
     pub path: String,
@@ -72,11 +75,6 @@ impl Report {
     /// The problems, by file and line.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
-    }
-
-    /// Number of problems found after the report was full.
-    pub const fn more(&self) -> usize {
-        self.more
     }
 
     /// Whether there are no problems.
@@ -168,7 +166,7 @@ impl Problems {
 
     /// Name of the file of a position in `file` or in one that is laid over it.
     pub(super) fn file_at<'n>(&'n self, file: &'n str, at: Position) -> &'n str {
-        at.file().index().and_then(|index| self.layers.get(index)).map_or(file, |name| name)
+        at.file.index().and_then(|index| self.layers.get(index)).map_or(file, |name| name)
     }
 
     /// Adds a warning that stays one with strict reading: its cause may be a change that others make.

@@ -242,15 +242,12 @@ impl Level {
             }
         }
         if !keys.is_empty() {
-            self.nodes_mut().for_each(|node| node.children.add_canonical_addresses(keys));
+            let by_key = self.by_key.values_mut().flat_map(|by_key| {
+                by_key.cidrs.values_mut().chain(by_key.regexes.iter_mut().map(|(_, node)| node))
+            });
+            let nodes = self.nodes.iter_mut().chain(by_key);
+            nodes.for_each(|node| node.children.add_canonical_addresses(keys));
         }
-    }
-
-    fn nodes_mut(&mut self) -> impl Iterator<Item = &mut Node> {
-        let by_key = self.by_key.values_mut().flat_map(|by_key| {
-            by_key.cidrs.values_mut().chain(by_key.regexes.iter_mut().map(|(_, node)| node))
-        });
-        self.nodes.iter_mut().chain(by_key)
     }
 
     /// Descriptions of the first `max_count` conditions of the level, in order of precedence.

@@ -155,7 +155,8 @@ impl SharedCounter {
 
     fn loans(&self, snapshot: &Snapshot) -> Result<Loans, StoreError> {
         let terms = self.terms();
-        let ledger = ledger_of(&snapshot.ledger)?;
+        let fields = snapshot.ledger.lines().map(|line| line.split_once(' ').unwrap_or((line, "")));
+        let ledger = Ledger::from_fields(fields).map_err(|error| StoreError::Refused(error.to_string()))?;
         let mut state = CounterState::Words(snapshot.state);
         let label = label(&self.policy, &state, snapshot.now);
         let micros = snapshot.now.as_micros();
@@ -200,11 +201,6 @@ impl SharedCounter {
 /// The ledger as text: a line for each field, its name and value separated by a space.
 fn text_of(ledger: &Ledger) -> String {
     ledger.fields().iter().map(|(field, value)| format!("{field} {value}\n")).collect()
-}
-
-fn ledger_of(text: &str) -> Result<Ledger, StoreError> {
-    let fields = text.lines().map(|line| line.split_once(' ').unwrap_or((line, "")));
-    Ledger::from_fields(fields).map_err(|error| StoreError::Refused(error.to_string()))
 }
 
 /// Totals of a ledger at a label: what is borrowed, until any of it ends; and what is lent, until all of it has ended. So

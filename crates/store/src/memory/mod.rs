@@ -260,7 +260,7 @@ impl MemoryStore {
     pub fn occupancy(&self) -> Occupancy {
         let of = |shard: &CachePadded<Mutex<Shard>>| {
             let shard = shard.0.lock();
-            (shard.len(), shard.evicted())
+            (shard.len(), shard.evicted)
         };
         let (counters, evicted): (Vec<_>, Vec<_>) = self.shared.shards.iter().map(of).unzip();
         Occupancy { counters: counters.iter().sum(), evicted: evicted.iter().sum() }

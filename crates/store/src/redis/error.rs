@@ -104,14 +104,6 @@ impl SendError {
         let unknown = ErrorKind::Server(ServerErrorKind::NoScript);
         matches!(self, Self::Failed(error) if error.kind() == unknown)
     }
-
-    /// This error, when there was no time for another attempt.
-    pub(super) fn into_migrating(self) -> Self {
-        match self {
-            Self::Failed(error) => Self::SlotMigrating(error),
-            other => other,
-        }
-    }
 }
 
 /// Translates an error of a request that had `time_limit` in all.

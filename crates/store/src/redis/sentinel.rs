@@ -239,7 +239,10 @@ impl Sentinel {
             Value::Nil => return Ok(None),
             reply => read_address(&reply, &self.address).ok_or_else(malformed_reply)?,
         };
-        let epoch = facts.extract_error().ok().and_then(|facts| read_epoch(&facts));
+        let epoch = match facts.extract_error() {
+            Ok(Value::Array(facts)) => named(&facts, "config-epoch").and_then(|epoch| epoch.parse().ok()),
+            _ => None,
+        };
         Ok(Some(Report { address, epoch }))
     }
 }
@@ -286,12 +289,6 @@ fn read_address(reply: &Value, queried: &Address) -> Option<Address> {
     let Value::Array(parts) = reply else { return None };
     let [host, port] = parts.as_slice() else { return None };
     Address::from_node(text(host)?, text(port)?.parse().ok()?, queried)
-}
-
-/// The epoch in a flat list of names and values.
-fn read_epoch(facts: &Value) -> Option<u64> {
-    let Value::Array(facts) = facts else { return None };
-    named(facts, "config-epoch")?.parse().ok()
 }
 
 fn malformed_reply() -> RedisError {

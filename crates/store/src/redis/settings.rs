@@ -101,7 +101,9 @@ impl RedisSettings {
         let certificates = self.certificates()?;
         // The choice of the server does not matter: each connection has an address of its own.
         let template = |servers: &[Address], login: &Option<Login>, database, has_tls| {
-            let server = servers.first().ok_or_else(no_servers)?;
+            let server = servers
+                .first()
+                .ok_or_else(|| StoreError::Refused("settings: no servers; expected at least one".into()))?;
             let client = client(connection_info(server, login.as_ref(), database, has_tls), &certificates)?;
             Ok::<_, StoreError>(ConnectTemplate::from_client(&client))
         };
@@ -188,8 +190,4 @@ fn client(server: RedisResult<ConnectionInfo>, certificates: &TlsCertificates) -
 #[allow(clippy::needless_pass_by_value)] // As `map_err` has it.
 fn malformed(error: RedisError) -> StoreError {
     StoreError::Refused(format!("settings: {}", error.category()))
-}
-
-fn no_servers() -> StoreError {
-    StoreError::Refused("settings: no servers; expected at least one".into())
 }

@@ -60,13 +60,8 @@ impl StoreClock {
     }
 }
 
-/// Whether an error of the script states the servers' time.
-pub(super) fn states_time(error: &RedisError) -> bool {
-    error.detail().and_then(stated_time).is_some()
-}
-
 /// The time in the text of an error, in microseconds since the epoch.
-fn stated_time(text: &str) -> Option<i64> {
+pub(super) fn stated_time(text: &str) -> Option<i64> {
     let (_, stated) = text.split_once(OUTSIDE)?;
     let digits = stated.split(|character: char| !character.is_ascii_digit()).next()?;
     digits.parse::<i64>().ok()?.checked_mul(1_000_000)

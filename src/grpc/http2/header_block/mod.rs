@@ -133,7 +133,9 @@ impl HeaderTable {
                     }
                     let field = literal.field;
                     if is_new {
-                        let entry = literal.into_entry();
+                        let Literal { static_name, name, value, .. } = literal;
+                        let text = [name, value].concat().into();
+                        let entry = Entry { field, static_name, text, name_bytes: name.len() };
                         self.push(entry);
                         head.changes_table = true;
                     }
@@ -220,11 +222,6 @@ impl Entry {
 }
 
 impl Literal<'_> {
-    fn into_entry(self) -> Entry {
-        let Self { field, static_name, name, value } = self;
-        Entry { field, static_name, text: [name, value].concat().into(), name_bytes: name.len() }
-    }
-
     /// Appends the field in the form of one that is not added to the table.
     fn put(&self, block: &mut BytesMut) {
         // An integer with a prefix of four bits, below 15 + 128.

@@ -201,11 +201,6 @@ impl Api {
         self.parts.status.now().source.has_versions()
     }
 
-    /// Whether versions of the rules are made through this API.
-    fn is_editable(&self) -> bool {
-        self.require_editable().is_ok()
-    }
-
     /// Returns an error if the rules can't be edited.
     fn require_editable(&self) -> Result<(), ApiError> {
         if !self.has_versions() {

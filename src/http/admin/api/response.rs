@@ -144,40 +144,15 @@ pub(in crate::http) enum ApiError {
 /// Problems of invalid rules.
 #[derive(Debug)]
 pub(in crate::http) struct Invalid {
-    pub(super) problems: Vec<ProblemView>,
+    pub(super) problems: Vec<Problem>,
     /// The report that `tollgate check` prints.
     pub(super) report: String,
-}
-
-/// One problem, with its location.
-#[derive(Clone, Debug, Serialize)]
-pub(in crate::http) struct ProblemView {
-    severity: &'static str,
-    file: String,
-    line: usize,
-    path: String,
-    message: String,
-}
-
-impl From<&Problem> for ProblemView {
-    fn from(problem: &Problem) -> Self {
-        Self {
-            severity: match problem.severity {
-                Severity::Warning => "warning",
-                Severity::Error => "error",
-            },
-            file: problem.file.to_string(),
-            line: problem.line,
-            path: problem.path.clone(),
-            message: problem.message.clone(),
-        }
-    }
 }
 
 impl From<&LoadError> for Invalid {
     fn from(error: &LoadError) -> Self {
         let problems = match error {
-            LoadError::Invalid { report, .. } => report.problems().iter().map(ProblemView::from).collect(),
+            LoadError::Invalid { report, .. } => report.problems().to_vec(),
             LoadError::Directory { .. } | LoadError::Unfinished { .. } | LoadError::Broken { .. } => {
                 Vec::new()
             }
@@ -189,10 +164,11 @@ impl From<&LoadError> for Invalid {
 impl Invalid {
     /// One error about a whole file.
     pub(super) fn of_file(file: &str, message: &str) -> Self {
-        let problem = ProblemView {
-            severity: "error",
-            file: file.to_owned(),
+        let problem = Problem {
+            severity: Severity::Error,
+            file: file.into(),
             line: 0,
+            column: 0,
             path: String::new(),
             message: message.to_owned(),
         };

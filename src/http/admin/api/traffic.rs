@@ -35,7 +35,7 @@ pub(super) async fn status(api: Api) -> ApiResult {
         "started_at_ms": api.started_at_ms,
         "phase": api.parts.readiness.phase().name(),
         "not_ready": api.parts.readiness.problem(),
-        "is_editable": api.is_editable(),
+        "is_editable": api.require_editable().is_ok(),
         "rules": *api.parts.status.now(),
         "domains": rules.as_ref().map_or(0, |rules| rules.domains().count()),
         "rule_count": rules.as_ref().map_or(0, |rules| rules.rule_count()),

@@ -20,7 +20,7 @@ use super::{
     extract::{Integer, JsonBody, PathParam, QueryParams, VersionSelector, page_size},
     guardrails::{self, Traffic},
     limits::{self, Lane},
-    response::{self, ApiError, ApiResult, Invalid, ProblemView},
+    response::{self, ApiError, ApiResult, Invalid},
 };
 use crate::http::admin::auth::Caller;
 
@@ -168,17 +168,14 @@ pub(super) async fn validate(api: Api, caller: Caller, body: JsonBody<ValidateRe
     };
     let load = if has_versions { load_version } else { load };
     let validated = api.limits.load(lane, move || match load(&files, options) {
-        Ok(loaded) => {
-            let problems: Vec<_> = loaded.warnings.problems().iter().map(ProblemView::from).collect();
-            json!({
-                "is_valid": true,
-                "domains": loaded.rules.domains().count(),
-                "rules": loaded.rules.rule_count(),
-                "problems": problems,
-                "report": loaded.report(),
-                "reasons": guardrails::violations(current.as_deref(), &loaded.rules, &traffic),
-            })
-        }
+        Ok(loaded) => json!({
+            "is_valid": true,
+            "domains": loaded.rules.domains().count(),
+            "rules": loaded.rules.rule_count(),
+            "problems": loaded.warnings.problems(),
+            "report": loaded.report(),
+            "reasons": guardrails::violations(current.as_deref(), &loaded.rules, &traffic),
+        }),
         Err(Invalid { problems, report }) => json!({
             "is_valid": false, "domains": 0, "rules": 0, "problems": problems, "report": report, "reasons": [],
         }),

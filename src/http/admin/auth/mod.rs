@@ -51,11 +51,6 @@ pub(super) struct Authenticator {
 }
 
 impl Authenticator {
-    /// Whether callers need any credentials. A browser sends requests of another origin's page without a token.
-    pub(super) const fn requires_credentials(&self) -> bool {
-        self.tokens.is_some() || self.requires_client_certificate
-    }
-
     fn caller(&self, request: &Request) -> Option<Caller> {
         match &self.tokens {
             None => Some(Caller { name: author(request.headers()), role: Role::Operator }),
@@ -149,7 +144,9 @@ pub(super) async fn refuse_other_origins(
 
 fn check(auth: &Authenticator, request: &Request) -> Result<(), ApiError> {
     let host = host(request);
-    if !auth.requires_credentials() && !host.as_ref().is_some_and(is_address_or_localhost) {
+    // Without credentials, a browser sends requests of another origin's page too.
+    let is_open = auth.tokens.is_none() && !auth.requires_client_certificate;
+    if is_open && !host.as_ref().is_some_and(is_address_or_localhost) {
         let message = "untrusted Host; without a token, expected an IP address or localhost";
         return Err(ApiError::Forbidden(message.to_owned()));
     }

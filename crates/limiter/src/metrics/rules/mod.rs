@@ -22,11 +22,11 @@ use tollgate_metrics::{
     Computed, Declared, MetricKind, Striped, StripedCounter, publish,
     series::{self, KINDS, NoSeries, Room, Series},
 };
-use tollgate_rules::{Companion, Domain, List, Rule, Rules};
+use tollgate_rules::{Companion, Domain, List, Rule, Rules, Scope};
 
 use super::{
     ALGORITHMS, algorithm_index, algorithm_sums,
-    by_rule::{self, CountersByRule},
+    by_rule::{self, CountersByRule, SHARE_SERIES},
     lists::ListCounters,
     rollout::RolloutCounters,
 };
@@ -125,7 +125,7 @@ impl Companion for RuleCounters {
             domains: (0..domains).map(|_| OfDomain::default()).collect(),
             bans: by_rule::ban_counters(rules),
             rollouts: RolloutCounters::for_rules(rules),
-            shares: by_rule::share_counters(rules),
+            shares: CountersByRule::for_rules(rules, &SHARE_SERIES, |rule| rule.scope == Scope::Global),
         }
     }
 }

@@ -6,7 +6,7 @@ use tollgate_core::{algorithm::Algorithm, ban::BanPolicy};
 
 use super::{Budget, Compiler, Defaults, DomainBuilder, Reporter};
 use crate::{
-    Derived, Limit, NotifyThresholds, Rollout, Rule,
+    Derived, Limit, NotifyThresholds, Rule,
     config::{
         Options,
         problem::{Path, Problems, Severity},
@@ -132,7 +132,12 @@ fn carried(
     if let Some(limit) = carried_degraded_limit(rule, &compiled, &raw.value) {
         compiled.degraded_limit = Some(limit);
     }
-    carry_rollout(&rule.rollout, &mut compiled.rollout, &raw.value);
+    if !raw.value.enforce_percent.is_present() {
+        compiled.rollout.enforced = rule.rollout.enforced;
+    }
+    if !raw.value.candidate.is_present() {
+        compiled.rollout.candidate.clone_from(&rule.rollout.candidate);
+    }
     Some(with_identity(rule, compiled))
 }
 
@@ -144,16 +149,6 @@ fn carried_degraded_limit(rule: &Rule, compiled: &Rule, raw: &RawRateLimit) -> O
             Some(degraded.min(u32::try_from(quota.limit).unwrap_or(u32::MAX)))
         }
         _ => None,
-    }
-}
-
-/// Gives the override the gradual changes of the rule that it does not state.
-fn carry_rollout(rule: &Rollout, compiled: &mut Rollout, raw: &RawRateLimit) {
-    if !raw.enforce_percent.is_present() {
-        compiled.enforced = rule.enforced;
-    }
-    if !raw.candidate.is_present() {
-        compiled.candidate.clone_from(&rule.candidate);
     }
 }
 

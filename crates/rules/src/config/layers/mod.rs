@@ -227,7 +227,7 @@ pub(in crate::config) fn stated_values(
         |(key, _): &(&'static str, _)| KEYS_OF_LIMITS.contains(key) || OTHER_KEYS.contains(key);
     let beside = || raw.stated_keys().filter(is_stated_beside);
     let inherits = limit.inherit.stated().is_some_and(|inherit| inherit.value != RawInherit::No);
-    if !inherits && limit.stated_keys().chain(beside()).all(|(_, at)| at.file() == Layer::BASE) {
+    if !inherits && limit.stated_keys().chain(beside()).all(|(_, at)| at.file == Layer::BASE) {
         return None;
     }
     // The window first, and the name last.
@@ -241,7 +241,7 @@ pub(in crate::config) fn stated_values(
     let base: Arc<str> = file.into();
     let stated = keys.into_iter().chain(beside()).map(|(key, at)| StatedValue {
         key,
-        file: match at.file() {
+        file: match at.file {
             Layer::BASE => Arc::clone(&base),
             _ => problems.file_at(file, at).into(),
         },

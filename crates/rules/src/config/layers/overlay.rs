@@ -118,7 +118,10 @@ impl Overlay {
             let name: Rc<str> = format!("{}/{name}", self.directory.trim_end_matches('/')).into();
             let Some(layer) = problems.add_layer(name.clone()) else { break };
             let Some(file) = reader::read(&name, content, layer, problems) else { continue };
-            check_domain(&file, problems);
+            if matches!(file.domain, Field::Absent) {
+                let message = "is missing; expected the domain of the rules, or a pattern such as `*`";
+                problems.error(&file.name, Position::WHOLE, Path::Root.key("domain"), message);
+            }
             check_descriptors(&file.name, &file.descriptors, &Path::Root, &mut patterns, problems);
             files.push(file);
         }
@@ -147,13 +150,6 @@ impl Overlay {
             problems.error(&self.directory, Position::WHOLE, Path::Root, message);
         }
         laid
-    }
-}
-
-fn check_domain(file: &RawFile, problems: &mut Problems) {
-    if matches!(file.domain, Field::Absent) {
-        let message = "is missing; expected the domain of the rules, or a pattern such as `*`";
-        problems.error(&file.name, Position::WHOLE, Path::Root.key("domain"), message);
     }
 }
 

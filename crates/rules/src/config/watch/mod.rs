@@ -291,10 +291,12 @@ where
     /// Creates a notifier for the surroundings; `None` on failure. It is renewed when a directory may have been replaced,
     /// because the watch of a directory that was deleted and recreated has no effect.
     fn notifier(&self) -> Option<notify::RecommendedWatcher> {
+        const WRITTEN: AccessKind = AccessKind::Close(AccessMode::Write);
         let signals = self.signals.clone();
         let notifier = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             let signal = match event {
-                Ok(event) if !is_change(event.kind) => return,
+                // The watcher's own reads are no changes.
+                Ok(event) if matches!(event.kind, EventKind::Access(access) if access != WRITTEN) => return,
                 Ok(event) if !event.paths.is_empty() => Signal::Changed(event.kind, event.paths),
                 Ok(_) | Err(_) => Signal::Lost,
             };
@@ -308,14 +310,6 @@ where
                 None
             }
         }
-    }
-}
-
-/// Whether an event may be a change; the watcher's own reads are not.
-const fn is_change(kind: EventKind) -> bool {
-    match kind {
-        EventKind::Access(access) => matches!(access, AccessKind::Close(AccessMode::Write)),
-        _ => true,
     }
 }
 

@@ -76,12 +76,14 @@ impl Settling {
             let is_finished = self.writers.is_finished(stamp);
             let changed = before.as_ref().filter(|_| !is_changed).map_or(now, |before| before.changed);
             if now.saturating_duration_since(changed) >= CLOSE_TIMEOUT {
-                self.writers.forget_writer(stamp);
+                self.writers.writing.remove(&stamp.location);
             }
             let unsettled = match before {
                 _ if is_published || is_old || is_finished => None,
                 _ if is_changed => Some(now),
-                before => before.and_then(|before| before.unsettled).filter(|at| !has_passed(*at, now)),
+                before => before
+                    .and_then(|before| before.unsettled)
+                    .filter(|at| now.saturating_duration_since(*at) < SETTLE_TIME),
             };
             if (is_changed || is_finished) && !is_published && !is_old {
                 self.changed = Some(now);
@@ -118,7 +120,7 @@ impl Settling {
 
     /// Handles the loss of closes: files with a writer are complete once they do not change any more.
     pub(super) fn lose_closes(&mut self, now: Instant) {
-        let writing = self.writers.forget_writers();
+        let writing = mem::take(&mut self.writers.writing);
         for file in self.files.values_mut().filter(|file| writing.contains(&file.stamp.location)) {
             file.unsettled = Some(now);
         }
@@ -135,10 +137,6 @@ impl Settling {
 pub(super) fn wall_clock() -> SystemTime {
     let since = Duration::from_micros(Clock::System.now().as_micros());
     SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
-fn has_passed(since: Instant, now: Instant) -> bool {
-    now.saturating_duration_since(since) >= SETTLE_TIME
 }
 
 /// Whether a file was last changed some time ago. A time in the future, by another machine's clock, proves nothing.
@@ -206,11 +204,6 @@ impl Writers {
         self.writing.contains(&file.location)
     }
 
-    /// Forgets the writer of a file.
-    fn forget_writer(&mut self, file: &FileStamp) {
-        self.writing.remove(&file.location);
-    }
-
     /// Whether a writer has closed a file, or a rename has published it.
     pub(super) fn is_finished(&self, file: &FileStamp) -> bool {
         let mut paths = file.location.ancestors().chain(file.entry.ancestors());
@@ -221,10 +214,5 @@ impl Writers {
     fn clear_finished(&mut self) {
         self.finished.clear();
         self.writing.retain(|path| path.symlink_metadata().is_ok());
-    }
-
-    /// Forgets the writers, and returns their files.
-    fn forget_writers(&mut self) -> HashSet<PathBuf> {
-        mem::take(&mut self.writing)
     }
 }

@@ -221,7 +221,7 @@ impl Builder {
             if repeats > MAX_REPEATS {
                 return Err(self.mistake(again, "this mapping repeats its keys too often"));
             }
-            if is_merge(&key) {
+            if matches!(&key.content, Content::Scalar(key) if key.is_plain && &*key.text == "<<") {
                 self.merge(&mut keyed, again, value)?;
             } else if let Some((name, Earlier::Stated(before))) = keyed.put(key, value, true) {
                 let effect = match MERGED_BY_FIELD.contains(&&*name) {
@@ -241,7 +241,10 @@ impl Builder {
     fn merge(&mut self, keyed: &mut Keyed, at: Position, value: Node) -> Result<(), Mistake> {
         let maps = match value.content {
             Content::Map(map) => vec![map],
-            Content::List(items) => items.into_iter().map(map_of).collect::<Option<_>>().unwrap_or_default(),
+            Content::List(items) => {
+                let map = |item: Node| if let Content::Map(map) = item.content { Some(map) } else { None };
+                items.into_iter().map(map).collect::<Option<_>>().unwrap_or_default()
+            }
             Content::Scalar(_) => Vec::new(),
         };
         if maps.is_empty() {
@@ -293,11 +296,12 @@ struct Keyed {
 impl Keyed {
     /// Inserts a pair; the value of an existing key is replaced or merged.
     fn put(&mut self, key: Node, value: Node, is_stated: bool) -> Option<(Rc<str>, Earlier)> {
-        let Some(name) = name_of(&key) else {
+        let Content::Scalar(scalar) = &key.content else {
             // Not a key of the language; the reader of the mapping reports it.
             self.pairs.push((key, value));
             return None;
         };
+        let name = scalar.text.clone();
         let Some((at, was_stated)) = self.index.insert(name.clone(), (self.pairs.len(), is_stated)) else {
             self.pairs.push((key, value));
             return None;
@@ -321,23 +325,5 @@ impl Keyed {
             (_, value) => pair.1 = value,
         }
         Some((name, known))
-    }
-}
-
-fn name_of(key: &Node) -> Option<Rc<str>> {
-    match &key.content {
-        Content::Scalar(key) => Some(key.text.clone()),
-        Content::List(_) | Content::Map(_) => None,
-    }
-}
-
-fn is_merge(key: &Node) -> bool {
-    matches!(&key.content, Content::Scalar(key) if key.is_plain && &*key.text == "<<")
-}
-
-fn map_of(node: Node) -> Option<Vec<(Node, Node)>> {
-    match node.content {
-        Content::Map(map) => Some(map),
-        Content::Scalar(_) | Content::List(_) => None,
     }
 }

@@ -23,7 +23,7 @@ pub const MAX_SCALAR_BYTES: usize = 64 << 10;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     // 64 bits together, since each node has a position, and files are small enough.
-    file: Layer,
+    pub(super) file: Layer,
     column: u16,
     line: u32,
 }
@@ -58,17 +58,6 @@ impl Position {
             column: u16::try_from(column).unwrap_or(u16::MAX),
             line: u32::try_from(line).unwrap_or(u32::MAX),
         }
-    }
-
-    /// Returns this position in another file.
-    #[must_use]
-    pub const fn in_file(self, file: Layer) -> Self {
-        Self { file, ..self }
-    }
-
-    /// The file.
-    pub const fn file(self) -> Layer {
-        self.file
     }
 
     /// The line, from 1.
@@ -201,7 +190,7 @@ pub(super) fn parse(bytes: &[u8], file: Layer) -> Result<Document, Mistake> {
     let mut builder = Builder::default();
     while let Some(event) = parser.next_event() {
         let (event, span) = event?;
-        let at = Position::from(span).in_file(file);
+        let at = Position { file, ..Position::from(span) };
         match event {
             Event::Scalar(text, _, _, _) if text.len() > MAX_SCALAR_BYTES => {
                 let message =

@@ -40,7 +40,7 @@ pub(super) struct Shard {
     /// Maximum total weight of the states, and the current one.
     capacity: usize,
     weight: usize,
-    evicted: u64,
+    pub(super) evicted: u64,
     /// Wrapping number of the current cycle, which ends when more counters were evicted in it than are held.
     cycle: u8,
     /// Counters evicted in this cycle.
@@ -80,11 +80,6 @@ impl Shard {
     /// Number of counters held.
     pub(super) const fn len(&self) -> usize {
         self.slots.len()
-    }
-
-    /// Number of live counters evicted.
-    pub(super) const fn evicted(&self) -> u64 {
-        self.evicted
     }
 
     /// Passes the state of a counter to `inspect`, or an unused state if the counter is not held.
@@ -135,7 +130,8 @@ impl Shard {
         self.sweep(now);
         self.make_room(weight, None, now);
         let Ok(at) = u32::try_from(self.slots.len()) else { return };
-        self.slots.push(Slot { name: name.to_stored(), state, eviction: eviction.at_cycle(self.cycle) });
+        let eviction = EvictionRank { cycle: self.cycle, ..eviction };
+        self.slots.push(Slot { name: name.to_stored(), state, eviction });
         self.weight += weight;
         self.make_room_in_index(at);
         let (slots, hasher) = (&self.slots, &self.hasher);
@@ -271,11 +267,6 @@ impl EvictionRank {
             Some(uses) => uses,
             None => 0,
         }
-    }
-
-    /// This rank for a counter added in `cycle`.
-    const fn at_cycle(self, cycle: u8) -> Self {
-        Self { cycle, ..self }
     }
 
     /// This rank, of the latest use, with the uses of `before` added.

@@ -100,7 +100,7 @@ impl Driver {
         // be sent to an overloaded server, which would still execute it later.
         let (mut responses, mut probes) = (FuturesUnordered::new(), FuturesUnordered::new());
         let mut slot_probes = FuturesUnordered::new();
-        let response_timeout = self.breaker.max_silence().saturating_mul(STALE_RESPONSE_FACTOR);
+        let response_timeout = self.breaker.max_silence.saturating_mul(STALE_RESPONSE_FACTOR);
         let mut ticks = interval(TICK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut states = connection.states();
@@ -310,7 +310,7 @@ impl Driver {
 
     pub(super) fn breaker_tripped(&mut self, event: BreakerEvent) {
         if event == BreakerEvent::OutageBegan {
-            let (server, silence) = (&self.server, self.breaker.max_silence());
+            let (server, silence) = (&self.server, self.breaker.max_silence);
             tracing::warn!(%server, ?silence, "Redis unresponsive; circuit breaker opened");
         }
         self.fail_queued(&SendError::BreakerOpen);

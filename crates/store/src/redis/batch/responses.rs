@@ -214,7 +214,7 @@ impl Driver {
                     unreached.extend(pending.request.key().map(CellKey::slot));
                     self.fail(&mut pending, &SendError::Unreached(error));
                 }
-                Some(Err(error)) if store_clock::states_time(&error) => {
+                Some(Err(error)) if error.detail().and_then(store_clock::stated_time).is_some() => {
                     self.command_failed(vec![pending], error, None);
                 }
                 Some(Err(error)) => {

@@ -103,10 +103,6 @@ impl Cluster {
         self.shared.table.lock().owner(slot).map(|route| route.node)
     }
 
-    fn has_slots(&self) -> bool {
-        matches!(&*self.phase.borrow(), DiscoveryPhase::Discovered | DiscoveryPhase::Reached)
-    }
-
     async fn wait_for_slots(&self) -> Result<(), SendError> {
         let mut phase = self.phase.clone();
         let outcome = phase.wait_for(|phase| !matches!(phase, DiscoveryPhase::Pending)).await;
@@ -129,7 +125,7 @@ impl Cluster {
 
     /// Has the owner of the request's keys decide it.
     pub(super) async fn decide(&self, submission: &Submission<'_>) -> Result<Verdicts, SendError> {
-        if !self.has_slots() {
+        if !matches!(*self.phase.borrow(), DiscoveryPhase::Discovered | DiscoveryPhase::Reached) {
             // Boxed, so that the future of the usual case is small.
             Box::pin(self.wait_for_slots_until(submission.deadline)).await?;
         }
@@ -208,7 +204,10 @@ impl Cluster {
             match timeout_at(deadline, policy.allow(&target)).await {
                 Ok(true) => {}
                 Ok(false) => return Err(error),
-                Err(_) => return Err(error.into_migrating()),
+                Err(_) => match error {
+                    SendError::Failed(error) => return Err(SendError::SlotMigrating(error)),
+                    error => return Err(error),
+                },
             }
             match target {
                 RedirectTarget::SameNodeAfterScriptLoad => {

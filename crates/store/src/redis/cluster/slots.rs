@@ -119,14 +119,11 @@ fn parse_master(parts: &[Value], queried: &Address) -> Option<Address> {
         host => text(host)?,
     };
     // The node is configured to announce its name and has none; since Redis 7, the metadata may contain its address.
-    let host = if host == "?" { announced_ip(rest).unwrap_or(host) } else { host };
+    let host = match rest {
+        [_id, Value::Array(pairs), ..] if host == "?" => named(pairs, "ip").unwrap_or(host),
+        _ => host,
+    };
     Address::from_node(host, u16::try_from(*port).ok()?, queried)
-}
-
-/// The IP address in a node's metadata, which follow its host, port and id.
-fn announced_ip(rest: &[Value]) -> Option<&str> {
-    let [_id, Value::Array(pairs), ..] = rest else { return None };
-    named(pairs, "ip")
 }
 
 #[cfg(test)]

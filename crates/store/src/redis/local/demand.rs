@@ -66,7 +66,7 @@ pub(super) struct Rate {
 /// Hits per second charged to a window in Redis.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SharedRate {
-    per_second: f64,
+    pub(super) per_second: f64,
     /// Time of the last observation, the end of the window, and its hits.
     seen: Option<(Timestamp, Timestamp, u64)>,
 }
@@ -96,11 +96,6 @@ impl Rate {
 }
 
 impl SharedRate {
-    /// Returns 0 until there are enough observations.
-    pub(super) const fn per_second(&self) -> f64 {
-        self.per_second
-    }
-
     /// Observes the hits of a window. Denied hits are not among them, so denials are ignored.
     pub(super) fn observe(
         &mut self,

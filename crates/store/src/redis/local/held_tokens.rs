@@ -135,10 +135,11 @@ impl HeldTokens {
 
     /// The tokens to charge ahead, if the counter is worth it.
     pub(super) fn wanted(&self, sync: SyncMode, policy: &Policy, now: Instant) -> Option<Prefetch> {
+        let Capacity { total, remaining } = self.capacity;
         let is_leased = match sync {
             SyncMode::Strict => false,
             SyncMode::Leased => true,
-            SyncMode::Auto => !self.capacity.is_scarce() && self.heat.is_hot(now),
+            SyncMode::Auto => remaining >= total / SCARCE_PART && self.heat.is_hot(now),
         };
         let timing = LeaseTiming::of(policy, sync);
         let demand = is_leased.then(|| self.demand.at(now, timing.averaging_time))?;
@@ -148,8 +149,9 @@ impl HeldTokens {
             return None;
         }
         let caution = if is_bucket(policy) { BUCKET_CAUTION_FACTOR } else { CAUTION_FACTOR };
-        let share = demand / self.total_demand.per_second().max(demand) / caution;
-        let tokens = (share * self.capacity.for_long_horizons()).max(within(timing.horizon)).min(most);
+        let share = demand / self.total_demand.per_second.max(demand) / caution;
+        let for_long_horizons = remaining.min(total / LONG_HORIZON_PART) as f64;
+        let tokens = (share * for_long_horizons).max(within(timing.horizon)).min(most);
         let wanted = Prefetch {
             max_tokens: tokens as u32,
             share: (share * SHARE_UNITS) as u16,
@@ -161,7 +163,7 @@ impl HeldTokens {
     /// The tokens to charge ahead with the next request, if any.
     pub(super) fn prefetch(&mut self, sync: SyncMode, policy: &Policy, now: Instant) -> Option<Prefetch> {
         // Before the first observation, every worker would take itself for the only one.
-        let has_total = is_bucket(policy) || self.total_demand.per_second() > 0.0;
+        let has_total = is_bucket(policy) || self.total_demand.per_second > 0.0;
         if self.is_requested || !has_total {
             return None;
         }
@@ -255,16 +257,6 @@ impl Capacity {
     const fn of(verdict: &Verdict) -> Self {
         let Verdict { used, remaining, .. } = *verdict;
         Self { total: used.saturating_add(remaining), remaining }
-    }
-
-    /// Whether little of it remains.
-    fn is_scarce(self) -> bool {
-        self.remaining < self.total / SCARCE_PART
-    }
-
-    /// Hits of which each worker may hold its share, divided by the caution factor, for a long horizon.
-    fn for_long_horizons(self) -> f64 {
-        self.remaining.min(self.total / LONG_HORIZON_PART) as f64
     }
 }
 

@@ -27,7 +27,7 @@ const RECOVERY_LOG_DELAY: Duration = Duration::from_secs(1);
 pub(super) struct Breaker {
     server: Arc<Server>,
     /// Silence that opens the breaker.
-    max_silence: Duration,
+    pub(super) max_silence: Duration,
     state: BreakerState,
     logged: OutageState,
 }
@@ -94,11 +94,6 @@ impl Breaker {
             BreakerState::Closed(_) => None,
             BreakerState::Open { cause, .. } => Some(cause),
         }
-    }
-
-    /// The longest tolerated silence.
-    pub(super) const fn max_silence(&self) -> Duration {
-        self.max_silence
     }
 
     /// Whether a recovery is still to be logged.

@@ -76,7 +76,7 @@ impl Queue {
 
     /// Number of waiting callers, and of requests in flight.
     pub(super) const fn waiting(&self) -> (usize, usize) {
-        (self.callers, self.latency.in_flight())
+        (self.callers, self.latency.in_flight)
     }
 
     /// The error with which a request would fail at once, if any.
@@ -268,11 +268,6 @@ impl LatencyEstimate {
     /// Records that `calls` requests were sent.
     pub(super) const fn sent(&mut self, calls: usize) {
         self.in_flight = self.in_flight.saturating_add(calls);
-    }
-
-    /// Number of requests sent and not yet answered.
-    pub(super) const fn in_flight(&self) -> usize {
-        self.in_flight
     }
 
     /// Records that `calls` requests are no longer awaited.
